@@ -1,0 +1,37 @@
+// Errors for people: one sentence that names the setting and the remedy, and the exit status that goes with it.
+
+/** Exit statuses, from sysexits.h. */
+export const exitStatus = {
+  ok: 0,
+  usage: 64,
+  unavailable: 69,
+  internal: 70,
+  tryAgain: 75,
+  noPermission: 77,
+  configuration: 78,
+} as const
+export type ExitStatus = (typeof exitStatus)[keyof typeof exitStatus]
+
+/**
+ * A failure that a person can mend. `message` is what is printed, without a stack trace: what is wrong and the
+ * remedy. Everything else that is thrown is a fault of ours (status 70).
+ */
+export class UserError extends Error {
+  override readonly name = 'UserError'
+  readonly status: ExitStatus
+  constructor(message: string, status: ExitStatus, options?: ErrorOptions) {
+    super(message, options)
+    this.status = status
+  }
+}
+
+/** The code of a system error (`ENOENT`, `EACCES` …), or undefined where it is none. */
+export function errorCode(error: unknown): string | undefined {
+  const code = (error as { code?: unknown } | null | undefined)?.code
+  return typeof code === 'string' ? code : undefined
+}
+
+/** The message of whatever was thrown. */
+export function errorMessage(error: unknown): string {
+  return error instanceof Error ? error.message : String(error)
+}

@@ -1,0 +1,162 @@
+// What crosses the sockets: names, shapes and limits. The page from which a client in another language is written.
+//
+// On `ipc.sock` a message is one JSON object {"type": …, "data": …} followed by a form feed (0x0C), in UTF-8.
+// Every request carries `data.id`, a string of 1 to 64 characters, and every answer repeats it:
+//
+//   → {"type":"token.get","data":{"id":"1","minValidSeconds":60,"waitSeconds":10}}\f
+//   ← {"type":"token.result","data":{"id":"1","accessToken":"…","tokenType":"Bearer",…}}\f
+//   ← {"type":"fault","data":{"id":"1","code":"no-token-yet","message":"…","reason":"network"}}\f
+//
+// Answers to several requests on one connection may come in another order; the id tells which is which.
+// Unknown fields of an answer are to be ignored: new ones may come. On `http.sock` the same shapes are JSON bodies.
+
+/** Ends every frame. */
+export const FRAME_END = '\f'
+/** Longest frame that is accepted from a client, in bytes, without the form feed. */
+export const MAX_FRAME_BYTES = 4096
+/** Longest `data.id`, in characters; the shortest is 1. */
+export const MAX_ID_LENGTH = 64
+/** Largest `minValidSeconds`. */
+export const MAX_MIN_VALID_SECONDS = 86_400
+/** Largest `waitSeconds`. */
+export const MAX_WAIT_SECONDS = 60
+/** Hex digits of a token's SHA-256 that name it. */
+export const FINGERPRINT_LENGTH = 16
+
+/** What a client may ask on `ipc.sock`. */
+export const requestTypes = [
+  'token.get',
+  'token.subscribe',
+  'token.reject',
+  'status.get',
+  'refresh.request',
+] as const
+export type RequestType = (typeof requestTypes)[number]
+
+/** `data` of `token.get` and `token.subscribe`, beside `id`. Each field may be left out. */
+export interface TokenRequest {
+  /** A token with less life left is not good enough: the daemon fetches another. 0 to 86400. */
+  minValidSeconds?: number
+  /** Wait for another token than the one with this fingerprint. */
+  notFingerprint?: string
+  /** How long the answer may wait for such a token, then the freshest there is. 0 (the default) to 60. */
+  waitSeconds?: number
+  /** The client's name, for the daemon's log only. */
+  client?: string
+}
+/** `data` of `token.reject`, beside `id`: the token to which the service answered 401, or its fingerprint. */
+export interface RejectRequest {
+  accessToken?: string
+  fingerprint?: string
+}
+
+/**
+ * `starting`: no token yet. `ready`: all is well. `degraded`: the token is good, refreshing it fails. `expired`:
+ * there was a token, none is usable now. `refused`: the service refuses the account; nothing is asked until
+ * somebody acts.
+ */
+export type Phase = 'starting' | 'ready' | 'degraded' | 'expired' | 'refused'
+
+/** A token without the token: what may be shown. Instants are ISO 8601. */
+export interface TokenDescription {
+  tokenType: 'Bearer'
+  obtainedAt: string
+  /** When it expires; for a token that does not say so, the end of the life assumed for it. */
+  expiresAt: string
+  /** `jwt`: the token says when it expires. `assumed`: it does not (`refresh.maxAge`). */
+  expirySource: 'jwt' | 'assumed'
+  baseUrl: string
+  refreshAt: string
+  /** Counts tokens. */
+  generation: number
+  /** First 16 hex digits of the token's SHA-256. */
+  fingerprint: string
+  state: Phase
+  /** Past the life assumed for it, and handed out all the same because there is no better. */
+  stale: boolean
+}
+/** `data` of `token.result` and `token.changed`, beside `id`. */
+export interface TokenResult extends TokenDescription {
+  accessToken: string
+}
+
+/**
+ * `replaced`: not the current token, or unknown: take the current one. `refreshing`: another is being fetched.
+ * `held`: too soon after the last report; the service is asked when `retryAfterSeconds` are over. `unchanged`: the
+ * service gave the same token again. `refused`: the service refuses the account.
+ */
+export type RejectVerdict = 'replaced' | 'refreshing' | 'held' | 'unchanged' | 'refused'
+/** `data` of `reject.result`, beside `id`. */
+export interface RejectResult {
+  verdict: RejectVerdict
+  /** The current token's, where there is one. */
+  fingerprint?: string
+  retryAfterSeconds?: number
+}
+
+/** `data` of `refresh.result`, beside `id` and, where there is a token, the fields of TokenDescription. */
+export interface RefreshResult extends Partial<TokenDescription> {
+  outcome: 'ok' | 'failed'
+  /** Why it failed (contract, section 4). */
+  reason?: string
+  detail?: string
+}
+
+/** `data` of `status.result`, beside `id`. */
+export interface StatusResult {
+  state: Phase
+  token: TokenDescription | null
+  /** The last failure since the last success. */
+  failure: { reason: string; detail: string; status?: number; since: string; attempts: number } | null
+  nextAttemptAt: string | null
+  alert: { reason: string; since: string; remedy: string } | null
+  files: {
+    path: string
+    format: string
+    ok: boolean
+    error: string | null
+    writtenAt: string | null
+    repairs: number
+  }[]
+  clients: {
+    ipc: { connections: number; subscribers: number }
+    http: { connections: number; subscribers: number } | null
+  }
+  service: {
+    baseUrl: string
+    lastRequestAt: string | null
+    lastSuccessAt: string | null
+    requests: number
+  }
+  daemon: { version: string; pid: number; startedAt: string; configFile: string; host: string }
+}
+
+/** `no-token-yet` … `account-not-found` and `misconfigured` say why there is no token; the others are about the request. */
+export const faultCodes = [
+  'no-token-yet',
+  'expired',
+  'account-inactive',
+  'account-not-found',
+  'denied',
+  'bad-request',
+  'busy',
+  'misconfigured',
+] as const
+export type FaultCode = (typeof faultCodes)[number]
+/** `data` of `fault`, beside `id` (null where the request had none that could be repeated). */
+export interface Fault {
+  code: FaultCode
+  /** One sentence for people, with the remedy. */
+  message: string
+  /** The reason of the last failed attempt (contract, section 4), where there is one. */
+  reason?: string
+}
+
+/** Type of the answer to each request, where it is not `fault`. */
+export const answerTypes = {
+  'token.get': 'token.result',
+  'token.subscribe': 'token.result',
+  'token.reject': 'reject.result',
+  'status.get': 'status.result',
+  'refresh.request': 'refresh.result',
+} as const satisfies Record<RequestType, string>

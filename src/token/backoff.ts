@@ -1,0 +1,58 @@
+// How long to wait after a failure: exponential with equal jitter, never before what the service asked for.
+import type { TransientFailure } from './outcome.ts'
+
+export interface RetryPolicy {
+  readonly initialDelayMs: number
+  readonly maxDelayMs: number
+}
+
+export interface RetryWait {
+  /** How long until the next attempt, in ms. */
+  readonly waitMs: number
+  /** The part of it that nothing but an operator may shorten (`Retry-After`, the pace of `rejected`), in ms. */
+  readonly floorMs: number
+}
+
+/** While there is no usable token, nobody waits longer than this between attempts. */
+export const MAX_DELAY_WITHOUT_TOKEN_MS = 60_000
+const REJECTED_PACE_MS = { from: 300_000, to: 600_000 }
+const RATE_LIMITED_DEFAULT_MS = 60_000
+const RETRY_AFTER_SPREAD = { share: 0.2, atLeastMs: 1_000 }
+
+/** The cap on a delay: `maxDelay`, and while there is no usable token no more than a minute. */
+export function delayCapMs(policy: RetryPolicy, holdsToken: boolean): number {
+  return holdsToken ? policy.maxDelayMs : Math.min(policy.maxDelayMs, MAX_DELAY_WITHOUT_TOKEN_MS)
+}
+
+/** A delay d doubles with each attempt up to the cap, and is drawn from [d/2, d], at the cap too. `drawn` is from [0, 1). */
+export function backoffMs(attempts: number, initialDelayMs: number, capMs: number, drawn: number): number {
+  const delayMs = Math.min(capMs, initialDelayMs * 2 ** (attempts - 1))
+  return delayMs / 2 + (delayMs / 2) * drawn
+}
+
+/** The wait after the failure that was the `attempts`-th in a row. */
+export function retryWait(
+  failure: Pick<TransientFailure, 'reason' | 'retryAfterMs'>,
+  situation: { attempts: number; policy: RetryPolicy; holdsToken: boolean; random: () => number },
+): RetryWait {
+  const { attempts, policy, holdsToken, random } = situation
+  const floorMs = Math.max(paceMs(failure.reason, random), retryAfterMs(failure, random))
+  const delayMs = backoffMs(attempts, policy.initialDelayMs, delayCapMs(policy, holdsToken), random())
+  return { waitMs: Math.max(floorMs, failure.reason === 'rejected' ? 0 : delayMs), floorMs }
+}
+
+function paceMs(reason: TransientFailure['reason'], random: () => number): number {
+  if (reason !== 'rejected') return 0
+  return REJECTED_PACE_MS.from + (REJECTED_PACE_MS.to - REJECTED_PACE_MS.from) * random()
+}
+
+function retryAfterMs(
+  failure: Pick<TransientFailure, 'reason' | 'retryAfterMs'>,
+  random: () => number,
+): number {
+  const boundMs =
+    failure.retryAfterMs ?? (failure.reason === 'rate-limited' ? RATE_LIMITED_DEFAULT_MS : undefined)
+  if (boundMs === undefined) return 0
+  const spreadMs = Math.max(boundMs * RETRY_AFTER_SPREAD.share, RETRY_AFTER_SPREAD.atLeastMs)
+  return boundMs + spreadMs * random()
+}
