@@ -1,4 +1,5 @@
 // The configuration as the rest of the program sees it: read, judged, resolved, frozen.
+import type { LogLevel } from '../lib/log.ts'
 import type { Secret } from '../lib/secret.ts'
 
 export type TokenFileFormat = 'raw' | 'header' | 'env' | 'json'
@@ -27,7 +28,6 @@ export interface SocketConfig {
   readonly maxRequestsPerSecond: number | null
 }
 
-export type LogLevel = 'emerg' | 'alert' | 'crit' | 'error' | 'warning' | 'notice' | 'info' | 'debug'
 export type LogFormat = 'auto' | 'journal' | 'text' | 'json'
 
 export interface Config {

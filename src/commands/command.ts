@@ -1,0 +1,40 @@
+// What a command is: its words and options as data (help, completions and manual pages come from them), and what it does.
+import type { Readable, Writable } from 'node:stream'
+
+export interface OptionSpec {
+  /** `boolean`: it is there or not. `string`: it takes a value. */
+  readonly type: 'boolean' | 'string'
+  /** Placeholder of the value in the help, in capitals. */
+  readonly value?: string
+  /** The values there are, where they are few. */
+  readonly choices?: readonly string[]
+  /** Told in the help; the command itself applies it. */
+  readonly default?: string
+  readonly summary: string
+}
+export interface CommandSpec {
+  readonly name: string
+  /** One line, without a full stop. */
+  readonly summary: string
+  /** Positional arguments as the usage line shows them, such as `[FINGERPRINT|-]`. */
+  readonly positionals?: string
+  readonly options: Readonly<Record<string, OptionSpec>>
+  /** What else a person should know: paragraphs for the help and the manual page. */
+  readonly details?: readonly string[]
+}
+
+/** What a command is called with. Options are checked against its CommandSpec already. */
+export interface Invocation {
+  readonly options: Readonly<Record<string, string | boolean | undefined>>
+  readonly positionals: readonly string[]
+  readonly env: NodeJS.ProcessEnv
+  readonly stdin: Readable
+  readonly stdout: Writable
+  readonly stderr: Writable
+  /** Aborted by SIGINT or SIGTERM, for commands that do not handle signals themselves. */
+  readonly signal: AbortSignal
+}
+/** Resolves with the exit status (sysexits.h). Throws UserError for what a person can mend. */
+export interface RunCommand {
+  (invocation: Invocation): Promise<number>
+}
