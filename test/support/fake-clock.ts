@@ -1,0 +1,80 @@
+// A clock that goes only when the test says so: time passes, the host is suspended, the wall clock is set.
+import { setImmediate as turn } from 'node:timers/promises'
+import type { Clock } from '../../src/lib/clock.ts'
+
+export interface FakeClock extends Clock {
+  /** Time passes. Sleepers wake in order, each at its moment, and what they do is done before the next wakes. */
+  advance(ms: number): Promise<void>
+  /** The host is suspended: boot clock and wall clock go on, timers stand still and fire that much later. */
+  suspend(ms: number): void
+  /** Somebody sets the wall clock. */
+  jumpWall(ms: number): void
+  /** How many sleep. */
+  sleepers(): number
+  /** Lets promises settle, and what they start, without any time passing. Real I/O may take longer: wait for it. */
+  settle(): Promise<void>
+}
+
+/** Turns of the event loop in which what a sleeper does on waking must be done. */
+const TURNS = 8
+
+export function createFakeClock({ wallMs = 1_800_000_000_000, bootMs = 1_000_000 } = {}): FakeClock {
+  const timers = new Set<{ readonly dueMs: number; readonly wake: () => void }>()
+  let monotonicMs = 0
+  let boot = bootMs
+  let wall = wallMs
+
+  async function settle(): Promise<void> {
+    for (let turns = 0; turns < TURNS; turns += 1) await turn()
+  }
+
+  function pass(ms: number): void {
+    monotonicMs += ms
+    boot += ms
+    wall += ms
+  }
+
+  function nextTimer(untilMs: number): { dueMs: number; wake: () => void } | undefined {
+    const due = [...timers].filter(({ dueMs }) => dueMs <= untilMs)
+    return due.toSorted((a, b) => a.dueMs - b.dueMs)[0]
+  }
+
+  return {
+    now: () => ({ bootMs: boot, wallMs: wall }),
+    sleep(ms, signal) {
+      return new Promise((resolve) => {
+        if (signal.aborted) return resolve()
+        const timer = {
+          dueMs: monotonicMs + Math.max(0, ms),
+          wake: () => {
+            timers.delete(timer)
+            signal.removeEventListener('abort', timer.wake)
+            resolve()
+          },
+        }
+        timers.add(timer)
+        signal.addEventListener('abort', timer.wake)
+      })
+    },
+    async advance(ms) {
+      await settle()
+      const untilMs = monotonicMs + ms
+      for (let timer = nextTimer(untilMs); timer !== undefined; timer = nextTimer(untilMs)) {
+        pass(Math.max(0, timer.dueMs - monotonicMs))
+        timer.wake()
+        await settle()
+      }
+      pass(untilMs - monotonicMs)
+      await settle()
+    },
+    suspend(ms) {
+      boot += ms
+      wall += ms
+    },
+    jumpWall(ms) {
+      wall += ms
+    },
+    sleepers: () => timers.size,
+    settle,
+  }
+}
