@@ -1,16 +1,7 @@
 // What a log is to those who write to it: a constant sentence, an event name, and fields.
 
 /** Syslog's levels, most urgent first (RFC 5424). */
-export const logLevels = [
-  'emerg',
-  'alert',
-  'crit',
-  'error',
-  'warning',
-  'notice',
-  'info',
-  'debug',
-] as const
+export const logLevels = ['emerg', 'alert', 'crit', 'error', 'warning', 'notice', 'info', 'debug'] as const
 export type LogLevel = (typeof logLevels)[number]
 
 /** `event` names the kind of the record in lower-case words joined by hyphens. Fields never hold a secret. */

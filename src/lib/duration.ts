@@ -1,0 +1,29 @@
+// Durations as people write them: "500ms", "30s", "15m", "1h", "1d".
+
+const UNIT_MS = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 } as const
+
+/** Milliseconds of a duration such as "30s" (a whole number or a decimal, and its unit); undefined where it is none. */
+export function parseDuration(text: string): number | undefined {
+  const match = /^(\d+(?:\.\d+)?)(ms|s|m|h|d)$/.exec(text.trim())
+  if (match === null) return undefined
+  const ms = Number(match[1]) * UNIT_MS[match[2] as keyof typeof UNIT_MS]
+  return Number.isFinite(ms) ? ms : undefined
+}
+
+/** How a duration is told to people, in its two largest units: "2 h 5 min", "41 s", "0.3 s". */
+export function tellDuration(ms: number): string {
+  if (ms < 1_000) return `${(Math.max(0, ms) / 1_000).toFixed(1)} s`
+  const seconds = Math.round(ms / 1_000)
+  const parts = [
+    [Math.floor(seconds / 86_400), 'd'],
+    [Math.floor(seconds / 3_600) % 24, 'h'],
+    [Math.floor(seconds / 60) % 60, 'min'],
+    [seconds % 60, 's'],
+  ] as const
+  const first = parts.findIndex(([count]) => count > 0)
+  return parts
+    .slice(first, first + 2)
+    .filter(([count]) => count > 0)
+    .map(([count, unit]) => `${count} ${unit}`)
+    .join(' ')
+}

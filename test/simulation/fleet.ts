@@ -1,0 +1,72 @@
+// A fleet of daemons on one fake clock: the real schedule code, many times, against a service that fails and recovers.
+import type { Instant } from '../../src/lib/clock.ts'
+import type { FetchOutcome } from '../../src/token/outcome.ts'
+import {
+  afterAsked,
+  afterLook,
+  causeOf,
+  dueAtMs,
+  initialState,
+  nextMomentMs,
+  nextState,
+  type Cause,
+  type Policy,
+  type TokenState,
+} from '../../src/token/state.ts'
+import { jwtOf } from '../support/jwt.ts'
+import { createHeap } from './heap.ts'
+
+/** One request as the service saw it. */
+export interface Arrival {
+  readonly atMs: number
+  readonly daemon: number
+  readonly cause: Cause
+  readonly isServed: boolean
+}
+/** What the service does with a request: `token`, or a failure. */
+export interface Service {
+  (atMs: number): 'token' | Exclude<FetchOutcome, { kind: 'ok' }>
+}
+export interface FleetOptions {
+  readonly daemons: number
+  readonly policy: Policy
+  readonly tokenLifeMs: number
+  readonly random: () => number
+  readonly service: Service
+  /** The simulation ends here, at the latest. */
+  readonly untilMs: number
+}
+
+/** Runs the fleet, all started at 0, and tells every request in the order of its arrival. */
+export function runFleet(options: FleetOptions): Arrival[] {
+  const { policy, random, service, tokenLifeMs } = options
+  const arrivals: Arrival[] = []
+  const states: TokenState[] = Array.from({ length: options.daemons }, () => initialState('https://service'))
+  const queue = createHeap()
+  for (const index of states.keys()) queue.push(0, index)
+  let tokens = 0
+
+  function grant(now: Instant): FetchOutcome {
+    const iat = now.wallMs / 1000
+    return { kind: 'ok', accessToken: jwtOf({ iat, exp: iat + tokenLifeMs / 1000 }, ++tokens) }
+  }
+
+  function live(state: TokenState, daemon: number, now: Instant): TokenState {
+    const looked = afterLook(state, { now, policy, random })
+    if (dueAtMs(looked) > now.bootMs) return looked
+    const cause = causeOf(looked, now)
+    const answer = service(now.bootMs)
+    arrivals.push({ atMs: now.bootMs, daemon, cause, isServed: answer === 'token' })
+    const outcome = answer === 'token' ? grant(now) : answer
+    return nextState(afterAsked(looked, cause, now), outcome, { now, policy, random }).state
+  }
+
+  for (let next = queue.pop(); next !== undefined && next.atMs <= options.untilMs; next = queue.pop()) {
+    const now: Instant = { bootMs: next.atMs, wallMs: 1_800_000_000_000 + next.atMs }
+    const state = live(states[next.index] as TokenState, next.index, now)
+    states[next.index] = state
+    const wakeAtMs = nextMomentMs(state, now)
+    if (Number.isFinite(wakeAtMs)) queue.push(Math.max(wakeAtMs, now.bootMs), next.index)
+  }
+  return arrivals
+}

@@ -1,0 +1,110 @@
+// `npm run simulate`: a fleet, an outage, and what the service sees of it. Prints numbers, or a table and a plot.
+import { parseArgs } from 'node:util'
+import { parseDuration } from '../../src/lib/duration.ts'
+import type { Arrival } from './fleet.ts'
+import { simulate, type FleetNumbers, type SimulationOptions } from './report.ts'
+
+const usage = `Usage: npm run --silent simulate -- [--daemons 10000] [--outage 30m] [--outage-start boot|10m]
+                                    [--token-life 1h] [--service-limit 200] [--seed 1] [--json]`
+
+function main(): void {
+  const { values } = parseArgs({
+    options: {
+      daemons: { type: 'string', default: '10000' },
+      outage: { type: 'string', default: '30m' },
+      'outage-start': { type: 'string', default: 'boot' },
+      'token-life': { type: 'string', default: '1h' },
+      'service-limit': { type: 'string' },
+      seed: { type: 'string', default: '1' },
+      json: { type: 'boolean', default: false },
+      help: { type: 'boolean', default: false },
+    },
+  })
+  if (values.help) return print(usage)
+  const options: SimulationOptions = {
+    daemons: whole('--daemons', values.daemons, 1),
+    outageMs: durationMs('--outage', values.outage),
+    outageStartMs:
+      values['outage-start'] === 'boot' ? 0 : durationMs('--outage-start', values['outage-start']),
+    tokenLifeMs: durationMs('--token-life', values['token-life']),
+    serviceLimit:
+      values['service-limit'] === undefined ? null : whole('--service-limit', values['service-limit'], 1),
+    seed: whole('--seed', values.seed, 0),
+  }
+  const withJitter = simulate(options, { hasJitter: true })
+  const withoutJitter = simulate(options, { hasJitter: false })
+  if (values.json)
+    return print(JSON.stringify({ ...withJitter.numbers, withoutJitter: withoutJitter.numbers }))
+  print(tableOf(withJitter.numbers, withoutJitter.numbers))
+  const endMs = options.outageStartMs + options.outageMs
+  print(plotOf(withJitter.arrivals, { fromMs: options.outageStartMs, endMs, title: 'as built' }))
+  print(plotOf(withoutJitter.arrivals, { fromMs: options.outageStartMs, endMs, title: 'without jitter' }))
+}
+
+function tableOf(numbers: FleetNumbers, without: FleetNumbers): string {
+  const labels: Record<keyof FleetNumbers, string> = {
+    meanPerSecond: 'requests/s, last 5 min of the outage',
+    recoveryPeakPerSecond: 'requests in the fullest second after it',
+    recoveredP50Seconds: 'seconds until half were served again',
+    recoveredLastSeconds: 'seconds until the last was',
+    requestsPerDaemonDuringOutage: 'requests per daemon during the outage',
+    refreshPeakPerSecond: 'refreshes in the fullest second after a common start',
+    requestsPerRefusedDaemon: 'requests of a refused daemon in a day',
+  }
+  const rows = (Object.keys(labels) as (keyof FleetNumbers)[]).map((key) =>
+    [labels[key].padEnd(54), String(numbers[key]).padStart(10), String(without[key]).padStart(16)].join(''),
+  )
+  return [`${''.padEnd(54)}${'as built'.padStart(10)}${'without jitter'.padStart(16)}`, ...rows, ''].join(
+    '\n',
+  )
+}
+
+/** Requests per second from five minutes before the end of the outage to five after it, a row for each 15 s. */
+function plotOf(
+  arrivals: readonly Arrival[],
+  outage: { fromMs: number; endMs: number; title: string },
+): string {
+  const stepMs = 15_000
+  const fromMs = Math.max(0, outage.endMs - 300_000)
+  const fullest = new Array<number>(40).fill(0)
+  const seconds = new Map<number, number>()
+  for (const { atMs } of arrivals) {
+    const second = Math.floor((atMs - fromMs) / 1000)
+    seconds.set(second, (seconds.get(second) ?? 0) + 1)
+  }
+  for (const [second, count] of seconds) {
+    const row = Math.floor((second * 1000) / stepMs)
+    if (row >= 0 && row < fullest.length) fullest[row] = Math.max(fullest[row] ?? 0, count)
+  }
+  const scale = Math.max(...fullest, 1)
+  const rows = fullest.map((count, row) => {
+    const offsetS = (fromMs + row * stepMs - outage.endMs) / 1000
+    return `${String(offsetS).padStart(6)} s ${'█'.repeat(Math.ceil((count / scale) * 60))} ${count}`
+  })
+  return [
+    `Requests in the fullest second of each 15 s, from the end of the outage; ${outage.title}`,
+    ...rows,
+    '',
+  ].join('\n')
+}
+
+function durationMs(option: string, text: string): number {
+  const ms = parseDuration(text)
+  if (ms === undefined) return fail(`${option} wants a duration such as "30m", not "${text}".`)
+  return ms
+}
+function whole(option: string, text: string, least: number): number {
+  const value = Number(text)
+  if (!Number.isSafeInteger(value) || value < least)
+    return fail(`${option} wants a whole number from ${least}, not "${text}".`)
+  return value
+}
+function fail(message: string): never {
+  process.stderr.write(`simulate: ${message}\n${usage}\n`)
+  process.exit(64)
+}
+function print(text: string): void {
+  process.stdout.write(`${text}\n`)
+}
+
+main()
