@@ -1,0 +1,117 @@
+import { chmodSync, mkdirSync, mkdtempSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+
+import { UserError } from '../../src/lib/error.ts'
+import {
+  prepareDirectory,
+  runtimeDirectoryOf,
+  socketCandidates,
+  stateDirectoryOf,
+} from '../../src/lib/places.ts'
+
+describe('where things are', () => {
+  it('is what systemd says, before everything else', () => {
+    const env = {
+      RUNTIME_DIRECTORY: '/run/kyc-tokend:/run/other',
+      STATE_DIRECTORY: '/var/lib/private/kyc-tokend',
+    }
+    expect(runtimeDirectoryOf({ env, uid: 990 })).toBe('/run/kyc-tokend')
+    expect(stateDirectoryOf({ env, uid: 990 })).toBe('/var/lib/private/kyc-tokend')
+  })
+  it('is the system place for root, whatever the person who said sudo has in the environment', () => {
+    const env = { XDG_RUNTIME_DIR: '/run/user/1000', XDG_STATE_HOME: '/home/ada/.state', HOME: '/home/ada' }
+    expect(runtimeDirectoryOf({ env, uid: 0 })).toBe('/run/kyc-tokend')
+    expect(stateDirectoryOf({ env, uid: 0 })).toBe('/var/lib/kyc-tokend')
+    expect(socketCandidates({ env, uid: 0 })).toEqual(['/run/kyc-tokend/ipc.sock'])
+  })
+  it('is the XDG place for a person', () => {
+    const env = { XDG_RUNTIME_DIR: '/run/user/1000', XDG_STATE_HOME: '/home/ada/.state', HOME: '/home/ada' }
+    expect(runtimeDirectoryOf({ env, uid: 1000 })).toBe('/run/user/1000/kyc-tokend')
+    expect(stateDirectoryOf({ env, uid: 1000 })).toBe('/home/ada/.state/kyc-tokend')
+    expect(socketCandidates({ env, uid: 1000 })).toEqual([
+      '/run/kyc-tokend/ipc.sock',
+      '/run/user/1000/kyc-tokend/ipc.sock',
+    ])
+  })
+  it('falls back to the temp directory and the home, and ignores relative paths', () => {
+    const env = { HOME: '/home/ada', XDG_RUNTIME_DIR: 'here', XDG_STATE_HOME: 'there', RUNTIME_DIRECTORY: '' }
+    expect(runtimeDirectoryOf({ env, uid: 1000 })).toBe('/tmp/kyc-tokend-1000')
+    expect(runtimeDirectoryOf({ env: { TMPDIR: '/var/tmp' }, uid: 1000 })).toBe('/var/tmp/kyc-tokend-1000')
+    expect(stateDirectoryOf({ env, uid: 1000 })).toBe('/home/ada/.local/state/kyc-tokend')
+  })
+  it("does not take a client unit's runtime directory for the daemon's", () => {
+    expect(socketCandidates({ env: { RUNTIME_DIRECTORY: '/run/shop' }, uid: 0 })).toEqual([
+      '/run/kyc-tokend/ipc.sock',
+    ])
+  })
+})
+
+describe('prepareDirectory', () => {
+  const uid = process.getuid!()
+  let base: string
+  beforeEach(() => {
+    base = mkdtempSync(join(tmpdir(), 'places-'))
+  })
+  afterEach(() => {
+    rmSync(base, { recursive: true })
+  })
+  const modeOf = (path: string) => statSync(path).mode & 0o7777
+
+  it('gives the mode whatever the umask, and makes what is missing above', () => {
+    const path = join(base, 'a', 'b')
+    prepareDirectory(path, { mode: 0o775, uid })
+    expect(modeOf(path)).toBe(0o775)
+  })
+  it('leaves one that is there as it is', () => {
+    const path = join(base, 'there')
+    mkdirSync(path)
+    chmodSync(path, 0o2750)
+    prepareDirectory(path, { mode: 0o700, uid })
+    expect(modeOf(path)).toBe(0o2750)
+  })
+  it('follows a link that nobody else could have made', () => {
+    symlinkSync(base, join(base, 'link'))
+    prepareDirectory(join(base, 'link'), { mode: 0o700, uid })
+    expect(statSync(join(base, 'link')).isDirectory()).toBe(true)
+  })
+  it('says what to do where a file is in the way', () => {
+    writeFileSync(join(base, 'file'), '')
+    expect(() => prepareDirectory(join(base, 'file'), { mode: 0o700, uid })).toThrow(
+      /is something else: remove/,
+    )
+    expect(() => prepareDirectory(join(base, 'file', 'x'), { mode: 0o700, uid })).toThrow(UserError)
+  })
+
+  describe('where everybody may make names', () => {
+    beforeEach(() => {
+      chmodSync(base, 0o1777)
+    })
+    it('makes its own', () => {
+      prepareDirectory(join(base, 'own'), { mode: 0o700, uid })
+      expect(modeOf(join(base, 'own'))).toBe(0o700)
+      prepareDirectory(join(base, 'own'), { mode: 0o700, uid })
+    })
+    it('refuses a link', () => {
+      mkdirSync(join(base, 'target'))
+      symlinkSync(join(base, 'target'), join(base, 'link'))
+      expect(() => prepareDirectory(join(base, 'link'), { mode: 0o700, uid })).toThrow(/is a symbolic link/)
+    })
+    it('refuses a dangling link', () => {
+      symlinkSync(join(base, 'nowhere'), join(base, 'link'))
+      expect(() => prepareDirectory(join(base, 'link'), { mode: 0o700, uid })).toThrow(UserError)
+    })
+    it('refuses one that another owns', () => {
+      mkdirSync(join(base, 'theirs'), { mode: 0o700 })
+      expect(() => prepareDirectory(join(base, 'theirs'), { mode: 0o700, uid: uid + 1 })).toThrow(
+        /belongs to uid \d+ and not to uid/,
+      )
+    })
+    it('refuses one that others can write', () => {
+      mkdirSync(join(base, 'open'))
+      chmodSync(join(base, 'open'), 0o777)
+      expect(() => prepareDirectory(join(base, 'open'), { mode: 0o700, uid })).toThrow(/written by others/)
+    })
+  })
+})
