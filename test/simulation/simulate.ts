@@ -66,7 +66,7 @@ function plotOf(
 ): string {
   const stepMs = 15_000
   const fromMs = Math.max(0, outage.endMs - 300_000)
-  const fullest = new Array<number>(40).fill(0)
+  const fullest = Array.from({ length: 40 }, () => 0)
   const seconds = new Map<number, number>()
   for (const { atMs } of arrivals) {
     const second = Math.floor((atMs - fromMs) / 1000)
