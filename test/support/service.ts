@@ -1,0 +1,158 @@
+// A service to be asked: a real HTTP(S) server on loopback with scripted answers and a record of what arrived.
+import http, { type IncomingMessage, type ServerResponse } from 'node:http'
+import https from 'node:https'
+import type { AddressInfo, Socket } from 'node:net'
+
+/** A request as it arrived, whole. */
+export interface ArrivedRequest {
+  readonly method: string
+  readonly path: string
+  readonly headers: http.IncomingHttpHeaders
+  readonly body: string
+  /** On the wall clock, in ms. */
+  readonly atMs: number
+}
+/** An answer as data; `json` sets the content type. */
+export interface ScriptedAnswer {
+  readonly status?: number
+  readonly headers?: Readonly<Record<string, string>>
+  readonly json?: unknown
+  readonly body?: string | Buffer
+}
+/**
+ * What is answered: data, or a function of the request and its number (from 1). A function may also write the answer
+ * itself, to the response or to the bare socket, and return nothing.
+ */
+export type Answer =
+  | ScriptedAnswer
+  | ((
+      request: ArrivedRequest,
+      raw: { response: ServerResponse; socket: Socket; number: number },
+    ) => ScriptedAnswer | void | Promise<ScriptedAnswer | void>)
+
+export interface Service {
+  /** Such as `http://127.0.0.1:40001`; with TLS `https://localhost:40001`. */
+  readonly url: string
+  readonly port: number
+  /** The requests that arrived, oldest first. */
+  readonly requests: readonly ArrivedRequest[]
+  /** Connections that were ever opened, and how many are open now. */
+  readonly connections: { readonly opened: number; readonly open: number }
+  /** Answers otherwise from now on. */
+  answer(answer: Answer): void
+  /** Resolves when so many requests have arrived. */
+  arrived(count: number): Promise<void>
+  /** Stops at once, cutting connections. */
+  stop(): Promise<void>
+}
+
+/** The answer that grants this token. */
+export const granting = (accessToken: string): ScriptedAnswer => ({ status: 200, json: { accessToken } })
+
+/** The error body of the interface description, section 2.3. */
+export function refusing(status: number, detail: string): ScriptedAnswer {
+  return {
+    status,
+    json: {
+      type: 'about:blank',
+      title: 'KnownRuntimeError',
+      status,
+      detail,
+      instance: '/token/external/jwt',
+      timestamp: 1_700_000_000_000,
+      'full-path': 'https://api.example.com/token/external/jwt',
+    },
+  }
+}
+export const accountInactive = refusing(500, 'Your account is not active')
+export const accountNotFound = refusing(404, 'Account not found')
+
+/** Starts a service on a free port of 127.0.0.1. Register `stop` for the end of the test first of all. */
+export async function startService(options: {
+  answer: Answer
+  tls?: { cert: string; key: string }
+  port?: number
+}): Promise<Service> {
+  let { answer } = options
+  const requests: ArrivedRequest[] = []
+  const sockets = new Set<Socket>()
+  const waiting = new Set<() => void>()
+  let opened = 0
+
+  async function take(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const chunks: Buffer[] = []
+    for await (const chunk of request) chunks.push(chunk as Buffer)
+    const arrived: ArrivedRequest = {
+      method: request.method ?? '',
+      path: request.url ?? '',
+      headers: request.headers,
+      body: Buffer.concat(chunks).toString('utf8'),
+      atMs: Date.now(),
+    }
+    requests.push(arrived)
+    for (const look of waiting) look()
+    const number = requests.length
+    const given =
+      typeof answer === 'function'
+        ? await answer(arrived, { response, socket: request.socket, number })
+        : answer
+    if (given) send(given, response)
+  }
+
+  const listener = (request: IncomingMessage, response: ServerResponse): void => {
+    take(request, response).catch(() => request.socket.destroy())
+  }
+  const server = options.tls ? https.createServer(options.tls, listener) : http.createServer(listener)
+  server.on('connection', (socket: Socket) => {
+    opened += 1
+    sockets.add(socket)
+    socket.on('error', () => socket.destroy())
+    socket.on('close', () => sockets.delete(socket))
+  })
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', reject)
+    server.listen(options.port ?? 0, '127.0.0.1', resolve)
+  })
+  const { port } = server.address() as AddressInfo
+
+  return {
+    url: options.tls ? `https://localhost:${port}` : `http://127.0.0.1:${port}`,
+    port,
+    requests,
+    connections: {
+      get opened() {
+        return opened
+      },
+      get open() {
+        return sockets.size
+      },
+    },
+    answer(next) {
+      answer = next
+    },
+    arrived(count) {
+      return new Promise((resolve) => {
+        const look = (): void => {
+          if (requests.length < count) return
+          waiting.delete(look)
+          resolve()
+        }
+        waiting.add(look)
+        look()
+      })
+    },
+    stop() {
+      return new Promise((resolve) => {
+        server.close(() => resolve())
+        for (const socket of sockets) socket.destroy()
+      })
+    },
+  }
+}
+
+function send(answer: ScriptedAnswer, response: ServerResponse): void {
+  const body = answer.json === undefined ? (answer.body ?? '') : JSON.stringify(answer.json)
+  const type = answer.json === undefined ? {} : { 'content-type': 'application/json' }
+  response.writeHead(answer.status ?? 200, { ...type, ...answer.headers })
+  response.end(body)
+}
