@@ -1,0 +1,293 @@
+// A machine with a real systemd, booted in a namespace of its own on a throw-away copy of this host's files.
+import { spawn, type ChildProcess } from 'node:child_process'
+import { accessSync, constants, existsSync, readdirSync, readFileSync } from 'node:fs'
+import { mkdtemp, rm, rmdir } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import path from 'node:path'
+
+export interface Finished {
+  readonly status: number | null
+  readonly stdout: string
+  readonly stderr: string
+}
+export interface RunOptions {
+  /** Written to its standard input. */
+  readonly input?: string
+  /** A user of the machine; root where there is none. */
+  readonly as?: string
+  readonly timeoutMs?: number
+}
+export interface Machine {
+  /** A file of the machine as this process sees it. */
+  path(inside: string): string
+  /** Runs a command in the machine and waits for its end, whatever its status. */
+  run(command: readonly string[], options?: RunOptions): Promise<Finished>
+  /** Runs a shell script in the machine; gives its output, and throws where it fails. */
+  sh(script: string, options?: RunOptions): Promise<string>
+  /** Starts a command in the machine and leaves it running. The caller ends it. */
+  start(command: readonly string[], options?: Pick<RunOptions, 'as'>): ChildProcess
+  /** Powers it off and removes every trace: processes, mounts, control group, directory. */
+  stop(): Promise<void>
+}
+
+const TOOLS = ['systemd-nspawn', 'nsenter', 'unshare', 'setpriv', 'dbus-daemon']
+const PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
+const BOOT_MS = 60_000
+const STOP_MS = 20_000
+
+/** What of the host's own start-up the machine leaves out: hardware, kernel, network, clean-up. */
+const MASKED = [
+  'dev-hugepages.mount',
+  'dev-mqueue.mount',
+  'e2scrub_reap.service',
+  'kmod-static-nodes.service',
+  'ldconfig.service',
+  'modprobe@.service',
+  'sys-fs-fuse-connections.mount',
+  'sys-kernel-config.mount',
+  'sys-kernel-debug.mount',
+  'sys-kernel-tracing.mount',
+  'systemd-binfmt.service',
+  'systemd-firstboot.service',
+  'systemd-hwdb-update.service',
+  'systemd-journal-flush.service',
+  'systemd-logind.service',
+  'systemd-machine-id-commit.service',
+  'systemd-modules-load.service',
+  'systemd-networkd.service',
+  'systemd-pstore.service',
+  'systemd-random-seed.service',
+  'systemd-remount-fs.service',
+  'systemd-resolved.service',
+  'systemd-sysctl.service',
+  'systemd-sysusers.service',
+  'systemd-timesyncd.service',
+  'systemd-tmpfiles-setup-dev.service',
+  'systemd-tmpfiles-setup.service',
+  'systemd-udev-trigger.service',
+  'systemd-udevd.service',
+  'systemd-update-done.service',
+  'systemd-update-utmp.service',
+]
+
+/** Why no machine can be booted here, in one sentence; undefined where one can. */
+export function whyNoMachine(): string | undefined {
+  if (process.platform !== 'linux') return 'a machine with systemd can be booted on Linux only'
+  if (process.getuid?.() !== 0) return 'a machine with systemd can be booted by root only'
+  const missing = TOOLS.filter((tool) => !PATH.split(':').some((folder) => isExecutable(`${folder}/${tool}`)))
+  if (missing.length > 0)
+    return `a machine with systemd needs ${missing.join(', ')} (packages systemd-container, dbus)`
+  if (!existsSync('/lib/systemd/systemd'))
+    return 'a machine with systemd needs systemd itself (package systemd)'
+  if (unifiedHierarchy() === undefined) return 'a machine with systemd needs a mounted cgroup2 hierarchy'
+  return undefined
+}
+
+/** Boots one. Throws where it does not come up, with what it said. */
+export async function bootMachine(): Promise<Machine> {
+  const place = await mkdtemp(path.join(tmpdir(), 'kyc-tokend-machine-'))
+  const cgroup = path.join(unifiedHierarchy() ?? '', path.basename(place))
+  const output: string[] = []
+  // Ends with this process, however this process ends.
+  const nspawn = spawn(
+    'setpriv',
+    [
+      '--pdeathsig',
+      'KILL',
+      'unshare',
+      '--mount',
+      'sh',
+      '-euc',
+      BOOT_SCRIPT,
+      'boot',
+      place,
+      cgroup,
+      ...MASKED,
+    ],
+    { stdio: ['ignore', 'pipe', 'pipe'], detached: true },
+  )
+  nspawn.stdout.on('data', (chunk: Buffer) => output.push(chunk.toString()))
+  nspawn.stderr.on('data', (chunk: Buffer) => output.push(chunk.toString()))
+  const ended = new Promise<void>((resolve) => nspawn.once('close', () => resolve()))
+
+  const inside = (leader: number, command: readonly string[], as?: string): string[] => [
+    '--target',
+    String(leader),
+    '--all',
+    'env',
+    '--chdir=/',
+    '-i',
+    `PATH=${PATH}`,
+    'LC_ALL=C.UTF-8',
+    ...(as === undefined ? [] : ['runuser', '-u', as, '--']),
+    ...command,
+  ]
+
+  async function clear(): Promise<void> {
+    nspawn.kill('SIGKILL')
+    await ended
+    await removeCgroup(cgroup)
+    await rm(place, { recursive: true, force: true })
+  }
+
+  try {
+    const leader = await leaderOf(nspawn, () => output.join(''))
+    const run = (command: readonly string[], options: RunOptions = {}): Promise<Finished> =>
+      finish(spawn('nsenter', inside(leader, command, options.as)), options)
+    await untilRunning(run, () => output.join(''))
+    return {
+      path: (file) => `/proc/${leader}/root${file}`,
+      run,
+      async sh(script, options = {}) {
+        const { status, stdout, stderr } = await run(['sh', '-euc', script], options)
+        if (status !== 0) throw new Error(`Status ${status} of: ${script}\n${stdout}${stderr}`)
+        return stdout
+      },
+      start: (command, options = {}) => spawn('nsenter', inside(leader, command, options.as)),
+      async stop() {
+        const timer = setTimeout(() => nspawn.kill('SIGKILL'), STOP_MS)
+        // SIGRTMIN+4: systemd powers the machine off.
+        spawn('kill', ['-s', 'RTMIN+4', String(leader)], { stdio: 'ignore' })
+        await ended
+        clearTimeout(timer)
+        await clear()
+      },
+    }
+  } catch (error) {
+    await clear()
+    throw error
+  }
+}
+
+/**
+ * Its own mounts: this host's files below, a tmpfs above. nspawn wants the unified hierarchy at /sys/fs/cgroup and
+ * a control group that is all its own. IPAddressDeny= is enforced only with all capabilities and bpf.
+ */
+const BOOT_SCRIPT = `
+place=$1 cgroup=$2
+shift 2
+mount --make-rprivate /
+mkdir -p /run/systemd "$place/layers"
+mount -t tmpfs tmpfs "$place/layers"
+mkdir "$place/layers/upper" "$place/layers/work" "$place/layers/root"
+root=$place/layers/root
+mount -t overlay overlay -o "lowerdir=/,upperdir=$place/layers/upper,workdir=$place/layers/work" "$root"
+mount -t tmpfs tmpfs /run/systemd
+mkdir "$cgroup"
+echo $$ >"$cgroup/cgroup.procs"
+umount -lR /sys/fs/cgroup
+mount -t cgroup2 cgroup2 /sys/fs/cgroup
+: >"$root/etc/fstab"
+for unit; do ln -sf /dev/null "$root/etc/systemd/system/$unit"; done
+cat >"$root/etc/systemd/system/tests.target" <<'END'
+[Unit]
+Requires=sysinit.target dbus.socket
+Wants=systemd-journald.service
+After=sysinit.target dbus.socket systemd-journald.service
+END
+exec systemd-nspawn --boot --quiet --register=no --keep-unit --link-journal=no --private-network \\
+  --resolv-conf=off --timezone=off --capability=all --system-call-filter='bpf @keyring' \\
+  --console=read-only --directory="$root" -- --unit=tests.target
+`
+
+/** Where a control group of one's own can be made: in one's own group of the unified hierarchy. */
+function unifiedHierarchy(): string | undefined {
+  try {
+    const mount = /^\S+ \S+ \S+ \S+ (\S+) .* - cgroup2 /m.exec(readFileSync('/proc/self/mountinfo', 'utf8'))
+    const own = /^0::(.*)$/m.exec(readFileSync('/proc/self/cgroup', 'utf8'))
+    return mount?.[1] !== undefined && own?.[1] !== undefined ? path.join(mount[1], own[1]) : undefined
+  } catch {
+    return undefined
+  }
+}
+
+function isExecutable(file: string): boolean {
+  try {
+    accessSync(file, constants.X_OK)
+    return true
+  } catch {
+    return false
+  }
+}
+
+/** The machine's process 1 as this host numbers it. */
+async function leaderOf(nspawn: ChildProcess, output: () => string): Promise<number> {
+  const deadline = Date.now() + BOOT_MS
+  while (Date.now() < deadline && nspawn.exitCode === null && nspawn.signalCode === null) {
+    const found = childrenOf(nspawn.pid).find(isFirstOfItsNamespace)
+    if (found !== undefined) return found
+    await nap(20)
+  }
+  throw new Error(`The machine did not boot:\n${output()}`)
+}
+
+function childrenOf(pid: number | undefined): number[] {
+  try {
+    return readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim().split(' ').map(Number)
+  } catch {
+    return []
+  }
+}
+
+function isFirstOfItsNamespace(pid: number): boolean {
+  try {
+    return (
+      /^NSpid:\t\d+\t1$/m.test(readFileSync(`/proc/${pid}/status`, 'utf8')) &&
+      readFileSync(`/proc/${pid}/comm`, 'utf8') === 'systemd\n'
+    )
+  } catch {
+    return false
+  }
+}
+
+async function untilRunning(
+  run: (command: readonly string[]) => Promise<Finished>,
+  output: () => string,
+): Promise<void> {
+  const deadline = Date.now() + BOOT_MS
+  let state = ''
+  while (Date.now() < deadline) {
+    state = (await run(['systemctl', 'is-system-running'])).stdout.trim()
+    if (state === 'running' || state === 'degraded') return
+    await nap(50)
+  }
+  throw new Error(`The machine is ${state === '' ? 'silent' : state} after ${BOOT_MS} ms:\n${output()}`)
+}
+
+function finish(child: ChildProcess, { input, timeoutMs = 60_000 }: RunOptions): Promise<Finished> {
+  return new Promise((resolve, reject) => {
+    let stdout = ''
+    let stderr = ''
+    child.stdout?.on('data', (chunk: Buffer) => (stdout += chunk.toString()))
+    child.stderr?.on('data', (chunk: Buffer) => (stderr += chunk.toString()))
+    const timer = setTimeout(() => child.kill('SIGKILL'), timeoutMs)
+    child.once('error', reject)
+    child.once('close', (status) => {
+      clearTimeout(timer)
+      resolve({ status, stdout, stderr })
+    })
+    // A command that does not read its input may be gone before it is written.
+    child.stdin?.on('error', () => undefined)
+    child.stdin?.end(input ?? '')
+  })
+}
+
+/** The kernel lets go of a control group only when its last process is reaped. */
+async function removeCgroup(folder: string): Promise<void> {
+  if (!existsSync(folder)) return
+  for (const child of readdirSync(folder, { withFileTypes: true }))
+    if (child.isDirectory()) await removeCgroup(path.join(folder, child.name))
+  for (let attempt = 0; attempt < 100; attempt += 1) {
+    try {
+      await rmdir(folder)
+      return
+    } catch {
+      await nap(20)
+    }
+  }
+  throw new Error(`The control group ${folder} is still in use`)
+}
+
+function nap(ms: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, ms))
+}
