@@ -1,0 +1,239 @@
+import { execFile, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { chmod, mkdir, mkdtemp, rm, symlink } from 'node:fs/promises'
+import { createServer, type Socket } from 'node:net'
+import { tmpdir } from 'node:os'
+import type { Readable } from 'node:stream'
+import { join } from 'node:path'
+import { text } from 'node:stream/consumers'
+import { promisify } from 'node:util'
+import { build } from 'esbuild'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { loadLibc, type Libc, type Peer } from '../../src/lib/libc.ts'
+import { receiveDatagrams } from '../support/receive-datagrams.ts'
+
+const run = promisify(execFile)
+const isRoot = process.getuid?.() === 0
+const NOBODY = 65_534
+const module = JSON.stringify(new URL('../../src/lib/libc.ts', import.meta.url).href)
+let directory: string
+let libc: Libc
+
+beforeAll(async () => {
+  directory = await mkdtemp(join(tmpdir(), 'kyc-libc-'))
+  await chmod(directory, 0o755)
+  const loaded = loadLibc()
+  if ('error' in loaded) throw new Error(loaded.error)
+  libc = loaded
+})
+afterAll(() => rm(directory, { recursive: true, force: true }))
+
+function fdOf(socket: Socket): number {
+  return (Reflect.get(socket, '_handle') as { fd: number }).fd
+}
+
+/** A program that connects to the socket and stays until it is disconnected. */
+const connecting = `import socket, sys
+client = socket.socket(socket.AF_UNIX)
+client.connect(sys.argv[1])
+client.recv(1)`
+
+/** What the kernel says of a client of this command line. */
+async function seenAs(
+  command: string,
+  args: string[],
+  options: object = {},
+): Promise<{ peer: Peer; groups: number[]; pid: number | undefined }> {
+  const path = join(directory, `${Math.random()}.sock`)
+  const server = createServer().listen(path)
+  try {
+    await once(server, 'listening')
+    await chmod(path, 0o666)
+    const child = spawn(command, [...args, '-c', connecting, path], { stdio: 'inherit', ...options })
+    const [socket] = (await once(server, 'connection')) as [Socket]
+    const peer = libc.peerOf(fdOf(socket))
+    const groups = libc.peerGroups(fdOf(socket))
+    socket.destroy()
+    await once(child, 'exit')
+    return { peer, groups, pid: child.pid }
+  } finally {
+    server.close()
+  }
+}
+
+test('a peer is known by its process, user and group', async () => {
+  const { peer, pid } = await seenAs('python3', [])
+  expect(peer).toEqual({ pid, uid: process.getuid?.(), gid: process.getgid?.() })
+})
+
+test.skipIf(!isRoot)('a peer of another user is known as that user', async () => {
+  const { peer } = await seenAs('/usr/bin/env', ['python3'], {
+    uid: NOBODY,
+    gid: 12_345,
+    env: { PATH: '/usr/bin:/bin' },
+  })
+  expect(peer).toMatchObject({ uid: NOBODY, gid: 12_345 })
+})
+
+test.skipIf(!isRoot)('all supplementary groups of a peer are told, also where they are many', async () => {
+  const groups = Array.from({ length: 300 }, (_, index) => 20_000 + index)
+  const seen = await seenAs(
+    'setpriv',
+    ['--reuid=65534', '--regid=7', `--groups=${groups.join(',')}`, '/usr/bin/env', 'python3'],
+    {
+      env: { PATH: '/usr/bin:/bin' },
+    },
+  )
+  expect(seen.groups).toEqual(groups)
+})
+
+test('what is no socket is a system call error with its code', () => {
+  expect(() => libc.peerOf(99_999)).toThrow(expect.objectContaining({ code: 'EBADF' }) as Error)
+  expect(() => libc.peerGroups(99_999)).toThrow(expect.objectContaining({ code: 'EBADF' }) as Error)
+})
+
+test.each(['path', 'abstract'])('a datagram arrives at a socket with %s name', async (kind) => {
+  const path = kind === 'path' ? join(directory, 'notify.sock') : `@kyc-libc-${process.pid}`
+  const receiver = await receiveDatagrams(path)
+  try {
+    libc.sendDatagram(path, 'READY=1\nSTATUS=café')
+    expect(await receiver.next()).toBe('READY=1\nSTATUS=café')
+  } finally {
+    receiver.stop()
+  }
+})
+
+test('a receiver that does not read makes nobody wait', async () => {
+  const path = join(directory, 'full.sock')
+  const receiver = await receiveDatagrams(path)
+  try {
+    expect(() => {
+      for (let count = 0; count < 100_000; count += 1) libc.sendDatagram(path, 'WATCHDOG=1')
+    }).toThrow(expect.objectContaining({ code: 'EAGAIN' }) as Error)
+  } finally {
+    receiver.stop()
+  }
+})
+
+test('nobody at the path, and a path that is too long, are errors', () => {
+  expect(() => libc.sendDatagram(join(directory, 'nobody.sock'), '')).toThrow(
+    expect.objectContaining({ code: 'ENOENT' }) as Error,
+  )
+  expect(() => libc.sendDatagram(`/${'x'.repeat(200)}`, '')).toThrow(/at most 107 bytes/)
+})
+
+test('sending leaves no descriptor behind', async () => {
+  const count = async (): Promise<number> =>
+    (await run('ls', [`/proc/${process.pid}/fd`])).stdout.split('\n').length
+  await count()
+  const before = await count()
+  for (let index = 0; index < 100; index += 1)
+    expect(() => libc.sendDatagram(join(directory, 'none'), '')).toThrow('ENOENT')
+  expect(await count()).toBeLessThan(before + 50)
+})
+
+/** Runs this source in a Node of its own; `libc` is there, and descriptor 3 is a socket. */
+async function inChild(source: string, options: object = {}): Promise<string> {
+  const program = `import { loadLibc } from ${module}
+    const libc = loadLibc()
+    if ('error' in libc) throw new Error(libc.error)
+    ${source}`
+  const stdio = ['ignore', 'pipe', 'inherit', 'pipe'] as const
+  const child = spawn(process.execPath, ['--input-type=module', '-e', program], {
+    ...options,
+    stdio: [...stdio],
+  })
+  return text(child.stdout as Readable)
+}
+
+test('without dumps, no core file and no look into memory or environment, and the daemon finds what it needs', async () => {
+  const options = isRoot ? { uid: NOBODY, gid: NOBODY } : {}
+  const told = await inChild(
+    `import { execFileSync, spawnSync } from 'node:child_process'
+     import { createServer } from 'node:net'
+     import { readdirSync, readFileSync } from 'node:fs'
+     libc.forbidDumps()
+     const server = createServer().listen('\\0kyc-dumps-' + process.pid)
+     server.once('listening', () => {
+       server.close()
+       const other = spawnSync('cat', ['/proc/' + process.pid + '/environ'])
+       console.log(JSON.stringify({
+         coreLimit: execFileSync('sh', ['-c', 'ulimit -c']).toString().trim(),
+         isHidden: other.status !== 0,
+         residentBytes: process.memoryUsage.rss(),
+         descriptors: readdirSync('/proc/self/fd').length,
+         comm: readFileSync('/proc/self/comm', 'utf8'),
+         bootId: readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').length,
+       }))
+     })`,
+    options,
+  )
+  const seen = JSON.parse(told) as Record<string, unknown>
+  expect(seen).toMatchObject({ coreLimit: '0', isHidden: true, bootId: 37 })
+  expect(seen['residentBytes']).toBeGreaterThan(1e6)
+  expect(seen['descriptors']).toBeGreaterThan(3)
+})
+
+test('another program takes the place of this one, with its process id, streams and environment', async () => {
+  const told = await inChild(
+    `console.log(process.pid)
+     libc.replaceProcess('/bin/sh', ['sh', '-c', 'echo "$$ $GREETING $0" ; test -z "$HOME" && echo none', 'a b'],
+       { GREETING: 'grüß dich', HOME: undefined })`,
+  )
+  const [pid, rest] = told.split('\n')
+  expect(rest).toBe(`${pid} grüß dich a b`)
+  expect(told).toMatch(/none\n$/)
+})
+
+test.each([
+  ['stays open where systemd handed it over', "{ LISTEN_FDS: '1' }", /^socket:/],
+  ['is closed otherwise', '{}', /^$/],
+])('a socket %s in the program that takes the place of this one', async (_, env, told) => {
+  const source = `libc.replaceProcess('/bin/sh', ['sh', '-c', 'readlink /proc/$$/fd/3'], ${env})`
+  expect(await inChild(source)).toMatch(told)
+})
+
+test('a program that is not there is an error, and this one goes on', async () => {
+  const told = await inChild(
+    `try { libc.replaceProcess('/nonexistent', ['x'], {}) } catch (error) { console.log(error.code) }`,
+  )
+  expect(told).toBe('ENOENT\n')
+})
+
+/** The bundle as it is shipped, in a directory of its own; `packages` are links to what is installed beside it. */
+async function bundled(packages: readonly string[]): Promise<string> {
+  const home = await mkdtemp(join(directory, 'bundle-'))
+  const entry =
+    'import { loadLibc } from "./libc.ts"; const libc = loadLibc(); console.log(libc.error ?? "loaded")'
+  const resolveDir = new URL('../../src/lib', import.meta.url).pathname
+  await build({
+    stdin: { contents: entry, resolveDir },
+    bundle: true,
+    format: 'esm',
+    platform: 'node',
+    external: ['koffi'],
+    outfile: join(home, 'cli.mjs'),
+  })
+  await mkdir(join(home, 'node_modules'))
+  for (const name of packages) {
+    const installed = new URL(`../../node_modules/${name}`, import.meta.url).pathname
+    await symlink(installed, join(home, 'node_modules', name))
+  }
+  return join(home, 'cli.mjs')
+}
+
+test.each([
+  ['the native module beside it', ['@koromix']],
+  ['koffi beside it', ['koffi']],
+])('a bundle loads it with %s, without JIT and without code generation', async (_, packages) => {
+  const flags = ['--jitless', '--disallow-code-generation-from-strings', '--disable-proto=throw']
+  const { stdout } = await run(process.execPath, [...flags, await bundled(packages)])
+  expect(stdout).toBe('loaded\n')
+})
+
+test('where koffi is not installed the reason and the remedy are told', async () => {
+  const { stdout } = await run(process.execPath, [await bundled([])])
+  expect(stdout).toBe(
+    "The optional package koffi cannot be loaded (Cannot find module 'koffi'): install it with `npm install koffi`\n",
+  )
+})
