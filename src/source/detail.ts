@@ -1,0 +1,32 @@
+// Words of others, made fit for people: one line, short, and without secrets.
+import { redact } from '../lib/secret.ts'
+
+/** Longest detail, in characters. */
+export const MAX_DETAIL_LENGTH = 200
+
+/** Whatever looks like a token: after `Bearer`, or JSON in base64url. */
+const TOKEN_LIKE = [/\bbearer\s+\S+/gi, /\beyJ[\w-]{4,}(?:\.[\w-]*)*/g]
+
+/**
+ * The text on one line of at most MAX_DETAIL_LENGTH characters, without the secrets and whatever looks like a token.
+ * Cut last, so that no part of a secret stays. Empty where a secret is in it in pieces or in other letters: then its
+ * words are not worth a leak.
+ */
+export function oneLine(text: string, secrets: Iterable<string>): string {
+  const hidden = [...secrets].filter((secret) => secret !== '')
+  // Control and formatting characters could forge lines of a log, or hide text.
+  const line = text
+    .replace(/[\s\p{Zl}\p{Zp}]+/gu, ' ')
+    .replace(/\p{C}+/gu, '')
+    .trim()
+  const clean = TOKEN_LIKE.reduce((left, shape) => left.replace(shape, '[secret]'), redact(line, hidden))
+  if (hidden.some((secret) => bare(clean).includes(bare(secret)))) return ''
+  return clean.length <= MAX_DETAIL_LENGTH
+    ? clean
+    : `${clean.slice(0, MAX_DETAIL_LENGTH - 1).toWellFormed()}…`
+}
+
+/** The text for a comparison in which case and white space do not count. */
+export function bare(text: string): string {
+  return text.toLowerCase().replace(/\s+/g, '')
+}

@@ -1,0 +1,96 @@
+// One attempt at the service: asks for a token once, within limits of time and size, and says what came of it.
+import { X509Certificate } from 'node:crypto'
+import type { SecureContext } from 'node:tls'
+import type { Clock } from '../lib/clock.ts'
+import { exitStatus, UserError } from '../lib/error.ts'
+import { isLoopbackHost } from '../lib/loopback.ts'
+import type { FetchToken } from '../token/outcome.ts'
+import { exchange } from './exchange.ts'
+import { proxyEnvOf } from './proxy.ts'
+import { tokenRequest, type Credentials } from './request.ts'
+import { classify } from './response.ts'
+
+export interface FetchTokenOptions {
+  /** https, or http for a loopback host. Its path is kept. */
+  readonly baseUrl: string
+  readonly credentials: Credentials
+  readonly request: {
+    /** For the whole attempt, in ms. */
+    readonly timeoutMs: number
+    /** For name, connection and TLS, in ms. */
+    readonly connectTimeoutMs: number
+    /** PEM of authorities that are trusted beside the ones that Node knows; null: none. */
+    readonly ca: string | null
+  }
+  /** For HTTPS_PROXY and NO_PROXY. */
+  readonly env: NodeJS.ProcessEnv
+  readonly clock: Clock
+  /** Further strings that no detail may hold, such as the tokens held; the credentials are known anyway. */
+  readonly secrets: () => Iterable<string>
+}
+
+/**
+ * What asks this service with these credentials. It never throws for anything that service or network does, follows
+ * no redirect, keeps no connection, and ends promptly when its signal is aborted. Throws a UserError (status 78) at
+ * once where the settings cannot work: a `caFile` without certificates, a proxy that is none, a `baseUrl` in the clear.
+ */
+export function createFetchToken(options: FetchTokenOptions): FetchToken {
+  const { baseUrl, credentials, request, clock } = options
+  const service = new URL(baseUrl)
+  refusePlainHttp(service)
+  const proxyEnv = proxyEnvOf(service, options.env)
+  const authorities = request.ca === null ? null : certificatesOf(request.ca)
+  // One context for all attempts: one for each would let the memory grow with every refresh. Made at the first.
+  let context: Promise<SecureContext> | null = null
+
+  return async (signal) => {
+    context ??= secureContextOf(authorities)
+    const asked = tokenRequest(baseUrl, credentials)
+    const answer = await exchange(asked, {
+      limits: request,
+      proxyEnv,
+      secureContext: await context,
+      clock,
+      signal,
+    })
+    if ('kind' in answer) return answer
+    const secrets = [credentials.apiKey.reveal(), credentials.apiSecret.reveal(), ...options.secrets()]
+    return classify(answer, { wallMs: clock.now().wallMs, secrets })
+  }
+}
+
+function refusePlainHttp({ protocol, hostname }: URL): void {
+  if (protocol === 'https:' || (protocol === 'http:' && isLoopbackHost(hostname))) return
+  throw new UserError(
+    'baseUrl must begin with https://, or the secret would cross the network in the clear',
+    exitStatus.configuration,
+  )
+}
+
+/** The certificates of a PEM text, one by one. Throws where there is none, or one that cannot be read. */
+function certificatesOf(pem: string): string[] {
+  const found = pem.match(/-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g) ?? []
+  try {
+    for (const certificate of found) new X509Certificate(certificate).toString()
+    if (found.length > 0) return found
+  } catch (cause) {
+    throw unreadable({ cause })
+  }
+  throw unreadable()
+}
+
+function unreadable(options?: ErrorOptions): UserError {
+  return new UserError(
+    'request.caFile holds no certificate that can be read: it must be PEM, as -----BEGIN CERTIFICATE-----',
+    exitStatus.configuration,
+    options,
+  )
+}
+
+/** Trusts the authorities that Node knows (and NODE_EXTRA_CA_CERTS), and these beside them. */
+async function secureContextOf(authorities: readonly string[] | null): Promise<SecureContext> {
+  const { createSecureContext, getCACertificates } = await import('node:tls')
+  return createSecureContext(
+    authorities === null ? {} : { ca: [...getCACertificates('default'), ...authorities] },
+  )
+}

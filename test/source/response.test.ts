@@ -1,0 +1,291 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { classify, failureTable, rowOf, type Answer } from '../../src/source/response.ts'
+import { jwtOf } from '../support/jwt.ts'
+
+const KEY = 'key-of-the-account'
+const SECRET = 'S3cret/+of=the"account'
+const TOKEN_HELD = 'opaque-token-that-we-hold'
+const NOW = Date.parse('2026-11-01T12:00:00Z')
+const DATE = 'Sun, 01 Nov 2026 12:00:00 GMT'
+
+function answer(status: number, body: unknown = '', headers: Answer['headers'] = {}): Answer {
+  const text = typeof body === 'string' || body instanceof Uint8Array ? body : JSON.stringify(body)
+  return { status, headers, body: Buffer.from(text as string) }
+}
+const outcomeOf = (given: Answer) => classify(given, { wallMs: NOW, secrets: [KEY, SECRET, TOKEN_HELD] })
+const problem = (detail: unknown) => ({ type: 'about:blank', title: 'KnownRuntimeError', detail })
+
+describe('a 200', () => {
+  const accepted = ['a', jwtOf({ exp: 1 }), 'AZaz09-._~+/==', 'a'.repeat(16 * 1024)]
+  it.each(accepted)('with an accessToken of RFC 6750 is a token', (accessToken) => {
+    expect(outcomeOf(answer(200, { accessToken, more: 1 }))).toEqual({ kind: 'ok', accessToken })
+  })
+
+  it('tells the Date of the answer', () => {
+    expect(outcomeOf(answer(200, { accessToken: 'a' }, { date: DATE }))).toMatchObject({ serverDateMs: NOW })
+    expect(outcomeOf(answer(200, { accessToken: 'a' }, { date: 'yesterday' }))).not.toHaveProperty(
+      'serverDateMs',
+    )
+  })
+
+  it('may begin with a byte order mark', () => {
+    expect(outcomeOf(answer(200, `\uFEFF${JSON.stringify({ accessToken: 'a' })}`))).toMatchObject({
+      kind: 'ok',
+    })
+  })
+
+  const refused: [string, unknown][] = [
+    ['an empty body', ''],
+    ['no JSON', '<html>'],
+    ['a torn JSON', '{"accessToken":"abc"'],
+    ['an array', [{ accessToken: 'abc' }]],
+    ['null', 'null'],
+    ['no accessToken', { token: 'abc' }],
+    ['an empty token', { accessToken: '' }],
+    ['a number', { accessToken: 5 }],
+    ['null for a token', { accessToken: null }],
+    ['a token with a space', { accessToken: 'abc def' }],
+    ['a token with a newline', { accessToken: 'abc\r\nX-Injected: 1' }],
+    ['a token with a trailing newline', { accessToken: 'abc\n' }],
+    ['a token that begins with ~', { accessToken: '~root' }],
+    ['a token of only =', { accessToken: '==' }],
+    ['= within a token', { accessToken: 'a=b' }],
+    ['letters beyond ASCII', { accessToken: 'tökén' }],
+    ['a token over 16 KiB', { accessToken: 'a'.repeat(16 * 1024 + 1) }],
+    ['more than 64 KiB', { accessToken: 'abc', padding: 'x'.repeat(64 * 1024) }],
+    ['a NUL', '{"accessToken":"abc"}\0'],
+    ['an accessToken further down', { data: { accessToken: 'abc' } }],
+  ]
+  it.each(refused)('with %s is a malformed answer, and not quoted', (_what, body) => {
+    const outcome = outcomeOf(answer(200, body))
+    expect(outcome).toMatchObject({ kind: 'transient', reason: 'malformed-answer', status: 200 })
+    expect(JSON.stringify(outcome)).not.toMatch(/abc|html|root|tök/)
+  })
+
+  it('is never quoted, not even its detail', () => {
+    const outcome = outcomeOf(answer(200, { detail: 'Your account is not active' }))
+    expect(outcome).toMatchObject({ reason: 'malformed-answer' })
+    expect(JSON.stringify(outcome)).not.toContain('active')
+  })
+
+  it('that is compressed all the same is a malformed answer', () => {
+    const given = answer(200, { accessToken: 'abc' }, { 'content-encoding': 'gzip' })
+    expect(outcomeOf(given)).toMatchObject({
+      reason: 'malformed-answer',
+      detail: expect.stringContaining('compressed'),
+    })
+  })
+})
+
+describe('a refusal', () => {
+  const inactive: [string, unknown][] = [
+    ['the detail of the error body', problem('Your account is not active')],
+    ['other letters', problem('YOUR ACCOUNT IS NOT ACTIVE.')],
+    ['other white space', problem('  your\taccount\n is  not active ')],
+    ['words around it', problem('Sorry: Your account is not active (code 7)')],
+    ['a text', 'Your account is not active'],
+    ['a page', '<h1>Your account\n is not active</h1>'],
+    ['a JSON string', '"Your account is not active"'],
+  ]
+  it.each(inactive)('is a 500 with %s', (_what, body) => {
+    expect(outcomeOf(answer(500, body))).toMatchObject({
+      kind: 'permanent',
+      reason: 'account-inactive',
+      status: 500,
+    })
+  })
+  it('is a 404 that says that no account was found', () => {
+    const refusal = {
+      kind: 'permanent',
+      reason: 'account-not-found',
+      status: 404,
+      detail: 'Account not found',
+    }
+    expect(outcomeOf(answer(404, problem('Account not found')))).toEqual(refusal)
+    expect(outcomeOf(answer(404, 'account NOT  found'))).toEqual(refusal)
+  })
+
+  const others: [string, number, unknown, string][] = [
+    ['another status', 503, problem('Your account is not active'), 'server-error'],
+    ['the words of the other status', 500, problem('Account not found'), 'server-error'],
+    ['the words of the other status', 404, problem('Your account is not active'), 'rejected'],
+    ['the words in another field', 500, { title: 'Your account is not active' }, 'server-error'],
+    ['a detail that is no string', 500, { detail: ['Your account is not active'] }, 'server-error'],
+    ['a 403 with the words', 403, problem('Your account is not active'), 'rejected'],
+    ['a body that is too long', 500, 'Your account is not active'.padEnd(70_000), 'server-error'],
+  ]
+  it.each(others)('is none with %s (%i)', (_what, status, body, reason) => {
+    expect(outcomeOf(answer(status, body))).toMatchObject({ kind: 'transient', reason })
+  })
+})
+
+describe('any other answer', () => {
+  const rows: [string, number[]][] = [
+    ['rate-limited', [429]],
+    ['server-error', [500, 501, 502, 503, 504, 520, 599, 408, 425]],
+    [
+      'malformed-answer',
+      [201, 202, 204, 206, 299, 300, 301, 302, 303, 304, 307, 308, 399, 0, 100, 101, 199, 600, 999],
+    ],
+    ['rejected', [400, 401, 402, 403, 404, 405, 410, 413, 415, 418, 422, 451, 499]],
+  ]
+  it.each(rows)('is %s', (reason, statuses) => {
+    for (const status of statuses) {
+      const outcome = outcomeOf(answer(status, 'anything'))
+      expect(outcome, String(status)).toMatchObject({ kind: 'transient', reason, status })
+      expect(rowOf(outcome).reasons).toContain(reason)
+    }
+  })
+
+  it('is told in the words of the service where it has a detail, else in ours', () => {
+    expect(outcomeOf(answer(503, problem('Down until noon')))).toMatchObject({ detail: 'Down until noon' })
+    expect(outcomeOf(answer(502, '<html>Bad'))).toMatchObject({
+      detail: 'The service answered 502 Bad Gateway',
+    })
+    expect(outcomeOf(answer(503, problem('\n\0 ')))).toMatchObject({
+      detail: 'The service answered 503 Service Unavailable',
+    })
+  })
+
+  it('that redirects is told with the origin it points to, and nothing else of it', () => {
+    const location = `https://elsewhere.example/login?key=${KEY}`
+    const outcome = outcomeOf(answer(302, '', { location }))
+    expect(outcome).toMatchObject({ detail: expect.stringContaining('to https://elsewhere.example;') })
+    expect(JSON.stringify(outcome)).not.toContain(KEY)
+  })
+
+  it('lets each reason stand in one row', () => {
+    const reasons = failureTable.flatMap((row) => row.reasons)
+    expect(new Set(reasons).size).toBe(reasons.length)
+  })
+})
+
+describe('Retry-After', () => {
+  const cases: [string, Answer['headers'], number | undefined][] = [
+    ['seconds', { 'retry-after': '120' }, 120_000],
+    ['seconds with white space', { 'retry-after': ' 120 ' }, 120_000],
+    ['none at all', {}, undefined],
+    ['zero', { 'retry-after': '0' }, 0],
+    ['over an hour', { 'retry-after': '86400' }, 3_600_000],
+    ['a number beyond numbers', { 'retry-after': '9'.repeat(400) }, 3_600_000],
+    ['a negative number', { 'retry-after': '-5' }, undefined],
+    ['a fraction', { 'retry-after': '1.5' }, undefined],
+    ['hexadecimal', { 'retry-after': '0x10' }, undefined],
+    ['a word', { 'retry-after': 'soon' }, undefined],
+    ['nothing', { 'retry-after': '' }, undefined],
+    ['a list', { 'retry-after': ['1', '2'] }, undefined],
+    ['a date, on our clock', { 'retry-after': 'Sun, 01 Nov 2026 12:02:00 GMT' }, 120_000],
+    [
+      'a date, on the clock of the answer',
+      { 'retry-after': 'Sun, 01 Nov 2026 17:02:00 GMT', date: 'Sun, 01 Nov 2026 17:00:00 GMT' },
+      120_000,
+    ],
+    ['a date of RFC 850', { 'retry-after': 'Sunday, 01-Nov-26 12:02:00 GMT' }, 120_000],
+    ['a date of asctime', { 'retry-after': 'Sun Nov  1 12:02:00 2026' }, 120_000],
+    ['a date that is past', { 'retry-after': 'Sun, 01 Nov 2026 11:00:00 GMT' }, undefined],
+    ['a date far ahead', { 'retry-after': 'Sun, 01 Nov 2099 12:00:00 GMT' }, 3_600_000],
+    ['a date that is none', { 'retry-after': 'Sun, 99 Nov 2026 12:00:00 GMT' }, undefined],
+    ['a date of another kind', { 'retry-after': '2026-11-01T12:02:00Z' }, undefined],
+  ]
+  it.each(cases)('as %s', (_what, headers, retryAfterMs) => {
+    for (const status of [429, 503, 408, 425]) {
+      const outcome = outcomeOf(answer(status, '', headers))
+      expect('retryAfterMs' in outcome ? outcome.retryAfterMs : undefined).toBe(retryAfterMs)
+    }
+  })
+
+  it('means nothing in the rows that do not wait for it', () => {
+    for (const status of [200, 302, 403, 404]) {
+      expect(outcomeOf(answer(status, '', { 'retry-after': '120' }))).not.toHaveProperty('retryAfterMs')
+    }
+  })
+})
+
+describe('a detail', () => {
+  const detailOf = (detail: string): string => {
+    const outcome = outcomeOf(answer(503, problem(detail)))
+    return outcome.kind === 'ok' ? '' : outcome.detail
+  }
+  const bare = (text: string): string => text.toLowerCase().replace(/\s/g, '')
+
+  it('is one line of at most 200 characters', () => {
+    expect(detailOf('one\r\n\ttwo\u2028three\u0007\u202E')).toBe('one two three')
+    expect(detailOf('x'.repeat(500))).toHaveLength(200)
+    expect(detailOf('😀'.repeat(300)).isWellFormed()).toBe(true)
+  })
+
+  it('hides the secrets, whatever shape the service echoes them in', () => {
+    for (const secret of [KEY, SECRET, TOKEN_HELD]) {
+      for (const echo of [secret, JSON.stringify(secret), encodeURIComponent(secret), btoa(secret)]) {
+        expect(detailOf(`not known: ${echo} (echo)`)).toMatch(
+          /^not known: "?\[secret\]"? \(echo\)$|\[secret\]/,
+        )
+        expect(detailOf(`not known: ${echo} (echo)`)).not.toContain(echo)
+      }
+      const [head, tail] = [secret.slice(0, 5), secret.slice(5)]
+      for (const echo of [
+        `${head}\0${tail}`,
+        `${head}\n${tail}`,
+        secret.toUpperCase(),
+        `${'x'.repeat(190)}${secret}`,
+      ]) {
+        expect(bare(detailOf(echo))).not.toContain(bare(secret))
+        expect(detailOf(echo)).not.toContain(tail)
+      }
+    }
+  })
+
+  it('hides what looks like a token', () => {
+    const jwt = jwtOf({ sub: 'somebody' })
+    expect(detailOf(`token ${jwt} is old`)).toBe('token [secret] is old')
+    expect(detailOf('sent bearer abc.def-ghi')).toBe('sent [secret]')
+  })
+})
+
+describe('whatever comes', () => {
+  const anyHeaders = fc.dictionary(
+    fc.constantFrom('date', 'retry-after', 'location', 'content-encoding', 'content-type'),
+    fc.oneof(fc.string(), fc.constant(DATE), fc.nat().map(String), fc.array(fc.string())),
+  )
+  const echo = fc.constantFrom(
+    KEY,
+    SECRET,
+    TOKEN_HELD,
+    JSON.stringify(SECRET),
+    'Account not found',
+    '\n',
+    '"',
+    '\0',
+  )
+  const anyText = fc.array(fc.oneof(fc.string({ unit: 'binary' }), echo)).map((parts) => parts.join(''))
+  const anyBody = fc.oneof(
+    fc.uint8Array({ maxLength: 2_000 }),
+    anyText.map((text) => Buffer.from(text)),
+    fc.json().map((text) => Buffer.from(text)),
+    fc
+      .record({ detail: fc.oneof(anyText, fc.jsonValue()), accessToken: fc.oneof(anyText, fc.jsonValue()) })
+      .map((fields) => Buffer.from(JSON.stringify(fields))),
+  )
+  const anyStatus = fc.oneof(fc.integer(), fc.constantFrom(200, 302, 404, 429, 500, 503))
+
+  it('is an outcome of one row, never a throw, and its detail holds no secret', () => {
+    fc.assert(
+      fc.property(anyStatus, anyHeaders, anyBody, fc.boolean(), (status, headers, body, isCut) => {
+        const outcome = outcomeOf({ status, headers, body, isCut })
+        expect(failureTable).toContain(rowOf(outcome))
+        if (outcome.kind === 'ok') return
+        for (const secret of [KEY, SECRET, TOKEN_HELD])
+          expect(bareOf(outcome.detail)).not.toContain(bareOf(secret))
+        expect(outcome.detail.length).toBeLessThanOrEqual(200)
+        expect(outcome.detail).toMatch(/^[^\p{C}\p{Zl}\p{Zp}]+$/u)
+        if (outcome.kind === 'transient' && outcome.retryAfterMs !== undefined) {
+          expect(outcome.retryAfterMs).toBeGreaterThanOrEqual(0)
+          expect(outcome.retryAfterMs).toBeLessThanOrEqual(3_600_000)
+        }
+      }),
+      { numRuns: 1_000 },
+    )
+  })
+  const bareOf = (text: string): string => text.toLowerCase().replace(/\s/g, '')
+})
