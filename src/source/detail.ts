@@ -21,9 +21,9 @@ export function oneLine(text: string, secrets: Iterable<string>): string {
     .trim()
   const clean = TOKEN_LIKE.reduce((left, shape) => left.replace(shape, '[secret]'), redact(line, hidden))
   if (hidden.some((secret) => bare(clean).includes(bare(secret)))) return ''
-  return clean.length <= MAX_DETAIL_LENGTH
-    ? clean
-    : `${clean.slice(0, MAX_DETAIL_LENGTH - 1).toWellFormed()}…`
+  if (clean.length <= MAX_DETAIL_LENGTH) return clean
+  // Half a character is none.
+  return `${clean.slice(0, MAX_DETAIL_LENGTH - 1).replace(/[\uD800-\uDBFF]$/, '')}…`
 }
 
 /** The text for a comparison in which case and white space do not count. */

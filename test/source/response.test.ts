@@ -1,4 +1,4 @@
-import fc from 'fast-check'
+import * as fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { classify, failureTable, rowOf, type Answer } from '../../src/source/response.ts'
 import { jwtOf } from '../support/jwt.ts'
@@ -133,7 +133,7 @@ describe('any other answer', () => {
   it.each(rows)('is %s', (reason, statuses) => {
     for (const status of statuses) {
       const outcome = outcomeOf(answer(status, 'anything'))
-      expect(outcome, String(status)).toMatchObject({ kind: 'transient', reason, status })
+      expect(outcome).toMatchObject({ kind: 'transient', reason, status })
       expect(rowOf(outcome).reasons).toContain(reason)
     }
   })
@@ -212,7 +212,7 @@ describe('a detail', () => {
   it('is one line of at most 200 characters', () => {
     expect(detailOf('one\r\n\ttwo\u2028three\u0007\u202E')).toBe('one two three')
     expect(detailOf('x'.repeat(500))).toHaveLength(200)
-    expect(detailOf('😀'.repeat(300)).isWellFormed()).toBe(true)
+    expect(detailOf(`${'x'.repeat(198)}😀😀`)).toBe(`${'x'.repeat(198)}…`)
   })
 
   it('hides the secrets, whatever shape the service echoes them in', () => {
@@ -279,10 +279,8 @@ describe('whatever comes', () => {
           expect(bareOf(outcome.detail)).not.toContain(bareOf(secret))
         expect(outcome.detail.length).toBeLessThanOrEqual(200)
         expect(outcome.detail).toMatch(/^[^\p{C}\p{Zl}\p{Zp}]+$/u)
-        if (outcome.kind === 'transient' && outcome.retryAfterMs !== undefined) {
-          expect(outcome.retryAfterMs).toBeGreaterThanOrEqual(0)
-          expect(outcome.retryAfterMs).toBeLessThanOrEqual(3_600_000)
-        }
+        const waitMs = ('retryAfterMs' in outcome && outcome.retryAfterMs) || 0
+        expect(waitMs >= 0 && waitMs <= 3_600_000).toBe(true)
       }),
       { numRuns: 1_000 },
     )

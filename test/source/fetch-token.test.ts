@@ -1,0 +1,538 @@
+import http from 'node:http'
+import net, { type AddressInfo, type Socket } from 'node:net'
+import { gzipSync } from 'node:zlib'
+import { afterEach, describe, expect, it } from 'vitest'
+import { createSystemClock } from '../../src/lib/clock.ts'
+import { UserError } from '../../src/lib/error.ts'
+import { Secret } from '../../src/lib/secret.ts'
+import { createFetchToken, type FetchTokenOptions } from '../../src/source/fetch-token.ts'
+import type { FetchOutcome } from '../../src/token/outcome.ts'
+import { createAuthority, createCertificate } from '../support/certificates.ts'
+import {
+  accountInactive,
+  granting,
+  refusing,
+  startService,
+  type Answer,
+  type Service,
+} from '../support/service.ts'
+
+const KEY = 'key-of-the-account'
+const SECRET = 'S3cret/+of=the"account'
+const DAY_MS = 86_400_000
+const authority = createAuthority()
+
+const stops: (() => Promise<void> | void)[] = []
+afterEach(async () => {
+  for (const stop of stops.splice(0)) await stop()
+})
+
+async function serve(answer: Answer, tls?: { cert: string; key: string }): Promise<Service> {
+  const service = await startService({ answer, ...(tls && { tls }) })
+  stops.push(() => service.stop())
+  return service
+}
+
+/** A bare TCP server on loopback; the listener has the whole connection. */
+async function listen(listener: (socket: Socket) => void): Promise<number> {
+  const sockets = new Set<Socket>()
+  const server = net.createServer((socket) => {
+    sockets.add(socket)
+    socket.on('error', () => socket.destroy())
+    listener(socket)
+  })
+  stops.push(() => {
+    for (const socket of sockets) socket.destroy()
+    server.close()
+  })
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  return (server.address() as AddressInfo).port
+}
+
+type Options = Partial<Omit<FetchTokenOptions, 'request'>> & {
+  request?: Partial<FetchTokenOptions['request']>
+}
+
+function fetcherFor(baseUrl: string, { request, ...options }: Options = {}) {
+  return createFetchToken({
+    baseUrl,
+    credentials: { apiKey: new Secret(KEY), apiSecret: new Secret(SECRET) },
+    env: {},
+    clock: createSystemClock(),
+    secrets: () => [],
+    ...options,
+    request: { timeoutMs: 10_000, connectTimeoutMs: 5_000, ca: null, ...request },
+  })
+}
+function fetchFrom(baseUrl: string, options: Options = {}): Promise<FetchOutcome> {
+  return fetcherFor(baseUrl, options)(new AbortController().signal)
+}
+const failed = (reason: string, words: string | RegExp) => ({
+  kind: 'transient',
+  reason,
+  detail: expect.stringMatching(words),
+})
+
+describe('the request', () => {
+  it('is that of the interface description', async () => {
+    const service = await serve(granting('token-1'))
+    expect(await fetchFrom(`${service.url}/`)).toMatchObject({ kind: 'ok', accessToken: 'token-1' })
+    const [request] = service.requests
+    expect(request).toMatchObject({
+      method: 'POST',
+      path: '/token/external/jwt',
+      headers: {
+        accept: 'application/json',
+        'accept-encoding': 'identity',
+        'content-type': 'application/json',
+        connection: 'close',
+        'user-agent': expect.stringMatching(/^kyc-tokend\/\d+\.\d+\.\d+/),
+      },
+    })
+    expect(JSON.parse(request?.body ?? '')).toEqual({ apiKey: KEY, apiSecret: SECRET })
+    expect(request?.headers).not.toHaveProperty('authorization')
+  })
+
+  it('keeps the path of baseUrl', async () => {
+    const service = await serve(granting('token-1'))
+    await fetchFrom(`${service.url}/kyc/v2`)
+    expect(service.requests[0]?.path).toBe('/kyc/v2/token/external/jwt')
+  })
+
+  it('refuses to send the secret over plain HTTP to another host', () => {
+    expect(() => fetcherFor('http://service.example')).toThrow(UserError)
+    expect(() => fetcherFor('http://127.0.0.1.example')).toThrow(/https:/)
+  })
+})
+
+describe('the answer', () => {
+  it('says how long the token lives by its Date', async () => {
+    const service = await serve({ ...granting('t'), headers: { date: 'Sun, 01 Nov 2026 12:00:00 GMT' } })
+    expect(await fetchFrom(service.url)).toMatchObject({ serverDateMs: Date.parse('2026-11-01T12:00:00Z') })
+  })
+
+  it('may be a refusal', async () => {
+    const service = await serve(accountInactive)
+    expect(await fetchFrom(service.url)).toMatchObject({ kind: 'permanent', reason: 'account-inactive' })
+  })
+
+  it('may be chunked', async () => {
+    const service = await serve((_request, { response }) => {
+      response.writeHead(200)
+      for (const letter of '{"accessToken":"abc"}') response.write(letter)
+      response.end()
+    })
+    expect(await fetchFrom(service.url)).toMatchObject({ kind: 'ok', accessToken: 'abc' })
+  })
+
+  it('may be HTTP/1.0 without a length', async () => {
+    const port = await listen((socket) => {
+      socket.once('data', () => socket.end('HTTP/1.0 200 OK\r\n\r\n{"accessToken":"abc"}'))
+    })
+    expect(await fetchFrom(`http://127.0.0.1:${port}`)).toMatchObject({ kind: 'ok', accessToken: 'abc' })
+  })
+
+  it('may come after informational ones', async () => {
+    const service = await serve((_request, { response }) => {
+      response.writeEarlyHints({ link: '</style.css>; rel=preload' })
+      return granting('abc')
+    })
+    expect(await fetchFrom(service.url)).toMatchObject({ kind: 'ok' })
+  })
+
+  it('that switches protocols is malformed', async () => {
+    const port = await listen((socket) => {
+      socket.once('data', () =>
+        socket.write('HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n'),
+      )
+    })
+    expect(await fetchFrom(`http://127.0.0.1:${port}`)).toMatchObject({
+      reason: 'malformed-answer',
+      status: 101,
+    })
+  })
+
+  it('that is compressed unasked is malformed', async () => {
+    const body = gzipSync('{"accessToken":"abc"}')
+    const service = await serve({ body, headers: { 'content-encoding': 'gzip' } })
+    expect(await fetchFrom(service.url)).toMatchObject(failed('malformed-answer', /compressed/))
+  })
+
+  it('that is shorter than it says is a broken connection', async () => {
+    const port = await listen((socket) => {
+      socket.once('data', () =>
+        socket.end('HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"accessToken":"abc"}'),
+      )
+    })
+    expect(await fetchFrom(`http://127.0.0.1:${port}`)).toMatchObject(
+      failed('network', /before its answer was whole/),
+    )
+  })
+
+  it('that is longer than it says is malformed', async () => {
+    const port = await listen((socket) => {
+      socket.once('data', () =>
+        socket.end('HTTP/1.1 200 OK\r\nContent-Length: 21\r\n\r\n{"accessToken":"abc"}xyz'),
+      )
+    })
+    expect(await fetchFrom(`http://127.0.0.1:${port}`)).toMatchObject(failed('malformed-answer', /not HTTP/))
+  })
+
+  it('that is no HTTP is malformed', async () => {
+    const port = await listen((socket) => socket.end('220 mail.example ESMTP\r\n'))
+    expect(await fetchFrom(`http://127.0.0.1:${port}`)).toMatchObject(failed('malformed-answer', /not HTTP/))
+  })
+
+  it('with headers over 16 KiB is malformed', async () => {
+    const service = await serve({ ...granting('abc'), headers: { 'x-long': 'x'.repeat(17 * 1024) } })
+    expect(await fetchFrom(service.url)).toMatchObject(
+      failed('malformed-answer', /headers of more than 16 KiB/),
+    )
+  })
+
+  it('of 10 MB is not read to its end', async () => {
+    let written = 0
+    const service = await serve((_request, { response, socket }) => {
+      response.writeHead(200)
+      const more = (): void => {
+        while (written < 10_000_000 && !socket.destroyed) {
+          written += 10_000
+          if (!response.write('x'.repeat(10_000))) return void response.once('drain', more)
+        }
+        response.end()
+      }
+      more()
+    })
+    expect(await fetchFrom(service.url)).toMatchObject(failed('malformed-answer', /64 KiB/))
+    await closed(service)
+    expect(written).toBeLessThan(10_000_000)
+  })
+
+  it('that redirects is not followed, and the other host sees nothing', async () => {
+    const other = await serve(granting('stolen'))
+    for (const status of [301, 302, 303, 307, 308]) {
+      const service = await serve({ status, headers: { location: `${other.url}/token/external/jwt` } })
+      expect(await fetchFrom(service.url)).toMatchObject(failed('malformed-answer', /was not followed/))
+    }
+    expect(other.connections.opened).toBe(0)
+  })
+
+  it('that echoes the secrets in every field shows none of them', async () => {
+    const held = 'token-that-we-hold'
+    const echo = `${KEY} ${SECRET} ${held} Bearer ${held}`
+    const service = await serve((request) => {
+      const fields = ['type', 'title', 'detail', 'instance', 'timestamp', 'full-path']
+      const said = Object.fromEntries(fields.map((name) => [name, `${echo} ${request.body}`]))
+      return { status: 503, json: said, headers: { 'x-echo': 'yes', location: `https://${KEY}.example` } }
+    })
+    const outcome = await fetchFrom(service.url, { secrets: () => [held] })
+    expect(outcome).toMatchObject(failed('server-error', /\[secret\]/))
+    const shown = JSON.stringify(outcome)
+    for (const secret of [KEY, SECRET, JSON.stringify(SECRET).slice(1, -1), held])
+      expect(shown).not.toContain(secret)
+  })
+})
+
+/** Resolves when the service sees no connection any more. */
+async function closed(service: Service): Promise<void> {
+  await expect.poll(() => service.connections.open).toBe(0)
+}
+
+describe('time', () => {
+  it('is limited for an answer that drips', async () => {
+    const service = await serve((_request, { response }) => {
+      response.writeHead(200)
+      const drip = setInterval(() => response.write(' '), 20)
+      response.on('close', () => clearInterval(drip))
+    })
+    const outcome = await fetchFrom(service.url, { request: { timeoutMs: 200 } })
+    expect(outcome).toMatchObject(failed('timeout', /request\.timeout/))
+    await closed(service)
+  })
+
+  it('is limited for headers that drip', async () => {
+    const port = await listen((socket) => {
+      socket.write('HTTP/1.1 200 OK\r\n')
+      const drip = setInterval(() => socket.write('x: y\r\n'), 20)
+      socket.on('close', () => clearInterval(drip))
+    })
+    const outcome = await fetchFrom(`http://127.0.0.1:${port}`, { request: { timeoutMs: 200 } })
+    expect(outcome).toMatchObject(failed('timeout', /request\.timeout/))
+  })
+
+  it('is limited for informational answers without end', async () => {
+    const port = await listen((socket) => {
+      const drip = setInterval(() => socket.write('HTTP/1.1 102 Processing\r\n\r\n'), 5)
+      socket.on('close', () => clearInterval(drip))
+    })
+    const outcome = await fetchFrom(`http://127.0.0.1:${port}`, { request: { timeoutMs: 200 } })
+    expect(outcome).toMatchObject(failed('timeout', /request\.timeout/))
+  })
+
+  it('is limited for a service that accepts and says nothing', async () => {
+    const port = await listen(() => undefined)
+    const outcome = await fetchFrom(`http://127.0.0.1:${port}`, {
+      request: { timeoutMs: 200, connectTimeoutMs: 50 },
+    })
+    expect(outcome).toMatchObject(failed('timeout', /request\.timeout/))
+  })
+
+  it('is limited for a connection whose TLS is not answered', async () => {
+    let isClosed = false
+    const port = await listen((socket) => {
+      socket.resume().on('close', () => (isClosed = true))
+    })
+    const outcome = await fetchFrom(`https://localhost:${port}`, { request: { connectTimeoutMs: 200 } })
+    expect(outcome).toMatchObject(failed('timeout', /request\.connectTimeout/))
+    await expect.poll(() => isClosed).toBe(true)
+  })
+
+  it('ends with the signal', async () => {
+    const service = await serve(() => undefined)
+    const stop = new AbortController()
+    const outcome = fetcherFor(service.url)(stop.signal)
+    await service.arrived(1)
+    const before = performance.now()
+    stop.abort()
+    expect(await outcome).toMatchObject({ kind: 'transient' })
+    expect(performance.now() - before).toBeLessThan(1_000)
+    await closed(service)
+    expect(await fetcherFor(service.url)(AbortSignal.abort())).toMatchObject({ kind: 'transient' })
+    expect(service.requests).toHaveLength(1)
+  })
+})
+
+describe('the network', () => {
+  it('may not know the name', async () => {
+    expect(await fetchFrom('https://kyc-tokend-test.invalid')).toMatchObject(
+      failed('network', /name of kyc-tokend-test\.invalid/),
+    )
+  })
+
+  it('may refuse the connection', async () => {
+    const service = await serve(granting('t'))
+    await service.stop()
+    expect(await fetchFrom(service.url)).toMatchObject(failed('network', /refused the connection/))
+  })
+
+  it('may reset before an answer, and in the middle of a body', async () => {
+    const before = await serve((_request, { socket }) => socket.resetAndDestroy() && undefined)
+    expect(await fetchFrom(before.url)).toMatchObject(failed('network', /closed the connection/))
+    const middle = await serve((_request, { response, socket }) => {
+      response.writeHead(200, { 'content-length': '100' })
+      response.write('{"accessToken":', () => socket.resetAndDestroy())
+    })
+    expect(await fetchFrom(middle.url)).toMatchObject(failed('network', /before its answer was whole/))
+  })
+})
+
+describe('TLS', () => {
+  const good = createCertificate(authority, { names: ['localhost'] })
+  const trusting = { request: { ca: authority.cert } }
+
+  it('is trusted with request.caFile, and not without', async () => {
+    const service = await serve(granting('t'), good)
+    expect(await fetchFrom(service.url)).toMatchObject(failed('tls', /not known here.*request\.caFile/))
+    expect(await fetchFrom(service.url, trusting)).toMatchObject({ kind: 'ok' })
+    expect(service.requests).toHaveLength(1)
+  })
+
+  it('takes the right one of several authorities', async () => {
+    const service = await serve(granting('t'), good)
+    const ca = `# ours\n${createAuthority('Another').cert}\n# theirs\n${authority.cert}`
+    expect(await fetchFrom(service.url, { request: { ca } })).toMatchObject({ kind: 'ok' })
+  })
+
+  it('refuses a caFile without a certificate that can be read', () => {
+    const broken = '-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n'
+    for (const ca of ['', 'nothing', broken, authority.key]) {
+      expect(() => fetcherFor('https://localhost', { request: { ca } })).toThrow(/request\.caFile/)
+    }
+  })
+
+  const unfit: [string, { cert: string; key: string }, RegExp][] = [
+    ['another name', createCertificate(authority, { names: ['other.example'] }), /another name/],
+    [
+      'an expired certificate',
+      createCertificate(authority, {
+        names: ['localhost'],
+        notBeforeMs: Date.now() - 2 * DAY_MS,
+        notAfterMs: Date.now() - DAY_MS,
+      }),
+      /has expired/,
+    ],
+    [
+      'a certificate that is not valid yet',
+      createCertificate(authority, {
+        names: ['localhost'],
+        notBeforeMs: Date.now() + DAY_MS,
+        notAfterMs: Date.now() + 2 * DAY_MS,
+      }),
+      /not valid yet/,
+    ],
+    ['a certificate signed by itself', selfSigned(), /signed by itself.*request\.caFile/],
+  ]
+  function selfSigned() {
+    return createAuthority('localhost')
+  }
+  it.each(unfit)('with %s gets no request', async (_what, tls, words) => {
+    const service = await serve(granting('t'), tls)
+    expect(await fetchFrom(service.url, trusting)).toMatchObject(failed('tls', words))
+    expect(service.requests).toHaveLength(0)
+    await closed(service)
+  })
+
+  it('that is closed while it is made is a broken connection', async () => {
+    const port = await listen((socket) => socket.once('data', () => socket.destroy()))
+    expect(await fetchFrom(`https://localhost:${port}`)).toMatchObject(failed('network', /while it was made/))
+  })
+
+  it('to a service that speaks plain HTTP is told so', async () => {
+    const service = await serve(granting('t'))
+    const url = `https://localhost:${service.port}`
+    expect(await fetchFrom(url)).toMatchObject(failed('tls', /speaks no TLS/))
+  })
+
+  it('leaves no memory and no connection behind, however often', async () => {
+    const service = await serve(granting('t'), good)
+    const fetchToken = fetcherFor(service.url, trusting)
+    for (let count = 0; count < 50; count += 1) {
+      expect(await fetchToken(new AbortController().signal)).toMatchObject({ kind: 'ok' })
+    }
+    expect(service.connections.opened).toBe(50)
+    await closed(service)
+  })
+})
+
+describe('a proxy', () => {
+  const good = createCertificate(authority, { names: ['localhost'] })
+  const request = { ca: authority.cert }
+
+  async function startProxy(onConnect: (target: string, socket: Socket) => void) {
+    const seen: string[] = []
+    const headers: http.IncomingHttpHeaders[] = []
+    const sockets = new Set<Socket>()
+    const proxy = http.createServer((asked, response) => {
+      seen.push(`${asked.method} ${asked.url}`)
+      response.end()
+    })
+    proxy.on('connection', (socket: Socket) => {
+      sockets.add(socket)
+      socket.on('error', () => socket.destroy()).on('close', () => sockets.delete(socket))
+      socket.on('end', () => socket.end())
+    })
+    proxy.on('connect', (asked: http.IncomingMessage, socket: Socket) => {
+      seen.push(`CONNECT ${asked.url}`)
+      headers.push(asked.headers)
+      socket.resume()
+      onConnect(asked.url ?? '', socket)
+    })
+    stops.push(() => {
+      for (const socket of sockets) socket.destroy()
+      proxy.close()
+    })
+    await new Promise<void>((resolve) => proxy.listen(0, '127.0.0.1', resolve))
+    return { address: `127.0.0.1:${(proxy.address() as AddressInfo).port}`, seen, headers, sockets }
+  }
+  function tunnel(target: string, socket: Socket): void {
+    const [host, port] = target.split(':')
+    const onward = net.connect(Number(port), host, () => {
+      socket.write('HTTP/1.1 200 Connection established\r\n\r\n')
+      onward.pipe(socket).pipe(onward)
+    })
+    onward.on('error', () => socket.destroy()).on('close', () => socket.resume())
+    socket.on('error', () => onward.destroy()).on('close', () => onward.destroy())
+  }
+
+  it('of HTTPS_PROXY carries the TLS connection, and sees nothing in it', async () => {
+    const service = await serve(granting('t'), good)
+    for (const variable of ['HTTPS_PROXY', 'https_proxy']) {
+      for (const scheme of ['http://', '']) {
+        const proxy = await startProxy(tunnel)
+        const env = { [variable]: scheme + proxy.address }
+        expect(await fetchFrom(service.url, { env, request })).toMatchObject({ kind: 'ok', accessToken: 't' })
+        expect(proxy.seen).toEqual([`CONNECT localhost:${service.port}`])
+        await expect.poll(() => proxy.sockets.size).toBe(0)
+      }
+    }
+  })
+
+  it('gets its password, and nobody is told it', async () => {
+    const service = await serve(granting('t'), good)
+    const proxy = await startProxy((_target, socket) => socket.end('HTTP/1.1 407 Authenticate\r\n\r\n'))
+    const env = { HTTPS_PROXY: `http://user:pass%20word@${proxy.address}` }
+    const outcome = await fetchFrom(service.url, { env, request })
+    expect(outcome).toMatchObject(failed('network', /The proxy of HTTPS_PROXY/))
+    expect(JSON.stringify(outcome)).not.toContain('pass')
+    expect(proxy.headers[0]?.['proxy-authorization']).toBe(`Basic ${btoa('user:pass word')}`)
+    expect(service.connections.opened).toBe(0)
+  })
+
+  it('is passed by for the hosts of NO_PROXY', async () => {
+    const service = await serve(granting('t'), good)
+    for (const entry of ['localhost', `other.example, localhost:${service.port}`, '*', '.localhost']) {
+      const proxy = await startProxy(tunnel)
+      const env = { HTTPS_PROXY: `http://${proxy.address}`, NO_PROXY: entry }
+      expect(await fetchFrom(service.url, { env, request })).toMatchObject({ kind: 'ok' })
+      expect(proxy.seen).toEqual([])
+    }
+  })
+
+  it('never sees a request in the clear', async () => {
+    const service = await serve(granting('t'))
+    const proxy = await startProxy(tunnel)
+    const url = `http://${proxy.address}`
+    const env = {
+      HTTP_PROXY: url,
+      http_proxy: url,
+      HTTPS_PROXY: url,
+      ALL_PROXY: url,
+      NODE_USE_ENV_PROXY: '1',
+    }
+    expect(await fetchFrom(service.url, { env })).toMatchObject({ kind: 'ok' })
+    expect(proxy.seen).toEqual([])
+  })
+
+  it('that does not answer is within the limit for connecting', async () => {
+    const service = await serve(granting('t'), good)
+    const proxy = await startProxy(() => undefined)
+    const env = { HTTPS_PROXY: `http://${proxy.address}` }
+    const outcome = await fetchFrom(service.url, { env, request: { ...request, connectTimeoutMs: 200 } })
+    expect(outcome).toMatchObject(failed('timeout', /request\.connectTimeout/))
+    await expect.poll(() => proxy.sockets.size).toBe(0)
+  })
+
+  it('that is gone is a failure of the network', async () => {
+    const service = await serve(granting('t'), good)
+    const gone = await serve(granting('t'))
+    await gone.stop()
+    const env = { HTTPS_PROXY: gone.url }
+    expect(await fetchFrom(service.url, { env, request })).toMatchObject(failed('network', /refused/))
+  })
+
+  it('that is none is told at once, without its password', () => {
+    for (const HTTPS_PROXY of ['socks5://user:pass@proxy:1080', 'http://user:pass@', 'http://:pass@:x']) {
+      const start = () => fetcherFor('https://localhost', { env: { HTTPS_PROXY } })
+      expect(start).toThrow(/HTTPS_PROXY/)
+      expect(start).not.toThrow(/pass/)
+    }
+  })
+})
+
+it('tells the rows of the table over the wire', async () => {
+  const service = await serve(granting('t'))
+  const rows: [Answer, object][] = [
+    [refusing(404, 'Account not found'), { kind: 'permanent', reason: 'account-not-found', status: 404 }],
+    [
+      { status: 429, headers: { 'retry-after': '7' } },
+      { reason: 'rate-limited', retryAfterMs: 7_000 },
+    ],
+    [{ status: 503 }, { reason: 'server-error' }],
+    [{ status: 204 }, { reason: 'malformed-answer' }],
+    [{ status: 404, body: 'no such page' }, { reason: 'rejected' }],
+  ]
+  for (const [answer, outcome] of rows) {
+    service.answer(answer)
+    expect(await fetchFrom(service.url)).toMatchObject(outcome)
+  }
+})
