@@ -50,6 +50,12 @@ export function socketCandidates({ env, uid }: Asker): string[] {
   return [...directories].map((directory) => join(directory, IPC_SOCKET_NAME))
 }
 
+/** Where a configuration is looked for, in this order: a service, and root, read what root installed and nothing else. */
+export function configDirectories({ env, uid }: Asker, workingDirectory: string): string[] {
+  const isService = firstOf(env['RUNTIME_DIRECTORY']) !== undefined
+  return isService || uid === 0 ? [SYSTEM_CONFIG_DIRECTORY] : [workingDirectory, SYSTEM_CONFIG_DIRECTORY]
+}
+
 /** Mode of a runtime directory that has to be made: the modes of what is in it decide for root's, 0700 for a person's. */
 export function runtimeDirectoryMode(uid: number): number {
   return uid === 0 ? 0o755 : 0o700

@@ -1,0 +1,67 @@
+// Numeric ids of user and group names: /etc/passwd and /etc/group first, then whatever else the host is told to ask.
+import { readFileSync } from 'node:fs'
+
+import { errorCode } from '../lib/error.ts'
+
+export type AccountKind = 'user' | 'group'
+
+const FILES = { user: '/etc/passwd', group: '/etc/group' } as const
+const DATABASES = { user: 'passwd', group: 'group' } as const
+/** A directory service that does not answer must not keep the daemon from starting or reloading. */
+const ASK_MS = 3_000
+
+/** The id of a name, a number or a number written as a string; undefined where there is no such account. */
+export async function idOf(kind: AccountKind, account: string | number): Promise<number | undefined> {
+  if (typeof account === 'number') return account
+  const known = idIn(readAccounts(FILES[kind]), account)
+  if (known !== undefined) return known
+  if (/^\d{1,10}$/.test(account)) return Number(account) < 2 ** 32 - 1 ? Number(account) : undefined
+  return idIn(await askNameService(kind, account), account)
+}
+
+/** Groups that name the user as a member, beside its own. */
+export function groupsOf(user: string): number[] {
+  return readAccounts(FILES.group)
+    .split('\n')
+    .map((line) => line.split(':'))
+    .filter((fields) => fields[3]?.split(',').includes(user))
+    .map((fields) => Number(fields[2]))
+}
+
+/** User and group id of a user of /etc/passwd. */
+export function localUser(name: string): { uid: number; gid: number } | undefined {
+  const fields = lineOf(readAccounts(FILES.user), name)
+  return fields === undefined ? undefined : { uid: Number(fields[2]), gid: Number(fields[3]) }
+}
+
+function idIn(accounts: string, name: string): number | undefined {
+  const id = lineOf(accounts, name)?.[2]
+  return id !== undefined && /^\d+$/.test(id) ? Number(id) : undefined
+}
+
+function lineOf(accounts: string, name: string): string[] | undefined {
+  return accounts
+    .split('\n')
+    .map((line) => line.split(':'))
+    .find((fields) => fields[0] === name)
+}
+
+function readAccounts(path: string): string {
+  try {
+    return readFileSync(path, 'utf8')
+  } catch (error) {
+    if (errorCode(error) === 'ENOENT') return ''
+    throw error
+  }
+}
+
+/** Empty where the name is unknown there too, where nobody answers, or where no program may be run. */
+async function askNameService(kind: AccountKind, name: string): Promise<string> {
+  const { execFile } = await import('node:child_process')
+  return new Promise((resolve) => {
+    const options = { timeout: ASK_MS, killSignal: 'SIGKILL', env: { PATH: '/usr/bin:/bin' } } as const
+    execFile('getent', [DATABASES[kind], '--', name], options, (_error, stdout) => {
+      resolve(stdout)
+    })
+  })
+}

@@ -1,0 +1,23 @@
+// The service's address: https, or http for a loopback host only; a base path is kept.
+
+/** Why this cannot be the base URL, with the remedy; undefined where it can. Never quotes it: it may hold a password. */
+export function objectionToBaseUrl(text: string): string | undefined {
+  if (!/^https?:\/\/[^\s\\]+$/i.test(text) || !URL.canParse(text))
+    return 'must be a whole URL: write it as "https://api.example.com"'
+  const url = new URL(text)
+  if (url.username !== '' || url.password !== '')
+    return 'must not hold a user name or password: put them into credentials'
+  if (/[?#]/.test(text)) return 'must end with the path: remove the query ("?…") and the fragment ("#…")'
+  if (url.protocol === 'http:' && !isLoopback(url.hostname))
+    return 'must begin with https://, because the secret would cross the network in the clear (http:// is for a loopback host only)'
+  return undefined
+}
+
+/** The URL as the program uses it: normalised, without a trailing slash. */
+export function normaliseBaseUrl(text: string): string {
+  return new URL(text).href.replace(/\/+$/, '')
+}
+
+function isLoopback(hostname: string): boolean {
+  return hostname === 'localhost' || hostname === '[::1]' || /^127(\.\d{1,3}){3}$/.test(hostname)
+}
