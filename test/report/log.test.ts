@@ -1,0 +1,268 @@
+import { execFile, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { fstatSync } from 'node:fs'
+import { open, mkdtemp, readFile, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { text } from 'node:stream/consumers'
+import { promisify } from 'node:util'
+import { expect, onTestFinished, test } from 'vitest'
+import { createSystemClock } from '../../src/lib/clock.ts'
+import type { Log } from '../../src/lib/log.ts'
+import { createLog, type LogSettings } from '../../src/report/log.ts'
+import { createMemoryStream, type MemoryStream } from '../support/memory-stream.ts'
+
+const run = promisify(execFile)
+const clock = createSystemClock()
+
+interface TestLog {
+  log: Log
+  stream: MemoryStream
+  close: () => Promise<void>
+  lost: () => number
+  reconfigure: (settings: LogSettings) => void
+}
+
+function openLog(
+  options: Partial<LogSettings> & { env?: NodeJS.ProcessEnv; traits?: object; secrets?: () => string[] } = {},
+): TestLog {
+  const { env = {}, traits = {}, secrets = () => [], ...settings } = options
+  const stream = Object.assign(createMemoryStream(), traits)
+  const opened = createLog({ level: 'info', format: 'auto', stream, env, clock, secrets, ...settings })
+  return {
+    log: opened.log,
+    stream,
+    close: () => opened.close(),
+    lost: () => opened.lost(),
+    reconfigure: (next) => {
+      opened.reconfigure(next)
+    },
+  }
+}
+
+test('records come in order, those from before winston has loaded first', async () => {
+  const { log, close, stream } = openLog({ format: 'journal' })
+  log('info', 'One', { event: 'one' })
+  log('alert', 'Two', { event: 'two' })
+  expect(stream.lines()).toEqual([])
+  await close()
+  log('notice', 'Three', { event: 'three' })
+  expect(stream.lines()).toEqual(['<6>One event=one', '<1>Two event=two', '<5>Three event=three'])
+})
+
+test('a record less urgent than the level is not written, and a reload changes that', async () => {
+  const { log, close, reconfigure, stream } = openLog({ format: 'journal', level: 'notice' })
+  log('info', 'Unwanted', { event: 'no' })
+  reconfigure({ level: 'debug', format: 'json' })
+  log('debug', 'Wanted', { event: 'yes' })
+  await close()
+  expect(stream.lines().map((line) => JSON.parse(line) as unknown)).toEqual([
+    expect.objectContaining({ level: 'debug', message: 'Wanted', event: 'yes' }),
+  ])
+})
+
+test('secrets are asked for with each record: those of a reload count too', async () => {
+  const secrets = ['alpha-secret']
+  const { log, close, stream } = openLog({ format: 'journal', secrets: () => secrets })
+  log('info', 'Echo', { event: 'echo', detail: 'alpha-secret' })
+  await close()
+  secrets.push('beta-secret')
+  log('info', 'Echo', { event: 'echo', detail: 'beta-secret' })
+  expect(stream.lines()).toEqual(Array(2).fill('<6>Echo event=echo detail=[secret]'))
+})
+
+test.each([
+  ['text on a terminal, coloured', { traits: { isTTY: true } }, /^\x1b\[90m.*\x1b\[34minfo/],
+  [
+    'text on a terminal without colour under NO_COLOR',
+    { traits: { isTTY: true }, env: { NO_COLOR: '1' } },
+    /^\d{4}.* info {4}Hello$/,
+  ],
+  ['json elsewhere', {}, /^\{.*\}$/],
+  ['json where the journal is elsewhere', { traits: { fd: 0 }, env: { JOURNAL_STREAM: '1:2' } }, /^\{/],
+  ['json where the descriptor is closed', { traits: { fd: 9_999 }, env: { JOURNAL_STREAM: '1:2' } }, /^\{/],
+])('auto: %s', async (_, options, line) => {
+  const { log, close, stream } = openLog(options)
+  log('info', 'Hello', { event: 'hello' })
+  await close()
+  expect(stream.lines()[0]).toMatch(line)
+})
+
+test('auto: for the journal where the stream is the journal of systemd', async () => {
+  const { dev, ino } = fstatSync(0, { bigint: true })
+  const { log, close, stream } = openLog({ traits: { fd: 0 }, env: { JOURNAL_STREAM: `${dev}:${ino}` } })
+  log('error', 'Hello', { event: 'hello' })
+  await close()
+  expect(stream.lines()).toEqual(['<3>Hello event=hello'])
+})
+
+test('what nobody reads is dropped beyond 1 MiB, and one record says how much when it flows again', async () => {
+  const { log, close, lost, stream } = openLog({ format: 'json' })
+  await close()
+  stream.stall()
+  for (let count = 0; count < 20_000; count += 1)
+    log('info', 'Flood', { event: 'flood', count, filler: 'x'.repeat(100) })
+  expect(lost()).toBeGreaterThan(10_000)
+  expect(stream.writableLength).toBeLessThan(1024 * 1024 + 1)
+  const dropped = lost()
+  stream.flow()
+  await expect.poll(() => stream.lines().at(-1)).toContain('log-records-lost')
+  expect(JSON.parse(stream.lines().at(-1) ?? '')).toMatchObject({ level: 'warning', dropped })
+  expect(stream.lines()).toHaveLength(20_000 - dropped + 1)
+  log('info', 'On', { event: 'on' })
+  expect(stream.lines().at(-1)).toContain('"On"')
+  expect(lost()).toBe(dropped)
+})
+
+test('a stream that fails is survived, and its records are counted as lost', async () => {
+  const { log, close, lost, stream } = openLog()
+  await close()
+  stream.destroy(Object.assign(new Error('write EPIPE'), { code: 'EPIPE' }))
+  log('info', 'Into the void', { event: 'void' })
+  await expect.poll(lost).toBe(1)
+  log('info', 'Into the void', { event: 'void' })
+  await close()
+  expect(lost()).toBe(2)
+})
+
+test('closing waits for a reader that has stopped no longer than a second', async () => {
+  const { log, close, stream } = openLog()
+  stream.stall()
+  log('info', 'One', { event: 'one' })
+  log('info', 'Two', { event: 'two' })
+  const from = performance.now()
+  await close()
+  expect(performance.now() - from).toBeLessThan(5_000)
+  expect(performance.now() - from).toBeGreaterThan(900)
+})
+
+test('logs that are opened and closed leave no exit listeners', async () => {
+  const before = process.listenerCount('exit')
+  const { close } = openLog()
+  await close()
+  expect(process.listenerCount('exit')).toBe(before)
+})
+
+// ---- with processes and pipes of their own --------------------------------------------------------------------------
+
+const imports = `
+  import { createLog } from ${JSON.stringify(new URL('../../src/report/log.ts', import.meta.url).href)}
+  import { createSystemClock } from ${JSON.stringify(new URL('../../src/lib/clock.ts', import.meta.url).href)}
+  const options = { level: 'info', format: 'json', stream: process.stderr, env: process.env, clock: createSystemClock(), secrets: () => [] }
+  const { log, close, lost } = createLog(options)
+`
+function program(source: string): string[] {
+  return ['--input-type=module', '-e', `${imports}\n${source}`]
+}
+
+test('nothing is lost when the process exits before winston has loaded', async () => {
+  const child = spawn(
+    process.execPath,
+    program(`log('error', 'One', { event: 'one' }); log('error', 'Two', { event: 'two' }); process.exit(78)`),
+    {
+      stdio: ['ignore', 'ignore', 'pipe'],
+    },
+  )
+  const lines = (await text(child.stderr)).trim().split('\n')
+  expect(lines).toEqual([expect.stringContaining('"One"'), expect.stringContaining('"Two"')])
+})
+
+test('nothing is lost when the process throws, or runs dry', async () => {
+  const thrown = await run(
+    process.execPath,
+    program(`log('info', 'One', { event: 'one' }); throw new Error('fault')`),
+  ).catch((error: unknown) => error as { stderr: string })
+  expect(thrown.stderr).toContain('"One"')
+  const dry = await run(process.execPath, program(`log('info', 'One', { event: 'one' })`))
+  expect(dry.stderr).toContain('"One"')
+})
+
+test('all of it is in the pipe of a slow reader after an orderly exit', async () => {
+  const child = spawn(
+    process.execPath,
+    program(`for (let count = 0; count < 5000; count += 1) log('info', 'Line', { event: 'line', count, filler: 'x'.repeat(50) })
+      await close(); process.exit(0)`),
+    { stdio: ['ignore', 'ignore', 'pipe'] },
+  )
+  const lines = (await text(child.stderr)).trim().split('\n')
+  expect(lines).toHaveLength(5000)
+  expect(lines.at(-1)).toContain('"count":4999')
+})
+
+test('a pipe that nobody reads costs little memory, and the process goes on', async () => {
+  const source = `await close()
+    let count = 0
+    const flood = () => {
+      for (let index = 0; index < 1000; index += 1) log('info', 'Flood', { event: 'flood', count: count++, filler: 'x'.repeat(1000) })
+      if (count < 100000) setImmediate(flood)
+      else console.log(lost())
+    }
+    flood()`
+  // What it writes is three times what it may hold.
+  const child = spawn(process.execPath, ['--max-old-space-size=32', ...program(source)], {
+    stdio: ['ignore', 'pipe', 'pipe'],
+  })
+  onTestFinished(() => void child.kill())
+  const [lost] = (await once(child.stdout, 'data')) as [Buffer]
+  expect(Number(lost)).toBeGreaterThan(95_000)
+})
+
+test('a reader that goes away is survived', async () => {
+  const child = spawn(
+    process.execPath,
+    program(`await close()
+      process.stdin.once('data', () => {
+        let count = 0
+        const write = () => { log('info', 'Line', { event: 'line' }); count += 1; if (count < 50) setImmediate(write); else console.log('alive ' + (lost() > 0)) }
+        write()
+      }).once('end', () => undefined)
+      log('info', 'Ready', { event: 'ready' })`),
+    { stdio: ['pipe', 'pipe', 'pipe'] },
+  )
+  onTestFinished(() => void child.kill())
+  await once(child.stderr, 'data')
+  child.stderr.destroy()
+  child.stdin.end('go')
+  expect(await text(child.stdout)).toBe('alive true\n')
+  expect(child.exitCode ?? (await once(child, 'exit'))[0]).toBe(0)
+})
+
+test('it works with the flags of the hardened service', async () => {
+  const directory = await mkdtemp(join(tmpdir(), 'kyc-log-'))
+  onTestFinished(() => rm(directory, { recursive: true }))
+  const { build } = await import('esbuild')
+  const outfile = join(directory, 'log.mjs')
+  await build({
+    stdin: {
+      contents: `${imports}; log('info', 'Hardened', { event: 'hardened' }); await close(); log('info', 'Again', { event: 'again' })`,
+      resolveDir: directory,
+    },
+    bundle: true,
+    format: 'esm',
+    platform: 'node',
+    banner: {
+      js: "import { createRequire } from 'node:module'; const require = createRequire(import.meta.url);",
+    },
+    outfile,
+    plugins: [
+      {
+        name: 'file-urls',
+        setup(builder) {
+          builder.onResolve({ filter: /^file:/ }, ({ path }) => ({ path: new URL(path).pathname }))
+        },
+      },
+    ],
+  })
+  const stderr = await open(join(directory, 'log'), 'w')
+  const flags = [
+    '--jitless',
+    '--disable-sigusr1',
+    '--disallow-code-generation-from-strings',
+    '--disable-proto=throw',
+  ]
+  const child = spawn(process.execPath, [...flags, outfile], { stdio: ['ignore', 'ignore', stderr.fd] })
+  await once(child, 'exit')
+  await stderr.close()
+  const lines = (await readFile(join(directory, 'log'), 'utf8')).trim().split('\n')
+  expect(lines).toEqual([expect.stringContaining('"Hardened"'), expect.stringContaining('"Again"')])
+})
