@@ -1,0 +1,243 @@
+// The stand-in of the service: an HTTP server on 127.0.0.1 that issues tokens, or fails as it is told to.
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { errorCode, exitStatus, UserError } from '../lib/error.ts'
+import type { Clock } from '../lib/clock.ts'
+import {
+  isScenarioName,
+  scenarioNames,
+  scenarioOf,
+  type SandboxAnswer,
+  type ScenarioName,
+} from './scenarios.ts'
+import { createTokens } from './tokens.ts'
+
+/** A request and what became of it. Holds neither secret nor token. */
+export interface SandboxRequest {
+  readonly atMs: number
+  readonly method: string
+  /** Without the query. */
+  readonly path: string
+  /** Of the answer; null where the connection was cut. */
+  readonly status: number | null
+  readonly scenario: ScenarioName
+}
+export interface SandboxOptions {
+  /** Of 127.0.0.1; 0: a free one. */
+  readonly port: number
+  readonly scenario: ScenarioName
+  readonly tokenLifetimeMs: number
+  readonly clock: Clock
+  /** Called when an answer is sent. */
+  readonly onRequest?: (request: SandboxRequest) => void
+}
+export interface Sandbox {
+  /** Such as `http://127.0.0.1:40001`. */
+  readonly url: string
+  scenario(): ScenarioName
+  /** Answers so from the next request on. */
+  become(scenario: ScenarioName): void
+  /** Requests for a token so far. */
+  requests(): number
+  /** Serves until the signal is aborted, then cuts what is open. */
+  run(signal: AbortSignal): Promise<void>
+}
+
+/** The credentials the stand-in takes; any others get `Account not found`. */
+export const sandboxCredentials = { apiKey: 'sandbox-key', apiSecret: 'sandbox-secret' } as const
+
+const TOKEN_PATH = '/token/external/jwt'
+const MAX_REQUEST_BYTES = 16 * 1024
+
+/** Resolves when it listens. Throws a UserError where the port is taken or may not be used. */
+export async function createSandbox(options: SandboxOptions): Promise<Sandbox> {
+  const { clock } = options
+  const tokens = createTokens(options.tokenLifetimeMs)
+  const stopped = new AbortController()
+  let { scenario } = options
+  let turns = 0
+  let tokenRequests = 0
+
+  const server = createServer((request, response) => void take(request, response))
+
+  async function take(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const current = scenario
+    const [path = '/'] = (request.url ?? '/').split('?')
+    const body = await bodyOf(request)
+    if (body === 'gone') return
+    const answer = await respond(request, path, body)
+    if (answer === null) request.socket.destroy()
+    else send(response, answer)
+    options.onRequest?.({
+      atMs: clock.now().wallMs,
+      method: request.method ?? '',
+      path,
+      status: answer?.status ?? null,
+      scenario: current,
+    })
+  }
+
+  async function respond(
+    request: IncomingMessage,
+    path: string,
+    { text }: Body,
+  ): Promise<SandboxAnswer | null> {
+    const problem = (status: number, detail: string): SandboxAnswer => problemOf(path, status, detail)
+    if (text === null) return problem(413, `A request has at most ${MAX_REQUEST_BYTES} bytes here`)
+    const route = routes[path]
+    if (route === undefined) return problem(404, `Nothing is at ${path} here`)
+    const act = route[request.method ?? '']
+    if (act !== undefined) return act({ request, body: text, problem })
+    const allow = Object.keys(route).join(', ')
+    return { ...problem(405, `${path} takes ${allow}`), headers: { allow } }
+  }
+
+  const routes: Readonly<Record<string, Readonly<Record<string, Route>>>> = {
+    [TOKEN_PATH]: { POST: issue },
+    '/me': { GET: showMe },
+    '/scenario': {
+      GET: () => ({ status: 200, body: `${scenario}\n` }),
+      PUT: ({ body, problem }) => {
+        const name = body.trim()
+        if (!isScenarioName(name)) return problem(400, `Scenarios are ${scenarioNames.join(', ')}`)
+        become(name)
+        return { status: 200, body: `${name}\n` }
+      },
+    },
+  }
+
+  async function issue({ body, problem }: RouteInput): Promise<SandboxAnswer | null> {
+    tokenRequests += 1
+    const credentials = credentialsOf(body)
+    if (credentials === null)
+      return problem(400, 'The body must be JSON with the strings apiKey and apiSecret')
+    const { apiKey, apiSecret } = sandboxCredentials
+    if (credentials.apiKey !== apiKey || credentials.apiSecret !== apiSecret)
+      return problem(404, 'Account not found')
+    turns += 1
+    const { answer, delayMs } = scenarioOf(scenario)
+    const number = turns
+    if (delayMs !== undefined) await clock.sleep(delayMs, stopped.signal)
+    return answer({ tokens, nowMs: clock.now().wallMs, number, problem })
+  }
+
+  function showMe({ request, problem }: RouteInput): SandboxAnswer {
+    const token = /^Bearer ([^\s]+)$/i.exec(request.headers.authorization ?? '')?.[1]
+    const expiresAtMs = token === undefined ? undefined : tokens.expiryOf(token, clock.now().wallMs)
+    if (expiresAtMs === undefined) {
+      const challenge = token === undefined ? 'Bearer' : 'Bearer error="invalid_token"'
+      const words = token === undefined ? 'A Bearer token is needed' : 'The token is unknown or has expired'
+      return { ...problem(401, words), headers: { 'www-authenticate': challenge } }
+    }
+    return { status: 200, body: { account: 'sandbox', tokenExpiresAt: new Date(expiresAtMs).toISOString() } }
+  }
+
+  function problemOf(path: string, status: number, detail: string): SandboxAnswer {
+    return {
+      status,
+      body: {
+        type: 'about:blank',
+        title: 'KnownRuntimeError',
+        status,
+        detail,
+        instance: path,
+        timestamp: clock.now().wallMs,
+        'full-path': `${url}${path}`,
+      },
+    }
+  }
+
+  function become(next: ScenarioName): void {
+    scenario = next
+    turns = 0
+  }
+
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', (error) => reject(portError(error, options.port)))
+    server.listen(options.port, '127.0.0.1', resolve)
+  })
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+
+  return {
+    url,
+    scenario: () => scenario,
+    become,
+    requests: () => tokenRequests,
+    async run(signal) {
+      if (!signal.aborted) {
+        await new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }))
+      }
+      stopped.abort()
+      await new Promise((resolve) => {
+        server.close(resolve)
+        server.closeAllConnections()
+      })
+    },
+  }
+}
+
+interface RouteInput {
+  readonly request: IncomingMessage
+  readonly body: string
+  readonly problem: (status: number, detail: string) => SandboxAnswer
+}
+interface Route {
+  (input: RouteInput): SandboxAnswer | null | Promise<SandboxAnswer | null>
+}
+
+interface Body {
+  /** Null where it is too long. */
+  readonly text: string | null
+}
+
+/** The body, or that the other side has gone before it was whole. */
+async function bodyOf(request: IncomingMessage): Promise<Body | 'gone'> {
+  const chunks: Buffer[] = []
+  let size = 0
+  try {
+    for await (const chunk of request as AsyncIterable<Buffer>) {
+      size += chunk.length
+      if (size <= MAX_REQUEST_BYTES) chunks.push(chunk)
+    }
+  } catch {
+    // A stream of a request fails for one reason only: its connection is lost.
+    return 'gone'
+  }
+  return { text: size > MAX_REQUEST_BYTES ? null : Buffer.concat(chunks).toString('utf8') }
+}
+
+function credentialsOf(body: string): { apiKey: string; apiSecret: string } | null {
+  try {
+    const { apiKey, apiSecret } = (JSON.parse(body) ?? {}) as Record<string, unknown>
+    return typeof apiKey === 'string' && typeof apiSecret === 'string' ? { apiKey, apiSecret } : null
+  } catch {
+    // Not JSON: no credentials either.
+    return null
+  }
+}
+
+function send(response: ServerResponse, { status, headers, body }: SandboxAnswer): void {
+  const isText = typeof body === 'string'
+  const type = isText ? 'text/plain' : status < 400 ? 'application/json' : 'application/problem+json'
+  response.writeHead(status, { 'content-type': type, 'cache-control': 'no-store', ...headers })
+  response.end(isText ? body : JSON.stringify(body))
+}
+
+function portError(error: Error, port: number): Error {
+  const code = errorCode(error)
+  if (code === 'EADDRINUSE') {
+    return new UserError(
+      `Port ${port} of 127.0.0.1 is in use: choose another with --port, or leave it out for a free one`,
+      exitStatus.unavailable,
+      { cause: error },
+    )
+  }
+  if (code !== 'EACCES') return error
+  return new UserError(
+    `Port ${port} may not be used by this user: choose one above 1023 with --port`,
+    exitStatus.noPermission,
+    {
+      cause: error,
+    },
+  )
+}

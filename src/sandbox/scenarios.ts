@@ -1,0 +1,89 @@
+// How the stand-in answers credentials that are right: one function for each scenario.
+import type { SandboxTokens } from './tokens.ts'
+
+/** An answer to be sent. */
+export interface SandboxAnswer {
+  readonly status: number
+  readonly headers?: Readonly<Record<string, string>>
+  /** An object is sent as JSON, a string as it is. */
+  readonly body: string | Readonly<Record<string, unknown>>
+}
+/** What a scenario may look at. */
+export interface ScenarioInput {
+  readonly tokens: SandboxTokens
+  /** On the wall clock, in ms. */
+  readonly nowMs: number
+  /** Counts the token requests since the scenario began, from 1. */
+  readonly number: number
+  /** The error body of the interface description, section 2.3. */
+  readonly problem: (status: number, detail: string) => SandboxAnswer
+}
+interface Scenario {
+  /** What it does, for people. */
+  readonly summary: string
+  /** How long the answer is held back. */
+  readonly delayMs?: number
+  /** Null: the connection is cut without an answer. */
+  readonly answer: (input: ScenarioInput) => SandboxAnswer | null
+}
+
+const SLOW_MS = 5_000
+const RETRY_AFTER_SECONDS = 10
+
+const granting = (accessToken: string): SandboxAnswer => ({ status: 200, body: { accessToken } })
+const ok = ({ tokens, nowMs }: ScenarioInput): SandboxAnswer => granting(tokens.issueJwt(nowMs))
+
+export const scenarios = {
+  ok: { summary: 'a token that says when it expires', answer: ok },
+  'account-inactive': {
+    summary: '500 "Your account is not active": refused for good',
+    answer: ({ problem }) => problem(500, 'Your account is not active'),
+  },
+  'account-not-found': {
+    summary: '404 "Account not found": refused for good',
+    answer: ({ problem }) => problem(404, 'Account not found'),
+  },
+  outage: { summary: '503 to everything', answer: ({ problem }) => problem(503, 'Down for maintenance') },
+  'rate-limited': {
+    summary: `429 with Retry-After: ${RETRY_AFTER_SECONDS}`,
+    answer: ({ problem }) => ({
+      ...problem(429, 'Too many requests'),
+      headers: { 'retry-after': String(RETRY_AFTER_SECONDS) },
+    }),
+  },
+  slow: { summary: `a token after ${SLOW_MS / 1000} s`, delayMs: SLOW_MS, answer: ok },
+  flaky: {
+    summary: 'by turns 500, a cut connection, and a token',
+    answer: (input) => {
+      const turn = input.number % 3
+      if (turn === 1) return input.problem(500, 'Something went wrong')
+      return turn === 2 ? null : ok(input)
+    },
+  },
+  'html-error': {
+    summary: 'the 502 page of a gateway',
+    answer: () => ({
+      status: 502,
+      headers: { 'content-type': 'text/html' },
+      body: '<html><head><title>502 Bad Gateway</title></head><body><h1>502 Bad Gateway</h1></body></html>\n',
+    }),
+  },
+  'opaque-token': {
+    summary: 'a token that says nothing of itself',
+    answer: ({ tokens, nowMs }) => granting(tokens.issueOpaque(nowMs)),
+  },
+  'expired-token': {
+    summary: 'a token that has expired already',
+    answer: ({ tokens, nowMs }) => granting(tokens.issueExpired(nowMs)),
+  },
+} as const satisfies Record<string, Scenario>
+
+export type ScenarioName = keyof typeof scenarios
+export const scenarioNames = Object.keys(scenarios) as ScenarioName[]
+
+export function isScenarioName(name: string): name is ScenarioName {
+  return Object.hasOwn(scenarios, name)
+}
+export function scenarioOf(name: ScenarioName): Scenario {
+  return scenarios[name]
+}

@@ -1,0 +1,56 @@
+// Tokens of the stand-in: shaped like the service's, signed with a key that nobody keeps, and remembered until they expire.
+import { createHmac, randomBytes } from 'node:crypto'
+
+export interface SandboxTokens {
+  /** A JWT (HS256) that says when it expires. */
+  issueJwt(nowMs: number): string
+  /** A JWT whose expiry is past. */
+  issueExpired(nowMs: number): string
+  /** A token that says nothing of itself, and expires as the others do. */
+  issueOpaque(nowMs: number): string
+  /** Until when it is taken, in ms since the epoch; undefined where it is not. */
+  expiryOf(token: string, nowMs: number): number | undefined
+}
+
+export function createTokens(lifetimeMs: number): SandboxTokens {
+  const key = randomBytes(32)
+  const expiries = new Map<string, number>()
+
+  function remember(token: string, expiresAtMs: number, nowMs: number): string {
+    for (const [old, oldExpiresAtMs] of expiries) if (oldExpiresAtMs <= nowMs) expiries.delete(old)
+    expiries.set(token, expiresAtMs)
+    return token
+  }
+  /** Expiries are in whole seconds (RFC 7519), and never before the life is over. */
+  function jwt(iatMs: number): { token: string; expiresAtMs: number } {
+    const iat = Math.floor(iatMs / 1000)
+    const exp = Math.ceil((iatMs + lifetimeMs) / 1000)
+    const claims = {
+      iss: 'kyc-tokend sandbox',
+      sub: 'sandbox',
+      iat,
+      exp,
+      jti: randomBytes(9).toString('base64url'),
+    }
+    const content = `${encoded({ alg: 'HS256', typ: 'JWT' })}.${encoded(claims)}`
+    const signature = createHmac('sha256', key).update(content).digest('base64url')
+    return { token: `${content}.${signature}`, expiresAtMs: exp * 1000 }
+  }
+
+  return {
+    issueJwt(nowMs) {
+      const { token, expiresAtMs } = jwt(nowMs)
+      return remember(token, expiresAtMs, nowMs)
+    },
+    issueExpired: (nowMs) => jwt(nowMs - lifetimeMs - 60_000).token,
+    issueOpaque: (nowMs) => remember(randomBytes(24).toString('base64url'), nowMs + lifetimeMs, nowMs),
+    expiryOf(token, nowMs) {
+      const expiresAtMs = expiries.get(token)
+      return expiresAtMs !== undefined && expiresAtMs > nowMs ? expiresAtMs : undefined
+    },
+  }
+}
+
+function encoded(value: unknown): string {
+  return Buffer.from(JSON.stringify(value)).toString('base64url')
+}

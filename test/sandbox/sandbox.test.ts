@@ -1,0 +1,209 @@
+import { afterEach, describe, expect, it } from 'vitest'
+import { createSystemClock, type Clock } from '../../src/lib/clock.ts'
+import { UserError } from '../../src/lib/error.ts'
+import { createSandbox, sandboxCredentials, type SandboxRequest } from '../../src/sandbox/sandbox.ts'
+import type { ScenarioName } from '../../src/sandbox/scenarios.ts'
+
+const stops: (() => Promise<void>)[] = []
+afterEach(async () => {
+  for (const stop of stops.splice(0)) await stop()
+})
+
+/** A clock whose sleeps are over at once, and counted. */
+function impatientClock(): Clock & { slept: number[] } {
+  const slept: number[] = []
+  const sleep = (ms: number): Promise<void> => {
+    slept.push(ms)
+    return Promise.resolve()
+  }
+  const clock = createSystemClock()
+  return { now: () => clock.now(), sleep, slept }
+}
+
+async function start(options: { scenario?: ScenarioName; tokenLifetimeMs?: number; clock?: Clock } = {}) {
+  const log: SandboxRequest[] = []
+  const sandbox = await createSandbox({
+    port: 0,
+    scenario: 'ok',
+    tokenLifetimeMs: 60_000,
+    clock: createSystemClock(),
+    onRequest: (request) => log.push(request),
+    ...options,
+  })
+  const stop = new AbortController()
+  const running = sandbox.run(stop.signal)
+  stops.push(async () => {
+    stop.abort()
+    await running
+  })
+  const ask = (credentials: unknown = sandboxCredentials): Promise<Response> =>
+    fetch(`${sandbox.url}/token/external/jwt`, { method: 'POST', body: JSON.stringify(credentials) })
+  const me = (token: string): Promise<Response> =>
+    fetch(`${sandbox.url}/me`, { headers: { authorization: `Bearer ${token}` } })
+  return { sandbox, log, ask, me }
+}
+async function tokenOf(response: Response): Promise<string> {
+  expect(response.status).toBe(200)
+  return ((await response.json()) as { accessToken: string }).accessToken
+}
+function claimsOf(token: string): { iat: number; exp: number } {
+  return JSON.parse(Buffer.from(token.split('.')[1] ?? '', 'base64url').toString()) as {
+    iat: number
+    exp: number
+  }
+}
+
+describe('the stand-in', () => {
+  it('issues a JWT of the life it was told, which its sample API takes', async () => {
+    const { ask, me } = await start({ tokenLifetimeMs: 90_000 })
+    const token = await tokenOf(await ask())
+    const { iat, exp } = claimsOf(token)
+    expect(exp - iat).toBeGreaterThanOrEqual(90)
+    expect(exp - iat).toBeLessThanOrEqual(91)
+    expect(await (await me(token)).json()).toMatchObject({ account: 'sandbox' })
+    expect(await tokenOf(await ask())).not.toBe(token)
+  })
+
+  it('refuses credentials it does not know as the service does', async () => {
+    const { sandbox, ask } = await start()
+    for (const wrong of [
+      { apiKey: 'sandbox-key', apiSecret: 'no' },
+      { apiKey: '', apiSecret: '' },
+    ]) {
+      const response = await ask(wrong)
+      expect(response.status).toBe(404)
+      const body = (await response.json()) as { timestamp: number }
+      expect(body).toEqual({
+        type: 'about:blank',
+        title: 'KnownRuntimeError',
+        status: 404,
+        detail: 'Account not found',
+        instance: '/token/external/jwt',
+        timestamp: body.timestamp,
+        'full-path': `${sandbox.url}/token/external/jwt`,
+      })
+      expect(Math.abs(Date.now() - body.timestamp)).toBeLessThan(60_000)
+    }
+  })
+
+  it('refuses what is no request for a token', async () => {
+    const { sandbox, ask } = await start()
+    for (const body of [null, [], 'text', {}, { apiKey: 1, apiSecret: 2 }])
+      expect((await ask(body)).status).toBe(400)
+    expect((await ask({ apiKey: 'x'.repeat(20_000), apiSecret: '' })).status).toBe(413)
+    const got = await fetch(`${sandbox.url}/token/external/jwt`)
+    expect([got.status, got.headers.get('allow')]).toEqual([405, 'POST'])
+    for (const path of ['/', '//', '/x?y', '/me/', '/%00'])
+      expect((await fetch(sandbox.url + path)).status).toBe(404)
+  })
+
+  it('lets nobody in without a token that lives', async () => {
+    const { sandbox, me } = await start()
+    const bare = await fetch(`${sandbox.url}/me`)
+    expect([bare.status, bare.headers.get('www-authenticate')]).toEqual([401, 'Bearer'])
+    const unknown = await me('unknown')
+    expect([unknown.status, unknown.headers.get('www-authenticate')]).toEqual([
+      401,
+      'Bearer error="invalid_token"',
+    ])
+  })
+
+  it('forgets a token when its life is over', async () => {
+    const instant = { bootMs: 0, wallMs: Date.now() }
+    const clock: Clock = { now: () => instant, sleep: () => Promise.resolve() }
+    for (const scenario of ['ok', 'opaque-token'] as const) {
+      const { ask, me } = await start({ scenario, clock, tokenLifetimeMs: 10_000 })
+      const token = await tokenOf(await ask())
+      expect((await me(token)).status).toBe(200)
+      instant.wallMs += 11_000
+      expect((await me(token)).status).toBe(401)
+    }
+  })
+
+  it('tells each request, without secret and token', async () => {
+    const { sandbox, log, ask, me } = await start()
+    const token = await tokenOf(await ask())
+    await me(token)
+    await fetch(`${sandbox.url}/me?token=${token}`)
+    await expect.poll(() => log.length).toBe(3)
+    expect(log[0]).toMatchObject({ method: 'POST', path: '/token/external/jwt', status: 200, scenario: 'ok' })
+    expect(JSON.stringify(log)).not.toContain(token)
+    expect(JSON.stringify(log)).not.toContain(sandboxCredentials.apiSecret)
+    expect(sandbox.requests()).toBe(1)
+  })
+
+  it('says so where its port is in use', async () => {
+    const { sandbox } = await start()
+    const port = Number(new URL(sandbox.url).port)
+    const second = createSandbox({ port, scenario: 'ok', tokenLifetimeMs: 1_000, clock: createSystemClock() })
+    await expect(second).rejects.toThrow(UserError)
+    await expect(second).rejects.toThrow(/in use.*--port/)
+  })
+})
+
+describe('a scenario', () => {
+  it('changes while it runs, and back', async () => {
+    const { sandbox, ask } = await start()
+    const put = (name: string) => fetch(`${sandbox.url}/scenario`, { method: 'PUT', body: name })
+    expect(await (await put('outage\n')).text()).toBe('outage\n')
+    expect(await (await fetch(`${sandbox.url}/scenario`)).text()).toBe('outage\n')
+    expect((await ask()).status).toBe(503)
+    expect((await put('toString')).status).toBe(400)
+    expect(sandbox.scenario()).toBe('outage')
+    await put('ok')
+    expect((await ask()).status).toBe(200)
+  })
+
+  it('answers as it is named', async () => {
+    const { sandbox, ask, me } = await start({ clock: impatientClock() })
+    const answerOf = (name: ScenarioName): Promise<Response> => {
+      sandbox.become(name)
+      return ask()
+    }
+    expect(await (await answerOf('account-inactive')).json()).toMatchObject({
+      status: 500,
+      detail: 'Your account is not active',
+    })
+    expect(await (await answerOf('account-not-found')).json()).toMatchObject({
+      status: 404,
+      detail: 'Account not found',
+    })
+    expect((await answerOf('outage')).status).toBe(503)
+    const limited = await answerOf('rate-limited')
+    expect([limited.status, limited.headers.get('retry-after')]).toEqual([429, '10'])
+    const page = await answerOf('html-error')
+    expect([page.status, page.headers.get('content-type')]).toEqual([502, 'text/html'])
+    const opaque = await tokenOf(await answerOf('opaque-token'))
+    expect(opaque).not.toContain('.')
+    expect((await me(opaque)).status).toBe(200)
+    const expired = await tokenOf(await answerOf('expired-token'))
+    expect(claimsOf(expired).exp).toBeLessThan(Date.now() / 1000)
+    expect((await me(expired)).status).toBe(401)
+  })
+
+  it('that is slow grants a token in the end', async () => {
+    const clock = impatientClock()
+    const { ask } = await start({ scenario: 'slow', clock })
+    expect((await ask()).status).toBe(200)
+    expect(clock.slept).toEqual([5_000])
+  })
+
+  it('that is flaky fails by turns', async () => {
+    const { ask } = await start({ scenario: 'flaky' })
+    for (let round = 0; round < 2; round += 1) {
+      expect((await ask()).status).toBe(500)
+      await expect(ask()).rejects.toThrow('fetch failed')
+      expect((await ask()).status).toBe(200)
+    }
+  })
+
+  it('is ended in the middle of a slow answer', async () => {
+    const { sandbox, ask } = await start({ scenario: 'slow' })
+    const answer = ask().catch(() => 'cut')
+    await expect.poll(() => sandbox.requests()).toBe(1)
+    const before = performance.now()
+    for (const stop of stops.splice(0)) await stop()
+    expect(performance.now() - before).toBeLessThan(2_000)
+    await answer
+  })
+})
