@@ -11,6 +11,8 @@ export interface OptionSpec {
   /** Told in the help; the command itself applies it. */
   readonly default?: string
   readonly summary: string
+  /** It may be given several times; its values come to the command as one, a line each. */
+  readonly isRepeatable?: true
 }
 export interface CommandSpec {
   readonly name: string

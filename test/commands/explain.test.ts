@@ -1,0 +1,94 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { Readable } from 'node:stream'
+import { afterEach, describe, expect, it } from 'vitest'
+import { run } from '../../src/commands/explain.ts'
+import { remedyFor } from '../../src/token/remedy.ts'
+import { jwtOf } from '../support/jwt.ts'
+import { createMemoryStream } from '../support/memory-stream.ts'
+
+const stops: (() => Promise<void>)[] = []
+afterEach(async () => {
+  for (const stop of stops.splice(0)) await stop()
+})
+
+async function explain(options: Record<string, string>, stdin = ''): Promise<string> {
+  const stdout = createMemoryStream()
+  const status = await run({
+    options,
+    positionals: [],
+    env: {},
+    stdin: Readable.from([Buffer.from(stdin)]),
+    stdout,
+    stderr: createMemoryStream(),
+    signal: new AbortController().signal,
+  })
+  expect(status).toBe(0)
+  return stdout.lines().join('\n')
+}
+const said = (status: string, body = '', header = ''): Promise<string> =>
+  explain({ status, body: '-', ...(header && { header }) }, body)
+
+describe('explain', () => {
+  it('tells a refusal, what becomes of it and what to do', async () => {
+    const told = await said('500', JSON.stringify({ detail: 'Your account is not active' }))
+    expect(told).toMatch(/^Row: 2 of 8 .*: permanent$/m)
+    expect(told).toMatch(/^Reason: account-inactive$/m)
+    expect(told).toMatch(/^Detail: Your account is not active$/m)
+    expect(told).toMatch(/^Then: one alert, and no request until/m)
+    expect(told).toContain(`Remedy: ${remedyFor('account-inactive')}`)
+  })
+
+  it('reads the body from a file', async () => {
+    const directory = await mkdtemp(join(tmpdir(), 'explain-'))
+    stops.push(() => rm(directory, { recursive: true }))
+    const body = join(directory, 'body.json')
+    await writeFile(body, 'Account not found')
+    expect(await explain({ status: '404', body })).toMatch(/^Reason: account-not-found$/m)
+    await writeFile(body, 'Account not found'.padEnd(70_000))
+    expect(await explain({ status: '404', body })).toMatch(/^Reason: rejected$/m)
+  })
+
+  it('needs no body', async () => {
+    expect(await explain({ status: '503' })).toMatch(
+      /^Then: asked again after 0\.5 s to 1 s; .*up to 5 min, or 1 min/m,
+    )
+  })
+
+  it('tells when it would ask again', async () => {
+    expect(await said('429', '', 'Retry-After: 120')).toMatch(
+      /^Then: asked again after 2 min to 2 min 24 s, not before/m,
+    )
+    expect(await said('429')).toMatch(/^Then: asked again after 1 min to 1 min 12 s;/m)
+    expect(await said('403')).toMatch(/^Then: an alert, and asked again every 5 min to 10 min$/m)
+  })
+
+  it('takes several headers, a line each', async () => {
+    const headers = 'retry-AFTER:Sun, 01 Nov 2026 12:00:30 GMT\nDate: Sun, 01 Nov 2026 12:00:00 GMT'
+    expect(await said('503', '', headers)).toContain('not before the 30 s of Retry-After')
+  })
+
+  it('tells the life of a token, and not the token', async () => {
+    const accessToken = jwtOf({ iat: 1_000, exp: 1_000 + 3_600 })
+    const told = await said('200', JSON.stringify({ accessToken }))
+    expect(told).toMatch(/^Row: 1 of 8 .*: token$/m)
+    expect(told).toContain('It lives 1 h by its own word; refreshed after about 40 min')
+    expect(told).not.toContain(accessToken)
+    expect(await said('200', '{"accessToken":"opaque"}')).toContain('15 min is assumed (refresh.maxAge)')
+  })
+
+  it('sees that a token has expired', async () => {
+    const accessToken = jwtOf({ iat: 2_000, exp: 1_000 })
+    expect(await said('200', JSON.stringify({ accessToken }))).toMatch(/^Reason: malformed-answer$/m)
+  })
+
+  it('says what it was not given', async () => {
+    await expect(explain({})).rejects.toThrow(/--status/)
+    for (const status of ['', 'five', '99', '1000', '-1']) {
+      await expect(explain({ status })).rejects.toThrow(/--status/)
+    }
+    await expect(explain({ status: '500', header: 'nothing' })).rejects.toThrow(/--header/)
+    await expect(explain({ status: '500', body: '/nowhere/body' })).rejects.toThrow(/--body.*ENOENT/)
+  })
+})
