@@ -1,0 +1,116 @@
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import {
+  backoffMs,
+  delayCapMs,
+  MAX_DELAY_WITHOUT_TOKEN_MS,
+  retryWait,
+  type RetryPolicy,
+} from '../../src/token/backoff.ts'
+
+const drawn = fc.double({ min: 0, max: 1, maxExcluded: true, noNaN: true })
+const policies: fc.Arbitrary<RetryPolicy> = fc
+  .tuple(fc.integer({ min: 1, max: 60_000 }), fc.integer({ min: 0, max: 3_600_000 }))
+  .map(([initialDelayMs, more]) => ({ initialDelayMs, maxDelayMs: initialDelayMs + more }))
+const attempts = fc.integer({ min: 1, max: 5_000 })
+
+describe('the backoff', () => {
+  test('doubles from the initial delay up to the cap', () => {
+    const delays = [1, 2, 3, 4, 10, 11].map((attempt) => backoffMs(attempt, 1_000, 300_000, 1))
+    expect(delays).toEqual([1_000, 2_000, 4_000, 8_000, 300_000, 300_000])
+  })
+
+  test('draws each delay d from [d/2, d], at the cap and after thousands of attempts too', () => {
+    fc.assert(
+      fc.property(attempts, policies, drawn, (attempt, policy, chance) => {
+        const waitMs = backoffMs(attempt, policy.initialDelayMs, policy.maxDelayMs, chance)
+        const delayMs = Math.min(policy.maxDelayMs, policy.initialDelayMs * 2 ** (attempt - 1))
+        expect(waitMs).toBeGreaterThanOrEqual(delayMs / 2)
+        expect(waitMs).toBeLessThanOrEqual(delayMs)
+      }),
+    )
+  })
+
+  test('uses the whole range of its draw', () => {
+    expect(backoffMs(30, 1_000, 300_000, 0)).toBe(150_000)
+    expect(backoffMs(30, 1_000, 300_000, 0.999)).toBeCloseTo(299_850, 0)
+  })
+
+  test('is capped by a minute while there is no usable token, and by maxDelay while there is one', () => {
+    const policy = { initialDelayMs: 1_000, maxDelayMs: 300_000 }
+    expect(delayCapMs(policy, true)).toBe(300_000)
+    expect(delayCapMs(policy, false)).toBe(MAX_DELAY_WITHOUT_TOKEN_MS)
+    expect(delayCapMs({ ...policy, maxDelayMs: 20_000 }, false)).toBe(20_000)
+  })
+})
+
+describe('the wait after a failure', () => {
+  const policy = { initialDelayMs: 1_000, maxDelayMs: 300_000 }
+  const situation = { attempts: 1, policy, holdsToken: false }
+
+  test('is Retry-After and 0 to 20 % more', () => {
+    const least = retryWait(
+      { reason: 'rate-limited', retryAfterMs: 120_000 },
+      { ...situation, random: () => 0 },
+    )
+    const most = retryWait(
+      { reason: 'rate-limited', retryAfterMs: 120_000 },
+      { ...situation, random: () => 1 },
+    )
+    expect([least.waitMs, most.waitMs]).toEqual([120_000, 144_000])
+    expect([least.floorMs, most.floorMs]).toEqual([120_000, 144_000])
+  })
+
+  test('spreads a short Retry-After over at least a second', () => {
+    const most = retryWait({ reason: 'server-error', retryAfterMs: 2_000 }, { ...situation, random: () => 1 })
+    expect(most.waitMs).toBe(3_000)
+  })
+
+  test('is a minute and up to 20 % more where a 429 does not say how long', () => {
+    const least = retryWait({ reason: 'rate-limited' }, { ...situation, random: () => 0 })
+    const most = retryWait({ reason: 'rate-limited' }, { ...situation, random: () => 1 })
+    expect([least.waitMs, most.waitMs]).toEqual([60_000, 72_000])
+  })
+
+  test('is 5 to 10 minutes after `rejected`, however often it happened', () => {
+    fc.assert(
+      fc.property(attempts, policies, drawn, fc.boolean(), (attempt, someP, chance, holdsToken) => {
+        const { waitMs, floorMs } = retryWait(
+          { reason: 'rejected' },
+          { attempts: attempt, policy: someP, holdsToken, random: () => chance },
+        )
+        expect(waitMs).toBeGreaterThanOrEqual(300_000)
+        expect(waitMs).toBeLessThanOrEqual(600_000)
+        expect(floorMs).toBe(waitMs)
+      }),
+    )
+  })
+
+  test('is never before Retry-After, and has no floor where the service named none', () => {
+    const retryAfterMs = fc.option(fc.integer({ min: 0, max: 3_600_000 }), { nil: undefined })
+    fc.assert(
+      fc.property(
+        attempts,
+        policies,
+        drawn,
+        retryAfterMs,
+        fc.boolean(),
+        (attempt, someP, chance, boundMs, holds) => {
+          const failure = {
+            reason: 'server-error' as const,
+            ...(boundMs === undefined ? {} : { retryAfterMs: boundMs }),
+          }
+          const { waitMs, floorMs } = retryWait(failure, {
+            attempts: attempt,
+            policy: someP,
+            holdsToken: holds,
+            random: () => chance,
+          })
+          expect(waitMs).toBeGreaterThanOrEqual(boundMs ?? 0)
+          expect(waitMs).toBeGreaterThanOrEqual(floorMs)
+          if (boundMs === undefined) expect(floorMs).toBe(0)
+        },
+      ),
+    )
+  })
+})

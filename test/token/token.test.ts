@@ -1,0 +1,91 @@
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import { fingerprintOf, jwtLifeMs, refreshAfterMs } from '../../src/token/token.ts'
+import { jwtOf } from '../support/jwt.ts'
+
+const nowS = 1_800_000_000
+const ours = { wallMs: nowS * 1000 }
+
+describe('the life of a JWT', () => {
+  test('is the smaller of exp - iat and exp - Date', () => {
+    const token = jwtOf({ iat: nowS - 600, exp: nowS + 3_000 })
+    expect(jwtLifeMs(token, { ...ours, serverDateMs: nowS * 1000 })).toBe(3_000_000)
+    expect(jwtLifeMs(token, { ...ours, serverDateMs: (nowS - 900) * 1000 })).toBe(3_600_000)
+    expect(jwtLifeMs(token, ours)).toBe(3_600_000)
+  })
+
+  test('is exp less our clock where nothing else is known', () => {
+    expect(jwtLifeMs(jwtOf({ exp: nowS + 60 }), ours)).toBe(60_000)
+  })
+
+  test('is unknown for a token without a readable exp', () => {
+    const opaque = [
+      'abc',
+      'a.b',
+      'a.b.c',
+      'a..c',
+      jwtOf({}),
+      jwtOf({ exp: 'soon' }),
+      jwtOf({ exp: null }),
+      jwtOf({ exp: -1 }),
+      jwtOf({ exp: 1e300 }),
+      `x.${Buffer.from('[1]').toString('base64url')}.y`,
+      `x.${Buffer.from('null').toString('base64url')}.y`,
+      `${jwtOf({ exp: nowS })}.more`,
+    ]
+    for (const token of opaque) expect(jwtLifeMs(token, ours), token).toBeUndefined()
+  })
+
+  test('is zero or less for a token that arrives expired', () => {
+    expect(jwtLifeMs(jwtOf({ exp: nowS }), ours)).toBe(0)
+    expect(jwtLifeMs(jwtOf({ exp: 0 }), ours)).toBeLessThan(0)
+  })
+
+  test('takes dates beyond the year 5138 for milliseconds', () => {
+    const token = jwtOf({ iat: nowS * 1000, exp: (nowS + 60) * 1000 })
+    expect(jwtLifeMs(token, ours)).toBe(60_000)
+    expect(jwtLifeMs(jwtOf({ exp: 1e11 }), ours)).toBe(1e14 - nowS * 1000)
+  })
+
+  test('is read from any text whatsoever without a throw', () => {
+    const part = fc.oneof(
+      fc.string(),
+      fc.base64String(),
+      fc.json().map((json) => Buffer.from(json).toString('base64url')),
+    )
+    fc.assert(
+      fc.property(fc.array(part, { maxLength: 4 }), (parts) => {
+        const lifeMs = jwtLifeMs(parts.join('.'), ours)
+        expect(lifeMs === undefined || Number.isFinite(lifeMs)).toBe(true)
+      }),
+    )
+  })
+})
+
+describe('the refresh', () => {
+  test('is at two thirds of the life less up to a tenth, and at half for lives under two minutes', () => {
+    expect(refreshAfterMs(3_600_000, 0)).toBe(2_400_000)
+    expect(refreshAfterMs(3_600_000, 1)).toBeCloseTo(2_040_000, 3)
+    expect(refreshAfterMs(119_999, 0.7)).toBe(59_999.5)
+    expect(refreshAfterMs(120_000, 0)).toBe(80_000)
+  })
+
+  test('is never sooner than a second after the last', () => {
+    expect(refreshAfterMs(1, 0)).toBe(1_000)
+  })
+
+  test('stays within its bounds for every life and every draw', () => {
+    const drawn = fc.double({ min: 0, max: 1, maxExcluded: true, noNaN: true })
+    fc.assert(
+      fc.property(fc.integer({ min: 120_000, max: 1e12 }), drawn, (lifeMs, chance) => {
+        const afterMs = refreshAfterMs(lifeMs, chance)
+        expect(afterMs).toBeLessThanOrEqual((lifeMs * 2) / 3)
+        expect(afterMs).toBeGreaterThanOrEqual(lifeMs * (2 / 3 - 0.1) - 1e-3)
+      }),
+    )
+  })
+})
+
+test('a token is named by the first 16 hex digits of its SHA-256', () => {
+  expect(fingerprintOf('token')).toBe('3c469e9d6c5875d3')
+})
