@@ -1,0 +1,32 @@
+#!/bin/sh
+# Runs the operator's command when an alert of kyc-tokend is raised (argument `raised`) or gone (`resolved`), with the
+# alert's JSON on its standard input; without such a command it only logs.
+set -eu
+alert=/run/kyc-tokend/alert.json
+last=$RUNTIME_DIRECTORY/last.json
+command=/etc/kyc-tokend/alert-command
+
+log_only() {
+	printf '<5>The alert is %s: ' "$1"
+	cat
+	echo
+}
+[ -x "$command" ] || command=log_only
+
+# What happens while the command runs starts no second one: so look again until nothing is new.
+told=
+while :; do
+	if cat "$alert" >"$last.new" 2>/dev/null; then
+		mv "$last.new" "$last"
+		state=raised
+	elif [ -e "$last" ]; then
+		state=resolved
+	else
+		exit 0
+	fi
+	now="$state $(cat "$last")"
+	[ "$now" != "$told" ] || exit 0
+	"$command" "$state" <"$last"
+	told=$now
+	[ "$state" = raised ] || rm "$last"
+done
