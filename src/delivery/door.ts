@@ -1,0 +1,174 @@
+// The door of a socket: lets in whom it may, watches those inside, shows out who overdoes it, and closes in order.
+import type { Socket } from 'node:net'
+import type { SocketConfig } from '../config/config.ts'
+import type { Log } from '../lib/log.ts'
+import type { DropReason, Guest, Patience } from './guest.ts'
+import type { Holdings } from './holdings.ts'
+import { listenAt, listenOn, type Listening } from './listen.ts'
+import type { Peers } from './peer.ts'
+import { createRoom, type Protocol, type Room } from './room.ts'
+
+/** What is counted since the start; connections and subscribers are those of now. */
+export interface ServerCounts {
+  readonly connections: number
+  readonly subscribers: number
+  /** Tokens handed out. */
+  readonly reads: number
+  readonly dropped: Readonly<Record<DropReason, number>>
+}
+
+export interface Door extends Pick<Room, 'guests' | 'drop' | 'blameUs' | 'watch'> {
+  /** Listens until the signal is aborted, then lets answers under way be finished. Throws UserError. */
+  readonly run: (signal: AbortSignal, options: { onListening: () => void }) => Promise<void>
+  /** Goes on with other settings; connections live on. Throws UserError, and the former settings stay. */
+  readonly reconfigure: (config: SocketConfig) => Promise<void>
+  readonly config: () => SocketConfig
+  /** A guest took a token. `client` is the name it gives itself. */
+  took(guest: Guest, client: string | null): void
+  /** Whether the guest is root or the daemon's own user. */
+  isPrivileged(guest: Guest): Promise<boolean>
+  counts(): ServerCounts
+}
+
+export interface DoorOptions {
+  readonly socket: SocketConfig
+  /** Descriptor of a listening socket that was handed over. */
+  readonly inherited?: number | undefined
+  readonly peers: Peers
+  readonly holdings: Holdings
+  readonly log: Log
+  readonly patience?: Partial<Patience> | undefined
+}
+
+/** Peers are looked up this long after the start, so that the first answer does not wait for it. */
+const PEERS_AFTER_MS = 100
+
+export function createDoor(protocol: Protocol, options: DoorOptions): Door {
+  const { inherited, peers } = options
+  const { transport } = protocol
+  const room = createRoom(protocol, options)
+  const { guests, census, drop, blameUs } = room
+  let config = options.socket
+  let listening: Listening | null = null
+  let reads = 0
+
+  function onConnection(socket: Socket): void {
+    const guest = room.enter(socket)
+    try {
+      identify(guest)
+      if (guest.isLeaving) return
+      protocol.welcome(guest)
+      room.watch()
+    } catch (error) {
+      blameUs(guest, error)
+    }
+  }
+
+  function identify(guest: Guest): void {
+    census.remove(guest)
+    guest.peer = peers.of(guest.socket)
+    guest.isAllowed = peers.isAllowed(guest.socket, guest.peer, config.allow)
+    census.add(guest)
+    if (guest.peer !== null && guest.takenUnknown > 0) {
+      guest.taker = peers.tookToken(guest.peer, { transport, client: null })
+      guest.taker.count += guest.takenUnknown - 1
+      guest.takenUnknown = 0
+    }
+    if (census.isOver(guest, config)) drop(guest, 'too-many-connections')
+  }
+
+  /** Connections that came before peers could be known are put where they belong. */
+  async function learnPeers(): Promise<void> {
+    await peers.load()
+    if (!peers.areKnown()) return
+    for (const guest of guests) {
+      if (guest.peer !== null || guest.isLeaving) continue
+      try {
+        identify(guest)
+      } catch (error) {
+        blameUs(guest, error)
+      }
+    }
+  }
+
+  function took(guest: Guest, client: string | null): void {
+    reads += 1
+    if (guest.taker !== null) guest.taker.count += 1
+    else if (guest.peer === null) guest.takenUnknown += 1
+    else guest.taker = peers.tookToken(guest.peer, { transport, client })
+  }
+
+  const callers = {
+    onConnection,
+    onFault: (error: Error) => room.tellFault('A connection could not be accepted', error),
+  }
+
+  async function requirePeers(allow: SocketConfig['allow']): Promise<void> {
+    if (allow.uids.length === 0 && allow.gids.length === 0) return
+    await peers.load()
+    peers.require(allow)
+  }
+
+  async function run(signal: AbortSignal, { onListening }: { onListening: () => void }): Promise<void> {
+    await requirePeers(config.allow)
+    if (signal.aborted) return
+    listening = inherited === undefined ? await listenAt(config, callers) : await listenOn(inherited, callers)
+    const learning = setTimeout(() => void learnPeers(), PEERS_AFTER_MS)
+    try {
+      if (!signal.aborted) onListening()
+      await untilAborted(signal)
+    } finally {
+      clearTimeout(learning)
+      listening.close()
+      listening = null
+      await room.sayFarewell()
+    }
+  }
+
+  async function reconfigure(next: SocketConfig): Promise<void> {
+    await requirePeers(next.allow)
+    if (listening !== null && inherited === undefined) listening = await moveTo(next, listening)
+    config = next
+    for (const guest of guests) {
+      if (!guest.isLeaving) guest.isAllowed = peers.isAllowed(guest.socket, guest.peer, config.allow)
+    }
+  }
+
+  async function moveTo(next: SocketConfig, former: Listening): Promise<Listening> {
+    if (next.path === config.path) {
+      former.adjust(next)
+      return former
+    }
+    const moved = await listenAt(next, callers)
+    former.close()
+    return moved
+  }
+
+  return {
+    run,
+    reconfigure,
+    config: () => config,
+    guests,
+    drop,
+    blameUs,
+    watch: room.watch,
+    took,
+    async isPrivileged(guest) {
+      await learnPeers()
+      return guest.peer?.isPrivileged ?? false
+    },
+    counts: () => ({
+      connections: room.connections(),
+      subscribers: [...guests].filter(({ subscriptions }) => subscriptions > 0).length,
+      reads,
+      dropped: { ...room.dropped },
+    }),
+  }
+}
+
+function untilAborted(signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    if (signal.aborted) resolve()
+    else signal.addEventListener('abort', () => resolve(), { once: true })
+  })
+}

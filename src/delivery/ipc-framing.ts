@@ -1,0 +1,73 @@
+// node-ipc's server, as this daemon uses it: its framing and its parser, on sockets that are handed to it.
+import type { Socket } from 'node:net'
+import { GuardedParser, IPCModule, IPCProtocolError, type IpcSocket, type Server } from 'node-ipc'
+import { FRAME_END, MAX_FRAME_BYTES } from '../protocol.ts'
+
+/** A request just as every library writes it, without a field beside `id`: recognised without being parsed. */
+export class PlainTokenGet {
+  readonly id: string
+  constructor(id: string) {
+    this.id = id
+  }
+}
+
+export type { IpcSocket, Server as IpcServer }
+
+const PLAIN_START = '{"type":"token.get","data":{"id":"'
+const PLAIN_END = '"}}'
+const PLAIN_ID = /^[\w.:-]{1,64}$/
+
+/**
+ * The library's guarded parser, but for two things. A message that is well framed and no request is not a broken
+ * frame: it is handed on, and gets an answer. And reading stops as soon as `receive` returns false: that frame and what
+ * follows is left for later.
+ */
+class RequestParser extends GuardedParser {
+  override read(rest: string, chunk: string, receive: (message: unknown) => unknown): string {
+    const text = rest === '' ? chunk : rest + chunk
+    let start = 0
+    for (let end = text.indexOf(FRAME_END); end !== -1; end = text.indexOf(FRAME_END, start)) {
+      const frame = text.slice(start, end)
+      if (receive(plainTokenGet(frame) ?? this.decode(frame)) === false) return text.slice(start)
+      start = end + 1
+    }
+    const left = text.slice(start)
+    this.assertFrameSize(left.length, Buffer.byteLength(left))
+    // A slice would keep the whole chunk in memory.
+    return left.length < text.length ? Buffer.from(left).toString() : left
+  }
+
+  override decodeMessage(frame: string): unknown {
+    try {
+      return JSON.parse(frame)
+    } catch (cause) {
+      throw Object.assign(new IPCProtocolError('ERR_IPC_INVALID_JSON', 'A frame is not JSON'), { cause })
+    }
+  }
+}
+
+function plainTokenGet(frame: string): PlainTokenGet | null {
+  if (!frame.startsWith(PLAIN_START) || !frame.endsWith(PLAIN_END)) return null
+  const id = frame.slice(PLAIN_START.length, -PLAIN_END.length)
+  return PLAIN_ID.test(id) ? new PlainTokenGet(id) : null
+}
+
+/**
+ * A server of node-ipc that does not listen itself. What it would do with timers, limits and backpressure is done
+ * outside of it, where all clients are seen; hence those of its own are out of the way.
+ */
+export function createIpcFraming(options: { path: string; onViolation: (socket: Socket) => void }): Server {
+  const ipc = new IPCModule()
+  Object.assign(ipc.config, {
+    silent: true,
+    secureSocketRoot: false,
+    unlink: false,
+    parser: RequestParser,
+    maxMessageSize: MAX_FRAME_BYTES,
+    maxPendingBytes: Infinity,
+    messageTimeout: 0,
+  })
+  ipc.serve(options.path)
+  ipc.server.protocolFailure = options.onViolation
+  return ipc.server
+}

@@ -1,0 +1,89 @@
+// `ipc.sock`: the daemon's replies over node-ipc.
+import type { Socket } from 'node:net'
+import type { SocketConfig } from '../config/config.ts'
+import { MAX_FRAME_BYTES, type RejectVerdict } from '../protocol.ts'
+import { createDoor, type DoorOptions, type ServerCounts } from './door.ts'
+import type { DropReason } from './guest.ts'
+import { createIpcConnection, type IpcConnection } from './ipc-connection.ts'
+import { createIpcFraming } from './ipc-framing.ts'
+import { createIpcRequests, faultFrame } from './ipc-requests.ts'
+import type { Replies } from './replies.ts'
+
+/** A server of the daemon, whatever is spoken on it. */
+export interface DeliveryServer {
+  /**
+   * Listens until the signal is aborted; then answers under way are finished (within 3 s) and the socket removed.
+   * Throws UserError: 69 where somebody answers at the path, 78 where the socket cannot be made.
+   */
+  run(signal: AbortSignal, options: { onListening: () => void }): Promise<void>
+  /** Other limits and another `allow` at once; another path, mode or group too, and connections live on. Throws UserError. */
+  reconfigure(socket: SocketConfig): Promise<void>
+  counts(): ServerCounts & { readonly rejects: Readonly<Record<RejectVerdict, number>> }
+}
+
+export type ServerOptions = DoorOptions & { readonly replies: Replies }
+
+export function createIpcServer(options: ServerOptions): DeliveryServer {
+  const { replies, holdings } = options
+  const connections = new Map<Socket, IpcConnection>()
+  const rejects = noRejects()
+  const server = createIpcFraming({
+    path: options.socket.path,
+    onViolation: (socket) => onViolation(socket),
+  })
+  const door = createDoor(
+    {
+      transport: 'ipc',
+      welcome(guest) {
+        const connection = createIpcConnection(guest, {
+          server,
+          room: door,
+          requests,
+          holdings,
+          config: door.config,
+        })
+        connections.set(guest.socket, connection)
+      },
+      lastWords: (reason) => lastWords[reason] ?? null,
+      beforeLastWords: (guest) => connections.get(guest.socket)?.flush(),
+      finish: (guest) => connections.get(guest.socket)?.finish(),
+      forget(guest) {
+        connections.get(guest.socket)?.forget()
+        connections.delete(guest.socket)
+      },
+    },
+    options,
+  )
+  const requests = createIpcRequests({ door, replies, onReject: (verdict) => void (rejects[verdict] += 1) })
+
+  function onViolation(socket: Socket): void {
+    for (const guest of door.guests) if (guest.socket === socket) door.drop(guest, 'broken-framing')
+  }
+  replies.onChange(() => {
+    for (const connection of connections.values()) connection.tellChange()
+  })
+
+  return {
+    run: door.run,
+    reconfigure: door.reconfigure,
+    counts: () => ({ ...door.counts(), rejects: { ...rejects } }),
+  }
+}
+
+export function noRejects(): Record<RejectVerdict, number> {
+  return { replaced: 0, refreshing: 0, held: 0, unchanged: 0, refused: 0 }
+}
+
+const lastWords: Partial<Record<DropReason, string>> = {
+  'too-many-connections': faultFrame(
+    'busy',
+    'Too many connections: close some, or raise `maxConnections` and `maxConnectionsPerUser`',
+  ),
+  'broken-framing': faultFrame(
+    'bad-request',
+    `A frame is one JSON object of at most ${MAX_FRAME_BYTES} bytes and a form feed`,
+  ),
+  // These were told with the id of the request.
+  'too-many-requests': '',
+  'too-many-subscriptions': '',
+}

@@ -1,0 +1,297 @@
+// A listening Unix socket at a path: never takes one over on which somebody answers, and of two daemons started at once one lives.
+import { randomBytes, createHash } from 'node:crypto'
+import { chmodSync, lchownSync, lstatSync, readdirSync, renameSync, unlinkSync } from 'node:fs'
+import { connect, createServer, type Server, type Socket } from 'node:net'
+import { basename, dirname, join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { errorCode, errorMessage, exitStatus, UserError } from '../lib/error.ts'
+
+/** Connects that wait while the daemon is busy; Node's own 511 refuses a burst of 1,000. */
+export const BACKLOG = 4096
+/** `sun_path` without its NUL byte (unix(7)). */
+const MAX_PATH_BYTES = 107
+/** How long another daemon that starts at this moment is waited for, in ms. */
+const RIVAL_PATIENCE_MS = 5_000
+const RIVAL_LOOK_MS = 10
+
+/** Where to listen, and who may connect. */
+export interface Place {
+  readonly path: string
+  /** Permission bits. */
+  readonly mode: number
+  /** null: as the socket is created. */
+  readonly gid: number | null
+}
+/** What is told of a listening socket. */
+export interface Callers {
+  readonly onConnection: (socket: Socket) => void
+  /** A connection could not be accepted: too many open files, say. */
+  readonly onFault: (error: Error) => void
+}
+export interface Listening {
+  /** Gives the socket another mode and group, if it is still ours. Throws UserError. */
+  adjust(place: Place): void
+  /** Accepts no more, and removes the socket if it is still ours. Connections live on. */
+  close(): void
+}
+
+/**
+ * Listens at a path. Throws UserError: 69 where somebody answers there, 78 where something that is not a socket is
+ * in the way or the place cannot be used.
+ */
+export async function listenAt(place: Place, callers: Callers): Promise<Listening> {
+  const folder = dirname(place.path)
+  const prefix = candidatePrefix(place.path)
+  const until = performance.now() + RIVAL_PATIENCE_MS
+  while (performance.now() < until) {
+    await throwIfTaken(place.path)
+    const name = prefix + randomBytes(3).toString('hex')
+    const server = await listenAsCandidate(join(folder, name), place, callers)
+    const outcome = await standForElection({ name, folder, prefix, path: place.path, until }).catch(
+      (error: unknown) => {
+        withdraw(server, join(folder, name))
+        throw error
+      },
+    )
+    if (outcome === 'elected') {
+      server.removeAllListeners('error').on('error', callers.onFault)
+      return listening(server, place.path)
+    }
+    withdraw(server, join(folder, name))
+    await sleep(RIVAL_LOOK_MS)
+  }
+  throw new UserError(
+    `Another kyc-tokend is starting at ${place.path} and does not get on: end it, or set another \`path\``,
+    exitStatus.unavailable,
+  )
+}
+
+/** Listens on a socket that was handed over: its mode, owner and end are the affair of who made it. */
+export async function listenOn(fd: number, callers: Callers): Promise<Listening> {
+  const server = createServer({ allowHalfOpen: true }, callers.onConnection)
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', (error) => {
+      const message = `The socket handed over as descriptor ${fd} cannot be used (${errorMessage(error)}): check the .socket unit`
+      reject(new UserError(message, exitStatus.configuration, { cause: error }))
+    })
+    // As `listen({ fd, backlog })` it would get Node's own backlog.
+    server.listen({ fd }, BACKLOG, resolve)
+  })
+  server.removeAllListeners('error').on('error', callers.onFault)
+  return { adjust: () => undefined, close: () => void server.close() }
+}
+
+function listening(server: Server, path: string): Listening {
+  const { ino, dev } = lstatSync(path)
+  const isOurs = (): boolean => {
+    const now = lstatSync(path, { throwIfNoEntry: false })
+    return now?.ino === ino && now.dev === dev
+  }
+  return {
+    adjust(place) {
+      if (isOurs()) setAccess(path, place)
+    },
+    close() {
+      if (isOurs()) unlinkSync(path)
+      server.close()
+    },
+  }
+}
+
+// ---- the election -----------------------------------------------------------------------------------------------------
+//
+// A candidate listens under a name of its own beside the path, and only then looks around. Of two that start at once at
+// least one sees the other; the one with the larger name withdraws and looks again when the other has gone. Whoever sees
+// no rival takes the path by an atomic rename. Whether a candidate lives is asked of the kernel, by connecting to it, so
+// what a crash leaves behind blocks nobody; and nobody else can take the names, which only this folder's users can make.
+
+type Outcome = 'elected' | 'again'
+
+interface Candidacy {
+  readonly name: string
+  readonly folder: string
+  readonly prefix: string
+  readonly path: string
+  readonly until: number
+}
+
+async function standForElection({ name, folder, prefix, path, until }: Candidacy): Promise<Outcome> {
+  while (performance.now() < until) {
+    const rivals = await livingRivals(folder, prefix, name)
+    if (rivals.some((rival) => rival < name)) return 'again'
+    if (rivals.length === 0) {
+      await throwIfTaken(path)
+      return takePath(join(folder, name), path)
+    }
+    await sleep(RIVAL_LOOK_MS)
+  }
+  return 'again'
+}
+
+function takePath(candidate: string, path: string): Outcome {
+  try {
+    renameSync(candidate, path)
+    return 'elected'
+  } catch (error) {
+    // A rival that looked between our bind and our listen took us for dead.
+    if (errorCode(error) === 'ENOENT') return 'again'
+    throw placeError(path, error)
+  }
+}
+
+/** The other candidates that live, by name. Clears away the dead. Those of other users cannot stand here. */
+async function livingRivals(folder: string, prefix: string, own: string): Promise<string[]> {
+  const names = readdirSync(folder).filter((name) => name.startsWith(prefix) && name !== own)
+  const living: string[] = []
+  for (const name of names) {
+    const path = join(folder, name)
+    const found = lstatSync(path, { throwIfNoEntry: false })
+    if (!found?.isSocket() || found.uid !== process.geteuid?.()) continue
+    const answer = await knock(path)
+    if (answer === 'answers') living.push(name)
+    if (answer === 'dead') unlinkIfThere(path)
+  }
+  return living
+}
+
+function candidatePrefix(path: string): string {
+  return `.${createHash('sha256').update(basename(path)).digest('hex').slice(0, 4)}.`
+}
+
+async function listenAsCandidate(path: string, place: Place, { onConnection }: Callers): Promise<Server> {
+  if (Math.max(Buffer.byteLength(path), Buffer.byteLength(place.path)) > MAX_PATH_BYTES) {
+    throw new UserError(
+      `${place.path} is longer than the path of a Unix socket can be: set a shorter \`path\` or \`runtimeDirectory\``,
+      exitStatus.configuration,
+    )
+  }
+  const server = createServer({ allowHalfOpen: true }, onConnection)
+  const started = new Promise<void>((resolve, reject) => {
+    server.once('error', reject)
+    server.once('listening', resolve)
+  })
+  // Binding is synchronous, so the umask is ours alone for that moment; nobody but us may connect until all is set.
+  const umask = process.umask(0o177)
+  try {
+    server.listen({ path, backlog: BACKLOG })
+  } finally {
+    process.umask(umask)
+  }
+  try {
+    await started
+    setAccess(path, place)
+  } catch (error) {
+    server.close()
+    throw error instanceof UserError ? error : placeError(place.path, error)
+  }
+  return server
+}
+
+function withdraw(server: Server, path: string): void {
+  server.close()
+  unlinkIfThere(path)
+}
+
+function setAccess(path: string, { mode, gid }: Place): void {
+  try {
+    if (gid !== null && lstatSync(path).gid !== gid) lchownSync(path, -1, gid)
+    chmodSync(path, mode)
+  } catch (error) {
+    throw errorCode(error) === 'EPERM'
+      ? new UserError(
+          `The socket cannot be given the group ${String(gid)}: make the daemon's user a member of it, or set another \`group\``,
+          exitStatus.configuration,
+          { cause: error },
+        )
+      : placeError(path, error)
+  }
+}
+
+// ---- what is at the path ------------------------------------------------------------------------------------------------
+
+async function throwIfTaken(path: string): Promise<void> {
+  const found = lstatSync(path, { throwIfNoEntry: false })
+  if (found === undefined) return
+  if (!found.isSocket()) {
+    throw new UserError(
+      `${path} is in the way and is not a socket: remove it, or set another \`path\``,
+      exitStatus.configuration,
+    )
+  }
+  if ((await knock(path)) === 'answers') {
+    throw new UserError(
+      `Somebody answers at ${path}, presumably another kyc-tokend: stop it, or set another \`path\``,
+      exitStatus.unavailable,
+    )
+  }
+}
+
+/** Whether somebody listens at a path. Whatever is neither certain to be dead nor gone counts as living. */
+function knock(path: string): Promise<'answers' | 'dead' | 'gone'> {
+  return new Promise((resolve) => {
+    const socket = connect(path)
+    socket.once('connect', () => {
+      socket.destroy()
+      resolve('answers')
+    })
+    socket.once('error', (error) => {
+      const code = errorCode(error)
+      if (code === 'ECONNREFUSED') resolve('dead')
+      else resolve(code === 'ENOENT' ? 'gone' : 'answers')
+    })
+  })
+}
+
+function unlinkIfThere(path: string): void {
+  try {
+    unlinkSync(path)
+  } catch (error) {
+    if (errorCode(error) !== 'ENOENT') throw error
+  }
+}
+
+function placeError(path: string, cause: unknown): UserError {
+  const code = errorCode(cause)
+  const remedy =
+    code === 'ENOENT'
+      ? 'make its directory'
+      : code === 'EROFS'
+        ? 'add its directory to `ReadWritePaths=` in a drop-in of the unit'
+        : 'make its directory writable for the user of the daemon'
+  return new UserError(
+    `No socket can be made at ${path} (${errorMessage(cause)}): ${remedy}, or set another \`path\``,
+    exitStatus.configuration,
+    { cause },
+  )
+}
+
+// ---- sockets handed over by systemd ---------------------------------------------------------------------------------------
+
+/** Descriptors of the sockets that were handed over, by the names of the contract. */
+export interface InheritedSockets {
+  readonly ipc: number | null
+  readonly http: number | null
+  /** Names of sockets that were handed over and are not ours. */
+  readonly unknown: readonly string[]
+}
+
+/** Takes LISTEN_FDS, LISTEN_PID and LISTEN_FDNAMES out of the environment, so that no child takes them for its own (sd_listen_fds(3)). */
+export function takeInheritedSockets(env: NodeJS.ProcessEnv, pid: number): InheritedSockets {
+  const { LISTEN_PID, LISTEN_FDS, LISTEN_FDNAMES } = env
+  delete env['LISTEN_PID']
+  delete env['LISTEN_FDS']
+  delete env['LISTEN_FDNAMES']
+  const count = Number(LISTEN_PID) === pid ? Number(LISTEN_FDS) : 0
+  const names = (LISTEN_FDNAMES ?? '').split(':').slice(0, Number.isInteger(count) ? count : 0)
+  const fdOf = (name: string): number | null => {
+    const index = names.indexOf(name)
+    return index === -1 ? null : FIRST_FD + index
+  }
+  return {
+    ipc: fdOf('ipc'),
+    http: fdOf('http'),
+    unknown: names.filter((name) => name !== 'ipc' && name !== 'http'),
+  }
+}
+/** SD_LISTEN_FDS_START. */
+const FIRST_FD = 3
