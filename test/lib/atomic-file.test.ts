@@ -1,0 +1,234 @@
+import { fork, spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
+import { lstatSync, readdirSync, readFileSync, statSync } from 'node:fs'
+import { chmod, chown, mkdir, rm, symlink, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { afterEach, describe, expect, it, onTestFinished } from 'vitest'
+import { clearLeftovers, removeFile, replaceFile, replacing } from '../../src/lib/atomic-file.ts'
+import { isInMemory, performLater, performNow, type FileSteps } from '../../src/lib/file-calls.ts'
+import { tempDirectory } from '../support/temp-directory.ts'
+
+const isRoot = process.geteuid?.() === 0
+const umask = process.umask()
+afterEach(() => {
+  process.umask(umask)
+})
+
+const modeOf = (path: string): string => (statSync(path).mode & 0o7777).toString(8)
+const contentOf = (path: string): string => readFileSync(path, 'utf8')
+const here = (name: string): string => new URL(name, import.meta.url).pathname
+
+/** Mounts a tmpfs with these options; needs root. */
+async function mounted(options: string): Promise<string> {
+  const directory = join(await tempDirectory(), 'mounted')
+  await mkdir(directory)
+  const { status, stderr } = spawnSync('mount', ['-t', 'tmpfs', '-o', options, 'tmpfs', directory])
+  expect(stderr.toString()).toBe('')
+  expect(status).toBe(0)
+  onTestFinished(() => {
+    spawnSync('umount', [directory])
+  })
+  return directory
+}
+
+/** The names of the calls that are made. */
+function* recorded<T>(steps: FileSteps<T>, names: string[]): FileSteps<T> {
+  let step = steps.next()
+  while (!step.done) {
+    names.push(step.value.name)
+    try {
+      const result: unknown = yield step.value
+      step = steps.next(result)
+    } catch (error) {
+      step = steps.throw(error)
+    }
+  }
+  return step.value
+}
+
+describe.each(['disk', 'memory'] as const)('a file on %s', (where) => {
+  it('is made with its mode whatever the umask', async () => {
+    const path = join(await tempDirectory(where), 'token')
+    for (const mask of [0o000, 0o022, 0o777]) {
+      process.umask(mask)
+      await replaceFile(path, `under ${mask}`, { mode: 0o640 })
+      expect(modeOf(path)).toBe('640')
+      expect(contentOf(path)).toBe(`under ${mask}`)
+    }
+  })
+
+  it('is replaced by another one, with nothing else left in the directory', async () => {
+    const directory = await tempDirectory(where)
+    const path = join(directory, 'token')
+    await replaceFile(path, 'old', { mode: 0o600 })
+    const before = statSync(path).ino
+    await replaceFile(path, 'new', { mode: 0o600 })
+    expect(statSync(path).ino).not.toBe(before)
+    expect(contentOf(path)).toBe('new')
+    expect(readdirSync(directory)).toEqual(['token'])
+  })
+
+  it('is never written through a link, into a directory or into a FIFO', async () => {
+    const directory = await tempDirectory(where)
+    const victim = join(directory, 'victim')
+    await writeFile(victim, 'untouched')
+    await symlink(victim, join(directory, 'link'))
+    await mkdir(join(directory, 'directory'))
+    spawnSync('mkfifo', [join(directory, 'fifo')])
+    const names = readdirSync(directory)
+    await expect(replaceFile(join(directory, 'link'), 'x', { mode: 0o600 })).rejects.toThrow(/symbolic link/)
+    await expect(replaceFile(join(directory, 'directory'), 'x', { mode: 0o600 })).rejects.toThrow(
+      /a directory/,
+    )
+    await expect(replaceFile(join(directory, 'fifo'), 'x', { mode: 0o600 })).rejects.toThrow(
+      /no regular file/,
+    )
+    await expect(removeFile(join(directory, 'link'))).rejects.toThrow(/symbolic link/)
+    expect(contentOf(victim)).toBe('untouched')
+    expect(readdirSync(directory)).toEqual(names)
+    expect(lstatSync(join(directory, 'fifo')).isFIFO()).toBe(true)
+  })
+
+  it('is refused where every user can write, save in a sticky directory', async () => {
+    const directory = await tempDirectory(where)
+    await chmod(directory, 0o777)
+    await expect(replaceFile(join(directory, 'token'), 'x', { mode: 0o600 })).rejects.toThrow(/chmod o-w/)
+    expect(readdirSync(directory)).toEqual([])
+    await chmod(directory, 0o1777)
+    await replaceFile(join(directory, 'token'), 'x', { mode: 0o600 })
+    expect(contentOf(join(directory, 'token'))).toBe('x')
+  })
+
+  it('names the directory that is not there', async () => {
+    const directory = join(await tempDirectory(where), 'gone')
+    await expect(replaceFile(join(directory, 'token'), 'x', { mode: 0o600 })).rejects.toThrow(
+      `the directory ${directory} is not there: create it`,
+    )
+  })
+
+  it('is synced before it gets its name, and the directory after it', async () => {
+    const path = join(await tempDirectory(where), 'token')
+    const names: string[] = []
+    await performLater(recorded(replacing(path, 'x', { mode: 0o640 }), names))
+    const order = ['writeFile', 'fsync', 'rename', 'fsync'].join(' ')
+    expect(names.filter((name) => order.includes(name)).join(' ')).toBe(order)
+    expect(names).not.toContain('fchown')
+  })
+
+  it('is removed, and removing what is not there is no fault', async () => {
+    const path = join(await tempDirectory(where), 'token')
+    await replaceFile(path, 'x', { mode: 0o600 })
+    await removeFile(path)
+    await removeFile(path)
+    expect(readdirSync(join(path, '..'))).toEqual([])
+  })
+})
+
+describe('a kill', () => {
+  it('after any step leaves the old file or the new one, and what is left over is cleared', async () => {
+    const directory = await tempDirectory('memory')
+    const path = join(directory, 'token')
+    await writeFile(join(directory, '.token.notours.kyc'), 'somebody else’s')
+    const seen = new Set<string>()
+    const kill = (step: number): { isKilled: boolean; steps: string } => {
+      const child = spawnSync(process.execPath, [here('killed-writer.ts'), path, 'new', String(step)])
+      return { isKilled: child.signal === 'SIGKILL', steps: child.stdout.toString() }
+    }
+    for (let step = 0, isKilled = true; isKilled; step += 1) {
+      await replaceFile(path, 'old', { mode: 0o640 })
+      const killed = kill(step)
+      isKilled = killed.isKilled
+      expect(isKilled || killed.steps.includes('rename')).toBe(true)
+      expect(modeOf(path)).toBe('640')
+      expect(['old', 'new']).toContain(contentOf(path))
+      expect(contentOf(path)).toBe(killed.steps.includes('rename') ? 'new' : 'old')
+      seen.add(`${contentOf(path)} ${readdirSync(directory).length}`)
+      await clearLeftovers(path)
+      expect(readdirSync(directory).toSorted()).toEqual(['.token.notours.kyc', 'token'])
+    }
+    expect(seen).toEqual(new Set(['old 2', 'old 3', 'new 2']))
+  })
+})
+
+describe('a reader', () => {
+  it('never sees a torn file or another mode during 10,000 rotations', async () => {
+    const path = join(await tempDirectory('memory'), 'token')
+    const write = (number: number): void => {
+      performNow(replacing(path, `${number} ${String(number).repeat(200)}`, { mode: 0o640 }))
+    }
+    write(0)
+    const reader = fork(here('watching-reader.ts'), [path], { execArgv: [] })
+    onTestFinished(() => {
+      reader.kill()
+    })
+    await once(reader, 'message')
+    for (let number = 1; number <= 10_000; number += 1) write(number)
+    const report = once(reader, 'message')
+    reader.send('end')
+    const [{ reads, faults }] = (await report) as [{ reads: number; faults: string[] }]
+    expect(faults).toEqual([])
+    expect(reads).toBeGreaterThan(1_000)
+  })
+})
+
+describe.skipIf(!isRoot)('as root', () => {
+  it('gives the file its owner and group', async () => {
+    const path = join(await tempDirectory(), 'token')
+    await replaceFile(path, 'x', { mode: 0o640, uid: 65534, gid: 12345 })
+    const { uid, gid } = statSync(path)
+    expect([uid, gid, modeOf(path)]).toEqual([65534, 12345, '640'])
+  })
+
+  it('needs no chown where the directory gives the group', async () => {
+    const directory = await tempDirectory()
+    await chown(directory, 0, 12345)
+    await chmod(directory, 0o2750)
+    const names: string[] = []
+    await performLater(recorded(replacing(join(directory, 'token'), 'x', { mode: 0o640, gid: 12345 }), names))
+    expect(names).not.toContain('fchown')
+    expect(statSync(join(directory, 'token')).gid).toBe(12345)
+  })
+
+  it('leaves the old file and no leftovers where no space is left', async () => {
+    const directory = await mounted('size=64k')
+    expect(await isInMemory(directory)).toBe(true)
+    const path = join(directory, 'token')
+    await replaceFile(path, 'old', { mode: 0o600 })
+    await expect(replaceFile(path, 'x'.repeat(100_000), { mode: 0o600 })).rejects.toMatchObject({
+      code: 'ENOSPC',
+      message: `Cannot write ${path}: no space is left in ${directory}: free some`,
+    })
+    expect(contentOf(path)).toBe('old')
+    expect(readdirSync(directory)).toEqual(['token'])
+  })
+
+  it('tells of a read-only file system how systemd opens it', async () => {
+    const directory = await mounted('size=64k,ro')
+    await expect(replaceFile(join(directory, 'token'), 'x', { mode: 0o600 })).rejects.toThrow(
+      `ReadWritePaths=${directory}`,
+    )
+  })
+
+  it('tells another user what to do where it may not write, or may not give the file away', async () => {
+    const directory = await tempDirectory()
+    await chmod(directory, 0o755)
+    const program = `
+      import { replaceFile } from ${JSON.stringify(here('../../src/lib/atomic-file.ts'))}
+      process.setgroups([]); process.setgid(65534); process.setuid(65534)
+      for (const [path, gid] of [['${directory}/token', null], ['/dev/shm/kyc-tokend-test-foreign-group', 12345]]) {
+        await replaceFile(path, 'x', { mode: 0o600, gid }).catch((error) => { console.log(error.message) })
+      }`
+    const child = spawn(process.execPath, ['--input-type=module', '-e', program], {
+      stdio: ['ignore', 'pipe', 'inherit'],
+    })
+    let said = ''
+    child.stdout.on('data', (chunk: Buffer) => {
+      said += chunk.toString()
+    })
+    await once(child, 'close')
+    const [denied, foreign] = said.split('\n')
+    expect(denied).toContain(`kyc-tokend may not write in ${directory}`)
+    expect(foreign).toContain('make the directory setgid')
+    await rm('/dev/shm/kyc-tokend-test-foreign-group', { force: true })
+  })
+})
