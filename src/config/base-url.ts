@@ -1,4 +1,5 @@
 // The service's address: https, or http for a loopback host only; a base path is kept.
+import { isLoopbackHost } from '../lib/loopback.ts'
 
 /** Why this cannot be the base URL, with the remedy; undefined where it can. Never quotes it: it may hold a password. */
 export function objectionToBaseUrl(text: string): string | undefined {
@@ -8,7 +9,7 @@ export function objectionToBaseUrl(text: string): string | undefined {
   if (url.username !== '' || url.password !== '')
     return 'must not hold a user name or password: put them into credentials'
   if (/[?#]/.test(text)) return 'must end with the path: remove the query ("?…") and the fragment ("#…")'
-  if (url.protocol === 'http:' && !isLoopback(url.hostname))
+  if (url.protocol === 'http:' && !isLoopbackHost(url.hostname))
     return 'must begin with https://, because the secret would cross the network in the clear (http:// is for a loopback host only)'
   return undefined
 }
@@ -16,8 +17,4 @@ export function objectionToBaseUrl(text: string): string | undefined {
 /** The URL as the program uses it: normalised, without a trailing slash. */
 export function normaliseBaseUrl(text: string): string {
   return new URL(text).href.replace(/\/+$/, '')
-}
-
-function isLoopback(hostname: string): boolean {
-  return hostname === 'localhost' || hostname === '[::1]' || /^127(\.\d{1,3}){3}$/.test(hostname)
 }

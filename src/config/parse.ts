@@ -46,7 +46,8 @@ export function isJsonFile(file: string): boolean {
  * judged. They wrap the document, because cosmiconfig would follow a `$import` in it to other files.
  */
 async function byCosmiconfig(file: string, text: string): Promise<Parsed> {
-  const { cosmiconfigSync, defaultLoadersSync } = await import('cosmiconfig')
+  // A bundle has the default export of a CommonJS library and none of its names.
+  const { cosmiconfigSync, defaultLoadersSync } = (await import('cosmiconfig')).default
   const as = (parse: (content: string) => unknown) => (path: string, content: string) => {
     if (path === file && content !== text) throw new Unusable('was changed while it was read: try again')
     return { document: parse(withoutMark(content)) }

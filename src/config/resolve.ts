@@ -58,7 +58,7 @@ export async function resolveConfig(input: SoundPart, context: ResolveContext): 
     baseUrl: input.baseUrl === undefined ? '' : normaliseBaseUrl(input.baseUrl),
     credentials: credentials as { apiKey: Secret; apiSecret: Secret },
     systemdCredentials: systemdCredentialsOf(input),
-    request: resolveRequest(input.request, { ...context, directory }),
+    request: await resolveRequest(input.request, { ...context, directory }),
     refresh: { maxAgeMs: durationMs(input.refresh?.maxAge ?? defaults.refresh.maxAge) },
     retry: resolveRetry(input.retry, verdicts),
     tokenFiles: await resolveTokenFiles(input.tokenFiles ?? defaults.tokenFiles, outputs),
@@ -104,18 +104,18 @@ function resolveRetry(input: SoundPart['retry'], verdicts: Verdicts): Config['re
   return { initialDelayMs: Math.min(initialDelayMs, maxDelayMs), maxDelayMs }
 }
 
-function resolveRequest(
+async function resolveRequest(
   input: SoundPart['request'],
   context: ResolveContext & { directory: string },
-): Config['request'] {
+): Promise<Config['request']> {
   const timeoutMs = durationMs(input?.timeout ?? defaults.request.timeout)
   const connectTimeoutMs = durationMs(input?.connectTimeout ?? defaults.request.connectTimeout)
   const caFile = input?.caFile ?? null
-  const ca = caFile === null ? null : readCertificates(resolve(context.directory, caFile), context)
+  const ca = caFile === null ? null : await readCertificates(resolve(context.directory, caFile), context)
   return { timeoutMs, connectTimeoutMs: Math.min(connectTimeoutMs, timeoutMs), ca }
 }
 
-function readCertificates(path: string, { verdicts, uid }: ResolveContext): string | null {
+async function readCertificates(path: string, { verdicts, uid }: ResolveContext): Promise<string | null> {
   const refuse = (sentence: string): null => {
     verdicts.fault('request.caFile', `${path} ${sentence}`)
     return null
@@ -125,9 +125,20 @@ function readCertificates(path: string, { verdicts, uid }: ResolveContext): stri
   if (reading.kind === 'unreadable') return refuse(reading.sentence)
   for (const sentence of permissionFaults(path, reading.stats, { uid, holdsSecret: false })) refuse(sentence)
   const pem = reading.bytes.toString('utf8')
-  if (!/-----BEGIN CERTIFICATE-----\s+[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----/.test(pem))
-    return refuse('holds no certificate: name a PEM file with "-----BEGIN CERTIFICATE-----" in it')
-  return pem
+  if (await holdsCertificates(pem)) return pem
+  return refuse(
+    'holds no certificate that can be read: name a PEM file with "-----BEGIN CERTIFICATE-----" in it',
+  )
+}
+
+async function holdsCertificates(pem: string): Promise<boolean> {
+  const found = pem.match(/-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g) ?? []
+  const { X509Certificate } = await import('node:crypto')
+  try {
+    return found.every((certificate) => new X509Certificate(certificate).raw.length > 0) && found.length > 0
+  } catch {
+    return false
+  }
 }
 
 function resolveCredentials(

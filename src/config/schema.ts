@@ -62,8 +62,8 @@ const count = (to: number) => {
 const MAX_ID = 2 ** 32 - 2
 const account = (kind: 'user' | 'group') => {
   const error = says(`must be the name or the number of a ${kind}`)
-  const name = z.string().regex(/^(?!-)[^\s:,/\p{Cc}]+$/u)
-  return z.union([name, z.int().min(0).max(MAX_ID)], { error })
+  const name = z.string().regex(/^(?!-)[^\s:,/\p{Cc}]+$/u, { error })
+  return z.union([name, z.int().min(0, { error }).max(MAX_ID, { error })], { error })
 }
 
 const oneOf = <const T extends string>(choices: readonly T[]) =>
@@ -207,7 +207,7 @@ export const configSchema = section({
       ),
       caFile: setting(
         path().nullable(),
-        'PEM file of certificates to trust in place of the built-in ones; relative to the configuration file.',
+        'PEM file of authorities to trust beside the built-in ones; relative to the configuration file.',
         defaults.request.caFile,
       ),
     }),
@@ -318,9 +318,17 @@ export function judgeDocument(document: unknown): Judgement {
 
 type Issue = z.core.$ZodIssue
 
-/** Of the alternatives of `http`, an object means the socket: its own faults are told, not that neither fits. */
+/**
+ * Of the alternatives of `http`, an object means the socket: its own faults are told, not that neither fits. Of a
+ * secret source nothing is told but how to write one: whatever was put there may be the secret, names of keys too.
+ */
 function plainIssues(issue: Issue, document: unknown): Issue[] {
-  if (issue.code !== 'invalid_union' || issue.path[0] !== 'http' || issue.path.length > 1) return [issue]
+  const [first, ...rest] = issue.path
+  if (first === 'credentials' && rest.length > 0) {
+    const message = issue.code === 'invalid_union' ? issue.message : SECRET_SHAPE
+    return [{ code: 'custom', path: issue.path.slice(0, 2), message }]
+  }
+  if (issue.code !== 'invalid_union' || first !== 'http' || rest.length > 0) return [issue]
   const value = (document as { http: unknown }).http
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return [issue]
   return (issue.errors.at(-1) ?? []).map((inner) => ({ ...inner, path: [...issue.path, ...inner.path] }))

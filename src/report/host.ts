@@ -1,0 +1,160 @@
+// What the host is called, and what on it breaks a daemon like this one: clock, network, disk, memory.
+import { existsSync, statfsSync } from 'node:fs'
+import { hostname, networkInterfaces } from 'node:os'
+import { dirname } from 'node:path'
+import type * as systemInformation from 'systeminformation'
+
+export interface HostFinding {
+  readonly level: 'ok' | 'warning' | 'fault'
+  /** What is the case, and the remedy where one is needed. */
+  readonly sentence: string
+}
+
+/** The programs that systeminformation runs may hang where a host is ill. */
+const ASK_MS = 3_000
+/** No host that runs this program can rightly believe it is earlier. */
+const EARLIEST_WALL_MS = Date.UTC(2026, 0, 1)
+const MIB = 1024 * 1024
+const DISK = { fullBytes: 256 * 1024, scarceBytes: 8 * MIB }
+const SCARCE_MEMORY_BYTES = 64 * MIB
+
+/**
+ * The host as alerts and `status` name it: its host name; where that is no name at all, with the address of the
+ * interface that leads out. Never fails, and takes 3 s at most.
+ */
+export async function hostName(): Promise<string> {
+  const name = hostname()
+  if (name !== '' && !/^localhost\b/.test(name)) return name
+  const address = addressOf(await outwardInterface())
+  return [name === '' ? 'localhost' : name, ...(address === undefined ? [] : [`(${address})`])].join(' ')
+}
+
+/** Judges the host. `directories` are those that are written to; for one that is not there, what is above it counts. */
+export async function hostFindings(options: {
+  directories: readonly string[]
+  /** The service is on this host, so no network is needed. */
+  isServiceLocal: boolean
+  nowMs: number
+}): Promise<HostFinding[]> {
+  const [clock, memory, network] = await Promise.all([
+    clockFinding(options.nowMs),
+    memoryFinding(),
+    options.isServiceLocal ? [] : networkFinding(),
+  ])
+  return [
+    clock,
+    network,
+    [...new Set(options.directories.map(nearestThere))].flatMap(diskFindings),
+    memory,
+  ].flat()
+}
+
+async function clockFinding(nowMs: number): Promise<HostFinding> {
+  const told = new Date(nowMs).toISOString()
+  if (nowMs < EARLIEST_WALL_MS)
+    return fault(`the clock says ${told}, which is long past: set it (timedatectl set-ntp true)`)
+  if ((await askTimedated()) === 'no')
+    return warning(`the clock is not synchronised: switch that on (timedatectl set-ntp true)`)
+  return ok(`the clock says ${told}`)
+}
+
+/** `yes`, `no`, or whatever else where systemd does not run. */
+async function askTimedated(): Promise<string> {
+  const { execFile } = await import('node:child_process')
+  return new Promise((resolve) => {
+    const words = ['show', '--property=NTPSynchronized', '--value']
+    execFile('timedatectl', words, { timeout: ASK_MS, killSignal: 'SIGKILL' }, (_error, stdout) => {
+      resolve(stdout.trim())
+    })
+  })
+}
+
+async function networkFinding(): Promise<HostFinding> {
+  const outward = Object.values(networkInterfaces()).flat()
+  if (!outward.some((address) => address?.internal === false))
+    return warning('no network interface is up, so the service cannot be reached: connect the host')
+  const name = await outwardInterface()
+  if (name === '')
+    return warning('there is no default route, so the service may be out of reach: see "ip route"')
+  return ok(`the network leads out by ${name}`)
+}
+
+function nearestThere(directory: string): string {
+  return existsSync(directory) || directory === dirname(directory)
+    ? directory
+    : nearestThere(dirname(directory))
+}
+
+function diskFindings(directory: string): HostFinding[] {
+  let disk: ReturnType<typeof statfsSync>
+  try {
+    disk = statfsSync(directory)
+  } catch {
+    // That it is missing, or may not be entered, is told where directories are judged.
+    return []
+  }
+  const freeBytes = disk.bavail * disk.bsize
+  const place = `the file system of ${directory}`
+  if (disk.blocks === 0) return []
+  if (freeBytes < DISK.fullBytes) return [fault(`${place} is full: make room on it`)]
+  if (disk.files > 0 && disk.ffree === 0)
+    return [fault(`${place} has no inode left: remove files that nobody needs`)]
+  if (freeBytes < DISK.scarceBytes)
+    return [warning(`${place} has only ${tellBytes(freeBytes)} left: make room on it`)]
+  return [ok(`${place} has ${tellBytes(freeBytes)} left`)]
+}
+
+async function memoryFinding(): Promise<HostFinding[]> {
+  const memory = await ask((system) => system.mem())
+  // Where /proc is hidden the numbers are missing or zero, and say nothing.
+  if (memory === undefined || !(memory.total > 0) || !(memory.available > 0)) return []
+  const left = `${tellBytes(memory.available)} of memory are free`
+  if (memory.available < SCARCE_MEMORY_BYTES)
+    return [warning(`only ${left}: stop what is not needed, or the kernel may end the daemon`)]
+  return [ok(left)]
+}
+
+/** Name of the interface of the default route; empty where there is none, or nobody may be asked. */
+async function outwardInterface(): Promise<string> {
+  return (await ask((system) => system.networkInterfaceDefault())) ?? ''
+}
+
+function addressOf(interfaceName: string): string | undefined {
+  return networkInterfaces()[interfaceName]?.find(({ internal }) => !internal)?.address
+}
+
+type SystemInformation = Pick<typeof systemInformation, 'mem' | 'networkInterfaceDefault'>
+
+/** An answer of systeminformation; undefined where there is none in time. It is loaded only here: that costs 20 ms. */
+async function ask<T>(question: (system: SystemInformation) => Promise<T>): Promise<T | undefined> {
+  // A bundle has the default export of a CommonJS library and none of its names.
+  const { default: system } = await import('systeminformation')
+  let timer: NodeJS.Timeout | undefined
+  const tooLate = new Promise<undefined>((resolve) => {
+    timer = setTimeout(resolve, ASK_MS, undefined)
+  })
+  try {
+    return await Promise.race([question(system), tooLate])
+  } catch {
+    // Whatever it stumbled over, a missing answer says as much.
+    return undefined
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+function tellBytes(bytes: number): string {
+  if (bytes < 10 * MIB) return `${Math.floor(bytes / 1024)} KiB`
+  if (bytes < 10 * 1024 * MIB) return `${Math.floor(bytes / MIB)} MiB`
+  return `${Math.floor(bytes / (1024 * MIB))} GiB`
+}
+
+function ok(sentence: string): HostFinding {
+  return { level: 'ok', sentence }
+}
+function warning(sentence: string): HostFinding {
+  return { level: 'warning', sentence }
+}
+function fault(sentence: string): HostFinding {
+  return { level: 'fault', sentence }
+}

@@ -1,0 +1,74 @@
+import * as fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+
+import { findJsonFault } from '../../src/config/json-fault.ts'
+
+describe('where a text stops being JSON', () => {
+  it.each([
+    ['{"a": x}', 1, 7, 'a value should be here'],
+    ['{\n  "a": 1,\n}', 3, 1, 'there is a comma too many before "}"'],
+    ['{\n  // no\n}', 2, 3, 'JSON has no comments: remove it, or use a .yaml file'],
+    ["{'a': 1}", 1, 2, 'JSON has double quotes only'],
+    ['{"a" 1}', 1, 6, '":" should be here'],
+    ['{"a": 1 "b": 2}', 1, 9, '"," or "}" should be here'],
+    ['{"a": [1, 2}', 1, 12, '"," or "]" should be here'],
+    [
+      '{"a": "b\nc"}',
+      1,
+      9,
+      'a string is not closed, or holds a line break or tab that must be written as \\n or \\t',
+    ],
+    ['{"a": "b\\c"}', 1, 9, 'a backslash in a string must be written twice'],
+    ['{"a": 1', 1, 8, 'the file ends where "," or "}" should be'],
+    ['{"a": 1} }', 1, 10, 'nothing more should be here'],
+    ['{"a": 01}', 1, 8, '"," or "}" should be here'],
+  ])('%j', (text, line, column, sentence) => {
+    expect(findJsonFault(text)).toEqual({ line, column, sentence })
+  })
+
+  it('is found exactly where JSON.parse refuses, whatever the text', () => {
+    const pieces = fc.constantFrom(
+      '{',
+      '}',
+      '[',
+      ']',
+      ',',
+      ':',
+      '"a"',
+      '"',
+      '1',
+      '-',
+      'true',
+      'nul',
+      ' ',
+      '\n',
+      '\\u12',
+      '/',
+      '.5e',
+    )
+    const broken = fc.tuple(fc.json(), fc.nat(), pieces).map(([text, at, piece]) => {
+      const index = at % (text.length + 1)
+      return text.slice(0, index) + piece + text.slice(index)
+    })
+    fc.assert(
+      fc.property(
+        fc.oneof(
+          fc.string(),
+          fc.array(pieces).map((all) => all.join('')),
+          fc.json(),
+          broken,
+        ),
+        (text) => {
+          let isJson = true
+          try {
+            JSON.parse(text)
+          } catch {
+            isJson = false
+          }
+          expect(findJsonFault(text) === undefined).toBe(isJson)
+        },
+      ),
+      { numRuns: 3_000 },
+    )
+  })
+})

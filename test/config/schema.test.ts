@@ -1,0 +1,199 @@
+import { describe, expect, it } from 'vitest'
+
+import { judgeDocument, configJsonSchema, settingRows } from '../../src/config/schema.ts'
+import { tellFault } from '../../src/config/faults.ts'
+import { smallConfig } from '../support/config-files.ts'
+
+const faultsOf = (document: unknown): string[] => judgeDocument(document).faults.map(tellFault)
+const withSettings = (settings: object): object => ({ ...smallConfig(), ...settings })
+
+describe('the shape of a configuration', () => {
+  it('is good with the least there can be, and with everything', () => {
+    const socket = {
+      path: 'x.sock',
+      mode: '0660',
+      group: 'clients',
+      allow: { users: ['ada', 1000, '1001'], groups: [] },
+      maxConnections: 10,
+      maxConnectionsPerUser: 5,
+      maxRequestsPerSecond: 3,
+    }
+    const everything = {
+      $schema: 'x',
+      baseUrl: 'http://127.0.0.1:8080/base/',
+      credentials: { apiKey: { env: 'API_KEY' }, apiSecret: { credential: 'api-secret' } },
+      request: { timeout: '15s', connectTimeout: '500ms', caFile: 'ca.pem' },
+      refresh: { maxAge: '24h' },
+      retry: { initialDelay: '1.5s', maxDelay: '5m' },
+      tokenFiles: [{ path: 't', format: 'env', mode: '640', owner: 0, group: 'root' }],
+      ipc: socket,
+      http: socket,
+      alerts: { remindAfter: [] },
+      log: { level: 'debug', format: 'json' },
+      runtimeDirectory: '/x',
+      stateDirectory: null,
+    }
+    expect(faultsOf(smallConfig())).toEqual([])
+    expect(faultsOf(everything)).toEqual([])
+    expect(faultsOf(withSettings({ http: false }))).toEqual([])
+  })
+
+  it.each([
+    [
+      'a bare number for a duration',
+      { refresh: { maxAge: 900 } },
+      /^refresh\.maxAge: .*write "500ms", "30s"/,
+    ],
+    ['a duration without a unit', { request: { timeout: '15' } }, /^request\.timeout: .*with its unit/],
+    [
+      'a duration out of range',
+      { refresh: { maxAge: '59s' } },
+      /^refresh\.maxAge: must be from "1m" to "24h"/,
+    ],
+    ['another', { refresh: { maxAge: '25h' } }, /^refresh\.maxAge: must be from "1m" to "24h"/],
+    [
+      'a bare number for a mode',
+      { tokenFiles: [{ path: 't', mode: 640 }] },
+      /^tokenFiles\[0\]\.mode: .*octal digits: write "0600"/,
+    ],
+    ['a mode that is not octal', { ipc: { mode: '0689' } }, /^ipc\.mode: .*octal digits/],
+    [
+      'a token file that others can write',
+      { tokenFiles: [{ path: 't', mode: '0666' }] },
+      /^tokenFiles\[0\]\.mode: must not let others write/,
+    ],
+    [
+      'a token file that its owner cannot read',
+      { tokenFiles: [{ path: 't', mode: '0040' }] },
+      /^tokenFiles\[0\]\.mode: must let its owner/,
+    ],
+    ['an unknown choice', { log: { level: 'warn' } }, /^log\.level: must be one of .*"warning"/],
+    ['a mistyped key', { reqest: {} }, /^reqest: is an unknown key: did you mean "request"\?/],
+    ['a mistyped key below', { http: { modee: '0600' } }, /^http\.modee: .*did you mean "mode"\?/],
+    ['a key at the wrong level', { timeout: '5s' }, /^timeout: .*did you mean "request\.timeout"\?/],
+    [
+      'a key like nothing',
+      { ipc: { zzzzzzz: 1 } },
+      /^ipc\.zzzzzzz: .*known here are path, mode, group, allow/,
+    ],
+    ['a key with control characters', { 'a\u001b[31m': 1 }, /^"a\\u001b\[31m": is an unknown key/],
+    ['http that is true', { http: true }, /^http: must be an object, or false/],
+    ['a list that is none', { alerts: { remindAfter: '1h' } }, /^alerts\.remindAfter: must be a list/],
+    [
+      'a fraction of a connection',
+      { ipc: { maxConnections: 1.5 } },
+      /^ipc\.maxConnections: must be a whole number/,
+    ],
+    [
+      'an option for a user name',
+      { ipc: { allow: { users: ['-x'] } } },
+      /^ipc\.allow\.users\[0\]: must be the name or the number/,
+    ],
+    [
+      'a path for a shell',
+      { tokenFiles: [{ path: '~/token' }] },
+      /^tokenFiles\[0\]\.path: must not begin with "~"/,
+    ],
+    ['a section that is a string', { log: 'debug' }, /^log: must be an object/],
+  ])('refuses %s, with the key path and the remedy', (_, settings, sentence) => {
+    const faults = faultsOf(withSettings(settings))
+    expect(faults).toHaveLength(1)
+    expect(faults[0]).toMatch(sentence)
+  })
+
+  it.each([
+    ['http://api.example.com', /https:\/\/, because the secret would cross the network/],
+    ['ftp://api.example.com', /must be a whole URL/],
+    ['api.example.com', /must be a whole URL/],
+    ['https:api.example.com', /must be a whole URL/],
+    ['https://user:hunter2@api.example.com', /must not hold a user name or password/],
+    ['https://api.example.com/?', /remove the query/],
+    ['https://api.example.com/#x', /the fragment/],
+    ['http://localhost.example.com', /https:\/\//],
+    ['http://127.0.0.1.example.com', /https:\/\//],
+  ])('refuses the base URL %s without quoting it', (baseUrl, sentence) => {
+    const faults = faultsOf({ ...smallConfig(), baseUrl })
+    expect(faults).toHaveLength(1)
+    expect(faults[0]).toMatch(sentence)
+    expect(faults[0]).not.toContain('hunter2')
+  })
+  it.each(['https://api.example.com/v1/', 'http://localhost:1', 'http://127.9.9.9', 'http://[::1]:8080/x'])(
+    'takes the base URL %s',
+    (baseUrl) => {
+      expect(faultsOf({ ...smallConfig(), baseUrl })).toEqual([])
+    },
+  )
+
+  it.each([
+    '',
+    5,
+    null,
+    [],
+    {},
+    { file: '' },
+    { file: 'a', env: 'B' },
+    { credential: '../x' },
+    { env: 'sk-live-HUSH' },
+    { HUSH: 'HUSH' },
+    { file: 'HUSH', HUSH: 1 },
+  ])('refuses the secret source %j and quotes nothing of it', (apiSecret) => {
+    const faults = faultsOf({ ...smallConfig(), credentials: { apiKey: 'k', apiSecret } })
+    expect(faults).toHaveLength(1)
+    expect(faults[0]).toMatch(/^credentials\.apiSecret: must be a secret source: write a string/)
+    expect(faults[0]).not.toContain('HUSH')
+  })
+
+  it('tells all faults at once', () => {
+    const document = {
+      credentials: { apiKey: 'HUSH', apiSecert: 'HUSH' },
+      log: { level: 1 },
+      retry: { maxDelay: 5 },
+    }
+    const faults = faultsOf(document)
+    expect(faults.map((fault) => fault.split(':')[0]).toSorted((a, b) => (a! < b! ? -1 : 1))).toEqual([
+      'baseUrl',
+      'credentials.apiSecert',
+      'credentials.apiSecret',
+      'log.level',
+      'retry.maxDelay',
+    ])
+    expect(faults.join()).toContain('did you mean "apiSecret"?')
+    expect(faults.join()).not.toContain('HUSH')
+  })
+
+  it.each([null, [], 'x', 5])('refuses %j as a whole', (document) => {
+    expect(faultsOf(document)).toEqual(['must be an object: write it as { … }'])
+  })
+
+  it('takes no key of the prototype for a setting', () => {
+    const document: unknown = JSON.parse(
+      `{"__proto__":{"log":{}},"constructor":{},${JSON.stringify(smallConfig()).slice(1)}`,
+    )
+    expect(faultsOf(document)).toHaveLength(2)
+  })
+})
+
+describe('what is made from the schema', () => {
+  it('is a JSON Schema that names every setting with its meaning', () => {
+    const schema = configJsonSchema()
+    expect(schema['$schema']).toContain('draft-07')
+    expect(schema['required']).toEqual(['baseUrl', 'credentials'])
+    expect(Object.keys(schema['properties'] as object)).toContain('$schema')
+  })
+  it('is a table of settings in which each row has a meaning', () => {
+    const rows = settingRows()
+    expect(rows.find(({ key }) => key === 'refresh.maxAge')).toEqual({
+      key: 'refresh.maxAge',
+      default: '"15m"',
+      meaning: expect.stringContaining('1m to 24h') as string,
+    })
+    expect(rows.filter(({ default: standard }) => standard === undefined).map(({ key }) => key)).toEqual([
+      'baseUrl',
+      'credentials.apiKey',
+      'credentials.apiSecret',
+      'tokenFiles[].path',
+    ])
+    expect(rows.filter(({ meaning }) => meaning === '')).toEqual([])
+    expect(new Set(rows.map(({ key }) => key)).size).toBe(rows.length)
+  })
+})

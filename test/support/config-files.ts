@@ -1,0 +1,34 @@
+// A directory with configuration files for one test, with the modes they must have.
+import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+
+export interface ConfigFiles {
+  readonly directory: string
+  /** Writes a file and gives its path. Objects are written as JSON; the mode is 0600 unless told. */
+  write(name: string, content: string | Buffer | object, mode?: number): string
+  remove(): void
+}
+
+export function createConfigFiles(): ConfigFiles {
+  const directory = mkdtempSync(join(tmpdir(), 'config-'))
+  return {
+    directory,
+    write(name, content, mode = 0o600) {
+      const path = join(directory, name)
+      mkdirSync(dirname(path), { recursive: true })
+      const isText = typeof content === 'string' || Buffer.isBuffer(content)
+      writeFileSync(path, isText ? content : JSON.stringify(content))
+      chmodSync(path, mode)
+      return path
+    },
+    remove() {
+      rmSync(directory, { recursive: true, force: true })
+    },
+  }
+}
+
+/** The least there can be in a configuration. */
+export function smallConfig(): { baseUrl: string; credentials: Record<string, unknown> } {
+  return { baseUrl: 'https://api.example.com', credentials: { apiKey: 'key-1', apiSecret: 'secret-1' } }
+}
