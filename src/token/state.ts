@@ -200,8 +200,10 @@ export function nextState(
   const answered: TokenState = { ...state, asking: null }
   if (outcome.kind === 'permanent') return { state: afterRefusal(answered, outcome, step), outcome }
   if (outcome.kind === 'transient') return { state: afterFailure(answered, outcome, step), outcome }
-  const token = tokenOf(answered, outcome, step)
-  if (token !== null) return { state: afterToken(answered, token, step), outcome }
+  const fingerprint = fingerprintOf(outcome.accessToken)
+  const learning: TokenState = { ...answered, learned: learnedFrom(answered, fingerprint, step.now) }
+  const token = tokenOf(learning, { ...outcome, fingerprint }, step)
+  if (token !== null) return { state: afterToken(learning, token, step), outcome }
   const expired: TransientFailure = {
     kind: 'transient',
     reason: 'malformed-answer',
@@ -219,19 +221,15 @@ export function presumedFailed(state: TokenState, step: Step): TokenState {
 }
 
 function afterToken(state: TokenState, token: Token, { now }: Step): TokenState {
-  const before = heldToken(state)
-  const isAnother = token.fingerprint !== before?.fingerprint
-  const { failure: _failure, refusal: _refusal, ...facts } = { failure: null, refusal: null, ...state }
   return {
-    ...facts,
+    ...factsOf(state),
     kind: 'held',
     token,
     failure: null,
     generation: token.generation,
     alert: null,
     report: null,
-    unchanged: !isAnother && state.report?.fingerprint === token.fingerprint ? token.fingerprint : null,
-    learned: isAnother ? learnedFrom(state, now) : state.learned,
+    unchanged: state.report?.fingerprint === token.fingerprint ? token.fingerprint : null,
     lastSuccessAt: now,
   }
 }
@@ -375,13 +373,17 @@ function factsOf(state: TokenState): Facts {
 // ---- a token out of an answer ---------------------------------------------------------------------------------------
 
 /** The token that an answer holds, or null where it has no life left. */
-function tokenOf(state: TokenState, grant: Grant, { now, policy, random }: Step): Token | null {
+function tokenOf(
+  state: TokenState,
+  grant: Grant & { readonly fingerprint: string },
+  { now, policy, random }: Step,
+): Token | null {
   const saidMs = jwtLifeMs(grant.accessToken, { serverDateMs: grant.serverDateMs, wallMs: now.wallMs })
   const lifeMs = saidMs ?? assumedLifeMs(state, policy, now)
   if (lifeMs <= 0) return null
   const fresh: Token = {
     accessToken: grant.accessToken,
-    fingerprint: fingerprintOf(grant.accessToken),
+    fingerprint: grant.fingerprint,
     generation: state.generation + 1,
     baseUrl: state.baseUrl,
     received: now,
@@ -413,11 +415,12 @@ function assumedLifeMs(state: TokenState, policy: Policy, now: Instant): number 
   return isLearned ? Math.min(policy.maxAgeMs, learned.maxAgeMs) : policy.maxAgeMs
 }
 
-function learnedFrom(state: TokenState, now: Instant): Facts['learned'] {
+/** A report teaches where the token it was about says no life of its own, and the service replaces it by another. */
+function learnedFrom(state: TokenState, replacement: string, now: Instant): Facts['learned'] {
   const token = heldToken(state)
   const { report, learned } = state
   if (token?.expirySource !== 'assumed' || report?.fingerprint !== token.fingerprint) return learned
-  if (report.ageMs <= LEARNED.fromAgeMs) return learned
+  if (report.ageMs <= LEARNED.fromAgeMs || replacement === token.fingerprint) return learned
   const maxAgeMs = Math.max(LEARNED.atLeastMs, Math.min(token.lifeMs, LEARNED.share * report.ageMs))
   return { maxAgeMs, atMs: now.bootMs }
 }

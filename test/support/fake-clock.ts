@@ -18,14 +18,19 @@ export interface FakeClock extends Clock {
 /** Turns of the event loop in which what a sleeper does on waking must be done. */
 const TURNS = 8
 
-export function createFakeClock({ wallMs = 1_800_000_000_000, bootMs = 1_000_000 } = {}): FakeClock {
+/** `isBusy`: whether real I/O is under way, for which the clock must stand still. */
+export function createFakeClock({
+  wallMs = 1_800_000_000_000,
+  bootMs = 1_000_000,
+  isBusy = () => false,
+}: { wallMs?: number; bootMs?: number; isBusy?: () => boolean } = {}): FakeClock {
   const timers = new Set<{ readonly dueMs: number; readonly wake: () => void }>()
   let monotonicMs = 0
   let boot = bootMs
   let wall = wallMs
 
   async function settle(): Promise<void> {
-    for (let turns = 0; turns < TURNS; turns += 1) await turn()
+    for (let turns = 0; turns < TURNS; turns = isBusy() ? 0 : turns + 1) await turn()
   }
 
   function pass(ms: number): void {

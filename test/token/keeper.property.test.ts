@@ -111,9 +111,10 @@ function createWorld(seed: number) {
     if (keeper.state().requests > MAX_REQUESTS) throw new Error('The service is asked without end')
     if (answer === 'hang') await clock.sleep(15_000, signal)
     underWay -= 1
-    return signal.aborted || answer === 'hang'
-      ? { kind: 'transient', reason: 'timeout', detail: 'Late' }
-      : outcome()
+    const late: FetchOutcome = { kind: 'transient', reason: 'timeout', detail: 'Late' }
+    const came = signal.aborted || answer === 'hang' ? late : outcome()
+    notBeforeMs = clock.now().bootMs + patienceMs(came)
+    return came
   }
 
   const askingWith = (subject: string, baseUrl: string): Asking => ({ fetchToken, policy, baseUrl, subject })

@@ -1,0 +1,91 @@
+// Plays the scenarios of scenarios.yaml (README.md beside it says how they are read).
+import { readFileSync } from 'node:fs'
+import { beforeAll, describe, expect, test } from 'vitest'
+import { parse } from 'yaml'
+import { createWorld, durationMs, type Change, type Given, type ServiceAnswer, type World } from './world.ts'
+
+type Step = Record<string, unknown> | string
+interface Scenario {
+  name: string
+  given?: Given
+  steps: Step[]
+}
+
+const scenarios = parse(readFileSync(new URL('scenarios.yaml', import.meta.url), 'utf8')) as Scenario[]
+
+/** Each word of a step, and what it does to the world. A step is its first word; the others belong to it. */
+const words: Record<string, (world: World, value: unknown, step: Record<string, unknown>) => unknown> = {
+  service: (world, answer) => {
+    world.service(answer as ServiceAnswer)
+  },
+  start: async (world, change) => world.start((change ?? {}) as Change),
+  stop: async (world) => world.stop(),
+  crash: async (world) => world.crash(),
+  reboot: async (world) => world.reboot(),
+  wait: async (world, duration) => world.wait(durationMs(duration as string)),
+  suspend: (world, duration) => {
+    world.suspend(durationMs(duration as string))
+  },
+  'set clock': (world, duration) => {
+    world.setClock(durationMs(duration as string))
+  },
+  reports: async (world, name, { says, for: heldFor }) => {
+    const { verdict, retryAfterMs } = await world.report(name as string)
+    expect(verdict, `the verdict on ${name as string}`).toBe(says)
+    if (heldFor !== undefined) expect(retryAfterMs).toBeCloseTo(durationMs(heldFor as string), -1)
+  },
+  needs: async (world, duration) => world.need(durationMs(duration as string)),
+  operator: async (world, _word, { says }) => {
+    expect(await world.refresh(), 'what the operator is told').toBe(says)
+  },
+  reload: async (world, change) => world.reload(change as Change),
+  expect: (world, expected) => {
+    expectSeen(world, expected as Record<string, unknown>)
+  },
+}
+
+function expectSeen(world: World, expected: Record<string, unknown>): void {
+  const seen = world.seen()
+  for (const [word, value] of Object.entries(expected)) {
+    if (!(word in seen)) throw new Error(`Nothing is known of "${word}"`)
+    const actual = seen[word as keyof typeof seen]
+    if ((word === 'left' || word === 'next') && value !== 'never') {
+      // Within half a second of minutes and hours: Date headers have whole seconds, floats have dust.
+      expect(actual, `${word} in ${JSON.stringify(seen)}`).toBeTypeOf('number')
+      expect(Math.abs((actual as number) - durationMs(value as string)), told(word, seen)).toBeLessThan(2)
+    } else {
+      expect(actual, told(word, seen)).toBe(value)
+    }
+  }
+}
+
+function told(word: string, seen: object): string {
+  return `${word} in ${JSON.stringify(seen)}`
+}
+
+async function play(world: World, step: Step): Promise<void> {
+  const written = typeof step === 'string' ? { [step]: undefined } : step
+  const [word = ''] = Object.keys(written)
+  const act = words[word]
+  if (act === undefined) throw new Error(`Nobody knows what "${word}" means`)
+  await act(world, written[word], written)
+}
+
+describe('scenarios', () => {
+  // The loop imports it when it first asks; no clock of ours can wait for that.
+  beforeAll(async () => void (await import('p-retry')))
+
+  test('there are many, and each has a name of its own', () => {
+    expect(scenarios.length).toBeGreaterThanOrEqual(60)
+    expect(new Set(scenarios.map(({ name }) => name)).size).toBe(scenarios.length)
+  })
+
+  test.for(scenarios)('$name', async ({ given, steps }) => {
+    const world = createWorld(given ?? {})
+    try {
+      for (const step of steps) await play(world, step)
+    } finally {
+      await world.end()
+    }
+  })
+})
