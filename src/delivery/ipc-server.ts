@@ -1,27 +1,12 @@
 // `ipc.sock`: the daemon's replies over node-ipc.
 import type { Socket } from 'node:net'
-import type { SocketConfig } from '../config/config.ts'
-import { MAX_FRAME_BYTES, type RejectVerdict } from '../protocol.ts'
-import { createDoor, type DoorOptions, type ServerCounts } from './door.ts'
+import { MAX_FRAME_BYTES } from '../protocol.ts'
+import { createDoor } from './door.ts'
 import type { DropReason } from './guest.ts'
 import { createIpcConnection, type IpcConnection } from './ipc-connection.ts'
 import { createIpcFraming } from './ipc-framing.ts'
 import { createIpcRequests, faultFrame } from './ipc-requests.ts'
-import type { Replies } from './replies.ts'
-
-/** A server of the daemon, whatever is spoken on it. */
-export interface DeliveryServer {
-  /**
-   * Listens until the signal is aborted; then answers under way are finished (within 3 s) and the socket removed.
-   * Throws UserError: 69 where somebody answers at the path, 78 where the socket cannot be made.
-   */
-  run(signal: AbortSignal, options: { onListening: () => void }): Promise<void>
-  /** Other limits and another `allow` at once; another path, mode or group too, and connections live on. Throws UserError. */
-  reconfigure(socket: SocketConfig): Promise<void>
-  counts(): ServerCounts & { readonly rejects: Readonly<Record<RejectVerdict, number>> }
-}
-
-export type ServerOptions = DoorOptions & { readonly replies: Replies }
+import { noRejects, type DeliveryServer, type ServerOptions } from './server.ts'
 
 export function createIpcServer(options: ServerOptions): DeliveryServer {
   const { replies, holdings } = options
@@ -45,6 +30,7 @@ export function createIpcServer(options: ServerOptions): DeliveryServer {
         connections.set(guest.socket, connection)
       },
       lastWords: (reason) => lastWords[reason] ?? null,
+      beforeLook: () => undefined,
       beforeLastWords: (guest) => connections.get(guest.socket)?.flush(),
       finish: (guest) => connections.get(guest.socket)?.finish(),
       forget(guest) {
@@ -68,10 +54,6 @@ export function createIpcServer(options: ServerOptions): DeliveryServer {
     reconfigure: door.reconfigure,
     counts: () => ({ ...door.counts(), rejects: { ...rejects } }),
   }
-}
-
-export function noRejects(): Record<RejectVerdict, number> {
-  return { replaced: 0, refreshing: 0, held: 0, unchanged: 0, refused: 0 }
 }
 
 const lastWords: Partial<Record<DropReason, string>> = {

@@ -19,6 +19,8 @@ import type { Holdings } from './holdings.ts'
 export interface Protocol {
   readonly transport: 'ipc' | 'http'
   welcome(guest: Guest): void
+  /** A sweep is about to look at the guest. */
+  beforeLook(guest: Guest): void
   /** What a client is told that loses its connection, or null where nothing fits. */
   lastWords(reason: DropReason): string | null
   /** What was answered before is sent first. */
@@ -88,6 +90,7 @@ export function createRoom(
     let isNeeded = leaving.size > 0
     for (const guest of guests) {
       if (guest.isLeaving) continue
+      protocol.beforeLook(guest)
       const reason = overstayed(guest, patience)
       if (reason !== null) drop(guest, reason)
       if (reason !== null || needsWatching(guest)) isNeeded = true

@@ -1,0 +1,99 @@
+// Answers in HTTP: heads, problem details (RFC 9457), and what is said to those who lose their connection.
+import { STATUS_CODES, type IncomingMessage, type ServerResponse } from 'node:http'
+import type { Fault, FaultCode } from '../protocol.ts'
+
+/** The codes of the protocol, and those that only HTTP has. */
+export type ProblemCode = FaultCode | 'not-found' | 'method-not-allowed' | 'stalled'
+
+const statusOf: Readonly<Record<ProblemCode, number>> = {
+  'no-token-yet': 503,
+  expired: 503,
+  'account-inactive': 503,
+  'account-not-found': 503,
+  misconfigured: 503,
+  stalled: 503,
+  denied: 403,
+  'bad-request': 400,
+  'not-found': 404,
+  'method-not-allowed': 405,
+  busy: 429,
+}
+const JSON_TYPE = 'application/json'
+const PROBLEM_TYPE = 'application/problem+json'
+
+/** Raw headers of an answer, as `writeHead` takes them; a server of tokens leaves nothing in caches. */
+export function headOf(contentType: string, length: number): string[] {
+  return ['Content-Type', contentType, 'Content-Length', String(length), 'Cache-Control', 'no-store']
+}
+
+export function sendJson(res: ServerResponse, body: object): void {
+  send(res, { status: 200, contentType: JSON_TYPE, body: Buffer.from(JSON.stringify(body)) })
+}
+
+export function sendProblem(
+  res: ServerResponse,
+  problem: Omit<Fault, 'code'> & { code: ProblemCode },
+  headers: readonly string[] = [],
+): void {
+  const status = statusOf[problem.code]
+  send(res, { status, contentType: PROBLEM_TYPE, body: Buffer.from(problemText(status, problem)), headers })
+}
+
+export function send(
+  res: ServerResponse,
+  answer: { status: number; contentType: string; body: Buffer; headers?: readonly string[] },
+): void {
+  if (res.destroyed) return
+  const { status, contentType, body, headers = [] } = answer
+  res.writeHead(status, [...headOf(contentType, body.length), ...headers])
+  res.end(body)
+}
+
+function problemText(
+  status: number,
+  { code, message, reason }: Omit<Fault, 'code'> & { code: ProblemCode },
+): string {
+  return JSON.stringify({
+    type: 'about:blank',
+    title: STATUS_CODES[status],
+    status,
+    detail: message,
+    code,
+    ...(reason !== undefined && { reason }),
+  })
+}
+
+/** A whole answer for a connection on which no request was understood, and which is closed then. */
+export function lastAnswer(status: number, code: ProblemCode, message: string): string {
+  const body = problemText(status, { code, message })
+  const head = headOf(PROBLEM_TYPE, Buffer.byteLength(body))
+  const lines = Array.from(
+    { length: head.length / 2 },
+    (_, index) => `${head[2 * index]}: ${head[2 * index + 1]}`,
+  )
+  return [`HTTP/1.1 ${status} ${STATUS_CODES[status]}`, ...lines, 'Connection: close', '', body].join('\r\n')
+}
+
+/** The first header of this lower-case name. Node's `headers` would make an object of all of them for each request. */
+export function headerOf({ rawHeaders }: IncomingMessage, name: string): string | undefined {
+  for (let index = 0; index < rawHeaders.length; index += 2) {
+    const candidate = rawHeaders[index]
+    if (candidate?.length === name.length && candidate.toLowerCase() === name) return rawHeaders[index + 1]
+  }
+  return undefined
+}
+
+/** Whether a client would rather have plain text than JSON (RFC 9110, section 12.5.1). */
+export function prefersText(accept: string | undefined): boolean {
+  if (accept === undefined || accept === '*/*' || accept === JSON_TYPE) return false
+  const qualities = new Map(accept.split(',').map(readRange))
+  const text = qualities.get('text/plain') ?? qualities.get('text/*') ?? 0
+  const json = qualities.get(JSON_TYPE) ?? qualities.get('application/*') ?? 0
+  return text > json
+}
+
+function readRange(range: string): [string, number] {
+  const [type = '', ...parameters] = range.split(';').map((part) => part.trim().toLowerCase())
+  const quality = parameters.find((parameter) => parameter.startsWith('q='))
+  return [type, quality === undefined ? 1 : Number(quality.slice(2)) || 0]
+}
