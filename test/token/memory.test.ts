@@ -274,6 +274,27 @@ describe('the boot', () => {
     expect((await start({ boot: 'boot-two' })).state.kind).toBe('waiting')
   })
 
+  it('whose clock says what cannot be is in doubt, and the token is not served', async () => {
+    const { start, answered, ok, runtimeDirectory, clock } = await scene()
+    const { memory, state } = await start()
+    const held = answered(state, ok())
+    const token = heldToken(held)
+    const bootMs = clock.now().bootMs
+    for (const facts of [
+      { received: { bootMs: bootMs + 1, wallMs: 0 } },
+      { expiresAtMs: bootMs + (token?.lifeMs ?? 0) + 1 },
+      { expiresAtMs: bootMs },
+    ]) {
+      await memory.remember(held)
+      const path = join(runtimeDirectory, 'kept.json')
+      const file = JSON.parse(readFileSync(path, 'utf8')) as { kept: { token: object } }
+      Object.assign(file.kept.token, facts)
+      await writeFile(path, JSON.stringify(file))
+      expect((await start()).state.kind).toBe('waiting')
+      await memory.remember(state)
+    }
+  })
+
   it('that cannot be told is this one where the directory lives in memory, else another', async () => {
     const kept = await scene()
     const before = await kept.start({ boot: 'hidden' })
