@@ -44,7 +44,7 @@ export async function listenAt(place: Place, callers: Callers): Promise<Listenin
   const prefix = candidatePrefix(place.path)
   const until = performance.now() + RIVAL_PATIENCE_MS
   while (performance.now() < until) {
-    await throwIfTaken(place.path)
+    await refuseTaken(place.path)
     const name = prefix + randomBytes(3).toString('hex')
     const server = await listenAsCandidate(join(folder, name), place, callers)
     const outcome = await standForElection({ name, folder, prefix, path: place.path, until }).catch(
@@ -120,7 +120,7 @@ async function standForElection({ name, folder, prefix, path, until }: Candidacy
     const rivals = await livingRivals(folder, prefix, name)
     if (rivals.some((rival) => rival < name)) return 'again'
     if (rivals.length === 0) {
-      await throwIfTaken(path)
+      await refuseTaken(path)
       return takePath(join(folder, name), path)
     }
     await sleep(RIVAL_LOOK_MS)
@@ -209,7 +209,8 @@ function setAccess(path: string, { mode, gid }: Place): void {
 
 // ---- what is at the path ------------------------------------------------------------------------------------------------
 
-async function throwIfTaken(path: string): Promise<void> {
+/** Throws UserError where somebody answers at this path (69), or something that is not a socket is in the way (78). */
+export async function refuseTaken(path: string): Promise<void> {
   const found = lstatSync(path, { throwIfNoEntry: false })
   if (found === undefined) return
   if (!found.isSocket()) {
