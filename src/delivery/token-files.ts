@@ -64,6 +64,15 @@ export function createTokenFiles(options: {
   }
 }
 
+/** Removes the files of entries that a reload took out of the configuration: nobody would keep them from here on. */
+export async function removeTokenFiles(
+  files: readonly TokenFileConfig[],
+  { now, log }: { now: () => Instant; log: Log },
+): Promise<void> {
+  const wanted = (): null => null
+  await Promise.all(files.map(async (file) => createDeliveredFile(file, { wanted, now, log }).look()))
+}
+
 /** Looks at the files at each event of the keeper until the signal is aborted, and once more then. */
 export async function keepFiles(
   files: readonly DeliveredFile[],

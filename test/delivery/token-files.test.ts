@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import type { TokenFileConfig, TokenFileFormat } from '../../src/config/config.ts'
 import { createFrontFile } from '../../src/delivery/front-file.ts'
-import { createTokenFiles, type TokenFiles } from '../../src/delivery/token-files.ts'
+import { createTokenFiles, removeTokenFiles, type TokenFiles } from '../../src/delivery/token-files.ts'
 import type { KeeperEvent } from '../../src/token/keeper.ts'
 import { initialState, type TokenState } from '../../src/token/state.ts'
 import { fingerprintOf, type Token } from '../../src/token/token.ts'
@@ -338,6 +338,19 @@ describe('token files', () => {
       expect(groups()).toEqual([12345, process.getegid?.()])
     })
     expect(files.counts().repairs).toBe(2)
+  })
+})
+
+describe('token files that are configured no more', () => {
+  it('are removed; what is no regular file stays, and is told', async () => {
+    const { clock, log, events } = createScene()
+    const directory = await tempDirectory('memory')
+    await writeFile(join(directory, 'token'), 'abc.def')
+    symlinkSync('/etc/hostname', join(directory, 'link'))
+    const configs = ['token', 'link', 'absent'].map((name) => fileAt(join(directory, name)))
+    await removeTokenFiles(configs, { now: () => clock.now(), log })
+    expect(readdirSync(directory)).toEqual(['link'])
+    expect(events()).toEqual(['file-error'])
   })
 })
 
