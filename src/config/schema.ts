@@ -346,8 +346,12 @@ function nameable(key: string): string {
   return /^[\w$-]{1,64}$/.test(key) ? key : printable(key)
 }
 
+/** Made at the first unknown key: it takes some milliseconds. */
+let knownKeys: string[] | undefined
+
 function whatIsMeant(key: string, parent: readonly PropertyKey[]): string {
-  const known = settingRows().map((row) => row.key)
+  knownKeys ??= settingRows().map((row) => row.key)
+  const known = knownKeys
   const prefix = keyPath(parent.map((segment) => (typeof segment === 'number' ? '[]' : segment)))
     .replaceAll('.[]', '[]')
     .replace(/^http\b/, 'ipc')

@@ -1,0 +1,55 @@
+// Remembers which configuration this version has judged good, so that a restart need not load what judges it.
+import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto'
+import { readFileSync } from 'node:fs'
+import { replaceFile } from '../lib/atomic-file.ts'
+import { version } from '../lib/version.ts'
+import type { Judged } from './load.ts'
+
+export interface JudgedFile extends Judged {
+  /** Writes down what was judged good. Only for a daemon that runs: another one's file is not to be touched. */
+  keep(): Promise<void>
+}
+
+const SALT_BYTES = 16
+
+/**
+ * Holds a salted fingerprint of the file's bytes, never the bytes: they may hold a secret. A file that cannot be read
+ * or is not ours remembers nothing, and the configuration is judged anew.
+ */
+export function createJudgedFile(path: string): JudgedFile {
+  const known = readKnown(path)
+  let fresh: string | null = null
+  return {
+    isKnownGood(bytes) {
+      if (known === undefined) return false
+      const [salt = '', fingerprint = ''] = known.split(' ')
+      return isSame(fingerprint, fingerprintOf(bytes, salt))
+    },
+    remember(bytes) {
+      const salt = randomBytes(SALT_BYTES).toString('hex')
+      fresh = `${salt} ${fingerprintOf(bytes, salt)}`
+    },
+    async keep() {
+      if (fresh === null) return
+      await replaceFile(path, fresh, { mode: 0o600 })
+      fresh = null
+    },
+  }
+}
+
+function readKnown(path: string): string | undefined {
+  try {
+    return readFileSync(path, 'utf8')
+  } catch {
+    // Not there, or not for us to read: nothing is known, and nothing is lost but a few milliseconds.
+    return undefined
+  }
+}
+
+function fingerprintOf(bytes: Buffer, salt: string): string {
+  return createHmac('sha256', salt).update(version).update(bytes).digest('hex')
+}
+
+function isSame(one: string, other: string): boolean {
+  return one.length === other.length && timingSafeEqual(Buffer.from(one), Buffer.from(other))
+}

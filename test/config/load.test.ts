@@ -1,0 +1,402 @@
+import { execFileSync } from 'node:child_process'
+import { chmodSync, chownSync, mkdirSync, readFileSync, symlinkSync } from 'node:fs'
+import { join } from 'node:path'
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+
+import type { Config } from '../../src/config/config.ts'
+import { ConfigFaults } from '../../src/config/faults.ts'
+import { loadConfig, type LoadOptions } from '../../src/config/load.ts'
+import { createAuthority } from '../support/certificates.ts'
+import { createConfigFiles, smallConfig, type ConfigFiles } from '../support/config-files.ts'
+
+const uid = process.getuid!()
+const isRoot = uid === 0
+let files: ConfigFiles
+beforeEach(() => {
+  files = createConfigFiles()
+})
+afterEach(() => {
+  files.remove()
+})
+
+const env = { RUNTIME_DIRECTORY: '/run/kyc-tokend', STATE_DIRECTORY: '/var/lib/kyc-tokend' }
+const load = (configPath: string, more: Partial<LoadOptions> = {}): Promise<Config> =>
+  loadConfig({ configPath, env, ...more })
+/** All that is said of a configuration that is refused. */
+async function refusal(configPath: string, more: Partial<LoadOptions> = {}): Promise<string> {
+  const error = await load(configPath, more).catch((thrown: unknown) => thrown)
+  if (error instanceof ConfigFaults && error.status === 78) return error.message
+  throw new Error('the configuration was not refused as such', { cause: error })
+}
+const write = (settings: object = {}, mode = 0o600): string =>
+  files.write('kyc-tokend.config.json', { ...smallConfig(), ...settings }, mode)
+
+describe('a configuration that is good', () => {
+  it('has the documented defaults', async () => {
+    const config = await load(write())
+    expect(config).toMatchObject({
+      baseUrl: 'https://api.example.com',
+      request: { timeoutMs: 15_000, connectTimeoutMs: 5_000, ca: null },
+      refresh: { maxAgeMs: 900_000 },
+      retry: { initialDelayMs: 1_000, maxDelayMs: 300_000 },
+      tokenFiles: [{ path: '/run/kyc-tokend/token', format: 'raw', mode: 0o600, uid: null, gid: null }],
+      ipc: {
+        path: '/run/kyc-tokend/ipc.sock',
+        mode: 0o600,
+        maxConnections: 4096,
+        maxConnectionsPerUser: 1024,
+      },
+      http: { path: '/run/kyc-tokend/http.sock', maxRequestsPerSecond: null },
+      alerts: { remindAfterMs: [3_600_000, 21_600_000, 86_400_000] },
+      log: { level: 'info', format: 'auto' },
+      runtimeDirectory: '/run/kyc-tokend',
+      stateDirectory: '/var/lib/kyc-tokend',
+      warnings: [],
+    })
+    expect(config.credentials.apiKey.reveal()).toBe('key-1')
+    expect(config.credentials.apiSecret.reveal()).toBe('secret-1')
+    expect(JSON.stringify(config)).not.toContain('secret-1')
+  })
+
+  it('is frozen to the ground', async () => {
+    const config = await load(write())
+    expect(Object.isFrozen(config.ipc.allow.uids)).toBe(true)
+    expect(Object.isFrozen(config.tokenFiles[0])).toBe(true)
+  })
+
+  it('resolves outputs against the runtime directory and inputs against its own', async () => {
+    files.write('secret', 'from-file\n')
+    const config = await load(
+      write({
+        credentials: { apiKey: 'k', apiSecret: { file: 'secret' } },
+        runtimeDirectory: 'run',
+        stateDirectory: '/srv/state',
+        tokenFiles: [{ path: 'a/token' }, { path: '/srv/token', mode: '640', owner: 'root', group: '7' }],
+        ipc: { path: 'x.sock', allow: { users: ['root', 5, '6'], groups: ['root'] } },
+        http: false,
+      }),
+    )
+    expect(config.credentials.apiSecret.reveal()).toBe('from-file')
+    expect(config.runtimeDirectory).toBe(join(files.directory, 'run'))
+    expect(config.tokenFiles).toEqual([
+      { path: join(files.directory, 'run/a/token'), format: 'raw', mode: 0o600, uid: null, gid: null },
+      { path: '/srv/token', format: 'raw', mode: 0o640, uid: 0, gid: 7 },
+    ])
+    expect(config.ipc).toMatchObject({
+      path: join(files.directory, 'run/x.sock'),
+      allow: { uids: [0, 5, 6], gids: [0] },
+    })
+    expect(config.http).toBeNull()
+  })
+
+  it('normalises the base URL', async () => {
+    const config = await load(write({ baseUrl: 'https://API.example.com:443/v1//' }))
+    expect(config.baseUrl).toBe('https://api.example.com/v1')
+  })
+
+  it('may be YAML', async () => {
+    const yaml =
+      'baseUrl: https://a.example\ncredentials:\n  apiKey: k\n  apiSecret: s # why not\nlog: { level: debug }\n'
+    const config = await load(files.write('kyc-tokend.config.yaml', yaml))
+    expect(config.log.level).toBe('debug')
+    expect((await load(files.write('c.yml', yaml))).credentials.apiSecret.reveal()).toBe('s')
+  })
+
+  it('may begin with a byte order mark', async () => {
+    const path = files.write('c.json', `\uFEFF${JSON.stringify(smallConfig())}`)
+    expect((await load(path)).baseUrl).toBe('https://api.example.com')
+  })
+
+  it('warns of what is allowed and unwise', async () => {
+    const { warnings } = await load(
+      write({ tokenFiles: [{ path: 't', mode: '0644' }], ipc: { mode: '0666' } }),
+    )
+    expect(warnings).toEqual([
+      expect.stringMatching(/^tokenFiles\[0\]\.mode: lets every user of this host read the token/),
+      expect.stringMatching(/^ipc\.mode: lets every user of this host take the token/),
+    ])
+  })
+
+  it('is the example, once the credentials are there', async () => {
+    const example = readFileSync(new URL('../../kyc-tokend.config.example.json', import.meta.url), 'utf8')
+    const path = files.write('kyc-tokend.config.json', example)
+    expect(await refusal(path)).toMatch(/credentials\.apiKey: the file .*api-key is not there/)
+    files.write('api-key', 'k\n')
+    files.write('api-secret', 's\n')
+    expect((await load(path)).credentials.apiKey.reveal()).toBe('k')
+  })
+})
+
+describe('where a configuration is found', () => {
+  it('is what --config names, before $KYC_TOKEND_CONFIG', async () => {
+    const one = files.write('one.json', { ...smallConfig(), log: { level: 'debug' } })
+    const other = files.write('other.json', { ...smallConfig(), log: { level: 'error' } })
+    const withVariable = { ...env, KYC_TOKEND_CONFIG: other }
+    expect((await loadConfig({ configPath: one, env: withVariable })).log.level).toBe('debug')
+    expect((await loadConfig({ env: withVariable })).log.level).toBe('error')
+  })
+  it('says what was looked for where there is none', async () => {
+    expect(await refusal(join(files.directory, 'no.json'))).toMatch(
+      /there is no configuration file .*no\.json: mend --config/,
+    )
+  })
+})
+
+describe('a file that cannot be a configuration', () => {
+  it.each([
+    ['a directory', () => files.directory, /is a directory: name the file in it/],
+    [
+      'an executable',
+      () => files.write('c.js', 'process.exit(3)'),
+      /must be named \*\.json, \*\.yaml or \*\.yml/,
+    ],
+    ['a file without an extension', () => files.write('c', '{}'), /must be named/],
+    [
+      'an empty file',
+      () => files.write('c.json', ' \n'),
+      /is empty: begin with kyc-tokend\.config\.example\.json/,
+    ],
+    ['a package.json', () => files.write('package.json', smallConfig()), /must be named/],
+    ['a file over 1 MiB', () => files.write('c.json', ' '.repeat(1024 * 1024 + 1)), /is larger than 1 MiB/],
+    [
+      'Latin-1',
+      () => files.write('c.json', Buffer.from('{"a":"\u00e9"}', 'latin1')),
+      /is not valid UTF-8: save it as UTF-8/,
+    ],
+    ['UTF-16', () => files.write('c.json', Buffer.from('\uFEFF{}', 'utf16le')), /is not UTF-8 but UTF-16/],
+    ['a device', () => '/dev/null', /is not a regular file/],
+    [
+      'YAML with an unknown alias',
+      () => files.write('c.yaml', 'apiSecret: *HUSH\n'),
+      /is not YAML at line 1, column/,
+    ],
+    ['YAML with a tag', () => files.write('c.yaml', 'apiSecret: !HUSH x\n'), /is not YAML/],
+    ['YAML that runs code', () => files.write('c.yaml', 'a: !!js/function "HUSH"\n'), /is not YAML/],
+    [
+      'JSON with a stray word',
+      () => files.write('c.json', '{\n "apiSecret": HUSH\n}'),
+      /is not JSON at line 2, column 15: a value should be here/,
+    ],
+  ])('%s: is told so, and nothing in it', async (_, make, sentence) => {
+    const told = await refusal(make())
+    expect(told).toMatch(sentence)
+    expect(told).not.toContain('HUSH')
+  })
+
+  it('a pipe: does not wait for its writer', async () => {
+    const path = join(files.directory, 'pipe.json')
+    execFileSync('mkfifo', [path])
+    expect(await refusal(path)).toMatch(/is not a regular file/)
+  })
+
+  it('follows no $import', async () => {
+    const other = files.write('other.json', smallConfig())
+    expect(await refusal(files.write('c.json', { $import: other }))).toMatch(/\$import: is an unknown key/)
+  })
+})
+
+describe('owner and mode', () => {
+  it.each([
+    [0o620, /can be written by its group: chmod go-w/],
+    [0o602, /can be written by others: chmod go-w/],
+    [0o644, /holds a secret and can be read by everybody: chmod o-rwx/],
+  ])('refuses a configuration with a literal secret and mode %o', async (mode, sentence) => {
+    expect(await refusal(write({}, mode))).toMatch(sentence)
+  })
+  it('lets others read a configuration without one, and a group one with', async () => {
+    files.write('s', 'x')
+    await load(write({ credentials: { apiKey: { file: 's' }, apiSecret: { file: 's' } } }, 0o644))
+    expect((await load(write({}, 0o640))).warnings).toEqual([])
+  })
+  it('refuses a secret file that others can read or write', async () => {
+    const path = write({ credentials: { apiKey: 'k', apiSecret: { file: 's' } } })
+    files.write('s', 'x', 0o644)
+    expect(await refusal(path)).toMatch(
+      /credentials\.apiSecret: .*holds a secret and can be read by everybody: chmod o-rwx/,
+    )
+    files.write('s', 'x', 0o620)
+    expect(await refusal(path)).toMatch(/can be written by its group/)
+    files.write('s', 'x', 0o640)
+    expect((await load(path)).credentials.apiSecret.reveal()).toBe('x')
+  })
+  it('judges the file at the end of a link', async () => {
+    write({}, 0o644)
+    symlinkSync('kyc-tokend.config.json', join(files.directory, 'link.json'))
+    expect(await refusal(join(files.directory, 'link.json'))).toMatch(/read by everybody/)
+    write({}, 0o600)
+    expect((await load(join(files.directory, 'link.json'))).file).toBe(join(files.directory, 'link.json'))
+  })
+  it('quotes a path so that the remedy can be pasted', async () => {
+    expect(await refusal(files.write("it's here.json", smallConfig(), 0o644))).toContain(
+      `chmod o-rwx '${files.directory}/it'\\''s here.json'`,
+    )
+  })
+  it.runIf(isRoot)(
+    'refuses a configuration that another owns, and takes that of the one who is judged for',
+    async () => {
+      const path = write()
+      chownSync(path, 12_345, 12_345)
+      expect(await refusal(path)).toMatch(/belongs to uid 12345, and must belong to root or .*chown root/)
+      await load(path, { judge: { uid: 12_345 } })
+      expect(await refusal(path, { judge: { uid: 12_346 } })).toMatch(/uid 12346/)
+    },
+  )
+})
+
+describe('secret sources', () => {
+  const withSecret = (apiSecret: unknown): string => write({ credentials: { apiKey: 'k', apiSecret } })
+  const secretOf = async (path: string, more: Partial<LoadOptions> = {}): Promise<string> =>
+    (await load(path, more)).credentials.apiSecret.reveal()
+
+  it('take one newline from the end of a file, and no more', async () => {
+    const path = withSecret({ file: 's' })
+    files.write('s', 'with space \r\n')
+    expect(await secretOf(path)).toBe('with space ')
+    files.write('s', 'x\n\n')
+    expect(await refusal(path)).toMatch(/control character inside/)
+  })
+  it.each([
+    ['an empty file', '', /is empty/],
+    ['a file with a newline alone', '\n', /is empty/],
+    ['a secret on two lines', 'HU\nSH', /line break or another control character/],
+    ['a NUL', 'HUSH\0', /control character/],
+    ['bytes that are no UTF-8', Buffer.from([0xff, 0xfe]), /is not valid UTF-8/],
+  ])('refuse %s', async (_, content, sentence) => {
+    files.write('s', content)
+    const told = await refusal(withSecret({ file: 's' }))
+    expect(told).toMatch(sentence)
+    expect(told).toContain('credentials.apiSecret')
+    expect(told).not.toContain('HUSH')
+  })
+  it('take a systemd credential of any mode, and name it', async () => {
+    files.write('creds/api-secret', 'from-systemd\n', 0o444)
+    const config = await load(withSecret({ credential: 'api-secret' }), {
+      env: { ...env, CREDENTIALS_DIRECTORY: join(files.directory, 'creds') },
+    })
+    expect(config.credentials.apiSecret.reveal()).toBe('from-systemd')
+    expect(config.systemdCredentials).toEqual(['api-secret'])
+  })
+  it('say how a credential gets there', async () => {
+    expect(await refusal(withSecret({ credential: 'api-secret' }))).toMatch(
+      /no \$CREDENTIALS_DIRECTORY: add LoadCredential=api-secret:/,
+    )
+    const elsewhere = { ...env, CREDENTIALS_DIRECTORY: files.directory }
+    expect(await refusal(withSecret({ credential: 'api-secret' }), { env: elsewhere })).toMatch(
+      /is not there: add LoadCredential/,
+    )
+  })
+  it('take the environment', async () => {
+    const path = withSecret({ env: 'KYC_SECRET' })
+    expect(await secretOf(path, { env: { ...env, KYC_SECRET: 'e' } })).toBe('e')
+    expect(await refusal(path, { env: { ...env, KYC_SECRET: '' } })).toMatch(/KYC_SECRET is empty/)
+    expect(await refusal(path)).toMatch(/KYC_SECRET is not set/)
+  })
+})
+
+describe('faults that only the host shows', () => {
+  it.each([
+    [
+      'two token files at one path',
+      { tokenFiles: [{ path: 't' }, { path: './x/../t' }] },
+      /tokenFiles\[1\]\.path: is \/run\/kyc-tokend\/t, and that is tokenFiles\[0\]\.path too/,
+    ],
+    [
+      'a token file at a socket',
+      { tokenFiles: [{ path: 'ipc.sock' }] },
+      /ipc\.path: .*tokenFiles\[0\]\.path too/,
+    ],
+    ['two sockets at one path', { http: { path: 'ipc.sock' } }, /http\.path: .*ipc\.path too/],
+    [
+      'a token file at the alert file',
+      { tokenFiles: [{ path: 'alert.json' }] },
+      /the file that tells of alerts/,
+    ],
+    [
+      'a socket path too long',
+      { ipc: { path: `/${'x'.repeat(107)}` } },
+      /ipc\.path: is 108 bytes long .* at most 107/,
+    ],
+    [
+      'an unknown user',
+      { ipc: { allow: { users: ['no-such-user'] } } },
+      /ipc\.allow\.users\[0\]: there is no user no-such-user/,
+    ],
+    [
+      'an unknown group',
+      { tokenFiles: [{ path: 't', group: 'no-such-group' }] },
+      /tokenFiles\[0\]\.group: there is no group no-such-group/,
+    ],
+    [
+      'a first delay above the longest',
+      { retry: { initialDelay: '1m', maxDelay: '1s' } },
+      /retry\.initialDelay: must not be longer/,
+    ],
+    ['a caFile that is not there', { request: { caFile: 'no.pem' } }, /request\.caFile: .*is not there/],
+  ])('%s', async (_, settings, sentence) => {
+    expect(await refusal(write(settings))).toMatch(sentence)
+  })
+  it('a token file over the configuration or a secret', async () => {
+    files.write('s', 'x')
+    const credentials = { apiKey: 'k', apiSecret: { file: 's' } }
+    const over = (path: string): string =>
+      write({ credentials, runtimeDirectory: '.', tokenFiles: [{ path }] })
+    expect(await refusal(over('kyc-tokend.config.json'))).toMatch(/that is the configuration itself/)
+    expect(await refusal(over('s'))).toMatch(/that is a file that the configuration is read from/)
+  })
+  it('a caFile without a certificate; one with is read', async () => {
+    const path = write({ request: { caFile: 'ca.pem' } })
+    files.write('ca.pem', 'no certificate')
+    expect(await refusal(path)).toMatch(/request\.caFile: .*holds no certificate/)
+    files.write('ca.pem', '-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n')
+    expect(await refusal(path)).toMatch(/holds no certificate/)
+    const { cert } = createAuthority()
+    files.write('ca.pem', cert, 0o644)
+    expect((await load(path)).request.ca).toBe(cert)
+  })
+  it('are told together with those of the shape', async () => {
+    const path = write({
+      credentials: { apiKey: { env: 'NOT_SET' }, apiSecret: 5 },
+      refresh: { maxAge: 5 },
+      tokenFiles: ['x', { path: 't', group: 'no-such-group', mode: 640 }],
+      ipc: 'x',
+    })
+    const error = await load(path).catch((thrown: unknown) => thrown)
+    expect((error as ConfigFaults).faults.map(({ at }) => at).toSorted((a, b) => (a < b ? -1 : 1))).toEqual([
+      'credentials.apiKey',
+      'credentials.apiSecret',
+      'ipc',
+      'refresh.maxAge',
+      'tokenFiles[0]',
+      'tokenFiles[1].group',
+      'tokenFiles[1].mode',
+    ])
+  })
+})
+
+describe.runIf(isRoot)('as another user', () => {
+  const program = new URL('../support/print-config.ts', import.meta.url).pathname
+  const asNobody = (path: string): string =>
+    execFileSync(process.execPath, [program, path], {
+      uid: 65_534,
+      gid: 65_534,
+      encoding: 'utf8',
+      env: {},
+      cwd: '/',
+    })
+  beforeEach(() => {
+    chmodSync(files.directory, 0o755)
+  })
+  it('reads what it may read', () => {
+    const path = write()
+    chownSync(path, 0, 65_534)
+    chmodSync(path, 0o640)
+    expect(asNobody(path)).toContain('https://api.example.com')
+  })
+  it('says what to do about a file that it may not read', () => {
+    expect(asNobody(write())).toMatch(/may not be read by uid 65534: .*chgrp GROUP .* chmod 0640/)
+  })
+  it('says so of a directory that it may not enter', () => {
+    mkdirSync(join(files.directory, 'shut'), { mode: 0o700 })
+    expect(asNobody(files.write('shut/c.json', smallConfig()))).toMatch(/may not be read by uid 65534/)
+  })
+})
