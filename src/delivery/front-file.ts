@@ -14,8 +14,8 @@ export interface FrontFile {
 
 /**
  * The file stands beside the default token file (`token` in the runtime directory, `raw`), with its mode and group,
- * and only while everybody who may read that may also ask the daemon (`isOpen`: `ipc.allow` is empty). Undefined
- * where there is no such token file.
+ * and only while everybody who may read that may also ask the daemon (`isOpen`: `ipc.allow` is empty). Otherwise one
+ * that a former run left is removed.
  */
 export function createFrontFile(options: {
   files: readonly TokenFileConfig[]
@@ -23,14 +23,13 @@ export function createFrontFile(options: {
   isOpen: boolean
   keeper: Pick<Keeper, 'state' | 'now' | 'onEvent'>
   log: Log
-}): FrontFile | undefined {
+}): FrontFile {
   const { keeper, log } = options
   const beside = join(options.runtimeDirectory, 'token')
   const config = options.files.find(({ path, format }) => path === beside && format === 'raw')
-  if (config === undefined) return undefined
-  let isShown = options.isOpen
+  let isShown = options.isOpen && config !== undefined
   const file = createDeliveredFile(
-    { ...config, path: join(dirname(beside), 'token.front') },
+    { mode: 0o600, ...config, path: join(dirname(beside), 'token.front') },
     { wanted: () => (isShown ? frontLine(keeper) : null), now: () => keeper.now(), log },
   )
   return {

@@ -370,7 +370,6 @@ describe('token.front', () => {
 
   it('says from when until when the token is good, in whole seconds that are never wrong', async () => {
     const { keeper, clock, file, path } = await front()
-    if (file === undefined) throw new Error('There is no front file')
     const end = running(file)
     keeper.hold('abc.def', { lifeMs: 90_500 })
     await until(() => {
@@ -393,9 +392,9 @@ describe('token.front', () => {
     expect(contentOf(path)).toBeNull()
   })
 
-  it('is not there for a stale token, nor while not everybody may ask', async () => {
+  it('is not there for a stale token, while not everybody may ask, or without the default raw file', async () => {
     const stale = await front()
-    if (stale.file !== undefined) running(stale.file)
+    running(stale.file)
     stale.keeper.hold('abc.def', { lifeMs: MINUTE, expirySource: 'assumed' })
     await until(() => {
       expect(contentOf(stale.path)).toContain('abc.def')
@@ -405,16 +404,14 @@ describe('token.front', () => {
     await until(() => {
       expect(contentOf(stale.path)).toBeNull()
     })
-    const closed = await front({ isOpen: false })
-    await writeFile(closed.path, 'of a former run')
-    if (closed.file !== undefined) running(closed.file)
-    closed.keeper.hold('abc.def')
-    await until(() => {
-      expect(contentOf(closed.path)).toBeNull()
-    })
-  })
-
-  it('stands beside the default raw token file only', async () => {
-    expect((await front({ format: 'json' })).file).toBeUndefined()
+    for (const facts of [{ isOpen: false }, { format: 'json' }] as const) {
+      const closed = await front(facts)
+      await writeFile(closed.path, 'of a former run')
+      running(closed.file)
+      closed.keeper.hold('abc.def')
+      await until(() => {
+        expect(contentOf(closed.path)).toBeNull()
+      })
+    }
   })
 })
