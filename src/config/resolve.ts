@@ -283,6 +283,9 @@ async function idOrNull(
   return null
 }
 
+/** What the daemon itself writes into the runtime directory. */
+const OWN_FILES = ['alert.json', 'judged', 'kept.json', 'lock']
+
 /** No two things may be written to one path, and nothing over what is read. */
 function judgePaths(
   config: Config,
@@ -293,7 +296,7 @@ function judgePaths(
   if (typeof input.request?.caFile === 'string') reads.push(input.request.caFile)
   for (const path of reads) taken.set(resolve(directory, path), 'a file that the configuration is read from')
   taken.set(config.file, 'the configuration itself')
-  taken.set(join(config.runtimeDirectory, 'alert.json'), 'the file that tells of alerts')
+  for (const name of OWN_FILES) taken.set(join(config.runtimeDirectory, name), 'a file of the daemon itself')
   taken.set(config.runtimeDirectory, 'the runtime directory')
   taken.set(config.stateDirectory, 'the state directory')
   for (const { at, path } of claims) {

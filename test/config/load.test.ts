@@ -309,7 +309,7 @@ describe('faults that only the host shows', () => {
     [
       'a token file at the alert file',
       { tokenFiles: [{ path: 'alert.json' }] },
-      /the file that tells of alerts/,
+      /a file of the daemon itself/,
     ],
     [
       'a socket path too long',

@@ -5,6 +5,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 
 import { UserError } from '../../src/lib/error.ts'
 import {
+  configDirectories,
   prepareDirectory,
   runtimeDirectoryOf,
   socketCandidates,
@@ -40,6 +41,13 @@ describe('where things are', () => {
     expect(runtimeDirectoryOf({ env, uid: 1000 })).toBe('/tmp/kyc-tokend-1000')
     expect(runtimeDirectoryOf({ env: { TMPDIR: '/var/tmp' }, uid: 1000 })).toBe('/var/tmp/kyc-tokend-1000')
     expect(stateDirectoryOf({ env, uid: 1000 })).toBe('/home/ada/.local/state/kyc-tokend')
+  })
+  it('has the configuration where root put it, and for a person here first', () => {
+    expect(configDirectories({ env: {}, uid: 0 }, '/here')).toEqual(['/etc/kyc-tokend'])
+    expect(configDirectories({ env: { RUNTIME_DIRECTORY: '/run/kyc-tokend' }, uid: 990 }, '/here')).toEqual([
+      '/etc/kyc-tokend',
+    ])
+    expect(configDirectories({ env: {}, uid: 1000 }, '/here')).toEqual(['/here', '/etc/kyc-tokend'])
   })
   it("does not take a client unit's runtime directory for the daemon's", () => {
     expect(socketCandidates({ env: { RUNTIME_DIRECTORY: '/run/shop' }, uid: 0 })).toEqual([

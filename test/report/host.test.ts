@@ -1,0 +1,60 @@
+import { execFileSync } from 'node:child_process'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { hostname, tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { describe, expect, it, onTestFinished } from 'vitest'
+
+import { hostFindings, hostName } from '../../src/report/host.ts'
+
+describe('the host', () => {
+  it('has a name', async () => {
+    expect(await hostName()).toContain(hostname())
+  })
+
+  it('is judged by clock, network, disk and memory', async () => {
+    const findings = await hostFindings({ directories: [tmpdir()], isServiceLocal: false, nowMs: Date.now() })
+    const told = findings.map(({ sentence }) => sentence).join('\n')
+    expect(told).toMatch(/the clock (says|is not synchronised)/)
+    expect(told).toMatch(/the network leads out by|default route|no network interface/)
+    expect(told).toContain(`the file system of ${tmpdir()}`)
+    expect(told).toMatch(/of memory are free/)
+  })
+
+  it('needs no network where the service is on it', async () => {
+    const findings = await hostFindings({ directories: [], isServiceLocal: true, nowMs: Date.now() })
+    expect(findings.map(({ sentence }) => sentence).join('\n')).not.toMatch(/network|route/)
+  })
+
+  it('is at fault with a clock that was never set', async () => {
+    const findings = await hostFindings({ directories: [], isServiceLocal: true, nowMs: 86_400_000 })
+    expect(findings[0]).toMatchObject({
+      level: 'fault',
+      sentence: expect.stringContaining('1970-01-02') as string,
+    })
+  })
+
+  it.runIf(process.getuid!() === 0)(
+    'is at fault with a file system that is full, and warned with little left',
+    async () => {
+      const directory = mkdtempSync(join(tmpdir(), 'host-'))
+      onTestFinished(() => rmSync(directory, { recursive: true }))
+      execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=1m', 'tmpfs', directory])
+      onTestFinished(() => {
+        execFileSync('umount', [directory])
+      })
+      const judge = () =>
+        hostFindings({ directories: [join(directory, 'later')], isServiceLocal: true, nowMs: Date.now() })
+      expect(await judge()).toContainEqual({
+        level: 'warning',
+        sentence: expect.stringMatching(/only 1024 KiB left/) as string,
+      })
+      execFileSync('dd', ['if=/dev/zero', `of=${join(directory, 'x')}`, 'bs=1k', 'count=900'], {
+        stdio: 'ignore',
+      })
+      expect(await judge()).toContainEqual({
+        level: 'fault',
+        sentence: expect.stringMatching(/is full: make room/) as string,
+      })
+    },
+  )
+})
