@@ -13,6 +13,7 @@ import {
   causeOf,
   dueAtMs,
   heldToken,
+  nextExpiryMs,
   nextMomentMs,
   nextState,
   phaseOf,
@@ -105,14 +106,27 @@ export function createKeeper(
     tell({ type: 'changed' })
   }
 
+  function look(): void {
+    become(afterLook(state, step()))
+    tell({ type: 'looked' })
+  }
+
   /** Looks at the clock, tells so, and sleeps until something is due. */
   async function untilDue(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
-      become(afterLook(state, step()))
-      tell({ type: 'looked' })
+      look()
       const now = clock.now()
       if (dueAtMs(state) <= now.bootMs) return
       await nap(Math.min(LOOK_MS, nextMomentMs(state, now) - now.bootMs), signal)
+    }
+  }
+
+  /** Goes on looking while a request is under way, however long that takes: a token may expire meanwhile. */
+  async function watch(signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      const now = clock.now()
+      await nap(Math.min(LOOK_MS, nextExpiryMs(state, now) - now.bootMs), signal)
+      if (!signal.aborted) look()
     }
   }
 
@@ -149,7 +163,12 @@ export function createKeeper(
 
   async function settle(requestSignal: AbortSignal, cause: Cause): Promise<void> {
     const askedAt = clock.now()
-    const answer = await asking.fetchToken(requestSignal)
+    const answered = new AbortController()
+    const watching = watch(answered.signal)
+    const answer = await asking.fetchToken(requestSignal).finally(() => {
+      answered.abort()
+    })
+    await watching
     if (requestSignal.aborted) return
     const { state: next, outcome } = nextState(state, answer, step())
     become(next)

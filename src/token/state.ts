@@ -151,11 +151,15 @@ export function dueAtMs(state: TokenState): number {
   return Math.min(state.token.refreshAtMs, state.clientAskAtMs ?? Infinity)
 }
 
-/** The next moment at which something is due or a judgement changes, on the boot clock. */
-export function nextMomentMs(state: TokenState, now: Instant): number {
+/** The next moment at which the token goes stale or out of use, on the boot clock; Infinity: none. */
+export function nextExpiryMs(state: TokenState, now: Instant): number {
   const token = heldToken(state)
   const moments = token === null ? [] : [token.expiresAtMs, usableUntilMs(token)]
-  return Math.min(dueAtMs(state), ...moments.filter((moment) => moment > now.bootMs))
+  return Math.min(Infinity, ...moments.filter((moment) => moment > now.bootMs))
+}
+/** The next moment at which something is due or a judgement changes, on the boot clock. */
+export function nextMomentMs(state: TokenState, now: Instant): number {
+  return Math.min(dueAtMs(state), nextExpiryMs(state, now))
 }
 
 /** Why the service would be asked now. */
