@@ -14,7 +14,7 @@ log_only() {
 [ -x "$command" ] || command=log_only
 
 # What happens while the command runs starts no second one: so look again until nothing is new.
-told=
+told= status=0
 while :; do
 	if cat "$alert" >"$last.new" 2>/dev/null; then
 		mv "$last.new" "$last"
@@ -22,11 +22,12 @@ while :; do
 	elif [ -e "$last" ]; then
 		state=resolved
 	else
-		exit 0
+		break
 	fi
 	now="$state $(cat "$last")"
-	[ "$now" != "$told" ] || exit 0
-	"$command" "$state" <"$last"
+	[ "$now" != "$told" ] || break
+	"$command" "$state" <"$last" || status=$?
 	told=$now
 	[ "$state" = raised ] || rm "$last"
 done
+exit "$status"

@@ -178,6 +178,7 @@ echo $$ >"$cgroup/cgroup.procs"
 umount -lR /sys/fs/cgroup
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
 : >"$root/etc/fstab"
+rm -f "$root/usr/sbin/policy-rc.d"
 for unit; do ln -sf /dev/null "$root/etc/systemd/system/$unit"; done
 cat >"$root/etc/systemd/system/tests.target" <<'END'
 [Unit]
