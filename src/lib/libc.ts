@@ -1,4 +1,4 @@
-// The few calls of libc that Node lacks: who a peer is, datagrams for systemd, no core dumps, and becoming another program.
+// The few calls of libc that Node lacks: who a peer is, datagrams for systemd, no core dumps, whether a pipe is read, and becoming another program.
 import { createRequire } from 'node:module'
 import { getSystemErrorName } from 'node:util'
 import { errorCode, errorMessage } from './error.ts'
@@ -26,6 +26,8 @@ export interface Libc {
    * (prctl(2), PR_SET_DUMPABLE). Throws a SystemCallError.
    */
   forbidDumps(): void
+  /** Whether anybody is left to read what is written to this pipe (poll(2), POLLERR). */
+  hasReader(fd: number): boolean
   /**
    * Becomes another program, with the same process id (execve(2)), standard streams and sockets that systemd handed
    * over (`LISTEN_FDS` in `env`); nothing of this one runs on, exit listeners neither. Returns only by throwing a
@@ -68,6 +70,7 @@ const ABI = {
   PR_SET_DUMPABLE: 4,
   RLIMIT_CORE: 4,
   F_SETFD: 2,
+  POLLERR: 8,
 } as const
 const ARCHITECTURES = new Set(['x64', 'arm64', 'arm', 'ia32', 'riscv64', 'loong64'])
 /** `sun_path` holds so many bytes (unix(7)). */
@@ -109,6 +112,7 @@ function createLibc(koffi: Koffi): Libc {
   const setrlimit = libc.func('int setrlimit(int, void *)')
   const prctl = libc.func('int prctl(int, ulong, ulong, ulong, ulong)')
   const fcntl = libc.func('int fcntl(int, int, int)')
+  const poll = libc.func('int poll(void *, ulong, int)')
   const execve = libc.func('int execve(const char *, const char **, const char **)')
   const optionOf = (fd: number, option: number, sizeBytes: number) =>
     readOption(getsockopt, fd, option, sizeBytes)
@@ -148,6 +152,12 @@ function createLibc(koffi: Koffi): Libc {
       const noBytes = Buffer.alloc(16)
       checked('setrlimit', setrlimit(ABI.RLIMIT_CORE, noBytes))
       checked('prctl', prctl(ABI.PR_SET_DUMPABLE, 0, 0, 0, 0))
+    },
+    hasReader(fd) {
+      const asked = Buffer.alloc(8)
+      asked.writeInt32LE(fd)
+      checked('poll', poll(asked, 1, 0))
+      return (asked.readInt16LE(6) & ABI.POLLERR) === 0
     },
     replaceProcess(path, argv, env) {
       const settings = Object.entries(env).flatMap(([name, value]) =>

@@ -1,0 +1,130 @@
+#!/usr/bin/env node
+// argv → one command → exit status.
+import type { Invocation, RunCommand } from './commands/command.ts'
+import { commands } from './commands/catalogue.ts'
+import { parseCommandLine, UsageError, type Wish } from './commands/parse.ts'
+import { errorCode, errorMessage, exitStatus, UserError } from './lib/error.ts'
+import { needSupportedNode } from './lib/supported-node.ts'
+
+/** Only the command that is asked for is loaded. */
+const loaders: Readonly<Record<string, () => Promise<{ run: RunCommand }>>> = {
+  token: () => import('./commands/token.ts'),
+  watch: () => import('./commands/watch.ts'),
+  status: () => import('./commands/status.ts'),
+  refresh: () => import('./commands/refresh.ts'),
+  reject: () => import('./commands/reject.ts'),
+  explain: () => import('./commands/explain.ts'),
+  exec: () => import('./commands/exec.ts'),
+  sandbox: () => import('./commands/sandbox.ts'),
+  completions: () => import('./commands/completions.ts'),
+}
+
+const stop = new AbortController()
+/** The signal that stopped us, where one did. */
+let stoppedBy: NodeJS.Signals | undefined
+let isReaderGone = false
+
+async function main(): Promise<number> {
+  await needSupportedNode(new URL('..', import.meta.url))
+  return follow(parseCommandLine(process.argv.slice(2), commands))
+}
+
+async function follow(wish: Wish): Promise<number> {
+  if (wish.wants === 'command') return runCommand(wish)
+  guardOutput()
+  if (wish.wants === 'version') {
+    const { version } = await import('./lib/version.ts')
+    process.stdout.write(`kyc-tokend ${version}\n`)
+  } else {
+    const { helpOf } = await import('./commands/help.ts')
+    process.stdout.write(helpOf(wish.spec, commands))
+  }
+  return exitStatus.ok
+}
+
+async function runCommand({ spec, options, positionals }: Wish & { wants: 'command' }): Promise<number> {
+  const load = loaders[spec.name]
+  if (load === undefined) throw new Error(`The command ${spec.name} cannot be loaded`)
+  const { run } = await load()
+  return run(invocationOf(options, positionals))
+}
+
+/** Streams and signals are touched when they are first used: opening them takes time, and not every command does. */
+function invocationOf(options: Record<string, string | boolean>, positionals: readonly string[]): Invocation {
+  let isListening = false
+  return {
+    options,
+    positionals,
+    env: process.env,
+    get stdin() {
+      return process.stdin
+    },
+    get stdout() {
+      return guardOutput()
+    },
+    get stderr() {
+      return process.stderr
+    },
+    get signal() {
+      if (!isListening) for (const name of ['SIGINT', 'SIGTERM'] as const) process.once(name, onSignal)
+      isListening = true
+      return stop.signal
+    },
+  }
+}
+
+function onSignal(name: NodeJS.Signals): void {
+  stoppedBy = name
+  stop.abort()
+}
+
+/** A reader that has seen enough is no error: `kyc-tokend watch | head -1`. */
+function guardOutput(): NodeJS.WriteStream {
+  if (process.stdout.listenerCount('error') === 0) process.stdout.on('error', onOutputError)
+  return process.stdout
+}
+
+function onOutputError(error: Error): void {
+  if (errorCode(error) === 'EPIPE') {
+    isReaderGone = true
+    process.exitCode = exitStatus.ok
+  } else {
+    fail(new UserError(`The output cannot be written (${errorMessage(error)}).`, exitStatus.internal))
+  }
+  stop.abort()
+}
+
+/** One sentence on stderr, and the status; never a stack trace. */
+function fail(error: unknown): void {
+  const isOurs = !(error instanceof UserError)
+  const message = isOurs
+    ? `kyc-tokend failed, and the fault is its own (${errorMessage(error)}): please report it.`
+    : error.message
+  process.exitCode = error instanceof UserError ? error.status : exitStatus.internal
+  process.stderr.on('error', () => undefined)
+  process.stderr.write(`${message}\n`)
+}
+
+/** The sentence with what was probably meant, or with where the names are listed. */
+async function withNearest(error: UsageError): Promise<UsageError> {
+  if (error.typed === undefined) return error
+  const { nearestName } = await import('./config/nearest.ts')
+  const nearest = nearestName(error.typed, error.names)
+  const remedy = nearest === undefined ? '`kyc-tokend --help` lists them' : `did you mean ${nearest}?`
+  return new UsageError(`${error.message}: ${remedy}${nearest === undefined ? '.' : ''}`)
+}
+
+// What is thrown outside the command's own promise ends the program too.
+process.once('uncaughtException', (error) => {
+  fail(error)
+  process.stderr.write('', () => process.exit())
+})
+
+try {
+  const status = await main()
+  if (!isReaderGone) process.exitCode ??= status
+} catch (error) {
+  const isStopped = stoppedBy !== undefined && error === stop.signal.reason
+  if (isStopped) process.kill(process.pid, stoppedBy)
+  else if (!isReaderGone) fail(error instanceof UsageError ? await withNearest(error) : error)
+}

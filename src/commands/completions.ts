@@ -1,0 +1,165 @@
+// completions: what a shell should know of our commands, made from the catalogue.
+import { exitStatus, UserError } from '../lib/error.ts'
+import { commands } from './catalogue.ts'
+import type { CommandSpec, OptionSpec, RunCommand } from './command.ts'
+
+const shells: Readonly<Record<string, (commands: readonly CommandSpec[]) => string>> = {
+  bash: bashCompletions,
+  zsh: zshCompletions,
+  fish: fishCompletions,
+}
+
+export const run: RunCommand = ({ positionals, stdout }) => {
+  const [shell] = positionals
+  const completions = shell === undefined ? undefined : shells[shell]
+  if (completions === undefined || positionals.length > 1)
+    throw new UserError('Name one shell: kyc-tokend completions bash, zsh or fish.', exitStatus.usage)
+  stdout.write(completions(commands))
+  return Promise.resolve(0)
+}
+
+/** Values that are files, by their placeholder. */
+const FILES = new Set(['PATH', 'FILE'])
+
+function optionsOf(spec: CommandSpec): [string, OptionSpec][] {
+  return Object.entries({ ...spec.options, help: { type: 'boolean', summary: 'Show the help' } })
+}
+
+/** What the first argument of a command may be, where that is a choice of words. */
+function wordsOf(spec: CommandSpec): string[] {
+  return /^[a-z]+(\|[a-z]+)+$/.test(spec.positionals ?? '') ? (spec.positionals ?? '').split('|') : []
+}
+
+// ---- bash -----------------------------------------------------------------------------------------------------------
+
+function bashCompletions(specs: readonly CommandSpec[]): string {
+  const names = specs.map(({ name }) => name).join(' ')
+  const words = specs.map((spec) => {
+    const offered = [...optionsOf(spec).map(([name]) => `--${name}`), ...wordsOf(spec)]
+    return `    ${spec.name}) words='${offered.join(' ')}' ;;`
+  })
+  return `# kyc-tokend: completions for bash
+_kyc_tokend() {
+  local current=\${COMP_WORDS[COMP_CWORD]} previous=\${COMP_WORDS[COMP_CWORD-1]} command=\${COMP_WORDS[1]} words= index
+  COMPREPLY=()
+  if ((COMP_CWORD == 1)); then
+    COMPREPLY=($(compgen -W '${names} help --help --version' -- "$current"))
+    return
+  fi
+  for ((index = 2; index < COMP_CWORD; index++)); do
+    if [[ $command == exec && \${COMP_WORDS[index]} == -- ]]; then
+      if ((COMP_CWORD == index + 1)); then
+        COMPREPLY=($(compgen -c -- "$current"))
+      else
+        compopt -o default 2>/dev/null
+      fi
+      return
+    fi
+  done
+  case "$command $previous" in
+${specs.flatMap(bashValues).join('\n')}
+  esac
+  case "$command" in
+${words.join('\n')}
+    help) words='${names}' ;;
+  esac
+  COMPREPLY=($(compgen -W "$words" -- "$current"))
+}
+complete -F _kyc_tokend kyc-tokend
+`
+}
+
+function bashValues(spec: CommandSpec): string[] {
+  return Object.entries(spec.options)
+    .filter(([, option]) => option.type === 'string')
+    .map(([name, { choices, value }]) => {
+      if (choices !== undefined)
+        return `    '${spec.name} --${name}') COMPREPLY=($(compgen -W '${choices.join(' ')}' -- "$current")); return ;;`
+      if (FILES.has(value ?? ''))
+        return `    '${spec.name} --${name}') compopt -o default 2>/dev/null; return ;;`
+      return `    '${spec.name} --${name}') return ;;`
+    })
+}
+
+// ---- zsh ------------------------------------------------------------------------------------------------------------
+
+function zshCompletions(specs: readonly CommandSpec[]): string {
+  const described = specs.map(
+    ({ name, summary }) => `    ${quoted(`${name}:${summary.replaceAll(':', '\\:')}`)}`,
+  )
+  const cases = specs.map(
+    (spec) => `    ${spec.name}) _arguments ${zshArguments(spec).map(quoted).join(' ')} ;;`,
+  )
+  return `#compdef kyc-tokend
+# kyc-tokend: completions for zsh
+_kyc-tokend() {
+  local -a commands=(
+${described.join('\n')}
+  )
+  if ((CURRENT == 2)); then
+    _describe command commands
+    return
+  fi
+  local command=\${words[2]}
+  shift words
+  ((CURRENT--))
+  case $command in
+${cases.join('\n')}
+    help) _describe command commands ;;
+  esac
+}
+if [[ \${funcstack[1]} == _kyc-tokend ]]; then
+  _kyc-tokend "$@"
+else
+  compdef _kyc-tokend kyc-tokend
+fi
+`
+}
+
+function zshArguments(spec: CommandSpec): string[] {
+  const options = optionsOf(spec).map(([name, { type, value, choices, summary }]) => {
+    const text = `--${name}[${summary.replaceAll(/[[\]:\\]/g, String.raw`\$&`)}]`
+    if (type === 'boolean') return text
+    const action =
+      choices === undefined ? (FILES.has(value ?? '') ? '_files' : ' ') : `(${choices.join(' ')})`
+    return `${text}:${value ?? 'value'}:${action}`
+  })
+  const words = wordsOf(spec)
+  if (words.length > 0) return [...options, `1:word:(${words.join(' ')})`]
+  return spec.name === 'exec' ? [...options, '*::command:_normal'] : options
+}
+
+// ---- fish -----------------------------------------------------------------------------------------------------------
+
+function fishCompletions(specs: readonly CommandSpec[]): string {
+  const names = specs.map(({ name }) => name).join(' ')
+  const lines = specs.flatMap((spec) => [
+    `complete -c kyc-tokend -n __fish_use_subcommand -a ${spec.name} -d ${quoted(spec.summary)}`,
+    ...optionsOf(spec).map(([name, option]) => {
+      const when = `-n '__fish_seen_subcommand_from ${spec.name}'`
+      return `complete -c kyc-tokend ${when} -l ${name}${fishValue(option)} -d ${quoted(option.summary)}`
+    }),
+    ...wordsOf(spec).map(
+      (word) => `complete -c kyc-tokend -n '__fish_seen_subcommand_from ${spec.name}' -a ${word}`,
+    ),
+  ])
+  return `# kyc-tokend: completions for fish
+complete -c kyc-tokend -f
+complete -c kyc-tokend -n __fish_use_subcommand -l help -d 'Show the help'
+complete -c kyc-tokend -n __fish_use_subcommand -l version -d 'Show the version'
+complete -c kyc-tokend -n '__fish_seen_subcommand_from help' -a '${names}'
+complete -c kyc-tokend -n '__fish_seen_subcommand_from exec' -a '(__fish_complete_subcommand --fcs-skip=2)'
+${lines.join('\n')}
+`
+}
+
+function fishValue({ type, value, choices }: OptionSpec): string {
+  if (type === 'boolean') return ''
+  if (choices !== undefined) return ` -x -a '${choices.join(' ')}'`
+  return FILES.has(value ?? '') ? ' -r -F' : ' -x'
+}
+
+/** A word for zsh, in single quotes; fish takes the same where there is no quote in it. */
+function quoted(text: string): string {
+  return `'${text.replaceAll("'", String.raw`'\''`)}'`
+}

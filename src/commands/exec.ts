@@ -1,0 +1,65 @@
+// exec: becomes another command, with the token in its environment.
+import { accessSync, constants, statSync } from 'node:fs'
+import { join } from 'node:path'
+import { errorCode, errorMessage, exitStatus, UserError } from '../lib/error.ts'
+import { replaceProcess } from '../lib/replace-process.ts'
+import { askToken } from './ask.ts'
+import type { RunCommand } from './command.ts'
+
+/** Exit statuses of a shell for a command that is there but cannot be run, and for one that is not there (POSIX, 2.8.2). */
+const CANNOT_RUN = 126
+const NOT_FOUND = 127
+/** Where commands are looked for when PATH is unset, as execvp(3) does. */
+const DEFAULT_PATH = '/bin:/usr/bin'
+
+export const run: RunCommand = async (invocation) => {
+  const [command, ...args] = invocation.positionals
+  if (command === undefined || command === '')
+    throw new UserError('exec needs a command: kyc-tokend exec -- CMD …', exitStatus.usage)
+  const found = findCommand(command, invocation.env)
+  if (typeof found !== 'string') {
+    invocation.stderr.write(`kyc-tokend: ${command}: ${found.why}\n`)
+    return found.status
+  }
+  const { accessToken } = await askToken(invocation)
+  const env = { ...invocation.env, KYC_ACCESS_TOKEN: accessToken }
+  try {
+    become(found, { argv: [command, ...args], env })
+  } catch (error) {
+    invocation.stderr.write(`kyc-tokend: ${command} cannot be run (${errorMessage(error)}).\n`)
+  }
+  return CANNOT_RUN
+}
+
+function become(path: string, { argv, env }: { argv: string[]; env: NodeJS.ProcessEnv }): void {
+  try {
+    replaceProcess(path, argv, env)
+  } catch (error) {
+    if (errorCode(error) !== 'ENOEXEC') throw error
+    // A script without a first line that says what runs it is the shell's, as with execvp(3).
+    replaceProcess('/bin/sh', ['sh', path, ...argv.slice(1)], env)
+  }
+}
+
+/** The file that a command means, found before there is a token to wait for. */
+function findCommand(command: string, env: NodeJS.ProcessEnv): string | { status: number; why: string } {
+  const places = command.includes('/')
+    ? [command]
+    : (env['PATH'] ?? DEFAULT_PATH).split(':').map((directory) => join(directory, command))
+  const judged = places.map((place) => ({ place, code: whyNotRun(place) }))
+  const runnable = judged.find(({ code }) => code === undefined)
+  if (runnable !== undefined) return runnable.place
+  if (judged.some(({ code }) => code === 'EACCES'))
+    return { status: CANNOT_RUN, why: 'may not be run; give it the permission with chmod +x.' }
+  return { status: NOT_FOUND, why: 'not found; check its name and PATH.' }
+}
+
+function whyNotRun(path: string): string | undefined {
+  try {
+    if (!statSync(path).isFile()) return 'EACCES'
+    accessSync(path, constants.X_OK)
+    return undefined
+  } catch (error) {
+    return errorCode(error)
+  }
+}

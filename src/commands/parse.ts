@@ -1,0 +1,108 @@
+// argv → which command, with which options. What cannot be understood is a sentence, and what may be a token is never repeated.
+import { parseArgs } from 'node:util'
+import { exitStatus, UserError } from '../lib/error.ts'
+import type { CommandSpec, OptionSpec } from './command.ts'
+
+export type Wish =
+  | { readonly wants: 'version' }
+  | { readonly wants: 'help'; readonly spec: CommandSpec | undefined }
+  | {
+      readonly wants: 'command'
+      readonly spec: CommandSpec
+      readonly options: Record<string, string | boolean>
+      readonly positionals: string[]
+    }
+
+/** Something mistyped, with the names there are: the sentence may add the nearest. */
+export class UsageError extends UserError {
+  readonly typed: string | undefined
+  readonly names: readonly string[]
+  constructor(message: string, mistake: { typed?: string; names?: readonly string[] } = {}) {
+    super(message, exitStatus.usage)
+    this.typed = mistake.typed
+    this.names = mistake.names ?? []
+  }
+}
+
+const HELP = new Set(['--help', '-h'])
+/** What may be repeated in a message: a word such as a name of ours. Anything else could be a secret. */
+const WORD = /^-{0,2}[a-z][a-z-]{0,23}$/
+
+/** Throws UsageError. */
+export function parseCommandLine(argv: readonly string[], commands: readonly CommandSpec[]): Wish {
+  const [first, ...rest] = argv
+  if (first === undefined) throw new UsageError('Say what to do: `kyc-tokend --help` lists the commands.')
+  if (first === '--version') return { wants: 'version' }
+  if (HELP.has(first) || first === 'help') {
+    const topic = rest.find((word) => !word.startsWith('-'))
+    return { wants: 'help', spec: topic === undefined ? undefined : specOf(topic, commands) }
+  }
+  return parseCommand(specOf(first, commands), rest)
+}
+
+function specOf(name: string, commands: readonly CommandSpec[]): CommandSpec {
+  const spec = commands.find((command) => command.name === name)
+  if (spec !== undefined) return spec
+  const names = [...commands.map((command) => command.name), '--help', '--version']
+  throw new UsageError(`There is no ${name.startsWith('-') ? 'option' : 'command'}${shown(name)}`, {
+    typed: name,
+    names,
+  })
+}
+
+function parseCommand(spec: CommandSpec, args: string[]): Wish {
+  const { tokens } = parseArgs({
+    args,
+    options: {
+      help: { type: 'boolean', short: 'h' },
+      ...Object.fromEntries(Object.entries(spec.options).map(([name, { type }]) => [name, { type }])),
+    },
+    strict: false,
+    allowPositionals: true,
+    tokens: true,
+  })
+  const options: Record<string, string | boolean> = {}
+  const positionals: string[] = []
+  for (const token of tokens) {
+    if (token.kind === 'positional') positionals.push(token.value)
+    if (token.kind !== 'option') continue
+    if (token.name === 'help') return { wants: 'help', spec }
+    const option = spec.options[token.name]
+    if (option === undefined)
+      throw new UsageError(`${spec.name} has no option${shown(token.rawName)}`, {
+        typed: token.rawName,
+        names: Object.keys(spec.options).map((name) => `--${name}`),
+      })
+    const value = checkedValue(token, option)
+    const before = options[token.name]
+    const isAnother = option.isRepeatable === true && before !== undefined
+    options[token.name] = isAnother ? `${String(before)}\n${String(value)}` : value
+  }
+  if (positionals.length > 0 && spec.positionals === undefined)
+    throw new UsageError(
+      `${spec.name} takes no argument beside its options: see \`kyc-tokend ${spec.name} --help\`.`,
+    )
+  return { wants: 'command', spec, options, positionals }
+}
+
+function checkedValue(
+  token: { rawName: string; value?: string | undefined; inlineValue?: boolean | undefined },
+  option: OptionSpec,
+): string | boolean {
+  const { rawName, value } = token
+  if (option.type === 'boolean') {
+    if (value !== undefined) throw new UsageError(`${rawName} takes no value.`)
+    return true
+  }
+  // `--wait --json` lacks a value rather than having a strange one.
+  const isMissing = value === undefined || (token.inlineValue !== true && /^-./.test(value))
+  if (isMissing) throw new UsageError(`${rawName} needs a value: ${rawName} ${option.value ?? 'VALUE'}.`)
+  const { choices } = option
+  if (choices !== undefined && !choices.includes(value))
+    throw new UsageError(`${rawName} takes one of ${choices.join(', ')}.`)
+  return value
+}
+
+function shown(word: string): string {
+  return WORD.test(word) ? ` ${word}` : ' of this name'
+}

@@ -1,0 +1,60 @@
+// reject: reports a token that the service answered with 401.
+import type { Readable } from 'node:stream'
+import { exitStatus, UserError } from '../lib/error.ts'
+import { tellDuration } from '../lib/duration.ts'
+import { FINGERPRINT_LENGTH, type RejectResult, type RejectVerdict } from '../protocol.ts'
+import { ask } from './ask.ts'
+import type { Invocation, RunCommand } from './command.ts'
+
+const FINGERPRINT = new RegExp(`^[0-9a-f]{${FINGERPRINT_LENGTH}}$`)
+/** No token is longer (contract, section 4), and its end of line. */
+const MAX_STDIN_BYTES = 16 * 1024 + 2
+
+const verdicts: Readonly<Record<RejectVerdict, (result: RejectResult) => string>> = {
+  replaced: () => 'It is not the current token: take the current one (kyc-tokend token).',
+  refreshing: () => 'Another token is being fetched.',
+  held: ({ retryAfterSeconds = 0 }) =>
+    `Too soon after the last report: the service is asked in ${tellDuration(retryAfterSeconds * 1_000)}.`,
+  unchanged: () =>
+    'The service gave the same token again: the refusal has another cause, such as a missing right.',
+  refused: () => 'The service refuses the account: `kyc-tokend status` says what to do.',
+}
+
+export const run: RunCommand = async (invocation) => {
+  const named = await namedToken(invocation)
+  const result = await ask(invocation, async (client) =>
+    client.reject(named ?? { fingerprint: (await client.get({ waitSeconds: 0 })).fingerprint }),
+  )
+  invocation.stdout.write(`${result.verdict}: ${verdicts[result.verdict](result)}\n`)
+  return result.verdict === 'refused' ? exitStatus.noPermission : exitStatus.ok
+}
+
+/** What was named on the command line or on stdin; undefined: the current one. */
+async function namedToken({
+  positionals,
+  stdin,
+}: Invocation): Promise<string | { fingerprint: string } | undefined> {
+  const [named] = positionals
+  if (positionals.length > 1)
+    throw new UserError('reject takes one fingerprint, or - for a token on stdin.', exitStatus.usage)
+  if (named === undefined) return undefined
+  if (FINGERPRINT.test(named)) return { fingerprint: named }
+  if (named === '-') return tokenOn(stdin)
+  throw new UserError(
+    `reject takes a fingerprint (${FINGERPRINT_LENGTH} hex digits, as status shows it), and no token: give a token on stdin (kyc-tokend reject -), because arguments can be read by others.`,
+    exitStatus.usage,
+  )
+}
+
+async function tokenOn(stdin: Readable): Promise<string> {
+  const chunks: Buffer[] = []
+  let length = 0
+  for await (const chunk of stdin as AsyncIterable<Buffer>) {
+    length += chunk.length
+    if (length > MAX_STDIN_BYTES) throw new UserError('What is on stdin is no token.', exitStatus.usage)
+    chunks.push(chunk)
+  }
+  const token = Buffer.concat(chunks).toString().trim()
+  if (token === '') throw new UserError('There is no token on stdin.', exitStatus.usage)
+  return token
+}

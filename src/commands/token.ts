@@ -1,0 +1,18 @@
+// token: prints the access token and nothing else.
+import type { TokenResult } from '../protocol.ts'
+import { askToken } from './ask.ts'
+import type { RunCommand } from './command.ts'
+
+const formats: Readonly<Record<string, (token: TokenResult) => string>> = {
+  raw: ({ accessToken }) => accessToken,
+  header: ({ accessToken }) => `Authorization: Bearer ${accessToken}`,
+  env: ({ accessToken }) => `KYC_ACCESS_TOKEN=${accessToken}`,
+  json: (token) => JSON.stringify(token),
+}
+
+export const run: RunCommand = async (invocation) => {
+  const format = formats[String(invocation.options['format'] ?? 'raw')]
+  const token = await askToken(invocation)
+  invocation.stdout.write(`${format?.(token)}\n`)
+  return 0
+}

