@@ -53,7 +53,11 @@ export function createIpcConnection(
 
   server.addSocket(socket)
   socket.ipcDispatch = take
-  socket.on('data', onChunkTaken)
+  // The library's own listener, and after it what is to be done with a chunk once all its requests are taken.
+  socket.removeAllListeners('data').on('data', (chunk: string) => {
+    server.receive(socket, chunk)
+    onChunkTaken()
+  })
   socket.on('drain', onDrain)
   socket.on('end', () => {
     client.isEnding = true
