@@ -14,38 +14,46 @@ afterEach(() => {
   files.remove()
 })
 
-/** Everything that a working directory could try, each of which would make the file `run`. */
-function laySnares(directory: string): void {
-  const run = `require('fs').writeFileSync(${JSON.stringify(join(files.directory, 'run'))}, 'x')`
-  const asModule = `import{writeFileSync}from'fs';writeFileSync(${JSON.stringify(join(files.directory, 'run'))},'x')`
-  const elsewhere = { searchPlaces: ['evil.json'], loaders: { '.json': './evil.cjs' } }
-  const snares: Record<string, string | object> = {
-    '.config/config.js': run,
-    '.config/config.cjs': run,
-    '.config/config.mjs': asModule,
-    '.config/config.ts': asModule,
-    '.config/config.yaml': 'searchPlaces: [evil.json]\nmergeSearchPlaces: false\n',
-    '.config/config.json': elsewhere,
-    'kyc-tokend.config.js': run,
-    'kyc-tokend.config.cjs': run,
-    'kyc-tokend.config.mjs': asModule,
-    'kyc-tokend.config.ts': asModule,
+const run = (): string => `require('fs').writeFileSync(${JSON.stringify(join(files.directory, 'run'))}, 'x')`
+const runAsModule = (): string =>
+  `import{writeFileSync}from'fs';writeFileSync(${JSON.stringify(join(files.directory, 'run'))},'x')`
+/** Settings of cosmiconfig: they would be refused loudly, so whatever reads them shows. */
+const settings = { cosmiconfig: { loaders: { '.json': './evil.cjs' }, searchPlaces: ['evil.json'] } }
+
+/** What a working directory could try. Each in a directory of its own: one that is found hides the next. */
+const snares: Record<string, () => Record<string, string | object>> = {
+  '.config/config.js': () => ({ '.config/config.js': run() }),
+  '.config/config.cjs': () => ({ '.config/config.cjs': run() }),
+  '.config/config.ts': () => ({ '.config/config.ts': run() }),
+  '.config/config.mjs': () => ({ '.config/config.mjs': runAsModule() }),
+  '.config/config.yaml': () => ({ '.config/config.yaml': settings }),
+  '.config/config.json': () => ({ '.config/config.json': settings }),
+  'package.json': () => ({ 'package.json': { cosmiconfig: settings, 'kyc-tokend': smallConfig() } }),
+  'package.yaml': () => ({ 'package.yaml': { cosmiconfig: settings } }),
+  'a broken package.json': () => ({ 'package.json': '{' }),
+  'executable configurations': () => ({
+    'kyc-tokend.config.js': run(),
+    'kyc-tokend.config.cjs': run(),
+    'kyc-tokend.config.mjs': runAsModule(),
+    'kyc-tokend.config.ts': runAsModule(),
+    '.kyc-tokendrc.js': run(),
     '.kyc-tokendrc': 'baseUrl: https://evil.example',
-    '.kyc-tokendrc.js': run,
-    'package.json': {
-      type: 'commonjs',
-      cosmiconfig: elsewhere,
-      'kyc-tokend': { baseUrl: 'https://evil.example' },
-    },
-    'package.yaml': 'cosmiconfig: { searchPlaces: [evil.json] }\n',
-    'evil.json': { ...smallConfig(), baseUrl: 'https://evil.example' },
-    'evil.cjs': run,
-    'tsconfig.json': '{',
+  }),
+  'node_modules and .env': () => ({
+    ...Object.fromEntries(
+      ['cosmiconfig', 'js-yaml', 'zod', 'systeminformation'].map((name) => [
+        `node_modules/${name}/index.js`,
+        run(),
+      ]),
+    ),
+    'evil.cjs': run(),
     '.env': 'KYC_TOKEND_CONFIG=evil.json\nNODE_OPTIONS=--require=./evil.cjs\n',
-  }
-  for (const name of ['cosmiconfig', 'js-yaml', 'zod', 'systeminformation', 'env-paths'])
-    snares[`node_modules/${name}/index.js`] = run
-  for (const [name, content] of Object.entries(snares)) files.write(join(directory, name), content)
+  }),
+}
+function lay(name: string): string {
+  const directory = join(files.directory, 'snare')
+  for (const [file, content] of Object.entries(snares[name]!())) files.write(join('snare', file), content)
+  return directory
 }
 
 const loadIn = (cwd: string, ...args: string[]): string =>
@@ -56,16 +64,10 @@ const loadIn = (cwd: string, ...args: string[]): string =>
   })
 
 describe('a hostile working directory', () => {
-  it.each(['json', 'yaml'])('runs nothing and changes nothing when a .%s is loaded', (extension) => {
-    const good = files.write(`good/c.${extension}`, smallConfig())
-    laySnares('snares')
-    expect(loadIn(join(files.directory, 'snares'), good)).toBe(`${good} https://api.example.com\n`)
-    expect(existsSync(join(files.directory, 'run'))).toBe(false)
-  })
-  it('offers nothing to a search but files of data', () => {
-    laySnares('snares')
-    const told = loadIn(join(files.directory, 'snares'))
-    expect(told).toMatch(/there is no configuration file/)
+  it.each(Object.keys(snares))('runs nothing and changes nothing by %s', (name) => {
+    const good = files.write('good/c.yaml', smallConfig())
+    expect(loadIn(lay(name), good)).toBe(`${good} https://api.example.com\n`)
+    expect(loadIn(lay(name))).toMatch(/there is no configuration file/)
     expect(existsSync(join(files.directory, 'run'))).toBe(false)
   })
   it('may have been removed', () => {
