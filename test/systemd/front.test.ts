@@ -1,0 +1,148 @@
+import { spawnSync } from 'node:child_process'
+import { chmod, readFile, rm, writeFile } from 'node:fs/promises'
+import { createServer, type Server } from 'node:net'
+import { uptime } from 'node:os'
+import path from 'node:path'
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { tempDirectory } from '../support/temp-directory.ts'
+
+// The front with the runtime directory elsewhere, and with a program that says "full" in place of the full one.
+const now = Math.floor(uptime())
+const good = `${now - 100} ${now + 1000} abc.DEF-_~+/09==\n`
+let place: string
+let front: string
+let socket: Server
+
+beforeEach(async () => {
+  place = await tempDirectory()
+  await chmod(place, 0o755)
+  front = path.join(place, 'kyc-tokend')
+  const script = await readFile(new URL('../../systemd/kyc-tokend.sh', import.meta.url), 'utf8')
+  const full = path.join(place, 'full')
+  await writeFile(full, '#!/bin/sh\necho "full $*"; env | grep -c SECRET\nexit 7\n', { mode: 0o755 })
+  await writeFile(
+    front,
+    script
+      .replaceAll('/run/kyc-tokend', place)
+      .replace('/usr/lib/kyc-tokend/node /usr/lib/kyc-tokend/cli.js', full),
+    { mode: 0o755 },
+  )
+  socket = createServer()
+  await new Promise<void>((resolve) => socket.listen(path.join(place, 'ipc.sock'), resolve))
+})
+afterEach(async () => {
+  await new Promise((resolve) => socket.close(resolve))
+})
+
+interface Call {
+  readonly args?: readonly string[]
+  readonly env?: NodeJS.ProcessEnv
+  readonly line?: string | Buffer | null
+}
+
+async function call({ args = ['token'], env = {}, line = good }: Call = {}): Promise<string> {
+  if (line !== null) await writeFile(path.join(place, 'token.front'), line)
+  const { stdout, stderr, status } = spawnSync(front, args, { env, encoding: 'utf8' })
+  return status === 7 ? stdout.split('\n')[0]! : `${status} ${stdout}${stderr}`
+}
+
+describe('kyc-tokend token, answered by the shell', () => {
+  it('prints the token that the daemon keeps ready', async () => {
+    expect(await call()).toBe('0 abc.DEF-_~+/09==\n')
+    expect(await call({ args: ['token', '--format', 'raw'] })).toBe('0 abc.DEF-_~+/09==\n')
+    expect(await call({ args: ['token', '--format=raw'] })).toBe('0 abc.DEF-_~+/09==\n')
+  })
+
+  it('needs no other program', async () => {
+    await writeFile(path.join(place, 'token.front'), good)
+    const limited = spawnSync('sh', ['-c', `PATH=/nowhere; exec ${front} token`], { encoding: 'utf8' })
+    expect(limited.stdout).toBe('abc.DEF-_~+/09==\n')
+  })
+
+  it.each([
+    ['another command', { args: ['status'] }],
+    ['another format', { args: ['token', '--format', 'json'] }],
+    ['one option more', { args: ['token', '--wait', '0s'] }],
+    ['an argument of blanks', { args: ['token', ''] }],
+    ['no argument', { args: [] }],
+    ['another socket', { env: { KYC_TOKEND_SOCKET: '/elsewhere' } }],
+    ['another socket without a name', { env: { KYC_TOKEND_SOCKET: '' } }],
+    ['no line', { line: null }],
+    ['an empty file', { line: '' }],
+    ['an empty line', { line: '\n' }],
+    ['half a line', { line: good.trimEnd() }],
+    ['half a token', { line: `${now - 100} ${now + 1000}\n` }],
+    ['a token that is over', { line: `${now - 100} ${now - 1} abc\n` }],
+    ['a token of another boot', { line: `${now + 100} ${now + 1000} abc\n` }],
+    ['times that are none', { line: `now then abc\n` }],
+    ['negative times', { line: `-5 ${now + 1000} abc\n` }],
+    ['times beyond what a shell can count', { line: `1 99999999999999999999 abc\n` }],
+    ['a word too many', { line: `${now - 100} ${now + 1000} abc def\n` }],
+    ['a token with other characters', { line: `${now - 100} ${now + 1000} abc$(id)\n` }],
+    ['a token that begins with ~', { line: `${now - 100} ${now + 1000} ~abc\n` }],
+    ['a token with = inside', { line: `${now - 100} ${now + 1000} a=b\n` }],
+    ['a token of letters of another language', { line: `${now - 100} ${now + 1000} ä\n` }],
+    ['bytes that are no text', { line: Buffer.from([0xff, 0x20, 0xfe, 0x0a]) }],
+  ] satisfies [string, Call][])('leaves %s to the full program', async (_, options) => {
+    expect(await call(options)).toBe(`full ${(options as Call).args?.join(' ') ?? 'token'}`)
+  })
+
+  it('leaves it to the full program where there is no socket', async () => {
+    await rm(path.join(place, 'ipc.sock'))
+    expect(await call()).toBe('full token')
+    await writeFile(path.join(place, 'ipc.sock'), 'a file')
+    expect(await call()).toBe('full token')
+  })
+
+  it.runIf(process.getuid?.() === 0)(
+    'leaves it to the full program where the caller may not use the socket',
+    async () => {
+      await chmod(path.join(place, 'ipc.sock'), 0o600)
+      await writeFile(path.join(place, 'token.front'), good)
+      const stranger = spawnSync('setpriv', ['--reuid', '65534', '--clear-groups', front, 'token'], {
+        encoding: 'utf8',
+      })
+      expect(stranger.stdout.split('\n')[0]).toBe('full token')
+    },
+  )
+
+  it('does not care what the caller has in the environment', async () => {
+    const env = {
+      IFS: '0123456789',
+      ENV: front,
+      LC_ALL: 'tr_TR.UTF-8',
+      from: 'x',
+      until: '0',
+      PS4: '$(id)',
+      POSIXLY_CORRECT: '1',
+    }
+    expect(await call({ env })).toBe('0 abc.DEF-_~+/09==\n')
+  })
+
+  it('does not put the token into the environment of the full program', async () => {
+    await writeFile(path.join(place, 'token.front'), `${now - 100} ${now - 1} SECRET\n`)
+    const { stdout } = spawnSync(front, ['token'], {
+      env: { token: '', bare: '', PATH: process.env['PATH'] },
+      encoding: 'utf8',
+    })
+    expect(stdout).toBe('full token\n0\n')
+  })
+
+  it.each(['>&-', '>/dev/full'])(
+    'leaves it to the full program where the output is %s',
+    async (redirection) => {
+      await writeFile(path.join(place, 'token.front'), good)
+      const { status, stderr } = spawnSync('sh', ['-c', `${front} token ${redirection}`], {
+        encoding: 'utf8',
+      })
+      expect(status).toBe(7)
+      expect(stderr).not.toContain('printf')
+    },
+  )
+
+  it('leaves it to the full program where nobody reads', async () => {
+    await writeFile(path.join(place, 'token.front'), good)
+    const script = `{ sleep 0.2; ${front} token; echo $? >&2; } | true`
+    expect(spawnSync('sh', ['-c', script], { encoding: 'utf8' }).stderr).toMatch(/7\n$/)
+  })
+})

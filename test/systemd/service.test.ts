@@ -1,0 +1,402 @@
+import { copyFileSync, mkdirSync, readFileSync } from 'node:fs'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import path from 'node:path'
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { bootMachine, whyNoMachine, type Machine } from '../support/machine.ts'
+import { buildPackage, buildProgram } from '../support/package.ts'
+
+// One machine for the whole life of an installation, from dpkg -i to dpkg --purge: the tests build on each other.
+
+const why = whyNoMachine()
+const isRequired = process.env['KYC_TOKEND_REQUIRE_SYSTEMD'] === '1'
+if (why !== undefined && !isRequired) process.stderr.write(`test/systemd is skipped: ${why}\n`)
+
+const CONFIG = '/etc/kyc-tokend/kyc-tokend.config.json'
+const SERVICE_URL = 'http://127.0.0.1:8099'
+const UNITS = 'kyc-tokend.service kyc-tokend.socket kyc-tokend-http.socket kyc-tokend-alert.path'
+const config = {
+  baseUrl: SERVICE_URL,
+  credentials: { apiKey: 'sandbox-key', apiSecret: 'sandbox-secret' },
+  tokenFiles: [{ path: 'token', mode: '0640' }],
+}
+let machine: Machine
+let place: string
+
+describe.skipIf(why !== undefined && !isRequired)('kyc-tokend as a service', () => {
+  beforeAll(async () => {
+    place = await mkdtemp(path.join(tmpdir(), 'kyc-tokend-test-'))
+    await buildProgram()
+    const packages = await Promise.all(
+      ['1.0.0', '1.0.1'].map(async (version) => {
+        const out = path.join(place, version)
+        mkdirSync(out)
+        return buildPackage(out, { version })
+      }),
+    )
+    machine = await bootMachine()
+    for (const file of packages) copyFileSync(file, machine.path(`/root/${path.basename(file)}`))
+  }, 180_000)
+
+  afterAll(async () => {
+    await machine?.stop()
+    await rm(place, { recursive: true, force: true })
+  })
+
+  it('is installed, says what is next, and waits for a configuration', async () => {
+    const output = await machine.sh('dpkg -i /root/kyc-tokend_1.0.0_amd64.deb')
+    expect(output).toContain('Next:')
+    expect(output).toContain('systemctl enable --now kyc-tokend')
+    expect((await machine.run(['systemctl', 'is-active', ...UNITS.split(' ')])).stdout).not.toMatch(
+      /^active/m,
+    )
+    expect(await machine.sh('systemctl is-enabled kyc-tokend.socket kyc-tokend-http.socket')).toBe(
+      'enabled\nenabled\n',
+    )
+    await machine.sh('useradd member; usermod -aG kyc-token member; useradd stranger')
+  })
+
+  it('has units that systemd has nothing to say about, and a tight sandbox', async () => {
+    const { status, stdout, stderr } = await machine.run([
+      'systemd-analyze',
+      'verify',
+      ...UNITS.split(' '),
+      'kyc-tokend-alert.service',
+    ])
+    expect({ status, said: stdout + stderr }).toEqual({ status: 0, said: '' })
+    expect(await exposureOf('kyc-tokend.service')).toBeLessThanOrEqual(1.2)
+    expect(await exposureOf('kyc-tokend-alert.service')).toBeLessThanOrEqual(1.5)
+  })
+
+  it('starts with a configuration, and says how it is', async () => {
+    await machine.sh(`systemd-run --unit=stand-in kyc-tokend sandbox --port 8099 --token-lifetime 1h`)
+    await until(async () => (await journal('stand-in')).includes('Requests:'))
+    await configure(config)
+    expect(await machine.sh('kyc-tokend check')).toContain('No fault')
+    await machine.sh('systemctl enable --now kyc-tokend')
+    expect(await show('StatusText')).not.toBe('')
+    expect(await machine.sh('kyc-tokend status')).toMatch(/ready/i)
+    expect(await requests()).toBe(1)
+  })
+
+  it('gives the token to members of the clients’ group, and nothing else', async () => {
+    const token = await fullToken('member')
+    expect(token).toMatch(/^ey/)
+    expect(await machine.sh('kyc-tokend token', { as: 'member' })).toBe(`${token}\n`)
+    expect(await machine.sh('cat /run/kyc-tokend/token', { as: 'member' })).toBe(token)
+    expect(await overHttp('member')).toContain(token)
+    for (const file of [CONFIG, '/var/lib/kyc-tokend/.'])
+      expect((await machine.run(['cat', file], { as: 'member' })).stderr).toContain('Permission denied')
+    expect(await modesOf('/run/kyc-tokend', '/run/kyc-tokend/ipc.sock', '/run/kyc-tokend/token')).toEqual([
+      '2751 kyc-tokend:kyc-token',
+      '660 kyc-tokend:kyc-token',
+      '640 kyc-tokend:kyc-token',
+    ])
+    expect(await modesOf('/var/lib/kyc-tokend', CONFIG)).toEqual([
+      '700 kyc-tokend:kyc-tokend',
+      '640 root:kyc-tokend',
+    ])
+  })
+
+  it('gives nothing to anybody else', async () => {
+    for (const command of ['kyc-tokend token', 'kyc-tokend token --wait 1s', 'kyc-tokend status']) {
+      const { status, stdout } = await machine.run(['sh', '-c', command], { as: 'stranger' })
+      expect({ command, status, stdout }).toEqual({ command, status: 77, stdout: '' })
+    }
+    const { stderr } = await machine.run(['cat', '/run/kyc-tokend/token'], { as: 'stranger' })
+    expect(stderr).toContain('Permission denied')
+  })
+
+  it('answers in the shell where that is right', async () => {
+    const [from, till, token] = (await machine.sh('cat /run/kyc-tokend/token.front')).trim().split(' ')
+    expect(token).toBe(await fullToken('member'))
+    expect(Number(till) - Number(from)).toBeGreaterThan(3000)
+    expect(await modesOf('/run/kyc-tokend/token.front')).toEqual(['640 kyc-tokend:kyc-token'])
+    // Nothing but the shell is needed for it.
+    await machine.sh('chmod 0 /usr/lib/kyc-tokend/cli.js')
+    expect(await machine.sh('kyc-tokend token', { as: 'member' })).toBe(`${token}\n`)
+    await machine.sh('chmod 644 /usr/lib/kyc-tokend/cli.js')
+  })
+
+  it('reloads a good configuration, and keeps the running one against a faulty one', async () => {
+    await configure({ ...config, http: false })
+    await machine.sh('systemctl reload kyc-tokend')
+    await configure({ ...config, refresh: { maxAge: 15 } })
+    const { status } = await machine.run(['systemctl', 'reload', 'kyc-tokend'])
+    expect(status).not.toBe(0)
+    expect(await journal('kyc-tokend')).toContain('refresh.maxAge')
+    expect(await fullToken('member')).toMatch(/^ey/)
+    await configure(config)
+    await machine.sh('systemctl reload kyc-tokend')
+    expect(await overHttp('member')).toContain(await fullToken('member'))
+    expect(await requests()).toBe(1)
+  })
+
+  it('is there again after a kill, with the same token, for a client that asked in between', async () => {
+    const before = await fullToken('member')
+    await machine.sh('systemctl kill --signal=KILL --kill-whom=main kyc-tokend')
+    expect(await fullToken('member')).toBe(before)
+    expect(await show('NRestarts')).toBe('1')
+    expect(await requests()).toBe(1)
+  })
+
+  it('is found by the watchdog when it hangs', { timeout: 60_000 }, async () => {
+    await dropIn('watchdog', '[Service]\nWatchdogSec=20s')
+    await machine.sh('systemctl restart kyc-tokend')
+    const before = await show('MainPID')
+    await machine.sh(`kill -STOP ${before}`)
+    await until(async () => (await show('MainPID')) !== before, 40_000)
+    expect(await journal('kyc-tokend')).toContain('Watchdog timeout')
+    expect(await fullToken('member')).toMatch(/^ey/)
+    expect(await requests()).toBe(1)
+    await dropIn('watchdog', undefined)
+  })
+
+  it('alerts an operator when the account is not active, and asks no more', async () => {
+    await machine.sh(`cat >/etc/kyc-tokend/alert-command; chmod 755 /etc/kyc-tokend/alert-command`, {
+      input: '#!/bin/sh\necho "told: $#:$1: $(cat)"\nid -Gn\ncat /run/kyc-tokend/token\n',
+    })
+    const before = await requests()
+    await scenario('account-inactive')
+    expect((await machine.run(['kyc-tokend', 'refresh'])).status).toBe(77)
+    expect(await requests()).toBe(before + 1)
+    const alerts = await machine.sh('journalctl -u kyc-tokend -p alert -o cat')
+    expect(alerts).toContain('account-inactive')
+    await until(async () => (await journal('kyc-tokend-alert')).includes('told: 1:raised: {'))
+    const told = await journal('kyc-tokend-alert')
+    expect(told).toMatch(/told: 1:raised: .*"reason": ?"account-inactive"/)
+    expect(told).toContain('/run/kyc-tokend/token: Permission denied')
+    expect(told).not.toContain('kyc-token ')
+    expect(await modesOf('/run/kyc-tokend/alert.json')).toEqual(['644 kyc-tokend:kyc-token'])
+
+    await machine.sh('systemctl kill --signal=KILL --kill-whom=main kyc-tokend')
+    await until(async () => (await show('ActiveState')) === 'active')
+    expect((await machine.run(['kyc-tokend', 'status'])).status).toBe(77)
+    expect(await requests()).toBe(before + 1)
+
+    await scenario('ok')
+    await machine.sh('kyc-tokend refresh')
+    await until(async () => (await journal('kyc-tokend-alert')).includes('told: 1:resolved: {'))
+    expect(await requests()).toBe(before + 2)
+    expect(await machine.sh('systemctl is-active kyc-tokend-alert.path')).toBe('active\n')
+  })
+
+  it(
+    'ends over a faulty configuration while a client keeps trying, and starts when it is mended',
+    { timeout: 60_000 },
+    async () => {
+      await configure({ ...config, baseUrl: 'http://example.com' })
+      const { status } = await machine.run(['systemctl', 'restart', 'kyc-tokend'])
+      expect(status).not.toBe(0)
+      expect(await show('ExecMainStatus')).toBe('78')
+      const startsBefore = await starts()
+      const deadline = Date.now() + 7_000
+      while (Date.now() < deadline) {
+        const client = await machine.run(['kyc-tokend', 'token', '--wait', '1s'], { as: 'member' })
+        expect(client.stdout).toBe('')
+        expect(client.stderr).toContain('baseUrl')
+        expect(client.status).toBe(78)
+      }
+      expect((await starts()) - startsBefore).toBeLessThanOrEqual(5)
+      expect(await machine.sh('systemctl is-active kyc-tokend.socket kyc-tokend-http.socket')).toBe(
+        'active\nactive\n',
+      )
+      expect(await journal('kyc-tokend')).toContain('baseUrl')
+      await configure(config)
+      await machine.sh('systemctl restart kyc-tokend')
+      expect(await fullToken('member')).toMatch(/^ey/)
+    },
+  )
+
+  it('takes its secret from a credential of systemd, encrypted too', async () => {
+    const credentials = { apiKey: 'sandbox-key', apiSecret: { credential: 'api-secret' } }
+    await configure({ ...config, credentials })
+    await machine.sh('umask 077; echo sandbox-secret >/root/api-secret')
+    const example = readFileSync(machine.path('/usr/share/doc/kyc-tokend/examples/credentials.conf'), 'utf8')
+    expect(example).toContain('LoadCredential=api-secret:')
+    await dropIn('credentials', '[Service]\nLoadCredential=api-secret:/root/api-secret')
+    await machine.sh('systemctl restart kyc-tokend')
+    await machine.sh('kyc-tokend refresh')
+    await machine.sh('systemctl reload kyc-tokend')
+
+    await machine.sh(
+      'systemd-creds encrypt --with-key=host --name=api-secret /root/api-secret /root/api-secret.cred',
+    )
+    await dropIn('credentials', '[Service]\nLoadCredentialEncrypted=api-secret:/root/api-secret.cred')
+    await machine.sh('systemctl restart kyc-tokend')
+    await machine.sh('kyc-tokend refresh')
+    await dropIn('credentials', undefined)
+    await configure(config)
+    await machine.sh('systemctl restart kyc-tokend')
+  })
+
+  it('is really forbidden what its sandbox forbids', async () => {
+    copyFileSync(path.join(import.meta.dirname, 'probe.cjs'), machine.path('/usr/lib/kyc-tokend/probe.cjs'))
+    onTestFinished(async () => void (await machine.run(['rm', '-f', '/usr/lib/kyc-tokend/probe.cjs'])))
+    // The same unit with another program, and without what makes it the daemon.
+    await machine.sh(`
+      sed -e '/^ExecStart=/s/cli.js run/probe.cjs/' -e 's/^Type=.*/Type=oneshot/' -e '/^Restart/d' \\
+        -e '/^WatchdogSec/d' -e '/^Sockets/d' -e '/^Requires/d' -e '/^ExecReload/d' \\
+        /usr/lib/systemd/system/kyc-tokend.service >/run/systemd/system/probe.service
+      systemctl daemon-reload
+      systemctl start probe`)
+    const found = JSON.parse(
+      (await machine.sh('journalctl -u probe -o cat')).match(/^\{.*\}$/m)![0],
+    ) as object
+    expect(found).toEqual({
+      'execute /usr/bin/true': 'EACCES',
+      'execute in /run/kyc-tokend': 'EACCES',
+      'execute in /var/lib/kyc-tokend': 'EACCES',
+      'execute in /tmp': 'EACCES',
+      'execute in /var/tmp': 'EACCES',
+      'execute in /dev/shm': 'EACCES',
+      'write /etc/kyc-tokend/x': 'EROFS',
+      'write /usr/x': 'EROFS',
+      'write /var/lib/x': 'EROFS',
+      'write /run/x': 'EROFS',
+      'write /run/kyc-tokend/x': 'allowed',
+      'write /var/lib/kyc-tokend/x': 'allowed',
+      'list /home': 'allowed',
+      'entries of /home': 0,
+      'other processes': 0,
+      'read /proc/kallsyms': 'ENOENT',
+      'open /dev/mem': 'ENOENT',
+      'writable and executable memory': 'EPERM',
+      'executable memory later': 'EPERM',
+      'a packet socket': 'EAFNOSUPPORT',
+      'a netlink socket': 'EAFNOSUPPORT',
+      'setuid(0)': 'EPERM',
+      'a user namespace': 'EPERM',
+      mount: 'EPERM',
+      ptrace: 'EPERM',
+      keyctl: 'EPERM',
+      'a set-user-id file': 'EPERM',
+      'compile a string': 'EvalError',
+    })
+  })
+
+  it('is upgraded without a client noticing', async () => {
+    const before = await fullToken('member')
+    const asked = await requests()
+    const loop = machine.start(
+      ['sh', '-c', 'while [ ! -e /tmp/enough ]; do kyc-tokend token --wait 10s || echo "failed: $?"; done'],
+      { as: 'member' },
+    )
+    let printed = ''
+    loop.stdout?.on('data', (chunk: Buffer) => (printed += chunk.toString()))
+    const over = new Promise((resolve) => loop.once('close', resolve))
+    await until(() => printed.split('\n').length > 3)
+    await machine.sh('dpkg -i /root/kyc-tokend_1.0.1_amd64.deb')
+    const duringUpgrade = printed.length
+    await until(() => printed.length > duringUpgrade + 2 * before.length)
+    await machine.sh('touch /tmp/enough')
+    await over
+    expect(new Set(printed.trim().split('\n'))).toEqual(new Set([before]))
+    expect(await requests()).toBe(asked)
+    expect(await machine.sh('dpkg-query -W -f=${Version} kyc-tokend')).toBe('1.0.1')
+    const { daemon } = JSON.parse(await machine.sh('kyc-tokend status --json')) as {
+      daemon: { startedAt: string }
+    }
+    expect(Date.now() - Date.parse(daemon.startedAt)).toBeLessThan(30_000)
+  })
+
+  it('is stopped together with its sockets, and then nothing starts it', async () => {
+    await machine.sh("systemctl stop 'kyc-tokend*'")
+    expect((await machine.run(['kyc-tokend', 'token'], { as: 'member' })).status).toBe(69)
+    expect(await show('ActiveState')).toBe('inactive')
+    await machine.sh('systemctl start kyc-tokend')
+    expect(await fullToken('member')).toMatch(/^ey/)
+    expect(await machine.sh('systemctl is-active kyc-tokend-http.socket kyc-tokend-alert.path')).toBe(
+      'active\nactive\n',
+    )
+  })
+
+  it('is purged without a trace', async () => {
+    await machine.sh('systemctl stop stand-in; dpkg --purge kyc-tokend')
+    const left = await machine.sh(
+      `find / -xdev -path /proc -prune -o -name '*kyc-token*' -print | grep -v -e ^/root/ -e ^/work/ || true`,
+    )
+    const ours = left.split('\n').filter((file) => file !== '' && !isOfThisHost(file))
+    expect(ours).toEqual([])
+    expect((await machine.run(['getent', 'passwd', 'kyc-tokend'])).stdout).toBe('')
+    expect((await machine.run(['getent', 'group', 'kyc-token', 'kyc-tokend'])).stdout).toBe('')
+    expect(await machine.sh("systemctl list-units --all --no-legend 'kyc-tokend*'")).toBe('')
+  })
+})
+
+async function configure(settings: object): Promise<void> {
+  await machine.sh(`umask 027; cat >${CONFIG}; chgrp kyc-tokend ${CONFIG}`, {
+    input: JSON.stringify(settings),
+  })
+}
+
+/** Writes a drop-in of the service, or removes it. */
+async function dropIn(name: string, text: string | undefined): Promise<void> {
+  const folder = '/etc/systemd/system/kyc-tokend.service.d'
+  if (text === undefined)
+    await machine.sh(`rm ${folder}/${name}.conf; rmdir --ignore-fail-on-non-empty ${folder}`)
+  else await machine.sh(`mkdir -p ${folder}; cat >${folder}/${name}.conf`, { input: `${text}\n` })
+  await machine.sh('systemctl daemon-reload')
+}
+
+/** The token as the full program gets it from the daemon. */
+async function fullToken(as: string): Promise<string> {
+  return (await machine.sh('kyc-tokend token --wait 10s', { as })).trim()
+}
+
+async function overHttp(as: string): Promise<string> {
+  const script = `
+    const options = { socketPath: '/run/kyc-tokend/http.sock', path: '/v1/token', headers: { accept: 'text/plain' } }
+    require('node:http').get(options, (answer) => answer.pipe(process.stdout))`
+  return machine.sh(`/usr/lib/kyc-tokend/node -e "${script}"`, { as })
+}
+
+async function scenario(name: string): Promise<void> {
+  const script = `fetch('${SERVICE_URL}/scenario', { method: 'PUT', body: '${name}' }).then(({ ok }) => ok || process.exit(1))`
+  await machine.sh(`/usr/lib/kyc-tokend/node -e "${script}"`)
+}
+
+/** How often the service was asked for a token. */
+async function requests(): Promise<number> {
+  return (await journal('stand-in')).split('POST /token').length - 1
+}
+
+async function starts(): Promise<number> {
+  return (await journal('kyc-tokend')).split('Starting kyc-tokend').length - 1
+}
+
+async function journal(unit: string): Promise<string> {
+  await machine.sh('journalctl --sync')
+  return machine.sh(`journalctl -u ${unit} -o cat`)
+}
+
+async function show(property: string): Promise<string> {
+  return (await machine.sh(`systemctl show -p ${property} --value kyc-tokend`)).trim()
+}
+
+async function modesOf(...files: string[]): Promise<string[]> {
+  return (await machine.sh(`stat -c '%a %U:%G' ${files.join(' ')}`)).trim().split('\n')
+}
+
+async function exposureOf(unit: string): Promise<number> {
+  const output = await machine.sh(`systemd-analyze security --offline=yes ${unit}`)
+  return Number(/Overall exposure level.*: ([\d.]+)/.exec(output)?.[1])
+}
+
+async function until(isMet: () => boolean | Promise<boolean>, withinMs = 15_000): Promise<void> {
+  const deadline = Date.now() + withinMs
+  while (!(await isMet())) {
+    if (Date.now() > deadline) throw new Error(`Not within ${withinMs} ms: ${isMet.toString()}`)
+    await new Promise((resolve) => setTimeout(resolve, 100))
+  }
+}
+
+/** The machine shows the files of this host, among them perhaps this very project. */
+function isOfThisHost(file: string): boolean {
+  try {
+    readFileSync(file)
+    return true
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'EISDIR'
+  }
+}
