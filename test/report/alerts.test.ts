@@ -1,0 +1,228 @@
+import { access, chmod, mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { beforeEach, expect, onTestFinished, test } from 'vitest'
+import { createAlerts } from '../../src/report/alerts.ts'
+import { remedyFor } from '../../src/token/remedy.ts'
+import { createKeeperWorld, failures, type KeeperWorld } from '../support/keeper-world.ts'
+import { createLogRecorder, type LogRecorder } from '../support/log-recorder.ts'
+
+const HOUR = 3_600_000
+let directory: string
+let path: string
+
+beforeEach(async () => {
+  directory = await mkdtemp(join(tmpdir(), 'kyc-alerts-'))
+  path = join(directory, 'alert.json')
+  return () => rm(directory, { recursive: true, force: true })
+})
+
+interface Alerting extends KeeperWorld, LogRecorder {
+  /** The keeper begins to run, and what it does at once is done. */
+  readonly begin: () => Promise<void>
+  /** An orderly stop or a crash: the file stays as it is. */
+  readonly end: () => Promise<void>
+}
+
+async function alerting(options: Parameters<typeof createKeeperWorld>[0] = {}): Promise<Alerting> {
+  const world = createKeeperWorld(options)
+  const recorder = createLogRecorder()
+  const stopping = new AbortController()
+  const alerts = createAlerts({
+    keeper: world.keeper,
+    log: recorder.log,
+    path,
+    remindAfterMs: () => [HOUR, 6 * HOUR, 24 * HOUR],
+    host: () => 'web-1',
+  })
+  const running = alerts.run(stopping.signal)
+  const end = async (): Promise<void> => {
+    stopping.abort()
+    await running
+    await world.stop()
+  }
+  onTestFinished(end)
+  // Looking for what a former run left is real I/O.
+  await readFile(path).catch(() => undefined)
+  await expect.poll(() => isThere()).toBe((options.state?.alert ?? null) !== null)
+  return {
+    ...world,
+    ...recorder,
+    end,
+    async begin() {
+      world.start()
+      await world.clock.advance(0)
+    },
+  }
+}
+
+async function isThere(): Promise<boolean> {
+  return access(path).then(
+    () => true,
+    () => false,
+  )
+}
+async function content(): Promise<Record<string, unknown>> {
+  await expect.poll(isThere).toBe(true)
+  return JSON.parse(await readFile(path, 'utf8')) as Record<string, unknown>
+}
+
+test('a refusal raises one alert, with the words of the service, the remedy and the host', async () => {
+  const { answer, begin, clock, of } = await alerting()
+  answer(failures.inactive)
+  await begin()
+  await clock.advance(HOUR / 2)
+  expect(of('alert')).toEqual([
+    {
+      level: 'alert',
+      sentence: 'The account is not active: the service gives it no token',
+      event: 'alert',
+      reason: 'account-inactive',
+      detail: 'Your account is not active',
+      remedy: remedyFor('account-inactive'),
+      host: 'web-1',
+      since: '2027-01-15T08:00:00.000Z',
+    },
+  ])
+})
+
+test('alert.json says the same, for everybody to read, and is gone when the alert is over', async () => {
+  const { answer, begin, clock, of, reload } = await alerting()
+  answer(failures.notFound)
+  await begin()
+  expect(await content()).toEqual({
+    level: 'alert',
+    message: 'The service knows no account for these credentials',
+    event: 'alert',
+    reason: 'account-not-found',
+    detail: 'Account not found',
+    remedy: remedyFor('account-not-found'),
+    host: 'web-1',
+    since: '2027-01-15T08:00:00.000Z',
+  })
+  expect((await stat(path)).mode & 0o777).toBe(0o644)
+  await clock.advance(10 * 60_000)
+  reload({ subject: 'second' })
+  await clock.advance(0)
+  await expect.poll(isThere).toBe(false)
+  expect(of('alert-resolved')).toEqual([
+    expect.objectContaining({
+      level: 'notice',
+      reason: 'account-not-found',
+      lastedSeconds: 600,
+      by: 'reload',
+      host: 'web-1',
+    }),
+  ])
+})
+
+test('an operator whose refresh succeeds ends it', async () => {
+  const { answer, begin, clock, keeper, of } = await alerting()
+  answer(failures.inactive)
+  await begin()
+  answer({ kind: 'ok', accessToken: 'good' })
+  void keeper.refresh(AbortSignal.timeout(10_000))
+  await clock.advance(0)
+  expect(of('alert-resolved')).toEqual([expect.objectContaining({ by: 'token' })])
+})
+
+test('asking again in vain says nothing new, and leaves the file as it is', async () => {
+  const { answer, begin, clock, keeper, of } = await alerting()
+  answer(failures.inactive)
+  await begin()
+  await content()
+  const { ino } = await stat(path)
+  answer({ ...failures.inactive, detail: 'Your account is not active (request 2)' })
+  void keeper.refresh(AbortSignal.timeout(10_000))
+  await clock.advance(60_000)
+  expect(of('alert')).toHaveLength(1)
+  expect((await stat(path)).ino).toBe(ino)
+})
+
+test('it is repeated after each of `alerts.remindAfter`, counted from its beginning, and the service is not asked', async () => {
+  const { answer, asked, begin, clock, of } = await alerting()
+  answer(failures.inactive)
+  await begin()
+  const told: number[] = []
+  for (let hour = 0; hour < 30; hour += 1) {
+    await clock.advance(HOUR)
+    told.push(of('alert').length)
+  }
+  expect(told.map((count, hour) => (count > (told[hour - 1] ?? 1) ? hour + 1 : 0)).filter(Boolean)).toEqual([
+    1, 6, 24,
+  ])
+  expect(of('alert').map(({ reminder }) => reminder)).toEqual([undefined, 1, 2, 3])
+  expect(asked()).toBe(1)
+})
+
+test('a long suspend makes one reminder of several', async () => {
+  const { answer, begin, clock, of } = await alerting()
+  answer(failures.inactive)
+  await begin()
+  clock.suspend(30 * HOUR)
+  await clock.advance(15_000)
+  expect(of('alert').map(({ reminder }) => reminder)).toEqual([undefined, 3])
+})
+
+test('after a crash it is found standing, said once more, and the reminders go on from its beginning', async () => {
+  const first = await alerting()
+  first.answer(failures.inactive)
+  await first.begin()
+  await content()
+  await first.clock.advance(2 * HOUR)
+  await first.end()
+  await rm(path)
+  const { begin, clock, of } = await alerting({ state: first.keeper.state(), clock: first.clock })
+  await begin()
+  expect(await content()).toMatchObject({ reason: 'account-inactive', since: '2027-01-15T08:00:00.000Z' })
+  expect(of('alert')).toEqual([
+    expect.objectContaining({ standing: true, since: '2027-01-15T08:00:00.000Z' }),
+  ])
+  await clock.advance(3 * HOUR)
+  expect(of('alert')).toHaveLength(1)
+  await clock.advance(HOUR)
+  expect(of('alert').at(-1)).toMatchObject({ reminder: 2 })
+})
+
+test('a file that is left where no alert stands is removed at start, and its alert told to be over', async () => {
+  await writeFile(path, JSON.stringify({ reason: 'account-inactive', since: '2027-01-01T00:00:00.000Z' }))
+  const { of } = await alerting()
+  expect(of('alert-resolved')).toEqual([
+    expect.objectContaining({ reason: 'account-inactive', since: '2027-01-01T00:00:00.000Z', by: 'restart' }),
+  ])
+})
+
+test('what is no alert of ours is removed without a word', async () => {
+  await writeFile(path, 'not JSON')
+  const { events } = await alerting()
+  expect(events()).toEqual([])
+})
+
+test('rejected requests raise an alert too, and another reason is another alert', async () => {
+  const { answer, begin, clock, of } = await alerting()
+  answer(failures.rejected)
+  await begin()
+  await clock.advance(5 * 60_000)
+  expect(of('alert').map(({ reason }) => reason)).toEqual(['rejected'])
+  answer(failures.notFound)
+  await clock.advance(10 * 60_000)
+  expect(of('alert').map(({ reason }) => reason)).toEqual(['rejected', 'account-not-found'])
+  await expect.poll(async () => (await content())['reason']).toBe('account-not-found')
+})
+
+test('a directory that cannot be written is told once, and the file is there when it can', async () => {
+  const { answer, begin, clock, of } = await alerting()
+  // Whose directory others may write is refused, by root too.
+  await chmod(directory, 0o777)
+  answer(failures.inactive)
+  await begin()
+  await expect.poll(() => of('alert-file-failed').length).toBe(1)
+  await clock.advance(60_000)
+  expect(of('alert-file-failed')).toEqual([
+    expect.objectContaining({ level: 'error', path, error: expect.stringContaining(directory) as string }),
+  ])
+  expect(of('alert')).toHaveLength(1)
+  await chmod(directory, 0o755)
+  await clock.advance(15_000)
+  expect(await content()).toMatchObject({ reason: 'account-inactive' })
+})
