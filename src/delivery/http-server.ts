@@ -20,6 +20,7 @@ interface Connection {
   stream: ServerResponse | null
   /** It has not read the last change yet. */
   isBehind: boolean
+  isAwaitingSent: boolean
   /** Requests that wait for the answer to the one before. */
   queued: number
   /** What had been read when its last request was there, as of the last sweep. */
@@ -73,15 +74,12 @@ export function createHttpServer(options: ServerOptions & { readonly metrics: Me
       res: null,
       stream: null,
       isBehind: false,
+      isAwaitingSent: false,
       queued: 0,
       bytesRead: 0,
     }
     connections.set(socket, connection)
     http.emit('connection', socket)
-    socket.on('drain', () => {
-      weigh(connection)
-      if (connection.isBehind) tellChange(connection)
-    })
     socket.on('end', () => connection.stream?.end())
   }
 
@@ -136,11 +134,25 @@ export function createHttpServer(options: ServerOptions & { readonly metrics: Me
     door.drop(guest, 'too-many-requests')
   }
 
-  function weigh({ guest, queued }: Connection): void {
+  function weigh(connection: Connection): void {
+    const { guest, queued } = connection
     if (guest.isLeaving) return
     const held = guest.socket.writableLength + (queued + guest.pending) * WAITING_BYTES
     if (held !== guest.held) holdings.hold(guest, held)
-    if (held > 0) door.watch()
+    if (guest.socket.writableLength > 0) awaitSent(connection)
+  }
+
+  /** Node tells by 'drain' only of what goes beyond its own high-water mark; an empty write is behind everything else. */
+  function awaitSent(connection: Connection): void {
+    door.watch()
+    if (connection.isAwaitingSent) return
+    connection.isAwaitingSent = true
+    connection.guest.socket.write('', () => {
+      connection.isAwaitingSent = false
+      if (connection.guest.socket.destroyed) return
+      weigh(connection)
+      if (connection.isBehind) tellChange(connection)
+    })
   }
 
   // ---- event streams ------------------------------------------------------------------------------------------------

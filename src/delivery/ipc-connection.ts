@@ -50,6 +50,7 @@ export function createIpcConnection(
   let out = ''
   let isPaused = false
   let isBehind = false
+  let isAwaitingSent = false
 
   server.addSocket(socket)
   socket.ipcDispatch = take
@@ -58,7 +59,6 @@ export function createIpcConnection(
     server.receive(socket, chunk)
     onChunkTaken()
   })
-  socket.on('drain', onDrain)
   socket.on('end', () => {
     client.isEnding = true
     client.subscriptions.clear()
@@ -128,7 +128,15 @@ export function createIpcConnection(
     const unread = isPaused ? socket.ipcBuffer.length : 0
     const held = socket.writableLength + unread + guest.pending * PENDING_BYTES
     if (held !== guest.held) holdings.hold(guest, held)
-    if (socket.writableLength > 0) room.watch()
+    if (socket.writableLength > 0) awaitSent()
+  }
+
+  /** Node tells by 'drain' only of what goes beyond its own high-water mark; an empty write is behind everything else. */
+  function awaitSent(): void {
+    room.watch()
+    if (isAwaitingSent) return
+    isAwaitingSent = true
+    socket.write('', onSent)
   }
 
   function onChunkTaken(): void {
@@ -138,7 +146,9 @@ export function createIpcConnection(
     if (guest.hasPartialRequest) room.watch()
   }
 
-  function onDrain(): void {
+  function onSent(): void {
+    isAwaitingSent = false
+    if (socket.destroyed) return
     flush()
     if (isBehind) tellChange()
     goOn()

@@ -1,0 +1,333 @@
+import { execFile } from 'node:child_process'
+import { existsSync, statSync } from 'node:fs'
+import { promisify } from 'node:util'
+import { IPCModule } from 'node-ipc'
+import { describe, expect, it, vi } from 'vitest'
+import { failures } from '../support/keeper-world.ts'
+import { startDelivery } from '../support/delivery-world.ts'
+import { askOnce, connectRaw } from '../support/ipc-client.ts'
+
+const run = promisify(execFile)
+
+describe('token.get', () => {
+  it('is answered with the token and the id', async () => {
+    const world = await startDelivery()
+    await world.rotate()
+    const answer = await askOnce(world.ipcPath, 'token.get', { id: 'an id.1' })
+    expect(answer).toMatchObject({
+      type: 'token.result',
+      data: { id: 'an id.1', tokenType: 'Bearer', expirySource: 'assumed', state: 'ready', stale: false },
+    })
+    expect(answer?.data['accessToken']).toMatch(/^token-\d$/)
+  })
+
+  it('answers a plain request and one with a field more alike', async () => {
+    const world = await startDelivery()
+    await world.rotate()
+    const client = await connectRaw(world.ipcPath)
+    client.write('{"type":"token.get","data":{"id":"x"}}\f{ "data": {"id":"x"}, "type":"token.get" }\f')
+    expect(await client.frame(0)).toEqual(await client.frame(1))
+  })
+
+  it('waits for the first token', async () => {
+    let grant = (): void => undefined
+    const world = await startDelivery({
+      answer: () => new Promise((resolve) => (grant = () => resolve({ kind: 'ok', accessToken: 'first' }))),
+    })
+    const client = await connectRaw(world.ipcPath)
+    client.ask('token.get', { id: '1', waitSeconds: 20 })
+    client.ask('token.get', { id: '2' })
+    expect(await client.frame(0)).toMatchObject({ type: 'fault', data: { id: '2', code: 'no-token-yet' } })
+    grant()
+    expect(await client.frame(1)).toMatchObject({
+      type: 'token.result',
+      data: { id: '1', accessToken: 'first' },
+    })
+  })
+
+  it('tells a refusal at once, however long it may wait, with the remedy', async () => {
+    const world = await startDelivery({ answer: () => failures.inactive })
+    await vi.waitFor(() => expect(world.keeper.state().kind).toBe('refused'))
+    const answer = await askOnce(world.ipcPath, 'token.get', { waitSeconds: 60 })
+    expect(answer).toMatchObject({
+      type: 'fault',
+      data: { code: 'account-inactive', reason: 'account-inactive' },
+    })
+    expect(answer?.data['message']).toContain('support')
+  })
+
+  it('says after the wait why there is none', async () => {
+    const world = await startDelivery({ answer: () => failures.network })
+    const answer = await askOnce(world.ipcPath, 'token.get', { waitSeconds: 0.2 })
+    expect(answer).toMatchObject({ type: 'fault', data: { code: 'no-token-yet', reason: 'network' } })
+  })
+
+  it('wakes the loop for a longer life, and not for more than there is', async () => {
+    const world = await startDelivery()
+    await world.rotate()
+    const before = world.asked()
+    const tooMuch = await askOnce(world.ipcPath, 'token.get', { minValidSeconds: 86_400, waitSeconds: 60 })
+    expect(tooMuch?.type).toBe('token.result')
+    expect(world.asked()).toBe(before)
+    const more = await askOnce(world.ipcPath, 'token.get', { minValidSeconds: 900, waitSeconds: 60 })
+    expect(more?.data['accessToken']).not.toBe(tooMuch?.data['accessToken'])
+    expect(world.asked()).toBe(before + 1)
+  })
+
+  it('waits for another token than the one that is known', async () => {
+    const world = await startDelivery()
+    await world.rotate()
+    const known = await askOnce(world.ipcPath, 'token.get', {})
+    const client = await connectRaw(world.ipcPath)
+    const rejected = { fingerprint: known?.data['fingerprint'] }
+    client.ask('token.reject', { id: 'r', ...rejected })
+    client.ask('token.get', { id: 'g', waitSeconds: 20, notFingerprint: known?.data['fingerprint'] })
+    expect(await client.frame(0)).toMatchObject({ type: 'reject.result', data: { verdict: 'refreshing' } })
+    const other = await client.frame(1)
+    expect(other?.data['fingerprint']).not.toBe(known?.data['fingerprint'])
+    expect(world.ipc.counts().rejects.refreshing).toBe(1)
+  })
+})
+
+describe('token.subscribe', () => {
+  it('answers at once and tells each change, with its id', async () => {
+    const world = await startDelivery()
+    await world.rotate()
+    const client = await connectRaw(world.ipcPath)
+    client.ask('token.subscribe', { id: 's', waitSeconds: 60 })
+    const first = await client.frame(0)
+    expect(first).toMatchObject({ type: 'token.result', data: { id: 's' } })
+    await world.rotate()
+    const next = await client.frame(1)
+    expect(next).toMatchObject({ type: 'token.changed', data: { id: 's' } })
+    expect(next?.data['generation']).toBe(Number(first?.data['generation']) + 1)
+    expect(world.ipc.counts().subscribers).toBe(1)
+  })
+
+  it('stands when there is no token yet', async () => {
+    const world = await startDelivery({ answer: () => failures.network })
+    const client = await connectRaw(world.ipcPath)
+    client.ask('token.subscribe', { id: 's' })
+    expect(await client.frame(0)).toMatchObject({ type: 'fault', data: { id: 's', code: 'no-token-yet' } })
+    await world.rotate()
+    expect(await client.frame(1)).toMatchObject({ type: 'token.changed', data: { id: 's' } })
+  })
+
+  it('tells a slow reader the newest token, whatever it missed', async () => {
+    const world = await startDelivery({ tokenOf: (count) => `${count}-${'x'.repeat(12_000)}` })
+    await world.rotate()
+    const client = await connectRaw(world.ipcPath)
+    client.ask('token.subscribe', { id: 's' })
+    await client.frame(0)
+    client.socket.pause()
+    for (let count = 0; count < 100; count += 1) await world.rotate()
+    const newest = world.keeper.state().generation
+    client.socket.resume()
+    await vi.waitFor(() => expect(client.frames.at(-1)?.data['generation']).toBe(newest))
+    expect(client.frames.length).toBeLessThan(100)
+  })
+})
+
+describe('requests that are none', () => {
+  const wrong = [
+    'null',
+    '[]',
+    '{}',
+    '1',
+    '"token.get"',
+    'true',
+    '{"type":"token.get"}',
+    '{"type":1,"data":{"id":"1"}}',
+    '{"type":"token.get","data":null}',
+    '{"type":"token.get","data":[]}',
+    '{"type":"token.get","data":{}}',
+    '{"type":"token.get","data":{"id":""}}',
+    '{"type":"token.get","data":{"id":1}}',
+    `{"type":"token.get","data":{"id":"${'x'.repeat(65)}"}}`,
+    '{"type":"token.get","data":{"id":"1","minValidSeconds":-1}}',
+    '{"type":"token.get","data":{"id":"1","minValidSeconds":"1"}}',
+    '{"type":"token.get","data":{"id":"1","waitSeconds":61}}',
+    '{"type":"token.get","data":{"id":"1","notFingerprint":"xyz"}}',
+    '{"type":"token.get","data":{"id":"1","client":""}}',
+    '{"type":"token.reject","data":{"id":"1"}}',
+    '{"type":"token.reject","data":{"id":"1","fingerprint":"nope"}}',
+    ...[
+      '*',
+      '__proto__',
+      'constructor',
+      'toString',
+      'connect',
+      'close',
+      'error',
+      'data',
+      'start',
+      'nonsense',
+    ].map((type) => JSON.stringify({ type, data: { id: '1' } })),
+  ]
+  it.each(wrong)('%s is answered with bad-request, and the connection lives', async (frame) => {
+    const world = await startDelivery()
+    await world.rotate()
+    const client = await connectRaw(world.ipcPath)
+    client.write(`${frame}\f`)
+    expect(await client.frame(0)).toMatchObject({ type: 'fault', data: { code: 'bad-request' } })
+    client.ask('token.get', { id: 'after' })
+    expect(await client.frame(1)).toMatchObject({ type: 'token.result', data: { id: 'after' } })
+  })
+
+  it.each([
+    'oops\f',
+    '\f',
+    '{"type":\f',
+    'x'.repeat(5_000),
+    `"${'x'.repeat(4_095)}"\f`,
+    Buffer.from([0xff, 0x0c]),
+  ])('broken framing loses the connection, after what was asked before is answered', async (bytes) => {
+    const world = await startDelivery()
+    await world.rotate()
+    const client = await connectRaw(world.ipcPath)
+    client.ask('token.get', { id: 'before' })
+    client.write(bytes)
+    await client.closed()
+    expect(client.frames.map(({ type }) => type)).toEqual(['token.result', 'fault'])
+    expect(client.frames[1]?.data).toMatchObject({ id: null, code: 'bad-request' })
+  })
+})
+
+describe('other clients', () => {
+  it('socat, which half-closes, gets its answer', async () => {
+    const world = await startDelivery()
+    await world.rotate()
+    const { stdout } = await run('sh', [
+      '-c',
+      `printf '{"type":"token.get","data":{"id":"1"}}\\f' | socat -t2 - UNIX-CONNECT:${world.ipcPath}`,
+    ])
+    expect(stdout).toContain('"accessToken":"token-')
+  })
+
+  it("node-ipc's own client gets its answer", async () => {
+    const world = await startDelivery()
+    await world.rotate()
+    const ipc = new IPCModule() as unknown as NodeIpcClient
+    Object.assign(ipc.config, { silent: true, maxRetries: 0 })
+    const answer = await new Promise<Record<string, unknown>>((resolve) => {
+      ipc.connectTo('daemon', world.ipcPath, () => {
+        const daemon = ipc.of['daemon']
+        daemon?.on('connect', () => daemon.emit('token.get', { id: '7' }))
+        daemon?.on('token.result', resolve)
+      })
+    })
+    ipc.disconnect('daemon')
+    expect(answer).toMatchObject({ id: '7', accessToken: expect.stringMatching(/^token-/) as string })
+  })
+
+  it('a client that half-closes gets the answer it waits for, too', async () => {
+    let grant = (): void => undefined
+    const world = await startDelivery({
+      answer: () => new Promise((resolve) => (grant = () => resolve({ kind: 'ok', accessToken: 'late' }))),
+    })
+    const client = await connectRaw(world.ipcPath, { allowHalfOpen: true })
+    client.ask('token.get', { id: '1', waitSeconds: 20 })
+    client.socket.end()
+    await vi.waitFor(() => expect(world.ipc.counts().connections).toBe(1))
+    grant()
+    expect(await client.frame(0)).toMatchObject({ data: { accessToken: 'late' } })
+    await vi.waitFor(() => expect(world.ipc.counts().connections).toBe(0))
+  })
+})
+
+interface NodeIpcClient {
+  config: object
+  of: Record<
+    string,
+    { on(type: string, listener: (data: never) => void): void; emit(type: string, data: object): void }
+  >
+  connectTo(id: string, path: string, onConnecting: () => void): void
+  disconnect(id: string): void
+}
+
+describe('the rest', () => {
+  it('tells the status', async () => {
+    const world = await startDelivery()
+    await world.rotate()
+    const answer = await askOnce(world.ipcPath, 'status.get', {})
+    expect(answer).toMatchObject({
+      type: 'status.result',
+      data: {
+        state: 'ready',
+        failure: null,
+        alert: null,
+        token: { generation: 1 },
+        clients: { ipc: { connections: 1 } },
+      },
+    })
+    expect(JSON.stringify(answer)).not.toContain('token-1')
+  })
+
+  it('refreshes for the own user, and says how it went', async () => {
+    const world = await startDelivery()
+    await world.rotate()
+    expect(await askOnce(world.ipcPath, 'refresh.request', {})).toMatchObject({
+      type: 'refresh.result',
+      data: { outcome: 'ok', generation: 2 },
+    })
+    world.answer(() => failures.rejected)
+    expect(await askOnce(world.ipcPath, 'refresh.request', {})).toMatchObject({
+      data: { outcome: 'failed', reason: 'rejected', generation: 2 },
+    })
+  })
+
+  it('denies refreshes where peers cannot be known, and refuses to start with allow', async () => {
+    const loadLibc = () => Promise.resolve({ error: 'There is no koffi here' })
+    const world = await startDelivery({ loadLibc })
+    expect(await askOnce(world.ipcPath, 'refresh.request', {})).toMatchObject({ data: { code: 'denied' } })
+    const starting = startDelivery({ loadLibc, socket: { allow: { uids: [1], gids: [] } } })
+    await expect(starting).rejects.toMatchObject({
+      status: 78,
+      message: expect.stringContaining('koffi') as string,
+    })
+  })
+
+  it('tells who took the token, not what it is', async () => {
+    const world = await startDelivery()
+    await world.rotate()
+    await world.ipc.reconfigure(world.socket({ allow: { uids: [12_345], gids: [] } }))
+    await askOnce(world.ipcPath, 'token.get', { client: 'billing' })
+    await askOnce(world.ipcPath, 'token.get', {})
+    const taken = world.records.filter(({ fields }) => fields.event === 'token-taken')
+    expect(taken).toHaveLength(1)
+    expect(taken[0]?.fields).toMatchObject({ uid: process.getuid?.(), pid: process.pid, count: 1 })
+    expect(world.records.find(({ fields }) => fields.event === 'token-given')?.fields['client']).toBe(
+      'billing',
+    )
+    expect(JSON.stringify(world.records)).not.toContain('token-1')
+  })
+
+  it('takes other limits, another mode and another path while connections live on', async () => {
+    const world = await startDelivery()
+    await world.rotate()
+    const client = await connectRaw(world.ipcPath)
+    await world.ipc.reconfigure(world.socket({ mode: 0o660 }))
+    expect(statSync(world.ipcPath).mode & 0o777).toBe(0o660)
+    const path = `${world.directory}/other.sock`
+    await world.ipc.reconfigure(world.socket({ path, maxRequestsPerSecond: 2 }))
+    expect(existsSync(world.ipcPath)).toBe(false)
+    expect((await askOnce(path, 'token.get', {}))?.type).toBe('token.result')
+    for (const id of ['1', '2', '3']) client.ask('token.get', { id })
+    await client.closed()
+    expect(client.frames.map(({ type }) => type)).toEqual(['token.result', 'token.result', 'fault'])
+    expect(client.frames[2]?.data).toMatchObject({ id: '3', code: 'busy' })
+  })
+
+  it('finishes what is under way when it stops, and takes its socket away', async () => {
+    const world = await startDelivery({ answer: () => failures.network })
+    const client = await connectRaw(world.ipcPath)
+    client.ask('token.get', { id: '1', waitSeconds: 60 })
+    await vi.waitFor(() => expect(world.ipc.counts().connections).toBe(1))
+    await askOnce(world.ipcPath, 'status.get', {})
+    await world.stop()
+    await client.closed()
+    expect(client.frames[0]).toMatchObject({ type: 'fault', data: { id: '1', code: 'no-token-yet' } })
+    expect(existsSync(world.ipcPath)).toBe(false)
+    expect(existsSync(world.httpPath)).toBe(false)
+  })
+})

@@ -1,0 +1,86 @@
+// A client of `ipc.sock` that does no more than the test says: raw bytes out, frames in.
+import { connect, type Socket } from 'node:net'
+import { onTestFinished } from 'vitest'
+
+export interface RawFrame {
+  readonly type: string
+  readonly data: Record<string, unknown>
+}
+export interface RawClient {
+  readonly socket: Socket
+  readonly frames: RawFrame[]
+  isClosed(): boolean
+  /** Sends text just as it is. */
+  write(text: string | Buffer): void
+  /** Sends a request. */
+  ask(type: string, data: object): void
+  /** Resolves with the frame at this place, from 0, once it is there; with undefined where the connection ended first. */
+  frame(index: number): Promise<RawFrame | undefined>
+  /** Resolves when the connection has ended. */
+  closed(): Promise<void>
+}
+
+/** `reads: false`: never reads what it is sent. */
+export async function connectRaw(
+  path: string,
+  { reads = true, allowHalfOpen = false } = {},
+): Promise<RawClient> {
+  const socket = connect({ path, allowHalfOpen })
+  const frames: RawFrame[] = []
+  const waiting = new Set<() => void>()
+  const look = (): void => {
+    for (const check of waiting) check()
+  }
+  let rest = ''
+  let isClosed = false
+  if (reads) {
+    socket.setEncoding('utf8')
+    socket.on('data', (chunk: string) => {
+      const parts = (rest + chunk).split('\f')
+      rest = parts.pop() ?? ''
+      for (const part of parts) frames.push(JSON.parse(part) as RawFrame)
+      look()
+    })
+  }
+  socket.on('error', () => undefined)
+  socket.on('close', () => {
+    isClosed = true
+    look()
+  })
+  onTestFinished(() => void socket.destroy())
+  await new Promise<void>((resolve, reject) => {
+    socket.once('connect', resolve)
+    socket.once('error', reject)
+  })
+  const until = (isMet: () => boolean): Promise<void> =>
+    new Promise((resolve) => {
+      const check = (): void => {
+        if (!isMet()) return
+        waiting.delete(check)
+        resolve()
+      }
+      waiting.add(check)
+      check()
+    })
+  return {
+    socket,
+    frames,
+    isClosed: () => isClosed,
+    write: (text) => void socket.write(text),
+    ask: (type, data) => void socket.write(`${JSON.stringify({ type, data })}\f`),
+    async frame(index) {
+      await until(() => frames.length > index || isClosed)
+      return frames[index]
+    },
+    closed: () => until(() => isClosed),
+  }
+}
+
+/** One request on a connection of its own, and its answer. */
+export async function askOnce(path: string, type: string, data: object): Promise<RawFrame | undefined> {
+  const client = await connectRaw(path)
+  client.ask(type, { id: 'once', ...data })
+  const frame = await client.frame(0)
+  client.socket.destroy()
+  return frame
+}
