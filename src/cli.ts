@@ -3,19 +3,23 @@
 import type { Invocation, RunCommand } from './commands/command.ts'
 import { commands } from './commands/catalogue.ts'
 import { parseCommandLine, UsageError, type Wish } from './commands/parse.ts'
+import * as token from './commands/token.ts'
 import { errorCode, errorMessage, exitStatus, UserError } from './lib/error.ts'
 import { needSupportedNode } from './lib/supported-node.ts'
 
-/** Only the command that is asked for is loaded. */
+/** Only the command that is asked for is loaded; `token`, which shell loops call, is here already. */
 const loaders: Readonly<Record<string, () => Promise<{ run: RunCommand }>>> = {
-  token: () => import('./commands/token.ts'),
+  run: () => import('./commands/run.ts'),
+  token: () => Promise.resolve(token),
   watch: () => import('./commands/watch.ts'),
   status: () => import('./commands/status.ts'),
   refresh: () => import('./commands/refresh.ts'),
   reject: () => import('./commands/reject.ts'),
   explain: () => import('./commands/explain.ts'),
+  check: () => import('./commands/check.ts'),
   exec: () => import('./commands/exec.ts'),
   sandbox: () => import('./commands/sandbox.ts'),
+  demo: () => import('./commands/demo.ts'),
   completions: () => import('./commands/completions.ts'),
 }
 

@@ -1,7 +1,7 @@
 // Remembers which configuration this version has judged good, so that a restart need not load what judges it.
 import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto'
 import { readFileSync } from 'node:fs'
-import { replaceFile } from '../lib/atomic-file.ts'
+import { FileError, replaceFile } from '../lib/atomic-file.ts'
 import { version } from '../lib/version.ts'
 import type { Judged } from './load.ts'
 
@@ -31,8 +31,13 @@ export function createJudgedFile(path: string): JudgedFile {
     },
     async keep() {
       if (fresh === null) return
-      await replaceFile(path, fresh, { mode: 0o600 })
-      fresh = null
+      try {
+        await replaceFile(path, fresh, { mode: 0o600 })
+        fresh = null
+      } catch (error) {
+        // A full disk, say: the next start takes a few milliseconds longer.
+        if (!(error instanceof FileError)) throw error
+      }
     },
   }
 }

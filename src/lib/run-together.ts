@@ -1,14 +1,19 @@
 // Runs the parts of a program together: the first fault stops the others, and being stopped is no fault.
 
+/** Something that runs until it is stopped. */
 export interface Part {
   (signal: AbortSignal): Promise<void>
+}
+/** The same as an object. */
+export interface Runnable {
+  run(signal: AbortSignal): Promise<void>
 }
 
 /**
  * Resolves when every part has ended. A part that ends, well or not, stops the others. Throws the first fault, once
  * all have cleaned up after themselves.
  */
-export async function runTogether(parts: readonly Part[], signal: AbortSignal): Promise<void> {
+export async function runTogether(parts: readonly (Part | Runnable)[], signal: AbortSignal): Promise<void> {
   const stop = new AbortController()
   const onAbort = (): void => {
     stop.abort(signal.reason)
@@ -19,7 +24,7 @@ export async function runTogether(parts: readonly Part[], signal: AbortSignal): 
   await Promise.all(
     parts.map(async (part) => {
       try {
-        await part(stop.signal)
+        await (typeof part === 'function' ? part(stop.signal) : part.run(stop.signal))
       } catch (error) {
         faults.push(error)
       } finally {

@@ -18,7 +18,7 @@ const words: Record<string, (world: World, value: unknown, step: Record<string, 
   service: (world, answer) => {
     world.service(answer as ServiceAnswer)
   },
-  start: async (world, change) => world.start((change ?? {}) as Change),
+  start: async (world, change) => world.start(change as Change | undefined),
   stop: async (world) => world.stop(),
   crash: async (world) => world.crash(),
   reboot: async (world) => world.reboot(),

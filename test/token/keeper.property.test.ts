@@ -1,5 +1,5 @@
 // Whatever happens in whatever order: what the loop never does.
-import fc from 'fast-check'
+import * as fc from 'fast-check'
 import { expect, test } from 'vitest'
 import { createKeeper, type Asking, type Keeper } from '../../src/token/keeper.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'

@@ -1,0 +1,118 @@
+// `kyc-tokend demo`: the stand-in of the service and a daemon together in a temporary directory, with what to try.
+import { spawn, type ChildProcess } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join, relative } from 'node:path'
+import { TokenClient } from '../client.ts'
+import { createSystemClock } from '../lib/clock.ts'
+import { exitStatus, UserError } from '../lib/error.ts'
+import { createSandbox, sandboxCredentials, type Sandbox } from '../sandbox/sandbox.ts'
+import type { RunCommand } from './command.ts'
+
+/** Short enough to see tokens come and go. */
+const TOKEN_LIFETIME_MS = 30_000
+
+export const run: RunCommand = async ({ env, stdout, signal }) => {
+  const directory = await mkdtemp(join(tmpdir(), 'kyc-tokend-demo-'))
+  const stop = new AbortController()
+  const onAbort = (): void => stop.abort()
+  signal.addEventListener('abort', onAbort)
+  try {
+    const sandbox = await createSandbox({
+      port: 0,
+      scenario: 'ok',
+      tokenLifetimeMs: TOKEN_LIFETIME_MS,
+      clock: createSystemClock(),
+    })
+    const serving = sandbox.run(stop.signal)
+    const file = await writeConfig(directory, sandbox)
+    const daemon = startDaemon(file, { env, signal: stop.signal })
+    stdout.write(introduction(directory, sandbox))
+    await Promise.race([tellTokens(join(directory, 'ipc.sock'), { stdout, signal: stop.signal }), daemon])
+    stop.abort()
+    await Promise.all([serving, daemon])
+    return exitStatus.ok
+  } finally {
+    stop.abort()
+    await rm(directory, { recursive: true, force: true })
+  }
+}
+
+async function writeConfig(directory: string, { url }: Sandbox): Promise<string> {
+  const file = join(directory, 'kyc-tokend.config.json')
+  const config = {
+    baseUrl: url,
+    credentials: sandboxCredentials,
+    runtimeDirectory: directory,
+    stateDirectory: join(directory, 'state'),
+    log: { level: 'warning' },
+  }
+  await writeFile(file, JSON.stringify(config, null, 2), { mode: 0o600 })
+  return file
+}
+
+/** A process of its own, as in real life. Resolves when it has ended in order; rejects where it ends otherwise. */
+async function startDaemon(
+  configFile: string,
+  { env, signal }: { env: NodeJS.ProcessEnv; signal: AbortSignal },
+): Promise<void> {
+  const daemon: ChildProcess = spawn(
+    process.execPath,
+    [...process.execArgv, process.argv[1] ?? '', 'run', '--config', configFile],
+    { env, stdio: ['ignore', 'ignore', 'inherit'], detached: true },
+  )
+  const stopDaemon = (): void => void daemon.kill('SIGTERM')
+  signal.addEventListener('abort', stopDaemon)
+  const [code] = (await once(daemon, 'exit')) as [number | null]
+  signal.removeEventListener('abort', stopDaemon)
+  if (!signal.aborted) {
+    throw new UserError(`The daemon of the demo has ended (status ${String(code)}).`, exitStatus.internal)
+  }
+}
+
+/** Tells each token as it comes: its name and its times, never itself. */
+async function tellTokens(
+  socketPath: string,
+  { stdout, signal }: { stdout: NodeJS.WritableStream; signal: AbortSignal },
+): Promise<void> {
+  const client = new TokenClient({ socketPath, name: 'demo' })
+  const end = client.subscribe(({ generation, fingerprint, state, expiresAt }) => {
+    const clock = (instant: Date): string => instant.toTimeString().slice(0, 8)
+    stdout.write(
+      `${clock(new Date())}  token ${generation} (${fingerprint}) is good until ${clock(new Date(expiresAt))}, state ${state}\n`,
+    )
+  })
+  await new Promise<void>((resolve) => {
+    if (signal.aborted) resolve()
+    signal.addEventListener('abort', () => resolve(), { once: true })
+  })
+  end()
+  client.close()
+}
+
+function introduction(directory: string, { url }: Sandbox): string {
+  const program = programWords()
+  const socket = join(directory, 'ipc.sock')
+  return `kyc-tokend is running against a stand-in of the service, both in ${directory}.
+Tokens live ${TOKEN_LIFETIME_MS / 1000} s here, so that you see them come and go. In another terminal:
+
+  the token file      cat ${join(directory, 'token')}
+  over ipc.sock       printf '{"type":"token.get","data":{"id":"1"}}\\f' | socat -t2 - UNIX-CONNECT:${socket}
+  over http.sock      curl --unix-socket ${join(directory, 'http.sock')} http://localhost/v1/token
+  how it is           ${program} status --socket ${socket}
+  a token to use      ${program} token --socket ${socket}
+  an outage           curl -X PUT -d outage ${url}/scenario
+  an inactive account curl -X PUT -d account-inactive ${url}/scenario
+  all well again      curl -X PUT -d ok ${url}/scenario; ${program} refresh --socket ${socket}
+
+Ctrl-C ends it and removes everything. Tokens as they come:
+
+`
+}
+
+/** How the program is called from here. */
+function programWords(): string {
+  const file = process.argv[1] ?? 'kyc-tokend'
+  return file.endsWith('.ts') ? `node ${relative(process.cwd(), file)}` : 'npx kyc-tokend'
+}

@@ -1,0 +1,367 @@
+// The composition root: one loop asks the service, one variable holds the answer, everything else is told.
+import { hostname } from 'node:os'
+import { join } from 'node:path'
+import type { Writable } from 'node:stream'
+import type { Config } from './config/config.ts'
+import { createJudgedFile } from './config/judged.ts'
+import { loadConfig } from './config/load.ts'
+import { createFrontFile } from './delivery/front-file.ts'
+import { createHoldings } from './delivery/holdings.ts'
+import { createIpcServer } from './delivery/ipc-server.ts'
+import { listenAt, refuseTaken, takeInheritedSockets, type InheritedSockets } from './delivery/listen.ts'
+import { createPeers } from './delivery/peer.ts'
+import { createReplies, type Replies } from './delivery/replies.ts'
+import type { DeliveryServer } from './delivery/server.ts'
+import { createTokenFiles, removeTokenFiles, type TokenFiles } from './delivery/token-files.ts'
+import { createSystemClock, sleep } from './lib/clock.ts'
+import { errorMessage, UserError } from './lib/error.ts'
+import { createLatch, type Latch } from './lib/latch.ts'
+import type { Log } from './lib/log.ts'
+import {
+  prepareDirectory,
+  runtimeDirectoryMode,
+  runtimeDirectoryOf,
+  STATE_DIRECTORY_MODE,
+} from './lib/places.ts'
+import { createReplaceable, idle, type Replaceable } from './lib/replaceable.ts'
+import { runTogether, type Part, type Runnable } from './lib/run-together.ts'
+import { version } from './lib/version.ts'
+import { createAlerts } from './report/alerts.ts'
+import { createLog, type OpenLog } from './report/log.ts'
+import { createNarrator } from './report/narrator.ts'
+import { createFetchToken } from './source/fetch-token.ts'
+import { createKeeper, type Asking, type Keeper } from './token/keeper.ts'
+import { createMemory, type Memory } from './token/memory.ts'
+import { heldToken } from './token/state.ts'
+
+/** What the daemon is told while it runs. */
+export interface DaemonSignals {
+  readonly stop: AbortSignal
+  /** Calls the listener when the configuration is to be read anew; at once, if that was asked for before. */
+  onReload(listener: () => void): void
+  /** Calls the listener when the service is to be asked now; at once, if that was asked for before. */
+  onRefresh(listener: () => void): void
+}
+export interface DaemonOptions {
+  /** `--config`. */
+  readonly configPath: string | undefined
+  readonly env: NodeJS.ProcessEnv
+  /** Where the log goes. */
+  readonly stderr: Writable
+  readonly signals: DaemonSignals
+}
+
+/**
+ * Runs the daemon until `signals.stop` is aborted. Throws UserError: 78 for the configuration, 69 where another daemon
+ * has its place.
+ */
+export async function runDaemon(options: DaemonOptions): Promise<void> {
+  const { env, signals } = options
+  const inherited = takeInheritedSockets(env, process.pid)
+  const self = { env, uid: process.geteuid!() }
+  const judged = createJudgedFile(join(runtimeDirectoryOf(self), 'judged'))
+  const load = async (): Promise<Config> => loadConfig({ configPath: options.configPath, env, judged })
+  const config = await load().catch((error: unknown) => endMisconfigured(error, { ...options, inherited }))
+  prepareDirectory(config.runtimeDirectory, { mode: runtimeDirectoryMode(self.uid), uid: self.uid })
+  prepareDirectory(config.stateDirectory, { mode: STATE_DIRECTORY_MODE, uid: self.uid })
+  const place = await takePlace(config, inherited)
+  const line = await buildLine(config, { ...options, inherited })
+  try {
+    if (config.runtimeDirectory === runtimeDirectoryOf(self)) await judged.keep()
+    signals.onReload(inTurn(async () => reload(line, load)))
+    signals.onRefresh(() => void line.keeper.refresh(signals.stop))
+    await runTogether(partsOf(line), signals.stop)
+  } finally {
+    await line.memory.end(line.keeper.state())
+    place.close()
+    await line.logging.close()
+  }
+}
+
+// ---- the line -----------------------------------------------------------------------------------------------------------
+
+/** Everything between the configuration and the readers, in the order in which a token travels. */
+interface Line {
+  config: Config
+  readonly env: NodeJS.ProcessEnv
+  readonly inherited: InheritedSockets
+  readonly logging: OpenLog
+  readonly memory: Memory
+  readonly askingWith: (config: Config) => Asking
+  readonly keeper: Keeper
+  files: TokenFiles
+  readonly filesPart: Replaceable
+  readonly replies: Replies
+  readonly doors: Pick<Parameters<typeof createIpcServer>[0], 'peers' | 'holdings' | 'log' | 'replies'>
+  readonly ipc: DeliveryServer
+  http: DeliveryServer | null
+  readonly httpPart: Replaceable
+  /** Opens when every socket listens. */
+  readonly listening: Latch
+  /** How this host is named in alerts and in the status. */
+  host: string
+}
+
+async function buildLine(
+  config: Config,
+  { env, stderr, inherited }: DaemonOptions & { inherited: InheritedSockets },
+): Promise<Line> {
+  const clock = createSystemClock()
+  const startedAt = new Date(clock.now().wallMs).toISOString()
+  const secrets = (): string[] => secretsOf(line)
+  const logging = createLog({ ...config.log, stream: stderr, env, clock, secrets: () => secrets() })
+  const { log } = logging
+
+  const memory = await createMemory({ ...config, clock, log })
+  const askingWith = (settings: Config): Asking => ({
+    fetchToken: createFetchToken({ ...settings, env, clock, secrets }),
+    policy: { ...settings.retry, ...settings.refresh },
+    baseUrl: settings.baseUrl,
+    subject: memory.subjectOf(settings.baseUrl, settings.credentials),
+  })
+  const asking = askingWith(config)
+  const initial = await memory.recall(asking)
+  const { remember } = memory
+  const keeper = createKeeper(initial, { asking, clock, random: Math.random, remember })
+
+  const files = createTokenFiles({ files: config.tokenFiles, keeper, log })
+  const replies = createReplies({
+    keeper,
+    parts: {
+      files: () => line.files.status(),
+      clients: () => ({ ipc: clientsOf(line.ipc), http: line.http && clientsOf(line.http) }),
+      daemon: () => ({ version, pid: process.pid, startedAt, configFile: line.config.file, host: line.host }),
+    },
+  })
+  const doors = { peers: createPeers({ log }), holdings: createHoldings(), log, replies }
+  const line: Line = {
+    config,
+    env,
+    inherited,
+    logging,
+    memory,
+    askingWith,
+    keeper,
+    files,
+    filesPart: createReplaceable((signal) => deliverFiles(line, signal)),
+    replies,
+    doors,
+    ipc: createIpcServer({ ...doors, socket: config.ipc, inherited: inherited.ipc ?? undefined }),
+    http: null,
+    httpPart: createReplaceable(config.http === null ? null : (signal) => serveHttp(line, signal)),
+    listening: createLatch(config.http === null ? 1 : 2),
+    host: hostname(),
+  }
+  return line
+}
+
+function partsOf(line: Line): (Part | Runnable)[] {
+  const { keeper, config, ipc, listening } = line
+  const { log } = line.logging
+  const alerts = createAlerts({
+    keeper,
+    log,
+    path: join(config.runtimeDirectory, 'alert.json'),
+    remindAfterMs: () => line.config.alerts.remindAfterMs,
+    host: () => line.host,
+  })
+  return [
+    (signal) => ipc.run(signal, { onListening: () => listening.count() }),
+    line.httpPart,
+    createNarrator({ keeper, log }),
+    alerts,
+    line.filesPart,
+    (signal) => ask(line, signal),
+    (signal) => settleIn(line, signal),
+  ]
+}
+
+/** The loop. Nobody is asked before it is certain that this daemon has its sockets. */
+async function ask({ listening, keeper }: Line, signal: AbortSignal): Promise<void> {
+  await listening.reached(signal)
+  await keeper.run(signal)
+}
+
+async function deliverFiles({ files, config, keeper, logging }: Line, signal: AbortSignal): Promise<void> {
+  const { uids, gids } = config.ipc.allow
+  const isOpen = uids.length === 0 && gids.length === 0
+  const front = createFrontFile({ ...config, files: config.tokenFiles, isOpen, keeper, log: logging.log })
+  await runTogether(front === undefined ? [files] : [files, front], signal)
+}
+
+async function serveHttp(line: Line, signal: AbortSignal): Promise<void> {
+  const { createHttpServer } = await import('./delivery/http-server.ts')
+  const { http: socket } = line.config
+  if (socket === null) return
+  const metrics = () => Promise.resolve({ contentType: 'text/plain', body: '' })
+  const inherited = line.inherited.http ?? undefined
+  line.http = createHttpServer({ ...line.doors, socket, inherited, metrics })
+  await line.http.run(signal, { onListening: () => line.listening.count() })
+  line.http = null
+}
+
+/** Readers come first: what takes time and can wait is done this long after the start. */
+const SETTLE_IN_AFTER_MS = 1_000
+
+async function settleIn(line: Line, signal: AbortSignal): Promise<void> {
+  const { log } = line.logging
+  await line.listening.reached(signal)
+  tellStart(line)
+  await sleep(SETTLE_IN_AFTER_MS, signal)
+  if (!signal.aborted) {
+    await forbidDumps(log)
+    const { hostName } = await import('./report/host.ts')
+    line.host = await hostName()
+  }
+  await idle(signal)
+}
+
+// ---- reload -------------------------------------------------------------------------------------------------------------
+
+/** Reads the configuration anew. A faulty one is reported, and the running one stays. */
+async function reload(line: Line, load: () => Promise<Config>): Promise<void> {
+  try {
+    await apply(await load(), line)
+  } catch (error) {
+    if (!(error instanceof UserError)) throw error
+    line.logging.log('error', 'The configuration was not taken over: the running one stays', {
+      event: 'reload-failed',
+      error: error.message,
+    })
+  }
+}
+
+/** What can fail comes first: a configuration is taken over as a whole or not at all. */
+async function apply(next: Config, line: Line): Promise<void> {
+  const { config: former, keeper, memory, logging } = line
+  const asking = line.askingWith(next)
+  await line.ipc.reconfigure(next.ipc)
+  if (next.http !== null) await line.http?.reconfigure(next.http)
+  line.config = next
+  logging.reconfigure(next.log)
+  memory.changeSubject(asking.subject)
+  keeper.reload(asking)
+  line.files = createTokenFiles({ files: next.tokenFiles, keeper, log: logging.log })
+  line.filesPart.replace((signal) => deliverFiles(line, signal))
+  const kept = new Set(next.tokenFiles.map(({ path }) => path))
+  const dropped = former.tokenFiles.filter(({ path }) => !kept.has(path))
+  await removeTokenFiles(dropped, { now: () => keeper.now(), log: logging.log })
+  if ((former.http === null) !== (next.http === null)) {
+    line.httpPart.replace(next.http === null ? null : (signal) => serveHttp(line, signal))
+  }
+  tellReload(line, former)
+}
+
+/** Runs the work each time it is asked for, never twice at once; what is asked for meanwhile is done once more. */
+function inTurn(work: () => Promise<void>): () => void {
+  let last = Promise.resolve()
+  let waiting = false
+  return () => {
+    if (waiting) return
+    waiting = true
+    last = last.then(() => {
+      waiting = false
+      return work()
+    })
+  }
+}
+
+// ---- small parts --------------------------------------------------------------------------------------------------------
+
+/** From here on we are the only daemon here. Nothing was asked and no file was touched before. */
+async function takePlace(config: Config, inherited: InheritedSockets): Promise<{ close(): void }> {
+  if (inherited.ipc === null) await refuseTaken(config.ipc.path)
+  if (inherited.http === null && config.http !== null) await refuseTaken(config.http.path)
+  const lock = { path: join(config.runtimeDirectory, 'lock'), mode: 0o600, gid: null }
+  return listenAt(lock, { onConnection: (socket) => socket.destroy(), onFault: () => undefined })
+}
+
+/** Clients that wait at sockets of systemd's are told why there is no daemon, before it ends. */
+async function endMisconfigured(
+  error: unknown,
+  { env, stderr, inherited, signals }: DaemonOptions & { inherited: InheritedSockets },
+): Promise<never> {
+  const isAwaited = inherited.ipc !== null || inherited.http !== null
+  if (!isAwaited || !(error instanceof UserError)) throw error
+  const { tellMisconfigured } = await import('./delivery/misconfigured.ts')
+  const logging = createLog({
+    level: 'warning',
+    format: 'auto',
+    stream: stderr,
+    env,
+    clock: createSystemClock(),
+    secrets: () => [],
+  })
+  const message =
+    'kyc-tokend is misconfigured and not running: see `journalctl -u kyc-tokend` and `kyc-tokend check`'
+  await tellMisconfigured(inherited, { message, log: logging.log, signal: signals.stop })
+  await logging.close()
+  throw error
+}
+
+function secretsOf({ config, keeper }: Line): string[] {
+  const { apiKey, apiSecret } = config.credentials
+  const token = heldToken(keeper.state())
+  return [apiKey.reveal(), apiSecret.reveal(), ...(token === null ? [] : [token.accessToken])]
+}
+
+function clientsOf(server: DeliveryServer): { connections: number; subscribers: number } {
+  const { connections, subscribers } = server.counts()
+  return { connections, subscribers }
+}
+
+function tellStart({ config, logging: { log }, inherited }: Line): void {
+  const whose = (fd: number | null, path: string): string => (fd === null ? path : 'systemd')
+  log('info', 'kyc-tokend has started', {
+    event: 'started',
+    version,
+    configFile: config.file,
+    baseUrl: config.baseUrl,
+    ipc: whose(inherited.ipc, config.ipc.path),
+    http: config.http === null ? 'off' : whose(inherited.http, config.http.path),
+  })
+  for (const name of inherited.unknown) {
+    log('warning', 'A socket that was handed over has a name that is not ours', {
+      event: 'socket-unknown',
+      name,
+    })
+  }
+  tellWarnings(config, log)
+}
+
+function tellWarnings({ warnings }: Config, log: Log): void {
+  for (const warning of warnings) {
+    log('warning', 'The configuration can be better', { event: 'config-warning', warning })
+  }
+}
+
+function tellReload({ config, logging: { log } }: Line, former: Config): void {
+  log('notice', 'The configuration was read anew', { event: 'reloaded', configFile: config.file })
+  tellWarnings(config, log)
+  for (const name of ['runtimeDirectory', 'stateDirectory'] as const) {
+    if (config[name] !== former[name]) {
+      log('warning', 'A setting was changed that takes effect at a restart', {
+        event: 'restart-needed',
+        setting: name,
+      })
+    }
+  }
+  if (config.systemdCredentials.length > 0) {
+    log('notice', 'A systemd credential is what it was when the service started: to change it, restart', {
+      event: 'credentials-of-start',
+      credentials: config.systemdCredentials,
+    })
+  }
+}
+
+/** No core dump holds a secret, and no other process of our user reads our memory. */
+async function forbidDumps(log: Log): Promise<void> {
+  const { loadLibc } = await import('./lib/libc.ts')
+  const libc = loadLibc()
+  if ('error' in libc) return
+  try {
+    libc.forbidDumps()
+  } catch (error) {
+    log('warning', 'Core dumps cannot be forbidden', { event: 'dumps-allowed', error: errorMessage(error) })
+  }
+}
