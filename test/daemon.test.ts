@@ -1,0 +1,121 @@
+// The whole program, started as its users start it, against a real service.
+import { existsSync, readFileSync, statSync } from 'node:fs'
+import { join } from 'node:path'
+import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
+import { TokenClient } from '../src/client.ts'
+import { configOf, credentials, startDaemon, tokenFile, type Daemon } from './support/daemon.ts'
+import { jwtOf } from './support/jwt.ts'
+import { granting, refusing, startService, type Service } from './support/service.ts'
+import { tempDirectory } from './support/temp-directory.ts'
+import { expectUntil } from './support/until.ts'
+
+let service: Service
+let directory: string
+let issued = 0
+
+beforeEach(async () => {
+  directory = await tempDirectory()
+  service = await startService({ answer: () => granting(freshToken()) })
+  onTestFinished(async () => service.stop())
+})
+
+function freshToken(lifeS = 3_600): string {
+  const now = Date.now() / 1000
+  issued += 1
+  return jwtOf({ iat: now, exp: now + lifeS }, issued)
+}
+
+async function started(config: object = {}): Promise<Daemon> {
+  const daemon = startDaemon({ directory, baseUrl: service.url, config })
+  await daemon.listening()
+  return daemon
+}
+
+function clientOf(daemon: Daemon): TokenClient {
+  const client = new TokenClient({ socketPath: daemon.ipcPath })
+  onTestFinished(() => client.close())
+  return client
+}
+
+describe('the daemon', () => {
+  test('asks once with the credentials, serves the token over its socket and writes it to its file', async () => {
+    const daemon = await started()
+    const token = await clientOf(daemon).get({})
+    await expectUntil('the token file', () => tokenFile(daemon) === token.accessToken)
+    expect(service.requests).toHaveLength(1)
+    const [request] = service.requests
+    expect(request).toMatchObject({ method: 'POST', path: '/token/external/jwt' })
+    expect(JSON.parse(request?.body ?? '')).toEqual(credentials)
+    expect(statSync(join(directory, 'run', 'token')).mode & 0o777).toBe(0o600)
+  })
+
+  test('ends in order on SIGTERM, and leaves the token file and no sockets', async () => {
+    const daemon = await started()
+    const { accessToken } = await clientOf(daemon).get({})
+    expect(await daemon.end('SIGTERM')).toBe(0)
+    expect(tokenFile(daemon)).toBe(accessToken)
+    expect(() => statSync(daemon.ipcPath)).toThrow(/ENOENT/)
+    expect(() => statSync(daemon.httpPath)).toThrow(/ENOENT/)
+  })
+
+  test('serves a kept token after a kill -9 without another request', async () => {
+    const first = await started()
+    const before = await clientOf(first).get({})
+    await expectUntil('the token to be kept', () => {
+      const kept = join(directory, 'run', 'kept.json')
+      return existsSync(kept) && readFileSync(kept, 'utf8').includes(before.accessToken)
+    })
+    await first.end('SIGKILL')
+    const second = await started()
+    const after = await clientOf(second).get({})
+    expect(after.accessToken).toBe(before.accessToken)
+    expect(service.requests).toHaveLength(1)
+  })
+
+  test('takes other credentials over at SIGHUP, and keeps the running configuration where the new one is faulty', async () => {
+    const daemon = await started()
+    await clientOf(daemon).get({})
+    daemon.configure({ ...configOf({ directory, baseUrl: service.url }), retry: { initialDelay: 5 } })
+    daemon.process.kill('SIGHUP')
+    expect((await daemon.logged('reload-failed'))['error']).toContain('retry.initialDelay')
+    daemon.configure({
+      ...configOf({ directory, baseUrl: service.url }),
+      credentials: { ...credentials, apiSecret: 'another-secret-99' },
+    })
+    daemon.process.kill('SIGHUP')
+    await service.arrived(2)
+    expect(JSON.parse(service.requests[1]?.body ?? '')).toMatchObject({ apiSecret: 'another-secret-99' })
+  })
+
+  test('asks at once on SIGUSR2, also where the account was refused', async () => {
+    service.answer(refusing(500, 'Your account is not active'))
+    const daemon = await started()
+    await daemon.logged('alert')
+    service.answer(() => granting(freshToken()))
+    daemon.process.kill('SIGUSR2')
+    await daemon.logged('alert-resolved')
+    expect(await clientOf(daemon).get({})).toMatchObject({ state: 'ready' })
+  })
+
+  test('leaves the place to the daemon that has it, having asked nobody', async () => {
+    const first = await started()
+    await clientOf(first).get({})
+    const second = startDaemon({ directory, baseUrl: service.url })
+    expect(await second.ended()).toBe(69)
+    expect(second.stderr()).toMatch(/answers at .*ipc\.sock/)
+    expect(service.requests).toHaveLength(1)
+    expect(await clientOf(first).get({})).toMatchObject({ state: 'ready' })
+  })
+
+  test('never shows token or credentials in its log, not even at debug', async () => {
+    const daemon = await started()
+    const { accessToken } = await clientOf(daemon).get({})
+    service.answer(({ body }) => ({ status: 500, json: { detail: `Sent: ${body} ${accessToken}` } }))
+    daemon.process.kill('SIGUSR2')
+    await daemon.logged('fetch-failed')
+    await daemon.end()
+    for (const secret of [accessToken, credentials.apiKey, credentials.apiSecret]) {
+      expect(daemon.stderr()).not.toContain(secret)
+    }
+  })
+})

@@ -1,0 +1,20 @@
+// Waits for a condition instead of for a time.
+import { setTimeout as sleep } from 'node:timers/promises'
+
+const EVERY_MS = 10
+const WITHIN_MS = 15_000
+
+/** Resolves with the first value that is neither undefined nor false; fails, saying what was waited for, when it takes too long. */
+export async function expectUntil<T>(
+  what: string,
+  look: () => T | undefined | false | Promise<T | undefined | false>,
+  { withinMs = WITHIN_MS } = {},
+): Promise<T> {
+  const until = performance.now() + withinMs
+  for (;;) {
+    const seen = await look()
+    if (seen !== undefined && seen !== false) return seen
+    if (performance.now() > until) throw new Error(`Waited in vain for ${what}`)
+    await sleep(EVERY_MS)
+  }
+}
