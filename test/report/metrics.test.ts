@@ -1,0 +1,142 @@
+import { execFileSync, spawnSync } from 'node:child_process'
+import { expect, onTestFinished, test } from 'vitest'
+import { createMetrics, type Metrics, type MetricsSample } from '../../src/report/metrics.ts'
+import { createKeeperWorld, failures, type KeeperWorld } from '../support/keeper-world.ts'
+
+const sample: MetricsSample = {
+  version: '1.2.3',
+  startedAtMs: 1_700_000_000_500,
+  residentBytes: 45_000_000,
+  servers: {
+    ipc: {
+      connections: 3,
+      subscribers: 2,
+      reads: 17,
+      rejects: { refreshing: 1, held: 0 },
+      dropped: { slow: 4 },
+    },
+    http: null,
+  },
+  files: { writes: 5, repairs: 1, errors: 0 },
+  logRecordsLost: 9,
+}
+
+function measured(changes: Partial<MetricsSample> = {}): KeeperWorld & { metrics: Metrics } {
+  const world = createKeeperWorld()
+  onTestFinished(world.stop)
+  return {
+    ...world,
+    metrics: createMetrics({ keeper: world.keeper, sample: () => ({ ...sample, ...changes }) }),
+  }
+}
+
+/** A parser of the text format (version 0.0.4) that takes nothing else. */
+function parse(body: string): Map<string, number> {
+  const values = new Map<string, number>()
+  const typeOf = new Map<string, string>()
+  const helped = new Set<string>()
+  for (const line of body.split('\n').filter((text) => text !== '')) {
+    const help = /^# HELP ([a-z_]+) \S.*\.$/.exec(line)
+    const type = /^# TYPE ([a-z_]+) (counter|gauge)$/.exec(line)
+    const value = /^([a-z_]+)(\{(?:[a-z_]+="[^"\\\n]*",?)+\})? (-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)$/.exec(line)
+    if (help?.[1] !== undefined) helped.add(help[1])
+    else if (type?.[1] !== undefined) typeOf.set(type[1], type[2] ?? '')
+    else if (value?.[1] !== undefined) {
+      const name = value[1]
+      if (!helped.has(name) || !typeOf.has(name)) throw new Error(`${name} has no HELP or no TYPE`)
+      if (name.endsWith('_total') !== (typeOf.get(name) === 'counter'))
+        throw new Error(`${name} has the wrong type`)
+      const key = `${name}${value[2] ?? ''}`
+      if (values.has(key)) throw new Error(`${key} is there twice`)
+      values.set(key, Number(value[3]))
+    } else throw new Error(`Not of the format: ${line}`)
+  }
+  return values
+}
+
+async function valuesOf(metrics: Metrics): Promise<Map<string, number>> {
+  return parse((await metrics.render()).body)
+}
+
+test('the text is of the format, and says so', async () => {
+  const { metrics } = measured()
+  const { contentType, body } = await metrics.render()
+  expect(contentType).toBe('text/plain; version=0.0.4; charset=utf-8')
+  expect(parse(body).size).toBeGreaterThan(30)
+  expect(body.endsWith('\n')).toBe(true)
+})
+
+const hasPromtool = spawnSync('promtool', ['--version']).status === 0
+test.skipIf(!hasPromtool)('promtool has nothing against it', async () => {
+  const { metrics } = measured()
+  const { body } = await metrics.render()
+  expect(() => execFileSync('promtool', ['check', 'metrics'], { input: body })).not.toThrow()
+})
+
+test('before the first token: starting, no expiry, and no instants of 1970', async () => {
+  const values = await valuesOf(measured().metrics)
+  expect(values.get('kyc_tokend_state{state="starting"}')).toBe(1)
+  expect(values.get('kyc_tokend_state{state="ready"}')).toBe(0)
+  expect([...values.keys()].filter((name) => name.includes('timestamp'))).toEqual([])
+})
+
+test('with a token: state, expiry, next attempt and counts', async () => {
+  const { metrics, start, clock } = measured()
+  start()
+  await clock.advance(0)
+  const values = await valuesOf(metrics)
+  const wallSeconds = clock.now().wallMs / 1000
+  expect(values.get('kyc_tokend_state{state="ready"}')).toBe(1)
+  expect(values.get('kyc_tokend_token_expiry_timestamp_seconds')).toBe(wallSeconds + 3_600)
+  expect(values.get('kyc_tokend_last_success_timestamp_seconds')).toBe(wallSeconds)
+  expect(values.get('kyc_tokend_next_attempt_timestamp_seconds')).toBeGreaterThan(wallSeconds + 2_000)
+  expect(values.get('kyc_tokend_requests_total')).toBe(1)
+  expect(values.get('kyc_tokend_fetches_total{outcome="ok",reason="none"}')).toBe(1)
+})
+
+test('fetches are counted by outcome and reason, and an alert by its reason', async () => {
+  const { metrics, answer, start, clock } = measured()
+  answer(failures.network)
+  start()
+  await clock.advance(10_000)
+  answer(failures.notFound)
+  await clock.advance(60_000)
+  const values = await valuesOf(metrics)
+  expect(values.get('kyc_tokend_fetches_total{outcome="transient",reason="network"}')).toBeGreaterThan(2)
+  expect(values.get('kyc_tokend_fetches_total{outcome="permanent",reason="account-not-found"}')).toBe(1)
+  expect(values.get('kyc_tokend_alert{reason="account-not-found"}')).toBe(1)
+  expect(values.get('kyc_tokend_alert{reason="rejected"}')).toBe(0)
+  expect(values.has('kyc_tokend_next_attempt_timestamp_seconds')).toBe(false)
+})
+
+test('what the other parts count is told as it is, and scrapes do not add up', async () => {
+  const { metrics } = measured()
+  await metrics.render()
+  const values = await valuesOf(metrics)
+  expect(Object.fromEntries(values)).toMatchObject({
+    'kyc_tokend_connections{socket="ipc"}': 3,
+    'kyc_tokend_subscribers{socket="ipc"}': 2,
+    'kyc_tokend_reads_total{socket="ipc"}': 17,
+    'kyc_tokend_rejects_total{socket="ipc",verdict="refreshing"}': 1,
+    'kyc_tokend_dropped_clients_total{socket="ipc",reason="slow"}': 4,
+    kyc_tokend_file_writes_total: 5,
+    kyc_tokend_file_repairs_total: 1,
+    kyc_tokend_file_errors_total: 0,
+    kyc_tokend_log_records_lost_total: 9,
+    'kyc_tokend_build_info{version="1.2.3"}': 1,
+    process_start_time_seconds: 1_700_000_000.5,
+    process_resident_memory_bytes: 45_000_000,
+  })
+  expect([...values.keys()].some((name) => name.includes('http'))).toBe(false)
+})
+
+test('neither the token nor its fingerprint is among them', async () => {
+  const { metrics, keeper, start, clock } = measured()
+  start()
+  await clock.advance(0)
+  const state = keeper.state()
+  const { body } = await metrics.render()
+  expect(state.kind).toBe('held')
+  expect(body).not.toContain(state.kind === 'held' ? state.token.accessToken : '')
+  expect(body).not.toContain(state.kind === 'held' ? state.token.fingerprint : '')
+})
