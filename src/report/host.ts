@@ -120,6 +120,8 @@ async function outwardInterface(): Promise<string> {
 }
 
 function addressOf(interfaceName: string): string | undefined {
+  // In the service's sandbox nobody may be asked, and asking for the interfaces would throw.
+  if (interfaceName === '') return undefined
   return networkInterfaces()[interfaceName]?.find(({ internal }) => !internal)?.address
 }
 

@@ -44,7 +44,7 @@ for (const folder of [
   '/var/lib/kyc-tokend',
 ])
   attempt(`write ${folder}/x`, write(`${folder}/x`))
-attempt('list /home', () => (found['entries of /home'] = fs.readdirSync('/home').length))
+attempt('list /home', () => fs.readdirSync('/home'))
 found['other processes'] = fs
   .readdirSync('/proc')
   .filter((name) => /^\d+$/.test(name) && Number(name) !== process.pid).length
