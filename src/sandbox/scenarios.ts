@@ -43,7 +43,10 @@ export const scenarios = {
     summary: '404 "Account not found": refused for good',
     answer: ({ problem }) => problem(404, 'Account not found'),
   },
-  outage: { summary: '503 to everything', answer: ({ problem }) => problem(503, 'Down for maintenance') },
+  outage: {
+    summary: '503 to every request for a token',
+    answer: ({ problem }) => problem(503, 'Down for maintenance'),
+  },
   'rate-limited': {
     summary: `429 with Retry-After: ${RETRY_AFTER_SECONDS}`,
     answer: ({ problem }) => ({
