@@ -72,6 +72,8 @@ const ANSWER_MARGIN_MS = 5_000
 const REFRESH_WAIT_MS = 120_000
 /** How long `fetch` waits for another token after a 401. */
 const RENEWAL_WAIT_SECONDS = 10
+/** Waits are counted on two sides of a socket: what comes with more time left did not wait for its end. */
+const EARLY_MS = 500
 /** Two tellings of the same expiry differ by less than this when the daemon restarted in between. */
 const SAME_INSTANT_MS = 2_000
 
@@ -92,6 +94,8 @@ export class TokenClient {
   readonly #name: string | undefined
   readonly #origins: readonly string[] | undefined
   readonly #link: Link
+  readonly #subscribers = new Set<Subscriber>()
+  #subscription: { tellNewest: (subscriber: Subscriber) => void; end: () => void } | undefined
   #isClosed = false
 
   /** Throws TypeError where one of `origins` is no URL. Opens nothing. */
@@ -156,39 +160,16 @@ export class TokenClient {
     options: { onFault?: (fault: TokenClientError) => void } = {},
   ): () => void {
     if (this.#isClosed) throw closedError()
-    let lastToken: TokenResult | undefined
-    let lastFault: TokenClientError | undefined
-    let isEnded = false
-    const tell = (call: () => void): void => {
-      // Out of the connection's way: what is thrown there is the program's own affair.
-      queueMicrotask(() => {
-        if (!isEnded) call()
-      })
-    }
-    const tellFault = (fault: TokenClientError): void => {
-      if (lastFault?.code === fault.code && lastFault.reason === fault.reason) return
-      lastFault = fault
-      tell(() => options.onFault?.(fault))
-    }
-    const end = this.#link.open({
-      ask: () => ({ type: 'token.subscribe', data: { client: this.#name } }),
-      onAnswer: ({ type, data }) => {
-        if (type === 'fault') return tellFault(faultError(data))
-        const token = withoutId(data) as TokenResult
-        if (typeof token.accessToken !== 'string') return
-        lastFault = undefined
-        if (lastToken !== undefined && isSame(lastToken, token)) return
-        lastToken = token
-        tell(() => listener(token))
-      },
-      onLoss: (loss) => {
-        if (!loss.isClosed) tellFault(this.#lossError(loss))
-        return true
-      },
-    })
+    const subscriber = createSubscriber(listener, options.onFault)
+    this.#subscribers.add(subscriber)
+    if (this.#subscription === undefined) this.#subscription = this.#openSubscription()
+    else this.#subscription.tellNewest(subscriber)
     return () => {
-      isEnded = true
-      end()
+      subscriber.end()
+      this.#subscribers.delete(subscriber)
+      if (this.#subscribers.size > 0) return
+      this.#subscription?.end()
+      this.#subscription = undefined
     }
   }
 
@@ -287,7 +268,32 @@ export class TokenClient {
   /** Ends everything: calls under way are rejected with `closed`, listeners are called no more. */
   close(): void {
     this.#isClosed = true
+    for (const subscriber of this.#subscribers) subscriber.end()
     this.#link.close()
+  }
+
+  /** One subscription for all listeners: the daemon allows a connection only so many. */
+  #openSubscription(): { tellNewest: (subscriber: Subscriber) => void; end: () => void } {
+    let tellNewest: (subscriber: Subscriber) => void = () => undefined
+    const tellAll = (newest: (subscriber: Subscriber) => void): void => {
+      tellNewest = newest
+      for (const subscriber of this.#subscribers) newest(subscriber)
+    }
+    const end = this.#link.open({
+      ask: () => ({ type: 'token.subscribe', data: { client: this.#name } }),
+      onAnswer: ({ type, data }) => {
+        const fault = type === 'fault' ? faultError(data) : undefined
+        if (fault !== undefined) return tellAll((subscriber) => subscriber.onFault(fault))
+        const token = withoutId(data) as TokenResult
+        if (typeof token.accessToken === 'string') tellAll((subscriber) => subscriber.onToken(token))
+      },
+      onLoss: (loss) => {
+        const error = this.#lossError(loss)
+        if (!loss.isClosed) tellAll((subscriber) => subscriber.onFault(error))
+        return true
+      },
+    })
+    return { tellNewest: (subscriber) => tellNewest(subscriber), end }
   }
 
   /** One question and its answer. `patienceMs`: how long to ask again where the connection is lost. */
@@ -308,6 +314,8 @@ export class TokenClient {
       const patientUntilMs = performance.now() + patienceMs
       const leftMs = (): number => Math.max(0, patientUntilMs - performance.now())
       let asks = 0
+      /** What a daemon that is being stopped says to those who wait. */
+      let parting: TokenClientError | undefined
       const settle = (how: () => void): void => {
         end()
         clearTimeout(timer)
@@ -325,9 +333,11 @@ export class TokenClient {
           return { type, data: data(leftMs()) }
         },
         onAnswer: (frame) => {
-          if (frame.type === 'fault')
+          const fault = frame.type === 'fault' ? faultError(frame.data) : undefined
+          if (fault !== undefined && isTooEarly(fault, leftMs())) parting = fault
+          else if (fault !== undefined)
             settle(() => {
-              reject(faultError(frame.data))
+              reject(fault)
             })
           else if (frame.type === answerTypes[type])
             settle(() => {
@@ -344,7 +354,7 @@ export class TokenClient {
       })
       const timer = setTimeout(() => {
         settle(() => {
-          reject(this.#timeoutError(answerMs))
+          reject(parting ?? this.#timeoutError(answerMs))
         })
       }, answerMs)
       signal?.addEventListener('abort', onAbort)
@@ -376,6 +386,44 @@ export class TokenClient {
   }
 }
 
+interface Subscriber {
+  onToken(token: TokenResult): void
+  onFault(fault: TokenClientError): void
+  end(): void
+}
+
+/** Tells the listener what is new to it. */
+function createSubscriber(
+  listener: (token: TokenResult) => void,
+  onFault: ((fault: TokenClientError) => void) | undefined,
+): Subscriber {
+  let lastToken: TokenResult | undefined
+  let lastFault: TokenClientError | undefined
+  let isEnded = false
+  const tell = (call: () => void): void => {
+    // Out of the connection's way: what is thrown there is the program's own affair.
+    queueMicrotask(() => {
+      if (!isEnded) call()
+    })
+  }
+  return {
+    onToken(token) {
+      lastFault = undefined
+      if (lastToken !== undefined && isSame(lastToken, token)) return
+      lastToken = token
+      tell(() => listener(token))
+    },
+    onFault(fault) {
+      if (lastFault?.code === fault.code && lastFault.reason === fault.reason) return
+      lastFault = fault
+      tell(() => onFault?.(fault))
+    },
+    end() {
+      isEnded = true
+    },
+  }
+}
+
 const START_IT = 'start it with `systemctl start kyc-tokend` or `kyc-tokend run`'
 
 /** A first connect that fails is told at once: there is no restart to wait for. */
@@ -385,6 +433,11 @@ function isWorthAnother(loss: Loss, left: { leftMs: number; asksLeft: number }):
   if (!loss.wasEverConnected && errorCode(loss.error) !== 'EAGAIN') return false
   if (loss.wasConnected && left.asksLeft <= 0) return false
   return left.leftMs > 0 || loss.wasConnected
+}
+
+/** A daemon that stays says so only when the time to wait is over. */
+function isTooEarly({ code }: TokenClientError, leftMs: number): boolean {
+  return (code === 'no-token-yet' || code === 'expired') && leftMs > EARLY_MS
 }
 
 function isForbidden(error: unknown): boolean {

@@ -9,11 +9,11 @@ export interface AskedFrame {
 }
 export interface Asking extends AskedFrame {
   /** Sends a frame that repeats the id. */
-  answer(type: string, data: object): void
+  readonly answer: (type: string, data: object) => void
   /** Sends whatever text. */
-  write(text: string): void
+  readonly write: (text: string | Buffer) => void
   /** Cuts this connection. */
-  cut(): void
+  readonly cut: () => void
 }
 export interface ScriptedDaemon {
   readonly path: string
