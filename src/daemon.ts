@@ -16,6 +16,7 @@ import { createTokenFiles, removeTokenFiles, type TokenFiles } from './delivery/
 import { createSystemClock, sleep } from './lib/clock.ts'
 import { errorMessage, UserError } from './lib/error.ts'
 import { createLatch, type Latch } from './lib/latch.ts'
+import { loadLibc, type Libc } from './lib/libc.ts'
 import type { Log } from './lib/log.ts'
 import {
   prepareDirectory,
@@ -28,7 +29,9 @@ import { runTogether, type Part, type Runnable } from './lib/run-together.ts'
 import { version } from './lib/version.ts'
 import { createAlerts } from './report/alerts.ts'
 import { createLog, type OpenLog } from './report/log.ts'
+import { createMetrics, type Metrics, type MetricsSample } from './report/metrics.ts'
 import { createNarrator } from './report/narrator.ts'
+import { createSystemdNotifier, type SystemdNotifier } from './report/systemd.ts'
 import { createFetchToken } from './source/fetch-token.ts'
 import { createKeeper, type Asking, type Keeper } from './token/keeper.ts'
 import { createMemory, type Memory } from './token/memory.ts'
@@ -96,6 +99,8 @@ interface Line {
   readonly ipc: DeliveryServer
   http: DeliveryServer | null
   readonly httpPart: Replaceable
+  readonly metrics: Metrics
+  readonly systemd: SystemdNotifier
   /** Opens when every socket listens. */
   readonly listening: Latch
   /** How this host is named in alerts and in the status. */
@@ -149,6 +154,8 @@ async function buildLine(
     ipc: createIpcServer({ ...doors, socket: config.ipc, inherited: inherited.ipc ?? undefined }),
     http: null,
     httpPart: createReplaceable(config.http === null ? null : (signal) => serveHttp(line, signal)),
+    metrics: createMetrics({ keeper, sample: () => sampleOf(line, startedAt) }),
+    systemd: createSystemdNotifier({ env, pid: process.pid, keeper, log, sendDatagram: datagramsFor(env) }),
     listening: createLatch(config.http === null ? 1 : 2),
     host: hostname(),
   }
@@ -171,14 +178,16 @@ function partsOf(line: Line): (Part | Runnable)[] {
     createNarrator({ keeper, log }),
     alerts,
     line.filesPart,
+    line.systemd,
     (signal) => ask(line, signal),
     (signal) => settleIn(line, signal),
   ]
 }
 
 /** The loop. Nobody is asked before it is certain that this daemon has its sockets. */
-async function ask({ listening, keeper }: Line, signal: AbortSignal): Promise<void> {
+async function ask({ listening, systemd, keeper }: Line, signal: AbortSignal): Promise<void> {
   await listening.reached(signal)
+  if (!signal.aborted) systemd.ready()
   await keeper.run(signal)
 }
 
@@ -193,7 +202,7 @@ async function serveHttp(line: Line, signal: AbortSignal): Promise<void> {
   const { createHttpServer } = await import('./delivery/http-server.ts')
   const { http: socket } = line.config
   if (socket === null) return
-  const metrics = () => Promise.resolve({ contentType: 'text/plain', body: '' })
+  const metrics = async (): ReturnType<Metrics['render']> => line.metrics.render()
   const inherited = line.inherited.http ?? undefined
   line.http = createHttpServer({ ...line.doors, socket, inherited, metrics })
   await line.http.run(signal, { onListening: () => line.listening.count() })
@@ -209,7 +218,7 @@ async function settleIn(line: Line, signal: AbortSignal): Promise<void> {
   tellStart(line)
   await sleep(SETTLE_IN_AFTER_MS, signal)
   if (!signal.aborted) {
-    await forbidDumps(log)
+    forbidDumps(log)
     const { hostName } = await import('./report/host.ts')
     line.host = await hostName()
   }
@@ -220,6 +229,7 @@ async function settleIn(line: Line, signal: AbortSignal): Promise<void> {
 
 /** Reads the configuration anew. A faulty one is reported, and the running one stays. */
 async function reload(line: Line, load: () => Promise<Config>): Promise<void> {
+  line.systemd.reloading()
   try {
     await apply(await load(), line)
   } catch (error) {
@@ -228,6 +238,8 @@ async function reload(line: Line, load: () => Promise<Config>): Promise<void> {
       event: 'reload-failed',
       error: error.message,
     })
+  } finally {
+    line.systemd.reloaded()
   }
 }
 
@@ -310,6 +322,25 @@ function clientsOf(server: DeliveryServer): { connections: number; subscribers: 
   return { connections, subscribers }
 }
 
+function sampleOf(line: Line, startedAt: string): MetricsSample {
+  const { ipc, http, files, logging } = line
+  return {
+    version,
+    startedAtMs: Date.parse(startedAt),
+    residentBytes: process.memoryUsage.rss(),
+    servers: { ipc: ipc.counts(), http: http?.counts() ?? null },
+    files: files.counts(),
+    logRecordsLost: logging.lost(),
+  }
+}
+
+/** How systemd is told; libc is loaded only where there is a systemd to tell. */
+function datagramsFor(env: NodeJS.ProcessEnv): Libc['sendDatagram'] | null {
+  if (env['NOTIFY_SOCKET'] === undefined) return null
+  const libc = loadLibc()
+  return 'error' in libc ? null : (path, text) => libc.sendDatagram(path, text)
+}
+
 function tellStart({ config, logging: { log }, inherited }: Line): void {
   const whose = (fd: number | null, path: string): string => (fd === null ? path : 'systemd')
   log('info', 'kyc-tokend has started', {
@@ -355,8 +386,7 @@ function tellReload({ config, logging: { log } }: Line, former: Config): void {
 }
 
 /** No core dump holds a secret, and no other process of our user reads our memory. */
-async function forbidDumps(log: Log): Promise<void> {
-  const { loadLibc } = await import('./lib/libc.ts')
+function forbidDumps(log: Log): void {
   const libc = loadLibc()
   if ('error' in libc) return
   try {
