@@ -1,0 +1,170 @@
+import { spawn, spawnSync } from 'node:child_process'
+import { join } from 'node:path'
+import { build } from 'esbuild'
+import { expect, test } from 'vitest'
+import { commands } from '../src/commands/catalogue.ts'
+import { runCli } from './support/run-cli.ts'
+import { tempDirectory } from './support/temp-directory.ts'
+
+const root = new URL('..', import.meta.url).pathname
+
+test('the help names every command with its summary', async () => {
+  const { status, stdout, stderr } = await runCli(['--help'])
+  expect({ status, stderr }).toEqual({ status: 0, stderr: '' })
+  for (const { name } of commands) expect(stdout).toMatch(new RegExp(`^  ${name} +\\S`, 'm'))
+})
+
+test.each(commands.map(({ name }) => name))('the help of %s names all its options', async (name) => {
+  const spec = commands.find((command) => command.name === name)
+  const { status, stdout } = await runCli([name, '--help'])
+  expect(status).toBe(0)
+  expect(stdout).toContain(`Usage: kyc-tokend ${name}`)
+  for (const option of Object.keys(spec?.options ?? {})) expect(stdout).toContain(`--${option}`)
+  for (const line of stdout.split('\n')) expect(line.length).toBeLessThanOrEqual(100)
+})
+
+test.each([
+  ['help', 'token'],
+  ['--help', 'token'],
+  ['token', '-h'],
+  ['token', '--wait', '3s', '--help'],
+])('%s %s … gives the help of token too', async (...args) => {
+  const expected = await runCli(['token', '--help'])
+  expect(await runCli(args)).toEqual(expected)
+})
+
+test('every command of the catalogue can be loaded', async () => {
+  for (const { name } of commands) {
+    const { run } = (await import(`../src/commands/${name}.ts`)) as { run: unknown }
+    expect(run).toBeTypeOf('function')
+  }
+})
+
+test('--version names the version of package.json', async () => {
+  const { version } = (await import('../package.json', { with: { type: 'json' } })).default
+  expect(await runCli(['--version'])).toEqual({
+    status: 0,
+    signal: null,
+    stdout: `kyc-tokend ${version}\n`,
+    stderr: '',
+  })
+})
+
+test.each([
+  [[], /`kyc-tokend --help` lists the commands/],
+  [['tokn'], /no command tokn: did you mean token\?/],
+  [['--versoin'], /no option --versoin: did you mean --version\?/],
+  [['help', 'statsu'], /did you mean status\?/],
+  [['token', '--fromat', 'raw'], /token has no option --fromat: did you mean --format\?/],
+  [['token', '-x'], /token has no option -x/],
+  [['token', '--format', 'xml'], /--format takes one of raw, header, env, json/],
+  [['token', '--format'], /--format needs a value/],
+  [['token', '--wait', '--format', 'raw'], /--wait needs a value/],
+  [['status', '--json=yes'], /--json takes no value/],
+  [['status', 'more'], /status takes no argument/],
+  [['token', '--wait', '10'], /--wait takes a duration such as 30s/],
+  [['token', '--wait', '61s'], /up to 60s/],
+  [['token', '--min-valid', '25h'], /up to 24h/],
+  [['exec'], /exec needs a command/],
+  [['completions', 'tcsh'], /bash, zsh or fish/],
+  [['reject', 'aaaa', 'bbbb'], /one fingerprint/],
+])('%j is a usage error of one sentence', async (args, sentence) => {
+  const { status, stdout, stderr } = await runCli(args)
+  expect({ status, stdout }).toEqual({ status: 64, stdout: '' })
+  expect(stderr).toMatch(sentence)
+  expect(stderr.trimEnd().split('\n').length).toBe(1)
+})
+
+const SECRET = 'eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl'
+test.each([
+  [[SECRET]],
+  [['token', SECRET]],
+  [['token', '--format', SECRET]],
+  [['token', `--${SECRET}`]],
+  [['token', `-${SECRET}`]],
+  [['reject', SECRET]],
+  [['reject', `-${SECRET}`]],
+  [['reject', `--${SECRET}`]],
+  [['reject', '--', `-${SECRET}`]],
+  [['help', SECRET]],
+])('what may be a token is not echoed: %j', async (args) => {
+  const { status, stdout, stderr } = await runCli(args)
+  expect(status).toBe(64)
+  expect(stdout + stderr).not.toContain(SECRET.slice(4, 20))
+})
+
+test('output that nobody reads is no error', async () => {
+  const { stdout } = spawnSync(
+    'bash',
+    ['-c', `"${process.execPath}" src/cli.ts --help | true; echo "\${PIPESTATUS[0]}"`],
+    { cwd: root, encoding: 'utf8' },
+  )
+  expect(stdout).toBe('0\n')
+})
+
+test('output that cannot be written is one sentence', () => {
+  const { status, stderr } = spawnSync(
+    'bash',
+    ['-c', `"${process.execPath}" src/cli.ts --help > /dev/full`],
+    {
+      cwd: root,
+      encoding: 'utf8',
+    },
+  )
+  expect(status).toBe(70)
+  expect(stderr).toMatch(/^The output cannot be written .*\n$/)
+})
+
+// ---- on an older Node -----------------------------------------------------------------------------------------------
+
+const oldNode = '/usr/bin/node'
+const isOldNodeThere = spawnSync(oldNode, ['--version']).stdout?.toString().startsWith('v20.') ?? false
+
+/** The program, bundled, in a package of its own; `pinned` is what stands where npm puts the pinned Node. */
+async function packageWith(pinned: string | undefined): Promise<string> {
+  const { mkdir, symlink, writeFile } = await import('node:fs/promises')
+  const directory = await tempDirectory()
+  await build({
+    stdin: {
+      contents: `import { needSupportedNode } from './src/lib/supported-node.ts'
+      try {
+        await needSupportedNode(new URL('..', import.meta.url))
+        console.log(process.version, process.pid, ...process.argv.slice(2))
+      } catch (error) { console.error(error.message); process.exitCode = error.status }`,
+      resolveDir: root,
+    },
+    bundle: true,
+    platform: 'node',
+    format: 'esm',
+    target: 'node20',
+    outfile: join(directory, 'dist/cli.mjs'),
+  })
+  await mkdir(join(directory, 'node_modules/.bin'), { recursive: true })
+  await symlink(join(root, 'node_modules/@koromix'), join(directory, 'node_modules/@koromix'))
+  await writeFile(join(directory, 'package.json'), '{}')
+  if (pinned !== undefined) await symlink(pinned, join(directory, 'node_modules/.bin/node'))
+  return join(directory, 'dist/cli.mjs')
+}
+
+async function runOld(
+  program: string,
+): Promise<{ pid: number | undefined; status: number | null; output: string }> {
+  const child = spawn(oldNode, [program, 'one', 'two words'], { stdio: ['ignore', 'pipe', 'pipe'] })
+  let output = ''
+  for (const stream of [child.stdout, child.stderr]) stream.on('data', (chunk) => (output += String(chunk)))
+  const status = await new Promise<number | null>((resolve) => child.on('close', resolve))
+  return { pid: child.pid, status, output }
+}
+
+test.skipIf(!isOldNodeThere)('an older Node makes way for the pinned one, in the same process', async () => {
+  const { pid, status, output } = await runOld(await packageWith(process.execPath))
+  expect({ status, output }).toEqual({ status: 0, output: `${process.version} ${pid} one two words\n` })
+})
+
+test.skipIf(!isOldNodeThere)('where no Node is pinned, or that is no newer, it says what to do', async () => {
+  for (const pinned of [undefined, oldNode]) {
+    const { status, output } = await runOld(await packageWith(pinned))
+    expect(status).toBe(69)
+    expect(output).toMatch(/^kyc-tokend needs Node 22\.21, 24\.5 or 26.*this is v20.*\n$/)
+  }
+})

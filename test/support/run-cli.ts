@@ -1,0 +1,32 @@
+// Runs the command line as a user does: a process, its streams and its end.
+import { spawn } from 'node:child_process'
+
+export interface Ended {
+  readonly status: number | null
+  readonly signal: NodeJS.Signals | null
+  readonly stdout: string
+  readonly stderr: string
+}
+
+const root = new URL('../..', import.meta.url).pathname
+
+/** `env` is added to this process's own, without what could lead to another daemon. */
+export function runCli(
+  args: readonly string[],
+  options: { env?: NodeJS.ProcessEnv; input?: string } = {},
+): Promise<Ended> {
+  const child = spawn(process.execPath, [`${root}src/cli.ts`, ...args], {
+    env: { ...process.env, KYC_TOKEND_SOCKET: undefined, NO_COLOR: undefined, ...options.env },
+    timeout: 25_000,
+  })
+  let stdout = ''
+  let stderr = ''
+  child.stdout.on('data', (chunk: Buffer) => (stdout += chunk.toString()))
+  child.stderr.on('data', (chunk: Buffer) => (stderr += chunk.toString()))
+  child.stdin.end(options.input ?? '')
+  return new Promise((resolve) => {
+    child.on('close', (status, signal) => {
+      resolve({ status, signal, stdout, stderr })
+    })
+  })
+}
