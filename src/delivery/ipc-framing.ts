@@ -1,6 +1,7 @@
 // node-ipc's server, as this daemon uses it: its framing and its parser, on sockets that are handed to it.
 import type { Socket } from 'node:net'
-import os from 'node:os'
+// oxlint-disable-next-line import/no-unassigned-import -- it has to come before the library
+import '../lib/network-interfaces.ts'
 import { GuardedParser, IPCModule, IPCProtocolError, type IpcSocket, type Server } from 'node-ipc'
 import { FRAME_END, MAX_FRAME_BYTES } from '../protocol.ts'
 
@@ -58,7 +59,7 @@ function plainTokenGet(frame: string): PlainTokenGet | null {
  * outside of it, where all clients are seen; hence those of its own are out of the way.
  */
 export function createIpcFraming(options: { path: string; onViolation: (socket: Socket) => void }): Server {
-  const ipc = createModule()
+  const ipc = new IPCModule()
   Object.assign(ipc.config, {
     silent: true,
     secureSocketRoot: false,
@@ -71,15 +72,4 @@ export function createIpcFraming(options: { path: string; onViolation: (socket: 
   ipc.serve(options.path)
   ipc.server.protocolFailure = options.onViolation
   return ipc.server
-}
-
-/** node-ipc asks for the network interfaces when it is made, which a sandbox without netlink sockets forbids. */
-function createModule(): IPCModule {
-  const { networkInterfaces } = os
-  os.networkInterfaces = () => ({})
-  try {
-    return new IPCModule()
-  } finally {
-    os.networkInterfaces = networkInterfaces
-  }
 }
