@@ -23,7 +23,9 @@ interface Connection {
   isAwaitingSent: boolean
   /** Requests that wait for the answer to the one before. */
   queued: number
-  /** What had been read when its last request was there, as of the last sweep. */
+  /** It has asked something since the last sweep. */
+  hasAsked: boolean
+  /** What had been read at the sweep after its last request. */
   bytesRead: number
 }
 
@@ -67,17 +69,7 @@ export function createHttpServer(options: ServerOptions & { readonly metrics: Me
 
   function welcome(guest: Guest): void {
     const { socket } = guest
-    const connection: Connection = {
-      guest,
-      mayAsk: createBucket(),
-      waiting: new AbortController(),
-      res: null,
-      stream: null,
-      isBehind: false,
-      isAwaitingSent: false,
-      queued: 0,
-      bytesRead: 0,
-    }
+    const connection = newConnection(guest)
     connections.set(socket, connection)
     http.emit('connection', socket)
     socket.on('end', () => connection.stream?.end())
@@ -100,6 +92,7 @@ export function createHttpServer(options: ServerOptions & { readonly metrics: Me
     const { guest } = connection
     if (guest.isLeaving) return
     connection.res = res
+    connection.hasAsked = true
     guest.idleSweeps = 0
     guest.partialSweeps = 0
     if (!connection.mayAsk(door.config().maxRequestsPerSecond)) return loseForBusy(connection, res)
@@ -190,7 +183,8 @@ export function createHttpServer(options: ServerOptions & { readonly metrics: Me
     const connection = connections.get(guest.socket)
     if (connection === undefined || guest.pending > 0) return
     const { bytesRead } = guest.socket
-    if (guest.idleSweeps === 0) connection.bytesRead = bytesRead
+    if (connection.hasAsked) connection.bytesRead = bytesRead
+    connection.hasAsked = false
     guest.hasPartialRequest = bytesRead > connection.bytesRead
   }
 
@@ -209,6 +203,21 @@ export function createHttpServer(options: ServerOptions & { readonly metrics: Me
     run: door.run,
     reconfigure: door.reconfigure,
     counts: () => ({ ...door.counts(), rejects: { ...rejects } }),
+  }
+}
+
+function newConnection(guest: Guest): Connection {
+  return {
+    guest,
+    mayAsk: createBucket(),
+    waiting: new AbortController(),
+    res: null,
+    stream: null,
+    isBehind: false,
+    isAwaitingSent: false,
+    queued: 0,
+    hasAsked: false,
+    bytesRead: 0,
   }
 }
 

@@ -64,9 +64,14 @@ export async function startDelivery(
   let next = options.answer ?? grant
   const keeper = createKeeper(initialState('https://service.test'), {
     asking: {
-      fetchToken: async () => {
+      fetchToken: async (signal) => {
         asked += 1
-        return next()
+        const gaveUp = new Promise<FetchOutcome>((resolve) => {
+          signal.addEventListener('abort', () =>
+            resolve({ kind: 'transient', reason: 'network', detail: 'given up' }),
+          )
+        })
+        return Promise.race([next(), gaveUp])
       },
       policy: { maxAgeMs: 900_000, initialDelayMs: 1_000, maxDelayMs: 300_000 },
       baseUrl: 'https://service.test',

@@ -1,0 +1,287 @@
+import { execFile } from 'node:child_process'
+import { request } from 'node:http'
+import { connect } from 'node:net'
+import { promisify } from 'node:util'
+import { describe, expect, it, onTestFinished, vi } from 'vitest'
+import { failures } from '../support/keeper-world.ts'
+import { startDelivery } from '../support/delivery-world.ts'
+
+const run = promisify(execFile)
+
+interface HttpAnswer {
+  readonly status: number
+  readonly headers: NodeJS.Dict<string | string[]>
+  readonly body: string
+  readonly json: Record<string, unknown>
+}
+
+function ask(
+  socketPath: string,
+  path: string,
+  { method = 'GET', headers = {}, body = '' } = {},
+): Promise<HttpAnswer> {
+  return new Promise((resolve, reject) => {
+    const req = request({ socketPath, path, method, headers, agent: false }, (res) => {
+      let text = ''
+      res.setEncoding('utf8')
+      res.on('data', (chunk: string) => (text += chunk))
+      res.on('end', () => {
+        const isJson = /json/.test(res.headers['content-type'] ?? '') && text !== ''
+        const json = (isJson ? JSON.parse(text) : {}) as Record<string, unknown>
+        resolve({ status: res.statusCode ?? 0, headers: res.headers, body: text, json })
+      })
+    })
+    req.on('error', reject)
+    req.end(body)
+  })
+}
+
+/** Sends raw bytes and collects what comes until the connection ends or the text matches. */
+function exchange(path: string, text: string, { until = /$^/, half = false } = {}): Promise<string> {
+  return new Promise((resolve) => {
+    const socket = connect({ path, allowHalfOpen: half })
+    onTestFinished(() => void socket.destroy())
+    let received = ''
+    socket.setEncoding('utf8')
+    socket.on('data', (chunk: string) => {
+      received += chunk
+      if (until.test(received)) resolve(received)
+    })
+    socket.on('error', () => undefined)
+    socket.on('close', () => resolve(received))
+    if (half) socket.end(text)
+    else socket.write(text)
+  })
+}
+
+async function ready() {
+  const world = await startDelivery()
+  await world.rotate()
+  return world
+}
+
+describe('GET /v1/token', () => {
+  it('gives what node-ipc gives, uncached', async () => {
+    const { httpPath } = await ready()
+    const answer = await ask(httpPath, '/v1/token')
+    expect(answer.status).toBe(200)
+    expect(answer.headers).toMatchObject({ 'content-type': 'application/json', 'cache-control': 'no-store' })
+    expect(answer.json).toMatchObject({
+      accessToken: 'token-1',
+      tokenType: 'Bearer',
+      generation: 1,
+      state: 'ready',
+    })
+  })
+
+  it.each([
+    ['text/plain', true],
+    ['text/plain;q=0.9, application/json;q=0.5', true],
+    ['application/json, text/plain;q=0.5', false],
+    ['*/*', false],
+    ['text/html', false],
+  ])('Accept: %s', async (accept, isText) => {
+    const { httpPath } = await ready()
+    const answer = await ask(httpPath, '/v1/token', { headers: { accept } })
+    if (isText) expect(answer.body).toBe('token-1')
+    else expect(answer.json['accessToken']).toBe('token-1')
+  })
+
+  it('HEAD has the head alone', async () => {
+    const { httpPath } = await ready()
+    const answer = await ask(httpPath, '/v1/token', { method: 'HEAD' })
+    expect(answer).toMatchObject({ status: 200, body: '' })
+    expect(Number(answer.headers['content-length'])).toBeGreaterThan(100)
+  })
+
+  it.each([
+    '?minValidSeconds=x',
+    '?waitSeconds=61',
+    '?minValid=3',
+    '?waitSeconds=1&waitSeconds=2',
+    '?waitSeconds=-1',
+  ])('%s is a bad request', async (query) => {
+    const { httpPath } = await ready()
+    const answer = await ask(httpPath, `/v1/token${query}`)
+    expect(answer.status).toBe(400)
+    expect(answer.headers['content-type']).toBe('application/problem+json')
+    expect(answer.json).toMatchObject({ status: 400, code: 'bad-request' })
+  })
+
+  it('waits for a token', async () => {
+    let grant = (): void => undefined
+    const world = await startDelivery({
+      answer: () => new Promise((resolve) => (grant = () => resolve({ kind: 'ok', accessToken: 'late' }))),
+    })
+    const answer = ask(world.httpPath, '/v1/token?waitSeconds=30')
+    expect((await ask(world.httpPath, '/v1/token')).json).toMatchObject({ status: 503, code: 'no-token-yet' })
+    grant()
+    expect((await answer).json['accessToken']).toBe('late')
+  })
+})
+
+describe('the other paths', () => {
+  it('tell a refusal as a problem', async () => {
+    const world = await startDelivery({ answer: () => failures.notFound })
+    await vi.waitFor(() => expect(world.keeper.state().kind).toBe('refused'))
+    for (const path of ['/v1/token', '/readyz']) {
+      const answer = await ask(world.httpPath, path)
+      expect(answer.status).toBe(503)
+      expect(answer.json).toMatchObject({ code: 'account-not-found', reason: 'account-not-found' })
+    }
+    expect((await ask(world.httpPath, '/healthz')).status).toBe(200)
+  })
+
+  it('status, health, readiness, metrics', async () => {
+    const { httpPath } = await ready()
+    expect((await ask(httpPath, '/v1/status')).json).toMatchObject({
+      state: 'ready',
+      token: { generation: 1 },
+    })
+    expect((await ask(httpPath, '/healthz')).status).toBe(200)
+    expect((await ask(httpPath, '/readyz')).status).toBe(200)
+    expect(await ask(httpPath, '/metrics')).toMatchObject({ body: 'up 1\n' })
+  })
+
+  it('reject', async () => {
+    const { httpPath, http } = await ready()
+    const post = (body: string) => ask(httpPath, '/v1/token/reject', { method: 'POST', body })
+    expect((await post('{"accessToken":"token-0"}')).json).toMatchObject({ verdict: 'replaced' })
+    expect((await post('{"accessToken":"token-1"}')).json['verdict']).toBe('refreshing')
+    expect(http.counts().rejects).toMatchObject({ replaced: 1, refreshing: 1 })
+    for (const body of [
+      '',
+      'oops',
+      '[]',
+      '{}',
+      '{"accessToken":1}',
+      `{"accessToken":"${'x'.repeat(5_000)}"}`,
+    ]) {
+      expect(await post(body)).toMatchObject({ status: 400, json: { code: 'bad-request' } })
+    }
+  })
+
+  it('refresh', async () => {
+    const { httpPath } = await ready()
+    const answer = await ask(httpPath, '/v1/refresh', { method: 'POST' })
+    expect(answer.json).toMatchObject({ outcome: 'ok', generation: 2 })
+    expect(answer.body).not.toContain('token-2')
+  })
+
+  it('are told apart by path and method', async () => {
+    const { httpPath } = await ready()
+    expect(await ask(httpPath, '/v1')).toMatchObject({ status: 404, json: { code: 'not-found' } })
+    expect(await ask(httpPath, '//v1/token')).toMatchObject({ status: 404 })
+    const wrong = await ask(httpPath, '/v1/token', { method: 'DELETE' })
+    expect(wrong).toMatchObject({ status: 405, json: { code: 'method-not-allowed' } })
+    expect(wrong.headers['allow']).toBe('GET, HEAD')
+    expect((await ask(httpPath, '/v1/refresh')).headers['allow']).toBe('POST')
+    expect((await ask(httpPath, '/v1/token', { method: 'OPTIONS' })).status).toBe(405)
+  })
+
+  it('are closed to web pages', async () => {
+    const { httpPath } = await ready()
+    const answer = await ask(httpPath, '/v1/token', { headers: { Origin: 'https://evil.example' } })
+    expect(answer).toMatchObject({ status: 403, json: { code: 'denied' } })
+  })
+
+  it('are limited to so many requests per second where that is set', async () => {
+    const world = await ready()
+    await world.http.reconfigure(world.socket({ path: world.httpPath, maxRequestsPerSecond: 2 }))
+    const text = 'GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(3)
+    const received = await exchange(world.httpPath, text)
+    expect(received.match(/HTTP\/1\.1 \d+/g)).toEqual(['HTTP/1.1 200', 'HTTP/1.1 200', 'HTTP/1.1 429'])
+  })
+})
+
+describe('GET /v1/token/events', () => {
+  it('gives its head before the first token, then one event per change', async () => {
+    const world = await startDelivery({ answer: () => failures.network })
+    const events: string[] = []
+    const head = await new Promise<number | undefined>((resolve, reject) => {
+      const req = request({ socketPath: world.httpPath, path: '/v1/token/events', agent: false }, (res) => {
+        res.setEncoding('utf8')
+        res.on('data', (chunk: string) => events.push(...chunk.split('\n\n').filter((event) => event !== '')))
+        res.on('error', () => undefined)
+        resolve(res.statusCode)
+      })
+      onTestFinished(() => void req.destroy())
+      req.on('error', reject)
+      req.end()
+    })
+    expect(head).toBe(200)
+    expect(events).toEqual([])
+    await world.rotate()
+    await vi.waitFor(() => expect(events).toHaveLength(1))
+    await world.rotate()
+    await vi.waitFor(() => expect(events).toHaveLength(2))
+    expect(events[1]).toMatch(/^event: token\.changed\ndata: \{"accessToken":"token-2",.*\}$/)
+    expect(world.http.counts().subscribers).toBe(1)
+  })
+})
+
+describe('other clients', () => {
+  it('curl', async () => {
+    const { httpPath } = await ready()
+    const { stdout } = await run('curl', ['-s', '--unix-socket', httpPath, 'http://localhost/v1/token'])
+    expect(JSON.parse(stdout)).toMatchObject({ accessToken: 'token-1' })
+  })
+
+  it("Python's http.client", async () => {
+    const { httpPath } = await ready()
+    const program = `
+import http.client, json, socket
+class Unix(http.client.HTTPConnection):
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect('${httpPath}')
+daemon = Unix('localhost')
+for _ in range(2):
+    daemon.request('GET', '/v1/token')
+    print(json.load(daemon.getresponse())['accessToken'])
+`
+    const { stdout } = await run('python3', ['-c', program])
+    expect(stdout).toBe('token-1\ntoken-1\n')
+  })
+
+  it('one that half-closes gets its answers', async () => {
+    const { httpPath } = await ready()
+    const text = 'GET /v1/status HTTP/1.1\r\nHost: x\r\n\r\nGET /v1/token HTTP/1.1\r\nHost: x\r\n\r\n'
+    const received = await exchange(httpPath, text, { half: true })
+    expect(received).toContain('token-1')
+  })
+})
+
+describe('hostile clients', () => {
+  it.each([
+    'oops\r\n\r\n',
+    'GET /v1/token HTTP/1.1\r\nContent-Length: -1\r\n\r\n',
+    `GET / HTTP/1.1\r\nA: ${'x'.repeat(9_000)}\r\n\r\n`,
+  ])('what is not HTTP gets a problem and loses the connection', async (text) => {
+    const { httpPath } = await ready()
+    const received = await exchange(httpPath, text)
+    expect(received).toMatch(/^HTTP\/1\.1 400 .*"code":"bad-request"/s)
+    expect((await ask(httpPath, '/v1/token')).status).toBe(200)
+  })
+
+  it('10,000 pipelined requests get 10,000 answers, and little is held', async () => {
+    const { httpPath } = await ready()
+    const text = 'GET /v1/token HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(10_000)
+    const received = await exchange(httpPath, `${text}GET /nope HTTP/1.1\r\nHost: x\r\n\r\n`, {
+      until: /not-found/,
+    })
+    expect(received.match(/HTTP\/1\.1 200/g)).toHaveLength(10_000)
+  })
+
+  it('slow heads and slow bodies are shown out', async () => {
+    const patience = { sweepMs: 20, incompleteMs: 60, idleMs: 10_000 }
+    const world = await startDelivery({ patience })
+    await world.rotate()
+    const slow = [
+      'GET /v1/token HTTP/1.1\r\nHost:',
+      'POST /v1/token/reject HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{',
+    ]
+    await Promise.all(slow.map(async (text) => exchange(world.httpPath, text)))
+    expect(world.http.counts().dropped['incomplete-request']).toBe(2)
+  })
+})

@@ -1,0 +1,71 @@
+import { execFile, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { existsSync, lstatSync } from 'node:fs'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import { expect, it, onTestFinished } from 'vitest'
+import { connectRaw } from '../support/ipc-client.ts'
+import { tempDirectory } from '../support/temp-directory.ts'
+
+const source = (path: string): string => new URL(`../../src/delivery/${path}`, import.meta.url).href
+
+/** Plays systemd: listens at both sockets, and hands them to a program as descriptors 3 and 4. */
+async function activate(program: string): Promise<{ directory: string; ended: Promise<unknown> }> {
+  const directory = await tempDirectory()
+  const systemd = `
+import fcntl, os, socket, sys
+held = []
+for name in ('ipc', 'http'):
+    s = socket.socket(socket.AF_UNIX)
+    s.bind(sys.argv[1] + '/' + name + '.sock')
+    s.listen(4096)
+    held.append(s.detach())
+high = [fcntl.fcntl(fd, fcntl.F_DUPFD, 20) for fd in held]
+for target, fd in zip((3, 4), high):
+    os.dup2(fd, target)
+    os.set_inheritable(target, True)
+os.environ.update(LISTEN_FDS='2', LISTEN_FDNAMES='ipc:http', LISTEN_PID=str(os.getpid()))
+print('bound', flush=True)
+os.execv(sys.argv[2], sys.argv[2:])
+`
+  const child = spawn(
+    'python3',
+    ['-c', systemd, directory, process.execPath, '--input-type=module', '-e', program],
+    { stdio: ['ignore', 'pipe', 'inherit'] },
+  )
+  onTestFinished(() => void child.kill('SIGKILL'))
+  const ended = once(child, 'exit')
+  await once(child.stdout, 'data')
+  return { directory, ended }
+}
+
+it('clients that wait at inherited sockets are told, and the sockets stay', async () => {
+  const { directory, ended } = await activate(`
+    import { takeInheritedSockets } from '${source('listen.ts')}'
+    import { tellMisconfigured } from '${source('misconfigured.ts')}'
+    const inherited = takeInheritedSockets(process.env, process.pid)
+    const signal = new AbortController().signal
+    await tellMisconfigured(inherited, { message: 'Mend it', log() {}, signal, forMs: 1500 })`)
+  const path = join(directory, 'ipc.sock')
+  const { ino, mode } = lstatSync(path)
+  const ipc = await connectRaw(path)
+  ipc.ask('token.get', { id: '1', waitSeconds: 60 })
+  ipc.ask('status.get', { id: '2' })
+  ipc.ask('token.reject', { id: '3', fingerprint: '0123456789abcdef' })
+  for (const [index, id] of ['1', '2', '3'].entries()) {
+    expect(await ipc.frame(index)).toEqual({
+      type: 'fault',
+      data: { id, code: 'misconfigured', message: 'Mend it' },
+    })
+  }
+  const { stdout } = await promisify(execFile)('curl', [
+    '-s',
+    '--unix-socket',
+    join(directory, 'http.sock'),
+    'http://localhost/v1/token',
+  ])
+  expect(JSON.parse(stdout)).toMatchObject({ status: 503, code: 'misconfigured' })
+  expect(await ended).toEqual([0, null])
+  expect(lstatSync(path)).toMatchObject({ ino, mode })
+  expect(existsSync(join(directory, 'http.sock'))).toBe(true)
+})

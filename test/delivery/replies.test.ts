@@ -1,0 +1,167 @@
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { createReplies, type Answer, type PreparedToken } from '../../src/delivery/replies.ts'
+import type { TokenResult } from '../../src/protocol.ts'
+import { createKeeperWorld, failures, type KeeperWorld } from '../support/keeper-world.ts'
+
+const never = new AbortController().signal
+const opaque = { kind: 'ok', accessToken: 'opaque' } as const
+
+async function start(
+  options: Parameters<typeof createKeeperWorld>[0] & { first?: Parameters<KeeperWorld['answer']>[0] } = {},
+) {
+  const world = createKeeperWorld(options)
+  if (options.first !== undefined) world.answer(options.first)
+  let monotonicMs = 0
+  const replies = createReplies({
+    keeper: world.keeper,
+    monotonicMs: () => monotonicMs,
+    parts: {
+      files: () => [],
+      clients: () => ({ ipc: { connections: 0, subscribers: 0 }, http: null }),
+      daemon: () => ({ version: '1', pid: 1, startedAt: '', configFile: '', host: '' }),
+    },
+  })
+  onTestFinished(world.stop)
+  world.start()
+  await world.clock.settle()
+  const told = (): TokenResult | null => {
+    const token = replies.prepared()
+    return token === null ? null : (JSON.parse(token.json.toString()) as TokenResult)
+  }
+  return { ...world, replies, told, pass: (ms: number) => (monotonicMs += ms) }
+}
+
+/** Whether the answer is there already, without waiting. */
+function isThere(reply: Answer<PreparedToken> | Promise<Answer<PreparedToken>>): boolean {
+  return !(reply instanceof Promise)
+}
+
+describe('the prepared answer', () => {
+  it('is built once, and anew when the token, its phase or the wall clock changes', async () => {
+    const { replies, clock, keeper, told } = await start()
+    const first = replies.prepared()
+    expect(replies.prepared()).toBe(first)
+    await clock.advance(60_000)
+    expect(replies.prepared()).toBe(first)
+    const { expiresAt } = told() ?? { expiresAt: '' }
+    clock.jumpWall(3_600_000)
+    expect(Date.parse(told()?.expiresAt ?? '') - Date.parse(expiresAt)).toBe(3_600_000)
+    void keeper.refresh(never)
+    await clock.settle()
+    expect(told()?.generation).toBe(2)
+  })
+
+  it('is no longer given at the known expiry, at the moment itself', async () => {
+    const { replies, clock, answer } = await start({ lifeSeconds: 600 })
+    answer(failures.network)
+    await clock.advance(599_999)
+    expect(replies.prepared()).not.toBeNull()
+    clock.suspend(1)
+    expect(replies.prepared()).toBeNull()
+    expect(replies.current()).toMatchObject({ fault: { code: 'expired', reason: 'network' } })
+  })
+
+  it('is marked stale past an assumed age, up to twice that age', async () => {
+    const { clock, answer, told } = await start({ first: opaque, policy: { maxAgeMs: 60_000 } })
+    answer(failures.network)
+    clock.suspend(60_000)
+    expect(told()).toMatchObject({ stale: true, state: 'degraded' })
+    clock.suspend(60_000)
+    expect(told()).toBeNull()
+  })
+})
+
+describe('waiting', () => {
+  it('is no use where the service refuses and there is no token', async () => {
+    const { replies } = await start({ first: failures.inactive })
+    const reply = replies.token({ waitSeconds: 60 }, never)
+    expect(isThere(reply)).toBe(true)
+    expect(reply).toMatchObject({
+      fault: { code: 'account-inactive', message: expect.stringContaining('support') as string },
+    })
+  })
+
+  it('is no use for another token where no attempt is due before the deadline', async () => {
+    const { replies, told } = await start()
+    const notFingerprint = told()?.fingerprint ?? ''
+    expect(isThere(replies.token({ notFingerprint, waitSeconds: 60 }, never))).toBe(true)
+  })
+
+  it('is no use for more than the life last obtained', async () => {
+    const { replies, asked } = await start({ lifeSeconds: 600 })
+    expect(isThere(replies.token({ minValidSeconds: 601, waitSeconds: 60 }, never))).toBe(true)
+    expect(asked()).toBe(1)
+  })
+
+  it('for a longer life ends with the token that has it', async () => {
+    const { replies, clock } = await start({ lifeSeconds: 600 })
+    await clock.advance(60_000)
+    const reply = replies.token({ minValidSeconds: 590, waitSeconds: 60 }, never)
+    expect(isThere(reply)).toBe(false)
+    await clock.settle()
+    expect(JSON.parse(((await reply) as { value: PreparedToken }).value.json.toString())).toMatchObject({
+      generation: 2,
+    })
+  })
+
+  it('for a first token goes on while attempts fail, and ends with the reason', async () => {
+    const { replies, clock } = await start({ first: failures.network })
+    const reply = replies.token({ waitSeconds: 30 }, never)
+    let isOver = false
+    void Promise.resolve(reply).then(() => (isOver = true))
+    await clock.advance(29_900)
+    expect(isOver).toBe(false)
+    await clock.advance(200)
+    expect(await reply).toMatchObject({ fault: { code: 'no-token-yet', reason: 'network' } })
+  })
+
+  it('ends with what there is when the daemon stops', async () => {
+    const { replies } = await start({ first: failures.network })
+    const stop = new AbortController()
+    const reply = replies.token({ waitSeconds: 30 }, stop.signal)
+    stop.abort()
+    expect(await reply).toMatchObject({ fault: { code: 'no-token-yet' } })
+  })
+})
+
+describe('the status', () => {
+  it('tells failures, the next attempt and the alert', async () => {
+    const { replies, clock } = await start({ first: failures.rejected })
+    const status = replies.status()
+    expect(status).toMatchObject({
+      value: {
+        state: 'starting',
+        token: null,
+        failure: {
+          reason: 'rejected',
+          status: 403,
+          attempts: 1,
+          since: new Date(clock.now().wallMs).toISOString(),
+        },
+        alert: { reason: 'rejected' },
+        service: { requests: 1, lastSuccessAt: null },
+      },
+    })
+    const { nextAttemptAt } = (status as { value: { nextAttemptAt: string } }).value
+    const waitMs = Date.parse(nextAttemptAt) - clock.now().wallMs
+    expect(waitMs).toBeGreaterThanOrEqual(300_000)
+    expect(waitMs).toBeLessThanOrEqual(600_000)
+  })
+
+  it('has no next attempt while the account is refused', async () => {
+    const { replies } = await start({ first: failures.notFound })
+    expect(replies.status()).toMatchObject({
+      value: { state: 'refused', nextAttemptAt: null, failure: { reason: 'account-not-found', status: 404 } },
+    })
+  })
+
+  it('of health is that of the scheduler', async () => {
+    const { replies, pass, clock } = await start()
+    pass(44_000)
+    expect(replies.isAlive()).toBe(true)
+    pass(2_000)
+    expect(replies.isAlive()).toBe(false)
+    await clock.advance(15_000)
+    expect(replies.isAlive()).toBe(true)
+  })
+})

@@ -1,0 +1,133 @@
+import { spawn } from 'node:child_process'
+import { chmodSync } from 'node:fs'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { startDelivery, type DeliveryWorld } from '../support/delivery-world.ts'
+import { askOnce, connectRaw } from '../support/ipc-client.ts'
+
+/** Other users can only be played by root. */
+const isRoot = process.getuid?.() === 0
+
+/** Python sets supplementary groups, which Node's `spawn` does not. Asks once on each of so many connections, and keeps them open. */
+const program = `
+import json, os, socket, sys
+uid, gid, groups, path, count, request = json.loads(sys.argv[1])
+os.setgroups(groups); os.setgid(gid); os.setuid(uid)
+held = []
+for _ in range(count):
+    s = socket.socket(socket.AF_UNIX)
+    try:
+        s.connect(path)
+        s.settimeout(10)
+        s.sendall(request.encode() + b'\\f')
+        data = b''
+        while not data.endswith(b'\\f'):
+            chunk = s.recv(65536)
+            if not chunk: break
+            data += chunk
+        print(data.split(b'\\f')[0].decode(), flush=True)
+    except OSError as e:
+        print(json.dumps({'error': e.__class__.__name__}), flush=True)
+    held.append(s)
+sys.stdin.read()
+`
+
+/** What another user is answered, for each connection. */
+async function askAs(
+  user: { uid: number; gid?: number; groups?: number[] },
+  path: string,
+  { type = 'token.get', count = 1 } = {},
+): Promise<{ type?: string; error?: string; data?: Record<string, unknown> }[]> {
+  const { uid, gid = uid, groups = [] } = user
+  const request = JSON.stringify({ type, data: { id: '1' } })
+  const child = spawn('python3', ['-c', program, JSON.stringify([uid, gid, groups, path, count, request])], {
+    stdio: ['pipe', 'pipe', 'inherit'],
+  })
+  onTestFinished(() => void child.kill('SIGKILL'))
+  let text = ''
+  child.stdout.setEncoding('utf8')
+  for await (const chunk of child.stdout as AsyncIterable<string>) {
+    text += chunk
+    if (text.split('\n').length > count) break
+  }
+  return text
+    .trim()
+    .split('\n')
+    .map((line) => JSON.parse(line) as { type?: string })
+}
+
+async function start(socket: Parameters<DeliveryWorld['socket']>[0]): Promise<DeliveryWorld> {
+  const world = await startDelivery({ socket: { mode: 0o666, ...socket } })
+  chmodSync(world.directory, 0o755)
+  await world.rotate()
+  return world
+}
+
+describe.skipIf(!isRoot)('other users (played by root, skipped for others)', () => {
+  it('are kept out by the mode', async () => {
+    const world = await start({ mode: 0o600 })
+    expect(await askAs({ uid: 4001 }, world.ipcPath)).toEqual([{ error: 'PermissionError' }])
+  })
+
+  it("get in by the socket's group", async () => {
+    const world = await start({ mode: 0o660, gid: 4100 })
+    expect(await askAs({ uid: 4001, groups: [4100] }, world.ipcPath)).toMatchObject([
+      { type: 'token.result' },
+    ])
+    expect(await askAs({ uid: 4001 }, world.ipcPath)).toEqual([{ error: 'PermissionError' }])
+  })
+
+  it('are allowed by user, by group and by supplementary group, and denied otherwise', async () => {
+    const world = await start({ allow: { uids: [4001], gids: [4100] } })
+    const answered = async (user: Parameters<typeof askAs>[0]) => (await askAs(user, world.ipcPath))[0]
+    expect(await answered({ uid: 4001 })).toMatchObject({ type: 'token.result' })
+    expect(await answered({ uid: 4002, gid: 4100 })).toMatchObject({ type: 'token.result' })
+    expect(await answered({ uid: 4002, groups: [7, 4100] })).toMatchObject({ type: 'token.result' })
+    expect(await answered({ uid: 4002 })).toMatchObject({ type: 'fault', data: { id: '1', code: 'denied' } })
+    expect((await askOnce(world.ipcPath, 'token.get', {}))?.type).toBe('token.result')
+  })
+
+  it('may not ask for a refresh', async () => {
+    const world = await start({ allow: { uids: [4001], gids: [] } })
+    const asked = world.asked()
+    const answers = await askAs({ uid: 4001 }, world.ipcPath, { type: 'refresh.request' })
+    expect(answers).toMatchObject([{ type: 'fault', data: { code: 'denied' } }])
+    expect(world.asked()).toBe(asked)
+  })
+
+  it('have so many connections each, and cannot lock out anybody else', async () => {
+    const world = await start({
+      allow: { uids: [4001, 4002, 4003], gids: [] },
+      maxConnections: 5,
+      maxConnectionsPerUser: 3,
+    })
+    const first = await askAs({ uid: 4001 }, world.ipcPath, { count: 5 })
+    expect(first.map(({ type }) => type)).toEqual([
+      'token.result',
+      'token.result',
+      'token.result',
+      'fault',
+      'fault',
+    ])
+    expect(first[4]?.data).toMatchObject({ code: 'busy' })
+    const second = await askAs({ uid: 4002 }, world.ipcPath, { count: 3 })
+    expect(second.map(({ type }) => type)).toEqual(['token.result', 'token.result', 'fault'])
+    for (let count = 0; count < 6; count += 1) {
+      const client = await connectRaw(world.ipcPath)
+      client.ask('token.get', { id: '1' })
+      expect(await client.frame(0)).toMatchObject({ type: 'token.result' })
+    }
+  })
+
+  it('are known once libc is there, also where they came before', async () => {
+    const world = await start({ maxConnectionsPerUser: 2 })
+    const early = await askAs({ uid: 4001 }, world.ipcPath, { count: 2 })
+    expect(early.map(({ type }) => type)).toEqual(['token.result', 'token.result'])
+    expect(await askOnce(world.ipcPath, 'refresh.request', {})).toMatchObject({ type: 'refresh.result' })
+    const taken = world.records.find(({ fields }) => fields.event === 'token-taken' && fields['uid'] === 4001)
+    expect(taken?.fields).toMatchObject({ uid: 4001, process: 'python3' })
+    expect((await askAs({ uid: 4001 }, world.ipcPath))[0]).toMatchObject({
+      type: 'fault',
+      data: { code: 'busy' },
+    })
+  })
+})
