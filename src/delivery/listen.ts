@@ -92,7 +92,7 @@ function listening(server: Server, path: string): Listening {
       if (isOurs()) setAccess(path, place)
     },
     close() {
-      if (isOurs()) unlinkSync(path)
+      if (isOurs()) unlinkIfThere(path)
       server.close()
     },
   }

@@ -161,7 +161,10 @@ export function createRoom(
     const allGone = new Promise<void>((resolve) => {
       onAllGone = resolve
     })
-    for (const guest of guests) protocol.finish(guest)
+    for (const guest of guests) {
+      if (guest.isLeaving) guest.socket.destroySoon()
+      else protocol.finish(guest)
+    }
     if (guests.size === 0) return stopWatching()
     const patienceEnds = setTimeout(() => {
       for (const guest of guests) guest.socket.destroy()
