@@ -8,8 +8,9 @@ import { loadConfig } from './config/load.ts'
 import { createFrontFile } from './delivery/front-file.ts'
 import { createHoldings } from './delivery/holdings.ts'
 import { createIpcServer } from './delivery/ipc-server.ts'
-import { listenAt, refuseTaken, takeInheritedSockets, type InheritedSockets } from './delivery/listen.ts'
+import { takeInheritedSockets, type InheritedSockets } from './delivery/listen.ts'
 import { createPeers } from './delivery/peer.ts'
+import { takePlace } from './delivery/place.ts'
 import { createReplies, type Replies } from './delivery/replies.ts'
 import type { DeliveryServer } from './delivery/server.ts'
 import { createTokenFiles, removeTokenFiles, type TokenFiles } from './delivery/token-files.ts'
@@ -28,6 +29,7 @@ import { createReplaceable, idle, type Replaceable } from './lib/replaceable.ts'
 import { runTogether, type Part, type Runnable } from './lib/run-together.ts'
 import { version } from './lib/version.ts'
 import { createAlerts } from './report/alerts.ts'
+import { announceFaultyReload, announceReload, announceStart } from './report/announce.ts'
 import { createLog, type OpenLog } from './report/log.ts'
 import { createMetrics, type Metrics, type MetricsSample } from './report/metrics.ts'
 import { createNarrator } from './report/narrator.ts'
@@ -74,8 +76,9 @@ export async function runDaemon(options: DaemonOptions): Promise<void> {
     signals.onReload(inTurn(async () => reload(line, load)))
     signals.onRefresh(() => void line.keeper.refresh(signals.stop))
     await runTogether(partsOf(line), signals.stop)
-  } finally {
+    // Not after a fault of ours: that is a crash, and the next start must not take it for somebody's will.
     await line.memory.end(line.keeper.state())
+  } finally {
     place.close()
     await line.logging.close()
   }
@@ -113,8 +116,9 @@ async function buildLine(
 ): Promise<Line> {
   const clock = createSystemClock()
   const startedAt = new Date(clock.now().wallMs).toISOString()
-  const secrets = (): string[] => secretsOf(line)
-  const logging = createLog({ ...config.log, stream: stderr, env, clock, secrets: () => secrets() })
+  let built: Line | null = null
+  const secrets = (): string[] => secretsOf(built ?? { config })
+  const logging = createLog({ ...config.log, stream: stderr, env, clock, secrets })
   const { log } = logging
 
   const memory = await createMemory({ ...config, clock, log })
@@ -159,6 +163,7 @@ async function buildLine(
     listening: createLatch(config.http === null ? 1 : 2),
     host: hostname(),
   }
+  built = line
   return line
 }
 
@@ -234,10 +239,7 @@ async function reload(line: Line, load: () => Promise<Config>): Promise<void> {
     await apply(await load(), line)
   } catch (error) {
     if (!(error instanceof UserError)) throw error
-    line.logging.log('error', 'The configuration was not taken over: the running one stays', {
-      event: 'reload-failed',
-      error: error.message,
-    })
+    announceFaultyReload(error.message, line.logging.log)
   } finally {
     line.systemd.reloaded()
   }
@@ -261,7 +263,7 @@ async function apply(next: Config, line: Line): Promise<void> {
   if ((former.http === null) !== (next.http === null)) {
     line.httpPart.replace(next.http === null ? null : (signal) => serveHttp(line, signal))
   }
-  tellReload(line, former)
+  announceReload(next, logging.log, former)
 }
 
 /** Runs the work each time it is asked for, never twice at once; what is asked for meanwhile is done once more. */
@@ -279,14 +281,6 @@ function inTurn(work: () => Promise<void>): () => void {
 }
 
 // ---- small parts --------------------------------------------------------------------------------------------------------
-
-/** From here on we are the only daemon here. Nothing was asked and no file was touched before. */
-async function takePlace(config: Config, inherited: InheritedSockets): Promise<{ close(): void }> {
-  if (inherited.ipc === null) await refuseTaken(config.ipc.path)
-  if (inherited.http === null && config.http !== null) await refuseTaken(config.http.path)
-  const lock = { path: join(config.runtimeDirectory, 'lock'), mode: 0o600, gid: null }
-  return listenAt(lock, { onConnection: (socket) => socket.destroy(), onFault: () => undefined })
-}
 
 /** Clients that wait at sockets of systemd's are told why there is no daemon, before it ends. */
 async function endMisconfigured(
@@ -311,9 +305,10 @@ async function endMisconfigured(
   throw error
 }
 
-function secretsOf({ config, keeper }: Line): string[] {
+/** What no log line and no detail may hold. */
+function secretsOf({ config, keeper }: Pick<Line, 'config'> & Partial<Line>): string[] {
   const { apiKey, apiSecret } = config.credentials
-  const token = heldToken(keeper.state())
+  const token = keeper === undefined ? null : heldToken(keeper.state())
   return [apiKey.reveal(), apiSecret.reveal(), ...(token === null ? [] : [token.accessToken])]
 }
 
@@ -342,45 +337,15 @@ function datagramsFor(env: NodeJS.ProcessEnv): Libc['sendDatagram'] | null {
 }
 
 function tellStart({ config, logging: { log }, inherited }: Line): void {
-  const whose = (fd: number | null, path: string): string => (fd === null ? path : 'systemd')
-  log('info', 'kyc-tokend has started', {
-    event: 'started',
-    version,
-    configFile: config.file,
-    baseUrl: config.baseUrl,
-    ipc: whose(inherited.ipc, config.ipc.path),
-    http: config.http === null ? 'off' : whose(inherited.http, config.http.path),
+  const where = (fd: number | null, path = 'off'): string => (fd === null ? path : "systemd's socket")
+  announceStart(config, log, {
+    ipc: where(inherited.ipc, config.ipc.path),
+    http: where(inherited.http, config.http?.path),
   })
   for (const name of inherited.unknown) {
     log('warning', 'A socket that was handed over has a name that is not ours', {
       event: 'socket-unknown',
       name,
-    })
-  }
-  tellWarnings(config, log)
-}
-
-function tellWarnings({ warnings }: Config, log: Log): void {
-  for (const warning of warnings) {
-    log('warning', 'The configuration can be better', { event: 'config-warning', warning })
-  }
-}
-
-function tellReload({ config, logging: { log } }: Line, former: Config): void {
-  log('notice', 'The configuration was read anew', { event: 'reloaded', configFile: config.file })
-  tellWarnings(config, log)
-  for (const name of ['runtimeDirectory', 'stateDirectory'] as const) {
-    if (config[name] !== former[name]) {
-      log('warning', 'A setting was changed that takes effect at a restart', {
-        event: 'restart-needed',
-        setting: name,
-      })
-    }
-  }
-  if (config.systemdCredentials.length > 0) {
-    log('notice', 'A systemd credential is what it was when the service started: to change it, restart', {
-      event: 'credentials-of-start',
-      credentials: config.systemdCredentials,
     })
   }
 }
