@@ -1,6 +1,7 @@
 // `npm run simulate`: a fleet, an outage, and what the service sees of it. Prints numbers, or a table and a plot.
 import { parseArgs } from 'node:util'
 import { parseDuration } from '../../src/lib/duration.ts'
+import { errorMessage } from '../../src/lib/error.ts'
 import type { Arrival } from './fleet.ts'
 import { simulate, type FleetNumbers, type SimulationOptions } from './report.ts'
 
@@ -8,18 +9,7 @@ const usage = `Usage: npm run --silent simulate -- [--daemons 10000] [--outage 3
                                     [--token-life 1h] [--service-limit 200] [--seed 1] [--json]`
 
 function main(): void {
-  const { values } = parseArgs({
-    options: {
-      daemons: { type: 'string', default: '10000' },
-      outage: { type: 'string', default: '30m' },
-      'outage-start': { type: 'string', default: 'boot' },
-      'token-life': { type: 'string', default: '1h' },
-      'service-limit': { type: 'string' },
-      seed: { type: 'string', default: '1' },
-      json: { type: 'boolean', default: false },
-      help: { type: 'boolean', default: false },
-    },
-  })
+  const values = readArguments()
   if (values.help) return print(usage)
   const options: SimulationOptions = {
     daemons: whole('--daemons', values.daemons, 1),
@@ -39,6 +29,26 @@ function main(): void {
   const endMs = options.outageStartMs + options.outageMs
   print(plotOf(withJitter.arrivals, { fromMs: options.outageStartMs, endMs, title: 'as built' }))
   print(plotOf(withoutJitter.arrivals, { fromMs: options.outageStartMs, endMs, title: 'without jitter' }))
+}
+
+/** Ends the program with 64 where an argument is none of ours. */
+function readArguments() {
+  try {
+    return parseArgs({
+      options: {
+        daemons: { type: 'string', default: '10000' },
+        outage: { type: 'string', default: '30m' },
+        'outage-start': { type: 'string', default: 'boot' },
+        'token-life': { type: 'string', default: '1h' },
+        'service-limit': { type: 'string' },
+        seed: { type: 'string', default: '1' },
+        json: { type: 'boolean', default: false },
+        help: { type: 'boolean', default: false },
+      },
+    }).values
+  } catch (error) {
+    return fail(errorMessage(error).split('\n')[0] ?? '')
+  }
 }
 
 function tableOf(numbers: FleetNumbers, without: FleetNumbers): string {
