@@ -243,7 +243,7 @@ export function createKeeper(
     reload(next) {
       const isSubjectChanged = next.subject !== asking.subject
       asking = next
-      become(afterReload(state, { baseUrl: next.baseUrl, isSubjectChanged }))
+      become(afterReload(state, { baseUrl: next.baseUrl, isSubjectChanged }, step()))
       if (isSubjectChanged) giveUp()
       wake()
     },

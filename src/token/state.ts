@@ -349,13 +349,29 @@ export function afterOperator(state: TokenState): TokenState {
 export function afterReload(
   state: TokenState,
   change: { baseUrl: string; isSubjectChanged: boolean },
+  step: Step,
 ): TokenState {
-  const reloaded: TokenState = { ...state, baseUrl: change.baseUrl, learned: null }
+  const reloaded: TokenState = { ...replanned(state, step), baseUrl: change.baseUrl, learned: null }
   if (!change.isSubjectChanged) return reloaded
-  const token = change.baseUrl === state.baseUrl ? heldToken(state) : null
+  const token = change.baseUrl === state.baseUrl ? heldToken(reloaded) : null
   const facts = { ...factsOf(reloaded), alert: null, report: null, unchanged: null, clientAskAtMs: null }
   const asked = { ...facts, askNow: 'reload' as const, failure: null }
   return token === null ? { ...asked, kind: 'waiting' } : { ...asked, kind: 'held', token }
+}
+
+/** Another `refresh.maxAge` counts for the token that is held, too. */
+function replanned(state: TokenState, { policy, random }: Step): TokenState {
+  const token = heldToken(state)
+  if (state.kind === 'waiting' || token?.expirySource !== 'assumed' || token.lifeMs === policy.maxAgeMs)
+    return state
+  const lifeMs = policy.maxAgeMs
+  const { bootMs } = token.received
+  const plan = {
+    lifeMs,
+    expiresAtMs: bootMs + lifeMs,
+    refreshAtMs: bootMs + refreshAfterMs(lifeMs, random()),
+  }
+  return { ...state, token: { ...token, ...plan } }
 }
 
 function factsOf(state: TokenState): Facts {
