@@ -244,6 +244,18 @@ for _ in range(2):
     expect(stdout).toBe('token-1\ntoken-1\n')
   })
 
+  it('one that half-closes gets the answer it waits for', async () => {
+    let grant = (): void => undefined
+    const world = await startDelivery({
+      answer: () => new Promise((resolve) => (grant = () => resolve({ kind: 'ok', accessToken: 'late' }))),
+    })
+    const text = 'GET /v1/token?waitSeconds=20 HTTP/1.1\r\nHost: x\r\n\r\n'
+    const received = exchange(world.httpPath, text, { half: true })
+    await ask(world.httpPath, '/v1/status')
+    grant()
+    expect(await received).toContain('late')
+  })
+
   it('one that half-closes gets its answers', async () => {
     const { httpPath } = await ready()
     const text = 'GET /v1/status HTTP/1.1\r\nHost: x\r\n\r\nGET /v1/token HTTP/1.1\r\nHost: x\r\n\r\n'

@@ -111,6 +111,7 @@ describe.skipIf(!isRoot)('other users (played by root, skipped for others)', () 
     expect(first[4]?.data).toMatchObject({ code: 'busy' })
     const second = await askAs({ uid: 4002 }, world.ipcPath, { count: 3 })
     expect(second.map(({ type }) => type)).toEqual(['token.result', 'token.result', 'fault'])
+    await world.ipc.reconfigure({ ...world.socket(), maxConnections: 2, maxConnectionsPerUser: 1 })
     for (let count = 0; count < 6; count += 1) {
       const client = await connectRaw(world.ipcPath)
       client.ask('token.get', { id: '1' })
