@@ -1,5 +1,6 @@
 // The whole program, started as its users start it, against a real service.
 import { existsSync, readFileSync, statSync } from 'node:fs'
+import { request } from 'node:http'
 import { join } from 'node:path'
 import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
 import { TokenClient } from '../src/client.ts'
@@ -35,6 +36,18 @@ function clientOf(daemon: Daemon): TokenClient {
   const client = new TokenClient({ socketPath: daemon.ipcPath })
   onTestFinished(() => client.close())
   return client
+}
+
+function overHttp(daemon: Daemon, path: string): Promise<{ status: number | undefined; body: string }> {
+  return new Promise((resolve, reject) => {
+    request({ socketPath: daemon.httpPath, path }, (response) => {
+      let body = ''
+      response.setEncoding('utf8').on('data', (chunk: string) => (body += chunk))
+      response.on('end', () => resolve({ status: response.statusCode, body }))
+    })
+      .on('error', reject)
+      .end()
+  })
 }
 
 describe('the daemon', () => {
@@ -105,6 +118,14 @@ describe('the daemon', () => {
     expect(second.stderr()).toMatch(/answers at .*ipc\.sock/)
     expect(service.requests).toHaveLength(1)
     expect(await clientOf(first).get({})).toMatchObject({ state: 'ready' })
+  })
+
+  test('tells its metrics over HTTP', async () => {
+    const daemon = await started()
+    await clientOf(daemon).get({})
+    const { status, body } = await overHttp(daemon, '/metrics')
+    expect(status).toBe(200)
+    expect(body).toMatch(/^kyc_tokend_fetches_total\{outcome="ok",reason="none"\} 1$/m)
   })
 
   test('never shows token or credentials in its log, not even at debug', async () => {

@@ -207,7 +207,8 @@ function instant(name: string, help: string, seconds: number | null): Family[] {
 
 /** The counts are kept elsewhere, so a registry lives for one scrape. */
 async function render(families: readonly Family[]): Promise<{ contentType: string; body: string }> {
-  const { Counter, Gauge, Registry } = await import('prom-client')
+  // A bundle has the default export of a CommonJS library and none of its names.
+  const { Counter, Gauge, Registry } = (await import('prom-client')).default
   const registry = new Registry()
   for (const { name, help, type, values } of families) {
     const settings = {

@@ -7,8 +7,8 @@ import type { Readable } from 'node:stream'
 import { onTestFinished } from 'vitest'
 import { expectUntil } from './until.ts'
 
-/** The program as it is in the source; `node dist/cli.js` is the same, bundled. */
-export const PROGRAM = [process.execPath, new URL('../../src/cli.ts', import.meta.url).pathname] as const
+/** The program as it is shipped, bundled for this run of the tests (bundled-program.ts). */
+export const PROGRAM = [process.execPath, process.env['KYC_TOKEND_TEST_PROGRAM'] ?? ''] as const
 
 export interface LogLine {
   readonly level: string

@@ -1,6 +1,6 @@
 // A machine with a real systemd, booted in a namespace of its own on a throw-away copy of this host's files.
 import { spawn, type ChildProcess } from 'node:child_process'
-import { accessSync, constants, existsSync, readdirSync, readFileSync } from 'node:fs'
+import { accessSync, constants, existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { mkdtemp, rm, rmdir } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
@@ -20,6 +20,8 @@ export interface RunOptions {
 export interface Machine {
   /** A file of the machine as this process sees it. */
   path(inside: string): string
+  /** The folder with what the machine has written beside this host's files, as this process sees it. */
+  readonly written: string
   /** Runs a command in the machine and waits for its end, whatever its status. */
   run(command: readonly string[], options?: RunOptions): Promise<Finished>
   /** Runs a shell script in the machine; gives its output, and throws where it fails. */
@@ -137,6 +139,7 @@ export async function bootMachine(): Promise<Machine> {
     await untilRunning(run, () => output.join(''))
     return {
       path: (file) => `/proc/${leader}/root${file}`,
+      written: `/proc/${nspawn.pid}/root${place}/layers/upper`,
       run,
       async sh(script, options = {}) {
         const { status, stdout, stderr } = await run(['sh', '-euc', script], options)
@@ -273,12 +276,13 @@ function finish(child: ChildProcess, { input, timeoutMs = 60_000 }: RunOptions):
   })
 }
 
-/** The kernel lets go of a control group only when its last process is reaped. */
+/** Ends what is left in it. The kernel lets go of a control group only when its last process is reaped. */
 async function removeCgroup(folder: string): Promise<void> {
   if (!existsSync(folder)) return
+  writeFileSync(path.join(folder, 'cgroup.kill'), '1')
   for (const child of readdirSync(folder, { withFileTypes: true }))
     if (child.isDirectory()) await removeCgroup(path.join(folder, child.name))
-  for (let attempt = 0; attempt < 100; attempt += 1) {
+  for (let attempt = 0; attempt < 500; attempt += 1) {
     try {
       await rmdir(folder)
       return

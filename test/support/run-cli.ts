@@ -1,5 +1,6 @@
 // Runs the command line as a user does: a process, its streams and its end.
 import { spawn } from 'node:child_process'
+import { PROGRAM } from './daemon.ts'
 
 export interface Ended {
   readonly status: number | null
@@ -8,14 +9,13 @@ export interface Ended {
   readonly stderr: string
 }
 
-const root = new URL('../..', import.meta.url).pathname
-
 /** `env` is added to this process's own, without what could lead to another daemon. */
 export function runCli(
   args: readonly string[],
   options: { env?: NodeJS.ProcessEnv; input?: string } = {},
 ): Promise<Ended> {
-  const child = spawn(process.execPath, [`${root}src/cli.ts`, ...args], {
+  const [node = '', ...words] = PROGRAM
+  const child = spawn(node, [...words, ...args], {
     env: { ...process.env, KYC_TOKEND_SOCKET: undefined, NO_COLOR: undefined, ...options.env },
     timeout: 25_000,
   })
