@@ -1,0 +1,61 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { existsSync } from 'node:fs'
+import { onTestFinished, expect, test } from 'vitest'
+import { PROGRAM } from '../support/daemon.ts'
+import { expectUntil } from '../support/until.ts'
+
+function startDemo(): { text: () => string; interrupt: () => Promise<number | null> } {
+  const [node, program] = PROGRAM
+  const child = spawn(node, [program, 'demo'], { stdio: ['ignore', 'pipe', 'pipe'] })
+  onTestFinished(() => void child.kill('SIGKILL'))
+  let text = ''
+  for (const stream of [child.stdout, child.stderr]) {
+    stream.setEncoding('utf8').on('data', (chunk: string) => (text += chunk))
+  }
+  return {
+    text: () => text,
+    async interrupt() {
+      child.kill('SIGINT')
+      const [code] = (await once(child, 'exit')) as [number | null]
+      return code
+    },
+  }
+}
+
+test('the demo shows what to try and each token as it comes, and leaves nothing behind', async () => {
+  const demo = startDemo()
+  const directory = await expectUntil('what to try', () => / both in (\S+)\.$/m.exec(demo.text())?.[1])
+  await expectUntil('a first token', () => / token 1 \([0-9a-f]{16}\) is good until /.test(demo.text()))
+  for (const name of ['token', 'ipc.sock', 'http.sock']) {
+    expect(demo.text()).toContain(`${directory}/${name}`)
+    await expectUntil(name, () => existsSync(`${directory}/${name}`))
+  }
+  expect(await demo.interrupt()).toBe(0)
+  expect(existsSync(directory)).toBe(false)
+})
+
+test('the lines that the demo shows work as they stand', async () => {
+  const demo = startDemo()
+  await expectUntil('a first token', () => / token 1 /.test(demo.text()))
+  const lines = ['the token file', 'over ipc.sock', 'over http.sock'].map(
+    (name) => new RegExp(`^  ${name} +(.*)$`, 'm').exec(demo.text())?.[1] ?? '',
+  )
+  const answers = await Promise.all(lines.map(async (line) => outputOf(line)))
+  const [file = '', ipc = '', http = ''] = answers
+  expect(file).toMatch(/^[\w.-]+$/)
+  expect(JSON.parse(ipc.slice(0, -1))).toMatchObject({
+    type: 'token.result',
+    data: { id: '1', accessToken: file },
+  })
+  expect(JSON.parse(http)).toMatchObject({ accessToken: file })
+  expect(await demo.interrupt()).toBe(0)
+})
+
+async function outputOf(line: string): Promise<string> {
+  const child = spawn('sh', ['-c', line], { stdio: ['ignore', 'pipe', 'ignore'] })
+  let text = ''
+  child.stdout.setEncoding('utf8').on('data', (chunk: string) => (text += chunk))
+  await once(child, 'close')
+  return text
+}
