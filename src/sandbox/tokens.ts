@@ -21,10 +21,10 @@ export function createTokens(lifetimeMs: number): SandboxTokens {
     expiries.set(token, expiresAtMs)
     return token
   }
-  /** Expiries are in whole seconds (RFC 7519), and never before the life is over. */
+  /** Whole seconds, as most services have them: `exp` is `iat` and the life. */
   function jwt(iatMs: number): { token: string; expiresAtMs: number } {
     const iat = Math.floor(iatMs / 1000)
-    const exp = Math.ceil((iatMs + lifetimeMs) / 1000)
+    const exp = iat + Math.ceil(lifetimeMs / 1000)
     const claims = {
       iss: 'kyc-tokend sandbox',
       sub: 'sandbox',
