@@ -330,7 +330,7 @@ export class TokenClient {
       const end = this.#link.open({
         ask: () => {
           asks += 1
-          return { type, data: data(leftMs()) }
+          return { type, data: data(asks === 1 ? patienceMs : leftMs()) }
         },
         onAnswer: (frame) => {
           const fault = frame.type === 'fault' ? faultError(frame.data) : undefined

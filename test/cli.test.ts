@@ -3,6 +3,7 @@ import { join } from 'node:path'
 import { build } from 'esbuild'
 import { expect, test } from 'vitest'
 import { commands } from '../src/commands/catalogue.ts'
+import { PROGRAM } from './support/daemon.ts'
 import { runCli } from './support/run-cli.ts'
 import { tempDirectory } from './support/temp-directory.ts'
 
@@ -96,21 +97,17 @@ test.each([
 test('output that nobody reads is no error', async () => {
   const { stdout } = spawnSync(
     'bash',
-    ['-c', `"${process.execPath}" src/cli.ts --help | true; echo "\${PIPESTATUS[0]}"`],
+    ['-c', `"${PROGRAM.join(`" "`)}" --help | true; echo "\${PIPESTATUS[0]}"`],
     { cwd: root, encoding: 'utf8' },
   )
   expect(stdout).toBe('0\n')
 })
 
 test('output that cannot be written is one sentence', () => {
-  const { status, stderr } = spawnSync(
-    'bash',
-    ['-c', `"${process.execPath}" src/cli.ts --help > /dev/full`],
-    {
-      cwd: root,
-      encoding: 'utf8',
-    },
-  )
+  const { status, stderr } = spawnSync('bash', ['-c', `"${PROGRAM.join(`" "`)}" --help > /dev/full`], {
+    cwd: root,
+    encoding: 'utf8',
+  })
   expect(status).toBe(70)
   expect(stderr).toMatch(/^The output cannot be written .*\n$/)
 })

@@ -7,12 +7,14 @@ import { Readable } from 'node:stream'
 import { build } from 'esbuild'
 import { expect, onTestFinished, test, vi } from 'vitest'
 import { TokenClient, TokenClientError, type TokenClientOptions } from '../src/client.ts'
+import { commandWorld, hourToken } from './support/command-world.ts'
 import {
   startScriptedDaemon,
   tokenFields,
   type Asking,
   type ScriptedDaemon,
 } from './support/scripted-daemon.ts'
+import { granting } from './support/service.ts'
 import { tempDirectory } from './support/temp-directory.ts'
 
 const root = new URL('..', import.meta.url).pathname
@@ -117,7 +119,7 @@ test('nobody at the socket is told at once, with what to do', async () => {
   expect(performance.now() - startedMs).toBeLessThan(2_000)
 })
 
-test.skipIf(process.getuid?.() === 0 && spawnSync('setpriv', ['--version']).error !== undefined)(
+test.skipIf(asStranger([process.execPath, '--version']).status !== 0)(
   'a socket that may not be opened is denied, and says which group helps',
   async () => {
     const daemon = await daemonWith(generous)
@@ -225,6 +227,26 @@ test('a get that a daemon answers because it stops is asked again', async () => 
     setTimeout(cut, 50)
   })
   expect((await clientOf(daemon).get()).accessToken).toBe('token-1')
+})
+
+test('a get that waits for the first token survives a restart of the real daemon, and so does a subscription', async () => {
+  const { daemon, service, again } = await commandWorld({ answer: { status: 503 } })
+  const client = clientOf({ path: daemon.ipcPath })
+  const { told } = subscribed(client)
+  await daemon.logged('fetch-failed')
+  const got = client.get({ waitSeconds: 30 })
+  expect(await daemon.end()).toBe(0)
+  const token = hourToken()
+  service.answer(granting(token))
+  await again()
+  expect((await got).accessToken).toBe(token)
+  await vi.waitUntil(() => told.length === 1, { timeout: 5_000 })
+  expect(told).toEqual([`${token} ready`])
+  expect(await client.reject(token)).toMatchObject({
+    verdict: expect.stringMatching(/^(refreshing|held)$/) as string,
+  })
+  expect(await client.status()).toMatchObject({ service: { baseUrl: service.url } })
+  expect(await client.refresh()).toMatchObject({ outcome: 'ok' })
 })
 
 test('a get whose time is over while the daemon is away is rejected', async () => {
@@ -654,7 +676,7 @@ test('a daemon that goes away after the 401 leaves the answer of the service', a
 // ---- support --------------------------------------------------------------------------------------------------------
 
 /** Runs a command as a user who is nobody in particular. */
-function asStranger([command = '', ...args]: string[]): { stdout: string } {
+function asStranger([command = '', ...args]: string[]): { status: number | null; stdout: string } {
   const drop = process.getuid?.() === 0 ? ['setpriv', '--reuid=65534', '--clear-groups', '--'] : []
   const [program = '', ...rest] = [...drop, command, ...args]
   return spawnSync(program, rest, { encoding: 'utf8', cwd: '/' })

@@ -6,6 +6,9 @@ import { remedyFor } from '../token/remedy.ts'
 import { ask } from './ask.ts'
 import type { RunCommand } from './command.ts'
 
+/** Reasons after which the service is not asked again by itself (contract, section 4). */
+const REFUSALS = new Set<string>(['account-inactive', 'account-not-found'] satisfies Reason[])
+
 export const run: RunCommand = async (invocation) => {
   const result = await ask(invocation, (client) => client.refresh())
   if (result.outcome === 'ok') {
@@ -14,10 +17,11 @@ export const run: RunCommand = async (invocation) => {
     return exitStatus.ok
   }
   const remedy = result.reason === undefined ? undefined : remedyFor(result.reason as Reason)
-  const sentences = [`No new token (${result.reason ?? 'no reason given'}): ${result.detail ?? ''}`, remedy]
+  const sentences = [`No new token (${result.reason ?? 'stopping'}): ${result.detail ?? ''}`]
+  if (remedy !== undefined) sentences.push(remedy)
   if (result.fingerprint !== undefined) sentences.push(`Token ${result.fingerprint} goes on being served`)
   throw new UserError(
-    `${sentences.filter((sentence) => sentence !== undefined).join('. ')}.`.replaceAll('..', '.'),
-    result.state === 'refused' ? exitStatus.noPermission : exitStatus.tryAgain,
+    sentences.map((sentence) => `${sentence.replace(/\.$/, '')}.`).join(' '),
+    REFUSALS.has(result.reason ?? '') ? exitStatus.noPermission : exitStatus.tryAgain,
   )
 }

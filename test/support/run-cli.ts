@@ -14,7 +14,7 @@ export function runCli(
   args: readonly string[],
   options: { env?: NodeJS.ProcessEnv; input?: string } = {},
 ): Promise<Ended> {
-  const [node = '', ...words] = PROGRAM
+  const [node, ...words] = PROGRAM
   const child = spawn(node, [...words, ...args], {
     env: { ...process.env, KYC_TOKEND_SOCKET: undefined, NO_COLOR: undefined, ...options.env },
     timeout: 25_000,

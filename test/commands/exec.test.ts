@@ -1,0 +1,99 @@
+import { spawn, spawnSync } from 'node:child_process'
+import { writeFile, chmod } from 'node:fs/promises'
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { expect, onTestFinished, test } from 'vitest'
+import { commandWorld, hourToken, type CommandWorld } from '../support/command-world.ts'
+import { PROGRAM } from '../support/daemon.ts'
+import { granting } from '../support/service.ts'
+import { expectUntil } from '../support/until.ts'
+
+const exec = ({ cli }: CommandWorld, ...command: string[]) => cli(['exec', '--', ...command])
+
+test('the command has the token in its environment, and nothing of it in its arguments', async () => {
+  const token = hourToken()
+  const world = await commandWorld({ answer: granting(token) })
+  const { status, stdout } = await exec(
+    world,
+    'sh',
+    '-c',
+    'echo "$KYC_ACCESS_TOKEN"; tr "\\0" " " < /proc/$$/cmdline',
+  )
+  expect(status).toBe(0)
+  const [first, ...cmdline] = stdout.split('\n')
+  expect(first).toBe(token)
+  expect(cmdline.join()).not.toContain(token)
+})
+
+test('the command takes the place of the process: no token in ps, signals and stdin are its own', async () => {
+  const token = hourToken()
+  const { daemon } = await commandWorld({ answer: granting(token) })
+  const [node, program] = PROGRAM
+  const script =
+    'trap "echo got HUP" HUP; trap "echo got USR1; exit 7" USR1; echo ready; while :; do sleep 0.05; done'
+  const child = spawn(node, [program, 'exec', '--socket', daemon.ipcPath, '--', 'sh', '-c', script])
+  onTestFinished(() => void child.kill('SIGKILL'))
+  let stdout = ''
+  child.stdout.on('data', (chunk: Buffer) => (stdout += chunk.toString()))
+  await expectUntil('the command', () => stdout.includes('ready'))
+  expect(readFileSync(`/proc/${child.pid}/comm`, 'utf8')).toBe('sh\n')
+  expect(spawnSync('ps', ['-ww', '-o', 'args', '-p', String(child.pid)]).stdout.toString()).not.toContain(
+    token,
+  )
+  child.kill('SIGHUP')
+  await expectUntil('the first signal', () => stdout.includes('got HUP'))
+  child.kill('SIGUSR1')
+  const status = await new Promise((resolve) => child.on('exit', resolve))
+  expect({ status, stdout }).toEqual({ status: 7, stdout: 'ready\ngot HUP\ngot USR1\n' })
+})
+
+test('its exit status, or the signal it died of, is passed on', async () => {
+  const world = await commandWorld()
+  expect(await exec(world, 'sh', '-c', 'exit 42')).toMatchObject({ status: 42, signal: null })
+  expect(await exec(world, 'sh', '-c', 'kill -TERM $$')).toMatchObject({ status: null, signal: 'SIGTERM' })
+})
+
+test('it finds signals as a program expects them: nothing ignored', async () => {
+  const world = await commandWorld()
+  const { stdout } = await exec(world, 'grep', 'SigIgn', '/proc/self/status')
+  expect(stdout).toMatch(/^SigIgn:\s0+\n$/)
+  const ended = await exec(world, 'bash', '-c', 'yes | head -1; echo "${PIPESTATUS[0]}"')
+  expect(ended).toMatchObject({ stdout: 'y\n141\n', stderr: '' })
+})
+
+test('options after the command are the command’s, and so is its stdin', async () => {
+  const world = await commandWorld()
+  expect((await exec(world, 'echo', '--help', '-x')).stdout).toBe('--help -x\n')
+  expect((await world.cli(['exec', '--', 'cat'], { input: 'given' })).stdout).toBe('given')
+})
+
+test('a command that is not there is 127, one that may not be run 126', async () => {
+  const world = await commandWorld()
+  expect(await exec(world, 'no-such-command')).toMatchObject({ status: 127 })
+  expect(await exec(world, '/etc/no-such-command')).toMatchObject({ status: 127 })
+  expect(await exec(world, '/etc/passwd')).toMatchObject({ status: 126 })
+  expect(await exec(world, '/etc')).toMatchObject({ status: 126 })
+})
+
+test('a script without a first line that says what runs it is the shell’s; a bad one is one sentence', async () => {
+  const world = await commandWorld()
+  const script = join(world.directory, 'script')
+  await writeFile(script, 'echo "$0" "$1"\n')
+  await chmod(script, 0o755)
+  expect((await exec(world, script, 'word')).stdout).toBe(`${script} word\n`)
+  await writeFile(script, '#!/no/such/interpreter\n')
+  const { status, stderr } = await exec(world, script)
+  expect(status).toBe(126)
+  expect(stderr.trimEnd().split('\n').length).toBe(1)
+})
+
+test('it waits for the first token, no longer than it is told to', async () => {
+  const world = await commandWorld({ answer: { status: 503 } })
+  await world.daemon.logged('fetch-failed')
+  const waiting = world.cli(['exec', '--wait', '30s', '--', 'printenv', 'KYC_ACCESS_TOKEN'])
+  const impatient = await world.cli(['exec', '--wait', '0s', '--', 'echo', 'ran'])
+  expect(impatient).toMatchObject({ status: 75, stdout: '' })
+  const token = hourToken()
+  world.service.answer(granting(token))
+  expect((await waiting).stdout).toBe(`${token}\n`)
+})

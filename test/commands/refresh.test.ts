@@ -1,0 +1,41 @@
+import { expect, test } from 'vitest'
+import { commandWorld, hourToken } from '../support/command-world.ts'
+import { accountInactive, granting } from '../support/service.ts'
+import { startScriptedDaemon } from '../support/scripted-daemon.ts'
+import { runCli } from '../support/run-cli.ts'
+import { tempDirectory } from '../support/temp-directory.ts'
+
+test('asks the service now and says how it went', async () => {
+  const { cli, service } = await commandWorld({ answer: (_, { number }) => granting(hourToken(number)) })
+  await cli(['token'])
+  const { status, stdout } = await cli(['refresh'])
+  expect(status).toBe(0)
+  expect(stdout).toMatch(/^New token [0-9a-f]{16}, good for (59 min|1 h)/)
+  expect(service.requests.length).toBe(2)
+})
+
+test('a failure is 75, with its reason, its remedy and what goes on being served', async () => {
+  const { cli, service } = await commandWorld()
+  await cli(['token'])
+  service.answer({ status: 503 })
+  const { status, stdout, stderr } = await cli(['refresh'])
+  expect({ status, stdout }).toEqual({ status: 75, stdout: '' })
+  expect(stderr).toMatch(/^No new token \(server-error\): .*goes on asking.*goes on being served\.\n$/)
+})
+
+test('a refusal is 77, also without a token', async () => {
+  const { cli, service } = await commandWorld({ answer: accountInactive })
+  await service.arrived(1)
+  const { status, stderr } = await cli(['refresh'])
+  expect(status).toBe(77)
+  expect(stderr).toMatch(/account-inactive/)
+})
+
+test('somebody who may not is told so, with 77', async () => {
+  const daemon = await startScriptedDaemon(`${await tempDirectory()}/ipc.sock`, ({ answer }) =>
+    answer('fault', { code: 'denied', message: 'Only root may.' }),
+  )
+  const ended = await runCli(['refresh', '--socket', daemon.path])
+  await daemon.stop()
+  expect(ended).toMatchObject({ status: 77, stdout: '', stderr: 'Only root may.\n' })
+})

@@ -1,0 +1,47 @@
+import { createHash } from 'node:crypto'
+import { expect, test } from 'vitest'
+import { runCli } from '../support/run-cli.ts'
+import { startScriptedDaemon, tokenFields, type ScriptedDaemon } from '../support/scripted-daemon.ts'
+import { tempDirectory } from '../support/temp-directory.ts'
+import { onTestFinished } from 'vitest'
+
+async function daemonWith(result: object): Promise<ScriptedDaemon> {
+  const daemon = await startScriptedDaemon(`${await tempDirectory()}/ipc.sock`, ({ type, answer }) => {
+    if (type === 'token.get') answer('token.result', tokenFields('token-1'))
+    else answer('reject.result', result)
+  })
+  onTestFinished(() => daemon.stop())
+  return daemon
+}
+const fingerprint = createHash('sha256').update('token-1').digest('hex').slice(0, 16)
+
+test('reports the current token, that of a fingerprint, or one on stdin; always by fingerprint', async () => {
+  const daemon = await daemonWith({ verdict: 'refreshing' })
+  const reject = (args: string[], input?: string) =>
+    runCli(['reject', '--socket', daemon.path, ...args], input === undefined ? {} : { input })
+  for (const ended of [await reject([]), await reject([fingerprint]), await reject(['-'], 'token-1\n')])
+    expect(ended).toMatchObject({ status: 0, stdout: expect.stringMatching(/^refreshing: /) as string })
+  const reports = daemon.asked.filter(({ type }) => type === 'token.reject')
+  expect(reports.map(({ data }) => data['fingerprint'])).toEqual([fingerprint, fingerprint, fingerprint])
+  expect(JSON.stringify(reports)).not.toContain('token-1')
+})
+
+test.each([
+  [{ verdict: 'held', retryAfterSeconds: 20 }, 0, /^held: .*20 s/],
+  [{ verdict: 'replaced' }, 0, /^replaced: .*current/],
+  [{ verdict: 'unchanged' }, 0, /^unchanged: /],
+  [{ verdict: 'refused' }, 77, /^refused: .*status/],
+])('says what %j means', async (result, expected, sentence) => {
+  const daemon = await daemonWith(result)
+  const { status, stdout } = await runCli(['reject', fingerprint, '--socket', daemon.path])
+  expect(status).toBe(expected)
+  expect(stdout).toMatch(sentence)
+})
+
+test.each(['', 'x'.repeat(20_000)])('what cannot be a token on stdin is a usage error', async (input) => {
+  const daemon = await daemonWith({ verdict: 'refreshing' })
+  const { status, stderr } = await runCli(['reject', '-', '--socket', daemon.path], { input })
+  expect(status).toBe(64)
+  expect(stderr.length).toBeLessThan(100)
+  expect(daemon.asked.length).toBe(0)
+})

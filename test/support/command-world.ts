@@ -1,0 +1,53 @@
+// A service, a real daemon that asks it, and the command line that asks the daemon.
+import { onTestFinished } from 'vitest'
+import { startDaemon, type Daemon } from './daemon.ts'
+import { jwtOf } from './jwt.ts'
+import { runCli, type Ended } from './run-cli.ts'
+import { granting, startService, type Answer, type Service } from './service.ts'
+import { tempDirectory } from './temp-directory.ts'
+
+export interface CommandWorld {
+  readonly service: Service
+  readonly daemon: Daemon
+  readonly directory: string
+  /** Another daemon at the same place, after the first has ended. */
+  readonly again: () => Promise<Daemon>
+  /** Runs the command line for this daemon. */
+  readonly cli: (
+    args: readonly string[],
+    options?: { input?: string; env?: NodeJS.ProcessEnv },
+  ) => Promise<Ended>
+}
+
+/** A token of the test's that lives an hour; another number is another token. */
+export function hourToken(number = 1): string {
+  const iat = Math.floor(Date.now() / 1_000)
+  return jwtOf({ iat, exp: iat + 3_600 }, number)
+}
+
+/** The daemon listens when this resolves; whether it has a token depends on the answer. */
+export async function commandWorld(
+  options: { answer?: Answer; config?: object } = {},
+): Promise<CommandWorld> {
+  const directory = await tempDirectory()
+  const service = await startService({ answer: options.answer ?? granting(hourToken()) })
+  onTestFinished(() => service.stop())
+  const start = async (): Promise<Daemon> => {
+    const started = startDaemon({
+      directory,
+      baseUrl: service.url,
+      ...(options.config !== undefined && { config: options.config }),
+    })
+    await started.listening()
+    return started
+  }
+  const daemon = await start()
+  return {
+    service,
+    daemon,
+    directory,
+    again: start,
+    cli: (args, given = {}) =>
+      runCli(args, { ...given, env: { KYC_TOKEND_SOCKET: daemon.ipcPath, ...given.env } }),
+  }
+}
