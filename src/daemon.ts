@@ -30,6 +30,7 @@ import { runTogether, type Part, type Runnable } from './lib/run-together.ts'
 import { version } from './lib/version.ts'
 import { createAlerts } from './report/alerts.ts'
 import { announceFaultyReload, announceReload, announceStart } from './report/announce.ts'
+import { follow } from './report/follow.ts'
 import { createLog, type OpenLog } from './report/log.ts'
 import { createMetrics, type Metrics, type MetricsSample } from './report/metrics.ts'
 import { createNarrator } from './report/narrator.ts'
@@ -184,6 +185,7 @@ function partsOf(line: Line): (Part | Runnable)[] {
     alerts,
     line.filesPart,
     line.systemd,
+    (signal) => follow(keeper, signal, ({ type }) => type === 'looked' && line.doors.peers.tellTakers()),
     (signal) => ask(line, signal),
     (signal) => settleIn(line, signal),
   ]

@@ -289,7 +289,8 @@ export function afterNeed(state: TokenState, minValidMs: number, now: Instant): 
   if (state.kind !== 'held' || state.asking !== null || state.failure !== null) return state
   const { token } = state
   if (minValidMs > token.lifeMs || token.expiresAtMs - now.bootMs >= minValidMs) return state
-  return { ...state, clientAskAtMs: clientAskAtMs(state, now) }
+  const askAtMs = clientAskAtMs(state, now)
+  return askAtMs === state.clientAskAtMs ? state : { ...state, clientAskAtMs: askAtMs }
 }
 
 export interface Verdict {
