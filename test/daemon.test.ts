@@ -56,9 +56,9 @@ describe('the daemon', () => {
     const token = await clientOf(daemon).get({})
     await expectUntil('the token file', () => tokenFile(daemon) === token.accessToken)
     expect(service.requests).toHaveLength(1)
-    const [request] = service.requests
-    expect(request).toMatchObject({ method: 'POST', path: '/token/external/jwt' })
-    expect(JSON.parse(request?.body ?? '')).toEqual(credentials)
+    const [arrived] = service.requests
+    expect(arrived).toMatchObject({ method: 'POST', path: '/token/external/jwt' })
+    expect(JSON.parse(arrived?.body ?? '')).toEqual(credentials)
     expect(statSync(join(directory, 'run', 'token')).mode & 0o777).toBe(0o600)
   })
 
