@@ -77,7 +77,9 @@ function fromCredential(name: string, options: Parameters<typeof readSecret>[1])
       verdicts,
       where: `the systemd credential ${name}`,
     })
-  if (reading.kind === 'absent') notThere(`the systemd credential ${name} is not there: ${remedy}`, options)
+  // systemd may hide it from everybody but the service itself, a check at its reload too.
+  if (reading.kind === 'absent' || context.isElsewhere)
+    notThere(`the systemd credential ${name} is not there: ${remedy}`, options)
   else verdicts.fault(at, `the systemd credential ${shellWord(join(directory, name))} ${reading.sentence}`)
   return undefined
 }

@@ -45,9 +45,7 @@ for (const folder of [
 ])
   attempt(`write ${folder}/x`, write(`${folder}/x`))
 attempt('list /home', () => fs.readdirSync('/home'))
-found['other processes'] = fs
-  .readdirSync('/proc')
-  .filter((name) => /^\d+$/.test(name) && Number(name) !== process.pid).length
+attempt('look at process 1', () => fs.readFileSync('/proc/1/status'))
 attempt('read /proc/kallsyms', () => fs.readFileSync('/proc/kallsyms'))
 attempt('open /dev/mem', () => fs.openSync('/dev/mem'))
 // PROT_READ 1, PROT_WRITE 2, PROT_EXEC 4; MAP_PRIVATE 2, MAP_ANONYMOUS 32.

@@ -1,8 +1,8 @@
-import { copyFileSync, mkdirSync, readFileSync } from 'node:fs'
+import { copyFileSync, mkdirSync, readdirSync, readFileSync } from 'node:fs'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { bootMachine, whyNoMachine, type Machine } from '../support/machine.ts'
 import { buildPackage, buildProgram } from '../support/package.ts'
 
@@ -38,9 +38,14 @@ describe.skipIf(why !== undefined && !isRequired)('kyc-tokend as a service', () 
     for (const file of packages) copyFileSync(file, machine.path(`/root/${path.basename(file)}`))
   }, 180_000)
 
+  afterEach(async ({ task }) => {
+    if (task.result?.state === 'fail')
+      process.stderr.write(await machine.sh("journalctl -o short-precise -n 40 -u 'kyc-tokend*'"))
+  })
+
   afterAll(async () => {
-    await machine?.stop()
     await rm(place, { recursive: true, force: true })
+    await machine?.stop()
   })
 
   it('is installed, says what is next, and waits for a configuration', async () => {
@@ -119,8 +124,9 @@ describe.skipIf(why !== undefined && !isRequired)('kyc-tokend as a service', () 
   })
 
   it('reloads a good configuration, and keeps the running one against a faulty one', async () => {
-    await configure({ ...config, http: false })
+    await configure({ ...config, log: { level: 'debug' } })
     await machine.sh('systemctl reload kyc-tokend')
+    expect(await journal('kyc-tokend')).toContain('event=reloaded')
     await configure({ ...config, refresh: { maxAge: 15 } })
     const { status } = await machine.run(['systemctl', 'reload', 'kyc-tokend'])
     expect(status).not.toBe(0)
@@ -194,7 +200,7 @@ describe.skipIf(why !== undefined && !isRequired)('kyc-tokend as a service', () 
       while (Date.now() < deadline) {
         const client = await machine.run(['kyc-tokend', 'token', '--wait', '1s'], { as: 'member' })
         expect(client.stdout).toBe('')
-        expect(client.stderr).toContain('baseUrl')
+        expect(client.stderr).toContain('misconfigured')
         expect(client.status).toBe(78)
       }
       expect((await starts()) - startsBefore).toBeLessThanOrEqual(5)
@@ -257,7 +263,7 @@ describe.skipIf(why !== undefined && !isRequired)('kyc-tokend as a service', () 
       'write /run/kyc-tokend/x': 'allowed',
       'write /var/lib/kyc-tokend/x': 'allowed',
       'list /home': 'EACCES',
-      'other processes': 0,
+      'look at process 1': 'ENOENT',
       'read /proc/kallsyms': 'ENOENT',
       'open /dev/mem': 'ENOENT',
       'writable and executable memory': 'EPERM',
@@ -274,7 +280,7 @@ describe.skipIf(why !== undefined && !isRequired)('kyc-tokend as a service', () 
     })
   })
 
-  it('is upgraded without a client noticing', async () => {
+  it('is upgraded without a client noticing', { timeout: 60_000 }, async () => {
     const before = await fullToken('member')
     const asked = await requests()
     const loop = machine.start(
@@ -292,11 +298,54 @@ describe.skipIf(why !== undefined && !isRequired)('kyc-tokend as a service', () 
     await over
     expect(new Set(printed.trim().split('\n'))).toEqual(new Set([before]))
     expect(await requests()).toBe(asked)
-    expect(await machine.sh('dpkg-query -W -f=${Version} kyc-tokend')).toBe('1.0.1')
+    expect(await machine.sh("dpkg-query -W -f='${Version}' kyc-tokend")).toBe('1.0.1')
     const { daemon } = JSON.parse(await machine.sh('kyc-tokend status --json')) as {
       daemon: { startedAt: string }
     }
     expect(Date.now() - Date.parse(daemon.startedAt)).toBeLessThan(30_000)
+  })
+
+  it('hands its metrics to node_exporter as the example shows', async () => {
+    await machine.sh(`
+      useradd prometheus
+      install -d -o prometheus /var/lib/prometheus/node-exporter
+      cp /usr/share/doc/kyc-tokend/examples/kyc-tokend-metrics.* /etc/systemd/system/
+      systemctl daemon-reload
+      systemd-analyze verify kyc-tokend-metrics.service kyc-tokend-metrics.timer
+      systemctl start kyc-tokend-metrics.service`)
+    expect(await machine.sh('cat /var/lib/prometheus/node-exporter/kyc-tokend.prom')).toContain('# TYPE ')
+    expect(await modesOf('/var/lib/prometheus/node-exporter/kyc-tokend.prom')).toEqual([
+      '644 prometheus:prometheus',
+    ])
+    await machine.sh('rm /etc/systemd/system/kyc-tokend-metrics.*; systemctl daemon-reload')
+  })
+
+  it('mails an alert as the example shows', async () => {
+    const mailServer = `require('node:net').createServer((socket) => {
+        socket.write('220 here\\r\\n')
+        let isData = false
+        socket.on('data', (chunk) => {
+          const text = chunk.toString()
+          process.stdout.write(text)
+          if (text.startsWith('DATA')) isData = true
+          socket.write(text.startsWith('DATA') ? '354 go on\\r\\n' : isData && !text.endsWith('\\r\\n.\\r\\n') ? '' : '250 ok\\r\\n')
+        })
+      }).listen(25, '127.0.0.1')`
+    await machine.sh(`systemd-run --unit=mail-server /usr/lib/kyc-tokend/node -e "${mailServer}"`)
+    await machine.sh(
+      'install -m 755 /usr/share/doc/kyc-tokend/examples/alert-command /etc/kyc-tokend/alert-command',
+    )
+    const alert = JSON.stringify({ reason: 'account-inactive', detail: 'Your account is not active' })
+    await machine.sh(
+      'cat >/run/kyc-tokend/x; chmod 644 /run/kyc-tokend/x; mv /run/kyc-tokend/x /run/kyc-tokend/alert.json',
+      { input: alert },
+    )
+    await until(async () => (await journal('mail-server')).includes('QUIT'))
+    const mail = await journal('mail-server')
+    expect(mail).toContain('RCPT TO:<root@localhost>')
+    expect(mail).toContain('Subject: kyc-tokend: alert raised on ')
+    expect(mail).toContain(alert)
+    await machine.sh('rm /run/kyc-tokend/alert.json; systemctl stop mail-server')
   })
 
   it('is stopped together with its sockets, and then nothing starts it', async () => {
@@ -310,13 +359,15 @@ describe.skipIf(why !== undefined && !isRequired)('kyc-tokend as a service', () 
     )
   })
 
-  it('is purged without a trace', async () => {
+  it('is purged without a trace', { timeout: 60_000 }, async () => {
     await machine.sh('systemctl stop stand-in; dpkg --purge kyc-tokend')
-    const left = await machine.sh(
-      `find / -xdev \\( -path /proc -o -path /var/cache/man \\) -prune -o -name '*kyc-token*' -print | grep -v -e ^/root/ -e ^/work/ || true`,
-    )
-    const ours = left.split('\n').filter((file) => file !== '' && !isOfThisHost(file))
-    expect(ours).toEqual([])
+    const left = readdirSync(machine.written, { recursive: true, withFileTypes: true })
+      // What the machine has removed of this host's files is a device there.
+      .filter((entry) => entry.name.includes('kyc-token') && !entry.isCharacterDevice())
+      .map((entry) => path.join(path.relative(machine.written, entry.parentPath), entry.name))
+      .filter((file) => !file.startsWith('root/') && !file.startsWith('var/cache/man/'))
+    expect(left).toEqual([])
+    expect(await machine.sh("find /run -name '*kyc-token*'")).toBe('')
     expect((await machine.run(['getent', 'passwd', 'kyc-tokend'])).stdout).toBe('')
     expect((await machine.run(['getent', 'group', 'kyc-token', 'kyc-tokend'])).stdout).toBe('')
     expect(await machine.sh("systemctl list-units --all --no-legend 'kyc-tokend*'")).toBe('')
@@ -387,15 +438,5 @@ async function until(isMet: () => boolean | Promise<boolean>, withinMs = 15_000)
   while (!(await isMet())) {
     if (Date.now() > deadline) throw new Error(`Not within ${withinMs} ms: ${isMet.toString()}`)
     await new Promise((resolve) => setTimeout(resolve, 100))
-  }
-}
-
-/** The machine shows the files of this host, among them perhaps this very project. */
-function isOfThisHost(file: string): boolean {
-  try {
-    readFileSync(file)
-    return true
-  } catch (error) {
-    return (error as NodeJS.ErrnoException).code === 'EISDIR'
   }
 }
