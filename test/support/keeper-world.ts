@@ -1,5 +1,5 @@
 // A keeper on a fake clock, with a service that answers as the test says.
-import { createKeeper, type Asking, type Keeper } from '../../src/token/keeper.ts'
+import { createKeeper, type Asking, type Keeper, type Remember } from '../../src/token/keeper.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
 import { initialState, type TokenState } from '../../src/token/state.ts'
 import { createFakeClock, type FakeClock } from './fake-clock.ts'
@@ -9,11 +9,16 @@ import { createRandom } from './random.ts'
 // What the keeper imports when it needs it is here before the fake clock runs: loading takes real time.
 await import('p-retry')
 
+/** The service's answer, which may take its time; the signal says that the request was given up. */
+export type Answer = (signal: AbortSignal) => FetchOutcome | Promise<FetchOutcome>
+
 export interface KeeperWorld {
   readonly clock: FakeClock
   readonly keeper: Keeper
   /** What the service answers from now on. */
-  readonly answer: (next: FetchOutcome | (() => FetchOutcome)) => void
+  readonly answer: (next: FetchOutcome | Answer) => void
+  /** Another token. */
+  readonly token: () => FetchOutcome
   /** How often it was asked. */
   readonly asked: () => number
   /** Another configuration: other credentials, and another service where one is given. */
@@ -42,6 +47,7 @@ export function createKeeperWorld(
     clock?: FakeClock
     lifeSeconds?: number
     policy?: Partial<Asking['policy']>
+    remember?: Remember
   } = {},
 ): KeeperWorld {
   const { clock = createFakeClock(), lifeSeconds = 3_600 } = options
@@ -53,17 +59,17 @@ export function createKeeperWorld(
     issued += 1
     return { kind: 'ok', accessToken: jwtOf({ iat, exp: iat + lifeSeconds }, issued) }
   }
-  let next: () => FetchOutcome = token
-  const fetchToken = (): Promise<FetchOutcome> => {
+  let next: Answer = token
+  const fetchToken = async (signal: AbortSignal): Promise<FetchOutcome> => {
     asked += 1
-    return Promise.resolve(next())
+    return next(signal)
   }
   const policy = { maxAgeMs: 900_000, initialDelayMs: 1_000, maxDelayMs: 300_000, ...options.policy }
   const keeper = createKeeper(options.state ?? initialState(baseUrl), {
     asking: { fetchToken, policy, baseUrl, subject: 'first' },
     clock,
     random: createRandom(1),
-    remember: () => Promise.resolve(),
+    remember: options.remember ?? (() => Promise.resolve()),
   })
   const stopping = new AbortController()
   let running: Promise<void> = Promise.resolve()
@@ -73,6 +79,7 @@ export function createKeeperWorld(
     answer(to) {
       next = typeof to === 'function' ? to : () => to
     },
+    token,
     asked: () => asked,
     reload(change) {
       next = token
