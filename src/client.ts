@@ -431,8 +431,7 @@ function isWorthAnother(loss: Loss, left: { leftMs: number; asksLeft: number }):
   if (loss.isClosed || isForbidden(loss.error)) return false
   // The queue of the socket is full: somebody is there.
   if (!loss.wasEverConnected && errorCode(loss.error) !== 'EAGAIN') return false
-  if (loss.wasConnected && left.asksLeft <= 0) return false
-  return left.leftMs > 0 || loss.wasConnected
+  return left.leftMs > 0 || (loss.wasConnected && left.asksLeft > 0)
 }
 
 /** A daemon that stays says so only when the time to wait is over. */
