@@ -15,16 +15,12 @@ import { createReplies, type Replies } from './delivery/replies.ts'
 import type { DeliveryServer } from './delivery/server.ts'
 import { createTokenFiles, removeTokenFiles, type TokenFiles } from './delivery/token-files.ts'
 import { createSystemClock, sleep } from './lib/clock.ts'
+import { createDirectories, type Directories } from './lib/directories.ts'
 import { errorMessage, UserError } from './lib/error.ts'
 import { createLatch, type Latch } from './lib/latch.ts'
 import { loadLibc, type Libc } from './lib/libc.ts'
 import type { Log } from './lib/log.ts'
-import {
-  prepareDirectory,
-  runtimeDirectoryMode,
-  runtimeDirectoryOf,
-  STATE_DIRECTORY_MODE,
-} from './lib/places.ts'
+import { runtimeDirectoryOf } from './lib/places.ts'
 import { createReplaceable, idle, type Replaceable } from './lib/replaceable.ts'
 import { runTogether, type Part, type Runnable } from './lib/run-together.ts'
 import { version } from './lib/version.ts'
@@ -68,10 +64,10 @@ export async function runDaemon(options: DaemonOptions): Promise<void> {
   const judged = createJudgedFile(join(runtimeDirectoryOf(self), 'judged'))
   const load = async (): Promise<Config> => loadConfig({ configPath: options.configPath, env, judged })
   const config = await load().catch((error: unknown) => endMisconfigured(error, { ...options, inherited }))
-  prepareDirectory(config.runtimeDirectory, { mode: runtimeDirectoryMode(self.uid), uid: self.uid })
-  prepareDirectory(config.stateDirectory, { mode: STATE_DIRECTORY_MODE, uid: self.uid })
+  const directories = createDirectories({ ...config, uid: self.uid })
+  directories.prepare()
   const place = await takePlace(config, inherited)
-  const line = await buildLine(config, { ...options, inherited })
+  const line = await buildLine(config, { ...options, inherited, place, directories })
   try {
     if (config.runtimeDirectory === runtimeDirectoryOf(self)) await judged.keep()
     signals.onReload(inTurn(async () => reload(line, load)))
@@ -87,11 +83,16 @@ export async function runDaemon(options: DaemonOptions): Promise<void> {
 
 // ---- the line -----------------------------------------------------------------------------------------------------------
 
+/** Where the daemon stands, and nobody else. */
+interface Place {
+  readonly inherited: InheritedSockets
+  readonly place: Awaited<ReturnType<typeof takePlace>>
+  readonly directories: Directories
+}
 /** Everything between the configuration and the readers, in the order in which a token travels. */
-interface Line {
+interface Line extends Place {
   config: Config
   readonly env: NodeJS.ProcessEnv
-  readonly inherited: InheritedSockets
   readonly logging: OpenLog
   readonly memory: Memory
   readonly askingWith: (config: Config) => Asking
@@ -113,7 +114,7 @@ interface Line {
 
 async function buildLine(
   config: Config,
-  { env, stderr, inherited }: DaemonOptions & { inherited: InheritedSockets },
+  { env, stderr, inherited, place, directories }: DaemonOptions & Place,
 ): Promise<Line> {
   const clock = createSystemClock()
   const startedAt = new Date(clock.now().wallMs).toISOString()
@@ -148,6 +149,8 @@ async function buildLine(
     config,
     env,
     inherited,
+    place,
+    directories,
     logging,
     memory,
     askingWith,
@@ -186,6 +189,7 @@ function partsOf(line: Line): (Part | Runnable)[] {
     line.filesPart,
     line.systemd,
     (signal) => follow(keeper, signal, ({ type }) => type === 'looked' && line.doors.peers.tellTakers()),
+    (signal) => stayInPlace(line, signal),
     (signal) => ask(line, signal),
     (signal) => settleIn(line, signal),
   ]
@@ -214,6 +218,17 @@ async function serveHttp(line: Line, signal: AbortSignal): Promise<void> {
   line.http = createHttpServer({ ...line.doors, socket, inherited, metrics })
   await line.http.run(signal, { onListening: () => line.listening.count() })
   line.http = null
+}
+
+/** What somebody removes behind our back is made anew: the directories, the sockets, and what a restart must know. */
+async function stayInPlace(line: Line, signal: AbortSignal): Promise<void> {
+  const { directories, place, ipc, memory } = line
+  const { log } = line.logging
+  await follow(line.keeper, signal, ({ type }) => {
+    if (type !== 'looked') return
+    directories.look(log)
+    void Promise.all([place.look(log), ipc.look(), line.http?.look(), memory.look()])
+  })
 }
 
 /** Readers come first: what takes time and can wait is done this long after the start. */

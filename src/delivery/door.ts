@@ -4,9 +4,10 @@ import type { SocketConfig } from '../config/config.ts'
 import type { Log } from '../lib/log.ts'
 import type { DropReason, Guest, Patience } from './guest.ts'
 import type { Holdings } from './holdings.ts'
-import { listenAt, listenOn, type Listening } from './listen.ts'
+import { listenOn } from './listen.ts'
 import type { Peers } from './peer.ts'
 import { createRoom, type Protocol, type Room } from './room.ts'
+import { standAt, standing, type Standing } from './standing.ts'
 
 /** What is counted since the start; connections and subscribers are those of now. */
 export interface ServerCounts {
@@ -22,6 +23,8 @@ export interface Door extends Pick<Room, 'guests' | 'drop' | 'blameUs' | 'watch'
   readonly run: (signal: AbortSignal, options: { onListening: () => void }) => Promise<void>
   /** Goes on with other settings; connections live on. Throws UserError, and the former settings stay. */
   readonly reconfigure: (config: SocketConfig) => Promise<void>
+  /** Makes the socket anew where somebody removed it. Never fails: what speaks against it is told in the log. */
+  readonly look: () => Promise<void>
   readonly config: () => SocketConfig
   /** A guest took a token. `client` is the name it gives itself. */
   took(guest: Guest, client: string | null): void
@@ -49,7 +52,7 @@ export function createDoor(protocol: Protocol, options: DoorOptions): Door {
   const room = createRoom(protocol, options)
   const { guests, census, drop, blameUs } = room
   let config = options.socket
-  let listening: Listening | null = null
+  let listening: Standing | null = null
   let reads = 0
 
   function onConnection(socket: Socket): void {
@@ -112,7 +115,7 @@ export function createDoor(protocol: Protocol, options: DoorOptions): Door {
   async function run(signal: AbortSignal, { onListening }: { onListening: () => void }): Promise<void> {
     await requirePeers(config.allow)
     if (signal.aborted) return
-    listening = inherited === undefined ? await listenAt(config, callers) : await listenOn(inherited, callers)
+    listening = await (inherited === undefined ? standAt(config, callers) : standOn(inherited))
     const learning = setTimeout(() => void learnPeers(), PEERS_AFTER_MS)
     try {
       if (!signal.aborted) onListening()
@@ -127,26 +130,21 @@ export function createDoor(protocol: Protocol, options: DoorOptions): Door {
 
   async function reconfigure(next: SocketConfig): Promise<void> {
     await requirePeers(next.allow)
-    if (listening !== null && inherited === undefined) listening = await moveTo(next, listening)
+    await listening?.move(next)
     config = next
     for (const guest of guests) {
       if (!guest.isLeaving) guest.isAllowed = peers.isAllowed(guest.socket, guest.peer, config.allow)
     }
   }
 
-  async function moveTo(next: SocketConfig, former: Listening): Promise<Listening> {
-    if (next.path === config.path) {
-      former.adjust(next)
-      return former
-    }
-    const moved = await listenAt(next, callers)
-    former.close()
-    return moved
+  async function standOn(fd: number): Promise<Standing> {
+    return standing(await listenOn(fd, callers))
   }
 
   return {
     run,
     reconfigure,
+    look: async () => listening?.look(options.log),
     config: () => config,
     guests,
     drop,

@@ -202,6 +202,7 @@ export function createHttpServer(options: ServerOptions & { readonly metrics: Me
   return {
     run: door.run,
     reconfigure: door.reconfigure,
+    look: door.look,
     counts: () => ({ ...door.counts(), rejects: { ...rejects } }),
   }
 }

@@ -52,6 +52,7 @@ export function createIpcServer(options: ServerOptions): DeliveryServer {
   return {
     run: door.run,
     reconfigure: door.reconfigure,
+    look: door.look,
     counts: () => ({ ...door.counts(), rejects: { ...rejects } }),
   }
 }

@@ -29,6 +29,8 @@ export interface Callers {
   readonly onFault: (error: Error) => void
 }
 export interface Listening {
+  /** Whether what stands at the path is still our socket. */
+  isThere(): boolean
   /** Gives the socket another mode and group, if it is still ours. Throws UserError. */
   adjust(place: Place): void
   /** Accepts no more, and removes the socket if it is still ours. Connections live on. */
@@ -78,7 +80,7 @@ export async function listenOn(fd: number, callers: Callers): Promise<Listening>
     server.listen({ fd }, BACKLOG, resolve)
   })
   server.removeAllListeners('error').on('error', callers.onFault)
-  return { adjust: () => undefined, close: () => void server.close() }
+  return { isThere: () => true, adjust: () => undefined, close: () => void server.close() }
 }
 
 function listening(server: Server, path: string): Listening {
@@ -88,6 +90,7 @@ function listening(server: Server, path: string): Listening {
     return now?.ino === ino && now.dev === dev
   }
   return {
+    isThere: isOurs,
     adjust(place) {
       if (isOurs()) setAccess(path, place)
     },

@@ -12,6 +12,8 @@ export interface DeliveryServer {
   run(signal: AbortSignal, options: { onListening: () => void }): Promise<void>
   /** Other limits and another `allow` at once; another path, mode or group too, and connections live on. Throws UserError. */
   reconfigure(socket: SocketConfig): Promise<void>
+  /** Makes the socket anew where somebody removed it. Never fails: what speaks against it is told in the log. */
+  look(): Promise<void>
   counts(): ServerCounts & { readonly rejects: Readonly<Record<RejectVerdict, number>> }
 }
 

@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { clearLeftovers, FileError, onFile, removeFile, replaceFile } from '../lib/atomic-file.ts'
 import type { Clock, Instant } from '../lib/clock.ts'
 import { errorCode } from '../lib/error.ts'
-import { isInMemory, readSmallFile } from '../lib/file-calls.ts'
+import { isInMemory, lstatIfAny, readSmallFile } from '../lib/file-calls.ts'
 import type { Log } from '../lib/log.ts'
 import type { Secret } from '../lib/secret.ts'
 import type { Remember } from './keeper.ts'
@@ -32,6 +32,8 @@ export interface Memory {
   /** Other credentials or another service are asked from now on (a reload); what follows is remembered about them. */
   changeSubject(subject: string): void
   readonly remember: Remember
+  /** Writes again what could not be written, or what somebody removed. Never fails. */
+  look(): Promise<void>
   /** An orderly stop: the next start may ask again what was refused. Never fails. */
   end(state: TokenState): Promise<void>
 }
@@ -115,6 +117,9 @@ export async function createMemory(options: {
       subject = next
     },
     remember: async (state) => write(state, { isOrderly: false }),
+    async look() {
+      for (const file of [keyFile, keptFile, memoryFile]) await file.look()
+    },
     end: async (state) => write(state, { isOrderly: true }),
   }
 }
@@ -211,14 +216,34 @@ interface StateFile {
   /** Writes it where `value` is another than last time. */
   write<T>(value: T, format: (value: T, written: Written) => string, written: Written): Promise<void>
   remove(): Promise<void>
+  /** Does again what last could not be done, or what somebody has undone. */
+  look(): Promise<void>
 }
 
 function createStateFile(path: string, log: Log): StateFile {
   /** What the file is known to hold; null: nothing; undefined: not known. */
   let held: string | null | undefined
   let problem: string | null = null
+  /** What was last to be brought about. */
+  let again = (): Promise<void> => Promise.resolve()
+  let last = Promise.resolve()
 
-  async function tried(change: () => Promise<void>): Promise<boolean> {
+  /** One change at a time: the last one stands. */
+  function inTurn(change: () => Promise<void>): Promise<void> {
+    last = last.then(change)
+    return last
+  }
+
+  function bring(next: string | null, change: () => Promise<unknown>): Promise<void> {
+    return inTurn(async () => {
+      again = async () => {
+        if (next !== held && (await tried(change))) held = next
+      }
+      await again()
+    })
+  }
+
+  async function tried(change: () => Promise<unknown>): Promise<boolean> {
     try {
       await change()
       problem = null
@@ -256,16 +281,16 @@ function createStateFile(path: string, log: Log): StateFile {
       }
       return value
     },
-    async write(value, format, written) {
+    write(value, format, written) {
       const next = JSON.stringify(value)
-      if (next === held) return
-      if (await tried(async () => void (await replaceFile(path, format(value, written), PRIVATE))))
-        held = next
+      return bring(next, async () => replaceFile(path, format(value, written), PRIVATE))
     },
-    async remove() {
-      if (held === null) return
-      if (await tried(async () => removeFile(path))) held = null
-    },
+    remove: () => bring(null, async () => removeFile(path)),
+    look: () =>
+      inTurn(async () => {
+        if (typeof held === 'string' && (await isGone(path))) held = undefined
+        await again()
+      }),
   }
 }
 
@@ -286,16 +311,24 @@ async function readTrusted(path: string): Promise<{ text: string | null; fault: 
   }
 }
 
+async function isGone(path: string): Promise<boolean> {
+  try {
+    return (await onFile(path, lstatIfAny(path))) === null
+  } catch (error) {
+    if (!(error instanceof FileError)) throw error
+    return true
+  }
+}
+
 /** The key of the fingerprints, made once. Without it what is remembered belongs to nobody we know. */
 async function openKey(file: StateFile): Promise<string> {
   const known = await file.read(
     (text) => (KEY_TEXT.test(text) ? text.trim() : undefined),
     (text) => text,
   )
-  if (known !== null) return known
-  const made = randomBytes(KEY_BYTES).toString('hex')
-  await file.write(made, (key) => `${key}\n`, { at: { bootMs: 0, wallMs: 0 }, bootId: null })
-  return made
+  const key = known ?? randomBytes(KEY_BYTES).toString('hex')
+  await file.write(key, (text) => `${text}\n`, { at: { bootMs: 0, wallMs: 0 }, bootId: null })
+  return key
 }
 
 const KEY_TEXT = /^[0-9a-f]{64}\n$/

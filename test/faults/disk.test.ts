@@ -1,0 +1,159 @@
+// Directories that are full, read-only or gone: the daemon serves on by its sockets, says so once, and recovers by itself.
+import { existsSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { beforeEach, describe, expect, test } from 'vitest'
+import { startDaemon, tokenFile, type Daemon } from '../support/daemon.ts'
+import { serviceOf, statusOf, textOf, tokenOf } from '../support/outside.ts'
+import { canMount, smallDisk } from '../support/small-disk.ts'
+import type { Service } from '../support/service.ts'
+import { tempDirectory } from '../support/temp-directory.ts'
+import { expectUntil } from '../support/until.ts'
+
+/** The loop looks every 15 s; what is mended must be seen then. */
+const BY_ITSELF = { withinMs: 17_000 }
+
+let service: Service
+let directory: string
+
+beforeEach(async () => {
+  directory = await tempDirectory()
+  service = await serviceOf()
+})
+
+async function started(): Promise<Daemon> {
+  const daemon = startDaemon({ directory, baseUrl: service.url })
+  await daemon.listening()
+  const { accessToken } = await tokenOf(daemon)
+  await expectUntil('the token file', () => tokenFile(daemon) === accessToken)
+  await expectUntil('the token to be kept', () => textOf(join(directory, 'run', 'kept.json')) !== undefined)
+  return daemon
+}
+
+/** An operator asks for another token; waits until it is served. */
+async function rotate(daemon: Daemon): Promise<string> {
+  const before = await tokenOf(daemon)
+  daemon.process.kill('SIGUSR2')
+  return expectUntil('another token', async () => {
+    const { accessToken } = await tokenOf(daemon)
+    return accessToken !== before.accessToken && accessToken
+  })
+}
+
+/** Waits until it holds, waking the loop: it looks by itself too, every 15 s, and that is waited for in one test only. */
+async function mended(daemon: Daemon, what: string, isMended: () => boolean | undefined): Promise<void> {
+  await expectUntil(what, async () => {
+    await tokenOf(daemon, 'minValidSeconds=86400&waitSeconds=0')
+    return isMended()
+  })
+}
+
+const errors = (daemon: Daemon, event: string, path: string): string[] =>
+  daemon
+    .log()
+    .filter((line) => line.event === event && line['path'] === path)
+    .map((line) => String(line['error']))
+
+describe.each([
+  ['full', (disk: ReturnType<typeof smallDisk>) => disk.fill(), /no space is left in .*: free some/],
+  ['read-only', (disk: ReturnType<typeof smallDisk>) => disk.readOnly(true), /is read-only.*ReadWritePaths=/],
+] as const)('a runtime directory that is %s', (kind, spoil, remedy) => {
+  test.skipIf(!canMount)('holds up nobody at the sockets, is told once, and is recovered from', async () => {
+    const disk = smallDisk(join(directory, 'run'))
+    const daemon = await started()
+    spoil(disk)
+    await rotate(daemon)
+    const token = await rotate(daemon)
+    const path = join(directory, 'run', 'token')
+    const status = await expectUntil('the status to tell', async () => {
+      const now = await statusOf(daemon)
+      return now.files[0]?.ok === false && now
+    })
+    expect(status.state).toBe('ready')
+    expect(status.files[0]?.error).toMatch(remedy)
+    for (const [event, name] of [
+      ['file-error', 'token'],
+      ['state-file-error', 'kept.json'],
+    ] as const) {
+      const told = errors(daemon, event, join(directory, 'run', name))
+      expect(told).toHaveLength(1)
+      expect(told[0]).toMatch(remedy)
+    }
+    if (kind === 'full') disk.empty()
+    else disk.readOnly(false)
+    await mended(daemon, 'the token file', () => textOf(path) === token)
+    await mended(daemon, 'the token to be kept', () =>
+      textOf(join(directory, 'run', 'kept.json'))?.includes(token),
+    )
+    expect((await statusOf(daemon)).files[0]).toMatchObject({ ok: true, error: null })
+    expect(readdirSync(join(directory, 'run')).filter((name) => name.endsWith('.kyc'))).toEqual([])
+    expect(await daemon.end()).toBe(0)
+  })
+})
+
+test('a runtime directory that is removed is made anew, with sockets, token file and all', async () => {
+  const daemon = await started()
+  const { accessToken } = await tokenOf(daemon)
+  rmSync(join(directory, 'run'), { recursive: true })
+  await expectUntil('the sockets', () => existsSync(daemon.ipcPath) && existsSync(daemon.httpPath), BY_ITSELF)
+  expect((await tokenOf(daemon)).accessToken).toBe(accessToken)
+  await expectUntil('the token file', () => tokenFile(daemon) === accessToken)
+  await expectUntil('the token to be kept', () =>
+    textOf(join(directory, 'run', 'kept.json'))?.includes(accessToken),
+  )
+  const restored = daemon.log().filter(({ event }) => event === 'socket-restored')
+  expect(restored.map(({ path }) => String(path)).toSorted((a, b) => a.localeCompare(b))).toEqual(
+    ['http.sock', 'ipc.sock', 'lock'].map((name) => join(directory, 'run', name)),
+  )
+  expect(service.requests).toHaveLength(1)
+  expect(await daemon.end()).toBe(0)
+})
+
+describe.each([
+  ['full', 'memory.json', /no space is left/],
+  ['read-only', 'memory.json', /is read-only/],
+] as const)('a state directory that is %s', (kind, name, remedy) => {
+  test.skipIf(!canMount)('holds up nobody, is told once, and is written to when it can be', async () => {
+    const disk = smallDisk(join(directory, 'state'))
+    const daemon = await started()
+    if (kind === 'full') disk.fill()
+    else disk.readOnly(true)
+    await rotate(daemon)
+    const token = await rotate(daemon)
+    await expectUntil('the token file', () => tokenFile(daemon) === token)
+    const path = join(directory, 'state', name)
+    const told = await expectUntil('the record', () => errors(daemon, 'state-file-error', path)[0])
+    expect(told).toMatch(remedy)
+    expect(errors(daemon, 'state-file-error', path)).toHaveLength(1)
+    if (kind === 'full') disk.empty()
+    else disk.readOnly(false)
+    const { generation } = await tokenOf(daemon)
+    await mended(daemon, 'the memory', () => textOf(path)?.includes(`"generation":${generation}`))
+  })
+})
+
+test('a state directory that is removed is made anew, and all that a restart must know is in it', async () => {
+  const daemon = await started()
+  const state = join(directory, 'state')
+  const key = textOf(join(state, 'key'))
+  rmSync(state, { recursive: true })
+  await mended(daemon, 'the memory', () => textOf(join(state, 'memory.json'))?.includes('"generation":1'))
+  await mended(daemon, 'the key', () => textOf(join(state, 'key')) === key)
+  expect(daemon.log().filter(({ level }) => level === 'error')).toEqual([])
+})
+
+test('a directory that cannot be made anew is told once, with the remedy, until it can', async () => {
+  const daemon = await started()
+  const { accessToken } = await tokenOf(daemon)
+  const state = join(directory, 'state')
+  rmSync(state, { recursive: true })
+  writeFileSync(state, 'in the way')
+  await rotate(daemon)
+  await rotate(daemon)
+  const told = daemon.log().filter(({ event }) => event === 'directory-error')
+  expect(told).toMatchObject([
+    { path: state, error: expect.stringMatching(/cannot be a directory.*remove that/) as string },
+  ])
+  rmSync(state)
+  await mended(daemon, 'the memory', () => textOf(join(state, 'memory.json'))?.includes('"generation":3'))
+  expect(await tokenOf(daemon)).not.toMatchObject({ accessToken })
+})

@@ -1,0 +1,89 @@
+// A daemon as it is seen from outside: its commands, its HTTP answers, its files.
+import { readFileSync } from 'node:fs'
+import { request } from 'node:http'
+import { join } from 'node:path'
+import type { StatusResult, TokenResult } from '../../src/protocol.ts'
+import type { Daemon } from './daemon.ts'
+import { jwtOf } from './jwt.ts'
+import { runCli, type Ended } from './run-cli.ts'
+import { granting, startService, type Answer, type Service } from './service.ts'
+import { onTestFinished } from 'vitest'
+
+let issued = 0
+
+/** A token that the service has not given before. */
+export function freshToken(lifeS = 3_600): string {
+  const now = Date.now() / 1000
+  issued += 1
+  return jwtOf({ iat: now, exp: now + lifeS }, issued)
+}
+
+/** A service until the test ends; it grants tokens where nothing else is said. */
+export async function serviceOf(answer: Answer = () => granting(freshToken())): Promise<Service> {
+  const service = await startService({ answer })
+  onTestFinished(async () => service.stop())
+  return service
+}
+
+/** `kyc-tokend …` against this daemon. */
+export function command({ ipcPath }: Pick<Daemon, 'ipcPath'>, ...words: string[]): Promise<Ended> {
+  return runCli(words, { env: { KYC_TOKEND_SOCKET: ipcPath } })
+}
+
+export interface HttpAnswer {
+  readonly status: number
+  readonly body: string
+  readonly json: Record<string, unknown>
+}
+
+/** One request at `http.sock`, on a connection of its own. Rejects where there is no answer. */
+export function httpAsk(
+  { httpPath }: Pick<Daemon, 'httpPath'>,
+  path: string,
+  { method = 'GET', headers = {} }: { method?: string; headers?: Record<string, string> } = {},
+): Promise<HttpAnswer> {
+  return new Promise((resolve, reject) => {
+    const asked = request({ socketPath: httpPath, path, method, headers, agent: false }, (response) => {
+      let body = ''
+      response.setEncoding('utf8').on('data', (chunk: string) => (body += chunk))
+      response.on('error', reject)
+      response.on('end', () => {
+        const isJson = (response.headers['content-type'] ?? '').includes('json')
+        const json = (isJson ? JSON.parse(body) : {}) as Record<string, unknown>
+        resolve({ status: response.statusCode ?? 0, body, json })
+      })
+    })
+    asked.on('error', reject)
+    asked.end()
+  })
+}
+
+export async function statusOf(daemon: Pick<Daemon, 'httpPath'>): Promise<StatusResult> {
+  return (await httpAsk(daemon, '/v1/status')).json as unknown as StatusResult
+}
+
+/** The token as `GET /v1/token` gives it; fails where it gives none. */
+export async function tokenOf(
+  daemon: Pick<Daemon, 'httpPath'>,
+  query = 'waitSeconds=10',
+): Promise<TokenResult> {
+  const { status, body, json } = await httpAsk(daemon, `/v1/token?${query}`)
+  if (status !== 200) throw new Error(`There is no token: ${status} ${body}`)
+  return json as unknown as TokenResult
+}
+
+/** What alert.json says, or undefined where there is none. */
+export function alertFile({ directory }: Pick<Daemon, 'directory'>): Record<string, unknown> | undefined {
+  const text = textOf(join(directory, 'run', 'alert.json'))
+  return text === undefined ? undefined : (JSON.parse(text) as Record<string, unknown>)
+}
+
+/** The text of a file, or undefined where it cannot be read. */
+export function textOf(path: string): string | undefined {
+  try {
+    return readFileSync(path, 'utf8')
+  } catch {
+    // Not there: that is an answer too.
+    return undefined
+  }
+}

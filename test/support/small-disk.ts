@@ -1,0 +1,53 @@
+// A small file system of its own for a test, which can be filled up and made read-only.
+import { spawnSync } from 'node:child_process'
+import { mkdirSync, mkdtempSync, openSync, rmdirSync, rmSync, writeSync, closeSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { onTestFinished } from 'vitest'
+
+export interface SmallDisk {
+  /** Leaves no room for a single byte. */
+  fill(): void
+  /** Makes room again. */
+  empty(): void
+  readOnly(isReadOnly: boolean): void
+}
+
+/** Whether file systems can be mounted here: root, in a container that may. */
+export const canMount = isMountable()
+
+/** A tmpfs of 256 KiB at this path, which is made; gone when the test ends. */
+export function smallDisk(path: string): SmallDisk {
+  mkdirSync(path)
+  run('mount', '-t', 'tmpfs', '-o', 'size=256k,mode=755', 'none', path)
+  onTestFinished(() => run('umount', '-l', path))
+  const filler = join(path, 'filler')
+  return {
+    fill() {
+      const fd = openSync(filler, 'w')
+      try {
+        for (;;) writeSync(fd, Buffer.alloc(4096, 'x'))
+      } catch (error) {
+        if ((error as NodeJS.ErrnoException).code !== 'ENOSPC') throw error
+      } finally {
+        closeSync(fd)
+      }
+    },
+    empty: () => rmSync(filler),
+    readOnly: (isReadOnly) => run('mount', '-o', `remount,${isReadOnly ? 'ro' : 'rw'}`, path),
+  }
+}
+
+function run(command: string, ...args: string[]): void {
+  const { status, stderr } = spawnSync(command, args, { encoding: 'utf8' })
+  if (status !== 0) throw new Error(`${command} ${args.join(' ')}: ${stderr}`)
+}
+
+function isMountable(): boolean {
+  if (process.geteuid?.() !== 0) return false
+  const probe = mkdtempSync(join(tmpdir(), 'kyc-tokend-mount-'))
+  const isMounted = spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=64k', 'none', probe]).status === 0
+  if (isMounted) run('umount', '-l', probe)
+  rmdirSync(probe)
+  return isMounted
+}
