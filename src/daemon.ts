@@ -2,7 +2,7 @@
 import { hostname } from 'node:os'
 import { join } from 'node:path'
 import type { Writable } from 'node:stream'
-import type { Config } from './config/config.ts'
+import type { Config, SocketConfig } from './config/config.ts'
 import { createJudgedFile } from './config/judged.ts'
 import { loadConfig } from './config/load.ts'
 import { createFrontFile } from './delivery/front-file.ts'
@@ -161,7 +161,7 @@ async function buildLine(
     doors,
     ipc: createIpcServer({ ...doors, socket: config.ipc, inherited: inherited.ipc ?? undefined }),
     http: null,
-    httpPart: createReplaceable(config.http === null ? null : (signal) => serveHttp(line, signal)),
+    httpPart: createReplaceable(firstHttpPart(config, () => line)),
     metrics: createMetrics({ keeper, sample: () => sampleOf(line, startedAt) }),
     systemd: createSystemdNotifier({ env, pid: process.pid, keeper, log, sendDatagram: datagramsFor(env) }),
     listening: createLatch(config.http === null ? 1 : 2),
@@ -209,15 +209,24 @@ async function deliverFiles({ files, config, keeper, logging }: Line, signal: Ab
   await runTogether(front === undefined ? [files] : [files, front], signal)
 }
 
-async function serveHttp(line: Line, signal: AbortSignal): Promise<void> {
+function firstHttpPart({ http: socket }: Config, line: () => Line): Part | null {
+  if (socket === null) return null
+  return (signal) => serveHttp(line(), { socket, signal, onListening: () => line().listening.count() })
+}
+
+async function serveHttp(
+  line: Line,
+  options: { socket: SocketConfig; signal: AbortSignal; onListening: () => void },
+): Promise<void> {
   const { createHttpServer } = await import('./delivery/http-server.ts')
-  const { http: socket } = line.config
-  if (socket === null) return
   const metrics = async (): ReturnType<Metrics['render']> => line.metrics.render()
   const inherited = line.inherited.http ?? undefined
-  line.http = createHttpServer({ ...line.doors, socket, inherited, metrics })
-  await line.http.run(signal, { onListening: () => line.listening.count() })
-  line.http = null
+  line.http = createHttpServer({ ...line.doors, socket: options.socket, inherited, metrics })
+  try {
+    await line.http.run(options.signal, options)
+  } finally {
+    line.http = null
+  }
 }
 
 /** What somebody removes behind our back is made anew: the directories, the sockets, and what a restart must know. */
@@ -266,8 +275,7 @@ async function reload(line: Line, load: () => Promise<Config>): Promise<void> {
 async function apply(next: Config, line: Line): Promise<void> {
   const { config: former, keeper, memory, logging } = line
   const asking = line.askingWith(next)
-  await line.ipc.reconfigure(next.ipc)
-  if (next.http !== null) await line.http?.reconfigure(next.http)
+  await moveSockets(line, next)
   line.config = next
   logging.reconfigure(next.log)
   memory.changeSubject(asking.subject)
@@ -277,10 +285,44 @@ async function apply(next: Config, line: Line): Promise<void> {
   const kept = new Set(next.tokenFiles.map(({ path }) => path))
   const dropped = former.tokenFiles.filter(({ path }) => !kept.has(path))
   await removeTokenFiles(dropped, { now: () => keeper.now(), log: logging.log })
-  if ((former.http === null) !== (next.http === null)) {
-    line.httpPart.replace(next.http === null ? null : (signal) => serveHttp(line, signal))
-  }
   announceReload(next, logging.log, former)
+}
+
+/** The sockets as the next configuration wants them, all of them or none. Throws UserError. */
+async function moveSockets(line: Line, next: Pick<Config, 'ipc' | 'http'>): Promise<void> {
+  const former = line.config.http
+  await moveHttp(line, { from: former, to: next.http })
+  try {
+    await line.ipc.reconfigure(next.ipc)
+  } catch (error) {
+    await moveHttp(line, { from: next.http, to: former })
+    throw error
+  }
+}
+
+async function moveHttp(
+  line: Line,
+  { from, to }: { from: SocketConfig | null; to: SocketConfig | null },
+): Promise<void> {
+  if (to !== null && from !== null) await line.http?.reconfigure(to)
+  else if (to !== null) await switchHttpOn(line, to)
+  else if (from !== null) line.httpPart.replace(null)
+}
+
+/** Resolves when it listens. Throws UserError; there is no HTTP then. */
+function switchHttpOn(line: Line, socket: SocketConfig): Promise<void> {
+  return new Promise((resolve, reject) => {
+    line.httpPart.replace(async (signal) => {
+      try {
+        await serveHttp(line, { socket, signal, onListening: resolve })
+        resolve()
+      } catch (error) {
+        if (!(error instanceof UserError)) throw error
+        reject(error)
+        await idle(signal)
+      }
+    })
+  })
 }
 
 /** Runs the work each time it is asked for, never twice at once; what is asked for meanwhile is done once more. */
