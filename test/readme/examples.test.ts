@@ -1,0 +1,159 @@
+// Every example of README.md, run as it stands there against a real daemon.
+import { spawnSync } from 'node:child_process'
+import { existsSync, mkdirSync, readFileSync, symlinkSync } from 'node:fs'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { startExample, type Example } from './adapted.ts'
+import { copyProject } from './build-aside.ts'
+import { block, blocks } from './manual.ts'
+
+const project = new URL('../..', import.meta.url).pathname
+const sh = ['sh', '-euc']
+
+function headersAt(path: string, { service }: Example): (string | undefined)[] {
+  return service.requests
+    .filter((request) => request.path === path)
+    .map(({ headers }) => headers.authorization)
+}
+
+describe('token files', () => {
+  const { tokenFiles } = JSON.parse(block('token-files').code) as { tokenFiles: { path: string }[] }
+
+  test('the raw file, the header file and the env file do what they are for', async () => {
+    const example = await startExample({ tokenFiles })
+    const raw = block('raw-file').code
+    expect(raw).toBe('token=$(cat /run/kyc-tokend/token)')
+    const directory = join(example.daemon.directory, 'run')
+    const file = (name: string): string => readFileSync(join(directory, name), 'utf8')
+    expect(file('token')).toBe(example.token)
+    await example.run('raw-file', { with: sh })
+    await example.run('header-file', { with: sh })
+    await example.run('env-file', { with: sh })
+    const header = `Bearer ${example.token}`
+    expect(headersAt('/some/path', example)).toEqual([header, header])
+    expect(file('token.header')).toBe(`Authorization: ${header}\n`)
+    expect(file('token.env')).toBe(`KYC_ACCESS_TOKEN=${example.token}\n`)
+    expect(Object.keys(JSON.parse(file('token.json')) as object)).toEqual(
+      'accessToken expiresAt obtainedAt generation'.split(' '),
+    )
+  })
+})
+
+describe('the shell', () => {
+  test('kyc-tokend', async () => {
+    const example = await startExample()
+    const output = await example.run('cli', { with: sh })
+    const lines = output.trim().split('\n')
+    expect(lines.slice(0, 4)).toEqual([
+      example.token,
+      example.token,
+      '/some/path is answered',
+      `a token of ${example.token.length} characters`,
+    ])
+    expect(JSON.parse(lines[4] ?? '')).toMatchObject({ state: 'ready' })
+    expect(headersAt('/some/path', example)).toEqual([`Bearer ${example.token}`])
+  })
+
+  test('kyc-tokend explain', async () => {
+    const example = await startExample()
+    expect(await example.run('explain', { with: sh })).toContain('Reason: account-inactive')
+  })
+
+  test('socat', async () => {
+    const example = await startExample()
+    const answer = (await example.run('socat', { with: sh })).replace(/\f$/, '')
+    expect(JSON.parse(answer)).toMatchObject({
+      type: 'token.result',
+      data: { id: '1', accessToken: example.token },
+    })
+  })
+
+  test('curl', async () => {
+    const example = await startExample()
+    const answers = await example.run('curl', { with: sh })
+    expect(answers.startsWith('{"accessToken":')).toBe(true)
+    expect(answers.endsWith(`}${example.token}`)).toBe(true)
+  })
+})
+
+describe('the client library, from the package that `npm run pack` makes', () => {
+  const installed = 'project/node_modules/kyc-tokend'
+  let place: string
+
+  beforeAll(async () => {
+    place = await mkdtemp(join(tmpdir(), 'kyc-tokend-test-'))
+    const run = copyProject(place)
+    run('npm run pack')
+    mkdirSync(join(place, installed), { recursive: true })
+    run(`tar -x -f dist/kyc-tokend-*.tgz --strip-components=1 -C ${installed}`)
+  })
+  afterAll(async () => rm(place, { recursive: true, force: true }))
+
+  test('what its `exports` and `bin` name is in it', () => {
+    const { exports, bin } = JSON.parse(
+      readFileSync(join(place, installed, 'package.json'), 'utf8'),
+    ) as Record<string, unknown>
+    const named = JSON.stringify({ exports, bin }).match(/"[^"]+\.(?:js|json|d\.ts)"/g) ?? []
+    expect(named.length).toBeGreaterThan(3)
+    for (const path of named.map((text) => text.slice(1, -1)).filter((text) => text.includes('dist/')))
+      expect(existsSync(join(place, installed, path)), path).toBe(true)
+  })
+
+  test('TokenClient', async () => {
+    const example = await startExample()
+    symlinkSync(join(place, 'project/node_modules'), join(example.daemon.directory, 'node_modules'))
+    const output = await example.run('token-client', { with: [process.execPath], as: 'example.mjs' })
+    expect(output).toMatch(
+      new RegExp(`^${example.token.length} characters, good until .*Z\n200\ntoken [0-9a-f]{16} is ready\n$`),
+    )
+    expect(headersAt('/some/path', example)).toEqual([`Bearer ${example.token}`])
+  })
+})
+
+describe('other clients', () => {
+  test("node-ipc's own", async () => {
+    const example = await startExample()
+    symlinkSync(join(project, 'node_modules'), join(example.daemon.directory, 'node_modules'))
+    const output = await example.run('node-ipc', { with: [process.execPath], as: 'example.mjs' })
+    expect(output).toMatch(new RegExp(`^${example.token.length} characters, good until .*Z\n$`))
+  })
+
+  test('Python', async () => {
+    const example = await startExample()
+    expect(await example.run('python', { with: ['python3', '-c'] })).toBe(
+      `${example.token.length} characters\n`,
+    )
+  })
+
+  const hasGo = spawnSync('go', ['version']).status === 0
+  if (!hasGo)
+    process.stderr.write('The Go example of README.md is skipped: there is no go (package golang-go)\n')
+  test.skipIf(!hasGo)('Go', { timeout: 120_000 }, async () => {
+    const example = await startExample()
+    expect(await example.run('go', { with: ['go', 'run'], as: 'example.go' })).toBe(
+      `${example.token.length} characters\n`,
+    )
+  })
+})
+
+test('the simulation prints a table and a plot', () => {
+  const smaller = block('simulate')
+    .code.replace('--daemons 10000', '--daemons 100')
+    .replace('npm', 'exec npm')
+  const { status, stdout } = spawnSync('sh', ['-euc', smaller], { cwd: project, encoding: 'utf8' })
+  expect(status).toBe(0)
+  expect(stdout).toMatch(/as built +without jitter[\s\S]*█/)
+})
+
+test('every block that is marked is run by a test', () => {
+  const tests = ['examples', 'install', 'links', 'tables'].map((name) =>
+    readFileSync(new URL(`${name}.test.ts`, import.meta.url), 'utf8'),
+  )
+  for (const { name } of blocks())
+    expect(
+      tests.some((text) => text.includes(`'${name}'`)),
+      name,
+    ).toBe(true)
+})

@@ -1,0 +1,167 @@
+// The section "Install as a service" of README.md, followed word for word on a machine with a real systemd.
+import { copyFileSync, readFileSync } from 'node:fs'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { bootMachine, whyNoMachine, type Machine } from '../support/machine.ts'
+import { expectUntil } from '../support/until.ts'
+import { block, readmeText } from './manual.ts'
+import { copyProject } from './build-aside.ts'
+
+const why = whyNoMachine()
+const isRequired = process.env['KYC_TOKEND_REQUIRE_SYSTEMD'] === '1'
+if (why !== undefined && !isRequired)
+  process.stderr.write(`Installing as README.md says is skipped: ${why}\n`)
+
+const CONFIG = '/etc/kyc-tokend/kyc-tokend.config.json'
+const DROP_INS = '/etc/systemd/system/kyc-tokend.service.d'
+let machine: Machine
+let place: string
+
+/** The commands of a block; root needs no sudo. */
+function commandsOf(name: string): string[] {
+  return block(name).code.replaceAll('sudo ', '').split('\n')
+}
+
+async function follow(name: string): Promise<void> {
+  for (const command of commandsOf(name)) await machine.sh(command)
+}
+
+/** The drop-ins of this name, one after the other. */
+function dropInsOf(name: string): string[] {
+  const marked = readmeText().matchAll(/<!-- drop-in: ([\w.-]+) -->\n+```ini\n([\s\S]*?)```/g)
+  return [...marked].filter(([, candidate]) => candidate === name).map(([, , text = '']) => text)
+}
+
+async function dropIn(name: string, text: string): Promise<void> {
+  await machine.sh(`mkdir -p ${DROP_INS}; cat >${DROP_INS}/${name}`, { input: text })
+  await machine.sh('systemctl daemon-reload && systemctl restart kyc-tokend')
+}
+
+async function configure(change: (config: Record<string, unknown>) => void): Promise<void> {
+  const config = JSON.parse(await machine.sh(`cat ${CONFIG}`)) as Record<string, unknown>
+  change(config)
+  await machine.sh(`cat >${CONFIG}`, { input: JSON.stringify(config) })
+}
+
+async function token(): Promise<string> {
+  return machine.sh('kyc-tokend token')
+}
+
+describe.skipIf(why !== undefined && !isRequired)('installed as README.md says', () => {
+  beforeAll(async () => {
+    place = await mkdtemp(join(tmpdir(), 'kyc-tokend-test-'))
+    const run = copyProject(place)
+    run('npm run build')
+    // As `npm run deb`, without its minute of compression.
+    const file = run('node_modules/.bin/node systemd/build-deb.ts --compression none')
+    machine = await bootMachine()
+    copyFileSync(file.trim(), machine.path('/root/kyc-tokend.deb'))
+    await machine.sh('dpkg -i /root/kyc-tokend.deb')
+    await machine.sh('systemd-run --unit=stand-in kyc-tokend sandbox --port 8099 --token-lifetime 1h')
+  }, 180_000)
+  afterAll(async () => {
+    await machine?.stop()
+    await rm(place, { recursive: true, force: true })
+  })
+
+  it('is configured, checked, enabled and started', async () => {
+    const [example = '', key = '', secret = ''] = commandsOf('configure')
+    await machine.sh(example)
+    await machine.sh(`echo sandbox-key | ${key}`)
+    await machine.sh(`echo sandbox-secret | ${secret}`)
+    await configure((config) => (config['baseUrl'] = 'http://127.0.0.1:8099'))
+    await expectUntil(
+      'the stand-in',
+      async () => (await machine.run(['curl', '-s', 'http://127.0.0.1:8099'])).status === 0,
+    )
+    await follow('enable')
+    expect(await token()).toMatch(/^ey/)
+    expect(await machine.sh(`stat -c '%a %U:%G' ${CONFIG} /etc/kyc-tokend/api-secret`)).toBe(
+      '640 root:kyc-tokend\n640 root:kyc-tokend\n',
+    )
+  })
+
+  it('gives the token to members of the group, and not the secret', async () => {
+    await machine.sh('useradd member; usermod -aG kyc-token member')
+    expect(await machine.sh('cat /run/kyc-tokend/token', { as: 'member' })).toMatch(/^ey/)
+    const { status } = await machine.run(['cat', '/etc/kyc-tokend/api-secret'], { as: 'member' })
+    expect(status).not.toBe(0)
+  })
+
+  it('writes a token file in another directory', async () => {
+    await follow('other-directory')
+    await configure((config) => {
+      const told = /`("path": "\/srv[^`]*)`, `("mode"[^`]*)`/.exec(readmeText())
+      config['tokenFiles'] = [JSON.parse(`{${told?.[1]},${told?.[2]}}`)]
+    })
+    await dropIn('token-files.conf', dropInsOf('token-files.conf')[0] ?? '')
+    await expectUntil(
+      'the file',
+      async () => (await machine.run(['test', '-e', '/srv/app/kyc-token/token'])).status === 0,
+    )
+    expect(await machine.sh("stat -c '%a %U:%G' /srv/app/kyc-token/token")).toBe('640 kyc-tokend:www-data\n')
+  })
+
+  it('takes its secrets from systemd, plain and encrypted', async () => {
+    const [plain = '', encrypted = ''] = dropInsOf('credentials.conf')
+    await configure((config) => {
+      const told = /`("apiKey": \{[^`]*)`, `("apiSecret": \{[^`]*)`/.exec(readmeText().replaceAll('\n', ' '))
+      config['credentials'] = JSON.parse(`{${told?.[1]},${told?.[2]}}`)
+    })
+    await machine.sh('chmod 0600 /etc/kyc-tokend/api-*; chown root:root /etc/kyc-tokend/api-*')
+    await dropIn('credentials.conf', plain)
+    expect(await machine.sh('kyc-tokend refresh')).toContain('New token')
+    const encrypt =
+      /systemd-creds encrypt .*/.exec(readmeText())?.[0].replace('FILE', '/etc/kyc-tokend/api-secret') ?? ''
+    await machine.sh(encrypt)
+    await dropIn('credentials.conf', plain.replace(/^LoadCredential=api-secret.*\n/m, encrypted))
+    expect(await machine.sh('kyc-tokend refresh')).toContain('New token')
+  })
+
+  it('goes through a proxy, which is not asked for a service on this host', async () => {
+    await dropIn('proxy.conf', dropInsOf('proxy.conf')[0] ?? '')
+    expect(await machine.sh('kyc-tokend refresh')).toContain('New token')
+    expect(await machine.sh('systemctl show -P Environment kyc-tokend')).toContain('proxy.example.com')
+  })
+
+  it('hands out metrics by a timer', async () => {
+    await machine.sh(
+      'useradd --system prometheus; install -d -o prometheus /var/lib/prometheus/node-exporter',
+    )
+    await follow('metrics-timer')
+    await machine.sh('systemctl start kyc-tokend-metrics.service')
+    expect(await machine.sh('cat /var/lib/prometheus/node-exporter/kyc-tokend.prom')).toContain(
+      'kyc_tokend_state',
+    )
+    expect(await machine.sh('systemctl is-active kyc-tokend-metrics.timer')).toBe('active\n')
+  })
+
+  it('has an alert command', async () => {
+    await follow('alert-command')
+    expect(await machine.sh("stat -c '%a' /etc/kyc-tokend/alert-command")).toBe('755\n')
+  })
+
+  it('stops with its sockets', async () => {
+    await follow('stop')
+    const { stdout } = await machine.run([
+      'systemctl',
+      'is-active',
+      'kyc-tokend.service',
+      'kyc-tokend.socket',
+      'kyc-tokend-http.socket',
+    ])
+    expect(stdout).toBe('inactive\ninactive\ninactive\n')
+    expect((await machine.run(['kyc-tokend', 'token', '--wait', '0s'])).status).toBe(69)
+    await machine.sh('systemctl disable kyc-tokend')
+    const enabled = await machine.run(['systemctl', 'is-enabled', 'kyc-tokend.service', 'kyc-tokend.socket'])
+    expect(enabled.stdout).toBe('disabled\ndisabled\n')
+  })
+})
+
+it('the package that apt is told to install is the one that is made', () => {
+  const script = readFileSync(new URL('../../systemd/build-deb.ts', import.meta.url), 'utf8')
+  expect(script).toContain('`kyc-tokend_${version}_${architecture}.deb`')
+  expect(script).toContain("architecture = 'amd64'")
+})
