@@ -62,7 +62,8 @@ export async function runDaemon(options: DaemonOptions): Promise<void> {
   const inherited = takeInheritedSockets(env, process.pid)
   const self = { env, uid: process.geteuid!() }
   const judged = createJudgedFile(join(runtimeDirectoryOf(self), 'judged'))
-  const load = async (): Promise<Config> => loadConfig({ configPath: options.configPath, env, judged })
+  const load: Load = async (running) =>
+    loadConfig({ configPath: options.configPath, env, judged, ...running })
   const config = await load().catch((error: unknown) => endMisconfigured(error, { ...options, inherited }))
   const directories = createDirectories({ ...config, uid: self.uid })
   directories.prepare()
@@ -258,11 +259,20 @@ async function settleIn(line: Line, signal: AbortSignal): Promise<void> {
 
 // ---- reload -------------------------------------------------------------------------------------------------------------
 
+/** Reads the configuration; for a daemon that runs in another directory than is configured now, as if it were that one. */
+type Load = (running?: { runtimeDirectory: string }) => Promise<Config>
+
 /** Reads the configuration anew. A faulty one is reported, and the running one stays. */
-async function reload(line: Line, load: () => Promise<Config>): Promise<void> {
+async function reload(line: Line, load: Load): Promise<void> {
+  const { runtimeDirectory, stateDirectory } = line.config
   line.systemd.reloading()
   try {
-    await apply(await load(), line)
+    const wanted = await load()
+    // The daemon stands where it stands: only a restart moves it, as a whole.
+    const next = wanted.runtimeDirectory === runtimeDirectory ? wanted : await load({ runtimeDirectory })
+    const former = line.config
+    await apply({ ...next, stateDirectory }, line)
+    announceReload(wanted, line.logging.log, former)
   } catch (error) {
     if (!(error instanceof UserError)) throw error
     announceFaultyReload(error.message, line.logging.log)
@@ -285,7 +295,6 @@ async function apply(next: Config, line: Line): Promise<void> {
   const kept = new Set(next.tokenFiles.map(({ path }) => path))
   const dropped = former.tokenFiles.filter(({ path }) => !kept.has(path))
   await removeTokenFiles(dropped, { now: () => keeper.now(), log: logging.log })
-  announceReload(next, logging.log, former)
 }
 
 /** The sockets as the next configuration wants them, all of them or none. Throws UserError. */

@@ -25,6 +25,8 @@ export interface LoadOptions {
   readonly judged?: Judged | undefined
   /** The daemon runs as a service and this process does not: what only a service sees is a warning, not a fault. */
   readonly isElsewhere?: boolean | undefined
+  /** The runtime directory of a daemon that runs, in place of what is configured: its outputs stay there. */
+  readonly runtimeDirectory?: string | undefined
 }
 
 /** What there is to say about a configuration, faults and all. */
@@ -58,7 +60,8 @@ export async function inspectConfig(options: LoadOptions): Promise<Inspection> {
   const document = found === undefined ? undefined : await judgedDocument(found, { ...options, verdicts })
   if (found === undefined || document === undefined)
     return { file: found?.file, faults, warnings, config: undefined, unseen: [] }
-  const context = { ...found, uid, env: options.env, isElsewhere: options.isElsewhere ?? false, verdicts }
+  const { env, isElsewhere = false, runtimeDirectory } = options
+  const context = { ...found, uid, env, isElsewhere, runtimeDirectory, verdicts }
   const resolved = await resolveConfig(document, context)
   if (faults.length > 0) return { file: found.file, faults, warnings, config: undefined, unseen: [] }
   const unseen = Object.entries(resolved.credentials)

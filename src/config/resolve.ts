@@ -30,6 +30,8 @@ export interface ResolveContext extends Omit<SecretContext, 'directory'> {
   readonly file: string
   readonly stats: Stats
   readonly verdicts: Verdicts
+  /** In place of what is configured. */
+  readonly runtimeDirectory?: string | undefined
 }
 
 /** Longest path of a Unix socket, in bytes (unix(7): 108 with the NUL at its end). */
@@ -42,10 +44,9 @@ const MAX_SOCKET_PATH_BYTES = 107
 export async function resolveConfig(input: SoundPart, context: ResolveContext): Promise<Config> {
   const { file, verdicts } = context
   const directory = dirname(file)
-  const runtimeDirectory = directoryOr(input.runtimeDirectory, {
-    directory,
-    otherwise: runtimeDirectoryOf(context),
-  })
+  const runtimeDirectory =
+    context.runtimeDirectory ??
+    directoryOr(input.runtimeDirectory, { directory, otherwise: runtimeDirectoryOf(context) })
   const stateDirectory = directoryOr(input.stateDirectory, {
     directory,
     otherwise: stateDirectoryOf(context),

@@ -1,5 +1,5 @@
 // Reloads of a real daemon: under load, of every part, and none that costs a client its answer.
-import { existsSync, mkdirSync, writeFileSync } from 'node:fs'
+import { existsSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { beforeEach, expect, onTestFinished, test } from 'vitest'
@@ -43,7 +43,7 @@ test('200 reloads while clients ask continuously cost not one answer', async () 
   const client = new TokenClient({ socketPath: daemon.ipcPath })
   onTestFinished(() => client.close())
   const { accessToken } = await client.get()
-  let isOver = false
+  const over = new AbortController()
   const answers = { client: 0, ipc: 0, http: 0 }
   const asking = [
     async () => {
@@ -62,7 +62,7 @@ test('200 reloads while clients ask continuously cost not one answer', async () 
       answers.http += 1
     },
   ].map(async (ask) => {
-    while (!isOver) await ask()
+    while (!over.signal.aborted) await ask()
   })
   for (let reloads = 0; reloads < 200; reloads += 1) {
     await reload(daemon, {
@@ -70,7 +70,7 @@ test('200 reloads while clients ask continuously cost not one answer', async () 
       refresh: { maxAge: `${10 + (reloads % 5)}m` },
     })
   }
-  isOver = true
+  over.abort()
   await Promise.all(asking)
   for (const answered of Object.values(answers)) expect(answered).toBeGreaterThan(20)
   expect(count(daemon, 'reload-failed')).toBe(0)
@@ -172,15 +172,27 @@ test('who may use a socket changes with `allow`, also for those who are connecte
   expect((await httpAsk(daemon, '/v1/token')).status).toBe(200)
 })
 
-test('other directories take effect at a restart, and that is said', async () => {
+test('other directories take effect at a restart and not before, and that is said each time', async () => {
   const daemon = await started()
-  mkdirSync(join(directory, 'elsewhere'))
-  await reload(daemon, {
-    runtimeDirectory: join(directory, 'elsewhere'),
-    stateDirectory: join(directory, 'elsewhere'),
+  const elsewhere = join(directory, 'elsewhere')
+  for (let reloads = 1; reloads <= 2; reloads += 1) {
+    await reload(daemon, { runtimeDirectory: elsewhere, stateDirectory: join(elsewhere, 'state') })
+    await expectUntil('two more records', () => count(daemon, 'restart-needed') >= 2 * reloads)
+    const told = daemon.log().filter(({ event }) => event === 'restart-needed')
+    expect(told.map(({ setting }) => setting).slice(-2)).toEqual(['runtimeDirectory', 'stateDirectory'])
+    expect(told).toHaveLength(2 * reloads)
+  }
+  expect(existsSync(elsewhere)).toBe(false)
+  const { accessToken } = await tokenOf(daemon)
+  expect(tokenFile(daemon)).toBe(accessToken)
+  await daemon.end()
+  const restarted = startDaemon({
+    directory,
+    baseUrl: service.url,
+    config: { runtimeDirectory: elsewhere, stateDirectory: join(elsewhere, 'state') },
   })
-  const told = daemon.log().filter(({ event }) => event === 'restart-needed')
-  expect(told.map(({ setting }) => setting)).toEqual(['runtimeDirectory', 'stateDirectory'])
+  await restarted.listening()
+  await expectUntil('the token file', () => textOf(join(elsewhere, 'token')) !== undefined)
 })
 
 test('a faulty file is told with all its faults, and mending it is enough', async () => {
