@@ -1,10 +1,25 @@
-// The tests that mutants are run against: those of the loop and of the source.
+// The tests that mutants are run against: those of the loop and of the source, the quickest first.
+import { BaseSequencer, type TestSpecification } from 'vitest/node'
 import { defineConfig } from 'vitest/config'
+
+const LAST = ['scenarios', 'memory', 'property', 'fetch-token']
+
+function rank({ moduleId }: TestSpecification): number {
+  return LAST.findIndex((word) => moduleId.includes(`${word}.test.ts`))
+}
+
+class QuickestFirst extends BaseSequencer {
+  override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
+    return files.toSorted((a, b) => rank(a) - rank(b))
+  }
+}
 
 export default defineConfig({
   test: {
     root: new URL('../..', import.meta.url).pathname,
     include: ['test/{token,scenarios,source}/**/*.test.ts'],
+    setupFiles: ['test/mutation/setup.ts'],
+    sequence: { sequencer: QuickestFirst },
     testTimeout: 20_000,
   },
 })

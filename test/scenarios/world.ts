@@ -56,6 +56,8 @@ export interface Seen {
 const START_WALL_MS = 1_800_000_000_000
 /** A file system in memory, so that nothing is ever waited for. */
 const MEMORY_DIRECTORY = '/dev/shm'
+/** More than any scenario causes: a loop that asks without end ends here instead of never. */
+const MAX_REQUESTS = 1_000
 
 export interface World {
   service(answer: ServiceAnswer): void
@@ -113,6 +115,7 @@ export function createWorld(given: Given): World {
 
   async function fetchToken(signal: AbortSignal): Promise<FetchOutcome> {
     requests += 1
+    if (requests > MAX_REQUESTS) throw new Error('The service is asked without end')
     if (answer.hangs === true) {
       await clock.sleep(Infinity, signal)
       return { kind: 'transient', reason: 'timeout', detail: 'Given up' }

@@ -17,6 +17,8 @@ export interface FakeClock extends Clock {
 
 /** Turns of the event loop in which what a sleeper does on waking must be done. */
 const TURNS = 8
+/** More than any test here wakes at one moment: a loop that sleeps for no time at all ends here instead of never. */
+const MAX_WAKES_AT_ONCE = 1_000
 
 /** `isBusy`: whether real I/O is under way, for which the clock must stand still. */
 export function createFakeClock({
@@ -64,7 +66,10 @@ export function createFakeClock({
     async advance(ms) {
       await settle()
       const untilMs = monotonicMs + ms
+      let wakes = 0
       for (let timer = nextTimer(untilMs); timer !== undefined; timer = nextTimer(untilMs)) {
+        wakes = timer.dueMs > monotonicMs ? 0 : wakes + 1
+        if (wakes > MAX_WAKES_AT_ONCE) throw new Error('Somebody sleeps for no time, over and over')
         pass(Math.max(0, timer.dueMs - monotonicMs))
         timer.wake()
         await settle()

@@ -12,6 +12,9 @@ await import('p-retry')
 /** The service's answer, which may take its time; the signal says that the request was given up. */
 export type Answer = (signal: AbortSignal) => FetchOutcome | Promise<FetchOutcome>
 
+/** More than any test here causes: a loop that asks without end ends here instead of never. */
+const MAX_REQUESTS = 10_000
+
 export interface KeeperWorld {
   readonly clock: FakeClock
   readonly keeper: Keeper
@@ -62,6 +65,7 @@ export function createKeeperWorld(
   let next: Answer = token
   const fetchToken = async (signal: AbortSignal): Promise<FetchOutcome> => {
     asked += 1
+    if (asked > MAX_REQUESTS) throw new Error('The service is asked without end')
     return next(signal)
   }
   const policy = { maxAgeMs: 900_000, initialDelayMs: 1_000, maxDelayMs: 300_000, ...options.policy }
