@@ -452,17 +452,12 @@ test('an idle client never keeps a process alive', async () => {
 })
 
 test('a pending call and a subscription keep the process alive', async () => {
-  let isAsked = false
   const daemon = await daemonWith(({ type, answer }) => {
     if (type === 'token.subscribe') return answer('token.result', tokenFields('token-1'))
-    isAsked = true
-    setTimeout(() => answer('token.result', tokenFields('token-1')), 500)
-  })
-  const publishing = setInterval(() => {
-    if (isAsked) daemon.publish('token.changed', tokenFields('token-2'))
-  }, 1_000)
-  onTestFinished(() => {
-    clearInterval(publishing)
+    setTimeout(() => {
+      answer('token.result', tokenFields('token-1'))
+      setTimeout(() => daemon.publish('token.changed', tokenFields('token-2')), 500)
+    }, 500)
   })
   const { stdout } = await runProgram(
     `const client = new TokenClient({ socketPath: '${daemon.path}' })
