@@ -28,22 +28,20 @@ export class Secret {
  * others wrote: a service may echo what it was sent.
  */
 export function redact(text: string, secrets: Iterable<string>): string {
-  let clean = text
-  for (const secret of secrets) {
-    if (secret === '') continue
-    for (const shape of shapesOf(secret)) clean = clean.replaceAll(shape, SHOWN)
-  }
-  return clean
+  // Longest first: a secret that is a piece of another would leave the rest of that one.
+  const shapes = [...secrets].flatMap(shapesOf).toSorted((one, other) => other.length - one.length)
+  return shapes.reduce((clean, shape) => clean.replaceAll(shape, SHOWN), text)
 }
 
-function shapesOf(secret: string): Set<string> {
+function shapesOf(secret: string): string[] {
+  if (secret === '') return []
   const base64 = Buffer.from(secret).toString('base64')
-  return new Set([
+  return [
     secret,
     JSON.stringify(secret).slice(1, -1),
     encodeURIComponent(secret),
     base64,
     base64.replace(/=+$/, ''),
     Buffer.from(secret).toString('base64url'),
-  ])
+  ]
 }
