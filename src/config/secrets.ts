@@ -100,7 +100,7 @@ function checked(
     verdicts.fault(at, sentence)
     return undefined
   }
-  if (value === '') return refuse(`${where} is empty: put the secret there`)
+  if (value.trim() === '') return refuse(`${where} is empty: put the secret there`)
   if (CONTROL.test(value))
     return refuse(
       `${where} holds a line break or another control character inside: write the secret alone, on one line`,

@@ -99,7 +99,8 @@ export function createDeliveredFile(
     try {
       await bring(content)
       brought = content
-      tell(null)
+      // Where nothing is to be there, nothing was tried: the directory may be as bad as before.
+      if (content !== null) tell(null)
     } catch (error) {
       if (!(error instanceof FileError)) throw error
       counts = { ...counts, errors: counts.errors + 1 }

@@ -57,6 +57,9 @@ export function createHttpServer(options: ServerOptions & { readonly metrics: Me
   const routes = createHttpRoutes({ door, replies, metrics, onReject, onStream })
 
   http.on('request', onRequest)
+  // Nothing that a client may expect changes the answer.
+  http.on('checkExpectation', onRequest)
+  http.on('connect', (_req: IncomingMessage, socket: Socket) => onTunnel(socket))
   http.on('clientError', (_error, socket) => {
     const connection = connections.get(socket as Socket)
     // In the midst of an answer there is no room for another.
@@ -66,6 +69,12 @@ export function createHttpServer(options: ServerOptions & { readonly metrics: Me
   replies.onChange(() => {
     for (const connection of connections.values()) tellChange(connection)
   })
+
+  /** CONNECT: the answer has no ServerResponse, and the connection is of no more use. */
+  function onTunnel(socket: Socket): void {
+    const connection = connections.get(socket)
+    if (connection !== undefined) door.drop(connection.guest, 'broken-framing')
+  }
 
   function welcome(guest: Guest): void {
     const { socket } = guest
@@ -222,9 +231,11 @@ function newConnection(guest: Guest): Connection {
   }
 }
 
+/** Also of the absolute form, which a client sends that takes us for a proxy (RFC 9112, section 3.2.2). */
 function splitTarget(target: string): [path: string, query: string] {
-  const at = target.indexOf('?')
-  return at === -1 ? [target, ''] : [target.slice(0, at), target.slice(at + 1)]
+  const own = target.startsWith('/') ? target : target.replace(/^https?:\/\/[^/?]*/i, '')
+  const at = own.indexOf('?')
+  return at === -1 ? [own, ''] : [own.slice(0, at), own.slice(at + 1)]
 }
 
 function isAnswering({ res }: Connection): boolean {
@@ -233,7 +244,13 @@ function isAnswering({ res }: Connection): boolean {
 
 /** Node's HTTP on sockets that are handed to it. It has no timers then; who is slow is shown out at the door. */
 function createParser(): Server {
-  const http = createServer({ maxHeaderSize: MAX_HEADER_BYTES, keepAliveTimeout: 0, noDelay: false })
+  const http = createServer({
+    maxHeaderSize: MAX_HEADER_BYTES,
+    keepAliveTimeout: 0,
+    noDelay: false,
+    // There is one host here, whatever it is called.
+    requireHostHeader: false,
+  })
   http.timeout = 0
   // A client that half-closes after its request gets its answer. Node has it since 2011, and no name for it in its types.
   return Object.assign(http, { httpAllowHalfOpen: true })

@@ -1,6 +1,7 @@
 // Who is at the other end of a connection, what they may do, and who took a token.
 import { readFileSync } from 'node:fs'
 import type { Socket } from 'node:net'
+import { basename } from 'node:path'
 import type { SocketConfig } from '../config/config.ts'
 import { errorCode, exitStatus, UserError } from '../lib/error.ts'
 import type { Libc, LibcMissing } from '../lib/libc.ts'
@@ -163,10 +164,14 @@ function descriptorOf(socket: Socket): number | null {
   return fd === undefined || fd < 0 ? null : fd
 }
 
-/** The name of a process where /proc shows it: it may belong to another user, or be gone. */
+/**
+ * The name of a process where /proc shows it: it may belong to another user, or be gone. The first word of its
+ * command line, because the kernel's own name is that of a thread: `MainThread` for all programs of Node.
+ */
 function processName(pid: number): string | null {
   try {
-    return readFileSync(`/proc/${pid}/comm`, 'utf8').trimEnd()
+    const [program = ''] = readFileSync(`/proc/${pid}/cmdline`, 'utf8').split(/[\0\s]/, 1)
+    return basename(program) || readFileSync(`/proc/${pid}/comm`, 'utf8').trimEnd()
   } catch (error) {
     if (errorCode(error) === undefined) throw error
     return null

@@ -1,5 +1,5 @@
 // What is answered: the same for both sockets. Everything is read out of the keeper's state when it is asked for.
-import type { Instant } from '../lib/clock.ts'
+import { tellInstant, tellingBy, type Instant } from '../lib/clock.ts'
 import type {
   Fault,
   RefreshResult,
@@ -181,8 +181,9 @@ function isAnswerFinal(
   const token = usableToken(state, now)
   // While attempts fail in passing, an operator may still bring a token before the next one is due.
   if (token === null) return isHopeless && state.kind === 'refused'
-  const isMoreThanThereIs = (request.minValidSeconds ?? 0) * 1_000 > token.lifeMs
-  return isHopeless || (isMoreThanThereIs && token.fingerprint !== request.notFingerprint)
+  // Whoever waits for another token waits: nobody knows when an operator brings one.
+  if (token.fingerprint === request.notFingerprint) return false
+  return isHopeless || (request.minValidSeconds ?? 0) * 1_000 > token.lifeMs
 }
 
 /** Why there is no token to hand out. */
@@ -246,13 +247,14 @@ export function asciiOf(json: string): string {
 }
 
 function describe(token: Token, state: TokenState, now: Instant): TokenDescription {
+  const known = tellingBy(token.received, now)
   return {
     tokenType: 'Bearer',
-    obtainedAt: tellInstant(token.received.bootMs, now),
-    expiresAt: tellInstant(token.expiresAtMs, now),
+    obtainedAt: tellInstant(token.received.bootMs, known),
+    expiresAt: tellInstant(token.expiresAtMs, known),
     expirySource: token.expirySource,
     baseUrl: token.baseUrl,
-    refreshAt: tellInstant(token.refreshAtMs, now),
+    refreshAt: tellInstant(token.refreshAtMs, known),
     generation: token.generation,
     fingerprint: token.fingerprint,
     state: phaseOf(state, now),
@@ -263,11 +265,6 @@ function describe(token: Token, state: TokenState, now: Instant): TokenDescripti
 function describeCurrent(state: TokenState, now: Instant): TokenDescription | null {
   const token = usableToken(state, now)
   return token === null ? null : describe(token, state, now)
-}
-
-/** An instant on the boot clock, as our wall clock tells it: ISO 8601. */
-function tellInstant(bootMs: number, now: Instant): string {
-  return new Date(now.wallMs + bootMs - now.bootMs).toISOString()
 }
 
 function statusOf(state: TokenState, now: Instant, parts: StatusParts): StatusResult {

@@ -1,6 +1,6 @@
 // The token files: every entry of `tokenFiles` holds the token as long as it may be used, and is not there otherwise.
 import type { TokenFileConfig, TokenFileFormat } from '../config/config.ts'
-import type { Instant } from '../lib/clock.ts'
+import { tellInstant, tellingBy, type Instant } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
 import type { StatusResult } from '../protocol.ts'
 import type { Keeper } from '../token/keeper.ts'
@@ -22,14 +22,13 @@ export function createTokenFiles(options: {
   log: Log
 }): TokenFiles {
   const { keeper, log } = options
-  const wallOffset = createWallOffset()
   const entries = options.files.map((config) => ({
     config,
     file: createDeliveredFile(config, {
       wanted: () => {
         const now = keeper.now()
         const token = usableToken(keeper.state(), now)
-        return token === null ? null : contentOf[config.format](token, wallOffset(token, now))
+        return token === null ? null : contentOf[config.format](token, now)
       },
       now: () => keeper.now(),
       log,
@@ -100,33 +99,14 @@ export async function keepFiles(
   await lookAll()
 }
 
-const contentOf: Record<TokenFileFormat, (token: Token, wallOffsetMs: number) => string> = {
+const contentOf: Record<TokenFileFormat, (token: Token, now: Instant) => string> = {
   raw: ({ accessToken }) => accessToken,
   header: ({ accessToken }) => `Authorization: Bearer ${accessToken}\n`,
   env: ({ accessToken }) => `KYC_ACCESS_TOKEN=${accessToken}\n`,
-  json({ accessToken, generation, expiresAtMs, received }, wallOffsetMs) {
-    const expiresAt = new Date(expiresAtMs + wallOffsetMs).toISOString()
-    const obtainedAt = new Date(received.bootMs + wallOffsetMs).toISOString()
+  json({ accessToken, generation, expiresAtMs, received }, now) {
+    const known = tellingBy(received, now)
+    const expiresAt = tellInstant(expiresAtMs, known)
+    const obtainedAt = tellInstant(received.bootMs, known)
     return `${JSON.stringify({ accessToken, expiresAt, obtainedAt, generation })}\n`
   },
-}
-
-/** The wall clock may be off by so much against the boot clock before instants are told anew. */
-const TOLERATED_MS = 2_000
-
-/**
- * Wall clock minus boot clock, in ms, for telling a token's instants: that of its reception, so that the same token
- * is told in the same words also after a restart, until the wall clock is set to another time.
- */
-function createWallOffset(): (token: Token, now: Instant) => number {
-  let told: number | null = null
-  return (token, now) => {
-    const current = now.wallMs - now.bootMs
-    const atReception = token.received.wallMs - token.received.bootMs
-    const known = [atReception, told].find(
-      (offset) => offset !== null && Math.abs(offset - current) <= TOLERATED_MS,
-    )
-    told = known ?? current
-    return told
-  }
 }

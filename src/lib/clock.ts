@@ -41,14 +41,44 @@ export function sleep(ms: number, signal: AbortSignal): Promise<void> {
 export function createSystemClock(): Clock {
   let bootOffset = 0
   let wallOffset = 0
+  /** By how much the wall clock is ahead of the boot clock. */
+  let aheadMs = 0
   const now = (): Instant => {
     const monotonicMs = performance.now()
     const wallMs = Date.now()
     if (Math.abs(wallMs - monotonicMs - wallOffset) > DISAGREEMENT_MS) {
       wallOffset = wallMs - monotonicMs
       bootOffset = uptime() * 1000 - monotonicMs
+      aheadMs = Math.round(wallOffset - bootOffset)
     }
-    return { bootMs: monotonicMs + bootOffset, wallMs }
+    // Whole milliseconds, and both clocks apart by the same always: what is told of an instant then stays the same.
+    const bootMs = Math.round(monotonicMs + bootOffset)
+    return { bootMs, wallMs: bootMs + aheadMs }
   }
   return { now, sleep }
+}
+
+/** The wall clock may be off by so much against the boot clock before instants are told anew. */
+const TOLERATED_MS = 2_000
+
+/**
+ * An instant on the boot clock as the wall clock tells it: ISO 8601. `known` is any moment at which both clocks were
+ * read.
+ */
+export function tellInstant(bootMs: number, known: Instant): string {
+  return new Date(known.wallMs + bootMs - known.bootMs).toISOString()
+}
+
+/** The same; null where it never comes. */
+export function tellInstantIfAny(bootMs: number, known: Instant): string | null {
+  return Number.isFinite(bootMs) ? tellInstant(bootMs, known) : null
+}
+
+/**
+ * The moment by which to tell the instants of something that began at `since`: that one itself, so that they are told
+ * in the same words also after a restart, until the wall clock is set to another time.
+ */
+export function tellingBy(since: Instant, now: Instant): Instant {
+  const driftMs = since.wallMs - since.bootMs - (now.wallMs - now.bootMs)
+  return Math.abs(driftMs) <= TOLERATED_MS ? since : now
 }

@@ -1,5 +1,4 @@
 // How reports hang on the keeper: told at each of its events until they are stopped, with no timers of their own.
-import type { Instant } from '../lib/clock.ts'
 import type { Keeper, KeeperEvent } from '../token/keeper.ts'
 
 /** What a report sees of the keeper. */
@@ -20,9 +19,4 @@ export function follow(
     if (signal.aborted) stop()
     else signal.addEventListener('abort', stop, { once: true })
   })
-}
-
-/** An instant on the boot clock as our wall clock tells it, ISO 8601; null where it never comes. */
-export function tellInstant(bootMs: number, now: Instant): string | null {
-  return Number.isFinite(bootMs) ? new Date(now.wallMs + bootMs - now.bootMs).toISOString() : null
 }

@@ -1,11 +1,12 @@
 // The story of the token in the log: obtained, failing, recovered, refused, expired. An outage is a few records, not a flood.
+import { tellInstant, tellInstantIfAny } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
 import type { KeeperEvent } from '../token/keeper.ts'
 import type { PermanentFailure, TransientReason } from '../token/outcome.ts'
 import { remedyFor } from '../token/remedy.ts'
 import { dueAtMs, failureOf, heldToken, isStale, usableToken, usableUntilMs } from '../token/state.ts'
 import type { Token } from '../token/token.ts'
-import { follow, tellInstant, type Watched } from './follow.ts'
+import { follow, type Watched } from './follow.ts'
 
 /** What has been told of the failures that stand. */
 interface Episode {
@@ -157,7 +158,7 @@ export function createNarrator({ keeper, log }: { keeper: Watched; log: Log }): 
       fingerprint,
       expiredAt: tellInstant(usableUntilMs(token), now),
       reason: state.kind === 'refused' ? state.refusal.reason : (failureOf(state)?.reason ?? null),
-      nextAttemptAt: tellInstant(dueAtMs(state), now),
+      nextAttemptAt: tellInstantIfAny(dueAtMs(state), now),
     })
   }
 

@@ -1,5 +1,5 @@
 // What systemd is told (sd_notify(3)): ready, how it stands, reloading, stopping, and that the loop is alive.
-import type { Instant } from '../lib/clock.ts'
+import { tellInstantIfAny, type Instant } from '../lib/clock.ts'
 import { errorMessage } from '../lib/error.ts'
 import type { Log } from '../lib/log.ts'
 import {
@@ -11,7 +11,7 @@ import {
   usableUntilMs,
   type TokenState,
 } from '../token/state.ts'
-import { follow, tellInstant, type Watched } from './follow.ts'
+import { follow, type Watched } from './follow.ts'
 
 export interface SystemdNotifier {
   /** Tells what happens, until the signal is aborted; then that it stops. */
@@ -143,5 +143,5 @@ function planWords(state: TokenState, now: Instant): string {
 
 /** To the second, in UTC: `systemctl status` shows it much later. */
 function at(bootMs: number, now: Instant): string {
-  return (tellInstant(bootMs, now) ?? 'never').replace('T', ' ').replace(/\.\d+Z$/, ' UTC')
+  return (tellInstantIfAny(bootMs, now) ?? 'never').replace('T', ' ').replace(/\.\d+Z$/, ' UTC')
 }

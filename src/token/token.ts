@@ -73,7 +73,7 @@ function claimsOf(accessToken: string): Record<string, unknown> | undefined {
 
 /** RFC 7519 NumericDate (seconds since the epoch) in ms; undefined where it is none. */
 function numericDateMs(value: unknown): number | undefined {
-  if (typeof value !== 'number' || !Number.isFinite(value) || value < 0) return undefined
+  if (typeof value !== 'number' || !Number.isFinite(value)) return undefined
   const seconds = value > MAX_NUMERIC_DATE ? value / 1000 : value
   return seconds > MAX_NUMERIC_DATE ? undefined : seconds * 1000
 }

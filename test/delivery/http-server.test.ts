@@ -185,6 +185,24 @@ describe('the other paths', () => {
     expect(answer).toMatchObject({ status: 403, json: { code: 'denied' } })
   })
 
+  it.each([
+    ['without a Host header', 'GET /v1/token HTTP/1.1\r\n\r\n'],
+    ['in absolute form', 'GET http://localhost/v1/token?waitSeconds=1 HTTP/1.1\r\nHost: localhost\r\n\r\n'],
+    ['with an expectation', 'GET /v1/token HTTP/1.1\r\nHost: x\r\nExpect: the-unexpected\r\n\r\n'],
+  ])('are answered %s', async (_how, text) => {
+    const world = await ready()
+    const received = await exchange(world.httpPath, text, { until: /\}$/ })
+    expect(received).toMatch(/^HTTP\/1\.1 200 OK\r\n/)
+    expect(received).toContain('Cache-Control: no-store')
+  })
+
+  it('for a tunnel are told that there is none', async () => {
+    const world = await ready()
+    const received = await exchange(world.httpPath, 'CONNECT x:1 HTTP/1.1\r\nHost: x:1\r\n\r\n')
+    expect(received).toMatch(/^HTTP\/1\.1 400 /)
+    expect(received).toContain('application/problem+json')
+  })
+
   it('are limited to so many requests per second where that is set', async () => {
     const world = await ready()
     await world.http.reconfigure(world.socket({ path: world.httpPath, maxRequestsPerSecond: 2 }))

@@ -81,10 +81,16 @@ describe('waiting', () => {
     })
   })
 
-  it('is no use for another token where no attempt is due before the deadline', async () => {
-    const { replies, told } = await start()
+  it('for another token goes on where no attempt is due: an operator may bring one', async () => {
+    const { replies, told, clock } = await start()
     const notFingerprint = told()?.fingerprint ?? ''
-    expect(isThere(replies.token({ notFingerprint, waitSeconds: 60 }, never))).toBe(true)
+    const reply = replies.token({ notFingerprint, waitSeconds: 60 }, never)
+    expect(isThere(reply)).toBe(false)
+    void replies.refresh(never)
+    await clock.settle()
+    expect(JSON.parse(((await reply) as { value: PreparedToken }).value.json.toString())).toMatchObject({
+      generation: 2,
+    })
   })
 
   it('is no use for more than the life last obtained', async () => {

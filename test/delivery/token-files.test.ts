@@ -310,11 +310,6 @@ describe('token files', () => {
     await until(() => {
       expect(expiresAt()).toBe(new Date(Date.parse(before) + 3_600_500).toISOString())
     })
-    const told = expiresAt()
-    clock.jumpWall(-500)
-    keeper.look()
-    await clock.settle()
-    expect(expiresAt()).toBe(told)
   })
 
   it.skipIf(!isRoot)('get back their group, configured or not', async () => {

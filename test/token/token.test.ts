@@ -27,7 +27,6 @@ describe('the life of a JWT', () => {
       jwtOf({}),
       jwtOf({ exp: 'soon' }),
       jwtOf({ exp: null }),
-      jwtOf({ exp: -1 }),
       jwtOf({ exp: 1e300 }),
       `x.${Buffer.from('[1]').toString('base64url')}.y`,
       `x.${Buffer.from('null').toString('base64url')}.y`,
@@ -39,6 +38,7 @@ describe('the life of a JWT', () => {
   test('is zero or less for a token that arrives expired', () => {
     expect(jwtLifeMs(jwtOf({ exp: nowS }), ours)).toBe(0)
     expect(jwtLifeMs(jwtOf({ exp: 0 }), ours)).toBeLessThan(0)
+    expect(jwtLifeMs(jwtOf({ exp: -1 }), ours)).toBeLessThan(0)
   })
 
   test('takes dates beyond the year 5138 for milliseconds', () => {
