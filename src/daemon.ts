@@ -64,21 +64,36 @@ export async function runDaemon(options: DaemonOptions): Promise<void> {
   const judged = createJudgedFile(join(runtimeDirectoryOf(self), 'judged'))
   const load: Load = async (running) =>
     loadConfig({ configPath: options.configPath, env, judged, ...running })
-  const config = await load().catch((error: unknown) => endMisconfigured(error, { ...options, inherited }))
-  const directories = createDirectories({ ...config, uid: self.uid })
-  directories.prepare()
-  const place = await takePlace(config, inherited)
-  const line = await buildLine(config, { ...options, inherited, place, directories })
+  const line = await begin(load, { ...options, inherited, uid: self.uid }).catch((error: unknown) =>
+    endMisconfigured(error, { ...options, inherited }),
+  )
   try {
-    if (config.runtimeDirectory === runtimeDirectoryOf(self)) await judged.keep()
+    if (line.config.runtimeDirectory === runtimeDirectoryOf(self)) await judged.keep()
     signals.onReload(inTurn(async () => reload(line, load)))
     signals.onRefresh(() => void line.keeper.refresh(signals.stop))
     await runTogether(partsOf(line), signals.stop)
     // Not after a fault of ours: that is a crash, and the next start must not take it for somebody's will.
     await line.memory.end(line.keeper.state())
   } finally {
-    place.close()
+    line.place.close()
     await line.logging.close()
+  }
+}
+
+/** Takes the daemon's place and builds the line. Throws UserError, and then the place is free again. */
+async function begin(
+  load: Load,
+  options: DaemonOptions & Pick<Place, 'inherited'> & { uid: number },
+): Promise<Line> {
+  const config = await load()
+  const directories = createDirectories({ ...config, uid: options.uid })
+  directories.prepare()
+  const place = await takePlace(config, options.inherited)
+  try {
+    return await buildLine(config, { ...options, place, directories })
+  } catch (error) {
+    place.close()
+    throw error
   }
 }
 

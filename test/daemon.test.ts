@@ -120,6 +120,14 @@ describe('the daemon', () => {
     expect(await clientOf(first).get({})).toMatchObject({ state: 'ready' })
   })
 
+  test('ends and gives up its place where a setting shows only late that it cannot work', async () => {
+    const env = { HTTPS_PROXY: 'socks5://proxy.test:1080' }
+    const daemon = startDaemon({ directory, baseUrl: 'https://service.test', env })
+    expect(await daemon.ended()).toBe(78)
+    expect(daemon.stderr()).toContain('HTTPS_PROXY')
+    expect(existsSync(join(directory, 'run', 'lock'))).toBe(false)
+  })
+
   test('tells its metrics over HTTP', async () => {
     const daemon = await started()
     await clientOf(daemon).get({})
