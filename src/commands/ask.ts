@@ -24,6 +24,8 @@ const statuses: Readonly<Record<TokenClientErrorCode, ExitStatus>> = {
 /** A client for the socket that the invocation means. */
 export function openClient(invocation: Invocation): TokenClient {
   const named = invocation.options['socket'] as string | undefined
+  if (named === '')
+    throw new UserError('--socket is empty: name the socket, or leave it out', exitStatus.usage)
   const socketPath = findSocket({ ...thisAsker(), env: invocation.env }, named)
   return new TokenClient({ name: 'kyc-tokend', ...(socketPath !== undefined && { socketPath }) })
 }

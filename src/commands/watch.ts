@@ -2,7 +2,6 @@
 import { fstatSync } from 'node:fs'
 import type { Writable } from 'node:stream'
 import type { TokenClientError } from '../client.ts'
-import { errorCode } from '../lib/error.ts'
 import { asUserError, openClient } from './ask.ts'
 import type { RunCommand } from './command.ts'
 
@@ -27,11 +26,10 @@ export const run: RunCommand = async (invocation) => {
         else reject(asUserError(fault))
       }
       client.subscribe(print, { onFault })
-      stdout.once('error', reject)
+      // Told already, or no error: the reader has seen enough.
+      stdout.once('error', () => resolve())
       whenReaderIsGone(stdout, resolve).catch(reject)
     })
-  } catch (error) {
-    if (errorCode(error) !== 'EPIPE') throw error
   } finally {
     client.close()
   }
