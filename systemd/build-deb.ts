@@ -16,10 +16,13 @@ import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { parseArgs } from 'node:util'
 import { gzipSync } from 'node:zlib'
+import { configJsonSchema } from '../src/config/schema.ts'
 import { manualPages } from './man/pages.ts'
 
 const { values: options } = parseArgs({
   options: {
+    /** The bundled program. */
+    program: { type: 'string', default: 'dist' },
     /** Where the package is written. */
     out: { type: 'string', default: 'dist' },
     /** Of dpkg-deb: none is quick, for tests. */
@@ -46,7 +49,9 @@ const examples = `${documents}/examples`
 /** When the sources were last changed: the same sources give the same bytes. */
 const changedAt = new Date(Number(process.env['SOURCE_DATE_EPOCH'] ?? lastCommitSeconds()) * 1000)
 
-if (!existsSync(source('dist/cli.js'))) throw new Error('There is no dist/cli.js: run `npm run build` first')
+const bundle = path.resolve(project, options.program)
+if (!existsSync(path.join(bundle, 'cli.js')))
+  throw new Error(`There is no cli.js in ${bundle}: run \`npm run build\` first`)
 process.umask(0o022)
 const root = mkdtempSync(path.join(tmpdir(), 'kyc-tokend-deb-'))
 try {
@@ -71,8 +76,12 @@ function addProgram(): void {
   add(`${program}/node`, { from: `${nodePackage}/bin/node`, mode: 0o755 })
   // Symbols of its functions are for its developers: 18 MB.
   execFileSync('strip', ['--strip-unneeded', '--remove-section=.comment', inPackage(`${program}/node`)])
-  for (const file of readdirSync(source('dist')))
-    if (file.endsWith('.js')) add(`${program}/${file}`, { from: `dist/${file}` })
+  for (const file of readdirSync(bundle))
+    // Nobody's own Node runs them, so they are no scripts.
+    if (file.endsWith('.js')) {
+      const text = readFileSync(path.join(bundle, file), 'utf8')
+      add(`${program}/${file}`, { text: text.replace(/^#!.*\n/, '') })
+    }
   // The directory says that the program is made of ES modules, and which version it is.
   add(`${program}/package.json`, {
     text: json({ name: 'kyc-tokend', version, type: 'module', private: true }),
@@ -86,7 +95,7 @@ function addProgram(): void {
   execFileSync('strip', ['--strip-unneeded', '--remove-section=.comment', inPackage(`${native}/koffi.node`)])
   add(`${program}/alert`, { from: 'systemd/alert.sh', mode: 0o755 })
   add('usr/bin/kyc-tokend', { from: 'systemd/kyc-tokend.sh', mode: 0o755 })
-  add('usr/share/kyc-tokend/kyc-tokend.config.schema.json', { from: 'dist/kyc-tokend.config.schema.json' })
+  add('usr/share/kyc-tokend/kyc-tokend.config.schema.json', { text: json(configJsonSchema()) })
 }
 
 function addUnits(): void {
@@ -132,7 +141,7 @@ function addCompletions(): void {
     fish: 'usr/share/fish/vendor_completions.d/kyc-tokend.fish',
   }
   for (const [shell, place] of Object.entries(places)) {
-    const text = execFileSync(process.execPath, [source('dist/cli.js'), 'completions', shell], {
+    const text = execFileSync(process.execPath, [path.join(bundle, 'cli.js'), 'completions', shell], {
       encoding: 'utf8',
     })
     add(place, { text })

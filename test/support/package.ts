@@ -1,16 +1,11 @@
-// The Debian package of the sources as they are now.
+// The Debian package of the program that the tests run.
 import { execFile } from 'node:child_process'
 import { readdir } from 'node:fs/promises'
 import path from 'node:path'
 import { promisify } from 'node:util'
+import { PROGRAM } from './daemon.ts'
 
-const execute = promisify(execFile)
-const project = path.resolve(import.meta.dirname, '../..')
-
-/** Builds the program, which its packages then contain. */
-export async function buildProgram(): Promise<void> {
-  await execute('npm', ['run', '--silent', 'build'], { cwd: project })
-}
+const script = path.resolve(import.meta.dirname, '../../systemd/build-deb.ts')
 
 /** Packs it; the package is the only file in `out`. Without compression it takes 2 s, with gzip 10. */
 export async function buildPackage(
@@ -18,8 +13,17 @@ export async function buildPackage(
   { version, compression = 'none' }: { version?: string; compression?: 'none' | 'gzip' } = {},
 ): Promise<string> {
   const given = version === undefined ? [] : ['--version', version]
-  const script = path.join(project, 'systemd/build-deb.ts')
-  await execute(process.execPath, [script, '--out', out, '--compression', compression, ...given])
+  const program = path.dirname(PROGRAM[1])
+  await promisify(execFile)(process.execPath, [
+    script,
+    '--program',
+    program,
+    '--out',
+    out,
+    '--compression',
+    compression,
+    ...given,
+  ])
   const [file] = await readdir(out)
   return path.join(out, file!)
 }

@@ -4,7 +4,8 @@ import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { bootMachine, whyNoMachine, type Machine } from '../support/machine.ts'
-import { buildPackage, buildProgram } from '../support/package.ts'
+import { buildPackage } from '../support/package.ts'
+import { expectUntil } from '../support/until.ts'
 
 // One machine for the whole life of an installation, from dpkg -i to dpkg --purge: the tests build on each other.
 
@@ -26,7 +27,6 @@ let place: string
 describe.skipIf(why !== undefined && !isRequired)('kyc-tokend as a service', () => {
   beforeAll(async () => {
     place = await mkdtemp(path.join(tmpdir(), 'kyc-tokend-test-'))
-    await buildProgram()
     const packages = await Promise.all(
       ['1.0.0', '1.0.1'].map(async (version) => {
         const out = path.join(place, version)
@@ -49,7 +49,7 @@ describe.skipIf(why !== undefined && !isRequired)('kyc-tokend as a service', () 
   })
 
   it('is installed, says what is next, and waits for a configuration', async () => {
-    const output = await machine.sh('dpkg -i /root/kyc-tokend_1.0.0_amd64.deb')
+    const output = await machine.sh(install('1.0.0'))
     expect(output).toContain('Next:')
     expect(output).toContain('systemctl enable --now kyc-tokend')
     expect((await machine.run(['systemctl', 'is-active', ...UNITS.split(' ')])).stdout).not.toMatch(
@@ -75,7 +75,9 @@ describe.skipIf(why !== undefined && !isRequired)('kyc-tokend as a service', () 
 
   it('starts with a configuration, and says how it is', async () => {
     await machine.sh(`systemd-run --unit=stand-in kyc-tokend sandbox --port 8099 --token-lifetime 1h`)
-    await until(async () => (await journal('stand-in')).includes('Requests:'))
+    await expectUntil('the stand-in of the service', async () =>
+      (await journal('stand-in')).includes('Requests:'),
+    )
     await configure(config)
     expect(await machine.sh('kyc-tokend check')).toContain('No fault')
     await machine.sh('systemctl enable --now kyc-tokend')
@@ -151,7 +153,9 @@ describe.skipIf(why !== undefined && !isRequired)('kyc-tokend as a service', () 
     await machine.sh('systemctl restart kyc-tokend')
     const before = await show('MainPID')
     await machine.sh(`kill -STOP ${before}`)
-    await until(async () => (await show('MainPID')) !== before, 40_000)
+    await expectUntil('another process of the daemon', async () => (await show('MainPID')) !== before, {
+      withinMs: 40_000,
+    })
     expect(await journal('kyc-tokend')).toContain('Watchdog timeout')
     expect(await fullToken('member')).toMatch(/^ey/)
     expect(await requests()).toBe(1)
@@ -168,7 +172,9 @@ describe.skipIf(why !== undefined && !isRequired)('kyc-tokend as a service', () 
     expect(await requests()).toBe(before + 1)
     const alerts = await machine.sh('journalctl -u kyc-tokend -p alert -o cat')
     expect(alerts).toContain('account-inactive')
-    await until(async () => (await journal('kyc-tokend-alert')).includes('told: 1:raised: {'))
+    await expectUntil('the alert that is raised', async () =>
+      (await journal('kyc-tokend-alert')).includes('told: 1:raised: {'),
+    )
     const told = await journal('kyc-tokend-alert')
     expect(told).toMatch(/told: 1:raised: .*"reason": ?"account-inactive"/)
     expect(told).toContain('/run/kyc-tokend/token: Permission denied')
@@ -176,20 +182,22 @@ describe.skipIf(why !== undefined && !isRequired)('kyc-tokend as a service', () 
     expect(await modesOf('/run/kyc-tokend/alert.json')).toEqual(['644 kyc-tokend:kyc-token'])
 
     await machine.sh('systemctl kill --signal=KILL --kill-whom=main kyc-tokend')
-    await until(async () => (await show('ActiveState')) === 'active')
+    await expectUntil('the daemon after its crash', async () => (await show('ActiveState')) === 'active')
     expect((await machine.run(['kyc-tokend', 'status'])).status).toBe(77)
     expect(await requests()).toBe(before + 1)
 
     await scenario('ok')
     await machine.sh('kyc-tokend refresh')
-    await until(async () => (await journal('kyc-tokend-alert')).includes('told: 1:resolved: {'))
+    await expectUntil('the alert that is resolved', async () =>
+      (await journal('kyc-tokend-alert')).includes('told: 1:resolved: {'),
+    )
     expect(await requests()).toBe(before + 2)
     expect(await machine.sh('systemctl is-active kyc-tokend-alert.path')).toBe('active\n')
   })
 
   it(
     'ends over a faulty configuration while a client keeps trying, and starts when it is mended',
-    { timeout: 60_000 },
+    { timeout: 120_000 },
     async () => {
       await configure({ ...config, baseUrl: 'http://example.com' })
       const { status } = await machine.run(['systemctl', 'restart', 'kyc-tokend'])
@@ -280,20 +288,27 @@ describe.skipIf(why !== undefined && !isRequired)('kyc-tokend as a service', () 
     })
   })
 
-  it('is upgraded without a client noticing', { timeout: 60_000 }, async () => {
+  it('is upgraded without a client noticing', { timeout: 120_000 }, async () => {
     const before = await fullToken('member')
     const asked = await requests()
     const loop = machine.start(
-      ['sh', '-c', 'while [ ! -e /tmp/enough ]; do kyc-tokend token --wait 10s || echo "failed: $?"; done'],
+      [
+        'sh',
+        '-c',
+        'while [ ! -e /tmp/enough ]; do kyc-tokend token --wait 10s || echo "failed: $?"; sleep 0.1; done',
+      ],
       { as: 'member' },
     )
     let printed = ''
     loop.stdout?.on('data', (chunk: Buffer) => (printed += chunk.toString()))
     const over = new Promise((resolve) => loop.once('close', resolve))
-    await until(() => printed.split('\n').length > 3)
-    await machine.sh('dpkg -i /root/kyc-tokend_1.0.1_amd64.deb')
+    await expectUntil('some tokens before the upgrade', () => printed.split('\n').length > 3)
+    await machine.sh(install('1.0.1'))
     const duringUpgrade = printed.length
-    await until(() => printed.length > duringUpgrade + 2 * before.length)
+    await expectUntil(
+      'some tokens after the upgrade',
+      () => printed.length > duringUpgrade + 2 * before.length,
+    )
     await machine.sh('touch /tmp/enough')
     await over
     expect(new Set(printed.trim().split('\n'))).toEqual(new Set([before]))
@@ -317,7 +332,9 @@ describe.skipIf(why !== undefined && !isRequired)('kyc-tokend as a service', () 
     expect(await modesOf('/var/lib/prometheus/node-exporter/kyc-tokend.prom')).toEqual([
       '644 prometheus:prometheus',
     ])
-    await machine.sh('rm /etc/systemd/system/kyc-tokend-metrics.*; systemctl daemon-reload')
+    await machine.sh(
+      'rm /etc/systemd/system/kyc-tokend-metrics.* /var/lib/prometheus/node-exporter/*; systemctl daemon-reload',
+    )
   })
 
   it('mails an alert as the example shows', async () => {
@@ -340,7 +357,7 @@ describe.skipIf(why !== undefined && !isRequired)('kyc-tokend as a service', () 
       'cat >/run/kyc-tokend/x; chmod 644 /run/kyc-tokend/x; mv /run/kyc-tokend/x /run/kyc-tokend/alert.json',
       { input: alert },
     )
-    await until(async () => (await journal('mail-server')).includes('QUIT'))
+    await expectUntil('the mail', async () => (await journal('mail-server')).includes('QUIT'))
     const mail = await journal('mail-server')
     expect(mail).toContain('RCPT TO:<root@localhost>')
     expect(mail).toContain('Subject: kyc-tokend: alert raised on ')
@@ -359,7 +376,7 @@ describe.skipIf(why !== undefined && !isRequired)('kyc-tokend as a service', () 
     )
   })
 
-  it('is purged without a trace', { timeout: 60_000 }, async () => {
+  it('is purged without a trace', { timeout: 120_000 }, async () => {
     await machine.sh('systemctl stop stand-in; dpkg --purge kyc-tokend')
     const left = readdirSync(machine.written, { recursive: true, withFileTypes: true })
       // What the machine has removed of this host's files is a device there.
@@ -373,6 +390,11 @@ describe.skipIf(why !== undefined && !isRequired)('kyc-tokend as a service', () 
     expect(await machine.sh("systemctl list-units --all --no-legend 'kyc-tokend*'")).toBe('')
   })
 })
+
+/** Container images leave documentation out, but the examples are to be tried. */
+function install(version: string): string {
+  return `dpkg --path-include='/usr/share/doc/kyc-tokend/*' -i /root/kyc-tokend_${version}_amd64.deb`
+}
 
 async function configure(settings: object): Promise<void> {
   await machine.sh(`umask 027; cat >${CONFIG}; chgrp kyc-tokend ${CONFIG}`, {
@@ -431,12 +453,4 @@ async function modesOf(...files: string[]): Promise<string[]> {
 async function exposureOf(unit: string): Promise<number> {
   const output = await machine.sh(`systemd-analyze security --offline=yes ${unit}`)
   return Number(/Overall exposure level.*: ([\d.]+)/.exec(output)?.[1])
-}
-
-async function until(isMet: () => boolean | Promise<boolean>, withinMs = 15_000): Promise<void> {
-  const deadline = Date.now() + withinMs
-  while (!(await isMet())) {
-    if (Date.now() > deadline) throw new Error(`Not within ${withinMs} ms: ${isMet.toString()}`)
-    await new Promise((resolve) => setTimeout(resolve, 100))
-  }
 }
