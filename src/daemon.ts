@@ -222,7 +222,7 @@ async function deliverFiles({ files, config, keeper, logging }: Line, signal: Ab
   const { uids, gids } = config.ipc.allow
   const isOpen = uids.length === 0 && gids.length === 0
   const front = createFrontFile({ ...config, files: config.tokenFiles, isOpen, keeper, log: logging.log })
-  await runTogether(front === undefined ? [files] : [files, front], signal)
+  await runTogether([files, front], signal)
 }
 
 function firstHttpPart({ http: socket }: Config, line: () => Line): Part | null {
