@@ -169,6 +169,8 @@ export function createKeeper(
       answered.abort()
     })
     await watching
+    // Kept before anybody is told: after a crash from here on, what was refused is not asked again.
+    if (answer.kind === 'permanent') await remember(nextState(state, answer, step()).state)
     if (requestSignal.aborted) return
     const { state: next, outcome } = nextState(state, answer, step())
     become(next)
@@ -212,6 +214,13 @@ export function createKeeper(
     signal.removeEventListener('abort', stop)
   }
 
+  /** What clients wish, however often, wakes the loop only where something follows from it. */
+  function wish(next: TokenState): void {
+    if (next === state) return
+    become(next)
+    wake()
+  }
+
   async function refresh(signal: AbortSignal): Promise<FetchOutcome | undefined> {
     let outcome: FetchOutcome | undefined
     const endListening = onEvent((event) => {
@@ -230,13 +239,11 @@ export function createKeeper(
     run,
     onEvent,
     need(minValidMs) {
-      become(afterNeed(state, minValidMs, clock.now()))
-      wake()
+      wish(afterNeed(state, minValidMs, clock.now()))
     },
     report(fingerprint) {
       const { state: next, verdict } = afterReport(state, fingerprint, clock.now())
-      become(next)
-      wake()
+      wish(next)
       return verdict
     },
     refresh,

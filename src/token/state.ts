@@ -308,11 +308,9 @@ export function afterReport(
   if (token !== null && token.fingerprint !== fingerprint) return { state, verdict: { verdict: 'replaced' } }
   if (state.kind === 'refused') return { state, verdict: { verdict: 'refused' } }
   if (token === null) return { state, verdict: { verdict: 'refreshing' } }
-  const reported: TokenState = {
-    ...state,
-    report: state.report ?? { fingerprint, ageMs: now.bootMs - token.received.bootMs },
-  }
-  return judgeReport(reported, token, now)
+  if (state.report !== null) return judgeReport(state, token, now)
+  const report = { fingerprint, ageMs: now.bootMs - token.received.bootMs }
+  return judgeReport({ ...state, report }, token, now)
 }
 
 function judgeReport(state: TokenState, token: Token, now: Instant): { state: TokenState; verdict: Verdict } {
@@ -325,9 +323,8 @@ function judgeReport(state: TokenState, token: Token, now: Instant): { state: To
   if (askAtMs > now.bootMs && state.unchanged === token.fingerprint) {
     return { state, verdict: { verdict: 'unchanged', retryAfterMs: askAtMs - now.bootMs } }
   }
-  const asking: TokenState = { ...state, clientAskAtMs: askAtMs }
   return {
-    state: asking,
+    state: askAtMs === state.clientAskAtMs ? state : { ...state, clientAskAtMs: askAtMs },
     verdict: askAtMs > now.bootMs ? held(askAtMs, now) : { verdict: 'refreshing' },
   }
 }
