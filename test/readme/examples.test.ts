@@ -1,10 +1,13 @@
 // Every example of README.md, run as it stands there against a real daemon.
-import { spawnSync } from 'node:child_process'
+import { spawn, spawnSync } from 'node:child_process'
 import { existsSync, mkdirSync, readFileSync, symlinkSync } from 'node:fs'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
+import { PROGRAM } from '../support/daemon.ts'
+import { startService } from '../support/service.ts'
+import { expectUntil } from '../support/until.ts'
 import { startExample, type Example } from './adapted.ts'
 import { copyProject } from './build-aside.ts'
 import { block, blocks } from './manual.ts'
@@ -59,6 +62,24 @@ describe('the shell', () => {
   test('kyc-tokend explain', async () => {
     const example = await startExample()
     expect(await example.run('explain', { with: sh })).toContain('Reason: account-inactive')
+  })
+
+  test('kyc-tokend sandbox', async () => {
+    // A port that was free a moment ago.
+    const former = await startService({ answer: {} })
+    await former.stop()
+    const { port } = former
+    const [, ...words] = block('sandbox').code.replace('8099', String(port)).split(' ')
+    const [node, ...program] = PROGRAM
+    const sandbox = spawn(node, [...program, ...words], { stdio: 'ignore' })
+    onTestFinished(() => void sandbox.kill('SIGKILL'))
+    const outage = block('outage').code.replace('8099', String(port))
+    await expectUntil('the sandbox', () => spawnSync('sh', ['-euc', `${outage} --fail`]).status === 0)
+    const { status } = await fetch(`http://127.0.0.1:${port}/token/external/jwt`, {
+      method: 'POST',
+      body: JSON.stringify({ apiKey: 'sandbox-key', apiSecret: 'sandbox-secret' }),
+    })
+    expect(status).toBe(503)
   })
 
   test('socat', async () => {

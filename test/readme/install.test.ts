@@ -138,6 +138,14 @@ describe.skipIf(why !== undefined && !isRequired)('installed as README.md says',
     expect(await machine.sh('systemctl is-active kyc-tokend-metrics.timer')).toBe('active\n')
   })
 
+  it('does without HTTP', async () => {
+    await configure((config) => (config['http'] = false))
+    await follow('no-http')
+    expect(await machine.sh('kyc-tokend status --json')).toContain('"http":null')
+    expect((await machine.run(['test', '-e', '/run/kyc-tokend/http.sock'])).status).not.toBe(0)
+    await machine.sh('systemctl unmask kyc-tokend-http.socket')
+  })
+
   it('has an alert command', async () => {
     await follow('alert-command')
     expect(await machine.sh("stat -c '%a' /etc/kyc-tokend/alert-command")).toBe('755\n')

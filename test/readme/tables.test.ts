@@ -58,6 +58,13 @@ describe('of what is seen from outside', () => {
     expect(tableRows('states').map(([name]) => bare(name))).toEqual(states)
   })
 
+  test('the verdicts are those of the metrics', async () => {
+    const { daemon } = await startExample()
+    const { body } = await askHttp(daemon.httpPath, { method: 'GET', path: '/metrics' })
+    const verdicts = [...body.matchAll(/^kyc_tokend_rejects_total\{socket="ipc",verdict="(\w+)"\}/gm)]
+    expect(tableRows('verdicts').map(([name]) => bare(name))).toEqual(verdicts.map(([, name]) => name))
+  })
+
   test('the files are those that a daemon leaves in its directories', async () => {
     const { daemon } = await startExample()
     const told = tableRows('files').flatMap(([names, where]) =>

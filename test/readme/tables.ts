@@ -3,6 +3,7 @@ import { writeFileSync } from 'node:fs'
 import { commands } from '../../src/commands/catalogue.ts'
 import type { CommandSpec } from '../../src/commands/command.ts'
 import { settingRows } from '../../src/config/schema.ts'
+import { scenarioNames, scenarioOf } from '../../src/sandbox/scenarios.ts'
 import { failureTable } from '../../src/source/response.ts'
 import type { Reason } from '../../src/token/outcome.ts'
 import { remedyFor } from '../../src/token/remedy.ts'
@@ -38,6 +39,10 @@ export function tables(): Readonly<Record<string, Table>> {
         reasons[0] === 'ok' ? '' : reasons.map(code).join(', '),
         follows,
       ]),
+    },
+    scenarios: {
+      head: ['scenario', 'answers'],
+      rows: scenarioNames.map((name) => [code(name), scenarioOf(name).summary]),
     },
     remedies: {
       head: ['reason', 'what to do'],
