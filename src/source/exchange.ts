@@ -43,6 +43,8 @@ export async function exchange(
     request.once('response', (response) => collect(response, { resolve, fail }))
     request.once('upgrade', (response) => resolve({ ...headOf(response), body: new Uint8Array() }))
     signal.addEventListener('abort', () => resolve(givenUp), { signal: over.signal })
+    // Stopped while the connection was prepared: nothing has been sent, and nothing will be.
+    if (signal.aborted) return resolve(givenUp)
     limit(
       limits.connectTimeoutMs,
       AbortSignal.any([sent.signal, over.signal]),
@@ -79,7 +81,9 @@ async function openConnection(
 ): Promise<Connection> {
   const isTls = url.protocol === 'https:'
   const { Agent, request: open } = isTls ? await import('node:https') : http
-  const agent = new Agent({ keepAlive: false, maxCachedSessions: 0, proxyEnv, secureContext })
+  // Said here, so that NODE_TLS_REJECT_UNAUTHORIZED of some environment does not hand the secret to anybody.
+  const tls = { secureContext, rejectUnauthorized: true }
+  const agent = new Agent({ keepAlive: false, maxCachedSessions: 0, proxyEnv, ...tls })
   const sockets: Socket[] = []
   const connect = agent.createConnection.bind(agent)
   agent.createConnection = (...given) => {

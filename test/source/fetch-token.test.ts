@@ -300,6 +300,18 @@ describe('time', () => {
     expect(await fetcherFor(service.url)(AbortSignal.abort())).toMatchObject({ kind: 'transient' })
     expect(service.requests).toHaveLength(1)
   })
+
+  it('ends with the signal also where that comes before there is a connection', async () => {
+    const service = await serve(() => undefined)
+    const fetchToken = fetcherFor(service.url, { request: { timeoutMs: 2_000 } })
+    for (let turns = 0; turns < 8; turns += 1) {
+      const stop = new AbortController()
+      const outcome = fetchToken(stop.signal)
+      for (let turn = 0; turn < turns; turn += 1) await Promise.resolve()
+      stop.abort()
+      expect(await outcome).toMatchObject({ detail: expect.stringContaining('given up') })
+    }
+  })
 })
 
 describe('the network', () => {
@@ -335,6 +347,14 @@ describe('TLS', () => {
     expect(await fetchFrom(service.url)).toMatchObject(failed('tls', /not known here.*request\.caFile/))
     expect(await fetchFrom(service.url, trusting)).toMatchObject({ kind: 'ok' })
     expect(service.requests).toHaveLength(1)
+  })
+
+  it('is not switched off by NODE_TLS_REJECT_UNAUTHORIZED', async () => {
+    const service = await serve(granting('t'), good)
+    process.env['NODE_TLS_REJECT_UNAUTHORIZED'] = '0'
+    stops.push(() => void delete process.env['NODE_TLS_REJECT_UNAUTHORIZED'])
+    expect(await fetchFrom(service.url)).toMatchObject(failed('tls', /not known here/))
+    expect(service.requests).toHaveLength(0)
   })
 
   it('takes the right one of several authorities', async () => {
