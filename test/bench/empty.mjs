@@ -1,0 +1,2 @@
+// What every program in Node costs.
+export {}

@@ -1,0 +1,29 @@
+// What the kernel has counted about a process: memory of its own, and how often it woke up.
+import { readdirSync, readFileSync } from 'node:fs'
+
+/**
+ * Private memory in bytes. A daemon that nobody may trace (no core dumps) shows it to root only; else its anonymous
+ * memory is told, which is nearly all of it.
+ */
+export function privateBytes(pid: number): number {
+  try {
+    return kilobytesOf(readFileSync(`/proc/${pid}/smaps_rollup`, 'utf8'), /^Private_\w+:\s+(\d+) kB/gm)
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EACCES') throw error
+    return kilobytesOf(readFileSync(`/proc/${pid}/status`, 'utf8'), /^RssAnon:\s+(\d+) kB/gm)
+  }
+}
+
+function kilobytesOf(text: string, lines: RegExp): number {
+  return 1024 * [...text.matchAll(lines)].reduce((sum, [, kilobytes]) => sum + Number(kilobytes), 0)
+}
+
+/** How often any of its threads has waited for something and gone on. */
+export function wakeUps(pid: number): number {
+  let sum = 0
+  for (const task of readdirSync(`/proc/${pid}/task`)) {
+    const status = readFileSync(`/proc/${pid}/task/${task}/status`, 'utf8')
+    sum += Number(/^voluntary_ctxt_switches:\s+(\d+)/m.exec(status)?.[1])
+  }
+  return sum
+}

@@ -1,0 +1,69 @@
+// A new token is pushed to very many subscribers: when the last one has it, and what a subscriber costs meanwhile.
+import { setTimeout as sleep } from 'node:timers/promises'
+import { privateBytes } from '../kernel.ts'
+import { end, lineReader, start } from '../programs.ts'
+import { contestants, type Contestant, type Samples } from '../rounds.ts'
+import { ratioRow, type Row } from '../row.ts'
+import { startIpcTrio, type Server, type World } from '../world.ts'
+
+const SUBSCRIBERS = 10_000
+const PUSHES = 7
+/** For what the connecting has left behind to be cleared away. */
+const SETTLE_MS = 4_000
+
+export async function subscriberRows(world: World, tell: (what: string) => void): Promise<Row[]> {
+  const took: Samples<number> = { ours: [], bare: [], jitless: [] }
+  const held: Samples<number> = { ours: [], bare: [], jitless: [] }
+  const trio = await startIpcTrio(world, 'push')
+  tell('10,000 subscribers')
+  const crowds = {} as Record<Contestant, Crowd>
+  for (const who of contestants) {
+    const { pid } = trio[who]
+    const before = privateBytes(pid)
+    crowds[who] = await gather(world, trio[who])
+    await sleep(SETTLE_MS)
+    held[who].push((privateBytes(pid) - before) / SUBSCRIBERS / 1024)
+  }
+  tell('a rotation pushed to 10,000 subscribers')
+  for (let push = 0; push <= PUSHES; push += 1) {
+    for (const who of contestants) {
+      const ms = await crowds[who].push()
+      if (push > 0) took[who].push(ms)
+    }
+  }
+  for (const who of contestants) {
+    await crowds[who].leave()
+    await end(trio[who].process)
+  }
+  return [
+    ratioRow(took, { what: 'rotation to 10,000 subscribers, the last', unit: 'ms', bar: { atMost: 1.15 } }),
+    ratioRow(held, { what: '… memory for each idle one', unit: 'KiB', bar: { atMost: 1.2 } }),
+  ]
+}
+
+interface Crowd {
+  /** Has the server rotate: ms from the service's answer until the last subscriber has the new token. */
+  push(): Promise<number>
+  leave(): Promise<void>
+}
+
+async function gather(world: World, { pid, path }: Server): Promise<Crowd> {
+  const program = start([world.load, 'subscribe', 'ipc', path, String(pid), String(SUBSCRIBERS)])
+  const nextLine = lineReader(program)
+  await nextLine()
+  return {
+    async push() {
+      const arrived = world.service.arrived(world.service.requests.length + 1)
+      program.stdin.write('\n')
+      process.kill(pid, 'SIGUSR2')
+      await arrived
+      const answeredAtNs = process.hrtime.bigint()
+      const { seen, lastAtNs } = JSON.parse(await nextLine()) as { seen: number; lastAtNs: string }
+      if (seen !== SUBSCRIBERS) throw new Error(`Only ${seen} of ${SUBSCRIBERS} subscribers were told`)
+      return Number(BigInt(lastAtNs) - answeredAtNs) / 1e6
+    },
+    async leave() {
+      await end(program)
+    },
+  }
+}
