@@ -1,7 +1,8 @@
 // Remembers which configuration this version has judged good, so that a restart need not load what judges it.
 import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto'
-import { readFileSync } from 'node:fs'
 import { FileError, replaceFile } from '../lib/atomic-file.ts'
+import { errorCode } from '../lib/error.ts'
+import { performNow, readSmallFile } from '../lib/file-calls.ts'
 import { version } from '../lib/version.ts'
 import type { Judged } from './load.ts'
 
@@ -11,6 +12,8 @@ export interface JudgedFile extends Judged {
 }
 
 const SALT_BYTES = 16
+/** More than a salt and a fingerprint in hex digits take. */
+const MAX_FILE_BYTES = 256
 
 /**
  * Holds a salted fingerprint of the file's bytes, never the bytes: they may hold a secret. A file that cannot be read
@@ -42,10 +45,13 @@ export function createJudgedFile(path: string): JudgedFile {
   }
 }
 
+/** Read before it is certain whose directory this is: a FIFO there must not keep us waiting. */
 function readKnown(path: string): string | undefined {
   try {
-    return readFileSync(path, 'utf8')
-  } catch {
+    const { content, stats } = performNow(readSmallFile(path, MAX_FILE_BYTES))
+    return stats.uid === process.geteuid?.() ? content?.toString('utf8') : undefined
+  } catch (error) {
+    if (errorCode(error) === undefined) throw error
     // Not there, or not for us to read: nothing is known, and nothing is lost but a few milliseconds.
     return undefined
   }
