@@ -1,6 +1,6 @@
 // A listening Unix socket at a path: never takes one over on which somebody answers, and of two daemons started at once one lives.
 import { randomBytes, createHash } from 'node:crypto'
-import { chmodSync, lchownSync, lstatSync, readdirSync, renameSync, unlinkSync } from 'node:fs'
+import { chmodSync, lchownSync, lstatSync, readdirSync, renameSync, unlinkSync, type Stats } from 'node:fs'
 import { connect, createServer, type Server, type Socket } from 'node:net'
 import { basename, dirname, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -85,9 +85,15 @@ export async function listenOn(fd: number, callers: Callers): Promise<Listening>
 
 function listening(server: Server, path: string): Listening {
   const { ino, dev } = lstatSync(path)
+  /** What cannot be looked at is not ours to touch, whoever barred the way to it. */
   const isOurs = (): boolean => {
-    const now = lstatSync(path, { throwIfNoEntry: false })
-    return now?.ino === ino && now.dev === dev
+    try {
+      const now = lstatSync(path, { throwIfNoEntry: false })
+      return now?.ino === ino && now.dev === dev
+    } catch (error) {
+      if (errorCode(error) === undefined) throw error
+      return false
+    }
   }
   return {
     isThere: isOurs,
@@ -95,8 +101,14 @@ function listening(server: Server, path: string): Listening {
       if (isOurs()) setAccess(path, place)
     },
     close() {
-      if (isOurs()) unlinkIfThere(path)
       server.close()
+      if (!isOurs()) return
+      try {
+        unlinkIfThere(path)
+      } catch (error) {
+        // The directory is no longer ours to write. A dead socket does no harm: the next daemon replaces it.
+        if (errorCode(error) === undefined) throw error
+      }
     },
   }
 }
@@ -214,7 +226,7 @@ function setAccess(path: string, { mode, gid }: Place): void {
 
 /** Throws UserError where somebody answers at this path (69), or something that is not a socket is in the way (78). */
 export async function refuseTaken(path: string): Promise<void> {
-  const found = lstatSync(path, { throwIfNoEntry: false })
+  const found = lookAt(path)
   if (found === undefined) return
   if (!found.isSocket()) {
     throw new UserError(
@@ -227,6 +239,14 @@ export async function refuseTaken(path: string): Promise<void> {
       `Somebody answers at ${path}, presumably another kyc-tokend: stop it, or set another \`path\``,
       exitStatus.unavailable,
     )
+  }
+}
+
+function lookAt(path: string): Stats | undefined {
+  try {
+    return lstatSync(path, { throwIfNoEntry: false })
+  } catch (error) {
+    throw placeError(path, error)
   }
 }
 

@@ -111,6 +111,21 @@ describe('a listening socket', () => {
     await expect(listen(join(directory, 'none', 's'))).rejects.toMatchObject({ status: 78 })
   })
 
+  it('is clear about a way that leads nowhere, and closes in peace where the way to it was barred', async () => {
+    const directory = await tempDirectory()
+    const folder = join(directory, 'folder')
+    mkdirSync(folder)
+    const listening = await listen(join(folder, 's'))
+    expect(listening.isThere()).toBe(true)
+    renameSync(folder, `${folder}.away`)
+    // A link to itself: whoever follows it is told ELOOP, also as root.
+    symlinkSync(folder, folder)
+    await expect(listen(join(folder, 's'))).rejects.toMatchObject({ status: 78 })
+    expect(listening.isThere()).toBe(false)
+    listening.close()
+    expect(await answers(join(`${folder}.away`, 's'))).toBe(false)
+  })
+
   it('lets one of many that start at once live, also over a dead one', async () => {
     for (let round = 0; round < 10; round += 1) {
       const path = join(await tempDirectory(), 's')
