@@ -120,22 +120,25 @@ async function outwardInterface(): Promise<string> {
 }
 
 function addressOf(interfaceName: string): string | undefined {
-  // In the service's sandbox nobody may be asked, and asking for the interfaces would throw.
-  if (interfaceName === '') return undefined
-  return networkInterfaces()[interfaceName]?.find(({ internal }) => !internal)?.address
+  try {
+    return networkInterfaces()[interfaceName]?.find(({ internal }) => !internal)?.address
+  } catch {
+    // A sandbox without netlink sockets, as the service's: the address is a courtesy.
+    return undefined
+  }
 }
 
 type SystemInformation = Pick<typeof systemInformation, 'mem' | 'networkInterfaceDefault'>
 
 /** An answer of systeminformation; undefined where there is none in time. It is loaded only here: that costs 20 ms. */
 async function ask<T>(question: (system: SystemInformation) => Promise<T>): Promise<T | undefined> {
-  // A bundle has the default export of a CommonJS library and none of its names.
-  const { default: system } = await import('systeminformation')
   let timer: NodeJS.Timeout | undefined
   const tooLate = new Promise<undefined>((resolve) => {
     timer = setTimeout(resolve, ASK_MS, undefined)
   })
   try {
+    // A bundle has the default export of a CommonJS library and none of its names.
+    const { default: system } = await import('systeminformation')
     return await Promise.race([question(system), tooLate])
   } catch {
     // Whatever it stumbled over, a missing answer says as much.

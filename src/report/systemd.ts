@@ -25,8 +25,8 @@ export interface SystemdNotifier {
 
 /**
  * Does nothing where `env` has no `NOTIFY_SOCKET`. `NOTIFY_SOCKET` and the watchdog's variables are removed from
- * `env`, so that no child speaks in our name. The loop looks at least every 15 s and waits for one request in
- * between, so `WatchdogSec=` must be at least 30 s and `request.timeout` together, and no less than 40 s.
+ * `env`, so that no child speaks in our name. The loop looks at least every 15 s, while a request is under way too, so
+ * `WatchdogSec=` must be no less than 40 s.
  */
 export function createSystemdNotifier(options: {
   env: NodeJS.ProcessEnv
