@@ -284,8 +284,11 @@ async function idOrNull(
   return null
 }
 
-/** What the daemon itself writes into the runtime directory. */
-const OWN_FILES = ['alert.json', 'judged', 'kept.json', 'lock']
+/** What the daemon itself writes into its directories. */
+const OWN_FILES = {
+  runtimeDirectory: ['alert.json', 'judged', 'kept.json', 'lock', 'token.front'],
+  stateDirectory: ['key', 'memory.json'],
+} as const
 
 /** No two things may be written to one path, and nothing over what is read. */
 function judgePaths(
@@ -297,7 +300,8 @@ function judgePaths(
   if (typeof input.request?.caFile === 'string') reads.push(input.request.caFile)
   for (const path of reads) taken.set(resolve(directory, path), 'a file that the configuration is read from')
   taken.set(config.file, 'the configuration itself')
-  for (const name of OWN_FILES) taken.set(join(config.runtimeDirectory, name), 'a file of the daemon itself')
+  for (const own of ['runtimeDirectory', 'stateDirectory'] as const)
+    for (const name of OWN_FILES[own]) taken.set(join(config[own], name), 'a file of the daemon itself')
   taken.set(config.runtimeDirectory, 'the runtime directory')
   taken.set(config.stateDirectory, 'the state directory')
   for (const { at, path } of claims) {

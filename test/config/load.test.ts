@@ -312,6 +312,16 @@ describe('faults that only the host shows', () => {
       /a file of the daemon itself/,
     ],
     [
+      'a token file at the front file',
+      { tokenFiles: [{ path: 'token' }, { path: 'token.front' }] },
+      /tokenFiles\[1\]\.path: .*a file of the daemon itself/,
+    ],
+    [
+      'a token file at the key of the memory',
+      { stateDirectory: '/var/lib/state', tokenFiles: [{ path: '/var/lib/state/key' }] },
+      /a file of the daemon itself/,
+    ],
+    [
       'a socket path too long',
       { ipc: { path: `/${'x'.repeat(107)}` } },
       /ipc\.path: is 108 bytes long .* at most 107/,
