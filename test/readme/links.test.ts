@@ -46,6 +46,13 @@ describe('what is named is there', () => {
     }
   })
 
+  test('every manual page', () => {
+    const named = [...text.matchAll(/`([\w.-]+)\((\d)\)`/g)]
+    expect(named.length).toBe(3)
+    for (const [, name = '', section = ''] of named)
+      expect(existsSync(join(project, 'systemd/man', `${name}.${section}`)), name).toBe(true)
+  })
+
   test('every script, and none is left out', () => {
     const named = [...text.matchAll(/npm run (?:--silent )?([\w:]+)/g)].map(([, name = '']) => name)
     const all = new Set([...named, 'start', 'test'])
@@ -77,7 +84,9 @@ test('the next steps that installing prints are those of this page', () => {
   ]
   const told = steps.map(([, step = '']) => step).filter((step) => !step.startsWith('editor'))
   expect(told.length).toBeGreaterThan(3)
-  for (const step of told) expect(text).toContain(step)
+  // A whole command, not the beginning of another.
+  for (const step of told)
+    expect(text.split(/[\n`]/).map((line) => line.replace('sudo ', ''))).toContain(step)
 })
 
 test('every version is that of package.json', () => {
