@@ -1,6 +1,6 @@
 // What is answered at each path of `http.sock`, whoever asks.
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import type { RejectVerdict, TokenRequest } from '../protocol.ts'
+import type { Fault, RejectVerdict, TokenRequest } from '../protocol.ts'
 import type { Door } from './door.ts'
 import type { Guest } from './guest.ts'
 import { headerOf, headOf, prefersText, send, sendJson, sendProblem } from './http-answers.ts'
@@ -58,7 +58,7 @@ export function createHttpRoutes(options: {
     if (headerOf(req, 'origin') !== undefined) {
       return sendProblem(res, { code: 'denied', message: NO_ORIGIN })
     }
-    if (!guest.isAllowed) return sendProblem(res, { code: 'denied', message: NOT_ALLOWED })
+    if (!guest.isAllowed) return sendProblem(res, notAllowed)
     const route = routes.get(visit.path)
     if (route === undefined) return sendProblem(res, { code: 'not-found', message: pathsThereAre(routes) })
     const answer = route[req.method === 'HEAD' ? 'GET' : (req.method ?? '')]
@@ -89,6 +89,8 @@ export function createHttpRoutes(options: {
 
   function sendToken({ guest, req, res }: Visit, token: PreparedToken, client: string | null): void {
     if (res.destroyed) return
+    // While it waited, a reload may have taken the right away.
+    if (!guest.isAllowed) return sendProblem(res, notAllowed)
     const heads = headsOf(token)
     const isText = prefersText(headerOf(req, 'accept'))
     res.writeHead(200, isText ? heads.text : heads.json)
@@ -138,7 +140,11 @@ export function createHttpRoutes(options: {
 }
 
 const NO_ORIGIN = 'Requests of web pages (with an `Origin` header) are refused: the token is not for browsers'
-const NOT_ALLOWED = 'This user may not use this socket: have an administrator add it to `http.allow`'
+/** What a peer is told that `http.allow` does not name. */
+export const notAllowed: Fault = {
+  code: 'denied',
+  message: 'This user may not use this socket: have an administrator add it to `http.allow`',
+}
 const REFRESH_DENIED =
   "Only root and the daemon's own user may ask for a refresh, and only where the daemon can know who asks: use sudo, or send the daemon SIGUSR2"
 

@@ -6,7 +6,7 @@ import { createBucket } from './bucket.ts'
 import { createDoor } from './door.ts'
 import type { DropReason, Guest } from './guest.ts'
 import { lastAnswer, sendProblem } from './http-answers.ts'
-import { createHttpRoutes, type Metrics } from './http-routes.ts'
+import { createHttpRoutes, notAllowed, type Metrics } from './http-routes.ts'
 import { noRejects, type DeliveryServer, type ServerOptions } from './server.ts'
 
 /** One connection, as far as HTTP goes. */
@@ -176,7 +176,7 @@ export function createHttpServer(options: ServerOptions & { readonly metrics: Me
     if (stream === null || guest.isLeaving) return
     connection.isBehind = guest.socket.writableLength > 0
     if (connection.isBehind) return
-    const reply = replies.current()
+    const reply = guest.isAllowed ? replies.current() : { fault: notAllowed }
     if ('fault' in reply) stream.write(`event: fault\ndata: ${JSON.stringify(reply.fault)}\n\n`)
     else {
       stream.write(`event: token.changed\ndata: {${reply.value.tail}\n\n`)

@@ -125,6 +125,8 @@ export function createIpcRequests(options: {
     id: string,
     { type, reply, name }: { type: string; reply: Answer<PreparedToken>; name: string | null },
   ): void {
+    // Since it asked or subscribed, a reload may have taken the right away.
+    if (!client.guest.isAllowed) return sayFault(client, id, { code: 'denied', message: NOT_ALLOWED })
     if ('fault' in reply) return sayFault(client, id, reply.fault)
     client.say(`{"type":"${type}","data":{"id":${asciiOf(JSON.stringify(id))},${reply.value.tail}}\f`)
     door.took(client.guest, name)

@@ -1,8 +1,10 @@
 import { spawn } from 'node:child_process'
 import { chmodSync } from 'node:fs'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import { heldToken } from '../../src/token/state.ts'
 import { startDelivery, type DeliveryWorld } from '../support/delivery-world.ts'
 import { askOnce, connectRaw } from '../support/ipc-client.ts'
+import { expectUntil } from '../support/until.ts'
 
 /** Other users can only be played by root. */
 const isRoot = process.getuid?.() === 0
@@ -55,6 +57,33 @@ async function askAs(
     .map((line) => JSON.parse(line) as { type?: string })
 }
 
+/** Sends this as another user, and prints whatever comes back. */
+const listener = `
+import json, os, socket, sys
+uid, path, request = json.loads(sys.argv[1])
+os.setgroups([]); os.setgid(uid); os.setuid(uid)
+s = socket.socket(socket.AF_UNIX)
+s.connect(path)
+s.sendall(request.encode())
+while True:
+    chunk = s.recv(65536)
+    if not chunk: break
+    os.write(1, chunk)
+`
+
+/** What another user has heard so far. */
+function listenAs(uid: number, path: string, request: string): () => string {
+  const child = spawn('python3', ['-c', listener, JSON.stringify([uid, path, request])], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  onTestFinished(() => void child.kill('SIGKILL'))
+  let text = ''
+  child.stdout.setEncoding('utf8').on('data', (chunk: string) => {
+    text += chunk
+  })
+  return () => text
+}
+
 async function start(socket: Parameters<DeliveryWorld['socket']>[0]): Promise<DeliveryWorld> {
   const world = await startDelivery({ socket: { mode: 0o666, ...socket } })
   chmodSync(world.directory, 0o755)
@@ -84,6 +113,30 @@ describe.skipIf(!isRoot)('other users (played by root, skipped for others)', () 
     expect(await answered({ uid: 4002, groups: [7, 4100] })).toMatchObject({ type: 'token.result' })
     expect(await answered({ uid: 4002 })).toMatchObject({ type: 'fault', data: { id: '1', code: 'denied' } })
     expect((await askOnce(world.ipcPath, 'token.get', {}))?.type).toBe('token.result')
+  })
+
+  it('get no token any more once a reload has taken the right away, subscribed or waiting', async () => {
+    const allowed = { allow: { uids: [4001], gids: [] } }
+    const denied = { allow: { uids: [4002], gids: [] } }
+    const world = await start(allowed)
+    const fingerprint = heldToken(world.keeper.state())?.fingerprint
+    const wait = JSON.stringify({
+      type: 'token.get',
+      data: { id: 'w', notFingerprint: fingerprint, waitSeconds: 30 },
+    })
+    const ipc = listenAs(4001, world.ipcPath, `{"type":"token.subscribe","data":{"id":"s"}}\f${wait}\f`)
+    const events = listenAs(4001, world.httpPath, 'GET /v1/token/events HTTP/1.1\r\n\r\n')
+    const query = `waitSeconds=30&notFingerprint=${fingerprint}`
+    const waiting = listenAs(4001, world.httpPath, `GET /v1/token?${query} HTTP/1.1\r\n\r\n`)
+    await expectUntil('the first token', () => ipc().includes('token-1') && events().includes('token-1'))
+    await expectUntil('the third connection', () => world.http.counts().connections === 2)
+    await world.ipc.reconfigure(world.socket(denied))
+    await world.http.reconfigure(world.socket({ ...denied, path: world.httpPath }))
+    await world.rotate()
+    await expectUntil('denials', () => [ipc, events, waiting].every((heard) => heard().includes('denied')))
+    await world.rotate()
+    expect(ipc().match(/"id":"w","code":"denied"/g)).toHaveLength(1)
+    expect(ipc() + events() + waiting()).not.toMatch(/token-[23]/)
   })
 
   it('may not ask for a refresh', async () => {
