@@ -5,6 +5,8 @@ import type { RunCommand } from './command.ts'
 
 export const run: RunCommand = async ({ options, env, stderr }) => {
   const configPath = options['config'] as string | undefined
+  // As `node` it would be one of many in the process list.
+  process.title = 'kyc-tokend'
   await runDaemon({ configPath, env, stderr, signals: listenToSignals() })
   return exitStatus.ok
 }
