@@ -4,6 +4,7 @@ import type { Invocation, RunCommand } from './commands/command.ts'
 import { commands } from './commands/catalogue.ts'
 import { parseCommandLine, UsageError, type Wish } from './commands/parse.ts'
 import * as token from './commands/token.ts'
+import { endDespiteLookups } from './lib/end.ts'
 import { errorCode, errorMessage, exitStatus, UserError } from './lib/error.ts'
 import { needSupportedNode } from './lib/supported-node.ts'
 
@@ -132,3 +133,4 @@ try {
   if (isStopped) process.kill(process.pid, stoppedBy)
   else if (!isReaderGone) fail(error instanceof UsageError ? await withNearest(error) : error)
 }
+endDespiteLookups()

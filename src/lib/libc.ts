@@ -1,4 +1,4 @@
-// The few calls of libc that Node lacks: who a peer is, datagrams for systemd, no core dumps, whether a pipe is read, and becoming another program.
+// The few calls of libc that Node lacks: who a peer is, datagrams for systemd, no core dumps, whether a pipe is read, becoming another program, and ending at once.
 import { createRequire } from 'node:module'
 import { getSystemErrorName } from 'node:util'
 import { errorCode, errorMessage } from './error.ts'
@@ -34,6 +34,8 @@ export interface Libc {
    * SystemCallError.
    */
   replaceProcess(path: string, argv: readonly string[], env: NodeJS.ProcessEnv): never
+  /** Ends this process with this status (_exit(2)): no exit listener runs, no thread is waited for, nothing is flushed. */
+  exitNow(status: number): never
 }
 export interface LibcMissing {
   /** Why there is none, and the remedy. */
@@ -113,6 +115,7 @@ function createLibc(koffi: Koffi): Libc {
   const prctl = libc.func('int prctl(int, ulong, ulong, ulong, ulong)')
   const fcntl = libc.func('int fcntl(int, int, int)')
   const poll = libc.func('int poll(void *, ulong, int)')
+  const exit = libc.func('void _exit(int)')
   const execve = libc.func('int execve(const char *, const char **, const char **)')
   const optionOf = (fd: number, option: number, sizeBytes: number) =>
     readOption(getsockopt, fd, option, sizeBytes)
@@ -168,6 +171,10 @@ function createLibc(koffi: Koffi): Libc {
       for (let fd = 0; fd < inherited; fd += 1) fcntl(fd, ABI.F_SETFD, 0)
       checked('execve', execve(path, [...argv, null], [...settings, null]))
       throw new Error('execve returned without an error')
+    },
+    exitNow(status) {
+      exit(status)
+      throw new Error('_exit returned')
     },
   }
 }
