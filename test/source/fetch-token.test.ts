@@ -477,6 +477,17 @@ describe('a proxy', () => {
     }
   })
 
+  it('does not switch the checks of TLS off with NODE_TLS_REJECT_UNAUTHORIZED', async () => {
+    const service = await serve(granting('t'), good)
+    const proxy = await startProxy(tunnel)
+    process.env['NODE_TLS_REJECT_UNAUTHORIZED'] = '0'
+    stops.push(() => void delete process.env['NODE_TLS_REJECT_UNAUTHORIZED'])
+    const env = { HTTPS_PROXY: `http://${proxy.address}` }
+    expect(await fetchFrom(service.url, { env })).toMatchObject(failed('tls', /not known here/))
+    expect(proxy.seen).toHaveLength(1)
+    expect(service.requests).toHaveLength(0)
+  })
+
   it('gets its password, and nobody is told it', async () => {
     const service = await serve(granting('t'), good)
     const proxy = await startProxy((_target, socket) => socket.end('HTTP/1.1 407 Authenticate\r\n\r\n'))
