@@ -15,10 +15,7 @@ const TOKEN_LIKE = [/\bbearer\s+\S+/gi, /\beyJ[\w-]{4,}(?:\.[\w-]*)*/g]
 export function oneLine(text: string, secrets: Iterable<string>): string {
   const hidden = [...secrets].filter((secret) => secret !== '')
   // Control and formatting characters could forge lines of a log, or hide text.
-  const line = text
-    .replace(/[\s\p{Zl}\p{Zp}]+/gu, ' ')
-    .replace(/\p{C}+/gu, '')
-    .trim()
+  const line = text.replace(/\s+/g, ' ').replace(/\p{C}/gu, '').trim()
   const clean = TOKEN_LIKE.reduce((left, shape) => left.replace(shape, '[secret]'), redact(line, hidden))
   if (hidden.some((secret) => bare(clean).includes(bare(secret)))) return ''
   if (clean.length <= MAX_DETAIL_LENGTH) return clean
@@ -28,5 +25,5 @@ export function oneLine(text: string, secrets: Iterable<string>): string {
 
 /** The text for a comparison in which case and white space do not count. */
 export function bare(text: string): string {
-  return text.toLowerCase().replace(/\s+/g, '')
+  return text.toLowerCase().replace(/\s/g, '')
 }

@@ -74,7 +74,7 @@ function oneOf<T extends string>(...words: readonly T[]): Check<T> {
   return (value): value is T => words.includes(value as T)
 }
 function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
+  return typeof value === 'object' && value !== null
 }
 function isText(value: unknown): value is string {
   return typeof value === 'string'
@@ -115,7 +115,6 @@ const isRemembered = shape<Remembered>({
       attempts: isCount,
       retryAtMs: isMs,
       notBeforeMs: isMs,
-      isDrawnHolding: isFlag,
     }),
   ),
   refusal: orNull(

@@ -23,8 +23,6 @@ export interface Failure {
   readonly retryAtMs: number
   /** What the wait may not be shortened below when the last token goes, on the boot clock. */
   readonly notBeforeMs: number
-  /** Whether the wait was drawn while a usable token was held, and so under the larger cap. */
-  readonly isDrawnHolding: boolean
 }
 export interface Refusal {
   readonly reason: PermanentReason
@@ -154,8 +152,9 @@ export function dueAtMs(state: TokenState): number {
 /** The next moment at which the token goes stale or out of use, on the boot clock; Infinity: none. */
 export function nextExpiryMs(state: TokenState, now: Instant): number {
   const token = heldToken(state)
-  const moments = token === null ? [] : [token.expiresAtMs, usableUntilMs(token)]
-  return Math.min(Infinity, ...moments.filter((moment) => moment > now.bootMs))
+  if (token === null) return Infinity
+  const moments = [token.expiresAtMs, usableUntilMs(token)]
+  return Math.min(...moments.filter((moment) => moment > now.bootMs))
 }
 /** The next moment at which something is due or a judgement changes, on the boot clock. */
 export function nextMomentMs(state: TokenState, now: Instant): number {
@@ -166,8 +165,9 @@ export function nextMomentMs(state: TokenState, now: Instant): number {
 export function causeOf(state: TokenState, now: Instant): Cause {
   if (state.askNow !== null) return state.askNow
   if (failureOf(state) !== null) return 'retry'
-  if (state.kind === 'waiting') return 'start'
-  return state.kind === 'held' && state.token.refreshAtMs <= now.bootMs ? 'refresh' : 'client'
+  const token = heldToken(state)
+  if (token === null) return 'start'
+  return token.refreshAtMs <= now.bootMs ? 'refresh' : 'client'
 }
 
 /** Whether an attempt has ended or none is needed: from here on the daemon is of use, or says why not. */
@@ -243,8 +243,8 @@ function afterFailure(state: TokenState, failed: TransientFailure, step: Step): 
   const before = failureOf(state)
   const token = heldToken(state)
   const attempts = (before?.attempts ?? 0) + 1
-  const isDrawnHolding = usableToken(state, now) !== null
-  const { waitMs, floorMs } = retryWait(failed, { attempts, policy, holdsToken: isDrawnHolding, random })
+  const holdsToken = usableToken(state, now) !== null
+  const { waitMs, floorMs } = retryWait(failed, { attempts, policy, holdsToken, random })
   const failure: Failure = {
     reason: failed.reason,
     detail: failed.detail,
@@ -253,7 +253,6 @@ function afterFailure(state: TokenState, failed: TransientFailure, step: Step): 
     attempts,
     retryAtMs: now.bootMs + waitMs,
     notBeforeMs: now.bootMs + floorMs,
-    isDrawnHolding,
   }
   const alert =
     failed.reason === 'rejected' ? alertFor(state, failed.reason, failed.detail, now) : state.alert
@@ -272,24 +271,22 @@ function alertFor(state: TokenState, reason: Alert['reason'], detail: string, no
   return { reason, detail, since: state.alert?.reason === reason ? state.alert.since : now }
 }
 
-/** Time has passed. The last usable token may be gone: a wait drawn under the larger cap is drawn anew. */
+/** Time has passed. The last usable token may be gone: a wait longer than the cap that now holds is drawn anew. */
 export function afterLook(state: TokenState, { now, policy, random }: Step): TokenState {
   const failure = failureOf(state)
-  if (state.kind === 'refused' || failure === null || !failure.isDrawnHolding) return state
-  if (usableToken(state, now) !== null) return state
+  if (state.kind === 'refused' || failure === null || usableToken(state, now) !== null) return state
   const capMs = delayCapMs(policy, false)
+  if (failure.retryAtMs <= Math.max(now.bootMs + capMs, failure.notBeforeMs)) return state
   const drawnMs = now.bootMs + backoffMs(failure.attempts, policy.initialDelayMs, capMs, random())
-  const retryAtMs =
-    failure.retryAtMs - now.bootMs > capMs ? Math.max(drawnMs, failure.notBeforeMs) : failure.retryAtMs
-  return { ...state, failure: { ...failure, retryAtMs, isDrawnHolding: false } }
+  return { ...state, failure: { ...failure, retryAtMs: Math.max(drawnMs, failure.notBeforeMs) } }
 }
 
 /** A client needs a token that lives so long. More than the life that was last obtained wakes nobody. */
 export function afterNeed(state: TokenState, minValidMs: number, now: Instant): TokenState {
-  if (state.kind !== 'held' || state.asking !== null || state.failure !== null) return state
+  if (state.kind !== 'held' || state.asking !== null) return state
   const { token } = state
   if (minValidMs > token.lifeMs || token.expiresAtMs - now.bootMs >= minValidMs) return state
-  const askAtMs = clientAskAtMs(state, now)
+  const askAtMs = clientAskAtMs(state)
   return askAtMs === state.clientAskAtMs ? state : { ...state, clientAskAtMs: askAtMs }
 }
 
@@ -319,7 +316,7 @@ function judgeReport(state: TokenState, token: Token, now: Instant): { state: To
   }
   const failure = failureOf(state)
   if (failure !== null) return { state, verdict: held(failure.retryAtMs, now) }
-  const askAtMs = clientAskAtMs(state, now)
+  const askAtMs = clientAskAtMs(state)
   if (askAtMs > now.bootMs && state.unchanged === token.fingerprint) {
     return { state, verdict: { verdict: 'unchanged', retryAfterMs: askAtMs - now.bootMs } }
   }
@@ -333,9 +330,9 @@ function held(untilMs: number, now: Instant): Verdict {
   return { verdict: 'held', retryAfterMs: Math.max(0, untilMs - now.bootMs) }
 }
 
-function clientAskAtMs(state: TokenState, now: Instant): number {
-  const paced = state.clientAskedAtMs === null ? now.bootMs : state.clientAskedAtMs + CLIENT_PACE_MS
-  return Math.min(Math.max(now.bootMs, paced), state.clientAskAtMs ?? Infinity)
+/** When a client's wish is followed: at once, but for the pace. */
+function clientAskAtMs({ clientAskedAtMs }: TokenState): number {
+  return (clientAskedAtMs ?? -Infinity) + CLIENT_PACE_MS
 }
 
 /** An operator asks: nothing holds that back, and what clients taught is forgotten. */
@@ -437,7 +434,7 @@ function assumedLifeMs(state: TokenState, policy: Policy, now: Instant): number 
 function learnedFrom(state: TokenState, replacement: string, now: Instant): Facts['learned'] {
   const token = heldToken(state)
   const { report, learned } = state
-  if (token?.expirySource !== 'assumed' || report?.fingerprint !== token.fingerprint) return learned
+  if (token?.expirySource !== 'assumed' || report === null) return learned
   if (report.ageMs <= LEARNED.fromAgeMs || replacement === token.fingerprint) return learned
   const maxAgeMs = Math.max(LEARNED.atLeastMs, Math.min(token.lifeMs, LEARNED.share * report.ageMs))
   return { maxAgeMs, atMs: now.bootMs }

@@ -57,14 +57,12 @@ export function jwtLifeMs(
   return expMs - (starts.length > 0 ? Math.max(...starts) : moment.wallMs)
 }
 
-function claimsOf(accessToken: string): Record<string, unknown> | undefined {
-  const parts = accessToken.split('.')
-  if (parts.length !== 3) return undefined
+function claimsOf(accessToken: string): Record<string, unknown> | null | undefined {
+  const [, payload, signature, ...more] = accessToken.split('.')
+  if (payload === undefined || signature === undefined || more.length > 0) return undefined
   try {
-    const claims: unknown = JSON.parse(Buffer.from(parts[1] ?? '', 'base64url').toString('utf8'))
-    return typeof claims === 'object' && claims !== null && !Array.isArray(claims)
-      ? (claims as Record<string, unknown>)
-      : undefined
+    // Whatever else than an object it is: it has no claims.
+    return JSON.parse(Buffer.from(payload, 'base64url').toString()) as Record<string, unknown> | null
   } catch {
     // Not JSON: an opaque token that happens to have two dots.
     return undefined
@@ -73,7 +71,8 @@ function claimsOf(accessToken: string): Record<string, unknown> | undefined {
 
 /** RFC 7519 NumericDate (seconds since the epoch) in ms; undefined where it is none. */
 function numericDateMs(value: unknown): number | undefined {
-  if (typeof value !== 'number' || !Number.isFinite(value)) return undefined
-  const seconds = value > MAX_NUMERIC_DATE ? value / 1000 : value
+  if (!Number.isFinite(value)) return undefined
+  const date = value as number
+  const seconds = date > MAX_NUMERIC_DATE ? date / 1000 : date
   return seconds > MAX_NUMERIC_DATE ? undefined : seconds * 1000
 }

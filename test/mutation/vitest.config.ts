@@ -2,7 +2,7 @@
 import { BaseSequencer, type TestSpecification } from 'vitest/node'
 import { defineConfig } from 'vitest/config'
 
-const LAST = ['scenarios', 'memory', 'property', 'fetch-token']
+const LAST = ['response', 'scenarios', 'memory', 'property', 'fetch-token']
 
 function rank({ moduleId }: TestSpecification): number {
   return LAST.findIndex((word) => moduleId.includes(`${word}.test.ts`))

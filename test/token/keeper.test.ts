@@ -426,4 +426,13 @@ describe('what clients and operators say', () => {
       expect(asked() - before.asked).toBe(requests)
     }
   })
+
+  test('gets another token where a longer life is needed', async () => {
+    const { keeper, asked, clock } = await running()
+    await clock.advance(1)
+    keeper.need(HOUR)
+    await clock.settle()
+    expect(asked()).toBe(2)
+    expect(keeper.state().generation).toBe(2)
+  })
 })

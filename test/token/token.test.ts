@@ -28,9 +28,11 @@ describe('the life of a JWT', () => {
       jwtOf({ exp: 'soon' }),
       jwtOf({ exp: null }),
       jwtOf({ exp: 1e300 }),
-      `x.${Buffer.from('[1]').toString('base64url')}.y`,
-      `x.${Buffer.from('null').toString('base64url')}.y`,
+      ...['[1]', 'null', '5', 'true', '"exp"', '{"exp":1e999}', '{"exp":-1e999}', '{"exp":1800000060'].map(
+        (payload) => `x.${Buffer.from(payload).toString('base64url')}.y`,
+      ),
       `${jwtOf({ exp: nowS })}.more`,
+      jwtOf({ exp: nowS }).split('.').slice(0, 2).join('.'),
     ]
     for (const token of opaque) expect(jwtLifeMs(token, ours), token).toBeUndefined()
   })
@@ -45,6 +47,8 @@ describe('the life of a JWT', () => {
     const token = jwtOf({ iat: nowS * 1000, exp: (nowS + 60) * 1000 })
     expect(jwtLifeMs(token, ours)).toBe(60_000)
     expect(jwtLifeMs(jwtOf({ exp: 1e11 }), ours)).toBe(1e14 - nowS * 1000)
+    expect(jwtLifeMs(jwtOf({ exp: 1e14 }), ours)).toBe(1e14 - nowS * 1000)
+    expect(jwtLifeMs(jwtOf({ exp: 1e14 + 1_000 }), ours)).toBeUndefined()
   })
 
   test('is read from any text whatsoever without a throw', () => {

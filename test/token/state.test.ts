@@ -1,0 +1,687 @@
+// The pure half of the loop, step by step; the stories that such steps make are in test/scenarios.
+import { describe, expect, test } from 'vitest'
+import type { Instant } from '../../src/lib/clock.ts'
+import type { FetchOutcome } from '../../src/token/outcome.ts'
+import {
+  afterAsked,
+  afterGivenUp,
+  afterLook,
+  afterNeed,
+  afterOperator,
+  afterReload,
+  afterReport,
+  causeOf,
+  dueAtMs,
+  failureOf,
+  heldToken,
+  initialState,
+  isSettled,
+  isStale,
+  nextExpiryMs,
+  nextMomentMs,
+  nextState,
+  phaseOf,
+  presumedFailed,
+  usableToken,
+  usableUntilMs,
+  type Cause,
+  type Policy,
+  type Step,
+  type TokenState,
+} from '../../src/token/state.ts'
+import { fingerprintOf, type Token } from '../../src/token/token.ts'
+import { jwtOf } from '../support/jwt.ts'
+
+const BASE_URL = 'https://service.test'
+const MINUTE = 60_000
+const HOUR = 60 * MINUTE
+const policy: Policy = { maxAgeMs: 15 * MINUTE, initialDelayMs: 1_000, maxDelayMs: 5 * MINUTE }
+
+/** So long after the beginning. */
+const at = (ms: number): Instant => ({ bootMs: 1_000_000 + ms, wallMs: 1_800_000_000_000 + ms })
+const step = (ms: number, more: Partial<Step> = {}): Step => ({
+  now: at(ms),
+  policy,
+  random: () => 0.5,
+  ...more,
+})
+
+const jwt = (lifeMs = HOUR, ms = 0, salt = 0): FetchOutcome => {
+  const iat = at(ms).wallMs / 1000
+  return { kind: 'ok', accessToken: jwtOf({ iat, exp: iat + lifeMs / 1000 }, salt) }
+}
+const opaque = (accessToken = 'opaque'): FetchOutcome => ({ kind: 'ok', accessToken })
+const down: FetchOutcome = { kind: 'transient', reason: 'network', detail: 'No answer' }
+const rejected: FetchOutcome = { kind: 'transient', reason: 'rejected', detail: 'Forbidden', status: 403 }
+const limited: FetchOutcome = {
+  kind: 'transient',
+  reason: 'rate-limited',
+  detail: 'Slow down',
+  status: 429,
+  retryAfterMs: 10 * MINUTE,
+}
+const inactive: FetchOutcome = {
+  kind: 'permanent',
+  reason: 'account-inactive',
+  detail: 'Your account is not active',
+  status: 500,
+}
+const notFound: FetchOutcome = {
+  kind: 'permanent',
+  reason: 'account-not-found',
+  detail: 'Account not found',
+  status: 404,
+}
+
+const initial = initialState(BASE_URL)
+/** The service is asked at that moment and answers so. */
+function asked(state: TokenState, outcome: FetchOutcome, ms = 0, cause: Cause = 'start'): TokenState {
+  return nextState(afterAsked(state, cause, at(ms)), outcome, step(ms)).state
+}
+/** From the initial state, answer by answer, each at its moment. */
+const after = (...answers: [FetchOutcome, number?][]): TokenState =>
+  answers.reduce((state, [outcome, ms]) => asked(state, outcome, ms), initial)
+function tokenOf(state: TokenState): Token {
+  const token = heldToken(state)
+  if (token === null) throw new Error('No token is held')
+  return token
+}
+const failureIn = (state: TokenState) => {
+  const failure = failureOf(state)
+  if (failure === null) throw new Error('No failure stands')
+  return failure
+}
+
+describe('a token that was obtained', () => {
+  test('is held with all that is known of it, and everything that stood is over', () => {
+    const outcome = jwt()
+    const before = after([rejected])
+    const state = asked(before, outcome, 1_000)
+    const accessToken = outcome.kind === 'ok' ? outcome.accessToken : ''
+    expect(state).toEqual({
+      ...initial,
+      kind: 'held',
+      failure: null,
+      generation: 1,
+      requests: 2,
+      lastRequestAt: at(1_000),
+      lastSuccessAt: at(1_000),
+      token: {
+        accessToken,
+        fingerprint: fingerprintOf(accessToken),
+        generation: 1,
+        baseUrl: BASE_URL,
+        received: at(1_000),
+        lifeMs: HOUR,
+        expiresAtMs: at(HOUR + 1_000).bootMs,
+        expirySource: 'jwt',
+        refreshAtMs: expect.closeTo(at(1_000).bootMs + HOUR * (2 / 3 - 0.05), 3),
+      },
+    })
+    expect(asked(state, jwt(HOUR, 2_000), 2_000)).toMatchObject({ generation: 2, token: { generation: 2 } })
+  })
+
+  test('that does not say its life has the assumed one', () => {
+    expect(tokenOf(after([opaque()]))).toMatchObject({
+      lifeMs: 15 * MINUTE,
+      expiresAtMs: at(15 * MINUTE).bootMs,
+      expirySource: 'assumed',
+    })
+  })
+
+  test('is used up to its known expiry, or to twice an assumed age', () => {
+    const known = after([jwt()])
+    expect(usableUntilMs(tokenOf(known))).toBe(at(HOUR).bootMs)
+    expect(usableToken(known, at(HOUR - 1))).toBe(heldToken(known))
+    expect(usableToken(known, at(HOUR))).toBeNull()
+    const assumed = after([opaque()])
+    expect(usableUntilMs(tokenOf(assumed))).toBe(at(30 * MINUTE).bootMs)
+    expect(usableToken(assumed, at(30 * MINUTE - 1))).toBe(heldToken(assumed))
+    expect(usableToken(assumed, at(30 * MINUTE))).toBeNull()
+    expect(usableToken(initial, at(0))).toBeNull()
+  })
+
+  test('is stale from the end of its life on', () => {
+    const token = tokenOf(after([opaque()]))
+    expect(isStale(token, at(15 * MINUTE - 1))).toBe(false)
+    expect(isStale(token, at(15 * MINUTE))).toBe(true)
+  })
+
+  test('without life is a malformed answer, with a sentence', () => {
+    for (const lifeMs of [0, -1_000]) {
+      const { state, outcome } = nextState(afterAsked(initial, 'start', at(0)), jwt(lifeMs), step(0))
+      expect(outcome).toEqual({
+        kind: 'transient',
+        reason: 'malformed-answer',
+        detail: expect.stringMatching(/already expired$/),
+        status: 200,
+      })
+      expect(failureOf(state)).toMatchObject({ reason: 'malformed-answer', status: 200, attempts: 1 })
+      expect(state).toMatchObject({ kind: 'waiting', generation: 0, lastSuccessAt: null })
+    }
+    expect(after([jwt(1)]).kind).toBe('held')
+  })
+})
+
+describe('the same token once more', () => {
+  test('keeps its number, its birth and its end, where it says its life itself', () => {
+    const first = after([jwt()])
+    const again = asked(first, jwt(), 40 * MINUTE)
+    const share = 2 / 3 - 0.05
+    expect(heldToken(again)).toEqual({
+      ...heldToken(first),
+      refreshAtMs: expect.closeTo(at(40 * MINUTE).bootMs + 20 * MINUTE * share, 3),
+    })
+    expect(again).toMatchObject({ generation: 1, lastSuccessAt: at(40 * MINUTE) })
+  })
+
+  test('does not live longer because of a Date that is behind, and not so long because of one ahead', () => {
+    const given = (serverDateMs: number) => ({ ...(jwt() as FetchOutcome & { kind: 'ok' }), serverDateMs })
+    const first = after([jwt()])
+    const behind = asked(first, given(at(-HOUR).wallMs), 30 * MINUTE)
+    expect(tokenOf(behind).expiresAtMs).toBe(at(HOUR).bootMs)
+    const ahead = asked(first, given(at(50 * MINUTE).wallMs), 30 * MINUTE)
+    expect(tokenOf(ahead).expiresAtMs).toBe(at(40 * MINUTE).bootMs)
+  })
+
+  test('is refreshed no sooner than in a second', () => {
+    const first = after([jwt(10_000)])
+    expect(tokenOf(asked(first, jwt(10_000), 9_000)).refreshAtMs).toBe(at(10_000).bootMs)
+  })
+
+  test('lives anew, where its life is an assumed one', () => {
+    const first = after([opaque()])
+    const again = asked(first, opaque(), 10 * MINUTE)
+    expect(tokenOf(again)).toMatchObject({
+      generation: 1,
+      received: at(0),
+      expiresAtMs: at(25 * MINUTE).bootMs,
+    })
+    expect(tokenOf(again).refreshAtMs).toBeGreaterThan(at(15 * MINUTE).bootMs)
+  })
+})
+
+describe('the phase', () => {
+  const held = after([jwt()])
+  test.each([
+    ['starting', initial, 0],
+    ['starting', after([down]), 0],
+    ['ready', held, HOUR - 1],
+    ['expired', held, HOUR],
+    ['degraded', asked(held, down, MINUTE), MINUTE],
+    ['expired', asked(held, down, MINUTE), HOUR],
+    ['ready', after([opaque()]), 15 * MINUTE - 1],
+    ['degraded', after([opaque()]), 15 * MINUTE],
+    ['expired', after([opaque()]), 30 * MINUTE],
+    ['refused', after([inactive]), 0],
+    ['refused', asked(held, inactive, MINUTE), MINUTE],
+  ])('is %s', (phase, state, ms) => {
+    expect(phaseOf(state, at(ms))).toBe(phase)
+  })
+
+  test.each([
+    [false, initial, 0],
+    [true, after([down]), 0],
+    [true, held, 0],
+    [false, held, HOUR],
+    [true, asked(held, down, MINUTE), HOUR],
+    [true, after([inactive]), 0],
+  ])('settled: %s', (expected, state, ms) => {
+    expect(isSettled(state, at(ms))).toBe(expected)
+  })
+})
+
+describe('what is due', () => {
+  const held = after([jwt()])
+  const { refreshAtMs, expiresAtMs } = tokenOf(held)
+
+  test('is the first attempt at once, the refresh as planned, a repetition after its wait, and nothing while refused', () => {
+    expect(dueAtMs(initial)).toBe(-Infinity)
+    expect(dueAtMs(held)).toBe(refreshAtMs)
+    expect(dueAtMs(asked(held, down, MINUTE))).toBe(at(MINUTE + 750).bootMs)
+    expect(dueAtMs(after([down]))).toBe(at(750).bootMs)
+    expect(dueAtMs(after([inactive]))).toBe(Infinity)
+    expect(dueAtMs(asked(held, inactive, MINUTE))).toBe(Infinity)
+  })
+
+  test('is, for an operator, at once, whatever the state', () => {
+    for (const state of [held, after([limited]), after([inactive])]) {
+      const waking = afterOperator(state)
+      expect(dueAtMs(waking)).toBe(-Infinity)
+      expect(causeOf(waking, at(0))).toBe('operator')
+      expect(afterAsked(waking, 'operator', at(0)).askNow).toBeNull()
+    }
+  })
+
+  test("is a client's wish where it comes before the refresh", () => {
+    const wished = afterNeed(held, HOUR, at(1))
+    expect(dueAtMs(wished)).toBeLessThanOrEqual(at(1).bootMs)
+    const paced = asked(wished, jwt(61_000, 1), 1, 'client')
+    const { refreshAtMs: soon } = tokenOf(paced)
+    expect(soon).toBeGreaterThan(at(30_001).bootMs)
+    expect(dueAtMs(afterNeed(paced, 61_000, at(2)))).toBe(at(30_001).bootMs)
+    const short = asked(wished, jwt(10_000, 1), 1, 'client')
+    expect(dueAtMs(afterNeed(short, 9_999, at(2)))).toBe(at(5_001).bootMs)
+  })
+
+  test('has a cause', () => {
+    const causes: [Cause, TokenState, number][] = [
+      ['start', initial, 0],
+      ['retry', after([down]), 0],
+      ['retry', asked(held, down, MINUTE), HOUR],
+      ['refresh', held, refreshAtMs - at(0).bootMs],
+      ['client', held, refreshAtMs - at(0).bootMs - 1],
+    ]
+    for (const [cause, state, ms] of causes) expect(causeOf(state, at(ms))).toBe(cause)
+  })
+
+  test('comes with the moments at which a judgement changes', () => {
+    expect(nextExpiryMs(initial, at(0))).toBe(Infinity)
+    expect(nextExpiryMs(held, at(0))).toBe(expiresAtMs)
+    expect(nextExpiryMs(held, at(HOUR))).toBe(Infinity)
+    const assumed = after([opaque()])
+    expect(nextExpiryMs(assumed, at(15 * MINUTE - 1))).toBe(at(15 * MINUTE).bootMs)
+    expect(nextExpiryMs(assumed, at(15 * MINUTE))).toBe(at(30 * MINUTE).bootMs)
+    expect(nextExpiryMs(assumed, at(30 * MINUTE))).toBe(Infinity)
+    expect(nextMomentMs(held, at(0))).toBe(refreshAtMs)
+    expect(nextMomentMs(asked(held, inactive, MINUTE), at(MINUTE))).toBe(expiresAtMs)
+  })
+})
+
+describe('a request', () => {
+  test('that goes out is counted, and what made it go out is done', () => {
+    const wished = afterNeed(after([jwt()]), HOUR, at(1))
+    for (const cause of ['client', 'refresh'] as const) {
+      expect(afterAsked(wished, cause, at(5))).toEqual({
+        ...wished,
+        asking: { since: at(5), cause },
+        askNow: null,
+        clientAskAtMs: null,
+        clientAskedAtMs: cause === 'client' ? at(5).bootMs : null,
+        requests: 2,
+        lastRequestAt: at(5),
+      })
+    }
+    const once = afterAsked(wished, 'client', at(5))
+    expect(afterAsked(once, 'refresh', at(9)).clientAskedAtMs).toBe(at(5).bootMs)
+  })
+
+  test('that is given up is over', () => {
+    const asking = afterAsked(initial, 'start', at(0))
+    expect(afterGivenUp(asking)).toEqual({ ...asking, asking: null })
+  })
+
+  test('that is never answered is remembered as a failed one; a refusal stays a refusal', () => {
+    expect(presumedFailed(initial, step(0))).toMatchObject({
+      kind: 'waiting',
+      failure: {
+        reason: 'network',
+        attempts: 1,
+        status: null,
+        detail: expect.stringMatching(/ended first$/),
+      },
+    })
+    expect(failureOf(presumedFailed(after([down]), step(MINUTE)))).toMatchObject({
+      attempts: 2,
+      since: at(0),
+    })
+    const refused = afterAsked(after([inactive]), 'operator', at(0))
+    expect(presumedFailed(refused, step(0))).toBe(refused)
+  })
+})
+
+describe('a failure', () => {
+  test('stands with its reason, its beginning and its count, and says when it is repeated', () => {
+    expect(after([rejected])).toEqual({
+      ...initial,
+      requests: 1,
+      lastRequestAt: at(0),
+      alert: { reason: 'rejected', detail: 'Forbidden', since: at(0) },
+      failure: {
+        reason: 'rejected',
+        detail: 'Forbidden',
+        status: 403,
+        since: at(0),
+        attempts: 1,
+        retryAtMs: at(450_000).bootMs,
+        notBeforeMs: at(450_000).bootMs,
+      },
+    })
+    expect(failureOf(after([rejected], [down, 450_000]))).toEqual({
+      reason: 'network',
+      detail: 'No answer',
+      status: null,
+      since: at(0),
+      attempts: 2,
+      retryAtMs: at(451_500).bootMs,
+      notBeforeMs: at(450_000).bootMs,
+    })
+  })
+
+  test('leaves the token and its number, and what is under way is over', () => {
+    const held = after([jwt()])
+    const state = asked(held, down, MINUTE)
+    expect(state).toMatchObject({ kind: 'held', generation: 1, asking: null, alert: null })
+    expect(heldToken(state)).toBe(heldToken(held))
+  })
+
+  test('waits longer while a usable token is held', () => {
+    const failed = (state: TokenState): TokenState =>
+      Array.from({ length: 12 }).reduce<TokenState>((last) => asked(last, down, HOUR - 1), state)
+    const waitMs = (state: TokenState) => failureIn(state).retryAtMs - at(HOUR - 1).bootMs
+    expect(waitMs(failed(after([jwt()])))).toBe(225_000)
+    expect(waitMs(failed(initial))).toBe(45_000)
+    expect(waitMs(failed(after([jwt(HOUR - 1_000)])))).toBe(45_000)
+  })
+
+  test('of other kinds neither raises an alert nor ends one', () => {
+    expect(after([down]).alert).toBeNull()
+    expect(after([rejected], [down, HOUR]).alert).toEqual({
+      reason: 'rejected',
+      detail: 'Forbidden',
+      since: at(0),
+    })
+  })
+})
+
+describe('an alert', () => {
+  test('stands since its first cause, in the last words, until it is another', () => {
+    const words = { ...rejected, detail: 'Go away' } as FetchOutcome
+    expect(after([rejected], [words, HOUR]).alert).toEqual({
+      reason: 'rejected',
+      detail: 'Go away',
+      since: at(0),
+    })
+    expect(after([rejected], [inactive, HOUR]).alert).toEqual({
+      reason: 'account-inactive',
+      detail: 'Your account is not active',
+      since: at(HOUR),
+    })
+    expect(after([inactive], [inactive, HOUR]).alert?.since).toEqual(at(0))
+    expect(after([inactive], [notFound, HOUR]).alert).toMatchObject({
+      reason: 'account-not-found',
+      since: at(HOUR),
+    })
+    expect(after([inactive], [jwt()]).alert).toBeNull()
+  })
+
+  test('comes with a refusal, which keeps the token', () => {
+    const state = after([jwt()], [inactive, MINUTE], [inactive, HOUR])
+    expect(state).toMatchObject({
+      kind: 'refused',
+      asking: null,
+      refusal: {
+        reason: 'account-inactive',
+        detail: 'Your account is not active',
+        status: 500,
+        since: at(MINUTE),
+      },
+    })
+    expect(heldToken(state)).toEqual(heldToken(after([jwt()])))
+    expect(heldToken(after([inactive]))).toBeNull()
+    expect(failureOf(state)).toBeNull()
+  })
+})
+
+describe('when the last usable token goes', () => {
+  /** A failure whose wait ends so long after the expiry, with the token usable until `HOUR`. */
+  function waiting(afterExpiryMs: number, notBeforeMs = 0): TokenState {
+    const state = asked(after([jwt()]), down, HOUR - 1)
+    const failure = {
+      ...failureIn(state),
+      attempts: 12,
+      retryAtMs: at(HOUR + afterExpiryMs).bootMs,
+      notBeforeMs: at(HOUR + notBeforeMs).bootMs,
+    }
+    return { ...state, failure } as TokenState
+  }
+  const lookedAt = (state: TokenState, ms: number): number =>
+    dueAtMs(afterLook(state, step(ms))) - at(HOUR).bootMs
+
+  test('a wait over the cap that now holds is drawn anew, once', () => {
+    const state = waiting(200_000)
+    expect(afterLook(state, step(HOUR - 1))).toBe(state)
+    expect(lookedAt(state, HOUR)).toBe(45_000)
+    const drawn = afterLook(state, step(HOUR))
+    expect(failureOf(drawn)).toEqual({ ...failureOf(state), retryAtMs: at(HOUR + 45_000).bootMs })
+    expect(afterLook(drawn, step(HOUR + 15_000))).toBe(drawn)
+  })
+
+  test('a wait under that cap goes on', () => {
+    for (const ms of [60_000, 59_000, 0]) {
+      const state = waiting(ms)
+      expect(afterLook(state, step(HOUR))).toBe(state)
+    }
+    expect(lookedAt(waiting(60_001), HOUR)).toBe(45_000)
+  })
+
+  test('what the service asked for stands', () => {
+    expect(lookedAt(waiting(200_000, 100_000), HOUR)).toBe(100_000)
+    expect(lookedAt(waiting(200_000, 30_000), HOUR)).toBe(45_000)
+    const state = waiting(200_000, 200_000)
+    expect(afterLook(state, step(HOUR))).toBe(state)
+  })
+
+  test('nothing changes where nothing failed, or everything is refused', () => {
+    for (const state of [initial, after([jwt()]), after([inactive]), after([jwt()], [inactive, MINUTE])])
+      expect(afterLook(state, step(2 * HOUR))).toBe(state)
+  })
+})
+
+describe('a need', () => {
+  const held = after([jwt()])
+
+  test('is followed where the token lives too shortly, and no token lives longer than the last', () => {
+    expect(dueAtMs(afterNeed(held, 30 * MINUTE, at(30 * MINUTE + 1)))).toBeLessThanOrEqual(
+      at(30 * MINUTE + 1).bootMs,
+    )
+    expect(afterNeed(held, 30 * MINUTE, at(30 * MINUTE))).toBe(held)
+    expect(afterNeed(held, HOUR, at(1))).not.toBe(held)
+    expect(afterNeed(held, HOUR + 1, at(1))).toBe(held)
+  })
+
+  test('changes nothing once it is noted', () => {
+    const wished = afterNeed(held, HOUR, at(1))
+    expect(afterNeed(wished, HOUR, at(2))).toBe(wished)
+  })
+
+  test('changes nothing without a token, while refused, and while a request is under way', () => {
+    const states = [initial, after([down]), after([inactive]), after([jwt()], [inactive, MINUTE])]
+    for (const state of [...states, afterAsked(held, 'refresh', at(1))])
+      expect(afterNeed(state, HOUR, at(MINUTE))).toBe(state)
+  })
+
+  test('does not shorten the wait after a failure', () => {
+    const failed = asked(held, limited, MINUTE)
+    expect(dueAtMs(afterNeed(failed, HOUR, at(2 * MINUTE)))).toBe(dueAtMs(failed))
+  })
+})
+
+describe('a report', () => {
+  const held = after([opaque()])
+  const fingerprint = fingerprintOf('opaque')
+  const verdictOn = (state: TokenState, ms: number, reported = fingerprint) =>
+    afterReport(state, reported, at(ms)).verdict
+  const reported = (state: TokenState, ms: number) => afterReport(state, fingerprint, at(ms)).state
+
+  test('of another token than the current one says that it was replaced', () => {
+    const refused = asked(held, inactive, MINUTE)
+    for (const state of [held, refused])
+      expect(afterReport(state, 'other', at(MINUTE))).toEqual({ state, verdict: { verdict: 'replaced' } })
+  })
+
+  test('says that another is on its way, and asks for it', () => {
+    const { state, verdict } = afterReport(held, fingerprint, at(MINUTE))
+    expect(verdict).toEqual({ verdict: 'refreshing' })
+    expect(dueAtMs(state)).toBeLessThanOrEqual(at(MINUTE).bootMs)
+    expect(causeOf(state, at(MINUTE))).toBe('client')
+    expect(state.report).toEqual({ fingerprint, ageMs: MINUTE })
+    expect(afterReport(state, fingerprint, at(2 * MINUTE)).state).toBe(state)
+  })
+
+  test('while a request is under way, or due, waits for that', () => {
+    for (const before of [held, asked(held, down, 1_000)]) {
+      const asking = afterAsked(before, 'refresh', at(2_000))
+      expect(verdictOn(asking, 3_000)).toEqual({ verdict: 'refreshing' })
+      expect(reported(asking, 3_000).clientAskAtMs).toBeNull()
+    }
+    const dueMs = dueAtMs(held) - at(0).bootMs
+    expect(verdictOn(held, dueMs)).toEqual({ verdict: 'refreshing' })
+    expect(reported(held, dueMs).clientAskAtMs).toBeNull()
+    expect(reported(held, dueMs - 1).clientAskAtMs).not.toBeNull()
+  })
+
+  test('while no token is held, or none is usable, waits for the one that is coming', () => {
+    expect(verdictOn(initial, 0)).toEqual({ verdict: 'refreshing' })
+    const { state, verdict } = afterReport(held, fingerprint, at(30 * MINUTE))
+    expect([state, verdict]).toEqual([held, { verdict: 'refreshing' }])
+  })
+
+  test('while refused says so', () => {
+    for (const state of [after([inactive]), asked(held, inactive, MINUTE)])
+      expect(afterReport(state, fingerprint, at(MINUTE))).toEqual({ state, verdict: { verdict: 'refused' } })
+  })
+
+  test('during an outage is held until the next attempt', () => {
+    const failed = asked(held, limited, MINUTE)
+    expect(verdictOn(failed, 2 * MINUTE)).toEqual({ verdict: 'held', retryAfterMs: 10 * MINUTE })
+    expect(verdictOn(failed, 12 * MINUTE)).toEqual({ verdict: 'held', retryAfterMs: 0 })
+    expect(verdictOn(failed, 14 * MINUTE)).toEqual({ verdict: 'held', retryAfterMs: 0 })
+    expect(reported(failed, 2 * MINUTE).clientAskAtMs).toBeNull()
+  })
+
+  test('within 30 s of the last that made us ask is held, and followed then', () => {
+    const second = asked(reported(held, MINUTE), opaque('second'), MINUTE, 'client')
+    const told = afterReport(second, fingerprintOf('second'), at(MINUTE + 29_999))
+    expect(told.verdict).toEqual({ verdict: 'held', retryAfterMs: 1 })
+    expect(dueAtMs(told.state)).toBe(at(MINUTE + 30_000).bootMs)
+    expect(verdictOn(second, MINUTE + 30_000, fingerprintOf('second'))).toEqual({ verdict: 'refreshing' })
+  })
+
+  test('of the token that the service gave again says so, and asks again no sooner than after 30 s', () => {
+    const again = asked(reported(held, MINUTE), opaque(), MINUTE, 'client')
+    expect(again).toMatchObject({ unchanged: fingerprint, report: null })
+    const { state, verdict } = afterReport(again, fingerprint, at(MINUTE + 10_000))
+    expect(verdict).toEqual({ verdict: 'unchanged', retryAfterMs: 20_000 })
+    expect(state.clientAskAtMs).toBeNull()
+    expect(verdictOn(again, MINUTE + 30_000)).toEqual({ verdict: 'refreshing' })
+    expect(asked(again, opaque(), 2 * MINUTE).unchanged).toBeNull()
+    expect(asked(reported(held, MINUTE), opaque('second'), MINUTE).unchanged).toBeNull()
+  })
+})
+
+describe('what reports teach', () => {
+  const lifeAfter = (state: TokenState, ms: number): number =>
+    tokenOf(asked(state, opaque('next'), ms)).lifeMs
+  const reportedAt = (ms: number, state = after([opaque()])): TokenState =>
+    afterReport(state, tokenOf(state).fingerprint, at(ms)).state
+
+  test('is four fifths of the age at the first report, never under a minute and never more than it was', () => {
+    expect(lifeAfter(reportedAt(10 * MINUTE, reportedAt(5 * MINUTE)), 12 * MINUTE)).toBe(4 * MINUTE)
+    expect(lifeAfter(reportedAt(MINUTE + 1), 2 * MINUTE)).toBe(MINUTE)
+    expect(lifeAfter(reportedAt(29 * MINUTE), 29 * MINUTE)).toBe(15 * MINUTE)
+  })
+
+  test('is nothing of a token of a minute, or where the same token comes again', () => {
+    expect(lifeAfter(reportedAt(MINUTE), MINUTE)).toBe(15 * MINUTE)
+    const again = asked(reportedAt(5 * MINUTE), opaque(), 5 * MINUTE)
+    expect([again.learned, tokenOf(again).lifeMs]).toEqual([null, 15 * MINUTE])
+  })
+
+  test('is nothing of a token that says its life itself', () => {
+    const state = reportedAt(10 * MINUTE, after([jwt()]))
+    expect(asked(state, opaque('next'), 10 * MINUTE).learned).toBeNull()
+  })
+
+  test('is kept through refreshes, for a day, and never makes a life longer than the setting', () => {
+    const learned = asked(reportedAt(5 * MINUTE), opaque('second'), 5 * MINUTE)
+    expect(learned.learned).toEqual({ maxAgeMs: 4 * MINUTE, atMs: at(5 * MINUTE).bootMs })
+    const day = 5 * MINUTE + 24 * HOUR
+    expect(lifeAfter(learned, day - 1)).toBe(4 * MINUTE)
+    expect(lifeAfter(learned, day)).toBe(15 * MINUTE)
+    const shorter = step(6 * MINUTE, { policy: { ...policy, maxAgeMs: 2 * MINUTE } })
+    expect(tokenOf(nextState(learned, opaque('third'), shorter).state).lifeMs).toBe(2 * MINUTE)
+  })
+
+  test("is forgotten at an operator's refresh and at a reload", () => {
+    const learned = asked(reportedAt(5 * MINUTE), opaque('second'), 5 * MINUTE)
+    expect(afterOperator(learned).learned).toBeNull()
+    const change = { baseUrl: BASE_URL, isSubjectChanged: false }
+    expect(afterReload(learned, change, step(6 * MINUTE)).learned).toBeNull()
+  })
+
+  test('is nothing of a report before a refusal', () => {
+    const refused = asked(reportedAt(5 * MINUTE), inactive, 5 * MINUTE)
+    expect(lifeAfter(refused, 6 * MINUTE)).toBe(15 * MINUTE)
+  })
+})
+
+describe('an operator', () => {
+  test('asks with the request that is under way, where there is one', () => {
+    const asking = afterAsked(after([jwt()]), 'refresh', at(1))
+    expect(afterOperator(asking).askNow).toBeNull()
+    const reloading = { ...asking, askNow: 'reload' as const }
+    expect(afterOperator(reloading).askNow).toBe('reload')
+  })
+})
+
+describe('a reload', () => {
+  const same = { baseUrl: BASE_URL, isSubjectChanged: false }
+  const others = { baseUrl: BASE_URL, isSubjectChanged: true }
+  const elsewhere = { baseUrl: 'https://other.test', isSubjectChanged: true }
+
+  test('with the same credentials leaves everything as it is', () => {
+    for (const state of [initial, after([jwt()]), after([limited]), after([inactive])])
+      expect(afterReload(state, same, step(1))).toEqual(state)
+  })
+
+  test('with other credentials asks at once, forgets what stood, and keeps the token', () => {
+    const held = after([opaque()])
+    const wished = afterReport(held, fingerprintOf('opaque'), at(MINUTE)).state
+    for (const state of [wished, asked(held, rejected, MINUTE), asked(held, inactive, MINUTE)]) {
+      const reloaded = afterReload(state, others, step(2 * MINUTE))
+      expect(reloaded).toMatchObject({
+        kind: 'held',
+        failure: null,
+        alert: null,
+        report: null,
+        unchanged: null,
+        clientAskAtMs: null,
+        askNow: 'reload',
+      })
+      expect(reloaded).not.toHaveProperty('refusal')
+      expect(heldToken(reloaded)).toBe(heldToken(held))
+      expect(causeOf(reloaded, at(2 * MINUTE))).toBe('reload')
+    }
+    expect(afterReload(after([inactive]), others, step(1))).toMatchObject({
+      kind: 'waiting',
+      failure: null,
+      askNow: 'reload',
+    })
+  })
+
+  test('with another service drops the token', () => {
+    const reloaded = afterReload(after([jwt()]), elsewhere, step(1))
+    expect(reloaded).toMatchObject({ kind: 'waiting', baseUrl: 'https://other.test', generation: 1 })
+    expect(reloaded).not.toHaveProperty('token')
+    expect(tokenOf(asked(reloaded, jwt(), 2)).baseUrl).toBe('https://other.test')
+  })
+
+  test('with another maxAge plans anew for a token whose life is assumed, and for no other', () => {
+    const longer = { policy: { ...policy, maxAgeMs: 30 * MINUTE } }
+    for (const state of [after([opaque()]), asked(after([opaque()]), inactive, MINUTE)]) {
+      const reloaded = afterReload(state, same, step(2 * MINUTE, longer))
+      expect(reloaded.kind).toBe(state.kind)
+      expect(heldToken(reloaded)).toEqual({
+        ...heldToken(state),
+        lifeMs: 30 * MINUTE,
+        expiresAtMs: at(30 * MINUTE).bootMs,
+        refreshAtMs: expect.closeTo(at(0).bootMs + 30 * MINUTE * (2 / 3 - 0.05), 3),
+      })
+    }
+    for (const state of [initial, after([jwt()]), after([inactive])])
+      expect(afterReload(state, same, step(2 * MINUTE, longer))).toEqual(state)
+    const moved = afterReload(after([opaque()]), others, step(2 * MINUTE, longer))
+    expect(tokenOf(moved).lifeMs).toBe(30 * MINUTE)
+  })
+})
