@@ -44,6 +44,8 @@ const KEY_BYTES = 32
 const MAX_FILE_BYTES = 256 * 1024
 /** The longest wait there is: `Retry-After` of an hour and a fifth of it. A clock that jumped cannot make a longer one. */
 const MAX_WAIT_MS = 72 * 60_000
+/** Boot clocks of two processes disagree by less: where /proc/uptime is hidden (`ProcSubset=pid`) Node tells whole seconds. */
+const CLOCK_GRAIN_MS = 1_000
 
 /**
  * Opens the memory in these directories, and makes its key where there is none. Only for a daemon that already has
@@ -174,8 +176,8 @@ const NOTHING_REMEMBERED: Remembered = {
 /** Whether the token may still be handed out, and its instants are possible ones: what is in doubt is not served. */
 function isStillGood(token: Token, now: Instant): boolean {
   return (
-    token.received.bootMs <= now.bootMs &&
-    token.expiresAtMs <= now.bootMs + token.lifeMs &&
+    token.received.bootMs <= now.bootMs + CLOCK_GRAIN_MS &&
+    token.expiresAtMs <= now.bootMs + CLOCK_GRAIN_MS + token.lifeMs &&
     now.bootMs < usableUntilMs(token)
   )
 }
