@@ -4,7 +4,7 @@ import { closeSync, constants, fstatSync, openSync, readSync, type Stats } from 
 import { errorCode, errorMessage } from '../lib/error.ts'
 
 /** Far more than any configuration, secret or bundle of certificates holds. */
-export const MAX_FILE_BYTES = 1024 * 1024
+const MAX_FILE_BYTES = 1024 * 1024
 
 export type Reading =
   | { readonly kind: 'read'; readonly bytes: Buffer; readonly stats: Stats }

@@ -174,7 +174,7 @@ const socket = (standard: { path: string }) =>
     ),
   })
 
-export const configSchema = section({
+const configSchema = section({
   $schema: z.string({ error: 'must be a string' }).optional(),
   baseUrl: z
     .string({ error: says('must be the URL of the service: write it as "https://api.example.com"') })

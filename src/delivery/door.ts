@@ -2,6 +2,7 @@
 import type { Socket } from 'node:net'
 import type { SocketConfig } from '../config/config.ts'
 import type { Log } from '../lib/log.ts'
+import { idle } from '../lib/replaceable.ts'
 import type { DropReason, Guest, Patience } from './guest.ts'
 import type { Holdings } from './holdings.ts'
 import { listenOn } from './listen.ts'
@@ -119,7 +120,7 @@ export function createDoor(protocol: Protocol, options: DoorOptions): Door {
     const learning = setTimeout(() => void learnPeers(), PEERS_AFTER_MS)
     try {
       if (!signal.aborted) onListening()
-      await untilAborted(signal)
+      await idle(signal)
     } finally {
       clearTimeout(learning)
       listening.close()
@@ -162,11 +163,4 @@ export function createDoor(protocol: Protocol, options: DoorOptions): Door {
       dropped: { ...room.dropped },
     }),
   }
-}
-
-function untilAborted(signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    if (signal.aborted) resolve()
-    else signal.addEventListener('abort', () => resolve(), { once: true })
-  })
 }

@@ -7,7 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { errorCode, errorMessage, exitStatus, UserError } from '../lib/error.ts'
 
 /** Connects that wait while the daemon is busy; Node's own 511 refuses a burst of 1,000. */
-export const BACKLOG = 4096
+const BACKLOG = 4096
 /** `sun_path` without its NUL byte (unix(7)). */
 const MAX_PATH_BYTES = 107
 /** How long another daemon that starts at this moment is waited for, in ms. */

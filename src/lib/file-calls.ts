@@ -20,7 +20,7 @@ interface Calls {
 }
 
 /** One call that is to be made: its name in node:fs without `Sync`, and its arguments. */
-export interface FileCall {
+interface FileCall {
   readonly name: keyof Calls
   readonly args: readonly unknown[]
 }

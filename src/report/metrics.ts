@@ -15,7 +15,7 @@ export interface MetricsSample {
   readonly files: { readonly writes: number; readonly repairs: number; readonly errors: number }
   readonly logRecordsLost: number
 }
-export interface ServerSample {
+interface ServerSample {
   readonly connections: number
   readonly subscribers: number
   /** Tokens handed out. */

@@ -117,7 +117,7 @@ function takeSettings(
 }
 
 /** How it stands, for `systemctl status`: one line without line breaks. */
-export function statusLine(state: TokenState, now: Instant): string {
+function statusLine(state: TokenState, now: Instant): string {
   return [tokenWords(state, now), planWords(state, now)].join('; ')
 }
 

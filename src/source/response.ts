@@ -6,9 +6,9 @@ import { bare, oneLine } from './detail.ts'
 /** Longest body that is read, in bytes. */
 export const MAX_BODY_BYTES = 64 * 1024
 /** Longest access token that is taken, in characters. */
-export const MAX_TOKEN_LENGTH = 16 * 1024
+const MAX_TOKEN_LENGTH = 16 * 1024
 /** Longest time that `Retry-After` can hold us off, in ms. */
-export const MAX_RETRY_AFTER_MS = 3_600_000
+const MAX_RETRY_AFTER_MS = 3_600_000
 
 /** An answer as it came. */
 export interface Answer {
