@@ -63,6 +63,42 @@ describe('a 200', () => {
     expect(JSON.stringify(outcome)).not.toMatch(/abc|html|root|tök/)
   })
 
+  const told: [string, Answer, string][] = [
+    ['an empty body', answer(200, ' \n'), 'its body is empty'],
+    ['no JSON', answer(200, '<html>'), 'its body is not JSON'],
+    ['no object', answer(200, '[1]'), 'its body is JSON, but no object'],
+    ['null', answer(200, 'null'), 'its body is JSON, but no object'],
+    ['no token', answer(200, {}), 'without a string accessToken'],
+    [
+      'a long token',
+      answer(200, { accessToken: 'a'.repeat(16 * 1024 + 1) }),
+      'its accessToken is longer than 16 KiB',
+    ],
+    [
+      'another token',
+      answer(200, { accessToken: '' }),
+      'its accessToken is empty or has characters that a Bearer token cannot have (RFC 6750)',
+    ],
+    ['a long body', answer(200, 'x'.repeat(64 * 1024 + 1)), 'with more than 64 KiB'],
+    ['a cut body', { ...answer(200, { accessToken: 'abc' }), isCut: true }, 'with more than 64 KiB'],
+    ['a compressed body', answer(200, '', { 'content-encoding': 'br' }), 'its body is compressed'],
+  ]
+  it.each(told)('with %s is told so', (_what, given, words) => {
+    expect(outcomeOf(given)).toEqual({
+      kind: 'transient',
+      reason: 'malformed-answer',
+      status: 200,
+      detail: `The service answered 200 OK, but ${words}`,
+    })
+  })
+
+  it('may have 64 KiB, and say that it is not compressed', () => {
+    const padding = 64 * 1024 - JSON.stringify({ accessToken: 'a', padding: '' }).length
+    const body = { accessToken: 'a', padding: 'x'.repeat(padding) }
+    for (const headers of [{}, { 'content-encoding': '' }, { 'content-encoding': 'identity' }])
+      expect(outcomeOf({ ...answer(200, body, headers), isCut: false })).toMatchObject({ kind: 'ok' })
+  })
+
   it('is never quoted, not even its detail', () => {
     const outcome = outcomeOf(answer(200, { detail: 'Your account is not active' }))
     expect(outcome).toMatchObject({ reason: 'malformed-answer' })
@@ -148,11 +184,69 @@ describe('any other answer', () => {
     })
   })
 
+  it('is quoted only where it is an error or a redirect', () => {
+    const detailOf = (status: number) => outcomeOf(answer(status, problem('Words'))) as { detail: string }
+    expect(detailOf(299).detail).toBe('The service answered 299')
+    expect(detailOf(300).detail).toBe('Words')
+    expect(outcomeOf(answer(503, { detail: 7 }))).toMatchObject({
+      detail: 'The service answered 503 Service Unavailable',
+    })
+  })
+
+  it('is told with what to look at', () => {
+    const detailOf = (status: number, headers: Answer['headers'] = {}) =>
+      (outcomeOf(answer(status, '', headers)) as { detail: string }).detail
+    const own = "The service answered 404 Not Found, and not the service's own: check baseUrl"
+    expect(detailOf(404)).toBe(own)
+    expect(detailOf(403)).toBe('The service answered 403 Forbidden')
+    expect(detailOf(599)).toBe('The service answered 599')
+    for (const status of [299, 400]) expect(detailOf(status)).not.toContain('points elsewhere')
+    for (const status of [300, 399]) expect(detailOf(status)).toContain('points elsewhere;')
+    expect(detailOf(307)).toBe(
+      'The service answered 307 Temporary Redirect and points elsewhere; it was not followed, because the secret would go there too: check baseUrl',
+    )
+  })
+
+  it('that redirects somewhere odd is told without where', () => {
+    const detailOf = (location: string | string[]) =>
+      (outcomeOf(answer(302, '', { location })) as { detail: string }).detail
+    for (const location of [
+      '/login',
+      'javascript:alert(1)',
+      'ftp://elsewhere.example/',
+      'http://',
+      ['https://a.example'],
+    ])
+      expect(detailOf(location)).toContain('points elsewhere;')
+    expect(detailOf(`https://${'a'.repeat(81)}`)).toContain('points elsewhere;')
+    expect(detailOf(`https://${'a'.repeat(80)}`)).toContain(`, to https://${'a'.repeat(80)};`)
+    expect(detailOf('http://[::1]:8080/x')).toContain(', to http://[::1]:8080;')
+    expect(detailOf('https://el-se_where.example:8443')).toContain(', to https://el-se_where.example:8443;')
+  })
+
   it('that redirects is told with the origin it points to, and nothing else of it', () => {
     const location = `https://elsewhere.example/login?key=${KEY}`
     const outcome = outcomeOf(answer(302, '', { location }))
     expect(outcome).toMatchObject({ detail: expect.stringContaining('to https://elsewhere.example;') })
     expect(JSON.stringify(outcome)).not.toContain(KEY)
+  })
+
+  it('has what follows in its row, and what it looks like', () => {
+    const follows = failureTable.flatMap((row) => row.reasons.map((reason) => [reason, row.follows]))
+    expect(Object.fromEntries(follows)).toEqual({
+      ok: 'token',
+      'account-inactive': 'permanent',
+      'account-not-found': 'permanent',
+      'rate-limited': 'retried',
+      'server-error': 'retried',
+      'malformed-answer': 'retried',
+      network: 'retried',
+      timeout: 'retried',
+      tls: 'retried',
+      rejected: 'retried every 5 to 10 min, with an alert',
+    })
+    for (const row of failureTable) expect(row.answer).not.toBe('')
+    expect(() => rowOf({ kind: 'transient', reason: 'none' as never, detail: '' })).toThrow(/holds none/)
   })
 
   it('lets each reason stand in one row', () => {
@@ -183,6 +277,22 @@ describe('Retry-After', () => {
     ],
     ['a date of RFC 850', { 'retry-after': 'Sunday, 01-Nov-26 12:02:00 GMT' }, 120_000],
     ['a date of asctime', { 'retry-after': 'Sun Nov  1 12:02:00 2026' }, 120_000],
+    ['a date that is now', { 'retry-after': DATE }, 0],
+    ['a date with white space', { 'retry-after': ` ${DATE} `, date: ` ${DATE} ` }, 0],
+    ['a date with words before it', { 'retry-after': `on ${DATE}` }, undefined],
+    ['a date with words after it', { 'retry-after': `${DATE}, or later` }, undefined],
+    [
+      'a date of RFC 850 with words before it',
+      { 'retry-after': 'on Sunday, 01-Nov-26 12:02:00 GMT' },
+      undefined,
+    ],
+    [
+      'a date of RFC 850 with words after it',
+      { 'retry-after': 'Sunday, 01-Nov-26 12:02:00 GMT+1' },
+      undefined,
+    ],
+    ['a date of asctime with words before it', { 'retry-after': 'on Sun Nov  1 12:02:00 2026' }, undefined],
+    ['a date of asctime with words after it', { 'retry-after': 'Sun Nov  1 12:02:00 2026 PST' }, undefined],
     ['a date that is past', { 'retry-after': 'Sun, 01 Nov 2026 11:00:00 GMT' }, undefined],
     ['a date far ahead', { 'retry-after': 'Sun, 01 Nov 2099 12:00:00 GMT' }, 3_600_000],
     ['a date that is none', { 'retry-after': 'Sun, 99 Nov 2026 12:00:00 GMT' }, undefined],
