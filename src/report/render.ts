@@ -25,7 +25,10 @@ const MAX_DEPTH = 5
 
 const shapes = { journal: journalLine, text: textLine, json: jsonLine }
 
-/** The record without a line end: never more than one line, at most 48 KiB, without control characters and secrets. */
+/**
+ * The record without a line end: never more than one line, at most 48 KiB, without control characters and secrets.
+ * Those are looked for in the values of fields: names, the event and the sentence are ours, and others rely on them.
+ */
 export function renderLine(record: LogRecord, rendering: Rendering): string {
   const line = lineOf(record, rendering)
   const bytes = Buffer.byteLength(line)
@@ -34,8 +37,9 @@ export function renderLine(record: LogRecord, rendering: Rendering): string {
 }
 
 function lineOf(record: LogRecord, rendering: Rendering): string {
-  const fields = plain(record.fields, { secrets: rendering.secrets, depth: 0 }) as LogFields
-  return redact(shapes[rendering.format]({ ...record, fields }, rendering), rendering.secrets)
+  const { event, ...others } = record.fields
+  const fields = plain(others, { secrets: rendering.secrets, depth: 0 }) as Omit<LogFields, 'event'>
+  return shapes[rendering.format]({ ...record, fields: { event, ...fields } }, rendering)
 }
 
 function journalLine({ level, sentence, fields }: LogRecord): string {

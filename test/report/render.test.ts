@@ -122,6 +122,20 @@ test.each(formats)('%s: no line is over 48 KiB; what a record is about is said a
   expect(line).toMatch(/omittedBytes"?[=:]3\d{5}/)
 })
 
+test.each(formats)(
+  '%s: a secret that is a common word changes values of fields and nothing else',
+  (format) => {
+    const secrets = ['token', 'e', 'S', 'fetch-failed', 'warning', '2026']
+    const fields = { expirySource: 'jwt', detail: 'no token' }
+    const line = lineOf(format, fields, { secrets: secrets.toSorted() })
+    expect(line).toContain('Fetching a token failed')
+    expect(line).toMatch(/expirySource"?[=:]"?jwt/)
+    expect(line).not.toContain('no token')
+    if (format !== 'text') expect(line).toMatch(/event"?[=:]"?fetch-failed/)
+    if (format !== 'journal') expect(line).toMatch(/2026-11-2\d.\d\d:\d\d:05.*warning/)
+  },
+)
+
 test('a field named like a part of the record does not replace it', () => {
   expect(JSON.parse(lineOf('json', { level: 'x', message: 'y', time: 'z' }))).toMatchObject({
     level: 'warning',
