@@ -21,7 +21,12 @@ export interface SecretContext {
   readonly isElsewhere: boolean
 }
 
-const CONTROL = /[\u0000-\u001f\u007f]/
+const CONTROL = /\p{Cc}/u
+/** Formatting characters, line separators: nobody sees them, and the service would refuse the account for them. */
+const INVISIBLE = /[\p{Cf}\p{Zl}\p{Zp}]/u
+const BYTE_ORDER_MARK = '\uFEFF'
+/** A shorter one is hardly a secret; and wherever it is hidden in a text, words may go with it. */
+const MIN_LENGTH = 8
 
 /** The secret; undefined where there is none that can be used, and then `verdicts` know why. */
 export function readSecret(
@@ -105,7 +110,20 @@ function checked(
     return refuse(
       `${where} holds a line break or another control character inside: write the secret alone, on one line`,
     )
+  if (value.startsWith(BYTE_ORDER_MARK))
+    return refuse(
+      `${where} begins with a byte order mark, as some editors put it: save it as UTF-8 without one (without "BOM")`,
+    )
+  if (INVISIBLE.test(value))
+    return refuse(
+      `${where} holds an invisible character, as come along when text is copied from a page: type the secret, or copy it anew`,
+    )
   if (value.includes('\uFFFD')) return refuse(`${where} is not valid UTF-8: write the secret as plain text`)
+  if (value.length < MIN_LENGTH)
+    verdicts.warn(
+      at,
+      `${where} has fewer than ${MIN_LENGTH} characters: look whether it is whole; words like it are hidden in the log, too`,
+    )
   return new Secret(value)
 }
 

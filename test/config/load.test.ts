@@ -53,7 +53,7 @@ describe('a configuration that is good', () => {
       stateDirectory: '/var/lib/kyc-tokend',
       warnings: [],
     })
-    expect(config.credentials.apiKey.reveal()).toBe('key-1')
+    expect(config.credentials.apiKey.reveal()).toBe('key-0815')
     expect(config.credentials.apiSecret.reveal()).toBe('secret-1')
     expect(JSON.stringify(config)).not.toContain('secret-1')
   })
@@ -260,6 +260,11 @@ describe('secret sources', () => {
     ['a file with a newline alone', '\n', /is empty/],
     ['a secret on two lines', 'HU\nSH', /line break or another control character/],
     ['a NUL', 'HUSH\0', /control character/],
+    ['a byte order mark', '\uFEFFHUSH-HUSH\n', /s begins with a byte order mark.*save it as UTF-8 without/],
+    ['a zero-width space', 'HUSH\u200BHUSH', /holds an invisible character/],
+    ['a mark of the writing direction', 'HUSH-HUSH\u202E', /holds an invisible character/],
+    ['a line separator', 'HUSH\u2028HUSH', /holds an invisible character/],
+    ['a control character of the upper half', 'HUSH\u0085HUSH', /control character/],
     ['bytes that are no UTF-8', Buffer.from([0xff, 0xfe]), /is not valid UTF-8/],
   ])('refuse %s', async (_, content, sentence) => {
     files.write('s', content)
@@ -284,6 +289,18 @@ describe('secret sources', () => {
     expect(await refusal(withSecret({ credential: 'api-secret' }), { env: elsewhere })).toMatch(
       /is not there: add LoadCredential/,
     )
+  })
+  it('are taken with a warning where they are shorter than 8 characters', async () => {
+    const warningsFor = async (apiSecret: unknown): Promise<readonly string[]> => {
+      const { warnings } = await load(write({ credentials: { apiKey: 'key-0815', apiSecret } }))
+      return warnings
+    }
+    files.write('s', 'HUSHHUS\n')
+    expect(await warningsFor({ file: 's' })).toEqual([
+      expect.stringMatching(/^credentials\.apiSecret: the file .*\/s has fewer than 8 characters/),
+    ])
+    expect(String(await warningsFor('HUSHHUS'))).not.toContain('HUSH')
+    expect(await warningsFor('HUSHHUSH')).toEqual([])
   })
   it('take the environment', async () => {
     const path = withSecret({ env: 'KYC_SECRET' })

@@ -30,5 +30,5 @@ export function createConfigFiles(): ConfigFiles {
 
 /** The least there can be in a configuration. */
 export function smallConfig(): { baseUrl: string; credentials: Record<string, unknown> } {
-  return { baseUrl: 'https://api.example.com', credentials: { apiKey: 'key-1', apiSecret: 'secret-1' } }
+  return { baseUrl: 'https://api.example.com', credentials: { apiKey: 'key-0815', apiSecret: 'secret-1' } }
 }
