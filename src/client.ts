@@ -1,6 +1,6 @@
 // What the package exports: a client of kyc-tokend on this host, over its Unix socket.
 import { authorizedFetch } from './lib/authorized-fetch.ts'
-import { errorCode, errorMessage } from './lib/error.ts'
+import { errorCode, errorMessage, UserError } from './lib/error.ts'
 import { findSocket, socketPlaces, thisAsker } from './lib/find-socket.ts'
 import type { Frame } from './lib/frames.ts'
 import { createLink, type Link, type Loss } from './lib/link.ts'
@@ -96,6 +96,8 @@ export class TokenClient {
   readonly #link: Link
   readonly #subscribers = new Set<Subscriber>()
   #subscription: { tellNewest: (subscriber: Subscriber) => void; end: () => void } | undefined
+  /** Where it was found last. */
+  #path: string | undefined
   #isClosed = false
 
   /** Throws TypeError where one of `origins` is no URL. Opens nothing. */
@@ -104,7 +106,7 @@ export class TokenClient {
     this.#name = options.name
     this.#origins = options.origins?.map((origin) => new URL(origin).origin)
     this.#link = createLink({
-      findPath: () => findSocket(thisAsker(), this.#socketPath),
+      findPath: () => (this.#path = findSocket(thisAsker(), this.#socketPath)),
       maxFrameBytes: MAX_ANSWER_BYTES,
       random: Math.random,
     })
@@ -364,6 +366,8 @@ export class TokenClient {
   #lossError(loss: Loss): TokenClientError {
     const { path, error, farewell } = loss
     if (farewell?.type === 'fault') return faultError(farewell.data)
+    if (error instanceof UserError)
+      return new TokenClientError(error.message, { code: 'denied', cause: error })
     if (path === undefined) {
       const message = `No kyc-tokend is running here (no socket at ${socketPlaces(thisAsker())}): ${START_IT}, or name its socket with --socket or $KYC_TOKEND_SOCKET.`
       return new TokenClientError(message, { code: 'daemon-unreachable' })
@@ -378,9 +382,8 @@ export class TokenClient {
   }
 
   #timeoutError(answerMs: number): TokenClientError {
-    const path = findSocket(thisAsker(), this.#socketPath) ?? 'its socket'
     return new TokenClientError(
-      `kyc-tokend at ${path} gave no answer within ${answerMs / 1_000} s: see its log (journalctl -u kyc-tokend).`,
+      `kyc-tokend at ${this.#path ?? 'its socket'} gave no answer within ${answerMs / 1_000} s: see its log (journalctl -u kyc-tokend).`,
       { code: 'timeout' },
     )
   }
@@ -440,7 +443,7 @@ function isTooEarly({ code }: TokenClientError, leftMs: number): boolean {
 }
 
 function isForbidden(error: unknown): boolean {
-  return ['EACCES', 'EPERM'].includes(errorCode(error) ?? '')
+  return error instanceof UserError || ['EACCES', 'EPERM'].includes(errorCode(error) ?? '')
 }
 
 function closedError(): TokenClientError {

@@ -1,5 +1,5 @@
 import { spawnSync } from 'node:child_process'
-import { chmodSync } from 'node:fs'
+import { chmodSync, mkdirSync, statSync } from 'node:fs'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
@@ -131,6 +131,35 @@ test.skipIf(asStranger([process.execPath, '--version']).status !== 0)(
     expect(stdout).toMatch(/^denied .*kyc-token/)
   },
 )
+
+test.skipIf(
+  asStranger([process.execPath, '--version']).status !== 0 ||
+    statSync('/run/kyc-tokend', { throwIfNoEntry: false }) !== undefined,
+)('a socket where another user could have put it is denied, to calls and to subscriptions', async () => {
+  const temp = await tempDirectory()
+  const directory = join(temp, `kyc-tokend-${process.getuid?.() === 0 ? 65_534 : process.getuid?.()}`)
+  mkdirSync(directory)
+  chmodSync(temp, 0o777)
+  const thief = await startScriptedDaemon(join(directory, 'ipc.sock'), generous)
+  onTestFinished(() => thief.stop())
+  chmodSync(thief.path, 0o777)
+  const asker = `import { TokenClient } from '${root}src/client.ts'
+    const client = new TokenClient()
+    await client.get().catch((error) => console.log(error.code, error.message))
+    await new Promise((resolve) => client.subscribe(console.log, { onFault: resolve })).then(({ code }) => console.log(code))
+    client.close()`
+  const { status, stdout } = asStranger([
+    ...['env', `TMPDIR=${temp}`, 'XDG_RUNTIME_DIR=', 'KYC_TOKEND_SOCKET='],
+    ...[process.execPath, '--input-type=module', '-e', asker],
+  ])
+  expect({ status, stdout }).toEqual({
+    status: 0,
+    stdout: expect.stringMatching(
+      /^denied The socket .* is not trusted, because others can write.*\ndenied\n$/,
+    ) as string,
+  })
+  expect(thief.connections.made).toBe(0)
+})
 
 test('an answer that does not come is a timeout a little after the time to wait', async () => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
@@ -676,5 +705,5 @@ test('a daemon that goes away after the 401 leaves the answer of the service', a
 function asStranger([command = '', ...args]: string[]): { status: number | null; stdout: string } {
   const drop = process.getuid?.() === 0 ? ['setpriv', '--reuid=65534', '--clear-groups', '--'] : []
   const [program = '', ...rest] = [...drop, command, ...args]
-  return spawnSync(program, rest, { encoding: 'utf8', cwd: '/' })
+  return spawnSync(program, rest, { encoding: 'utf8', cwd: '/', timeout: 20_000 })
 }

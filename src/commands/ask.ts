@@ -2,7 +2,6 @@
 import { TokenClient, TokenClientError, type TokenClientErrorCode, type TokenResult } from '../client.ts'
 import { parseDuration } from '../lib/duration.ts'
 import { exitStatus, UserError, type ExitStatus } from '../lib/error.ts'
-import { findSocket, thisAsker } from '../lib/find-socket.ts'
 import { MAX_MIN_VALID_SECONDS, MAX_WAIT_SECONDS } from '../protocol.ts'
 import type { Invocation } from './command.ts'
 
@@ -26,8 +25,7 @@ export function openClient(invocation: Invocation): TokenClient {
   const named = invocation.options['socket'] as string | undefined
   if (named === '')
     throw new UserError('--socket is empty: name the socket, or leave it out', exitStatus.usage)
-  const socketPath = findSocket({ ...thisAsker(), env: invocation.env }, named)
-  return new TokenClient({ name: 'kyc-tokend', ...(socketPath !== undefined && { socketPath }) })
+  return new TokenClient({ name: 'kyc-tokend', ...(named !== undefined && { socketPath: named }) })
 }
 
 /** Asks one question. Throws UserError for all that the daemon or its absence answers. */

@@ -14,7 +14,7 @@ export interface Exchange {
 export interface Loss {
   /** The socket's path, or undefined where there was none to be found. */
   readonly path: string | undefined
-  /** The system's error, or what was wrong with the frames; undefined where the other side just closed. */
+  /** The system's error, what was wrong with the frames, or why no path was given; undefined where the other side just closed. */
   readonly error: Error | undefined
   /** The last frame on the lost connection that answered no question: why it was closed. */
   readonly farewell: Frame | undefined
@@ -42,7 +42,7 @@ const RECONNECT_DELAY_MS = { first: 50, last: 2_000 }
  * nothing that the other side sends is kept beyond one frame of `maxFrameBytes`.
  */
 export function createLink(options: {
-  /** Where the socket is; asked before each connect, because a restarted process may have it elsewhere. */
+  /** Where the socket is; asked before each connect, because a restarted process may have it elsewhere. What it throws is a loss. */
   findPath: () => string | undefined
   maxFrameBytes: number
   random: () => number
@@ -58,9 +58,14 @@ export function createLink(options: {
   function connect(): void {
     clearTimeout(timer)
     timer = undefined
-    const path = options.findPath()
+    let path: string | undefined
     let error: Error | undefined
     let farewell: Frame | undefined
+    try {
+      path = options.findPath()
+    } catch (fault) {
+      error = fault as Error
+    }
     if (path === undefined) {
       timer = setTimeout(() => {
         lose({ path, error, farewell, wasConnected: false })

@@ -1,10 +1,11 @@
-import { chmodSync, cpSync, mkdirSync, statSync, writeFileSync } from 'node:fs'
+import { chmodSync, chownSync, cpSync, mkdirSync, statSync, writeFileSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { spawnSync } from 'node:child_process'
-import { expect, test } from 'vitest'
+import { expect, onTestFinished, test } from 'vitest'
 import { commandWorld, hourToken } from '../support/command-world.ts'
 import { PROGRAM } from '../support/daemon.ts'
 import { runCli } from '../support/run-cli.ts'
+import { startScriptedDaemon, tokenFields } from '../support/scripted-daemon.ts'
 import { accountInactive, granting } from '../support/service.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
@@ -122,11 +123,36 @@ test.skipIf(!canBeStranger || isSystemSocketThere)(
   },
 )
 
+test.skipIf(!canBeStranger || isSystemSocketThere)(
+  'in the place of a person, a socket of another user is asked nothing: 77, with the reason',
+  async () => {
+    const temp = await tempDirectory()
+    chmodSync(temp, 0o1777)
+    const directory = join(temp, 'kyc-tokend-65534')
+    mkdirSync(directory)
+    chmodSync(directory, 0o755)
+    chownSync(directory, 1_000, 1_000)
+    const thief = await startScriptedDaemon(join(directory, 'ipc.sock'), ({ answer }) => {
+      answer('token.result', tokenFields('EVIL'))
+    })
+    onTestFinished(() => thief.stop())
+    chmodSync(thief.path, 0o777)
+    for (const args of [['token'], ['watch'], ['status'], ['exec', '--', 'true']]) {
+      const { status, stdout, stderr } = await asStranger(args, { TMPDIR: temp })
+      expect({ args, status, stdout }).toEqual({ args, status: 77, stdout: '' })
+      expect(stderr).toMatch(
+        /^The socket \S+ is not trusted, because \S+ belongs to another user \(uid 1000\).*\n$/,
+      )
+    }
+    expect(thief.connections.made).toBe(0)
+  },
+)
+
 /** Runs the command line, where anybody may read it, as a user who is nobody in particular. */
 async function asStranger(
   args: string[],
   env: NodeJS.ProcessEnv,
-): Promise<{ status: number | null; stderr: string }> {
+): Promise<{ status: number | null; stdout: string; stderr: string }> {
   const [node, program] = PROGRAM
   const directory = await tempDirectory()
   cpSync(dirname(program), directory, { recursive: true })
@@ -135,6 +161,7 @@ async function asStranger(
   return spawnSync('setpriv', [...STRANGER, node, join(directory, basename(program)), ...args], {
     encoding: 'utf8',
     cwd: '/',
+    timeout: 20_000,
     env: { PATH: process.env['PATH'], ...env },
   })
 }
