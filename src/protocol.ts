@@ -97,7 +97,7 @@ export interface RejectResult {
 /** `data` of `refresh.result`, beside `id` and, where there is a token, the fields of TokenDescription. */
 export interface RefreshResult extends Partial<TokenDescription> {
   outcome: 'ok' | 'failed'
-  /** Why it failed (contract, section 4). */
+  /** Why it failed (contract, section 4), or `stopping` where the daemon ends before the attempt does. */
   reason?: string
   detail?: string
 }

@@ -8,6 +8,8 @@ import type { RunCommand } from './command.ts'
 
 /** Reasons after which the service is not asked again by itself (contract, section 4). */
 const REFUSALS = new Set<string>(['account-inactive', 'account-not-found'] satisfies Reason[])
+/** The daemon ended before the attempt did, and its sentence has the remedy. */
+const STOPPING = 'stopping'
 
 export const run: RunCommand = async (invocation) => {
   const result = await ask(invocation, (client) => client.refresh())
@@ -16,12 +18,12 @@ export const run: RunCommand = async (invocation) => {
     invocation.stdout.write(`New token ${result.fingerprint}, good for ${tellDuration(lifeMs)}.\n`)
     return exitStatus.ok
   }
-  const remedy = result.reason === undefined ? undefined : remedyFor(result.reason as Reason)
-  const sentences = [`No new token (${result.reason ?? 'stopping'}): ${result.detail ?? ''}`]
-  if (remedy !== undefined) sentences.push(remedy)
+  const { reason = STOPPING, detail = '' } = result
+  const sentences = [`No new token (${reason}): ${detail}`]
+  if (reason !== STOPPING) sentences.push(remedyFor(reason as Reason))
   if (result.fingerprint !== undefined) sentences.push(`Token ${result.fingerprint} goes on being served`)
   throw new UserError(
     sentences.map((sentence) => `${sentence.replace(/\.$/, '')}.`).join(' '),
-    REFUSALS.has(result.reason ?? '') ? exitStatus.noPermission : exitStatus.tryAgain,
+    REFUSALS.has(reason) ? exitStatus.noPermission : exitStatus.tryAgain,
   )
 }

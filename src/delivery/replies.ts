@@ -134,7 +134,7 @@ export function createReplies(options: {
     if (outcome?.kind === 'ok') return { value: { outcome: 'ok', ...described } }
     const why =
       outcome === undefined
-        ? { detail: 'kyc-tokend is stopping: ask again when it has been started' }
+        ? { reason: 'stopping', detail: 'kyc-tokend is stopping: ask again when it has been started' }
         : { reason: outcome.reason, detail: outcome.detail }
     return { value: { outcome: 'failed', ...why, ...described } }
   }

@@ -39,3 +39,20 @@ test('somebody who may not is told so, with 77', async () => {
   await daemon.stop()
   expect(ended).toMatchObject({ status: 77, stdout: '', stderr: 'Only root may.\n' })
 })
+
+test('a daemon that ends meanwhile says so, with 75', async () => {
+  const daemon = await startScriptedDaemon(`${await tempDirectory()}/ipc.sock`, ({ answer }) =>
+    answer('refresh.result', {
+      outcome: 'failed',
+      reason: 'stopping',
+      detail: 'It is stopping: ask again later',
+    }),
+  )
+  const ended = await runCli(['refresh', '--socket', daemon.path])
+  await daemon.stop()
+  expect(ended).toMatchObject({
+    status: 75,
+    stdout: '',
+    stderr: 'No new token (stopping): It is stopping: ask again later.\n',
+  })
+})

@@ -71,6 +71,21 @@ describe('the prepared answer', () => {
   })
 })
 
+describe('a refresh', () => {
+  it('that the end of the daemon cuts off has a reason, as every failure', async () => {
+    const { replies, told } = await start()
+    const { fingerprint } = told() ?? {}
+    expect(await replies.refresh(AbortSignal.abort())).toMatchObject({
+      value: {
+        outcome: 'failed',
+        reason: 'stopping',
+        detail: expect.stringContaining('stopping'),
+        fingerprint,
+      },
+    })
+  })
+})
+
 describe('waiting', () => {
   it('is no use where the service refuses and there is no token', async () => {
     const { replies } = await start({ first: failures.inactive })
