@@ -1,5 +1,11 @@
 // Writes lines to a stream that may stop reading or go away: memory stays bounded, and what is lost is counted.
-import type { Writable } from 'node:stream'
+
+/** What lines are written to: a stream, or what behaves like one. */
+export interface LineSink {
+  write(line: string, done: (error?: Error | null) => void): unknown
+  /** It is no more. */
+  on(event: 'error', listener: () => void): unknown
+}
 
 export interface BoundedWriter {
   /** Hands the line on, or drops and counts it. Never throws, never blocks. */
@@ -10,9 +16,9 @@ export interface BoundedWriter {
   flushed(): Promise<void>
 }
 
-/** `onFlow` is called when the stream has taken all that was unsent, with the count of lines dropped since it was last called, if any. */
+/** `onFlow` is called when the sink has taken all that was unsent, with the count of lines dropped since it was last called, if any. */
 export function createBoundedWriter(
-  stream: Writable,
+  sink: LineSink,
   options: { limitBytes: number; onFlow: (dropped: number) => void },
 ): BoundedWriter {
   let unsentBytes = 0
@@ -22,19 +28,21 @@ export function createBoundedWriter(
   let waiting: (() => void)[] = []
 
   function onIdle(): void {
-    const since = dropped - told
-    told = dropped
-    if (since > 0 && !isBroken) options.onFlow(since)
     for (const resolve of waiting) resolve()
     waiting = []
   }
 
-  /** A reader that went away (EPIPE), a full disk: the stream is no more, the daemon goes on. */
-  function onBreak(): void {
+  function tellDropped(): void {
+    const since = dropped - told
+    told = dropped
+    if (since > 0) options.onFlow(since)
+  }
+
+  /** A reader that went away (EPIPE): the stream is no more, the daemon goes on. */
+  sink.on('error', () => {
     isBroken = true
     onIdle()
-  }
-  stream.on('error', onBreak)
+  })
 
   return {
     write(line) {
@@ -44,12 +52,12 @@ export function createBoundedWriter(
         return
       }
       unsentBytes += bytes
-      stream.write(line, (error) => {
+      sink.write(line, (error) => {
         unsentBytes -= bytes
-        if (error) {
-          dropped += 1
-          onBreak()
-        } else if (unsentBytes === 0) onIdle()
+        if (error) dropped += 1
+        if (unsentBytes > 0) return
+        if (!error) tellDropped()
+        onIdle()
       })
     },
     dropped: () => dropped,

@@ -7,6 +7,7 @@ import type { Clock } from '../lib/clock.ts'
 import { errorMessage } from '../lib/error.ts'
 import { logLevels, type Log, type LogLevel } from '../lib/log.ts'
 import { createBoundedWriter } from './bounded-writer.ts'
+import { sinkOf } from './file-sink.ts'
 import { renderLine, type LogRecord, type Rendering } from './render.ts'
 
 export interface LogSettings {
@@ -18,7 +19,7 @@ export interface OpenLog {
   readonly log: Log
   /** Goes on with other settings. */
   reconfigure(settings: LogSettings): void
-  /** How many records were lost because nobody read the log. */
+  /** How many records were lost, because nobody read the log or there was no room for it. */
   lost(): number
   /** Resolves when every record is written, or after 1 s: a reader that does not read holds nobody up. */
   close(): Promise<void>
@@ -49,10 +50,10 @@ export function createLog(
     early.push(record)
   }
 
-  const writer = createBoundedWriter(stream, { limitBytes: UNSENT_LIMIT_BYTES, onFlow: tellLost })
+  const writer = createBoundedWriter(sinkOf(stream), { limitBytes: UNSENT_LIMIT_BYTES, onFlow: tellLost })
 
   function tellLost(dropped: number): void {
-    log('warning', 'Records of this log were lost, because nobody read it', {
+    log('warning', 'Records of this log were lost: nobody read it, or there was no room', {
       event: 'log-records-lost',
       dropped,
     })

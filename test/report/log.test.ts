@@ -11,6 +11,8 @@ import { createSystemClock } from '../../src/lib/clock.ts'
 import type { Log } from '../../src/lib/log.ts'
 import { createLog, type LogSettings } from '../../src/report/log.ts'
 import { createMemoryStream, type MemoryStream } from '../support/memory-stream.ts'
+import { canMount, smallDisk } from '../support/small-disk.ts'
+import { tempDirectory } from '../support/temp-directory.ts'
 
 const run = promisify(execFile)
 const clock = createSystemClock()
@@ -123,6 +125,34 @@ test('a stream that fails is survived, and its records are counted as lost', asy
   log('info', 'Into the void', { event: 'void' })
   await close()
   expect(lost()).toBe(2)
+})
+
+test.skipIf(!canMount)('a log on a disk that was full goes on when there is room again', async () => {
+  const directory = join(await tempDirectory(), 'disk')
+  const disk = smallDisk(directory)
+  const file = await open(join(directory, 'log'), 'a')
+  onTestFinished(() => file.close())
+  const { log, lost, close } = openLog({ format: 'json', traits: { fd: file.fd } })
+  await close()
+  log('info', 'Before', { event: 'before' })
+  disk.fill()
+  // What is left of the last page is cut in the midst of a record.
+  for (let count = 0; count < 5; count += 1)
+    log('info', 'Lost', { event: 'lost', count, filler: 'x'.repeat(3_000) })
+  disk.empty()
+  log('info', 'After', { event: 'after' })
+  const lines = (await readFile(join(directory, 'log'), 'utf8')).trimEnd().split('\n')
+  const whole = lines
+    .filter((line) => line.endsWith('}'))
+    .map((line) => JSON.parse(line) as { event: string })
+  expect(whole.map(({ event }) => event).filter((event) => event !== 'lost')).toEqual([
+    'before',
+    'after',
+    'log-records-lost',
+  ])
+  expect(lines.length).toBe(whole.length + 1)
+  expect(lost()).toBeGreaterThan(3)
+  expect(whole.at(-1)).toMatchObject({ dropped: lost() })
 })
 
 test('closing waits for a reader that has stopped no longer than a second', async () => {
