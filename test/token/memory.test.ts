@@ -1,6 +1,17 @@
 import * as fc from 'fast-check'
 import { spawnSync } from 'node:child_process'
-import { mkdirSync, readdirSync, readFileSync, statSync } from 'node:fs'
+import {
+  chmodSync,
+  chownSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs'
 import { chmod, chown, mkdir, rm, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
@@ -199,6 +210,29 @@ describe('after an orderly stop', () => {
     expect(failureOf((await start()).state)).toBeNull()
   })
 
+  it('the time the service asked for is what is left to wait, at the pace of a first failure', async () => {
+    const { start, answered, clock } = await scene()
+    const { memory, state } = await start()
+    const failed = answered(answered(state, down), limited)
+    const notBeforeMs = failureOf(failed)?.notBeforeMs ?? 0
+    await memory.end(failed)
+    const after = await start()
+    expect(failureOf(after.state)).toMatchObject({ attempts: 1, retryAtMs: notBeforeMs })
+    await after.memory.end(failed)
+    await clock.advance(notBeforeMs - clock.now().bootMs)
+    expect(failureOf((await start()).state)).toBeNull()
+  })
+
+  it('a request that was rejected is made again, with the alert still standing', async () => {
+    const { start, answered } = await scene()
+    const { memory, state } = await start()
+    await memory.end(
+      answered(state, { kind: 'transient', reason: 'rejected', detail: 'Forbidden', status: 403 }),
+    )
+    const after = await start()
+    expect(after.state).toMatchObject({ kind: 'waiting', failure: null, alert: { reason: 'rejected' } })
+  })
+
   it('a good token is served at once, with its plan, and nothing is asked', async () => {
     const { start, answered, ok, clock, runtimeDirectory } = await scene()
     const { memory, state } = await start()
@@ -266,6 +300,36 @@ describe('other credentials', () => {
   })
 })
 
+describe('the subject', () => {
+  it('is another for another service, key or secret, and the same for the same', async () => {
+    const { memory } = await (await scene()).start()
+    const of = (baseUrl: string, apiKey: string, apiSecret: string) =>
+      memory.subjectOf(baseUrl, { apiKey: new Secret(apiKey), apiSecret: new Secret(apiSecret) })
+    const subjects = [
+      of('a', 'b', 'c'),
+      of('x', 'b', 'c'),
+      of('a', 'x', 'c'),
+      of('a', 'b', 'x'),
+      of('a', 'bc', ''),
+    ]
+    expect(new Set(subjects).size).toBe(5)
+    expect(of('a', 'b', 'c')).toBe(subjects[0])
+  })
+})
+
+describe('the count of tokens', () => {
+  it('goes on from the larger of what was kept and what was remembered', async () => {
+    const { start, answered, ok, runtimeDirectory, stateDirectory } = await scene()
+    const { memory, state } = await start()
+    await memory.remember(answered(answered(state, ok()), ok()))
+    await rm(join(stateDirectory, 'memory.json'))
+    const kept = await start()
+    expect(kept.state).toMatchObject({ kind: 'held', generation: 2 })
+    await rm(join(runtimeDirectory, 'kept.json'))
+    expect((await start()).state).toMatchObject({ kind: 'waiting', generation: 2 })
+  })
+})
+
 describe('the boot', () => {
   it('another one ends a kept token', async () => {
     const { start, answered, ok } = await scene()
@@ -303,6 +367,59 @@ describe('the boot', () => {
     // As the next process would tell it.
     clock.suspend(-999)
     expect(heldToken((await start()).state)).toEqual(heldToken(held))
+  })
+
+  it('whose clock is behind by a second and no more is this one', async () => {
+    const { start, answered, ok, runtimeDirectory, clock } = await scene()
+    const { memory, state } = await start()
+    const held = answered(state, ok())
+    const bootMs = clock.now().bootMs
+    const lifeMs = heldToken(held)?.lifeMs ?? 0
+    for (const facts of [
+      { received: { bootMs: bootMs + 1_000, wallMs: 0 } },
+      { expiresAtMs: bootMs + lifeMs + 1_000 },
+    ]) {
+      await memory.remember(state)
+      await memory.remember(held)
+      const path = join(runtimeDirectory, 'kept.json')
+      const file = JSON.parse(readFileSync(path, 'utf8')) as { kept: { token: object } }
+      Object.assign(file.kept.token, facts)
+      await writeFile(path, JSON.stringify(file))
+      expect((await start()).state.kind).toBe('held')
+    }
+  })
+
+  it('that began anew, or cannot be told, leaves only the wall clock', async () => {
+    for (const boot of ['boot-one', 'hidden']) {
+      const { start, answered, clock } = await scene()
+      const { memory, state } = await start({ boot })
+      const failed = answered(state, limited)
+      await memory.remember(failed)
+      const waitMs = waitOf(failed, clock)
+      Object.assign(clock, createFakeClock({ wallMs: clock.now().wallMs + MINUTE, bootMs: 5_000 }))
+      const after = await start({ boot })
+      expect(waitOf(after.state, clock)).toBe(waitMs - MINUTE)
+      expect(failureOf(after.state)).toMatchObject({ since: { bootMs: 5_000 - MINUTE } })
+    }
+  })
+
+  it('whose wall clock was set back begins nothing in the future and waits for nothing longer than 72 min', async () => {
+    const { start, answered, clock } = await scene()
+    const { memory, state } = await start()
+    const wallMs = clock.now().wallMs - 24 * HOUR
+    await memory.remember(answered(answered(state, refused), limited))
+    Object.assign(clock, createFakeClock({ wallMs, bootMs: 5_000 }))
+    const { state: failed } = await start({ boot: 'boot-two' })
+    const latest = 5_000 + 72 * MINUTE
+    expect(failureOf(failed)).toMatchObject({
+      since: { bootMs: 5_000 },
+      retryAtMs: latest,
+      notBeforeMs: latest,
+    })
+    expect(failed.alert?.since.bootMs).toBe(5_000)
+    await memory.remember(answered(state, refused))
+    const { state: refusing } = await start({ boot: 'boot-two' })
+    expect(refusing.kind === 'refused' && refusing.refusal.since.bootMs).toBe(5_000)
   })
 
   it('that cannot be told is this one where the directory lives in memory, else another', async () => {
@@ -388,6 +505,123 @@ describe('the files', () => {
         ignored: 2,
         errors: name === 'directory' || name === 'link' || name === 'fifo' ? 2 : 0,
       })
+    }
+  })
+
+  it('that cannot be used are told with their path and the reason', async () => {
+    const torn = 'it is torn, foreign or of another version'
+    const odd = 'it is too long, or no regular file'
+    const open = 'others may read or write it (not 0600)'
+    const damages: [fault: string, damage: (file: string) => unknown][] = [
+      [torn, (file) => writeFileSync(file, '{')],
+      [torn, (file) => truncateSync(file, 0)],
+      [torn, (file) => truncateSync(file, 256 * 1024)],
+      [odd, (file) => truncateSync(file, 256 * 1024 + 1)],
+      [odd, (file) => rmSync(file) ?? mkdirSync(file)],
+      ['it cannot be read (ELOOP)', (file) => rmSync(file) ?? symlinkSync('/etc/hostname', file)],
+      [open, (file) => chmodSync(file, 0o604)],
+      [open, (file) => chmodSync(file, 0o620)],
+      [open, (file) => chmodSync(file, 0o601)],
+    ]
+    if (isRoot) damages.push(['it belongs to another user (12345)', (file) => chownSync(file, 12345, 0)])
+    for (const [fault, damage] of damages) {
+      const { start, stateDirectory, records } = await scene()
+      await start()
+      const path = join(stateDirectory, 'memory.json')
+      damage(path)
+      records.records.length = 0
+      await start()
+      expect(records.records[0]).toEqual({
+        level: 'warning',
+        sentence: 'A state file cannot be used and counts as not there',
+        fields: { event: 'state-file-ignored', path, fault },
+      })
+    }
+  })
+
+  it('may have a mode that is narrower than it was', async () => {
+    const { start, answered, stateDirectory, records } = await scene()
+    const { memory, state } = await start()
+    await memory.remember(answered(state, down))
+    await chmod(join(stateDirectory, 'memory.json'), 0o400)
+    expect(failureOf((await start()).state)).not.toBeNull()
+    expect(records.events()).toEqual([])
+  })
+
+  it('that were removed are written again at the next look, and those that stand are left alone', async () => {
+    const { start, answered, ok, stateDirectory, runtimeDirectory } = await scene()
+    const { memory, state } = await start()
+    await memory.remember(answered(state, ok()))
+    const paths = [
+      join(runtimeDirectory, 'kept.json'),
+      join(stateDirectory, 'memory.json'),
+      join(stateDirectory, 'key'),
+    ]
+    const seen = () => paths.map((path) => readFileSync(path, 'utf8'))
+    const before = { texts: seen(), inodes: paths.map((path) => statSync(path).ino) }
+    await memory.look()
+    expect(paths.map((path) => statSync(path).ino)).toEqual(before.inodes)
+    for (const path of paths) await rm(path)
+    await memory.look()
+    expect(seen()).toEqual(before.texts)
+    for (const path of paths) expect(statSync(path).mode & 0o777).toBe(0o600)
+  })
+
+  it('that could not be written are written at the next look, as they would be now', async () => {
+    const { start, answered, ok, stateDirectory, runtimeDirectory, records } = await scene()
+    const { memory, state } = await start()
+    const held = answered(state, ok())
+    for (const directory of [stateDirectory, runtimeDirectory]) await rm(directory, { recursive: true })
+    await memory.remember(answered(held, down))
+    await memory.look()
+    await memory.look()
+    expect(
+      records.records.map(({ level, sentence, fields }) => [level, sentence, fields.event, fields['path']]),
+    ).toEqual(
+      [
+        join(runtimeDirectory, 'kept.json'),
+        join(stateDirectory, 'memory.json'),
+        join(stateDirectory, 'key'),
+      ].map((path) => ['error', 'Cannot keep what a restart must know', 'state-file-error', path]),
+    )
+    for (const directory of [stateDirectory, runtimeDirectory]) mkdirSync(directory)
+    await memory.look()
+    const again = await start()
+    expect(failureOf(again.state)?.attempts).toBe(1)
+    expect(heldToken(again.state)).toEqual(heldToken(held))
+  })
+
+  it('that fail, hold and fail again are told again', async () => {
+    const { start, answered, stateDirectory, records } = await scene()
+    const { memory, state } = await start()
+    for (let times = 1; times <= 2; times += 1) {
+      await rm(stateDirectory, { recursive: true })
+      await memory.remember(answered(state, down))
+      await memory.look()
+      mkdirSync(stateDirectory)
+      await memory.look()
+      await memory.remember(answered(state, limited))
+    }
+    expect(records.events().filter((event) => event === 'state-file-error').length).toBeGreaterThanOrEqual(4)
+  })
+
+  it('whose key is none get another, and nothing is remembered of anybody', async () => {
+    const key = 'a'.repeat(64)
+    for (const text of [
+      key,
+      `${key}a\n`,
+      `x${key}\n`,
+      `${key.slice(1)}\n`,
+      `${key.toUpperCase()}\n`,
+      `${key}\n\n`,
+    ]) {
+      const { start, answered, stateDirectory, records } = await scene()
+      const { memory, state } = await start()
+      await memory.remember(answered(state, refused))
+      await writeFile(join(stateDirectory, 'key'), text)
+      expect((await start()).state.kind).toBe('waiting')
+      expect(records.events()).toEqual(['state-file-ignored'])
+      expect(readFileSync(join(stateDirectory, 'key'), 'utf8')).toMatch(/^[0-9a-f]{64}\n$/)
     }
   })
 
