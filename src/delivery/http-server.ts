@@ -66,9 +66,14 @@ export function createHttpServer(options: ServerOptions & { readonly metrics: Me
     if (connection === undefined || connection.stream !== null || isAnswering(connection)) socket.destroy()
     else door.drop(connection.guest, 'broken-framing')
   })
-  replies.onChange(() => {
-    for (const connection of connections.values()) tellChange(connection)
-  })
+
+  /** A reload may end this server and begin another: only what runs is told of changes. */
+  async function run(...given: Parameters<DeliveryServer['run']>): Promise<void> {
+    const endListening = replies.onChange(() => {
+      for (const connection of connections.values()) tellChange(connection)
+    })
+    await door.run(...given).finally(endListening)
+  }
 
   /** CONNECT: the answer has no ServerResponse, and the connection is of no more use. */
   function onTunnel(socket: Socket): void {
@@ -209,7 +214,7 @@ export function createHttpServer(options: ServerOptions & { readonly metrics: Me
   }
 
   return {
-    run: door.run,
+    run,
     reconfigure: door.reconfigure,
     look: door.look,
     counts: () => ({ ...door.counts(), rejects: { ...rejects } }),
