@@ -1,7 +1,8 @@
 // Alerts: what an operator must know of, in the log and in alert.json. Raised once, said again after a while, and ended.
+import type { Stats } from 'node:fs'
 import { clearLeftovers, onFile, removeFile, replaceFile } from '../lib/atomic-file.ts'
 import { errorMessage } from '../lib/error.ts'
-import { readSmallFile } from '../lib/file-calls.ts'
+import { lstatIfAny, readSmallFile } from '../lib/file-calls.ts'
 import type { Log, LogFields } from '../lib/log.ts'
 import { remedyFor } from '../token/remedy.ts'
 import type { Alert } from '../token/state.ts'
@@ -115,13 +116,16 @@ export function createAlerts(options: {
   }
 }
 
+/** The change time cannot be set by anybody, and every change of content, mode or owner sets it. */
+const TRAITS = ['dev', 'ino', 'ctimeMs', 'size'] as const
+
 /** alert.json: brought to what is wanted, one write at a time; what fails is told once, and tried again at the next look. */
 interface AlertFile {
   /** Clears what a crash left; gives reason and beginning of the alert that the file held. From here on it is written. */
   begin(): Promise<{ reason: unknown; since: unknown } | null>
   /** The content that the file is to have; null: none, and no file. */
   want(content: string | null): void
-  /** Tries again what failed. */
+  /** Tries again what failed, and restores what somebody removed or changed behind our back. */
   look(): void
   /** Resolves when nothing is being written. */
   settled(): Promise<void>
@@ -130,6 +134,8 @@ interface AlertFile {
 function createAlertFile(path: string, log: Log): AlertFile {
   let wanted: string | null = null
   let held: string | null | undefined
+  /** How the file looked when it was ours; null: there was none. */
+  let seen: Stats | null = null
   let problem = ''
   let work = Promise.resolve()
   /** Until it has begun, too. */
@@ -139,6 +145,7 @@ function createAlertFile(path: string, log: Log): AlertFile {
     const content = wanted
     try {
       await (content === null ? removeFile(path) : replaceFile(path, content, { mode: MODE }))
+      seen = await onFile(path, lstatIfAny(path))
       held = content
       problem = ''
       return true
@@ -160,12 +167,26 @@ function createAlertFile(path: string, log: Log): AlertFile {
 
   async function bringUp(): Promise<void> {
     isBusy = true
+    const isRepair = held === wanted && !(await isUntouched())
+    if (isRepair) held = undefined
     while (held !== wanted && (await attempt()));
+    if (isRepair && held === wanted) tellRestored()
     isBusy = false
   }
 
+  /** What cannot be looked at is tried anew, and then told. */
+  async function isUntouched(): Promise<boolean> {
+    const now = await onFile(path, lstatIfAny(path)).catch(() => undefined)
+    if (now === undefined || now === null || seen === null) return now === seen
+    return TRAITS.every((trait) => now[trait] === seen?.[trait])
+  }
+
+  function tellRestored(): void {
+    log('warning', 'Restored a file that was changed behind our back', { event: 'file-restored', path })
+  }
+
   function look(): void {
-    if (held !== wanted && !isBusy) work = bringUp()
+    if (!isBusy) work = bringUp()
   }
 
   return {

@@ -139,6 +139,40 @@ test('asking again in vain says nothing new, and leaves the file as it is', asyn
   expect((await stat(path)).ino).toBe(ino)
 })
 
+test.each([
+  ['removed', async () => rm(path)],
+  ['changed', async () => writeFile(path, 'all is well')],
+  ['given another mode', async () => chmod(path, 0o600)],
+])(
+  'a file that was %s behind our back is restored within 15 s, once, and the alert is not raised anew',
+  async (_, harm) => {
+    const { answer, begin, clock, events, of } = await alerting()
+    answer(failures.inactive)
+    await begin()
+    const before = await content()
+    await harm()
+    await clock.advance(15_000)
+    await expect
+      .poll(() => of('file-restored'))
+      .toEqual([expect.objectContaining({ level: 'warning', path })])
+    expect(await content()).toEqual(before)
+    const { ino, mode } = await stat(path)
+    expect(mode & 0o777).toBe(0o644)
+    await clock.advance(60_000)
+    expect((await stat(path)).ino).toBe(ino)
+    expect(events()).toEqual(['alert', 'file-restored'])
+  },
+)
+
+test('a file that somebody makes while no alert stands is removed within 15 s', async () => {
+  const { begin, clock, of } = await alerting()
+  await begin()
+  await writeFile(path, '{}')
+  await clock.advance(15_000)
+  await expect.poll(isThere).toBe(false)
+  await expect.poll(() => of('file-restored')).toHaveLength(1)
+})
+
 test('it is repeated after each of `alerts.remindAfter`, counted from its beginning, and the service is not asked', async () => {
   const { answer, asked, begin, clock, of } = await alerting()
   answer(failures.inactive)
