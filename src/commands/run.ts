@@ -3,11 +3,19 @@ import { runDaemon, type DaemonSignals } from '../daemon.ts'
 import { exitStatus } from '../lib/error.ts'
 import type { RunCommand } from './command.ts'
 
+/** How long the end waits for the last line to be read, in ms. */
+const LINGER_MS = 1_000
+
 export const run: RunCommand = async ({ options, env, stderr }) => {
   const configPath = options['config'] as string | undefined
   // As `node` it would be one of many in the process list.
   process.title = 'kyc-tokend'
-  await runDaemon({ configPath, env, stderr, signals: listenToSignals() })
+  try {
+    await runDaemon({ configPath, env, stderr, signals: listenToSignals() })
+  } finally {
+    // What can still hold the process up is a log that nobody reads.
+    setTimeout(() => process.exit(), LINGER_MS).unref()
+  }
   return exitStatus.ok
 }
 
@@ -15,6 +23,8 @@ export const run: RunCommand = async ({ options, env, stderr }) => {
 function listenToSignals(): DaemonSignals {
   const stop = new AbortController()
   for (const name of ['SIGINT', 'SIGTERM'] as const) process.on(name, () => stop.abort())
+  // Without a listener Node would open its inspector, which shows the memory of the process to whoever connects.
+  process.on('SIGUSR1', () => undefined)
   return { stop: stop.signal, onReload: remembering('SIGHUP'), onRefresh: remembering('SIGUSR2') }
 }
 

@@ -1,0 +1,172 @@
+// Signals at every moment: an orderly end with 0 within 5 s, answers under way finished, and nothing that kills by surprise.
+import { existsSync, readFileSync } from 'node:fs'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { beforeEach, describe, expect, test } from 'vitest'
+import { startDaemon, type Daemon } from '../support/daemon.ts'
+import { connectRaw } from '../support/ipc-client.ts'
+import { freshToken, httpAsk, serviceOf, tokenOf } from '../support/outside.ts'
+import { granting, type Service } from '../support/service.ts'
+import { tempDirectory } from '../support/temp-directory.ts'
+import { expectUntil } from '../support/until.ts'
+
+const WITHIN_MS = 5_000
+let directory: string
+let service: Service
+
+beforeEach(async () => {
+  directory = await tempDirectory()
+  service = await serviceOf()
+})
+
+const start = (config: object = {}): Daemon => startDaemon({ directory, baseUrl: service.url, config })
+
+/** The names of signals that the process has handlers for now (proc_pid_status(5), SigCgt). */
+function caught({ process: { pid } }: Daemon): Set<'SIGHUP' | 'SIGUSR2' | 'SIGTERM'> {
+  const mask = BigInt(
+    `0x${/^SigCgt:\s*(\w+)/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1] ?? '0'}`,
+  )
+  const numbers = { SIGHUP: 1n, SIGUSR2: 12n, SIGTERM: 15n }
+  const names = Object.keys(numbers) as (keyof typeof numbers)[]
+  return new Set(names.filter((name) => (mask & (1n << (numbers[name] - 1n))) !== 0n))
+}
+
+/** Resolves at the first moment at which the daemon can hear signals. */
+async function hearing(daemon: Daemon): Promise<void> {
+  await expectUntil('the handlers', () => caught(daemon).size === 3)
+}
+
+async function expectOrderlyEnd(daemon: Daemon, signal: NodeJS.Signals = 'SIGTERM'): Promise<void> {
+  const begunMs = performance.now()
+  expect(await daemon.end(signal)).toBe(0)
+  expect(performance.now() - begunMs).toBeLessThan(WITHIN_MS)
+  expect(existsSync(daemon.ipcPath)).toBe(false)
+  expect(existsSync(daemon.httpPath)).toBe(false)
+}
+
+describe('SIGTERM and SIGINT end it with 0 within 5 s', () => {
+  test.each(['SIGTERM', 'SIGINT'] as const)('%s at its first moments', async (signal) => {
+    for (const afterMs of [0, 5, 10, 20, 40, 80]) {
+      const daemon = start()
+      await hearing(daemon)
+      await sleep(afterMs)
+      await expectOrderlyEnd(daemon, signal)
+      expect(daemon.stderr()).not.toContain('fault')
+    }
+  })
+
+  test('in the middle of a request to the service', async () => {
+    service.answer(() => undefined)
+    const daemon = start()
+    await daemon.listening()
+    await service.arrived(1)
+    await expectOrderlyEnd(daemon)
+    expect(service.requests).toHaveLength(1)
+  })
+
+  test('while it waits for the next attempt', async () => {
+    service.answer({ status: 503 })
+    const daemon = start({ retry: { initialDelay: '1h', maxDelay: '1h' } })
+    await daemon.logged('fetch-failed')
+    await expectOrderlyEnd(daemon)
+  })
+
+  test('with clients that wait: each is answered before its connection ends', async () => {
+    service.answer(() => undefined)
+    const daemon = start()
+    await daemon.listening()
+    await service.arrived(1)
+    const clients = await Promise.all(Array.from({ length: 20 }, () => connectRaw(daemon.ipcPath)))
+    for (const client of clients) client.ask('token.get', { id: 'waiting', waitSeconds: 60 })
+    const overHttp = httpAsk(daemon, '/v1/token?waitSeconds=60')
+    await expectUntil('all to be there', async () => {
+      const { json } = await httpAsk(daemon, '/v1/status')
+      return (json['clients'] as { ipc: { connections: number } }).ipc.connections === 20
+    })
+    await expectOrderlyEnd(daemon)
+    expect(await overHttp).toMatchObject({ status: 503, json: { code: 'no-token-yet' } })
+    for (const client of clients) {
+      expect(await client.frame(0)).toMatchObject({
+        type: 'fault',
+        data: { id: 'waiting', code: 'no-token-yet' },
+      })
+    }
+  })
+
+  test('with clients that never read, with subscribers, and with streams', async () => {
+    const daemon = start()
+    await daemon.listening()
+    await tokenOf(daemon)
+    const deaf = await connectRaw(daemon.ipcPath, { reads: false })
+    deaf.write(`${JSON.stringify({ type: 'token.get', data: { id: '1' } })}\f`.repeat(5_000))
+    const subscriber = await connectRaw(daemon.ipcPath)
+    subscriber.ask('token.subscribe', { id: '1' })
+    expect(await subscriber.frame(0)).toMatchObject({ type: 'token.result' })
+    await expectOrderlyEnd(daemon)
+    await subscriber.closed()
+  })
+
+  test('said twice, it is as good as once', async () => {
+    const daemon = start()
+    await daemon.listening()
+    daemon.process.kill('SIGTERM')
+    daemon.process.kill('SIGINT')
+    await expectOrderlyEnd(daemon)
+  })
+
+  test('also where the other signals come with it', async () => {
+    const daemon = start()
+    await daemon.listening()
+    await tokenOf(daemon)
+    for (const signal of ['SIGHUP', 'SIGUSR2', 'SIGTERM', 'SIGHUP', 'SIGUSR2'] as const)
+      daemon.process.kill(signal)
+    await expectOrderlyEnd(daemon)
+  })
+})
+
+test('SIGHUP and SIGUSR2 in the first moments of its life are heard, and end nothing', async () => {
+  for (let round = 0; round < 5; round += 1) {
+    const before = service.requests.length
+    const daemon = start()
+    await hearing(daemon)
+    for (let times = 0; times < 10; times += 1) {
+      daemon.process.kill('SIGHUP')
+      daemon.process.kill('SIGUSR2')
+    }
+    await daemon.listening()
+    await daemon.logged('reloaded')
+    await service.arrived(before + 1)
+    expect((await tokenOf(daemon)).state).toBe('ready')
+    await expectOrderlyEnd(daemon)
+  }
+})
+
+test('SIGUSR1, with which Node opens its inspector, does nothing', async () => {
+  const daemon = start()
+  await hearing(daemon)
+  daemon.process.kill('SIGUSR1')
+  await daemon.listening()
+  expect((await tokenOf(daemon)).state).toBe('ready')
+  await expectOrderlyEnd(daemon)
+  expect(daemon.stderr()).not.toContain('Debugger')
+})
+
+test('a burst of SIGUSR2 makes one request at a time', async () => {
+  let underWay = 0
+  let most = 0
+  service.answer(async () => {
+    underWay += 1
+    most = Math.max(most, underWay)
+    await sleep(5)
+    underWay -= 1
+    return granting(freshToken())
+  })
+  const daemon = start()
+  await daemon.listening()
+  for (let times = 0; times < 200; times += 1) {
+    daemon.process.kill('SIGUSR2')
+    if (times % 10 === 0) await sleep(1)
+  }
+  expect((await tokenOf(daemon)).state).toBe('ready')
+  await expectOrderlyEnd(daemon)
+  expect(most).toBe(1)
+})
