@@ -110,6 +110,16 @@ describe('the daemon', () => {
     expect(await clientOf(daemon).get({})).toMatchObject({ state: 'ready' })
   })
 
+  test('opens no debugger on SIGUSR1, which is beside SIGUSR2 on the keyboard', async () => {
+    const daemon = await started()
+    await clientOf(daemon).get({})
+    daemon.process.kill('SIGUSR1')
+    daemon.process.kill('SIGUSR2')
+    await service.arrived(2)
+    expect(daemon.stderr()).not.toContain('Debugger')
+    expect(await daemon.end()).toBe(0)
+  })
+
   test('leaves the place to the daemon that has it, having asked nobody', async () => {
     const first = await started()
     await clientOf(first).get({})
