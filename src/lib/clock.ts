@@ -19,6 +19,8 @@ export interface Clock {
 const MAX_TIMER_MS = 2 ** 31 - 1
 /** Disagreement between wall clock and monotonic clock that makes us ask the kernel again. */
 const DISAGREEMENT_MS = 50
+/** What `os.uptime()` may be off by: where /proc/uptime is hidden (`ProcSubset=pid`) it is in whole seconds. */
+const GRAIN_MS = 1_000
 
 export function sleep(ms: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
@@ -48,7 +50,8 @@ export function createSystemClock(): Clock {
     const wallMs = Date.now()
     if (Math.abs(wallMs - monotonicMs - wallOffset) > DISAGREEMENT_MS) {
       wallOffset = wallMs - monotonicMs
-      bootOffset = uptime() * 1000 - monotonicMs
+      const offset = uptime() * 1000 - monotonicMs
+      if (Math.abs(offset - bootOffset) > GRAIN_MS) bootOffset = offset
       aheadMs = Math.round(wallOffset - bootOffset)
     }
     // Whole milliseconds, and both clocks apart by the same always: what is told of an instant then stays the same.

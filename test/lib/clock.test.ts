@@ -1,0 +1,37 @@
+import { uptime } from 'node:os'
+import { afterEach, expect, test, vi } from 'vitest'
+import { createSystemClock } from '../../src/lib/clock.ts'
+
+vi.mock('node:os', { spy: true })
+afterEach(() => void vi.restoreAllMocks())
+
+/** Makes the machine's clocks go as the test says: `atMs` of monotonic time. */
+function machine({ suspendedMs = 0, setByMs = 0, atMs = 0, grainMs = 10 } = {}): void {
+  const bootMs = 5_000_700 + atMs + suspendedMs
+  vi.spyOn(performance, 'now').mockReturnValue(1_000 + atMs)
+  vi.spyOn(Date, 'now').mockReturnValue(1_800_000_000_000 + atMs + suspendedMs + setByMs)
+  vi.mocked(uptime).mockReturnValue((Math.floor(bootMs / grainMs) * grainMs) / 1_000)
+}
+
+test('a suspend passes on the boot clock, and the wall clock is told as it is', () => {
+  const clock = createSystemClock()
+  machine()
+  const before = clock.now()
+  machine({ atMs: 100, suspendedMs: 8 * 3_600_000 })
+  const after = clock.now()
+  expect(after.bootMs - before.bootMs).toBe(8 * 3_600_000 + 100)
+  expect(after.wallMs).toBe(1_800_000_000_000 + 8 * 3_600_000 + 100)
+})
+
+test.each([10, 1_000])(
+  'the boot clock goes on evenly when the wall clock is set, uptime in %i ms',
+  (grainMs) => {
+    const clock = createSystemClock()
+    machine({ grainMs })
+    const { bootMs } = clock.now()
+    for (let step = 1; step < 50; step += 1) {
+      machine({ grainMs, atMs: step * 137, setByMs: step * 100 * (step % 2 === 0 ? 1 : -1) })
+      expect(clock.now().bootMs - bootMs).toBe(step * 137)
+    }
+  },
+)
