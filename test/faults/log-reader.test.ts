@@ -1,0 +1,90 @@
+// Who reads the log and stops, or goes away, does the daemon no harm.
+import { spawn, spawnSync, type ChildProcess } from 'node:child_process'
+import { join } from 'node:path'
+import { beforeEach, expect, onTestFinished, test } from 'vitest'
+import { PROGRAM, startDaemon, tokenFile, type Daemon } from '../support/daemon.ts'
+import { httpAsk, serviceOf, textOf, tokenOf } from '../support/outside.ts'
+import type { Service } from '../support/service.ts'
+import { tempDirectory } from '../support/temp-directory.ts'
+import { expectUntil } from '../support/until.ts'
+
+let directory: string
+let service: Service
+
+beforeEach(async () => {
+  directory = await tempDirectory()
+  service = await serviceOf()
+})
+
+/** A daemon whose log goes through a pipe to a reader that the test can stop and end. */
+async function startPiped(): Promise<{ daemon: Daemon; reader: ChildProcess; read: () => string }> {
+  const [pipe, out] = [join(directory, 'pipe'), join(directory, 'out')]
+  expect(spawnSync('mkfifo', [pipe]).status).toBe(0)
+  const reader = spawn('sh', ['-c', 'exec cat "$0" > "$1"', pipe, out], { stdio: 'ignore' })
+  onTestFinished(() => void reader.kill('SIGKILL'))
+  const program = ['sh', '-c', `exec "$@" 2> '${pipe}'`, 'sh', ...PROGRAM]
+  const daemon = startDaemon({
+    directory,
+    baseUrl: service.url,
+    program,
+    config: { tokenFiles: widelyReadable },
+  })
+  const read = (): string => textOf(out) ?? ''
+  await expectUntil('a record of the start', () => read().includes('"started"'))
+  return { daemon, reader, read }
+}
+
+/** Each of them is worth a warning of some length at each reload. */
+const widelyReadable = [
+  { path: 'token' },
+  ...Array.from({ length: 40 }, (_, index) => ({ path: `${index}-${'x'.repeat(200)}`, mode: '0644' })),
+]
+
+/** Has the daemon log more than anybody has read, until it must lose some. */
+async function overfill(daemon: Daemon): Promise<void> {
+  await expectUntil('records to be lost', async () => {
+    daemon.process.kill('SIGHUP')
+    const { body } = await httpAsk(daemon, '/metrics')
+    return Number(/^kyc_tokend_log_records_lost_total (\d+)$/m.exec(body)?.[1]) > 0
+  })
+}
+
+test('a reader that stops reading holds up nobody, and is told how much it missed', async () => {
+  const { daemon, reader, read } = await startPiped()
+  const { accessToken } = await tokenOf(daemon)
+  reader.kill('SIGSTOP')
+  await overfill(daemon)
+  expect((await tokenOf(daemon)).accessToken).toBe(accessToken)
+  daemon.process.kill('SIGUSR2')
+  await service.arrived(2)
+  await expectUntil('the token file', () => ![undefined, accessToken].includes(tokenFile(daemon)))
+  reader.kill('SIGCONT')
+  // What is kept for a reader is bounded: the rest is lost, and counted.
+  const loss = await expectUntil(
+    'the loss to be told',
+    () => /"log-records-lost","dropped":(\d+)/.exec(read())?.[1],
+  )
+  expect(Number(loss)).toBeGreaterThan(0)
+  expect(await daemon.end()).toBe(0)
+})
+
+test('a reader that has stopped does not hold up the end', async () => {
+  const { daemon, reader } = await startPiped()
+  await tokenOf(daemon)
+  reader.kill('SIGSTOP')
+  await overfill(daemon)
+  const begunMs = performance.now()
+  expect(await daemon.end()).toBe(0)
+  expect(performance.now() - begunMs).toBeLessThan(5_000)
+})
+
+test('a reader that goes away takes nothing with it', async () => {
+  const { daemon, reader } = await startPiped()
+  const { accessToken } = await tokenOf(daemon)
+  reader.kill('SIGKILL')
+  daemon.process.kill('SIGUSR2')
+  await expectUntil('another token', async () => (await tokenOf(daemon)).accessToken !== accessToken)
+  await overfill(daemon)
+  expect((await tokenOf(daemon)).state).toBe('ready')
+  expect(await daemon.end()).toBe(0)
+})
