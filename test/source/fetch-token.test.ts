@@ -1,9 +1,10 @@
+import { getEventListeners } from 'node:events'
 import http from 'node:http'
 import net, { type AddressInfo, type Socket } from 'node:net'
 import { gzipSync } from 'node:zlib'
 import { afterEach, describe, expect, it } from 'vitest'
 import { createSystemClock } from '../../src/lib/clock.ts'
-import { UserError } from '../../src/lib/error.ts'
+import { exitStatus } from '../../src/lib/error.ts'
 import { Secret } from '../../src/lib/secret.ts'
 import { createFetchToken, type FetchTokenOptions } from '../../src/source/fetch-token.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
@@ -100,7 +101,10 @@ describe('the request', () => {
   })
 
   it('refuses to send the secret over plain HTTP to another host', () => {
-    expect(() => fetcherFor('http://service.example')).toThrow(UserError)
+    const fault = expect.objectContaining({ name: 'UserError', status: exitStatus.configuration })
+    expect(() => fetcherFor('http://service.example')).toThrow(fault)
+    expect(() => fetcherFor('ftp://localhost')).toThrow(fault)
+    expect(() => fetcherFor('http://localhost')).not.toThrow()
     expect(() => fetcherFor('http://127.0.0.1.example')).toThrow(/https:/)
   })
 })
@@ -208,6 +212,15 @@ describe('the answer', () => {
     expect(written).toBeLessThan(10_000_000)
   })
 
+  it('of 64 KiB is read, and one of a byte more is not', async () => {
+    const empty = JSON.stringify({ accessToken: 'abc', padding: '' })
+    const body = JSON.stringify({ accessToken: 'abc', padding: 'x'.repeat(64 * 1024 - empty.length) })
+    const service = await serve({ body })
+    expect(await fetchFrom(service.url)).toMatchObject({ kind: 'ok' })
+    service.answer({ body: `${body} ` })
+    expect(await fetchFrom(service.url)).toMatchObject(failed('malformed-answer', /64 KiB/))
+  })
+
   it('that redirects is not followed, and the other host sees nothing', async () => {
     const other = await serve(granting('stolen'))
     for (const status of [301, 302, 303, 307, 308]) {
@@ -288,16 +301,21 @@ describe('time', () => {
   })
 
   it('ends with the signal', async () => {
+    const givenUp = {
+      kind: 'transient',
+      reason: 'network',
+      detail: 'The attempt was given up before there was an answer',
+    }
     const service = await serve(() => undefined)
     const stop = new AbortController()
     const outcome = fetcherFor(service.url)(stop.signal)
     await service.arrived(1)
     const before = performance.now()
     stop.abort()
-    expect(await outcome).toMatchObject({ kind: 'transient' })
+    expect(await outcome).toEqual(givenUp)
     expect(performance.now() - before).toBeLessThan(1_000)
     await closed(service)
-    expect(await fetcherFor(service.url)(AbortSignal.abort())).toMatchObject({ kind: 'transient' })
+    expect(await fetcherFor(service.url)(AbortSignal.abort())).toEqual(givenUp)
     expect(service.requests).toHaveLength(1)
   })
 
@@ -311,6 +329,32 @@ describe('time', () => {
       stop.abort()
       expect(await outcome).toMatchObject({ detail: expect.stringContaining('given up') })
     }
+  })
+})
+
+describe('afterwards', () => {
+  it('neither a timer nor a listener is left', async () => {
+    const clock = createSystemClock()
+    let asleep = 0
+    const counting = {
+      ...clock,
+      async sleep(ms: number, signal: AbortSignal) {
+        asleep += 1
+        await clock.sleep(ms, signal)
+        asleep -= 1
+      },
+    }
+    const service = await serve(granting('t'))
+    const stop = new AbortController()
+    const fetchToken = fetcherFor(service.url, { clock: counting })
+    for (const answer of [granting('t'), accountInactive, { status: 204 }]) {
+      service.answer(answer)
+      await fetchToken(stop.signal)
+      await new Promise(setImmediate)
+      expect(asleep).toBe(0)
+      expect(getEventListeners(stop.signal, 'abort')).toEqual([])
+    }
+    await closed(service)
   })
 })
 
@@ -366,7 +410,9 @@ describe('TLS', () => {
   it('refuses a caFile without a certificate that can be read', () => {
     const broken = '-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n'
     for (const ca of ['', 'nothing', broken, authority.key]) {
-      expect(() => fetcherFor('https://localhost', { request: { ca } })).toThrow(/request\.caFile/)
+      const start = () => fetcherFor('https://localhost', { request: { ca } })
+      expect(start).toThrow(/request\.caFile holds no certificate/)
+      expect(start).toThrow(expect.objectContaining({ status: exitStatus.configuration }))
     }
   })
 
