@@ -116,8 +116,8 @@ export function createAlerts(options: {
   }
 }
 
-/** The change time cannot be set by anybody, and every change of content, mode or owner sets it. */
-const TRAITS = ['dev', 'ino', 'ctimeMs', 'size'] as const
+/** What a file keeps from its making on, whatever it is given and renamed to. */
+const TRAITS = ['dev', 'ino', 'mode', 'uid', 'gid'] as const
 
 /** alert.json: brought to what is wanted, one write at a time; what fails is told once, and tried again at the next look. */
 interface AlertFile {
@@ -134,8 +134,10 @@ interface AlertFile {
 function createAlertFile(path: string, log: Log): AlertFile {
   let wanted: string | null = null
   let held: string | null | undefined
-  /** How the file looked when it was ours; null: there was none. */
-  let seen: Stats | null = null
+  /** What was said of the file before it got its content. */
+  let ours: Stats | null = null
+  /** When it last changed, once it had its content and its name; null: not looked at since. */
+  let settledAtMs: number | null = null
   let problem = ''
   let work = Promise.resolve()
   /** Until it has begun, too. */
@@ -144,8 +146,9 @@ function createAlertFile(path: string, log: Log): AlertFile {
   async function attempt(): Promise<boolean> {
     const content = wanted
     try {
-      await (content === null ? removeFile(path) : replaceFile(path, content, { mode: MODE }))
-      seen = await onFile(path, lstatIfAny(path))
+      if (content === null) await removeFile(path)
+      else ours = await replaceFile(path, content, { mode: MODE })
+      settledAtMs = null
       held = content
       problem = ''
       return true
@@ -177,8 +180,10 @@ function createAlertFile(path: string, log: Log): AlertFile {
   /** What cannot be looked at is tried anew, and then told. */
   async function isUntouched(): Promise<boolean> {
     const now = await onFile(path, lstatIfAny(path)).catch(() => undefined)
-    if (now === undefined || now === null || seen === null) return now === seen
-    return TRAITS.every((trait) => now[trait] === seen?.[trait])
+    if (typeof held !== 'string') return now === null
+    if (!now || TRAITS.some((trait) => now[trait] !== ours?.[trait])) return false
+    settledAtMs ??= now.ctimeMs
+    return now.ctimeMs === settledAtMs && now.size === Buffer.byteLength(held)
   }
 
   function tellRestored(): void {

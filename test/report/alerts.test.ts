@@ -169,10 +169,13 @@ test('a file that somebody makes while no alert stands is removed at the next lo
   await begin()
   await writeFile(path, '{}')
   await expect
-    .poll(async () => {
-      await clock.advance(15_000)
-      return of('file-restored')
-    })
+    .poll(
+      async () => {
+        await clock.advance(15_000)
+        return of('file-restored')
+      },
+      { timeout: 10_000 },
+    )
     .toHaveLength(1)
   expect(await isThere()).toBe(false)
 })
