@@ -50,11 +50,15 @@ test('after a kill in the middle of a request the next start keeps its distance 
 
 test('in a crash loop the service sees growing distances, never below half the delay', async () => {
   service.answer(() => undefined)
-  const initialDelayMs = 800
+  const initialDelayMs = 3_000
   const config = { retry: { initialDelay: `${initialDelayMs}ms` } }
-  for (let arrivals = 1; arrivals <= 4; arrivals += 1) {
+  for (let arrivals = 1; arrivals <= 3; arrivals += 1) {
     // One that ends before it may ask, and one that ends the moment it asks.
-    if (arrivals > 1) await (await started(config)).end('SIGKILL')
+    if (arrivals > 1) {
+      const early = await started(config)
+      expect((await statusOf(early)).failure?.attempts).toBe(arrivals - 1)
+      await early.end('SIGKILL')
+    }
     const daemon = start(config)
     await service.arrived(arrivals)
     await daemon.end('SIGKILL')
