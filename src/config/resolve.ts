@@ -3,6 +3,7 @@ import type { Stats } from 'node:fs'
 import { dirname, join, resolve } from 'node:path'
 
 import { parseDuration } from '../lib/duration.ts'
+import { certificatesIn } from '../lib/pem.ts'
 import { runtimeDirectoryOf, stateDirectoryOf } from '../lib/places.ts'
 import type { Secret } from '../lib/secret.ts'
 import { idOf, type AccountKind } from './accounts.ts'
@@ -59,7 +60,7 @@ export async function resolveConfig(input: SoundPart, context: ResolveContext): 
     baseUrl: input.baseUrl === undefined ? '' : normaliseBaseUrl(input.baseUrl),
     credentials: credentials as { apiKey: Secret; apiSecret: Secret },
     systemdCredentials: systemdCredentialsOf(input),
-    request: await resolveRequest(input.request, { ...context, directory }),
+    request: resolveRequest(input.request, { ...context, directory }),
     refresh: { maxAgeMs: durationMs(input.refresh?.maxAge ?? defaults.refresh.maxAge) },
     retry: resolveRetry(input.retry, verdicts),
     tokenFiles: await resolveTokenFiles(input.tokenFiles ?? defaults.tokenFiles, outputs),
@@ -105,18 +106,18 @@ function resolveRetry(input: SoundPart['retry'], verdicts: Verdicts): Config['re
   return { initialDelayMs: Math.min(initialDelayMs, maxDelayMs), maxDelayMs }
 }
 
-async function resolveRequest(
+function resolveRequest(
   input: SoundPart['request'],
   context: ResolveContext & { directory: string },
-): Promise<Config['request']> {
+): Config['request'] {
   const timeoutMs = durationMs(input?.timeout ?? defaults.request.timeout)
   const connectTimeoutMs = durationMs(input?.connectTimeout ?? defaults.request.connectTimeout)
   const caFile = input?.caFile ?? null
-  const ca = caFile === null ? null : await readCertificates(resolve(context.directory, caFile), context)
+  const ca = caFile === null ? null : readCertificates(resolve(context.directory, caFile), context)
   return { timeoutMs, connectTimeoutMs: Math.min(connectTimeoutMs, timeoutMs), ca }
 }
 
-async function readCertificates(path: string, { verdicts, uid }: ResolveContext): Promise<string | null> {
+function readCertificates(path: string, { verdicts, uid }: ResolveContext): string | null {
   const refuse = (sentence: string): null => {
     verdicts.fault('request.caFile', `${path} ${sentence}`)
     return null
@@ -126,20 +127,10 @@ async function readCertificates(path: string, { verdicts, uid }: ResolveContext)
   if (reading.kind === 'unreadable') return refuse(reading.sentence)
   for (const sentence of permissionFaults(path, reading.stats, { uid, holdsSecret: false })) refuse(sentence)
   const pem = reading.bytes.toString('utf8')
-  if (await holdsCertificates(pem)) return pem
+  if (certificatesIn(pem).length > 0) return pem
   return refuse(
     'holds no certificate that can be read: name a PEM file with "-----BEGIN CERTIFICATE-----" in it',
   )
-}
-
-async function holdsCertificates(pem: string): Promise<boolean> {
-  const found = pem.match(/-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g) ?? []
-  const { X509Certificate } = await import('node:crypto')
-  try {
-    return found.every((certificate) => new X509Certificate(certificate).raw.length > 0) && found.length > 0
-  } catch {
-    return false
-  }
 }
 
 function resolveCredentials(

@@ -1,9 +1,9 @@
 // One attempt at the service: asks for a token once, within limits of time and size, and says what came of it.
-import { X509Certificate } from 'node:crypto'
 import type { SecureContext } from 'node:tls'
 import type { Clock } from '../lib/clock.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
 import { isLoopbackHost } from '../lib/loopback.ts'
+import { certificatesIn } from '../lib/pem.ts'
 import type { FetchToken } from '../token/outcome.ts'
 import { exchange } from './exchange.ts'
 import { proxyEnvOf } from './proxy.ts'
@@ -39,7 +39,7 @@ export function createFetchToken(options: FetchTokenOptions): FetchToken {
   const service = new URL(baseUrl)
   refusePlainHttp(service)
   const proxyEnv = proxyEnvOf(service, options.env)
-  const authorities = request.ca === null ? null : certificatesOf(request.ca)
+  const authorities = request.ca === null ? null : authoritiesIn(request.ca)
   // One context for all attempts: one for each would let the memory grow with every refresh. Made at the first.
   let context: Promise<SecureContext> | null = null
 
@@ -67,23 +67,12 @@ function refusePlainHttp({ protocol, hostname }: URL): void {
   )
 }
 
-/** The certificates of a PEM text, one by one. Throws where there is none, or one that cannot be read. */
-function certificatesOf(pem: string): string[] {
-  const found = pem.match(/-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g) ?? []
-  try {
-    for (const certificate of found) new X509Certificate(certificate).toString()
-    if (found.length > 0) return found
-  } catch (cause) {
-    throw unreadable({ cause })
-  }
-  throw unreadable()
-}
-
-function unreadable(options?: ErrorOptions): UserError {
-  return new UserError(
+function authoritiesIn(pem: string): string[] {
+  const found = certificatesIn(pem)
+  if (found.length > 0) return found
+  throw new UserError(
     'request.caFile holds no certificate that can be read: it must be PEM, as -----BEGIN CERTIFICATE-----',
     exitStatus.configuration,
-    options,
   )
 }
 
