@@ -12,10 +12,17 @@ const REFUSALS = new Set<string>(['account-inactive', 'account-not-found'] satis
 const STOPPING = 'stopping'
 
 export const run: RunCommand = async (invocation) => {
-  const result = await ask(invocation, (client) => client.refresh())
+  const { before, result } = await ask(invocation, async (client) => ({
+    before: (await client.status()).token?.fingerprint,
+    result: await client.refresh(),
+  }))
   if (result.outcome === 'ok') {
-    const lifeMs = Date.parse(result.expiresAt ?? '') - Date.now()
-    invocation.stdout.write(`New token ${result.fingerprint}, good for ${tellDuration(lifeMs)}.\n`)
+    const life = tellDuration(Date.parse(result.expiresAt ?? '') - Date.now())
+    const told =
+      result.fingerprint === before
+        ? `The service gave the same token again: ${result.fingerprint}`
+        : `New token ${result.fingerprint}`
+    invocation.stdout.write(`${told}, good for ${life}.\n`)
     return exitStatus.ok
   }
   const { reason = STOPPING, detail = '' } = result

@@ -14,6 +14,16 @@ test('asks the service now and says how it went', async () => {
   expect(service.requests.length).toBe(2)
 })
 
+test('the same token again is not told as a new one', async () => {
+  const { cli } = await commandWorld({ answer: granting(hourToken()) })
+  await cli(['token'])
+  const { status, stdout } = await cli(['refresh'])
+  expect(status).toBe(0)
+  expect(stdout).toMatch(
+    /^The service gave the same token again: [0-9a-f]{16}, good for (59 min( \d+ s)?|1 h)\.\n$/,
+  )
+})
+
 test('a failure is 75, with its reason, its remedy and what goes on being served', async () => {
   const { cli, service } = await commandWorld()
   await cli(['token'])
@@ -41,13 +51,14 @@ test('somebody who may not is told so, with 77', async () => {
 })
 
 test('a daemon that ends meanwhile says so, with 75', async () => {
-  const daemon = await startScriptedDaemon(`${await tempDirectory()}/ipc.sock`, ({ answer }) =>
-    answer('refresh.result', {
+  const daemon = await startScriptedDaemon(`${await tempDirectory()}/ipc.sock`, ({ type, answer }) => {
+    if (type === 'status.get') return answer('status.result', { token: null })
+    return answer('refresh.result', {
       outcome: 'failed',
       reason: 'stopping',
       detail: 'It is stopping: ask again later',
-    }),
-  )
+    })
+  })
   const ended = await runCli(['refresh', '--socket', daemon.path])
   await daemon.stop()
   expect(ended).toMatchObject({
