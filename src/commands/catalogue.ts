@@ -88,7 +88,7 @@ export const commands: readonly CommandSpec[] = [
     positionals: '[FINGERPRINT|-]',
     options: { socket },
     details: [
-      'Without an argument it is the current token, with a fingerprint that one, with - the token on stdin. A token itself is not taken as an argument: arguments can be read by others.',
+      'Without an argument it is the current token, with a fingerprint that one, with - the token on stdin, alone or as `token --format header` or `--format env` prints it. A token itself is not taken as an argument: arguments can be read by others.',
     ],
   },
   {

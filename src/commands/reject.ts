@@ -3,12 +3,15 @@ import type { Readable } from 'node:stream'
 import { exitStatus, UserError } from '../lib/error.ts'
 import { tellDuration } from '../lib/duration.ts'
 import { FINGERPRINT_LENGTH, type RejectResult, type RejectVerdict } from '../protocol.ts'
+import { BEARER_TOKEN, MAX_TOKEN_LENGTH } from '../source/response.ts'
 import { ask } from './ask.ts'
 import type { Invocation, RunCommand } from './command.ts'
 
 const FINGERPRINT = new RegExp(`^[0-9a-f]{${FINGERPRINT_LENGTH}}$`)
-/** No token is longer (contract, section 4), and its end of line. */
-const MAX_STDIN_BYTES = 16 * 1024 + 2
+/** What `token` prints before the token with `--format header` and `--format env`. Neither can begin a token. */
+const BEFORE_TOKEN = /^(?:Authorization: *Bearer +|KYC_ACCESS_TOKEN=)/i
+/** A token, what stands before it, and its end of line. */
+const MAX_STDIN_BYTES = MAX_TOKEN_LENGTH + 64
 
 const verdicts: Readonly<Record<RejectVerdict, (result: RejectResult) => string>> = {
   replaced: () => 'It is not the current token: take the current one (kyc-tokend token).',
@@ -51,10 +54,19 @@ async function tokenOn(stdin: Readable): Promise<string> {
   let length = 0
   for await (const chunk of stdin as AsyncIterable<Buffer>) {
     length += chunk.length
-    if (length > MAX_STDIN_BYTES) throw new UserError('What is on stdin is no token.', exitStatus.usage)
+    if (length > MAX_STDIN_BYTES) throw noToken()
     chunks.push(chunk)
   }
-  const token = Buffer.concat(chunks).toString().trim()
-  if (token === '') throw new UserError('There is no token on stdin.', exitStatus.usage)
+  const line = Buffer.concat(chunks).toString().trim()
+  if (line === '') throw new UserError('There is no token on stdin.', exitStatus.usage)
+  const token = line.replace(BEFORE_TOKEN, '')
+  if (!BEARER_TOKEN.test(token)) throw noToken()
   return token
+}
+
+function noToken(): UserError {
+  return new UserError(
+    'What is on stdin is no token: give the token alone, or the line that holds it as `kyc-tokend token --format header` or `env` prints it.',
+    exitStatus.usage,
+  )
 }

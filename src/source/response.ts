@@ -6,7 +6,7 @@ import { bare, oneLine } from './detail.ts'
 /** Longest body that is read, in bytes. */
 export const MAX_BODY_BYTES = 64 * 1024
 /** Longest access token that is taken, in characters. */
-const MAX_TOKEN_LENGTH = 16 * 1024
+export const MAX_TOKEN_LENGTH = 16 * 1024
 /** Longest time that `Retry-After` can hold us off, in ms. */
 const MAX_RETRY_AFTER_MS = 3_600_000
 
@@ -65,7 +65,7 @@ const REFUSALS: readonly { status: number; reason: PermanentReason; words: strin
   { status: 404, reason: 'account-not-found', words: 'Account not found' },
 ]
 /** RFC 6750, section 2.1 (b64token), and no `~` at its head: a shell would take it for a home directory. */
-const BEARER_TOKEN = /^(?!~)[A-Za-z0-9._~+/-]+=*$/
+export const BEARER_TOKEN = /^(?!~)[A-Za-z0-9._~+/-]+=*$/
 const RETRIED_4XX = new Set([408, 425])
 
 /**

@@ -38,10 +38,34 @@ test.each([
   expect(stdout).toMatch(sentence)
 })
 
-test.each(['', 'x'.repeat(20_000)])('what cannot be a token on stdin is a usage error', async (input) => {
+test.each([
+  'Authorization: Bearer token-1\n',
+  'authorization: bearer token-1',
+  'KYC_ACCESS_TOKEN=token-1\n',
+  '  token-1\r\n',
+])('takes the token out of the line %j on stdin', async (input) => {
+  const daemon = await daemonWith({ verdict: 'refreshing' })
+  expect(await runCli(['reject', '-', '--socket', daemon.path], { input })).toMatchObject({ status: 0 })
+  expect(daemon.asked.map(({ data }) => data['fingerprint'])).toEqual([fingerprint])
+})
+
+test.each([
+  '',
+  'x'.repeat(20_000),
+  'secret secret',
+  'Bearer: secret',
+  'Authorization: Basic secret',
+  '{"accessToken":"secret"}',
+  'secret\nsecret',
+  'sécret',
+  'OTHER=secret',
+])('what cannot be a token on stdin is a usage error and not echoed', async (input) => {
   const daemon = await daemonWith({ verdict: 'refreshing' })
   const { status, stderr } = await runCli(['reject', '-', '--socket', daemon.path], { input })
   expect(status).toBe(64)
-  expect(stderr.length).toBeLessThan(100)
+  expect(stderr).toMatch(
+    /^(There is no token on stdin\.|What is on stdin is no token: give the token alone, .*)\n$/,
+  )
+  expect(stderr).not.toContain('secret')
   expect(daemon.asked.length).toBe(0)
 })
