@@ -149,8 +149,14 @@ test.skipIf(
     await new Promise((resolve) => client.subscribe(console.log, { onFault: resolve })).then(({ code }) => console.log(code))
     client.close()`
   const { status, stdout } = asStranger([
-    ...['env', `TMPDIR=${temp}`, 'XDG_RUNTIME_DIR=', 'KYC_TOKEND_SOCKET='],
-    ...[process.execPath, '--input-type=module', '-e', asker],
+    'env',
+    `TMPDIR=${temp}`,
+    'XDG_RUNTIME_DIR=',
+    'KYC_TOKEND_SOCKET=',
+    process.execPath,
+    '--input-type=module',
+    '-e',
+    asker,
   ])
   expect({ status, stdout }).toEqual({
     status: 0,

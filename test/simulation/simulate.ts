@@ -8,19 +8,30 @@ import { simulate, type FleetNumbers, type SimulationOptions } from './report.ts
 const usage = `Usage: npm run --silent simulate -- [--daemons 10000] [--outage 30m] [--outage-start boot|10m]
                                     [--token-life 1h] [--service-limit 200] [--seed 1] [--json]`
 
+const HOUR_MS = 3_600_000
+/** Every request is kept: this many take about 1 GB and two minutes. */
+const MAX_DAEMON_HOURS = 50_000
+
 function main(): void {
   const values = readArguments()
   if (values.help) return print(usage)
   const options: SimulationOptions = {
     daemons: whole('--daemons', values.daemons, 1),
-    outageMs: durationMs('--outage', values.outage),
+    outageMs: durationMs('--outage', values.outage, ['1s', '24h']),
     outageStartMs:
-      values['outage-start'] === 'boot' ? 0 : durationMs('--outage-start', values['outage-start']),
-    tokenLifeMs: durationMs('--token-life', values['token-life']),
+      values['outage-start'] === 'boot'
+        ? 0
+        : durationMs('--outage-start', values['outage-start'], ['0s', '24h']),
+    tokenLifeMs: durationMs('--token-life', values['token-life'], ['10s', '24h']),
     serviceLimit:
       values['service-limit'] === undefined ? null : whole('--service-limit', values['service-limit'], 1),
     seed: whole('--seed', values.seed, 0),
   }
+  const daemonHours = (options.daemons * (options.outageStartMs + options.outageMs)) / HOUR_MS
+  if (daemonHours > MAX_DAEMON_HOURS)
+    return fail(
+      `--daemons and --outage are too much together: at most ${MAX_DAEMON_HOURS} daemon-hours, not ${Math.ceil(daemonHours)}.`,
+    )
   const withJitter = simulate(options, { hasJitter: true })
   const withoutJitter = simulate(options, { hasJitter: false })
   if (values.json)
@@ -98,9 +109,10 @@ function plotOf(
   ].join('\n')
 }
 
-function durationMs(option: string, text: string): number {
+function durationMs(option: string, text: string, [least, most]: [string, string]): number {
   const ms = parseDuration(text)
-  if (ms === undefined) return fail(`${option} wants a duration such as "30m", not "${text}".`)
+  if (ms === undefined || ms < (parseDuration(least) ?? 0) || ms > (parseDuration(most) ?? Infinity))
+    return fail(`${option} wants a duration from "${least}" to "${most}" such as "30m", not "${text}".`)
   return ms
 }
 function whole(option: string, text: string, least: number): number {
