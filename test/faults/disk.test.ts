@@ -155,3 +155,27 @@ test('a directory that cannot be made anew is told once, with the remedy, until 
   await mended(daemon, 'the memory', () => textOf(join(state, 'memory.json'))?.includes('"generation":3'))
   expect(await tokenOf(daemon)).not.toMatchObject({ accessToken })
 })
+
+test.skipIf(!canMount)(
+  'a start in directories that are full serves by its sockets all the same',
+  async () => {
+    for (const name of ['run', 'state']) smallDisk(join(directory, name)).fill()
+    const daemon = startDaemon({ directory, baseUrl: service.url })
+    await daemon.listening()
+    expect((await tokenOf(daemon)).state).toBe('ready')
+    expect((await statusOf(daemon)).files).toMatchObject([{ ok: false }])
+    expect(await daemon.end()).toBe(0)
+  },
+)
+
+test.skipIf(!canMount)(
+  'a start in a runtime directory that is read-only ends with 78 and the remedy',
+  async () => {
+    smallDisk(join(directory, 'run')).readOnly(true)
+    const daemon = startDaemon({ directory, baseUrl: service.url })
+    expect(await daemon.ended()).toBe(78)
+    expect(daemon.stderr()).toMatch(/ReadWritePaths=/)
+    expect(daemon.stderr().trim().split('\n')).toHaveLength(1)
+    expect(service.requests).toHaveLength(0)
+  },
+)
