@@ -10,7 +10,7 @@ import {
   statSync,
 } from 'node:fs'
 import type { Stats } from 'node:fs'
-import { homedir } from 'node:os'
+import { userInfo } from 'node:os'
 import { dirname, isAbsolute, join } from 'node:path'
 
 import { errorCode, errorMessage, exitStatus, UserError } from './error.ts'
@@ -36,8 +36,7 @@ export function stateDirectoryOf({ env, uid }: Asker): string {
   const given = firstOf(env['STATE_DIRECTORY'])
   if (given !== undefined) return given
   if (uid === 0) return SYSTEM_STATE_DIRECTORY
-  const home = absolute(env['HOME']) ?? homedir()
-  return join(absolute(env['XDG_STATE_HOME']) ?? join(home, '.local', 'state'), 'kyc-tokend')
+  return join(absolute(env['XDG_STATE_HOME']) ?? join(homeOf(env), '.local', 'state'), 'kyc-tokend')
 }
 
 /**
@@ -93,6 +92,17 @@ function ownRuntimeDirectory({ env, uid }: Asker): string {
   const own = absolute(env['XDG_RUNTIME_DIR'])
   if (own !== undefined) return join(own, 'kyc-tokend')
   return join(absolute(env['TMPDIR']) ?? '/tmp', `kyc-tokend-${uid}`)
+}
+
+function homeOf(env: NodeJS.ProcessEnv): string {
+  const told = absolute(env['HOME'])
+  if (told !== undefined) return told
+  try {
+    return userInfo().homedir
+  } catch {
+    // A user that nobody has written down has no home: where that is not writable, the sentence says what to set.
+    return '/'
+  }
 }
 
 /** systemd gives several directories joined by colons; the first is the one named after the unit. */

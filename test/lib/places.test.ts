@@ -1,7 +1,7 @@
 import { chmodSync, mkdirSync, mkdtempSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
 
 import { UserError } from '../../src/lib/error.ts'
 import {
@@ -41,6 +41,12 @@ describe('where things are', () => {
     expect(runtimeDirectoryOf({ env, uid: 1000 })).toBe('/tmp/kyc-tokend-1000')
     expect(runtimeDirectoryOf({ env: { TMPDIR: '/var/tmp' }, uid: 1000 })).toBe('/var/tmp/kyc-tokend-1000')
     expect(stateDirectoryOf({ env, uid: 1000 })).toBe('/home/ada/.local/state/kyc-tokend')
+  })
+  it('is never in the working directory, whatever HOME says', () => {
+    expect(stateDirectoryOf({ env: { HOME: '' }, uid: 1000 })).toMatch(/^\/.*\.local\/state\/kyc-tokend$/)
+    vi.stubEnv('HOME', 'here')
+    expect(stateDirectoryOf({ env: { HOME: 'here' }, uid: 1000 })).toMatch(/^\/.*\.local\/state\/kyc-tokend$/)
+    vi.unstubAllEnvs()
   })
   it('has the configuration where root put it, and for a person here first', () => {
     expect(configDirectories({ env: {}, uid: 0 }, '/here')).toEqual(['/etc/kyc-tokend'])
