@@ -172,7 +172,7 @@ export function causeOf(state: TokenState, now: Instant): Cause {
 
 /** Whether an attempt has ended or none is needed: from here on the daemon is of use, or says why not. */
 export function isSettled(state: TokenState, now: Instant): boolean {
-  return state.kind === 'refused' || state.failure !== null || usableToken(state, now) !== null
+  return state.kind === 'refused' || failureOf(state) !== null || usableToken(state, now) !== null
 }
 
 // ---- what happens to it ---------------------------------------------------------------------------------------------
@@ -273,8 +273,8 @@ function alertFor(state: TokenState, reason: Alert['reason'], detail: string, no
 
 /** Time has passed. The last usable token may be gone: a wait longer than the cap that now holds is drawn anew. */
 export function afterLook(state: TokenState, { now, policy, random }: Step): TokenState {
-  const failure = failureOf(state)
-  if (state.kind === 'refused' || failure === null || usableToken(state, now) !== null) return state
+  if (state.kind === 'refused' || state.failure === null || usableToken(state, now) !== null) return state
+  const { failure } = state
   const capMs = delayCapMs(policy, false)
   if (failure.retryAtMs <= Math.max(now.bootMs + capMs, failure.notBeforeMs)) return state
   const drawnMs = now.bootMs + backoffMs(failure.attempts, policy.initialDelayMs, capMs, random())
