@@ -49,7 +49,7 @@ export interface Replies {
   /** Asks the service now; answers when the attempt is over or the signal is aborted. */
   refresh(signal: AbortSignal): Promise<Answer<RefreshResult>>
   status(): Answer<StatusResult>
-  /** Whether the scheduler lives: it has looked at the clock within 45 s, or waits for the service. */
+  /** Whether the scheduler lives: it has looked at the clock within 45 s, which it does during a request too. */
   isAlive(): boolean
   /** Calls the listener when the token or the phase is another than before; returns a function that ends it. */
   onChange(listener: () => void): () => void
@@ -66,8 +66,6 @@ export interface StatusParts {
 const WALL_TOLERANCE_MS = 1_000
 /** The loop looks every 15 s; three looks missed are no accident. */
 const ALIVE_MS = 45_000
-/** No request takes so long: its time limit is far below. */
-const LONGEST_REQUEST_MS = 600_000
 
 export function createReplies(options: {
   keeper: Keeper
@@ -139,11 +137,7 @@ export function createReplies(options: {
     return { value: { outcome: 'failed', ...why, ...described } }
   }
 
-  function isAlive(): boolean {
-    const { asking } = keeper.state()
-    const isAsking = asking !== null && keeper.now().bootMs - asking.since.bootMs < LONGEST_REQUEST_MS
-    return isAsking || monotonicMs() - lookedAtMs < ALIVE_MS
-  }
+  const isAlive = (): boolean => monotonicMs() - lookedAtMs < ALIVE_MS
 
   return {
     prepared,
