@@ -142,6 +142,7 @@ function createAlertFile(path: string, log: Log): AlertFile {
   let work = Promise.resolve()
   /** Until it has begun, too. */
   let isBusy = true
+  let isLookedForAgain = false
 
   async function attempt(): Promise<boolean> {
     const content = wanted
@@ -170,10 +171,13 @@ function createAlertFile(path: string, log: Log): AlertFile {
 
   async function bringUp(): Promise<void> {
     isBusy = true
-    const isRepair = held === wanted && !(await isUntouched())
-    if (isRepair) held = undefined
-    while (held !== wanted && (await attempt()));
-    if (isRepair && held === wanted) tellRestored()
+    while (isLookedForAgain) {
+      isLookedForAgain = false
+      const isRepair = held === wanted && !(await isUntouched())
+      if (isRepair) held = undefined
+      while (held !== wanted && (await attempt()));
+      if (isRepair && held === wanted) tellRestored()
+    }
     isBusy = false
   }
 
@@ -191,6 +195,7 @@ function createAlertFile(path: string, log: Log): AlertFile {
   }
 
   function look(): void {
+    isLookedForAgain = true
     if (!isBusy) work = bringUp()
   }
 

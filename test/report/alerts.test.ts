@@ -1,20 +1,19 @@
-import { access, chmod, mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { access, chmod, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { beforeEach, expect, onTestFinished, test } from 'vitest'
 import { createAlerts } from '../../src/report/alerts.ts'
 import { remedyFor } from '../../src/token/remedy.ts'
 import { createKeeperWorld, failures, type KeeperWorld } from '../support/keeper-world.ts'
 import { createLogRecorder, type LogRecorder } from '../support/log-recorder.ts'
+import { tempDirectory } from '../support/temp-directory.ts'
 
 const HOUR = 3_600_000
 let directory: string
 let path: string
 
 beforeEach(async () => {
-  directory = await mkdtemp(join(tmpdir(), 'kyc-alerts-'))
+  directory = await tempDirectory()
   path = join(directory, 'alert.json')
-  return () => rm(directory, { recursive: true, force: true })
 })
 
 interface Alerting extends KeeperWorld, LogRecorder {
