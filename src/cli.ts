@@ -125,12 +125,16 @@ process.once('uncaughtException', (error) => {
   process.stderr.write('', () => process.exit())
 })
 
-try {
-  const status = await main()
-  if (!isReaderGone) process.exitCode ??= status
-} catch (error) {
-  const isStopped = stoppedBy !== undefined && error === stop.signal.reason
-  if (isStopped) process.kill(process.pid, stoppedBy)
-  else if (!isReaderGone) fail(error instanceof UsageError ? await withNearest(error) : error)
+async function start(): Promise<void> {
+  try {
+    const status = await main()
+    if (!isReaderGone) process.exitCode ??= status
+  } catch (error) {
+    const isStopped = stoppedBy !== undefined && error === stop.signal.reason
+    if (isStopped) process.kill(process.pid, stoppedBy)
+    else if (!isReaderGone) fail(error instanceof UsageError ? await withNearest(error) : error)
+  }
+  endDespiteLookups()
 }
-endDespiteLookups()
+
+void start()

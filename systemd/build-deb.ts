@@ -50,8 +50,8 @@ const examples = `${documents}/examples`
 const changedAt = new Date(Number(process.env['SOURCE_DATE_EPOCH'] ?? lastCommitSeconds()) * 1000)
 
 const bundle = path.resolve(project, options.program)
-if (!existsSync(path.join(bundle, 'cli.js')))
-  throw new Error(`There is no cli.js in ${bundle}: run \`npm run build\` first`)
+if (!existsSync(path.join(bundle, 'cli.cjs')))
+  throw new Error(`There is no cli.cjs in ${bundle}: run \`npm run build\` first`)
 process.umask(0o022)
 const root = mkdtempSync(path.join(tmpdir(), 'kyc-tokend-deb-'))
 try {
@@ -78,11 +78,11 @@ function addProgram(): void {
   execFileSync('strip', ['--strip-unneeded', '--remove-section=.comment', inPackage(`${program}/node`)])
   for (const file of readdirSync(bundle))
     // Nobody's own Node runs them, so they are no scripts.
-    if (file.endsWith('.js')) {
+    if (/\.c?js$/.test(file)) {
       const text = readFileSync(path.join(bundle, file), 'utf8')
       add(`${program}/${file}`, { text: text.replace(/^#!.*\n/, '') })
     }
-  // The directory says that the program is made of ES modules, and which version it is.
+  // The directory says that the client library is an ES module, and which version it is.
   add(`${program}/package.json`, {
     text: json({ name: 'kyc-tokend', version, type: 'module', private: true }),
   })
@@ -141,7 +141,7 @@ function addCompletions(): void {
     fish: 'usr/share/fish/vendor_completions.d/kyc-tokend.fish',
   }
   for (const [shell, place] of Object.entries(places)) {
-    const text = execFileSync(process.execPath, [path.join(bundle, 'cli.js'), 'completions', shell], {
+    const text = execFileSync(process.execPath, [path.join(bundle, 'cli.cjs'), 'completions', shell], {
       encoding: 'utf8',
     })
     add(place, { text })

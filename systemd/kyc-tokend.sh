@@ -42,4 +42,4 @@ case $#/${1-}/${2-}/${3-} in
 	if { quick "$@"; } 2>/dev/null; then exit 0; fi
 	;;
 esac
-exec /usr/lib/kyc-tokend/node /usr/lib/kyc-tokend/cli.js "$@"
+exec /usr/lib/kyc-tokend/node /usr/lib/kyc-tokend/cli.cjs "$@"

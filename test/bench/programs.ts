@@ -9,7 +9,7 @@ import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 
 export const NODE = process.execPath
-export const CLI = fileURLToPath(new URL('../../dist/cli.js', import.meta.url))
+export const CLI = fileURLToPath(new URL('../../dist/cli.cjs', import.meta.url))
 
 /** A file of the suite, absolute. */
 export function ownFile(name: string): string {

@@ -14,6 +14,6 @@ export async function setup(): Promise<() => void> {
   mkdirSync(cache, { recursive: true })
   const directory = mkdtempSync(join(cache, 'kyc-tokend-'))
   await bundleProgram(directory)
-  process.env[VARIABLE] = join(directory, 'cli.js')
+  process.env[VARIABLE] = join(directory, 'cli.cjs')
   return () => rmSync(directory, { recursive: true, force: true })
 }

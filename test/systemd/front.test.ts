@@ -24,7 +24,7 @@ beforeEach(async () => {
     front,
     script
       .replaceAll('/run/kyc-tokend', place)
-      .replace('/usr/lib/kyc-tokend/node /usr/lib/kyc-tokend/cli.js', full),
+      .replace('/usr/lib/kyc-tokend/node /usr/lib/kyc-tokend/cli.cjs', full),
     { mode: 0o755 },
   )
   socket = createServer()

@@ -30,7 +30,7 @@ describe.runIf(isThere('dpkg-deb') && isThere('strip'))('the Debian package', ()
     for (const needed of [
       './usr/bin/kyc-tokend',
       './usr/lib/kyc-tokend/node',
-      './usr/lib/kyc-tokend/cli.js',
+      './usr/lib/kyc-tokend/cli.cjs',
       './usr/lib/kyc-tokend/client.js',
       './usr/lib/systemd/system/kyc-tokend.service',
       './usr/share/doc/kyc-tokend/copyright',

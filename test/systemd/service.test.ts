@@ -120,9 +120,9 @@ describe.skipIf(why !== undefined && !isRequired)('kyc-tokend as a service', () 
     expect(Number(till) - Number(from)).toBeGreaterThan(3000)
     expect(await modesOf('/run/kyc-tokend/token.front')).toEqual(['640 kyc-tokend:kyc-token'])
     // Nothing but the shell is needed for it.
-    await machine.sh('chmod 0 /usr/lib/kyc-tokend/cli.js')
+    await machine.sh('chmod 0 /usr/lib/kyc-tokend/cli.cjs')
     expect(await machine.sh('kyc-tokend token', { as: 'member' })).toBe(`${token}\n`)
-    await machine.sh('chmod 644 /usr/lib/kyc-tokend/cli.js')
+    await machine.sh('chmod 644 /usr/lib/kyc-tokend/cli.cjs')
   })
 
   it('reloads a good configuration, and keeps the running one against a faulty one', async () => {
@@ -249,7 +249,7 @@ describe.skipIf(why !== undefined && !isRequired)('kyc-tokend as a service', () 
     onTestFinished(async () => void (await machine.run(['rm', '-f', '/usr/lib/kyc-tokend/probe.cjs'])))
     // The same unit with another program, and without what makes it the daemon.
     await machine.sh(`
-      sed -e '/^ExecStart=/s/cli.js run/probe.cjs/' -e 's/^Type=.*/Type=oneshot/' -e '/^Restart/d' \\
+      sed -e '/^ExecStart=/s/cli.cjs run/probe.cjs/' -e 's/^Type=.*/Type=oneshot/' -e '/^Restart/d' \\
         -e '/^WatchdogSec/d' -e '/^Sockets/d' -e '/^Requires/d' -e '/^ExecReload/d' \\
         /usr/lib/systemd/system/kyc-tokend.service >/run/systemd/system/probe.service
       systemctl daemon-reload
