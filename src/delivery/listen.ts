@@ -1,9 +1,22 @@
 // A listening Unix socket at a path: never takes one over on which somebody answers, and of two daemons started at once one lives.
 import { randomBytes, createHash } from 'node:crypto'
-import { chmodSync, lchownSync, lstatSync, readdirSync, renameSync, unlinkSync, type Stats } from 'node:fs'
+import {
+  chmodSync,
+  closeSync,
+  constants,
+  lchownSync,
+  lstatSync,
+  openSync,
+  readdirSync,
+  renameSync,
+  statSync,
+  unlinkSync,
+  type Stats,
+} from 'node:fs'
 import { connect, createServer, type Server, type Socket } from 'node:net'
 import { basename, dirname, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { getSystemErrorMessage } from 'node:util'
 import { errorCode, errorMessage, exitStatus, UserError } from '../lib/error.ts'
 
 /** Connects that wait while the daemon is busy; Node's own 511 refuses a burst of 1,000. */
@@ -174,12 +187,6 @@ function candidatePrefix(path: string): string {
 }
 
 async function listenAsCandidate(path: string, place: Place, { onConnection }: Callers): Promise<Server> {
-  if (Math.max(Buffer.byteLength(path), Buffer.byteLength(place.path)) > MAX_PATH_BYTES) {
-    throw new UserError(
-      `${place.path} is longer than the path of a Unix socket can be: set a shorter \`path\` or \`runtimeDirectory\``,
-      exitStatus.configuration,
-    )
-  }
   const server = createServer({ allowHalfOpen: true }, onConnection)
   const started = new Promise<void>((resolve, reject) => {
     server.once('error', reject)
@@ -188,7 +195,9 @@ async function listenAsCandidate(path: string, place: Place, { onConnection }: C
   // Binding is synchronous, so the umask is ours alone for that moment; nobody but us may connect until all is set.
   const umask = process.umask(0o177)
   try {
-    server.listen({ path, backlog: BACKLOG })
+    atReach(path, (reached) => server.listen({ path: reached, backlog: BACKLOG }))
+  } catch (error) {
+    throw placeError(place.path, error)
   } finally {
     process.umask(umask)
   }
@@ -253,7 +262,7 @@ function lookAt(path: string): Stats | undefined {
 /** Whether somebody listens at a path. Whatever is neither certain to be dead nor gone counts as living. */
 function knock(path: string): Promise<'answers' | 'dead' | 'gone'> {
   return new Promise((resolve) => {
-    const socket = connect(path)
+    const socket = atReach(path, (reached) => connect(reached))
     socket.once('connect', () => {
       socket.destroy()
       resolve('answers')
@@ -266,6 +275,20 @@ function knock(path: string): Promise<'answers' | 'dead' | 'gone'> {
   })
 }
 
+/**
+ * Calls with the path, or, where that is longer than the address of a socket, with one through a descriptor of its
+ * folder. That is good for the call alone: bind and connect happen in it.
+ */
+function atReach<T>(path: string, use: (reached: string) => T): T {
+  if (Buffer.byteLength(path) <= MAX_PATH_BYTES) return use(path)
+  const folder = openSync(dirname(path), constants.O_RDONLY | constants.O_DIRECTORY)
+  try {
+    return use(`/proc/self/fd/${folder}/${basename(path)}`)
+  } finally {
+    closeSync(folder)
+  }
+}
+
 function unlinkIfThere(path: string): void {
   try {
     unlinkSync(path)
@@ -275,18 +298,33 @@ function unlinkIfThere(path: string): void {
 }
 
 function placeError(path: string, cause: unknown): UserError {
-  const code = errorCode(cause)
-  const remedy =
-    code === 'ENOENT'
-      ? 'make its directory'
-      : code === 'EROFS'
-        ? 'add its directory to `ReadWritePaths=` in a drop-in of the unit'
-        : 'make its directory writable for the user of the daemon'
+  // bind tells a missing directory as EACCES, because libuv does.
+  const code = isFolderMissing(path) ? 'ENOENT' : (errorCode(cause) ?? '')
+  const { errno } = cause as NodeJS.ErrnoException
+  const why =
+    code === 'ENOENT' ? 'its directory is not there' : `${code}: ${getSystemErrorMessage(errno ?? 0)}`
+  const remedy = REMEDIES[code] ?? 'make its directory writable for the user of the daemon'
   return new UserError(
-    `No socket can be made at ${path} (${errorMessage(cause)}): ${remedy}, or set another \`path\``,
+    `No socket can be made at ${path} (${why}): ${remedy}, or set another \`path\``,
     exitStatus.configuration,
     { cause },
   )
+}
+
+const REMEDIES: Readonly<Record<string, string>> = {
+  ENOENT: 'make it',
+  EROFS: 'add its directory to `ReadWritePaths=` in a drop-in of the unit',
+  ENOSPC: 'make room on its file system',
+  EDQUOT: 'make room on its file system',
+}
+
+function isFolderMissing(path: string): boolean {
+  try {
+    return statSync(dirname(path), { throwIfNoEntry: false }) === undefined
+  } catch {
+    // It is not known to be missing: the first error says more than this one.
+    return false
+  }
 }
 
 // ---- sockets handed over by systemd ---------------------------------------------------------------------------------------

@@ -105,10 +105,24 @@ describe('a listening socket', () => {
     other.close()
   })
 
-  it('is clear about a path that is too long and a directory that is not there', async () => {
-    const directory = await tempDirectory()
-    await expect(listen(join(directory, 'x'.repeat(100)))).rejects.toMatchObject({ status: 78 })
-    await expect(listen(join(directory, 'none', 's'))).rejects.toMatchObject({ status: 78 })
+  it('tells its own path and the remedy where its directory is not there', async () => {
+    const path = join(await tempDirectory(), 'none', 's')
+    await expect(listen(path)).rejects.toMatchObject({
+      status: 78,
+      message: `No socket can be made at ${path} (its directory is not there): make it, or set another \`path\``,
+    })
+  })
+
+  it('may have a path that is longer than the address of a socket', async () => {
+    const directory = join(await tempDirectory(), 'x'.repeat(100))
+    mkdirSync(directory)
+    const path = join(directory, 's')
+    const outcomes = await Promise.allSettled([listen(path), listen(path)])
+    expect(outcomes.map(({ status }) => status).toSorted()).toEqual(['fulfilled', 'rejected'])
+    await expect(listen(path)).rejects.toMatchObject({ status: 69 })
+    expect(readdirSync(directory)).toEqual(['s'])
+    for (const outcome of outcomes) if (outcome.status === 'fulfilled') outcome.value.close()
+    expect(readdirSync(directory)).toEqual([])
   })
 
   it('is clear about a way that leads nowhere, and closes in peace where the way to it was barred', async () => {
