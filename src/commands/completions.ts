@@ -21,8 +21,10 @@ export const run: RunCommand = ({ positionals, stdout }) => {
 /** Values that are files, by their placeholder. */
 const FILES = new Set(['PATH', 'FILE'])
 
+const helpWord = { name: 'help', summary: 'Show the help' }
+
 function optionsOf(spec: CommandSpec): [string, OptionSpec][] {
-  return Object.entries({ ...spec.options, help: { type: 'boolean', summary: 'Show the help' } })
+  return Object.entries({ ...spec.options, help: { type: 'boolean', summary: helpWord.summary } })
 }
 
 /** What the first argument of a command may be, where that is a choice of words. */
@@ -42,6 +44,9 @@ function bashCompletions(specs: readonly CommandSpec[]): string {
 _kyc_tokend() {
   local current=\${COMP_WORDS[COMP_CWORD]} previous=\${COMP_WORDS[COMP_CWORD-1]} command=\${COMP_WORDS[1]} words= index
   COMPREPLY=()
+  # Of --format=raw bash makes three words.
+  [[ $current == = ]] && current=
+  [[ $previous == = ]] && previous=\${COMP_WORDS[COMP_CWORD-2]}
   if ((COMP_CWORD == 1)); then
     COMPREPLY=($(compgen -W '${names} help --help --version' -- "$current"))
     return
@@ -84,28 +89,37 @@ function bashValues(spec: CommandSpec): string[] {
 // ---- zsh ------------------------------------------------------------------------------------------------------------
 
 function zshCompletions(specs: readonly CommandSpec[]): string {
-  const described = specs.map(
+  const described = [...specs, helpWord].map(
     ({ name, summary }) => `    ${quoted(`${name}:${summary.replaceAll(':', '\\:')}`)}`,
   )
   const cases = specs.map(
-    (spec) => `    ${spec.name}) _arguments ${zshArguments(spec).map(quoted).join(' ')} ;;`,
+    (spec) => `    ${spec.name}) _arguments -S ${zshArguments(spec).map(quoted).join(' ')} ;;`,
   )
   return `#compdef kyc-tokend
 # kyc-tokend: completions for zsh
 _kyc-tokend() {
-  local -a commands=(
+  # "commands" and "options" are zsh's own.
+  local -a our_commands=(
 ${described.join('\n')}
   )
+  local -a our_options=('--help:Show the help' '--version:Show the version')
   if ((CURRENT == 2)); then
-    _describe command commands
+    _describe command our_commands
+    _describe -o option our_options
     return
   fi
-  local command=\${words[2]}
+  local command=\${words[2]} end=\${words[(i)--]}
+  if [[ $command == exec ]] && ((end < CURRENT)); then
+    shift $end words
+    ((CURRENT -= end))
+    _normal
+    return
+  fi
   shift words
   ((CURRENT--))
   case $command in
 ${cases.join('\n')}
-    help) _describe command commands ;;
+    help) ((CURRENT == 2)) && _describe command our_commands ;;
   esac
 }
 if [[ \${funcstack[1]} == _kyc-tokend ]]; then
@@ -117,38 +131,52 @@ fi
 }
 
 function zshArguments(spec: CommandSpec): string[] {
-  const options = optionsOf(spec).map(([name, { type, value, choices, summary }]) => {
-    const text = `--${name}[${summary.replaceAll(/[[\]:\\]/g, String.raw`\$&`)}]`
-    if (type === 'boolean') return text
+  const options = optionsOf(spec).map(([name, { type, value, choices, summary, isRepeatable }]) => {
+    const text = `[${summary.replaceAll(/[[\]:\\]/g, String.raw`\$&`)}]`
+    if (type === 'boolean') return `--${name}${text}`
     const action =
       choices === undefined ? (FILES.has(value ?? '') ? '_files' : ' ') : `(${choices.join(' ')})`
-    return `${text}:${value ?? 'value'}:${action}`
+    // With "=" the value may be the next word or follow a "=".
+    return `${isRepeatable === true ? '*' : ''}--${name}=${text}:${value ?? 'value'}:${action}`
   })
   const words = wordsOf(spec)
   if (words.length > 0) return [...options, `1:word:(${words.join(' ')})`]
-  return spec.name === 'exec' ? [...options, '*::command:_normal'] : options
+  return options
 }
 
 // ---- fish -----------------------------------------------------------------------------------------------------------
 
 function fishCompletions(specs: readonly CommandSpec[]): string {
   const names = specs.map(({ name }) => name).join(' ')
+  const complete = (condition: string, what: string): string =>
+    `complete -c kyc-tokend -n '${condition}' ${what}`
   const lines = specs.flatMap((spec) => [
-    `complete -c kyc-tokend -n __fish_use_subcommand -a ${spec.name} -d ${quoted(spec.summary)}`,
-    ...optionsOf(spec).map(([name, option]) => {
-      const when = `-n '__fish_seen_subcommand_from ${spec.name}'`
-      return `complete -c kyc-tokend ${when} -l ${name}${fishValue(option)} -d ${quoted(option.summary)}`
-    }),
-    ...wordsOf(spec).map(
-      (word) => `complete -c kyc-tokend -n '__fish_seen_subcommand_from ${spec.name}' -a ${word}`,
+    complete('__kyc_tokend_is', `-a ${spec.name} -d ${quoted(spec.summary)}`),
+    ...optionsOf(spec).map(([name, option]) =>
+      complete(`__kyc_tokend_is ${spec.name}`, `-l ${name}${fishValue(option)} -d ${quoted(option.summary)}`),
     ),
+    ...wordsOf(spec).map((word) => complete(`__kyc_tokend_is ${spec.name}`, `-a ${word}`)),
   ])
   return `# kyc-tokend: completions for fish
+function __kyc_tokend_is -d 'Whether this command was typed, and -- or not; without a name: whether none was'
+  set -l words (commandline -opc)
+  test "$words[2]" = "$argv[1]"; or return
+  contains -- -- $words; set -l ended $status
+  set -q argv[2]; and test $ended -eq 0; or test $ended -ne 0
+end
+function __kyc_tokend_exec -d 'What follows the -- of exec'
+  set -l words (commandline -opc)
+  set -l end (contains -i -- -- $words); or return
+  set -e words[1..$end]
+  set -l line (string join ' ' -- (string escape -- $words) (commandline -ct))
+  complete -C "$line"
+end
 complete -c kyc-tokend -f
-complete -c kyc-tokend -n __fish_use_subcommand -l help -d 'Show the help'
-complete -c kyc-tokend -n __fish_use_subcommand -l version -d 'Show the version'
-complete -c kyc-tokend -n '__fish_seen_subcommand_from help' -a '${names}'
-complete -c kyc-tokend -n '__fish_seen_subcommand_from exec' -a '(__fish_complete_subcommand --fcs-skip=2)'
+complete -c kyc-tokend -n __kyc_tokend_is -a help -d 'Show the help'
+complete -c kyc-tokend -n __kyc_tokend_is -l help -d 'Show the help'
+complete -c kyc-tokend -n __kyc_tokend_is -l version -d 'Show the version'
+complete -c kyc-tokend -n '__kyc_tokend_is help' -a '${names}'
+complete -c kyc-tokend -n '__kyc_tokend_is exec --' -a '(__kyc_tokend_exec)'
 ${lines.join('\n')}
 `
 }

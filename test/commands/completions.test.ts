@@ -1,7 +1,7 @@
 import { spawnSync } from 'node:child_process'
-import { writeFileSync } from 'node:fs'
+import { copyFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { commands } from '../../src/commands/catalogue.ts'
 import { runCli } from '../support/run-cli.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
@@ -33,6 +33,8 @@ test('bash offers the commands, their options, and the values there are', async 
   expect(await bashOffers(['st'], path)).toEqual(['status'])
   expect(await bashOffers(['token', '--f'], path)).toEqual(['--format'])
   expect(await bashOffers(['token', '--format', ''], path)).toEqual(['raw', 'header', 'env', 'json'])
+  expect(await bashOffers(['token', '--format', '='], path)).toEqual(['raw', 'header', 'env', 'json'])
+  expect(await bashOffers(['token', '--format', '=', 'j'], path)).toEqual(['json'])
   expect(await bashOffers(['token', '--wait', ''], path)).toEqual([])
   expect(await bashOffers(['completions', 'z'], path)).toEqual(['zsh'])
   expect(await bashOffers(['help', 're'], path)).toEqual(['refresh', 'reject'])
@@ -54,23 +56,76 @@ test('bash binds them to the command', async () => {
   expect(stdout).toContain('_kyc_tokend kyc-tokend')
 })
 
-test.skipIf(!isThere('zsh'))('zsh loads them (skipped where there is no zsh)', async () => {
-  const script = 'autoload -U compinit; compinit -D; source "$0"; whence -w _kyc-tokend'
-  const { stdout, stderr } = spawnSync('zsh', ['-fc', script, await completionFile('zsh')], {
-    encoding: 'utf8',
-  })
-  expect({ stdout, stderr }).toEqual({ stdout: '_kyc-tokend: function\n', stderr: '' })
+/** What other shells offer at the end of these lines, by line, without what they say of each. */
+const offersOf: Readonly<
+  Record<string, (file: string, lines: string[]) => Promise<Record<string, string[]>>>
+> = {
+  async zsh(file, lines) {
+    const script = new URL('../support/zsh-offers.zsh', import.meta.url).pathname
+    return byLine(spawnSync('zsh', ['-f', script, file, await tempDirectory(), ...lines], spawned))
+  },
+  async fish(file, lines) {
+    const script = `source $argv[1]; for line in $argv[2..]; echo "== $line"; complete -C $line; end`
+    const home = await tempDirectory()
+    const env = { ...process.env, HOME: home, XDG_CONFIG_HOME: home, XDG_DATA_HOME: home }
+    return byLine(spawnSync('fish', ['-c', script, file, ...lines], { ...spawned, env }))
+  },
+}
+const spawned = { encoding: 'utf8', timeout: 60_000 } as const
+
+function byLine({ stdout, stderr }: { stdout: string; stderr: string }): Record<string, string[]> {
+  expect(stderr).toBe('')
+  const [, ...parts] = stdout.split(/^== /m)
+  return Object.fromEntries(
+    parts.map((part) => {
+      const [line = '', ...offers] = part.split('\n')
+      return [
+        line,
+        offers
+          .map((offer) => offer.split('\t')[0] ?? '')
+          .filter((offer) => offer !== '')
+          .toSorted(),
+      ]
+    }),
+  )
+}
+
+const names = [...commands.map(({ name }) => name), 'help'].toSorted()
+const expectedOffers: Readonly<Record<string, string[]>> = {
+  'kyc-tokend ': names,
+  'kyc-tokend st': ['status'],
+  'kyc-tokend -': ['--help', '--version'],
+  'kyc-tokend token --': ['--format', '--help', '--min-valid', '--socket', '--wait'],
+  'kyc-tokend token --format ': ['env', 'header', 'json', 'raw'],
+  'kyc-tokend token --wait ': [],
+  'kyc-tokend token --socket status --j': [],
+  'kyc-tokend status --': ['--help', '--json', '--socket'],
+  'kyc-tokend completions ': ['bash', 'fish', 'zsh'],
+  'kyc-tokend help re': ['refresh', 'reject'],
+  'kyc-tokend exec --wait 3s -- printen': ['printenv'],
+  'kyc-tokend exec -- ls --almost': ['--almost-all'],
+}
+
+describe.each(Object.entries(offersOf))('%s', (shell, offersIn) => {
+  test.skipIf(!isThere(shell))(
+    `offers the commands, their options and values, and for exec what another command takes (skipped where there is no ${shell})`,
+    { timeout: 90_000 },
+    async () => {
+      expect(await offersIn(await completionFile(shell), Object.keys(expectedOffers))).toEqual(expectedOffers)
+    },
+  )
 })
 
-test.skipIf(!isThere('fish'))('fish offers them (skipped where there is no fish)', async () => {
-  const script = `source "$argv[1]"; complete -C 'kyc-tokend st'; complete -C 'kyc-tokend token --format '`
-  const { stdout, stderr } = spawnSync('fish', ['-N', '-c', script, await completionFile('fish')], {
-    encoding: 'utf8',
-  })
-  expect(stderr).toBe('')
-  expect(stdout).toMatch(/^status\t/m)
-  expect(stdout).toMatch(/^header\b/m)
-})
+test.skipIf(!isThere('zsh'))(
+  'zsh finds them by their name in its path, as packages install them (skipped where there is no zsh)',
+  { timeout: 60_000 },
+  async () => {
+    const file = join(await tempDirectory(), '_kyc-tokend')
+    copyFileSync(await completionFile('zsh'), file)
+    const lines = ['kyc-tokend st', 'kyc-tokend sta']
+    expect(await offersOf['zsh']?.(file, lines)).toEqual({ [lines[0]!]: ['status'], [lines[1]!]: ['status'] })
+  },
+)
 
 test('zsh and fish are told every command and option', async () => {
   for (const shell of ['zsh', 'fish']) {
