@@ -122,6 +122,8 @@ interface Line extends Place {
   readonly httpPart: Replaceable
   readonly metrics: Metrics
   readonly systemd: SystemdNotifier
+  /** Opens when `ipc.sock` listens. */
+  readonly answering: Latch
   /** Opens when every socket listens. */
   readonly listening: Latch
   /** How this host is named in alerts and in the status. */
@@ -180,6 +182,7 @@ async function buildLine(
     httpPart: createReplaceable(firstHttpPart(config, () => line)),
     metrics: createMetrics({ keeper, sample: () => sampleOf(line, startedAt) }),
     systemd: createSystemdNotifier({ env, pid: process.pid, keeper, log, sendDatagram: datagramsFor(env) }),
+    answering: createLatch(1),
     listening: createLatch(config.http === null ? 1 : 2),
     host: hostname(),
   }
@@ -188,7 +191,7 @@ async function buildLine(
 }
 
 function partsOf(line: Line): (Part | Runnable)[] {
-  const { keeper, config, ipc, listening } = line
+  const { keeper, config, ipc, answering, listening } = line
   const { log } = line.logging
   const alerts = createAlerts({
     keeper,
@@ -198,7 +201,8 @@ function partsOf(line: Line): (Part | Runnable)[] {
     host: () => line.host,
   })
   return [
-    (signal) => ipc.run(signal, { onListening: () => listening.count() }),
+    (signal) =>
+      ipc.run(signal, { onListening: () => [answering, listening].forEach((latch) => latch.count()) }),
     line.httpPart,
     createNarrator({ keeper, log }),
     alerts,
@@ -227,7 +231,11 @@ async function deliverFiles({ files, config, keeper, logging }: Line, signal: Ab
 
 function firstHttpPart({ http: socket }: Config, line: () => Line): Part | null {
   if (socket === null) return null
-  return (signal) => serveHttp(line(), { socket, signal, onListening: () => line().listening.count() })
+  return async (signal) => {
+    // Setting HTTP up takes time, and most clients are on the other socket.
+    await line().answering.reached(signal)
+    await serveHttp(line(), { socket, signal, onListening: () => line().listening.count() })
+  }
 }
 
 async function serveHttp(
@@ -306,7 +314,8 @@ async function apply(next: Config, line: Line): Promise<void> {
   memory.changeSubject(asking.subject)
   keeper.reload(asking)
   line.files = createTokenFiles({ files: next.tokenFiles, keeper, log: logging.log })
-  line.filesPart.replace((signal) => deliverFiles(line, signal))
+  // The former part looks at its files once more when it ends: only then can those that are dropped be removed.
+  await line.filesPart.replace((signal) => deliverFiles(line, signal))
   const kept = new Set(next.tokenFiles.map(({ path }) => path))
   const dropped = former.tokenFiles.filter(({ path }) => !kept.has(path))
   await removeTokenFiles(dropped, { now: () => keeper.now(), log: logging.log })
@@ -330,13 +339,13 @@ async function moveHttp(
 ): Promise<void> {
   if (to !== null && from !== null) await line.http?.reconfigure(to)
   else if (to !== null) await switchHttpOn(line, to)
-  else if (from !== null) line.httpPart.replace(null)
+  else if (from !== null) void line.httpPart.replace(null)
 }
 
 /** Resolves when it listens. Throws UserError; there is no HTTP then. */
 function switchHttpOn(line: Line, socket: SocketConfig): Promise<void> {
   return new Promise((resolve, reject) => {
-    line.httpPart.replace(async (signal) => {
+    void line.httpPart.replace(async (signal) => {
       try {
         await serveHttp(line, { socket, signal, onListening: resolve })
         resolve()

@@ -3,13 +3,14 @@ import type { Part } from './run-together.ts'
 
 export interface Replaceable {
   readonly run: Part
-  /** Goes on with this part instead; null: with none. */
-  replace(next: Part | null): void
+  /** Goes on with this part instead; null: with none. Resolves when the former one has ended, however it ended. */
+  replace(next: Part | null): Promise<void>
 }
 
 export function createReplaceable(first: Part | null): Replaceable {
   let current = first
   let stop = new AbortController()
+  let ended: Promise<unknown> = Promise.resolve()
 
   async function run(signal: AbortSignal): Promise<void> {
     const onAbort = (): void => stop.abort()
@@ -17,7 +18,9 @@ export function createReplaceable(first: Part | null): Replaceable {
     while (!signal.aborted) {
       const part = current ?? idle
       stop = new AbortController()
-      await part(stop.signal)
+      const running = part(stop.signal)
+      ended = Promise.allSettled([running])
+      await running
       // It ended by itself: so does the program.
       if (!stop.signal.aborted) break
     }
@@ -26,9 +29,10 @@ export function createReplaceable(first: Part | null): Replaceable {
 
   return {
     run,
-    replace(next) {
+    async replace(next) {
       current = next
       stop.abort()
+      await ended
     },
   }
 }

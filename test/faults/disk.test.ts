@@ -1,5 +1,5 @@
 // Directories that are full, read-only or gone: the daemon serves on by its sockets, says so once, and recovers by itself.
-import { existsSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeEach, describe, expect, test } from 'vitest'
 import { startDaemon, tokenFile, type Daemon } from '../support/daemon.ts'
@@ -25,7 +25,11 @@ async function started(): Promise<Daemon> {
   await daemon.listening()
   const { accessToken } = await tokenOf(daemon)
   await expectUntil('the token file', () => tokenFile(daemon) === accessToken)
-  await expectUntil('the token to be kept', () => textOf(join(directory, 'run', 'kept.json')) !== undefined)
+  // Written last: nothing is under way any more.
+  const memory = join(directory, 'state', 'memory.json')
+  await expectUntil('the memory', () =>
+    textOf(memory)?.includes('"generation":1,"isOrderly":false,"failure":null'),
+  )
   return daemon
 }
 
@@ -43,6 +47,12 @@ async function rotate(daemon: Daemon): Promise<string> {
 async function mended(daemon: Daemon, what: string, isMended: () => boolean | undefined): Promise<void> {
   daemon.process.kill('SIGHUP')
   await expectUntil(what, isMended)
+}
+
+/** The daemon may be writing in it: emptied bit by bit, it would never be empty. */
+function removeAtOnce(path: string): void {
+  renameSync(path, `${path}.gone`)
+  rmSync(`${path}.gone`, { recursive: true })
 }
 
 const errors = (daemon: Daemon, event: string, path: string): string[] =>
@@ -91,7 +101,7 @@ describe.each([
 test('a runtime directory that is removed is made anew, with sockets, token file and all', async () => {
   const daemon = await started()
   const { accessToken } = await tokenOf(daemon)
-  rmSync(join(directory, 'run'), { recursive: true })
+  removeAtOnce(join(directory, 'run'))
   await expectUntil('the sockets', () => existsSync(daemon.ipcPath) && existsSync(daemon.httpPath), BY_ITSELF)
   expect((await tokenOf(daemon)).accessToken).toBe(accessToken)
   await expectUntil('the token file', () => tokenFile(daemon) === accessToken)
@@ -133,7 +143,7 @@ test('a state directory that is removed is made anew, and all that a restart mus
   const daemon = await started()
   const state = join(directory, 'state')
   const key = textOf(join(state, 'key'))
-  rmSync(state, { recursive: true })
+  removeAtOnce(state)
   await mended(daemon, 'the memory', () => textOf(join(state, 'memory.json'))?.includes('"generation":1'))
   await mended(daemon, 'the key', () => textOf(join(state, 'key')) === key)
   expect(daemon.log().filter(({ level }) => level === 'error')).toEqual([])
@@ -143,7 +153,7 @@ test('a directory that cannot be made anew is told once, with the remedy, until 
   const daemon = await started()
   const { accessToken } = await tokenOf(daemon)
   const state = join(directory, 'state')
-  rmSync(state, { recursive: true })
+  removeAtOnce(state)
   writeFileSync(state, 'in the way')
   await rotate(daemon)
   await rotate(daemon)
