@@ -24,6 +24,9 @@ const loaders: Readonly<Record<string, () => Promise<{ run: RunCommand }>>> = {
   completions: () => import('./commands/completions.ts'),
 }
 
+/** How long the last words may take to be read, in ms. */
+const LINGER_MS = 1_000
+
 const stop = new AbortController()
 /** The signal that stopped us, where one did. */
 let stoppedBy: NodeJS.Signals | undefined
@@ -119,10 +122,11 @@ async function withNearest(error: UsageError): Promise<UsageError> {
   return new UsageError(`${error.message}: ${remedy}${nearest === undefined ? '.' : ''}`)
 }
 
-// What is thrown outside the command's own promise ends the program too.
-process.once('uncaughtException', (error) => {
+// What is thrown outside the command's own promise ends the program too, also where nobody reads what it says.
+process.on('uncaughtException', (error) => {
   fail(error)
   process.stderr.write('', () => process.exit())
+  setTimeout(() => process.exit(), LINGER_MS)
 })
 
 async function start(): Promise<void> {
