@@ -1,5 +1,6 @@
 import { spawn, spawnSync } from 'node:child_process'
-import { join } from 'node:path'
+import { copyFileSync, cpSync, mkdirSync, symlinkSync } from 'node:fs'
+import { basename, dirname, join } from 'node:path'
 import { build } from 'esbuild'
 import { expect, test } from 'vitest'
 import { commands } from '../src/commands/catalogue.ts'
@@ -165,3 +166,47 @@ test.skipIf(!isOldNodeThere)('where no Node is pinned, or that is no newer, it s
     expect(output).toMatch(/^kyc-tokend needs Node 22\.21, 24\.5 or 26.*this is v20.*\n$/)
   }
 })
+
+/** The program as it is shipped, in a package of its own. */
+async function shippedPackage(options: { pinned?: string; hasKoffi?: boolean }): Promise<string> {
+  const directory = await tempDirectory()
+  cpSync(dirname(PROGRAM[1]), join(directory, 'dist'), { recursive: true })
+  copyFileSync(join(root, 'package.json'), join(directory, 'package.json'))
+  mkdirSync(join(directory, 'node_modules/.bin'), { recursive: true })
+  for (const name of options.hasKoffi === true ? ['koffi', '@koromix'] : [])
+    symlinkSync(join(root, 'node_modules', name), join(directory, 'node_modules', name))
+  if (options.pinned !== undefined) symlinkSync(options.pinned, join(directory, 'node_modules/.bin/node'))
+  return join(directory, 'dist', basename(PROGRAM[1]))
+}
+const onOldNode = (program: string, ...args: string[]): { status: number | null; output: string } => {
+  const { status, stdout, stderr } = spawnSync(oldNode, [program, ...args], {
+    encoding: 'utf8',
+    timeout: 20_000,
+  })
+  return { status, output: stdout + stderr }
+}
+
+test.skipIf(!isOldNodeThere)(
+  'what is shipped goes over from Node 20 to the pinned one (skipped where /usr/bin/node is another)',
+  async () => {
+    const program = await shippedPackage({ pinned: process.execPath, hasKoffi: true })
+    const { version } = (await import('../package.json', { with: { type: 'json' } })).default
+    expect(onOldNode(program, '--version')).toEqual({ status: 0, output: `kyc-tokend ${version}\n` })
+    expect(onOldNode(program, 'token', '--wait', 'long')).toMatchObject({ status: 64 })
+  },
+)
+
+test.skipIf(!isOldNodeThere)(
+  'what is shipped says on Node 20 what to do where it cannot (skipped where /usr/bin/node is another)',
+  async () => {
+    const sentence = /^kyc-tokend needs Node 22\.21, 24\.5 or 26.*this is v20\S*: .*\n$/
+    for (const options of [{}, { pinned: oldNode }, { pinned: process.execPath, hasKoffi: false }]) {
+      const program = await shippedPackage(options)
+      for (const args of [['--version'], ['run'], ['token'], ['tokn'], []])
+        expect(onOldNode(program, ...args)).toEqual({
+          status: 69,
+          output: expect.stringMatching(sentence) as string,
+        })
+    }
+  },
+)
