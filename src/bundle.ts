@@ -82,8 +82,8 @@ function filesOfTheirOwn(parts: Readonly<Record<string, string>>): Plugin {
   const nameOf = new Map(Object.entries(parts).map(([name, path]) => [path.split('/').at(-1), name]))
   return {
     name: 'files-of-their-own',
-    setup({ onResolve }) {
-      onResolve({ filter: /./ }, ({ path, kind }) => {
+    setup(bundle) {
+      bundle.onResolve({ filter: /./ }, ({ path, kind }) => {
         const name = nameOf.get(path.split('/').at(-1))
         const isApart = kind === 'dynamic-import' || (name !== undefined && name in shared)
         if (kind === 'entry-point' || name === undefined || !isApart) return undefined

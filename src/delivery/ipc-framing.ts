@@ -1,9 +1,11 @@
 // node-ipc's server, as this daemon uses it: its framing and its parser, on sockets that are handed to it.
 import type { Socket } from 'node:net'
-// oxlint-disable-next-line import/no-unassigned-import -- it has to come before the library
-import '../lib/network-interfaces.ts'
+// It has to come before the library.
+import { hideNetworkInterfaces, showNetworkInterfaces } from '../lib/network-interfaces.ts'
 import { GuardedParser, IPCModule, IPCProtocolError, type IpcSocket, type Server } from 'node-ipc'
 import { FRAME_END, MAX_FRAME_BYTES } from '../protocol.ts'
+
+showNetworkInterfaces()
 
 /** A request just as every library writes it, without a field beside `id`: recognised without being parsed. */
 export class PlainTokenGet {
@@ -59,7 +61,9 @@ function plainTokenGet(frame: string): PlainTokenGet | null {
  * outside of it, where all clients are seen; hence those of its own are out of the way.
  */
 export function createIpcFraming(options: { path: string; onViolation: (socket: Socket) => void }): Server {
+  hideNetworkInterfaces()
   const ipc = new IPCModule()
+  showNetworkInterfaces()
   Object.assign(ipc.config, {
     silent: true,
     secureSocketRoot: false,

@@ -96,9 +96,21 @@ const statfs = promisify(fs.statfs)
 
 type Callable = Record<keyof Calls, (...args: unknown[]) => unknown>
 const callsLater = fs as unknown as Callable
-const callsNow = Object.fromEntries(
-  Object.entries(fs).flatMap(([name, made]) => (name.endsWith('Sync') ? [[name.slice(0, -4), made]] : [])),
-) as Callable
+const callsNow: Callable = {
+  open: fs.openSync,
+  close: fs.closeSync,
+  stat: fs.statSync,
+  lstat: fs.lstatSync,
+  fstat: fs.fstatSync,
+  fchown: fs.fchownSync,
+  fchmod: fs.fchmodSync,
+  writeFile: fs.writeFileSync,
+  read: fs.readSync,
+  fsync: fs.fsyncSync,
+  rename: fs.renameSync,
+  unlink: fs.unlinkSync,
+  readdir: fs.readdirSync,
+} as Callable
 
 /** What is at the path itself, links not followed; null where nothing is. */
 export function* lstatIfAny(path: string): FileSteps<fs.Stats | null> {

@@ -1,13 +1,15 @@
-// os.networkInterfaces() where it is forbidden: none, instead of an error. node-ipc asks as soon as it is imported, and
-// the service's sandbox has no netlink sockets. Import it before whoever asks through the default export of node:os.
+// Hides the network interfaces from node-ipc, which asks for them as soon as it is imported, and whenever it is made: on
+// a Unix socket they are of no interest, asking takes milliseconds, and the service's sandbox, which has no netlink
+// sockets, forbids it. Import this before the library, and show them again.
 import os from 'node:os'
 
 const { networkInterfaces } = os
 
-os.networkInterfaces = () => {
-  try {
-    return networkInterfaces()
-  } catch {
-    return {}
-  }
+export function hideNetworkInterfaces(): void {
+  os.networkInterfaces = () => ({})
 }
+export function showNetworkInterfaces(): void {
+  os.networkInterfaces = networkInterfaces
+}
+
+hideNetworkInterfaces()

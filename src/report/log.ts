@@ -28,11 +28,13 @@ export interface OpenLog {
 /** What a reader that has stopped may leave unread. */
 const UNSENT_LIMIT_BYTES = 1024 * 1024
 const CLOSE_LIMIT_MS = 1_000
+/** Readers of a token come first. */
+const WINSTON_AFTER_MS = 250
 
 /**
  * A log on this stream. `secrets` are asked for with each record: a last line of defence, behind the rule that no
- * field holds one. winston takes 30 ms to load, so that is done aside; what is logged meanwhile waits in order, and
- * is written even if the process exits first.
+ * field holds one. winston takes 30 ms to load, so that is done when the start is over; what is logged until then
+ * goes the same way without it.
  */
 export function createLog(
   options: LogSettings & {
@@ -45,10 +47,7 @@ export function createLog(
   const { stream, env, clock, secrets } = options
   let settings = renderingOf(options, { stream, env })
   let level: LogLevel = options.level
-  let early: LogRecord[] = []
-  let pass: (record: LogRecord) => void = (record) => {
-    early.push(record)
-  }
+  let pass = (record: LogRecord): void => writer.write(`${lineOf(record)}\n`)
 
   const writer = createBoundedWriter(sinkOf(stream), { limitBytes: UNSENT_LIMIT_BYTES, onFlow: tellLost })
 
@@ -75,26 +74,17 @@ export function createLog(
     pass({ level: recordLevel, sentence, fields, wallMs: clock.now().wallMs })
   }
 
-  function passTo(next: (record: LogRecord) => void): void {
-    process.off('exit', writeEarly)
-    pass = next
-    for (const record of early) next(record)
-    early = []
+  async function passThroughWinston(): Promise<void> {
+    try {
+      pass = await loadWinston(sink, lineOf)
+    } catch (error) {
+      log('error', 'winston cannot be loaded; the log goes on without it: run `npm ci`', {
+        event: 'log-degraded',
+        error: errorMessage(error),
+      })
+    }
   }
-  function writeEarly(): void {
-    passTo((record) => {
-      writer.write(`${lineOf(record)}\n`)
-    })
-  }
-  process.once('exit', writeEarly)
-
-  const loaded = loadWinston(sink, lineOf).then(passTo, (error: unknown) => {
-    writeEarly()
-    log('error', 'winston cannot be loaded; the log goes on without it: run `npm ci`', {
-      event: 'log-degraded',
-      error: errorMessage(error),
-    })
-  })
+  const loading = setTimeout(() => void passThroughWinston(), WINSTON_AFTER_MS)
 
   return {
     log,
@@ -104,7 +94,7 @@ export function createLog(
     },
     lost: () => writer.dropped(),
     async close() {
-      await loaded
+      clearTimeout(loading)
       const limit = new AbortController()
       await Promise.race([writer.flushed(), clock.sleep(CLOSE_LIMIT_MS, limit.signal)])
       limit.abort()

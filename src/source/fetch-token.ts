@@ -5,7 +5,6 @@ import { exitStatus, UserError } from '../lib/error.ts'
 import { isLoopbackHost } from '../lib/loopback.ts'
 import { certificatesIn } from '../lib/pem.ts'
 import type { FetchToken } from '../token/outcome.ts'
-import { exchange } from './exchange.ts'
 import { proxyEnvOf } from './proxy.ts'
 import { tokenRequest, type Credentials } from './request.ts'
 import { classify } from './response.ts'
@@ -45,6 +44,8 @@ export function createFetchToken(options: FetchTokenOptions): FetchToken {
 
   return async (signal) => {
     context ??= secureContextOf(authorities)
+    // With a token that was kept, the first attempt is long after the start.
+    const { exchange } = await import('./exchange.ts')
     const asked = tokenRequest(baseUrl, credentials)
     const answer = await exchange(asked, {
       limits: request,

@@ -5,14 +5,17 @@ import { open, mkdtemp, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
+import { setImmediate } from 'node:timers/promises'
 import { promisify } from 'node:util'
-import { expect, onTestFinished, test } from 'vitest'
+import { expect, onTestFinished, test, vi } from 'vitest'
+import winston, { type Logger } from 'winston'
 import { createSystemClock } from '../../src/lib/clock.ts'
 import type { Log } from '../../src/lib/log.ts'
 import { createLog, type LogSettings } from '../../src/report/log.ts'
 import { createMemoryStream, type MemoryStream } from '../support/memory-stream.ts'
 import { canMount, smallDisk } from '../support/small-disk.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
+import { expectUntil } from '../support/until.ts'
 
 const run = promisify(execFile)
 const clock = createSystemClock()
@@ -42,14 +45,19 @@ function openLog(
   }
 }
 
-test('records come in order, those from before winston has loaded first', async () => {
+test('records come in order, and look alike before and after winston has loaded', async () => {
+  const made = vi.spyOn(winston, 'createLogger')
+  onTestFinished(() => made.mockRestore())
   const { log, close, stream } = openLog({ format: 'journal' })
   log('info', 'One', { event: 'one' })
+  expect(stream.lines()).toEqual(['<6>One event=one'])
+  const logger = await expectUntil('winston', () => made.mock.results[0]?.value as Logger | undefined)
+  const passed = vi.spyOn(logger, 'log')
+  await setImmediate()
   log('alert', 'Two', { event: 'two' })
-  expect(stream.lines()).toEqual([])
+  expect(passed).toHaveBeenCalledOnce()
   await close()
-  log('notice', 'Three', { event: 'three' })
-  expect(stream.lines()).toEqual(['<6>One event=one', '<1>Two event=two', '<5>Three event=three'])
+  expect(stream.lines()).toEqual(['<6>One event=one', '<1>Two event=two'])
 })
 
 test('a record less urgent than the level is not written, and a reload changes that', async () => {
