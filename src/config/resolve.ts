@@ -278,7 +278,7 @@ async function idOrNull(
 /** What the daemon itself writes into its directories. */
 const OWN_FILES = {
   runtimeDirectory: ['alert.json', 'judged', 'kept.json', 'lock', 'token.front'],
-  stateDirectory: ['key', 'memory.json'],
+  stateDirectory: ['key', 'lock', 'memory.json'],
 } as const
 
 /** No two things may be written to one path, and nothing over what is read. */

@@ -27,9 +27,13 @@ const MAX_PATH_BYTES = 107
 const RIVAL_PATIENCE_MS = 5_000
 const RIVAL_LOOK_MS = 10
 
-/** Where to listen, and who may connect. */
-export interface Place {
+export interface Spot {
   readonly path: string
+  /** The setting with which another can be chosen; `path` where left out. */
+  readonly setting?: string
+}
+/** Where to listen, and who may connect. */
+export interface Place extends Spot {
   /** Permission bits. */
   readonly mode: number
   /** null: as the socket is created. */
@@ -59,15 +63,14 @@ export async function listenAt(place: Place, callers: Callers): Promise<Listenin
   const prefix = candidatePrefix(place.path)
   const until = performance.now() + RIVAL_PATIENCE_MS
   while (performance.now() < until) {
-    await refuseTaken(place.path)
+    await refuseTaken(place)
     const name = prefix + randomBytes(3).toString('hex')
     const server = await listenAsCandidate(join(folder, name), place, callers)
-    const outcome = await standForElection({ name, folder, prefix, path: place.path, until }).catch(
-      (error: unknown) => {
-        withdraw(server, join(folder, name))
-        throw error
-      },
-    )
+    if (server === null) continue
+    const outcome = await standForElection({ name, folder, prefix, place, until }).catch((error: unknown) => {
+      withdraw(server, join(folder, name))
+      throw error
+    })
     if (outcome === 'elected') {
       server.removeAllListeners('error').on('error', callers.onFault)
       return listening(server, place.path)
@@ -76,7 +79,7 @@ export async function listenAt(place: Place, callers: Callers): Promise<Listenin
     await sleep(RIVAL_LOOK_MS)
   }
   throw new UserError(
-    `Another kyc-tokend is starting at ${place.path} and does not get on: end it, or set another \`path\``,
+    `Another kyc-tokend is starting at ${place.path} and does not get on: end it, or set another ${settingOf(place)}`,
     exitStatus.unavailable,
   )
 }
@@ -139,31 +142,31 @@ interface Candidacy {
   readonly name: string
   readonly folder: string
   readonly prefix: string
-  readonly path: string
+  readonly place: Spot
   readonly until: number
 }
 
-async function standForElection({ name, folder, prefix, path, until }: Candidacy): Promise<Outcome> {
+async function standForElection({ name, folder, prefix, place, until }: Candidacy): Promise<Outcome> {
   while (performance.now() < until) {
     const rivals = await livingRivals(folder, prefix, name)
     if (rivals.some((rival) => rival < name)) return 'again'
     if (rivals.length === 0) {
-      await refuseTaken(path)
-      return takePath(join(folder, name), path)
+      await refuseTaken(place)
+      return takePath(join(folder, name), place)
     }
     await sleep(RIVAL_LOOK_MS)
   }
   return 'again'
 }
 
-function takePath(candidate: string, path: string): Outcome {
+function takePath(candidate: string, place: Spot): Outcome {
   try {
-    renameSync(candidate, path)
+    renameSync(candidate, place.path)
     return 'elected'
   } catch (error) {
     // A rival that looked between our bind and our listen took us for dead.
     if (errorCode(error) === 'ENOENT') return 'again'
-    throw placeError(path, error)
+    throw placeError(place, error)
   }
 }
 
@@ -186,7 +189,12 @@ function candidatePrefix(path: string): string {
   return `.${createHash('sha256').update(basename(path)).digest('hex').slice(0, 4)}.`
 }
 
-async function listenAsCandidate(path: string, place: Place, { onConnection }: Callers): Promise<Server> {
+/** Null where a rival that looked between our bind and our listen took us for dead. */
+async function listenAsCandidate(
+  path: string,
+  place: Place,
+  { onConnection }: Callers,
+): Promise<Server | null> {
   const server = createServer({ allowHalfOpen: true }, onConnection)
   const started = new Promise<void>((resolve, reject) => {
     server.once('error', reject)
@@ -197,7 +205,7 @@ async function listenAsCandidate(path: string, place: Place, { onConnection }: C
   try {
     atReach(path, (reached) => server.listen({ path: reached, backlog: BACKLOG }))
   } catch (error) {
-    throw placeError(place.path, error)
+    throw placeError(place, error)
   } finally {
     process.umask(umask)
   }
@@ -206,7 +214,9 @@ async function listenAsCandidate(path: string, place: Place, { onConnection }: C
     setAccess(path, place)
   } catch (error) {
     server.close()
-    throw error instanceof UserError ? error : placeError(place.path, error)
+    if (error instanceof UserError && errorCode(error.cause) === 'ENOENT' && !isFolderMissing(path))
+      return null
+    throw error instanceof UserError ? error : placeError(place, error)
   }
   return server
 }
@@ -216,7 +226,8 @@ function withdraw(server: Server, path: string): void {
   unlinkIfThere(path)
 }
 
-function setAccess(path: string, { mode, gid }: Place): void {
+function setAccess(path: string, place: Place): void {
+  const { mode, gid } = place
   try {
     if (gid !== null && lstatSync(path).gid !== gid) lchownSync(path, -1, gid)
     chmodSync(path, mode)
@@ -227,35 +238,36 @@ function setAccess(path: string, { mode, gid }: Place): void {
           exitStatus.configuration,
           { cause: error },
         )
-      : placeError(path, error)
+      : placeError(place, error)
   }
 }
 
 // ---- what is at the path ------------------------------------------------------------------------------------------------
 
 /** Throws UserError where somebody answers at this path (69), or something that is not a socket is in the way (78). */
-export async function refuseTaken(path: string): Promise<void> {
-  const found = lookAt(path)
+export async function refuseTaken(spot: Spot): Promise<void> {
+  const { path } = spot
+  const found = lookAt(spot)
   if (found === undefined) return
   if (!found.isSocket()) {
     throw new UserError(
-      `${path} is in the way and is not a socket: remove it, or set another \`path\``,
+      `${path} is in the way and is not a socket: remove it, or set another ${settingOf(spot)}`,
       exitStatus.configuration,
     )
   }
   if ((await knock(path)) === 'answers') {
     throw new UserError(
-      `Somebody answers at ${path}, presumably another kyc-tokend: stop it, or set another \`path\``,
+      `Somebody answers at ${path}, presumably another kyc-tokend: stop it, or set another ${settingOf(spot)}`,
       exitStatus.unavailable,
     )
   }
 }
 
-function lookAt(path: string): Stats | undefined {
+function lookAt(spot: Spot): Stats | undefined {
   try {
-    return lstatSync(path, { throwIfNoEntry: false })
+    return lstatSync(spot.path, { throwIfNoEntry: false })
   } catch (error) {
-    throw placeError(path, error)
+    throw placeError(spot, error)
   }
 }
 
@@ -297,7 +309,8 @@ function unlinkIfThere(path: string): void {
   }
 }
 
-function placeError(path: string, cause: unknown): UserError {
+function placeError(spot: Spot, cause: unknown): UserError {
+  const { path } = spot
   // bind tells a missing directory as EACCES, because libuv does.
   const code = isFolderMissing(path) ? 'ENOENT' : (errorCode(cause) ?? '')
   const { errno } = cause as NodeJS.ErrnoException
@@ -305,10 +318,14 @@ function placeError(path: string, cause: unknown): UserError {
     code === 'ENOENT' ? 'its directory is not there' : `${code}: ${getSystemErrorMessage(errno ?? 0)}`
   const remedy = REMEDIES[code] ?? 'make its directory writable for the user of the daemon'
   return new UserError(
-    `No socket can be made at ${path} (${why}): ${remedy}, or set another \`path\``,
+    `No socket can be made at ${path} (${why}): ${remedy}, or set another ${settingOf(spot)}`,
     exitStatus.configuration,
     { cause },
   )
+}
+
+function settingOf({ setting = 'path' }: Spot): string {
+  return `\`${setting}\``
 }
 
 const REMEDIES: Readonly<Record<string, string>> = {

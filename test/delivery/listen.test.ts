@@ -8,11 +8,12 @@ import {
   readdirSync,
   renameSync,
   symlinkSync,
+  unlinkSync,
   writeFileSync,
 } from 'node:fs'
 import { connect, createServer } from 'node:net'
 import { join } from 'node:path'
-import { describe, expect, it, onTestFinished } from 'vitest'
+import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { listenAt, takeInheritedSockets, type Listening } from '../../src/delivery/listen.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
@@ -156,6 +157,21 @@ describe('a listening socket', () => {
       for (const fault of faults) expect(fault).toMatchObject({ status: 69 })
       expect(readdirSync(join(path, '..'))).toEqual(['s'])
     }
+  })
+
+  it('stands again where a rival took it for dead, before it was fit to answer', async () => {
+    const directory = await tempDirectory()
+    const umask = process.umask.bind(process)
+    const set = vi.spyOn(process, 'umask').mockImplementation((mask) => {
+      // The second call puts it back: then the name is there.
+      if (set.mock.calls.length === 2)
+        for (const name of readdirSync(directory)) unlinkSync(join(directory, name))
+      return umask(mask ?? 0)
+    })
+    onTestFinished(() => set.mockRestore())
+    await listen(join(directory, 's'))
+    expect(await answers(join(directory, 's'))).toBe(true)
+    expect(readdirSync(directory)).toEqual(['s'])
   })
 
   it('is not held up by what a crash left behind in the midst of a start', async () => {

@@ -1,12 +1,13 @@
 // Two daemons for one place: one lives, whoever comes first, and the service is asked by nobody else.
 import { spawn } from 'node:child_process'
-import { writeFileSync } from 'node:fs'
+import { existsSync, readdirSync, renameSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeEach, expect, onTestFinished, test } from 'vitest'
 import { configOf, PROGRAM, startDaemon } from '../support/daemon.ts'
 import { askOnce } from '../support/ipc-client.ts'
 import { httpAsk, serviceOf, tokenOf } from '../support/outside.ts'
 import type { Service } from '../support/service.ts'
+import { canMount, smallDisk } from '../support/small-disk.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { expectUntil } from '../support/until.ts'
 
@@ -23,7 +24,7 @@ test('of two that are started at once one lives, ten times over', async () => {
     const place = join(directory, String(round))
     const both = [0, 1].map(() => startDaemon({ directory: place, baseUrl: service.url }))
     const status = await Promise.race(both.map((daemon) => daemon.ended()))
-    expect(status).toBe(69)
+    expect(status, both.map((d) => d.stderr()).join()).toBe(69)
     const [loser, winner] = both.toSorted((one) => (one.process.exitCode === null ? 1 : -1))
     if (loser === undefined || winner === undefined) throw new Error('There are two')
     expect(loser.stderr().trim().split('\n')).toHaveLength(1)
@@ -35,6 +36,75 @@ test('of two that are started at once one lives, ten times over', async () => {
     expect(service.requests).toHaveLength(round)
     expect(await winner.end()).toBe(0)
   }
+})
+
+test.each(['state', 'state/'.padEnd(120, 'x')])(
+  'two with one state directory (%s) and different sockets: the second ends with 69, names the setting, touches nothing',
+  async (name) => {
+    const stateDirectory = join(directory, name)
+    const start = (place: string) =>
+      startDaemon({ directory: join(directory, place), baseUrl: service.url, config: { stateDirectory } })
+    const first = start('one')
+    await first.listening()
+    await tokenOf(first)
+    const before = readdirSync(stateDirectory)
+    const second = start('two')
+    expect(await second.ended()).toBe(69)
+    expect(second.stderr()).toBe(
+      `Somebody answers at ${join(stateDirectory, 'lock')}, presumably another kyc-tokend: stop it, or set another \`stateDirectory\`\n`,
+    )
+    expect(readdirSync(stateDirectory)).toEqual(before)
+    expect(service.requests).toHaveLength(1)
+    expect(await first.end('SIGKILL')).toBe('SIGKILL')
+    const third = start('two')
+    await third.listening()
+    expect(await third.end()).toBe(0)
+    expect(readdirSync(stateDirectory)).not.toContain('lock')
+  },
+)
+
+test('one directory may be both the runtime and the state directory', async () => {
+  const both = join(directory, 'run')
+  const config = { stateDirectory: both }
+  const daemon = startDaemon({ directory, baseUrl: service.url, config })
+  await daemon.listening()
+  const second = startDaemon({
+    directory,
+    baseUrl: service.url,
+    config: { ...config, ipc: { path: 'o' }, http: false },
+  })
+  expect(await second.ended()).toBe(69)
+  expect(second.stderr()).toContain('runtimeDirectory')
+  expect(await daemon.end()).toBe(0)
+})
+
+test.skipIf(!canMount)(
+  'a start with a state directory that is read-only serves, and says that nothing keeps a second daemon out',
+  async () => {
+    smallDisk(join(directory, 'state')).readOnly(true)
+    const daemon = startDaemon({ directory, baseUrl: service.url })
+    await daemon.listening()
+    expect((await tokenOf(daemon)).state).toBe('ready')
+    expect(await daemon.logged('state-unlocked')).toMatchObject({
+      level: 'warning',
+      path: join(directory, 'state'),
+      error: expect.stringMatching(/lock \(EROFS: .*ReadWritePaths=.*`stateDirectory`/) as string,
+    })
+    expect(await daemon.end()).toBe(0)
+  },
+)
+
+test('a state directory that is removed keeps a second daemon away again when it is made anew', async () => {
+  const daemon = startDaemon({ directory, baseUrl: service.url })
+  await daemon.listening()
+  const state = join(directory, 'state')
+  renameSync(state, `${state}.gone`)
+  daemon.process.kill('SIGUSR2')
+  await expectUntil('the lock', () => existsSync(join(state, 'lock')))
+  const other = join(directory, 'other')
+  const second = startDaemon({ directory: other, baseUrl: service.url, config: { stateDirectory: state } })
+  expect(await second.ended()).toBe(69)
+  expect(second.stderr()).toContain('`stateDirectory`')
 })
 
 interface Launched {
