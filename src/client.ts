@@ -66,6 +66,8 @@ export interface GetOptions {
 
 /** Room for every answer there is: a token of 16 KiB, or the status with many files. */
 const MAX_ANSWER_BYTES = 1024 * 1024
+/** Less than the daemon's patience with a connection that asks nothing. */
+const IDLE_MS = 30_000
 /** What an answer may take beyond the time that the daemon was asked to wait. */
 const ANSWER_MARGIN_MS = 5_000
 /** One attempt at the service, and one that is under way before it. */
@@ -108,6 +110,7 @@ export class TokenClient {
     this.#link = createLink({
       findPath: () => (this.#path = findSocket(thisAsker(), this.#socketPath)),
       maxFrameBytes: MAX_ANSWER_BYTES,
+      idleMs: IDLE_MS,
       random: Math.random,
     })
   }
@@ -250,7 +253,7 @@ export class TokenClient {
       authorize: async (origin, signal) => {
         if (this.#origins !== undefined) permit(origin, this.#origins)
         token = await this.get(signal === undefined ? {} : { signal })
-        if (this.#origins === undefined) permit(origin, [new URL(token.baseUrl).origin])
+        if (this.#origins === undefined) permit(origin, [originOf(token)])
         return `Bearer ${token.accessToken}`
       },
       reportRefusal: async () => {
@@ -262,6 +265,8 @@ export class TokenClient {
         const wait = { notFingerprint: fingerprint, waitSeconds: RENEWAL_WAIT_SECONDS }
         const other = await orUndefined(this.get(signal === undefined ? wait : { ...wait, signal }))
         if (other === undefined || other.fingerprint === fingerprint) return undefined
+        // By a reload it may be a token of another service.
+        if (this.#origins === undefined && originOf(other) !== originOf(token)) return undefined
         return `Bearer ${other.accessToken}`
       },
     })
@@ -282,6 +287,8 @@ export class TokenClient {
       for (const subscriber of this.#subscribers) newest(subscriber)
     }
     const end = this.#link.open({
+      // There is no way to unsubscribe: another subscription on this connection takes the place of the one before.
+      id: 'subscription',
       ask: () => ({ type: 'token.subscribe', data: { client: this.#name } }),
       onAnswer: ({ type, data }) => {
         const fault = type === 'fault' ? faultError(data) : undefined
@@ -474,6 +481,10 @@ function isSame(one: TokenResult, other: TokenResult): boolean {
     one.stale === other.stale &&
     Math.abs(Date.parse(one.expiresAt) - Date.parse(other.expiresAt)) < SAME_INSTANT_MS
   )
+}
+
+function originOf({ baseUrl }: TokenResult): string {
+  return new URL(baseUrl).origin
 }
 
 function permit(origin: string, origins: readonly string[]): void {

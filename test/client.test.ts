@@ -1,4 +1,5 @@
 import { spawnSync } from 'node:child_process'
+import { getEventListeners } from 'node:events'
 import { chmodSync, mkdirSync, statSync } from 'node:fs'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -189,6 +190,18 @@ test('a signal ends the waiting with its own reason', async () => {
   stop.abort(new Error('enough'))
   await expect(got).rejects.toThrow('enough')
   await expect(client.get({ signal: stop.signal })).rejects.toThrow('enough')
+})
+
+test('nothing of a call is left on its signal', async () => {
+  const daemon = await daemonWith(generous)
+  const client = clientOf(daemon)
+  const { signal } = new AbortController()
+  await client.get({ signal })
+  await daemon.stop()
+  await codeOf(client.get({ signal, waitSeconds: 0 }))
+  client.close()
+  await codeOf(client.get({ signal }))
+  expect(getEventListeners(signal, 'abort')).toEqual([])
 })
 
 test('close rejects what is under way and what comes later', async () => {
@@ -382,6 +395,19 @@ test('any number of listeners share one subscription, and a later one is told th
   await vi.waitUntil(() => others.every(({ told }) => told.length === 2))
   expect(first.told.length).toBe(2)
   expect(daemon.asked.length).toBe(1)
+})
+
+test('listeners may come and go on one connection as often as they like', async () => {
+  const { daemon } = await commandWorld({ answer: granting(hourToken()) })
+  const client = clientOf({ path: daemon.ipcPath })
+  await client.get()
+  for (let round = 0; round < 100; round += 1) {
+    const { told, faults, end } = subscribed(client)
+    await vi.waitUntil(() => told.length + faults.length > 0, { interval: 1 })
+    expect(faults).toEqual([])
+    end()
+  }
+  expect((await client.status()).clients.ipc).toEqual({ connections: 1, subscribers: 1 })
 })
 
 test('a subscription survives restarts, and tells nothing twice', async () => {
@@ -693,6 +719,38 @@ test('the wait for another token is 10 s for one that is not the old one; the ol
     waitSeconds: 10,
     notFingerprint: tokenFields('token-1')['fingerprint'],
   })
+})
+
+test('a token of another service, which the daemon has since a reload, is not sent to the former', async () => {
+  const api = await startApi(strict)
+  let token = tokenFields('token-1', { baseUrl: api.url })
+  const daemon = await daemonWith(({ type, answer }) => {
+    if (type !== 'token.reject') return answer('token.result', token)
+    token = tokenFields('token-2', { baseUrl: 'https://api.example.com' })
+    return answer('reject.result', { verdict: 'replaced' })
+  })
+  expect((await clientOf(daemon).fetch(api.url)).status).toBe(401)
+  expect(api.seen).toEqual(['GET / Bearer token-1 '])
+})
+
+test('a 401 whose body breaks off is replayed all the same', async () => {
+  const refused: ServerResponse[] = []
+  const api = await startApi((request, response) => {
+    if (request.headers.authorization === 'Bearer token-2') return response.end()
+    response.writeHead(401, { 'content-length': 100 }).write('partly')
+    return refused.push(response)
+  })
+  const daemon = await daemonWith(({ type, answer, data }) => {
+    if (type === 'token.reject') {
+      for (const response of refused) response.destroy()
+      return answer('reject.result', { verdict: 'refreshing' })
+    }
+    const isRenewal = data['notFingerprint'] !== undefined
+    const give = (): void =>
+      answer('token.result', tokenFields(isRenewal ? 'token-2' : 'token-1', { baseUrl: api.url }))
+    return isRenewal ? setTimeout(give, 100) : give()
+  })
+  expect((await clientOf(daemon).fetch(api.url)).status).toBe(200)
 })
 
 test('a daemon that goes away after the 401 leaves the answer of the service', async () => {

@@ -35,7 +35,8 @@ export async function authorizedFetch(
   if (!body.isReplayable()) return response
   const renewed = await authority.renew(signal)
   if (renewed === undefined) return response
-  await response.body?.cancel()
+  // A body that has failed meanwhile is of no more use either.
+  await response.body?.cancel().catch(() => undefined)
   return fetch(input, { ...withHeader(input, init, renewed), ...body.again() })
 }
 

@@ -4,6 +4,8 @@ import { createFrameReader, encodeFrame, type Frame } from './frames.ts'
 
 /** A question and its answers. The link gives it an id, and connects for it as long as it is open. */
 export interface Exchange {
+  /** Its id, where asking again is to take the place of asking before; otherwise it gets one of its own. */
+  readonly id?: string
   /** The question. Called again for each new connection, so what depends on the time can be counted anew. */
   ask(): Frame
   /** Called with each frame that repeats the id. */
@@ -32,8 +34,6 @@ export interface Link {
   close(): void
 }
 
-/** A connection that nobody uses is closed after this time, before the other side loses patience with it. */
-const IDLE_MS = 30_000
 /** Delays between connects double from the first to the last; each is drawn from its upper half. */
 const RECONNECT_DELAY_MS = { first: 50, last: 2_000 }
 
@@ -45,6 +45,8 @@ export function createLink(options: {
   /** Where the socket is; asked before each connect, because a restarted process may have it elsewhere. What it throws is a loss. */
   findPath: () => string | undefined
   maxFrameBytes: number
+  /** A connection that nobody uses is closed after this time. */
+  idleMs: number
   random: () => number
 }): Link {
   const exchanges = new Map<string, Exchange>()
@@ -56,8 +58,7 @@ export function createLink(options: {
   let lastId = 0
 
   function connect(): void {
-    clearTimeout(timer)
-    timer = undefined
+    stopTimer()
     let path: string | undefined
     let error: Error | undefined
     let farewell: Frame | undefined
@@ -97,7 +98,8 @@ export function createLink(options: {
       isConnected = false
       lose({ path, error, farewell, wasConnected })
     })
-    made.setTimeout(IDLE_MS, () => {
+    made.setTimeout(options.idleMs)
+    made.on('timeout', () => {
       if (exchanges.size === 0) drop()
     })
   }
@@ -122,23 +124,26 @@ export function createLink(options: {
     }
     if (exchanges.size === 0 || socket !== undefined) return
     fruitless += 1
-    clearTimeout(timer)
+    stopTimer()
     timer = setTimeout(connect, reconnectDelayMs(fruitless, options.random()))
   }
 
   /** Lets go of the connection without telling anybody. */
   function drop(): void {
-    clearTimeout(timer)
-    timer = undefined
+    stopTimer()
     const dropped = socket
     socket = undefined
     isConnected = false
     dropped?.destroy()
   }
 
+  function stopTimer(): void {
+    clearTimeout(timer)
+    timer = undefined
+  }
+
   function open(exchange: Exchange): () => void {
-    lastId += 1
-    const id = String(lastId)
+    const id = exchange.id ?? String((lastId += 1))
     exchanges.set(id, exchange)
     if (isConnected) send(id, exchange)
     else if (socket === undefined) connect()
@@ -147,8 +152,9 @@ export function createLink(options: {
       exchanges.delete(id)
       if (exchanges.size > 0) return
       socket?.unref()
-      clearTimeout(timer)
-      timer = undefined
+      // Counted from now: the time without an answer may have been long already.
+      socket?.setTimeout(options.idleMs)
+      stopTimer()
     }
   }
 
