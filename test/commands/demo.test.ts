@@ -38,6 +38,8 @@ test('the demo shows what to try and each token as it comes, and leaves nothing 
 test('the lines that the demo shows work as they stand', async () => {
   const demo = startDemo()
   await expectUntil('a first token', () => / token 1 /.test(demo.text()))
+  const directory = / both in (\S+)\.$/m.exec(demo.text())?.[1] ?? ''
+  await expectUntil('the token file', () => existsSync(`${directory}/token`))
   const lines = ['the token file', 'over ipc.sock', 'over http.sock'].map(
     (name) => new RegExp(`^  ${name} +(.*)$`, 'm').exec(demo.text())?.[1] ?? '',
   )
