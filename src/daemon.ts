@@ -8,7 +8,7 @@ import { loadConfig } from './config/load.ts'
 import { createFrontFile } from './delivery/front-file.ts'
 import { createHoldings } from './delivery/holdings.ts'
 import { createIpcServer } from './delivery/ipc-server.ts'
-import { takeInheritedSockets, type InheritedSockets } from './delivery/listen.ts'
+import { closeUnknownSockets, takeInheritedSockets, type InheritedSockets } from './delivery/listen.ts'
 import { createPeers } from './delivery/peer.ts'
 import { takePlace } from './delivery/place.ts'
 import { createReplies, type Replies } from './delivery/replies.ts'
@@ -23,6 +23,7 @@ import type { Log } from './lib/log.ts'
 import { runtimeDirectoryOf } from './lib/places.ts'
 import { createReplaceable, idle, type Replaceable } from './lib/replaceable.ts'
 import { runTogether, type Part, type Runnable } from './lib/run-together.ts'
+import { createThrift } from './lib/thrift.ts'
 import { version } from './lib/version.ts'
 import { createAlerts } from './report/alerts.ts'
 import { announceFaultyReload, announceReload, announceStart } from './report/announce.ts'
@@ -60,6 +61,7 @@ export interface DaemonOptions {
 export async function runDaemon(options: DaemonOptions): Promise<void> {
   const { env, signals } = options
   const inherited = takeInheritedSockets(env, process.pid)
+  closeUnknownSockets(inherited)
   const self = { env, uid: process.geteuid!() }
   const judged = createJudgedFile(join(runtimeDirectoryOf(self), 'judged'))
   const load: Load = async (running) =>
@@ -177,7 +179,7 @@ async function buildLine(
     filesPart: createReplaceable((signal) => deliverFiles(line, signal)),
     replies,
     doors,
-    ipc: createIpcServer({ ...doors, socket: config.ipc, inherited: inherited.ipc ?? undefined }),
+    ipc: createIpcServer({ ...doors, socket: config.ipc, inherited: inherited.ipc }),
     http: null,
     httpPart: createReplaceable(firstHttpPart(config, () => line)),
     metrics: createMetrics({ keeper, sample: () => sampleOf(line, startedAt) }),
@@ -210,6 +212,7 @@ function partsOf(line: Line): (Part | Runnable)[] {
     line.systemd,
     (signal) => follow(keeper, signal, ({ type }) => type === 'looked' && line.doors.peers.tellTakers()),
     (signal) => stayInPlace(line, signal),
+    (signal) => stayThrifty(line, signal),
     (signal) => ask(line, signal),
     (signal) => settleIn(line, signal),
   ]
@@ -244,7 +247,7 @@ async function serveHttp(
 ): Promise<void> {
   const { createHttpServer } = await import('./delivery/http-server.ts')
   const metrics = async (): ReturnType<Metrics['render']> => line.metrics.render()
-  const inherited = line.inherited.http ?? undefined
+  const inherited = line.inherited.http
   line.http = createHttpServer({ ...line.doors, socket: options.socket, inherited, metrics })
   try {
     await line.http.run(options.signal, options)
@@ -262,6 +265,13 @@ async function stayInPlace(line: Line, signal: AbortSignal): Promise<void> {
     directories.look(log)
     void Promise.all([place.look(log), ipc.look(), line.http?.look(), memory.look()])
   })
+}
+
+/** What work has taken of memory is given back when it is over. */
+async function stayThrifty({ keeper, listening }: Line, signal: AbortSignal): Promise<void> {
+  const thrift = createThrift({ clock: createSystemClock() })
+  await listening.reached(signal)
+  await follow(keeper, signal, ({ type }) => type === 'looked' && void thrift.look(signal))
 }
 
 /** Readers come first: what takes time and can wait is done this long after the start. */
@@ -293,9 +303,16 @@ async function reload(line: Line, load: Load): Promise<void> {
     const wanted = await load()
     // The daemon stands where it stands: only a restart moves it, as a whole.
     const next = wanted.runtimeDirectory === runtimeDirectory ? wanted : await load({ runtimeDirectory })
-    const former = line.config
-    await apply({ ...next, stateDirectory }, line)
-    announceReload(wanted, line.logging.log, former)
+    const { http } = line.config
+    // Once closed, a socket of systemd's could not be taken up again.
+    const isHttpFixed = line.inherited.http.length > 0 && (wanted.http === null) !== (http === null)
+    await apply({ ...next, stateDirectory, http: isHttpFixed ? http : next.http }, line)
+    const needingRestart = [
+      ...(wanted.runtimeDirectory === runtimeDirectory ? [] : ['runtimeDirectory']),
+      ...(wanted.stateDirectory === stateDirectory ? [] : ['stateDirectory']),
+      ...(isHttpFixed ? ['http'] : []),
+    ]
+    announceReload(wanted, line.logging.log, needingRestart)
   } catch (error) {
     if (!(error instanceof UserError)) throw error
     announceFaultyReload(error.message, line.logging.log)
@@ -379,7 +396,7 @@ async function endMisconfigured(
   error: unknown,
   { env, stderr, inherited, signals }: DaemonOptions & { inherited: InheritedSockets },
 ): Promise<never> {
-  const isAwaited = inherited.ipc !== null || inherited.http !== null
+  const isAwaited = inherited.ipc.length > 0 || inherited.http.length > 0
   if (!isAwaited || !(error instanceof UserError)) throw error
   const { tellMisconfigured } = await import('./delivery/misconfigured.ts')
   const logging = createLog({
@@ -429,15 +446,24 @@ function datagramsFor(env: NodeJS.ProcessEnv): Libc['sendDatagram'] | null {
 }
 
 function tellStart({ config, logging: { log }, inherited }: Line): void {
-  const where = (fd: number | null, path = 'off'): string => (fd === null ? path : "systemd's socket")
+  const where = (fds: readonly number[], path: string): string =>
+    fds.length === 0 ? path : "systemd's socket"
   announceStart(config, log, {
     ipc: where(inherited.ipc, config.ipc.path),
-    http: where(inherited.http, config.http?.path),
+    http: config.http === null ? 'off' : where(inherited.http, config.http.path),
   })
-  for (const name of inherited.unknown) {
+  for (const { name } of inherited.unknown) {
     log('warning', 'A socket that was handed over has a name that is not ours', {
       event: 'socket-unknown',
       name,
+      remedy: 'Give it FileDescriptorName=ipc or FileDescriptorName=http in its unit, or disable that',
+    })
+  }
+  if (config.http === null && inherited.http.length > 0) {
+    log('warning', 'A socket that was handed over is not used', {
+      event: 'socket-unused',
+      name: 'http',
+      remedy: 'Disable kyc-tokend-http.socket, or take `"http": false` out of the configuration',
     })
   }
 }

@@ -36,8 +36,8 @@ export interface Door extends Pick<Room, 'guests' | 'drop' | 'blameUs' | 'watch'
 
 export interface DoorOptions {
   readonly socket: SocketConfig
-  /** Descriptor of a listening socket that was handed over. */
-  readonly inherited?: number | undefined
+  /** Descriptors of listening sockets that were handed over; where there are any, none is made. */
+  readonly inherited?: readonly number[]
   readonly peers: Peers
   readonly holdings: Holdings
   readonly log: Log
@@ -48,7 +48,7 @@ export interface DoorOptions {
 const PEERS_AFTER_MS = 100
 
 export function createDoor(protocol: Protocol, options: DoorOptions): Door {
-  const { inherited, peers } = options
+  const { inherited = [], peers } = options
   const { transport } = protocol
   const room = createRoom(protocol, options)
   const { guests, census, drop, blameUs } = room
@@ -116,7 +116,7 @@ export function createDoor(protocol: Protocol, options: DoorOptions): Door {
   async function run(signal: AbortSignal, { onListening }: { onListening: () => void }): Promise<void> {
     await requirePeers(config.allow)
     if (signal.aborted) return
-    listening = await (inherited === undefined ? standAt(config, callers) : standOn(inherited))
+    listening = await (inherited.length === 0 ? standAt(config, callers) : standOn(inherited))
     const learning = setTimeout(() => void learnPeers(), PEERS_AFTER_MS)
     try {
       if (!signal.aborted) onListening()
@@ -138,8 +138,8 @@ export function createDoor(protocol: Protocol, options: DoorOptions): Door {
     }
   }
 
-  async function standOn(fd: number): Promise<Standing> {
-    return standing(await listenOn(fd, callers))
+  async function standOn(fds: readonly number[]): Promise<Standing> {
+    return standing(await Promise.all(fds.map(async (fd) => listenOn(fd, callers))))
   }
 
   return {

@@ -4,6 +4,7 @@ import {
   chmodSync,
   closeSync,
   constants,
+  fstatSync,
   lchownSync,
   lstatSync,
   openSync,
@@ -346,12 +347,12 @@ function isFolderMissing(path: string): boolean {
 
 // ---- sockets handed over by systemd ---------------------------------------------------------------------------------------
 
-/** Descriptors of the sockets that were handed over, by the names of the contract. */
+/** Descriptors of the sockets that were handed over, by the names of the contract: any number of each. */
 export interface InheritedSockets {
-  readonly ipc: number | null
-  readonly http: number | null
-  /** Names of sockets that were handed over and are not ours. */
-  readonly unknown: readonly string[]
+  readonly ipc: readonly number[]
+  readonly http: readonly number[]
+  /** Those of other names, which are not ours. */
+  readonly unknown: readonly { readonly name: string; readonly fd: number }[]
 }
 
 /** Takes LISTEN_FDS, LISTEN_PID and LISTEN_FDNAMES out of the environment, so that no child takes them for its own (sd_listen_fds(3)). */
@@ -360,17 +361,34 @@ export function takeInheritedSockets(env: NodeJS.ProcessEnv, pid: number): Inher
   delete env['LISTEN_PID']
   delete env['LISTEN_FDS']
   delete env['LISTEN_FDNAMES']
-  const count = Number(LISTEN_PID) === pid ? Number(LISTEN_FDS) : 0
-  const names = (LISTEN_FDNAMES ?? '').split(':').slice(0, Number.isInteger(count) ? count : 0)
-  const fdOf = (name: string): number | null => {
-    const index = names.indexOf(name)
-    return index === -1 ? null : FIRST_FD + index
-  }
+  const count = Number(LISTEN_PID) === pid && /^\d{1,4}$/.test(LISTEN_FDS ?? '') ? Number(LISTEN_FDS) : 0
+  const names = (LISTEN_FDNAMES ?? '').split(':')
+  const sockets = Array.from({ length: count }, (_, index) => ({
+    // As systemd calls one without a name.
+    name: names[index] || 'unknown',
+    fd: FIRST_FD + index,
+  }))
+  const fdsOf = (wanted: string): number[] =>
+    sockets.filter(({ name }) => name === wanted).map(({ fd }) => fd)
   return {
-    ipc: fdOf('ipc'),
-    http: fdOf('http'),
-    unknown: names.filter((name) => name !== 'ipc' && name !== 'http'),
+    ipc: fdsOf('ipc'),
+    http: fdsOf('http'),
+    unknown: sockets.filter(({ name }) => name !== 'ipc' && name !== 'http'),
   }
 }
 /** SD_LISTEN_FDS_START. */
 const FIRST_FD = 3
+
+/**
+ * Closes those that are not ours: where nobody else holds one, its clients are refused and do not wait for ever. To be
+ * called before anything else is opened, and only a socket is closed: the descriptor might be one of Node's own.
+ */
+export function closeUnknownSockets({ unknown }: InheritedSockets): void {
+  for (const { fd } of unknown) {
+    try {
+      if (fstatSync(fd).isSocket()) closeSync(fd)
+    } catch (error) {
+      if (errorCode(error) !== 'EBADF') throw error
+    }
+  }
+}

@@ -23,8 +23,10 @@ export async function tellMisconfigured(
   const metrics = () => Promise.resolve({ contentType: 'text/plain; charset=utf-8', body: '' })
   const common = { replies, log, peers: createPeers({ log }), holdings: createHoldings(), socket: ANY_SOCKET }
   const servers = [
-    ...(inherited.ipc === null ? [] : [createIpcServer({ ...common, inherited: inherited.ipc })]),
-    ...(inherited.http === null ? [] : [createHttpServer({ ...common, metrics, inherited: inherited.http })]),
+    ...(inherited.ipc.length === 0 ? [] : [createIpcServer({ ...common, inherited: inherited.ipc })]),
+    ...(inherited.http.length === 0
+      ? []
+      : [createHttpServer({ ...common, metrics, inherited: inherited.http })]),
   ]
   if (servers.length === 0) return
   await runTogether(

@@ -21,8 +21,8 @@ export async function takePlace(
   inherited: InheritedSockets,
 ): Promise<Lock> {
   const { ipc, http, runtimeDirectory, stateDirectory } = config
-  if (inherited.ipc === null) await refuseTaken(ipc)
-  if (inherited.http === null && http !== null) await refuseTaken(http)
+  if (inherited.ipc.length === 0) await refuseTaken(ipc)
+  if (inherited.http.length === 0 && http !== null) await refuseTaken(http)
   const first = await lock(runtimeDirectory, 'runtimeDirectory')
   if (realpathSync(runtimeDirectory) === realpathSync(stateDirectory)) return first
   const second = await lock(stateDirectory, 'stateDirectory').catch((error: unknown) => {

@@ -66,11 +66,13 @@ export async function standAt(first: Place, callers: Callers): Promise<Standing>
   }
 }
 
-/** The same for a socket that was handed over: it is never ours to restore or to move. */
-export function standing(listening: { close(): void }): Standing {
+/** The same for sockets that were handed over: they are never ours to restore or to move. */
+export function standing(listening: readonly { close(): void }[]): Standing {
   return {
     look: () => Promise.resolve(),
     move: () => Promise.resolve(),
-    close: () => listening.close(),
+    close() {
+      for (const one of listening) one.close()
+    },
   }
 }

@@ -10,11 +10,11 @@ export function announceStart(config: Config, log: Log, places: { ipc: string; h
   warn(config, log)
 }
 
-export function announceReload(config: Config, log: Log, former: Config): void {
+/** `needingRestart`: settings that are others now and not taken over. */
+export function announceReload(config: Config, log: Log, needingRestart: readonly string[]): void {
   log('notice', 'The configuration was read anew', { event: 'reloaded', configFile: config.file })
   warn(config, log)
-  for (const setting of ['runtimeDirectory', 'stateDirectory'] as const) {
-    if (config[setting] === former[setting]) continue
+  for (const setting of needingRestart) {
     log('warning', 'A setting was changed that takes effect at a restart', {
       event: 'restart-needed',
       setting,

@@ -2,9 +2,12 @@ import { spawn } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { once } from 'node:events'
 import {
+  closeSync,
   existsSync,
+  fstatSync,
   lstatSync,
   mkdirSync,
+  openSync,
   readdirSync,
   renameSync,
   symlinkSync,
@@ -14,7 +17,12 @@ import {
 import { connect, createServer } from 'node:net'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
-import { listenAt, takeInheritedSockets, type Listening } from '../../src/delivery/listen.ts'
+import {
+  closeUnknownSockets,
+  listenAt,
+  takeInheritedSockets,
+  type Listening,
+} from '../../src/delivery/listen.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
 const callers = { onConnection: (socket: { destroy(): void }) => socket.destroy(), onFault: () => undefined }
@@ -188,19 +196,39 @@ describe('a listening socket', () => {
 })
 
 describe('inherited sockets', () => {
-  it('are known by their names, and are taken out of the environment', () => {
-    const env = { LISTEN_PID: '7', LISTEN_FDS: '3', LISTEN_FDNAMES: 'http:other:ipc', PATH: '/bin' }
-    expect(takeInheritedSockets(env, 7)).toEqual({ http: 3, ipc: 5, unknown: ['other'] })
+  const none = { ipc: [], http: [], unknown: [] }
+
+  it('are known by their names, several of one name too, and are taken out of the environment', () => {
+    const env = { LISTEN_PID: '7', LISTEN_FDS: '5', LISTEN_FDNAMES: 'http:other:ipc:ipc', PATH: '/bin' }
+    expect(takeInheritedSockets(env, 7)).toEqual({
+      http: [3],
+      ipc: [5, 6],
+      unknown: [
+        { name: 'other', fd: 4 },
+        { name: 'unknown', fd: 7 },
+      ],
+    })
     expect(env).toEqual({ PATH: '/bin' })
   })
 
   it('are not ours where they are for another process', () => {
     const env = { LISTEN_PID: '8', LISTEN_FDS: '1', LISTEN_FDNAMES: 'ipc' }
-    expect(takeInheritedSockets(env, 7)).toEqual({ http: null, ipc: null, unknown: [] })
+    expect(takeInheritedSockets(env, 7)).toEqual(none)
     expect(env).toEqual({})
   })
 
-  it('none, where there are none', () => {
-    expect(takeInheritedSockets({}, 7)).toEqual({ http: null, ipc: null, unknown: [] })
+  it.each([undefined, '', '0', '-1', '1e9', 'two'])('none, where LISTEN_FDS is %s', (LISTEN_FDS) => {
+    expect(takeInheritedSockets({ LISTEN_PID: '7', LISTEN_FDS, LISTEN_FDNAMES: 'ipc' }, 7)).toEqual(none)
+  })
+
+  it('of other names are closed, and nothing else that their descriptors may be', () => {
+    const file = openSync('/dev/null', 'r')
+    onTestFinished(() => closeSync(file))
+    const unknown = [
+      { name: 'file', fd: file },
+      { name: 'none', fd: 9_999 },
+    ]
+    closeUnknownSockets({ ...none, unknown })
+    expect(fstatSync(file).isCharacterDevice()).toBe(true)
   })
 })

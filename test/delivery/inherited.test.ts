@@ -1,0 +1,92 @@
+// Sockets handed over by systemd, seen from outside: the whole daemon, which inherits them from what became it.
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { expect, test } from 'vitest'
+import { configOf, credentials, PROGRAM, startDaemon, type Daemon } from '../support/daemon.ts'
+import { askOnce } from '../support/ipc-client.ts'
+import { httpAsk, serviceOf } from '../support/outside.ts'
+import { tempDirectory } from '../support/temp-directory.ts'
+import { expectUntil } from '../support/until.ts'
+
+interface Inheriting {
+  readonly daemon: Daemon
+  /** The path of the socket with this index. */
+  readonly given: (index: number) => string
+  /** Has it read the configuration with this change, and waits until it has. */
+  readonly reload: (change: object) => Promise<void>
+}
+
+async function inheriting(names: string, config: object = {}): Promise<Inheriting> {
+  const directory = await tempDirectory()
+  const service = await serviceOf()
+  const script = new URL('../support/hand-over.py', import.meta.url).pathname
+  const options = { directory, baseUrl: service.url }
+  const program = ['python3', script, names, directory, ...PROGRAM]
+  const daemon = startDaemon({ ...options, config, program })
+  await daemon.listening()
+  const reloads = (): number => daemon.log().filter(({ event }) => event === 'reloaded').length
+  return {
+    daemon,
+    given: (index) => join(directory, `${index}.sock`),
+    async reload(change) {
+      const before = reloads()
+      daemon.configure(configOf({ ...options, config: change }))
+      daemon.process.kill('SIGHUP')
+      await expectUntil('the reload', () => reloads() > before)
+    },
+  }
+}
+
+const told = (daemon: Daemon, event: string) => daemon.log().filter((line) => line.event === event)
+
+test('each of several of one name is served; those of other names are told, and refuse', async () => {
+  const { daemon, given } = await inheriting('ipc:other:ipc:http:other:http')
+  for (const index of [0, 2])
+    expect(await askOnce(given(index), 'token.get', { waitSeconds: 10 })).toMatchObject({
+      type: 'token.result',
+    })
+  for (const index of [3, 5])
+    expect(await httpAsk({ httpPath: given(index) }, '/readyz')).toMatchObject({ status: 200 })
+  for (const index of [1, 4])
+    await expect(httpAsk({ httpPath: given(index) }, '/readyz')).rejects.toMatchObject({
+      code: 'ECONNREFUSED',
+    })
+  expect(told(daemon, 'socket-unknown')).toMatchObject([
+    { level: 'warning', name: 'other', remedy: expect.stringContaining('FileDescriptorName=ipc') as string },
+    { level: 'warning', name: 'other' },
+  ])
+  expect(await daemon.end()).toBe(0)
+})
+
+test('a reload that switches HTTP off or on leaves the socket as it is, and says that a restart is needed', async () => {
+  const { daemon, given, reload } = await inheriting('ipc:http')
+  const answers = async () => (await httpAsk({ httpPath: given(1) }, '/healthz')).status
+  await reload({ http: false })
+  expect(told(daemon, 'restart-needed')).toMatchObject([{ level: 'warning', setting: 'http' }])
+  expect(await answers()).toBe(200)
+  await reload({})
+  await reload({ http: { maxConnections: 10 } })
+  expect(told(daemon, 'restart-needed')).toHaveLength(1)
+  expect(await answers()).toBe(200)
+  await reload({ http: false })
+  expect(told(daemon, 'restart-needed')).toHaveLength(2)
+  expect(await daemon.end()).toBe(0)
+})
+
+test('a socket for HTTP that is switched off from the start is told, and taken up by a restart alone', async () => {
+  const { daemon, reload } = await inheriting('ipc:http', { http: false })
+  expect(told(daemon, 'started')).toMatchObject([{ http: 'off' }])
+  expect(told(daemon, 'socket-unused')).toMatchObject([
+    { level: 'warning', name: 'http', remedy: expect.stringContaining('kyc-tokend-http.socket') as string },
+  ])
+  await reload({})
+  expect(told(daemon, 'restart-needed')).toMatchObject([{ setting: 'http' }])
+  expect(await daemon.end()).toBe(0)
+})
+
+test('no secret is in the arguments or the environment of the daemon, and it goes by its own name', async () => {
+  const { daemon } = await inheriting('ipc:http')
+  const of = (name: string): string => readFileSync(`/proc/${daemon.process.pid}/${name}`, 'utf8')
+  expect(of('cmdline')).toMatch(/^kyc-tokend\0*$/)
+  for (const secret of Object.values(credentials)) expect(of('cmdline') + of('environ')).not.toContain(secret)
+})
