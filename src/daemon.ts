@@ -23,7 +23,6 @@ import type { Log } from './lib/log.ts'
 import { runtimeDirectoryOf } from './lib/places.ts'
 import { createReplaceable, idle, type Replaceable } from './lib/replaceable.ts'
 import { runTogether, type Part, type Runnable } from './lib/run-together.ts'
-import { createThrift } from './lib/thrift.ts'
 import { version } from './lib/version.ts'
 import { createAlerts } from './report/alerts.ts'
 import { announceFaultyReload, announceReload, announceStart } from './report/announce.ts'
@@ -212,7 +211,6 @@ function partsOf(line: Line): (Part | Runnable)[] {
     line.systemd,
     (signal) => follow(keeper, signal, ({ type }) => type === 'looked' && line.doors.peers.tellTakers()),
     (signal) => stayInPlace(line, signal),
-    (signal) => stayThrifty(line, signal),
     (signal) => ask(line, signal),
     (signal) => settleIn(line, signal),
   ]
@@ -265,13 +263,6 @@ async function stayInPlace(line: Line, signal: AbortSignal): Promise<void> {
     directories.look(log)
     void Promise.all([place.look(log), ipc.look(), line.http?.look(), memory.look()])
   })
-}
-
-/** What work has taken of memory is given back when it is over. */
-async function stayThrifty({ keeper, listening }: Line, signal: AbortSignal): Promise<void> {
-  const thrift = createThrift({ clock: createSystemClock() })
-  await listening.reached(signal)
-  await follow(keeper, signal, ({ type }) => type === 'looked' && void thrift.look(signal))
 }
 
 /** Readers come first: what takes time and can wait is done this long after the start. */
