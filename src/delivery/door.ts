@@ -107,14 +107,8 @@ export function createDoor(protocol: Protocol, options: DoorOptions): Door {
     onFault: (error: Error) => room.tellFault('A connection could not be accepted', error),
   }
 
-  async function requirePeers(allow: SocketConfig['allow']): Promise<void> {
-    if (allow.uids.length === 0 && allow.gids.length === 0) return
-    await peers.load()
-    peers.require(allow)
-  }
-
   async function run(signal: AbortSignal, { onListening }: { onListening: () => void }): Promise<void> {
-    await requirePeers(config.allow)
+    await peers.require(config.allow)
     if (signal.aborted) return
     listening = await (inherited.length === 0 ? standAt(config, callers) : standOn(inherited))
     const learning = setTimeout(() => void learnPeers(), PEERS_AFTER_MS)
@@ -130,7 +124,7 @@ export function createDoor(protocol: Protocol, options: DoorOptions): Door {
   }
 
   async function reconfigure(next: SocketConfig): Promise<void> {
-    await requirePeers(next.allow)
+    await peers.require(next.allow)
     await listening?.move(next)
     config = next
     for (const guest of guests) {

@@ -20,8 +20,8 @@ export interface Peers {
   load(): Promise<void>
   /** Whether peers can be known; false before `load`, too. */
   areKnown(): boolean
-  /** Throws UserError (78) where `allow` is set and peers cannot be known. Call it after `load`. */
-  require(allow: SocketConfig['allow']): void
+  /** Throws UserError (78) where `allow` is set and peers cannot be known. */
+  require(allow: SocketConfig['allow']): Promise<void>
   /** Who it is, as the kernel noted it at connect; null where that cannot be known, or not yet. */
   of(socket: Socket): Peer | null
   /** Whether the peer may use a socket: with an empty `allow` the socket's mode alone decides. */
@@ -63,6 +63,10 @@ export function createPeers(options: {
   let libc: Libc | null = null
   let whyUnknown = ''
   let loading: Promise<void> | null = null
+
+  function whenLoaded(): Promise<void> {
+    return (loading ??= load())
+  }
 
   async function load(): Promise<void> {
     const loaded = await loadLibc()
@@ -125,10 +129,12 @@ export function createPeers(options: {
   }
 
   return {
-    load: () => (loading ??= load()),
+    load: whenLoaded,
     areKnown: () => libc !== null,
-    require({ uids, gids }) {
-      if (libc !== null || (uids.length === 0 && gids.length === 0)) return
+    async require({ uids, gids }) {
+      if (uids.length === 0 && gids.length === 0) return
+      await whenLoaded()
+      if (libc !== null) return
       throw new UserError(
         `\`allow\` is set, but who connects cannot be known. ${whyUnknown}, or leave \`allow\` empty and use \`mode\` and \`group\``,
         exitStatus.configuration,

@@ -204,10 +204,9 @@ describe('frames', () => {
       fc.asyncProperty(fc.array(fc.uint8Array({ maxLength: 300 }), { maxLength: 5 }), async (chunks) => {
         const client = await connectRaw(world.ipcPath)
         for (const chunk of chunks) client.write(Buffer.from([...chunk, 0x0c]))
-        if (chunks.length > 0) {
-          await client.closed()
-          expect(client.frames.at(-1)?.type).toBe('fault')
-        }
+        // Now and then random bytes are JSON, such as a digit: then the connection lives on.
+        if (chunks.length > 0) await client.frame(0)
+        for (const { type } of client.frames) expect(type).toBe('fault')
         client.socket.destroy()
       }),
       { numRuns: 200 },
