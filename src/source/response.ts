@@ -89,7 +89,7 @@ export function classify(
     return { kind: 'permanent', reason: refusal.reason, detail: detail(refusal.words), status }
   }
   const reason = reasonOf(status)
-  const told = detail(`The service answered ${nameOf(status)}${remarkOn(answer, reason)}`)
+  const told = detail(`The service answered ${nameOf(status)}${remarkOn(answer)}`)
   const failure = { kind: 'transient', reason, detail: told, status } as const
   const retryAfterMs = isHeldOff(reason) ? retryAfter(answer, options.wallMs) : undefined
   return retryAfterMs === undefined ? failure : { ...failure, retryAfterMs }
@@ -98,8 +98,9 @@ export function classify(
 /** The reason of an answer that is neither a token nor a refusal. A status that HTTP does not have is malformed too. */
 function reasonOf(status: number): TransientReason {
   if (status === 429) return 'rate-limited'
-  if ((status >= 500 && status < 600) || RETRIED_4XX.has(status)) return 'server-error'
-  return status >= 400 && status < 500 ? 'rejected' : 'malformed-answer'
+  const hundreds = Math.floor(status / 100)
+  if (hundreds === 5 || RETRIED_4XX.has(status)) return 'server-error'
+  return hundreds === 4 ? 'rejected' : 'malformed-answer'
 }
 
 function isHeldOff(reason: TransientReason): boolean {
@@ -110,8 +111,8 @@ function nameOf(status: number): string {
   return `${status} ${STATUS_CODES[status] ?? ''}`.trim()
 }
 
-function remarkOn({ status, headers }: Answer, reason: TransientReason): string {
-  if (reason === 'rejected' && status === 404) return ", and not the service's own: check baseUrl"
+function remarkOn({ status, headers }: Answer): string {
+  if (status === 404) return ", and not the service's own: check baseUrl"
   if (status < 300 || status >= 400) return ''
   return ` and points elsewhere${originOf(headers['location'])}; it was not followed, because the secret would go there too: check baseUrl`
 }
@@ -126,14 +127,13 @@ function originOf(location: unknown): string {
 // ---- a token ----------------------------------------------------------------------------------------------------------
 
 /** The outcome of a 200. Its body is never quoted. */
-function granted({ status, headers, body, isCut }: Answer, content: Content): FetchOutcome {
+function granted({ status, headers }: Answer, content: Content): FetchOutcome {
   const malformed = (why: string): FetchOutcome => ({
     kind: 'transient',
     reason: 'malformed-answer',
     detail: `The service answered 200 OK, but ${why}`,
     status,
   })
-  if (isCut === true || body.length > MAX_BODY_BYTES) return malformed('with more than 64 KiB')
   if (content.fields === undefined) return malformed(`its body is ${content.is}`)
   const { accessToken } = content.fields
   if (typeof accessToken !== 'string') return malformed('without a string accessToken')

@@ -79,8 +79,8 @@ describe('a 200', () => {
       answer(200, { accessToken: '' }),
       'its accessToken is empty or has characters that a Bearer token cannot have (RFC 6750)',
     ],
-    ['a long body', answer(200, 'x'.repeat(64 * 1024 + 1)), 'with more than 64 KiB'],
-    ['a cut body', { ...answer(200, { accessToken: 'abc' }), isCut: true }, 'with more than 64 KiB'],
+    ['a long body', answer(200, 'x'.repeat(64 * 1024 + 1)), 'its body is longer than 64 KiB'],
+    ['a cut body', { ...answer(200, { accessToken: 'abc' }), isCut: true }, 'its body is longer than 64 KiB'],
     ['a compressed body', answer(200, '', { 'content-encoding': 'br' }), 'its body is compressed'],
   ]
   it.each(told)('with %s is told so', (_what, given, words) => {
@@ -153,6 +153,10 @@ describe('a refusal', () => {
   ]
   it.each(others)('is none with %s (%i)', (_what, status, body, reason) => {
     expect(outcomeOf(answer(status, body))).toMatchObject({ kind: 'transient', reason })
+  })
+  it('is none where the rest of the body was not read', () => {
+    const cut = { ...answer(500, 'Your account is not active'), isCut: true }
+    expect(outcomeOf(cut)).toMatchObject({ kind: 'transient', reason: 'server-error' })
   })
 })
 
@@ -246,6 +250,7 @@ describe('any other answer', () => {
       rejected: 'retried every 5 to 10 min, with an alert',
     })
     for (const row of failureTable) expect(row.answer).not.toBe('')
+    expect(rowOf({ kind: 'ok', accessToken: 'a' }).follows).toBe('token')
     expect(() => rowOf({ kind: 'transient', reason: 'none' as never, detail: '' })).toThrow(/holds none/)
   })
 
@@ -269,6 +274,7 @@ describe('Retry-After', () => {
     ['a word', { 'retry-after': 'soon' }, undefined],
     ['nothing', { 'retry-after': '' }, undefined],
     ['a list', { 'retry-after': ['1', '2'] }, undefined],
+    ['a list of one', { 'retry-after': ['120'] }, undefined],
     ['a date, on our clock', { 'retry-after': 'Sun, 01 Nov 2026 12:02:00 GMT' }, 120_000],
     [
       'a date, on the clock of the answer',

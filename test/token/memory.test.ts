@@ -591,6 +591,20 @@ describe('the files', () => {
     expect(heldToken(again.state)).toEqual(heldToken(held))
   })
 
+  it('whose directory became a file are told, and written when it is one again', async () => {
+    const { start, answered, stateDirectory, records } = await scene()
+    const { memory, state } = await start()
+    await memory.remember(answered(state, down))
+    await rm(stateDirectory, { recursive: true })
+    await writeFile(stateDirectory, '')
+    await memory.look()
+    expect(records.events()).toEqual(['state-file-error', 'state-file-error'])
+    await rm(stateDirectory)
+    mkdirSync(stateDirectory)
+    await memory.look()
+    expect(readdirSync(stateDirectory).toSorted()).toEqual(['key', 'memory.json'])
+  })
+
   it('that fail, hold and fail again are told again', async () => {
     const { start, answered, stateDirectory, records } = await scene()
     const { memory, state } = await start()
