@@ -104,12 +104,12 @@ function load(): Libc | LibcMissing {
 
 /** The native module itself where it can be found: through koffi's own entry it takes 9 ms and 4 MB more. */
 function loadKoffi(): Koffi {
-  const load = createRequire(import.meta.url)
+  const requireHere = createRequire(import.meta.url)
   try {
-    return load(`@koromix/koffi-linux-${process.arch}`) as Koffi
+    return requireHere(`@koromix/koffi-linux-${process.arch}`) as Koffi
   } catch (error) {
     if (errorCode(error) !== 'MODULE_NOT_FOUND') throw error
-    return load('koffi') as Koffi
+    return requireHere('koffi') as Koffi
   }
 }
 
