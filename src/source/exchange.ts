@@ -14,7 +14,8 @@ export interface ExchangeOptions {
   readonly limits: { readonly timeoutMs: number; readonly connectTimeoutMs: number }
   /** The agent's, see proxy.ts. */
   readonly proxyEnv: NodeJS.ProcessEnv
-  readonly secureContext: SecureContext
+  /** null: without TLS, whose setting up takes 3 MB. */
+  readonly secureContext: SecureContext | null
   readonly clock: Clock
   readonly signal: AbortSignal
 }
@@ -82,7 +83,7 @@ async function openConnection(
   const isTls = url.protocol === 'https:'
   const { Agent, request: open } = isTls ? await import('node:https') : http
   // Said here, so that NODE_TLS_REJECT_UNAUTHORIZED of some environment does not hand the secret to anybody.
-  const tls = { secureContext, rejectUnauthorized: true }
+  const tls = secureContext === null ? {} : { secureContext, rejectUnauthorized: true }
   const agent = new Agent({ keepAlive: false, maxCachedSessions: 0, proxyEnv, ...tls })
   const sockets: Socket[] = []
   const connect = agent.createConnection.bind(agent)

@@ -40,10 +40,10 @@ export function createFetchToken(options: FetchTokenOptions): FetchToken {
   const proxyEnv = proxyEnvOf(service, options.env)
   const authorities = request.ca === null ? null : authoritiesIn(request.ca)
   // One context for all attempts: one for each would let the memory grow with every refresh. Made at the first.
-  let context: Promise<SecureContext> | null = null
+  let context: Promise<SecureContext | null> | null = null
 
   return async (signal) => {
-    context ??= secureContextOf(authorities)
+    context ??= service.protocol === 'https:' ? secureContextOf(authorities) : Promise.resolve(null)
     // With a token that was kept, the first attempt is long after the start.
     const { exchange } = await import('./exchange.ts')
     const asked = tokenRequest(baseUrl, credentials)

@@ -1,0 +1,56 @@
+import { expect, test, vi } from 'vitest'
+import { createThrift } from '../../src/lib/thrift.ts'
+
+const signal = new AbortController().signal
+
+/** A process whose CPU time the test sets: `during` is what it works in each sleep, in ms. */
+function thriftOf({ worked, during }: { worked: number; during: number[] }) {
+  let cpuMs = worked
+  const giveBack = vi.fn<() => Promise<void>>(async () => undefined)
+  const sleep = vi.fn<() => Promise<void>>(async () => {
+    cpuMs += during.shift() ?? 0
+  })
+  const thrift = createThrift({ clock: { sleep }, cpuMs: () => cpuMs, giveBack })
+  return { thrift, giveBack, sleep, work: (ms: number) => (cpuMs += ms) }
+}
+
+test('memory is given back once after work, when a while has passed without any', async () => {
+  const { thrift, giveBack, sleep } = thriftOf({ worked: 100, during: [0] })
+  await thrift.look(signal)
+  expect(giveBack).toHaveBeenCalledOnce()
+  await thrift.look(signal)
+  expect(giveBack).toHaveBeenCalledOnce()
+  expect(sleep).toHaveBeenCalledOnce()
+})
+
+test('it waits as long as the work goes on', async () => {
+  const { thrift, giveBack, sleep } = thriftOf({ worked: 100, during: [500, 500, 1] })
+  await thrift.look(signal)
+  expect(sleep).toHaveBeenCalledTimes(3)
+  expect(giveBack).toHaveBeenCalledOnce()
+})
+
+test('a look at the clock now and then is no work', async () => {
+  const { thrift, giveBack, work } = thriftOf({ worked: 100, during: [0] })
+  await thrift.look(signal)
+  work(1)
+  await thrift.look(signal)
+  expect(giveBack).toHaveBeenCalledOnce()
+})
+
+test('nothing is begun when the daemon ends meanwhile', async () => {
+  const { thrift, giveBack } = thriftOf({ worked: 100, during: [] })
+  await thrift.look(AbortSignal.abort())
+  expect(giveBack).not.toHaveBeenCalled()
+})
+
+test('what was allocated and let go of is given back to the system', async () => {
+  const before = process.memoryUsage.rss()
+  let held: unknown[] = Array.from({ length: 400_000 }, (_, index) => ({ index, text: `text ${index}` }))
+  expect(process.memoryUsage.rss() - before).toBeGreaterThan(20_000_000)
+  const { length } = held
+  held = []
+  await createThrift({ clock: { sleep: async () => undefined } }).look(signal)
+  expect(length + held.length).toBe(400_000)
+  expect(process.memoryUsage.rss() - before).toBeLessThan(20_000_000)
+})
