@@ -36,7 +36,7 @@ const FAULTS: Readonly<Record<string, (host: string) => Told>> = {
 
 /** OpenSSL's other words for a certificate that does not hold (X509_verify_cert). */
 const CERTIFICATE_CODE =
-  /^(?:CERT_|CRL_|UNABLE_TO_|ERROR_IN_C|INVALID_(?:CA|PURPOSE)$|PATH_LENGTH_EXCEEDED$|HOSTNAME_MISMATCH$|EE_KEY_TOO_SMALL$|CA_KEY_TOO_SMALL$|CA_MD_TOO_WEAK$)/
+  /^(?:CERT_|CRL_|UNABLE_TO_|ERROR_IN_C|INVALID_CA|INVALID_PURPOSE|PATH_LENGTH_|HOSTNAME_MISMATCH|EE_KEY_|CA_KEY_|CA_MD_)/
 const TLS_CODE = /^(?:ERR_SSL_|ERR_TLS_|EPROTO$)/
 const RESET_CODES = new Set(['ECONNRESET', 'EPIPE', 'ECONNABORTED'])
 

@@ -27,6 +27,7 @@ describe('the line', () => {
 describe('what looks like a token', () => {
   const hidden: [string, string][] = [
     ['bearer abc', '[secret]'],
+    ['bearer \0 abc', '[secret]'],
     ['a BEARER  abc/d-e+f=, and more', 'a [secret] and more'],
     ['Bearer one and Bearer two', '[secret] and [secret]'],
     ['eyJhbGci', '[secret]'],

@@ -64,7 +64,7 @@ const rows: [reason: string, words: RegExp, codes: string[]][] = [
   [
     'network',
     /^The connection to HOST failed \(CODE\)$/,
-    ['EMFILE', 'EPROTONOSUPPORT', 'X_CERT_', 'X_ERR_SSL_', 'X_HPE_', 'X_EPROTO', 'HOSTNAME_MISMATCHES'],
+    ['EMFILE', 'EPROTONOSUPPORT', 'X_CERT_', 'X_ERR_SSL_', 'X_HPE_', 'X_EPROTO'],
   ],
 ]
 

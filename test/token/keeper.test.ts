@@ -329,6 +329,15 @@ describe('until', () => {
     await scene.clock.settle()
     expect(result.isOver).toBe(true)
   })
+
+  test('leaves no listener of its signal behind', async () => {
+    const scene = await running()
+    const { signal } = new AbortController()
+    await watched(scene, () => false, { waitMs: MINUTE, signal })
+    expect(getEventListeners(signal, 'abort')).toHaveLength(1)
+    await scene.clock.advance(MINUTE)
+    expect(getEventListeners(signal, 'abort')).toHaveLength(0)
+  })
 })
 
 describe('a reload in the middle of a request', () => {

@@ -390,16 +390,22 @@ describe('the boot', () => {
   })
 
   it('that began anew, or cannot be told, leaves only the wall clock', async () => {
-    for (const boot of ['boot-one', 'hidden']) {
+    const boots = [
+      { boot: 'boot-one', next: 'boot-one', bootMs: 5_000 },
+      { boot: 'boot-one', next: 'boot-two', bootMs: 10 * HOUR },
+      { boot: 'hidden', next: 'hidden', bootMs: 5_000 },
+      { boot: 'hidden', next: 'hidden', bootMs: 10 * HOUR },
+    ]
+    for (const { boot, next, bootMs } of boots) {
       const { start, answered, clock } = await scene()
       const { memory, state } = await start({ boot })
       const failed = answered(state, limited)
       await memory.remember(failed)
       const waitMs = waitOf(failed, clock)
-      Object.assign(clock, createFakeClock({ wallMs: clock.now().wallMs + MINUTE, bootMs: 5_000 }))
-      const after = await start({ boot })
+      Object.assign(clock, createFakeClock({ wallMs: clock.now().wallMs + MINUTE, bootMs }))
+      const after = await start({ boot: next })
       expect(waitOf(after.state, clock)).toBe(waitMs - MINUTE)
-      expect(failureOf(after.state)).toMatchObject({ since: { bootMs: 5_000 - MINUTE } })
+      expect(failureOf(after.state)).toMatchObject({ since: { bootMs: bootMs - MINUTE } })
     }
   })
 
@@ -603,6 +609,15 @@ describe('the files', () => {
     mkdirSync(stateDirectory)
     await memory.look()
     expect(readdirSync(stateDirectory).toSorted()).toEqual(['key', 'memory.json'])
+  })
+
+  it('that need not be there are not missed with their directory', async () => {
+    const { start, runtimeDirectory, records } = await scene()
+    const { memory } = await start()
+    await rm(runtimeDirectory, { recursive: true })
+    await writeFile(runtimeDirectory, '')
+    await memory.look()
+    expect(records.events()).toEqual([])
   })
 
   it('that fail, hold and fail again are told again', async () => {
