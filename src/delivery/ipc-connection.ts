@@ -7,14 +7,13 @@ import type { IpcClient, IpcRequests } from './ipc-requests.ts'
 import { createBucket } from './bucket.ts'
 import type { Room } from './room.ts'
 
-export interface IpcConnection {
-  /** The token or the phase is another than before. */
-  tellChange(): void
-  /** Sends what is ready to be sent. */
-  flush(): void
-  /** Answers what is under way and ends. */
-  finish(): void
-  forget(): void
+/** What all connections share. */
+export interface IpcHouse {
+  readonly server: IpcServer
+  readonly room: Pick<Room, 'drop' | 'blameUs' | 'watch'>
+  readonly requests: IpcRequests
+  readonly holdings: Holdings
+  readonly config: () => SocketConfig
 }
 
 /** Answers are made only while less than this is unsent. */
@@ -23,167 +22,194 @@ export const UNSENT_LIMIT = 256 * 1024
 const MAX_PENDING = 256
 /** About what a request that waits holds, in bytes. */
 const PENDING_BYTES = 2048
+const NONE: ReadonlySet<string> = new Set()
 
-export function createIpcConnection(
-  guest: Guest,
-  options: {
-    server: IpcServer
-    room: Pick<Room, 'drop' | 'blameUs' | 'watch'>
-    requests: IpcRequests
-    holdings: Holdings
-    config: () => SocketConfig
-  },
-): IpcConnection {
-  const { server, room, requests, holdings, config } = options
-  const socket = guest.socket as IpcSocket
-  const waiting = new AbortController()
-  const mayAsk = createBucket()
-  const client: IpcClient = {
-    guest,
-    subscriptions: new Set(),
-    signal: waiting.signal,
-    isEnding: false,
-    say: (frames) => void (out += frames),
-    pend,
-  }
+/** A class, because there may be ten thousand of them, idle: each holds what it must, and the functions are there once. */
+export class IpcConnection implements IpcClient {
+  readonly guest: Guest
+  isEnding = false
+  private readonly house: IpcHouse
+  private readonly socket: IpcSocket
+  private readonly mayAsk = createBucket()
+  private subscribed: Set<string> | null = null
+  private waiting: AbortController | null = null
   /** Answers to the requests of one chunk: sent at once. ASCII. */
-  let out = ''
-  let isPaused = false
-  let isBehind = false
-  let isAwaitingSent = false
+  private out = ''
+  private isPaused = false
+  private isBehind = false
+  private isAwaitingSent = false
 
-  server.addSocket(socket)
-  socket.ipcDispatch = take
-  // The library's own listener, and after it what is to be done with a chunk once all its requests are taken.
-  socket.removeAllListeners('data').on('data', (chunk: string) => {
-    server.receive(socket, chunk)
-    onChunkTaken()
-  })
-  socket.on('end', () => {
-    client.isEnding = true
-    client.subscriptions.clear()
-    guest.subscriptions = 0
-    endIfDone()
-  })
+  constructor(guest: Guest, house: IpcHouse) {
+    this.guest = guest
+    this.house = house
+    this.socket = guest.socket as IpcSocket
+    this.socket.ipcBuffer = ''
+    this.socket.ipcDispatch = (message) => this.take(message)
+    this.socket.on('data', (chunk: Buffer) => this.receive(chunk))
+    this.socket.on('end', () => this.hearTheLast())
+  }
 
-  const mustWait = (): boolean =>
-    out.length + socket.writableLength >= UNSENT_LIMIT || guest.pending >= MAX_PENDING
+  // ---- for the requests ---------------------------------------------------------------------------------------------
+
+  get subscriptions(): ReadonlySet<string> {
+    return this.subscribed ?? NONE
+  }
+
+  subscribe(id: string): void {
+    this.subscribed ??= new Set()
+    this.subscribed.add(id)
+    this.guest.subscriptions = this.subscribed.size
+  }
+
+  get signal(): AbortSignal {
+    this.waiting ??= new AbortController()
+    return this.waiting.signal
+  }
+
+  say(frames: string): void {
+    this.out += frames
+  }
+
+  pend(said: Promise<void>): void {
+    this.guest.pending += 1
+    void this.goOnAfter(said)
+  }
+
+  // ---- for the server -----------------------------------------------------------------------------------------------
+
+  /** The token or the phase is another than before. Who has not read the last change yet gets the newest later. */
+  tellChange(): void {
+    if (this.subscribed === null || this.guest.isLeaving) return
+    this.isBehind = this.socket.writableLength > 0
+    if (this.isBehind) return
+    this.house.requests.tellChange(this)
+    this.flush()
+  }
+
+  /** Sends what is ready to be sent. */
+  flush(): void {
+    const { guest, socket } = this
+    if (guest.isLeaving) return
+    if (this.out !== '') {
+      const ready = this.out
+      this.out = ''
+      socket.write(ready, 'latin1')
+    }
+    const unsent = socket.writableLength
+    const unread = this.isPaused ? socket.ipcBuffer.length : 0
+    const held = unsent + unread + guest.pending * PENDING_BYTES
+    if (held !== guest.held) this.house.holdings.hold(guest, held)
+    if (unsent > 0) this.awaitSent()
+  }
+
+  /** Answers what is under way and ends. */
+  finish(): void {
+    this.flush()
+    this.isEnding = true
+    this.isPaused = false
+    this.socket.pause()
+    this.forget()
+    this.endIfDone()
+  }
+
+  forget(): void {
+    this.waiting?.abort()
+  }
+
+  // ---- reading ------------------------------------------------------------------------------------------------------
+
+  /** One character for one byte: the framing is in ASCII, and a request that is not plain is decoded on its own. */
+  private receive(chunk: Buffer): void {
+    const { guest, socket, house } = this
+    house.server.receive(socket, chunk.toString('latin1'))
+    this.flush()
+    this.goOn()
+    guest.hasPartialRequest = !this.isPaused && socket.ipcBuffer !== ''
+    if (guest.hasPartialRequest) house.room.watch()
+  }
 
   /** Takes one message, or returns false: not now. */
-  function take(message: unknown): boolean {
+  private take(message: unknown): boolean {
+    const { guest, house } = this
     if (guest.isLeaving) return true
-    if (mustWait()) {
-      isPaused = true
-      socket.pause()
+    if (this.mustWait()) {
+      this.isPaused = true
+      this.socket.pause()
       return false
     }
     guest.idleSweeps = 0
     guest.partialSweeps = 0
     try {
-      if (mayAsk(config().maxRequestsPerSecond)) requests.answer(client, message)
-      else requests.refuse(client, message)
+      if (this.mayAsk(house.config().maxRequestsPerSecond)) house.requests.answer(this, message)
+      else house.requests.refuse(this, message)
     } catch (error) {
-      room.blameUs(guest, error)
+      house.room.blameUs(guest, error)
     }
     return true
   }
 
-  /** The answer is said when it is there. */
-  function pend(said: Promise<void>): void {
-    guest.pending += 1
-    void goOnAfter(said)
+  private mustWait(): boolean {
+    return this.out.length + this.socket.writableLength >= UNSENT_LIMIT || this.guest.pending >= MAX_PENDING
   }
 
-  async function goOnAfter(said: Promise<void>): Promise<void> {
+  /** Takes what was left for later, and reads on when all of it is taken. */
+  private goOn(): void {
+    if (!this.isPaused) return
+    const { guest, socket } = this
+    while (this.isPaused && !guest.isLeaving && !this.mustWait()) {
+      this.isPaused = false
+      this.house.server.receive(socket, '')
+      this.flush()
+    }
+    if (!this.isPaused && !guest.isLeaving) socket.resume()
+  }
+
+  private hearTheLast(): void {
+    this.isEnding = true
+    this.subscribed = null
+    this.guest.subscriptions = 0
+    this.endIfDone()
+  }
+
+  // ---- sending later ------------------------------------------------------------------------------------------------
+
+  /** The answer is said when it is there. */
+  private async goOnAfter(said: Promise<void>): Promise<void> {
+    const { guest, house } = this
     try {
       await said
     } catch (error) {
-      room.blameUs(guest, error)
+      house.room.blameUs(guest, error)
     }
     guest.pending -= 1
     guest.idleSweeps = 0
     if (guest.isLeaving) return
-    flush()
-    goOn()
-    endIfDone()
-    room.watch()
-  }
-
-  /** Who has not read the last change yet gets the newest later, in place of this one. */
-  function tellChange(): void {
-    if (client.subscriptions.size === 0 || guest.isLeaving) return
-    isBehind = socket.writableLength > 0
-    if (isBehind) return
-    requests.tellChange(client)
-    flush()
-  }
-
-  function flush(): void {
-    if (guest.isLeaving) return
-    if (out !== '') {
-      const ready = out
-      out = ''
-      socket.write(ready, 'latin1')
-    }
-    const unread = isPaused ? socket.ipcBuffer.length : 0
-    const held = socket.writableLength + unread + guest.pending * PENDING_BYTES
-    if (held !== guest.held) holdings.hold(guest, held)
-    if (socket.writableLength > 0) awaitSent()
+    this.flush()
+    this.goOn()
+    this.endIfDone()
+    house.room.watch()
   }
 
   /** Node tells by 'drain' only of what goes beyond its own high-water mark; an empty write is behind everything else. */
-  function awaitSent(): void {
-    room.watch()
-    if (isAwaitingSent) return
-    isAwaitingSent = true
-    socket.write('', onSent)
+  private awaitSent(): void {
+    this.house.room.watch()
+    if (this.isAwaitingSent) return
+    this.isAwaitingSent = true
+    this.socket.write('', () => this.onSent())
   }
 
-  function onChunkTaken(): void {
-    flush()
-    goOn()
-    guest.hasPartialRequest = !isPaused && socket.ipcBuffer !== ''
-    if (guest.hasPartialRequest) room.watch()
-  }
-
-  function onSent(): void {
-    isAwaitingSent = false
-    if (socket.destroyed) return
-    flush()
-    if (isBehind) tellChange()
-    goOn()
-    endIfDone()
-  }
-
-  /** Takes what was left for later, and reads on when all of it is taken. */
-  function goOn(): void {
-    if (!isPaused) return
-    while (isPaused && !guest.isLeaving && !mustWait()) {
-      isPaused = false
-      server.receive(socket, '')
-      flush()
-    }
-    if (!isPaused && !guest.isLeaving) socket.resume()
+  private onSent(): void {
+    this.isAwaitingSent = false
+    if (this.socket.destroyed) return
+    this.flush()
+    if (this.isBehind) this.tellChange()
+    this.goOn()
+    this.endIfDone()
   }
 
   /** A client that has said its last still gets the answers to what it asked. */
-  function endIfDone(): void {
-    if (client.isEnding && !isPaused && guest.pending === 0 && !guest.isLeaving) socket.destroySoon()
-  }
-
-  return {
-    tellChange,
-    flush,
-    finish() {
-      flush()
-      client.isEnding = true
-      isPaused = false
-      socket.pause()
-      waiting.abort()
-      endIfDone()
-    },
-    forget() {
-      waiting.abort()
-    },
+  private endIfDone(): void {
+    const { guest } = this
+    if (this.isEnding && !this.isPaused && guest.pending === 0 && !guest.isLeaving) this.socket.destroySoon()
   }
 }

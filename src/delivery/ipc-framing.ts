@@ -22,7 +22,7 @@ const PLAIN_END = '"}}'
 const PLAIN_ID = /^[\w.:-]{1,64}$/
 
 /**
- * The library's guarded parser, but for two things. A message that is well framed and no request is not a broken
+ * The library's guarded parser, for text that has a character for each byte, and but for two things. A message that is well framed and no request is not a broken
  * frame: it is handed on, and gets an answer. And reading stops as soon as `receive` returns false: that frame and what
  * follows is left for later.
  */
@@ -32,13 +32,13 @@ class RequestParser extends GuardedParser {
     let start = 0
     for (let end = text.indexOf(FRAME_END); end !== -1; end = text.indexOf(FRAME_END, start)) {
       const frame = text.slice(start, end)
-      if (receive(plainTokenGet(frame) ?? this.decode(frame)) === false) return text.slice(start)
+      if (receive(plainTokenGet(frame) ?? this.decode(utf8Of(frame))) === false) return text.slice(start)
       start = end + 1
     }
     const left = text.slice(start)
-    this.assertFrameSize(left.length, Buffer.byteLength(left))
+    this.assertFrameSize(left.length, left.length)
     // A slice would keep the whole chunk in memory.
-    return left.length < text.length ? Buffer.from(left).toString() : left
+    return left.length < text.length ? Buffer.from(left, 'latin1').toString('latin1') : left
   }
 
   override decodeMessage(frame: string): unknown {
@@ -48,6 +48,10 @@ class RequestParser extends GuardedParser {
       throw Object.assign(new IPCProtocolError('ERR_IPC_INVALID_JSON', 'A frame is not JSON'), { cause })
     }
   }
+}
+
+function utf8Of(bytes: string): string {
+  return Buffer.from(bytes, 'latin1').toString()
 }
 
 function plainTokenGet(frame: string): PlainTokenGet | null {

@@ -10,7 +10,8 @@ import { isRecord, readId, readRejectRequest, readTokenRequest } from './request
 export interface IpcClient {
   readonly guest: Guest
   /** Ids of its subscriptions. */
-  readonly subscriptions: Set<string>
+  readonly subscriptions: ReadonlySet<string>
+  subscribe(id: string): void
   /** Aborted when it goes, and when the daemon stops: who waits is then answered with what there is. */
   readonly signal: AbortSignal
   /** It has ended its side: it hears the answers to what it asked, and nothing after. */
@@ -97,8 +98,7 @@ export function createIpcRequests(options: {
       })
       return door.drop(guest, 'too-many-subscriptions')
     }
-    if (!client.isEnding) subscriptions.add(id)
-    guest.subscriptions = subscriptions.size
+    if (!client.isEnding) client.subscribe(id)
     const name = reading.request.client ?? null
     sayToken(client, id, { type: 'token.result', reply: replies.current(), name })
     replies.need(reading.request)

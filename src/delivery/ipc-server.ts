@@ -3,7 +3,7 @@ import type { Socket } from 'node:net'
 import { MAX_FRAME_BYTES } from '../protocol.ts'
 import { createDoor } from './door.ts'
 import type { DropReason } from './guest.ts'
-import { createIpcConnection, type IpcConnection } from './ipc-connection.ts'
+import { IpcConnection, type IpcHouse } from './ipc-connection.ts'
 import { createIpcFraming } from './ipc-framing.ts'
 import { createIpcRequests, faultFrame } from './ipc-requests.ts'
 import { noRejects, type DeliveryServer, type ServerOptions } from './server.ts'
@@ -20,14 +20,7 @@ export function createIpcServer(options: ServerOptions): DeliveryServer {
     {
       transport: 'ipc',
       welcome(guest) {
-        const connection = createIpcConnection(guest, {
-          server,
-          room: door,
-          requests,
-          holdings,
-          config: door.config,
-        })
-        connections.set(guest.socket, connection)
+        connections.set(guest.socket, new IpcConnection(guest, house))
       },
       lastWords: (reason) => lastWords[reason] ?? null,
       beforeLook: () => undefined,
@@ -42,8 +35,11 @@ export function createIpcServer(options: ServerOptions): DeliveryServer {
   )
   const requests = createIpcRequests({ door, replies, onReject: (verdict) => void (rejects[verdict] += 1) })
 
+  const house: IpcHouse = { server, room: door, requests, holdings, config: door.config }
+
   function onViolation(socket: Socket): void {
-    for (const guest of door.guests) if (guest.socket === socket) door.drop(guest, 'broken-framing')
+    const connection = connections.get(socket)
+    if (connection !== undefined) door.drop(connection.guest, 'broken-framing')
   }
   replies.onChange(() => {
     for (const connection of connections.values()) connection.tellChange()

@@ -32,8 +32,6 @@ declare module 'node-ipc' {
     ipcDispatch: (message: unknown) => unknown
   }
   export interface Server {
-    /** Takes a connected socket and reads from it. */
-    addSocket(socket: Socket): void
     receive(socket: Socket, chunk: string): void
     /** Called at each violation of the framing. */
     protocolFailure: (socket: Socket, error: Error) => void
