@@ -27,7 +27,6 @@ export async function exchange(
 ): Promise<Answer | TransientFailure> {
   const { limits, clock, signal } = options
   const { host } = asked.url
-  if (signal.aborted) return givenUp
   const connection = await openConnection(asked, options)
   const { request } = connection
   const over = new AbortController()
