@@ -36,6 +36,7 @@ export interface Peers {
 }
 
 const HOUR_MS = 3_600_000
+const NAMES_FOR_MS = 1_000
 /** Process names are chosen by the clients; beyond so many of them a user's are told as one. */
 const MAX_TAKERS = 512
 
@@ -60,6 +61,7 @@ export function createPeers(options: {
   const loadLibc = options.loadLibc ?? (async () => (await import('../lib/libc.ts')).loadLibc())
   const ownUid = process.geteuid?.()
   const takers = new Map<string, Taker>()
+  const nameOf = createProcessNames(monotonicMs)
   let libc: Libc | null = null
   let whyUnknown = ''
   let loading: Promise<void> | null = null
@@ -143,7 +145,7 @@ export function createPeers(options: {
     of,
     isAllowed,
     tookToken(peer, { transport, client }) {
-      const name = processName(peer.pid)
+      const name = nameOf(peer.pid)
       const fields = { uid: peer.uid, pid: peer.pid, ...(name !== null && { process: name }) }
       log('debug', 'A connection was given the token', {
         event: 'token-given',
@@ -168,6 +170,22 @@ function descriptorOf(socket: Socket): number | null {
   const { _handle: handle } = socket as Socket & { _handle?: { fd?: number } | null }
   const fd = handle?.fd
   return fd === undefined || fd < 0 ? null : fd
+}
+
+/** Remembers names for a second: a program that connects for each request is looked up once in that time. */
+function createProcessNames(monotonicMs: () => number): (pid: number) => string | null {
+  const known = new Map<number, string | null>()
+  let sinceMs = -Infinity
+  return (pid) => {
+    const nowMs = monotonicMs()
+    if (nowMs - sinceMs >= NAMES_FOR_MS) {
+      known.clear()
+      sinceMs = nowMs
+    }
+    const name = known.has(pid) ? (known.get(pid) ?? null) : processName(pid)
+    known.set(pid, name)
+    return name
+  }
 }
 
 /**

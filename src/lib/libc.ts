@@ -207,8 +207,9 @@ function readOption(
   option: number,
   sizeBytes: number,
 ): { result: number; value: Buffer; neededBytes: number } {
-  const value = Buffer.alloc(sizeBytes)
-  const length = Buffer.alloc(4)
+  // Out of Buffer's pool: this is asked at each connection.
+  const value = Buffer.allocUnsafe(sizeBytes)
+  const length = Buffer.allocUnsafe(4)
   length.writeUInt32LE(sizeBytes)
   const result = getsockopt(fd, ABI.SOL_SOCKET, option, value, length)
   return { result, value, neededBytes: length.readUInt32LE() }
