@@ -33,8 +33,8 @@ export class IpcConnection implements IpcClient {
   private readonly mayAsk = createBucket()
   private subscribed: Set<string> | null = null
   private waiting: AbortController | null = null
-  /** Answers to the requests of one chunk: sent at once. ASCII. */
-  private out = ''
+  /** Answers to the requests of one chunk: sent at once. ASCII. Where there is one, it is there as it came. */
+  private out: string | Buffer = ''
   private isPaused = false
   private isBehind = false
   private isAwaitingSent = false
@@ -66,8 +66,9 @@ export class IpcConnection implements IpcClient {
     return this.waiting.signal
   }
 
-  say(frames: string): void {
-    this.out += frames
+  say(frame: string | Buffer): void {
+    if (this.out === '') this.out = frame
+    else this.out = latin1Of(this.out) + latin1Of(frame)
   }
 
   pend(said: Promise<void>): void {
@@ -93,7 +94,8 @@ export class IpcConnection implements IpcClient {
     if (this.out !== '') {
       const ready = this.out
       this.out = ''
-      socket.write(ready, 'latin1')
+      if (typeof ready === 'string') socket.write(ready, 'latin1')
+      else socket.write(ready)
     }
     const unsent = socket.writableLength
     const unread = this.isPaused ? socket.ipcBuffer.length : 0
@@ -212,4 +214,8 @@ export class IpcConnection implements IpcClient {
     const { guest } = this
     if (this.isEnding && !this.isPaused && guest.pending === 0 && !guest.isLeaving) this.socket.destroySoon()
   }
+}
+
+function latin1Of(text: string | Buffer): string {
+  return typeof text === 'string' ? text : text.toString('latin1')
 }

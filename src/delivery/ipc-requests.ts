@@ -16,8 +16,8 @@ export interface IpcClient {
   readonly signal: AbortSignal
   /** It has ended its side: it hears the answers to what it asked, and nothing after. */
   isEnding: boolean
-  /** Sends frames, in ASCII, with what else is answered at this moment. */
-  say(frames: string): void
+  /** Sends a frame, in ASCII, with what else is answered at this moment. */
+  say(frame: string | Buffer): void
   /** Something will be said later. */
   pend(said: Promise<void>): void
 }
@@ -31,7 +31,11 @@ export interface IpcRequests {
 }
 
 const MAX_SUBSCRIPTIONS = 64
-const RESULT_START = `{"type":"${answerTypes['token.get']}","data":{"id":"`
+/** Of the frames with a token, by type. */
+const starts = {
+  'token.result': Buffer.from('{"type":"token.result","data":{"id":"'),
+  'token.changed': Buffer.from('{"type":"token.changed","data":{"id":"'),
+} as const
 
 type Serve = (client: IpcClient, id: string, data: Record<string, unknown>) => void
 
@@ -56,7 +60,7 @@ export function createIpcRequests(options: {
     if (message instanceof PlainTokenGet) {
       const token = client.guest.isAllowed ? replies.prepared() : null
       if (token === null) return answer(client, { type: 'token.get', data: { id: message.id } })
-      client.say(`${RESULT_START}${message.id}",${token.tail}}\f`)
+      client.say(tokenFrame('token.result', message.id, token))
       return door.took(client.guest, null)
     }
     const { type, data } = isRecord(message) ? message : { type: undefined, data: undefined }
@@ -123,12 +127,12 @@ export function createIpcRequests(options: {
   function sayToken(
     client: IpcClient,
     id: string,
-    { type, reply, name }: { type: string; reply: Answer<PreparedToken>; name: string | null },
+    { type, reply, name }: { type: keyof typeof starts; reply: Answer<PreparedToken>; name: string | null },
   ): void {
     // Since it asked or subscribed, a reload may have taken the right away.
     if (!client.guest.isAllowed) return sayFault(client, id, { code: 'denied', message: NOT_ALLOWED })
     if ('fault' in reply) return sayFault(client, id, reply.fault)
-    client.say(`{"type":"${type}","data":{"id":${asciiOf(JSON.stringify(id))},${reply.value.tail}}\f`)
+    client.say(tokenFrame(type, asciiOf(JSON.stringify(id)).slice(1, -1), reply.value))
     door.took(client.guest, name)
   }
 
@@ -154,6 +158,17 @@ function sayAnswer(
 
 function sayFault(client: IpcClient, id: string | null, fault: Fault): void {
   client.say(frameOf('fault', { id, ...fault }))
+}
+
+/** Put together of bytes that are ready: a string of this length would be copied twice on its way. */
+function tokenFrame(type: keyof typeof starts, escapedId: string, { frameEnd }: PreparedToken): Buffer {
+  const start = starts[type]
+  const endAt = start.length + escapedId.length
+  const frame = Buffer.allocUnsafe(endAt + frameEnd.length)
+  frame.set(start)
+  frame.write(escapedId, start.length, 'latin1')
+  frame.set(frameEnd, endAt)
+  return frame
 }
 
 /** A frame, in ASCII. */

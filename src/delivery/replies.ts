@@ -1,14 +1,15 @@
 // What is answered: the same for both sockets. Everything is read out of the keeper's state when it is asked for.
 import { tellInstant, tellingBy, type Instant } from '../lib/clock.ts'
-import type {
-  Fault,
-  RefreshResult,
-  RejectRequest,
-  RejectResult,
-  StatusResult,
-  TokenDescription,
-  TokenRequest,
-  TokenResult,
+import {
+  FRAME_END,
+  type Fault,
+  type RefreshResult,
+  type RejectRequest,
+  type RejectResult,
+  type StatusResult,
+  type TokenDescription,
+  type TokenRequest,
+  type TokenResult,
 } from '../protocol.ts'
 import type { Keeper } from '../token/keeper.ts'
 import { remedyFor } from '../token/remedy.ts'
@@ -30,6 +31,8 @@ export type Answer<T> = { readonly value: T } | { readonly fault: Fault }
 export interface PreparedToken {
   /** TokenResult without its opening brace, in ASCII: put an id before it. */
   readonly tail: string
+  /** What follows the id in a frame, from the quotation mark that ends it. */
+  readonly frameEnd: Buffer
   /** TokenResult, as JSON. */
   readonly json: Buffer
   /** The token alone. */
@@ -224,9 +227,15 @@ function prepare(state: TokenState, now: Instant): Told {
   if (token === null) return { state, token: null, untilMs: Infinity, wallOffsetMs }
   const result: TokenResult = { accessToken: token.accessToken, ...describe(token, state, now) }
   const json = JSON.stringify(result)
+  const tail = asciiOf(json).slice(1)
   return {
     state,
-    token: { tail: asciiOf(json).slice(1), json: Buffer.from(json), text: Buffer.from(token.accessToken) },
+    token: {
+      tail,
+      frameEnd: Buffer.from(`",${tail}}${FRAME_END}`),
+      json: Buffer.from(json),
+      text: Buffer.from(token.accessToken),
+    },
     untilMs: isStale(token, now) ? usableUntilMs(token) : token.expiresAtMs,
     wallOffsetMs,
   }
