@@ -176,9 +176,11 @@ describe.skipIf(!isRoot)('other users (played by root, skipped for others)', () 
     const world = await start({ maxConnectionsPerUser: 2 })
     const early = await askAs({ uid: 4001 }, world.ipcPath, { count: 2 })
     expect(early.map(({ type }) => type)).toEqual(['token.result', 'token.result'])
+    const taken = await expectUntil('libc', () =>
+      world.records.find(({ fields }) => fields.event === 'token-taken' && fields['uid'] === 4001),
+    )
     expect(await askOnce(world.ipcPath, 'refresh.request', {})).toMatchObject({ type: 'refresh.result' })
-    const taken = world.records.find(({ fields }) => fields.event === 'token-taken' && fields['uid'] === 4001)
-    expect(taken?.fields).toMatchObject({ uid: 4001, process: 'python3' })
+    expect(taken.fields).toMatchObject({ uid: 4001, process: 'python3' })
     expect((await askAs({ uid: 4001 }, world.ipcPath))[0]).toMatchObject({
       type: 'fault',
       data: { code: 'busy' },
