@@ -28,7 +28,7 @@ export function createThrift(options: {
     async look(signal) {
       if (isWaiting || cpuMs() - givenAtCpuMs < WORTH_IT_MS) return
       isWaiting = true
-      for (let before = -Infinity; cpuMs() - before > QUIET.cpuMs && !signal.aborted; ) {
+      for (let before = -Infinity; cpuMs() - before > QUIET.cpuMs && !signal.aborted;) {
         before = cpuMs()
         await clock.sleep(QUIET.forMs, signal)
       }
