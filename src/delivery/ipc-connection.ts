@@ -5,7 +5,9 @@ import type { Holdings } from './holdings.ts'
 import type { IpcServer, IpcSocket } from './ipc-framing.ts'
 import type { IpcClient, IpcRequests } from './ipc-requests.ts'
 import { createBucket } from './bucket.ts'
+import type { PreparedToken } from './replies.ts'
 import type { Room } from './room.ts'
+import type { TokenFrames, TokenFrameType } from './token-frame.ts'
 
 /** What all connections share. */
 export interface IpcHouse {
@@ -13,6 +15,7 @@ export interface IpcHouse {
   readonly room: Pick<Room, 'drop' | 'blameUs' | 'watch'>
   readonly requests: IpcRequests
   readonly holdings: Holdings
+  readonly frames: TokenFrames
   readonly config: () => SocketConfig
 }
 
@@ -33,8 +36,10 @@ export class IpcConnection implements IpcClient {
   private readonly mayAsk = createBucket()
   private subscribed: Set<string> | null = null
   private waiting: AbortController | null = null
-  /** Answers to the requests of one chunk: sent at once. ASCII. Where there is one, it is there as it came. */
+  /** Answers to the requests of one chunk: sent at once. ASCII. One frame with the token alone is there as bytes. */
   private out: string | Buffer = ''
+  /** What is said now is sent before anybody else says anything, so bytes that all connections share may be used. */
+  private isUndisturbed = false
   private isPaused = false
   private isBehind = false
   private isAwaitingSent = false
@@ -66,9 +71,14 @@ export class IpcConnection implements IpcClient {
     return this.waiting.signal
   }
 
-  say(frame: string | Buffer): void {
-    if (this.out === '') this.out = frame
-    else this.out = latin1Of(this.out) + latin1Of(frame)
+  say(frames: string): void {
+    this.out = this.said() + frames
+  }
+
+  sayToken(type: TokenFrameType, escapedId: string, token: PreparedToken): void {
+    const frame = this.house.frames.frame(type, escapedId, token)
+    if (this.out === '' && this.isUndisturbed) this.out = frame
+    else this.out = this.said() + frame.toString('latin1')
   }
 
   pend(said: Promise<void>): void {
@@ -83,6 +93,7 @@ export class IpcConnection implements IpcClient {
     if (this.subscribed === null || this.guest.isLeaving) return
     this.isBehind = this.socket.writableLength > 0
     if (this.isBehind) return
+    this.isUndisturbed = true
     this.house.requests.tellChange(this)
     this.flush()
   }
@@ -90,12 +101,13 @@ export class IpcConnection implements IpcClient {
   /** Sends what is ready to be sent. */
   flush(): void {
     const { guest, socket } = this
+    this.isUndisturbed = false
     if (guest.isLeaving) return
     if (this.out !== '') {
       const ready = this.out
       this.out = ''
       if (typeof ready === 'string') socket.write(ready, 'latin1')
-      else socket.write(ready)
+      else if (!socket.write(ready) || socket.writableLength > 0) this.house.frames.keep(ready)
     }
     const unsent = socket.writableLength
     const unread = this.isPaused ? socket.ipcBuffer.length : 0
@@ -123,6 +135,7 @@ export class IpcConnection implements IpcClient {
   /** One character for one byte: the framing is in ASCII, and a request that is not plain is decoded on its own. */
   private receive(chunk: Buffer): void {
     const { guest, socket, house } = this
+    this.isUndisturbed = true
     house.server.receive(socket, chunk.toString('latin1'))
     this.flush()
     this.goOn()
@@ -150,6 +163,11 @@ export class IpcConnection implements IpcClient {
     return true
   }
 
+  /** What is ready to be sent, as text. */
+  private said(): string {
+    return typeof this.out === 'string' ? this.out : this.out.toString('latin1')
+  }
+
   private mustWait(): boolean {
     return this.out.length + this.socket.writableLength >= UNSENT_LIMIT || this.guest.pending >= MAX_PENDING
   }
@@ -160,6 +178,7 @@ export class IpcConnection implements IpcClient {
     const { guest, socket } = this
     while (this.isPaused && !guest.isLeaving && !this.mustWait()) {
       this.isPaused = false
+      this.isUndisturbed = true
       this.house.server.receive(socket, '')
       this.flush()
     }
@@ -214,8 +233,4 @@ export class IpcConnection implements IpcClient {
     const { guest } = this
     if (this.isEnding && !this.isPaused && guest.pending === 0 && !guest.isLeaving) this.socket.destroySoon()
   }
-}
-
-function latin1Of(text: string | Buffer): string {
-  return typeof text === 'string' ? text : text.toString('latin1')
 }

@@ -31,8 +31,8 @@ class RequestParser extends GuardedParser {
     const text = rest === '' ? chunk : rest + chunk
     let start = 0
     for (let end = text.indexOf(FRAME_END); end !== -1; end = text.indexOf(FRAME_END, start)) {
-      const frame = text.slice(start, end)
-      if (receive(plainTokenGet(frame) ?? this.decode(utf8Of(frame))) === false) return text.slice(start)
+      const message = plainTokenGet(text, start, end) ?? this.decode(utf8Of(text.slice(start, end)))
+      if (receive(message) === false) return text.slice(start)
       start = end + 1
     }
     const left = text.slice(start)
@@ -54,9 +54,11 @@ function utf8Of(bytes: string): string {
   return Buffer.from(bytes, 'latin1').toString()
 }
 
-function plainTokenGet(frame: string): PlainTokenGet | null {
-  if (!frame.startsWith(PLAIN_START) || !frame.endsWith(PLAIN_END)) return null
-  const id = frame.slice(PLAIN_START.length, -PLAIN_END.length)
+/** What stands between these two places, where it is such a request. */
+function plainTokenGet(text: string, start: number, end: number): PlainTokenGet | null {
+  const isPlain = text.startsWith(PLAIN_START, start) && text.startsWith(PLAIN_END, end - PLAIN_END.length)
+  if (!isPlain) return null
+  const id = text.slice(start + PLAIN_START.length, end - PLAIN_END.length)
   return PLAIN_ID.test(id) ? new PlainTokenGet(id) : null
 }
 

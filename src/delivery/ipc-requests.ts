@@ -2,6 +2,7 @@
 import { answerTypes, type Fault, type FaultCode, type RejectVerdict, type RequestType } from '../protocol.ts'
 import type { Door } from './door.ts'
 import type { Guest } from './guest.ts'
+import type { TokenFrameType } from './token-frame.ts'
 import { PlainTokenGet } from './ipc-framing.ts'
 import { asciiOf, type Answer, type PreparedToken, type Replies } from './replies.ts'
 import { isRecord, readId, readRejectRequest, readTokenRequest } from './requests.ts'
@@ -16,8 +17,10 @@ export interface IpcClient {
   readonly signal: AbortSignal
   /** It has ended its side: it hears the answers to what it asked, and nothing after. */
   isEnding: boolean
-  /** Sends a frame, in ASCII, with what else is answered at this moment. */
-  say(frame: string | Buffer): void
+  /** Sends frames, in ASCII, with what else is answered at this moment. */
+  say(frames: string): void
+  /** Sends a frame with the token. */
+  sayToken(type: TokenFrameType, escapedId: string, token: PreparedToken): void
   /** Something will be said later. */
   pend(said: Promise<void>): void
 }
@@ -31,12 +34,6 @@ export interface IpcRequests {
 }
 
 const MAX_SUBSCRIPTIONS = 64
-/** Of the frames with a token, by type. */
-const starts = {
-  'token.result': Buffer.from('{"type":"token.result","data":{"id":"'),
-  'token.changed': Buffer.from('{"type":"token.changed","data":{"id":"'),
-} as const
-
 type Serve = (client: IpcClient, id: string, data: Record<string, unknown>) => void
 
 export function createIpcRequests(options: {
@@ -60,7 +57,7 @@ export function createIpcRequests(options: {
     if (message instanceof PlainTokenGet) {
       const token = client.guest.isAllowed ? replies.prepared() : null
       if (token === null) return answer(client, { type: 'token.get', data: { id: message.id } })
-      client.say(tokenFrame('token.result', message.id, token))
+      client.sayToken('token.result', message.id, token)
       return door.took(client.guest, null)
     }
     const { type, data } = isRecord(message) ? message : { type: undefined, data: undefined }
@@ -127,12 +124,12 @@ export function createIpcRequests(options: {
   function sayToken(
     client: IpcClient,
     id: string,
-    { type, reply, name }: { type: keyof typeof starts; reply: Answer<PreparedToken>; name: string | null },
+    { type, reply, name }: { type: TokenFrameType; reply: Answer<PreparedToken>; name: string | null },
   ): void {
     // Since it asked or subscribed, a reload may have taken the right away.
     if (!client.guest.isAllowed) return sayFault(client, id, { code: 'denied', message: NOT_ALLOWED })
     if ('fault' in reply) return sayFault(client, id, reply.fault)
-    client.say(tokenFrame(type, asciiOf(JSON.stringify(id)).slice(1, -1), reply.value))
+    client.sayToken(type, asciiOf(JSON.stringify(id)).slice(1, -1), reply.value)
     door.took(client.guest, name)
   }
 
@@ -158,17 +155,6 @@ function sayAnswer(
 
 function sayFault(client: IpcClient, id: string | null, fault: Fault): void {
   client.say(frameOf('fault', { id, ...fault }))
-}
-
-/** Put together of bytes that are ready: a string of this length would be copied twice on its way. */
-function tokenFrame(type: keyof typeof starts, escapedId: string, { frameEnd }: PreparedToken): Buffer {
-  const start = starts[type]
-  const endAt = start.length + escapedId.length
-  const frame = Buffer.allocUnsafe(endAt + frameEnd.length)
-  frame.set(start)
-  frame.write(escapedId, start.length, 'latin1')
-  frame.set(frameEnd, endAt)
-  return frame
 }
 
 /** A frame, in ASCII. */

@@ -6,6 +6,7 @@ import type { DropReason } from './guest.ts'
 import { IpcConnection, type IpcHouse } from './ipc-connection.ts'
 import { createIpcFraming } from './ipc-framing.ts'
 import { createIpcRequests, faultFrame } from './ipc-requests.ts'
+import { createTokenFrames } from './token-frame.ts'
 import { noRejects, type DeliveryServer, type ServerOptions } from './server.ts'
 
 export function createIpcServer(options: ServerOptions): DeliveryServer {
@@ -35,7 +36,8 @@ export function createIpcServer(options: ServerOptions): DeliveryServer {
   )
   const requests = createIpcRequests({ door, replies, onReject: (verdict) => void (rejects[verdict] += 1) })
 
-  const house: IpcHouse = { server, room: door, requests, holdings, config: door.config }
+  const frames = createTokenFrames()
+  const house: IpcHouse = { server, room: door, requests, holdings, frames, config: door.config }
 
   function onViolation(socket: Socket): void {
     const connection = connections.get(socket)

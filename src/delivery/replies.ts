@@ -1,7 +1,6 @@
 // What is answered: the same for both sockets. Everything is read out of the keeper's state when it is asked for.
 import { tellInstant, tellingBy, type Instant } from '../lib/clock.ts'
 import {
-  FRAME_END,
   type Fault,
   type RefreshResult,
   type RejectRequest,
@@ -31,8 +30,6 @@ export type Answer<T> = { readonly value: T } | { readonly fault: Fault }
 export interface PreparedToken {
   /** TokenResult without its opening brace, in ASCII: put an id before it. */
   readonly tail: string
-  /** What follows the id in a frame, from the quotation mark that ends it. */
-  readonly frameEnd: Buffer
   /** TokenResult, as JSON. */
   readonly json: Buffer
   /** The token alone. */
@@ -232,7 +229,6 @@ function prepare(state: TokenState, now: Instant): Told {
     state,
     token: {
       tail,
-      frameEnd: Buffer.from(`",${tail}}${FRAME_END}`),
       json: Buffer.from(json),
       text: Buffer.from(token.accessToken),
     },

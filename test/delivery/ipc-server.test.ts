@@ -5,7 +5,7 @@ import { IPCModule } from 'node-ipc'
 import { describe, expect, it, vi } from 'vitest'
 import { failures } from '../support/keeper-world.ts'
 import { startDelivery } from '../support/delivery-world.ts'
-import { askOnce, connectRaw } from '../support/ipc-client.ts'
+import { askOnce, connectRaw, type RawFrame } from '../support/ipc-client.ts'
 
 const run = promisify(execFile)
 
@@ -43,6 +43,46 @@ describe('token.get', () => {
       type: 'token.result',
       data: { id: '1', accessToken: 'first' },
     })
+  })
+
+  it('answers each of many that wait at once with its own id', async () => {
+    let grant = (): void => undefined
+    const world = await startDelivery({
+      answer: () => new Promise((resolve) => (grant = () => resolve({ kind: 'ok', accessToken: 'first' }))),
+    })
+    const ids = ['a', 'b', 'c', 'd']
+    const clients = await Promise.all(ids.map(async () => connectRaw(world.ipcPath)))
+    for (const [index, client] of clients.entries()) {
+      client.ask('token.get', { id: ids[index], waitSeconds: 20 })
+      client.ask('status.get', { id: 'is taken' })
+    }
+    for (const client of clients) await client.frame(0)
+    grant()
+    const answers = await Promise.all(clients.map(async (client) => client.frame(1)))
+    expect(answers.map((answer) => answer?.data['id'])).toEqual(ids)
+  })
+
+  it('answers as it should what is read much later, meanwhile others too', async () => {
+    const world = await startDelivery({ answer: () => ({ kind: 'ok', accessToken: 'x'.repeat(8_000) }) })
+    await askOnce(world.ipcPath, 'token.get', { id: 'else', waitSeconds: 20 })
+    const slow = await connectRaw(world.ipcPath, { reads: false })
+    for (let id = 1_000; id < 1_100; id += 1) {
+      slow.ask('token.get', { id: String(id) })
+      // Each in a chunk of its own.
+      await askOnce(world.ipcPath, 'token.get', { id: 'else' })
+    }
+    const text: string[] = []
+    const isWhole = new Promise<void>((resolve) => {
+      slow.socket.setEncoding('utf8').on('data', (chunk: string) => {
+        text.push(chunk)
+        if (text.join('').split('\f').length > 100) resolve()
+      })
+    })
+    await isWhole
+    const answered = text.join('').split('\f').slice(0, 100)
+    expect(answered.map((frame) => (JSON.parse(frame) as RawFrame).data['id'])).toEqual(
+      Array.from({ length: 100 }, (_, index) => String(1_000 + index)),
+    )
   })
 
   it('tells a refusal at once, however long it may wait, with the remedy', async () => {

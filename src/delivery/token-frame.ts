@@ -1,0 +1,54 @@
+// A frame with the token: the bytes are ready, and only the id is put in.
+import { FRAME_END } from '../protocol.ts'
+import type { PreparedToken } from './replies.ts'
+
+export type TokenFrameType = 'token.result' | 'token.changed'
+
+export interface TokenFrames {
+  /** The frame for this id, in ASCII, escaped as in JSON. The next call may write into the same bytes, unless they were kept. */
+  frame(type: TokenFrameType, escapedId: string, token: PreparedToken): Buffer
+  /** The frame is not sent yet: its bytes are to stay as they are. */
+  keep(frame: Buffer): void
+}
+
+/** Escaped ids that are longer than this are rare: theirs are made anew. */
+const MAX_READY = 64
+const startOf: Readonly<Record<TokenFrameType, string>> = {
+  'token.result': '{"type":"token.result","data":{"id":"',
+  'token.changed': '{"type":"token.changed","data":{"id":"',
+}
+
+/**
+ * Frames are kept for the lengths of id that there are, and only for the newest token. What a frame costs is then what
+ * the kernel takes for sending it.
+ */
+export function createTokenFrames(): TokenFrames {
+  let of: PreparedToken | null = null
+  let ready: Record<TokenFrameType, (Buffer | undefined)[]> = { 'token.result': [], 'token.changed': [] }
+
+  return {
+    frame(type, escapedId, token) {
+      if (of !== token) {
+        of = token
+        ready = { 'token.result': [], 'token.changed': [] }
+      }
+      const { length } = escapedId
+      const frames = ready[type]
+      const frame = frames[length] ?? newFrame(type, length, token)
+      if (length <= MAX_READY) frames[length] = frame
+      const idAt = startOf[type].length
+      for (let index = 0; index < length; index += 1) frame[idAt + index] = escapedId.charCodeAt(index)
+      return frame
+    },
+    keep(frame) {
+      for (const frames of Object.values(ready)) {
+        const at = frames.indexOf(frame)
+        if (at !== -1) frames[at] = undefined
+      }
+    },
+  }
+}
+
+function newFrame(type: TokenFrameType, idLength: number, { tail }: PreparedToken): Buffer {
+  return Buffer.from(`${startOf[type]}${' '.repeat(idLength)}",${tail}}${FRAME_END}`, 'latin1')
+}
