@@ -76,9 +76,10 @@ export class IpcConnection implements IpcClient {
   }
 
   sayToken(type: TokenFrameType, escapedId: string, token: PreparedToken): void {
+    // As text before the next frame is written into the same bytes.
+    const before = this.said()
     const frame = this.house.frames.frame(type, escapedId, token)
-    if (this.out === '' && this.isUndisturbed) this.out = frame
-    else this.out = this.said() + frame.toString('latin1')
+    this.out = before === '' && this.isUndisturbed ? frame : before + frame.toString('latin1')
   }
 
   pend(said: Promise<void>): void {
