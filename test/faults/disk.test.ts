@@ -142,9 +142,12 @@ describe.each([
 test('a state directory that is removed is made anew, and all that a restart must know is in it', async () => {
   const daemon = await started()
   const state = join(directory, 'state')
+  const remembers = (): boolean | undefined => textOf(join(state, 'memory.json'))?.includes('"generation":1')
+  // In the midst of a write the loss would be told, too.
+  await expectUntil('the memory', remembers)
   const key = textOf(join(state, 'key'))
   removeAtOnce(state)
-  await mended(daemon, 'the memory', () => textOf(join(state, 'memory.json'))?.includes('"generation":1'))
+  await mended(daemon, 'the memory', remembers)
   await mended(daemon, 'the key', () => textOf(join(state, 'key')) === key)
   expect(daemon.log().filter(({ level }) => level === 'error')).toEqual([])
 })
