@@ -111,8 +111,10 @@ Ctrl-C ends it and removes everything. Tokens as they come:
 `
 }
 
-/** How the program is called from here. */
+/** How the program is called from here: the source only by the Node that we run on, which may not be the first in the PATH. */
 function programWords(): string {
-  const file = process.argv[1] ?? 'kyc-tokend'
-  return file.endsWith('.ts') ? `node ${relative(process.cwd(), file)}` : 'npx kyc-tokend'
+  const file = process.argv[1] ?? ''
+  if (file.endsWith('.ts'))
+    return [process.execPath, file].map((path) => relative(process.cwd(), path)).join(' ')
+  return file.startsWith('/usr/') ? 'kyc-tokend' : 'npx kyc-tokend'
 }
