@@ -94,7 +94,8 @@ export function createHttpRoutes(options: {
     const heads = headsOf(token)
     const isText = prefersText(headerOf(req, 'accept'))
     res.writeHead(200, isText ? heads.text : heads.json)
-    res.end(isText ? token.text : token.json)
+    // As text it goes out together with the head, in one write.
+    res.end(isText ? token.text : token.json, 'latin1')
     if (req.method !== 'HEAD') door.took(guest, client)
   }
 

@@ -30,10 +30,10 @@ export type Answer<T> = { readonly value: T } | { readonly fault: Fault }
 export interface PreparedToken {
   /** TokenResult without its opening brace, in ASCII: put an id before it. */
   readonly tail: string
-  /** TokenResult, as JSON. */
-  readonly json: Buffer
-  /** The token alone. */
-  readonly text: Buffer
+  /** TokenResult as JSON, in ASCII. */
+  readonly json: string
+  /** The token alone, in ASCII. */
+  readonly text: string
 }
 
 export interface Replies {
@@ -223,14 +223,13 @@ function prepare(state: TokenState, now: Instant): Told {
   const token = usableToken(state, now)
   if (token === null) return { state, token: null, untilMs: Infinity, wallOffsetMs }
   const result: TokenResult = { accessToken: token.accessToken, ...describe(token, state, now) }
-  const json = JSON.stringify(result)
-  const tail = asciiOf(json).slice(1)
+  const tail = asciiOf(JSON.stringify(result)).slice(1)
   return {
     state,
     token: {
       tail,
-      json: Buffer.from(json),
-      text: Buffer.from(token.accessToken),
+      json: `{${tail}`,
+      text: token.accessToken,
     },
     untilMs: isStale(token, now) ? usableUntilMs(token) : token.expiresAtMs,
     wallOffsetMs,

@@ -26,7 +26,7 @@ async function start(
   await world.clock.settle()
   const told = (): TokenResult | null => {
     const token = replies.prepared()
-    return token === null ? null : (JSON.parse(token.json.toString()) as TokenResult)
+    return token === null ? null : (JSON.parse(token.json) as TokenResult)
   }
   return { ...world, replies, told, pass: (ms: number) => (monotonicMs += ms) }
 }
@@ -103,7 +103,7 @@ describe('waiting', () => {
     expect(isThere(reply)).toBe(false)
     void replies.refresh(never)
     await clock.settle()
-    expect(JSON.parse(((await reply) as { value: PreparedToken }).value.json.toString())).toMatchObject({
+    expect(JSON.parse(((await reply) as { value: PreparedToken }).value.json)).toMatchObject({
       generation: 2,
     })
   })
@@ -120,7 +120,7 @@ describe('waiting', () => {
     const reply = replies.token({ minValidSeconds: 590, waitSeconds: 60 }, never)
     expect(isThere(reply)).toBe(false)
     await clock.settle()
-    expect(JSON.parse(((await reply) as { value: PreparedToken }).value.json.toString())).toMatchObject({
+    expect(JSON.parse(((await reply) as { value: PreparedToken }).value.json)).toMatchObject({
       generation: 2,
     })
   })
