@@ -9,8 +9,8 @@ export interface Thrift {
   look(signal: AbortSignal): Promise<void>
 }
 
-/** So much work, in ms of CPU time, leaves something behind that is worth it: a few refreshes, or some hundred requests. */
-const WORTH_IT_MS = 20
+/** So much work, in ms of CPU time, leaves something behind that is worth it: a few refreshes, or a thousand requests. */
+const WORTH_IT_MS = 50
 /** The work is over when so much time passes with no more of it than this. */
 const QUIET = { forMs: 2_000, cpuMs: 20 }
 
@@ -62,5 +62,7 @@ function garbageCollector(): CollectGarbage {
   setFlagsFromString('--expose-gc')
   const collect = runInNewContext('gc') as CollectGarbage
   setFlagsFromString('--no-expose-gc')
+  // It would do half the same some seconds later, and wake its threads for it.
+  setFlagsFromString('--no-memory-reducer')
   return collect
 }

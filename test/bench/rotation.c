@@ -89,19 +89,19 @@ static uint64_t await_event(int watch) {
   return at;
 }
 
-// From the moment the first file is opened to the one when the last is replaced. Only these two are watched: every
-// event costs whoever causes it.
+// From the moment the first file is replaced to the one when the last is. Only these two are watched: every event costs
+// whoever causes it.
 static void watch_one(const char *directory, size_t count) {
   char path[4096];
   int first = inotify_init1(IN_CLOEXEC), last = inotify_init1(IN_CLOEXEC);
   snprintf(path, sizeof path, "%s/f0", directory);
-  if (inotify_add_watch(first, path, IN_OPEN | IN_ONESHOT) < 0) die(path);
+  if (inotify_add_watch(first, path, IN_DELETE_SELF | IN_ONESHOT) < 0) die(path);
   snprintf(path, sizeof path, "%s/f%zu", directory, count - 1);
   if (inotify_add_watch(last, path, IN_DELETE_SELF | IN_ONESHOT) < 0) die(path);
   printf("watching\n");
   fflush(stdout);
   uint64_t from = await_event(first);
-  printf("%llu\n", (unsigned long long)((await_event(last) - from) / count));
+  printf("%llu\n", (unsigned long long)((await_event(last) - from) / (count - 1)));
   fflush(stdout);
   close(first);
   close(last);

@@ -23,8 +23,8 @@ export async function leaveAlone(world: World): Promise<() => Promise<Row[]>> {
     return privateBytes(pid) / MIB
   })
   const wakes = eachOf(trio, async ({ pid }) => {
-    // The first seconds are still the start's.
-    await sleep(5_000)
+    // Until then it tidies up after the start and the refresh.
+    await sleep(25_000)
     const before = wakeUps(pid)
     const fromMs = performance.now()
     await sleep(WAKE_UPS_WITHIN_MS)
