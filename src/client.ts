@@ -320,8 +320,8 @@ export class TokenClient {
     return new Promise<T>((resolve, reject) => {
       if (this.#isClosed) return reject(closedError())
       if (signal?.aborted === true) return reject(signal.reason as Error)
-      const patientUntilMs = performance.now() + patienceMs
-      const leftMs = (): number => Math.max(0, patientUntilMs - performance.now())
+      const patientUntilMs = uptimeMs() + patienceMs
+      const leftMs = (): number => Math.max(0, patientUntilMs - uptimeMs())
       let asks = 0
       /** What a daemon that is being stopped says to those who wait. */
       let parting: TokenClientError | undefined
@@ -508,4 +508,9 @@ async function orUndefined<T>(promise: Promise<T>): Promise<T | undefined> {
 async function fingerprintOf(token: string): Promise<string> {
   const { createHash } = await import('node:crypto')
   return createHash('sha256').update(token).digest('hex').slice(0, FINGERPRINT_LENGTH)
+}
+
+/** A monotonic clock. That of `performance` takes a millisecond to load. */
+function uptimeMs(): number {
+  return process.uptime() * 1_000
 }

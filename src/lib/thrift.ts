@@ -1,8 +1,5 @@
 // Memory that work has taken is given back to the system once the work is over: V8 and malloc would keep it.
-import { setFlagsFromString } from 'node:v8'
-import { runInNewContext } from 'node:vm'
 import type { Clock } from './clock.ts'
-import { loadLibc } from './libc.ts'
 
 export interface Thrift {
   /** Has a look whether there was work since the last time, and gives back when it is over. Resolves then. */
@@ -44,25 +41,7 @@ function ownCpuMs(): number {
   return (user + system) / 1_000
 }
 
-/** Takes some 20 ms, in which nothing is answered. */
 async function giveMemoryBack(): Promise<void> {
-  collectGarbage ??= garbageCollector()
-  collectGarbage({ type: 'major', execution: 'sync', flavor: 'last-resort' })
-  // What native objects hold is let go of in the next turn.
-  await new Promise(setImmediate)
-  const libc = loadLibc()
-  if (!('error' in libc)) libc.trimHeap()
-}
-
-type CollectGarbage = (options: { type: 'major'; execution: 'sync'; flavor: 'last-resort' }) => void
-let collectGarbage: CollectGarbage | undefined
-
-/** V8 shows it to new contexts only, and only when it is told to. */
-function garbageCollector(): CollectGarbage {
-  setFlagsFromString('--expose-gc')
-  const collect = runInNewContext('gc') as CollectGarbage
-  setFlagsFromString('--no-expose-gc')
-  // It would do half the same some seconds later, and wake its threads for it.
-  setFlagsFromString('--no-memory-reducer')
-  return collect
+  const { giveMemoryBack: give } = await import('./give-memory-back.ts')
+  await give()
 }

@@ -7,7 +7,6 @@ import { certificatesIn } from '../lib/pem.ts'
 import type { FetchToken } from '../token/outcome.ts'
 import { proxyEnvOf } from './proxy.ts'
 import { tokenRequest, type Credentials } from './request.ts'
-import { classify } from './response.ts'
 
 export interface FetchTokenOptions {
   /** https, or http for a loopback host. Its path is kept. */
@@ -45,7 +44,7 @@ export function createFetchToken(options: FetchTokenOptions): FetchToken {
   return async (signal) => {
     context ??= service.protocol === 'https:' ? secureContextOf(authorities) : Promise.resolve(null)
     // With a token that was kept, the first attempt is long after the start.
-    const { exchange } = await import('./exchange.ts')
+    const [{ exchange }, { classify }] = await Promise.all([import('./exchange.ts'), import('./response.ts')])
     const asked = tokenRequest(baseUrl, credentials)
     const answer = await exchange(asked, {
       limits: request,

@@ -1,6 +1,6 @@
 // What outlives the process: the token for this boot, and for longer how the attempts went, so that a restart asks no more than it must.
 import { createHmac, randomBytes } from 'node:crypto'
-import { readFile } from 'node:fs/promises'
+import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { clearLeftovers, FileError, onFile, removeFile, replaceFile } from '../lib/atomic-file.ts'
 import type { Clock, Instant } from '../lib/clock.ts'
@@ -63,7 +63,7 @@ export async function createMemory(options: {
   const memoryFile = createStateFile(join(options.stateDirectory, 'memory.json'), log)
   const keyFile = createStateFile(join(options.stateDirectory, 'key'), log)
   const key = await openKey(keyFile)
-  const bootId = await readBootId(bootIdFile)
+  const bootId = readBootId(bootIdFile)
   let subject = ''
   /** With whose credentials the token was obtained that is held. */
   let owner: { readonly fingerprint: string; readonly subject: string } | null = null
@@ -336,9 +336,10 @@ async function openKey(file: StateFile): Promise<string> {
 const KEY_TEXT = /^[0-9a-f]{64}\n$/
 
 /** Null where it cannot be read: `ProcSubset=pid` hides it. */
-async function readBootId(path: string): Promise<string | null> {
+/** Of the kernel, which never makes anybody wait. */
+function readBootId(path: string): string | null {
   try {
-    return (await readFile(path, 'utf8')).trim()
+    return readFileSync(path, 'utf8').trim()
   } catch (error) {
     if (errorCode(error) === undefined) throw error
     return null
