@@ -349,6 +349,9 @@ describe.skipIf(why !== undefined && !isRequired)('kyc-tokend as a service', () 
         })
       }).listen(25, '127.0.0.1')`
     await machine.sh(`systemd-run --unit=mail-server /usr/lib/kyc-tokend/node -e "${mailServer}"`)
+    await expectUntil('the mail server', async () =>
+      / 0100007F:0019 00000000:0000 0A /.test(await machine.sh('cat /proc/net/tcp')),
+    )
     await machine.sh(
       'install -m 755 /usr/share/doc/kyc-tokend/examples/alert-command /etc/kyc-tokend/alert-command',
     )
