@@ -4,7 +4,7 @@
 // command is one file with all it needs at first; what it needs only later is in it, too, and set up only then, or,
 // where it is heavy, a file of its own. They are CommonJS, which loads a module of Node only when it is asked for: an
 // ES import of node:http sets up WebSocket and fetch as well, and costs as much as the rest of the start.
-import { chmodSync } from 'node:fs'
+import { chmodSync, readFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { build, type BuildOptions, type Plugin } from 'esbuild'
 
@@ -95,7 +95,7 @@ function filesOfTheirOwn(parts: Readonly<Record<string, string>>): Plugin {
 
 /**
  * What libraries load and do not need here: winston a copy of Node's streams, node-ipc what it speaks over a network
- * (TLS alone takes 3 MB and 5 ms).
+ * (TLS alone takes 3 MB and 5 ms) and an instance that is there in case somebody wants one.
  */
 const withoutNeedless: Plugin = {
   name: 'without-needless',
@@ -106,6 +106,9 @@ const withoutNeedless: Plugin = {
     )
     bundle.onLoad({ filter: /^readable-stream/, namespace: 'needless' }, ({ path }) => ({
       contents: `module.exports = require('node:stream')${path.endsWith('_writable.js') ? '.Writable' : ''}`,
+    }))
+    bundle.onLoad({ filter: /node-ipc\.js$/ }, ({ path }) => ({
+      contents: readFileSync(path, 'utf8').replace('singleton=new IPCModule;', 'singleton=undefined;'),
     }))
     bundle.onLoad({ filter: /^node:/, namespace: 'needless' }, () => ({ contents: 'export default {}' }))
   },

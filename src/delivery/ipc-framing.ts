@@ -19,7 +19,8 @@ export type { IpcSocket, Server as IpcServer }
 
 const PLAIN_START = '{"type":"token.get","data":{"id":"'
 const PLAIN_END = '"}}'
-const PLAIN_ID = /^[\w.:-]{1,64}$/
+/** Ids that stand in JSON as they are. */
+export const PLAIN_ID = /^[\w.:-]{1,64}$/
 
 /**
  * The library's guarded parser, for text that has a character for each byte, and but for two things. A message that is well framed and no request is not a broken

@@ -3,7 +3,7 @@ import { answerTypes, type Fault, type FaultCode, type RejectVerdict, type Reque
 import type { Door } from './door.ts'
 import type { Guest } from './guest.ts'
 import type { TokenFrameType } from './token-frame.ts'
-import { PlainTokenGet } from './ipc-framing.ts'
+import { PLAIN_ID, PlainTokenGet } from './ipc-framing.ts'
 import { asciiOf, type Answer, type PreparedToken, type Replies } from './replies.ts'
 import { isRecord, readId, readRejectRequest, readTokenRequest } from './requests.ts'
 
@@ -129,7 +129,7 @@ export function createIpcRequests(options: {
     // Since it asked or subscribed, a reload may have taken the right away.
     if (!client.guest.isAllowed) return sayFault(client, id, { code: 'denied', message: NOT_ALLOWED })
     if ('fault' in reply) return sayFault(client, id, reply.fault)
-    client.sayToken(type, asciiOf(JSON.stringify(id)).slice(1, -1), reply.value)
+    client.sayToken(type, escaped(id), reply.value)
     door.took(client.guest, name)
   }
 
@@ -155,6 +155,11 @@ function sayAnswer(
 
 function sayFault(client: IpcClient, id: string | null, fault: Fault): void {
   client.say(frameOf('fault', { id, ...fault }))
+}
+
+/** An id as it stands in JSON, in ASCII. Nearly all are plain words. */
+function escaped(id: string): string {
+  return PLAIN_ID.test(id) ? id : asciiOf(JSON.stringify(id)).slice(1, -1)
 }
 
 /** A frame, in ASCII. */

@@ -151,13 +151,19 @@ export interface Server {
 }
 export type Trio = Record<Contestant, Server>
 
-/** The three on `ipc.sock`, each with a token; the bare one pushes too. */
-export async function startIpcTrio(world: World, name: string, service = world.service): Promise<Trio> {
+/** The three on `ipc.sock`, each with a token. */
+export async function startIpcTrio(
+  world: World,
+  name: string,
+  options: { service?: Service; isPushing?: boolean } = {},
+): Promise<Trio> {
+  const { service = world.service, isPushing = false } = options
   const trio: Partial<Record<Contestant, Server>> = {}
   for (const who of contestants) {
     if (who === 'bare') {
       const path = join(world.directory, `${name}-bare.sock`)
-      const process = start([NODE, ownFile('bare-ipc.mjs'), path, freshToken(), world.service.url])
+      const source = isPushing ? [service.url] : []
+      const process = start([NODE, ownFile('bare-ipc.mjs'), path, freshToken(), ...source])
       await answers(path)
       trio[who] = serverOf(process, path)
     } else {

@@ -15,7 +15,7 @@ const MIB = 1024 * 1024
  * neither wakes them nor gives them memory.
  */
 export async function leaveAlone(world: World): Promise<() => Promise<Row[]>> {
-  const trio = await startIpcTrio(world, 'idle', world.tlsService)
+  const trio = await startIpcTrio(world, 'idle', { service: world.tlsService })
   for (const who of ['ours', 'jitless'] as const) await refresh(trio[who].path)
   const refreshedAtMs = performance.now()
   const memory = eachOf(trio, async ({ pid }) => {
@@ -62,7 +62,7 @@ export async function refreshedRow(
   tell: (what: string) => void,
 ): Promise<() => Promise<Row[]>> {
   tell(`${REFRESHES} refreshes`)
-  const trio = await startIpcTrio(world, 'refreshed', world.tlsService)
+  const trio = await startIpcTrio(world, 'refreshed', { service: world.tlsService })
   const many = async (path: string): Promise<void> => {
     for (let count = 0; count < REFRESHES; count += 1) await refresh(path)
   }

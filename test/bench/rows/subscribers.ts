@@ -14,7 +14,7 @@ const SETTLE_MS = 4_000
 export async function subscriberRows(world: World, tell: (what: string) => void): Promise<Row[]> {
   const took: Samples<number> = { ours: [], bare: [], jitless: [] }
   const held: Samples<number> = { ours: [], bare: [], jitless: [] }
-  const trio = await startIpcTrio(world, 'push')
+  const trio = await startIpcTrio(world, 'push', { isPushing: true })
   tell('10,000 subscribers')
   const crowds = {} as Record<Contestant, Crowd>
   for (const who of contestants) {
