@@ -12,7 +12,6 @@ export function announceStart(config: Config, log: Log, places: { ipc: string; h
 
 /** `needingRestart`: settings that are others now and not taken over. */
 export function announceReload(config: Config, log: Log, needingRestart: readonly string[]): void {
-  log('notice', 'The configuration was read anew', { event: 'reloaded', configFile: config.file })
   warn(config, log)
   for (const setting of needingRestart) {
     log('warning', 'A setting was changed that takes effect at a restart', {
@@ -26,6 +25,7 @@ export function announceReload(config: Config, log: Log, needingRestart: readonl
       credentials: config.systemdCredentials,
     })
   }
+  log('notice', 'The configuration was read anew', { event: 'reloaded', configFile: config.file })
 }
 
 /** `fault` is a sentence for people, with the remedy. */
