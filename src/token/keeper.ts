@@ -156,7 +156,7 @@ export function createKeeper(
       if (!request.signal.aborted) await settle(request.signal, cause)
     } finally {
       signal.removeEventListener('abort', giveUp)
-      if (state.asking !== null) become(afterGivenUp(state))
+      become(afterGivenUp(state))
     }
     if (request.signal.aborted) throw new TryAgain('Other settings apply now')
   }

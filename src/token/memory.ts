@@ -300,7 +300,7 @@ function createStateFile(path: string, log: Log): StateFile {
 async function readTrusted(path: string): Promise<{ text: string | null; fault: string | null }> {
   try {
     const { content, stats } = await onFile(path, readSmallFile(path, MAX_FILE_BYTES))
-    const isOurs = stats.uid === process.geteuid?.()
+    const isOurs = stats.uid === process.geteuid!()
     if (content === null) return { text: null, fault: 'it is too long, or no regular file' }
     if (!isOurs) return { text: null, fault: `it belongs to another user (${stats.uid})` }
     if ((stats.mode & 0o077) !== 0) return { text: null, fault: 'others may read or write it (not 0600)' }

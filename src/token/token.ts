@@ -50,22 +50,27 @@ export function jwtLifeMs(
   accessToken: string,
   moment: { serverDateMs?: number | undefined; wallMs: number },
 ): number | undefined {
-  const claims = claimsOf(accessToken)
-  const expMs = numericDateMs(claims?.['exp'])
+  const { exp, iat } = claimsOf(accessToken)
+  const expMs = numericDateMs(exp)
   if (expMs === undefined) return undefined
-  const starts = [numericDateMs(claims?.['iat']), moment.serverDateMs].filter((start) => start !== undefined)
+  const starts = [numericDateMs(iat), moment.serverDateMs].filter((start) => start !== undefined)
   return expMs - (starts.length > 0 ? Math.max(...starts) : moment.wallMs)
 }
 
-function claimsOf(accessToken: string): Record<string, unknown> | null | undefined {
-  const [, payload, signature, ...more] = accessToken.split('.')
-  if (payload === undefined || signature === undefined || more.length > 0) return undefined
+interface Claims {
+  readonly exp?: unknown
+  readonly iat?: unknown
+}
+
+function claimsOf(accessToken: string): Claims {
+  const [, payload = '', signature, ...more] = accessToken.split('.')
+  if (signature === undefined || more.length > 0) return {}
   try {
     // Whatever else than an object it is: it has no claims.
-    return JSON.parse(Buffer.from(payload, 'base64url').toString()) as Record<string, unknown> | null
+    return (JSON.parse(Buffer.from(payload, 'base64url').toString()) as Claims | null) ?? {}
   } catch {
     // Not JSON: an opaque token that happens to have two dots.
-    return undefined
+    return {}
   }
 }
 

@@ -394,6 +394,17 @@ describe('what is remembered', () => {
     writes[1]?.done()
   })
 
+  test('of a refusal is written before anybody is told of it', async () => {
+    const story: string[] = []
+    const remember = async (state: TokenState) => void story.push(`remembered ${state.kind}`)
+    const { keeper, answer } = await running(undefined, { remember })
+    story.length = 0
+    keeper.onEvent(({ type }) => void (type === 'changed' && story.push(type)))
+    answer(refused)
+    await keeper.refresh(never)
+    expect(story.slice(0, 3)).toEqual(['remembered held', 'remembered refused', 'changed'])
+  })
+
   test('is written before the loop goes on', async () => {
     const writing = createLatch(1)
     const written: TokenState[] = []
