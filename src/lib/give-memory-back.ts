@@ -3,7 +3,7 @@ import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import { loadLibc } from './libc.ts'
 
-/** Takes some 20 ms, in which nothing is answered. */
+/** Takes 40 to 170 ms on a busy machine, in which nothing is answered: hence only after a quiet time. */
 export async function giveMemoryBack(): Promise<void> {
   collectGarbage ??= garbageCollector()
   collectGarbage({ type: 'major', execution: 'sync', flavor: 'last-resort' })
