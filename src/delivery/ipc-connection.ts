@@ -7,7 +7,7 @@ import type { IpcClient, IpcRequests } from './ipc-requests.ts'
 import { createBucket } from './bucket.ts'
 import type { PreparedToken } from './replies.ts'
 import type { Room } from './room.ts'
-import type { TokenFrames, TokenFrameType } from './token-frame.ts'
+import type { Span, TokenFrames, TokenFrameType } from './token-frame.ts'
 
 /** What all connections share. */
 export interface IpcHouse {
@@ -26,6 +26,7 @@ const MAX_PENDING = 256
 /** About what a request that waits holds, in bytes. */
 const PENDING_BYTES = 2048
 const NONE: ReadonlySet<string> = new Set()
+const NOTHING = Buffer.alloc(0)
 
 /** A class, because there may be ten thousand of them, idle: each holds what it must, and the functions are there once. */
 export class IpcConnection implements IpcClient {
@@ -75,10 +76,10 @@ export class IpcConnection implements IpcClient {
     this.out = this.said() + frames
   }
 
-  sayToken(type: TokenFrameType, escapedId: string, token: PreparedToken): void {
+  sayToken(type: TokenFrameType, id: Span, token: PreparedToken): void {
     // As text before the next frame is written into the same bytes.
     const before = this.said()
-    const frame = this.house.frames.frame(type, escapedId, token)
+    const frame = this.house.frames.frame(type, id, token)
     this.out = before === '' && this.isUndisturbed ? frame : before + frame.toString('latin1')
   }
 
@@ -133,11 +134,10 @@ export class IpcConnection implements IpcClient {
 
   // ---- reading ------------------------------------------------------------------------------------------------------
 
-  /** One character for one byte: the framing is in ASCII, and a request that is not plain is decoded on its own. */
   private receive(chunk: Buffer): void {
     const { guest, socket, house } = this
     this.isUndisturbed = true
-    house.server.receive(socket, chunk.toString('latin1'))
+    house.server.receive(socket, chunk)
     this.flush()
     this.goOn()
     guest.hasPartialRequest = !this.isPaused && socket.ipcBuffer !== ''
@@ -180,7 +180,7 @@ export class IpcConnection implements IpcClient {
     while (this.isPaused && !guest.isLeaving && !this.mustWait()) {
       this.isPaused = false
       this.isUndisturbed = true
-      this.house.server.receive(socket, '')
+      this.house.server.receive(socket, NOTHING)
       this.flush()
     }
     if (!this.isPaused && !guest.isLeaving) socket.resume()

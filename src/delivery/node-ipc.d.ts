@@ -20,7 +20,7 @@ declare module 'node-ipc' {
     constructor(config: Config)
     readonly profile: string
     /** Hands each whole frame of `rest + chunk` to `receive`, and returns what is left. */
-    read(rest: string, chunk: string, receive: (message: unknown) => unknown): string
+    read(rest: Buffer | '', chunk: Buffer, receive: (message: unknown) => unknown): Buffer | ''
     /** The message of a frame. Throws IPCProtocolError. */
     decode(frame: string): unknown
     decodeMessage(frame: string): unknown
@@ -28,11 +28,11 @@ declare module 'node-ipc' {
   }
   /** A socket as the server keeps it: the beginning of a frame, and who is given the whole ones. */
   export interface IpcSocket extends Socket {
-    ipcBuffer: string
+    ipcBuffer: Buffer | ''
     ipcDispatch: (message: unknown) => unknown
   }
   export interface Server {
-    receive(socket: Socket, chunk: string): void
+    receive(socket: Socket, chunk: Buffer): void
     /** Called at each violation of the framing. */
     protocolFailure: (socket: Socket, error: Error) => void
   }

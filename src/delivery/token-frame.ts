@@ -4,14 +4,21 @@ import type { PreparedToken } from './replies.ts'
 
 export type TokenFrameType = 'token.result' | 'token.changed'
 
+/** What stands between these two places: the id as it stands in JSON, in ASCII. */
+export interface Span {
+  readonly bytes: Uint8Array
+  readonly start: number
+  readonly end: number
+}
+
 export interface TokenFrames {
-  /** The frame for this id, in ASCII, escaped as in JSON. The next call may write into the same bytes, unless they were kept. */
-  frame(type: TokenFrameType, escapedId: string, token: PreparedToken): Buffer
+  /** The frame for this id. The next call may write into the same bytes, unless they were kept. */
+  frame(type: TokenFrameType, id: Span, token: PreparedToken): Buffer
   /** The frame is not sent yet: its bytes are to stay as they are. */
   keep(frame: Buffer): void
 }
 
-/** Escaped ids that are longer than this are rare: theirs are made anew. */
+/** Ids that are longer than this are rare: theirs are made anew. */
 const MAX_READY = 64
 const startOf: Readonly<Record<TokenFrameType, string>> = {
   'token.result': '{"type":"token.result","data":{"id":"',
@@ -27,17 +34,17 @@ export function createTokenFrames(): TokenFrames {
   let ready: Record<TokenFrameType, (Buffer | undefined)[]> = { 'token.result': [], 'token.changed': [] }
 
   return {
-    frame(type, escapedId, token) {
+    frame(type, { bytes, start, end }, token) {
       if (of !== token) {
         of = token
         ready = { 'token.result': [], 'token.changed': [] }
       }
-      const { length } = escapedId
+      const length = end - start
       const frames = ready[type]
       const frame = frames[length] ?? newFrame(type, length, token)
       if (length <= MAX_READY) frames[length] = frame
       const idAt = startOf[type].length
-      for (let index = 0; index < length; index += 1) frame[idAt + index] = escapedId.charCodeAt(index)
+      for (let index = 0; index < length; index += 1) frame[idAt + index] = bytes[start + index] ?? 0
       return frame
     },
     keep(frame) {

@@ -45,9 +45,15 @@ export function createSystemClock(): Clock {
   let wallOffset = 0
   /** By how much the wall clock is ahead of the boot clock. */
   let aheadMs = 0
+  /** The latest reading, and what the wall clock showed. */
+  let latest: Instant = { bootMs: 0, wallMs: 0 }
+  let readAtMs = -Infinity
   const now = (): Instant => {
-    const monotonicMs = performance.now()
     const wallMs = Date.now()
+    // Whoever asks a hundred times within a millisecond is told the same.
+    if (wallMs === readAtMs) return latest
+    readAtMs = wallMs
+    const monotonicMs = performance.now()
     if (Math.abs(wallMs - monotonicMs - wallOffset) > DISAGREEMENT_MS) {
       wallOffset = wallMs - monotonicMs
       const offset = uptime() * 1000 - monotonicMs
@@ -56,7 +62,8 @@ export function createSystemClock(): Clock {
     }
     // Whole milliseconds, and both clocks apart by the same always: what is told of an instant then stays the same.
     const bootMs = Math.round(monotonicMs + bootOffset)
-    return { bootMs, wallMs: bootMs + aheadMs }
+    latest = { bootMs, wallMs: bootMs + aheadMs }
+    return latest
   }
   return { now, sleep }
 }
