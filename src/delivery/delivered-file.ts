@@ -80,7 +80,9 @@ export function createDeliveredFile(
   }
 
   async function bring(content: string | null): Promise<void> {
-    if (await isAsWanted(content)) return
+    // Where we brought another content, there is nothing to be looked at.
+    const isRotated = typeof brought === 'string' && content !== null && content !== brought
+    if (!isRotated && (await isAsWanted(content))) return
     const isRepair = content === brought
     compared = null
     if (content === null) await removeFile(path)

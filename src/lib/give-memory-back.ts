@@ -23,5 +23,7 @@ function garbageCollector(): CollectGarbage {
   setFlagsFromString('--no-expose-gc')
   // It would do half the same some seconds later, and wake its threads for it.
   setFlagsFromString('--no-memory-reducer')
+  // What is compiled is little, and wanted again at the next request.
+  setFlagsFromString('--no-flush-bytecode')
   return collect
 }

@@ -1,4 +1,5 @@
 // Memory that work has taken is given back to the system once the work is over: V8 and malloc would keep it.
+import { setFlagsFromString } from 'node:v8'
 import type { Clock } from './clock.ts'
 
 export interface Thrift {
@@ -8,8 +9,11 @@ export interface Thrift {
 
 /** So much work, in ms of CPU time, leaves something behind that is worth it: a few refreshes, or a thousand requests. */
 const WORTH_IT_MS = 50
-/** The work is over when so much time passes with no more of it than this. */
-const QUIET = { forMs: 2_000, cpuMs: 20 }
+/**
+ * The work is over when so much time passes with no more of it than this: who asks every few seconds should find
+ * everything warm.
+ */
+const QUIET = { forMs: 5_000, cpuMs: 20 }
 
 export function createThrift(options: {
   clock: Pick<Clock, 'sleep'>
@@ -18,6 +22,8 @@ export function createThrift(options: {
   giveBack?: () => Promise<void>
 }): Thrift {
   const { clock, cpuMs = ownCpuMs, giveBack = giveMemoryBack } = options
+  // The threads that compile would keep some MB of what they worked with; there is little to compile here.
+  setFlagsFromString('--no-concurrent-recompilation')
   let givenAtCpuMs = 0
   let isWaiting = false
 
