@@ -152,7 +152,7 @@ export function createDoor(protocol: Protocol, options: DoorOptions): Door {
     },
     counts: () => ({
       connections: room.connections(),
-      subscribers: [...guests].filter(({ subscriptions }) => subscriptions > 0).length,
+      subscribers: guests.filter(({ subscriptions }) => subscriptions > 0).length,
       reads,
       dropped: { ...room.dropped },
     }),

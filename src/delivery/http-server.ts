@@ -7,6 +7,7 @@ import { createDoor } from './door.ts'
 import type { DropReason, Guest } from './guest.ts'
 import { lastAnswer, sendProblem } from './http-answers.ts'
 import { createHttpRoutes, notAllowed, type Metrics } from './http-routes.ts'
+import { createRegister } from './register.ts'
 import { noRejects, type DeliveryServer, type ServerOptions } from './server.ts'
 
 /** One connection, as far as HTTP goes. */
@@ -35,7 +36,7 @@ const WAITING_BYTES = 2048
 
 export function createHttpServer(options: ServerOptions & { readonly metrics: Metrics }): DeliveryServer {
   const { replies, holdings, metrics } = options
-  const connections = new Map<Socket, Connection>()
+  const connections = createRegister<Socket, Connection>()
   const rejects = noRejects()
   const http = createParser()
   const door = createDoor(
@@ -70,7 +71,7 @@ export function createHttpServer(options: ServerOptions & { readonly metrics: Me
   /** A reload may end this server and begin another: only what runs is told of changes. */
   async function run(...given: Parameters<DeliveryServer['run']>): Promise<void> {
     const endListening = replies.onChange(() => {
-      for (const connection of connections.values()) tellChange(connection)
+      for (const connection of connections.values) tellChange(connection)
     })
     await door.run(...given).finally(endListening)
   }

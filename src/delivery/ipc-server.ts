@@ -6,12 +6,13 @@ import type { DropReason } from './guest.ts'
 import { IpcConnection, type IpcHouse } from './ipc-connection.ts'
 import { createIpcFraming } from './ipc-framing.ts'
 import { createIpcRequests, faultFrame } from './ipc-requests.ts'
+import { createRegister } from './register.ts'
 import { createTokenFrames } from './token-frame.ts'
 import { noRejects, type DeliveryServer, type ServerOptions } from './server.ts'
 
 export function createIpcServer(options: ServerOptions): DeliveryServer {
   const { replies, holdings } = options
-  const connections = new Map<Socket, IpcConnection>()
+  const connections = createRegister<Socket, IpcConnection>()
   const rejects = noRejects()
   const server = createIpcFraming({
     path: options.socket.path,
@@ -44,7 +45,7 @@ export function createIpcServer(options: ServerOptions): DeliveryServer {
     if (connection !== undefined) door.drop(connection.guest, 'broken-framing')
   }
   replies.onChange(() => {
-    for (const connection of connections.values()) connection.tellChange()
+    for (const connection of connections.values) connection.tellChange()
   })
 
   return {

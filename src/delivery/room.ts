@@ -14,6 +14,7 @@ import {
   type Patience,
 } from './guest.ts'
 import type { Holdings } from './holdings.ts'
+import { createRegister } from './register.ts'
 
 /** What must be known of the protocol that is spoken. */
 export interface Protocol {
@@ -32,7 +33,8 @@ export interface Protocol {
 }
 
 export interface Room {
-  readonly guests: ReadonlySet<Guest>
+  /** All of now, in no order. */
+  readonly guests: readonly Guest[]
   readonly census: Census
   /** A connection was accepted. */
   enter(socket: Socket): Guest
@@ -60,7 +62,7 @@ export function createRoom(
   const { holdings, log } = options
   const { transport } = protocol
   const patience = { ...PATIENCE, ...options.patience }
-  const guests = new Set<Guest>()
+  const guests = createRegister<Guest, Guest>()
   const leaving = new Set<Guest>()
   const census = createCensus()
   const dropped = Object.fromEntries(dropReasons.map((reason) => [reason, 0])) as Record<DropReason, number>
@@ -70,7 +72,7 @@ export function createRoom(
 
   function enter(socket: Socket): Guest {
     const guest = newGuest(socket, { onTooMuch: (holder) => drop(holder, 'too-much-held') })
-    guests.add(guest)
+    guests.set(guest, guest)
     socket.on('close', () => leave(guest))
     // A reset by a client is no event of ours: 'close' follows.
     socket.on('error', () => undefined)
@@ -88,7 +90,7 @@ export function createRoom(
       if (guest.idleSweeps > 1) guest.socket.destroy()
     }
     let isNeeded = leaving.size > 0
-    for (const guest of guests) {
+    for (const guest of guests.values) {
       if (guest.isLeaving) continue
       protocol.beforeLook(guest)
       const reason = overstayed(guest, patience)
@@ -142,7 +144,7 @@ export function createRoom(
     census.remove(guest)
     holdings.hold(guest, 0)
     protocol.forget(guest)
-    if (guests.size === 0) onAllGone()
+    if (guests.values.length === 0) onAllGone()
   }
 
   function blameUs(guest: Guest, error: unknown): void {
@@ -161,13 +163,13 @@ export function createRoom(
     const allGone = new Promise<void>((resolve) => {
       onAllGone = resolve
     })
-    for (const guest of guests) {
+    for (const guest of guests.values) {
       if (guest.isLeaving) guest.socket.destroySoon()
       else protocol.finish(guest)
     }
-    if (guests.size === 0) return stopWatching()
+    if (guests.values.length === 0) return stopWatching()
     const patienceEnds = setTimeout(() => {
-      for (const guest of guests) guest.socket.destroy()
+      for (const guest of guests.values) guest.socket.destroy()
     }, patience.farewellMs)
     await allGone
     clearTimeout(patienceEnds)
@@ -175,7 +177,7 @@ export function createRoom(
   }
 
   return {
-    guests,
+    guests: guests.values,
     census,
     enter,
     drop,
@@ -183,7 +185,7 @@ export function createRoom(
     tellFault,
     watch,
     sayFarewell,
-    connections: () => guests.size - leaving.size,
+    connections: () => guests.values.length - leaving.size,
     dropped,
   }
 }
