@@ -5,12 +5,13 @@
 
 quick() {
 	[ -z "${KYC_TOKEND_SOCKET+set}" ] && [ -S /run/kyc-tokend/ipc.sock ] && [ -w /run/kyc-tokend/ipc.sock ] || return
+	# In some containers /proc/uptime is not the kernel's and begins with the container. The kernel's has no size.
+	[ -s /proc/uptime ] && return 1
 	# Whatever of these the caller has exported, the full program would inherit with our values.
-	unset from until token more uptime idle self bare number
+	unset from until token more uptime idle bare number
 	IFS=' '
 	read -r from until token more </run/kyc-tokend/token.front || return
 	read -r uptime idle </proc/uptime || return
-	read -r self </proc/self/stat || return
 	[ -z "$more" ] || return
 
 	for number in "$from" "$until" "$uptime"; do
@@ -27,19 +28,13 @@ quick() {
 	'' | '~'* | *[!ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._~+/-]*) return 1 ;;
 	esac
 
-	# In some containers /proc/uptime is not the kernel's and begins with the container: then it is behind the start
-	# of this very process, which the kernel tells in hundredths of a second.
-	set -- ${self##*) }
-	case ${20-} in '' | *[!0123456789]*) return 1 ;; esac
-	[ "$((${20} / 100))" -le "${uptime%%.*}" ] || return
-
 	trap '' PIPE
 	printf '%s\n' "$token"
 }
 
 case $#/${1-}/${2-}/${3-} in
 1/token// | 3/token/--format/raw | 2/token/--format=raw/)
-	if { quick "$@"; } 2>/dev/null; then exit 0; fi
+	if { quick; } 2>/dev/null; then exit 0; fi
 	;;
 esac
 exec /usr/lib/kyc-tokend/node /usr/lib/kyc-tokend/cli.cjs "$@"

@@ -106,6 +106,17 @@ describe('kyc-tokend token, answered by the shell', () => {
     },
   )
 
+  it.runIf(process.getuid?.() === 0)(
+    'leaves it to the full program where a container shows its own uptime',
+    async () => {
+      await writeFile(path.join(place, 'token.front'), good)
+      await writeFile(path.join(place, 'uptime'), `${now}.00 1.00\n`)
+      const script = 'mount --bind "$1/uptime" /proc/uptime; exec "$2" token'
+      const inside = ['--mount', 'sh', '-euc', script, 'sh', place, front]
+      expect(spawnSync('unshare', inside, { encoding: 'utf8' }).stdout.split('\n')[0]).toBe('full token')
+    },
+  )
+
   it('does not care what the caller has in the environment', async () => {
     const env = {
       IFS: '0123456789',
