@@ -10,8 +10,8 @@ export interface Thrift {
 /** So much work, in ms of CPU time, leaves something behind that is worth it: a few refreshes, or a thousand requests. */
 const WORTH_IT_MS = 50
 /**
- * The work is over when so much time passes with no more of it than this: who asks every few seconds should find
- * everything warm.
+ * As little CPU time as this between two looks is no work; and the work is over when so much time passes with no more
+ * than that: who asks every few seconds should find everything warm.
  */
 const QUIET = { forMs: 5_000, cpuMs: 20 }
 
@@ -24,19 +24,25 @@ export function createThrift(options: {
   const { clock, cpuMs = ownCpuMs, giveBack = giveMemoryBack } = options
   // The threads that compile would keep some MB of what they worked with; there is little to compile here.
   setFlagsFromString('--no-concurrent-recompilation')
-  let givenAtCpuMs = 0
+  let seenMs = 0
+  let workMs = 0
   let isWaiting = false
 
   return {
     async look(signal) {
-      if (isWaiting || cpuMs() - givenAtCpuMs < WORTH_IT_MS) return
+      if (isWaiting) return
+      const spentMs = cpuMs() - seenMs
+      seenMs += spentMs
+      if (spentMs > QUIET.cpuMs) workMs += spentMs
+      if (workMs < WORTH_IT_MS) return
       isWaiting = true
       for (let before = -Infinity; cpuMs() - before > QUIET.cpuMs && !signal.aborted;) {
         before = cpuMs()
         await clock.sleep(QUIET.forMs, signal)
       }
       if (!signal.aborted) await giveBack()
-      givenAtCpuMs = cpuMs()
+      seenMs = cpuMs()
+      workMs = 0
       isWaiting = false
     },
   }

@@ -30,10 +30,22 @@ test('it waits as long as the work goes on', async () => {
   expect(giveBack).toHaveBeenCalledOnce()
 })
 
-test('a look at the clock now and then is no work', async () => {
+test('a look at the clock now and then is no work, however often', async () => {
   const { thrift, giveBack, work } = thriftOf({ worked: 100, during: [0] })
   await thrift.look(signal)
-  work(1)
+  for (let look = 0; look < 1_000; look += 1) {
+    work(5)
+    await thrift.look(signal)
+  }
+  expect(giveBack).toHaveBeenCalledOnce()
+})
+
+test('a little work again and again is worth it in the end', async () => {
+  const { thrift, giveBack, work } = thriftOf({ worked: 0, during: [0] })
+  work(30)
+  await thrift.look(signal)
+  expect(giveBack).not.toHaveBeenCalled()
+  work(30)
   await thrift.look(signal)
   expect(giveBack).toHaveBeenCalledOnce()
 })
