@@ -82,7 +82,7 @@ async function openConnection(
   const isTls = url.protocol === 'https:'
   const { Agent, request: open } = isTls ? await import('node:https') : http
   // Said here, so that NODE_TLS_REJECT_UNAUTHORIZED of some environment does not hand the secret to anybody.
-  const tls = secureContext === null ? {} : { secureContext, rejectUnauthorized: true }
+  const tls = { secureContext: secureContext ?? undefined, rejectUnauthorized: true }
   const agent = new Agent({ keepAlive: false, maxCachedSessions: 0, proxyEnv, ...tls })
   const sockets: Socket[] = []
   const connect = agent.createConnection.bind(agent)
@@ -95,7 +95,6 @@ async function openConnection(
   return {
     request,
     close() {
-      request.destroy()
       for (const socket of sockets) socket.destroy()
     },
   }

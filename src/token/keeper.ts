@@ -182,7 +182,6 @@ export function createKeeper(
   async function run(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       await untilDue(signal)
-      if (signal.aborted) return
       await repeat(() => attempt(signal), { between: () => untilDue(signal), signal }).catch(
         (error: unknown) => {
           if (!signal.aborted) throw error

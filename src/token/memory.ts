@@ -104,9 +104,11 @@ export async function createMemory(options: {
 
   async function write(state: TokenState, { isOrderly }: { isOrderly: boolean }): Promise<void> {
     const token = heldToken(state)
+    const memory = rememberedOf(state, { subject, isOrderly })
+    const at = written()
     // The token first: should we end in between, the next start knows more than it needs to, not less.
-    await (token === null ? keptFile.remove() : keptFile.write(keep(token), formatKept, written()))
-    await memoryFile.write(rememberedOf(state, { subject, isOrderly }), formatRemembered, written())
+    await (token === null ? keptFile.remove() : keptFile.write(keep(token), (kept) => formatKept(kept, at)))
+    await memoryFile.write(memory, (remembered) => formatRemembered(remembered, at))
   }
 
   return {
@@ -141,8 +143,9 @@ function stateFrom(
   asking: { baseUrl: string; subject: string },
   { kept, remembered, now }: { kept: Kept | null; remembered: Remembered; now: Instant },
 ): TokenState {
-  const token = kept?.token.baseUrl === asking.baseUrl ? kept.token : null
-  const isOthersToken = token !== null && kept?.subject !== asking.subject
+  const usable = kept?.token.baseUrl === asking.baseUrl ? kept : null
+  const token = usable && usable.token
+  const isOthersToken = usable !== null && usable.subject !== asking.subject
   const { alert, refusal, isOrderly, failure } =
     remembered.subject === asking.subject ? remembered : NOTHING_REMEMBERED
   const facts = {
@@ -216,7 +219,7 @@ interface StateFile {
   /** What the parser makes of it; null where it is not there or cannot be trusted. `valueOf` it, `write` writes. */
   read<T>(parser: (text: string) => T | undefined, valueOf: (parsed: T) => unknown): Promise<T | null>
   /** Writes it where `value` is another than last time. */
-  write<T>(value: T, format: (value: T, written: Written) => string, written: Written): Promise<void>
+  write<T>(value: T, format: (value: T) => string): Promise<void>
   remove(): Promise<void>
   /** Does again what last could not be done, or what somebody has undone. */
   look(): Promise<void>
@@ -283,9 +286,9 @@ function createStateFile(path: string, log: Log): StateFile {
       }
       return value
     },
-    write(value, format, written) {
+    write(value, format) {
       const next = JSON.stringify(value)
-      return bring(next, async () => replaceFile(path, format(value, written), PRIVATE))
+      return bring(next, async () => replaceFile(path, format(value), PRIVATE))
     },
     remove: () => bring(null, async () => removeFile(path)),
     look: () =>
@@ -329,14 +332,13 @@ async function openKey(file: StateFile): Promise<string> {
     (text) => text,
   )
   const key = known ?? randomBytes(KEY_BYTES).toString('hex')
-  await file.write(key, (text) => `${text}\n`, { at: { bootMs: 0, wallMs: 0 }, bootId: null })
+  await file.write(key, (text) => `${text}\n`)
   return key
 }
 
 const KEY_TEXT = /^[0-9a-f]{64}\n$/
 
-/** Null where it cannot be read: `ProcSubset=pid` hides it. */
-/** Of the kernel, which never makes anybody wait. */
+/** Of the kernel, which never makes anybody wait. Null where it cannot be read: `ProcSubset=pid` hides it. */
 function readBootId(path: string): string | null {
   try {
     return readFileSync(path, 'utf8').trim()

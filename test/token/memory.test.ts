@@ -11,6 +11,7 @@ import {
   symlinkSync,
   truncateSync,
   writeFileSync,
+  lstatSync,
 } from 'node:fs'
 import { chmod, chown, mkdir, rm, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -287,6 +288,14 @@ describe('other credentials', () => {
     await memory.remember(answered(held, refused))
     expect((await start({ credentials: SECOND })).state).toMatchObject({ kind: 'refused', askNow: 'start' })
     expect((await start({ credentials: FIRST })).state).toMatchObject({ kind: 'held', askNow: null })
+  })
+
+  it('are told apart by a key that is made once', async () => {
+    const { start, stateDirectory } = await scene()
+    await start()
+    const made = lstatSync(join(stateDirectory, 'key'))
+    await start()
+    expect(lstatSync(join(stateDirectory, 'key')).ino).toBe(made.ino)
   })
 
   it('are told apart by a key that is lost with its file', async () => {
