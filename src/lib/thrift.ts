@@ -1,5 +1,4 @@
 // Memory that work has taken is given back to the system once the work is over: V8 and malloc would keep it.
-import { setFlagsFromString } from 'node:v8'
 import type { Clock } from './clock.ts'
 
 export interface Thrift {
@@ -10,30 +9,35 @@ export interface Thrift {
 /** So much work, in ms of CPU time, leaves something behind that is worth it: a few refreshes, or a thousand requests. */
 const WORTH_IT_MS = 50
 /**
- * As little CPU time as this between two looks is no work; and the work is over when so much time passes with no more
- * than that: who asks every few seconds should find everything warm.
+ * So little CPU time in so much time is no work, only a look now and then. Who asks every few seconds should find
+ * everything warm.
  */
 const QUIET = { forMs: 5_000, cpuMs: 20 }
 
 export function createThrift(options: {
-  clock: Pick<Clock, 'sleep'>
+  clock: Clock
   /** CPU time of this process, in ms. */
   cpuMs?: () => number
   giveBack?: () => Promise<void>
 }): Thrift {
   const { clock, cpuMs = ownCpuMs, giveBack = giveMemoryBack } = options
-  // The threads that compile would keep some MB of what they worked with; there is little to compile here.
-  setFlagsFromString('--no-concurrent-recompilation')
-  let seenMs = 0
+  let seen = { atMs: -Infinity, cpuMs: 0 }
   let workMs = 0
   let isWaiting = false
+
+  /** Adds what was worked since it was last seen. */
+  function see(): void {
+    const now = { atMs: clock.now().bootMs, cpuMs: cpuMs() }
+    if (now.atMs - seen.atMs < QUIET.forMs) return
+    const spentMs = now.cpuMs - seen.cpuMs
+    if (spentMs > QUIET.cpuMs) workMs += spentMs
+    seen = now
+  }
 
   return {
     async look(signal) {
       if (isWaiting) return
-      const spentMs = cpuMs() - seenMs
-      seenMs += spentMs
-      if (spentMs > QUIET.cpuMs) workMs += spentMs
+      see()
       if (workMs < WORTH_IT_MS) return
       isWaiting = true
       for (let before = -Infinity; cpuMs() - before > QUIET.cpuMs && !signal.aborted;) {
@@ -41,7 +45,7 @@ export function createThrift(options: {
         await clock.sleep(QUIET.forMs, signal)
       }
       if (!signal.aborted) await giveBack()
-      seenMs = cpuMs()
+      seen = { atMs: clock.now().bootMs, cpuMs: cpuMs() }
       workMs = 0
       isWaiting = false
     },

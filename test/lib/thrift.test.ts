@@ -3,15 +3,21 @@ import { createThrift } from '../../src/lib/thrift.ts'
 
 const signal = new AbortController().signal
 
-/** A process whose CPU time the test sets: `during` is what it works in each sleep, in ms. */
+/** A process whose CPU time the test sets: `during` is what it works in each sleep, in ms. It works without a pause, or as long as is said. */
 function thriftOf({ worked, during }: { worked: number; during: number[] }) {
   let cpuMs = worked
+  let bootMs = 0
   const giveBack = vi.fn<() => Promise<void>>(async () => undefined)
   const sleep = vi.fn<() => Promise<void>>(async () => {
     cpuMs += during.shift() ?? 0
   })
-  const thrift = createThrift({ clock: { sleep }, cpuMs: () => cpuMs, giveBack })
-  return { thrift, giveBack, sleep, work: (ms: number) => (cpuMs += ms) }
+  const clock = { now: () => ({ bootMs, wallMs: 0 }), sleep }
+  const thrift = createThrift({ clock, cpuMs: () => cpuMs, giveBack })
+  const work = (ms: number, { inMs }: { inMs: number }): void => {
+    cpuMs += ms
+    bootMs += inMs
+  }
+  return { thrift, giveBack, sleep, work }
 }
 
 test('memory is given back once after work, when a while has passed without any', async () => {
@@ -34,18 +40,27 @@ test('a look at the clock now and then is no work, however often', async () => {
   const { thrift, giveBack, work } = thriftOf({ worked: 100, during: [0] })
   await thrift.look(signal)
   for (let look = 0; look < 1_000; look += 1) {
-    work(5)
+    work(5, { inMs: 15_000 })
     await thrift.look(signal)
   }
   expect(giveBack).toHaveBeenCalledOnce()
 })
 
+test('work is work also where it is looked at again and again', async () => {
+  const { thrift, giveBack, work } = thriftOf({ worked: 0, during: [0] })
+  for (let look = 0; look < 200; look += 1) {
+    work(5, { inMs: 50 })
+    await thrift.look(signal)
+  }
+  expect(giveBack).toHaveBeenCalled()
+})
+
 test('a little work again and again is worth it in the end', async () => {
   const { thrift, giveBack, work } = thriftOf({ worked: 0, during: [0] })
-  work(30)
+  work(30, { inMs: 15_000 })
   await thrift.look(signal)
   expect(giveBack).not.toHaveBeenCalled()
-  work(30)
+  work(30, { inMs: 15_000 })
   await thrift.look(signal)
   expect(giveBack).toHaveBeenCalledOnce()
 })
@@ -62,7 +77,9 @@ test('what was allocated and let go of is given back to the system', async () =>
   expect(process.memoryUsage.rss() - before).toBeGreaterThan(20_000_000)
   const { length } = held
   held = []
-  await createThrift({ clock: { sleep: async () => undefined } }).look(signal)
+  await createThrift({ clock: { now: () => ({ bootMs: 0, wallMs: 0 }), sleep: async () => undefined } }).look(
+    signal,
+  )
   expect(length + held.length).toBe(400_000)
   expect(process.memoryUsage.rss() - before).toBeLessThan(20_000_000)
 })
