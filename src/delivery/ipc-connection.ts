@@ -7,7 +7,7 @@ import type { IpcClient, IpcRequests } from './ipc-requests.ts'
 import { createBucket } from './bucket.ts'
 import type { PreparedToken } from './replies.ts'
 import type { Room } from './room.ts'
-import type { Span, TokenFrames, TokenFrameType } from './token-frame.ts'
+import type { FrameId, TokenFrames, TokenFrameType } from './token-frame.ts'
 
 /** What all connections share. */
 export interface IpcHouse {
@@ -76,7 +76,7 @@ export class IpcConnection implements IpcClient {
     this.out = this.said() + frames
   }
 
-  sayToken(type: TokenFrameType, id: Span, token: PreparedToken): void {
+  sayToken(type: TokenFrameType, id: FrameId, token: PreparedToken): void {
     // As text before the next frame is written into the same bytes.
     const before = this.said()
     const frame = this.house.frames.frame(type, id, token)

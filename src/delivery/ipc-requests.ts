@@ -2,7 +2,7 @@
 import { answerTypes, type Fault, type FaultCode, type RejectVerdict, type RequestType } from '../protocol.ts'
 import type { Door } from './door.ts'
 import type { Guest } from './guest.ts'
-import type { Span, TokenFrameType } from './token-frame.ts'
+import type { FrameId, TokenFrameType } from './token-frame.ts'
 import { PLAIN_ID, PlainTokenGet } from './ipc-framing.ts'
 import { asciiOf, type Answer, type PreparedToken, type Replies } from './replies.ts'
 import { isRecord, readId, readRejectRequest, readTokenRequest } from './requests.ts'
@@ -20,7 +20,7 @@ export interface IpcClient {
   /** Sends frames, in ASCII, with what else is answered at this moment. */
   say(frames: string): void
   /** Sends a frame with the token. */
-  sayToken(type: TokenFrameType, id: Span, token: PreparedToken): void
+  sayToken(type: TokenFrameType, id: FrameId, token: PreparedToken): void
   /** Something will be said later. */
   pend(said: Promise<void>): void
 }
@@ -129,7 +129,7 @@ export function createIpcRequests(options: {
     // Since it asked or subscribed, a reload may have taken the right away.
     if (!client.guest.isAllowed) return sayFault(client, id, { code: 'denied', message: NOT_ALLOWED })
     if ('fault' in reply) return sayFault(client, id, reply.fault)
-    client.sayToken(type, spanOf(id), reply.value)
+    client.sayToken(type, escaped(id), reply.value)
     door.took(client.guest, name)
   }
 
@@ -157,10 +157,9 @@ function sayFault(client: IpcClient, id: string | null, fault: Fault): void {
   client.say(frameOf('fault', { id, ...fault }))
 }
 
-/** An id as it stands in JSON. Nearly all are plain words. */
-function spanOf(id: string): Span {
-  const bytes = Buffer.from(PLAIN_ID.test(id) ? id : asciiOf(JSON.stringify(id)).slice(1, -1), 'latin1')
-  return { bytes, start: 0, end: bytes.length }
+/** An id as it stands in JSON, in ASCII. Nearly all are plain words. */
+function escaped(id: string): string {
+  return PLAIN_ID.test(id) ? id : asciiOf(JSON.stringify(id)).slice(1, -1)
 }
 
 /** A frame, in ASCII. */

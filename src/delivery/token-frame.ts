@@ -4,7 +4,8 @@ import type { PreparedToken } from './replies.ts'
 
 export type TokenFrameType = 'token.result' | 'token.changed'
 
-/** What stands between these two places: the id as it stands in JSON, in ASCII. */
+/** An id as it stands in JSON, in ASCII: of its own, or between two places in what a client sent. */
+export type FrameId = string | Span
 export interface Span {
   readonly bytes: Uint8Array
   readonly start: number
@@ -13,7 +14,7 @@ export interface Span {
 
 export interface TokenFrames {
   /** The frame for this id. The next call may write into the same bytes, unless they were kept. */
-  frame(type: TokenFrameType, id: Span, token: PreparedToken): Buffer
+  frame(type: TokenFrameType, id: FrameId, token: PreparedToken): Buffer
   /** The frame is not sent yet: its bytes are to stay as they are. */
   keep(frame: Buffer): void
 }
@@ -34,17 +35,16 @@ export function createTokenFrames(): TokenFrames {
   let ready: Record<TokenFrameType, (Buffer | undefined)[]> = { 'token.result': [], 'token.changed': [] }
 
   return {
-    frame(type, { bytes, start, end }, token) {
+    frame(type, id, token) {
       if (of !== token) {
         of = token
         ready = { 'token.result': [], 'token.changed': [] }
       }
-      const length = end - start
+      const length = typeof id === 'string' ? id.length : id.end - id.start
       const frames = ready[type]
       const frame = frames[length] ?? newFrame(type, length, token)
       if (length <= MAX_READY) frames[length] = frame
-      const idAt = startOf[type].length
-      for (let index = 0; index < length; index += 1) frame[idAt + index] = bytes[start + index] ?? 0
+      putId(frame, { id, at: startOf[type].length, length })
       return frame
     },
     keep(frame) {
@@ -54,6 +54,12 @@ export function createTokenFrames(): TokenFrames {
       }
     },
   }
+}
+
+function putId(frame: Buffer, { id, at, length }: { id: FrameId; at: number; length: number }): void {
+  if (typeof id === 'string')
+    for (let index = 0; index < length; index += 1) frame[at + index] = id.charCodeAt(index)
+  else for (let index = 0; index < length; index += 1) frame[at + index] = id.bytes[id.start + index] ?? 0
 }
 
 function newFrame(type: TokenFrameType, idLength: number, { tail }: PreparedToken): Buffer {
