@@ -1,4 +1,4 @@
-// Finds where a text stops being JSON, and says what is there in words that quote nothing of it.
+// Finds where a text stops being JSON or is ambiguous, and says what is there in words that quote nothing of it.
 
 export interface JsonFault {
   /** From 1. */
@@ -15,6 +15,9 @@ const STRING = /"(?:[^"\\\u0000-\u001f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"/y
 /** As much of a string as is sound, to point at the character that is not. */
 const STRING_START = /"(?:[^"\\\u0000-\u001f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*/y
 
+/** What is expected where a key is there twice. */
+const REPEATED = 'another key'
+
 class Stop {
   readonly at: number
   readonly expected: string
@@ -24,7 +27,7 @@ class Stop {
   }
 }
 
-/** The first fault of a text that JSON.parse refused; the grammar is RFC 8259. */
+/** The first fault of a text, be it that a key is there twice, which JSON.parse would let pass; the grammar is RFC 8259. */
 export function findJsonFault(text: string): JsonFault | undefined {
   try {
     const end = skip(SPACE, text, value(text, skip(SPACE, text, 0), 0))
@@ -56,7 +59,9 @@ function members(
 ): number {
   let at = skip(SPACE, text, open + 1)
   if (text[at] === kind.close) return at + 1
+  const keys = new Set<unknown>()
   for (;;) {
+    if (kind.member === pair) refuseRepeated(keys, { text, at })
     at = skip(SPACE, text, kind.member(text, at, kind.depth + 1))
     if (text[at] === kind.close) return at + 1
     if (text[at] !== ',') throw new Stop(at, `"," or "${kind.close}"`)
@@ -69,6 +74,14 @@ function pair(text: string, at: number, depth: number): number {
   const colon = skip(SPACE, text, string(text, at))
   if (text[colon] !== ':') throw new Stop(colon, '":"')
   return value(text, skip(SPACE, text, colon + 1), depth)
+}
+
+function refuseRepeated(keys: Set<unknown>, { text, at }: { text: string; at: number }): void {
+  const end = skip(STRING, text, at)
+  if (end === at) return
+  const key: unknown = JSON.parse(text.slice(at, end))
+  if (keys.has(key)) throw new Stop(at, REPEATED)
+  keys.add(key)
 }
 
 function string(text: string, at: number): number {
@@ -91,6 +104,7 @@ function describe(text: string, stop: Stop): JsonFault {
 function inWords(text: string, { at, expected }: Stop): string {
   const found = text[at]
   if (found === undefined) return `the file ends where ${expected} should be`
+  if (expected === REPEATED) return 'the same key is above already: remove one of the two'
   if (expected === 'the end of the string')
     return found === '\\'
       ? 'a backslash in a string must be written twice'

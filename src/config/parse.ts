@@ -109,13 +109,9 @@ function comeBack(directory: string): void {
 }
 
 function parseJson(text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch (error) {
-    const fault = findJsonFault(text)
-    if (fault === undefined) throw error
-    throw new Unusable(`is not JSON at line ${fault.line}, column ${fault.column}: ${fault.sentence}`)
-  }
+  const fault = findJsonFault(text)
+  if (fault === undefined) return JSON.parse(text)
+  throw new Unusable(`is not JSON at line ${fault.line}, column ${fault.column}: ${fault.sentence}`)
 }
 
 type YamlError = { reason?: unknown; mark?: { line?: unknown; column?: unknown } | null }

@@ -22,6 +22,8 @@ describe('where a text stops being JSON', () => {
     ['{"a": 1', 1, 8, 'the file ends where "," or "}" should be'],
     ['{"a": 1} }', 1, 10, 'nothing more should be here'],
     ['{"a": 01}', 1, 8, '"," or "}" should be here'],
+    ['{"a": 1,\n "b": {"a": 2}, "a": 3}', 2, 17, 'the same key is above already: remove one of the two'],
+    ['{"a": 1, "\\u0061": 2}', 1, 10, 'the same key is above already: remove one of the two'],
   ])('%j', (text, line, column, sentence) => {
     expect(findJsonFault(text)).toEqual({ line, column, sentence })
   })
@@ -65,10 +67,23 @@ describe('where a text stops being JSON', () => {
           } catch {
             isJson = false
           }
-          expect(findJsonFault(text) === undefined).toBe(isJson)
+          const fault = findJsonFault(text)
+          if (fault?.sentence.startsWith('the same key')) return
+          expect(fault === undefined).toBe(isJson)
         },
       ),
       { numRuns: 3_000 },
+    )
+  })
+
+  it('is found where a key is there twice, however deep', () => {
+    const key = fc.constantFrom('a', 'b', 'c', '\n', '"')
+    fc.assert(
+      fc.property(fc.array(key, { maxLength: 5 }), fc.boolean(), (keys, isDeep) => {
+        const object = `{${keys.map((name) => `${JSON.stringify(name)}: 1`).join(', ')}}`
+        const text = isDeep ? `[{"a": ${object}}]` : object
+        expect(findJsonFault(text) === undefined).toBe(new Set(keys).size === keys.length)
+      }),
     )
   })
 })
