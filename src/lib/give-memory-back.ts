@@ -25,8 +25,8 @@ function garbageCollector(): CollectGarbage {
   setFlagsFromString('--no-memory-reducer')
   // What is compiled is little, and wanted again at the next request.
   setFlagsFromString('--no-flush-bytecode')
-  // What is compiled from here on is less, and not worth waking threads for.
+  // What is compiled from here on is less, and not worth waking threads for, which Maglev does each time.
   setFlagsFromString('--no-concurrent-sparkplug')
-  setFlagsFromString('--no-concurrent-recompilation')
+  setFlagsFromString('--no-maglev')
   return collect
 }
