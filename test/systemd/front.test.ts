@@ -8,6 +8,8 @@ import { tempDirectory } from '../support/temp-directory.ts'
 
 // The front with the runtime directory elsewhere, and with a program that says "full" in place of the full one.
 const now = Math.floor(uptime())
+/** Root of a container may be forbidden to. */
+const canMount = spawnSync('unshare', ['--mount', 'true']).status === 0
 const good = `${now - 100} ${now + 1000} abc.DEF-_~+/09==\n`
 let place: string
 let front: string
@@ -106,16 +108,13 @@ describe('kyc-tokend token, answered by the shell', () => {
     },
   )
 
-  it.runIf(process.getuid?.() === 0)(
-    'leaves it to the full program where a container shows its own uptime',
-    async () => {
-      await writeFile(path.join(place, 'token.front'), good)
-      await writeFile(path.join(place, 'uptime'), `${now}.00 1.00\n`)
-      const script = 'mount --bind "$1/uptime" /proc/uptime; exec "$2" token'
-      const inside = ['--mount', 'sh', '-euc', script, 'sh', place, front]
-      expect(spawnSync('unshare', inside, { encoding: 'utf8' }).stdout.split('\n')[0]).toBe('full token')
-    },
-  )
+  it.runIf(canMount)('leaves it to the full program where a container shows its own uptime', async () => {
+    await writeFile(path.join(place, 'token.front'), good)
+    await writeFile(path.join(place, 'uptime'), `${now}.00 1.00\n`)
+    const script = 'mount --bind "$1/uptime" /proc/uptime; exec "$2" token'
+    const inside = ['--mount', 'sh', '-euc', script, 'sh', place, front]
+    expect(spawnSync('unshare', inside, { encoding: 'utf8' }).stdout.split('\n')[0]).toBe('full token')
+  })
 
   it('does not care what the caller has in the environment', async () => {
     const env = {
