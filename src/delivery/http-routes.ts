@@ -28,6 +28,8 @@ export type Metrics = () => Promise<{ readonly contentType: string; readonly bod
 type Route = (visit: Visit) => Promise<void> | void
 
 const MAX_BODY_BYTES = 4096
+/** So much of a longer one is read and thrown away: closed with something unread, the connection is reset and the answer lost. */
+const MAX_DISCARDED_BYTES = 8 * 1024 * 1024
 const TEXT_TYPE = 'text/plain; charset=utf-8'
 const QUERY_NAMES = ['minValidSeconds', 'waitSeconds', 'notFingerprint', 'client']
 
@@ -194,10 +196,10 @@ async function readBody(req: IncomingMessage, guest: Guest): Promise<string | nu
   try {
     for await (const chunk of req.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
       length += chunk.length
-      if (length > MAX_BODY_BYTES) return null
-      chunks.push(chunk)
+      if (length <= MAX_BODY_BYTES) chunks.push(chunk)
+      else if (length > MAX_DISCARDED_BYTES) return null
     }
-    return Buffer.concat(chunks).toString('utf8')
+    return length > MAX_BODY_BYTES ? null : Buffer.concat(chunks).toString('utf8')
   } catch (error) {
     // The client went away in the middle of it; nobody hears the answer.
     if (req.complete) throw error

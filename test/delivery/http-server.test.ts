@@ -257,9 +257,12 @@ daemon = Unix('localhost')
 for _ in range(2):
     daemon.request('GET', '/v1/token')
     print(json.load(daemon.getresponse())['accessToken'])
+# It reads no answer before it has sent all.
+daemon.request('POST', '/v1/token/reject', body=b'x' * 3000000)
+print(daemon.getresponse().status)
 `
     const { stdout } = await run('python3', ['-c', program])
-    expect(stdout).toBe('token-1\ntoken-1\n')
+    expect(stdout).toBe('token-1\ntoken-1\n400\n')
   })
 
   it('one that half-closes gets the answer it waits for', async () => {
