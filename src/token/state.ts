@@ -221,7 +221,7 @@ export function nextState(
 export function presumedFailed(state: TokenState, step: Step): TokenState {
   if (state.kind === 'refused') return state
   const detail = 'The attempt did not end: kyc-tokend itself ended first'
-  return afterFailure(state, { kind: 'transient', reason: 'network', detail }, step)
+  return afterFailure(state, { reason: 'network', detail }, step)
 }
 
 function afterToken(state: TokenState, token: Token, { now }: Step): TokenState {
@@ -238,7 +238,7 @@ function afterToken(state: TokenState, token: Token, { now }: Step): TokenState 
   }
 }
 
-function afterFailure(state: TokenState, failed: TransientFailure, step: Step): TokenState {
+function afterFailure(state: TokenState, failed: Omit<TransientFailure, 'kind'>, step: Step): TokenState {
   const { now, policy, random } = step
   const before = failureOf(state)
   const token = heldToken(state)

@@ -311,6 +311,18 @@ describe('Retry-After', () => {
     }
   })
 
+  it('as a date without a time zone, wherever this host is', () => {
+    const here = process.env['TZ']
+    process.env['TZ'] = 'America/New_York'
+    try {
+      const outcome = outcomeOf(answer(503, '', { 'retry-after': 'Sun Nov  1 12:02:00 2026' }))
+      expect(outcome).toMatchObject({ retryAfterMs: 120_000 })
+    } finally {
+      if (here === undefined) delete process.env['TZ']
+      else process.env['TZ'] = here
+    }
+  })
+
   it('means nothing in the rows that do not wait for it', () => {
     for (const status of [200, 302, 403, 404]) {
       expect(outcomeOf(answer(status, '', { 'retry-after': '120' }))).not.toHaveProperty('retryAfterMs')

@@ -455,6 +455,15 @@ describe('the boot', () => {
 })
 
 describe('the files', () => {
+  it('name the boot as the kernel does', async () => {
+    const { clock, records, answered, ok, runtimeDirectory, stateDirectory } = await scene()
+    const memory = await createMemory({ runtimeDirectory, stateDirectory, clock, log: records.log })
+    const asking = { baseUrl: BASE_URL, subject: memory.subjectOf(BASE_URL, FIRST) }
+    await memory.remember(answered(await memory.recall(asking), ok()))
+    const bootId = readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim()
+    expect(readFileSync(join(runtimeDirectory, 'kept.json'), 'utf8')).toContain(JSON.stringify(bootId))
+  })
+
   it('are private, hold no credential, and only kept.json holds the token', async () => {
     const { start, answered, ok, runtimeDirectory, stateDirectory } = await scene()
     const { memory, state } = await start()
