@@ -51,11 +51,11 @@ test('each of several of one name is served; those of other names are told, and 
     await expect(httpAsk({ httpPath: given(index) }, '/readyz')).rejects.toMatchObject({
       code: 'ECONNREFUSED',
     })
+  expect(await daemon.end()).toBe(0)
   expect(told(daemon, 'socket-unknown')).toMatchObject([
     { level: 'warning', name: 'other', remedy: expect.stringContaining('FileDescriptorName=ipc') as string },
     { level: 'warning', name: 'other' },
   ])
-  expect(await daemon.end()).toBe(0)
 })
 
 test('a reload that switches HTTP off or on leaves the socket as it is, and says that a restart is needed', async () => {
@@ -75,13 +75,13 @@ test('a reload that switches HTTP off or on leaves the socket as it is, and says
 
 test('a socket for HTTP that is switched off from the start is told, and taken up by a restart alone', async () => {
   const { daemon, reload } = await inheriting('ipc:http', { http: false })
+  await reload({})
+  expect(await daemon.end()).toBe(0)
   expect(told(daemon, 'started')).toMatchObject([{ http: 'off' }])
   expect(told(daemon, 'socket-unused')).toMatchObject([
     { level: 'warning', name: 'http', remedy: expect.stringContaining('kyc-tokend-http.socket') as string },
   ])
-  await reload({})
   expect(told(daemon, 'restart-needed')).toMatchObject([{ setting: 'http' }])
-  expect(await daemon.end()).toBe(0)
 })
 
 test('no secret is in the arguments or the environment of the daemon, and it goes by its own name', async () => {
