@@ -130,7 +130,7 @@ async function stayInPlace(line: Line, signal: AbortSignal): Promise<void> {
 
 /** What work has taken of memory is given back when it is over. */
 async function stayThrifty({ keeper, listening }: Line, signal: AbortSignal): Promise<void> {
-  const thrift = createThrift({ clock: createSystemClock() })
+  const thrift = createThrift({ clock: { now: () => keeper.now(), sleep } })
   await listening.reached(signal)
   await follow(keeper, signal, ({ type }) => type === 'looked' && void thrift.look(signal))
 }

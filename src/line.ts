@@ -6,7 +6,7 @@ import { createFrontFile } from './delivery/front-file.ts'
 import { createHoldings } from './delivery/holdings.ts'
 import { createIpcServer } from './delivery/ipc-server.ts'
 import type { InheritedSockets } from './delivery/listen.ts'
-import { createPeers } from './delivery/peer.ts'
+import { createPeers, isOpen } from './delivery/peer.ts'
 import type { takePlace } from './delivery/place.ts'
 import { createReplies, type Replies } from './delivery/replies.ts'
 import type { DeliveryServer } from './delivery/server.ts'
@@ -125,9 +125,13 @@ export async function deliverFiles(
   { files, config, keeper, logging }: Line,
   signal: AbortSignal,
 ): Promise<void> {
-  const { uids, gids } = config.ipc.allow
-  const isOpen = uids.length === 0 && gids.length === 0
-  const front = createFrontFile({ ...config, files: config.tokenFiles, isOpen, keeper, log: logging.log })
+  const front = createFrontFile({
+    ...config,
+    files: config.tokenFiles,
+    isOpen: isOpen(config.ipc.allow),
+    keeper,
+    log: logging.log,
+  })
   await runTogether([files, front], signal)
 }
 

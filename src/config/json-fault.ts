@@ -42,7 +42,7 @@ export function findJsonFault(text: string): JsonFault | undefined {
 /** Each of these takes the index where something begins and gives the index after it. */
 function value(text: string, at: number, depth: number): number {
   if (depth > 200) throw new Stop(at, 'less nesting')
-  if (text[at] === '{') return members(text, at, { close: '}', member: pair, depth })
+  if (text[at] === '{') return members(text, at, { close: '}', member: distinctPairs(), depth })
   if (text[at] === '[') return members(text, at, { close: ']', member: value, depth })
   if (text[at] === '"') return string(text, at)
   for (const shape of [NUMBER, WORD]) {
@@ -59,9 +59,7 @@ function members(
 ): number {
   let at = skip(SPACE, text, open + 1)
   if (text[at] === kind.close) return at + 1
-  const keys = new Set<unknown>()
   for (;;) {
-    if (kind.member === pair) refuseRepeated(keys, { text, at })
     at = skip(SPACE, text, kind.member(text, at, kind.depth + 1))
     if (text[at] === kind.close) return at + 1
     if (text[at] !== ',') throw new Stop(at, `"," or "${kind.close}"`)
@@ -69,19 +67,19 @@ function members(
   }
 }
 
-function pair(text: string, at: number, depth: number): number {
-  if (text[at] !== '"') throw new Stop(at, 'a key in double quotes')
-  const colon = skip(SPACE, text, string(text, at))
-  if (text[colon] !== ':') throw new Stop(colon, '":"')
-  return value(text, skip(SPACE, text, colon + 1), depth)
-}
-
-function refuseRepeated(keys: Set<unknown>, { text, at }: { text: string; at: number }): void {
-  const end = skip(STRING, text, at)
-  if (end === at) return
-  const key: unknown = JSON.parse(text.slice(at, end))
-  if (keys.has(key)) throw new Stop(at, REPEATED)
-  keys.add(key)
+/** The pairs of one object. */
+function distinctPairs(): typeof value {
+  const keys = new Set<unknown>()
+  return (text, at, depth) => {
+    if (text[at] !== '"') throw new Stop(at, 'a key in double quotes')
+    const end = string(text, at)
+    const key: unknown = JSON.parse(text.slice(at, end))
+    if (keys.has(key)) throw new Stop(at, REPEATED)
+    keys.add(key)
+    const colon = skip(SPACE, text, end)
+    if (text[colon] !== ':') throw new Stop(colon, '":"')
+    return value(text, skip(SPACE, text, colon + 1), depth)
+  }
 }
 
 function string(text: string, at: number): number {

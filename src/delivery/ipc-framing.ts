@@ -3,7 +3,7 @@ import type { Socket } from 'node:net'
 // It has to come before the library.
 import { hideNetworkInterfaces, showNetworkInterfaces } from '../lib/network-interfaces.ts'
 import { GuardedParser, IPCModule, IPCProtocolError, type IpcSocket, type Server } from 'node-ipc'
-import { FRAME_END, MAX_FRAME_BYTES } from '../protocol.ts'
+import { FRAME_END, MAX_FRAME_BYTES, MAX_ID_LENGTH } from '../protocol.ts'
 import type { Span } from './token-frame.ts'
 
 showNetworkInterfaces()
@@ -29,8 +29,7 @@ const PLAIN_START = Buffer.from('{"type":"token.get","data":{"id":"')
 const PLAIN_END = Buffer.from(`"}}${FRAME_END}`)
 const FRAME_END_BYTE = FRAME_END.charCodeAt(0)
 /** Ids that stand in JSON as they are. */
-export const PLAIN_ID = /^[\w.:-]{1,64}$/
-const MAX_PLAIN_ID = 64
+export const PLAIN_ID = /^[\w.:-]+$/
 /** By the character: whether it may be in such an id. */
 const IS_PLAIN = Uint8Array.from({ length: 256 }, (_, code) =>
   Number(PLAIN_ID.test(String.fromCharCode(code))),
@@ -73,7 +72,7 @@ function plainTokenGet(bytes: Buffer, at: number): PlainTokenGet | null {
   const start = at + PLAIN_START.length
   let end = start
   while (IS_PLAIN[bytes[end] ?? 0] === 1) end += 1
-  const isId = end > start && end - start <= MAX_PLAIN_ID
+  const isId = end > start && end - start <= MAX_ID_LENGTH
   return isId && standsAt(PLAIN_END, bytes, end) ? new PlainTokenGet(bytes, start, end) : null
 }
 

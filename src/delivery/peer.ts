@@ -89,8 +89,9 @@ export function createPeers(options: {
     return { pid, uid, gid, isPrivileged: uid === 0 || uid === ownUid }
   }
 
-  function isAllowed(socket: Socket, peer: Peer | null, { uids, gids }: SocketConfig['allow']): boolean {
-    if (uids.length === 0 && gids.length === 0) return true
+  function isAllowed(socket: Socket, peer: Peer | null, allow: SocketConfig['allow']): boolean {
+    if (isOpen(allow)) return true
+    const { uids, gids } = allow
     if (peer === null) return false
     if (peer.isPrivileged || uids.includes(peer.uid) || gids.includes(peer.gid)) return true
     const fd = descriptorOf(socket)
@@ -133,8 +134,8 @@ export function createPeers(options: {
   return {
     load: whenLoaded,
     areKnown: () => libc !== null,
-    async require({ uids, gids }) {
-      if (uids.length === 0 && gids.length === 0) return
+    async require(allow) {
+      if (isOpen(allow)) return
       await whenLoaded()
       if (libc !== null) return
       throw new UserError(
@@ -163,6 +164,11 @@ export function createPeers(options: {
       for (const taker of takers.values()) tell(taker)
     },
   }
+}
+
+/** Whether the socket's mode alone decides who may use it. */
+export function isOpen({ uids, gids }: SocketConfig['allow']): boolean {
+  return uids.length === 0 && gids.length === 0
 }
 
 /** The descriptor of a connection; null once it is destroyed. Node has no public name for it. */

@@ -1,14 +1,14 @@
 // What is answered: the same for both sockets. Everything is read out of the keeper's state when it is asked for.
 import { tellInstant, tellingBy, type Instant } from '../lib/clock.ts'
-import {
-  type Fault,
-  type RefreshResult,
-  type RejectRequest,
-  type RejectResult,
-  type StatusResult,
-  type TokenDescription,
-  type TokenRequest,
-  type TokenResult,
+import type {
+  Fault,
+  RefreshResult,
+  RejectRequest,
+  RejectResult,
+  StatusResult,
+  TokenDescription,
+  TokenRequest,
+  TokenResult,
 } from '../protocol.ts'
 import type { Keeper } from '../token/keeper.ts'
 import { remedyFor } from '../token/remedy.ts'
@@ -226,11 +226,7 @@ function prepare(state: TokenState, now: Instant): Told {
   const tail = asciiOf(JSON.stringify(result)).slice(1)
   return {
     state,
-    token: {
-      tail,
-      json: `{${tail}`,
-      text: token.accessToken,
-    },
+    token: { tail, json: `{${tail}`, text: token.accessToken },
     untilMs: isStale(token, now) ? usableUntilMs(token) : token.expiresAtMs,
     wallOffsetMs,
   }

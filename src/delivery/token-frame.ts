@@ -1,5 +1,5 @@
 // A frame with the token: the bytes are ready, and only the id is put in.
-import { FRAME_END } from '../protocol.ts'
+import { FRAME_END, MAX_ID_LENGTH } from '../protocol.ts'
 import type { PreparedToken } from './replies.ts'
 
 export type TokenFrameType = 'token.result' | 'token.changed'
@@ -19,12 +19,14 @@ export interface TokenFrames {
   keep(frame: Buffer): void
 }
 
-/** Ids that are longer than this are rare: theirs are made anew. */
-const MAX_READY = 64
 const startOf: Readonly<Record<TokenFrameType, string>> = {
   'token.result': '{"type":"token.result","data":{"id":"',
   'token.changed': '{"type":"token.changed","data":{"id":"',
 }
+
+/** By the length of the id. */
+type Ready = Record<TokenFrameType, (Buffer | undefined)[]>
+const nothingReady = (): Ready => ({ 'token.result': [], 'token.changed': [] })
 
 /**
  * Frames are kept for the lengths of id that there are, and only for the newest token. What a frame costs is then what
@@ -32,18 +34,19 @@ const startOf: Readonly<Record<TokenFrameType, string>> = {
  */
 export function createTokenFrames(): TokenFrames {
   let of: PreparedToken | null = null
-  let ready: Record<TokenFrameType, (Buffer | undefined)[]> = { 'token.result': [], 'token.changed': [] }
+  let ready = nothingReady()
 
   return {
     frame(type, id, token) {
       if (of !== token) {
         of = token
-        ready = { 'token.result': [], 'token.changed': [] }
+        ready = nothingReady()
       }
       const length = typeof id === 'string' ? id.length : id.end - id.start
       const frames = ready[type]
       const frame = frames[length] ?? newFrame(type, length, token)
-      if (length <= MAX_READY) frames[length] = frame
+      // Longer is only what had to be escaped, and rare: made anew.
+      if (length <= MAX_ID_LENGTH) frames[length] = frame
       putId(frame, { id, at: startOf[type].length, length })
       return frame
     },

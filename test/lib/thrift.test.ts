@@ -3,7 +3,7 @@ import { createThrift } from '../../src/lib/thrift.ts'
 
 const signal = new AbortController().signal
 
-/** A process whose CPU time the test sets: `during` is what it works in each sleep, in ms. It works without a pause, or as long as is said. */
+/** A process whose CPU time the test sets: `during` is what it works in each sleep, in ms. */
 function thriftOf({ worked, during }: { worked: number; during: number[] }) {
   let cpuMs = worked
   let bootMs = 0
@@ -13,11 +13,15 @@ function thriftOf({ worked, during }: { worked: number; during: number[] }) {
   })
   const clock = { now: () => ({ bootMs, wallMs: 0 }), sleep }
   const thrift = createThrift({ clock, cpuMs: () => cpuMs, giveBack })
-  const work = (ms: number, { inMs }: { inMs: number }): void => {
-    cpuMs += ms
-    bootMs += inMs
+  /** Works so many ms in so much time, and looks; so many times. */
+  async function live(ms: number, { inMs, times = 1 }: { inMs: number; times?: number }): Promise<void> {
+    for (let look = 0; look < times; look += 1) {
+      cpuMs += ms
+      bootMs += inMs
+      await thrift.look(signal)
+    }
   }
-  return { thrift, giveBack, sleep, work }
+  return { thrift, giveBack, sleep, live }
 }
 
 test('memory is given back once after work, when a while has passed without any', async () => {
@@ -37,31 +41,23 @@ test('it waits as long as the work goes on', async () => {
 })
 
 test('a look at the clock now and then is no work, however often', async () => {
-  const { thrift, giveBack, work } = thriftOf({ worked: 100, during: [0] })
+  const { thrift, giveBack, live } = thriftOf({ worked: 100, during: [0] })
   await thrift.look(signal)
-  for (let look = 0; look < 1_000; look += 1) {
-    work(5, { inMs: 15_000 })
-    await thrift.look(signal)
-  }
+  await live(5, { inMs: 15_000, times: 1_000 })
   expect(giveBack).toHaveBeenCalledOnce()
 })
 
 test('work is work also where it is looked at again and again', async () => {
-  const { thrift, giveBack, work } = thriftOf({ worked: 0, during: [0] })
-  for (let look = 0; look < 200; look += 1) {
-    work(5, { inMs: 50 })
-    await thrift.look(signal)
-  }
+  const { giveBack, live } = thriftOf({ worked: 0, during: [0] })
+  await live(5, { inMs: 50, times: 200 })
   expect(giveBack).toHaveBeenCalled()
 })
 
 test('a little work again and again is worth it in the end', async () => {
-  const { thrift, giveBack, work } = thriftOf({ worked: 0, during: [0] })
-  work(30, { inMs: 15_000 })
-  await thrift.look(signal)
+  const { giveBack, live } = thriftOf({ worked: 0, during: [0] })
+  await live(30, { inMs: 15_000 })
   expect(giveBack).not.toHaveBeenCalled()
-  work(30, { inMs: 15_000 })
-  await thrift.look(signal)
+  await live(30, { inMs: 15_000 })
   expect(giveBack).toHaveBeenCalledOnce()
 })
 

@@ -4,12 +4,11 @@ import { createServer, type Server } from 'node:net'
 import { uptime } from 'node:os'
 import path from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { canMount } from '../support/small-disk.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
 // The front with the runtime directory elsewhere, and with a program that says "full" in place of the full one.
 const now = Math.floor(uptime())
-/** Root of a container may be forbidden to. */
-const canMount = spawnSync('unshare', ['--mount', 'true']).status === 0
 const good = `${now - 100} ${now + 1000} abc.DEF-_~+/09==\n`
 let place: string
 let front: string

@@ -11,7 +11,6 @@ import {
   symlinkSync,
   truncateSync,
   writeFileSync,
-  lstatSync,
 } from 'node:fs'
 import { chmod, chown, mkdir, rm, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -293,9 +292,9 @@ describe('other credentials', () => {
   it('are told apart by a key that is made once', async () => {
     const { start, stateDirectory } = await scene()
     await start()
-    const made = lstatSync(join(stateDirectory, 'key'))
+    const made = statSync(join(stateDirectory, 'key'))
     await start()
-    expect(lstatSync(join(stateDirectory, 'key')).ino).toBe(made.ino)
+    expect(statSync(join(stateDirectory, 'key')).ino).toBe(made.ino)
   })
 
   it('are told apart by a key that is lost with its file', async () => {
