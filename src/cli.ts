@@ -1,19 +1,22 @@
 #!/usr/bin/env node
 // argv → one command → exit status.
 import type { Invocation, RunCommand } from './commands/command.ts'
-import { commands } from './commands/catalogue.ts'
-import { parseCommandLine, UsageError, type Wish } from './commands/parse.ts'
+import { commands } from './commands/specs.ts'
+import { parseCommandLine, UsageError, type ParsedCommand } from './commands/parse.ts'
 import * as token from './commands/token.ts'
-import { endDespiteLookups } from './lib/end.ts'
+import { escapeUnsafe } from './lib/display-text.ts'
+import { exitIgnoringUncancellable } from './lib/exit.ts'
 import { errorCode, errorMessage, exitStatus, UserError } from './lib/error.ts'
 import { needSupportedNode } from './lib/supported-node.ts'
 
 /** Only the command that is asked for is loaded; `token`, which shell loops call, is here already. */
 const loaders: Readonly<Record<string, () => Promise<{ run: RunCommand }>>> = {
+  setup: () => import('./commands/setup.ts'),
   run: () => import('./commands/run.ts'),
   token: () => Promise.resolve(token),
   watch: () => import('./commands/watch.ts'),
   status: () => import('./commands/status.ts'),
+  'alert-test': () => import('./commands/alert-test.ts'),
   refresh: () => import('./commands/refresh.ts'),
   reject: () => import('./commands/reject.ts'),
   explain: () => import('./commands/explain.ts'),
@@ -24,7 +27,7 @@ const loaders: Readonly<Record<string, () => Promise<{ run: RunCommand }>>> = {
   completions: () => import('./commands/completions.ts'),
 }
 
-/** How long the last words may take to be read, in ms. */
+/** Time for a reader to take the last words, in ms. */
 const LINGER_MS = 1_000
 
 const stop = new AbortController()
@@ -37,7 +40,7 @@ async function main(): Promise<number> {
   return follow(parseCommandLine(process.argv.slice(2), commands))
 }
 
-async function follow(wish: Wish): Promise<number> {
+async function follow(wish: ParsedCommand): Promise<number> {
   if (wish.wants === 'command') return runCommand(wish)
   guardOutput()
   if (wish.wants === 'version') {
@@ -50,7 +53,11 @@ async function follow(wish: Wish): Promise<number> {
   return exitStatus.ok
 }
 
-async function runCommand({ spec, options, positionals }: Wish & { wants: 'command' }): Promise<number> {
+async function runCommand({
+  spec,
+  options,
+  positionals,
+}: ParsedCommand & { wants: 'command' }): Promise<number> {
   const load = loaders[spec.name]
   if (load === undefined) throw new Error(`The command ${spec.name} cannot be loaded`)
   const { run } = await load()
@@ -105,12 +112,12 @@ function onOutputError(error: Error): void {
 /** One sentence on stderr, and the status; never a stack trace. */
 function fail(error: unknown): void {
   const isOurs = !(error instanceof UserError)
-  const message = isOurs
-    ? `kyc-tokend failed, and the fault is its own (${errorMessage(error)}): please report it.`
-    : error.message
+  const lines = isOurs
+    ? [`kyc-tokend failed, and the fault is its own (${errorMessage(error)}): please report it.`]
+    : error.lines
   process.exitCode = error instanceof UserError ? error.status : exitStatus.internal
   process.stderr.on('error', () => undefined)
-  process.stderr.write(`${message}\n`)
+  process.stderr.write(`${lines.map(escapeUnsafe).join('\n')}\n`)
 }
 
 /** The sentence with what was probably meant, or with where the names are listed. */
@@ -122,7 +129,7 @@ async function withNearest(error: UsageError): Promise<UsageError> {
   return new UsageError(`${error.message}: ${remedy}${nearest === undefined ? '.' : ''}`)
 }
 
-// What is thrown outside the command's own promise ends the program too, also where nobody reads what it says.
+// An error outside of the promise of the command ends the program, too, also without a reader of its sentence.
 process.on('uncaughtException', (error) => {
   fail(error)
   process.stderr.write('', () => process.exit())
@@ -138,7 +145,7 @@ async function start(): Promise<void> {
     if (isStopped) process.kill(process.pid, stoppedBy)
     else if (!isReaderGone) fail(error instanceof UsageError ? await withNearest(error) : error)
   }
-  endDespiteLookups()
+  exitIgnoringUncancellable()
 }
 
 void start()

@@ -1,4 +1,4 @@
-// What crosses the sockets: names, shapes and limits. The page from which a client in another language is written.
+// The protocol of the sockets: names, shapes and limits. The page from which a client in another language is written.
 //
 // On `ipc.sock` a message is one JSON object {"type": …, "data": …} followed by a form feed (0x0C), in UTF-8.
 // Every request carries `data.id`, a string of 1 to 64 characters, and every answer repeats it:
@@ -7,7 +7,7 @@
 //   ← {"type":"token.result","data":{"id":"1","accessToken":"…","tokenType":"Bearer",…}}\f
 //   ← {"type":"fault","data":{"id":"1","code":"no-token-yet","message":"…","reason":"network"}}\f
 //
-// Answers to several requests on one connection may come in another order; the id tells which is which.
+// Answers to several requests on one connection may come in another order; the id says which is which.
 // Unknown fields of an answer are to be ignored: new ones may come. On `http.sock` the same shapes are JSON bodies.
 
 /** Ends every frame. */
@@ -20,16 +20,19 @@ export const MAX_ID_LENGTH = 64
 export const MAX_MIN_VALID_SECONDS = 86_400
 /** Largest `waitSeconds`. */
 export const MAX_WAIT_SECONDS = 60
+/** The daemon closes a connection that has asked nothing for so long and has no subscription. */
+export const CONNECTION_IDLE_MS = 60_000
 /** Hex digits of a token's SHA-256 that name it. */
 export const FINGERPRINT_LENGTH = 16
 
-/** What a client may ask on `ipc.sock`. */
+/** Requests on `ipc.sock`. */
 export const requestTypes = [
   'token.get',
   'token.subscribe',
   'token.reject',
   'status.get',
   'refresh.request',
+  'alert.test',
 ] as const
 export type RequestType = (typeof requestTypes)[number]
 
@@ -39,7 +42,7 @@ export interface TokenRequest {
   minValidSeconds?: number
   /** Wait for another token than the one with this fingerprint. */
   notFingerprint?: string
-  /** How long the answer may wait for such a token, then the freshest there is. 0 (the default) to 60. */
+  /** Time that the answer may wait for such a token; then the freshest there is comes. 0 (the default) to 60. */
   waitSeconds?: number
   /** The client's name, for the daemon's log only. */
   client?: string
@@ -48,12 +51,14 @@ export interface TokenRequest {
 export interface RejectRequest {
   accessToken?: string
   fingerprint?: string
+  /** The client's name, for the daemon's log only. */
+  client?: string
 }
 
 /**
  * `starting`: no token yet. `ready`: all is well. `degraded`: the token is good, refreshing it fails. `expired`:
  * there was a token, none is usable now. `refused`: the service refuses the account; nothing is asked until
- * somebody acts.
+ * an operator acts.
  */
 export type Phase = 'starting' | 'ready' | 'degraded' | 'expired' | 'refused'
 
@@ -102,19 +107,40 @@ export interface RefreshResult extends Partial<TokenDescription> {
   detail?: string
 }
 
+/** `data` of `alert.result`, beside `id`: a test alert runs through the whole way and is resolved by itself. */
+export interface AlertTestResult {
+  /** `refused`: an alert is raised already, and `detail` says which. */
+  outcome: 'raised' | 'refused'
+  /** When it is resolved. ISO 8601. */
+  resolvesAt?: string
+  detail?: string
+}
+
 /** `data` of `status.result`, beside `id`. */
 export interface StatusResult {
   state: Phase
   token: TokenDescription | null
   /** The last failure since the last success. */
-  failure: { reason: string; detail: string; status?: number; since: string; attempts: number } | null
+  failure: {
+    reason: string
+    detail: string
+    status?: number
+    since: string
+    attempts: number
+    /** The host of the fleet that asked, where that was another one. */
+    askedBy?: string
+  } | null
   nextAttemptAt: string | null
-  alert: { reason: string; since: string; remedy: string } | null
+  /** `contact`: the person to call (`alerts.contact`). */
+  alert: { reason: string; since: string; remedy: string; contact: string | null; askedBy?: string } | null
   files: {
     path: string
     format: string
     ok: boolean
     error: string | null
+    /** False while no token is usable: the file is absent then. */
+    present: boolean
+    /** When it was last written. */
     writtenAt: string | null
     repairs: number
   }[]
@@ -128,7 +154,35 @@ export interface StatusResult {
     lastSuccessAt: string | null
     requests: number
   }
-  daemon: { version: string; pid: number; startedAt: string; configFile: string; host: string }
+  daemon: {
+    version: string
+    pid: number
+    startedAt: string
+    configFile: string
+    host: string
+    /** The configuration on disk against the running one; `problem` is the faults with their remedies. */
+    configuration: { state: 'current' | 'changed' | 'faulty'; problem: string | null }
+  }
+  /** The shared store; null: this host does not share its token. */
+  share: {
+    /** `alone`: the store cannot be used; `denied`: it refuses access. */
+    state: 'connected' | 'alone' | 'denied'
+    server: string
+    since: string
+    /** Hosts that listened to the last answer; null: not known. */
+    hosts: number | null
+    /** The host that asked last; null: not known. */
+    askedBy: string | null
+    lastError: string | null
+  } | null
+  /** At most 20 who took the token last; shown to root and the daemon's user only. `count` is since the start. */
+  readers?: {
+    uid: number
+    process: string | null
+    transport: 'ipc' | 'http'
+    lastAt: string
+    count: number
+  }[]
 }
 
 /** `no-token-yet` … `account-not-found` and `misconfigured` say why there is no token; the others are about the request. */
@@ -159,4 +213,5 @@ export const answerTypes = {
   'token.reject': 'reject.result',
   'status.get': 'status.result',
   'refresh.request': 'refresh.result',
+  'alert.test': 'alert.result',
 } as const satisfies Record<RequestType, string>

@@ -1,33 +1,52 @@
 #!/bin/sh
-# Runs the operator's command when an alert of kyc-tokend is raised (argument `raised`) or gone (`resolved`), with the
-# alert's JSON on its standard input; without such a command it only logs.
+# Usage: alert DIRECTORY. Runs the operator's command for each alert of the daemon whose runtime directory this is:
+# with `raised` (a reminder too) or `resolved` as its argument, and the alert's JSON on its standard input. Without
+# such a command it only logs. It compares what the files say with what the command was run for, so that a change
+# during a run is not lost, and a run that failed is tried again by the unit.
 set -eu
-alert=/run/kyc-tokend/alert.json
-last=$RUNTIME_DIRECTORY/last.json
+directory=$1
+cd "$RUNTIME_DIRECTORY"
 command=/etc/kyc-tokend/alert-command
+[ -x "$command" ] || command=log_only
 
 log_only() {
 	printf '<5>The alert is %s: ' "$1"
 	cat
-	echo
 }
-[ -x "$command" ] || command=log_only
 
-# What happens while the command runs starts no second one: so look again until nothing is new.
-told= status=0
+# Another host of the fleet asked the service, and runs its own command for this alert.
+is_of_another_host() {
+	grep -Eq '"askedBy": ?"' "$1"
+}
+
+# Runs the command and remembers what it was run for, once it succeeded.
+notify() {
+	if ! is_of_another_host next; then "$command" "$1" <next; fi
+	mv next "done.$1"
+}
+
+# Copies a file of the daemon to `next`; fails where it is not there or where the command was run for it.
+differs() {
+	cp -p "$directory/$1" next 2>/dev/null && ! cmp -s next "done.$2"
+}
+
+is_newer() {
+	[ -n "$(find "$1" -newer "$2" 2>/dev/null)" ]
+}
+
+# `open` is the last alert that was seen and is not resolved.
+resolved=$directory/alert-resolved.json
 while :; do
-	if cat "$alert" >"$last.new" 2>/dev/null; then
-		mv "$last.new" "$last"
-		state=raised
-	elif [ -e "$last" ]; then
-		state=resolved
+	if [ -e open ] && { is_newer "$resolved" open || [ ! -e "$directory/alert.json" ]; }; then
+		# The daemon says what was resolved, unless it ended before it could.
+		if is_newer "$resolved" open; then cp -p "$resolved" next; else cp -p open next; fi
+		notify resolved
+		rm -f open done.raised
+	elif differs alert.json raised; then
+		cp -p next open
+		notify raised
 	else
 		break
 	fi
-	now="$state $(cat "$last")"
-	[ "$now" != "$told" ] || break
-	"$command" "$state" <"$last" || status=$?
-	told=$now
-	[ "$state" = raised ] || rm "$last"
 done
-exit "$status"
+rm -f next

@@ -3,15 +3,24 @@
 # keeps for it (`VALID_FROM VALID_UNTIL TOKEN`, in seconds of /proc/uptime) where that is certain to be right. Every
 # other command, and every doubt, is for the full program, which then says and does what there is to say and do.
 
+# $1: the account that --account names, if there is one.
 quick() {
-	[ -z "${KYC_TOKEND_SOCKET+set}" ] && [ -S /run/kyc-tokend/ipc.sock ] && [ -w /run/kyc-tokend/ipc.sock ] || return
+	[ -z "${KYC_TOKEND_SOCKET+set}" ] || return
+	# The full program would inherit our values of those that the caller has exported.
+	unset directory from until token more uptime bare number
+	directory=/run/kyc-tokend
+	if [ $# -gt 0 ] || [ -n "${KYC_TOKEND_ACCOUNT+set}" ]; then
+		case ${1-$KYC_TOKEND_ACCOUNT} in
+		'' | *[!abcdefghijklmnopqrstuvwxyz0123456789-]*) return 1 ;;
+		esac
+		directory=$directory/accounts/${1-$KYC_TOKEND_ACCOUNT}
+	fi
+	[ -S "$directory/ipc.sock" ] && [ -w "$directory/ipc.sock" ] || return
 	# In some containers /proc/uptime is not the kernel's and begins with the container. The kernel's has no size.
 	[ -s /proc/uptime ] && return 1
-	# Whatever of these the caller has exported, the full program would inherit with our values.
-	unset from until token more uptime idle bare number
 	IFS=' '
-	read -r from until token more </run/kyc-tokend/token.front || return
-	read -r uptime idle </proc/uptime || return
+	read -r from until token more <"$directory/token.front" || return
+	read -r uptime _ </proc/uptime || return
 	[ -z "$more" ] || return
 
 	for number in "$from" "$until" "$uptime"; do
@@ -32,9 +41,13 @@ quick() {
 	printf '%s\n' "$token"
 }
 
-case $#/${1-}/${2-}/${3-} in
-1/token// | 3/token/--format/raw | 2/token/--format=raw/)
-	if { quick; } 2>/dev/null; then exit 0; fi
-	;;
-esac
+if case $#/${1-}/${2-} in
+	1/token/ | 2/token/--format=raw) { quick; } 2>/dev/null ;;
+	2/token/--account=*) { quick "${2#--account=}"; } 2>/dev/null ;;
+	3/token/--format) [ "$3" = raw ] && { quick; } 2>/dev/null ;;
+	3/token/--account) { quick "$3"; } 2>/dev/null ;;
+	*) false ;;
+	esac then
+	exit 0
+fi
 exec /usr/lib/kyc-tokend/node /usr/lib/kyc-tokend/cli.cjs "$@"

@@ -1,9 +1,9 @@
 import { spawn, spawnSync } from 'node:child_process'
-import { copyFileSync, cpSync, mkdirSync, symlinkSync } from 'node:fs'
+import { copyFileSync, cpSync, mkdirSync, symlinkSync, writeFileSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { build } from 'esbuild'
 import { expect, test } from 'vitest'
-import { commands } from '../src/commands/catalogue.ts'
+import { commands } from '../src/commands/specs.ts'
 import { PROGRAM } from './support/daemon.ts'
 import { runCli } from './support/run-cli.ts'
 import { tempDirectory } from './support/temp-directory.ts'
@@ -40,6 +40,30 @@ test('every command of the catalogue can be loaded', async () => {
     const { run } = (await import(`../src/commands/${name}.ts`)) as { run: unknown }
     expect(run).toBeTypeOf('function')
   }
+})
+
+test.each([
+  ['a configuration file with one fault', ['run', '--config', 'ONE']],
+  ['a configuration file with several faults', ['run', '--config', 'SEVERAL']],
+  ['a socket', ['token', '--socket', '/nowhere/a\n<0>b\u001b']],
+  ['a command', ['exec', '--', '/nowhere/a\n<0>b\u001b']],
+])('the path of %s begins no line and holds no control character where it is printed', async (_, args) => {
+  const directory = join(await tempDirectory(), 'a\n<0>b\u001b')
+  mkdirSync(directory)
+  const faulty = (name: string, text: string): string => {
+    const path = join(directory, name)
+    writeFileSync(path, text, { mode: 0o600 })
+    return path
+  }
+  const files: Record<string, string> = {
+    ONE: faulty('one.json', '{'),
+    SEVERAL: faulty('several.json', '{"credentials":{"apiKey":1,"apiSecret":2}}'),
+  }
+  const { stderr } = await runCli(args.map((arg) => files[arg] ?? arg))
+  expect(stderr).toContain('a\\u000a<0>b\\u001b')
+  expect(stderr).not.toContain('\u001b')
+  expect(stderr).not.toMatch(/^<0>/m)
+  if (args.includes('SEVERAL')) expect(stderr).toMatch(/ faults:\n {2}/)
 })
 
 test('--version names the version of package.json', async () => {
@@ -95,7 +119,7 @@ test.each([
   expect(stdout + stderr).not.toContain(SECRET.slice(4, 20))
 })
 
-test('output that nobody reads is no error', async () => {
+test('output without a reader is no error', async () => {
   const { stdout } = spawnSync(
     'bash',
     ['-c', `"${PROGRAM.join(`" "`)}" --help | true; echo "\${PIPESTATUS[0]}"`],
@@ -118,7 +142,7 @@ test('output that cannot be written is one sentence', () => {
 const oldNode = '/usr/bin/node'
 const isOldNodeThere = spawnSync(oldNode, ['--version']).stdout?.toString().startsWith('v20.') ?? false
 
-/** The program, bundled, in a package of its own; `pinned` is what stands where npm puts the pinned Node. */
+/** The program, bundled, in a package of its own; `pinned` is the file at the path of the pinned Node. */
 async function packageWith(pinned: string | undefined): Promise<string> {
   const { mkdir, symlink, writeFile } = await import('node:fs/promises')
   const directory = await tempDirectory()
@@ -163,8 +187,27 @@ test.skipIf(!isOldNodeThere)('where no Node is pinned, or that is no newer, it s
   for (const pinned of [undefined, oldNode]) {
     const { status, output } = await runOld(await packageWith(pinned))
     expect(status).toBe(69)
-    expect(output).toMatch(/^kyc-tokend needs Node 22\.21, 24\.5 or 26.*this is v20.*\n$/)
+    expect(output).toMatch(/^kyc-tokend needs Node 22\.21, 24\.5 or 26.*this is v20.*: install one\.\n$/)
   }
+})
+
+test.skipIf(!isOldNodeThere || process.arch !== 'x64')('in a checkout it names `npm ci`, too', async () => {
+  const program = await packageWith(undefined)
+  const directory = dirname(dirname(program))
+  copyFileSync(join(root, 'package-lock.json'), join(directory, 'package-lock.json'))
+  expect((await runOld(program)).output).toContain(`install one, or run \`npm ci\` in ${directory}/.`)
+})
+
+test.each(['run', 'demo'])('%s on another system says that the daemon needs Linux', (command) => {
+  const elsewhere = "data:text/javascript,Object.defineProperty(process, 'platform', { value: 'darwin' })"
+  const [node, program] = PROGRAM
+  const { status, stderr } = spawnSync(node, ['--import', elsewhere, program, command], { encoding: 'utf8' })
+  expect({ status, stderr }).toEqual({
+    status: 69,
+    stderr: expect.stringMatching(
+      /^The daemon of kyc-tokend runs on Linux only, and this is darwin: .*\n$/,
+    ) as string,
+  })
 })
 
 /** The program as it is shipped, in a package of its own. */

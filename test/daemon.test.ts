@@ -3,7 +3,7 @@ import { existsSync, readFileSync, statSync } from 'node:fs'
 import { request } from 'node:http'
 import { join } from 'node:path'
 import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
-import { TokenClient } from '../src/client.ts'
+import { TokenClient } from '../src/client/index.ts'
 import { configOf, credentials, startDaemon, tokenFile, type Daemon } from './support/daemon.ts'
 import { jwtOf } from './support/jwt.ts'
 import { granting, refusing, startService, type Service } from './support/service.ts'
@@ -60,6 +60,7 @@ describe('the daemon', () => {
     expect(arrived).toMatchObject({ method: 'POST', path: '/token/external/jwt' })
     expect(JSON.parse(arrived?.body ?? '')).toEqual(credentials)
     expect(statSync(join(directory, 'run', 'token')).mode & 0o777).toBe(0o600)
+    expect(statSync(join(directory, 'state')).mode & 0o777).toBe(0o700)
   })
 
   test('ends in order on SIGTERM, and leaves the token file and no sockets', async () => {
@@ -120,7 +121,7 @@ describe('the daemon', () => {
     expect(await daemon.end()).toBe(0)
   })
 
-  test('leaves the place to the daemon that has it, having asked nobody', async () => {
+  test('leaves the sockets to the daemon that has them, without a request', async () => {
     const first = await started()
     await clientOf(first).get({})
     const second = startDaemon({ directory, baseUrl: service.url })
@@ -130,7 +131,7 @@ describe('the daemon', () => {
     expect(await clientOf(first).get({})).toMatchObject({ state: 'ready' })
   })
 
-  test('ends and gives up its place where a setting shows only late that it cannot work', async () => {
+  test('ends and gives up its sockets where a setting shows only late that it cannot work', async () => {
     const env = { HTTPS_PROXY: 'socks5://proxy.test:1080' }
     const daemon = startDaemon({ directory, baseUrl: 'https://service.test', env })
     expect(await daemon.ended()).toBe(78)
@@ -138,7 +139,7 @@ describe('the daemon', () => {
     expect(existsSync(join(directory, 'run', 'lock'))).toBe(false)
   })
 
-  test('tells its metrics over HTTP', async () => {
+  test('serves its metrics over HTTP', async () => {
     const daemon = await started()
     await clientOf(daemon).get({})
     const { status, body } = await overHttp(daemon, '/metrics')

@@ -1,5 +1,10 @@
-// How a command asks the daemon: finds its socket, reads durations, and turns what goes wrong into a sentence and a status.
-import { TokenClient, TokenClientError, type TokenClientErrorCode, type TokenResult } from '../client.ts'
+// Asks the daemon for a command: finds its socket, reads durations, and turns an error into a sentence and a status.
+import {
+  TokenClient,
+  TokenClientError,
+  type TokenClientErrorCode,
+  type TokenResult,
+} from '../client/index.ts'
 import { parseDuration } from '../lib/duration.ts'
 import { exitStatus, UserError, type ExitStatus } from '../lib/error.ts'
 import { MAX_MIN_VALID_SECONDS, MAX_WAIT_SECONDS } from '../protocol.ts'
@@ -10,6 +15,7 @@ const statuses: Readonly<Record<TokenClientErrorCode, ExitStatus>> = {
   'no-token-yet': exitStatus.tryAgain,
   expired: exitStatus.tryAgain,
   busy: exitStatus.tryAgain,
+  'token-refused': exitStatus.tryAgain,
   'account-inactive': exitStatus.noPermission,
   'account-not-found': exitStatus.noPermission,
   denied: exitStatus.noPermission,
@@ -20,12 +26,18 @@ const statuses: Readonly<Record<TokenClientErrorCode, ExitStatus>> = {
   closed: exitStatus.internal,
 }
 
-/** A client for the socket that the invocation means. */
-export function openClient(invocation: Invocation): TokenClient {
-  const named = invocation.options['socket'] as string | undefined
-  if (named === '')
-    throw new UserError('--socket is empty: name the socket, or leave it out', exitStatus.usage)
-  return new TokenClient({ name: 'kyc-tokend', ...(named !== undefined && { socketPath: named }) })
+/** A client for the socket or the account that the invocation means. Throws UserError (64) where it means none. */
+export function openClient({ options }: Invocation): TokenClient {
+  const { socket: socketPath, account } = options as { socket?: string; account?: string }
+  for (const [name, value] of Object.entries({ socket: socketPath, account }))
+    if (value === '')
+      throw new UserError(`--${name} is empty: give the ${name}, or leave it out.`, exitStatus.usage)
+  const name = 'kyc-tokend'
+  try {
+    return new TokenClient({ name, ...(socketPath && { socketPath }), ...(account && { account }) })
+  } catch (error) {
+    throw asUserError(error)
+  }
 }
 
 /** Asks one question. Throws UserError for all that the daemon or its absence answers. */
@@ -44,14 +56,18 @@ export async function ask<T>(
 }
 
 /** The token as the options `--min-valid` and `--wait` want it. */
-export async function askToken(invocation: Invocation): Promise<TokenResult> {
+export async function askToken(invocation: Invocation, signal?: AbortSignal): Promise<TokenResult> {
   const minValidSeconds = secondsOf(invocation, {
     option: 'min-valid',
     otherwise: 0,
     max: MAX_MIN_VALID_SECONDS,
   })
+  // Only a wait that was asked for is also for a daemon that has not been started yet.
+  const isWaiting = invocation.options['wait'] !== undefined
   const waitSeconds = secondsOf(invocation, { option: 'wait', otherwise: 10, max: MAX_WAIT_SECONDS })
-  return ask(invocation, (client) => client.get({ minValidSeconds, waitSeconds }))
+  return ask(invocation, (client) =>
+    client.get({ minValidSeconds, ...(isWaiting && { waitSeconds }), ...(signal && { signal }) }),
+  )
 }
 
 /** A TokenClientError as the UserError it is to a person; anything else as it is. */
@@ -61,7 +77,8 @@ export function asUserError(error: unknown): unknown {
     : error
 }
 
-function secondsOf(
+/** The duration of an option in seconds. Throws UserError (64). */
+export function secondsOf(
   invocation: Invocation,
   { option, otherwise, max }: { option: string; otherwise: number; max: number },
 ): number {

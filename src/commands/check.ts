@@ -1,180 +1,187 @@
 // `kyc-tokend check`: every fault of configuration, permissions, directories, sockets and host, each with its remedy.
 import { dirname } from 'node:path'
-import { styleText } from 'node:util'
 
 import type { Config } from '../config/config.ts'
-import { tellFault } from '../config/faults.ts'
+import { loadParsers } from '../config/find.ts'
+import { formatIssue, type ConfigIssue } from '../config/issues.ts'
 import { inspectConfig, type Inspection } from '../config/load.ts'
-import { createSystemClock } from '../lib/clock.ts'
-import { tellDuration } from '../lib/duration.ts'
 import { exitStatus } from '../lib/error.ts'
 import { isLoopbackHost } from '../lib/loopback.ts'
-import type { createFetchToken } from '../source/fetch-token.ts'
-import type { FetchOutcome } from '../token/outcome.ts'
-import { remedyFor } from '../token/remedy.ts'
-import { jwtLifeMs } from '../token/token.ts'
-import { directoryFinding, socketFinding, type Finding } from './check-places.ts'
-import type { Invocation, RunCommand } from './command.ts'
+import { directoryFinding, socketFinding } from './check-paths.ts'
+import {
+  findSockets,
+  findUnit,
+  sandboxFindings,
+  unitFindings,
+  unitSocketFinding,
+  type NamedPath,
+  type Unit,
+  type UnitSockets,
+} from './check-unit.ts'
+import type { RunCommand } from './command.ts'
+import { configurationOf, type Configuration } from './configuration.ts'
+import { createReport, type Finding, type Report } from './finding.ts'
 import { asServiceUser, SERVICE_USER } from './service-user.ts'
+import { SYSTEM_PATH, configDirectory, unitNames } from './systemctl.ts'
 
-/** A wall clock that is off by more than this is told. */
-const CLOCK_OFF_MS = 60_000
+export interface CheckOptions extends Configuration {
+  /** False: the configuration alone. */
+  readonly isWhole: boolean
+  readonly isLive: boolean
+  readonly signal: AbortSignal
+}
 
-export const run: RunCommand = async (invocation) => {
-  const report = createReport(invocation.stdout)
-  const configPath = invocation.options['config'] as string | undefined
-  const isWhole = invocation.options['config-only'] !== true
-  const live = invocation.options['live'] === true ? await import('../source/fetch-token.ts') : undefined
+export const run: RunCommand = async ({ options, env, stdout, signal }) => {
+  const isWhole = options['config-only'] !== true
+  // At a reload the daemon logs the rest itself, so the journal has each thing once.
+  const report = createReport(stdout, { onlyFaults: !isWhole && env['JOURNAL_STREAM'] !== undefined })
+  const status = await performCheck(
+    {
+      ...configurationOf({ options, env }),
+      isWhole,
+      isLive: options['live'] === true,
+      signal,
+    },
+    report,
+  )
+  report.end()
+  return status
+}
+
+/** Reports all findings; gives the exit status. */
+export async function performCheck(options: CheckOptions, report: Report): Promise<number> {
+  const { configPath, account, isWhole, isLive, signal } = options
+  const live = isLive ? await import('./check-live.ts') : undefined
   let status: number = exitStatus.ok
-  const config = await asServiceUser(invocation.env, {
-    // Loads whatever judging a configuration needs.
-    prepare: () => inspectConfig({ configPath, env: invocation.env }),
+  // Programs are run as the caller, who may be root: not those that a PATH of others names.
+  process.env['PATH'] = SYSTEM_PATH
+  const names = unitNames(account)
+  const installed = isWhole ? await findUnit(names) : null
+  const sockets = await findSockets(names)
+  const checked = await asServiceUser(options, {
+    prepare: loadParsers,
     act: async (viewpoint) => {
       if (viewpoint.isElsewhere)
-        report.say('judge', { level: 'ok', sentence: `judged as the user ${SERVICE_USER}` })
+        report.say('user', { level: 'ok', sentence: `checked as the user ${SERVICE_USER}` })
       const inspection = await inspectConfig({ configPath, ...viewpoint })
       report.say('configuration', ...configFindings(inspection))
-      if (inspection.config === undefined) return undefined
-      if (isWhole) await judgePlaces(inspection.config, report)
+      const { config } = inspection
+      if (config === undefined) return undefined
+      const unit = dirname(config.file) === configDirectory(account) ? installed : null
+      if (isWhole) await checkPaths(config, { unit, sockets, report })
       if (live !== undefined) {
-        const { signal } = invocation
-        const answer = await askOnce(inspection.config, {
-          ...live,
-          unseen: inspection.unseen,
-          env: viewpoint.env,
-          signal,
-        })
+        const answer = await live.askOnce(config, { ...inspection, env: viewpoint.env, signal })
         report.say('service', ...answer.findings)
         status = answer.status
       }
-      return inspection.config
+      return { config, unit, unseen: inspection.unseen }
     },
   })
-  if (config !== undefined && isWhole) await judgeHost(config, report)
-  report.end()
+  if (checked !== undefined && isWhole) {
+    const { config, unit } = checked
+    if (unit !== null)
+      report.say('unit', ...unitFindings(unit, { wanted: config.systemdCredentials, file: config.file }))
+    await checkShare(checked, report)
+    await checkHost(config, report)
+  }
   return report.faults() > 0 ? exitStatus.configuration : status
 }
 
 function configFindings({ file, faults, warnings }: Inspection): Finding[] {
+  const inFile = (issue: ConfigIssue): string =>
+    file === undefined ? formatIssue(issue) : `${file}: ${formatIssue(issue)}`
   return [
-    ...faults.map((fault) => ({ level: 'fault' as const, sentence: tellFault(fault) })),
-    ...warnings.map((warning) => ({ level: 'warning' as const, sentence: tellFault(warning) })),
+    ...faults.map((fault) => ({ level: 'fault' as const, sentence: inFile(fault) })),
+    ...warnings.map((warning) => ({ level: 'warning' as const, sentence: inFile(warning) })),
     ...(faults.length === 0 ? [{ level: 'ok' as const, sentence: `${file} is valid` }] : []),
   ]
 }
 
-async function judgePlaces(config: Config, report: Report): Promise<void> {
+async function checkPaths(
+  config: Config,
+  { unit, sockets, report }: { unit: Unit | null; sockets: UnitSockets; report: Report },
+): Promise<void> {
   const { runtimeDirectory, stateDirectory, ipc, http } = config
+  const further = furtherDirectories(config)
+  const own = [
+    { path: runtimeDirectory, setting: 'runtimeDirectory' },
+    { path: stateDirectory, setting: 'stateDirectory' },
+  ]
+  const sandbox = unit && sandboxFindings(config, unit, [...own, ...further])
+  const isOpen = ({ path }: NamedPath): boolean => sandbox?.barred.has(path) !== true
+  const [runtime, state] = own as [NamedPath, NamedPath]
   report.say(
     'directories',
-    directoryFinding(runtimeDirectory, { purpose: 'runtime directory', isMadeByDaemon: true }),
-    directoryFinding(stateDirectory, { purpose: 'state directory', isMadeByDaemon: true }),
-    ...furtherDirectories(config).map((path) =>
-      directoryFinding(path, { purpose: 'directory', isMadeByDaemon: false }),
+    ...(sandbox?.findings ?? []),
+    ...[runtime]
+      .filter(isOpen)
+      .map(({ path }) => directoryFinding(path, { purpose: 'runtime directory', isMadeByDaemon: true })),
+    ...[state]
+      .filter(isOpen)
+      .map(({ path }) => directoryFinding(path, { purpose: 'state directory', isMadeByDaemon: true })),
+    ...further.filter(isOpen).map(({ path, setting }) =>
+      directoryFinding(path, {
+        purpose: 'directory',
+        isMadeByDaemon: false,
+        setting: `${config.file}: ${setting}`,
+      }),
     ),
   )
-  report.say('sockets', await socketFinding(ipc.path, 'node-ipc'))
-  if (http !== null) report.say('sockets', await socketFinding(http.path, 'HTTP'))
+  if (sandbox !== null && sandbox.dropIn.length > 0)
+    report.paste(`The drop-in for ${unit!.name}, to be pasted:`, sandbox.dropIn)
+  const addresses = [
+    { path: ipc.path, name: 'node-ipc' },
+    ...(http === null ? [] : [{ path: http.path, name: 'HTTP' }]),
+  ]
+  for (const { path, name } of addresses)
+    report.say('sockets', unitSocketFinding({ path, name }, sockets) ?? (await socketFinding(path, name)))
 }
 
-async function judgeHost(config: Config, report: Report): Promise<void> {
+/** The shared store is used as the daemon would, and left as it was. */
+async function checkShare(
+  { config: { share }, unseen }: { config: Config; unseen: readonly string[] },
+  report: Report,
+): Promise<void> {
+  if (share === null) return
+  const hidden = unseen.filter((setting) => setting.startsWith('share.'))
+  if (hidden.length > 0) {
+    const sentence = `cannot be tried from here, because only the service sees ${hidden.join(' and ')}: see "kyc-tokend status"`
+    report.say('share', { level: 'warning', sentence })
+    return
+  }
+  const { checkStore } = await import('../share/share-session.ts')
+  report.say('share', ...(await checkStore(share, () => Date.now())))
+}
+
+async function checkHost(config: Config, report: Report): Promise<void> {
   const { hostFindings } = await import('../report/host.ts')
   const findings = await hostFindings({
-    directories: [config.runtimeDirectory, config.stateDirectory, ...furtherDirectories(config)],
+    directories: [
+      config.runtimeDirectory,
+      config.stateDirectory,
+      ...furtherDirectories(config).map(({ path }) => path),
+    ],
     isServiceLocal: isLoopbackHost(new URL(config.baseUrl).hostname),
     nowMs: Date.now(),
   })
   report.say('host', ...findings)
 }
 
-/** Directories that are written to and that the daemon does not make. */
-function furtherDirectories({ runtimeDirectory, stateDirectory, tokenFiles, ipc, http }: Config): string[] {
-  const written = [...tokenFiles, ipc, ...(http === null ? [] : [http])].map(({ path }) => dirname(path))
-  return [...new Set(written)].filter((path) => path !== runtimeDirectory && path !== stateDirectory)
-}
-
-interface Answer {
-  readonly findings: readonly Finding[]
-  /** Exit status. */
-  readonly status: number
-}
-
-/** Asks the service for a token once, and says what came of it. The token is dropped. */
-async function askOnce(
-  config: Config,
-  options: {
-    createFetchToken: typeof createFetchToken
-    unseen: readonly string[]
-    env: NodeJS.ProcessEnv
-    signal: AbortSignal
-  },
-): Promise<Answer> {
-  const { unseen, env, signal } = options
-  if (unseen.length > 0) {
-    const sentence = `cannot be asked from here, because only the service sees ${unseen.join(' and ')}: ask with "kyc-tokend refresh"`
-    return { findings: [{ level: 'warning', sentence }], status: exitStatus.tryAgain }
-  }
-  const clock = createSystemClock()
-  const fetchToken = options.createFetchToken({ ...config, env, clock, secrets: () => [] })
-  return judgeOutcome(await fetchToken(signal), clock.now().wallMs)
-}
-
-function judgeOutcome(outcome: FetchOutcome, wallMs: number): Answer {
-  if (outcome.kind !== 'ok') {
-    const sentence = `gave no token (${outcome.reason}): ${outcome.detail}. ${remedyFor(outcome.reason)}.`
-    const status = outcome.kind === 'permanent' ? exitStatus.noPermission : exitStatus.tryAgain
-    return { findings: [{ level: 'warning', sentence }], status }
-  }
-  const { accessToken, serverDateMs } = outcome
-  const lifeMs = jwtLifeMs(accessToken, { serverDateMs, wallMs })
-  if (lifeMs !== undefined && lifeMs <= 0) {
-    const sentence = `gave a token that has expired already. ${remedyFor('malformed-answer')}.`
-    return { findings: [{ level: 'warning', sentence }], status: exitStatus.tryAgain }
-  }
-  const lives = lifeMs === undefined ? 'does not say how long it lives' : `lives ${tellDuration(lifeMs)}`
-  const given: Finding = { level: 'ok', sentence: `gave a token that ${lives}` }
-  return { findings: [given, ...clockFindings(serverDateMs, wallMs)], status: exitStatus.ok }
-}
-
-function clockFindings(serverDateMs: number | undefined, wallMs: number): Finding[] {
-  if (serverDateMs === undefined || Math.abs(wallMs - serverDateMs) < CLOCK_OFF_MS) return []
-  const off = `${tellDuration(Math.abs(wallMs - serverDateMs))} ${wallMs > serverDateMs ? 'ahead of' : 'behind'}`
-  const sentence = `the clock is ${off} the service's: set it (timedatectl set-ntp true)`
-  return [{ level: 'warning', sentence }]
-}
-
-interface Report {
-  say(subject: string, ...findings: readonly Finding[]): void
-  faults(): number
-  /** Says how it went, in one line. */
-  end(): void
-}
-
-const LOOKS = {
-  ok: { mark: 'ok     ', style: 'green' },
-  warning: { mark: 'warning', style: 'yellow' },
-  fault: { mark: 'FAULT  ', style: 'red' },
-} as const
-
-/** One line for each finding; in colour where a person looks at a terminal. */
-function createReport(stdout: Invocation['stdout']): Report {
-  const counts = { ok: 0, warning: 0, fault: 0 }
-  return {
-    say(subject, ...findings) {
-      for (const { level, sentence } of findings) {
-        counts[level] += 1
-        const mark = styleText(LOOKS[level].style, LOOKS[level].mark, { stream: stdout })
-        stdout.write(`${mark}  ${subject.padEnd(13)}  ${sentence}\n`)
-      }
-    },
-    faults: () => counts.fault,
-    end() {
-      const warnings = counts.warning === 0 ? '' : `, ${counted(counts.warning, 'warning')}`
-      stdout.write(`\n${counts.fault === 0 ? 'No fault' : counted(counts.fault, 'fault')}${warnings}.\n`)
-    },
-  }
-}
-
-function counted(count: number, noun: string): string {
-  return `${count} ${noun}${count === 1 ? '' : 's'}`
+/** Directories that are written to and that the daemon does not make, with the first setting that names each. */
+function furtherDirectories({
+  runtimeDirectory,
+  stateDirectory,
+  tokenFiles,
+  ipc,
+  http,
+}: Config): NamedPath[] {
+  const named = [
+    ...tokenFiles.map(({ path }, index) => ({ path: dirname(path), setting: `tokenFiles[${index}].path` })),
+    { path: dirname(ipc.path), setting: 'ipc.path' },
+    ...(http === null ? [] : [{ path: dirname(http.path), setting: 'http.path' }]),
+  ]
+  const isOwn = (path: string): boolean => path === runtimeDirectory || path === stateDirectory
+  return named.filter(
+    ({ path }, index) => !isOwn(path) && named.findIndex((other) => other.path === path) === index,
+  )
 }

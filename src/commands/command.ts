@@ -1,4 +1,4 @@
-// What a command is: its words and options as data (help, completions and manual pages come from them), and what it does.
+// A command: its words and options as data (help, completions and manual pages come from them), and its function.
 import type { Readable, Writable } from 'node:stream'
 
 export interface OptionSpec {
@@ -8,7 +8,7 @@ export interface OptionSpec {
   readonly value?: string
   /** The values there are, where they are few. */
   readonly choices?: readonly string[]
-  /** Told in the help; the command itself applies it. */
+  /** Shown in the help; the command itself applies it. */
   readonly default?: string
   readonly summary: string
   /** It may be given several times; its values come to the command as one, a line each. */
@@ -21,11 +21,11 @@ export interface CommandSpec {
   /** Positional arguments as the usage line shows them, such as `[FINGERPRINT|-]`. */
   readonly positionals?: string
   readonly options: Readonly<Record<string, OptionSpec>>
-  /** What else a person should know: paragraphs for the help and the manual page. */
+  /** More paragraphs for the help and the manual page. */
   readonly details?: readonly string[]
 }
 
-/** What a command is called with. Options are checked against its CommandSpec already. */
+/** The arguments of a command. Its options have been checked against its CommandSpec. */
 export interface Invocation {
   readonly options: Readonly<Record<string, string | boolean | undefined>>
   readonly positionals: readonly string[]
@@ -36,7 +36,7 @@ export interface Invocation {
   /** Aborted by SIGINT or SIGTERM, for commands that do not handle signals themselves. */
   readonly signal: AbortSignal
 }
-/** Resolves with the exit status (sysexits.h). Throws UserError for what a person can mend. */
+/** Resolves with the exit status (sysexits.h). Throws UserError for an error that a person can correct. */
 export interface RunCommand {
   (invocation: Invocation): Promise<number>
 }

@@ -1,6 +1,6 @@
 // completions: what a shell should know of our commands, made from the catalogue.
 import { exitStatus, UserError } from '../lib/error.ts'
-import { commands } from './catalogue.ts'
+import { commands } from './specs.ts'
 import type { CommandSpec, OptionSpec, RunCommand } from './command.ts'
 
 const shells: Readonly<Record<string, (commands: readonly CommandSpec[]) => string>> = {
@@ -21,13 +21,16 @@ export const run: RunCommand = ({ positionals, stdout }) => {
 /** Values that are files, by their placeholder. */
 const FILES = new Set(['PATH', 'FILE'])
 
+/** Prints the accounts that have a daemon on the host. */
+const LIST_ACCOUNTS = 'ls /run/kyc-tokend/accounts 2>/dev/null'
+
 const helpWord = { name: 'help', summary: 'Show the help' }
 
 function optionsOf(spec: CommandSpec): [string, OptionSpec][] {
   return Object.entries({ ...spec.options, help: { type: 'boolean', summary: helpWord.summary } })
 }
 
-/** What the first argument of a command may be, where that is a choice of words. */
+/** The values of a command's first argument, if it is a choice of words. */
 function wordsOf(spec: CommandSpec): string[] {
   return /^[a-z]+(\|[a-z]+)+$/.test(spec.positionals ?? '') ? (spec.positionals ?? '').split('|') : []
 }
@@ -80,6 +83,8 @@ function bashValues(spec: CommandSpec): string[] {
     .map(([name, { choices, value }]) => {
       if (choices !== undefined)
         return `    '${spec.name} --${name}') COMPREPLY=($(compgen -W '${choices.join(' ')}' -- "$current")); return ;;`
+      if (name === 'account')
+        return `    '${spec.name} --${name}') COMPREPLY=($(compgen -W "$(${LIST_ACCOUNTS})" -- "$current")); return ;;`
       if (FILES.has(value ?? ''))
         return `    '${spec.name} --${name}') compopt -o default 2>/dev/null; return ;;`
       return `    '${spec.name} --${name}') return ;;`
@@ -134,14 +139,22 @@ function zshArguments(spec: CommandSpec): string[] {
   const options = optionsOf(spec).map(([name, { type, value, choices, summary, isRepeatable }]) => {
     const text = `[${summary.replaceAll(/[[\]:\\]/g, String.raw`\$&`)}]`
     if (type === 'boolean') return `--${name}${text}`
-    const action =
-      choices === undefined ? (FILES.has(value ?? '') ? '_files' : ' ') : `(${choices.join(' ')})`
+    const action = zshAction(name, { choices, value })
     // With "=" the value may be the next word or follow a "=".
     return `${isRepeatable === true ? '*' : ''}--${name}=${text}:${value ?? 'value'}:${action}`
   })
   const words = wordsOf(spec)
   if (words.length > 0) return [...options, `1:word:(${words.join(' ')})`]
   return options
+}
+
+function zshAction(
+  name: string,
+  { choices, value }: { choices?: readonly string[] | undefined; value?: string | undefined },
+): string {
+  if (name === 'account') return `($(${LIST_ACCOUNTS}))`
+  if (choices !== undefined) return `(${choices.join(' ')})`
+  return FILES.has(value ?? '') ? '_files' : ' '
 }
 
 // ---- fish -----------------------------------------------------------------------------------------------------------
@@ -153,7 +166,10 @@ function fishCompletions(specs: readonly CommandSpec[]): string {
   const lines = specs.flatMap((spec) => [
     complete('__kyc_tokend_is', `-a ${spec.name} -d ${quoted(spec.summary)}`),
     ...optionsOf(spec).map(([name, option]) =>
-      complete(`__kyc_tokend_is ${spec.name}`, `-l ${name}${fishValue(option)} -d ${quoted(option.summary)}`),
+      complete(
+        `__kyc_tokend_is ${spec.name}`,
+        `-l ${name}${fishValue(name, option)} -d ${quoted(option.summary)}`,
+      ),
     ),
     ...wordsOf(spec).map((word) => complete(`__kyc_tokend_is ${spec.name}`, `-a ${word}`)),
   ])
@@ -181,8 +197,9 @@ ${lines.join('\n')}
 `
 }
 
-function fishValue({ type, value, choices }: OptionSpec): string {
+function fishValue(name: string, { type, value, choices }: OptionSpec): string {
   if (type === 'boolean') return ''
+  if (name === 'account') return ` -x -a '(${LIST_ACCOUNTS})'`
   if (choices !== undefined) return ` -x -a '${choices.join(' ')}'`
   return FILES.has(value ?? '') ? ' -r -F' : ' -x'
 }

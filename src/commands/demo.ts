@@ -4,16 +4,21 @@ import { once } from 'node:events'
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join, relative } from 'node:path'
-import { TokenClient } from '../client.ts'
+import type { ReadStream } from 'node:tty'
+import { TokenClient } from '../client/index.ts'
 import { createSystemClock } from '../lib/clock.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
 import { createSandbox, sandboxCredentials, type Sandbox } from '../sandbox/sandbox.ts'
+import { requireLinux } from '../lib/require-linux.ts'
 import type { RunCommand } from './command.ts'
+import { showDemo } from './demo-screen.ts'
+import { isTerminal } from './prompt.ts'
 
 /** Short enough to see tokens come and go. */
 const TOKEN_LIFETIME_MS = 30_000
 
-export const run: RunCommand = async ({ env, stdout, signal }) => {
+export const run: RunCommand = async ({ env, stdin, stdout, signal }) => {
+  requireLinux()
   const directory = await mkdtemp(join(tmpdir(), 'kyc-tokend-demo-'))
   const stop = new AbortController()
   const onAbort = (): void => stop.abort()
@@ -27,9 +32,14 @@ export const run: RunCommand = async ({ env, stdout, signal }) => {
     })
     const serving = sandbox.run(stop.signal)
     const file = await writeConfig(directory, sandbox)
-    const daemon = startDaemon(file, { env, signal: stop.signal })
-    stdout.write(introduction(directory, sandbox))
-    await Promise.race([tellTokens(join(directory, 'ipc.sock'), { stdout, signal: stop.signal }), daemon])
+    const isShown = isTerminal(stdin) && isTerminal(stdout)
+    const daemon = startDaemon(file, { env, signal: stop.signal, isShown })
+    const socketPath = join(directory, 'ipc.sock')
+    if (!isShown) stdout.write(introduction(directory, sandbox))
+    const showing = isShown
+      ? showDemo({ socketPath, sandbox, directory, stdin: stdin as ReadStream, stdout, env }, stop)
+      : printTokens(socketPath, { stdout, signal: stop.signal })
+    await Promise.race([showing, daemon])
     stop.abort()
     await Promise.all([serving, daemon])
     return exitStatus.ok
@@ -55,12 +65,13 @@ async function writeConfig(directory: string, { url }: Sandbox): Promise<string>
 /** A process of its own, as in real life. Resolves when it has ended in order; rejects where it ends otherwise. */
 async function startDaemon(
   configFile: string,
-  { env, signal }: { env: NodeJS.ProcessEnv; signal: AbortSignal },
+  { env, signal, isShown }: { env: NodeJS.ProcessEnv; signal: AbortSignal; isShown: boolean },
 ): Promise<void> {
   const daemon: ChildProcess = spawn(
     process.execPath,
     [...process.execArgv, process.argv[1] ?? '', 'run', '--config', configFile],
-    { env, stdio: ['ignore', 'ignore', 'inherit'], detached: true },
+    // The picture has the events; the log would run through it.
+    { env, stdio: ['ignore', 'ignore', isShown ? 'ignore' : 'inherit'], detached: true },
   )
   const stopDaemon = (): void => void daemon.kill('SIGTERM')
   signal.addEventListener('abort', stopDaemon)
@@ -71,8 +82,8 @@ async function startDaemon(
   }
 }
 
-/** Tells each token as it comes: its name and its times, never itself. */
-async function tellTokens(
+/** Prints each new token: its name and its times, never the token itself. */
+async function printTokens(
   socketPath: string,
   { stdout, signal }: { stdout: NodeJS.WritableStream; signal: AbortSignal },
 ): Promise<void> {
@@ -111,7 +122,7 @@ Ctrl-C ends it and removes everything. Tokens as they come:
 `
 }
 
-/** How the program is called from here: the source only by the Node that we run on, which may not be the first in the PATH. */
+/** The command line of the program. Only the Node of this process runs the source; it may not be the first in the PATH. */
 function programWords(): string {
   const file = process.argv[1] ?? ''
   if (file.endsWith('.ts'))

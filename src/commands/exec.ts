@@ -1,6 +1,7 @@
-// exec: becomes another command, with the token in its environment.
+// exec: becomes another command, or stays as its parent, with the token in its environment.
 import { accessSync, constants, statSync } from 'node:fs'
 import { join } from 'node:path'
+import { escapeUnsafe } from '../lib/display-text.ts'
 import { errorCode, errorMessage, exitStatus, UserError } from '../lib/error.ts'
 import { replaceProcess } from '../lib/replace-process.ts'
 import { askToken } from './ask.ts'
@@ -9,24 +10,29 @@ import type { RunCommand } from './command.ts'
 /** Exit statuses of a shell for a command that is there but cannot be run, and for one that is not there (POSIX, 2.8.2). */
 const CANNOT_RUN = 126
 const NOT_FOUND = 127
-/** Where commands are looked for when PATH is unset, as execvp(3) does. */
+/** The search path if PATH is unset, as in execvp(3). */
 const DEFAULT_PATH = '/bin:/usr/bin'
 
 export const run: RunCommand = async (invocation) => {
   const [command, ...args] = invocation.positionals
   if (command === undefined || command === '')
     throw new UserError('exec needs a command: kyc-tokend exec -- CMD …', exitStatus.usage)
+  const parent = invocation.options['on-change'] === undefined ? undefined : await import('./exec-parent.ts')
+  const settings = parent?.settingsOf(invocation)
   const found = findCommand(command, invocation.env)
   if (typeof found !== 'string') {
-    invocation.stderr.write(`kyc-tokend: ${command}: ${found.why}\n`)
+    invocation.stderr.write(`kyc-tokend: ${escapeUnsafe(command)}: ${found.why}\n`)
     return found.status
   }
+  if (parent !== undefined && settings !== undefined)
+    return parent.superviseCommand(invocation, { path: found, argv: [command, ...args], settings })
   const { accessToken } = await askToken(invocation)
   const env = { ...invocation.env, KYC_ACCESS_TOKEN: accessToken }
   try {
     become(found, { argv: [command, ...args], env })
   } catch (error) {
-    invocation.stderr.write(`kyc-tokend: ${command} cannot be run (${errorMessage(error)}).\n`)
+    const message = escapeUnsafe(`${command} cannot be run (${errorMessage(error)})`)
+    invocation.stderr.write(`kyc-tokend: ${message}.\n`)
   }
   return CANNOT_RUN
 }
@@ -43,13 +49,13 @@ function become(path: string, { argv, env }: { argv: string[]; env: NodeJS.Proce
 
 /** The file that a command means, found before there is a token to wait for. */
 function findCommand(command: string, env: NodeJS.ProcessEnv): string | { status: number; why: string } {
-  const places = command.includes('/')
+  const candidates = command.includes('/')
     ? [command]
     : (env['PATH'] ?? DEFAULT_PATH).split(':').map((directory) => join(directory, command))
-  const judged = places.map((place) => ({ place, code: whyNotRun(place) }))
-  const runnable = judged.find(({ code }) => code === undefined)
-  if (runnable !== undefined) return runnable.place
-  if (judged.some(({ code }) => code === 'EACCES'))
+  const checked = candidates.map((path) => ({ path, code: whyNotRun(path) }))
+  const runnable = checked.find(({ code }) => code === undefined)
+  if (runnable !== undefined) return runnable.path
+  if (checked.some(({ code }) => code === 'EACCES'))
     return { status: CANNOT_RUN, why: 'may not be run; give it the permission with chmod +x.' }
   return { status: NOT_FOUND, why: 'not found; check its name and PATH.' }
 }

@@ -1,16 +1,19 @@
 // `kyc-tokend explain`: what the daemon would make of an answer of the service, by the daemon's own code.
-import { readFile } from 'node:fs/promises'
+import { createReadStream } from 'node:fs'
 import type { Readable } from 'node:stream'
 import { defaults } from '../config/defaults.ts'
-import { parseDuration, tellDuration } from '../lib/duration.ts'
+import { parseDuration, formatDuration } from '../lib/duration.ts'
 import { errorMessage, exitStatus, UserError } from '../lib/error.ts'
-import { classify, failureTable, MAX_BODY_BYTES, rowOf, type Answer } from '../source/response.ts'
+import { readLimited } from '../lib/read-limited.ts'
+import { classify, failureTable, MAX_BODY_BYTES, rowOf, type ServiceResponse } from '../source/response.ts'
 import { MAX_DELAY_WITHOUT_TOKEN_MS, retryWait } from '../token/backoff.ts'
-import type { FetchOutcome, TransientFailure } from '../token/outcome.ts'
+import type { ServiceOutcome, TransientFailure } from '../token/outcome.ts'
 import { remedyFor } from '../token/remedy.ts'
-import { heldToken, initialState, nextState, type Policy } from '../token/state.ts'
+import { initialState, type Policy } from '../token/state.ts'
 import type { Token } from '../token/token.ts'
+import { nextState } from '../token/transitions.ts'
 import type { Invocation, RunCommand } from './command.ts'
+import { keyMistakes } from './next-steps.ts'
 
 const policy: Policy = {
   initialDelayMs: durationOf(defaults.retry.initialDelay),
@@ -21,41 +24,46 @@ const policy: Policy = {
 export const run: RunCommand = async ({ options, stdin, stdout }) => {
   const status = statusOf(options.status)
   const headers = headersOf(options.header)
-  const answer: Answer = { status, headers, ...(await bodyOf(options.body, stdin)) }
+  const answer: ServiceResponse = { status, headers, ...(await bodyOf(options.body, stdin)) }
   const now = { bootMs: 0, wallMs: Date.now() }
   const said = classify(answer, { wallMs: now.wallMs, secrets: [] })
   // A token may turn out to have no life left.
-  const { state, outcome } = nextState(initialState(''), said, { now, policy, random: () => 0 })
-  const lines = [`Row: ${tellRow(outcome)}`, ...tellOutcome(outcome, heldToken(state))]
+  const { state, outcome } = nextState(initialState({ baseUrl: '', credentialsId: '' }, now), said, {
+    now,
+    policy,
+    random: () => 0,
+  })
+  const lines = [`Row: ${rowLine(outcome)}`, ...outcomeLines(outcome, state.token)]
   stdout.write(`${lines.join('\n')}\n`)
   return exitStatus.ok
 }
 
-function tellRow(outcome: FetchOutcome): string {
+function rowLine(outcome: ServiceOutcome): string {
   const row = rowOf(outcome)
   return `${failureTable.indexOf(row) + 1} of ${failureTable.length} (${row.answer}): ${row.follows}`
 }
 
-function tellOutcome(outcome: FetchOutcome, token: Token | null): string[] {
-  if (outcome.kind === 'ok') return token === null ? [] : tellToken(token)
+function outcomeLines(outcome: ServiceOutcome, token: Token | null): string[] {
+  if (outcome.kind === 'ok') return token === null ? [] : tokenLines(token)
   const { reason, detail } = outcome
-  const then = outcome.kind === 'permanent' ? tellRefusal() : tellRetry(outcome)
-  return [`Reason: ${reason}`, `Detail: ${detail}`, `Then: ${then}`, `Remedy: ${remedyFor(reason)}`]
+  const then = outcome.kind === 'permanent' ? refusalLine() : retryLine(outcome)
+  const remedy = [remedyFor(reason), ...keyMistakes(reason)].join('; ')
+  return [`Reason: ${reason}`, `Detail: ${detail}`, `Then: ${then}`, `Remedy: ${remedy}`]
 }
 
-function tellToken({ lifeMs, refreshAtMs, expirySource }: Token): string[] {
-  const life = tellDuration(lifeMs)
+function tokenLines({ lifeMs, refreshAtMs, expirySource }: Token): string[] {
+  const life = formatDuration(lifeMs)
   const source =
     expirySource === 'jwt'
       ? `It lives ${life} by its own word`
       : `It does not say how long it lives: ${life} is assumed (refresh.maxAge)`
   return [
     'Reason: none, it is a token',
-    `Then: served to everybody. ${source}; refreshed after about ${tellDuration(refreshAtMs)}`,
+    `Then: served to everybody. ${source}; refreshed after about ${formatDuration(refreshAtMs)}`,
   ]
 }
 
-function tellRefusal(): string {
+function refusalLine(): string {
   return (
     'one alert, and no request until the credentials or baseUrl change (reload), an operator says ' +
     '`kyc-tokend refresh`, or the daemon is started after an orderly stop; a token that is still good is served until it expires'
@@ -63,16 +71,16 @@ function tellRefusal(): string {
 }
 
 /** With the default settings, and the bounds of what chance decides. */
-function tellRetry(failure: TransientFailure): string {
+function retryLine(failure: TransientFailure): string {
   const waitMs = (attempts: number, drawn: number): number =>
     retryWait(failure, { attempts, policy, holdsToken: true, random: () => drawn }).waitMs
-  const range = `${tellDuration(waitMs(1, 0))} to ${tellDuration(waitMs(1, 1))}`
+  const range = `${formatDuration(waitMs(1, 0))} to ${formatDuration(waitMs(1, 1))}`
   if (failure.reason === 'rejected') return `an alert, and asked again every ${range}`
   const bound =
     failure.retryAfterMs === undefined
       ? ''
-      : `, not before the ${tellDuration(failure.retryAfterMs)} of Retry-After`
-  const cap = `${tellDuration(policy.maxDelayMs)}, or ${tellDuration(MAX_DELAY_WITHOUT_TOKEN_MS)} while there is no token`
+      : `, not before the ${formatDuration(failure.retryAfterMs)} of Retry-After`
+  const cap = `${formatDuration(policy.maxDelayMs)}, or ${formatDuration(MAX_DELAY_WITHOUT_TOKEN_MS)} while there is no token`
   return `asked again after ${range}${bound}; the wait doubles with each failure, up to ${cap} (with the default settings)`
 }
 
@@ -99,25 +107,15 @@ function headerOf(line: string): [string, string] {
   return [name.toLowerCase(), value]
 }
 
-/** The body as the daemon would read it: no more than its limit. */
+/** The body as the daemon would read it: none where it is longer than its limit. */
 async function bodyOf(
   given: Invocation['options'][string],
   stdin: Readable,
-): Promise<Pick<Answer, 'body' | 'isCut'>> {
+): Promise<Pick<ServiceResponse, 'body' | 'isCut'>> {
   if (given === undefined) return { body: new Uint8Array() }
-  const body = given === '-' ? await readAll(stdin) : await readFile(String(given)).catch(unreadable)
-  return { body: body.subarray(0, MAX_BODY_BYTES), isCut: body.length > MAX_BODY_BYTES }
-}
-
-async function readAll(stream: Readable): Promise<Buffer> {
-  const chunks: Buffer[] = []
-  let size = 0
-  for await (const chunk of stream) {
-    chunks.push(Buffer.from(chunk as string | Buffer))
-    size += chunks.at(-1)?.length ?? 0
-    if (size > MAX_BODY_BYTES) break
-  }
-  return Buffer.concat(chunks)
+  const stream = given === '-' ? stdin : createReadStream(String(given))
+  const body = await readLimited(stream, { maxBytes: MAX_BODY_BYTES }).catch(unreadable)
+  return body === undefined ? { body: new Uint8Array(), isCut: true } : { body }
 }
 
 function unreadable(cause: unknown): never {

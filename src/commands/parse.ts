@@ -3,7 +3,7 @@ import { parseArgs } from 'node:util'
 import { exitStatus, UserError } from '../lib/error.ts'
 import type { CommandSpec, OptionSpec } from './command.ts'
 
-export type Wish =
+export type ParsedCommand =
   | { readonly wants: 'version' }
   | { readonly wants: 'help'; readonly spec: CommandSpec | undefined }
   | {
@@ -25,11 +25,11 @@ export class UsageError extends UserError {
 }
 
 const HELP = new Set(['--help', '-h'])
-/** What may be repeated in a message: a word such as a name of ours. Anything else could be a secret. */
+/** A word that a message may repeat: one that looks like a command or an option. Anything else could be a secret. */
 const WORD = /^-{0,2}[a-z][a-z-]{0,23}$/
 
 /** Throws UsageError. */
-export function parseCommandLine(argv: readonly string[], commands: readonly CommandSpec[]): Wish {
+export function parseCommandLine(argv: readonly string[], commands: readonly CommandSpec[]): ParsedCommand {
   const [first, ...rest] = argv
   if (first === undefined) throw new UsageError('Say what to do: `kyc-tokend --help` lists the commands.')
   if (first === '--version') return { wants: 'version' }
@@ -50,7 +50,7 @@ function specOf(name: string, commands: readonly CommandSpec[]): CommandSpec {
   })
 }
 
-function parseCommand(spec: CommandSpec, args: string[]): Wish {
+function parseCommand(spec: CommandSpec, args: string[]): ParsedCommand {
   const { tokens } = parseArgs({
     args,
     options: {

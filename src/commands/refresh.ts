@@ -1,7 +1,7 @@
 // refresh: has the service asked now, and says how it went.
 import { exitStatus, UserError } from '../lib/error.ts'
-import { tellDuration } from '../lib/duration.ts'
-import type { Reason } from '../token/outcome.ts'
+import { formatDuration } from '../lib/duration.ts'
+import type { PostponedReason, Reason } from '../token/outcome.ts'
 import { remedyFor } from '../token/remedy.ts'
 import { ask } from './ask.ts'
 import type { RunCommand } from './command.ts'
@@ -17,17 +17,17 @@ export const run: RunCommand = async (invocation) => {
     result: await client.refresh(),
   }))
   if (result.outcome === 'ok') {
-    const life = tellDuration(Date.parse(result.expiresAt ?? '') - Date.now())
-    const told =
+    const life = formatDuration(Date.parse(result.expiresAt ?? '') - Date.now())
+    const sentence =
       result.fingerprint === before
         ? `The service gave the same token again: ${result.fingerprint}`
         : `New token ${result.fingerprint}`
-    invocation.stdout.write(`${told}, good for ${life}.\n`)
+    invocation.stdout.write(`${sentence}, good for ${life}.\n`)
     return exitStatus.ok
   }
   const { reason = STOPPING, detail = '' } = result
   const sentences = [`No new token (${reason}): ${detail}`]
-  if (reason !== STOPPING) sentences.push(remedyFor(reason as Reason))
+  if (reason !== STOPPING) sentences.push(remedyFor(reason as Reason | PostponedReason))
   if (result.fingerprint !== undefined) sentences.push(`Token ${result.fingerprint} goes on being served`)
   throw new UserError(
     sentences.map((sentence) => `${sentence.replace(/\.$/, '')}.`).join(' '),

@@ -1,23 +1,24 @@
 // reject: reports a token that the service answered with 401.
 import type { Readable } from 'node:stream'
 import { exitStatus, UserError } from '../lib/error.ts'
-import { tellDuration } from '../lib/duration.ts'
+import { formatDuration } from '../lib/duration.ts'
+import { readLimited } from '../lib/read-limited.ts'
 import { FINGERPRINT_LENGTH, type RejectResult, type RejectVerdict } from '../protocol.ts'
 import { BEARER_TOKEN, MAX_TOKEN_LENGTH } from '../source/response.ts'
 import { ask } from './ask.ts'
 import type { Invocation, RunCommand } from './command.ts'
 
 const FINGERPRINT = new RegExp(`^[0-9a-f]{${FINGERPRINT_LENGTH}}$`)
-/** What `token` prints before the token with `--format header` and `--format env`. Neither can begin a token. */
+/** The prefixes that `token` prints with `--format header` and `--format env`. Neither can begin a token. */
 const BEFORE_TOKEN = /^(?:Authorization: *Bearer +|KYC_ACCESS_TOKEN=)/i
-/** A token, what stands before it, and its end of line. */
+/** A token, its prefix, and its end of line. */
 const MAX_STDIN_BYTES = MAX_TOKEN_LENGTH + 64
 
 const verdicts: Readonly<Record<RejectVerdict, (result: RejectResult) => string>> = {
   replaced: () => 'It is not the current token: take the current one (kyc-tokend token).',
   refreshing: () => 'Another token is being fetched.',
   held: ({ retryAfterSeconds = 0 }) =>
-    `Too soon after the last report: the service is asked in ${tellDuration(retryAfterSeconds * 1_000)}.`,
+    `Too soon after the last report: the service is asked in ${formatDuration(retryAfterSeconds * 1_000)}.`,
   unchanged: () =>
     'The service gave the same token again: the refusal has another cause, such as a missing right.',
   refused: () => 'The service refuses the account: `kyc-tokend status` says what to do.',
@@ -32,7 +33,7 @@ export const run: RunCommand = async (invocation) => {
   return result.verdict === 'refused' ? exitStatus.noPermission : exitStatus.ok
 }
 
-/** What was named on the command line or on stdin; undefined: the current one. */
+/** The token or fingerprint on the command line or on stdin; undefined: the current one. */
 async function namedToken({
   positionals,
   stdin,
@@ -50,14 +51,9 @@ async function namedToken({
 }
 
 async function tokenOn(stdin: Readable): Promise<string> {
-  const chunks: Buffer[] = []
-  let length = 0
-  for await (const chunk of stdin as AsyncIterable<Buffer>) {
-    length += chunk.length
-    if (length > MAX_STDIN_BYTES) throw noToken()
-    chunks.push(chunk)
-  }
-  const line = Buffer.concat(chunks).toString().trim()
+  const bytes = await readLimited(stdin as AsyncIterable<Buffer>, { maxBytes: MAX_STDIN_BYTES })
+  if (bytes === undefined) throw noToken()
+  const line = bytes.toString().trim()
   if (line === '') throw new UserError('There is no token on stdin.', exitStatus.usage)
   const token = line.replace(BEFORE_TOKEN, '')
   if (!BEARER_TOKEN.test(token)) throw noToken()

@@ -1,6 +1,7 @@
 // `kyc-tokend sandbox`: runs the stand-in of the service in the foreground, a line for each request.
+import { escapeUnsafe } from '../lib/display-text.ts'
 import { createSystemClock } from '../lib/clock.ts'
-import { parseDuration, tellDuration } from '../lib/duration.ts'
+import { parseDuration, formatDuration } from '../lib/duration.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
 import { createSandbox, sandboxCredentials, type SandboxRequest } from '../sandbox/sandbox.ts'
 import { isScenarioName, scenarioNames, scenarioOf, type ScenarioName } from '../sandbox/scenarios.ts'
@@ -16,7 +17,7 @@ export const run: RunCommand = async ({ options, stdout, signal }) => {
     scenario: scenarioIn(options),
     tokenLifetimeMs,
     clock: createSystemClock(),
-    onRequest: (request) => stdout.write(`${lineOf(request)}\n`),
+    onRequest: (request) => stdout.write(`${escapeUnsafe(lineOf(request))}\n`),
   })
   stdout.write(introduction(sandbox.url, sandbox.scenario(), tokenLifetimeMs))
   await sandbox.run(signal)
@@ -30,12 +31,12 @@ function introduction(url: string, scenario: ScenarioName, tokenLifetimeMs: numb
 
   ${url}
 
-In kyc-tokend.config.json:
+In kyc-tokend.config.json, which only you may read (chmod 600):
 
   "baseUrl": "${url}",
   "credentials": { "apiKey": "${apiKey}", "apiSecret": "${apiSecret}" }
 
-Tokens live ${tellDuration(tokenLifetimeMs)}. To try:
+Tokens live ${formatDuration(tokenLifetimeMs)}. To try:
 
   curl -d '{"apiKey":"${apiKey}","apiSecret":"${apiSecret}"}' ${url}/token/external/jwt
   kyc-tokend token --format header | curl -H @- ${url}/me

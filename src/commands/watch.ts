@@ -1,11 +1,12 @@
 // watch: one line of JSON now and at each change, until the reader goes away.
+import { escapeUnsafe } from '../lib/display-text.ts'
 import { fstatSync } from 'node:fs'
 import type { Writable } from 'node:stream'
-import type { TokenClientError } from '../client.ts'
+import type { TokenClientError } from '../client/index.ts'
 import { asUserError, openClient } from './ask.ts'
 import type { RunCommand } from './command.ts'
 
-/** How often to look whether the reader of our output is still there: a pipe does not tell by itself. */
+/** Interval of the check for a reader of the output: a pipe sends no event. */
 const LOOK_MS = 1_000
 
 export const run: RunCommand = async (invocation) => {
@@ -16,7 +17,7 @@ export const run: RunCommand = async (invocation) => {
       let hasAnswered = false
       const print = (line: object): void => {
         hasAnswered = true
-        stdout.write(`${JSON.stringify(line)}\n`)
+        stdout.write(`${escapeUnsafe(JSON.stringify(line))}\n`)
       }
       const onFault = (fault: TokenClientError): void => {
         const { code, message, reason } = fault
@@ -25,8 +26,12 @@ export const run: RunCommand = async (invocation) => {
         else if (hasAnswered) stderr.write(`${message}\n`)
         else reject(asUserError(fault))
       }
-      client.subscribe(print, { onFault })
-      // Told already, or no error: the reader has seen enough.
+      const hidesToken = invocation.options['no-token'] === true
+      // JSON.stringify leaves out what is undefined.
+      client.subscribe((token) => print(hidesToken ? { ...token, accessToken: undefined } : token), {
+        onFault,
+      })
+      // Reported elsewhere, or no error: the reader has closed the pipe.
       stdout.once('error', () => resolve())
       whenReaderIsGone(stdout, resolve).catch(reject)
     })
@@ -36,7 +41,7 @@ export const run: RunCommand = async (invocation) => {
   return 0
 }
 
-/** Where koffi is missing, we learn it at the next change. */
+/** Without koffi, a closed pipe is noticed at the next change. */
 async function whenReaderIsGone(stdout: Writable, resolve: () => void): Promise<void> {
   const { fd } = stdout as Writable & { fd?: number }
   if (fd === undefined || !fstatSync(fd).isFIFO()) return

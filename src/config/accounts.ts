@@ -1,4 +1,4 @@
-// Numeric ids of user and group names: /etc/passwd and /etc/group first, then whatever else the host is told to ask.
+// Numeric ids of user and group names: /etc/passwd and /etc/group first, then the name service of the host.
 import { readFileSync } from 'node:fs'
 
 import { errorCode } from '../lib/error.ts'
@@ -55,7 +55,7 @@ function readAccounts(path: string): string {
   }
 }
 
-/** Empty where the name is unknown there too, where nobody answers, or where no program may be run. */
+/** Empty where the name is unknown there too, where no answer comes in time, or where no program may be run. */
 async function askNameService(kind: AccountKind, name: string): Promise<string> {
   const { execFile } = await import('node:child_process')
   return new Promise((resolve) => {

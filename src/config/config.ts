@@ -1,13 +1,17 @@
-// The configuration as the rest of the program sees it: read, judged, resolved, frozen.
+// The configuration as the rest of the program sees it: read, validated, resolved, frozen.
 import type { LogLevel } from '../lib/log.ts'
 import type { Secret } from '../lib/secret.ts'
+import type { Template } from '../lib/template.ts'
+import type { ServerAddress } from './server-address.ts'
 
-export type TokenFileFormat = 'raw' | 'header' | 'env' | 'json'
+export type TokenFileFormat = 'raw' | 'header' | 'env' | 'json' | 'template'
 
 export interface TokenFileConfig {
   /** Absolute. */
   readonly path: string
   readonly format: TokenFileFormat
+  /** With the format `template`, and only then; read when the configuration was. */
+  readonly template?: Template | null
   /** Permission bits, such as 0o600. */
   readonly mode: number
   /** Numeric ids; null: as the file is created. */
@@ -20,12 +24,45 @@ export interface SocketConfig {
   readonly path: string
   readonly mode: number
   readonly gid: number | null
-  /** Who may use it beside root and the daemon's user; both empty: the socket's mode alone decides. */
+  /** Users and groups that may use it beside root and the daemon's user; both empty: the socket's mode alone decides. */
   readonly allow: { readonly uids: readonly number[]; readonly gids: readonly number[] }
   readonly maxConnections: number
   readonly maxConnectionsPerUser: number
   /** Per connection; null: no limit. */
   readonly maxRequestsPerSecond: number | null
+}
+
+/** One token for all hosts of the account, through Redis. */
+export interface ShareConfig {
+  /** One server, all sentinels of one master, nodes of one cluster, or one Unix socket (absolute). */
+  readonly servers: readonly ServerAddress[]
+  /** The servers are sentinels then. */
+  readonly sentinel: {
+    readonly name: string
+    readonly user: string | null
+    readonly password: Secret | null
+  } | null
+  readonly cluster: boolean
+  /** Null: without TLS. PEM texts, read when the configuration was. */
+  readonly tls: {
+    readonly ca: string | null
+    readonly serverName: string | null
+    readonly cert: string | null
+    readonly key: Secret | null
+  } | null
+  readonly user: string | null
+  readonly password: Secret | null
+  readonly database: number
+  readonly prefix: string
+  /** For one command. */
+  readonly timeoutMs: number
+  /** Mixed into the key of the seal. */
+  readonly key: Secret | null
+  /** Name of this host to the others; null: its host name. */
+  readonly host: string | null
+  /** False: this host never asks the service. */
+  readonly asks: boolean
+  readonly whenAlone: 'fetch' | 'wait'
 }
 
 export type LogFormat = 'auto' | 'journal' | 'text' | 'json'
@@ -36,6 +73,10 @@ export interface Config {
   /** Without a trailing slash. */
   readonly baseUrl: string
   readonly credentials: { readonly apiKey: Secret; readonly apiSecret: Secret }
+  /** Files that the credentials come from, absolute; null: another source. */
+  readonly secretFiles: { readonly apiKey: string | null; readonly apiSecret: string | null }
+  /** Every file that was read beside the configuration itself, absolute. */
+  readonly inputs: readonly string[]
   /** Names of systemd credentials among the secret sources: they change only at a restart. */
   readonly systemdCredentials: readonly string[]
   readonly request: {
@@ -49,11 +90,25 @@ export interface Config {
   readonly tokenFiles: readonly TokenFileConfig[]
   readonly ipc: SocketConfig
   readonly http: SocketConfig | null
-  readonly alerts: { readonly remindAfterMs: readonly number[] }
+  readonly alerts: {
+    readonly remindAfterMs: readonly number[]
+    /** Null: never. */
+    readonly noTokenAfterMs: number | null
+    /** Person to call, in one line. */
+    readonly contact: string | null
+  }
+  /** Null: this host is by itself. */
+  readonly share: ShareConfig | null
   readonly log: { readonly level: LogLevel; readonly format: LogFormat }
   /** Absolute. */
   readonly runtimeDirectory: string
   readonly stateDirectory: string
   /** Things that are allowed and unwise, one sentence each, for the log and for `check`. */
   readonly warnings: readonly string[]
+}
+
+/** Every secret of the configuration, in the clear: for what must not appear in a log. */
+export function revealAll({ credentials, share }: Config): string[] {
+  const shared = [share?.password, share?.key, share?.sentinel?.password, share?.tls?.key]
+  return [credentials.apiKey, credentials.apiSecret, ...shared].flatMap((secret) => secret?.reveal() ?? [])
 }

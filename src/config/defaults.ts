@@ -1,11 +1,11 @@
-// What holds where the configuration says nothing. The schema, the table of settings and the program all read it here.
+// Default settings, for the schema, the table of settings and the program.
 
 export const defaults = {
   request: { timeout: '15s', connectTimeout: '5s', caFile: null },
   refresh: { maxAge: '15m' },
   retry: { initialDelay: '1s', maxDelay: '5m' },
   tokenFiles: [{ path: 'token' }],
-  tokenFile: { format: 'raw', mode: '0600', owner: null, group: null },
+  tokenFile: { format: 'raw', template: null, mode: '0600', owner: null, group: null },
   ipc: { path: 'ipc.sock' },
   http: { path: 'http.sock' },
   socket: {
@@ -16,6 +16,20 @@ export const defaults = {
     maxConnectionsPerUser: 1024,
     maxRequestsPerSecond: null,
   },
-  alerts: { remindAfter: ['1h', '6h', '24h'] },
+  alerts: { remindAfter: ['1h', '6h', '24h'], noTokenAfter: '10m', contact: null },
+  share: {
+    sentinel: null,
+    cluster: false,
+    tls: true,
+    user: null,
+    password: null,
+    database: 0,
+    prefix: 'kyc-tokend',
+    key: null,
+    timeout: '1s',
+    host: null,
+    asks: true,
+    whenAlone: 'fetch',
+  },
   log: { level: 'info', format: 'auto' },
 } as const

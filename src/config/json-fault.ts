@@ -1,4 +1,5 @@
-// Finds where a text stops being JSON or is ambiguous, and says what is there in words that quote nothing of it.
+// Locates where a text stops being JSON or repeats a key, in words that quote nothing of it.
+import { printParseErrorCode, visit } from 'jsonc-parser'
 
 export interface JsonFault {
   /** From 1. */
@@ -8,108 +9,87 @@ export interface JsonFault {
   readonly sentence: string
 }
 
-const SPACE = /[ \t\n\r]*/y
-const NUMBER = /-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?/y
-const WORD = /true|false|null/y
-const STRING = /"(?:[^"\\\u0000-\u001f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"/y
-/** As much of a string as is sound, to point at the character that is not. */
-const STRING_START = /"(?:[^"\\\u0000-\u001f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*/y
+const MAX_DEPTH = 200
 
-/** What is expected where a key is there twice. */
-const REPEATED = 'another key'
-
-class Stop {
-  readonly at: number
-  readonly expected: string
-  constructor(at: number, expected: string) {
-    this.at = at
-    this.expected = expected
+/** Ends the visit at the first fault. */
+class Found extends Error {
+  readonly fault: JsonFault
+  constructor(fault: JsonFault) {
+    super()
+    this.fault = fault
   }
 }
 
-/** The first fault of a text, be it that a key is there twice, which JSON.parse would let pass; the grammar is RFC 8259. */
+/** The first fault; a key that is there twice is one, although JSON.parse lets it pass. */
 export function findJsonFault(text: string): JsonFault | undefined {
+  const keys: Set<string>[] = []
+  let depth = 0
+  const stop = (line: number, column: number, sentence: string): never => {
+    throw new Found({ line: line + 1, column: column + 1, sentence })
+  }
+  const enter = (line: number, column: number): void => {
+    depth += 1
+    if (depth > MAX_DEPTH) stop(line, column, `is nested more than ${MAX_DEPTH} levels deep`)
+  }
   try {
-    const end = skip(SPACE, text, value(text, skip(SPACE, text, 0), 0))
-    if (end === text.length) return undefined
-    return describe(text, new Stop(end, 'nothing more'))
-  } catch (stop) {
-    if (stop instanceof Stop) return describe(text, stop)
-    throw stop
+    visit(
+      text,
+      {
+        onObjectBegin: (_offset, _length, line, column) => {
+          enter(line, column)
+          keys.push(new Set())
+        },
+        onArrayBegin: (_offset, _length, line, column) => enter(line, column),
+        onObjectEnd: () => {
+          depth -= 1
+          keys.pop()
+        },
+        onArrayEnd: () => {
+          depth -= 1
+        },
+        onObjectProperty: (key, _offset, _length, line, column) => {
+          if (keys.at(-1)?.has(key) === true)
+            stop(line, column, 'the same key is above already: remove one of the two')
+          keys.at(-1)?.add(key)
+        },
+        onError: (code, offset, length, line, column) =>
+          stop(line, column, sentenceOf(printParseErrorCode(code), { text, offset, length })),
+      },
+      { disallowComments: true },
+    )
+  } catch (error) {
+    if (error instanceof Found) return error.fault
+    throw error
   }
+  return undefined
 }
 
-/** Each of these takes the index where something begins and gives the index after it. */
-function value(text: string, at: number, depth: number): number {
-  if (depth > 200) throw new Stop(at, 'less nesting')
-  if (text[at] === '{') return members(text, at, { close: '}', member: distinctPairs(), depth })
-  if (text[at] === '[') return members(text, at, { close: ']', member: value, depth })
-  if (text[at] === '"') return string(text, at)
-  for (const shape of [NUMBER, WORD]) {
-    const end = skip(shape, text, at)
-    if (end > at) return end
-  }
-  throw new Stop(at, 'a value')
+const SENTENCES: Readonly<Record<string, string>> = {
+  PropertyNameExpected: 'a key in double quotes should be here',
+  ValueExpected: 'a value should be here',
+  InvalidSymbol: 'a value should be here',
+  ColonExpected: '":" should be here',
+  CommaExpected: '"," or the closing bracket should be here',
+  CloseBraceExpected: '"," or "}" should be here',
+  CloseBracketExpected: '"," or "]" should be here',
+  EndOfFileExpected: 'nothing more should be here',
+  InvalidCommentToken: 'JSON has no comments: remove it, or use a .yaml file',
+  UnexpectedEndOfString: 'this string is not closed on its line: write a line break in it as \\n',
+  InvalidCharacter: 'this string holds a control character: write a tab in it as \\t',
+  InvalidEscapeCharacter: 'a backslash in this string must be written twice',
+  InvalidUnicode: '\\u in this string must be followed by four hexadecimal digits',
 }
 
-function members(
-  text: string,
-  open: number,
-  kind: { close: string; member: typeof value; depth: number },
-): number {
-  let at = skip(SPACE, text, open + 1)
-  if (text[at] === kind.close) return at + 1
-  for (;;) {
-    at = skip(SPACE, text, kind.member(text, at, kind.depth + 1))
-    if (text[at] === kind.close) return at + 1
-    if (text[at] !== ',') throw new Stop(at, `"," or "${kind.close}"`)
-    at = skip(SPACE, text, at + 1)
-  }
-}
-
-/** The pairs of one object. */
-function distinctPairs(): typeof value {
-  const keys = new Set<unknown>()
-  return (text, at, depth) => {
-    if (text[at] !== '"') throw new Stop(at, 'a key in double quotes')
-    const end = string(text, at)
-    const key: unknown = JSON.parse(text.slice(at, end))
-    if (keys.has(key)) throw new Stop(at, REPEATED)
-    keys.add(key)
-    const colon = skip(SPACE, text, end)
-    if (text[colon] !== ':') throw new Stop(colon, '":"')
-    return value(text, skip(SPACE, text, colon + 1), depth)
-  }
-}
-
-function string(text: string, at: number): number {
-  const end = skip(STRING, text, at)
-  if (end > at) return end
-  throw new Stop(skip(STRING_START, text, at), 'the end of the string')
-}
-
-function skip(shape: RegExp, text: string, at: number): number {
-  shape.lastIndex = at
-  return at + (shape.exec(text)?.[0].length ?? 0)
-}
-
-function describe(text: string, stop: Stop): JsonFault {
-  const before = text.slice(0, stop.at).split('\n')
-  return { line: before.length, column: before.at(-1)!.length + 1, sentence: inWords(text, stop) }
-}
-
-/** Only punctuation is named: anything else may be a piece of a secret. */
-function inWords(text: string, { at, expected }: Stop): string {
-  const found = text[at]
-  if (found === undefined) return `the file ends where ${expected} should be`
-  if (expected === REPEATED) return 'the same key is above already: remove one of the two'
-  if (expected === 'the end of the string')
-    return found === '\\'
-      ? 'a backslash in a string must be written twice'
-      : 'a string is not closed, or holds a line break or tab that must be written as \\n or \\t'
-  if (found === '/' || found === '#') return 'JSON has no comments: remove it, or use a .yaml file'
+/** Looks at punctuation only: anything else may be a piece of a secret. */
+function sentenceOf(
+  code: string,
+  { text, offset, length }: { text: string; offset: number; length: number },
+): string {
+  const found = text[offset]
+  if (found === '#') return SENTENCES['InvalidCommentToken']!
   if (found === "'") return 'JSON has double quotes only'
-  if ((found === '}' || found === ']') && /,\s*$/.test(text.slice(0, at)))
-    return `there is a comma too many before "${found}"`
-  return `${expected} should be here`
+  const isClosed = found === '}' || found === ']'
+  if (isClosed && /,\s*$/.test(text.slice(0, offset))) return `there is a comma too many before "${found}"`
+  const expected = SENTENCES[code] ?? 'this is not a number as JSON has it'
+  return length === 0 && offset >= text.length ? `the file ends too early: ${expected}` : expected
 }

@@ -1,45 +1,37 @@
-// Secret sources: a string, a file, a systemd credential or an environment variable, each read anew at each load.
+// Secret sources: a string, a file, a systemd credential or an environment variable, read again at each load.
 import { join, resolve } from 'node:path'
 
 import { Secret } from '../lib/secret.ts'
-import type { Verdicts } from './faults.ts'
-import { permissionFaults, readFile, shellWord } from './read-file.ts'
-import type { ConfigInput } from './schema.ts'
+import { readInput, type InputContext } from './inputs.ts'
+import { readFile, shellWord } from './read-file.ts'
+import type { SecretSource } from './valid-part.ts'
 
-export type SecretSource = ConfigInput['credentials']['apiKey']
-
-export interface SecretContext {
-  readonly env: NodeJS.ProcessEnv
-  /** The directory of the configuration file, to which files are relative. */
-  readonly directory: string
-  /** Who runs the daemon. */
-  readonly uid: number
-  /**
-   * The daemon runs elsewhere, as a service: what only the service sees (credentials, environment) is told in a
-   * warning where it is not there.
-   */
-  readonly isElsewhere: boolean
+interface SecretOptions {
+  readonly at: string
+  readonly context: InputContext
 }
 
 const CONTROL = /\p{Cc}/u
-/** Formatting characters, line separators: nobody sees them, and the service would refuse the account for them. */
+/** Formatting characters and line separators: invisible, and the service would refuse the account for them. */
 const INVISIBLE = /[\p{Cf}\p{Zl}\p{Zp}]/u
 const BYTE_ORDER_MARK = '\uFEFF'
 /** A shorter one is hardly a secret; and wherever it is hidden in a text, words may go with it. */
 const MIN_LENGTH = 8
 
-/** The secret; undefined where there is none that can be used, and then `verdicts` know why. */
-export function readSecret(
-  source: SecretSource,
-  options: { at: string; verdicts: Verdicts; context: SecretContext },
-): Secret | undefined {
-  const { at, verdicts, context } = options
-  if (typeof source === 'string') return checked(source, { at, verdicts, where: 'the secret' })
-  if ('file' in source) return fromFile(resolve(context.directory, source.file), options)
+/** The secret; undefined where none can be used, and then `diagnostics` have the reason. */
+export function readSecret(source: SecretSource, options: SecretOptions): Secret | undefined {
+  const { at, context } = options
+  if (typeof source === 'string') return checked(source, { ...options, where: 'the secret' })
+  if ('file' in source) {
+    const remedy = 'make it, with mode 0600 or 0640, or name another'
+    const bytes = readInput(source.file, { at, holdsSecret: true, remedy, context })
+    const where = `the file ${resolve(context.directory, source.file)}`
+    return bytes && checked(withoutNewline(bytes.toString('utf8')), { ...options, where })
+  }
   if ('credential' in source) return fromCredential(source.credential, options)
   const value = context.env[source.env]
   if (value !== undefined)
-    return checked(value, { at, verdicts, where: `the environment variable ${source.env}` })
+    return checked(value, { ...options, where: `the environment variable ${source.env}` })
   notThere(
     `the environment variable ${source.env} is not set: set it where kyc-tokend is started (Environment= or EnvironmentFile= of the service), or use { "file": PATH }`,
     options,
@@ -47,25 +39,10 @@ export function readSecret(
   return undefined
 }
 
-function fromFile(path: string, options: Parameters<typeof readSecret>[1]): Secret | undefined {
-  const { at, verdicts, context } = options
-  const reading = readFile(path)
-  if (reading.kind === 'absent') {
-    verdicts.fault(at, `the file ${path} is not there: make it, with mode 0600 or 0640, or name another`)
-    return undefined
-  }
-  if (reading.kind === 'unreadable') {
-    verdicts.fault(at, `${path} ${reading.sentence}`)
-    return undefined
-  }
-  for (const sentence of permissionFaults(path, reading.stats, { uid: context.uid, holdsSecret: true }))
-    verdicts.fault(at, `${path} ${sentence}`)
-  return checked(withoutNewline(reading.bytes.toString('utf8')), { at, verdicts, where: `the file ${path}` })
-}
-
 /** Owner and mode are systemd's affair: 0400, or 0440 with an access list, of root or of the service's user. */
-function fromCredential(name: string, options: Parameters<typeof readSecret>[1]): Secret | undefined {
-  const { at, verdicts, context } = options
+function fromCredential(name: string, options: SecretOptions): Secret | undefined {
+  const { at, context } = options
+  const { diagnostics } = context
   const directory = context.env['CREDENTIALS_DIRECTORY']
   const remedy = `add LoadCredential=${name}:/PATH to the unit (systemctl edit kyc-tokend) and restart it, or use { "file": PATH }`
   if (directory === undefined || directory === '') {
@@ -78,31 +55,29 @@ function fromCredential(name: string, options: Parameters<typeof readSecret>[1])
   const reading = readFile(join(directory, name))
   if (reading.kind === 'read')
     return checked(withoutNewline(reading.bytes.toString('utf8')), {
-      at,
-      verdicts,
+      ...options,
       where: `the systemd credential ${name}`,
     })
   // systemd may hide it from everybody but the service itself, a check at its reload too.
   if (reading.kind === 'absent' || context.isElsewhere)
     notThere(`the systemd credential ${name} is not there: ${remedy}`, options)
-  else verdicts.fault(at, `the systemd credential ${shellWord(join(directory, name))} ${reading.sentence}`)
+  else diagnostics.fault(at, `the systemd credential ${shellWord(join(directory, name))} ${reading.sentence}`)
   return undefined
 }
 
-function notThere(sentence: string, options: Parameters<typeof readSecret>[1]): void {
-  const { at, verdicts, context } = options
+function notThere(sentence: string, options: SecretOptions): void {
+  const { at, context } = options
+  const { diagnostics } = context
   if (context.isElsewhere)
-    verdicts.warn(at, `cannot be judged from here, because only the service sees it: ${sentence}`)
-  else verdicts.fault(at, sentence)
+    diagnostics.warn(at, `cannot be checked from here, because only the service sees it: ${sentence}`)
+  else diagnostics.fault(at, sentence)
 }
 
-function checked(
-  value: string,
-  options: { at: string; verdicts: Verdicts; where: string },
-): Secret | undefined {
-  const { at, verdicts, where } = options
+function checked(value: string, options: SecretOptions & { where: string }): Secret | undefined {
+  const { at, where } = options
+  const { diagnostics } = options.context
   const refuse = (sentence: string): undefined => {
-    verdicts.fault(at, sentence)
+    diagnostics.fault(at, sentence)
     return undefined
   }
   if (value.trim() === '') return refuse(`${where} is empty: put the secret there`)
@@ -116,15 +91,28 @@ function checked(
     )
   if (INVISIBLE.test(value))
     return refuse(
-      `${where} holds an invisible character, as come along when text is copied from a page: type the secret, or copy it anew`,
+      `${where} holds an invisible character, as come along when text is copied from a page: type the secret, or copy it again`,
     )
   if (value.includes('\uFFFD')) return refuse(`${where} is not valid UTF-8: write the secret as plain text`)
   if (value.length < MIN_LENGTH)
-    verdicts.warn(
+    diagnostics.warn(
       at,
-      `${where} has fewer than ${MIN_LENGTH} characters: look whether it is whole; words like it are hidden in the log, too`,
+      `${where} has fewer than ${MIN_LENGTH} characters: check that it is whole; words like it are hidden in the log, too`,
     )
+  const mistake = likelyMistake(value)
+  if (mistake !== undefined) diagnostics.warn(at, `${where} ${mistake}`)
   return new Secret(value)
+}
+
+/** A mistake that people make with secrets. Only a warning: such a secret may be right. */
+function likelyMistake(value: string): string | undefined {
+  if (/^(["'`]).*\1$/.test(value)) return 'is in quotes, which are part of it: write the secret without them'
+  if (value.trim() !== value) return 'begins or ends with a blank, which is part of it: remove that'
+  if (/^(export\s+)?[A-Z][A-Z0-9_]*\s*=./.test(value))
+    return 'begins with a name and "=", as a line of an environment file does: write what follows the "=" alone'
+  if (/^Bearer\s/i.test(value))
+    return 'begins with "Bearer", as a token does: write the secret of the account'
+  return undefined
 }
 
 /** One newline at the end is how editors and `echo` end a file. */

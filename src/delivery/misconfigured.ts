@@ -1,27 +1,34 @@
-// A faulty configuration, and clients that wait at sockets handed over by systemd: they are told, before the daemon ends.
+// Answers for clients that wait at sockets handed over by systemd while the configuration is faulty, before the daemon ends.
 import { tmpdir } from 'node:os'
-import { runTogether } from '../lib/run-together.ts'
-import type { Log } from '../lib/log.ts'
 import type { SocketConfig } from '../config/config.ts'
+import type { Log } from '../lib/log.ts'
+import { runTasks } from '../lib/run-tasks.ts'
+import type { InheritedSockets } from '../lib/socket-activation.ts'
 import type { Fault } from '../protocol.ts'
-import { createHoldings } from './holdings.ts'
-import { createHttpServer } from './http-server.ts'
-import { createIpcServer } from './ipc-server.ts'
-import type { InheritedSockets } from './listen.ts'
-import { createPeers } from './peer.ts'
+import { createMemoryBudget } from './connections/limits.ts'
+import { createHttpServer } from './http/server.ts'
+import { createIpcServer } from './ipc/server.ts'
+import { createPeerCredentials } from './peer-credentials.ts'
 import type { Replies } from './replies.ts'
+import { createTokenAudit } from './token-audit.ts'
 
-const TELL_FOR_MS = 2_000
+const ANSWER_FOR_MS = 2_000
 
 /** Answers every request at the inherited sockets with the fault `misconfigured` for 2 s, or until the signal is aborted. */
-export async function tellMisconfigured(
+export async function serveMisconfigured(
   inherited: InheritedSockets,
   options: { message: string; log: Log; signal: AbortSignal; forMs?: number },
 ): Promise<void> {
-  const { message, log, signal, forMs = TELL_FOR_MS } = options
-  const replies = createMisconfiguredReplies(message)
-  const metrics = () => Promise.resolve({ contentType: 'text/plain; charset=utf-8', body: '' })
-  const common = { replies, log, peers: createPeers({ log }), holdings: createHoldings(), socket: ANY_SOCKET }
+  const { message, log, signal, forMs = ANSWER_FOR_MS } = options
+  const metrics = () => ({ contentType: 'text/plain; charset=utf-8', body: '' })
+  const common = {
+    replies: createMisconfiguredReplies(message),
+    log,
+    peers: createPeerCredentials({ log }),
+    audit: createTokenAudit({ log }),
+    memory: createMemoryBudget(),
+    socket: ANY_SOCKET,
+  }
   const servers = [
     ...(inherited.ipc.length === 0 ? [] : [createIpcServer({ ...common, inherited: inherited.ipc })]),
     ...(inherited.http.length === 0
@@ -29,7 +36,7 @@ export async function tellMisconfigured(
       : [createHttpServer({ ...common, metrics, inherited: inherited.http })]),
   ]
   if (servers.length === 0) return
-  await runTogether(
+  await runTasks(
     servers.map((server) => (stop) => server.run(stop, { onListening: () => undefined })),
     AbortSignal.any([signal, AbortSignal.timeout(forMs)]),
   )
@@ -47,15 +54,15 @@ const ANY_SOCKET: SocketConfig = {
 }
 
 function createMisconfiguredReplies(message: string): Replies {
-  const told: { fault: Fault } = { fault: { code: 'misconfigured', message } }
+  const reply: { fault: Fault } = { fault: { code: 'misconfigured', message } }
   return {
-    prepared: () => null,
-    current: () => told,
-    token: () => told,
+    cached: () => null,
+    current: () => reply,
+    token: () => reply,
     need: () => undefined,
-    reject: () => told,
-    refresh: () => Promise.resolve(told),
-    status: () => told,
+    reject: () => reply,
+    refresh: () => Promise.resolve(reply),
+    status: () => reply,
     isAlive: () => true,
     onChange: () => () => undefined,
   }

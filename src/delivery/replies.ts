@@ -1,35 +1,29 @@
-// What is answered: the same for both sockets. Everything is read out of the keeper's state when it is asked for.
-import { tellInstant, tellingBy, type Instant } from '../lib/clock.ts'
+// Replies to clients, the same for both sockets: read from the keeper's state when they are requested.
+import type { Instant } from '../lib/clock.ts'
 import type {
   Fault,
   RefreshResult,
   RejectRequest,
   RejectResult,
   StatusResult,
-  TokenDescription,
   TokenRequest,
   TokenResult,
 } from '../protocol.ts'
 import type { Keeper } from '../token/keeper.ts'
+import type { FetchOutcome } from '../token/outcome.ts'
 import { remedyFor } from '../token/remedy.ts'
-import {
-  dueAtMs,
-  failureOf,
-  isStale,
-  phaseOf,
-  usableToken,
-  usableUntilMs,
-  type TokenState,
-} from '../token/state.ts'
-import { fingerprintOf, type Token } from '../token/token.ts'
+import { dueAtMs, isStale, usableToken, usableUntilMs, type TokenState } from '../token/state.ts'
+import { fingerprintOf } from '../token/token.ts'
+import { asciiOf } from './ascii.ts'
+import { describeCurrent, describeToken, statusOf, type StatusParts } from './status.ts'
 
-/** What was asked for, or a fault that says why not. */
-export type Answer<T> = { readonly value: T } | { readonly fault: Fault }
+/** The value that was requested, or a fault that says why there is none. */
+export type Result<T> = { readonly value: T } | { readonly fault: Fault }
 
-/** The token, made ready to be sent: built when it, its phase or the wall clock changes, not when it is asked for. */
-export interface PreparedToken {
-  /** TokenResult without its opening brace, in ASCII: put an id before it. */
-  readonly tail: string
+/** The token, ready to be sent: built when it, its phase or the wall clock changes, not for each request. */
+export interface CachedToken {
+  /** TokenResult without its opening brace, in ASCII: an id goes before it. */
+  readonly jsonTail: string
   /** TokenResult as JSON, in ASCII. */
   readonly json: string
   /** The token alone, in ASCII. */
@@ -37,85 +31,78 @@ export interface PreparedToken {
 }
 
 export interface Replies {
-  /** The token to hand out now, or null. Two readings of the clock and three comparisons. */
-  prepared(): PreparedToken | null
-  /** The token to hand out now, or why there is none. */
-  current(): Answer<PreparedToken>
+  /** The current token, or null. Cheap: two readings of the clock and three comparisons. */
+  cached(): CachedToken | null
+  /** The current token, or why there is none. */
+  current(): Result<CachedToken>
   /** At once where that can be, else a promise: waits for a token as it was asked for, up to `waitSeconds`. */
-  token(request: TokenRequest, signal: AbortSignal): Answer<PreparedToken> | Promise<Answer<PreparedToken>>
-  /** Where the token does not live as long as a subscriber needs, the loop is woken. */
+  token(request: TokenRequest, signal: AbortSignal): Result<CachedToken> | Promise<Result<CachedToken>>
+  /** Wakes the loop where the token does not live as long as a subscriber needs. */
   need(request: TokenRequest): void
-  reject(request: RejectRequest): Answer<RejectResult>
+  reject(request: RejectRequest): Result<RejectResult>
   /** Asks the service now; answers when the attempt is over or the signal is aborted. */
-  refresh(signal: AbortSignal): Promise<Answer<RefreshResult>>
-  status(): Answer<StatusResult>
-  /** Whether the scheduler lives: it has looked at the clock within 45 s, which it does during a request too. */
+  refresh(signal: AbortSignal): Promise<Result<RefreshResult>>
+  status(): Result<StatusResult>
+  /** Reports whether the scheduler has ticked within 45 s, which it does during a request to the service too. */
   isAlive(): boolean
   /** Calls the listener when the token or the phase is another than before; returns a function that ends it. */
   onChange(listener: () => void): () => void
 }
 
-/** What the other parts of the daemon know and the status tells. */
-export interface StatusParts {
-  files(): StatusResult['files']
-  clients(): StatusResult['clients']
-  daemon(): StatusResult['daemon']
-}
-
-/** How far the wall clock may move before the instants that are told are reckoned anew, in ms. */
+/** The instants in a reply are computed again when the wall clock moved by more than this, in ms. */
 const WALL_TOLERANCE_MS = 1_000
-/** The loop looks every 15 s; three looks missed are no accident. */
+/** The loop ticks every 15 s; three ticks missed are no accident. */
 const ALIVE_MS = 45_000
 
 export function createReplies(options: {
   keeper: Keeper
   parts: StatusParts
-  /** A clock that stands still during suspend, in ms: what did not run cannot have looked. */
+  /** A clock that stops during suspend, in ms: a suspended loop cannot tick. */
   monotonicMs?: () => number
 }): Replies {
   const { keeper, parts, monotonicMs = () => performance.now() } = options
-  let told = prepare(keeper.state(), keeper.now())
-  let lookedAtMs = monotonicMs()
+  let reply = cachedReply(keeper.state(), keeper.now())
+  let tickedAtMs = monotonicMs()
   keeper.onEvent((event) => {
-    if (event.type === 'looked') lookedAtMs = monotonicMs()
+    if (event.type === 'tick') tickedAtMs = monotonicMs()
   })
 
-  function prepared(): PreparedToken | null {
+  function cached(): CachedToken | null {
     const now = keeper.now()
     const state = keeper.state()
     const isCurrent =
-      state === told.state &&
-      now.bootMs < told.untilMs &&
-      Math.abs(now.wallMs - now.bootMs - told.wallOffsetMs) <= WALL_TOLERANCE_MS
-    if (!isCurrent) told = prepare(state, now)
-    return told.token
+      state === reply.state &&
+      now.bootMs < reply.untilMs &&
+      Math.abs(now.wallMs - now.bootMs - reply.wallOffsetMs) <= WALL_TOLERANCE_MS
+    if (!isCurrent) reply = cachedReply(state, now)
+    return reply.token
   }
 
-  function current(): Answer<PreparedToken> {
-    const value = prepared()
+  function current(): Result<CachedToken> {
+    const value = cached()
     return value === null ? { fault: faultOf(keeper.state()) } : { value }
   }
 
   function token(
     request: TokenRequest,
     signal: AbortSignal,
-  ): Answer<PreparedToken> | Promise<Answer<PreparedToken>> {
+  ): Result<CachedToken> | Promise<Result<CachedToken>> {
     const waitMs = (request.waitSeconds ?? 0) * 1_000
     const deadlineMs = keeper.now().bootMs + waitMs
     const isFinal = (): boolean => isAnswerFinal(keeper.state(), keeper.now(), { request, deadlineMs })
     if (isGoodEnough(keeper.state(), keeper.now(), request)) return current()
     need(request)
     if (waitMs === 0 || isFinal()) return current()
-    return keeper.until(isFinal, { waitMs, signal }).then(current)
+    return keeper.waitUntil(isFinal, { waitMs, signal }).then(current)
   }
 
   function need({ minValidSeconds = 0 }: TokenRequest): void {
     if (minValidSeconds > 0) keeper.need(minValidSeconds * 1_000)
   }
 
-  function reject(request: RejectRequest): Answer<RejectResult> {
+  function reject(request: RejectRequest): Result<RejectResult> {
     const fingerprint = request.fingerprint ?? fingerprintOf(request.accessToken ?? '')
-    const { verdict, retryAfterMs } = keeper.report(fingerprint)
+    const { verdict, retryAfterMs } = keeper.reject(fingerprint)
     const now = usableToken(keeper.state(), keeper.now())
     return {
       value: {
@@ -126,21 +113,17 @@ export function createReplies(options: {
     }
   }
 
-  async function refresh(signal: AbortSignal): Promise<Answer<RefreshResult>> {
+  async function refresh(signal: AbortSignal): Promise<Result<RefreshResult>> {
     const outcome = await keeper.refresh(signal)
     const described = describeCurrent(keeper.state(), keeper.now())
     if (outcome?.kind === 'ok') return { value: { outcome: 'ok', ...described } }
-    const why =
-      outcome === undefined
-        ? { reason: 'stopping', detail: 'kyc-tokend is stopping: ask again when it has been started' }
-        : { reason: outcome.reason, detail: outcome.detail }
-    return { value: { outcome: 'failed', ...why, ...described } }
+    return { value: { outcome: 'failed', ...whyNoToken(outcome), ...described } }
   }
 
-  const isAlive = (): boolean => monotonicMs() - lookedAtMs < ALIVE_MS
+  const isAlive = (): boolean => monotonicMs() - tickedAtMs < ALIVE_MS
 
   return {
-    prepared,
+    cached,
     current,
     token,
     need,
@@ -155,7 +138,7 @@ export function createReplies(options: {
   }
 }
 
-// ---- judgements -----------------------------------------------------------------------------------------------------
+// ---- pure decisions --------------------------------------------------------------------------------------------------
 
 function isGoodEnough(state: TokenState, now: Instant, request: TokenRequest): boolean {
   const token = usableToken(state, now)
@@ -164,25 +147,39 @@ function isGoodEnough(state: TokenState, now: Instant, request: TokenRequest): b
   return minValidMs === 0 || token.expiresAtMs - now.bootMs >= minValidMs
 }
 
-/** Whether waiting longer, up to the deadline on the boot clock, could not better the answer. */
+/** Reports whether waiting longer, up to the deadline on the boot clock, cannot improve the answer. */
 function isAnswerFinal(
   state: TokenState,
   now: Instant,
   { request, deadlineMs }: { request: TokenRequest; deadlineMs: number },
 ): boolean {
   if (isGoodEnough(state, now, request)) return true
-  const isHopeless = state.asking === null && dueAtMs(state) > deadlineMs
+  const isHopeless = state.inFlight === null && dueAtMs(state) > deadlineMs
   const token = usableToken(state, now)
-  // While attempts fail in passing, an operator may still bring a token before the next one is due.
-  if (token === null) return isHopeless && state.kind === 'refused'
-  // Whoever waits for another token waits: nobody knows when an operator brings one.
+  // After transient failures an operator may still trigger an attempt before the next one is due.
+  if (token === null) return isHopeless && state.refusal !== null
+  // Keep waiting: an operator may trigger a refresh at any time.
   if (token.fingerprint === request.notFingerprint) return false
   return isHopeless || (request.minValidSeconds ?? 0) * 1_000 > token.lifeMs
 }
 
+/** The reason for which an operator's request brought no token. */
+function whyNoToken(
+  outcome: Exclude<FetchOutcome, { kind: 'ok' }> | undefined,
+): Pick<RefreshResult, 'reason' | 'detail'> {
+  if (outcome === undefined) {
+    return { reason: 'stopping', detail: 'kyc-tokend is stopping: ask again when it has been started' }
+  }
+  if (outcome.kind === 'postponed') {
+    const { reason = 'not-asked', detail = 'This host does not ask the service now' } = outcome
+    return { reason, detail }
+  }
+  return { reason: outcome.reason, detail: outcome.detail }
+}
+
 /** Why there is no token to hand out. */
 function faultOf(state: TokenState): Fault {
-  if (state.kind === 'refused') {
+  if (state.refusal !== null) {
     const { reason, detail } = state.refusal
     return {
       code: reason,
@@ -191,7 +188,7 @@ function faultOf(state: TokenState): Fault {
     }
   }
   const [code, words] =
-    state.kind === 'held'
+    state.token !== null
       ? (['expired', 'The token has expired and there is no other'] as const)
       : (['no-token-yet', 'There is no token yet'] as const)
   if (state.failure === null)
@@ -208,107 +205,26 @@ function sentence(words: string): string {
   return /[.!?]$/.test(words) ? words : `${words}.`
 }
 
-// ---- what is told ---------------------------------------------------------------------------------------------------
+// ---- the cached reply ------------------------------------------------------------------------------------------------
 
-interface Told {
+interface CachedReply {
   readonly state: TokenState
-  readonly token: PreparedToken | null
-  /** When a judgement changes by time alone, on the boot clock. */
+  readonly token: CachedToken | null
+  /** When the phase changes by time alone, on the boot clock. */
   readonly untilMs: number
   readonly wallOffsetMs: number
 }
 
-function prepare(state: TokenState, now: Instant): Told {
+function cachedReply(state: TokenState, now: Instant): CachedReply {
   const wallOffsetMs = now.wallMs - now.bootMs
   const token = usableToken(state, now)
   if (token === null) return { state, token: null, untilMs: Infinity, wallOffsetMs }
-  const result: TokenResult = { accessToken: token.accessToken, ...describe(token, state, now) }
-  const tail = asciiOf(JSON.stringify(result)).slice(1)
+  const result: TokenResult = { accessToken: token.accessToken, ...describeToken(token, state, now) }
+  const jsonTail = asciiOf(JSON.stringify(result)).slice(1)
   return {
     state,
-    token: { tail, json: `{${tail}`, text: token.accessToken },
+    token: { jsonTail, json: `{${jsonTail}`, text: token.accessToken },
     untilMs: isStale(token, now) ? usableUntilMs(token) : token.expiresAtMs,
     wallOffsetMs,
   }
-}
-
-/** JSON text in which all but ASCII is escaped: a string that is sent without a look at its characters. */
-export function asciiOf(json: string): string {
-  return json.replaceAll(
-    /[\u0080-\uffff]/g,
-    (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
-  )
-}
-
-function describe(token: Token, state: TokenState, now: Instant): TokenDescription {
-  const known = tellingBy(token.received, now)
-  return {
-    tokenType: 'Bearer',
-    obtainedAt: tellInstant(token.received.bootMs, known),
-    expiresAt: tellInstant(token.expiresAtMs, known),
-    expirySource: token.expirySource,
-    baseUrl: token.baseUrl,
-    refreshAt: tellInstant(token.refreshAtMs, known),
-    generation: token.generation,
-    fingerprint: token.fingerprint,
-    state: phaseOf(state, now),
-    stale: isStale(token, now),
-  }
-}
-
-function describeCurrent(state: TokenState, now: Instant): TokenDescription | null {
-  const token = usableToken(state, now)
-  return token === null ? null : describe(token, state, now)
-}
-
-function statusOf(state: TokenState, now: Instant, parts: StatusParts): StatusResult {
-  const tell = (instant: Instant | null): string | null =>
-    instant === null ? null : tellInstant(instant.bootMs, now)
-  return {
-    state: phaseOf(state, now),
-    token: describeCurrent(state, now),
-    failure: tellFailure(state, now),
-    nextAttemptAt: tellNextAttempt(state, now),
-    alert:
-      state.alert === null
-        ? null
-        : {
-            reason: state.alert.reason,
-            since: tellInstant(state.alert.since.bootMs, now),
-            remedy: remedyFor(state.alert.reason),
-          },
-    files: parts.files(),
-    clients: parts.clients(),
-    service: {
-      baseUrl: state.baseUrl,
-      lastRequestAt: tell(state.lastRequestAt),
-      lastSuccessAt: tell(state.lastSuccessAt),
-      requests: state.requests,
-    },
-    daemon: parts.daemon(),
-  }
-}
-
-function tellFailure(state: TokenState, now: Instant): StatusResult['failure'] {
-  if (state.kind === 'refused') {
-    const { reason, detail, status, since } = state.refusal
-    return { reason, detail, status, since: tellInstant(since.bootMs, now), attempts: 1 }
-  }
-  const failure = failureOf(state)
-  if (failure === null) return null
-  const { reason, detail, status, since, attempts } = failure
-  return {
-    reason,
-    detail,
-    ...(status !== null && { status }),
-    since: tellInstant(since.bootMs, now),
-    attempts,
-  }
-}
-
-/** The attempt that is under way counts as the next one: it is not over. */
-function tellNextAttempt(state: TokenState, now: Instant): string | null {
-  if (state.asking !== null) return tellInstant(state.asking.since.bootMs, now)
-  const dueMs = dueAtMs(state)
-  return dueMs === Infinity ? null : tellInstant(Math.max(dueMs, now.bootMs), now)
 }

@@ -1,4 +1,4 @@
-// What clients may ask: the shapes of their requests, checked once for both sockets.
+// The shapes of requests, validated once for both sockets.
 import {
   FINGERPRINT_LENGTH,
   MAX_ID_LENGTH,
@@ -9,7 +9,7 @@ import {
 } from '../protocol.ts'
 
 /** A request that was understood, or the sentence that says how to write it. */
-export type Reading<T> = { readonly request: T } | { readonly mistake: string }
+export type Parsed<T> = { readonly request: T } | { readonly problem: string }
 
 const MAX_CLIENT_LENGTH = 128
 const FINGERPRINT = new RegExp(`^[0-9a-f]{${FINGERPRINT_LENGTH}}$`)
@@ -25,45 +25,45 @@ export function readId(data: unknown): string | null {
   return typeof id === 'string' && id.length >= 1 && id.length <= MAX_ID_LENGTH ? id : null
 }
 
-/** The fields of `token.get` and `token.subscribe`. Others are passed over: a newer client may send them. */
-export function readTokenRequest(data: Record<string, unknown>): Reading<TokenRequest> {
-  const mistake =
-    mistakeInSeconds(data, 'minValidSeconds', MAX_MIN_VALID_SECONDS) ??
-    mistakeInSeconds(data, 'waitSeconds', MAX_WAIT_SECONDS) ??
-    mistakeInFingerprint(data, 'notFingerprint') ??
-    mistakeInClient(data)
-  return mistake === undefined ? { request: data } : { mistake }
+/** The fields of `token.get` and `token.subscribe`. Others are ignored: a newer client may send them. */
+export function parseTokenRequest(data: Record<string, unknown>): Parsed<TokenRequest> {
+  const problem =
+    problemInSeconds(data, 'minValidSeconds', MAX_MIN_VALID_SECONDS) ??
+    problemInSeconds(data, 'waitSeconds', MAX_WAIT_SECONDS) ??
+    problemInFingerprint(data, 'notFingerprint') ??
+    problemInClient(data)
+  return problem === undefined ? { request: data } : { problem }
 }
 
 /** The fields of `token.reject`: exactly one of the two. */
-export function readRejectRequest(data: Record<string, unknown>): Reading<RejectRequest> {
+export function parseRejectRequest(data: Record<string, unknown>): Parsed<RejectRequest> {
   const { accessToken, fingerprint } = data
   if ((accessToken === undefined) === (fingerprint === undefined)) {
     return {
-      mistake: 'Give either `accessToken` or `fingerprint`, the token to which the service answered 401',
+      problem: 'Give either `accessToken` or `fingerprint`, the token to which the service answered 401',
     }
   }
-  const mistake =
-    accessToken !== undefined && (typeof accessToken !== 'string' || accessToken === '')
-      ? '`accessToken` is a string that is not empty'
-      : mistakeInFingerprint(data, 'fingerprint')
-  return mistake === undefined ? { request: data } : { mistake }
+  const isToken = accessToken === undefined || (typeof accessToken === 'string' && accessToken !== '')
+  const problem = isToken
+    ? (problemInFingerprint(data, 'fingerprint') ?? problemInClient(data))
+    : '`accessToken` is a string that is not empty'
+  return problem === undefined ? { request: data } : { problem }
 }
 
-function mistakeInSeconds(data: Record<string, unknown>, name: string, max: number): string | undefined {
+function problemInSeconds(data: Record<string, unknown>, name: string, max: number): string | undefined {
   const value = data[name]
   if (value === undefined) return undefined
   const isInRange = typeof value === 'number' && value >= 0 && value <= max
   return isInRange ? undefined : `\`${name}\` is a number of seconds from 0 to ${max}`
 }
 
-function mistakeInFingerprint(data: Record<string, unknown>, name: string): string | undefined {
+function problemInFingerprint(data: Record<string, unknown>, name: string): string | undefined {
   const value = data[name]
   if (value === undefined || (typeof value === 'string' && FINGERPRINT.test(value))) return undefined
   return `\`${name}\` is ${FINGERPRINT_SHAPE}`
 }
 
-function mistakeInClient({ client }: Record<string, unknown>): string | undefined {
+function problemInClient({ client }: Record<string, unknown>): string | undefined {
   const isName = typeof client === 'string' && client.length >= 1 && client.length <= MAX_CLIENT_LENGTH
   return client === undefined || isName
     ? undefined

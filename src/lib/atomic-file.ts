@@ -1,9 +1,12 @@
 // Replaces a file so that a reader sees the old one or the new one, whole, with the right mode and owner from its first moment.
 import { randomUUID } from 'node:crypto'
-import { constants, type Stats } from 'node:fs'
+import { constants, lstatSync, type Stats } from 'node:fs'
+import { lstat, open, readdir, rename, unlink, type FileHandle } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
-import { errorCode, errorMessage } from './error.ts'
-import { call, lstatIfAny, perform, type FileSteps } from './file-calls.ts'
+import { directoryProblem, directoryWarning } from './directory-problem.ts'
+import { errorCode } from './error.ts'
+import { asFileError, FileError } from './file-error.ts'
+import { isQuick, noteDevice, onFileSystem } from './serial.ts'
 
 export interface FileAttributes {
   /** Permission bits, whatever the umask. */
@@ -13,135 +16,175 @@ export interface FileAttributes {
   readonly gid?: number | null
 }
 
-/** Why a file could not be replaced or removed: one sentence with the remedy. `code` is the system's, where it said so. */
-export class FileError extends Error {
-  override readonly name = 'FileError'
-  readonly code: string | undefined
-  constructor(message: string, options?: ErrorOptions) {
-    super(message, options)
-    this.code = errorCode(options?.cause)
-  }
-}
-
-/**
- * Writes the file durably under its name and gives what fstat said of it before it got its content. Throws FileError;
- * the file is then as it was, save where the very last step, syncing the directory, failed.
- */
-export function replaceFile(
-  path: string,
-  content: string | Uint8Array,
-  attributes: FileAttributes,
-): Promise<Stats> {
-  return onFile(path, replacing(path, content, attributes))
-}
-
-/** Removes a regular file durably, where there is one; anything else at the path stays. Throws FileError. */
-export function removeFile(path: string): Promise<void> {
-  return onFile(path, removing(path))
-}
-
-/** Removes what a crash left of replacing this file. Throws FileError. */
-export function clearLeftovers(path: string): Promise<void> {
-  return onFile(path, clearing(path))
-}
-
-/** Makes the calls, all of them about this file. What the system says against it is thrown as FileError. */
-export async function onFile<T>(path: string, steps: FileSteps<T>): Promise<T> {
-  try {
-    return await perform(dirname(path), steps)
-  } catch (error) {
-    throw errorCode(error) === undefined ? error : fileError(path, error)
-  }
+export interface ReplaceOptions extends FileAttributes {
+  /** Asked before the file gets its name: false leaves the old one. */
+  readonly isStillDesired?: () => boolean
 }
 
 const CREATE_FLAGS = constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW | constants.O_WRONLY
-const DIRECTORY_FLAGS = constants.O_RDONLY | constants.O_DIRECTORY
+const DIRECTORY_FLAGS = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW
+/** Never follows a link, never waits for the other end of a FIFO. */
+const READ_FLAGS = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK | constants.O_NOCTTY
 const MODE_BITS = 0o7777
 
-/** The steps of replaceFile. A kill between any two of them leaves the old file or the new one. Throws as the calls do, or FileError. */
-export function* replacing(
+/**
+ * Writes the file durably under its name and gives its stats; null where it was no longer desired. Throws FileError;
+ * the file is then as it was, save where the very last step, syncing the directory, failed.
+ */
+export async function replaceFile(
   path: string,
   content: string | Uint8Array,
-  attributes: FileAttributes,
-): FileSteps<Stats> {
-  const directory = dirname(path)
-  const directoryFd = yield* call('open', directory, DIRECTORY_FLAGS)
-  try {
-    refuseOpenDirectory(directory, yield* call('fstat', directoryFd))
-    refuseOddTarget(path, yield* lstatIfAny(path))
-    const temporary = temporaryPath(path)
-    const stats = yield* writing(temporary, { path, content, attributes })
-    yield* call('fsync', directoryFd)
+  options: ReplaceOptions,
+): Promise<Stats | null> {
+  return inDirectoryOf(path, async (reached, directory) => {
+    refuseOddTarget(path, await lstatIfAny(reached))
+    const stats = await writeAndRename(reached, content, options)
+    if (stats !== null) await directory.sync()
     return stats
-  } finally {
-    yield* call('close', directoryFd)
-  }
+  })
 }
 
-/** Writes the file under its temporary name and renames it; the temporary name is gone afterwards, however it went. */
-function* writing(
-  temporary: string,
-  { path, content, attributes }: { path: string; content: string | Uint8Array; attributes: FileAttributes },
-): FileSteps<Stats> {
-  // Nobody else may open it before it is whose it shall be: a descriptor opened now would read what is written later.
-  const fd = yield* call('open', temporary, CREATE_FLAGS, 0o600)
-  let isRenamed = false
+/** Removes a regular file durably, where there is one; anything else at the path stays. Throws FileError. */
+export async function removeFile(path: string): Promise<void> {
+  await inDirectoryOf(path, async (reached, directory) => {
+    const stats = await lstatIfAny(reached)
+    if (stats === null) return
+    refuseOddTarget(path, stats)
+    await unlink(reached)
+    await directory.sync()
+  })
+}
+
+/** Removes what a crash left of replacing this file. Returns a warning about its directory. Throws FileError. */
+export async function clearLeftovers(path: string): Promise<string | undefined> {
+  return inDirectoryOf(path, async (reached, directory) => {
+    const names = await readdir(dirname(reached))
+    const leftovers = names.filter((name) => isTemporaryOf(path, name))
+    for (const name of leftovers) await unlink(join(dirname(reached), name))
+    if (leftovers.length > 0) await directory.sync()
+    return directoryWarning(dirname(path), await directory.stat())
+  })
+}
+
+/** Removes the file with these stats, whatever it is, if it is still at the path. Throws FileError. */
+export async function removeOwn(path: string, own: Pick<Stats, 'ino' | 'dev'>): Promise<void> {
+  await inDirectoryOf(path, async (reached) => {
+    const stats = await lstatIfAny(reached)
+    if (stats?.ino === own.ino && stats.dev === own.dev) await unlink(reached)
+  })
+}
+
+/** Attributes of the path itself, links not followed; null where nothing is there. Throws as lstat does. */
+export async function lstatIfAny(path: string): Promise<Stats | null> {
   try {
-    const stats = yield* dressing(fd, attributes)
-    yield* call('writeFile', fd, content)
-    yield* call('fsync', fd)
-    yield* call('rename', temporary, path)
-    isRenamed = true
-    return stats
-  } finally {
-    yield* call('close', fd)
-    if (!isRenamed) yield* call('unlink', temporary)
-  }
-}
-
-/** Gives the new, empty file its owner, then its mode, and looks whether the file system keeps them. */
-function* dressing(fd: number, { mode, uid, gid }: FileAttributes): FileSteps<Stats> {
-  const created = yield* call('fstat', fd)
-  const owner = { uid: uid ?? created.uid, gid: gid ?? created.gid }
-  const isOwned = owner.uid === created.uid && owner.gid === created.gid
-  if (isOwned && (created.mode & MODE_BITS) === mode) return created
-  if (!isOwned) yield* call('fchown', fd, owner.uid, owner.gid)
-  yield* call('fchmod', fd, mode)
-  const dressed = yield* call('fstat', fd)
-  if (dressed.uid === owner.uid && dressed.gid === owner.gid && (dressed.mode & MODE_BITS) === mode) {
-    return dressed
-  }
-  throw new FileError(
-    `Its file system does not keep owner, group and mode ${octal(mode)}: choose another directory`,
-  )
-}
-
-function* removing(path: string): FileSteps<void> {
-  const stats = yield* lstatIfAny(path)
-  if (stats === null) return
-  refuseOddTarget(path, stats)
-  yield* call('unlink', path)
-  yield* syncing(dirname(path))
-}
-
-function* clearing(path: string): FileSteps<void> {
-  const directory = dirname(path)
-  const leftovers = (yield* call('readdir', directory)).filter((name) => isTemporaryOf(path, name))
-  for (const name of leftovers) yield* call('unlink', join(directory, name))
-  if (leftovers.length > 0) yield* syncing(directory)
-}
-
-function* syncing(directory: string): FileSteps<void> {
-  const fd = yield* call('open', directory, DIRECTORY_FLAGS)
-  try {
-    yield* call('fsync', fd)
-  } finally {
-    yield* call('close', fd)
+    return isQuick(dirname(path)) ? lstatSync(path) : await lstat(path)
+  } catch (error) {
+    if (errorCode(error) === 'ENOENT') return null
+    throw error
   }
 }
 
 /**
- * Unguessable, so that nobody can be there first in a directory that all may write (a sticky one), and short: names
+ * The content of a regular file of at most `maxBytes`, and its stats; null for the content where it is longer or is no
+ * regular file. Never follows a link. Throws as open does.
+ */
+export async function readSmallFile(
+  path: string,
+  maxBytes: number,
+): Promise<{ content: Buffer | null; stats: Stats }> {
+  const file = await open(path, READ_FLAGS)
+  try {
+    const stats = await file.stat()
+    if (!stats.isFile() || stats.size > maxBytes) return { content: null, stats }
+    const buffer = Buffer.allocUnsafe(maxBytes + 1)
+    let length = 0
+    for (let bytes = -1; bytes !== 0 && length < buffer.length; length += bytes)
+      bytes = (await file.read(buffer, length, buffer.length - length, null)).bytesRead
+    return { content: length > maxBytes ? null : buffer.subarray(0, length), stats }
+  } finally {
+    await file.close()
+  }
+}
+
+/**
+ * Does the work, which is about this file, in its turn on its file system. Throws FileError for what the system answers,
+ * and where it does not answer.
+ */
+export async function onFile<T>(path: string, work: () => Promise<T>): Promise<T> {
+  try {
+    return await onFileSystem(dirname(path), work)
+  } catch (error) {
+    throw asFileError(path, error)
+  }
+}
+
+/**
+ * Opens the directory itself, refuses it where other users could exchange what is written there, and hands over the
+ * path of the file through the descriptor: whatever happens to the names above, it stays in this directory.
+ */
+async function inDirectoryOf<T>(
+  path: string,
+  use: (reached: string, directory: FileHandle) => Promise<T>,
+): Promise<T> {
+  try {
+    const directory = await open(dirname(path), DIRECTORY_FLAGS)
+    try {
+      const stats = await directory.stat()
+      noteDevice(dirname(path), stats.dev)
+      const problem = directoryProblem(dirname(path), stats, process.geteuid!())
+      if (problem !== undefined) throw new FileError(`Cannot write ${path}: ${problem}`)
+      return await use(`/proc/self/fd/${directory.fd}/${basename(path)}`, directory)
+    } finally {
+      await directory.close()
+    }
+  } catch (error) {
+    throw asFileError(path, error)
+  }
+}
+
+/** Writes the file under a temporary name and renames it; the temporary name is gone afterwards, however it went. */
+async function writeAndRename(
+  path: string,
+  content: string | Uint8Array,
+  options: ReplaceOptions,
+): Promise<Stats | null> {
+  const temporary = temporaryPath(path)
+  // Private until it has its owner: a descriptor that others opened now would show them what is written later.
+  const file = await open(temporary, CREATE_FLAGS, 0o600)
+  let isRenamed = false
+  try {
+    await applyAttributes(file, options)
+    await file.writeFile(content)
+    await file.sync()
+    if (options.isStillDesired?.() === false) return null
+    await rename(temporary, path)
+    isRenamed = true
+    return await file.stat()
+  } finally {
+    if (!isRenamed) await unlink(temporary)
+    await file.close()
+  }
+}
+
+/** Gives the new, empty file its owner, then its mode, and checks that the file system keeps them. */
+async function applyAttributes(file: FileHandle, { mode, uid, gid }: FileAttributes): Promise<void> {
+  const created = await file.stat()
+  const owner = { uid: uid ?? created.uid, gid: gid ?? created.gid }
+  const isOwned = owner.uid === created.uid && owner.gid === created.gid
+  if (isOwned && (created.mode & MODE_BITS) === mode) return
+  // The owner first: chown takes set-id bits away, and a mode for a group must not open the file to another one.
+  if (!isOwned) await file.chown(owner.uid, owner.gid)
+  await file.chmod(mode)
+  const kept = await file.stat()
+  if (kept.uid !== owner.uid || kept.gid !== owner.gid || (kept.mode & MODE_BITS) !== mode) {
+    throw new FileError(
+      `Its file system does not keep owner, group and mode ${octal(mode)}: choose another directory`,
+    )
+  }
+}
+
+/**
+ * Unguessable, so that others cannot occupy it in a directory that all may write (a sticky one), and short: names
  * of more than 31 bytes cost the kernel more.
  */
 function temporaryPath(path: string): string {
@@ -156,47 +199,12 @@ function isTemporaryOf(path: string, name: string): boolean {
 const TEMPORARY_END = '.kyc'
 const TEMPORARY_REST = /^[0-9a-f]{12}\.kyc$/
 
-/** In a directory that others can write, they can put another file in the place of ours; a sticky one prevents that. */
-function refuseOpenDirectory(directory: string, { mode }: Stats): void {
-  if ((mode & 0o002) === 0 || (mode & 0o1000) !== 0) return
-  throw new FileError(`Every user can write in ${directory}: chmod o-w ${directory}, or choose another one`)
-}
-
 function refuseOddTarget(path: string, stats: Stats | null): void {
   if (stats === null || stats.isFile()) return
   const kind = stats.isSymbolicLink() ? 'a symbolic link' : stats.isDirectory() ? 'a directory' : undefined
   throw new FileError(
     `${path} is ${kind ?? 'no regular file'}, which is never replaced: remove it, or choose another path`,
   )
-}
-
-/** The system's error as a sentence with its remedy. */
-function fileError(path: string, error: unknown): FileError {
-  return new FileError(`Cannot write ${path}: ${remedyFor(dirname(path), error)}`, { cause: error })
-}
-
-function remedyFor(directory: string, error: unknown): string {
-  const isChown = (error as { syscall?: unknown } | null)?.syscall === 'fchown'
-  if (isChown) {
-    return `kyc-tokend may not give it this owner or group (${errorMessage(error)}): leave out owner, and for the group make the directory setgid (chgrp GROUP ${directory} && chmod g+s ${directory}) and leave out group`
-  }
-  switch (errorCode(error)) {
-    case 'ENOENT':
-      return `the directory ${directory} is not there: create it`
-    case 'ENOTDIR':
-      return `${directory} is not a directory: choose another path`
-    case 'EACCES':
-    case 'EPERM':
-      return `kyc-tokend may not write in ${directory}: give its user write permission there (chown or chmod)`
-    case 'EROFS':
-      return `${directory} is read-only, under systemd for this service alone: systemctl edit kyc-tokend, and add [Service] ReadWritePaths=${directory}`
-    case 'ENOSPC':
-    case 'EDQUOT':
-      return `no space is left in ${directory}: free some`
-    case undefined:
-    default:
-      return errorMessage(error)
-  }
 }
 
 function octal(mode: number): string {

@@ -1,11 +1,11 @@
-// The clock: lives are counted on CLOCK_BOOTTIME, which goes on during suspend and never jumps; the wall clock is for telling.
+// The clock: lives are counted on CLOCK_BOOTTIME, which goes on during suspend and never jumps; the wall clock is for display.
 import { uptime } from 'node:os'
 
 /** One moment on both clocks, in milliseconds. */
 export interface Instant {
   /** Since boot, suspend included (CLOCK_BOOTTIME). Only differences mean anything. */
   readonly bootMs: number
-  /** Since the Unix epoch, as the host's wall clock tells it; may be wrong and may jump. */
+  /** Since the Unix epoch, as the host's wall clock shows it; may be wrong and may jump. */
   readonly wallMs: number
 }
 
@@ -19,7 +19,7 @@ export interface Clock {
 const MAX_TIMER_MS = 2 ** 31 - 1
 /** Disagreement between wall clock and monotonic clock that makes us ask the kernel again. */
 const DISAGREEMENT_MS = 50
-/** What `os.uptime()` may be off by: where /proc/uptime is hidden (`ProcSubset=pid`) it is in whole seconds. */
+/** Greatest error of `os.uptime()`: where /proc/uptime is hidden (`ProcSubset=pid`) it is in whole seconds. */
 const GRAIN_MS = 1_000
 
 export function sleep(ms: number, signal: AbortSignal): Promise<void> {
@@ -37,7 +37,7 @@ export function sleep(ms: number, signal: AbortSignal): Promise<void> {
 
 /**
  * The clock of this machine. `os.uptime()` costs microseconds and `performance.now()` stops during suspend, so a
- * reading is monotonic time plus an offset, and the offset is asked anew only when the wall clock disagrees with
+ * reading is monotonic time plus an offset, and the offset is read again only when the wall clock disagrees with
  * it: after a suspend, a step of the wall clock, or long slewing.
  */
 export function createSystemClock(): Clock {
@@ -50,7 +50,7 @@ export function createSystemClock(): Clock {
   let readAtMs = -Infinity
   const now = (): Instant => {
     const wallMs = Date.now()
-    // Whoever asks a hundred times within a millisecond is told the same.
+    // Cached for one millisecond.
     if (wallMs === readAtMs) return latest
     readAtMs = wallMs
     const monotonicMs = performance.now()
@@ -60,7 +60,7 @@ export function createSystemClock(): Clock {
       if (Math.abs(offset - bootOffset) > GRAIN_MS) bootOffset = offset
       aheadMs = Math.round(wallOffset - bootOffset)
     }
-    // Whole milliseconds, and both clocks apart by the same always: what is told of an instant then stays the same.
+    // Whole milliseconds, and both clocks always apart by the same: the text of an instant then stays the same.
     const bootMs = Math.round(monotonicMs + bootOffset)
     latest = { bootMs, wallMs: bootMs + aheadMs }
     return latest
@@ -68,27 +68,27 @@ export function createSystemClock(): Clock {
   return { now, sleep }
 }
 
-/** The wall clock may be off by so much against the boot clock before instants are told anew. */
+/** The wall clock may be off by so much against the boot clock before instants are formatted by it again. */
 const TOLERATED_MS = 2_000
 
 /**
- * An instant on the boot clock as the wall clock tells it: ISO 8601. `known` is any moment at which both clocks were
+ * An instant on the boot clock as the wall clock shows it: ISO 8601. `known` is any moment at which both clocks were
  * read.
  */
-export function tellInstant(bootMs: number, known: Instant): string {
+export function formatInstant(bootMs: number, known: Instant): string {
   return new Date(known.wallMs + bootMs - known.bootMs).toISOString()
 }
 
 /** The same; null where it never comes. */
-export function tellInstantIfAny(bootMs: number, known: Instant): string | null {
-  return Number.isFinite(bootMs) ? tellInstant(bootMs, known) : null
+export function formatInstantOrNull(bootMs: number, known: Instant): string | null {
+  return Number.isFinite(bootMs) ? formatInstant(bootMs, known) : null
 }
 
 /**
- * The moment by which to tell the instants of something that began at `since`: that one itself, so that they are told
- * in the same words also after a restart, until the wall clock is set to another time.
+ * The moment by which to format the instants of something that began at `since`: that one itself, so that their text
+ * is the same also after a restart, until the wall clock is set to another time.
  */
-export function tellingBy(since: Instant, now: Instant): Instant {
+export function stableClockFor(since: Instant, now: Instant): Instant {
   const driftMs = since.wallMs - since.bootMs - (now.wallMs - now.bootMs)
   return Math.abs(driftMs) <= TOLERATED_MS ? since : now
 }

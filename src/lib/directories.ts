@@ -1,13 +1,15 @@
-// The daemon's own directories: made at the start, and made anew where somebody removes them.
-import { UserError } from './error.ts'
+// The daemon's own directories: made at the start, and again where they were removed.
+import { errorMessage, UserError } from './error.ts'
+import { createProblemLog, type ProblemLog } from './log-once.ts'
 import type { Log } from './log.ts'
-import { prepareDirectory, runtimeDirectoryMode, STATE_DIRECTORY_MODE } from './places.ts'
+import { prepareDirectory, runtimeDirectoryMode, STATE_DIRECTORY_MODE } from './paths.ts'
+import { DiskStalledError, onFileSystem } from './serial.ts'
 
 export interface Directories {
-  /** Makes what is not there. Throws UserError (78) with the remedy. */
-  prepare(): void
-  /** The same again; what speaks against it is told in the log, once. */
-  look(log: Log): void
+  /** Makes those that are not there. Throws UserError (78) with the remedy. */
+  prepare(): Promise<void>
+  /** The same again. Never fails, and waits for no disk: a problem is logged, once. */
+  repair(log: Log): Promise<void>
 }
 
 export function createDirectories(options: {
@@ -20,27 +22,33 @@ export function createDirectories(options: {
     [stateDirectory, STATE_DIRECTORY_MODE],
     [runtimeDirectory, runtimeDirectoryMode(uid)],
   ])
-  const problems = new Map<string, string>()
+  let log: Log = () => undefined
+  const problems = new Map([...modes.keys()].map((path) => [path, createDirectoryProblemLog(path)]))
 
-  function lookAt(path: string, mode: number, log: Log): void {
+  function createDirectoryProblemLog(path: string): ProblemLog {
+    return createProblemLog((error) => {
+      if (error !== null)
+        log('error', 'A directory cannot be kept', { event: 'directory-error', path, error })
+    })
+  }
+
+  async function repairOne(path: string, mode: number): Promise<void> {
     try {
-      prepareDirectory(path, { mode, uid })
-      problems.delete(path)
+      await onFileSystem(path, async () => prepareDirectory(path, { mode, uid }))
+      problems.get(path)?.set(null)
     } catch (error) {
-      if (!(error instanceof UserError)) throw error
-      if (problems.get(path) !== error.message) {
-        log('error', 'A directory cannot be kept', { event: 'directory-error', path, error: error.message })
-      }
-      problems.set(path, error.message)
+      if (!(error instanceof UserError || error instanceof DiskStalledError)) throw error
+      problems.get(path)?.set(errorMessage(error))
     }
   }
 
   return {
-    prepare() {
-      for (const [path, mode] of modes) prepareDirectory(path, { mode, uid })
+    async prepare() {
+      for (const [path, mode] of modes) await prepareDirectory(path, { mode, uid })
     },
-    look(log) {
-      for (const [path, mode] of modes) lookAt(path, mode, log)
+    async repair(nextLog) {
+      log = nextLog
+      await Promise.all([...modes].map(async ([path, mode]) => repairOne(path, mode)))
     },
   }
 }

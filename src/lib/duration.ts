@@ -10,8 +10,8 @@ export function parseDuration(text: string): number | undefined {
   return Number.isFinite(ms) ? ms : undefined
 }
 
-/** How a duration is told to people, in its two largest units: "2 h 5 min", "41 s", "0.3 s". */
-export function tellDuration(ms: number): string {
+/** Formats a duration for people, in its two largest units: "2 h 5 min", "41 s", "0.3 s". */
+export function formatDuration(ms: number): string {
   if (ms < 1_000) return `${(Math.max(0, ms) / 1_000).toFixed(1)} s`
   const seconds = Math.round(ms / 1_000)
   const parts = [

@@ -13,8 +13,8 @@ export const exitStatus = {
 export type ExitStatus = (typeof exitStatus)[keyof typeof exitStatus]
 
 /**
- * A failure that a person can mend. `message` is what is printed, without a stack trace: what is wrong and the
- * remedy. Everything else that is thrown is a fault of ours (status 70).
+ * A failure that a person can fix. `message` is what is printed, without a stack trace: what is wrong and the
+ * remedy. Everything else that is thrown is an internal error (status 70).
  */
 export class UserError extends Error {
   override readonly name = 'UserError'
@@ -22,6 +22,11 @@ export class UserError extends Error {
   constructor(message: string, status: ExitStatus, options?: ErrorOptions) {
     super(message, options)
     this.status = status
+  }
+
+  /** The message as it is printed. A line break inside a line is foreign: it comes with a path. */
+  get lines(): readonly string[] {
+    return [this.message]
   }
 }
 

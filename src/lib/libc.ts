@@ -1,21 +1,18 @@
-// The few calls of libc that Node lacks: who a peer is, datagrams for systemd, no core dumps, whether a pipe is read, becoming another program, and ending at once.
+// The few calls of libc that Node lacks: about connections, datagrams for systemd, no core dumps, whether a pipe is read, becoming another program, orphans, and ending at once.
+import { readdirSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { getSystemErrorName } from 'node:util'
+import { createChildCalls, type ChildCalls } from './child-calls.ts'
+import { createConnectionCalls, type ConnectionCalls } from './connection-calls.ts'
 import { errorCode, errorMessage } from './error.ts'
+import { countListenFds, FIRST_LISTEN_FD } from './listen-fds.ts'
 
-export interface Peer {
-  readonly pid: number
-  readonly uid: number
-  readonly gid: number
-}
-export interface Libc {
+export interface Libc extends ConnectionCalls, ChildCalls {
   /**
-   * Who is at the other end of a connected Unix socket, as the kernel noted it at connect (unix(7), SO_PEERCRED).
-   * The descriptor is `socket._handle.fd`, gone once the socket is destroyed. Throws a SystemCallError.
+   * Listens at this path and returns the descriptor. Unlike `listen` of Node, whose close removes the name that it bound,
+   * nothing done to the descriptor waits for the disk of the path. Throws a SystemCallError.
    */
-  peerOf(fd: number): Peer
-  /** The supplementary groups of that peer (SO_PEERGROUPS, Linux 4.13). Throws a SystemCallError. */
-  peerGroups(fd: number): number[]
+  listenAt(path: string, backlog: number): number
   /**
    * Sends one datagram to the Unix socket at this path; `@name` is an abstract one, as in `$NOTIFY_SOCKET`. Never
    * waits: EAGAIN where the receiver does not read. Throws a SystemCallError.
@@ -28,14 +25,16 @@ export interface Libc {
   forbidDumps(): void
   /** Gives what is free of malloc's memory back to the system (malloc_trim(3)), where libc is glibc. */
   trimHeap(): void
-  /** Whether anybody is left to read what is written to this pipe (poll(2), POLLERR). */
+  /** Reports whether this pipe still has a reader (poll(2), POLLERR). */
   hasReader(fd: number): boolean
   /**
-   * Becomes another program, with the same process id (execve(2)), standard streams and sockets that systemd handed
-   * over (`LISTEN_FDS` in `env`); nothing of this one runs on, exit listeners neither. Returns only by throwing a
-   * SystemCallError.
+   * Becomes another program, with the same process id (execve(2)), standard streams and sockets that systemd handed to
+   * this process (`LISTEN_FDS` and `LISTEN_PID` in `env`); all other descriptors are closed, and nothing of this program
+   * runs on, not even exit listeners. Returns only by throwing a SystemCallError.
    */
   replaceProcess(path: string, argv: readonly string[], env: NodeJS.ProcessEnv): never
+  /** Programs that this one starts inherit no descriptor that is open now, save the standard streams. */
+  closeOnExec(): void
   /** Ends this process with this status (_exit(2)): no exit listener runs, no thread is waited for, nothing is flushed. */
   exitNow(status: number): never
 }
@@ -48,39 +47,39 @@ export interface LibcMissing {
 export class SystemCallError extends Error {
   override readonly name = 'SystemCallError'
   readonly code: string
+  readonly errno: number
   constructor(call: string, errno: number) {
     const code = getSystemErrorName(-errno)
     super(`${call}: ${code}`)
     this.code = code
+    this.errno = -errno
   }
 }
 
-/** What is used of koffi's native module. */
+/** The part of koffi's native module that is used. */
 interface Koffi {
   load(path: null): { func(definition: string): (...args: unknown[]) => number }
   errno(): number
 }
 
-/** Numbers of the Linux ABI in include/uapi/asm-generic; the architectures that differ are those without Node builds of ours. */
+/** Numbers of the Linux ABI in include/uapi/asm-generic; kyc-tokend does not run on the architectures that differ. */
 const ABI = {
   AF_UNIX: 1,
+  SOCK_STREAM: 1,
   SOCK_DGRAM: 2,
+  SOCK_NONBLOCK: 0o4000,
   SOCK_CLOEXEC: 0o2000000,
   MSG_DONTWAIT: 0x40,
   MSG_NOSIGNAL: 0x4000,
-  SOL_SOCKET: 1,
-  SO_PEERCRED: 17,
-  SO_PEERGROUPS: 59,
   PR_SET_DUMPABLE: 4,
   RLIMIT_CORE: 4,
   F_SETFD: 2,
+  FD_CLOEXEC: 1,
   POLLERR: 8,
 } as const
 const ARCHITECTURES = new Set(['x64', 'arm64', 'arm', 'ia32', 'riscv64', 'loong64'])
 /** `sun_path` holds so many bytes (unix(7)). */
 const MAX_SOCKET_PATH_BYTES = 108
-/** Supplementary groups most users have fewer than; where there are more the kernel says how many. */
-const USUAL_GROUPS = 32
 
 /** libc through koffi, or why there is none. The first time takes about 4 ms and 2.5 MB: load it where it is needed. */
 export function loadLibc(): Libc | LibcMissing {
@@ -115,8 +114,9 @@ function loadKoffi(): Koffi {
 
 function createLibc(koffi: Koffi): Libc {
   const libc = koffi.load(null)
-  const getsockopt = libc.func('int getsockopt(int, int, int, void *, void *)')
   const socket = libc.func('int socket(int, int, int)')
+  const bind = libc.func('int bind(int, void *, uint32_t)')
+  const listen = libc.func('int listen(int, int)')
   const sendto = libc.func('long sendto(int, void *, size_t, int, void *, uint32_t)')
   const close = libc.func('int close(int)')
   const setrlimit = libc.func('int setrlimit(int, void *)')
@@ -126,8 +126,6 @@ function createLibc(koffi: Koffi): Libc {
   const exit = libc.func('void _exit(int)')
   const trim = mallocTrim(libc)
   const execve = libc.func('int execve(const char *, const char **, const char **)')
-  const optionOf = (fd: number, option: number, sizeBytes: number) =>
-    readOption(getsockopt, fd, option, sizeBytes)
 
   /** The result, or the error of the call by this name. */
   function checked(call: string, result: number): number {
@@ -135,19 +133,26 @@ function createLibc(koffi: Koffi): Libc {
     return result
   }
 
+  /** Descriptors below `end` are inherited by programs that are executed, all others are not. */
+  function inheritBelow(end: number): void {
+    for (const fd of openDescriptors()) fcntl(fd, ABI.F_SETFD, fd < end ? 0 : ABI.FD_CLOEXEC)
+  }
+
   return {
-    peerOf(fd) {
-      const { result, value } = optionOf(fd, ABI.SO_PEERCRED, 12)
-      checked('getsockopt(SO_PEERCRED)', result)
-      return { pid: value.readInt32LE(0), uid: value.readUInt32LE(4), gid: value.readUInt32LE(8) }
-    },
-    peerGroups(fd) {
-      let { result, value, neededBytes } = optionOf(fd, ABI.SO_PEERGROUPS, 4 * USUAL_GROUPS)
-      if (result < 0 && neededBytes > value.length) {
-        ;({ result, value, neededBytes } = optionOf(fd, ABI.SO_PEERGROUPS, neededBytes))
+    ...createConnectionCalls({ func: (definition) => libc.func(definition), poll, checked }),
+    ...createChildCalls((definition) => libc.func(definition)),
+    listenAt(path, backlog) {
+      const address = socketAddress(path)
+      const type = ABI.SOCK_STREAM | ABI.SOCK_CLOEXEC | ABI.SOCK_NONBLOCK
+      const fd = checked('socket', socket(ABI.AF_UNIX, type, 0))
+      try {
+        checked('bind', bind(fd, address, address.length))
+        checked('listen', listen(fd, backlog))
+        return fd
+      } catch (error) {
+        close(fd)
+        throw error
       }
-      checked('getsockopt(SO_PEERGROUPS)', result)
-      return Array.from({ length: neededBytes / 4 }, (_, index) => value.readUInt32LE(4 * index))
     },
     sendDatagram(path, text) {
       const address = socketAddress(path)
@@ -178,16 +183,27 @@ function createLibc(koffi: Koffi): Libc {
       const settings = Object.entries(env).flatMap(([name, value]) =>
         value === undefined ? [] : [`${name}=${value}`],
       )
-      // Node marks every descriptor it was started with as closed on execve.
-      const inherited = 3 + Number(env['LISTEN_FDS'] ?? 0)
-      for (let fd = 0; fd < inherited; fd += 1) fcntl(fd, ABI.F_SETFD, 0)
+      inheritBelow(FIRST_LISTEN_FD + countListenFds(env, process.pid))
       checked('execve', execve(path, [...argv, null], [...settings, null]))
       throw new Error('execve returned without an error')
+    },
+    closeOnExec() {
+      inheritBelow(FIRST_LISTEN_FD)
     },
     exitNow(status) {
       exit(status)
       throw new Error('_exit returned')
     },
+  }
+}
+
+/** Without /proc only the standard streams are known; Node closes the others that it was started with. */
+function openDescriptors(): number[] {
+  try {
+    return readdirSync('/proc/self/fd').map(Number)
+  } catch (error) {
+    if (errorCode(error) === undefined) throw error
+    return [0, 1, 2]
   }
 }
 
@@ -198,21 +214,6 @@ function mallocTrim(libc: ReturnType<Koffi['load']>): ((pad: number) => number) 
     // musl has none, and gives memory back by itself.
     return undefined
   }
-}
-
-/** One socket option; `neededBytes` is its length, also where the buffer was too short for it. */
-function readOption(
-  getsockopt: (...args: unknown[]) => number,
-  fd: number,
-  option: number,
-  sizeBytes: number,
-): { result: number; value: Buffer; neededBytes: number } {
-  // Out of Buffer's pool: this is asked at each connection.
-  const value = Buffer.allocUnsafe(sizeBytes)
-  const length = Buffer.allocUnsafe(4)
-  length.writeUInt32LE(sizeBytes)
-  const result = getsockopt(fd, ABI.SOL_SOCKET, option, value, length)
-  return { result, value, neededBytes: length.readUInt32LE() }
 }
 
 /** `struct sockaddr_un`. An abstract name begins with a NUL byte and has no other end than its length. */

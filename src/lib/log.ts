@@ -1,4 +1,4 @@
-// What a log is to those who write to it: a constant sentence, an event name, and fields.
+// The interface of the log: a record is a constant sentence, an event name, and fields.
 
 /** Syslog's levels, most urgent first (RFC 5424). */
 export const logLevels = ['emerg', 'alert', 'crit', 'error', 'warning', 'notice', 'info', 'debug'] as const

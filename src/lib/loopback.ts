@@ -5,7 +5,7 @@ const loopback = new BlockList()
 loopback.addSubnet('127.0.0.0', 8, 'ipv4')
 loopback.addAddress('::1', 'ipv6')
 
-/** Whether a host name of a URL (IPv6 with or without brackets) is `localhost`, below it, or a loopback address. */
+/** Reports whether a host name of a URL (IPv6 with or without brackets) is `localhost`, below it, or a loopback address. */
 export function isLoopbackHost(hostname: string): boolean {
   const host = hostname.replace(/^\[|\]$/g, '').toLowerCase()
   const family = isIP(host)

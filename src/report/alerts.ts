@@ -1,233 +1,225 @@
-// Alerts: what an operator must know of, in the log and in alert.json. Raised once, said again after a while, and ended.
-import type { Stats } from 'node:fs'
-import { clearLeftovers, onFile, removeFile, replaceFile } from '../lib/atomic-file.ts'
-import { errorMessage } from '../lib/error.ts'
-import { lstatIfAny, readSmallFile } from '../lib/file-calls.ts'
-import type { Log, LogFields } from '../lib/log.ts'
-import { remedyFor } from '../token/remedy.ts'
-import type { Alert } from '../token/state.ts'
-import { follow, type Watched } from './follow.ts'
+// Alerts: raised once, reminded of, resolved; as log records and in the files that the operator's command reads.
+import type { Log } from '../lib/log.ts'
+import type { AlertTestResult } from '../protocol.ts'
+import { currentAlert, type CurrentAlert } from '../token/alert.ts'
+import { createAlertFiles, type SavedAlert } from './alert-files.ts'
+import { subscribeUntil, type KeeperView } from './subscribe-until.ts'
 
+export interface AlertSettings {
+  /** Ages of an alert at which it is reminded of, in ms. */
+  readonly remindAfterMs: readonly number[]
+  /** Time without a usable token after which `no-token` is raised, in ms; null: never. */
+  readonly noTokenAfterMs: number | null
+  /** The person to call. */
+  readonly contact: string | null
+}
 export interface Alerts {
-  /** Until the signal is aborted. An alert that stands then stays in alert.json: the next start judges it anew. */
+  /** Until the signal is aborted. An alert that is raised then stays in alert.json. */
   run(signal: AbortSignal): Promise<void>
+  reconfigure(settings: AlertSettings): void
+  /** The alert that is raised; null: none. A rehearsal does not count. */
+  current(): CurrentAlert | null
+  /** Raises an alert with `test: true` and resolves it after 10 s. Refused while an alert is raised. */
+  test(): { value: AlertTestResult }
 }
 
-const SENTENCES = {
+/** A rehearsal is an alert like any other, so that the whole way is tried. */
+interface Raised extends Omit<CurrentAlert, 'reason'> {
+  readonly reason: CurrentAlert['reason'] | 'test'
+}
+
+const SENTENCES: Readonly<Record<Raised['reason'], string>> = {
   'account-inactive': 'The account is not active: the service gives it no token',
   'account-not-found': 'The service knows no account for these credentials',
   rejected: 'The service rejects the request for a token',
-} as const satisfies Record<Alert['reason'], string>
+  'no-token': 'There has been no usable token for too long',
+  test: 'This is a rehearsal of an alert',
+}
 const OVER = 'The alert is over'
-const MODE = 0o644
-const MAX_FILE_BYTES = 64 * 1024
+const REHEARSAL_MS = 10_000
+const REHEARSAL = {
+  reason: 'test',
+  detail: 'Raised by `kyc-tokend alert-test`',
+  remedy: 'Nothing to do: it resolves itself after 10 s',
+  noTokenSince: null,
+  failure: null,
+  askedBy: null,
+} as const
 
-/** The alert is a fact of the keeper's state; `remindAfterMs` are counted from its beginning, restarts or not. */
 export function createAlerts(options: {
-  keeper: Watched
+  keeper: KeeperView
   log: Log
   /** alert.json, absolute. */
   path: string
-  remindAfterMs: () => readonly number[]
-  /** How this host is to be named. */
+  settings: AlertSettings
+  /** The name of this host. */
   host: () => string
 }): Alerts {
-  const { keeper, log, path, host } = options
-  const file = createAlertFile(path, log)
-  let raised: Alert | null = null
+  const { keeper, log, host } = options
+  let { settings } = options
+  const files = createAlertFiles(options.path, log)
+  let raised: Raised | null = null
+  let remindedAt: string | null = null
   let reminders = 0
+  /** From here on the files are written: a former run's alert.json has been read. */
+  let isBegun = false
+  let rehearsal: { readonly alert: Raised; readonly untilMs: number } | null = null
 
-  const fieldsOf = (alert: Alert): LogFields => ({
-    event: 'alert',
-    reason: alert.reason,
-    detail: alert.detail,
-    remedy: remedyFor(alert.reason),
-    host: host(),
-    since: new Date(alert.since.wallMs).toISOString(),
-  })
+  const current = (): CurrentAlert | null =>
+    currentAlert(keeper.state(), keeper.now(), settings.noTokenAfterMs)
 
-  function say(alert: Alert, occasion: { standing?: true; reminder?: number }): void {
-    log('alert', SENTENCES[alert.reason], { ...fieldsOf(alert), ...occasion })
-  }
-
-  /** Written when it is raised and then left alone, so that who watches the file is told once. */
-  function write(alert: Alert): void {
-    file.want(`${JSON.stringify({ level: 'alert', message: SENTENCES[alert.reason], ...fieldsOf(alert) })}\n`)
-  }
-
-  function reminderOf(alert: Alert): number {
-    const ageMs = keeper.now().bootMs - alert.since.bootMs
-    return options.remindAfterMs().filter((afterMs) => ageMs >= afterMs).length
-  }
-
-  function look(): void {
-    const { alert } = keeper.state()
-    const before = raised
-    raised = alert
-    if (alert === null) {
-      if (before !== null) tellResolved(before)
-      file.want(null)
-      return
-    }
-    const reminder = reminderOf(alert)
-    if (before?.reason !== alert.reason) {
-      say(alert, {})
-      write(alert)
-    } else if (reminder > reminders) {
-      say(alert, { reminder })
-    }
-    reminders = reminder
-    file.look()
-  }
-
-  function tellResolved({ reason, since }: Alert): void {
-    const state = keeper.state()
-    log('notice', OVER, {
-      event: 'alert-resolved',
-      reason,
-      since: new Date(since.wallMs).toISOString(),
-      lastedSeconds: Math.round((keeper.now().bootMs - since.bootMs) / 1000),
-      by: state.kind === 'held' && state.askNow === null ? 'token' : 'reload',
+  function fieldsOf(alert: Raised): Record<string, unknown> {
+    return {
+      reason: alert.reason,
+      detail: alert.detail,
+      remedy: alert.remedy,
+      ...(alert.failure !== null && { failure: alert.failure }),
       host: host(),
+      ...(settings.contact !== null && { contact: settings.contact }),
+      since: isoTime(alert.since.wallMs),
+      ...(alert.noTokenSince !== null && { noTokenSince: isoTime(alert.noTokenSince.wallMs) }),
+      ...(alert.askedBy !== null && { askedBy: alert.askedBy }),
+      ...(alert.reason === 'test' && { test: true }),
+    }
+  }
+
+  /** One person is woken for a fleet: the host that asked logs at `alert`, the others at `error`. */
+  function logAlert(alert: Raised, occasion: { resumed?: true; reminder?: number }): void {
+    const sentence = SENTENCES[alert.reason]
+    const fields = { ...fieldsOf(alert), ...occasion }
+    if (alert.askedBy === null) log('alert', sentence, { event: 'alert', ...fields })
+    else log('error', sentence, { event: 'alert', ...fields })
+  }
+
+  /** Written at each occasion and left alone in between: each change runs the operator's command. */
+  function writeAlert(alert: Raised): void {
+    files.setRaised({
+      level: 'alert',
+      message: SENTENCES[alert.reason],
+      event: 'alert',
+      ...fieldsOf(alert),
+      ...(remindedAt !== null && { remindedAt }),
     })
   }
 
-  /** An alert that stood when the daemon ended stands still: it is said once more. */
-  function begin(): void {
-    raised = keeper.state().alert
-    if (raised === null) return
-    reminders = reminderOf(raised)
-    say(raised, { standing: true })
-    write(raised)
+  function resolve(
+    alert: { reason: unknown; since: string; sinceMs?: number; askedBy?: unknown },
+    by: string,
+  ): void {
+    const now = keeper.now()
+    const fields = {
+      reason: alert.reason,
+      since: alert.since,
+      ...(alert.sinceMs !== undefined && { lastedSeconds: Math.round((now.bootMs - alert.sinceMs) / 1000) }),
+      by,
+      host: host(),
+      ...(settings.contact !== null && { contact: settings.contact }),
+      ...(typeof alert.askedBy === 'string' && { askedBy: alert.askedBy }),
+      ...(alert.reason === 'test' && { test: true }),
+    }
+    log('notice', OVER, { event: 'alert-resolved', ...fields })
+    files.setResolved({
+      level: 'notice',
+      message: OVER,
+      event: 'alert-resolved',
+      ...fields,
+      resolvedAt: isoTime(now.wallMs),
+    })
+  }
+
+  function resolveRaised({ reason, since, askedBy }: Raised): void {
+    const { token, forcedCause } = keeper.state()
+    const by = reason === 'test' ? 'test' : token !== null && forcedCause === null ? 'token' : 'reload'
+    resolve({ reason, since: isoTime(since.wallMs), sinceMs: since.bootMs, askedBy }, by)
+  }
+
+  /** By age, and one more once there has been no usable token for too long. */
+  function remindersAt(alert: Raised, wallMs: number, isTokenless: boolean): number {
+    const byAge = settings.remindAfterMs.filter((afterMs) => wallMs - alert.since.wallMs >= afterMs)
+    return byAge.length + (alert.reason !== 'no-token' && isTokenless ? 1 : 0)
+  }
+
+  function remindersDue(alert: Raised): number {
+    const ageMs = keeper.now().bootMs - alert.since.bootMs
+    return remindersAt(alert, alert.since.wallMs + ageMs, alert.noTokenSince !== null)
+  }
+
+  /** A real alert ends a rehearsal. */
+  function toRaise(): Raised | null {
+    const real = current()
+    if (real !== null || (rehearsal !== null && keeper.now().bootMs >= rehearsal.untilMs)) rehearsal = null
+    return real ?? rehearsal?.alert ?? null
+  }
+
+  function check(): void {
+    const before = raised
+    raised = toRaise()
+    const isOver = raised === null || (before?.reason === 'test' && raised.reason !== 'test')
+    if (before !== null && isOver) resolveRaised(before)
+    if (raised === null) files.setRaised(null)
+    else if (before?.reason !== raised.reason) {
+      remindedAt = null
+      reminders = remindersDue(raised)
+      logAlert(raised, {})
+      writeAlert(raised)
+    } else if (remindersDue(raised) > reminders) {
+      remindedAt = isoTime(keeper.now().wallMs)
+      reminders = remindersDue(raised)
+      logAlert(raised, { reminder: reminders })
+      writeAlert(raised)
+    }
+    if (isBegun) void files.reconcile()
+  }
+
+  /** An alert of a former run is logged once more, and its reminders go on. */
+  async function begin(): Promise<void> {
+    const initial = current()
+    raised = initial
+    if (initial !== null) {
+      reminders = remindersDue(initial)
+      logAlert(initial, { resumed: true })
+      writeAlert(initial)
+    }
+    const saved = await files.begin()
+    isBegun = true
+    if (saved === null) return
+    if (initial === null) resolve({ ...saved, since: String(saved.since) }, 'restart')
+    else if (raised !== null && raised.reason === saved.reason) resume(raised, saved)
+  }
+
+  function resume(alert: Raised, saved: SavedAlert): void {
+    remindedAt = typeof saved.remindedAt === 'string' ? saved.remindedAt : null
+    const lastMs = Date.parse(remindedAt ?? String(saved.since))
+    reminders = remindersAt(alert, lastMs, saved.noTokenSince !== undefined)
+    writeAlert(alert)
   }
 
   return {
     async run(signal) {
-      begin()
-      const isOver = raised === null
-      const following = follow(keeper, signal, look)
-      const left = await file.begin()
-      if (isOver && left !== null) {
-        log('notice', OVER, { event: 'alert-resolved', ...left, by: 'restart', host: host() })
-      }
-      await following
-      await file.settled()
+      const begun = begin()
+      const ended = subscribeUntil(keeper, signal, check)
+      await begun
+      check()
+      await ended
+      await files.reconcile()
+    },
+    reconfigure(next) {
+      settings = next
+    },
+    current,
+    test() {
+      if (raised !== null)
+        return { value: { outcome: 'refused', detail: `The alert ${raised.reason} is raised` } }
+      const since = keeper.now()
+      const alert = { ...REHEARSAL, since }
+      rehearsal = { alert, untilMs: since.bootMs + REHEARSAL_MS }
+      check()
+      setTimeout(check, REHEARSAL_MS).unref()
+      return { value: { outcome: 'raised', resolvesAt: isoTime(since.wallMs + REHEARSAL_MS) } }
     },
   }
 }
 
-/** What a file keeps from its making on, whatever it is given and renamed to. */
-const TRAITS = ['dev', 'ino', 'mode', 'uid', 'gid'] as const
-
-/** alert.json: brought to what is wanted, one write at a time; what fails is told once, and tried again at the next look. */
-interface AlertFile {
-  /** Clears what a crash left; gives reason and beginning of the alert that the file held. From here on it is written. */
-  begin(): Promise<{ reason: unknown; since: unknown } | null>
-  /** The content that the file is to have; null: none, and no file. */
-  want(content: string | null): void
-  /** Tries again what failed, and restores what somebody removed or changed behind our back. */
-  look(): void
-  /** Resolves when nothing is being written. */
-  settled(): Promise<void>
-}
-
-function createAlertFile(path: string, log: Log): AlertFile {
-  let wanted: string | null = null
-  let held: string | null | undefined
-  /** What was said of the file before it got its content. */
-  let ours: Stats | null = null
-  /** When it last changed, once it had its content and its name; null: not looked at since. */
-  let settledAtMs: number | null = null
-  let problem = ''
-  let work = Promise.resolve()
-  /** Until it has begun, too. */
-  let isBusy = true
-  let isLookedForAgain = false
-
-  async function attempt(): Promise<boolean> {
-    const content = wanted
-    try {
-      if (content === null) await removeFile(path)
-      else ours = await replaceFile(path, content, { mode: MODE })
-      settledAtMs = null
-      held = content
-      problem = ''
-      return true
-    } catch (error) {
-      tell(errorMessage(error))
-      return false
-    }
-  }
-
-  function tell(message: string): void {
-    if (message === problem) return
-    problem = message
-    log('error', 'alert.json cannot be brought up to date', {
-      event: 'alert-file-failed',
-      path,
-      error: message,
-    })
-  }
-
-  async function bringUp(): Promise<void> {
-    isBusy = true
-    while (isLookedForAgain) {
-      isLookedForAgain = false
-      const isRepair = held === wanted && !(await isUntouched())
-      if (isRepair) held = undefined
-      while (held !== wanted && (await attempt()));
-      if (isRepair && held === wanted) tellRestored()
-    }
-    isBusy = false
-  }
-
-  /** What cannot be looked at is tried anew, and then told. */
-  async function isUntouched(): Promise<boolean> {
-    const now = await onFile(path, lstatIfAny(path)).catch(() => undefined)
-    if (typeof held !== 'string') return now === null
-    if (!now || TRAITS.some((trait) => now[trait] !== ours?.[trait])) return false
-    settledAtMs ??= now.ctimeMs
-    return now.ctimeMs === settledAtMs && now.size === Buffer.byteLength(held)
-  }
-
-  function tellRestored(): void {
-    log('warning', 'Restored a file that was changed behind our back', { event: 'file-restored', path })
-  }
-
-  function look(): void {
-    isLookedForAgain = true
-    if (!isBusy) work = bringUp()
-  }
-
-  return {
-    async begin() {
-      await clearLeftovers(path).catch((error: unknown) => {
-        tell(errorMessage(error))
-      })
-      const left = await onFile(path, readSmallFile(path, MAX_FILE_BYTES)).then(
-        ({ content }) => alertIn(String(content)),
-        // Not there, or not readable: then nothing is known of it.
-        () => null,
-      )
-      isBusy = false
-      look()
-      return left
-    },
-    want(content) {
-      wanted = content
-      look()
-    },
-    look,
-    settled: async () => work,
-  }
-}
-
-function alertIn(text: string): { reason: unknown; since: unknown } | null {
-  try {
-    const { reason, since } = JSON.parse(text) as { reason?: unknown; since?: unknown }
-    return { reason, since }
-  } catch {
-    // Not what we wrote.
-    return null
-  }
+function isoTime(wallMs: number): string {
+  return new Date(wallMs).toISOString()
 }

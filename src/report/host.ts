@@ -1,4 +1,4 @@
-// What the host is called, and what on it breaks a daemon like this one: clock, network, disk, memory.
+// The host: its name, and conditions that break a daemon like this one (clock, network, disk, memory).
 import { existsSync, statfsSync } from 'node:fs'
 import { hostname, networkInterfaces } from 'node:os'
 import { dirname } from 'node:path'
@@ -6,7 +6,7 @@ import type * as systemInformation from 'systeminformation'
 
 export interface HostFinding {
   readonly level: 'ok' | 'warning' | 'fault'
-  /** What is the case, and the remedy where one is needed. */
+  /** The finding, and the remedy where one is needed. */
   readonly sentence: string
 }
 
@@ -29,7 +29,7 @@ export async function hostName(): Promise<string> {
   return [name === '' ? 'localhost' : name, ...(address === undefined ? [] : [`(${address})`])].join(' ')
 }
 
-/** Judges the host. `directories` are those that are written to; for one that is not there, what is above it counts. */
+/** Examines the host. `directories` are those that are written to; for one that is not there, what is above it counts. */
 export async function hostFindings(options: {
   directories: readonly string[]
   /** The service is on this host, so no network is needed. */
@@ -50,12 +50,12 @@ export async function hostFindings(options: {
 }
 
 async function clockFinding(nowMs: number): Promise<HostFinding> {
-  const told = new Date(nowMs).toISOString()
+  const shown = new Date(nowMs).toISOString()
   if (nowMs < EARLIEST_WALL_MS)
-    return fault(`the clock says ${told}, which is long past: set it (timedatectl set-ntp true)`)
+    return fault(`the clock says ${shown}, which is long past: set it (timedatectl set-ntp true)`)
   if ((await askTimedated()) === 'no')
     return warning(`the clock is not synchronised: switch that on (timedatectl set-ntp true)`)
-  return ok(`the clock says ${told}`)
+  return ok(`the clock says ${shown}`)
 }
 
 /** `yes`, `no`, or whatever else where systemd does not run. */
@@ -90,31 +90,31 @@ function diskFindings(directory: string): HostFinding[] {
   try {
     disk = statfsSync(directory)
   } catch {
-    // That it is missing, or may not be entered, is told where directories are judged.
+    // That it is missing, or may not be entered, is a finding about the directory itself.
     return []
   }
   const freeBytes = disk.bavail * disk.bsize
-  const place = `the file system of ${directory}`
+  const fileSystem = `the file system of ${directory}`
   if (disk.blocks === 0) return []
-  if (freeBytes < DISK.fullBytes) return [fault(`${place} is full: make room on it`)]
+  if (freeBytes < DISK.fullBytes) return [fault(`${fileSystem} is full: free space on it`)]
   if (disk.files > 0 && disk.ffree === 0)
-    return [fault(`${place} has no inode left: remove files that nobody needs`)]
+    return [fault(`${fileSystem} has no inode left: remove files that are not needed`)]
   if (freeBytes < DISK.scarceBytes)
-    return [warning(`${place} has only ${tellBytes(freeBytes)} left: make room on it`)]
-  return [ok(`${place} has ${tellBytes(freeBytes)} left`)]
+    return [warning(`${fileSystem} has only ${formatBytes(freeBytes)} left: free space on it`)]
+  return [ok(`${fileSystem} has ${formatBytes(freeBytes)} left`)]
 }
 
 async function memoryFinding(): Promise<HostFinding[]> {
   const memory = await ask((system) => system.mem())
-  // Where /proc is hidden the numbers are missing or zero, and say nothing.
+  // Under a hidden /proc the numbers are missing or zero, and say nothing.
   if (memory === undefined || !(memory.total > 0) || !(memory.available > 0)) return []
-  const left = `${tellBytes(memory.available)} of memory are free`
+  const left = `${formatBytes(memory.available)} of memory are free`
   if (memory.available < SCARCE_MEMORY_BYTES)
     return [warning(`only ${left}: stop what is not needed, or the kernel may end the daemon`)]
   return [ok(left)]
 }
 
-/** Name of the interface of the default route; empty where there is none, or nobody may be asked. */
+/** Name of the interface of the default route; empty where there is none or it cannot be found out. */
 async function outwardInterface(): Promise<string> {
   return (await ask((system) => system.networkInterfaceDefault())) ?? ''
 }
@@ -141,14 +141,14 @@ async function ask<T>(question: (system: SystemInformation) => Promise<T>): Prom
     const { default: system } = await import('systeminformation')
     return await Promise.race([question(system), tooLate])
   } catch {
-    // Whatever it stumbled over, a missing answer says as much.
+    // The reason does not matter: without an answer there is no finding.
     return undefined
   } finally {
     clearTimeout(timer)
   }
 }
 
-function tellBytes(bytes: number): string {
+function formatBytes(bytes: number): string {
   if (bytes < 10 * MIB) return `${Math.floor(bytes / 1024)} KiB`
   if (bytes < 10 * 1024 * MIB) return `${Math.floor(bytes / MIB)} MiB`
   return `${Math.floor(bytes / (1024 * MIB))} GiB`

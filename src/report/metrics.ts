@@ -1,42 +1,16 @@
-// Counters and gauges for Prometheus, put together when somebody asks for them; prom-client is loaded at the first scrape.
+// Metrics for Prometheus: one table of names, types, help and values, written in the text format at each scrape.
 import type { Phase } from '../protocol.ts'
+import type { CurrentAlert } from '../token/alert.ts'
 import type { FetchOutcome, Reason } from '../token/outcome.ts'
-import { dueAtMs, heldToken, phaseOf, type Alert } from '../token/state.ts'
-import type { Watched } from './follow.ts'
-
-/** What the keeper does not know, as it is now; counts are since the start. */
-export interface MetricsSample {
-  readonly version: string
-  /** When the process began, in ms since the epoch. */
-  readonly startedAtMs: number
-  readonly residentBytes: number
-  /** By socket; null: there is no such socket. */
-  readonly servers: { readonly ipc: ServerSample | null; readonly http: ServerSample | null }
-  readonly files: { readonly writes: number; readonly repairs: number; readonly errors: number }
-  readonly logRecordsLost: number
-}
-interface ServerSample {
-  readonly connections: number
-  readonly subscribers: number
-  /** Tokens handed out. */
-  readonly reads: number
-  /** Reports of refused tokens, by verdict. */
-  readonly rejects: Readonly<Record<string, number>>
-  /** Clients that lost their connection, by reason. */
-  readonly dropped: Readonly<Record<string, number>>
-}
+import { dueAtMs, phaseOf, usableToken } from '../token/state.ts'
+import type { Context, Metric, MetricsSample, ServerSample } from './metric.ts'
+import { createHistogram, metricText, type Value } from './prometheus-text.ts'
+import { SHARE_METRICS } from './share-metrics.ts'
+import type { KeeperView } from './subscribe-until.ts'
 
 export interface Metrics {
-  /** All of them, in Prometheus' text format. */
-  render(): Promise<{ contentType: string; body: string }>
-}
-
-/** One name, and its values by labels. */
-interface Family {
-  readonly name: string
-  readonly help: string
-  readonly type: 'counter' | 'gauge'
-  readonly values: readonly { readonly labels?: Readonly<Record<string, string>>; readonly value: number }[]
+  /** All of them, in Prometheus' text format (version 0.0.4). */
+  render(): { contentType: string; body: string }
 }
 
 const PHASES = Object.keys({
@@ -50,7 +24,8 @@ const ALERT_REASONS = Object.keys({
   'account-inactive': 0,
   'account-not-found': 0,
   rejected: 0,
-} satisfies Record<Alert['reason'], 0>)
+  'no-token': 0,
+} satisfies Record<CurrentAlert['reason'], 0>)
 const OUTCOMES: Readonly<Record<Reason | 'none', FetchOutcome['kind']>> = {
   none: 'ok',
   'rate-limited': 'transient',
@@ -64,161 +39,195 @@ const OUTCOMES: Readonly<Record<Reason | 'none', FetchOutcome['kind']>> = {
   'account-not-found': 'permanent',
 }
 
+const METRICS: readonly Metric[] = [
+  {
+    name: 'kyc_tokend_state',
+    type: 'gauge',
+    help: '1 for the state of the daemon, 0 for the others.',
+    read: ({ state, now }) => oneOf('state', PHASES, phaseOf(state, now)),
+  },
+  {
+    name: 'kyc_tokend_alert',
+    type: 'gauge',
+    help: '1 while an alert with this reason is raised, else 0.',
+    read: ({ sample }) => oneOf('reason', ALERT_REASONS, sample.alert?.reason),
+  },
+  {
+    name: 'kyc_tokend_token_usable',
+    type: 'gauge',
+    help: '1 while a usable token is held, else 0.',
+    read: ({ state, now }) => Number(usableToken(state, now) !== null),
+  },
+  {
+    name: 'kyc_tokend_token_lifetime_seconds',
+    type: 'gauge',
+    help: 'Life of the token that was obtained last, known or assumed.',
+    read: ({ state }) => state.token && state.token.lifeMs / 1000,
+  },
+  {
+    name: 'kyc_tokend_token_expiry_timestamp_seconds',
+    type: 'gauge',
+    help: 'Time at which the token expires, or its assumed life ends.',
+    read: ({ state, now }) => state.token && wallSeconds(state.token.expiresAtMs, now),
+  },
+  {
+    name: 'kyc_tokend_last_success_timestamp_seconds',
+    type: 'gauge',
+    help: 'Time at which the service last gave a token, also before a restart.',
+    read: ({ state, now }) => state.lastSuccessAt && wallSeconds(state.lastSuccessAt.bootMs, now),
+  },
+  {
+    name: 'kyc_tokend_next_attempt_timestamp_seconds',
+    type: 'gauge',
+    help: 'Time of the next attempt; absent while none is planned.',
+    read: ({ state, now }) => (Number.isFinite(dueAtMs(state)) ? wallSeconds(dueAtMs(state), now) : null),
+  },
+  {
+    name: 'kyc_tokend_requests_total',
+    type: 'counter',
+    help: 'Requests to the service.',
+    read: ({ state }) => state.requests,
+  },
+  {
+    name: 'kyc_tokend_fetches_total',
+    type: 'counter',
+    help: 'Finished attempts to get a token, by outcome and reason.',
+    read: ({ fetches }) =>
+      Object.entries(OUTCOMES).map(([reason, outcome]) => ({
+        labels: { outcome, reason },
+        value: fetches.get(reason as Reason | 'none') ?? 0,
+      })),
+  },
+  {
+    name: 'kyc_tokend_fetch_duration_seconds',
+    type: 'histogram',
+    help: 'Duration of finished attempts to get a token.',
+    read: ({ durations }) => durations.values(),
+  },
+  {
+    name: 'kyc_tokend_connections',
+    type: 'gauge',
+    help: 'Connections of clients.',
+    read: bySocket(({ connections }) => connections),
+  },
+  {
+    name: 'kyc_tokend_subscribers',
+    type: 'gauge',
+    help: 'Clients with a subscription.',
+    read: bySocket(({ subscribers }) => subscribers),
+  },
+  {
+    name: 'kyc_tokend_reads_total',
+    type: 'counter',
+    help: 'Tokens handed out.',
+    read: bySocket(({ reads }) => reads),
+  },
+  {
+    name: 'kyc_tokend_rejects_total',
+    type: 'counter',
+    help: 'Reports of refused tokens by clients, by verdict.',
+    read: bySocketAnd('verdict', ({ rejects }) => rejects),
+  },
+  {
+    name: 'kyc_tokend_dropped_clients_total',
+    type: 'counter',
+    help: 'Connections of clients that the daemon closed, by reason.',
+    read: bySocketAnd('reason', ({ dropped }) => dropped),
+  },
+  {
+    name: 'kyc_tokend_file_writes_total',
+    type: 'counter',
+    help: 'Token files written.',
+    read: ({ sample }) => sample.files.writes,
+  },
+  {
+    name: 'kyc_tokend_file_repairs_total',
+    type: 'counter',
+    help: 'Token files restored after another program changed them.',
+    read: ({ sample }) => sample.files.repairs,
+  },
+  {
+    name: 'kyc_tokend_file_errors_total',
+    type: 'counter',
+    help: 'Token files that could not be written.',
+    read: ({ sample }) => sample.files.errors,
+  },
+  {
+    name: 'kyc_tokend_log_records_lost_total',
+    type: 'counter',
+    help: 'Log records lost because the log was not read or its disk was full.',
+    read: ({ sample }) => sample.logRecordsLost,
+  },
+  {
+    name: 'kyc_tokend_build_info',
+    type: 'gauge',
+    help: 'The version that runs.',
+    read: ({ sample }) => [{ labels: { version: sample.version }, value: 1 }],
+  },
+  {
+    name: 'kyc_tokend_start_time_seconds',
+    type: 'gauge',
+    help: 'Time at which the daemon started.',
+    read: ({ sample }) => sample.startedAtMs / 1000,
+  },
+  {
+    name: 'kyc_tokend_resident_memory_bytes',
+    type: 'gauge',
+    help: 'Resident memory of the daemon.',
+    read: ({ sample }) => sample.residentBytes,
+  },
+  ...SHARE_METRICS,
+]
+
 /** Attempts are counted from here on. */
-export function createMetrics({ keeper, sample }: { keeper: Watched; sample: () => MetricsSample }): Metrics {
+export function createMetrics(options: { keeper: KeeperView; sample: () => MetricsSample }): Metrics {
+  const { keeper, sample } = options
   const fetches = new Map<Reason | 'none', number>()
+  const durations = createHistogram()
   keeper.onEvent((event) => {
-    if (event.type !== 'attempted') return
+    if (event.type !== 'attempted' || event.outcome.kind === 'postponed') return
     const reason = event.outcome.kind === 'ok' ? 'none' : event.outcome.reason
     fetches.set(reason, (fetches.get(reason) ?? 0) + 1)
-  })
-  const fetchesFamily = (): Family => ({
-    name: 'kyc_tokend_fetches_total',
-    help: 'Attempts to get a token that are over, by outcome and reason.',
-    type: 'counter',
-    values: Object.entries(OUTCOMES).map(([reason, outcome]) => ({
-      labels: { outcome, reason },
-      value: fetches.get(reason as Reason | 'none') ?? 0,
-    })),
+    if (event.tookMs !== null) durations.observe(event.tookMs / 1000)
   })
   return {
-    render: async () => render([...keeperFamilies(keeper), fetchesFamily(), ...sampleFamilies(sample())]),
+    render() {
+      const context = {
+        sample: sample(),
+        fetches,
+        durations,
+        state: keeper.state(),
+        now: keeper.now(),
+      }
+      const body = METRICS.map((metric) => metricText(metric, metric.read(context))).join('')
+      return { contentType: 'text/plain; version=0.0.4; charset=utf-8', body }
+    },
   }
 }
 
-function keeperFamilies(keeper: Watched): Family[] {
-  const state = keeper.state()
-  const now = keeper.now()
-  const phase = phaseOf(state, now)
-  const token = heldToken(state)
-  const wallSeconds = (bootMs: number): number => (now.wallMs + bootMs - now.bootMs) / 1000
-  return [
-    {
-      name: 'kyc_tokend_state',
-      help: 'State of the daemon: 1 for the one that it is in.',
-      type: 'gauge',
-      values: PHASES.map((name) => ({ labels: { state: name }, value: Number(name === phase) })),
-    },
-    {
-      name: 'kyc_tokend_alert',
-      help: 'Whether an alert is raised, by reason.',
-      type: 'gauge',
-      values: ALERT_REASONS.map((reason) => ({
-        labels: { reason },
-        value: Number(state.alert?.reason === reason),
-      })),
-    },
-    counter('kyc_tokend_requests_total', 'Requests to the service.', state.requests),
-    ...instant(
-      'kyc_tokend_token_expiry_timestamp_seconds',
-      'When the token that is held expires, or the life assumed for it ends.',
-      token && wallSeconds(token.expiresAtMs),
-    ),
-    ...instant(
-      'kyc_tokend_last_success_timestamp_seconds',
-      'When the service last gave a token, since the start.',
-      state.lastSuccessAt && wallSeconds(state.lastSuccessAt.bootMs),
-    ),
-    ...instant(
-      'kyc_tokend_next_attempt_timestamp_seconds',
-      'When the service is asked next; not there while it is not asked again.',
-      Number.isFinite(dueAtMs(state)) ? wallSeconds(dueAtMs(state)) : null,
-    ),
-  ]
+function wallSeconds(bootMs: number, now: Context['now']): number {
+  return (now.wallMs + bootMs - now.bootMs) / 1000
 }
 
-function sampleFamilies({
-  version,
-  startedAtMs,
-  residentBytes,
-  servers,
-  files,
-  logRecordsLost,
-}: MetricsSample): Family[] {
-  const doors = Object.entries(servers).filter((entry): entry is [string, ServerSample] => entry[1] !== null)
-  const bySocket = (of: (server: ServerSample) => number): Family['values'] =>
-    doors.map(([socket, server]) => ({ labels: { socket }, value: of(server) }))
-  const bySocketAnd = (
-    label: string,
-    of: (server: ServerSample) => Readonly<Record<string, number>>,
-  ): Family['values'] =>
-    doors.flatMap(([socket, server]) =>
-      Object.entries(of(server)).map(([name, value]) => ({ labels: { socket, [label]: name }, value })),
+function oneOf(label: string, names: readonly string[], current: string | undefined): Value[] {
+  return names.map((name) => ({ labels: { [label]: name }, value: Number(name === current) }))
+}
+
+function bySocket(read: (server: ServerSample) => number): Metric['read'] {
+  return ({ sample }) =>
+    socketsOf(sample).map(([socket, server]) => ({ labels: { socket }, value: read(server) }))
+}
+
+function bySocketAnd(
+  label: string,
+  read: (server: ServerSample) => Readonly<Record<string, number>>,
+): Metric['read'] {
+  return ({ sample }) =>
+    socketsOf(sample).flatMap(([socket, server]) =>
+      Object.entries(read(server)).map(([name, value]) => ({ labels: { socket, [label]: name }, value })),
     )
-  return [
-    family(
-      'kyc_tokend_connections',
-      'Connections of clients.',
-      'gauge',
-      bySocket(({ connections }) => connections),
-    ),
-    family(
-      'kyc_tokend_subscribers',
-      'Clients told of each change.',
-      'gauge',
-      bySocket(({ subscribers }) => subscribers),
-    ),
-    family(
-      'kyc_tokend_reads_total',
-      'Tokens handed out.',
-      'counter',
-      bySocket(({ reads }) => reads),
-    ),
-    family(
-      'kyc_tokend_rejects_total',
-      'Reports of clients that the service refused a token, by verdict.',
-      'counter',
-      bySocketAnd('verdict', ({ rejects }) => rejects),
-    ),
-    family(
-      'kyc_tokend_dropped_clients_total',
-      'Clients that lost their connection, by reason.',
-      'counter',
-      bySocketAnd('reason', ({ dropped }) => dropped),
-    ),
-    counter('kyc_tokend_file_writes_total', 'Token files written.', files.writes),
-    counter(
-      'kyc_tokend_file_repairs_total',
-      'Token files restored after somebody changed them.',
-      files.repairs,
-    ),
-    counter('kyc_tokend_file_errors_total', 'Token files that could not be written.', files.errors),
-    counter(
-      'kyc_tokend_log_records_lost_total',
-      'Log records lost because nobody read the log.',
-      logRecordsLost,
-    ),
-    family('kyc_tokend_build_info', 'The version that runs.', 'gauge', [{ labels: { version }, value: 1 }]),
-    family('process_start_time_seconds', 'When the process began.', 'gauge', [{ value: startedAtMs / 1000 }]),
-    family('process_resident_memory_bytes', 'Resident memory.', 'gauge', [{ value: residentBytes }]),
-  ]
 }
 
-function family(name: string, help: string, type: Family['type'], values: Family['values']): Family {
-  return { name, help, type, values }
-}
-function counter(name: string, help: string, value: number): Family {
-  return family(name, help, 'counter', [{ value }])
-}
-/** A moment that may not be there: a gauge without a value would be the year 1970. */
-function instant(name: string, help: string, seconds: number | null): Family[] {
-  return seconds === null ? [] : [family(name, help, 'gauge', [{ value: seconds }])]
-}
-
-/** The counts are kept elsewhere, so a registry lives for one scrape. */
-async function render(families: readonly Family[]): Promise<{ contentType: string; body: string }> {
-  // A bundle has the default export of a CommonJS library and none of its names.
-  const { Counter, Gauge, Registry } = (await import('prom-client')).default
-  const registry = new Registry()
-  for (const { name, help, type, values } of families) {
-    const settings = {
-      name,
-      help,
-      labelNames: Object.keys(values[0]?.labels ?? {}),
-      registers: [registry],
-    }
-    const metric = type === 'counter' ? new Counter(settings) : new Gauge(settings)
-    for (const { labels = {}, value } of values) metric.inc(labels, value)
-  }
-  return { contentType: registry.contentType, body: await registry.metrics() }
+function socketsOf({ servers }: MetricsSample): [string, ServerSample][] {
+  return Object.entries(servers).filter((entry): entry is [string, ServerSample] => entry[1] !== null)
 }

@@ -1,107 +1,132 @@
-// What systemd is told (sd_notify(3)): ready, how it stands, reloading, stopping, and that the loop is alive.
-import { tellInstantIfAny, type Instant } from '../lib/clock.ts'
+// Notifies systemd (sd_notify(3)): ready, status, reloading, stopping, and that the loop is alive.
+import { formatInstantOrNull, type Clock, type Instant } from '../lib/clock.ts'
 import { errorMessage } from '../lib/error.ts'
+import { loadLibc } from '../lib/libc.ts'
 import type { Log } from '../lib/log.ts'
-import {
-  dueAtMs,
-  failureOf,
-  isSettled,
-  phaseOf,
-  usableToken,
-  usableUntilMs,
-  type TokenState,
-} from '../token/state.ts'
-import { follow, type Watched } from './follow.ts'
+import { dueAtMs, isSettled, phaseOf, usableToken, usableUntilMs, type TokenState } from '../token/state.ts'
+import { subscribeUntil, type KeeperView } from './subscribe-until.ts'
 
 export interface SystemdNotifier {
-  /** Tells what happens, until the signal is aborted; then that it stops. */
+  /** Notifies until the signal is aborted; then that the daemon stops. */
   run(signal: AbortSignal): Promise<void>
   /** The sockets answer: READY=1 follows as soon as a kept token is usable or the first attempt has ended. */
   ready(): void
-  /** The configuration is read anew; `reloaded` must follow, whether it was good or not. */
+  /** The configuration is read again; `reloaded` must follow, whether it was good or not. */
   reloading(): void
   reloaded(): void
 }
 
+/** The keeper's loop ticks at least every 15 s, also during a request; a loop without a tick for this long hangs, in ms. */
+const LOOP_HANGS_MS = 45_000
+/** systemd wants a sign of life within its time; three of them allow for a busy host. */
+const SIGNS_PER_WATCHDOG_TIME = 3
+
 /**
  * Does nothing where `env` has no `NOTIFY_SOCKET`. `NOTIFY_SOCKET` and the watchdog's variables are removed from
- * `env`, so that no child speaks in our name. The loop looks at least every 15 s, while a request is under way too, so
- * `WatchdogSec=` must be no less than 40 s.
+ * `env`, so that no child speaks in our name.
  */
 export function createSystemdNotifier(options: {
   env: NodeJS.ProcessEnv
   pid: number
-  keeper: Watched
+  keeper: KeeperView
+  clock: Pick<Clock, 'sleep'>
   log: Log
-  /** Null: system calls cannot be made (no koffi). */
-  sendDatagram: ((path: string, text: string) => void) | null
+  /** By default through libc. */
+  sendDatagram?: (path: string, text: string) => void
   /** CLOCK_MONOTONIC in microseconds. */
   monotonicUs?: () => bigint
 }): SystemdNotifier {
-  const { keeper, log, sendDatagram, monotonicUs = () => process.hrtime.bigint() / 1000n } = options
-  const { socket, isWatched } = takeSettings(options.env, options.pid)
+  const {
+    keeper,
+    clock,
+    log,
+    sendDatagram = sendThroughLibc,
+    monotonicUs = () => process.hrtime.bigint() / 1000n,
+  } = options
+  const { socket, watchdogMs } = takeSettings(options.env, options.pid)
   let isAnswering = false
-  let isReadyTold = false
+  let isReadySent = false
   let isReloading = false
-  let told = ''
+  let lastStatus = ''
   let problem = ''
+  let lastTickUs = monotonicUs()
 
-  /** Whether systemd got it; what it did not get is sent again at the keeper's next event. */
+  /** Reports whether systemd got it; a notification that failed is sent again at the keeper's next event. */
   function send(...lines: string[]): boolean {
     if (socket === undefined) return true
     try {
-      if (sendDatagram === null) throw new Error('the optional package koffi is not installed')
       sendDatagram(socket, lines.join('\n'))
       problem = ''
       return true
     } catch (error) {
       const message = errorMessage(error)
       if (message !== problem)
-        log('warning', 'systemd cannot be told how it goes', { event: 'notify-failed', error: message })
+        log('warning', 'systemd cannot be notified', { event: 'notify-failed', error: message })
       problem = message
       return false
     }
   }
 
-  function look(): void {
+  function notify(): void {
     const state = keeper.state()
     const now = keeper.now()
     const status = statusLine(state, now)
-    const lines = status === told ? [] : [`STATUS=${status}`]
-    const isReady = !isReadyTold && !isReloading && isAnswering && isSettled(state, now)
+    const lines = status === lastStatus ? [] : [`STATUS=${status}`]
+    const isReady = !isReadySent && !isReloading && isAnswering && isSettled(state, now)
     if (isReady) lines.unshift('READY=1')
     if (lines.length === 0 || !send(...lines)) return
-    told = status
-    isReadyTold ||= isReady
+    lastStatus = status
+    isReadySent ||= isReady
+  }
+
+  /** From a timer of its own, because the administrator's time may be shorter than the loop's ticks. */
+  async function sendSignsOfLife(everyMs: number, signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      const silentMs = Number(monotonicUs() - lastTickUs) / 1000
+      if (silentMs < LOOP_HANGS_MS && makesProgress(keeper.state())) send('WATCHDOG=1')
+      await clock.sleep(everyMs, signal)
+    }
   }
 
   return {
     async run(signal) {
-      look()
-      await follow(keeper, signal, ({ type }) => {
-        look()
-        if (type === 'looked' && isWatched && makesProgress(keeper.state())) send('WATCHDOG=1')
+      notify()
+      const signs =
+        watchdogMs === null
+          ? undefined
+          : sendSignsOfLife(Math.max(1, Math.floor(watchdogMs / SIGNS_PER_WATCHDOG_TIME)), signal)
+      await subscribeUntil(keeper, signal, ({ type }) => {
+        notify()
+        if (type === 'tick') lastTickUs = monotonicUs()
       })
+      await signs
       send('STOPPING=1', 'STATUS=Stopping')
     },
     ready() {
       isAnswering = true
-      look()
+      notify()
     },
     reloading() {
       isReloading = true
-      send('RELOADING=1', `MONOTONIC_USEC=${monotonicUs()}`, 'STATUS=Reading the configuration anew')
+      send('RELOADING=1', `MONOTONIC_USEC=${monotonicUs()}`, 'STATUS=Reading the configuration again')
     },
     reloaded() {
       isReloading = false
-      isReadyTold = false
-      told = ''
-      look()
+      isReadySent = false
+      lastStatus = ''
+      notify()
     },
   }
 }
 
-/** A next attempt is planned, or none is needed until somebody acts. Time that is no number would wait for ever. */
+/** libc is loaded only where there is a systemd to notify. */
+function sendThroughLibc(path: string, text: string): void {
+  const libc = loadLibc()
+  if ('error' in libc) throw new Error(libc.error)
+  libc.sendDatagram(path, text)
+}
+
+/** A next attempt is planned, or none is needed until an operator acts. A time that is no number would wait for ever. */
 function makesProgress(state: TokenState): boolean {
   return !Number.isNaN(dueAtMs(state))
 }
@@ -109,14 +134,14 @@ function makesProgress(state: TokenState): boolean {
 function takeSettings(
   env: NodeJS.ProcessEnv,
   pid: number,
-): { socket: string | undefined; isWatched: boolean } {
+): { socket: string | undefined; watchdogMs: number | null } {
   const { NOTIFY_SOCKET: socket, WATCHDOG_USEC: everyUs, WATCHDOG_PID: watchedPid } = env
   for (const name of ['NOTIFY_SOCKET', 'WATCHDOG_USEC', 'WATCHDOG_PID']) Reflect.deleteProperty(env, name)
   const isWatched = Number(everyUs ?? 0) > 0 && (watchedPid === undefined || Number(watchedPid) === pid)
-  return { socket: socket === '' ? undefined : socket, isWatched }
+  return { socket: socket === '' ? undefined : socket, watchdogMs: isWatched ? Number(everyUs) / 1000 : null }
 }
 
-/** How it stands, for `systemctl status`: one line without line breaks. */
+/** The status for `systemctl status`: one line without line breaks. */
 function statusLine(state: TokenState, now: Instant): string {
   return [tokenWords(state, now), planWords(state, now)].join('; ')
 }
@@ -129,19 +154,19 @@ function tokenWords(state: TokenState, now: Instant): string {
 }
 
 function planWords(state: TokenState, now: Instant): string {
-  if (state.kind === 'refused') {
-    return `${state.refusal.reason}, not asked again until somebody acts (see kyc-tokend status)`
+  if (state.refusal !== null) {
+    return `${state.refusal.reason}, not asked again until an operator acts (see kyc-tokend status)`
   }
-  const failure = failureOf(state)
+  const { failure, token } = state
   if (failure !== null) {
     const times = failure.attempts === 1 ? 'failed once' : `failed ${failure.attempts} times`
     return `${times} since ${at(failure.since.bootMs, now)} (${failure.reason}), next attempt ${at(failure.retryAtMs, now)}`
   }
-  if (state.kind === 'waiting') return 'asking for the first one'
-  return `next refresh ${at(state.token.refreshAtMs, now)}`
+  if (token === null) return 'asking for the first one'
+  return `next refresh ${at(token.refreshAtMs, now)}`
 }
 
 /** To the second, in UTC: `systemctl status` shows it much later. */
 function at(bootMs: number, now: Instant): string {
-  return (tellInstantIfAny(bootMs, now) ?? 'never').replace('T', ' ').replace(/\.\d+Z$/, ' UTC')
+  return (formatInstantOrNull(bootMs, now) ?? 'never').replace('T', ' ').replace(/\.\d+Z$/, ' UTC')
 }

@@ -1,8 +1,10 @@
-// The stand-in of the service: an HTTP server on 127.0.0.1 that issues tokens, or fails as it is told to.
+// The stand-in of the service: an HTTP server on 127.0.0.1 that issues tokens, or fails as its scenario says.
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { untilAborted } from '../lib/abort.ts'
 import { errorCode, exitStatus, UserError } from '../lib/error.ts'
 import type { Clock } from '../lib/clock.ts'
+import { readLimited } from '../lib/read-limited.ts'
 import {
   isScenarioName,
   scenarioNames,
@@ -164,9 +166,7 @@ export async function createSandbox(options: SandboxOptions): Promise<Sandbox> {
     become,
     requests: () => tokenRequests,
     async run(signal) {
-      if (!signal.aborted) {
-        await new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }))
-      }
+      await untilAborted(signal)
       stopped.abort()
       await new Promise((resolve) => {
         server.close(resolve)
@@ -192,18 +192,14 @@ interface Body {
 
 /** The body, or that the other side has gone before it was whole. */
 async function bodyOf(request: IncomingMessage): Promise<Body | 'gone'> {
-  const chunks: Buffer[] = []
-  let size = 0
   try {
-    for await (const chunk of request as AsyncIterable<Buffer>) {
-      size += chunk.length
-      if (size <= MAX_REQUEST_BYTES) chunks.push(chunk)
-    }
+    const limits = { maxBytes: MAX_REQUEST_BYTES, maxDiscardedBytes: Infinity }
+    const body = await readLimited(request as AsyncIterable<Buffer>, limits)
+    return { text: body?.toString('utf8') ?? null }
   } catch {
     // A stream of a request fails for one reason only: its connection is lost.
     return 'gone'
   }
-  return { text: size > MAX_REQUEST_BYTES ? null : Buffer.concat(chunks).toString('utf8') }
 }
 
 function credentialsOf(body: string): { apiKey: string; apiSecret: string } | null {

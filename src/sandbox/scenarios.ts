@@ -1,4 +1,4 @@
-// How the stand-in answers credentials that are right: one function for each scenario.
+// The answers of the stand-in to the right credentials: one function for each scenario.
 import type { SandboxTokens } from './tokens.ts'
 
 /** An answer to be sent. */
@@ -8,7 +8,7 @@ export interface SandboxAnswer {
   /** An object is sent as JSON, a string as it is. */
   readonly body: string | Readonly<Record<string, unknown>>
 }
-/** What a scenario may look at. */
+/** The arguments of a scenario. */
 export interface ScenarioInput {
   readonly tokens: SandboxTokens
   /** On the wall clock, in ms. */
@@ -19,9 +19,9 @@ export interface ScenarioInput {
   readonly problem: (status: number, detail: string) => SandboxAnswer
 }
 interface Scenario {
-  /** What it does, for people. */
+  /** Its answers, for people. */
   readonly summary: string
-  /** How long the answer is held back. */
+  /** Delay of the answer. */
   readonly delayMs?: number
   /** Null: the connection is cut without an answer. */
   readonly answer: (input: ScenarioInput) => SandboxAnswer | null

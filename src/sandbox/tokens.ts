@@ -1,4 +1,4 @@
-// Tokens of the stand-in: shaped like the service's, signed with a key that nobody keeps, and remembered until they expire.
+// Tokens of the stand-in: shaped like the service's, signed with a random key, and remembered until they expire.
 import { createHmac, randomBytes } from 'node:crypto'
 
 export interface SandboxTokens {

@@ -1,10 +1,11 @@
 // Words of others, made fit for people: one line, short, and without secrets.
+import { removeUnsafe } from '../lib/display-text.ts'
 import { redact } from '../lib/secret.ts'
 
 /** Longest detail, in characters. */
 export const MAX_DETAIL_LENGTH = 200
 
-/** Whatever looks like a token: after `Bearer`, or JSON in base64url. */
+/** Anything that looks like a token: after `Bearer`, or JSON in base64url. */
 const TOKEN_LIKE = [/\bbearer\s+\S+/gi, /\beyJ[\w-]{4,}(?:\.[\w-]*)*/g]
 
 /**
@@ -15,7 +16,7 @@ const TOKEN_LIKE = [/\bbearer\s+\S+/gi, /\beyJ[\w-]{4,}(?:\.[\w-]*)*/g]
 export function oneLine(text: string, secrets: Iterable<string>): string {
   const hidden = [...secrets].filter((secret) => secret !== '')
   // Control and formatting characters could forge lines of a log, or hide text.
-  const line = text.replace(/\s+/g, ' ').replace(/\p{C}/gu, '').trim()
+  const line = removeUnsafe(text.replace(/\s+/g, ' ')).trim()
   const clean = TOKEN_LIKE.reduce((left, shape) => left.replace(shape, '[secret]'), redact(line, hidden))
   if (hidden.some((secret) => bare(clean).includes(bare(secret)))) return ''
   if (clean.length <= MAX_DETAIL_LENGTH) return clean

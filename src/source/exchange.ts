@@ -1,13 +1,19 @@
 // One request and its answer over the wire, within limits of time and size; afterwards no socket is left.
-import http, { type ClientRequest, type IncomingMessage } from 'node:http'
+import {
+  Agent as HttpAgent,
+  request as httpRequest,
+  type ClientRequest,
+  type IncomingMessage,
+} from 'node:http'
 import type { Socket } from 'node:net'
 import type { SecureContext } from 'node:tls'
 import type { Clock } from '../lib/clock.ts'
-import { tellDuration } from '../lib/duration.ts'
+import { formatDuration } from '../lib/duration.ts'
+import { readLimited } from '../lib/read-limited.ts'
 import type { TransientFailure } from '../token/outcome.ts'
-import { faultOf, MAX_HEADER_BYTES } from './fault.ts'
-import type { TokenRequest } from './request.ts'
-import { MAX_BODY_BYTES, type Answer } from './response.ts'
+import { failureFromError, MAX_HEADER_BYTES } from './network-error.ts'
+import type { ServiceRequest } from './request.ts'
+import { MAX_BODY_BYTES, type ServiceResponse } from './response.ts'
 
 export interface ExchangeOptions {
   /** For the whole of it, and for name, connection (through a proxy, too) and TLS, in ms. */
@@ -22,38 +28,40 @@ export interface ExchangeOptions {
 
 /** The answer as it came, or why there is none. Never rejects. */
 export async function exchange(
-  asked: TokenRequest,
+  asked: ServiceRequest,
   options: ExchangeOptions,
-): Promise<Answer | TransientFailure> {
+): Promise<ServiceResponse | TransientFailure> {
   const { limits, clock, signal } = options
   const { host } = asked.url
   const connection = await openConnection(asked, options)
   const { request } = connection
   const over = new AbortController()
   const sent = new AbortController()
-  const result = await new Promise<Answer | TransientFailure>((resolve) => {
-    const fail = (error: unknown): void => resolve(faultOf(error, { host, isSent: sent.signal.aborted }))
+  const result = await new Promise<ServiceResponse | TransientFailure>((resolve) => {
+    const fail = (error: unknown): void =>
+      resolve(failureFromError(error, { host, isSent: sent.signal.aborted }))
     const limit = (ms: number, until: AbortSignal, detail: string): void => {
       const tooSlow = (): void => resolve({ kind: 'transient', reason: 'timeout', detail })
       void clock.sleep(ms, until).then(() => (until.aborted ? undefined : tooSlow()))
     }
-    // What is written waits for the connection, TLS included: once it is handed over, the connection stands.
+    // 'finish' fires only after the connection (and TLS) is up: written bytes wait for it.
     request.once('finish', () => sent.abort())
     request.on('error', fail)
     request.once('response', (response) => collect(response, { resolve, fail }))
+    limitInformation(request, () => resolve(endlessInformation(host)))
     request.once('upgrade', (response) => resolve({ ...headOf(response), body: new Uint8Array() }))
     signal.addEventListener('abort', () => resolve(givenUp), { signal: over.signal })
-    // Stopped while the connection was prepared: nothing has been sent, and nothing will be.
+    // Cancelled while the connection was prepared: nothing has been sent, and nothing will be.
     if (signal.aborted) return resolve(givenUp)
     limit(
       limits.connectTimeoutMs,
       AbortSignal.any([sent.signal, over.signal]),
-      `No connection to ${host} within ${tellDuration(limits.connectTimeoutMs)} (request.connectTimeout)`,
+      `No connection to ${host} within ${formatDuration(limits.connectTimeoutMs)} (request.connectTimeout)`,
     )
     limit(
       limits.timeoutMs,
       over.signal,
-      `No whole answer from ${host} within ${tellDuration(limits.timeoutMs)} (request.timeout)`,
+      `No whole answer from ${host} within ${formatDuration(limits.timeoutMs)} (request.timeout)`,
     )
     request.end(asked.body)
   })
@@ -62,7 +70,26 @@ export async function exchange(
   return result
 }
 
-/** What an attempt comes to that was stopped; whoever stopped it does not look at it. */
+/** More informational answers (1xx) than this before the answer itself are a fault: each costs time, and has no end. */
+const MAX_INFORMATIONAL = 16
+
+function limitInformation(request: ClientRequest, onTooMany: () => void): void {
+  let count = 0
+  request.on('information', () => {
+    count += 1
+    if (count > MAX_INFORMATIONAL) onTooMany()
+  })
+}
+
+function endlessInformation(host: string): TransientFailure {
+  return {
+    kind: 'transient',
+    reason: 'malformed-answer',
+    detail: `${host} sends informational answers (1xx) and no other: check baseUrl`,
+  }
+}
+
+/** The outcome of an attempt that was cancelled; its caller ignores it. */
 const givenUp: TransientFailure = {
   kind: 'transient',
   reason: 'network',
@@ -71,16 +98,18 @@ const givenUp: TransientFailure = {
 
 interface Connection {
   readonly request: ClientRequest
-  /** Destroys what was opened for it, also a way through a proxy that is not open yet. */
+  /** Destroys its sockets, also a way through a proxy that is not open yet. */
   close(): void
 }
 
 async function openConnection(
-  { url, headers }: TokenRequest,
+  { url, headers }: ServiceRequest,
   { proxyEnv, secureContext }: ExchangeOptions,
 ): Promise<Connection> {
   const isTls = url.protocol === 'https:'
-  const { Agent, request: open } = isTls ? await import('node:https') : http
+  const { Agent, request: open } = isTls
+    ? await import('node:https')
+    : { Agent: HttpAgent, request: httpRequest }
   // Said here, so that NODE_TLS_REJECT_UNAUTHORIZED of some environment does not hand the secret to anybody.
   const tls = { secureContext: secureContext ?? undefined, rejectUnauthorized: true }
   const agent = new Agent({ keepAlive: false, maxCachedSessions: 0, proxyEnv, ...tls })
@@ -102,19 +131,18 @@ async function openConnection(
 
 function collect(
   response: IncomingMessage,
-  { resolve, fail }: { resolve: (answer: Answer) => void; fail: (error: unknown) => void },
+  { resolve, fail }: { resolve: (answer: ServiceResponse) => void; fail: (error: unknown) => void },
 ): void {
-  const chunks: Buffer[] = []
-  let size = 0
-  response.on('data', (chunk: Buffer) => {
-    size += chunk.length
-    if (size <= MAX_BODY_BYTES) chunks.push(chunk)
-    else resolve({ ...headOf(response), body: new Uint8Array(), isCut: true })
-  })
-  response.on('error', fail)
-  response.once('end', () => resolve({ ...headOf(response), body: Buffer.concat(chunks) }))
+  readLimited(response as AsyncIterable<Buffer>, { maxBytes: MAX_BODY_BYTES }).then(
+    (body) =>
+      resolve({
+        ...headOf(response),
+        ...(body === undefined ? { body: new Uint8Array(), isCut: true } : { body }),
+      }),
+    fail,
+  )
 }
 
-function headOf({ statusCode, headers }: IncomingMessage): Pick<Answer, 'status' | 'headers'> {
+function headOf({ statusCode, headers }: IncomingMessage): Pick<ServiceResponse, 'status' | 'headers'> {
   return { status: statusCode ?? 0, headers }
 }

@@ -4,9 +4,9 @@ import type { Clock } from '../lib/clock.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
 import { isLoopbackHost } from '../lib/loopback.ts'
 import { certificatesIn } from '../lib/pem.ts'
-import type { FetchToken } from '../token/outcome.ts'
+import type { Attempt, ServiceOutcome } from '../token/outcome.ts'
 import { proxyEnvOf } from './proxy.ts'
-import { tokenRequest, type Credentials } from './request.ts'
+import { serviceRequest, type Credentials } from './request.ts'
 
 export interface FetchTokenOptions {
   /** https, or http for a loopback host. Its path is kept. */
@@ -27,12 +27,18 @@ export interface FetchTokenOptions {
   readonly secrets: () => Iterable<string>
 }
 
+/** A FetchToken whose outcomes are the service's own. */
+export type FetchFromService = (
+  signal: AbortSignal,
+  attempt?: Pick<Attempt, 'beforeRequest'>,
+) => Promise<ServiceOutcome>
+
 /**
- * What asks this service with these credentials. It never throws for anything that service or network does, follows
+ * Returns the function that asks this service with these credentials. It never throws for anything that service or network does, follows
  * no redirect, keeps no connection, and ends promptly when its signal is aborted. Throws a UserError (status 78) at
  * once where the settings cannot work: a `caFile` without certificates, a proxy that is none, a `baseUrl` in the clear.
  */
-export function createFetchToken(options: FetchTokenOptions): FetchToken {
+export function createFetchToken(options: FetchTokenOptions): FetchFromService {
   const { baseUrl, credentials, request, clock } = options
   const service = new URL(baseUrl)
   refusePlainHttp(service)
@@ -41,11 +47,12 @@ export function createFetchToken(options: FetchTokenOptions): FetchToken {
   // One context for all attempts: one for each would let the memory grow with every refresh. Made at the first.
   let context: Promise<SecureContext | null> | null = null
 
-  return async (signal) => {
+  return async (signal, attempt) => {
     context ??= service.protocol === 'https:' ? secureContextOf(authorities) : Promise.resolve(null)
     // With a token that was kept, the first attempt is long after the start.
     const [{ exchange }, { classify }] = await Promise.all([import('./exchange.ts'), import('./response.ts')])
-    const asked = tokenRequest(baseUrl, credentials)
+    const asked = serviceRequest(baseUrl, credentials)
+    await attempt?.beforeRequest()
     const answer = await exchange(asked, {
       limits: request,
       proxyEnv,
@@ -54,8 +61,12 @@ export function createFetchToken(options: FetchTokenOptions): FetchToken {
       signal,
     })
     if ('kind' in answer) return answer
-    const secrets = [credentials.apiKey.reveal(), credentials.apiSecret.reveal(), ...options.secrets()]
-    return classify(answer, { wallMs: clock.now().wallMs, secrets })
+    const own = [credentials.apiKey.reveal(), credentials.apiSecret.reveal()]
+    return classify(answer, {
+      wallMs: clock.now().wallMs,
+      secrets: [...own, ...options.secrets()],
+      credentials: own,
+    })
   }
 }
 

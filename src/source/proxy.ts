@@ -2,7 +2,7 @@
 import { exitStatus, UserError } from '../lib/error.ts'
 
 /**
- * What an agent's `proxyEnv` is to be for this service: `https_proxy` or `HTTPS_PROXY` and `no_proxy` or `NO_PROXY`,
+ * The `proxyEnv` of an agent for this service: `https_proxy` or `HTTPS_PROXY` and `no_proxy` or `NO_PROXY`,
  * or nothing. Plain HTTP (a loopback service) never goes to a proxy: it would read the secret. Throws a UserError
  * where the variable names no HTTP proxy, without quoting it: it can hold a password.
  */

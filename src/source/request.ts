@@ -6,7 +6,7 @@ export interface Credentials {
   readonly apiKey: Secret
   readonly apiSecret: Secret
 }
-export interface TokenRequest {
+export interface ServiceRequest {
   readonly url: URL
   readonly headers: Readonly<Record<string, string>>
   /** Holds the secret: made for one attempt, and not kept. */
@@ -15,8 +15,8 @@ export interface TokenRequest {
 
 const TOKEN_PATH = '/token/external/jwt'
 
-/** What is sent for a token. A path of `baseUrl` is kept. No compressed answer is accepted: it could hide its size. */
-export function tokenRequest(baseUrl: string, credentials: Credentials): TokenRequest {
+/** The request for a token. A path of `baseUrl` is kept. No compressed answer is accepted: it could hide its size. */
+export function serviceRequest(baseUrl: string, credentials: Credentials): ServiceRequest {
   const { apiKey, apiSecret } = credentials
   const body = Buffer.from(JSON.stringify({ apiKey: apiKey.reveal(), apiSecret: apiSecret.reveal() }))
   return {

@@ -1,6 +1,6 @@
-// What an answer of the service comes to: the failure table. Pure, and total on any bytes.
+// Classifies an answer of the service by the failure table. Pure, and total on any bytes.
 import { STATUS_CODES } from 'node:http'
-import type { FetchOutcome, PermanentReason, Reason, TransientReason } from '../token/outcome.ts'
+import type { PermanentReason, Reason, ServiceOutcome, TransientReason } from '../token/outcome.ts'
 import { bare, oneLine } from './detail.ts'
 
 /** Longest body that is read, in bytes. */
@@ -11,7 +11,7 @@ export const MAX_TOKEN_LENGTH = 16 * 1024
 const MAX_RETRY_AFTER_MS = 3_600_000
 
 /** An answer as it came. */
-export interface Answer {
+export interface ServiceResponse {
   readonly status: number
   /** By lower-case name. */
   readonly headers: Readonly<Record<string, string | readonly string[] | undefined>>
@@ -27,7 +27,7 @@ export interface Row {
   readonly follows: 'token' | 'permanent' | 'retried' | 'retried every 5 to 10 min, with an alert'
 }
 
-/** The failure table, in the order in which its rows are tried. Each reason stands in one row. */
+/** The failure table, in the order in which its rows are tried. Each reason has one row. */
 export const failureTable: readonly Row[] = [
   { reasons: ['ok'], answer: '200 with an accessToken fit for a Bearer header', follows: 'token' },
   {
@@ -52,14 +52,14 @@ export const failureTable: readonly Row[] = [
 ]
 
 /** The row of the table that an outcome fell under. */
-export function rowOf(outcome: FetchOutcome): Row {
+export function rowOf(outcome: ServiceOutcome): Row {
   const reason = outcome.kind === 'ok' ? 'ok' : outcome.reason
   const row = failureTable.find(({ reasons }) => reasons.includes(reason))
   if (row === undefined) throw new Error(`No row of the failure table holds ${reason}`)
   return row
 }
 
-/** What the service says where it refuses for good (interface description, section 7). */
+/** The words with which the service refuses for good (interface description, section 7). */
 const REFUSALS: readonly { status: number; reason: PermanentReason; words: string }[] = [
   { status: 500, reason: 'account-inactive', words: 'Your account is not active' },
   { status: 404, reason: 'account-not-found', words: 'Account not found' },
@@ -70,12 +70,12 @@ const RETRIED_4XX = new Set([408, 425])
 
 /**
  * The outcome of an answer. `wallMs` is our wall clock, for a `Retry-After` date where the answer has no `Date`;
- * `secrets` are kept out of the detail, where the service echoes them.
+ * `secrets` are kept out of the detail, where the service echoes them; a token that holds one of the `credentials` is none.
  */
 export function classify(
-  answer: Answer,
-  options: { wallMs: number; secrets: Iterable<string> },
-): FetchOutcome {
+  answer: ServiceResponse,
+  options: { wallMs: number; secrets: Iterable<string>; credentials?: readonly string[] },
+): ServiceOutcome {
   const { status } = answer
   const content = contentOf(answer)
   const detail = (words: string): string => {
@@ -83,14 +83,14 @@ export function classify(
       typeof content.detail === 'string' && status >= 300 ? oneLine(content.detail, options.secrets) : ''
     return said === '' ? words : said
   }
-  if (status === 200) return granted(answer, content)
+  if (status === 200) return granted(answer, content, options.credentials ?? [])
   const refusal = REFUSALS.find((known) => known.status === status && says(content, known.words))
   if (refusal !== undefined) {
     return { kind: 'permanent', reason: refusal.reason, detail: detail(refusal.words), status }
   }
   const reason = reasonOf(status)
-  const told = detail(`The service answered ${nameOf(status)}${remarkOn(answer)}`)
-  const failure = { kind: 'transient', reason, detail: told, status } as const
+  const text = detail(`The service answered ${nameOf(status)}${remarkOn(answer)}`)
+  const failure = { kind: 'transient', reason, detail: text, status } as const
   const retryAfterMs = isHeldOff(reason) ? retryAfter(answer, options.wallMs) : undefined
   return retryAfterMs === undefined ? failure : { ...failure, retryAfterMs }
 }
@@ -111,13 +111,13 @@ function nameOf(status: number): string {
   return `${status} ${STATUS_CODES[status] ?? ''}`.trim()
 }
 
-function remarkOn({ status, headers }: Answer): string {
+function remarkOn({ status, headers }: ServiceResponse): string {
   if (status === 404) return ", and not the service's own: check baseUrl"
   if (status < 300 || status >= 400) return ''
   return ` and points elsewhere${originOf(headers['location'])}; it was not followed, because the secret would go there too: check baseUrl`
 }
 
-/** The origin a redirect points to. The rest of it is not told: it could hold what was sent. */
+/** The origin a redirect points to. The rest of it is not shown: it could contain the secret. */
 function originOf(location: unknown): string {
   if (typeof location !== 'string' || !URL.canParse(location)) return ''
   const { origin } = new URL(location)
@@ -127,8 +127,12 @@ function originOf(location: unknown): string {
 // ---- a token ----------------------------------------------------------------------------------------------------------
 
 /** The outcome of a 200. Its body is never quoted. */
-function granted({ status, headers }: Answer, content: Content): FetchOutcome {
-  const malformed = (why: string): FetchOutcome => ({
+function granted(
+  { status, headers }: ServiceResponse,
+  content: Content,
+  credentials: readonly string[],
+): ServiceOutcome {
+  const malformed = (why: string): ServiceOutcome => ({
     kind: 'transient',
     reason: 'malformed-answer',
     detail: `The service answered 200 OK, but ${why}`,
@@ -141,8 +145,19 @@ function granted({ status, headers }: Answer, content: Content): FetchOutcome {
   if (!BEARER_TOKEN.test(accessToken)) {
     return malformed('its accessToken is empty or has characters that a Bearer token cannot have (RFC 6750)')
   }
+  if (credentials.some((secret) => holds(accessToken, secret))) {
+    return malformed('its accessToken holds the key or the secret, and is not used')
+  }
   const serverDateMs = httpDateMs(headers['date'])
   return serverDateMs === undefined ? { kind: 'ok', accessToken } : { kind: 'ok', accessToken, serverDateMs }
+}
+
+/** Fewer characters can be part of a token by chance. */
+const MIN_SECRET_LENGTH = 8
+
+/** Reports whether the token contains the secret. */
+function holds(accessToken: string, secret: string): boolean {
+  return accessToken === secret || (secret.length >= MIN_SECRET_LENGTH && accessToken.includes(secret))
 }
 
 // ---- what a body says --------------------------------------------------------------------------------------------------
@@ -154,11 +169,11 @@ interface Content {
   readonly detail?: unknown
   /** The whole of it, where it is none. */
   readonly text?: string
-  /** What it is, in words. */
+  /** Describes a JSON value in words. */
   readonly is: string
 }
 
-function contentOf({ headers, body, isCut }: Answer): Content {
+function contentOf({ headers, body, isCut }: ServiceResponse): Content {
   const coding = headers['content-encoding']
   if (isCut === true || body.length > MAX_BODY_BYTES) return { is: 'longer than 64 KiB' }
   if (coding !== undefined && coding !== '' && coding !== 'identity') return { is: 'compressed' }
@@ -176,7 +191,7 @@ function contentOf({ headers, body, isCut }: Answer): Content {
   }
 }
 
-/** Whether the detail, or the text where there are no fields, contains these words, case and white space aside. */
+/** Reports whether the detail, or the text if it is not JSON, contains these words, case and white space aside. */
 function says({ fields, detail, text }: Content, words: string): boolean {
   const said = fields === undefined ? text : detail
   return typeof said === 'string' && bare(said).includes(bare(words))
@@ -185,7 +200,7 @@ function says({ fields, detail, text }: Content, words: string): boolean {
 // ---- dates -----------------------------------------------------------------------------------------------------------
 
 /** `Retry-After` (RFC 9110, section 10.2.3) in ms, at most an hour; undefined where it is none or is past. */
-function retryAfter({ headers }: Answer, wallMs: number): number | undefined {
+function retryAfter({ headers }: ServiceResponse, wallMs: number): number | undefined {
   const value = headers['retry-after']
   if (typeof value !== 'string') return undefined
   if (/^\s*\d+\s*$/.test(value)) return Math.min(Number(value) * 1000, MAX_RETRY_AFTER_MS)

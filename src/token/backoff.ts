@@ -1,4 +1,4 @@
-// How long to wait after a failure: exponential with equal jitter, never before what the service asked for.
+// The wait after a failure: exponential with equal jitter, never shorter than the service asked for.
 import type { TransientFailure } from './outcome.ts'
 
 export interface RetryPolicy {
@@ -7,15 +7,15 @@ export interface RetryPolicy {
 }
 
 export interface RetryWait {
-  /** How long until the next attempt, in ms. */
+  /** Until the next attempt, in ms. */
   readonly waitMs: number
-  /** The part of it that nothing but an operator may shorten (`Retry-After`, the pace of `rejected`), in ms. */
-  readonly floorMs: number
+  /** The part of it that only an operator may shorten (`Retry-After`, the interval of `rejected`), in ms. */
+  readonly minWaitMs: number
 }
 
-/** While there is no usable token, nobody waits longer than this between attempts. */
+/** Longest wait between attempts while there is no usable token. */
 export const MAX_DELAY_WITHOUT_TOKEN_MS = 60_000
-const REJECTED_PACE_MS = { from: 300_000, to: 600_000 }
+const REJECTED_INTERVAL_MS = { from: 300_000, to: 600_000 }
 const RATE_LIMITED_DEFAULT_MS = 60_000
 const RETRY_AFTER_SPREAD = { share: 0.2, atLeastMs: 1_000 }
 
@@ -25,9 +25,14 @@ export function delayCapMs(policy: RetryPolicy, holdsToken: boolean): number {
 }
 
 /** A delay d doubles with each attempt up to the cap, and is drawn from [d/2, d], at the cap too. `drawn` is from [0, 1). */
-export function backoffMs(attempts: number, initialDelayMs: number, capMs: number, drawn: number): number {
+export function backoffMs(
+  attempts: number,
+  initialDelayMs: number,
+  capMs: number,
+  randomUnit: number,
+): number {
   const delayMs = Math.min(capMs, initialDelayMs * 2 ** (attempts - 1))
-  return delayMs / 2 + (delayMs / 2) * drawn
+  return delayMs / 2 + (delayMs / 2) * randomUnit
 }
 
 /** The wait after the failure that was the `attempts`-th in a row. */
@@ -36,14 +41,14 @@ export function retryWait(
   situation: { attempts: number; policy: RetryPolicy; holdsToken: boolean; random: () => number },
 ): RetryWait {
   const { attempts, policy, holdsToken, random } = situation
-  const floorMs = Math.max(paceMs(failure.reason, random), retryAfterMs(failure, random))
+  const minWaitMs = Math.max(minIntervalMs(failure.reason, random), retryAfterMs(failure, random))
   const delayMs = backoffMs(attempts, policy.initialDelayMs, delayCapMs(policy, holdsToken), random())
-  return { waitMs: Math.max(floorMs, failure.reason === 'rejected' ? 0 : delayMs), floorMs }
+  return { waitMs: Math.max(minWaitMs, failure.reason === 'rejected' ? 0 : delayMs), minWaitMs }
 }
 
-function paceMs(reason: TransientFailure['reason'], random: () => number): number {
+function minIntervalMs(reason: TransientFailure['reason'], random: () => number): number {
   if (reason !== 'rejected') return 0
-  return REJECTED_PACE_MS.from + (REJECTED_PACE_MS.to - REJECTED_PACE_MS.from) * random()
+  return REJECTED_INTERVAL_MS.from + (REJECTED_INTERVAL_MS.to - REJECTED_INTERVAL_MS.from) * random()
 }
 
 function retryAfterMs(

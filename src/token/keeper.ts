@@ -1,57 +1,42 @@
-// The keeper: the one loop that asks the service, and the one variable that holds what came of it.
+// The keeper: the one loop that asks the service, and the one variable that holds the result.
 import type { Clock, Instant } from '../lib/clock.ts'
-import { repeat, TryAgain } from '../lib/repeat.ts'
 import type { FetchOutcome, FetchToken } from './outcome.ts'
+import { createAttempts, type Attempted, type Variable } from './attempts.ts'
+import { afterClientNeed, afterReject, type RejectDecision } from './rejections.ts'
 import {
-  afterAsked,
-  afterGivenUp,
-  afterLook,
-  afterNeed,
-  afterOperator,
-  afterReload,
-  afterReport,
-  causeOf,
   dueAtMs,
-  heldToken,
   nextExpiryMs,
   nextMomentMs,
-  nextState,
-  phaseOf,
-  presumedFailed,
-  usableToken,
-  type Cause,
+  signatureOf,
   type Policy,
   type Step,
   type TokenState,
-  type Verdict,
 } from './state.ts'
+import { afterReload, afterStart } from './settings-transitions.ts'
+import { afterOperator, afterTick, nextState } from './transitions.ts'
+import { createTrials, type Trials } from './trials.ts'
 
-/** What the keeper tells. The facts are in `state()`; an event says only that there is something to look at. */
+/** An event says only that the facts in `state()` are worth reading again. */
 export type KeeperEvent =
   /** The loop is alive. At least every 15 s, and at each wake. */
-  | { readonly type: 'looked' }
+  | { readonly type: 'tick' }
   /** The token or the phase is another than before. */
   | { readonly type: 'changed' }
   /** An attempt is over. */
-  | {
-      readonly type: 'attempted'
-      readonly outcome: FetchOutcome
-      readonly cause: Cause
-      readonly tookMs: number
-    }
+  | ({ readonly type: 'attempted' } & Attempted)
 
-/** Where the facts are kept for after a restart. Never fails: what cannot be written is told in the log. */
-export interface Remember {
+/** Saves the facts for after a restart. Never fails: a file that cannot be written is logged. */
+export interface SaveState {
   (state: TokenState): Promise<void>
 }
 
-/** What is asked, and how. Replaced as a whole by a reload. */
-export interface Asking {
+/** The service, the credentials and the plan. Replaced as a whole by a reload. */
+export interface RefreshSettings {
   readonly fetchToken: FetchToken
   readonly policy: Policy
   readonly baseUrl: string
   /** Keyed fingerprint of `baseUrl` and credentials. */
-  readonly subject: string
+  readonly credentialsId: string
 }
 
 export interface Keeper {
@@ -64,129 +49,123 @@ export interface Keeper {
   /** A client needs a token that lives so long, in ms: wakes the loop where that helps. */
   need(minValidMs: number): void
   /** A client reports the token with this fingerprint as refused by the service. */
-  report(fingerprint: string): Verdict
+  reject(fingerprint: string): RejectDecision
   /** An operator asks: resolves with the outcome when the attempt is over, or undefined when the signal is aborted first. */
   refresh(signal: AbortSignal): Promise<FetchOutcome | undefined>
   /** Goes on with other settings; with other credentials or another service, at once. */
-  reload(asking: Asking): void
+  reload(settings: RefreshSettings): void
+  /** Tries other credentials with one request, and goes on with them only if they give a token. */
+  tryCredentials: Trials['tryCredentials']
+  /** Takes an outcome that another host obtained; false: an attempt is under way, and it was not taken. */
+  offer(outcome: FetchOutcome): boolean
   /**
-   * Resolves when `isMet` holds, and no later than after `waitMs` or when the signal is aborted. Looked at after
+   * Resolves when `isMet` holds, and no later than after `waitMs` or when the signal is aborted. Evaluated after
    * each event, so `isMet` must be cheap.
    */
-  until(isMet: () => boolean, options: { waitMs: number; signal: AbortSignal }): Promise<void>
+  waitUntil(isMet: () => boolean, options: { waitMs: number; signal: AbortSignal }): Promise<void>
 }
 
-/** The loop looks at the clock at least this often: it covers suspend, clock jumps and the limit of timers. */
-const LOOK_MS = 15_000
+/** The loop reads the clock at least this often: it covers suspend, clock jumps and the limit of timers. */
+const TICK_MS = 15_000
 
 export function createKeeper(
   initial: TokenState,
-  options: { asking: Asking; clock: Clock; random: () => number; remember: Remember },
+  options: { settings: RefreshSettings; clock: Clock; random: () => number; saveState: SaveState },
 ): Keeper {
-  const { clock, random, remember } = options
-  let asking = options.asking
-  let state = initial
-  let told = signature(state, clock.now())
+  const { clock, random } = options
+  let settings = options.settings
+  const step = (): Step => ({ now: clock.now(), policy: settings.policy, random })
+  let state = afterStart(initial, step())
+  let lastSignature = signatureOf(state, clock.now())
   let wake = (): void => undefined
-  let giveUp = (): void => undefined
   const listeners = new Set<(event: KeeperEvent) => void>()
 
-  const step = (): Step => ({ now: clock.now(), policy: asking.policy, random })
+  const variable: Variable = {
+    get: () => state,
+    set: setState,
+    setQuietly(next) {
+      state = next
+    },
+  }
+  const attempts = createAttempts({
+    ...options,
+    variable,
+    step,
+    settings: () => settings,
+    emit,
+    keepTicking,
+    untilDue,
+  })
+  const trials = createTrials({
+    variable,
+    step,
+    attempts,
+    wake: () => wake(),
+    takeOver(next) {
+      settings = next
+    },
+  })
 
-  function tell(event: KeeperEvent): void {
+  function emit(event: KeeperEvent): void {
     for (const listener of listeners) listener(event)
   }
 
-  /** The only place where the variable changes. */
-  function become(next: TokenState): void {
+  function setState(next: TokenState): void {
     state = next
-    const current = signature(state, clock.now())
-    if (current === told) return
-    told = current
-    tell({ type: 'changed' })
+    const current = signatureOf(state, clock.now())
+    if (current === lastSignature) return
+    lastSignature = current
+    emit({ type: 'changed' })
   }
 
-  function look(): void {
-    become(afterLook(state, step()))
-    tell({ type: 'looked' })
+  function tick(): void {
+    setState(afterTick(state, step()))
+    emit({ type: 'tick' })
   }
 
-  /** Looks at the clock, tells so, and sleeps until something is due. */
+  /** Ticks, tries waiting credentials, and sleeps until an attempt is due. */
   async function untilDue(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
-      look()
+      tick()
       const now = clock.now()
-      if (dueAtMs(state) <= now.bootMs) return
-      await nap(Math.min(LOOK_MS, nextMomentMs(state, now) - now.bootMs), signal)
+      if (trials.dueAtMs() <= now.bootMs) await trials.tryNow(signal)
+      else if (dueAtMs(state) <= now.bootMs) return
+      else {
+        const nextMs = Math.min(trials.dueAtMs(), nextMomentMs(state, now))
+        await sleepUntilWoken(Math.min(TICK_MS, nextMs - now.bootMs), signal)
+      }
     }
   }
 
-  /** Goes on looking while a request is under way, however long that takes: a token may expire meanwhile. */
-  async function watch(signal: AbortSignal): Promise<void> {
+  /** Ticks while an attempt is under way, however long that takes: a token may expire meanwhile. */
+  async function keepTicking(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       const now = clock.now()
-      await nap(Math.min(LOOK_MS, nextExpiryMs(state, now) - now.bootMs), signal)
-      if (!signal.aborted) look()
+      await sleepUntilWoken(Math.min(TICK_MS, nextExpiryMs(state, now) - now.bootMs), signal)
+      if (!signal.aborted) tick()
     }
   }
 
-  async function nap(ms: number, signal: AbortSignal): Promise<void> {
+  async function sleepUntilWoken(ms: number, signal: AbortSignal): Promise<void> {
     const alarm = new AbortController()
     wake = () => {
       alarm.abort()
     }
     signal.addEventListener('abort', wake)
-    // Rounded up: a timer that fires a fraction of a millisecond early would only have us look twice.
+    // Rounded up: a timer that fires a fraction of a millisecond early would only cost another turn.
     await clock.sleep(Math.ceil(ms), alarm.signal)
     signal.removeEventListener('abort', wake)
   }
 
-  /** One request and what came of it. Throws TryAgain where it is to be repeated. */
-  async function attempt(signal: AbortSignal): Promise<void> {
-    const cause = causeOf(state, clock.now())
-    const request = new AbortController()
-    giveUp = () => {
-      request.abort()
-    }
-    signal.addEventListener('abort', giveUp)
-    try {
-      become(afterAsked(state, cause, clock.now()))
-      // Written before the request goes out, as if it failed: a crash loop then keeps its distance from the service.
-      await remember(presumedFailed(state, step()))
-      if (!request.signal.aborted) await settle(request.signal, cause)
-    } finally {
-      signal.removeEventListener('abort', giveUp)
-      become(afterGivenUp(state))
-    }
-    if (request.signal.aborted) throw new TryAgain('Other settings apply now')
-  }
-
-  async function settle(requestSignal: AbortSignal, cause: Cause): Promise<void> {
-    const askedAt = clock.now()
-    const answered = new AbortController()
-    const watching = watch(answered.signal)
-    const answer = await asking.fetchToken(requestSignal).finally(() => {
-      answered.abort()
-    })
-    await watching
-    // Kept before anybody is told: after a crash from here on, what was refused is not asked again.
-    if (answer.kind === 'permanent') await remember(nextState(state, answer, step()).state)
-    if (requestSignal.aborted) return
-    const { state: next, outcome } = nextState(state, answer, step())
-    become(next)
-    tell({ type: 'attempted', outcome, cause, tookMs: clock.now().bootMs - askedAt.bootMs })
-    await remember(state)
-    if (outcome.kind === 'transient') throw new TryAgain(outcome.detail)
-  }
-
   async function run(signal: AbortSignal): Promise<void> {
-    while (!signal.aborted) {
-      await untilDue(signal)
-      await repeat(() => attempt(signal), { between: () => untilDue(signal), signal }).catch(
-        (error: unknown) => {
-          if (!signal.aborted) throw error
-        },
-      )
+    try {
+      while (!signal.aborted) {
+        await untilDue(signal)
+        await attempts.untilToken(signal)
+      }
+    } catch (error) {
+      // Being stopped is no failure.
+      if (!signal.aborted) throw error
     }
   }
 
@@ -195,7 +174,7 @@ export function createKeeper(
     return () => listeners.delete(listener)
   }
 
-  async function until(
+  async function waitUntil(
     isMet: () => boolean,
     { waitMs, signal }: { waitMs: number; signal: AbortSignal },
   ): Promise<void> {
@@ -213,10 +192,10 @@ export function createKeeper(
     signal.removeEventListener('abort', stop)
   }
 
-  /** What clients wish, however often, wakes the loop only where something follows from it. */
-  function wish(next: TokenState): void {
+  /** Wakes the loop only where clients' wishes, however frequent, have a consequence. */
+  function applyClientChange(next: TokenState): void {
     if (next === state) return
-    become(next)
+    setState(next)
     wake()
   }
 
@@ -225,9 +204,9 @@ export function createKeeper(
     const endListening = onEvent((event) => {
       if (event.type === 'attempted') outcome ??= event.outcome
     })
-    become(afterOperator(state))
+    setState(afterOperator(state))
     wake()
-    await until(() => outcome !== undefined, { waitMs: Infinity, signal })
+    await waitUntil(() => outcome !== undefined, { waitMs: Infinity, signal })
     endListening()
     return outcome
   }
@@ -238,28 +217,31 @@ export function createKeeper(
     run,
     onEvent,
     need(minValidMs) {
-      wish(afterNeed(state, minValidMs, clock.now()))
+      applyClientChange(afterClientNeed(state, minValidMs, clock.now()))
     },
-    report(fingerprint) {
-      const { state: next, verdict } = afterReport(state, fingerprint, clock.now())
-      wish(next)
+    reject(fingerprint) {
+      const { state: next, verdict } = afterReject(state, fingerprint, clock.now())
+      applyClientChange(next)
       return verdict
     },
     refresh,
     reload(next) {
-      const isSubjectChanged = next.subject !== asking.subject
-      asking = next
-      become(afterReload(state, { baseUrl: next.baseUrl, isSubjectChanged }, step()))
-      if (isSubjectChanged) giveUp()
+      const isChanged = next.credentialsId !== settings.credentialsId
+      settings = next
+      setState(afterReload(state, next, step()))
+      trials.cancel()
+      if (isChanged) attempts.cancel()
       wake()
     },
-    until,
+    tryCredentials: async (next, signal) => trials.tryCredentials(next, signal),
+    offer(outcome) {
+      if (state.inFlight !== null) return false
+      const next = nextState(state, outcome, step())
+      setState(next.state)
+      void attempts.report({ outcome: next.outcome, cause: 'fleet', tookMs: null })
+      wake()
+      return true
+    },
+    waitUntil,
   }
-}
-
-/** What listeners are told of when it changes. */
-function signature(state: TokenState, now: Instant): string {
-  const token = heldToken(state)
-  const isUsable = usableToken(state, now) !== null
-  return `${phaseOf(state, now)} ${token?.generation ?? 0} ${token?.expiresAtMs ?? 0} ${String(isUsable)}`
 }

@@ -1,37 +1,71 @@
-// What one attempt can come to: an answer with a token, a failure that is repeated, or a refusal that is not.
+// Outcomes of one attempt: a token, a failure that is retried, a refusal that is not, or an attempt that is put off.
 
-/** Failures that are repeated (contract, section 4). `rejected` also raises an alert. */
+/** Failures that are retried (contract, section 4). `rejected` also raises an alert. */
 export type TransientReason =
   'rate-limited' | 'server-error' | 'malformed-answer' | 'network' | 'timeout' | 'tls' | 'rejected'
-/** Refusals: nothing is asked again until somebody changes something. */
+/** `not-asked`: this host never asks (`share.asks`). `share-lost`: it waits for the shared store. */
+export type PostponedReason = TransientReason | 'not-asked' | 'share-lost'
+/** Refusals: the service is not asked again until an operator acts. */
 export type PermanentReason = 'account-inactive' | 'account-not-found'
 export type Reason = TransientReason | PermanentReason
 
-/** What the service gave: the token, and what is needed to know how long it lives. */
-export interface Grant {
+/** A host of the fleet that asked instead of this one. */
+interface ByAnotherHost {
+  readonly by?: string
+}
+
+/** The token that the service gave, and the facts that its life follows from. */
+export interface Grant extends ByAnotherHost {
   readonly kind: 'ok'
   readonly accessToken: string
   /** The answer's `Date` header, in ms since the epoch, where it had a readable one. */
   readonly serverDateMs?: number
+  /** The life that another host obtained it with, in ms; without it, the token and the settings say its life. */
+  readonly lifeMs?: number
+  readonly expirySource?: ExpirySource
+  /** Time since that host obtained it, in ms. */
+  readonly ageMs?: number
 }
-export interface TransientFailure {
+export interface TransientFailure extends ByAnotherHost {
   readonly kind: 'transient'
   readonly reason: TransientReason
   /** One line for people; never holds a secret, also where the service echoed one. */
   readonly detail: string
   /** HTTP status of the answer, if there was one. */
   readonly status?: number
-  /** Not to be asked again for so long (`Retry-After`, at most 1 h), in ms. */
+  /** The service must not be asked again for so long (`Retry-After`, at most 1 h), in ms. */
   readonly retryAfterMs?: number
 }
-export interface PermanentFailure {
+export interface PermanentFailure extends ByAnotherHost {
   readonly kind: 'permanent'
   readonly reason: PermanentReason
   /** The service's own words; never holds a secret. */
   readonly detail: string
   readonly status: number
 }
-export type FetchOutcome = Grant | TransientFailure | PermanentFailure
+/** No request was made, and none is to be made for so long: no failure, no backoff, no alert. */
+export interface Postponed extends ByAnotherHost {
+  readonly kind: 'postponed'
+  readonly retryAfterMs: number
+  /** The reason for which there may be no token for long, and a line for people. */
+  readonly reason?: PostponedReason
+  readonly detail?: string
+}
+/** The outcomes that the service itself can cause. */
+export type ServiceOutcome = Grant | TransientFailure | PermanentFailure
+export type FetchOutcome = ServiceOutcome | Postponed
 
-/** One attempt at the service. Never throws for anything that the service or the network does. */
-export type FetchToken = (signal: AbortSignal) => Promise<FetchOutcome>
+/** `jwt`: the token itself says when it expires (`exp`); `assumed`: a life is assumed for it. */
+export type ExpirySource = 'jwt' | 'assumed'
+
+/** The reason for a request. `fleet`: another host made it. */
+export type Cause = 'start' | 'refresh' | 'retry' | 'client' | 'operator' | 'reload' | 'fleet'
+
+export interface Attempt {
+  readonly cause: Cause
+  /** To be awaited before a request goes out: counts it, and saves it as failed in case the process ends meanwhile. */
+  readonly beforeRequest: () => Promise<void>
+}
+
+/** One attempt to get a token. Never throws for anything that the service or the network does. */
+export type FetchToken = (signal: AbortSignal, attempt: Attempt) => Promise<FetchOutcome>

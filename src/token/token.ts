@@ -1,22 +1,24 @@
-// A token and its life: how long it lives, counted from when we received it, and when it is to be refreshed.
+// A token and its life: how long it lives, counted from its reception, and when it is to be refreshed.
 import { createHash } from 'node:crypto'
 import type { Instant } from '../lib/clock.ts'
+import type { ExpirySource } from './outcome.ts'
 
 export interface Token {
   readonly accessToken: string
-  /** First 16 hex digits of its SHA-256: how it is named where it may not be shown. */
+  /** First 16 hex digits of its SHA-256: its name where it may not be shown. */
   readonly fingerprint: string
   /** Counts tokens, from 1. */
   readonly generation: number
   readonly baseUrl: string
+  /** The credentials that it was obtained with, see TokenState. */
+  readonly credentialsId: string
   readonly received: Instant
   /** The life that was obtained, in ms. */
   readonly lifeMs: number
   /** End of that life, on the boot clock. */
   readonly expiresAtMs: number
-  /** Whether the token itself says when it expires (JWT, `exp`), or a life is assumed for it. */
-  readonly expirySource: 'jwt' | 'assumed'
-  /** When the next is to be fetched, on the boot clock. */
+  readonly expirySource: ExpirySource
+  /** Time of the next refresh, on the boot clock. */
   readonly refreshAtMs: number
 }
 
@@ -27,14 +29,19 @@ const SHORT_REFRESH_SHARE = 1 / 2
 /** Share of the life that is drawn and taken off the refresh, so that a fleet that starts together does not refresh together. */
 const DRAWN_SHARE = 0.1
 /** However short a life is, two fetches are at least so far apart. */
-const MIN_REFRESH_AFTER_MS = 1_000
+export const MIN_REFRESH_AFTER_MS = 1_000
+/** However long a life is, no refresh is planned further ahead: a wrong date must not keep a token for years. */
+const MAX_REFRESH_AFTER_MS = 24 * 3_600_000
+/** A century: longer lives are counted as this one, so that every instant can be written as a date. */
+const MAX_LIFE_MS = 100 * 365 * 24 * 3_600_000
 /** A NumericDate beyond this (the year 5138) is milliseconds, written by a service that took them for seconds. */
 const MAX_NUMERIC_DATE = 1e11
 
-/** How long after its start a life is to be refreshed. `drawn` is from [0, 1). */
+/** Time from the start of a life to its refresh, in ms. `drawn` is from [0, 1). */
 export function refreshAfterMs(lifeMs: number, drawn: number): number {
-  const share = lifeMs < SHORT_LIFE_MS ? SHORT_REFRESH_SHARE : REFRESH_SHARE - DRAWN_SHARE * drawn
-  return Math.max(MIN_REFRESH_AFTER_MS, lifeMs * share)
+  if (lifeMs < SHORT_LIFE_MS) return Math.max(MIN_REFRESH_AFTER_MS, lifeMs * SHORT_REFRESH_SHARE)
+  const latestMs = MAX_REFRESH_AFTER_MS * (1 - DRAWN_SHARE * drawn)
+  return Math.min(lifeMs * (REFRESH_SHARE - DRAWN_SHARE * drawn), latestMs)
 }
 
 export function fingerprintOf(accessToken: string): string {
@@ -53,8 +60,11 @@ export function jwtLifeMs(
   const { exp, iat } = claimsOf(accessToken)
   const expMs = numericDateMs(exp)
   if (expMs === undefined) return undefined
-  const starts = [numericDateMs(iat), moment.serverDateMs].filter((start) => start !== undefined)
-  return expMs - (starts.length > 0 ? Math.max(...starts) : moment.wallMs)
+  // A token that was issued before 1970 was not: such an `iat` says nothing.
+  const starts = [numericDateMs(iat), moment.serverDateMs].filter(
+    (start): start is number => start !== undefined && start >= 0,
+  )
+  return Math.min(MAX_LIFE_MS, expMs - (starts.length > 0 ? Math.max(...starts) : moment.wallMs))
 }
 
 interface Claims {
@@ -66,7 +76,7 @@ function claimsOf(accessToken: string): Claims {
   const [, payload = '', signature, ...more] = accessToken.split('.')
   if (signature === undefined || more.length > 0) return {}
   try {
-    // Whatever else than an object it is: it has no claims.
+    // Anything else than an object has no claims.
     return (JSON.parse(Buffer.from(payload, 'base64url').toString()) as Claims | null) ?? {}
   } catch {
     // Not JSON: an opaque token that happens to have two dots.

@@ -6,7 +6,6 @@ import { machine, renderTable, type Report } from './report.ts'
 import { contestants } from './rounds.ts'
 import type { Row } from './row.ts'
 import { answerRows } from './rows/answers.ts'
-import { fileRows } from './rows/files.ts'
 import { leaveAlone, loadedRow, refreshedRow } from './rows/idle.ts'
 import { peers, startRows } from './rows/starts.ts'
 import { subscriberRows } from './rows/subscribers.ts'
@@ -14,36 +13,26 @@ import { createWorld, startIpcTrio, type World } from './world.ts'
 
 const { values } = parseArgs({ options: { json: { type: 'string' } } })
 
-function tell(what: string): void {
+function progress(what: string): void {
   process.stderr.write(`${(performance.now() / 1_000).toFixed(0).padStart(4)} s  ${what} …\n`)
 }
 
 async function measure(world: World): Promise<Pick<Report, 'rows' | 'peers'>> {
-  tell('idle daemons, beside all that follows')
+  progress('idle daemons, beside all that follows')
   const idleRows = await leaveAlone(world)
-  const refreshed = await refreshedRow(world, tell)
-  const loaded = await loadedRow(world, tell)
+  const refreshed = await refreshedRow(world, progress)
+  const loaded = await loadedRow(world, progress)
   const trio = await startIpcTrio(world, 'main')
-  const started = await startRows(world, trio, tell)
-  const files = await fileRows(world, tell)
-  const compared = await peers(world, trio, tell)
+  const started = await startRows(world, trio, progress)
+  const compared = await peers(world, trio, progress)
   const rested = [...(await refreshed()), ...(await loaded())]
-  const answers = await answerRows(world, trio, tell)
+  const answers = await answerRows(world, trio, progress)
   for (const who of contestants) await end(trio[who].process)
-  const pushed = await subscriberRows(world, tell)
-  tell('idle daemons')
+  const pushed = await subscriberRows(world, progress)
+  progress('idle daemons')
   const [idleMemory, wakes] = (await idleRows()) as [Row, Row]
   return {
-    rows: [
-      ...answers,
-      ...pushed,
-      ...started.slice(0, 1),
-      idleMemory,
-      ...rested,
-      wakes,
-      ...started.slice(1),
-      ...files,
-    ],
+    rows: [...answers, ...pushed, ...started.slice(0, 2), idleMemory, ...rested, wakes, ...started.slice(2)],
     peers: compared,
   }
 }
@@ -75,8 +64,14 @@ async function main(): Promise<void> {
     }
     process.stdout.write(`${renderTable(report)}\n`)
     if (values.json !== undefined) writeFileSync(values.json, `${JSON.stringify(report, null, 2)}\n`)
-    const missed = report.rows.filter(({ verdict }) => verdict === 'missed')
+    const missed = report.rows.filter(
+      ({ verdict, sandboxedVerdict }) => verdict === 'missed' || sandboxedVerdict === 'missed',
+    )
     for (const { what } of missed) process.stdout.write(`Missed: ${what}\n`)
+    for (const { what, verdict, sandboxedVerdict } of report.rows) {
+      if (verdict === 'within noise' || sandboxedVerdict === 'within noise')
+        process.stdout.write(`Not decided for noise: ${what}\n`)
+    }
     process.exitCode = missed.length > 0 ? 1 : 0
   } finally {
     await endAll()

@@ -1,2 +1,2 @@
-// What every program in Node costs.
+// The cost of every program in Node costs.
 process.exitCode = 0

@@ -1,9 +1,9 @@
-// What the kernel has counted about a process: memory of its own, and how often it woke up.
+// Counts of the kernel about a process: memory of its own, CPU time, and wake-ups.
 import { readdirSync, readFileSync } from 'node:fs'
 
 /**
- * Private memory in bytes. A daemon that nobody may trace (no core dumps) shows it to root only; else its anonymous
- * memory is told, which is nearly all of it.
+ * Private memory in bytes. A daemon without core dumps shows it to root only; else its anonymous memory is used, which
+ * is nearly all of it.
  */
 export function privateBytes(pid: number): number {
   try {
@@ -18,7 +18,15 @@ function kilobytesOf(text: string, lines: RegExp): number {
   return 1024 * [...text.matchAll(lines)].reduce((sum, [, kilobytes]) => sum + Number(kilobytes), 0)
 }
 
-/** How often any of its threads has waited for something and gone on. */
+/** CPU time of all its threads, as the scheduler counts it. */
+export function cpuNs(pid: number): number {
+  let sum = 0
+  for (const task of readdirSync(`/proc/${pid}/task`))
+    sum += Number(readFileSync(`/proc/${pid}/task/${task}/schedstat`, 'utf8').split(' ')[0])
+  return sum
+}
+
+/** Times that any of its threads waited for something and went on. */
 export function wakeUps(pid: number): number {
   let sum = 0
   for (const task of readdirSync(`/proc/${pid}/task`)) {

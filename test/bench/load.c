@@ -85,7 +85,7 @@ static uint64_t own_cpu_ns(void) {
   return ran.tv_sec * 1000000000ull + ran.tv_nsec;
 }
 
-// -1 where the server refuses: its queue of connections is full, or nobody listens.
+// -1 where the server refuses: its queue of connections is full, or nothing listens.
 static int open_connection(struct connection *connection) {
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd < 0) die("socket");

@@ -1,6 +1,6 @@
 // The table for people, and the same for programs.
 import { cpus, release, totalmem } from 'node:os'
-import type { Row } from './row.ts'
+import type { Bar, Row } from './row.ts'
 import type { Peer } from './rows/starts.ts'
 
 export interface Report {
@@ -29,7 +29,7 @@ export function machine(): Report['machine'] {
   }
 }
 
-const HEAD = ['', 'kyc-tokend', 'against', '', 'compared', '±', 'bar', '', '--jitless']
+const HEAD = ['', 'default', 'unit', 'against', '', 'default', '±', 'bar', '', 'unit', 'bar', '']
 const verdictWords: Readonly<Record<Row['verdict'], string>> = {
   met: 'met',
   'within noise': 'met, within the noise',
@@ -41,13 +41,16 @@ export function renderTable({ rows, peers, machine: on, tookSeconds }: Report): 
   const lines = rows.map((row) => [
     row.what,
     withUnit(row.ours, row.unit),
+    row.sandboxed === null ? '' : withUnit(row.sandboxed, row.unit),
     row.bare === null ? '' : withUnit(row.bare, row.unit),
     row.bare === null ? '' : row.against,
     result(row, row.result),
-    row.compared === 'value' ? '' : tell(row.noise),
-    bar(row),
+    row.compared === 'value' ? '' : format(row.noise),
+    bar(row, row.bar),
     verdictWords[row.verdict],
-    row.jitlessResult === null ? '' : result(row, row.jitlessResult),
+    row.sandboxedResult === null ? '' : result(row, row.sandboxedResult),
+    bar(row, row.sandboxedBar),
+    verdictWords[row.sandboxedVerdict],
   ])
   const peerLines = peers.map(({ what, ms, remark }) => [
     what,
@@ -67,22 +70,22 @@ export function renderTable({ rows, peers, machine: on, tookSeconds }: Report): 
 }
 
 function result({ compared }: Row, value: number): string {
-  if (compared === 'ratio') return `${tell(value)} ×`
-  return compared === 'difference' && value > 0 ? `+${tell(value)}` : tell(value)
+  if (compared === 'ratio') return `${format(value)} ×`
+  return compared === 'difference' && value > 0 ? `+${format(value)}` : format(value)
 }
 
-function bar({ bar: wanted, compared }: Row): string {
+function bar({ compared }: Row, wanted: Bar | null): string {
   if (wanted === null) return ''
   const words = 'atLeast' in wanted ? `≥ ${wanted.atLeast}` : `≤ ${wanted.atMost}`
   return compared === 'ratio' ? `${words} ×` : words
 }
 
 function withUnit(value: number, unit: string): string {
-  return unit === '' ? tell(value) : `${tell(value)} ${unit}`
+  return unit === '' ? format(value) : `${format(value)} ${unit}`
 }
 
 /** With as many digits as mean something. */
-function tell(value: number): string {
+function format(value: number): string {
   if (Number.isNaN(value)) return '–'
   if (Math.abs(value) >= 1_000) return Math.round(value).toLocaleString('en')
   return value.toFixed(Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 10 ? 1 : 2).replace(/^0\.00$/, '0')

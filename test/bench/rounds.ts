@@ -1,9 +1,9 @@
 // Interleaved rounds: in each round everybody is measured once, so that what disturbs one disturbs all.
 
-/** Who is measured: the daemon, what it is compared with, and the daemon with `--jitless`. */
-export const contestants = ['ours', 'bare', 'jitless'] as const
+/** The daemon, the program it is compared with, and the daemon with the flags of its systemd unit. */
+export const contestants = ['ours', 'bare', 'sandboxed'] as const
 export type Contestant = (typeof contestants)[number]
-/** What each round gave for each. */
+/** The value of each round, for each. */
 export type Samples<T> = Record<Contestant, T[]>
 
 /**
@@ -14,7 +14,7 @@ export async function interleaved<T>(
   rounds: number,
   measure: (who: Contestant) => Promise<T>,
 ): Promise<Samples<T>> {
-  const samples: Samples<T> = { ours: [], bare: [], jitless: [] }
+  const samples: Samples<T> = { ours: [], bare: [], sandboxed: [] }
   for (let round = -1; round < rounds; round += 1) {
     for (let turn = 0; turn < contestants.length; turn += 1) {
       const who = contestants[(round + 1 + turn) % contestants.length] ?? 'ours'
@@ -29,7 +29,7 @@ export function mapSamples<T>(samples: Samples<T>, pick: (sample: T) => number):
   return {
     ours: samples.ours.map(pick),
     bare: samples.bare.map(pick),
-    jitless: samples.jitless.map(pick),
+    sandboxed: samples.sandboxed.map(pick),
   }
 }
 
@@ -37,7 +37,7 @@ export function median(values: readonly number[]): number {
   return quantile(values, 0.5)
 }
 
-/** How far medians of such values are off, give or take: half the distance between their quartiles. */
+/** Uncertainty of medians of such values: half the distance between their quartiles. */
 export function noiseOf(values: readonly number[]): number {
   return (quantile(values, 0.75) - quantile(values, 0.25)) / 2
 }

@@ -1,4 +1,4 @@
-// One row of the table: what was measured of whom, how it compares, and what that says about its bar.
+// One row of the table: measurements of each program, their comparison, and the verdict on its bar.
 import { median, noiseOf, type Samples } from './rounds.ts'
 
 export type Verdict = 'met' | 'within noise' | 'missed' | 'no bar'
@@ -7,49 +7,53 @@ export type Bar = { readonly atLeast: number } | { readonly atMost: number }
 export interface Row {
   readonly what: string
   readonly unit: string
-  /** What the daemon is compared with. */
+  /** The program that the daemon is compared with. */
   readonly against: string
   readonly ours: number
   readonly bare: number | null
-  readonly jitless: number | null
+  readonly sandboxed: number | null
   /** `ratio`: ours by bare. `difference`: ours less bare. `value`: ours, alone. */
   readonly compared: 'ratio' | 'difference' | 'value'
   readonly result: number
-  readonly jitlessResult: number | null
-  /** How far `result` is off, give or take. */
+  readonly sandboxedResult: number | null
+  /** The error of `result`, give or take. */
   readonly noise: number
   readonly bar: Bar | null
+  /** With the flags of the unit, against the same program without them. */
+  readonly sandboxedBar: Bar | null
   readonly verdict: Verdict
+  readonly sandboxedVerdict: Verdict
 }
 
-interface Told {
+interface Description {
   readonly what: string
   readonly unit: string
   readonly against?: string
   readonly bar?: Bar
+  readonly sandboxedBar?: Bar
 }
 
 const AGAINST = 'bare server'
 
 /** Ours by bare, round for round; the median of that. */
-export function ratioRow({ ours, bare, jitless }: Samples<number>, told: Told): Row {
-  return row('ratio', { ours, bare, jitless }, told, (one, other) => one / other)
+export function ratioRow({ ours, bare, sandboxed }: Samples<number>, described: Description): Row {
+  return row('ratio', { ours, bare, sandboxed }, described, (one, other) => one / other)
 }
 
 /** Ours less bare. Both in the row's unit. */
-export function differenceRow({ ours, bare, jitless }: Samples<number>, told: Told): Row {
-  return row('difference', { ours, bare, jitless }, told, (one, other) => one - other)
+export function differenceRow({ ours, bare, sandboxed }: Samples<number>, described: Description): Row {
+  return row('difference', { ours, bare, sandboxed }, described, (one, other) => one - other)
 }
 
 /** Ours alone, with what the others have for information. */
-export function valueRow({ ours, bare, jitless }: Samples<number>, told: Told): Row {
-  return row('value', { ours, bare, jitless }, told, (one) => one)
+export function valueRow({ ours, bare, sandboxed }: Samples<number>, described: Description): Row {
+  return row('value', { ours, bare, sandboxed }, described, (one) => one)
 }
 
 function row(
   compared: Row['compared'],
-  { ours, bare, jitless }: Samples<number>,
-  { what, unit, against = AGAINST, bar }: Told,
+  { ours, bare, sandboxed }: Samples<number>,
+  { what, unit, against = AGAINST, bar, sandboxedBar }: Description,
   compare: (one: number, other: number) => number,
 ): Row {
   const compareAll = (values: readonly number[]): number[] =>
@@ -57,18 +61,25 @@ function row(
   const results = compareAll(ours)
   const result = median(results)
   const noise = noiseOf(results)
+  const sandboxedResults = compareAll(sandboxed)
+  const sandboxedResult = median(sandboxedResults)
   return {
     what,
     unit,
     against,
     ours: median(ours),
     bare: bare.length === 0 ? null : median(bare),
-    jitless: jitless.length === 0 ? null : median(jitless),
+    sandboxed: sandboxed.length === 0 ? null : median(sandboxed),
     compared,
     result,
-    jitlessResult: jitless.length === 0 ? null : median(compareAll(jitless)),
+    sandboxedResult: sandboxed.length === 0 ? null : sandboxedResult,
     noise,
     bar: bar ?? null,
+    sandboxedBar: sandboxedBar ?? null,
+    sandboxedVerdict:
+      sandboxedBar === undefined
+        ? 'no bar'
+        : verdictOf(sandboxedResult, noiseOf(sandboxedResults), sandboxedBar),
     verdict: bar === undefined ? 'no bar' : verdictOf(result, noise, bar),
   }
 }

@@ -58,7 +58,7 @@ static int run(char **command) {
 static int serve(const char *path, char **command) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   strncpy(address.sun_path, path, sizeof address.sun_path - 1);
-  static const char request[] = "{\"type\":\"token.get\",\"data\":{\"id\":\"1\"}}\f";
+  static const char request[] = "{\"type\":\"token.get\",\"data\":{\"id\":\"1\",\"waitSeconds\":10}}\f";
   uint64_t from = now_ns(), took = 0;
   pid_t pid;
   if ((errno = posix_spawnp(&pid, command[0], NULL, NULL, command, environ)) != 0) die(command[0]);

@@ -1,5 +1,5 @@
-// What is measured, and in what: directories, a stand-in of the service, daemons with a kept token, and the bare servers.
-import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+// The subjects of the measurements and their surroundings: directories, a stand-in of the service, daemons with a kept token, and the bare servers.
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -20,7 +20,6 @@ export interface World {
   readonly caFile: string
   readonly load: string
   readonly starts: string
-  readonly rotation: string
   close(): Promise<void>
 }
 
@@ -56,7 +55,6 @@ export async function createWorld(): Promise<World> {
     caFile,
     load: compile('load', onDisk),
     starts: compile('starts', onDisk),
-    rotation: compile('rotation', onDisk),
     async close() {
       await service.stop()
       await tlsService.stop()
@@ -68,7 +66,7 @@ export async function createWorld(): Promise<World> {
 
 // ---- daemons --------------------------------------------------------------------------------------------------------
 
-export interface Place {
+export interface Home {
   readonly directory: string
   readonly runtime: string
   readonly ipcPath: string
@@ -79,12 +77,12 @@ export interface Place {
 }
 
 /** A directory with all that a daemon needs. */
-export function preparePlace(
+export function prepareHome(
   world: World,
   name: string,
-  options: { service?: Service; config?: object; isJitless?: boolean } = {},
-): Place {
-  const { service = world.service, config = {}, isJitless = false } = options
+  options: { service?: Service; config?: object; isSandboxed?: boolean } = {},
+): Home {
+  const { service = world.service, config = {}, isSandboxed = false } = options
   const directory = join(world.directory, name)
   const runtime = join(directory, 'run')
   mkdirSync(runtime, { recursive: true, mode: 0o700 })
@@ -107,13 +105,19 @@ export function preparePlace(
       STATE_DIRECTORY: join(directory, 'state'),
       NODE_EXTRA_CA_CERTS: world.caFile,
     },
-    command: [NODE, ...(isJitless ? ['--jitless'] : []), CLI, 'run', '--config', configFile],
+    command: [NODE, ...(isSandboxed ? unitFlags() : []), CLI, 'run', '--config', configFile],
   }
 }
 
-export async function startDaemon(place: Place): Promise<Running> {
-  const daemon = start(place.command, { env: place.env, logFile: join(place.directory, 'log') })
-  await answers(place.ipcPath)
+/** The flags of Node in `ExecStart=` of the unit. */
+function unitFlags(): string[] {
+  const unit = readFileSync(ownFile('../../systemd/kyc-tokend.service'), 'utf8')
+  return /^ExecStart=\S+ (.*?) \S+cli\.cjs/m.exec(unit)?.[1]?.split(' ') ?? []
+}
+
+export async function startDaemon(home: Home): Promise<Running> {
+  const daemon = start(home.command, { env: home.env, logFile: join(home.directory, 'log') })
+  await answers(home.ipcPath)
   return daemon
 }
 
@@ -127,7 +131,7 @@ export async function answers(path: string): Promise<void> {
     if (answer?.includes('accessToken')) return
     await sleep(20)
   }
-  throw new Error(`Nobody answers at ${path}`)
+  throw new Error(`Nothing answers at ${path}`)
 }
 
 /** One request on a connection of its own. */
@@ -167,8 +171,8 @@ export async function startIpcTrio(
       await answers(path)
       trio[who] = serverOf(process, path)
     } else {
-      const place = preparePlace(world, `${name}-${who}`, { service, isJitless: who === 'jitless' })
-      trio[who] = serverOf(await startDaemon(place), place.ipcPath)
+      const home = prepareHome(world, `${name}-${who}`, { service, isSandboxed: who === 'sandboxed' })
+      trio[who] = serverOf(await startDaemon(home), home.ipcPath)
     }
   }
   return trio as Trio

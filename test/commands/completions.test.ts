@@ -2,7 +2,7 @@ import { spawnSync } from 'node:child_process'
 import { copyFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import { commands } from '../../src/commands/catalogue.ts'
+import { commands } from '../../src/commands/specs.ts'
 import { runCli } from '../support/run-cli.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
@@ -15,7 +15,7 @@ async function completionFile(shell: string): Promise<string> {
 }
 const isThere = (shell: string): boolean => spawnSync(shell, ['-c', 'true']).error === undefined
 
-/** What bash offers for the last of these words. */
+/** The words that bash offers for the last of these. */
 async function bashOffers(words: string[], path?: string): Promise<string[]> {
   const script = `set -eu; source "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _kyc_tokend; printf '%s\\n' "\${COMPREPLY[@]}"`
   const file = path ?? (await completionFile('bash'))
@@ -56,7 +56,7 @@ test('bash binds them to the command', async () => {
   expect(stdout).toContain('_kyc_tokend kyc-tokend')
 })
 
-/** What other shells offer at the end of these lines, by line, without what they say of each. */
+/** The words that other shells offer at the end of these lines, by line, without their descriptions. */
 const offersOf: Readonly<
   Record<string, (file: string, lines: string[]) => Promise<Record<string, string[]>>>
 > = {
@@ -95,11 +95,11 @@ const expectedOffers: Readonly<Record<string, string[]>> = {
   'kyc-tokend ': names,
   'kyc-tokend st': ['status'],
   'kyc-tokend -': ['--help', '--version'],
-  'kyc-tokend token --': ['--format', '--help', '--min-valid', '--socket', '--wait'],
+  'kyc-tokend token --': ['--account', '--format', '--help', '--min-valid', '--socket', '--wait'],
   'kyc-tokend token --format ': ['env', 'header', 'json', 'raw'],
   'kyc-tokend token --wait ': [],
   'kyc-tokend token --socket status --j': [],
-  'kyc-tokend status --': ['--help', '--json', '--socket'],
+  'kyc-tokend status --': ['--account', '--all', '--help', '--json', '--socket', '--watch'],
   'kyc-tokend completions ': ['bash', 'fish', 'zsh'],
   'kyc-tokend help re': ['refresh', 'reject'],
   'kyc-tokend exec --wait 3s -- printen': ['printenv'],
@@ -127,7 +127,7 @@ test.skipIf(!isThere('zsh'))(
   },
 )
 
-test('zsh and fish are told every command and option', async () => {
+test('zsh and fish offer every command and option', async () => {
   for (const shell of ['zsh', 'fish']) {
     const { stdout } = await runCli(['completions', shell])
     for (const { name, options } of commands) {
@@ -135,4 +135,15 @@ test('zsh and fish are told every command and option', async () => {
       for (const option of Object.keys(options)) expect(stdout).toMatch(new RegExp(`(--|-l )${option}\\b`))
     }
   }
+})
+
+test('bash offers the accounts of the host, and the other shells list them', async () => {
+  const script = `set -eu; source "$0"; ls() { echo eu; echo us; }; COMP_WORDS=(kyc-tokend status --account u); COMP_CWORD=3; _kyc_tokend; printf '%s\\n' "\${COMPREPLY[@]}"`
+  const { stdout, stderr } = spawnSync('bash', ['-c', script, await completionFile('bash')], {
+    encoding: 'utf8',
+  })
+  expect(stderr).toBe('')
+  expect(stdout).toBe('us\n')
+  for (const shell of ['zsh', 'fish'])
+    expect((await runCli(['completions', shell])).stdout).toContain('ls /run/kyc-tokend/accounts')
 })

@@ -61,3 +61,27 @@ async function outputOf(line: string): Promise<string> {
   await once(child, 'close')
   return text
 }
+
+test('at a terminal it shows state, life and events, and keys change the service', async () => {
+  const command = [...PROGRAM, 'demo'].map((word) => `'${word}'`).join(' ')
+  const terminal = spawn('script', ['-qefc', `exec ${command}`, '/dev/null'], {
+    env: { ...process.env, TERM: 'xterm', NO_COLOR: '1' },
+  })
+  onTestFinished(() => void terminal.kill('SIGKILL'))
+  let screen = ''
+  terminal.stdout.setEncoding('utf8').on('data', (chunk: string) => (screen += chunk))
+  const ended = once(terminal, 'close')
+  const steps: [RegExp, string][] = [
+    [/● ready: [^]*life +█[^]*token 1 \([^]*o outage {2}i inactive/, 'o'],
+    [/● degraded: [^]*from now on: outage[^]*failed: server-error/, 'i'],
+    [/● refused: [^]*alert raised: account-inactive/, 'k'],
+    [/● ready: [^]*alert over: account-inactive[^]*token 2 /, 'q'],
+  ]
+  for (const [seen, key] of steps) {
+    await expectUntil(String(seen), () => seen.test(screen))
+    screen = ''
+    terminal.stdin.write(key)
+  }
+  expect(await ended).toEqual([0, null])
+  terminal.stdin.end()
+})

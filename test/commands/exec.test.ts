@@ -1,4 +1,5 @@
 import { spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
 import { writeFile, chmod } from 'node:fs/promises'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -25,7 +26,7 @@ test('the command has the token in its environment, and nothing of it in its arg
   expect(cmdline.join()).not.toContain(token)
 })
 
-test('the command takes the place of the process: no token in ps, signals and stdin are its own', async () => {
+test('the command replaces the process: no token in ps, signals and stdin are its own', async () => {
   const token = hourToken()
   const { daemon } = await commandWorld({ answer: granting(token) })
   const [node, program] = PROGRAM
@@ -46,6 +47,25 @@ test('the command takes the place of the process: no token in ps, signals and st
   const status = await new Promise((resolve) => child.on('exit', resolve))
   expect({ status, stdout }).toEqual({ status: 7, stdout: 'ready\ngot HUP\ngot USR1\n' })
 })
+
+test.each(['abc', '40', '2000000000', '-1'])(
+  'only the standard streams stay open, whatever LISTEN_FDS=%s says of another process',
+  async (LISTEN_FDS) => {
+    const { daemon } = await commandWorld({ answer: granting(hourToken()) })
+    const [node, program] = PROGRAM
+    const command = ['exec', '--socket', daemon.ipcPath, '--wait', '10s', '--', 'ls', '/proc/self/fd']
+    // Node itself closes only the first 16 of those that it was started with.
+    const stdio = Array.from({ length: 45 }, (_, fd) => (fd === 1 ? ('pipe' as const) : ('ignore' as const)))
+    const env = { ...process.env, LISTEN_FDS, LISTEN_PID: '1' }
+    const child = spawn(node, [program, ...command], { stdio, env })
+    onTestFinished(() => void child.kill('SIGKILL'))
+    let stdout = ''
+    child.stdout?.on('data', (chunk: Buffer) => (stdout += chunk.toString()))
+    await once(child, 'close')
+    // The last is the directory that ls reads.
+    expect(stdout).toBe('0\n1\n2\n3\n')
+  },
+)
 
 test('its exit status, or the signal it died of, is passed on', async () => {
   const world = await commandWorld()
@@ -87,7 +107,7 @@ test('a script without a first line that says what runs it is the shell’s; a b
   expect(stderr.trimEnd().split('\n').length).toBe(1)
 })
 
-test('it waits for the first token, no longer than it is told to', async () => {
+test('it waits for the first token, no longer than --wait says', async () => {
   const world = await commandWorld({ answer: { status: 503 } })
   await world.daemon.logged('fetch-failed')
   const waiting = world.cli(['exec', '--wait', '30s', '--', 'printenv', 'KYC_ACCESS_TOKEN'])

@@ -31,13 +31,13 @@ const said = (status: string, body = '', header = ''): Promise<string> =>
   explain({ status, body: '-', ...(header && { header }) }, body)
 
 describe('explain', () => {
-  it('tells a refusal, what becomes of it and what to do', async () => {
-    const told = await said('500', JSON.stringify({ detail: 'Your account is not active' }))
-    expect(told).toMatch(/^Row: 2 of 8 .*: permanent$/m)
-    expect(told).toMatch(/^Reason: account-inactive$/m)
-    expect(told).toMatch(/^Detail: Your account is not active$/m)
-    expect(told).toMatch(/^Then: one alert, and no request until/m)
-    expect(told).toContain(`Remedy: ${remedyFor('account-inactive')}`)
+  it('explains a refusal, what becomes of it and what to do', async () => {
+    const text = await said('500', JSON.stringify({ detail: 'Your account is not active' }))
+    expect(text).toMatch(/^Row: 2 of 8 .*: permanent$/m)
+    expect(text).toMatch(/^Reason: account-inactive$/m)
+    expect(text).toMatch(/^Detail: Your account is not active$/m)
+    expect(text).toMatch(/^Then: one alert, and no request until/m)
+    expect(text).toContain(`Remedy: ${remedyFor('account-inactive')}`)
   })
 
   it('reads the body from a file', async () => {
@@ -46,6 +46,7 @@ describe('explain', () => {
     const body = join(directory, 'body.json')
     await writeFile(body, 'Account not found')
     expect(await explain({ status: '404', body })).toMatch(/^Reason: account-not-found$/m)
+    expect(await explain({ status: '404', body })).toMatch(/^Remedy: .*mistakes with keys: quotes or blanks/m)
     await writeFile(body, 'Account not found'.padEnd(70_000))
     expect(await explain({ status: '404', body })).toMatch(/^Reason: rejected$/m)
   })
@@ -56,7 +57,7 @@ describe('explain', () => {
     )
   })
 
-  it('tells when it would ask again', async () => {
+  it('says when it would ask again', async () => {
     expect(await said('429', '', 'Retry-After: 120')).toMatch(
       /^Then: asked again after 2 min to 2 min 24 s, not before/m,
     )
@@ -69,12 +70,12 @@ describe('explain', () => {
     expect(await said('503', '', headers)).toContain('not before the 30 s of Retry-After')
   })
 
-  it('tells the life of a token, and not the token', async () => {
+  it('says the life of a token, and not the token', async () => {
     const accessToken = jwtOf({ iat: 1_000, exp: 1_000 + 3_600 })
-    const told = await said('200', JSON.stringify({ accessToken }))
-    expect(told).toMatch(/^Row: 1 of 8 .*: token$/m)
-    expect(told).toContain('It lives 1 h by its own word; refreshed after about 40 min')
-    expect(told).not.toContain(accessToken)
+    const text = await said('200', JSON.stringify({ accessToken }))
+    expect(text).toMatch(/^Row: 1 of 8 .*: token$/m)
+    expect(text).toContain('It lives 1 h by its own word; refreshed after about 40 min')
+    expect(text).not.toContain(accessToken)
     expect(await said('200', '{"accessToken":"opaque"}')).toContain('15 min is assumed (refresh.maxAge)')
   })
 

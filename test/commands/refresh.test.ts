@@ -14,7 +14,7 @@ test('asks the service now and says how it went', async () => {
   expect(service.requests.length).toBe(2)
 })
 
-test('the same token again is not told as a new one', async () => {
+test('the same token again is not reported as a new one', async () => {
   const { cli } = await commandWorld({ answer: granting(hourToken()) })
   await cli(['token'])
   const { status, stdout } = await cli(['refresh'])
@@ -41,7 +41,7 @@ test('a refusal is 77, also without a token', async () => {
   expect(stderr).toMatch(/account-inactive/)
 })
 
-test('somebody who may not is told so, with 77', async () => {
+test('a user who may not gets a sentence, and 77', async () => {
   const daemon = await startScriptedDaemon(`${await tempDirectory()}/ipc.sock`, ({ answer }) =>
     answer('fault', { code: 'denied', message: 'Only root may.' }),
   )

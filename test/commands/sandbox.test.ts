@@ -1,6 +1,6 @@
 import { Readable } from 'node:stream'
 import { afterEach, describe, expect, it } from 'vitest'
-import { commands } from '../../src/commands/catalogue.ts'
+import { commands } from '../../src/commands/specs.ts'
 import { run } from '../../src/commands/sandbox.ts'
 import { sandboxCredentials } from '../../src/sandbox/sandbox.ts'
 import { scenarioNames } from '../../src/sandbox/scenarios.ts'
@@ -33,7 +33,7 @@ async function urlOf({ stdout }: ReturnType<typeof start>): Promise<string> {
 }
 
 describe('the command sandbox', () => {
-  it('says where it is and what to try, serves, tells requests, and ends with 0', async () => {
+  it('says where it is and what to try, serves, prints requests, and ends with 0', async () => {
     const sandbox = start({ scenario: 'opaque-token', 'token-lifetime': '15m' })
     const url = await urlOf(sandbox)
     const body = JSON.stringify(sandboxCredentials)
@@ -42,10 +42,10 @@ describe('the command sandbox', () => {
     await expect
       .poll(() => sandbox.stdout.lines().at(-1))
       .toMatch(/POST \/token\/external\/jwt {2}200 {2}\(opaque-token\)$/)
-    const told = sandbox.stdout.lines().join('\n')
-    expect(told).toContain('Tokens live 15 min')
-    expect(told).not.toContain(accessToken)
-    for (const name of scenarioNames) expect(told).toContain(`  ${name} `)
+    const output = sandbox.stdout.lines().join('\n')
+    expect(output).toContain('Tokens live 15 min')
+    expect(output).not.toContain(accessToken)
+    for (const name of scenarioNames) expect(output).toContain(`  ${name} `)
     sandbox.stop()
     expect(await sandbox.status).toBe(0)
     await expect(fetch(url)).rejects.toThrow('fetch failed')

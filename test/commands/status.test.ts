@@ -1,9 +1,14 @@
+import { spawn } from 'node:child_process'
 import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
-import { expect, test } from 'vitest'
-import { tellStatus } from '../../src/commands/tell-status.ts'
+import { expect, onTestFinished, test } from 'vitest'
+import { formatStatus } from '../../src/commands/format-status.ts'
+import { reasonOf } from '../../src/commands/host-facts.ts'
+import { worstOf } from '../../src/commands/status-all.ts'
 import type { StatusResult } from '../../src/protocol.ts'
 import { commandWorld, hourToken } from '../support/command-world.ts'
+import { PROGRAM } from '../support/daemon.ts'
+import { expectUntil } from '../support/until.ts'
 import { accountInactive, granting } from '../support/service.ts'
 import { tokenFields } from '../support/scripted-daemon.ts'
 
@@ -17,6 +22,7 @@ function statusWith(fields: Partial<StatusResult> = {}): StatusResult {
     failure: null,
     nextAttemptAt: '2030-01-01T00:40:00.000Z',
     alert: null,
+    share: null,
     files: [file('/run/kyc-tokend/token')],
     clients: { ipc: { connections: 3, subscribers: 1 }, http: { connections: 0, subscribers: 0 } },
     service: {
@@ -31,13 +37,15 @@ function statusWith(fields: Partial<StatusResult> = {}): StatusResult {
       startedAt: '2029-12-31T22:15:00.000Z',
       configFile: '/etc/kyc-tokend/kyc-tokend.config.json',
       host: 'db-1',
+      configuration: { state: 'current', problem: null },
     },
     ...fields,
   }
 }
 function file(path: string, error: string | null = null): StatusResult['files'][number] {
-  const writtenAt = error === null ? '2030-01-01T00:00:00.000Z' : null
-  return { path, format: 'raw', ok: error === null, error, writtenAt, repairs: 0 }
+  const ok = error === null
+  const writtenAt = ok ? '2030-01-01T00:00:00.000Z' : null
+  return { path, format: 'raw', ok, error, present: ok, writtenAt, repairs: 0 }
 }
 const failure = {
   reason: 'network',
@@ -45,11 +53,11 @@ const failure = {
   since: '2030-01-01T00:12:00.000Z',
   attempts: 4,
 }
-const tell = (fields: Partial<StatusResult> = {}, hasColour = false): string =>
-  tellStatus(statusWith(fields), { nowMs, hasColour })
+const format = (fields: Partial<StatusResult> = {}, hasColour = false): string =>
+  formatStatus(statusWith(fields), { nowMs, hasColour })
 
-test('tells times as they are spoken, and the life that is left', () => {
-  const text = tell()
+test('prints times as they are spoken, and the life that is left', () => {
+  const text = format()
   expect(text).toMatch(/^● ready: /)
   expect(text).toMatch(/life +█{15}░{5} 45 min left of 1 h/)
   expect(text).toMatch(/number 12, obtained 15 min ago/)
@@ -59,33 +67,51 @@ test('tells times as they are spoken, and the life that is left', () => {
   expect(text).not.toContain('→')
 })
 
-test('a failure is told with its attempts and its remedy', () => {
-  const text = tell({ state: 'degraded', failure, nextAttemptAt: '2030-01-01T00:15:20.000Z' })
-  expect(text).toMatch(/failure +network, 3 min ago, 4 attempts\n +getaddrinfo ENOTFOUND/)
+test('a failure is shown with its attempts and its remedy', () => {
+  const text = format({ state: 'degraded', failure, nextAttemptAt: '2030-01-01T00:15:20.000Z' })
+  expect(text).toMatch(
+    /failure +network for 3 min, since 2030-01-01T00:12:00Z: 4 attempts, the last 15 min ago \(.*\)\n +getaddrinfo ENOTFOUND/,
+  )
   expect(text).toMatch(/next +attempt in 20 s/)
   expect(text).toMatch(/→ .*baseUrl.*resolves/)
 })
 
 test('an alert’s remedy comes before that of the failure', () => {
-  const alert = { reason: 'account-inactive', since: failure.since, remedy: 'Contact support' }
-  const text = tell({ state: 'refused', token: null, failure, alert, nextAttemptAt: null })
+  const alert = {
+    reason: 'account-inactive',
+    since: failure.since,
+    remedy: 'Contact support',
+    contact: 'the KYC team, 555-1234',
+  }
+  const text = format({ state: 'refused', token: null, failure, alert, nextAttemptAt: null })
   expect(text).toMatch(/token +none/)
-  expect(text).toMatch(/next +nothing until somebody acts/)
-  expect(text.match(/→ .*/g)).toEqual(['→ Contact support.'])
+  expect(text).toMatch(/next +none until an operator acts/)
+  expect(text.match(/→ .*/g)).toEqual(['→ Contact support.', '→ Call the KYC team, 555-1234.'])
+  // Before anything else.
+  expect(text.split('\n')[1]).toBe('→ Contact support.')
 })
 
 test('files with faults come first', () => {
-  const text = tell({ files: [file('/good'), file('/bad', 'it is a link: remove it')] })
-  expect(text).toMatch(/files +✗ \/bad: it is a link: remove it\n +✓ \/good \(raw\), written 15 min ago/)
-  expect(text).toMatch(/→ Mend the token file/)
+  const text = format({ files: [file('/good'), file('/bad', 'it is a link: remove it')] })
+  expect(text).toMatch(
+    /files +✗ \/bad: it is a link: remove it\n +✓ \/good \(raw\), written 15 min ago \(2030-01-01T00:00:00Z\)/,
+  )
+  expect(text).toMatch(/→ Correct the token file/)
+})
+
+test('a file that is absent now is not called written, whenever it was', () => {
+  const text = format({ files: [{ ...file('/gone'), present: false }] })
+  expect(text).toMatch(/✓ \/gone \(raw\), not there now\n/)
 })
 
 test('colours only where they are wanted, and words of others cannot steer the terminal', () => {
-  expect(tell()).not.toContain('\u001b')
-  expect(tell({}, true)).toContain('\u001b[32m●\u001b[0m')
-  const text = tell({ failure: { ...failure, detail: 'a\u001b]0;title\u0007b\nc' } })
+  expect(format()).not.toContain('\u001b')
+  expect(format({}, true)).toContain('\u001b[32m●\u001b[0m')
+  const text = format({ failure: { ...failure, detail: 'a\u001b]0;title\u0007b\nc' } })
   expect(text).not.toMatch(/[\u0000-\u0009\u000b-\u001f]/)
-  expect(text).toContain('a?]0;title?b?c')
+  expect(text).toContain(String.raw`a\u001b]0;title\u0007b\u000ac`)
+  const red = format({ failure: { ...failure, detail: '\u001b[31mred' } }, true)
+  expect(red).toContain(String.raw`\u001b[31mred`)
 })
 
 test('of a real daemon it ends with 0 and shows its state; --json gives it to programs, without the token', async () => {
@@ -131,4 +157,124 @@ test('a token file that cannot be written is shown with its fault', async () => 
   await service.arrived(1)
   await cli(['token'])
   expect((await cli(['status'])).stdout).toMatch(new RegExp(`✗ ${daemon.directory}/run/target: \\S`))
+})
+
+test('the shared store: connected, alone and denied', () => {
+  const share = {
+    state: 'connected',
+    server: 'redis.example.com:6379',
+    since: '2030-01-01T00:05:00.000Z',
+    hosts: 214,
+    askedBy: 'web-17',
+    lastError: null,
+  } as const
+  const line = (change: object): string =>
+    formatStatus(statusWith({ share: { ...share, ...change } }), { nowMs, hasColour: false })
+  expect(line({})).toMatch(
+    /^ {2}share {5}connected to redis\.example\.com:6379, 214 hosts, asked by web-17 \S+ \S* ?ago \(\S+\)$/m,
+  )
+  expect(line({ state: 'alone', lastError: 'connect ECONNREFUSED' })).toMatch(
+    /^ {2}share {5}alone, without redis\.example\.com:6379 for 10 min, 214 hosts\n {12}connect ECONNREFUSED$/m,
+  )
+  expect(line({ state: 'denied', hosts: null })).toContain('denied by redis.example.com:6379 for 10 min')
+  expect(formatStatus(statusWith(), { nowMs, hasColour: false })).not.toContain('share')
+})
+
+test('commands are those of this host: systemd’s under systemd, a signal elsewhere', () => {
+  const configuration = { state: 'changed', problem: null } as const
+  const status = statusWith({ daemon: { ...statusWith().daemon, configuration } })
+  const under = (unit: string | null): string =>
+    formatStatus(status, { nowMs, hasColour: false, facts: { unit, alertCommand: null } })
+  expect(under('kyc-tokend')).toMatch(/^● ready.*\n→ .*: `sudo systemctl reload kyc-tokend`\.\n/)
+  expect(under('kyc-tokend@eu')).toContain('`sudo systemctl reload kyc-tokend@eu`')
+  expect(under(null)).toContain('`kill -HUP 4711`')
+  expect(under(null)).toMatch(/settings +changed on disk: the daemon runs with the former ones/)
+})
+
+test('a refused account: the command is first, and mistakes with keys are named', () => {
+  const refused = { ...failure, reason: 'account-not-found', status: 404, attempts: 1 }
+  const status = statusWith({ state: 'refused', token: null, failure: refused, nextAttemptAt: null })
+  const facts = { unit: 'kyc-tokend@eu', alertCommand: null }
+  const lines = formatStatus(status, { nowMs, hasColour: false, facts }).split('\n')
+  expect(lines[1]).toMatch(
+    /^→ .*`sudo systemctl reload kyc-tokend@eu`.*`sudo kyc-tokend refresh --account eu`/,
+  )
+  expect(lines[2]).toMatch(/^→ `sudo kyc-tokend check --account eu` finds mistakes with keys: quotes/)
+})
+
+test('the alert command’s last run, readers, and a faulty configuration on disk', () => {
+  const configuration = { state: 'faulty', problem: 'http.mode: is no mode' } as const
+  const readers = [
+    { uid: 1001, process: 'billing', transport: 'http', lastAt: '2030-01-01T00:14:00.000Z', count: 12 },
+  ]
+  const status = statusWith({
+    daemon: { ...statusWith().daemon, configuration },
+    readers: readers as StatusResult['readers'] & object,
+  })
+  const at = '2030-01-01T00:10:00.000Z'
+  const facts = { unit: 'kyc-tokend', alertCommand: { isOk: false, result: 'exit status 7', at } }
+  const text = formatStatus(status, { nowMs, hasColour: false, facts })
+  expect(text).toMatch(/readers +billing \(uid 1001, http\) 1 min ago \(2030-01-01T00:14:00Z\), 12 times/)
+  expect(text).toMatch(
+    /alerts +the alert command failed \(exit status 7\): journalctl -u kyc-tokend-alert; 5 min ago/,
+  )
+  expect(text).toMatch(/settings +faulty on disk: http\.mode: is no mode/)
+  expect(text).toMatch(/→ Correct the configuration \(`sudo kyc-tokend check`/)
+})
+
+test('why a unit does not run, with the remedy', () => {
+  const failed = { ActiveState: 'failed', Result: 'exit-code', UnitFileState: 'enabled' }
+  expect(reasonOf('kyc-tokend', { ...failed, ExecMainStatus: '78' })).toBe(
+    'kyc-tokend.service is failed (exit status 78): the configuration is faulty: `sudo kyc-tokend check`.',
+  )
+  expect(reasonOf('kyc-tokend', { ...failed, Result: 'oom-kill', ExecMainStatus: '9' })).toMatch(
+    /\(oom-kill\): see `journalctl/,
+  )
+  const stopped = { ActiveState: 'inactive', Result: 'success', UnitFileState: 'disabled' }
+  expect(reasonOf('kyc-tokend@eu', stopped)).toMatch(/`sudo systemctl enable --now kyc-tokend@eu`/)
+  expect(reasonOf('kyc-tokend', { ...stopped, ActiveState: 'active' })).toBeUndefined()
+})
+
+test('--all ends with the worst status', () => {
+  expect(worstOf([0, 69, 75, 77])).toBe(77)
+  expect(worstOf([0, 69, 75])).toBe(75)
+  expect(worstOf([69, 0])).toBe(69)
+  expect(worstOf([0, 0])).toBe(0)
+})
+
+test('--watch on a pipe prints a line for each event and ends with the status', async () => {
+  const { cli, daemon, service } = await commandWorld({ answer: granting(hourToken()) })
+  await service.arrived(1)
+  await cli(['token'])
+  const [node, ...words] = PROGRAM
+  const child = spawn(node, [...words, 'status', '--watch', '--socket', daemon.ipcPath])
+  onTestFinished(() => void child.kill('SIGKILL'))
+  let printed = ''
+  child.stdout.on('data', (chunk: Buffer) => (printed += chunk.toString()))
+  const ended = new Promise((resolve) => child.once('close', resolve))
+  await expectUntil('the token', () => /^\S+Z {2}state ready\n\S+Z {2}token 1 \(/.test(printed))
+  expect(printed).not.toContain('\u001b')
+  child.kill('SIGINT')
+  expect(await ended).toBe(0)
+})
+
+test('--watch on a terminal repaints the bar, and leaves the screen as it was', async () => {
+  const { cli, daemon, service } = await commandWorld({ answer: granting(hourToken()) })
+  await service.arrived(1)
+  await cli(['token'])
+  const command = [...PROGRAM, 'status', '--watch', '--socket', daemon.ipcPath]
+    .map((word) => `'${word}'`)
+    .join(' ')
+  const terminal = spawn('script', ['-qefc', `exec ${command}`, '/dev/null'], {
+    env: { ...process.env, TERM: 'xterm' },
+  })
+  onTestFinished(() => void terminal.kill('SIGKILL'))
+  let screen = ''
+  terminal.stdout.on('data', (chunk: Buffer) => (screen += chunk.toString()))
+  const ended = new Promise((resolve) => terminal.once('close', resolve))
+  await expectUntil('two pictures', () => screen.split('\u001b[H').length > 2 && screen.includes('█'))
+  expect(screen).toMatch(/state ready/)
+  terminal.stdin.write('\u0003')
+  expect(await ended).toBe(0)
+  expect(screen).toMatch(/\u001b\[\?1049l\s*$/)
 })

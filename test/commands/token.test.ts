@@ -124,7 +124,7 @@ test.skipIf(!canBeStranger || isSystemSocketThere)(
 )
 
 test.skipIf(!canBeStranger || isSystemSocketThere)(
-  'in the place of a person, a socket of another user is asked nothing: 77, with the reason',
+  'in the directory of a person, a socket of another user is asked nothing: 77, with the reason',
   async () => {
     const temp = await tempDirectory()
     chmodSync(temp, 0o1777)
@@ -148,7 +148,7 @@ test.skipIf(!canBeStranger || isSystemSocketThere)(
   },
 )
 
-/** Runs the command line, where anybody may read it, as a user who is nobody in particular. */
+/** Runs the command line, from a directory that all users may read, as an ordinary user. */
 async function asStranger(
   args: string[],
   env: NodeJS.ProcessEnv,
@@ -165,3 +165,67 @@ async function asStranger(
     env: { PATH: process.env['PATH'], ...env },
   })
 }
+
+test.each([
+  ['expired', 75],
+  ['no-token-yet', 75],
+  ['busy', 75],
+  ['account-inactive', 77],
+  ['denied', 77],
+  ['misconfigured', 78],
+])('the fault %s ends it with %d', async (code, status) => {
+  const daemon = await startScriptedDaemon(join(await tempDirectory(), 'ipc.sock'), ({ answer }) =>
+    answer('fault', { code, message: 'The sentence of the daemon.' }),
+  )
+  onTestFinished(() => daemon.stop())
+  expect(await runCli(['token', '--wait', '0s', '--socket', daemon.path])).toMatchObject({
+    status,
+    stdout: '',
+    stderr: 'The sentence of the daemon.\n',
+  })
+})
+
+test('without --wait it waits 10 s for a token', async () => {
+  const daemon = await startScriptedDaemon(join(await tempDirectory(), 'ipc.sock'), ({ answer }) =>
+    answer('token.result', tokenFields('token-1')),
+  )
+  onTestFinished(() => daemon.stop())
+  expect(await runCli(['token', '--socket', daemon.path])).toMatchObject({ status: 0 })
+  // The daemon gives 10 s where none are named.
+  expect([10, undefined]).toContain(daemon.asked[0]?.data['waitSeconds'])
+})
+
+test('with --wait it also waits for a daemon that has not been started yet', async () => {
+  const path = join(await tempDirectory(), 'ipc.sock')
+  const ended = runCli(['token', '--wait', '20s', '--socket', path])
+  await new Promise((resolve) => setTimeout(resolve, 300))
+  const daemon = await startScriptedDaemon(path, ({ answer }) =>
+    answer('token.result', tokenFields('token-1')),
+  )
+  onTestFinished(() => daemon.stop())
+  expect(await ended).toMatchObject({ status: 0, stdout: 'token-1\n' })
+})
+
+test('a socket and an account together are wrong, as options and in the environment', async () => {
+  const words = ['token', '--socket', '/a.sock', '--account', 'us']
+  const env = { KYC_TOKEND_SOCKET: '/a.sock', KYC_TOKEND_ACCOUNT: 'us' }
+  for (const ended of [await runCli(words), await runCli(['token'], { env })])
+    expect(ended).toMatchObject({
+      status: 64,
+      stdout: '',
+      stderr: expect.stringMatching(/both given: leave one of them out\.\n$/) as string,
+    })
+})
+
+test('an unknown account ends it with 69, and says which there are', async () => {
+  for (const ended of [
+    await runCli(['token', '--account', 'no-such-account']),
+    await runCli(['status'], { env: { KYC_TOKEND_ACCOUNT: 'no-such-account' } }),
+  ])
+    expect(ended).toMatchObject({
+      status: 69,
+      stderr: expect.stringMatching(
+        /^There is no account `no-such-account` here; there are.*\.\n$/,
+      ) as string,
+    })
+})

@@ -8,13 +8,16 @@ import { expectUntil } from '../support/until.ts'
 
 const renewing: Answer = (_, { number }) => granting(hourToken(number))
 
-function watch(socketPath: string): {
+function watch(
+  socketPath: string,
+  ...options: string[]
+): {
   lines: () => Record<string, unknown>[]
   stderr: () => string
   kill: () => void
 } {
   const [node, program] = PROGRAM
-  const child = spawn(node, [program, 'watch', '--socket', socketPath])
+  const child = spawn(node, [program, 'watch', '--socket', socketPath, ...options])
   onTestFinished(() => void child.kill('SIGKILL'))
   let stdout = ''
   let stderr = ''
@@ -42,8 +45,18 @@ test('prints a line now and at each change, also across a restart of the daemon'
   await again()
   await cli(['refresh'])
   await expectUntil('the third token', () => lines().some(({ generation }) => generation === 3))
-  const told = lines().map(({ generation }) => generation)
-  expect(told.filter((generation) => generation !== undefined)).toEqual([1, 2, 3])
+  const generations = lines().map(({ generation }) => generation)
+  expect(generations.filter((generation) => generation !== undefined)).toEqual([1, 2, 3])
+})
+
+test('with --no-token it prints everything but the token', async () => {
+  const token = hourToken()
+  const { daemon } = await commandWorld({ answer: granting(token) })
+  const { lines } = watch(daemon.ipcPath, '--no-token')
+  await expectUntil('the line', () => lines().some(({ state }) => state === 'ready'))
+  expect(lines().at(-1)).toMatchObject({ generation: 1, fingerprint: expect.any(String) as string })
+  expect(JSON.stringify(lines())).not.toContain(token)
+  expect(lines().at(-1)).not.toHaveProperty('accessToken')
 })
 
 test('says why there is no token, in JSON too', async () => {

@@ -1,7 +1,12 @@
+import { spawnSync } from 'node:child_process'
+import { writeFileSync } from 'node:fs'
 import { userInfo } from 'node:os'
+import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 
 import { idOf, localUser } from '../../src/config/accounts.ts'
+import { canMount } from '../support/small-disk.ts'
+import { tempDirectory } from '../support/temp-directory.ts'
 
 describe('the id of an account', () => {
   it('is that of a name, or the number itself', async () => {
@@ -12,10 +17,23 @@ describe('the id of an account', () => {
     expect(await idOf('user', '4242')).toBe(4242)
     expect(localUser('root')).toEqual({ uid: 0, gid: 0 })
   })
-  it('is none where nobody knows the name, an option of getent or a number too large', async () => {
+  it('is none for an unknown name, an option of getent or a number too large', async () => {
     expect(await idOf('user', 'no-such-user')).toBeUndefined()
     expect(await idOf('group', '--help')).toBeUndefined()
     expect(await idOf('user', '4294967295')).toBeUndefined()
     expect(localUser('no-such-user')).toBeUndefined()
+  })
+  it.skipIf(!canMount)('is none, soon, where the name service does not answer', async () => {
+    const directory = await tempDirectory()
+    const hanging = join(directory, 'getent')
+    writeFileSync(hanging, '#!/bin/sh\nexec sleep 60\n', { mode: 0o755 })
+    const accounts = new URL('../../src/config/accounts.ts', import.meta.url).href
+    const program = `import(${JSON.stringify(accounts)}).then(async ({ idOf }) => {
+      const before = performance.now()
+      console.log(await idOf('user', 'directory-user'), performance.now() - before < 15_000)
+    })`
+    const inside = 'mount --bind "$0" "$(command -v getent)" && exec "$@"'
+    const args = ['--mount', 'sh', '-c', inside, hanging, process.execPath, '-e', program]
+    expect(spawnSync('unshare', args, { encoding: 'utf8' }).stdout).toBe('undefined true\n')
   })
 })

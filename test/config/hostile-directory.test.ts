@@ -20,7 +20,7 @@ const runAsModule = (): string =>
 /** Settings of cosmiconfig: they would be refused loudly, so whatever reads them shows. */
 const settings = { cosmiconfig: { loaders: { '.json': './evil.cjs' }, searchPlaces: ['evil.json'] } }
 
-/** What a working directory could try. Each in a directory of its own: one that is found hides the next. */
+/** Attacks by a working directory. Each is in a directory of its own: one that is found hides the next. */
 const snares: Record<string, () => Record<string, string | object>> = {
   '.config/config.js': () => ({ '.config/config.js': run() }),
   '.config/config.cjs': () => ({ '.config/config.cjs': run() }),
@@ -41,7 +41,7 @@ const snares: Record<string, () => Record<string, string | object>> = {
   }),
   'node_modules and .env': () => ({
     ...Object.fromEntries(
-      ['cosmiconfig', 'js-yaml', 'zod', 'systeminformation'].map((name) => [
+      ['cosmiconfig', 'js-yaml', 'valibot', 'systeminformation'].map((name) => [
         `node_modules/${name}/index.js`,
         run(),
       ]),
@@ -74,17 +74,17 @@ describe('a hostile working directory', () => {
     const good = files.write('good/c.json', smallConfig())
     mkdirSync(join(files.directory, 'gone'))
     const script = 'rmdir ../gone && exec "$@"'
-    const told = execFileSync('/bin/sh', ['-c', script, 'sh', process.execPath, program, good], {
+    const output = execFileSync('/bin/sh', ['-c', script, 'sh', process.execPath, program, good], {
       cwd: join(files.directory, 'gone'),
       encoding: 'utf8',
       env: {},
     })
-    expect(told).toContain('https://api.example.com')
+    expect(output).toContain('https://api.example.com')
   })
 })
 
 describe.runIf(process.getuid!() === 0)('the working directory of a person', () => {
-  const asNobody = (cwd: string, env = {}): string =>
+  const asOther = (cwd: string, env = {}): string =>
     execFileSync(process.execPath, [program], { cwd, encoding: 'utf8', env, uid: 65_534, gid: 65_534 })
   beforeEach(() => {
     execFileSync('chmod', ['755', files.directory])
@@ -95,10 +95,24 @@ describe.runIf(process.getuid!() === 0)('the working directory of a person', () 
     execFileSync('chown', ['65534:65534', join(files.directory, 'kyc-tokend.config.yaml')])
   })
   it('is where the search begins', () => {
-    expect(asNobody(files.directory)).toContain('https://here.example')
+    expect(asOther(files.directory)).toContain('https://here.example')
+  })
+  it('may hold a second configuration, which is named', () => {
+    files.write('kyc-tokend.config.yml', 'baseUrl: https://other.example\n')
+    expect(asOther(files.directory)).toContain(
+      `https://here.example\n${files.directory}/kyc-tokend.config.yml is there, too, and is not read: remove it`,
+    )
+  })
+  it('may hold a FIFO of that name, which is not opened', () => {
+    execFileSync('mkfifo', [join(files.directory, 'kyc-tokend.config.json')])
+    expect(asOther(files.directory)).toMatch(/kyc-tokend\.config\.json: .*is not a regular file/)
+  })
+  it('may hold one that this person may not read, which is not passed over', () => {
+    files.write('kyc-tokend.config.json', smallConfig())
+    expect(asOther(files.directory)).toMatch(/config\.json: .*may not be read by uid 65534/)
   })
   it('is not looked at by root, nor by a service', () => {
-    expect(asNobody(files.directory, { RUNTIME_DIRECTORY: '/run/kyc-tokend' })).toMatch(
+    expect(asOther(files.directory, { RUNTIME_DIRECTORY: '/run/kyc-tokend' })).toMatch(
       /there is no configuration file/,
     )
     expect(

@@ -1,10 +1,10 @@
-import { execFileSync } from 'node:child_process'
+import { execFileSync, spawnSync } from 'node:child_process'
 import { chmodSync, chownSync, mkdirSync, readFileSync, symlinkSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 
 import type { Config } from '../../src/config/config.ts'
-import { ConfigFaults } from '../../src/config/faults.ts'
+import { ConfigError } from '../../src/config/issues.ts'
 import { loadConfig, type LoadOptions } from '../../src/config/load.ts'
 import { createAuthority } from '../support/certificates.ts'
 import { createConfigFiles, smallConfig, type ConfigFiles } from '../support/config-files.ts'
@@ -25,7 +25,7 @@ const load = (configPath: string, more: Partial<LoadOptions> = {}): Promise<Conf
 /** All that is said of a configuration that is refused. */
 async function refusal(configPath: string, more: Partial<LoadOptions> = {}): Promise<string> {
   const error = await load(configPath, more).catch((thrown: unknown) => thrown)
-  if (error instanceof ConfigFaults && error.status === 78) return error.message
+  if (error instanceof ConfigError && error.status === 78) return error.message
   throw new Error('the configuration was not refused as such', { cause: error })
 }
 const write = (settings: object = {}, mode = 0o600): string =>
@@ -47,7 +47,8 @@ describe('a configuration that is good', () => {
         maxConnectionsPerUser: 1024,
       },
       http: { path: '/run/kyc-tokend/http.sock', maxRequestsPerSecond: null },
-      alerts: { remindAfterMs: [3_600_000, 21_600_000, 86_400_000] },
+      alerts: { remindAfterMs: [3_600_000, 21_600_000, 86_400_000], noTokenAfterMs: 600_000, contact: null },
+      share: null,
       log: { level: 'info', format: 'auto' },
       runtimeDirectory: '/run/kyc-tokend',
       stateDirectory: '/var/lib/kyc-tokend',
@@ -79,8 +80,15 @@ describe('a configuration that is good', () => {
     expect(config.credentials.apiSecret.reveal()).toBe('from-file')
     expect(config.runtimeDirectory).toBe(join(files.directory, 'run'))
     expect(config.tokenFiles).toEqual([
-      { path: join(files.directory, 'run/a/token'), format: 'raw', mode: 0o600, uid: null, gid: null },
-      { path: '/srv/token', format: 'raw', mode: 0o640, uid: 0, gid: 7 },
+      {
+        path: join(files.directory, 'run/a/token'),
+        format: 'raw',
+        template: null,
+        mode: 0o600,
+        uid: null,
+        gid: null,
+      },
+      { path: '/srv/token', format: 'raw', template: null, mode: 0o640, uid: 0, gid: 7 },
     ])
     expect(config.ipc).toMatchObject({
       path: join(files.directory, 'run/x.sock'),
@@ -137,7 +145,7 @@ describe('where a configuration is found', () => {
   })
   it('says what was looked for where there is none', async () => {
     expect(await refusal(join(files.directory, 'no.json'))).toMatch(
-      /there is no configuration file .*no\.json: mend --config/,
+      /there is no configuration file .*no\.json: correct --config/,
     )
   })
 })
@@ -177,10 +185,10 @@ describe('a file that cannot be a configuration', () => {
       () => files.write('c.json', '{\n "apiSecret": HUSH\n}'),
       /is not JSON at line 2, column 15: a value should be here/,
     ],
-  ])('%s: is told so, and nothing in it', async (_, make, sentence) => {
-    const told = await refusal(make())
-    expect(told).toMatch(sentence)
-    expect(told).not.toContain('HUSH')
+  ])('%s: a sentence says so, and quotes nothing of it', async (_, make, sentence) => {
+    const message = await refusal(make())
+    expect(message).toMatch(sentence)
+    expect(message).not.toContain('HUSH')
   })
 
   it('a pipe: does not wait for its writer', async () => {
@@ -219,7 +227,7 @@ describe('owner and mode', () => {
     files.write('s', 'x', 0o640)
     expect((await load(path)).credentials.apiSecret.reveal()).toBe('x')
   })
-  it('judges the file at the end of a link', async () => {
+  it('checks the file at the end of a link', async () => {
     write({}, 0o644)
     symlinkSync('kyc-tokend.config.json', join(files.directory, 'link.json'))
     expect(await refusal(join(files.directory, 'link.json'))).toMatch(/read by everybody/)
@@ -231,16 +239,11 @@ describe('owner and mode', () => {
       `chmod o-rwx '${files.directory}/it'\\''s here.json'`,
     )
   })
-  it.runIf(isRoot)(
-    'refuses a configuration that another owns, and takes that of the one who is judged for',
-    async () => {
-      const path = write()
-      chownSync(path, 12_345, 12_345)
-      expect(await refusal(path)).toMatch(/belongs to uid 12345, and must belong to root or .*chown root/)
-      await load(path, { judge: { uid: 12_345 } })
-      expect(await refusal(path, { judge: { uid: 12_346 } })).toMatch(/uid 12346/)
-    },
-  )
+  it.runIf(isRoot)('refuses a configuration that another owns', async () => {
+    const path = write()
+    chownSync(path, 12_345, 12_345)
+    expect(await refusal(path)).toMatch(/belongs to uid 12345, and must belong to root or .*chown root/)
+  })
 })
 
 describe('secret sources', () => {
@@ -268,10 +271,10 @@ describe('secret sources', () => {
     ['bytes that are no UTF-8', Buffer.from([0xff, 0xfe]), /is not valid UTF-8/],
   ])('refuse %s', async (_, content, sentence) => {
     files.write('s', content)
-    const told = await refusal(withSecret({ file: 's' }))
-    expect(told).toMatch(sentence)
-    expect(told).toContain('credentials.apiSecret')
-    expect(told).not.toContain('HUSH')
+    const message = await refusal(withSecret({ file: 's' }))
+    expect(message).toMatch(sentence)
+    expect(message).toContain('credentials.apiSecret')
+    expect(message).not.toContain('HUSH')
   })
   it('take a systemd credential of any mode, and name it', async () => {
     files.write('creds/api-secret', 'from-systemd\n', 0o444)
@@ -307,6 +310,37 @@ describe('secret sources', () => {
     expect(await secretOf(path, { env: { ...env, KYC_SECRET: 'e' } })).toBe('e')
     expect(await refusal(path, { env: { ...env, KYC_SECRET: '' } })).toMatch(/KYC_SECRET is empty/)
     expect(await refusal(path)).toMatch(/KYC_SECRET is not set/)
+  })
+})
+
+describe('a device', () => {
+  const hasStrace = spawnSync('strace', ['-V']).status === 0
+  it.runIf(hasStrace)('is never opened, neither as a secret nor as the configuration', () => {
+    const program = new URL('../support/print-config.ts', import.meta.url).pathname
+    const trace = join(files.directory, 'trace')
+    const opened = (path: string): string => {
+      const words = ['-f', '-e', 'trace=open,openat', '-o', trace, process.execPath, program, path]
+      const { stdout } = spawnSync('strace', words, { encoding: 'utf8', env: {} })
+      expect(stdout).toMatch(/is not a regular file \(a pipe, a socket or a device\): name a file/)
+      return readFileSync(trace, 'utf8')
+    }
+    const path = write({ credentials: { apiKey: 'key-0815', apiSecret: { file: 'link' } } })
+    symlinkSync('/dev/ptmx', join(files.directory, 'link'))
+    expect(opened(path)).not.toContain(`${files.directory}/link`)
+    symlinkSync('/dev/ptmx', join(files.directory, 'link.json'))
+    expect(opened(join(files.directory, 'link.json'))).not.toContain(`${files.directory}/link.json`)
+  })
+})
+
+describe('a secret that Kubernetes projects', () => {
+  it('may be a link, read by a group; where all may read it the remedy is in the pod', async () => {
+    files.write('vol/..2026_11/s', 'from-a-pod', 0o440)
+    symlinkSync('..2026_11', join(files.directory, 'vol/..data'))
+    symlinkSync('..data/s', join(files.directory, 'vol/s'))
+    const path = write({ credentials: { apiKey: 'key-0815', apiSecret: { file: 'vol/s' } } })
+    expect((await load(path)).credentials.apiSecret.reveal()).toBe('from-a-pod')
+    chmodSync(join(files.directory, 'vol/..2026_11/s'), 0o644)
+    expect(await refusal(path)).toMatch(/read by everybody: set defaultMode: 0440 at its volume and fsGroup/)
   })
 })
 
@@ -380,7 +414,7 @@ describe('faults that only the host shows', () => {
     files.write('ca.pem', cert, 0o644)
     expect((await load(path)).request.ca).toBe(cert)
   })
-  it('are told together with those of the shape', async () => {
+  it('are reported together with those of the shape', async () => {
     const path = write({
       credentials: { apiKey: { env: 'NOT_SET' }, apiSecret: 5 },
       refresh: { maxAge: 5 },
@@ -388,7 +422,7 @@ describe('faults that only the host shows', () => {
       ipc: 'x',
     })
     const error = await load(path).catch((thrown: unknown) => thrown)
-    expect((error as ConfigFaults).faults.map(({ at }) => at).toSorted((a, b) => (a < b ? -1 : 1))).toEqual([
+    expect((error as ConfigError).faults.map(({ at }) => at).toSorted((a, b) => (a < b ? -1 : 1))).toEqual([
       'credentials.apiKey',
       'credentials.apiSecret',
       'ipc',
@@ -402,7 +436,7 @@ describe('faults that only the host shows', () => {
 
 describe.runIf(isRoot)('as another user', () => {
   const program = new URL('../support/print-config.ts', import.meta.url).pathname
-  const asNobody = (path: string): string =>
+  const asOther = (path: string): string =>
     execFileSync(process.execPath, [program, path], {
       uid: 65_534,
       gid: 65_534,
@@ -417,13 +451,13 @@ describe.runIf(isRoot)('as another user', () => {
     const path = write()
     chownSync(path, 0, 65_534)
     chmodSync(path, 0o640)
-    expect(asNobody(path)).toContain('https://api.example.com')
+    expect(asOther(path)).toContain('https://api.example.com')
   })
   it('says what to do about a file that it may not read', () => {
-    expect(asNobody(write())).toMatch(/may not be read by uid 65534: .*chgrp GROUP .* chmod 0640/)
+    expect(asOther(write())).toMatch(/may not be read by uid 65534: .*chgrp GROUP .* chmod 0640/)
   })
   it('says so of a directory that it may not enter', () => {
     mkdirSync(join(files.directory, 'shut'), { mode: 0o700 })
-    expect(asNobody(files.write('shut/c.json', smallConfig()))).toMatch(/may not be read by uid 65534/)
+    expect(asOther(files.write('shut/c.json', smallConfig()))).toMatch(/may not be read by uid 65534/)
   })
 })

@@ -1,10 +1,11 @@
 import { describe, expect, it } from 'vitest'
 
-import { judgeDocument, configJsonSchema, settingRows } from '../../src/config/schema.ts'
-import { tellFault } from '../../src/config/faults.ts'
+import { formatIssue } from '../../src/config/issues.ts'
+import { configJsonSchema, settingRows } from '../../src/config/json-schema.ts'
+import { validateDocument } from '../../src/config/validate.ts'
 import { smallConfig } from '../support/config-files.ts'
 
-const faultsOf = (document: unknown): string[] => judgeDocument(document).faults.map(tellFault)
+const faultsOf = (document: unknown): string[] => validateDocument(document).faults.map(formatIssue)
 const withSettings = (settings: object): object => ({ ...smallConfig(), ...settings })
 
 describe('the shape of a configuration', () => {
@@ -143,7 +144,7 @@ describe('the shape of a configuration', () => {
     expect(faults[0]).not.toContain('HUSH')
   })
 
-  it('tells all faults at once', () => {
+  it('reports all faults at once', () => {
     const document = {
       credentials: { apiKey: 'HUSH', apiSecert: 'HUSH' },
       log: { level: 1 },
@@ -192,6 +193,8 @@ describe('what is made from the schema', () => {
       'credentials.apiKey',
       'credentials.apiSecret',
       'tokenFiles[].path',
+      'share.servers',
+      'share.sentinel.name',
     ])
     expect(rows.filter(({ meaning }) => meaning === '')).toEqual([])
     expect(new Set(rows.map(({ key }) => key)).size).toBe(rows.length)

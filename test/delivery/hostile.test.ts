@@ -34,18 +34,18 @@ describe('a client that asks and asks', () => {
   })
 
   it('is not answered beyond 256 KiB while it does not read, and is dropped in the end', async () => {
-    const patience = { sweepMs: 20, stalledMs: 200 }
-    const world = await ready({ tokenOf: () => LARGE, patience })
+    const timeouts = { sweepMs: 20, stalledMs: 200 }
+    const world = await ready({ tokenOf: () => LARGE, timeouts })
     const client = await connectRaw(world.ipcPath, { reads: false })
     client.write('{"type":"token.get","data":{"id":"1"}}\f'.repeat(10_000))
     await vi.waitFor(() => expect(world.ipc.counts().dropped.stalled).toBe(1), { timeout: 5_000 })
-    // What the kernel takes of it is beside the 256 KiB.
+    // The part that the kernel takes is beside the 256 KiB.
     expect(world.ipc.counts().reads * LARGE.length).toBeLessThan(2 * 1024 * 1024)
     await isServed(world)
   })
 
   it('is the one to go where all together hold too much', async () => {
-    const world = await ready({ tokenOf: () => LARGE, holdBytes: 1024 * 1024 })
+    const world = await ready({ tokenOf: () => LARGE, maxHeldBytes: 1024 * 1024 })
     const subscriber = await connectRaw(world.ipcPath)
     subscriber.ask('token.subscribe', { id: 's' })
     const greedy: RawClient[] = []
@@ -86,7 +86,7 @@ async function isAnswered(world: DeliveryWorld): Promise<void> {
 describe('a client that does nothing', () => {
   it('is shown out, and one with a subscription or a wait is not', async () => {
     const world = await startDelivery({
-      patience: { sweepMs: 20, idleMs: 100 },
+      timeouts: { sweepMs: 20, idleMs: 100 },
       answer: () => new Promise(() => undefined),
     })
     const idle = await connectRaw(world.ipcPath)
@@ -100,7 +100,7 @@ describe('a client that does nothing', () => {
   })
 
   it('is shown out with half a frame, also where it adds to it byte by byte', async () => {
-    const world = await ready({ patience: { sweepMs: 20, incompleteMs: 100 } })
+    const world = await ready({ timeouts: { sweepMs: 20, incompleteMs: 100 } })
     const client = await connectRaw(world.ipcPath)
     client.ask('token.subscribe', { id: '1' })
     const drip = setInterval(() => client.write('x'), 10)
@@ -109,8 +109,8 @@ describe('a client that does nothing', () => {
     expect(world.ipc.counts().dropped['incomplete-request']).toBe(1)
   })
 
-  it('leaves no timer behind: nobody is watched when nobody needs it', async () => {
-    const world = await ready({ patience: { sweepMs: 20, idleMs: 100 } })
+  it('leaves no timer behind where no timeout can end a connection', async () => {
+    const world = await ready({ timeouts: { sweepMs: 20, idleMs: 100 } })
     const spy = vi.spyOn(globalThis, 'clearInterval')
     onTestFinished(() => spy.mockRestore())
     const client = await connectRaw(world.ipcPath)
@@ -133,8 +133,8 @@ describe('many clients', () => {
     await vi.waitFor(() => expect(world.ipc.counts().connections).toBe(0))
   })
 
-  it('one too many is told so and loses its own connection', async () => {
-    const loadLibc = () => Promise.resolve({ error: 'No koffi' })
+  it('one too many is answered so and loses its own connection', async () => {
+    const loadLibc = () => ({ error: 'No koffi' })
     const world = await ready({ loadLibc, socket: { maxConnectionsPerUser: 3 } })
     const clients: RawClient[] = []
     for (let count = 0; count < 4; count += 1) clients.push(await connectRaw(world.ipcPath))
@@ -148,9 +148,9 @@ describe('many clients', () => {
   it('connects during a pause of the daemon are not refused', async () => {
     const path = join(await tempDirectory(), 'ipc.sock')
     const program = `
-      import { listenAt } from '${new URL('../../src/delivery/listen.ts', import.meta.url).href}'
+      import { openListener } from '${new URL('../../src/delivery/listener/listener.ts', import.meta.url).href}'
       const onConnection = (socket) => socket.end('hello')
-      await listenAt({ path: '${path}', mode: 0o600, gid: null }, { onConnection, onFault() {} })
+      await openListener({ path: '${path}', mode: 0o600, gid: null }, { onConnection, onFault() {} })
       console.log('listening')`
     const daemon = spawn(process.execPath, ['--input-type=module', '-e', program], {
       stdio: ['ignore', 'pipe', 'inherit'],
@@ -168,7 +168,7 @@ describe('many clients', () => {
     expect(new Set(await Promise.all(greeted))).toEqual(new Set(['hello']))
   })
 
-  it('hanging up in the midst of an answer harms nobody', async () => {
+  it('hanging up in the midst of an answer harms no other', async () => {
     const world = await ready({ tokenOf: () => LARGE })
     for (let count = 0; count < 50; count += 1) {
       const client = await connectRaw(world.ipcPath, { reads: false })

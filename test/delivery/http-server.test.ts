@@ -4,6 +4,7 @@ import { connect } from 'node:net'
 import { promisify } from 'node:util'
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { failures } from '../support/keeper-world.ts'
+import { kindOf } from '../support/kind-of.ts'
 import { startDelivery } from '../support/delivery-world.ts'
 
 const run = promisify(execFile)
@@ -41,14 +42,16 @@ function exchange(path: string, text: string, { until = /$^/, half = false } = {
   return new Promise((resolve) => {
     const socket = connect({ path, allowHalfOpen: half })
     onTestFinished(() => void socket.destroy())
-    let received = ''
+    const received: string[] = []
+    let tail = ''
     socket.setEncoding('utf8')
     socket.on('data', (chunk: string) => {
-      received += chunk
-      if (until.test(received)) resolve(received)
+      received.push(chunk)
+      tail = (tail + chunk).slice(-1_000)
+      if (until.test(tail)) resolve(received.join(''))
     })
     socket.on('error', () => undefined)
-    socket.on('close', () => resolve(received))
+    socket.on('close', () => resolve(received.join('')))
     if (half) socket.end(text)
     else socket.write(text)
   })
@@ -121,9 +124,9 @@ describe('GET /v1/token', () => {
 })
 
 describe('the other paths', () => {
-  it('tell a refusal as a problem', async () => {
+  it('report a refusal as a problem', async () => {
     const world = await startDelivery({ answer: () => failures.notFound })
-    await vi.waitFor(() => expect(world.keeper.state().kind).toBe('refused'))
+    await vi.waitFor(() => expect(kindOf(world.keeper.state())).toBe('refused'))
     for (const path of ['/v1/token', '/readyz']) {
       const answer = await ask(world.httpPath, path)
       expect(answer.status).toBe(503)
@@ -168,7 +171,7 @@ describe('the other paths', () => {
     expect(answer.body).not.toContain('token-2')
   })
 
-  it('are told apart by path and method', async () => {
+  it('are distinguished by path and method', async () => {
     const { httpPath } = await ready()
     expect(await ask(httpPath, '/v1')).toMatchObject({ status: 404, json: { code: 'not-found' } })
     expect(await ask(httpPath, '//v1/token')).toMatchObject({ status: 404 })
@@ -196,7 +199,7 @@ describe('the other paths', () => {
     expect(received).toContain('Cache-Control: no-store')
   })
 
-  it('for a tunnel are told that there is none', async () => {
+  it('for a tunnel are refused', async () => {
     const world = await ready()
     const received = await exchange(world.httpPath, 'CONNECT x:1 HTTP/1.1\r\nHost: x:1\r\n\r\n')
     expect(received).toMatch(/^HTTP\/1\.1 400 /)
@@ -258,7 +261,7 @@ for _ in range(2):
     daemon.request('GET', '/v1/token')
     print(json.load(daemon.getresponse())['accessToken'])
 # It reads no answer before it has sent all.
-daemon.request('POST', '/v1/token/reject', body=b'x' * 3000000)
+daemon.request('POST', '/v1/token/reject', body=b'x' * 200000)
 print(daemon.getresponse().status)
 `
     const { stdout } = await run('python3', ['-c', program])
@@ -307,8 +310,8 @@ describe('hostile clients', () => {
   })
 
   it('slow heads and slow bodies are shown out', async () => {
-    const patience = { sweepMs: 20, incompleteMs: 60, idleMs: 10_000 }
-    const world = await startDelivery({ patience })
+    const timeouts = { sweepMs: 20, incompleteMs: 60, idleMs: 10_000 }
+    const world = await startDelivery({ timeouts })
     await world.rotate()
     const slow = [
       'GET /v1/token HTTP/1.1\r\nHost:',
@@ -316,5 +319,102 @@ describe('hostile clients', () => {
     ]
     await Promise.all(slow.map(async (text) => exchange(world.httpPath, text)))
     expect(world.http.counts().dropped['incomplete-request']).toBe(2)
+  })
+})
+
+describe('HEAD and bodies', () => {
+  it.each([
+    '/v1/token',
+    '/v1/authorization',
+    '/v1/token/events',
+    '/v1/status',
+    '/healthz',
+    '/readyz',
+    '/metrics',
+  ])('HEAD %s has the status of GET and no body', async (path) => {
+    const { httpPath } = await ready()
+    const head = await ask(httpPath, path, { method: 'HEAD' })
+    expect(head).toMatchObject({ status: path === '/v1/authorization' ? 204 : 200, body: '' })
+    expect(head.headers['cache-control']).toBe('no-store')
+  })
+
+  it('a body of a GET is refused, and the connection closed', async () => {
+    const { httpPath } = await ready()
+    const text = 'GET /v1/token HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello'
+    const received = await exchange(httpPath, text)
+    expect(received).toMatch(/^HTTP\/1\.1 400 .*Connection: close.*"code":"bad-request"/s)
+  })
+
+  it('a chunked body is read, and the request after it in the same packet', async () => {
+    const { httpPath } = await ready()
+    const body = '{"accessToken":"token-0"}'
+    const text = `POST /v1/token/reject HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\nGET /nope HTTP/1.1\r\nHost: x\r\n\r\n`
+    const received = await exchange(httpPath, text, { until: /not-found/ })
+    expect(received.match(/HTTP\/1\.1 \d+/g)).toEqual(['HTTP/1.1 200', 'HTTP/1.1 404'])
+    expect(received).toContain('"verdict":"replaced"')
+  })
+
+  it('a connection over its rate is closed after the answer that says so', async () => {
+    const world = await ready()
+    await world.http.reconfigure(world.socket({ path: world.httpPath, maxRequestsPerSecond: 1 }))
+    const received = await exchange(world.httpPath, 'GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(2))
+    expect(received).toMatch(/HTTP\/1\.1 429 .*Connection: close.*"code":"busy"/s)
+    expect(world.http.counts().dropped['too-many-requests']).toBe(1)
+  })
+})
+
+describe('GET /v1/authorization', () => {
+  it('gives the header that a proxy adds, or says why there is none', async () => {
+    const world = await startDelivery({ answer: () => failures.network })
+    expect(await ask(world.httpPath, '/v1/authorization')).toMatchObject({
+      status: 503,
+      json: { code: 'no-token-yet' },
+    })
+    await world.rotate()
+    const before = world.http.counts().reads
+    const answer = await ask(world.httpPath, '/v1/authorization?minValidSeconds=1')
+    expect(answer).toMatchObject({ status: 204, body: '', headers: { authorization: 'Bearer token-1' } })
+    expect(answer.headers['content-length']).toBeUndefined()
+    expect(world.http.counts().reads).toBe(before + 1)
+  })
+})
+
+describe('health and metrics', () => {
+  it('GET /healthz says that the scheduler has stopped', async () => {
+    let monotonicMs = 0
+    const world = await startDelivery({ monotonicMs: () => monotonicMs })
+    expect((await ask(world.httpPath, '/healthz')).status).toBe(200)
+    monotonicMs = 46_000
+    expect(await ask(world.httpPath, '/healthz')).toMatchObject({ status: 503, json: { code: 'stalled' } })
+  })
+
+  it('metrics are rendered once a second, however often they are requested', async () => {
+    let rendered = 0
+    const metrics = () => ({ contentType: 'text/plain', body: `rendered ${(rendered += 1)}\n` })
+    const { httpPath } = await startDelivery({ metrics })
+    const startedAt = performance.now()
+    const text = 'GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(200)
+    const received = await exchange(httpPath, `${text}GET /nope HTTP/1.1\r\nHost: x\r\n\r\n`, {
+      until: /not-found/,
+    })
+    expect(received.match(/rendered \d/g)).toHaveLength(200)
+    expect(rendered).toBeLessThanOrEqual(1 + (performance.now() - startedAt) / 1_000)
+  })
+
+  it('a slow event stream gets the newest token, not every one', async () => {
+    const world = await startDelivery({ tokenOf: (count) => `${count}-${'x'.repeat(12_000)}` })
+    await world.rotate()
+    const received: string[] = []
+    const socket = connect(world.httpPath)
+    onTestFinished(() => void socket.destroy())
+    socket.setEncoding('utf8').on('data', (chunk: string) => received.push(chunk))
+    socket.write('GET /v1/token/events HTTP/1.1\r\nHost: x\r\n\r\n')
+    await vi.waitFor(() => expect(received.join('')).toContain('token.changed'))
+    socket.pause()
+    for (let count = 0; count < 100; count += 1) await world.rotate()
+    const { generation } = world.keeper.state()
+    socket.resume()
+    await vi.waitFor(() => expect(received.join('')).toContain(`"generation":${generation},`))
+    expect(received.join('').match(/event: /g)?.length).toBeLessThan(100)
   })
 })

@@ -6,6 +6,7 @@ import { describe, expect, it, vi } from 'vitest'
 import { failures } from '../support/keeper-world.ts'
 import { startDelivery } from '../support/delivery-world.ts'
 import { askOnce, connectRaw, type RawFrame } from '../support/ipc-client.ts'
+import { kindOf } from '../support/kind-of.ts'
 
 const run = promisify(execFile)
 
@@ -85,9 +86,9 @@ describe('token.get', () => {
     )
   })
 
-  it('tells a refusal at once, however long it may wait, with the remedy', async () => {
+  it('reports a refusal at once, however long it may wait, with the remedy', async () => {
     const world = await startDelivery({ answer: () => failures.inactive })
-    await vi.waitFor(() => expect(world.keeper.state().kind).toBe('refused'))
+    await vi.waitFor(() => expect(kindOf(world.keeper.state())).toBe('refused'))
     const answer = await askOnce(world.ipcPath, 'token.get', { waitSeconds: 60 })
     expect(answer).toMatchObject({
       type: 'fault',
@@ -130,7 +131,7 @@ describe('token.get', () => {
 })
 
 describe('token.subscribe', () => {
-  it('answers at once and tells each change, with its id', async () => {
+  it('answers at once and sends each change, with its id', async () => {
     const world = await startDelivery()
     await world.rotate()
     const client = await connectRaw(world.ipcPath)
@@ -144,7 +145,7 @@ describe('token.subscribe', () => {
     expect(world.ipc.counts().subscribers).toBe(1)
   })
 
-  it('stands when there is no token yet', async () => {
+  it('is kept when there is no token yet', async () => {
     const world = await startDelivery({ answer: () => failures.network })
     const client = await connectRaw(world.ipcPath)
     client.ask('token.subscribe', { id: 's' })
@@ -153,7 +154,7 @@ describe('token.subscribe', () => {
     expect(await client.frame(1)).toMatchObject({ type: 'token.changed', data: { id: 's' } })
   })
 
-  it('tells a slow reader the newest token, whatever it missed', async () => {
+  it('sends a slow reader the newest token, whatever it missed', async () => {
     const world = await startDelivery({ tokenOf: (count) => `${count}-${'x'.repeat(12_000)}` })
     await world.rotate()
     const client = await connectRaw(world.ipcPath)
@@ -286,7 +287,7 @@ interface NodeIpcClient {
 }
 
 describe('the rest', () => {
-  it('tells the status', async () => {
+  it('reports the status', async () => {
     const world = await startDelivery()
     await world.rotate()
     const answer = await askOnce(world.ipcPath, 'status.get', {})
@@ -317,7 +318,7 @@ describe('the rest', () => {
   })
 
   it('denies refreshes where peers cannot be known, and refuses to start with allow', async () => {
-    const loadLibc = () => Promise.resolve({ error: 'There is no koffi here' })
+    const loadLibc = () => ({ error: 'There is no koffi here' })
     const world = await startDelivery({ loadLibc })
     expect(await askOnce(world.ipcPath, 'refresh.request', {})).toMatchObject({ data: { code: 'denied' } })
     const starting = startDelivery({ loadLibc, socket: { allow: { uids: [1], gids: [] } } })
@@ -327,18 +328,21 @@ describe('the rest', () => {
     })
   })
 
-  it('tells who took the token, not what it is', async () => {
+  it('records who took the token, not what it is', async () => {
     const world = await startDelivery()
     await world.rotate()
     await world.ipc.reconfigure(world.socket({ allow: { uids: [12_345], gids: [] } }))
     await askOnce(world.ipcPath, 'token.get', { client: 'billing' })
     await askOnce(world.ipcPath, 'token.get', {})
-    const taken = world.records.filter(({ fields }) => fields.event === 'token-taken')
-    expect(taken).toHaveLength(1)
-    expect(taken[0]?.fields).toMatchObject({ uid: process.getuid?.(), pid: process.pid, count: 1 })
-    expect(world.records.find(({ fields }) => fields.event === 'token-given')?.fields['client']).toBe(
-      'billing',
-    )
+    const events = (event: string) => world.records.filter(({ fields }) => fields.event === event)
+    await vi.waitFor(() => expect(events('token-taken')).toHaveLength(2))
+    expect(events('token-taken')[0]?.fields).toMatchObject({
+      uid: process.getuid?.(),
+      pid: process.pid,
+      client: 'billing',
+      count: 1,
+    })
+    expect(events('token-given')[0]?.fields['client']).toBe('billing')
     expect(JSON.stringify(world.records)).not.toContain('token-1')
   })
 
@@ -369,5 +373,58 @@ describe('the rest', () => {
     expect(client.frames[0]).toMatchObject({ type: 'fault', data: { id: '1', code: 'no-token-yet' } })
     expect(existsSync(world.ipcPath)).toBe(false)
     expect(existsSync(world.httpPath)).toBe(false)
+  })
+})
+
+describe('alert.test', () => {
+  it('is performed for the own user', async () => {
+    const result = { outcome: 'raised', resolvesAt: '2026-01-01T00:00:10.000Z' } as const
+    const world = await startDelivery({ testAlert: () => ({ value: result }) })
+    expect(await askOnce(world.ipcPath, 'alert.test', {})).toEqual({
+      type: 'alert.result',
+      data: { id: 'once', ...result },
+    })
+  })
+
+  it('is denied to a peer that cannot be known', async () => {
+    const testAlert = vi.fn<() => never>()
+    const loadLibc = () => ({ error: 'There is no koffi here' })
+    const world = await startDelivery({ testAlert, loadLibc })
+    expect(await askOnce(world.ipcPath, 'alert.test', {})).toMatchObject({ data: { code: 'denied' } })
+    expect(testAlert).not.toHaveBeenCalled()
+  })
+})
+
+describe('the record of clients', () => {
+  it('has a report of a refused token once an hour for each reporter, with its verdict', async () => {
+    const world = await startDelivery()
+    await world.rotate()
+    for (const client of ['billing', 'billing', 'search'])
+      await askOnce(world.ipcPath, 'token.reject', { client, fingerprint: '0123456789abcdef' })
+    const records = () => world.records.filter(({ fields }) => fields.event === 'token-rejected')
+    await vi.waitFor(() => expect(records()).toHaveLength(2))
+    const common = { uid: process.getuid?.(), pid: process.pid, count: 1, verdict: 'replaced' }
+    expect(records()).toMatchObject([
+      { level: 'warning', fields: { ...common, client: 'billing' } },
+      { level: 'warning', fields: { ...common, client: 'search' } },
+    ])
+  })
+
+  it('names who read the token, to root and the own user', async () => {
+    const world = await startDelivery({ processName: () => Promise.resolve('reader') })
+    await world.rotate()
+    for (const client of ['one', 'other', undefined]) await askOnce(world.ipcPath, 'token.get', { client })
+    await vi.waitFor(async () => {
+      const { data } = (await askOnce(world.ipcPath, 'status.get', {})) ?? {}
+      expect(data?.['readers']).toMatchObject([
+        { uid: process.getuid?.(), process: 'reader', transport: 'ipc', count: 3 },
+      ])
+    })
+  })
+
+  it('does not name them to others', async () => {
+    const world = await startDelivery({ loadLibc: () => ({ error: 'There is no koffi here' }) })
+    await world.rotate()
+    expect((await askOnce(world.ipcPath, 'status.get', {}))?.data).not.toHaveProperty('readers')
   })
 })

@@ -39,13 +39,13 @@ os.execv(sys.argv[2], sys.argv[2:])
   return { directory, ended }
 }
 
-it('clients that wait at inherited sockets are told, and the sockets stay', async () => {
+it('clients that wait at inherited sockets are answered, and the sockets stay', async () => {
   const { directory, ended } = await activate(`
-    import { takeInheritedSockets } from '${source('listen.ts')}'
-    import { tellMisconfigured } from '${source('misconfigured.ts')}'
+    import { takeInheritedSockets } from '${source('../lib/socket-activation.ts')}'
+    import { serveMisconfigured } from '${source('misconfigured.ts')}'
     const inherited = takeInheritedSockets(process.env, process.pid)
     const signal = new AbortController().signal
-    await tellMisconfigured(inherited, { message: 'Mend it', log() {}, signal, forMs: 1500 })`)
+    await serveMisconfigured(inherited, { message: 'Fix it', log() {}, signal, forMs: 1500 })`)
   const path = join(directory, 'ipc.sock')
   const { ino, mode } = lstatSync(path)
   const ipc = await connectRaw(path)
@@ -55,7 +55,7 @@ it('clients that wait at inherited sockets are told, and the sockets stay', asyn
   for (const [index, id] of ['1', '2', '3'].entries()) {
     expect(await ipc.frame(index)).toEqual({
       type: 'fault',
-      data: { id, code: 'misconfigured', message: 'Mend it' },
+      data: { id, code: 'misconfigured', message: 'Fix it' },
     })
   }
   const { stdout } = await promisify(execFile)('curl', [

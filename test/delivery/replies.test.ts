@@ -1,6 +1,8 @@
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { createReplies, type Answer, type PreparedToken } from '../../src/delivery/replies.ts'
+import { createReplies, type CachedToken, type Result } from '../../src/delivery/replies.ts'
+import { currentAlert } from '../../src/token/alert.ts'
 import type { TokenResult } from '../../src/protocol.ts'
+import { remedyFor } from '../../src/token/remedy.ts'
 import { createKeeperWorld, failures, type KeeperWorld } from '../support/keeper-world.ts'
 
 const never = new AbortController().signal
@@ -16,65 +18,86 @@ async function start(
     keeper: world.keeper,
     monotonicMs: () => monotonicMs,
     parts: {
+      share: () => null,
       files: () => [],
+      alert: () => {
+        const alert = currentAlert(world.keeper.state(), world.keeper.now(), null)
+        return alert && { ...alert, contact: null }
+      },
       clients: () => ({ ipc: { connections: 0, subscribers: 0 }, http: null }),
-      daemon: () => ({ version: '1', pid: 1, startedAt: '', configFile: '', host: '' }),
+      daemon: () => ({
+        version: '1',
+        pid: 1,
+        startedAt: '',
+        configFile: '',
+        host: '',
+        configuration: { state: 'current', problem: null },
+      }),
     },
   })
   onTestFinished(world.stop)
   world.start()
   await world.clock.settle()
-  const told = (): TokenResult | null => {
-    const token = replies.prepared()
+  const cachedResult = (): TokenResult | null => {
+    const token = replies.cached()
     return token === null ? null : (JSON.parse(token.json) as TokenResult)
   }
-  return { ...world, replies, told, pass: (ms: number) => (monotonicMs += ms) }
+  return { ...world, replies, cachedResult, pass: (ms: number) => (monotonicMs += ms) }
 }
 
-/** Whether the answer is there already, without waiting. */
-function isThere(reply: Answer<PreparedToken> | Promise<Answer<PreparedToken>>): boolean {
+/** Reports whether the answer is there already, without waiting. */
+function isThere(reply: Result<CachedToken> | Promise<Result<CachedToken>>): boolean {
   return !(reply instanceof Promise)
 }
 
-describe('the prepared answer', () => {
-  it('is built once, and anew when the token, its phase or the wall clock changes', async () => {
-    const { replies, clock, keeper, told } = await start()
-    const first = replies.prepared()
-    expect(replies.prepared()).toBe(first)
+describe('the cached reply', () => {
+  it('is built once, and again when the token, its phase or the wall clock changes', async () => {
+    const { replies, clock, keeper, cachedResult } = await start()
+    const first = replies.cached()
+    expect(replies.cached()).toBe(first)
     await clock.advance(60_000)
-    expect(replies.prepared()).toBe(first)
-    const { expiresAt } = told() ?? { expiresAt: '' }
+    expect(replies.cached()).toBe(first)
+    const { expiresAt } = cachedResult() ?? { expiresAt: '' }
     clock.jumpWall(3_600_000)
-    expect(Date.parse(told()?.expiresAt ?? '') - Date.parse(expiresAt)).toBe(3_600_000)
+    expect(Date.parse(cachedResult()?.expiresAt ?? '') - Date.parse(expiresAt)).toBe(3_600_000)
     void keeper.refresh(never)
     await clock.settle()
-    expect(told()?.generation).toBe(2)
+    expect(cachedResult()?.generation).toBe(2)
   })
 
   it('is no longer given at the known expiry, at the moment itself', async () => {
     const { replies, clock, answer } = await start({ lifeSeconds: 600 })
     answer(failures.network)
     await clock.advance(599_999)
-    expect(replies.prepared()).not.toBeNull()
+    expect(replies.cached()).not.toBeNull()
     clock.suspend(1)
-    expect(replies.prepared()).toBeNull()
+    expect(replies.cached()).toBeNull()
     expect(replies.current()).toMatchObject({ fault: { code: 'expired', reason: 'network' } })
   })
 
   it('is marked stale past an assumed age, up to twice that age', async () => {
-    const { clock, answer, told } = await start({ first: opaque, policy: { maxAgeMs: 60_000 } })
+    const { clock, answer, cachedResult } = await start({ first: opaque, policy: { maxAgeMs: 60_000 } })
     answer(failures.network)
     clock.suspend(60_000)
-    expect(told()).toMatchObject({ stale: true, state: 'degraded' })
+    expect(cachedResult()).toMatchObject({ stale: true, state: 'degraded' })
     clock.suspend(60_000)
-    expect(told()).toBeNull()
+    expect(cachedResult()).toBeNull()
+  })
+})
+
+describe('a fault', () => {
+  it.each(Object.values(failures))('of $reason has the reason and its remedy', async (failure) => {
+    const { replies } = await start({ first: failure })
+    const { fault } = replies.current() as { fault: { message: string; reason: string } }
+    expect(fault.reason).toBe(failure.reason)
+    expect(fault.message).toContain(`: ${failure.detail}. ${remedyFor(failure.reason)}.`)
   })
 })
 
 describe('a refresh', () => {
   it('that the end of the daemon cuts off has a reason, as every failure', async () => {
-    const { replies, told } = await start()
-    const { fingerprint } = told() ?? {}
+    const { replies, cachedResult } = await start()
+    const { fingerprint } = cachedResult() ?? {}
     expect(await replies.refresh(AbortSignal.abort())).toMatchObject({
       value: {
         outcome: 'failed',
@@ -97,13 +120,13 @@ describe('waiting', () => {
   })
 
   it('for another token goes on where no attempt is due: an operator may bring one', async () => {
-    const { replies, told, clock } = await start()
-    const notFingerprint = told()?.fingerprint ?? ''
+    const { replies, cachedResult, clock } = await start()
+    const notFingerprint = cachedResult()?.fingerprint ?? ''
     const reply = replies.token({ notFingerprint, waitSeconds: 60 }, never)
     expect(isThere(reply)).toBe(false)
     void replies.refresh(never)
     await clock.settle()
-    expect(JSON.parse(((await reply) as { value: PreparedToken }).value.json)).toMatchObject({
+    expect(JSON.parse(((await reply) as { value: CachedToken }).value.json)).toMatchObject({
       generation: 2,
     })
   })
@@ -120,7 +143,7 @@ describe('waiting', () => {
     const reply = replies.token({ minValidSeconds: 590, waitSeconds: 60 }, never)
     expect(isThere(reply)).toBe(false)
     await clock.settle()
-    expect(JSON.parse(((await reply) as { value: PreparedToken }).value.json)).toMatchObject({
+    expect(JSON.parse(((await reply) as { value: CachedToken }).value.json)).toMatchObject({
       generation: 2,
     })
   })
@@ -146,7 +169,7 @@ describe('waiting', () => {
 })
 
 describe('the status', () => {
-  it('tells failures, the next attempt and the alert', async () => {
+  it('reports failures, the next attempt and the alert', async () => {
     const { replies, clock } = await start({ first: failures.rejected })
     const status = replies.status()
     expect(status).toMatchObject({

@@ -1,7 +1,8 @@
 import { spawn } from 'node:child_process'
 import { chmodSync } from 'node:fs'
-import { describe, expect, it, onTestFinished } from 'vitest'
-import { heldToken } from '../../src/token/state.ts'
+import { describe, expect, it, onTestFinished, vi } from 'vitest'
+
+import { requestTypes } from '../../src/protocol.ts'
 import { startDelivery, type DeliveryWorld } from '../support/delivery-world.ts'
 import { askOnce, connectRaw } from '../support/ipc-client.ts'
 import { expectUntil } from '../support/until.ts'
@@ -33,7 +34,7 @@ for _ in range(count):
 sys.stdin.read()
 `
 
-/** What another user is answered, for each connection. */
+/** The answers to another user, for each connection. */
 async function askAs(
   user: { uid: number; gid?: number; groups?: number[] },
   path: string,
@@ -71,7 +72,7 @@ while True:
     os.write(1, chunk)
 `
 
-/** What another user has heard so far. */
+/** Everything that another user has heard so far. */
 function listenAs(uid: number, path: string, request: string): () => string {
   const child = spawn('python3', ['-c', listener, JSON.stringify([uid, path, request])], {
     stdio: ['ignore', 'pipe', 'inherit'],
@@ -119,7 +120,8 @@ describe.skipIf(!isRoot)('other users (played by root, skipped for others)', () 
     const allowed = { allow: { uids: [4001], gids: [] } }
     const denied = { allow: { uids: [4002], gids: [] } }
     const world = await start(allowed)
-    const fingerprint = heldToken(world.keeper.state())?.fingerprint
+    const fingerprint = world.keeper.state().token?.fingerprint
+    const waitUntil = vi.spyOn(world.keeper, 'waitUntil')
     const wait = JSON.stringify({
       type: 'token.get',
       data: { id: 'w', notFingerprint: fingerprint, waitSeconds: 30 },
@@ -129,7 +131,7 @@ describe.skipIf(!isRoot)('other users (played by root, skipped for others)', () 
     const query = `waitSeconds=30&notFingerprint=${fingerprint}`
     const waiting = listenAs(4001, world.httpPath, `GET /v1/token?${query} HTTP/1.1\r\n\r\n`)
     await expectUntil('the first token', () => ipc().includes('token-1') && events().includes('token-1'))
-    await expectUntil('the third connection', () => world.http.counts().connections === 2)
+    await expectUntil('the waits', () => waitUntil.mock.calls.length === 2)
     await world.ipc.reconfigure(world.socket(denied))
     await world.http.reconfigure(world.socket({ ...denied, path: world.httpPath }))
     await world.rotate()
@@ -172,18 +174,65 @@ describe.skipIf(!isRoot)('other users (played by root, skipped for others)', () 
     }
   })
 
-  it('are known once libc is there, also where they came before', async () => {
-    const world = await start({ maxConnectionsPerUser: 2 })
-    const early = await askAs({ uid: 4001 }, world.ipcPath, { count: 2 })
-    expect(early.map(({ type }) => type)).toEqual(['token.result', 'token.result'])
-    const taken = await expectUntil('libc', () =>
+  it('are denied every operation of ipc.sock that `allow` does not open to them', async () => {
+    const world = await start({ allow: { uids: [4001], gids: [] } })
+    const rejects = world.ipc.counts().rejects
+    for (const type of [...requestTypes, 'nonsense']) {
+      const [answer] = await askAs({ uid: 4002 }, world.ipcPath, { type })
+      expect(answer, type).toMatchObject({ type: 'fault', data: { id: '1', code: 'denied' } })
+    }
+    expect(world.ipc.counts()).toMatchObject({ reads: 0, rejects, subscribers: 0 })
+  })
+
+  it('are denied every path of http.sock that `allow` does not open to them', async () => {
+    const world = await start({ allow: { uids: [4001], gids: [] } })
+    for (const [method, path] of [
+      ['GET', '/v1/token'],
+      ['GET', '/v1/token/events'],
+      ['GET', '/v1/authorization'],
+      ['GET', '/v1/status'],
+      ['GET', '/healthz'],
+      ['GET', '/readyz'],
+      ['GET', '/metrics'],
+      ['POST', '/v1/token/reject'],
+      ['POST', '/v1/refresh'],
+      ['GET', '/nowhere'],
+    ]) {
+      const text = `${method} ${path} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n`
+      const heard = listenAs(4002, world.httpPath, text)
+      await expectUntil(`an answer at ${path}`, () => heard().includes('"code"'))
+      expect(heard(), path).toMatch(/^HTTP\/1\.1 403 .*"code":"denied"/s)
+    }
+    expect(world.http.counts()).toMatchObject({ reads: 0, subscribers: 0 })
+  })
+
+  it('may not refresh over http.sock, nor see who reads', async () => {
+    const world = await start({ allow: { uids: [4001], gids: [] } })
+    const asked = world.asked()
+    const head = 'HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n'
+    const refresh = listenAs(4001, world.httpPath, `POST /v1/refresh ${head}`)
+    await expectUntil('an answer', () => refresh().includes('"code"'))
+    expect(refresh()).toMatch(/^HTTP\/1\.1 403 /)
+    const status = listenAs(4001, world.httpPath, `GET /v1/status ${head}`)
+    await expectUntil('the status', () => status().includes('"clients"'))
+    expect(status()).not.toContain('"readers"')
+    expect(world.asked()).toBe(asked)
+  })
+
+  it('are allowed by the last of very many supplementary groups, and by none of others', async () => {
+    const world = await start({ allow: { uids: [], gids: [4100] } })
+    const groups = Array.from({ length: 60 }, (_, index) => 5_000 + index)
+    const answered = async (user: Parameters<typeof askAs>[0]) => (await askAs(user, world.ipcPath))[0]
+    expect(await answered({ uid: 4001, groups })).toMatchObject({ type: 'fault', data: { code: 'denied' } })
+    expect(await answered({ uid: 4001, groups: [...groups, 4100] })).toMatchObject({ type: 'token.result' })
+  })
+
+  it('are named in the record of reads', async () => {
+    const world = await start({})
+    await askAs({ uid: 4001 }, world.ipcPath)
+    const taken = await expectUntil('the record', () =>
       world.records.find(({ fields }) => fields.event === 'token-taken' && fields['uid'] === 4001),
     )
-    expect(await askOnce(world.ipcPath, 'refresh.request', {})).toMatchObject({ type: 'refresh.result' })
-    expect(taken.fields).toMatchObject({ uid: 4001, process: 'python3' })
-    expect((await askAs({ uid: 4001 }, world.ipcPath))[0]).toMatchObject({
-      type: 'fault',
-      data: { code: 'busy' },
-    })
+    expect(taken.fields).toMatchObject({ uid: 4001, process: 'python3', count: 1 })
   })
 })

@@ -9,7 +9,7 @@ import type { Service } from '../support/service.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { expectUntil } from '../support/until.ts'
 
-/** The loop looks every 15 s; what is mended must be seen then. */
+/** The loop looks every 15 s; the end of a fault must be seen then. */
 const BY_ITSELF = { withinMs: 17_000 }
 
 let service: Service
@@ -44,9 +44,9 @@ async function rotate(daemon: Daemon): Promise<string> {
 }
 
 /** Waits until it holds, having the loop look: it does so by itself every 15 s, which one test waits for. */
-async function mended(daemon: Daemon, what: string, isMended: () => boolean | undefined): Promise<void> {
+async function repaired(daemon: Daemon, what: string, isOver: () => boolean | undefined): Promise<void> {
   daemon.process.kill('SIGHUP')
-  await expectUntil(what, isMended)
+  await expectUntil(what, isOver)
 }
 
 /** The daemon may be writing in it: emptied bit by bit, it would never be empty. */
@@ -65,14 +65,14 @@ describe.each([
   ['full', (disk: ReturnType<typeof smallDisk>) => disk.fill(), /no space is left in .*: free some/],
   ['read-only', (disk: ReturnType<typeof smallDisk>) => disk.readOnly(true), /is read-only.*ReadWritePaths=/],
 ] as const)('a runtime directory that is %s', (kind, spoil, remedy) => {
-  test.skipIf(!canMount)('holds up nobody at the sockets, is told once, and is recovered from', async () => {
+  test.skipIf(!canMount)('holds up no client, is logged once, and is recovered from', async () => {
     const disk = smallDisk(join(directory, 'run'))
     const daemon = await started()
     spoil(disk)
     await rotate(daemon)
     const token = await rotate(daemon)
     const path = join(directory, 'run', 'token')
-    const status = await expectUntil('the status to tell', async () => {
+    const status = await expectUntil('the error in the status', async () => {
       const now = await statusOf(daemon)
       return now.files[0]?.ok === false && now
     })
@@ -82,14 +82,14 @@ describe.each([
       ['file-error', 'token'],
       ['state-file-error', 'kept.json'],
     ] as const) {
-      const told = errors(daemon, event, join(directory, 'run', name))
-      expect(told).toHaveLength(1)
-      expect(told[0]).toMatch(remedy)
+      const logged = errors(daemon, event, join(directory, 'run', name))
+      expect(logged).toHaveLength(1)
+      expect(logged[0]).toMatch(remedy)
     }
     if (kind === 'full') disk.empty()
     else disk.readOnly(false)
-    await mended(daemon, 'the token file', () => textOf(path) === token)
-    await mended(daemon, 'the token to be kept', () =>
+    await repaired(daemon, 'the token file', () => textOf(path) === token)
+    await repaired(daemon, 'the token to be kept', () =>
       textOf(join(directory, 'run', 'kept.json'))?.includes(token),
     )
     expect((await statusOf(daemon)).files[0]).toMatchObject({ ok: true, error: null })
@@ -98,7 +98,7 @@ describe.each([
   })
 })
 
-test('a runtime directory that is removed is made anew, with sockets, token file and all', async () => {
+test('a runtime directory that is removed is made again, with sockets, token file and all', async () => {
   const daemon = await started()
   const { accessToken } = await tokenOf(daemon)
   removeAtOnce(join(directory, 'run'))
@@ -108,7 +108,10 @@ test('a runtime directory that is removed is made anew, with sockets, token file
   await expectUntil('the token to be kept', () =>
     textOf(join(directory, 'run', 'kept.json'))?.includes(accessToken),
   )
-  const restored = daemon.log().filter(({ event }) => event === 'socket-restored')
+  const restored = await expectUntil('the records', () => {
+    const records = daemon.log().filter(({ event }) => event === 'socket-restored')
+    return records.length >= 3 && records
+  })
   expect(restored.map(({ path }) => String(path)).toSorted((a, b) => a.localeCompare(b))).toEqual(
     ['http.sock', 'ipc.sock', 'lock'].map((name) => join(directory, 'run', name)),
   )
@@ -120,7 +123,7 @@ describe.each([
   ['full', 'memory.json', /no space is left/],
   ['read-only', 'memory.json', /is read-only/],
 ] as const)('a state directory that is %s', (kind, name, remedy) => {
-  test.skipIf(!canMount)('holds up nobody, is told once, and is written to when it can be', async () => {
+  test.skipIf(!canMount)('holds up no client, is logged once, and is written to when it can be', async () => {
     const disk = smallDisk(join(directory, 'state'))
     const daemon = await started()
     if (kind === 'full') disk.fill()
@@ -129,31 +132,31 @@ describe.each([
     const token = await rotate(daemon)
     await expectUntil('the token file', () => tokenFile(daemon) === token)
     const path = join(directory, 'state', name)
-    const told = await expectUntil('the record', () => errors(daemon, 'state-file-error', path)[0])
-    expect(told).toMatch(remedy)
+    const logged = await expectUntil('the record', () => errors(daemon, 'state-file-error', path)[0])
+    expect(logged).toMatch(remedy)
     expect(errors(daemon, 'state-file-error', path)).toHaveLength(1)
     if (kind === 'full') disk.empty()
     else disk.readOnly(false)
     const { generation } = await tokenOf(daemon)
-    await mended(daemon, 'the memory', () => textOf(path)?.includes(`"generation":${generation}`))
+    await repaired(daemon, 'the memory', () => textOf(path)?.includes(`"generation":${generation}`))
   })
 })
 
-test('a state directory that is removed is made anew, and all that a restart must know is in it', async () => {
+test('a state directory that is removed is made again, and all that a restart must know is in it', async () => {
   const daemon = await started()
   const state = join(directory, 'state')
   const remembers = (): boolean | undefined => textOf(join(state, 'memory.json'))?.includes('"generation":1')
   await expectUntil('the memory', remembers)
   const key = textOf(join(state, 'key'))
   removeAtOnce(state)
-  await mended(daemon, 'the memory', remembers)
-  await mended(daemon, 'the key', () => textOf(join(state, 'key')) === key)
-  // In the midst of a write or a look the loss is told, too.
+  await repaired(daemon, 'the memory', remembers)
+  await repaired(daemon, 'the key', () => textOf(join(state, 'key')) === key)
+  // In the midst of a write or a check the loss is logged, too.
   const isOther = ({ level, event }: LogLine): boolean => level === 'error' && event !== 'state-file-error'
   expect(daemon.log().filter(isOther)).toEqual([])
 })
 
-test('a directory that cannot be made anew is told once, with the remedy, until it can', async () => {
+test('a directory that cannot be made again is logged once, with the remedy, until it can', async () => {
   const daemon = await started()
   const { accessToken } = await tokenOf(daemon)
   const state = join(directory, 'state')
@@ -161,12 +164,12 @@ test('a directory that cannot be made anew is told once, with the remedy, until 
   writeFileSync(state, 'in the way')
   await rotate(daemon)
   await rotate(daemon)
-  const told = daemon.log().filter(({ event }) => event === 'directory-error')
-  expect(told).toMatchObject([
+  const logged = daemon.log().filter(({ event }) => event === 'directory-error')
+  expect(logged).toMatchObject([
     { path: state, error: expect.stringMatching(/cannot be a directory.*remove that/) as string },
   ])
   rmSync(state)
-  await mended(daemon, 'the memory', () => textOf(join(state, 'memory.json'))?.includes('"generation":3'))
+  await repaired(daemon, 'the memory', () => textOf(join(state, 'memory.json'))?.includes('"generation":3'))
   expect(await tokenOf(daemon)).not.toMatchObject({ accessToken })
 })
 
@@ -177,7 +180,7 @@ test.skipIf(!canMount)(
     const daemon = startDaemon({ directory, baseUrl: service.url })
     await daemon.listening()
     expect((await tokenOf(daemon)).state).toBe('ready')
-    expect((await statusOf(daemon)).files).toMatchObject([{ ok: false }])
+    await expectUntil('the fault of the file', async () => (await statusOf(daemon)).files[0]?.ok === false)
     expect(await daemon.end()).toBe(0)
   },
 )

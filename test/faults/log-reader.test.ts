@@ -1,4 +1,4 @@
-// Who reads the log and stops, or goes away, does the daemon no harm.
+// A reader of the log that stops, or goes away, does the daemon no harm.
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process'
 import { join } from 'node:path'
 import { beforeEach, expect, onTestFinished, test } from 'vitest'
@@ -49,7 +49,7 @@ async function overfill(daemon: Daemon): Promise<void> {
   })
 }
 
-test('a reader that stops reading holds up nobody, and is told how much it missed', async () => {
+test('a reader that stops reading holds up no client, and learns how much it missed', async () => {
   const { daemon, reader, read } = await startPiped()
   const { accessToken } = await tokenOf(daemon)
   reader.kill('SIGSTOP')
@@ -59,9 +59,9 @@ test('a reader that stops reading holds up nobody, and is told how much it misse
   await service.arrived(2)
   await expectUntil('the token file', () => ![undefined, accessToken].includes(tokenFile(daemon)))
   reader.kill('SIGCONT')
-  // What is kept for a reader is bounded: the rest is lost, and counted.
+  // The records kept for a reader are bounded: the rest is lost, and counted.
   const loss = await expectUntil(
-    'the loss to be told',
+    'the record of the loss',
     () => /"log-records-lost","dropped":(\d+)/.exec(read())?.[1],
   )
   expect(Number(loss)).toBeGreaterThan(0)

@@ -21,7 +21,7 @@ async function started(config: object = {}): Promise<Daemon> {
   return daemon
 }
 
-const told = (daemon: Daemon, event: string): number =>
+const countOf = (daemon: Daemon, event: string): number =>
   daemon.log().filter((line) => line.event === event).length
 
 describe.each([
@@ -64,7 +64,7 @@ describe.each([
     )
     await askOnce(daemon.ipcPath, 'token.reject', { fingerprint: '0123456789abcdef' })
     expect(service.requests).toHaveLength(1)
-    expect(told(daemon, 'alert')).toBe(1)
+    expect(countOf(daemon, 'alert')).toBe(1)
   })
 })
 
@@ -86,7 +86,7 @@ test('other credentials end it at once', async () => {
   const daemon = await started()
   await daemon.logged('alert')
   service.answer(({ body }) => (body.includes('right-secret') ? granting(freshToken()) : accountInactive))
-  // A reload without a change asks nobody.
+  // A reload without a change sends no request.
   daemon.process.kill('SIGHUP')
   await daemon.logged('reloaded')
   expect(service.requests).toHaveLength(1)
@@ -102,7 +102,7 @@ test('other credentials end it at once', async () => {
   expect((await tokenOf(daemon)).state).toBe('ready')
   await expectUntil('alert.json to go', () => alertFile(daemon) === undefined)
   expect(service.requests).toHaveLength(2)
-  expect(told(daemon, 'alert')).toBe(1)
+  expect(countOf(daemon, 'alert')).toBe(1)
 })
 
 test('`kyc-tokend refresh` asks once, and says how it went', async () => {
@@ -112,8 +112,8 @@ test('`kyc-tokend refresh` asks once, and says how it went', async () => {
   expect(refused.status).toBe(77)
   expect(refused.stderr).toContain('Your account is not active')
   expect(service.requests).toHaveLength(2)
-  // The same alert stands: it is not raised twice.
-  expect(told(daemon, 'alert')).toBe(1)
+  // The same alert is still raised: it is not raised twice.
+  expect(countOf(daemon, 'alert')).toBe(1)
   service.answer(() => granting(freshToken()))
   expect((await command(daemon, 'refresh')).status).toBe(0)
   await daemon.logged('alert-resolved')
@@ -127,7 +127,7 @@ test('another reason is another alert', async () => {
   await daemon.logged('alert')
   service.answer(accountNotFound)
   expect((await command(daemon, 'refresh')).status).toBe(77)
-  await expectUntil('the second alert', () => told(daemon, 'alert') === 2)
+  await expectUntil('the second alert', () => countOf(daemon, 'alert') === 2)
   await expectUntil('alert.json', () => alertFile(daemon)?.['reason'] === 'account-not-found')
 })
 
@@ -136,10 +136,10 @@ test('an alert is said again when it is time, and after a crash once, but not wi
   const first = await started(config)
   await expectUntil('both reminders', async () => {
     // A reload has the loop look, which it does by itself every 15 s.
-    const reloads = told(first, 'reloaded')
+    const reloads = countOf(first, 'reloaded')
     first.process.kill('SIGHUP')
-    await expectUntil('the reload', () => told(first, 'reloaded') > reloads)
-    return told(first, 'alert') === 3
+    await expectUntil('the reload', () => countOf(first, 'reloaded') > reloads)
+    return countOf(first, 'alert') === 3
   })
   const records = first.log().filter(({ event }) => event === 'alert')
   expect(records.map(({ reminder }) => reminder)).toEqual([undefined, 1, 2])
@@ -152,6 +152,6 @@ test('an alert is said again when it is time, and after a crash once, but not wi
   await second.logged('alert')
   for (let requests = 0; requests < 20; requests += 1)
     await httpAsk(second, '/v1/token?minValidSeconds=86400')
-  expect(second.log().filter(({ event }) => event === 'alert')).toMatchObject([{ standing: true }])
+  expect(second.log().filter(({ event }) => event === 'alert')).toMatchObject([{ resumed: true }])
   expect(service.requests).toHaveLength(1)
 })

@@ -3,7 +3,7 @@ import { existsSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { beforeEach, expect, onTestFinished, test } from 'vitest'
-import { TokenClient } from '../../src/client.ts'
+import { TokenClient } from '../../src/client/index.ts'
 import { configOf, credentials, startDaemon, tokenFile, type Daemon } from '../support/daemon.ts'
 import { askOnce } from '../support/ipc-client.ts'
 import { httpAsk, serviceOf, statusOf, textOf, tokenOf } from '../support/outside.ts'
@@ -38,7 +38,7 @@ async function reload(daemon: Daemon, config: object = {}): Promise<void> {
   await expectUntil('the reload', () => count(daemon, 'reloaded') + count(daemon, 'reload-failed') > before)
 }
 
-test('200 reloads while clients ask continuously cost not one answer', async () => {
+test('200 reloads while clients ask continuously cost not one answer', { timeout: 120_000 }, async () => {
   const daemon = await started()
   const client = new TokenClient({ socketPath: daemon.ipcPath })
   onTestFinished(() => client.close())
@@ -128,7 +128,7 @@ test('the sockets move, and those who are connected stay so', async () => {
   expect((await client.get()).accessToken).toBe(accessToken)
 })
 
-/** Somebody else's socket at this path, until the test ends. */
+/** Another program's socket at this path, until the test ends. */
 async function occupy(path: string): Promise<void> {
   const server = createServer((socket) => void socket.destroy())
   onTestFinished(() => void server.close())
@@ -178,9 +178,9 @@ test('other directories take effect at a restart and not before, and that is sai
   for (let reloads = 1; reloads <= 2; reloads += 1) {
     await reload(daemon, { runtimeDirectory: elsewhere, stateDirectory: join(elsewhere, 'state') })
     await expectUntil('two more records', () => count(daemon, 'restart-needed') >= 2 * reloads)
-    const told = daemon.log().filter(({ event }) => event === 'restart-needed')
-    expect(told.map(({ setting }) => setting).slice(-2)).toEqual(['runtimeDirectory', 'stateDirectory'])
-    expect(told).toHaveLength(2 * reloads)
+    const needed = daemon.log().filter(({ event }) => event === 'restart-needed')
+    expect(needed.map(({ setting }) => setting).slice(-2)).toEqual(['runtimeDirectory', 'stateDirectory'])
+    expect(needed).toHaveLength(2 * reloads)
   }
   expect(existsSync(elsewhere)).toBe(false)
   const { accessToken } = await tokenOf(daemon)
@@ -195,7 +195,7 @@ test('other directories take effect at a restart and not before, and that is sai
   await expectUntil('the token file', () => textOf(join(elsewhere, 'token')) !== undefined)
 })
 
-test('a faulty file is told with all its faults, and mending it is enough', async () => {
+test('a faulty file is logged with all its faults, and a corrected one is enough', async () => {
   const daemon = await started()
   writeFileSync(daemon.configFile, '{ "baseUrl": ')
   daemon.process.kill('SIGHUP')

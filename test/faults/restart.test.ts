@@ -1,4 +1,4 @@
-// What a restart asks the service: after a crash no sooner than it may, after a refusal nothing.
+// Requests after a restart: after a crash no sooner than it may, after a refusal nothing.
 import { beforeEach, expect, test } from 'vitest'
 import { startDaemon, type Daemon } from '../support/daemon.ts'
 import { alertFile, command, freshToken, httpAsk, serviceOf, statusOf, tokenOf } from '../support/outside.ts'
@@ -34,7 +34,7 @@ async function started(config: object = {}): Promise<Daemon> {
 
 test('after a kill in the middle of a request the next start keeps its distance from the service', async () => {
   service.answer(() => undefined)
-  const config = { retry: { initialDelay: '2s' } }
+  const config = { retry: { initialDelay: '6s' } }
   const first = start(config)
   await service.arrived(1)
   await first.end('SIGKILL')
@@ -44,7 +44,7 @@ test('after a kill in the middle of a request the next start keeps its distance 
   expect((await statusOf(second)).failure).toMatchObject({ reason: 'network', attempts: 1 })
   await service.arrived(2)
   const [before, after] = service.requests.map(({ atMs }) => atMs)
-  expect((after ?? 0) - (before ?? 0)).toBeGreaterThanOrEqual(900)
+  expect((after ?? 0) - (before ?? 0)).toBeGreaterThanOrEqual(2_900)
   expect((await tokenOf(second)).accessToken).toBe(given[0])
 })
 
@@ -65,7 +65,7 @@ test('in a crash loop the service sees growing distances, never below half the d
   }
   const instants = service.requests.map(({ atMs }) => atMs)
   const distances = instants.slice(1).map((atMs, index) => atMs - (instants[index] ?? 0))
-  // What a request took from the decision to its arrival may differ.
+  // The time from the decision to the arrival of a request may differ.
   const toleratedMs = 100
   for (const [index, distance] of distances.entries()) {
     expect(distance).toBeGreaterThanOrEqual((initialDelayMs * 2 ** index) / 2 - toleratedMs)
@@ -79,7 +79,7 @@ test('after a crash during a refusal there is no request at any number of restar
   await first.end('SIGKILL')
   for (let restart = 0; restart < 3; restart += 1) {
     const daemon = await started()
-    expect((await daemon.logged('alert'))['standing']).toBe(true)
+    expect((await daemon.logged('alert'))['resumed']).toBe(true)
     expect((await command(daemon, 'status')).status).toBe(77)
     expect(alertFile(daemon)).toMatchObject({ reason: 'account-inactive' })
     await daemon.end('SIGKILL')

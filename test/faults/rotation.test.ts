@@ -1,4 +1,4 @@
-// Tokens that live for seconds: whoever reads, by file or by socket, always has a good one and never a torn or an expired one.
+// Tokens that live for seconds: every reader, by file or by socket, always has a good one and never a torn or an expired one.
 import { setTimeout as sleep } from 'node:timers/promises'
 import { beforeEach, expect, test } from 'vitest'
 import { startDaemon, tokenFile } from '../support/daemon.ts'
@@ -37,7 +37,7 @@ test('tokens of 4 s, for five rotations: a reader of the file and one of the soc
     const { accessToken, expiresAt, stale } = await tokenOf(daemon)
     expect(given).toContain(inFile)
     expect(given).toContain(accessToken)
-    // What it took to look, on a machine that is busy.
+    // The time that the check took, on a machine that is busy.
     expect(expiryMs(inFile)).toBeGreaterThan(Date.now() - 500)
     expect(Date.parse(expiresAt)).toBeGreaterThan(Date.now() - 500)
     expect(stale).toBe(false)

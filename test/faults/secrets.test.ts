@@ -45,7 +45,8 @@ async function seenOf(daemon: Daemon): Promise<Record<string, string>> {
   const { pid } = daemon.process
   const seen: Record<string, string> = {
     cmdline: readFileSync(`/proc/${pid}/cmdline`, 'utf8'),
-    environ: readFileSync(`/proc/${pid}/environ`, 'utf8'),
+    // For root alone.
+    environ: process.getuid?.() === 0 ? readFileSync(`/proc/${pid}/environ`, 'utf8') : '',
     'status.get': JSON.stringify(await askOnce(daemon.ipcPath, 'status.get', {})),
     'refresh.request': JSON.stringify(await askOnce(daemon.ipcPath, 'refresh.request', {})),
   }
@@ -55,10 +56,10 @@ async function seenOf(daemon: Daemon): Promise<Record<string, string>> {
     const { stdout, stderr } = await command(daemon, ...words)
     seen[words.join(' ')] = words[0] === 'token' ? stderr : `${stdout}${stderr}`
   }
-  for (const place of ['run', 'state']) {
-    for (const name of readdirSync(join(directory, place))) {
-      if (name.endsWith('.sock') || name === 'lock' || (place === 'run' && TOKEN_FILES.has(name))) continue
-      seen[`${place}/${name}`] = readFileSync(join(directory, place, name), 'utf8')
+  for (const folder of ['run', 'state']) {
+    for (const name of readdirSync(join(directory, folder))) {
+      if (name.endsWith('.sock') || name === 'lock' || (folder === 'run' && TOKEN_FILES.has(name))) continue
+      seen[`${folder}/${name}`] = readFileSync(join(directory, folder, name), 'utf8')
     }
   }
   return { ...seen, log: daemon.stderr() }

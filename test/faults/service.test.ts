@@ -1,4 +1,4 @@
-// Whatever the service and the network do: what it is taken for, as it is seen from outside, and that nothing hangs or leaks.
+// Faults of the service and the network: their reasons, as they are seen from outside, and that nothing hangs or leaks.
 import { writeFileSync } from 'node:fs'
 import { createServer, type AddressInfo } from 'node:net'
 import { join } from 'node:path'
@@ -29,7 +29,7 @@ async function started(baseUrl: string, config: object = slow): Promise<Daemon> 
   return daemon
 }
 
-/** The failure that stands, once there is one after this many attempts. */
+/** The current failure, once there is one after this many attempts. */
 const failureOf = (daemon: Daemon, attempts = 1): Promise<NonNullable<StatusResult['failure']>> =>
   expectUntil('a failure', async () => {
     const { failure } = await statusOf(daemon)
@@ -92,7 +92,7 @@ test('whatever it answers has its reason, and the token that is held is served o
   service.answer(() => granting(freshToken()))
   expect((await command(daemon, 'refresh')).status).toBe(0)
   expect(await statusOf(daemon)).toMatchObject({ state: 'ready', failure: null, alert: null })
-  expect(alertFile(daemon)).toBeUndefined()
+  await expectUntil('the end of alert.json', () => alertFile(daemon) === undefined)
 })
 
 test('without a token every command and path says so, with the reason', async () => {
@@ -121,7 +121,7 @@ test('a redirect to another host is not followed: that host sees nothing', async
   expect(service.requests).toHaveLength(1)
 })
 
-test('a flapping service is asked again after each failure, and each recovery is told once', async () => {
+test('a flapping service is asked again after each failure, and each recovery is logged once', async () => {
   const service = await serviceOf((_, { number }) =>
     number % 2 === 1 ? { status: 503 } : granting(freshToken()),
   )
@@ -131,8 +131,8 @@ test('a flapping service is asked again after each failure, and each recovery is
     await expectUntil('a good token', async () => (await statusOf(daemon)).state === 'ready')
     if (flap < 5) daemon.process.kill('SIGUSR2')
   }
-  const told = (event: string): number => daemon.log().filter((line) => line.event === event).length
-  expect([told('fetch-failed'), told('recovered'), told('token-obtained')]).toEqual([5, 5, 5])
+  const countOf = (event: string): number => daemon.log().filter((line) => line.event === event).length
+  expect([countOf('fetch-failed'), countOf('recovered'), countOf('token-obtained')]).toEqual([5, 5, 5])
 })
 
 describe('Retry-After', () => {

@@ -1,4 +1,4 @@
-// Two daemons for one place: one lives, whoever comes first, and the service is asked by nobody else.
+// Two daemons for the same directories: the first lives, and only that one asks the service.
 import { spawn } from 'node:child_process'
 import { existsSync, readdirSync, renameSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -21,8 +21,8 @@ beforeEach(async () => {
 
 test('of two that are started at once one lives, ten times over', async () => {
   for (let round = 1; round <= 10; round += 1) {
-    const place = join(directory, String(round))
-    const both = [0, 1].map(() => startDaemon({ directory: place, baseUrl: service.url }))
+    const own = join(directory, String(round))
+    const both = [0, 1].map(() => startDaemon({ directory: own, baseUrl: service.url }))
     const status = await Promise.race(both.map((daemon) => daemon.ended()))
     expect(status, both.map((d) => d.stderr()).join()).toBe(69)
     const [loser, winner] = both.toSorted((one) => (one.process.exitCode === null ? 1 : -1))
@@ -42,8 +42,8 @@ test.each(['state', 'state/'.padEnd(120, 'x')])(
   'two with one state directory (%s) and different sockets: the second ends with 69, names the setting, touches nothing',
   async (name) => {
     const stateDirectory = join(directory, name)
-    const start = (place: string) =>
-      startDaemon({ directory: join(directory, place), baseUrl: service.url, config: { stateDirectory } })
+    const start = (folder: string) =>
+      startDaemon({ directory: join(directory, folder), baseUrl: service.url, config: { stateDirectory } })
     const first = start('one')
     await first.listening()
     await tokenOf(first)
@@ -51,7 +51,7 @@ test.each(['state', 'state/'.padEnd(120, 'x')])(
     const second = start('two')
     expect(await second.ended()).toBe(69)
     expect(second.stderr()).toBe(
-      `Somebody answers at ${join(stateDirectory, 'lock')}, presumably another kyc-tokend: stop it, or set another \`stateDirectory\`\n`,
+      `A process answers at ${join(stateDirectory, 'lock')}, presumably another kyc-tokend: stop it, or set another \`stateDirectory\`\n`,
     )
     expect(readdirSync(stateDirectory)).toEqual(before)
     expect(service.requests).toHaveLength(1)
@@ -94,7 +94,7 @@ test.skipIf(!canMount)(
   },
 )
 
-test('a state directory that is removed keeps a second daemon away again when it is made anew', async () => {
+test('a state directory that is removed keeps a second daemon away again when it is made again', async () => {
   const daemon = startDaemon({ directory, baseUrl: service.url })
   await daemon.listening()
   const state = join(directory, 'state')
@@ -123,7 +123,16 @@ function launch(count: number, config: string): Launched {
   writeFileSync(file, config, { mode: 0o600 })
   const [ipcPath, httpPath] = [join(directory, 'given-ipc.sock'), join(directory, 'given-http.sock')]
   const script = new URL('../support/launch-with-sockets.py', import.meta.url).pathname
-  const words = [script, ipcPath, httpPath, String(count), ...PROGRAM, 'run', '--config', file]
+  const words = [
+    script,
+    `ipc=${ipcPath}`,
+    `http=${httpPath}`,
+    String(count),
+    ...PROGRAM,
+    'run',
+    '--config',
+    file,
+  ]
   const launcher = spawn('python3', words, { stdio: ['ignore', 'pipe', 'pipe'] })
   onTestFinished(() => void launcher.kill('SIGTERM'))
   let stdout = ''
@@ -154,7 +163,7 @@ test('of two that inherit the same sockets one lives', async () => {
   }
 })
 
-test('with inherited sockets a faulty configuration is told to those who wait, for 2 s, and ends with 78', async () => {
+test('with inherited sockets a faulty configuration is the answer to waiting clients, for 2 s, and ends with 78', async () => {
   const launched = launch(1, JSON.stringify({ baseUrl: 'http://elsewhere.example', retries: 3 }))
   const begunMs = performance.now()
   await expectUntil('the answer', async () => {

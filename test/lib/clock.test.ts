@@ -13,7 +13,7 @@ function machine({ suspendedMs = 0, setByMs = 0, atMs = 0, grainMs = 10 } = {}):
   vi.mocked(uptime).mockReturnValue((Math.floor(bootMs / grainMs) * grainMs) / 1_000)
 }
 
-test('a suspend passes on the boot clock, and the wall clock is told as it is', () => {
+test('a suspend passes on the boot clock, and the wall clock is shown as it is', () => {
   const clock = createSystemClock()
   machine()
   const before = clock.now()

@@ -1,21 +1,16 @@
-// Replaces a file step by step, with each step written to stdout, and kills itself after the given number of steps.
+// Replaces a file, with the name of each call written to stdout, and kills itself before the call of the given number.
 import { writeSync } from 'node:fs'
-import { replacing } from '../../src/lib/atomic-file.ts'
-import { performNow, type FileSteps } from '../../src/lib/file-calls.ts'
+import { replaceFile } from '../../src/lib/atomic-file.ts'
+import { watchFileCalls } from '../support/file-calls.ts'
 
-const [path = '', content = '', lastStep = ''] = process.argv.slice(2)
-
-function* dying<T>(steps: FileSteps<T>): FileSteps<T> {
-  let done = 0
-  let step = steps.next()
-  while (!step.done) {
-    if (done === Number(lastStep)) process.kill(process.pid, 'SIGKILL')
-    writeSync(1, `${step.value.name} `)
-    const result: unknown = yield step.value
-    done += 1
-    step = steps.next(result)
-  }
-  return step.value
-}
-
-performNow(dying(replacing(path, content, { mode: 0o640 })))
+const [path = '', content = '', lastCall = ''] = process.argv.slice(2)
+let calls = 0
+/** A call was made when the next one begins: only then it counts. */
+let before = ''
+await watchFileCalls((name) => {
+  if (before !== '') writeSync(1, `${before} `)
+  if (calls === Number(lastCall)) process.kill(process.pid, 'SIGKILL')
+  calls += 1
+  before = name
+})
+await replaceFile(path, content, { mode: 0o640 })

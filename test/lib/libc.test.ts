@@ -9,7 +9,8 @@ import { text } from 'node:stream/consumers'
 import { promisify } from 'node:util'
 import { build } from 'esbuild'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { loadLibc, type Libc, type Peer } from '../../src/lib/libc.ts'
+import type { Peer } from '../../src/lib/connection-calls.ts'
+import { loadLibc, type Libc } from '../../src/lib/libc.ts'
 import { receiveDatagrams } from '../support/receive-datagrams.ts'
 
 const run = promisify(execFile)
@@ -38,7 +39,7 @@ client = socket.socket(socket.AF_UNIX)
 client.connect(sys.argv[1])
 client.recv(1)`
 
-/** What the kernel says of a client of this command line. */
+/** The kernel's report on a client of this command line. */
 async function seenAs(
   command: string,
   args: string[],
@@ -75,17 +76,20 @@ test.skipIf(!isRoot)('a peer of another user is known as that user', async () =>
   expect(peer).toMatchObject({ uid: NOBODY, gid: 12_345 })
 })
 
-test.skipIf(!isRoot)('all supplementary groups of a peer are told, also where they are many', async () => {
-  const groups = Array.from({ length: 300 }, (_, index) => 20_000 + index)
-  const seen = await seenAs(
-    'setpriv',
-    ['--reuid=65534', '--regid=7', `--groups=${groups.join(',')}`, '/usr/bin/env', 'python3'],
-    {
-      env: { PATH: '/usr/bin:/bin' },
-    },
-  )
-  expect(seen.groups).toEqual(groups)
-})
+test.skipIf(!isRoot)(
+  'all supplementary groups of a peer are reported, also where they are many',
+  async () => {
+    const groups = Array.from({ length: 300 }, (_, index) => 20_000 + index)
+    const seen = await seenAs(
+      'setpriv',
+      ['--reuid=65534', '--regid=7', `--groups=${groups.join(',')}`, '/usr/bin/env', 'python3'],
+      {
+        env: { PATH: '/usr/bin:/bin' },
+      },
+    )
+    expect(seen.groups).toEqual(groups)
+  },
+)
 
 test('what is no socket is a system call error with its code', () => {
   expect(() => libc.peerOf(99_999)).toThrow(expect.objectContaining({ code: 'EBADF' }) as Error)
@@ -103,7 +107,7 @@ test.each(['path', 'abstract'])('a datagram arrives at a socket with %s name', a
   }
 })
 
-test('a receiver that does not read makes nobody wait', async () => {
+test('a receiver that does not read causes no wait', async () => {
   const path = join(directory, 'full.sock')
   const receiver = await receiveDatagrams(path)
   try {
@@ -115,8 +119,8 @@ test('a receiver that does not read makes nobody wait', async () => {
   }
 })
 
-test('nobody at the path, and a path that is too long, are errors', () => {
-  expect(() => libc.sendDatagram(join(directory, 'nobody.sock'), '')).toThrow(
+test('no receiver at the path, and a path that is too long, are errors', () => {
+  expect(() => libc.sendDatagram(join(directory, 'none.sock'), '')).toThrow(
     expect.objectContaining({ code: 'ENOENT' }) as Error,
   )
   expect(() => libc.sendDatagram(`/${'x'.repeat(200)}`, '')).toThrow(/at most 107 bytes/)
@@ -148,7 +152,7 @@ async function inChild(source: string, options: object = {}): Promise<string> {
 
 test('without dumps, no core file and no look into memory or environment, and the daemon finds what it needs', async () => {
   const options = isRoot ? { uid: NOBODY, gid: NOBODY } : {}
-  const told = await inChild(
+  const output = await inChild(
     `import { execFileSync, spawnSync } from 'node:child_process'
      import { createServer } from 'node:net'
      import { readdirSync, readFileSync } from 'node:fs'
@@ -168,36 +172,46 @@ test('without dumps, no core file and no look into memory or environment, and th
      })`,
     options,
   )
-  const seen = JSON.parse(told) as Record<string, unknown>
+  const seen = JSON.parse(output) as Record<string, unknown>
   expect(seen).toMatchObject({ coreLimit: '0', isHidden: true, bootId: 37 })
   expect(seen['residentBytes']).toBeGreaterThan(1e6)
   expect(seen['descriptors']).toBeGreaterThan(3)
 })
 
-test('another program takes the place of this one, with its process id, streams and environment', async () => {
-  const told = await inChild(
+test('another program replaces this one, with its process id, streams and environment', async () => {
+  const output = await inChild(
     `console.log(process.pid)
      libc.replaceProcess('/bin/sh', ['sh', '-c', 'echo "$$ $GREETING $0" ; test -z "$HOME" && echo none', 'a b'],
        { GREETING: 'grüß dich', HOME: undefined })`,
   )
-  const [pid, rest] = told.split('\n')
+  const [pid, rest] = output.split('\n')
   expect(rest).toBe(`${pid} grüß dich a b`)
-  expect(told).toMatch(/none\n$/)
+  expect(output).toMatch(/none\n$/)
 })
 
 test.each([
-  ['stays open where systemd handed it over', "{ LISTEN_FDS: '1' }", /^socket:/],
+  [
+    'stays open where systemd handed it over',
+    "{ LISTEN_FDS: '1', LISTEN_PID: String(process.pid) }",
+    /^socket:/,
+  ],
+  ['is closed where systemd handed it to another', "{ LISTEN_FDS: '1', LISTEN_PID: '1' }", /^$/],
+  [
+    'is closed where LISTEN_FDS is no count',
+    "{ LISTEN_FDS: '2000000000', LISTEN_PID: String(process.pid) }",
+    /^$/,
+  ],
   ['is closed otherwise', '{}', /^$/],
-])('a socket %s in the program that takes the place of this one', async (_, env, told) => {
+])('a socket %s in the program that replaces this one', async (_, env, expected) => {
   const source = `libc.replaceProcess('/bin/sh', ['sh', '-c', 'readlink /proc/$$/fd/3'], ${env})`
-  expect(await inChild(source)).toMatch(told)
+  expect(await inChild(source)).toMatch(expected)
 })
 
 test('a program that is not there is an error, and this one goes on', async () => {
-  const told = await inChild(
+  const output = await inChild(
     `try { libc.replaceProcess('/nonexistent', ['x'], {}) } catch (error) { console.log(error.code) }`,
   )
-  expect(told).toBe('ENOENT\n')
+  expect(output).toBe('ENOENT\n')
 })
 
 /** The bundle as it is shipped, in a directory of its own; `packages` are links to what is installed beside it. */
@@ -231,7 +245,7 @@ test.each([
   expect(stdout).toBe('loaded\n')
 })
 
-test('where koffi is not installed the reason and the remedy are told', async () => {
+test('where koffi is not installed the error has the reason and the remedy', async () => {
   const { stdout } = await run(process.execPath, [await bundled([])])
   expect(stdout).toBe(
     "The optional package koffi cannot be loaded (Cannot find module 'koffi'): install it with `npm install koffi`\n",

@@ -2,7 +2,7 @@ import { inspect } from 'node:util'
 import { expect, test } from 'vitest'
 import { redact, Secret } from '../../src/lib/secret.ts'
 
-test('a secret shows itself to nobody but reveal', () => {
+test('a secret is shown by reveal alone', () => {
   const secret = new Secret('s3cret')
   expect([String(secret), JSON.stringify({ secret }), inspect({ secret })].join()).not.toContain('s3cret')
   expect(secret.reveal()).toBe('s3cret')

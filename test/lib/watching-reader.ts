@@ -1,4 +1,4 @@
-// Reads a file over and over until it is told to end, and says what it saw that was not whole.
+// Reads a file over and over until it gets a signal, and prints what it saw that was not whole.
 import { closeSync, fstatSync, openSync, readFileSync } from 'node:fs'
 
 const [path = ''] = process.argv.slice(2)

@@ -2,7 +2,7 @@
 import { BaseSequencer, type TestSpecification } from 'vitest/node'
 import { defineConfig } from 'vitest/config'
 
-const LAST = ['response', 'scenarios', 'memory', 'property', 'fetch-token']
+const LAST = ['response', 'scenarios', 'state-store', 'property', 'story', 'fetch-token']
 
 function rank({ moduleId }: TestSpecification): number {
   return LAST.findIndex((word) => moduleId.includes(`${word}.test.ts`))
@@ -17,7 +17,7 @@ class QuickestFirst extends BaseSequencer {
 export default defineConfig({
   test: {
     root: new URL('../..', import.meta.url).pathname,
-    include: ['test/{token,scenarios,source}/**/*.test.ts'],
+    include: ['test/{token,scenarios,source,storage}/**/*.test.ts'],
     setupFiles: ['test/mutation/setup.ts'],
     sequence: { sequencer: QuickestFirst },
     testTimeout: 20_000,

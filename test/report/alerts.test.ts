@@ -1,7 +1,7 @@
 import { access, chmod, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { beforeEach, expect, onTestFinished, test } from 'vitest'
-import { createAlerts } from '../../src/report/alerts.ts'
+import { createAlerts, type Alerts, type AlertSettings } from '../../src/report/alerts.ts'
 import { remedyFor } from '../../src/token/remedy.ts'
 import { createKeeperWorld, failures, type KeeperWorld } from '../support/keeper-world.ts'
 import { createLogRecorder, type LogRecorder } from '../support/log-recorder.ts'
@@ -17,13 +17,16 @@ beforeEach(async () => {
 })
 
 interface Alerting extends KeeperWorld, LogRecorder {
+  readonly alerts: Alerts
   /** The keeper begins to run, and what it does at once is done. */
   readonly begin: () => Promise<void>
   /** An orderly stop or a crash: the file stays as it is. */
   readonly end: () => Promise<void>
 }
 
-async function alerting(options: Parameters<typeof createKeeperWorld>[0] = {}): Promise<Alerting> {
+async function alerting(
+  options: Parameters<typeof createKeeperWorld>[0] & { settings?: Partial<AlertSettings> } = {},
+): Promise<Alerting> {
   const world = createKeeperWorld(options)
   const recorder = createLogRecorder()
   const stopping = new AbortController()
@@ -31,7 +34,12 @@ async function alerting(options: Parameters<typeof createKeeperWorld>[0] = {}): 
     keeper: world.keeper,
     log: recorder.log,
     path,
-    remindAfterMs: () => [HOUR, 6 * HOUR, 24 * HOUR],
+    settings: {
+      remindAfterMs: [HOUR, 6 * HOUR, 24 * HOUR],
+      noTokenAfterMs: 60 * HOUR,
+      contact: null,
+      ...options.settings,
+    },
     host: () => 'web-1',
   })
   const running = alerts.run(stopping.signal)
@@ -47,6 +55,7 @@ async function alerting(options: Parameters<typeof createKeeperWorld>[0] = {}): 
   return {
     ...world,
     ...recorder,
+    alerts,
     end,
     async begin() {
       world.start()
@@ -101,7 +110,7 @@ test('alert.json says the same, for everybody to read, and is gone when the aler
   })
   expect((await stat(path)).mode & 0o777).toBe(0o644)
   await clock.advance(10 * 60_000)
-  reload({ subject: 'second' })
+  reload({ credentialsId: 'second' })
   await clock.advance(0)
   await expect.poll(isThere).toBe(false)
   expect(of('alert-resolved')).toEqual([
@@ -143,7 +152,7 @@ test.each([
   ['changed', async () => writeFile(path, 'all is well')],
   ['given another mode', async () => chmod(path, 0o600)],
 ])(
-  'a file that was %s behind our back is restored at the next look, once, and the alert is not raised anew',
+  'a file that was %s externally is restored at the next look, once, and the alert is not raised again',
   async (_, harm) => {
     const { answer, begin, clock, events, of } = await alerting()
     answer(failures.inactive)
@@ -163,7 +172,7 @@ test.each([
   },
 )
 
-test('a file that somebody makes while no alert stands is removed at the next look', async () => {
+test('a file that someone makes while no alert is there is removed at the next look', async () => {
   const { begin, clock, of } = await alerting()
   await begin()
   // One that is there when it begins is cleared away without a word.
@@ -189,14 +198,14 @@ test('it is repeated after each of `alerts.remindAfter`, counted from its beginn
   const { answer, asked, begin, clock, of } = await alerting()
   answer(failures.inactive)
   await begin()
-  const told: number[] = []
+  const reported: number[] = []
   for (let hour = 0; hour < 30; hour += 1) {
     await clock.advance(HOUR)
-    told.push(of('alert').length)
+    reported.push(of('alert').length)
   }
-  expect(told.map((count, hour) => (count > (told[hour - 1] ?? 1) ? hour + 1 : 0)).filter(Boolean)).toEqual([
-    1, 6, 24,
-  ])
+  expect(
+    reported.map((count, hour) => (count > (reported[hour - 1] ?? 1) ? hour + 1 : 0)).filter(Boolean),
+  ).toEqual([1, 6, 24])
   expect(of('alert').map(({ reminder }) => reminder)).toEqual([undefined, 1, 2, 3])
   expect(asked()).toBe(1)
 })
@@ -210,7 +219,7 @@ test('a long suspend makes one reminder of several', async () => {
   expect(of('alert').map(({ reminder }) => reminder)).toEqual([undefined, 3])
 })
 
-test('after a crash it is found standing, said once more, and the reminders go on from its beginning', async () => {
+test('after a crash it is found raised, said once more, and the reminders go on from its beginning', async () => {
   const first = await alerting()
   first.answer(failures.inactive)
   await first.begin()
@@ -221,16 +230,14 @@ test('after a crash it is found standing, said once more, and the reminders go o
   const { begin, clock, of } = await alerting({ state: first.keeper.state(), clock: first.clock })
   await begin()
   expect(await content()).toMatchObject({ reason: 'account-inactive', since: '2027-01-15T08:00:00.000Z' })
-  expect(of('alert')).toEqual([
-    expect.objectContaining({ standing: true, since: '2027-01-15T08:00:00.000Z' }),
-  ])
+  expect(of('alert')).toEqual([expect.objectContaining({ resumed: true, since: '2027-01-15T08:00:00.000Z' })])
   await clock.advance(3 * HOUR)
   expect(of('alert')).toHaveLength(1)
   await clock.advance(HOUR)
   expect(of('alert').at(-1)).toMatchObject({ reminder: 2 })
 })
 
-test('a file that is left where no alert stands is removed at start, and its alert told to be over', async () => {
+test('a file that is left where no alert is there is removed at start, and its alert reported to be over', async () => {
   await writeFile(path, JSON.stringify({ reason: 'account-inactive', since: '2027-01-01T00:00:00.000Z' }))
   const { of } = await alerting()
   expect(of('alert-resolved')).toEqual([
@@ -238,7 +245,7 @@ test('a file that is left where no alert stands is removed at start, and its ale
   ])
 })
 
-test('what is no alert of ours is removed without a word', async () => {
+test('what is no alert of the daemon is removed without a word', async () => {
   await writeFile(path, 'not JSON')
   const { events } = await alerting()
   expect(events()).toEqual([])
@@ -256,19 +263,147 @@ test('rejected requests raise an alert too, and another reason is another alert'
   await expect.poll(async () => (await content())['reason']).toBe('account-not-found')
 })
 
-test('a directory that cannot be written is told once, and the file is there when it can', async () => {
+test('a directory that cannot be written is reported once, and the file is there when it can', async () => {
   const { answer, begin, clock, of } = await alerting()
-  // Whose directory others may write is refused, by root too.
+  // A directory that others may write is refused, by root too.
   await chmod(directory, 0o777)
   answer(failures.inactive)
   await begin()
-  await expect.poll(() => of('alert-file-failed').length).toBe(1)
+  const failed = () => of('alert-file-failed').filter((record) => record['path'] === path)
+  await expect.poll(() => failed().length).toBe(1)
   await clock.advance(60_000)
-  expect(of('alert-file-failed')).toEqual([
+  expect(failed()).toEqual([
     expect.objectContaining({ level: 'error', path, error: expect.stringContaining(directory) as string }),
   ])
   expect(of('alert')).toHaveLength(1)
   await chmod(directory, 0o755)
   await clock.advance(15_000)
   expect(await content()).toMatchObject({ reason: 'account-inactive' })
+})
+
+async function resolvedContent(): Promise<Record<string, unknown>> {
+  const file = join(directory, 'alert-resolved.json')
+  return JSON.parse(await readFile(file, 'utf8')) as Record<string, unknown>
+}
+
+test('no usable token for too long raises an alert with the failure behind it, and a token ends it', async () => {
+  const { answer, begin, clock, of } = await alerting({
+    settings: { noTokenAfterMs: 600_000, contact: 'Ops, +44 20 7946 0000' },
+  })
+  answer(failures.network)
+  await begin()
+  await clock.advance(590_000)
+  expect(of('alert')).toEqual([])
+  await clock.advance(30_000)
+  expect(await content()).toMatchObject({
+    reason: 'no-token',
+    failure: 'network',
+    remedy: remedyFor('network'),
+    contact: 'Ops, +44 20 7946 0000',
+    noTokenSince: '2027-01-15T08:00:00.000Z',
+    since: '2027-01-15T08:10:00.000Z',
+  })
+  answer({ kind: 'ok', accessToken: 'good' })
+  await clock.advance(120_000)
+  await expect.poll(isThere).toBe(false)
+  expect(await resolvedContent()).toMatchObject({
+    reason: 'no-token',
+    by: 'token',
+    contact: 'Ops, +44 20 7946 0000',
+    since: '2027-01-15T08:10:00.000Z',
+    resolvedAt: expect.stringMatching(/^2027-01-15T08:1/) as string,
+  })
+  expect(of('alert')).toHaveLength(1)
+})
+
+test('a refusal outranks it: the missing token is a reminder', async () => {
+  const { answer, begin, clock, of } = await alerting({ settings: { noTokenAfterMs: 600_000 } })
+  answer(failures.inactive)
+  await begin()
+  await clock.advance(HOUR / 2)
+  expect(of('alert').map(({ reason, reminder }) => [reason, reminder])).toEqual([
+    ['account-inactive', undefined],
+    ['account-inactive', 1],
+  ])
+  expect(await content()).toMatchObject({
+    reason: 'account-inactive',
+    noTokenSince: '2027-01-15T08:00:00.000Z',
+    remindedAt: expect.stringMatching(/^2027-01-15T08:10:/) as string,
+  })
+})
+
+test('`alerts.noTokenAfter: null` never raises it', async () => {
+  const { answer, begin, clock, of } = await alerting({ settings: { noTokenAfterMs: null } })
+  answer(failures.network)
+  await begin()
+  await clock.advance(48 * HOUR)
+  expect(of('alert')).toEqual([])
+})
+
+test('a reminder is in the file, and a restart neither repeats nor loses one', async () => {
+  const first = await alerting()
+  first.answer(failures.inactive)
+  await first.begin()
+  await content()
+  await first.clock.advance(2 * HOUR)
+  await expect.poll(async () => (await content())['remindedAt']).toBe('2027-01-15T09:00:00.000Z')
+  await first.end()
+  const { ino } = await stat(path)
+  const second = await alerting({ state: first.keeper.state(), clock: first.clock })
+  await second.begin()
+  await second.clock.advance(15_000)
+  await second.end()
+  expect(second.of('alert').map(({ reminder }) => reminder)).toEqual([undefined])
+  expect((await stat(path)).ino).toBe(ino)
+  await first.clock.advance(8 * HOUR)
+  const third = await alerting({ state: first.keeper.state(), clock: first.clock })
+  await third.begin()
+  await expect.poll(() => third.of('alert').map(({ reminder }) => reminder)).toEqual([undefined, 2])
+})
+
+test('a rehearsal goes the whole way and resolves itself; while an alert is raised it is refused', async () => {
+  const { alerts, answer, begin, clock, keeper, of } = await alerting()
+  await begin()
+  expect(alerts.test()).toEqual({
+    value: { outcome: 'raised', resolvesAt: '2027-01-15T08:00:10.000Z' },
+  })
+  expect(alerts.test()).toMatchObject({ value: { outcome: 'refused' } })
+  expect(alerts.current()).toBeNull()
+  expect(await content()).toMatchObject({ reason: 'test', test: true })
+  await clock.advance(15_000)
+  await expect.poll(isThere).toBe(false)
+  expect(await resolvedContent()).toMatchObject({ reason: 'test', test: true, by: 'test' })
+  answer(failures.inactive)
+  void keeper.refresh(AbortSignal.timeout(10_000))
+  await clock.advance(0)
+  expect(alerts.test()).toMatchObject({
+    value: { outcome: 'refused', detail: expect.stringContaining('account-inactive') as string },
+  })
+  expect(of('alert').map(({ test: isTest }) => isTest)).toEqual([true, undefined])
+})
+
+test('a real alert ends a rehearsal', async () => {
+  const { alerts, answer, begin, clock, keeper, of } = await alerting()
+  await begin()
+  alerts.test()
+  answer(failures.inactive)
+  void keeper.refresh(AbortSignal.timeout(10_000))
+  await clock.advance(0)
+  expect(of('alert').map(({ reason }) => reason)).toEqual(['test', 'account-inactive'])
+  expect(of('alert-resolved').map(({ reason }) => reason)).toEqual(['test'])
+  await expect.poll(async () => (await content())['reason']).toBe('account-inactive')
+})
+
+test('a refusal that another host of the fleet was given is an error here: its host notifies people, at the end too', async () => {
+  const world = await alerting()
+  world.answer({ ...failures.inactive, by: 'web-17' })
+  await world.begin()
+  expect(await content()).toMatchObject({ reason: 'account-inactive', askedBy: 'web-17' })
+  expect(world.of('alert').map(({ level }) => level)).toEqual(['error'])
+  world.answer(world.token)
+  void world.keeper.refresh(new AbortController().signal)
+  await world.clock.advance(1_000)
+  await expect.poll(isThere).toBe(false)
+  const resolved = JSON.parse(await readFile(join(directory, 'alert-resolved.json'), 'utf8')) as object
+  expect(resolved).toMatchObject({ reason: 'account-inactive', askedBy: 'web-17' })
 })

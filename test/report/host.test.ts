@@ -11,13 +11,13 @@ describe('the host', () => {
     expect(await hostName()).toContain(hostname())
   })
 
-  it('is judged by clock, network, disk and memory', async () => {
+  it('is checked by clock, network, disk and memory', async () => {
     const findings = await hostFindings({ directories: [tmpdir()], isServiceLocal: false, nowMs: Date.now() })
-    const told = findings.map(({ sentence }) => sentence).join('\n')
-    expect(told).toMatch(/the clock (says|is not synchronised)/)
-    expect(told).toMatch(/the network leads out by|default route|no network interface/)
-    expect(told).toContain(`the file system of ${tmpdir()}`)
-    expect(told).toMatch(/of memory are free/)
+    const reported = findings.map(({ sentence }) => sentence).join('\n')
+    expect(reported).toMatch(/the clock (says|is not synchronised)/)
+    expect(reported).toMatch(/the network leads out by|default route|no network interface/)
+    expect(reported).toContain(`the file system of ${tmpdir()}`)
+    expect(reported).toMatch(/of memory are free/)
   })
 
   it('needs no network where the service is on it', async () => {
@@ -42,18 +42,18 @@ describe('the host', () => {
       onTestFinished(() => {
         execFileSync('umount', [directory])
       })
-      const judge = () =>
+      const check = () =>
         hostFindings({ directories: [join(directory, 'later')], isServiceLocal: true, nowMs: Date.now() })
-      expect(await judge()).toContainEqual({
+      expect(await check()).toContainEqual({
         level: 'warning',
         sentence: expect.stringMatching(/only 1024 KiB left/) as string,
       })
       execFileSync('dd', ['if=/dev/zero', `of=${join(directory, 'x')}`, 'bs=1k', 'count=900'], {
         stdio: 'ignore',
       })
-      expect(await judge()).toContainEqual({
+      expect(await check()).toContainEqual({
         level: 'fault',
-        sentence: expect.stringMatching(/is full: make room/) as string,
+        sentence: expect.stringMatching(/is full: free space/) as string,
       })
     },
   )

@@ -1,7 +1,9 @@
 import { execFileSync, spawnSync } from 'node:child_process'
 import { expect, onTestFinished, test } from 'vitest'
-import { createMetrics, type Metrics, type MetricsSample } from '../../src/report/metrics.ts'
+import type { MetricsSample } from '../../src/report/metric.ts'
+import { createMetrics, type Metrics } from '../../src/report/metrics.ts'
 import { createKeeperWorld, failures, type KeeperWorld } from '../support/keeper-world.ts'
+import { kindOf } from '../support/kind-of.ts'
 
 const sample: MetricsSample = {
   version: '1.2.3',
@@ -19,6 +21,8 @@ const sample: MetricsSample = {
   },
   files: { writes: 5, repairs: 1, errors: 0 },
   logRecordsLost: 9,
+  alert: null,
+  share: null,
 }
 
 function measured(changes: Partial<MetricsSample> = {}): KeeperWorld & { metrics: Metrics } {
@@ -37,8 +41,11 @@ function parse(body: string): Map<string, number> {
   const helped = new Set<string>()
   for (const line of body.split('\n').filter((text) => text !== '')) {
     const help = /^# HELP ([a-z_]+) \S.*\.$/.exec(line)
-    const type = /^# TYPE ([a-z_]+) (counter|gauge)$/.exec(line)
-    const value = /^([a-z_]+)(\{(?:[a-z_]+="[^"\\\n]*",?)+\})? (-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)$/.exec(line)
+    const type = /^# TYPE ([a-z_]+) (counter|gauge|histogram)$/.exec(line)
+    const value =
+      /^([a-z_]+?)(?:_bucket|_sum|_count)?(\{(?:[a-z_]+="[^"\\\n]*",?)+\})? (-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)$/.exec(
+        line,
+      )
     if (help?.[1] !== undefined) helped.add(help[1])
     else if (type?.[1] !== undefined) typeOf.set(type[1], type[2] ?? '')
     else if (value?.[1] !== undefined) {
@@ -46,7 +53,7 @@ function parse(body: string): Map<string, number> {
       if (!helped.has(name) || !typeOf.has(name)) throw new Error(`${name} has no HELP or no TYPE`)
       if (name.endsWith('_total') !== (typeOf.get(name) === 'counter'))
         throw new Error(`${name} has the wrong type`)
-      const key = `${name}${value[2] ?? ''}`
+      const key = line.slice(0, line.lastIndexOf(' '))
       if (values.has(key)) throw new Error(`${key} is there twice`)
       values.set(key, Number(value[3]))
     } else throw new Error(`Not of the format: ${line}`)
@@ -55,12 +62,12 @@ function parse(body: string): Map<string, number> {
 }
 
 async function valuesOf(metrics: Metrics): Promise<Map<string, number>> {
-  return parse((await metrics.render()).body)
+  return Promise.resolve(parse(metrics.render().body))
 }
 
 test('the text is of the format, and says so', async () => {
   const { metrics } = measured()
-  const { contentType, body } = await metrics.render()
+  const { contentType, body } = metrics.render()
   expect(contentType).toBe('text/plain; version=0.0.4; charset=utf-8')
   expect(parse(body).size).toBeGreaterThan(30)
   expect(body.endsWith('\n')).toBe(true)
@@ -69,7 +76,7 @@ test('the text is of the format, and says so', async () => {
 const hasPromtool = spawnSync('promtool', ['--version']).status === 0
 test.skipIf(!hasPromtool)('promtool has nothing against it', async () => {
   const { metrics } = measured()
-  const { body } = await metrics.render()
+  const { body } = metrics.render()
   expect(() => execFileSync('promtool', ['check', 'metrics'], { input: body })).not.toThrow()
 })
 
@@ -77,6 +84,7 @@ test('before the first token: starting, no expiry, and no instants of 1970', asy
   const values = await valuesOf(measured().metrics)
   expect(values.get('kyc_tokend_state{state="starting"}')).toBe(1)
   expect(values.get('kyc_tokend_state{state="ready"}')).toBe(0)
+  expect(values.get('kyc_tokend_token_usable')).toBe(0)
   expect([...values.keys()].filter((name) => name.includes('timestamp'))).toEqual([])
 })
 
@@ -91,10 +99,12 @@ test('with a token: state, expiry, next attempt and counts', async () => {
   expect(values.get('kyc_tokend_last_success_timestamp_seconds')).toBe(wallSeconds)
   expect(values.get('kyc_tokend_next_attempt_timestamp_seconds')).toBeGreaterThan(wallSeconds + 2_000)
   expect(values.get('kyc_tokend_requests_total')).toBe(1)
+  expect(values.get('kyc_tokend_token_usable')).toBe(1)
+  expect(values.get('kyc_tokend_token_lifetime_seconds')).toBe(3_600)
   expect(values.get('kyc_tokend_fetches_total{outcome="ok",reason="none"}')).toBe(1)
 })
 
-test('fetches are counted by outcome and reason, and an alert by its reason', async () => {
+test('fetches are counted by outcome and reason', async () => {
   const { metrics, answer, start, clock } = measured()
   answer(failures.network)
   start()
@@ -104,14 +114,16 @@ test('fetches are counted by outcome and reason, and an alert by its reason', as
   const values = await valuesOf(metrics)
   expect(values.get('kyc_tokend_fetches_total{outcome="transient",reason="network"}')).toBeGreaterThan(2)
   expect(values.get('kyc_tokend_fetches_total{outcome="permanent",reason="account-not-found"}')).toBe(1)
-  expect(values.get('kyc_tokend_alert{reason="account-not-found"}')).toBe(1)
-  expect(values.get('kyc_tokend_alert{reason="rejected"}')).toBe(0)
+  expect(values.get('kyc_tokend_fetch_duration_seconds_count')).toBeGreaterThan(3)
+  expect(values.get('kyc_tokend_fetch_duration_seconds_bucket{le="+Inf"}')).toBe(
+    values.get('kyc_tokend_fetch_duration_seconds_count'),
+  )
   expect(values.has('kyc_tokend_next_attempt_timestamp_seconds')).toBe(false)
 })
 
-test('what the other parts count is told as it is, and scrapes do not add up', async () => {
+test('what the other parts count is reported as it is, and scrapes do not add up', async () => {
   const { metrics } = measured()
-  await metrics.render()
+  metrics.render()
   const values = await valuesOf(metrics)
   expect(Object.fromEntries(values)).toMatchObject({
     'kyc_tokend_connections{socket="ipc"}': 3,
@@ -124,10 +136,32 @@ test('what the other parts count is told as it is, and scrapes do not add up', a
     kyc_tokend_file_errors_total: 0,
     kyc_tokend_log_records_lost_total: 9,
     'kyc_tokend_build_info{version="1.2.3"}': 1,
-    process_start_time_seconds: 1_700_000_000.5,
-    process_resident_memory_bytes: 45_000_000,
+    kyc_tokend_start_time_seconds: 1_700_000_000.5,
+    kyc_tokend_resident_memory_bytes: 45_000_000,
   })
   expect([...values.keys()].some((name) => name.includes('http'))).toBe(false)
+})
+
+test('a request counts in every bucket that its duration does not exceed', async () => {
+  const { metrics, answer, start, clock } = measured()
+  answer(async (signal) => {
+    await clock.sleep(3_000, signal)
+    return failures.network
+  })
+  start()
+  await clock.advance(3_500)
+  const values = await valuesOf(metrics)
+  const bucket = (le: string): number | undefined =>
+    values.get(`kyc_tokend_fetch_duration_seconds_bucket{le="${le}"}`)
+  expect([bucket('2.5'), bucket('5'), bucket('60'), bucket('+Inf')]).toEqual([0, 1, 1, 1])
+  expect(values.get('kyc_tokend_fetch_duration_seconds_sum')).toBe(3)
+})
+
+test('an alert is shown by its reason', async () => {
+  const alert = { reason: 'no-token' } as MetricsSample['alert']
+  const values = await valuesOf(measured({ alert }).metrics)
+  expect(values.get('kyc_tokend_alert{reason="no-token"}')).toBe(1)
+  expect(values.get('kyc_tokend_alert{reason="rejected"}')).toBe(0)
 })
 
 test('neither the token nor its fingerprint is among them', async () => {
@@ -135,8 +169,33 @@ test('neither the token nor its fingerprint is among them', async () => {
   start()
   await clock.advance(0)
   const state = keeper.state()
-  const { body } = await metrics.render()
-  expect(state.kind).toBe('held')
-  expect(body).not.toContain(state.kind === 'held' ? state.token.accessToken : '')
-  expect(body).not.toContain(state.kind === 'held' ? state.token.fingerprint : '')
+  const { body } = metrics.render()
+  expect(kindOf(state)).toBe('held')
+  expect(body).not.toContain(state.token !== null ? state.token.accessToken : '')
+  expect(body).not.toContain(state.token !== null ? state.token.fingerprint : '')
+})
+
+test('a host that shares its token has the metrics of the shared store', () => {
+  const share = {
+    state: 'connected',
+    hosts: 214,
+    outcomes: { asked: 3, push: 7, look: 1, take: 2, alone: 0 },
+    staleWrites: 1,
+    unreadable: 2,
+    lag: { bounds: [0.1, 1, Infinity], counts: [5, 1, 1], sum: 4.5 },
+  } as const
+  const { body } = measured({ share }).metrics.render()
+  for (const line of [
+    'kyc_tokend_share_connected 1',
+    'kyc_tokend_share_hosts 214',
+    'kyc_tokend_share_outcomes_total{how="push"} 7',
+    'kyc_tokend_share_stale_writes_total 1',
+    'kyc_tokend_share_unreadable_total 2',
+    'kyc_tokend_share_lag_seconds_bucket{le="1"} 6',
+    'kyc_tokend_share_lag_seconds_bucket{le="+Inf"} 7',
+    'kyc_tokend_share_lag_seconds_sum 4.5',
+    'kyc_tokend_share_lag_seconds_count 7',
+  ])
+    expect(body.split('\n')).toContain(line)
+  expect(measured().metrics.render().body).not.toContain('kyc_tokend_share')
 })

@@ -54,7 +54,7 @@ function claimsOf(token: string): { iat: number; exp: number } {
 }
 
 describe('the stand-in', () => {
-  it('issues a JWT of the life it was told, which its sample API takes', async () => {
+  it('issues a JWT of the configured life, which its sample API accepts', async () => {
     const { ask, me } = await start({ tokenLifetimeMs: 90_000 })
     const token = await tokenOf(await ask())
     const { iat, exp } = claimsOf(token)
@@ -96,7 +96,7 @@ describe('the stand-in', () => {
       expect((await fetch(sandbox.url + path)).status).toBe(404)
   })
 
-  it('lets nobody in without a token that lives', async () => {
+  it('denies access without a token that lives', async () => {
     const { sandbox, me } = await start()
     const bare = await fetch(`${sandbox.url}/me`)
     expect([bare.status, bare.headers.get('www-authenticate')]).toEqual([401, 'Bearer'])
@@ -119,7 +119,7 @@ describe('the stand-in', () => {
     }
   })
 
-  it('tells each request, without secret and token', async () => {
+  it('reports each request, without secret and token', async () => {
     const { sandbox, log, ask, me } = await start()
     const token = await tokenOf(await ask())
     await me(token)

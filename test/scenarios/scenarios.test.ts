@@ -36,7 +36,7 @@ const words: Record<string, (world: World, value: unknown, step: Record<string, 
   },
   needs: async (world, duration) => world.need(durationMs(duration as string)),
   operator: async (world, _word, { says }) => {
-    expect(await world.refresh(), 'what the operator is told').toBe(says)
+    expect(await world.refresh(), 'the answer to the operator').toBe(says)
   },
   reload: async (world, change) => world.reload(change as Change),
   expect: (world, expected) => {
@@ -52,27 +52,50 @@ function expectSeen(world: World, expected: Record<string, unknown>): void {
     if ((word === 'left' || word === 'next') && value !== 'never') {
       // Within half a second of minutes and hours: Date headers have whole seconds, floats have dust.
       expect(actual, `${word} in ${JSON.stringify(seen)}`).toBeTypeOf('number')
-      expect(Math.abs((actual as number) - durationMs(value as string)), told(word, seen)).toBeLessThan(2)
+      expect(Math.abs((actual as number) - durationMs(value as string)), explained(word, seen)).toBeLessThan(
+        2,
+      )
     } else {
-      expect(actual, told(word, seen)).toBe(value)
+      expect(actual, explained(word, seen)).toBe(value)
     }
   }
 }
 
-function told(word: string, seen: object): string {
+function explained(word: string, seen: object): string {
   return `${word} in ${JSON.stringify(seen)}`
+}
+
+/** The words that the parts of a scenario may have: one that is mistaken must not be passed over. */
+const KNOWN: Record<string, readonly string[]> = {
+  given: ['credentials', 'baseUrl', 'maxAge', 'initialDelay', 'maxDelay', 'local clock'],
+  start: ['credentials', 'baseUrl', 'maxAge', 'initialDelay', 'maxDelay'],
+  reload: ['credentials', 'baseUrl', 'maxAge', 'initialDelay', 'maxDelay'],
+  service: (
+    'jwt, opaque, again, life, issued, exp, iat, exp in ms, without, token length, ' +
+    'status, detail, text, body length, Retry-After, Location, silent, hangs'
+  ).split(', '),
+  step: ['says', 'for', ...Object.keys(words)],
+}
+
+function refuseUnknown(part: string, value: unknown): void {
+  const known = KNOWN[part]
+  if (known === undefined || typeof value !== 'object' || value === null) return
+  const unknown = Object.keys(value).filter((word) => !known.includes(word))
+  if (unknown.length > 0) throw new Error(`Unknown in ${part}: ${unknown.join(', ')}`)
 }
 
 async function play(world: World, step: Step): Promise<void> {
   const written = typeof step === 'string' ? { [step]: undefined } : step
   const [word = ''] = Object.keys(written)
+  refuseUnknown('step', written)
+  refuseUnknown(word, written[word])
   const act = words[word]
-  if (act === undefined) throw new Error(`Nobody knows what "${word}" means`)
+  if (act === undefined) throw new Error(`Unknown step: ${word}`)
   await act(world, written[word], written)
 }
 
 describe('scenarios', () => {
-  // The loop imports it when it first asks; no clock of ours can wait for that.
+  // The loop imports it when it first asks; the fake clock cannot wait for that.
   beforeAll(async () => void (await import('p-retry')))
 
   test('there are many, and each has a name of its own', () => {
@@ -80,7 +103,22 @@ describe('scenarios', () => {
     expect(new Set(scenarios.map(({ name }) => name)).size).toBe(scenarios.length)
   })
 
+  test('an unknown word is refused in every part of a scenario', async () => {
+    const world = createWorld({})
+    await world.start()
+    const steps: Step[] = [
+      { service: { jvt: 'A' } },
+      { start: { initialDelai: '1s' } },
+      { reload: { maxage: '1m' } },
+    ]
+    for (const step of [...steps, { operator: 'refresh', sais: 'ok' }, { expect: { tokens: 'A' } }, 'begin'])
+      await expect(play(world, step)).rejects.toThrow(/^(?:Unknown in|Nothing is known of|Unknown step)/)
+    await world.end()
+    expect(() => refuseUnknown('given', { initialDelai: '1s' })).toThrow('Unknown in given: initialDelai')
+  })
+
   test.for(scenarios)('$name', async ({ given, steps }) => {
+    refuseUnknown('given', given)
     const world = createWorld(given ?? {})
     try {
       for (const step of steps) await play(world, step)

@@ -3,25 +3,32 @@ import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Instant } from '../../src/lib/clock.ts'
 import { parseDuration } from '../../src/lib/duration.ts'
+import type { LogFields } from '../../src/lib/log.ts'
 import { Secret } from '../../src/lib/secret.ts'
 import { classify } from '../../src/source/response.ts'
-import { createKeeper, type Asking, type Keeper } from '../../src/token/keeper.ts'
-import { createMemory, type Memory } from '../../src/token/memory.ts'
-import type { FetchOutcome, TransientReason } from '../../src/token/outcome.ts'
-import { dueAtMs, failureOf, isStale, phaseOf, usableToken, type Policy } from '../../src/token/state.ts'
+import { createKeeper, type RefreshSettings, type Keeper } from '../../src/token/keeper.ts'
+import { createStateStore, type StateStore } from '../../src/storage/state-store.ts'
+import { createAlerts } from '../../src/report/alerts.ts'
+import type { Attempt, FetchOutcome, TransientReason } from '../../src/token/outcome.ts'
+import { dueAtMs, isStale, phaseOf, usableToken, type Policy } from '../../src/token/state.ts'
 import { createFakeClock } from '../support/fake-clock.ts'
 import { jwtOf } from '../support/jwt.ts'
 
-/** How the service answers from now on. */
+/** The service's answers from now on. */
 export interface ServiceAnswer {
   jwt?: string
   opaque?: string
+  /** The token has so many characters. */
+  'token length'?: number
+  /** The body has so many bytes. */
+  'body length'?: number
   again?: boolean
   life?: string
-  /** How long ago the token was issued. */
+  /** Age of the token. */
   issued?: string
-  /** Replaces the `exp` claim. */
+  /** Replace the claims. */
   exp?: unknown
+  iat?: unknown
   'exp in ms'?: boolean
   without?: ('iat' | 'Date')[]
   status?: number
@@ -40,7 +47,7 @@ export interface Change extends Partial<Record<'credentials' | 'baseUrl', string
 export interface Given extends Change {
   'local clock'?: string
 }
-/** What can be expected of the world. */
+/** The expectations of a scenario. */
 export interface Seen {
   state: string
   token: string
@@ -51,8 +58,11 @@ export interface Seen {
   failure: string
   attempts: number
   alert: string
+  /** The log of alerts since the daemon was started: alert, repeated (found at the start), reminder, resolved. */
+  'alert log': string
 }
 
+const REMIND_AFTER_MS = [1, 6, 24].map((hours) => hours * 3_600_000)
 const START_WALL_MS = 1_800_000_000_000
 /** A file system in memory, so that nothing is ever waited for. */
 const MEMORY_DIRECTORY = '/dev/shm'
@@ -81,9 +91,9 @@ export interface World {
 
 export function createWorld(given: Given): World {
   const directory = mkdtempSync(join(MEMORY_DIRECTORY, 'kyc-tokend-scenario-'))
-  const places = { runtimeDirectory: join(directory, 'run'), stateDirectory: join(directory, 'state') }
-  mkdirSync(places.runtimeDirectory)
-  mkdirSync(places.stateDirectory)
+  const directories = { runtimeDirectory: join(directory, 'run'), stateDirectory: join(directory, 'state') }
+  mkdirSync(directories.runtimeDirectory)
+  mkdirSync(directories.stateDirectory)
 
   let writing = 0
   const isBusy = (): boolean => writing > 0
@@ -100,9 +110,10 @@ export function createWorld(given: Given): World {
   let requests = 0
   let settings: Given = { credentials: 'first', baseUrl: 'first', ...given }
   let keeper: Keeper | null = null
-  let memory: Memory | null = null
+  let memory: StateStore | null = null
   let life = new AbortController()
-  let running: Promise<void> = Promise.resolve()
+  let running: Promise<unknown> = Promise.resolve()
+  let alertLog: string[] = []
 
   async function watched<T>(work: Promise<T>): Promise<T> {
     writing += 1
@@ -113,7 +124,9 @@ export function createWorld(given: Given): World {
     }
   }
 
-  async function fetchToken(signal: AbortSignal): Promise<FetchOutcome> {
+  async function fetchToken(signal: AbortSignal, { beforeRequest }: Attempt): Promise<FetchOutcome> {
+    await beforeRequest()
+    if (signal.aborted) return { kind: 'transient', reason: 'timeout', detail: 'Given up' }
     requests += 1
     if (requests > MAX_REQUESTS) throw new Error('The service is asked without end')
     if (answer.hangs === true) {
@@ -131,7 +144,7 @@ export function createWorld(given: Given): World {
     const retryAfter = retryAfterHeader(answer['Retry-After'])
     if (retryAfter !== undefined) headers['retry-after'] = retryAfter
     if (Location !== undefined) headers['location'] = Location
-    return { status, headers, body: Buffer.from(bodyText()) }
+    return { status, headers, body: Buffer.from(bodyText().padEnd(answer['body length'] ?? 0)) }
   }
 
   function retryAfterHeader(value: ServiceAnswer['Retry-After']): string | undefined {
@@ -147,19 +160,24 @@ export function createWorld(given: Given): World {
   }
 
   function tokenText(): string {
-    if (answer.again !== true) lastToken = answer.opaque ?? jwtText()
+    if (answer.again !== true) lastToken = opaqueText() ?? jwtText()
     names.set(lastToken, answer.opaque ?? answer.jwt ?? names.get(lastToken) ?? '')
     return lastToken
+  }
+
+  function opaqueText(): string | undefined {
+    return answer.opaque?.padEnd(answer['token length'] ?? 0, '-')
   }
 
   function jwtText(): string {
     const iat = (serviceNowMs() - durationMs(answer.issued ?? '0s')) / 1000
     const unit = answer['exp in ms'] === true ? 1000 : 1
     const exp = answer.exp ?? (iat + durationMs(answer.life ?? '1h') / 1000) * unit
-    return jwtOf({ ...(answer.without?.includes('iat') ? {} : { iat: iat * unit }), exp, name: answer.jwt })
+    const claims = answer.without?.includes('iat') ? {} : { iat: answer.iat ?? iat * unit }
+    return jwtOf({ ...claims, exp, name: answer.jwt })
   }
 
-  function askingNow(opened: Memory): Asking {
+  function askingNow(opened: StateStore): RefreshSettings {
     const baseUrl = `https://${settings.baseUrl}.example`
     const policy: Policy = {
       maxAgeMs: durationMs(settings.maxAge ?? '15m'),
@@ -167,20 +185,35 @@ export function createWorld(given: Given): World {
       maxDelayMs: durationMs(settings.maxDelay ?? '5m'),
     }
     const secret = new Secret(settings.credentials ?? '')
-    const subject = opened.subjectOf(baseUrl, { apiKey: secret, apiSecret: secret })
-    return { fetchToken, policy, baseUrl, subject }
+    const credentialsId = opened.credentialsIdOf(baseUrl, { apiKey: secret, apiSecret: secret })
+    return { fetchToken, policy, baseUrl, credentialsId }
   }
 
   async function start(change: Change = {}): Promise<void> {
     settings = { ...settings, ...change }
-    const opened = await createMemory({ ...places, clock, log: () => undefined })
+    const opened = await createStateStore({ ...directories, clock, log: () => undefined })
     const asking = askingNow(opened)
-    const recalled = await opened.recall(asking)
-    const remember = async (state: Parameters<Memory['remember']>[0]): Promise<void> =>
-      watched(opened.remember(state))
-    const started = createKeeper(recalled, { asking, clock, random: () => 0.5, remember })
+    const recalled = await opened.load(asking)
+    const remember = async (state: Parameters<StateStore['save']>[0]): Promise<void> =>
+      watched(opened.save(state))
+    const started = createKeeper(recalled, {
+      settings: asking,
+      clock,
+      random: () => 0.5,
+      saveState: remember,
+    })
     life = new AbortController()
-    running = started.run(life.signal)
+    alertLog = []
+    const alerts = createAlerts({
+      keeper: started,
+      path: join(directories.runtimeDirectory, 'alert.json'),
+      settings: { remindAfterMs: REMIND_AFTER_MS, noTokenAfterMs: null, contact: null },
+      host: () => 'host',
+      log: (_level, _sentence, fields) => {
+        alertLog.push(alertWord(fields))
+      },
+    })
+    running = Promise.all([started.run(life.signal), alerts.run(life.signal)])
     memory = opened
     keeper = started
     await clock.settle()
@@ -206,13 +239,13 @@ export function createWorld(given: Given): World {
     async stop() {
       const state = alive().state()
       await vanish()
-      await memory?.end(state)
+      await memory?.close(state)
     },
     crash: vanish,
     async reboot() {
       await vanish()
-      rmSync(places.runtimeDirectory, { recursive: true })
-      mkdirSync(places.runtimeDirectory)
+      rmSync(directories.runtimeDirectory, { recursive: true })
+      mkdirSync(directories.runtimeDirectory)
       clock = createClock(1_000, clock.now().wallMs)
     },
     async wait(ms) {
@@ -228,7 +261,7 @@ export function createWorld(given: Given): World {
     async report(name) {
       const { fingerprintOf } = await import('../../src/token/token.ts')
       const text = [...names].find(([, called]) => called === name)?.[0] ?? name
-      const verdict = alive().report(fingerprintOf(text))
+      const verdict = alive().reject(fingerprintOf(text))
       await clock.settle()
       return verdict
     },
@@ -239,17 +272,16 @@ export function createWorld(given: Given): World {
     async refresh() {
       const outcome = await alive().refresh(life.signal)
       await clock.settle()
-      return outcome === undefined || outcome.kind === 'ok' ? (outcome?.kind ?? 'none') : outcome.reason
+      return outcome === undefined || !('reason' in outcome) ? (outcome?.kind ?? 'none') : outcome.reason
     },
     async reload(change) {
       settings = { ...settings, ...change }
       if (memory === null) throw new Error('The scenario does not start the daemon')
       const asking = askingNow(memory)
-      memory.changeSubject(asking.subject)
       alive().reload(asking)
       await clock.settle()
     },
-    seen: () => seenOf(alive(), clock.now(), { requests, names }),
+    seen: () => seenOf(alive(), clock.now(), { requests, names, alertLog }),
     async end() {
       life.abort()
       await running
@@ -258,10 +290,21 @@ export function createWorld(given: Given): World {
   }
 }
 
+function alertWord({ event, reminder, ...others }: LogFields): string {
+  if (event === 'alert-resolved') return 'resolved'
+  // The one field that is true marks an alert that was raised before this start.
+  if (Object.values(others).includes(true)) return 'repeated'
+  return reminder === undefined ? 'alert' : 'reminder'
+}
+
 function seenOf(
   keeper: Keeper,
   now: Instant,
-  { requests, names }: { requests: number; names: ReadonlyMap<string, string> },
+  {
+    requests,
+    names,
+    alertLog,
+  }: { requests: number; names: ReadonlyMap<string, string>; alertLog: readonly string[] },
 ): Seen {
   const state = keeper.state()
   const token = usableToken(state, now)
@@ -273,9 +316,10 @@ function seenOf(
     stale: token === null ? null : isStale(token, now),
     requests,
     next: dueInMs === Infinity ? 'never' : dueInMs,
-    failure: failureOf(state)?.reason ?? 'none',
-    attempts: failureOf(state)?.attempts ?? 0,
+    failure: state.failure?.reason ?? 'none',
+    attempts: state.failure?.attempts ?? 0,
     alert: state.alert?.reason ?? 'none',
+    'alert log': alertLog.join(', '),
   }
 }
 

@@ -2,17 +2,15 @@
 import type { Instant } from '../../src/lib/clock.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
 import {
-  afterAsked,
-  afterLook,
   causeOf,
   dueAtMs,
   initialState,
   nextMomentMs,
-  nextState,
-  type Cause,
   type Policy,
   type TokenState,
 } from '../../src/token/state.ts'
+import { afterAttemptBegan, afterRequest, afterTick, nextState } from '../../src/token/transitions.ts'
+import type { Cause } from '../../src/token/outcome.ts'
 import { jwtOf } from '../support/jwt.ts'
 import { createHeap } from './heap.ts'
 
@@ -23,7 +21,7 @@ export interface Arrival {
   readonly cause: Cause
   readonly isServed: boolean
 }
-/** What the service does with a request: `token`, or a failure. */
+/** The service's answer to a request: `token`, or a failure. */
 export interface Service {
   (atMs: number): 'token' | Exclude<FetchOutcome, { kind: 'ok' }>
 }
@@ -37,11 +35,16 @@ export interface FleetOptions {
   readonly untilMs: number
 }
 
-/** Runs the fleet, all started at 0, and tells every request in the order of its arrival. */
+/** Runs the fleet, all started at 0, and reports every request in the order of its arrival. */
 export function runFleet(options: FleetOptions): Arrival[] {
   const { policy, random, service, tokenLifeMs } = options
   const arrivals: Arrival[] = []
-  const states: TokenState[] = Array.from({ length: options.daemons }, () => initialState('https://service'))
+  const states: TokenState[] = Array.from({ length: options.daemons }, () =>
+    initialState(
+      { baseUrl: 'https://service', credentialsId: 'first' },
+      { bootMs: 0, wallMs: 1_800_000_000_000 },
+    ),
+  )
   const queue = createHeap()
   for (const index of states.keys()) queue.push(0, index)
   let tokens = 0
@@ -52,13 +55,17 @@ export function runFleet(options: FleetOptions): Arrival[] {
   }
 
   function live(state: TokenState, daemon: number, now: Instant): TokenState {
-    const looked = afterLook(state, { now, policy, random })
+    const looked = afterTick(state, { now, policy, random })
     if (dueAtMs(looked) > now.bootMs) return looked
     const cause = causeOf(looked, now)
     const answer = service(now.bootMs)
     arrivals.push({ atMs: now.bootMs, daemon, cause, isServed: answer === 'token' })
     const outcome = answer === 'token' ? grant(now) : answer
-    return nextState(afterAsked(looked, cause, now), outcome, { now, policy, random }).state
+    return nextState(afterRequest(afterAttemptBegan(looked, cause, now), cause, now), outcome, {
+      now,
+      policy,
+      random,
+    }).state
   }
 
   for (let next = queue.pop(); next !== undefined && next.atMs <= options.untilMs; next = queue.pop()) {

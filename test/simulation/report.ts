@@ -1,4 +1,4 @@
-// What a simulated outage comes to, in numbers (contract, section 12).
+// The results of a simulated outage in numbers (contract, section 12).
 import type { TransientFailure, PermanentFailure } from '../../src/token/outcome.ts'
 import type { Policy } from '../../src/token/state.ts'
 import { createRandom } from '../support/random.ts'
@@ -106,7 +106,7 @@ function outageNumbers(
   }
 }
 
-/** How long after the outage each daemon that had failed in it was served, shortest first. */
+/** Time from the end of the outage to the token of each daemon that had failed in it, shortest first. */
 function recoveryTimesMs(
   during: readonly Arrival[],
   after: readonly Arrival[],

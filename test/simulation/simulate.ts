@@ -4,17 +4,22 @@ import { parseDuration } from '../../src/lib/duration.ts'
 import { errorMessage } from '../../src/lib/error.ts'
 import type { Arrival } from './fleet.ts'
 import { simulate, type FleetNumbers, type SimulationOptions } from './report.ts'
+import { perSecond, runShareFleet } from './share-fleet.ts'
 
 const usage = `Usage: npm run --silent simulate -- [--daemons 10000] [--outage 30m] [--outage-start boot|10m]
-                                    [--token-life 1h] [--service-limit 200] [--seed 1] [--json]`
+                                    [--token-life 1h] [--service-limit 200] [--seed 1] [--json]
+       npm run --silent simulate -- --share [--daemons 10000] [--store-outage 10m] [--token-life 1h] [--seed 1] [--json]`
 
 const HOUR_MS = 3_600_000
 /** Every request is kept: this many take about 1 GB and two minutes. */
 const MAX_DAEMON_HOURS = 50_000
+/** This many take a quarter of an hour. */
+const MAX_SHARING_DAEMONS = 100_000
 
-function main(): void {
+async function main(): Promise<void> {
   const values = readArguments()
   if (values.help) return print(usage)
+  if (values.share) return simulateShare(values)
   const options: SimulationOptions = {
     daemons: whole('--daemons', values.daemons, 1),
     outageMs: durationMs('--outage', values.outage, ['1s', '24h']),
@@ -42,7 +47,43 @@ function main(): void {
   print(plotOf(withoutJitter.arrivals, { fromMs: options.outageStartMs, endMs, title: 'without jitter' }))
 }
 
-/** Ends the program with 64 where an argument is none of ours. */
+/** A fleet that shares one token, and loses the store for a while. */
+async function simulateShare(values: ReturnType<typeof readArguments>): Promise<void> {
+  const outageMs = durationMs('--store-outage', values['store-outage'], ['1s', '24h'])
+  const daemons = whole('--daemons', values.daemons, 1)
+  if (daemons > MAX_SHARING_DAEMONS)
+    return fail(`--daemons with --share is at most ${MAX_SHARING_DAEMONS}, not ${daemons}.`)
+  const { numbers, outageRequestsMs } = await runShareFleet({
+    daemons,
+    outageMs,
+    tokenLifeMs: durationMs('--token-life', values['token-life'], ['10s', '24h']),
+    seed: whole('--seed', values.seed, 0),
+  })
+  if (values.json) return print(JSON.stringify(numbers))
+  const row = (label: string, value: number): string => `${label.padEnd(58)}${String(value).padStart(8)}`
+  print(row('requests for each rotation, while the store is there', numbers.requestsPerRotation))
+  print(row('requests in the fullest second while it is gone', numbers.storeOutagePeakPerSecond))
+  print(row('seconds without a token, of all hosts together', numbers.withoutTokenSeconds))
+  print(plotOfShare(outageRequestsMs, outageMs))
+}
+
+/** Requests in the fullest second of each of 20 parts of the outage. */
+function plotOfShare(requestsMs: readonly number[], outageMs: number): string {
+  const parts = 20
+  const fullest = Array.from({ length: parts }, () => 0)
+  for (const [second, count] of perSecond(requestsMs)) {
+    const part = Math.min(parts - 1, Math.floor((second * 1000 * parts) / outageMs))
+    fullest[part] = Math.max(fullest[part] ?? 0, count)
+  }
+  const scale = Math.max(...fullest, 1)
+  const rows = fullest.map((count, part) => {
+    const fromS = Math.round((part * outageMs) / parts / 1000)
+    return `${String(fromS).padStart(6)} s ${'█'.repeat(Math.ceil((count / scale) * 60))} ${count}`
+  })
+  return ['', 'Requests in the fullest second, from the loss of the store on', ...rows, ''].join('\n')
+}
+
+/** Ends the program with 64 where an argument is unknown. */
 function readArguments() {
   try {
     return parseArgs({
@@ -52,6 +93,8 @@ function readArguments() {
         'outage-start': { type: 'string', default: 'boot' },
         'token-life': { type: 'string', default: '1h' },
         'service-limit': { type: 'string' },
+        share: { type: 'boolean', default: false },
+        'store-outage': { type: 'string', default: '10m' },
         seed: { type: 'string', default: '1' },
         json: { type: 'boolean', default: false },
         help: { type: 'boolean', default: false },
@@ -129,4 +172,4 @@ function print(text: string): void {
   process.stdout.write(`${text}\n`)
 }
 
-main()
+await main()

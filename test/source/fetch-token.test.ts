@@ -230,6 +230,56 @@ describe('the answer', () => {
     expect(other.connections.opened).toBe(0)
   })
 
+  it('that echoes the key or the secret as its token gives none', async () => {
+    for (const accessToken of ['Sec-ret.of.the-account', 'prefix.Sec-ret.of.the-account/suffix']) {
+      const service = await serve(granting(accessToken))
+      const credentials = { apiKey: new Secret(KEY), apiSecret: new Secret('Sec-ret.of.the-account') }
+      const outcome = await fetchFrom(service.url, { credentials })
+      expect(outcome).toMatchObject(failed('malformed-answer', 'its accessToken holds the key or the secret'))
+      expect(JSON.stringify(outcome)).not.toContain('Sec-ret')
+    }
+    const service = await serve(granting(KEY))
+    expect(await fetchFrom(service.url)).toMatchObject(failed('malformed-answer', 'holds the key'))
+  })
+
+  it('that sends informational answers without end is cut off after a few', async () => {
+    let isOver = false
+    const port = await listen((socket) => {
+      const send = (): void => {
+        if (isOver || socket.destroyed) return
+        socket.write('HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n')
+        setImmediate(send)
+      }
+      socket.once('data', send)
+    })
+    stops.push(() => {
+      isOver = true
+    })
+    const outcome = await fetchFrom(`http://127.0.0.1:${port}`)
+    expect(outcome).toMatchObject(failed('malformed-answer', 'informational answers'))
+  })
+
+  it('may send a few informational answers before its own', async () => {
+    const port = await listen((socket) => {
+      socket.once('data', () => {
+        const hints = 'HTTP/1.1 102 Processing\r\n\r\n'.repeat(16)
+        const body = '{"accessToken":"token-1"}'
+        socket.end(`${hints}HTTP/1.1 200 OK\r\ncontent-length: ${body.length}\r\n\r\n${body}`)
+      })
+    })
+    expect(await fetchFrom(`http://127.0.0.1:${port}`)).toMatchObject({ kind: 'ok', accessToken: 'token-1' })
+  })
+
+  it('is announced before the request goes out, and waits for that', async () => {
+    const service = await serve(granting('token-1'))
+    const go = Promise.withResolvers<void>()
+    const outcome = fetcherFor(service.url)(new AbortController().signal, { beforeRequest: () => go.promise })
+    await new Promise((resolve) => setImmediate(resolve))
+    expect(service.requests).toHaveLength(0)
+    go.resolve()
+    expect(await outcome).toMatchObject({ kind: 'ok' })
+  })
+
   it('that echoes the secrets in every field shows none of them', async () => {
     const held = 'token-that-we-hold'
     const echo = `${KEY} ${SECRET} ${held} Bearer ${held}`
@@ -273,9 +323,9 @@ describe('time', () => {
     expect(outcome).toMatchObject(failed('timeout', /request\.timeout/))
   })
 
-  it('is limited for informational answers without end', async () => {
+  it('is limited for informational answers that come slowly', async () => {
     const port = await listen((socket) => {
-      const drip = setInterval(() => socket.write('HTTP/1.1 102 Processing\r\n\r\n'), 5)
+      const drip = setInterval(() => socket.write('HTTP/1.1 102 Processing\r\n\r\n'), 50)
       socket.on('close', () => clearInterval(drip))
     })
     const outcome = await fetchFrom(`http://127.0.0.1:${port}`, { request: { timeoutMs: 200 } })
@@ -453,7 +503,7 @@ describe('TLS', () => {
     expect(await fetchFrom(`https://localhost:${port}`)).toMatchObject(failed('network', /while it was made/))
   })
 
-  it('to a service that speaks plain HTTP is told so', async () => {
+  it('to a service that speaks plain HTTP is reported so', async () => {
     const service = await serve(granting('t'))
     const url = `https://localhost:${service.port}`
     expect(await fetchFrom(url)).toMatchObject(failed('tls', /speaks no TLS/))
@@ -534,7 +584,7 @@ describe('a proxy', () => {
     expect(service.requests).toHaveLength(0)
   })
 
-  it('gets its password, and nobody is told it', async () => {
+  it('gets its password, and no one is reported it', async () => {
     const service = await serve(granting('t'), good)
     const proxy = await startProxy((_target, socket) => socket.end('HTTP/1.1 407 Authenticate\r\n\r\n'))
     const env = { HTTPS_PROXY: `http://user:pass%20word@${proxy.address}` }
@@ -587,7 +637,7 @@ describe('a proxy', () => {
     expect(await fetchFrom(service.url, { env, request })).toMatchObject(failed('network', /refused/))
   })
 
-  it('that is none is told at once, without its password', () => {
+  it('that is none is reported at once, without its password', () => {
     for (const HTTPS_PROXY of ['socks5://user:pass@proxy:1080', 'http://user:pass@', 'http://:pass@:x']) {
       const start = () => fetcherFor('https://localhost', { env: { HTTPS_PROXY } })
       expect(start).toThrow(/HTTPS_PROXY/)
@@ -596,7 +646,7 @@ describe('a proxy', () => {
   })
 })
 
-it('tells the rows of the table over the wire', async () => {
+it('reports the rows of the table over the wire', async () => {
   const service = await serve(granting('t'))
   const rows: [Answer, object][] = [
     [refusing(404, 'Account not found'), { kind: 'permanent', reason: 'account-not-found', status: 404 }],

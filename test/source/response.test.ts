@@ -1,6 +1,6 @@
 import * as fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { classify, failureTable, rowOf, type Answer } from '../../src/source/response.ts'
+import { classify, failureTable, rowOf, type ServiceResponse } from '../../src/source/response.ts'
 import { jwtOf } from '../support/jwt.ts'
 
 const KEY = 'key-of-the-account'
@@ -9,11 +9,16 @@ const TOKEN_HELD = 'opaque-token-that-we-hold'
 const NOW = Date.parse('2026-11-01T12:00:00Z')
 const DATE = 'Sun, 01 Nov 2026 12:00:00 GMT'
 
-function answer(status: number, body: unknown = '', headers: Answer['headers'] = {}): Answer {
+function answer(
+  status: number,
+  body: unknown = '',
+  headers: ServiceResponse['headers'] = {},
+): ServiceResponse {
   const text = typeof body === 'string' || body instanceof Uint8Array ? body : JSON.stringify(body)
   return { status, headers, body: Buffer.from(text as string) }
 }
-const outcomeOf = (given: Answer) => classify(given, { wallMs: NOW, secrets: [KEY, SECRET, TOKEN_HELD] })
+const outcomeOf = (given: ServiceResponse) =>
+  classify(given, { wallMs: NOW, secrets: [KEY, SECRET, TOKEN_HELD] })
 const problem = (detail: unknown) => ({ type: 'about:blank', title: 'KnownRuntimeError', detail })
 
 describe('a 200', () => {
@@ -22,7 +27,7 @@ describe('a 200', () => {
     expect(outcomeOf(answer(200, { accessToken, more: 1 }))).toEqual({ kind: 'ok', accessToken })
   })
 
-  it('tells the Date of the answer', () => {
+  it('reports the Date of the answer', () => {
     expect(outcomeOf(answer(200, { accessToken: 'a' }, { date: DATE }))).toMatchObject({ serverDateMs: NOW })
     expect(outcomeOf(answer(200, { accessToken: 'a' }, { date: 'yesterday' }))).not.toHaveProperty(
       'serverDateMs',
@@ -63,7 +68,7 @@ describe('a 200', () => {
     expect(JSON.stringify(outcome)).not.toMatch(/abc|html|root|tök/)
   })
 
-  const told: [string, Answer, string][] = [
+  const reported: [string, ServiceResponse, string][] = [
     ['an empty body', answer(200, ' \n'), 'its body is empty'],
     ['no JSON', answer(200, '<html>'), 'its body is not JSON'],
     ['no object', answer(200, '[1]'), 'its body is JSON, but no object'],
@@ -83,7 +88,7 @@ describe('a 200', () => {
     ['a cut body', { ...answer(200, { accessToken: 'abc' }), isCut: true }, 'its body is longer than 64 KiB'],
     ['a compressed body', answer(200, '', { 'content-encoding': 'br' }), 'its body is compressed'],
   ]
-  it.each(told)('with %s is told so', (_what, given, words) => {
+  it.each(reported)('with %s is reported so', (_what, given, words) => {
     expect(outcomeOf(given)).toEqual({
       kind: 'transient',
       reason: 'malformed-answer',
@@ -178,7 +183,7 @@ describe('any other answer', () => {
     }
   })
 
-  it('is told in the words of the service where it has a detail, else in ours', () => {
+  it('is reported in the words of the service where it has a detail, else in ours', () => {
     expect(outcomeOf(answer(503, problem('Down until noon')))).toMatchObject({ detail: 'Down until noon' })
     expect(outcomeOf(answer(502, '<html>Bad'))).toMatchObject({
       detail: 'The service answered 502 Bad Gateway',
@@ -197,8 +202,8 @@ describe('any other answer', () => {
     })
   })
 
-  it('is told with what to look at', () => {
-    const detailOf = (status: number, headers: Answer['headers'] = {}) =>
+  it('is reported with what to look at', () => {
+    const detailOf = (status: number, headers: ServiceResponse['headers'] = {}) =>
       (outcomeOf(answer(status, '', headers)) as { detail: string }).detail
     const own = "The service answered 404 Not Found, and not the service's own: check baseUrl"
     expect(detailOf(404)).toBe(own)
@@ -211,7 +216,7 @@ describe('any other answer', () => {
     )
   })
 
-  it('that redirects somewhere odd is told without where', () => {
+  it('that redirects somewhere odd is reported without where', () => {
     const detailOf = (location: string | string[]) =>
       (outcomeOf(answer(302, '', { location })) as { detail: string }).detail
     for (const location of [
@@ -228,7 +233,7 @@ describe('any other answer', () => {
     expect(detailOf('https://el-se_where.example:8443')).toContain(', to https://el-se_where.example:8443;')
   })
 
-  it('that redirects is told with the origin it points to, and nothing else of it', () => {
+  it('that redirects is reported with the origin it points to, and nothing else of it', () => {
     const location = `https://elsewhere.example/login?key=${KEY}`
     const outcome = outcomeOf(answer(302, '', { location }))
     expect(outcome).toMatchObject({ detail: expect.stringContaining('to https://elsewhere.example;') })
@@ -261,7 +266,7 @@ describe('any other answer', () => {
 })
 
 describe('Retry-After', () => {
-  const cases: [string, Answer['headers'], number | undefined][] = [
+  const cases: [string, ServiceResponse['headers'], number | undefined][] = [
     ['seconds', { 'retry-after': '120' }, 120_000],
     ['seconds with white space', { 'retry-after': ' 120 ' }, 120_000],
     ['none at all', {}, undefined],
@@ -365,9 +370,25 @@ describe('a detail', () => {
   })
 
   it('hides what looks like a token', () => {
-    const jwt = jwtOf({ sub: 'somebody' })
+    const jwt = jwtOf({ sub: 'someone' })
     expect(detailOf(`token ${jwt} is old`)).toBe('token [secret] is old')
     expect(detailOf('sent bearer abc.def-ghi')).toBe('sent [secret]')
+  })
+})
+
+describe('a token that gives the credentials away', () => {
+  const classified = (accessToken: string, credentials: readonly string[]) =>
+    classify(
+      { status: 200, headers: {}, body: Buffer.from(JSON.stringify({ accessToken })) },
+      { wallMs: 0, secrets: [], credentials },
+    ).kind
+
+  it('is none where it is one of them, or holds one of at least 8 characters', () => {
+    expect(classified('short', ['short', 'x'])).toBe('transient')
+    expect(classified('not-so-short-a-key', ['a-key'])).toBe('ok')
+    expect(classified('it-holds-8-chars', ['-8-chars'])).toBe('transient')
+    expect(classified('it-holds-8-chars', ['8-chars'])).toBe('ok')
+    expect(classified('another', ['short', 'not-so-short'])).toBe('ok')
   })
 })
 

@@ -1,9 +1,9 @@
 // Bundles the program once for a whole run of the tests: what they start is what is shipped.
-import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
+import { chmodSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
-import { bundleProgram } from '../../src/bundle.ts'
+import { bundleProgram } from '../../src/build/bundle.ts'
 
-/** Where the bundled program is, for test/support/daemon.ts. */
+/** Names the bundled program for test/support/daemon.ts. */
 const VARIABLE = 'KYC_TOKEND_TEST_PROGRAM'
 
 /** Called by vitest before the first test; what it gives is called after the last. */
@@ -13,6 +13,8 @@ export async function setup(): Promise<() => void> {
   const cache = join(project, 'node_modules', '.cache')
   mkdirSync(cache, { recursive: true })
   const directory = mkdtempSync(join(cache, 'kyc-tokend-'))
+  // Other users run it, too.
+  chmodSync(directory, 0o755)
   await bundleProgram(directory)
   process.env[VARIABLE] = join(directory, 'cli.cjs')
   return () => rmSync(directory, { recursive: true, force: true })

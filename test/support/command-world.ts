@@ -10,7 +10,7 @@ export interface CommandWorld {
   readonly service: Service
   readonly daemon: Daemon
   readonly directory: string
-  /** Another daemon at the same place, after the first has ended. */
+  /** Another daemon in the same directory, after the first has ended. */
   readonly again: () => Promise<Daemon>
   /** Runs the command line for this daemon. */
   readonly cli: (

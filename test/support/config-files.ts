@@ -5,7 +5,7 @@ import { dirname, join } from 'node:path'
 
 export interface ConfigFiles {
   readonly directory: string
-  /** Writes a file and gives its path. Objects are written as JSON; the mode is 0600 unless told. */
+  /** Writes a file and gives its path. Objects are written as JSON; the mode is 0600 unless given. */
   write(name: string, content: string | Buffer | object, mode?: number): string
   remove(): void
 }

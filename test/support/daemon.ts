@@ -22,7 +22,7 @@ export interface Daemon {
   readonly configFile: string
   readonly ipcPath: string
   readonly httpPath: string
-  /** What it has logged so far. */
+  /** The records that it has logged so far. */
   log(): LogLine[]
   /** All of stderr so far, as it came. */
   stderr(): string
@@ -30,7 +30,7 @@ export interface Daemon {
   logged(event: string): Promise<LogLine>
   /** Waits until both sockets answer. */
   listening(): Promise<void>
-  /** Writes another configuration; nothing is told to the daemon. */
+  /** Writes another configuration; the daemon gets no signal. */
   configure(config: object): void
   /** Ends it with this signal and waits for that; gives the exit status, or the signal that killed it. */
   end(signal?: NodeJS.Signals): Promise<number | NodeJS.Signals>
@@ -45,7 +45,7 @@ export interface DaemonOptions {
   readonly config?: object
   readonly baseUrl: string
   readonly env?: NodeJS.ProcessEnv
-  /** How it is run, in place of PROGRAM. */
+  /** The command line, instead of PROGRAM. */
   readonly program?: readonly string[]
   readonly uid?: number
   readonly gid?: number

@@ -1,14 +1,18 @@
 // Both servers of the daemon on real sockets in a directory of their own, with a real keeper and a service that answers as the test says.
+import { currentAlert } from '../../src/token/alert.ts'
 import { join } from 'node:path'
 import { onTestFinished } from 'vitest'
 import type { SocketConfig } from '../../src/config/config.ts'
-import type { Patience } from '../../src/delivery/guest.ts'
-import { createHoldings } from '../../src/delivery/holdings.ts'
-import { createHttpServer } from '../../src/delivery/http-server.ts'
-import { createIpcServer } from '../../src/delivery/ipc-server.ts'
-import { createPeers } from '../../src/delivery/peer.ts'
+import type { Timeouts } from '../../src/delivery/connections/connection.ts'
+import { createMemoryBudget } from '../../src/delivery/connections/limits.ts'
+import { createHttpServer } from '../../src/delivery/http/server.ts'
+import { createIpcServer } from '../../src/delivery/ipc/server.ts'
+import { createPeerCredentials } from '../../src/delivery/peer-credentials.ts'
+import type { Metrics } from '../../src/delivery/http/routes.ts'
+import type { TestAlert } from '../../src/delivery/operations.ts'
 import { createReplies } from '../../src/delivery/replies.ts'
-import type { DeliveryServer } from '../../src/delivery/server.ts'
+import { createTokenAudit, type TokenAudit } from '../../src/delivery/token-audit.ts'
+import type { DeliveryServer } from '../../src/delivery/delivery-server.ts'
 import { createSystemClock } from '../../src/lib/clock.ts'
 import type { Libc, LibcMissing } from '../../src/lib/libc.ts'
 import { createKeeper, type Keeper } from '../../src/token/keeper.ts'
@@ -16,6 +20,7 @@ import type { FetchOutcome } from '../../src/token/outcome.ts'
 import { initialState } from '../../src/token/state.ts'
 import { createRecords, type LogRecord } from './records.ts'
 import { tempDirectory } from './temp-directory.ts'
+import { expectUntil } from './until.ts'
 
 export interface DeliveryWorld {
   readonly keeper: Keeper
@@ -25,15 +30,20 @@ export interface DeliveryWorld {
   readonly httpPath: string
   readonly directory: string
   readonly records: LogRecord[]
+  readonly audit: TokenAudit
+  readonly heldBytes: () => number
   socket(change?: Partial<SocketConfig>): SocketConfig
-  /** What the service answers from now on. */
+  /** Sets the answers of the service from now on. */
   answer(next: () => FetchOutcome | Promise<FetchOutcome>): void
   /** Another token, obtained at once. */
   rotate(): Promise<void>
-  /** How often the service was asked. */
+  /** Requests to the service so far. */
   asked(): number
   stop(): Promise<void>
 }
+
+/** False: all of these tests through Node's streams, without the lean path (connections/accept.ts). */
+const IS_DIRECT = process.env['KYC_TOKEND_TEST_STREAMS'] === undefined
 
 export const limits = {
   mode: 0o600,
@@ -47,9 +57,13 @@ export const limits = {
 export async function startDelivery(
   options: {
     socket?: Partial<SocketConfig>
-    patience?: Partial<Patience>
-    loadLibc?: () => Promise<Libc | LibcMissing>
-    holdBytes?: number
+    timeouts?: Partial<Timeouts>
+    loadLibc?: () => Libc | LibcMissing
+    maxHeldBytes?: number
+    testAlert?: TestAlert
+    metrics?: Metrics
+    monotonicMs?: () => number
+    processName?: (pid: number) => Promise<string | null>
     answer?: () => FetchOutcome | Promise<FetchOutcome>
     tokenOf?: (count: number) => string
     directory?: string
@@ -62,9 +76,13 @@ export async function startDelivery(
   let issued = 0
   const grant = (): FetchOutcome => ({ kind: 'ok', accessToken: tokenOf((issued += 1)) })
   let next = options.answer ?? grant
-  const keeper = createKeeper(initialState('https://service.test'), {
-    asking: {
-      fetchToken: async (signal) => {
+  const clock = createSystemClock()
+  const service = { baseUrl: 'https://service.test', credentialsId: 'first' }
+  const keeper = createKeeper(initialState(service, clock.now()), {
+    settings: {
+      ...service,
+      fetchToken: async (signal, { beforeRequest }) => {
+        await beforeRequest()
         asked += 1
         const gaveUp = new Promise<FetchOutcome>((resolve) => {
           signal.addEventListener('abort', () =>
@@ -74,12 +92,10 @@ export async function startDelivery(
         return Promise.race([next(), gaveUp])
       },
       policy: { maxAgeMs: 900_000, initialDelayMs: 1_000, maxDelayMs: 300_000 },
-      baseUrl: 'https://service.test',
-      subject: 'first',
     },
-    clock: createSystemClock(),
+    clock,
     random: Math.random,
-    remember: () => Promise.resolve(),
+    saveState: () => Promise.resolve(),
   })
   const socket = (change: Partial<SocketConfig> = {}): SocketConfig => ({
     path: join(directory, 'ipc.sock'),
@@ -87,20 +103,46 @@ export async function startDelivery(
     ...options.socket,
     ...change,
   })
+  const { monotonicMs } = options
   const replies = createReplies({
     keeper,
+    ...(monotonicMs && { monotonicMs }),
     parts: {
+      share: () => null,
       files: () => [],
+      alert: () => {
+        const alert = currentAlert(keeper.state(), keeper.now(), null)
+        return alert && { ...alert, contact: null }
+      },
       clients: () => ({ ipc: ipc.counts(), http: http.counts() }),
-      daemon: () => ({ version: '1.0.0', pid: process.pid, startedAt: '', configFile: '', host: 'test' }),
+      daemon: () => ({
+        version: '1.0.0',
+        pid: process.pid,
+        startedAt: '',
+        configFile: '',
+        host: 'test',
+        configuration: { state: 'current', problem: null },
+      }),
     },
   })
-  const peers = createPeers({ log, ...(options.loadLibc && { loadLibc: options.loadLibc }) })
-  const holdings = createHoldings(options.holdBytes)
-  const common = { replies, peers, holdings, log, patience: options.patience }
+  const peers = createPeerCredentials({ log, ...(options.loadLibc && { loadLibc: options.loadLibc }) })
+  const { processName, testAlert } = options
+  const audit = createTokenAudit({ log, ...(processName && { processName }) })
+  const memory = createMemoryBudget(options.maxHeldBytes)
+  const { timeouts } = options
+  const common = {
+    replies,
+    peers,
+    audit,
+    memory,
+    log,
+    timeouts,
+    isDirect: IS_DIRECT,
+    ...(testAlert && { testAlert }),
+  }
   const ipc = createIpcServer({ ...common, socket: socket() })
   const httpPath = join(directory, 'http.sock')
-  const metrics = () => Promise.resolve({ contentType: 'text/plain; version=0.0.4', body: 'up 1\n' })
+  const metrics = options.metrics ?? (() => ({ contentType: 'text/plain; version=0.0.4', body: 'up 1\n' }))
   const http = createHttpServer({ ...common, metrics, socket: socket({ path: httpPath }) })
 
   const stopping = new AbortController()
@@ -127,12 +169,16 @@ export async function startDelivery(
     httpPath,
     directory,
     records,
+    audit,
+    heldBytes: () => memory.totalBytes(),
     socket,
     answer(to) {
       next = to
     },
     async rotate() {
       next = grant
+      // Else it would be given the outcome of the attempt that is under way, and another would follow.
+      await expectUntil('the end of the attempt', () => keeper.state().inFlight === null)
       await keeper.refresh(stopping.signal)
     },
     asked: () => asked,

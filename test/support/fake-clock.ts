@@ -7,9 +7,9 @@ export interface FakeClock extends Clock {
   advance(ms: number): Promise<void>
   /** The host is suspended: boot clock and wall clock go on, timers stand still and fire that much later. */
   suspend(ms: number): void
-  /** Somebody sets the wall clock. */
+  /** The wall clock is set. */
   jumpWall(ms: number): void
-  /** How many sleep. */
+  /** Number of sleeps under way. */
   sleepers(): number
   /** Lets promises settle, and what they start, without any time passing. Real I/O may take longer: wait for it. */
   settle(): Promise<void>
@@ -69,7 +69,7 @@ export function createFakeClock({
       let wakes = 0
       for (let timer = nextTimer(untilMs); timer !== undefined; timer = nextTimer(untilMs)) {
         wakes = timer.dueMs > monotonicMs ? 0 : wakes + 1
-        if (wakes > MAX_WAKES_AT_ONCE) throw new Error('Somebody sleeps for no time, over and over')
+        if (wakes > MAX_WAKES_AT_ONCE) throw new Error('There is a sleep of no time, over and over')
         pass(Math.max(0, timer.dueMs - monotonicMs))
         timer.wake()
         await settle()

@@ -1,5 +1,5 @@
 # Becomes a program that inherits listening sockets, as a service of systemd: NAMES DIRECTORY COMMAND...
-# NAMES are joined by colons; the first socket is DIRECTORY/0.sock, and so on. Nobody else holds them.
+# NAMES are joined by colons; the first socket is DIRECTORY/0.sock, and so on. No other process holds them.
 import os
 import socket
 import sys

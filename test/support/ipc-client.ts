@@ -14,7 +14,7 @@ export interface RawClient {
   write(text: string | Buffer): void
   /** Sends a request. */
   ask(type: string, data: object): void
-  /** Resolves with the frame at this place, from 0, once it is there; with undefined where the connection ended first. */
+  /** Resolves with the frame of this index, from 0, once it is there; with undefined where the connection ended first. */
   frame(index: number): Promise<RawFrame | undefined>
   /** Resolves when the connection has ended. */
   closed(): Promise<void>

@@ -1,4 +1,4 @@
-// Tokens as a service gives them, for tests: JWT-shaped, signed by nobody.
+// Tokens as a service gives them, for tests: JWT-shaped, not signed.
 
 /** An unsigned JWT with these claims; `salt` makes it another token with the same claims. */
 export function jwtOf(claims: Record<string, unknown>, salt = 0): string {

@@ -1,12 +1,12 @@
 // A keeper on a fake clock, with a service that answers as the test says.
-import { createKeeper, type Asking, type Keeper, type Remember } from '../../src/token/keeper.ts'
-import type { FetchOutcome } from '../../src/token/outcome.ts'
+import { createKeeper, type RefreshSettings, type Keeper, type SaveState } from '../../src/token/keeper.ts'
+import type { Attempt, FetchOutcome, FetchToken } from '../../src/token/outcome.ts'
 import { initialState, type TokenState } from '../../src/token/state.ts'
 import { createFakeClock, type FakeClock } from './fake-clock.ts'
 import { jwtOf } from './jwt.ts'
 import { createRandom } from './random.ts'
 
-// What the keeper imports when it needs it is here before the fake clock runs: loading takes real time.
+// Modules that the keeper imports later are loaded before the fake clock runs: loading takes real time.
 await import('p-retry')
 
 /** The service's answer, which may take its time; the signal says that the request was given up. */
@@ -18,14 +18,16 @@ const MAX_REQUESTS = 10_000
 export interface KeeperWorld {
   readonly clock: FakeClock
   readonly keeper: Keeper
-  /** What the service answers from now on. */
+  /** Sets the service's answer from now on. */
   readonly answer: (next: FetchOutcome | Answer) => void
   /** Another token. */
   readonly token: () => FetchOutcome
-  /** How often it was asked. */
+  /** Number of requests. */
   readonly asked: () => number
   /** Another configuration: other credentials, and another service where one is given. */
-  readonly reload: (change: { subject: string; baseUrl?: string }) => void
+  readonly reload: (change: { credentialsId: string; baseUrl?: string }) => void
+  /** Settings with other credentials. */
+  readonly settings: (credentialsId: string) => RefreshSettings
   /** Runs the keeper until `stop`. */
   readonly start: () => void
   readonly stop: () => Promise<void>
@@ -49,8 +51,10 @@ export function createKeeperWorld(
     state?: TokenState
     clock?: FakeClock
     lifeSeconds?: number
-    policy?: Partial<Asking['policy']>
-    remember?: Remember
+    policy?: Partial<RefreshSettings['policy']>
+    remember?: SaveState
+    /** Instead of the service, which is asked for each attempt. */
+    fetchToken?: FetchToken
   } = {},
 ): KeeperWorld {
   const { clock = createFakeClock(), lifeSeconds = 3_600 } = options
@@ -63,18 +67,24 @@ export function createKeeperWorld(
     return { kind: 'ok', accessToken: jwtOf({ iat, exp: iat + lifeSeconds }, issued) }
   }
   let next: Answer = token
-  const fetchToken = async (signal: AbortSignal): Promise<FetchOutcome> => {
+  const askService = async (signal: AbortSignal, { beforeRequest }: Attempt): Promise<FetchOutcome> => {
+    await beforeRequest()
+    if (signal.aborted) return failures.network
     asked += 1
     if (asked > MAX_REQUESTS) throw new Error('The service is asked without end')
     return next(signal)
   }
+  const fetchToken = options.fetchToken ?? askService
   const policy = { maxAgeMs: 900_000, initialDelayMs: 1_000, maxDelayMs: 300_000, ...options.policy }
-  const keeper = createKeeper(options.state ?? initialState(baseUrl), {
-    asking: { fetchToken, policy, baseUrl, subject: 'first' },
-    clock,
-    random: createRandom(1),
-    remember: options.remember ?? (() => Promise.resolve()),
-  })
+  const keeper = createKeeper(
+    options.state ?? initialState({ baseUrl, credentialsId: 'first' }, clock.now()),
+    {
+      settings: { fetchToken, policy, baseUrl, credentialsId: 'first' },
+      clock,
+      random: createRandom(1),
+      saveState: options.remember ?? (() => Promise.resolve()),
+    },
+  )
   const stopping = new AbortController()
   let running: Promise<void> = Promise.resolve()
   return {
@@ -89,6 +99,7 @@ export function createKeeperWorld(
       next = token
       keeper.reload({ fetchToken, policy, baseUrl, ...change })
     },
+    settings: (credentialsId) => ({ fetchToken, policy, baseUrl, credentialsId }),
     start() {
       running = keeper.run(stopping.signal)
     },

@@ -1,23 +1,33 @@
-# Starts programs that inherit two listening sockets, as systemd starts a service: IPC_PATH HTTP_PATH COUNT COMMAND...
-# Prints "PID STATUS" as each ends; SIGTERM is passed on to all of them.
+# Starts programs that inherit listening sockets, as systemd starts a service: NAME=ADDRESS... COUNT COMMAND...
+# An address is a path, or HOST:PORT. Prints "PID STATUS" as each ends; SIGTERM is passed on to all of them.
 import os
 import signal
 import socket
 import sys
 
-ipc_path, http_path, count, *command = sys.argv[1:]
-for descriptor, path in ((13, ipc_path), (14, http_path)):
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(path)
+words = sys.argv[1:]
+names = []
+while "=" in words[0]:
+    name, address = words.pop(0).split("=", 1)
+    if address.startswith("/"):
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(address)
+    else:
+        host, port = address.rsplit(":", 1)
+        listener = socket.socket(socket.AF_INET)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, int(port)))
     listener.listen(128)
-    os.dup2(listener.fileno(), descriptor)
+    os.dup2(listener.fileno(), 100 + len(names), inheritable=False)
+    names.append(name)
+count, *command = words
 children = []
 for _ in range(int(count)):
     pid = os.fork()
     if pid == 0:
-        os.dup2(13, 3)
-        os.dup2(14, 4)
-        os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS="2", LISTEN_FDNAMES="ipc:http")
+        for index in range(len(names)):
+            os.dup2(100 + index, 3 + index)
+        os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS=str(len(names)), LISTEN_FDNAMES=":".join(names))
         os.execvp(command[0], command)
     children.append(pid)
 

@@ -37,7 +37,7 @@ const PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
 const BOOT_MS = 60_000
 const STOP_MS = 20_000
 
-/** What of the host's own start-up the machine leaves out: hardware, kernel, network, clean-up. */
+/** Units of the host's own start-up that the machine leaves out: hardware, kernel, network, clean-up. */
 const MASKED = [
   'dev-hugepages.mount',
   'dev-mqueue.mount',
@@ -87,8 +87,8 @@ export function whyNoMachine(): string | undefined {
 
 /** Boots one. Throws where it does not come up, with what it said. */
 export async function bootMachine(): Promise<Machine> {
-  const place = await mkdtemp(path.join(tmpdir(), 'kyc-tokend-machine-'))
-  const cgroup = path.join(unifiedHierarchy() ?? '', path.basename(place))
+  const directory = await mkdtemp(path.join(tmpdir(), 'kyc-tokend-machine-'))
+  const cgroup = path.join(unifiedHierarchy() ?? '', path.basename(directory))
   const output: string[] = []
   // Ends with this process, however this process ends.
   const nspawn = spawn(
@@ -102,7 +102,7 @@ export async function bootMachine(): Promise<Machine> {
       '-euc',
       BOOT_SCRIPT,
       'boot',
-      place,
+      directory,
       cgroup,
       ...MASKED,
     ],
@@ -129,7 +129,7 @@ export async function bootMachine(): Promise<Machine> {
     nspawn.kill('SIGKILL')
     await ended
     await removeCgroup(cgroup)
-    await rm(place, { recursive: true, force: true })
+    await rm(directory, { recursive: true, force: true })
   }
 
   try {
@@ -139,7 +139,7 @@ export async function bootMachine(): Promise<Machine> {
     await untilRunning(run, () => output.join(''))
     return {
       path: (file) => `/proc/${leader}/root${file}`,
-      written: `/proc/${nspawn.pid}/root${place}/layers/upper`,
+      written: `/proc/${nspawn.pid}/root${directory}/layers/upper`,
       run,
       async sh(script, options = {}) {
         const { status, stdout, stderr } = await run(['sh', '-euc', script], options)
@@ -167,14 +167,14 @@ export async function bootMachine(): Promise<Machine> {
  * a control group that is all its own. IPAddressDeny= is enforced only with all capabilities and bpf.
  */
 const BOOT_SCRIPT = `
-place=$1 cgroup=$2
+directory=$1 cgroup=$2
 shift 2
 mount --make-rprivate /
-mkdir -p /run/systemd "$place/layers"
-mount -t tmpfs tmpfs "$place/layers"
-mkdir "$place/layers/upper" "$place/layers/work" "$place/layers/root"
-root=$place/layers/root
-mount -t overlay overlay -o "lowerdir=/,upperdir=$place/layers/upper,workdir=$place/layers/work" "$root"
+mkdir -p /run/systemd "$directory/layers"
+mount -t tmpfs tmpfs "$directory/layers"
+mkdir "$directory/layers/upper" "$directory/layers/work" "$directory/layers/root"
+root=$directory/layers/root
+mount -t overlay overlay -o "lowerdir=/,upperdir=$directory/layers/upper,workdir=$directory/layers/work" "$root"
 mount -t tmpfs tmpfs /run/systemd
 mkdir "$cgroup"
 echo $$ >"$cgroup/cgroup.procs"
@@ -194,7 +194,7 @@ exec systemd-nspawn --boot --quiet --register=no --keep-unit --link-journal=no -
   --console=read-only --directory="$root" -- --unit=tests.target
 `
 
-/** Where a control group of one's own can be made: in one's own group of the unified hierarchy. */
+/** The directory in which a control group of one's own can be made: in one's own group of the unified hierarchy. */
 function unifiedHierarchy(): string | undefined {
   try {
     const mount = /^\S+ \S+ \S+ \S+ (\S+) .* - cgroup2 /m.exec(readFileSync('/proc/self/mountinfo', 'utf8'))

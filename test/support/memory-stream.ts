@@ -2,7 +2,7 @@
 import { Writable } from 'node:stream'
 
 export interface MemoryStream extends Writable {
-  /** What was taken so far, as lines. */
+  /** Everything that was written so far, as lines. */
   lines(): string[]
   /** Takes nothing more, until `flow()`. */
   stall(): void

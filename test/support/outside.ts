@@ -72,7 +72,7 @@ export async function tokenOf(
   return json as unknown as TokenResult
 }
 
-/** What alert.json says, or undefined where there is none. */
+/** The content of alert.json, or undefined where there is none. */
 export function alertFile({ directory }: Pick<Daemon, 'directory'>): Record<string, unknown> | undefined {
   const text = textOf(join(directory, 'run', 'alert.json'))
   return text === undefined ? undefined : (JSON.parse(text) as Record<string, unknown>)

@@ -10,7 +10,11 @@ const script = path.resolve(import.meta.dirname, '../../systemd/build-deb.ts')
 /** Packs it; the package is the only file in `out`. Without compression it takes 2 s, with gzip 10. */
 export async function buildPackage(
   out: string,
-  { version, compression = 'none' }: { version?: string; compression?: 'none' | 'gzip' } = {},
+  {
+    version,
+    compression = 'none',
+    architecture = 'amd64',
+  }: { version?: string; compression?: 'none' | 'gzip'; architecture?: 'amd64' | 'arm64' } = {},
 ): Promise<string> {
   const given = version === undefined ? [] : ['--version', version]
   const program = path.dirname(PROGRAM[1])
@@ -22,6 +26,8 @@ export async function buildPackage(
     out,
     '--compression',
     compression,
+    '--arch',
+    architecture,
     ...given,
   ])
   const [file] = await readdir(out)

@@ -1,10 +1,10 @@
-// A process that loads a configuration and prints what came of it: the base URL, or all the faults.
+// A process that loads a configuration and prints the result: the file, the base URL and the warnings, or all the faults.
 import { loadConfig } from '../../src/config/load.ts'
 
 const [configPath] = process.argv.slice(2)
 try {
-  const { file, baseUrl } = await loadConfig({ configPath, env: process.env })
-  process.stdout.write(`${file} ${baseUrl}\n`)
+  const { file, baseUrl, warnings } = await loadConfig({ configPath, env: process.env })
+  process.stdout.write([`${file} ${baseUrl}`, ...warnings, ''].join('\n'))
 } catch (error) {
   process.stdout.write(`${(error as Error).message}\n`)
 }

@@ -1,4 +1,4 @@
-// A receiver of Unix datagrams, as systemd is one. Node has none, so python3 listens and tells what came.
+// A receiver of Unix datagrams, as systemd is one. Node has none, so python3 listens and prints what came.
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { createInterface } from 'node:readline'

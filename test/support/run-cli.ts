@@ -12,12 +12,20 @@ export interface Ended {
 /** `env` is added to this process's own, without what could lead to another daemon. */
 export function runCli(
   args: readonly string[],
-  options: { env?: NodeJS.ProcessEnv; input?: string } = {},
+  options: { env?: NodeJS.ProcessEnv; input?: string; cwd?: string; uid?: number } = {},
 ): Promise<Ended> {
   const [node, ...words] = PROGRAM
   const child = spawn(node, [...words, ...args], {
-    env: { ...process.env, KYC_TOKEND_SOCKET: undefined, NO_COLOR: undefined, ...options.env },
+    env: {
+      ...process.env,
+      KYC_TOKEND_SOCKET: undefined,
+      KYC_TOKEND_ACCOUNT: undefined,
+      NO_COLOR: undefined,
+      ...options.env,
+    },
     timeout: 25_000,
+    ...(options.cwd !== undefined && { cwd: options.cwd }),
+    ...(options.uid !== undefined && { uid: options.uid, gid: options.uid }),
   })
   let stdout = ''
   let stderr = ''

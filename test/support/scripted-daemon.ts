@@ -17,13 +17,15 @@ export interface Asking extends AskedFrame {
 }
 export interface ScriptedDaemon {
   readonly path: string
-  /** What was asked, oldest first. */
+  /** The requests, oldest first. */
   readonly asked: readonly AskedFrame[]
   /** Connections that were ever made, and that are open now. */
   readonly connections: { readonly made: number; readonly open: number }
   /** Sends to every subscriber. */
   publish(type: string, data: object): void
-  /** Cuts all connections and takes the socket away; `start` again makes it anew. */
+  /** Reads no more from the connections that are open. */
+  pause(): void
+  /** Cuts all connections and takes the socket away; `start` makes it again. */
   stop(): Promise<void>
   start(): Promise<void>
 }
@@ -101,6 +103,9 @@ export async function startScriptedDaemon(
     publish(type, data) {
       for (const [socket, id] of subscribers)
         socket.write(`${JSON.stringify({ type, data: { id, ...data } })}\f`)
+    },
+    pause() {
+      for (const socket of sockets) socket.pause()
     },
     start,
     async stop() {

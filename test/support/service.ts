@@ -20,7 +20,7 @@ export interface ScriptedAnswer {
   readonly body?: string | Buffer
 }
 /**
- * What is answered: data, or a function of the request and its number (from 1). A function may also write the answer
+ * The answer: data, or a function of the request and its number (from 1). A function may also write the answer
  * itself, to the response or to the bare socket, and return nothing.
  */
 export type Answer =

@@ -6,14 +6,14 @@ import { join } from 'node:path'
 import { onTestFinished } from 'vitest'
 
 export interface SmallDisk {
-  /** Leaves no room for a single byte. */
+  /** Leaves no space for a single byte. */
   fill(): void
-  /** Makes room again. */
+  /** Frees the space again. */
   empty(): void
   readOnly(isReadOnly: boolean): void
 }
 
-/** Whether file systems can be mounted here: root, in a container that may. */
+/** Reports whether file systems can be mounted here: root, in a container that may. */
 export const canMount = isMountable()
 
 /** A tmpfs of 256 KiB at this path, which is made; gone when the test ends. */

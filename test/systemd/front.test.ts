@@ -1,35 +1,35 @@
 import { spawnSync } from 'node:child_process'
-import { chmod, readFile, rm, writeFile } from 'node:fs/promises'
+import { chmod, mkdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { createServer, type Server } from 'node:net'
 import { uptime } from 'node:os'
 import path from 'node:path'
-import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest'
 import { canMount } from '../support/small-disk.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
-// The front with the runtime directory elsewhere, and with a program that says "full" in place of the full one.
+// The front with the runtime directory elsewhere, and with a program that says "full" in work of the full one.
 const now = Math.floor(uptime())
 const good = `${now - 100} ${now + 1000} abc.DEF-_~+/09==\n`
-let place: string
+let work: string
 let front: string
 let socket: Server
 
 beforeEach(async () => {
-  place = await tempDirectory()
-  await chmod(place, 0o755)
-  front = path.join(place, 'kyc-tokend')
+  work = await tempDirectory()
+  await chmod(work, 0o755)
+  front = path.join(work, 'kyc-tokend')
   const script = await readFile(new URL('../../systemd/kyc-tokend.sh', import.meta.url), 'utf8')
-  const full = path.join(place, 'full')
+  const full = path.join(work, 'full')
   await writeFile(full, '#!/bin/sh\necho "full $*"; env | grep -c SECRET\nexit 7\n', { mode: 0o755 })
   await writeFile(
     front,
     script
-      .replaceAll('/run/kyc-tokend', place)
+      .replaceAll('/run/kyc-tokend', work)
       .replace('/usr/lib/kyc-tokend/node /usr/lib/kyc-tokend/cli.cjs', full),
     { mode: 0o755 },
   )
   socket = createServer()
-  await new Promise<void>((resolve) => socket.listen(path.join(place, 'ipc.sock'), resolve))
+  await new Promise<void>((resolve) => socket.listen(path.join(work, 'ipc.sock'), resolve))
 })
 afterEach(async () => {
   await new Promise((resolve) => socket.close(resolve))
@@ -42,7 +42,7 @@ interface Call {
 }
 
 async function call({ args = ['token'], env = {}, line = good }: Call = {}): Promise<string> {
-  if (line !== null) await writeFile(path.join(place, 'token.front'), line)
+  if (line !== null) await writeFile(path.join(work, 'token.front'), line)
   const { stdout, stderr, status } = spawnSync(front, args, { env, encoding: 'utf8' })
   return status === 7 ? stdout.split('\n')[0]! : `${status} ${stdout}${stderr}`
 }
@@ -54,8 +54,27 @@ describe('kyc-tokend token, answered by the shell', () => {
     expect(await call({ args: ['token', '--format=raw'] })).toBe('0 abc.DEF-_~+/09==\n')
   })
 
+  it('prints the token of an account, of the option before that of the variable', async () => {
+    const accounts = path.join(work, 'accounts')
+    for (const [name, token] of [
+      ['eu', 'token-of-eu'],
+      ['us', 'token-of-us'],
+    ] as const) {
+      await mkdir(path.join(accounts, name), { recursive: true })
+      await writeFile(path.join(accounts, name, 'token.front'), `${now - 100} ${now + 1000} ${token}\n`)
+      const server = createServer()
+      await new Promise<void>((resolve) => server.listen(path.join(accounts, name, 'ipc.sock'), resolve))
+      onTestFinished(async () => void (await new Promise((resolve) => server.close(resolve))))
+    }
+    const env = { KYC_TOKEND_ACCOUNT: 'us' }
+    expect(await call({ args: ['token', '--account', 'eu'] })).toBe('0 token-of-eu\n')
+    expect(await call({ args: ['token', '--account=eu'], env })).toBe('0 token-of-eu\n')
+    expect(await call({ env })).toBe('0 token-of-us\n')
+    expect(await call({ args: ['token', '--format', 'raw'], env })).toBe('0 token-of-us\n')
+  })
+
   it('needs no other program', async () => {
-    await writeFile(path.join(place, 'token.front'), good)
+    await writeFile(path.join(work, 'token.front'), good)
     const limited = spawnSync('sh', ['-c', `PATH=/nowhere; exec ${front} token`], { encoding: 'utf8' })
     expect(limited.stdout).toBe('abc.DEF-_~+/09==\n')
   })
@@ -67,7 +86,17 @@ describe('kyc-tokend token, answered by the shell', () => {
     ['an argument of blanks', { args: ['token', ''] }],
     ['no argument', { args: [] }],
     ['another socket', { env: { KYC_TOKEND_SOCKET: '/elsewhere' } }],
+    ['another account', { env: { KYC_TOKEND_ACCOUNT: 'us' } }],
     ['another socket without a name', { env: { KYC_TOKEND_SOCKET: '' } }],
+    ['an account that is not there', { args: ['token', '--account', 'de'] }],
+    ['an account without a name', { args: ['token', '--account='] }],
+    ['an account that is a path', { args: ['token', '--account', '../accounts'] }],
+    ['an account of the environment without a name', { env: { KYC_TOKEND_ACCOUNT: '' } }],
+    [
+      'an account and a socket',
+      { args: ['token', '--account', 'eu'], env: { KYC_TOKEND_SOCKET: '/elsewhere' } },
+    ],
+    ['an account and a format', { args: ['token', '--account', 'eu', '--format', 'raw'] }],
     ['no line', { line: null }],
     ['an empty file', { line: '' }],
     ['an empty line', { line: '\n' }],
@@ -88,18 +117,32 @@ describe('kyc-tokend token, answered by the shell', () => {
     expect(await call(options)).toBe(`full ${(options as Call).args?.join(' ') ?? 'token'}`)
   })
 
+  it('leaves it to the full program in the very second of the expiry', async () => {
+    const uptimeNow = async (): Promise<number> =>
+      Number((await readFile('/proc/uptime', 'utf8')).split(' ')[0])
+    // Tried again where the second was over before the front had looked.
+    for (;;) {
+      const second = Math.floor(await uptimeNow())
+      const answer = await call({ line: `${second - 100} ${second} abc\n` })
+      if (Math.floor(await uptimeNow()) > second) continue
+      expect(answer).toBe('full token')
+      break
+    }
+    expect(await call({ line: `${now - 100} ${Math.floor(await uptimeNow()) + 30} abc\n` })).toBe('0 abc\n')
+  })
+
   it('leaves it to the full program where there is no socket', async () => {
-    await rm(path.join(place, 'ipc.sock'))
+    await rm(path.join(work, 'ipc.sock'))
     expect(await call()).toBe('full token')
-    await writeFile(path.join(place, 'ipc.sock'), 'a file')
+    await writeFile(path.join(work, 'ipc.sock'), 'a file')
     expect(await call()).toBe('full token')
   })
 
   it.runIf(process.getuid?.() === 0)(
     'leaves it to the full program where the caller may not use the socket',
     async () => {
-      await chmod(path.join(place, 'ipc.sock'), 0o600)
-      await writeFile(path.join(place, 'token.front'), good)
+      await chmod(path.join(work, 'ipc.sock'), 0o600)
+      await writeFile(path.join(work, 'token.front'), good)
       const stranger = spawnSync('setpriv', ['--reuid', '65534', '--clear-groups', front, 'token'], {
         encoding: 'utf8',
       })
@@ -108,10 +151,10 @@ describe('kyc-tokend token, answered by the shell', () => {
   )
 
   it.runIf(canMount)('leaves it to the full program where a container shows its own uptime', async () => {
-    await writeFile(path.join(place, 'token.front'), good)
-    await writeFile(path.join(place, 'uptime'), `${now}.00 1.00\n`)
+    await writeFile(path.join(work, 'token.front'), good)
+    await writeFile(path.join(work, 'uptime'), `${now}.00 1.00\n`)
     const script = 'mount --bind "$1/uptime" /proc/uptime; exec "$2" token'
-    const inside = ['--mount', 'sh', '-euc', script, 'sh', place, front]
+    const inside = ['--mount', 'sh', '-euc', script, 'sh', work, front]
     expect(spawnSync('unshare', inside, { encoding: 'utf8' }).stdout.split('\n')[0]).toBe('full token')
   })
 
@@ -129,7 +172,7 @@ describe('kyc-tokend token, answered by the shell', () => {
   })
 
   it('does not put the token into the environment of the full program', async () => {
-    await writeFile(path.join(place, 'token.front'), `${now - 100} ${now - 1} SECRET\n`)
+    await writeFile(path.join(work, 'token.front'), `${now - 100} ${now - 1} SECRET\n`)
     const { stdout } = spawnSync(front, ['token'], {
       env: { token: '', bare: '', PATH: process.env['PATH'] },
       encoding: 'utf8',
@@ -140,7 +183,7 @@ describe('kyc-tokend token, answered by the shell', () => {
   it.each(['>&-', '>/dev/full'])(
     'leaves it to the full program where the output is %s',
     async (redirection) => {
-      await writeFile(path.join(place, 'token.front'), good)
+      await writeFile(path.join(work, 'token.front'), good)
       const { status, stderr } = spawnSync('sh', ['-c', `${front} token ${redirection}`], {
         encoding: 'utf8',
       })
@@ -149,8 +192,8 @@ describe('kyc-tokend token, answered by the shell', () => {
     },
   )
 
-  it('leaves it to the full program where nobody reads', async () => {
-    await writeFile(path.join(place, 'token.front'), good)
+  it('leaves it to the full program without a reader', async () => {
+    await writeFile(path.join(work, 'token.front'), good)
     const script = `{ sleep 0.2; ${front} token; echo $? >&2; } | true`
     expect(spawnSync('sh', ['-c', script], { encoding: 'utf8' }).stderr).toMatch(/7\n$/)
   })

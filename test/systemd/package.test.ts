@@ -1,26 +1,29 @@
 import { spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
+import { gunzipSync } from 'node:zlib'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { commands } from '../../src/commands/catalogue.ts'
-import { settingRows } from '../../src/config/schema.ts'
+import { commands } from '../../src/commands/specs.ts'
+import { settingRows } from '../../src/config/json-schema.ts'
 import { manualPages } from '../../systemd/man/pages.ts'
 import { buildPackage } from '../support/package.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
+const PROJECT = path.resolve(import.meta.dirname, '../..')
 const isThere = (tool: string): boolean => spawnSync('sh', ['-c', `command -v ${tool}`]).status === 0
 
 describe.runIf(isThere('dpkg-deb') && isThere('strip'))('the Debian package', () => {
-  let place: string
+  let work: string
   let file: string
   beforeAll(async () => {
-    place = await mkdtemp(path.join(tmpdir(), 'kyc-tokend-test-'))
-    file = await buildPackage(place, { compression: 'gzip' })
+    work = await mkdtemp(path.join(tmpdir(), 'kyc-tokend-test-'))
+    file = await buildPackage(work, { compression: 'gzip' })
   }, 120_000)
   afterAll(async () => {
-    await rm(place, { recursive: true, force: true })
+    await rm(work, { recursive: true, force: true })
   })
 
   it('contains all of the program, and nothing that others could write', () => {
@@ -35,10 +38,30 @@ describe.runIf(isThere('dpkg-deb') && isThere('strip'))('the Debian package', ()
       './usr/lib/systemd/system/kyc-tokend.service',
       './usr/share/doc/kyc-tokend/copyright',
       './usr/share/doc/kyc-tokend/examples/kyc-tokend.config.json',
+      './usr/share/doc/kyc-tokend/manual/troubleshooting.md',
+      './usr/share/doc/kyc-tokend/prometheus/kyc-tokend.dashboard.json',
+      './usr/share/doc/kyc-tokend/prometheus/kyc-tokend.rules.yml',
+      './usr/share/man/man7/kyc-tokend-protocol.7.gz',
       './usr/share/man/man8/kyc-tokend.8.gz',
       './usr/share/bash-completion/completions/kyc-tokend',
     ])
       expect(files).toContain(needed)
+  })
+
+  it('has every example that its own texts name', () => {
+    const folder = path.join(work, 'unpacked')
+    expect(spawnSync('dpkg-deb', ['--raw-extract', file, folder]).status).toBe(0)
+    const named = (entry: string): string[] => {
+      const bytes = readFileSync(path.join(folder, entry))
+      const text = (entry.endsWith('.gz') ? gunzipSync(bytes) : bytes).toString()
+      return text.replaceAll('\\-', '-').match(/\/usr\/share\/doc\/kyc-tokend\/examples\/[\w.-]*\w/g) ?? []
+    }
+    const texts = readdirSync(folder, { recursive: true, encoding: 'utf8' }).filter((entry) =>
+      /\.(cjs|gz|md|service|socket|path|conf)$|DEBIAN\/p|examples\/./.test(entry),
+    )
+    const all = new Set(texts.flatMap(named))
+    expect(all.size).toBeGreaterThan(1)
+    for (const example of all) expect(existsSync(path.join(folder, example)), example).toBe(true)
   })
 
   it.runIf(isThere('lintian'))('is without errors and warnings for lintian', { timeout: 300_000 }, () => {
@@ -49,9 +72,27 @@ describe.runIf(isThere('dpkg-deb') && isThere('strip'))('the Debian package', ()
   })
 
   it('is the same, byte for byte, when it is built again', { timeout: 60_000 }, async () => {
-    const builds = await Promise.all(['a', 'b'].map(async (name) => buildPackage(path.join(place, name), {})))
+    const builds = await Promise.all(['a', 'b'].map(async (name) => buildPackage(path.join(work, name), {})))
     const [one, other] = await Promise.all(builds.map(async (build) => hashOf(build)))
     expect(one).toBe(other)
+  })
+})
+
+describe.runIf(isThere('shellcheck'))('the shell scripts', () => {
+  const scripts = spawnSync('git', ['ls-files', '-z'], { cwd: PROJECT, encoding: 'utf8' })
+    .stdout.split('\0')
+    .filter((name) => name !== '' && existsSync(path.join(PROJECT, name)))
+    .filter((name) =>
+      /^#!.*\b(sh|bash)\b/.test(readFileSync(path.join(PROJECT, name), 'latin1').split('\n', 1)[0]!),
+    )
+
+  it('are all known', () => {
+    expect(scripts).toEqual(expect.arrayContaining(['.ci/run', 'systemd/alert.sh', 'systemd/debian/postrm']))
+  })
+
+  it.each(scripts)('%s gives shellcheck nothing to say', (script) => {
+    const { status, stdout } = spawnSync('shellcheck', [script], { cwd: PROJECT, encoding: 'utf8' })
+    expect({ status, stdout }).toEqual({ status: 0, stdout: '' })
   })
 })
 
@@ -71,17 +112,23 @@ describe('the manual pages', () => {
     }
   })
 
-  it('tell every command, every option and every setting', () => {
+  it('contain every command, every option and every setting', () => {
     const textOf = (section: number): string =>
-      (pages.find((page) => page.section === section)?.text ?? '').replaceAll('\\-', '-')
+      (pages.find((page) => page.section === section)?.text ?? '')
+        .replaceAll('\\-', '-')
+        .replaceAll('\\[lB]', '[')
+        .replaceAll('\\[rB]', ']')
     for (const { name, options } of commands) {
-      expect(textOf(1)).toContain(`.It Cm ${name}\n`)
-      for (const option of Object.keys(options)) expect(textOf(1)).toContain(`.It Fl -${option}`)
+      expect(textOf(1)).toMatch(new RegExp(`^\\.SS "kyc-tokend ${name}\\b`, 'm'))
+      for (const option of Object.keys(options)) expect(textOf(1)).toMatch(definition(`--${option}\\b`))
     }
-    for (const { key } of settingRows()) expect(textOf(5)).toContain(`.It Va ${key}\n`)
-    for (const { text } of pages) expect(text).not.toMatch(/@[A-Z]+@/)
+    for (const { key } of settingRows()) expect(textOf(5)).toContain(`.TP\n\\fB\\fB${key}\\fB\\fR\n`)
   })
 })
+
+function definition(term: string): RegExp {
+  return new RegExp(String.raw`^\.TP\n\\fB\\fB${term}`, 'm')
+}
 
 async function hashOf(build: string): Promise<string> {
   return createHash('sha256')

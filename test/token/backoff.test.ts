@@ -58,7 +58,7 @@ describe('the wait after a failure', () => {
       { ...situation, random: () => 1 },
     )
     expect([least.waitMs, most.waitMs]).toEqual([120_000, 144_000])
-    expect([least.floorMs, most.floorMs]).toEqual([120_000, 144_000])
+    expect([least.minWaitMs, most.minWaitMs]).toEqual([120_000, 144_000])
   })
 
   test('spreads a short Retry-After over at least a second', () => {
@@ -75,13 +75,13 @@ describe('the wait after a failure', () => {
   test('is 5 to 10 minutes after `rejected`, however often it happened', () => {
     fc.assert(
       fc.property(attempts, policies, drawn, fc.boolean(), (attempt, someP, chance, holdsToken) => {
-        const { waitMs, floorMs } = retryWait(
+        const { waitMs, minWaitMs } = retryWait(
           { reason: 'rejected' },
           { attempts: attempt, policy: someP, holdsToken, random: () => chance },
         )
         expect(waitMs).toBeGreaterThanOrEqual(300_000)
         expect(waitMs).toBeLessThanOrEqual(600_000)
-        expect(floorMs).toBe(waitMs)
+        expect(minWaitMs).toBe(waitMs)
       }),
     )
   })
@@ -100,15 +100,15 @@ describe('the wait after a failure', () => {
             reason: 'server-error' as const,
             ...(boundMs === undefined ? {} : { retryAfterMs: boundMs }),
           }
-          const { waitMs, floorMs } = retryWait(failure, {
+          const { waitMs, minWaitMs } = retryWait(failure, {
             attempts: attempt,
             policy: someP,
             holdsToken: holds,
             random: () => chance,
           })
           expect(waitMs).toBeGreaterThanOrEqual(boundMs ?? 0)
-          expect(waitMs).toBeGreaterThanOrEqual(floorMs)
-          if (boundMs === undefined) expect(floorMs).toBe(0)
+          expect(waitMs).toBeGreaterThanOrEqual(minWaitMs)
+          if (boundMs === undefined) expect(minWaitMs).toBe(0)
         },
       ),
     )

@@ -1,8 +1,8 @@
-// Whatever happens in whatever order: what the loop never does.
+// Invariants under any events in any order: what the loop never does.
 import * as fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { createKeeper, type Asking, type Keeper } from '../../src/token/keeper.ts'
-import type { FetchOutcome } from '../../src/token/outcome.ts'
+import { createKeeper, type RefreshSettings, type Keeper } from '../../src/token/keeper.ts'
+import type { Attempt, ServiceOutcome } from '../../src/token/outcome.ts'
 import { initialState, phaseOf, usableToken } from '../../src/token/state.ts'
 import { createFakeClock, type FakeClock } from '../support/fake-clock.ts'
 import { jwtOf } from '../support/jwt.ts'
@@ -15,7 +15,7 @@ type Action =
   | { kind: 'wait' | 'suspend' | 'jump'; ms: number }
   | { kind: 'report' | 'operator' }
   | { kind: 'need'; ms: number }
-  | { kind: 'reload'; subject: string; baseUrl: string }
+  | { kind: 'reload'; credentialsId: string; baseUrl: string }
 
 const actions: fc.Arbitrary<Action> = fc.oneof(
   {
@@ -45,7 +45,7 @@ const actions: fc.Arbitrary<Action> = fc.oneof(
     weight: 1,
     arbitrary: fc
       .tuple(fc.constantFrom('one', 'two'), fc.constantFrom('https://one', 'https://two'))
-      .map(([subject, baseUrl]) => ({ kind: 'reload' as const, subject: subject + baseUrl, baseUrl })),
+      .map(([subject, baseUrl]) => ({ kind: 'reload' as const, credentialsId: subject + baseUrl, baseUrl })),
   },
 )
 
@@ -58,20 +58,20 @@ function createWorld(seed: number) {
   const policy = { maxAgeMs: 900_000, initialDelayMs: 1_000, maxDelayMs: 300_000 }
   let answer: Answer = 'jwt'
   let underWay = 0
-  /** What the service itself said about the next request, in its own words and not the keeper's. */
+  /** The service's own words about the next request, not the keeper's. */
   let notBeforeMs = -Infinity
   let issued = 0
   let last = 'first'
-  let clientAskedAtMs = -Infinity
+  let lastClientRequestAtMs = -Infinity
   const broken: string[] = []
 
   function check(claim: boolean, sentence: string): void {
     if (!claim) broken.push(sentence)
   }
 
-  function outcome(): FetchOutcome {
+  function outcome(): ServiceOutcome {
     const iat = clock.now().wallMs / 1000
-    const token = (accessToken: string): FetchOutcome => {
+    const token = (accessToken: string): ServiceOutcome => {
       last = accessToken
       return { kind: 'ok', accessToken }
     }
@@ -95,8 +95,8 @@ function createWorld(seed: number) {
     return { kind: 'transient', reason: 'server-error', detail: 'Outage', status: 503 }
   }
 
-  async function fetchToken(signal: AbortSignal): Promise<FetchOutcome> {
-    const cause = keeper.state().asking?.cause
+  async function fetchToken(signal: AbortSignal, { cause, beforeRequest }: Attempt): Promise<ServiceOutcome> {
+    await beforeRequest()
     check(underWay === 0, 'two requests at once')
     const isEarly = clock.now().bootMs < notBeforeMs
     check(
@@ -104,26 +104,37 @@ function createWorld(seed: number) {
       `a request before its time, because of ${cause}`,
     )
     if (cause === 'client') {
-      check(clock.now().bootMs - clientAskedAtMs >= 30_000, 'two requests caused by clients within 30 s')
-      clientAskedAtMs = clock.now().bootMs
+      check(
+        clock.now().bootMs - lastClientRequestAtMs >= 30_000,
+        'two requests caused by clients within 30 s',
+      )
+      lastClientRequestAtMs = clock.now().bootMs
     }
     underWay += 1
     if (keeper.state().requests > MAX_REQUESTS) throw new Error('The service is asked without end')
     if (answer === 'hang') await clock.sleep(15_000, signal)
     underWay -= 1
-    const late: FetchOutcome = { kind: 'transient', reason: 'timeout', detail: 'Late' }
+    const late: ServiceOutcome = { kind: 'transient', reason: 'timeout', detail: 'Late' }
     const came = signal.aborted || answer === 'hang' ? late : outcome()
     notBeforeMs = clock.now().bootMs + patienceMs(came)
     return came
   }
 
-  const askingWith = (subject: string, baseUrl: string): Asking => ({ fetchToken, policy, baseUrl, subject })
-  const keeper: Keeper = createKeeper(initialState('https://one'), {
-    asking: askingWith('onehttps://one', 'https://one'),
-    clock,
-    random: createRandom(seed),
-    remember: () => Promise.resolve(),
+  const askingWith = (credentialsId: string, baseUrl: string): RefreshSettings => ({
+    fetchToken,
+    policy,
+    baseUrl,
+    credentialsId,
   })
+  const keeper: Keeper = createKeeper(
+    initialState({ baseUrl: 'https://one', credentialsId: 'onehttps://one' }, clock.now()),
+    {
+      settings: askingWith('onehttps://one', 'https://one'),
+      clock,
+      random: createRandom(seed),
+      saveState: () => Promise.resolve(),
+    },
+  )
   return {
     clock,
     keeper,
@@ -135,8 +146,8 @@ function createWorld(seed: number) {
   }
 }
 
-/** How long the service is to be left alone after an answer, at the least. */
-function patienceMs(outcome: FetchOutcome): number {
+/** Time for which the service is to be left alone after an answer, at the least. */
+function patienceMs(outcome: ServiceOutcome): number {
   if (outcome.kind === 'permanent') return Infinity
   if (outcome.kind === 'ok') return 0
   return { 'rate-limited': 120_000, rejected: 300_000 }[outcome.reason as string] ?? 500
@@ -155,10 +166,10 @@ async function act(
   if (action.kind === 'need') keeper.need(action.ms)
   if (action.kind === 'report') {
     const token = usableToken(keeper.state(), keeper.now())
-    keeper.report(token?.fingerprint ?? 'unknown')
+    keeper.reject(token?.fingerprint ?? 'unknown')
   }
   if (action.kind === 'operator') void keeper.refresh(signal)
-  if (action.kind === 'reload') keeper.reload(world.askingWith(action.subject, action.baseUrl))
+  if (action.kind === 'reload') keeper.reload(world.askingWith(action.credentialsId, action.baseUrl))
   await clock.settle()
 }
 
@@ -173,8 +184,8 @@ function checkState(
     expect(token.expiresAtMs).toBeGreaterThan(clock.now().bootMs)
   if (token !== null) expect(token.baseUrl).toBe(state.baseUrl)
   if (phaseOf(state, clock.now()) === 'ready') expect(token).not.toBeNull()
-  if (state.kind === 'refused') expect(state.alert).not.toBeNull()
-  requestsWhileRefused.requests = state.kind === 'refused' ? state.requests : null
+  if (state.refusal !== null) expect(state.alert).not.toBeNull()
+  requestsWhileRefused.requests = state.refusal !== null ? state.requests : null
 }
 
 test('whatever happens: one request at a time, none before its time, none while refused, no expired token', async () => {
@@ -189,7 +200,7 @@ test('whatever happens: one request at a time, none before its time, none while 
         const before = refused.requests
         await act(world, action, stop.signal)
         const isAsked = action.kind === 'operator' || action.kind === 'reload'
-        if (before !== null && !isAsked && world.keeper.state().kind === 'refused') {
+        if (before !== null && !isAsked && world.keeper.state().refusal !== null) {
           expect(world.keeper.state().requests).toBe(before)
         }
         checkState(world.keeper, world.clock, refused)

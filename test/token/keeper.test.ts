@@ -1,10 +1,10 @@
 import { getEventListeners } from 'node:events'
 import { describe, expect, onTestFinished, test } from 'vitest'
-import { createLatch } from '../../src/lib/latch.ts'
 import type { KeeperEvent } from '../../src/token/keeper.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
-import { failureOf, heldToken, type TokenState } from '../../src/token/state.ts'
+import type { TokenState } from '../../src/token/state.ts'
 import { createKeeperWorld, failures, type KeeperWorld } from '../support/keeper-world.ts'
+import { kindOf } from '../support/kind-of.ts'
 
 const LOOK_MS = 15_000
 const MINUTE = 60_000
@@ -12,8 +12,8 @@ const HOUR = 60 * MINUTE
 
 interface Scene extends KeeperWorld {
   /** The types of all events so far, without `looked`. */
-  readonly told: () => string[]
-  /** When the loop told that it looked, on the boot clock. */
+  readonly reported: () => string[]
+  /** When the loop reported that it looked, on the boot clock. */
   readonly looks: number[]
 }
 
@@ -24,10 +24,10 @@ function createScene(options?: Options): Scene {
   const events: KeeperEvent[] = []
   const looks: number[] = []
   world.keeper.onEvent((event) => {
-    if (event.type === 'looked') looks.push(world.clock.now().bootMs)
+    if (event.type === 'tick') looks.push(world.clock.now().bootMs)
     else events.push(event)
   })
-  return { ...world, looks, told: () => events.map(({ type }) => type) }
+  return { ...world, looks, reported: () => events.map(({ type }) => type) }
 }
 
 /** A keeper at work, whose service first answers so; it is stopped when the test is over. */
@@ -59,19 +59,19 @@ function byHand() {
 const never = new AbortController().signal
 const refused = failures.inactive
 
-/** How long the loop was silent at the longest, in ms. */
+/** Time for which the loop was silent at the longest, in ms. */
 const longestSilence = (looks: number[]): number =>
   Math.max(...looks.slice(1).map((at, index) => at - (looks[index] ?? 0)))
 
 describe('the loop', () => {
-  test('tells at least every 15 s that it looked, and not much more often', async () => {
+  test('reports at least every 15 s that it looked, and not much more often', async () => {
     const { clock, looks } = await running()
     await clock.advance(10 * MINUTE)
     expect(longestSilence(looks)).toBe(LOOK_MS)
     expect(looks.length).toBeLessThanOrEqual(42)
   })
 
-  test('goes on telling so while a request hangs', async () => {
+  test('goes on reporting so while a request hangs', async () => {
     const { clock, looks, asked } = await running(byHand().answer)
     await clock.advance(10 * MINUTE)
     expect(asked()).toBe(1)
@@ -80,17 +80,17 @@ describe('the loop', () => {
   })
 
   test('sees at that very moment that a token expires, also while a request hangs', async () => {
-    const { clock, keeper, looks, answer, told } = await running(undefined, { lifeSeconds: 100 })
+    const { clock, keeper, looks, answer, reported } = await running(undefined, { lifeSeconds: 100 })
     answer(byHand().answer)
-    const expiresAtMs = heldToken(keeper.state())?.expiresAtMs ?? 0
+    const expiresAtMs = keeper.state().token?.expiresAtMs ?? 0
     await clock.advance(100_000)
     expect(looks).toContain(expiresAtMs)
-    expect(told()).toEqual(['changed', 'attempted', 'changed'])
+    expect(reported()).toEqual(['changed', 'attempted', 'changed'])
   })
 
   test('asks at the moment that was planned, to the millisecond', async () => {
     const { clock, keeper, asked, answer } = await running(failures.network)
-    const waitMs = (failureOf(keeper.state())?.retryAtMs ?? 0) - clock.now().bootMs
+    const waitMs = (keeper.state().failure?.retryAtMs ?? 0) - clock.now().bootMs
     answer(failures.timeout)
     await clock.advance(Math.floor(waitMs))
     expect(asked()).toBe(1)
@@ -100,29 +100,29 @@ describe('the loop', () => {
 
   test('ends when it is stopped, asleep or in the middle of a request, and leaves nothing behind', async () => {
     for (const outcome of [undefined, failures.network, refused, byHand().answer]) {
-      const { clock, keeper, start, stop, answer, told } = createScene()
+      const { clock, keeper, start, stop, answer, reported } = createScene()
       if (outcome !== undefined) answer(outcome)
       start()
       await clock.settle()
-      const before = told()
+      const before = reported()
       await stop()
       expect(clock.sleepers()).toBe(0)
-      expect(keeper.state().asking).toBeNull()
-      expect(told()).toEqual(before)
+      expect(keeper.state().inFlight).toBeNull()
+      expect(reported()).toEqual(before)
     }
   })
 
-  test('asks nobody where it was stopped before it began', async () => {
+  test('asks no one where it was stopped before it began', async () => {
     const { keeper, asked, looks } = createScene()
     await keeper.run(AbortSignal.abort())
     expect([asked(), looks]).toEqual([0, []])
   })
 
-  test('ends with a fault that nobody expected, and does not go on with it', async () => {
+  test('ends with a fault that no one expected, and does not go on with it', async () => {
     const { keeper, answer, clock } = createScene()
-    answer(() => Promise.reject(new Error('A fault of ours')))
-    await expect(keeper.run(never)).rejects.toThrow('A fault of ours')
-    expect(keeper.state().asking).toBeNull()
+    answer(() => Promise.reject(new Error('A fault of the daemon')))
+    await expect(keeper.run(never)).rejects.toThrow('A fault of the daemon')
+    expect(keeper.state().inFlight).toBeNull()
     expect(clock.sleepers()).toBe(0)
   })
 
@@ -140,12 +140,12 @@ describe('the loop', () => {
   })
 })
 
-describe('what is told', () => {
+describe('what is reported', () => {
   test('is each change once, and each attempt with its outcome, its cause and how long it took', async () => {
     const service = byHand()
     const scene = createScene()
     const events: KeeperEvent[] = []
-    scene.keeper.onEvent((event) => void (event.type === 'looked' || events.push(event)))
+    scene.keeper.onEvent((event) => void (event.type === 'tick' || events.push(event)))
     scene.answer(service.answer)
     scene.start()
     onTestFinished(scene.stop)
@@ -166,7 +166,7 @@ describe('what is told', () => {
     const scene = createScene()
     const seen: string[] = []
     scene.keeper.onEvent(({ type }) => {
-      if (type === 'changed') seen.push(scene.keeper.state().kind)
+      if (type === 'changed') seen.push(kindOf(scene.keeper.state()))
     })
     scene.start()
     onTestFinished(scene.stop)
@@ -175,13 +175,13 @@ describe('what is told', () => {
   })
 
   test('is a change of the phase, of the token and of its life, and nothing else', async () => {
-    const { clock, keeper, answer, told, token } = await running()
+    const { clock, keeper, answer, reported, token } = await running()
     answer(failures.network)
     const refresh = async () => {
-      const before = told().length
+      const before = reported().length
       await keeper.refresh(never)
       await clock.settle()
-      return told().slice(before)
+      return reported().slice(before)
     }
     expect(await refresh()).toEqual(['changed', 'attempted'])
     expect(await refresh()).toEqual(['attempted'])
@@ -191,20 +191,20 @@ describe('what is told', () => {
     answer(refused)
     expect(await refresh()).toEqual(['changed', 'attempted'])
     expect(await refresh()).toEqual(['attempted'])
-    const before = told().length
+    const before = reported().length
     await clock.advance(2 * HOUR)
-    expect(told().slice(before)).toEqual(['changed'])
+    expect(reported().slice(before)).toEqual(['changed'])
   })
 
-  test('is told, too, where the same opaque token was given a new life', async () => {
-    const { clock, keeper, told } = await running({ kind: 'ok', accessToken: 'opaque' })
+  test('is reported, too, where the same opaque token was given a new life', async () => {
+    const { clock, keeper, reported } = await running({ kind: 'ok', accessToken: 'opaque' })
     await clock.advance(MINUTE)
-    const before = told().length
+    const before = reported().length
     await keeper.refresh(never)
-    expect(told().slice(before)).toEqual(['changed', 'attempted'])
+    expect(reported().slice(before)).toEqual(['changed', 'attempted'])
   })
 
-  test('is told to nobody who has ended listening, not even by another listener a moment ago', async () => {
+  test('is reported to no one who has ended listening, not even by another listener a moment ago', async () => {
     const { keeper, clock } = await running()
     const heard: string[] = []
     const endFirst = keeper.onEvent(() => {
@@ -222,18 +222,18 @@ describe('what is told', () => {
 
 describe("an operator's refresh", () => {
   test('resolves with the outcome when the attempt is over, and not before', async () => {
-    const { keeper, answer, clock, told, token } = await running()
+    const { keeper, answer, clock, reported, token } = await running()
     const service = byHand()
     answer(service.answer)
     let result: FetchOutcome | undefined
     const refreshed = keeper.refresh(never).then((outcome) => (result = outcome))
     await clock.advance(5_000)
     expect(result).toBeUndefined()
-    expect(keeper.state().asking?.cause).toBe('operator')
+    expect(keeper.state().inFlight?.cause).toBe('operator')
     const outcome = token()
     service.resolve(outcome)
     expect(await refreshed).toBe(outcome)
-    expect(told().at(-1)).toBe('attempted')
+    expect(reported().at(-1)).toBe('attempted')
   })
 
   test('resolves with a failure, too, whose repetition it does not wait for', async () => {
@@ -273,10 +273,10 @@ describe('until', () => {
   test('resolves at once where it is met, there is no time to wait, or it is stopped already', async () => {
     const { keeper, clock } = await running()
     const sleepers = clock.sleepers()
-    await keeper.until(() => true, { waitMs: HOUR, signal: never })
-    await keeper.until(() => false, { waitMs: 0, signal: never })
-    await keeper.until(() => false, { waitMs: -1, signal: never })
-    await keeper.until(() => false, { waitMs: HOUR, signal: AbortSignal.abort() })
+    await keeper.waitUntil(() => true, { waitMs: HOUR, signal: never })
+    await keeper.waitUntil(() => false, { waitMs: 0, signal: never })
+    await keeper.waitUntil(() => false, { waitMs: -1, signal: never })
+    await keeper.waitUntil(() => false, { waitMs: HOUR, signal: AbortSignal.abort() })
     expect(clock.sleepers()).toBe(sleepers)
   })
 
@@ -286,7 +286,7 @@ describe('until', () => {
     options: { waitMs: number; signal: AbortSignal },
   ) {
     const result = { isOver: false }
-    void scene.keeper.until(isMet, options).then(() => (result.isOver = true))
+    void scene.keeper.waitUntil(isMet, options).then(() => (result.isOver = true))
     await scene.clock.settle()
     return result
   }
@@ -341,42 +341,47 @@ describe('until', () => {
 })
 
 describe('a reload in the middle of a request', () => {
-  test('with other credentials gives it up, does not look at its answer, and asks anew', async () => {
+  test('with other credentials gives it up, does not look at its answer, and asks again', async () => {
     const service = byHand()
-    const { keeper, reload, asked, clock, told } = await running(service.answer)
-    reload({ subject: 'second' })
+    const { keeper, reload, asked, clock, reported } = await running(service.answer)
+    reload({ credentialsId: 'second' })
     expect(service.signals[0]?.aborted).toBe(true)
     service.resolve(refused)
     await clock.settle()
     expect(asked()).toBe(2)
-    expect(keeper.state()).toMatchObject({ kind: 'held', alert: null, requests: 2 })
-    expect(told()).toEqual(['changed', 'attempted'])
+    expect(keeper.state()).toMatchObject({
+      token: expect.anything(),
+      refusal: null,
+      alert: null,
+      requests: 2,
+    })
+    expect(reported()).toEqual(['changed', 'attempted'])
   })
 
   test('with the same credentials lets it go on', async () => {
     const service = byHand()
     const { keeper, reload, asked, clock } = await running(service.answer)
-    reload({ subject: 'first' })
+    reload({ credentialsId: 'first' })
     await clock.settle()
     expect(service.signals[0]?.aborted).toBe(false)
     service.resolve(refused)
     await clock.settle()
-    expect(keeper.state().kind).toBe('refused')
+    expect(kindOf(keeper.state())).toBe('refused')
     expect(asked()).toBe(1)
   })
 
   test('that is not even out yet keeps it from going out', async () => {
-    const writing = createLatch(1)
+    const writing = Promise.withResolvers<void>()
     const { reload, asked, clock, keeper } = await running(undefined, {
-      remember: () => writing.reached(never),
+      remember: () => writing.promise,
     })
-    reload({ subject: 'second' })
+    reload({ credentialsId: 'second' })
     await clock.settle()
     expect(asked()).toBe(0)
-    writing.count()
+    writing.resolve()
     await clock.settle()
     expect(asked()).toBe(1)
-    expect(keeper.state()).toMatchObject({ kind: 'held', askNow: null })
+    expect(keeper.state()).toMatchObject({ token: expect.anything(), refusal: null, forcedCause: null })
   })
 })
 
@@ -386,17 +391,17 @@ describe('what is remembered', () => {
     const remember = (state: TokenState) => new Promise<void>((done) => writes.push({ state, done }))
     const { asked, clock } = await running(undefined, { remember })
     expect(asked()).toBe(0)
-    expect(writes.map(({ state }) => failureOf(state)?.attempts)).toEqual([1])
+    expect(writes.map(({ state }) => state.failure?.attempts)).toEqual([1])
     writes[0]?.done()
     await clock.settle()
     expect(asked()).toBe(1)
-    expect(writes.map(({ state }) => state.kind)).toEqual(['waiting', 'held'])
+    expect(writes.map(({ state }) => kindOf(state))).toEqual(['waiting', 'held'])
     writes[1]?.done()
   })
 
-  test('of a refusal is written before anybody is told of it', async () => {
+  test('of a refusal is written before anybody is reported of it', async () => {
     const story: string[] = []
-    const remember = async (state: TokenState) => void story.push(`remembered ${state.kind}`)
+    const remember = async (state: TokenState) => void story.push(`remembered ${kindOf(state)}`)
     const { keeper, answer } = await running(undefined, { remember })
     story.length = 0
     keeper.onEvent(({ type }) => void (type === 'changed' && story.push(type)))
@@ -405,35 +410,35 @@ describe('what is remembered', () => {
     expect(story.slice(0, 3)).toEqual(['remembered held', 'remembered refused', 'changed'])
   })
 
-  test('is written before the loop goes on', async () => {
-    const writing = createLatch(1)
+  test('is written before the loop goes on, but a disk that hangs is waited for no longer than 2 s', async () => {
+    const writing = Promise.withResolvers<void>()
     const written: TokenState[] = []
     const remember = async (state: TokenState) => {
-      if (written.push(state) === 2) await writing.reached(never)
+      if (written.push(state) === 2) await writing.promise
     }
     const { keeper, asked, looks, clock } = await running(failures.network, { remember })
-    expect(failureOf(keeper.state())?.attempts).toBe(1)
+    expect(keeper.state().failure?.attempts).toBe(1)
     const before = looks.length
-    await clock.advance(MINUTE)
+    await clock.advance(1_999)
     expect([asked(), looks.length]).toEqual([1, before])
-    writing.count()
-    await clock.settle()
+    await clock.advance(1)
     expect(asked()).toBe(2)
+    writing.resolve()
   })
 })
 
 describe('what clients and operators say', () => {
   test('wakes the loop at once where something follows from it', async () => {
     const { keeper, looks, clock, reload, asked } = await running()
-    const fingerprint = (): string => heldToken(keeper.state())?.fingerprint ?? ''
+    const fingerprint = (): string => keeper.state().token?.fingerprint ?? ''
     const acts: [() => unknown, boolean, number][] = [
       [() => keeper.need(HOUR * 2), false, 0],
-      [() => keeper.report('unknown'), false, 0],
-      [() => keeper.report(fingerprint()), true, 1],
-      [() => keeper.report(fingerprint()), true, 0],
-      [() => keeper.report(fingerprint()), false, 0],
-      [() => reload({ subject: 'first' }), true, 0],
-      [() => reload({ subject: 'second' }), true, 1],
+      [() => keeper.reject('unknown'), false, 0],
+      [() => keeper.reject(fingerprint()), true, 1],
+      [() => keeper.reject(fingerprint()), true, 0],
+      [() => keeper.reject(fingerprint()), false, 0],
+      [() => reload({ credentialsId: 'first' }), true, 0],
+      [() => reload({ credentialsId: 'second' }), true, 1],
       [() => keeper.refresh(never), true, 1],
     ]
     for (const [act, isWoken, requests] of acts) {

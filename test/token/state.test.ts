@@ -3,34 +3,36 @@ import { describe, expect, test } from 'vitest'
 import type { Instant } from '../../src/lib/clock.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
 import {
-  afterAsked,
-  afterGivenUp,
-  afterLook,
-  afterNeed,
-  afterOperator,
-  afterReload,
-  afterReport,
   causeOf,
   dueAtMs,
-  failureOf,
-  heldToken,
   initialState,
   isSettled,
   isStale,
+  noTokenSince,
   nextExpiryMs,
   nextMomentMs,
-  nextState,
   phaseOf,
-  presumedFailed,
   usableToken,
   usableUntilMs,
-  type Cause,
   type Policy,
   type Step,
   type TokenState,
 } from '../../src/token/state.ts'
+import { afterReload } from '../../src/token/settings-transitions.ts'
+import {
+  afterAttemptBegan,
+  afterAttemptEnded,
+  afterRequest,
+  afterTick,
+  afterOperator,
+  nextState,
+  assumeFailed,
+} from '../../src/token/transitions.ts'
+import { afterClientNeed, afterReject } from '../../src/token/rejections.ts'
+import type { Cause } from '../../src/token/outcome.ts'
 import { fingerprintOf, type Token } from '../../src/token/token.ts'
 import { jwtOf } from '../support/jwt.ts'
+import { kindOf } from '../support/kind-of.ts'
 
 const BASE_URL = 'https://service.test'
 const MINUTE = 60_000
@@ -73,22 +75,25 @@ const notFound: FetchOutcome = {
   status: 404,
 }
 
-const initial = initialState(BASE_URL)
+const SETTINGS = { baseUrl: BASE_URL, credentialsId: 'first' }
+const initial = initialState(SETTINGS, at(0))
 /** The service is asked at that moment and answers so. */
 function asked(state: TokenState, outcome: FetchOutcome, ms = 0, cause: Cause = 'start'): TokenState {
-  return nextState(afterAsked(state, cause, at(ms)), outcome, step(ms)).state
+  return afterAttemptEnded(
+    nextState(afterRequest(afterAttemptBegan(state, cause, at(ms)), cause, at(ms)), outcome, step(ms)).state,
+  )
 }
 /** From the initial state, answer by answer, each at its moment. */
 const after = (...answers: [FetchOutcome, number?][]): TokenState =>
   answers.reduce((state, [outcome, ms]) => asked(state, outcome, ms), initial)
 function tokenOf(state: TokenState): Token {
-  const token = heldToken(state)
+  const token = state.token
   if (token === null) throw new Error('No token is held')
   return token
 }
 const failureIn = (state: TokenState) => {
-  const failure = failureOf(state)
-  if (failure === null) throw new Error('No failure stands')
+  const failure = state.failure
+  if (failure === null) throw new Error('No failure is there')
   return failure
 }
 
@@ -100,7 +105,6 @@ describe('a token that was obtained', () => {
     const accessToken = outcome.kind === 'ok' ? outcome.accessToken : ''
     expect(state).toEqual({
       ...initial,
-      kind: 'held',
       failure: null,
       generation: 1,
       requests: 2,
@@ -110,7 +114,7 @@ describe('a token that was obtained', () => {
         accessToken,
         fingerprint: fingerprintOf(accessToken),
         generation: 1,
-        baseUrl: BASE_URL,
+        ...SETTINGS,
         received: at(1_000),
         lifeMs: HOUR,
         expiresAtMs: at(HOUR + 1_000).bootMs,
@@ -132,11 +136,11 @@ describe('a token that was obtained', () => {
   test('is used up to its known expiry, or to twice an assumed age', () => {
     const known = after([jwt()])
     expect(usableUntilMs(tokenOf(known))).toBe(at(HOUR).bootMs)
-    expect(usableToken(known, at(HOUR - 1))).toBe(heldToken(known))
+    expect(usableToken(known, at(HOUR - 1))).toBe(known.token)
     expect(usableToken(known, at(HOUR))).toBeNull()
     const assumed = after([opaque()])
     expect(usableUntilMs(tokenOf(assumed))).toBe(at(30 * MINUTE).bootMs)
-    expect(usableToken(assumed, at(30 * MINUTE - 1))).toBe(heldToken(assumed))
+    expect(usableToken(assumed, at(30 * MINUTE - 1))).toBe(assumed.token)
     expect(usableToken(assumed, at(30 * MINUTE))).toBeNull()
     expect(usableToken(initial, at(0))).toBeNull()
   })
@@ -149,17 +153,17 @@ describe('a token that was obtained', () => {
 
   test('without life is a malformed answer, with a sentence', () => {
     for (const lifeMs of [0, -1_000]) {
-      const { state, outcome } = nextState(afterAsked(initial, 'start', at(0)), jwt(lifeMs), step(0))
+      const { state, outcome } = nextState(afterRequest(initial, 'start', at(0)), jwt(lifeMs), step(0))
       expect(outcome).toEqual({
         kind: 'transient',
         reason: 'malformed-answer',
         detail: expect.stringMatching(/already expired$/),
         status: 200,
       })
-      expect(failureOf(state)).toMatchObject({ reason: 'malformed-answer', status: 200, attempts: 1 })
-      expect(state).toMatchObject({ kind: 'waiting', generation: 0, lastSuccessAt: null })
+      expect(state.failure).toMatchObject({ reason: 'malformed-answer', status: 200, attempts: 1 })
+      expect(state).toMatchObject({ token: null, refusal: null, generation: 0, lastSuccessAt: null })
     }
-    expect(after([jwt(1)]).kind).toBe('held')
+    expect(kindOf(after([jwt(1)]))).toBe('held')
   })
 })
 
@@ -168,8 +172,8 @@ describe('the same token once more', () => {
     const first = after([jwt()])
     const again = asked(first, jwt(), 40 * MINUTE)
     const share = 2 / 3 - 0.05
-    expect(heldToken(again)).toEqual({
-      ...heldToken(first),
+    expect(again.token).toEqual({
+      ...first.token,
       refreshAtMs: expect.closeTo(at(40 * MINUTE).bootMs + 20 * MINUTE * share, 3),
     })
     expect(again).toMatchObject({ generation: 1, lastSuccessAt: at(40 * MINUTE) })
@@ -189,7 +193,7 @@ describe('the same token once more', () => {
     expect(tokenOf(asked(first, jwt(10_000), 9_000)).refreshAtMs).toBe(at(10_000).bootMs)
   })
 
-  test('lives anew, where its life is an assumed one', () => {
+  test('lives again, where its life is an assumed one', () => {
     const first = after([opaque()])
     const again = asked(first, opaque(), 10 * MINUTE)
     expect(tokenOf(again)).toMatchObject({
@@ -249,19 +253,19 @@ describe('what is due', () => {
       const waking = afterOperator(state)
       expect(dueAtMs(waking)).toBe(-Infinity)
       expect(causeOf(waking, at(0))).toBe('operator')
-      expect(afterAsked(waking, 'operator', at(0)).askNow).toBeNull()
+      expect(afterAttemptBegan(waking, 'operator', at(0)).forcedCause).toBeNull()
     }
   })
 
   test("is a client's wish where it comes before the refresh", () => {
-    const wished = afterNeed(held, HOUR, at(1))
+    const wished = afterClientNeed(held, HOUR, at(1))
     expect(dueAtMs(wished)).toBeLessThanOrEqual(at(1).bootMs)
     const paced = asked(wished, jwt(61_000, 1), 1, 'client')
     const { refreshAtMs: soon } = tokenOf(paced)
     expect(soon).toBeGreaterThan(at(30_001).bootMs)
-    expect(dueAtMs(afterNeed(paced, 61_000, at(2)))).toBe(at(30_001).bootMs)
+    expect(dueAtMs(afterClientNeed(paced, 61_000, at(2)))).toBe(at(30_001).bootMs)
     const short = asked(wished, jwt(10_000, 1), 1, 'client')
-    expect(dueAtMs(afterNeed(short, 9_999, at(2)))).toBe(at(5_001).bootMs)
+    expect(dueAtMs(afterClientNeed(short, 9_999, at(2)))).toBe(at(5_001).bootMs)
   })
 
   test('has a cause', () => {
@@ -275,7 +279,7 @@ describe('what is due', () => {
     for (const [cause, state, ms] of causes) expect(causeOf(state, at(ms))).toBe(cause)
   })
 
-  test('comes with the moments at which a judgement changes', () => {
+  test('comes with the moments at which a conclusion changes', () => {
     expect(nextExpiryMs(initial, at(0))).toBe(Infinity)
     expect(nextExpiryMs(held, at(0))).toBe(expiresAtMs)
     expect(nextExpiryMs(held, at(HOUR))).toBe(Infinity)
@@ -290,30 +294,32 @@ describe('what is due', () => {
 
 describe('a request', () => {
   test('that goes out is counted, and what made it go out is done', () => {
-    const wished = afterNeed(after([jwt()]), HOUR, at(1))
+    const wished = afterClientNeed(after([jwt()]), HOUR, at(1))
     for (const cause of ['client', 'refresh'] as const) {
-      expect(afterAsked(wished, cause, at(5))).toEqual({
+      expect(afterRequest(afterAttemptBegan(wished, cause, at(5)), cause, at(5))).toEqual({
         ...wished,
-        asking: { since: at(5), cause },
-        askNow: null,
-        clientAskAtMs: null,
-        clientAskedAtMs: cause === 'client' ? at(5).bootMs : null,
+        inFlight: { since: at(5), cause },
+        postponedUntilMs: null,
+        forcedCause: null,
+        clientRequestAtMs: null,
+        lastClientRequestAtMs: cause === 'client' ? at(5).bootMs : null,
         requests: 2,
         lastRequestAt: at(5),
       })
     }
-    const once = afterAsked(wished, 'client', at(5))
-    expect(afterAsked(once, 'refresh', at(9)).clientAskedAtMs).toBe(at(5).bootMs)
+    const once = afterRequest(wished, 'client', at(5))
+    expect(afterRequest(once, 'refresh', at(9)).lastClientRequestAtMs).toBe(at(5).bootMs)
   })
 
   test('that is given up is over', () => {
-    const asking = afterAsked(initial, 'start', at(0))
-    expect(afterGivenUp(asking)).toEqual({ ...asking, asking: null })
+    const asking = afterAttemptBegan(initial, 'start', at(0))
+    expect(afterAttemptEnded(asking)).toEqual({ ...asking, inFlight: null })
   })
 
   test('that is never answered is remembered as a failed one; a refusal stays a refusal', () => {
-    expect(presumedFailed(initial, step(0))).toMatchObject({
-      kind: 'waiting',
+    expect(assumeFailed(initial, step(0))).toMatchObject({
+      token: null,
+      refusal: null,
       failure: {
         reason: 'network',
         attempts: 1,
@@ -321,22 +327,22 @@ describe('a request', () => {
         detail: expect.stringMatching(/ended first$/),
       },
     })
-    expect(failureOf(presumedFailed(after([down]), step(MINUTE)))).toMatchObject({
+    expect(assumeFailed(after([down]), step(MINUTE)).failure).toMatchObject({
       attempts: 2,
       since: at(0),
     })
-    const refused = afterAsked(after([inactive]), 'operator', at(0))
-    expect(presumedFailed(refused, step(0))).toBe(refused)
+    const refused = afterRequest(after([inactive]), 'operator', at(0))
+    expect(assumeFailed(refused, step(0))).toBe(refused)
   })
 })
 
 describe('a failure', () => {
-  test('stands with its reason, its beginning and its count, and says when it is repeated', () => {
+  test('is there with its reason, its beginning and its count, and says when it is repeated', () => {
     expect(after([rejected])).toEqual({
       ...initial,
       requests: 1,
       lastRequestAt: at(0),
-      alert: { reason: 'rejected', detail: 'Forbidden', since: at(0) },
+      alert: { reason: 'rejected', detail: 'Forbidden', since: at(0), askedBy: null },
       failure: {
         reason: 'rejected',
         detail: 'Forbidden',
@@ -344,25 +350,32 @@ describe('a failure', () => {
         since: at(0),
         attempts: 1,
         retryAtMs: at(450_000).bootMs,
-        notBeforeMs: at(450_000).bootMs,
+        askedBy: null,
       },
+      notBeforeMs: at(450_000).bootMs,
     })
-    expect(failureOf(after([rejected], [down, 450_000]))).toEqual({
+    expect(after([rejected], [down, 450_000]).failure).toEqual({
       reason: 'network',
       detail: 'No answer',
       status: null,
       since: at(0),
       attempts: 2,
       retryAtMs: at(451_500).bootMs,
-      notBeforeMs: at(450_000).bootMs,
+      askedBy: null,
     })
   })
 
   test('leaves the token and its number, and what is under way is over', () => {
     const held = after([jwt()])
     const state = asked(held, down, MINUTE)
-    expect(state).toMatchObject({ kind: 'held', generation: 1, asking: null, alert: null })
-    expect(heldToken(state)).toBe(heldToken(held))
+    expect(state).toMatchObject({
+      token: expect.anything(),
+      refusal: null,
+      generation: 1,
+      inFlight: null,
+      alert: null,
+    })
+    expect(state.token).toBe(held.token)
   })
 
   test('waits longer while a usable token is held', () => {
@@ -380,22 +393,25 @@ describe('a failure', () => {
       reason: 'rejected',
       detail: 'Forbidden',
       since: at(0),
+      askedBy: null,
     })
   })
 })
 
 describe('an alert', () => {
-  test('stands since its first cause, in the last words, until it is another', () => {
+  test('is there since its first cause, in the last words, until it is another', () => {
     const words = { ...rejected, detail: 'Go away' } as FetchOutcome
     expect(after([rejected], [words, HOUR]).alert).toEqual({
       reason: 'rejected',
       detail: 'Go away',
       since: at(0),
+      askedBy: null,
     })
     expect(after([rejected], [inactive, HOUR]).alert).toEqual({
       reason: 'account-inactive',
       detail: 'Your account is not active',
       since: at(HOUR),
+      askedBy: null,
     })
     expect(after([inactive], [inactive, HOUR]).alert?.since).toEqual(at(0))
     expect(after([inactive], [notFound, HOUR]).alert).toMatchObject({
@@ -408,8 +424,7 @@ describe('an alert', () => {
   test('comes with a refusal, which keeps the token', () => {
     const state = after([jwt()], [inactive, MINUTE], [inactive, HOUR])
     expect(state).toMatchObject({
-      kind: 'refused',
-      asking: null,
+      inFlight: null,
       refusal: {
         reason: 'account-inactive',
         detail: 'Your account is not active',
@@ -417,9 +432,9 @@ describe('an alert', () => {
         since: at(MINUTE),
       },
     })
-    expect(heldToken(state)).toEqual(heldToken(after([jwt()])))
-    expect(heldToken(after([inactive]))).toBeNull()
-    expect(failureOf(state)).toBeNull()
+    expect(state.token).toEqual(after([jwt()]).token)
+    expect(after([inactive]).token).toBeNull()
+    expect(state.failure).toBeNull()
   })
 })
 
@@ -431,40 +446,39 @@ describe('when the last usable token goes', () => {
       ...failureIn(state),
       attempts: 12,
       retryAtMs: at(HOUR + afterExpiryMs).bootMs,
-      notBeforeMs: at(HOUR + notBeforeMs).bootMs,
     }
-    return { ...state, failure } as TokenState
+    return { ...state, failure, notBeforeMs: at(HOUR + notBeforeMs).bootMs }
   }
   const lookedAt = (state: TokenState, ms: number): number =>
-    dueAtMs(afterLook(state, step(ms))) - at(HOUR).bootMs
+    dueAtMs(afterTick(state, step(ms))) - at(HOUR).bootMs
 
-  test('a wait over the cap that now holds is drawn anew, once', () => {
+  test('a wait over the cap that now holds is drawn again, once', () => {
     const state = waiting(200_000)
-    expect(afterLook(state, step(HOUR - 1))).toBe(state)
+    expect(afterTick(state, step(HOUR - 1))).toBe(state)
     expect(lookedAt(state, HOUR)).toBe(45_000)
-    const drawn = afterLook(state, step(HOUR))
-    expect(failureOf(drawn)).toEqual({ ...failureOf(state), retryAtMs: at(HOUR + 45_000).bootMs })
-    expect(afterLook(drawn, step(HOUR + 15_000))).toBe(drawn)
+    const drawn = afterTick(state, step(HOUR))
+    expect(drawn.failure).toEqual({ ...state.failure, retryAtMs: at(HOUR + 45_000).bootMs })
+    expect(afterTick(drawn, step(HOUR + 15_000))).toBe(drawn)
   })
 
   test('a wait under that cap goes on', () => {
     for (const ms of [60_000, 59_000, 0]) {
       const state = waiting(ms)
-      expect(afterLook(state, step(HOUR))).toBe(state)
+      expect(afterTick(state, step(HOUR))).toBe(state)
     }
     expect(lookedAt(waiting(60_001), HOUR)).toBe(45_000)
   })
 
-  test('what the service asked for stands', () => {
+  test('what the service asked for is there', () => {
     expect(lookedAt(waiting(200_000, 100_000), HOUR)).toBe(100_000)
     expect(lookedAt(waiting(200_000, 30_000), HOUR)).toBe(45_000)
     const state = waiting(200_000, 200_000)
-    expect(afterLook(state, step(HOUR))).toBe(state)
+    expect(afterTick(state, step(HOUR))).toBe(state)
   })
 
   test('nothing changes where nothing failed, or everything is refused', () => {
     for (const state of [initial, after([jwt()]), after([inactive]), after([jwt()], [inactive, MINUTE])])
-      expect(afterLook(state, step(2 * HOUR))).toBe(state)
+      expect(afterTick(state, step(2 * HOUR))).toBe(state)
   })
 })
 
@@ -472,28 +486,28 @@ describe('a need', () => {
   const held = after([jwt()])
 
   test('is followed where the token lives too shortly, and no token lives longer than the last', () => {
-    expect(dueAtMs(afterNeed(held, 30 * MINUTE, at(30 * MINUTE + 1)))).toBeLessThanOrEqual(
+    expect(dueAtMs(afterClientNeed(held, 30 * MINUTE, at(30 * MINUTE + 1)))).toBeLessThanOrEqual(
       at(30 * MINUTE + 1).bootMs,
     )
-    expect(afterNeed(held, 30 * MINUTE, at(30 * MINUTE))).toBe(held)
-    expect(afterNeed(held, HOUR, at(1))).not.toBe(held)
-    expect(afterNeed(held, HOUR + 1, at(1))).toBe(held)
+    expect(afterClientNeed(held, 30 * MINUTE, at(30 * MINUTE))).toBe(held)
+    expect(afterClientNeed(held, HOUR, at(1))).not.toBe(held)
+    expect(afterClientNeed(held, HOUR + 1, at(1))).toBe(held)
   })
 
   test('changes nothing once it is noted', () => {
-    const wished = afterNeed(held, HOUR, at(1))
-    expect(afterNeed(wished, HOUR, at(2))).toBe(wished)
+    const wished = afterClientNeed(held, HOUR, at(1))
+    expect(afterClientNeed(wished, HOUR, at(2))).toBe(wished)
   })
 
   test('changes nothing without a token, while refused, and while a request is under way', () => {
     const states = [initial, after([down]), after([inactive]), after([jwt()], [inactive, MINUTE])]
-    for (const state of [...states, afterAsked(held, 'refresh', at(1))])
-      expect(afterNeed(state, HOUR, at(MINUTE))).toBe(state)
+    for (const state of [...states, afterAttemptBegan(held, 'refresh', at(1))])
+      expect(afterClientNeed(state, HOUR, at(MINUTE))).toBe(state)
   })
 
   test('does not shorten the wait after a failure', () => {
     const failed = asked(held, limited, MINUTE)
-    expect(dueAtMs(afterNeed(failed, HOUR, at(2 * MINUTE)))).toBe(dueAtMs(failed))
+    expect(dueAtMs(afterClientNeed(failed, HOUR, at(2 * MINUTE)))).toBe(dueAtMs(failed))
   })
 })
 
@@ -501,45 +515,45 @@ describe('a report', () => {
   const held = after([opaque()])
   const fingerprint = fingerprintOf('opaque')
   const verdictOn = (state: TokenState, ms: number, reported = fingerprint) =>
-    afterReport(state, reported, at(ms)).verdict
-  const reported = (state: TokenState, ms: number) => afterReport(state, fingerprint, at(ms)).state
+    afterReject(state, reported, at(ms)).verdict
+  const reported = (state: TokenState, ms: number) => afterReject(state, fingerprint, at(ms)).state
 
   test('of another token than the current one says that it was replaced', () => {
     const refused = asked(held, inactive, MINUTE)
     for (const state of [held, refused])
-      expect(afterReport(state, 'other', at(MINUTE))).toEqual({ state, verdict: { verdict: 'replaced' } })
+      expect(afterReject(state, 'other', at(MINUTE))).toEqual({ state, verdict: { verdict: 'replaced' } })
   })
 
   test('says that another is on its way, and asks for it', () => {
-    const { state, verdict } = afterReport(held, fingerprint, at(MINUTE))
+    const { state, verdict } = afterReject(held, fingerprint, at(MINUTE))
     expect(verdict).toEqual({ verdict: 'refreshing' })
     expect(dueAtMs(state)).toBeLessThanOrEqual(at(MINUTE).bootMs)
     expect(causeOf(state, at(MINUTE))).toBe('client')
-    expect(state.report).toEqual({ fingerprint, ageMs: MINUTE })
-    expect(afterReport(state, fingerprint, at(2 * MINUTE)).state).toBe(state)
+    expect(state.rejection).toEqual({ fingerprint, ageMs: MINUTE })
+    expect(afterReject(state, fingerprint, at(2 * MINUTE)).state).toBe(state)
   })
 
   test('while a request is under way, or due, waits for that', () => {
     for (const before of [held, asked(held, down, 1_000)]) {
-      const asking = afterAsked(before, 'refresh', at(2_000))
+      const asking = afterAttemptBegan(before, 'refresh', at(2_000))
       expect(verdictOn(asking, 3_000)).toEqual({ verdict: 'refreshing' })
-      expect(reported(asking, 3_000).clientAskAtMs).toBeNull()
+      expect(reported(asking, 3_000).clientRequestAtMs).toBeNull()
     }
     const dueMs = dueAtMs(held) - at(0).bootMs
     expect(verdictOn(held, dueMs)).toEqual({ verdict: 'refreshing' })
-    expect(reported(held, dueMs).clientAskAtMs).toBeNull()
-    expect(reported(held, dueMs - 1).clientAskAtMs).not.toBeNull()
+    expect(reported(held, dueMs).clientRequestAtMs).toBeNull()
+    expect(reported(held, dueMs - 1).clientRequestAtMs).not.toBeNull()
   })
 
   test('while no token is held, or none is usable, waits for the one that is coming', () => {
     expect(verdictOn(initial, 0)).toEqual({ verdict: 'refreshing' })
-    const { state, verdict } = afterReport(held, fingerprint, at(30 * MINUTE))
+    const { state, verdict } = afterReject(held, fingerprint, at(30 * MINUTE))
     expect([state, verdict]).toEqual([held, { verdict: 'refreshing' }])
   })
 
   test('while refused says so', () => {
     for (const state of [after([inactive]), asked(held, inactive, MINUTE)])
-      expect(afterReport(state, fingerprint, at(MINUTE))).toEqual({ state, verdict: { verdict: 'refused' } })
+      expect(afterReject(state, fingerprint, at(MINUTE))).toEqual({ state, verdict: { verdict: 'refused' } })
   })
 
   test('during an outage is held until the next attempt', () => {
@@ -547,23 +561,23 @@ describe('a report', () => {
     expect(verdictOn(failed, 2 * MINUTE)).toEqual({ verdict: 'held', retryAfterMs: 10 * MINUTE })
     expect(verdictOn(failed, 12 * MINUTE)).toEqual({ verdict: 'held', retryAfterMs: 0 })
     expect(verdictOn(failed, 14 * MINUTE)).toEqual({ verdict: 'held', retryAfterMs: 0 })
-    expect(reported(failed, 2 * MINUTE).clientAskAtMs).toBeNull()
+    expect(reported(failed, 2 * MINUTE).clientRequestAtMs).toBeNull()
   })
 
   test('within 30 s of the last that made us ask is held, and followed then', () => {
     const second = asked(reported(held, MINUTE), opaque('second'), MINUTE, 'client')
-    const told = afterReport(second, fingerprintOf('second'), at(MINUTE + 29_999))
-    expect(told.verdict).toEqual({ verdict: 'held', retryAfterMs: 1 })
-    expect(dueAtMs(told.state)).toBe(at(MINUTE + 30_000).bootMs)
+    const decision = afterReject(second, fingerprintOf('second'), at(MINUTE + 29_999))
+    expect(decision.verdict).toEqual({ verdict: 'held', retryAfterMs: 1 })
+    expect(dueAtMs(decision.state)).toBe(at(MINUTE + 30_000).bootMs)
     expect(verdictOn(second, MINUTE + 30_000, fingerprintOf('second'))).toEqual({ verdict: 'refreshing' })
   })
 
   test('of the token that the service gave again says so, and asks again no sooner than after 30 s', () => {
     const again = asked(reported(held, MINUTE), opaque(), MINUTE, 'client')
-    expect(again).toMatchObject({ unchanged: fingerprint, report: null })
-    const { state, verdict } = afterReport(again, fingerprint, at(MINUTE + 10_000))
+    expect(again).toMatchObject({ unchanged: fingerprint, rejection: null })
+    const { state, verdict } = afterReject(again, fingerprint, at(MINUTE + 10_000))
     expect(verdict).toEqual({ verdict: 'unchanged', retryAfterMs: 20_000 })
-    expect(state.clientAskAtMs).toBeNull()
+    expect(state.clientRequestAtMs).toBeNull()
     expect(verdictOn(again, MINUTE + 30_000)).toEqual({ verdict: 'refreshing' })
     expect(asked(again, opaque(), 2 * MINUTE).unchanged).toBeNull()
     expect(asked(reported(held, MINUTE), opaque('second'), MINUTE).unchanged).toBeNull()
@@ -574,7 +588,7 @@ describe('what reports teach', () => {
   const lifeAfter = (state: TokenState, ms: number): number =>
     tokenOf(asked(state, opaque('next'), ms)).lifeMs
   const reportedAt = (ms: number, state = after([opaque()])): TokenState =>
-    afterReport(state, tokenOf(state).fingerprint, at(ms)).state
+    afterReject(state, tokenOf(state).fingerprint, at(ms)).state
 
   test('is four fifths of the age at the first report, never under a minute and never more than it was', () => {
     expect(lifeAfter(reportedAt(10 * MINUTE, reportedAt(5 * MINUTE)), 12 * MINUTE)).toBe(4 * MINUTE)
@@ -585,17 +599,17 @@ describe('what reports teach', () => {
   test('is nothing of a token of a minute, or where the same token comes again', () => {
     expect(lifeAfter(reportedAt(MINUTE), MINUTE)).toBe(15 * MINUTE)
     const again = asked(reportedAt(5 * MINUTE), opaque(), 5 * MINUTE)
-    expect([again.learned, tokenOf(again).lifeMs]).toEqual([null, 15 * MINUTE])
+    expect([again.learnedMaxAge, tokenOf(again).lifeMs]).toEqual([null, 15 * MINUTE])
   })
 
   test('is nothing of a token that says its life itself', () => {
     const state = reportedAt(10 * MINUTE, after([jwt()]))
-    expect(asked(state, opaque('next'), 10 * MINUTE).learned).toBeNull()
+    expect(asked(state, opaque('next'), 10 * MINUTE).learnedMaxAge).toBeNull()
   })
 
   test('is kept through refreshes, for a day, and never makes a life longer than the setting', () => {
     const learned = asked(reportedAt(5 * MINUTE), opaque('second'), 5 * MINUTE)
-    expect(learned.learned).toEqual({ maxAgeMs: 4 * MINUTE, atMs: at(5 * MINUTE).bootMs })
+    expect(learned.learnedMaxAge).toEqual({ maxAgeMs: 4 * MINUTE, atMs: at(5 * MINUTE).bootMs })
     const day = 5 * MINUTE + 24 * HOUR
     expect(lifeAfter(learned, day - 1)).toBe(4 * MINUTE)
     expect(lifeAfter(learned, day)).toBe(15 * MINUTE)
@@ -605,9 +619,8 @@ describe('what reports teach', () => {
 
   test("is forgotten at an operator's refresh and at a reload", () => {
     const learned = asked(reportedAt(5 * MINUTE), opaque('second'), 5 * MINUTE)
-    expect(afterOperator(learned).learned).toBeNull()
-    const change = { baseUrl: BASE_URL, isSubjectChanged: false }
-    expect(afterReload(learned, change, step(6 * MINUTE)).learned).toBeNull()
+    expect(afterOperator(learned).learnedMaxAge).toBeNull()
+    expect(afterReload(learned, SETTINGS, step(6 * MINUTE)).learnedMaxAge).toBeNull()
   })
 
   test('is nothing of a report before a refusal', () => {
@@ -618,17 +631,17 @@ describe('what reports teach', () => {
 
 describe('an operator', () => {
   test('asks with the request that is under way, where there is one', () => {
-    const asking = afterAsked(after([jwt()]), 'refresh', at(1))
-    expect(afterOperator(asking).askNow).toBeNull()
-    const reloading = { ...asking, askNow: 'reload' as const }
-    expect(afterOperator(reloading).askNow).toBe('reload')
+    const asking = afterAttemptBegan(after([jwt()]), 'refresh', at(1))
+    expect(afterOperator(asking).forcedCause).toBeNull()
+    const reloading = { ...asking, forcedCause: 'reload' as const }
+    expect(afterOperator(reloading).forcedCause).toBe('reload')
   })
 })
 
 describe('a reload', () => {
-  const same = { baseUrl: BASE_URL, isSubjectChanged: false }
-  const others = { baseUrl: BASE_URL, isSubjectChanged: true }
-  const elsewhere = { baseUrl: 'https://other.test', isSubjectChanged: true }
+  const same = SETTINGS
+  const others = { baseUrl: BASE_URL, credentialsId: 'second' }
+  const elsewhere = { baseUrl: 'https://other.test', credentialsId: 'elsewhere' }
 
   test('with the same credentials leaves everything as it is', () => {
     for (const state of [initial, after([jwt()]), after([limited]), after([inactive])])
@@ -637,43 +650,48 @@ describe('a reload', () => {
 
   test('with other credentials asks at once, forgets what stood, and keeps the token', () => {
     const held = after([opaque()])
-    const wished = afterReport(held, fingerprintOf('opaque'), at(MINUTE)).state
+    const wished = afterReject(held, fingerprintOf('opaque'), at(MINUTE)).state
     for (const state of [wished, asked(held, rejected, MINUTE), asked(held, inactive, MINUTE)]) {
       const reloaded = afterReload(state, others, step(2 * MINUTE))
       expect(reloaded).toMatchObject({
-        kind: 'held',
+        token: expect.anything(),
+        refusal: null,
         failure: null,
         alert: null,
-        report: null,
+        rejection: null,
         unchanged: null,
-        clientAskAtMs: null,
-        askNow: 'reload',
+        clientRequestAtMs: null,
+        forcedCause: 'reload',
       })
-      expect(reloaded).not.toHaveProperty('refusal')
-      expect(heldToken(reloaded)).toBe(heldToken(held))
+      expect(reloaded.token).toBe(held.token)
       expect(causeOf(reloaded, at(2 * MINUTE))).toBe('reload')
     }
     expect(afterReload(after([inactive]), others, step(1))).toMatchObject({
-      kind: 'waiting',
+      token: null,
+      refusal: null,
       failure: null,
-      askNow: 'reload',
+      forcedCause: 'reload',
     })
   })
 
   test('with another service drops the token', () => {
     const reloaded = afterReload(after([jwt()]), elsewhere, step(1))
-    expect(reloaded).toMatchObject({ kind: 'waiting', baseUrl: 'https://other.test', generation: 1 })
-    expect(reloaded).not.toHaveProperty('token')
+    expect(reloaded).toMatchObject({
+      token: null,
+      refusal: null,
+      baseUrl: 'https://other.test',
+      generation: 1,
+    })
     expect(tokenOf(asked(reloaded, jwt(), 2)).baseUrl).toBe('https://other.test')
   })
 
-  test('with another maxAge plans anew for a token whose life is assumed, and for no other', () => {
+  test('with another maxAge plans again for a token whose life is assumed, and for no other', () => {
     const longer = { policy: { ...policy, maxAgeMs: 30 * MINUTE } }
     for (const state of [after([opaque()]), asked(after([opaque()]), inactive, MINUTE)]) {
       const reloaded = afterReload(state, same, step(2 * MINUTE, longer))
-      expect(reloaded.kind).toBe(state.kind)
-      expect(heldToken(reloaded)).toEqual({
-        ...heldToken(state),
+      expect(kindOf(reloaded)).toBe(kindOf(state))
+      expect(reloaded.token).toEqual({
+        ...state.token,
         lifeMs: 30 * MINUTE,
         expiresAtMs: at(30 * MINUTE).bootMs,
         refreshAtMs: expect.closeTo(at(0).bootMs + 30 * MINUTE * (2 / 3 - 0.05), 3),
@@ -683,5 +701,30 @@ describe('a reload', () => {
       expect(afterReload(state, same, step(2 * MINUTE, longer))).toEqual(state)
     const moved = afterReload(after([opaque()]), others, step(2 * MINUTE, longer))
     expect(tokenOf(moved).lifeMs).toBe(30 * MINUTE)
+  })
+})
+
+describe('the time without a usable token', () => {
+  test('is counted from the first start', () => {
+    expect(noTokenSince(initial, at(HOUR))).toEqual(at(0))
+    expect(noTokenSince(after([down], [inactive, MINUTE]), at(HOUR))).toEqual(at(0))
+  })
+
+  test('is over with a token, and counted from the moment at which that goes out of use', () => {
+    const held = after([down], [jwt(), MINUTE])
+    expect(noTokenSince(held, at(MINUTE + HOUR - 1))).toBeNull()
+    expect(noTokenSince(held, at(3 * HOUR))).toEqual(at(MINUTE + HOUR))
+    const stale = after([opaque()])
+    expect(noTokenSince(stale, at(30 * MINUTE - 1))).toBeNull()
+    expect(noTokenSince(stale, at(30 * MINUTE))).toEqual(at(30 * MINUTE))
+  })
+
+  test('is counted from a reload that dropped the token, or from its loss before that', () => {
+    const elsewhere = { baseUrl: 'https://other.test', credentialsId: 'elsewhere' }
+    const held = after([jwt()])
+    expect(noTokenSince(afterReload(held, elsewhere, step(MINUTE)), at(HOUR))).toEqual(at(MINUTE))
+    expect(noTokenSince(afterReload(held, elsewhere, step(2 * HOUR)), at(3 * HOUR))).toEqual(at(HOUR))
+    const moved = afterReload(afterReload(held, elsewhere, step(MINUTE)), SETTINGS, step(HOUR))
+    expect(noTokenSince(moved, at(3 * HOUR))).toEqual(at(MINUTE))
   })
 })

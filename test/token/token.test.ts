@@ -46,9 +46,16 @@ describe('the life of a JWT', () => {
   test('takes dates beyond the year 5138 for milliseconds', () => {
     const token = jwtOf({ iat: nowS * 1000, exp: (nowS + 60) * 1000 })
     expect(jwtLifeMs(token, ours)).toBe(60_000)
-    expect(jwtLifeMs(jwtOf({ exp: 1e11 }), ours)).toBe(1e14 - nowS * 1000)
-    expect(jwtLifeMs(jwtOf({ exp: 1e14 }), ours)).toBe(1e14 - nowS * 1000)
+    expect(jwtLifeMs(jwtOf({ exp: 1e11 - 1, iat: 1e11 - 61 }), ours)).toBe(60_000)
+    expect(jwtLifeMs(jwtOf({ exp: 1e14, iat: 1e14 - 60_000 }), ours)).toBe(60_000)
     expect(jwtLifeMs(jwtOf({ exp: 1e14 + 1_000 }), ours)).toBeUndefined()
+  })
+
+  test('is a century at most, and an iat before 1970 says nothing', () => {
+    const century = 100 * 365 * 24 * 3_600_000
+    expect(jwtLifeMs(jwtOf({ exp: 1e11 }), ours)).toBe(century)
+    expect(jwtLifeMs(jwtOf({ exp: nowS + 60, iat: -1e13 }), ours)).toBe(60_000)
+    expect(jwtLifeMs(jwtOf({ exp: nowS + 60, iat: 0 }), ours)).toBe((nowS + 60) * 1_000)
   })
 
   test('is read from any text whatsoever without a throw', () => {
@@ -81,12 +88,19 @@ describe('the refresh', () => {
   test('stays within its bounds for every life and every draw', () => {
     const drawn = fc.double({ min: 0, max: 1, maxExcluded: true, noNaN: true })
     fc.assert(
-      fc.property(fc.integer({ min: 120_000, max: 1e12 }), drawn, (lifeMs, chance) => {
+      fc.property(fc.integer({ min: 120_000, max: 36 * 3_600_000 }), drawn, (lifeMs, chance) => {
         const afterMs = refreshAfterMs(lifeMs, chance)
         expect(afterMs).toBeLessThanOrEqual((lifeMs * 2) / 3)
         expect(afterMs).toBeGreaterThanOrEqual(lifeMs * (2 / 3 - 0.1) - 1e-3)
       }),
     )
+  })
+
+  test('is within a day, however long the life, and the fleet is spread then, too', () => {
+    const day = 24 * 3_600_000
+    expect(refreshAfterMs(365 * day, 0)).toBe(day)
+    expect(refreshAfterMs(365 * day, 0.5)).toBeCloseTo(0.95 * day, 0)
+    expect(refreshAfterMs(1e300, 0.999)).toBeGreaterThan(0.9 * day)
   })
 })
 

@@ -1,4 +1,4 @@
-// What a daemon costs that is left alone: its memory after this and that, and how often it wakes up.
+// The cost of an idle daemon: its memory after this and that, and how often it wakes up.
 import { setTimeout as sleep } from 'node:timers/promises'
 import { privateBytes, wakeUps } from '../kernel.ts'
 import { end, outputOf } from '../programs.ts'
@@ -16,7 +16,7 @@ const MIB = 1024 * 1024
  */
 export async function leaveAlone(world: World): Promise<() => Promise<Row[]>> {
   const trio = await startIpcTrio(world, 'idle', { service: world.tlsService })
-  for (const who of ['ours', 'jitless'] as const) await refresh(trio[who].path)
+  for (const who of ['ours', 'sandboxed'] as const) await refresh(trio[who].path)
   const refreshedAtMs = performance.now()
   const memory = eachOf(trio, async ({ pid }) => {
     await sleep(refreshedAtMs + 60_000 - performance.now())
@@ -32,7 +32,7 @@ export async function leaveAlone(world: World): Promise<() => Promise<Row[]>> {
   })
   return async () => {
     const rows = [
-      differenceRow(await memory, { what: 'memory 60 s after a refresh', unit: 'MiB', bar: { atMost: 4 } }),
+      differenceRow(await memory, { what: 'memory 60 s after a refresh', unit: 'MiB', bar: { atMost: 5.5 } }),
       valueRow(await wakes, { what: 'wake-ups when idle, a minute', unit: '', bar: { atMost: 8 } }),
     ]
     for (const who of contestants) await end(trio[who].process)
@@ -45,10 +45,10 @@ async function eachOf(
   trio: Trio,
   measure: (server: Trio[Contestant]) => Promise<number>,
 ): Promise<Samples<number>> {
-  const [ours = NaN, bare = NaN, jitless = NaN] = await Promise.all(
+  const [ours = NaN, bare = NaN, sandboxed = NaN] = await Promise.all(
     contestants.map(async (who) => measure(trio[who])),
   )
-  return { ours: [ours], bare: [bare], jitless: [jitless] }
+  return { ours: [ours], bare: [bare], sandboxed: [sandboxed] }
 }
 
 async function refresh(path: string): Promise<void> {
@@ -59,20 +59,23 @@ async function refresh(path: string): Promise<void> {
 /** A thousand refreshes over TLS, one after the other; the bare server has none to make. */
 export async function refreshedRow(
   world: World,
-  tell: (what: string) => void,
+  progress: (what: string) => void,
 ): Promise<() => Promise<Row[]>> {
-  tell(`${REFRESHES} refreshes`)
+  progress(`${REFRESHES} refreshes`)
   const trio = await startIpcTrio(world, 'refreshed', { service: world.tlsService })
   const many = async (path: string): Promise<void> => {
     for (let count = 0; count < REFRESHES; count += 1) await refresh(path)
   }
-  await Promise.all([many(trio.ours.path), many(trio.jitless.path)])
-  return afterRest(trio, 'memory after 1,000 refreshes', 6)
+  await Promise.all([many(trio.ours.path), many(trio.sandboxed.path)])
+  return afterRest(trio, 'memory after 1,000 refreshes', 8)
 }
 
 /** The same load for each, and then rest. */
-export async function loadedRow(world: World, tell: (what: string) => void): Promise<() => Promise<Row[]>> {
-  tell('80,000 requests and 10,000 connections')
+export async function loadedRow(
+  world: World,
+  progress: (what: string) => void,
+): Promise<() => Promise<Row[]>> {
+  progress('80,000 requests and 10,000 connections')
   const trio = await startIpcTrio(world, 'loaded')
   for (const who of contestants) {
     const { pid, path } = trio[who]

@@ -1,0 +1,77 @@
+// The bundler's plugins: parts are files of their own, libraries bring only what is needed, modules of Node are loaded as cheaply as can be.
+import { readFileSync } from 'node:fs'
+import { isBuiltin } from 'node:module'
+import { basename, extname } from 'node:path'
+import type { Loader, Plugin } from 'esbuild'
+
+/** Modules that are imported dynamically, or are shared by all files, are required from the file that they are in. */
+export function separateFiles(options: {
+  /** Source path or package, by the name of the file. */
+  readonly parts: Readonly<Record<string, string>>
+  /** The names of those that are separate for every import. */
+  readonly shared: ReadonlySet<string>
+}): Plugin {
+  const nameOf = new Map(Object.entries(options.parts).map(([name, path]) => [basename(path), name]))
+  return {
+    name: 'separate-files',
+    setup(bundle) {
+      bundle.onResolve({ filter: /./ }, ({ path, kind }) => {
+        const name = nameOf.get(basename(path))
+        if (kind === 'entry-point' || name === undefined) return undefined
+        if (kind !== 'dynamic-import' && !options.shared.has(name)) return undefined
+        return { path: `./${name}.cjs`, external: true }
+      })
+    },
+  }
+}
+
+/** Leaves out winston's copy of Node's streams. */
+export const withoutNeedless: Plugin = {
+  name: 'without-needless',
+  setup(bundle) {
+    bundle.onResolve({ filter: /^readable-stream/ }, ({ path }) => ({ path, namespace: 'needless' }))
+    bundle.onLoad({ filter: /^readable-stream/, namespace: 'needless' }, ({ path }) => ({
+      contents: `module.exports = require('node:stream')${path.endsWith('_writable.js') ? '.Writable' : ''}`,
+    }))
+  },
+}
+
+/** `import name from 'node:…'` and `import * as name from 'node:…'`, minified or not. */
+const IMPORT_OF_WHOLE_MODULE = /\bimport\s*(?:\*\s*as\s+|\s)([\w$]+)\s+from\s*(["'])([\w:/]+)\2/g
+/** node-ipc imports them for networks, which it does not serve here: they take 3 ms of each start. */
+const NETWORK_MODULES = new Set(['node:tls', 'node:dgram'])
+/** `import(…)`, save in types; its `default` is read nowhere here. */
+const DYNAMIC_IMPORT = /(?<!typeof )\bimport\((["'])([\w:/]+)\1\)/g
+
+/**
+ * Imports of a whole module of Node get the module itself. esbuild's conversion of them for CommonJS copies every property, and
+ * node:util and others load ten more modules when their properties are read.
+ */
+export const leanSources: Plugin = {
+  name: 'lean-sources',
+  setup(bundle) {
+    bundle.onLoad({ filter: /\.(js|mjs|ts)$/, namespace: 'file' }, ({ path }) => {
+      const text = readFileSync(path, 'utf8')
+      const contents = text
+        .replace(IMPORT_OF_WHOLE_MODULE, (statement, name: string, _, module: string) => {
+          if (!isBuiltin(module)) return statement
+          const isNeedless = path.includes('/node_modules/node-ipc/') && NETWORK_MODULES.has(module)
+          return `const ${name}=${isNeedless ? '{}' : `process.getBuiltinModule('${module}')`}`
+        })
+        .replace(DYNAMIC_IMPORT, (expression, _, module: string) =>
+          isBuiltin(module) ? `Promise.resolve(process.getBuiltinModule('${module}'))` : expression,
+        )
+      return {
+        contents: withoutInstance(path, contents),
+        loader: extname(path).replace(/^\.m?/, '') as Loader,
+      }
+    })
+  },
+}
+
+/** node-ipc makes an instance at its import, in case a program wants one. */
+function withoutInstance(path: string, text: string): string {
+  return path.endsWith('/node-ipc.js')
+    ? text.replace('singleton=new IPCModule;', 'singleton=undefined;')
+    : text
+}

@@ -1,0 +1,73 @@
+// Faults and disconnects as TokenClientError: each with its code, and a sentence that names the remedy.
+import { errorCode, errorMessage, exitStatus, UserError } from '../lib/error.ts'
+import { faultCodes } from '../protocol.ts'
+import type { Disconnect } from './connection.ts'
+import { TokenClientError } from './errors.ts'
+import { currentIdentity, formatCandidates } from './find-socket.ts'
+import type { Frame } from './frames.ts'
+
+const START_IT = 'start it with `systemctl start kyc-tokend` or `kyc-tokend run`'
+
+/** The daemon's `fault`. */
+export function faultError({ code, message, reason }: Frame['data']): TokenClientError {
+  return new TokenClientError(typeof message === 'string' ? message : 'kyc-tokend gave no reason.', {
+    code: faultCodes.find((known) => known === code) ?? 'bad-request',
+    ...(typeof reason === 'string' && { reason }),
+  })
+}
+
+/** Why there is no connection to the daemon. */
+export function disconnectError({ isClosed, path, error, closeFrame }: Disconnect): TokenClientError {
+  if (isClosed) return closedError()
+  if (closeFrame?.type === 'fault') return faultError(closeFrame.data)
+  if (error instanceof UserError) return asClientError(error)
+  if (path === undefined) {
+    const message = `No kyc-tokend is running here (no socket at ${formatCandidates(currentIdentity())}): ${START_IT}, or name its socket with --socket or $KYC_TOKEND_SOCKET.`
+    return new TokenClientError(message, { code: 'daemon-unreachable' })
+  }
+  if (isForbidden(error)) {
+    const message = `The socket ${path} may not be opened by this user: have the user added to its group (usermod -aG kyc-token USER) and log in again.`
+    return new TokenClientError(message, { code: 'denied', cause: error })
+  }
+  const why = error === undefined ? 'it closed the connection' : (errorCode(error) ?? errorMessage(error))
+  const message = `No kyc-tokend answers at ${path} (${why}): ${START_IT}.`
+  return new TokenClientError(message, { code: 'daemon-unreachable', cause: error })
+}
+
+/** A fault of the socket's name or its directory. */
+export function asClientError(error: UserError): TokenClientError {
+  const codes = { [exitStatus.noPermission]: 'denied', [exitStatus.usage]: 'bad-request' } as const
+  const code = codes[error.status as keyof typeof codes] ?? 'daemon-unreachable'
+  return new TokenClientError(error.message, { code, cause: error })
+}
+
+/** True where waiting cannot help: access to the socket is denied. */
+export function isForbidden(error: unknown): boolean {
+  if (error instanceof UserError) return error.status === exitStatus.noPermission
+  return ['EACCES', 'EPERM'].includes(errorCode(error) ?? '')
+}
+
+export function closedError(): TokenClientError {
+  return new TokenClientError('This TokenClient was closed: create another one.', { code: 'closed' })
+}
+
+export function timeoutError(answerMs: number): TokenClientError {
+  const message = `kyc-tokend gave no answer within ${answerMs / 1_000} s: see its log (journalctl -u kyc-tokend).`
+  return new TokenClientError(message, { code: 'timeout' })
+}
+
+/** The token was refused, and the time to wait for another is over. */
+export function refusedError(retryAfterMs: number): TokenClientError {
+  const retryAfterSeconds = Math.max(1, Math.ceil(retryAfterMs / 1_000))
+  const message = `The service refused the token and there is no other yet: try again in ${retryAfterSeconds} s, and see \`kyc-tokend status\`.`
+  return new TokenClientError(message, { code: 'token-refused', retryAfterSeconds })
+}
+
+export function rangeError(name: string, max: number): TokenClientError {
+  return new TokenClientError(`${name} must be from 0 to ${max}.`, { code: 'bad-request' })
+}
+
+export function originError(origin: string, origins: readonly string[]): TokenClientError {
+  const message = `The token is for ${origins.join(', ')} and is not sent to ${origin}: name it in the option origins if it may be.`
+  return new TokenClientError(message, { code: 'bad-request' })
+}

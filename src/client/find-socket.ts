@@ -1,0 +1,123 @@
+// The socket a client connects to: the one that was named, an account's, or the first that is there and that no other user could have put there.
+import { lstatSync, readdirSync, statSync, type Stats } from 'node:fs'
+import { dirname, join } from 'node:path'
+import { ACCOUNT_VARIABLE, ACCOUNTS_DIRECTORY, checkedAccount, isAccountName } from '../lib/account.ts'
+import { errorCode, exitStatus, UserError } from '../lib/error.ts'
+import { socketCandidates, type ProcessIdentity } from '../lib/paths.ts'
+
+/** Names the socket for client commands and the client library. */
+const SOCKET_VARIABLE = 'KYC_TOKEND_SOCKET'
+
+/** A socket by its path, or by the account that it serves; not both. */
+export interface SocketName {
+  readonly socketPath?: string | undefined
+  readonly account?: string | undefined
+}
+
+/**
+ * The named one: by the options, else by the environment. Throws UserError (64) where a socket and an account are
+ * named in the same way, and where the account's name is none.
+ */
+export function socketName(identity: ProcessIdentity, options: SocketName): SocketName {
+  const isGiven = (text: string | undefined): boolean => text !== undefined && text !== ''
+  const fromEnv = { socketPath: identity.env[SOCKET_VARIABLE], account: identity.env[ACCOUNT_VARIABLE] }
+  const isOption = isGiven(options.socketPath) || isGiven(options.account)
+  const { socketPath, account } = isOption ? options : fromEnv
+  if (isGiven(socketPath) && isGiven(account)) {
+    const names = isOption ? 'The socket and the account' : `$${SOCKET_VARIABLE} and $${ACCOUNT_VARIABLE}`
+    throw new UserError(`${names} are both given: leave one of them out.`, exitStatus.usage)
+  }
+  if (isGiven(socketPath)) return { socketPath }
+  return isGiven(account) ? { account: checkedAccount(account ?? '') } : {}
+}
+
+/**
+ * The path of the daemon's socket: the one that was named, the account's, or the first candidate that is there;
+ * undefined where none is. Throws UserError: 69 for an account that is not there; 77 for a candidate that another
+ * user could have put there. One that is there but may not be opened counts, and is not passed over in silence.
+ */
+export function findSocket(
+  identity: ProcessIdentity,
+  { socketPath, account }: SocketName,
+  accountsDirectory = ACCOUNTS_DIRECTORY,
+): string | undefined {
+  if (socketPath !== undefined) return socketPath
+  if (account !== undefined) return accountSocket(account, accountsDirectory)
+  const path = socketCandidates(identity).find(isThere)
+  const reason = path === undefined ? undefined : untrustedReason(dirname(path), identity.uid)
+  if (reason === undefined) return path
+  const message = `The socket ${path} is not trusted, because ${reason}, and could answer instead of the daemon: fix that, or name the daemon's socket with --socket or $KYC_TOKEND_SOCKET.`
+  throw new UserError(message, exitStatus.noPermission)
+}
+
+function accountSocket(account: string, directory: string): string {
+  const path = join(directory, account, 'ipc.sock')
+  if (isThere(join(directory, account))) return path
+  const others = namesIn(directory).map((name) => `\`${name}\``)
+  const list = others.length === 0 ? 'there are none' : `there are: ${others.join(', ')}`
+  throw new UserError(`There is no account \`${account}\` here; ${list}.`, exitStatus.unavailable)
+}
+
+function namesIn(directory: string): string[] {
+  try {
+    return readdirSync(directory)
+      .filter((name) => isAccountName(name))
+      .toSorted()
+  } catch (error) {
+    if (errorCode(error) === undefined) throw error
+    return []
+  }
+}
+
+/**
+ * Why another user than root and this one could have put a socket into the directory; undefined: none could. In a
+ * directory of root's or the user's own (/run, XDG_RUNTIME_DIR) no other user makes names, so a socket there is
+ * trusted, whichever user owns it; elsewhere (/tmp) the directory itself must be root's or the user's, and cannot be replaced.
+ */
+export function untrustedReason(directory: string, uid: number): string | undefined {
+  const isTrusted = (owner: number): boolean => owner === 0 || owner === uid
+  const canBeWritten = ({ mode }: Stats): boolean => (mode & WRITABLE_BY_OTHERS) !== 0
+  const above = dirname(directory)
+  const stats = { above: statOf(() => statSync(above)), itself: statOf(() => lstatSync(directory)) }
+  if (stats.above === undefined) return `${above} cannot be read`
+  if (canBeWritten(stats.above) || !isTrusted(stats.above.uid)) {
+    if (!isTrusted(stats.above.uid)) return `${above} belongs to another user (uid ${stats.above.uid})`
+    if ((stats.above.mode & STICKY) === 0) return `others can write to ${above}`
+    if (stats.itself === undefined) return `${directory} cannot be read`
+    if (stats.itself.isSymbolicLink()) return `${directory} is a link, which others could have made`
+    if (!isTrusted(stats.itself.uid)) return `${directory} belongs to another user (uid ${stats.itself.uid})`
+  }
+  const target = statOf(() => statSync(directory))
+  return target !== undefined && canBeWritten(target) ? `others can write to ${directory}` : undefined
+}
+
+const WRITABLE_BY_OTHERS = 0o022
+const STICKY = 0o1000
+
+/** The paths that are tried, for people. */
+export function formatCandidates(identity: ProcessIdentity): string {
+  return socketCandidates(identity).join(' and ')
+}
+
+/** This process, as one that looks for a socket. */
+export function currentIdentity(): ProcessIdentity {
+  return { env: process.env, uid: process.geteuid?.() ?? -1 }
+}
+
+function isThere(path: string): boolean {
+  try {
+    return statSync(path, { throwIfNoEntry: false }) !== undefined
+  } catch (error) {
+    return errorCode(error) !== 'ENOTDIR'
+  }
+}
+
+/** The result, or undefined where the system refuses. */
+function statOf(read: () => Stats): Stats | undefined {
+  try {
+    return read()
+  } catch (error) {
+    if (errorCode(error) === undefined) throw error
+    return undefined
+  }
+}

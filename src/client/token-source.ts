@@ -1,0 +1,127 @@
+// A client of kyc-tokend as an interface that tests can fake.
+import type { RefreshResult, RejectResult, StatusResult, TokenResult } from '../protocol.ts'
+import type { TokenClientError } from './errors.ts'
+
+/** A token with its times. */
+export interface ClientToken extends TokenResult {
+  /** From the client's memory, because the daemon was away or slow to answer. */
+  cached?: true
+}
+
+export interface GetOptions {
+  /** The token should live so much longer, in seconds (0 to 86400). The answer says whether it does. */
+  minValidSeconds?: number
+  /** Wait for another token than the one with this fingerprint. */
+  notFingerprint?: string
+  /**
+   * The longest wait for such a token, in seconds (0 to 60; 10 by default). Where it is given, also for a daemon that
+   * has not been started yet.
+   */
+  waitSeconds?: number
+  /** Ends the waiting: the call is rejected with the signal's reason. */
+  signal?: AbortSignal
+}
+
+/** Implemented by `TokenClient`, and for tests by `createFakeTokenClient` of `kyc-tokend/testing`. All methods are bound. */
+export interface TokenSource {
+  /**
+   * The token. Waits for a first one, or for one that lives long enough, up to `waitSeconds`, also across a restart
+   * of the daemon; then gives the freshest there is. Where the daemon is away, or has not answered within 250 ms, it
+   * gives the last token again (`cached: true`), unless that was refused, is too old for `minValidSeconds` or expired.
+   *
+   * @example
+   * ```js
+   * const { accessToken } = await tokens.get({ minValidSeconds: 60, waitSeconds: 20 })
+   * const response = await fetch(url, { headers: { authorization: `Bearer ${accessToken}` } })
+   * ```
+   *
+   * @throws {TokenClientError} `no-token-yet`, `expired`, `account-inactive`, `account-not-found`, `misconfigured`:
+   * there is none. `denied`, `busy`, `bad-request`: the daemon did not accept the request. `daemon-unreachable`,
+   * `timeout`, `closed`.
+   */
+  readonly get: (options?: GetOptions) => Promise<ClientToken>
+
+  /**
+   * As the platform's `fetch`, with the token in the Authorization header, for the origin of the service's `baseUrl`
+   * (or those of the option `origins`) and no other. A 401 is reported; where another token comes within 10 s and
+   * the body can be sent again (a stream cannot; of a Request object, up to 1 MiB), the request is sent once more,
+   * else the 401 is the answer. A token that was refused is not sent again: further calls wait up to 10 s for another.
+   *
+   * @example
+   * ```js
+   * const response = await tokens.fetch('https://api.example.com/resource/path', {
+   *   method: 'POST',
+   *   headers: { 'content-type': 'application/json' },
+   *   body: JSON.stringify({ externalId: '4711' }),
+   * })
+   * ```
+   *
+   * @throws {TokenClientError} as `get` does; `bad-request` for another origin; `token-refused` where the service
+   * refused the token and there is no other yet (`retryAfterSeconds` says when the daemon asks for one)
+   */
+  readonly fetch: (input: string | URL | Request, init?: RequestInit) => Promise<Response>
+
+  /**
+   * Calls the listener with the token, now and at each change of it or of its state, also across restarts of the
+   * daemon; never twice for the same, and never after its end. Returns a function that ends it; until then the
+   * process stays alive.
+   *
+   * While there is no token, or no daemon, the listener is not called; `onFault` is, once for each cause. What a
+   * listener throws is an uncaught exception of the program, and the subscription goes on.
+   *
+   * @example
+   * ```js
+   * const end = tokens.subscribe(({ accessToken }) => {
+   *   api.defaults.headers.authorization = `Bearer ${accessToken}`
+   * })
+   * process.once('SIGTERM', end)
+   * ```
+   */
+  readonly subscribe: (
+    listener: (token: TokenResult) => void,
+    options?: { onFault?: (fault: TokenClientError) => void },
+  ) => () => void
+
+  /**
+   * Reports that the service answered 401 to this token, which is named by its fingerprint and does not travel.
+   * `{ fingerprint }` does for those who have only that.
+   *
+   * @example
+   * ```js
+   * const { verdict } = await tokens.reject(accessToken)
+   * if (verdict === 'refreshing') accessToken = (await tokens.get({ notFingerprint: fingerprint })).accessToken
+   * ```
+   *
+   * @throws {TokenClientError} as `get` does
+   */
+  readonly reject: (token: string | { fingerprint: string }) => Promise<RejectResult>
+
+  /**
+   * The token that the daemon holds, what fails and since when, and what it writes and serves. Never holds the token.
+   *
+   * @example
+   * ```js
+   * const { state, alert } = await tokens.status()
+   * if (alert !== null) console.error(alert.remedy)
+   * ```
+   *
+   * @throws {TokenClientError} as `get` does
+   */
+  readonly status: () => Promise<StatusResult>
+
+  /**
+   * Has the daemon ask the service now, also after a refusal, and says how that went. For root and the daemon's own
+   * user; others are `denied`.
+   *
+   * @example
+   * ```js
+   * const { outcome, reason, detail } = await tokens.refresh()
+   * ```
+   *
+   * @throws {TokenClientError} as `get` does
+   */
+  readonly refresh: (options?: { signal?: AbortSignal }) => Promise<RefreshResult>
+
+  /** Ends everything: calls under way are rejected with `closed`, listeners are called no more. */
+  readonly close: () => void
+}

@@ -1,0 +1,146 @@
+// Checks the directories and sockets that the daemon writes to, by trying.
+import { randomBytes } from 'node:crypto'
+import { closeSync, lstatSync, openSync, statSync, unlinkSync, type Stats } from 'node:fs'
+import { connect } from 'node:net'
+import { dirname, join } from 'node:path'
+
+import { shellWord } from '../config/read-file.ts'
+import { directoryProblem, directoryWarning } from '../lib/directory-problem.ts'
+import { errorCode, errorMessage } from '../lib/error.ts'
+import { pathProblem } from '../lib/paths.ts'
+import { fault, ok, warning, type Finding } from './finding.ts'
+
+const CONNECT_MS = 1_000
+
+/** Checks a directory that the daemon writes to. One that the daemon makes itself may be missing. */
+export function directoryFinding(
+  path: string,
+  options: { purpose: string; isMadeByDaemon: boolean; setting?: string },
+): Finding {
+  const { purpose, isMadeByDaemon, setting } = options
+  const name = `${setting === undefined ? '' : `${setting}: `}the ${purpose} ${path}`
+  const stats = look(path)
+  if (stats === 'hidden')
+    return fault(`${name} cannot be seen: let the daemon's user enter the directories above it`)
+  if (stats === undefined)
+    return isMadeByDaemon
+      ? missing(path, name)
+      : fault(`${name} is not there: make it (mkdir ${shellWord(path)})`)
+  if (!stats.isDirectory()) return fault(`${name} is not a directory: remove it, or set another`)
+  const objection = pathProblem(path, process.geteuid!())
+  if (objection !== undefined) return fault(objection)
+  const error = tryToWrite(path)
+  if (error !== undefined) return fault(`${name} ${cannotWrite(path, error)}`)
+  const problem = directoryProblem(path, stats, process.geteuid!())
+  if (problem !== undefined) {
+    const sentence = isSystemDirectory(path)
+      ? `serves the whole system: ${ownDirectory(path)}`
+      : `is not safe: ${problem}`
+    return fault(`${name} ${sentence}`)
+  }
+  const unwise = directoryWarning(path, stats)
+  if (unwise !== undefined && !isSystemDirectory(path))
+    return warning(`${name} can be written, but ${unwise}`)
+  return ok(`${name} can be written`)
+}
+
+/** Checks that the daemon can listen here. */
+export async function socketFinding(path: string, name: string): Promise<Finding> {
+  const there = lookWithoutFollowing(path)
+  const socket = `the ${name} socket ${path}`
+  if (there === undefined) return ok(`${socket} is free`)
+  if (!there.isSocket())
+    return fault(`${socket} is taken by something that is not a socket: remove it (rm ${shellWord(path)})`)
+  const error = await tryToConnect(path)
+  if (error === undefined) return ok(`${socket} is answered: a daemon runs`)
+  if (errorCode(error) === 'ECONNREFUSED')
+    return ok(`${socket} was left behind by a daemon that is gone; the next one replaces it`)
+  return warning(
+    `${socket} is there and cannot be tried (${errorMessage(error)}): run this as the user that runs the daemon`,
+  )
+}
+
+function missing(path: string, name: string): Finding {
+  const above = nearestThere(dirname(path))
+  const error = tryToWrite(above)
+  if (error === undefined) return ok(`${name} will be made`)
+  return fault(
+    `${name} is not there and cannot be made: make it as root (install -d -m 0700 -o ${process.geteuid!()} ${shellWord(path)}), or set another`,
+  )
+}
+
+function nearestThere(path: string): string {
+  const stats = look(path)
+  return (stats !== undefined && stats !== 'hidden') || path === '/' ? path : nearestThere(dirname(path))
+}
+
+function look(path: string): Stats | 'hidden' | undefined {
+  try {
+    return statSync(path, { throwIfNoEntry: false })
+  } catch (error) {
+    if (errorCode(error) === 'EACCES') return 'hidden'
+    if (errorCode(error) === 'ENOTDIR') return undefined
+    throw error
+  }
+}
+
+function lookWithoutFollowing(path: string): Stats | undefined {
+  try {
+    return lstatSync(path, { throwIfNoEntry: false })
+  } catch (error) {
+    const code = errorCode(error)
+    if (code === 'EACCES' || code === 'ENOTDIR') return undefined
+    throw error
+  }
+}
+
+/** Makes and removes a file: whatever forbids it (modes, lists, read-only, quota, a policy) speaks for itself. */
+function tryToWrite(directory: string): unknown {
+  const path = join(directory, `.kyc-tokend-check-${randomBytes(6).toString('hex')}`)
+  try {
+    closeSync(openSync(path, 'wx', 0o600))
+    unlinkSync(path)
+    return undefined
+  } catch (error) {
+    return error
+  }
+}
+
+function cannotWrite(path: string, error: unknown): string {
+  const who = `uid ${process.geteuid!()}`
+  const code = errorCode(error)
+  if (code === 'EROFS')
+    return 'is on a read-only file system: under systemd name it in a ReadWritePaths= drop-in, or set another'
+  if (code === 'ENOSPC' || code === 'EDQUOT') return 'is on a file system that is full: free some space on it'
+  if (code === 'EACCES' || code === 'EPERM')
+    return `may not be written by ${who}: ${isSystemDirectory(path) ? ownDirectory(path) : `give it to that user (chown ${process.geteuid!()} ${shellWord(path)}), or set another`}`
+  return `cannot be written (${errorMessage(error)}): set another`
+}
+
+/** The error, or undefined if a daemon answers. */
+function tryToConnect(path: string): Promise<unknown> {
+  return new Promise((resolve) => {
+    const socket = connect(path)
+    const end = (error: unknown): void => {
+      socket.destroy()
+      resolve(error)
+    }
+    socket.setTimeout(CONNECT_MS, () => end(new Error('no answer in time')))
+    socket.once('connect', () => end(undefined))
+    socket.once('error', end)
+  })
+}
+
+const SYSTEM_TREES = ['/bin', '/boot', '/dev', '/efi', '/etc', '/lib', '/proc', '/sbin', '/sys', '/usr']
+const SHARED_DIRECTORY = /^\/(?:[^/]+|var\/[^/]+|run\/user|home\/[^/]+|media\/[^/]+|mnt\/[^/]+)?$/
+
+/** Reports whether a directory serves the whole system, or a person: its owner and mode are not ours to change. */
+export function isSystemDirectory(path: string): boolean {
+  const isInTree = SYSTEM_TREES.some((tree) => path === tree || path.startsWith(`${tree}/`))
+  return isInTree || SHARED_DIRECTORY.test(path)
+}
+
+function ownDirectory(path: string): string {
+  const own = join(path, 'kyc-tokend')
+  return `make a directory of its own (install -d -m 2750 -o ${process.geteuid!()} ${shellWord(own)}) and set that`
+}

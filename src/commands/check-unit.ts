@@ -1,0 +1,150 @@
+// Checks a configuration against the unit that runs it: sandbox, credentials and sockets, as systemd knows them.
+import { existsSync } from 'node:fs'
+import { isAbsolute } from 'node:path'
+
+import type { Config } from '../config/config.ts'
+import { fault, ok, warning, type Finding } from './finding.ts'
+import { unitCredentials, unitProperties, type UnitNames, type UnitProperties } from './systemctl.ts'
+import { neededPaths, readObstacle, SANDBOX_PROPERTIES, writeObstacle } from './unit-sandbox.ts'
+
+/** The unit that runs a configuration. */
+export interface Unit {
+  readonly name: string
+  readonly properties: UnitProperties
+  /** Null where they are not known. */
+  readonly credentials: readonly { readonly id: string; readonly path: string | undefined }[] | null
+}
+
+/** The socket units of an account, and whether its daemon runs. */
+export interface UnitSockets {
+  readonly sockets: readonly Omit<Unit, 'credentials'>[]
+  readonly service: string
+  readonly isActive: boolean
+}
+
+export async function findSockets({ unit, httpUnit }: UnitNames): Promise<UnitSockets> {
+  const named = [`${unit}.socket`, `${httpUnit}.socket`].map(async (name) => {
+    const properties = await unitProperties(name, ['ActiveState', 'Listen'])
+    return properties === null ? [] : [{ name, properties }]
+  })
+  const service = `${unit}.service`
+  const running = await unitProperties(service, ['ActiveState'])
+  return {
+    sockets: (await Promise.all(named)).flat(),
+    service,
+    isActive: running?.['ActiveState'] === 'active',
+  }
+}
+
+/** Null where the unit is not installed, or no systemd runs here. */
+export async function findUnit({ unit }: UnitNames): Promise<Unit | null> {
+  const name = `${unit}.service`
+  const properties = await unitProperties(name, [...SANDBOX_PROPERTIES, 'ImportCredential'])
+  return properties && { name, properties, credentials: await unitCredentials(name) }
+}
+
+/** A path of the configuration and the setting that names it. */
+export interface NamedPath {
+  readonly path: string
+  readonly setting: string
+}
+
+/** Directories that the configuration writes to and the unit may not, and inputs that it may not read. */
+export function sandboxFindings(
+  config: Config,
+  unit: Unit,
+  written: readonly NamedPath[],
+): { findings: Finding[]; barred: ReadonlySet<string>; dropIn: string[] } {
+  const { name, properties } = unit
+  const findings: Finding[] = []
+  const barred = new Set<string>()
+  const settings = new Set<string>()
+  const report = (subject: string, because: string, needs: readonly string[]): void => {
+    const remedy =
+      needs.length > 0
+        ? 'use the drop-in below, or set another path'
+        : 'set a path elsewhere, such as below /srv'
+    findings.push(fault(`${config.file}: ${subject} by ${name} (${because}): ${remedy}`))
+    for (const need of needs) settings.add(need)
+  }
+  for (const { path, setting } of written) {
+    const obstacle = writeObstacle(properties, path)
+    if (obstacle === undefined) continue
+    barred.add(path)
+    const verb = readObstacle(properties, path) === undefined ? 'written' : 'seen'
+    report(`${setting}: the directory ${path} cannot be ${verb}`, obstacle.because, obstacle.settings)
+  }
+  for (const path of config.inputs) {
+    const obstacle = readObstacle(properties, path)
+    if (obstacle !== undefined) report(`the file ${path} cannot be read`, obstacle.because, obstacle.settings)
+  }
+  return { findings, barred, dropIn: dropInOf(unit, [...settings]) }
+}
+
+/** Commands that write the drop-in and have it take effect. */
+function dropInOf({ name }: Unit, settings: readonly string[]): string[] {
+  if (settings.length === 0) return []
+  const directory = `/etc/systemd/system/${name}.d`
+  return [
+    `sudo install -d ${directory}`,
+    `sudo tee -a ${directory}/token-files.conf <<'END'`,
+    '[Service]',
+    ...settings,
+    'END',
+    `sudo systemctl daemon-reload && sudo systemctl restart ${name.replace(/\.service$/, '')}`,
+  ]
+}
+
+/** Drop-ins that keep the unit from starting when a directory goes, and credentials that are gone. For root. */
+export function unitFindings(
+  { name, properties, credentials }: Unit,
+  { wanted, file }: { wanted: readonly string[]; file: string },
+): Finding[] {
+  const needed = neededPaths(properties).map((path) =>
+    existsSync(path)
+      ? warning(
+          `a drop-in of ${name} has ReadWritePaths=${path}: without that directory the daemon would not start; write ReadWritePaths=-${path}, then sudo systemctl daemon-reload`,
+        )
+      : fault(
+          `a drop-in of ${name} has ReadWritePaths=${path}, which is not there, so that the daemon does not start (226/NAMESPACE): write ReadWritePaths=-${path}, then sudo systemctl daemon-reload`,
+        ),
+  )
+  const loaded = credentials ?? []
+  const gone = loaded
+    .filter(({ path }) => path !== undefined && isAbsolute(path) && !existsSync(path))
+    .map(({ id, path }) =>
+      fault(
+        `a drop-in of ${name} loads the credential ${id} from ${path}, which is not there, so that the daemon does not start (243/CREDENTIALS): make the file, or correct the drop-in and run sudo systemctl daemon-reload`,
+      ),
+    )
+  const hidesAny = credentials === null || (properties['ImportCredential'] ?? '') !== ''
+  const missing = wanted
+    .filter((id) => !hidesAny && !loaded.some((one) => one.id === id))
+    .map((id) =>
+      fault(
+        `${file}: ${name} loads no credential ${id}: add LoadCredential=${id}:/PATH to it (sudo systemctl edit ${name}), then sudo systemctl restart ${name}`,
+      ),
+    )
+  return [...needed, ...gone, ...missing]
+}
+
+/**
+ * A socket that systemd listens at: looked at, not connected to, because a connection would start the daemon.
+ * Undefined where no socket unit listens at this path.
+ */
+export function unitSocketFinding(
+  { path, name }: { path: string; name: string },
+  { sockets, service, isActive }: UnitSockets,
+): Finding | undefined {
+  const own = sockets.find(({ properties }) => (properties['Listen'] ?? '').split(' ').includes(path))
+  if (own === undefined) return undefined
+  const socket = `the ${name} socket ${path}`
+  const state = own.properties['ActiveState'] ?? 'unknown'
+  if (state !== 'active')
+    return warning(`${socket} is closed, because ${own.name} is ${state}: sudo systemctl start ${own.name}`)
+  return ok(
+    isActive
+      ? `${socket} is served by ${service}, which runs`
+      : `${socket} is open: ${own.name} listens, and the next client starts the daemon`,
+  )
+}

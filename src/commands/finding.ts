@@ -1,0 +1,81 @@
+// Findings of `check`, and the report that prints them.
+import type { Writable } from 'node:stream'
+import { styleText } from 'node:util'
+
+import { escapeUnsafe } from '../lib/display-text.ts'
+
+export interface Finding {
+  /** `failure`: the service gave no token, which is no fault of this host. */
+  readonly level: 'ok' | 'warning' | 'fault' | 'failure'
+  /** The finding, with the remedy if one is needed. */
+  readonly sentence: string
+}
+
+export interface Report {
+  say(subject: string, ...findings: readonly Finding[]): void
+  /** Lines for a shell, printed after all findings. */
+  paste(title: string, lines: readonly string[]): void
+  faults(): number
+  /** Says how it went, in one line. */
+  end(): void
+}
+
+const LOOKS = {
+  ok: { mark: 'ok     ', style: 'green' },
+  warning: { mark: 'warning', style: 'yellow' },
+  fault: { mark: 'FAULT  ', style: 'red' },
+  failure: { mark: 'FAILED ', style: 'red' },
+} as const
+
+/** One line for each finding; in colour on a terminal. `isBrief`: only those that ask for something. */
+export function createReport(
+  stdout: Writable,
+  { isBrief = false, onlyFaults = false }: { isBrief?: boolean; onlyFaults?: boolean } = {},
+): Report {
+  const counts = { ok: 0, warning: 0, fault: 0, failure: 0 }
+  const pastes: string[] = []
+  return {
+    say(subject, ...findings) {
+      for (const { level, sentence } of findings) {
+        counts[level] += 1
+        if (isBrief && level === 'ok' && subject !== 'service') continue
+        if (onlyFaults && level !== 'fault') continue
+        const mark = styleText(LOOKS[level].style, LOOKS[level].mark, { stream: stdout })
+        stdout.write(`${mark}  ${subject.padEnd(13)}  ${escapeUnsafe(sentence)}\n`)
+      }
+    },
+    paste(title, lines) {
+      pastes.push(`\n${title}\n\n${lines.map((line) => `${escapeUnsafe(line)}\n`).join('')}`)
+    },
+    faults: () => counts.fault,
+    end() {
+      stdout.write(pastes.join(''))
+      if (isBrief || onlyFaults) return
+      const isWell = counts.fault === 0 && counts.failure === 0
+      const parts = [
+        ...(isWell ? ['No fault'] : []),
+        ...(counts.fault > 0 ? [counted(counts.fault, 'fault')] : []),
+        ...(counts.failure > 0 ? ['the service gave no token'] : []),
+        ...(counts.warning > 0 ? [counted(counts.warning, 'warning')] : []),
+      ]
+      const sentence = parts.join(', ')
+      stdout.write(`\n${sentence.charAt(0).toUpperCase()}${sentence.slice(1)}.\n`)
+    },
+  }
+}
+
+export function fault(sentence: string): Finding {
+  return { level: 'fault', sentence }
+}
+
+export function warning(sentence: string): Finding {
+  return { level: 'warning', sentence }
+}
+
+export function ok(sentence: string): Finding {
+  return { level: 'ok', sentence }
+}
+
+function counted(count: number, noun: string): string {
+  return `${count} ${noun}${count === 1 ? '' : 's'}`
+}

@@ -1,0 +1,67 @@
+// Facts of systemd about the daemon: its unit, the reason why it does not run, and the last run of the alert command.
+import { unitNames, unitProperties } from './systemctl.ts'
+
+export interface AlertCommandRun {
+  readonly isOk: boolean
+  /** Its exit status, or the result as systemd names it. */
+  readonly result: string
+  readonly at: string
+}
+
+export interface HostFacts {
+  /** Unit of the daemon without its suffix; null: systemd does not run it. */
+  readonly unit: string | null
+  /** Null: it has not run, or there is none. */
+  readonly alertCommand: AlertCommandRun | null
+}
+
+export const noFacts: HostFacts = { unit: null, alertCommand: null }
+
+const ACCOUNT_FILE = /^\/etc\/kyc-tokend\/accounts\/([a-z0-9-]+)\.json$/
+
+/** Facts for a daemon that answers. */
+export async function factsOf({ pid, configFile }: { pid: number; configFile: string }): Promise<HostFacts> {
+  const { unit, alertUnit } = unitNames(ACCOUNT_FILE.exec(configFile)?.[1])
+  const service = await unitProperties(`${unit}.service`, ['MainPID'])
+  if (service?.['MainPID'] !== String(pid)) return noFacts
+  const names = ['Result', 'ExecMainStatus', 'ExecMainExitTimestamp']
+  return { unit, alertCommand: alertRunOf(await unitProperties(`${alertUnit}.service`, names)) }
+}
+
+function alertRunOf(properties: Readonly<Record<string, string>> | null): AlertCommandRun | null {
+  const seconds = Number(/^@(\d+)/.exec(properties?.['ExecMainExitTimestamp'] ?? '')?.[1] ?? 0)
+  if (properties === null || seconds === 0) return null
+  const { Result: result = '', ExecMainStatus: status = '' } = properties
+  return {
+    isOk: result === 'success',
+    result: result === 'exit-code' ? `exit status ${status}` : result,
+    at: new Date(seconds * 1_000).toISOString(),
+  }
+}
+
+const EXIT_MEANINGS: Readonly<Record<string, string>> = {
+  '78': 'the configuration is faulty: `sudo kyc-tokend check`',
+  '69': 'another daemon runs, or its directories are in use',
+  '226': 'a directory of its drop-ins does not exist: `sudo kyc-tokend check`',
+  '243': 'a credential of its drop-ins does not exist: `sudo kyc-tokend check`',
+}
+
+/** The reason why the unit does not run, as a sentence with a remedy; undefined where it runs or is not installed. */
+export async function whyNotRunning(account: string | undefined): Promise<string | undefined> {
+  const { unit } = unitNames(account)
+  const names = ['ActiveState', 'Result', 'ExecMainStatus', 'UnitFileState']
+  const properties = await unitProperties(`${unit}.service`, names)
+  return properties === null ? undefined : reasonOf(unit, properties)
+}
+
+export function reasonOf(unit: string, properties: Readonly<Record<string, string>>): string | undefined {
+  const { ActiveState: state, Result: result, ExecMainStatus: status = '0', UnitFileState: file } = properties
+  if (state === 'active' || state === 'reloading') return undefined
+  if (result !== 'success' || state === 'failed') {
+    const meaning = EXIT_MEANINGS[status] ?? `see \`journalctl -u ${unit} -n 20\``
+    const how = result === 'exit-code' ? `exit status ${status}` : result
+    return `${unit}.service is ${state} (${how}): ${meaning}.`
+  }
+  const enable = file === 'enabled' ? 'start' : 'enable --now'
+  return `${unit}.service is ${state}: \`sudo systemctl ${enable} ${unit}\`.`
+}

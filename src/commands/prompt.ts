@@ -1,0 +1,66 @@
+// Questions at a terminal; the answers to some are not shown while they are typed.
+import { createInterface } from 'node:readline/promises'
+import type { Readable, Writable } from 'node:stream'
+import { Writable as WritableStream } from 'node:stream'
+
+import { exitStatus, UserError } from '../lib/error.ts'
+
+export interface Prompt {
+  /** Asks again until the answer has no problem. Throws the signal's reason when it is aborted. */
+  ask(
+    question: string,
+    options: { isHidden?: boolean; problem: (answer: string) => string | undefined },
+  ): Promise<string>
+  close(): void
+}
+
+export function isTerminal(stream: Readable | Writable): boolean {
+  return 'isTTY' in stream && stream.isTTY === true
+}
+
+/** Questions go to `output`, a terminal like `input`. */
+export function createPrompt(options: { input: Readable; output: Writable; signal: AbortSignal }): Prompt {
+  const { input, output, signal } = options
+  let isHidden = false
+  // readline shows what is typed by writing it here.
+  const screen = new WritableStream({
+    write(chunk: Buffer, _encoding, done) {
+      if (!isHidden) output.write(chunk)
+      done()
+    },
+  })
+  const lines = createInterface({ input, output: screen, terminal: true })
+  const ended = new AbortController()
+  lines.once('close', () => ended.abort())
+  // In raw mode the terminal sends no signal for Ctrl-C.
+  lines.once('SIGINT', () => process.kill(process.pid, 'SIGINT'))
+
+  async function read(question: string, hides: boolean): Promise<string> {
+    if (hides) output.write(question)
+    isHidden = hides
+    try {
+      return await lines.question(hides ? '' : question, { signal: AbortSignal.any([signal, ended.signal]) })
+    } catch (error) {
+      signal.throwIfAborted()
+      if (!ended.signal.aborted) throw error
+      throw new UserError('Nothing was entered, and nothing was written.', exitStatus.usage, { cause: error })
+    } finally {
+      isHidden = false
+      if (hides) output.write('\n')
+    }
+  }
+
+  return {
+    async ask(question, { isHidden: hides = false, problem }) {
+      for (;;) {
+        const answer = (await read(`${question}: `, hides)).trim()
+        const found = problem(answer)
+        if (found === undefined) return answer
+        output.write(`  ${found}\n`)
+      }
+    },
+    close() {
+      lines.close()
+    },
+  }
+}

@@ -1,0 +1,285 @@
+// Every command as data: the help, the completions and the manual pages are made from this page.
+import type { CommandSpec, OptionSpec } from './command.ts'
+
+const socket: OptionSpec = {
+  type: 'string',
+  value: 'PATH',
+  summary: "The daemon's socket",
+  default: "$KYC_TOKEND_SOCKET, else /run/kyc-tokend/ipc.sock if it exists, else the person's own",
+}
+const account: OptionSpec = {
+  type: 'string',
+  value: 'NAME',
+  summary: 'The account whose daemon is meant, where the host has several; not with --socket',
+  default: '$KYC_TOKEND_ACCOUNT, else the daemon of --socket',
+}
+const config: OptionSpec = {
+  type: 'string',
+  value: 'PATH',
+  summary: 'The configuration file',
+  default: '$KYC_TOKEND_CONFIG, else kyc-tokend.config.json, .yaml or .yml here or in /etc/kyc-tokend',
+}
+const configuredAccount: OptionSpec = {
+  type: 'string',
+  value: 'NAME',
+  summary: 'The account, configured in /etc/kyc-tokend/accounts/NAME.json; not with --config',
+  default: '$KYC_TOKEND_ACCOUNT, else the configuration of --config',
+}
+const minValid: OptionSpec = {
+  type: 'string',
+  value: 'DURATION',
+  summary: 'Wait for a token with at least this life left, such as 60s (at most 24h)',
+  default: '0s',
+}
+const wait: OptionSpec = {
+  type: 'string',
+  value: 'DURATION',
+  summary:
+    'How long to wait for a token that is good enough (at most 60s); where given, also for a daemon that has not been started yet',
+  default: '10s',
+}
+
+export const commands: readonly CommandSpec[] = [
+  {
+    name: 'setup',
+    summary: 'Write configuration and secrets, check them with the service, and start the daemon',
+    options: {
+      'base-url': { type: 'string', value: 'URL', summary: 'Address of the service', default: 'asked for' },
+      'api-key-file': {
+        type: 'string',
+        value: 'FILE',
+        summary: 'File with the API key, which is copied',
+        default: 'asked for, unseen',
+      },
+      'api-secret-file': {
+        type: 'string',
+        value: 'FILE',
+        summary: 'File with the API secret, which is copied',
+        default: 'asked for, unseen',
+      },
+      force: {
+        type: 'boolean',
+        summary: 'Replace files that say something else; other settings of the configuration stay',
+      },
+      account: {
+        type: 'string',
+        value: 'NAME',
+        summary: 'Set up this account beside the default one',
+        default: 'the default account',
+      },
+    },
+    details: [
+      'Root gets /etc/kyc-tokend, readable by the group kyc-tokend; a person gets ./kyc-tokend.config.json. Where the service is installed, it is enabled and started, and the command waits up to 15 s for a token.',
+      'With the three options it needs no terminal, and run again it changes nothing. It ends with 0 once there is a token, 75 without one, 77 when the service refuses the account, and 78 where files are there that say something else or are faulty.',
+    ],
+  },
+  {
+    name: 'run',
+    summary: 'Run the daemon in the foreground',
+    options: { config, account: configuredAccount },
+    details: [
+      'Fetches the access token, keeps it fresh, and serves it on its sockets and in its token files. Logs go to stderr.',
+      'SIGTERM and SIGINT stop it, SIGHUP makes it read the configuration again, SIGUSR2 makes it ask the service now.',
+    ],
+  },
+  {
+    name: 'token',
+    summary: 'Print the access token',
+    options: {
+      format: {
+        type: 'string',
+        value: 'FORMAT',
+        choices: ['raw', 'header', 'env', 'json'],
+        default: 'raw',
+        summary: 'The token alone, an Authorization header, KYC_ACCESS_TOKEN=…, or JSON with its expiry',
+      },
+      'min-valid': minValid,
+      wait,
+      socket,
+      account,
+    },
+    details: [
+      'Nothing but the token goes to stdout. If no token with enough life comes within the wait, the command prints the freshest one.',
+      'For curl, keep the token out of its arguments, which other users can read: kyc-tokend token --format header | curl -H @- https://…',
+    ],
+  },
+  {
+    name: 'watch',
+    summary: 'Print one line of JSON now and at each change of the token or its state',
+    options: {
+      'no-token': { type: 'boolean', summary: 'Everything but the token, for eyes and logs' },
+      socket,
+      account,
+    },
+    details: [
+      'Each line has the fields of `token --format json`. While there is no token, it has `code` and `message` instead, which say why. The command survives restarts of the daemon.',
+    ],
+  },
+  {
+    name: 'status',
+    summary: 'Show state, life left, next refresh, failures and what to do about them',
+    options: {
+      json: { type: 'boolean', summary: 'As one JSON object, for programs; with --all, one on each line' },
+      watch: {
+        type: 'boolean',
+        summary:
+          'Repaint it each second, with the last events, until Ctrl-C; on a pipe, a line for each event',
+      },
+      all: { type: 'boolean', summary: 'A line for each account of this host' },
+      socket,
+      account,
+    },
+    details: [
+      'Ends with 0 while a usable token is held and nothing is refused, with 75 without one, and with 77 when the service refuses the account; with --all, with the worst of all accounts (77, 75, 69, 0).',
+      'What to do comes first, with the commands as they are typed on this host. Without a daemon it says why its unit does not run.',
+    ],
+  },
+  {
+    name: 'alert-test',
+    summary: 'Rehearse an alert through the whole way: log, alert.json and alert command',
+    options: { socket, account },
+    details: [
+      "For root and the daemon's own user. The alert is marked as a test everywhere and is over after 10 s. It is refused while a real one is raised.",
+    ],
+  },
+  {
+    name: 'refresh',
+    summary: 'Ask the service for a new token now, and say how it went',
+    options: { socket, account },
+    details: [
+      "For root and the daemon's own user. It also ends a refusal: the daemon asks the service again.",
+    ],
+  },
+  {
+    name: 'reject',
+    summary: 'Report a token that the service answered with 401',
+    positionals: '[FINGERPRINT|-]',
+    options: { socket, account },
+    details: [
+      'Without an argument it reports the current token, with a fingerprint that one, with - the token on stdin, alone or as `token --format header` or `--format env` prints it. It refuses a token as an argument, because other users can read arguments.',
+    ],
+  },
+  {
+    name: 'explain',
+    summary: 'Say what the daemon does about an answer of the service',
+    options: {
+      status: { type: 'string', value: 'STATUS', summary: 'HTTP status of the answer, such as 500' },
+      body: { type: 'string', value: 'FILE', summary: 'File with the body of the answer; - for stdin' },
+      header: {
+        type: 'string',
+        value: 'HEADER',
+        isRepeatable: true,
+        summary: "Header of the answer, such as 'Retry-After: 120'; may be given several times",
+      },
+    },
+  },
+  {
+    name: 'check',
+    summary:
+      'Find every fault of configuration, permissions, directories, socket and host, each with its remedy',
+    options: {
+      config,
+      account: configuredAccount,
+      'config-only': { type: 'boolean', summary: 'The configuration alone' },
+      live: {
+        type: 'boolean',
+        summary:
+          'Also ask the service for a token, once: ends with 77 when it refuses the account, 75 when it gives none',
+      },
+    },
+    details: [
+      'Run with sudo, it checks with the rights of the user kyc-tokend, if that user exists, and as the sandbox of the unit allows (systemctl show). It changes and starts nothing, and connects to no socket at which systemd listens.',
+    ],
+  },
+  {
+    name: 'exec',
+    summary: 'Run a command with the token in its environment, once there is one',
+    positionals: '-- CMD [ARG …]',
+    options: {
+      'min-valid': minValid,
+      wait,
+      'on-change': {
+        type: 'string',
+        value: 'ACTION',
+        summary:
+          'At each new token: none, restart, or the name of a signal, such as HUP, that the command gets',
+        default: 'none',
+      },
+      splay: {
+        type: 'string',
+        value: 'DURATION',
+        summary: 'Restart or signal at a random moment within this time after a change (at most 24h)',
+        default: '0s',
+      },
+      'min-between': {
+        type: 'string',
+        value: 'DURATION',
+        summary: 'Shortest time from a start or a signal to the next one (at most 24h)',
+        default: '30s',
+      },
+      'stop-signal': {
+        type: 'string',
+        value: 'SIGNAL',
+        summary: 'Signal that stops the command before it is started again',
+        default: 'TERM',
+      },
+      'stop-timeout': {
+        type: 'string',
+        value: 'DURATION',
+        summary: 'A command that has not stopped by then is killed (at most 24h)',
+        default: '10s',
+      },
+      socket,
+      account,
+    },
+    details: [
+      'CMD finds the token in KYC_ACCESS_TOKEN. It replaces this process, so signals and exit status are its own; 126 and 127 say that it could not be run or found. It gets the standard streams and the sockets that systemd handed to this process, and no other descriptor. It does not see later tokens: a program that runs long uses the token file or the socket, or is run with --on-change.',
+      'With --on-change restart, kyc-tokend stays as its parent and starts it again with each new token. With the name of a signal, the command gets that signal instead once the token files are written; its environment cannot change, so it must read the token from a file. Changes that come together count once. A command that ends by itself is not started again: exec ends with its status, or with 128 and the number of the signal that killed it. TERM, INT, HUP, USR1, USR2 and WINCH go to the process group of the command, and after TERM it is not started again. While the daemon is away or the account is refused, the command goes on. It has no controlling terminal, and no sockets that systemd handed to this process: with --on-change these are an error.',
+    ],
+  },
+  {
+    name: 'sandbox',
+    summary: 'A stand-in of the service on loopback, for trying things and for rehearsing outages',
+    options: {
+      port: { type: 'string', value: 'N', summary: 'Port on 127.0.0.1', default: 'a free one' },
+      scenario: {
+        type: 'string',
+        value: 'NAME',
+        choices: [
+          'ok',
+          'account-inactive',
+          'account-not-found',
+          'outage',
+          'rate-limited',
+          'slow',
+          'flaky',
+          'html-error',
+          'opaque-token',
+          'expired-token',
+        ],
+        default: 'ok',
+        summary: 'How it answers',
+      },
+      'token-lifetime': {
+        type: 'string',
+        value: 'DURATION',
+        default: '60s',
+        summary: 'Life of its tokens',
+      },
+    },
+  },
+  {
+    name: 'demo',
+    summary: 'Sandbox and daemon together in a temporary directory, with what to try next',
+    options: {},
+  },
+  {
+    name: 'completions',
+    summary: 'Print the completions for a shell',
+    positionals: 'bash|zsh|fish',
+    options: {},
+    details: [
+      'For bash: source <(kyc-tokend completions bash). For zsh: source <(kyc-tokend completions zsh) after compinit. For fish: kyc-tokend completions fish | source.',
+    ],
+  },
+]

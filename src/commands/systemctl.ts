@@ -1,0 +1,121 @@
+// Asks systemd about units, and has it act on them, by its own command: drop-ins and defaults are systemd's affair.
+import { execFile } from 'node:child_process'
+import { existsSync } from 'node:fs'
+import { join } from 'node:path'
+
+import { SYSTEM_CONFIG_DIRECTORY } from '../lib/paths.ts'
+
+export const SYSTEM_PATH = '/usr/sbin:/usr/bin:/sbin:/bin'
+const SYSTEMD_RUNS = '/run/systemd/system'
+const ASK_MS = 10_000
+const CREDENTIAL_PROPERTIES = [
+  'LoadCredential',
+  'LoadCredentialEncrypted',
+  'SetCredential',
+  'SetCredentialEncrypted',
+]
+
+/** Units of an account without their suffix; of the default account without a name. */
+export interface UnitNames {
+  readonly unit: string
+  readonly httpUnit: string
+  readonly alertUnit: string
+}
+
+export function unitNames(account: string | undefined): UnitNames {
+  const suffix = account === undefined ? '' : `@${account}`
+  return {
+    unit: `kyc-tokend${suffix}`,
+    httpUnit: `kyc-tokend-http${suffix}`,
+    alertUnit: `kyc-tokend-alert${suffix}`,
+  }
+}
+
+/** The directory of the configuration that the unit of an account reads. */
+export function configDirectory(account: string | undefined): string {
+  return account === undefined ? SYSTEM_CONFIG_DIRECTORY : join(SYSTEM_CONFIG_DIRECTORY, 'accounts')
+}
+
+export type UnitProperties = Readonly<Record<string, string>>
+
+export interface Finished {
+  readonly isOk: boolean
+  readonly stdout: string
+  readonly stderr: string
+}
+
+/** Reports whether systemd runs this host. */
+export function hasSystemd(): boolean {
+  return existsSync(SYSTEMD_RUNS)
+}
+
+/** Properties of a unit by name, of all its lines where one has several; null where there is no such unit here. */
+export async function unitProperties(unit: string, names: readonly string[]): Promise<UnitProperties | null> {
+  if (!hasSystemd()) return null
+  const shown = ['LoadState', ...names].flatMap((name) => ['-p', name])
+  const { isOk, stdout } = await systemctl(['show', '--timestamp=unix', ...shown, unit])
+  const properties = parseProperties(stdout)
+  return isOk && properties['LoadState'] === 'loaded' ? properties : null
+}
+
+/** Lines of `NAME=VALUE`; the values of a name that is there several times are joined by a blank. */
+export function parseProperties(text: string): UnitProperties {
+  const properties: Record<string, string> = {}
+  for (const line of text.split('\n')) {
+    const [, name, value = ''] = /^(\w+)=(.*)$/.exec(line) ?? []
+    if (name === undefined) continue
+    properties[name] = [properties[name], value].filter((part) => part !== undefined && part !== '').join(' ')
+  }
+  return properties
+}
+
+/** Credentials of a service, with the file of those that are loaded from one; null where systemd does not say. */
+export async function unitCredentials(
+  service: string,
+): Promise<{ id: string; path: string | undefined }[] | null> {
+  const escaped = service.replaceAll(
+    /[^A-Za-z0-9]/g,
+    (character) => `_${character.charCodeAt(0).toString(16).padStart(2, '0')}`,
+  )
+  // systemctl shows no property that is a list of pairs.
+  const { isOk, stdout } = await run('busctl', [
+    '--json=short',
+    'get-property',
+    'org.freedesktop.systemd1',
+    `/org/freedesktop/systemd1/unit/${escaped}`,
+    'org.freedesktop.systemd1.Service',
+    ...CREDENTIAL_PROPERTIES,
+  ])
+  const lines = stdout.trim().split('\n')
+  if (!isOk || lines.length !== CREDENTIAL_PROPERTIES.length) return null
+  return lines.flatMap((line) =>
+    (JSON.parse(line) as { data: [string, unknown][] }).data.map(([id, from]) => ({
+      id,
+      path: typeof from === 'string' ? from : undefined,
+    })),
+  )
+}
+
+export async function systemctl(
+  words: readonly string[],
+  { timeoutMs = ASK_MS }: { timeoutMs?: number } = {},
+): Promise<Finished> {
+  return run('systemctl', words, timeoutMs)
+}
+
+async function run(program: string, words: readonly string[], timeoutMs = ASK_MS): Promise<Finished> {
+  return new Promise((resolve) => {
+    const options = {
+      timeout: timeoutMs,
+      killSignal: 'SIGKILL',
+      env: { PATH: SYSTEM_PATH, LC_ALL: 'C', SYSTEMD_COLORS: '0', SYSTEMD_PAGER: '' },
+    } as const
+    execFile(program, words, options, (error, stdout, stderr) => {
+      resolve({
+        isOk: error === null,
+        stdout,
+        stderr: stderr === '' && error !== null ? error.message : stderr,
+      })
+    })
+  })
+}

@@ -1,0 +1,216 @@
+// Finds the configuration file and makes a document of it, by cosmiconfig: JSON or YAML, never executable.
+import { isUtf8 } from 'node:buffer'
+import { existsSync, type Stats } from 'node:fs'
+import { basename, join } from 'node:path'
+import type { CosmiconfigResult } from 'cosmiconfig'
+
+import { errorCode } from '../lib/error.ts'
+import { findJsonFault } from './json-fault.ts'
+import { irregularity, readFile } from './read-file.ts'
+
+/** File names that are searched for, in this order. */
+const FILE_NAMES = ['kyc-tokend.config.json', 'kyc-tokend.config.yaml', 'kyc-tokend.config.yml']
+
+/** The example, in a checkout and as the Debian package has it. */
+export const EXAMPLE =
+  'kyc-tokend.config.example.json (of the package: /usr/share/doc/kyc-tokend/examples/kyc-tokend.config.json)'
+
+export type Found =
+  | {
+      readonly kind: 'found'
+      readonly file: string
+      readonly stats: Stats
+      readonly document: unknown
+      /** Further configuration files that were searched for, and are there, and are not read. */
+      readonly others: readonly string[]
+    }
+  | { readonly kind: 'absent'; readonly searched: readonly string[] }
+  /** The sentence goes on from the file's name, quotes nothing of the file and ends with the remedy. */
+  | { readonly kind: 'faulty'; readonly file: string; readonly sentence: string }
+
+/** Thrown by the loaders: a sentence as in `Found`. */
+class UnusableFile extends Error {
+  readonly file: string
+  constructor(file: string, sentence: string) {
+    super(sentence)
+    this.file = file
+  }
+}
+
+interface Loaded {
+  readonly stats: Stats
+  readonly document: unknown
+}
+
+/** The configuration at this path, or else the first one in these directories. */
+export async function findConfig(
+  from: { file: string } | { directories: readonly string[] },
+): Promise<Found> {
+  const searched =
+    'file' in from
+      ? [from.file]
+      : from.directories.flatMap((directory) => FILE_NAMES.map((name) => join(directory, name)))
+  const present = searched.filter((path) => existsSync(path))
+  const [first] = present
+  if (first === undefined) {
+    // A directory that may not be entered hides its files.
+    for (const file of searched) {
+      const reading = readFile(file)
+      if (reading.kind === 'unreadable') return { kind: 'faulty', file, sentence: reading.sentence }
+    }
+    return { kind: 'absent', searched }
+  }
+  // cosmiconfig opens what it finds, and would wait at a FIFO.
+  for (const file of present) {
+    const sentence = irregularity(file)
+    if (sentence !== undefined) return { kind: 'faulty', file, sentence }
+  }
+  const result = await loadByCosmiconfig(from)
+  if (result instanceof UnusableFile) return { kind: 'faulty', file: result.file, sentence: result.message }
+  if (result?.filepath !== first) {
+    const reading = readFile(first)
+    const sentence =
+      reading.kind === 'unreadable' ? reading.sentence : 'was changed while it was read: try again'
+    return { kind: 'faulty', file: first, sentence }
+  }
+  if (result.isEmpty === true)
+    return { kind: 'faulty', file: first, sentence: `is empty: begin with ${EXAMPLE}` }
+  const others = present.filter((path) => path !== first)
+  return { kind: 'found', file: first, ...(result.config as Loaded), others }
+}
+
+/** Undefined where cosmiconfig cannot read what is there. */
+async function loadByCosmiconfig(
+  from: { file: string } | { directories: readonly string[] },
+): Promise<CosmiconfigResult | UnusableFile | undefined> {
+  const explorer = await createExplorer()
+  try {
+    if ('file' in from) return explorer.load(from.file)
+    return from.directories.map((directory) => explorer.search(directory)).find((result) => result !== null)
+  } catch (error) {
+    if (error instanceof UnusableFile) return error
+    if (errorCode(error) !== undefined) return undefined
+    throw error
+  }
+}
+
+/** Loads the libraries, also the one that reads YAML, for a process that may not read the program's files later. */
+export async function loadParsers(): Promise<void> {
+  const { defaultLoadersSync } = (await import('cosmiconfig')).default
+  defaultLoadersSync['.yaml']('', 'a: 1')
+}
+
+/**
+ * The loaders give the file's owner and mode beside its document, from one descriptor: what is checked is what was
+ * read. The document is wrapped, because cosmiconfig would follow a `$import` in it to other files.
+ */
+async function createExplorer() {
+  // A bundle has the default export of a CommonJS library and none of its names.
+  const { cosmiconfigSync, defaultLoadersSync } = (await import('cosmiconfig')).default
+  const refuse = (file: string): never => {
+    throw new UnusableFile(file, 'must be named *.json, *.yaml or *.yml: rename it')
+  }
+  const loading =
+    (parse: (file: string, text: string) => unknown) =>
+    (file: string): Loaded => {
+      // Of a package.json cosmiconfig would take one property.
+      if (basename(file).startsWith('package.')) return refuse(file)
+      const reading = readFile(file)
+      if (reading.kind !== 'read')
+        throw new UnusableFile(
+          file,
+          reading.kind === 'absent' ? 'was removed while it was read: try again' : reading.sentence,
+        )
+      return { stats: reading.stats, document: parse(file, textOf(file, reading.bytes)) }
+    }
+  const yaml = loading((file, text) => parseYaml(file, text, defaultLoadersSync['.yaml']))
+  const executable = ['.js', '.cjs', '.mjs', '.ts', '.cts', '.mts']
+  return awayFromWorkingDirectory(() =>
+    cosmiconfigSync('kyc-tokend', {
+      searchPlaces: FILE_NAMES,
+      searchStrategy: 'none',
+      ignoreEmptySearchPlaces: false,
+      cache: false,
+      loaders: {
+        '.json': loading(parseJson),
+        '.yaml': yaml,
+        '.yml': yaml,
+        ...Object.fromEntries([...executable, 'noExt', 'default'].map((extension) => [extension, refuse])),
+      },
+    }),
+  )
+}
+
+/**
+ * cosmiconfig searches the working directory for settings of its own when an explorer is made, and would run a
+ * `.config/config.js` there. In `/` only root can have put one. A working directory that is gone or may not be entered
+ * any more is left for good.
+ */
+function awayFromWorkingDirectory<T>(act: () => T): T {
+  const directory = workingDirectory()
+  process.chdir('/')
+  try {
+    return act()
+  } finally {
+    enter(directory)
+  }
+}
+
+function workingDirectory(): string {
+  try {
+    return process.cwd()
+  } catch {
+    return '/'
+  }
+}
+
+function enter(directory: string): void {
+  try {
+    process.chdir(directory)
+  } catch {
+    process.chdir('/')
+  }
+}
+
+/** The text without a byte order mark, which says nothing in UTF-8 and is allowed. */
+function textOf(file: string, bytes: Buffer): string {
+  if (!isUtf8(bytes)) {
+    const isUtf16 = (bytes[0] === 0xff && bytes[1] === 0xfe) || (bytes[0] === 0xfe && bytes[1] === 0xff)
+    throw new UnusableFile(file, `is not ${isUtf16 ? 'UTF-8 but UTF-16' : 'valid UTF-8'}: save it as UTF-8`)
+  }
+  const text = bytes.toString('utf8')
+  return text.startsWith('\uFEFF') ? text.slice(1) : text
+}
+
+function parseJson(file: string, text: string): unknown {
+  const fault = findJsonFault(text)
+  if (fault !== undefined)
+    throw new UnusableFile(
+      file,
+      `is not JSON at line ${fault.line}, column ${fault.column}: ${fault.sentence}`,
+    )
+  try {
+    return JSON.parse(text)
+  } catch {
+    // Its message quotes the text.
+    throw new UnusableFile(file, 'is not JSON: write it again, with an editor that checks JSON')
+  }
+}
+
+type YamlError = { reason?: unknown; mark?: { line?: unknown; column?: unknown } | null }
+
+function parseYaml(file: string, text: string, load: (path: string, content: string) => unknown): unknown {
+  try {
+    return load('', text)
+  } catch (error) {
+    const { reason, mark } = error as YamlError
+    const where =
+      typeof mark?.line === 'number' && typeof mark.column === 'number'
+        ? ` at line ${mark.line + 1}, column ${mark.column + 1}`
+        : ''
+    // Words alone are the parser's own; anything else in a reason may be quoted from the file.
+    const why =
+      typeof reason === 'string' && /^[a-z ,-]+$/.test(reason) ? reason : 'it cannot be read from there on'
+    throw new UnusableFile(file, `is not YAML${where}: ${why}`)
+  }
+}

@@ -1,0 +1,56 @@
+// Faults and warnings of a configuration: each with its key path and its remedy, all of them at once.
+import { escapeUnsafe } from '../lib/display-text.ts'
+import { exitStatus, UserError } from '../lib/error.ts'
+
+export interface ConfigIssue {
+  /** Key path such as `tokenFiles[0].mode`; empty where it is about the file as a whole. */
+  readonly at: string
+  /** The fault and its remedy. Never the value of a setting. */
+  readonly sentence: string
+}
+
+/** Collects the faults and warnings of a configuration. */
+export interface Diagnostics {
+  fault(at: string, sentence: string): void
+  warn(at: string, sentence: string): void
+}
+
+/** A configuration that cannot be used (status 78). The message holds all faults, each on a line. */
+export class ConfigError extends UserError {
+  readonly faults: readonly ConfigIssue[]
+  /** Absolute; undefined where none was found. */
+  readonly file: string | undefined
+  constructor(faults: readonly ConfigIssue[], file: string | undefined) {
+    super(inWords(faults, file).join('\n'), exitStatus.configuration)
+    this.faults = faults
+    this.file = file
+  }
+
+  override get lines(): readonly string[] {
+    return inWords(this.faults, this.file)
+  }
+}
+
+export function formatIssue({ at, sentence }: ConfigIssue): string {
+  return at === '' ? sentence : `${at}: ${sentence}`
+}
+
+function inWords(faults: readonly ConfigIssue[], file: string | undefined): string[] {
+  const sentences = faults.map(formatIssue)
+  if (file === undefined) return sentences
+  if (sentences.length === 1) return [`${file}: ${sentences.join('')}`]
+  return [`${file} has ${faults.length} faults:`, ...sentences.map((sentence) => `  ${sentence}`)]
+}
+
+/** A key path as people write it: `tokenFiles[0].mode`. */
+export function keyPath(segments: readonly PropertyKey[]): string {
+  return segments
+    .map((segment) => (typeof segment === 'number' ? `[${segment}]` : `.${String(segment)}`))
+    .join('')
+    .replace(/^\./, '')
+}
+
+/** A foreign text for one line of a terminal: control characters as JSON shows them, and cut. */
+export function printable(text: string): string {
+  return escapeUnsafe(JSON.stringify(text.length > 80 ? `${text.slice(0, 80)}…` : text))
+}

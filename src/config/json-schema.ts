@@ -1,0 +1,52 @@
+// The JSON Schema of the configuration file and the table of its settings, made from the schema when the program is built.
+import { toJsonSchema } from '@valibot/to-json-schema'
+
+import { configSchema } from './schema.ts'
+
+/** Draft 7, which editors know best. */
+export function configJsonSchema(): Record<string, unknown> {
+  const { $schema, ...rest } = toJsonSchema(configSchema, {
+    typeMode: 'input',
+    target: 'draft-07',
+    ignoreActions: ['check', 'raw_check'],
+    overrideSchema: ({ jsonSchema }) =>
+      jsonSchema.properties === undefined ? undefined : { ...jsonSchema, additionalProperties: false },
+  })
+  return { $schema, title: 'Configuration of kyc-tokend', ...rest }
+}
+
+export interface SettingRow {
+  /** Key path; `tokenFiles[].mode` is that of each entry. */
+  readonly key: string
+  /** The default as JSON; undefined: the setting is required. */
+  readonly default: string | undefined
+  readonly meaning: string
+}
+
+interface SchemaNode {
+  readonly description?: string
+  readonly default?: unknown
+  readonly properties?: Record<string, SchemaNode>
+  readonly items?: SchemaNode
+  readonly anyOf?: readonly SchemaNode[]
+}
+
+/** Every setting with its default and meaning, in the order of the file. The keys of `http` are those of `ipc`. */
+export function settingRows(): SettingRow[] {
+  return rowsOf(configJsonSchema(), '')
+}
+
+function rowsOf(node: SchemaNode, prefix: string): SettingRow[] {
+  return Object.entries(node.properties ?? {})
+    .filter(([name]) => name !== '$schema')
+    .flatMap(([name, child]) => rowsOfSetting(child, prefix === '' ? name : `${prefix}.${name}`))
+}
+
+function rowsOfSetting(node: SchemaNode, key: string): SettingRow[] {
+  if (node.properties !== undefined) return rowsOf(node, key)
+  const standard = node.default === undefined ? undefined : JSON.stringify(node.default)
+  const row = { key, default: standard, meaning: node.description ?? '' }
+  if (node.items?.properties !== undefined) return [row, ...rowsOf(node.items, `${key}[]`)]
+  const sections = (node.anyOf ?? []).filter(({ properties }) => properties !== undefined)
+  return sections.length === 1 && key !== 'http' ? [row, ...rowsOf(sections[0]!, key)] : [row]
+}

@@ -1,0 +1,120 @@
+// The configuration on disk against the running one: loaded again only when one of its files has changed.
+import { lstatSync, type BigIntStats } from 'node:fs'
+import { lstat, stat } from 'node:fs/promises'
+import { isDeepStrictEqual } from 'node:util'
+
+import { errorCode, UserError } from '../lib/error.ts'
+import { Secret } from '../lib/secret.ts'
+import { isMemoryDevice } from '../lib/serial.ts'
+import type { Config } from './config.ts'
+
+export type OnDisk =
+  | { readonly kind: 'loaded'; readonly config: Config }
+  /** A sentence with the remedy. */
+  | { readonly kind: 'faulty'; readonly problem: string }
+
+export interface ConfigurationState {
+  /** Secrets in files do not count: they are taken over without a reload. */
+  readonly state: 'current' | 'changed' | 'faulty'
+  /** The faults and their remedies; null where there are none. */
+  readonly problem: string | null
+}
+
+export interface ConfigOnDisk {
+  /** The `version` is another one whenever one of the files, or the running configuration, has changed. */
+  examine(): Promise<{ version: string; onDisk: OnDisk }>
+  /** As of the last examination. */
+  state(): ConfigurationState
+}
+
+export function createConfigOnDisk(options: {
+  load: () => Promise<Config>
+  running: () => Config
+}): ConfigOnDisk {
+  const { running, load } = options
+  let last: { version: string; onDisk: OnDisk } | null = null
+  let seen: Config | null = null
+  let changes = 0
+
+  async function examine(): Promise<{ version: string; onDisk: OnDisk }> {
+    if (seen !== running()) {
+      seen = running()
+      changes += 1
+    }
+    const version = `${changes} ${await versionOf([seen.file, ...seen.inputs])}`
+    if (last?.version !== version) last = { version, onDisk: await read(load) }
+    return last
+  }
+
+  return {
+    examine,
+    state() {
+      if (last?.onDisk.kind === 'faulty') return { state: 'faulty', problem: last.onDisk.problem }
+      const isCurrent = last === null || hasSameSettings(last.onDisk.config, running())
+      return { state: isCurrent ? 'current' : 'changed', problem: null }
+    },
+  }
+}
+
+/** Reports whether both say the same but for secrets that come from files. */
+export function hasSameSettings(one: Config, other: Config): boolean {
+  return isDeepStrictEqual(settingsOf(one), settingsOf(other))
+}
+
+function settingsOf({ credentials, secretFiles, ...settings }: Config): unknown {
+  const own = (name: 'apiKey' | 'apiSecret'): Secret | null =>
+    secretFiles[name] === null ? credentials[name] : null
+  return revealed({
+    ...settings,
+    warnings: [],
+    secretFiles,
+    apiKey: own('apiKey'),
+    apiSecret: own('apiSecret'),
+  })
+}
+
+/** Secrets are equal to each other unless they are revealed. */
+function revealed(value: unknown): unknown {
+  if (value instanceof Secret) return value.reveal()
+  if (Array.isArray(value)) return value.map(revealed)
+  if (typeof value !== 'object' || value === null) return value
+  return Object.fromEntries(Object.entries(value).map(([key, child]) => [key, revealed(child)]))
+}
+
+/** Changes with every file that is written, replaced, or reached by a link that is swapped. */
+async function versionOf(paths: readonly string[]): Promise<string> {
+  const versions = await Promise.all(
+    paths.map(async (path) =>
+      statOf(path).then(
+        ({ dev, ino, size, mtimeNs, ctimeNs }) => [dev, ino, size, mtimeNs, ctimeNs].join(':'),
+        (error: unknown) => errorCode(error) ?? 'unknown',
+      ),
+    ),
+  )
+  return versions.join(' ')
+}
+
+/** Files that were last seen in memory themselves, not behind a link: asking for them never waits and needs no thread. */
+const quickFiles = new Set<string>()
+
+async function statOf(path: string): Promise<BigIntStats> {
+  if (quickFiles.has(path)) {
+    const stats = lstatSync(path, { bigint: true })
+    if (stats.isFile()) return stats
+    quickFiles.delete(path)
+  }
+  const [own, stats] = await Promise.all([lstat(path), stat(path, { bigint: true })])
+  if (own.isFile() && isMemoryDevice(own.dev)) quickFiles.add(path)
+  return stats
+}
+
+async function read(load: () => Promise<Config>): Promise<OnDisk> {
+  try {
+    return { kind: 'loaded', config: await load() }
+  } catch (error) {
+    if (error instanceof UserError) return { kind: 'faulty', problem: error.message }
+    // Not its message, which could quote what was read.
+    const problem = `The configuration cannot be read (${errorCode(error) ?? 'an internal fault'}): try \`kyc-tokend check\``
+    return { kind: 'faulty', problem }
+  }
+}

@@ -1,0 +1,209 @@
+// The paths that the daemon writes to: token files and sockets, with modes, owners and groups, and no two at one path.
+import { isUtf8 } from 'node:buffer'
+import { join, resolve } from 'node:path'
+
+import { parseTemplate, placeholders, type Template } from '../lib/template.ts'
+import { idOf, type AccountKind } from './accounts.ts'
+import type { Config, SocketConfig, TokenFileConfig } from './config.ts'
+import { defaults } from './defaults.ts'
+import { readInput, type InputContext } from './inputs.ts'
+import { printable, type Diagnostics } from './issues.ts'
+import { nearestName } from './nearest.ts'
+import type { ValidPart } from './valid-part.ts'
+
+type SocketInput = Exclude<NonNullable<ValidPart['http']>, false>
+type TokenFileInput = NonNullable<NonNullable<ValidPart['tokenFiles']>[number]>
+
+/** Longest path of a Unix socket, in bytes (unix(7): 108 with the NUL at its end). */
+const MAX_SOCKET_PATH_BYTES = 107
+
+/** A path that something is written to, and the setting that says so. */
+interface Claim {
+  readonly at: string
+  readonly path: string
+}
+export interface OutputContext {
+  readonly runtimeDirectory: string
+  readonly baseUrl: string
+  readonly claims: Claim[]
+  readonly context: InputContext
+}
+
+export async function resolveTokenFiles(
+  inputs: NonNullable<ValidPart['tokenFiles']>,
+  outputs: OutputContext,
+): Promise<TokenFileConfig[]> {
+  const { runtimeDirectory, context, claims } = outputs
+  const { diagnostics } = context
+  const files: TokenFileConfig[] = []
+  for (const [index, input] of inputs.entries()) {
+    if (input?.path === undefined) continue
+    const at = `tokenFiles[${index}]`
+    const mode = Number.parseInt(input.mode ?? defaults.tokenFile.mode, 8)
+    if ((mode & 0o004) !== 0)
+      diagnostics.warn(
+        `${at}.mode`,
+        'lets every user of this host read the token: "0640" with a group lets only its members',
+      )
+    if ((mode & 0o020) !== 0)
+      diagnostics.warn(
+        `${at}.mode`,
+        'lets the group write the file, which is restored then: "0640" lets it read',
+      )
+    const path = resolve(runtimeDirectory, input.path)
+    claims.push({ at: `${at}.path`, path })
+    files.push({
+      path,
+      format: input.format ?? defaults.tokenFile.format,
+      template: resolveTemplate(input, { ...outputs, at }),
+      mode,
+      uid: await idOrNull('user', input.owner ?? null, { at: `${at}.owner`, diagnostics }),
+      gid: await idOrNull('group', input.group ?? null, { at: `${at}.group`, diagnostics }),
+    })
+  }
+  return files
+}
+
+const MAX_TEMPLATE_BYTES = 64 * 1024
+
+function resolveTemplate(
+  { format, template: path }: TokenFileInput,
+  { at, baseUrl, context }: OutputContext & { at: string },
+): Template | null {
+  const { diagnostics } = context
+  if (format !== 'template') {
+    if (typeof path === 'string')
+      diagnostics.fault(
+        `${at}.template`,
+        'is of use with "format": "template" only: set that, or leave it out',
+      )
+    return null
+  }
+  const remedy = 'name a file with the text to write, in which ${accessToken} is filled in'
+  if (typeof path !== 'string') {
+    diagnostics.fault(`${at}.template`, `is missing, and "format": "template" needs it: ${remedy}`)
+    return null
+  }
+  const bytes = readInput(path, { at: `${at}.template`, holdsSecret: false, remedy, context })
+  if (bytes === undefined) return null
+  const { template, problem } = readTemplate(bytes)
+  if (problem !== undefined)
+    diagnostics.fault(`${at}.template`, `the file ${resolve(context.directory, path)} ${problem}`)
+  // The base URL is known now, and changes with the configuration only.
+  return template.map((piece) =>
+    typeof piece === 'object' && piece.placeholder === 'baseUrl' ? baseUrl : piece,
+  )
+}
+
+function readTemplate(bytes: Buffer): { template: Template; problem?: string } {
+  const faulty = (problem: string) => ({ template: [], problem })
+  if (bytes.length > MAX_TEMPLATE_BYTES) return faulty('is larger than 64 KiB: shorten it')
+  if (!isUtf8(bytes)) return faulty('is not valid UTF-8: save it as UTF-8')
+  const parsed = parseTemplate(bytes.toString('utf8'))
+  if (parsed.kind === 'unclosed')
+    return faulty('has a "${" without its "}": close it, or write "$${" for a literal "${"')
+  if (parsed.kind === 'unknown') return faulty(unknownPlaceholders(parsed.names))
+  if (!parsed.template.some((piece) => typeof piece === 'object' && piece.placeholder === 'accessToken'))
+    return faulty('does not hold ${accessToken}: write it where the token belongs')
+  return { template: parsed.template }
+}
+
+function unknownPlaceholders(names: readonly string[]): string {
+  return names
+    .map((name) => {
+      const near = nearestName(name, placeholders)
+      const meant = near === undefined ? `known are ${placeholders.join(', ')}` : `did you mean "${near}"?`
+      return `holds the unknown placeholder ${printable(name)}: ${meant}`
+    })
+    .join(', and ')
+}
+
+export async function resolveSocket(
+  at: 'ipc' | 'http',
+  input: SocketInput,
+  { runtimeDirectory, context: { diagnostics }, claims }: OutputContext,
+): Promise<SocketConfig> {
+  const path = resolve(runtimeDirectory, input.path ?? defaults[at].path)
+  claims.push({ at: `${at}.path`, path })
+  const bytes = Buffer.byteLength(path)
+  if (bytes > MAX_SOCKET_PATH_BYTES)
+    diagnostics.fault(
+      `${at}.path`,
+      `is ${bytes} bytes long with its directory, and a socket's path has at most ${MAX_SOCKET_PATH_BYTES}: choose a shorter one, or a shorter runtimeDirectory`,
+    )
+  const mode = Number.parseInt(input.mode ?? defaults.socket.mode, 8)
+  const allow = {
+    uids: await idsOf('user', input.allow?.users ?? [], { at: `${at}.allow.users`, diagnostics }),
+    gids: await idsOf('group', input.allow?.groups ?? [], { at: `${at}.allow.groups`, diagnostics }),
+  }
+  if ((mode & 0o002) !== 0 && allow.uids.length + allow.gids.length === 0)
+    diagnostics.warn(
+      `${at}.mode`,
+      'lets every user of this host take the token: set "0660" and a group, or allow',
+    )
+  const maxConnections = input.maxConnections ?? defaults.socket.maxConnections
+  return {
+    path,
+    mode,
+    gid: await idOrNull('group', input.group ?? null, { at: `${at}.group`, diagnostics }),
+    allow,
+    maxConnections,
+    maxConnectionsPerUser: Math.min(
+      input.maxConnectionsPerUser ?? defaults.socket.maxConnectionsPerUser,
+      maxConnections,
+    ),
+    maxRequestsPerSecond: input.maxRequestsPerSecond ?? defaults.socket.maxRequestsPerSecond,
+  }
+}
+
+async function idsOf(
+  kind: AccountKind,
+  accounts: readonly (string | number | undefined)[],
+  options: { at: string; diagnostics: Diagnostics },
+): Promise<number[]> {
+  const ids = new Set<number>()
+  for (const [index, account] of accounts.entries()) {
+    const id = await idOrNull(kind, account ?? null, { ...options, at: `${options.at}[${index}]` })
+    if (id !== null) ids.add(id)
+  }
+  return [...ids]
+}
+
+async function idOrNull(
+  kind: AccountKind,
+  account: string | number | null,
+  { at, diagnostics }: { at: string; diagnostics: Diagnostics },
+): Promise<number | null> {
+  if (account === null) return null
+  const id = await idOf(kind, account)
+  if (id !== undefined) return id
+  const make = kind === 'user' ? 'useradd' : 'groupadd'
+  diagnostics.fault(
+    at,
+    `there is no ${kind} ${String(account)} on this host: make it (${make} --system ${String(account)}), or write its number if only a directory service knows it`,
+  )
+  return null
+}
+
+/** Files that the daemon itself writes into its directories. */
+const OWN_FILES = {
+  runtimeDirectory: ['alert.json', 'kept.json', 'lock', 'token.front'],
+  stateDirectory: ['key', 'lock', 'memory.json'],
+} as const
+
+/** No two settings may write to one path, and none to a file that is read. */
+export function checkPaths(config: Config, { context, claims }: OutputContext): void {
+  const taken = new Map<string, string>()
+  for (const path of context.reads) taken.set(path, 'a file that the configuration is read from')
+  taken.set(config.file, 'the configuration itself')
+  for (const own of ['runtimeDirectory', 'stateDirectory'] as const)
+    for (const name of OWN_FILES[own]) taken.set(join(config[own], name), 'a file of the daemon itself')
+  taken.set(config.runtimeDirectory, 'the runtime directory')
+  taken.set(config.stateDirectory, 'the state directory')
+  for (const { at, path } of claims) {
+    const holder = taken.get(path)
+    if (holder !== undefined)
+      context.diagnostics.fault(at, `is ${path}, and that is ${holder}: choose another path`)
+    else taken.set(path, `${at} too`)
+  }
+}

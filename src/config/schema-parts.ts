@@ -1,0 +1,130 @@
+// The kinds of values that settings have, each with its sentence.
+import * as v from 'valibot'
+
+import { parseDuration } from '../lib/duration.ts'
+
+// Every message is our own: valibot's quote the value, which may be a secret. Unknown keys are found by validate.ts,
+// because valibot's objects either ignore them or report only the first. Rules across settings are in resolve.ts.
+
+/** A setting that may be left out, with its meaning and its default. */
+export function setting<T extends v.GenericSchema>(schema: T, description: string, standard: unknown) {
+  return v.optional(v.pipe(schema, v.description(description)), standard as v.InferInput<T>)
+}
+
+export function duration(from: string, to: string) {
+  const shape = 'must be a duration with its unit, in quotes: write "500ms", "30s", "15m", "1h" or "1d"'
+  const isInRange = (written: string): boolean => {
+    const ms = parseDuration(written) ?? Number.NaN
+    return ms >= parseDuration(from)! && ms <= parseDuration(to)!
+  }
+  return v.pipe(
+    v.string(shape),
+    v.regex(/^\d+(\.\d+)?(ms|s|m|h|d)$/, shape),
+    v.check(isInRange, `must be from "${from}" to "${to}"`),
+  )
+}
+
+export function octal(rule: (mode: number) => string | undefined) {
+  const shape = 'must be permission bits as a string of octal digits: write "0600" or "0640", in quotes'
+  return v.pipe(
+    v.string(shape),
+    v.regex(/^0?[0-7]{3}$/, shape),
+    v.rawCheck(({ dataset, addIssue }) => {
+      const problem = dataset.typed ? rule(Number.parseInt(dataset.value, 8)) : undefined
+      if (problem !== undefined) addIssue({ message: problem })
+    }),
+  )
+}
+
+const CONTROL = /\p{Cc}/u
+const NO_CONTROL = 'must not hold a control character: type it again, without one'
+
+export function path(sentence = 'must be a path: write it as a string') {
+  return v.pipe(
+    v.string(sentence),
+    v.minLength(1, sentence),
+    v.check((value) => !CONTROL.test(value), NO_CONTROL),
+    v.check(
+      (value) => !value.startsWith('~'),
+      'must not begin with "~", which only a shell expands: write the whole path, or "./~…" for that very name',
+    ),
+  )
+}
+
+/** One line of text. */
+export function line(maxLength: number, sentence = 'must be a text: write it as a string') {
+  return v.pipe(
+    v.string(sentence),
+    v.minLength(1, sentence),
+    v.maxLength(maxLength, `must not be longer than ${maxLength} characters: shorten it`),
+    v.check((value) => !CONTROL.test(value), NO_CONTROL),
+  )
+}
+
+export function count(to: number, from = 1) {
+  const sentence = `must be a whole number from ${from} to ${to}`
+  return v.pipe(v.number(sentence), v.integer(sentence), v.minValue(from, sentence), v.maxValue(to, sentence))
+}
+
+/** The largest id but one: the largest means "none" to the kernel. */
+const MAX_ID = 2 ** 32 - 2
+
+export function account(kind: 'user' | 'group') {
+  const sentence = `must be the name or the number of a ${kind}`
+  const name = v.pipe(v.string(sentence), v.regex(/^(?!-)[^\s:,/\u0000-\u001f\u007f-\u009f]+$/, sentence))
+  const id = v.pipe(
+    v.number(sentence),
+    v.integer(sentence),
+    v.minValue(0, sentence),
+    v.maxValue(MAX_ID, sentence),
+  )
+  return v.union([name, id], sentence)
+}
+
+export function oneOf<const T extends readonly string[]>(choices: T) {
+  return v.picklist(choices, `must be one of ${choices.map((choice) => `"${choice}"`).join(', ')}`)
+}
+
+const SECRET_SHAPE =
+  'must be a secret source: write a string that is not empty, or exactly one of { "file": PATH }, { "credential": NAME } and { "env": NAME }'
+
+export function secretSource(description: string) {
+  const pattern = (regex: RegExp, meaning: string) =>
+    v.pipe(v.string(SECRET_SHAPE), v.regex(regex, SECRET_SHAPE), v.description(meaning))
+  const file = v.pipe(path(SECRET_SHAPE), v.description('A file that holds the secret.'))
+  const credential = pattern(
+    /^(?!\.{1,2}$)[A-Za-z0-9._@:-]{1,255}$/,
+    'Name of a systemd credential (`LoadCredential=`).',
+  )
+  const env = pattern(/^[A-Za-z_][A-Za-z0-9_]*$/, 'Name of an environment variable.')
+  return v.pipe(
+    v.union(
+      [
+        v.pipe(v.string(SECRET_SHAPE), v.minLength(1, SECRET_SHAPE)),
+        v.strictObject({ file }, SECRET_SHAPE),
+        v.strictObject({ credential }, SECRET_SHAPE),
+        v.strictObject({ env }, SECRET_SHAPE),
+      ],
+      SECRET_SHAPE,
+    ),
+    v.description(description),
+  )
+}
+
+/** An object; a required key that is not there is reported with the sentence of its own schema. */
+export function section<T extends v.ObjectEntries>(entries: T, written = '{ … }') {
+  return v.object(entries, (issue) => {
+    const missing = issue.path?.at(-1)?.key
+    const sentence = `must be an object: write it as ${written}`
+    if (typeof missing !== 'string') return sentence
+    const { message } = entries[missing] as { message?: unknown }
+    return `is missing: it ${typeof message === 'string' ? message : sentence}`
+  })
+}
+
+export function list<T extends v.GenericSchema>(element: T) {
+  return v.pipe(
+    v.array(element, 'must be a list: write it as [ … ]'),
+    v.maxLength(64, 'has too many entries: 64 are the most there can be'),
+  )
+}

@@ -1,0 +1,36 @@
+// The servers of the daemon have this in common, whatever is spoken on them.
+import type { SocketConfig } from '../config/config.ts'
+import type { Log } from '../lib/log.ts'
+import type { Timeouts } from './connections/connection.ts'
+import type { MemoryBudget } from './connections/limits.ts'
+import type { ConnectionServer, ConnectionStatistics } from './connections/server.ts'
+import type { OperationCounts, TestAlert } from './operations.ts'
+import type { PeerCredentials } from './peer-credentials.ts'
+import type { Replies } from './replies.ts'
+import type { TokenAudit } from './token-audit.ts'
+
+export type ServerCounts = ConnectionStatistics & OperationCounts
+
+export interface DeliveryServer extends Pick<ConnectionServer, 'run' | 'reconfigure' | 'repair'> {
+  counts(): ServerCounts
+}
+
+/** Shared by all servers. */
+export interface DeliveryContext {
+  readonly replies: Replies
+  readonly peers: PeerCredentials
+  readonly audit: TokenAudit
+  readonly memory: MemoryBudget
+  readonly log: Log
+  /** Raises a test alert; without it `alert.test` is refused. */
+  readonly testAlert?: TestAlert
+}
+
+export type ServerOptions = DeliveryContext & {
+  readonly socket: SocketConfig
+  /** Descriptors of listening sockets that were handed over, and no other is opened; null: one is opened at its path. */
+  readonly inherited?: readonly number[] | null
+  readonly timeouts?: Partial<Timeouts> | undefined
+  /** False: through Node's streams, as where Node does not offer what the lean path needs (connections/accept.ts). */
+  readonly isDirect?: boolean
+}

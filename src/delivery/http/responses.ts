@@ -1,0 +1,136 @@
+// Answers in HTTP: headers, problem details (RFC 9457), and the answers with which a connection is closed.
+import { STATUS_CODES, type IncomingMessage, type ServerResponse } from 'node:http'
+import type { Fault, FaultCode } from '../../protocol.ts'
+import type { DropReason } from '../connections/connection.ts'
+import type { CachedToken } from '../replies.ts'
+
+/** The codes of the protocol, and those that only HTTP has. */
+export type ProblemCode = FaultCode | 'not-found' | 'method-not-allowed' | 'stalled'
+
+const statusOf: Readonly<Record<ProblemCode, number>> = {
+  'no-token-yet': 503,
+  expired: 503,
+  'account-inactive': 503,
+  'account-not-found': 503,
+  misconfigured: 503,
+  stalled: 503,
+  denied: 403,
+  'bad-request': 400,
+  'not-found': 404,
+  'method-not-allowed': 405,
+  busy: 429,
+}
+const JSON_TYPE = 'application/json'
+const PROBLEM_TYPE = 'application/problem+json'
+
+const TEXT_TYPE = 'text/plain; charset=utf-8'
+export const MAX_HEAD_BYTES = 8192
+
+/** Raw headers of an answer, as `writeHead` takes them; a server of tokens leaves nothing in caches. */
+function headerList(contentType: string, length: number): string[] {
+  return ['Content-Type', contentType, 'Content-Length', String(length), 'Cache-Control', 'no-store']
+}
+
+interface TokenHeaders {
+  readonly token: CachedToken
+  readonly json: string[]
+  readonly text: string[]
+}
+let lastHeaders: TokenHeaders | null = null
+
+/** Headers of the answers with this token, made once for each token. */
+export function headersFor(token: CachedToken): TokenHeaders {
+  if (lastHeaders?.token === token) return lastHeaders
+  const json = headerList(JSON_TYPE, token.json.length)
+  lastHeaders = { token, json, text: headerList(TEXT_TYPE, token.text.length) }
+  return lastHeaders
+}
+
+export function sendJson(res: ServerResponse, body: object): void {
+  send(res, { status: 200, contentType: JSON_TYPE, body: Buffer.from(JSON.stringify(body)) })
+}
+
+export function sendProblem(
+  res: ServerResponse,
+  problem: Omit<Fault, 'code'> & { code: ProblemCode },
+  headers: readonly string[] = [],
+): void {
+  const status = statusOf[problem.code]
+  send(res, { status, contentType: PROBLEM_TYPE, body: Buffer.from(problemText(status, problem)), headers })
+}
+
+export function send(
+  res: ServerResponse,
+  answer: { status: number; contentType: string; body: Buffer; headers?: readonly string[] },
+): void {
+  if (res.destroyed) return
+  const { status, contentType, body, headers = [] } = answer
+  res.writeHead(status, [...headerList(contentType, body.length), ...headers])
+  res.end(body)
+}
+
+function problemText(
+  status: number,
+  { code, message, reason }: Omit<Fault, 'code'> & { code: ProblemCode },
+): string {
+  return JSON.stringify({
+    type: 'about:blank',
+    title: STATUS_CODES[status],
+    status,
+    detail: message,
+    code,
+    ...(reason !== undefined && { reason }),
+  })
+}
+
+/** A whole answer for a connection that is closed for this reason; null: close it without one. */
+export function closingAnswer(reason: DropReason): string | null {
+  const problem = closingProblems[reason]
+  if (problem === undefined) return null
+  const { status, code, message } = problem
+  const body = problemText(status, { code, message })
+  const headers = headerList(PROBLEM_TYPE, Buffer.byteLength(body))
+  const lines = Array.from(
+    { length: headers.length / 2 },
+    (_, index) => `${headers[2 * index]}: ${headers[2 * index + 1]}`,
+  )
+  return [`HTTP/1.1 ${status} ${STATUS_CODES[status]}`, ...lines, 'Connection: close', '', body].join('\r\n')
+}
+
+const closingProblems: Partial<Record<DropReason, { status: number; code: ProblemCode; message: string }>> = {
+  'too-many-connections': {
+    status: 503,
+    code: 'busy',
+    message: 'Too many connections: close some, or raise `maxConnections` and `maxConnectionsPerUser`',
+  },
+  'broken-framing': {
+    status: 400,
+    code: 'bad-request',
+    message: `This is not a request of HTTP/1.1 with a head of at most ${MAX_HEAD_BYTES / 1024} KiB`,
+  },
+  'incomplete-request': { status: 408, code: 'bad-request', message: 'The request did not end in time' },
+}
+
+/** The first header of this lower-case name. Node's `headers` would make an object of all of them for each request. */
+export function headerOf({ rawHeaders }: IncomingMessage, name: string): string | undefined {
+  for (let index = 0; index < rawHeaders.length; index += 2) {
+    const candidate = rawHeaders[index]
+    if (candidate?.length === name.length && candidate.toLowerCase() === name) return rawHeaders[index + 1]
+  }
+  return undefined
+}
+
+/** Reports whether a client would rather have plain text than JSON (RFC 9110, section 12.5.1). */
+export function prefersText(accept: string | undefined): boolean {
+  if (accept === undefined || accept === '*/*' || accept === JSON_TYPE) return false
+  const qualities = new Map(accept.split(',').map(readRange))
+  const text = qualities.get('text/plain') ?? qualities.get('text/*') ?? 0
+  const json = qualities.get(JSON_TYPE) ?? qualities.get('application/*') ?? 0
+  return text > json
+}
+
+function readRange(range: string): [string, number] {
+  const [type = '', ...parameters] = range.split(';').map((part) => part.trim().toLowerCase())
+  const quality = parameters.find((parameter) => parameter.startsWith('q='))
+  return [type, quality === undefined ? 1 : Number(quality.slice(2)) || 0]
+}

@@ -1,0 +1,23 @@
+// `ipc.sock`: the operations over node-ipc's wire.
+import { createConnectionServer } from '../connections/server.ts'
+import type { DeliveryServer, ServerOptions } from '../delivery-server.ts'
+import { createOperations } from '../operations.ts'
+import { IpcConnection, type IpcContext } from './connection.ts'
+import { createTokenFrames } from './frames.ts'
+import { createIpcFraming } from './framing.ts'
+
+export function createIpcServer(options: ServerOptions): DeliveryServer {
+  const { isDirect = true, inherited = null } = options
+  const operations = createOperations({ ...options, transport: 'ipc' })
+  const server = createConnectionServer({
+    ...options,
+    transport: 'ipc',
+    inherited,
+    isDirect,
+    open: (connection) => new IpcConnection(connection, context),
+  })
+  const framing = createIpcFraming(options.socket)
+  const context: IpcContext = { framing, server, operations, tokenFrame: createTokenFrames(), isDirect }
+  const { run, reconfigure, repair } = server
+  return { run, reconfigure, repair, counts: () => ({ ...server.statistics(), ...operations.counts() }) }
+}

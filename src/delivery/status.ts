@@ -1,0 +1,107 @@
+// The status and the token's description as clients see them: pure functions of the keeper's state.
+import { formatInstant, stableClockFor, type Instant } from '../lib/clock.ts'
+import type { StatusResult, TokenDescription } from '../protocol.ts'
+import type { CurrentAlert } from '../token/alert.ts'
+import { dueAtMs, isStale, phaseOf, usableToken, type Postponement, type TokenState } from '../token/state.ts'
+import type { Token } from '../token/token.ts'
+
+/** The part of the status that other components know. */
+export interface StatusParts {
+  files(): StatusResult['files']
+  clients(): StatusResult['clients']
+  daemon(): StatusResult['daemon']
+  /** `contact`: the person to call. */
+  alert(): (CurrentAlert & { readonly contact: string | null }) | null
+  share(): StatusResult['share']
+}
+
+export function describeToken(token: Token, state: TokenState, now: Instant): TokenDescription {
+  const known = stableClockFor(token.received, now)
+  return {
+    tokenType: 'Bearer',
+    obtainedAt: formatInstant(token.received.bootMs, known),
+    expiresAt: formatInstant(token.expiresAtMs, known),
+    expirySource: token.expirySource,
+    baseUrl: token.baseUrl,
+    refreshAt: formatInstant(token.refreshAtMs, known),
+    generation: token.generation,
+    fingerprint: token.fingerprint,
+    state: phaseOf(state, now),
+    stale: isStale(token, now),
+  }
+}
+
+export function describeCurrent(state: TokenState, now: Instant): TokenDescription | null {
+  const token = usableToken(state, now)
+  return token === null ? null : describeToken(token, state, now)
+}
+
+export function statusOf(state: TokenState, now: Instant, parts: StatusParts): StatusResult {
+  const format = (instant: Instant | null): string | null =>
+    instant === null ? null : formatInstant(instant.bootMs, now)
+  return {
+    state: phaseOf(state, now),
+    token: describeCurrent(state, now),
+    failure: describeFailure(state, now),
+    nextAttemptAt: formatNextAttempt(state, now),
+    alert: describeAlert(parts.alert(), now),
+    files: parts.files(),
+    clients: parts.clients(),
+    service: {
+      baseUrl: state.baseUrl,
+      lastRequestAt: format(state.lastRequestAt),
+      lastSuccessAt: format(state.lastSuccessAt),
+      requests: state.requests,
+    },
+    daemon: parts.daemon(),
+    share: parts.share(),
+  }
+}
+
+function describeAlert(alert: ReturnType<StatusParts['alert']>, now: Instant): StatusResult['alert'] {
+  if (alert === null) return null
+  const { reason, since, remedy, contact, askedBy } = alert
+  return {
+    reason,
+    since: formatInstant(since.bootMs, now),
+    remedy,
+    contact,
+    ...(askedBy !== null && { askedBy }),
+  }
+}
+
+function describeFailure(state: TokenState, now: Instant): StatusResult['failure'] {
+  if (state.refusal !== null) {
+    const { reason, detail, status, since, askedBy } = state.refusal
+    const asker = askedBy === null ? {} : { askedBy }
+    return { reason, detail, status, since: formatInstant(since.bootMs, now), attempts: 1, ...asker }
+  }
+  const { failure, postponement } = state
+  if (failure === null && postponement !== null) return describePostponement(postponement, now)
+  if (failure === null) return null
+  const { reason, detail, status, since, attempts, askedBy } = failure
+  return {
+    reason,
+    detail,
+    ...(status !== null && { status }),
+    since: formatInstant(since.bootMs, now),
+    attempts,
+    ...(askedBy !== null && { askedBy }),
+  }
+}
+
+/** This host has made no attempt: it waits for another one, or for the shared store. */
+function describePostponement(
+  { reason, detail, since, askedBy }: Postponement,
+  now: Instant,
+): StatusResult['failure'] {
+  const asker = askedBy === null ? {} : { askedBy }
+  return { reason, detail, since: formatInstant(since.bootMs, now), attempts: 0, ...asker }
+}
+
+/** The attempt that is under way counts as the next one: it is not over. */
+function formatNextAttempt(state: TokenState, now: Instant): string | null {
+  if (state.inFlight !== null) return formatInstant(state.inFlight.since.bootMs, now)
+  const dueMs = dueAtMs(state)
+  return dueMs === Infinity ? null : formatInstant(Math.max(dueMs, now.bootMs), now)
+}

@@ -1,0 +1,19 @@
+// Waiting that an AbortSignal ends.
+
+/** Resolves when the signal is aborted. */
+export function untilAborted(signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    if (signal.aborted) resolve()
+    else signal.addEventListener('abort', () => resolve(), { once: true })
+  })
+}
+
+/** Resolves when the promise resolves or the signal is aborted. Rejects as the promise does. */
+export async function orAborted(promise: Promise<unknown>, signal: AbortSignal): Promise<void> {
+  const ended = new AbortController()
+  try {
+    await Promise.race([promise, untilAborted(AbortSignal.any([signal, ended.signal]))])
+  } finally {
+    ended.abort()
+  }
+}

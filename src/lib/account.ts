@@ -1,0 +1,52 @@
+// An account of a host that has several: its name, and the paths of its daemon.
+import { join } from 'node:path'
+
+import { exitStatus, UserError } from './error.ts'
+import {
+  runtimeDirectoryOf,
+  stateDirectoryOf,
+  SYSTEM_RUNTIME_DIRECTORY,
+  SYSTEM_STATE_DIRECTORY,
+  type ProcessIdentity,
+} from './paths.ts'
+
+export const ACCOUNT_VARIABLE = 'KYC_TOKEND_ACCOUNT'
+/** The sockets of all accounts are in directories below this one. */
+export const ACCOUNTS_DIRECTORY = join(SYSTEM_RUNTIME_DIRECTORY, 'accounts')
+
+export function isAccountName(text: string): boolean {
+  return /^[a-z0-9][a-z0-9-]{0,31}$/.test(text)
+}
+
+/** The name itself. Throws UserError (64) where it is none. */
+export function checkedAccount(name: string): string {
+  if (isAccountName(name)) return name
+  const message = 'The name of an account is 1 to 32 lower-case letters, digits and hyphens: correct it.'
+  throw new UserError(message, exitStatus.usage)
+}
+
+export function accountConfigPath(account: string): string {
+  return `/etc/kyc-tokend/accounts/${account}.json`
+}
+
+/** The environment with the directories of the account's daemon; those that systemd has set stay. */
+export function accountEnvironment(account: string, identity: ProcessIdentity): NodeJS.ProcessEnv {
+  const below = (directory: string): string => join(directory, 'accounts', account)
+  const { env } = identity
+  return {
+    ...env,
+    RUNTIME_DIRECTORY: env['RUNTIME_DIRECTORY'] ?? below(runtimeDirectoryOf(identity)),
+    STATE_DIRECTORY: env['STATE_DIRECTORY'] ?? below(stateDirectoryOf(identity)),
+  }
+}
+
+/** The environment that systemd sets for the service; without an account, for the unit that has none. */
+export function serviceEnvironment(account: string | undefined): Record<string, string> {
+  const below = account === undefined ? [] : ['accounts', account]
+  const unit = account === undefined ? 'kyc-tokend' : `kyc-tokend@${account}`
+  return {
+    RUNTIME_DIRECTORY: join(SYSTEM_RUNTIME_DIRECTORY, ...below),
+    STATE_DIRECTORY: join(SYSTEM_STATE_DIRECTORY, ...below),
+    CREDENTIALS_DIRECTORY: `/run/credentials/${unit}.service`,
+  }
+}

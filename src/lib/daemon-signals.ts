@@ -1,0 +1,30 @@
+// The signals that the daemon understands: stop, reload, refresh.
+
+export interface DaemonSignals {
+  readonly stop: AbortSignal
+  /** Calls the listener when the configuration is to be read again; at once, if that was requested before. */
+  onReload(listener: () => void): void
+  /** Calls the listener when the service is to be asked now; at once, if that was requested before. */
+  onRefresh(listener: () => void): void
+}
+
+/** From the first moment on: a signal that comes while the daemon starts must not end it, nor be lost. */
+export function listenToSignals(): DaemonSignals {
+  const stop = new AbortController()
+  for (const name of ['SIGINT', 'SIGTERM'] as const) process.on(name, () => stop.abort())
+  // Without a listener Node would open its inspector, which shows the memory of the process to every client.
+  process.on('SIGUSR1', () => undefined)
+  return { stop: stop.signal, onReload: remembering('SIGHUP'), onRefresh: remembering('SIGUSR2') }
+}
+
+function remembering(name: NodeJS.Signals): (listener: () => void) => void {
+  let isDue = false
+  let notify = (): void => {
+    isDue = true
+  }
+  process.on(name, () => notify())
+  return (listener) => {
+    notify = listener
+    if (isDue) listener()
+  }
+}

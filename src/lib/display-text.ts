@@ -1,0 +1,27 @@
+// Foreign text made safe to show: no control character of a file, a process or the service reaches a terminal or a log.
+
+/** Control and formatting characters, line and paragraph separators, and all that Unicode has not assigned. */
+const UNSAFE = /[\p{C}\p{Zl}\p{Zp}]/gu
+
+/** The text with every unsafe character as a JSON escape, so that it stays one line. */
+export function escapeUnsafe(text: string): string {
+  return text.replaceAll(UNSAFE, (character) =>
+    Array.from({ length: character.length }, (_, index) => escapeUnit(character.charCodeAt(index))).join(''),
+  )
+}
+
+/** The same, without those characters. */
+export function removeUnsafe(text: string): string {
+  return text.replaceAll(UNSAFE, '')
+}
+
+/** The value with its strings escaped, as deep as JSON goes. */
+export function escapeUnsafeIn<T>(value: T): T {
+  return JSON.parse(JSON.stringify(value), (_, item: unknown) =>
+    typeof item === 'string' ? escapeUnsafe(item) : item,
+  ) as T
+}
+
+function escapeUnit(unit: number): string {
+  return `\\u${unit.toString(16).padStart(4, '0')}`
+}

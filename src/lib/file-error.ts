@@ -1,0 +1,53 @@
+// Errors about files: one sentence each, with the remedy.
+import { dirname } from 'node:path'
+import { errorCode, errorMessage } from './error.ts'
+import { DiskStalledError } from './serial.ts'
+
+/** Why a file could not be replaced or removed: one sentence with the remedy. `code` is the system's, where there is one. */
+export class FileError extends Error {
+  override readonly name = 'FileError'
+  readonly code: string | undefined
+  constructor(message: string, options?: ErrorOptions) {
+    super(message, options)
+    this.code = errorCode(options?.cause)
+  }
+}
+
+/** The error as FileError with its remedy where the system made it, else itself. */
+export function asFileError(path: string, error: unknown): unknown {
+  if (error instanceof DiskStalledError)
+    return new FileError(`Cannot use ${path}: ${error.message}`, { cause: error })
+  if (error instanceof FileError || errorCode(error) === undefined) return error
+  return new FileError(`Cannot write ${path}: ${remedyFor(dirname(path), error)}`, { cause: error })
+}
+
+function remedyFor(directory: string, error: unknown): string {
+  const isChown = (error as { syscall?: unknown } | null)?.syscall === 'fchown'
+  if (isChown) {
+    return `kyc-tokend may not give it this owner or group (${errorMessage(error)}): leave out owner, and for the group make the directory setgid (chgrp GROUP ${directory} && chmod g+s ${directory}) and leave out group`
+  }
+  switch (errorCode(error)) {
+    case 'ENOENT':
+      return `the directory ${directory} is not there: create it`
+    case 'ENOTDIR':
+    case 'ELOOP':
+      return `${directory} is a symbolic link or no directory: choose the directory itself`
+    case 'EACCES':
+    case 'EPERM':
+      return `kyc-tokend may not write in ${directory}: give its user write permission there (chown or chmod)`
+    case 'EROFS':
+      return `${directory} is read-only, under systemd for this service alone: ${dropInFor(directory)}`
+    case 'ENOSPC':
+    case 'EDQUOT':
+      return `no space is left in ${directory}: free some`
+    case undefined:
+    default:
+      return errorMessage(error)
+  }
+}
+
+/** Ready to paste into a shell. */
+function dropInFor(directory: string): string {
+  const folder = '/etc/systemd/system/kyc-tokend.service.d'
+  return `sudo mkdir -p ${folder} && printf '[Service]\\nReadWritePaths=-${directory}\\n' | sudo tee -a ${folder}/token-files.conf && sudo systemctl daemon-reload && sudo systemctl restart kyc-tokend`
+}

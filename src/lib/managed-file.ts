@@ -1,0 +1,201 @@
+// One file that is kept equal to what it should hold: written when that changes, restored when something else changes it.
+import type { Stats } from 'node:fs'
+import { stat } from 'node:fs/promises'
+import { dirname } from 'node:path'
+import {
+  clearLeftovers,
+  lstatIfAny,
+  onFile,
+  readSmallFile,
+  removeFile,
+  replaceFile,
+  type FileAttributes,
+} from './atomic-file.ts'
+import { asFileError, FileError } from './file-error.ts'
+import { createProblemLog } from './log-once.ts'
+import type { Log } from './log.ts'
+import { DiskStalledError } from './serial.ts'
+
+export interface ManagedFile {
+  /** Removes what a crash left behind. Never fails: a problem is logged. */
+  begin(): Promise<void>
+  /**
+   * Compares the file with what it should hold, and writes, restores or removes it. Resolves when that is done, has
+   * failed, or the disk has not answered for 5 s: what is then desired is written once it answers again. Never fails.
+   */
+  reconcile(): Promise<void>
+  /** Why it is not as it should be: one sentence with the remedy. */
+  error(): string | null
+  /** Reports whether it was there at the last check. */
+  isPresent(): boolean
+  /** When it got its content, wall clock. */
+  writtenAt(): Date | null
+  counts(): FileCounts
+}
+export interface FileCounts {
+  /** Count of writes and removals. */
+  readonly writes: number
+  /** Those that restored what something else had changed. */
+  readonly repairs: number
+  readonly errors: number
+}
+export interface ManagedFileOptions {
+  /** The content that the file should have now; null: it should not be there. */
+  readonly desired: () => string | null
+  readonly log: Log
+  /** The record of a failure. */
+  readonly failure?: { readonly sentence: string; readonly event: string }
+}
+
+const FAILURE = { sentence: 'A file cannot be kept', event: 'file-error' }
+const MODE_BITS = 0o7777
+const SETGID = 0o2000
+/** File times tick every few ms: a file changed so recently may change once more without another time. */
+const SETTLED_MS = 1_000
+
+/** Directories of which a warning was logged: those of several files are often the same. */
+const warnedOf = new Set<string>()
+
+export function createManagedFile(
+  file: FileAttributes & { readonly path: string },
+  { desired, log, failure = FAILURE }: ManagedFileOptions,
+): ManagedFile {
+  const { path, mode, uid = null, gid = null } = file
+  const directory = dirname(path)
+  /** The content that the file was last given; undefined: what is there is a former run's. */
+  let written: string | null | undefined
+  /** The file's stats when its content was last compared. */
+  let lastStat: Stats | null = null
+  let expectedGid = gid ?? undefined
+  let isPresent = false
+  let writtenAt: Date | null = null
+  let counts: FileCounts = { writes: 0, repairs: 0, errors: 0 }
+  let reconciling: Promise<void> | null = null
+  let isRequestedAgain = false
+  let isStalled = false
+  const problem = createProblemLog((error) => {
+    if (error === null) log('notice', 'A file is written again', { event: 'file-mended', path })
+    else log('error', failure.sentence, { event: failure.event, path, error })
+  })
+
+  async function isAsDesired(content: string | null): Promise<boolean> {
+    const stats = await lstatIfAny(path)
+    isPresent = stats?.isFile() === true
+    if (stats === null || content === null) return stats === null && content === null
+    if (!stats.isFile() || !(await hasAttributes(stats)) || stats.size !== Buffer.byteLength(content))
+      return false
+    if (lastStat !== null && content === written && isUnchanged(lastStat, stats)) return true
+    const found = await readSmallFile(path, stats.size)
+    if (found.content?.toString() !== content) return false
+    writtenAt ??= stats.mtime
+    lastStat = Date.now() - stats.ctimeMs > SETTLED_MS ? stats : null
+    return true
+  }
+
+  async function hasAttributes(stats: Stats): Promise<boolean> {
+    if ((stats.mode & MODE_BITS) !== mode || stats.uid !== (uid ?? process.geteuid?.())) return false
+    expectedGid ??= await inheritedGid(directory)
+    return stats.gid === expectedGid
+  }
+
+  /** Returns false where the content is no longer desired. */
+  async function write(content: string | null): Promise<boolean> {
+    // Another content is written whatever is there.
+    const isRotation = typeof written === 'string' && content !== null && content !== written
+    if (!isRotation && (await isAsDesired(content))) return true
+    const isRepair = content === written
+    lastStat = null
+    if (content === null) await removeFile(path)
+    else {
+      const isStillDesired = (): boolean => desired() === content
+      const stats = await replaceFile(path, content, { mode, uid, gid, isStillDesired })
+      if (stats === null) return false
+      expectedGid = stats.gid
+      writtenAt = new Date()
+    }
+    isPresent = content !== null
+    count({ writes: 1, repairs: isRepair ? 1 : 0 })
+    if (isRepair)
+      log('warning', 'Restored a file that was changed externally', { event: 'file-restored', path })
+    return true
+  }
+
+  async function attempt(): Promise<void> {
+    const content = desired()
+    try {
+      if (!(await write(content))) {
+        isRequestedAgain = true
+        return
+      }
+      written = content
+      // The absence of a file says nothing of its directory, only that the disk answers.
+      if (content !== null || isStalled) problem.set(null)
+    } catch (error) {
+      fail(asFileError(path, error))
+    }
+    isStalled = false
+  }
+
+  function fail(error: unknown): void {
+    if (!(error instanceof FileError)) throw error
+    if (error.code === 'ENOENT' || error.code === 'ENOTDIR') isPresent = false
+    isStalled = error.cause instanceof DiskStalledError
+    count({ errors: 1 })
+    problem.set(error.message)
+  }
+
+  function count({ writes = 0, repairs = 0, errors = 0 }: Partial<FileCounts>): void {
+    counts = {
+      writes: counts.writes + writes,
+      repairs: counts.repairs + repairs,
+      errors: counts.errors + errors,
+    }
+  }
+
+  async function reconcileUntilDone(): Promise<void> {
+    do {
+      isRequestedAgain = false
+      await attempt()
+    } while (isRequestedAgain)
+    reconciling = null
+  }
+
+  return {
+    async begin() {
+      const warning = await onFile(path, async () => clearLeftovers(path)).catch(fail)
+      if (typeof warning === 'string' && !warnedOf.has(directory)) {
+        warnedOf.add(directory)
+        log('warning', 'A group can exchange files of the daemon', {
+          event: 'directory-shared',
+          path,
+          warning,
+        })
+      }
+    },
+    reconcile() {
+      isRequestedAgain = true
+      reconciling ??= onFile(path, reconcileUntilDone).catch(fail)
+      return reconciling
+    },
+    error: () => problem.current(),
+    isPresent: () => isPresent,
+    writtenAt: () => writtenAt,
+    counts: () => counts,
+  }
+}
+
+/** Every change of content, mode or owner sets the change time, which no call sets otherwise. */
+function isUnchanged(before: Stats, after: Stats): boolean {
+  return (
+    before.ino === after.ino &&
+    before.dev === after.dev &&
+    before.ctimeMs === after.ctimeMs &&
+    before.size === after.size
+  )
+}
+
+/** The group of a file that is created in the directory. */
+async function inheritedGid(directory: string): Promise<number | undefined> {
+  const { mode, gid } = await stat(directory)
+  return (mode & SETGID) === 0 ? process.getegid?.() : gid
+}

@@ -1,0 +1,37 @@
+// Runs the parts of a program together: the first fault stops the others, and being stopped is no fault.
+
+/** Something that runs until it is stopped. */
+export interface Task {
+  (signal: AbortSignal): Promise<void>
+}
+/** The same as an object. */
+export interface TaskObject {
+  run(signal: AbortSignal): Promise<void>
+}
+
+/**
+ * Resolves when every part has ended. A part that ends, well or not, stops the others. Throws the first fault, once
+ * all have cleaned up after themselves.
+ */
+export async function runTasks(parts: readonly (Task | TaskObject)[], signal: AbortSignal): Promise<void> {
+  const stop = new AbortController()
+  const onAbort = (): void => {
+    stop.abort(signal.reason)
+  }
+  if (signal.aborted) onAbort()
+  signal.addEventListener('abort', onAbort)
+  const faults: unknown[] = []
+  await Promise.all(
+    parts.map(async (part) => {
+      try {
+        await (typeof part === 'function' ? part(stop.signal) : part.run(stop.signal))
+      } catch (error) {
+        faults.push(error)
+      } finally {
+        stop.abort()
+      }
+    }),
+  )
+  signal.removeEventListener('abort', onAbort)
+  if (faults.length > 0) throw faults[0]
+}

@@ -1,0 +1,59 @@
+// Listening sockets that systemd handed over (sd_listen_fds(3)).
+import { closeSync, fstatSync } from 'node:fs'
+import { errorCode } from './error.ts'
+import { countListenFds, FIRST_LISTEN_FD } from './listen-fds.ts'
+
+/** Names of `FileDescriptorName=` that the daemon serves. */
+const NAMES = ['ipc', 'http', 'metrics'] as const
+type SocketName = (typeof NAMES)[number]
+
+/** Descriptors by name, any number of each. */
+export interface InheritedSockets extends Readonly<Record<SocketName, readonly number[]>> {
+  /** Those of other names. */
+  readonly unknown: readonly { readonly name: string; readonly fd: number }[]
+}
+
+/** Takes LISTEN_FDS, LISTEN_PID and LISTEN_FDNAMES out of the environment, so that no child uses them. */
+export function takeInheritedSockets(env: NodeJS.ProcessEnv, pid: number): InheritedSockets {
+  const names = (env['LISTEN_FDNAMES'] ?? '').split(':')
+  const sockets = Array.from({ length: countListenFds(env, pid) }, (_, index) => ({
+    // As systemd calls one without a name.
+    name: names[index] || 'unknown',
+    fd: FIRST_LISTEN_FD + index,
+  }))
+  delete env['LISTEN_PID']
+  delete env['LISTEN_FDS']
+  delete env['LISTEN_FDNAMES']
+  const fdsOf = (wanted: SocketName): number[] =>
+    sockets.filter(({ name }) => name === wanted).map(({ fd }) => fd)
+  return {
+    ipc: fdsOf('ipc'),
+    http: fdsOf('http'),
+    metrics: fdsOf('metrics'),
+    unknown: sockets.filter(({ name }) => !(NAMES as readonly string[]).includes(name)),
+  }
+}
+
+/** Reports whether systemd handed over a socket that is served: the daemon then opens no other. */
+export function isSocketActivated(inherited: InheritedSockets): boolean {
+  return NAMES.some((name) => inherited[name].length > 0)
+}
+
+/** The descriptors to listen on; null: none was handed over at all, and the socket is opened at its path. */
+export function descriptorsOf(inherited: InheritedSockets, name: SocketName): readonly number[] | null {
+  return isSocketActivated(inherited) ? inherited[name] : null
+}
+
+/**
+ * Closes those of other names: their clients are then refused and do not wait for ever. To be called before anything
+ * else is opened. Only a socket is closed: the descriptor might be one of Node's own.
+ */
+export function closeUnknownSockets({ unknown }: InheritedSockets): void {
+  for (const { fd } of unknown) {
+    try {
+      if (fstatSync(fd).isSocket()) closeSync(fd)
+    } catch (error) {
+      if (errorCode(error) !== 'EBADF') throw error
+    }
+  }
+}

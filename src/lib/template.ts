@@ -1,0 +1,45 @@
+// A template for one token: text with the placeholders `${accessToken}` and a few more; `$${` is a literal `${`.
+
+export const placeholders = ['accessToken', 'expiresAt', 'obtainedAt', 'fingerprint', 'baseUrl'] as const
+export type Placeholder = (typeof placeholders)[number]
+
+/** A text in pieces: literal text and placeholders. */
+export type Template = readonly (string | { readonly placeholder: Placeholder })[]
+
+export type ParsedTemplate =
+  | { readonly kind: 'template'; readonly template: Template }
+  /** Names between `${` and `}` that are no placeholders. */
+  | { readonly kind: 'unknown'; readonly names: readonly string[] }
+  | { readonly kind: 'unclosed' }
+
+export function parseTemplate(text: string): ParsedTemplate {
+  const template: (string | { placeholder: Placeholder })[] = []
+  const unknown = new Set<string>()
+  let isClosed = true
+  let at = 0
+  for (const match of text.matchAll(/\$\$\{|\$\{([^}]*)(\}?)/g)) {
+    template.push(text.slice(at, match.index))
+    at = match.index + match[0].length
+    const name = match[1]
+    if (name === undefined) template.push('${')
+    else if (match[2] === '') isClosed = false
+    else if (isPlaceholder(name)) template.push({ placeholder: name })
+    else unknown.add(name)
+  }
+  if (!isClosed) return { kind: 'unclosed' }
+  if (unknown.size > 0) return { kind: 'unknown', names: [...unknown] }
+  return { kind: 'template', template: [...template, text.slice(at)] }
+}
+
+export function renderTemplate(
+  template: Template,
+  values: Readonly<Partial<Record<Placeholder, string>>>,
+): string {
+  return template
+    .map((piece) => (typeof piece === 'string' ? piece : (values[piece.placeholder] ?? '')))
+    .join('')
+}
+
+function isPlaceholder(name: string): name is Placeholder {
+  return (placeholders as readonly string[]).includes(name)
+}

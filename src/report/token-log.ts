@@ -1,0 +1,196 @@
+// The story of the token in the log: obtained, failing, recovered, refused, expired. An outage is a few records, not a flood.
+import { formatInstant, formatInstantOrNull } from '../lib/clock.ts'
+import type { Log } from '../lib/log.ts'
+import type { KeeperEvent } from '../token/keeper.ts'
+import type { PermanentFailure, TransientReason } from '../token/outcome.ts'
+import { remedyFor } from '../token/remedy.ts'
+import { dueAtMs, isStale, usableToken, usableUntilMs } from '../token/state.ts'
+import type { Token } from '../token/token.ts'
+import { subscribeUntil, type KeeperView } from './subscribe-until.ts'
+
+/** Failures already logged in the current outage. */
+interface FailureStreak {
+  readonly reasons: Set<TransientReason>
+  loggedAtMs: number
+  /** Time in which the same is not logged again. */
+  quietMs: number
+}
+
+/** The same failure is logged again after 1 min, then after twice as long each time, and at least once an hour. */
+const QUIET_MS = { first: 60_000, most: 3_600_000 }
+
+type Attempted = Extract<KeeperEvent, { type: 'attempted' }>
+
+export interface TokenLog {
+  /** Logs the keeper's events until the signal is aborted. */
+  run(signal: AbortSignal): Promise<void>
+}
+
+export function createTokenLog({ keeper, log }: { keeper: KeeperView; log: Log }): TokenLog {
+  /** The token that was usable at the last event. */
+  let usable: Token | null = null
+  let staleLogged = ''
+  let obtained = ''
+  let failing: FailureStreak | null = null
+  /** The refusal that was logged. */
+  let refused: string | null = null
+  let failures = { attempts: 0, sinceMs: 0 }
+
+  function logAttempt({ outcome, cause, tookMs }: Attempted): void {
+    log('debug', 'An attempt is over', { event: 'attempt', outcome: outcome.kind, cause, tookMs })
+    if (outcome.kind === 'ok') logToken(cause, outcome.by)
+    else if (outcome.kind === 'transient') logFailure(cause)
+    else if (outcome.kind === 'permanent') logRefusal(outcome, cause)
+    refused = keeper.state().refusal?.reason ?? null
+  }
+
+  function logToken(cause: string, askedBy?: string): void {
+    logRecovery()
+    const { token } = keeper.state()
+    if (token === null) return
+    if (token.fingerprint === obtained) {
+      log('info', 'The service gave the same token again', {
+        event: 'token-unchanged',
+        cause,
+        ...lifeFields(token),
+      })
+    } else {
+      log('info', 'Token obtained', {
+        event: 'token-obtained',
+        cause,
+        ...(askedBy !== undefined && { askedBy }),
+        ...lifeFields(token),
+      })
+    }
+    obtained = token.fingerprint
+  }
+
+  function lifeFields(token: Token): Record<string, unknown> {
+    const { fingerprint, generation, expirySource } = token
+    const now = keeper.now()
+    const expiresAt = formatInstant(token.expiresAtMs, now)
+    return {
+      fingerprint,
+      generation,
+      expiresAt,
+      expirySource,
+      nextRefreshAt: formatInstant(token.refreshAtMs, now),
+    }
+  }
+
+  function logRecovery(): void {
+    if (failing === null) return
+    failing = null
+    log('notice', 'The service gives tokens again', {
+      event: 'recovered',
+      failedAttempts: failures.attempts,
+      failedForSeconds: seconds(keeper.now().bootMs - failures.sinceMs),
+    })
+  }
+
+  function logFailure(cause: string): void {
+    const { failure } = keeper.state()
+    if (failure === null) return
+    const now = keeper.now()
+    const { reason, detail, status, attempts } = failure
+    failures = { attempts, sinceMs: failure.since.bootMs }
+    const first = failing === null
+    failing ??= { reasons: new Set(), loggedAtMs: now.bootMs, quietMs: QUIET_MS.first / 2 }
+    const isKnown = failing.reasons.has(reason)
+    if (isKnown && now.bootMs < failing.loggedAtMs + failing.quietMs) return
+    failing.reasons.add(reason)
+    failing.loggedAtMs = now.bootMs
+    failing.quietMs = Math.min(QUIET_MS.most, failing.quietMs * 2)
+    log('warning', first ? 'Fetching a token failed' : 'Fetching a token still fails', {
+      event: 'fetch-failed',
+      reason,
+      detail,
+      status,
+      cause,
+      attempts,
+      failingForSeconds: seconds(now.bootMs - failure.since.bootMs),
+      nextAttemptAt: formatInstant(failure.retryAtMs, now),
+      tokenUsableUntil: tokenUsableUntil(),
+      remedy: isKnown ? null : remedyFor(reason),
+    })
+  }
+
+  /** The first refusal is the alert's record. */
+  function logRefusal({ reason, detail, status }: PermanentFailure, cause: string): void {
+    failing = null
+    if (refused !== reason) return
+    log('warning', 'The service still refuses the account', {
+      event: 'refused',
+      reason,
+      detail,
+      status,
+      cause,
+      tokenUsableUntil: tokenUsableUntil(),
+    })
+  }
+
+  function tokenUsableUntil(): string | null {
+    const now = keeper.now()
+    const token = usableToken(keeper.state(), now)
+    return token && formatInstant(usableUntilMs(token), now)
+  }
+
+  /** Changes that time alone or a reload brings. */
+  function logElapsed(): void {
+    const now = keeper.now()
+    const state = keeper.state()
+    const before = usable
+    usable = usableToken(state, now)
+    if (usable === null && before !== null) logExpiry(before)
+    if (usable === null || usable.fingerprint === staleLogged || !isStale(usable, now)) return
+    staleLogged = usable.fingerprint
+    log('warning', 'The token is past the life assumed for it, and is handed out all the same', {
+      event: 'token-stale',
+      fingerprint: usable.fingerprint,
+      usableUntil: formatInstant(usableUntilMs(usable), now),
+    })
+  }
+
+  function logExpiry(token: Token): void {
+    const state = keeper.state()
+    const now = keeper.now()
+    const { fingerprint } = token
+    if (state.token === null) {
+      log('notice', 'The token was dropped, because another service is asked now', {
+        event: 'token-dropped',
+        fingerprint,
+        baseUrl: state.baseUrl,
+      })
+      return
+    }
+    log('error', 'The token has expired, and there is no other', {
+      event: 'token-expired',
+      fingerprint,
+      expiredAt: formatInstant(usableUntilMs(token), now),
+      reason: state.refusal?.reason ?? state.failure?.reason ?? null,
+      nextAttemptAt: formatInstantOrNull(dueAtMs(state), now),
+    })
+  }
+
+  return {
+    async run(signal) {
+      usable = usableToken(keeper.state(), keeper.now())
+      refused = keeper.state().refusal?.reason ?? null
+      if (usable !== null) {
+        obtained = usable.fingerprint
+        log('info', 'A token from before the restart is good and served', {
+          event: 'token-kept',
+          ...lifeFields(usable),
+        })
+      }
+      await subscribeUntil(keeper, signal, (event) => {
+        logElapsed()
+        if (event.type === 'attempted') logAttempt(event)
+      })
+    },
+  }
+}
+
+function seconds(ms: number): number {
+  return Math.round(ms / 1000)
+}

@@ -1,0 +1,98 @@
+// The daemon's life: load the configuration, make sure that no other daemon runs, build this one, run it, close it.
+import type { Writable } from 'node:stream'
+import { loadConfig } from './config/load.ts'
+import { createDaemon, type Daemon } from './daemon.ts'
+import { acquireInstanceLock } from './delivery/listener/instance-lock.ts'
+import { createSystemClock } from './lib/clock.ts'
+import type { DaemonSignals } from './lib/daemon-signals.ts'
+import { createDirectories } from './lib/directories.ts'
+import { errorMessage, UserError } from './lib/error.ts'
+import { loadLibc } from './lib/libc.ts'
+import { closeUnknownSockets, takeInheritedSockets, type InheritedSockets } from './lib/socket-activation.ts'
+import type { Load } from './reload.ts'
+import { createLog } from './report/log.ts'
+
+export interface DaemonOptions {
+  /** `--config`. */
+  readonly configPath: string | undefined
+  readonly env: NodeJS.ProcessEnv
+  /** Receives the log. */
+  readonly stderr: Writable
+  readonly signals: DaemonSignals
+}
+
+/**
+ * Runs the daemon until `signals.stop` is aborted. Throws UserError: 78 for the configuration, 69 where another daemon
+ * runs for the same sockets or directories.
+ */
+export async function runDaemon(options: DaemonOptions): Promise<void> {
+  const { env, signals } = options
+  const dumpsProblem = forbidDumps()
+  const inherited = takeInheritedSockets(env, process.pid)
+  closeUnknownSockets(inherited)
+  const daemon = await start({ ...options, inherited }).catch(async (error: unknown) => {
+    await answerMisconfigured(error, { ...options, inherited })
+    throw error
+  })
+  try {
+    if (dumpsProblem !== null)
+      daemon.log('warning', 'Core dumps cannot be forbidden', { event: 'dumps-allowed', error: dumpsProblem })
+    await daemon.run(signals)
+  } finally {
+    await daemon.close()
+  }
+}
+
+type StartOptions = DaemonOptions & { readonly inherited: InheritedSockets }
+
+/** Loads the configuration, makes sure that no other daemon runs, and builds this one. Throws UserError. */
+async function start(options: StartOptions): Promise<Daemon> {
+  const { configPath, env, inherited } = options
+  const load: Load = async (running) => loadConfig({ configPath, env, ...running })
+  const config = await load()
+  const directories = createDirectories({ ...config, uid: process.geteuid!() })
+  await directories.prepare()
+  const lock = await acquireInstanceLock(config, inherited)
+  try {
+    return await createDaemon(config, { ...options, load, directories, lock })
+  } catch (error) {
+    await lock.close()
+    throw error
+  }
+}
+
+/** No core dump holds a secret, and no other process of our user reads our memory. Returns why not. */
+function forbidDumps(): string | null {
+  const libc = loadLibc()
+  if ('error' in libc) return libc.error
+  try {
+    libc.forbidDumps()
+    return null
+  } catch (error) {
+    return errorMessage(error)
+  }
+}
+
+/** Clients that wait at sockets of systemd get the fault `misconfigured` before the daemon ends. */
+async function answerMisconfigured(
+  error: unknown,
+  { env, stderr, inherited, signals }: StartOptions,
+): Promise<void> {
+  const isAwaited = inherited.ipc.length > 0 || inherited.http.length > 0
+  if (!isAwaited || !(error instanceof UserError)) return
+  const { serveMisconfigured } = await import('./delivery/misconfigured.ts')
+  const clock = createSystemClock()
+  const logging = createLog({
+    level: 'warning',
+    format: 'auto',
+    stream: stderr,
+    env,
+    clock,
+    secrets: () => [],
+  })
+  logging.begin()
+  const message =
+    'kyc-tokend is misconfigured and not running: see `journalctl -u kyc-tokend` and `kyc-tokend check`'
+  await serveMisconfigured(inherited, { message, log: logging.log, signal: signals.stop })
+  await logging.close()
+}

@@ -1,0 +1,23 @@
+// The rights that a host needs in the shared store, as the command that grants them.
+
+/** For `ACL SETUSER`: the commands, keys and channels of this prefix, and nothing else. */
+export function aclLine({
+  user,
+  prefix,
+  database,
+  cluster,
+}: {
+  user: string | null
+  prefix: string
+  database: number
+  cluster: boolean
+}): string {
+  const commands =
+    '-@all +ping +auth +hello +info +client +eval +evalsha +script +time +get +set +del +pttl +pexpire +hget +hset +hmget +publish +subscribe +unsubscribe'
+  const more = [
+    ...(database === 0 ? [] : ['+select']),
+    ...(cluster ? ['+cluster|slots', '+cluster|info'] : []),
+  ]
+  const name = user ?? 'default'
+  return `ACL SETUSER ${name} on >PASSWORD resetkeys ~${prefix}:1:* resetchannels &${prefix}:1:* ${[commands, ...more].join(' ')}`
+}

@@ -1,0 +1,136 @@
+// The store as `kyc-tokend check` sees it: server, role, memory policy, clock and rights. Leaves no key behind.
+import { randomBytes } from 'node:crypto'
+import type { ShareConfig } from '../config/config.ts'
+import { formatDuration } from '../lib/duration.ts'
+import { aclLine } from './acl.ts'
+import { connect } from './redis-client.ts'
+import { openRedisStore } from './redis-store.ts'
+import { StoreError, type Store } from './store.ts'
+
+export interface StoreFinding {
+  readonly level: 'ok' | 'warning' | 'fault'
+  readonly sentence: string
+}
+
+/** Ages are counted on the store's clock, and shown on the host's. */
+const CLOCK_OFF_MS = 2_000
+/** All that a check writes is gone after this time, whatever happens. */
+const SHORT_MS = 1_000
+/** A host subscribes in milliseconds; a password that is wrong is known in as much. */
+const SUBSCRIBE_MS = 5_000
+
+/** Reports what the store is and whether this host may use it. Never throws for anything that the store does. */
+export async function checkStore(share: ShareConfig, nowMs: () => number): Promise<StoreFinding[]> {
+  try {
+    return [...(await serverFindings(share, nowMs)), ...(await rightsFindings(share))]
+  } catch (error) {
+    if (!(error instanceof StoreError)) throw error
+    return [faultOf(error, share)]
+  }
+}
+
+function faultOf({ kind, message }: StoreError, share: ShareConfig): StoreFinding {
+  if (kind !== 'denied') {
+    const sentence = `cannot be used: ${message}. Check share.servers, share.tls, and the way from this host`
+    return { level: 'fault', sentence }
+  }
+  const sentence = `denies access: ${message}. Check share.user and share.password; these rights are needed: ${aclLine(share)}`
+  return { level: 'fault', sentence }
+}
+
+async function serverFindings(share: ShareConfig, nowMs: () => number): Promise<StoreFinding[]> {
+  const connection = await connect(share)
+  try {
+    await connection.firstContact
+    const before = nowMs()
+    const [seconds, microseconds] = await connection.client.time()
+    const storeMs = Number(seconds) * 1000 + Number(microseconds) / 1000
+    const offMs = (before + nowMs()) / 2 - storeMs
+    const info = fieldsOf(await connection.client.info())
+    return [...describe(info), ...clockFindings(offMs)]
+  } catch (error) {
+    throw connection.errorOf(error)
+  } finally {
+    connection.close()
+  }
+}
+
+function fieldsOf(info: string): ReadonlyMap<string, string> {
+  return new Map(
+    info.split('\r\n').flatMap((line): [string, string][] => {
+      const colon = line.indexOf(':')
+      return colon > 0 ? [[line.slice(0, colon), line.slice(colon + 1)]] : []
+    }),
+  )
+}
+
+function describe(info: ReadonlyMap<string, string>): StoreFinding[] {
+  const product = info.has('valkey_version') ? 'Valkey' : 'Redis'
+  const version = info.get('valkey_version') ?? info.get('redis_version') ?? 'of an unknown version'
+  const role = info.get('role') ?? 'unknown'
+  const policy = info.get('maxmemory_policy') ?? 'noeviction'
+  const findings: StoreFinding[] = [{ level: 'ok', sentence: `is ${product} ${version}, role ${role}` }]
+  if (role !== 'master') {
+    const sentence = `is a ${role}, which takes no writes: name the master in share.servers, or set share.sentinel`
+    findings.push({ level: 'fault', sentence })
+  }
+  if (policy !== 'noeviction' && !policy.startsWith('volatile-')) {
+    const sentence = `has maxmemory-policy ${policy}, which may evict the token (it is put back within 15 s): use a server with noeviction or volatile-lru`
+    findings.push({ level: 'warning', sentence })
+  }
+  return findings
+}
+
+function clockFindings(offMs: number): StoreFinding[] {
+  if (Math.abs(offMs) <= CLOCK_OFF_MS) return []
+  const off = `${formatDuration(Math.abs(offMs))} ${offMs > 0 ? 'behind' : 'ahead of'}`
+  const sentence = `has a clock ${off} this host's: set both (timedatectl set-ntp true)`
+  return [{ level: 'warning', sentence }]
+}
+
+/** Does all that a host does, under a name that no account has. */
+async function rightsFindings(share: ShareConfig): Promise<StoreFinding[]> {
+  const subject = `check-${randomBytes(16).toString('hex')}`
+  const store = await openRedisStore(share, { subject, host: 'check' })
+  try {
+    await tryAll(store)
+    return [{ level: 'ok', sentence: 'lets this host read, write, publish and subscribe' }]
+  } finally {
+    await store.forget().catch((error: unknown) => {
+      // Every key expires by itself within a moment.
+      if (!(error instanceof StoreError)) throw error
+    })
+    store.close()
+  }
+}
+
+async function tryAll(store: Store): Promise<void> {
+  const stop = new AbortController()
+  const subscribed = Promise.withResolvers<void>()
+  const timer = setTimeout(() => {
+    subscribed.reject(new StoreError('denied', 'the subscription was refused, or took too long'))
+  }, SUBSCRIBE_MS)
+  const listener = {
+    onRecord: () => undefined,
+    onReleased: () => undefined,
+    onSubscribed: subscribed.resolve,
+  }
+  const watching = store.watch(listener, stop.signal)
+  try {
+    const request = { cause: 'client', leaseMs: SHORT_MS, seen: 0, floor: 0, ignored: 0 } as const
+    const taken = await store.take(request)
+    if (taken.verdict !== 'yours') throw new StoreError('lost', `it answered ${taken.verdict} to a new name`)
+    const head = { fence: taken.fence, atMs: taken.nowMs, notBeforeMs: 0, box: '' }
+    await store.put({ ...head, ttlMs: SHORT_MS, isClientPaced: false })
+    await store.look(0)
+    await store.restore({ ...head, fence: taken.fence + 1, ttlMs: SHORT_MS })
+    await store.take({ ...request, cause: 'operator' })
+    await store.release({ ...head, pauseMs: SHORT_MS })
+    await subscribed.promise
+  } finally {
+    clearTimeout(timer)
+    subscribed.promise.catch(() => undefined)
+    stop.abort()
+    await watching
+  }
+}

@@ -1,0 +1,162 @@
+// A connection to Redis, a Sentinel's master or a cluster, with the options that keep a hung server from hanging us. The only importer of the client library.
+// A bundle has the default export of a CommonJS library and none of its names.
+import library, { type Cluster, type ClusterOptions, type Redis, type RedisOptions } from 'iovalkey'
+import type { ShareConfig } from '../config/config.ts'
+import { StoreError, type StoreErrorKind } from './store.ts'
+
+export type RedisClient = Redis | Cluster
+/** The settings that say how the store is reached. */
+export type StoreConfig = Omit<ShareConfig, 'key' | 'host' | 'asks' | 'whenAlone'>
+
+/** A server that has sent nothing for so long while something is due from it hangs; its socket is closed. */
+const SOCKET_TIMEOUT_MS = 2_500
+const KEEP_ALIVE_MS = 5_000
+const RETRY = { fromMs: 100, toMs: 5_000, deniedMs: 60_000 }
+const MAX_MESSAGE_LENGTH = 300
+
+export interface Connection {
+  readonly client: RedisClient
+  /** Resolves when the connection was first made or first failed, and no later than after `share.timeout`. */
+  readonly firstContact: Promise<void>
+  /** An error of a command as a StoreError; names the reason why there is no connection, where that is known. */
+  errorOf(error: unknown): StoreError
+  close(): void
+}
+
+/** Connects, and reconnects until it is closed. Commands fail at once while there is no connection. */
+export async function connect(settings: StoreConfig): Promise<Connection> {
+  /** Why there is no connection; a refused password stays the reason until a connection is made. */
+  let lastError: StoreError | null = null
+  const note = (error: unknown): void => {
+    const found = storeErrorOf(error)
+    if (lastError?.kind !== 'denied' || found.kind === 'denied') lastError = found
+  }
+  const retryMs = (attempts: number): number => {
+    if (lastError?.kind === 'denied') return RETRY.deniedMs
+    return Math.min(RETRY.toMs, RETRY.fromMs * 2 ** attempts) * (0.5 + Math.random() / 2)
+  }
+  const client = settings.cluster
+    ? new library.Cluster(nodesOf(settings), await clusterOptions(settings, retryMs))
+    : new library.Redis(await redisOptions(settings, retryMs))
+  const firstContact = new Promise<void>((resolve) => {
+    const timer = setTimeout(resolve, settings.timeoutMs)
+    const end = (): void => {
+      clearTimeout(timer)
+      resolve()
+    }
+    client.on('error', (error: unknown) => {
+      note(error)
+      end()
+    })
+    client.on('ready', () => {
+      lastError = null
+      end()
+    })
+    client.on('end', end)
+  })
+  return {
+    client,
+    firstContact,
+    errorOf(error) {
+      const found = storeErrorOf(error)
+      return lastError !== null && client.status !== 'ready' ? lastError : found
+    },
+    close() {
+      client.disconnect()
+    },
+  }
+}
+
+async function redisOptions(
+  settings: StoreConfig,
+  retryMs: (attempts: number) => number,
+): Promise<RedisOptions> {
+  const { servers, sentinel, user, password, database, timeoutMs } = settings
+  const tls = settings.tls === null ? {} : { tls: await tlsOptions(settings.tls) }
+  const [server] = servers
+  const target =
+    sentinel === null
+      ? { ...server }
+      : {
+          sentinels: nodesOf(settings),
+          name: sentinel.name,
+          ...(sentinel.user !== null && { sentinelUsername: sentinel.user }),
+          ...(sentinel.password !== null && { sentinelPassword: sentinel.password.reveal() }),
+          ...('tls' in tls && { sentinelTLS: tls.tls, enableTLSForSentinelMode: true }),
+          sentinelCommandTimeout: timeoutMs,
+          sentinelRetryStrategy: retryMs,
+        }
+  return {
+    ...target,
+    ...tls,
+    ...(user !== null && { username: user }),
+    ...(password !== null && { password: password.reveal() }),
+    db: database,
+    connectionName: 'kyc-tokend',
+    connectTimeout: Math.max(timeoutMs, SOCKET_TIMEOUT_MS),
+    commandTimeout: timeoutMs,
+    socketTimeout: SOCKET_TIMEOUT_MS,
+    keepAlive: KEEP_ALIVE_MS,
+    // A command that waits for a connection would ask for a lease that is no longer wanted.
+    enableOfflineQueue: false,
+    maxRetriesPerRequest: 0,
+    autoResendUnfulfilledCommands: false,
+    autoResubscribe: false,
+    retryStrategy: retryMs,
+    // Reconnects, and does not send the command again: the master is another now, or the data is not there yet.
+    reconnectOnError: ({ message }) => (/^(READONLY|LOADING)/.test(message) ? 1 : false),
+  }
+}
+
+async function clusterOptions(
+  settings: StoreConfig,
+  retryMs: (attempts: number) => number,
+): Promise<ClusterOptions> {
+  const redis = await redisOptions({ ...settings, database: 0 }, retryMs)
+  const { host: _host, port: _port, path: _path, retryStrategy: _retry, ...redisOptionsOfNodes } = redis
+  return {
+    redisOptions: redisOptionsOfNodes,
+    enableOfflineQueue: false,
+    clusterRetryStrategy: retryMs,
+    maxRedirections: 3,
+  }
+}
+
+function nodesOf({ servers }: StoreConfig): { host: string; port: number }[] {
+  return servers.flatMap((server) => ('path' in server ? [] : [{ host: server.host, port: server.port }]))
+}
+
+async function tlsOptions({
+  ca,
+  serverName,
+  cert,
+  key,
+}: NonNullable<StoreConfig['tls']>): Promise<NonNullable<RedisOptions['tls']>> {
+  const { getCACertificates } = await import('node:tls')
+  return {
+    // Said here, so that NODE_TLS_REJECT_UNAUTHORIZED of some environment does not hand the password to anybody.
+    rejectUnauthorized: true,
+    ...(ca !== null && { ca: [...getCACertificates('default'), ca] }),
+    ...(serverName !== null && { servername: serverName }),
+    ...(cert !== null && { cert }),
+    ...(key !== null && { key: key.reveal() }),
+  }
+}
+
+function storeErrorOf(error: unknown): StoreError {
+  const message = innermostMessage(error).slice(0, MAX_MESSAGE_LENGTH)
+  return new StoreError(kindOf(message), message, { cause: error })
+}
+
+function kindOf(message: string): StoreErrorKind {
+  if (/\b(NOAUTH|WRONGPASS|NOPERM)\b|user executing the script can't/.test(message)) return 'denied'
+  return /Command timed out/.test(message) ? 'slow' : 'lost'
+}
+
+/** A cluster reports that no node can be reached, and why as a further error inside. */
+function innermostMessage(error: unknown): string {
+  if (!(error instanceof Error)) return String(error)
+  if (error instanceof AggregateError && error.message === '') return innermostMessage(error.errors[0])
+  const { lastNodeError } = error as { lastNodeError?: unknown }
+  return lastNodeError instanceof Error ? lastNodeError.message : error.message
+}

@@ -1,0 +1,116 @@
+// The scripts that run inside Redis: each is one atomic step, counts on Redis' own clock, and leaves an expiry on every key.
+
+/** Fences and instants are sent as text: Lua prints large numbers as 1.79e+12. */
+const PREAMBLE = `
+local function text(number) return string.format('%.0f', number) end
+local function clock()
+  local time = redis.call('TIME')
+  return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+end
+local function read(key)
+  local fields = redis.call('HMGET', key, 'fence', 'at', 'notBefore', 'box')
+  return { fence = tonumber(fields[1]) or 0, notBefore = tonumber(fields[3]) or 0, fields = fields }
+end
+local function write(key, ttl, fence, at, notBefore, box)
+  redis.call('HSET', key, 'fence', fence, 'at', at, 'notBefore', notBefore, 'box', box)
+  redis.call('PEXPIRE', key, ttl)
+end
+local function reply(verdict, now, number, record)
+  local fields = record and record.fields or {false, false, false, false}
+  return {verdict, text(now), text(number), fields[1], fields[2], fields[3], fields[4]}
+end
+`
+
+/** The message of a lease that ended without a record. */
+export const RELEASED = 'released'
+/** The last fence that was given outlives every record. */
+const FENCE_TTL_MS = 30 * 86_400_000
+
+/**
+ * KEYS: record, fence, lease, pace, pause. ARGV: owner, leaseMs, seen, floor, ignored, cause.
+ * Looking again and taking the lease are one step. A fence is a hybrid clock: it goes on after a flush or a failover.
+ */
+export const TAKE = `${PREAMBLE}
+local now = clock()
+local record = read(KEYS[1])
+local ignored = tonumber(ARGV[5])
+local isOperator = ARGV[6] == 'operator'
+local counts = record.fence > 0 and record.fence ~= ignored
+if counts and record.fence > tonumber(ARGV[3]) and not isOperator then return reply('newer', now, 0, record) end
+local holder = redis.call('GET', KEYS[3])
+if holder and holder ~= ARGV[1] then
+  local left = redis.call('PTTL', KEYS[3])
+  if left < 0 then left = tonumber(ARGV[2]) end
+  return reply('taken', now, left)
+end
+if not isOperator then
+  if counts and record.notBefore > now then return reply('held', now, record.notBefore - now, record) end
+  local left = redis.call('PTTL', KEYS[5])
+  if left > 0 then return reply('paused', now, left, read(KEYS[5])) end
+  left = ARGV[6] == 'client' and redis.call('PTTL', KEYS[4]) or 0
+  if left > 0 then return reply('paced', now, left) end
+end
+local given = tonumber(redis.call('GET', KEYS[2])) or 0
+local fence = math.max(now, given + 1, tonumber(ARGV[4]) + 1, record.fence + 1)
+redis.call('SET', KEYS[2], text(fence), 'PX', ${FENCE_TTL_MS})
+redis.call('SET', KEYS[3], ARGV[1], 'PX', ARGV[2])
+return reply('yours', now, fence)
+`
+
+/**
+ * KEYS: record, fence, lease, pace. ARGV: owner, fence, at, notBefore, ttlMs, box, paceMs, channel.
+ * Refused where a later fence was given or written: the writer was paused, and its answer is older than the record.
+ */
+export const PUT = `${PREAMBLE}
+local now = clock()
+local record = read(KEYS[1])
+local fence = tonumber(ARGV[2])
+local given = tonumber(redis.call('GET', KEYS[2])) or 0
+if given > fence or record.fence >= fence then return reply('stale', now, 0, record) end
+write(KEYS[1], ARGV[5], ARGV[2], ARGV[3], ARGV[4], ARGV[6])
+redis.call('SET', KEYS[2], ARGV[2], 'PX', ${FENCE_TTL_MS})
+if redis.call('GET', KEYS[3]) == ARGV[1] then redis.call('DEL', KEYS[3]) end
+if tonumber(ARGV[7]) > 0 then redis.call('SET', KEYS[4], '1', 'PX', ARGV[7]) end
+local hosts = redis.call('PUBLISH', ARGV[8], table.concat({ARGV[2], text(now), ARGV[3], ARGV[4], ARGV[6]}, ' '))
+redis.call('HSET', KEYS[1], 'hosts', hosts)
+return reply('stored', now, hosts)
+`
+
+/** KEYS: lease, pause. ARGV: owner, pauseMs, fence, at, notBefore, box, channel. Hosts that wait for the lease are notified. */
+export const RELEASE = `${PREAMBLE}
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+redis.call('DEL', KEYS[1])
+if tonumber(ARGV[2]) > 0 then write(KEYS[2], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]) end
+redis.call('PUBLISH', ARGV[7], '${RELEASED}')
+return 1
+`
+
+/** KEYS: every key of the account. */
+export const FORGET = `return redis.call('DEL', unpack(KEYS))`
+
+/** KEYS: record, fence. ARGV: fence, at, notBefore, ttlMs, box. The newest record wins. */
+export const RESTORE = `${PREAMBLE}
+local fence = tonumber(ARGV[1])
+if read(KEYS[1]).fence >= fence then return 0 end
+write(KEYS[1], ARGV[4], ARGV[1], ARGV[2], ARGV[3], ARGV[5])
+local given = tonumber(redis.call('GET', KEYS[2])) or 0
+redis.call('SET', KEYS[2], text(math.max(given, fence)), 'PX', ${FENCE_TTL_MS})
+return 1
+`
+
+/**
+ * KEYS: record, fence. ARGV: known. Answers the record only where it is newer than `known`. The write is there to
+ * fail on a replica, a full server or one that cannot save: such a store is as good as none.
+ */
+export const LOOK = `${PREAMBLE}
+local known = tonumber(ARGV[1])
+local given = tonumber(redis.call('GET', KEYS[2])) or 0
+redis.call('SET', KEYS[2], text(math.max(given, known)), 'PX', ${FENCE_TTL_MS})
+local record = read(KEYS[1])
+local hosts = tonumber(redis.call('HGET', KEYS[1], 'hosts')) or 0
+local isNewer = record.fence > known
+local answer = reply('look', clock(), hosts, isNewer and record or nil)
+answer[8] = text(record.fence)
+answer[9] = text(given)
+return answer
+`

@@ -1,0 +1,158 @@
+// The seal: what lies in the store can be read and written only with the account's secret.
+import {
+  createCipheriv,
+  createDecipheriv,
+  createHash,
+  hkdfSync,
+  randomBytes,
+  type DecipherGCM,
+} from 'node:crypto'
+import type { Secret } from '../lib/secret.ts'
+import type { PermanentReason, TransientReason } from '../token/outcome.ts'
+import type { BoxHead } from './store.ts'
+
+/** A token with its life, counted from `at` of the record less `ageMs`. */
+export interface SharedToken {
+  readonly accessToken: string
+  readonly lifeMs: number
+  readonly expirySource: 'jwt' | 'assumed'
+  /** Its age at `at`. */
+  readonly ageMs: number
+}
+/**
+ * A message of one host to the others. `by` is the name of the host that asked. A failure carries the token that is still good:
+ * a host that starts then has one. Never holds credentials.
+ */
+export type SharedRecord =
+  | ({ readonly kind: 'ok'; readonly by: string } & SharedToken)
+  | {
+      readonly kind: 'permanent'
+      readonly by: string
+      readonly reason: PermanentReason
+      readonly detail: string
+      readonly status: number
+      readonly token: SharedToken | null
+    }
+  | {
+      readonly kind: 'transient'
+      readonly by: string
+      readonly reason: TransientReason
+      readonly detail: string
+      readonly status: number | null
+      /** Attempts of the fleet in a row. */
+      readonly attempts: number
+      readonly token: SharedToken | null
+    }
+
+export interface Seal {
+  /** Names the account in keys and channel without naming it to others: 32 hex digits. */
+  readonly subject: string
+  /** Throws a RangeError where the record is longer than MAX_RECORD_BYTES. */
+  close(record: SharedRecord, head: BoxHead): string
+  /** Null where the box was not closed with this secret under exactly this head. */
+  open(box: string, head: BoxHead): SharedRecord | null
+}
+
+export interface SealOptions {
+  readonly baseUrl: string
+  readonly credentials: { readonly apiKey: Secret; readonly apiSecret: Secret }
+  /** `share.key`. */
+  readonly key: Secret | null
+}
+
+export const MAX_RECORD_BYTES = 32 * 1024
+const VERSION = 1
+const NONCE_BYTES = 12
+const TAG_BYTES = 16
+const HEAD_BYTES = 1 + NONCE_BYTES + TAG_BYTES
+
+export function createSeal({ baseUrl, credentials, key }: SealOptions): Seal {
+  const { apiKey, apiSecret } = credentials
+  const material = JSON.stringify([apiSecret.reveal(), key?.reveal() ?? null])
+  const account = createHash('sha256')
+    .update(JSON.stringify([VERSION, baseUrl, apiKey.reveal()]))
+    .digest()
+  const derive = (purpose: string, bytes: number): Buffer =>
+    Buffer.from(
+      hkdfSync(
+        'sha256',
+        material,
+        'kyc-tokend share v1',
+        Buffer.concat([Buffer.from(purpose), account]),
+        bytes,
+      ),
+    )
+  const subject = derive('subject', 16).toString('hex')
+  const sealKey = derive('seal', 32)
+  const boundTo = ({ fence, atMs, notBeforeMs }: BoxHead): Buffer =>
+    Buffer.from(`kyc-tokend share ${VERSION} ${subject} ${fence} ${atMs} ${notBeforeMs}`)
+
+  return {
+    subject,
+    close(record, head) {
+      const text = Buffer.from(JSON.stringify(record))
+      if (text.length > MAX_RECORD_BYTES) {
+        throw new RangeError(`A shared record of ${text.length} bytes is longer than ${MAX_RECORD_BYTES}`)
+      }
+      const nonce = randomBytes(NONCE_BYTES)
+      const cipher = createCipheriv('aes-256-gcm', sealKey, nonce).setAAD(boundTo(head))
+      const sealed = Buffer.concat([cipher.update(text), cipher.final()])
+      return Buffer.concat([Buffer.from([VERSION]), nonce, cipher.getAuthTag(), sealed]).toString('base64')
+    },
+    open(box, head) {
+      const bytes = Buffer.from(box, 'base64')
+      // base64 ignores what does not belong to it; a box has one spelling only.
+      if (bytes[0] !== VERSION || bytes.length <= HEAD_BYTES || bytes.toString('base64') !== box) return null
+      if (bytes.length > HEAD_BYTES + MAX_RECORD_BYTES) return null
+      const nonce = bytes.subarray(1, 1 + NONCE_BYTES)
+      const decipher = createDecipheriv('aes-256-gcm', sealKey, nonce, { authTagLength: TAG_BYTES })
+        .setAAD(boundTo(head))
+        .setAuthTag(bytes.subarray(1 + NONCE_BYTES, HEAD_BYTES))
+      return recordIn(decipher, bytes.subarray(HEAD_BYTES))
+    },
+  }
+}
+
+function recordIn(decipher: DecipherGCM, sealed: Buffer): SharedRecord | null {
+  try {
+    const text = Buffer.concat([decipher.update(sealed), decipher.final()]).toString()
+    const record: unknown = JSON.parse(text)
+    return isSharedRecord(record) ? record : null
+  } catch {
+    // Another secret, another head or a changed byte; the caller logs it.
+    return null
+  }
+}
+
+type Fields = Readonly<Record<string, unknown>>
+const isText = (value: unknown): boolean => typeof value === 'string'
+const isNumber = (value: unknown): boolean => Number.isFinite(value)
+const isToken = ({ accessToken, lifeMs, expirySource, ageMs }: Fields): boolean =>
+  isText(accessToken) &&
+  isNumber(lifeMs) &&
+  isNumber(ageMs) &&
+  (expirySource === 'jwt' || expirySource === 'assumed')
+const isTokenOrNull = (value: unknown): boolean =>
+  value === null || (typeof value === 'object' && isToken(value as Fields))
+const SHAPES: Readonly<Record<SharedRecord['kind'], (record: Fields) => boolean>> = {
+  ok: isToken,
+  permanent: ({ reason, detail, status, token }) =>
+    (reason === 'account-inactive' || reason === 'account-not-found') &&
+    isText(detail) &&
+    isNumber(status) &&
+    isTokenOrNull(token),
+  transient: ({ reason, detail, status, attempts, token }) =>
+    isText(reason) &&
+    isText(detail) &&
+    (status === null || isNumber(status)) &&
+    isNumber(attempts) &&
+    isTokenOrNull(token),
+}
+
+/** A host with the secret may run another version: what it writes is checked, too. */
+function isSharedRecord(value: unknown): value is SharedRecord {
+  if (typeof value !== 'object' || value === null) return false
+  const record = value as Fields
+  const { kind, by } = record
+  return isText(by) && Object.hasOwn(SHAPES, String(kind)) && SHAPES[kind as SharedRecord['kind']](record)
+}

@@ -1,0 +1,174 @@
+// The content of the state files, and the strict reading of them: any bytes give what was written, or nothing.
+import * as v from 'valibot'
+import { fingerprintOf } from '../token/token.ts'
+
+/** Raised when the shape changes. The former one is read with defaults; files of another version are ignored. */
+const VERSION = 2
+
+/** Far beyond any uptime and any date, and still exact in milliseconds. */
+const MAX_MS = 1e14
+const ms = v.pipe(v.number(), v.minValue(-MAX_MS), v.maxValue(MAX_MS))
+const count = v.pipe(v.number(), v.safeInteger(), v.minValue(0))
+const instant = v.object({ bootMs: ms, wallMs: ms })
+const permanentReason = v.picklist(['account-inactive', 'account-not-found'])
+
+/** The moment of writing, and the boot; null: the boot's id could not be read. */
+const written = v.object({ at: instant, bootId: v.nullable(v.string()) })
+
+// The names in these shapes are those of the files, and do not follow the names in the code.
+
+/** The host of the fleet that made the request; null: this one. */
+const askedBy = v.nullable(v.string())
+
+/** The facts about the attempts, in the state directory: neither token nor credentials. */
+const savedState = v.object({
+  /** Keyed fingerprint of the service and the credentials that all this is about. */
+  subject: v.string(),
+  generation: count,
+  isOrderly: v.boolean(),
+  failure: v.nullable(
+    v.object({
+      reason: v.picklist([
+        'rate-limited',
+        'server-error',
+        'malformed-answer',
+        'network',
+        'timeout',
+        'tls',
+        'rejected',
+      ]),
+      detail: v.string(),
+      status: v.nullable(count),
+      since: instant,
+      attempts: count,
+      retryAtMs: ms,
+      askedBy,
+    }),
+  ),
+  refusal: v.nullable(
+    v.object({ reason: permanentReason, detail: v.string(), status: count, since: instant, askedBy }),
+  ),
+  alert: v.nullable(
+    v.object({
+      reason: v.picklist(['account-inactive', 'account-not-found', 'rejected']),
+      detail: v.string(),
+      since: instant,
+      askedBy,
+    }),
+  ),
+  notBeforeMs: v.nullable(ms),
+  /** `notBeforeMs` of other credentials, by their keyed fingerprint. */
+  otherBounds: v.record(v.string(), ms),
+  /** The moment, past or to come, from which on there is no usable token; null: not known. */
+  tokenlessFrom: v.nullable(instant),
+  lastClientRequestAtMs: v.nullable(ms),
+  learned: v.nullable(v.object({ maxAgeMs: ms, atMs: ms })),
+  lastRequestAt: v.nullable(instant),
+  lastSuccessAt: v.nullable(instant),
+  /** The newest fence of the shared store that this host knows; 0: none. */
+  fence: count,
+  /** The size of the fleet when it was last counted; 0: never. */
+  hosts: count,
+})
+/** The token, in the runtime directory. Its instants hold for one boot only. */
+const savedToken = v.object({
+  subject: v.string(),
+  fence: count,
+  token: v.pipe(
+    v.object({
+      accessToken: v.string(),
+      fingerprint: v.string(),
+      generation: count,
+      baseUrl: v.string(),
+      received: instant,
+      lifeMs: v.pipe(ms, v.gtValue(0)),
+      expiresAtMs: ms,
+      expirySource: v.picklist(['jwt', 'assumed']),
+      refreshAtMs: ms,
+    }),
+    // The fingerprint vouches for the token: not one character of it was lost.
+    v.check(({ accessToken, fingerprint }) => fingerprint === fingerprintOf(accessToken)),
+  ),
+})
+
+export type Written = Readonly<v.InferOutput<typeof written>>
+export type SavedState = Readonly<v.InferOutput<typeof savedState>>
+export type SavedToken = Readonly<v.InferOutput<typeof savedToken>>
+
+const stateFile = v.object({ version: v.literal(VERSION), written, remembered: savedState })
+const tokenFile = v.object({ version: v.literal(VERSION), written, kept: savedToken })
+
+export function formatSavedState(remembered: SavedState, at: Written): string {
+  return `${JSON.stringify({ version: VERSION, written: at, remembered })}\n`
+}
+export function formatSavedToken(kept: SavedToken, at: Written): string {
+  return `${JSON.stringify({ version: VERSION, written: at, kept })}\n`
+}
+
+/** Undefined where it is neither the output of formatSavedState nor that of version 1. */
+export function parseSavedState(text: string): { remembered: SavedState; written: Written } | undefined {
+  const { success, output } = v.safeParse(stateFile, upgraded(parseJson(text)))
+  return success ? output : undefined
+}
+
+/** Undefined where it is neither the output of formatSavedToken nor that of version 1. */
+export function parseSavedToken(text: string): { kept: SavedToken; written: Written } | undefined {
+  const { success, output } = v.safeParse(tokenFile, upgraded(parseJson(text)))
+  return success ? output : undefined
+}
+
+/** A file of version 1 as one of version 2: an upgrade of the program asks the service nothing. */
+function upgraded(file: unknown): unknown {
+  if (!isRecord(file) || file['version'] !== 1) return file
+  const { remembered, kept } = file
+  return {
+    ...file,
+    version: VERSION,
+    ...(isRecord(remembered) && {
+      remembered: {
+        ...STATE_DEFAULTS,
+        ...boundOf(remembered),
+        ...remembered,
+        failure: withAsker(remembered['failure']),
+        refusal: withAsker(remembered['refusal']),
+        alert: withAsker(remembered['alert']),
+      },
+    }),
+    ...(isRecord(kept) && { kept: { fence: 0, ...kept } }),
+  }
+}
+
+/** The facts that version 1 did not have, where nothing is known. */
+export const STATE_DEFAULTS = {
+  notBeforeMs: null,
+  otherBounds: {},
+  tokenlessFrom: null,
+  lastClientRequestAtMs: null,
+  learned: null,
+  lastRequestAt: null,
+  lastSuccessAt: null,
+  fence: 0,
+  hosts: 0,
+} satisfies Partial<SavedState>
+
+function withAsker(value: unknown): unknown {
+  return isRecord(value) ? { askedBy: null, ...value } : value
+}
+
+/** Version 1 kept the bound of the service in the failure. */
+function boundOf({ failure }: Record<string, unknown>): { notBeforeMs?: unknown } {
+  return isRecord(failure) ? { notBeforeMs: failure['notBeforeMs'] } : {}
+}
+
+function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null
+}
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    // Torn or foreign; the caller logs it.
+    return undefined
+  }
+}

@@ -1,0 +1,91 @@
+// Clients' wishes: a longer life, a token that the service refused, the age that such reports teach, and their pace.
+import type { Instant } from '../lib/clock.ts'
+import type { RejectVerdict } from '../protocol.ts'
+import { dueAtMs, usableToken, type Policy, type TokenState } from './state.ts'
+import type { Token } from './token.ts'
+
+/** Between two requests that clients caused. */
+const CLIENT_INTERVAL_MS = 30_000
+const LEARNED_MAX_AGE = { forMs: 24 * 3_600_000, share: 4 / 5, atLeastMs: 60_000, fromAgeMs: 60_000 }
+
+/** A client needs a token that lives so long. More than the life that was last obtained wakes nothing. */
+export function afterClientNeed(state: TokenState, minValidMs: number, now: Instant): TokenState {
+  const { token } = state
+  if (token === null || state.refusal !== null || state.inFlight !== null) return state
+  if (minValidMs > token.lifeMs || token.expiresAtMs - now.bootMs >= minValidMs) return state
+  return withClientRequest(state)
+}
+
+export interface RejectDecision {
+  readonly verdict: RejectVerdict
+  readonly retryAfterMs?: number
+}
+
+/** A client reports the token with this fingerprint as refused by the service. */
+export function afterReject(
+  state: TokenState,
+  fingerprint: string,
+  now: Instant,
+): { state: TokenState; verdict: RejectDecision } {
+  const token = usableToken(state, now)
+  if (token !== null && token.fingerprint !== fingerprint) return { state, verdict: { verdict: 'replaced' } }
+  if (state.refusal !== null) return { state, verdict: { verdict: 'refused' } }
+  if (token === null) return { state, verdict: { verdict: 'refreshing' } }
+  if (state.rejection !== null) return decideReject(state, token, now)
+  const rejection = { fingerprint, ageMs: now.bootMs - token.received.bootMs }
+  return decideReject({ ...state, rejection }, token, now)
+}
+
+function decideReject(
+  state: TokenState,
+  token: Token,
+  now: Instant,
+): { state: TokenState; verdict: RejectDecision } {
+  const dueMs = dueAtMs(state)
+  const isDue = state.failure === null && dueMs <= now.bootMs
+  if (state.inFlight !== null || isDue) return { state, verdict: { verdict: 'refreshing' } }
+  if (state.failure !== null || (state.notBeforeMs ?? -Infinity) > now.bootMs) {
+    return { state, verdict: held(dueMs, now) }
+  }
+  const askAtMs = Math.max(nextClientRequestAtMs(state), state.postponedUntilMs ?? -Infinity)
+  if (askAtMs > now.bootMs && state.unchanged === token.fingerprint) {
+    return { state, verdict: { verdict: 'unchanged', retryAfterMs: askAtMs - now.bootMs } }
+  }
+  return {
+    state: withClientRequest(state),
+    verdict: askAtMs > now.bootMs ? held(askAtMs, now) : { verdict: 'refreshing' },
+  }
+}
+
+function held(untilMs: number, now: Instant): RejectDecision {
+  return { verdict: 'held', retryAfterMs: Math.max(0, untilMs - now.bootMs) }
+}
+
+function withClientRequest(state: TokenState): TokenState {
+  const clientRequestAtMs = nextClientRequestAtMs(state)
+  return clientRequestAtMs === state.clientRequestAtMs ? state : { ...state, clientRequestAtMs }
+}
+
+/** Time at which a client's wish is followed: at once, but for the pace. */
+function nextClientRequestAtMs({ lastClientRequestAtMs }: TokenState): number {
+  return (lastClientRequestAtMs ?? -Infinity) + CLIENT_INTERVAL_MS
+}
+
+/** The life of a token that does not say its own, in ms: the setting, or the shorter one that was learned. */
+export function assumedLifeMs({ learnedMaxAge }: TokenState, policy: Policy, now: Instant): number {
+  const isLearned = learnedMaxAge !== null && now.bootMs - learnedMaxAge.atMs < LEARNED_MAX_AGE.forMs
+  return isLearned ? Math.min(policy.maxAgeMs, learnedMaxAge.maxAgeMs) : policy.maxAgeMs
+}
+
+/** A report teaches where the token that it was about says no life of its own, and the service replaces it by another. */
+export function learnMaxAge(
+  state: TokenState,
+  replacement: string,
+  now: Instant,
+): TokenState['learnedMaxAge'] {
+  const { token, rejection, learnedMaxAge } = state
+  if (token?.expirySource !== 'assumed' || rejection === null) return learnedMaxAge
+  if (rejection.ageMs <= LEARNED_MAX_AGE.fromAgeMs || replacement === token.fingerprint) return learnedMaxAge
+  const learnedMs = Math.min(token.lifeMs, LEARNED_MAX_AGE.share * rejection.ageMs)
+  return { maxAgeMs: Math.max(LEARNED_MAX_AGE.atLeastMs, learnedMs), atMs: now.bootMs }
+}

@@ -1,0 +1,91 @@
+// Transitions of the state by other settings: at a reload, with other credentials, and at a restart.
+import type { Instant } from '../lib/clock.ts'
+import { assumedLifeMs } from './rejections.ts'
+import { usableUntilMs, type Step, type TokenState } from './state.ts'
+import { refreshAfterMs, type Token } from './token.ts'
+
+/** The configuration was read again. */
+export function afterReload(
+  state: TokenState,
+  settings: { readonly baseUrl: string; readonly credentialsId: string },
+  step: Step,
+): TokenState {
+  const reloaded = withMaxAge({ ...state, learnedMaxAge: null }, step)
+  if (settings.credentialsId === state.credentialsId) return reloaded
+  return { ...withCredentials(reloaded, settings, step), forcedCause: 'reload' }
+}
+
+/** Other credentials, or another service: facts about the former ones do not count, but for the bounds of each. */
+export function withCredentials(
+  state: TokenState,
+  { baseUrl, credentialsId }: { readonly baseUrl: string; readonly credentialsId: string },
+  { now }: Step,
+): TokenState {
+  const bounds = { ...state.otherBounds, [state.credentialsId]: state.notBeforeMs ?? -Infinity }
+  return {
+    ...withoutToken(state, baseUrl === state.baseUrl ? state.token : null, now),
+    baseUrl,
+    credentialsId,
+    failure: null,
+    refusal: null,
+    alert: null,
+    notBeforeMs: bounds[credentialsId] ?? null,
+    otherBounds: boundsInForce(bounds, { except: credentialsId, now }),
+    postponedUntilMs: null,
+    postponement: null,
+    clientRequestAtMs: null,
+    rejection: null,
+    unchanged: null,
+  }
+}
+
+/** Credentials whose bounds are remembered; the rest of a long row of them is not worth it. */
+const MAX_OTHER_BOUNDS = 16
+
+function boundsInForce(
+  bounds: Readonly<Record<string, number>>,
+  { except, now }: { except: string; now: Instant },
+): Readonly<Record<string, number>> {
+  const inForce = Object.entries(bounds).filter(([id, atMs]) => id !== except && atMs > now.bootMs)
+  return Object.fromEntries(inForce.slice(-MAX_OTHER_BOUNDS))
+}
+
+/** A bound of credentials that were tried and not taken over. */
+export function withOtherBound(
+  state: TokenState,
+  { credentialsId, notBeforeMs }: { credentialsId: string; notBeforeMs: number },
+  now: Instant,
+): TokenState {
+  const bounds = { ...state.otherBounds, [credentialsId]: notBeforeMs }
+  return { ...state, otherBounds: boundsInForce(bounds, { except: state.credentialsId, now }) }
+}
+
+function withoutToken(state: TokenState, token: Token | null, now: Instant): TokenState {
+  if (token !== null || state.token === null) return state
+  const lostMs = Math.min(now.bootMs, usableUntilMs(state.token))
+  return {
+    ...state,
+    token: null,
+    tokenlessSince: { bootMs: lostMs, wallMs: now.wallMs - (now.bootMs - lostMs) },
+  }
+}
+
+/** Another `refresh.maxAge` counts for the token that is held, too. */
+function withMaxAge(state: TokenState, { now, policy, random }: Step): TokenState {
+  const { token } = state
+  const lifeMs = assumedLifeMs(state, policy, now)
+  if (token?.expirySource !== 'assumed' || token.lifeMs === lifeMs) return state
+  const { bootMs } = token.received
+  const plan = {
+    lifeMs,
+    expiresAtMs: bootMs + lifeMs,
+    refreshAtMs: bootMs + refreshAfterMs(lifeMs, random()),
+  }
+  return { ...state, token: { ...token, ...plan } }
+}
+
+/** A restart: a `refresh.maxAge` that was lowered meanwhile counts for the token that is held. */
+export function afterStart(state: TokenState, step: Step): TokenState {
+  const isLowered = state.token !== null && assumedLifeMs(state, step.policy, step.now) < state.token.lifeMs
+  return isLowered ? withMaxAge(state, step) : state
+}

@@ -1,0 +1,175 @@
+// Transitions of the state by attempts, time and operators: pure functions from facts and an event to the facts that follow.
+import type { Instant } from '../lib/clock.ts'
+import { backoffMs, delayCapMs, retryWait } from './backoff.ts'
+import { tokenOf } from './grant.ts'
+import type { Cause, FetchOutcome, PermanentFailure, Postponed, TransientFailure } from './outcome.ts'
+import { learnMaxAge } from './rejections.ts'
+import { usableToken, type Alert, type Failure, type Refusal, type Step, type TokenState } from './state.ts'
+import { fingerprintOf, type Token } from './token.ts'
+
+/** An attempt begins. Whether it makes a request is up to the source. */
+export function afterAttemptBegan(state: TokenState, cause: Cause, now: Instant): TokenState {
+  return {
+    ...state,
+    inFlight: { since: now, cause },
+    forcedCause: null,
+    postponedUntilMs: null,
+    clientRequestAtMs: null,
+  }
+}
+
+/** A request goes out. */
+export function afterRequest(state: TokenState, cause: Cause, now: Instant): TokenState {
+  return {
+    ...state,
+    lastClientRequestAtMs: cause === 'client' ? now.bootMs : state.lastClientRequestAtMs,
+    requests: state.requests + 1,
+    lastRequestAt: now,
+  }
+}
+
+/** The attempt is over. */
+export function afterAttemptEnded(state: TokenState): TokenState {
+  return state.inFlight === null ? state : { ...state, inFlight: null }
+}
+
+/** The outcome is there; the one that counts comes back with the state. */
+export function nextState<T extends FetchOutcome>(
+  state: TokenState,
+  outcome: T,
+  step: Step,
+): { state: TokenState; outcome: T | TransientFailure } {
+  if (outcome.kind === 'postponed') {
+    return { state: afterPostponed(state, outcome, step), outcome }
+  }
+  if (outcome.kind === 'permanent') return { state: afterRefusal(state, outcome, step), outcome }
+  if (outcome.kind === 'transient') return { state: afterFailure(state, outcome, step), outcome }
+  const fingerprint = fingerprintOf(outcome.accessToken)
+  const learning = { ...state, learnedMaxAge: learnMaxAge(state, fingerprint, step.now) }
+  const token = tokenOf(learning, { ...outcome, fingerprint }, step)
+  if (!('problem' in token)) return { state: afterToken(learning, token, step), outcome }
+  const failure: TransientFailure = {
+    kind: 'transient',
+    reason: 'malformed-answer',
+    detail: token.problem,
+    status: 200,
+  }
+  return { state: afterFailure(state, failure, step), outcome: failure }
+}
+
+function afterPostponed(
+  state: TokenState,
+  { retryAfterMs, reason, ...more }: Postponed,
+  { now }: Step,
+): TokenState {
+  const { detail = '', by: askedBy = null } = more
+  const since = state.postponement?.reason === reason ? state.postponement?.since : undefined
+  return {
+    ...state,
+    postponedUntilMs: now.bootMs + retryAfterMs,
+    postponement: reason === undefined ? null : { reason, detail, askedBy, since: since ?? now },
+  }
+}
+
+/** A client's wish that was put off is followed later; the other causes follow from the state. */
+export function withClientRequestAgain(state: TokenState): TokenState {
+  return { ...state, clientRequestAtMs: state.clientRequestAtMs ?? state.postponedUntilMs }
+}
+
+/** The state if the request that is about to go out is never answered: a crash must leave it behind. */
+export function assumeFailed(state: TokenState, step: Step): TokenState {
+  if (state.refusal !== null) return state
+  const detail = 'The attempt did not end: kyc-tokend itself ended first'
+  return afterFailure(state, { reason: 'network', detail }, step)
+}
+
+function afterToken(state: TokenState, token: Token, { now }: Step): TokenState {
+  return {
+    ...state,
+    token,
+    failure: null,
+    refusal: null,
+    notBeforeMs: null,
+    generation: token.generation,
+    alert: null,
+    postponedUntilMs: null,
+    postponement: null,
+    clientRequestAtMs: null,
+    rejection: null,
+    unchanged: state.rejection?.fingerprint === token.fingerprint ? token.fingerprint : null,
+    lastSuccessAt: now,
+  }
+}
+
+function afterFailure(state: TokenState, failed: Omit<TransientFailure, 'kind'>, step: Step): TokenState {
+  const { now, policy, random } = step
+  const { failure: before, notBeforeMs } = state
+  const attempts = (before?.attempts ?? 0) + 1
+  const holdsToken = usableToken(state, now) !== null
+  const { waitMs, minWaitMs } = retryWait(failed, { attempts, policy, holdsToken, random })
+  const failure: Failure = {
+    reason: failed.reason,
+    detail: failed.detail,
+    status: failed.status ?? null,
+    since: before?.since ?? now,
+    attempts,
+    retryAtMs: now.bootMs + waitMs,
+    askedBy: failed.by ?? null,
+  }
+  // A bound in force is not shortened by an operator's request that failed in another way.
+  const boundMs = Math.max(notBeforeMs ?? -Infinity, minWaitMs > 0 ? now.bootMs + minWaitMs : -Infinity)
+  return {
+    ...state,
+    failure,
+    refusal: null,
+    postponement: null,
+    notBeforeMs: boundMs > now.bootMs ? boundMs : null,
+    alert:
+      failed.reason === 'rejected' ? alertFor(state, { ...failed, reason: failed.reason }, now) : state.alert,
+  }
+}
+
+function afterRefusal(state: TokenState, refused: PermanentFailure, { now }: Step): TokenState {
+  const { reason, detail, status } = refused
+  const alert = alertFor(state, refused, now)
+  const refusal: Refusal = { reason, detail, status, since: alert.since, askedBy: refused.by ?? null }
+  return {
+    ...state,
+    refusal,
+    failure: null,
+    alert,
+    postponedUntilMs: null,
+    postponement: null,
+    rejection: null,
+  }
+}
+
+/** The alert stays that of the host that raised it. */
+function alertFor(
+  { alert }: TokenState,
+  { reason, detail, by: askedBy = null }: { reason: Alert['reason']; detail: string; by?: string | null },
+  now: Instant,
+): Alert {
+  if (alert?.reason !== reason) return { reason, detail, since: now, askedBy }
+  return { reason, detail, since: alert.since, askedBy: alert.askedBy }
+}
+
+/** Time has passed. The last usable token may be gone: a wait longer than the cap that now holds is drawn again. */
+export function afterTick(state: TokenState, { now, policy, random }: Step): TokenState {
+  const { failure } = state
+  if (failure === null || usableToken(state, now) !== null) return state
+  const capMs = delayCapMs(policy, false)
+  const earliestMs = state.notBeforeMs ?? -Infinity
+  if (failure.retryAtMs <= Math.max(now.bootMs + capMs, earliestMs)) return state
+  const drawnMs = now.bootMs + backoffMs(failure.attempts, policy.initialDelayMs, capMs, random())
+  return { ...state, failure: { ...failure, retryAtMs: Math.max(drawnMs, earliestMs) } }
+}
+
+/** An operator asks: nothing holds that back, and the age that clients taught is forgotten. */
+export function afterOperator(state: TokenState): TokenState {
+  return {
+    ...state,
+    forcedCause: state.inFlight === null ? 'operator' : state.forcedCause,
+    learnedMaxAge: null,
+  }
+}

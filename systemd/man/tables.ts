@@ -1,0 +1,105 @@
+// The parts of the manual that come from the code; `node systemd/man/tables.ts` writes them into its pages.
+import { readFileSync, writeFileSync } from 'node:fs'
+import type { CommandSpec, OptionSpec } from '../../src/commands/command.ts'
+import { commands } from '../../src/commands/specs.ts'
+import { settingRows } from '../../src/config/json-schema.ts'
+import { scenarioNames, scenarioOf } from '../../src/sandbox/scenarios.ts'
+import { failureTable } from '../../src/source/response.ts'
+import type { Reason } from '../../src/token/outcome.ts'
+import { remedyFor } from '../../src/token/remedy.ts'
+
+interface Table {
+  /** The page that has it. */
+  readonly page: string
+  readonly head: readonly string[]
+  readonly rows: readonly (readonly string[])[]
+}
+
+/** By the name in its marker, `<!-- table: NAME -->`. */
+export function tables(): Readonly<Record<string, Table>> {
+  return {
+    settings: {
+      page: 'kyc-tokend.config.5.md',
+      head: ['setting', 'default', 'meaning'],
+      rows: settingRows().map(({ key, default: standard, meaning }) => [
+        code(key),
+        standard === undefined ? 'required' : code(standard),
+        meaning,
+      ]),
+    },
+    failures: {
+      page: 'kyc-tokend.8.md',
+      head: ['the service answers', 'reason', 'then'],
+      rows: failureTable.map(({ answer, reasons, follows }) => [
+        answer,
+        reasons[0] === 'ok' ? '' : reasons.map(code).join(', '),
+        follows,
+      ]),
+    },
+    remedies: {
+      page: 'kyc-tokend.8.md',
+      head: ['reason', 'what to do'],
+      rows: failureTable
+        .flatMap(({ reasons }) => reasons)
+        .filter((reason): reason is Reason => reason !== 'ok')
+        .map((reason) => [code(reason), remedyFor(reason)]),
+    },
+    scenarios: {
+      page: 'rehearse.md',
+      head: ['scenario', 'answers'],
+      rows: scenarioNames.map((name) => [code(name), scenarioOf(name).summary]),
+    },
+  }
+}
+
+/** The chapter of kyc-tokend(1) with every command and option, between `<!-- commands -->` and `<!-- /commands -->`. */
+export function commandChapter(): string {
+  return commands.map(commandSection).join('\n')
+}
+
+function commandSection(spec: CommandSpec): string {
+  const { name, positionals, summary, details = [], options } = spec
+  const rows = Object.entries(options).map(([option, { value, ...more }]) => [
+    code(value === undefined ? `--${option}` : `--${option} ${value}`),
+    optionMeaning(more),
+  ])
+  return [
+    `### kyc-tokend ${[name, ...(positionals === undefined ? [] : [code(positionals)])].join(' ')}\n`,
+    ...[`${summary}.`, ...details].map((paragraph) => `${paragraph}\n`),
+    ...(rows.length === 0 ? [] : [markdownTable({ head: ['option', 'meaning'], rows })]),
+  ].join('\n')
+}
+
+function optionMeaning({ summary, choices, default: standard }: Omit<OptionSpec, 'value'>): string {
+  return [
+    `${summary}.`,
+    ...(choices === undefined ? [] : [`One of ${choices.map(code).join(', ')}.`]),
+    ...(standard === undefined ? [] : [`Default: ${standard}.`]),
+  ].join(' ')
+}
+
+export function markdownTable({ head, rows }: Pick<Table, 'head' | 'rows'>): string {
+  const line = (cells: readonly string[]): string =>
+    `| ${cells.map((cell) => cell.replaceAll('|', String.raw`\|`)).join(' | ')} |\n`
+  return line(head) + line(head.map(() => '---')) + rows.map(line).join('')
+}
+
+function code(text: string): string {
+  return `\`${text}\``
+}
+
+function rewrite(page: string, change: (text: string) => string): void {
+  const file = new URL(page, import.meta.url)
+  writeFileSync(file, change(readFileSync(file, 'utf8')))
+}
+
+function writeTables(): void {
+  for (const [name, { page, ...table }] of Object.entries(tables())) {
+    const former = new RegExp(`(?<=^<!-- table: ${name} -->\n\n)(?:\\|.*\n)*`, 'm')
+    rewrite(page, (text) => text.replace(former, () => markdownTable(table)))
+  }
+  const former = /(?<=<!-- commands -->\n)[\s\S]*(?=<!-- \/commands -->)/
+  rewrite('kyc-tokend.1.md', (text) => text.replace(former, () => `\n${commandChapter()}\n`))
+}
+
+if (import.meta.main) writeTables()

@@ -1,0 +1,34 @@
+import { execFileSync } from 'node:child_process'
+import { readdirSync, readFileSync } from 'node:fs'
+import path from 'node:path'
+import { describe, expect, it } from 'vitest'
+import { commands } from '../../src/commands/specs.ts'
+import { PROGRAM } from '../support/daemon.ts'
+
+const CONVERSION = /\(require\("node:[\w/]+"\),1\)/
+
+describe('the bundled program', () => {
+  const directory = path.dirname(PROGRAM[1])
+  const files = readdirSync(directory).filter((name) => name.endsWith('.cjs'))
+
+  it('has no conversion of whole modules of Node, which reads all their properties', () => {
+    expect(files).toContain('run.cjs')
+    for (const file of files.filter((name) => !/^(cosmiconfig|winston|systeminformation)\.cjs$/.test(name)))
+      expect(readFileSync(path.join(directory, file), 'utf8').match(CONVERSION), file).toBeNull()
+  })
+
+  it('has each command but token in a file of its own', () => {
+    const names = commands.map(({ name }) => name).filter((name) => name !== 'token')
+    expect(files).toEqual(expect.arrayContaining(names.map((name) => `${name}.cjs`)))
+  })
+
+  it('loads neither TLS nor datagrams with the daemon', () => {
+    const program = 'require(process.argv[1]); console.log(process.moduleLoadList.join())'
+    const loaded = execFileSync(process.execPath, ['-e', program, path.join(directory, 'run.cjs')], {
+      encoding: 'utf8',
+    }).split(',')
+    expect(loaded).toContain('NativeModule net')
+    expect(loaded).not.toContain('NativeModule tls')
+    expect(loaded).not.toContain('NativeModule dgram')
+  })
+})

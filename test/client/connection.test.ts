@@ -1,0 +1,105 @@
+import { Socket } from 'node:net'
+import { join } from 'node:path'
+import { setTimeout as pause } from 'node:timers/promises'
+import { expect, onTestFinished, test, vi } from 'vitest'
+import {
+  createReconnectingConnection,
+  type ReconnectingConnection,
+  type Request,
+} from '../../src/client/connection.ts'
+import { CONNECTION_IDLE_MS } from '../../src/protocol.ts'
+import { clientOf, daemonWith, generous } from '../support/client-world.ts'
+import { startScriptedDaemon, type ScriptedDaemon } from '../support/scripted-daemon.ts'
+import { tempDirectory } from '../support/temp-directory.ts'
+
+function connectionTo(path: string, { idleMs }: { idleMs: number }): ReconnectingConnection {
+  const connection = createReconnectingConnection({
+    findPath: () => path,
+    maxFrameBytes: 1_000,
+    idleMs,
+    random: Math.random,
+  })
+  onTestFinished(() => connection.close())
+  return connection
+}
+async function silentDaemon(): Promise<ScriptedDaemon> {
+  const daemon = await startScriptedDaemon(join(await tempDirectory(), 'ipc.sock'), () => undefined)
+  onTestFinished(() => daemon.stop())
+  return daemon
+}
+const question: Request = {
+  frame: () => ({ type: 'status.get', data: {} }),
+  onAnswer: () => undefined,
+  onDisconnect: () => false,
+}
+
+test('a connection without requests is closed, also after a long silence', async () => {
+  const daemon = await silentDaemon()
+  const idleMs = 50
+  const end = connectionTo(daemon.path, { idleMs }).open(question)
+  await vi.waitUntil(() => daemon.asked.length === 1)
+  await pause(4 * idleMs)
+  expect(daemon.connections.open).toBe(1)
+  end()
+  await vi.waitUntil(() => daemon.connections.open === 0)
+})
+
+test('a client closes its idle connection before the daemon does', async () => {
+  const daemon = await daemonWith(generous)
+  const idle = vi.spyOn(Socket.prototype, 'setTimeout')
+  onTestFinished(() => idle.mockRestore())
+  await clientOf(daemon).get()
+  const [idleMs] = idle.mock.lastCall ?? []
+  expect(idleMs).toBeGreaterThan(0)
+  expect(idleMs).toBeLessThan(CONNECTION_IDLE_MS)
+})
+
+test('connects are paced by time, however many requests wait and come', async () => {
+  let connects = 0
+  const connection = createReconnectingConnection({
+    findPath: () => {
+      connects += 1
+      return undefined
+    },
+    maxFrameBytes: 1_000,
+    idleMs: 1_000,
+    random: Math.random,
+  })
+  onTestFinished(() => connection.close())
+  const waiting: Request = { ...question, onDisconnect: () => true }
+  for (let round = 0; round < 200; round += 1) {
+    for (let count = 0; count < 5; count += 1) connection.open(waiting)
+    await pause(10)
+  }
+  // One each 100 to 200 ms: neither fewer, by requests that wait, nor more, by requests that come.
+  expect(connects).toBeGreaterThan(8)
+  expect(connects).toBeLessThan(60)
+})
+
+test('between two connects a request that does not wait learns at once that there is no connection', async () => {
+  const connection = connectionTo(join(await tempDirectory(), 'none.sock'), { idleMs: 1_000 })
+  const disconnected = new Promise<void>((resolve) => {
+    connection.open({ ...question, onDisconnect: () => (resolve(), true) })
+  })
+  await disconnected
+  const codes: unknown[] = []
+  connection.open({ ...question, onDisconnect: ({ error }) => (codes.push(error), false) })
+  await new Promise((resolve) => setImmediate(() => setImmediate(resolve)))
+  expect(codes).toMatchObject([{ code: 'ENOENT' }])
+})
+
+test('a process that reads nothing is left, and nothing piles up', async () => {
+  const daemon = await silentDaemon()
+  const connection = connectionTo(daemon.path, { idleMs: 60_000 })
+  const errors: unknown[] = []
+  connection.open({ ...question, onDisconnect: ({ error }) => (errors.push(error?.message), false) })
+  await vi.waitUntil(() => daemon.asked.length === 1)
+  daemon.pause()
+  const large: Request = {
+    ...question,
+    frame: () => ({ type: 'status.get', data: { x: 'x'.repeat(60_000) } }),
+  }
+  for (let count = 0; count < 20; count += 1) connection.open(large)
+  await vi.waitUntil(() => errors.length === 1)
+  expect(errors).toEqual(['it does not read'])
+})

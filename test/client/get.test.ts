@@ -1,0 +1,255 @@
+import { getEventListeners } from 'node:events'
+import { chmodSync, mkdirSync, statSync } from 'node:fs'
+import { join } from 'node:path'
+import { expect, onTestFinished, test, vi } from 'vitest'
+import { TokenClient, type TokenClientError } from '../../src/client/index.ts'
+import { asStranger, clientOf, codeOf, daemonWith, generous } from '../support/client-world.ts'
+import { startScriptedDaemon, tokenFields, type Asking } from '../support/scripted-daemon.ts'
+import { tempDirectory } from '../support/temp-directory.ts'
+
+const root = new URL('../..', import.meta.url).pathname
+
+test('get gives the fields of the answer, without the id of the request', async () => {
+  const daemon = await daemonWith(generous)
+  expect(await clientOf(daemon).get()).toEqual(tokenFields('token-1'))
+})
+
+test('get asks for what its options say, in the name of the client', async () => {
+  const daemon = await daemonWith(generous)
+  await clientOf(daemon, { name: 'billing' }).get({
+    minValidSeconds: 60,
+    notFingerprint: '0123456789abcdef',
+    waitSeconds: 2,
+  })
+  expect(daemon.asked[0]).toMatchObject({
+    type: 'token.get',
+    data: { minValidSeconds: 60, notFingerprint: '0123456789abcdef', waitSeconds: 2, client: 'billing' },
+  })
+})
+
+test('a fault is an error with its code, sentence and reason', async () => {
+  const daemon = await daemonWith(({ answer }) =>
+    answer('fault', { code: 'no-token-yet', message: 'Wait.', reason: 'network' }),
+  )
+  await expect(clientOf(daemon).get({ waitSeconds: 0 })).rejects.toMatchObject({
+    name: 'TokenClientError',
+    code: 'no-token-yet',
+    message: 'Wait.',
+    reason: 'network',
+  })
+})
+
+test('many calls share one connection, and each gets its own answer whatever the order', async () => {
+  const waiting: Asking[] = []
+  const daemon = await daemonWith((asking) => {
+    waiting.push(asking)
+    if (waiting.length < 20) return
+    for (const { answer, data } of waiting.toReversed())
+      answer('token.result', tokenFields(String(data['client']), { generation: data['minValidSeconds'] }))
+  })
+  const client = clientOf(daemon)
+  const results = await Promise.all(
+    Array.from({ length: 20 }, (_, index) => client.get({ minValidSeconds: index })),
+  )
+  expect(results.map(({ generation }) => generation)).toEqual(Array.from({ length: 20 }, (_, index) => index))
+  expect(daemon.connections.made).toBe(1)
+})
+
+test('an answer may come byte by byte', async () => {
+  const daemon = await daemonWith(({ data, write }) => {
+    const text = `${JSON.stringify({ type: 'token.result', data: { id: data['id'], ...tokenFields('tökén') } })}\f`
+    for (const byte of Buffer.from(text)) write(Buffer.from([byte]))
+  })
+  expect((await clientOf(daemon).get()).accessToken).toBe('tökén')
+})
+
+test.each([
+  [{ socketPath: '/a.sock', account: 'us' }, /both given/],
+  [{ account: 'Not a name' }, /The name of an account/],
+])('a client for %j cannot be made', (options, message) => {
+  expect(() => new TokenClient(options)).toThrow(
+    expect.objectContaining({ code: 'bad-request', message: expect.stringMatching(message) as string }),
+  )
+})
+
+test('an account that is not there is an error with the names of those that are', async () => {
+  const client = new TokenClient({ account: 'no-such-account' })
+  await expect(client.get()).rejects.toMatchObject({
+    code: 'daemon-unreachable',
+    message: expect.stringMatching(/^There is no account `no-such-account` here; there are/) as string,
+  })
+})
+
+test('options out of their range are refused before anything is asked', async () => {
+  const daemon = await daemonWith(generous)
+  const client = clientOf(daemon)
+  expect(await codeOf(client.get({ waitSeconds: 61 }))).toBe('bad-request')
+  expect(await codeOf(client.get({ minValidSeconds: Number.NaN }))).toBe('bad-request')
+  expect(daemon.connections.made).toBe(0)
+})
+
+test('a socket without a daemon is an error at once, with what to do', async () => {
+  const path = join(await tempDirectory(), 'none.sock')
+  const startedMs = performance.now()
+  const error = await clientOf({ path })
+    .get()
+    .catch((thrown: unknown) => thrown as TokenClientError)
+  expect(error).toMatchObject({ code: 'daemon-unreachable' })
+  expect((error as Error).message).toMatch(/none\.sock.*systemctl start kyc-tokend.*kyc-tokend run/)
+  expect(performance.now() - startedMs).toBeLessThan(2_000)
+})
+
+test.skipIf(asStranger([process.execPath, '--version']).status !== 0)(
+  'a socket that may not be opened is denied, and says which group helps',
+  async () => {
+    const daemon = await daemonWith(generous)
+    chmodSync(daemon.path, 0o600)
+    chmodSync(join(daemon.path, '..'), 0o755)
+    const asker = `import { TokenClient } from '${root}src/client/index.ts'
+      await new TokenClient({ socketPath: '${daemon.path}' }).get({ waitSeconds: 60 }).catch((error) => console.log(error.code, error.message))`
+    const { stdout } = asStranger([process.execPath, '--input-type=module', '-e', asker])
+    expect(stdout).toMatch(/^denied .*kyc-token/)
+  },
+)
+
+test.skipIf(
+  asStranger([process.execPath, '--version']).status !== 0 ||
+    statSync('/run/kyc-tokend', { throwIfNoEntry: false }) !== undefined,
+)('a socket where another user could have put it is denied, to calls and to subscriptions', async () => {
+  const temp = await tempDirectory()
+  const directory = join(temp, `kyc-tokend-${process.getuid?.() === 0 ? 65_534 : process.getuid?.()}`)
+  mkdirSync(directory)
+  chmodSync(temp, 0o777)
+  const thief = await startScriptedDaemon(join(directory, 'ipc.sock'), generous)
+  onTestFinished(() => thief.stop())
+  chmodSync(thief.path, 0o777)
+  const asker = `import { TokenClient } from '${root}src/client/index.ts'
+    const client = new TokenClient()
+    await client.get().catch((error) => console.log(error.code, error.message))
+    await new Promise((resolve) => client.subscribe(console.log, { onFault: resolve })).then(({ code }) => console.log(code))
+    client.close()`
+  const { status, stdout } = asStranger([
+    'env',
+    `TMPDIR=${temp}`,
+    'XDG_RUNTIME_DIR=',
+    'KYC_TOKEND_SOCKET=',
+    process.execPath,
+    '--input-type=module',
+    '-e',
+    asker,
+  ])
+  expect({ status, stdout }).toEqual({
+    status: 0,
+    stdout: expect.stringMatching(
+      /^denied The socket .* is not trusted, because others can write.*\ndenied\n$/,
+    ) as string,
+  })
+  expect(thief.connections.made).toBe(0)
+})
+
+test.skipIf(
+  asStranger([process.execPath, '--version']).status !== 0 ||
+    statSync('/run/kyc-tokend', { throwIfNoEntry: false }) !== undefined,
+)('a socket that may not even be seen is denied, and not passed over', async () => {
+  const runtime = await tempDirectory()
+  chmodSync(runtime, 0o755)
+  mkdirSync(join(runtime, 'kyc-tokend'), { mode: 0o700 })
+  const asker = `import { TokenClient } from '${root}src/client/index.ts'
+    await new TokenClient().get().catch((error) => console.log(error.code))`
+  const env = [`XDG_RUNTIME_DIR=${runtime}`, 'KYC_TOKEND_SOCKET=', 'KYC_TOKEND_ACCOUNT=']
+  const { stdout } = asStranger(['env', ...env, process.execPath, '--input-type=module', '-e', asker])
+  expect(stdout).toBe(process.getuid?.() === 0 ? 'denied\n' : 'daemon-unreachable\n')
+})
+
+test('an answer that does not come is a timeout a little after the time to wait', async () => {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+  onTestFinished(() => {
+    vi.useRealTimers()
+  })
+  const daemon = await daemonWith(() => undefined)
+  const code = codeOf(clientOf(daemon).get({ waitSeconds: 10 }))
+  await vi.waitUntil(() => daemon.asked.length === 1, { interval: 5 })
+  await vi.advanceTimersByTimeAsync(14_000)
+  await vi.advanceTimersByTimeAsync(2_000)
+  expect(await code).toBe('timeout')
+})
+
+test('a signal ends the waiting with its own reason', async () => {
+  const daemon = await daemonWith(() => undefined)
+  const client = clientOf(daemon)
+  const stop = new AbortController()
+  const got = client.get({ signal: stop.signal })
+  await vi.waitUntil(() => daemon.asked.length === 1)
+  stop.abort(new Error('enough'))
+  await expect(got).rejects.toThrow('enough')
+  await expect(client.get({ signal: stop.signal })).rejects.toThrow('enough')
+})
+
+test('nothing of a call is left on its signal', async () => {
+  const daemon = await daemonWith(generous)
+  const client = clientOf(daemon)
+  const { signal } = new AbortController()
+  const { fingerprint } = await client.get({ signal })
+  await daemon.stop()
+  await codeOf(client.get({ signal, waitSeconds: 0, notFingerprint: fingerprint }))
+  client.close()
+  await codeOf(client.get({ signal }))
+  expect(getEventListeners(signal, 'abort')).toEqual([])
+})
+
+test('close rejects what is under way and what comes later', async () => {
+  const daemon = await daemonWith(() => undefined)
+  const client = clientOf(daemon)
+  const code = codeOf(client.get())
+  await vi.waitUntil(() => daemon.asked.length === 1)
+  client.close()
+  expect(await code).toBe('closed')
+  expect(await codeOf(client.status())).toBe('closed')
+  await vi.waitUntil(() => daemon.connections.open === 0)
+})
+
+test('a frame without end loses the connection and not the memory', async () => {
+  let isFirst = true
+  const daemon = await daemonWith((asking) => {
+    if (!isFirst) return generous(asking)
+    isFirst = false
+    asking.write('x'.repeat(3 * 1024 * 1024))
+  })
+  const client = clientOf(daemon)
+  expect((await client.get()).accessToken).toBe('token-1')
+  expect(daemon.connections.made).toBe(2)
+})
+
+test.each([
+  'null\f',
+  '[]\f',
+  '{}\f',
+  '{"type":1,"data":{}}\f',
+  '\f',
+  'nonsense\f',
+  '{"type":"x","data":null}\f',
+])('a strange frame %j fails the call and not the program', async (text) => {
+  const daemon = await daemonWith(({ write }) => write(text))
+  expect(await codeOf(clientOf(daemon).status())).toBe('daemon-unreachable')
+  expect(daemon.connections.made).toBe(2)
+})
+
+test('answers to no request and of unknown types are passed over', async () => {
+  const daemon = await daemonWith((asking) => {
+    asking.write('{"type":"token.result","data":{"id":"none"}}\f{"type":"news","data":{"id":7}}\f')
+    asking.answer('news', {})
+    generous(asking)
+  })
+  expect((await clientOf(daemon).get()).accessToken).toBe('token-1')
+})
+
+test('a rejected token does not travel, its fingerprint does', async () => {
+  const daemon = await daemonWith(({ answer }) => answer('reject.result', { verdict: 'refreshing' }))
+  expect(await clientOf(daemon).reject('token-1')).toEqual({ verdict: 'refreshing' })
+  await clientOf(daemon).reject({ fingerprint: '0123456789abcdef' })
+  expect(daemon.asked.map(({ data }) => data['fingerprint'])).toEqual([
+    tokenFields('token-1')['fingerprint'],
+    '0123456789abcdef',
+  ])
+  expect(JSON.stringify(daemon.asked)).not.toContain('token-1')
+})

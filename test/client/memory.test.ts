@@ -1,0 +1,121 @@
+import { join } from 'node:path'
+import { expect, onTestFinished, test, vi } from 'vitest'
+import { clientOf, codeOf, daemonWith, generous } from '../support/client-world.ts'
+import { startScriptedDaemon, tokenFields, type Asking } from '../support/scripted-daemon.ts'
+import { tempDirectory } from '../support/temp-directory.ts'
+
+const isoIn = (seconds: number): string => new Date(Date.now() + seconds * 1_000).toISOString()
+/** Gives a token with this life, once; then it is silent. */
+function onceWithLife(seconds: number): (asking: Asking) => void {
+  let isFirst = true
+  return ({ answer }) => {
+    if (isFirst) answer('token.result', tokenFields('token-1', { expiresAt: isoIn(seconds) }))
+    isFirst = false
+  }
+}
+
+test('while the daemon is away the last token is given again, and is marked', async () => {
+  const daemon = await daemonWith(generous)
+  const client = clientOf(daemon)
+  expect(await client.get()).not.toHaveProperty('cached')
+  await daemon.stop()
+  expect(await client.get()).toEqual({ ...tokenFields('token-1'), cached: true })
+  expect(await client.get({ waitSeconds: 0 })).toMatchObject({ cached: true })
+})
+
+test('a daemon that does not answer costs a quarter of a second, and its late answer still counts', async () => {
+  const waiting: Asking[] = []
+  const daemon = await daemonWith((asking) => {
+    if (daemon.asked.length === 1) generous(asking)
+    else waiting.push(asking)
+  })
+  const client = clientOf(daemon)
+  await client.get()
+  expect(await client.get({ waitSeconds: 60 })).toMatchObject({ accessToken: 'token-1', cached: true })
+  waiting[0]?.answer('token.result', tokenFields('token-2'))
+  await vi.waitUntil(async () => (await client.get()).accessToken === 'token-2')
+})
+
+test.each([
+  ['busy', 'Too many connections.'],
+  ['misconfigured', 'The configuration is faulty.'],
+])('a daemon that is %s counts as away', async (code, message) => {
+  const daemon = await daemonWith((asking) => {
+    if (daemon.asked.length === 1) generous(asking)
+    else asking.answer('fault', { code, message })
+  })
+  const client = clientOf(daemon)
+  await client.get()
+  expect(await client.get()).toMatchObject({ cached: true })
+})
+
+test('a daemon that says there is no token is believed', async () => {
+  const daemon = await daemonWith((asking) => {
+    if (daemon.asked.length === 1) generous(asking)
+    else asking.answer('fault', { code: 'account-inactive', message: 'Act.' })
+  })
+  const client = clientOf(daemon)
+  await client.get()
+  expect(await codeOf(client.get())).toBe('account-inactive')
+})
+
+test('a token that was reported as refused is not given from memory', async () => {
+  const daemon = await daemonWith((asking) => {
+    if (asking.type === 'token.reject') asking.answer('reject.result', { verdict: 'refreshing' })
+    else generous(asking)
+  })
+  const client = clientOf(daemon)
+  const { accessToken } = await client.get()
+  await client.reject(accessToken)
+  await daemon.stop()
+  expect(await codeOf(client.get({ waitSeconds: 0 }))).toBe('daemon-unreachable')
+})
+
+test('nor is one with too little life left, nor the one that is not wanted', async () => {
+  const daemon = await daemonWith(onceWithLife(60))
+  const client = clientOf(daemon)
+  const { fingerprint } = await client.get()
+  await daemon.stop()
+  expect(await client.get({ minValidSeconds: 30, waitSeconds: 0 })).toMatchObject({ cached: true })
+  expect(await codeOf(client.get({ minValidSeconds: 90, waitSeconds: 0 }))).toBe('daemon-unreachable')
+  expect(await codeOf(client.get({ notFingerprint: fingerprint, waitSeconds: 0 }))).toBe('daemon-unreachable')
+})
+
+test('nor is one that has expired, by the clock on the wall or by the time that has passed', async () => {
+  const daemon = await daemonWith(onceWithLife(60))
+  const client = clientOf(daemon)
+  await client.get()
+  await daemon.stop()
+  const clocks = [
+    () => vi.spyOn(Date, 'now').mockReturnValue(Date.now() + 61_000),
+    () => vi.spyOn(process, 'uptime').mockReturnValue(process.uptime() + 61),
+  ]
+  for (const shift of clocks) {
+    const clock = shift()
+    expect(await codeOf(client.get({ waitSeconds: 0 }))).toBe('daemon-unreachable')
+    clock.mockRestore()
+  }
+  expect(await client.get({ waitSeconds: 0 })).toMatchObject({ cached: true })
+})
+
+test('a token that a subscription brought is remembered, too', async () => {
+  const daemon = await daemonWith(generous)
+  const client = clientOf(daemon)
+  const generations: number[] = []
+  onTestFinished(client.subscribe(({ generation }) => void generations.push(generation)))
+  await vi.waitUntil(() => generations.length === 1)
+  daemon.publish('token.changed', tokenFields('token-2', { generation: 2 }))
+  await vi.waitUntil(() => generations.length === 2)
+  await daemon.stop()
+  expect(await client.get()).toMatchObject({ accessToken: 'token-2', cached: true })
+})
+
+test('a wait that was asked for is also for a daemon that has not been started yet', async () => {
+  const path = join(await tempDirectory(), 'ipc.sock')
+  const got = clientOf({ path }).get({ waitSeconds: 20 })
+  await new Promise((resolve) => setTimeout(resolve, 300))
+  const daemon = await startScriptedDaemon(path, generous)
+  onTestFinished(() => daemon.stop())
+  expect((await got).accessToken).toBe('token-1')
+  expect(daemon.asked[0]?.data['waitSeconds']).toBeLessThanOrEqual(20)
+})

@@ -1,0 +1,131 @@
+// The package that `npm run pack` makes, installed in a project without a network and used as its users do.
+import { execFileSync, spawnSync } from 'node:child_process'
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { copyProject } from '../manual/build-aside.ts'
+import { daemonWith, generous } from '../support/client-world.ts'
+
+const root = new URL('../..', import.meta.url).pathname
+let directory: string
+/** The project in which the package is installed. */
+let app: string
+const installed = (...path: string[]): string => join(app, 'node_modules/kyc-tokend', ...path)
+
+beforeAll(async () => {
+  directory = await mkdtemp(join(tmpdir(), 'kyc-tokend-test-'))
+  app = join(directory, 'app')
+  await mkdir(app)
+  const run = copyProject(directory)
+  run('npm run pack')
+  await writeFile(join(app, 'package.json'), '{ "private": true }')
+  const options = '--offline --no-audit --no-fund --os=darwin --cpu=arm64'
+  run(`cd app && npm install ${options} ../dist/kyc-tokend-*.tgz`)
+}, 120_000)
+afterAll(async () => rm(directory, { recursive: true, force: true }))
+
+interface Manifest {
+  scripts?: object
+  os?: string[]
+  dependencies?: object
+  optionalDependencies?: object
+  exports: object
+  bin: object
+}
+const manifest = (): Manifest => JSON.parse(readFileSync(installed('package.json'), 'utf8')) as Manifest
+
+test('it brings nothing with it: no other package, no native code, no script, on any system', () => {
+  expect(readdirSync(join(app, 'node_modules')).filter((name) => !name.startsWith('.'))).toEqual([
+    'kyc-tokend',
+  ])
+  const { scripts, os, dependencies, optionalDependencies } = manifest()
+  expect({ scripts, os, dependencies, optionalDependencies }).toEqual({})
+  const files = readdirSync(installed(), { recursive: true, encoding: 'utf8' })
+  expect(files.filter((file) => /\.(node|ts)$/.test(file) && !file.endsWith('.d.ts'))).toEqual([])
+})
+
+test('all that its `exports` and `bin` name is in it', () => {
+  const named = JSON.stringify([manifest().exports, manifest().bin]).match(/"(?:\.\/)?dist\/[^"]+"/g) ?? []
+  expect(named.length).toBeGreaterThan(8)
+  for (const path of named) expect(existsSync(installed(JSON.parse(path) as string)), path).toBe(true)
+})
+
+test('it has the licences of what is in it, the page of the protocol and the examples', () => {
+  const licences = readFileSync(installed('THIRD-PARTY-LICENSES'), 'utf8')
+  for (const name of ['winston', 'node-ipc', 'cosmiconfig']) expect(licences).toContain(`\n${name} `)
+  expect(licences).toContain('Permission is hereby granted')
+  expect(licences).not.toMatch(/\n(vitest|koffi|typescript) /)
+  for (const page of ['kyc-tokend-protocol.7.md', 'consumers.md'])
+    expect(existsSync(installed('systemd/man', page)), page).toBe(true)
+})
+
+const program = (socketPath: string): string => `
+  const tokens = new TokenClient({ socketPath: '${socketPath}' })
+  const fake = createFakeTokenClient()
+  fake.fail('expired')
+  Promise.all([tokens.get(), fake.get().catch((error) => error)]).then(([token, error]) => {
+    console.log(token.accessToken, error instanceof TokenClientError, error.code)
+  })`
+
+test.each([
+  ['an ES module', 'esm.mjs', (names: string, from: string) => `import { ${names} } from '${from}'`],
+  ['CommonJS', 'cjs.cjs', (names: string, from: string) => `const { ${names} } = require('${from}')`],
+])('%s uses it', async (_, file, load) => {
+  const daemon = await daemonWith(generous)
+  const lines = [
+    load('TokenClient, TokenClientError', 'kyc-tokend'),
+    load('createFakeTokenClient', 'kyc-tokend/testing'),
+    program(daemon.path),
+  ]
+  await writeFile(join(app, file), lines.join('\n'))
+  const { execFile } = await import('node:child_process')
+  const output = await new Promise((resolve) => {
+    execFile(process.execPath, [join(app, file)], (error, stdout, stderr) =>
+      resolve(error === null ? stdout : stderr),
+    )
+  })
+  expect(output).toBe('token-1 true expired\n')
+})
+
+const typed = `
+import { TokenClient, TokenClientError, type TokenResult, type TokenSource } from 'kyc-tokend'
+import { createFakeTokenClient } from 'kyc-tokend/testing'
+
+async function characters(tokens: TokenSource): Promise<number> {
+  const { accessToken, cached }: TokenResult & { cached?: boolean } = await tokens.get({ minValidSeconds: 60 })
+  return cached === true ? 0 : accessToken.length
+}
+export const sources: TokenSource[] = [new TokenClient({ account: 'us' }), createFakeTokenClient({ lifeSeconds: 60 })]
+export const codes = (error: TokenClientError): string | number => error.retryAfterSeconds ?? error.code
+export const counts = sources.map((source) => characters(source))
+// @ts-expect-error: a misspelt option is found
+new TokenClient({ socket: '/x' })
+`
+test.each([
+  ['CommonJS', 'node16', 'commonjs'],
+  ['CommonJS', 'nodenext', 'commonjs'],
+  ['ES modules', 'node16', 'module'],
+  ['ES modules', 'nodenext', 'module'],
+])('TypeScript finds its types from %s with %s', async (_, module, type) => {
+  const folder = join(app, `${module}-${type}`)
+  await mkdir(folder)
+  await writeFile(join(folder, 'package.json'), JSON.stringify({ type }))
+  await writeFile(join(folder, 'app.ts'), typed)
+  const compilerOptions = { module, strict: true, noEmit: true, skipLibCheck: false, types: ['node'] }
+  await writeFile(join(folder, 'tsconfig.json'), JSON.stringify({ compilerOptions }))
+  await mkdir(join(folder, 'node_modules'))
+  await symlink(join(root, 'node_modules/@types'), join(folder, 'node_modules/@types'))
+  const { status, stdout } = spawnSync(join(root, 'node_modules/.bin/tsc'), ['--project', folder], {
+    encoding: 'utf8',
+  })
+  expect({ status, stdout }).toEqual({ status: 0, stdout: '' })
+})
+
+test('its command runs', () => {
+  const output = execFileSync(process.execPath, [installed('dist/cli.cjs'), '--version'], {
+    encoding: 'utf8',
+  })
+  expect(output).toMatch(/^kyc-tokend \d/)
+})

@@ -1,0 +1,107 @@
+import { expect, test, vi } from 'vitest'
+import { clientOf, codeOf, daemonWith, generous, subscribed } from '../support/client-world.ts'
+import { commandWorld, hourToken } from '../support/command-world.ts'
+import { tokenFields } from '../support/scripted-daemon.ts'
+import { granting } from '../support/service.ts'
+
+test('a get that waits survives a restart of the daemon, and waits only what is left', async () => {
+  let isBack = false
+  const daemon = await daemonWith((asking) => {
+    if (isBack) generous(asking)
+  })
+  const got = clientOf(daemon).get({ waitSeconds: 20 })
+  await vi.waitUntil(() => daemon.asked.length === 1)
+  await daemon.stop()
+  isBack = true
+  await new Promise((resolve) => setTimeout(resolve, 300))
+  await daemon.start()
+  expect((await got).accessToken).toBe('token-1')
+  expect(daemon.asked[1]?.data['waitSeconds']).toBeLessThan(20)
+  expect(daemon.asked[1]?.data['waitSeconds']).toBeGreaterThan(15)
+})
+
+test('a get that a daemon answers because it stops is asked again', async () => {
+  const daemon = await daemonWith(({ answer, cut }) => {
+    if (daemon.asked.length > 1) return answer('token.result', tokenFields('token-1'))
+    answer('fault', { code: 'no-token-yet', message: 'There is no token yet.' })
+    setTimeout(cut, 50)
+  })
+  expect((await clientOf(daemon).get()).accessToken).toBe('token-1')
+})
+
+test('a get that waits for the first token survives a restart of the real daemon, and so does a subscription', async () => {
+  const { daemon, service, again } = await commandWorld({ answer: { status: 503 } })
+  const client = clientOf({ path: daemon.ipcPath })
+  const { tokens } = subscribed(client)
+  await daemon.logged('fetch-failed')
+  const got = client.get({ waitSeconds: 30 })
+  expect(await daemon.end()).toBe(0)
+  const token = hourToken()
+  service.answer(granting(token))
+  await again()
+  expect((await got).accessToken).toBe(token)
+  await vi.waitUntil(() => tokens.length === 1, { timeout: 5_000 })
+  expect(tokens).toEqual([`${token} ready`])
+  expect(await client.reject(token)).toMatchObject({
+    verdict: expect.stringMatching(/^(refreshing|held)$/) as string,
+  })
+  expect(await client.status()).toMatchObject({ service: { baseUrl: service.url } })
+  expect(await client.refresh()).toMatchObject({ outcome: 'ok' })
+})
+
+test('a get whose time is over while the daemon is away is rejected', async () => {
+  const daemon = await daemonWith(() => undefined)
+  const code = codeOf(clientOf(daemon).get({ waitSeconds: 1 }))
+  await vi.waitUntil(() => daemon.asked.length === 1)
+  await daemon.stop()
+  expect(await code).toBe('daemon-unreachable')
+})
+
+test('a call after a restart finds the new daemon', async () => {
+  const daemon = await daemonWith(generous)
+  const client = clientOf(daemon)
+  await client.get()
+  await daemon.stop()
+  expect(await codeOf(client.status())).toBe('daemon-unreachable')
+  await daemon.start()
+  expect(await client.get()).toEqual(tokenFields('token-1'))
+})
+
+test('connects to a daemon that closes each connection are paced', async () => {
+  const daemon = await daemonWith(({ cut }) => {
+    cut()
+  })
+  expect(await codeOf(clientOf(daemon).get({ waitSeconds: 2 }))).toBe('daemon-unreachable')
+  expect(daemon.connections.made).toBeLessThan(30)
+})
+
+test('why the daemon closed the connection is the error', async () => {
+  const daemon = await daemonWith(({ write, cut }) => {
+    write('{"type":"fault","data":{"id":null,"code":"busy","message":"Too many connections."}}\f')
+    setImmediate(cut)
+  })
+  await expect(clientOf(daemon).status()).rejects.toMatchObject({
+    code: 'busy',
+    message: 'Too many connections.',
+  })
+})
+
+test('a refresh is asked once: a connection that is lost may have had its request', async () => {
+  const daemon = await daemonWith(({ cut }) => {
+    cut()
+  })
+  expect(await codeOf(clientOf(daemon).refresh())).toBe('daemon-unreachable')
+  expect(daemon.asked.length).toBe(1)
+})
+
+test('any number of waiting calls is served on one connection when the daemon is there again', async () => {
+  const daemon = await daemonWith(generous)
+  await daemon.stop()
+  const client = clientOf(daemon)
+  const calls = Array.from({ length: 500 }, () => client.get({ waitSeconds: 30 }))
+  await new Promise((resolve) => setTimeout(resolve, 500))
+  await daemon.start()
+  const tokens = await Promise.all(calls)
+  expect(tokens.every(({ accessToken }) => accessToken === 'token-1')).toBe(true)
+  expect([daemon.connections.made, daemon.asked.length]).toEqual([1, 500])
+})

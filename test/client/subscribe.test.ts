@@ -1,0 +1,140 @@
+import { expect, onTestFinished, test, vi } from 'vitest'
+import { clientOf, daemonWith, generous, subscribed } from '../support/client-world.ts'
+import { commandWorld, hourToken } from '../support/command-world.ts'
+import { tokenFields } from '../support/scripted-daemon.ts'
+import { granting } from '../support/service.ts'
+
+test('a subscriber is called now and at each change, until it ends it', async () => {
+  const daemon = await daemonWith(generous)
+  const { tokens, end } = subscribed(clientOf(daemon))
+  await vi.waitUntil(() => tokens.length === 1)
+  daemon.publish('token.changed', tokenFields('token-2'))
+  await vi.waitUntil(() => tokens.length === 2)
+  daemon.publish('token.changed', tokenFields('token-2', { state: 'degraded' }))
+  await vi.waitUntil(() => tokens.length === 3)
+  end()
+  daemon.publish('token.changed', tokenFields('token-3'))
+  await clientOf(daemon).get()
+  expect(tokens).toEqual(['token-1 ready', 'token-2 ready', 'token-2 degraded'])
+})
+
+test('any number of listeners share one subscription, and a later one gets the newest', async () => {
+  const daemon = await daemonWith(generous)
+  const client = clientOf(daemon)
+  const first = subscribed(client)
+  await vi.waitUntil(() => first.tokens.length === 1)
+  daemon.publish('token.changed', tokenFields('token-2'))
+  await vi.waitUntil(() => first.tokens.length === 2)
+  const others = Array.from({ length: 100 }, () => subscribed(client))
+  await vi.waitUntil(() => others.every(({ tokens }) => tokens.length === 1))
+  expect(others[99]?.tokens).toEqual(['token-2 ready'])
+  first.end()
+  daemon.publish('token.changed', tokenFields('token-3'))
+  await vi.waitUntil(() => others.every(({ tokens }) => tokens.length === 2))
+  expect(first.tokens.length).toBe(2)
+  expect(daemon.asked.length).toBe(1)
+})
+
+test('listeners may come and go on one connection as often as they like', async () => {
+  const { daemon } = await commandWorld({ answer: granting(hourToken()) })
+  const client = clientOf({ path: daemon.ipcPath })
+  await client.get()
+  for (let round = 0; round < 100; round += 1) {
+    const { tokens, faults, end } = subscribed(client)
+    await vi.waitUntil(() => tokens.length + faults.length > 0, { interval: 1 })
+    expect(faults).toEqual([])
+    end()
+  }
+  expect((await client.status()).clients.ipc).toEqual({ connections: 1, subscribers: 1 })
+})
+
+test('a subscription survives restarts, and repeats nothing', async () => {
+  let token = tokenFields('token-1')
+  const daemon = await daemonWith(({ answer }) => answer('token.result', token))
+  const client = clientOf(daemon)
+  const { tokens, faults } = subscribed(client)
+  await vi.waitUntil(() => tokens.length === 1)
+  await daemon.stop()
+  await daemon.start()
+  await vi.waitUntil(() => daemon.asked.length === 2, { timeout: 5_000 })
+  daemon.publish('token.changed', { ...token, expiresAt: '2030-01-01T01:00:00.300Z' })
+  await client.get()
+  await daemon.stop()
+  token = tokenFields('token-2')
+  await daemon.start()
+  await vi.waitUntil(() => tokens.length === 2)
+  expect(tokens).toEqual(['token-1 ready', 'token-2 ready'])
+  expect(faults).toEqual(['daemon-unreachable', 'daemon-unreachable'])
+})
+
+test('a subscription that finds no daemon waits for it', async () => {
+  const daemon = await daemonWith(generous)
+  await daemon.stop()
+  const { tokens, faults } = subscribed(clientOf(daemon))
+  await vi.waitUntil(() => faults.length === 1)
+  await daemon.start()
+  await vi.waitUntil(() => tokens.length === 1)
+  expect(faults).toEqual(['daemon-unreachable'])
+})
+
+test('a fault does not end the subscription', async () => {
+  const daemon = await daemonWith(({ answer }) => answer('fault', { code: 'no-token-yet', message: 'Wait.' }))
+  const { tokens, faults } = subscribed(clientOf(daemon))
+  await vi.waitUntil(() => faults.length === 1)
+  daemon.publish('token.changed', tokenFields('token-1'))
+  await vi.waitUntil(() => tokens.length === 1)
+  expect(faults).toEqual(['no-token-yet'])
+})
+
+test('what a listener throws is the program’s own, and the subscription goes on', async () => {
+  const daemon = await daemonWith(generous)
+  const uncaught: unknown[] = []
+  const others = process.listeners('uncaughtException')
+  process.removeAllListeners('uncaughtException')
+  process.on('uncaughtException', (error) => uncaught.push(error))
+  onTestFinished(() => {
+    process.removeAllListeners('uncaughtException')
+    for (const other of others) process.on('uncaughtException', other)
+  })
+  const tokens: string[] = []
+  clientOf(daemon).subscribe(({ accessToken }) => {
+    tokens.push(accessToken)
+    throw new Error('listener')
+  })
+  await vi.waitUntil(() => uncaught.length === 1)
+  daemon.publish('token.changed', tokenFields('token-2'))
+  await vi.waitUntil(() => uncaught.length === 2)
+  expect(tokens).toEqual(['token-1', 'token-2'])
+  expect(daemon.connections.made).toBe(1)
+})
+
+test('no listener is called after its end, also where the call is already due', async () => {
+  const daemon = await daemonWith(generous)
+  const client = clientOf(daemon)
+  const calls: string[] = []
+  const end = client.subscribe(() => {
+    calls.push('first')
+    endSecond()
+  })
+  const endSecond = client.subscribe(() => void calls.push('second'))
+  await vi.waitUntil(() => calls.length > 0)
+  daemon.publish('token.changed', tokenFields('token-2'))
+  await vi.waitUntil(() => calls.length > 1)
+  expect(calls).toEqual(['first', 'first'])
+  end()
+  const late = client.subscribe(() => void calls.push('late'))
+  late()
+  await client.get()
+  expect(calls).toEqual(['first', 'first'])
+})
+
+test('close ends the listeners, and a closed client takes none', async () => {
+  const daemon = await daemonWith(generous)
+  const client = clientOf(daemon)
+  const { tokens, faults } = subscribed(client)
+  await vi.waitUntil(() => tokens.length === 1)
+  client.close()
+  await vi.waitUntil(() => daemon.connections.open === 0)
+  expect([tokens.length, faults.length]).toEqual([1, 0])
+  expect(() => client.subscribe(() => undefined)).toThrow(/was closed/)
+})

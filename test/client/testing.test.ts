@@ -1,0 +1,96 @@
+import { expect, expectTypeOf, onTestFinished, test, vi } from 'vitest'
+import { TokenClientError, type TokenClient, type TokenSource } from '../../src/client/index.ts'
+import { createFakeTokenClient, type FakeTokenClientOptions } from '../../src/client/testing.ts'
+import { startApi, strict } from '../support/client-world.ts'
+
+function fake(options: FakeTokenClientOptions = {}): ReturnType<typeof createFakeTokenClient> {
+  const tokens = createFakeTokenClient(options)
+  onTestFinished(() => tokens.close())
+  return tokens
+}
+
+test('a fake and a client are the same to a program', () => {
+  expectTypeOf<TokenClient>().toExtend<TokenSource>()
+  expectTypeOf(fake()).toExtend<TokenSource>()
+})
+
+test('a fake gives its tokens, and another one on command', async () => {
+  const tokens = fake({ accessToken: 'first', lifeSeconds: 60 })
+  const { accessToken, fingerprint, expiresAt } = await tokens.get({ minValidSeconds: 30 })
+  expect(accessToken).toBe('first')
+  expect(Date.parse(expiresAt) - Date.now()).toBeLessThanOrEqual(60_000)
+  const other = tokens.get({ notFingerprint: fingerprint })
+  tokens.rotate()
+  expect((await other).accessToken).toBe('fake-token-2')
+  expect(await tokens.status()).toMatchObject({ state: 'ready', token: { generation: 2 } })
+  expect(await tokens.refresh()).toMatchObject({ outcome: 'ok' })
+})
+
+test('its listeners are called as a client calls them', async () => {
+  const tokens = fake()
+  const seen: string[] = []
+  const faults: string[] = []
+  const end = tokens.subscribe(({ accessToken }) => void seen.push(accessToken), {
+    onFault: ({ code }) => void faults.push(code),
+  })
+  await vi.waitUntil(() => seen.length === 1)
+  tokens.fail('expired')
+  await vi.waitUntil(() => faults.length === 1)
+  tokens.rotate('second')
+  await vi.waitUntil(() => seen.length === 2)
+  end()
+  tokens.rotate('third')
+  await tokens.get()
+  expect([seen, faults]).toEqual([['fake-token-1', 'second'], ['expired']])
+})
+
+test('it fails on command, with the error of a client', async () => {
+  const tokens = fake()
+  tokens.fail('account-inactive', { message: 'Contact them.', reason: 'account-inactive' })
+  const error: unknown = await tokens.get().catch((thrown: unknown) => thrown)
+  expect(error).toBeInstanceOf(TokenClientError)
+  expect(error).toMatchObject({ code: 'account-inactive', message: 'Contact them.' })
+  expect(await tokens.status()).toMatchObject({ state: 'refused', token: null })
+  tokens.rotate()
+  expect((await tokens.get()).accessToken).toBe('fake-token-2')
+})
+
+test('away it gives the last token from memory, as a client does', async () => {
+  const tokens = fake()
+  tokens.goAway()
+  await expect(tokens.get()).rejects.toMatchObject({ code: 'daemon-unreachable' })
+  tokens.rotate()
+  await tokens.get()
+  tokens.goAway()
+  expect(await tokens.get()).toMatchObject({ accessToken: 'fake-token-2', cached: true })
+})
+
+test('its fetch reports a 401 and sends the request once more', async () => {
+  const api = await startApi(strict)
+  const tokens = fake({ accessToken: 'token-1', baseUrl: api.url })
+  tokens.answerReports({ verdict: 'refreshing' })
+  const { fingerprint } = await tokens.get()
+  const response = tokens.fetch(api.url)
+  await vi.waitUntil(() => tokens.reported.length === 1)
+  tokens.rotate('token-2')
+  expect((await response).status).toBe(200)
+  expect(tokens.reported).toEqual([fingerprint])
+})
+
+test('without a command a reported token is replaced at once', async () => {
+  const tokens = fake()
+  const { accessToken } = await tokens.get()
+  expect(await tokens.reject(accessToken)).toEqual({ verdict: 'refreshing' })
+  expect((await tokens.get()).accessToken).toBe('fake-token-2')
+  expect(await tokens.reject(accessToken)).toEqual({ verdict: 'replaced' })
+})
+
+test('a closed fake is closed', async () => {
+  const tokens = createFakeTokenClient()
+  const { fingerprint } = await tokens.get()
+  const waiting = tokens.get({ notFingerprint: fingerprint }).catch((error: unknown) => error)
+  await new Promise((resolve) => setImmediate(resolve))
+  tokens.close()
+  expect(await waiting).toMatchObject({ code: 'closed' })
+  await expect(tokens.get()).rejects.toMatchObject({ code: 'closed' })
+})

@@ -1,0 +1,31 @@
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { expect, test } from 'vitest'
+import { commandWorld, hourToken } from '../support/command-world.ts'
+import { accountInactive, granting } from '../support/service.ts'
+import { expectUntil } from '../support/until.ts'
+
+test('raises a test alert that is marked as one, and says until when', async () => {
+  const { cli, daemon, service } = await commandWorld({ answer: granting(hourToken()) })
+  await service.arrived(1)
+  await cli(['token'])
+  const { status, stdout } = await cli(['alert-test'])
+  expect(stdout).toMatch(/^A test alert is raised, and is over at \S+Z\./)
+  expect(status).toBe(0)
+  const file = await expectUntil('alert.json', () => {
+    try {
+      return readFileSync(join(daemon.directory, 'run/alert.json'), 'utf8')
+    } catch {
+      return undefined
+    }
+  })
+  expect(JSON.parse(file)).toMatchObject({ test: true })
+})
+
+test('is refused with 75 while a real alert is raised', async () => {
+  const { cli, daemon } = await commandWorld({ answer: accountInactive })
+  await daemon.logged('alert')
+  const { status, stderr } = await cli(['alert-test'])
+  expect(stderr).toMatch(/^No test alert, because one is raised: .*\n$/)
+  expect(status).toBe(75)
+})

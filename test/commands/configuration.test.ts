@@ -1,0 +1,55 @@
+import { expect, test } from 'vitest'
+
+import { configurationOf } from '../../src/commands/configuration.ts'
+import { serviceEnvironment } from '../../src/lib/account.ts'
+import { runtimeDirectoryOf, stateDirectoryOf } from '../../src/lib/paths.ts'
+
+const uid = process.geteuid!()
+
+test('--account chooses configuration, runtime directory and state directory', () => {
+  const { configPath, env, account } = configurationOf({
+    options: { account: 'eu' },
+    env: { HOME: '/home/x' },
+  })
+  expect({ configPath, account }).toEqual({ configPath: '/etc/kyc-tokend/accounts/eu.json', account: 'eu' })
+  const own = { env: { HOME: '/home/x' }, uid }
+  expect(runtimeDirectoryOf({ env, uid })).toBe(`${runtimeDirectoryOf(own)}/accounts/eu`)
+  expect(stateDirectoryOf({ env, uid })).toBe(`${stateDirectoryOf(own)}/accounts/eu`)
+})
+
+test('directories that systemd has set stay', () => {
+  const given = { RUNTIME_DIRECTORY: '/run/a', STATE_DIRECTORY: '/var/b' }
+  expect(configurationOf({ options: { account: 'eu' }, env: given }).env).toMatchObject(given)
+})
+
+test('an option beats the environment', () => {
+  const env = { KYC_TOKEND_ACCOUNT: 'us' }
+  expect(configurationOf({ options: {}, env }).account).toBe('us')
+  expect(configurationOf({ options: { account: 'eu' }, env }).account).toBe('eu')
+  expect(configurationOf({ options: { config: 'c.json' }, env })).toEqual({
+    configPath: 'c.json',
+    env,
+    account: undefined,
+  })
+})
+
+test.each([
+  [{ config: 'c.json', account: 'eu' }, {}, /--config and --account are both given/],
+  [
+    {},
+    { KYC_TOKEND_CONFIG: 'c.json', KYC_TOKEND_ACCOUNT: 'eu' },
+    /\$KYC_TOKEND_CONFIG and \$KYC_TOKEND_ACCOUNT/,
+  ],
+  [{ account: '../eu' }, {}, /The name of an account is/],
+])('%j and %j are refused', (options, env, message) => {
+  expect(() => configurationOf({ options, env })).toThrow(message)
+})
+
+test('the service of an account has credentials of its own', () => {
+  expect(serviceEnvironment('eu')).toEqual({
+    RUNTIME_DIRECTORY: '/run/kyc-tokend/accounts/eu',
+    STATE_DIRECTORY: '/var/lib/kyc-tokend/accounts/eu',
+    CREDENTIALS_DIRECTORY: '/run/credentials/kyc-tokend@eu.service',
+  })
+  expect(serviceEnvironment(undefined)['CREDENTIALS_DIRECTORY']).toBe('/run/credentials/kyc-tokend.service')
+})

@@ -1,0 +1,306 @@
+import { spawn, spawnSync } from 'node:child_process'
+import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { expect, onTestFinished, test } from 'vitest'
+import { TokenClient } from '../../src/client/index.ts'
+import { commandWorld, hourToken } from '../support/command-world.ts'
+import { PROGRAM, type Daemon } from '../support/daemon.ts'
+import { startScriptedDaemon, tokenFields } from '../support/scripted-daemon.ts'
+import { accountInactive, granting, type Answer } from '../support/service.ts'
+import { tempDirectory } from '../support/temp-directory.ts'
+import { expectUntil } from '../support/until.ts'
+
+const tokens = Array.from({ length: 20 }, (_, index) => hourToken(index + 1))
+const renewing: Answer = (_, { number }) => granting(tokens[number - 1] ?? '')
+
+interface Running {
+  readonly pid: number
+  readonly kill: (signal: NodeJS.Signals) => void
+  /** The lines of its output so far. */
+  readonly lines: () => string[]
+  readonly stderr: () => string
+  readonly ended: Promise<{ status: number | null; signal: string | null }>
+}
+
+/** Runs a shell script with `exec --on-change`; its process group ends with the test. */
+function supervise(
+  { daemon }: { readonly daemon: { readonly ipcPath: string } },
+  { options, script, launcher = [] }: { options: string[]; script: string; launcher?: string[] },
+): Running {
+  const words = [...launcher, ...PROGRAM, 'exec', '--socket', daemon.ipcPath, '--min-between', '0s']
+  const [command, ...args] = [...words, ...options, '--', 'sh', '-c', script]
+  const child = spawn(command, args)
+  let stdout = ''
+  let stderr = ''
+  child.stdout.on('data', (chunk: Buffer) => (stdout += chunk.toString()))
+  child.stderr.on('data', (chunk: Buffer) => (stderr += chunk.toString()))
+  const ended = new Promise<{ status: number | null; signal: string | null }>((resolve) => {
+    child.on('exit', (status, signal) => resolve({ status, signal }))
+  })
+  const lines = (): string[] => stdout.split('\n').slice(0, -1)
+  onTestFinished(async () => {
+    for (const group of lines().flatMap((line) => /^pid (\d+)$/.exec(line)?.[1] ?? []))
+      spawnSync('kill', ['-KILL', '--', `-${group}`])
+    child.kill('SIGKILL')
+    await ended
+  })
+  return {
+    pid: child.pid ?? 0,
+    kill: (signal) => void child.kill(signal),
+    lines,
+    stderr: () => stderr,
+    ended,
+  }
+}
+
+function operator(daemon: Daemon): TokenClient {
+  const client = new TokenClient({ socketPath: daemon.ipcPath })
+  onTestFinished(() => client.close())
+  return client
+}
+
+const REPORT = 'echo "pid $$"; echo "start $KYC_ACCESS_TOKEN"'
+const startsOf = ({ lines }: Running): number[] =>
+  lines()
+    .filter((line) => line.startsWith('start '))
+    .map((line) => tokens.indexOf(line.slice('start '.length)) + 1)
+const started = (command: Running, count: number): Promise<true> =>
+  expectUntil(`start ${count}`, () => startsOf(command).length === count)
+const isAlive = (pid: string): boolean => spawnSync('kill', ['-0', pid]).status === 0
+
+test('ten quick changes are one restart, with the last token, once the command has stopped', async () => {
+  const world = await commandWorld({ answer: renewing })
+  const go = join(world.directory, 'go')
+  const script = `trap 'echo stopping; until test -e ${go}; do sleep 0.05; done; exit 9' TERM; ${REPORT}; while :; do sleep 0.05; done`
+  const command = supervise(world, { options: ['--on-change', 'restart', '--stop-timeout', '1h'], script })
+  await started(command, 1)
+  const client = operator(world.daemon)
+  await client.refresh()
+  await expectUntil('the stop', () => command.lines().includes('stopping'))
+  for (let count = 0; count < 9; count += 1) await client.refresh()
+  writeFileSync(go, '')
+  await started(command, 2)
+  // One more change shows that no other restart was under way.
+  await client.refresh()
+  await started(command, 3)
+  expect(startsOf(command)).toEqual([1, 11, 12])
+})
+
+test('with a signal the command runs on, and finds the new token in the file', async () => {
+  const world = await commandWorld({
+    answer: renewing,
+    config: { tokenFiles: [{ path: 'token', format: 'raw' }] },
+  })
+  const file = join(world.directory, 'run', 'token')
+  const script = `${REPORT}; trap 'echo "hup $(cat ${file})"' HUP; echo ready; while :; do sleep 0.05; done`
+  const command = supervise(world, { options: ['--on-change', 'HUP'], script })
+  await expectUntil('the command', () => command.lines().includes('ready'))
+  for (const number of [2, 3]) {
+    await operator(world.daemon).refresh()
+    await expectUntil('the signal', () => command.lines().includes(`hup ${tokens[number - 1]}`))
+  }
+  expect(startsOf(command)).toEqual([1])
+  expect(command.lines().filter((line) => line.startsWith('hup'))).toHaveLength(2)
+})
+
+test('the signal waits until the token files are written', async () => {
+  const ipcPath = join(await tempDirectory(), 'ipc.sock')
+  let writtenAt = '2029-12-31T23:59:59.000Z'
+  const daemon = await startScriptedDaemon(ipcPath, ({ type, answer }) => {
+    if (type === 'status.get') answer('status.result', { files: [{ path: 'token', ok: true, writtenAt }] })
+    else answer('token.result', tokenFields(tokens[0] ?? ''))
+  })
+  onTestFinished(() => daemon.stop())
+  const script = `${REPORT}; trap 'echo hup' HUP; echo ready; while :; do sleep 0.05; done`
+  const command = supervise({ daemon: { ipcPath } }, { options: ['--on-change', 'HUP'], script })
+  await expectUntil('the command', () => command.lines().includes('ready'))
+  await expectUntil('the subscription', () => daemon.asked.some(({ type }) => type === 'token.subscribe'))
+  const questions = (): number => daemon.asked.filter(({ type }) => type === 'status.get').length
+  daemon.publish('token.result', tokenFields(tokens[1] ?? ''))
+  const before = questions()
+  await expectUntil('questions for the files', () => questions() > before + 5)
+  expect(command.lines()).not.toContain('hup')
+  writtenAt = '2030-01-01T00:00:00.001Z'
+  await expectUntil('the signal', () => command.lines().includes('hup'))
+})
+
+test('a command that does not stop is killed after the stop timeout, with all of its process group', async () => {
+  const world = await commandWorld({ answer: renewing })
+  const script = `${REPORT}; trap 'echo refused' TERM; (trap '' TERM; exec sleep 1000) & echo "worker $!"; while :; do sleep 0.05; done`
+  const command = supervise(world, { options: ['--on-change', 'restart', '--stop-timeout', '300ms'], script })
+  await expectUntil('the worker', () => command.lines().some((line) => line.startsWith('worker')))
+  const worker = command.lines().at(-1)?.split(' ')[1] ?? ''
+  await operator(world.daemon).refresh()
+  await started(command, 2)
+  expect(command.lines()).toContain('refused')
+  await expectUntil('the end of the worker', () => !isAlive(worker) || isZombie(worker))
+})
+
+function isZombie(pid: string): boolean {
+  try {
+    return / Z /.test(readFileSync(`/proc/${pid}/stat`, 'utf8'))
+  } catch {
+    return true
+  }
+}
+
+test('another stop signal; the workers of the command may end in their own time', async () => {
+  const world = await commandWorld({ answer: renewing })
+  const go = join(world.directory, 'go')
+  // The command ends at once, its worker waits for the file.
+  const script = `${REPORT}; (trap 'until test -e ${go}; do sleep 0.05; done; echo worked; exit' USR2; echo ready; while :; do sleep 0.05; done) & trap 'echo left; exit' USR2; wait`
+  const options = ['--on-change', 'restart', '--stop-signal', 'SIGUSR2', '--stop-timeout', '1h']
+  const command = supervise(world, { options, script })
+  await expectUntil('the worker', () => command.lines().includes('ready'))
+  await operator(world.daemon).refresh()
+  await expectUntil('the end of the command', () => command.lines().includes('left'))
+  writeFileSync(go, '')
+  await started(command, 2)
+  await expectUntil('the end of the worker', () => command.lines().includes('worked'))
+  const lines = command.lines()
+  expect(lines.indexOf('worked')).toBeLessThan(lines.indexOf(`start ${tokens[1]}`))
+})
+
+test.each([
+  ['exit 7', 7],
+  ['kill -KILL $$', 137],
+  ['no-such-command', 127],
+])('a command that ends by itself is not started again: %s', async (script, status) => {
+  const world = await commandWorld({ answer: renewing })
+  const command = supervise(world, { options: ['--on-change', 'restart'], script: `${REPORT}; ${script}` })
+  expect(await command.ended).toEqual({ status, signal: null })
+  expect(startsOf(command)).toEqual([1])
+})
+
+test('a command that cannot be run is 126; a script without a first line that says what runs it is run by sh', async () => {
+  const world = await commandWorld()
+  const script = join(world.directory, 'script')
+  const run = () => world.cli(['exec', '--on-change', 'restart', '--', script, 'word'])
+  writeFileSync(script, '#!/no/such/interpreter\n', { mode: 0o755 })
+  const { status, stderr } = await run()
+  expect({ status, lines: stderr.trimEnd().split('\n').length }).toEqual({ status: 126, lines: 1 })
+  writeFileSync(script, 'echo "$1"; ls /proc/self/fd\n')
+  expect(await run()).toMatchObject({ status: 0, stdout: 'word\n0\n1\n2\n3\n' })
+})
+
+test('signals go to the process group of the command; TERM ends it for good', async () => {
+  const world = await commandWorld({ answer: renewing })
+  const traps = (who: string): string =>
+    ['HUP', 'INT', 'USR1', 'USR2', 'WINCH'].map((name) => `trap 'echo ${who} ${name}' ${name}`).join('; ')
+  const script = `${REPORT}; (${traps('worker')}; echo worker ready; while :; do sleep 0.05; done) & ${traps('command')}; trap 'echo bye; sleep 0.2; exit 5' TERM; echo ready; while :; do sleep 0.05; done`
+  const command = supervise(world, { options: ['--on-change', 'restart', '--splay', '1h'], script })
+  for (const line of ['ready', 'worker ready']) await expectUntil(line, () => command.lines().includes(line))
+  for (const name of ['HUP', 'INT', 'USR1', 'USR2', 'WINCH'] as const) {
+    command.kill(`SIG${name}`)
+    // The shell lets what it starts in the background ignore INT.
+    for (const who of name === 'INT' ? ['command'] : ['command', 'worker'])
+      await expectUntil(`${name} of the ${who}`, () => command.lines().includes(`${who} ${name}`))
+  }
+  await operator(world.daemon).refresh()
+  command.kill('SIGTERM')
+  expect(await command.ended).toEqual({ status: 5, signal: null })
+  expect(command.lines()).toContain('bye')
+  expect(startsOf(command)).toEqual([1])
+})
+
+test.each(['SIGTERM', 'SIGINT'] as const)(
+  '%s while the command stops for a restart is for good',
+  async (name) => {
+    const world = await commandWorld({ answer: renewing })
+    const go = join(world.directory, 'go')
+    const script = `trap '' INT; trap 'echo stopping; until test -e ${go}; do sleep 0.05; done; exit 6' TERM; ${REPORT}; while :; do sleep 0.05; done`
+    const command = supervise(world, { options: ['--on-change', 'restart', '--stop-timeout', '1h'], script })
+    await started(command, 1)
+    await operator(world.daemon).refresh()
+    await expectUntil('the stop', () => command.lines().includes('stopping'))
+    command.kill(name)
+    writeFileSync(go, '')
+    expect(await command.ended).toEqual({ status: 6, signal: null })
+    expect(startsOf(command)).toEqual([1])
+  },
+)
+
+test('TERM while it waits for the first token ends it', async () => {
+  const world = await commandWorld({ answer: { status: 503 } })
+  const options = ['--on-change', 'restart', '--wait', '60s']
+  const command = supervise(world, { options, script: REPORT })
+  const status = operator(world.daemon)
+  await expectUntil('its question', async () => (await status.status()).clients.ipc.connections > 1)
+  command.kill('SIGTERM')
+  expect(await command.ended).toEqual({ status: 143, signal: null })
+  expect(command.lines()).toEqual([])
+})
+
+test('the command goes on without the daemon and when the account is refused; a later token restarts it', async () => {
+  const world = await commandWorld({ answer: renewing })
+  const script = `${REPORT}; while :; do sleep 0.05; done`
+  const command = supervise(world, { options: ['--on-change', 'restart'], script })
+  await started(command, 1)
+  world.service.answer(accountInactive)
+  await operator(world.daemon).refresh()
+  await world.daemon.end()
+  await expectUntil('a sentence', () => command.stderr().includes('The command goes on'))
+  expect(startsOf(command)).toEqual([1])
+  world.service.answer(granting(tokens[5] ?? ''))
+  const again = await world.again()
+  await operator(again).refresh()
+  await started(command, 2)
+  expect(startsOf(command)).toEqual([1, 6])
+})
+
+test.each([
+  [['--on-change', 'sometimes'], {}, '--on-change takes none, restart or the name of a signal'],
+  [['--on-change', 'restart', '--stop-signal', 'NONE'], {}, '--stop-signal takes the name of a signal'],
+  [['--on-change', 'HUP', '--splay', '2d'], {}, '--splay takes a duration'],
+])('%j is a mistake', async (options, env, message) => {
+  const world = await commandWorld()
+  const { status, stderr } = await world.cli(['exec', ...options, '--', 'true'], { env })
+  expect({ status, stderr }).toEqual({ status: 64, stderr: expect.stringContaining(message) as string })
+})
+
+test('sockets that systemd handed over cannot be shared with a command that is restarted', async () => {
+  const { daemon } = await commandWorld()
+  const script = 'LISTEN_PID=$$ LISTEN_FDS=1 exec "$0" "$@" 3</dev/null'
+  const run = (...options: string[]) =>
+    spawnSync(
+      'sh',
+      ['-c', script, ...PROGRAM, 'exec', '--socket', daemon.ipcPath, ...options, '--', 'true'],
+      {
+        encoding: 'utf8',
+      },
+    )
+  for (const action of ['restart', 'HUP']) {
+    const { status, stderr } = run('--on-change', action)
+    expect({ status, stderr }).toMatchObject({
+      status: 64,
+      stderr: expect.stringContaining('LISTEN_FDS') as string,
+    })
+  }
+  expect(run('--on-change', 'none').status).toBe(0)
+})
+
+const canUnshare = spawnSync('unshare', ['--pid', '--fork', '--mount-proc', 'true']).status === 0
+if (!canUnshare) process.stderr.write('exec as PID 1 is not tested: that takes root and unshare(1)\n')
+
+test.skipIf(!canUnshare)('as PID 1 it reaps what its command leaves behind, and TERM ends it', async () => {
+  const world = await commandWorld({ answer: renewing })
+  const done = join(world.directory, 'done')
+  // Each start leaves five processes to PID 1 that end at once.
+  const script = `${REPORT}; for i in 1 2 3 4 5; do sh -c '(sleep 0.1; echo gone >> ${done}) &'; done; while :; do sleep 0.05; done`
+  const launcher = ['unshare', '--pid', '--fork', '--kill-child', '--mount-proc']
+  const command = supervise(world, { options: ['--on-change', 'restart'], script, launcher })
+  for (const number of [1, 2, 3]) {
+    await started(command, number)
+    const ended = (): number => (existsSync(done) ? readFileSync(done, 'utf8').split('\n').length - 1 : 0)
+    await expectUntil('the orphans', () => ended() >= number * 5)
+    await operator(world.daemon).refresh()
+  }
+  await started(command, 4)
+  const init = spawnSync('pgrep', ['-P', String(command.pid)], { encoding: 'utf8' }).stdout.trim()
+  await expectUntil('no zombie', () => {
+    const children = spawnSync('ps', ['--ppid', init, '-o', 'stat='], { encoding: 'utf8' }).stdout
+    return children !== '' && !children.includes('Z')
+  })
+  spawnSync('kill', ['-TERM', init])
+  expect(await command.ended).toEqual({ status: 143, signal: null })
+})

@@ -1,0 +1,45 @@
+import { expect, test } from 'vitest'
+import { neededPaths, readObstacle, writeObstacle } from '../../src/commands/unit-sandbox.ts'
+
+const unit = {
+  ProtectSystem: 'strict',
+  ProtectHome: 'yes',
+  PrivateTmp: 'yes',
+  ReadWritePaths: '-/run/kyc-tokend -/srv/app/kyc',
+  ReadOnlyPaths: '/srv/app/kyc/fixed',
+  StateDirectory: 'kyc-tokend',
+}
+
+test.each([
+  ['/run/kyc-tokend', undefined],
+  ['/srv/app/kyc/below', undefined],
+  ['/var/lib/kyc-tokend', undefined],
+  ['/srv/app/kyc/fixed', 'ReadOnlyPaths=/srv/app/kyc/fixed'],
+  ['/srv/app/kycs', 'ProtectSystem=strict'],
+  ['/home/app', 'ProtectHome=yes'],
+  ['/var/tmp/x', 'PrivateTmp=yes'],
+  ['/tmpfs', 'ProtectSystem=strict'],
+])('writing to %s is forbidden by %s', (path, because) => {
+  expect(writeObstacle(unit, path)?.because).toBe(because)
+})
+
+test('the remedy is what allows it, and none where only another directory helps', () => {
+  expect(writeObstacle(unit, '/srv/app')?.settings).toEqual(['ReadWritePaths=-/srv/app'])
+  expect(writeObstacle(unit, '/home/app')?.settings).toEqual([
+    'ProtectHome=read-only',
+    'ReadWritePaths=-/home/app',
+  ])
+  expect(writeObstacle(unit, '/tmp')?.settings).toEqual([])
+})
+
+test('without a sandbox nothing is forbidden; a weaker one forbids the system alone', () => {
+  expect(writeObstacle({}, '/usr/x')).toBeUndefined()
+  expect(writeObstacle({ ProtectSystem: 'full' }, '/etc/x')?.because).toBe('ProtectSystem=full')
+  expect(writeObstacle({ ProtectSystem: 'full' }, '/srv/x')).toBeUndefined()
+  expect(writeObstacle({ ProtectHome: 'read-only' }, '/home/x')?.because).toBe('ProtectHome=read-only')
+  expect(readObstacle({ ProtectHome: 'read-only' }, '/home/x')).toBeUndefined()
+})
+
+test('a path without a hyphen must be there for the unit to start', () => {
+  expect(neededPaths({ ReadWritePaths: '-/a /b +/c' })).toEqual(['/b'])
+})

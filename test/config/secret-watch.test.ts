@@ -1,0 +1,238 @@
+import { renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+
+import type { Config } from '../../src/config/config.ts'
+import { loadConfig } from '../../src/config/load.ts'
+import { createConfigOnDisk, type ConfigOnDisk } from '../../src/config/on-disk.ts'
+import { createSecretWatch, type Trial } from '../../src/config/secret-watch.ts'
+import { createConfigFiles, smallConfig, type ConfigFiles } from '../support/config-files.ts'
+import { createFakeClock, type FakeClock } from '../support/fake-clock.ts'
+import { createLogRecorder, type LogRecorder } from '../support/log-recorder.ts'
+
+const TICK_MS = 15_000
+const fileSources = { apiKey: { file: 'vol/key' }, apiSecret: { file: 'vol/secret' } }
+
+let files: ConfigFiles
+let clock: FakeClock
+let recorder: LogRecorder
+let running: Config
+let onDisk: ConfigOnDisk
+/** Pairs that were tried. */
+let tried: string[]
+let answer: (pair: string) => Trial
+let tick: (signal: AbortSignal) => Promise<void>
+
+const load = (): Promise<Config> =>
+  loadConfig({ configPath: join(files.directory, 'c.json'), env: { RUNTIME_DIRECTORY: '/run/x' } })
+const pairOf = ({ credentials: { apiKey, apiSecret } }: Config): string =>
+  `${apiKey.reveal()} ${apiSecret.reveal()}`
+const configure = (settings: object = {}): string =>
+  files.write('c.json', { ...smallConfig(), credentials: fileSources, ...settings })
+
+beforeEach(async () => {
+  files = createConfigFiles()
+  clock = createFakeClock()
+  recorder = createLogRecorder()
+  tried = []
+  answer = () => ({ kind: 'ok' })
+  files.write('vol/key', 'key-of-old')
+  files.write('vol/secret', 'secret-of-old')
+  configure()
+  running = await load()
+  onDisk = createConfigOnDisk({ load, running: () => running })
+  tick = createSecretWatch({
+    onDisk,
+    running: () => running,
+    async tryCredentials(next) {
+      tried.push(pairOf(next))
+      const trial = answer(pairOf(next))
+      if (trial?.kind === 'ok') running = { ...running, credentials: next.credentials }
+      return trial
+    },
+    clock,
+    log: recorder.log,
+  })
+  await clock.advance(TICK_MS)
+})
+afterEach(() => {
+  files.remove()
+})
+
+/** One tick, and the time that the files get to settle; `meanwhile` comes 1 s after the tick. */
+async function ticked(meanwhile: () => void = () => undefined): Promise<void> {
+  const progress = { isOver: false }
+  const check = tick(new AbortController().signal).finally(() => {
+    progress.isOver = true
+  })
+  // The files are real: their answers come when they come.
+  await expect.poll(() => progress.isOver || clock.sleepers() > 0).toBe(true)
+  await clock.advance(1_000)
+  meanwhile()
+  while (!progress.isOver) {
+    await clock.advance(500)
+    await new Promise((resolve) => setImmediate(resolve))
+  }
+  await check
+  await clock.advance(TICK_MS)
+}
+
+describe('secret files that change', () => {
+  it('are tried once and taken over where they give a token', async () => {
+    await ticked()
+    expect(tried).toEqual([])
+    files.write('vol/secret', 'secret-of-new')
+    await ticked()
+    await ticked()
+    expect(tried).toEqual(['key-of-old secret-of-new'])
+    expect(recorder.of('credentials-taken-over')).toEqual([
+      expect.objectContaining({
+        level: 'notice',
+        files: [join(files.directory, 'vol/key'), join(files.directory, 'vol/secret')],
+      }),
+    ])
+    expect(onDisk.state()).toEqual({ state: 'current', problem: null })
+  })
+
+  it('are left alone until both have been the same for 2 s', async () => {
+    files.write('vol/key', 'key-of-new')
+    await ticked(() => files.write('vol/secret', 'secret-of-new'))
+    expect(tried).toEqual(['key-of-new secret-of-new'])
+  })
+
+  it('are not tried any more once the daemon stops', async () => {
+    files.write('vol/secret', 'secret-of-new')
+    const stop = new AbortController()
+    const check = tick(stop.signal)
+    await expect.poll(() => clock.sleepers()).toBe(1)
+    stop.abort()
+    await check
+    expect(tried).toEqual([])
+  })
+
+  it('are tried again only when a file changes, where they give no token', async () => {
+    answer = (pair) =>
+      pair.startsWith('key-of-new secret-of-new')
+        ? { kind: 'ok' }
+        : { kind: 'transient', reason: 'rejected', detail: 'no' }
+    files.write('vol/key', 'key-of-new')
+    await ticked()
+    await ticked()
+    await ticked()
+    expect(tried).toEqual(['key-of-new secret-of-old'])
+    expect(recorder.of('credentials-not-taken-over')).toEqual([
+      expect.objectContaining({
+        level: 'error',
+        error: 'rejected: no',
+        remedy: expect.stringContaining('reload') as string,
+      }),
+    ])
+    expect(pairOf(running)).toBe('key-of-old secret-of-old')
+    files.write('vol/secret', 'secret-of-new')
+    await ticked()
+    expect(tried).toEqual(['key-of-new secret-of-old', 'key-of-new secret-of-new'])
+    expect(recorder.events()).toEqual(['credentials-not-taken-over', 'credentials-taken-over'])
+  })
+
+  it('may be links that Kubernetes swaps', async () => {
+    for (const name of ['key', 'secret']) {
+      files.write(`vol/..1/${name}`, `${name}-of-old`, 0o440)
+      files.write(`vol/..2/${name}`, `${name}-of-new`, 0o440)
+      rmSync(join(files.directory, 'vol', name))
+      symlinkSync(`..data/${name}`, join(files.directory, 'vol', name))
+    }
+    symlinkSync('..1', join(files.directory, 'vol/..data'))
+    await ticked()
+    expect(tried).toEqual([])
+    symlinkSync('..2', join(files.directory, 'vol/..data_tmp'))
+    renameSync(join(files.directory, 'vol/..data_tmp'), join(files.directory, 'vol/..data'))
+    await ticked()
+    expect(tried).toEqual(['key-of-new secret-of-new'])
+  })
+
+  it.each([
+    ['empty', () => files.write('vol/secret', '')],
+    ['missing', () => rmSync(join(files.directory, 'vol/secret'))],
+    ['readable by all', () => files.write('vol/secret', 'secret-of-new', 0o644)],
+    ['written with the same content', () => files.write('vol/secret', 'secret-of-old')],
+  ])('count as not changed while one is %s', async (_, change) => {
+    change()
+    await ticked()
+    await ticked()
+    expect(tried).toEqual([])
+    expect(recorder.events()).toEqual([])
+    files.write('vol/secret', 'secret-of-new')
+    await ticked()
+    expect(tried).toEqual(['key-of-old secret-of-new'])
+  })
+
+  it('are not tried while they are half-written', async () => {
+    files.write('vol/secret', 'secret-o')
+    await ticked(() => writeFileSync(join(files.directory, 'vol/secret'), 'f-new', { flag: 'a' }))
+    expect(tried).toEqual(['key-of-old secret-of-new'])
+  })
+
+  it('are not tried while the configuration on disk is another one, but after its reload', async () => {
+    configure({ baseUrl: 'https://other.example.com' })
+    files.write('vol/secret', 'secret-of-new')
+    await ticked()
+    expect(onDisk.state()).toEqual({ state: 'changed', problem: null })
+    configure({ baseUrl: 'https://api.example.com' })
+    await ticked()
+    expect(tried).toEqual(['key-of-old secret-of-new'])
+  })
+
+  it('are tried again where a reload came in between', async () => {
+    answer = () => undefined
+    files.write('vol/secret', 'secret-of-new')
+    await ticked()
+    answer = () => ({ kind: 'ok' })
+    await ticked()
+    expect(tried).toHaveLength(2)
+    expect(recorder.events()).toEqual(['credentials-taken-over'])
+  })
+
+  it('are not tried for a secret that is written in the configuration itself', async () => {
+    configure({ credentials: { ...fileSources, apiSecret: 'secret-of-new' } })
+    await ticked()
+    expect(tried).toEqual([])
+    expect(onDisk.state().state).toBe('changed')
+  })
+})
+
+describe('the configuration on disk', () => {
+  it('is faulty with its faults, and current again once it is corrected', async () => {
+    configure({ refresh: { maxAge: 5 } })
+    await ticked()
+    expect(onDisk.state()).toEqual({
+      state: 'faulty',
+      problem: expect.stringMatching(/c\.json: refresh\.maxAge: must/) as string,
+    })
+    configure()
+    await ticked()
+    expect(onDisk.state()).toEqual({ state: 'current', problem: null })
+  })
+  it('is changed where only a secret in it is another one', async () => {
+    configure({ share: { servers: ['h:1'], tls: true, key: '0123456789abcdef' } })
+    running = await load()
+    configure({ share: { servers: ['h:1'], tls: true, key: '0123456789abcdeX' } })
+    await ticked()
+    expect(onDisk.state().state).toBe('changed')
+  })
+  it('is loaded again only when a file has changed', async () => {
+    let loads = 0
+    const counted = createConfigOnDisk({
+      load: async () => {
+        loads += 1
+        return load()
+      },
+      running: () => running,
+    })
+    await counted.examine()
+    await counted.examine()
+    expect(loads).toBe(1)
+    files.write('vol/key', 'key-of-new')
+    await counted.examine()
+    expect(loads).toBe(2)
+  })
+})

@@ -1,0 +1,237 @@
+import { join } from 'node:path'
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+
+import type { Config, ShareConfig } from '../../src/config/config.ts'
+import { ConfigError } from '../../src/config/issues.ts'
+import { loadConfig } from '../../src/config/load.ts'
+import { renderTemplate } from '../../src/lib/template.ts'
+import { createConfigFiles, smallConfig, type ConfigFiles } from '../support/config-files.ts'
+
+let files: ConfigFiles
+beforeEach(() => {
+  files = createConfigFiles()
+})
+afterEach(() => {
+  files.remove()
+})
+
+const LONG_SECRET = 'a-secret-of-the-account'
+const load = (settings: object): Promise<Config> => {
+  const credentials = { apiKey: 'key-0815', apiSecret: LONG_SECRET }
+  return loadConfig({
+    configPath: files.write('c.json', { ...smallConfig(), credentials, ...settings }),
+    env: { RUNTIME_DIRECTORY: '/run/kyc-tokend', STATE_DIRECTORY: '/var/lib/kyc-tokend' },
+  })
+}
+const faults = async (settings: object): Promise<string> => {
+  const error = await load(settings).catch((thrown: unknown) => thrown)
+  if (error instanceof ConfigError) return error.message
+  throw new Error('the configuration was not refused', { cause: error })
+}
+
+describe('alerts', () => {
+  it('may be without an end of patience, and name whom to call', async () => {
+    const { alerts } = await load({ alerts: { noTokenAfter: null, contact: 'Ada, +44 20 7946 0000' } })
+    expect(alerts).toMatchObject({ noTokenAfterMs: null, contact: 'Ada, +44 20 7946 0000' })
+    expect((await load({ alerts: { noTokenAfter: '90s' } })).alerts.noTokenAfterMs).toBe(90_000)
+  })
+  it.each([
+    [{ noTokenAfter: 600 }, /alerts\.noTokenAfter: must be a duration/],
+    [{ noTokenAfter: '0s' }, /alerts\.noTokenAfter: must be from "1s" to "30d"/],
+    [{ contact: 'Ada\u001b[2J' }, /alerts\.contact: must not hold a control character/],
+    [{ contact: 'x'.repeat(201) }, /alerts\.contact: must not be longer than 200 characters/],
+  ])('refuse %j', async (alerts, sentence) => {
+    expect(await faults({ alerts })).toMatch(sentence)
+  })
+})
+
+describe('a control character in a path or a name', () => {
+  it.each([
+    [{ tokenFiles: [{ path: 'to\u001b[2Jken' }] }, /tokenFiles\[0\]\.path: must not hold a control/],
+    [{ ipc: { path: 'a\n<0>b' } }, /ipc\.path: must not hold a control/],
+    [{ request: { caFile: 'ca\u0007' } }, /request\.caFile: must not hold a control/],
+    [{ runtimeDirectory: 'x\u009b' }, /runtimeDirectory: must not hold a control/],
+    [{ ipc: { group: 'a\nb' } }, /ipc\.group: must be the name or the number/],
+    [{ credentials: { apiKey: 'k', apiSecret: { file: 'a\nb' } } }, /credentials\.apiSecret: must not hold/],
+  ])('is a fault: %j', async (settings, sentence) => {
+    const message = await faults(settings)
+    expect(message).toMatch(sentence)
+    expect(message).not.toMatch(/[\u0000-\u0009\u000b-\u001f\u007f-\u009f]/)
+  })
+})
+
+it('a control character in the path of the configuration itself is a fault', async () => {
+  const configPath = files.write('a\u001b[2J/c.json', smallConfig())
+  await expect(loadConfig({ configPath, env: {} })).rejects.toThrow(/the configuration file holds a control/)
+})
+
+describe('a template', () => {
+  const withTemplate = (text: string | Buffer, mode = 0o600): object => {
+    files.write('t.template', text, mode)
+    return { tokenFiles: [{ path: 't', format: 'template', template: 't.template' }] }
+  }
+  it('is read with the configuration', async () => {
+    const settings = withTemplate(
+      'a=${accessToken} $${x} ${baseUrl} ${expiresAt} ${obtainedAt} ${fingerprint}\n',
+    )
+    const [file] = (await load(settings)).tokenFiles
+    const values = { accessToken: 'T', expiresAt: 'E', obtainedAt: 'O', fingerprint: 'F' }
+    expect(renderTemplate(file!.template!, values)).toBe('a=T ${x} https://api.example.com E O F\n')
+  })
+  it.each([
+    ['${accesToken}', /template: .*holds the unknown placeholder "accesToken": did you mean "accessToken"\?/],
+    ['${accessToken} ${x\u001b[2J}', /unknown placeholder "x\\u001b\[2J": known are accessToken, expiresAt/],
+    ['token', /does not hold \$\{accessToken\}/],
+    ['$${accessToken}', /does not hold \$\{accessToken\}/],
+    ['${accessToken', /has a "\$\{" without its "\}"/],
+    [`\${accessToken}${'x'.repeat(64 * 1024)}`, /is larger than 64 KiB/],
+    [Buffer.from([0xff]), /is not valid UTF-8/],
+  ])('is refused: %s', async (text, sentence) => {
+    expect(await faults(withTemplate(text))).toMatch(sentence)
+  })
+  it('is an input: others may not write it, and nothing is written over it', async () => {
+    expect(await faults(withTemplate('${accessToken}', 0o602))).toMatch(
+      /can be written by others: chmod go-w/,
+    )
+    expect(await load(withTemplate('${accessToken}', 0o644))).toBeDefined()
+    const over = { path: join(files.directory, 't.template'), format: 'template', template: 't.template' }
+    expect(await faults({ tokenFiles: [over] })).toMatch(/a file that the configuration is read from/)
+  })
+  it('and its format belong together', async () => {
+    expect(await faults({ tokenFiles: [{ path: 't', format: 'template' }] })).toMatch(
+      /tokenFiles\[0\]\.template: is missing, and "format": "template" needs it/,
+    )
+    expect(await faults({ tokenFiles: [{ path: 't', template: 'x' }] })).toMatch(
+      /tokenFiles\[0\]\.template: is of use with "format": "template" only/,
+    )
+    expect(await faults({ tokenFiles: [{ path: 't', format: 'template', template: 'none' }] })).toMatch(
+      /the file .*none is not there/,
+    )
+  })
+})
+
+describe('share', () => {
+  const share = async (settings: object): Promise<ShareConfig> => {
+    const config = await load({ share: { servers: ['redis.example.com:6379'], ...settings } })
+    expect(config.warnings).toEqual([])
+    return config.share!
+  }
+  it('has the documented defaults', async () => {
+    expect(await share({})).toEqual({
+      servers: [{ host: 'redis.example.com', port: 6379 }],
+      sentinel: null,
+      cluster: false,
+      tls: { ca: null, serverName: null, cert: null, key: null },
+      user: null,
+      password: null,
+      database: 0,
+      prefix: 'kyc-tokend',
+      timeoutMs: 1_000,
+      key: null,
+      host: null,
+      asks: true,
+      whenAlone: 'fetch',
+    })
+    expect((await load({ share: null })).share).toBeNull()
+  })
+  it('takes a Unix socket without TLS, IPv6, sentinels and secrets', async () => {
+    expect(await share({ servers: ['./redis.sock'] })).toMatchObject({
+      servers: [{ path: join(files.directory, 'redis.sock') }],
+      tls: null,
+    })
+    files.write('pw', 'of-the-sentinel\n')
+    const config = await share({
+      servers: ['[::1]:26379', 'b:26379'],
+      sentinel: { name: 'mymaster', password: { file: 'pw' } },
+      password: 'of-redis',
+      key: '0123456789abcdef',
+    })
+    expect(config.servers[0]).toEqual({ host: '::1', port: 26379 })
+    expect(config.sentinel?.password?.reveal()).toBe('of-the-sentinel')
+    expect(config.password?.reveal()).toBe('of-redis')
+    expect(JSON.stringify(config)).not.toContain('of-')
+  })
+  it.each([
+    [{ servers: [] }, /share\.servers: must be a list of 1 to 64 servers/],
+    [{ servers: undefined }, /share\.servers: is missing: it must be a list of 1 to 64/],
+    [{ servers: ['redis://:HUSH@h:1'] }, /share\.servers\[0\]: must be "host:port"/],
+    [{ servers: ['h:65536'] }, /share\.servers\[0\]: must be "host:port"/],
+    [{ password: 5 }, /share\.password: must be a secret source/],
+    [{ password: { HUSH: 1 } }, /share\.password: must be a secret source/],
+    [{ password: { file: 'none' } }, /share\.password: the file .*none is not there/],
+    [{ sentinel: {} }, /share\.sentinel\.name: is missing: it must be the name of the master/],
+    [{ sentinel: { name: 'm', pasword: 'HUSH' } }, /share\.sentinel\.pasword: .*did you mean "password"\?/],
+    [{ tls: { caFiel: 'x' } }, /share\.tls\.caFiel: is an unknown key: did you mean "caFile"\?/],
+    [{ tls: 'yes' }, /share\.tls: must be true, false, or an object/],
+    [{ tls: { certFile: 'x' } }, /share\.tls\.keyFile: is missing beside the other one/],
+    [{ prefix: 'a{b}' }, /share\.prefix: must be 1 to 64 letters/],
+    [{ key: 'short' }, /share\.key: is shorter than 16 bytes/],
+    [
+      { tls: false, password: 'HUSHHUSH' },
+      /share\.tls: is false and redis\.example\.com is not this host: share\.password would cross the network in the clear\. Set share\.tls, or leave share\.password out/,
+    ],
+    [
+      { tls: false, sentinel: { name: 'm', password: 'HUSHHUSH' } },
+      /share\.sentinel\.password would cross the network in the clear/,
+    ],
+    [
+      { asks: false },
+      /share\.asks: is false and share\.whenAlone is "fetch": such a host would never have a token of its own/,
+    ],
+    [{ cluster: true, sentinel: { name: 'm' } }, /share\.cluster: is true beside share\.sentinel/],
+    [{ cluster: true, database: 1 }, /share\.database: is not 0/],
+    [{ servers: ['/a.sock', 'b:1'] }, /share\.servers: has a Unix socket beside other servers/],
+    [{ servers: ['a:1', 'b:1'] }, /share\.servers: has several servers, which are neither/],
+    [{ servers: ['/a.sock'], tls: true }, /share\.tls: is set, and a Unix socket has no TLS/],
+  ])('refuses %j', async (settings, sentence) => {
+    const message = await faults({ share: { servers: ['redis.example.com:6379'], ...settings } })
+    expect(message).toMatch(sentence)
+    expect(message).not.toContain('HUSH')
+  })
+  it('may be in the clear on this host, and without a password', async () => {
+    expect((await share({ servers: ['127.0.0.1:6379'], tls: false, password: 'of-redis' })).tls).toBeNull()
+    expect((await share({ tls: false })).tls).toBeNull()
+  })
+  it('warns of a short secret of the account, unless share.key is set', async () => {
+    const short = { credentials: { apiKey: 'key-0815', apiSecret: 'short-one' } }
+    const servers = ['redis.example.com:6379']
+    expect((await load({ ...short, share: { servers } })).warnings).toEqual([
+      'credentials.apiSecret: has 9 characters: a reader of the store could try them all. Set share.key',
+    ])
+    expect((await load({ ...short, share: { servers, key: '0123456789abcdef' } })).warnings).toEqual([])
+  })
+})
+
+describe('mistakes that people make with keys', () => {
+  it.each([
+    ['"my-secret-123"', /is in quotes, which are part of it/],
+    ["'my-secret-123'", /is in quotes/],
+    [' my-secret-123', /begins or ends with a blank/],
+    ['my-secret-123 ', /begins or ends with a blank/],
+    ['API_SECRET=my-secret-123', /begins with a name and "=", as a line of an environment file/],
+    ['export KYC_SECRET=my-secret-123', /begins with a name and "="/],
+    ['Bearer my-secret-123', /begins with "Bearer"/],
+  ])('are a warning, since %j may be right', async (secret, sentence) => {
+    files.write('s', `${secret}\n`)
+    const { warnings, credentials } = await load({
+      credentials: { apiKey: 'key-0815', apiSecret: { file: 's' } },
+    })
+    expect(warnings).toEqual([expect.stringMatching(sentence)])
+    expect(warnings[0]).toMatch(/^credentials\.apiSecret: the file .*\/s /)
+    expect(warnings.join()).not.toContain('my-secret')
+    expect(credentials.apiSecret.reveal()).toBe(secret)
+  })
+  it.each(['my=secret/123==', 'a"quote"-inside', 'sk_live_1='])('are not seen in %j', async (secret) => {
+    const { warnings } = await load({ credentials: { apiKey: 'key-0815', apiSecret: secret } })
+    expect(warnings).toEqual([])
+  })
+  it('are seen in a base URL that holds the endpoint', async () => {
+    const { warnings, baseUrl } = await load({ baseUrl: 'https://api.example.com/token/external/jwt' })
+    expect(warnings).toEqual([expect.stringMatching(/^baseUrl: holds the path of the endpoint, .*remove/)])
+    expect(baseUrl).toBe('https://api.example.com/token/external/jwt')
+    expect((await load({ baseUrl: 'https://api.example.com/token' })).warnings).toEqual([])
+  })
+  it('take no host for loopback that only ends like it', async () => {
+    expect(await faults({ baseUrl: 'http://evillocalhost' })).toMatch(/baseUrl: must begin with https:/)
+  })
+})

@@ -1,0 +1,571 @@
+import {
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+} from 'node:fs'
+import { chmod, chown, mkdir, rm, utimes, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { describe, expect, it, onTestFinished, vi } from 'vitest'
+import type { SocketConfig, TokenFileConfig, TokenFileFormat } from '../../../src/config/config.ts'
+import {
+  createTokenFiles,
+  type TokenFiles,
+  type TokenFilesConfig,
+} from '../../../src/delivery/files/token-files.ts'
+import type { Log } from '../../../src/lib/log.ts'
+import type { Keeper, KeeperEvent } from '../../../src/token/keeper.ts'
+import { parseTemplate } from '../../../src/lib/template.ts'
+import { initialState, type TokenState } from '../../../src/token/state.ts'
+import { fingerprintOf, type Token } from '../../../src/token/token.ts'
+import { createFakeClock, type FakeClock } from '../../support/fake-clock.ts'
+import { createRecords } from '../../support/records.ts'
+import { tempDirectory } from '../../support/temp-directory.ts'
+
+const isRoot = process.geteuid?.() === 0
+const MINUTE = 60_000
+const BASE_URL = 'https://api.example.com'
+const SETTINGS = { baseUrl: BASE_URL, credentialsId: 'first' }
+
+/** A keeper that holds what the test gives it, on a wall clock that begins with the real one: file times are real. */
+function createHolder(clock: FakeClock) {
+  let state: TokenState = initialState(SETTINGS, clock.now())
+  const listeners = new Set<(event: KeeperEvent) => void>()
+  const emit = (event: KeeperEvent): void => {
+    for (const listener of listeners) listener(event)
+  }
+  return {
+    state: () => state,
+    now: () => clock.now(),
+    onEvent(listener: (event: KeeperEvent) => void) {
+      listeners.add(listener)
+      return () => listeners.delete(listener)
+    },
+    look: () => {
+      emit({ type: 'tick' })
+    },
+    hold(accessToken: string, facts: Partial<Token> = {}) {
+      const now = clock.now()
+      const lifeMs = facts.lifeMs ?? 15 * MINUTE
+      const token: Token = {
+        accessToken,
+        fingerprint: fingerprintOf(accessToken),
+        generation: state.generation + 1,
+        ...SETTINGS,
+        received: now,
+        lifeMs,
+        expiresAtMs: now.bootMs + lifeMs,
+        expirySource: 'jwt',
+        refreshAtMs: now.bootMs + (lifeMs * 2) / 3,
+        ...facts,
+      }
+      state = { ...initialState(SETTINGS, now), token, generation: token.generation }
+      emit({ type: 'changed' })
+      return token
+    },
+    lose() {
+      state = initialState(SETTINGS, clock.now())
+      emit({ type: 'changed' })
+    },
+  }
+}
+
+function fileAt(path: string, format: TokenFileFormat = 'raw', facts: Partial<TokenFileConfig> = {}) {
+  return { path, format, mode: 0o600, uid: null, gid: null, ...facts }
+}
+
+/** Real time has to pass between a change and the look that may trust the file's times. */
+function createScene() {
+  const clock = createFakeClock({ wallMs: Date.now() + MINUTE, bootMs: 5_000_250 })
+  const keeper = createHolder(clock)
+  const { log, records, events } = createRecords()
+  return { clock, keeper, log, records, events }
+}
+
+/** Token files in a runtime directory of their own, so that the shell's file does not mix with them. */
+function filesFor(
+  tokenFiles: readonly TokenFileConfig[],
+  {
+    keeper,
+    log,
+    allow = { uids: [], gids: [] },
+    runtimeDirectory = ownDirectory(),
+    stateDirectory = ownDirectory(),
+  }: {
+    keeper: Pick<Keeper, 'state' | 'now' | 'onEvent'>
+    log: Log
+    allow?: SocketConfig['allow']
+    runtimeDirectory?: string
+    stateDirectory?: string
+  },
+): TokenFiles & { config: TokenFilesConfig } {
+  const config = { tokenFiles, runtimeDirectory, stateDirectory, ipc: { ...SOCKET, allow } }
+  return { ...createTokenFiles({ config, keeper, log }), config }
+}
+
+function ownDirectory(): string {
+  const directory = mkdtempSync('/tmp/kyc-tokend-test-')
+  onTestFinished(() => rmSync(directory, { recursive: true, force: true }))
+  return directory
+}
+
+const SOCKET: SocketConfig = {
+  path: '/nowhere/ipc.sock',
+  mode: 0o600,
+  gid: null,
+  allow: { uids: [], gids: [] },
+  maxConnections: 1,
+  maxConnectionsPerUser: 1,
+  maxRequestsPerSecond: null,
+}
+
+/** Runs it until the returned function is called, or the test ends. */
+function running(part: { run: (signal: AbortSignal) => Promise<void> }): () => Promise<void> {
+  const stop = new AbortController()
+  const done = part.run(stop.signal)
+  const end = async (): Promise<void> => {
+    stop.abort()
+    await done
+  }
+  onTestFinished(end)
+  return end
+}
+
+const contentOf = (path: string): string | null => {
+  try {
+    return readFileSync(path, 'utf8')
+  } catch {
+    return null
+  }
+}
+const modeOf = (path: string): string => (statSync(path).mode & 0o7777).toString(8)
+const until = async (isMet: () => void): Promise<void> => vi.waitFor(isMet, { interval: 1 })
+
+describe.each(['disk', 'memory'] as const)('token files on %s', (where) => {
+  it('hold the token in the four formats', async () => {
+    const { keeper, log, clock } = createScene()
+    const directory = await tempDirectory(where)
+    const formats = ['raw', 'header', 'env', 'json'] as const
+    running(
+      filesFor(
+        formats.map((f) => fileAt(join(directory, f), f)),
+        { keeper, log },
+      ),
+    )
+    const { received } = keeper.hold('abc.def')
+    await until(() => {
+      expect(contentOf(join(directory, 'raw'))).toBe('abc.def')
+      expect(contentOf(join(directory, 'header'))).toBe('Authorization: Bearer abc.def\n')
+      expect(contentOf(join(directory, 'env'))).toBe('KYC_ACCESS_TOKEN=abc.def\n')
+      expect(JSON.parse(contentOf(join(directory, 'json')) ?? '')).toEqual({
+        accessToken: 'abc.def',
+        obtainedAt: new Date(received.wallMs).toISOString(),
+        expiresAt: new Date(clock.now().wallMs + 15 * MINUTE).toISOString(),
+        generation: 1,
+      })
+    })
+  })
+
+  it('are restored when changed, removed or given another mode, and that is counted', async () => {
+    const { keeper, log, clock, events } = createScene()
+    const path = join(await tempDirectory(where), 'token')
+    const files = filesFor([fileAt(path)], { keeper, log })
+    running(files)
+    keeper.hold('abc.def')
+    await until(() => {
+      expect(contentOf(path)).toBe('abc.def')
+    })
+    await clock.advance(1_000)
+    const tamperings = [
+      async () => writeFile(path, 'forged!'),
+      async () => rm(path),
+      async () => chmod(path, 0o644),
+      async () => utimes(path, 1, 1).then(() => writeFile(path, 'abc.deg')),
+    ]
+    for (const [done, tamper] of tamperings.entries()) {
+      keeper.look()
+      await clock.settle()
+      await tamper()
+      keeper.look()
+      await until(() => {
+        expect([contentOf(path), modeOf(path)]).toEqual(['abc.def', '600'])
+        expect(files.status()[0]?.repairs).toBe(done + 1)
+      })
+    }
+    expect(files.counts()).toEqual({ writes: 5, repairs: 4, errors: 0 })
+    expect(events().filter((event) => event === 'file-restored')).toHaveLength(4)
+  })
+
+  it('are not written again when the token is the same, also after a restart', async () => {
+    const { keeper, log, clock } = createScene()
+    const directory = await tempDirectory(where)
+    const configs = [fileAt(join(directory, 'token')), fileAt(join(directory, 'json'), 'json')]
+    const end = running(filesFor(configs, { keeper, log }))
+    keeper.hold('abc.def')
+    await until(() => {
+      expect(contentOf(join(directory, 'json'))).toContain('abc.def')
+      expect(contentOf(join(directory, 'token'))).toBe('abc.def')
+    })
+    const inodes = (): number[] => configs.map(({ path }) => statSync(path).ino)
+    const before = inodes()
+    for (let looks = 0; looks < 3; looks += 1) {
+      await clock.advance(15_000)
+      keeper.look()
+    }
+    await end()
+    const again = filesFor(configs, { keeper, log })
+    const endAgain = running(again)
+    await clock.advance(15_000)
+    keeper.look()
+    await endAgain()
+    expect(inodes()).toEqual(before)
+    expect(again.counts()).toEqual({ writes: 0, repairs: 0, errors: 0 })
+    expect(again.status().map(({ ok, writtenAt }) => [ok, writtenAt !== null])).toEqual([
+      [true, true],
+      [true, true],
+    ])
+  })
+
+  it('end with the newest token, however quickly they come', async () => {
+    const { keeper, log } = createScene()
+    const path = join(await tempDirectory(where), 'token')
+    running(filesFor([fileAt(path)], { keeper, log }))
+    for (let number = 1; number <= 200; number += 1) {
+      keeper.hold(`token-${number}`)
+      if (number % 7 === 0) await new Promise(setImmediate)
+    }
+    await until(() => {
+      expect(contentOf(path)).toBe('token-200')
+    })
+  })
+
+  it('do not keep a token whose expiry is past, nor one past twice the age assumed for it', async () => {
+    const { keeper, log, clock } = createScene()
+    const path = join(await tempDirectory(where), 'token')
+    running(filesFor([fileAt(path)], { keeper, log }))
+    for (const [expirySource, lastsMs] of [
+      ['jwt', MINUTE],
+      ['assumed', 2 * MINUTE],
+    ] as const) {
+      keeper.hold('abc.def', { lifeMs: MINUTE, expirySource })
+      await until(() => {
+        expect(contentOf(path)).toBe('abc.def')
+      })
+      await clock.advance(lastsMs - 1)
+      keeper.look()
+      await clock.settle()
+      expect(contentOf(path)).toBe('abc.def')
+      await clock.advance(1)
+      keeper.look()
+      await until(() => {
+        expect(contentOf(path)).toBeNull()
+      })
+    }
+  })
+
+  it('of a former run are removed where there is no token to vouch for them, with what a crash left', async () => {
+    const { keeper, log } = createScene()
+    const directory = await tempDirectory(where)
+    await writeFile(join(directory, 'token'), 'of a former run')
+    await writeFile(join(directory, '.token.0123456789ab.kyc'), 'torn')
+    running(filesFor([fileAt(join(directory, 'token'))], { keeper, log }))
+    await until(() => {
+      expect(readdirSync(directory)).toEqual([])
+    })
+  })
+
+  it('are left at a stop, unless the token has expired by then', async () => {
+    const { keeper, log, clock } = createScene()
+    const path = join(await tempDirectory(where), 'token')
+    const end = running(filesFor([fileAt(path)], { keeper, log }))
+    keeper.hold('abc.def')
+    await end()
+    expect(contentOf(path)).toBe('abc.def')
+    const endAgain = running(filesFor([fileAt(path)], { keeper, log }))
+    clock.suspend(15 * MINUTE)
+    await endAgain()
+    expect(contentOf(path)).toBeNull()
+  })
+
+  it('report once what is wrong with a target, go on with the others, and try again', async () => {
+    const { keeper, log, clock, records } = createScene()
+    const directory = await tempDirectory(where)
+    const [link, absent, good] = ['link', 'absent/token', 'good'].map((name) => join(directory, name))
+    symlinkSync('/etc/passwd', link ?? '')
+    const configs = [link, absent, good].map((path) => fileAt(path ?? ''))
+    const files = filesFor(configs, { keeper, log })
+    running(files)
+    keeper.hold('abc.def')
+    for (let looks = 0; looks < 3; looks += 1) {
+      keeper.look()
+      await clock.settle()
+    }
+    await until(() => {
+      expect(contentOf(good ?? '')).toBe('abc.def')
+      expect(files.status().map(({ ok }) => ok)).toEqual([false, false, true])
+      expect(files.status()[0]?.error).toContain('symbolic link')
+      expect(files.status()[1]?.error).toContain('create it')
+    })
+    const said = (): string[] => records.map(({ fields }) => `${fields.event} ${String(fields['path'])}`)
+    expect(said().toSorted()).toEqual([`file-error ${absent}`, `file-error ${link}`])
+    mkdirSync(join(directory, 'absent'))
+    await rm(link ?? '')
+    keeper.look()
+    await until(() => {
+      expect(files.status().every(({ ok }) => ok)).toBe(true)
+      expect(contentOf(absent ?? '')).toBe('abc.def')
+    })
+    expect(said().filter((record) => record.startsWith('file-mended'))).toHaveLength(2)
+    expect(JSON.stringify(records)).not.toContain('abc.def')
+  })
+
+  it('come back when their directory was removed and made again', async () => {
+    const { keeper, log } = createScene()
+    const directory = join(await tempDirectory(where), 'run')
+    await mkdir(directory)
+    const files = filesFor([fileAt(join(directory, 'token'))], { keeper, log })
+    running(files)
+    keeper.hold('abc.def')
+    await until(() => {
+      expect(contentOf(join(directory, 'token'))).toBe('abc.def')
+    })
+    renameSync(directory, `${directory}.gone`)
+    keeper.look()
+    await until(() => {
+      expect(files.status()[0]?.ok).toBe(false)
+    })
+    await mkdir(directory)
+    keeper.look()
+    await until(() => {
+      expect(contentOf(join(directory, 'token'))).toBe('abc.def')
+      expect(files.status()[0]?.ok).toBe(true)
+    })
+  })
+})
+
+describe('token files', () => {
+  it('in JSON have their instants written again when the wall clock is set, and not for a small correction', async () => {
+    const { keeper, log, clock } = createScene()
+    const path = join(await tempDirectory('memory'), 'token')
+    running(filesFor([fileAt(path, 'json')], { keeper, log }))
+    keeper.hold('abc.def')
+    await until(() => {
+      expect(contentOf(path)).toContain('abc.def')
+    })
+    const expiresAt = (): string => (JSON.parse(contentOf(path) ?? '') as { expiresAt: string }).expiresAt
+    const before = expiresAt()
+    clock.jumpWall(500)
+    keeper.look()
+    await clock.settle()
+    expect(expiresAt()).toBe(before)
+    clock.jumpWall(3_600_000)
+    keeper.look()
+    await until(() => {
+      expect(expiresAt()).toBe(new Date(Date.parse(before) + 3_600_500).toISOString())
+    })
+  })
+
+  it.skipIf(!isRoot)('get back their group, configured or not', async () => {
+    const { keeper, log, clock } = createScene()
+    const directory = await tempDirectory('memory')
+    const [given, own] = [join(directory, 'given'), join(directory, 'own')]
+    await writeFile(own, 'abc.def', { mode: 0o600 })
+    await chown(own, 0, 54321)
+    const configs = [fileAt(given, 'raw', { gid: 12345, mode: 0o640 }), fileAt(own)]
+    const files: TokenFiles = filesFor(configs, { keeper, log })
+    keeper.hold('abc.def')
+    running(files)
+    const groups = (): number[] => [given, own].map((path) => statSync(path).gid)
+    await until(() => {
+      expect(groups()).toEqual([12345, process.getegid?.()])
+    })
+    await clock.advance(1_000)
+    await Promise.all([chown(given, 0, 999), chown(own, 0, 999)])
+    keeper.look()
+    await until(() => {
+      expect(groups()).toEqual([12345, process.getegid?.()])
+      expect(files.counts().repairs).toBe(2)
+    })
+  })
+})
+
+describe('a reload', () => {
+  it('removes the files of entries that are gone, leaves what is no regular file, and keeps the rest', async () => {
+    const { keeper, log, events } = createScene()
+    const directory = await tempDirectory('memory')
+    const fileOf = (name: string) => fileAt(join(directory, name))
+    symlinkSync('/etc/hostname', join(directory, 'link'))
+    const files = filesFor(['token', 'kept', 'link', 'absent'].map(fileOf), { keeper, log })
+    running(files)
+    keeper.hold('abc.def')
+    await until(() => {
+      expect(readdirSync(directory)).toEqual(['absent', 'kept', 'link', 'token'])
+      expect(events()).toEqual(['file-error'])
+    })
+    const writtenAt = files.status()[1]?.writtenAt
+    await files.reconfigure({ ...files.config, tokenFiles: [fileOf('kept'), fileOf('added')] })
+    expect(readdirSync(directory)).toEqual(['added', 'kept', 'link'])
+    expect(files.status()).toMatchObject([{ ok: true, writtenAt }, { ok: true }])
+    expect(files.counts().writes).toBe(6)
+  })
+})
+
+describe('files from templates', () => {
+  it('hold what the template makes of the token', async () => {
+    const { keeper, log, clock } = createScene()
+    const path = join(await tempDirectory('memory'), 'app.ini')
+    const parsed = parseTemplate(
+      '[${baseUrl}] $${x} ${accessToken} ${fingerprint} ${obtainedAt} ${expiresAt}\n',
+    )
+    const template = parsed.kind === 'template' ? parsed.template : null
+    running(filesFor([fileAt(path, 'template', { template })], { keeper, log }))
+    const { fingerprint, received } = keeper.hold('abc.def')
+    const obtainedAt = new Date(received.wallMs).toISOString()
+    const expiresAt = new Date(clock.now().wallMs + 15 * MINUTE).toISOString()
+    await until(() => {
+      expect(contentOf(path)).toBe(`[${BASE_URL}] \${x} abc.def ${fingerprint} ${obtainedAt} ${expiresAt}\n`)
+    })
+  })
+})
+
+describe('a directory that its group can write', () => {
+  it('is used, with a warning, once for all files in it', async () => {
+    const { keeper, log, records } = createScene()
+    const directory = await tempDirectory('memory')
+    await chmod(directory, 0o770)
+    const paths = ['a', 'b'].map((name) => join(directory, name))
+    running(
+      filesFor(
+        paths.map((path) => fileAt(path)),
+        { keeper, log },
+      ),
+    )
+    keeper.hold('abc.def')
+    await until(() => {
+      expect(paths.map(contentOf)).toEqual(['abc.def', 'abc.def'])
+    })
+    expect(records.map(({ level, fields }) => [level, fields.event, fields['warning']])).toEqual([
+      ['warning', 'directory-shared', expect.stringContaining(`chmod g-w ${directory}`)],
+    ])
+  })
+})
+
+describe('written-files.json', () => {
+  it('lists the files that were written, also those of former runs, without those that a reload removed', async () => {
+    const { keeper, log } = createScene()
+    const directory = await tempDirectory('memory')
+    const stateDirectory = await tempDirectory('memory')
+    const [a = '', b = '', absent = ''] = ['a', 'b', 'absent/c'].map((name) => join(directory, name))
+    const list = (): unknown => JSON.parse(contentOf(join(stateDirectory, 'written-files.json')) ?? 'null')
+    const options = { keeper, log, stateDirectory }
+    const end = running(filesFor([fileAt(a), fileAt(absent)], options))
+    keeper.hold('abc.def')
+    await until(() => {
+      expect(list()).toEqual([a])
+    })
+    expect(modeOf(join(stateDirectory, 'written-files.json'))).toBe('600')
+    await end()
+    const files = filesFor([fileAt(b)], options)
+    running(files)
+    await until(() => {
+      expect(list()).toEqual([a, b])
+    })
+    await files.reconfigure({ ...files.config, tokenFiles: [fileAt(a)] })
+    expect(list()).toEqual([a])
+  })
+
+  it('is not there where no file was written, and what is no list counts as none', async () => {
+    const { keeper, log } = createScene()
+    const [directory, stateDirectory] = [await tempDirectory('memory'), await tempDirectory('memory')]
+    const list = join(stateDirectory, 'written-files.json')
+    await writeFile(list, '{"no": "list"}')
+    running(filesFor([fileAt(join(directory, 'token'))], { keeper, log, stateDirectory }))
+    await until(() => {
+      expect(contentOf(list)).toBeNull()
+    })
+  })
+})
+
+describe('the status', () => {
+  it('says whether each file is there now', async () => {
+    const { keeper, log } = createScene()
+    const path = join(await tempDirectory('memory'), 'token')
+    const files = filesFor([fileAt(path)], { keeper, log })
+    running(files)
+    keeper.hold('abc.def')
+    await until(() => {
+      expect(files.status()).toMatchObject([{ present: true, ok: true }])
+    })
+    const [written] = files.status()
+    keeper.lose()
+    await until(() => {
+      expect(contentOf(path)).toBeNull()
+      expect(files.status()).toMatchObject([{ present: false, ok: true, writtenAt: written?.writtenAt }])
+    })
+  })
+})
+
+describe('token.front', () => {
+  async function front(facts: { isOpen?: boolean; format?: TokenFileFormat } = {}) {
+    const scene = createScene()
+    const runtimeDirectory = await tempDirectory('memory')
+    const file = filesFor([fileAt(join(runtimeDirectory, 'token'), facts.format ?? 'raw', { mode: 0o640 })], {
+      ...scene,
+      runtimeDirectory,
+      allow: { uids: (facts.isOpen ?? true) ? [] : [1], gids: [] },
+    })
+    return { ...scene, file, path: join(runtimeDirectory, 'token.front') }
+  }
+
+  it('says from when until when the token is good, in whole seconds that are never wrong', async () => {
+    const { keeper, clock, file, path } = await front()
+    const end = running(file)
+    keeper.hold('abc.def', { lifeMs: 90_500 })
+    await until(() => {
+      expect(contentOf(path)).toBe('5000 5090 abc.def\n')
+      expect(modeOf(path)).toBe('640')
+    })
+    await clock.advance(89_749)
+    keeper.look()
+    await clock.settle()
+    expect(contentOf(path)).not.toBeNull()
+    await clock.advance(1)
+    keeper.look()
+    await until(() => {
+      expect(contentOf(path)).toBeNull()
+    })
+    keeper.hold('ghi.jkl')
+    await until(() => {
+      expect(contentOf(path)).toContain('ghi.jkl')
+    })
+    await end()
+    expect(contentOf(path)).toBeNull()
+  })
+
+  it('is not there for a stale token, while not everybody may ask, or without the default raw file', async () => {
+    const stale = await front()
+    running(stale.file)
+    stale.keeper.hold('abc.def', { lifeMs: MINUTE, expirySource: 'assumed' })
+    await until(() => {
+      expect(contentOf(stale.path)).toContain('abc.def')
+    })
+    await stale.clock.advance(MINUTE)
+    stale.keeper.look()
+    await until(() => {
+      expect(contentOf(stale.path)).toBeNull()
+    })
+    for (const facts of [{ isOpen: false }, { format: 'json' }] as const) {
+      const closed = await front(facts)
+      await writeFile(closed.path, 'of a former run')
+      running(closed.file)
+      closed.keeper.hold('abc.def')
+      await until(() => {
+        expect(contentOf(closed.path)).toBeNull()
+      })
+    }
+  })
+})

@@ -1,0 +1,211 @@
+import { spawn } from 'node:child_process'
+import { createHash } from 'node:crypto'
+import { once } from 'node:events'
+import {
+  existsSync,
+  lstatSync,
+  mkdirSync,
+  readdirSync,
+  renameSync,
+  symlinkSync,
+  unlinkSync,
+  writeFileSync,
+} from 'node:fs'
+import { connect, createServer } from 'node:net'
+import { join } from 'node:path'
+import { describe, expect, it, onTestFinished, vi } from 'vitest'
+import { setAccess } from '../../../src/delivery/listener/election.ts'
+import { openListener, type Listener } from '../../../src/delivery/listener/listener.ts'
+import { tempDirectory } from '../../support/temp-directory.ts'
+
+const events = { onConnection: (socket: { destroy(): void }) => socket.destroy(), onFault: () => undefined }
+
+async function listen(path: string, { mode = 0o600, gid = null as number | null } = {}): Promise<Listener> {
+  const listener = await openListener({ path, mode, gid }, events)
+  onTestFinished(async () => listener.close())
+  return listener
+}
+
+async function answers(path: string): Promise<boolean> {
+  const socket = connect(path)
+  try {
+    await once(socket, 'connect')
+    return true
+  } catch {
+    return false
+  } finally {
+    socket.destroy()
+  }
+}
+
+/** A process that listens at the path and, asked to, dies without clearing up. */
+async function spawnListener(path: string): Promise<{ kill(): Promise<void> }> {
+  const program = `require('node:net').createServer(s => s.destroy()).listen(${JSON.stringify(path)}, () => console.log('listening'))`
+  const child = spawn(process.execPath, ['-e', program], { stdio: ['ignore', 'pipe', 'inherit'] })
+  onTestFinished(() => void child.kill('SIGKILL'))
+  await once(child.stdout, 'data')
+  return {
+    async kill() {
+      child.kill('SIGKILL')
+      await once(child, 'exit')
+    },
+  }
+}
+
+describe('a listening socket', () => {
+  it('has its mode whatever the umask, and goes when it is closed', async () => {
+    const path = join(await tempDirectory(), 's')
+    const before = process.umask(0o077)
+    onTestFinished(() => void process.umask(before))
+    const listener = await listen(path, { mode: 0o666 })
+    expect(process.umask()).toBe(0o077)
+    expect(lstatSync(path).mode & 0o777).toBe(0o666)
+    expect(readdirSync(join(path, '..'))).toEqual(['s'])
+    await listener.close()
+    expect(existsSync(path)).toBe(false)
+  })
+
+  it('is private while it is bound, whatever its mode will be', async () => {
+    const directory = await tempDirectory()
+    const modes: number[] = []
+    const umask = process.umask.bind(process)
+    const set = vi.spyOn(process, 'umask').mockImplementation((mask) => {
+      for (const name of readdirSync(directory)) modes.push(lstatSync(join(directory, name)).mode & 0o777)
+      return umask(mask ?? 0)
+    })
+    onTestFinished(() => set.mockRestore())
+    await listen(join(directory, 's'), { mode: 0o666 })
+    expect(modes).toEqual([0o600])
+  })
+
+  it('gets its mode itself: another socket to which a link at its path leads does not', async () => {
+    const directory = await tempDirectory()
+    const path = join(directory, 'other')
+    await listen(path)
+    symlinkSync(path, join(directory, 'link'))
+    expect(() => setAccess(join(directory, 'link'), { path, mode: 0o666, gid: null })).toThrow(
+      /no longer a socket/,
+    )
+    expect(lstatSync(path).mode & 0o777).toBe(0o600)
+  })
+
+  it.skipIf(process.getuid?.() !== 0)('has its group', async () => {
+    const path = join(await tempDirectory(), 's')
+    await listen(path, { gid: 4242 })
+    expect(lstatSync(path).gid).toBe(4242)
+  })
+
+  it('is never taken over while a process answers', async () => {
+    const path = join(await tempDirectory(), 's')
+    await listen(path)
+    await expect(listen(path)).rejects.toMatchObject({ status: 69 })
+    expect(await answers(path)).toBe(true)
+  })
+
+  it('replaces a dead one', async () => {
+    const path = join(await tempDirectory(), 's')
+    const dead = await spawnListener(path)
+    await dead.kill()
+    expect(lstatSync(path).isSocket()).toBe(true)
+    await listen(path)
+    expect(await answers(path)).toBe(true)
+  })
+
+  it.each(['file', 'directory', 'link'])('leaves a %s in its way alone', async (kind) => {
+    const path = join(await tempDirectory(), 's')
+    if (kind === 'file') writeFileSync(path, 'precious')
+    else if (kind === 'directory') mkdirSync(path)
+    else symlinkSync('/nowhere', path)
+    const { ino } = lstatSync(path)
+    await expect(listen(path)).rejects.toMatchObject({ status: 78 })
+    expect(lstatSync(path).ino).toBe(ino)
+  })
+
+  it('does not remove a file that another process has put at its path', async () => {
+    const path = join(await tempDirectory(), 's')
+    const listener = await listen(path)
+    renameSync(path, `${path}.away`)
+    const other = await listen(path)
+    await listener.close()
+    expect(await answers(path)).toBe(true)
+    await other.close()
+  })
+
+  it('names its own path and the remedy where its directory is not there', async () => {
+    const path = join(await tempDirectory(), 'none', 's')
+    await expect(listen(path)).rejects.toMatchObject({
+      status: 78,
+      message: `No socket can be made at ${path} (its directory is not there): make it, or set another \`path\``,
+    })
+  })
+
+  it('may have a path that is longer than the address of a socket', async () => {
+    const directory = join(await tempDirectory(), 'x'.repeat(100))
+    mkdirSync(directory)
+    const path = join(directory, 's')
+    const outcomes = await Promise.allSettled([listen(path), listen(path)])
+    expect(outcomes.map(({ status }) => status).toSorted()).toEqual(['fulfilled', 'rejected'])
+    await expect(listen(path)).rejects.toMatchObject({ status: 69 })
+    expect(readdirSync(directory)).toEqual(['s'])
+    for (const outcome of outcomes) if (outcome.status === 'fulfilled') await outcome.value.close()
+    expect(readdirSync(directory)).toEqual([])
+  })
+
+  it('is clear about a path that leads nowhere, and closes in peace where the path to it was barred', async () => {
+    const directory = await tempDirectory()
+    const folder = join(directory, 'folder')
+    mkdirSync(folder)
+    const listener = await listen(join(folder, 's'))
+    renameSync(folder, `${folder}.away`)
+    // A link to itself: following it gives ELOOP, also to root.
+    symlinkSync(folder, folder)
+    await expect(listen(join(folder, 's'))).rejects.toMatchObject({ status: 78 })
+    await listener.close()
+    expect(await answers(join(`${folder}.away`, 's'))).toBe(false)
+  })
+
+  it('lets one of many that start at once live, also over a dead one', async () => {
+    for (let round = 0; round < 10; round += 1) {
+      const path = join(await tempDirectory(), 's')
+      const dead = createServer().listen(`${path}.dead`)
+      await once(dead, 'listening')
+      renameSync(`${path}.dead`, path)
+      dead.close()
+      const outcomes = await Promise.allSettled(Array.from({ length: 8 }, async () => listen(path)))
+      const living = outcomes.filter(({ status }) => status === 'fulfilled')
+      const faults = outcomes.flatMap((outcome) =>
+        outcome.status === 'rejected' ? [outcome.reason as object] : [],
+      )
+      expect(living).toHaveLength(1)
+      for (const fault of faults) expect(fault).toMatchObject({ status: 69 })
+      expect(readdirSync(join(path, '..'))).toEqual(['s'])
+    }
+  })
+
+  it('listens again where another candidate took it for dead before it answered', async () => {
+    const directory = await tempDirectory()
+    const umask = process.umask.bind(process)
+    const set = vi.spyOn(process, 'umask').mockImplementation((mask) => {
+      // The second call puts it back: then the name is there.
+      if (set.mock.calls.length === 2)
+        for (const name of readdirSync(directory)) unlinkSync(join(directory, name))
+      return umask(mask ?? 0)
+    })
+    onTestFinished(() => set.mockRestore())
+    await listen(join(directory, 's'))
+    expect(await answers(join(directory, 's'))).toBe(true)
+    expect(readdirSync(directory)).toEqual(['s'])
+  })
+
+  it('is not held up by what a crash left behind in the midst of a start', async () => {
+    const directory = await tempDirectory()
+    const path = join(directory, 's')
+    const listener = await listen(path)
+    await listener.close()
+    const candidate = createHash('sha256').update('s').digest('hex').slice(0, 4)
+    const dead = await spawnListener(join(directory, `.${candidate}.000000`))
+    await dead.kill()
+    await listen(path)
+    expect(readdirSync(directory)).toEqual(['s'])
+  })
+})

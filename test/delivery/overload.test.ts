@@ -1,0 +1,213 @@
+// Clients that overdo it, against the real program with the unit's heap and flags: it lives, and serves the others.
+import { spawn } from 'node:child_process'
+import { chmodSync, readFileSync } from 'node:fs'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { PROGRAM, startDaemon, type Daemon } from '../support/daemon.ts'
+import { askOnce } from '../support/ipc-client.ts'
+import { httpAsk, serviceOf } from '../support/outside.ts'
+import { tempDirectory } from '../support/temp-directory.ts'
+import { expectUntil } from '../support/until.ts'
+
+const [node, program] = PROGRAM
+const UNIT_FLAGS = ['--jitless', '--disallow-code-generation-from-strings', '--max-old-space-size=64']
+const HEAD = 'HTTP/1.1\r\nHost: x\r\n'
+const isRoot = process.getuid?.() === 0
+
+async function start(config: object = {}): Promise<Daemon> {
+  const { url } = await serviceOf()
+  const directory = await tempDirectory()
+  const daemon = startDaemon({ directory, baseUrl: url, config, program: [node, ...UNIT_FLAGS, program] })
+  await daemon.listening()
+  await expectUntil('a token', async () => (await httpAsk(daemon, '/readyz')).status === 200)
+  return daemon
+}
+
+interface Flood {
+  /** Connections that were closed so far. */
+  closed(): number
+  stop(): void
+}
+
+async function flood(settings: object): Promise<Flood> {
+  const script = new URL('../support/flood.mjs', import.meta.url).pathname
+  const child = spawn(process.execPath, [script, JSON.stringify(settings)], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  onTestFinished(() => void child.kill('SIGKILL'))
+  let text = ''
+  child.stdout.setEncoding('utf8').on('data', (chunk: string) => (text += chunk))
+  await expectUntil('the flood', () => text.includes('flooding'))
+  return {
+    closed: () => Number(text.match(/closed (\d+)\n$/)?.[1] ?? 0),
+    stop: () => void child.kill('SIGKILL'),
+  }
+}
+
+/** Resident memory of the daemon that is its own, in MiB. */
+function residentMiB({ process: { pid } }: Daemon): number {
+  return Number(/RssAnon:\s*(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]) / 1024
+}
+
+/** Processor time that the daemon has used so far, in ms; whatever else the machine does. */
+function usedCpuMs({ process: { pid } }: Daemon): number {
+  const fields = readFileSync(`/proc/${pid}/stat`, 'utf8')
+    .replace(/^.*\) /s, '')
+    .split(' ')
+  return (Number(fields[11]) + Number(fields[12])) * 10
+}
+
+/** Times that newcomers wait for an answer, in ms, in ascending order. */
+async function newcomers(ask: () => Promise<unknown>, count = 20): Promise<number[]> {
+  const waits: number[] = []
+  for (let index = 0; index < count; index += 1) {
+    const startedAt = performance.now()
+    await ask()
+    waits.push(performance.now() - startedAt)
+  }
+  return waits.toSorted((one, other) => one - other)
+}
+
+async function expectServed(daemon: Daemon): Promise<void> {
+  expect(await askOnce(daemon.ipcPath, 'token.get', {})).toMatchObject({ type: 'token.result' })
+  expect((await httpAsk(daemon, '/v1/token')).status).toBe(200)
+  expect(daemon.process.exitCode).toBeNull()
+}
+
+/** Waits until the daemon has looked at all that was sent, however busy the machine is. */
+async function settled(daemon: Daemon): Promise<void> {
+  for (let count = 0; count < 5; count += 1) await expectServed(daemon)
+}
+
+describe('pipelined HTTP requests are parsed one after the other', () => {
+  it('behind an event stream they lose the connection', async () => {
+    const daemon = await start()
+    const before = residentMiB(daemon)
+    const clients = await flood({
+      path: daemon.httpPath,
+      first: `GET /v1/token/events ${HEAD}\r\n`,
+      request: `GET /healthz ${HEAD}\r\n`,
+      burst: 20_000,
+      times: 1,
+    })
+    await expectUntil('the end of the connection', () => clients.closed() === 1)
+    await settled(daemon)
+    expect(residentMiB(daemon) - before).toBeLessThan(40)
+  })
+
+  it.each([
+    [
+      'with heads of 8 KB',
+      `GET /v1/token?waitSeconds=60&notFingerprint=FP ${HEAD}X: ${'x'.repeat(7_900)}\r\n\r\n`,
+    ],
+    ['with bodies', `POST /v1/token/reject ${HEAD}Content-Length: 4000\r\n\r\n${'x'.repeat(4_000)}`],
+  ])('%s they hold little memory', async (_how, request) => {
+    const daemon = await start()
+    const { json } = await httpAsk(daemon, '/v1/token')
+    const before = residentMiB(daemon)
+    await flood({
+      path: daemon.httpPath,
+      connections: 8,
+      request: request.replace('FP', String(json['fingerprint'])),
+      burst: 500,
+      times: 10,
+      reads: false,
+    })
+    await settled(daemon)
+    expect(residentMiB(daemon) - before).toBeLessThan(60)
+  })
+
+  it.skipIf(!isRoot)('of a peer that `allow` denies, too (played by root)', async () => {
+    const daemon = await start({ http: { mode: '0666', allow: { users: [1], groups: [] } } })
+    for (const path of ['', '/run']) chmodSync(`${daemon.directory}${path}`, 0o755)
+    const before = residentMiB(daemon)
+    const clients = await flood({
+      path: daemon.httpPath,
+      connections: 64,
+      request: `GET /v1/token ${HEAD}\r\n`,
+      burst: 400,
+      uid: 65_000,
+    })
+    await settled(daemon)
+    expect(clients.closed()).toBe(0)
+    expect(residentMiB(daemon) - before).toBeLessThan(60)
+  })
+})
+
+describe('a newcomer beside 256 busy connections', () => {
+  it('is answered soon on ipc.sock', async () => {
+    const daemon = await start()
+    await flood({
+      path: daemon.ipcPath,
+      connections: 256,
+      request: '{"type":"token.get","data":{"id":"1"}}\f',
+      burst: 400,
+    })
+    const waits = await newcomers(async () => askOnce(daemon.ipcPath, 'token.get', {}))
+    expect(waits[10]).toBeLessThan(200)
+    expect(waits.at(-1)).toBeLessThan(1_000)
+  })
+
+  it('is answered soon on http.sock', async () => {
+    const daemon = await start()
+    await flood({ path: daemon.httpPath, connections: 256, request: `GET /v1/token ${HEAD}\r\n`, burst: 400 })
+    const waits = await newcomers(async () => httpAsk(daemon, '/v1/token'))
+    expect(waits[10]).toBeLessThan(200)
+    expect(waits.at(-1)).toBeLessThan(1_000)
+  })
+
+  it('is answered soon where the bodies of the others come in chunks of one byte', async () => {
+    const daemon = await start()
+    const head = `POST /v1/token/reject ${HEAD}Transfer-Encoding: chunked\r\n\r\n`
+    const request = `${head}${'1\r\n{\r\n'.repeat(8_000)}`
+    await flood({ path: daemon.httpPath, connections: 256, request, burst: 4 })
+    const before = usedCpuMs(daemon)
+    await httpAsk(daemon, '/v1/token')
+    expect(usedCpuMs(daemon) - before).toBeLessThan(1_000)
+  })
+
+  it('is answered soon where the others report long tokens', async () => {
+    const daemon = await start()
+    const accessToken = 'x'.repeat(3_900)
+    const request = `${JSON.stringify({ type: 'token.reject', data: { id: '1', accessToken } })}\f`
+    await flood({ path: daemon.ipcPath, connections: 256, request, burst: 16 })
+    const before = usedCpuMs(daemon)
+    await askOnce(daemon.ipcPath, 'token.get', { id: '1' })
+    expect(usedCpuMs(daemon) - before).toBeLessThan(500)
+  })
+
+  it('is answered soon while another client asks for nothing but metrics', async () => {
+    const daemon = await start()
+    await flood({ path: daemon.httpPath, connections: 4, request: `GET /metrics ${HEAD}\r\n`, burst: 400 })
+    const waits = await newcomers(async () => httpAsk(daemon, '/v1/token'))
+    expect(waits.at(-1)).toBeLessThan(1_000)
+  })
+})
+
+describe('command lines', () => {
+  it('of 2 MB hold no memory and delay no answer', async () => {
+    const daemon = await start()
+    const before = residentMiB(daemon)
+    // Forked processes have the command line of the first.
+    const script = `
+import os, socket, sys
+for _ in range(40):
+    if os.fork() == 0:
+        s = socket.socket(socket.AF_UNIX)
+        s.connect(${JSON.stringify(daemon.ipcPath)})
+        s.sendall(b'{"type":"token.get","data":{"id":"1"}}\\f')
+        s.recv(65536)
+        sys.stdin.read()
+        break
+else:
+    sys.stdin.read()
+`
+    const long = Array.from({ length: 15 }, () => 'x'.repeat(120_000))
+    const clients = spawn('python3', ['-c', script, ...long], { stdio: ['pipe', 'ignore', 'inherit'] })
+    onTestFinished(() => void clients.stdin.end())
+    const given = () =>
+      daemon.log().filter(({ event, process: name }) => event === 'token-given' && name === 'python3')
+    await expectUntil('the reads', () => given().length === 40)
+    await settled(daemon)
+    expect(residentMiB(daemon) - before).toBeLessThan(30)
+  })
+})

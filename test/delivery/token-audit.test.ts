@@ -1,0 +1,57 @@
+// The readers of the token, and the clients that report it as refused: counted, and logged once an hour.
+import { expect, test } from 'vitest'
+import { createTokenAudit } from '../../src/delivery/token-audit.ts'
+import { createRecords } from '../support/records.ts'
+
+const HOUR_MS = 3_600_000
+
+test('reads and reports are logged at once, then once an hour with their count', async () => {
+  const { log, records } = createRecords()
+  let nowMs = 0
+  const audit = createTokenAudit({
+    log,
+    processName: () => Promise.resolve('reader'),
+    monotonicMs: () => nowMs,
+  })
+  const peer = { uid: 1_000, gid: 1_000, pid: 7, isPrivileged: false }
+  const reader = { peer, reads: null }
+  const counted = (event: string): unknown[] =>
+    records
+      .filter(({ fields }) => fields.event === event)
+      .map(({ level, fields }) => [level, fields['count']])
+  const act = async (): Promise<void> => {
+    audit.recordRead(reader, 'ipc', null)
+    audit.recordReject(peer, 'replaced', null)
+    await Promise.resolve()
+    await Promise.resolve()
+  }
+  await act()
+  expect([counted('token-taken'), counted('token-rejected')]).toEqual([[['info', 1]], [['warning', 1]]])
+  for (let more = 0; more < 3; more += 1) await act()
+  nowMs = HOUR_MS - 1
+  audit.flush()
+  expect([counted('token-taken').length, counted('token-rejected').length]).toEqual([1, 1])
+  nowMs = HOUR_MS
+  audit.flush()
+  expect(counted('token-taken')).toEqual([
+    ['info', 1],
+    ['info', 3],
+  ])
+  expect(counted('token-rejected')).toEqual([
+    ['warning', 1],
+    ['warning', 3],
+  ])
+  nowMs = 3 * HOUR_MS
+  audit.flush()
+  expect([counted('token-taken').length, counted('token-rejected').length]).toEqual([2, 2])
+})
+
+test('a record without a name of the process says why', async () => {
+  const { log, records } = createRecords()
+  const audit = createTokenAudit({ log, processName: () => Promise.resolve(null) })
+  const peer = { uid: 1_000, gid: 1_000, pid: 7, isPrivileged: false }
+  audit.recordRead({ peer, reads: null }, 'ipc', null)
+  await expect
+    .poll(() => records.find(({ fields }) => fields.event === 'token-taken')?.fields)
+    .toMatchObject({ process: null, processUnknown: expect.stringContaining('ProtectProc') as string })
+})

@@ -1,0 +1,71 @@
+// A reload of a real daemon reaches the log, systemd, and what a restart remembers.
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { beforeEach, expect, onTestFinished, test } from 'vitest'
+import { configOf, credentials, startDaemon } from '../support/daemon.ts'
+import { serviceOf, statusOf, tokenOf } from '../support/outside.ts'
+import { receiveDatagrams } from '../support/receive-datagrams.ts'
+import { refusing, type Service } from '../support/service.ts'
+import { tempDirectory } from '../support/temp-directory.ts'
+import { expectUntil } from '../support/until.ts'
+
+let service: Service
+let directory: string
+
+beforeEach(async () => {
+  directory = await tempDirectory()
+  service = await serviceOf()
+})
+
+test('systemd is notified of its begin and of its end, also where the configuration is faulty', async () => {
+  const notifySocket = join(directory, 'notify')
+  const receiver = await receiveDatagrams(notifySocket)
+  onTestFinished(() => receiver.stop())
+  /** The first lines of all that comes, until the daemon is ready. */
+  const untilReady = async (): Promise<string[]> => {
+    const lines: string[] = []
+    while (lines.at(-1) !== 'READY=1') lines.push((await receiver.next()).split('\n')[0] ?? '')
+    return lines.filter((line) => !line.startsWith('STATUS='))
+  }
+  const daemon = startDaemon({ directory, baseUrl: service.url, env: { NOTIFY_SOCKET: notifySocket } })
+  expect(await untilReady()).toEqual(['READY=1'])
+  for (const text of ['{ "baseUrl": ', JSON.stringify(configOf({ directory, baseUrl: service.url }))]) {
+    writeFileSync(daemon.configFile, text)
+    daemon.process.kill('SIGHUP')
+    expect(await untilReady()).toEqual(['RELOADING=1', 'READY=1'])
+  }
+})
+
+test('the log has its new level from then on', async () => {
+  const daemon = startDaemon({
+    directory,
+    baseUrl: service.url,
+    config: { log: { level: 'info', format: 'json' } },
+  })
+  await daemon.listening()
+  await tokenOf(daemon)
+  await daemon.logged('token-taken')
+  expect(daemon.log().filter(({ level }) => level === 'debug')).toEqual([])
+  daemon.configure(configOf({ directory, baseUrl: service.url }))
+  daemon.process.kill('SIGHUP')
+  await daemon.logged('reloaded')
+  await tokenOf(daemon)
+  await daemon.logged('token-given')
+})
+
+test('the refusal of credentials that it brought outlives a crash', async () => {
+  const daemon = startDaemon({ directory, baseUrl: service.url })
+  await daemon.listening()
+  await tokenOf(daemon)
+  service.answer(refusing(500, 'Your account is not active'))
+  const config = { credentials: { ...credentials, apiSecret: 'another-secret-99' } }
+  daemon.configure(configOf({ directory, baseUrl: service.url, config }))
+  daemon.process.kill('SIGHUP')
+  await daemon.logged('alert')
+  await daemon.end('SIGKILL')
+  const restarted = startDaemon({ directory, baseUrl: service.url, config })
+  await restarted.listening()
+  await expectUntil('the refusal', async () => (await statusOf(restarted)).state === 'refused')
+  expect((await statusOf(restarted)).nextAttemptAt).toBeNull()
+  expect(service.requests).toHaveLength(2)
+})

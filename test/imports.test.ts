@@ -1,0 +1,71 @@
+// The imports of src/: layers import those below them, never each other, and each library is imported by one file.
+import { globSync, readFileSync } from 'node:fs'
+import { isBuiltin } from 'node:module'
+import { dirname, join } from 'node:path'
+import { expect, it } from 'vitest'
+
+const CORE = ['lib', 'protocol.ts', 'token']
+const PARTS = [...CORE, 'config', 'source', 'storage', 'share', 'delivery', 'report']
+const DAEMON = ['daemon.ts', 'fleet-keeper.ts', 'reload.ts', 'run-daemon.ts', 'samples.ts']
+const CONFIG_TYPES = 'config/config.ts'
+
+/** By folder or file of src/: what it may import beside itself. */
+const ALLOWED: Readonly<Record<string, readonly string[]>> = {
+  lib: [],
+  'protocol.ts': ['lib'],
+  token: ['lib', 'protocol.ts'],
+  config: ['lib'],
+  source: CORE,
+  storage: CORE,
+  share: [...CORE, CONFIG_TYPES],
+  delivery: [...CORE, CONFIG_TYPES],
+  report: [...CORE, CONFIG_TYPES],
+  sandbox: ['lib'],
+  client: ['lib', 'protocol.ts'],
+  build: ['config'],
+  ...Object.fromEntries(DAEMON.map((file) => [file, [...PARTS, ...DAEMON]])),
+  commands: [...PARTS, ...DAEMON, 'sandbox', 'client'],
+  'cli.ts': ['lib', 'config/nearest.ts', 'commands'],
+}
+/** It describes shapes where they are: of the configuration, and of the files that a restart reads. */
+const IN_SEVERAL_FILES = new Set(['valibot'])
+
+const imports = globSync('src/**/*.ts')
+  .filter((file) => !file.endsWith('.d.ts'))
+  .flatMap((file) =>
+    [...readFileSync(file, 'utf8').matchAll(/(?:\bfrom |^import |\bimport\()'([^']+)'/gm)].map(
+      ([, specifier = '']) => ({ file, specifier }),
+    ),
+  )
+
+function layerOf(path: string): string {
+  return path.split('/')[1] ?? path
+}
+
+it('each folder imports only those below it', () => {
+  const wrong = imports.flatMap(({ file, specifier }) => {
+    if (!specifier.startsWith('.') || specifier.endsWith('.json')) return []
+    const target = join(dirname(file), specifier)
+    const allowed = new Set([layerOf(file), ...(ALLOWED[layerOf(file)] ?? [])])
+    const isAllowed = allowed.has(layerOf(target)) || allowed.has(target.replace('src/', ''))
+    return isAllowed ? [] : [`${file} imports ${target}`]
+  })
+  expect(imports.length).toBeGreaterThan(500)
+  expect(wrong).toEqual([])
+})
+
+it('one file imports each library, and each library is imported', () => {
+  const { dependencies } = JSON.parse(readFileSync('package.json', 'utf8')) as {
+    dependencies: Record<string, string>
+  }
+  const importers = new Map<string, Set<string>>()
+  for (const { file, specifier } of imports) {
+    if (specifier.startsWith('.') || isBuiltin(specifier)) continue
+    importers.set(specifier, (importers.get(specifier) ?? new Set()).add(file))
+  }
+  for (const library of Object.keys(dependencies)) {
+    const files = [...(importers.get(library) ?? [])]
+    if (IN_SEVERAL_FILES.has(library)) expect(files.length, library).toBeGreaterThan(1)
+    else expect(files, library).toHaveLength(1)
+  }
+})

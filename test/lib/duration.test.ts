@@ -1,0 +1,34 @@
+import { expect, test } from 'vitest'
+import { formatDuration, parseDuration } from '../../src/lib/duration.ts'
+
+test.each([
+  ['500ms', 500],
+  ['30s', 30_000],
+  ['1.5m', 90_000],
+  ['2h', 7_200_000],
+  ['1d', 86_400_000],
+  [' 1s ', 1_000],
+])('%s is a duration', (text, ms) => {
+  expect(parseDuration(text)).toBe(ms)
+})
+
+test.each(['', '5', 's', '1 s', '-1s', '1w', '1s2', 'x1s', '.5s', '1.s', `${'9'.repeat(400)}d`])(
+  '%j is none',
+  (text) => {
+    expect(parseDuration(text)).toBeUndefined()
+  },
+)
+
+test.each([
+  [-1, '0.0 s'],
+  [250, '0.3 s'],
+  [1_000, '1 s'],
+  [41_400, '41 s'],
+  [60_000, '1 min'],
+  [3_600_000, '1 h'],
+  [7_500_000, '2 h 5 min'],
+  [7_205_000, '2 h'],
+  [90_061_000, '1 d 1 h'],
+])('%d ms are written as %s', (ms, text) => {
+  expect(formatDuration(ms)).toBe(text)
+})

@@ -1,0 +1,89 @@
+import { execFileSync } from 'node:child_process'
+import { expect, test, vi } from 'vitest'
+import { createIdleGc } from '../../src/lib/idle-gc.ts'
+
+const signal = new AbortController().signal
+
+/** A process with CPU time set by the test: `during` is what it works in each sleep, in ms. */
+function processWith({ worked, during }: { worked: number; during: number[] }) {
+  let cpuMs = worked
+  let bootMs = 0
+  const collect = vi.fn<() => Promise<void>>(async () => undefined)
+  const sleep = vi.fn<() => Promise<void>>(async () => {
+    cpuMs += during.shift() ?? 0
+  })
+  const clock = { now: () => ({ bootMs, wallMs: 0 }), sleep }
+  const gc = createIdleGc({ clock, cpuMs: () => cpuMs, collect })
+  /** Works so many ms in so much time, and looks; so many times. */
+  async function live(ms: number, { inMs, times = 1 }: { inMs: number; times?: number }): Promise<void> {
+    for (let look = 0; look < times; look += 1) {
+      cpuMs += ms
+      bootMs += inMs
+      await gc.tick(signal)
+    }
+  }
+  return { gc, collect, sleep, live }
+}
+
+test('memory is collected once after work, when the process is idle', async () => {
+  const { gc, collect, sleep } = processWith({ worked: 100, during: [0] })
+  await gc.tick(signal)
+  expect(collect).toHaveBeenCalledOnce()
+  await gc.tick(signal)
+  expect(collect).toHaveBeenCalledOnce()
+  expect(sleep).toHaveBeenCalledOnce()
+})
+
+test('it waits as long as the work goes on', async () => {
+  const { gc, collect, sleep } = processWith({ worked: 100, during: [500, 500, 1] })
+  await gc.tick(signal)
+  expect(sleep).toHaveBeenCalledTimes(3)
+  expect(collect).toHaveBeenCalledOnce()
+})
+
+test('a look at the clock now and then is no work, however often', async () => {
+  const { gc, collect, live } = processWith({ worked: 100, during: [0] })
+  await gc.tick(signal)
+  await live(5, { inMs: 15_000, times: 1_000 })
+  expect(collect).toHaveBeenCalledOnce()
+})
+
+test('work is work also where it is looked at again and again', async () => {
+  const { collect, live } = processWith({ worked: 0, during: [0] })
+  await live(5, { inMs: 50, times: 200 })
+  expect(collect).toHaveBeenCalled()
+})
+
+test('a little work again and again is worth it in the end', async () => {
+  const { collect, live } = processWith({ worked: 0, during: [0] })
+  await live(30, { inMs: 15_000 })
+  expect(collect).not.toHaveBeenCalled()
+  await live(30, { inMs: 15_000 })
+  expect(collect).toHaveBeenCalledOnce()
+})
+
+test('nothing is begun when the daemon ends meanwhile', async () => {
+  const { gc, collect } = processWith({ worked: 100, during: [] })
+  await gc.tick(AbortSignal.abort())
+  expect(collect).not.toHaveBeenCalled()
+})
+
+test('memory that was released goes back to the system', () => {
+  const source = JSON.stringify(new URL('../../src/lib/idle-gc.ts', import.meta.url).href)
+  const program = `
+    import { createIdleGc } from ${source}
+    const before = process.memoryUsage.rss()
+    let held = Array.from({ length: 400_000 }, (_, index) => ({ index, text: 'text ' + index }))
+    const grown = process.memoryUsage.rss() - before
+    held = null
+    const clock = { now: () => ({ bootMs: 0, wallMs: 0 }), sleep: async () => undefined }
+    await createIdleGc({ clock }).tick(new AbortController().signal)
+    console.log(JSON.stringify({ grown, left: process.memoryUsage.rss() - before }))`
+  const flags = ['--input-type=module-typescript', '--eval', program]
+  const { grown, left } = JSON.parse(execFileSync(process.execPath, flags, { encoding: 'utf8' })) as {
+    grown: number
+    left: number
+  }
+  expect(grown).toBeGreaterThan(20_000_000)
+  expect(left).toBeLessThan(grown / 2)
+})

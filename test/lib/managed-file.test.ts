@@ -1,0 +1,84 @@
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { expect, onTestFinished, test, vi } from 'vitest'
+import { createManagedFile } from '../../src/lib/managed-file.ts'
+import { onFileSystem } from '../../src/lib/serial.ts'
+import { watchFileCalls } from '../support/file-calls.ts'
+import { createRecords } from '../support/records.ts'
+import { tempDirectory } from '../support/temp-directory.ts'
+
+/** Work on the file system of the directory that ends when the returned function is called. */
+function occupy(directory: string): () => Promise<void> {
+  let end = (): void => undefined
+  const ended = new Promise<void>((resolve) => {
+    end = resolve
+  })
+  const done = onFileSystem(directory, async () => ended).catch(() => undefined)
+  return async () => {
+    end()
+    await done
+  }
+}
+
+test.each([
+  ['the newest content is written', 'newest'],
+  ['a file that should no longer be there is not written', null],
+])('while its disk does not answer no caller waits; then %s, and the error is over', async (_, last) => {
+  const directory = await tempDirectory('memory')
+  const path = join(directory, 'file')
+  const { log, events } = createRecords()
+  let desired: string | null = 'old'
+  const file = createManagedFile({ path, mode: 0o600 }, { desired: () => desired, log })
+  await file.reconcile()
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+  onTestFinished(() => void vi.useRealTimers())
+  const release = occupy(directory)
+  desired = 'stale'
+  const waiting = file.reconcile()
+  await vi.advanceTimersByTimeAsync(5_000)
+  await waiting
+  expect(file.error()).toContain('has not answered for 5 s')
+  desired = last
+  await file.reconcile()
+  expect(events()).toEqual(['file-error'])
+  expect(readFileSync(path, 'utf8')).toBe('old')
+  vi.useRealTimers()
+  await release()
+  await expect.poll(() => file.error()).toBeNull()
+  expect(readdirSync(directory)).toEqual(last === null ? [] : ['file'])
+  if (last !== null) expect(readFileSync(path, 'utf8')).toBe(last)
+  expect(events()).toEqual(['file-error', 'file-mended'])
+})
+
+test('content that is no longer desired when it is written does not get its name', async () => {
+  const directory = await tempDirectory('memory')
+  const path = join(directory, 'file')
+  let desired: string | null = 'first'
+  const file = createManagedFile({ path, mode: 0o600 }, { desired: () => desired, log: createRecords().log })
+  await file.reconcile()
+  desired = 'expired'
+  const contents: string[] = []
+  const end = await watchFileCalls((name) => {
+    if (name === 'sync') desired = 'newest'
+    contents.push(readFileSync(path, 'utf8'))
+  })
+  onTestFinished(end)
+  await file.reconcile()
+  end()
+  expect(new Set([...contents, readFileSync(path, 'utf8')])).toEqual(new Set(['first', 'newest']))
+  expect(readdirSync(directory)).toEqual(['file'])
+})
+
+test('a file that was written as it should be by a former run is left alone, and is present', async () => {
+  const path = join(await tempDirectory('memory'), 'file')
+  writeFileSync(path, 'content', { mode: 0o600 })
+  const file = createManagedFile(
+    { path, mode: 0o600 },
+    { desired: () => 'content', log: createRecords().log },
+  )
+  expect(file.isPresent()).toBe(false)
+  await file.reconcile()
+  expect(file.isPresent()).toBe(true)
+  expect(file.writtenAt()).not.toBeNull()
+  expect(file.counts()).toEqual({ writes: 0, repairs: 0, errors: 0 })
+})

@@ -1,0 +1,135 @@
+import { chmodSync, mkdirSync, mkdtempSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
+
+import { UserError } from '../../src/lib/error.ts'
+import {
+  configDirectories,
+  prepareDirectory,
+  runtimeDirectoryOf,
+  socketCandidates,
+  stateDirectoryOf,
+} from '../../src/lib/paths.ts'
+
+describe('where things are', () => {
+  it('is what systemd says, before everything else', () => {
+    const env = {
+      RUNTIME_DIRECTORY: '/run/kyc-tokend:/run/other',
+      STATE_DIRECTORY: '/var/lib/private/kyc-tokend',
+    }
+    expect(runtimeDirectoryOf({ env, uid: 990 })).toBe('/run/kyc-tokend')
+    expect(stateDirectoryOf({ env, uid: 990 })).toBe('/var/lib/private/kyc-tokend')
+  })
+  it('is the system’s for root, whatever the person who said sudo has in the environment', () => {
+    const env = { XDG_RUNTIME_DIR: '/run/user/1000', XDG_STATE_HOME: '/home/ada/.state', HOME: '/home/ada' }
+    expect(runtimeDirectoryOf({ env, uid: 0 })).toBe('/run/kyc-tokend')
+    expect(stateDirectoryOf({ env, uid: 0 })).toBe('/var/lib/kyc-tokend')
+    expect(socketCandidates({ env, uid: 0 })).toEqual(['/run/kyc-tokend/ipc.sock'])
+  })
+  it('is that of XDG for a person', () => {
+    const env = { XDG_RUNTIME_DIR: '/run/user/1000', XDG_STATE_HOME: '/home/ada/.state', HOME: '/home/ada' }
+    expect(runtimeDirectoryOf({ env, uid: 1000 })).toBe('/run/user/1000/kyc-tokend')
+    expect(stateDirectoryOf({ env, uid: 1000 })).toBe('/home/ada/.state/kyc-tokend')
+    expect(socketCandidates({ env, uid: 1000 })).toEqual([
+      '/run/kyc-tokend/ipc.sock',
+      '/run/user/1000/kyc-tokend/ipc.sock',
+    ])
+  })
+  it('falls back to the temp directory and the home, and ignores relative paths', () => {
+    const env = { HOME: '/home/ada', XDG_RUNTIME_DIR: 'here', XDG_STATE_HOME: 'there', RUNTIME_DIRECTORY: '' }
+    expect(runtimeDirectoryOf({ env, uid: 1000 })).toBe('/tmp/kyc-tokend-1000')
+    expect(runtimeDirectoryOf({ env: { TMPDIR: '/var/tmp' }, uid: 1000 })).toBe('/var/tmp/kyc-tokend-1000')
+    expect(stateDirectoryOf({ env, uid: 1000 })).toBe('/home/ada/.local/state/kyc-tokend')
+  })
+  it('is never in the working directory, whatever HOME says', () => {
+    expect(stateDirectoryOf({ env: { HOME: '' }, uid: 1000 })).toMatch(/^\/.*\.local\/state\/kyc-tokend$/)
+    vi.stubEnv('HOME', 'here')
+    expect(stateDirectoryOf({ env: { HOME: 'here' }, uid: 1000 })).toMatch(/^\/.*\.local\/state\/kyc-tokend$/)
+    vi.unstubAllEnvs()
+  })
+  it('has the configuration where root put it, and for a person here first', () => {
+    expect(configDirectories({ env: {}, uid: 0 }, '/here')).toEqual(['/etc/kyc-tokend'])
+    expect(configDirectories({ env: { RUNTIME_DIRECTORY: '/run/kyc-tokend' }, uid: 990 }, '/here')).toEqual([
+      '/etc/kyc-tokend',
+    ])
+    expect(configDirectories({ env: {}, uid: 1000 }, '/here')).toEqual(['/here', '/etc/kyc-tokend'])
+  })
+  it("does not take a client unit's runtime directory for the daemon's", () => {
+    expect(socketCandidates({ env: { RUNTIME_DIRECTORY: '/run/shop' }, uid: 0 })).toEqual([
+      '/run/kyc-tokend/ipc.sock',
+    ])
+  })
+})
+
+describe('prepareDirectory', () => {
+  const uid = process.getuid!()
+  let base: string
+  beforeEach(() => {
+    base = mkdtempSync(join(tmpdir(), 'places-'))
+  })
+  afterEach(() => {
+    rmSync(base, { recursive: true })
+  })
+  const modeOf = (path: string) => statSync(path).mode & 0o7777
+
+  it('gives the mode whatever the umask, and makes what is missing above', async () => {
+    const path = join(base, 'a', 'b')
+    await prepareDirectory(path, { mode: 0o775, uid })
+    expect(modeOf(path)).toBe(0o775)
+  })
+  it('leaves one that is there as it is', async () => {
+    const path = join(base, 'there')
+    mkdirSync(path)
+    chmodSync(path, 0o2750)
+    await prepareDirectory(path, { mode: 0o700, uid })
+    expect(modeOf(path)).toBe(0o2750)
+  })
+  it('follows a link that no other user could have made', async () => {
+    symlinkSync(base, join(base, 'link'))
+    await prepareDirectory(join(base, 'link'), { mode: 0o700, uid })
+    expect(statSync(join(base, 'link')).isDirectory()).toBe(true)
+  })
+  it('says what to do where a file is in the way', async () => {
+    writeFileSync(join(base, 'file'), '')
+    await expect(prepareDirectory(join(base, 'file'), { mode: 0o700, uid })).rejects.toThrow(
+      /is something else: remove/,
+    )
+    await expect(prepareDirectory(join(base, 'file', 'x'), { mode: 0o700, uid })).rejects.toThrow(UserError)
+  })
+
+  describe('where everybody may make names', () => {
+    beforeEach(() => {
+      chmodSync(base, 0o1777)
+    })
+    it('makes its own', async () => {
+      await prepareDirectory(join(base, 'own'), { mode: 0o700, uid })
+      expect(modeOf(join(base, 'own'))).toBe(0o700)
+      await prepareDirectory(join(base, 'own'), { mode: 0o700, uid })
+    })
+    it('refuses a link', async () => {
+      mkdirSync(join(base, 'target'))
+      symlinkSync(join(base, 'target'), join(base, 'link'))
+      await expect(prepareDirectory(join(base, 'link'), { mode: 0o700, uid })).rejects.toThrow(
+        /is a symbolic link/,
+      )
+    })
+    it('refuses a dangling link', async () => {
+      symlinkSync(join(base, 'nowhere'), join(base, 'link'))
+      await expect(prepareDirectory(join(base, 'link'), { mode: 0o700, uid })).rejects.toThrow(UserError)
+    })
+    it('refuses one that another owns', async () => {
+      mkdirSync(join(base, 'theirs'), { mode: 0o700 })
+      await expect(prepareDirectory(join(base, 'theirs'), { mode: 0o700, uid: uid + 1 })).rejects.toThrow(
+        /belongs to uid \d+ and not to uid/,
+      )
+    })
+    it('refuses one that others can write', async () => {
+      mkdirSync(join(base, 'open'))
+      chmodSync(join(base, 'open'), 0o777)
+      await expect(prepareDirectory(join(base, 'open'), { mode: 0o700, uid })).rejects.toThrow(
+        /written by others/,
+      )
+    })
+  })
+})

@@ -1,0 +1,58 @@
+import { closeSync, fstatSync, openSync } from 'node:fs'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { closeUnknownSockets, descriptorsOf, takeInheritedSockets } from '../../src/lib/socket-activation.ts'
+
+describe('inherited sockets', () => {
+  const none = { ipc: [], http: [], metrics: [], unknown: [] }
+
+  it('are known by their names, several of one name too, and are taken out of the environment', () => {
+    const env = {
+      LISTEN_PID: '7',
+      LISTEN_FDS: '6',
+      LISTEN_FDNAMES: 'http:other:ipc:ipc::metrics',
+      PATH: '/bin',
+    }
+    expect(takeInheritedSockets(env, 7)).toEqual({
+      http: [3],
+      ipc: [5, 6],
+      metrics: [8],
+      unknown: [
+        { name: 'other', fd: 4 },
+        { name: 'unknown', fd: 7 },
+      ],
+    })
+    expect(env).toEqual({ PATH: '/bin' })
+  })
+
+  it('are ignored where they are for another process', () => {
+    const env = { LISTEN_PID: '8', LISTEN_FDS: '1', LISTEN_FDNAMES: 'ipc' }
+    expect(takeInheritedSockets(env, 7)).toEqual(none)
+    expect(env).toEqual({})
+  })
+
+  it.each([undefined, '', '0', '-1', '1e9', 'two', ' 1', '1 ', '0x1', '99999'])(
+    'none, where LISTEN_FDS is %s',
+    (LISTEN_FDS) => {
+      expect(takeInheritedSockets({ LISTEN_PID: '7', LISTEN_FDS, LISTEN_FDNAMES: 'ipc' }, 7)).toEqual(none)
+    },
+  )
+
+  it('decide: where one is handed over no other is opened, and where none is, all are opened at their paths', () => {
+    expect(descriptorsOf(none, 'ipc')).toBeNull()
+    const inherited = { ...none, http: [3] }
+    expect(descriptorsOf(inherited, 'http')).toEqual([3])
+    expect(descriptorsOf(inherited, 'ipc')).toEqual([])
+    expect(descriptorsOf({ ...none, unknown: [{ name: 'other', fd: 3 }] }, 'ipc')).toBeNull()
+  })
+
+  it('of other names are closed, and nothing else that their descriptors may be', () => {
+    const file = openSync('/dev/null', 'r')
+    onTestFinished(() => closeSync(file))
+    const unknown = [
+      { name: 'file', fd: file },
+      { name: 'none', fd: 9_999 },
+    ]
+    closeUnknownSockets({ ...none, unknown })
+    expect(fstatSync(file).isCharacterDevice()).toBe(true)
+  })
+})

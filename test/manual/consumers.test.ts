@@ -1,0 +1,197 @@
+// The examples of the clients' page in every language that this machine has, run as they stand there.
+import { spawn, spawnSync } from 'node:child_process'
+import { existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:net'
+import { dirname, join } from 'node:path'
+import { describe, expect, onTestFinished, test } from 'vitest'
+import { PROGRAM } from '../support/daemon.ts'
+import { jwtOf } from '../support/jwt.ts'
+import { granting } from '../support/service.ts'
+import { expectUntil } from '../support/until.ts'
+import { startExample, type Example } from './example.ts'
+import { block, PROJECT } from './manual.ts'
+
+const sh = ['sh', '-euc']
+/** Reports whether this machine lacks the program of an example, which is then skipped by name. */
+function lacks(program: string, example: string): boolean {
+  const isThere = spawnSync('sh', ['-c', `command -v ${program}`]).status === 0
+  if (!isThere) process.stderr.write(`The example ${example} is skipped: there is no ${program}\n`)
+  return !isThere
+}
+function calls({ service }: Example): { authorization: string | undefined; body: string }[] {
+  return service.requests
+    .filter(({ path }) => path === '/some/path')
+    .map(({ headers, body }) => ({ authorization: headers.authorization, body }))
+}
+
+describe('other languages', () => {
+  const languages: Record<string, { needs: string; with: readonly string[]; as: string }> = {
+    php: { needs: 'php', with: ['php'], as: 'example.php' },
+    ruby: { needs: 'ruby', with: ['ruby', '-W'], as: 'example.rb' },
+    perl: { needs: 'perl', with: ['perl'], as: 'example.pl' },
+    java: { needs: 'javac', with: ['java'], as: 'Example.java' },
+    c: {
+      needs: 'gcc',
+      with: [...sh, 'gcc -Wall -Wextra -Werror -o example "$0" && ./example'],
+      as: 'example.c',
+    },
+  }
+  const present = Object.entries(languages).filter(([name, { needs }]) => !lacks(needs, name))
+  test.each(present)('%s', { timeout: 60_000 }, async (name, how) => {
+    const example = await startExample()
+    expect(await example.run(name, how)).toBe(`${example.token.length} characters\n`)
+  })
+})
+// The names of the blocks above, for the test that every block is run: 'php', 'ruby', 'perl', 'java', 'c'.
+
+describe('files and schedules', () => {
+  async function exampleWithEnvFile(): Promise<Example & { envFile: string }> {
+    const files = ['raw', 'env'].map((format) => ({ path: format === 'raw' ? 'token' : 'token.env', format }))
+    const example = await startExample({ tokenFiles: files })
+    const envFile = join(example.daemon.directory, 'run/token.env')
+    await expectUntil('the file', () => existsSync(envFile))
+    return { ...example, envFile }
+  }
+
+  test.skipIf(lacks('python3', 'set -a'))('set -a', async () => {
+    const example = await exampleWithEnvFile()
+    expect(await example.run('set-a', { with: sh })).toBe(`${example.token.length} characters\n`)
+  })
+
+  test('EnvironmentFile=', async () => {
+    const example = await exampleWithEnvFile()
+    const [, path = ''] = /^EnvironmentFile=(\S+)$/m.exec(block('environment-file').code) ?? []
+    expect(path.replace('/run/kyc-tokend', join(example.daemon.directory, 'run'))).toBe(example.envFile)
+    // systemd.exec(5): assignments without quotes and without spaces are taken as they are.
+    expect(readFileSync(example.envFile, 'utf8')).toBe(`KYC_ACCESS_TOKEN=${example.token}\n`)
+    expect(example.token).toMatch(/^[\w.~+/=-]+$/)
+  })
+
+  test.skipIf(lacks('curl', 'crontab'))('crontab', async () => {
+    const example = await startExample()
+    expect(block('crontab').code).toMatch(/^\S+( \S+){4} [^%]+$/)
+    const output = await example.run('crontab', {
+      with: [...sh, 'sh -c "$(cut -d" " -f6- "$0")"'],
+      as: 'crontab',
+    })
+    expect(output).toBe('/some/path is answered\n')
+    expect(calls(example)).toEqual([{ authorization: `Bearer ${example.token}`, body: '' }])
+  })
+})
+
+describe('Node', () => {
+  /** A service that accepts only the token after the first. */
+  async function strictExample(): Promise<Example & { second: string }> {
+    const example = await startExample()
+    const second = jwtOf({ exp: Date.now() / 1000 + 3_600 }, 2)
+    example.service.answer(({ path, headers }) => {
+      if (path === '/token/external/jwt') return granting(second)
+      return headers.authorization === `Bearer ${second}` ? { body: 'accepted' } : { status: 401 }
+    })
+    installFor(example)
+    return { ...example, second }
+  }
+  function installFor({ daemon }: Example): void {
+    const modules = join(daemon.directory, 'node_modules')
+    mkdirSync(join(modules, 'kyc-tokend'), { recursive: true })
+    symlinkSync(join(PROJECT, 'package.json'), join(modules, 'kyc-tokend/package.json'))
+    symlinkSync(dirname(PROGRAM[1]), join(modules, 'kyc-tokend/dist'))
+    for (const name of ['axios', 'ky', 'got'])
+      symlinkSync(join(PROJECT, 'node_modules', name), join(modules, name))
+  }
+
+  // 'axios', 'ky' and 'got' are the blocks.
+  test.each(['axios', 'ky', 'got'])('%s sends the token, and after a 401 another', async (name) => {
+    const example = await strictExample()
+    expect(await example.run(name, { with: [process.execPath], as: 'example.mjs' })).toBe('accepted\n')
+    const body = '{"externalId":"4711"}'
+    expect(calls(example)).toEqual([
+      { authorization: `Bearer ${example.token}`, body },
+      { authorization: `Bearer ${example.second}`, body },
+    ])
+  })
+
+  test('tests with a fake client', async () => {
+    const example = await startExample()
+    installFor(example)
+    const output = await example.run('testing', {
+      with: [process.execPath, '--test'],
+      as: 'example.test.mjs',
+    })
+    expect(output).toMatch(/pass 2\b/)
+  })
+})
+
+const canMount = spawnSync('unshare', ['-m', 'true']).status === 0
+if (!canMount)
+  process.stderr.write('Mounting the directory in a container is skipped: mounts are not allowed\n')
+describe.skipIf(!canMount)('a container', () => {
+  test('sees the socket of a daemon that was restarted, through the directory', async () => {
+    const example = await startExample()
+    const { directory, ipcPath } = example.daemon
+    const [, from = '', to = ''] = /-v (\S+):(\S+):ro/.exec(block('container').code) ?? []
+    expect(from).toBe('/run/kyc-tokend')
+    const run = from.replace('/run/kyc-tokend', join(directory, 'run'))
+    const target = join(directory, 'container', to)
+    mkdirSync(target, { recursive: true })
+    writeFileSync(join(directory, 'socket'), '')
+    const script = `mount --bind ${run} ${target}
+      mount -o remount,bind,ro ${target}
+      mount --bind ${ipcPath} ${join(directory, 'socket')}
+      touch ${join(directory, 'mounted')}
+      until [ -e ${join(directory, 'restarted')} ]; do sleep 0.05; done
+      cat ${target}/token; echo
+      ${PROGRAM.join(' ')} token --socket ${target}/ipc.sock
+      ${PROGRAM.join(' ')} token --socket ${join(directory, 'socket')} 2>/dev/null || echo $?`
+    const container = spawn('unshare', ['-m', 'sh', '-euc', script], { stdio: ['ignore', 'pipe', 'inherit'] })
+    onTestFinished(() => void container.kill('SIGKILL'))
+    let output = ''
+    container.stdout.on('data', (chunk: Buffer) => (output += chunk.toString()))
+    const ended = new Promise((resolve) => container.on('close', resolve))
+    await expectUntil('the mounts', () => spawnSync('test', ['-e', join(directory, 'mounted')]).status === 0)
+    await example.daemon.end('SIGTERM')
+    await example.restart()
+    writeFileSync(join(directory, 'restarted'), '')
+    await ended
+    expect(output).toBe(`${example.token}\n${example.token}\n69\n`)
+  })
+})
+
+test.skipIf(lacks('nginx', 'nginx'))('nginx', async () => {
+  const example = await startExample()
+  const { directory } = example.daemon
+  const port = await freePort()
+  const server = block('nginx')
+    .code.replaceAll('/run/kyc-tokend', join(directory, 'run'))
+    .replaceAll('https://api.example.com', example.service.url)
+    .replace('127.0.0.1:8080', `127.0.0.1:${port}`)
+  const paths = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi']
+    .map((name) => `${name}_temp_path ${directory}/nginx-${name};`)
+    .join(' ')
+  const user = process.getuid?.() === 0 ? 'user root;' : ''
+  const config = `daemon off; pid ${directory}/nginx.pid; error_log stderr; ${user}
+    events {} http { access_log off; ${paths} ${server} }`
+  writeFileSync(join(directory, 'nginx.conf'), config)
+  const nginx = spawn('nginx', ['-c', join(directory, 'nginx.conf'), '-e', 'stderr'], { stdio: 'ignore' })
+  onTestFinished(() => void nginx.kill('SIGTERM'))
+  const call = async (headers: Record<string, string>): Promise<string | undefined> =>
+    fetch(`http://127.0.0.1:${port}/some/path`, { headers }).then(
+      (response) => response.text(),
+      () => undefined,
+    )
+  await expectUntil('nginx', () => call({}))
+  expect(await call({ authorization: 'Bearer mine', origin: 'https://example.com' })).toBe(
+    '/some/path is answered\n',
+  )
+  expect(new Set(calls(example).map(({ authorization }) => authorization))).toEqual(
+    new Set([`Bearer ${example.token}`]),
+  )
+})
+
+async function freePort(): Promise<number> {
+  const server = createServer()
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  const { port } = server.address() as { port: number }
+  await new Promise((resolve) => server.close(resolve))
+  return port
+}

@@ -1,0 +1,83 @@
+// Runs an example of the manual against a daemon of the test: its directory, its service, its `kyc-tokend`.
+import { spawn, type ChildProcess } from 'node:child_process'
+import { chmodSync, mkdirSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { onTestFinished } from 'vitest'
+import { PROGRAM, startDaemon, tokenFile, type Daemon } from '../support/daemon.ts'
+import { jwtOf } from '../support/jwt.ts'
+import { granting, startService, type Service } from '../support/service.ts'
+import { tempDirectory } from '../support/temp-directory.ts'
+import { expectUntil } from '../support/until.ts'
+import { block } from './manual.ts'
+
+export interface Example {
+  readonly daemon: Daemon
+  readonly service: Service
+  readonly token: string
+  /** Starts another daemon at the same paths, after the first has ended. */
+  restart(): Promise<void>
+  /** Runs the marked block with this interpreter, and returns its output. Rejects if it fails. */
+  run(name: string, how: { with: readonly string[]; as?: string }): Promise<string>
+}
+
+/** A daemon with a token, and a service that takes any request. */
+export async function startExample(config: object = {}): Promise<Example> {
+  const directory = await tempDirectory()
+  const token = jwtOf({ exp: Date.now() / 1000 + 3_600 })
+  const service = await startService({
+    answer: ({ path }) =>
+      path === '/token/external/jwt' ? granting(token) : { body: `${path} is answered\n` },
+  })
+  onTestFinished(async () => service.stop())
+  const start = async (): Promise<Daemon> => {
+    // As systemd sets it, so that the daemon writes all the files of a service.
+    const environment = { RUNTIME_DIRECTORY: join(directory, 'run') }
+    const started = startDaemon({ directory, baseUrl: service.url, config, env: environment })
+    await started.listening()
+    return started
+  }
+  const daemon = await start()
+  await expectUntil('the token file', () => tokenFile(daemon) === token)
+  const bin = join(directory, 'bin')
+  mkdirSync(bin)
+  writeFileSync(join(bin, 'kyc-tokend'), `#!/bin/sh\nexec ${PROGRAM.join(' ')} "$@"\n`)
+  chmodSync(join(bin, 'kyc-tokend'), 0o755)
+  const env = {
+    ...process.env,
+    PATH: `${bin}:${process.env['PATH']}`,
+    KYC_TOKEND_SOCKET: daemon.ipcPath,
+    no_proxy: '127.0.0.1',
+  }
+  return {
+    daemon,
+    service,
+    token,
+    async restart() {
+      await start()
+    },
+    async run(name, { with: [command = '', ...args], as }) {
+      const code = block(name)
+        .code.replaceAll('/run/kyc-tokend', join(directory, 'run'))
+        .replaceAll('https://api.example.com', service.url)
+      if (as === undefined) return outputOf(spawn(command, [...args, code], { env, cwd: directory }))
+      writeFileSync(join(directory, as), code)
+      return outputOf(spawn(command, [...args, as], { env, cwd: directory }))
+    },
+  }
+}
+
+function outputOf(child: ChildProcess): Promise<string> {
+  let stdout = ''
+  let stderr = ''
+  child.stdout?.on('data', (chunk: Buffer) => (stdout += chunk.toString()))
+  child.stderr?.on('data', (chunk: Buffer) => (stderr += chunk.toString()))
+  child.stdin?.end()
+  onTestFinished(() => void child.kill('SIGKILL'))
+  return new Promise((resolve, reject) => {
+    child.on('error', reject)
+    child.on('close', (status) => {
+      if (status === 0) resolve(stdout)
+      else reject(new Error(`ended with ${String(status)}: ${stderr}`))
+    })
+  })
+}

@@ -1,0 +1,223 @@
+// Runs every example of the manual, as written, against a real daemon.
+import { spawn, spawnSync } from 'node:child_process'
+import { existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
+import { PROGRAM } from '../support/daemon.ts'
+import { startService } from '../support/service.ts'
+import { expectUntil } from '../support/until.ts'
+import { startExample, type Example } from './example.ts'
+import { copyProject } from './build-aside.ts'
+import { block, blocks } from './manual.ts'
+
+const project = new URL('../..', import.meta.url).pathname
+const sh = ['sh', '-euc']
+
+function headersAt(path: string, { service }: Example): (string | undefined)[] {
+  return service.requests
+    .filter((request) => request.path === path)
+    .map(({ headers }) => headers.authorization)
+}
+
+describe('token files', () => {
+  const { tokenFiles } = JSON.parse(block('token-files').code) as { tokenFiles: { path: string }[] }
+
+  test('the raw file, the header file and the env file do what they are for', async () => {
+    const example = await startExample({ tokenFiles })
+    const raw = block('raw-file').code
+    expect(raw).toBe('token=$(cat /run/kyc-tokend/token)')
+    const directory = join(example.daemon.directory, 'run')
+    const file = (name: string): string => readFileSync(join(directory, name), 'utf8')
+    expect(file('token')).toBe(example.token)
+    await example.run('raw-file', { with: sh })
+    await example.run('header-file', { with: sh })
+    await example.run('env-file', { with: sh })
+    const header = `Bearer ${example.token}`
+    expect(headersAt('/some/path', example)).toEqual([header, header])
+    expect(file('token.header')).toBe(`Authorization: ${header}\n`)
+    expect(file('token.env')).toBe(`KYC_ACCESS_TOKEN=${example.token}\n`)
+    expect(Object.keys(JSON.parse(file('token.json')) as object)).toEqual(
+      'accessToken expiresAt obtainedAt generation'.split(' '),
+    )
+  })
+})
+
+describe('the shell', () => {
+  test('kyc-tokend', async () => {
+    const example = await startExample()
+    const output = await example.run('cli', { with: sh })
+    const lines = output.trim().split('\n')
+    expect(lines.slice(0, 4)).toEqual([
+      example.token,
+      example.token,
+      '/some/path is answered',
+      `a token of ${example.token.length} characters`,
+    ])
+    expect(JSON.parse(lines[4] ?? '')).toMatchObject({ state: 'ready' })
+    expect(headersAt('/some/path', example)).toEqual([`Bearer ${example.token}`])
+  })
+
+  test('kyc-tokend exec --on-change', async () => {
+    const example = await startExample({ tokenFiles: [{ path: 'token', format: 'raw' }] })
+    const billing = '#!/bin/sh\necho "$*: ${KYC_ACCESS_TOKEN}"\n'
+    writeFileSync(join(example.daemon.directory, 'billing'), billing, { mode: 0o755 })
+    const withBilling = ['sh', '-euc', 'PATH=$PWD:$PATH; eval "$0"']
+    const restarted = await example.run('exec-on-change', { with: withBilling })
+    expect(restarted).toBe(`--listen 8080: ${example.token}\n`)
+    const signalled = await example.run('exec-signal', { with: withBilling })
+    expect(signalled).toMatch(/^--token-file \S+\/token: /)
+  })
+
+  test('kyc-tokend in README.md', async () => {
+    const example = await startExample()
+    expect(await example.run('readme-shell', { with: sh })).toBe('/some/path is answered\n')
+    expect(headersAt('/some/path', example)).toEqual([`Bearer ${example.token}`])
+  })
+
+  test('kyc-tokend explain', async () => {
+    const example = await startExample()
+    expect(await example.run('explain', { with: sh })).toContain('Reason: account-inactive')
+  })
+
+  test('kyc-tokend sandbox', async () => {
+    // A port that was free a moment ago.
+    const former = await startService({ answer: {} })
+    await former.stop()
+    const { port } = former
+    const [, ...words] = block('sandbox').code.replace('8099', String(port)).split(' ')
+    const [node, ...program] = PROGRAM
+    const sandbox = spawn(node, [...program, ...words], { stdio: 'ignore' })
+    onTestFinished(() => void sandbox.kill('SIGKILL'))
+    const outage = block('outage').code.replace('8099', String(port))
+    await expectUntil('the sandbox', () => spawnSync('sh', ['-euc', `${outage} --fail`]).status === 0)
+    const { status } = await fetch(`http://127.0.0.1:${port}/token/external/jwt`, {
+      method: 'POST',
+      body: JSON.stringify({ apiKey: 'sandbox-key', apiSecret: 'sandbox-secret' }),
+    })
+    expect(status).toBe(503)
+  })
+
+  test('socat', async () => {
+    const example = await startExample()
+    const answer = (await example.run('socat', { with: sh })).replace(/\f$/, '')
+    expect(JSON.parse(answer)).toMatchObject({
+      type: 'token.result',
+      data: { id: '1', accessToken: example.token },
+    })
+  })
+
+  test('curl', async () => {
+    const example = await startExample()
+    const answers = await example.run('curl', { with: sh })
+    expect(answers.startsWith('{"accessToken":')).toBe(true)
+    expect(answers.endsWith(`}${example.token}`)).toBe(true)
+  })
+})
+
+describe('the client library, from the package that `npm run pack` makes', () => {
+  const installed = 'project/node_modules/kyc-tokend'
+  let checkout: string
+
+  beforeAll(async () => {
+    checkout = await mkdtemp(join(tmpdir(), 'kyc-tokend-test-'))
+    const run = copyProject(checkout)
+    run('npm run pack')
+    mkdirSync(join(checkout, installed), { recursive: true })
+    run(`tar -x -f dist/kyc-tokend-*.tgz --strip-components=1 -C ${installed}`)
+  })
+  afterAll(async () => rm(checkout, { recursive: true, force: true }))
+
+  test('what its `exports` and `bin` name is in it', () => {
+    const { exports, bin } = JSON.parse(
+      readFileSync(join(checkout, installed, 'package.json'), 'utf8'),
+    ) as Record<string, unknown>
+    const named = JSON.stringify({ exports, bin }).match(/"[^"]+\.(?:js|json|d\.ts)"/g) ?? []
+    expect(named.length).toBeGreaterThan(3)
+    for (const path of named.map((text) => text.slice(1, -1)).filter((text) => text.includes('dist/')))
+      expect(existsSync(join(checkout, installed, path)), path).toBe(true)
+  })
+
+  test('TokenClient', async () => {
+    const example = await startExample()
+    symlinkSync(join(checkout, 'project/node_modules'), join(example.daemon.directory, 'node_modules'))
+    const output = await example.run('token-client', { with: [process.execPath], as: 'example.mjs' })
+    expect(output).toMatch(
+      new RegExp(`^${example.token.length} characters, good until .*Z\n200\ntoken [0-9a-f]{16} is ready\n$`),
+    )
+    expect(headersAt('/some/path', example)).toEqual([`Bearer ${example.token}`])
+  })
+
+  test('TokenClient in README.md', async () => {
+    const example = await startExample()
+    symlinkSync(join(checkout, 'project/node_modules'), join(example.daemon.directory, 'node_modules'))
+    const output = await example.run('readme-node', { with: [process.execPath], as: 'example.mjs' })
+    expect(output).toBe('200\n')
+    expect(headersAt('/some/path', example)).toEqual([`Bearer ${example.token}`])
+  })
+})
+
+describe('other clients', () => {
+  test('Python in README.md', async () => {
+    const example = await startExample()
+    expect(await example.run('readme-python', { with: ['python3', '-c'] })).toBe(
+      `${example.token.length} characters\n`,
+    )
+  })
+
+  test("node-ipc's own", async () => {
+    const example = await startExample()
+    symlinkSync(join(project, 'node_modules'), join(example.daemon.directory, 'node_modules'))
+    const output = await example.run('node-ipc', { with: [process.execPath], as: 'example.mjs' })
+    expect(output).toMatch(new RegExp(`^${example.token.length} characters, good until .*Z\n$`))
+  })
+
+  test('Python', async () => {
+    const example = await startExample()
+    expect(await example.run('python', { with: ['python3', '-c'] })).toBe(
+      `${example.token.length} characters\n`,
+    )
+  })
+
+  const hasGo = spawnSync('go', ['version']).status === 0
+  if (!hasGo)
+    process.stderr.write('The Go examples of the manual are skipped: there is no go (package golang-go)\n')
+  test.skipIf(!hasGo)('Go in README.md', { timeout: 120_000 }, async () => {
+    const example = await startExample()
+    const output = await example.run('readme-go', { with: ['go', 'run'], as: 'example.go' })
+    expect(JSON.parse(output)).toMatchObject({ accessToken: example.token })
+  })
+  test.skipIf(!hasGo)('Go', { timeout: 120_000 }, async () => {
+    const example = await startExample()
+    expect(await example.run('go', { with: ['go', 'run'], as: 'example.go' })).toBe(
+      `${example.token.length} characters\n`,
+    )
+  })
+})
+
+test('the simulation prints a table and a plot', () => {
+  const smaller = block('simulate')
+    .code.replace('--daemons 10000', '--daemons 100')
+    .replace('npm', 'exec npm')
+  const { status, stdout } = spawnSync('sh', ['-euc', smaller], { cwd: project, encoding: 'utf8' })
+  expect(status).toBe(0)
+  expect(stdout).toMatch(/as built +without jitter[\s\S]*█/)
+})
+
+test('every block that is marked is run by a test', () => {
+  const folders = ['.', '../systemd', '../report'].map((folder) => join(import.meta.dirname, folder))
+  const tests = folders.flatMap((directory) =>
+    readdirSync(directory)
+      .filter((file) => file.endsWith('.test.ts'))
+      .map((file) => readFileSync(join(directory, file), 'utf8')),
+  )
+  const names = blocks().map(({ name }) => name)
+  expect(names.length).toBeGreaterThan(20)
+  expect(new Set(names).size, 'a name is used twice').toBe(names.length)
+  for (const name of names)
+    expect(
+      tests.some((text) => text.includes(`'${name}'`)),
+      name,
+    ).toBe(true)
+})

@@ -1,0 +1,138 @@
+// Checks that the files, sections, scripts, drop-ins and versions that the manual names exist.
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import { describe, expect, test } from 'vitest'
+import { bare, manualText, pages, PROJECT, tableRows } from './manual.ts'
+
+const text = manualText()
+const { version, scripts } = JSON.parse(readFileSync(join(PROJECT, 'package.json'), 'utf8')) as {
+  version: string
+  scripts: Record<string, string>
+}
+/** Pieces of code in prose, tables and examples. */
+const words = [...text.matchAll(/[^\s`()|[\]]+/g)].map(([word]) => word)
+const examples = '/usr/share/doc/kyc-tokend/examples/'
+const dropIns = [...text.matchAll(/<!-- drop-in: ([\w.-]+) -->\n+```ini\n([\s\S]*?)```/g)]
+
+test('README.md has at most 200 lines', () => {
+  const readme = pages().find(({ path }) => path === 'README.md')?.text ?? ''
+  expect(readme.split('\n').length).toBeLessThanOrEqual(201)
+})
+
+describe('the manual names what exists', () => {
+  test('every file of the project', () => {
+    const named = words
+      .map((word) => word.replace(/[.,;:]+$/, ''))
+      .filter((word) => /^(?:src|test|systemd|\.ci)\/[\w./-]+$|^kyc-tokend\.config\.example/.test(word))
+    expect(named.length).toBeGreaterThan(20)
+    for (const path of named) expect(existsSync(join(PROJECT, path)), path).toBe(true)
+  })
+
+  test.each(pages())('every file and section that $path links to', ({ path, text: page }) => {
+    for (const [, target = ''] of page.matchAll(/\]\(([^)\s]+)\)/g)) {
+      if (target.startsWith('https:')) continue
+      const [file = '', section] = target.split('#')
+      const linked = file === '' ? path : join(dirname(path), file)
+      expect(existsSync(join(PROJECT, linked)), target).toBe(true)
+      if (section !== undefined) expect(sectionsOf(linked), target).toContain(section)
+    }
+  })
+
+  test('every page, in the list of pages', () => {
+    const list = readFileSync(join(PROJECT, 'systemd/man/README.md'), 'utf8')
+    const files = readdirSync(join(PROJECT, 'systemd/man')).filter((file) => file.endsWith('.md'))
+    for (const file of files.filter((name) => name !== 'README.md')) expect(list).toContain(`](${file})`)
+  })
+
+  test('every example of the package', () => {
+    const named = words.filter((word) => word.startsWith(examples) && !word.endsWith('*'))
+    expect(named.length).toBeGreaterThan(1)
+    for (const path of named) {
+      const name = path.slice(examples.length)
+      // The package makes its own from this file.
+      const source =
+        name === 'kyc-tokend.config.json' ? 'kyc-tokend.config.example.json' : `systemd/examples/${name}`
+      expect(existsSync(join(PROJECT, source)), path).toBe(true)
+    }
+  })
+
+  test('every manual page', () => {
+    const named = new Set([...text.matchAll(/\b(kyc-tokend[\w.-]*)\((\d)\)/g)].map(([whole]) => whole))
+    expect([...named].toSorted()).toEqual(
+      ['kyc-tokend(1)', 'kyc-tokend(8)', 'kyc-tokend-protocol(7)', 'kyc-tokend.config(5)'].toSorted(),
+    )
+    for (const page of named)
+      expect(existsSync(join(PROJECT, 'systemd/man', page.replace(/\((\d)\)/, '.$1.md'))), page).toBe(true)
+  })
+
+  test('every script, and all of them', () => {
+    const named = [...text.matchAll(/npm run (?:--silent )?([\w:]+)/g)].map(([, name = '']) => name)
+    const all = new Set([...named, 'start', 'test'])
+    expect([...all].toSorted()).toEqual(Object.keys(scripts).toSorted())
+  })
+
+  test('every folder of the picture', () => {
+    const picture = /```\n(kyc-tokend\.config[\s\S]*?)\n```/.exec(text)?.[1] ?? ''
+    const folders = [...picture.matchAll(/ (\w+)\/ /g)]
+    expect(folders.length).toBeGreaterThan(3)
+    for (const [, folder = ''] of folders) expect(existsSync(join(PROJECT, 'src', folder)), folder).toBe(true)
+  })
+
+  test('every folder of src, and all of them', () => {
+    const listed = tableRows('folders').map(([path]) => bare(path))
+    for (const path of listed) expect(existsSync(join(PROJECT, 'src', path)), path).toBe(true)
+    const folders = readdirSync(join(PROJECT, 'src'), { withFileTypes: true }).filter((entry) =>
+      entry.isDirectory(),
+    )
+    expect(listed).toEqual(expect.arrayContaining(folders.map(({ name }) => `${name}/`)))
+  })
+})
+
+test('the drop-ins are those that the package has as examples', () => {
+  expect(dropIns.length).toBeGreaterThan(2)
+  for (const [, name = '', lines = ''] of dropIns) {
+    const example = readFileSync(join(PROJECT, 'systemd/examples', name), 'utf8')
+    // The example has an alternative as a comment.
+    for (const line of lines.trim().split('\n'))
+      expect(example.replaceAll(/^#(?=\w+=)/gm, '')).toContain(`${line}\n`)
+  }
+})
+
+test.each(['README.md', 'systemd/man/install.md', 'systemd/debian/postinst'])(
+  '%s names the one command that sets the service up',
+  (path) => {
+    expect(readFileSync(join(PROJECT, path), 'utf8')).toMatch(/^ *sudo kyc-tokend setup$/m)
+  },
+)
+
+test('no page has a block that reads a secret from standard input', () => {
+  expect(text.includes('/dev/stdin /etc/kyc-tokend')).toBe(false)
+})
+
+test('every version is that of package.json', () => {
+  const changelog = readFileSync(join(PROJECT, 'CHANGELOG.md'), 'utf8')
+  expect(/^## \[(\d.*?)\]/m.exec(changelog)?.[1]).toBe(version)
+  for (const [, named] of text.matchAll(/kyc-tokend[_-](\d+\.\d+\.\d+)/g)) expect(named).toBe(version)
+})
+
+test('every example in JSON is JSON', () => {
+  for (const [, code = ''] of text.matchAll(/```json\n([\s\S]*?)```/g))
+    expect(() => void JSON.parse(code)).not.toThrow()
+})
+
+test('no page has a path of a machine or a host of a registry', () => {
+  expect(text).not.toMatch(/\/(?:home|root|work|tmp|Users)\/|registry\.|npmjs/)
+})
+
+function sectionsOf(path: string): string[] {
+  const page = readFileSync(join(PROJECT, path), 'utf8')
+  return [...page.matchAll(/^#+ (.*)$/gm)].map(([, title = '']) => anchorOf(title))
+}
+
+/** The anchor that GitHub gives a heading. */
+function anchorOf(title: string): string {
+  return title
+    .toLowerCase()
+    .replaceAll(/[^\w\s-]/g, '')
+    .replaceAll(' ', '-')
+}

@@ -1,0 +1,71 @@
+// The manual as data: README.md and the pages in systemd/man, src and test, with their tables and marked blocks of code.
+import { readdirSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+
+export const PROJECT = new URL('../..', import.meta.url).pathname
+
+export interface Page {
+  /** Relative to the project. */
+  readonly path: string
+  readonly text: string
+}
+export interface Block {
+  /** The name in the marker: `<!-- run: python -->`. */
+  readonly name: string
+  readonly language: string
+  readonly code: string
+}
+
+export function pages(): Page[] {
+  const manual = readdirSync(join(PROJECT, 'systemd/man')).filter((file) => file.endsWith('.md'))
+  const paths = [
+    'README.md',
+    'src/README.md',
+    'test/README.md',
+    ...manual.map((file) => `systemd/man/${file}`),
+  ]
+  return paths.map((path) => ({ path, text: readFileSync(join(PROJECT, path), 'utf8') }))
+}
+
+/** All pages in one text. */
+export function manualText(): string {
+  return pages()
+    .map(({ text }) => text)
+    .join('\n')
+}
+
+/** The block of code with this marker, as written. */
+export function block(name: string): Block {
+  const found = blocks().find((candidate) => candidate.name === name)
+  if (found === undefined) throw new Error(`No page has a block of code under <!-- run: ${name} -->`)
+  return found
+}
+
+export function blocks(): Block[] {
+  const marked = /^<!-- run: ([\w-]+) -->\n+```(\w+)\n([\s\S]*?)\n```$/gm
+  return [...manualText().matchAll(marked)].map(([, name = '', language = '', code = '']) => ({
+    name,
+    language,
+    code,
+  }))
+}
+
+/** The cells of the table under `<!-- table: NAME -->`, without its head. */
+export function tableRows(name: string): string[][] {
+  const rows = new RegExp(`^<!-- table: ${name} -->\n+((?:\\|.*\\|\n)+)`, 'm').exec(manualText())?.[1]
+  if (rows === undefined) throw new Error(`No page has a table under <!-- table: ${name} -->`)
+  return rows.trim().split('\n').slice(2).map(cellsOf)
+}
+
+/** A cell that is one piece of code, without its backticks. */
+export function bare(cell: string | undefined): string {
+  return (cell ?? '').replaceAll('`', '')
+}
+
+function cellsOf(line: string): string[] {
+  return line
+    .replace(/^\|/, '')
+    .replace(/\|$/, '')
+    .split(/(?<!\\)\|/)
+    .map((cell) => cell.trim().replaceAll(String.raw`\|`, '|'))
+}

@@ -1,0 +1,258 @@
+// Compares the tables of the manual with the code and with a daemon.
+import { readdirSync, readFileSync } from 'node:fs'
+import { request } from 'node:http'
+import type { ServerResponse } from 'node:http'
+import { join } from 'node:path'
+import { describe, expect, test } from 'vitest'
+import { sendProblem, type ProblemCode } from '../../src/delivery/http/responses.ts'
+import { commands } from '../../src/commands/specs.ts'
+import { exitStatus } from '../../src/lib/error.ts'
+import { answerTypes, faultCodes } from '../../src/protocol.ts'
+import { startExample } from './example.ts'
+import { bare, block, manualText, pages, tableRows } from './manual.ts'
+import { commandChapter, tables } from '../../systemd/man/tables.ts'
+import { runCli } from '../support/run-cli.ts'
+import { expectUntil } from '../support/until.ts'
+
+const project = new URL('../..', import.meta.url).pathname
+
+describe('made from the code', () => {
+  test('the chapter of commands has every command and option', () => {
+    const page = pages().find(({ path }) => path === 'systemd/man/kyc-tokend.1.md')?.text ?? ''
+    const chapter = /<!-- commands -->\n([\s\S]*)<!-- \/commands -->/.exec(page)?.[1] ?? ''
+    // The format aligns the cells of tables.
+    const plain = (text: string): string => text.replaceAll(/ +\|/g, ' |').replaceAll(/-{3,}/g, '---').trim()
+    expect(plain(chapter)).toBe(plain(commandChapter()))
+  })
+
+  test.each(Object.entries(tables()))('the table of %s is what the code says', (name, { rows }) => {
+    expect(tableRows(name)).toEqual(rows)
+  })
+})
+
+describe('of the protocol', () => {
+  test('the requests and their answers are those of protocol.ts', () => {
+    const listed = tableRows('requests').map(([type, , answer]) => [bare(type), bare(answer)])
+    expect(Object.fromEntries(listed)).toEqual(answerTypes)
+  })
+
+  test('the codes of faults have the status that http.sock gives them', () => {
+    const listed = tableRows('faults').map(([code, status]) => [bare(code), Number(status)] as const)
+    expect(listed.map(([code]) => code)).toEqual(expect.arrayContaining([...faultCodes]))
+    for (const [code, status] of listed) expect([code, statusOf(code as ProblemCode)]).toEqual([code, status])
+  })
+
+  test('the paths are those that the daemon has, with their methods', async () => {
+    const { daemon } = await startExample()
+    const ask = (method: string, path: string): Promise<Answer> => askHttp(daemon.httpPath, { method, path })
+    const listed = tableRows('routes').map(([line]) => bare(line).split(' ') as [string, string])
+    const nowhere = JSON.parse((await ask('GET', '/nowhere')).body) as { detail: string }
+    expect(nowhere.detail.split('there is ')[1]?.split(', ')).toEqual(listed.map(([, path]) => path))
+    for (const [method, path] of listed)
+      expect([404, 405], `${method} ${path}`).not.toContain((await ask(method, path)).status)
+  })
+})
+
+describe('of what is seen from outside', () => {
+  test('the metrics are those of a daemon', async () => {
+    const { daemon } = await startExample()
+    const { body } = await askHttp(daemon.httpPath, { method: 'GET', path: '/metrics' })
+    expect(tableRows('metrics')).toEqual(metricRows(body))
+  })
+
+  test('the states are those of the metrics', async () => {
+    const { daemon } = await startExample()
+    const { body } = await askHttp(daemon.httpPath, { method: 'GET', path: '/metrics' })
+    const states = [...body.matchAll(/^kyc_tokend_state\{state="(\w+)"\}/gm)].map(([, name]) => name)
+    expect(tableRows('states').map(([name]) => bare(name))).toEqual(states)
+  })
+
+  test('the verdicts are those of the metrics', async () => {
+    const { daemon } = await startExample()
+    const { body } = await askHttp(daemon.httpPath, { method: 'GET', path: '/metrics' })
+    const verdicts = [...body.matchAll(/^kyc_tokend_rejects_total\{socket="ipc",verdict="(\w+)"\}/gm)]
+    expect(tableRows('verdicts').map(([name]) => bare(name))).toEqual(verdicts.map(([, name]) => name))
+  })
+
+  test('the files are those that a daemon leaves in its directories', async () => {
+    const { daemon } = await startExample()
+    const listed = tableRows('files').flatMap(([names, where]) =>
+      bare(names)
+        .split(', ')
+        .map((name) => `${where}: ${name}`),
+    )
+    const filesIn = (folder: string, where: string): string[] =>
+      readdirSync(join(daemon.directory, folder)).map((name) => `${where}: ${name}`)
+    const expected = listed.filter((name) => !name.includes(': alert')).toSorted()
+    await expectUntil('all files', () => {
+      const there = [...filesIn('run', 'runtime'), ...filesIn('state', 'state')].toSorted()
+      return JSON.stringify(there) === JSON.stringify(expected)
+    })
+  })
+
+  test('the exit statuses are those that there are, and are seen', async () => {
+    const listed = tableRows('statuses').map(([status]) => Number(status))
+    expect(listed).toEqual(Object.values(exitStatus))
+    const noDaemon = { env: { KYC_TOKEND_SOCKET: join(project, 'no-such.sock') } }
+    expect((await runCli(['token'], noDaemon)).status).toBe(69)
+    expect((await runCli(['tokken'])).status).toBe(64)
+    expect((await runCli(['check', '--config', join(project, 'package.json')])).status).toBe(78)
+  })
+})
+
+describe('of the log', () => {
+  const listed = tableRows('events').map(([event, level]) => `${bare(event)} ${level}`)
+
+  test('the events and their levels are those of the source', () => {
+    expect(listed).toEqual(eventsOfSource())
+  })
+
+  test('a daemon logs no others', async () => {
+    const { daemon } = await startExample()
+    await askHttp(daemon.httpPath, { method: 'GET', path: '/v1/token' })
+    daemon.process.kill('SIGHUP')
+    await daemon.logged('reloaded')
+    for (const { event, level } of daemon.log()) expect(listed).toContain(`${event} ${level}`)
+  })
+})
+
+describe('of troubleshooting', () => {
+  const page = pages().find(({ path }) => path.endsWith('troubleshooting.md'))?.text ?? ''
+  const symptoms = [...page.matchAll(/^\| ([^|]+)\|/gm)].map(([, symptom = '']) => symptom).join('\n')
+
+  test('every error code of the sockets is a symptom', () => {
+    for (const code of faultCodes) expect(symptoms).toContain(`\`${code}\``)
+  })
+
+  test('every reason of a failure is a symptom', () => {
+    for (const [reason] of tableRows('remedies')) expect(symptoms).toContain(reason)
+  })
+
+  test('every exit status but success is a symptom', () => {
+    for (const status of Object.values(exitStatus).filter((value) => value !== 0))
+      expect(symptoms).toContain(`exit status ${status}`)
+  })
+
+  test('every event, verdict and state in it is one', () => {
+    const known = ['events', 'verdicts', 'states'].flatMap((name) =>
+      tableRows(name).map(([first]) => bare(first)),
+    )
+    const named = [...page.matchAll(/(?:event|verdict|state) `([\w-]+)`/g)].map(([, name = '']) => name)
+    expect(named.length).toBeGreaterThan(8)
+    for (const name of named) expect(known).toContain(name)
+  })
+})
+
+test('the smallest configuration is one', async () => {
+  const { daemon } = await startExample()
+  const small = JSON.parse(block('small-config').code) as object
+  const config = { ...small, credentials: { apiKey: 'key', apiSecret: 'secret' } }
+  daemon.configure(config)
+  expect((await runCli(['check', '--config-only', '--config', daemon.configFile])).stdout).toContain(
+    'No fault',
+  )
+})
+
+test('the dependencies are those of package.json', () => {
+  const { dependencies, optionalDependencies, devDependencies } = JSON.parse(
+    readFileSync(join(project, 'package.json'), 'utf8'),
+  ) as Record<string, Record<string, string>>
+  const all = { ...dependencies, ...optionalDependencies, ...devDependencies }
+  const listed = tableRows('dependencies').flatMap(([names]) => bare(names).split(', '))
+  expect(listed.toSorted()).toEqual(Object.keys(all).toSorted())
+})
+
+test('every `kyc-tokend …` that is shown is a command with these options', () => {
+  const catalogue = new Map(
+    commands.map(({ name, options }) => [name, Object.keys(options).map((option) => `--${option}`)]),
+  )
+  const shown = manualText().matchAll(
+    /(?:`|\n|\| |sudo |npx )kyc-tokend ([a-z]+(?:-[a-z]+)*)((?: --?\w[\w-]*(?: [\w.]+)?)*)/g,
+  )
+  const seen = [...shown]
+  expect(seen.length).toBeGreaterThan(30)
+  for (const [text, name, options = ''] of seen) {
+    const known = catalogue.get(name ?? '') ?? []
+    expect([...catalogue.keys()], text).toContain(name)
+    for (const [option] of options.matchAll(/--[\w-]+/g)) expect(known, text).toContain(option)
+  }
+})
+
+test('the signals are those that the daemon listens to', () => {
+  const source = readFileSync(join(project, 'src/lib/daemon-signals.ts'), 'utf8')
+  const listed = tableRows('signals').flatMap(([names]) => bare(names).split(', '))
+  const listened = new Set(source.match(/SIG[A-Z]+[12]?/g))
+  expect(new Set(listed)).toEqual(listened)
+})
+
+interface Answer {
+  readonly status: number
+  readonly body: string
+}
+
+/** Event streams go on for ever: their head is enough. */
+function askHttp(socketPath: string, how: { method: string; path: string }): Promise<Answer> {
+  return new Promise((resolve, reject) => {
+    request({ socketPath, ...how }, (response) => {
+      const status = response.statusCode ?? 0
+      if (response.headers['content-type'] === 'text/event-stream') {
+        response.destroy()
+        return resolve({ status, body: '' })
+      }
+      let body = ''
+      response.setEncoding('utf8').on('data', (chunk: string) => (body += chunk))
+      response.on('end', () => resolve({ status, body }))
+    })
+      .on('error', reject)
+      .end()
+  })
+}
+
+function statusOf(code: ProblemCode): number {
+  let seen = 0
+  const response = { writeHead: (status: number) => (seen = status), end: () => undefined }
+  sendProblem(response as unknown as ServerResponse, { code, message: '' })
+  return seen
+}
+
+/** Name, type, labels and meaning of each metric, in the order of the text. */
+function metricRows(text: string): string[][] {
+  return [...text.matchAll(/^# HELP (\S+) (.*)\n# TYPE \S+ (\w+)\n(?:\S+?(?:\{(.*?)\})? )?/gm)].map(
+    ([, name = '', help = '', type = '', labels = '']) => [
+      `\`${name}\``,
+      type,
+      [...labels.matchAll(/(\w+)=/g)].map(([, label]) => `\`${label}\``).join(', '),
+      help,
+    ],
+  )
+}
+
+/** `event level` of each call of a log, sorted. A call without a literal event logs an alert, or a failure that is described elsewhere. */
+function eventsOfSource(): string[] {
+  const files = readdirSync(join(project, 'src'), { recursive: true, encoding: 'utf8' })
+  const texts = files
+    .filter((file) => file.endsWith('.ts'))
+    .map((file) => readFileSync(join(project, 'src', file), 'utf8'))
+  const failures = texts.flatMap((text) =>
+    [...text.matchAll(/\{ sentence: '[^']+', event: '([a-z-]+)' \}/g)].map(([, event = '']) => event),
+  )
+  const calls = texts.flatMap((text) =>
+    [...text.matchAll(/\blog\(\s*'(\w+)',/g)].flatMap(({ 1: level = '', index }) => {
+      const call = text.slice(index, endOfCall(text, index))
+      const event = /(?:event: |fields\()'([a-z-]+)'/.exec(call)?.[1]
+      if (call.includes('event: failure.event')) return failures.map((failure) => `${failure} ${level}`)
+      return `${event ?? `none in ${call}`} ${level}`
+    }),
+  )
+  return [...new Set(calls)].toSorted()
+}
+
+function endOfCall(text: string, start: number): number {
+  let depth = 0
+  for (let at = text.indexOf('(', start); at < text.length; at += 1) {
+    if (text[at] === '(') depth += 1
+    if (text[at] === ')') depth -= 1
+    if (depth === 0) return at
+  }
+  return text.length
+}

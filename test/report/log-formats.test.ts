@@ -1,0 +1,161 @@
+import { expect, test } from 'vitest'
+import { anything, assert, property, string } from 'fast-check'
+import { Secret } from '../../src/lib/secret.ts'
+import { lineFormat, type LineOptions, type LogRecord } from '../../src/report/log-formats.ts'
+
+const record: LogRecord = {
+  level: 'warning',
+  message: 'Fetching a token failed',
+  fields: { event: 'fetch-failed', reason: 'network', attempts: 2, status: null, detail: 'no route to host' },
+  wallMs: Date.UTC(2026, 10, 20, 12, 0, 5, 250),
+}
+const formats = ['journal', 'text', 'json'] as const
+
+function lineOf(
+  format: LineOptions['format'],
+  fields: Record<string, unknown> = {},
+  options: Partial<Omit<LineOptions, 'secrets'>> & { secrets?: string[] } = {},
+): string {
+  const { secrets = [], ...others } = options
+  const written = lineFormat({
+    format,
+    isColoured: false,
+    isJournal: false,
+    secrets: () => secrets,
+    ...others,
+  }).transform({ ...record, fields: { ...record.fields, ...fields } })
+  return String(Reflect.get(written as object, Symbol.for('message')))
+}
+
+test('for the journal: the level as prefix, the sentence, the fields as words', () => {
+  expect(lineOf('journal')).toBe(
+    '<4>Fetching a token failed event=fetch-failed reason=network attempts=2 detail="no route to host"',
+  )
+})
+
+test('for programs: an object with time, level, message, event and the fields', () => {
+  expect(JSON.parse(lineOf('json'))).toEqual({
+    time: '2026-11-20T12:00:05.250Z',
+    level: 'warning',
+    message: 'Fetching a token failed',
+    event: 'fetch-failed',
+    reason: 'network',
+    attempts: 2,
+    status: null,
+    detail: 'no route to host',
+  })
+})
+
+test('for programs under systemd: the same after the priority, so that the journal has it', () => {
+  const line = lineOf('json', {}, { isJournal: true })
+  expect(line.slice(0, 3)).toBe('<4>')
+  expect(line.slice(3)).toBe(lineOf('json'))
+})
+
+test('for people: local time, level, sentence, the fields that have a value', () => {
+  expect(lineOf('text')).toMatch(
+    /^\d{4}-\d\d-\d\d \d\d:\d\d:05 warning Fetching a token failed reason=network attempts=2 detail="no route to host"$/,
+  )
+  expect(lineOf('text')).not.toContain('\x1b')
+})
+
+test('colours are for text only, and are where they are asked for', () => {
+  expect(lineOf('text', {}, { isColoured: true })).toContain('\x1b[33mwarning')
+  expect(lineOf('json', {}, { isColoured: true })).not.toContain('\x1b')
+  expect(lineOf('journal', {}, { isColoured: true })).not.toContain('\x1b')
+})
+
+const anyValue = anything({ withDate: true, withBigInt: true, maxDepth: 8 })
+
+test.each(formats)(
+  '%s: whatever a field holds, a record is one line without control characters',
+  (format) => {
+    assert(
+      property(anyValue, string({ unit: 'binary' }), (value, text) => {
+        expect(lineOf(format, { value, text })).not.toMatch(/[\x00-\x1f\x7f-\x9f\u2028\u2029\u202e]/)
+      }),
+    )
+  },
+)
+
+test('json: whatever a text holds, a reader gets it back', () => {
+  assert(
+    property(anyValue, string({ unit: 'binary' }), (value, text) => {
+      expect(JSON.parse(lineOf('json', { value, text }))).toMatchObject({ text })
+    }),
+  )
+})
+
+test.each(formats)('%s: a value that holds itself, and one of great depth, end', (format) => {
+  const circular: Record<string, unknown> = {}
+  circular['self'] = circular
+  expect(lineOf(format, { circular })).toContain('…')
+})
+
+test.each(formats)(
+  '%s: secrets show as [secret], in texts, errors, lists, and in the shapes of JSON, URL and base64',
+  (format) => {
+    const secret = 'p"ss wörd+/42'
+    const line = lineOf(
+      format,
+      {
+        wrapped: new Secret(secret),
+        echoed: `you sent ${secret}!`,
+        url: `?key=${encodeURIComponent(secret)}`,
+        basic: Buffer.from(secret).toString('base64'),
+        error: new Error(`refused: ${secret}`),
+        list: [{ deep: secret }],
+      },
+      { secrets: [secret] },
+    )
+    expect(line).not.toContain('wörd')
+    expect(line).not.toContain(encodeURIComponent(secret))
+    expect(line).not.toContain(Buffer.from(secret).toString('base64').replace(/=+$/, ''))
+    expect(line.match(/\[secret\]/g)).toHaveLength(6)
+  },
+)
+
+test.each(formats)('%s: half of a secret is not left over where a long text is cut', (format) => {
+  const secret = 'S3CR3T'.repeat(100)
+  const line = lineOf(format, { detail: `${'x'.repeat(4000)}${secret}` }, { secrets: [secret] })
+  expect(line).not.toContain('S3CR3T')
+})
+
+test('an error is its message, without a stack', () => {
+  expect(JSON.parse(lineOf('json', { error: new TypeError('bad') }))).toMatchObject({ error: 'bad' })
+})
+
+test.each(formats)('%s: no line is over 48 KiB; what a record is about is said all the same', (format) => {
+  const many = Object.fromEntries(
+    Array.from({ length: 40 }, (_, index) => [`field${index}`, 'é'.repeat(4000)]),
+  )
+  const line = lineOf(format, many)
+  expect(Buffer.byteLength(line)).toBeLessThan(48 * 1024)
+  expect(line).toContain('Fetching a token failed')
+  expect(line).toMatch(/omittedBytes"?[=:]3\d{5}/)
+})
+
+test.each(formats)(
+  '%s: a secret that is a common word changes values of fields and nothing else',
+  (format) => {
+    const secrets = ['token', 'e', 'S', 'fetch-failed', 'warning', '2026']
+    const fields = { expirySource: 'jwt', detail: 'no token' }
+    const line = lineOf(format, fields, { secrets: secrets.toSorted() })
+    expect(line).toContain('Fetching a token failed')
+    expect(line).toMatch(/expirySource"?[=:]"?jwt/)
+    expect(line).not.toContain('no token')
+    if (format !== 'text') expect(line).toMatch(/event"?[=:]"?fetch-failed/)
+    if (format !== 'journal') expect(line).toMatch(/2026-11-2\d.\d\d:\d\d:05.*warning/)
+  },
+)
+
+test('a field named like a part of the record does not replace it', () => {
+  expect(JSON.parse(lineOf('json', { level: 'x', message: 'y', time: 'z' }))).toMatchObject({
+    level: 'warning',
+    level_: 'x',
+    message: 'Fetching a token failed',
+    message_: 'y',
+    time: '2026-11-20T12:00:05.250Z',
+    time_: 'z',
+  })
+})

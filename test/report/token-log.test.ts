@@ -1,0 +1,184 @@
+import { expect, onTestFinished, test } from 'vitest'
+import { createTokenLog } from '../../src/report/token-log.ts'
+import { remedyFor } from '../../src/token/remedy.ts'
+import { createKeeperWorld, failures, type KeeperWorld } from '../support/keeper-world.ts'
+import { createLogRecorder, type LogRecorder } from '../support/log-recorder.ts'
+
+const MINUTE = 60_000
+
+async function narrated(
+  options: Parameters<typeof createKeeperWorld>[0] = {},
+): Promise<KeeperWorld & LogRecorder & { begin: () => Promise<void> }> {
+  const world = createKeeperWorld(options)
+  const recorder = createLogRecorder()
+  const stopping = new AbortController()
+  const running = createTokenLog({ keeper: world.keeper, log: recorder.log }).run(stopping.signal)
+  onTestFinished(async () => {
+    stopping.abort()
+    await running
+    await world.stop()
+  })
+  return {
+    ...world,
+    ...recorder,
+    async begin() {
+      world.start()
+      await world.clock.advance(0)
+    },
+  }
+}
+
+test('a token is reported with fingerprint, number, expiry and the next refresh, and never itself', async () => {
+  const { begin, keeper, of, records } = await narrated()
+  await begin()
+  const state = keeper.state()
+  expect(of('token-obtained')).toEqual([
+    expect.objectContaining({
+      level: 'info',
+      cause: 'start',
+      generation: 1,
+      expirySource: 'jwt',
+      expiresAt: '2027-01-15T09:00:00.000Z',
+      nextRefreshAt: expect.stringMatching(/^2027-01-15T08:[34]/) as string,
+      fingerprint: state.token !== null && state.token.fingerprint,
+    }),
+  ])
+  expect(JSON.stringify(records)).not.toContain(state.token !== null && state.token.accessToken)
+})
+
+test('the first failure is a warning with reason, next attempt and remedy', async () => {
+  const { answer, begin, of } = await narrated()
+  answer(failures.network)
+  await begin()
+  expect(of('fetch-failed')).toEqual([
+    expect.objectContaining({
+      level: 'warning',
+      sentence: 'Fetching a token failed',
+      reason: 'network',
+      detail: 'connect ECONNREFUSED',
+      attempts: 1,
+      tokenUsableUntil: null,
+      remedy: remedyFor('network'),
+    }),
+  ])
+})
+
+test('an outage of 8 hours is reported in under 50 lines, at growing intervals, and the last still counts right', async () => {
+  const { answer, asked, begin, clock, events, of } = await narrated()
+  await begin()
+  answer(failures.network)
+  await clock.advance(8 * 60 * MINUTE)
+  expect(asked()).toBeGreaterThan(100)
+  expect(events().length).toBeLessThan(50)
+  const reported = of('fetch-failed')
+  expect(reported.length).toBeGreaterThan(8)
+  expect(
+    reported
+      .slice(1)
+      .every(({ sentence, remedy }) => sentence === 'Fetching a token still fails' && remedy === null),
+  ).toBe(true)
+  expect(reported.at(-1)?.['attempts']).toBeGreaterThan(300)
+  expect(events().filter((event) => event === 'token-expired')).toHaveLength(1)
+})
+
+test('reasons that alternate are reported once each, not at each change', async () => {
+  const { answer, asked, begin, clock, of } = await narrated()
+  answer(() => (asked() % 2 === 0 ? failures.network : failures.timeout))
+  await begin()
+  await clock.advance(60 * MINUTE)
+  expect(of('fetch-failed').length).toBeLessThan(12)
+  expect(new Set(of('fetch-failed').map(({ reason }) => reason))).toEqual(new Set(['network', 'timeout']))
+})
+
+test('a recovery reports how long it lasted and how many attempts failed; the next failure is a first one again', async () => {
+  const { answer, begin, clock, events, keeper, of, reload } = await narrated()
+  answer(failures.network)
+  await begin()
+  await clock.advance(10 * MINUTE)
+  const failed = of('attempt').length
+  reload({ credentialsId: 'first' })
+  await clock.advance(MINUTE)
+  expect(of('recovered')).toEqual([
+    expect.objectContaining({
+      level: 'notice',
+      failedAttempts: failed,
+      failedForSeconds: expect.any(Number) as number,
+    }),
+  ])
+  expect(of('recovered')[0]?.['failedForSeconds']).toBeGreaterThan(590)
+  expect(events().slice(-2)).toEqual(['recovered', 'token-obtained'])
+  answer(failures.network)
+  void keeper.refresh(AbortSignal.timeout(10_000))
+  await clock.advance(0)
+  expect(of('fetch-failed').at(-1)).toMatchObject({
+    sentence: 'Fetching a token failed',
+    attempts: 1,
+    cause: 'operator',
+  })
+})
+
+test('an expiry without another token is an error, reported once', async () => {
+  const { answer, begin, clock, of } = await narrated()
+  await begin()
+  answer(failures.timeout)
+  await clock.advance(90 * MINUTE)
+  expect(of('token-expired')).toEqual([
+    expect.objectContaining({ level: 'error', reason: 'timeout', expiredAt: '2027-01-15T09:00:00.000Z' }),
+  ])
+})
+
+test('a token past its assumed age is reported as stale, and as expired at twice that age', async () => {
+  const { answer, begin, clock, events, of } = await narrated()
+  answer({ kind: 'ok', accessToken: 'opaque' })
+  await begin()
+  answer(failures.network)
+  await clock.advance(16 * MINUTE)
+  expect(of('token-stale')).toHaveLength(1)
+  expect(events()).not.toContain('token-expired')
+  await clock.advance(16 * MINUTE)
+  expect(of('token-stale')).toHaveLength(1)
+  expect(of('token-expired')).toHaveLength(1)
+})
+
+test('the same token again is reported as that', async () => {
+  const { answer, begin, clock, of } = await narrated()
+  answer({ kind: 'ok', accessToken: 'opaque' })
+  await begin()
+  await clock.advance(10 * MINUTE)
+  expect(of('token-obtained')).toHaveLength(1)
+  expect(of('token-unchanged')).toEqual([
+    expect.objectContaining({ level: 'info', cause: 'refresh', generation: 1 }),
+  ])
+})
+
+test('the first refusal is left to the alert, a repeated one is logged with its cause', async () => {
+  const { answer, begin, clock, keeper, of } = await narrated()
+  answer(failures.inactive)
+  await begin()
+  void keeper.refresh(AbortSignal.timeout(10_000))
+  await clock.advance(0)
+  expect(of('refused').map(({ cause, reason, level }) => [level, reason, cause])).toEqual([
+    ['warning', 'account-inactive', 'operator'],
+  ])
+})
+
+test('a token that a reload drops with its service is reported', async () => {
+  const { begin, clock, of, reload, events } = await narrated()
+  await begin()
+  reload({ credentialsId: 'second', baseUrl: 'https://other.test' })
+  await clock.advance(0)
+  expect(of('token-dropped')).toEqual([
+    expect.objectContaining({ level: 'notice', baseUrl: 'https://other.test' }),
+  ])
+  expect(events()).toEqual(['token-obtained', 'token-dropped', 'token-obtained'])
+})
+
+test('a token kept from before a restart is reported, and is not obtained again', async () => {
+  const first = createKeeperWorld()
+  first.start()
+  await first.clock.advance(0)
+  await first.stop()
+  const { begin, events } = await narrated({ state: first.keeper.state(), clock: first.clock })
+  await begin()
+  expect(events()).toEqual(['token-kept'])
+})

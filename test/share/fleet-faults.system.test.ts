@@ -1,0 +1,258 @@
+// A fleet of real daemons when things fail: the asker, Redis, the way between them, and who writes to Redis.
+import { readFileSync } from 'node:fs'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
+import { tokenFile, type Daemon } from '../support/daemon.ts'
+import {
+  askAll,
+  oneToken,
+  recordsOf,
+  startHost,
+  startHosts,
+  startTokenService,
+  tokensOf,
+  type FleetSettings,
+} from '../support/fleet.ts'
+import { freePort, isWithoutRedis, startRedis, type RedisServer } from '../support/redis.ts'
+import { expectUntil } from '../support/until.ts'
+
+const withoutRedis = isWithoutRedis('test/share/fleet-faults')
+const HOSTS = 4
+let redis: RedisServer
+let service: Awaited<ReturnType<typeof startTokenService>>
+let settings: FleetSettings
+beforeEach(async () => {
+  if (withoutRedis) return
+  redis = await startRedis()
+  onTestFinished(() => redis.stop())
+  service = await startTokenService(3_600)
+  settings = { redis, baseUrl: service.url, share: { timeout: '2s' } }
+})
+
+const refresh = (host: Daemon): Promise<Record<string, unknown>[]> => askAll([host], 'refresh.request')
+/** The service answers the next request only when the test releases it. */
+function holdNext(): { readonly arrived: Promise<void>; readonly release: () => void } {
+  const gate = Promise.withResolvers<void>()
+  const { length } = service.requests
+  service.answer(async (request) => {
+    if (request === service.requests[length]) await gate.promise
+    return service.token()
+  })
+  return { arrived: service.arrived(length + 1), release: () => gate.resolve() }
+}
+
+describe.skipIf(withoutRedis)('the asker', { timeout: 90_000 }, () => {
+  test('is killed in the middle of its request: another asks when its lease is over', async () => {
+    const hosts = await startHosts(HOSTS, settings)
+    const before = await oneToken(hosts)
+    const { arrived } = holdNext()
+    hosts[0]?.process.kill('SIGUSR2')
+    await arrived
+    const killedAtMs = Date.now()
+    await hosts[0]?.end('SIGKILL')
+    const others = hosts.slice(1)
+    for (const host of others) host.process.kill('SIGUSR2')
+    await oneToken(others, { not: before })
+    expect(Date.now() - killedAtMs).toBeLessThan(9_000)
+    expect(service.requests.length).toBeLessThanOrEqual(4)
+  })
+
+  test('is paused during its request for longer than its lease: another asks, and it takes the live token', async () => {
+    const hosts = await startHosts(HOSTS, settings)
+    const before = await oneToken(hosts)
+    const paused = hosts[0] as Daemon
+    const { arrived, release } = holdNext()
+    paused.process.kill('SIGUSR2')
+    await arrived
+    onTestFinished(() => void paused.process.kill('SIGCONT'))
+    paused.process.kill('SIGSTOP')
+    release()
+    const others = hosts.slice(1)
+    await sleep(6_500)
+    await refresh(others[0] as Daemon)
+    const live = await oneToken(others, { not: before })
+    paused.process.kill('SIGCONT')
+    await expectUntil('the live token on the paused host', () => tokenFile(paused) === live)
+    expect(service.requests).toHaveLength(3)
+  })
+})
+
+describe.skipIf(withoutRedis)('Redis', { timeout: 120_000 }, () => {
+  test('is flushed: a host fills it again, and a new host needs no request', async () => {
+    const hosts = await startHosts(HOSTS, settings)
+    const token = await oneToken(hosts)
+    redis.cli('flushall')
+    await expectUntil('the repair', () => recordsOf(hosts, 'share-repaired').length > 0, { withinMs: 20_000 })
+    const late = await startHost('late', settings)
+    expect(await oneToken([...hosts, late])).toBe(token)
+    expect(service.requests).toHaveLength(1)
+  })
+
+  test('is restarted without persistence: all are back, and no request is needed', async () => {
+    const hosts = await startHosts(HOSTS, settings)
+    const token = await oneToken(hosts)
+    await redis.kill()
+    await expectUntil('the loss', () => recordsOf(hosts, 'share-lost').length === HOSTS, { withinMs: 30_000 })
+    await redis.start()
+    await expectUntil('the repair', () => recordsOf(hosts, 'share-repaired').length > 0, { withinMs: 30_000 })
+    const late = await startHost('late', settings)
+    expect(await oneToken([...hosts, late])).toBe(token)
+    expect(service.requests).toHaveLength(1)
+    expect(recordsOf(hosts, 'share-lost')).toHaveLength(HOSTS)
+  })
+
+  test('hangs: an operator is served after the timeout, and all agree when it is back', async () => {
+    const hosts = await startHosts(HOSTS, settings)
+    const before = await oneToken(hosts)
+    onTestFinished(() => redis.signal('SIGCONT'))
+    redis.signal('SIGSTOP')
+    const startMs = Date.now()
+    const [outcome] = await refresh(hosts[0] as Daemon)
+    expect(outcome).toMatchObject({ outcome: 'ok' })
+    expect(Date.now() - startMs).toBeLessThan(6_000)
+    await expectUntil('another token on one host', () => tokensOf(hosts).length === 2)
+    redis.signal('SIGCONT')
+    await oneToken(hosts, { not: before, withinMs: 40_000 })
+    expect(service.requests).toHaveLength(2)
+  })
+
+  test('is read-only for a while: hosts say so, are alone, and agree afterwards', async () => {
+    const hosts = await startHosts(HOSTS, settings)
+    const before = await oneToken(hosts)
+    redis.cli('replicaof', '127.0.0.1', '1')
+    const outcomes = await askAll(hosts.slice(0, 2), 'refresh.request')
+    expect(outcomes.map(({ outcome }) => outcome)).toEqual(['ok', 'ok'])
+    const lost = await expectUntil('the record', () => recordsOf(hosts.slice(0, 1), 'share-lost')[0])
+    expect(lost).toMatchObject({ error: expect.stringContaining('READONLY'), remedy: expect.any(String) })
+    redis.cli('replicaof', 'no', 'one')
+    await oneToken(hosts, { not: before, withinMs: 40_000 })
+    expect(service.requests).toHaveLength(3)
+  })
+
+  test('gets another password: hosts say so with the rights that they need, and serve on', async () => {
+    redis.cli('config', 'set', 'requirepass', 'right-password')
+    const share = { timeout: '2s', password: 'wrong-password' }
+    const hosts = await startHosts(2, { ...settings, share })
+    await expectUntil('the records', () => recordsOf(hosts, 'share-denied').length === 2)
+    await expectUntil('a token on each', () => hosts.every((host) => tokenFile(host) !== undefined), {
+      withinMs: 30_000,
+    })
+    const [status] = await askAll(hosts.slice(0, 1), 'status.get')
+    expect(status?.['share']).toMatchObject({
+      state: 'denied',
+      lastError: expect.stringContaining('WRONGPASS'),
+    })
+    expect(recordsOf(hosts, 'share-denied')[0]?.['remedy']).toContain('ACL SETUSER')
+    for (const host of hosts) expect(host.stderr()).not.toMatch(/wrong-password|right-password/)
+  })
+
+  test('is written to without the secret: every host logs it, and none takes it', async () => {
+    const hosts = await startHosts(HOSTS, settings)
+    const token = await oneToken(hosts)
+    const [key = ''] = redis.cli('keys', '*:record').split('\n')
+    const old = redis.cli('hget', key, 'box')
+    redis.cli('hset', key, 'fence', String(Date.now() + 60_000), 'box', old)
+    await expectUntil('the records', () => recordsOf(hosts, 'share-unreadable').length === HOSTS, {
+      withinMs: 25_000,
+    })
+    expect(tokensOf(hosts)).toEqual([token])
+    await refresh(hosts[0] as Daemon)
+    await oneToken(hosts, { not: token })
+    expect(service.requests).toHaveLength(2)
+  })
+})
+
+describe.skipIf(withoutRedis)('Sentinel', { timeout: 150_000 }, () => {
+  async function startSentinel(): Promise<{
+    master: RedisServer
+    replica: RedisServer
+    sentinel: RedisServer
+  }> {
+    const [masterPort, replicaPort, sentinelPort] = [await freePort(), await freePort(), await freePort()]
+    const master = await startRedis({ port: masterPort })
+    onTestFinished(() => master.stop())
+    const replica = await startRedis({
+      port: replicaPort,
+      args: ['--replicaof', '127.0.0.1', String(masterPort)],
+    })
+    onTestFinished(() => replica.stop())
+    await expectUntil('the replica', () =>
+      replica.cli('info', 'replication').includes('master_link_status:up'),
+    )
+    const sentinel = await startRedis({
+      port: sentinelPort,
+      sentinel: [
+        `sentinel monitor fleet 127.0.0.1 ${masterPort} 1`,
+        'sentinel down-after-milliseconds fleet 1500',
+        'sentinel failover-timeout fleet 10000',
+      ].join('\n'),
+    })
+    onTestFinished(() => sentinel.stop())
+    await expectUntil(
+      'the sentinel',
+      () => sentinel.cli('sentinel', 'replicas', 'fleet').includes(String(replicaPort)),
+      {
+        withinMs: 30_000,
+      },
+    )
+    return { master, replica, sentinel }
+  }
+
+  test.each([
+    ['killed', (master: RedisServer) => master.kill()],
+    ['hung', (master: RedisServer) => Promise.resolve(master.signal('SIGSTOP'))],
+  ])('the master is %s: all agree on the new one', async (_how, fail) => {
+    const { master, sentinel } = await startSentinel()
+    const hosts = await startHosts(HOSTS, {
+      redis: sentinel,
+      baseUrl: service.url,
+      share: { timeout: '2s', sentinel: { name: 'fleet' } },
+    })
+    const before = await oneToken(hosts)
+    await fail(master)
+    await expectUntil(
+      'the failover',
+      () => !sentinel.cli('sentinel', 'get-master-addr-by-name', 'fleet').includes(String(portOf(master))),
+      {
+        withinMs: 30_000,
+      },
+    )
+    await expectUntil(
+      'all on the new master',
+      async () =>
+        (await askAll(hosts, 'status.get')).every(
+          ({ share }) => (share as { state: string }).state === 'connected',
+        ),
+      { withinMs: 40_000 },
+    )
+    await refresh(hosts[0] as Daemon)
+    await oneToken(hosts, { not: before, withinMs: 20_000 })
+    expect(service.requests.length).toBeLessThanOrEqual(4)
+  })
+})
+
+describe.skipIf(withoutRedis)('a rolling change', { timeout: 90_000 }, () => {
+  test('of credentials and service: no host is without a token, and the two groups do not meet', async () => {
+    const next = await startTokenService(3_600)
+    const hosts = await startHosts(HOSTS, settings)
+    const old = await oneToken(hosts)
+    for (const [index, host] of hosts.entries()) {
+      const config = {
+        ...(JSON.parse(readFileSync(host.configFile, 'utf8')) as object),
+        baseUrl: next.url,
+        credentials: { apiKey: 'another-key-0815', apiSecret: 'another-secret-4711' },
+      }
+      host.configure(config)
+      host.process.kill('SIGHUP')
+      await expectUntil('the next token', () => tokenFile(host) !== old && tokenFile(host) !== undefined)
+      await oneToken(hosts.slice(0, index + 1), { not: old })
+      if (index < HOSTS - 1) expect(tokensOf(hosts.slice(index + 1))).toEqual([old])
+    }
+    expect(next.requests).toHaveLength(1)
+    expect(service.requests).toHaveLength(1)
+  })
+})
+
+function portOf({ address }: RedisServer): number {
+  return 'port' in address ? address.port : 0
+}

@@ -1,0 +1,247 @@
+// Ways to a real redis-server: TLS, users and rights, a cluster, another database; and a server that fails, each failure by its name.
+import { randomBytes } from 'node:crypto'
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { describe, expect, onTestFinished, test } from 'vitest'
+import { Secret } from '../../src/lib/secret.ts'
+import { aclLine } from '../../src/share/acl.ts'
+import { openRedisStore } from '../../src/share/redis-store.ts'
+import type { StoreConfig } from '../../src/share/redis-client.ts'
+import { StoreError, type Store } from '../../src/share/store.ts'
+import { createAuthority, createCertificate } from '../support/certificates.ts'
+import { freePort, isWithoutRedis, settingsOf, startRedis, type RedisServer } from '../support/redis.ts'
+import { tempDirectory } from '../support/temp-directory.ts'
+import { expectUntil } from '../support/until.ts'
+
+const withoutRedis = isWithoutRedis('test/share/redis-access')
+
+async function start(options: Parameters<typeof startRedis>[0] = {}): Promise<RedisServer> {
+  const server = await startRedis(options)
+  onTestFinished(() => server.stop())
+  return server
+}
+async function open(settings: StoreConfig): Promise<Store> {
+  const store = await openRedisStore(settings, { subject: randomBytes(16).toString('hex'), host: 'one' })
+  onTestFinished(() => store.close())
+  return store
+}
+const wish = { cause: 'refresh', leaseMs: 17_000, seen: 0, floor: 0, ignored: 0 } as const
+
+/** Takes the lease, writes, reads and listens: all that a host does. */
+async function expectAllWorks(store: Store): Promise<void> {
+  const stop = new AbortController()
+  const heard: number[] = []
+  let isSubscribed = false
+  const watching = store.watch(
+    {
+      onRecord: ({ fence }) => heard.push(fence),
+      onReleased: () => undefined,
+      onSubscribed: () => (isSubscribed = true),
+    },
+    stop.signal,
+  )
+  await expectUntil('the subscription', () => isSubscribed)
+  const taken = await store.take(wish)
+  if (taken.verdict !== 'yours') throw new Error(taken.verdict)
+  const head = { fence: taken.fence, atMs: taken.nowMs, notBeforeMs: 0 }
+  await store.put({ ...head, box: 'box', ttlMs: 60_000, isClientPaced: true })
+  await expectUntil('the push', () => heard.includes(taken.fence))
+  expect((await store.look(0)).record).toMatchObject({ ...head, box: 'box' })
+  const again = await store.take({ ...wish, seen: taken.fence })
+  if (again.verdict !== 'yours') throw new Error(again.verdict)
+  await store.release({ ...head, box: 'why', pauseMs: 50 })
+  await store.restore({ ...head, fence: again.fence + 1, box: 'restored', ttlMs: 60_000 })
+  stop.abort()
+  await watching
+}
+async function errorOf(operation: Promise<unknown>): Promise<StoreError> {
+  const error = await operation.then(
+    () => undefined,
+    (thrown: unknown) => thrown,
+  )
+  if (!(error instanceof StoreError)) throw new Error(`No StoreError: ${String(error)}`)
+  return error
+}
+
+describe.skipIf(withoutRedis)('a store in Redis', () => {
+  test('is reached on a Unix socket and over loopback', async () => {
+    const server = await start({ port: await freePort() })
+    await expectAllWorks(await open(settingsOf(server)))
+    await expectAllWorks(
+      await open({ ...settingsOf(server), servers: [{ path: join(server.directory, 'redis.sock') }] }),
+    )
+  })
+
+  test('is reached over TLS with a private authority and a certificate of its own', async () => {
+    const directory = await tempDirectory()
+    const authority = createAuthority()
+    const [serverSide, hostSide] = ['localhost', 'web-1'].map((name) =>
+      createCertificate(authority, { names: [name] }),
+    )
+    const file = (name: string, text: string): string => {
+      writeFileSync(join(directory, name), text)
+      return join(directory, name)
+    }
+    const server = await start({
+      tls: true,
+      port: await freePort(),
+      args: [
+        '--tls-cert-file',
+        file('cert', serverSide?.cert ?? ''),
+        '--tls-key-file',
+        file('key', serverSide?.key ?? ''),
+        '--tls-ca-cert-file',
+        file('ca', authority.cert),
+      ],
+    })
+    const tls = {
+      ca: authority.cert,
+      serverName: null,
+      cert: hostSide?.cert ?? '',
+      key: new Secret(hostSide?.key ?? ''),
+    }
+    await expectAllWorks(await open(settingsOf(server, { tls })))
+    const unknownAuthority = await errorOf(
+      (await open(settingsOf(server, { tls: { ...tls, ca: null } }))).take(wish),
+    )
+    expect(unknownAuthority.kind).toBe('lost')
+    const otherName = { ...tls, serverName: 'redis.example.com' }
+    const wrongName = await errorOf((await open(settingsOf(server, { tls: otherName }))).take(wish))
+    expect(wrongName.message).toMatch(/redis\.example\.com/)
+  })
+
+  test.each([
+    [0, false],
+    [3, false],
+    [0, true],
+  ])('needs no other rights than those of the line (database %d, cluster %s)', async (database, cluster) => {
+    const port = await freePort()
+    const server = await start({
+      port,
+      args: cluster ? ['--cluster-enabled', 'yes', '--cluster-announce-ip', '127.0.0.1'] : [],
+    })
+    if (cluster) {
+      server.cli('cluster', 'addslotsrange', '0', '16383')
+      await expectUntil('the cluster', () => server.cli('cluster', 'info').includes('cluster_state:ok'))
+    }
+    const line = aclLine({ user: 'kyc', prefix: 'kyc-tokend', database, cluster }).replace(
+      'PASSWORD',
+      'a-password',
+    )
+    expect(server.cli(...line.split(' '))).toBe('OK')
+    const settings = settingsOf(server, {
+      user: 'kyc',
+      password: new Secret('a-password'),
+      database,
+      cluster,
+    })
+    const store = await open(cluster ? { ...settings, servers: [{ host: '127.0.0.1', port }] } : settings)
+    await expectAllWorks(store)
+    expect(server.cli('acl', 'log')).toBe('')
+    expect(server.cli('-n', String(database), 'keys', '*')).toContain('kyc-tokend:1:{')
+  })
+
+  test('denies a wrong password, and says so also after it has closed the connection', async () => {
+    const server = await start({ args: ['--requirepass', 'right'] })
+    const store = await open(settingsOf(server, { password: new Secret('wrong') }))
+    for (let attempt = 0; attempt < 3; attempt += 1) {
+      const error = await errorOf(store.take(wish))
+      expect(error.kind).toBe('denied')
+      expect(error.message).toContain('WRONGPASS')
+      expect(error.message).not.toContain('wrong')
+    }
+  })
+
+  test('denies a host without a password, and one whose user lacks a right', async () => {
+    const server = await start({ args: ['--requirepass', 'right'] })
+    expect(await errorOf((await open(settingsOf(server))).take(wish))).toMatchObject({ kind: 'denied' })
+    server.cli('-a', 'right', 'acl', 'setuser', 'kyc', 'on', '>a-password', '~*', '&*', '+@all', '-set')
+    const weak = settingsOf(server, { user: 'kyc', password: new Secret('a-password') })
+    expect(await errorOf((await open(weak)).take(wish))).toMatchObject({ kind: 'denied' })
+  })
+
+  test('is lost without a listener, and found again', async () => {
+    const server = await start()
+    const store = await open(settingsOf(server))
+    await store.look(0)
+    await server.kill()
+    const error = await expectUntil('the loss', async () =>
+      errorOf(store.look(0)).catch(() => false as const),
+    )
+    expect(error.kind).toBe('lost')
+    await server.start()
+    await expectUntil('the return', () => store.look(0).catch(() => false as const))
+  })
+
+  test('a host whose first command finds no connection yet waits for one', async () => {
+    const server = await start()
+    for (let attempt = 0; attempt < 5; attempt += 1) {
+      const taken = await (await open(settingsOf(server))).take(wish)
+      expect(taken.verdict).toBe('yours')
+    }
+  })
+
+  test('is slow where a command takes longer than share.timeout, then lost: its socket is closed', async () => {
+    const server = await start()
+    const store = await open(settingsOf(server, { timeoutMs: 200 }))
+    await store.look(0)
+    onTestFinished(() => server.signal('SIGCONT'))
+    server.signal('SIGSTOP')
+    expect(await errorOf(store.take(wish))).toMatchObject({ kind: 'slow' })
+    await expectUntil(
+      'the socket to be closed',
+      async () => (await errorOf(store.take(wish))).kind === 'lost',
+    )
+    server.signal('SIGCONT')
+    await expectUntil('the return', () => store.look(0).catch(() => false as const))
+  })
+
+  test('a subscription to a server that hangs is noticed and made again', async () => {
+    const server = await start()
+    const store = await open(settingsOf(server))
+    const stop = new AbortController()
+    let subscribed = 0
+    const watching = store.watch(
+      { onRecord: () => undefined, onReleased: () => undefined, onSubscribed: () => (subscribed += 1) },
+      stop.signal,
+    )
+    onTestFinished(async () => {
+      stop.abort()
+      await watching
+    })
+    await expectUntil('the subscription', () => subscribed === 1)
+    onTestFinished(() => server.signal('SIGCONT'))
+    server.signal('SIGSTOP')
+    // Longer than the socket's limit and one ping: the connection must be given up, and made again afterwards.
+    await sleep(4_500)
+    server.signal('SIGCONT')
+    await expectUntil('the next subscription', () => subscribed === 2)
+  })
+
+  test.each([
+    ['a replica', (server: RedisServer) => server.cli('replicaof', '127.0.0.1', '1'), 'READONLY'],
+    [
+      'a server without memory',
+      (server: RedisServer) => server.cli('config', 'set', 'maxmemory', '1'),
+      'OOM',
+    ],
+    [
+      'a server that wants replicas',
+      (server: RedisServer) => server.cli('config', 'set', 'min-replicas-to-write', '1'),
+      'NOREPLICAS',
+    ],
+  ])('%s is lost to a lease and to a look, with its own words', async (_what, make, words) => {
+    const server = await start()
+    const store = await open(settingsOf(server))
+    await store.look(0)
+    make(server)
+    for (const operation of [() => store.take(wish), () => store.look(0)]) {
+      const error = await expectUntil(words, async () => {
+        const thrown = await errorOf(operation())
+        return thrown.message.includes(words) && thrown
+      })
+      expect(error.kind).toBe('lost')
+    }
+  })
+})

@@ -1,0 +1,159 @@
+// The seal: opens what it closed, and nothing else.
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import { createSeal, MAX_RECORD_BYTES, type SealOptions, type SharedRecord } from '../../src/share/seal.ts'
+import type { BoxHead } from '../../src/share/store.ts'
+import { Secret } from '../../src/lib/secret.ts'
+
+const account = (
+  change: Partial<{ baseUrl: string; apiKey: string; apiSecret: string; key: string }> = {},
+): SealOptions => {
+  const {
+    baseUrl = 'https://service.test',
+    apiKey = 'key',
+    apiSecret = 'a secret of the account',
+    key,
+  } = change
+  return {
+    baseUrl,
+    credentials: { apiKey: new Secret(apiKey), apiSecret: new Secret(apiSecret) },
+    key: key === undefined ? null : new Secret(key),
+  }
+}
+const head: BoxHead = { fence: 1_800_000_000_001, atMs: 1_800_000_000_000, notBeforeMs: 0 }
+const token: SharedRecord = {
+  kind: 'ok',
+  by: 'web-1',
+  accessToken: 'eyJ.abc.def',
+  lifeMs: 3_600_000,
+  expirySource: 'jwt',
+  ageMs: 0,
+}
+
+const anyText = fc.string({ unit: 'binary', maxLength: 200 })
+const anyMs = fc.integer({ min: 0, max: 2 ** 52 })
+const anyHead = fc.record({ fence: anyMs, atMs: anyMs, notBeforeMs: anyMs })
+const anyTokenFields = {
+  accessToken: fc.string({ maxLength: 2_000 }),
+  lifeMs: anyMs,
+  expirySource: fc.constantFrom('jwt' as const, 'assumed' as const),
+  ageMs: anyMs,
+}
+const anyRecord: fc.Arbitrary<SharedRecord> = fc.oneof(
+  fc.record({
+    kind: fc.constant('ok' as const),
+    by: anyText,
+    ...anyTokenFields,
+  }),
+  fc.record({
+    kind: fc.constant('permanent' as const),
+    by: anyText,
+    reason: fc.constantFrom('account-inactive' as const, 'account-not-found' as const),
+    detail: anyText,
+    status: fc.integer({ min: 100, max: 599 }),
+    token: fc.option(fc.record(anyTokenFields)),
+  }),
+  fc.record({
+    kind: fc.constant('transient' as const),
+    by: anyText,
+    reason: fc.constantFrom('rate-limited' as const, 'server-error' as const, 'rejected' as const),
+    detail: anyText,
+    status: fc.option(fc.integer({ min: 100, max: 599 })),
+    attempts: fc.integer({ min: 1, max: 1_000 }),
+    token: fc.option(fc.record(anyTokenFields)),
+  }),
+)
+
+test('a box opens with the secret and the head it was closed with', () => {
+  const seal = createSeal(account())
+  fc.assert(
+    fc.property(anyRecord, anyHead, (record, under) => {
+      expect(seal.open(seal.close(record, under), under)).toEqual(record)
+    }),
+  )
+})
+
+test('a box with one changed bit does not open', () => {
+  const seal = createSeal(account())
+  const bytes = Buffer.from(seal.close(token, head), 'base64')
+  for (let bit = 0; bit < bytes.length * 8; bit += 1) {
+    const changed = Buffer.from(bytes)
+    changed[bit >> 3] = (changed[bit >> 3] ?? 0) ^ (1 << (bit & 7))
+    expect(seal.open(changed.toString('base64'), head)).toBeNull()
+  }
+})
+
+test('a box does not open under another fence, age or wait', () => {
+  const seal = createSeal(account())
+  fc.assert(
+    fc.property(anyRecord, anyHead, anyHead, (record, under, other) => {
+      fc.pre(JSON.stringify(under) !== JSON.stringify(other))
+      expect(seal.open(seal.close(record, under), other)).toBeNull()
+    }),
+  )
+})
+
+test.each([
+  ['secret', { apiSecret: 'another secret' }],
+  ['key', { apiKey: 'another key' }],
+  ['service', { baseUrl: 'https://other.test' }],
+  ['share.key', { key: 'sixteen bytes or more' }],
+])('another %s has another name in the store, and opens nothing', (_what, change) => {
+  const seal = createSeal(account())
+  const other = createSeal(account(change))
+  expect(other.subject).not.toBe(seal.subject)
+  expect(other.open(seal.close(token, head), head)).toBeNull()
+})
+
+test('secret and share.key cannot be cut differently', () => {
+  expect(createSeal(account({ apiSecret: 'ab', key: 'c' })).subject).not.toBe(
+    createSeal(account({ apiSecret: 'a', key: 'bc' })).subject,
+  )
+})
+
+test('the same account has the same name everywhere, and it shows nothing of the account', () => {
+  const { subject } = createSeal(account())
+  expect(createSeal(account()).subject).toBe(subject)
+  expect(subject).toMatch(/^[0-9a-f]{32}$/)
+})
+
+test('any text is opened to nothing', () => {
+  const seal = createSeal(account())
+  fc.assert(
+    fc.property(anyText, (text) => {
+      expect(seal.open(text, head)).toBeNull()
+    }),
+  )
+  fc.assert(
+    fc.property(fc.uint8Array({ maxLength: 400 }), (bytes) => {
+      expect(seal.open(Buffer.from([1, ...bytes]).toString('base64'), head)).toBeNull()
+    }),
+  )
+})
+
+test('a box shows nothing of the record, and no two are the same', () => {
+  const seal = createSeal(account())
+  const box = seal.close(token, head)
+  expect(Buffer.from(box, 'base64').toString('latin1')).not.toContain('eyJ')
+  expect(seal.close(token, head)).not.toBe(box)
+})
+
+describe('what holds the secret and speaks another language', () => {
+  test.each([
+    ['another kind', { kind: 'rumour', by: 'web-1' }],
+    ['no token', { kind: 'ok', by: 'web-1', lifeMs: 1, expirySource: 'jwt' }],
+    ['a life that is no number', { ...token, lifeMs: null }],
+    ['no host', { ...token, by: undefined }],
+    ['no record', null],
+  ])('is not understood: %s', (_what, record) => {
+    const seal = createSeal(account())
+    expect(seal.open(seal.close(record as unknown as SharedRecord, head), head)).toBeNull()
+  })
+})
+
+test('a token of 16 KiB goes through, a record of more than 32 KiB does not', () => {
+  const seal = createSeal(account())
+  const long: SharedRecord = { ...token, accessToken: 'x'.repeat(16 * 1024) }
+  expect(seal.open(seal.close(long, head), head)).toEqual(long)
+  expect(() => seal.close({ ...token, accessToken: 'x'.repeat(MAX_RECORD_BYTES) }, head)).toThrow(RangeError)
+})

@@ -1,0 +1,630 @@
+// One token for a fleet: who asks, who waits, who adopts, and every race between them; on a fake clock, with real keepers.
+import { onTestFinished, beforeEach, describe, expect, test } from 'vitest'
+import { StoreError } from '../../src/share/store.ts'
+import type { ServiceOutcome } from '../../src/token/outcome.ts'
+import { currentAlert } from '../../src/token/alert.ts'
+import { phaseOf } from '../../src/token/state.ts'
+import { createShareWorld, tokensOf, type Host, type ShareWorld } from '../support/share-world.ts'
+
+const MINUTE_MS = 60_000
+const inactive: ServiceOutcome = {
+  kind: 'permanent',
+  reason: 'account-inactive',
+  detail: 'Your account is not active',
+  status: 500,
+}
+const outage: ServiceOutcome = { kind: 'transient', reason: 'server-error', detail: '503', status: 503 }
+const noRoute: ServiceOutcome = { kind: 'transient', reason: 'network', detail: 'connect EHOSTUNREACH' }
+const lost = new StoreError('lost', 'connect ECONNREFUSED')
+
+let world: ShareWorld
+beforeEach(() => {
+  world = createShareWorld()
+  onTestFinished(() => world.stop())
+})
+const settle = (): Promise<void> => world.clock.advance(1_000)
+const phases = (hosts: readonly Host[]): string[] => [
+  ...new Set(hosts.map(({ keeper }) => phaseOf(keeper.state(), keeper.now()))),
+]
+const eventsOf = ({ events }: Host, event: string): Host['events'] =>
+  events.filter((one) => one.event === event)
+
+describe('a fleet', () => {
+  test('boots with one request, and all have the same token', async () => {
+    const hosts = world.hosts(20)
+    await settle()
+    expect(world.asked).toHaveLength(1)
+    expect(tokensOf(hosts)).toHaveLength(1)
+    expect(hosts[0]?.token()).not.toBeNull()
+  })
+
+  test('rotates with one request each, by different hosts, and none is without a token', async () => {
+    const hosts = world.hosts(20)
+    await settle()
+    for (let minute = 0; minute < 250; minute += 1) {
+      await world.clock.advance(MINUTE_MS)
+      expect(hosts.every((host) => host.token() !== null)).toBe(true)
+      expect(tokensOf(hosts)).toHaveLength(1)
+    }
+    expect(world.asked.length).toBeGreaterThanOrEqual(7)
+    expect(world.asked.length).toBeLessThanOrEqual(8)
+    expect(new Set(world.asked.map(({ host }) => host)).size).toBeGreaterThan(3)
+  })
+
+  test('whose clocks are an hour apart has one token, whose expiry all see at the same moment', async () => {
+    const hosts = [-3_600_000, -1_000, 0, 1_000, 3_600_000].map((clockAheadMs) =>
+      world.host({ clockAheadMs }),
+    )
+    await settle()
+    await world.clock.advance(10 * MINUTE_MS)
+    expect(world.asked).toHaveLength(1)
+    const left = hosts.map(({ keeper }) => (keeper.state().token?.expiresAtMs ?? 0) - keeper.now().bootMs)
+    expect(Math.max(...left) - Math.min(...left)).toBeLessThanOrEqual(1_000)
+    expect(left[0]).toBeGreaterThan(49 * MINUTE_MS)
+  })
+
+  test('a host that starts later asks nothing', async () => {
+    world.hosts(3)
+    await settle()
+    await world.clock.advance(20 * MINUTE_MS)
+    const late = world.host()
+    await settle()
+    expect(world.asked).toHaveLength(1)
+    expect(late.token()).not.toBeNull()
+    const { token } = late.keeper.state()
+    expect((token?.expiresAtMs ?? 0) - late.keeper.now().bootMs).toBeLessThan(40 * MINUTE_MS)
+  })
+
+  test('asks once for 200 reports of a refused token', async () => {
+    const hosts = world.hosts(20)
+    await settle()
+    await world.clock.advance(MINUTE_MS)
+    const fingerprint = hosts[0]?.keeper.state().token?.fingerprint ?? ''
+    for (let report = 0; report < 10; report += 1) for (const { keeper } of hosts) keeper.reject(fingerprint)
+    await settle()
+    expect(world.asked).toHaveLength(2)
+    expect(tokensOf(hosts)).toHaveLength(1)
+  })
+
+  test('asks no second time within 30 s for reports of the new token, and then once', async () => {
+    const hosts = world.hosts(20)
+    await settle()
+    const reject = (): void => {
+      for (const { keeper } of hosts) keeper.reject(keeper.state().token?.fingerprint ?? '')
+    }
+    await world.clock.advance(MINUTE_MS)
+    reject()
+    await settle()
+    expect(world.asked).toHaveLength(2)
+    reject()
+    await world.clock.advance(27_000)
+    expect(world.asked).toHaveLength(2)
+    await world.clock.advance(5_000)
+    expect(world.asked).toHaveLength(3)
+    expect(tokensOf(hosts)).toHaveLength(1)
+  })
+
+  test('20 operators at once are answered by one request', async () => {
+    const hosts = world.hosts(20)
+    await settle()
+    const gate = world.gate()
+    world.answer(async () => {
+      await gate.passed
+      return world.token()
+    })
+    const stop = new AbortController()
+    const refreshed = Promise.all(hosts.map(({ keeper }) => keeper.refresh(stop.signal)))
+    await settle()
+    gate.open()
+    await settle()
+    expect((await refreshed).map((outcome) => outcome?.kind)).toEqual(hosts.map(() => 'ok'))
+    expect(world.asked).toHaveLength(2)
+  })
+})
+
+describe('a refusal', () => {
+  test('holds for all after one request, and one operator lifts it for all', async () => {
+    world.answer(() => inactive)
+    const hosts = world.hosts(20)
+    await settle()
+    expect(world.asked).toHaveLength(1)
+    expect(phases(hosts)).toEqual(['refused'])
+    await world.clock.advance(6 * 60 * MINUTE_MS)
+    expect(world.asked).toHaveLength(1)
+    world.answer(() => world.token())
+    await hosts[7]?.keeper.refresh(new AbortController().signal)
+    await settle()
+    expect(world.asked).toHaveLength(2)
+    expect(phases(hosts)).toEqual(['ready'])
+    expect(tokensOf(hosts)).toHaveLength(1)
+  })
+
+  test('is known to a host that starts later, and to one that is restarted in good order: neither asks', async () => {
+    world.answer(() => inactive)
+    const first = world.host()
+    await settle()
+    const late = world.host()
+    const state = { ...first.keeper.state(), forcedCause: 'start' as const, inFlight: null }
+    const restarted = world.host({ state, saved: first.share.saved() })
+    await settle()
+    expect(world.asked).toHaveLength(1)
+    expect(phases([first, late, restarted])).toEqual(['refused'])
+  })
+
+  test('names the host that asked', async () => {
+    world.answer(() => inactive)
+    const [asker, other] = world.hosts(2)
+    await settle()
+    expect(world.asked[0]?.host).toBe(asker?.name)
+    expect(asker?.keeper.state().alert).toMatchObject({ reason: 'account-inactive', askedBy: null })
+    expect(other?.keeper.state().alert).toMatchObject({ reason: 'account-inactive', askedBy: asker?.name })
+  })
+
+  test('leaves a token that is still good to a host that starts then', async () => {
+    const hosts = world.hosts(3)
+    await settle()
+    world.answer(() => inactive)
+    await hosts[0]?.keeper.refresh(new AbortController().signal)
+    const late = world.host()
+    await settle()
+    expect(phases([...hosts, late])).toEqual(['refused'])
+    expect(tokensOf([...hosts, late])).toHaveLength(1)
+    expect(late.token()).not.toBeNull()
+    expect(world.asked).toHaveLength(2)
+  })
+})
+
+describe('a failure of the service', () => {
+  test('is one request for all, repeated as one client would', async () => {
+    world.answer(() => outage)
+    const hosts = world.hosts(20)
+    await world.clock.advance(10 * MINUTE_MS)
+    expect(phases(hosts)).toEqual(['starting'])
+    expect(hosts.every(({ keeper }) => keeper.state().failure?.reason === 'server-error')).toBe(true)
+    expect(world.asked.length).toBeLessThanOrEqual(27)
+    world.answer(() => world.token())
+    const before = world.asked.length
+    await world.clock.advance(MINUTE_MS)
+    expect(world.asked).toHaveLength(before + 1)
+    expect(phases(hosts)).toEqual(['ready'])
+  })
+
+  test('with Retry-After holds for all, and for a host that starts then', async () => {
+    world.answer(() => ({ ...outage, reason: 'rate-limited', status: 429, retryAfterMs: 10 * MINUTE_MS }))
+    world.hosts(5)
+    await settle()
+    world.host()
+    await world.clock.advance(9.9 * MINUTE_MS)
+    expect(world.asked).toHaveLength(1)
+    await world.clock.advance(3 * MINUTE_MS)
+    expect(world.asked.length).toBeGreaterThan(1)
+    expect(world.asked[1]?.atMs).toBeGreaterThanOrEqual((world.asked[0]?.atMs ?? 0) + 10 * MINUTE_MS)
+  })
+
+  test('leaves the token that is still good to a host that starts then', async () => {
+    const hosts = world.hosts(3)
+    await settle()
+    await world.clock.advance(30 * MINUTE_MS)
+    world.answer(() => outage)
+    await world.clock.advance(11 * MINUTE_MS)
+    expect(world.server.record()?.notBeforeMs).toBeGreaterThan(0)
+    const late = world.host()
+    await settle()
+    expect(late.token()).toBe(hosts[0]?.token())
+    expect(late.token()).not.toBeNull()
+  })
+})
+
+describe('a host that cannot reach the service', () => {
+  test('leaves the request to another, after a pause of 5 s', async () => {
+    world.answer((host) => (host === 'host-1' ? noRoute : world.token()))
+    const hosts = world.hosts(3)
+    await settle()
+    expect(world.asked.map(({ host }) => host)).toEqual(['host-1'])
+    expect(hosts[1]?.keeper.state().failure).toBeNull()
+    await world.clock.advance(6_000)
+    expect(world.asked).toHaveLength(2)
+    expect(tokensOf(hosts)).toHaveLength(1)
+    expect(phases(hosts)).toEqual(['ready'])
+  })
+
+  test('a fleet that is cut off makes 12 attempts a minute in all', async () => {
+    world.answer(() => noRoute)
+    world.hosts(20)
+    await world.clock.advance(MINUTE_MS)
+    world.asked.length = 0
+    await world.clock.advance(10 * MINUTE_MS)
+    expect(world.asked.length).toBeLessThanOrEqual(120)
+    expect(world.asked.length).toBeGreaterThan(60)
+  })
+})
+
+describe('the alert of a fleet without a token', () => {
+  const alertOf = ({ keeper }: Host): ReturnType<typeof currentAlert> =>
+    currentAlert(keeper.state(), keeper.now(), MINUTE_MS)
+
+  test('has the reason of the last attempt, and the host that made it notifies people', async () => {
+    world.answer(() => noRoute)
+    const hosts = world.hosts(2)
+    await world.clock.advance(10 * MINUTE_MS)
+    const alerts = hosts.map(alertOf)
+    for (const alert of alerts) expect(alert).toMatchObject({ reason: 'no-token', failure: 'network' })
+    expect(alerts.some((alert) => alert?.askedBy === null)).toBe(true)
+  })
+
+  test('says that the store is lost where hosts wait for it', async () => {
+    world.server.fail(lost)
+    const host = world.host({ whenAlone: 'wait' })
+    await world.clock.advance(2 * MINUTE_MS)
+    expect(alertOf(host)).toMatchObject({
+      reason: 'no-token',
+      failure: 'share-lost',
+      askedBy: null,
+      remedy: expect.stringContaining('kyc-tokend check'),
+    })
+    expect(world.asked).toHaveLength(0)
+  })
+})
+
+describe('a push', () => {
+  test('that arrives before the keeper could take it is the outcome of its next attempt', async () => {
+    const gate = world.gate()
+    world.answer(async () => {
+      await gate.passed
+      return world.token()
+    })
+    const hosts = world.hosts(2)
+    await settle()
+    gate.open()
+    await settle()
+    expect(world.asked).toHaveLength(1)
+    expect(tokensOf(hosts)).toHaveLength(1)
+  })
+
+  test('that arrives between the reply of take and the wait is not slept over', async () => {
+    world.answer(() => world.token())
+    const first = world.host()
+    await settle()
+    const second = world.host()
+    await settle()
+    // The other's answer is there before the waiting host has begun to wait.
+    void first.keeper.refresh(new AbortController().signal)
+    void second.keeper.refresh(new AbortController().signal)
+    await world.clock.advance(50)
+    expect(tokensOf([first, second])).toHaveLength(1)
+  })
+
+  test('that arrives while the own request is failing counts instead of it', async () => {
+    const host = world.host()
+    await settle()
+    const gate = world.gate()
+    world.answer(async (name) => {
+      if (name !== host.name) return world.token()
+      await gate.passed
+      return noRoute
+    })
+    const refreshed = host.keeper.refresh(new AbortController().signal)
+    await settle()
+    world.server.endLease()
+    const other = world.host()
+    await other.keeper.refresh(new AbortController().signal)
+    await settle()
+    gate.open()
+    await settle()
+    expect(await refreshed).toMatchObject({ kind: 'ok', by: other.name })
+    expect(tokensOf([host, other])).toHaveLength(1)
+  })
+
+  test('that is lost is made up for by a look within 15 s', async () => {
+    const hosts = world.hosts(3)
+    await settle()
+    world.server.push(false)
+    await hosts[0]?.keeper.refresh(new AbortController().signal)
+    await settle()
+    expect(tokensOf(hosts)).toHaveLength(2)
+    await world.clock.advance(15_000)
+    expect(tokensOf(hosts)).toHaveLength(1)
+    expect(world.asked).toHaveLength(2)
+  })
+
+  test('clears the wish of a client, which is not followed again later', async () => {
+    const hosts = world.hosts(2)
+    await settle()
+    const [one, other] = hosts
+    await world.clock.advance(MINUTE_MS)
+    one?.keeper.reject(one.keeper.state().token?.fingerprint ?? '')
+    await settle()
+    one?.keeper.reject(one.keeper.state().token?.fingerprint ?? '')
+    await other?.keeper.refresh(new AbortController().signal)
+    await world.clock.advance(2 * MINUTE_MS)
+    expect(world.asked.map(({ cause }) => cause)).toEqual(['start', 'client', 'operator'])
+  })
+})
+
+describe('an asker', () => {
+  test('that dies is replaced when its lease is over', async () => {
+    const gate = world.gate()
+    world.answer((host) => (host === 'host-1' ? gate.passed.then(() => world.token()) : world.token()))
+    const hosts = world.hosts(5)
+    await settle()
+    hosts[0]?.kill()
+    await world.clock.advance(15_500)
+    expect(world.asked).toHaveLength(1)
+    await world.clock.advance(3_000)
+    expect(world.asked).toHaveLength(2)
+    expect(tokensOf(hosts.slice(1))).toHaveLength(1)
+    expect(hosts[1]?.token()).not.toBeNull()
+  })
+
+  test('that was paused and writes late is refused, drops its token and takes the newer', async () => {
+    const gate = world.gate()
+    world.answer((host) => (host === 'host-1' ? gate.passed.then(() => world.token()) : world.token()))
+    const [paused, other] = world.hosts(2)
+    await settle()
+    world.server.push(false)
+    await world.clock.advance(20_000)
+    expect(world.asked).toHaveLength(2)
+    gate.open()
+    await settle()
+    expect(eventsOf(paused as Host, 'share-stale-write')).toHaveLength(1)
+    expect(paused?.token()).toBe(other?.token())
+    expect(world.asked).toHaveLength(2)
+    expect(paused?.share.sample().staleWrites).toBe(1)
+  })
+
+  test('that was suspended between lease and request begins again', async () => {
+    const gate = world.gate()
+    const host = world.host()
+    await settle()
+    world.answer(async () => {
+      await gate.passed
+      return world.token()
+    })
+    gate.open()
+    world.clock.suspend(20 * MINUTE_MS)
+    await world.clock.advance(30 * MINUTE_MS)
+    expect(host.token()).not.toBeNull()
+  })
+})
+
+describe('a store that is lost', () => {
+  test('takes no token away: each host asks at its own time, and all agree when it is back', async () => {
+    const hosts = world.hosts(20)
+    await settle()
+    world.server.fail(lost)
+    for (let minute = 0; minute < 90; minute += 1) {
+      await world.clock.advance(MINUTE_MS)
+      expect(hosts.every((host) => host.token() !== null)).toBe(true)
+    }
+    for (const host of hosts) {
+      expect(eventsOf(host, 'share-lost')).toHaveLength(1)
+      expect(host.share.status()).toMatchObject({ state: 'alone', lastError: 'connect ECONNREFUSED' })
+    }
+    const before = world.asked.length
+    expect(before).toBeGreaterThanOrEqual(21)
+    world.server.fail(null)
+    world.server.flush()
+    await world.clock.advance(31_000)
+    // One host may be due at the very moment.
+    expect(world.asked.length).toBeLessThanOrEqual(before + 1)
+    expect(tokensOf(hosts)).toHaveLength(1)
+    for (const host of hosts)
+      expect(host.share.status()).toMatchObject({ state: 'connected', lastError: null })
+  })
+
+  test('at the start: hosts without a token spread over ten seconds', async () => {
+    world.server.fail(lost)
+    const hosts = world.hosts(20)
+    await world.clock.advance(11_000)
+    expect(world.asked).toHaveLength(20)
+    const seconds = world.asked.map(({ atMs }) => Math.floor(atMs / 1_000))
+    expect(new Set(seconds).size).toBeGreaterThanOrEqual(7)
+    expect(hosts.every((host) => host.token() !== null)).toBe(true)
+  })
+
+  test('does not hold an operator back', async () => {
+    const host = world.host()
+    await settle()
+    world.server.fail(lost)
+    expect(await host.keeper.refresh(new AbortController().signal)).toMatchObject({ kind: 'ok' })
+    expect(world.asked).toHaveLength(2)
+  })
+
+  test('a look that succeeds while nothing can be written does not count: the host asks by itself', async () => {
+    world.server.fail(new StoreError('lost', 'READONLY You can’t write against a read only replica.'))
+    const host = world.host()
+    await world.clock.advance(11_000)
+    expect(host.token()).not.toBeNull()
+  })
+
+  test('is denied until it is not, also where the connection is closed meanwhile', async () => {
+    world.server.fail(new StoreError('denied', 'WRONGPASS invalid username-password pair'))
+    const host = world.host()
+    await settle()
+    world.server.fail(new StoreError('lost', 'Connection is closed.'))
+    await world.clock.advance(5 * MINUTE_MS)
+    expect(host.share.status()).toMatchObject({
+      state: 'denied',
+      lastError: expect.stringContaining('WRONGPASS'),
+    })
+    const [denied] = eventsOf(host, 'share-denied')
+    expect(denied).toMatchObject({ level: 'error', remedy: expect.stringContaining('ACL SETUSER') })
+    expect(eventsOf(host, 'share-lost')).toHaveLength(0)
+    world.server.fail(null)
+    await world.clock.advance(MINUTE_MS)
+    expect(host.share.status()).toMatchObject({ state: 'connected' })
+  })
+
+  test('with whenAlone "wait" only an operator asks', async () => {
+    const hosts = world.hosts(5, { whenAlone: 'wait' })
+    await settle()
+    world.server.fail(lost)
+    await world.clock.advance(59 * MINUTE_MS)
+    expect(world.asked).toHaveLength(1)
+    expect(await hosts[0]?.keeper.refresh(new AbortController().signal)).toMatchObject({ kind: 'ok' })
+    expect(world.asked).toHaveLength(2)
+    world.server.fail(null)
+    await world.clock.advance(31_000)
+    expect(tokensOf(hosts)).toHaveLength(1)
+    // All were due: one of them may ask before the operator's token is in the store.
+    expect(world.asked.length).toBeLessThanOrEqual(3)
+  })
+
+  test('that has an older record when it is back does not take the newer token of a host that asked alone', async () => {
+    const hosts = world.hosts(2)
+    await settle()
+    world.server.fail(lost)
+    const late = world.host()
+    await world.clock.advance(11_000)
+    const own = late.token()
+    world.server.fail(null)
+    await world.clock.advance(31_000)
+    expect(tokensOf([...hosts, late])).toEqual([own])
+    expect(world.asked).toHaveLength(2)
+  })
+
+  test('that comes back before the own time has come is asked first', async () => {
+    const hosts = world.hosts(10)
+    await settle()
+    await world.clock.advance(35 * MINUTE_MS)
+    world.server.fail(lost)
+    await world.clock.advance(6 * MINUTE_MS)
+    const before = world.asked.length
+    world.server.fail(null)
+    await world.clock.advance(20_000)
+    expect(world.asked.length).toBeLessThanOrEqual(before + 1)
+    await world.clock.advance(15_000)
+    expect(tokensOf(hosts)).toHaveLength(1)
+  })
+})
+
+describe('a store that lost its data', () => {
+  test('is filled again by a host, without a request, and a new host needs none', async () => {
+    const hosts = world.hosts(5)
+    await settle()
+    world.server.flush()
+    await world.clock.advance(16_000)
+    const late = world.host()
+    await settle()
+    expect(world.asked).toHaveLength(1)
+    expect(tokensOf([...hosts, late])).toHaveLength(1)
+    expect(hosts.flatMap((host) => eventsOf(host, 'share-repaired')).length).toBeGreaterThan(0)
+  })
+
+  test('a host that comes before the repair makes one request, and all follow it', async () => {
+    const hosts = world.hosts(5)
+    await settle()
+    world.server.flush()
+    const late = world.host()
+    await settle()
+    await world.clock.advance(15_000)
+    expect(world.asked.length).toBeLessThanOrEqual(2)
+    expect(tokensOf([...hosts, late])).toHaveLength(1)
+  })
+})
+
+describe('a writer to the store without the secret', () => {
+  const planted = (): { fence: number; atMs: number; notBeforeMs: number; box: string } => {
+    const nowMs = world.clock.now().wallMs
+    return {
+      fence: nowMs + 1_000,
+      atMs: nowMs,
+      notBeforeMs: 0,
+      box: Buffer.from('x'.repeat(200)).toString('base64'),
+    }
+  }
+
+  test('changes no token; it is logged once, and the next rotation overwrites it', async () => {
+    const hosts = world.hosts(3)
+    await settle()
+    const before = hosts[0]?.token()
+    world.server.plant(planted())
+    await world.clock.advance(20_000)
+    expect(tokensOf(hosts)).toEqual([before])
+    for (const host of hosts) expect(eventsOf(host, 'share-unreadable')).toHaveLength(1)
+    await hosts[0]?.keeper.refresh(new AbortController().signal)
+    await settle()
+    expect(tokensOf(hosts)).toHaveLength(1)
+    expect(hosts[0]?.token()).not.toBe(before)
+  })
+
+  test('cannot move a good box to a higher fence, also where a host missed its push', async () => {
+    const hosts = world.hosts(3)
+    await settle()
+    const old = world.server.record()
+    world.server.push(false)
+    await hosts[0]?.keeper.refresh(new AbortController().signal)
+    world.server.plant({ ...old!, fence: (world.server.record()?.fence ?? 0) + 10 })
+    const newest = hosts[0]?.token()
+    await world.clock.advance(40_000)
+    expect(hosts[0]?.token()).toBe(newest)
+    expect(hosts.every((host) => eventsOf(host, 'share-unreadable').length > 0)).toBe(true)
+  })
+
+  test('cannot make a host go back to an older box', async () => {
+    const [host] = world.hosts(1)
+    await settle()
+    const old = world.server.record()
+    await host?.keeper.refresh(new AbortController().signal)
+    const newest = host?.token()
+    world.server.plant(old!)
+    await world.clock.advance(40_000)
+    expect(host?.token()).toBe(newest)
+    expect(world.server.record()?.fence).toBeGreaterThan(old?.fence ?? 0)
+  })
+
+  test('cannot make a restarted host go back, which remembers the newest fence', async () => {
+    const first = world.host()
+    await settle()
+    const old = world.server.record()
+    await first.keeper.refresh(new AbortController().signal)
+    const saved = { ...first.share.saved(), seen: 0 }
+    await first.stop()
+    world.server.plant(old!)
+    const restarted = world.host({ saved })
+    await settle()
+    expect(restarted.token()).not.toBeNull()
+    expect(world.asked).toHaveLength(3)
+  })
+
+  test('cannot make hosts wait for ever, neither with a wait nor with a fence', async () => {
+    const [host] = world.hosts(1)
+    await settle()
+    const { fence } = world.server.record()!
+    world.server.plant({ ...planted(), fence: fence + 1, notBeforeMs: Number.MAX_SAFE_INTEGER })
+    await world.clock.advance(41 * MINUTE_MS)
+    expect(world.asked).toHaveLength(2)
+    world.server.plant({ ...planted(), fence: 2 ** 53 })
+    await world.clock.advance(70 * MINUTE_MS)
+    expect(world.asked.length).toBeGreaterThan(2)
+    expect(host?.token()).not.toBeNull()
+    expect(eventsOf(host as Host, 'share-unreadable').length).toBeGreaterThan(0)
+  })
+})
+
+describe('a host with "asks": false', () => {
+  test('takes what others obtain, and never asks', async () => {
+    const quiet = world.host({ asks: false, whenAlone: 'wait' })
+    await world.clock.advance(MINUTE_MS)
+    expect(world.asked).toHaveLength(0)
+    const outcome = await quiet.keeper.refresh(new AbortController().signal)
+    expect(outcome).toMatchObject({ kind: 'postponed', reason: 'not-asked' })
+    const other = world.host()
+    await settle()
+    expect(quiet.token()).toBe(other.token())
+    await world.clock.advance(50 * MINUTE_MS)
+    expect(world.asked.every(({ host }) => host === other.name)).toBe(true)
+    expect(quiet.token()).toBe(other.token())
+  })
+})
+
+describe('two accounts', () => {
+  test('on one store do not meet', async () => {
+    const one = world.hosts(3)
+    await settle()
+    const others = world.hosts(3, { apiSecret: 'another secret' })
+    await settle()
+    expect(tokensOf(one)).toHaveLength(1)
+    expect(tokensOf(others)).toHaveLength(1)
+  })
+})

@@ -1,0 +1,62 @@
+// The bars for a fleet that shares one token: 10,000 hosts make one request for each rotation, and do not stampede when the store is gone.
+import { spawnSync } from 'node:child_process'
+import { describe, expect, test } from 'vitest'
+import { runShareFleet } from './share-fleet.ts'
+
+test(
+  '10,000 hosts that share make one request for each rotation; without the store for 10 minutes they spread, and none is without a token',
+  { timeout: 180_000 },
+  async () => {
+    const { numbers, outageRequestsMs } = await runShareFleet({
+      daemons: 10_000,
+      tokenLifeMs: 3_600_000,
+      outageMs: 600_000,
+      seed: 1,
+    })
+    expect(numbers.requestsPerRotation).toBe(1)
+    expect(outageRequestsMs.length).toBeGreaterThan(1_000)
+    expect(numbers.storeOutagePeakPerSecond).toBeLessThanOrEqual(30)
+    expect(numbers.withoutTokenSeconds).toBe(0)
+  },
+)
+
+test('a fleet that the store leaves for longer than the token lives has a token on every host all the time', async () => {
+  const { numbers } = await runShareFleet({
+    daemons: 500,
+    tokenLifeMs: 600_000,
+    outageMs: 3_600_000,
+    seed: 2,
+  })
+  expect(numbers).toMatchObject({ requestsPerRotation: 1, withoutTokenSeconds: 0 })
+})
+
+describe('npm run simulate -- --share', () => {
+  const run = (...args: string[]): { status: number | null; stdout: string; stderr: string } =>
+    spawnSync(process.execPath, [new URL('./simulate.ts', import.meta.url).pathname, '--share', ...args], {
+      encoding: 'utf8',
+    })
+
+  test('prints the numbers of the contract and no others with --json, the same for the same seed', () => {
+    const first = run('--daemons', '100', '--store-outage', '10m', '--json')
+    expect({ status: first.status, stderr: first.stderr }).toEqual({ status: 0, stderr: '' })
+    expect(Object.keys(JSON.parse(first.stdout) as object)).toEqual([
+      'requestsPerRotation',
+      'storeOutagePeakPerSecond',
+      'withoutTokenSeconds',
+    ])
+    expect(run('--daemons', '100', '--json').stdout).toBe(first.stdout)
+  })
+
+  test('draws a table and a plot without --json', () => {
+    const { status, stdout } = run('--daemons', '100')
+    expect(status).toBe(0)
+    expect(stdout).toContain('requests for each rotation')
+    expect(stdout).toContain('█')
+  })
+
+  test('refuses an outage without a unit in a sentence', () => {
+    const { status, stderr } = run('--store-outage', '10')
+    expect(status).toBe(64)
+    expect(stderr).toContain('--store-outage')
+  })
+})

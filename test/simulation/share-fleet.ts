@@ -1,0 +1,224 @@
+// A fleet that shares one token, on one fake clock: the real schedule and the real sharing code, many times, against a store that goes away.
+import type { Clock, Instant } from '../../src/lib/clock.ts'
+import { Secret } from '../../src/lib/secret.ts'
+import { createSeal } from '../../src/share/seal.ts'
+import { shareToken, type ShareToken } from '../../src/share/share-token.ts'
+import { StoreError } from '../../src/share/store.ts'
+import type { FetchOutcome } from '../../src/token/outcome.ts'
+import { assumedLifeMs } from '../../src/token/rejections.ts'
+import {
+  causeOf,
+  dueAtMs,
+  initialState,
+  nextMomentMs,
+  usableToken,
+  usableUntilMs,
+  type Policy,
+  type TokenState,
+} from '../../src/token/state.ts'
+import {
+  afterAttemptBegan,
+  afterAttemptEnded,
+  afterRequest,
+  afterTick,
+  nextState,
+} from '../../src/token/transitions.ts'
+import { jwtOf } from '../support/jwt.ts'
+import { createMemoryServer } from '../support/memory-store.ts'
+import { createRandom } from '../support/random.ts'
+import { createHeap } from './heap.ts'
+
+export interface ShareFleetOptions {
+  readonly daemons: number
+  readonly tokenLifeMs: number
+  /** Duration of the store's absence, which begins when the first host could be due. */
+  readonly outageMs: number
+  readonly seed: number
+}
+export interface ShareFleetNumbers {
+  /** Requests to the service for each token, while the store is there. */
+  readonly requestsPerRotation: number
+  /** Requests in the fullest second while the store is gone. */
+  readonly storeOutagePeakPerSecond: number
+  /** Of all hosts together, from the first token on. */
+  readonly withoutTokenSeconds: number
+}
+export interface ShareFleetRun {
+  readonly numbers: ShareFleetNumbers
+  /** When the service was asked while the store was gone, in ms from then on. */
+  readonly outageRequestsMs: readonly number[]
+}
+
+interface Host {
+  state: TokenState
+  readonly share: ShareToken
+  /** Until when its last token could be used. */
+  servedUntilMs: number
+}
+
+const BASE_URL = 'https://service'
+const POLICY: Policy = { initialDelayMs: 1_000, maxDelayMs: 300_000, maxAgeMs: 900_000 }
+const START_WALL_MS = 1_800_000_000_000
+const ROTATIONS = 5
+/** Hosts are due between 17/30 and 2/3 of a life. */
+const NOBODY_DUE_SHARE = 0.56
+/** Hosts that find the store again do so within one look. */
+const LOOK_MS = 15_000
+
+export async function runShareFleet(options: ShareFleetOptions): Promise<ShareFleetRun> {
+  const { daemons, tokenLifeMs, outageMs } = options
+  const random = createRandom(options.seed)
+  const queue = createHeap()
+  let nowMs = 0
+  const now = (): Instant => ({ bootMs: nowMs, wallMs: START_WALL_MS + nowMs })
+  const server = createMemoryServer(() => now().wallMs)
+  const seal = createSeal({
+    baseUrl: BASE_URL,
+    credentials: { apiKey: new Secret('key'), apiSecret: new Secret('secret') },
+    key: null,
+  })
+  const life = new AbortController()
+  /** Looks that find nothing new are left out: the loops sleep until the store is back. */
+  let looks: (() => void)[] = []
+  const clock: Clock = { now, sleep: () => new Promise((resolve) => looks.push(resolve)) }
+  const requestsMs: number[] = []
+  const tokens = new Set<string>()
+  let withoutTokenMs = 0
+  const step = () => ({ now: now(), policy: POLICY, random })
+
+  const fetchToken = (): Promise<FetchOutcome> => {
+    requestsMs.push(nowMs)
+    const iat = now().wallMs / 1000
+    const accessToken = jwtOf({ iat, exp: iat + tokenLifeMs / 1000 }, requestsMs.length)
+    return Promise.resolve({ kind: 'ok', accessToken })
+  }
+
+  function become(host: Host, outcome: FetchOutcome): void {
+    host.state = nextState(host.state, outcome, step()).state
+    const { token } = host.state
+    if (token === null) return
+    tokens.add(token.accessToken)
+    withoutTokenMs += Math.max(0, nowMs - host.servedUntilMs)
+    host.servedUntilMs = usableUntilMs(token)
+  }
+
+  function createHost(index: number): Host {
+    const share = shareToken(fetchToken, {
+      store: server.connect(String(index)),
+      seal,
+      clock,
+      random,
+      log: () => undefined,
+      host: String(index),
+      requestTimeoutMs: 15_000,
+      retry: POLICY,
+      asks: true,
+      whenAlone: 'fetch',
+      aclLine: '',
+      saved: { seen: 0, floor: 0, hosts: null },
+      keeper: {
+        offer(outcome) {
+          if (host.state.inFlight !== null) return false
+          become(host, outcome)
+          schedule(host, index)
+          return true
+        },
+        usableUntilMs: () => {
+          const token = usableToken(host.state, now())
+          return token && usableUntilMs(token)
+        },
+        assumedLifeMs: () => assumedLifeMs(host.state, POLICY, now()),
+      },
+    })
+    const state = initialState({ baseUrl: BASE_URL, credentialsId: 'one' }, now())
+    const host: Host = { share, state, servedUntilMs: Infinity }
+    return host
+  }
+
+  /** A moment that a change has made obsolete is found not to be due, and scheduled again. */
+  function schedule(host: Host, index: number): void {
+    const atMs = nextMomentMs(host.state, now())
+    if (Number.isFinite(atMs) || atMs === -Infinity) queue.push(Math.max(nowMs, atMs), index)
+  }
+
+  async function live(host: Host, index: number): Promise<void> {
+    host.state = afterTick(host.state, step())
+    if (dueAtMs(host.state) <= nowMs) {
+      const cause = causeOf(host.state, now())
+      host.state = afterAttemptBegan(host.state, cause, now())
+      const beforeRequest = (): Promise<void> => {
+        host.state = afterRequest(host.state, cause, now())
+        return Promise.resolve()
+      }
+      const outcome = await host.share.fetchToken(life.signal, { cause, beforeRequest })
+      host.state = afterAttemptEnded(host.state)
+      become(host, outcome)
+    }
+    schedule(host, index)
+  }
+
+  const hosts = Array.from({ length: daemons }, (_, index) => createHost(index))
+  for (const [index, host] of hosts.entries()) {
+    void host.share.run(life.signal)
+    queue.push(0, index)
+  }
+  await turn()
+
+  async function runUntil(isOver: () => boolean, untilMs: number): Promise<void> {
+    for (let next = queue.pop(); next !== undefined; next = queue.pop()) {
+      if (next.atMs > untilMs || isOver()) {
+        queue.push(next.atMs, next.index)
+        break
+      }
+      nowMs = Math.max(nowMs, next.atMs)
+      await live(hosts[next.index] as Host, next.index)
+    }
+    nowMs = Math.max(nowMs, Number.isFinite(untilMs) ? untilMs : nowMs)
+  }
+
+  await runUntil(() => requestsMs.length > ROTATIONS, Infinity)
+  const requestsPerRotation = requestsMs.length / tokens.size
+  await runUntil(() => false, (requestsMs.at(-1) ?? 0) + NOBODY_DUE_SHARE * tokenLifeMs)
+
+  const goneFromMs = nowMs
+  const before = requestsMs.length
+  server.fail(new StoreError('lost', 'The store is gone'))
+  await runUntil(() => false, goneFromMs + outageMs)
+  const outageRequestsMs = requestsMs.slice(before).map((atMs) => atMs - goneFromMs)
+  server.fail(null)
+  const waiting = looks
+  looks = []
+  for (const [index, wake] of waiting.entries()) {
+    // One look after the other, over the time in which all of them look.
+    if (index % Math.ceil(daemons / LOOK_MS) === 0) await runUntil(() => false, nowMs + 1)
+    wake()
+  }
+  await turn()
+  await runUntil(() => false, nowMs + tokenLifeMs)
+  for (const { servedUntilMs } of hosts) withoutTokenMs += Math.max(0, nowMs - servedUntilMs)
+  return {
+    numbers: {
+      requestsPerRotation,
+      storeOutagePeakPerSecond: peakOf(outageRequestsMs),
+      withoutTokenSeconds: Math.round(withoutTokenMs) / 1000,
+    },
+    outageRequestsMs,
+  }
+}
+
+export function perSecond(instantsMs: readonly number[]): Map<number, number> {
+  const counts = new Map<number, number>()
+  for (const atMs of instantsMs) {
+    const second = Math.floor(atMs / 1000)
+    counts.set(second, (counts.get(second) ?? 0) + 1)
+  }
+  return counts
+}
+function peakOf(instantsMs: readonly number[]): number {
+  return Math.max(0, ...perSecond(instantsMs).values())
+}
+
+/** Lets promises settle. */
+function turn(): Promise<void> {
+  return new Promise((resolve) => setImmediate(resolve))
+}

@@ -1,0 +1,211 @@
+import { describe, expect, test } from 'vitest'
+import {
+  formatSavedToken,
+  formatSavedState,
+  parseSavedToken,
+  parseSavedState,
+  type SavedToken,
+  type SavedState,
+  type Written,
+} from '../../src/storage/state-format.ts'
+import { fingerprintOf } from '../../src/token/token.ts'
+
+const at = { bootMs: 1_000, wallMs: 1_800_000_000_000 }
+const written: Written = { at, bootId: 'boot-one' }
+const remembered: SavedState = {
+  subject: 'subject',
+  generation: 3,
+  isOrderly: true,
+  failure: {
+    reason: 'rejected',
+    detail: 'Forbidden',
+    status: 403,
+    since: at,
+    attempts: 2,
+    retryAtMs: 5_000,
+    askedBy: 'web-17',
+  },
+  refusal: {
+    reason: 'account-inactive',
+    detail: 'Your account is not active',
+    status: 500,
+    since: at,
+    askedBy: 'web-17',
+  },
+  alert: { reason: 'account-not-found', detail: 'Account not found', since: at, askedBy: 'web-17' },
+  notBeforeMs: 4_000,
+  otherBounds: { other: 6_000 },
+  tokenlessFrom: at,
+  lastClientRequestAtMs: 900,
+  learned: { maxAgeMs: 120_000, atMs: 800 },
+  lastRequestAt: at,
+  lastSuccessAt: at,
+  fence: 1_800_000_000_001,
+  hosts: 12,
+}
+const kept: SavedToken = {
+  subject: 'subject',
+  fence: 1_800_000_000_001,
+  token: {
+    accessToken: 'opaque',
+    fingerprint: fingerprintOf('opaque'),
+    generation: 1,
+    baseUrl: 'https://api.example.com',
+    received: at,
+    lifeMs: 900_000,
+    expiresAtMs: 901_000,
+    expirySource: 'assumed',
+    refreshAtMs: 500_000,
+  },
+}
+
+/** The file that was written, with the value at the path replaced. */
+function changed(file: string, path: string, value: unknown): string {
+  const parsed = JSON.parse(file) as Record<string, unknown>
+  const names = path.split('.')
+  const last = names.pop() ?? ''
+  const parent = names.reduce((record, name) => record[name] as Record<string, unknown>, parsed)
+  parent[last] = value
+  return JSON.stringify(parsed)
+}
+
+/** The paths of all values in the file, the records among them, and the values. */
+function partsOf(value: object, path = ''): [string, unknown][] {
+  return Object.entries(value).flatMap(([name, part]: [string, unknown]) => {
+    const own = path === '' ? name : `${path}.${name}`
+    const within = typeof part === 'object' && part !== null ? partsOf(part, own) : []
+    return [[own, part], ...within]
+  })
+}
+const MAY_BE_NULL =
+  /^(?:written.bootId|remembered.(?:(?:failure|refusal|alert)(?:.askedBy)?|failure.status|notBeforeMs|tokenlessFrom|lastClientRequestAtMs|learned|lastRequestAt|lastSuccessAt))$/
+
+const isBounds = (path: string, stranger: unknown): boolean =>
+  path === 'remembered.otherBounds'
+    ? typeof stranger === 'object' && stranger !== null
+    : stranger === undefined
+
+const files = [
+  { name: 'what is remembered', text: formatSavedState(remembered, written), parse: parseSavedState },
+  { name: 'the token that is kept', text: formatSavedToken(kept, written), parse: parseSavedToken },
+]
+
+describe.each(files)('$name', ({ text, parse }) => {
+  test('is read as it was written, on one line', () => {
+    expect(parse(text)).toEqual(JSON.parse(text))
+    expect(text).toMatch(/^[^\n]+\n$/)
+  })
+
+  test.each(partsOf(JSON.parse(text)))(
+    'is nothing where %s is missing, or of another type',
+    (path, right) => {
+      for (const stranger of [undefined, null, [], {}, 'word', 7, true]) {
+        const isOfItsType = typeof stranger === typeof right && typeof right !== 'object'
+        if (isOfItsType || (stranger === null && MAY_BE_NULL.test(path))) continue
+        // Bounds of other credentials are any number of them, also none.
+        if (path.startsWith('remembered.otherBounds') && isBounds(path, stranger)) continue
+        expect(parse(changed(text, path, stranger)), JSON.stringify(stranger)).toBeUndefined()
+      }
+    },
+  )
+
+  test('is nothing in another version, or in a file of another kind', () => {
+    for (const version of [0, 3, '2', null]) expect(parse(changed(text, 'version', version))).toBeUndefined()
+    for (const other of files) if (other.parse !== parse) expect(other.parse(text)).toBeUndefined()
+    expect(parse(`[${text}]`)).toBeUndefined()
+    expect(parse(text.slice(0, -2))).toBeUndefined()
+  })
+})
+
+describe('files of version 1', () => {
+  const {
+    notBeforeMs,
+    otherBounds: _bounds,
+    tokenlessFrom: _from,
+    lastClientRequestAtMs: _client,
+    learned: _learned,
+    lastRequestAt: _request,
+    lastSuccessAt: _success,
+    fence: _fence,
+    hosts: _hosts,
+    ...former
+  } = remembered
+
+  test('are read with defaults', () => {
+    const file = {
+      version: 1,
+      written,
+      remembered: { ...former, failure: { ...former.failure, notBeforeMs } },
+    }
+    expect(parseSavedState(JSON.stringify(file))?.remembered).toEqual({
+      ...former,
+      notBeforeMs,
+      otherBounds: {},
+      tokenlessFrom: null,
+      lastClientRequestAtMs: null,
+      learned: null,
+      lastRequestAt: null,
+      lastSuccessAt: null,
+      fence: 0,
+      hosts: 0,
+    })
+    const calm = { version: 1, written, remembered: { ...former, failure: null } }
+    expect(parseSavedState(JSON.stringify(calm))?.remembered.notBeforeMs).toBeNull()
+  })
+
+  test('give the token that they keep', () => {
+    const { fence: _none, ...keptThen } = kept
+    const file = { version: 1, written, kept: keptThen }
+    expect(parseSavedToken(JSON.stringify(file))?.kept).toEqual({ ...kept, fence: 0 })
+  })
+})
+
+describe('what is remembered', () => {
+  const read = (path: string, value: unknown) =>
+    parseSavedState(changed(formatSavedState(remembered, written), path, value))
+
+  test('may have neither failure nor refusal nor alert nor boot', () => {
+    for (const path of ['remembered.failure', 'remembered.refusal', 'remembered.alert', 'written.bootId'])
+      expect(read(path, null)).toBeDefined()
+    expect(read('remembered.failure.status', null)).toBeDefined()
+    expect(read('remembered.failure.since', null)).toBeUndefined()
+  })
+
+  test('knows every reason where it belongs', () => {
+    const permanent = ['account-inactive', 'account-not-found']
+    const transient = ['rate-limited', 'server-error', 'malformed-answer', 'network', 'timeout', 'tls']
+    const alerting = new Set(['rejected', ...permanent])
+    for (const reason of ['', ...permanent, ...transient, 'rejected']) {
+      const known = (path: string) => read(`remembered.${path}.reason`, reason) !== undefined
+      expect([reason, known('failure')]).toEqual([reason, [...transient, 'rejected'].includes(reason)])
+      expect([reason, known('refusal')]).toEqual([reason, permanent.includes(reason)])
+      expect([reason, known('alert')]).toEqual([reason, alerting.has(reason)])
+    }
+  })
+
+  test('has instants of exact milliseconds, and whole counts', () => {
+    for (const ms of [0, -1e14, 1e14]) expect(read('remembered.failure.retryAtMs', ms)).toBeDefined()
+    for (const ms of [-1e14 - 1, 1e14 + 1, 1e300])
+      expect(read('remembered.failure.retryAtMs', ms)).toBeUndefined()
+    for (const count of [0, Number.MAX_SAFE_INTEGER])
+      expect(read('remembered.generation', count)).toBeDefined()
+    for (const count of [-1, 0.5, 2 ** 53]) expect(read('remembered.generation', count)).toBeUndefined()
+  })
+})
+
+describe('the token that is kept', () => {
+  const read = (path: string, value: unknown) =>
+    parseSavedToken(changed(formatSavedToken(kept, written), path, value))
+
+  test('is vouched for by its fingerprint', () => {
+    expect(read('kept.token.accessToken', 'opaquf')).toBeUndefined()
+    expect(read('kept.token.fingerprint', fingerprintOf('other'))).toBeUndefined()
+  })
+
+  test('has a life, that of a JWT or an assumed one', () => {
+    for (const lifeMs of [0, -1]) expect(read('kept.token.lifeMs', lifeMs)).toBeUndefined()
+    expect(read('kept.token.lifeMs', 0.5)).toBeDefined()
+    expect(read('kept.token.expirySource', 'jwt')).toBeDefined()
+    expect(read('kept.token.expirySource', '')).toBeUndefined()
+  })
+})

@@ -1,0 +1,877 @@
+import * as fc from 'fast-check'
+import { spawnSync } from 'node:child_process'
+import {
+  chmodSync,
+  chownSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs'
+import { chmod, chown, mkdir, rm, symlink, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { describe, expect, it } from 'vitest'
+import { Secret } from '../../src/lib/secret.ts'
+import { parseSavedToken, parseSavedState } from '../../src/storage/state-format.ts'
+import { createStateStore, type StateStore } from '../../src/storage/state-store.ts'
+import type { FetchOutcome } from '../../src/token/outcome.ts'
+import {
+  dueAtMs,
+  initialState,
+  noTokenSince,
+  phaseOf,
+  usableToken,
+  type Policy,
+  type TokenState,
+} from '../../src/token/state.ts'
+import { afterReload } from '../../src/token/settings-transitions.ts'
+import { afterRequest, assumeFailed, nextState } from '../../src/token/transitions.ts'
+import { createFakeClock, type FakeClock } from '../support/fake-clock.ts'
+import { jwtOf } from '../support/jwt.ts'
+import { createRecords } from '../support/records.ts'
+import { tempDirectory } from '../support/temp-directory.ts'
+import { kindOf } from '../support/kind-of.ts'
+
+const isRoot = process.geteuid?.() === 0
+const MINUTE = 60_000
+const HOUR = 60 * MINUTE
+const BASE_URL = 'https://api.example.com'
+const ELSEWHERE = 'https://other.example.com'
+const FIRST = { apiKey: new Secret('key-one'), apiSecret: new Secret('secret-one') }
+const SECOND = { apiKey: new Secret('key-one'), apiSecret: new Secret('secret-two') }
+const policy: Policy = { maxAgeMs: 15 * MINUTE, initialDelayMs: 1_000, maxDelayMs: 5 * MINUTE }
+const refused: FetchOutcome = {
+  kind: 'permanent',
+  reason: 'account-inactive',
+  detail: 'Your account is not active – pâ',
+  status: 500,
+}
+const down: FetchOutcome = { kind: 'transient', reason: 'network', detail: 'connection refused' }
+const limited: FetchOutcome = {
+  kind: 'transient',
+  reason: 'rate-limited',
+  detail: 'slow down',
+  status: 429,
+  retryAfterMs: 10 * MINUTE,
+}
+
+interface Scene {
+  readonly clock: FakeClock
+  readonly runtimeDirectory: string
+  readonly stateDirectory: string
+  readonly records: ReturnType<typeof createRecords>
+  /** Starts a daemon's memory: a process's first moments. */
+  readonly start: (asking?: {
+    baseUrl?: string
+    credentials?: typeof FIRST
+    boot?: string
+  }) => Promise<{ memory: StateStore; state: TokenState }>
+  /** The state when the service answers so. */
+  readonly answered: (state: TokenState, outcome: FetchOutcome) => TokenState
+  readonly ok: (lifeMs?: number) => FetchOutcome
+  /** The state after a reload with other settings. */
+  readonly reloaded: (state: TokenState, next: { baseUrl: string; credentialsId: string }) => TokenState
+}
+
+async function scene(): Promise<Scene> {
+  const clock = createFakeClock()
+  const runtimeDirectory = await tempDirectory('memory')
+  const stateDirectory = await tempDirectory()
+  const records = createRecords()
+  const step = () => ({ now: clock.now(), policy, random: () => 0.5 })
+  let tokens = 0
+  return {
+    clock,
+    runtimeDirectory,
+    stateDirectory,
+    records,
+    async start({ baseUrl = BASE_URL, credentials = FIRST, boot = 'boot-one' } = {}) {
+      const bootIdFile = join(stateDirectory, `${boot}.id`)
+      if (boot !== 'hidden') await writeFile(bootIdFile, `${boot}\n`)
+      const { log } = records
+      const memory = await createStateStore({ runtimeDirectory, stateDirectory, clock, log, bootIdFile })
+      return {
+        memory,
+        state: await memory.load({ baseUrl, credentialsId: memory.credentialsIdOf(baseUrl, credentials) }),
+      }
+    },
+    answered: (state, outcome) => nextState(afterRequest(state, 'start', clock.now()), outcome, step()).state,
+    reloaded: (state, next) => afterReload(state, next, step()),
+    ok(lifeMs = HOUR) {
+      const iat = clock.now().wallMs / 1000
+      return { kind: 'ok', accessToken: jwtOf({ iat, exp: iat + lifeMs / 1000 }, ++tokens) }
+    },
+  }
+}
+
+/** Until the daemon may ask, in ms. */
+const waitOf = (state: TokenState, clock: FakeClock): number => dueAtMs(state) - clock.now().bootMs
+
+describe('facts that outlive the process', () => {
+  it('are when the last token was lost, across a restart without one and a reboot', async () => {
+    const { start, answered, ok, clock, runtimeDirectory } = await scene()
+    const first = await start()
+    const bornAt = clock.now()
+    await clock.advance(MINUTE)
+    const second = await start()
+    expect(noTokenSince(second.state, clock.now())).toEqual(bornAt)
+    const held = answered(second.state, ok(10 * MINUTE))
+    await first.memory.close(second.state)
+    await second.memory.save(held)
+    const lostAt = clock.now().bootMs + 10 * MINUTE
+    await clock.advance(HOUR)
+    const third = await start()
+    expect(noTokenSince(third.state, clock.now())?.bootMs).toBe(lostAt)
+    const again = answered(third.state, ok())
+    await third.memory.close(again)
+    await rm(join(runtimeDirectory, 'kept.json'))
+    expect(noTokenSince((await start()).state, clock.now())).toEqual(clock.now())
+  })
+
+  it('are the instants of the last request and of the last success, and the fleet', async () => {
+    const { start, answered, ok, clock } = await scene()
+    const { memory, state } = await start()
+    const succeededAt = clock.now()
+    const held = answered(state, ok())
+    await clock.advance(MINUTE)
+    memory.setFleet({ fence: 1_800_000_000_007, hosts: 12 })
+    await memory.save(answered(held, down))
+    const requestedAt = clock.now()
+    await clock.advance(MINUTE)
+    const after = await start()
+    expect(after.state).toMatchObject({ lastSuccessAt: succeededAt, lastRequestAt: requestedAt, requests: 0 })
+    expect(after.memory.fleet()).toEqual({ fence: 1_800_000_000_007, hosts: 12 })
+    const elsewhere = await start({ credentials: SECOND })
+    expect(elsewhere.state).toMatchObject({ lastSuccessAt: succeededAt })
+  })
+
+  it('are those of version 1, without a request', async () => {
+    const { start, answered, ok, clock, runtimeDirectory, stateDirectory } = await scene()
+    const { memory, state } = await start()
+    const held = answered(answered(state, ok()), limited)
+    await memory.save(held)
+    const asVersion1 = (
+      path: string,
+      change: (file: Record<string, Record<string, unknown>>) => void,
+    ): void => {
+      const file = JSON.parse(readFileSync(path, 'utf8')) as Record<string, Record<string, unknown>>
+      change(file)
+      writeFileSync(path, JSON.stringify({ ...file, version: 1 }), { mode: 0o600 })
+    }
+    asVersion1(join(runtimeDirectory, 'kept.json'), ({ kept }) => delete kept!['fence'])
+    asVersion1(join(stateDirectory, 'memory.json'), (file) => {
+      const { subject, generation, isOrderly, failure, refusal, alert, notBeforeMs } = file['remembered']!
+      file['remembered'] = {
+        subject,
+        generation,
+        isOrderly,
+        refusal,
+        alert,
+        failure: Object.assign({}, failure, { notBeforeMs }),
+      }
+    })
+    const after = await start()
+    expect(after.state).toMatchObject({
+      token: held.token,
+      failure: held.failure,
+      notBeforeMs: held.notBeforeMs,
+    })
+    expect(waitOf(after.state, clock)).toBeGreaterThanOrEqual(10 * MINUTE)
+    expect(JSON.parse(readFileSync(join(stateDirectory, 'memory.json'), 'utf8')).version).toBe(2)
+  })
+})
+
+describe('after a crash', () => {
+  it('a refusal is there: nothing is asked, and a good token is served', async () => {
+    const { start, answered, ok, clock } = await scene()
+    const before = await start()
+    const held = answered(before.state, ok())
+    await before.memory.save(held)
+    const state = answered(held, refused)
+    await before.memory.save(state)
+    await clock.advance(MINUTE)
+    const after = await start()
+    expect(after.state).toMatchObject({ refusal: expect.anything(), generation: 1, forcedCause: null })
+    expect(dueAtMs(after.state)).toBe(Infinity)
+    expect(after.state.token).toEqual(state.token)
+    expect(after.state.alert).toEqual(state.alert)
+    expect(after.state.refusal !== null && after.state.refusal).toEqual(
+      state.refusal !== null && state.refusal,
+    )
+  })
+
+  it('a failure keeps its count and the time of the next attempt', async () => {
+    const { start, answered, clock } = await scene()
+    let { memory, state } = await start()
+    for (let attempts = 1; attempts <= 20; attempts += 1) {
+      state = answered(state, down)
+      await memory.save(state)
+      const dueMs = dueAtMs(state)
+      await clock.advance(100)
+      ;({ memory, state } = await start())
+      expect(state.failure).toMatchObject({ attempts, reason: 'network' })
+      expect(dueAtMs(state)).toBe(dueMs)
+    }
+  })
+
+  it('a request that was never answered counts as failed', async () => {
+    const { start, clock } = await scene()
+    const { memory, state } = await start()
+    const asked = afterRequest(state, 'start', clock.now())
+    await memory.save(assumeFailed(asked, { now: clock.now(), policy, random: () => 0.5 }))
+    const after = await start()
+    expect(after.state.failure?.attempts).toBe(1)
+    expect(waitOf(after.state, clock)).toBeGreaterThan(0)
+  })
+
+  it('in another boot the wait goes on by the wall clock, at most 72 minutes', async () => {
+    const { start, answered, clock } = await scene()
+    const { memory, state } = await start()
+    const failed = answered(state, limited)
+    await memory.save(failed)
+    const waitMs = waitOf(failed, clock)
+    clock.suspend(MINUTE)
+    const rebooted = createFakeClock({ wallMs: clock.now().wallMs, bootMs: 5_000 })
+    Object.assign(clock, rebooted)
+    const after = await start({ boot: 'boot-two' })
+    expect(waitOf(after.state, clock)).toBeCloseTo(waitMs - MINUTE, 0)
+    expect(after.state.failure?.since.bootMs).toBeCloseTo(5_000 - MINUTE, 0)
+    await after.memory.save(after.state)
+    clock.jumpWall(-30 * 24 * HOUR)
+    const early = await start({ boot: 'boot-three' })
+    expect(waitOf(early.state, clock)).toBeLessThanOrEqual(72 * MINUTE)
+    expect(early.state.failure?.since.bootMs).toBeLessThanOrEqual(clock.now().bootMs)
+  })
+
+  it('in the same boot the wait goes on by the boot clock, whatever the wall clock does', async () => {
+    const { start, answered, clock } = await scene()
+    const { memory, state } = await start()
+    const failed = answered(state, limited)
+    await memory.save(failed)
+    clock.jumpWall(30 * 24 * HOUR)
+    expect(dueAtMs((await start()).state)).toBe(dueAtMs(failed))
+  })
+})
+
+describe('after an orderly stop', () => {
+  it('a refused account is asked about once, at once, and the refusal stays until the answer', async () => {
+    const { start, answered, ok } = await scene()
+    const { memory, state } = await start()
+    const held = answered(state, ok())
+    const stopped = answered(held, refused)
+    await memory.close(stopped)
+    const after = await start()
+    expect(after.state).toMatchObject({ refusal: expect.anything(), forcedCause: 'start' })
+    expect(after.state.token).toEqual(held.token)
+    const crashed = await start()
+    expect(crashed.state).toMatchObject({ refusal: expect.anything(), forcedCause: null })
+  })
+
+  it('a failure is forgotten, save for the time the service asked us to keep away', async () => {
+    const { start, answered, clock } = await scene()
+    const first = await start()
+    await first.memory.close(answered(first.state, down))
+    const second = await start()
+    expect(second.state.failure).toBeNull()
+    const limitedState = answered(second.state, limited)
+    await second.memory.close(limitedState)
+    const third = await start()
+    expect(waitOf(third.state, clock)).toBeGreaterThanOrEqual(10 * MINUTE)
+    await third.memory.close(third.state)
+    await clock.advance(13 * MINUTE)
+    expect((await start()).state.failure).toBeNull()
+  })
+
+  it('the time the service asked for is what is left to wait, at the pace of a first failure', async () => {
+    const { start, answered, clock } = await scene()
+    const { memory, state } = await start()
+    const failed = answered(answered(state, down), limited)
+    const notBeforeMs = failed.notBeforeMs ?? 0
+    await memory.close(failed)
+    const after = await start()
+    expect(after.state.failure).toMatchObject({ attempts: 1, retryAtMs: notBeforeMs })
+    await after.memory.close(failed)
+    await clock.advance(notBeforeMs - clock.now().bootMs)
+    expect((await start()).state.failure).toBeNull()
+  })
+
+  it('a request that was rejected is made again at its pace, with the alert still raised', async () => {
+    const { start, answered, clock } = await scene()
+    const { memory, state } = await start()
+    await memory.close(
+      answered(state, { kind: 'transient', reason: 'rejected', detail: 'Forbidden', status: 403 }),
+    )
+    const after = await start()
+    expect(after.state).toMatchObject({
+      token: null,
+      refusal: null,
+      failure: { reason: 'rejected', attempts: 1 },
+      alert: { reason: 'rejected' },
+    })
+    expect(waitOf(after.state, clock)).toBeGreaterThanOrEqual(5 * MINUTE)
+  })
+
+  it('a good token is served at once, with its plan, and nothing is asked', async () => {
+    const { start, answered, ok, clock, runtimeDirectory } = await scene()
+    const { memory, state } = await start()
+    const held = answered(state, ok())
+    await memory.save(held)
+    await memory.close(held)
+    await clock.advance(10 * MINUTE)
+    const after = await start()
+    expect(after.state).toMatchObject({
+      token: expect.anything(),
+      refusal: null,
+      failure: null,
+      forcedCause: null,
+    })
+    expect(after.state.token).toEqual(held.token)
+    expect(dueAtMs(after.state)).toBe(dueAtMs(held))
+    expect(phaseOf(after.state, clock.now())).toBe('ready')
+    await clock.advance(HOUR)
+    expect((await start()).state).toMatchObject({ token: null, refusal: null, generation: 1 })
+    expect(readdirSync(runtimeDirectory)).toEqual([])
+  })
+})
+
+describe('other credentials', () => {
+  it('forget refusal, failure and alert; the token is served, and another asked for at once', async () => {
+    const { start, answered, ok } = await scene()
+    const { memory, state } = await start()
+    const held = answered(state, ok())
+    await memory.save(held)
+    await memory.save(answered(held, refused))
+    const after = await start({ credentials: SECOND })
+    expect(after.state).toMatchObject({
+      token: expect.anything(),
+      refusal: null,
+      failure: null,
+      alert: null,
+    })
+    expect(dueAtMs(after.state)).toBe(-Infinity)
+    const crashed = await start({ credentials: SECOND })
+    expect(crashed.state).toMatchObject({ token: expect.anything(), refusal: null })
+    expect(dueAtMs(crashed.state)).toBe(-Infinity)
+    const got = answered(crashed.state, ok())
+    await crashed.memory.save(got)
+    const settled = await start({ credentials: SECOND })
+    expect(settled.state).toMatchObject({
+      token: expect.anything(),
+      refusal: null,
+      forcedCause: null,
+      generation: 2,
+    })
+  })
+
+  it('for another service drop the token too', async () => {
+    const { start, answered, ok, runtimeDirectory } = await scene()
+    const { memory, state } = await start()
+    await memory.save(answered(state, ok()))
+    expect(readdirSync(runtimeDirectory)).toEqual(['kept.json'])
+    const after = await start({ baseUrl: ELSEWHERE })
+    expect(after.state).toMatchObject({ token: null, refusal: null, baseUrl: ELSEWHERE, generation: 1 })
+    expect(readdirSync(runtimeDirectory)).toEqual([])
+  })
+
+  it('that a reload brought are those a restart remembers', async () => {
+    const { start, answered, ok, reloaded } = await scene()
+    const { memory, state } = await start()
+    const held = answered(state, ok())
+    await memory.save(held)
+    const next = { baseUrl: BASE_URL, credentialsId: memory.credentialsIdOf(BASE_URL, SECOND) }
+    await memory.save(answered(reloaded(held, next), refused))
+    const asked = (await start({ credentials: SECOND })).state
+    expect(asked).toMatchObject({ token: expect.anything(), refusal: expect.anything(), forcedCause: null })
+    expect(dueAtMs(asked)).toBe(Infinity)
+    expect((await start({ credentials: FIRST })).state).toMatchObject({
+      token: expect.anything(),
+      refusal: null,
+      forcedCause: null,
+    })
+  })
+
+  it('are reported apart by a key that is made once', async () => {
+    const { start, stateDirectory } = await scene()
+    await start()
+    const made = statSync(join(stateDirectory, 'key'))
+    await start()
+    expect(statSync(join(stateDirectory, 'key')).ino).toBe(made.ino)
+  })
+
+  it('are reported apart by a key that is lost with its file', async () => {
+    const { start, answered, ok, stateDirectory } = await scene()
+    const { memory, state } = await start()
+    await memory.save(answered(answered(state, ok()), refused))
+    expect(memory.credentialsIdOf(BASE_URL, FIRST)).toMatch(/^[0-9a-f]{64}$/)
+    expect(memory.credentialsIdOf(BASE_URL, FIRST)).not.toBe(memory.credentialsIdOf(BASE_URL, SECOND))
+    await rm(join(stateDirectory, 'key'))
+    const after = (await start()).state
+    expect(after).toMatchObject({ token: expect.anything(), refusal: null })
+    expect(dueAtMs(after)).toBe(-Infinity)
+  })
+})
+
+describe('the subject', () => {
+  it('is another for another service, key or secret, and the same for the same', async () => {
+    const { memory } = await (await scene()).start()
+    const of = (baseUrl: string, apiKey: string, apiSecret: string) =>
+      memory.credentialsIdOf(baseUrl, { apiKey: new Secret(apiKey), apiSecret: new Secret(apiSecret) })
+    const subjects = [
+      of('a', 'b', 'c'),
+      of('x', 'b', 'c'),
+      of('a', 'x', 'c'),
+      of('a', 'b', 'x'),
+      of('a', 'bc', ''),
+    ]
+    expect(new Set(subjects).size).toBe(5)
+    expect(of('a', 'b', 'c')).toBe(subjects[0])
+  })
+})
+
+describe('the count of tokens', () => {
+  it('goes on from the larger of what was kept and what was remembered', async () => {
+    const { start, answered, ok, runtimeDirectory, stateDirectory } = await scene()
+    const { memory, state } = await start()
+    await memory.save(answered(answered(state, ok()), ok()))
+    await rm(join(stateDirectory, 'memory.json'))
+    const kept = await start()
+    expect(kept.state).toMatchObject({ token: expect.anything(), refusal: null, generation: 2 })
+    await rm(join(runtimeDirectory, 'kept.json'))
+    expect((await start()).state).toMatchObject({ token: null, refusal: null, generation: 2 })
+  })
+})
+
+describe('the boot', () => {
+  it('another one ends a kept token', async () => {
+    const { start, answered, ok } = await scene()
+    const { memory, state } = await start()
+    await memory.save(answered(state, ok()))
+    expect(kindOf((await start({ boot: 'boot-two' })).state)).toBe('waiting')
+  })
+
+  it('whose clock says what cannot be is in doubt, and the token is not served', async () => {
+    const { start, answered, ok, runtimeDirectory, clock } = await scene()
+    const { memory, state } = await start()
+    const held = answered(state, ok())
+    const token = held.token
+    const bootMs = clock.now().bootMs
+    for (const facts of [
+      { received: { bootMs: bootMs + 1_001, wallMs: 0 } },
+      { expiresAtMs: bootMs + (token?.lifeMs ?? 0) + 1_001 },
+      { expiresAtMs: bootMs },
+    ]) {
+      await memory.save(held)
+      const path = join(runtimeDirectory, 'kept.json')
+      const file = JSON.parse(readFileSync(path, 'utf8')) as { kept: { token: object } }
+      Object.assign(file.kept.token, facts)
+      await writeFile(path, JSON.stringify(file))
+      expect(kindOf((await start()).state)).toBe('waiting')
+      await memory.save(state)
+    }
+  })
+
+  it('whose clock is behind by less than a second is this one: whole seconds may be all it reports', async () => {
+    const { start, answered, ok, clock } = await scene()
+    const { memory, state } = await start()
+    const held = answered(state, ok())
+    await memory.save(held)
+    // As the next process would report it.
+    clock.suspend(-999)
+    expect((await start()).state.token).toEqual(held.token)
+  })
+
+  it('whose clock is behind by a second and no more is this one', async () => {
+    const { start, answered, ok, runtimeDirectory, clock } = await scene()
+    const { memory, state } = await start()
+    const held = answered(state, ok())
+    const bootMs = clock.now().bootMs
+    const lifeMs = held.token?.lifeMs ?? 0
+    for (const facts of [
+      { received: { bootMs: bootMs + 1_000, wallMs: 0 } },
+      { expiresAtMs: bootMs + lifeMs + 1_000 },
+    ]) {
+      await memory.save(state)
+      await memory.save(held)
+      const path = join(runtimeDirectory, 'kept.json')
+      const file = JSON.parse(readFileSync(path, 'utf8')) as { kept: { token: object } }
+      Object.assign(file.kept.token, facts)
+      await writeFile(path, JSON.stringify(file))
+      expect(kindOf((await start()).state)).toBe('held')
+    }
+  })
+
+  it('that began again, or cannot be reported, leaves only the wall clock', async () => {
+    const boots = [
+      { boot: 'boot-one', next: 'boot-one', bootMs: 5_000 },
+      { boot: 'boot-one', next: 'boot-two', bootMs: 10 * HOUR },
+      { boot: 'hidden', next: 'hidden', bootMs: 5_000 },
+      { boot: 'hidden', next: 'hidden', bootMs: 10 * HOUR },
+    ]
+    for (const { boot, next, bootMs } of boots) {
+      const { start, answered, clock } = await scene()
+      const { memory, state } = await start({ boot })
+      const failed = answered(state, limited)
+      await memory.save(failed)
+      const waitMs = waitOf(failed, clock)
+      Object.assign(clock, createFakeClock({ wallMs: clock.now().wallMs + MINUTE, bootMs }))
+      const after = await start({ boot: next })
+      expect(waitOf(after.state, clock)).toBe(waitMs - MINUTE)
+      expect(after.state.failure).toMatchObject({ since: { bootMs: bootMs - MINUTE } })
+    }
+  })
+
+  it('whose wall clock was set back begins nothing in the future and waits for nothing longer than 72 min', async () => {
+    const { start, answered, clock } = await scene()
+    const { memory, state } = await start()
+    const wallMs = clock.now().wallMs - 24 * HOUR
+    await memory.save(answered(answered(state, refused), limited))
+    Object.assign(clock, createFakeClock({ wallMs, bootMs: 5_000 }))
+    const { state: failed } = await start({ boot: 'boot-two' })
+    const latest = 5_000 + 72 * MINUTE
+    expect(failed.failure).toMatchObject({
+      since: { bootMs: 5_000 },
+      retryAtMs: latest,
+    })
+    expect(failed.notBeforeMs).toBe(latest)
+    expect(failed.alert?.since.bootMs).toBe(5_000)
+    await memory.save(answered(state, refused))
+    const { state: refusing } = await start({ boot: 'boot-two' })
+    expect(refusing.refusal !== null && refusing.refusal.since.bootMs).toBe(5_000)
+  })
+
+  it('that cannot be reported is this one where the directory lives in memory, else another', async () => {
+    const kept = await scene()
+    const before = await kept.start({ boot: 'hidden' })
+    await before.memory.save(kept.answered(before.state, kept.ok()))
+    expect(kindOf((await kept.start({ boot: 'hidden' })).state)).toBe('held')
+    const stateDirectory = await tempDirectory()
+    const runtimeDirectory = await tempDirectory('disk')
+    const { clock, records, answered, ok } = kept
+    const open = async () =>
+      createStateStore({ runtimeDirectory, stateDirectory, clock, log: records.log, bootIdFile: '/nowhere' })
+    const memory = await open()
+    const asking = { baseUrl: BASE_URL, credentialsId: memory.credentialsIdOf(BASE_URL, FIRST) }
+    await memory.save(answered(await memory.load(asking), ok()))
+    expect(kindOf(await (await open()).load(asking))).toBe('waiting')
+  })
+})
+
+describe('the files', () => {
+  it('of version 1.0.0 that are needed no more are deleted', async () => {
+    const { start, runtimeDirectory } = await scene()
+    await writeFile(join(runtimeDirectory, 'judged'), '{}', { mode: 0o600 })
+    await start()
+    await expect.poll(() => readdirSync(runtimeDirectory)).not.toContain('judged')
+  })
+
+  it('name the boot as the kernel does', async () => {
+    const { clock, records, answered, ok, runtimeDirectory, stateDirectory } = await scene()
+    const memory = await createStateStore({ runtimeDirectory, stateDirectory, clock, log: records.log })
+    const asking = { baseUrl: BASE_URL, credentialsId: memory.credentialsIdOf(BASE_URL, FIRST) }
+    await memory.save(answered(await memory.load(asking), ok()))
+    const bootId = readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim()
+    expect(readFileSync(join(runtimeDirectory, 'kept.json'), 'utf8')).toContain(JSON.stringify(bootId))
+  })
+
+  it('are private, hold no credential, and only kept.json holds the token', async () => {
+    const { start, answered, ok, runtimeDirectory, stateDirectory } = await scene()
+    const { memory, state } = await start()
+    const held = answered(state, ok())
+    await memory.save(held)
+    await memory.save(answered(held, refused))
+    const files = [
+      join(runtimeDirectory, 'kept.json'),
+      ...['key', 'memory.json'].map((n) => join(stateDirectory, n)),
+    ]
+    for (const file of files) expect((statSync(file).mode & 0o7777).toString(8)).toBe('600')
+    const [kept = '', ...rest] = files.map((file) => readFileSync(file, 'utf8'))
+    const token = held.token?.accessToken ?? ''
+    expect(kept).toContain(token)
+    expect(rest.join('')).not.toContain(token)
+    for (const secret of ['key-one', 'secret-one']) expect(kept + rest.join('')).not.toContain(secret)
+  })
+
+  it('are not written again where nothing changed', async () => {
+    const { start, answered, ok, runtimeDirectory, stateDirectory, clock } = await scene()
+    const { memory, state } = await start()
+    const held = answered(state, ok())
+    await memory.save(held)
+    const inodes = () =>
+      [join(runtimeDirectory, 'kept.json'), join(stateDirectory, 'memory.json')].map(
+        (file) => statSync(file).ino,
+      )
+    const before = inodes()
+    await clock.advance(MINUTE)
+    await memory.save({ ...held, requests: 7 })
+    await start()
+    expect(inodes()).toEqual(before)
+  })
+
+  it('that cannot be used are reported in one record each, and survived', async () => {
+    const damages: Record<string, (file: string) => Promise<void>> = {
+      torn: async (file) => writeFile(file, readFileSync(file).subarray(0, 50)),
+      foreign: async (file) => writeFile(file, '{"hello":"world"}'),
+      empty: async (file) => writeFile(file, ''),
+      old: async (file) => writeFile(file, readFileSync(file, 'utf8').replace('"version":2', '"version":0')),
+      huge: async (file) => writeFile(file, Buffer.alloc(1_000_000, 0x20)),
+      open: async (file) => chmod(file, 0o644),
+      directory: async (file) => rm(file).then(async () => mkdir(file)),
+      link: async (file) => rm(file).then(async () => symlink('/etc/hostname', file)),
+      fifo: async (file) => rm(file).then(() => void spawnSync('mkfifo', ['-m', '600', file])),
+      ...(isRoot ? { foreignOwner: async (file: string) => chown(file, 12345, 12345) } : {}),
+    }
+    for (const [name, damage] of Object.entries(damages)) {
+      const { start, answered, ok, runtimeDirectory, stateDirectory, records } = await scene()
+      const { memory, state } = await start()
+      await memory.save(answered(answered(state, ok()), refused))
+      await damage(join(runtimeDirectory, 'kept.json'))
+      await damage(join(stateDirectory, 'memory.json'))
+      const after = await start()
+      const ignored = records.events().filter((event) => event === 'state-file-ignored').length
+      await after.memory.save(answered(after.state, ok()))
+      await after.memory.save(answered(after.state, down))
+      const errors = records.events().filter((event) => event === 'state-file-error').length
+      expect({ name, kind: kindOf(after.state), failure: after.state.failure, ignored, errors }).toEqual({
+        name,
+        kind: 'waiting',
+        failure: null,
+        ignored: 2,
+        errors: name === 'directory' || name === 'link' || name === 'fifo' ? 2 : 0,
+      })
+    }
+  })
+
+  it('that cannot be used are reported with their path and the reason', async () => {
+    const torn = 'it is torn, foreign or of another version'
+    const odd = 'it is too long, or no regular file'
+    const open = 'others may read or write it (not 0600)'
+    const damages: [fault: string, damage: (file: string) => unknown][] = [
+      [torn, (file) => writeFileSync(file, '{')],
+      [torn, (file) => truncateSync(file, 0)],
+      [torn, (file) => truncateSync(file, 256 * 1024)],
+      [odd, (file) => truncateSync(file, 256 * 1024 + 1)],
+      [odd, (file) => rmSync(file) ?? mkdirSync(file)],
+      ['it cannot be read (ELOOP)', (file) => rmSync(file) ?? symlinkSync('/etc/hostname', file)],
+      [open, (file) => chmodSync(file, 0o604)],
+      [open, (file) => chmodSync(file, 0o620)],
+      [open, (file) => chmodSync(file, 0o601)],
+    ]
+    if (isRoot) damages.push(['it belongs to another user (12345)', (file) => chownSync(file, 12345, 0)])
+    for (const [fault, damage] of damages) {
+      const { start, stateDirectory, records } = await scene()
+      await start()
+      const path = join(stateDirectory, 'memory.json')
+      damage(path)
+      records.records.length = 0
+      await start()
+      expect(records.records[0]).toEqual({
+        level: 'warning',
+        sentence: 'A state file cannot be used and counts as not there',
+        fields: { event: 'state-file-ignored', path, fault },
+      })
+    }
+  })
+
+  it('may have a mode that is narrower than it was', async () => {
+    const { start, answered, stateDirectory, records } = await scene()
+    const { memory, state } = await start()
+    await memory.save(answered(state, down))
+    await chmod(join(stateDirectory, 'memory.json'), 0o400)
+    expect((await start()).state.failure).not.toBeNull()
+    expect(records.events()).toEqual([])
+  })
+
+  it('that were removed are written again at the next look, and those that stand are left alone', async () => {
+    const { start, answered, ok, stateDirectory, runtimeDirectory } = await scene()
+    const { memory, state } = await start()
+    await memory.save(answered(state, ok()))
+    const paths = [
+      join(runtimeDirectory, 'kept.json'),
+      join(stateDirectory, 'memory.json'),
+      join(stateDirectory, 'key'),
+    ]
+    const seen = () => paths.map((path) => readFileSync(path, 'utf8'))
+    const before = { texts: seen(), inodes: paths.map((path) => statSync(path).ino) }
+    await memory.repair()
+    expect(paths.map((path) => statSync(path).ino)).toEqual(before.inodes)
+    for (const path of paths) await rm(path)
+    await memory.repair()
+    expect(seen()).toEqual(before.texts)
+    for (const path of paths) expect(statSync(path).mode & 0o777).toBe(0o600)
+  })
+
+  it('that could not be written are written at the next look, as they would be now', async () => {
+    const { start, answered, ok, stateDirectory, runtimeDirectory, records } = await scene()
+    const { memory, state } = await start()
+    const held = answered(state, ok())
+    for (const directory of [stateDirectory, runtimeDirectory]) await rm(directory, { recursive: true })
+    await memory.save(answered(held, down))
+    await memory.repair()
+    await memory.repair()
+    expect(
+      records.records.map(({ level, sentence, fields }) => [level, sentence, fields.event, fields['path']]),
+    ).toEqual(
+      [
+        join(runtimeDirectory, 'kept.json'),
+        join(stateDirectory, 'memory.json'),
+        join(stateDirectory, 'key'),
+      ].map((path) => ['error', 'Cannot keep what a restart must know', 'state-file-error', path]),
+    )
+    for (const directory of [stateDirectory, runtimeDirectory]) mkdirSync(directory)
+    await memory.repair()
+    const again = await start()
+    expect(again.state.failure?.attempts).toBe(1)
+    expect(again.state.token).toEqual(held.token)
+  })
+
+  it('whose directory became a file are reported, and written when it is one again', async () => {
+    const { start, answered, stateDirectory, records } = await scene()
+    const { memory, state } = await start()
+    await memory.save(answered(state, down))
+    await rm(stateDirectory, { recursive: true })
+    await writeFile(stateDirectory, '')
+    await memory.repair()
+    expect(records.events()).toEqual(['state-file-error', 'state-file-error'])
+    await rm(stateDirectory)
+    mkdirSync(stateDirectory)
+    await memory.repair()
+    expect(readdirSync(stateDirectory).toSorted()).toEqual(['key', 'memory.json'])
+  })
+
+  it('that need not be there are not missed with their directory', async () => {
+    const { start, runtimeDirectory, records } = await scene()
+    const { memory } = await start()
+    await rm(runtimeDirectory, { recursive: true })
+    await writeFile(runtimeDirectory, '')
+    await memory.repair()
+    expect(records.events()).toEqual([])
+  })
+
+  it('that fail, hold and fail again are reported again', async () => {
+    const { start, answered, stateDirectory, records } = await scene()
+    const { memory, state } = await start()
+    for (let times = 1; times <= 2; times += 1) {
+      await rm(stateDirectory, { recursive: true })
+      await memory.save(answered(state, down))
+      await memory.repair()
+      mkdirSync(stateDirectory)
+      await memory.repair()
+      await memory.save(answered(state, limited))
+    }
+    expect(records.events().filter((event) => event === 'state-file-error').length).toBeGreaterThanOrEqual(4)
+  })
+
+  it('whose key is none get another, and nothing is remembered of anybody', async () => {
+    const key = 'a'.repeat(64)
+    for (const text of [
+      key,
+      `${key}a\n`,
+      `x${key}\n`,
+      `${key.slice(1)}\n`,
+      `${key.toUpperCase()}\n`,
+      `${key}\n\n`,
+    ]) {
+      const { start, answered, stateDirectory, records } = await scene()
+      const { memory, state } = await start()
+      await memory.save(answered(state, refused))
+      await writeFile(join(stateDirectory, 'key'), text)
+      expect(kindOf((await start()).state)).toBe('waiting')
+      expect(records.events()).toEqual(['state-file-ignored'])
+      expect(readFileSync(join(stateDirectory, 'key'), 'utf8')).toMatch(/^[0-9a-f]{64}\n$/)
+    }
+  })
+
+  it('that cannot be written are reported once, and the daemon goes on', async () => {
+    const { start, answered, ok, stateDirectory, runtimeDirectory, records } = await scene()
+    const { memory, state } = await start()
+    await rm(stateDirectory, { recursive: true })
+    await rm(runtimeDirectory, { recursive: true })
+    const held = answered(state, ok())
+    await memory.save(held)
+    await memory.save(answered(held, down))
+    await memory.close(held)
+    expect(records.events()).toEqual(['state-file-error', 'state-file-error'])
+    mkdirSync(runtimeDirectory)
+    mkdirSync(stateDirectory)
+    await memory.close(held)
+    expect(readdirSync(runtimeDirectory)).toEqual(['kept.json'])
+    expect(readdirSync(stateDirectory)).toEqual(['memory.json'])
+  })
+
+  it('leave nothing of a crash in the middle of writing', async () => {
+    const { start, stateDirectory, runtimeDirectory } = await scene()
+    await writeFile(join(runtimeDirectory, '.kept.json.0123456789ab.kyc'), 'torn')
+    await writeFile(join(stateDirectory, '.memory.json.0123456789ab.kyc'), 'torn')
+    await writeFile(join(stateDirectory, '.key.0123456789ab.kyc'), 'torn')
+    await start()
+    expect(readdirSync(runtimeDirectory)).toEqual([])
+    expect(readdirSync(stateDirectory).filter((name) => name.startsWith('.'))).toEqual([])
+  })
+})
+
+describe('any bytes in the files', () => {
+  it('are nothing, or exactly what they say', () => {
+    fc.assert(
+      fc.property(fc.oneof(fc.string(), fc.json()), (text) => {
+        expect(parseSavedToken(text)).toBeUndefined()
+        expect(parseSavedState(text)).toBeUndefined()
+      }),
+    )
+  })
+
+  it('give a state and never a throw, and none that is better than what was stored', async () => {
+    const { start, answered, ok, clock, runtimeDirectory, stateDirectory } = await scene()
+    const { memory, state } = await start()
+    const held = answered(state, ok(10 * MINUTE))
+    await memory.close(held)
+    await memory.save(answered(held, limited))
+    const stored = ['kept.json', 'memory.json'].map((name) =>
+      readFileSync(join(name === 'kept.json' ? runtimeDirectory : stateDirectory, name)),
+    )
+    const token = held.token
+    const edits = fc.array(
+      fc.record({
+        at: fc.nat(1_500),
+        byte: fc.constantFrom(...Buffer.from('0123456789-e.,:"{}[]ntx\0\xff')),
+      }),
+      { minLength: 1, maxLength: 3 },
+    )
+    await fc.assert(
+      fc.asyncProperty(edits, edits, fc.nat(20 * MINUTE), async (keptEdits, memoryEdits, laterMs) => {
+        const edited = [keptEdits, memoryEdits].map((list, index) => {
+          const bytes = Buffer.from(stored[index] ?? '')
+          for (const { at, byte } of list) bytes[at % bytes.length] = byte
+          return bytes
+        })
+        await writeFile(join(runtimeDirectory, 'kept.json'), edited[0] ?? '', { mode: 0o600 })
+        await writeFile(join(stateDirectory, 'memory.json'), edited[1] ?? '', { mode: 0o600 })
+        const later = createFakeClock({
+          wallMs: clock.now().wallMs + laterMs,
+          bootMs: clock.now().bootMs + laterMs,
+        })
+        const bootIdFile = join(stateDirectory, 'boot-one.id')
+        const options = { runtimeDirectory, stateDirectory, clock: later, log: () => undefined, bootIdFile }
+        const again = await createStateStore(options)
+        const credentialsId = again.credentialsIdOf(BASE_URL, FIRST)
+        const recalled = await again.load({ baseUrl: BASE_URL, credentialsId })
+        const now = later.now()
+        const usable = usableToken(recalled, now)
+        expect(recalled.token).toBe(usable)
+        expect([token?.accessToken, undefined]).toContain(usable?.accessToken)
+        expect(usable === null || usable.expiresAtMs - now.bootMs <= usable.lifeMs + 1_000).toBe(true)
+        const failure = recalled.failure
+        expect(failure === null || failure.retryAtMs - now.bootMs <= 72 * MINUTE).toBe(true)
+        expect(Object.keys(recalled)).toEqual(
+          expect.arrayContaining(
+            Object.keys(initialState({ baseUrl: BASE_URL, credentialsId: 'first' }, clock.now())),
+          ),
+        )
+      }),
+      { numRuns: 300 },
+    )
+  })
+})

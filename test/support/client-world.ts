@@ -1,0 +1,91 @@
+// A client of a daemon whose answers the test writes, a service that it calls, and a user without rights.
+import { spawnSync } from 'node:child_process'
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { join } from 'node:path'
+import { expect, onTestFinished } from 'vitest'
+import { TokenClient, TokenClientError, type TokenClientOptions } from '../../src/client/index.ts'
+import { startScriptedDaemon, tokenFields, type Asking, type ScriptedDaemon } from './scripted-daemon.ts'
+import { tempDirectory } from './temp-directory.ts'
+
+export async function daemonWith(script: (asking: Asking) => void): Promise<ScriptedDaemon> {
+  const daemon = await startScriptedDaemon(join(await tempDirectory(), 'ipc.sock'), script)
+  onTestFinished(() => daemon.stop())
+  return daemon
+}
+/** Gives `token-1` to every `token.get`. */
+export const generous = ({ type, answer }: Asking): void => {
+  if (type === 'token.get' || type === 'token.subscribe') answer('token.result', tokenFields('token-1'))
+}
+export function clientOf(daemon: { path: string }, options: TokenClientOptions = {}): TokenClient {
+  const client = new TokenClient({ socketPath: daemon.path, ...options })
+  onTestFinished(() => {
+    client.close()
+  })
+  return client
+}
+export const codeOf = async (promise: Promise<unknown>): Promise<string> => {
+  const error = await promise.then(
+    () => undefined,
+    (thrown: unknown) => thrown,
+  )
+  expect(error).toBeInstanceOf(TokenClientError)
+  return (error as TokenClientError).code
+}
+
+export function subscribed(client: TokenClient): { tokens: string[]; faults: string[]; end: () => void } {
+  const tokens: string[] = []
+  const faults: string[] = []
+  const end = client.subscribe(({ accessToken, state }) => tokens.push(`${accessToken} ${state}`), {
+    onFault: ({ code }) => faults.push(code),
+  })
+  return { tokens, faults, end }
+}
+
+interface Api {
+  readonly url: string
+  /** `METHOD path token body` of each request. */
+  readonly seen: string[]
+}
+export async function startApi(
+  answer: (request: IncomingMessage, response: ServerResponse, body: string) => void,
+): Promise<Api> {
+  const seen: string[] = []
+  const server: Server = createServer((request, response) => {
+    const chunks: Buffer[] = []
+    request.on('data', (chunk: Buffer) => chunks.push(chunk))
+    request.on('end', () => {
+      const body = Buffer.concat(chunks).toString()
+      seen.push(`${request.method} ${request.url} ${request.headers.authorization ?? '-'} ${body}`)
+      answer(request, response, body)
+    })
+  })
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  onTestFinished(() => {
+    server.closeAllConnections()
+    server.close()
+  })
+  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, seen }
+}
+/** Takes `token-2` alone. */
+export const strict = (request: IncomingMessage, response: ServerResponse): void => {
+  response.writeHead(request.headers.authorization === 'Bearer token-2' ? 200 : 401).end()
+}
+/** A daemon for this service that has `token-2` once `token-1` was reported. */
+export async function renewingDaemon(baseUrl: string, verdict = 'refreshing'): Promise<ScriptedDaemon> {
+  let token = tokenFields('token-1', { baseUrl })
+  return daemonWith(({ type, answer }) => {
+    if (type === 'token.reject') {
+      if (verdict === 'refreshing') token = tokenFields('token-2', { baseUrl })
+      return answer('reject.result', { verdict })
+    }
+    answer('token.result', token)
+  })
+}
+
+/** Runs a command as a user without rights. */
+export function asStranger([command = '', ...args]: string[]): { status: number | null; stdout: string } {
+  const drop = process.getuid?.() === 0 ? ['setpriv', '--reuid=65534', '--clear-groups', '--'] : []
+  const [program = '', ...rest] = [...drop, command, ...args]
+  return spawnSync(program, rest, { encoding: 'utf8', cwd: '/', timeout: 20_000 })
+}

@@ -1,0 +1,118 @@
+// A fleet of real daemons that share one token through a real redis-server, and the service that they ask.
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { onTestFinished } from 'vitest'
+import { startDaemon, tokenFile, type Daemon } from './daemon.ts'
+import { connectRaw } from './ipc-client.ts'
+import { jwtOf } from './jwt.ts'
+import type { RedisServer } from './redis.ts'
+import { granting, startService, type Service } from './service.ts'
+import { tempDirectory } from './temp-directory.ts'
+import { expectUntil } from './until.ts'
+
+/** A service whose tokens live so long. */
+export async function startTokenService(
+  lifeSeconds: number,
+): Promise<Service & { token: () => ReturnType<typeof granting> }> {
+  let issued = 0
+  const token = (): ReturnType<typeof granting> => {
+    const iat = Date.now() / 1000
+    issued += 1
+    return granting(jwtOf({ iat, exp: iat + lifeSeconds }, issued))
+  }
+  const service = await startService({ answer: token })
+  onTestFinished(() => service.stop())
+  return Object.assign(service, { token })
+}
+
+export interface FleetSettings {
+  readonly redis: Pick<RedisServer, 'address'>
+  readonly baseUrl: string
+  readonly share?: object
+  readonly config?: object
+}
+
+/** Starts a daemon as a host of this name. Its directory is kept for `again`. */
+export async function startHost(
+  name: string,
+  { redis: { address }, baseUrl, share = {}, config = {} }: FleetSettings,
+  again?: Daemon,
+): Promise<Daemon> {
+  const server = 'path' in address ? address.path : `${address.host}:${address.port}`
+  const isSocket = 'path' in address
+  return startDaemon({
+    directory: again?.directory ?? join(await tempDirectory('memory'), name),
+    baseUrl,
+    config: {
+      request: { timeout: '4s' },
+      http: false,
+      ...config,
+      share: { servers: [server], ...(isSocket ? {} : { tls: false }), host: name, ...share },
+    },
+  })
+}
+
+export function startHosts(count: number, settings: FleetSettings, from = 1): Promise<Daemon[]> {
+  return Promise.all(Array.from({ length: count }, (_, index) => startHost(`host-${index + from}`, settings)))
+}
+
+/** The tokens that are in use; undefined: a host without one. */
+export function tokensOf(hosts: readonly Daemon[]): (string | undefined)[] {
+  return [...new Set(hosts.map(tokenFile))]
+}
+
+/** Resolves with the token when all hosts have the same. */
+export function oneToken(hosts: readonly Daemon[], { withinMs = 30_000, not = '' } = {}): Promise<string> {
+  return expectUntil(
+    'one token on every host',
+    () => {
+      const [token, ...others] = tokensOf(hosts)
+      return others.length === 0 && token !== undefined && token !== not && token
+    },
+    { withinMs },
+  )
+}
+
+export function recordsOf(hosts: readonly Daemon[], event: string): ReturnType<Daemon['log']> {
+  return hosts.flatMap((host) => host.log().filter((record) => record.event === event))
+}
+
+/** The content of alert.json; null where there is none. */
+export function alertOf({ directory }: Daemon): Record<string, unknown> | null {
+  try {
+    return JSON.parse(readFileSync(join(directory, 'run', 'alert.json'), 'utf8')) as Record<string, unknown>
+  } catch {
+    // Not there, which is an answer, too.
+    return null
+  }
+}
+
+/** Sends the same request to every host, and gives their answers. */
+export async function askAll(
+  hosts: readonly Daemon[],
+  type: string,
+  data: (host: Daemon) => object = () => ({}),
+): Promise<Record<string, unknown>[]> {
+  return Promise.all(
+    hosts.map(async (host) => {
+      const client = await connectRaw(host.ipcPath)
+      client.ask(type, { id: '1', ...data(host) })
+      const frame = await client.frame(0)
+      client.socket.destroy()
+      return frame?.data ?? {}
+    }),
+  )
+}
+
+/** Seconds that the pushes of a rotation took, from the asker's record to that of each other host. */
+export function lagsOf(hosts: readonly Daemon[]): number[] {
+  const asked = new Map(
+    recordsOf(hosts, 'share-asked').map(({ fence, time }) => [fence, Date.parse(String(time))]),
+  )
+  return recordsOf(hosts, 'share-adopted')
+    .flatMap(({ fence, time, how }) => {
+      const askedMs = asked.get(fence)
+      return askedMs === undefined || how !== 'push' ? [] : Date.parse(String(time)) - askedMs
+    })
+    .toSorted((one, other) => one - other)
+}

@@ -1,0 +1,56 @@
+// Clients that send the same request as fast as they can, as a process of their own. Prints a line when all are connected,
+// and one with the number of connections that were closed whenever it changes.
+//
+// node flood.mjs '{"path": …, "connections": 256, "first": "", "request": …, "burst": 400, "uid": 1000, "times": 1}'
+//
+// `first` is sent once, then `burst` requests at a time, as often as they are taken, or `times` times. Answers are read
+// and thrown away, unless `reads` is false.
+import { connect } from 'node:net'
+
+const settings = JSON.parse(process.argv[2] ?? '{}')
+const {
+  path,
+  connections = 1,
+  first = '',
+  request,
+  burst = 1,
+  uid,
+  times = Infinity,
+  reads = true,
+} = settings
+const chunk = Buffer.from(request.repeat(burst))
+let connected = 0
+let closed = 0
+
+if (uid !== undefined) {
+  process.setgroups([])
+  process.setgid(uid)
+  process.setuid(uid)
+}
+for (let index = 0; index < connections; index += 1) open()
+
+function open() {
+  const socket = connect(path)
+  let left = times
+  const send = () => {
+    while (left > 0 && !socket.destroyed) {
+      left -= 1
+      if (!socket.write(chunk)) return
+      if (times === Infinity) return
+    }
+  }
+  socket.on('connect', () => {
+    connected += 1
+    if (connected === connections) process.stdout.write('flooding\n')
+    socket.write(first)
+    send()
+  })
+  // While it is not read from, there is no end either.
+  if (reads) socket.on('data', () => times === Infinity && socket.writableLength === 0 && send())
+  socket.on('drain', send)
+  socket.on('error', () => undefined)
+  socket.on('close', () => {
+    closed += 1
+    process.stdout.write(`closed ${closed}\n`)
+  })
+}

@@ -1,0 +1,184 @@
+// A fleet on one fake clock: real keepers that share one token through a store in memory, and a service that answers as the test says.
+import { Secret } from '../../src/lib/secret.ts'
+import { createSeal, type Seal } from '../../src/share/seal.ts'
+import { shareToken, type ShareToken, type ShareTokenOptions } from '../../src/share/share-token.ts'
+import { createKeeper, type Keeper } from '../../src/token/keeper.ts'
+import type { Cause, FetchOutcome, FetchToken, ServiceOutcome } from '../../src/token/outcome.ts'
+import { assumedLifeMs } from '../../src/token/rejections.ts'
+import { initialState, usableToken, usableUntilMs, type TokenState } from '../../src/token/state.ts'
+import type { Clock } from '../../src/lib/clock.ts'
+import { createFakeClock, type FakeClock } from './fake-clock.ts'
+import { jwtOf } from './jwt.ts'
+import { createMemoryServer, type MemoryServer } from './memory-store.ts'
+import { createRandom } from './random.ts'
+
+await import('p-retry')
+
+export interface Host {
+  readonly name: string
+  readonly keeper: Keeper
+  readonly share: ShareToken
+  /** The events that it logged. */
+  readonly events: { level: string; event: string; [field: string]: unknown }[]
+  /** The token that it hands out; null: none. */
+  token(): string | null
+  /** Ends it, as if killed: what it does from now on has no effect. */
+  kill(): void
+  stop(): Promise<void>
+}
+export interface HostOptions extends Partial<
+  Pick<ShareTokenOptions, 'asks' | 'whenAlone' | 'saved' | 'host'>
+> {
+  /** The lead of its own clocks over those of the others. */
+  readonly clockAheadMs?: number
+  readonly state?: TokenState
+  readonly apiSecret?: string
+}
+/** A request as the service sees it. */
+export interface Asked {
+  readonly host: string
+  readonly cause: Cause
+  readonly atMs: number
+}
+export interface ShareWorld {
+  readonly clock: FakeClock
+  readonly server: MemoryServer
+  readonly seal: Seal
+  readonly asked: Asked[]
+  /** Starts a host. */
+  host(options?: HostOptions): Host
+  hosts(count: number, options?: HostOptions): Host[]
+  /** Sets the answers of the service from now on. */
+  answer(next: (host: string) => ServiceOutcome | Promise<ServiceOutcome>): void
+  token(): ServiceOutcome
+  /** A promise to be settled by the test: how an answer is held back. */
+  gate(): { readonly passed: Promise<void>; open(): void }
+  stop(): Promise<void>
+}
+
+const BASE_URL = 'https://service.test'
+export const POLICY = { maxAgeMs: 900_000, initialDelayMs: 1_000, maxDelayMs: 300_000 }
+
+export function createShareWorld({ lifeSeconds = 3_600, seed = 1 } = {}): ShareWorld {
+  const clock = createFakeClock()
+  const server = createMemoryServer(() => clock.now().wallMs)
+  const random = createRandom(seed)
+  const asked: Asked[] = []
+  const started: Host[] = []
+  const sealOf = (apiSecret = 'the secret of the account'): Seal =>
+    createSeal({
+      baseUrl: BASE_URL,
+      credentials: { apiKey: new Secret('key'), apiSecret: new Secret(apiSecret) },
+      key: null,
+    })
+  let issued = 0
+  const token = (): ServiceOutcome => {
+    const iat = Math.floor(clock.now().wallMs / 1000)
+    issued += 1
+    return {
+      kind: 'ok',
+      accessToken: jwtOf({ iat, exp: iat + lifeSeconds }, issued),
+      serverDateMs: iat * 1000,
+    }
+  }
+  let respond: (host: string) => ServiceOutcome | Promise<ServiceOutcome> = token
+
+  function host(options: HostOptions = {}): Host {
+    const { host: name = `host-${started.length + 1}`, clockAheadMs = 0 } = options
+    const own: Clock = {
+      now() {
+        const { bootMs, wallMs } = clock.now()
+        return { bootMs: bootMs + 7 * clockAheadMs, wallMs: wallMs + clockAheadMs }
+      },
+      sleep: (ms, signal) => clock.sleep(ms, signal),
+    }
+    const events: Host['events'] = []
+    const life = new AbortController()
+    let isDead = false
+    const fetchToken: FetchToken = async (signal, { cause }) => {
+      const cancelled: FetchOutcome = { kind: 'transient', reason: 'network', detail: 'Cancelled' }
+      if (signal.aborted) return cancelled
+      asked.push({ host: name, cause, atMs: clock.now().bootMs })
+      const answer = await respond(name)
+      return isDead ? new Promise(() => undefined) : answer
+    }
+    const share = shareToken(fetchToken, {
+      store: server.connect(name),
+      seal: sealOf(options.apiSecret),
+      clock: own,
+      random,
+      log: (level, _sentence, fields) => void events.push({ level, ...fields }),
+      host: name,
+      requestTimeoutMs: 15_000,
+      retry: POLICY,
+      asks: options.asks ?? true,
+      whenAlone: options.whenAlone ?? 'fetch',
+      aclLine: 'ACL SETUSER …',
+      saved: options.saved ?? { seen: 0, floor: 0, hosts: null },
+      keeper: {
+        offer: (outcome) => keeper.offer(outcome),
+        usableUntilMs: () => {
+          const held = usableToken(keeper.state(), own.now())
+          return held && usableUntilMs(held)
+        },
+        assumedLifeMs: () => assumedLifeMs(keeper.state(), POLICY, own.now()),
+      },
+    })
+    const credentialsId = 'first'
+    const keeper = createKeeper(
+      options.state ?? initialState({ baseUrl: BASE_URL, credentialsId }, own.now()),
+      {
+        settings: { fetchToken: share.fetchToken, policy: POLICY, baseUrl: BASE_URL, credentialsId },
+        clock: own,
+        random,
+        saveState: () => Promise.resolve(),
+      },
+    )
+    const running = Promise.all([share.run(life.signal), keeper.run(life.signal)])
+    const result: Host = {
+      name,
+      keeper,
+      share,
+      events,
+      token: () => usableToken(keeper.state(), own.now())?.accessToken ?? null,
+      kill() {
+        isDead = true
+        life.abort()
+      },
+      async stop() {
+        life.abort()
+        if (!isDead) await running
+      },
+    }
+    started.push(result)
+    return result
+  }
+
+  return {
+    clock,
+    server,
+    seal: sealOf(),
+    asked,
+    host,
+    hosts: (count, options) => Array.from({ length: count }, () => host(options)),
+    answer(next) {
+      respond = next
+    },
+    token,
+    gate() {
+      let open = (): void => undefined
+      const passed = new Promise<void>((resolve) => {
+        open = resolve
+      })
+      return { passed, open: () => open() }
+    },
+    async stop() {
+      await Promise.all(started.map((each) => each.stop()))
+    },
+  }
+}
+
+/** The tokens that are in use in a fleet. */
+export function tokensOf(hosts: readonly Host[]): (string | null)[] {
+  return [...new Set(hosts.map((host) => host.token()))]
+}

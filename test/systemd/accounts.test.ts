@@ -1,0 +1,215 @@
+import { readFileSync } from 'node:fs'
+import path from 'node:path'
+import { describe, expect, it } from 'vitest'
+import { block } from '../manual/manual.ts'
+import { config, describeInstallation } from '../support/installation.ts'
+import { expectUntil } from '../support/until.ts'
+
+// Several accounts on one host: one daemon each, from template units.
+
+const UNITS = path.resolve(import.meta.dirname, '../../systemd')
+const TEMPLATES = [
+  'kyc-tokend.service',
+  'kyc-tokend.socket',
+  'kyc-tokend-http.socket',
+  'kyc-tokend-alert.path',
+  'kyc-tokend-alert.service',
+]
+
+describe('the units of an account', () => {
+  it.each(TEMPLATES)('are like %s but for names, paths and comments', (unit) => {
+    const [name = '', kind = ''] = unit.split('.')
+    const settings = (file: string): string[] =>
+      readFileSync(path.join(UNITS, file), 'utf8')
+        .split('\n')
+        .filter((line) => !line.startsWith('#') && line !== '')
+    const own = settings(`${name}@.${kind}`)
+      .filter((line) => !/^(ExecStartPre=install|Environment=KYC_TOKEND_ACCOUNT=)/.test(line))
+      .map((line) =>
+        line
+          .replaceAll(' --account %i', '')
+          .replaceAll('/accounts/%i', '')
+          .replaceAll('@%i', '')
+          .replace(', account %i', ''),
+      )
+    expect(own).toEqual(settings(unit))
+  })
+})
+
+describeInstallation('two accounts on a host', {}, (installation) => {
+  const { show, expectJournal, attempt, modesOf } = installation
+  const sh: typeof installation.machine.sh = async (...given) => installation.machine.sh(...given)
+  const token = async (account: string): Promise<string> =>
+    sh(`kyc-tokend token --account ${account} --wait 5s`, { as: 'member' })
+  const status = async (account: string): Promise<number | null> =>
+    (await attempt(`kyc-tokend status --account ${account}`)).status
+
+  it('have units that systemd has nothing to say about, and the same sandbox', async () => {
+    const units = TEMPLATES.map((unit) => unit.replace('.', '@eu.')).join(' ')
+    const { status: ended, stdout, stderr } = await attempt(`systemd-analyze verify ${units}`)
+    expect({ ended, said: stdout + stderr }).toEqual({ ended: 0, said: '' })
+    const exposure = await sh('systemd-analyze security --offline=yes kyc-tokend@eu.service')
+    expect(Number(/Overall exposure level.*: ([\d.]+)/.exec(exposure)?.[1])).toBeLessThanOrEqual(1.2)
+  })
+
+  it('are served by daemons of their own, and one that is refused does the other no harm', async () => {
+    await installation.startStandIn('stand-in-eu', 8097)
+    await installation.startStandIn('stand-in-us', 8098)
+    await sh('useradd member; usermod -aG kyc-token member')
+    await sh(`cat >/etc/kyc-tokend/alert-command; chmod 755 /etc/kyc-tokend/alert-command`, {
+      input: '#!/bin/sh\necho "called: $KYC_TOKEND_ACCOUNT $1 $(cat)"\n',
+    })
+    expect(await modesOf('/etc/kyc-tokend/accounts')).toEqual(['750 root:kyc-tokend'])
+    for (const [account, port] of [
+      ['eu', 8097],
+      ['us', 8098],
+    ] as const) {
+      const credentials = {
+        apiKey: { file: `${account}.api-key` },
+        apiSecret: { file: `${account}.api-secret` },
+      }
+      const settings = { ...config, baseUrl: `http://127.0.0.1:${port}`, credentials }
+      await sh(
+        `cd /root; echo sandbox-key >${account}.api-key; echo sandbox-secret >${account}.api-secret; cat >${account}.json`,
+        {
+          input: JSON.stringify(settings),
+        },
+      )
+    }
+    await installation.scenario('account-inactive', 8098)
+    await installation.follow('add-account')
+    await attempt(
+      `cd /root; ${block('add-account')
+        .code.replaceAll('sudo ', '')
+        .replaceAll(/\beu\b/g, 'us')}`,
+    )
+
+    expect(await token('eu')).toMatch(/^ey/)
+    expect(await sh('cat /run/kyc-tokend/accounts/eu/token', { as: 'member' })).toBe(
+      (await token('eu')).trim(),
+    )
+    expect(await status('eu')).toBe(0)
+    expect(await status('us')).toBe(77)
+    const refused = await attempt('kyc-tokend token --account us', 'member')
+    expect({ status: refused.status, stdout: refused.stdout }).toEqual({ status: 77, stdout: '' })
+    expect(await installation.requests('stand-in-eu')).toBe(1)
+    expect(await installation.follow('use-account', 'member')).toContain(`${await token('eu')}{"accessToken"`)
+    expect(await modesOf('/run/kyc-tokend/accounts/eu', '/run/kyc-tokend/accounts/eu/http.sock')).toEqual([
+      '2751 kyc-tokend:kyc-token',
+      '660 kyc-tokend:kyc-token',
+    ])
+    expect(await modesOf('/var/lib/kyc-tokend/accounts/eu')).toEqual(['700 kyc-tokend:kyc-tokend'])
+    expect((await attempt('ls /var/lib/kyc-tokend/accounts', 'member')).status).not.toBe(0)
+  })
+
+  it('call the operator with the name of the account, and only for the one that is concerned', async () => {
+    expect(await expectJournal('kyc-tokend-alert@us', 'called: us raised {')).toContain('account-inactive')
+    expect(await installation.journal('kyc-tokend-alert@eu')).not.toContain('called')
+    await installation.scenario('ok', 8098)
+    await sh('kyc-tokend refresh --account us')
+    await expectJournal('kyc-tokend-alert@us', 'called: us resolved {')
+  })
+
+  it('run a command that failed again, and systemd knows how it ended', async () => {
+    const unit = 'kyc-tokend-alert@us.service'
+    await installation.dropIn('pace', '[Service]\nRestartSec=1s', unit)
+    const command = (end: string): Promise<string> =>
+      sh('cat >/etc/kyc-tokend/alert-command', { input: `#!/bin/sh\necho "called: $1 $(cat)"\n${end}\n` })
+    await command('exit 3')
+    await installation.scenario('account-inactive', 8098)
+    await attempt('kyc-tokend refresh --account us')
+    await expectUntil(
+      'three runs',
+      async () => (await installation.journal(unit)).split('called: raised').length > 3,
+    )
+    expect([await show('Result', unit), await show('ExecMainStatus', unit)]).toEqual(['exit-code', '3'])
+    expect(await show('RestartUSec', 'kyc-tokend-alert.service')).toBe('30s')
+    await command('')
+    await expectUntil('success', async () => (await show('ActiveState', unit)) === 'inactive')
+    expect([await show('Result', unit), await show('ExecMainStatus', unit)]).toEqual(['success', '0'])
+    await installation.scenario('ok', 8098)
+    await sh('kyc-tokend refresh --account us')
+    await expectJournal(unit, 'called: resolved {')
+    await installation.dropIn('pace', undefined, unit)
+  })
+
+  it('are in the journal under their names, and each is reloaded by itself', async () => {
+    expect(await sh('journalctl --sync; journalctl -t kyc-tokend@eu -o cat')).toContain('event=started')
+    await installation.configure(
+      { ...config, baseUrl: 'http://example.com' },
+      '/etc/kyc-tokend/accounts/us.json',
+    )
+    expect((await attempt('systemctl reload kyc-tokend@us')).status).not.toBe(0)
+    await sh('systemctl reload kyc-tokend@eu')
+    expect(await token('eu')).toMatch(/^ey/)
+    expect(await show('ActiveState', 'kyc-tokend@us')).toBe('active')
+  })
+
+  it('leave the default account alone, which is not installed with them', async () => {
+    expect(await show('ActiveState', 'kyc-tokend.service')).toBe('inactive')
+    expect((await attempt('test -e /run/kyc-tokend/token')).status).toBe(1)
+  })
+
+  it('have clients of their own where the administrator makes a group', async () => {
+    await installation.follow('account-group')
+    expect((await attempt('kyc-tokend token --account eu', 'member')).status).toBe(77)
+    await sh('usermod -aG kyc-token-eu member')
+    expect(await token('eu')).toMatch(/^ey/)
+    expect(await sh('cat /run/kyc-tokend/accounts/eu/token', { as: 'member' })).toBe(
+      (await token('eu')).trim(),
+    )
+    expect(await modesOf('/run/kyc-tokend/accounts/eu/token')).toEqual(['640 kyc-tokend:kyc-token-eu'])
+  })
+
+  it('are restarted by an upgrade', async () => {
+    const before = await show('MainPID', 'kyc-tokend@eu')
+    await sh(installation.install('1.0.0'))
+    await expectUntil(
+      'another process',
+      async () => !['0', before].includes(await show('MainPID', 'kyc-tokend@eu')),
+    )
+    expect(await token('eu')).toMatch(/^ey/)
+  })
+
+  it('are watched for programs that read once', async () => {
+    await installation.follow('read-once-account')
+    await sh(`printf '[Service]\\nExecStart=sleep infinity\\n' >/run/systemd/system/billing.service`)
+    await sh('systemctl daemon-reload; systemctl start billing')
+    const before = await show('MainPID', 'billing')
+    await sh('kyc-tokend refresh --account eu')
+    await expectUntil('the restart', async () => !['0', before].includes(await show('MainPID', 'billing')))
+    await sh("systemctl stop billing 'kyc-tokend-changed@*'; rm -r /etc/systemd/system/kyc-tokend*@*.d")
+  })
+
+  it('are removed one by one', async () => {
+    const remove = block('remove-account')
+      .code.replaceAll('sudo ', '')
+      .replaceAll(/\beu\b/g, 'us')
+    await sh(remove)
+    expect((await attempt('kyc-tokend status --account us')).status).toBe(69)
+    expect(await show('ActiveState', 'kyc-tokend@us')).not.toBe('active')
+    expect(await token('eu')).toMatch(/^ey/)
+  })
+
+  it('are removed by purge, with the token files that were written elsewhere', async () => {
+    // As the daemon lists them: odd names, too.
+    const files = ['/srv/app/to"ken', '/srv/app/a b', '/srv/app/c","d', '/etc/passwd']
+    await sh("systemctl stop 'kyc-tokend*'")
+    await sh('install -d -o kyc-tokend /srv/app; install -d -o root /srv/kept; touch /srv/kept/token')
+    for (const file of files.slice(0, 3))
+      await sh(`runuser -u kyc-tokend -- sh -c 'cat >"$1"' sh '${file}'`, { input: 'token' })
+    await sh('runuser -u kyc-tokend -- sh -c "cat >/var/lib/kyc-tokend/accounts/eu/written-files.json"', {
+      input: `${JSON.stringify(files)}\n`,
+    })
+    await sh('runuser -u kyc-tokend -- sh -c "cat >/var/lib/kyc-tokend/written-files.json"', {
+      input: JSON.stringify(['/srv/kept/token'], null, 2),
+    })
+    await sh('systemctl stop stand-in-eu stand-in-us; dpkg --purge kyc-tokend')
+    expect(await sh('find /srv/app /srv/kept /etc/passwd -type f')).toBe('/srv/kept/token\n/etc/passwd\n')
+    expect(
+      await sh("find /run /etc/systemd /var/lib/kyc-tokend -name '*kyc-token*' 2>/dev/null || true"),
+    ).toBe('')
+    expect((await attempt('getent passwd kyc-tokend')).stdout).toBe('')
+    expect(await sh("systemctl list-units --all --no-legend 'kyc-tokend*'")).toBe('')
+  })
+})

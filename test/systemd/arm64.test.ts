@@ -1,0 +1,103 @@
+import { execFileSync, spawn, spawnSync, type ChildProcess } from 'node:child_process'
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import path from 'node:path'
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { buildPackage } from '../support/package.ts'
+import { expectUntil } from '../support/until.ts'
+
+// The package for arm64, whose program runs here in an emulator, with the libraries of Debian's cross packages.
+const LIBRARIES = '/usr/aarch64-linux-gnu'
+const missing = [
+  ...['qemu-aarch64-static', 'aarch64-linux-gnu-strip', 'dpkg-deb'].filter(
+    (tool) => spawnSync('sh', ['-c', `command -v ${tool}`]).status !== 0,
+  ),
+  ...(existsSync(`${LIBRARIES}/lib/libstdc++.so.6`) ? [] : ['libstdc++6-arm64-cross']),
+]
+if (missing.length > 0)
+  process.stderr.write(`The package for arm64 is not tested without ${missing.join(', ')}\n`)
+
+describe.skipIf(missing.length > 0 && process.env['KYC_TOKEND_REQUIRE_SYSTEMD'] !== '1')(
+  'the package for arm64',
+  () => {
+    let work: string
+    let file: string
+    beforeAll(async () => {
+      work = mkdtempSync(path.join(tmpdir(), 'kyc-tokend-test-'))
+      file = await buildPackage(path.join(work, 'deb'), { architecture: 'arm64' })
+      execFileSync('dpkg-deb', ['--extract', file, path.join(work, 'root')])
+    })
+    afterAll(() => {
+      rmSync(work, { recursive: true, force: true })
+    })
+
+    const program = (...args: string[]): [string, string[]] => {
+      const directory = path.join(work, 'root/usr/lib/kyc-tokend')
+      const node = [
+        '-L',
+        LIBRARIES,
+        path.join(directory, 'node'),
+        '--jitless',
+        path.join(directory, 'cli.cjs'),
+      ]
+      return ['qemu-aarch64-static', [...node, ...args]]
+    }
+    const start = (...args: string[]): ChildProcess => {
+      const child = spawn(...program(...args), { stdio: ['ignore', 'pipe', 'pipe'] })
+      onTestFinished(() => void child.kill('SIGKILL'))
+      return child
+    }
+
+    it('says so, and contains nothing for another processor', () => {
+      expect(execFileSync('dpkg-deb', ['--field', file, 'Architecture'], { encoding: 'utf8' })).toBe(
+        'arm64\n',
+      )
+      const found = execFileSync('sh', ['-c', 'find . -type f -exec file {} + | grep ELF'], {
+        cwd: path.join(work, 'root'),
+        encoding: 'utf8',
+      })
+      const lines = found.trim().split('\n')
+      expect(lines).toHaveLength(2)
+      for (const line of lines) expect(line).toMatch(/ARM aarch64.*stripped/)
+    })
+
+    it('asks the service, and gives the token to a client', { timeout: 120_000 }, async () => {
+      const version = spawnSync(...program('--version'), { encoding: 'utf8' })
+      expect(version.stdout).toMatch(/^kyc-tokend \d|^\d/)
+      let printed = ''
+      start('sandbox', '--port', '0').stdout!.on('data', (chunk: Buffer) => (printed += chunk.toString()))
+      const baseUrl = await expectUntil(
+        'the stand-in',
+        () => /http:\/\/127\.0\.0\.1:\d+/.exec(printed)?.[0],
+        {
+          withinMs: 60_000,
+        },
+      )
+      const config = path.join(work, 'config.json')
+      const runtimeDirectory = path.join(work, 'run')
+      writeFileSync(
+        config,
+        JSON.stringify({
+          baseUrl,
+          credentials: { apiKey: 'sandbox-key', apiSecret: 'sandbox-secret' },
+          runtimeDirectory,
+          stateDirectory: path.join(work, 'state'),
+        }),
+        { mode: 0o600 },
+      )
+      const daemon = start('run', '--config', config)
+      const ended = new Promise((resolve) => daemon.once('close', resolve))
+      const tokenFile = path.join(runtimeDirectory, 'token')
+      await expectUntil('the token file', () => existsSync(tokenFile), { withinMs: 60_000 })
+      const token = spawnSync(...program('token', '--socket', path.join(runtimeDirectory, 'ipc.sock')), {
+        encoding: 'utf8',
+      })
+      expect(token.stdout).toBe(`${readFileSync(tokenFile, 'utf8')}\n`)
+      // Only root and the daemon's user may: so koffi's native module works, which knows who asks.
+      const refresh = spawnSync(...program('refresh', '--socket', path.join(runtimeDirectory, 'ipc.sock')))
+      expect(refresh.status).toBe(0)
+      daemon.kill('SIGTERM')
+      expect(await ended).toBe(0)
+    })
+  },
+)

@@ -1,0 +1,152 @@
+import { expect, it } from 'vitest'
+import { config, describeInstallation } from '../support/installation.ts'
+import { expectUntil } from '../support/until.ts'
+
+// Reasons that keep a daemon from starting, decisions of its administrator, and what an upgrade does with both.
+
+describeInstallation('the unit of the daemon', { versions: ['1.0.0', '1.0.1'] }, (installation) => {
+  const { install, configure, dropIn, show, fullToken, attempt, journal } = installation
+  const sh: typeof installation.machine.sh = async (...given) => installation.machine.sh(...given)
+
+  it('runs', async () => {
+    await installation.startStandIn()
+    await configure(config)
+    await sh('useradd member; usermod -aG kyc-token member; systemctl enable --now kyc-tokend')
+    expect(await fullToken('member')).toMatch(/^ey/)
+  })
+
+  it('starts without a directory of token files, and lacks only its file', async () => {
+    const tokenFiles = [{ path: '/srv/gone/token' }, ...config.tokenFiles]
+    await configure({ ...config, tokenFiles })
+    await dropIn('token-files', '[Service]\nReadWritePaths=-/srv/gone')
+    await sh('systemctl restart kyc-tokend')
+    expect(await fullToken('member')).toBe(await sh('cat /run/kyc-tokend/token'))
+    const { files } = JSON.parse(await sh('kyc-tokend status --json')) as { files: { ok: boolean }[] }
+    expect(files.map(({ ok }) => ok)).toEqual([false, true])
+    await dropIn('token-files', undefined)
+    await configure(config)
+  })
+
+  it.each([
+    ['a directory that its drop-in needs', 'ReadWritePaths=/srv/gone', 'mkdir /srv/gone', 'NAMESPACE'],
+    ['a credential', 'LoadCredential=api-key:/root/gone', 'echo key >/root/gone', 'CREDENTIALS'],
+  ])(
+    'is tried once in 3 s while %s is missing, and starts when it is there',
+    async (_, line, remedy, cause) => {
+      await dropIn('gone', `[Service]\n${line}`)
+      await sh('systemctl stop kyc-tokend.service; journalctl --rotate --vacuum-time=1s')
+      const clients = installation.machine.start(
+        ['sh', '-c', 'for n in 1 2 3; do kyc-tokend token --wait 60s & done; wait'],
+        { as: 'member' },
+      )
+      let printed = ''
+      clients.stdout?.on('data', (chunk: Buffer) => (printed += chunk.toString()))
+      const over = new Promise((resolve) => clients.once('close', resolve))
+      const failures = async (): Promise<number[]> => {
+        const lines = await sh(
+          `journalctl --sync; journalctl -u kyc-tokend.service -o short-unix | grep 'Main process exited.*${cause}' || true`,
+        )
+        return lines.split('\n').flatMap((text) => (text === '' ? [] : [Number.parseFloat(text)]))
+      }
+      await expectUntil('three starts', async () => (await failures()).length >= 3, { withinMs: 40_000 })
+      const times = await failures()
+      for (const [index, time] of times.slice(1).entries()) expect(time - times[index]!).toBeGreaterThan(2.9)
+      expect(await show('ActiveState', 'kyc-tokend.socket')).toBe('active')
+
+      await sh(remedy)
+      await over
+      expect(printed.trim().split('\n')).toEqual(Array(3).fill(await fullToken('member')))
+      await dropIn('gone', undefined)
+      await sh('rm -rf /srv/gone /root/gone; systemctl restart kyc-tokend')
+    },
+    120_000,
+  )
+
+  it('lives with any WatchdogSec=, and is restarted soon after it hangs', async () => {
+    await dropIn('watchdog', '[Service]\nWatchdogSec=2s')
+    await sh('systemctl restart kyc-tokend')
+    const pid = await show('MainPID')
+    const startedAt = Date.now()
+    await expectUntil('three times the watchdog’s time', () => Date.now() - startedAt > 6_000)
+    expect(await show('MainPID')).toBe(pid)
+    await sh(`kill -STOP ${pid}`)
+    await expectUntil('another process', async () => !['0', pid].includes(await show('MainPID')))
+    expect(await fullToken('member')).toMatch(/^ey/)
+    await dropIn('watchdog', undefined)
+    await sh('systemctl restart kyc-tokend')
+    expect(await show('WatchdogUSec')).toBe('45s')
+  })
+
+  it('leaves HTTP out when its socket is masked', async () => {
+    expect((await attempt('test -e /run/kyc-tokend/http.sock')).status).toBe(0)
+    await installation.follow('no-http')
+    expect(await fullToken('member')).toMatch(/^ey/)
+    expect((await attempt('test -e /run/kyc-tokend/http.sock')).status).toBe(1)
+  })
+
+  it('offers metrics over TCP where their socket is enabled, and nothing else there', async () => {
+    const ask = async (path: string): Promise<string> =>
+      sh(`curl --silent --output /dev/null --write-out '%{http_code}' http://127.0.0.1:9477${path}`, {
+        as: 'member',
+      })
+    expect(await installation.attempt('systemctl is-enabled kyc-tokend-metrics.socket')).toMatchObject({
+      stdout: 'disabled\n',
+    })
+    expect((await attempt('curl --silent http://127.0.0.1:9477/metrics')).status).toBe(7)
+    await installation.follow('metrics-socket')
+    expect(await sh('curl --silent http://127.0.0.1:9477/metrics', { as: 'nobody' })).toContain(
+      '# TYPE kyc_tokend_',
+    )
+    expect([await ask('/healthz'), await ask('/readyz')]).toEqual(['200', '200'])
+    for (const path of ['/v1/token', '/v1/status', '/v1/token/events', '/v1/authorization'])
+      expect(await ask(path)).toBe('404')
+    expect(await ask('/v1/refresh --request POST')).toBe('404')
+    expect(await sh('ls /usr/share/doc/kyc-tokend/prometheus')).toBe(
+      'kyc-tokend.dashboard.json\nkyc-tokend.rules.yml\n',
+    )
+    await sh('systemctl disable --now kyc-tokend-metrics.socket; systemctl restart kyc-tokend')
+    expect((await attempt('curl --silent http://127.0.0.1:9477/metrics')).status).toBe(7)
+  })
+
+  it('logs whose reports of refused tokens make it ask, with a priority, also as JSON', async () => {
+    await configure({ ...config, log: { format: 'json' } })
+    await sh('systemctl restart kyc-tokend')
+    await fullToken('member')
+    await sh('kyc-tokend reject', { as: 'member' })
+    const uid = (await sh('id -u member')).trim()
+    const records = await expectUntil('the record', async () => {
+      const { stdout } = await attempt('journalctl --sync; journalctl -u kyc-tokend -p warning -o cat')
+      return stdout.includes('token-rejected') && (await installation.follow('token-rejected'))
+    })
+    expect(records).toContain(`"uid":${uid},`)
+    await configure(config)
+    await sh('systemctl restart kyc-tokend')
+  })
+
+  it('restarts at an upgrade, which keeps the decisions of the administrator and warns of lines without -', async () => {
+    await sh('systemctl disable --now kyc-tokend-alert.path')
+    await sh('mkdir /srv/there')
+    await dropIn('token-files', '[Service]\nReadWritePaths=/srv/there -/srv/gone')
+    await sh('systemctl restart kyc-tokend')
+    const before = await show('MainPID')
+    const said = await sh(install('1.0.1'))
+    expect(said).toContain('ReadWritePaths=/srv/there,')
+    expect(said).toContain('ReadWritePaths=-/srv/there')
+    expect(said).not.toContain('gone')
+    await expectUntil('another process', async () => !['0', before].includes(await show('MainPID')))
+    expect(await sh('kyc-tokend --version')).toContain('1.0')
+    expect(await fullToken('member')).toMatch(/^ey/)
+    const states = await attempt(
+      'systemctl is-enabled kyc-tokend-alert.path kyc-tokend-http.socket kyc-tokend.service',
+    )
+    expect(states.stdout).toBe('disabled\nmasked\nenabled\n')
+    expect((await attempt('test -e /run/kyc-tokend/http.sock')).status).toBe(1)
+    expect(await journal('kyc-tokend.service')).toContain('Started kyc-tokend.service')
+  })
+
+  it('stays disabled and stopped through an upgrade', async () => {
+    await sh("systemctl disable kyc-tokend; systemctl stop 'kyc-tokend*'")
+    await sh(install('1.0.0').replace('dpkg', 'dpkg --force-downgrade'))
+    expect((await attempt("systemctl is-active 'kyc-tokend*'")).stdout).toBe('')
+  })
+})

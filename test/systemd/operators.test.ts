@@ -1,0 +1,101 @@
+// An operator's commands where systemd runs the daemon: setup of an account, check, status.
+import { expect, it } from 'vitest'
+import { CONFIG, config, describeInstallation } from '../support/installation.ts'
+import { expectUntil } from '../support/until.ts'
+
+describeInstallation('The commands of an operator under systemd', {}, (installation) => {
+  const { configure, attempt, startStandIn, show, dropIn } = installation
+  const sh = (script: string): Promise<string> => installation.machine.sh(script)
+  const elsewhere = { ...config, tokenFiles: [...config.tokenFiles, { path: '/srv/app/kyc/token' }] }
+
+  it('setup gives an account beside the default one a token; status --all shows both', async () => {
+    await startStandIn()
+    await sh('echo sandbox-key >key; echo sandbox-secret >secret')
+    const words = '--base-url http://127.0.0.1:8099 --api-key-file key --api-secret-file secret'
+    expect(await sh(`kyc-tokend setup ${words}`)).toContain('kyc-tokend runs and holds a token')
+    expect(await sh(`kyc-tokend setup --account eu ${words}`)).toContain(
+      'kyc-tokend@eu runs and holds a token',
+    )
+    expect(
+      await sh("stat -c '%a %U:%G' /etc/kyc-tokend/accounts/eu.json /etc/kyc-tokend/accounts/eu.api-key"),
+    ).toBe('640 root:kyc-tokend\n640 root:kyc-tokend\n')
+    expect(await sh('kyc-tokend status --all')).toMatch(/^\(default\) +ready .*left\neu +ready .*left\n$/)
+    expect(await sh('kyc-tokend check --account eu')).toContain('/etc/kyc-tokend/accounts/eu.json is valid')
+  })
+
+  it('status says how the last run of the alert command ended', async () => {
+    await sh(
+      "printf '#!/bin/sh\\nexit 3\\n' >/etc/kyc-tokend/alert-command; chmod 755 /etc/kyc-tokend/alert-command",
+    )
+    await sh('systemctl start kyc-tokend-alert.path; kyc-tokend alert-test')
+    await expectUntil('the failure', async () =>
+      /the alert command failed/.test((await attempt('kyc-tokend status')).stdout),
+    )
+    await sh(
+      'rm /etc/kyc-tokend/alert-command; systemctl stop kyc-tokend-alert.path kyc-tokend-alert.service',
+    )
+  })
+
+  it('check: a directory outside of the sandbox is a fault, and its drop-in can be pasted', async () => {
+    await sh('install -d -o kyc-tokend -g kyc-tokend -m 2750 /srv/app/kyc')
+    await configure(elsewhere)
+    const { status, stdout } = await attempt('kyc-tokend check')
+    expect(stdout).toMatch(
+      /^FAULT +directories +\/etc\/\S+: tokenFiles\[1\]\.path: the directory \/srv\/app\/kyc cannot be written by kyc-tokend\.service \(ProtectSystem=strict\): use the drop-in below/m,
+    )
+    expect(stdout).not.toContain('/srv/app/kyc can be written')
+    expect(status).toBe(78)
+    const pasted = /to be pasted:\n\n([^]*?)\n\n/.exec(`${stdout}\n`)?.[1] ?? ''
+    await sh(pasted.replaceAll('sudo ', ''))
+    expect((await attempt('kyc-tokend check')).stdout).toContain('the directory /srv/app/kyc can be written')
+    await expectUntil('the file', async () => (await attempt('test -s /srv/app/kyc/token')).status === 0)
+  })
+
+  it('check: home directories, a private /tmp and directories of the system have remedies of their own', async () => {
+    await sh('install -d -o kyc-tokend /home/app')
+    const paths = ['/home/app/token', '/tmp/token', '/srv/token']
+    await configure({ ...config, tokenFiles: paths.map((path) => ({ path })) })
+    const { stdout } = await attempt('kyc-tokend check')
+    expect(stdout).toMatch(/\/home\/app cannot be seen by kyc-tokend\.service \(ProtectHome=yes\)/)
+    expect(stdout).toMatch(
+      /\/tmp cannot be seen by kyc-tokend\.service \(PrivateTmp=yes\): set a path elsewhere/,
+    )
+    expect(stdout).toMatch(/\/srv cannot be written by kyc-tokend\.service/)
+    expect(stdout).not.toMatch(/ch(own|mod) \S* ?\/(srv|tmp|home)\b/)
+    await configure(config)
+  })
+
+  it('check: drop-ins that can keep the daemon from starting', async () => {
+    await dropIn('needs', '[Service]\nReadWritePaths=/srv/app\nLoadCredential=gone:/etc/kyc-tokend/gone')
+    const { stdout } = await attempt('kyc-tokend check')
+    expect(stdout).toMatch(
+      /^warning +unit +a drop-in .*ReadWritePaths=\/srv\/app: .*write ReadWritePaths=-\/srv\/app/m,
+    )
+    expect(stdout).toMatch(/^FAULT +unit +a drop-in .*credential gone .*243\/CREDENTIALS/m)
+    await dropIn('needs', undefined)
+  })
+
+  it('check starts nothing', async () => {
+    await sh('systemctl stop kyc-tokend.service')
+    expect(await sh('kyc-tokend check')).toMatch(/ipc\.sock is open: kyc-tokend\.socket listens/)
+    expect(await show('ActiveState')).toBe('inactive')
+    await sh('systemctl start kyc-tokend')
+  })
+
+  it('status names the command for this host, and why the unit does not run', async () => {
+    await configure({ ...config, refresh: { maxAge: '20m' } })
+    await expectUntil(
+      'the change',
+      async () => (await sh('kyc-tokend status')).includes('`sudo systemctl reload kyc-tokend`'),
+      { withinMs: 45_000 },
+    )
+    await sh(`echo '{' >${CONFIG}`)
+    await attempt('systemctl restart kyc-tokend')
+    // With its sockets, the next client starts it for two seconds, and gets the reason from the daemon itself.
+    expect((await attempt('kyc-tokend status')).stderr).toMatch(/misconfigured.*kyc-tokend check/)
+    await sh('systemctl stop kyc-tokend.socket kyc-tokend-http.socket kyc-tokend.service')
+    const { status, stderr } = await attempt('kyc-tokend status')
+    expect(stderr).toMatch(/kyc-tokend\.service is \w+ .*`sudo kyc-tokend check`/)
+    expect(status).toBe(69)
+  })
+})

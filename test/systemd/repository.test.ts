@@ -1,0 +1,153 @@
+import { execFileSync, spawnSync } from 'node:child_process'
+import { chmodSync, cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import path from 'node:path'
+import { expect, it } from 'vitest'
+import { block } from '../manual/manual.ts'
+import { describeInstallation } from '../support/installation.ts'
+import { expectUntil } from '../support/until.ts'
+
+// A repository for apt, made and used as the manual says.
+
+const URL_IN_MANUAL = 'https://packages.example.com'
+const URL_OF_TEST = 'http://127.0.0.1:8100'
+const SCRIPT = path.resolve(import.meta.dirname, '../../systemd/build-repository.ts')
+
+/** The commands of a block of the manual; root needs no sudo, and apt gets its answer. */
+function commandsOf(name: string): string {
+  return block(name)
+    .code.replaceAll('sudo ', '')
+    .replaceAll(URL_IN_MANUAL, URL_OF_TEST)
+    .replaceAll('apt-get install', 'apt-get install --yes')
+}
+
+describeInstallation(
+  'the repository for apt',
+  { versions: ['1.0.0', '1.0.1'], isInstalled: false },
+  (installation) => {
+    const { attempt, show, expectJournal } = installation
+    const sh: typeof installation.machine.sh = async (...given) => installation.machine.sh(...given)
+
+    /** Builds a repository of one version, as the manual says, and puts it where the machine's web server finds it. */
+    function publish(version: string, work: string): void {
+      const packages = path.join(work, 'packages')
+      rmSync(packages, { recursive: true, force: true })
+      mkdirSync(packages)
+      const file = `kyc-tokend_${version}_amd64.deb`
+      cpSync(installation.machine.path(`/root/${file}`), path.join(packages, file))
+      const out = path.join(work, 'repository')
+      execFileSync(process.execPath, [
+        SCRIPT,
+        '--key',
+        path.join(work, 'signing-key.asc'),
+        '--packages',
+        packages,
+        '--out',
+        out,
+      ])
+      rmSync(installation.machine.path('/srv/repository'), { recursive: true, force: true })
+      cpSync(out, installation.machine.path('/srv/repository'), { recursive: true })
+    }
+
+    function generateKey(work: string): void {
+      const home = path.join(work, 'gnupg')
+      mkdirSync(home)
+      chmodSync(home, 0o700)
+      const [generate, exportKey] = block('make-repository').code.split('\n')
+      const env = { ...process.env, GNUPGHOME: home }
+      for (const command of [generate, exportKey])
+        execFileSync('sh', ['-euc', command!], { cwd: work, env, stdio: 'ignore' })
+      spawnSync('gpgconf', ['--kill', 'all'], { env })
+    }
+
+    let work: string
+
+    it('is made of the packages, signed, and found by apt', { timeout: 120_000 }, async () => {
+      work = mkdtempSync(path.join(tmpdir(), 'kyc-repo-'))
+      generateKey(work)
+      publish('1.0.0', work)
+      expect(readFileSync(path.join(work, 'repository/dists/stable/InRelease'), 'utf8')).toContain(
+        'BEGIN PGP SIGNED',
+      )
+      // There is no network in the machine.
+      await sh('rm -f /etc/apt/sources.list /etc/apt/sources.list.d/*; mkdir -p /srv/repository')
+      await sh(
+        'systemd-run --unit=packages python3 -m http.server --bind 127.0.0.1 --directory /srv/repository 8100',
+      )
+      await expectUntil('the web server', async () => (await attempt(`curl -s ${URL_OF_TEST}`)).status === 0)
+      await sh(commandsOf('use-repository'), { timeoutMs: 120_000 })
+      expect(await sh("dpkg-query -W -f='${Version}' kyc-tokend")).toBe('1.0.0')
+    })
+
+    it('brings a new version, to which the running daemon changes', { timeout: 120_000 }, async () => {
+      await installation.startStandIn()
+      await installation.configure({
+        baseUrl: 'http://127.0.0.1:8099',
+        credentials: { apiKey: 'sandbox-key', apiSecret: 'sandbox-secret' },
+      })
+      await sh('systemctl enable --now kyc-tokend')
+      const before = await show('MainPID')
+      publish('1.0.1', work)
+      await sh(commandsOf('upgrade'), { timeoutMs: 120_000 })
+      expect(await sh("dpkg-query -W -f='${Version}' kyc-tokend")).toBe('1.0.1')
+      await expectUntil('another process', async () => !['0', before].includes(await show('MainPID')))
+      await expectJournal('kyc-tokend', 'event=started')
+    })
+
+    it('serves the playbook, which changes nothing when it is run again', { timeout: 400_000 }, async () => {
+      await sh('dpkg --purge kyc-tokend; rm -rf /etc/apt/keyrings /etc/apt/sources.list.d/*; useradd billing')
+      const variables = JSON.stringify({
+        kyc_repository: URL_OF_TEST,
+        kyc_api_key: 'sandbox-key',
+        kyc_api_secret: 'sandbox-secret',
+        kyc_users: ['billing'],
+      })
+      const playbook = readFileSync(
+        path.resolve(import.meta.dirname, '../../systemd/examples/playbook.yaml'),
+        'utf8',
+      )
+      await sh('cd /root; cat >playbook.yaml; echo "localhost ansible_connection=local" >hosts', {
+        input: playbook.replace('https://api.example.com', 'http://127.0.0.1:8099'),
+      })
+      const command = `cd /root; HOME=/root ${block('ansible').code} --extra-vars '${variables}'`
+      const recap = async (): Promise<string | undefined> =>
+        /changed=\d+ .*failed=\d+/.exec(await sh(command, { timeoutMs: 300_000 }))?.[0]
+      expect(await recap()).toMatch(/changed=[1-9]\d* .*failed=0/)
+      await sh(commandsOf('unattended-check'))
+      expect(await sh('kyc-tokend token', { as: 'billing' })).toMatch(/^ey/)
+      expect(await recap()).toMatch(/changed=0 .*failed=0/)
+      expect(await show('NRestarts')).toBe('0')
+    })
+
+    it('is refused by apt when another key has signed it', { timeout: 120_000 }, async () => {
+      const other = mkdtempSync(path.join(tmpdir(), 'kyc-repo-'))
+      generateKey(other)
+      publish('1.0.0', other)
+      writeFileSync(installation.machine.path('/srv/repository/kyc-tokend.gpg'), '')
+      const { stderr } = await attempt('apt-get update')
+      expect(stderr).toMatch(/NO_PUBKEY|not signed/)
+      for (const directory of [work, other]) rmSync(directory, { recursive: true, force: true })
+    })
+
+    it.runIf(spawnSync('sh', ['-c', 'command -v cloud-init']).status === 0)(
+      'has user data that cloud-init accepts',
+      { timeout: 60_000 },
+      () => {
+        const file = path.resolve(import.meta.dirname, '../../systemd/examples/cloud-init.yaml')
+        const { status, stdout, stderr } = spawnSync('cloud-init', ['schema', '--config-file', file], {
+          encoding: 'utf8',
+        })
+        expect({ status, said: stdout + stderr }).toEqual({
+          status: 0,
+          said: expect.stringContaining('Valid'),
+        })
+      },
+    )
+
+    it('needs a key, and says so', () => {
+      const { status, stderr } = spawnSync(process.execPath, [SCRIPT], { encoding: 'utf8' })
+      expect(status).not.toBe(0)
+      expect(stderr).toContain('npm run repository -- --key FILE')
+    })
+  },
+)
