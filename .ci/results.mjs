@@ -1,0 +1,48 @@
+// Reads the JSON reports of vitest: `failed FILE` prints the test files with a failure, `sum FILE…` the closing line of a run.
+import { existsSync, readFileSync } from 'node:fs'
+
+const [command, ...reports] = process.argv.slice(2)
+const print = (line) => process.stdout.write(`${line}\n`)
+
+/** One entry for each test, and one for a file that failed without a failed test: it could not be loaded or set up. */
+function read(report) {
+  return JSON.parse(readFileSync(report, 'utf8')).testResults.flatMap(
+    ({ name, status, message, assertionResults }) => {
+      // Relative, as the same file may run in several copies of the checkout.
+      const file = name.slice(name.lastIndexOf('/test/') + 1)
+      const tests = assertionResults.map((test) => ({ file, name: test.fullName, status: test.status }))
+      const isUnexplained = status === 'failed' && tests.every((test) => test.status !== 'failed')
+      return isUnexplained ? [...tests, { file, name: message, status }] : tests
+    },
+  )
+}
+
+/** A file that ran again counts as it ended then. */
+function final(report) {
+  if (!existsSync(report)) return [{ file: report, name: 'no results', status: 'failed' }]
+  const first = read(report)
+  const again = report.replace('.json', '.again.json')
+  const second = existsSync(again) ? read(again) : []
+  const repeated = new Set(second.map(({ file }) => file))
+  const failedFirst = new Set(
+    first.filter(({ status }) => status === 'failed').map(({ file, name }) => `${file}: ${name}`),
+  )
+  for (const { file, name, status } of second)
+    if (status === 'passed' && failedFirst.has(`${file}: ${name}`))
+      print(`passed only alone: ${file}: ${name}`)
+  return [...first.filter(({ file }) => !repeated.has(file)), ...second]
+}
+
+if (command === 'failed') {
+  const tests = existsSync(reports[0]) ? read(reports[0]) : []
+  for (const file of new Set(tests.filter(({ status }) => status === 'failed').map((test) => test.file)))
+    print(file)
+} else {
+  const tests = reports.flatMap(final)
+  const passed = tests.filter(({ status }) => status === 'passed').length
+  const failed = tests.filter(({ status }) => status === 'failed')
+  const skipped = tests.filter(({ status }) => status !== 'passed' && status !== 'failed')
+  for (const { file, name } of failed) print(`failed: ${file}: ${name}`)
+  for (const { file, name } of skipped) print(`skipped: ${file}: ${name}`)
+  print(`${passed} passed, ${failed.length} failed, ${skipped.length} skipped`)
+}
