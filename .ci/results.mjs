@@ -19,9 +19,10 @@ function read(report) {
 
 /** A file that ran again counts as it ended then. */
 function final(report) {
-  if (!existsSync(report)) return [{ file: report, name: 'no results', status: 'failed' }]
-  const first = read(report)
   const again = report.replace('.json', '.again.json')
+  if (!existsSync(report) && !existsSync(again))
+    return [{ file: report, name: 'no results', status: 'failed' }]
+  const first = existsSync(report) ? read(report) : []
   const second = existsSync(again) ? read(again) : []
   const repeated = new Set(second.map(({ file }) => file))
   const failedFirst = new Set(
