@@ -3,10 +3,11 @@ import type { Writable } from 'node:stream'
 import { loadConfig } from './config/load.ts'
 import { createDaemon, type Daemon } from './daemon.ts'
 import { acquireInstanceLock } from './delivery/listener/instance-lock.ts'
+import { orAborted } from './lib/abort.ts'
 import { createSystemClock } from './lib/clock.ts'
 import type { DaemonSignals } from './lib/daemon-signals.ts'
 import { createDirectories } from './lib/directories.ts'
-import { errorMessage, UserError } from './lib/error.ts'
+import { errorMessage, exitStatus, UserError } from './lib/error.ts'
 import { loadLibc } from './lib/libc.ts'
 import { closeUnknownSockets, takeInheritedSockets, type InheritedSockets } from './lib/socket-activation.ts'
 import type { Load } from './reload.ts'
@@ -23,7 +24,7 @@ export interface DaemonOptions {
 
 /**
  * Runs the daemon until `signals.stop` is aborted. Throws UserError: 78 for the configuration, 69 where another daemon
- * runs for the same sockets or directories.
+ * runs for the same sockets or directories, 75 where the disk of the runtime directory does not answer.
  */
 export async function runDaemon(options: DaemonOptions): Promise<void> {
   const { env, signals } = options
@@ -31,9 +32,11 @@ export async function runDaemon(options: DaemonOptions): Promise<void> {
   const inherited = takeInheritedSockets(env, process.pid)
   closeUnknownSockets(inherited)
   const daemon = await start({ ...options, inherited }).catch(async (error: unknown) => {
+    if (error === signals.stop.reason) return null
     await answerMisconfigured(error, { ...options, inherited })
     throw error
   })
+  if (daemon === null) return
   try {
     if (dumpsProblem !== null)
       daemon.log('warning', 'Core dumps cannot be forbidden', { event: 'dumps-allowed', error: dumpsProblem })
@@ -45,13 +48,19 @@ export async function runDaemon(options: DaemonOptions): Promise<void> {
 
 type StartOptions = DaemonOptions & { readonly inherited: InheritedSockets }
 
-/** Loads the configuration, makes sure that no other daemon runs, and builds this one. Throws UserError. */
+/**
+ * Loads the configuration, makes sure that no other daemon runs, and builds this one. Throws UserError, and the reason of
+ * `signals.stop` where that ends it.
+ */
 async function start(options: StartOptions): Promise<Daemon> {
-  const { configPath, env, inherited } = options
+  const { configPath, env, inherited, signals } = options
+  const { stop } = signals
   const load: Load = async (running) => loadConfig({ configPath, env, ...running })
   const config = await load()
   const directories = createDirectories({ ...config, uid: process.geteuid!() })
-  await directories.prepare()
+  // A disk that does not answer must not keep the process from its end.
+  await orAborted(directories.prepare(), stop)
+  stop.throwIfAborted()
   const lock = await acquireInstanceLock(config, inherited)
   try {
     return await createDaemon(config, { ...options, load, directories, lock })
@@ -79,7 +88,7 @@ async function answerMisconfigured(
   { env, stderr, inherited, signals }: StartOptions,
 ): Promise<void> {
   const isAwaited = inherited.ipc.length > 0 || inherited.http.length > 0
-  if (!isAwaited || !(error instanceof UserError)) return
+  if (!isAwaited || !(error instanceof UserError) || error.status !== exitStatus.configuration) return
   const { serveMisconfigured } = await import('./delivery/misconfigured.ts')
   const clock = createSystemClock()
   const logging = createLog({

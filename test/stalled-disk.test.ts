@@ -4,12 +4,24 @@ import { join } from 'node:path'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { startDaemon, type Daemon } from './support/daemon.ts'
 import { jwtOf } from './support/jwt.ts'
-import { httpAsk, serviceOf } from './support/outside.ts'
+import { httpAsk, serviceOf, tokenOf } from './support/outside.ts'
 import { canStall, createStalledDisk } from './support/stalled-disk.ts'
 import { tempDirectory } from './support/temp-directory.ts'
 import { expectUntil } from './support/until.ts'
 
 const LIFE_S = 8
+
+/** A service, and a disk that stalls before the daemon is started. */
+async function stalledStart(configOn: (slow: string) => object) {
+  const slow = await tempDirectory('disk')
+  const directory = await tempDirectory('memory')
+  const disk = createStalledDisk(slow, directory)
+  const service = await serviceOf()
+  disk.stall()
+  onTestFinished(() => disk.goOn())
+  const start = () => startDaemon({ directory, baseUrl: service.url, config: configOn(slow), env: disk.env })
+  return { slow, disk, start }
+}
 
 /** State and one of the token files are on the disk that stalls; the configuration and the other one are in memory. */
 async function stalledWorld() {
@@ -72,3 +84,52 @@ describe.skipIf(!canStall)('a disk that does not answer', () => {
     expect(existsSync(daemon.ipcPath)).toBe(false)
   }, 60_000)
 })
+
+describe.skipIf(!canStall)('a start while the disk of the state directory does not answer', () => {
+  const stateOn = (slow: string) => {
+    mkdirSync(join(slow, 'state'), { recursive: true, mode: 0o700 })
+    return { stateDirectory: join(slow, 'state') }
+  }
+
+  test('serves, and says that nothing keeps a second daemon out, until the disk answers again', async () => {
+    const { slow, disk, start } = await stalledStart(stateOn)
+    const daemon = start()
+    await daemon.listening()
+    await tokenOf(daemon)
+    expect(await healthOf(daemon)).toBe(200)
+    expect(await daemon.logged('state-unlocked')).toMatchObject({
+      level: 'warning',
+      path: join(slow, 'state'),
+      error: expect.stringContaining('has not answered for 5 s') as string,
+    })
+    disk.goOn()
+    await expectUntil('the lock', () => existsSync(join(slow, 'state', 'lock')), { withinMs: 30_000 })
+    await daemon.logged('state-locked')
+    await expectUntil('the saved state', () => existsSync(join(slow, 'state', 'memory.json')))
+    expect(await daemon.end()).toBe(0)
+    expect(existsSync(join(slow, 'state', 'lock'))).toBe(false)
+  }, 90_000)
+
+  test('ends in time while it waits for the disk', async () => {
+    const { disk, start } = await stalledStart(stateOn)
+    const daemon = start()
+    await expectUntil('a call to the disk', () => disk.isMet())
+    const before = performance.now()
+    expect(await daemon.end()).toBe(0)
+    expect(performance.now() - before).toBeLessThan(2_500)
+    expect(daemon.stderr()).toBe('')
+  }, 60_000)
+})
+
+test.skipIf(!canStall)(
+  'a start on a runtime directory that does not answer ends with 75, and names it',
+  async () => {
+    const { slow, start } = await stalledStart((disk) => ({ runtimeDirectory: join(disk, 'run') }))
+    const daemon = start()
+    expect(await daemon.ended()).toBe(75)
+    expect(daemon.stderr()).toBe(
+      `The directory ${join(slow, 'run')} cannot be used: the disk of ${join(slow, 'run')} has not answered for 5 s: check the disk or its server, or set another directory.\n`,
+    )
+  },
+  60_000,
+)

@@ -36,7 +36,7 @@ test('of two that are started at once one lives, ten times over', async () => {
     expect(service.requests).toHaveLength(round)
     expect(await winner.end()).toBe(0)
   }
-})
+}, 90_000)
 
 test.each(['state', 'state/'.padEnd(120, 'x')])(
   'two with one state directory (%s) and different sockets: the second ends with 69, names the setting, touches nothing',
@@ -47,6 +47,7 @@ test.each(['state', 'state/'.padEnd(120, 'x')])(
     const first = start('one')
     await first.listening()
     await tokenOf(first)
+    await expectUntil('its last file', () => existsSync(join(stateDirectory, 'written-files.json')))
     const before = readdirSync(stateDirectory)
     const second = start('two')
     expect(await second.ended()).toBe(69)

@@ -1,6 +1,6 @@
 // A disk that stops answering on command: a library that is preloaded into the program (stalled-disk.c).
 import { spawnSync } from 'node:child_process'
-import { rmSync, writeFileSync } from 'node:fs'
+import { existsSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 
 /** Reports whether a C compiler is there. */
@@ -10,6 +10,8 @@ export interface StalledDisk {
   /** For the program that is to see it. */
   readonly env: NodeJS.ProcessEnv
   stall(): void
+  /** Reports whether a call has met the stall. */
+  isMet(): boolean
   goOn(): void
 }
 
@@ -25,6 +27,7 @@ export function createStalledDisk(directory: string, workDirectory: string): Sta
     stall: () => {
       writeFileSync(flag, '')
     },
+    isMet: () => existsSync(`${flag}.met`),
     goOn: () => {
       rmSync(flag, { force: true })
     },

@@ -58,11 +58,11 @@ export interface Elected {
 
 /**
  * Listens at the path. Throws UserError: 69 where a process answers there, 78 where something that is not a socket is
- * in the way or the directory cannot be used.
+ * in the way or the directory cannot be used, 75 where its disk does not answer.
  */
 export async function bindElected(address: SocketAddress, events: ListenerEvents): Promise<Elected> {
   const until = performance.now() + CANDIDATE_TIMEOUT_MS
-  while (performance.now() < until) {
+  do {
     await assertPathFree(address)
     const directory = openDirectoryOf(address)
     try {
@@ -72,7 +72,7 @@ export async function bindElected(address: SocketAddress, events: ListenerEvents
       directory.close()
     }
     await sleep(POLL_MS)
-  }
+  } while (performance.now() < until)
   throw new UserError(
     `Another kyc-tokend is starting at ${address.path} and does not finish: end it, or set another ${settingOf(address)}`,
     exitStatus.unavailable,
@@ -107,9 +107,9 @@ async function runAsCandidate(candidacy: Candidacy): Promise<Elected | null> {
   return null
 }
 
-/** Waits until no other candidate lives; false where one comes before this one. */
+/** Waits until no other candidate lives; false where one comes before this one. Looks once however late it is. */
 async function isFirst(name: string, { address, directory, until }: Candidacy): Promise<boolean> {
-  while (performance.now() < until) {
+  do {
     const others = await livingCandidates(directory, { prefix: candidatePrefix(address.path), own: name })
     if (others.some((other) => other < name)) return false
     if (others.length === 0) {
@@ -117,7 +117,7 @@ async function isFirst(name: string, { address, directory, until }: Candidacy): 
       return true
     }
     await sleep(POLL_MS)
-  }
+  } while (performance.now() < until)
   return false
 }
 

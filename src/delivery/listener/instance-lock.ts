@@ -1,9 +1,11 @@
 // Single-instance lock: of all daemons that are started for the same sockets or the same directories, one lives.
-import { realpathSync } from 'node:fs'
+import { realpath } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Config } from '../../config/config.ts'
 import { exitStatus, UserError } from '../../lib/error.ts'
+import { createProblemLog } from '../../lib/log-once.ts'
 import type { Log } from '../../lib/log.ts'
+import { DiskStalledError, onFileSystem } from '../../lib/serial.ts'
 import { isSocketActivated, type InheritedSockets } from '../../lib/socket-activation.ts'
 import { openListener, type Listener } from './listener.ts'
 import { assertPathFree } from './socket-path.ts'
@@ -15,7 +17,7 @@ export type InstanceLock = Pick<Listener, 'repair' | 'close'>
 
 /**
  * From its return on this is the only daemon here, until the lock is closed. To be called before anything is asked or
- * written. Throws UserError (69) where another daemon runs.
+ * written. Throws UserError: 69 where another daemon runs, else as bindElected does.
  */
 export async function acquireInstanceLock(
   config: Pick<Config, 'ipc' | 'http' | 'runtimeDirectory' | 'stateDirectory'>,
@@ -27,10 +29,8 @@ export async function acquireInstanceLock(
     if (http !== null) await assertPathFree(http)
   }
   const first = await lock(runtimeDirectory, 'runtimeDirectory')
-  if (realpathSync(runtimeDirectory) === realpathSync(stateDirectory)) return first
-  const second = await lock(stateDirectory, 'stateDirectory').catch(async (error: unknown) => {
-    if (error instanceof UserError && error.status === exitStatus.configuration)
-      return withoutLock(stateDirectory, error)
+  if ((await realPathOf(runtimeDirectory)) === (await realPathOf(stateDirectory))) return first
+  const second = await lockState(stateDirectory).catch(async (error: unknown) => {
     await first.close()
     throw error
   })
@@ -49,21 +49,59 @@ function lock(directory: string, setting: 'runtimeDirectory' | 'stateDirectory')
   return openListener(address, { onConnection: (socket) => socket.destroy(), onFault: () => undefined })
 }
 
-/** State is worth less than tokens: without a lock in its directory (full, read-only) the daemon runs, and warns. */
-function withoutLock(directory: string, { message }: UserError): InstanceLock {
-  let isLogged = false
+/** The path itself where the disk does not answer. */
+function realPathOf(directory: string): Promise<string> {
+  return onFileSystem(directory, async () => realpath(directory)).catch((error: unknown) => {
+    if (!(error instanceof DiskStalledError)) throw error
+    return directory
+  })
+}
+
+/**
+ * State is worth less than tokens: where its directory takes no lock (full, read-only, on a disk that does not answer)
+ * the daemon runs, warns, and tries again. Throws UserError (69) where another daemon has the lock.
+ */
+async function lockState(directory: string): Promise<InstanceLock> {
+  let log: Log = () => undefined
+  let isClosed = false
+  let opening: Promise<void> | null = null
+  const problem = createProblemLog((error) => {
+    if (error === null)
+      log('notice', 'The state directory is locked again', { event: 'state-locked', path: directory })
+    else
+      log('warning', 'Nothing keeps a second daemon out of the state directory', {
+        event: 'state-unlocked',
+        path: directory,
+        error,
+      })
+  })
+  let held = await lock(directory, 'stateDirectory').catch((error: unknown) => {
+    if (!(error instanceof UserError) || error.status === exitStatus.unavailable) throw error
+    return null
+  })
+
+  async function open(): Promise<void> {
+    try {
+      held = await lock(directory, 'stateDirectory')
+      problem.set(null)
+    } catch (error) {
+      if (!(error instanceof UserError)) throw error
+      problem.set(error.message)
+    }
+    opening = null
+    if (isClosed) await held?.close()
+  }
+
   return {
-    repair(log: Log) {
-      if (!isLogged) {
-        log('warning', 'Nothing keeps a second daemon out of the state directory', {
-          event: 'state-unlocked',
-          path: directory,
-          error: message,
-        })
-      }
-      isLogged = true
-      return Promise.resolve()
+    repair(nextLog) {
+      log = nextLog
+      if (held !== null) return held.repair(log)
+      opening ??= open()
+      return opening
     },
-    close: () => Promise.resolve(),
+    async close() {
+      isClosed = true
+      await held?.close()
+    },
   }
 }

@@ -3,8 +3,10 @@ import { closeSync, constants, fstatSync, lstatSync, openSync, type Stats } from
 import { connect } from 'node:net'
 import { basename, dirname } from 'node:path'
 import { getSystemErrorMessage } from 'node:util'
+import { assertAnswers } from '../../lib/directories.ts'
 import { directoryProblem } from '../../lib/directory-problem.ts'
 import { errorCode, exitStatus, UserError } from '../../lib/error.ts'
+import { DiskStalledError } from '../../lib/serial.ts'
 
 /** `sun_path` without its NUL byte (unix(7)). */
 const MAX_PATH_BYTES = 107
@@ -62,9 +64,20 @@ export function openDirectoryOf(address: SocketPath): OpenDirectory {
   }
 }
 
-/** Throws UserError where a process answers at this path (69), or something that is not a socket is in the way (78). */
+/**
+ * Throws UserError where a process answers at this path (69), something that is not a socket is in the way (78), or the
+ * disk does not answer (75).
+ */
 export async function assertPathFree(address: SocketPath): Promise<void> {
   const { path } = address
+  await assertAnswers(dirname(path)).catch((error: unknown) => {
+    if (!(error instanceof DiskStalledError)) throw error
+    throw new UserError(
+      `No socket can be made at ${path}: ${error.message}, or set another ${settingOf(address)}`,
+      exitStatus.tryAgain,
+      { cause: error },
+    )
+  })
   const found = lstatAt(address)
   if (found === undefined) return
   if (!found.isSocket()) {
