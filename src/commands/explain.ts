@@ -1,8 +1,9 @@
 // `kyc-tokend explain`: what the daemon would make of an answer of the service, by the daemon's own code.
 import { createReadStream } from 'node:fs'
 import type { Readable } from 'node:stream'
-import { defaults } from '../config/defaults.ts'
-import { parseDuration, formatDuration } from '../lib/duration.ts'
+import { resolveRetry } from '../config/resolve.ts'
+import { validateDocument } from '../config/validate.ts'
+import { formatDuration } from '../lib/duration.ts'
 import { errorMessage, exitStatus, UserError } from '../lib/error.ts'
 import { readLimited } from '../lib/read-limited.ts'
 import { classify, failureTable, MAX_BODY_BYTES, rowOf, type ServiceResponse } from '../source/response.ts'
@@ -15,11 +16,8 @@ import { nextState } from '../token/transitions.ts'
 import type { Invocation, RunCommand } from './command.ts'
 import { keyMistakes } from './next-steps.ts'
 
-const policy: Policy = {
-  initialDelayMs: durationOf(defaults.retry.initialDelay),
-  maxDelayMs: durationOf(defaults.retry.maxDelay),
-  maxAgeMs: durationOf(defaults.refresh.maxAge),
-}
+const { retry, refresh } = validateDocument({}).validPart!
+const policy: Policy = { ...resolveRetry(retry), maxAgeMs: refresh.maxAge }
 
 export const run: RunCommand = async ({ options, stdin, stdout }) => {
   const status = statusOf(options.status)
@@ -124,10 +122,4 @@ function unreadable(cause: unknown): never {
     exitStatus.usage,
     { cause },
   )
-}
-
-function durationOf(text: string): number {
-  const ms = parseDuration(text)
-  if (ms === undefined) throw new Error(`A default is no duration: ${text}`)
-  return ms
 }

@@ -6,9 +6,8 @@ import { configSchema } from './schema.ts'
 /** Draft 7, which editors know best. */
 export function configJsonSchema(): Record<string, unknown> {
   const { $schema, ...rest } = toJsonSchema(configSchema, {
-    typeMode: 'input',
     target: 'draft-07',
-    ignoreActions: ['check', 'raw_check'],
+    ignoreActions: ['check', 'raw_check', 'transform'],
     overrideSchema: ({ jsonSchema }) =>
       jsonSchema.properties === undefined ? undefined : { ...jsonSchema, additionalProperties: false },
   })

@@ -6,7 +6,6 @@ import type { Config } from './config.ts'
 import { EXAMPLE, findConfig } from './find.ts'
 import { ConfigError, formatIssue, printable, type ConfigIssue, type Diagnostics } from './issues.ts'
 import { resolveConfig } from './resolve.ts'
-import type { ValidPart } from './valid-part.ts'
 import { validateDocument } from './validate.ts'
 
 export interface LoadOptions {
@@ -78,7 +77,7 @@ export async function inspectConfig(options: LoadOptions): Promise<Inspection> {
     diagnostics.fault(at, at === '' ? `the configuration ${sentence}` : sentence)
   if (validPart === undefined) return withoutConfig(file)
   const context = { ...found, uid, env, isElsewhere, runtimeDirectory, diagnostics }
-  const resolved = await resolveConfig(validPart as ValidPart, context)
+  const resolved = await resolveConfig(validPart, context)
   if (faults.length > 0) return withoutConfig(file)
   const unseen = Object.entries(resolved.credentials)
     .filter(([, secret]) => (secret as unknown) === undefined)

@@ -5,14 +5,12 @@ import { join, resolve } from 'node:path'
 import { parseTemplate, placeholders, type Template } from '../lib/template.ts'
 import { idOf, type AccountKind } from './accounts.ts'
 import type { Config, SocketConfig, TokenFileConfig } from './config.ts'
-import { defaults } from './defaults.ts'
 import { readInput, type InputContext } from './inputs.ts'
 import { printable, type Diagnostics } from './issues.ts'
 import { nearestName } from './nearest.ts'
 import type { ValidPart } from './valid-part.ts'
 
-type SocketInput = Exclude<NonNullable<ValidPart['http']>, false>
-type TokenFileInput = NonNullable<NonNullable<ValidPart['tokenFiles']>[number]>
+type TokenFileInput = NonNullable<ValidPart['tokenFiles'][number]>
 
 /** Longest path of a Unix socket, in bytes (unix(7): 108 with the NUL at its end). */
 const MAX_SOCKET_PATH_BYTES = 107
@@ -30,7 +28,7 @@ export interface OutputContext {
 }
 
 export async function resolveTokenFiles(
-  inputs: NonNullable<ValidPart['tokenFiles']>,
+  inputs: ValidPart['tokenFiles'],
   outputs: OutputContext,
 ): Promise<TokenFileConfig[]> {
   const { runtimeDirectory, context, claims } = outputs
@@ -39,7 +37,7 @@ export async function resolveTokenFiles(
   for (const [index, input] of inputs.entries()) {
     if (input?.path === undefined) continue
     const at = `tokenFiles[${index}]`
-    const mode = Number.parseInt(input.mode ?? defaults.tokenFile.mode, 8)
+    const { mode, format, owner, group } = input
     if ((mode & 0o004) !== 0)
       diagnostics.warn(
         `${at}.mode`,
@@ -54,11 +52,11 @@ export async function resolveTokenFiles(
     claims.push({ at: `${at}.path`, path })
     files.push({
       path,
-      format: input.format ?? defaults.tokenFile.format,
+      format,
       template: resolveTemplate(input, { ...outputs, at }),
       mode,
-      uid: await idOrNull('user', input.owner ?? null, { at: `${at}.owner`, diagnostics }),
-      gid: await idOrNull('group', input.group ?? null, { at: `${at}.group`, diagnostics }),
+      uid: await idOrNull('user', owner, { at: `${at}.owner`, diagnostics }),
+      gid: await idOrNull('group', group, { at: `${at}.group`, diagnostics }),
     })
   }
   return files
@@ -120,10 +118,10 @@ function unknownPlaceholders(names: readonly string[]): string {
 
 export async function resolveSocket(
   at: 'ipc' | 'http',
-  input: SocketInput,
+  input: ValidPart['ipc'],
   { runtimeDirectory, context: { diagnostics }, claims }: OutputContext,
 ): Promise<SocketConfig> {
-  const path = resolve(runtimeDirectory, input.path ?? defaults[at].path)
+  const path = resolve(runtimeDirectory, input.path)
   claims.push({ at: `${at}.path`, path })
   const bytes = Buffer.byteLength(path)
   if (bytes > MAX_SOCKET_PATH_BYTES)
@@ -131,28 +129,24 @@ export async function resolveSocket(
       `${at}.path`,
       `is ${bytes} bytes long with its directory, and a socket's path has at most ${MAX_SOCKET_PATH_BYTES}: choose a shorter one, or a shorter runtimeDirectory`,
     )
-  const mode = Number.parseInt(input.mode ?? defaults.socket.mode, 8)
+  const { mode, group, maxConnections, maxConnectionsPerUser, maxRequestsPerSecond } = input
   const allow = {
-    uids: await idsOf('user', input.allow?.users ?? [], { at: `${at}.allow.users`, diagnostics }),
-    gids: await idsOf('group', input.allow?.groups ?? [], { at: `${at}.allow.groups`, diagnostics }),
+    uids: await idsOf('user', input.allow.users, { at: `${at}.allow.users`, diagnostics }),
+    gids: await idsOf('group', input.allow.groups, { at: `${at}.allow.groups`, diagnostics }),
   }
   if ((mode & 0o002) !== 0 && allow.uids.length + allow.gids.length === 0)
     diagnostics.warn(
       `${at}.mode`,
       'lets every user of this host take the token: set "0660" and a group, or allow',
     )
-  const maxConnections = input.maxConnections ?? defaults.socket.maxConnections
   return {
     path,
     mode,
-    gid: await idOrNull('group', input.group ?? null, { at: `${at}.group`, diagnostics }),
+    gid: await idOrNull('group', group, { at: `${at}.group`, diagnostics }),
     allow,
     maxConnections,
-    maxConnectionsPerUser: Math.min(
-      input.maxConnectionsPerUser ?? defaults.socket.maxConnectionsPerUser,
-      maxConnections,
-    ),
-    maxRequestsPerSecond: input.maxRequestsPerSecond ?? defaults.socket.maxRequestsPerSecond,
+    maxConnectionsPerUser: Math.min(maxConnectionsPerUser, maxConnections),
+    maxRequestsPerSecond,
   }
 }
 

@@ -1,15 +1,13 @@
 // The settings of `share`: servers, TLS, secrets, and the rules across them.
 import { resolve } from 'node:path'
 
-import { parseDuration } from '../lib/duration.ts'
 import { isLoopbackHost } from '../lib/loopback.ts'
 import { Secret } from '../lib/secret.ts'
 import type { ShareConfig } from './config.ts'
-import { defaults } from './defaults.ts'
 import { readInput, type InputContext } from './inputs.ts'
 import { readCertificates } from './resolve-request.ts'
 import { readSecret } from './secrets.ts'
-import { parseServer, type ServerAddress } from './server-address.ts'
+import type { ServerAddress } from './server-address.ts'
 import type { ValidPart } from './valid-part.ts'
 
 type ShareInput = NonNullable<ValidPart['share']>
@@ -22,26 +20,22 @@ export function resolveShare(
   input: ValidPart['share'],
   { apiSecret, context }: { apiSecret: Secret | undefined; context: InputContext },
 ): ShareConfig | null {
-  if (input === undefined || input === null) return null
+  if (input === null) return null
+  const { timeout, ...settings } = input
   const secret = (name: 'password' | 'key'): Secret | null =>
     secretOrNull(input[name], `share.${name}`, context)
-  const servers = (input.servers ?? [])
-    .flatMap((server) => parseServer(server ?? '') ?? [])
-    .map((server) => ('path' in server ? { path: resolve(context.directory, server.path) } : server))
+  const servers = (input.servers ?? []).flatMap((server): ServerAddress | [] => {
+    if (server === undefined) return []
+    return 'path' in server ? { path: resolve(context.directory, server.path) } : server
+  })
   const config: ShareConfig = {
+    ...settings,
     servers,
     sentinel: resolveSentinel(input.sentinel, context),
-    cluster: input.cluster ?? defaults.share.cluster,
     tls: resolveTls(input.tls ?? !hasUnixSocket(servers), context),
-    user: input.user ?? defaults.share.user,
     password: secret('password'),
-    database: input.database ?? defaults.share.database,
-    prefix: input.prefix ?? defaults.share.prefix,
-    timeoutMs: parseDuration(input.timeout ?? defaults.share.timeout)!,
+    timeoutMs: timeout,
     key: secret('key'),
-    host: input.host ?? defaults.share.host,
-    asks: input.asks ?? defaults.share.asks,
-    whenAlone: input.whenAlone ?? defaults.share.whenAlone,
   }
   checkServers(config, context)
   checkSecrets(config, { input, apiSecret, context })
@@ -58,14 +52,14 @@ function hasUnixSocket(servers: readonly ServerAddress[]): boolean {
 }
 
 function secretOrNull(source: ShareInput['password'], at: string, context: InputContext): Secret | null {
-  return source === undefined || source === null ? null : (readSecret(source, { at, context }) ?? null)
+  return source === null ? null : (readSecret(source, { at, context }) ?? null)
 }
 
 function resolveSentinel(input: ShareInput['sentinel'], context: InputContext): ShareConfig['sentinel'] {
   if (input?.name === undefined) return null
   return {
     name: input.name,
-    user: input.user ?? null,
+    user: input.user,
     password: secretOrNull(input.password, 'share.sentinel.password', context),
   }
 }
@@ -78,12 +72,10 @@ function resolveTls(input: NonNullable<ShareInput['tls']>, context: InputContext
       `share.tls.${certFile === null ? 'certFile' : 'keyFile'}`,
       'is missing beside the other one: a certificate needs its key, so set both or none',
     )
-  const certificates = (path: string | null, at: string): string | null =>
-    path === null ? null : readCertificates(path, { at, context })
   return {
-    ca: certificates(caFile, 'share.tls.caFile'),
+    ca: readCertificates(caFile, { at: 'share.tls.caFile', context }),
     serverName,
-    cert: certificates(certFile, 'share.tls.certFile'),
+    cert: readCertificates(certFile, { at: 'share.tls.certFile', context }),
     key: keyFile === null ? null : readKey(keyFile, context),
   }
 }

@@ -5,15 +5,14 @@ import { dirname, resolve } from 'node:path'
 import { parseDuration } from '../lib/duration.ts'
 import { runtimeDirectoryOf, stateDirectoryOf } from '../lib/paths.ts'
 import type { Secret } from '../lib/secret.ts'
-import { baseUrlWarning, normaliseBaseUrl } from './base-url.ts'
+import { baseUrlWarning } from './base-url.ts'
 import type { Config } from './config.ts'
-import { defaults } from './defaults.ts'
 import type { InputContext } from './inputs.ts'
-import type { Diagnostics } from './issues.ts'
 import { permissionFaults } from './read-file.ts'
 import { checkPaths, resolveSocket, resolveTokenFiles } from './resolve-outputs.ts'
 import { resolveRequest } from './resolve-request.ts'
 import { resolveShare } from './resolve-share.ts'
+import { STANDARD_INITIAL_DELAY } from './schema.ts'
 import { readSecret } from './secrets.ts'
 import type { SecretSource, ValidPart } from './valid-part.ts'
 
@@ -34,17 +33,15 @@ export async function resolveConfig(input: ValidPart, options: ResolveContext): 
   const context: InputContext = { ...options, directory: dirname(file), reads: [] }
   const { directory } = context
   const runtimeDirectory =
-    options.runtimeDirectory ??
-    directoryOr(input.runtimeDirectory, { directory, otherwise: runtimeDirectoryOf(options) })
-  const stateDirectory = directoryOr(input.stateDirectory, {
-    directory,
-    otherwise: stateDirectoryOf(options),
-  })
+    options.runtimeDirectory ?? resolve(directory, input.runtimeDirectory ?? runtimeDirectoryOf(options))
+  const stateDirectory = resolve(directory, input.stateDirectory ?? stateDirectoryOf(options))
   checkConfigFile(input, options)
-  const baseUrl = input.baseUrl === undefined ? '' : normaliseBaseUrl(input.baseUrl)
+  const { baseUrl = '', refresh, retry, alerts } = input
   const warning = baseUrl === '' ? undefined : baseUrlWarning(baseUrl)
   if (warning !== undefined) diagnostics.warn('baseUrl', warning)
   const credentials = resolveCredentials(input, context)
+  if (retry.initialDelay !== undefined && retry.initialDelay > retry.maxDelay)
+    diagnostics.fault('retry.initialDelay', 'must not be longer than retry.maxDelay: lower it or raise that')
   const outputs = { runtimeDirectory, context, baseUrl, claims: [] }
   const config: Config = {
     file,
@@ -59,14 +56,20 @@ export async function resolveConfig(input: ValidPart, options: ResolveContext): 
       typeof source === 'object' && 'credential' in source ? [source.credential] : [],
     ),
     request: resolveRequest(input.request, context),
-    refresh: { maxAgeMs: durationMs(input.refresh?.maxAge ?? defaults.refresh.maxAge) },
-    retry: resolveRetry(input.retry, diagnostics),
-    tokenFiles: await resolveTokenFiles(input.tokenFiles ?? defaults.tokenFiles, outputs),
-    ipc: await resolveSocket('ipc', input.ipc ?? {}, outputs),
-    http: input.http === false ? null : await resolveSocket('http', input.http ?? {}, outputs),
-    alerts: resolveAlerts(input.alerts),
+    refresh: { maxAgeMs: refresh.maxAge },
+    retry: resolveRetry(retry),
+    tokenFiles: await resolveTokenFiles(input.tokenFiles, outputs),
+    ipc: await resolveSocket('ipc', input.ipc, outputs),
+    http: input.http === false ? null : await resolveSocket('http', input.http, outputs),
+    alerts: {
+      remindAfterMs: [...new Set(alerts.remindAfter)]
+        .filter((ms) => ms !== undefined)
+        .toSorted((a, b) => a - b),
+      noTokenAfterMs: alerts.noTokenAfter,
+      contact: alerts.contact,
+    },
     share: resolveShare(input.share, { apiSecret: credentials.apiSecret, context }),
-    log: resolveLog(input.log),
+    log: input.log,
     runtimeDirectory,
     stateDirectory,
     warnings: [],
@@ -75,40 +78,9 @@ export async function resolveConfig(input: ValidPart, options: ResolveContext): 
   return config
 }
 
-function directoryOr(
-  path: string | null | undefined,
-  { directory, otherwise }: { directory: string; otherwise: string },
-): string {
-  return path === undefined || path === null ? otherwise : resolve(directory, path)
-}
-
-function resolveLog(input: ValidPart['log']): Config['log'] {
-  return { level: input?.level ?? defaults.log.level, format: input?.format ?? defaults.log.format }
-}
-
-function durationMs(text: string): number {
-  const ms = parseDuration(text)
-  if (ms === undefined) throw new Error('a valid duration is none')
-  return ms
-}
-
-function resolveAlerts(input: ValidPart['alerts']): Config['alerts'] {
-  const remindAfter = input?.remindAfter ?? defaults.alerts.remindAfter
-  const noTokenAfter = input?.noTokenAfter === undefined ? defaults.alerts.noTokenAfter : input.noTokenAfter
-  const remindAfterMs = remindAfter.filter((text) => text !== undefined).map(durationMs)
-  return {
-    remindAfterMs: [...new Set(remindAfterMs)].toSorted((a, b) => a - b),
-    noTokenAfterMs: noTokenAfter === null ? null : durationMs(noTokenAfter),
-    contact: input?.contact ?? defaults.alerts.contact,
-  }
-}
-
-function resolveRetry(input: ValidPart['retry'], diagnostics: Diagnostics): Config['retry'] {
-  const maxDelayMs = durationMs(input?.maxDelay ?? defaults.retry.maxDelay)
-  const initialDelayMs = durationMs(input?.initialDelay ?? defaults.retry.initialDelay)
-  if (input?.initialDelay !== undefined && initialDelayMs > maxDelayMs)
-    diagnostics.fault('retry.initialDelay', 'must not be longer than retry.maxDelay: lower it or raise that')
-  return { initialDelayMs: Math.min(initialDelayMs, maxDelayMs), maxDelayMs }
+export function resolveRetry({ initialDelay, maxDelay }: ValidPart['retry']): Config['retry'] {
+  const initialDelayMs = initialDelay ?? parseDuration(STANDARD_INITIAL_DELAY)!
+  return { initialDelayMs: Math.min(initialDelayMs, maxDelay), maxDelayMs: maxDelay }
 }
 
 function resolveCredentials(

@@ -1,38 +1,50 @@
 // The kinds of values that settings have, each with its sentence.
 import * as v from 'valibot'
 
-import { parseDuration } from '../lib/duration.ts'
+import { DURATION, parseDuration } from '../lib/duration.ts'
 
 // Every message is our own: valibot's quote the value, which may be a secret. Unknown keys are found by validate.ts,
 // because valibot's objects either ignore them or report only the first. Rules across settings are in resolve.ts.
 
 /** A setting that may be left out, with its meaning and its default. */
-export function setting<T extends v.GenericSchema>(schema: T, description: string, standard: unknown) {
-  return v.optional(v.pipe(schema, v.description(description)), standard as v.InferInput<T>)
+export function setting<const T extends v.GenericSchema, const D extends v.InferInput<T>>(
+  schema: T,
+  description: string,
+  standard: D,
+) {
+  return v.optional(v.pipe(schema, v.description(description)), standard)
 }
 
+/** The same, where the default depends on other settings: it is applied later, and `standard` is what the manual says. */
+export function dependentSetting<T extends v.GenericSchema>(
+  schema: T,
+  description: string,
+  standard: v.InferInput<T>,
+) {
+  return v.optional(v.pipe(schema, v.description(description), v.metadata({ default: standard })))
+}
+
+/** Milliseconds, written with their unit. */
 export function duration(from: string, to: string) {
   const shape = 'must be a duration with its unit, in quotes: write "500ms", "30s", "15m", "1h" or "1d"'
-  const isInRange = (written: string): boolean => {
-    const ms = parseDuration(written) ?? Number.NaN
-    return ms >= parseDuration(from)! && ms <= parseDuration(to)!
-  }
   return v.pipe(
     v.string(shape),
-    v.regex(/^\d+(\.\d+)?(ms|s|m|h|d)$/, shape),
-    v.check(isInRange, `must be from "${from}" to "${to}"`),
+    v.regex(DURATION, shape),
+    v.transform((text) => parseDuration(text) ?? Infinity),
+    v.check(
+      (ms) => ms >= parseDuration(from)! && ms <= parseDuration(to)!,
+      `must be from "${from}" to "${to}"`,
+    ),
   )
 }
 
-export function octal(rule: (mode: number) => string | undefined) {
+/** Permission bits, written as octal digits. */
+export function octal() {
   const shape = 'must be permission bits as a string of octal digits: write "0600" or "0640", in quotes'
   return v.pipe(
     v.string(shape),
     v.regex(/^0?[0-7]{3}$/, shape),
-    v.rawCheck(({ dataset, addIssue }) => {
-      const problem = dataset.typed ? rule(Number.parseInt(dataset.value, 8)) : undefined
-      if (problem !== undefined) addIssue({ message: problem })
-    }),
+    v.transform((digits) => Number.parseInt(digits, 8)),
   )
 }
 

@@ -2,11 +2,11 @@
 import * as v from 'valibot'
 
 import { logLevels } from '../lib/log.ts'
-import { baseUrlProblem } from './base-url.ts'
-import { defaults } from './defaults.ts'
+import { baseUrlProblem, normaliseBaseUrl } from './base-url.ts'
 import {
   account,
   count,
+  dependentSetting,
   duration,
   list,
   octal,
@@ -23,6 +23,8 @@ const SERVER_SHAPE =
   'must be "host:port" or the path of a Unix socket, without "redis://" and without a password'
 const SERVERS_SHAPE = 'must be a list of 1 to 64 servers: write it as ["redis.example.com:6379"]'
 const PREFIX_SHAPE = 'must be 1 to 64 letters, digits, ".", "_", ":" or "-"'
+/** Unless the longest delay is shorter. */
+export const STANDARD_INITIAL_DELAY = '1s'
 const TRUE_OR_FALSE = 'must be true or false, without quotes'
 
 const tokenFile = section({
@@ -30,76 +32,63 @@ const tokenFile = section({
   format: setting(
     oneOf(['raw', 'header', 'env', 'json', 'template']),
     '`raw`: the token alone. `header`: for `curl -H @file`. `env`: for `EnvironmentFile=`. `json`: with its instants. `template`: as in `template`.',
-    defaults.tokenFile.format,
+    'raw',
   ),
   template: setting(
     v.nullable(path()),
     'File with the text to write, in which `${accessToken}`, `${expiresAt}`, `${obtainedAt}`, `${fingerprint}` and `${baseUrl}` are filled in and `$${` is a literal `${`; relative to the configuration file.',
-    defaults.tokenFile.template,
+    null,
   ),
   mode: setting(
-    octal((mode) => {
-      if ((mode & 0o400) === 0) return 'must let its owner, the daemon, read the file: write "0600"'
-      return (mode & 0o002) === 0 ? undefined : 'must not let others write the file: write "0640" or "0600"'
-    }),
+    v.pipe(
+      octal(),
+      v.check((mode) => (mode & 0o400) !== 0, 'must let its owner, the daemon, read the file: write "0600"'),
+      v.check((mode) => (mode & 0o002) === 0, 'must not let others write the file: write "0640" or "0600"'),
+    ),
     'Permission bits of the file.',
-    defaults.tokenFile.mode,
+    '0600',
   ),
-  owner: setting(v.nullable(account('user')), 'Owner; `null`: the daemon’s user.', defaults.tokenFile.owner),
+  owner: setting(v.nullable(account('user')), 'Owner; `null`: the daemon’s user.', null),
   group: setting(
     v.nullable(account('group')),
     'Group; `null`: as the file is created (a setgid directory gives its own).',
-    defaults.tokenFile.group,
+    null,
   ),
 })
 
-const socket = (standard: { path: string }) =>
+const socket = (name: string) =>
   section({
-    path: setting(
-      path(),
-      'The socket, at most 107 bytes long; relative to the runtime directory.',
-      standard.path,
-    ),
+    path: setting(path(), 'The socket, at most 107 bytes long; relative to the runtime directory.', name),
     mode: setting(
-      octal((mode) =>
-        (mode & 0o600) === 0o600
-          ? undefined
-          : 'must let its owner read and write the socket: write "0600" or "0660"',
+      v.pipe(
+        octal(),
+        v.check(
+          (mode) => (mode & 0o600) === 0o600,
+          'must let its owner read and write the socket: write "0600" or "0660"',
+        ),
       ),
       'Permission bits of the socket.',
-      defaults.socket.mode,
+      '0600',
     ),
-    group: setting(
-      v.nullable(account('group')),
-      'Group of the socket; `null`: as it is created.',
-      defaults.socket.group,
-    ),
+    group: setting(v.nullable(account('group')), 'Group of the socket; `null`: as it is created.', null),
     allow: setting(
       section({
-        users: setting(
-          list(account('user')),
-          'Users that may use the socket, by name or number.',
-          defaults.socket.allow.users,
-        ),
+        users: setting(list(account('user')), 'Users that may use the socket, by name or number.', []),
         groups: setting(
           list(account('group')),
           'Groups that may use it, by name or number. With both lists empty its mode alone decides.',
-          defaults.socket.allow.groups,
+          [],
         ),
       }),
       'Who may use the socket, beside root and the daemon’s user.',
-      defaults.socket.allow,
+      {},
     ),
-    maxConnections: setting(count(65_536), 'Connections at one time.', defaults.socket.maxConnections),
-    maxConnectionsPerUser: setting(
-      count(65_536),
-      'Connections of one user at one time.',
-      defaults.socket.maxConnectionsPerUser,
-    ),
+    maxConnections: setting(count(65_536), 'Connections at one time.', 4096),
+    maxConnectionsPerUser: setting(count(65_536), 'Connections of one user at one time.', 1024),
     maxRequestsPerSecond: setting(
       v.nullable(count(1_000_000)),
       'Requests per second on one connection; `null`: no limit.',
-      defaults.socket.maxRequestsPerSecond,
+      null,
     ),
   })
 
@@ -109,7 +98,8 @@ const share = section(
       v.array(
         v.pipe(
           v.string(SERVER_SHAPE),
-          v.check((server) => parseServer(server) !== undefined, SERVER_SHAPE),
+          v.transform(parseServer),
+          v.check((server) => server !== undefined, SERVER_SHAPE),
         ),
         SERVERS_SHAPE,
       ),
@@ -136,14 +126,14 @@ const share = section(
         ),
       ),
       '`servers` are sentinels then; `null`: they are not.',
-      defaults.share.sentinel,
+      null,
     ),
     cluster: setting(
       v.boolean(TRUE_OR_FALSE),
       '`servers` are nodes of a cluster then; one slot is used.',
-      defaults.share.cluster,
+      false,
     ),
-    tls: setting(
+    tls: dependentSetting(
       v.union(
         [
           v.boolean(),
@@ -157,44 +147,36 @@ const share = section(
         'must be true, false, or an object with caFile, serverName, certFile and keyFile',
       ),
       'TLS to the servers; or an object with `caFile`, `serverName`, `certFile` and `keyFile`. A Unix socket has none.',
-      defaults.share.tls,
+      true,
     ),
-    user: setting(v.nullable(line(255)), 'ACL user.', defaults.share.user),
+    user: setting(v.nullable(line(255)), 'ACL user.', null),
     password: setting(
       v.nullable(secretSource('Password of that user.')),
       'Its password: a secret source.',
-      defaults.share.password,
+      null,
     ),
-    database: setting(count(15, 0), 'Number of the database; 0 to 15.', defaults.share.database),
+    database: setting(count(15, 0), 'Number of the database; 0 to 15.', 0),
     prefix: setting(
       v.pipe(v.string(PREFIX_SHAPE), v.regex(/^[A-Za-z0-9._:-]{1,64}$/, PREFIX_SHAPE)),
       'Beginning of every key and channel.',
-      defaults.share.prefix,
+      'kyc-tokend',
     ),
     key: setting(
       v.nullable(secretSource('A secret of all hosts, at least 16 bytes long.')),
       'A secret source that is mixed into the key of the seal, at least 16 bytes long.',
-      defaults.share.key,
+      null,
     ),
-    timeout: setting(
-      duration('50ms', '10s'),
-      'Longest time for one command; 50ms to 10s.',
-      defaults.share.timeout,
-    ),
+    timeout: setting(duration('50ms', '10s'), 'Longest time for one command; 50ms to 10s.', '1s'),
     host: setting(
       v.nullable(line(255)),
       'How this host is named to the others; `null`: its host name.',
-      defaults.share.host,
+      null,
     ),
-    asks: setting(
-      v.boolean(TRUE_OR_FALSE),
-      '`false`: this host never asks the service.',
-      defaults.share.asks,
-    ),
+    asks: setting(v.boolean(TRUE_OR_FALSE), '`false`: this host never asks the service.', true),
     whenAlone: setting(
       oneOf(['fetch', 'wait']),
       'While the store cannot be reached: `fetch` by itself, spread over time; or `wait`, where an account has one live token.',
-      defaults.share.whenAlone,
+      'fetch',
     ),
   },
   '{ "servers": ["redis.example.com:6379"] }',
@@ -208,6 +190,7 @@ export const configSchema = section({
       const problem = dataset.typed ? baseUrlProblem(dataset.value) : undefined
       if (problem !== undefined) addIssue({ message: problem })
     }),
+    v.transform(normaliseBaseUrl),
     v.description('URL of the service: https, or http for a loopback host only. A base path is kept.'),
     v.examples(['https://api.example.com']),
   ),
@@ -223,17 +206,17 @@ export const configSchema = section({
       timeout: setting(
         duration('100ms', '10m'),
         'Longest time for one request, from first to last byte; 100ms to 10m.',
-        defaults.request.timeout,
+        '15s',
       ),
       connectTimeout: setting(
         duration('100ms', '10m'),
         'Longest time for its connection, TLS included; 100ms to 10m.',
-        defaults.request.connectTimeout,
+        '5s',
       ),
       caFile: setting(
         v.nullable(path()),
         'PEM file of authorities to trust beside the built-in ones; relative to the configuration file.',
-        defaults.request.caFile,
+        null,
       ),
     }),
     'The request to the service.',
@@ -244,7 +227,7 @@ export const configSchema = section({
       maxAge: setting(
         duration('1m', '24h'),
         'Life assumed for a token that does not say its own; 1m to 24h.',
-        defaults.refresh.maxAge,
+        '15m',
       ),
     }),
     'When the token is renewed.',
@@ -252,28 +235,26 @@ export const configSchema = section({
   ),
   retry: setting(
     section({
-      initialDelay: setting(
+      initialDelay: dependentSetting(
         duration('10ms', '1h'),
         'Delay after the first failure; it doubles with each further one; 10ms to 1h.',
-        defaults.retry.initialDelay,
+        STANDARD_INITIAL_DELAY,
       ),
       maxDelay: setting(
         duration('100ms', '24h'),
         'Longest delay (while there is no usable token, 1m at most); 100ms to 24h.',
-        defaults.retry.maxDelay,
+        '5m',
       ),
     }),
     'How a failed request is repeated.',
     {},
   ),
-  tokenFiles: setting(
-    list(tokenFile),
-    'Files that the token is written to, at each change.',
-    defaults.tokenFiles,
-  ),
-  ipc: setting(socket(defaults.ipc), 'The node-ipc socket.', {}),
+  tokenFiles: setting(list(tokenFile), 'Files that the token is written to, at each change.', [
+    { path: 'token' },
+  ]),
+  ipc: setting(socket('ipc.sock'), 'The node-ipc socket.', {}),
   http: setting(
-    v.union([v.literal(false), socket(defaults.http)], 'must be an object, or false for no HTTP'),
+    v.union([v.literal(false), socket('http.sock')], 'must be an object, or false for no HTTP'),
     'The HTTP socket, with the same keys as `ipc`; `false`: none.',
     {},
   ),
@@ -282,17 +263,17 @@ export const configSchema = section({
       remindAfter: setting(
         list(duration('1s', '30d')),
         'How long after an alert was raised it is repeated; 1s to 30d each.',
-        defaults.alerts.remindAfter,
+        ['1h', '6h', '24h'],
       ),
       noTokenAfter: setting(
         v.nullable(duration('1s', '30d')),
         'How long there may be no usable token before an alert is raised, whatever the reason; 1s to 30d, `null`: never.',
-        defaults.alerts.noTokenAfter,
+        '10m',
       ),
       contact: setting(
         v.nullable(line(200)),
         'Whom to call: a text that every alert and remedy repeats.',
-        defaults.alerts.contact,
+        null,
       ),
     }),
     'Alerts about things that a person must repair.',
@@ -308,12 +289,12 @@ export const configSchema = section({
       level: setting(
         oneOf(logLevels),
         'The least urgent records that are written (syslog’s levels).',
-        defaults.log.level,
+        'info',
       ),
       format: setting(
         oneOf(['auto', 'journal', 'text', 'json']),
         '`auto`: `journal` under systemd, `text` on a terminal, else `json`.',
-        defaults.log.format,
+        'auto',
       ),
     }),
     'The log, on stderr.',
@@ -333,6 +314,8 @@ export const configSchema = section({
 
 /** A configuration file, as it may be written. */
 export type ConfigInput = v.InferInput<typeof configSchema>
+/** The same with its defaults; durations in ms, modes as permission bits, servers as addresses. */
+export type Settings = v.InferOutput<typeof configSchema>
 
 /** Settings that are secret sources. */
 export const secretSettings = [

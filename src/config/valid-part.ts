@@ -1,15 +1,13 @@
-// The type of a document without the values that were found faulty: anything may be missing.
-import type { ConfigInput } from './schema.ts'
+// The type of the settings without the values that were found faulty: a required one, or an element of a list, may be missing.
+import type { ConfigInput, Settings } from './schema.ts'
 
-export type SecretSource = ConfigInput['credentials']['apiKey']
+export type ValidPart = Part<Settings, ConfigInput>
+export type SecretSource = Settings['credentials']['apiKey']
 
-/** A secret source is whole or not there. */
-type Part<T> = T extends SecretSource
-  ? T
-  : T extends readonly (infer Element)[]
-    ? readonly (Part<Element> | undefined)[]
-    : T extends object
-      ? { readonly [Key in keyof T]?: Part<T[Key]> | undefined }
-      : T
-
-export type ValidPart = Part<ConfigInput>
+/** Of `Out` as the schema makes it from `In`. What is written as a text, secret sources too, is whole or missing. */
+type Part<Out, In> = string extends In
+  ? Out
+  : { readonly [Key in keyof Out]: Part<Out[Key], Written<In, Key>> | Missing<Written<In, Key>> }
+/** A setting that may be left out has a default, and is never missing. */
+type Missing<In> = undefined extends In ? never : undefined
+type Written<In, Key> = In extends object ? (Key extends keyof In ? In[Key] : never) : never

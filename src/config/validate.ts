@@ -4,11 +4,12 @@ import * as v from 'valibot'
 import { keyPath, printable, type ConfigIssue } from './issues.ts'
 import { nearestName } from './nearest.ts'
 import { configSchema, secretSettings } from './schema.ts'
+import type { ValidPart } from './valid-part.ts'
 
 export interface Validation {
   readonly faults: readonly ConfigIssue[]
-  /** The document without what is unknown and what cannot be used. */
-  readonly validPart: unknown
+  /** The usable part of the document, with the defaults; undefined where there is none. */
+  readonly validPart: ValidPart | undefined
 }
 
 /** The parts of a valibot schema that are walked through. */
@@ -26,14 +27,16 @@ const root = configSchema as unknown as SchemaNode
 export function validateDocument(document: unknown): Validation {
   const faults: ConfigIssue[] = []
   const known = withoutUnknown(document, { node: root, path: [], faults })
-  const { issues: found = [] } = v.safeParse(configSchema, known, { abortPipeEarly: true })
+  const parse = (value: unknown) => v.safeParse(configSchema, value, { abortPipeEarly: true })
+  const { issues: found = [], output } = parse(known)
   const issues = found.flatMap(innermost).map(withoutSecret)
   for (const { path, message } of issues) {
     const fault = { at: keyPath(path), sentence: message }
     if (!faults.some(({ at, sentence }) => at === fault.at && sentence === fault.sentence)) faults.push(fault)
   }
   const faultyPaths = issues.filter(({ isMissing }) => !isMissing).map(({ path }) => path)
-  return { faults, validPart: without(known, faultyPaths) }
+  const usable = faultyPaths.length === 0 ? output : parse(without(known, faultyPaths)).output
+  return { faults, validPart: usable as ValidPart | undefined }
 }
 
 /** A copy without keys that no section knows. Keys of the prototype do not count; a list is no section. */

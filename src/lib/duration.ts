@@ -2,9 +2,11 @@
 
 const UNIT_MS = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 } as const
 
+export const DURATION = /^(\d+(?:\.\d+)?)(ms|s|m|h|d)$/
+
 /** Milliseconds of a duration such as "30s" (a whole number or a decimal, and its unit); undefined where it is none. */
 export function parseDuration(text: string): number | undefined {
-  const match = /^(\d+(?:\.\d+)?)(ms|s|m|h|d)$/.exec(text.trim())
+  const match = DURATION.exec(text.trim())
   if (match === null) return undefined
   const ms = Number(match[1]) * UNIT_MS[match[2] as keyof typeof UNIT_MS]
   return Number.isFinite(ms) ? ms : undefined
