@@ -1,5 +1,8 @@
-// `npm run mutate:sample`: planted faults, a sample that a seed decides, against the tests that concern each.
-import { spawn, execFileSync } from 'node:child_process'
+// `npm run mutate:sample`: planted faults, a sample that a seed decides, against the tests that come to them.
+//
+// All mutants are in one copy of the project, which is built once; a file switches one of them on. Each test file is run once
+// without any, which shows the mutants that it comes to in any of its processes, its duration, and if it passes at all.
+import { fork, execFileSync, type ChildProcess } from 'node:child_process'
 import {
   appendFileSync,
   chmodSync,
@@ -9,36 +12,33 @@ import {
   mkdtempSync,
   readFileSync,
   rmSync,
+  writeFileSync,
 } from 'node:fs'
-import { writeFileSync } from 'node:fs'
+import { createHash } from 'node:crypto'
+import { once } from 'node:events'
 import { tmpdir } from 'node:os'
-import { join, resolve } from 'node:path'
+import { join } from 'node:path'
 import { parseArgs } from 'node:util'
-import { drawMutants, type Mutant } from './mutants.ts'
+import { drawMutants, plant, type Mutant } from './mutants.ts'
+import type { Answer } from './session.ts'
 
 const USAGE = `Usage: npm run mutate:sample -- [--count 300] [--seed 1] [--folder src/config]... [--limit 240] [--retry]
                                [--results ${join(tmpdir(), 'kyc-tokend-mutants.jsonl')}]
-A mutant may take 240 s. What the results file has is not run again; with --retry those that survived or timed out are.`
+The tests of a mutant may take 240 s. What the results file has is not run again; with --retry those that survived or timed out are.`
 
-/** The tests that concern a folder, beside those that import the file; of other folders: those of the folder's name. */
-const TESTS: Readonly<Record<string, readonly string[]>> = {
-  'src/build': ['test/build', 'test/client/package.test.ts'],
-  'src/config': ['test/config', 'test/commands/check.test.ts', 'test/faults/secrets-rotation.test.ts'],
-  'src/lib': ['test/lib', 'test/daemon.test.ts'],
-  'src/report': ['test/report', 'test/manual/tables.test.ts', 'test/faults/service.test.ts'],
-  src: ['test/daemon.test.ts', 'test/faults', 'test/cli.test.ts', 'test/stalled-disk.test.ts'],
-}
+/** They are run by vitest itself, before the tests: the switch does not reach them. */
+const BUILD = 'src/build'
+const BUILD_TESTS = ['test/build', 'test/client/package.test.ts', 'test/cli.test.ts', 'test/daemon.test.ts']
 
 type Outcome = 'killed' | 'survived' | 'timed out'
 type Result = { readonly key: string; readonly outcome: Outcome; readonly by?: string }
-/** Of vitest's JSON reporter. */
-type Report = {
-  testResults: {
-    name: string
-    startTime: number
-    endTime: number
-    assertionResults: { status: string; fullName: string }[]
-  }[]
+/** Of a test file without a mutant. */
+type Run = {
+  readonly test: string
+  readonly digest: string
+  readonly seconds: number
+  readonly failed: string | undefined
+  readonly met: readonly string[]
 }
 
 const { values } = parseArgs({
@@ -53,35 +53,47 @@ const { values } = parseArgs({
   },
 })
 
-const results = new Map(readResults().map((result) => [result.key, result]))
-const durations = new Map<string, number>()
-const passesUnchanged = new Map<string, boolean>()
-
 async function main(): Promise<void> {
   if (values.help) return print(USAGE)
   const sample = await drawMutants(Number(values.count), Number(values.seed))
   const mutants = sample.filter(({ folder }) => values.folder?.includes(folder) ?? true)
-  const due = mutants.filter(({ key }) => isDue(results.get(key)))
   const tree = copyTree()
+  const session = new Session(tree)
   process.once('SIGINT', () => process.exit(130))
-  process.once('exit', () => rmSync(tree, { recursive: true, force: true }))
+  process.once('SIGTERM', () => process.exit(143))
+  process.once('exit', () => {
+    session.kill()
+    rmSync(tree, { recursive: true, force: true })
+  })
+  const results = new Map(readLines<Result>(values.results).map((result) => [result.key, result]))
+  const isDue = ({ key }: Mutant): boolean =>
+    !results.has(key) || (values.retry && results.get(key)?.outcome !== 'killed')
+  const due = mutants.filter(isDue)
+  const { texts, numbers } = await plant(
+    sample.filter(({ folder }) => folder !== BUILD),
+    session.switch,
+  )
+  for (const [file, text] of texts) writeFileSync(join(tree, file), text)
+  const sources = [...texts.values()].join('')
+  const runs = await runUnchanged(session, tree, sources)
   for (const [index, mutant] of due.entries()) {
-    const result = await tryMutant(tree, mutant)
+    const outcome =
+      mutant.folder === BUILD
+        ? await tryBuild(session, tree, mutant)
+        : await tryTests(session, testsFor(mutant, runs, numbers.get(mutant.key)), numbers.get(mutant.key))
+    const result = { key: mutant.key, ...outcome }
     results.set(result.key, result)
     appendFileSync(values.results, `${JSON.stringify(result)}\n`)
     print(`${index + 1}/${due.length} ${result.outcome}: ${describe(mutant)} ${result.by ?? ''}`)
   }
-  printTable(mutants)
+  printTable(mutants, results)
+  session.kill()
 }
 
-function isDue(result: Result | undefined): boolean {
-  return result === undefined || (values.retry && result.outcome !== 'killed')
-}
-
-function readResults(): Result[] {
-  if (!existsSync(values.results)) return []
-  const lines = readFileSync(values.results, 'utf8').trimEnd().split('\n')
-  return lines.map((line) => JSON.parse(line) as Result)
+function readLines<Line>(path: string): Line[] {
+  if (!existsSync(path)) return []
+  const lines = readFileSync(path, 'utf8').trimEnd().split('\n')
+  return lines.map((line) => JSON.parse(line) as Line)
 }
 
 /** The files that git tracks, and the modules as hard links: on the same file system (`TMPDIR`). */
@@ -98,81 +110,137 @@ function copyTree(): string {
   return tree
 }
 
-/** A test that fails on the unchanged tree, too, says nothing about the mutant. */
-async function tryMutant(tree: string, mutant: Mutant): Promise<Result> {
-  const { key, file, text } = mutant
-  for (;;) {
-    writeFileSync(join(tree, file), text)
-    const run = await runTests(tree, testsFor(mutant))
-    cpSync(file, join(tree, file))
-    if (run.outcome !== 'killed' || run.testFile === undefined) return { key, ...run }
-    const { testFile, by } = run
-    if (!passesUnchanged.has(testFile)) {
-      const { outcome } = await runTests(tree, [testFile])
-      passesUnchanged.set(testFile, outcome === 'survived')
-    }
-    if (passesUnchanged.get(testFile)) return { key, outcome: 'killed', by: `(${testFile}: ${by})` }
-    print(`${testFile} fails without a mutant, and is left out.`)
+/** A process that runs test files, one at a time; a new one after it had to be killed. */
+class Session {
+  readonly switch: string
+  readonly #tree: string
+  #child: ChildProcess | undefined
+
+  constructor(tree: string) {
+    this.#tree = tree
+    this.switch = join(tree, 'planted')
   }
-}
 
-/** Those that import the file first, and the quick ones before the slow. */
-function testsFor({ file, folder }: Mutant): string[] {
-  const all = globSync('test/**/*.test.ts').filter((test) => !/\.system\.|^test.systemd/.test(test))
-  const near = all.filter((test) => readFileSync(test, 'utf8').includes(`/${file}'`))
-  const folders = TESTS[folder] ?? [folder.replace('src', 'test')]
-  const others = all.filter((test) => !near.includes(test) && folders.some((start) => test.startsWith(start)))
-  const cost = (test: string): number => durations.get(test) ?? 0
-  return [near, others]
-    .flatMap((tests) => tests.toSorted((a, b) => cost(a) - cost(b)))
-    .filter((test) => passesUnchanged.get(test) !== false)
-}
-
-type Run = { readonly outcome: Outcome; readonly testFile?: string; readonly by?: string }
-
-async function runTests(tree: string, tests: readonly string[]): Promise<Run> {
-  const output = join(tree, 'reports', 'mutant.json')
-  rmSync(output, { force: true })
-  const options = ['--config', 'test/mutation/sample.config.ts', '--max-workers', '1', '--bail', '1']
-  const child = spawn(
-    join(tree, 'node_modules', '.bin', 'vitest'),
-    ['run', ...options, '--reporter', 'json', '--outputFile', output, ...tests],
-    {
-      cwd: tree,
-      env: { ...process.env, KYC_TOKEND_TEST_ORDER: JSON.stringify(tests) },
-      stdio: 'ignore',
-      // A group of its own, so that what it starts ends with it.
+  /** `timed out` after so many seconds. */
+  async run(test: string, seconds: number, planted: string): Promise<Answer | 'timed out'> {
+    writeFileSync(this.switch, planted)
+    // A group of its own, so that what it starts ends with it.
+    this.#child ??= fork(join('test', 'mutation', 'session.ts'), {
+      cwd: this.#tree,
       detached: true,
-    },
-  )
-  const kill = (): void => void (child.pid !== undefined && process.kill(-child.pid, 'SIGKILL'))
-  process.once('exit', kill)
-  const limit = Promise.withResolvers<'timed out'>()
-  const timer = setTimeout(() => limit.resolve('timed out'), Number(values.limit) * 1_000)
-  const ended = new Promise<number | null>((done) => child.once('exit', done))
-  const status = await Promise.race([ended, limit.promise])
-  clearTimeout(timer)
-  process.off('exit', kill)
-  if (status === 'timed out') {
-    kill()
-    return { outcome: 'timed out' }
+      stdio: ['ignore', 'ignore', 'ignore', 'ipc'],
+    })
+    const limit = AbortSignal.timeout(seconds * 1_000)
+    const ended = once(this.#child, 'exit', { signal: limit })
+    this.#child.send(test)
+    try {
+      const [answer] = (await Promise.race([once(this.#child, 'message', { signal: limit }), ended])) as [
+        Answer,
+      ]
+      if (typeof answer === 'object' && answer !== null) return answer
+      this.kill()
+      return { failed: 'vitest ended' }
+    } catch {
+      this.kill()
+      return 'timed out'
+    } finally {
+      ended.catch(() => {})
+    }
   }
-  if (status === 0) return { outcome: 'survived' }
-  if (!existsSync(output)) return { outcome: 'killed', by: 'it cannot be built' }
-  const { testResults } = JSON.parse(readFileSync(output, 'utf8')) as Report
-  const local = (name: string): string => name.slice(resolve(tree).length + 1)
-  for (const { name, startTime, endTime, assertionResults } of testResults)
-    if (assertionResults.length > 0) durations.set(local(name), endTime - startTime)
-  // Files that were not run any more count as failed, too, but without a failed test.
-  const failures = testResults.flatMap(({ name, assertionResults }) =>
-    assertionResults
-      .filter(({ status: end }) => end === 'failed')
-      .map(({ fullName }) => ({ testFile: local(name), by: fullName })),
-  )
-  return { outcome: 'killed', ...(failures[0] ?? { by: 'no test failed, but the run did' }) }
+
+  kill(): void {
+    try {
+      if (this.#child?.pid !== undefined) process.kill(-this.#child.pid, 'SIGKILL')
+    } catch {
+      // It has ended.
+    }
+    this.#child = undefined
+  }
 }
 
-function printTable(mutants: readonly Mutant[]): void {
+/** What is known of a test file is kept beside the results, until it or a source is another. */
+async function runUnchanged(session: Session, tree: string, sources: string): Promise<Run[]> {
+  const path = `${values.results}.tests`
+  const known = new Map(readLines<Run>(path).map((run) => [`${run.test} ${run.digest}`, run]))
+  const tests = globSync('test/**/*.test.ts').filter((test) => !/\.system\.|^test.systemd/.test(test))
+  const runs: Run[] = []
+  const log = join(tree, 'met')
+  for (const test of tests) {
+    const digest = createHash('sha256')
+      .update(sources.replaceAll(tree, ''))
+      .update(readFileSync(test))
+      .digest('hex')
+    const kept = known.get(`${test} ${digest}`)
+    if (kept !== undefined) {
+      runs.push(kept)
+      continue
+    }
+    writeFileSync(log, '')
+    chmodSync(log, 0o666)
+    const started = performance.now()
+    const answer = await session.run(test, Number(values.limit), `log ${log}`)
+    const failed = answer === 'timed out' ? answer : answer.failed
+    const met = [...new Set(readFileSync(log, 'utf8').split('\n'))].filter((id) => id !== '')
+    const run = { test, digest, seconds: (performance.now() - started) / 1_000, failed, met }
+    appendFileSync(path, `${JSON.stringify(run)}\n`)
+    runs.push(run)
+    print(
+      `${test}: ${run.seconds.toFixed(1)} s, ${met.length} mutants${failed === undefined ? '' : `, left out: ${failed}`}`,
+    )
+  }
+  return runs.filter(({ failed }) => failed === undefined)
+}
+
+/** Those that import the file first, then those of its folder, and the quick ones before the slow. */
+function testsFor({ file, folder }: Mutant, runs: readonly Run[], number = ''): Run[] {
+  const isNear = ({ test }: Run): boolean => readFileSync(test, 'utf8').includes(`/${file}'`)
+  const isOfFolder = ({ test }: Run): boolean => test.startsWith(`${folder.replace('src', 'test')}/`)
+  const rank = (run: Run): number => (isNear(run) ? 0 : isOfFolder(run) ? 1 : 2)
+  return runs
+    .filter(({ met }) => met.includes(number))
+    .toSorted((a, b) => rank(a) - rank(b) || a.seconds - b.seconds)
+}
+
+/** A failure counts if it comes twice, with the mutant. */
+async function tryTests(session: Session, runs: readonly Run[], number = ''): Promise<Omit<Result, 'key'>> {
+  let left = Number(values.limit)
+  for (const { test, seconds } of runs) {
+    if (left < seconds) continue
+    left -= seconds
+    const answers: (Answer | 'timed out')[] = []
+    do answers.push(await session.run(test, 30 + 5 * seconds, `on ${number}`))
+    while (answers.length < 2 && (answers[0] === 'timed out' || answers[0]?.failed !== undefined))
+    const [first, second] = answers
+    if (first === 'timed out' && second === 'timed out') return { outcome: 'timed out', by: `(${test})` }
+    if (typeof second === 'object' && second.failed !== undefined)
+      return { outcome: 'killed', by: `(${test}: ${second.failed})` }
+  }
+  return { outcome: 'survived', by: `(${runs.length} test files come to it)` }
+}
+
+async function tryBuild(
+  session: Session,
+  tree: string,
+  { file, text }: Mutant,
+): Promise<Omit<Result, 'key'>> {
+  session.kill()
+  const unchanged = readFileSync(join(tree, file))
+  writeFileSync(join(tree, file), text)
+  try {
+    for (const test of BUILD_TESTS.flatMap((path) => globSync([path, `${path}/*.test.ts`]))) {
+      if (!test.endsWith('.ts')) continue
+      const answer = await session.run(test, Number(values.limit), '')
+      if (answer === 'timed out') return { outcome: answer }
+      if (answer.failed !== undefined) return { outcome: 'killed', by: `(${test}: ${answer.failed})` }
+    }
+    return { outcome: 'survived' }
+  } finally {
+    writeFileSync(join(tree, file), unchanged)
+    session.kill()
+  }
+}
+
+function printTable(mutants: readonly Mutant[], results: ReadonlyMap<string, Result>): void {
   const tried = mutants.filter(({ key }) => results.has(key))
   const count = (some: readonly Mutant[], outcome: Outcome): number =>
     some.filter(({ key }) => results.get(key)?.outcome === outcome).length
