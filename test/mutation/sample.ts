@@ -162,7 +162,9 @@ class Session {
 async function runUnchanged(session: Session, tree: string, sources: string): Promise<Run[]> {
   const path = `${values.results}.tests`
   const known = new Map(readLines<Run>(path).map((run) => [`${run.test} ${run.digest}`, run]))
-  const tests = globSync('test/**/*.test.ts').filter((test) => !/\.system\.|^test.systemd/.test(test))
+  const tests = globSync('test/**/*.test.ts').filter(
+    (test) => !/\.system\.|^test.(systemd|simulation)/.test(test),
+  )
   const runs: Run[] = []
   const log = join(tree, 'met')
   for (const test of tests) {
