@@ -159,7 +159,7 @@ class Session {
   }
 }
 
-/** What is known of a test file is kept beside the results, until it or a source is another. */
+/** The result for a test file is kept beside the results, until it or a source is another. */
 async function runUnchanged(session: Session, tree: string, sources: string): Promise<Run[]> {
   const path = `${values.results}.tests`
   const known = new Map(readLines<Run>(path).map((run) => [`${run.test} ${run.digest}`, run]))
