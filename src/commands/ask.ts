@@ -26,8 +26,11 @@ const statuses: Readonly<Record<TokenClientErrorCode, ExitStatus>> = {
   closed: exitStatus.internal,
 }
 
+/** The options say which daemon is meant. */
+type Asked = Pick<Invocation, 'options'>
+
 /** A client for the socket or the account that the invocation means. Throws UserError (64) where it means none. */
-export function openClient({ options }: Invocation): TokenClient {
+export function openClient({ options }: Asked): TokenClient {
   const { socket: socketPath, account } = options as { socket?: string; account?: string }
   for (const [name, value] of Object.entries({ socket: socketPath, account }))
     if (value === '')
@@ -41,10 +44,7 @@ export function openClient({ options }: Invocation): TokenClient {
 }
 
 /** Asks one question. Throws UserError for all that the daemon or its absence answers. */
-export async function ask<T>(
-  invocation: Invocation,
-  question: (client: TokenClient) => Promise<T>,
-): Promise<T> {
+export async function ask<T>(invocation: Asked, question: (client: TokenClient) => Promise<T>): Promise<T> {
   const client = openClient(invocation)
   try {
     return await question(client)
@@ -56,7 +56,7 @@ export async function ask<T>(
 }
 
 /** The token as the options `--min-valid` and `--wait` want it. */
-export async function askToken(invocation: Invocation, signal?: AbortSignal): Promise<TokenResult> {
+export async function askToken(invocation: Asked, signal?: AbortSignal): Promise<TokenResult> {
   const minValidSeconds = secondsOf(invocation, {
     option: 'min-valid',
     otherwise: 0,
@@ -79,10 +79,10 @@ export function asUserError(error: unknown): unknown {
 
 /** The duration of an option in seconds. Throws UserError (64). */
 export function secondsOf(
-  invocation: Invocation,
+  { options }: Asked,
   { option, otherwise, max }: { option: string; otherwise: number; max: number },
 ): number {
-  const text = invocation.options[option]
+  const text = options[option]
   if (typeof text !== 'string') return otherwise
   const ms = parseDuration(text)
   if (ms === undefined || ms > max * 1_000)

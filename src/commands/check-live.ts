@@ -1,18 +1,19 @@
 // Asks the service for a token once, for `check --live`, and says what came of it. The token is dropped.
 import type { Config } from '../config/config.ts'
 import { createSystemClock } from '../lib/clock.ts'
+import { asSentence } from '../lib/display-text.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { exitStatus } from '../lib/error.ts'
 import { createFetchToken } from '../source/fetch-token.ts'
 import type { ServiceOutcome } from '../token/outcome.ts'
 import { remedyFor } from '../token/remedy.ts'
 import { jwtLifeMs } from '../token/token.ts'
-import { ok, warning, type Finding } from './finding.ts'
+import { failure, ok, warning, type Finding } from './finding.ts'
 
 /** A wall clock that is off by more than this gets a warning. */
 const CLOCK_OFF_MS = 60_000
 
-export interface Answer {
+interface Answer {
   readonly findings: readonly Finding[]
   /** Exit status. */
   readonly status: number
@@ -36,23 +37,19 @@ function answerOf(outcome: ServiceOutcome, { wallMs, file }: { wallMs: number; f
     const http = outcome.status === undefined ? 'without an HTTP answer' : `with HTTP ${outcome.status}`
     // It is being tried here already.
     const remedy = remedyFor(outcome.reason).replace(/; `kyc-tokend check --live` tries it$/, '')
-    const sentence = `answered ${http} (${outcome.reason}): ${ended(outcome.detail)} ${ended(remedy)} Configuration: ${file}`
+    const sentence = `answered ${http} (${outcome.reason}): ${asSentence(outcome.detail)} ${asSentence(remedy)} Configuration: ${file}`
     const status = outcome.kind === 'permanent' ? exitStatus.noPermission : exitStatus.tryAgain
-    return { findings: [{ level: 'failure', sentence }], status }
+    return { findings: [failure(sentence)], status }
   }
   const { accessToken, serverDateMs } = outcome
   const lifeMs = jwtLifeMs(accessToken, { serverDateMs, wallMs })
   if (lifeMs !== undefined && lifeMs <= 0) {
-    const sentence = `gave a token that has expired already (HTTP 200). ${ended(remedyFor('malformed-answer'))}`
-    return { findings: [{ level: 'failure', sentence }], status: exitStatus.tryAgain }
+    const sentence = `gave a token that has expired already (HTTP 200). ${asSentence(remedyFor('malformed-answer'))}`
+    return { findings: [failure(sentence)], status: exitStatus.tryAgain }
   }
   const lives = lifeMs === undefined ? 'does not say how long it lives' : `lives ${formatDuration(lifeMs)}`
   const given = ok(`gave a token that ${lives} (HTTP 200)`)
   return { findings: [given, ...clockFindings(serverDateMs, wallMs)], status: exitStatus.ok }
-}
-
-function ended(sentence: string): string {
-  return /[.!?]$/.test(sentence) ? sentence : `${sentence}.`
 }
 
 function clockFindings(serverDateMs: number | undefined, wallMs: number): Finding[] {

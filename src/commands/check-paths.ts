@@ -135,7 +135,7 @@ const SYSTEM_TREES = ['/bin', '/boot', '/dev', '/efi', '/etc', '/lib', '/proc', 
 const SHARED_DIRECTORY = /^\/(?:[^/]+|var\/[^/]+|run\/user|home\/[^/]+|media\/[^/]+|mnt\/[^/]+)?$/
 
 /** Reports whether a directory serves the whole system, or a person: its owner and mode are not ours to change. */
-export function isSystemDirectory(path: string): boolean {
+function isSystemDirectory(path: string): boolean {
   const isInTree = SYSTEM_TREES.some((tree) => path === tree || path.startsWith(`${tree}/`))
   return isInTree || SHARED_DIRECTORY.test(path)
 }

@@ -20,11 +20,11 @@ import {
 } from './check-unit.ts'
 import type { RunCommand } from './command.ts'
 import { configurationOf, type Configuration } from './configuration.ts'
-import { createReport, type Finding, type Report } from './finding.ts'
+import { createReport, fault, ok, warning, type Finding, type Report } from './finding.ts'
 import { asServiceUser, SERVICE_USER } from './service-user.ts'
 import { SYSTEM_PATH, configDirectory, unitNames } from './systemctl.ts'
 
-export interface CheckOptions extends Configuration {
+interface CheckOptions extends Configuration {
   /** False: the configuration alone. */
   readonly isWhole: boolean
   readonly isLive: boolean
@@ -61,8 +61,7 @@ export async function performCheck(options: CheckOptions, report: Report): Promi
   const checked = await asServiceUser(options, {
     prepare: loadParsers,
     act: async (viewpoint) => {
-      if (viewpoint.isElsewhere)
-        report.say('user', { level: 'ok', sentence: `checked as the user ${SERVICE_USER}` })
+      if (viewpoint.isElsewhere) report.say('user', ok(`checked as the user ${SERVICE_USER}`))
       const inspection = await inspectConfig({ configPath, ...viewpoint })
       report.say('configuration', ...configFindings(inspection))
       const { config } = inspection
@@ -91,9 +90,9 @@ function configFindings({ file, faults, warnings }: Inspection): Finding[] {
   const inFile = (issue: ConfigIssue): string =>
     file === undefined ? formatIssue(issue) : `${file}: ${formatIssue(issue)}`
   return [
-    ...faults.map((fault) => ({ level: 'fault' as const, sentence: inFile(fault) })),
-    ...warnings.map((warning) => ({ level: 'warning' as const, sentence: inFile(warning) })),
-    ...(faults.length === 0 ? [{ level: 'ok' as const, sentence: `${file} is valid` }] : []),
+    ...faults.map((issue) => fault(inFile(issue))),
+    ...warnings.map((issue) => warning(inFile(issue))),
+    ...(faults.length === 0 ? [ok(`${file} is valid`)] : []),
   ]
 }
 
@@ -104,21 +103,17 @@ async function checkPaths(
   const { runtimeDirectory, stateDirectory, ipc, http } = config
   const further = furtherDirectories(config)
   const own = [
-    { path: runtimeDirectory, setting: 'runtimeDirectory' },
-    { path: stateDirectory, setting: 'stateDirectory' },
+    { path: runtimeDirectory, setting: 'runtimeDirectory', purpose: 'runtime directory' },
+    { path: stateDirectory, setting: 'stateDirectory', purpose: 'state directory' },
   ]
   const sandbox = unit && sandboxFindings(config, unit, [...own, ...further])
   const isOpen = ({ path }: NamedPath): boolean => sandbox?.barred.has(path) !== true
-  const [runtime, state] = own as [NamedPath, NamedPath]
   report.say(
     'directories',
     ...(sandbox?.findings ?? []),
-    ...[runtime]
+    ...own
       .filter(isOpen)
-      .map(({ path }) => directoryFinding(path, { purpose: 'runtime directory', isMadeByDaemon: true })),
-    ...[state]
-      .filter(isOpen)
-      .map(({ path }) => directoryFinding(path, { purpose: 'state directory', isMadeByDaemon: true })),
+      .map(({ path, purpose }) => directoryFinding(path, { purpose, isMadeByDaemon: true })),
     ...further.filter(isOpen).map(({ path, setting }) =>
       directoryFinding(path, {
         purpose: 'directory',
@@ -129,12 +124,14 @@ async function checkPaths(
   )
   if (sandbox !== null && sandbox.dropIn.length > 0)
     report.paste(`The drop-in for ${unit!.name}, to be pasted:`, sandbox.dropIn)
-  const addresses = [
-    { path: ipc.path, name: 'node-ipc' },
-    ...(http === null ? [] : [{ path: http.path, name: 'HTTP' }]),
-  ]
-  for (const { path, name } of addresses)
+  for (const [name, socket] of [
+    ['node-ipc', ipc],
+    ['HTTP', http],
+  ] as const) {
+    if (socket === null) continue
+    const { path } = socket
     report.say('sockets', unitSocketFinding({ path, name }, sockets) ?? (await socketFinding(path, name)))
+  }
 }
 
 /** The shared store is used as the daemon would, and left as it was. */
@@ -146,7 +143,7 @@ async function checkShare(
   const hidden = unseen.filter((setting) => setting.startsWith('share.'))
   if (hidden.length > 0) {
     const sentence = `cannot be tried from here, because only the service sees ${hidden.join(' and ')}: see "kyc-tokend status"`
-    report.say('share', { level: 'warning', sentence })
+    report.say('share', warning(sentence))
     return
   }
   const { checkStore } = await import('../share/share-session.ts')

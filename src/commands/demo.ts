@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os'
 import { join, relative } from 'node:path'
 import type { ReadStream } from 'node:tty'
 import { TokenClient } from '../client/index.ts'
+import { untilAborted } from '../lib/abort.ts'
 import { createSystemClock } from '../lib/clock.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
 import { createSandbox, sandboxCredentials, type Sandbox } from '../sandbox/sandbox.ts'
@@ -94,10 +95,7 @@ async function printTokens(
       `${clock(new Date())}  token ${generation} (${fingerprint}) is good until ${clock(new Date(expiresAt))}, state ${state}\n`,
     )
   })
-  await new Promise<void>((resolve) => {
-    if (signal.aborted) resolve()
-    signal.addEventListener('abort', () => resolve(), { once: true })
-  })
+  await untilAborted(signal)
   end()
   client.close()
 }

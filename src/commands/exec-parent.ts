@@ -17,7 +17,7 @@ import {
   type SupervisionSettings,
 } from './exec-supervision.ts'
 
-export interface ParentSettings extends SupervisionSettings {
+interface ParentSettings extends SupervisionSettings {
   readonly stopSignal: NodeJS.Signals
 }
 export interface Command {

@@ -22,7 +22,7 @@ export interface Supervision {
 export type SupervisionEvent =
   { readonly type: 'token'; readonly fingerprint: string } | { readonly type: 'wake' | 'exited' | 'end' }
 export type SupervisionAction = 'signal' | 'stop' | 'kill' | 'start' | 'exit'
-export interface SupervisionStep {
+interface SupervisionStep {
   readonly state: Supervision
   readonly action?: SupervisionAction
 }

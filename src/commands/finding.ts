@@ -2,7 +2,7 @@
 import type { Writable } from 'node:stream'
 import { styleText } from 'node:util'
 
-import { escapeUnsafe } from '../lib/display-text.ts'
+import { capitalized, escapeUnsafe } from '../lib/display-text.ts'
 
 export interface Finding {
   /** `failure`: the service gave no token, which is no fault of this host. */
@@ -58,10 +58,13 @@ export function createReport(
         ...(counts.failure > 0 ? ['the service gave no token'] : []),
         ...(counts.warning > 0 ? [counted(counts.warning, 'warning')] : []),
       ]
-      const sentence = parts.join(', ')
-      stdout.write(`\n${sentence.charAt(0).toUpperCase()}${sentence.slice(1)}.\n`)
+      stdout.write(`\n${capitalized(parts.join(', '))}.\n`)
     },
   }
+}
+
+export function failure(sentence: string): Finding {
+  return { level: 'failure', sentence }
 }
 
 export function fault(sentence: string): Finding {

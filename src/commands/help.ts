@@ -10,7 +10,7 @@ export function helpOf(spec: CommandSpec | undefined, commands: readonly Command
 }
 
 /** Such as `kyc-tokend reject [OPTION …] [FINGERPRINT|-]`. */
-export function usageOf(spec: CommandSpec): string {
+function usageOf(spec: CommandSpec): string {
   const options = Object.keys(spec.options).length > 0 ? '[OPTION …]' : undefined
   return ['kyc-tokend', spec.name, options, spec.positionals].filter((word) => word !== undefined).join(' ')
 }

@@ -1,7 +1,7 @@
 // Facts of systemd about the daemon: its unit, the reason why it does not run, and the last run of the alert command.
 import { unitNames, unitProperties } from './systemctl.ts'
 
-export interface AlertCommandRun {
+interface AlertCommandRun {
   readonly isOk: boolean
   /** Its exit status, or the result as systemd names it. */
   readonly result: string

@@ -1,4 +1,5 @@
 // Next steps for a person, the most important first, with each command as it is typed on this host.
+import { asSentence } from '../lib/display-text.ts'
 import type { StatusResult } from '../protocol.ts'
 import type { PostponedReason, Reason } from '../token/outcome.ts'
 import { remedyFor } from '../token/remedy.ts'
@@ -23,7 +24,7 @@ export function nextSteps(status: StatusResult, { unit }: Pick<HostFacts, 'unit'
   const faulty = files.filter(({ ok }) => !ok).length
   if (faulty > 0)
     steps.push(`Correct ${faulty === 1 ? 'the token file' : `the ${faulty} token files`} marked ✗`)
-  return steps.map((step) => `${asTyped(step, { unit, pid: daemon.pid }).replace(/\.$/, '')}.`)
+  return steps.map((step) => asSentence(asTyped(step, { unit, pid: daemon.pid })))
 }
 
 /** Mistakes that people make with keys, where the service answers as to one of them. */

@@ -5,7 +5,7 @@ import { Writable as WritableStream } from 'node:stream'
 
 import { exitStatus, UserError } from '../lib/error.ts'
 
-export interface Prompt {
+interface Prompt {
   /** Asks again until the answer has no problem. Throws the signal's reason when it is aborted. */
   ask(
     question: string,

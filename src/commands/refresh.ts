@@ -1,4 +1,5 @@
 // refresh: has the service asked now, and says how it went.
+import { asSentence } from '../lib/display-text.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
 import { formatDuration } from '../lib/duration.ts'
 import type { PostponedReason, Reason } from '../token/outcome.ts'
@@ -30,7 +31,7 @@ export const run: RunCommand = async (invocation) => {
   if (reason !== STOPPING) sentences.push(remedyFor(reason as Reason | PostponedReason))
   if (result.fingerprint !== undefined) sentences.push(`Token ${result.fingerprint} goes on being served`)
   throw new UserError(
-    sentences.map((sentence) => `${sentence.replace(/\.$/, '')}.`).join(' '),
+    sentences.map(asSentence).join(' '),
     REFUSALS.has(reason) ? exitStatus.noPermission : exitStatus.tryAgain,
   )
 }

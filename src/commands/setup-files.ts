@@ -1,10 +1,11 @@
 // The files that `setup` writes: configuration, key and secret, with the owner and mode that the daemon needs.
-import { mkdir, readFile } from 'node:fs/promises'
-import { join } from 'node:path'
+import { chown, mkdir, readFile } from 'node:fs/promises'
+import { basename, join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 
 import { idOf } from '../config/accounts.ts'
 import { normaliseBaseUrl } from '../config/base-url.ts'
+import { withoutNewline } from '../config/secrets.ts'
 import { accountConfigPath } from '../lib/account.ts'
 import { FileError } from '../lib/file-error.ts'
 import { lstatIfAny, replaceFile, type FileAttributes } from '../lib/atomic-file.ts'
@@ -69,7 +70,7 @@ export async function writeSetup(
   const { config, apiKey, apiSecret, others, attributes } = files
   for (const path of others) if (await isThere(path)) throw existing([path], 'remove it, or edit it instead')
   const known = await readSettings(config)
-  const credentials = { apiKey: { file: fileName(apiKey) }, apiSecret: { file: fileName(apiSecret) } }
+  const credentials = { apiKey: { file: basename(apiKey) }, apiSecret: { file: basename(apiSecret) } }
   const isSame = known !== undefined && isSameService(known, { ...answers, credentials })
   const settings = { ...(known ?? files.settings), baseUrl: answers.baseUrl, credentials }
   const contents: [string, string, boolean][] = [
@@ -81,7 +82,7 @@ export async function writeSetup(
   const overwritten: string[] = []
   for (const [path] of changed) if (await isThere(path)) overwritten.push(path)
   if (overwritten.length > 0 && !force) throw existing(overwritten, 'add --force to replace it')
-  if (attributes.gid !== undefined) await makeDirectories(config, attributes.gid)
+  if (typeof attributes.gid === 'number') await makeDirectories(config, attributes.gid)
   for (const [path, content] of changed)
     await replaceFile(path, content, attributes).catch((error: unknown) => {
       if (!(error instanceof FileError)) throw error
@@ -138,13 +139,12 @@ function isSameService(
 }
 
 /** The package makes them; without it they are made here. */
-async function makeDirectories(config: string, gid: number | null): Promise<void> {
+async function makeDirectories(config: string, gid: number): Promise<void> {
   await mkdir(SYSTEM_CONFIG_DIRECTORY, { recursive: true, mode: 0o755 })
   if (!config.includes('/accounts/')) return
-  const { chown } = await import('node:fs/promises')
   const accounts = join(SYSTEM_CONFIG_DIRECTORY, 'accounts')
   const isMade = await mkdir(accounts, { recursive: true, mode: 0o750 })
-  if (isMade !== undefined) await chown(accounts, 0, gid ?? 0)
+  if (isMade !== undefined) await chown(accounts, 0, gid)
 }
 
 async function readIfAny(path: string): Promise<string | undefined> {
@@ -162,12 +162,4 @@ async function readIfAny(path: string): Promise<string | undefined> {
 
 async function isThere(path: string): Promise<boolean> {
   return (await lstatIfAny(path)) !== null
-}
-
-function fileName(path: string): string {
-  return path.slice(path.lastIndexOf('/') + 1)
-}
-
-function withoutNewline(text: string): string {
-  return text.replace(/\r?\n$/, '')
 }

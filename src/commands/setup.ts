@@ -2,6 +2,7 @@
 import { baseUrlProblem, baseUrlWarning } from '../config/base-url.ts'
 import { readSecret } from '../config/secrets.ts'
 import { checkedAccount } from '../lib/account.ts'
+import { capitalized } from '../lib/display-text.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
 import { SYSTEM_RUNTIME_DIRECTORY } from '../lib/paths.ts'
@@ -123,7 +124,7 @@ function secretProblem(text: string): string | undefined {
   const context = { env: {}, directory: '/', uid: -1, isElsewhere: false, diagnostics, reads: [] }
   readSecret(text, { at: '', context })
   const [fault] = faults
-  return fault === undefined ? undefined : fault.charAt(0).toUpperCase() + fault.slice(1)
+  return fault && capitalized(fault)
 }
 
 /** Enables and starts the unit, or has it read the new files. Throws UserError (69). */
@@ -131,7 +132,7 @@ async function start({ unit }: UnitNames, { isReload }: { isReload: boolean }): 
   const name = `${unit}.service`
   const steps = [...(isReload ? [['reload', name]] : []), ['enable', '--quiet', '--now', name]]
   for (const step of steps) {
-    const { isOk, stderr } = await systemctl(step, { timeoutMs: START_MS })
+    const { isOk, stderr } = await systemctl(step, START_MS)
     if (isOk) continue
     const why = stderr.trim().split('\n')[0] ?? ''
     throw new UserError(
@@ -143,13 +144,11 @@ async function start({ unit }: UnitNames, { isReload }: { isReload: boolean }): 
 
 /** The status of the first token: 0, 75 or 77. */
 async function awaitToken(
-  { stdout, ...invocation }: Invocation,
+  { stdout }: Invocation,
   { names, account }: { names: UnitNames; account: string | undefined },
 ): Promise<number> {
   const options = account === undefined ? { socket: `${SYSTEM_RUNTIME_DIRECTORY}/ipc.sock` } : { account }
-  const token = await ask({ ...invocation, stdout, options }, (client) =>
-    client.get({ waitSeconds: TOKEN_WAIT_SECONDS }),
-  )
+  const token = await ask({ options }, (client) => client.get({ waitSeconds: TOKEN_WAIT_SECONDS }))
   const life = formatDuration(Date.parse(token.expiresAt) - Date.now())
   stdout.write(
     `${names.unit} runs and holds a token, good for ${life}. Give it to programs: sudo usermod -aG kyc-token USER\n`,

@@ -32,9 +32,7 @@ export async function statusOfAll(
   const results = await Promise.all(
     daemons.map(async (daemon) => {
       try {
-        const status = await ask({ ...invocation, stdout, options: daemon.options }, (client) =>
-          client.status(),
-        )
+        const status = await ask(daemon, (client) => client.status())
         return { name: daemon.name, status, exit: statusOf(status), line: lineOf(status) }
       } catch (error) {
         if (!(error instanceof UserError)) throw error
@@ -64,9 +62,9 @@ function lineOf({ state, token, failure, alert }: StatusResult): string {
   return `${state.padEnd(8)}  ${left}${alert === null ? '' : '  ALERT'}${why}`
 }
 
-export function accountNames(directory = ACCOUNTS_DIRECTORY): string[] {
+function accountNames(): string[] {
   try {
-    return readdirSync(directory).filter(isAccountName).toSorted()
+    return readdirSync(ACCOUNTS_DIRECTORY).filter(isAccountName).toSorted()
   } catch (error) {
     if (errorCode(error) === undefined) throw error
     return []

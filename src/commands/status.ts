@@ -33,17 +33,14 @@ async function allAccounts(invocation: Invocation): Promise<number> {
 
 async function watch(invocation: Invocation, hasColour: boolean): Promise<number> {
   const { watchStatus } = await import('./watch-status.ts')
+  const { stdout, signal } = invocation
   const client = openClient(invocation)
   try {
-    const last = await watchStatus(client, { ...pick(invocation), hasColour })
+    const last = await watchStatus(client, { stdout, signal, hasColour })
     return last === null ? exitStatus.unavailable : exitStatusOf(last)
   } finally {
     client.close()
   }
-}
-
-function pick({ stdout, signal }: Invocation): Pick<Invocation, 'stdout' | 'signal'> {
-  return { stdout, signal }
 }
 
 /** Without a daemon, the error also says why the unit does not run. */

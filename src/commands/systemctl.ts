@@ -45,7 +45,7 @@ export interface Finished {
 }
 
 /** Reports whether systemd runs this host. */
-export function hasSystemd(): boolean {
+function hasSystemd(): boolean {
   return existsSync(SYSTEMD_RUNS)
 }
 
@@ -59,7 +59,7 @@ export async function unitProperties(unit: string, names: readonly string[]): Pr
 }
 
 /** Lines of `NAME=VALUE`; the values of a name that is there several times are joined by a blank. */
-export function parseProperties(text: string): UnitProperties {
+function parseProperties(text: string): UnitProperties {
   const properties: Record<string, string> = {}
   for (const line of text.split('\n')) {
     const [, name, value = ''] = /^(\w+)=(.*)$/.exec(line) ?? []
@@ -96,10 +96,7 @@ export async function unitCredentials(
   )
 }
 
-export async function systemctl(
-  words: readonly string[],
-  { timeoutMs = ASK_MS }: { timeoutMs?: number } = {},
-): Promise<Finished> {
+export async function systemctl(words: readonly string[], timeoutMs?: number): Promise<Finished> {
   return run('systemctl', words, timeoutMs)
 }
 

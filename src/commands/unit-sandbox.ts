@@ -17,7 +17,7 @@ export const SANDBOX_PROPERTIES = [
   'RuntimeDirectory',
 ] as const
 
-export interface Obstacle {
+interface Obstacle {
   /** The settings of the unit that forbid it, such as `ProtectSystem=strict`. */
   readonly because: string
   /** Settings of a drop-in that allow it; none: only another directory helps. */

@@ -5,7 +5,6 @@ import { errorCode } from '../lib/error.ts'
 
 export type AccountKind = 'user' | 'group'
 
-const FILES = { user: '/etc/passwd', group: '/etc/group' } as const
 const DATABASES = { user: 'passwd', group: 'group' } as const
 /** A directory service that does not answer must not keep the daemon from starting or reloading. */
 const ASK_MS = 3_000
@@ -13,7 +12,7 @@ const ASK_MS = 3_000
 /** The id of a name, a number or a number written as a string; undefined where there is no such account. */
 export async function idOf(kind: AccountKind, account: string | number): Promise<number | undefined> {
   if (typeof account === 'number') return account
-  const known = idIn(readAccounts(FILES[kind]), account)
+  const known = idIn(readAccounts(kind), account)
   if (known !== undefined) return known
   if (/^\d{1,10}$/.test(account)) return Number(account) < 2 ** 32 - 1 ? Number(account) : undefined
   return idIn(await askNameService(kind, account), account)
@@ -21,34 +20,30 @@ export async function idOf(kind: AccountKind, account: string | number): Promise
 
 /** Groups that name the user as a member, beside its own. */
 export function groupsOf(user: string): number[] {
-  return readAccounts(FILES.group)
-    .split('\n')
-    .map((line) => line.split(':'))
+  return fieldsOf(readAccounts('group'))
     .filter((fields) => fields[3]?.split(',').includes(user))
     .map((fields) => Number(fields[2]))
 }
 
 /** User and group id of a user of /etc/passwd. */
 export function localUser(name: string): { uid: number; gid: number } | undefined {
-  const fields = lineOf(readAccounts(FILES.user), name)
+  const fields = fieldsOf(readAccounts('user')).find((line) => line[0] === name)
   return fields === undefined ? undefined : { uid: Number(fields[2]), gid: Number(fields[3]) }
 }
 
 function idIn(accounts: string, name: string): number | undefined {
-  const id = lineOf(accounts, name)?.[2]
+  const id = fieldsOf(accounts).find((fields) => fields[0] === name)?.[2]
   return id !== undefined && /^\d+$/.test(id) ? Number(id) : undefined
 }
 
-function lineOf(accounts: string, name: string): string[] | undefined {
-  return accounts
-    .split('\n')
-    .map((line) => line.split(':'))
-    .find((fields) => fields[0] === name)
+/** Of each line: name, password, id, and more. */
+function fieldsOf(accounts: string): string[][] {
+  return accounts.split('\n').map((line) => line.split(':'))
 }
 
-function readAccounts(path: string): string {
+function readAccounts(kind: AccountKind): string {
   try {
-    return readFileSync(path, 'utf8')
+    return readFileSync(`/etc/${DATABASES[kind]}`, 'utf8')
   } catch (error) {
     if (errorCode(error) === 'ENOENT') return ''
     throw error

@@ -1,7 +1,7 @@
 // Locates where a text stops being JSON or repeats a key, in words that quote nothing of it.
 import { printParseErrorCode, visit } from 'jsonc-parser'
 
-export interface JsonFault {
+interface JsonFault {
   /** From 1. */
   readonly line: number
   /** From 1, in characters. */

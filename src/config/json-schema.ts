@@ -14,7 +14,7 @@ export function configJsonSchema(): Record<string, unknown> {
   return { $schema, title: 'Configuration of kyc-tokend', ...rest }
 }
 
-export interface SettingRow {
+interface SettingRow {
   /** Key path; `tokenFiles[].mode` is that of each entry. */
   readonly key: string
   /** The default as JSON; undefined: the setting is required. */

@@ -1,6 +1,7 @@
 // Finds the configuration, validates it and makes it ready to use: `loadConfig` throws all its faults at once.
 import { resolve } from 'node:path'
 
+import { CONTROL_CHARACTER } from '../lib/display-text.ts'
 import { configDirectories } from '../lib/paths.ts'
 import type { Config } from './config.ts'
 import { EXAMPLE, findConfig } from './find.ts'
@@ -68,7 +69,7 @@ export async function inspectConfig(options: LoadOptions): Promise<Inspection> {
     diagnostics.fault('', `the configuration file ${found.sentence}`)
     return withoutConfig(file)
   }
-  if (/\p{Cc}/u.test(file))
+  if (CONTROL_CHARACTER.test(file))
     diagnostics.fault('', 'the path of the configuration file holds a control character: rename it')
   for (const other of found.others)
     diagnostics.warn('', `${other} is there, too, and is not read: remove it, or name it with --config`)
@@ -90,7 +91,7 @@ function notFound(
   searched: readonly string[],
   { isNamed, configPath }: { isNamed: boolean; configPath?: string | undefined },
 ): string {
-  const names = searched.map((path) => (/\p{Cc}/u.test(path) ? printable(path) : path))
+  const names = searched.map((path) => (CONTROL_CHARACTER.test(path) ? printable(path) : path))
   if (isNamed)
     return `there is no configuration file ${names[0]}: correct ${configPath === undefined ? '$KYC_TOKEND_CONFIG' : '--config'}, or make the file from ${EXAMPLE}`
   return `there is no configuration file: make ${names[0]} from ${EXAMPLE}, or name yours with --config (looked for ${names.join(', ')})`

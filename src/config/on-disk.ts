@@ -8,12 +8,12 @@ import { Secret } from '../lib/secret.ts'
 import { isMemoryDevice } from '../lib/serial.ts'
 import type { Config } from './config.ts'
 
-export type OnDisk =
+type OnDisk =
   | { readonly kind: 'loaded'; readonly config: Config }
   /** A sentence with the remedy. */
   | { readonly kind: 'faulty'; readonly problem: string }
 
-export interface ConfigurationState {
+interface ConfigurationState {
   /** Secrets in files do not count: they are taken over without a reload. */
   readonly state: 'current' | 'changed' | 'faulty'
   /** The faults and their remedies; null where there are none. */

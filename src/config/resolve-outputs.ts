@@ -20,7 +20,7 @@ interface Claim {
   readonly at: string
   readonly path: string
 }
-export interface OutputContext {
+interface OutputContext {
   readonly runtimeDirectory: string
   readonly baseUrl: string
   readonly claims: Claim[]

@@ -16,7 +16,7 @@ import { STANDARD_INITIAL_DELAY } from './schema.ts'
 import { readSecret } from './secrets.ts'
 import type { SecretSource, ValidPart } from './valid-part.ts'
 
-export interface ResolveContext extends Omit<InputContext, 'directory' | 'reads'> {
+interface ResolveContext extends Omit<InputContext, 'directory' | 'reads'> {
   /** The configuration file, absolute, and the owner and mode of its descriptor. */
   readonly file: string
   readonly stats: Stats

@@ -1,6 +1,7 @@
 // The kinds of values that settings have, each with its sentence.
 import * as v from 'valibot'
 
+import { CONTROL_CHARACTER } from '../lib/display-text.ts'
 import { DURATION, parseDuration } from '../lib/duration.ts'
 
 // Every message is our own: valibot's quote the value, which may be a secret. Unknown keys are found by validate.ts,
@@ -48,14 +49,13 @@ export function octal() {
   )
 }
 
-const CONTROL = /\p{Cc}/u
 const NO_CONTROL = 'must not hold a control character: type it again, without one'
 
 export function path(sentence = 'must be a path: write it as a string') {
   return v.pipe(
     v.string(sentence),
     v.minLength(1, sentence),
-    v.check((value) => !CONTROL.test(value), NO_CONTROL),
+    v.check((value) => !CONTROL_CHARACTER.test(value), NO_CONTROL),
     v.check(
       (value) => !value.startsWith('~'),
       'must not begin with "~", which only a shell expands: write the whole path, or "./~…" for that very name',
@@ -69,7 +69,7 @@ export function line(maxLength: number, sentence = 'must be a text: write it as 
     v.string(sentence),
     v.minLength(1, sentence),
     v.maxLength(maxLength, `must not be longer than ${maxLength} characters: shorten it`),
-    v.check((value) => !CONTROL.test(value), NO_CONTROL),
+    v.check((value) => !CONTROL_CHARACTER.test(value), NO_CONTROL),
   )
 }
 

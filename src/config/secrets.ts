@@ -1,6 +1,7 @@
 // Secret sources: a string, a file, a systemd credential or an environment variable, read again at each load.
 import { join, resolve } from 'node:path'
 
+import { CONTROL_CHARACTER } from '../lib/display-text.ts'
 import { Secret } from '../lib/secret.ts'
 import { readInput, type InputContext } from './inputs.ts'
 import { readFile, shellWord } from './read-file.ts'
@@ -11,7 +12,6 @@ interface SecretOptions {
   readonly context: InputContext
 }
 
-const CONTROL = /\p{Cc}/u
 /** Formatting characters and line separators: invisible, and the service would refuse the account for them. */
 const INVISIBLE = /[\p{Cf}\p{Zl}\p{Zp}]/u
 const BYTE_ORDER_MARK = '\uFEFF'
@@ -81,7 +81,7 @@ function checked(value: string, options: SecretOptions & { where: string }): Sec
     return undefined
   }
   if (value.trim() === '') return refuse(`${where} is empty: put the secret there`)
-  if (CONTROL.test(value))
+  if (CONTROL_CHARACTER.test(value))
     return refuse(
       `${where} holds a line break or another control character inside: write the secret alone, on one line`,
     )
@@ -116,6 +116,6 @@ function likelyMistake(value: string): string | undefined {
 }
 
 /** One newline at the end is how editors and `echo` end a file. */
-function withoutNewline(text: string): string {
+export function withoutNewline(text: string): string {
   return text.replace(/\r?\n$/, '')
 }

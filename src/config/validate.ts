@@ -6,7 +6,7 @@ import { nearestName } from './nearest.ts'
 import { configSchema, secretSettings } from './schema.ts'
 import type { ValidPart } from './valid-part.ts'
 
-export interface Validation {
+interface Validation {
   readonly faults: readonly ConfigIssue[]
   /** The usable part of the document, with the defaults; undefined where there is none. */
   readonly validPart: ValidPart | undefined

@@ -16,7 +16,7 @@ export interface FileAttributes {
   readonly gid?: number | null
 }
 
-export interface ReplaceOptions extends FileAttributes {
+interface ReplaceOptions extends FileAttributes {
   /** Asked before the file gets its name: false leaves the old one. */
   readonly isStillDesired?: () => boolean
 }

@@ -36,11 +36,11 @@ const USUAL_GROUPS = 32
 
 export function createConnectionCalls(options: {
   func: (definition: string) => Call
-  poll: Call
+  eventsOf: (fd: number) => number
   /** The result, or a throw where it says that the call by this name failed. */
   checked: (call: string, result: number) => number
 }): ConnectionCalls {
-  const { func, poll, checked } = options
+  const { func, eventsOf, checked } = options
   const getsockopt = func('int getsockopt(int, int, int, void *, void *)')
   const accept4 = func('int accept4(int, void *, void *, int)')
   // Reused: this is asked at each connection.
@@ -76,11 +76,7 @@ export function createConnectionCalls(options: {
       return [...groups.subarray(0, neededGroups)]
     },
     isHungUp(fd) {
-      // `struct pollfd`: POLLHUP need not be asked for.
-      const asked = Buffer.alloc(8)
-      asked.writeInt32LE(fd)
-      checked('poll', poll(asked, 1, 0))
-      return (asked.readInt16LE(6) & ABI.POLLHUP) !== 0
+      return (eventsOf(fd) & ABI.POLLHUP) !== 0
     },
   }
 }

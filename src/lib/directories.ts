@@ -1,7 +1,6 @@
 // The daemon's own directories: made at the start, and again where they were removed.
 import { lutimes } from 'node:fs/promises'
-import { errorCode, errorMessage, exitStatus, UserError } from './error.ts'
-import { createProblemLog, type ProblemLog } from './log-once.ts'
+import { errorCode, exitStatus, UserError } from './error.ts'
 import type { Log } from './log.ts'
 import { prepareDirectory, runtimeDirectoryMode, STATE_DIRECTORY_MODE } from './paths.ts'
 import { DiskStalledError, isQuick, onFileSystem } from './serial.ts'
@@ -26,23 +25,16 @@ export function createDirectories(options: {
     [stateDirectory, STATE_DIRECTORY_MODE],
     [runtimeDirectory, runtimeDirectoryMode(uid)],
   ])
-  let log: Log = () => undefined
-  const problems = new Map([...modes.keys()].map((path) => [path, createDirectoryProblemLog(path)]))
+  const problems = new Map<string, string | null>()
 
-  function createDirectoryProblemLog(path: string): ProblemLog {
-    return createProblemLog((error) => {
-      if (error !== null)
-        log('error', 'A directory cannot be kept', { event: 'directory-error', path, error })
-    })
-  }
-
-  async function repairOne(path: string, mode: number): Promise<void> {
+  /** Why the directory cannot be used; null where it can. */
+  async function problemOf(path: string, mode: number): Promise<string | null> {
     try {
       await onFileSystem(path, async () => prepareDirectory(path, { mode, uid }))
-      problems.get(path)?.set(null)
+      return null
     } catch (error) {
       if (!(error instanceof UserError || error instanceof DiskStalledError)) throw error
-      problems.get(path)?.set(errorMessage(error))
+      return error.message
     }
   }
 
@@ -65,9 +57,14 @@ export function createDirectories(options: {
     async prepare() {
       for (const [path, mode] of modes) await prepareOne(path, mode)
     },
-    async repair(nextLog) {
-      log = nextLog
-      await Promise.all([...modes].map(async ([path, mode]) => repairOne(path, mode)))
+    async repair(log) {
+      const repairs = [...modes].map(async ([path, mode]) => {
+        const error = await problemOf(path, mode)
+        if (error !== null && error !== problems.get(path))
+          log('error', 'A directory cannot be kept', { event: 'directory-error', path, error })
+        problems.set(path, error)
+      })
+      await Promise.all(repairs)
     },
   }
 }

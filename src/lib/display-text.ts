@@ -1,4 +1,6 @@
-// Foreign text made safe to show: no control character of a file, a process or the service reaches a terminal or a log.
+// Text made fit to show: no control character of a file, a process or the service reaches a terminal or a log.
+
+export const CONTROL_CHARACTER = /\p{Cc}/u
 
 /** Control and formatting characters, line and paragraph separators, and all that Unicode has not assigned. */
 const UNSAFE = /[\p{C}\p{Zl}\p{Zp}]/gu
@@ -20,6 +22,15 @@ export function escapeUnsafeIn<T>(value: T): T {
   return JSON.parse(JSON.stringify(value), (_, item: unknown) =>
     typeof item === 'string' ? escapeUnsafe(item) : item,
   ) as T
+}
+
+/** With a full stop, unless it ends like a sentence already. */
+export function asSentence(text: string): string {
+  return /[.!?]$/.test(text) ? text : `${text}.`
+}
+
+export function capitalized(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1)
 }
 
 function escapeUnit(unit: number): string {

@@ -2,7 +2,7 @@
 import type { Clock } from './clock.ts'
 import { loadLibc } from './libc.ts'
 
-export interface IdleGc {
+interface IdleGc {
   /** To be called every few seconds: collects once enough work was done and is over. Resolves then. */
   tick(signal: AbortSignal): Promise<void>
 }

@@ -3,7 +3,7 @@ import { readdirSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { getSystemErrorName } from 'node:util'
 import { createChildCalls, type ChildCalls } from './child-calls.ts'
-import { createConnectionCalls, type ConnectionCalls } from './connection-calls.ts'
+import { createConnectionCalls, type Call, type ConnectionCalls } from './connection-calls.ts'
 import { errorCode, errorMessage } from './error.ts'
 import { countListenFds, FIRST_LISTEN_FD } from './listen-fds.ts'
 
@@ -125,6 +125,7 @@ function createLibc(koffi: Koffi): Libc {
   const poll = libc.func('int poll(void *, ulong, int)')
   const exit = libc.func('void _exit(int)')
   const trim = mallocTrim(libc)
+  const func = (definition: string): Call => libc.func(definition)
   const execve = libc.func('int execve(const char *, const char **, const char **)')
 
   /** The result, or the error of the call by this name. */
@@ -133,14 +134,23 @@ function createLibc(koffi: Koffi): Libc {
     return result
   }
 
+  /** The events of a descriptor at this moment, of those that need not be asked for (poll(2)). */
+  function eventsOf(fd: number): number {
+    // `struct pollfd`
+    const asked = Buffer.alloc(8)
+    asked.writeInt32LE(fd)
+    checked('poll', poll(asked, 1, 0))
+    return asked.readInt16LE(6)
+  }
+
   /** Descriptors below `end` are inherited by programs that are executed, all others are not. */
   function inheritBelow(end: number): void {
     for (const fd of openDescriptors()) fcntl(fd, ABI.F_SETFD, fd < end ? 0 : ABI.FD_CLOEXEC)
   }
 
   return {
-    ...createConnectionCalls({ func: (definition) => libc.func(definition), poll, checked }),
-    ...createChildCalls((definition) => libc.func(definition)),
+    ...createConnectionCalls({ func, eventsOf, checked }),
+    ...createChildCalls(func),
     listenAt(path, backlog) {
       const address = socketAddress(path)
       const type = ABI.SOCK_STREAM | ABI.SOCK_CLOEXEC | ABI.SOCK_NONBLOCK
@@ -174,10 +184,7 @@ function createLibc(koffi: Koffi): Libc {
       trim?.(0)
     },
     hasReader(fd) {
-      const asked = Buffer.alloc(8)
-      asked.writeInt32LE(fd)
-      checked('poll', poll(asked, 1, 0))
-      return (asked.readInt16LE(6) & ABI.POLLERR) === 0
+      return (eventsOf(fd) & ABI.POLLERR) === 0
     },
     replaceProcess(path, argv, env) {
       const settings = Object.entries(env).flatMap(([name, value]) =>

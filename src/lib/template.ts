@@ -6,7 +6,7 @@ export type Placeholder = (typeof placeholders)[number]
 /** A text in pieces: literal text and placeholders. */
 export type Template = readonly (string | { readonly placeholder: Placeholder })[]
 
-export type ParsedTemplate =
+type ParsedTemplate =
   | { readonly kind: 'template'; readonly template: Template }
   /** Names between `${` and `}` that are no placeholders. */
   | { readonly kind: 'unknown'; readonly names: readonly string[] }

@@ -24,7 +24,7 @@ export interface SandboxRequest {
   readonly status: number | null
   readonly scenario: ScenarioName
 }
-export interface SandboxOptions {
+interface SandboxOptions {
   /** Of 127.0.0.1; 0: a free one. */
   readonly port: number
   readonly scenario: ScenarioName

@@ -9,7 +9,7 @@ export interface SandboxAnswer {
   readonly body: string | Readonly<Record<string, unknown>>
 }
 /** The arguments of a scenario. */
-export interface ScenarioInput {
+interface ScenarioInput {
   readonly tokens: SandboxTokens
   /** On the wall clock, in ms. */
   readonly nowMs: number
