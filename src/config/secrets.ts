@@ -12,11 +12,37 @@ interface SecretOptions {
   readonly context: InputContext
 }
 
-/** Formatting characters and line separators: invisible, and the service would refuse the account for them. */
-const INVISIBLE = /[\p{Cf}\p{Zl}\p{Zp}]/u
-const BYTE_ORDER_MARK = '\uFEFF'
 /** A shorter one is hardly a secret; and wherever it is hidden in a text, words may go with it. */
 const MIN_LENGTH = 8
+
+/** Values that cannot be used. Each sentence goes on from the place of the secret. */
+const REFUSALS: readonly (readonly [RegExp, string])[] = [
+  [/^\s*$/, 'is empty: put the secret there'],
+  [
+    CONTROL_CHARACTER,
+    'holds a line break or another control character inside: write the secret alone, on one line',
+  ],
+  [
+    /^\uFEFF/,
+    'begins with a byte order mark, as some editors put it: save it as UTF-8 without one (without "BOM")',
+  ],
+  [
+    // Formatting characters and line separators: the service would refuse the account for them.
+    /[\p{Cf}\p{Zl}\p{Zp}]/u,
+    'holds an invisible character, as come along when text is copied from a page: type the secret, or copy it again',
+  ],
+  [/\uFFFD/, 'is not valid UTF-8: write the secret as plain text'],
+]
+/** Mistakes that people make with secrets. Only warnings: such a secret may be right. */
+const MISTAKES: readonly (readonly [RegExp, string])[] = [
+  [/^(["'`]).*\1$/, 'is in quotes, which are part of it: write the secret without them'],
+  [/^\s|\s$/, 'begins or ends with a blank, which is part of it: remove that'],
+  [
+    /^(export\s+)?[A-Z][A-Z0-9_]*\s*=./,
+    'begins with a name and "=", as a line of an environment file does: write what follows the "=" alone',
+  ],
+  [/^Bearer\s/i, 'begins with "Bearer", as a token does: write the secret of the account'],
+]
 
 /** The secret; undefined where none can be used, and then `diagnostics` have the reason. */
 export function readSecret(source: SecretSource, options: SecretOptions): Secret | undefined {
@@ -74,45 +100,21 @@ function notThere(sentence: string, options: SecretOptions): void {
 }
 
 function checked(value: string, options: SecretOptions & { where: string }): Secret | undefined {
-  const { at, where } = options
-  const { diagnostics } = options.context
-  const refuse = (sentence: string): undefined => {
-    diagnostics.fault(at, sentence)
+  const { at, where, context } = options
+  const { diagnostics } = context
+  const [, refusal] = REFUSALS.find(([pattern]) => pattern.test(value)) ?? []
+  if (refusal !== undefined) {
+    diagnostics.fault(at, `${where} ${refusal}`)
     return undefined
   }
-  if (value.trim() === '') return refuse(`${where} is empty: put the secret there`)
-  if (CONTROL_CHARACTER.test(value))
-    return refuse(
-      `${where} holds a line break or another control character inside: write the secret alone, on one line`,
-    )
-  if (value.startsWith(BYTE_ORDER_MARK))
-    return refuse(
-      `${where} begins with a byte order mark, as some editors put it: save it as UTF-8 without one (without "BOM")`,
-    )
-  if (INVISIBLE.test(value))
-    return refuse(
-      `${where} holds an invisible character, as come along when text is copied from a page: type the secret, or copy it again`,
-    )
-  if (value.includes('\uFFFD')) return refuse(`${where} is not valid UTF-8: write the secret as plain text`)
   if (value.length < MIN_LENGTH)
     diagnostics.warn(
       at,
       `${where} has fewer than ${MIN_LENGTH} characters: check that it is whole; words like it are hidden in the log, too`,
     )
-  const mistake = likelyMistake(value)
+  const [, mistake] = MISTAKES.find(([pattern]) => pattern.test(value)) ?? []
   if (mistake !== undefined) diagnostics.warn(at, `${where} ${mistake}`)
   return new Secret(value)
-}
-
-/** A mistake that people make with secrets. Only a warning: such a secret may be right. */
-function likelyMistake(value: string): string | undefined {
-  if (/^(["'`]).*\1$/.test(value)) return 'is in quotes, which are part of it: write the secret without them'
-  if (value.trim() !== value) return 'begins or ends with a blank, which is part of it: remove that'
-  if (/^(export\s+)?[A-Z][A-Z0-9_]*\s*=./.test(value))
-    return 'begins with a name and "=", as a line of an environment file does: write what follows the "=" alone'
-  if (/^Bearer\s/i.test(value))
-    return 'begins with "Bearer", as a token does: write the secret of the account'
-  return undefined
 }
 
 /** One newline at the end is how editors and `echo` end a file. */
