@@ -4,9 +4,10 @@ import { connect } from 'node:net'
 import { join } from 'node:path'
 import fc from 'fast-check'
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
-import { startDelivery, type DeliveryWorld } from '../support/delivery-world.ts'
+import { lateAnswer, startDelivery, type DeliveryWorld } from '../support/delivery-world.ts'
 import { askOnce, connectRaw, type RawClient } from '../support/ipc-client.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
+import { eventually } from '../support/until.ts'
 
 const LARGE = 'x'.repeat(10_000)
 
@@ -38,7 +39,7 @@ describe('a client that asks and asks', () => {
     const world = await ready({ tokenOf: () => LARGE, timeouts })
     const client = await connectRaw(world.ipcPath, { reads: false })
     client.write('{"type":"token.get","data":{"id":"1"}}\f'.repeat(10_000))
-    await vi.waitFor(() => expect(world.ipc.counts().dropped.stalled).toBe(1), { timeout: 5_000 })
+    await eventually(() => expect(world.ipc.counts().dropped.stalled).toBe(1))
     // The part that the kernel takes is beside the 256 KiB.
     expect(world.ipc.counts().reads * LARGE.length).toBeLessThan(2 * 1024 * 1024)
     await isServed(world)
@@ -51,16 +52,14 @@ describe('a client that asks and asks', () => {
     const greedy: RawClient[] = []
     for (let count = 0; count < 8; count += 1) greedy.push(await connectRaw(world.ipcPath, { reads: false }))
     for (const client of greedy) client.write('{"type":"token.get","data":{"id":"1"}}\f'.repeat(200))
-    await vi.waitFor(() => expect(world.ipc.counts().dropped['too-much-held']).toBeGreaterThan(2))
+    await eventually(() => expect(world.ipc.counts().dropped['too-much-held']).toBeGreaterThan(2))
     expect(subscriber.isClosed()).toBe(false)
     await isServed(world)
   })
 
   it('may have so many requests waiting, and the rest is answered after them', async () => {
-    let grant = (): void => undefined
-    const world = await startDelivery({
-      answer: () => new Promise((resolve) => (grant = () => resolve({ kind: 'ok', accessToken: 'late' }))),
-    })
+    const { answer, grant } = lateAnswer()
+    const world = await startDelivery({ answer })
     const client = await connectRaw(world.ipcPath)
     client.write('{"type":"token.get","data":{"id":"1","waitSeconds":60}}\f'.repeat(1_000))
     client.write('{"type":"token.get","data":{"id":"last"}}\f')
@@ -116,7 +115,7 @@ describe('a client that does nothing', () => {
     const client = await connectRaw(world.ipcPath)
     client.ask('token.subscribe', { id: '1' })
     await client.frame(0)
-    await vi.waitFor(() => expect(spy).toHaveBeenCalled())
+    await eventually(() => expect(spy).toHaveBeenCalled())
     expect(client.isClosed()).toBe(false)
   })
 })
@@ -130,7 +129,7 @@ describe('many clients', () => {
     expect(answers.every((answer) => answer?.type === 'token.result')).toBe(true)
     await isServed(world)
     for (const { socket } of clients) socket.destroy()
-    await vi.waitFor(() => expect(world.ipc.counts().connections).toBe(0))
+    await eventually(() => expect(world.ipc.counts().connections).toBe(0))
   })
 
   it('one too many is answered so and loses its own connection', async () => {

@@ -2,10 +2,11 @@ import { execFile } from 'node:child_process'
 import { request } from 'node:http'
 import { connect } from 'node:net'
 import { promisify } from 'node:util'
-import { describe, expect, it, onTestFinished, vi } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import { failures } from '../support/keeper-world.ts'
 import { kindOf } from '../support/kind-of.ts'
-import { startDelivery } from '../support/delivery-world.ts'
+import { lateAnswer, startDelivery } from '../support/delivery-world.ts'
+import { eventually } from '../support/until.ts'
 
 const run = promisify(execFile)
 
@@ -112,21 +113,19 @@ describe('GET /v1/token', () => {
   })
 
   it('waits for a token', async () => {
-    let grant = (): void => undefined
-    const world = await startDelivery({
-      answer: () => new Promise((resolve) => (grant = () => resolve({ kind: 'ok', accessToken: 'late' }))),
-    })
-    const answer = ask(world.httpPath, '/v1/token?waitSeconds=30')
+    const { answer, grant } = lateAnswer()
+    const world = await startDelivery({ answer })
+    const waiting = ask(world.httpPath, '/v1/token?waitSeconds=30')
     expect((await ask(world.httpPath, '/v1/token')).json).toMatchObject({ status: 503, code: 'no-token-yet' })
     grant()
-    expect((await answer).json['accessToken']).toBe('late')
+    expect((await waiting).json['accessToken']).toBe('late')
   })
 })
 
 describe('the other paths', () => {
   it('report a refusal as a problem', async () => {
     const world = await startDelivery({ answer: () => failures.notFound })
-    await vi.waitFor(() => expect(kindOf(world.keeper.state())).toBe('refused'))
+    await eventually(() => expect(kindOf(world.keeper.state())).toBe('refused'))
     for (const path of ['/v1/token', '/readyz']) {
       const answer = await ask(world.httpPath, path)
       expect(answer.status).toBe(503)
@@ -233,9 +232,9 @@ describe('GET /v1/token/events', () => {
     expect(head).toBe(200)
     expect(events).toEqual([])
     await world.rotate()
-    await vi.waitFor(() => expect(events).toHaveLength(1))
+    await eventually(() => expect(events).toHaveLength(1))
     await world.rotate()
-    await vi.waitFor(() => expect(events).toHaveLength(2))
+    await eventually(() => expect(events).toHaveLength(2))
     expect(events[1]).toMatch(/^event: token\.changed\ndata: \{"accessToken":"token-2",.*\}$/)
     expect(world.http.counts().subscribers).toBe(1)
   })
@@ -269,10 +268,8 @@ print(daemon.getresponse().status)
   })
 
   it('one that half-closes gets the answer it waits for', async () => {
-    let grant = (): void => undefined
-    const world = await startDelivery({
-      answer: () => new Promise((resolve) => (grant = () => resolve({ kind: 'ok', accessToken: 'late' }))),
-    })
+    const { answer, grant } = lateAnswer()
+    const world = await startDelivery({ answer })
     const text = 'GET /v1/token?waitSeconds=20 HTTP/1.1\r\nHost: x\r\n\r\n'
     const received = exchange(world.httpPath, text, { half: true })
     await ask(world.httpPath, '/v1/status')
@@ -409,12 +406,12 @@ describe('health and metrics', () => {
     onTestFinished(() => void socket.destroy())
     socket.setEncoding('utf8').on('data', (chunk: string) => received.push(chunk))
     socket.write('GET /v1/token/events HTTP/1.1\r\nHost: x\r\n\r\n')
-    await vi.waitFor(() => expect(received.join('')).toContain('token.changed'))
+    await eventually(() => expect(received.join('')).toContain('token.changed'))
     socket.pause()
     for (let count = 0; count < 100; count += 1) await world.rotate()
     const { generation } = world.keeper.state()
     socket.resume()
-    await vi.waitFor(() => expect(received.join('')).toContain(`"generation":${generation},`))
+    await eventually(() => expect(received.join('')).toContain(`"generation":${generation},`))
     expect(received.join('').match(/event: /g)?.length).toBeLessThan(100)
   })
 })

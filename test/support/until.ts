@@ -1,5 +1,6 @@
 // Waits for a condition instead of for a time.
 import { setTimeout as sleep } from 'node:timers/promises'
+import { vi } from 'vitest'
 
 const EVERY_MS = 10
 const WITHIN_MS = 15_000
@@ -17,4 +18,9 @@ export async function expectUntil<T>(
     if (performance.now() > until) throw new Error(`Waited in vain for ${what}`)
     await sleep(EVERY_MS)
   }
+}
+
+/** Resolves with what the check returns once it passes; fails as the check does when it takes too long. */
+export function eventually<T>(check: () => T | Promise<T>): Promise<T> {
+  return vi.waitFor(check, { timeout: WITHIN_MS, interval: EVERY_MS })
 }

@@ -10,7 +10,7 @@ import {
 } from 'node:fs'
 import { chmod, chown, mkdir, rm, utimes, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { describe, expect, it, onTestFinished, vi } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import type { SocketConfig, TokenFileConfig, TokenFileFormat } from '../../../src/config/config.ts'
 import {
   createTokenFiles,
@@ -25,6 +25,7 @@ import { fingerprintOf, type Token } from '../../../src/token/token.ts'
 import { createFakeClock, type FakeClock } from '../../support/fake-clock.ts'
 import { createRecords } from '../../support/records.ts'
 import { tempDirectory } from '../../support/temp-directory.ts'
+import { eventually } from '../../support/until.ts'
 
 const isRoot = process.geteuid?.() === 0
 const MINUTE = 60_000
@@ -143,7 +144,6 @@ const contentOf = (path: string): string | null => {
   }
 }
 const modeOf = (path: string): string => (statSync(path).mode & 0o7777).toString(8)
-const until = async (isMet: () => void): Promise<void> => vi.waitFor(isMet, { interval: 1 })
 
 describe.each(['disk', 'memory'] as const)('token files on %s', (where) => {
   it('hold the token in the four formats', async () => {
@@ -157,7 +157,7 @@ describe.each(['disk', 'memory'] as const)('token files on %s', (where) => {
       ),
     )
     const { received } = keeper.hold('abc.def')
-    await until(() => {
+    await eventually(() => {
       expect(contentOf(join(directory, 'raw'))).toBe('abc.def')
       expect(contentOf(join(directory, 'header'))).toBe('Authorization: Bearer abc.def\n')
       expect(contentOf(join(directory, 'env'))).toBe('KYC_ACCESS_TOKEN=abc.def\n')
@@ -176,7 +176,7 @@ describe.each(['disk', 'memory'] as const)('token files on %s', (where) => {
     const files = filesFor([fileAt(path)], { keeper, log })
     running(files)
     keeper.hold('abc.def')
-    await until(() => {
+    await eventually(() => {
       expect(contentOf(path)).toBe('abc.def')
     })
     await clock.advance(1_000)
@@ -191,7 +191,7 @@ describe.each(['disk', 'memory'] as const)('token files on %s', (where) => {
       await clock.settle()
       await tamper()
       keeper.look()
-      await until(() => {
+      await eventually(() => {
         expect([contentOf(path), modeOf(path)]).toEqual(['abc.def', '600'])
         expect(files.status()[0]?.repairs).toBe(done + 1)
       })
@@ -206,7 +206,7 @@ describe.each(['disk', 'memory'] as const)('token files on %s', (where) => {
     const configs = [fileAt(join(directory, 'token')), fileAt(join(directory, 'json'), 'json')]
     const end = running(filesFor(configs, { keeper, log }))
     keeper.hold('abc.def')
-    await until(() => {
+    await eventually(() => {
       expect(contentOf(join(directory, 'json'))).toContain('abc.def')
       expect(contentOf(join(directory, 'token'))).toBe('abc.def')
     })
@@ -238,7 +238,7 @@ describe.each(['disk', 'memory'] as const)('token files on %s', (where) => {
       keeper.hold(`token-${number}`)
       if (number % 7 === 0) await new Promise(setImmediate)
     }
-    await until(() => {
+    await eventually(() => {
       expect(contentOf(path)).toBe('token-200')
     })
   })
@@ -252,7 +252,7 @@ describe.each(['disk', 'memory'] as const)('token files on %s', (where) => {
       ['assumed', 2 * MINUTE],
     ] as const) {
       keeper.hold('abc.def', { lifeMs: MINUTE, expirySource })
-      await until(() => {
+      await eventually(() => {
         expect(contentOf(path)).toBe('abc.def')
       })
       await clock.advance(lastsMs - 1)
@@ -261,7 +261,7 @@ describe.each(['disk', 'memory'] as const)('token files on %s', (where) => {
       expect(contentOf(path)).toBe('abc.def')
       await clock.advance(1)
       keeper.look()
-      await until(() => {
+      await eventually(() => {
         expect(contentOf(path)).toBeNull()
       })
     }
@@ -273,7 +273,7 @@ describe.each(['disk', 'memory'] as const)('token files on %s', (where) => {
     await writeFile(join(directory, 'token'), 'of a former run')
     await writeFile(join(directory, '.token.0123456789ab.kyc'), 'torn')
     running(filesFor([fileAt(join(directory, 'token'))], { keeper, log }))
-    await until(() => {
+    await eventually(() => {
       expect(readdirSync(directory)).toEqual([])
     })
   })
@@ -304,7 +304,7 @@ describe.each(['disk', 'memory'] as const)('token files on %s', (where) => {
       keeper.look()
       await clock.settle()
     }
-    await until(() => {
+    await eventually(() => {
       expect(contentOf(good ?? '')).toBe('abc.def')
       expect(files.status().map(({ ok }) => ok)).toEqual([false, false, true])
       expect(files.status()[0]?.error).toContain('symbolic link')
@@ -315,7 +315,7 @@ describe.each(['disk', 'memory'] as const)('token files on %s', (where) => {
     mkdirSync(join(directory, 'absent'))
     await rm(link ?? '')
     keeper.look()
-    await until(() => {
+    await eventually(() => {
       expect(files.status().every(({ ok }) => ok)).toBe(true)
       expect(contentOf(absent ?? '')).toBe('abc.def')
     })
@@ -330,17 +330,17 @@ describe.each(['disk', 'memory'] as const)('token files on %s', (where) => {
     const files = filesFor([fileAt(join(directory, 'token'))], { keeper, log })
     running(files)
     keeper.hold('abc.def')
-    await until(() => {
+    await eventually(() => {
       expect(contentOf(join(directory, 'token'))).toBe('abc.def')
     })
     renameSync(directory, `${directory}.gone`)
     keeper.look()
-    await until(() => {
+    await eventually(() => {
       expect(files.status()[0]?.ok).toBe(false)
     })
     await mkdir(directory)
     keeper.look()
-    await until(() => {
+    await eventually(() => {
       expect(contentOf(join(directory, 'token'))).toBe('abc.def')
       expect(files.status()[0]?.ok).toBe(true)
     })
@@ -353,7 +353,7 @@ describe('token files', () => {
     const path = join(await tempDirectory('memory'), 'token')
     running(filesFor([fileAt(path, 'json')], { keeper, log }))
     keeper.hold('abc.def')
-    await until(() => {
+    await eventually(() => {
       expect(contentOf(path)).toContain('abc.def')
     })
     const expiresAt = (): string => (JSON.parse(contentOf(path) ?? '') as { expiresAt: string }).expiresAt
@@ -364,7 +364,7 @@ describe('token files', () => {
     expect(expiresAt()).toBe(before)
     clock.jumpWall(3_600_000)
     keeper.look()
-    await until(() => {
+    await eventually(() => {
       expect(expiresAt()).toBe(new Date(Date.parse(before) + 3_600_500).toISOString())
     })
   })
@@ -380,13 +380,13 @@ describe('token files', () => {
     keeper.hold('abc.def')
     running(files)
     const groups = (): number[] => [given, own].map((path) => statSync(path).gid)
-    await until(() => {
+    await eventually(() => {
       expect(groups()).toEqual([12345, process.getegid?.()])
     })
     await clock.advance(1_000)
     await Promise.all([chown(given, 0, 999), chown(own, 0, 999)])
     keeper.look()
-    await until(() => {
+    await eventually(() => {
       expect(groups()).toEqual([12345, process.getegid?.()])
       expect(files.counts().repairs).toBe(2)
     })
@@ -402,7 +402,7 @@ describe('a reload', () => {
     const files = filesFor(['token', 'kept', 'link', 'absent'].map(fileOf), { keeper, log })
     running(files)
     keeper.hold('abc.def')
-    await until(() => {
+    await eventually(() => {
       expect(readdirSync(directory)).toEqual(['absent', 'kept', 'link', 'token'])
       expect(events()).toEqual(['file-error'])
     })
@@ -426,7 +426,7 @@ describe('files from templates', () => {
     const { fingerprint, received } = keeper.hold('abc.def')
     const obtainedAt = new Date(received.wallMs).toISOString()
     const expiresAt = new Date(clock.now().wallMs + 15 * MINUTE).toISOString()
-    await until(() => {
+    await eventually(() => {
       expect(contentOf(path)).toBe(`[${BASE_URL}] \${x} abc.def ${fingerprint} ${obtainedAt} ${expiresAt}\n`)
     })
   })
@@ -445,7 +445,7 @@ describe('a directory that its group can write', () => {
       ),
     )
     keeper.hold('abc.def')
-    await until(() => {
+    await eventually(() => {
       expect(paths.map(contentOf)).toEqual(['abc.def', 'abc.def'])
     })
     expect(records.map(({ level, fields }) => [level, fields.event, fields['warning']])).toEqual([
@@ -464,14 +464,14 @@ describe('written-files.json', () => {
     const options = { keeper, log, stateDirectory }
     const end = running(filesFor([fileAt(a), fileAt(absent)], options))
     keeper.hold('abc.def')
-    await until(() => {
+    await eventually(() => {
       expect(list()).toEqual([a])
     })
     expect(modeOf(join(stateDirectory, 'written-files.json'))).toBe('600')
     await end()
     const files = filesFor([fileAt(b)], options)
     running(files)
-    await until(() => {
+    await eventually(() => {
       expect(list()).toEqual([a, b])
     })
     await files.reconfigure({ ...files.config, tokenFiles: [fileAt(a)] })
@@ -484,7 +484,7 @@ describe('written-files.json', () => {
     const list = join(stateDirectory, 'written-files.json')
     await writeFile(list, '{"no": "list"}')
     running(filesFor([fileAt(join(directory, 'token'))], { keeper, log, stateDirectory }))
-    await until(() => {
+    await eventually(() => {
       expect(contentOf(list)).toBeNull()
     })
   })
@@ -497,12 +497,12 @@ describe('the status', () => {
     const files = filesFor([fileAt(path)], { keeper, log })
     running(files)
     keeper.hold('abc.def')
-    await until(() => {
+    await eventually(() => {
       expect(files.status()).toMatchObject([{ present: true, ok: true }])
     })
     const [written] = files.status()
     keeper.lose()
-    await until(() => {
+    await eventually(() => {
       expect(contentOf(path)).toBeNull()
       expect(files.status()).toMatchObject([{ present: false, ok: true, writtenAt: written?.writtenAt }])
     })
@@ -525,7 +525,7 @@ describe('token.front', () => {
     const { keeper, clock, file, path } = await front()
     const end = running(file)
     keeper.hold('abc.def', { lifeMs: 90_500 })
-    await until(() => {
+    await eventually(() => {
       expect(contentOf(path)).toBe('5000 5090 abc.def\n')
       expect(modeOf(path)).toBe('640')
     })
@@ -535,11 +535,11 @@ describe('token.front', () => {
     expect(contentOf(path)).not.toBeNull()
     await clock.advance(1)
     keeper.look()
-    await until(() => {
+    await eventually(() => {
       expect(contentOf(path)).toBeNull()
     })
     keeper.hold('ghi.jkl')
-    await until(() => {
+    await eventually(() => {
       expect(contentOf(path)).toContain('ghi.jkl')
     })
     await end()
@@ -550,12 +550,12 @@ describe('token.front', () => {
     const stale = await front()
     running(stale.file)
     stale.keeper.hold('abc.def', { lifeMs: MINUTE, expirySource: 'assumed' })
-    await until(() => {
+    await eventually(() => {
       expect(contentOf(stale.path)).toContain('abc.def')
     })
     await stale.clock.advance(MINUTE)
     stale.keeper.look()
-    await until(() => {
+    await eventually(() => {
       expect(contentOf(stale.path)).toBeNull()
     })
     for (const facts of [{ isOpen: false }, { format: 'json' }] as const) {
@@ -563,7 +563,7 @@ describe('token.front', () => {
       await writeFile(closed.path, 'of a former run')
       running(closed.file)
       closed.keeper.hold('abc.def')
-      await until(() => {
+      await eventually(() => {
         expect(contentOf(closed.path)).toBeNull()
       })
     }
