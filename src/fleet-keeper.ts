@@ -41,6 +41,7 @@ export async function createFleetKeeper(
       return token && usableUntilMs(token)
     },
     assumedLifeMs: () => assumedLifeMs(keeper.state(), policyOf(running()), clock.now()),
+    rejectedAgeMs: () => keeper.state().rejection?.ageMs ?? null,
     holdsRecord: () => keeper.state().token !== null || keeper.state().refusal !== null,
   }
   const fleet = createFleet({ clock, random: Math.random, log, saved: () => store.fleet(), keeper: view })

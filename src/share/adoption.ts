@@ -38,6 +38,8 @@ export function createAdoption({
   usableUntilMs,
   offer,
   seen: seenBefore,
+  isUndecided,
+  onAskedAlone,
   onPending,
 }: {
   records: Records
@@ -52,6 +54,10 @@ export function createAdoption({
   offer: (outcome: FetchOutcome) => boolean
   /** Fence of what the keeper holds at the start. */
   seen: number
+  /** The keeper has a record of another host that asked by itself. */
+  onAskedAlone: (by: string) => void
+  /** This host has an outcome of its own that is not in the store: which of the two is newer is not known yet. */
+  isUndecided: () => boolean
   /** A record is left that the keeper could not take. */
   onPending: () => void
 }): Adoption {
@@ -72,7 +78,7 @@ export function createAdoption({
   }
 
   function next(): { outcome: FetchOutcome; isLast: boolean } | null {
-    const known = isPending() ? records.newest() : null
+    const known = isPending() && !isUndecided() ? records.newest() : null
     if (known === null) return null
     const first = tokenFirst(known)
     return first === null
@@ -87,11 +93,13 @@ export function createAdoption({
     seen = known.head.fence
     counts.adopted(how)
     const { fence } = known.head
+    const { by, isAlone } = known.record
+    if (isAlone === true && by !== host) onAskedAlone(by)
     const ageMs = Math.round(recordAgeMs(known, bootMs()))
     log('debug', 'Took over what another host was answered', {
       event: 'share-adopted',
       fence,
-      by: known.record.by,
+      by,
       ageMs,
       how,
     })

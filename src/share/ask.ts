@@ -8,7 +8,7 @@ import { isFencePossible, type Records } from './records.ts'
 import type { Seal } from './seal.ts'
 import type { ShareCounts } from './share-counts.ts'
 import type { Shareable } from './shared-record.ts'
-import { StoreError, type BoxHead, type Store } from './store.ts'
+import { StoreError, type BoxHead, type Put, type Store } from './store.ts'
 
 export interface AskOptions {
   /** The service itself. */
@@ -24,6 +24,8 @@ export interface AskOptions {
   /** The name of this host to the others. */
   readonly host: string
   readonly requestTimeoutMs: number
+  /** For how long a lease is held at most, in ms. */
+  readonly leaseMs: number
   /** This host's own outcome as the others are to know it. */
   readonly shareable: (outcome: ServiceOutcome) => Shareable
   readonly onHosts: (hosts: number) => void
@@ -56,20 +58,40 @@ export function createAsk(
     })
   }
 
+  /** A host that was paused finds its command timed out, whatever the store did: past the lease it writes once more. */
+  async function write(request: Parameters<Store['put']>[0], leaseEndsAtMs: number): Promise<Put> {
+    try {
+      return await store.put(request)
+    } catch (error) {
+      if (!(error instanceof StoreError) || bootMs() < leaseEndsAtMs) throw error
+      const again = await store.put(request)
+      const isOwn = again.verdict === 'stale' && again.record?.fence === request.fence
+      return isOwn ? { verdict: 'stored', hosts: 0 } : again
+    }
+  }
+
+  interface Answered {
+    readonly shareable: Shareable
+    readonly head: BoxHead
+    readonly isClientPaced: boolean
+    readonly leaseEndsAtMs: number
+  }
+
   async function put(
     outcome: FetchOutcome,
-    { shareable, head, isClientPaced }: { shareable: Shareable; head: BoxHead; isClientPaced: boolean },
+    { shareable, head, isClientPaced, leaseEndsAtMs }: Answered,
   ): Promise<FetchOutcome | 'again'> {
     const { record, ttlMs } = shareable
     const { fence } = head
     const box = seal.close(record, head)
+    const answeredAtMs = bootMs()
     try {
-      const result = await store.put({ ...head, box, ttlMs, isClientPaced })
+      const result = await write({ ...head, box, ttlMs, isClientPaced }, leaseEndsAtMs)
       if (result.verdict === 'stored') {
-        adoption.own({ head, box, record, ageMs: 0, receivedAtMs: bootMs() })
+        adoption.own({ head, box, record, ageMs: bootMs() - answeredAtMs, receivedAtMs: bootMs() })
         reconciler.forgetUnshared()
         counts.adopted('asked')
-        options.onHosts(result.hosts)
+        if (result.hosts > 0) options.onHosts(result.hosts)
         log('info', 'Asked the service for the fleet', { event: 'share-asked', fence, hosts: result.hosts })
         return outcome
       }
@@ -83,7 +105,7 @@ export function createAsk(
     } catch (error) {
       if (!(error instanceof StoreError)) throw error
       options.onLost(error)
-      reconciler.addUnshared(shareable)
+      reconciler.addUnshared(shareable, answeredAtMs)
       return outcome
     }
   }
@@ -106,8 +128,15 @@ export function createAsk(
     const atMs = Math.floor(lease.nowMs + bootMs() - lease.takenAtMs)
     const notBeforeMs = shareable.waitMs === 0 ? 0 : atMs + shareable.waitMs
     const head = { fence: lease.fence, atMs, notBeforeMs }
-    if (shareable.isForAll)
-      return put(outcome, { shareable, head, isClientPaced: attempt.cause === 'client' })
+    if (shareable.isForAll) {
+      const isClientPaced = attempt.cause === 'client'
+      return put(outcome, {
+        shareable,
+        head,
+        isClientPaced,
+        leaseEndsAtMs: lease.takenAtMs + options.leaseMs,
+      })
+    }
     await release({ ...head, box: seal.close(shareable.record, head), pauseMs: PAUSE_MS })
     return outcome
   }

@@ -10,8 +10,8 @@ import { StoreError, type Store } from './store.ts'
 export interface Reconciler {
   /** Throws StoreError. */
   reconcile(): Promise<void>
-  /** An outcome of this host's own that could not be written. */
-  addUnshared(shareable: Shareable): void
+  /** An outcome of this host's own that could not be written; the service answered it at this time, on the boot clock. */
+  addUnshared(shareable: Shareable, answeredAtMs: number): void
   /** There is such an outcome. */
   isUnshared(): boolean
   /** A record of this host's own was written: an earlier outcome counts no more. */
@@ -39,14 +39,15 @@ export function createReconciler({
   onContact: () => void
   onHosts: (hosts: number) => void
 }): Reconciler {
-  let unshared: { readonly shareable: Shareable; readonly atMs: number } | null = null
+  let unshared: { readonly shareable: Shareable; readonly answeredAtMs: number } | null = null
 
   /** An outcome that this host obtained alone counts for all from the moment of its answer on. */
   function addOwn({ nowMs: storeNowMs, fence }: { nowMs: number; fence: number }): void {
     if (unshared === null) return
-    const { shareable, atMs: answeredAtMs } = unshared
+    const { shareable, answeredAtMs } = unshared
     unshared = null
-    const { record, waitMs, ttlMs } = shareable
+    const { waitMs, ttlMs } = shareable
+    const record = { ...shareable.record, isAlone: true as const }
     const ageMs = bootMs() - answeredAtMs
     const atMs = Math.floor(storeNowMs - ageMs)
     if (atMs <= Math.max(records.floor(), fence) || ageMs >= ttlMs) return
@@ -78,10 +79,11 @@ export function createReconciler({
       // First, so that an older record of the store does not replace it.
       addOwn({ nowMs, fence })
       if (record !== null) adoption.receive(record, 'look')
+      adoption.offer()
       await repair(fence)
     },
-    addUnshared(shareable) {
-      unshared = { shareable, atMs: bootMs() }
+    addUnshared(shareable, answeredAtMs) {
+      unshared = { shareable, answeredAtMs }
     },
     isUnshared: () => unshared !== null,
     forgetUnshared() {

@@ -23,7 +23,12 @@ export interface SharedToken {
  * A message of one host to the others. `by` is the name of the host that asked. A failure carries the token that is still good:
  * a host that starts then has one. Never holds credentials.
  */
-export type SharedRecord =
+export type SharedRecord = Readonly<{
+  /** The host asked by itself, while it could not use the store. */
+  isAlone?: true
+}> &
+  SharedOutcome
+type SharedOutcome =
   | ({ readonly kind: 'ok'; readonly by: string } & SharedToken)
   | {
       readonly kind: 'permanent'

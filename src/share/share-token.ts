@@ -5,6 +5,7 @@ import type { RetryPolicy } from '../token/backoff.ts'
 import type { FetchOutcome, FetchToken } from '../token/outcome.ts'
 import { createAdoption } from './adoption.ts'
 import { createAloneFetch } from './alone-fetch.ts'
+import { createContention } from './contention.ts'
 import { createReconciler } from './reconciler.ts'
 import { createRecords } from './records.ts'
 import type { Seal } from './seal.ts'
@@ -36,6 +37,8 @@ export interface ShareTokenOptions {
     usableUntilMs(): number | null
     /** Life of a token that does not say its own, in ms. */
     assumedLifeMs(): number
+    /** The age, in ms, at which clients reported the token that it holds as refused; null: none has. */
+    rejectedAgeMs(): number | null
   }
 }
 
@@ -77,6 +80,7 @@ export function shareToken(fetchToken: FetchToken, options: ShareTokenOptions): 
     wallMs: () => clock.now().wallMs,
     aclLine: options.aclLine,
   })
+  const contention = createContention({ log, bootMs, isAlone: () => state.current().state !== 'connected' })
   const records = createRecords({ ...options.saved, seal, bootMs })
   const adoption = createAdoption({
     records,
@@ -91,6 +95,8 @@ export function shareToken(fetchToken: FetchToken, options: ShareTokenOptions): 
       return isTaken
     },
     seen: options.saved.seen,
+    onAskedAlone: (by) => contention.askedAlone(by),
+    isUndecided: () => reconciler.isUnshared(),
     onPending: () => void offerAgain(),
   })
 
@@ -121,7 +127,7 @@ export function shareToken(fetchToken: FetchToken, options: ShareTokenOptions): 
     shareable,
     usableUntilMs: () => keeper.usableUntilMs(),
     hosts: () => hosts,
-    onUnshared: (own) => reconciler.addUnshared(own),
+    onUnshared: (own) => reconciler.addUnshared(own, bootMs()),
   })
 
   const reconciler = createReconciler({
@@ -177,7 +183,11 @@ export function shareToken(fetchToken: FetchToken, options: ShareTokenOptions): 
   }
 
   return {
-    fetchToken: sharedFetch,
+    async fetchToken(signal, attempt) {
+      const rejectedAgeMs = attempt.cause === 'client' ? keeper.rejectedAgeMs() : null
+      if (rejectedAgeMs !== null) contention.rejected(rejectedAgeMs)
+      return sharedFetch(signal, attempt)
+    },
     async run(signal) {
       const watching = store.watch(
         {
@@ -185,6 +195,7 @@ export function shareToken(fetchToken: FetchToken, options: ShareTokenOptions): 
             const storeNowMs = records.storeNowMs()
             if (storeNowMs !== null) counts.lag(storeNowMs - record.nowMs)
             adoption.receive(record, 'push')
+            if (reconciler.isUnshared()) wake()
           },
           onReleased: () => adoption.wake(),
           onSubscribed: () => wake(),

@@ -5,7 +5,7 @@ import { askerOf, MAX_WAIT_MS } from './records.ts'
 import type { SharedRecord } from './seal.ts'
 import { StoreError, type StoredBox, type Taken } from './store.ts'
 
-export interface SharedFetchOptions extends AskOptions {
+export interface SharedFetchOptions extends Omit<AskOptions, 'leaseMs'> {
   /** False: this host never asks the service. */
   readonly asks: boolean
   readonly random: () => number
@@ -37,7 +37,7 @@ export function createSharedFetch(options: SharedFetchOptions): FetchToken {
   const { store, records, adoption, counts, clock, random } = options
   const leaseMs = options.requestTimeoutMs + LEASE_MARGIN_MS
   const bootMs = (): number => clock.now().bootMs
-  const ask = createAsk(options)
+  const ask = createAsk({ ...options, leaseMs })
   let wake = (): void => undefined
 
   async function fetchToken(signal: AbortSignal, attempt: Attempt): Promise<FetchOutcome> {

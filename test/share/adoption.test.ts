@@ -23,11 +23,13 @@ const recordOf = (fence: number): StoredBox => {
 let offered: FetchOutcome[]
 let isIdle: boolean
 let pending: number
+let isUndecided: boolean
 let adoption: Adoption
 beforeEach(() => {
   offered = []
   isIdle = true
   pending = 0
+  isUndecided = false
   const log = (): void => undefined
   adoption = createAdoption({
     records: createRecords({ seal, seen: 0, floor: 0, bootMs: () => 1_000 }),
@@ -37,6 +39,8 @@ beforeEach(() => {
     bootMs: () => 1_000,
     usableUntilMs: () => null,
     seen: 0,
+    onAskedAlone: () => undefined,
+    isUndecided: () => isUndecided,
     offer(outcome) {
       if (isIdle) offered.push(outcome)
       return isIdle
@@ -85,6 +89,19 @@ test('a record that an attempt did not take is offered after it', () => {
   expect(pending).toBe(1)
   adoption.offer()
   expect(offered).toHaveLength(1)
+})
+
+test('a record waits while this host has an outcome that is not in the store', () => {
+  isUndecided = true
+  adoption.receive(recordOf(7), 'push')
+  expect({ offered, taken: adoption.take(), isPending: adoption.isPending() }).toEqual({
+    offered: [],
+    taken: null,
+    isPending: true,
+  })
+  isUndecided = false
+  adoption.offer()
+  expect(offered).toMatchObject([{ accessToken: 'token-7' }])
 })
 
 test('an own record does not hide a later one of another host', () => {

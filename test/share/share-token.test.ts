@@ -372,6 +372,67 @@ describe('an asker', () => {
     expect(paused?.share.sample().staleWrites).toBe(1)
   })
 
+  test.each([false, true])(
+    'whose write timed out past its lease writes once more, whether the store had it: %s',
+    async (isDone) => {
+      const [paused, other] = world.hosts(2)
+      await settle()
+      world.answer(() => {
+        // As a process that was stopped: its time is over before it reads what the store said.
+        world.server.interruptPut('host-1', { error: new StoreError('slow', 'Command timed out'), isDone })
+        world.clock.suspend(30_000)
+        return world.token()
+      })
+      await paused?.keeper.refresh(new AbortController().signal)
+      await settle()
+      expect(tokensOf([paused, other] as Host[])).toHaveLength(1)
+      expect(eventsOf(paused as Host, 'share-slow')).toEqual([])
+      expect(eventsOf(paused as Host, 'share-stale-write')).toEqual([])
+      expect(eventsOf(paused as Host, 'share-asked')).toHaveLength(2)
+      expect(paused?.share.status().hosts).toBe(2)
+      expect(world.asked).toHaveLength(2)
+    },
+  )
+
+  test('that could not write its answer does not go back to an older one, nor hold it against a newer one', async () => {
+    const [asker, other] = world.hosts(2)
+    await settle()
+    world.answer((host) => {
+      if (host === 'host-1') world.server.fail(lost, 'host-1')
+      return world.token()
+    })
+    await asker?.keeper.refresh(new AbortController().signal)
+    const own = asker?.token()
+    await world.clock.advance(20_000)
+    expect(asker?.token()).toBe(own)
+    await other?.keeper.refresh(new AbortController().signal)
+    const newest = other?.token()
+    world.server.fail(null, 'host-1')
+    await world.clock.advance(31_000)
+    expect(tokensOf([asker, other] as Host[])).toEqual([newest])
+    expect(world.asked).toHaveLength(3)
+  })
+
+  test('that asked alone while another asked for all keeps the later answer, and the others take it', async () => {
+    const [alone, other] = world.hosts(2)
+    await settle()
+    world.server.fail(lost, 'host-1')
+    const gate = world.gate()
+    world.answer((host) => (host === 'host-1' ? gate.passed.then(() => world.token()) : world.token()))
+    void alone?.keeper.refresh(new AbortController().signal)
+    await settle()
+    await other?.keeper.refresh(new AbortController().signal)
+    await settle()
+    gate.open()
+    await settle()
+    const last = alone?.token()
+    expect(last).not.toBe(other?.token())
+    world.server.fail(null, 'host-1')
+    await world.clock.advance(31_000)
+    expect(tokensOf([alone, other] as Host[])).toEqual([last])
+    expect(world.asked).toHaveLength(3)
+  })
+
   test('that was suspended between lease and request begins again', async () => {
     const gate = world.gate()
     const host = world.host()
@@ -495,6 +556,49 @@ describe('a store that is lost', () => {
     expect(world.asked.length).toBeLessThanOrEqual(before + 1)
     await world.clock.advance(15_000)
     expect(tokensOf(hosts)).toHaveLength(1)
+  })
+})
+
+describe('a service that keeps one token of an account alive', () => {
+  const reject = async ({ keeper }: Host): Promise<void> => {
+    keeper.reject(keeper.state().token?.fingerprint ?? '')
+    await settle()
+  }
+
+  test('is noticed where a new token is refused while hosts ask by themselves: once, with the remedy', async () => {
+    const [host] = world.hosts(2)
+    await settle()
+    world.server.fail(lost)
+    await host?.keeper.refresh(new AbortController().signal)
+    for (let report = 0; report < 3; report += 1) await reject(host as Host)
+    const contentions = eventsOf(host as Host, 'share-contention')
+    expect(contentions).toMatchObject([
+      { level: 'warning', remedy: expect.stringContaining('share.whenAlone to "wait"') },
+    ])
+    expect(contentions[0]?.['ageMs']).toBeLessThan(2_000)
+  })
+
+  test('is noticed after another host asked by itself, which the record says', async () => {
+    const [one, other] = world.hosts(2)
+    await settle()
+    world.server.fail(lost, 'host-1')
+    await one?.keeper.refresh(new AbortController().signal)
+    world.server.fail(null, 'host-1')
+    await world.clock.advance(31_000)
+    expect(other?.token()).toBe(one?.token())
+    await reject(other as Host)
+    expect(eventsOf(other as Host, 'share-contention')).toMatchObject([{ by: 'host-1' }])
+    expect(eventsOf(one as Host, 'share-contention')).toEqual([])
+  })
+
+  test('is not suspected for an old token, nor while one host asks for all', async () => {
+    const [one, other] = world.hosts(2)
+    await settle()
+    await reject(one as Host)
+    world.server.fail(lost, 'host-2')
+    await world.clock.advance(2 * MINUTE_MS)
+    await reject(other as Host)
+    for (const host of [one, other]) expect(eventsOf(host as Host, 'share-contention')).toEqual([])
   })
 })
 

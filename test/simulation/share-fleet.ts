@@ -128,6 +128,7 @@ export async function runShareFleet(options: ShareFleetOptions): Promise<ShareFl
           return token && usableUntilMs(token)
         },
         assumedLifeMs: () => assumedLifeMs(host.state, POLICY, now()),
+        rejectedAgeMs: () => null,
       },
     })
     const state = initialState({ baseUrl: BASE_URL, credentialsId: 'one' }, now())

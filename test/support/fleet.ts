@@ -13,16 +13,18 @@ import { expectUntil } from './until.ts'
 /** A service whose tokens live so long. */
 export async function startTokenService(
   lifeSeconds: number,
-): Promise<Service & { token: () => ReturnType<typeof granting> }> {
+): Promise<Service & { token: () => ReturnType<typeof granting>; lastToken: () => string }> {
   let issued = 0
+  let last = ''
   const token = (): ReturnType<typeof granting> => {
     const iat = Date.now() / 1000
     issued += 1
-    return granting(jwtOf({ iat, exp: iat + lifeSeconds }, issued))
+    last = jwtOf({ iat, exp: iat + lifeSeconds }, issued)
+    return granting(last)
   }
   const service = await startService({ answer: token })
   onTestFinished(() => service.stop())
-  return Object.assign(service, { token })
+  return Object.assign(service, { token, lastToken: () => last })
 }
 
 export interface FleetSettings {
@@ -30,19 +32,23 @@ export interface FleetSettings {
   readonly baseUrl: string
   readonly share?: object
   readonly config?: object
+  readonly env?: NodeJS.ProcessEnv
+  /** Of this host; without it, a directory of its own in memory. */
+  readonly directory?: string
 }
 
 /** Starts a daemon as a host of this name. Its directory is kept for `again`. */
 export async function startHost(
   name: string,
-  { redis: { address }, baseUrl, share = {}, config = {} }: FleetSettings,
+  { redis: { address }, baseUrl, share = {}, config = {}, env = {}, directory }: FleetSettings,
   again?: Daemon,
 ): Promise<Daemon> {
   const server = 'path' in address ? address.path : `${address.host}:${address.port}`
   const isSocket = 'path' in address
   return startDaemon({
-    directory: again?.directory ?? join(await tempDirectory('memory'), name),
+    directory: again?.directory ?? directory ?? join(await tempDirectory('memory'), name),
     baseUrl,
+    env,
     config: {
       request: { timeout: '4s' },
       http: false,

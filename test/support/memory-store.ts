@@ -18,8 +18,10 @@ interface Held extends BoxHead {
 export interface MemoryServer {
   /** A host's connection to it. */
   connect(owner: string): Store
-  /** Every operation fails like this from now on; null: none does. */
-  fail(error: StoreError | null): void
+  /** Every operation fails like this from now on, or those of this host; null: none does. */
+  fail(error: StoreError | null, owner?: string): void
+  /** The next write of this host is done or is not, and fails like this. */
+  interruptPut(owner: string, how: { readonly error: StoreError; readonly isDone: boolean }): void
   flush(): void
   /** Delivers pushes at once (default), or not at all. */
   push(isOn: boolean): void
@@ -41,13 +43,16 @@ export function createMemoryServer(nowMs: () => number): MemoryServer {
   let given = 0
   let paceUntilMs = 0
   let failure: StoreError | null = null
+  const failures = new Map<string, StoreError | null>()
+  const interruptions = new Map<string, { readonly error: StoreError; readonly isDone: boolean }>()
   let isPushing = true
   const listeners = new Set<StoreListener>()
   const counts = { takes: 0, looks: 0, puts: 0, restores: 0 }
 
-  function expire(): void {
+  function expire(owner: string): void {
     const now = nowMs()
-    if (failure !== null) throw failure
+    const error = failure ?? failures.get(owner) ?? null
+    if (error !== null) throw error
     if (record !== null && record.untilMs <= now) record = null
     if (pause !== null && pause.untilMs <= now) pause = null
     if (lease !== null && lease.untilMs <= now) lease = null
@@ -63,7 +68,7 @@ export function createMemoryServer(nowMs: () => number): MemoryServer {
     request: { cause: Cause; leaseMs: number; seen: number; floor: number; ignored: number },
   ): Taken {
     counts.takes += 1
-    expire()
+    expire(owner)
     const now = nowMs()
     const { cause, seen, floor, ignored } = request
     const counting = record !== null && record.fence !== ignored ? record : null
@@ -89,7 +94,10 @@ export function createMemoryServer(nowMs: () => number): MemoryServer {
       put: ({ isClientPaced, ttlMs, ...head }) =>
         attempt((): Put => {
           counts.puts += 1
-          expire()
+          expire(owner)
+          const interruption = interruptions.get(owner)
+          interruptions.delete(owner)
+          if (interruption?.isDone === false) throw interruption.error
           if (given > head.fence || (record?.fence ?? 0) >= head.fence)
             return { verdict: 'stale', record: stored(record) }
           record = { ...head, untilMs: nowMs() + ttlMs, hosts: listeners.size }
@@ -97,11 +105,12 @@ export function createMemoryServer(nowMs: () => number): MemoryServer {
           if (lease?.owner === owner) lease = null
           if (isClientPaced) paceUntilMs = nowMs() + PACE_MS
           if (isPushing) for (const listener of listeners) listener.onRecord(stored(record) as StoredBox)
+          if (interruption !== undefined) throw interruption.error
           return { verdict: 'stored', hosts: listeners.size }
         }),
       release: (by) =>
         attempt(() => {
-          expire()
+          expire(owner)
           if (lease?.owner !== owner) return
           lease = null
           if (by !== null) pause = { ...by, untilMs: nowMs() + by.pauseMs }
@@ -110,7 +119,7 @@ export function createMemoryServer(nowMs: () => number): MemoryServer {
       restore: ({ ttlMs, ...head }) =>
         attempt(() => {
           counts.restores += 1
-          expire()
+          expire(owner)
           if ((record?.fence ?? 0) >= head.fence) return
           record = { ...head, untilMs: nowMs() + ttlMs, hosts: 0 }
           given = Math.max(given, head.fence)
@@ -118,7 +127,7 @@ export function createMemoryServer(nowMs: () => number): MemoryServer {
       look: (known) =>
         attempt(() => {
           counts.looks += 1
-          expire()
+          expire(owner)
           given = Math.max(given, known)
           const fence = record?.fence ?? 0
           return {
@@ -142,7 +151,7 @@ export function createMemoryServer(nowMs: () => number): MemoryServer {
         }),
       forget: () =>
         attempt(() => {
-          expire()
+          expire(owner)
           record = null
         }),
       close: () => undefined,
@@ -151,8 +160,12 @@ export function createMemoryServer(nowMs: () => number): MemoryServer {
 
   return {
     connect,
-    fail(error) {
-      failure = error
+    fail(error, owner) {
+      if (owner === undefined) failure = error
+      else failures.set(owner, error)
+    },
+    interruptPut(owner, how) {
+      interruptions.set(owner, how)
     },
     flush() {
       record = null

@@ -122,6 +122,7 @@ export function createShareWorld({ lifeSeconds = 3_600, seed = 1 } = {}): ShareW
           return held && usableUntilMs(held)
         },
         assumedLifeMs: () => assumedLifeMs(keeper.state(), POLICY, own.now()),
+        rejectedAgeMs: () => keeper.state().rejection?.ageMs ?? null,
       },
     })
     const credentialsId = 'first'

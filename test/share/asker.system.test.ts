@@ -1,0 +1,172 @@
+// The host that asks for the others is killed, paused for 30 s or left without disk space at every step of its request; with real daemons and a real redis-server.
+import { createHash } from 'node:crypto'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
+import { PUT, TAKE } from '../../src/share/scripts.ts'
+import type { Daemon } from '../support/daemon.ts'
+import { askAll, oneToken, recordsOf, startHost, startTokenService } from '../support/fleet.ts'
+import { isWithoutRedis, startRedis, type RedisServer } from '../support/redis.ts'
+import { canMount, smallDisk, type SmallDisk } from '../support/small-disk.ts'
+import { canStopAt, createHalts, untilStopped, type Halt, type Halts } from '../support/stop-at.ts'
+import { tempDirectory } from '../support/temp-directory.ts'
+import { expectUntil } from '../support/until.ts'
+
+const isLeftOut = isWithoutRedis('test/share/asker') || !canStopAt
+const hashOf = (script: string): string => createHash('sha1').update(script).digest('hex')
+
+/** Eighteen programs start at once. */
+const PATIENTLY = { withinMs: 60_000 }
+
+interface Step {
+  readonly name: string
+  readonly halt: Halt
+  /** The service has answered the asker. */
+  readonly isAsked: boolean
+  /** The record is in the store, and the others are notified: one step inside Redis. */
+  readonly isWritten: boolean
+}
+const STEPS: readonly Step[] = [
+  {
+    name: 'before the lease',
+    halt: { when: 'before', text: hashOf(TAKE) },
+    isAsked: false,
+    isWritten: false,
+  },
+  { name: 'with the lease', halt: { when: 'after', text: hashOf(TAKE) }, isAsked: false, isWritten: false },
+  { name: 'during the request', halt: { when: 'after', text: 'POST /' }, isAsked: true, isWritten: false },
+  { name: 'with the answer', halt: { when: 'before', text: hashOf(PUT) }, isAsked: true, isWritten: false },
+  { name: 'after the write', halt: { when: 'after', text: hashOf(PUT) }, isAsked: true, isWritten: true },
+  {
+    name: 'after the announcement',
+    halt: { when: 'before', text: '"share-asked"' },
+    isAsked: true,
+    isWritten: true,
+  },
+]
+
+let redis: RedisServer
+beforeEach(async () => {
+  if (isLeftOut) return
+  redis = await startRedis()
+  onTestFinished(() => redis.stop())
+})
+
+interface Fleet {
+  readonly asker: Daemon
+  readonly others: readonly Daemon[]
+  readonly halts: Halts
+  readonly disk: SmallDisk | null
+  readonly service: Awaited<ReturnType<typeof startTokenService>>
+  /** The token before the story. */
+  readonly before: string
+  /** Starts the asker again in its directory. */
+  again(): Promise<Daemon>
+}
+
+/** Three hosts with an account of their own, of which the first stops where it is asked to. */
+async function startFleet({ hasSmallDisk = false } = {}): Promise<Fleet> {
+  const service = await startTokenService(3_600)
+  const settings = { redis, baseUrl: service.url, share: { timeout: '2s' } }
+  const halts = createHalts(await tempDirectory())
+  const directory = join(await tempDirectory(), 'asker')
+  const disk = hasSmallDisk ? smallDisk(directory) : null
+  const asker = await startHost('asker', { ...settings, directory, env: halts.env })
+  onTestFinished(() => void asker.process.kill('SIGCONT'))
+  await expectUntil('the token of the asker', () => tokenOf(asker), PATIENTLY)
+  const others = await Promise.all(['two', 'three'].map((name) => startHost(name, settings)))
+  const before = await oneToken([asker, ...others], PATIENTLY)
+  expect(service.requests).toHaveLength(1)
+  return { asker, others, halts, disk, service, before, again: () => startHost('asker', settings, asker) }
+}
+
+async function tokenOf(host: Daemon): Promise<string | undefined> {
+  const [answer] = await askAll([host], 'token.get').catch(() => [])
+  return answer?.['accessToken'] as string | undefined
+}
+
+/** An operator has the asker ask, and it stops at this step. */
+async function haltAsker({ asker, halts }: Fleet, { halt }: Step): Promise<void> {
+  halts.at(halt)
+  asker.process.kill('SIGUSR2')
+  await untilStopped(asker.process.pid ?? 0)
+}
+
+/** Every fleet of a test lives at the same time: each is idle for most of it. */
+async function atEveryStep(live: (step: Step) => Promise<void>): Promise<void> {
+  const ends = await Promise.allSettled(STEPS.map(live))
+  const failures = ends.flatMap((end, index) =>
+    end.status === 'rejected' ? [`${STEPS[index]?.name}: ${String(end.reason)}`] : [],
+  )
+  expect(failures).toEqual([])
+}
+
+describe.skipIf(isLeftOut)('at every step of its request an asker', { timeout: 200_000 }, () => {
+  test('is killed: the others have one live token after its lease, and it takes that when it is back', async () => {
+    await atEveryStep(async (step) => {
+      const fleet = await startFleet()
+      const { asker, others, service, before } = fleet
+      await haltAsker(fleet, step)
+      const killedAtMs = Date.now()
+      await asker.end('SIGKILL')
+      if (!step.isWritten) others[0]?.process.kill('SIGUSR2')
+      const live = await oneToken(others, { not: before })
+      expect(live).toBe(service.lastToken())
+      expect(Date.now() - killedAtMs).toBeLessThan(step.isWritten ? 5_000 : 12_000)
+      const again = await fleet.again()
+      await again.logged('share-connected')
+      expect(await oneToken([again, ...others])).toBe(live)
+      expect(service.requests).toHaveLength(step.isAsked && !step.isWritten ? 3 : 2)
+    })
+  })
+
+  test('is paused for 30 s: the others do not wait for it, and all end on the last token of the service', async () => {
+    await atEveryStep(async (step) => {
+      const fleet = await startFleet()
+      const { asker, others, service, before } = fleet
+      await haltAsker(fleet, step)
+      const stoppedAtMs = Date.now()
+      if (!step.isWritten) others[0]?.process.kill('SIGUSR2')
+      const live = await oneToken(others, { not: before })
+      expect(Date.now() - stoppedAtMs).toBeLessThan(12_000)
+      await sleep(stoppedAtMs + 30_000 - Date.now())
+      expect(await oneToken(others)).toBe(live)
+      asker.process.kill('SIGCONT')
+      await expectUntil(
+        'one token, and the last',
+        async () => {
+          const tokens = await Promise.all([asker, ...others].map(tokenOf))
+          return tokens.every((token) => token === service.lastToken())
+        },
+        { withinMs: 40_000 },
+      )
+      expect(service.requests.length).toBeLessThanOrEqual(step.isWritten ? 2 : 3)
+      expect(recordsOf([asker], 'share-stale-write')).toHaveLength(step.name === 'with the answer' ? 1 : 0)
+    })
+  })
+
+  test.skipIf(!canMount)(
+    'finds its disk full: it asks once for all, and needs no request when it is killed then',
+    async () => {
+      await atEveryStep(async (step) => {
+        const fleet = await startFleet({ hasSmallDisk: true })
+        const { asker, others, disk, service, before } = fleet
+        await haltAsker(fleet, step)
+        disk?.fill()
+        asker.process.kill('SIGCONT')
+        const live = await oneToken(others, { not: before })
+        await expectUntil('the token of the asker', async () => (await tokenOf(asker)) === live)
+        await asker.logged('state-file-error')
+        expect(recordsOf([asker], 'state-file-error').length).toBeLessThanOrEqual(2)
+        expect(service.requests).toHaveLength(2)
+        await asker.end('SIGKILL')
+        const again = await fleet.again()
+        await expectUntil('the token after the restart', async () => (await tokenOf(again)) === live)
+        disk?.empty()
+        again.process.kill('SIGHUP')
+        expect(await oneToken([again, ...others])).toBe(live)
+        expect(service.requests).toHaveLength(2)
+      })
+    },
+  )
+})
