@@ -1,4 +1,4 @@
-// The protocols without the lean path (src/delivery/connections/accept.ts): the same tests, and thus the same answers.
+// The protocols without the lean path (accept.ts and direct-write.ts of src/delivery/connections): the same tests, and thus the same answers.
 process.env['KYC_TOKEND_TEST_STREAMS'] = 'yes'
 
 await import('./ipc-server.test.ts')

@@ -52,6 +52,8 @@ export interface Connection extends Holder {
   isClosing: boolean
   /** Bytes read since then. */
   discardedBytes: number
+  /** Bytes of a direct write that the kernel has not taken yet (direct-write.ts). */
+  unsentDirectly: number
   /** Requests whose answers are not there yet. */
   pending: number
   /** A connection that subscribes to something may be silent. */
@@ -108,6 +110,7 @@ export function newConnection(
     isAllowed: options.isAllowed,
     isClosing: false,
     discardedBytes: 0,
+    unsentDirectly: 0,
     pending: 0,
     subscriptions: 0,
     hasPartialRequest: false,
@@ -125,10 +128,15 @@ export function newConnection(
   return connection
 }
 
+/** Bytes of answers that the kernel has not taken yet. */
+export function unsentBytes({ socket, unsentDirectly }: Connection): number {
+  return socket.writableLength + unsentDirectly
+}
+
 /** Counts one more sweep. Returns why the connection has to go, or null. */
 export function timeoutReason(connection: Connection, timeouts: Timeouts): DropReason | null {
   const sweepsOf = (ms: number): number => Math.ceil(ms / timeouts.sweepMs)
-  const isUnsent = connection.socket.writableLength > 0
+  const isUnsent = unsentBytes(connection) > 0
   const sent = sentBytes(connection.socket)
   connection.stalledSweeps = isUnsent && sent === connection.sentAtSweep ? connection.stalledSweeps + 1 : 0
   connection.sentAtSweep = sent
@@ -142,9 +150,7 @@ export function timeoutReason(connection: Connection, timeouts: Timeouts): DropR
 
 /** Reports whether a timeout can end the connection. */
 export function needsSweeps(connection: Connection): boolean {
-  return (
-    connection.hasPartialRequest || connection.socket.writableLength > 0 || !isExpectingAnswers(connection)
-  )
+  return connection.hasPartialRequest || unsentBytes(connection) > 0 || !isExpectingAnswers(connection)
 }
 
 function isExpectingAnswers({ pending, subscriptions }: Connection): boolean {

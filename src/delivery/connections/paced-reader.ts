@@ -1,6 +1,6 @@
 // Reading in turns: a connection is given as many requests as fit in one turn, and the rest waits unparsed.
 import type { Socket } from 'node:net'
-import type { Connection } from './connection.ts'
+import { unsentBytes, type Connection } from './connection.ts'
 import type { ConnectionServer } from './server.ts'
 
 /** Nothing is read while something is unread, but for what was under way. */
@@ -35,6 +35,11 @@ export abstract class PacedReader {
 
   protected get isUnread(): boolean {
     return this.unread !== null
+  }
+
+  /** Bytes of answers that the kernel has not taken yet. */
+  protected get unsentBytes(): number {
+    return unsentBytes(this.connection)
   }
 
   protected get unreadBytes(): number {

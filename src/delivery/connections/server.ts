@@ -11,6 +11,7 @@ import {
   needsSweeps,
   newConnection,
   TIMEOUTS,
+  unsentBytes,
   type Connection,
   type ConnectionHandler,
   type DropReason,
@@ -145,7 +146,7 @@ export function createConnectionServer(options: ConnectionServerOptions): Connec
 
   function update(connection: Connection): void {
     if (connection.isClosing) return
-    const unsent = connection.socket.writableLength
+    const unsent = unsentBytes(connection)
     const held = unsent + connection.handler.keptBytes()
     if (held !== connection.held) memory.set(connection, held)
     if (unsent > 0) awaitSent(connection)

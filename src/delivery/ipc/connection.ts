@@ -29,6 +29,8 @@ export interface IpcContext {
   readonly tokenFrame: ReturnType<typeof createTokenFrames>
   /** Recognises plain requests before they are parsed. */
   readonly isDirect: boolean
+  /** Sends ASCII. False: some of it is unsent. */
+  readonly send: (connection: Connection, text: string) => boolean
 }
 
 /** Requests of one connection that may wait for a token; further ones are read later. */
@@ -67,7 +69,7 @@ export class IpcConnection extends PacedReader implements ConnectionHandler {
   /** Answers the request, if all that was received is one plain request and nothing waits before it. */
   private isPlain(buffer: Buffer, length: number): boolean {
     const { ipcSocket, context } = this
-    if (!context.isDirect || length > MAX_PLAIN_LENGTH || ipcSocket.writableLength > 0) return false
+    if (!context.isDirect || length > MAX_PLAIN_LENGTH || this.unsentBytes > 0) return false
     return ipcSocket.ipcBuffer === '' && this.answerPlain(latin1Text(buffer, 0, length))
   }
 
@@ -82,8 +84,7 @@ export class IpcConnection extends PacedReader implements ConnectionHandler {
   }
 
   protected override mayParse(): boolean {
-    const unsent = this.out.length + this.socket.writableLength
-    return unsent < MAX_UNSENT_BYTES && this.connection.pending < MAX_PENDING
+    return this.out.length + this.unsentBytes < MAX_UNSENT_BYTES && this.connection.pending < MAX_PENDING
   }
 
   protected override afterTurn(): void {
@@ -180,7 +181,7 @@ export class IpcConnection extends PacedReader implements ConnectionHandler {
 
   onTokenChange(): void {
     const { connection, context } = this
-    this.isLagging = this.socket.writableLength > 0
+    this.isLagging = this.unsentBytes > 0
     if (this.isLagging || this.subscriptions === null) return
     for (const id of this.subscriptions)
       this.write('token.changed', id, context.operations.changedToken(connection))
@@ -190,12 +191,10 @@ export class IpcConnection extends PacedReader implements ConnectionHandler {
   // ---- sending and ending -------------------------------------------------------------------------------------------
 
   flush(): void {
-    const { connection, socket } = this
-    if (this.out === '' || connection.isClosing) return
-    const ready = this.out
+    const { connection, context, out } = this
+    if (out === '' || connection.isClosing) return
     this.out = ''
-    socket.write(ready, 'latin1')
-    if (socket.writableLength > 0) this.server.update(connection)
+    if (!context.send(connection, out)) this.server.update(connection)
   }
 
   onSent(): void {

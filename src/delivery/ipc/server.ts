@@ -1,4 +1,5 @@
 // `ipc.sock`: the operations over node-ipc's wire.
+import { writeDirectly, writeThroughStream } from '../connections/direct-write.ts'
 import { createConnectionServer } from '../connections/server.ts'
 import type { DeliveryServer, ServerOptions } from '../delivery-server.ts'
 import { createOperations } from '../operations.ts'
@@ -17,7 +18,8 @@ export function createIpcServer(options: ServerOptions): DeliveryServer {
     open: (connection) => new IpcConnection(connection, context),
   })
   const framing = createIpcFraming(options.socket)
-  const context: IpcContext = { framing, server, operations, tokenFrame: createTokenFrames(), isDirect }
+  const send = isDirect ? writeDirectly : writeThroughStream
+  const context: IpcContext = { framing, server, operations, tokenFrame: createTokenFrames(), isDirect, send }
   const { run, reconfigure, repair } = server
   return { run, reconfigure, repair, counts: () => ({ ...server.statistics(), ...operations.counts() }) }
 }
