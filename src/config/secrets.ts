@@ -15,7 +15,7 @@ interface SecretOptions {
 /** A shorter one is hardly a secret; and wherever it is hidden in a text, words may go with it. */
 const MIN_LENGTH = 8
 
-/** Values that cannot be used. Each sentence goes on from the place of the secret. */
+/** Values that cannot be used. Each sentence goes on from the name of the source. */
 const REFUSALS: readonly (readonly [RegExp, string])[] = [
   [/^\s*$/, 'is empty: put the secret there'],
   [
