@@ -8,6 +8,8 @@ export interface OptionSpec {
   readonly value?: string
   /** The values there are, where they are few. */
   readonly choices?: readonly string[]
+  /** Values that completions offer, where there are others, too. */
+  readonly suggestions?: readonly string[]
   /** Shown in the help; the command itself applies it. */
   readonly default?: string
   readonly summary: string

@@ -30,6 +30,11 @@ function optionsOf(spec: CommandSpec): [string, OptionSpec][] {
   return Object.entries({ ...spec.options, help: { type: 'boolean', summary: helpWord.summary } })
 }
 
+/** The values of an option that are known here. */
+function valuesOf({ choices, suggestions }: OptionSpec): string | undefined {
+  return (choices ?? suggestions)?.join(' ')
+}
+
 /** The values of a command's first argument, if it is a choice of words. */
 function wordsOf(spec: CommandSpec): string[] {
   return /^[a-z]+(\|[a-z]+)+$/.test(spec.positionals ?? '') ? (spec.positionals ?? '').split('|') : []
@@ -80,12 +85,13 @@ complete -F _kyc_tokend kyc-tokend
 function bashValues(spec: CommandSpec): string[] {
   return Object.entries(spec.options)
     .filter(([, option]) => option.type === 'string')
-    .map(([name, { choices, value }]) => {
-      if (choices !== undefined)
-        return `    '${spec.name} --${name}') COMPREPLY=($(compgen -W '${choices.join(' ')}' -- "$current")); return ;;`
+    .map(([name, option]) => {
+      const values = valuesOf(option)
+      if (values !== undefined)
+        return `    '${spec.name} --${name}') COMPREPLY=($(compgen -W '${values}' -- "$current")); return ;;`
       if (name === 'account')
         return `    '${spec.name} --${name}') COMPREPLY=($(compgen -W "$(${LIST_ACCOUNTS})" -- "$current")); return ;;`
-      if (FILES.has(value ?? ''))
+      if (FILES.has(option.value ?? ''))
         return `    '${spec.name} --${name}') compopt -o default 2>/dev/null; return ;;`
       return `    '${spec.name} --${name}') return ;;`
     })
@@ -136,25 +142,23 @@ fi
 }
 
 function zshArguments(spec: CommandSpec): string[] {
-  const options = optionsOf(spec).map(([name, { type, value, choices, summary, isRepeatable }]) => {
+  const options = optionsOf(spec).map(([name, option]) => {
+    const { type, value, summary, isRepeatable } = option
     const text = `[${summary.replaceAll(/[[\]:\\]/g, String.raw`\$&`)}]`
     if (type === 'boolean') return `--${name}${text}`
-    const action = zshAction(name, { choices, value })
     // With "=" the value may be the next word or follow a "=".
-    return `${isRepeatable === true ? '*' : ''}--${name}=${text}:${value ?? 'value'}:${action}`
+    return `${isRepeatable === true ? '*' : ''}--${name}=${text}:${value ?? 'value'}:${zshAction(name, option)}`
   })
   const words = wordsOf(spec)
   if (words.length > 0) return [...options, `1:word:(${words.join(' ')})`]
   return options
 }
 
-function zshAction(
-  name: string,
-  { choices, value }: { choices?: readonly string[] | undefined; value?: string | undefined },
-): string {
+function zshAction(name: string, option: OptionSpec): string {
   if (name === 'account') return `($(${LIST_ACCOUNTS}))`
-  if (choices !== undefined) return `(${choices.join(' ')})`
-  return FILES.has(value ?? '') ? '_files' : ' '
+  const values = valuesOf(option)
+  if (values !== undefined) return `(${values})`
+  return FILES.has(option.value ?? '') ? '_files' : ' '
 }
 
 // ---- fish -----------------------------------------------------------------------------------------------------------
@@ -197,11 +201,12 @@ ${lines.join('\n')}
 `
 }
 
-function fishValue(name: string, { type, value, choices }: OptionSpec): string {
-  if (type === 'boolean') return ''
+function fishValue(name: string, option: OptionSpec): string {
+  if (option.type === 'boolean') return ''
   if (name === 'account') return ` -x -a '(${LIST_ACCOUNTS})'`
-  if (choices !== undefined) return ` -x -a '${choices.join(' ')}'`
-  return FILES.has(value ?? '') ? ' -r -F' : ' -x'
+  const values = valuesOf(option)
+  if (values !== undefined) return ` -x -a '${values}'`
+  return FILES.has(option.value ?? '') ? ' -r -F' : ' -x'
 }
 
 /** A word for zsh, in single quotes; fish takes the same where there is no quote in it. */

@@ -38,6 +38,8 @@ const wait: OptionSpec = {
     'How long to wait for a token that is good enough (at most 60s); where given, also for a daemon that has not been started yet',
   default: '10s',
 }
+/** Those that programs use to read something again or to end. */
+const signalNames = ['HUP', 'USR1', 'USR2', 'WINCH', 'TERM', 'INT', 'QUIT']
 
 export const commands: readonly CommandSpec[] = [
   {
@@ -201,6 +203,7 @@ export const commands: readonly CommandSpec[] = [
       'on-change': {
         type: 'string',
         value: 'ACTION',
+        suggestions: ['none', 'restart', ...signalNames],
         summary:
           'At each new token: none, restart, or the name of a signal, such as HUP, that the command gets',
         default: 'none',
@@ -220,6 +223,7 @@ export const commands: readonly CommandSpec[] = [
       'stop-signal': {
         type: 'string',
         value: 'SIGNAL',
+        suggestions: signalNames,
         summary: 'Signal that stops the command before it is started again',
         default: 'TERM',
       },

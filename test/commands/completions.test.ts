@@ -26,6 +26,8 @@ async function bashOffers(words: string[], path?: string): Promise<string[]> {
   return stdout.split('\n').filter((line) => line !== '')
 }
 
+const actions = ['none', 'restart', 'HUP', 'USR1', 'USR2', 'WINCH', 'TERM', 'INT', 'QUIT']
+
 test('bash offers the commands, their options, and the values there are', async () => {
   const path = await completionFile('bash')
   const offered = await bashOffers([''], path)
@@ -36,6 +38,10 @@ test('bash offers the commands, their options, and the values there are', async 
   expect(await bashOffers(['token', '--format', '='], path)).toEqual(['raw', 'header', 'env', 'json'])
   expect(await bashOffers(['token', '--format', '=', 'j'], path)).toEqual(['json'])
   expect(await bashOffers(['token', '--wait', ''], path)).toEqual([])
+  expect(await bashOffers(['exec', '--on-change', 'r'], path)).toEqual(['restart'])
+  expect(await bashOffers(['exec', '--on-change', ''], path)).toEqual(actions)
+  expect(await bashOffers(['exec', '--on-change', '=', 'U'], path)).toEqual(['USR1', 'USR2'])
+  expect(await bashOffers(['exec', '--stop-signal', 'T'], path)).toEqual(['TERM'])
   expect(await bashOffers(['completions', 'z'], path)).toEqual(['zsh'])
   expect(await bashOffers(['help', 're'], path)).toEqual(['refresh', 'reject'])
   expect(await bashOffers(['exec', '--', 'printen'], path)).toContain('printenv')
@@ -102,6 +108,9 @@ const expectedOffers: Readonly<Record<string, string[]>> = {
   'kyc-tokend status --': ['--account', '--all', '--help', '--json', '--socket', '--watch'],
   'kyc-tokend completions ': ['bash', 'fish', 'zsh'],
   'kyc-tokend help re': ['refresh', 'reject'],
+  'kyc-tokend exec --on-change ': actions.toSorted(),
+  'kyc-tokend exec --on-change U': ['USR1', 'USR2'],
+  'kyc-tokend exec --stop-signal T': ['TERM'],
   'kyc-tokend exec --wait 3s -- printen': ['printenv'],
   'kyc-tokend exec -- ls --almost': ['--almost-all'],
 }
