@@ -18,6 +18,8 @@ export interface Answers {
   readonly baseUrl: string
   readonly apiKey: string
   readonly apiSecret: string
+  /** Further settings of the configuration, by their key in it. */
+  readonly settings: Readonly<Record<string, unknown>>
 }
 
 export interface SetupFiles {
@@ -71,8 +73,13 @@ export async function writeSetup(
   for (const path of others) if (await isThere(path)) throw existing([path], 'remove it, or edit it instead')
   const known = await readSettings(config)
   const credentials = { apiKey: { file: basename(apiKey) }, apiSecret: { file: basename(apiSecret) } }
-  const isSame = known !== undefined && isSameService(known, { ...answers, credentials })
-  const settings = { ...(known ?? files.settings), baseUrl: answers.baseUrl, credentials }
+  const isSame = known !== undefined && saysTheSame(known, { ...answers, credentials })
+  const settings = {
+    ...(known ?? files.settings),
+    baseUrl: answers.baseUrl,
+    credentials,
+    ...answers.settings,
+  }
   const contents: [string, string, boolean][] = [
     [apiKey, `${answers.apiKey}\n`, await holds(apiKey, answers.apiKey)],
     [apiSecret, `${answers.apiSecret}\n`, await holds(apiSecret, answers.apiSecret)],
@@ -127,15 +134,16 @@ async function readSettings(path: string): Promise<Record<string, unknown> | und
   }
 }
 
-function isSameService(
-  { baseUrl, credentials }: Record<string, unknown>,
-  answers: { baseUrl: string; credentials: object },
+function saysTheSame(
+  { baseUrl, credentials, ...others }: Record<string, unknown>,
+  answers: { baseUrl: string; credentials: object; settings: Answers['settings'] },
 ): boolean {
   const isSameUrl =
     typeof baseUrl === 'string' &&
     URL.canParse(baseUrl) &&
     normaliseBaseUrl(baseUrl) === normaliseBaseUrl(answers.baseUrl)
-  return isSameUrl && isDeepStrictEqual(credentials, answers.credentials)
+  if (!isSameUrl || !isDeepStrictEqual(credentials, answers.credentials)) return false
+  return Object.entries(answers.settings).every(([key, value]) => isDeepStrictEqual(others[key], value))
 }
 
 /** The package makes them; without it they are made here. */

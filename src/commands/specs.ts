@@ -59,6 +59,12 @@ export const commands: readonly CommandSpec[] = [
         summary: 'File with the API secret, which is copied',
         default: 'asked for, unseen',
       },
+      from: {
+        type: 'string',
+        value: 'FILE',
+        summary:
+          'A configuration (JSON) with the key and the secret in it, instead of the three options; - for standard input',
+      },
       force: {
         type: 'boolean',
         summary: 'Replace files that say something else; other settings of the configuration stay',
@@ -72,7 +78,7 @@ export const commands: readonly CommandSpec[] = [
     },
     details: [
       'Root gets /etc/kyc-tokend, readable by the group kyc-tokend; a person gets ./kyc-tokend.config.json. Where the service is installed, it is enabled and started, and the command waits up to 15 s for a token.',
-      'With the three options it needs no terminal, and run again it changes nothing. It ends with 0 once there is a token, 75 without one, 77 when the service refuses the account, and 78 where files are there that say something else or are faulty.',
+      'With the three options, or with --from, it needs no terminal. Run again it changes nothing, and says so: Nothing was changed. It ends with 0 once there is a token, 75 without one, 77 when the service refuses the account, and 78 where files are there that say something else or are faulty.',
     ],
   },
   {

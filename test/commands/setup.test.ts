@@ -93,9 +93,105 @@ describe('kyc-tokend setup without a terminal', () => {
     writeFileSync(config, JSON.stringify({ ...configNow(), refresh: { maxAge: '20m' } }))
     const before = versions()
     const { status, stdout } = await setup()
-    expect(stdout).toMatch(/nothing was changed/)
+    expect(stdout).toMatch(/^Nothing was changed$/m)
     expect(status).toBe(0)
     expect(versions()).toEqual(before)
+  })
+
+  describe('with all of it in one document', () => {
+    const document = (): Record<string, unknown> => ({
+      baseUrl: sandbox.url,
+      credentials: { ...sandboxCredentials },
+      alerts: { contact: 'on call' },
+    })
+    const setupFrom = (content: unknown, words: string[] = []): Promise<Ended> =>
+      runCli(['setup', '--from', '-', ...words], {
+        cwd: directory,
+        env: env(),
+        input: typeof content === 'string' ? content : JSON.stringify(content),
+        ...(uid !== undefined && { uid }),
+      })
+
+    it('takes key and secret out of it into files of their own, and its other settings as they are', async () => {
+      const { status, stdout, stderr } = await setupFrom(document())
+      expect({ status, stderr }).toEqual({ status: 0, stderr: '' })
+      expect(stdout.match(/^Wrote /gm)).toHaveLength(3)
+      expect(stdout).not.toContain('Nothing was changed')
+      expect(contentOf('api-secret')).toBe(`${sandboxCredentials.apiSecret}\n`)
+      expect(configNow()).toEqual({
+        baseUrl: sandbox.url,
+        credentials: { apiKey: { file: 'api-key' }, apiSecret: { file: 'api-secret' } },
+        alerts: { contact: 'on call' },
+      })
+    })
+
+    it('changes nothing when it is run again, and a changed setting only with --force', async () => {
+      await setupFrom(document())
+      const before = versions()
+      expect((await setupFrom(document())).stdout).toMatch(/^Nothing was changed$/m)
+      const changed = { ...document(), alerts: { contact: 'the other' } }
+      const refused = await setupFrom(changed)
+      expect(refused.stderr).toContain('add --force to replace it')
+      expect(refused.status).toBe(78)
+      expect(versions()).toEqual(before)
+      const forced = await setupFrom(changed, ['--force'])
+      expect(forced.stdout.match(/^Wrote .*/gm)).toEqual([`Wrote ${join(directory, FILES[0]!)}`])
+      expect(configNow()['alerts']).toEqual({ contact: 'the other' })
+    })
+
+    it('reads it from a file as well', async () => {
+      given('all.json', JSON.stringify(document()))
+      const words = ['setup', '--from', 'all.json']
+      const { status } = await runCli(words, {
+        cwd: directory,
+        env: env(),
+        ...(uid !== undefined && { uid }),
+      })
+      expect(status).toBe(0)
+      expect(contentOf('api-key')).toBe(`${sandboxCredentials.apiKey}\n`)
+    })
+
+    it.each([
+      [
+        'what is not JSON',
+        () => '{"baseUrl": hush-hush}',
+        /standard input: line 1, column 13: a value should/,
+      ],
+      ['a text', () => '"hush-hush"', /standard input/],
+      ['nothing', () => '', /standard input/],
+      [
+        'a mistyped setting',
+        () => ({ ...document(), alert: 'hush-hush' }),
+        /standard input: alert: .*"alerts"/,
+      ],
+      [
+        'a secret that is elsewhere',
+        () => ({ ...document(), credentials: { apiKey: 'hush-hush', apiSecret: { file: 'hush-hush' } } }),
+        /credentials\.apiSecret: must be the text itself/,
+      ],
+      [
+        'an empty secret',
+        () => ({ ...document(), credentials: { apiKey: 'hush-hush', apiSecret: '' } }),
+        /credentials\.apiSecret: must be a secret source: write a string that is not empty/,
+      ],
+      [
+        'the endpoint in the address',
+        () => ({ ...document(), baseUrl: 'https://a.example/token/external/jwt' }),
+        /baseUrl: The address .*remove "\/token/,
+      ],
+    ])('refuses %s with 78, quotes none of it and writes nothing', async (_, content, sentence) => {
+      const { status, stderr } = await setupFrom(content(), ['--force'])
+      expect(stderr).toMatch(sentence)
+      expect(stderr).not.toContain('hush-hush')
+      expect(status).toBe(78)
+      expect(FILES.filter((name) => existsSync(join(directory, name)))).toEqual([])
+    })
+
+    it('refuses the single options beside it', async () => {
+      const { status, stderr } = await setupFrom(document(), ['--base-url', sandbox.url])
+      expect(stderr).toMatch(/--from and --base-url are both given/)
+      expect(status).toBe(64)
+    })
   })
 
   it('replaces other content only with --force, and keeps the other settings', async () => {

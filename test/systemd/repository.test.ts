@@ -3,14 +3,24 @@ import { chmodSync, cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeF
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { expect, it } from 'vitest'
-import { block } from '../manual/manual.ts'
-import { describeInstallation } from '../support/installation.ts'
+import { parse } from 'yaml'
+import { block, pages } from '../manual/manual.ts'
+import { CONFIG, describeInstallation } from '../support/installation.ts'
 import { expectUntil } from '../support/until.ts'
 
 // A repository for apt, made and used as the manual says.
 
 const URL_IN_MANUAL = 'https://packages.example.com'
 const URL_OF_TEST = 'http://127.0.0.1:8100'
+const EXAMPLES = path.resolve(import.meta.dirname, '../../systemd/examples')
+/** Prints what a second run must leave: files, process, reloads. */
+const STATE = `stat -c '%i %Y %a %U:%G %n' /etc/kyc-tokend/*; systemctl show -p MainPID -p UnitFileState kyc-tokend; journalctl --sync; journalctl -u kyc-tokend -o cat | grep -c Reload || true`
+
+interface UserData {
+  readonly write_files: readonly { path: string; permissions: string; content: string }[]
+  readonly runcmd: readonly (readonly string[])[]
+}
+
 const SCRIPT = path.resolve(import.meta.dirname, '../../systemd/build-repository.ts')
 
 /** The commands of a block of the manual; root needs no sudo, and apt gets its answer. */
@@ -19,6 +29,14 @@ function commandsOf(name: string): string {
     .code.replaceAll('sudo ', '')
     .replaceAll(URL_IN_MANUAL, URL_OF_TEST)
     .replaceAll('apt-get install', 'apt-get install --yes')
+}
+
+/** The settings that an example has, with the address and the credentials of the stand-in. */
+function forTheStandIn(text: string): string {
+  return text
+    .replace('https://api.example.com', 'http://127.0.0.1:8099')
+    .replace('the key', 'sandbox-key')
+    .replace('the secret', 'sandbox-secret')
 }
 
 describeInstallation(
@@ -96,27 +114,88 @@ describeInstallation(
 
     it('serves the playbook, which changes nothing when it is run again', { timeout: 400_000 }, async () => {
       await sh('dpkg --purge kyc-tokend; rm -rf /etc/apt/keyrings /etc/apt/sources.list.d/*; useradd billing')
-      const variables = JSON.stringify({
-        kyc_repository: URL_OF_TEST,
-        kyc_api_key: 'sandbox-key',
-        kyc_api_secret: 'sandbox-secret',
-        kyc_users: ['billing'],
-      })
-      const playbook = readFileSync(
-        path.resolve(import.meta.dirname, '../../systemd/examples/playbook.yaml'),
-        'utf8',
-      )
+      const variables = { kyc_repository: URL_OF_TEST, kyc_users: ['billing'], kyc_api_key: 'sandbox-key' }
+      const playbook = readFileSync(path.join(EXAMPLES, 'playbook.yaml'), 'utf8')
       await sh('cd /root; cat >playbook.yaml; echo "localhost ansible_connection=local" >hosts', {
         input: playbook.replace('https://api.example.com', 'http://127.0.0.1:8099'),
       })
-      const command = `cd /root; HOME=/root ${block('ansible').code} --extra-vars '${variables}'`
-      const recap = async (): Promise<string | undefined> =>
-        /changed=\d+ .*failed=\d+/.exec(await sh(command, { timeoutMs: 300_000 }))?.[0]
-      expect(await recap()).toMatch(/changed=[1-9]\d* .*failed=0/)
+      const play = async (secret: string): Promise<string> => {
+        await sh('umask 077; cat >/root/vault.json', {
+          input: JSON.stringify({ ...variables, kyc_api_secret: secret }),
+        })
+        const command = `cd /root; HOME=/root ${block('ansible').code} --extra-vars @vault.json`
+        return (await installation.machine.run(['sh', '-euc', command], { timeoutMs: 300_000 })).stdout
+      }
+      const recap = (said: string): string | undefined => /changed=\d+ .*failed=\d+/.exec(said)?.[0]
+      expect(recap(await play('sandbox-secret'))).toMatch(/changed=[1-9]\d* .*failed=0/)
       await sh(commandsOf('unattended-check'))
       expect(await sh('kyc-tokend token', { as: 'billing' })).toMatch(/^ey/)
-      expect(await recap()).toMatch(/changed=0 .*failed=0/)
+      const before = await sh(STATE)
+      expect(recap(await play('sandbox-secret'))).toMatch(/changed=0 .*failed=0/)
+      expect(await sh(STATE)).toBe(before)
       expect(await show('NRestarts')).toBe('0')
+
+      const refused = await play('another-secret')
+      expect(recap(refused)).toMatch(/failed=1/)
+      expect(refused).toContain('account-not-found')
+      expect(refused).not.toContain('another-secret')
+      // Changed once more, although the daemon runs.
+      expect(recap(await play('sandbox-secret'))).toMatch(/changed=1 .*failed=0/)
+      expect(await sh('kyc-tokend token', { as: 'billing' })).toMatch(/^ey/)
+    })
+
+    it('is set up by the commands of the user data, which change nothing when they are run again', async () => {
+      await sh(`systemctl stop 'kyc-tokend*'; rm -r /etc/kyc-tokend/* /var/lib/kyc-tokend/*`)
+      const { write_files: files, runcmd: commands } = parse(
+        readFileSync(path.join(EXAMPLES, 'cloud-init.yaml'), 'utf8'),
+      ) as UserData
+      for (const { path: file, permissions, content } of files)
+        await sh(`umask 077; cat >${file}; chmod ${permissions} ${file}`, {
+          input: forTheStandIn(content),
+        })
+      const runAll = async (): Promise<string> => {
+        let said = ''
+        for (const command of commands) said += await sh(command.join(' '))
+        return said
+      }
+      expect(await runAll()).toMatch(/^Started kyc-tokend$/m)
+      expect(await sh('kyc-tokend token')).toMatch(/^ey/)
+      const before = await sh(STATE)
+      expect(await runAll()).toMatch(/^Nothing was changed$/m)
+      expect(await sh(STATE)).toBe(before)
+    })
+
+    it('is set up from standard input, also after a run that ended before its reload', async () => {
+      const page = pages().find((candidate) => candidate.path.endsWith('/unattended.md'))
+      await sh('cat >/root/kyc.json', { input: forTheStandIn(/```json\n([^]*?)```/.exec(page!.text)![1]!) })
+      const setup = `cd /root; ${commandsOf('unattended-setup')}`
+      expect(await sh(setup)).toMatch(/^Reloaded kyc-tokend$/m)
+      expect(JSON.parse(await sh(`cat ${CONFIG}`))).toMatchObject({
+        alerts: { contact: expect.stringContaining('on call') },
+      })
+      expect(await sh(setup)).toMatch(/^Nothing was changed$/m)
+      // As if the reload had not come.
+      await sh(`sed -i 's/"on call/"the other/' ${CONFIG} /root/kyc.json`)
+      await expectUntil(
+        'a change that is noticed',
+        async () => (await sh('kyc-tokend status --json')).includes('"state":"changed"'),
+        { withinMs: 45_000 },
+      )
+      expect(await sh(setup)).toMatch(/^Reloaded kyc-tokend$/m)
+      expect(await sh(setup)).toMatch(/^Nothing was changed$/m)
+    })
+
+    it('ends with 77 as long as the service refuses the account, also while there is a token', async () => {
+      await sh('sed -i s/sandbox-secret/another-secret/ /root/kyc.json')
+      const setup = `cd /root; ${commandsOf('unattended-setup')}`
+      expect((await attempt(setup)).status).toBe(77)
+      const again = await attempt(setup)
+      expect(again.stdout).toMatch(/^Nothing was changed$/m)
+      expect(again.stderr).toMatch(
+        /the service refuses the account \(account-not-found\): .*kyc-tokend status/,
+      )
+      expect(again.status).toBe(77)
+      expect(await sh('kyc-tokend token')).toMatch(/^ey/)
     })
 
     it('is refused by apt when another key has signed it', { timeout: 120_000 }, async () => {
@@ -133,7 +212,7 @@ describeInstallation(
       'has user data that cloud-init accepts',
       { timeout: 60_000 },
       () => {
-        const file = path.resolve(import.meta.dirname, '../../systemd/examples/cloud-init.yaml')
+        const file = path.join(EXAMPLES, 'cloud-init.yaml')
         const { status, stdout, stderr } = spawnSync('cloud-init', ['schema', '--config-file', file], {
           encoding: 'utf8',
         })

@@ -1,0 +1,126 @@
+// The answers that `setup` needs: from its options, from a document with all of them, or asked for at the terminal.
+import { baseUrlProblem, baseUrlWarning } from '../config/base-url.ts'
+import { ConfigError, type ConfigIssue } from '../config/issues.ts'
+import { findJsonFault } from '../config/json-fault.ts'
+import { readSecret } from '../config/secrets.ts'
+import { validateDocument } from '../config/validate.ts'
+import { capitalized } from '../lib/display-text.ts'
+import { exitStatus, UserError } from '../lib/error.ts'
+import { readLimited } from '../lib/read-limited.ts'
+import type { Invocation } from './command.ts'
+import { createPrompt, isTerminal } from './prompt.ts'
+import { existing, presentFiles, readAnswer, type Answers, type SetupFiles } from './setup-files.ts'
+
+const MAX_DOCUMENT_BYTES = 1_048_576
+const SINGLE_ANSWERS = ['base-url', 'api-key-file', 'api-secret-file']
+
+/** Throws UserError (64) for what is missing or cannot be right, and ConfigError (78) for a faulty document. */
+export async function readAnswers(invocation: Invocation, files: SetupFiles): Promise<Answers> {
+  const { options } = invocation
+  const document = options['from'] as string | undefined
+  if (document === undefined) return singleAnswers(invocation, files)
+  const both = SINGLE_ANSWERS.find((name) => options[name] !== undefined)
+  if (both !== undefined)
+    throw new UserError(`--from and --${both} are both given: leave one of them out.`, exitStatus.usage)
+  return answersOf(
+    document === '-' ? await readInput(invocation) : await readAnswer(document, 'from'),
+    document === '-' ? 'standard input' : document,
+  )
+}
+
+async function readInput({ stdin }: Invocation): Promise<string> {
+  const bytes = await readLimited(stdin as AsyncIterable<Buffer>, { maxBytes: MAX_DOCUMENT_BYTES })
+  if (bytes !== undefined) return bytes.toString()
+  throw new UserError('--from: there is more than 1 MiB on standard input.', exitStatus.usage)
+}
+
+/** A configuration whose key and secret are in it. No fault quotes a value. */
+function answersOf(text: string, name: string): Answers {
+  const syntax = findJsonFault(text)
+  if (syntax !== undefined) {
+    const { line, column, sentence } = syntax
+    throw new ConfigError([{ at: '', sentence: `line ${line}, column ${column}: ${sentence}` }], name)
+  }
+  const document: unknown = JSON.parse(text)
+  const faults: ConfigIssue[] = [...validateDocument(document).faults]
+  if (faults.length > 0) throw new ConfigError(faults, name)
+  const { baseUrl, credentials, ...settings } = document as {
+    baseUrl: string
+    credentials: { apiKey: unknown; apiSecret: unknown }
+  }
+  const refuse = (at: string, problem: string | undefined): void => {
+    if (problem !== undefined) faults.push({ at, sentence: problem })
+  }
+  const literal = (part: 'apiKey' | 'apiSecret'): string => {
+    const value = credentials[part]
+    const isText = typeof value === 'string'
+    const at = `credentials.${part}`
+    refuse(
+      at,
+      isText ? secretProblem(value) : 'must be the text itself: setup writes it to a file of its own',
+    )
+    return isText ? value : ''
+  }
+  refuse('baseUrl', urlProblem(baseUrl))
+  const answers = { baseUrl, apiKey: literal('apiKey'), apiSecret: literal('apiSecret'), settings }
+  if (faults.length > 0) throw new ConfigError(faults, name)
+  return answers
+}
+
+/** From the options, and what is missing from the terminal. */
+async function singleAnswers(
+  { options, stdin, stderr, signal }: Invocation,
+  files: SetupFiles,
+): Promise<Answers> {
+  const [baseUrl, keyFile, secretFile] = SINGLE_ANSWERS.map((name) => options[name] as string | undefined)
+  const isUnattended = baseUrl !== undefined && keyFile !== undefined && secretFile !== undefined
+  if (baseUrl !== undefined) demand('base-url', urlProblem(baseUrl))
+  if (!isUnattended && !isTerminal(stdin))
+    throw new UserError(
+      'There is no terminal to ask at: give --base-url, --api-key-file and --api-secret-file, or --from.',
+      exitStatus.usage,
+    )
+  const present = isUnattended || options['force'] === true ? [] : await presentFiles(files)
+  if (present.length > 0) throw existing(present, 'add --force to replace it')
+  const fromFile = async (path: string, option: string): Promise<string> => {
+    const text = await readAnswer(path, option)
+    demand(option, secretProblem(text))
+    return text
+  }
+  const given = {
+    apiKey: keyFile === undefined ? undefined : await fromFile(keyFile, 'api-key-file'),
+    apiSecret: secretFile === undefined ? undefined : await fromFile(secretFile, 'api-secret-file'),
+  }
+  if (isUnattended) return { baseUrl, apiKey: given.apiKey!, apiSecret: given.apiSecret!, settings: {} }
+  const prompt = createPrompt({ input: stdin, output: stderr, signal })
+  const hidden = { isHidden: true, problem: secretProblem }
+  try {
+    return {
+      baseUrl: baseUrl ?? (await prompt.ask('Address of the service (https://…)', { problem: urlProblem })),
+      apiKey: given.apiKey ?? (await prompt.ask('API key (not shown)', hidden)),
+      apiSecret: given.apiSecret ?? (await prompt.ask('API secret (not shown)', hidden)),
+      settings: {},
+    }
+  } finally {
+    prompt.close()
+  }
+}
+
+function demand(option: string, problem: string | undefined): void {
+  if (problem !== undefined) throw new UserError(`--${option}: ${problem}.`, exitStatus.usage)
+}
+
+function urlProblem(text: string): string | undefined {
+  const problem = baseUrlProblem(text) ?? baseUrlWarning(text)
+  return problem === undefined ? undefined : `The address ${problem}`
+}
+
+/** The fault of a key or secret, found by the rules of the configuration. Never quotes it. */
+function secretProblem(text: string): string | undefined {
+  const faults: string[] = []
+  const diagnostics = { fault: (_at: string, sentence: string) => faults.push(sentence), warn: () => 0 }
+  const context = { env: {}, directory: '/', uid: -1, isElsewhere: false, diagnostics, reads: [] }
+  readSecret(text, { at: '', context })
+  const [fault] = faults
+  return fault && capitalized(fault)
+}
