@@ -31,14 +31,19 @@ export function createSecretWatch(options: {
   /** Clients that wait for the start come first. */
   const firstAtMs = clock.now().bootMs + FIRST_AFTER_MS
   let isBusy = false
-  let refused: string | null = null
+  /** The version on disk with which nothing is to be tried: it has no other pair, or one that was refused. */
+  let done: string | null = null
 
-  /** A version that has been the same for a while; null where the signal was aborted. */
-  async function settled(signal: AbortSignal): Promise<{ version: string; next: Config | null } | null> {
+  /** Another pair that has been the same for a while; null: there is none, or the signal was aborted. */
+  async function settled(signal: AbortSignal): Promise<{ version: string; next: Config } | null> {
     for (;;) {
       const { version, onDisk: found } = await onDisk.examine()
+      if (version === done) return null
       const next = found.kind === 'loaded' && isOtherPair(found.config, running()) ? found.config : null
-      if (next === null || version === refused) return { version, next: null }
+      if (next === null) {
+        done = version
+        return null
+      }
       await clock.sleep(SETTLE_MS, signal)
       if (signal.aborted) return null
       if ((await onDisk.examine()).version === version) return { version, next }
@@ -47,7 +52,7 @@ export function createSecretWatch(options: {
 
   async function check(signal: AbortSignal): Promise<void> {
     const change = await settled(signal)
-    if (change?.next === undefined || change.next === null) return
+    if (change === null) return
     const { version, next } = change
     const trial = await options.tryCredentials(next, signal)
     if (trial === undefined || trial.kind === 'postponed') return
@@ -59,7 +64,7 @@ export function createSecretWatch(options: {
       })
       return
     }
-    refused = version
+    done = version
     log('error', 'The credentials in the files were changed and give no token: the former ones stay in use', {
       event: 'credentials-not-taken-over',
       files,
