@@ -1,74 +1,112 @@
-// The keeper, and the fleet for which it asks: out of a configuration and the saved state.
-import type { Config } from './config/config.ts'
+// The keeper with its source, the service or the fleet: built from a configuration and the saved state, and given others.
+import { revealAll, type Config } from './config/config.ts'
 import type { Clock } from './lib/clock.ts'
 import type { Log } from './lib/log.ts'
-import { createFleet, type Fleet, type FleetOptions } from './share/fleet.ts'
-import { createFetchToken } from './source/fetch-token.ts'
+import { createFleet, type Fleet, type Sharing } from './share/fleet.ts'
+import type { FetchTokenOptions } from './source/fetch-token.ts'
 import type { StateStore } from './storage/state-store.ts'
 import { createKeeper, type Keeper, type RefreshSettings } from './token/keeper.ts'
+import type { FetchOutcome, FetchToken } from './token/outcome.ts'
 import { assumedLifeMs } from './token/rejections.ts'
 import { usableToken, usableUntilMs } from './token/state.ts'
 
 export interface FleetKeeper {
   readonly keeper: Keeper
   readonly fleet: Fleet
-  /** The keeper's settings out of another configuration. `fleet.use` goes on with it. */
-  readonly settingsOf: (config: Config) => RefreshSettings
+  /** Prepares another configuration and returns the function that goes on with it. Throws UserError. */
+  prepare(next: Config): () => void
+  /** Asks the service once with the credentials of this configuration, and goes on with them if that gives a token. */
+  tryCredentials(next: Config, signal: AbortSignal): Promise<FetchOutcome | undefined>
+  /** The token and every secret that was or may be sent: no log shows one. */
+  secrets(): string[]
 }
 
-export async function createFleetKeeper(
-  initial: Config,
-  {
-    env,
+export interface FleetKeeperOptions {
+  readonly env: NodeJS.ProcessEnv
+  readonly clock: Clock
+  readonly random: () => number
+  readonly log: Log
+  readonly store: StateStore
+  readonly createFetchToken: (options: FetchTokenOptions) => FetchToken
+}
+
+interface Source {
+  readonly config: Config
+  readonly sharing: Sharing
+  readonly settings: RefreshSettings
+}
+
+export async function createFleetKeeper(initial: Config, options: FleetKeeperOptions): Promise<FleetKeeper> {
+  const { env, clock, random, log, store, createFetchToken } = options
+  const fleet = createFleet({
     clock,
+    random,
     log,
-    store,
-    secrets,
-    running,
-  }: {
-    env: NodeJS.ProcessEnv
-    clock: Clock
-    log: Log
-    store: StateStore
-    secrets: () => string[]
-    running: () => Config
-  },
-): Promise<FleetKeeper> {
-  const view: FleetOptions['keeper'] = {
-    offer: (outcome) => keeper.offer(outcome),
-    usableUntilMs() {
-      const token = usableToken(keeper.state(), clock.now())
-      return token && usableUntilMs(token)
+    saved: () => store.fleet(),
+    keeper: {
+      offer: (outcome) => keeper.offer(outcome),
+      usableUntilMs() {
+        const token = usableToken(keeper.state(), clock.now())
+        return token && usableUntilMs(token)
+      },
+      assumedLifeMs: () => assumedLifeMs(keeper.state(), source.settings.policy, clock.now()),
+      rejectedAgeMs: () => keeper.state().rejection?.ageMs ?? null,
+      holdsRecord: () => keeper.state().token !== null || keeper.state().refusal !== null,
     },
-    assumedLifeMs: () => assumedLifeMs(keeper.state(), policyOf(running()), clock.now()),
-    rejectedAgeMs: () => keeper.state().rejection?.ageMs ?? null,
-    holdsRecord: () => keeper.state().token !== null || keeper.state().refusal !== null,
-  }
-  const fleet = createFleet({ clock, random: Math.random, log, saved: () => store.fleet(), keeper: view })
+  })
 
-  function settingsOf(config: Config): RefreshSettings {
-    const { baseUrl } = config
+  function sourceOf(config: Config): Source {
+    const { baseUrl, retry, refresh } = config
     const credentialsId = store.credentialsIdOf(baseUrl, config.credentials)
-    const fetchToken = createFetchToken({ ...config, env, clock, secrets })
-    const shared = fleet.sharing(config, credentialsId, fetchToken)
-    return { fetchToken: shared, policy: policyOf(config), baseUrl, credentialsId }
+    const fromService = createFetchToken({ ...config, env, clock, secrets })
+    const sharing = fleet.sharing(config, credentialsId, fromService)
+    const { fetchToken } = sharing
+    const policy = { ...retry, ...refresh }
+    return { config, sharing, settings: { fetchToken, policy, baseUrl, credentialsId } }
   }
 
-  const settings = settingsOf(initial)
-  fleet.use(initial)
-  const state = await store.load(settings)
-  const keeper: Keeper = createKeeper(state, {
-    settings,
+  function secrets(): string[] {
+    return [...revealAll(source.config), ...revealAll(other), keeper.state().token?.accessToken ?? '']
+  }
+
+  function use(next: Source): void {
+    other = source.config
+    source = next
+    source.sharing.use()
+  }
+
+  let source = sourceOf(initial)
+  /** The configuration that was in use before, or was tried. */
+  let other = initial
+  source.sharing.use()
+  const keeper: Keeper = createKeeper(await store.load(source.settings), {
+    settings: source.settings,
     clock,
-    random: Math.random,
+    random,
     async saveState(next) {
       store.setFleet(fleet.saved() ?? store.fleet())
       await store.save(next)
     },
   })
-  return { keeper, fleet, settingsOf }
-}
 
-function policyOf({ retry, refresh }: Config): RefreshSettings['policy'] {
-  return { ...retry, ...refresh }
+  return {
+    keeper,
+    fleet,
+    secrets,
+    prepare(next) {
+      const prepared = sourceOf(next)
+      return () => {
+        use(prepared)
+        keeper.reload(prepared.settings)
+      }
+    },
+    async tryCredentials(next, signal) {
+      other = next
+      const tried = sourceOf(next)
+      const outcome = await keeper.tryCredentials(tried.settings, signal)
+      if (outcome?.kind === 'ok') use(tried)
+      else tried.sharing.drop()
+      return outcome
+    },
+  }
 }

@@ -8,10 +8,13 @@ import { createSystemClock } from './lib/clock.ts'
 import type { DaemonSignals } from './lib/daemon-signals.ts'
 import { createDirectories } from './lib/directories.ts'
 import { errorMessage, exitStatus, UserError } from './lib/error.ts'
+import { createIdleGc } from './lib/idle-gc.ts'
 import { loadLibc } from './lib/libc.ts'
 import { closeUnknownSockets, takeInheritedSockets, type InheritedSockets } from './lib/socket-activation.ts'
 import type { Load } from './reload.ts'
 import { createLog } from './report/log.ts'
+import { sendDatagram } from './report/systemd.ts'
+import { createFetchToken } from './source/fetch-token.ts'
 
 export interface DaemonOptions {
   /** `--config`. */
@@ -52,8 +55,7 @@ type StartOptions = DaemonOptions & { readonly inherited: InheritedSockets }
  * Loads the configuration, makes sure that no other daemon runs, and builds this one. Throws UserError, and the reason of
  * `signals.stop` where that ends it.
  */
-async function start(options: StartOptions): Promise<Daemon> {
-  const { configPath, env, inherited, signals } = options
+async function start({ configPath, env, stderr, inherited, signals }: StartOptions): Promise<Daemon> {
   const { stop } = signals
   const load: Load = async (running) => loadConfig({ configPath, env, ...running })
   const config = await load()
@@ -62,8 +64,28 @@ async function start(options: StartOptions): Promise<Daemon> {
   await orAborted(directories.prepare(), stop)
   stop.throwIfAborted()
   const lock = await acquireInstanceLock(config, inherited)
+  const clock = createSystemClock()
+  const idleGc = createIdleGc({ clock })
   try {
-    return await createDaemon(config, { ...options, load, directories, lock })
+    const daemon = await createDaemon(config, {
+      env,
+      stderr,
+      inherited,
+      load,
+      clock,
+      random: Math.random,
+      createFetchToken,
+      sendDatagram,
+      maintain: async (log, signal) =>
+        Promise.all([directories.repair(log), lock.repair(log), idleGc.tick(signal)]),
+    })
+    return {
+      ...daemon,
+      async close() {
+        await lock.close()
+        await daemon.close()
+      },
+    }
   } catch (error) {
     await lock.close()
     throw error

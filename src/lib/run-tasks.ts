@@ -1,4 +1,5 @@
 // Runs the parts of a program together: the first fault stops the others, and being stopped is no fault.
+import { orAborted } from './abort.ts'
 
 /** Something that runs until it is stopped. */
 export interface Task {
@@ -24,7 +25,7 @@ export async function runTasks(parts: readonly (Task | TaskObject)[], signal: Ab
   await Promise.all(
     parts.map(async (part) => {
       try {
-        await (typeof part === 'function' ? part(stop.signal) : part.run(stop.signal))
+        await runTask(part, stop.signal)
       } catch (error) {
         faults.push(error)
       } finally {
@@ -34,4 +35,16 @@ export async function runTasks(parts: readonly (Task | TaskObject)[], signal: Ab
   )
   signal.removeEventListener('abort', onAbort)
   if (faults.length > 0) throw faults[0]
+}
+
+/** The task, begun once the promise resolves, or to end at once what is to be stopped before. */
+export function startedAfter(begun: Promise<unknown>, task: Task | TaskObject): Task {
+  return async (signal) => {
+    await orAborted(begun, signal)
+    await runTask(task, signal)
+  }
+}
+
+function runTask(task: Task | TaskObject, signal: AbortSignal): Promise<void> {
+  return typeof task === 'function' ? task(signal) : task.run(signal)
 }

@@ -2,9 +2,13 @@
 import { formatInstantOrNull, type Clock, type Instant } from '../lib/clock.ts'
 import { errorMessage } from '../lib/error.ts'
 import { loadLibc } from '../lib/libc.ts'
+import { createProblemLog } from '../lib/log-once.ts'
 import type { Log } from '../lib/log.ts'
 import { dueAtMs, isSettled, phaseOf, usableToken, usableUntilMs, type TokenState } from '../token/state.ts'
 import { subscribeUntil, type KeeperView } from './subscribe-until.ts'
+
+/** Sends a datagram to this Unix socket (sd_notify(3)). Throws where that fails. */
+export type SendDatagram = (path: string, text: string) => void
 
 export interface SystemdNotifier {
   /** Notifies until the signal is aborted; then that the daemon stops. */
@@ -31,38 +35,30 @@ export function createSystemdNotifier(options: {
   keeper: KeeperView
   clock: Pick<Clock, 'sleep'>
   log: Log
-  /** By default through libc. */
-  sendDatagram?: (path: string, text: string) => void
+  sendDatagram: SendDatagram
   /** CLOCK_MONOTONIC in microseconds. */
   monotonicUs?: () => bigint
 }): SystemdNotifier {
-  const {
-    keeper,
-    clock,
-    log,
-    sendDatagram = sendThroughLibc,
-    monotonicUs = () => process.hrtime.bigint() / 1000n,
-  } = options
+  const { keeper, clock, log, sendDatagram, monotonicUs = () => process.hrtime.bigint() / 1000n } = options
   const { socket, watchdogMs } = takeSettings(options.env, options.pid)
   let isAnswering = false
   let isReadySent = false
   let isReloading = false
   let lastStatus = ''
-  let problem = ''
   let lastTickUs = monotonicUs()
+  const problems = createProblemLog((error) => {
+    if (error !== null) log('warning', 'systemd cannot be notified', { event: 'notify-failed', error })
+  })
 
   /** Reports whether systemd got it; a notification that failed is sent again at the keeper's next event. */
   function send(...lines: string[]): boolean {
     if (socket === undefined) return true
     try {
       sendDatagram(socket, lines.join('\n'))
-      problem = ''
+      problems.set(null)
       return true
     } catch (error) {
-      const message = errorMessage(error)
-      if (message !== problem)
-        log('warning', 'systemd cannot be notified', { event: 'notify-failed', error: message })
-      problem = message
+      problems.set(errorMessage(error))
       return false
     }
   }
@@ -120,7 +116,7 @@ export function createSystemdNotifier(options: {
 }
 
 /** libc is loaded only where there is a systemd to notify. */
-function sendThroughLibc(path: string, text: string): void {
+export const sendDatagram: SendDatagram = (path, text) => {
   const libc = loadLibc()
   if ('error' in libc) throw new Error(libc.error)
   libc.sendDatagram(path, text)

@@ -17,9 +17,7 @@ export interface SavedFleet {
 
 export interface Fleet {
   /** The request to the service, for the whole fleet where the configuration has `share`. */
-  sharing(config: Config, credentialsId: string, fetchToken: FetchToken): FetchToken
-  /** Goes on with this configuration, with which `sharing` was called last. */
-  use(config: Config): void
+  sharing(config: Config, credentialsId: string, fetchToken: FetchToken): Sharing
   /** Listens to the store until the signal is aborted. */
   run(signal: AbortSignal): Promise<void>
   /** Null: this host does not share, or has not begun to. */
@@ -29,12 +27,20 @@ export interface Fleet {
   saved(): SavedFleet | null
 }
 
+export interface Sharing {
+  readonly fetchToken: FetchToken
+  /** The fleet goes on with this. */
+  use(): void
+  /** It is not used: its connections are closed. */
+  drop(): void
+}
+
 interface Session {
-  readonly config: Config
   readonly credentialsId: string
   /** Opened at the first attempt or when it is run. */
   open(): Promise<ShareToken>
   opened(): ShareToken | null
+  close(): Promise<void>
 }
 
 export interface FleetOptions {
@@ -52,7 +58,6 @@ export interface FleetOptions {
 export function createFleet(options: FleetOptions): Fleet {
   const { keeper } = options
   let current: Session | null = null
-  let prepared: Session | null = null
   let changed = new AbortController()
 
   /** A store with the same credentials holds what this host has already. */
@@ -80,10 +85,13 @@ export function createFleet(options: FleetOptions): Fleet {
       return opened
     }
     const session: Session = {
-      config,
       credentialsId,
       open: () => (opening ??= open()),
       opened: () => opened,
+      async close() {
+        const unused = await opening
+        unused?.close()
+      },
     }
     return session
   }
@@ -91,16 +99,18 @@ export function createFleet(options: FleetOptions): Fleet {
   return {
     sharing(config, credentialsId, fetchToken) {
       const { share } = config
-      // Credentials that were tried and not taken over leave a session behind.
-      if (prepared !== current) prepared?.opened()?.close()
-      prepared = share === null ? null : prepare({ ...config, share }, credentialsId, fetchToken)
-      const session = prepared
-      if (session === null) return fetchToken
-      return async (signal, attempt) => (await session.open()).fetchToken(signal, attempt)
-    },
-    use(config) {
-      current = config.share === null ? null : prepared
-      changed.abort()
+      const session = share === null ? null : prepare({ ...config, share }, credentialsId, fetchToken)
+      return {
+        fetchToken:
+          session === null
+            ? fetchToken
+            : async (signal, attempt) => (await session.open()).fetchToken(signal, attempt),
+        use() {
+          current = session
+          changed.abort()
+        },
+        drop: () => void session?.close(),
+      }
     },
     async run(signal) {
       while (!signal.aborted) {

@@ -78,6 +78,22 @@ test('200 reloads while clients ask continuously cost not one answer', { timeout
   expect(tokenFile(daemon)).toBe(accessToken)
 })
 
+test('settings that show only late that they cannot work leave the sockets where they are', async () => {
+  const daemon = startDaemon({
+    directory,
+    baseUrl: service.url,
+    env: { HTTPS_PROXY: 'socks5://proxy.test:1' },
+  })
+  await daemon.listening()
+  await reload(daemon, {
+    baseUrl: 'https://service.test',
+    ipc: { path: join(directory, 'run', 'other.sock') },
+  })
+  expect((await daemon.logged('reload-failed'))['error']).toContain('HTTPS_PROXY')
+  expect(await askOnce(daemon.ipcPath, 'status.get', {})).toMatchObject({ type: 'status.result' })
+  expect(existsSync(join(directory, 'run', 'other.sock'))).toBe(false)
+})
+
 test('HTTP is switched off and on', async () => {
   const daemon = await started()
   await reload(daemon, { http: false })
