@@ -1,18 +1,20 @@
-// The world of a scenario: a scripted service, a host whose clock obeys, and the real loop with its real memory on disk.
-import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
+// The world of a scenario: the whole daemon with its files and sockets; only the service, systemd, time and chance are not real.
+import { cpSync, lstatSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import type { Instant } from '../../src/lib/clock.ts'
+import { setImmediate as turn } from 'node:timers/promises'
+import { loadConfig } from '../../src/config/load.ts'
+import { createDaemon, type Daemon } from '../../src/daemon.ts'
 import { parseDuration } from '../../src/lib/duration.ts'
-import type { LogFields } from '../../src/lib/log.ts'
-import { Secret } from '../../src/lib/secret.ts'
+import type { RejectResult, RefreshResult, StatusResult, TokenResult } from '../../src/protocol.ts'
+import type { FetchTokenOptions } from '../../src/source/fetch-token.ts'
 import { classify } from '../../src/source/response.ts'
-import { createKeeper, type RefreshSettings, type Keeper } from '../../src/token/keeper.ts'
-import { createStateStore, type StateStore } from '../../src/storage/state-store.ts'
-import { createAlerts } from '../../src/report/alerts.ts'
-import type { Attempt, FetchOutcome, TransientReason } from '../../src/token/outcome.ts'
-import { dueAtMs, isStale, phaseOf, usableToken, type Policy } from '../../src/token/state.ts'
+import type { FetchToken, TransientReason } from '../../src/token/outcome.ts'
+import { fingerprintOf } from '../../src/token/token.ts'
 import { createFakeClock } from '../support/fake-clock.ts'
+import { connectRaw, type RawClient, type RawFrame } from '../support/ipc-client.ts'
 import { jwtOf } from '../support/jwt.ts'
+import { createMemoryStream, type MemoryStream } from '../support/memory-stream.ts'
+import { expectUntil } from '../support/until.ts'
 
 /** The service's answers from now on. */
 export interface ServiceAnswer {
@@ -39,10 +41,13 @@ export interface ServiceAnswer {
   silent?: TransientReason
   hangs?: boolean
 }
+/** Settings; `credentials` and `baseUrl` by a name. */
 export interface Change extends Partial<Record<'credentials' | 'baseUrl', string>> {
   maxAge?: string
   initialDelay?: string
   maxDelay?: string
+  noTokenAfter?: string
+  share?: boolean
 }
 export interface Given extends Change {
   'local clock'?: string
@@ -54,18 +59,26 @@ export interface Seen {
   left: number | null
   stale: boolean | null
   requests: number
+  /** Credentials and service of the last request. */
+  'asked as': string
   next: number | 'never'
   failure: string
   attempts: number
   alert: string
   /** The log of alerts since the daemon was started: alert, repeated (found at the start), reminder, resolved. */
   'alert log': string
+  /** Its notifications since the daemon was started. */
+  systemd: string
+  share: string
+  /** The configuration on disk against the running one. */
+  configuration: string
 }
 
-const REMIND_AFTER_MS = [1, 6, 24].map((hours) => hours * 3_600_000)
 const START_WALL_MS = 1_800_000_000_000
 /** A file system in memory, so that nothing is ever waited for. */
 const MEMORY_DIRECTORY = '/dev/shm'
+/** Requests to the file system, as process.getActiveResourcesInfo names them. */
+const FILE_REQUESTS = new Set(['FSReqPromise', 'FSReqCallback', 'FileHandleCloseReq', 'CloseReq'])
 /** More than any scenario causes: a loop that asks without end ends here instead of never. */
 const MAX_REQUESTS = 1_000
 
@@ -80,23 +93,36 @@ export interface World {
   wait(ms: number): Promise<void>
   suspend(ms: number): void
   setClock(ms: number): void
-  /** A client's report; the verdict, and for how long it is held. */
-  report(name: string): Promise<{ verdict: string; retryAfterMs?: number }>
+  /** A client's report. */
+  report(name: string): Promise<RejectResult>
   need(ms: number): Promise<void>
   refresh(): Promise<string>
   reload(change: Change): Promise<void>
-  seen(): Seen
+  seen(): Promise<Seen>
   end(): Promise<void>
+}
+
+interface Running {
+  readonly daemon: Daemon
+  readonly ended: Promise<void>
+  readonly stopping: AbortController
+  readonly log: MemoryStream
+  readonly notifications: string[]
+  readonly client: RawClient
+  /** SIGHUP. */
+  reload(): void
 }
 
 export function createWorld(given: Given): World {
   const directory = mkdtempSync(join(MEMORY_DIRECTORY, 'kyc-tokend-scenario-'))
-  const directories = { runtimeDirectory: join(directory, 'run'), stateDirectory: join(directory, 'state') }
-  mkdirSync(directories.runtimeDirectory)
-  mkdirSync(directories.stateDirectory)
+  const runtimeDirectory = join(directory, 'run')
+  const configPath = join(directory, 'kyc-tokend.config.json')
+  mkdirSync(runtimeDirectory)
+  mkdirSync(join(directory, 'state'))
 
-  let writing = 0
-  const isBusy = (): boolean => writing > 0
+  let loading = 0
+  const isBusy = (): boolean =>
+    loading > 0 || process.getActiveResourcesInfo().some((name) => FILE_REQUESTS.has(name))
   const offsetMs = durationMs(given['local clock'] ?? '0s')
   const createClock = (bootMs: number, wallMs: number) => createFakeClock({ bootMs, wallMs, isBusy })
   let clock = createClock(1_000_000, START_WALL_MS + offsetMs)
@@ -108,33 +134,25 @@ export function createWorld(given: Given): World {
   let answer: ServiceAnswer = { status: 503 }
   let lastToken = ''
   let requests = 0
+  let askedAs = 'none'
   let settings: Given = { credentials: 'first', baseUrl: 'first', ...given }
-  let keeper: Keeper | null = null
-  let memory: StateStore | null = null
-  let life = new AbortController()
-  let running: Promise<unknown> = Promise.resolve()
-  let alertLog: string[] = []
+  let running: Running | null = null
 
-  async function watched<T>(work: Promise<T>): Promise<T> {
-    writing += 1
-    try {
-      return await work
-    } finally {
-      writing -= 1
+  function createFetchToken({ baseUrl, credentials, secrets }: FetchTokenOptions): FetchToken {
+    return async (signal, { beforeRequest }) => {
+      await beforeRequest()
+      if (signal.aborted) return { kind: 'transient', reason: 'timeout', detail: 'Given up' }
+      requests += 1
+      askedAs = `${credentials.apiKey.reveal()} at ${baseUrl}`.replaceAll(/key-of-|https:..|.example/g, '')
+      if (requests > MAX_REQUESTS) throw new Error('The service is asked without end')
+      if (answer.hangs === true) {
+        await clock.sleep(Infinity, signal)
+        return { kind: 'transient', reason: 'timeout', detail: 'Given up' }
+      }
+      if (answer.silent !== undefined)
+        return { kind: 'transient', reason: answer.silent, detail: 'No answer' }
+      return classify(httpAnswer(), { wallMs: clock.now().wallMs, secrets: secrets() })
     }
-  }
-
-  async function fetchToken(signal: AbortSignal, { beforeRequest }: Attempt): Promise<FetchOutcome> {
-    await beforeRequest()
-    if (signal.aborted) return { kind: 'transient', reason: 'timeout', detail: 'Given up' }
-    requests += 1
-    if (requests > MAX_REQUESTS) throw new Error('The service is asked without end')
-    if (answer.hangs === true) {
-      await clock.sleep(Infinity, signal)
-      return { kind: 'transient', reason: 'timeout', detail: 'Given up' }
-    }
-    if (answer.silent !== undefined) return { kind: 'transient', reason: answer.silent, detail: 'No answer' }
-    return classify(httpAnswer(), { wallMs: clock.now().wallMs, secrets: [] })
   }
 
   function httpAnswer(): Parameters<typeof classify>[0] {
@@ -177,58 +195,120 @@ export function createWorld(given: Given): World {
     return jwtOf({ ...claims, exp, name: answer.jwt })
   }
 
-  function askingNow(opened: StateStore): RefreshSettings {
-    const baseUrl = `https://${settings.baseUrl}.example`
-    const policy: Policy = {
-      maxAgeMs: durationMs(settings.maxAge ?? '15m'),
-      initialDelayMs: durationMs(settings.initialDelay ?? '1s'),
-      maxDelayMs: durationMs(settings.maxDelay ?? '5m'),
+  function writeConfig(): void {
+    const { credentials, baseUrl, maxAge, noTokenAfter = null, ...retry } = settings
+    const config = {
+      baseUrl: `https://${baseUrl}.example`,
+      credentials: { apiKey: `key-of-${credentials}`, apiSecret: `secret-of-${credentials}` },
+      runtimeDirectory,
+      stateDirectory: join(directory, 'state'),
+      http: false,
+      refresh: { maxAge },
+      retry: { initialDelay: retry.initialDelay, maxDelay: retry.maxDelay },
+      alerts: { noTokenAfter },
+      log: { level: 'notice', format: 'json' },
+      ...(settings.share === true && { share: { servers: [join(directory, 'no-redis.sock')] } }),
     }
-    const secret = new Secret(settings.credentials ?? '')
-    const credentialsId = opened.credentialsIdOf(baseUrl, { apiKey: secret, apiSecret: secret })
-    return { fetchToken, policy, baseUrl, credentialsId }
+    writeFileSync(configPath, JSON.stringify(config), { mode: 0o600 })
+  }
+
+  async function load(): ReturnType<typeof loadConfig> {
+    loading += 1
+    return loadConfig({ configPath, env: {} }).finally(() => {
+      loading -= 1
+    })
   }
 
   async function start(change: Change = {}): Promise<void> {
     settings = { ...settings, ...change }
-    const opened = await createStateStore({ ...directories, clock, log: () => undefined })
-    const asking = askingNow(opened)
-    const recalled = await opened.load(asking)
-    const remember = async (state: Parameters<StateStore['save']>[0]): Promise<void> =>
-      watched(opened.save(state))
-    const started = createKeeper(recalled, {
-      settings: asking,
+    writeConfig()
+    const stopping = new AbortController()
+    const log = createMemoryStream()
+    const notifications: string[] = []
+    let reload = (): void => undefined
+    const daemon = await createDaemon(await load(), {
+      env: { NOTIFY_SOCKET: '/run/systemd/notify' },
+      stderr: log,
+      inherited: { ipc: [], http: [], metrics: [], unknown: [] },
+      load,
       clock,
       random: () => 0.5,
-      saveState: remember,
-    })
-    life = new AbortController()
-    alertLog = []
-    const alerts = createAlerts({
-      keeper: started,
-      path: join(directories.runtimeDirectory, 'alert.json'),
-      settings: { remindAfterMs: REMIND_AFTER_MS, noTokenAfterMs: null, contact: null },
-      host: () => 'host',
-      log: (_level, _sentence, fields) => {
-        alertLog.push(alertWord(fields))
+      createFetchToken,
+      sendDatagram(_path, text) {
+        notifications.push(
+          ...[...text.matchAll(/^(READY|RELOADING|STOPPING)=1$/gm)].map(([, word = '']) => word),
+        )
       },
+      maintain: () => Promise.resolve(),
     })
-    running = Promise.all([started.run(life.signal), alerts.run(life.signal)])
-    memory = opened
-    keeper = started
+    const ended = daemon.run({
+      stop: stopping.signal,
+      onReload(listener) {
+        reload = listener
+      },
+      onRefresh: () => undefined,
+    })
+    const client = await Promise.race([connectWhenListening(), ended.then(() => null)])
+    if (client === null) throw new Error('The daemon has ended')
+    running = { daemon, ended, stopping, log, notifications, client, reload }
     await clock.settle()
   }
 
-  /** The daemon is gone. What its request was about is never known: nothing of it may be written any more. */
-  async function vanish(): Promise<void> {
-    life.abort()
-    await running
-    keeper = null
+  async function connectWhenListening(): Promise<RawClient> {
+    for (;;) {
+      try {
+        return await connectRaw(join(runtimeDirectory, 'ipc.sock'))
+      } catch {
+        await turn()
+      }
+    }
   }
 
-  const alive = (): Keeper => {
-    if (keeper === null) throw new Error('The scenario does not start the daemon')
-    return keeper
+  const alive = (): Running => {
+    if (running === null) throw new Error('The scenario does not start the daemon')
+    return running
+  }
+
+  async function stop(): Promise<void> {
+    const { daemon, ended, stopping, client } = alive()
+    running = null
+    client.socket.destroy()
+    stopping.abort()
+    await ended
+    await daemon.close()
+  }
+
+  /** All that it writes from here on is lost. */
+  async function crash(): Promise<void> {
+    const left = `${directory}.left`
+    cpSync(directory, left, { recursive: true, filter: (path) => !lstatSync(path).isSocket() })
+    await stop()
+    rmSync(directory, { recursive: true })
+    renameSync(left, directory)
+  }
+
+  async function ask(type: string, data: object = {}): Promise<RawFrame> {
+    const { client, ended } = alive()
+    const index = client.frames.length
+    client.ask(type, { id: String(index), ...data })
+    const frame = await Promise.race([client.frame(index), ended.then(() => undefined)])
+    if (frame === undefined) throw new Error('The daemon does not answer')
+    await clock.settle()
+    return frame
+  }
+
+  /** Records are written in their order, and this one at once. */
+  async function alertLog(): Promise<string> {
+    const { daemon, log } = alive()
+    daemon.log('error', 'The scenario reads the log', { event: 'read' })
+    const lines = await expectUntil(
+      'the log',
+      () => log.lines().at(-1)?.includes('"read"') === true && log.lines(),
+    )
+    return lines
+      .map((line) => JSON.parse(line) as LogLine)
+      .flatMap(alertWords)
+      .join(', ')
   }
 
   return {
@@ -236,16 +316,12 @@ export function createWorld(given: Given): World {
       answer = next
     },
     start,
-    async stop() {
-      const state = alive().state()
-      await vanish()
-      await memory?.close(state)
-    },
-    crash: vanish,
+    stop,
+    crash,
     async reboot() {
-      await vanish()
-      rmSync(directories.runtimeDirectory, { recursive: true })
-      mkdirSync(directories.runtimeDirectory)
+      await crash()
+      rmSync(runtimeDirectory, { recursive: true })
+      mkdirSync(runtimeDirectory)
       clock = createClock(1_000, clock.now().wallMs)
     },
     async wait(ms) {
@@ -259,68 +335,63 @@ export function createWorld(given: Given): World {
       serviceOffsetMs -= ms
     },
     async report(name) {
-      const { fingerprintOf } = await import('../../src/token/token.ts')
       const text = [...names].find(([, called]) => called === name)?.[0] ?? name
-      const verdict = alive().reject(fingerprintOf(text))
-      await clock.settle()
-      return verdict
+      const { data } = await ask('token.reject', { fingerprint: fingerprintOf(text) })
+      return data as unknown as RejectResult
     },
     async need(ms) {
-      alive().need(ms)
-      await clock.settle()
+      await ask('token.get', { minValidSeconds: ms / 1000 })
     },
     async refresh() {
-      const outcome = await alive().refresh(life.signal)
-      await clock.settle()
-      return outcome === undefined || !('reason' in outcome) ? (outcome?.kind ?? 'none') : outcome.reason
+      const { outcome, reason } = (await ask('refresh.request')).data as unknown as RefreshResult
+      return reason ?? outcome
     },
     async reload(change) {
       settings = { ...settings, ...change }
-      if (memory === null) throw new Error('The scenario does not start the daemon')
-      const asking = askingNow(memory)
-      alive().reload(asking)
+      writeConfig()
+      alive().reload()
       await clock.settle()
     },
-    seen: () => seenOf(alive(), clock.now(), { requests, names, alertLog }),
+    async seen() {
+      const status = (await ask('status.get')).data as unknown as StatusResult
+      const { data } = await ask('token.get')
+      const token = 'accessToken' in data ? (data as unknown as TokenResult) : null
+      const { wallMs } = clock.now()
+      return {
+        state: status.state,
+        token: token === null ? 'none' : (names.get(token.accessToken) ?? token.accessToken),
+        left: token && Date.parse(token.expiresAt) - wallMs,
+        stale: token && token.stale,
+        requests,
+        'asked as': askedAs,
+        next: status.nextAttemptAt === null ? 'never' : Date.parse(status.nextAttemptAt) - wallMs,
+        failure: status.failure?.reason ?? 'none',
+        attempts: status.failure?.attempts ?? 0,
+        alert: status.alert?.reason ?? 'none',
+        'alert log': await alertLog(),
+        systemd: alive().notifications.join(', '),
+        share: status.share?.state ?? 'none',
+        configuration: status.daemon.configuration.state,
+      }
+    },
     async end() {
-      life.abort()
-      await running
+      if (running !== null) await stop()
       rmSync(directory, { recursive: true, force: true })
     },
   }
 }
 
-function alertWord({ event, reminder, ...others }: LogFields): string {
-  if (event === 'alert-resolved') return 'resolved'
-  // The one field that is true marks an alert that was raised before this start.
-  if (Object.values(others).includes(true)) return 'repeated'
-  return reminder === undefined ? 'alert' : 'reminder'
+interface LogLine {
+  readonly event: string
+  readonly reminder?: number
+  readonly resumed?: boolean
 }
 
-function seenOf(
-  keeper: Keeper,
-  now: Instant,
-  {
-    requests,
-    names,
-    alertLog,
-  }: { requests: number; names: ReadonlyMap<string, string>; alertLog: readonly string[] },
-): Seen {
-  const state = keeper.state()
-  const token = usableToken(state, now)
-  const dueInMs = dueAtMs(state) - now.bootMs
-  return {
-    state: phaseOf(state, now),
-    token: token === null ? 'none' : (names.get(token.accessToken) ?? token.accessToken),
-    left: token === null ? null : token.expiresAtMs - now.bootMs,
-    stale: token === null ? null : isStale(token, now),
-    requests,
-    next: dueInMs === Infinity ? 'never' : dueInMs,
-    failure: state.failure?.reason ?? 'none',
-    attempts: state.failure?.attempts ?? 0,
-    alert: state.alert?.reason ?? 'none',
-    'alert log': alertLog.join(', '),
-  }
+function alertWords({ event, reminder, resumed }: LogLine): string[] {
+  if (event === 'alert-resolved') return ['resolved']
+  if (event !== 'alert') return []
+  if (resumed === true) return ['repeated']
+  return [reminder === undefined ? 'alert' : 'reminder']
 }
 
 /** Milliseconds of "1h", "+1h" or "-1h". Throws where it is no duration: a scenario must not be misread. */
