@@ -181,8 +181,16 @@ async function idOrNull(
 
 /** Files that the daemon itself writes into its directories. */
 const OWN_FILES = {
-  runtimeDirectory: ['alert.json', 'kept.json', 'lock', 'token.front'],
-  stateDirectory: ['key', 'lock', 'memory.json'],
+  runtimeDirectory: [
+    'alert.json',
+    'alert-resolved.json',
+    'kept.json',
+    'key.spare',
+    'lock',
+    'memory.spare.json',
+    'token.front',
+  ],
+  stateDirectory: ['key', 'lock', 'memory.json', 'written-files.json'],
 } as const
 
 /** No two settings may write to one path, and none to a file that is read. */

@@ -39,7 +39,7 @@ export interface FileCounts {
   readonly repairs: number
   readonly errors: number
 }
-interface ManagedFileOptions {
+export interface ManagedFileOptions {
   /** The content that the file should have now; null: it should not be there. */
   readonly desired: () => string | null
   readonly log: Log

@@ -1,9 +1,10 @@
-// A file that only this daemon reads and writes. A disk that fails or hangs is logged once, and survived.
+// A file that only this daemon reads and writes. A disk that fails or hangs is logged once, and survived: with a spare file
+// elsewhere, if there is one, nothing is lost with it.
 import { onFile, readSmallFile } from '../lib/atomic-file.ts'
 import { errorCode } from '../lib/error.ts'
 import { FileError } from '../lib/file-error.ts'
 import type { Log } from '../lib/log.ts'
-import { createManagedFile } from '../lib/managed-file.ts'
+import { createManagedFile, type ManagedFile, type ManagedFileOptions } from '../lib/managed-file.ts'
 
 export interface StateFile {
   /** Removes what a crash left of replacing the file. */
@@ -21,48 +22,63 @@ const PRIVATE = { mode: 0o600 }
 /** Well above the size of a token of 16 KiB and the longest detail. */
 const MAX_FILE_BYTES = 256 * 1024
 
-export function createStateFile(path: string, log: Log): StateFile {
+/** The spare holds the text while the file itself cannot be written, and then alone counts. */
+export function createStateFile(path: string, log: Log, sparePath?: string): StateFile {
   let text: string | null = null
   /** The value in the text; undefined: not known. */
   let held: string | null | undefined
-  const file = createManagedFile(
-    { path, ...PRIVATE },
-    {
-      desired: () => text,
-      log,
-      failure: { sentence: 'Cannot keep what a restart must know', event: 'state-file-error' },
-    },
-  )
+  const file = managed(path, { desired: () => text, log })
+  // Quietly: the failure of the file itself is logged.
+  const desiredOfSpare = (): string | null => (file.error() === null ? null : text)
+  const spare =
+    sparePath === undefined ? null : managed(sparePath, { desired: desiredOfSpare, log: () => undefined })
+
+  async function reconcile(): Promise<void> {
+    await file.reconcile()
+    await spare?.reconcile()
+  }
 
   function desire(value: string | null, next: () => string | null): Promise<void> {
     if (value !== held) text = next()
     held = value
-    return file.reconcile()
+    return reconcile()
+  }
+
+  async function readFrom<T>(at: string, parser: (text: string) => T | undefined): Promise<T | null> {
+    const found = await readTrusted(at)
+    const value = found.text === null ? null : (parser(found.text) ?? null)
+    if (value !== null) text = found.text
+    else if (at === path && (found.fault !== null || found.text !== null)) {
+      log('warning', 'A state file cannot be used and counts as not there', {
+        event: 'state-file-ignored',
+        path,
+        fault: found.fault ?? 'it is torn, foreign or of another version',
+      })
+    }
+    return value
   }
 
   return {
-    clear: async () => file.begin(),
+    async clear() {
+      await Promise.all([file.begin(), spare?.begin()])
+    },
     async read(parser, valueOf) {
-      const found = await readTrusted(path)
-      const value = found.text === null ? null : (parser(found.text) ?? null)
-      if (value !== null) {
-        held = JSON.stringify(valueOf(value))
-        text = found.text
-      } else if (found.fault !== null || found.text !== null) {
-        log('warning', 'A state file cannot be used and counts as not there', {
-          event: 'state-file-ignored',
-          path,
-          fault: found.fault ?? 'it is torn, foreign or of another version',
-        })
-      }
+      const spared = sparePath === undefined ? null : await readFrom(sparePath, parser)
+      const value = spared ?? (await readFrom(path, parser))
+      if (value !== null) held = JSON.stringify(valueOf(value))
       return value
     },
     write: async (value, format) => desire(JSON.stringify(value), () => format(value)),
     remove: async () => desire(null, () => null),
     async repair() {
-      if (typeof held === 'string' || file.isPresent() || file.error() !== null) await file.reconcile()
+      if (typeof held === 'string' || file.isPresent() || file.error() !== null) await reconcile()
     },
   }
+}
+
+function managed(path: string, options: Pick<ManagedFileOptions, 'desired' | 'log'>): ManagedFile {
+  const failure = { sentence: 'Cannot keep what a restart must know', event: 'state-file-error' }
+  return createManagedFile({ path, ...PRIVATE }, { ...options, failure })
 }
 
 /** The text of a file of this daemon's; null where there is none, or where its owner, mode, size or kind speak against it. */

@@ -59,8 +59,10 @@ export async function createStateStore(options: {
 }): Promise<StateStore> {
   const { runtimeDirectory, stateDirectory, clock, log } = options
   const tokenFile = createStateFile(join(runtimeDirectory, 'kept.json'), log)
-  const stateFile = createStateFile(join(stateDirectory, 'memory.json'), log)
-  const keyFile = createStateFile(join(stateDirectory, 'key'), log)
+  // A full disk must not make the service be asked again at each restart.
+  const spare = (name: string): string => join(runtimeDirectory, name)
+  const stateFile = createStateFile(join(stateDirectory, 'memory.json'), log, spare('memory.spare.json'))
+  const keyFile = createStateFile(join(stateDirectory, 'key'), log, spare('key.spare'))
   const key = await openKey(keyFile, withinLimit)
   const bootId = readBootId(options.bootIdFile ?? '/proc/sys/kernel/random/boot_id')
   let fleet: Fleet = { fence: 0, hosts: 0 }

@@ -5,7 +5,7 @@ import { beforeEach, describe, expect, test } from 'vitest'
 import { startDaemon, tokenFile, type Daemon, type LogLine } from '../support/daemon.ts'
 import { serviceOf, statusOf, textOf, tokenOf } from '../support/outside.ts'
 import { canMount, smallDisk } from '../support/small-disk.ts'
-import type { Service } from '../support/service.ts'
+import { accountInactive, type Service } from '../support/service.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { expectUntil } from '../support/until.ts'
 
@@ -26,9 +26,9 @@ async function started(): Promise<Daemon> {
   const { accessToken } = await tokenOf(daemon)
   await expectUntil('the token file', () => tokenFile(daemon) === accessToken)
   // Written last: nothing is under way any more.
-  const memory = join(directory, 'state', 'memory.json')
+  const memories = [join(directory, 'state', 'memory.json'), join(directory, 'run', 'memory.spare.json')]
   await expectUntil('the memory', () =>
-    textOf(memory)?.includes('"generation":1,"isOrderly":false,"failure":null'),
+    memories.some((path) => textOf(path)?.includes('"generation":1,"isOrderly":false,"failure":null')),
   )
   return daemon
 }
@@ -140,6 +140,47 @@ describe.each([
     const { generation } = await tokenOf(daemon)
     await repaired(daemon, 'the memory', () => textOf(path)?.includes(`"generation":${generation}`))
   })
+})
+
+describe.each([
+  ['full', (disk: ReturnType<typeof smallDisk>) => disk.fill()],
+  ['read-only', (disk: ReturnType<typeof smallDisk>) => disk.readOnly(true)],
+] as const)('a refusal while the state directory is %s', (kind, spoil) => {
+  test.skipIf(!canMount).for(['before', 'after'] as const)(
+    'is known to every start after a kill, where that is so %s the first start',
+    async (when) => {
+      const inRun = (name: string): string => join(directory, 'run', name)
+      const disk = smallDisk(join(directory, 'state'))
+      if (when === 'before') spoil(disk)
+      let daemon = await started()
+      if (when === 'after') spoil(disk)
+      service.answer(accountInactive)
+      daemon.process.kill('SIGUSR2')
+      await daemon.logged('alert')
+      await expectUntil('the refusal to be saved', () =>
+        textOf(inRun('memory.spare.json'))?.includes('"refusal":{'),
+      )
+      const asked = service.requests.length
+      for (let round = 0; round < 3; round += 1) {
+        await daemon.end('SIGKILL')
+        daemon = startDaemon({ directory, baseUrl: service.url })
+        await daemon.listening()
+        expect((await statusOf(daemon)).state).toBe('refused')
+      }
+      if (kind === 'full') disk.empty()
+      else disk.readOnly(false)
+      const memory = join(directory, 'state', 'memory.json')
+      await repaired(daemon, 'the memory', () => textOf(memory)?.includes('"refusal":{'))
+      await repaired(daemon, 'the end of the spare', () =>
+        ['memory.spare.json', 'key.spare'].every((name) => !existsSync(inRun(name))),
+      )
+      await daemon.end('SIGKILL')
+      daemon = startDaemon({ directory, baseUrl: service.url })
+      await daemon.listening()
+      expect((await statusOf(daemon)).state).toBe('refused')
+      expect(service.requests).toHaveLength(asked)
+    },
+  )
 })
 
 test('a state directory that is removed is made again, and all that a restart must know is in it', async () => {
