@@ -5,6 +5,7 @@ import { promisify } from 'node:util'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { failures } from '../support/keeper-world.ts'
 import { kindOf } from '../support/kind-of.ts'
+import { exchange } from '../support/raw-http.ts'
 import { lateAnswer, startDelivery } from '../support/delivery-world.ts'
 import { eventually } from '../support/until.ts'
 
@@ -35,26 +36,6 @@ function ask(
     })
     req.on('error', reject)
     req.end(body)
-  })
-}
-
-/** Sends raw bytes and collects what comes until the connection ends or the text matches. */
-function exchange(path: string, text: string, { until = /$^/, half = false } = {}): Promise<string> {
-  return new Promise((resolve) => {
-    const socket = connect({ path, allowHalfOpen: half })
-    onTestFinished(() => void socket.destroy())
-    const received: string[] = []
-    let tail = ''
-    socket.setEncoding('utf8')
-    socket.on('data', (chunk: string) => {
-      received.push(chunk)
-      tail = (tail + chunk).slice(-1_000)
-      if (until.test(tail)) resolve(received.join(''))
-    })
-    socket.on('error', () => undefined)
-    socket.on('close', () => resolve(received.join('')))
-    if (half) socket.end(text)
-    else socket.write(text)
   })
 }
 

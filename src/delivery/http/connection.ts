@@ -37,9 +37,8 @@ export class HttpConnection extends PacedReader implements ConnectionHandler, Pa
   private response: ServerResponse | null = null
   /** Requests that wait for the answer before theirs: some that follow a body. */
   private queued = 0
-  /** Bytes parsed since the last request. */
+  /** Bytes parsed since the last request, and those of it. */
   private parsedBytes = 0
-  /** Bytes of the last request. */
   private requestBytes = 0
   private isAwaitingAnswer = false
   /** An event stream: the answer that goes on. */
@@ -124,7 +123,11 @@ export class HttpConnection extends PacedReader implements ConnectionHandler, Pa
     this.queued += 1
     res.once('socket', () => {
       this.queued -= 1
-      this.server.whenItsTurn(this.connection, () => this.serve(req, res))
+      this.server.whenItsTurn(this.connection, () => {
+        this.serve(req, res)
+        this.afterTurn()
+        this.readOn()
+      })
     })
   }
 
@@ -174,9 +177,7 @@ export class HttpConnection extends PacedReader implements ConnectionHandler, Pa
 
   /** The bytes are no HTTP. */
   onParseError(): void {
-    // An answer under way leaves no space for another.
-    if (this.isAnswering()) this.socket.destroy()
-    else this.server.drop(this.connection, 'broken-framing')
+    this.server.drop(this.connection, 'broken-framing')
   }
 
   private isAnswering(): boolean {
@@ -239,7 +240,8 @@ export class HttpConnection extends PacedReader implements ConnectionHandler, Pa
 
   closeMessage(reason: DropReason): string | null {
     if (this.isAnswered) return ''
-    return this.isAnswering() ? null : closingAnswer(reason)
+    // An answer that has begun leaves no space for another.
+    return this.isAnswering() && this.response?.headersSent === true ? null : closingAnswer(reason)
   }
 
   onClose(): void {

@@ -1,7 +1,7 @@
 // Node's HTTP parser and answers, on connections that are accepted and read elsewhere.
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
-import { MAX_HEAD_BYTES } from './responses.ts'
+import { headerOf, MAX_HEAD_BYTES } from './responses.ts'
 
 /** Events of one connection. */
 export interface ParserEvents {
@@ -27,8 +27,11 @@ export function createParser(): Server {
   })
   parser.timeout = 0
   const eventsOf = (socket: unknown): ParserEvents => (socket as HttpSocket).httpEvents
-  const onRequest = (req: IncomingMessage, res: ServerResponse): void =>
+  const onRequest = (req: IncomingMessage, res: ServerResponse): void => {
+    // Another protocol is declined by an answer in this one; Node's parser reports no errors after such an offer.
+    if (headerOf(req, 'upgrade') !== undefined) res.shouldKeepAlive = false
     eventsOf(req.socket).onRequest(req, res)
+  }
   parser.on('request', onRequest)
   // No expectation of a client changes the answer.
   parser.on('checkExpectation', onRequest)

@@ -106,7 +106,7 @@ const closingProblems: Partial<Record<DropReason, { status: number; code: Proble
   'broken-framing': {
     status: 400,
     code: 'bad-request',
-    message: `This is not a request of HTTP/1.1 with a head of at most ${MAX_HEAD_BYTES / 1024} KiB`,
+    message: `This is no request of HTTP/1.1, or its head is longer than ${MAX_HEAD_BYTES / 1024} KiB`,
   },
   'incomplete-request': { status: 408, code: 'bad-request', message: 'The request did not end in time' },
 }

@@ -1,0 +1,151 @@
+// HTTP that is odd, broken or meant to deceive: each request gets one answer, or the connection ends after one.
+import { describe, expect, it } from 'vitest'
+import { startDelivery } from '../support/delivery-world.ts'
+import { connectRaw } from '../support/ipc-client.ts'
+import { exchange } from '../support/raw-http.ts'
+import { expectUntil } from '../support/until.ts'
+
+const HEAD = 'HTTP/1.1\r\nHost: x\r\n'
+/** The request after the odd one: its answer ends the exchange. */
+const NEXT = `GET /next ${HEAD}\r\n`
+const POST = `POST /v1/token/reject ${HEAD}`
+const BODY = '{"accessToken":"token-0"}'
+
+async function ready() {
+  const world = await startDelivery()
+  await world.rotate()
+  return world
+}
+
+/** The statuses of the answers to this and the request after it. */
+async function statuses(text: string, options: { half?: boolean } = {}): Promise<string> {
+  const { httpPath } = await ready()
+  const received = await exchange(httpPath, text, { until: /"code":"not-found"\}$/, ...options })
+  expect(received).not.toContain('undefined')
+  return [...received.matchAll(/^HTTP\/1\.1 (\d+)|(?<=\})HTTP\/1\.1 (\d+)/gm)]
+    .map(([, first, other]) => first ?? other)
+    .join(' ')
+}
+
+describe('a request and the next one are told apart', () => {
+  it.each([
+    ['with a body', `${POST}Content-Length: ${BODY.length}\r\n\r\n${BODY}`, '200 404'],
+    ['with a body in chunks', `${POST}Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n`, '400 404'],
+    ['with trailers', `${POST}Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX: y\r\n\r\n`, '400 404'],
+    ['with a body where there is nothing', `POST /no ${HEAD}Content-Length: 5\r\n\r\nhello`, '404 404'],
+    ['with a body for a wrong method', `PUT /v1/token ${HEAD}Content-Length: 5\r\n\r\nhello`, '405 404'],
+    ['after empty lines', `${'\r\n'.repeat(100)}GET /v1/token ${HEAD}\r\n`, '200 404'],
+    ['in absolute form with a user', `GET http://u:p@x/v1/token ${HEAD}\r\n`, '200 404'],
+    ['in absolute form without a path', `GET http://x ${HEAD}\r\n`, '404 404'],
+    ['of another scheme', `GET ftp://x/v1/token ${HEAD}\r\n`, '404 404'],
+    ['about the server', `OPTIONS * ${HEAD}\r\n`, '404 404'],
+    ['with a path that climbs', `GET /v1/../v1/token ${HEAD}\r\n`, '404 404'],
+    ['named as a property of every object', `GET /__proto__ ${HEAD}\r\n`, '404 404'],
+    ['with such a field', `GET /v1/token?__proto__=1 ${HEAD}\r\n`, '400 404'],
+    [
+      'of HTTP/1.0 that keeps the connection',
+      'GET /v1/token HTTP/1.0\r\nConnection: keep-alive\r\n\r\n',
+      '200 404',
+    ],
+  ])('%s', async (_how, text, expected) => {
+    expect(await statuses(text + NEXT)).toBe(expected)
+  })
+
+  it('with an expectation that it may go on', async () => {
+    const text = `${POST}Expect: 100-continue\r\nContent-Length: ${BODY.length}\r\n\r\n${BODY}`
+    expect(await statuses(text + NEXT)).toBe('100 200 404')
+  })
+})
+
+describe('the connection ends after the answer', () => {
+  it.each([
+    ['with two lengths', `${POST}Content-Length: 2\r\nContent-Length: 4\r\n\r\n{}`],
+    ['with one length twice', `${POST}Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}`],
+    ['with a list of lengths', `${POST}Content-Length: 2, 2\r\n\r\n{}`],
+    ['with a length that has a sign', `${POST}Content-Length: +2\r\n\r\n{}`],
+    ['with a length beyond all numbers', `${POST}Content-Length: ${'9'.repeat(20)}\r\n\r\n{}`],
+    ['with a length and chunks', `${POST}Content-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n`],
+    ['with an unknown coding', `${POST}Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n`],
+    ['with chunks in another coding', `${POST}Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n`],
+    ['with a space before the colon', `${POST}Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n`],
+    ['with a chunk of a negative size', `${POST}Transfer-Encoding: chunked\r\n\r\n-2\r\n{}\r\n0\r\n\r\n`],
+    ['with a chunk beyond all numbers', `${POST}Transfer-Encoding: chunked\r\n\r\n${'f'.repeat(17)}\r\n{}`],
+    ['with chunks that end in LF', `${POST}Transfer-Encoding: chunked\r\n\r\n2\n{}\n0\n\n`],
+    [
+      'with a long extension of a chunk',
+      `${POST}Transfer-Encoding: chunked\r\n\r\n2;a=${'b'.repeat(20_000)}\r\n{}\r\n0\r\n\r\n`,
+    ],
+    [
+      'with long trailers',
+      `${POST}Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n${'X: y\r\n'.repeat(5_000)}\r\n`,
+    ],
+    ['with 2,000 headers', `GET /v1/token ${HEAD}${'a: b\r\n'.repeat(2_000)}\r\n`],
+    ['with a head without an end', `GET /v1/token ${HEAD}a: ${'x'.repeat(300_000)}`],
+    ['with a folded header', `GET /v1/token ${HEAD}A: b\r\n c\r\n\r\n`],
+    ['with NUL in a header', `GET /v1/token ${HEAD}A: b\0c\r\n\r\n`],
+    ['with NUL in the path', `GET /v1/to\0ken ${HEAD}\r\n`],
+    ['of nothing but NUL', '\0'.repeat(300_000)],
+    ['with lines that end in LF', 'GET /v1/token HTTP/1.1\nHost: x\n\n'],
+    ['for a tunnel', `CONNECT x:1 ${HEAD}\r\n`],
+    ['of HTTP/2', 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'],
+    ['of TLS', '\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03'],
+  ])('400 %s', async (_how, text) => {
+    expect(await statuses(text + NEXT)).toBe('400')
+  })
+
+  it.each([
+    ['of a request of HTTP/1.0', 'GET /v1/token HTTP/1.0\r\n\r\n'],
+    ['of one that says so', `GET /v1/token ${HEAD}Connection: close\r\n\r\n`],
+  ])('200 %s', async (_how, text) => {
+    expect(await statuses(text + NEXT)).toBe('200')
+  })
+
+  it.each([
+    ['a web socket', `GET /v1/token ${HEAD}Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n`],
+    ['HTTP/2', `GET /v1/token ${HEAD}Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n\r\n`],
+    [
+      'a protocol after a body',
+      `${POST}Connection: Upgrade\r\nUpgrade: x\r\nContent-Length: 25\r\n\r\n${BODY}`,
+    ],
+  ])('200 where it offers %s, and what follows is no request', async (_what, text) => {
+    for (const after of [NEXT, '', '\x81\x05hello', 'oops\r\n\r\n'])
+      expect(await statuses(text + after)).toBe('200')
+  })
+
+  it('100 and 400 for a body that is announced as too long', async () => {
+    expect(await statuses(`${POST}Expect: 100-continue\r\nContent-Length: 250000\r\n\r\n`)).toBe('100 400')
+  })
+
+  it('400 for a body that breaks off', async () => {
+    expect(await statuses(`${POST}Content-Length: 25\r\n\r\n{`, { half: true })).toBe('400')
+  })
+
+  it('408 for a body that does not end', async () => {
+    const world = await startDelivery({ timeouts: { sweepMs: 20, incompleteMs: 60 } })
+    const received = await exchange(world.httpPath, `${POST}Content-Length: 25\r\n\r\n{`)
+    expect(received).toMatch(/^HTTP\/1\.1 408 .*"code":"bad-request"/s)
+  })
+})
+
+describe('many at once', () => {
+  it.each([
+    ['', ''],
+    [' that expect leave to go on', 'Expect: 100-continue\r\n'],
+  ])('1,000 pipelined requests with bodies%s get 1,000 answers', async (_how, expectation) => {
+    const { httpPath } = await ready()
+    const request = `${POST}${expectation}Content-Length: ${BODY.length}\r\n\r\n${BODY}`
+    const received = await exchange(httpPath, request.repeat(1_000) + NEXT, { until: /not-found/ })
+    expect(received.match(/HTTP\/1\.1 200/g)).toHaveLength(1_000)
+  })
+
+  it('a connection that is answered before its body has come holds nothing when it goes', async () => {
+    const world = await ready()
+    for (let count = 0; count < 50; count += 1) {
+      const client = await connectRaw(world.httpPath, { reads: false })
+      client.write(`${POST}Expect: 100-continue\r\nContent-Length: 25\r\n\r\n{`)
+      client.socket.destroy()
+    }
+    await expectUntil('no connection', () => world.http.counts().connections === 0)
+    expect(world.heldBytes()).toBe(0)
+  })
+})

@@ -1,0 +1,23 @@
+// Raw bytes to `http.sock`, and what comes back.
+import { connect } from 'node:net'
+import { onTestFinished } from 'vitest'
+
+/** Sends bytes, one per character, and resolves with what comes until the connection ends or the text matches. */
+export function exchange(path: string, text: string, { until = /$^/, half = false } = {}): Promise<string> {
+  return new Promise((resolve) => {
+    const socket = connect({ path, allowHalfOpen: half })
+    onTestFinished(() => void socket.destroy())
+    const received: string[] = []
+    let tail = ''
+    socket.setEncoding('utf8')
+    socket.on('data', (chunk: string) => {
+      received.push(chunk)
+      tail = (tail + chunk).slice(-1_000)
+      if (until.test(tail)) resolve(received.join(''))
+    })
+    socket.on('error', () => undefined)
+    socket.on('close', () => resolve(received.join('')))
+    if (half) socket.end(text, 'latin1')
+    else socket.write(text, 'latin1')
+  })
+}
