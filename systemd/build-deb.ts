@@ -93,7 +93,7 @@ function addProgram(): void {
 
 function addUnits(): void {
   for (const file of readdirSync(source('systemd')))
-    if (/\.(service|socket|path)$/.test(file))
+    if (/\.(service|socket|path|timer)$/.test(file))
       tree.add(`usr/lib/systemd/system/${file}`, { from: `systemd/${file}` })
   for (const kind of ['sysusers.d', 'tmpfiles.d'])
     tree.add(`usr/lib/${kind}/kyc-tokend.conf`, { from: `systemd/${kind}/kyc-tokend.conf` })

@@ -13,6 +13,16 @@ describeInstallation('a program that reads the token once', {}, (installation) =
   const notes = async (): Promise<string[]> =>
     (await sh('cat /run/notes/all 2>/dev/null || true')).split('\n').filter((line) => line !== '')
 
+  /** The end of the last run of the script that has ended. */
+  const lastRun = async (): Promise<string> => show('ExecMainExitTimestampMonotonic', CHANGED)
+  /** Resolves once the script has run again and is at its end. */
+  const expectRun = async (before: string): Promise<void> =>
+    void (await expectUntil('the end of another run', async () => {
+      const [state, run] = [await show('ActiveState', CHANGED), await lastRun()]
+      return state === 'inactive' && run !== before
+    }))
+  const runNow = async (): Promise<void> => void (await sh(`systemctl start ${CHANGED}`))
+
   it('begins with a daemon and a program that runs', async () => {
     await installation.startStandIn()
     await installation.configure(config)
@@ -26,9 +36,17 @@ describeInstallation('a program that reads the token once', {}, (installation) =
     await installation.follow('read-once')
     expect(await notes()).toEqual([`start ${await fullToken('member')}`])
     const { status, stdout, stderr } = await attempt(
-      'systemd-analyze verify kyc-tokend-changed@billing.service.path kyc-tokend-changed@billing.service.service',
+      'systemd-analyze verify kyc-tokend-changed@billing.service.path kyc-tokend-changed@billing.service.service kyc-tokend-changed@billing.service.timer',
     )
     expect({ status, said: stdout + stderr }).toEqual({ status: 0, said: '' })
+  })
+
+  it('is left alone while it has the token that is there, and nothing is logged of looking', async () => {
+    await expectRun('0')
+    await runNow()
+    await runNow()
+    expect(await notes()).toHaveLength(1)
+    expect(await installation.journal(CHANGED)).toBe('')
   })
 
   it('is restarted with the new token, after a pause of at most 5 s', async () => {
@@ -37,6 +55,9 @@ describeInstallation('a program that reads the token once', {}, (installation) =
     await expectUntil('the restart', async () => (await notes()).length === 2)
     expect((await notes())[1]).toBe(`start ${token}`)
     await expectUntil('the end', async () => (await show('ActiveState', CHANGED)) === 'inactive')
+    expect(await installation.journal(CHANGED)).toBe(
+      'The token has changed: billing.service is reloaded or restarted\n',
+    )
   })
 
   it('gets the last token when it changes twice during one slow reload', async () => {
@@ -78,12 +99,10 @@ describeInstallation('a program that reads the token once', {}, (installation) =
   it('stays as it is when the token expires and its file is removed', async () => {
     await expectUntil('the end', async () => (await show('ActiveState', CHANGED)) === 'inactive')
     await sh('rm -f /run/notes/all')
-    const runs = async (): Promise<number> => installation.starts(CHANGED)
-    const before = await runs()
+    const before = await lastRun()
     // The daemon's file, put away and back under systemd's eyes while the daemon is stopped.
     await sh('systemctl kill -s STOP kyc-tokend; mv /run/kyc-tokend/token /run/kyc-tokend/away')
-    await expectUntil('a run', async () => (await runs()) > before)
-    await expectUntil('its end', async () => (await show('ActiveState', CHANGED)) === 'inactive')
+    await expectRun(before)
     expect(await show('Result', CHANGED)).toBe('success')
     expect(await notes()).toEqual([])
     await sh('rm /run/kyc-tokend/away; systemctl kill -s CONT kyc-tokend')
@@ -91,13 +110,89 @@ describeInstallation('a program that reads the token once', {}, (installation) =
 
   it('stays stopped', async () => {
     await sh('systemctl stop billing')
-    const before = await installation.starts(CHANGED)
+    const before = await lastRun()
     await refresh()
-    await expectUntil('a run', async () => (await installation.starts(CHANGED)) > before)
-    await expectUntil('its end', async () => (await show('ActiveState', CHANGED)) === 'inactive')
+    await expectRun(before)
     expect(await show('Result', CHANGED)).toBe('success')
     expect(await show('ActiveState', 'billing.service')).toBe('inactive')
   })
+
+  it('gets the token that came while it was starting, once it can be reloaded', async () => {
+    await installation.dropIn('reload', undefined, 'billing.service')
+    await installation.dropIn(
+      'start',
+      `[Service]
+      Type=notify
+      NotifyAccess=all
+      ExecStart=
+      ExecStart=/bin/sh -c 'echo "start $(cat "$CREDENTIALS_DIRECTORY/kyc-token")" >>/run/notes/all; while [ -e /run/notes/hold ]; do sleep 0.05; done; systemd-notify --ready; exec sleep infinity'`,
+      'billing.service',
+    )
+    await sh('rm -f /run/notes/all; touch /run/notes/hold; systemctl start --no-block billing')
+    await expectUntil('the start', async () => (await notes()).length === 1)
+    const before = await lastRun()
+    await refresh()
+    await expectRun(before)
+    expect(await notes()).toHaveLength(1)
+    await sh('rm /run/notes/hold')
+    await expectUntil('its start', async () => (await show('ActiveState', 'billing.service')) === 'active')
+    await runNow()
+    expect((await notes()).slice(1)).toEqual([`start ${await fullToken('member')}`])
+  })
+
+  it('gets a token that it has not read, however late the units are enabled', async () => {
+    await sh('systemctl disable --now kyc-tokend-changed@billing.service.path')
+    expect(await show('ActiveState', TIMER)).toBe('inactive')
+    await sh('rm -r /run/kyc-tokend-changed')
+    await refresh()
+    await sh('systemctl enable --now kyc-tokend-changed@billing.service.path')
+    await expectUntil('the restart', async () => (await notes()).length === 3)
+    expect((await notes())[2]).toBe(`start ${await fullToken('member')}`)
+    expect(await show('ActiveState', TIMER)).toBe('active')
+  })
+
+  it('misses no change, whenever it comes', { timeout: 240_000 }, async () => {
+    await installation.dropIn('start', undefined, 'billing.service')
+    await installation.dropIn(
+      'reload',
+      `[Service]\nExecReload=+/bin/sh -c 'cat /run/notes/token >/run/notes/now; mv /run/notes/now /run/notes/read'`,
+      'billing.service',
+    )
+    await installation.dropIn('file', '[Service]\nEnvironment=KYC_TOKEN_FILE=/run/notes/token', CHANGED)
+    await installation.dropIn('file', '[Path]\nPathChanged=\nPathChanged=/run/notes/token', PATH)
+    // A minute is long for a test.
+    await installation.dropIn(
+      'soon',
+      '[Timer]\nOnUnitInactiveSec=\nOnUnitInactiveSec=1s\nAccuracySec=1us',
+      TIMER,
+    )
+    await sh(`echo 0 >/run/notes/token; systemctl restart billing ${PATH}`)
+    const { status, stdout, stderr } = await installation.machine.run(['bash', '--norc', '-euc', CHANGES], {
+      timeoutMs: 200_000,
+    })
+    expect({ status, said: stdout + stderr }).toEqual({ status: 0, said: '' })
+  })
 })
 
+/**
+ * Each change comes up to 60 ms after the former token was read: while the script ends and systemd begins to watch
+ * again. Every fourth comes during a daemon-reload.
+ */
+const CHANGES = `
+for number in $(seq 1 80); do
+  if ((number % 4 == 0)); then systemctl daemon-reload & fi
+  sleep 0.0$((RANDOM % 6))$((RANDOM % 10))
+  echo "$number" >/run/notes/next
+  mv /run/notes/next /run/notes/token
+  for ((waited = 0; waited < 1500; waited++)); do
+    [[ $(cat /run/notes/read 2>/dev/null) != "$number" ]] || continue 2
+    sleep 0.01
+  done
+  echo "Token $number was not read"
+  exit 1
+done
+wait
+`
+const TIMER = 'kyc-tokend-changed@billing.service.timer'
+const PATH = 'kyc-tokend-changed@billing.service.path'
 const CHANGED = 'kyc-tokend-changed@billing.service.service'
