@@ -107,10 +107,11 @@ export async function createDaemon(initial: Config, environment: Environment): P
 
   return {
     log,
-    async run({ stop, onReload, onRefresh }) {
+    async run(signals) {
+      const { stop } = signals
       const listening = Promise.withResolvers<void>()
-      onReload(() => void orAborted(listening.promise, stop).then(() => reload(stop)))
-      onRefresh(() => void keeper.refresh(stop))
+      signals.onReload(() => void orAborted(listening.promise, stop).then(() => reload(stop)))
+      signals.onRefresh(() => void keeper.refresh(stop))
       /** The service is asked only once it is certain that this daemon has its sockets. */
       async function keepToken(signal: AbortSignal): Promise<void> {
         logging.begin()

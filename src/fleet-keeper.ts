@@ -18,7 +18,7 @@ export interface FleetKeeper {
   /** Asks the service once with the credentials of this configuration, and goes on with them if that gives a token. */
   tryCredentials(next: Config, signal: AbortSignal): Promise<FetchOutcome | undefined>
   /** The token and every secret that was or may be sent: no log shows one. */
-  secrets(): string[]
+  readonly secrets: () => string[]
 }
 
 export interface FleetKeeperOptions {
