@@ -1,7 +1,8 @@
 // A metric: its name and help, and how its value is read from a sample of the components.
+import type { Observations } from '../lib/histogram.ts'
 import type { CurrentAlert } from '../token/alert.ts'
 import type { Reason } from '../token/outcome.ts'
-import type { Histogram, MetricType, Observations, Value } from './prometheus-text.ts'
+import type { MetricType, Value } from './prometheus-text.ts'
 import type { KeeperView } from './subscribe-until.ts'
 
 /** Values of the other components; counts are since the start. */
@@ -49,7 +50,8 @@ export interface Metric {
 export interface Context {
   readonly sample: MetricsSample
   readonly fetches: ReadonlyMap<Reason | 'none', number>
-  readonly durations: Histogram
+  /** Of requests, in seconds. */
+  readonly durations: Observations
   readonly state: ReturnType<KeeperView['state']>
   readonly now: ReturnType<KeeperView['now']>
 }

@@ -1,10 +1,11 @@
 // Metrics for Prometheus: one table of names, types, help and values, written in the text format at each scrape.
+import { createHistogram } from '../lib/histogram.ts'
 import type { Phase } from '../protocol.ts'
 import type { CurrentAlert } from '../token/alert.ts'
 import type { FetchOutcome, Reason } from '../token/outcome.ts'
 import { dueAtMs, phaseOf, usableToken } from '../token/state.ts'
 import type { Context, Metric, MetricsSample, ServerSample } from './metric.ts'
-import { createHistogram, metricText, type Value } from './prometheus-text.ts'
+import { histogramValues, metricText, type Value } from './prometheus-text.ts'
 import { SHARE_METRICS } from './share-metrics.ts'
 import type { KeeperView } from './subscribe-until.ts'
 
@@ -102,7 +103,7 @@ const METRICS: readonly Metric[] = [
     name: 'kyc_tokend_fetch_duration_seconds',
     type: 'histogram',
     help: 'Duration of finished attempts to get a token.',
-    read: ({ durations }) => durations.values(),
+    read: ({ durations }) => histogramValues(durations),
   },
   {
     name: 'kyc_tokend_connections',
@@ -179,11 +180,14 @@ const METRICS: readonly Metric[] = [
   ...SHARE_METRICS,
 ]
 
+/** In seconds: up to the longest `request.timeout` that makes sense. */
+const DURATION_BOUNDS = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 30, 60, Infinity]
+
 /** Attempts are counted from here on. */
 export function createMetrics(options: { keeper: KeeperView; sample: () => MetricsSample }): Metrics {
   const { keeper, sample } = options
   const fetches = new Map<Reason | 'none', number>()
-  const durations = createHistogram()
+  const durations = createHistogram(DURATION_BOUNDS)
   keeper.onEvent((event) => {
     if (event.type !== 'attempted' || event.outcome.kind === 'postponed') return
     const reason = event.outcome.kind === 'ok' ? 'none' : event.outcome.reason
@@ -195,7 +199,7 @@ export function createMetrics(options: { keeper: KeeperView; sample: () => Metri
       const context = {
         sample: sample(),
         fetches,
-        durations,
+        durations: durations.observations(),
         state: keeper.state(),
         now: keeper.now(),
       }

@@ -1,4 +1,5 @@
 // Prometheus' text format (version 0.0.4): names, labels, values, and histograms.
+import type { Observations } from '../lib/histogram.ts'
 
 export type MetricType = 'counter' | 'gauge' | 'histogram'
 export interface Value {
@@ -24,33 +25,6 @@ export function metricText(
 function labelText(labels: Readonly<Record<string, string>>): string {
   const pairs = Object.entries(labels).map(([name, value]) => `${name}="${value}"`)
   return pairs.length === 0 ? '' : `{${pairs.join(',')}}`
-}
-
-/** Numbers of observations by their upper bounds, of which the last is Infinity. */
-export interface Observations {
-  readonly bounds: readonly number[]
-  readonly counts: readonly number[]
-  readonly sum: number
-}
-
-export interface Histogram {
-  observe(seconds: number): void
-  values(): Value[]
-}
-
-/** Upper bounds, in seconds: up to the longest `request.timeout` that makes sense. */
-const BOUNDS = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 30, 60, Infinity]
-
-export function createHistogram(): Histogram {
-  const counts = BOUNDS.map(() => 0)
-  let sum = 0
-  return {
-    observe(seconds) {
-      sum += seconds
-      counts[BOUNDS.findIndex((bound) => seconds <= bound)]! += 1
-    },
-    values: () => histogramValues({ bounds: BOUNDS, counts, sum }),
-  }
 }
 
 /** Prometheus counts in each bucket what the smaller ones have, too. */

@@ -1,4 +1,5 @@
 // Counts for metrics: outcomes by how they came, stale writes, boxes that do not open, and how late pushes are.
+import { createHistogram, type Observations } from '../lib/histogram.ts'
 import type { Log } from '../lib/log.ts'
 
 export type OutcomeSource = 'asked' | 'push' | 'look' | 'take' | 'alone'
@@ -7,12 +8,8 @@ export interface ShareSample {
   readonly outcomes: Readonly<Record<OutcomeSource, number>>
   readonly staleWrites: number
   readonly unreadable: number
-  /** Pushes that came within so many seconds; the last bound is Infinity. */
-  readonly lag: {
-    readonly bounds: readonly number[]
-    readonly counts: readonly number[]
-    readonly sum: number
-  }
+  /** Delay of pushes, in seconds. */
+  readonly lag: Observations
 }
 
 export interface ShareCounts {
@@ -25,12 +22,11 @@ export interface ShareCounts {
 }
 
 /** In seconds. */
-const LAG_BOUNDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, Infinity] as const
+const LAG_BOUNDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, Infinity]
 
 export function createShareCounts(log: Log): ShareCounts {
   const outcomes: Record<OutcomeSource, number> = { asked: 0, push: 0, look: 0, take: 0, alone: 0 }
-  const lags = LAG_BOUNDS.map(() => 0)
-  let lagSum = 0
+  const lag = createHistogram(LAG_BOUNDS)
   let staleWrites = 0
   let unreadable = 0
   let lastUnreadable = 0
@@ -39,7 +35,7 @@ export function createShareCounts(log: Log): ShareCounts {
       outcomes: { ...outcomes },
       staleWrites,
       unreadable,
-      lag: { bounds: LAG_BOUNDS, counts: [...lags], sum: lagSum },
+      lag: lag.observations(),
     }),
     adopted(source) {
       outcomes[source] += 1
@@ -59,10 +55,7 @@ export function createShareCounts(log: Log): ShareCounts {
       })
     },
     lag(ms) {
-      const seconds = Math.max(0, ms) / 1000
-      lagSum += seconds
-      const index = LAG_BOUNDS.findIndex((bound) => seconds <= bound)
-      lags[index] = (lags[index] ?? 0) + 1
+      lag.observe(Math.max(0, ms) / 1000)
     },
   }
 }
