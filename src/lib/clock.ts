@@ -35,6 +35,12 @@ export function sleep(ms: number, signal: AbortSignal): Promise<void> {
   })
 }
 
+/** Resolves when the work is done or after `ms`; the work goes on. Rejects as the work does. */
+export async function atMost(ms: number, work: Promise<unknown>, clock: Pick<Clock, 'sleep'>): Promise<void> {
+  const ended = new AbortController()
+  await Promise.race([work.finally(() => ended.abort()), clock.sleep(ms, ended.signal)])
+}
+
 /**
  * The clock of this machine. `os.uptime()` costs microseconds and `performance.now()` stops during suspend, so a
  * reading is monotonic time plus an offset, and the offset is read again only when the wall clock disagrees with

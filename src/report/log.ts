@@ -2,7 +2,7 @@
 import { fstatSync } from 'node:fs'
 import type { Writable } from 'node:stream'
 import type { LogFormat } from '../config/config.ts'
-import type { Clock } from '../lib/clock.ts'
+import { atMost, type Clock } from '../lib/clock.ts'
 import { logLevels, type Log, type LogLevel } from '../lib/log.ts'
 import type { LineOptions, LogRecord } from './log-formats.ts'
 import type { WinstonLogger } from './winston-logger.ts'
@@ -94,9 +94,7 @@ export function createLog(
     async close() {
       clearTimeout(timer)
       const loaded = await load()
-      const limit = new AbortController()
-      await Promise.race([loaded.flushed(), clock.sleep(CLOSE_LIMIT_MS, limit.signal)])
-      limit.abort()
+      await atMost(CLOSE_LIMIT_MS, loaded.flushed(), clock)
     },
   }
 }

@@ -8,7 +8,7 @@ import { isFencePossible, type Records } from './records.ts'
 import type { Seal } from './seal.ts'
 import type { ShareCounts } from './share-counts.ts'
 import type { Shareable } from './shared-record.ts'
-import { StoreError, type BoxHead, type Put, type Store } from './store.ts'
+import { StoreError, type Box, type BoxHead, type Put, type Store } from './store.ts'
 
 export interface AskOptions {
   /** The service itself. */
@@ -51,7 +51,7 @@ export function createAsk(
   const bootMs = (): number => options.clock.now().bootMs
 
   /** The lease ends by itself, also if the store cannot be reached. */
-  async function release(pause: (BoxHead & { box: string; pauseMs: number }) | null): Promise<void> {
+  async function release(pause: (Box & { pauseMs: number }) | null): Promise<void> {
     await store.release(pause).catch((error: unknown) => {
       if (!(error instanceof StoreError)) throw error
       options.onLost(error)

@@ -1,6 +1,7 @@
 // One token for a fleet: wraps what asks the service so that one host asks for all, and brings to the keeper what others were answered.
 import type { Clock } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
+import { createWakeableSleep } from '../lib/wakeable-sleep.ts'
 import type { RetryPolicy } from '../token/backoff.ts'
 import type { FetchOutcome, FetchToken } from '../token/outcome.ts'
 import { createAdoption } from './adoption.ts'
@@ -70,7 +71,7 @@ export function shareToken(fetchToken: FetchToken, options: ShareTokenOptions): 
   const { store, seal, clock, log, host, keeper } = options
   const bootMs = (): number => clock.now().bootMs
   let { hosts } = options.saved
-  let wake = (): void => undefined
+  const { sleep, wake } = createWakeableSleep(clock)
   const stopping = new AbortController()
 
   const counts = createShareCounts(log)
@@ -120,24 +121,16 @@ export function shareToken(fetchToken: FetchToken, options: ShareTokenOptions): 
       token: records.token(),
     })
 
+  const parts = { ...options, fetchToken, records, adoption, counts, shareable, bootMs }
   const aloneFetch = createAloneFetch({
-    ...options,
-    fetchToken,
-    counts,
-    shareable,
+    ...parts,
     usableUntilMs: () => keeper.usableUntilMs(),
     hosts: () => hosts,
     onUnshared: (own) => reconciler.addUnshared(own, bootMs()),
   })
 
   const reconciler = createReconciler({
-    store,
-    seal,
-    records,
-    adoption,
-    counts,
-    log,
-    bootMs,
+    ...parts,
     onContact: () => state.connected(),
     onHosts(count) {
       hosts = count
@@ -152,18 +145,13 @@ export function shareToken(fetchToken: FetchToken, options: ShareTokenOptions): 
   }
 
   const sharedFetch = createSharedFetch({
-    ...options,
-    fetchToken,
-    records,
-    adoption,
-    counts,
-    shareable,
+    ...parts,
+    reconciler,
     onContact() {
       state.connected()
       aloneFetch.forgetPlan()
     },
     onLost: (error) => state.failed(error),
-    reconciler,
     onHosts(count) {
       hosts = Math.max(1, count)
     },
@@ -172,12 +160,7 @@ export function shareToken(fetchToken: FetchToken, options: ShareTokenOptions): 
 
   async function lookAgainAndAgain(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
-      const woken = new AbortController()
-      wake = () => woken.abort()
-      signal.addEventListener('abort', wake)
-      const everyMs = state.current().state === 'denied' ? LOOK_EVERY_WHILE_DENIED_MS : LOOK_EVERY_MS
-      await clock.sleep(everyMs, woken.signal)
-      signal.removeEventListener('abort', wake)
+      await sleep(state.current().state === 'denied' ? LOOK_EVERY_WHILE_DENIED_MS : LOOK_EVERY_MS, signal)
       if (!signal.aborted) await look()
     }
   }
@@ -198,8 +181,8 @@ export function shareToken(fetchToken: FetchToken, options: ShareTokenOptions): 
             if (reconciler.isUnshared()) wake()
           },
           onReleased: () => adoption.wake(),
-          onSubscribed: () => wake(),
-          onConnected: () => wake(),
+          onSubscribed: wake,
+          onConnected: wake,
         },
         signal,
       )

@@ -1,4 +1,5 @@
 // One attempt of a host in a fleet: takes what another host was answered, waits for one that asks, or asks for all.
+import { createWakeableSleep } from '../lib/wakeable-sleep.ts'
 import type { Attempt, FetchOutcome, FetchToken, Postponed } from '../token/outcome.ts'
 import { createAsk, PAUSE_MS, type AskOptions } from './ask.ts'
 import { askerOf, MAX_WAIT_MS } from './records.ts'
@@ -38,10 +39,11 @@ export function createSharedFetch(options: SharedFetchOptions): FetchToken {
   const leaseMs = options.requestTimeoutMs + LEASE_MARGIN_MS
   const bootMs = (): number => clock.now().bootMs
   const ask = createAsk({ ...options, leaseMs })
-  let wake = (): void => undefined
+  /** Woken by a record, and by a lease that is given up. */
+  const { sleep, wake } = createWakeableSleep(clock)
 
   async function fetchToken(signal: AbortSignal, attempt: Attempt): Promise<FetchOutcome> {
-    adoption.begin(() => wake())
+    adoption.begin(wake)
     try {
       const early = attempt.cause === 'operator' ? null : adoption.take()
       if (early !== null) return early
@@ -142,20 +144,10 @@ export function createSharedFetch(options: SharedFetchOptions): FetchToken {
     const startMs = bootMs()
     if (!isAnswered()) {
       if (patience.leftMs <= 0) throw new StoreError('lost', 'Other hosts hold the lease for too long')
-      await sleepUntilWoken(Math.min(untilMs - startMs, patience.leftMs), signal)
+      await sleep(Math.min(untilMs - startMs, patience.leftMs), signal)
       patience.leftMs -= Math.max(SHORTEST_WAIT_MS, bootMs() - startMs)
     }
     return (isAnswered() ? adoption.take() : null) ?? 'waited'
-  }
-
-  /** Until a record comes, the lease is given up, the time is over or the signal is aborted. */
-  async function sleepUntilWoken(ms: number, signal: AbortSignal): Promise<void> {
-    const woken = new AbortController()
-    wake = () => woken.abort()
-    signal.addEventListener('abort', wake)
-    await clock.sleep(Math.ceil(ms), woken.signal)
-    signal.removeEventListener('abort', wake)
-    wake = () => undefined
   }
 
   return fetchToken

@@ -10,9 +10,11 @@ export interface BoxHead {
   /** No host asks the service before this moment, in ms on the store's clock; 0: no such wait. */
   readonly notBeforeMs: number
 }
-/** A record as it lies in the store, with the store's clock at the moment it was read. */
-export interface StoredBox extends BoxHead {
+export interface Box extends BoxHead {
   readonly box: string
+}
+/** A record as it lies in the store, with the store's clock at the moment it was read. */
+export interface StoredBox extends Box {
   readonly nowMs: number
 }
 
@@ -42,8 +44,7 @@ export interface TakeRequest {
   /** Fence of a record that does not open or is over; it counts as not there. 0: none. */
   readonly ignored: number
 }
-export interface PutRequest extends BoxHead {
-  readonly box: string
+export interface PutRequest extends Box {
   /** The record stays in the store for so long. */
   readonly ttlMs: number
 }
@@ -84,7 +85,7 @@ export interface Store {
   /** Writes the record, ends the lease and notifies the others. `isClientPaced`: a client's report was followed. */
   put(request: PutRequest & { readonly isClientPaced: boolean }): Promise<Put>
   /** Ends the lease without a record; with `pause` no host asks for that long, and the box says why. */
-  release(pause: (BoxHead & { readonly box: string; readonly pauseMs: number }) | null): Promise<void>
+  release(pause: (Box & { readonly pauseMs: number }) | null): Promise<void>
   /** Writes the record where the store has an older one or none. Ends no lease and notifies no host. */
   restore(request: PutRequest): Promise<void>
   /** Reads the record and proves that the store can be written: `known` raises the floor of its fences. */

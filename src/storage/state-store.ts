@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs'
 import { rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { onFile } from '../lib/atomic-file.ts'
-import type { Clock } from '../lib/clock.ts'
+import { atMost, type Clock } from '../lib/clock.ts'
 import { errorCode } from '../lib/error.ts'
 import type { Log } from '../lib/log.ts'
 import type { Secret } from '../lib/secret.ts'
@@ -67,9 +67,8 @@ export async function createStateStore(options: {
   const bootId = readBootId(options.bootIdFile ?? '/proc/sys/kernel/random/boot_id')
   let fleet: Fleet = { fence: 0, hosts: 0 }
 
-  async function withinLimit(work: Promise<void>): Promise<void> {
-    const ended = new AbortController()
-    await Promise.race([work.finally(() => ended.abort()), clock.sleep(MAX_WAIT_MS, ended.signal)])
+  async function withinLimit(work: Promise<unknown>): Promise<void> {
+    await atMost(MAX_WAIT_MS, work, clock)
   }
 
   /** Reports whether the file was written in this boot; a runtime directory in memory does not outlive one. */
@@ -80,9 +79,7 @@ export async function createStateStore(options: {
 
   async function load(settings: { baseUrl: string; credentialsId: string }): Promise<TokenState> {
     void deleteFormerFile()
-    await withinLimit(
-      Promise.all([tokenFile, stateFile, keyFile].map(async (file) => file.clear())).then(() => undefined),
-    )
+    await withinLimit(Promise.all([tokenFile, stateFile, keyFile].map(async (file) => file.clear())))
     const [kept, remembered] = await Promise.all([
       tokenFile.read(parseSavedToken, (file) => file.kept),
       stateFile.read(parseSavedState, (file) => file.remembered),

@@ -1,5 +1,5 @@
 // Attempts: one request at a time, saved before it goes out, and repeated by p-retry until there is a token or a refusal.
-import type { Clock, Instant } from '../lib/clock.ts'
+import { atMost, type Clock, type Instant } from '../lib/clock.ts'
 import type { KeeperEvent, RefreshSettings, SaveState } from './keeper.ts'
 import type { Cause, FetchOutcome } from './outcome.ts'
 import { causeOf, dueAtMs, type Step, type TokenState } from './state.ts'
@@ -78,11 +78,7 @@ export function createAttempts({
 }): Attempts {
   let cancelRequest = (): void => undefined
 
-  async function save(saved: TokenState): Promise<void> {
-    const ended = new AbortController()
-    const saving = saveState(saved).finally(() => ended.abort())
-    await Promise.race([saving, clock.sleep(SAVE_TIMEOUT_MS, ended.signal)])
-  }
+  const save = async (state: TokenState): Promise<void> => atMost(SAVE_TIMEOUT_MS, saveState(state), clock)
 
   async function ask(
     asked: RefreshSettings,

@@ -1,5 +1,6 @@
 // The keeper: the one loop that asks the service, and the one variable that holds the result.
 import type { Clock, Instant } from '../lib/clock.ts'
+import { createWakeableSleep } from '../lib/wakeable-sleep.ts'
 import type { FetchOutcome, FetchToken } from './outcome.ts'
 import { createAttempts, type Attempted, type Variable } from './attempts.ts'
 import { afterClientNeed, afterReject, type RejectDecision } from './rejections.ts'
@@ -77,7 +78,7 @@ export function createKeeper(
   const step = (): Step => ({ now: clock.now(), policy: settings.policy, random })
   let state = afterStart(initial, step())
   let lastSignature = signatureOf(state, clock.now())
-  let wake = (): void => undefined
+  const { sleep, wake } = createWakeableSleep(clock)
   const listeners = new Set<(event: KeeperEvent) => void>()
 
   const variable: Variable = {
@@ -100,7 +101,7 @@ export function createKeeper(
     variable,
     step,
     attempts,
-    wake: () => wake(),
+    wake,
     takeOver(next) {
       settings = next
     },
@@ -132,7 +133,7 @@ export function createKeeper(
       else if (dueAtMs(state) <= now.bootMs) return
       else {
         const nextMs = Math.min(trials.dueAtMs(), nextMomentMs(state, now))
-        await sleepUntilWoken(Math.min(TICK_MS, nextMs - now.bootMs), signal)
+        await sleep(Math.min(TICK_MS, nextMs - now.bootMs), signal)
       }
     }
   }
@@ -141,20 +142,9 @@ export function createKeeper(
   async function keepTicking(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       const now = clock.now()
-      await sleepUntilWoken(Math.min(TICK_MS, nextExpiryMs(state, now) - now.bootMs), signal)
+      await sleep(Math.min(TICK_MS, nextExpiryMs(state, now) - now.bootMs), signal)
       if (!signal.aborted) tick()
     }
-  }
-
-  async function sleepUntilWoken(ms: number, signal: AbortSignal): Promise<void> {
-    const alarm = new AbortController()
-    wake = () => {
-      alarm.abort()
-    }
-    signal.addEventListener('abort', wake)
-    // Rounded up: a timer that fires a fraction of a millisecond early would only cost another turn.
-    await clock.sleep(Math.ceil(ms), alarm.signal)
-    signal.removeEventListener('abort', wake)
   }
 
   async function run(signal: AbortSignal): Promise<void> {
