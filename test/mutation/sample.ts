@@ -79,7 +79,7 @@ async function main(): Promise<void> {
   for (const [index, mutant] of due.entries()) {
     const outcome =
       mutant.folder === BUILD
-        ? await tryBuild(session, tree, mutant)
+        ? await tryBuild(session, tree, mutant, runs)
         : await tryTests(session, testsFor(mutant, runs, numbers.get(mutant.key)), numbers.get(mutant.key))
     const result = { key: mutant.key, ...outcome }
     results.set(result.key, result)
@@ -231,13 +231,13 @@ async function tryBuild(
   session: Session,
   tree: string,
   { file, text }: Mutant,
+  runs: readonly Run[],
 ): Promise<Omit<Result, 'key'>> {
   session.kill()
   const unchanged = readFileSync(join(tree, file))
   writeFileSync(join(tree, file), text)
   try {
-    for (const test of BUILD_TESTS.flatMap((path) => globSync([path, `${path}/*.test.ts`]))) {
-      if (!test.endsWith('.ts')) continue
+    for (const { test } of runs.filter((run) => BUILD_TESTS.some((path) => run.test.startsWith(path)))) {
       const answer = await session.run(test, Number(values.limit), '')
       if (answer === 'timed out') return { outcome: answer }
       if (answer.failed !== undefined) return { outcome: 'killed', by: `(${test}: ${answer.failed})` }
