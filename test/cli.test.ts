@@ -35,6 +35,17 @@ test.each([
   expect(await runCli(args)).toEqual(expected)
 })
 
+test.each(commands)('the help of $name leaves nothing empty', ({ summary, details = [], options }) => {
+  expect(summary).toMatch(/^[A-Z].*[^.]$/)
+  for (const paragraph of details) expect(paragraph).toMatch(/^\S.*(?:\.|…)$/)
+  for (const option of Object.values(options)) {
+    expect(option.summary).toMatch(/^[A-Z]/)
+    expect(option.value ?? 'VALUE').toMatch(/^[A-Z_]+$/)
+    expect(option.default ?? '-').not.toBe('')
+    for (const word of option.choices ?? option.suggestions ?? []) expect(word).not.toBe('')
+  }
+})
+
 test('every command of the catalogue can be loaded', async () => {
   for (const { name } of commands) {
     const { run } = (await import(`../src/commands/${name}.ts`)) as { run: unknown }

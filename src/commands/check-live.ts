@@ -23,8 +23,9 @@ export async function askOnce(
   config: Config,
   { unseen, env, signal }: { unseen: readonly string[]; env: NodeJS.ProcessEnv; signal: AbortSignal },
 ): Promise<Answer> {
-  if (unseen.length > 0) {
-    const sentence = `cannot be asked from here, because only the service sees ${unseen.join(' and ')}: ask with "kyc-tokend refresh"`
+  const hidden = unseen.filter((setting) => setting.startsWith('credentials.'))
+  if (hidden.length > 0) {
+    const sentence = `cannot be asked from here, because only the service sees ${hidden.join(' and ')}: ask with "kyc-tokend refresh"`
     return { findings: [warning(sentence)], status: exitStatus.tryAgain }
   }
   const clock = createSystemClock()

@@ -119,7 +119,7 @@ function urlProblem(text: string): string | undefined {
 function secretProblem(text: string): string | undefined {
   const faults: string[] = []
   const diagnostics = { fault: (_at: string, sentence: string) => faults.push(sentence), warn: () => 0 }
-  const context = { env: {}, directory: '/', uid: -1, isElsewhere: false, diagnostics, reads: [] }
+  const context = { env: {}, directory: '/', uid: -1, isElsewhere: false, diagnostics, reads: [], unseen: [] }
   readSecret(text, { at: '', context })
   const [fault] = faults
   return fault && capitalized(fault)

@@ -18,6 +18,8 @@ export interface InputContext {
   readonly diagnostics: Diagnostics
   /** Every file that was read or should have been, absolute: nothing may be written over it. */
   readonly reads: string[]
+  /** The settings whose source was a warning for that reason. */
+  readonly unseen: string[]
 }
 
 /** The bytes of a file; undefined where they cannot be used, and then the diagnostics have the reason. */

@@ -77,12 +77,10 @@ export async function inspectConfig(options: LoadOptions): Promise<Inspection> {
   for (const { at, sentence } of shape)
     diagnostics.fault(at, at === '' ? `the configuration ${sentence}` : sentence)
   if (validPart === undefined) return withoutConfig(file)
-  const context = { ...found, uid, env, isElsewhere, runtimeDirectory, diagnostics }
+  const unseen: string[] = []
+  const context = { ...found, uid, env, isElsewhere, runtimeDirectory, diagnostics, unseen }
   const resolved = await resolveConfig(validPart, context)
   if (faults.length > 0) return withoutConfig(file)
-  const unseen = Object.entries(resolved.credentials)
-    .filter(([, secret]) => (secret as unknown) === undefined)
-    .map(([name]) => `credentials.${name}`)
   const config = deepFreeze({ ...resolved, warnings: warnings.map(formatIssue) })
   return { file, faults, warnings, config, unseen }
 }

@@ -94,9 +94,9 @@ function fromCredential(name: string, options: SecretOptions): Secret | undefine
 function notThere(sentence: string, options: SecretOptions): void {
   const { at, context } = options
   const { diagnostics } = context
-  if (context.isElsewhere)
-    diagnostics.warn(at, `cannot be checked from here, because only the service sees it: ${sentence}`)
-  else diagnostics.fault(at, sentence)
+  if (!context.isElsewhere) return diagnostics.fault(at, sentence)
+  context.unseen.push(at)
+  diagnostics.warn(at, `cannot be checked from here, because only the service sees it: ${sentence}`)
 }
 
 function checked(value: string, options: SecretOptions & { where: string }): Secret | undefined {

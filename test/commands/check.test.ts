@@ -125,9 +125,16 @@ describe('kyc-tokend check', () => {
       },
       /the state directory .* is not safe: every user can write in the directory/,
     ],
+    [
+      'a directory in which no file can be made',
+      () => undefined,
+      /the directory \/proc cannot be written \(ENOENT.*\): set another/,
+    ],
   ])('finds %s', async (_, prepare, sentence) => {
     prepare()
-    const { status, output } = await checkConfig({ tokenFiles: [{ path: '../nowhere/token' }] })
+    const { status, output } = await checkConfig({
+      tokenFiles: [{ path: '../nowhere/token' }, { path: '/proc/token' }],
+    })
     expect(output).toMatch(sentence)
     expect(status).toBe(78)
   })
@@ -289,5 +296,13 @@ describe.runIf(process.getuid!() === 0)('kyc-tokend check, by root where there i
     )
     expect(output).toMatch(/^ok +configuration +.* is valid$/m)
     expect(output).toMatch(/^FAULT +directories +the runtime directory .* cannot be made/m)
+  })
+  it('does not try a shared store whose password only the service sees', () => {
+    const share = { servers: ['127.0.0.1:1'], password: { credential: 'redis' } }
+    const path = files.write('c.json', { ...settings(), share }, 0o640)
+    chownSync(path, 0, 4243)
+    expect(withServiceUser(path)).toMatch(
+      /^warning +share +cannot be tried from here, because only the service sees share\.password: see/m,
+    )
   })
 })

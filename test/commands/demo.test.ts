@@ -85,3 +85,20 @@ test('at a terminal it shows state, life and events, and keys change the service
   expect(await ended).toEqual([0, null])
   terminal.stdin.end()
 })
+
+test('at a terminal it has colours, unless NO_COLOR is set', async () => {
+  const { NO_COLOR: _, ...env } = process.env
+  const command = [...PROGRAM, 'demo'].map((word) => `'${word}'`).join(' ')
+  const terminal = spawn('script', ['-qefc', `exec ${command}`, '/dev/null'], {
+    env: { ...env, TERM: 'xterm' },
+  })
+  onTestFinished(() => void terminal.kill('SIGKILL'))
+  let screen = ''
+  terminal.stdout.setEncoding('utf8').on('data', (chunk: string) => (screen += chunk))
+  const ended = once(terminal, 'close')
+  await expectUntil('the state', () => screen.includes('ready'))
+  expect(screen).toContain('\u001b[32m●')
+  terminal.stdin.write('q')
+  expect(await ended).toEqual([0, null])
+  terminal.stdin.end()
+})

@@ -222,6 +222,20 @@ test('the alert command’s last run, readers, and a faulty configuration on dis
   expect(text).toMatch(/→ Correct the configuration \(`sudo kyc-tokend check`/)
 })
 
+test('a socket that is not configured has no clients, and a reader without a name is shown', () => {
+  const { ipc } = statusWith().clients
+  const reader = {
+    uid: 7,
+    process: null,
+    transport: 'ipc',
+    lastAt: '2030-01-01T00:14:00.000Z',
+    count: 1,
+  } as const
+  const text = format({ clients: { ipc, http: null }, readers: [reader] })
+  expect(text).toMatch(/clients +3 on ipc \(1 subscribed\)$/m)
+  expect(text).toMatch(/readers +an unknown process \(uid 7, ipc\) 1 min ago/)
+})
+
 test('why a unit does not run, with the remedy', () => {
   const failed = { ActiveState: 'failed', Result: 'exit-code', UnitFileState: 'enabled' }
   expect(reasonOf('kyc-tokend', { ...failed, ExecMainStatus: '78' })).toBe(

@@ -58,6 +58,10 @@ it('clients that wait at inherited sockets are answered, and the sockets stay', 
       data: { id, code: 'misconfigured', message: 'Fix it' },
     })
   }
+  ipc.ask('alert.test', { id: '4' })
+  expect(await ipc.frame(3)).toMatchObject({
+    data: { outcome: 'refused', detail: expect.stringContaining('faulty') as string },
+  })
   const { stdout } = await promisify(execFile)('curl', [
     '-s',
     '--unix-socket',

@@ -111,6 +111,19 @@ describe.skipIf(withoutRedis)('a store in Redis', () => {
     expect(wrongName.message).toMatch(/redis\.example\.com/)
   })
 
+  test('is reached through a sentinel, without and with its password', async () => {
+    const server = await start({ port: await freePort() })
+    const port = 'port' in server.address ? server.address.port : 0
+    for (const password of [null, 'of-the-sentinel']) {
+      const sentinel = await start({
+        port: await freePort(),
+        sentinel: `sentinel monitor fleet 127.0.0.1 ${port} 1${password === null ? '' : `\nrequirepass ${password}`}`,
+      })
+      const name = { name: 'fleet', user: null, password: password === null ? null : new Secret(password) }
+      await expectAllWorks(await open(settingsOf(sentinel, { sentinel: name })))
+    }
+  })
+
   test.each([
     [0, false],
     [3, false],
