@@ -1,5 +1,6 @@
 #!/usr/bin/env node
 // argv → one command → exit status.
+import { earlySignals } from './lib/early-signals.ts'
 import type { Invocation, RunCommand } from './commands/command.ts'
 import { commands } from './commands/specs.ts'
 import { parseCommandLine, UsageError, type ParsedCommand } from './commands/parse.ts'
@@ -85,6 +86,7 @@ function invocationOf(options: Record<string, string | boolean>, positionals: re
       isListening = true
       return stop.signal
     },
+    daemonSignals: earlySignals,
   }
 }
 

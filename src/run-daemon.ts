@@ -57,6 +57,7 @@ type StartOptions = DaemonOptions & { readonly inherited: InheritedSockets }
  */
 async function start({ configPath, env, stderr, inherited, signals }: StartOptions): Promise<Daemon> {
   const { stop } = signals
+  stop.throwIfAborted()
   const load: Load = async (running) => loadConfig({ configPath, env, ...running })
   const config = await load()
   const directories = createDirectories({ ...config, uid: process.geteuid!() })

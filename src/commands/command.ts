@@ -1,5 +1,6 @@
 // A command: its words and options as data (help, completions and manual pages come from them), and its function.
 import type { Readable, Writable } from 'node:stream'
+import type { DaemonSignals } from '../lib/daemon-signals.ts'
 
 export interface OptionSpec {
   /** `boolean`: it is there or not. `string`: it takes a value. */
@@ -37,6 +38,8 @@ export interface Invocation {
   readonly stderr: Writable
   /** Aborted by SIGINT or SIGTERM, for commands that do not handle signals themselves. */
   readonly signal: AbortSignal
+  /** For the daemon, which handles its signals itself; undefined where nothing has listened to them yet. */
+  readonly daemonSignals?: DaemonSignals | undefined
 }
 /** Resolves with the exit status (sysexits.h). Throws UserError for an error that a person can correct. */
 export interface RunCommand {

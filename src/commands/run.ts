@@ -9,13 +9,18 @@ import { configurationOf } from './configuration.ts'
 /** The longest wait for a reader of the log's last line, in ms. */
 const LINGER_MS = 1_000
 
-export const run: RunCommand = async ({ options, env, stderr }) => {
+export const run: RunCommand = async ({
+  options,
+  env,
+  stderr,
+  daemonSignals: signals = listenToSignals(),
+}) => {
   requireLinux()
   const configuration = configurationOf({ options, env })
   // As `node` it would be one of many in the process list.
   process.title = 'kyc-tokend'
   try {
-    await runDaemon({ ...configuration, stderr, signals: listenToSignals() })
+    await runDaemon({ ...configuration, stderr, signals })
   } finally {
     // A log without a reader can still hold the process up.
     setTimeout(() => process.exit(), LINGER_MS).unref()

@@ -8,7 +8,7 @@ export interface DaemonSignals {
   onRefresh(listener: () => void): void
 }
 
-/** From the first moment on: a signal that comes while the daemon starts must not end it, nor be lost. */
+/** To be called once, as early as can be: a signal that comes while the daemon starts must not end it, nor be lost. */
 export function listenToSignals(): DaemonSignals {
   const stop = new AbortController()
   for (const name of ['SIGINT', 'SIGTERM'] as const) process.on(name, () => stop.abort())

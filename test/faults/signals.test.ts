@@ -10,6 +10,7 @@ import { tempDirectory } from '../support/temp-directory.ts'
 import { expectUntil } from '../support/until.ts'
 
 const WITHIN_MS = 5_000
+const preload = new URL('../support/signal-at-load.cjs', import.meta.url).pathname
 let directory: string
 let service: Service
 
@@ -119,6 +120,34 @@ describe('SIGTERM and SIGINT end it with 0 within 5 s', () => {
     await tokenOf(daemon)
     for (const signal of ['SIGHUP', 'SIGUSR2', 'SIGTERM', 'SIGHUP', 'SIGUSR2'] as const)
       daemon.process.kill(signal)
+    await expectOrderlyEnd(daemon)
+  })
+})
+
+describe('while its first modules are loaded', () => {
+  // The first one is asked for by the line that names the file to them all.
+  const modules = [2, 3, 4, 6, 9, 12]
+  const startWith = (signal: NodeJS.Signals, at: number): Daemon =>
+    startDaemon({
+      directory,
+      baseUrl: service.url,
+      env: { NODE_OPTIONS: `--require=${preload}`, SIGNAL: signal, SIGNAL_AT: String(at) },
+    })
+
+  test.each(['SIGTERM', 'SIGINT'] as const)('%s ends it with 0, and nothing is asked', async (signal) => {
+    for (const at of modules) {
+      const daemon = startWith(signal, at)
+      expect(await daemon.ended(), `at module ${at}`).toBe(0)
+      expect(daemon.stderr()).toBe('')
+    }
+    expect(service.requests).toHaveLength(0)
+  })
+
+  test.each(['SIGHUP', 'SIGUSR1', 'SIGUSR2'] as const)('%s ends nothing', async (signal) => {
+    const daemon = startWith(signal, 2)
+    await daemon.listening()
+    if (signal === 'SIGHUP') await daemon.logged('reloaded')
+    expect((await tokenOf(daemon)).state).toBe('ready')
     await expectOrderlyEnd(daemon)
   })
 })
