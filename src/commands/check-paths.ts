@@ -46,9 +46,9 @@ export function directoryFinding(
 
 /** Checks that the daemon can listen here. */
 export async function socketFinding(path: string, name: string): Promise<Finding> {
-  const there = lookWithoutFollowing(path)
+  const there = look(path, lstatSync)
   const socket = `the ${name} socket ${path}`
-  if (there === undefined) return ok(`${socket} is free`)
+  if (there === undefined || there === 'hidden') return ok(`${socket} is free`)
   if (!there.isSocket())
     return fault(`${socket} is taken by something that is not a socket: remove it (rm ${shellWord(path)})`)
   const error = await tryToConnect(path)
@@ -74,22 +74,12 @@ function nearestThere(path: string): string {
   return (stats !== undefined && stats !== 'hidden') || path === '/' ? path : nearestThere(dirname(path))
 }
 
-function look(path: string): Stats | 'hidden' | undefined {
+function look(path: string, read = statSync): Stats | 'hidden' | undefined {
   try {
-    return statSync(path, { throwIfNoEntry: false })
+    return read(path, { throwIfNoEntry: false })
   } catch (error) {
     if (errorCode(error) === 'EACCES') return 'hidden'
     if (errorCode(error) === 'ENOTDIR') return undefined
-    throw error
-  }
-}
-
-function lookWithoutFollowing(path: string): Stats | undefined {
-  try {
-    return lstatSync(path, { throwIfNoEntry: false })
-  } catch (error) {
-    const code = errorCode(error)
-    if (code === 'EACCES' || code === 'ENOTDIR') return undefined
     throw error
   }
 }

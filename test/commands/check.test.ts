@@ -4,18 +4,12 @@ import { createServer } from 'node:net'
 import { PassThrough } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { beforeEach, describe, expect, it } from 'vitest'
 
 import { run } from '../../src/commands/check.ts'
-import { createConfigFiles, smallConfig, type ConfigFiles } from '../support/config-files.ts'
+import { smallConfig, useConfigFiles } from '../support/config-files.ts'
 
-let files: ConfigFiles
-beforeEach(() => {
-  files = createConfigFiles()
-})
-afterEach(() => {
-  files.remove()
-})
+const files = useConfigFiles()
 
 const settings = (): object => ({
   ...smallConfig(),

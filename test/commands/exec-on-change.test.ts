@@ -3,11 +3,11 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
 import { TokenClient } from '../../src/client/index.ts'
+import { daemonWith } from '../support/client-world.ts'
 import { commandWorld, hourToken } from '../support/command-world.ts'
 import { PROGRAM, type Daemon } from '../support/daemon.ts'
-import { startScriptedDaemon, tokenFields } from '../support/scripted-daemon.ts'
+import { tokenFields } from '../support/scripted-daemon.ts'
 import { accountInactive, granting, type Answer } from '../support/service.ts'
-import { tempDirectory } from '../support/temp-directory.ts'
 import { expectUntil } from '../support/until.ts'
 
 const tokens = Array.from({ length: 20 }, (_, index) => hourToken(index + 1))
@@ -104,15 +104,13 @@ test('with a signal the command runs on, and finds the new token in the file', a
 })
 
 test('the signal waits until the token files are written', async () => {
-  const ipcPath = join(await tempDirectory(), 'ipc.sock')
   let writtenAt = '2029-12-31T23:59:59.000Z'
-  const daemon = await startScriptedDaemon(ipcPath, ({ type, answer }) => {
+  const daemon = await daemonWith(({ type, answer }) => {
     if (type === 'status.get') answer('status.result', { files: [{ path: 'token', ok: true, writtenAt }] })
     else answer('token.result', tokenFields(tokens[0] ?? ''))
   })
-  onTestFinished(() => daemon.stop())
   const script = `${REPORT}; trap 'echo hup' HUP; echo ready; while :; do sleep 0.05; done`
-  const command = supervise({ daemon: { ipcPath } }, { options: ['--on-change', 'HUP'], script })
+  const command = supervise({ daemon: { ipcPath: daemon.path } }, { options: ['--on-change', 'HUP'], script })
   await expectUntil('the command', () => command.lines().includes('ready'))
   await expectUntil('the subscription', () => daemon.asked.some(({ type }) => type === 'token.subscribe'))
   const questions = (): number => daemon.asked.filter(({ type }) => type === 'status.get').length

@@ -1,17 +1,12 @@
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
-import { afterEach, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { run } from '../../src/commands/explain.ts'
 import { remedyFor } from '../../src/token/remedy.ts'
 import { jwtOf } from '../support/jwt.ts'
 import { createMemoryStream } from '../support/memory-stream.ts'
-
-const stops: (() => Promise<void>)[] = []
-afterEach(async () => {
-  for (const stop of stops.splice(0)) await stop()
-})
+import { tempDirectory } from '../support/temp-directory.ts'
 
 async function explain(options: Record<string, string>, stdin = ''): Promise<string> {
   const stdout = createMemoryStream()
@@ -41,9 +36,7 @@ describe('explain', () => {
   })
 
   it('reads the body from a file', async () => {
-    const directory = await mkdtemp(join(tmpdir(), 'explain-'))
-    stops.push(() => rm(directory, { recursive: true }))
-    const body = join(directory, 'body.json')
+    const body = join(await tempDirectory(), 'body.json')
     await writeFile(body, 'Account not found')
     expect(await explain({ status: '404', body })).toMatch(/^Reason: account-not-found$/m)
     expect(await explain({ status: '404', body })).toMatch(/^Remedy: .*mistakes with keys: quotes or blanks/m)

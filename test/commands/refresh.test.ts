@@ -1,9 +1,8 @@
 import { expect, test } from 'vitest'
+import { daemonWith } from '../support/client-world.ts'
 import { commandWorld, hourToken } from '../support/command-world.ts'
 import { accountInactive, granting } from '../support/service.ts'
-import { startScriptedDaemon } from '../support/scripted-daemon.ts'
 import { runCli } from '../support/run-cli.ts'
-import { tempDirectory } from '../support/temp-directory.ts'
 
 test('asks the service now and says how it went', async () => {
   const { cli, service } = await commandWorld({ answer: (_, { number }) => granting(hourToken(number)) })
@@ -42,16 +41,15 @@ test('a refusal is 77, also without a token', async () => {
 })
 
 test('a user who may not gets a sentence, and 77', async () => {
-  const daemon = await startScriptedDaemon(`${await tempDirectory()}/ipc.sock`, ({ answer }) =>
+  const daemon = await daemonWith(({ answer }) =>
     answer('fault', { code: 'denied', message: 'Only root may.' }),
   )
   const ended = await runCli(['refresh', '--socket', daemon.path])
-  await daemon.stop()
   expect(ended).toMatchObject({ status: 77, stdout: '', stderr: 'Only root may.\n' })
 })
 
 test('a daemon that ends meanwhile says so, with 75', async () => {
-  const daemon = await startScriptedDaemon(`${await tempDirectory()}/ipc.sock`, ({ type, answer }) => {
+  const daemon = await daemonWith(({ type, answer }) => {
     if (type === 'status.get') return answer('status.result', { token: null })
     return answer('refresh.result', {
       outcome: 'failed',
@@ -60,7 +58,6 @@ test('a daemon that ends meanwhile says so, with 75', async () => {
     })
   })
   const ended = await runCli(['refresh', '--socket', daemon.path])
-  await daemon.stop()
   expect(ended).toMatchObject({
     status: 75,
     stdout: '',

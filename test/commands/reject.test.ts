@@ -1,22 +1,18 @@
 import { createHash } from 'node:crypto'
 import { expect, test } from 'vitest'
+import { daemonWith } from '../support/client-world.ts'
 import { runCli } from '../support/run-cli.ts'
-import { startScriptedDaemon, tokenFields, type ScriptedDaemon } from '../support/scripted-daemon.ts'
-import { tempDirectory } from '../support/temp-directory.ts'
-import { onTestFinished } from 'vitest'
+import { tokenFields, type ScriptedDaemon } from '../support/scripted-daemon.ts'
 
-async function daemonWith(result: object): Promise<ScriptedDaemon> {
-  const daemon = await startScriptedDaemon(`${await tempDirectory()}/ipc.sock`, ({ type, answer }) => {
+const answering = (result: object): Promise<ScriptedDaemon> =>
+  daemonWith(({ type, answer }) => {
     if (type === 'token.get') answer('token.result', tokenFields('token-1'))
     else answer('reject.result', result)
   })
-  onTestFinished(() => daemon.stop())
-  return daemon
-}
 const fingerprint = createHash('sha256').update('token-1').digest('hex').slice(0, 16)
 
 test('reports the current token, that of a fingerprint, or one on stdin; always by fingerprint', async () => {
-  const daemon = await daemonWith({ verdict: 'refreshing' })
+  const daemon = await answering({ verdict: 'refreshing' })
   const reject = (args: string[], input?: string) =>
     runCli(['reject', '--socket', daemon.path, ...args], input === undefined ? {} : { input })
   for (const ended of [await reject([]), await reject([fingerprint]), await reject(['-'], 'token-1\n')])
@@ -32,7 +28,7 @@ test.each([
   [{ verdict: 'unchanged' }, 0, /^unchanged: /],
   [{ verdict: 'refused' }, 77, /^refused: .*status/],
 ])('says what %j means', async (result, expected, sentence) => {
-  const daemon = await daemonWith(result)
+  const daemon = await answering(result)
   const { status, stdout } = await runCli(['reject', fingerprint, '--socket', daemon.path])
   expect(status).toBe(expected)
   expect(stdout).toMatch(sentence)
@@ -44,7 +40,7 @@ test.each([
   'KYC_ACCESS_TOKEN=token-1\n',
   '  token-1\r\n',
 ])('takes the token out of the line %j on stdin', async (input) => {
-  const daemon = await daemonWith({ verdict: 'refreshing' })
+  const daemon = await answering({ verdict: 'refreshing' })
   expect(await runCli(['reject', '-', '--socket', daemon.path], { input })).toMatchObject({ status: 0 })
   expect(daemon.asked.map(({ data }) => data['fingerprint'])).toEqual([fingerprint])
 })
@@ -60,7 +56,7 @@ test.each([
   'sécret',
   'OTHER=secret',
 ])('what cannot be a token on stdin is a usage error and not echoed', async (input) => {
-  const daemon = await daemonWith({ verdict: 'refreshing' })
+  const daemon = await answering({ verdict: 'refreshing' })
   const { status, stderr } = await runCli(['reject', '-', '--socket', daemon.path], { input })
   expect(status).toBe(64)
   expect(stderr).toMatch(

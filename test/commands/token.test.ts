@@ -2,6 +2,7 @@ import { chmodSync, chownSync, cpSync, mkdirSync, statSync, writeFileSync } from
 import { basename, dirname, join } from 'node:path'
 import { spawnSync } from 'node:child_process'
 import { expect, onTestFinished, test } from 'vitest'
+import { daemonWith } from '../support/client-world.ts'
 import { commandWorld, hourToken } from '../support/command-world.ts'
 import { PROGRAM } from '../support/daemon.ts'
 import { runCli } from '../support/run-cli.ts'
@@ -174,10 +175,9 @@ test.each([
   ['denied', 77],
   ['misconfigured', 78],
 ])('the fault %s ends it with %d', async (code, status) => {
-  const daemon = await startScriptedDaemon(join(await tempDirectory(), 'ipc.sock'), ({ answer }) =>
+  const daemon = await daemonWith(({ answer }) =>
     answer('fault', { code, message: 'The sentence of the daemon.' }),
   )
-  onTestFinished(() => daemon.stop())
   expect(await runCli(['token', '--wait', '0s', '--socket', daemon.path])).toMatchObject({
     status,
     stdout: '',
@@ -186,10 +186,7 @@ test.each([
 })
 
 test('without --wait it waits 10 s for a token', async () => {
-  const daemon = await startScriptedDaemon(join(await tempDirectory(), 'ipc.sock'), ({ answer }) =>
-    answer('token.result', tokenFields('token-1')),
-  )
-  onTestFinished(() => daemon.stop())
+  const daemon = await daemonWith(({ answer }) => answer('token.result', tokenFields('token-1')))
   expect(await runCli(['token', '--socket', daemon.path])).toMatchObject({ status: 0 })
   // The daemon gives 10 s where none are named.
   expect([10, undefined]).toContain(daemon.asked[0]?.data['waitSeconds'])

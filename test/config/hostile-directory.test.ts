@@ -1,18 +1,12 @@
 import { execFileSync } from 'node:child_process'
 import { existsSync, mkdirSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { beforeEach, describe, expect, it } from 'vitest'
 
-import { createConfigFiles, smallConfig, type ConfigFiles } from '../support/config-files.ts'
+import { smallConfig, useConfigFiles } from '../support/config-files.ts'
 
 const program = new URL('../support/print-config.ts', import.meta.url).pathname
-let files: ConfigFiles
-beforeEach(() => {
-  files = createConfigFiles()
-})
-afterEach(() => {
-  files.remove()
-})
+const files = useConfigFiles()
 
 const run = (): string => `require('fs').writeFileSync(${JSON.stringify(join(files.directory, 'run'))}, 'x')`
 const runAsModule = (): string =>

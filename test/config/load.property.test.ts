@@ -1,15 +1,12 @@
 import * as fc from 'fast-check'
-import { afterAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 
 import type { Config } from '../../src/config/config.ts'
 import { ConfigError } from '../../src/config/issues.ts'
 import { loadConfig } from '../../src/config/load.ts'
-import { createConfigFiles, smallConfig } from '../support/config-files.ts'
+import { smallConfig, useConfigFiles } from '../support/config-files.ts'
 
-const files = createConfigFiles()
-afterAll(() => {
-  files.remove()
-})
+const files = useConfigFiles()
 const env = { RUNTIME_DIRECTORY: '/run/kyc-tokend', STATE_DIRECTORY: '/var/lib/kyc-tokend' }
 
 const duration = fc.constantFrom('1m', '90s', '1.5h', '15m', '24h', '60000ms')

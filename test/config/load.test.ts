@@ -1,23 +1,17 @@
 import { execFileSync, spawnSync } from 'node:child_process'
 import { chmodSync, chownSync, mkdirSync, readFileSync, symlinkSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { beforeEach, describe, expect, it } from 'vitest'
 
 import type { Config } from '../../src/config/config.ts'
 import { ConfigError } from '../../src/config/issues.ts'
 import { loadConfig, type LoadOptions } from '../../src/config/load.ts'
 import { createAuthority } from '../support/certificates.ts'
-import { createConfigFiles, smallConfig, type ConfigFiles } from '../support/config-files.ts'
+import { smallConfig, useConfigFiles } from '../support/config-files.ts'
 
 const uid = process.getuid!()
 const isRoot = uid === 0
-let files: ConfigFiles
-beforeEach(() => {
-  files = createConfigFiles()
-})
-afterEach(() => {
-  files.remove()
-})
+const files = useConfigFiles()
 
 const env = { RUNTIME_DIRECTORY: '/run/kyc-tokend', STATE_DIRECTORY: '/var/lib/kyc-tokend' }
 const load = (configPath: string, more: Partial<LoadOptions> = {}): Promise<Config> =>

@@ -1,19 +1,19 @@
 import { renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { beforeEach, describe, expect, it } from 'vitest'
 
 import type { Config } from '../../src/config/config.ts'
 import { loadConfig } from '../../src/config/load.ts'
 import { createConfigOnDisk, type ConfigOnDisk } from '../../src/config/on-disk.ts'
 import { createSecretWatch, type Trial } from '../../src/config/secret-watch.ts'
-import { createConfigFiles, smallConfig, type ConfigFiles } from '../support/config-files.ts'
+import { smallConfig, useConfigFiles } from '../support/config-files.ts'
 import { createFakeClock, type FakeClock } from '../support/fake-clock.ts'
 import { createLogRecorder, type LogRecorder } from '../support/log-recorder.ts'
 
 const TICK_MS = 15_000
 const fileSources = { apiKey: { file: 'vol/key' }, apiSecret: { file: 'vol/secret' } }
 
-let files: ConfigFiles
+const files = useConfigFiles()
 let clock: FakeClock
 let recorder: LogRecorder
 let running: Config
@@ -31,7 +31,6 @@ const configure = (settings: object = {}): string =>
   files.write('c.json', { ...smallConfig(), credentials: fileSources, ...settings })
 
 beforeEach(async () => {
-  files = createConfigFiles()
   clock = createFakeClock()
   recorder = createLogRecorder()
   tried = []
@@ -54,9 +53,6 @@ beforeEach(async () => {
     log: recorder.log,
   })
   await clock.advance(TICK_MS)
-})
-afterEach(() => {
-  files.remove()
 })
 
 /** One tick, and the time that the files get to settle; `meanwhile` comes 1 s after the tick. */

@@ -1,19 +1,13 @@
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 
 import type { Config, ShareConfig } from '../../src/config/config.ts'
 import { ConfigError } from '../../src/config/issues.ts'
 import { loadConfig } from '../../src/config/load.ts'
 import { renderTemplate } from '../../src/lib/template.ts'
-import { createConfigFiles, smallConfig, type ConfigFiles } from '../support/config-files.ts'
+import { smallConfig, useConfigFiles } from '../support/config-files.ts'
 
-let files: ConfigFiles
-beforeEach(() => {
-  files = createConfigFiles()
-})
-afterEach(() => {
-  files.remove()
-})
+const files = useConfigFiles()
 
 const LONG_SECRET = 'a-secret-of-the-account'
 const load = (settings: object): Promise<Config> => {

@@ -1,7 +1,6 @@
-import { chmodSync, mkdirSync, mkdtempSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { chmodSync, mkdirSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
+import { beforeEach, describe, expect, it, vi } from 'vitest'
 
 import { UserError } from '../../src/lib/error.ts'
 import {
@@ -11,6 +10,7 @@ import {
   socketCandidates,
   stateDirectoryOf,
 } from '../../src/lib/paths.ts'
+import { tempDirectory } from '../support/temp-directory.ts'
 
 describe('where things are', () => {
   it('is what systemd says, before everything else', () => {
@@ -65,11 +65,8 @@ describe('where things are', () => {
 describe('prepareDirectory', () => {
   const uid = process.getuid!()
   let base: string
-  beforeEach(() => {
-    base = mkdtempSync(join(tmpdir(), 'places-'))
-  })
-  afterEach(() => {
-    rmSync(base, { recursive: true })
+  beforeEach(async () => {
+    base = await tempDirectory()
   })
   const modeOf = (path: string) => statSync(path).mode & 0o7777
 

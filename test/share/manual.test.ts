@@ -1,12 +1,12 @@
 // The manual's page of a fleet against the code: examples, the line of rights, metrics; and what a daemon without `share` loads.
 import { readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
-import { expect, onTestFinished, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { inspectConfig } from '../../src/config/load.ts'
 import { createMetrics } from '../../src/report/metrics.ts'
 import { aclLine } from '../../src/share/acl.ts'
 import { createShareCounts } from '../../src/share/share-counts.ts'
-import { createConfigFiles } from '../support/config-files.ts'
+import { useConfigFiles } from '../support/config-files.ts'
 import { PROGRAM } from '../support/daemon.ts'
 import { createKeeperWorld } from '../support/keeper-world.ts'
 import { bare, tableRows } from '../manual/manual.ts'
@@ -17,18 +17,18 @@ const blocks = [...page.matchAll(/```(\w*)\n([\s\S]*?)```/g)].map(([, language, 
   text: text ?? '',
 }))
 
+const configFiles = useConfigFiles()
+
 test('the examples are configurations without a fault', async () => {
   const examples = blocks.filter(({ language }) => language === 'json')
   expect(examples).toHaveLength(2)
   for (const { text } of examples) {
-    const files = createConfigFiles()
-    onTestFinished(() => files.remove())
-    files.write('share-password', 'a-password-4711')
+    configFiles.write('share-password', 'a-password-4711')
     const base = {
       baseUrl: 'https://api.example.com',
       credentials: { apiKey: 'key-0815', apiSecret: 'a-secret-of-24-characters' },
     }
-    const configPath = files.write('c.json', { ...base, ...(JSON.parse(text) as object) })
+    const configPath = configFiles.write('c.json', { ...base, ...(JSON.parse(text) as object) })
     const { faults, warnings } = await inspectConfig({ configPath, env: {} })
     expect({ faults, warnings }).toEqual({ faults: [], warnings: [] })
   }

@@ -1,19 +1,28 @@
-// A directory with configuration files for one test, with the modes they must have.
+// A directory with configuration files for each test, with the modes they must have.
 import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
+import { afterEach, beforeEach } from 'vitest'
 
 export interface ConfigFiles {
   readonly directory: string
   /** Writes a file and gives its path. Objects are written as JSON; the mode is 0600 unless given. */
   write(name: string, content: string | Buffer | object, mode?: number): string
-  remove(): void
 }
 
-export function createConfigFiles(): ConfigFiles {
-  const directory = mkdtempSync(join(tmpdir(), 'config-'))
+/** To be called outside of tests: the directory is made before each of them and removed after it. */
+export function useConfigFiles(): ConfigFiles {
+  let directory = ''
+  beforeEach(() => {
+    directory = mkdtempSync(join(tmpdir(), 'config-'))
+  })
+  afterEach(() => {
+    rmSync(directory, { recursive: true, force: true })
+  })
   return {
-    directory,
+    get directory() {
+      return directory
+    },
     write(name, content, mode = 0o600) {
       const path = join(directory, name)
       mkdirSync(dirname(path), { recursive: true })
@@ -21,9 +30,6 @@ export function createConfigFiles(): ConfigFiles {
       writeFileSync(path, isText ? content : JSON.stringify(content))
       chmodSync(path, mode)
       return path
-    },
-    remove() {
-      rmSync(directory, { recursive: true, force: true })
     },
   }
 }
