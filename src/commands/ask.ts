@@ -27,10 +27,10 @@ const statuses: Readonly<Record<TokenClientErrorCode, ExitStatus>> = {
 }
 
 /** The options say which daemon is meant. */
-type Asked = Pick<Invocation, 'options'>
+type WithOptions = Pick<Invocation, 'options'>
 
 /** A client for the socket or the account that the invocation means. Throws UserError (64) where it means none. */
-export function openClient({ options }: Asked): TokenClient {
+export function openClient({ options }: WithOptions): TokenClient {
   const { socket: socketPath, account } = options as { socket?: string; account?: string }
   for (const [name, value] of Object.entries({ socket: socketPath, account }))
     if (value === '')
@@ -44,7 +44,10 @@ export function openClient({ options }: Asked): TokenClient {
 }
 
 /** Asks one question. Throws UserError for all that the daemon or its absence answers. */
-export async function ask<T>(invocation: Asked, question: (client: TokenClient) => Promise<T>): Promise<T> {
+export async function ask<T>(
+  invocation: WithOptions,
+  question: (client: TokenClient) => Promise<T>,
+): Promise<T> {
   const client = openClient(invocation)
   try {
     return await question(client)
@@ -56,7 +59,7 @@ export async function ask<T>(invocation: Asked, question: (client: TokenClient) 
 }
 
 /** The token as the options `--min-valid` and `--wait` want it. */
-export async function askToken(invocation: Asked, signal?: AbortSignal): Promise<TokenResult> {
+export async function askToken(invocation: WithOptions, signal?: AbortSignal): Promise<TokenResult> {
   const minValidSeconds = secondsOf(invocation, {
     option: 'min-valid',
     otherwise: 0,
@@ -79,7 +82,7 @@ export function asUserError(error: unknown): unknown {
 
 /** The duration of an option in seconds. Throws UserError (64). */
 export function secondsOf(
-  { options }: Asked,
+  { options }: WithOptions,
   { option, otherwise, max }: { option: string; otherwise: number; max: number },
 ): number {
   const text = options[option]

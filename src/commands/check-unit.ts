@@ -1,11 +1,11 @@
-// Checks a configuration against the unit that runs it: sandbox, credentials and sockets, as systemd knows them.
+// Checks a configuration against the unit that runs it: access to paths, credentials and sockets, as systemd knows them.
 import { existsSync } from 'node:fs'
 import { isAbsolute } from 'node:path'
 
 import type { Config } from '../config/config.ts'
 import { fault, ok, warning, type Finding } from './finding.ts'
 import { unitCredentials, unitProperties, type UnitNames, type UnitProperties } from './systemctl.ts'
-import { neededPaths, readObstacle, SANDBOX_PROPERTIES, writeObstacle } from './unit-sandbox.ts'
+import { neededPaths, readObstacle, ACCESS_PROPERTIES, writeObstacle } from './unit-access.ts'
 
 /** The unit that runs a configuration. */
 export interface Unit {
@@ -39,7 +39,7 @@ export async function findSockets({ unit, httpUnit }: UnitNames): Promise<UnitSo
 /** Null where the unit is not installed, or no systemd runs here. */
 export async function findUnit({ unit }: UnitNames): Promise<Unit | null> {
   const name = `${unit}.service`
-  const properties = await unitProperties(name, [...SANDBOX_PROPERTIES, 'ImportCredential'])
+  const properties = await unitProperties(name, [...ACCESS_PROPERTIES, 'ImportCredential'])
   return properties && { name, properties, credentials: await unitCredentials(name) }
 }
 
@@ -50,7 +50,7 @@ export interface NamedPath {
 }
 
 /** Directories that the configuration writes to and the unit may not, and inputs that it may not read. */
-export function sandboxFindings(
+export function accessFindings(
   config: Config,
   unit: Unit,
   written: readonly NamedPath[],

@@ -11,7 +11,7 @@ import { directoryFinding, socketFinding } from './check-paths.ts'
 import {
   findSockets,
   findUnit,
-  sandboxFindings,
+  accessFindings,
   unitFindings,
   unitSocketFinding,
   type NamedPath,
@@ -60,16 +60,16 @@ export async function performCheck(options: CheckOptions, report: Report): Promi
   const sockets = await findSockets(names)
   const checked = await asServiceUser(options, {
     prepare: loadParsers,
-    act: async (viewpoint) => {
-      if (viewpoint.isElsewhere) report.say('user', ok(`checked as the user ${SERVICE_USER}`))
-      const inspection = await inspectConfig({ configPath, ...viewpoint })
+    act: async (identity) => {
+      if (identity.isElsewhere) report.say('user', ok(`checked as the user ${SERVICE_USER}`))
+      const inspection = await inspectConfig({ configPath, ...identity })
       report.say('configuration', ...configFindings(inspection))
       const { config } = inspection
       if (config === undefined) return undefined
       const unit = dirname(config.file) === configDirectory(account) ? installed : null
       if (isWhole) await checkPaths(config, { unit, sockets, report })
       if (live !== undefined) {
-        const answer = await live.askOnce(config, { ...inspection, env: viewpoint.env, signal })
+        const answer = await live.askOnce(config, { ...inspection, env: identity.env, signal })
         report.say('service', ...answer.findings)
         status = answer.status
       }
@@ -106,11 +106,11 @@ async function checkPaths(
     { path: runtimeDirectory, setting: 'runtimeDirectory', purpose: 'runtime directory' },
     { path: stateDirectory, setting: 'stateDirectory', purpose: 'state directory' },
   ]
-  const sandbox = unit && sandboxFindings(config, unit, [...own, ...further])
-  const isOpen = ({ path }: NamedPath): boolean => sandbox?.barred.has(path) !== true
+  const access = unit && accessFindings(config, unit, [...own, ...further])
+  const isOpen = ({ path }: NamedPath): boolean => access?.barred.has(path) !== true
   report.say(
     'directories',
-    ...(sandbox?.findings ?? []),
+    ...(access?.findings ?? []),
     ...own
       .filter(isOpen)
       .map(({ path, purpose }) => directoryFinding(path, { purpose, isMadeByDaemon: true })),
@@ -122,8 +122,8 @@ async function checkPaths(
       }),
     ),
   )
-  if (sandbox !== null && sandbox.dropIn.length > 0)
-    report.paste(`The drop-in for ${unit!.name}, to be pasted:`, sandbox.dropIn)
+  if (access !== null && access.dropIn.length > 0)
+    report.paste(`The drop-in for ${unit!.name}, to be pasted:`, access.dropIn)
   for (const [name, socket] of [
     ['node-ipc', ipc],
     ['HTTP', http],

@@ -19,7 +19,7 @@ export interface Identity {
  */
 export async function asServiceUser<T>(
   { env, account }: { env: NodeJS.ProcessEnv; account: string | undefined },
-  { prepare, act }: { prepare: () => Promise<unknown>; act: (viewpoint: Identity) => Promise<T> },
+  { prepare, act }: { prepare: () => Promise<unknown>; act: (identity: Identity) => Promise<T> },
 ): Promise<T> {
   const user = process.geteuid!() === 0 ? localUser(SERVICE_USER) : undefined
   if (user === undefined) return act({ isElsewhere: false, env: withCredentials(env, account) })

@@ -1,10 +1,10 @@
-// The sandbox of a unit as rules: may it write to a path, may it read it. Pure, of the properties that systemd shows.
+// The access of a unit to paths, as rules: may it write there, may it read there. Pure, of the properties that systemd shows.
 import { isAbsolute } from 'node:path'
 
 import type { UnitProperties } from './systemctl.ts'
 
 /** Properties that the rules need. */
-export const SANDBOX_PROPERTIES = [
+export const ACCESS_PROPERTIES = [
   'ProtectSystem',
   'ProtectHome',
   'PrivateTmp',
