@@ -41,6 +41,8 @@ interface Session {
   open(): Promise<ShareToken>
   opened(): ShareToken | null
   close(): Promise<void>
+  /** The knowledge of this host about the records of these credentials. */
+  known(): ShareTokenOptions['saved']
 }
 
 export interface FleetOptions {
@@ -60,11 +62,10 @@ export function createFleet(options: FleetOptions): Fleet {
   let current: Session | null = null
   let changed = new AbortController()
 
-  /** A store with the same credentials holds what this host has already. */
-  function knownTo(credentialsId: string): ShareTokenOptions['saved'] {
-    const before = current?.opened()
-    if (before && current?.credentialsId === credentialsId) return before.saved()
-    if (current !== null && current.credentialsId !== credentialsId) return { seen: 0, floor: 0, hosts: null }
+  /** A store with the same credentials as the session before has what this host has already; another one has not. */
+  function knownAfter(former: Session | null, credentialsId: string): ShareTokenOptions['saved'] {
+    if (former?.credentialsId === credentialsId) return former.known()
+    if (former !== null) return { seen: 0, floor: 0, hosts: null }
     const { fence, hosts } = options.saved()
     return { seen: keeper.holdsRecord() ? fence : 0, floor: fence, hosts: hosts === 0 ? null : hosts }
   }
@@ -72,16 +73,19 @@ export function createFleet(options: FleetOptions): Fleet {
   function prepare(config: SharingConfig & Config, credentialsId: string, fetchToken: FetchToken): Session {
     let opening: Promise<ShareToken> | null = null
     let opened: ShareToken | null = null
+    // When it is opened, it may be the current one itself.
+    let former = current
     const open = async (): Promise<ShareToken> => {
       const { openSession } = await import('./share-session.ts')
       opened = await openSession(config, fetchToken, {
         ...options,
-        saved: knownTo(credentialsId),
+        saved: knownAfter(former, credentialsId),
         keeper: {
           ...keeper,
           offer: (outcome: FetchOutcome) => current === session && keeper.offer(outcome),
         },
       })
+      former = null
       return opened
     }
     const session: Session = {
@@ -92,6 +96,7 @@ export function createFleet(options: FleetOptions): Fleet {
         const unused = await opening
         unused?.close()
       },
+      known: () => opened?.saved() ?? knownAfter(former, credentialsId),
     }
     return session
   }
