@@ -23,9 +23,22 @@ export class Secret {
   }
 }
 
+/** A shorter text is found in others by chance. */
+const MIN_SECRET_LENGTH = 8
+
 /**
- * The text with every one of the secrets replaced, also as JSON, a URL or base64 would show them. For texts that
- * others wrote: a service may echo what it was sent.
+ * Reports whether the text is the secret, as it is or encoded, or contains it so; with `isEncoded` false it contains it
+ * only as it is. Containing a short one does not count.
+ */
+export function holdsSecret(text: string, secret: string, { isEncoded = true } = {}): boolean {
+  const shapes = shapesOf(secret)
+  if (shapes.includes(text)) return true
+  return isLong(secret) && (isEncoded ? shapes : [secret]).some((shape) => text.includes(shape))
+}
+
+/**
+ * The text with every one of the secrets replaced, also as JSON, a URL, hex digits or base64 would show them. For
+ * texts that others wrote: a service may echo what it was sent.
  */
 export function redact(text: string, secrets: Iterable<string>): string {
   // Longest first: a secret that is a piece of another would leave the rest of that one.
@@ -33,15 +46,32 @@ export function redact(text: string, secrets: Iterable<string>): string {
   return shapes.reduce((clean, shape) => clean.replaceAll(shape, SHOWN), text)
 }
 
+function isLong(secret: string): boolean {
+  return secret.length >= MIN_SECRET_LENGTH
+}
+
 function shapesOf(secret: string): string[] {
   if (secret === '') return []
-  const base64 = Buffer.from(secret).toString('base64')
+  const bytes = Buffer.from(secret)
+  const hex = bytes.toString('hex')
+  const base64 = bytes.toString('base64')
+  const inOthers = isLong(secret) ? [0, 1, 2].map((before) => base64Within(bytes, before)) : []
   return [
     secret,
     JSON.stringify(secret).slice(1, -1),
     encodeURIComponent(secret),
-    base64,
-    base64.replace(/=+$/, ''),
-    Buffer.from(secret).toString('base64url'),
+    hex,
+    hex.toUpperCase(),
+    ...[base64, base64.replace(/=+$/, ''), ...inOthers].flatMap((text) => [text, urlSafe(text)]),
   ]
+}
+
+/** The base64 of a longer text with so many bytes (modulo 3) before these: the characters that these alone decide. */
+function base64Within(bytes: Buffer, before: number): string {
+  const base64 = Buffer.concat([Buffer.alloc(before), bytes]).toString('base64')
+  return base64.slice(Math.ceil((before * 4) / 3), Math.floor(((before + bytes.length) * 4) / 3))
+}
+
+function urlSafe(base64: string): string {
+  return base64.replaceAll('+', '-').replaceAll('/', '_')
 }

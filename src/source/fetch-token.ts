@@ -61,10 +61,10 @@ export function createFetchToken(options: FetchTokenOptions): FetchFromService {
       signal,
     })
     if ('kind' in answer) return answer
-    const own = [credentials.apiKey.reveal(), credentials.apiSecret.reveal()]
+    const own = { apiKey: credentials.apiKey.reveal(), apiSecret: credentials.apiSecret.reveal() }
     return classify(answer, {
       wallMs: clock.now().wallMs,
-      secrets: [...own, ...options.secrets()],
+      secrets: [...Object.values(own), ...options.secrets()],
       credentials: own,
     })
   }

@@ -1,6 +1,7 @@
 // Classifies an answer of the service by the failure table. Pure, and total on any bytes.
 import { STATUS_CODES } from 'node:http'
 import type { PermanentReason, Reason, ServiceOutcome, TransientReason } from '../token/outcome.ts'
+import { holdsSecret } from '../lib/secret.ts'
 import { bare, oneLine } from './detail.ts'
 
 /** Longest body that is read, in bytes. */
@@ -74,7 +75,7 @@ const RETRIED_4XX = new Set([408, 425])
  */
 export function classify(
   answer: ServiceResponse,
-  options: { wallMs: number; secrets: Iterable<string>; credentials?: readonly string[] },
+  options: { wallMs: number; secrets: Iterable<string>; credentials?: Readonly<Echoed> },
 ): ServiceOutcome {
   const { status } = answer
   const content = contentOf(answer)
@@ -83,7 +84,7 @@ export function classify(
       typeof content.detail === 'string' && status >= 300 ? oneLine(content.detail, options.secrets) : ''
     return said === '' ? words : said
   }
-  if (status === 200) return granted(answer, content, options.credentials ?? [])
+  if (status === 200) return granted(answer, content, options.credentials)
   const refusal = REFUSALS.find((known) => known.status === status && says(content, known.words))
   if (refusal !== undefined) {
     return { kind: 'permanent', reason: refusal.reason, detail: detail(refusal.words), status }
@@ -130,7 +131,7 @@ function originOf(location: unknown): string {
 function granted(
   { status, headers }: ServiceResponse,
   content: Content,
-  credentials: readonly string[],
+  credentials: Readonly<Echoed> | undefined,
 ): ServiceOutcome {
   const malformed = (why: string): ServiceOutcome => ({
     kind: 'transient',
@@ -145,19 +146,22 @@ function granted(
   if (!BEARER_TOKEN.test(accessToken)) {
     return malformed('its accessToken is empty or has characters that a Bearer token cannot have (RFC 6750)')
   }
-  if (credentials.some((secret) => holds(accessToken, secret))) {
+  if (credentials !== undefined && isEcho(accessToken, credentials)) {
     return malformed('its accessToken holds the key or the secret, and is not used')
   }
   const serverDateMs = httpDateMs(headers['date'])
   return serverDateMs === undefined ? { kind: 'ok', accessToken } : { kind: 'ok', accessToken, serverDateMs }
 }
 
-/** Fewer characters can be part of a token by chance. */
-const MIN_SECRET_LENGTH = 8
+/** The credentials, which a service may echo. */
+interface Echoed {
+  apiKey: string
+  apiSecret: string
+}
 
-/** Reports whether the token contains the secret. */
-function holds(accessToken: string, secret: string): boolean {
-  return accessToken === secret || (secret.length >= MIN_SECRET_LENGTH && accessToken.includes(secret))
+/** Reports whether the token gives the credentials away. The claims of a JWT, which are encoded, may well name the key. */
+function isEcho(accessToken: string, { apiKey, apiSecret }: Readonly<Echoed>): boolean {
+  return holdsSecret(accessToken, apiSecret) || holdsSecret(accessToken, apiKey, { isEncoded: false })
 }
 
 // ---- what a body says --------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ async function statuses(text: string, options: { half?: boolean } = {}): Promise
     .join(' ')
 }
 
-describe('a request and the next one are told apart', () => {
+describe('a request and the next one are two', () => {
   it.each([
     ['with a body', `${POST}Content-Length: ${BODY.length}\r\n\r\n${BODY}`, '200 404'],
     ['with a body in chunks', `${POST}Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n`, '400 404'],

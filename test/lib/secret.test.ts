@@ -1,6 +1,6 @@
 import { inspect } from 'node:util'
 import { expect, test } from 'vitest'
-import { redact, Secret } from '../../src/lib/secret.ts'
+import { holdsSecret, redact, Secret } from '../../src/lib/secret.ts'
 
 test('a secret is shown by reveal alone', () => {
   const secret = new Secret('s3cret')
@@ -21,8 +21,35 @@ test.each(['a"b c/d', 'a"b c/d+', 'pässword'])('the usual shapes of %s are hidd
     encodeURIComponent(secret),
     Buffer.from(secret).toString('base64'),
     Buffer.from(secret).toString('base64url'),
+    Buffer.from(secret).toString('hex'),
+    Buffer.from(secret).toString('hex').toUpperCase(),
   ]
-  expect(redact(shapes.join(' '), [secret])).toBe('"[secret]" [secret] [secret] [secret]')
+  expect(redact(shapes.join(' '), [secret])).toBe('"[secret]" [secret] [secret] [secret] [secret] [secret]')
+})
+
+test.each(['s3cret-4711', 'S3cret/+of=the"account', 'pässword', '????>>>>~~~~'])(
+  '%s is found in the base64 of any text that contains it, and its own is hidden there',
+  (secret) => {
+    for (const before of ['', ':', 'k:', 'key:', '{"key":"'])
+      for (const after of ['', '"', '"}', '"}.'])
+        for (const encoding of ['base64', 'base64url', 'hex'] as const) {
+          const text = Buffer.from(`${before}${secret}${after}`).toString(encoding)
+          expect(holdsSecret(text, secret), text).toBe(true)
+          expect(holdsSecret(redact(text, [secret]), secret), text).toBe(false)
+          expect(holdsSecret(text, `${secret.slice(0, -1)}_`), text).toBe(false)
+        }
+  },
+)
+
+test('a short secret is only found where nothing else is', () => {
+  for (const text of ['abc', 'YWJj', '616263']) expect(holdsSecret(text, 'abc')).toBe(true)
+  for (const text of ['abcd', 'xYWJj', '61626364']) expect(holdsSecret(text, 'abc')).toBe(false)
+})
+
+test('one that may be contained encoded is found as it is alone', () => {
+  const encoded = Buffer.from('key-of-the-account').toString('base64')
+  const found = (text: string) => holdsSecret(text, 'key-of-the-account', { isEncoded: false })
+  expect([found('a key-of-the-account'), found(encoded), found(`x${encoded}`)]).toEqual([true, true, false])
 })
 
 test('an empty secret hides nothing', () => {

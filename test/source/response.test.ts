@@ -377,10 +377,10 @@ describe('a detail', () => {
 })
 
 describe('a token that gives the credentials away', () => {
-  const classified = (accessToken: string, credentials: readonly string[]) =>
+  const classified = (accessToken: string, [apiKey = '', apiSecret = apiKey]: readonly string[]) =>
     classify(
       { status: 200, headers: {}, body: Buffer.from(JSON.stringify({ accessToken })) },
-      { wallMs: 0, secrets: [], credentials },
+      { wallMs: 0, secrets: [], credentials: { apiKey, apiSecret } },
     ).kind
 
   it('is none where it is one of them, or holds one of at least 8 characters', () => {
@@ -389,6 +389,28 @@ describe('a token that gives the credentials away', () => {
     expect(classified('it-holds-8-chars', ['-8-chars'])).toBe('transient')
     expect(classified('it-holds-8-chars', ['8-chars'])).toBe('ok')
     expect(classified('another', ['short', 'not-so-short'])).toBe('ok')
+  })
+
+  const apiKey = 'key-of-the-account'
+  const apiSecret = 'S3cret/+of=the~account'
+  const base64 = (text: string) => Buffer.from(text).toString('base64')
+
+  it.each([
+    ['in base64', base64(apiSecret)],
+    ['in base64 without padding', base64(apiSecret).replace(/=+$/, '')],
+    ['in base64 for URLs', Buffer.from(apiSecret).toString('base64url')],
+    ['as of Basic', base64(`${apiKey}:${apiSecret}`)],
+    ['in hex', Buffer.from(apiSecret).toString('hex')],
+    ['in capital hex', Buffer.from(apiSecret).toString('hex').toUpperCase()],
+    ['as a claim', jwtOf({ exp: 4e9, note: apiSecret })],
+    ['as a claim beside the key', jwtOf({ sub: apiKey, note: apiSecret })],
+  ])('is none with the secret %s', (_how, accessToken) => {
+    expect(classified(accessToken, [apiKey, apiSecret])).toBe('transient')
+  })
+
+  it('is none where it is the key in base64, and one where it is a JWT that names the key', () => {
+    expect(classified(base64(apiKey), [apiKey, apiSecret])).toBe('transient')
+    expect(classified(jwtOf({ exp: 4e9, sub: apiKey }), [apiKey, apiSecret])).toBe('ok')
   })
 })
 
