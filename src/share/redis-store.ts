@@ -41,7 +41,7 @@ const SCRIPTS: Readonly<Record<keyof Scripts, { lua: string; numberOfKeys: numbe
 }
 
 /** The keys and the channel of an account. A cluster keeps them all in the slot of the subject. */
-export function keysOf(prefix: string, subject: string): Readonly<Record<KeyName, string>> {
+function keysOf(prefix: string, subject: string): Readonly<Record<KeyName, string>> {
   const begin = `${prefix}:${VERSION}:{${subject}}:`
   return Object.fromEntries(KEY_NAMES.map((name) => [name, `${begin}${name}`])) as Record<KeyName, string>
 }

@@ -65,7 +65,7 @@ export interface SealOptions {
   readonly key: Secret | null
 }
 
-export const MAX_RECORD_BYTES = 32 * 1024
+const MAX_RECORD_BYTES = 32 * 1024
 const VERSION = 1
 const NONCE_BYTES = 12
 const TAG_BYTES = 16

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { bare, MAX_DETAIL_LENGTH, oneLine } from '../../src/source/detail.ts'
+import { bare, oneLine } from '../../src/source/detail.ts'
 
 const plain = (text: string): string => oneLine(text, [])
 
@@ -11,13 +11,13 @@ describe('the line', () => {
   })
 
   test('is as it came where it fits, and is cut where it is one character longer', () => {
-    const fits = 'x'.repeat(MAX_DETAIL_LENGTH)
+    const fits = 'x'.repeat(200)
     expect(plain(fits)).toBe(fits)
-    expect(plain(`${fits}y`)).toBe(`${'x'.repeat(MAX_DETAIL_LENGTH - 1)}…`)
+    expect(plain(`${fits}y`)).toBe(`${'x'.repeat(199)}…`)
   })
 
   test('is never cut in the middle of a character', () => {
-    const head = 'x'.repeat(MAX_DETAIL_LENGTH - 2)
+    const head = 'x'.repeat(198)
     expect(plain(`${head}😀😀`)).toBe(`${head}…`)
     expect(plain(`${head.slice(1)}😀😀`)).toBe(`${head.slice(1)}😀…`)
     expect(plain(`\u{1F600}${head}yz`)).toBe(`\u{1F600}${head.slice(1)}…`)
@@ -58,8 +58,8 @@ describe('secrets', () => {
   })
 
   test('are hidden before it is cut', () => {
-    const text = `${'x'.repeat(MAX_DETAIL_LENGTH - 4)}s3cret`
-    expect(oneLine(text, ['s3cret'])).toBe(`${'x'.repeat(MAX_DETAIL_LENGTH - 4)}[se…`)
+    const text = `${'x'.repeat(196)}s3cret`
+    expect(oneLine(text, ['s3cret'])).toBe(`${'x'.repeat(196)}[se…`)
   })
 })
 

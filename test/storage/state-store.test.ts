@@ -64,12 +64,12 @@ interface Scene {
   readonly runtimeDirectory: string
   readonly stateDirectory: string
   readonly records: ReturnType<typeof createRecords>
-  /** Starts a daemon's memory: a process's first moments. */
+  /** Opens the store as a process does that starts. */
   readonly start: (asking?: {
     baseUrl?: string
     credentials?: typeof FIRST
     boot?: string
-  }) => Promise<{ memory: StateStore; state: TokenState }>
+  }) => Promise<{ store: StateStore; state: TokenState }>
   /** The state when the service answers so. */
   readonly answered: (state: TokenState, outcome: FetchOutcome) => TokenState
   readonly ok: (lifeMs?: number) => FetchOutcome
@@ -93,10 +93,10 @@ async function scene(): Promise<Scene> {
       const bootIdFile = join(stateDirectory, `${boot}.id`)
       if (boot !== 'hidden') await writeFile(bootIdFile, `${boot}\n`)
       const { log } = records
-      const memory = await createStateStore({ runtimeDirectory, stateDirectory, clock, log, bootIdFile })
+      const store = await createStateStore({ runtimeDirectory, stateDirectory, clock, log, bootIdFile })
       return {
-        memory,
-        state: await memory.load({ baseUrl, credentialsId: memory.credentialsIdOf(baseUrl, credentials) }),
+        store,
+        state: await store.load({ baseUrl, credentialsId: store.credentialsIdOf(baseUrl, credentials) }),
       }
     },
     answered: (state, outcome) => nextState(afterRequest(state, 'start', clock.now()), outcome, step()).state,
@@ -120,40 +120,40 @@ describe('facts that outlive the process', () => {
     const second = await start()
     expect(noTokenSince(second.state, clock.now())).toEqual(bornAt)
     const held = answered(second.state, ok(10 * MINUTE))
-    await first.memory.close(second.state)
-    await second.memory.save(held)
+    await first.store.close(second.state)
+    await second.store.save(held)
     const lostAt = clock.now().bootMs + 10 * MINUTE
     await clock.advance(HOUR)
     const third = await start()
     expect(noTokenSince(third.state, clock.now())?.bootMs).toBe(lostAt)
     const again = answered(third.state, ok())
-    await third.memory.close(again)
+    await third.store.close(again)
     await rm(join(runtimeDirectory, 'kept.json'))
     expect(noTokenSince((await start()).state, clock.now())).toEqual(clock.now())
   })
 
   it('are the instants of the last request and of the last success, and the fleet', async () => {
     const { start, answered, ok, clock } = await scene()
-    const { memory, state } = await start()
+    const { store, state } = await start()
     const succeededAt = clock.now()
     const held = answered(state, ok())
     await clock.advance(MINUTE)
-    memory.setFleet({ fence: 1_800_000_000_007, hosts: 12 })
-    await memory.save(answered(held, down))
+    store.setFleet({ fence: 1_800_000_000_007, hosts: 12 })
+    await store.save(answered(held, down))
     const requestedAt = clock.now()
     await clock.advance(MINUTE)
     const after = await start()
     expect(after.state).toMatchObject({ lastSuccessAt: succeededAt, lastRequestAt: requestedAt, requests: 0 })
-    expect(after.memory.fleet()).toEqual({ fence: 1_800_000_000_007, hosts: 12 })
+    expect(after.store.fleet()).toEqual({ fence: 1_800_000_000_007, hosts: 12 })
     const elsewhere = await start({ credentials: SECOND })
     expect(elsewhere.state).toMatchObject({ lastSuccessAt: succeededAt })
   })
 
   it('are those of version 1, without a request', async () => {
     const { start, answered, ok, clock, runtimeDirectory, stateDirectory } = await scene()
-    const { memory, state } = await start()
+    const { store, state } = await start()
     const held = answered(answered(state, ok()), limited)
-    await memory.save(held)
+    await store.save(held)
     const asVersion1 = (
       path: string,
       change: (file: Record<string, Record<string, unknown>>) => void,
@@ -190,9 +190,9 @@ describe('after a crash', () => {
     const { start, answered, ok, clock } = await scene()
     const before = await start()
     const held = answered(before.state, ok())
-    await before.memory.save(held)
+    await before.store.save(held)
     const state = answered(held, refused)
-    await before.memory.save(state)
+    await before.store.save(state)
     await clock.advance(MINUTE)
     const after = await start()
     expect(after.state).toMatchObject({ refusal: expect.anything(), generation: 1, forcedCause: null })
@@ -206,13 +206,13 @@ describe('after a crash', () => {
 
   it('a failure keeps its count and the time of the next attempt', async () => {
     const { start, answered, clock } = await scene()
-    let { memory, state } = await start()
+    let { store, state } = await start()
     for (let attempts = 1; attempts <= 20; attempts += 1) {
       state = answered(state, down)
-      await memory.save(state)
+      await store.save(state)
       const dueMs = dueAtMs(state)
       await clock.advance(100)
-      ;({ memory, state } = await start())
+      ;({ store, state } = await start())
       expect(state.failure).toMatchObject({ attempts, reason: 'network' })
       expect(dueAtMs(state)).toBe(dueMs)
     }
@@ -220,9 +220,9 @@ describe('after a crash', () => {
 
   it('a request that was never answered counts as failed', async () => {
     const { start, clock } = await scene()
-    const { memory, state } = await start()
+    const { store, state } = await start()
     const asked = afterRequest(state, 'start', clock.now())
-    await memory.save(assumeFailed(asked, { now: clock.now(), policy, random: () => 0.5 }))
+    await store.save(assumeFailed(asked, { now: clock.now(), policy, random: () => 0.5 }))
     const after = await start()
     expect(after.state.failure?.attempts).toBe(1)
     expect(waitOf(after.state, clock)).toBeGreaterThan(0)
@@ -230,9 +230,9 @@ describe('after a crash', () => {
 
   it('in another boot the wait goes on by the wall clock, at most 72 minutes', async () => {
     const { start, answered, clock } = await scene()
-    const { memory, state } = await start()
+    const { store, state } = await start()
     const failed = answered(state, limited)
-    await memory.save(failed)
+    await store.save(failed)
     const waitMs = waitOf(failed, clock)
     clock.suspend(MINUTE)
     const rebooted = createFakeClock({ wallMs: clock.now().wallMs, bootMs: 5_000 })
@@ -240,7 +240,7 @@ describe('after a crash', () => {
     const after = await start({ boot: 'boot-two' })
     expect(waitOf(after.state, clock)).toBeCloseTo(waitMs - MINUTE, 0)
     expect(after.state.failure?.since.bootMs).toBeCloseTo(5_000 - MINUTE, 0)
-    await after.memory.save(after.state)
+    await after.store.save(after.state)
     clock.jumpWall(-30 * 24 * HOUR)
     const early = await start({ boot: 'boot-three' })
     expect(waitOf(early.state, clock)).toBeLessThanOrEqual(72 * MINUTE)
@@ -249,9 +249,9 @@ describe('after a crash', () => {
 
   it('in the same boot the wait goes on by the boot clock, whatever the wall clock does', async () => {
     const { start, answered, clock } = await scene()
-    const { memory, state } = await start()
+    const { store, state } = await start()
     const failed = answered(state, limited)
-    await memory.save(failed)
+    await store.save(failed)
     clock.jumpWall(30 * 24 * HOUR)
     expect(dueAtMs((await start()).state)).toBe(dueAtMs(failed))
   })
@@ -260,10 +260,10 @@ describe('after a crash', () => {
 describe('after an orderly stop', () => {
   it('a refused account is asked about once, at once, and the refusal stays until the answer', async () => {
     const { start, answered, ok } = await scene()
-    const { memory, state } = await start()
+    const { store, state } = await start()
     const held = answered(state, ok())
     const stopped = answered(held, refused)
-    await memory.close(stopped)
+    await store.close(stopped)
     const after = await start()
     expect(after.state).toMatchObject({ refusal: expect.anything(), forcedCause: 'start' })
     expect(after.state.token).toEqual(held.token)
@@ -274,35 +274,35 @@ describe('after an orderly stop', () => {
   it('a failure is forgotten, save for the time the service asked us to keep away', async () => {
     const { start, answered, clock } = await scene()
     const first = await start()
-    await first.memory.close(answered(first.state, down))
+    await first.store.close(answered(first.state, down))
     const second = await start()
     expect(second.state.failure).toBeNull()
     const limitedState = answered(second.state, limited)
-    await second.memory.close(limitedState)
+    await second.store.close(limitedState)
     const third = await start()
     expect(waitOf(third.state, clock)).toBeGreaterThanOrEqual(10 * MINUTE)
-    await third.memory.close(third.state)
+    await third.store.close(third.state)
     await clock.advance(13 * MINUTE)
     expect((await start()).state.failure).toBeNull()
   })
 
   it('the time the service asked for is what is left to wait, at the pace of a first failure', async () => {
     const { start, answered, clock } = await scene()
-    const { memory, state } = await start()
+    const { store, state } = await start()
     const failed = answered(answered(state, down), limited)
     const notBeforeMs = failed.notBeforeMs ?? 0
-    await memory.close(failed)
+    await store.close(failed)
     const after = await start()
     expect(after.state.failure).toMatchObject({ attempts: 1, retryAtMs: notBeforeMs })
-    await after.memory.close(failed)
+    await after.store.close(failed)
     await clock.advance(notBeforeMs - clock.now().bootMs)
     expect((await start()).state.failure).toBeNull()
   })
 
   it('a request that was rejected is made again at its pace, with the alert still raised', async () => {
     const { start, answered, clock } = await scene()
-    const { memory, state } = await start()
-    await memory.close(
+    const { store, state } = await start()
+    await store.close(
       answered(state, { kind: 'transient', reason: 'rejected', detail: 'Forbidden', status: 403 }),
     )
     const after = await start()
@@ -317,10 +317,10 @@ describe('after an orderly stop', () => {
 
   it('a good token is served at once, with its plan, and nothing is asked', async () => {
     const { start, answered, ok, clock, runtimeDirectory } = await scene()
-    const { memory, state } = await start()
+    const { store, state } = await start()
     const held = answered(state, ok())
-    await memory.save(held)
-    await memory.close(held)
+    await store.save(held)
+    await store.close(held)
     await clock.advance(10 * MINUTE)
     const after = await start()
     expect(after.state).toMatchObject({
@@ -341,10 +341,10 @@ describe('after an orderly stop', () => {
 describe('other credentials', () => {
   it('forget refusal, failure and alert; the token is served, and another asked for at once', async () => {
     const { start, answered, ok } = await scene()
-    const { memory, state } = await start()
+    const { store, state } = await start()
     const held = answered(state, ok())
-    await memory.save(held)
-    await memory.save(answered(held, refused))
+    await store.save(held)
+    await store.save(answered(held, refused))
     const after = await start({ credentials: SECOND })
     expect(after.state).toMatchObject({
       token: expect.anything(),
@@ -357,7 +357,7 @@ describe('other credentials', () => {
     expect(crashed.state).toMatchObject({ token: expect.anything(), refusal: null })
     expect(dueAtMs(crashed.state)).toBe(-Infinity)
     const got = answered(crashed.state, ok())
-    await crashed.memory.save(got)
+    await crashed.store.save(got)
     const settled = await start({ credentials: SECOND })
     expect(settled.state).toMatchObject({
       token: expect.anything(),
@@ -369,8 +369,8 @@ describe('other credentials', () => {
 
   it('for another service drop the token too', async () => {
     const { start, answered, ok, runtimeDirectory } = await scene()
-    const { memory, state } = await start()
-    await memory.save(answered(state, ok()))
+    const { store, state } = await start()
+    await store.save(answered(state, ok()))
     expect(readdirSync(runtimeDirectory)).toEqual(['kept.json'])
     const after = await start({ baseUrl: ELSEWHERE })
     expect(after.state).toMatchObject({ token: null, refusal: null, baseUrl: ELSEWHERE, generation: 1 })
@@ -379,11 +379,11 @@ describe('other credentials', () => {
 
   it('that a reload brought are those a restart remembers', async () => {
     const { start, answered, ok, reloaded } = await scene()
-    const { memory, state } = await start()
+    const { store, state } = await start()
     const held = answered(state, ok())
-    await memory.save(held)
-    const next = { baseUrl: BASE_URL, credentialsId: memory.credentialsIdOf(BASE_URL, SECOND) }
-    await memory.save(answered(reloaded(held, next), refused))
+    await store.save(held)
+    const next = { baseUrl: BASE_URL, credentialsId: store.credentialsIdOf(BASE_URL, SECOND) }
+    await store.save(answered(reloaded(held, next), refused))
     const asked = (await start({ credentials: SECOND })).state
     expect(asked).toMatchObject({ token: expect.anything(), refusal: expect.anything(), forcedCause: null })
     expect(dueAtMs(asked)).toBe(Infinity)
@@ -404,10 +404,10 @@ describe('other credentials', () => {
 
   it('are reported apart by a key that is lost with its file', async () => {
     const { start, answered, ok, stateDirectory } = await scene()
-    const { memory, state } = await start()
-    await memory.save(answered(answered(state, ok()), refused))
-    expect(memory.credentialsIdOf(BASE_URL, FIRST)).toMatch(/^[0-9a-f]{64}$/)
-    expect(memory.credentialsIdOf(BASE_URL, FIRST)).not.toBe(memory.credentialsIdOf(BASE_URL, SECOND))
+    const { store, state } = await start()
+    await store.save(answered(answered(state, ok()), refused))
+    expect(store.credentialsIdOf(BASE_URL, FIRST)).toMatch(/^[0-9a-f]{64}$/)
+    expect(store.credentialsIdOf(BASE_URL, FIRST)).not.toBe(store.credentialsIdOf(BASE_URL, SECOND))
     await rm(join(stateDirectory, 'key'))
     const after = (await start()).state
     expect(after).toMatchObject({ token: expect.anything(), refusal: null })
@@ -417,9 +417,9 @@ describe('other credentials', () => {
 
 describe('the subject', () => {
   it('is another for another service, key or secret, and the same for the same', async () => {
-    const { memory } = await (await scene()).start()
+    const { store } = await (await scene()).start()
     const of = (baseUrl: string, apiKey: string, apiSecret: string) =>
-      memory.credentialsIdOf(baseUrl, { apiKey: new Secret(apiKey), apiSecret: new Secret(apiSecret) })
+      store.credentialsIdOf(baseUrl, { apiKey: new Secret(apiKey), apiSecret: new Secret(apiSecret) })
     const subjects = [
       of('a', 'b', 'c'),
       of('x', 'b', 'c'),
@@ -435,8 +435,8 @@ describe('the subject', () => {
 describe('the count of tokens', () => {
   it('goes on from the larger of what was kept and what was remembered', async () => {
     const { start, answered, ok, runtimeDirectory, stateDirectory } = await scene()
-    const { memory, state } = await start()
-    await memory.save(answered(answered(state, ok()), ok()))
+    const { store, state } = await start()
+    await store.save(answered(answered(state, ok()), ok()))
     await rm(join(stateDirectory, 'memory.json'))
     const kept = await start()
     expect(kept.state).toMatchObject({ token: expect.anything(), refusal: null, generation: 2 })
@@ -448,14 +448,14 @@ describe('the count of tokens', () => {
 describe('the boot', () => {
   it('another one ends a kept token', async () => {
     const { start, answered, ok } = await scene()
-    const { memory, state } = await start()
-    await memory.save(answered(state, ok()))
+    const { store, state } = await start()
+    await store.save(answered(state, ok()))
     expect(kindOf((await start({ boot: 'boot-two' })).state)).toBe('waiting')
   })
 
   it('whose clock says what cannot be is in doubt, and the token is not served', async () => {
     const { start, answered, ok, runtimeDirectory, clock } = await scene()
-    const { memory, state } = await start()
+    const { store, state } = await start()
     const held = answered(state, ok())
     const token = held.token
     const bootMs = clock.now().bootMs
@@ -464,21 +464,21 @@ describe('the boot', () => {
       { expiresAtMs: bootMs + (token?.lifeMs ?? 0) + 1_001 },
       { expiresAtMs: bootMs },
     ]) {
-      await memory.save(held)
+      await store.save(held)
       const path = join(runtimeDirectory, 'kept.json')
       const file = JSON.parse(readFileSync(path, 'utf8')) as { kept: { token: object } }
       Object.assign(file.kept.token, facts)
       await writeFile(path, JSON.stringify(file))
       expect(kindOf((await start()).state)).toBe('waiting')
-      await memory.save(state)
+      await store.save(state)
     }
   })
 
   it('whose clock is behind by less than a second is this one: whole seconds may be all it reports', async () => {
     const { start, answered, ok, clock } = await scene()
-    const { memory, state } = await start()
+    const { store, state } = await start()
     const held = answered(state, ok())
-    await memory.save(held)
+    await store.save(held)
     // As the next process would report it.
     clock.suspend(-999)
     expect((await start()).state.token).toEqual(held.token)
@@ -486,7 +486,7 @@ describe('the boot', () => {
 
   it('whose clock is behind by a second and no more is this one', async () => {
     const { start, answered, ok, runtimeDirectory, clock } = await scene()
-    const { memory, state } = await start()
+    const { store, state } = await start()
     const held = answered(state, ok())
     const bootMs = clock.now().bootMs
     const lifeMs = held.token?.lifeMs ?? 0
@@ -494,8 +494,8 @@ describe('the boot', () => {
       { received: { bootMs: bootMs + 1_000, wallMs: 0 } },
       { expiresAtMs: bootMs + lifeMs + 1_000 },
     ]) {
-      await memory.save(state)
-      await memory.save(held)
+      await store.save(state)
+      await store.save(held)
       const path = join(runtimeDirectory, 'kept.json')
       const file = JSON.parse(readFileSync(path, 'utf8')) as { kept: { token: object } }
       Object.assign(file.kept.token, facts)
@@ -513,9 +513,9 @@ describe('the boot', () => {
     ]
     for (const { boot, next, bootMs } of boots) {
       const { start, answered, clock } = await scene()
-      const { memory, state } = await start({ boot })
+      const { store, state } = await start({ boot })
       const failed = answered(state, limited)
-      await memory.save(failed)
+      await store.save(failed)
       const waitMs = waitOf(failed, clock)
       Object.assign(clock, createFakeClock({ wallMs: clock.now().wallMs + MINUTE, bootMs }))
       const after = await start({ boot: next })
@@ -526,9 +526,9 @@ describe('the boot', () => {
 
   it('whose wall clock was set back begins nothing in the future and waits for nothing longer than 72 min', async () => {
     const { start, answered, clock } = await scene()
-    const { memory, state } = await start()
+    const { store, state } = await start()
     const wallMs = clock.now().wallMs - 24 * HOUR
-    await memory.save(answered(answered(state, refused), limited))
+    await store.save(answered(answered(state, refused), limited))
     Object.assign(clock, createFakeClock({ wallMs, bootMs: 5_000 }))
     const { state: failed } = await start({ boot: 'boot-two' })
     const latest = 5_000 + 72 * MINUTE
@@ -538,24 +538,24 @@ describe('the boot', () => {
     })
     expect(failed.notBeforeMs).toBe(latest)
     expect(failed.alert?.since.bootMs).toBe(5_000)
-    await memory.save(answered(state, refused))
+    await store.save(answered(state, refused))
     const { state: refusing } = await start({ boot: 'boot-two' })
     expect(refusing.refusal !== null && refusing.refusal.since.bootMs).toBe(5_000)
   })
 
-  it('that cannot be reported is this one where the directory lives in memory, else another', async () => {
+  it('that cannot be reported is this one where the directory lives in store, else another', async () => {
     const kept = await scene()
     const before = await kept.start({ boot: 'hidden' })
-    await before.memory.save(kept.answered(before.state, kept.ok()))
+    await before.store.save(kept.answered(before.state, kept.ok()))
     expect(kindOf((await kept.start({ boot: 'hidden' })).state)).toBe('held')
     const stateDirectory = await tempDirectory()
     const runtimeDirectory = await tempDirectory('disk')
     const { clock, records, answered, ok } = kept
     const open = async () =>
       createStateStore({ runtimeDirectory, stateDirectory, clock, log: records.log, bootIdFile: '/nowhere' })
-    const memory = await open()
-    const asking = { baseUrl: BASE_URL, credentialsId: memory.credentialsIdOf(BASE_URL, FIRST) }
-    await memory.save(answered(await memory.load(asking), ok()))
+    const store = await open()
+    const asking = { baseUrl: BASE_URL, credentialsId: store.credentialsIdOf(BASE_URL, FIRST) }
+    await store.save(answered(await store.load(asking), ok()))
     expect(kindOf(await (await open()).load(asking))).toBe('waiting')
   })
 })
@@ -570,19 +570,19 @@ describe('the files', () => {
 
   it('name the boot as the kernel does', async () => {
     const { clock, records, answered, ok, runtimeDirectory, stateDirectory } = await scene()
-    const memory = await createStateStore({ runtimeDirectory, stateDirectory, clock, log: records.log })
-    const asking = { baseUrl: BASE_URL, credentialsId: memory.credentialsIdOf(BASE_URL, FIRST) }
-    await memory.save(answered(await memory.load(asking), ok()))
+    const store = await createStateStore({ runtimeDirectory, stateDirectory, clock, log: records.log })
+    const asking = { baseUrl: BASE_URL, credentialsId: store.credentialsIdOf(BASE_URL, FIRST) }
+    await store.save(answered(await store.load(asking), ok()))
     const bootId = readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim()
     expect(readFileSync(join(runtimeDirectory, 'kept.json'), 'utf8')).toContain(JSON.stringify(bootId))
   })
 
   it('are private, hold no credential, and only kept.json holds the token', async () => {
     const { start, answered, ok, runtimeDirectory, stateDirectory } = await scene()
-    const { memory, state } = await start()
+    const { store, state } = await start()
     const held = answered(state, ok())
-    await memory.save(held)
-    await memory.save(answered(held, refused))
+    await store.save(held)
+    await store.save(answered(held, refused))
     const files = [
       join(runtimeDirectory, 'kept.json'),
       ...['key', 'memory.json'].map((n) => join(stateDirectory, n)),
@@ -597,16 +597,16 @@ describe('the files', () => {
 
   it('are not written again where nothing changed', async () => {
     const { start, answered, ok, runtimeDirectory, stateDirectory, clock } = await scene()
-    const { memory, state } = await start()
+    const { store, state } = await start()
     const held = answered(state, ok())
-    await memory.save(held)
+    await store.save(held)
     const inodes = () =>
       [join(runtimeDirectory, 'kept.json'), join(stateDirectory, 'memory.json')].map(
         (file) => statSync(file).ino,
       )
     const before = inodes()
     await clock.advance(MINUTE)
-    await memory.save({ ...held, requests: 7 })
+    await store.save({ ...held, requests: 7 })
     await start()
     expect(inodes()).toEqual(before)
   })
@@ -626,14 +626,14 @@ describe('the files', () => {
     }
     for (const [name, damage] of Object.entries(damages)) {
       const { start, answered, ok, runtimeDirectory, stateDirectory, records } = await scene()
-      const { memory, state } = await start()
-      await memory.save(answered(answered(state, ok()), refused))
+      const { store, state } = await start()
+      await store.save(answered(answered(state, ok()), refused))
       await damage(join(runtimeDirectory, 'kept.json'))
       await damage(join(stateDirectory, 'memory.json'))
       const after = await start()
       const ignored = records.events().filter((event) => event === 'state-file-ignored').length
-      await after.memory.save(answered(after.state, ok()))
-      await after.memory.save(answered(after.state, down))
+      await after.store.save(answered(after.state, ok()))
+      await after.store.save(answered(after.state, down))
       const errors = records.events().filter((event) => event === 'state-file-error').length
       expect({ name, kind: kindOf(after.state), failure: after.state.failure, ignored, errors }).toEqual({
         name,
@@ -678,8 +678,8 @@ describe('the files', () => {
 
   it('may have a mode that is narrower than it was', async () => {
     const { start, answered, stateDirectory, records } = await scene()
-    const { memory, state } = await start()
-    await memory.save(answered(state, down))
+    const { store, state } = await start()
+    await store.save(answered(state, down))
     await chmod(join(stateDirectory, 'memory.json'), 0o400)
     expect((await start()).state.failure).not.toBeNull()
     expect(records.events()).toEqual([])
@@ -687,8 +687,8 @@ describe('the files', () => {
 
   it('that were removed are written again at the next look, and those that stand are left alone', async () => {
     const { start, answered, ok, stateDirectory, runtimeDirectory } = await scene()
-    const { memory, state } = await start()
-    await memory.save(answered(state, ok()))
+    const { store, state } = await start()
+    await store.save(answered(state, ok()))
     const paths = [
       join(runtimeDirectory, 'kept.json'),
       join(stateDirectory, 'memory.json'),
@@ -696,22 +696,22 @@ describe('the files', () => {
     ]
     const seen = () => paths.map((path) => readFileSync(path, 'utf8'))
     const before = { texts: seen(), inodes: paths.map((path) => statSync(path).ino) }
-    await memory.repair()
+    await store.repair()
     expect(paths.map((path) => statSync(path).ino)).toEqual(before.inodes)
     for (const path of paths) await rm(path)
-    await memory.repair()
+    await store.repair()
     expect(seen()).toEqual(before.texts)
     for (const path of paths) expect(statSync(path).mode & 0o777).toBe(0o600)
   })
 
   it('that could not be written are written at the next look, as they would be now', async () => {
     const { start, answered, ok, stateDirectory, runtimeDirectory, records } = await scene()
-    const { memory, state } = await start()
+    const { store, state } = await start()
     const held = answered(state, ok())
     for (const directory of [stateDirectory, runtimeDirectory]) await rm(directory, { recursive: true })
-    await memory.save(answered(held, down))
-    await memory.repair()
-    await memory.repair()
+    await store.save(answered(held, down))
+    await store.repair()
+    await store.repair()
     expect(
       records.records.map(({ level, sentence, fields }) => [level, sentence, fields.event, fields['path']]),
     ).toEqual(
@@ -722,7 +722,7 @@ describe('the files', () => {
       ].map((path) => ['error', 'Cannot keep what a restart must know', 'state-file-error', path]),
     )
     for (const directory of [stateDirectory, runtimeDirectory]) mkdirSync(directory)
-    await memory.repair()
+    await store.repair()
     const again = await start()
     expect(again.state.failure?.attempts).toBe(1)
     expect(again.state.token).toEqual(held.token)
@@ -730,37 +730,37 @@ describe('the files', () => {
 
   it('whose directory became a file are reported, and written when it is one again', async () => {
     const { start, answered, stateDirectory, records } = await scene()
-    const { memory, state } = await start()
-    await memory.save(answered(state, down))
+    const { store, state } = await start()
+    await store.save(answered(state, down))
     await rm(stateDirectory, { recursive: true })
     await writeFile(stateDirectory, '')
-    await memory.repair()
+    await store.repair()
     expect(records.events()).toEqual(['state-file-error', 'state-file-error'])
     await rm(stateDirectory)
     mkdirSync(stateDirectory)
-    await memory.repair()
+    await store.repair()
     expect(readdirSync(stateDirectory).toSorted()).toEqual(['key', 'memory.json'])
   })
 
   it('that need not be there are not missed with their directory', async () => {
     const { start, runtimeDirectory, records } = await scene()
-    const { memory } = await start()
+    const { store } = await start()
     await rm(runtimeDirectory, { recursive: true })
     await writeFile(runtimeDirectory, '')
-    await memory.repair()
+    await store.repair()
     expect(records.events()).toEqual([])
   })
 
   it('that fail, hold and fail again are reported again', async () => {
     const { start, answered, stateDirectory, records } = await scene()
-    const { memory, state } = await start()
+    const { store, state } = await start()
     for (let times = 1; times <= 2; times += 1) {
       await rm(stateDirectory, { recursive: true })
-      await memory.save(answered(state, down))
-      await memory.repair()
+      await store.save(answered(state, down))
+      await store.repair()
       mkdirSync(stateDirectory)
-      await memory.repair()
-      await memory.save(answered(state, limited))
+      await store.repair()
+      await store.save(answered(state, limited))
     }
     expect(records.events().filter((event) => event === 'state-file-error').length).toBeGreaterThanOrEqual(4)
   })
@@ -776,8 +776,8 @@ describe('the files', () => {
       `${key}\n\n`,
     ]) {
       const { start, answered, stateDirectory, records } = await scene()
-      const { memory, state } = await start()
-      await memory.save(answered(state, refused))
+      const { store, state } = await start()
+      await store.save(answered(state, refused))
       await writeFile(join(stateDirectory, 'key'), text)
       expect(kindOf((await start()).state)).toBe('waiting')
       expect(records.events()).toEqual(['state-file-ignored'])
@@ -787,17 +787,17 @@ describe('the files', () => {
 
   it('that cannot be written are reported once, and the daemon goes on', async () => {
     const { start, answered, ok, stateDirectory, runtimeDirectory, records } = await scene()
-    const { memory, state } = await start()
+    const { store, state } = await start()
     await rm(stateDirectory, { recursive: true })
     await rm(runtimeDirectory, { recursive: true })
     const held = answered(state, ok())
-    await memory.save(held)
-    await memory.save(answered(held, down))
-    await memory.close(held)
+    await store.save(held)
+    await store.save(answered(held, down))
+    await store.close(held)
     expect(records.events()).toEqual(['state-file-error', 'state-file-error'])
     mkdirSync(runtimeDirectory)
     mkdirSync(stateDirectory)
-    await memory.close(held)
+    await store.close(held)
     expect(readdirSync(runtimeDirectory)).toEqual(['kept.json'])
     expect(readdirSync(stateDirectory)).toEqual(['memory.json'])
   })
@@ -825,10 +825,10 @@ describe('any bytes in the files', () => {
 
   it('give a state and never a throw, and none that is better than what was stored', async () => {
     const { start, answered, ok, clock, runtimeDirectory, stateDirectory } = await scene()
-    const { memory, state } = await start()
+    const { store, state } = await start()
     const held = answered(state, ok(10 * MINUTE))
-    await memory.close(held)
-    await memory.save(answered(held, limited))
+    await store.close(held)
+    await store.save(answered(held, limited))
     const stored = ['kept.json', 'memory.json'].map((name) =>
       readFileSync(join(name === 'kept.json' ? runtimeDirectory : stateDirectory, name)),
     )
