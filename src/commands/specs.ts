@@ -1,43 +1,51 @@
 // Every command as data: the help, the completions and the manual pages are made from this page.
 import type { CommandSpec, OptionSpec } from './command.ts'
 
-const socket: OptionSpec = {
+const flag = (summary: string): OptionSpec => ({ type: 'boolean', summary })
+const option = (
+  value: string,
+  summary: string,
+  fallback?: string,
+  more: Pick<OptionSpec, 'choices' | 'suggestions' | 'isRepeatable'> = {},
+): OptionSpec => ({
   type: 'string',
-  value: 'PATH',
-  summary: "The daemon's socket",
-  default: "$KYC_TOKEND_SOCKET, else /run/kyc-tokend/ipc.sock if it exists, else the person's own",
-}
-const account: OptionSpec = {
-  type: 'string',
-  value: 'NAME',
-  summary: 'The account whose daemon is meant, where the host has several; not with --socket',
-  default: '$KYC_TOKEND_ACCOUNT, else the daemon of --socket',
-}
-const config: OptionSpec = {
-  type: 'string',
-  value: 'PATH',
-  summary: 'The configuration file',
-  default: '$KYC_TOKEND_CONFIG, else kyc-tokend.config.json, .yaml or .yml here or in /etc/kyc-tokend',
-}
-const configuredAccount: OptionSpec = {
-  type: 'string',
-  value: 'NAME',
-  summary: 'The account, configured in /etc/kyc-tokend/accounts/NAME.json; not with --config',
-  default: '$KYC_TOKEND_ACCOUNT, else the configuration of --config',
-}
-const minValid: OptionSpec = {
-  type: 'string',
-  value: 'DURATION',
-  summary: 'Wait for a token with at least this life left, such as 60s (at most 24h)',
-  default: '0s',
-}
-const wait: OptionSpec = {
-  type: 'string',
-  value: 'DURATION',
-  summary:
-    'How long to wait for a token that is good enough (at most 60s); where given, also for a daemon that has not been started yet',
-  default: '10s',
-}
+  value,
+  summary,
+  ...(fallback !== undefined && { default: fallback }),
+  ...more,
+})
+
+const socket = option(
+  'PATH',
+  "The daemon's socket",
+  "$KYC_TOKEND_SOCKET, else /run/kyc-tokend/ipc.sock if it exists, else the person's own",
+)
+const account = option(
+  'NAME',
+  'The account whose daemon is meant, where the host has several; not with --socket',
+  '$KYC_TOKEND_ACCOUNT, else the daemon of --socket',
+)
+const config = option(
+  'PATH',
+  'The configuration file',
+  '$KYC_TOKEND_CONFIG, else kyc-tokend.config.json, .yaml or .yml here or in /etc/kyc-tokend',
+)
+const configuredAccount = option(
+  'NAME',
+  'The account, configured in /etc/kyc-tokend/accounts/NAME.json; not with --config',
+  '$KYC_TOKEND_ACCOUNT, else the configuration of --config',
+)
+const minValid = option(
+  'DURATION',
+  'Wait for a token with at least this life left, such as 60s (at most 24h)',
+  '0s',
+)
+const wait = option(
+  'DURATION',
+  'How long to wait for a token that is good enough (at most 60s); where given, also for a daemon that has not been started yet',
+  '10s',
+)
+const ofDaemon = { socket, account }
 /** Those that programs use to read something again or to end. */
 const signalNames = ['HUP', 'USR1', 'USR2', 'WINCH', 'TERM', 'INT', 'QUIT']
 
@@ -46,35 +54,15 @@ export const commands: readonly CommandSpec[] = [
     name: 'setup',
     summary: 'Write configuration and secrets, check them with the service, and start the daemon',
     options: {
-      'base-url': { type: 'string', value: 'URL', summary: 'Address of the service', default: 'asked for' },
-      'api-key-file': {
-        type: 'string',
-        value: 'FILE',
-        summary: 'File with the API key, which is copied',
-        default: 'asked for, unseen',
-      },
-      'api-secret-file': {
-        type: 'string',
-        value: 'FILE',
-        summary: 'File with the API secret, which is copied',
-        default: 'asked for, unseen',
-      },
-      from: {
-        type: 'string',
-        value: 'FILE',
-        summary:
-          'A configuration (JSON) with the key and the secret in it, instead of the three options; - for standard input',
-      },
-      force: {
-        type: 'boolean',
-        summary: 'Replace files that say something else; other settings of the configuration stay',
-      },
-      account: {
-        type: 'string',
-        value: 'NAME',
-        summary: 'Set up this account beside the default one',
-        default: 'the default account',
-      },
+      'base-url': option('URL', 'Address of the service', 'asked for'),
+      'api-key-file': option('FILE', 'File with the API key, which is copied', 'asked for, unseen'),
+      'api-secret-file': option('FILE', 'File with the API secret, which is copied', 'asked for, unseen'),
+      from: option(
+        'FILE',
+        'A configuration (JSON) with the key and the secret in it, instead of the three options; - for standard input',
+      ),
+      force: flag('Replace files that say something else; other settings of the configuration stay'),
+      account: option('NAME', 'Set up this account beside the default one', 'the default account'),
     },
     details: [
       'Root gets /etc/kyc-tokend, readable by the group kyc-tokend; a person gets ./kyc-tokend.config.json. Where the service is installed, it is enabled and started, and the command waits up to 15 s for a token.',
@@ -94,17 +82,15 @@ export const commands: readonly CommandSpec[] = [
     name: 'token',
     summary: 'Print the access token',
     options: {
-      format: {
-        type: 'string',
-        value: 'FORMAT',
-        choices: ['raw', 'header', 'env', 'json'],
-        default: 'raw',
-        summary: 'The token alone, an Authorization header, KYC_ACCESS_TOKEN=…, or JSON with its expiry',
-      },
+      format: option(
+        'FORMAT',
+        'The token alone, an Authorization header, KYC_ACCESS_TOKEN=…, or JSON with its expiry',
+        'raw',
+        { choices: ['raw', 'header', 'env', 'json'] },
+      ),
       'min-valid': minValid,
       wait,
-      socket,
-      account,
+      ...ofDaemon,
     },
     details: [
       'Nothing but the token goes to stdout. If no token with enough life comes within the wait, the command prints the freshest one.',
@@ -115,9 +101,8 @@ export const commands: readonly CommandSpec[] = [
     name: 'watch',
     summary: 'Print one line of JSON now and at each change of the token or its state',
     options: {
-      'no-token': { type: 'boolean', summary: 'Everything but the token, for eyes and logs' },
-      socket,
-      account,
+      'no-token': flag('Everything but the token, for eyes and logs'),
+      ...ofDaemon,
     },
     details: [
       'Each line has the fields of `token --format json`. While there is no token, it has `code` and `message` instead, which say why. The command survives restarts of the daemon.',
@@ -127,15 +112,12 @@ export const commands: readonly CommandSpec[] = [
     name: 'status',
     summary: 'Show state, life left, next refresh, failures and what to do about them',
     options: {
-      json: { type: 'boolean', summary: 'As one JSON object, for programs; with --all, one on each line' },
-      watch: {
-        type: 'boolean',
-        summary:
-          'Repaint it each second, with the last events, until Ctrl-C; on a pipe, a line for each event',
-      },
-      all: { type: 'boolean', summary: 'A line for each account of this host' },
-      socket,
-      account,
+      json: flag('As one JSON object, for programs; with --all, one on each line'),
+      watch: flag(
+        'Repaint it each second, with the last events, until Ctrl-C; on a pipe, a line for each event',
+      ),
+      all: flag('A line for each account of this host'),
+      ...ofDaemon,
     },
     details: [
       'Ends with 0 while a usable token is held and nothing is refused, with 75 without one, and with 77 when the service refuses the account; with --all, with the worst of all accounts (77, 75, 69, 0).',
@@ -145,7 +127,7 @@ export const commands: readonly CommandSpec[] = [
   {
     name: 'alert-test',
     summary: 'Rehearse an alert through the whole way: log, alert.json and alert command',
-    options: { socket, account },
+    options: ofDaemon,
     details: [
       "For root and the daemon's own user. The alert is marked as a test everywhere and is over after 10 s. It is refused while a real one is raised.",
     ],
@@ -153,7 +135,7 @@ export const commands: readonly CommandSpec[] = [
   {
     name: 'refresh',
     summary: 'Ask the service for a new token now, and say how it went',
-    options: { socket, account },
+    options: ofDaemon,
     details: [
       "For root and the daemon's own user. It also ends a refusal: the daemon asks the service again.",
     ],
@@ -162,7 +144,7 @@ export const commands: readonly CommandSpec[] = [
     name: 'reject',
     summary: 'Report a token that the service answered with 401',
     positionals: '[FINGERPRINT|-]',
-    options: { socket, account },
+    options: ofDaemon,
     details: [
       'Without an argument it reports the current token, with a fingerprint that one, with - the token on stdin, alone or as `token --format header` or `--format env` prints it. It refuses a token as an argument, because other users can read arguments.',
     ],
@@ -171,14 +153,14 @@ export const commands: readonly CommandSpec[] = [
     name: 'explain',
     summary: 'Say what the daemon does about an answer of the service',
     options: {
-      status: { type: 'string', value: 'STATUS', summary: 'HTTP status of the answer, such as 500' },
-      body: { type: 'string', value: 'FILE', summary: 'File with the body of the answer; - for stdin' },
-      header: {
-        type: 'string',
-        value: 'HEADER',
-        isRepeatable: true,
-        summary: "Header of the answer, such as 'Retry-After: 120'; may be given several times",
-      },
+      status: option('STATUS', 'HTTP status of the answer, such as 500'),
+      body: option('FILE', 'File with the body of the answer; - for stdin'),
+      header: option(
+        'HEADER',
+        "Header of the answer, such as 'Retry-After: 120'; may be given several times",
+        undefined,
+        { isRepeatable: true },
+      ),
     },
   },
   {
@@ -188,12 +170,10 @@ export const commands: readonly CommandSpec[] = [
     options: {
       config,
       account: configuredAccount,
-      'config-only': { type: 'boolean', summary: 'The configuration alone' },
-      live: {
-        type: 'boolean',
-        summary:
-          'Also ask the service for a token, once: ends with 77 when it refuses the account, 75 when it gives none',
-      },
+      'config-only': flag('The configuration alone'),
+      live: flag(
+        'Also ask the service for a token, once: ends with 77 when it refuses the account, 75 when it gives none',
+      ),
     },
     details: [
       'Run with sudo, it checks with the rights of the user kyc-tokend, if that user exists, and as the sandbox of the unit allows (systemctl show). It changes and starts nothing, and connects to no socket at which systemd listens.',
@@ -206,41 +186,31 @@ export const commands: readonly CommandSpec[] = [
     options: {
       'min-valid': minValid,
       wait,
-      'on-change': {
-        type: 'string',
-        value: 'ACTION',
-        suggestions: ['none', 'restart', ...signalNames],
-        summary:
-          'At each new token: none, restart, or the name of a signal, such as HUP, that the command gets',
-        default: 'none',
-      },
-      splay: {
-        type: 'string',
-        value: 'DURATION',
-        summary: 'Restart or signal at a random moment within this time after a change (at most 24h)',
-        default: '0s',
-      },
-      'min-between': {
-        type: 'string',
-        value: 'DURATION',
-        summary: 'Shortest time from a start or a signal to the next one (at most 24h)',
-        default: '30s',
-      },
-      'stop-signal': {
-        type: 'string',
-        value: 'SIGNAL',
+      'on-change': option(
+        'ACTION',
+        'At each new token: none, restart, or the name of a signal, such as HUP, that the command gets',
+        'none',
+        { suggestions: ['none', 'restart', ...signalNames] },
+      ),
+      splay: option(
+        'DURATION',
+        'Restart or signal at a random moment within this time after a change (at most 24h)',
+        '0s',
+      ),
+      'min-between': option(
+        'DURATION',
+        'Shortest time from a start or a signal to the next one (at most 24h)',
+        '30s',
+      ),
+      'stop-signal': option('SIGNAL', 'Signal that stops the command before it is started again', 'TERM', {
         suggestions: signalNames,
-        summary: 'Signal that stops the command before it is started again',
-        default: 'TERM',
-      },
-      'stop-timeout': {
-        type: 'string',
-        value: 'DURATION',
-        summary: 'A command that has not stopped by then is killed (at most 24h)',
-        default: '10s',
-      },
-      socket,
-      account,
+      }),
+      'stop-timeout': option(
+        'DURATION',
+        'A command that has not stopped by then is killed (at most 24h)',
+        '10s',
+      ),
+      ...ofDaemon,
     },
     details: [
       'CMD finds the token in KYC_ACCESS_TOKEN. It replaces this process, so signals and exit status are its own; 126 and 127 say that it could not be run or found. It gets the standard streams and the sockets that systemd handed to this process, and no other descriptor. It does not see later tokens: a program that runs long uses the token file or the socket, or is run with --on-change.',
@@ -251,31 +221,14 @@ export const commands: readonly CommandSpec[] = [
     name: 'sandbox',
     summary: 'A stand-in of the service on loopback, for trying things and for rehearsing outages',
     options: {
-      port: { type: 'string', value: 'N', summary: 'Port on 127.0.0.1', default: 'a free one' },
-      scenario: {
-        type: 'string',
-        value: 'NAME',
-        choices: [
-          'ok',
-          'account-inactive',
-          'account-not-found',
-          'outage',
-          'rate-limited',
-          'slow',
-          'flaky',
-          'html-error',
-          'opaque-token',
-          'expired-token',
-        ],
-        default: 'ok',
-        summary: 'How it answers',
-      },
-      'token-lifetime': {
-        type: 'string',
-        value: 'DURATION',
-        default: '60s',
-        summary: 'Life of its tokens',
-      },
+      port: option('N', 'Port on 127.0.0.1', 'a free one'),
+      scenario: option('NAME', 'How it answers', 'ok', {
+        choices:
+          'ok account-inactive account-not-found outage rate-limited slow flaky html-error opaque-token expired-token'.split(
+            ' ',
+          ),
+      }),
+      'token-lifetime': option('DURATION', 'Life of its tokens', '60s'),
     },
   },
   {
