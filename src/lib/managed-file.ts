@@ -11,6 +11,7 @@ import {
   replaceFile,
   type FileAttributes,
 } from './atomic-file.ts'
+import { errorCode } from './error.ts'
 import { asFileError, FileError } from './file-error.ts'
 import { createProblemLog } from './log-once.ts'
 import type { Log } from './log.ts'
@@ -85,8 +86,7 @@ export function createManagedFile(
     if (!stats.isFile() || !(await hasAttributes(stats)) || stats.size !== Buffer.byteLength(content))
       return false
     if (lastStat !== null && content === written && isUnchanged(lastStat, stats)) return true
-    const found = await readSmallFile(path, stats.size)
-    if (found.content?.toString() !== content) return false
+    if ((await readIfAny(path, stats.size)) !== content) return false
     writtenAt ??= stats.mtime
     lastStat = Date.now() - stats.ctimeMs > SETTLED_MS ? stats : null
     return true
@@ -198,4 +198,14 @@ function isUnchanged(before: Stats, after: Stats): boolean {
 async function inheritedGid(directory: string): Promise<number | undefined> {
   const { mode, gid } = await stat(directory)
   return (mode & SETGID) === 0 ? process.getegid?.() : gid
+}
+
+/** Undefined where it cannot be read: another program may have removed or exchanged it since it was looked at. */
+async function readIfAny(path: string, maxBytes: number): Promise<string | undefined> {
+  try {
+    return (await readSmallFile(path, maxBytes)).content?.toString()
+  } catch (error) {
+    if (errorCode(error) === undefined) throw error
+    return undefined
+  }
 }

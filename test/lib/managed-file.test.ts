@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, onTestFinished, test, vi } from 'vitest'
 import { createManagedFile } from '../../src/lib/managed-file.ts'
@@ -81,4 +81,25 @@ test('a file that was written as it should be by a former run is left alone, and
   expect(file.isPresent()).toBe(true)
   expect(file.writtenAt()).not.toBeNull()
   expect(file.counts()).toEqual({ writes: 0, repairs: 0, errors: 0 })
+})
+
+test.each([
+  ['removed', () => undefined, { writes: 2, repairs: 1, errors: 0 }],
+  ['exchanged for a link', (path: string) => symlinkSync('/etc', path), { writes: 1, repairs: 0, errors: 1 }],
+])('a file that is %s while it is compared is seen as it then is', async (_, exchange, counts) => {
+  const path = join(await tempDirectory('memory'), 'file')
+  const { log } = createRecords()
+  const file = createManagedFile({ path, mode: 0o600 }, { desired: () => 'content', log })
+  await file.reconcile()
+  const end = await watchFileCalls((name, [opened]) => {
+    if (name !== 'open' || opened !== path) return
+    rmSync(path)
+    exchange(path)
+  })
+  onTestFinished(end)
+  await file.reconcile()
+  end()
+  expect(file.counts()).toEqual(counts)
+  if (counts.errors > 0) expect(file.error()).toContain('is a symbolic link, which is never replaced')
+  else expect(readFileSync(path, 'utf8')).toBe('content')
 })
