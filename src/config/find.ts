@@ -86,7 +86,11 @@ async function loadByCosmiconfig(
   const explorer = await createExplorer()
   try {
     if ('file' in from) return explorer.load(from.file)
-    return from.directories.map((directory) => explorer.search(directory)).find((result) => result !== null)
+    for (const directory of from.directories) {
+      const result = explorer.search(directory)
+      if (result !== null) return result
+    }
+    return null
   } catch (error) {
     if (error instanceof UnusableFile) return error
     if (errorCode(error) !== undefined) return undefined

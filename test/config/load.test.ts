@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { beforeEach, describe, expect, it } from 'vitest'
 
 import type { Config } from '../../src/config/config.ts'
+import { findConfig } from '../../src/config/find.ts'
 import { ConfigError } from '../../src/config/issues.ts'
 import { loadConfig, type LoadOptions } from '../../src/config/load.ts'
 import { createAuthority } from '../support/certificates.ts'
@@ -136,6 +137,12 @@ describe('where a configuration is found', () => {
     const withVariable = { ...env, KYC_TOKEND_CONFIG: other }
     expect((await loadConfig({ configPath: one, env: withVariable })).log.level).toBe('debug')
     expect((await loadConfig({ env: withVariable })).log.level).toBe('error')
+  })
+  it('is the first of the search, however faulty a later one is, which is named', async () => {
+    const first = files.write('one/kyc-tokend.config.yaml', smallConfig())
+    const later = files.write('two/kyc-tokend.config.json', '{"broken"')
+    const directories = [join(files.directory, 'one'), join(files.directory, 'two')]
+    expect(await findConfig({ directories })).toMatchObject({ kind: 'found', file: first, others: [later] })
   })
   it('says what was looked for where there is none', async () => {
     expect(await refusal(join(files.directory, 'no.json'))).toMatch(
