@@ -11,7 +11,14 @@ import { configurationOf } from './configuration.ts'
 import { createReport } from './finding.ts'
 import { readAnswers } from './setup-answers.ts'
 import { setupFiles, writeSetup } from './setup-files.ts'
-import { systemctl, unitNames, unitProperties, type UnitNames, type UnitProperties } from './systemctl.ts'
+import {
+  hasSystemd,
+  systemctl,
+  unitNames,
+  unitProperties,
+  type UnitNames,
+  type UnitProperties,
+} from './systemctl.ts'
 
 /** The longest wait for the first token. */
 const TOKEN_WAIT_SECONDS = 15
@@ -31,14 +38,12 @@ export const run: RunCommand = async (invocation) => {
   const account = options['account'] === undefined ? undefined : checkedAccount(String(options['account']))
   const files = await setupFiles(account, process.cwd())
   const answers = await readAnswers(invocation, files)
+  const names = unitNames(account)
+  const isService = files.attributes.gid !== undefined
+  const unit = isService ? await installedUnit(names) : null
   const written = await writeSetup(files, answers, { force: options['force'] === true })
   for (const path of written) stdout.write(`Wrote ${path}\n`)
 
-  const names = unitNames(account)
-  const isService = files.attributes.gid !== undefined
-  const unit = isService
-    ? await unitProperties(`${names.unit}.service`, ['ActiveState', 'UnitFileState'])
-    : null
   const isLive = written.length > 0 || unit === null
   const report = createReport(stdout, { isBrief: true })
   const status = await performCheck(
@@ -56,6 +61,21 @@ export const run: RunCommand = async (invocation) => {
   sayIfNothing(invocation, written)
   stdout.write('Next: kyc-tokend run\n')
   return status
+}
+
+/** The unit before anything is done; null where none is installed. Throws UserError (69) where systemd does not say. */
+async function installedUnit({ unit }: UnitNames): Promise<UnitProperties | null> {
+  if (!hasSystemd()) return null
+  const name = `${unit}.service`
+  const { isOk, stdout, stderr } = await systemctl(['show', '--property', 'LoadState', '--value', name])
+  if (isOk && stdout.trim() !== 'loaded') return null
+  const properties = isOk ? await unitProperties(name, ['ActiveState', 'UnitFileState']) : null
+  if (properties !== null) return properties
+  const why = stderr.trim().split('\n')[0] ?? ''
+  throw new UserError(
+    `systemd does not say whether ${name} is installed (${why}): run this again. Nothing was written.`,
+    exitStatus.unavailable,
+  )
 }
 
 function sayIfNothing({ stdout }: Invocation, changes: readonly string[]): void {

@@ -45,7 +45,7 @@ export interface Finished {
 }
 
 /** Reports whether systemd runs this host. */
-function hasSystemd(): boolean {
+export function hasSystemd(): boolean {
   return existsSync(SYSTEMD_RUNS)
 }
 
