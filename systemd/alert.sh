@@ -7,7 +7,7 @@ set -eu
 directory=$1
 cd "$RUNTIME_DIRECTORY"
 command=/etc/kyc-tokend/alert-command
-[ -x "$command" ] || command=log_only
+[ -e "$command" ] || command=log_only
 
 log_only() {
 	printf '<5>The alert is %s: ' "$1"
@@ -21,7 +21,13 @@ is_of_another_host() {
 
 # Runs the command and remembers what it was run for, once it succeeded.
 notify() {
-	if ! is_of_another_host next; then "$command" "$1" <next; fi
+	if ! is_of_another_host next; then
+		if [ -e "$command" ] && [ ! -x "$command" ]; then
+			echo "<3>The alert command cannot be run by this unit: sudo chmod 755 $command"
+			exit 126
+		fi
+		"$command" "$1" <next
+	fi
 	mv next "done.$1"
 }
 

@@ -1,11 +1,15 @@
 // Checks a configuration against the unit that runs it: access to paths, credentials and sockets, as systemd knows them.
-import { existsSync } from 'node:fs'
+import { existsSync, statSync } from 'node:fs'
 import { isAbsolute } from 'node:path'
 
 import type { Config } from '../config/config.ts'
 import { fault, ok, warning, type Finding } from './finding.ts'
 import { unitCredentials, unitProperties, type UnitNames, type UnitProperties } from './systemctl.ts'
 import { neededPaths, readObstacle, ACCESS_PROPERTIES, writeObstacle } from './unit-access.ts'
+
+const ALERT_COMMAND = '/etc/kyc-tokend/alert-command'
+/** A script must be read to be run. */
+const RUN_BY_OTHERS = 0o005
 
 /** The unit that runs a configuration. */
 export interface Unit {
@@ -125,7 +129,14 @@ export function unitFindings(
         `${file}: ${name} loads no credential ${id}: add LoadCredential=${id}:/PATH to it (sudo systemctl edit ${name}), then sudo systemctl restart ${name}`,
       ),
     )
-  return [...needed, ...gone, ...missing]
+  return [...needed, ...gone, ...missing, ...alertCommandFindings()]
+}
+
+/** The alert command is run by another user than root. */
+function alertCommandFindings(): Finding[] {
+  const mode = statSync(ALERT_COMMAND, { throwIfNoEntry: false })?.mode
+  if (mode === undefined || (mode & RUN_BY_OTHERS) === RUN_BY_OTHERS) return []
+  return [fault(`the alert command cannot be run by its unit: sudo chmod 755 ${ALERT_COMMAND}`)]
 }
 
 /**

@@ -39,7 +39,11 @@ export function createReport(
       for (const { level, sentence } of findings) {
         counts[level] += 1
         if (isBrief && level === 'ok' && subject !== 'service') continue
+        // Setup starts them next.
+        if (isBrief && level === 'warning' && subject === 'sockets') continue
         if (onlyFaults && level !== 'fault') continue
+        // At a reload, in the journal, under which the daemon's own errors are found.
+        if (onlyFaults) stdout.write('<3>')
         const mark = styleText(LOOKS[level].style, LOOKS[level].mark, { stream: stdout })
         stdout.write(`${mark}  ${subject.padEnd(13)}  ${escapeUnsafe(sentence)}\n`)
       }

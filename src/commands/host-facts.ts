@@ -1,5 +1,9 @@
 // Facts of systemd about the daemon: its unit, the reason why it does not run, and the last run of the alert command.
-import { unitNames, unitProperties } from './systemctl.ts'
+import { lstatSync } from 'node:fs'
+import { join } from 'node:path'
+
+import { errorCode } from '../lib/error.ts'
+import { configDirectory, unitNames, unitProperties } from './systemctl.ts'
 
 interface AlertCommandRun {
   readonly isOk: boolean
@@ -47,18 +51,49 @@ const EXIT_MEANINGS: Readonly<Record<string, string>> = {
 }
 
 /** The reason why the unit does not run, as a sentence with a remedy; undefined where it runs or is not installed. */
-export async function whyNotRunning(account: string | undefined): Promise<string | undefined> {
+export async function whyNotRunning(
+  account: string | undefined,
+  { isMisconfigured }: { isMisconfigured: boolean },
+): Promise<string | undefined> {
   const { unit } = unitNames(account)
   const names = ['ActiveState', 'Result', 'ExecMainStatus', 'UnitFileState']
   const properties = await unitProperties(`${unit}.service`, names)
-  return properties === null ? undefined : reasonOf(unit, properties)
+  if (properties === null) return undefined
+  if (isMisconfigured) return `${unit}.service does not start: ${meaningOf('78', account)}.`
+  const words = account === undefined ? '' : ` --account ${account}`
+  if (isUnconfigured(account))
+    return `${unit}.service has no configuration: \`sudo kyc-tokend setup${words}\`.`
+  return reasonOf(unit, properties)
+}
+
+/** False where this user may not look. */
+function isUnconfigured(account: string | undefined): boolean {
+  const names = ['json', 'yaml', 'yml'].map((ending) => `kyc-tokend.config.${ending}`)
+  const paths = account === undefined ? names : [`${account}.json`]
+  return paths.every((name) => isAbsent(join(configDirectory(account), name)))
+}
+
+function isAbsent(path: string): boolean {
+  try {
+    lstatSync(path)
+    return false
+  } catch (error) {
+    return errorCode(error) === 'ENOENT'
+  }
+}
+
+/** The meaning of an exit status of the unit, with the remedy. */
+function meaningOf(status: string, account: string | undefined): string | undefined {
+  const words = account === undefined ? '' : ` --account ${account}`
+  return EXIT_MEANINGS[status]?.replace('kyc-tokend check', `kyc-tokend check${words}`)
 }
 
 export function reasonOf(unit: string, properties: Readonly<Record<string, string>>): string | undefined {
   const { ActiveState: state, Result: result, ExecMainStatus: status = '0', UnitFileState: file } = properties
   if (state === 'active' || state === 'reloading') return undefined
+  if (state === 'activating' && result === 'success') return `${unit}.service is starting.`
   if (result !== 'success' || state === 'failed') {
-    const meaning = EXIT_MEANINGS[status] ?? `see \`journalctl -u ${unit} -n 20\``
+    const meaning = meaningOf(status, unit.split('@')[1]) ?? `see \`journalctl -u ${unit} -n 20\``
     const how = result === 'exit-code' ? `exit status ${status}` : result
     return `${unit}.service is ${state} (${how}): ${meaning}.`
   }

@@ -43,7 +43,7 @@ async function watch(invocation: Invocation, hasColour: boolean): Promise<number
   }
 }
 
-/** Without a daemon, the error also says why the unit does not run. */
+/** Without a daemon, the reason why the unit does not run, and its remedy, come before the error. */
 async function withReason(error: unknown, { options, env }: Invocation): Promise<unknown> {
   const isAway =
     error instanceof UserError &&
@@ -51,8 +51,10 @@ async function withReason(error: unknown, { options, env }: Invocation): Promise
   const isElsewhere = options['socket'] !== undefined || (env['KYC_TOKEND_SOCKET'] ?? '') !== ''
   if (!isAway || isElsewhere) return error
   const account = (options['account'] as string | undefined) ?? env[ACCOUNT_VARIABLE]
-  const why = await whyNotRunning(account !== undefined && isAccountName(account) ? account : undefined)
-  return why === undefined ? error : new UserError(`${error.message} ${why}`, error.status, { cause: error })
+  const why = await whyNotRunning(account !== undefined && isAccountName(account) ? account : undefined, {
+    isMisconfigured: error.status === exitStatus.configuration,
+  })
+  return why === undefined ? error : new UserError(`${why} ${error.message}`, error.status, { cause: error })
 }
 
 function exitStatusOf(status: StatusResult): number {

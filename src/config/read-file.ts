@@ -144,7 +144,7 @@ function cannotOpen(path: string, error: unknown): string {
   const code = errorCode(error)
   const user = `uid ${process.geteuid!()}`
   if (code === 'EACCES' || code === 'EPERM')
-    return `may not be read by ${user}: give that user or a group of it the right to (chgrp GROUP ${shellWord(path)} && chmod 0640 ${shellWord(path)}, and chmod g+x the directories above)`
+    return `may not be read by ${user}: chgrp ${process.getegid!()} ${shellWord(path)} && chmod 0640 ${shellWord(path)} (and chmod g+x the directories above)`
   if (code === 'ELOOP') return 'is a link that leads round in a circle: replace it by the file'
   return `cannot be opened (${errorMessage(error)}): name another file`
 }

@@ -85,7 +85,7 @@ describe('kyc-tokend check', () => {
     expect(good).toEqual({ status: 0, output: '' })
     const faulty = await check({ config: at({ retry: 7 }), 'config-only': true }, env)
     expect(faulty.status).toBe(78)
-    expect(faulty.output).toMatch(/^FAULT +configuration +\S+c\.json: retry/)
+    expect(faulty.output).toMatch(/^<3>FAULT +configuration +\S+c\.json: retry/)
     expect(faulty.output).not.toMatch(/ok|warning|No fault/)
   })
 

@@ -244,6 +244,11 @@ test('why a unit does not run, with the remedy', () => {
   expect(reasonOf('kyc-tokend', { ...failed, Result: 'oom-kill', ExecMainStatus: '9' })).toMatch(
     /\(oom-kill\): see `journalctl/,
   )
+  expect(reasonOf('kyc-tokend@eu', { ...failed, ExecMainStatus: '78' })).toMatch(
+    /`sudo kyc-tokend check --account eu`/,
+  )
+  const starting = { ActiveState: 'activating', Result: 'success', UnitFileState: 'enabled' }
+  expect(reasonOf('kyc-tokend', starting)).toBe('kyc-tokend.service is starting.')
   const stopped = { ActiveState: 'inactive', Result: 'success', UnitFileState: 'disabled' }
   expect(reasonOf('kyc-tokend@eu', stopped)).toMatch(/`sudo systemctl enable --now kyc-tokend@eu`/)
   expect(reasonOf('kyc-tokend', { ...stopped, ActiveState: 'active' })).toBeUndefined()

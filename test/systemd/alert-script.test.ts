@@ -1,6 +1,6 @@
 import { spawnSync } from 'node:child_process'
 import { existsSync } from 'node:fs'
-import { mkdir, readFile, rename, rm, utimes, writeFile } from 'node:fs/promises'
+import { chmod, mkdir, readFile, rename, rm, utimes, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import { beforeEach, describe, expect, it } from 'vitest'
 import { tempDirectory } from '../support/temp-directory.ts'
@@ -43,6 +43,23 @@ async function daemonResolves(content: object): Promise<void> {
   await daemonWrites('alert-resolved', content)
   await rm(path.join(runtime, 'alert.json'))
 }
+
+it('says how to have a command run that may not be run, and ends as one that failed', async () => {
+  await chmod(path.join(work, 'command'), 0o644)
+  expect(run()).toBe(0)
+  await daemonWrites('alert', { reason: 'account-inactive' })
+  const { status, stdout } = spawnSync(path.join(work, 'alert'), [runtime], {
+    encoding: 'utf8',
+    env: { PATH: process.env['PATH'], RUNTIME_DIRECTORY: path.join(work, 'own') },
+  })
+  expect(stdout).toBe(
+    `<3>The alert command cannot be run by this unit: sudo chmod 755 ${path.join(work, 'command')}\n`,
+  )
+  expect(status).toBe(126)
+  await chmod(path.join(work, 'command'), 0o755)
+  expect(run()).toBe(0)
+  expect(await calls()).toEqual([expect.stringContaining('raised')])
+})
 
 function run(): number | null {
   const { status, stderr } = spawnSync(path.join(work, 'alert'), [runtime], {

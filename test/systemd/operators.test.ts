@@ -6,13 +6,15 @@ import { expectUntil } from '../support/until.ts'
 describeInstallation('The commands of an operator under systemd', {}, (installation) => {
   const { configure, attempt, startStandIn, show, dropIn } = installation
   const sh = (script: string): Promise<string> => installation.machine.sh(script)
+  const words = '--base-url http://127.0.0.1:8099 --api-key-file key --api-secret-file secret'
   const elsewhere = { ...config, tokenFiles: [...config.tokenFiles, { path: '/srv/app/kyc/token' }] }
 
   it('setup gives an account beside the default one a token; status --all shows both', async () => {
     await startStandIn()
     await sh('echo sandbox-key >key; echo sandbox-secret >secret')
-    const words = '--base-url http://127.0.0.1:8099 --api-key-file key --api-secret-file secret'
-    expect(await sh(`kyc-tokend setup ${words}`)).toContain('kyc-tokend runs and holds a token')
+    const first = await sh(`kyc-tokend setup ${words}`)
+    expect(first).toContain('kyc-tokend runs and holds a token')
+    expect(first).not.toContain('is closed')
     expect(await sh(`kyc-tokend setup --account eu ${words}`)).toContain(
       'kyc-tokend@eu runs and holds a token',
     )
@@ -34,6 +36,44 @@ describeInstallation('The commands of an operator under systemd', {}, (installat
     await sh(
       'rm /etc/kyc-tokend/alert-command; systemctl stop kyc-tokend-alert.path kyc-tokend-alert.service',
     )
+  })
+
+  it('check and the journal name the remedy of an alert command that cannot be run', async () => {
+    await sh('install -m 644 /dev/null /etc/kyc-tokend/alert-command')
+    await sh('systemctl start kyc-tokend-alert.path')
+    await expectUntil(
+      'the end of the former rehearsal',
+      async () => (await attempt('kyc-tokend alert-test')).status === 0,
+    )
+    const remedy = 'cannot be run by its unit: sudo chmod 755 /etc/kyc-tokend/alert-command'
+    expect((await attempt('kyc-tokend check')).stdout).toContain(remedy)
+    await installation.expectJournal('kyc-tokend-alert', 'sudo chmod 755 /etc/kyc-tokend/alert-command')
+    await sh(
+      'rm /etc/kyc-tokend/alert-command; systemctl stop kyc-tokend-alert.path kyc-tokend-alert.service',
+    )
+  })
+
+  it('setup says so when systemd does not answer, and writes nothing', async () => {
+    const leader = Number(installation.machine.path('/').split('/')[2])
+    process.kill(leader, 'SIGSTOP')
+    try {
+      const { status, stderr } = await attempt(`kyc-tokend setup --account us ${words}`)
+      expect(stderr).toMatch(
+        /systemd does not say whether kyc-tokend@us.service is installed .*: run this again/,
+      )
+      expect(status).toBe(69)
+    } finally {
+      process.kill(leader, 'SIGCONT')
+    }
+    expect((await attempt('ls /etc/kyc-tokend/accounts/us.json')).status).toBe(2)
+  })
+
+  it('status names the command for what has no configuration', async () => {
+    const { status, stderr } = await attempt('kyc-tokend status --account us')
+    expect(stderr).toMatch(
+      /^kyc-tokend@us\.service has no configuration: `sudo kyc-tokend setup --account us`\. /,
+    )
+    expect(status).toBe(69)
   })
 
   it('check: a directory outside of the sandbox is a fault, and its drop-in can be pasted', async () => {
@@ -92,7 +132,9 @@ describeInstallation('The commands of an operator under systemd', {}, (installat
     await sh(`echo '{' >${CONFIG}`)
     await attempt('systemctl restart kyc-tokend')
     // With its sockets, the next client starts it for two seconds, and gets the reason from the daemon itself.
-    expect((await attempt('kyc-tokend status')).stderr).toMatch(/misconfigured.*kyc-tokend check/)
+    expect((await attempt('kyc-tokend status')).stderr).toMatch(
+      /^kyc-tokend\.service does not start: .*`sudo kyc-tokend check`\. .*misconfigured/,
+    )
     await sh('systemctl stop kyc-tokend.socket kyc-tokend-http.socket kyc-tokend.service')
     const { status, stderr } = await attempt('kyc-tokend status')
     expect(stderr).toMatch(/kyc-tokend\.service is \w+ .*`sudo kyc-tokend check`/)
