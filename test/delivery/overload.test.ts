@@ -140,6 +140,58 @@ describe('pipelined HTTP requests are parsed one after the other', () => {
   })
 })
 
+const POST = `POST /v1/token/reject ${HEAD}`
+const ODD = [
+  `GET /v1/token ${HEAD}Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n`,
+  `CONNECT x:1 ${HEAD}\r\n`,
+  `${POST}Expect: 100-continue\r\nContent-Length: 25\r\n\r\n{"accessToken":"token-0"}`,
+  `GET /healthz ${HEAD}Expect: nonsense\r\n\r\n`,
+  `${POST}Content-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n`,
+  `${POST}Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX: y\r\n\r\n`,
+  `${POST}Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}`,
+  `POST /nowhere ${HEAD}Content-Length: 4000\r\n\r\n${'x'.repeat(4_000)}`,
+  `GET /healthz ${HEAD}${'a: b\r\n'.repeat(1_000)}\r\n`,
+  `GET /healthz ${HEAD}a: ${'b'.repeat(20_000)}\r\n\r\n`,
+  `GET http://x/v1/token?${'a=b&'.repeat(1_500)} ${HEAD}\r\n`,
+  'GET /v1/token HTTP/1.0\r\nConnection: keep-alive\r\n\r\n',
+  `GET /v1/token ${HEAD}A: b\r\n c\r\n\r\n`,
+  `GET /v1/token/events ${HEAD}\r\n`,
+  '\0'.repeat(4_000),
+  '\r\n'.repeat(2_000),
+]
+
+describe('odd HTTP without end', () => {
+  it.each([
+    ['a peer that may use the socket', undefined],
+    ...(isRoot ? [['a peer that `allow` denies', 65_000] as const] : []),
+  ])(
+    'of %s: the daemon lives, holds little and answers newcomers',
+    { timeout: 120_000 },
+    async (_who, uid) => {
+      const daemon = await start({ http: { mode: '0666', allow: { users: [1], groups: [] } } })
+      for (const path of ['', '/run']) chmodSync(`${daemon.directory}${path}`, 0o755)
+      for (const request of ODD) {
+        const burst = Math.ceil(100_000 / request.length)
+        const clients = await flood({
+          path: daemon.httpPath,
+          connections: 64,
+          request,
+          burst,
+          again: true,
+          uid,
+        })
+        const waits = await newcomers(daemon, async () => httpAsk(daemon, '/v1/token'), 5)
+        clients.stop()
+        expect(waits[2], request.slice(0, 100)).toBeLessThan(200)
+        expect(waits[4], request.slice(0, 100)).toBeLessThan(1_000)
+        // The unit allows 256 MB.
+        expect(residentMiB(daemon), request.slice(0, 100)).toBeLessThan(200)
+      }
+      await expectServed(daemon)
+    },
+  )
+})
+
 describe('a newcomer beside 256 busy connections', () => {
   it('is answered soon on ipc.sock', async () => {
     const daemon = await start()

@@ -4,7 +4,7 @@
 // node flood.mjs '{"path": …, "connections": 256, "first": "", "request": …, "burst": 400, "uid": 1000, "times": 1}'
 //
 // `first` is sent once, then `burst` requests at a time, as often as they are taken, or `times` times. Answers are read
-// and thrown away, unless `reads` is false.
+// and thrown away, unless `reads` is false. With `again` whoever loses the connection makes another.
 import { connect } from 'node:net'
 
 const settings = JSON.parse(process.argv[2] ?? '{}')
@@ -17,8 +17,9 @@ const {
   uid,
   times = Infinity,
   reads = true,
+  again = false,
 } = settings
-const chunk = Buffer.from(request.repeat(burst))
+const chunk = Buffer.from(request.repeat(burst), 'latin1')
 let connected = 0
 let closed = 0
 
@@ -50,6 +51,7 @@ function open() {
   socket.on('drain', send)
   socket.on('error', () => undefined)
   socket.on('close', () => {
+    if (again) return void setImmediate(open)
     closed += 1
     process.stdout.write(`closed ${closed}\n`)
   })
