@@ -234,6 +234,35 @@ describe('requests that are none', () => {
   })
 })
 
+describe('the longest', () => {
+  it('frame has 4,096 bytes', async () => {
+    const world = await startDelivery()
+    await world.rotate()
+    const client = await connectRaw(world.ipcPath)
+    const frame = (bytes: number): string => {
+      const empty = '{"type":"token.get","data":{"id":"1","x":""}}'
+      return `${empty.replace('""', `"${'x'.repeat(bytes - empty.length)}"`)}\f`
+    }
+    client.write(frame(4_096))
+    expect(await client.frame(0)).toMatchObject({ type: 'token.result' })
+    client.write(frame(4_097))
+    await client.closed()
+    expect(client.frames[1]).toMatchObject({ type: 'fault', data: { code: 'bad-request' } })
+  })
+
+  it.each([
+    ['id has 64 characters', 'token.get', { id: 'x'.repeat(64) }, { id: 'x'.repeat(65) }],
+    ['life is that of a day', 'token.get', { minValidSeconds: 86_400 }, { minValidSeconds: 86_401 }],
+    ['wait is a minute', 'token.get', { waitSeconds: 60 }, { waitSeconds: 60.5 }],
+    ['name has 128 characters', 'token.get', { client: 'x'.repeat(128) }, { client: 'x'.repeat(129) }],
+  ])('%s', async (_what, type, longest, tooLong) => {
+    const world = await startDelivery()
+    await world.rotate()
+    expect(await askOnce(world.ipcPath, type, longest)).toMatchObject({ type: 'token.result' })
+    expect(await askOnce(world.ipcPath, type, tooLong)).toMatchObject({ data: { code: 'bad-request' } })
+  })
+})
+
 describe('other clients', () => {
   it('socat, which half-closes, gets its answer', async () => {
     const world = await startDelivery()

@@ -161,10 +161,10 @@ const ODD = [
 ]
 
 describe('odd HTTP without end', () => {
-  it.each([
-    ['a peer that may use the socket', undefined],
-    ...(isRoot ? [['a peer that `allow` denies', 65_000] as const] : []),
-  ])(
+  const peers: (readonly [string, number | undefined])[] = [['a peer that may use the socket', undefined]]
+  if (isRoot) peers.push(['a peer that `allow` denies', 65_000])
+
+  it.each(peers)(
     'of %s: the daemon lives, holds little and answers newcomers',
     { timeout: 120_000 },
     async (_who, uid) => {
