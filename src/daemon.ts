@@ -74,7 +74,7 @@ export async function createDaemon(initial: Config, environment: Environment): P
   const servers = createServers(config, {
     inherited,
     replies,
-    metrics: () => metrics.render(),
+    metrics,
     testAlert: () => alerts.test(),
     log,
   })

@@ -9,11 +9,6 @@ import { histogramValues, metricText, type Value } from './prometheus-text.ts'
 import { SHARE_METRICS } from './share-metrics.ts'
 import type { KeeperView } from './subscribe-until.ts'
 
-export interface Metrics {
-  /** All of them, in Prometheus' text format (version 0.0.4). */
-  render(): { contentType: string; body: string }
-}
-
 const PHASES = Object.keys({
   starting: 0,
   ready: 0,
@@ -183,29 +178,29 @@ const METRICS: readonly Metric[] = [
 /** In seconds: up to the longest `request.timeout` that makes sense. */
 const DURATION_BOUNDS = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 30, 60, Infinity]
 
-/** Attempts are counted from here on. */
-export function createMetrics(options: { keeper: KeeperView; sample: () => MetricsSample }): Metrics {
-  const { keeper, sample } = options
+/**
+ * Counts attempts from here on. Returns the function that renders all metrics in Prometheus' text format (version 0.0.4).
+ */
+export function createMetrics({
+  keeper,
+  sample,
+}: {
+  keeper: KeeperView
+  sample: () => MetricsSample
+}): () => { contentType: string; body: string } {
   const fetches = new Map<Reason | 'none', number>()
-  const durations = createHistogram(DURATION_BOUNDS)
+  const requests = createHistogram(DURATION_BOUNDS)
   keeper.onEvent((event) => {
     if (event.type !== 'attempted' || event.outcome.kind === 'postponed') return
     const reason = event.outcome.kind === 'ok' ? 'none' : event.outcome.reason
     fetches.set(reason, (fetches.get(reason) ?? 0) + 1)
-    if (event.tookMs !== null) durations.observe(event.tookMs / 1000)
+    if (event.tookMs !== null) requests.observe(event.tookMs / 1000)
   })
-  return {
-    render() {
-      const context = {
-        sample: sample(),
-        fetches,
-        durations: durations.observations(),
-        state: keeper.state(),
-        now: keeper.now(),
-      }
-      const body = METRICS.map((metric) => metricText(metric, metric.read(context))).join('')
-      return { contentType: 'text/plain; version=0.0.4; charset=utf-8', body }
-    },
+  return () => {
+    const durations = requests.observations()
+    const context = { sample: sample(), fetches, durations, state: keeper.state(), now: keeper.now() }
+    const body = METRICS.map((metric) => metricText(metric, metric.read(context))).join('')
+    return { contentType: 'text/plain; version=0.0.4; charset=utf-8', body }
   }
 }
 

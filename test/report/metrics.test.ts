@@ -1,7 +1,7 @@
 import { execFileSync, spawnSync } from 'node:child_process'
 import { expect, onTestFinished, test } from 'vitest'
 import type { MetricsSample } from '../../src/report/metric.ts'
-import { createMetrics, type Metrics } from '../../src/report/metrics.ts'
+import { createMetrics } from '../../src/report/metrics.ts'
 import { createKeeperWorld, failures, type KeeperWorld } from '../support/keeper-world.ts'
 import { kindOf } from '../support/kind-of.ts'
 
@@ -25,7 +25,9 @@ const sample: MetricsSample = {
   share: null,
 }
 
-function measured(changes: Partial<MetricsSample> = {}): KeeperWorld & { metrics: Metrics } {
+function measured(
+  changes: Partial<MetricsSample> = {},
+): KeeperWorld & { metrics: ReturnType<typeof createMetrics> } {
   const world = createKeeperWorld()
   onTestFinished(world.stop)
   return {
@@ -61,13 +63,13 @@ function parse(body: string): Map<string, number> {
   return values
 }
 
-async function valuesOf(metrics: Metrics): Promise<Map<string, number>> {
-  return Promise.resolve(parse(metrics.render().body))
+async function valuesOf(metrics: ReturnType<typeof createMetrics>): Promise<Map<string, number>> {
+  return Promise.resolve(parse(metrics().body))
 }
 
 test('the text is of the format, and says so', async () => {
   const { metrics } = measured()
-  const { contentType, body } = metrics.render()
+  const { contentType, body } = metrics()
   expect(contentType).toBe('text/plain; version=0.0.4; charset=utf-8')
   expect(parse(body).size).toBeGreaterThan(30)
   expect(body.endsWith('\n')).toBe(true)
@@ -76,7 +78,7 @@ test('the text is of the format, and says so', async () => {
 const hasPromtool = spawnSync('promtool', ['--version']).status === 0
 test.skipIf(!hasPromtool)('promtool has nothing against it', async () => {
   const { metrics } = measured()
-  const { body } = metrics.render()
+  const { body } = metrics()
   expect(() => execFileSync('promtool', ['check', 'metrics'], { input: body })).not.toThrow()
 })
 
@@ -123,7 +125,7 @@ test('fetches are counted by outcome and reason', async () => {
 
 test('what the other parts count is reported as it is, and scrapes do not add up', async () => {
   const { metrics } = measured()
-  metrics.render()
+  metrics()
   const values = await valuesOf(metrics)
   expect(Object.fromEntries(values)).toMatchObject({
     'kyc_tokend_connections{socket="ipc"}': 3,
@@ -169,7 +171,7 @@ test('neither the token nor its fingerprint is among them', async () => {
   start()
   await clock.advance(0)
   const state = keeper.state()
-  const { body } = metrics.render()
+  const { body } = metrics()
   expect(kindOf(state)).toBe('held')
   expect(body).not.toContain(state.token !== null ? state.token.accessToken : '')
   expect(body).not.toContain(state.token !== null ? state.token.fingerprint : '')
@@ -184,7 +186,7 @@ test('a host that shares its token has the metrics of the shared store', () => {
     unreadable: 2,
     lag: { bounds: [0.1, 1, Infinity], counts: [5, 1, 1], sum: 4.5 },
   } as const
-  const { body } = measured({ share }).metrics.render()
+  const { body } = measured({ share }).metrics()
   for (const line of [
     'kyc_tokend_share_connected 1',
     'kyc_tokend_share_hosts 214',
@@ -197,5 +199,5 @@ test('a host that shares its token has the metrics of the shared store', () => {
     'kyc_tokend_share_lag_seconds_count 7',
   ])
     expect(body.split('\n')).toContain(line)
-  expect(measured().metrics.render().body).not.toContain('kyc_tokend_share')
+  expect(measured().metrics().body).not.toContain('kyc_tokend_share')
 })

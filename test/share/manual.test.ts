@@ -53,7 +53,7 @@ test('the metrics are those of a host that shares', () => {
     alert: null,
     share,
   }
-  const { body } = createMetrics({ keeper, sample: () => sample }).render()
+  const { body } = createMetrics({ keeper, sample: () => sample })()
   const rendered = [...body.matchAll(/^# HELP (kyc_tokend_share_\w+) (.*)\n# TYPE \S+ (\w+)$/gm)]
   const listed = tableRows('share-metrics').map(([name, type, , help]) => [bare(name), help, type])
   expect(listed).toEqual(rendered.map(([, name, help, type]) => [name, help, type]))

@@ -1,6 +1,6 @@
 // A daemon on a fake clock that is scraped: the real keeper and metrics, as series for promtool's unit tests.
 import type { MetricsSample } from '../../src/report/metric.ts'
-import { createMetrics, type Metrics } from '../../src/report/metrics.ts'
+import { createMetrics } from '../../src/report/metrics.ts'
 import { recalledState, savedStateOf, savedTokenOf } from '../../src/storage/recall.ts'
 import { currentAlert } from '../../src/token/alert.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
@@ -75,7 +75,10 @@ export async function scrapedSeries(
   let running = startProcess()
   let isUp = true
 
-  function startProcess(state?: TokenState): { world: KeeperWorld; metrics: Metrics } {
+  function startProcess(state?: TokenState): {
+    world: KeeperWorld
+    metrics: ReturnType<typeof createMetrics>
+  } {
     const world = createKeeperWorld({
       clock,
       ...(state && { state }),
@@ -94,7 +97,7 @@ export async function scrapedSeries(
   }
 
   function scrape(): void {
-    const body = isUp ? running.metrics.render().body : ''
+    const body = isUp ? running.metrics().body : ''
     const values = new Map([[`up{${LABELS}}`, isUp ? '1' : '0']])
     for (const [, name = '', labels, value = ''] of body.matchAll(/^(\w+)(?:\{(.*)\})? (\S+)$/gm))
       if (names.has(name)) values.set(`${name}{${LABELS}${labels === undefined ? '' : `,${labels}`}}`, value)
