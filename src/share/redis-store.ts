@@ -21,17 +21,9 @@ const PING_EVERY_MS = 1_000
 /** Version of the keys: daemons with another one do not meet. */
 const VERSION = 1
 
-type Reply = readonly (string | null)[]
+type Reply = readonly (string | null | undefined)[]
 type Script = (...values: readonly (string | number)[]) => Promise<Reply>
-interface Scripts {
-  readonly shareTake: Script
-  readonly sharePut: Script
-  readonly shareRelease: Script
-  readonly shareRestore: Script
-  readonly shareLook: Script
-  readonly shareForget: Script
-}
-const SCRIPTS: Readonly<Record<keyof Scripts, { lua: string; numberOfKeys: number }>> = {
+const SCRIPTS = {
   shareTake: { lua: TAKE, numberOfKeys: 5 },
   sharePut: { lua: PUT, numberOfKeys: 4 },
   shareRelease: { lua: RELEASE, numberOfKeys: 2 },
@@ -39,6 +31,7 @@ const SCRIPTS: Readonly<Record<keyof Scripts, { lua: string; numberOfKeys: numbe
   shareLook: { lua: LOOK, numberOfKeys: 2 },
   shareForget: { lua: FORGET, numberOfKeys: 5 },
 }
+type Scripts = Readonly<Record<keyof typeof SCRIPTS, Script>>
 
 /** The keys and the channel of an account. A cluster keeps them all in the slot of the subject. */
 function keysOf(prefix: string, subject: string): Readonly<Record<KeyName, string>> {
@@ -190,14 +183,6 @@ function recordIn([, now, , fence, at, notBefore, box]: Reply): StoredBox | null
 /** Anybody who may publish can send anything; null: not a record. */
 function messageFrom(message: string): StoredBox | null {
   const [fence, now, at, notBefore, box] = message.split(' ')
-  const record = recordIn([
-    null,
-    now ?? null,
-    null,
-    fence ?? null,
-    at ?? null,
-    notBefore ?? null,
-    box ?? null,
-  ])
+  const record = recordIn([null, now, null, fence, at, notBefore, box])
   return record !== null && Number.isFinite(record.fence) && Number.isFinite(record.nowMs) ? record : null
 }

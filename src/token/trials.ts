@@ -4,7 +4,7 @@ import type { RefreshSettings } from './keeper.ts'
 import type { FetchOutcome } from './outcome.ts'
 import type { Step } from './state.ts'
 import { withCredentials, withOtherBound } from './settings-transitions.ts'
-import { afterAttemptEnded, nextState } from './transitions.ts'
+import { nextState } from './transitions.ts'
 
 export interface Trials {
   /**
@@ -49,7 +49,6 @@ export function createTrials(keeper: {
       .ask(settings, { cause: CAUSE, assumed: () => variable.get(), signal })
       .finally(() => {
         isUnderWay = false
-        variable.set(afterAttemptEnded(variable.get()))
         if (trial === current) trial = null
       })
     current.end(answer.outcome && (await conclude(settings, { ...answer, outcome: answer.outcome })))
