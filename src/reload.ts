@@ -1,12 +1,13 @@
 // Reload: load, validate, then reconfigure every component; a faulty configuration is logged, and the running one stays.
 import type { Config } from './config/config.ts'
+import { loadConfig, type LoadOptions } from './config/load.ts'
 import { errorCode, exitStatus, UserError } from './lib/error.ts'
 import type { Log } from './lib/log.ts'
 import type { InheritedSockets } from './lib/socket-activation.ts'
 import { logReload, logReloadFailure } from './report/startup-log.ts'
 import type { SystemdNotifier } from './report/systemd.ts'
 
-/** Reads the configuration; `running` has settings that only a restart changes. */
+/** Reads the configuration; `running` has settings that only a restart changes. Throws nothing but UserError. */
 export type Load = (running?: { runtimeDirectory: string }) => Promise<Config>
 
 /** Returns what a reload calls: never twice at once; what is requested meanwhile is done once more. */
@@ -26,9 +27,8 @@ export function createReload(options: {
     systemd.reloading()
     try {
       const { runtimeDirectory, stateDirectory, http } = running()
-      const wanted = await read(load)
-      const next =
-        wanted.runtimeDirectory === runtimeDirectory ? wanted : await read(() => load({ runtimeDirectory }))
+      const wanted = await load()
+      const next = wanted.runtimeDirectory === runtimeDirectory ? wanted : await load({ runtimeDirectory })
       if (stop.aborted) return
       // An inherited socket that was closed could not be opened again.
       const isHttpFixed = inherited.http.length > 0 && (wanted.http === null) !== (http === null)
@@ -50,19 +50,21 @@ export function createReload(options: {
   return coalesce(reload)
 }
 
-/** A fault of the files is no fault of the daemon. Throws UserError. */
-async function read(load: () => Promise<Config>): Promise<Config> {
-  try {
-    return await load()
-  } catch (error) {
-    if (error instanceof UserError) throw error
-    // Not its message, which could quote what was read.
-    const why = errorCode(error) ?? 'an internal fault'
-    throw new UserError(
-      `The configuration cannot be read (${why}): try \`kyc-tokend check\`, or restart`,
-      exitStatus.configuration,
-      { cause: error },
-    )
+/** Returns the function that reads the configuration again: no fault of the files is a fault of the daemon. */
+export function createLoad(options: LoadOptions): Load {
+  return async (running) => {
+    try {
+      return await loadConfig({ ...options, ...running })
+    } catch (error) {
+      if (error instanceof UserError) throw error
+      // Not its message, which could quote what was read.
+      const why = errorCode(error) ?? 'an internal fault'
+      throw new UserError(
+        `The configuration cannot be read (${why}): try \`kyc-tokend check\`, or restart`,
+        exitStatus.configuration,
+        { cause: error },
+      )
+    }
   }
 }
 

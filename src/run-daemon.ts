@@ -11,7 +11,7 @@ import { errorMessage, exitStatus, UserError } from './lib/error.ts'
 import { createIdleGc } from './lib/idle-gc.ts'
 import { loadLibc } from './lib/libc.ts'
 import { closeUnknownSockets, takeInheritedSockets, type InheritedSockets } from './lib/socket-activation.ts'
-import type { Load } from './reload.ts'
+import { createLoad } from './reload.ts'
 import { createLog } from './report/log.ts'
 import { sendDatagram } from './report/systemd.ts'
 import { createFetchToken } from './source/fetch-token.ts'
@@ -58,8 +58,7 @@ type StartOptions = DaemonOptions & { readonly inherited: InheritedSockets }
 async function start({ configPath, env, stderr, inherited, signals }: StartOptions): Promise<Daemon> {
   const { stop } = signals
   stop.throwIfAborted()
-  const load: Load = async (running) => loadConfig({ configPath, env, ...running })
-  const config = await load()
+  const config = await loadConfig({ configPath, env })
   const directories = createDirectories({ ...config, uid: process.geteuid!() })
   // A disk that does not answer must not keep the process from its end.
   await orAborted(directories.prepare(), stop)
@@ -72,7 +71,7 @@ async function start({ configPath, env, stderr, inherited, signals }: StartOptio
       env,
       stderr,
       inherited,
-      load,
+      load: createLoad({ configPath, env }),
       clock,
       random: Math.random,
       createFetchToken,

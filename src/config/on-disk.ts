@@ -28,6 +28,7 @@ export interface ConfigOnDisk {
 }
 
 export function createConfigOnDisk(options: {
+  /** Throws nothing but UserError. */
   load: () => Promise<Config>
   running: () => Config
 }): ConfigOnDisk {
@@ -112,9 +113,7 @@ async function read(load: () => Promise<Config>): Promise<OnDisk> {
   try {
     return { kind: 'loaded', config: await load() }
   } catch (error) {
-    if (error instanceof UserError) return { kind: 'faulty', problem: error.message }
-    // Not its message, which could quote what was read.
-    const problem = `The configuration cannot be read (${errorCode(error) ?? 'an internal fault'}): try \`kyc-tokend check\``
-    return { kind: 'faulty', problem }
+    if (!(error instanceof UserError)) throw error
+    return { kind: 'faulty', problem: error.message }
   }
 }

@@ -2,10 +2,10 @@
 import { cpSync, lstatSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { setImmediate as turn } from 'node:timers/promises'
-import { loadConfig } from '../../src/config/load.ts'
 import { createDaemon, type Daemon } from '../../src/daemon.ts'
 import { parseDuration } from '../../src/lib/duration.ts'
 import type { RejectResult, RefreshResult, StatusResult, TokenResult } from '../../src/protocol.ts'
+import { createLoad, type Load } from '../../src/reload.ts'
 import type { FetchTokenOptions } from '../../src/source/fetch-token.ts'
 import { classify } from '../../src/source/response.ts'
 import type { FetchToken, TransientReason } from '../../src/token/outcome.ts'
@@ -212,9 +212,9 @@ export function createWorld(given: Given): World {
     writeFileSync(configPath, JSON.stringify(config), { mode: 0o600 })
   }
 
-  async function load(): ReturnType<typeof loadConfig> {
+  const load: Load = async (fixed) => {
     loading += 1
-    return loadConfig({ configPath, env: {} }).finally(() => {
+    return createLoad({ configPath, env: {} })(fixed).finally(() => {
       loading -= 1
     })
   }
