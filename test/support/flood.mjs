@@ -4,7 +4,7 @@
 // node flood.mjs '{"path": …, "connections": 256, "first": "", "request": …, "burst": 400, "uid": 1000, "times": 1}'
 //
 // `first` is sent once, then `burst` requests at a time, as often as they are taken, or `times` times. Answers are read
-// and thrown away, unless `reads` is false. With `again` whoever loses the connection makes another.
+// and thrown away, unless `reads` is false. With `again` a lost connection is made again.
 import { connect } from 'node:net'
 
 const settings = JSON.parse(process.argv[2] ?? '{}')
