@@ -3,6 +3,7 @@ import { copyFileSync, cpSync, mkdirSync, symlinkSync, writeFileSync } from 'nod
 import { basename, dirname, join } from 'node:path'
 import { build } from 'esbuild'
 import { expect, test } from 'vitest'
+import { helpOf } from '../src/commands/help.ts'
 import { commands } from '../src/commands/specs.ts'
 import { PROGRAM } from './support/daemon.ts'
 import { runCli } from './support/run-cli.ts'
@@ -35,7 +36,9 @@ test.each([
   expect(await runCli(args)).toEqual(expected)
 })
 
-test.each(commands)('the help of $name leaves nothing empty', ({ summary, details = [], options }) => {
+test.each(commands)('the help of $name leaves nothing empty', (spec) => {
+  const { summary, details = [], options } = spec
+  expect(helpOf(spec, commands)).not.toMatch(/undefined|null|\[\]|\(\)/)
   expect(summary).toMatch(/^[A-Z].*[^.]$/)
   for (const paragraph of details) expect(paragraph).toMatch(/^\S.*(?:\.|…)$/)
   for (const option of Object.values(options)) {

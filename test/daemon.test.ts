@@ -1,5 +1,4 @@
-// The whole program, started as its users start it, against a real service.
-import { existsSync, readFileSync, statSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { request } from 'node:http'
 import { join } from 'node:path'
 import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
@@ -130,6 +129,17 @@ describe('the daemon', () => {
     expect(service.requests).toHaveLength(1)
     expect(await clientOf(first).get({})).toMatchObject({ state: 'ready' })
   })
+
+  test.each(['ipc', 'http'])(
+    'ends where something else is at the path of its socket for %s',
+    async (name) => {
+      mkdirSync(join(directory, 'run'), { mode: 0o700 })
+      writeFileSync(join(directory, 'run', `${name}.sock`), '')
+      const daemon = startDaemon({ directory, baseUrl: service.url })
+      expect(await daemon.ended()).toBe(78)
+      expect(daemon.stderr()).toMatch(new RegExp(`${name}\\.sock is in the way`))
+    },
+  )
 
   test('ends and gives up its sockets where a setting shows only late that it cannot work', async () => {
     const env = { HTTPS_PROXY: 'socks5://proxy.test:1080' }

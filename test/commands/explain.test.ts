@@ -42,6 +42,7 @@ describe('explain', () => {
     expect(await explain({ status: '404', body })).toMatch(/^Remedy: .*mistakes with keys: quotes or blanks/m)
     await writeFile(body, 'Account not found'.padEnd(70_000))
     expect(await explain({ status: '404', body })).toMatch(/^Reason: rejected$/m)
+    expect(await explain({ status: '200', body })).toMatch(/^Detail: .*longer than 64 KiB/m)
   })
 
   it('needs no body', async () => {

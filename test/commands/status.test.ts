@@ -1,4 +1,4 @@
-import { spawn } from 'node:child_process'
+import { spawn, spawnSync } from 'node:child_process'
 import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
@@ -127,6 +127,21 @@ test('of a real daemon it ends with 0 and shows its state; --json gives it to pr
   expect(programs.status).toBe(0)
   expect(JSON.parse(programs.stdout)).toMatchObject({ state: 'ready', token: { generation: 1 } })
   expect(people.stdout + programs.stdout).not.toContain(token)
+})
+
+test.each([
+  ['xterm', undefined, true],
+  ['xterm', '1', false],
+  ['dumb', undefined, false],
+])('at a terminal %s with NO_COLOR %s it has colours: %s', async (TERM, NO_COLOR, hasColour) => {
+  const { daemon } = await commandWorld()
+  const command = [...PROGRAM, 'status', '--socket', daemon.ipcPath].map((word) => `'${word}'`).join(' ')
+  const { stdout } = spawnSync('script', ['-qefc', `exec ${command}`, '/dev/null'], {
+    env: { ...process.env, TERM, NO_COLOR },
+    encoding: 'utf8',
+  })
+  expect(stdout).toContain('●')
+  expect(stdout.includes('\u001b[')).toBe(hasColour)
 })
 
 test('without a token it ends with 75', async () => {

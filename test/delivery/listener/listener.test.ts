@@ -2,9 +2,11 @@ import { spawn } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { once } from 'node:events'
 import {
+  closeSync,
   existsSync,
   lstatSync,
   mkdirSync,
+  openSync,
   readdirSync,
   renameSync,
   symlinkSync,
@@ -16,6 +18,7 @@ import { join } from 'node:path'
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { setAccess } from '../../../src/delivery/listener/election.ts'
 import { openListener, type Listener } from '../../../src/delivery/listener/listener.ts'
+import { probe } from '../../../src/delivery/listener/socket-path.ts'
 import { tempDirectory } from '../../support/temp-directory.ts'
 
 const events = { onConnection: (socket: { destroy(): void }) => socket.destroy(), onFault: () => undefined }
@@ -208,4 +211,19 @@ describe('a listening socket', () => {
     await listen(path)
     expect(readdirSync(directory)).toEqual(['s'])
   })
+})
+
+it('an answer at a path that is too long for the address of a socket is one, too', async () => {
+  const directory = join(await tempDirectory(), 'd'.repeat(100))
+  mkdirSync(directory)
+  const path = join(directory, 'ipc.sock')
+  expect(await probe(path)).toBe('gone')
+  const opened = openSync(directory, 'r')
+  const server = createServer().listen(`/proc/self/fd/${opened}/ipc.sock`)
+  onTestFinished(() => {
+    server.close()
+    closeSync(opened)
+  })
+  await once(server, 'listening')
+  expect(await probe(path)).toBe('answers')
 })
