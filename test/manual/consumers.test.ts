@@ -174,19 +174,49 @@ test.skipIf(lacks('nginx', 'nginx'))('nginx', async () => {
   writeFileSync(join(directory, 'nginx.conf'), config)
   const nginx = spawn('nginx', ['-c', join(directory, 'nginx.conf'), '-e', 'stderr'], { stdio: 'ignore' })
   onTestFinished(() => void nginx.kill('SIGTERM'))
+  await expectTokens('nginx', { example, port })
+})
+
+test.skipIf(lacks('caddy', 'caddy'))('caddy, which listens on loopback only', async () => {
+  const example = await startExample()
+  const { directory } = example.daemon
+  const port = await freePort()
+  const site = block('caddy')
+    .code.replaceAll('/run/kyc-tokend', join(directory, 'run'))
+    .replaceAll('https://api.example.com', example.service.url)
+    .replaceAll('127.0.0.1:8080', `127.0.0.1:${port}`)
+  const file = join(directory, 'Caddyfile')
+  writeFileSync(file, `{\n\tadmin off\n}\n${site}\n`)
+  const caddy = spawn('caddy', ['run', '--config', file, '--adapter', 'caddyfile'], {
+    stdio: 'ignore',
+    env: { ...process.env, HOME: directory, XDG_CONFIG_HOME: directory, XDG_DATA_HOME: directory },
+  })
+  onTestFinished(() => void caddy.kill('SIGTERM'))
+  await expectTokens('caddy', { example, port })
+  // 0100007F is 127.0.0.1.
+  const listening = readFileSync('/proc/net/tcp', 'utf8') + readFileSync('/proc/net/tcp6', 'utf8')
+  const local = new RegExp(`: (\\w+):${port.toString(16).toUpperCase().padStart(4, '0')} \\w+:0000 0A`, 'g')
+  expect([...listening.matchAll(local)].map(([, address]) => address)).toEqual(['0100007F'])
+})
+
+/** Requests through a proxy have the daemon's token, whatever they bring. */
+async function expectTokens(
+  name: string,
+  { example, port }: { example: Example; port: number },
+): Promise<void> {
   const call = async (headers: Record<string, string>): Promise<string | undefined> =>
     fetch(`http://127.0.0.1:${port}/some/path`, { headers }).then(
       (response) => response.text(),
       () => undefined,
     )
-  await expectUntil('nginx', () => call({}))
+  await expectUntil(name, () => call({}))
   expect(await call({ authorization: 'Bearer mine', origin: 'https://example.com' })).toBe(
     '/some/path is answered\n',
   )
   expect(new Set(calls(example).map(({ authorization }) => authorization))).toEqual(
     new Set([`Bearer ${example.token}`]),
   )
-})
+}
 
 async function freePort(): Promise<number> {
   const server = createServer()
