@@ -10,6 +10,7 @@ import type {
   TokenResult,
 } from '../protocol.ts'
 import type { Keeper } from '../token/keeper.ts'
+import { createLiveness } from '../token/liveness.ts'
 import type { FetchOutcome } from '../token/outcome.ts'
 import { remedyFor } from '../token/remedy.ts'
 import { dueAtMs, isStale, usableToken, usableUntilMs, type TokenState } from '../token/state.ts'
@@ -51,8 +52,6 @@ export interface Replies {
 
 /** The instants in a reply are computed again when the wall clock moved by more than this, in ms. */
 const WALL_TOLERANCE_MS = 1_000
-/** The loop ticks every 15 s; three ticks missed are no accident. */
-const ALIVE_MS = 45_000
 
 export function createReplies(options: {
   keeper: Keeper
@@ -62,10 +61,6 @@ export function createReplies(options: {
 }): Replies {
   const { keeper, parts, monotonicMs = () => performance.now() } = options
   let reply = cachedReply(keeper.state(), keeper.now())
-  let tickedAtMs = monotonicMs()
-  keeper.onEvent((event) => {
-    if (event.type === 'tick') tickedAtMs = monotonicMs()
-  })
 
   function cached(): CachedToken | null {
     const now = keeper.now()
@@ -120,8 +115,6 @@ export function createReplies(options: {
     return { value: { outcome: 'failed', ...whyNoToken(outcome), ...described } }
   }
 
-  const isAlive = (): boolean => monotonicMs() - tickedAtMs < ALIVE_MS
-
   return {
     cached,
     current,
@@ -130,7 +123,7 @@ export function createReplies(options: {
     reject,
     refresh,
     status: () => ({ value: statusOf(keeper.state(), keeper.now(), parts) }),
-    isAlive,
+    isAlive: createLiveness(keeper, monotonicMs),
     onChange: (listener) =>
       keeper.onEvent((event) => {
         if (event.type === 'changed') listener()

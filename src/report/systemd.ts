@@ -4,6 +4,7 @@ import { errorMessage } from '../lib/error.ts'
 import { loadLibc } from '../lib/libc.ts'
 import { createProblemLog } from '../lib/log-once.ts'
 import type { Log } from '../lib/log.ts'
+import { createLiveness } from '../token/liveness.ts'
 import { dueAtMs, isSettled, phaseOf, usableToken, usableUntilMs, type TokenState } from '../token/state.ts'
 import { subscribeUntil, type KeeperView } from './subscribe-until.ts'
 
@@ -20,8 +21,6 @@ export interface SystemdNotifier {
   reloaded(): void
 }
 
-/** The keeper's loop ticks at least every 15 s, also during a request; a loop without a tick for this long hangs, in ms. */
-const LOOP_HANGS_MS = 45_000
 /** systemd wants a sign of life within its time; three of them allow for a busy host. */
 const SIGNS_PER_WATCHDOG_TIME = 3
 
@@ -45,7 +44,7 @@ export function createSystemdNotifier(options: {
   let isReadySent = false
   let isReloading = false
   let lastStatus = ''
-  let lastTickUs = monotonicUs()
+  const isAlive = createLiveness(keeper, () => Number(monotonicUs()) / 1000)
   const problems = createProblemLog((error) => {
     if (error !== null) log('warning', 'systemd cannot be notified', { event: 'notify-failed', error })
   })
@@ -78,8 +77,7 @@ export function createSystemdNotifier(options: {
   /** From a timer of its own, because the administrator's time may be shorter than the loop's ticks. */
   async function sendSignsOfLife(everyMs: number, signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
-      const silentMs = Number(monotonicUs() - lastTickUs) / 1000
-      if (silentMs < LOOP_HANGS_MS && makesProgress(keeper.state())) send('WATCHDOG=1')
+      if (isAlive() && makesProgress(keeper.state())) send('WATCHDOG=1')
       await clock.sleep(everyMs, signal)
     }
   }
@@ -91,10 +89,7 @@ export function createSystemdNotifier(options: {
         watchdogMs === null
           ? undefined
           : sendSignsOfLife(Math.max(1, Math.floor(watchdogMs / SIGNS_PER_WATCHDOG_TIME)), signal)
-      await subscribeUntil(keeper, signal, ({ type }) => {
-        notify()
-        if (type === 'tick') lastTickUs = monotonicUs()
-      })
+      await subscribeUntil(keeper, signal, notify)
       await signs
       send('STOPPING=1', 'STATUS=Stopping')
     },
