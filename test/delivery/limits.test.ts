@@ -220,6 +220,19 @@ describe('an internal error', () => {
   })
 })
 
+it('an internal error that comes later costs one connection of http.sock, too', async () => {
+  const world = await startDelivery({ answer: () => failures.network })
+  vi.spyOn(world.keeper, 'waitUntil').mockRejectedValue(new Error('broken'))
+  const client = await connectRaw(world.httpPath, { reads: false })
+  client.socket.resume()
+  client.write('GET /v1/token?waitSeconds=60 HTTP/1.1\r\nHost: x\r\n\r\n')
+  await client.closed()
+  expect(world.http.counts().dropped['fault-of-ours']).toBe(1)
+  expect(world.records.filter(({ fields }) => fields.event === 'connection-fault')).toMatchObject([
+    { level: 'error', fields: { detail: 'broken', transport: 'http' } },
+  ])
+})
+
 function failNow(): never {
   throw new Error('broken')
 }
