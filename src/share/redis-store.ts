@@ -3,15 +3,16 @@ import { randomBytes } from 'node:crypto'
 import { untilAborted } from '../lib/abort.ts'
 import { connect, type Connection, type RedisClient, type StoreConfig } from './redis-client.ts'
 import { FORGET, LOOK, PUT, RELEASE, RELEASED, RESTORE, TAKE } from './scripts.ts'
-import type {
-  BoxHead,
-  Put,
-  PutRequest,
-  Store,
-  StoredBox,
-  StoreListener,
-  Taken,
-  TakeRequest,
+import {
+  StoreError,
+  type BoxHead,
+  type Put,
+  type PutRequest,
+  type Store,
+  type StoredBox,
+  type StoreListener,
+  type Taken,
+  type TakeRequest,
 } from './store.ts'
 
 /** Between two requests that clients caused. */
@@ -22,7 +23,7 @@ const PING_EVERY_MS = 1_000
 const VERSION = 1
 
 type Reply = readonly (string | null | undefined)[]
-type Script = (...values: readonly (string | number)[]) => Promise<Reply>
+type Script = (...values: readonly (string | number)[]) => Promise<unknown>
 const SCRIPTS = {
   shareTake: { lua: TAKE, numberOfKeys: 5 },
   sharePut: { lua: PUT, numberOfKeys: 4 },
@@ -54,9 +55,11 @@ export async function openRedisStore(
   async function run(name: keyof Scripts, ...values: readonly (string | number)[]): Promise<Reply> {
     await connection.firstContact
     try {
-      return await scripts[name](...values)
+      const reply = replyOf(name, await scripts[name](...values))
+      connection.understood()
+      return reply
     } catch (error) {
-      throw connection.errorOf(error)
+      throw error instanceof StoreError ? error : connection.errorOf(error)
     }
   }
 
@@ -92,8 +95,8 @@ export async function openRedisStore(
       const record = recordIn(reply)
       return {
         nowMs: Number(reply[1]),
-        fence: Number(reply[7]),
-        given: Number(reply[8]),
+        fence: numberIn(reply[7]),
+        given: numberIn(reply[8]),
         record,
         hosts: Number(reply[2]),
       }
@@ -139,15 +142,20 @@ async function watch(
   // Errors of this connection are those of the other one, too, which reports them.
   const ignore = (): void => undefined
   client.on('message', (_channel: string, message: string) => {
+    connection.understood()
     if (message === RELEASED) return listener.onReleased()
     const record = messageFrom(message)
     if (record !== null) listener.onRecord(record)
   })
-  const subscribe = (): void => void client.subscribe(channel).then(() => listener.onSubscribed(), ignore)
+  const subscribed = (): void => {
+    connection.understood()
+    listener.onSubscribed()
+  }
+  const subscribe = (): void => void client.subscribe(channel).then(subscribed, ignore)
   client.on('ready', subscribe)
   if (client.status === 'ready') subscribe()
   const timer = setInterval(() => {
-    if (client.status === 'ready') client.ping().catch(ignore)
+    if (client.status === 'ready') client.ping().then(connection.understood, ignore)
   }, PING_EVERY_MS)
   await untilAborted(signal)
   clearInterval(timer)
@@ -158,11 +166,41 @@ function headOf({ fence, atMs, notBeforeMs }: BoxHead): readonly number[] {
   return [fence, atMs, notBeforeMs]
 }
 
+/** The answers of each script; a script that is not here answers nothing that is read. */
+const VERDICTS: Partial<Record<keyof Scripts, readonly unknown[]>> = {
+  shareTake: ['newer', 'taken', 'held', 'paused', 'paced', 'yours'],
+  sharePut: ['stored', 'stale'],
+  shareLook: ['look'],
+}
+
+/** The server may be another program, or in the hands of another: what it answers is checked. Throws StoreError. */
+function replyOf(name: keyof Scripts, value: unknown): Reply {
+  const verdicts = VERDICTS[name]
+  if (verdicts === undefined) return []
+  if (!Array.isArray(value) || !verdicts.includes(value[0]) || !value.every(isTextOrNull)) throw nonsense()
+  numberIn(value[1])
+  numberIn(value[2])
+  return value
+}
+const isTextOrNull = (value: unknown): value is string | null => value === null || typeof value === 'string'
+
+function numberIn(text: string | null | undefined): number {
+  const number = Number(text ?? undefined)
+  if (!Number.isFinite(number)) throw nonsense()
+  return number
+}
+function nonsense(): StoreError {
+  return new StoreError('lost', 'The server answers what no script does')
+}
+
 function takenFrom(reply: Reply): Taken {
   const [verdict, now, number] = reply
   const record = recordIn(reply)
   const waitMs = Math.max(0, Number(number))
-  if (verdict === 'newer' && record !== null) return { verdict, record }
+  if (verdict === 'newer') {
+    if (record === null) throw nonsense()
+    return { verdict, record }
+  }
   if (verdict === 'yours') return { verdict, nowMs: Number(now), fence: Number(number) }
   if (verdict === 'held' || verdict === 'paused') return { verdict, waitMs, record }
   if (verdict === 'paced') return { verdict, waitMs }

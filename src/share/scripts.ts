@@ -1,14 +1,25 @@
 // The scripts that run inside Redis: each is one atomic step, counts on Redis' own clock, and leaves an expiry on every key.
 
-/** Fences and instants are sent as text: Lua prints large numbers as 1.79e+12. */
+/**
+ * Fences and instants are sent as text: Lua prints large numbers as 1.79e+12. A key of another type was planted; it would
+ * fail every script, and is deleted.
+ */
 const PREAMBLE = `
 local function text(number) return string.format('%.0f', number) end
 local function clock()
   local time = redis.call('TIME')
   return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 end
+local function ofType(key, command, ...)
+  local value = redis.pcall(command, key, ...)
+  if type(value) ~= 'table' or not value.err then return value end
+  if not string.find(value.err, 'WRONGTYPE', 1, true) then return redis.call(command, key, ...) end
+  redis.call('DEL', key)
+  return redis.call(command, key, ...)
+end
+local function get(key) return ofType(key, 'GET') end
 local function read(key)
-  local fields = redis.call('HMGET', key, 'fence', 'at', 'notBefore', 'box')
+  local fields = ofType(key, 'HMGET', 'fence', 'at', 'notBefore', 'box')
   return { fence = tonumber(fields[1]) or 0, notBefore = tonumber(fields[3]) or 0, fields = fields }
 end
 local function write(key, ttl, fence, at, notBefore, box)
@@ -37,7 +48,7 @@ local ignored = tonumber(ARGV[5])
 local isOperator = ARGV[6] == 'operator'
 local counts = record.fence > 0 and record.fence ~= ignored
 if counts and record.fence > tonumber(ARGV[3]) and not isOperator then return reply('newer', now, 0, record) end
-local holder = redis.call('GET', KEYS[3])
+local holder = get(KEYS[3])
 if holder and holder ~= ARGV[1] then
   local left = redis.call('PTTL', KEYS[3])
   if left < 0 then left = tonumber(ARGV[2]) end
@@ -50,7 +61,7 @@ if not isOperator then
   left = ARGV[6] == 'client' and redis.call('PTTL', KEYS[4]) or 0
   if left > 0 then return reply('paced', now, left) end
 end
-local given = tonumber(redis.call('GET', KEYS[2])) or 0
+local given = tonumber(get(KEYS[2])) or 0
 local fence = math.max(now, given + 1, tonumber(ARGV[4]) + 1, record.fence + 1)
 redis.call('SET', KEYS[2], text(fence), 'PX', ${FENCE_TTL_MS})
 redis.call('SET', KEYS[3], ARGV[1], 'PX', ARGV[2])
@@ -65,11 +76,11 @@ export const PUT = `${PREAMBLE}
 local now = clock()
 local record = read(KEYS[1])
 local fence = tonumber(ARGV[2])
-local given = tonumber(redis.call('GET', KEYS[2])) or 0
+local given = tonumber(get(KEYS[2])) or 0
 if given > fence or record.fence >= fence then return reply('stale', now, 0, record) end
 write(KEYS[1], ARGV[5], ARGV[2], ARGV[3], ARGV[4], ARGV[6])
 redis.call('SET', KEYS[2], ARGV[2], 'PX', ${FENCE_TTL_MS})
-if redis.call('GET', KEYS[3]) == ARGV[1] then redis.call('DEL', KEYS[3]) end
+if get(KEYS[3]) == ARGV[1] then redis.call('DEL', KEYS[3]) end
 if tonumber(ARGV[7]) > 0 then redis.call('SET', KEYS[4], '1', 'PX', ARGV[7]) end
 local hosts = redis.call('PUBLISH', ARGV[8], table.concat({ARGV[2], text(now), ARGV[3], ARGV[4], ARGV[6]}, ' '))
 redis.call('HSET', KEYS[1], 'hosts', hosts)
@@ -78,7 +89,7 @@ return reply('stored', now, hosts)
 
 /** KEYS: lease, pause. ARGV: owner, pauseMs, fence, at, notBefore, box, channel. Hosts that wait for the lease are notified. */
 export const RELEASE = `${PREAMBLE}
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+if get(KEYS[1]) ~= ARGV[1] then return 0 end
 redis.call('DEL', KEYS[1])
 if tonumber(ARGV[2]) > 0 then write(KEYS[2], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]) end
 redis.call('PUBLISH', ARGV[7], '${RELEASED}')
@@ -93,7 +104,7 @@ export const RESTORE = `${PREAMBLE}
 local fence = tonumber(ARGV[1])
 if read(KEYS[1]).fence >= fence then return 0 end
 write(KEYS[1], ARGV[4], ARGV[1], ARGV[2], ARGV[3], ARGV[5])
-local given = tonumber(redis.call('GET', KEYS[2])) or 0
+local given = tonumber(get(KEYS[2])) or 0
 redis.call('SET', KEYS[2], text(math.max(given, fence)), 'PX', ${FENCE_TTL_MS})
 return 1
 `
@@ -104,7 +115,7 @@ return 1
  */
 export const LOOK = `${PREAMBLE}
 local known = tonumber(ARGV[1])
-local given = tonumber(redis.call('GET', KEYS[2])) or 0
+local given = tonumber(get(KEYS[2])) or 0
 redis.call('SET', KEYS[2], text(math.max(given, known)), 'PX', ${FENCE_TTL_MS})
 local record = read(KEYS[1])
 local hosts = tonumber(redis.call('HGET', KEYS[1], 'hosts')) or 0

@@ -16,7 +16,7 @@ export interface ShareCounts {
   sample(): ShareSample
   adopted(source: OutcomeSource): void
   staleWrite(): void
-  /** A record that does not open; logged once for each fence. */
+  /** A record that does not open; logged once for each fence, and once in 10 min at most. */
   unreadable(fence: number): void
   lag(ms: number): void
 }
@@ -24,12 +24,16 @@ export interface ShareCounts {
 /** In seconds. */
 const LAG_BOUNDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, Infinity]
 
-export function createShareCounts(log: Log): ShareCounts {
+/** A process that may write to the store can write a thousand records a second. */
+const LOG_EVERY_MS = 600_000
+
+/** `bootMs` is the boot clock. */
+export function createShareCounts(log: Log, bootMs: () => number): ShareCounts {
   const outcomes: Record<OutcomeSource, number> = { asked: 0, push: 0, look: 0, take: 0, alone: 0 }
   const lag = createHistogram(LAG_BOUNDS)
   let staleWrites = 0
   let unreadable = 0
-  let lastUnreadable = 0
+  let lastUnreadable = { fence: 0, loggedAtMs: -Infinity }
   return {
     sample: () => ({
       outcomes: { ...outcomes },
@@ -45,8 +49,9 @@ export function createShareCounts(log: Log): ShareCounts {
     },
     unreadable(fence) {
       unreadable += 1
-      if (fence === lastUnreadable) return
-      lastUnreadable = fence
+      const nowMs = bootMs()
+      if (fence === lastUnreadable.fence || nowMs - lastUnreadable.loggedAtMs < LOG_EVERY_MS) return
+      lastUnreadable = { fence, loggedAtMs: nowMs }
       log('error', 'A process that does not know the secret writes to the shared store', {
         event: 'share-unreadable',
         fence,

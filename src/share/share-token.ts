@@ -74,7 +74,7 @@ export function shareToken(fetchToken: FetchToken, options: ShareTokenOptions): 
   const { sleep, wake } = createWakeableSleep(clock)
   const stopping = new AbortController()
 
-  const counts = createShareCounts(log)
+  const counts = createShareCounts(log, bootMs)
   const state = createStoreState({
     server: store.server,
     log,

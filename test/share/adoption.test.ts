@@ -33,7 +33,7 @@ beforeEach(() => {
   const log = (): void => undefined
   adoption = createAdoption({
     records: createRecords({ seal, seen: 0, floor: 0, bootMs: () => 1_000 }),
-    counts: createShareCounts(log),
+    counts: createShareCounts(log, () => 0),
     log,
     host: 'this',
     bootMs: () => 1_000,

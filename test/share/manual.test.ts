@@ -41,7 +41,14 @@ test('the line of rights is the one that check prints', () => {
 
 test('the metrics are those of a host that shares', () => {
   const { keeper } = createKeeperWorld()
-  const share = { ...createShareCounts(() => undefined).sample(), state: 'connected', hosts: 3 } as const
+  const share = {
+    ...createShareCounts(
+      () => undefined,
+      () => 0,
+    ).sample(),
+    state: 'connected',
+    hosts: 3,
+  } as const
   const files = { writes: 0, repairs: 0, errors: 0 }
   const sample = {
     version: '1',

@@ -328,6 +328,17 @@ describe.skipIf(withoutRedis)('in Redis', () => {
     expect(await store.take(wish())).toEqual({ verdict: 'taken', waitMs: 17_000 })
   })
 
+  test('keys of other types, planted from outside, hold nothing up', async () => {
+    const subject = randomBytes(16).toString('hex')
+    const store = await openRedisStore(settingsOf(server), { subject, host: 'one' })
+    onTestFinished(() => store.close())
+    for (const name of ['record', 'fence', 'lease', 'pace', 'pause'])
+      server.cli(name === 'record' ? 'set' : 'lpush', keyOf(subject, name), 'x')
+    expect(await store.look(0)).toMatchObject({ fence: 0, given: 0, record: null })
+    // The pause and the pace that were planted have no end, and so are none.
+    expect(await store.take(wish({ cause: 'client' }))).toMatchObject({ verdict: 'yours' })
+  })
+
   test('any message on the channel is survived', async () => {
     const subject = randomBytes(16).toString('hex')
     const store = await openRedisStore(settingsOf(server), { subject, host: 'one' })

@@ -72,7 +72,7 @@ interface Host {
   life: Life | null
   crash: { effects: number; turns: number } | null
 }
-/** What the whole fleet knows of an account, as long as nothing disturbed the store since. */
+/** The knowledge of the whole fleet about an account, as long as nothing disturbed the store since. */
 interface Account {
   isRefused: boolean
   notBeforeMs: number

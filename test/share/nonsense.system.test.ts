@@ -1,0 +1,78 @@
+// A server that answers nonsense: a daemon says once that the store cannot be used, gets its token by itself, and neither ends nor grows.
+import { readFileSync } from 'node:fs'
+import type { Socket } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { expect, test } from 'vitest'
+import { tokenFile, type Daemon } from '../support/daemon.ts'
+import { recordsOf, startHost, startTokenService } from '../support/fleet.ts'
+import { startNonsenseRedis, writeEndlessly } from '../support/nonsense-redis.ts'
+import { expectUntil } from '../support/until.ts'
+
+const MEGABYTE = 'x'.repeat(1 << 20)
+const SUBSCRIBED = '*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n'
+const bulk = (text: string): string => `$${text.length}\r\n${text}\r\n`
+const array = (...texts: string[]): string => `*${texts.length}\r\n${texts.map(bulk).join('')}`
+const message = (text: string): string => array('message', 'c', text)
+
+const scripts =
+  (answer: string) =>
+  (socket: Socket, command: string): void => {
+    socket.write(command.startsWith('eval') ? answer : SUBSCRIBED)
+  }
+let fence = Date.now()
+const NONSENSE: Readonly<Record<string, (socket: Socket, command: string) => void>> = {
+  'a number': scripts(':1\r\n'),
+  nothing: scripts('$-1\r\n'),
+  'no array': scripts('*-1\r\n'),
+  'an empty array': scripts('*0\r\n'),
+  'arrays in arrays': scripts('*2\r\n*1\r\n:1\r\n*1\r\n:2\r\n'),
+  'an unknown verdict': scripts(array('maybe', 'x', 'y', 'z', '1', '2', '3', '4', '5')),
+  'a wait that is no number': scripts(array('paced', '1', 'soon', '', '', '', '', '', '')),
+  'a lease that never ends': scripts(array('taken', '1', '1e308', '', '', '', '', '', '')),
+  'a redirection to itself': scripts('-MOVED 1 127.0.0.1:1\r\n'),
+  'a replica': scripts("-READONLY You can't write against a read only replica.\r\n"),
+  'what is no protocol': scripts('HTTP/1.1 400 Bad Request\r\n\r\n'),
+  'arrays without end': (socket) => void writeEndlessly(socket, '*1\r\n'.repeat(1 << 16)),
+  'a text without end': (socket) => {
+    socket.write('$536870912\r\n')
+    writeEndlessly(socket, MEGABYTE)
+  },
+  'messages without end': (socket, command) => {
+    if (command.startsWith('eval')) return
+    socket.write(SUBSCRIBED)
+    setInterval(() => {
+      fence += 1
+      if (!socket.destroyed)
+        socket.write(message(`${fence} ${Date.now()} ${Date.now()} 0 ${'A'.repeat(400)}`))
+    }, 1).unref()
+  },
+}
+
+/** Resident memory, in MB. */
+function residentMb({ process: { pid } }: Daemon): number {
+  const [, kilobytes] = /^VmRSS:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8')) ?? []
+  return Number(kilobytes) / 1024
+}
+
+test.each(Object.entries(NONSENSE))('%s', { timeout: 90_000 }, async (_name, answer) => {
+  const service = await startTokenService(3_600)
+  const redis = await startNonsenseRedis(answer)
+  const host = await startHost('host', {
+    redis,
+    baseUrl: service.url,
+    share: { timeout: '1s' },
+    config: { request: { timeout: '1s' } },
+  })
+  await expectUntil('a token', () => tokenFile(host) !== undefined, { withinMs: 40_000 })
+  const before = { ...redis.counts }
+  await sleep(3_000)
+  expect(host.process.exitCode, host.stderr()).toBeNull()
+  expect(residentMb(host)).toBeLessThan(200)
+  expect(service.requests).toHaveLength(1)
+  const losses = recordsOf([host], 'share-lost').length + recordsOf([host], 'share-slow').length
+  expect(losses).toBe(1)
+  expect(recordsOf([host], 'share-unreadable').length).toBeLessThanOrEqual(1)
+  expect(redis.counts.connections - before.connections).toBeLessThan(12)
+  expect(redis.counts.commands - before.commands).toBeLessThan(60)
+  expect(await host.end()).toBe(0)
+})
