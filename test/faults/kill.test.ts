@@ -2,51 +2,29 @@
 import { readdirSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { beforeEach, expect, test } from 'vitest'
-import { configOf, credentials, startDaemon, tokenFile, type Daemon } from '../support/daemon.ts'
-import { freshToken, serviceOf, statusOf, textOf, tokenOf } from '../support/outside.ts'
+import { expect, test } from 'vitest'
+import { configOf, credentials, startDaemon, tokenFile } from '../support/daemon.ts'
+import { statusOf, textOf, tokenOf } from '../support/outside.ts'
 import { createRandom } from '../support/random.ts'
-import { granting, type Service } from '../support/service.ts'
-import { tempDirectory } from '../support/temp-directory.ts'
+import { useRestarts } from '../support/restarts.ts'
 import { expectUntil } from '../support/until.ts'
 
-let service: Service
-let directory: string
-/** All tokens that the service has given. */
-let given: string[]
+const world = useRestarts()
+const { started } = world
 
-const grant = (): ReturnType<typeof granting> => {
-  given.push(freshToken())
-  return granting(given.at(-1) ?? '')
-}
-
-beforeEach(async () => {
-  given = []
-  directory = await tempDirectory()
-  service = await serviceOf(grant)
-})
-
-function start(config: object = {}): Daemon {
-  return startDaemon({ directory, baseUrl: service.url, config })
-}
-
-async function started(config: object = {}): Promise<Daemon> {
-  const daemon = start(config)
-  await daemon.listening()
-  return daemon
-}
-
-const inRun = (name: string): string => join(directory, 'run', name)
+const inRun = (name: string): string => join(world.directory, 'run', name)
 
 test('at random moments of rapid rotation: every file is whole, and the next start serves at once', async () => {
   const random = createRandom(4711)
   const formats = { raw: (token: string) => token, env: (token: string) => `KYC_ACCESS_TOKEN=${token}\n` }
   const tokenFiles = [{ path: 'token' }, { path: 'token.env', format: 'env', mode: '0640' }]
+  // A request that a kill has cut off is repeated after the test.
+  const config = { tokenFiles, retry: { initialDelay: '1m' } }
   for (let round = 0; round < 8; round += 1) {
-    const daemon = await started({ tokenFiles })
+    const daemon = await started(config)
     await tokenOf(daemon)
     const rotating = setInterval(() => daemon.process.kill('SIGUSR2'), 3)
-    await service.arrived(service.requests.length + 1 + Math.floor(random() * 5))
+    await world.service.arrived(world.service.requests.length + 1 + Math.floor(random() * 5))
     await sleep(random() * 8)
     clearInterval(rotating)
     await daemon.end('SIGKILL')
@@ -57,18 +35,21 @@ test('at random moments of rapid rotation: every file is whole, and the next sta
       const content = textOf(inRun(path))
       // Killed before the first was written, there is none.
       if (content === undefined) continue
-      expect(given.map(contentOf)).toContain(content)
+      expect(world.given.map(contentOf)).toContain(content)
       expect(statSync(inRun(path)).mode & 0o777).toBe(mode)
     }
   }
-  const asked = service.requests.length
+  const asked = world.service.requests.length
   expect(asked).toBeGreaterThan(8)
-  const last = await started({ tokenFiles })
+  const last = await started(config)
   const { accessToken } = await tokenOf(last, 'waitSeconds=0')
-  expect(given).toContain(accessToken)
+  expect(world.given).toContain(accessToken)
   await expectUntil('the token file', () => tokenFile(last) === accessToken)
-  expect(service.requests).toHaveLength(asked)
-  const leftovers = [...readdirSync(join(directory, 'run')), ...readdirSync(join(directory, 'state'))]
+  expect(world.service.requests).toHaveLength(asked)
+  const leftovers = [
+    ...readdirSync(join(world.directory, 'run')),
+    ...readdirSync(join(world.directory, 'state')),
+  ]
   expect(leftovers.filter((name) => name.endsWith('.kyc'))).toEqual([])
   expect(last.log().filter(({ event }) => event === 'state-file-ignored')).toEqual([])
 })
@@ -80,22 +61,26 @@ test('during a reload: the next start is with the new configuration, and no file
     await tokenOf(daemon)
     const apiSecret = `secret-of-round-${round}`
     daemon.configure(
-      configOf({ directory, baseUrl: service.url, config: { credentials: { ...credentials, apiSecret } } }),
+      configOf({
+        directory: world.directory,
+        baseUrl: world.service.url,
+        config: { credentials: { ...credentials, apiSecret } },
+      }),
     )
     daemon.process.kill('SIGHUP')
     await sleep(random() * 30)
     await daemon.end('SIGKILL')
     const next = startDaemon({
-      directory,
-      baseUrl: service.url,
+      directory: world.directory,
+      baseUrl: world.service.url,
       config: { credentials: { ...credentials, apiSecret } },
     })
     await next.listening()
     // The old token is served until there is one of the new credentials.
-    expect(given).toContain((await tokenOf(next)).accessToken)
+    expect(world.given).toContain((await tokenOf(next)).accessToken)
     await expectUntil('a token of the new credentials', async () => {
       const { failure, token } = await statusOf(next)
-      return failure === null && token !== null && service.requests.at(-1)?.body.includes(apiSecret)
+      return failure === null && token !== null && world.service.requests.at(-1)?.body.includes(apiSecret)
     })
     expect(next.log().filter(({ event }) => event === 'state-file-ignored')).toEqual([])
     await next.end('SIGKILL')

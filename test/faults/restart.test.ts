@@ -1,55 +1,31 @@
 // Requests after a restart: after a crash no sooner than it may, after a refusal nothing.
-import { beforeEach, expect, test } from 'vitest'
-import { startDaemon, type Daemon } from '../support/daemon.ts'
-import { alertFile, command, freshToken, httpAsk, serviceOf, statusOf, tokenOf } from '../support/outside.ts'
-import { accountInactive, granting, type Service } from '../support/service.ts'
-import { tempDirectory } from '../support/temp-directory.ts'
+import { expect, test } from 'vitest'
+import { alertFile, command, httpAsk, statusOf, tokenOf } from '../support/outside.ts'
+import { accountInactive } from '../support/service.ts'
+import { useRestarts } from '../support/restarts.ts'
 import { expectUntil } from '../support/until.ts'
 
-let service: Service
-let directory: string
-/** All tokens that the service has given. */
-let given: string[]
-
-const grant = (): ReturnType<typeof granting> => {
-  given.push(freshToken())
-  return granting(given.at(-1) ?? '')
-}
-
-beforeEach(async () => {
-  given = []
-  directory = await tempDirectory()
-  service = await serviceOf(grant)
-})
-
-function start(config: object = {}): Daemon {
-  return startDaemon({ directory, baseUrl: service.url, config })
-}
-
-async function started(config: object = {}): Promise<Daemon> {
-  const daemon = start(config)
-  await daemon.listening()
-  return daemon
-}
+const world = useRestarts()
+const { grant, start, started } = world
 
 test('after a kill in the middle of a request the next start keeps its distance from the service', async () => {
-  service.answer(() => undefined)
+  world.service.answer(() => undefined)
   const config = { retry: { initialDelay: '6s' } }
   const first = start(config)
-  await service.arrived(1)
+  await world.service.arrived(1)
   await first.end('SIGKILL')
-  service.answer(grant)
+  world.service.answer(grant)
   const second = await started(config)
   expect((await httpAsk(second, '/v1/token')).json).toMatchObject({ code: 'no-token-yet', reason: 'network' })
   expect((await statusOf(second)).failure).toMatchObject({ reason: 'network', attempts: 1 })
-  await service.arrived(2)
-  const [before, after] = service.requests.map(({ atMs }) => atMs)
+  await world.service.arrived(2)
+  const [before, after] = world.service.requests.map(({ atMs }) => atMs)
   expect((after ?? 0) - (before ?? 0)).toBeGreaterThanOrEqual(2_900)
-  expect((await tokenOf(second)).accessToken).toBe(given[0])
+  expect((await tokenOf(second)).accessToken).toBe(world.given[0])
 })
 
 test('in a crash loop the service sees growing distances, never below half the delay', async () => {
-  service.answer(() => undefined)
+  world.service.answer(() => undefined)
   const initialDelayMs = 3_000
   const config = { retry: { initialDelay: `${initialDelayMs}ms` } }
   for (let arrivals = 1; arrivals <= 3; arrivals += 1) {
@@ -60,10 +36,10 @@ test('in a crash loop the service sees growing distances, never below half the d
       await early.end('SIGKILL')
     }
     const daemon = start(config)
-    await service.arrived(arrivals)
+    await world.service.arrived(arrivals)
     await daemon.end('SIGKILL')
   }
-  const instants = service.requests.map(({ atMs }) => atMs)
+  const instants = world.service.requests.map(({ atMs }) => atMs)
   const distances = instants.slice(1).map((atMs, index) => atMs - (instants[index] ?? 0))
   // The time from the decision to the arrival of a request may differ.
   const toleratedMs = 100
@@ -73,7 +49,7 @@ test('in a crash loop the service sees growing distances, never below half the d
 })
 
 test('after a crash during a refusal there is no request at any number of restarts, until an operator asks', async () => {
-  service.answer(accountInactive)
+  world.service.answer(accountInactive)
   const first = await started()
   await first.logged('alert')
   await first.end('SIGKILL')
@@ -84,30 +60,30 @@ test('after a crash during a refusal there is no request at any number of restar
     expect(alertFile(daemon)).toMatchObject({ reason: 'account-inactive' })
     await daemon.end('SIGKILL')
   }
-  expect(service.requests).toHaveLength(1)
-  service.answer(grant)
+  expect(world.service.requests).toHaveLength(1)
+  world.service.answer(grant)
   const last = await started()
   last.process.kill('SIGUSR2')
   await last.logged('alert-resolved')
-  expect(service.requests).toHaveLength(2)
+  expect(world.service.requests).toHaveLength(2)
   await expectUntil('alert.json to go', () => alertFile(last) === undefined)
 })
 
 test('after an orderly stop during a refusal it is asked once, and the good token is served meanwhile', async () => {
   const first = await started()
   const { accessToken } = await tokenOf(first)
-  service.answer(accountInactive)
+  world.service.answer(accountInactive)
   first.process.kill('SIGUSR2')
   await first.logged('alert')
   expect((await tokenOf(first)).accessToken).toBe(accessToken)
   expect(await first.end()).toBe(0)
   const second = await started()
   expect(await tokenOf(second)).toMatchObject({ accessToken, state: 'refused' })
-  await service.arrived(3)
+  await world.service.arrived(3)
   await expectUntil('the answer', () => second.log().some(({ event }) => event === 'refused'))
   await second.end('SIGKILL')
   const third = await started()
   expect(await tokenOf(third)).toMatchObject({ accessToken, state: 'refused' })
   await third.logged('alert')
-  expect(service.requests).toHaveLength(3)
+  expect(world.service.requests).toHaveLength(3)
 })
