@@ -156,3 +156,9 @@ test('bash offers the accounts of the host, and the other shells list them', asy
   for (const shell of ['zsh', 'fish'])
     expect((await runCli(['completions', shell])).stdout).toContain('ls /run/kyc-tokend/accounts')
 })
+
+test('to fish an option without a value is one that takes none', async () => {
+  const { stdout } = await runCli(['completions', 'fish'])
+  expect(stdout).toMatch(/__kyc_tokend_is status' -l json -d /)
+  expect(stdout).toMatch(/__kyc_tokend_is token' -l wait -x -d /)
+})

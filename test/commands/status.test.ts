@@ -4,10 +4,13 @@ import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
 import { formatStatus } from '../../src/commands/format-status.ts'
 import { reasonOf } from '../../src/commands/host-facts.ts'
+import { run } from '../../src/commands/status.ts'
 import { worstOf } from '../../src/commands/status-all.ts'
 import type { StatusResult } from '../../src/protocol.ts'
 import { commandWorld, hourToken } from '../support/command-world.ts'
 import { PROGRAM } from '../support/daemon.ts'
+import { createMemoryStream } from '../support/memory-stream.ts'
+import { tempDirectory } from '../support/temp-directory.ts'
 import { expectUntil } from '../support/until.ts'
 import { accountInactive, granting } from '../support/service.ts'
 import { tokenFields } from '../support/scripted-daemon.ts'
@@ -64,6 +67,7 @@ test('prints times as they are spoken, and the life that is left', () => {
   expect(text).toMatch(/next +refresh in 25 min/)
   expect(text).toMatch(/3 on ipc \(1 subscribed\), 0 on http/)
   expect(text).toMatch(/pid 4711, started 2 h ago/)
+  expect(text).toMatch(/service +https:\/\/api\.example\.com, asked 15 min ago .*, 12 times in all$/m)
   expect(text).not.toContain('→')
 })
 
@@ -235,6 +239,25 @@ test('the alert command’s last run, readers, and a faulty configuration on dis
   )
   expect(text).toMatch(/settings +faulty on disk: http\.mode: is no mode/)
   expect(text).toMatch(/→ Correct the configuration \(`sudo kyc-tokend check`/)
+})
+
+test('a service that was not asked yet', () => {
+  const service = { ...statusWith().service, lastRequestAt: null, lastSuccessAt: null, requests: 0 }
+  expect(format({ service })).toMatch(/, not asked yet, 0 times in all$/m)
+})
+
+test('what is watched and never answers ends with 69', async () => {
+  const stream = createMemoryStream()
+  const status = await run({
+    options: { watch: true, socket: join(await tempDirectory(), 'ipc.sock') },
+    positionals: [],
+    env: {},
+    stdin: process.stdin,
+    stdout: stream,
+    stderr: stream,
+    signal: AbortSignal.abort(),
+  })
+  expect(status).toBe(69)
 })
 
 test('a socket that is not configured has no clients, and a reader without a name is shown', () => {

@@ -144,6 +144,11 @@ describe('the shape of a configuration', () => {
     expect(faults[0]).not.toContain('HUSH')
   })
 
+  it.each(['.hidden', '..x', 'a@b:c'])('takes the name %j of a credential', (credential) => {
+    const credentials = { apiKey: 'k', apiSecret: { credential } }
+    expect(faultsOf({ ...smallConfig(), credentials })).toEqual([])
+  })
+
   it('reports all faults at once', () => {
     const document = {
       credentials: { apiKey: 'HUSH', apiSecert: 'HUSH' },

@@ -93,7 +93,7 @@ describe('a template', () => {
   })
   it('and its format belong together', async () => {
     expect(await faults({ tokenFiles: [{ path: 't', format: 'template' }] })).toMatch(
-      /tokenFiles\[0\]\.template: is missing, and "format": "template" needs it/,
+      /tokenFiles\[0\]\.template: is missing, and "format": "template" needs it: name a file with the text/,
     )
     expect(await faults({ tokenFiles: [{ path: 't', template: 'x' }] })).toMatch(
       /tokenFiles\[0\]\.template: is of use with "format": "template" only/,
