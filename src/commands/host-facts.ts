@@ -2,6 +2,7 @@
 import { lstatSync } from 'node:fs'
 import { join } from 'node:path'
 
+import { accountOfConfig } from '../lib/account.ts'
 import { errorCode } from '../lib/error.ts'
 import { configDirectory, unitNames, unitProperties } from './systemctl.ts'
 
@@ -21,11 +22,9 @@ export interface HostFacts {
 
 export const noFacts: HostFacts = { unit: null, alertCommand: null }
 
-const ACCOUNT_FILE = /^\/etc\/kyc-tokend\/accounts\/([a-z0-9-]+)\.json$/
-
 /** Facts for a daemon that answers. */
 export async function factsOf({ pid, configFile }: { pid: number; configFile: string }): Promise<HostFacts> {
-  const { unit, alertUnit } = unitNames(ACCOUNT_FILE.exec(configFile)?.[1])
+  const { unit, alertUnit } = unitNames(accountOfConfig(configFile))
   const service = await unitProperties(`${unit}.service`, ['MainPID'])
   if (service?.['MainPID'] !== String(pid)) return noFacts
   const names = ['Result', 'ExecMainStatus', 'ExecMainExitTimestamp']

@@ -10,6 +10,8 @@ interface JsonFault {
 }
 
 const MAX_DEPTH = 200
+/** A longer key without quotes is called a value. */
+const MAX_KEY = 64
 
 /** Ends the visit at the first fault. */
 class Found extends Error {
@@ -87,6 +89,7 @@ function sentenceOf(
 ): string {
   const found = text[offset]
   if (found === '#') return SENTENCES['InvalidCommentToken']!
+  if (/^[\w$]+\s*:/.test(text.slice(offset, offset + MAX_KEY))) return SENTENCES['PropertyNameExpected']!
   if (found === "'") return 'JSON has double quotes only'
   const isClosed = found === '}' || found === ']'
   if (isClosed && /,\s*$/.test(text.slice(0, offset))) return `there is a comma too many before "${found}"`

@@ -3,6 +3,7 @@ import { resolve } from 'node:path'
 
 import { CONTROL_CHARACTER } from '../lib/display-text.ts'
 import { configDirectories } from '../lib/paths.ts'
+import { accountOfConfig } from '../lib/account.ts'
 import type { Config } from './config.ts'
 import { EXAMPLE, findConfig } from './find.ts'
 import { ConfigError, formatIssue, printable, type ConfigIssue, type Diagnostics } from './issues.ts'
@@ -90,9 +91,12 @@ function notFound(
   { isNamed, configPath }: { isNamed: boolean; configPath?: string | undefined },
 ): string {
   const names = searched.map((path) => (CONTROL_CHARACTER.test(path) ? printable(path) : path))
+  const account = accountOfConfig(names[0] ?? '')
+  if (isNamed && account !== undefined)
+    return `there is no configuration file ${names[0]}: \`sudo kyc-tokend setup --account ${account}\` makes it`
   if (isNamed)
     return `there is no configuration file ${names[0]}: correct ${configPath === undefined ? '$KYC_TOKEND_CONFIG' : '--config'}, or make the file from ${EXAMPLE}`
-  return `there is no configuration file: make ${names[0]} from ${EXAMPLE}, or name yours with --config (looked for ${names.join(', ')})`
+  return `there is no configuration file: \`kyc-tokend setup\` makes it (of the service: with sudo), or name yours with --config (looked for ${names.join(', ')})`
 }
 
 function deepFreeze<T>(value: T): T {

@@ -10,6 +10,8 @@ import {
   type ProcessIdentity,
 } from './paths.ts'
 
+const ACCOUNT_FILE = /^\/etc\/kyc-tokend\/accounts\/([a-z0-9-]+)\.json$/
+
 export const ACCOUNT_VARIABLE = 'KYC_TOKEND_ACCOUNT'
 /** The sockets of all accounts are in directories below this one. */
 export const ACCOUNTS_DIRECTORY = join(SYSTEM_RUNTIME_DIRECTORY, 'accounts')
@@ -23,6 +25,11 @@ export function checkedAccount(name: string): string {
   if (isAccountName(name)) return name
   const message = 'The name of an account is 1 to 32 lower-case letters, digits and hyphens: correct it.'
   throw new UserError(message, exitStatus.usage)
+}
+
+/** The account of a configuration file; undefined for a file elsewhere. */
+export function accountOfConfig(path: string): string | undefined {
+  return ACCOUNT_FILE.exec(path)?.[1]
 }
 
 export function accountConfigPath(account: string): string {

@@ -9,6 +9,8 @@ describe('where a text stops being JSON', () => {
     ['{\n  "a": 1,\n}', 3, 1, 'there is a comma too many before "}"'],
     ['{\n  // no\n}', 2, 3, 'JSON has no comments: remove it, or use a .yaml file'],
     ["{'a': 1}", 1, 2, 'JSON has double quotes only'],
+    ['{a: 1}', 1, 2, 'a key in double quotes should be here'],
+    ['{"b": 1, a: 1}', 1, 10, 'a key in double quotes should be here'],
     ['{"a" 1}', 1, 6, '":" should be here'],
     ['{"a": 1 "b": 2}', 1, 9, '"," or the closing bracket should be here'],
     ['{"a": [1, 2}', 1, 12, '"," or the closing bracket should be here'],

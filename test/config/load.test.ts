@@ -148,6 +148,9 @@ describe('where a configuration is found', () => {
     expect(await refusal(join(files.directory, 'no.json'))).toMatch(
       /there is no configuration file .*no\.json: correct --config/,
     )
+    expect(await refusal('/etc/kyc-tokend/accounts/nowhere.json')).toMatch(
+      /nowhere\.json: `sudo kyc-tokend setup --account nowhere` makes it/,
+    )
   })
 })
 
