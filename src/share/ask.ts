@@ -1,5 +1,4 @@
 // A request to the service for the whole fleet, under a lease: its outcome is written for all, or the lease is given up.
-import type { Clock } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
 import type { Attempt, FetchOutcome, FetchToken, ServiceOutcome } from '../token/outcome.ts'
 import type { Adoption } from './adoption.ts'
@@ -19,7 +18,8 @@ export interface AskOptions {
   readonly adoption: Adoption
   readonly reconciler: Reconciler
   readonly counts: ShareCounts
-  readonly clock: Clock
+  /** This host's boot clock. */
+  readonly bootMs: () => number
   readonly log: Log
   /** The name of this host to the others. */
   readonly host: string
@@ -47,8 +47,7 @@ export const PAUSE_MS = 5_000
 export function createAsk(
   options: AskOptions,
 ): (lease: Lease, attempt: { signal: AbortSignal; attempt: Attempt }) => Promise<FetchOutcome | 'again'> {
-  const { store, adoption, reconciler, counts, seal, log } = options
-  const bootMs = (): number => options.clock.now().bootMs
+  const { store, adoption, reconciler, counts, seal, log, bootMs } = options
 
   /** The lease ends by itself, also if the store cannot be reached. */
   async function release(pause: (Box & { pauseMs: number }) | null): Promise<void> {

@@ -121,7 +121,11 @@ export function shareToken(fetchToken: FetchToken, options: ShareTokenOptions): 
       token: records.token(),
     })
 
-  const parts = { ...options, fetchToken, records, adoption, counts, shareable, bootMs }
+  const onHosts = (count: number): void => {
+    hosts = count
+  }
+  const parts = { ...options, fetchToken, records, adoption, counts, shareable, bootMs, onHosts }
+
   const aloneFetch = createAloneFetch({
     ...parts,
     usableUntilMs: () => keeper.usableUntilMs(),
@@ -129,13 +133,7 @@ export function shareToken(fetchToken: FetchToken, options: ShareTokenOptions): 
     onUnshared: (own) => reconciler.addUnshared(own, bootMs()),
   })
 
-  const reconciler = createReconciler({
-    ...parts,
-    onContact: () => state.connected(),
-    onHosts(count) {
-      hosts = count
-    },
-  })
+  const reconciler = createReconciler({ ...parts, onContact: () => state.connected() })
 
   async function look(): Promise<void> {
     await reconciler.reconcile().catch((error: unknown) => {
@@ -152,9 +150,6 @@ export function shareToken(fetchToken: FetchToken, options: ShareTokenOptions): 
       aloneFetch.forgetPlan()
     },
     onLost: (error) => state.failed(error),
-    onHosts(count) {
-      hosts = Math.max(1, count)
-    },
     alone: async (...asked) => aloneFetch.fetchToken(...asked),
   })
 

@@ -1,4 +1,5 @@
 // One attempt of a host in a fleet: takes what another host was answered, waits for one that asks, or asks for all.
+import type { Clock } from '../lib/clock.ts'
 import { createWakeableSleep } from '../lib/wakeable-sleep.ts'
 import type { Attempt, FetchOutcome, FetchToken, Postponed } from '../token/outcome.ts'
 import { createAsk, PAUSE_MS, type AskOptions } from './ask.ts'
@@ -9,6 +10,7 @@ import { StoreError, type StoredBox, type Taken } from './store.ts'
 export interface SharedFetchOptions extends Omit<AskOptions, 'leaseMs'> {
   /** False: this host never asks the service. */
   readonly asks: boolean
+  readonly clock: Clock
   readonly random: () => number
   /** The store did as it was asked. */
   readonly onContact: () => void
@@ -35,9 +37,8 @@ const SHORTEST_WAIT_MS = 50
 type Step = FetchOutcome | 'again' | 'waited'
 
 export function createSharedFetch(options: SharedFetchOptions): FetchToken {
-  const { store, records, adoption, counts, clock, random } = options
+  const { store, records, adoption, counts, clock, bootMs, random } = options
   const leaseMs = options.requestTimeoutMs + LEASE_MARGIN_MS
-  const bootMs = (): number => clock.now().bootMs
   const ask = createAsk({ ...options, leaseMs })
   /** Woken by a record, and by a lease that is given up. */
   const { sleep, wake } = createWakeableSleep(clock)
