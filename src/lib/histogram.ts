@@ -6,7 +6,7 @@ export interface Observations {
   readonly counts: readonly number[]
   readonly sum: number
 }
-export interface Histogram {
+interface Histogram {
   observe(value: number): void
   observations(): Observations
 }

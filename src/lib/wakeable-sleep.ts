@@ -1,7 +1,7 @@
 // A sleep that ends early when it is woken: for loops with one sleep at a time.
 import type { Clock } from './clock.ts'
 
-export interface WakeableSleep {
+interface WakeableSleep {
   /** Resolves after `ms`, when it is woken, or when the signal is aborted. */
   readonly sleep: (ms: number, signal: AbortSignal) => Promise<void>
   /** Ends the sleep that is under way, if there is one. */
