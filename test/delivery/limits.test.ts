@@ -2,7 +2,12 @@
 import { connect, Socket } from 'node:net'
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { TIMEOUTS } from '../../src/delivery/connections/connection.ts'
-import { createMemoryBudget, createTurns, type Holder } from '../../src/delivery/connections/limits.ts'
+import {
+  createConnectionCounts,
+  createMemoryBudget,
+  createTurns,
+  type Holder,
+} from '../../src/delivery/connections/limits.ts'
 import { startDelivery, type DeliveryWorld } from '../support/delivery-world.ts'
 import { askOnce, connectRaw } from '../support/ipc-client.ts'
 import { failures } from '../support/keeper-world.ts'
@@ -87,6 +92,32 @@ function readOnce(socket: Socket): Promise<void> {
 async function isServed(world: DeliveryWorld): Promise<void> {
   expect(await askOnce(world.ipcPath, 'token.get', {})).toMatchObject({ type: 'token.result' })
 }
+
+describe('connections', () => {
+  const user = { pid: 1, uid: 4_001, gid: 4_001, isPrivileged: false }
+  const root = { pid: 1, uid: 0, gid: 0, isPrivileged: true }
+  const limits = { maxConnections: 3, maxConnectionsPerUser: 2 }
+
+  it('of root and of the own user are counted apart: they leave all of the others their own', () => {
+    const counts = createConnectionCounts()
+    for (let count = 0; count < 10; count += 1) counts.add(root)
+    for (const peer of [user, user, { ...user, uid: 4_002 }]) {
+      counts.add(peer)
+      expect(counts.isOver(peer, limits)).toBe(false)
+    }
+    counts.add(null)
+    expect([user, null, root].map((peer) => counts.isOver(peer, limits))).toEqual([true, true, false])
+    for (let count = 0; count < 10; count += 1) counts.remove(root)
+    counts.remove(null)
+    expect(counts.isOver(user, limits)).toBe(false)
+  })
+
+  it('of peers that cannot be known are those of one user', () => {
+    const counts = createConnectionCounts()
+    for (let count = 0; count < 3; count += 1) counts.add(null)
+    expect([null, user].map((peer) => counts.isOver(peer, limits))).toEqual([true, false])
+  })
+})
 
 describe('memory', () => {
   it('beyond 32 MiB in all the largest holder goes, and no other', () => {
