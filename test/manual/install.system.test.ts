@@ -82,7 +82,7 @@ describe.skipIf(why !== undefined && !isRequired)('installed as the manual says'
     )
     const files = `stat -c '%i %Y %n' /etc/kyc-tokend/*; systemctl show -p MainPID kyc-tokend`
     const before = await machine.sh(files)
-    expect(await machine.sh(command)).toContain('nothing was changed')
+    expect(await machine.sh(command)).toContain('Nothing was changed')
     expect(await machine.sh(files)).toBe(before)
     await follow('checked')
   })
