@@ -13,6 +13,15 @@ const isRoot = process.getuid?.() === 0
 const BREAKING = `const os = process.getBuiltinModule('os'); const { hostname } = os;
   os.hostname = () => { if (performance.now() > 950) throw new Error('no name'); return hostname() }`
 const WITHOUT_NAME = `data:text/javascript,${encodeURIComponent(BREAKING)}`
+/** Writes the limit of core files to stderr whenever the configuration is opened. */
+const SHOWING = `const fs = process.getBuiltinModule('fs'); const { openSync } = fs;
+  fs.openSync = (path, ...rest) => {
+    if (String(path).endsWith('.json')) {
+      fs.writeSync(2, fs.readFileSync('/proc/self/limits', 'utf8'))
+    }
+    return openSync(path, ...rest)
+  }`
+const SHOWING_LIMIT = `data:text/javascript,${encodeURIComponent(SHOWING)}`
 
 test('an internal fault ends the daemon with 70 and one sentence, and the next start takes it for a crash', async () => {
   const directory = await tempDirectory()
@@ -33,6 +42,22 @@ test('an internal fault ends the daemon with 70 and one sentence, and the next s
   await restarted.listening()
   expect(await statusOf(restarted)).toMatchObject({ state: 'refused', nextAttemptAt: null })
   expect(service.requests).toHaveLength(1)
+})
+
+test('core dumps are forbidden before the configuration is opened', async () => {
+  const directory = await tempDirectory()
+  const { url: baseUrl } = await serviceOf()
+  const [node, program] = PROGRAM
+  const unlimited = ['sh', '-c', 'ulimit -c unlimited; exec "$@"', 'sh']
+  const daemon = startDaemon({
+    directory,
+    baseUrl,
+    program: [...unlimited, node, '--import', SHOWING_LIMIT, program],
+  })
+  await daemon.listening()
+  const shown = daemon.stderr().match(/^Max core file size.*$/gm)
+  expect(shown).not.toBeNull()
+  for (const line of shown ?? []) expect(line).toMatch(/size +0 +0 /)
 })
 
 test.skipIf(!isRoot)(
