@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 
 import { idOf, localUser } from '../../src/config/accounts.ts'
+import { lacks } from '../support/lacks.ts'
 import { canMount } from '../support/small-disk.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
@@ -23,17 +24,20 @@ describe('the id of an account', () => {
     expect(await idOf('user', '4294967295')).toBeUndefined()
     expect(localUser('no-such-user')).toBeUndefined()
   })
-  it.skipIf(!canMount)('is none, soon, where the name service does not answer', async () => {
-    const directory = await tempDirectory()
-    const hanging = join(directory, 'getent')
-    writeFileSync(hanging, '#!/bin/sh\nexec sleep 60\n', { mode: 0o755 })
-    const accounts = new URL('../../src/config/accounts.ts', import.meta.url).href
-    const program = `import(${JSON.stringify(accounts)}).then(async ({ idOf }) => {
+  it.skipIf(!canMount || lacks('getent', 'unshare'))(
+    'is none, soon, where the name service does not answer',
+    async () => {
+      const directory = await tempDirectory()
+      const hanging = join(directory, 'getent')
+      writeFileSync(hanging, '#!/bin/sh\nexec sleep 60\n', { mode: 0o755 })
+      const accounts = new URL('../../src/config/accounts.ts', import.meta.url).href
+      const program = `import(${JSON.stringify(accounts)}).then(async ({ idOf }) => {
       const before = performance.now()
       console.log(await idOf('user', 'directory-user'), performance.now() - before < 15_000)
     })`
-    const inside = 'mount --bind "$0" "$(command -v getent)" && exec "$@"'
-    const args = ['--mount', 'sh', '-c', inside, hanging, process.execPath, '-e', program]
-    expect(spawnSync('unshare', args, { encoding: 'utf8' }).stdout).toBe('undefined true\n')
-  })
+      const inside = 'mount --bind "$0" "$(command -v getent)" && exec "$@"'
+      const args = ['--mount', 'sh', '-c', inside, hanging, process.execPath, '-e', program]
+      expect(spawnSync('unshare', args, { encoding: 'utf8' }).stdout).toBe('undefined true\n')
+    },
+  )
 })

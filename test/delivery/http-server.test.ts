@@ -5,6 +5,7 @@ import { promisify } from 'node:util'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { failures } from '../support/keeper-world.ts'
 import { kindOf } from '../support/kind-of.ts'
+import { lacks } from '../support/lacks.ts'
 import { exchange } from '../support/raw-http.ts'
 import { lateAnswer, startDelivery } from '../support/delivery-world.ts'
 import { eventually } from '../support/until.ts'
@@ -222,13 +223,13 @@ describe('GET /v1/token/events', () => {
 })
 
 describe('other clients', () => {
-  it('curl', async () => {
+  it.skipIf(lacks('curl'))('curl', async () => {
     const { httpPath } = await ready()
     const { stdout } = await run('curl', ['-s', '--unix-socket', httpPath, 'http://localhost/v1/token'])
     expect(JSON.parse(stdout)).toMatchObject({ accessToken: 'token-1' })
   })
 
-  it("Python's http.client", async () => {
+  it.skipIf(lacks('python3'))("Python's http.client", async () => {
     const { httpPath } = await ready()
     const program = `
 import http.client, json, socket

@@ -4,9 +4,12 @@ import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { configOf, credentials, PROGRAM, startDaemon, type Daemon } from '../support/daemon.ts'
 import { askOnce } from '../support/ipc-client.ts'
+import { lacks } from '../support/lacks.ts'
 import { httpAsk, serviceOf } from '../support/outside.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { expectUntil } from '../support/until.ts'
+
+const isLeftOut = lacks('python3')
 
 interface Inheriting {
   readonly daemon: Daemon
@@ -39,67 +42,86 @@ async function inheriting(names: string, config: object = {}): Promise<Inheritin
 
 const recordsOf = (daemon: Daemon, event: string) => daemon.log().filter((line) => line.event === event)
 
-test('each of several of one name is served; those of other names are reported, and refuse', async () => {
-  const { daemon, given } = await inheriting('ipc:other:ipc:http:other:http')
-  for (const index of [0, 2])
-    expect(await askOnce(given(index), 'token.get', { waitSeconds: 10 })).toMatchObject({
-      type: 'token.result',
-    })
-  for (const index of [3, 5])
-    expect(await httpAsk({ httpPath: given(index) }, '/readyz')).toMatchObject({ status: 200 })
-  for (const index of [1, 4])
-    await expect(httpAsk({ httpPath: given(index) }, '/readyz')).rejects.toMatchObject({
-      code: 'ECONNREFUSED',
-    })
-  expect(await daemon.end()).toBe(0)
-  expect(recordsOf(daemon, 'socket-unknown')).toMatchObject([
-    { level: 'warning', name: 'other', remedy: expect.stringContaining('FileDescriptorName=ipc') as string },
-    { level: 'warning', name: 'other' },
-  ])
-})
+test.skipIf(isLeftOut)(
+  'each of several of one name is served; those of other names are reported, and refuse',
+  async () => {
+    const { daemon, given } = await inheriting('ipc:other:ipc:http:other:http')
+    for (const index of [0, 2])
+      expect(await askOnce(given(index), 'token.get', { waitSeconds: 10 })).toMatchObject({
+        type: 'token.result',
+      })
+    for (const index of [3, 5])
+      expect(await httpAsk({ httpPath: given(index) }, '/readyz')).toMatchObject({ status: 200 })
+    for (const index of [1, 4])
+      await expect(httpAsk({ httpPath: given(index) }, '/readyz')).rejects.toMatchObject({
+        code: 'ECONNREFUSED',
+      })
+    expect(await daemon.end()).toBe(0)
+    expect(recordsOf(daemon, 'socket-unknown')).toMatchObject([
+      {
+        level: 'warning',
+        name: 'other',
+        remedy: expect.stringContaining('FileDescriptorName=ipc') as string,
+      },
+      { level: 'warning', name: 'other' },
+    ])
+  },
+)
 
-test('a socket for metrics answers with metrics and health, and never with a token', async () => {
-  const { daemon, given } = await inheriting('ipc:metrics')
-  await expectUntil('a token', async () => (await httpAsk({ httpPath: given(1) }, '/readyz')).status === 200)
-  const { body, status } = await httpAsk({ httpPath: given(1) }, '/metrics')
-  expect(status).toBe(200)
-  expect(body).toContain('kyc_tokend_state{state="ready"} 1')
-  expect((await httpAsk({ httpPath: given(1) }, '/healthz')).status).toBe(200)
-  for (const path of ['/v1/token', '/v1/authorization', '/v1/token/events', '/v1/status'])
-    expect(await httpAsk({ httpPath: given(1) }, path)).toMatchObject({ status: 404 })
-  expect((await httpAsk({ httpPath: given(1) }, '/v1/refresh', { method: 'POST' })).status).toBe(404)
-  const { accessToken } = (await askOnce(given(0), 'token.get', {}))?.data ?? {}
-  expect(body).not.toContain(String(accessToken))
-  expect(await daemon.end()).toBe(0)
-})
+test.skipIf(isLeftOut)(
+  'a socket for metrics answers with metrics and health, and never with a token',
+  async () => {
+    const { daemon, given } = await inheriting('ipc:metrics')
+    await expectUntil(
+      'a token',
+      async () => (await httpAsk({ httpPath: given(1) }, '/readyz')).status === 200,
+    )
+    const { body, status } = await httpAsk({ httpPath: given(1) }, '/metrics')
+    expect(status).toBe(200)
+    expect(body).toContain('kyc_tokend_state{state="ready"} 1')
+    expect((await httpAsk({ httpPath: given(1) }, '/healthz')).status).toBe(200)
+    for (const path of ['/v1/token', '/v1/authorization', '/v1/token/events', '/v1/status'])
+      expect(await httpAsk({ httpPath: given(1) }, path)).toMatchObject({ status: 404 })
+    expect((await httpAsk({ httpPath: given(1) }, '/v1/refresh', { method: 'POST' })).status).toBe(404)
+    const { accessToken } = (await askOnce(given(0), 'token.get', {}))?.data ?? {}
+    expect(body).not.toContain(String(accessToken))
+    expect(await daemon.end()).toBe(0)
+  },
+)
 
-test('a reload that switches HTTP off or on leaves the socket as it is, and says that a restart is needed', async () => {
-  const { daemon, given, reload } = await inheriting('ipc:http')
-  const answers = async () => (await httpAsk({ httpPath: given(1) }, '/healthz')).status
-  await reload({ http: false })
-  expect(recordsOf(daemon, 'restart-needed')).toMatchObject([{ level: 'warning', setting: 'http' }])
-  expect(await answers()).toBe(200)
-  await reload({})
-  await reload({ http: { maxConnections: 10 } })
-  expect(recordsOf(daemon, 'restart-needed')).toHaveLength(1)
-  expect(await answers()).toBe(200)
-  await reload({ http: false })
-  expect(recordsOf(daemon, 'restart-needed')).toHaveLength(2)
-  expect(await daemon.end()).toBe(0)
-})
+test.skipIf(isLeftOut)(
+  'a reload that switches HTTP off or on leaves the socket as it is, and says that a restart is needed',
+  async () => {
+    const { daemon, given, reload } = await inheriting('ipc:http')
+    const answers = async () => (await httpAsk({ httpPath: given(1) }, '/healthz')).status
+    await reload({ http: false })
+    expect(recordsOf(daemon, 'restart-needed')).toMatchObject([{ level: 'warning', setting: 'http' }])
+    expect(await answers()).toBe(200)
+    await reload({})
+    await reload({ http: { maxConnections: 10 } })
+    expect(recordsOf(daemon, 'restart-needed')).toHaveLength(1)
+    expect(await answers()).toBe(200)
+    await reload({ http: false })
+    expect(recordsOf(daemon, 'restart-needed')).toHaveLength(2)
+    expect(await daemon.end()).toBe(0)
+  },
+)
 
-test('a socket for HTTP that is switched off from the start is reported, and taken up by a restart alone', async () => {
-  const { daemon, reload } = await inheriting('ipc:http', { http: false })
-  await reload({})
-  expect(await daemon.end()).toBe(0)
-  expect(recordsOf(daemon, 'started')).toMatchObject([{ http: 'off' }])
-  expect(recordsOf(daemon, 'socket-unused')).toMatchObject([
-    { level: 'warning', name: 'http', remedy: expect.stringContaining('kyc-tokend-http.socket') as string },
-  ])
-  expect(recordsOf(daemon, 'restart-needed')).toMatchObject([{ setting: 'http' }])
-})
+test.skipIf(isLeftOut)(
+  'a socket for HTTP that is switched off from the start is reported, and taken up by a restart alone',
+  async () => {
+    const { daemon, reload } = await inheriting('ipc:http', { http: false })
+    await reload({})
+    expect(await daemon.end()).toBe(0)
+    expect(recordsOf(daemon, 'started')).toMatchObject([{ http: 'off' }])
+    expect(recordsOf(daemon, 'socket-unused')).toMatchObject([
+      { level: 'warning', name: 'http', remedy: expect.stringContaining('kyc-tokend-http.socket') as string },
+    ])
+    expect(recordsOf(daemon, 'restart-needed')).toMatchObject([{ setting: 'http' }])
+  },
+)
 
-test('where HTTP alone was handed over, no other socket is opened', async () => {
+test.skipIf(isLeftOut)('where HTTP alone was handed over, no other socket is opened', async () => {
   const { daemon, given } = await inheriting('http')
   expect(await httpAsk({ httpPath: given(0) }, '/healthz')).toMatchObject({ status: 200 })
   expect(existsSync(daemon.ipcPath)).toBe(false)
@@ -107,12 +129,15 @@ test('where HTTP alone was handed over, no other socket is opened', async () => 
   expect(recordsOf(daemon, 'started')).toMatchObject([{ ipc: 'off', http: "systemd's socket" }])
 })
 
-test('no secret is in the arguments or the environment of the daemon, and it goes by its own name', async () => {
-  const { daemon } = await inheriting('ipc:http')
-  const of = (name: string): string => readFileSync(`/proc/${daemon.process.pid}/${name}`, 'utf8')
-  expect(of('cmdline')).toMatch(/^kyc-tokend\0*$/)
-  // Its environment is for root alone.
-  if (process.getuid?.() !== 0) expect(() => of('environ')).toThrow('EACCES')
-  const seen = of('cmdline') + (process.getuid?.() === 0 ? of('environ') : '')
-  for (const secret of Object.values(credentials)) expect(seen).not.toContain(secret)
-})
+test.skipIf(isLeftOut)(
+  'no secret is in the arguments or the environment of the daemon, and it goes by its own name',
+  async () => {
+    const { daemon } = await inheriting('ipc:http')
+    const of = (name: string): string => readFileSync(`/proc/${daemon.process.pid}/${name}`, 'utf8')
+    expect(of('cmdline')).toMatch(/^kyc-tokend\0*$/)
+    // Its environment is for root alone.
+    if (process.getuid?.() !== 0) expect(() => of('environ')).toThrow('EACCES')
+    const seen = of('cmdline') + (process.getuid?.() === 0 ? of('environ') : '')
+    for (const secret of Object.values(credentials)) expect(seen).not.toContain(secret)
+  },
+)

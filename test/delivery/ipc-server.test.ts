@@ -7,6 +7,7 @@ import { failures } from '../support/keeper-world.ts'
 import { lateAnswer, startDelivery } from '../support/delivery-world.ts'
 import { askOnce, connectRaw, type RawFrame } from '../support/ipc-client.ts'
 import { kindOf } from '../support/kind-of.ts'
+import { lacks } from '../support/lacks.ts'
 import { eventually, expectUntil } from '../support/until.ts'
 
 const run = promisify(execFile)
@@ -264,7 +265,7 @@ describe('the longest', () => {
 })
 
 describe('other clients', () => {
-  it('socat, which half-closes, gets its answer', async () => {
+  it.skipIf(lacks('socat'))('socat, which half-closes, gets its answer', async () => {
     const world = await startDelivery()
     await world.rotate()
     const { stdout } = await run('sh', [

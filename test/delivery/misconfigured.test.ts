@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { expect, it, onTestFinished } from 'vitest'
 import { connectRaw } from '../support/ipc-client.ts'
+import { lacks } from '../support/lacks.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
 const source = (path: string): string => new URL(`../../src/delivery/${path}`, import.meta.url).href
@@ -39,37 +40,40 @@ os.execv(sys.argv[2], sys.argv[2:])
   return { directory, ended }
 }
 
-it('clients that wait at inherited sockets are answered, and the sockets stay', async () => {
-  const { directory, ended } = await activate(`
+it.skipIf(lacks('python3', 'curl'))(
+  'clients that wait at inherited sockets are answered, and the sockets stay',
+  async () => {
+    const { directory, ended } = await activate(`
     import { takeInheritedSockets } from '${source('../lib/socket-activation.ts')}'
     import { serveMisconfigured } from '${source('misconfigured.ts')}'
     const inherited = takeInheritedSockets(process.env, process.pid)
     const signal = new AbortController().signal
     await serveMisconfigured(inherited, { message: 'Fix it', log() {}, signal, forMs: 1500 })`)
-  const path = join(directory, 'ipc.sock')
-  const { ino, mode } = lstatSync(path)
-  const ipc = await connectRaw(path)
-  ipc.ask('token.get', { id: '1', waitSeconds: 60 })
-  ipc.ask('status.get', { id: '2' })
-  ipc.ask('token.reject', { id: '3', fingerprint: '0123456789abcdef' })
-  for (const [index, id] of ['1', '2', '3'].entries()) {
-    expect(await ipc.frame(index)).toEqual({
-      type: 'fault',
-      data: { id, code: 'misconfigured', message: 'Fix it' },
+    const path = join(directory, 'ipc.sock')
+    const { ino, mode } = lstatSync(path)
+    const ipc = await connectRaw(path)
+    ipc.ask('token.get', { id: '1', waitSeconds: 60 })
+    ipc.ask('status.get', { id: '2' })
+    ipc.ask('token.reject', { id: '3', fingerprint: '0123456789abcdef' })
+    for (const [index, id] of ['1', '2', '3'].entries()) {
+      expect(await ipc.frame(index)).toEqual({
+        type: 'fault',
+        data: { id, code: 'misconfigured', message: 'Fix it' },
+      })
+    }
+    ipc.ask('alert.test', { id: '4' })
+    expect(await ipc.frame(3)).toMatchObject({
+      data: { outcome: 'refused', detail: expect.stringContaining('faulty') as string },
     })
-  }
-  ipc.ask('alert.test', { id: '4' })
-  expect(await ipc.frame(3)).toMatchObject({
-    data: { outcome: 'refused', detail: expect.stringContaining('faulty') as string },
-  })
-  const { stdout } = await promisify(execFile)('curl', [
-    '-s',
-    '--unix-socket',
-    join(directory, 'http.sock'),
-    'http://localhost/v1/token',
-  ])
-  expect(JSON.parse(stdout)).toMatchObject({ status: 503, code: 'misconfigured' })
-  expect(await ended).toEqual([0, null])
-  expect(lstatSync(path)).toMatchObject({ ino, mode })
-  expect(existsSync(join(directory, 'http.sock'))).toBe(true)
-})
+    const { stdout } = await promisify(execFile)('curl', [
+      '-s',
+      '--unix-socket',
+      join(directory, 'http.sock'),
+      'http://localhost/v1/token',
+    ])
+    expect(JSON.parse(stdout)).toMatchObject({ status: 503, code: 'misconfigured' })
+    expect(await ended).toEqual([0, null])
+    expect(lstatSync(path)).toMatchObject({ ino, mode })
+    expect(existsSync(join(directory, 'http.sock'))).toBe(true)
+  },
+)

@@ -4,6 +4,7 @@ import { chmodSync, readFileSync } from 'node:fs'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { PROGRAM, startDaemon, type Daemon } from '../support/daemon.ts'
 import { askOnce } from '../support/ipc-client.ts'
+import { lacks } from '../support/lacks.ts'
 import { httpAsk, serviceOf } from '../support/outside.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { expectUntil } from '../support/until.ts'
@@ -243,7 +244,7 @@ describe('a newcomer beside 256 busy connections', () => {
 })
 
 describe('command lines', () => {
-  it('of 2 MB hold no memory and delay no answer', async () => {
+  it.skipIf(lacks('python3'))('of 2 MB hold no memory and delay no answer', async () => {
     const daemon = await start()
     const before = residentMiB(daemon)
     // Forked processes have the command line of the first.

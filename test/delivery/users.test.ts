@@ -5,6 +5,7 @@ import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { requestTypes } from '../../src/protocol.ts'
 import { startDelivery, type DeliveryWorld } from '../support/delivery-world.ts'
 import { askOnce, connectRaw } from '../support/ipc-client.ts'
+import { lacks } from '../support/lacks.ts'
 import { expectUntil } from '../support/until.ts'
 
 /** Other users can only be played by root. */
@@ -92,7 +93,7 @@ async function start(socket: Parameters<DeliveryWorld['socket']>[0]): Promise<De
   return world
 }
 
-describe.skipIf(!isRoot)('other users (played by root, skipped for others)', () => {
+describe.skipIf(!isRoot || lacks('python3'))('other users (played by root, skipped for others)', () => {
   it('are kept out by the mode', async () => {
     const world = await start({ mode: 0o600 })
     expect(await askAs({ uid: 4001 }, world.ipcPath)).toEqual([{ error: 'PermissionError' }])

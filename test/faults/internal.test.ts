@@ -4,6 +4,7 @@ import { chmod, chown, cp, mkdir, readFile, symlink } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { expect, test } from 'vitest'
 import { PROGRAM, startDaemon } from '../support/daemon.ts'
+import { lacks } from '../support/lacks.ts'
 import { serviceOf, statusOf } from '../support/outside.ts'
 import { accountInactive } from '../support/service.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
@@ -60,7 +61,7 @@ test('core dumps are forbidden before the configuration is opened', async () => 
   for (const line of shown ?? []) expect(line).toMatch(/size +0 +0 /)
 })
 
-test.skipIf(!isRoot)(
+test.skipIf(!isRoot || lacks('prlimit', 'setpriv'))(
   'a crash leaves no core file, and the same user sees no memory and no environment',
   async () => {
     const directory = await tempDirectory()

@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { beforeEach, expect, onTestFinished, test } from 'vitest'
 import { configOf, PROGRAM, startDaemon } from '../support/daemon.ts'
 import { askOnce } from '../support/ipc-client.ts'
+import { lacks } from '../support/lacks.ts'
 import { httpAsk, serviceOf, tokenOf } from '../support/outside.ts'
 import type { Service } from '../support/service.ts'
 import { canMount, smallDisk } from '../support/small-disk.ts'
@@ -149,7 +150,7 @@ function launch(count: number, config: string): Launched {
   }
 }
 
-test('of two that inherit the same sockets one lives', async () => {
+test.skipIf(lacks('python3'))('of two that inherit the same sockets one lives', async () => {
   for (let round = 1; round <= 3; round += 1) {
     directory = await tempDirectory()
     const launched = launch(2, JSON.stringify(configOf({ directory, baseUrl: service.url })))
@@ -164,20 +165,26 @@ test('of two that inherit the same sockets one lives', async () => {
   }
 })
 
-test('with inherited sockets a faulty configuration is the answer to waiting clients, for 2 s, and ends with 78', async () => {
-  const launched = launch(1, JSON.stringify({ baseUrl: 'http://elsewhere.example', retries: 3 }))
-  const begunMs = performance.now()
-  await expectUntil('the answer', async () => {
-    const answer = await askOnce(launched.ipcPath, 'token.get', { waitSeconds: 10 }).catch(() => undefined)
-    return answer?.type === 'fault' && answer.data['code'] === 'misconfigured'
-  })
-  expect(await httpAsk(launched, '/v1/token')).toMatchObject({ status: 503, json: { code: 'misconfigured' } })
-  expect((await httpAsk(launched, '/readyz')).status).toBe(503)
-  expect(launched.ended()).toEqual([])
-  await expectUntil('the end', () => launched.ended().length === 1)
-  expect(launched.ended()).toEqual([78])
-  expect(performance.now() - begunMs).toBeGreaterThan(1_900)
-  expect(launched.stderr()).toContain('retries')
-  expect(launched.stderr()).toContain('baseUrl')
-  expect(service.requests).toHaveLength(0)
-})
+test.skipIf(lacks('python3'))(
+  'with inherited sockets a faulty configuration is the answer to waiting clients, for 2 s, and ends with 78',
+  async () => {
+    const launched = launch(1, JSON.stringify({ baseUrl: 'http://elsewhere.example', retries: 3 }))
+    const begunMs = performance.now()
+    await expectUntil('the answer', async () => {
+      const answer = await askOnce(launched.ipcPath, 'token.get', { waitSeconds: 10 }).catch(() => undefined)
+      return answer?.type === 'fault' && answer.data['code'] === 'misconfigured'
+    })
+    expect(await httpAsk(launched, '/v1/token')).toMatchObject({
+      status: 503,
+      json: { code: 'misconfigured' },
+    })
+    expect((await httpAsk(launched, '/readyz')).status).toBe(503)
+    expect(launched.ended()).toEqual([])
+    await expectUntil('the end', () => launched.ended().length === 1)
+    expect(launched.ended()).toEqual([78])
+    expect(performance.now() - begunMs).toBeGreaterThan(1_900)
+    expect(launched.stderr()).toContain('retries')
+    expect(launched.stderr()).toContain('baseUrl')
+    expect(service.requests).toHaveLength(0)
+  },
+)

@@ -11,6 +11,7 @@ import { build } from 'esbuild'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import type { Peer } from '../../src/lib/connection-calls.ts'
 import { loadLibc, type Libc } from '../../src/lib/libc.ts'
+import { lacks } from '../support/lacks.ts'
 import { receiveDatagrams } from '../support/receive-datagrams.ts'
 
 const run = promisify(execFile)
@@ -62,12 +63,12 @@ async function seenAs(
   }
 }
 
-test('a peer is known by its process, user and group', async () => {
+test.skipIf(lacks('python3'))('a peer is known by its process, user and group', async () => {
   const { peer, pid } = await seenAs('python3', [])
   expect(peer).toEqual({ pid, uid: process.getuid?.(), gid: process.getgid?.() })
 })
 
-test.skipIf(!isRoot)('a peer of another user is known as that user', async () => {
+test.skipIf(!isRoot || lacks('python3'))('a peer of another user is known as that user', async () => {
   const { peer } = await seenAs('/usr/bin/env', ['python3'], {
     uid: NOBODY,
     gid: 12_345,
@@ -76,7 +77,7 @@ test.skipIf(!isRoot)('a peer of another user is known as that user', async () =>
   expect(peer).toMatchObject({ uid: NOBODY, gid: 12_345 })
 })
 
-test.skipIf(!isRoot)(
+test.skipIf(!isRoot || lacks('python3', 'setpriv'))(
   'all supplementary groups of a peer are reported, also where they are many',
   async () => {
     const groups = Array.from({ length: 300 }, (_, index) => 20_000 + index)
@@ -96,18 +97,21 @@ test('what is no socket is a system call error with its code', () => {
   expect(() => libc.peerGroups(99_999)).toThrow(expect.objectContaining({ code: 'EBADF' }) as Error)
 })
 
-test.each(['path', 'abstract'])('a datagram arrives at a socket with %s name', async (kind) => {
-  const path = kind === 'path' ? join(directory, 'notify.sock') : `@kyc-libc-${process.pid}`
-  const receiver = await receiveDatagrams(path)
-  try {
-    libc.sendDatagram(path, 'READY=1\nSTATUS=café')
-    expect(await receiver.next()).toBe('READY=1\nSTATUS=café')
-  } finally {
-    receiver.stop()
-  }
-})
+test.skipIf(lacks('python3')).each(['path', 'abstract'])(
+  'a datagram arrives at a socket with %s name',
+  async (kind) => {
+    const path = kind === 'path' ? join(directory, 'notify.sock') : `@kyc-libc-${process.pid}`
+    const receiver = await receiveDatagrams(path)
+    try {
+      libc.sendDatagram(path, 'READY=1\nSTATUS=café')
+      expect(await receiver.next()).toBe('READY=1\nSTATUS=café')
+    } finally {
+      receiver.stop()
+    }
+  },
+)
 
-test('a receiver that does not read causes no wait', async () => {
+test.skipIf(lacks('python3'))('a receiver that does not read causes no wait', async () => {
   const path = join(directory, 'full.sock')
   const receiver = await receiveDatagrams(path)
   try {

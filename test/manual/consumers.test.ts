@@ -6,18 +6,13 @@ import { dirname, join } from 'node:path'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { PROGRAM } from '../support/daemon.ts'
 import { jwtOf } from '../support/jwt.ts'
+import { lacks } from '../support/lacks.ts'
 import { granting } from '../support/service.ts'
 import { expectUntil } from '../support/until.ts'
 import { startExample, type Example } from './example.ts'
 import { block, PROJECT } from './manual.ts'
 
 const sh = ['sh', '-euc']
-/** Reports whether this machine lacks the program of an example, which is then skipped by name. */
-function lacks(program: string, example: string): boolean {
-  const isThere = spawnSync('sh', ['-c', `command -v ${program}`]).status === 0
-  if (!isThere) process.stderr.write(`The example ${example} is skipped: there is no ${program}\n`)
-  return !isThere
-}
 function calls({ service }: Example): { authorization: string | undefined; body: string }[] {
   return service.requests
     .filter(({ path }) => path === '/some/path')
@@ -36,7 +31,7 @@ describe('other languages', () => {
       as: 'example.c',
     },
   }
-  const present = Object.entries(languages).filter(([name, { needs }]) => !lacks(needs, name))
+  const present = Object.entries(languages).filter(([, { needs }]) => !lacks(needs))
   test.each(present)('%s', { timeout: 60_000 }, async (name, how) => {
     const example = await startExample()
     expect(await example.run(name, how)).toBe(`${example.token.length} characters\n`)
@@ -53,7 +48,7 @@ describe('files and schedules', () => {
     return { ...example, envFile }
   }
 
-  test.skipIf(lacks('python3', 'set -a'))('set -a', async () => {
+  test.skipIf(lacks('python3'))('set -a', async () => {
     const example = await exampleWithEnvFile()
     expect(await example.run('set-a', { with: sh })).toBe(`${example.token.length} characters\n`)
   })
@@ -67,7 +62,7 @@ describe('files and schedules', () => {
     expect(example.token).toMatch(/^[\w.~+/=-]+$/)
   })
 
-  test.skipIf(lacks('curl', 'crontab'))('crontab', async () => {
+  test.skipIf(lacks('curl'))('crontab', async () => {
     const example = await startExample()
     expect(block('crontab').code).toMatch(/^\S+( \S+){4} [^%]+$/)
     const output = await example.run('crontab', {
@@ -157,7 +152,7 @@ describe.skipIf(!canMount)('a container', () => {
   })
 })
 
-test.skipIf(lacks('nginx', 'nginx'))('nginx', async () => {
+test.skipIf(lacks('nginx'))('nginx', async () => {
   const example = await startExample()
   const { directory } = example.daemon
   const port = await freePort()

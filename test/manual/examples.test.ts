@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import { PROGRAM } from '../support/daemon.ts'
+import { lacks } from '../support/lacks.ts'
 import { startService } from '../support/service.ts'
 import { expectUntil } from '../support/until.ts'
 import { startExample, type Example } from './example.ts'
@@ -24,28 +25,31 @@ function headersAt(path: string, { service }: Example): (string | undefined)[] {
 describe('token files', () => {
   const { tokenFiles } = JSON.parse(block('token-files').code) as { tokenFiles: { path: string }[] }
 
-  test('the raw file, the header file and the env file do what they are for', async () => {
-    const example = await startExample({ tokenFiles })
-    const raw = block('raw-file').code
-    expect(raw).toBe('token=$(cat /run/kyc-tokend/token)')
-    const directory = join(example.daemon.directory, 'run')
-    const file = (name: string): string => readFileSync(join(directory, name), 'utf8')
-    expect(file('token')).toBe(example.token)
-    await example.run('raw-file', { with: sh })
-    await example.run('header-file', { with: sh })
-    await example.run('env-file', { with: sh })
-    const header = `Bearer ${example.token}`
-    expect(headersAt('/some/path', example)).toEqual([header, header])
-    expect(file('token.header')).toBe(`Authorization: ${header}\n`)
-    expect(file('token.env')).toBe(`KYC_ACCESS_TOKEN=${example.token}\n`)
-    expect(Object.keys(JSON.parse(file('token.json')) as object)).toEqual(
-      'accessToken expiresAt obtainedAt generation'.split(' '),
-    )
-  })
+  test.skipIf(lacks('curl'))(
+    'the raw file, the header file and the env file do what they are for',
+    async () => {
+      const example = await startExample({ tokenFiles })
+      const raw = block('raw-file').code
+      expect(raw).toBe('token=$(cat /run/kyc-tokend/token)')
+      const directory = join(example.daemon.directory, 'run')
+      const file = (name: string): string => readFileSync(join(directory, name), 'utf8')
+      expect(file('token')).toBe(example.token)
+      await example.run('raw-file', { with: sh })
+      await example.run('header-file', { with: sh })
+      await example.run('env-file', { with: sh })
+      const header = `Bearer ${example.token}`
+      expect(headersAt('/some/path', example)).toEqual([header, header])
+      expect(file('token.header')).toBe(`Authorization: ${header}\n`)
+      expect(file('token.env')).toBe(`KYC_ACCESS_TOKEN=${example.token}\n`)
+      expect(Object.keys(JSON.parse(file('token.json')) as object)).toEqual(
+        'accessToken expiresAt obtainedAt generation'.split(' '),
+      )
+    },
+  )
 })
 
 describe('the shell', () => {
-  test('kyc-tokend', async () => {
+  test.skipIf(lacks('curl'))('kyc-tokend', async () => {
     const example = await startExample()
     const output = await example.run('cli', { with: sh })
     const lines = output.trim().split('\n')
@@ -70,7 +74,7 @@ describe('the shell', () => {
     expect(signalled).toMatch(/^--token-file \S+\/token: /)
   })
 
-  test('kyc-tokend in README.md', async () => {
+  test.skipIf(lacks('curl'))('kyc-tokend in README.md', async () => {
     const example = await startExample()
     expect(await example.run('readme-shell', { with: sh })).toBe('/some/path is answered\n')
     expect(headersAt('/some/path', example)).toEqual([`Bearer ${example.token}`])
@@ -81,7 +85,7 @@ describe('the shell', () => {
     expect(await example.run('explain', { with: sh })).toContain('Reason: account-inactive')
   })
 
-  test('kyc-tokend sandbox', async () => {
+  test.skipIf(lacks('curl'))('kyc-tokend sandbox', async () => {
     // A port that was free a moment ago.
     const former = await startService({ answer: {} })
     await former.stop()
@@ -99,7 +103,7 @@ describe('the shell', () => {
     expect(status).toBe(503)
   })
 
-  test('socat', async () => {
+  test.skipIf(lacks('socat'))('socat', async () => {
     const example = await startExample()
     const answer = (await example.run('socat', { with: sh })).replace(/\f$/, '')
     expect(JSON.parse(answer)).toMatchObject({
@@ -108,7 +112,7 @@ describe('the shell', () => {
     })
   })
 
-  test('curl', async () => {
+  test.skipIf(lacks('curl'))('curl', async () => {
     const example = await startExample()
     const answers = await example.run('curl', { with: sh })
     expect(answers.startsWith('{"accessToken":')).toBe(true)
@@ -159,7 +163,7 @@ describe('the client library, from the package that `npm run pack` makes', () =>
 })
 
 describe('other clients', () => {
-  test('Python in README.md', async () => {
+  test.skipIf(lacks('python3'))('Python in README.md', async () => {
     const example = await startExample()
     expect(await example.run('readme-python', { with: ['python3', '-c'] })).toBe(
       `${example.token.length} characters\n`,
@@ -173,7 +177,7 @@ describe('other clients', () => {
     expect(output).toMatch(new RegExp(`^${example.token.length} characters, good until .*Z\n$`))
   })
 
-  test('Python', async () => {
+  test.skipIf(lacks('python3'))('Python', async () => {
     const example = await startExample()
     expect(await example.run('python', { with: ['python3', '-c'] })).toBe(
       `${example.token.length} characters\n`,
