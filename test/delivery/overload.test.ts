@@ -1,7 +1,7 @@
 // Clients that overdo it, against the real program with the unit's heap and flags: it lives, and serves the others.
 import { spawn } from 'node:child_process'
 import { chmodSync, readFileSync } from 'node:fs'
-import { describe, expect, it, onTestFinished } from 'vitest'
+import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { PROGRAM, startDaemon, type Daemon } from '../support/daemon.ts'
 import { askOnce } from '../support/ipc-client.ts'
 import { lacks } from '../support/lacks.ts'
@@ -13,6 +13,9 @@ const [node, program] = PROGRAM
 const UNIT_FLAGS = ['--jitless', '--disallow-code-generation-from-strings', '--max-old-space-size=64']
 const HEAD = 'HTTP/1.1\r\nHost: x\r\n'
 const isRoot = process.getuid?.() === 0
+
+// Clients and daemon use all of a processor; on a busy machine with few of them that takes its time.
+vi.setConfig({ testTimeout: 120_000 })
 
 async function start(config: object = {}): Promise<Daemon> {
   const { url } = await serviceOf()
@@ -265,8 +268,11 @@ else:
     const clients = spawn('python3', ['-c', script, ...long], { stdio: ['pipe', 'ignore', 'inherit'] })
     onTestFinished(() => void clients.stdin.end())
     const given = () =>
-      daemon.log().filter(({ event, process: name }) => event === 'token-given' && name === 'python3')
-    await expectUntil('the reads', () => given().length === 40)
+      daemon.log().filter(({ event, pid }) => event === 'token-given' && pid !== process.pid)
+    await expectUntil('the reads', () => given().length === 40, { withinMs: 60_000 })
+    // The kernel may not give each of the names in time.
+    const names = new Set(given().map((record) => record['process']))
+    expect(['python3', null]).toEqual(expect.arrayContaining([...names]))
     await settled(daemon)
     expect(residentMiB(daemon) - before).toBeLessThan(30)
   })

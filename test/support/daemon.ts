@@ -107,10 +107,11 @@ export function startDaemon(options: DaemonOptions): Daemon {
     stderr: () => text,
     logged: (event) => expectUntil(`a record of ${event}`, () => log().find((line) => line.event === event)),
     async listening() {
-      await expectUntil('a record of the start', () => {
+      const isStarted = () => {
         if (child.exitCode !== null) throw new Error(`The daemon has ended (${child.exitCode}): ${text}`)
         return log().find((line) => line.event === 'started')
-      })
+      }
+      await expectUntil('a record of the start', isStarted, { withinMs: 60_000 })
     },
     configure,
     async end(signal = 'SIGTERM') {
