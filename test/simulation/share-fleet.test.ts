@@ -1,5 +1,6 @@
 // The bars for a fleet that shares one token: 10,000 hosts make one request for each rotation, and do not stampede when the store is gone.
 import { spawnSync } from 'node:child_process'
+import { readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
 import { runShareFleet } from './share-fleet.ts'
 
@@ -17,6 +18,11 @@ test(
     expect(outageRequestsMs.length).toBeGreaterThan(1_000)
     expect(numbers.storeOutagePeakPerSecond).toBeLessThanOrEqual(30)
     expect(numbers.withoutTokenSeconds).toBe(0)
+    const page = readFileSync(new URL('../../systemd/man/fleet.md', import.meta.url), 'utf8')
+    expect(page).toMatch(
+      new RegExp(`requests in the fullest second while it is gone +${numbers.storeOutagePeakPerSecond}\n`),
+    )
+    expect(page).toContain(`█ ${numbers.storeOutagePeakPerSecond}\n`)
   },
 )
 
