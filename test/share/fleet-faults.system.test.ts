@@ -101,11 +101,16 @@ describe.skipIf(withoutRedis)('Redis', { timeout: 120_000 }, () => {
     expect(recordsOf(hosts, 'share-lost')).toHaveLength(HOSTS)
   })
 
-  test('hangs: an operator is served after the timeout, and all agree when it is back', async () => {
+  test('hangs: readers do not notice, an operator is served after the timeout, and all agree when it is back', async () => {
     const hosts = await startHosts(HOSTS, settings)
     const before = await oneToken(hosts)
     onTestFinished(() => redis.signal('SIGCONT'))
     redis.signal('SIGSTOP')
+    const readAtMs = Date.now()
+    const read = await askAll(hosts, 'token.get')
+    expect(read.map(({ accessToken }) => accessToken)).toEqual(hosts.map(() => before))
+    // Less than `share.timeout`.
+    expect(Date.now() - readAtMs).toBeLessThan(2_000)
     const startMs = Date.now()
     const [outcome] = await refresh(hosts[0] as Daemon)
     expect(outcome).toMatchObject({ outcome: 'ok' })
@@ -114,6 +119,8 @@ describe.skipIf(withoutRedis)('Redis', { timeout: 120_000 }, () => {
     redis.signal('SIGCONT')
     await oneToken(hosts, { not: before, withinMs: 40_000 })
     expect(service.requests).toHaveLength(2)
+    const [loss] = recordsOf(hosts.slice(0, 1), 'share-slow')
+    expect(loss).toMatchObject({ remedy: expect.any(String) })
   })
 
   test('is read-only for a while: hosts say so, are alone, and agree afterwards', async () => {
@@ -144,6 +151,26 @@ describe.skipIf(withoutRedis)('Redis', { timeout: 120_000 }, () => {
     })
     expect(recordsOf(hosts, 'share-denied')[0]?.['remedy']).toContain('ACL SETUSER')
     for (const host of hosts) expect(host.stderr()).not.toMatch(/wrong-password|right-password/)
+  })
+
+  test('is given back an old record: no host goes back to it, not even one that is started again', async () => {
+    const hosts = await startHosts(HOSTS, settings)
+    const old = await oneToken(hosts)
+    const [key = ''] = redis.cli('keys', '*:record').split('\n')
+    const fields = ['fence', 'at', 'notBefore', 'box']
+    const replayed = fields.flatMap((field) => [field, redis.cli('hget', key, field)])
+    await refresh(hosts[0] as Daemon)
+    const newest = await oneToken(hosts, { not: old })
+    const [last] = hosts.slice(-1) as [Daemon]
+    expect(await last.end()).toBe(0)
+    redis.cli('hset', key, ...replayed)
+    redis.cli('del', key.replace(/record$/, 'fence'))
+    const again = await startHost('host-4', settings, last)
+    await expectUntil('the repair', () => recordsOf([...hosts, again], 'share-repaired').length > 0, {
+      withinMs: 40_000,
+    })
+    expect(await oneToken([...hosts.slice(0, -1), again])).toBe(newest)
+    expect(service.requests).toHaveLength(2)
   })
 
   test('is written to without the secret: every host logs it, and none takes it', async () => {
