@@ -32,16 +32,17 @@ const commands: Readonly<Record<string, string>> = Object.fromEntries(
 const heavy: Readonly<Record<string, string>> = {
   'winston-logger': './report/winston-logger.ts',
   cosmiconfig: 'cosmiconfig',
+  'js-yaml': 'js-yaml',
   systeminformation: 'systeminformation',
   'share-session': './share/share-session.ts',
 }
-/** One file for all others: an error is recognized by its class. */
-const shared: Readonly<Record<string, string>> = { error: './lib/error.ts' }
+/** Separate for every import: an error is recognized by its class, and cosmiconfig requires the parser of YAML for YAML only. */
+const shared: ReadonlySet<string> = new Set(['error', 'js-yaml'])
 
 /** Writes cli.cjs with its parts, and the client library, to this directory. */
 export async function bundleProgram(directory: string): Promise<void> {
   const outdir = resolve(directory)
-  const parts = { ...commands, ...heavy, ...shared }
+  const parts = { ...commands, ...heavy, error: './lib/error.ts' }
   await build({
     ...common,
     outdir,
@@ -49,7 +50,7 @@ export async function bundleProgram(directory: string): Promise<void> {
     outExtension: { '.js': '.cjs' },
     format: 'cjs',
     target: 'node22.18',
-    plugins: [separateFiles({ parts, shared: new Set(Object.keys(shared)) }), withoutNeedless, leanSources],
+    plugins: [separateFiles({ parts, shared }), withoutNeedless, leanSources],
     minifyIdentifiers: true,
     // A separate file is required, which takes a fraction of the time.
     supported: { 'dynamic-import': false },

@@ -17,6 +17,19 @@ describe('the bundled program', () => {
       expect(readFileSync(path.join(directory, file), 'utf8').match(CONVERSION), file).toBeNull()
   })
 
+  it('loads the parser of YAML for YAML only', () => {
+    const program = `const { defaultLoadersSync: load } = require(process.argv[1])
+      const isLoaded = () => Object.keys(require.cache).some((file) => file.endsWith('/js-yaml.cjs'))
+      load['.json']('', '{}')
+      const before = isLoaded()
+      const document = load['.yaml']('', 'a: 1')
+      console.log(JSON.stringify({ before, document, after: isLoaded() }))`
+    const said = execFileSync(process.execPath, ['-e', program, path.join(directory, 'cosmiconfig.cjs')], {
+      encoding: 'utf8',
+    })
+    expect(JSON.parse(said)).toEqual({ before: false, document: { a: 1 }, after: true })
+  })
+
   it('has each command but token in a file of its own', () => {
     const names = commands.map(({ name }) => name).filter((name) => name !== 'token')
     expect(files).toEqual(expect.arrayContaining(names.map((name) => `${name}.cjs`)))
