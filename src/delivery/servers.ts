@@ -15,6 +15,9 @@ import { createPeerCredentials } from './peer-credentials.ts'
 import type { Replies } from './replies.ts'
 import { createTokenAudit } from './token-audit.ts'
 
+/** Rounds of the event loop: until a client is accepted, until its request is read, and one that has begun already. */
+const ROUNDS_TO_AN_ANSWER = 3
+
 export interface Servers {
   /** Serves until the signal is aborted. Calls `onListening` once every socket listens. Throws UserError (69, 78). */
   run(signal: AbortSignal, options: { onListening: () => void }): Promise<void>
@@ -58,8 +61,9 @@ export function createServers(
         [
           (stop) => ipc.run(stop, { onListening: ipcListening.resolve }),
           async (stop) => {
-            // Most clients use the other socket, and loading HTTP takes time.
+            // Most clients use the other socket, and loading HTTP takes time: those that wait there already come first.
             await orAborted(ipcListening.promise, stop)
+            for (let round = 0; round < ROUNDS_TO_AN_ANSWER; round += 1) await new Promise(setImmediate)
             await http.run(stop, { onListening })
           },
           (stop) => serveMetrics({ ...context, inherited: inherited.metrics, metrics }, stop),
