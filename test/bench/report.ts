@@ -1,7 +1,9 @@
 // The table for people, and the same for programs.
+import { readFileSync, writeFileSync } from 'node:fs'
 import { cpus, release, totalmem } from 'node:os'
+import { format as formatted, resolveConfig } from 'prettier'
 import type { Bar, Row } from './row.ts'
-import type { Peer } from './rows/starts.ts'
+import type { Peer } from './rows/peers.ts'
 
 export interface Report {
   readonly machine: {
@@ -29,47 +31,68 @@ export function machine(): Report['machine'] {
   }
 }
 
-const HEAD = ['', 'default', 'unit', 'against', '', 'default', '±', 'bar', '', 'unit', 'bar', '']
+const HEAD = ['row', 'default', 'unit', 'reference', 'default', '±', 'bar', '', 'unit', '±', 'bar', '']
+const PEERS_HEAD = ['program', 'start', 'memory', 'a read', '']
 const verdictWords: Readonly<Record<Row['verdict'], string>> = {
   met: 'met',
-  'within noise': 'met, within the noise',
-  missed: 'MISSED',
+  'within noise': 'not decided for noise',
+  missed: '**missed**',
   'no bar': '',
 }
+/** In the README the report is between these. */
+const [BEGIN, END] = ['<!-- bench -->', '<!-- end of bench -->']
 
-export function renderTable({ rows, peers, machine: on, tookSeconds }: Report): string {
+/** In Markdown. */
+export function renderReport({ rows, peers, machine: on, at, tookSeconds }: Report): string {
   const lines = rows.map((row) => [
     row.what,
     withUnit(row.ours, row.unit),
-    row.sandboxed === null ? '' : withUnit(row.sandboxed, row.unit),
-    row.bare === null ? '' : withUnit(row.bare, row.unit),
-    row.bare === null ? '' : row.against,
+    withUnit(row.sandboxed, row.unit),
+    row.bare === null ? '–' : `${withUnit(row.bare, row.unit)} (${row.against})`,
     result(row, row.result),
     row.compared === 'value' ? '' : format(row.noise),
     bar(row, row.bar),
     verdictWords[row.verdict],
-    row.sandboxedResult === null ? '' : result(row, row.sandboxedResult),
+    row.sandboxedResult === null ? '–' : result(row, row.sandboxedResult),
+    row.compared === 'value' ? '' : format(row.sandboxedNoise),
     bar(row, row.sandboxedBar),
     verdictWords[row.sandboxedVerdict],
   ])
-  const peerLines = peers.map(({ what, ms, remark }) => [
+  const peerLines = peers.map(({ what, startMs, memoryMiB, readMs, remark }) => [
     what,
-    ms === null ? '–' : withUnit(ms, 'ms'),
+    withUnit(startMs, 'ms'),
+    withUnit(memoryMiB, 'MiB'),
+    withUnit(readMs, 'ms'),
     remark,
   ])
   return [
-    `${on.cores} × ${on.cpu}, ${on.memoryGiB} GiB, Linux ${on.kernel}, Node ${on.node}; ${Math.round(tookSeconds)} s`,
+    `${on.cores} × ${on.cpu}, ${on.memoryGiB} GiB, Linux ${on.kernel}, Node ${on.node}, ${at.slice(0, 10)}; the run took ${Math.round(tookSeconds)} s.`,
     '',
-    ...columns([HEAD, ...lines]),
+    ...table(HEAD, lines),
     '',
-    'What people use instead, until the token is printed:',
+    'What people use instead:',
     '',
-    ...columns(peerLines),
+    ...table(PEERS_HEAD, peerLines),
     '',
   ].join('\n')
 }
 
+/** Replaces the report in a page. Throws where the page has no room for one. */
+export async function writeInto(file: string, report: Report): Promise<void> {
+  const page = readFileSync(file, 'utf8')
+  const [from, to] = [page.indexOf(BEGIN), page.indexOf(END)]
+  if (from === -1 || to < from) throw new Error(`${file} has no \`${BEGIN}\` and \`${END}\``)
+  const text = `${page.slice(0, from)}${BEGIN}\n\n${renderReport(report)}\n${page.slice(to)}`
+  writeFileSync(file, await formatted(text, { ...(await resolveConfig(file)), filepath: file }))
+}
+
+function table(head: readonly string[], lines: readonly (readonly string[])[]): string[] {
+  const line = (cells: readonly string[]): string => `| ${cells.join(' | ')} |`
+  return [line(head), line(head.map(() => '---')), ...lines.map(line)]
+}
+
 function result({ compared }: Row, value: number): string {
+  if (Number.isNaN(value)) return '–'
   if (compared === 'ratio') return `${format(value)} ×`
   return compared === 'difference' && value > 0 ? `+${format(value)}` : format(value)
 }
@@ -80,7 +103,8 @@ function bar({ compared }: Row, wanted: Bar | null): string {
   return compared === 'ratio' ? `${words} ×` : words
 }
 
-function withUnit(value: number, unit: string): string {
+function withUnit(value: number | null, unit: string): string {
+  if (value === null || Number.isNaN(value)) return '–'
   return unit === '' ? format(value) : `${format(value)} ${unit}`
 }
 
@@ -89,17 +113,4 @@ function format(value: number): string {
   if (Number.isNaN(value)) return '–'
   if (Math.abs(value) >= 1_000) return Math.round(value).toLocaleString('en')
   return value.toFixed(Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 10 ? 1 : 2).replace(/^0\.00$/, '0')
-}
-
-/** Lines in columns: the first and words to the left, numbers to the right. */
-function columns(lines: readonly (readonly string[])[]): string[] {
-  const widths = (lines[0] ?? []).map((_, at) => Math.max(...lines.map((cells) => cells[at]?.length ?? 0)))
-  return lines.map((cells) =>
-    cells
-      .map((cell, at) =>
-        /^[+-–]?\d/.test(cell) ? cell.padStart(widths[at] ?? 0) : cell.padEnd(widths[at] ?? 0),
-      )
-      .join('  ')
-      .trimEnd(),
-  )
 }

@@ -4,20 +4,21 @@
 export const contestants = ['ours', 'bare', 'sandboxed'] as const
 export type Contestant = (typeof contestants)[number]
 /** The value of each round, for each. */
-export type Samples<T> = Record<Contestant, T[]>
+export type Samples<T, W extends string = Contestant> = Record<W, T[]>
 
 /**
  * Measures everybody in turn, beginning with another one each round. One round more is made first and thrown away: it
  * warms up.
  */
-export async function interleaved<T>(
+export async function interleaved<T, W extends string = Contestant>(
   rounds: number,
-  measure: (who: Contestant) => Promise<T>,
-): Promise<Samples<T>> {
-  const samples: Samples<T> = { ours: [], bare: [], sandboxed: [] }
+  measure: (who: W) => Promise<T>,
+  everybody: readonly W[] = contestants as readonly string[] as readonly W[],
+): Promise<Samples<T, W>> {
+  const samples = Object.fromEntries(everybody.map((who) => [who, [] as T[]])) as Samples<T, W>
   for (let round = -1; round < rounds; round += 1) {
-    for (let turn = 0; turn < contestants.length; turn += 1) {
-      const who = contestants[(round + 1 + turn) % contestants.length] ?? 'ours'
+    const first = (round + 1) % everybody.length
+    for (const who of [...everybody.slice(first), ...everybody.slice(0, first)]) {
       const sample = await measure(who)
       if (round >= 0) samples[who].push(sample)
     }
@@ -25,12 +26,13 @@ export async function interleaved<T>(
   return samples
 }
 
-export function mapSamples<T>(samples: Samples<T>, pick: (sample: T) => number): Samples<number> {
-  return {
-    ours: samples.ours.map(pick),
-    bare: samples.bare.map(pick),
-    sandboxed: samples.sandboxed.map(pick),
-  }
+export function mapSamples<T, W extends string>(
+  samples: Samples<T, W>,
+  pick: (sample: T) => number,
+): Samples<number, W> {
+  return Object.fromEntries(
+    Object.entries<T[]>(samples).map(([who, values]) => [who, values.map(pick)]),
+  ) as Samples<number, W>
 }
 
 export function median(values: readonly number[]): number {

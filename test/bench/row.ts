@@ -18,6 +18,7 @@ export interface Row {
   readonly sandboxedResult: number | null
   /** The error of `result`, give or take. */
   readonly noise: number
+  readonly sandboxedNoise: number
   readonly bar: Bar | null
   /** With the flags of the unit, against the same program without them. */
   readonly sandboxedBar: Bar | null
@@ -63,6 +64,7 @@ function row(
   const noise = noiseOf(results)
   const sandboxedResults = compareAll(sandboxed)
   const sandboxedResult = median(sandboxedResults)
+  const sandboxedNoise = noiseOf(sandboxedResults)
   return {
     what,
     unit,
@@ -74,12 +76,11 @@ function row(
     result,
     sandboxedResult: sandboxed.length === 0 ? null : sandboxedResult,
     noise,
+    sandboxedNoise,
     bar: bar ?? null,
     sandboxedBar: sandboxedBar ?? null,
     sandboxedVerdict:
-      sandboxedBar === undefined
-        ? 'no bar'
-        : verdictOf(sandboxedResult, noiseOf(sandboxedResults), sandboxedBar),
+      sandboxedBar === undefined ? 'no bar' : verdictOf(sandboxedResult, sandboxedNoise, sandboxedBar),
     verdict: bar === undefined ? 'no bar' : verdictOf(result, noise, bar),
   }
 }

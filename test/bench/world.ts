@@ -20,6 +20,7 @@ export interface World {
   readonly caFile: string
   readonly load: string
   readonly starts: string
+  readonly epollServer: string
   close(): Promise<void>
 }
 
@@ -55,6 +56,7 @@ export async function createWorld(): Promise<World> {
     caFile,
     load: compile('load', onDisk),
     starts: compile('starts', onDisk),
+    epollServer: compile('epoll-server', onDisk),
     async close() {
       await service.stop()
       await tlsService.stop()

@@ -14,7 +14,7 @@ const MUCH = 16 * 1024 * 1024
 interface Pair {
   readonly connection: Connection
   /** Bytes that the client has read. */
-  read(): number
+  readonly read: () => number
   readonly client: Socket
   readonly writeDirectly: (connection: Connection, text: string) => boolean
 }

@@ -2,7 +2,7 @@
 import { end, lineReader, NODE, outputOf, ownFile, start } from '../programs.ts'
 import { interleaved, mapSamples, median, type Contestant, type Samples } from '../rounds.ts'
 import { ratioRow, valueRow, type Bar, type Row } from '../row.ts'
-import { answers, ask, freshToken, serverOf, type Trio, type World } from '../world.ts'
+import { answers, ask, freshToken, serverOf, type Server, type Trio, type World } from '../world.ts'
 
 /** The output of `load ask`. */
 interface Asked {
@@ -23,21 +23,27 @@ interface Burst {
   readonly answered: number
 }
 
+const paceOf = ({ requests, seconds }: Asked): number => requests / seconds
+/** In µs for each request. */
+const cpuOf = ({ cpuNs, requests }: Asked): number => cpuNs / requests / 1_000
+
 const ROUNDS = 7
 const SECONDS = 0.6
 
 export async function answerRows(world: World, trio: Trio, progress: (what: string) => void): Promise<Row[]> {
   progress('token.get, one connection')
-  const one = await askInTurn(world, trio, { protocol: 'ipc', connections: 1 })
+  const one = await askInTurn(world, trio, { protocol: 'ipc', connections: 1, rounds: 3 })
   progress('token.get, 100 connections')
   const hundred = await askInTurn(world, trio, { protocol: 'ipc', connections: 100 })
   progress('token.get, 1,000 connections')
   const thousand = await askInTurn(world, trio, { protocol: 'ipc', connections: 1_000 })
+  const others = await otherServerRows(world, trio, progress)
   return [
     ...paceRows(hundred, 'token.get, 100 connections', {
       pace: { atLeast: 1.1 },
       cpu: { bar: { atMost: 0.85 }, sandboxedBar: { atMost: 1.8 } },
     }),
+    ...others,
     ...paceRows(thousand, 'token.get, 1,000 connections', {
       cpu: { bar: { atMost: 0.75 }, sandboxedBar: { atMost: 1.4 } },
     }),
@@ -53,9 +59,13 @@ export async function answerRows(world: World, trio: Trio, progress: (what: stri
 async function askInTurn(
   world: World,
   trio: Trio,
-  { protocol, connections }: { protocol: 'ipc' | 'http'; connections: number },
+  {
+    protocol,
+    connections,
+    rounds = ROUNDS,
+  }: { protocol: 'ipc' | 'http'; connections: number; rounds?: number },
 ): Promise<Samples<Asked>> {
-  const samples = await interleaved(ROUNDS, async (who) => {
+  const samples = await interleaved(rounds, async (who) => {
     const { pid, path } = trio[who]
     return load<Asked>(world, ['ask', protocol, path, pid, connections, SECONDS])
   })
@@ -75,14 +85,8 @@ function paceRows(
   bars: { pace?: Bar; cpu: { bar: Bar; sandboxedBar?: Bar } },
 ): Row[] {
   return [
-    ratioRow(
-      mapSamples(samples, ({ requests, seconds }) => requests / seconds),
-      { what, unit: 'requests/s', ...(bars.pace && { bar: bars.pace }) },
-    ),
-    ratioRow(
-      mapSamples(samples, ({ cpuNs, requests }) => cpuNs / requests / 1_000),
-      { what: `… CPU for each request`, unit: 'µs', ...bars.cpu },
-    ),
+    ratioRow(mapSamples(samples, paceOf), { what, unit: 'requests/s', ...(bars.pace && { bar: bars.pace }) }),
+    ratioRow(mapSamples(samples, cpuOf), { what: `… CPU for each request`, unit: 'µs', ...bars.cpu }),
   ]
 }
 
@@ -94,6 +98,49 @@ function latencyRow(
     mapSamples(samples, (asked) => pick(asked) / 1_000),
     { what, unit: 'µs' },
   )
+}
+
+/** Against a bare server that has no JIT either, and against one in C. */
+async function otherServerRows(world: World, trio: Trio, progress: (what: string) => void): Promise<Row[]> {
+  progress('token.get, other servers')
+  const others = {
+    jitless: [NODE, '--jitless', ownFile('bare-ipc.mjs')],
+    inC: [world.epollServer],
+  }
+  const servers = { ...trio } as Record<Contestant | keyof typeof others, Server>
+  for (const who of ['jitless', 'inC'] as const) {
+    const path = `${world.directory}/${who}.sock`
+    servers[who] = serverOf(start([...others[who], path, freshToken()]), path)
+    await answers(path)
+  }
+  const samples = await interleaved(
+    5,
+    (who) => load<Asked>(world, ['ask', 'ipc', servers[who].path, servers[who].pid, 100, SECONDS]),
+    ['ours', 'sandboxed', 'jitless', 'inC'] as const,
+  )
+  for (const who of ['jitless', 'inC'] as const) await end(servers[who].process)
+  const cpu = mapSamples(samples, cpuOf)
+  const pace = mapSamples(samples, paceOf)
+  return [
+    ratioRow(
+      { ours: [], bare: cpu.jitless, sandboxed: cpu.sandboxed },
+      {
+        what: '… against a bare server without a JIT',
+        unit: 'µs',
+        against: 'bare server, `--jitless`',
+        sandboxedBar: { atMost: 0.65 },
+      },
+    ),
+    ratioRow(
+      { ours: pace.ours, bare: pace.inC, sandboxed: pace.sandboxed },
+      {
+        what: 'token.get, 100 connections, against C',
+        unit: 'requests/s',
+        against: 'epoll server in C',
+        bar: { atLeast: 0.5 },
+      },
+    ),
+  ]
 }
 
 async function httpRows(world: World, trio: Trio, progress: (what: string) => void): Promise<Row[]> {
