@@ -217,6 +217,16 @@ describe('a client that goes', () => {
   })
 })
 
+it('a client that reads nothing holds up the end of the daemon for 2.5 s at most', async () => {
+  const world = await ready({ tokenOf: () => LARGE })
+  const client = await connectRaw(world.ipcPath, { reads: false })
+  client.write('{"type":"token.get","data":{"id":"1"}}\f'.repeat(400))
+  await expectUntil('answers that wait', () => world.heldBytes() > 10_000)
+  expect(TIMEOUTS.drainTimeoutMs).toBe(2_500)
+  await world.stop()
+  expect(world.ipc.counts().connections).toBe(0)
+})
+
 describe('an internal error', () => {
   it.each([
     ['at once', () => failNow()],

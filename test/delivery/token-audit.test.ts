@@ -55,3 +55,12 @@ test('a record without a name of the process says why', async () => {
     .poll(() => records.find(({ fields }) => fields.event === 'token-taken')?.fields)
     .toMatchObject({ process: null, processUnknown: expect.stringContaining('ProtectProc') as string })
 })
+
+test('the status names the 20 that took the token last', async () => {
+  const { log } = createRecords()
+  const audit = createTokenAudit({ log, processName: (pid) => Promise.resolve(`reader-${pid}`) })
+  for (let pid = 1; pid <= 25; pid += 1)
+    audit.recordRead({ peer: { uid: 1_000, gid: 1_000, pid, isPrivileged: false }, reads: null }, 'ipc', null)
+  await expect.poll(() => audit.readers().length).toBeGreaterThan(1)
+  expect(audit.readers()).toHaveLength(20)
+})
