@@ -33,8 +33,12 @@ while now=$(identity) && [ "$now" != "$(cat "$record" 2>/dev/null)" ]; do
 	case $state in
 	# It may have read the former token already, and cannot be reloaded yet. The timer comes back.
 	activating) break ;;
-	active) echo "The token has changed: $unit is reloaded or restarted" ;;
+	# It reads the token when it is started.
+	inactive | failed | deactivating) ;;
+	*)
+		echo "The token has changed: $unit is reloaded or restarted"
+		systemctl try-reload-or-restart -- "$unit"
+		;;
 	esac
-	systemctl try-reload-or-restart -- "$unit"
 	echo "$now" >"$record"
 done
