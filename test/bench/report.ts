@@ -77,7 +77,7 @@ export function renderReport({ rows, peers, machine: on, at, tookSeconds }: Repo
   ].join('\n')
 }
 
-/** Replaces the report in a page. Throws where the page has no room for one. */
+/** Replaces the report in a page. Throws where the page has not both marks. */
 export async function writeInto(file: string, report: Report): Promise<void> {
   const page = readFileSync(file, 'utf8')
   const [from, to] = [page.indexOf(BEGIN), page.indexOf(END)]
