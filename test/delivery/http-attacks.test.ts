@@ -112,6 +112,11 @@ describe('the connection ends after the answer', () => {
       expect(await statuses(text + after)).toBe('200')
   })
 
+  it('200 of an event stream, into which no other answer comes', async () => {
+    expect(await statuses(`GET /v1/token/events ${HEAD}\r\n${NEXT}`)).toBe('200')
+    expect(await statuses(`GET /v1/token/events ${HEAD}\r\noops\r\n\r\n`)).toBe('200')
+  })
+
   it('100 and 400 for a body that is announced as too long', async () => {
     expect(await statuses(`${POST}Expect: 100-continue\r\nContent-Length: 250000\r\n\r\n`)).toBe('100 400')
   })
