@@ -155,7 +155,7 @@ async function watch(
   client.on('ready', subscribe)
   if (client.status === 'ready') subscribe()
   const timer = setInterval(() => {
-    if (client.status === 'ready') client.ping().then(connection.understood, ignore)
+    if (client.status === 'ready') client.ping().then(() => connection.understood(), ignore)
   }, PING_EVERY_MS)
   await untilAborted(signal)
   clearInterval(timer)

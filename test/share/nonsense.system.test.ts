@@ -32,7 +32,7 @@ const NONSENSE: Readonly<Record<string, (socket: Socket, command: string) => voi
   'a redirection to itself': scripts('-MOVED 1 127.0.0.1:1\r\n'),
   'a replica': scripts("-READONLY You can't write against a read only replica.\r\n"),
   'what is no protocol': scripts('HTTP/1.1 400 Bad Request\r\n\r\n'),
-  'arrays without end': (socket) => void writeEndlessly(socket, '*1\r\n'.repeat(1 << 16)),
+  'arrays without end': (socket) => writeEndlessly(socket, '*1\r\n'.repeat(1 << 16)),
   'a text without end': (socket) => {
     socket.write('$536870912\r\n')
     writeEndlessly(socket, MEGABYTE)

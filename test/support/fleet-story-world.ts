@@ -187,11 +187,11 @@ export async function createFleetStoryWorld(random: () => number): Promise<Fleet
       }
     return {
       ...store,
-      take: alive(store.take),
-      put: alive(store.put),
-      release: alive(store.release),
-      restore: alive(store.restore),
-      look: alive(store.look),
+      take: alive(store.take.bind(store)),
+      put: alive(store.put.bind(store)),
+      release: alive(store.release.bind(store)),
+      restore: alive(store.restore.bind(store)),
+      look: alive(store.look.bind(store)),
     }
   }
 

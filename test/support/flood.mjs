@@ -51,8 +51,8 @@ function open() {
   socket.on('drain', send)
   socket.on('error', () => undefined)
   socket.on('close', () => {
-    if (again) return void setImmediate(open)
     closed += 1
-    process.stdout.write(`closed ${closed}\n`)
+    if (again) setImmediate(open)
+    else process.stdout.write(`closed ${closed}\n`)
   })
 }

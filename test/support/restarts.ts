@@ -11,10 +11,10 @@ export interface Restarts {
   /** All tokens that the service has given. */
   readonly given: readonly string[]
   /** The answer of the service with its next token. */
-  grant(): ReturnType<typeof granting>
-  start(config?: object): Daemon
+  readonly grant: () => ReturnType<typeof granting>
+  readonly start: (config?: object) => Daemon
   /** The same, once it listens. */
-  started(config?: object): Promise<Daemon>
+  readonly started: (config?: object) => Promise<Daemon>
 }
 
 /** To be called outside of tests: each of them gets a directory and a service. */
