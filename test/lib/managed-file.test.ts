@@ -26,7 +26,7 @@ test.each([
 ])('while its disk does not answer no caller waits; then %s, and the error is over', async (_, last) => {
   const directory = await tempDirectory('memory')
   const path = join(directory, 'file')
-  const { log, events } = createRecords()
+  const { log, events, records } = createRecords()
   let desired: string | null = 'old'
   const file = createManagedFile({ path, mode: 0o600 }, { desired: () => desired, log })
   await file.reconcile()
@@ -41,6 +41,7 @@ test.each([
   desired = last
   await file.reconcile()
   expect(events()).toEqual(['file-error'])
+  expect(records[0]?.sentence).toMatch(/^A file cannot be kept/)
   expect(readFileSync(path, 'utf8')).toBe('old')
   vi.useRealTimers()
   await release()
