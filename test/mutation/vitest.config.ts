@@ -20,6 +20,6 @@ export default defineConfig({
     include: ['test/{token,scenarios,source,storage}/**/*.test.ts'],
     setupFiles: ['test/mutation/setup.ts'],
     sequence: { sequencer: QuickestFirst },
-    testTimeout: 20_000,
+    testTimeout: 60_000,
   },
 })
