@@ -63,7 +63,7 @@ function tokenLines({ lifeMs, refreshAtMs, expirySource }: Token): string[] {
 
 function refusalLine(): string {
   return (
-    'one alert, and no request until the credentials or baseUrl change (reload), an operator says ' +
+    'one alert, and no request until the credentials or baseUrl change, an operator runs ' +
     '`kyc-tokend refresh`, or the daemon is started after an orderly stop; a token that is still good is served until it expires'
   )
 }

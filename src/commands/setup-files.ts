@@ -88,7 +88,8 @@ export async function writeSetup(
   const changed = contents.filter(([, , isDone]) => !isDone)
   const overwritten: string[] = []
   for (const [path] of changed) if (await isThere(path)) overwritten.push(path)
-  if (overwritten.length > 0 && !force) throw existing(overwritten, 'add --force to replace it')
+  if (overwritten.length > 0 && !force)
+    throw existing(overwritten, 'add --force to replace it', ', with other content')
   if (typeof attributes.gid === 'number') await makeDirectories(config, attributes.gid)
   for (const [path, content] of changed)
     await replaceFile(path, content, attributes).catch((error: unknown) => {
@@ -98,11 +99,11 @@ export async function writeSetup(
   return changed.map(([path]) => path)
 }
 
-export function existing(paths: readonly string[], remedy: string): UserError {
+export function existing(paths: readonly string[], remedy: string, as = ''): UserError {
   const are = paths.length === 1 ? 'is' : 'are'
   const last = paths.length === 1 ? '' : ' (each of them)'
   return new UserError(
-    `${paths.join(', ')} ${are} there already, with other content: ${remedy}${last}.`,
+    `${paths.join(', ')} ${are} there already${as}: ${remedy}${last}.`,
     exitStatus.configuration,
   )
 }

@@ -201,7 +201,9 @@ describe('kyc-tokend setup without a terminal', () => {
     writeFileSync(join(directory, 'api-key'), 'another-key\n')
     const refused = await setup()
     expect(refused.status).toBe(78)
-    expect(refused.stderr).toContain(`${directory}/api-key, ${config} are there already`)
+    expect(refused.stderr).toContain(
+      `${directory}/api-key, ${config} are there already, with other content: add`,
+    )
     expect(contentOf('api-key')).toBe('another-key\n')
     const forced = await setup('--force')
     expect(forced.status).toBe(0)
@@ -245,7 +247,7 @@ describe('kyc-tokend setup without a terminal', () => {
 })
 
 describe('kyc-tokend setup at a terminal', () => {
-  it('asks again for what cannot be right, and shows neither key nor secret', async () => {
+  function startAtTerminal() {
     const command = [...PROGRAM, 'setup'].map((word) => `'${word}'`).join(' ')
     const terminal = spawn('script', ['-qefc', `exec ${command}`, '/dev/null'], {
       cwd: directory,
@@ -255,6 +257,18 @@ describe('kyc-tokend setup at a terminal', () => {
     let screen = ''
     terminal.stdout.on('data', (chunk: Buffer) => (screen += chunk.toString()))
     const ended = new Promise<number | null>((resolve) => terminal.once('close', resolve))
+    return { stdin: terminal.stdin, screen: () => screen, ended }
+  }
+
+  it('names a file that is there already before it asks, whatever is in it', async () => {
+    given('api-key', `${sandboxCredentials.apiKey}\n`)
+    const { screen, ended } = startAtTerminal()
+    expect(await ended, screen()).toBe(78)
+    expect(screen()).toContain(`${directory}/api-key is there already: add --force to replace it.`)
+  })
+
+  it('asks again for what cannot be right, and shows neither key nor secret', async () => {
+    const { stdin, screen, ended } = startAtTerminal()
     const answers: [RegExp, string][] = [
       [/Address of the service[^\n]*: $/, 'api.example.com'],
       [/must be a whole URL[^\n]*\n[^\n]*: $/, sandbox.url],
@@ -263,14 +277,14 @@ describe('kyc-tokend setup at a terminal', () => {
     ]
     for (const [question, answer] of answers) {
       await expectUntil(String(question), () =>
-        question.test(screen.replaceAll(/\u001b\[[\d;?]*[A-Za-z]/g, '')),
+        question.test(screen().replaceAll(/\u001b\[[\d;?]*[A-Za-z]/g, '')),
       )
-      terminal.stdin.write(`${answer}\r`)
+      stdin.write(`${answer}\r`)
     }
-    expect(await ended, screen).toBe(0)
-    terminal.stdin.end()
-    expect(screen).not.toContain(sandboxCredentials.apiKey)
-    expect(screen).not.toContain(sandboxCredentials.apiSecret)
+    expect(await ended, screen()).toBe(0)
+    stdin.end()
+    expect(screen()).not.toContain(sandboxCredentials.apiKey)
+    expect(screen()).not.toContain(sandboxCredentials.apiSecret)
     expect(contentOf('api-key')).toBe(`${sandboxCredentials.apiKey}\n`)
   })
 })
