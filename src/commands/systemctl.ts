@@ -62,7 +62,7 @@ export async function unitProperties(unit: string, names: readonly string[]): Pr
 function parseProperties(text: string): UnitProperties {
   const properties: Record<string, string> = {}
   for (const line of text.split('\n')) {
-    const [, name, value = ''] = /^(\w+)=(.*)$/.exec(line) ?? []
+    const [, name, value = ''] = /(\w+)=(.*)/.exec(line) ?? []
     if (name === undefined) continue
     properties[name] = [properties[name], value].filter((part) => part !== undefined && part !== '').join(' ')
   }
