@@ -4,7 +4,7 @@ import { Secret } from '../../src/lib/secret.ts'
 import { createAdoption, type Adoption } from '../../src/share/adoption.ts'
 import { createRecords } from '../../src/share/records.ts'
 import { createSeal } from '../../src/share/seal.ts'
-import { createShareCounts } from '../../src/share/share-counts.ts'
+import { createShareCounts, type ShareCounts } from '../../src/share/share-counts.ts'
 import type { StoredBox } from '../../src/share/store.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
 
@@ -24,6 +24,7 @@ let offered: FetchOutcome[]
 let isIdle: boolean
 let pending: number
 let isUndecided: boolean
+let counts: ShareCounts
 let adoption: Adoption
 beforeEach(() => {
   offered = []
@@ -31,9 +32,10 @@ beforeEach(() => {
   pending = 0
   isUndecided = false
   const log = (): void => undefined
+  counts = createShareCounts(log, () => 0)
   adoption = createAdoption({
     records: createRecords({ seal, seen: 0, floor: 0, bootMs: () => 1_000 }),
-    counts: createShareCounts(log, () => 0),
+    counts,
     log,
     host: 'this',
     bootMs: () => 1_000,
@@ -55,6 +57,14 @@ test('an idle keeper is offered a record at once, and once', () => {
   adoption.offer()
   expect(offered).toMatchObject([{ kind: 'ok', accessToken: 'token-7', by: 'other' }])
   expect(adoption.seen()).toBe(7)
+})
+
+test('a record that does not open is counted, and one that is known already is not', () => {
+  expect(adoption.receive({ ...recordOf(7), box: 'nonsense' }, 'push')).toBe(false)
+  expect(counts.sample().unreadable).toBe(1)
+  adoption.receive(recordOf(8), 'push')
+  adoption.receive(recordOf(8), 'look')
+  expect(counts.sample().unreadable).toBe(1)
 })
 
 test('a record that the keeper cannot take now is not seen, and is offered again', () => {
