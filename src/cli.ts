@@ -124,9 +124,10 @@ function fail(error: unknown): void {
 
 /** The sentence with what was probably meant, or with where the names are listed. */
 async function withNearest(error: UsageError): Promise<UsageError> {
-  if (error.typed === undefined) return error
+  const { mistake } = error
+  if (mistake === undefined) return error
   const { nearestName } = await import('./config/nearest.ts')
-  const nearest = nearestName(error.typed, error.names)
+  const nearest = nearestName(mistake.typed, mistake.names)
   const remedy = nearest === undefined ? '`kyc-tokend --help` lists them' : `did you mean ${nearest}?`
   return new UsageError(`${error.message}: ${remedy}${nearest === undefined ? '.' : ''}`)
 }

@@ -27,18 +27,19 @@ export async function authorizedFetch(
   const origin = originOf(input)
   const signal = init?.signal ?? (input instanceof Request ? input.signal : undefined)
   const header = await authority.authorize(origin, signal)
-  const body = keepBody(input, init)
+  const bodyAgain = keepBody(input, init)
   const response = await fetch(input, withHeader(input, init, header))
   if (response.status !== 401) return response
   // The origin that refuses after a redirect elsewhere never saw the header.
   if (response.redirected && originOf(response.url) !== origin) return response
   await authority.onRefused()
-  if (!body.isReplayable()) return response
+  const again = bodyAgain()
+  if (again === null) return response
   const renewed = await authority.renew(origin, signal)
   if (renewed === undefined) return response
   // A body that has failed meanwhile is of no more use either.
   await response.body?.cancel().catch(() => undefined)
-  return fetch(input, { ...withHeader(input, init, renewed), ...body.again() })
+  return fetch(input, { ...withHeader(input, init, renewed), ...again })
 }
 
 function originOf(input: FetchInput): string {
@@ -52,28 +53,25 @@ function withHeader(input: FetchInput, init: RequestInit | undefined, value: str
   return { ...init, headers }
 }
 
-interface KeptBody {
-  isReplayable(): boolean
-  /** Needed by a second request beside the input and init of the first. */
-  again(): { body?: Uint8Array<ArrayBuffer> }
-}
+/** Needed by a second request beside the input and init of the first; null: its body cannot be sent again. */
+type BodyAgain = () => { body?: Uint8Array<ArrayBuffer> } | null
 
 /** To be called before the body is sent. */
-function keepBody(input: FetchInput, init: RequestInit | undefined): KeptBody {
+function keepBody(input: FetchInput, init: RequestInit | undefined): BodyAgain {
   if (init?.body !== undefined && init.body !== null) {
     const canBeSentAgain = isInMemory(init.body)
-    return { isReplayable: () => canBeSentAgain, again: () => ({}) }
+    return () => (canBeSentAgain ? {} : null)
   }
-  if (!(input instanceof Request) || input.body === null || input.bodyUsed)
-    return { isReplayable: () => true, again: () => ({}) }
-  let kept: Uint8Array<ArrayBuffer> | undefined
+  if (!(input instanceof Request) || input.body === null || input.bodyUsed) return () => ({})
+  let again: ReturnType<BodyAgain> = null
   const keep = async (copy: Request): Promise<void> => {
     // Leaving the stream cancels the copy; where it fails, the fetch of the original says why.
-    kept = await readLimited(copy.body ?? [], { maxBytes: MAX_KEPT_BODY_BYTES }).catch(() => undefined)
+    const body = await readLimited(copy.body ?? [], { maxBytes: MAX_KEPT_BODY_BYTES }).catch(() => undefined)
+    if (body !== undefined) again = { body }
   }
   // Read while the original is sent: an unread copy would pile up in memory.
   void keep(input.clone())
-  return { isReplayable: () => kept !== undefined, again: () => (kept === undefined ? {} : { body: kept }) }
+  return () => again
 }
 
 function isInMemory(body: NonNullable<RequestInit['body']>): boolean {

@@ -15,12 +15,10 @@ export type ParsedCommand =
 
 /** Something mistyped, with the names there are: the sentence may add the nearest. */
 export class UsageError extends UserError {
-  readonly typed: string | undefined
-  readonly names: readonly string[]
-  constructor(message: string, mistake: { typed?: string; names?: readonly string[] } = {}) {
+  readonly mistake: { readonly typed: string; readonly names: readonly string[] } | undefined
+  constructor(message: string, mistake?: UsageError['mistake']) {
     super(message, exitStatus.usage)
-    this.typed = mistake.typed
-    this.names = mistake.names ?? []
+    this.mistake = mistake
   }
 }
 

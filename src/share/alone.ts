@@ -14,7 +14,8 @@ const SPREAD = { atLeastMs: 1_000, atMostMs: 300_000, unknownMs: 10_000 }
 
 /** Within how many ms from now this host asks. */
 export function spreadMs({ usableUntilMs, hosts }: Loneliness, nowMs: number): number {
-  if (usableUntilMs !== null && usableUntilMs > nowMs) return SHARE_OF_LIFE * (usableUntilMs - nowMs)
+  const leftMs = (usableUntilMs ?? nowMs) - nowMs
+  if (leftMs > 0) return SHARE_OF_LIFE * leftMs
   if (hosts === null) return SPREAD.unknownMs
   return Math.min(SPREAD.atMostMs, Math.max(SPREAD.atLeastMs, hosts * PER_HOST_MS))
 }
