@@ -75,9 +75,7 @@ export async function askToken(invocation: WithOptions, signal?: AbortSignal): P
 
 /** A TokenClientError as the UserError it is to a person; anything else as it is. */
 export function asUserError(error: unknown): unknown {
-  return error instanceof TokenClientError
-    ? new UserError(error.message, statuses[error.code])
-    : error
+  return error instanceof TokenClientError ? new UserError(error.message, statuses[error.code]) : error
 }
 
 /** The duration of an option in seconds. Throws UserError (64). */
