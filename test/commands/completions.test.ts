@@ -28,8 +28,10 @@ async function bashOffers(words: string[], path?: string): Promise<string[]> {
 
 const actions = ['none', 'restart', 'HUP', 'USR1', 'USR2', 'WINCH', 'TERM', 'INT', 'QUIT']
 
+// A shell for each line.
 test.skipIf(!isThere('bash'))(
   'bash offers the commands, their options, and the values there are',
+  { timeout: 60_000 },
   async () => {
     const path = await completionFile('bash')
     const offered = await bashOffers([''], path)
