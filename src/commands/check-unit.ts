@@ -4,10 +4,15 @@ import { isAbsolute } from 'node:path'
 
 import type { Config } from '../config/config.ts'
 import { fault, ok, warning, type Finding } from './finding.ts'
-import { unitCredentials, unitProperties, type UnitNames, type UnitProperties } from './systemctl.ts'
+import {
+  ALERT_COMMAND,
+  unitCredentials,
+  unitProperties,
+  type UnitNames,
+  type UnitProperties,
+} from './systemctl.ts'
 import { neededPaths, readObstacle, ACCESS_PROPERTIES, writeObstacle } from './unit-access.ts'
 
-const ALERT_COMMAND = '/etc/kyc-tokend/alert-command'
 /** A script must be read to be run. */
 const RUN_BY_OTHERS = 0o005
 

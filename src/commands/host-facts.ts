@@ -4,7 +4,7 @@ import { join } from 'node:path'
 
 import { accountOfConfig } from '../lib/account.ts'
 import { errorCode } from '../lib/error.ts'
-import { configDirectory, unitNames, unitProperties } from './systemctl.ts'
+import { ALERT_COMMAND, configDirectory, systemctl, unitNames, unitProperties } from './systemctl.ts'
 
 interface AlertCommandRun {
   readonly isOk: boolean
@@ -28,7 +28,8 @@ export async function factsOf({ pid, configFile }: { pid: number; configFile: st
   const service = await unitProperties(`${unit}.service`, ['MainPID'])
   if (service?.['MainPID'] !== String(pid)) return noFacts
   const names = ['Result', 'ExecMainStatus', 'ExecMainExitTimestamp']
-  return { unit, alertCommand: alertRunOf(await unitProperties(`${alertUnit}.service`, names)) }
+  const properties = await unitProperties(`${alertUnit}.service`, names)
+  return { unit, alertCommand: isAbsent(ALERT_COMMAND) ? null : alertRunOf(properties) }
 }
 
 function alertRunOf(properties: Readonly<Record<string, string>> | null): AlertCommandRun | null {
@@ -62,6 +63,9 @@ export async function whyNotRunning(
   const words = account === undefined ? '' : ` --account ${account}`
   if (isUnconfigured(account))
     return `${unit}.service has no configuration: \`sudo kyc-tokend setup${words}\`.`
+  const socket = await systemctl(['is-enabled', `${unit}.socket`])
+  if (socket.stdout.startsWith('masked'))
+    return `${unit}.socket is masked: \`sudo systemctl unmask ${unit}.socket\`, then \`sudo systemctl enable --now ${unit}\`.`
   return reasonOf(unit, properties)
 }
 

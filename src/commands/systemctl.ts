@@ -6,6 +6,8 @@ import { join } from 'node:path'
 import { SYSTEM_CONFIG_DIRECTORY } from '../lib/paths.ts'
 
 export const SYSTEM_PATH = '/usr/sbin:/usr/bin:/sbin:/bin'
+/** Of the operator; the same for all accounts. */
+export const ALERT_COMMAND = join(SYSTEM_CONFIG_DIRECTORY, 'alert-command')
 const SYSTEMD_RUNS = '/run/systemd/system'
 const ASK_MS = 10_000
 const CREDENTIAL_PROPERTIES = [

@@ -36,6 +36,7 @@ describeInstallation('The commands of an operator under systemd', {}, (installat
     await sh(
       'rm /etc/kyc-tokend/alert-command; systemctl stop kyc-tokend-alert.path kyc-tokend-alert.service',
     )
+    expect((await attempt('kyc-tokend status')).stdout).not.toContain('the alert command')
   })
 
   it('check and the journal name the remedy of an alert command that cannot be run', async () => {
@@ -139,5 +140,11 @@ describeInstallation('The commands of an operator under systemd', {}, (installat
     const { status, stderr } = await attempt('kyc-tokend status')
     expect(stderr).toMatch(/kyc-tokend\.service is \w+ .*`sudo kyc-tokend check`/)
     expect(status).toBe(69)
+  })
+
+  it('status names a socket that is masked', async () => {
+    await sh('systemctl mask kyc-tokend.socket')
+    const { stderr } = await attempt('kyc-tokend status')
+    expect(stderr).toMatch(/^kyc-tokend\.socket is masked: `sudo systemctl unmask kyc-tokend\.socket`, then /)
   })
 })
