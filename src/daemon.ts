@@ -67,7 +67,7 @@ export async function createDaemon(initial: Config, environment: Environment): P
     host: () => hostName.current(),
   })
   const onDisk = createConfigOnDisk({ load, running })
-  const components = { logging, fleet, files, alerts, hostName, onDisk, servers: () => servers }
+  const components = { logging, fleet, files, alerts, hostName, onDisk, store, clock, servers: () => servers }
   const samples = createSamples({ ...components, startedAtMs, running })
   const replies = createReplies({ keeper, parts: samples.statusParts })
   const metrics = createMetrics({ keeper, sample: samples.metricsSample })

@@ -152,6 +152,7 @@ export interface StatusResult {
     baseUrl: string
     lastRequestAt: string | null
     lastSuccessAt: string | null
+    /** Since the start of the daemon. */
     requests: number
   }
   daemon: {
@@ -162,6 +163,8 @@ export interface StatusResult {
     host: string
     /** The configuration on disk against the running one; `problem` is the faults with their remedies. */
     configuration: { state: 'current' | 'changed' | 'faulty'; problem: string | null }
+    /** Why the state for a restart cannot be saved, with the remedy; null: it can. */
+    stateProblem: string | null
   }
   /** The shared store; null: this host does not share its token. */
   share: {

@@ -4,12 +4,17 @@ import type { ConfigOnDisk } from './config/on-disk.ts'
 import type { TokenFiles } from './delivery/files/token-files.ts'
 import type { Servers } from './delivery/servers.ts'
 import type { StatusParts } from './delivery/status.ts'
+import { atMost, type Clock } from './lib/clock.ts'
 import { version } from './lib/version.ts'
 import type { Alerts } from './report/alerts.ts'
 import type { HostName } from './report/host-name.ts'
 import type { OpenLog } from './report/log.ts'
 import type { MetricsSample } from './report/metric.ts'
 import type { Fleet } from './share/fleet.ts'
+import type { StateStore } from './storage/state-store.ts'
+
+/** A disk that does not answer holds up a status no longer, in ms. */
+const MAX_LOOK_MS = 500
 
 export function createSamples(components: {
   /** In ms since the epoch. */
@@ -21,12 +26,20 @@ export function createSamples(components: {
   alerts: Alerts
   hostName: HostName
   onDisk: ConfigOnDisk
+  store: Pick<StateStore, 'problem'>
+  clock: Pick<Clock, 'sleep'>
   servers: () => Servers
 }): { readonly statusParts: StatusParts; readonly metricsSample: () => MetricsSample } {
-  const { running, logging, fleet, files, alerts, hostName, onDisk, servers } = components
+  const { running, logging, fleet, files, alerts, hostName, onDisk, store, clock, servers } = components
   const startedAtMs = Math.trunc(components.startedAtMs)
+  /** One look for all who ask meanwhile. */
+  let looking: Promise<unknown> | null = null
   return {
     statusParts: {
+      async look() {
+        looking ??= onDisk.examine().finally(() => (looking = null))
+        await atMost(MAX_LOOK_MS, looking, clock)
+      },
       files: () => files.status(),
       clients: () => servers().clients(),
       daemon: () => ({
@@ -36,6 +49,7 @@ export function createSamples(components: {
         configFile: running().file,
         host: hostName.current(),
         configuration: onDisk.state(),
+        stateProblem: store.problem(),
       }),
       alert() {
         const alert = alerts.current()

@@ -162,6 +162,7 @@ export function createFakeTokenClient(options: FakeTokenClientOptions = {}): Fak
         configFile: '',
         host: 'localhost',
         configuration: { state: 'current', problem: null },
+        stateProblem: null,
       },
     }
   }

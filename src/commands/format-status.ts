@@ -110,7 +110,7 @@ function fileLines({ files }: StatusResult, { nowMs, ink }: { nowMs: number; ink
 function serviceLine({ service }: StatusResult, nowMs: number): string {
   const { baseUrl, requests, lastRequestAt } = service
   const asked = lastRequestAt === null ? 'not asked yet' : `asked ${ago(lastRequestAt, nowMs)}`
-  return `${baseUrl}, ${asked}, ${times(requests)} in all`
+  return `${baseUrl}, ${asked}, ${times(requests)} since the daemon's start`
 }
 
 function shareLines({ share, token }: StatusResult, { nowMs, ink }: { nowMs: number; ink: Ink }): string[] {

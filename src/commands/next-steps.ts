@@ -24,6 +24,7 @@ export function nextSteps(status: StatusResult, { unit }: Pick<HostFacts, 'unit'
   const faulty = files.filter(({ ok }) => !ok).length
   if (faulty > 0)
     steps.push(`Correct ${faulty === 1 ? 'the token file' : `the ${faulty} token files`} marked ✗`)
+  if (daemon.stateProblem) steps.push(`The state for a restart cannot be saved: ${daemon.stateProblem}`)
   return steps.map((step) => asSentence(asTyped(step, { unit, pid: daemon.pid })))
 }
 

@@ -62,7 +62,7 @@ function createMisconfiguredReplies(message: string): Replies {
     need: () => undefined,
     reject: () => reply,
     refresh: () => Promise.resolve(reply),
-    status: () => reply,
+    status: () => Promise.resolve(reply),
     isAlive: () => true,
     onChange: () => () => undefined,
   }

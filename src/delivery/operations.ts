@@ -88,8 +88,8 @@ export function createOperations(options: {
       }),
     'token.reject': (data, { caller }) =>
       ifValid(parseRejectRequest(data), (request) => reject(request, caller)),
-    'status.get': (_data, { caller }) => {
-      const reply = replies.status()
+    'status.get': async (_data, { caller }) => {
+      const reply = await replies.status()
       if ('fault' in reply || caller.peer?.isPrivileged !== true) return reply
       return { value: { ...reply.value, readers: audit.readers() } }
     },

@@ -43,7 +43,7 @@ export interface Replies {
   reject(request: RejectRequest): Result<RejectResult>
   /** Asks the service now; answers when the attempt is over or the signal is aborted. */
   refresh(signal: AbortSignal): Promise<Result<RefreshResult>>
-  status(): Result<StatusResult>
+  status(): Promise<Result<StatusResult>>
   /** Reports whether the scheduler has ticked within 45 s, which it does during a request to the service too. */
   isAlive(): boolean
   /** Calls the listener when the token or the phase is another than before; returns a function that ends it. */
@@ -122,7 +122,10 @@ export function createReplies(options: {
     need,
     reject,
     refresh,
-    status: () => ({ value: statusOf(keeper.state(), keeper.now(), parts) }),
+    async status() {
+      await parts.look()
+      return { value: statusOf(keeper.state(), keeper.now(), parts) }
+    },
     isAlive: createLiveness(keeper, monotonicMs),
     onChange: (listener) =>
       keeper.onEvent((event) => {

@@ -7,6 +7,8 @@ import type { Token } from '../token/token.ts'
 
 /** The part of the status that other components know. */
 export interface StatusParts {
+  /** Looks at what is only seen from time to time: the configuration on disk. */
+  look(): Promise<unknown>
   files(): StatusResult['files']
   clients(): StatusResult['clients']
   daemon(): StatusResult['daemon']

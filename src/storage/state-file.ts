@@ -14,6 +14,8 @@ export interface StateFile {
   /** Writes it where `value` is another than last time. Of several that wait for the disk only the newest is written. */
   write<T>(value: T, format: (value: T) => string): Promise<void>
   remove(): Promise<void>
+  /** Why it cannot be written: one sentence with the remedy; null where it can. */
+  error(): string | null
   /** Repeats what last failed, or what was undone from outside. */
   repair(): Promise<void>
 }
@@ -70,6 +72,7 @@ export function createStateFile(path: string, log: Log, sparePath?: string): Sta
     },
     write: async (value, format) => desire(JSON.stringify(value), () => format(value)),
     remove: async () => desire(null, () => null),
+    error: () => file.error(),
     async repair() {
       if (typeof held === 'string' || file.isPresent() || file.error() !== null) await reconcile()
     },

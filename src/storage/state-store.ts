@@ -34,6 +34,8 @@ export interface StateStore {
   fleet(): Fleet
   /** Saved with the next state. */
   setFleet(fleet: Fleet): void
+  /** Why the state cannot be saved: one sentence with the remedy; null where it can. */
+  problem(): string | null
   /** Writes again what could not be written, or what was removed from outside. Never fails. */
   repair(): Promise<void>
   /** An orderly stop: the next start may ask again what was refused. Never fails, and does not wait for a disk that hangs. */
@@ -125,6 +127,7 @@ export async function createStateStore(options: {
     setFleet(next) {
       fleet = next
     },
+    problem: () => stateFile.error() ?? keyFile.error() ?? tokenFile.error(),
     async repair() {
       for (const file of [keyFile, tokenFile, stateFile]) await file.repair()
     },

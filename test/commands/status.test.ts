@@ -41,6 +41,7 @@ function statusWith(fields: Partial<StatusResult> = {}): StatusResult {
       configFile: '/etc/kyc-tokend/kyc-tokend.config.json',
       host: 'db-1',
       configuration: { state: 'current', problem: null },
+      stateProblem: null,
     },
     ...fields,
   }
@@ -67,7 +68,9 @@ test('prints times as they are spoken, and the life that is left', () => {
   expect(text).toMatch(/next +refresh in 25 min/)
   expect(text).toMatch(/3 on ipc \(1 subscribed\), 0 on http/)
   expect(text).toMatch(/pid 4711, started 2 h ago/)
-  expect(text).toMatch(/service +https:\/\/api\.example\.com, asked 15 min ago .*, 12 times in all$/m)
+  expect(text).toMatch(
+    /service +https:\/\/api\.example\.com, asked 15 min ago .*, 12 times since the daemon's start$/m,
+  )
   expect(text).not.toContain('→')
 })
 
@@ -241,9 +244,15 @@ test('the alert command’s last run, readers, and a faulty configuration on dis
   expect(text).toMatch(/→ Correct the configuration \(`sudo kyc-tokend check`/)
 })
 
+test('a state that cannot be saved comes first, with its remedy', () => {
+  const stateProblem = '/var/lib/kyc-tokend/memory.json: no space is left: free some'
+  const text = format({ daemon: { ...statusWith().daemon, stateProblem } })
+  expect(text.split('\n')[1]).toBe(`→ The state for a restart cannot be saved: ${stateProblem}.`)
+})
+
 test('a service that was not asked yet', () => {
   const service = { ...statusWith().service, lastRequestAt: null, lastSuccessAt: null, requests: 0 }
-  expect(format({ service })).toMatch(/, not asked yet, 0 times in all$/m)
+  expect(format({ service })).toMatch(/, not asked yet, 0 times since the daemon's start$/m)
 })
 
 test('what is watched and never answers ends with 69', async () => {

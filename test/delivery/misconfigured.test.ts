@@ -53,8 +53,8 @@ it.skipIf(lacks('python3', 'curl'))(
     const { ino, mode } = lstatSync(path)
     const ipc = await connectRaw(path)
     ipc.ask('token.get', { id: '1', waitSeconds: 60 })
-    ipc.ask('status.get', { id: '2' })
-    ipc.ask('token.reject', { id: '3', fingerprint: '0123456789abcdef' })
+    ipc.ask('token.reject', { id: '2', fingerprint: '0123456789abcdef' })
+    ipc.ask('status.get', { id: '3' })
     for (const [index, id] of ['1', '2', '3'].entries()) {
       expect(await ipc.frame(index)).toEqual({
         type: 'fault',

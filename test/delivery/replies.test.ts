@@ -18,6 +18,7 @@ async function start(
     keeper: world.keeper,
     monotonicMs: () => monotonicMs,
     parts: {
+      look: async () => undefined,
       share: () => null,
       files: () => [],
       alert: () => {
@@ -32,6 +33,7 @@ async function start(
         configFile: '',
         host: '',
         configuration: { state: 'current', problem: null },
+        stateProblem: null,
       }),
     },
   })
@@ -171,7 +173,7 @@ describe('waiting', () => {
 describe('the status', () => {
   it('reports failures, the next attempt and the alert', async () => {
     const { replies, clock } = await start({ first: failures.rejected })
-    const status = replies.status()
+    const status = await replies.status()
     expect(status).toMatchObject({
       value: {
         state: 'starting',
@@ -194,7 +196,7 @@ describe('the status', () => {
 
   it('has no next attempt while the account is refused', async () => {
     const { replies } = await start({ first: failures.notFound })
-    expect(replies.status()).toMatchObject({
+    expect(await replies.status()).toMatchObject({
       value: { state: 'refused', nextAttemptAt: null, failure: { reason: 'account-not-found', status: 404 } },
     })
   })

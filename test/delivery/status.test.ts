@@ -4,6 +4,7 @@ import { initialState } from '../../src/token/state.ts'
 
 const now = { bootMs: 5_000, wallMs: 1_700_000_000_000 }
 const parts = {
+  look: async () => undefined,
   files: () => [],
   clients: () => ({ ipc: null, http: null }),
   daemon: () => ({}),

@@ -135,10 +135,14 @@ describe.each([
     const logged = await expectUntil('the record', () => errors(daemon, 'state-file-error', path)[0])
     expect(logged).toMatch(remedy)
     expect(errors(daemon, 'state-file-error', path)).toHaveLength(1)
+    expect((await statusOf(daemon)).daemon.stateProblem).toMatch(remedy)
     if (kind === 'full') disk.empty()
     else disk.readOnly(false)
     const { generation } = await tokenOf(daemon)
     await repaired(daemon, 'the memory', () => textOf(path)?.includes(`"generation":${generation}`))
+    await expectUntil('the end of the problem', async () => {
+      return (await statusOf(daemon)).daemon.stateProblem === null
+    })
   })
 })
 

@@ -211,6 +211,21 @@ test('other directories take effect at a restart and not before, and that is sai
   await expectUntil('the token file', () => textOf(join(elsewhere, 'token')) !== undefined)
 })
 
+test('the status says at once how the configuration on disk is, also after a check that kept a reload away', async () => {
+  const daemon = await started()
+  const onDisk = async (): Promise<unknown> => (await statusOf(daemon)).daemon.configuration
+  expect(await onDisk()).toEqual({ state: 'current', problem: null })
+  writeFileSync(daemon.configFile, '{ "baseUrl": ')
+  expect(await onDisk()).toEqual({
+    state: 'faulty',
+    problem: expect.stringContaining(daemon.configFile) as string,
+  })
+  daemon.configure(configOf({ directory, baseUrl: service.url, config: { refresh: { maxAge: '7m' } } }))
+  expect(await onDisk()).toEqual({ state: 'changed', problem: null })
+  await reload(daemon, { refresh: { maxAge: '7m' } })
+  expect(await onDisk()).toEqual({ state: 'current', problem: null })
+})
+
 test('a faulty file is logged with all its faults, and a corrected one is enough', async () => {
   const daemon = await started()
   writeFileSync(daemon.configFile, '{ "baseUrl": ')

@@ -751,6 +751,21 @@ describe('the files', () => {
     expect(records.events()).toEqual([])
   })
 
+  it('that cannot be written are the store’s problem, whichever it is', async () => {
+    const { start, stateDirectory } = await scene()
+    const { store } = await start()
+    expect(store.problem()).toBeNull()
+    for (const path of [join(stateDirectory, 'memory.json'), join(stateDirectory, 'key')]) {
+      await rm(path)
+      mkdirSync(path)
+      await store.repair()
+      expect(store.problem()).toContain(path)
+      await rm(path, { recursive: true })
+      await store.repair()
+      expect(store.problem()).toBeNull()
+    }
+  })
+
   it('that fail, hold and fail again are reported again', async () => {
     const { start, answered, stateDirectory, records } = await scene()
     const { store, state } = await start()

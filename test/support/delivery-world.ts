@@ -114,6 +114,7 @@ export async function startDelivery(
     keeper,
     ...(monotonicMs && { monotonicMs }),
     parts: {
+      look: async () => undefined,
       share: () => null,
       files: () => [],
       alert: () => {
@@ -128,6 +129,7 @@ export async function startDelivery(
         configFile: '',
         host: 'test',
         configuration: { state: 'current', problem: null },
+        stateProblem: null,
       }),
     },
   })

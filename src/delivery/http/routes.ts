@@ -127,9 +127,8 @@ export function createTokenRoutes(operations: Operations): Routes {
     sendReply(res, await operations.perform('refresh.request', {}, { caller: client.caller, signal }))
   }
 
-  function getStatus({ client, res, signal }: RequestContext): void {
-    const reply = operations.perform('status.get', {}, { caller: client.caller, signal })
-    if (!(reply instanceof Promise)) sendReply(res, reply)
+  async function getStatus({ client, res, signal }: RequestContext): Promise<void> {
+    sendReply(res, await operations.perform('status.get', {}, { caller: client.caller, signal }))
   }
 
   return {
