@@ -129,8 +129,8 @@ export function section<T extends v.ObjectEntries>(entries: T, written = '{ … 
     const missing = issue.path?.at(-1)?.key
     const sentence = `must be an object: write it as ${written}`
     if (typeof missing !== 'string') return sentence
-    const { message } = entries[missing] as { message?: unknown }
-    return `is missing: it ${typeof message === 'string' ? message : sentence}`
+    const { message } = entries[missing] as unknown as { message: string | ((issue: object) => string) }
+    return `is missing: it ${typeof message === 'function' ? message({}) : message}`
   })
 }
 

@@ -30,10 +30,7 @@ export function validateDocument(document: unknown): Validation {
   const parse = (value: unknown) => v.safeParse(configSchema, value, { abortPipeEarly: true })
   const { issues: found = [], output } = parse(known)
   const issues = found.flatMap(innermost).map(withoutSecret)
-  for (const { path, message } of issues) {
-    const fault = { at: keyPath(path), sentence: message }
-    if (!faults.some(({ at, sentence }) => at === fault.at && sentence === fault.sentence)) faults.push(fault)
-  }
+  faults.push(...issues.map(({ path, message }) => ({ at: keyPath(path), sentence: message })))
   const faultyPaths = issues.filter(({ isMissing }) => !isMissing).map(({ path }) => path)
   const usable = faultyPaths.length === 0 ? output : parse(without(known, faultyPaths)).output
   return { faults, validPart: usable as ValidPart | undefined }

@@ -17,6 +17,11 @@ describe('the bundled program', () => {
       expect(readFileSync(path.join(directory, file), 'utf8').match(CONVERSION), file).toBeNull()
   })
 
+  it('has no copy of Node’s streams', () => {
+    for (const file of files)
+      expect(readFileSync(path.join(directory, file), 'utf8'), file).not.toContain('ERR_STREAM_PUSH_AFTER_EOF')
+  })
+
   it('loads the parser of YAML for YAML only', () => {
     const program = `const { defaultLoadersSync: load } = require(process.argv[1])
       const isLoaded = () => Object.keys(require.cache).some((file) => file.endsWith('/js-yaml.cjs'))

@@ -86,6 +86,17 @@ test('a fault does not end the subscription', async () => {
   expect(faults).toEqual(['no-token-yet'])
 })
 
+test('a notification without a token is none of a token', async () => {
+  const daemon = await daemonWith(generous)
+  const { tokens } = subscribed(clientOf(daemon))
+  await vi.waitUntil(() => tokens.length === 1)
+  const { accessToken: _, ...described } = tokenFields('token-2')
+  daemon.publish('token.changed', described)
+  daemon.publish('token.changed', tokenFields('token-3'))
+  await vi.waitUntil(() => tokens.includes('token-3 ready'))
+  expect(tokens).toEqual(['token-1 ready', 'token-3 ready'])
+})
+
 test('what a listener throws is the program’s own, and the subscription goes on', async () => {
   const daemon = await daemonWith(generous)
   const uncaught: unknown[] = []

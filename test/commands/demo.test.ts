@@ -35,6 +35,20 @@ test('the demo shows what to try and each token as it comes, and leaves nothing 
   expect(existsSync(directory)).toBe(false)
 })
 
+test('what the daemon of the demo warns of is shown', async () => {
+  const demo = startDemo()
+  const { url } = await expectUntil(
+    'what to try',
+    () => / -d outage (?<url>http:\S+)\/scenario$/m.exec(demo.text())?.groups as { url: string } | undefined,
+  )
+  await expectUntil('a first token', () => / token 1 /.test(demo.text()))
+  await fetch(`${url}/scenario`, { method: 'PUT', body: 'account-inactive' })
+  await expectUntil('the alert', () =>
+    /account-inactive/.test(demo.text().split('Tokens as they come')[1] ?? ''),
+  )
+  expect(await demo.interrupt()).toBe(0)
+})
+
 test('the lines that the demo shows work as they stand', async () => {
   const demo = startDemo()
   await expectUntil('a first token', () => / token 1 /.test(demo.text()))

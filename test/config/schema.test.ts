@@ -149,6 +149,12 @@ describe('the shape of a configuration', () => {
     expect(faultsOf({ ...smallConfig(), credentials })).toEqual([])
   })
 
+  it('says how a section that is missing is written', () => {
+    expect(faultsOf({ baseUrl: 'https://api.example.com' })).toEqual([
+      'credentials: is missing: it must be an object: write it as { "apiKey": …, "apiSecret": … }',
+    ])
+  })
+
   it('reports all faults at once', () => {
     const document = {
       credentials: { apiKey: 'HUSH', apiSecert: 'HUSH' },
