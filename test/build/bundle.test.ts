@@ -19,7 +19,9 @@ describe('the bundled program', () => {
 
   it('has no copy of Node’s streams', () => {
     for (const file of files)
-      expect(readFileSync(path.join(directory, file), 'utf8'), file).not.toContain('ERR_STREAM_PUSH_AFTER_EOF')
+      expect(readFileSync(path.join(directory, file), 'utf8'), file).not.toContain(
+        'ERR_STREAM_PUSH_AFTER_EOF',
+      )
   })
 
   it('loads the parser of YAML for YAML only', () => {
