@@ -95,7 +95,7 @@ export async function readSmallFile(
   const file = await open(path, READ_FLAGS)
   try {
     const stats = await file.stat()
-    if (!stats.isFile() || stats.size > maxBytes) return { content: null, stats }
+    if (!stats.isFile()) return { content: null, stats }
     const buffer = Buffer.allocUnsafe(maxBytes + 1)
     let length = 0
     for (let bytes = -1; bytes !== 0 && length < buffer.length; length += bytes)

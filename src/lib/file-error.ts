@@ -22,7 +22,7 @@ export function asFileError(path: string, error: unknown): unknown {
 }
 
 function remedyFor(directory: string, error: unknown): string {
-  const isChown = (error as { syscall?: unknown } | null)?.syscall === 'fchown'
+  const isChown = (error as { syscall?: unknown }).syscall === 'fchown'
   if (isChown) {
     return `kyc-tokend may not give it this owner or group (${errorMessage(error)}): leave out owner, and for the group make the directory setgid (chgrp GROUP ${directory} && chmod g+s ${directory}) and leave out group`
   }

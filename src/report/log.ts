@@ -121,7 +121,7 @@ function leadsToJournal(stream: Writable, env: NodeJS.ProcessEnv): boolean {
   const journal = env['JOURNAL_STREAM']
   if (typeof fd !== 'number' || journal === undefined) return false
   try {
-    const { dev, ino } = fstatSync(fd, { bigint: true })
+    const { dev, ino } = fstatSync(fd)
     return journal === `${dev}:${ino}`
   } catch {
     // A closed descriptor leads nowhere.

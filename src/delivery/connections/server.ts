@@ -107,9 +107,12 @@ export function createConnectionServer(options: ConnectionServerOptions): Connec
   /** Comes before everything else: limits and rights depend on it. */
   function identify(socket: Socket): Connection {
     const peer: Peer | null = peers?.of(socket) ?? null
-    const isAllowed = peers?.isAllowed(socket, peer, config.allow) ?? true
     const onEvicted = (connection: Connection): void => drop(connection, 'too-much-held')
-    return newConnection(socket, { peer, isAllowed, onEvicted, open: options.open })
+    return newConnection(socket, { peer, isAllowed: isAllowed(socket, peer), onEvicted, open: options.open })
+  }
+
+  function isAllowed(socket: Socket, peer: Peer | null): boolean {
+    return peers?.isAllowed(socket, peer, config.allow) ?? true
   }
 
   // ---- events of a connection ---------------------------------------------------------------------------------------
@@ -197,8 +200,7 @@ export function createConnectionServer(options: ConnectionServerOptions): Connec
       await listener?.move(next)
       config = next
       for (const connection of open.all) {
-        const { socket, peer } = connection
-        if (!connection.isClosing) connection.isAllowed = peers?.isAllowed(socket, peer, config.allow) ?? true
+        if (!connection.isClosing) connection.isAllowed = isAllowed(connection.socket, connection.peer)
       }
     },
     repair: async () => listener?.repair(log),

@@ -138,7 +138,6 @@ export class IpcConnection extends PacedReader implements ConnectionHandler {
     }
     connection.pending -= 1
     connection.idleSweeps = 0
-    if (connection.isClosing) return
     this.flush()
     context.server.update(connection)
     this.readOn()
