@@ -35,3 +35,12 @@ test.each([10, 1_000])(
     }
   },
 )
+
+test('a reading is kept for a millisecond', () => {
+  const clock = createSystemClock()
+  machine()
+  const first = clock.now()
+  expect(clock.now()).toBe(first)
+  machine({ atMs: 1 })
+  expect(clock.now()).toEqual({ bootMs: first.bootMs + 1, wallMs: first.wallMs + 1 })
+})

@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, onTestFinished, test, vi } from 'vitest'
 import { createManagedFile } from '../../src/lib/managed-file.ts'
@@ -103,4 +103,43 @@ test.each([
   expect(file.counts()).toEqual(counts)
   if (counts.errors > 0) expect(file.error()).toContain('is a symbolic link, which is never replaced')
   else expect(readFileSync(path, 'utf8')).toBe('content')
+})
+
+test('a file that nothing has changed for a second is neither read nor written again', async () => {
+  const path = join(await tempDirectory('memory'), 'file')
+  const file = createManagedFile(
+    { path, mode: 0o600 },
+    { desired: () => 'content', log: createRecords().log },
+  )
+  await file.reconcile()
+  vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + 2_000 })
+  onTestFinished(() => void vi.useRealTimers())
+  await file.reconcile()
+  const calls: string[] = []
+  const end = await watchFileCalls((name) => void calls.push(name))
+  onTestFinished(end)
+  await file.reconcile()
+  end()
+  expect(calls.filter((name) => name === 'open' || name === 'rename')).toEqual([])
+  expect(file.counts()).toEqual({ writes: 1, repairs: 0, errors: 0 })
+})
+
+test.each([
+  ['removed', () => undefined],
+  ['exchanged for a file', (directory: string) => writeFileSync(directory, '')],
+])('a file whose directory was %s is not present, also where another content is due', async (_, exchange) => {
+  const directory = join(await tempDirectory('memory'), 'directory')
+  mkdirSync(directory)
+  let desired = 'old'
+  const file = createManagedFile(
+    { path: join(directory, 'file'), mode: 0o600 },
+    { desired: () => desired, log: createRecords().log },
+  )
+  await file.reconcile()
+  expect(file.isPresent()).toBe(true)
+  rmSync(directory, { recursive: true })
+  exchange(directory)
+  desired = 'new'
+  await file.reconcile()
+  expect(file.isPresent()).toBe(false)
 })
