@@ -1,4 +1,4 @@
-import { access, chmod, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { access, chmod, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { beforeEach, expect, onTestFinished, test } from 'vitest'
 import { createAlerts, type Alerts, type AlertSettings } from '../../src/report/alerts.ts'
@@ -243,6 +243,13 @@ test('a file that is left where no alert is there is removed at start, and its a
   expect(of('alert-resolved')).toEqual([
     expect.objectContaining({ reason: 'account-inactive', since: '2027-01-01T00:00:00.000Z', by: 'restart' }),
   ])
+})
+
+test('what a crash left beside the files is removed at start', async () => {
+  for (const name of ['alert', 'alert-resolved'])
+    await writeFile(join(directory, `.${name}.json.0123456789ab.kyc`), '{')
+  await alerting()
+  await expect.poll(() => readdir(directory)).toEqual([])
 })
 
 test('what is no alert of the daemon is removed without a word', async () => {

@@ -172,6 +172,21 @@ test.skipIf(!canMount)('a log on a disk that was full goes on when there is spac
   expect(whole.at(-1)).toMatchObject({ dropped: lost() })
 })
 
+test.skipIf(!canMount)('a disk that takes not one byte of a record leaves no empty line', async () => {
+  const directory = join(await tempDirectory(), 'disk')
+  const disk = smallDisk(directory)
+  const file = await open(join(directory, 'log'), 'a')
+  onTestFinished(() => file.close())
+  const { log, close } = openLog({ format: 'text', traits: { fd: file.fd } })
+  await close()
+  disk.fill()
+  log('info', 'Lost', { event: 'lost' })
+  disk.empty()
+  log('info', 'After', { event: 'after' })
+  const lines = (await readFile(join(directory, 'log'), 'utf8')).split('\n')
+  expect(lines).toEqual([expect.stringMatching(/After$/), expect.stringMatching(/dropped=1$/), ''])
+})
+
 test('closing waits for a reader that has stopped no longer than a second', async () => {
   const { log, close, stream } = openLog()
   stream.stall()

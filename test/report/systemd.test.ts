@@ -193,3 +193,26 @@ test.skipIf(lacks('python3'))('a real receiver gets it', async () => {
   await begin()
   expect(await receiver.next()).toMatch(/^READY=1\nSTATUS=ready: token/)
 })
+
+test('the status counts the attempts that failed', async () => {
+  const { answer, sent, begin, clock } = notified()
+  answer(failures.network)
+  await begin()
+  await clock.advance(60_000)
+  expect(sent.at(-1)).toMatch(
+    /; failed [2-9]\d* times since 2027-01-15 08:00:00 UTC \(network\), next attempt /,
+  )
+})
+
+test('a systemd that cannot be notified is logged once, with the reason', async () => {
+  const { of, begin, clock } = notified({
+    sendDatagram: () => {
+      throw new Error('send: ECONNREFUSED')
+    },
+  })
+  await begin()
+  await clock.advance(60_000)
+  expect(of('notify-failed')).toEqual([
+    expect.objectContaining({ level: 'warning', error: 'send: ECONNREFUSED' }),
+  ])
+})
