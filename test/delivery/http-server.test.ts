@@ -220,6 +220,18 @@ describe('GET /v1/token/events', () => {
     expect(events[1]).toMatch(/^event: token\.changed\ndata: \{"accessToken":"token-2",.*\}$/)
     expect(world.http.counts().subscribers).toBe(1)
   })
+
+  it('is counted as a read of the token, HEAD is not', async () => {
+    const world = await ready()
+    await ask(world.httpPath, '/v1/token/events', { method: 'HEAD' })
+    expect(world.audit.readers()).toEqual([])
+    const req = request({ socketPath: world.httpPath, path: '/v1/token/events', agent: false }, (res) => {
+      res.on('error', () => undefined)
+    })
+    onTestFinished(() => void req.destroy())
+    req.on('error', () => undefined).end()
+    await expect.poll(() => world.audit.readers()).toMatchObject([{ transport: 'http', count: 1 }])
+  })
 })
 
 describe('other clients', () => {

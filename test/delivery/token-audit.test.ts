@@ -64,3 +64,24 @@ test('the status names the 20 that took the token last', async () => {
   await expect.poll(() => audit.readers().length).toBeGreaterThan(1)
   expect(audit.readers()).toHaveLength(20)
 })
+
+test('where 512 programs have read, one more keeps its name once others were quiet for an hour', async () => {
+  const { log, records } = createRecords()
+  let nowMs = 0
+  const audit = createTokenAudit({
+    log,
+    processName: (pid) => Promise.resolve(`reader-${pid}`),
+    monotonicMs: () => nowMs,
+  })
+  const read = async (pid: number): Promise<unknown> => {
+    const before = records.length
+    audit.recordRead({ peer: { uid: 1_000, gid: 1_000, pid, isPrivileged: false }, reads: null }, 'ipc', null)
+    await expect.poll(() => records.length, { interval: 1 }).toBeGreaterThan(before + 1)
+    return records.at(-1)?.fields['process']
+  }
+  const first = Array.from({ length: 512 }, (_, index) => index + 1)
+  expect(await Promise.all(first.map(read))).toContain('reader-512')
+  expect(await read(513)).toBeNull()
+  nowMs = HOUR_MS
+  expect(await read(514)).toBe('reader-514')
+})
