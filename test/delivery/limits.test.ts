@@ -1,4 +1,5 @@
 // Every limit of the sockets, and that nothing is left behind by clients that go.
+import { createHook } from 'node:async_hooks'
 import { connect, Socket } from 'node:net'
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { TIMEOUTS } from '../../src/delivery/connections/connection.ts'
@@ -110,6 +111,26 @@ describe('connections', () => {
     for (let count = 0; count < 10; count += 1) counts.remove(root)
     counts.remove(null)
     expect(counts.isOver(user, limits)).toBe(false)
+  })
+
+  it('to http.sock that send nothing, or are refused, cost no parser', async () => {
+    const parsers: string[] = []
+    const hook = createHook({
+      init: (_id, type) => void (type === 'HTTPINCOMINGMESSAGE' && parsers.push(type)),
+    })
+    hook.enable()
+    onTestFinished(() => void hook.disable())
+    const world = await ready({ loadLibc: noLibc, socket: { maxConnections: 3 } })
+    const clients = await Promise.all([1, 2, 3].map(async () => connectRaw(world.httpPath, { reads: false })))
+    const refused = await connectRaw(world.httpPath, { reads: false })
+    refused.socket.resume()
+    await refused.closed()
+    expect(world.http.counts().dropped['too-many-connections']).toBe(1)
+    expect(parsers).toHaveLength(0)
+    for (const { socket } of clients.slice(1)) socket.end()
+    await expectUntil('the end of the silent', () => world.http.counts().connections === 1)
+    clients[0]?.write('GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n')
+    await expectUntil('a parser', () => parsers.length === 1)
   })
 
   it('of peers that cannot be known are those of one user', () => {

@@ -3,8 +3,6 @@ import type { Socket } from 'node:net'
 import { unsentBytes, type Connection } from './connection.ts'
 import type { ConnectionServer } from './server.ts'
 
-/** Nothing is read while something is unread, but for what was under way. */
-const MAX_UNREAD_BYTES = 256 * 1024
 /** As much is parsed at once; more waits for its turn, since long requests of many connections keep the loop busy. */
 const AT_ONCE_BYTES = 1024
 
@@ -48,11 +46,9 @@ export abstract class PacedReader {
 
   /** The buffer may be written to again after the call. */
   protected take(bytes: Buffer): void {
-    if (this.unread === null && bytes.length <= AT_ONCE_BYTES) return this.read(bytes, 0)
-    if (this.unread === null) this.keepUnread(bytes, 0)
-    // It was read before the pause took effect.
-    else this.unread = Buffer.concat([this.unread, bytes])
-    if (this.unreadBytes > MAX_UNREAD_BYTES) return this.server.drop(this.connection, 'too-much-held')
+    if (this.unread !== null) throw new Error('A paused socket was read from')
+    if (bytes.length <= AT_ONCE_BYTES) return this.read(bytes, 0)
+    this.keepUnread(bytes, 0)
     this.server.update(this.connection)
     this.readOn()
   }

@@ -30,8 +30,8 @@ export class HttpConnection extends PacedReader implements ConnectionHandler, Pa
   protected override readonly perTurn = PARTS_PER_TURN
   private readonly context: HttpContext
   private readonly waiting = new AbortController()
-  /** Has Node's parser parse these bytes. */
-  private readonly parse: (bytes: Buffer) => void
+  /** Has Node's parser parse these bytes. It costs more than all else of a connection: one that sends nothing has none. */
+  private parse: ((bytes: Buffer) => void) | null = null
   /** The last request, and the answer to it. */
   private request: IncomingMessage | null = null
   private response: ServerResponse | null = null
@@ -51,31 +51,28 @@ export class HttpConnection extends PacedReader implements ConnectionHandler, Pa
   constructor(connection: Connection, context: HttpContext) {
     super(connection, context.server)
     this.context = context
-    this.parse = takeOverReading(context.parser, this.socket, {
-      events: this,
-      // While requests are unparsed nothing more is read.
-      mayResume: () => !this.isUnread || connection.isClosing,
-    })
   }
 
   // ---- reading ------------------------------------------------------------------------------------------------------
 
   receive(buffer: Buffer, length: number): void {
+    // Nothing can be answered after an event stream, which has no end.
     if (this.stream === null) this.take(buffer.subarray(0, length))
-    else this.dropAfterStream()
-  }
-
-  /** Nothing can be answered after an event stream, which has no end. */
-  private dropAfterStream(): void {
-    this.server.drop(this.connection, 'broken-framing')
+    else this.onParseError()
   }
 
   /** Has one request parsed. What follows it is parsed when it is answered. */
   protected override parseNext(bytes: Buffer, at: number): number {
     const end = this.endOfPart(bytes, at)
     this.parsedBytes += end - at
+    this.parse ??= takeOverReading(this.context.parser, this.socket, this)
     this.parse(bytes.subarray(at, end))
     return end
+  }
+
+  /** While requests are unparsed nothing more is read. */
+  mayResume(): boolean {
+    return !this.isUnread || this.connection.isClosing
   }
 
   protected override mayParse(): boolean {
@@ -87,7 +84,7 @@ export class HttpConnection extends PacedReader implements ConnectionHandler, Pa
   protected override afterTurn(): void {
     this.notePartialRequest()
     if (!this.isUnread) return
-    if (this.stream !== null) this.dropAfterStream()
+    if (this.stream !== null) this.onParseError()
     else if (this.isAnswering()) this.awaitAnswer()
   }
 
@@ -175,7 +172,7 @@ export class HttpConnection extends PacedReader implements ConnectionHandler, Pa
     this.server.drop(this.connection, reason)
   }
 
-  /** The bytes are no HTTP. */
+  /** The bytes are no HTTP, or follow a stream. */
   onParseError(): void {
     this.server.drop(this.connection, 'broken-framing')
   }
@@ -227,6 +224,8 @@ export class HttpConnection extends PacedReader implements ConnectionHandler, Pa
 
   onHalfClose(): void {
     this.stream?.end()
+    // Later Node's HTTP does it.
+    if (this.parse === null) this.socket.end()
   }
 
   drain(): void {

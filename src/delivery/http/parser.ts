@@ -9,6 +9,8 @@ export interface ParserEvents {
   onRequest(req: IncomingMessage, res: ServerResponse): void
   /** The bytes are no HTTP, or ask for a tunnel. */
   onParseError(): void
+  /** Node's HTTP resumes the socket after each request, where this is true. */
+  mayResume(): boolean
 }
 interface HttpSocket extends Socket {
   httpEvents: ParserEvents
@@ -50,12 +52,11 @@ export function createParser(): Server {
 export function takeOverReading(
   parser: Server,
   socket: Socket,
-  options: { events: ParserEvents; mayResume: () => boolean },
+  events: ParserEvents,
 ): (bytes: Buffer) => void {
-  ;(socket as HttpSocket).httpEvents = options.events
-  // Node's HTTP resumes the socket after each request.
+  ;(socket as HttpSocket).httpEvents = events
   const resume = socket.resume.bind(socket)
-  socket.resume = () => (options.mayResume() ? resume() : socket)
+  socket.resume = () => (events.mayResume() ? resume() : socket)
   const before = new Set(socket.listeners('data'))
   parser.emit('connection', socket)
   const listener = socket.listeners('data').find((each) => !before.has(each))
