@@ -1,6 +1,8 @@
 import { spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
 import { copyFileSync, cpSync, mkdirSync, symlinkSync, writeFileSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
+import { text } from 'node:stream/consumers'
 import { build } from 'esbuild'
 import { expect, test } from 'vitest'
 import { helpOf } from '../src/commands/help.ts'
@@ -141,6 +143,16 @@ test.skipIf(lacks('bash'))('output without a reader is no error', async () => {
     { cwd: root, encoding: 'utf8' },
   )
   expect(stdout).toBe('0\n')
+})
+
+test('a fault that is reported to no reader is none', async () => {
+  const [node, program] = PROGRAM
+  const child = spawn(node, [program, 'check', '--config', '/nonexistent'], {
+    stdio: ['ignore', 'pipe', 'pipe'],
+  })
+  child.stdout.destroy()
+  const [stderr, [status]] = await Promise.all([text(child.stderr), once(child, 'close')])
+  expect({ status, stderr }).toEqual({ status: 0, stderr: '' })
 })
 
 test('output that cannot be written is one sentence', () => {
