@@ -1,5 +1,6 @@
 // Every limit of the sockets, and that nothing is left behind by clients that go.
 import { createHook } from 'node:async_hooks'
+import { once } from 'node:events'
 import { connect, Socket } from 'node:net'
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { TIMEOUTS } from '../../src/delivery/connections/connection.ts'
@@ -9,6 +10,7 @@ import {
   createTurns,
   type Holder,
 } from '../../src/delivery/connections/limits.ts'
+import { loadLibc } from '../../src/lib/libc.ts'
 import { startDelivery, type DeliveryWorld } from '../support/delivery-world.ts'
 import { askOnce, connectRaw } from '../support/ipc-client.ts'
 import { failures } from '../support/keeper-world.ts'
@@ -76,6 +78,22 @@ describe('timeouts', () => {
       client.socket.on('data', (chunk: Buffer) => resolve([chunk]))
     })
     expect(text.toString()).toMatch(/^HTTP\/1\.1 408 /)
+  })
+
+  it('a client that was sent a closing message has a whole sweep to hang up', async () => {
+    const pass = playSweeps()
+    const world = await ready()
+    const client = await connectRaw(world.ipcPath, { allowHalfOpen: true })
+    client.write('no JSON\f')
+    await once(client.socket, 'end')
+    pass(TIMEOUTS.sweepMs)
+    await isServed(world)
+    const failed = await new Promise((resolve) => client.socket.write('x', resolve))
+    expect(failed ?? null).toBeNull()
+    pass(TIMEOUTS.sweepMs)
+    await isServed(world)
+    client.write('x')
+    await client.closed()
   })
 })
 
@@ -266,6 +284,16 @@ describe('an internal error', () => {
     ])
     other.ask('token.get', { id: '1' })
     expect(await other.frame(0)).toMatchObject({ type: 'token.result' })
+  })
+
+  it('before a peer is known costs its connection', async () => {
+    const libc = loadLibc()
+    if ('error' in libc) throw new Error(libc.error)
+    const world = await startDelivery({ loadLibc: () => ({ ...libc, peerOf: failNow }) })
+    for (let count = 0; count < 2; count += 1) await (await connectRaw(world.ipcPath)).closed()
+    expect(world.records.filter(({ fields }) => fields.event === 'connection-fault')).toMatchObject([
+      { level: 'error', fields: { detail: 'broken', transport: 'ipc' } },
+    ])
   })
 
   it('costs one connection of http.sock', async () => {

@@ -134,6 +134,23 @@ describe('a listening socket', () => {
     await other.close()
   })
 
+  it('gives its new mode to no other socket, at whatever moment that takes its place', async () => {
+    for (let steps = 0; steps < 30; steps += 1) {
+      const directory = await tempDirectory('memory')
+      const path = join(directory, 's')
+      const listener = await listen(path)
+      const other = createServer().listen(join(directory, 'other'))
+      onTestFinished(() => void other.close())
+      await once(other, 'listening')
+      const { ino, mode } = lstatSync(join(directory, 'other'))
+      const moving = listener.move({ path, mode: 0o666, gid: null }).catch(() => undefined)
+      for (let step = 0; step < steps; step += 1) await Promise.resolve()
+      renameSync(join(directory, 'other'), path)
+      await moving
+      expect(lstatSync(path)).toMatchObject({ ino, mode })
+    }
+  })
+
   it('names its own path and the remedy where its directory is not there', async () => {
     const path = join(await tempDirectory(), 'none', 's')
     await expect(listen(path)).rejects.toMatchObject({
