@@ -218,11 +218,12 @@ test('a program that is not there is an error, and this one goes on', async () =
   expect(output).toBe('ENOENT\n')
 })
 
+const LOADING =
+  'import { loadLibc } from "./libc.ts"; const libc = loadLibc(); console.log(libc.error ?? "loaded")'
+
 /** The bundle as it is shipped, in a directory of its own; `packages` are links to what is installed beside it. */
-async function bundled(packages: readonly string[]): Promise<string> {
+async function bundled(packages: readonly string[], entry = LOADING): Promise<string> {
   const home = await mkdtemp(join(directory, 'bundle-'))
-  const entry =
-    'import { loadLibc } from "./libc.ts"; const libc = loadLibc(); console.log(libc.error ?? "loaded")'
   const resolveDir = new URL('../../src/lib', import.meta.url).pathname
   await build({
     stdin: { contents: entry, resolveDir },
@@ -254,4 +255,11 @@ test('where koffi is not installed the error has the reason and the remedy', asy
   expect(stdout).toBe(
     "The optional package koffi cannot be loaded (Cannot find module 'koffi'): install it with `npm install koffi`\n",
   )
+})
+
+test('where koffi is not installed Node itself becomes the other program', async () => {
+  const entry =
+    'import { replaceProcess } from "./replace-process.ts"; replaceProcess("/bin/sh", ["sh", "-c", "echo $GREETING"], { GREETING: "hello" })'
+  const { stdout } = await run(process.execPath, [await bundled([], entry)])
+  expect(stdout).toBe('hello\n')
 })
