@@ -2,7 +2,7 @@ import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { copyFileSync, cpSync, mkdirSync, symlinkSync, writeFileSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
-import { text } from 'node:stream/consumers'
+import { text as textOf } from 'node:stream/consumers'
 import { build } from 'esbuild'
 import { expect, test } from 'vitest'
 import { helpOf } from '../src/commands/help.ts'
@@ -151,7 +151,7 @@ test('a fault that is reported to no reader is none', async () => {
     stdio: ['ignore', 'pipe', 'pipe'],
   })
   child.stdout.destroy()
-  const [stderr, [status]] = await Promise.all([text(child.stderr), once(child, 'close')])
+  const [stderr, [status]] = await Promise.all([textOf(child.stderr), once(child, 'close')])
   expect({ status, stderr }).toEqual({ status: 0, stderr: '' })
 })
 
