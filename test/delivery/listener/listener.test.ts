@@ -134,7 +134,7 @@ describe('a listening socket', () => {
     await other.close()
   })
 
-  it('gives its new mode to no other socket, at whatever moment that takes its place', async () => {
+  it('gives its new mode to no other socket, at whatever moment that is put there', async () => {
     for (let steps = 0; steps < 30; steps += 1) {
       const directory = await tempDirectory('memory')
       const path = join(directory, 's')
