@@ -4,11 +4,11 @@ import { createSystemClock } from '../lib/clock.ts'
 import { asSentence } from '../lib/display-text.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { exitStatus } from '../lib/error.ts'
+import { failure, ok, warning, type Finding } from '../lib/finding.ts'
 import { createFetchToken } from '../source/fetch-token.ts'
 import type { ServiceOutcome } from '../token/outcome.ts'
 import { remedyFor } from '../token/remedy.ts'
 import { jwtLifeMs } from '../token/token.ts'
-import { failure, ok, warning, type Finding } from './finding.ts'
 
 /** A wall clock that is off by more than this gets a warning. */
 const CLOCK_OFF_MS = 60_000

@@ -7,8 +7,8 @@ import { dirname, join } from 'node:path'
 import { shellWord } from '../config/read-file.ts'
 import { directoryProblem, directoryWarning } from '../lib/directory-problem.ts'
 import { errorCode, errorMessage } from '../lib/error.ts'
+import { fault, ok, warning, type Finding } from '../lib/finding.ts'
 import { pathProblem } from '../lib/paths.ts'
-import { fault, ok, warning, type Finding } from './finding.ts'
 
 const CONNECT_MS = 1_000
 

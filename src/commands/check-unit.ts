@@ -3,7 +3,7 @@ import { existsSync, statSync } from 'node:fs'
 import { isAbsolute } from 'node:path'
 
 import type { Config } from '../config/config.ts'
-import { fault, ok, warning, type Finding } from './finding.ts'
+import { fault, ok, warning, type Finding } from '../lib/finding.ts'
 import {
   ALERT_COMMAND,
   unitCredentials,

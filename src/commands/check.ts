@@ -6,6 +6,7 @@ import { loadParsers } from '../config/find.ts'
 import { formatIssue, type ConfigIssue } from '../config/issues.ts'
 import { inspectConfig, type Inspection } from '../config/load.ts'
 import { exitStatus } from '../lib/error.ts'
+import { fault, ok, warning, type Finding } from '../lib/finding.ts'
 import { isLoopbackHost } from '../lib/loopback.ts'
 import { directoryFinding, socketFinding } from './check-paths.ts'
 import {
@@ -20,7 +21,7 @@ import {
 } from './check-unit.ts'
 import type { RunCommand } from './command.ts'
 import { configurationOf, type Configuration } from './configuration.ts'
-import { createReport, fault, ok, warning, type Finding, type Report } from './finding.ts'
+import { createReport, type Report } from './finding.ts'
 import { asServiceUser, SERVICE_USER } from './service-user.ts'
 import { SYSTEM_PATH, configDirectory, unitNames } from './systemctl.ts'
 

@@ -1,15 +1,9 @@
-// Findings of `check`, and the report that prints them.
+// The report of `check`: prints findings, one line each.
 import type { Writable } from 'node:stream'
 import { styleText } from 'node:util'
 
 import { capitalized, escapeUnsafe } from '../lib/display-text.ts'
-
-export interface Finding {
-  /** `failure`: the service gave no token, which is no fault of this host. */
-  readonly level: 'ok' | 'warning' | 'fault' | 'failure'
-  /** The finding, with the remedy if one is needed. */
-  readonly sentence: string
-}
+import type { Finding } from '../lib/finding.ts'
 
 export interface Report {
   say(subject: string, ...findings: readonly Finding[]): void
@@ -65,22 +59,6 @@ export function createReport(
       stdout.write(`\n${capitalized(parts.join(', '))}.\n`)
     },
   }
-}
-
-export function failure(sentence: string): Finding {
-  return { level: 'failure', sentence }
-}
-
-export function fault(sentence: string): Finding {
-  return { level: 'fault', sentence }
-}
-
-export function warning(sentence: string): Finding {
-  return { level: 'warning', sentence }
-}
-
-export function ok(sentence: string): Finding {
-  return { level: 'ok', sentence }
 }
 
 function counted(count: number, noun: string): string {

@@ -3,12 +3,7 @@ import { existsSync, statfsSync } from 'node:fs'
 import { hostname, networkInterfaces } from 'node:os'
 import { dirname } from 'node:path'
 import type * as systemInformation from 'systeminformation'
-
-export interface HostFinding {
-  readonly level: 'ok' | 'warning' | 'fault'
-  /** The finding, and the remedy where one is needed. */
-  readonly sentence: string
-}
+import { fault, ok, warning, type Finding } from '../lib/finding.ts'
 
 /** The programs that systeminformation runs may hang where a host is ill. */
 const ASK_MS = 3_000
@@ -35,7 +30,7 @@ export async function hostFindings(options: {
   /** The service is on this host, so no network is needed. */
   isServiceLocal: boolean
   nowMs: number
-}): Promise<HostFinding[]> {
+}): Promise<Finding[]> {
   const [clock, memory, network] = await Promise.all([
     clockFinding(options.nowMs),
     memoryFinding(),
@@ -49,7 +44,7 @@ export async function hostFindings(options: {
   ].flat()
 }
 
-async function clockFinding(nowMs: number): Promise<HostFinding> {
+async function clockFinding(nowMs: number): Promise<Finding> {
   const shown = new Date(nowMs).toISOString()
   if (nowMs < EARLIEST_WALL_MS)
     return fault(`the clock says ${shown}, which is long past: set it (timedatectl set-ntp true)`)
@@ -69,7 +64,7 @@ async function askTimedated(): Promise<string> {
   })
 }
 
-async function networkFinding(): Promise<HostFinding> {
+async function networkFinding(): Promise<Finding> {
   const outward = Object.values(networkInterfaces()).flat()
   if (!outward.some((address) => address?.internal === false))
     return warning('no network interface is up, so the service cannot be reached: connect the host')
@@ -85,7 +80,7 @@ function nearestThere(directory: string): string {
     : nearestThere(dirname(directory))
 }
 
-function diskFindings(directory: string): HostFinding[] {
+function diskFindings(directory: string): Finding[] {
   let disk: ReturnType<typeof statfsSync>
   try {
     disk = statfsSync(directory)
@@ -104,7 +99,7 @@ function diskFindings(directory: string): HostFinding[] {
   return [ok(`${fileSystem} has ${formatBytes(freeBytes)} left`)]
 }
 
-async function memoryFinding(): Promise<HostFinding[]> {
+async function memoryFinding(): Promise<Finding[]> {
   const memory = await ask((system) => system.mem())
   // Under a hidden /proc the numbers are missing or zero, and say nothing.
   if (memory === undefined || !(memory.total > 0) || !(memory.available > 0)) return []
@@ -152,14 +147,4 @@ function formatBytes(bytes: number): string {
   if (bytes < 10 * MIB) return `${Math.floor(bytes / 1024)} KiB`
   if (bytes < 10 * 1024 * MIB) return `${Math.floor(bytes / MIB)} MiB`
   return `${Math.floor(bytes / (1024 * MIB))} GiB`
-}
-
-function ok(sentence: string): HostFinding {
-  return { level: 'ok', sentence }
-}
-function warning(sentence: string): HostFinding {
-  return { level: 'warning', sentence }
-}
-function fault(sentence: string): HostFinding {
-  return { level: 'fault', sentence }
 }

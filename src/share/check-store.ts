@@ -2,15 +2,11 @@
 import { randomBytes } from 'node:crypto'
 import type { ShareConfig } from '../config/config.ts'
 import { formatDuration } from '../lib/duration.ts'
+import { fault, ok, warning, type Finding } from '../lib/finding.ts'
 import { aclLine } from './acl.ts'
 import { connect } from './redis-client.ts'
 import { openRedisStore } from './redis-store.ts'
 import { StoreError, type Store } from './store.ts'
-
-export interface StoreFinding {
-  readonly level: 'ok' | 'warning' | 'fault'
-  readonly sentence: string
-}
 
 /** Ages are counted on the store's clock, and shown on the host's. */
 const CLOCK_OFF_MS = 2_000
@@ -20,7 +16,7 @@ const SHORT_MS = 1_000
 const SUBSCRIBE_MS = 5_000
 
 /** Reports what the store is and whether this host may use it. Never throws for anything that the store does. */
-export async function checkStore(share: ShareConfig, nowMs: () => number): Promise<StoreFinding[]> {
+export async function checkStore(share: ShareConfig, nowMs: () => number): Promise<Finding[]> {
   try {
     return [...(await serverFindings(share, nowMs)), ...(await rightsFindings(share))]
   } catch (error) {
@@ -29,16 +25,15 @@ export async function checkStore(share: ShareConfig, nowMs: () => number): Promi
   }
 }
 
-function faultOf({ kind, message }: StoreError, share: ShareConfig): StoreFinding {
-  if (kind !== 'denied') {
-    const sentence = `cannot be used: ${message}. Check share.servers, share.tls, and the way from this host`
-    return { level: 'fault', sentence }
-  }
-  const sentence = `denies access: ${message}. Check share.user and share.password; these rights are needed: ${aclLine(share)}`
-  return { level: 'fault', sentence }
+function faultOf({ kind, message }: StoreError, share: ShareConfig): Finding {
+  if (kind !== 'denied')
+    return fault(`cannot be used: ${message}. Check share.servers, share.tls, and the way from this host`)
+  return fault(
+    `denies access: ${message}. Check share.user and share.password; these rights are needed: ${aclLine(share)}`,
+  )
 }
 
-async function serverFindings(share: ShareConfig, nowMs: () => number): Promise<StoreFinding[]> {
+async function serverFindings(share: ShareConfig, nowMs: () => number): Promise<Finding[]> {
   const connection = await connect(share)
   try {
     await connection.firstContact
@@ -64,37 +59,38 @@ function fieldsOf(info: string): ReadonlyMap<string, string> {
   )
 }
 
-function describe(info: ReadonlyMap<string, string>): StoreFinding[] {
+function describe(info: ReadonlyMap<string, string>): Finding[] {
   const product = info.has('valkey_version') ? 'Valkey' : 'Redis'
   const version = info.get('valkey_version') ?? info.get('redis_version') ?? 'of an unknown version'
   const role = info.get('role') ?? 'unknown'
   const policy = info.get('maxmemory_policy') ?? 'noeviction'
-  const findings: StoreFinding[] = [{ level: 'ok', sentence: `is ${product} ${version}, role ${role}` }]
-  if (role !== 'master') {
-    const sentence = `is a ${role}, which takes no writes: name the master in share.servers, or set share.sentinel`
-    findings.push({ level: 'fault', sentence })
-  }
-  if (policy !== 'noeviction' && !policy.startsWith('volatile-')) {
-    const sentence = `has maxmemory-policy ${policy}, which may evict the token (it is put back within 15 s): use a server with noeviction or volatile-lru`
-    findings.push({ level: 'warning', sentence })
-  }
+  const findings = [ok(`is ${product} ${version}, role ${role}`)]
+  if (role !== 'master')
+    findings.push(
+      fault(`is a ${role}, which takes no writes: name the master in share.servers, or set share.sentinel`),
+    )
+  if (policy !== 'noeviction' && !policy.startsWith('volatile-'))
+    findings.push(
+      warning(
+        `has maxmemory-policy ${policy}, which may evict the token (it is put back within 15 s): use a server with noeviction or volatile-lru`,
+      ),
+    )
   return findings
 }
 
-function clockFindings(offMs: number): StoreFinding[] {
+function clockFindings(offMs: number): Finding[] {
   if (Math.abs(offMs) <= CLOCK_OFF_MS) return []
   const off = `${formatDuration(Math.abs(offMs))} ${offMs > 0 ? 'behind' : 'ahead of'}`
-  const sentence = `has a clock ${off} this host's: set both (timedatectl set-ntp true)`
-  return [{ level: 'warning', sentence }]
+  return [warning(`has a clock ${off} this host's: set both (timedatectl set-ntp true)`)]
 }
 
 /** Does all that a host does, under a name that no account has. */
-async function rightsFindings(share: ShareConfig): Promise<StoreFinding[]> {
+async function rightsFindings(share: ShareConfig): Promise<Finding[]> {
   const subject = `check-${randomBytes(16).toString('hex')}`
   const store = await openRedisStore(share, { subject, host: 'check' })
   try {
     await tryAll(store)
-    return [{ level: 'ok', sentence: 'lets this host read, write, publish and subscribe' }]
+    return [ok('lets this host read, write, publish and subscribe')]
   } finally {
     await store.forget().catch((error: unknown) => {
       // Every key expires by itself within a moment.
