@@ -21,7 +21,7 @@ import {
 } from './check-unit.ts'
 import type { RunCommand } from './command.ts'
 import { configurationOf, type Configuration } from './configuration.ts'
-import { createReport, type Report } from './finding.ts'
+import { createReport, type Report } from './check-report.ts'
 import { asServiceUser, SERVICE_USER } from './service-user.ts'
 import { SYSTEM_PATH, configDirectory, unitNames } from './systemctl.ts'
 

@@ -8,7 +8,7 @@ import { ask } from './ask.ts'
 import { performCheck } from './check.ts'
 import type { Invocation, RunCommand } from './command.ts'
 import { configurationOf } from './configuration.ts'
-import { createReport } from './finding.ts'
+import { createReport } from './check-report.ts'
 import { readAnswers } from './setup-answers.ts'
 import { setupFiles, writeSetup } from './setup-files.ts'
 import {
