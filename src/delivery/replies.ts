@@ -1,5 +1,6 @@
 // Replies to clients, the same for both sockets: read from the keeper's state when they are requested.
 import type { Instant } from '../lib/clock.ts'
+import { asSentence } from '../lib/display-text.ts'
 import type {
   Fault,
   RefreshResult,
@@ -179,7 +180,7 @@ function faultOf(state: TokenState): Fault {
     const { reason, detail } = state.refusal
     return {
       code: reason,
-      message: `The service refuses the account: ${sentence(detail)} ${remedy(reason)}`,
+      message: `The service refuses the account: ${asSentence(detail)} ${asSentence(remedyFor(reason))}`,
       reason,
     }
   }
@@ -190,15 +191,7 @@ function faultOf(state: TokenState): Fault {
   if (state.failure === null)
     return { code, message: `${words}: the service is being asked. Wait, or ask again.` }
   const { reason, detail } = state.failure
-  return { code, message: `${words}: ${sentence(detail)} ${remedy(reason)}`, reason }
-}
-
-function remedy(reason: Parameters<typeof remedyFor>[0]): string {
-  return sentence(remedyFor(reason))
-}
-
-function sentence(words: string): string {
-  return /[.!?]$/.test(words) ? words : `${words}.`
+  return { code, message: `${words}: ${asSentence(detail)} ${asSentence(remedyFor(reason))}`, reason }
 }
 
 // ---- the cached reply ------------------------------------------------------------------------------------------------
