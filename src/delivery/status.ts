@@ -2,7 +2,7 @@
 import { formatInstant, stableClockFor, type Instant } from '../lib/clock.ts'
 import type { StatusResult, TokenDescription } from '../protocol.ts'
 import type { CurrentAlert } from '../token/alert.ts'
-import { dueAtMs, isStale, phaseOf, usableToken, type Postponement, type TokenState } from '../token/state.ts'
+import { dueAtMs, isStale, phaseOf, usableToken, type TokenState } from '../token/state.ts'
 import type { Token } from '../token/token.ts'
 
 /** The part of the status that other components know. */
@@ -72,16 +72,15 @@ function describeAlert(alert: ReturnType<StatusParts['alert']>, now: Instant): S
   }
 }
 
+/** A refusal is one attempt, and a postponement none: this host waits for another one, or for the shared store. */
 function describeFailure(state: TokenState, now: Instant): StatusResult['failure'] {
-  if (state.refusal !== null) {
-    const { reason, detail, status, since, askedBy } = state.refusal
-    const asker = askedBy === null ? {} : { askedBy }
-    return { reason, detail, status, since: formatInstant(since.bootMs, now), attempts: 1, ...asker }
-  }
-  const { failure, postponement } = state
-  if (failure === null && postponement !== null) return describePostponement(postponement, now)
-  if (failure === null) return null
-  const { reason, detail, status, since, attempts, askedBy } = failure
+  const { refusal, failure, postponement } = state
+  const shown =
+    (refusal && { ...refusal, attempts: 1 }) ??
+    failure ??
+    (postponement && { ...postponement, status: null, attempts: 0 })
+  if (shown === null) return null
+  const { reason, detail, status, since, attempts, askedBy } = shown
   return {
     reason,
     detail,
@@ -90,15 +89,6 @@ function describeFailure(state: TokenState, now: Instant): StatusResult['failure
     attempts,
     ...(askedBy !== null && { askedBy }),
   }
-}
-
-/** This host has made no attempt: it waits for another one, or for the shared store. */
-function describePostponement(
-  { reason, detail, since, askedBy }: Postponement,
-  now: Instant,
-): StatusResult['failure'] {
-  const asker = askedBy === null ? {} : { askedBy }
-  return { reason, detail, since: formatInstant(since.bootMs, now), attempts: 0, ...asker }
 }
 
 /** The attempt that is under way counts as the next one: it is not over. */
