@@ -8,7 +8,6 @@
 //
 // CPU time is that of all threads of process PID, in ns, as the scheduler counts it.
 #define _GNU_SOURCE
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -22,6 +21,8 @@
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "measure.h"
 
 #define WARM_UP_NS 300000000ull
 #define PAUSE_NS 600000000ull
@@ -44,40 +45,10 @@ static int is_http;
 static const char *request;
 static size_t request_length;
 static size_t http_length; // Of one whole answer; learnt from the first.
-static const char *server_pid;
+static pid_t server_pid;
 static struct sockaddr_un address = {.sun_family = AF_UNIX};
 static int epoll;
 static char buffer[256 * 1024];
-
-static void die(const char *what) {
-  perror(what);
-  exit(1);
-}
-
-static uint64_t now_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * 1000000000ull + now.tv_nsec;
-}
-
-static uint64_t server_cpu_ns(void) {
-  char path[600];
-  snprintf(path, sizeof path, "/proc/%s/task", server_pid);
-  DIR *tasks = opendir(path);
-  if (tasks == NULL) die(path);
-  uint64_t sum = 0;
-  for (struct dirent *task; (task = readdir(tasks)) != NULL;) {
-    if (task->d_name[0] == '.') continue;
-    snprintf(path, sizeof path, "/proc/%s/task/%s/schedstat", server_pid, task->d_name);
-    FILE *file = fopen(path, "r");
-    unsigned long long ran = 0;
-    if (file == NULL) continue;
-    if (fscanf(file, "%llu", &ran) == 1) sum += ran;
-    fclose(file);
-  }
-  closedir(tasks);
-  return sum;
-}
 
 static uint64_t own_cpu_ns(void) {
   struct timespec ran;
@@ -183,13 +154,13 @@ static int run_ask(size_t count, double seconds) {
       is_measuring = 1;
       from = now;
       until = from + (uint64_t)(seconds * 1e9);
-      server_cpu = server_cpu_ns();
+      server_cpu = cpu_ns(server_pid);
       own_cpu = own_cpu_ns();
       measured = 0;
     }
     if (now >= until) {
       ended = now;
-      server_cpu = server_cpu_ns() - server_cpu;
+      server_cpu = cpu_ns(server_pid) - server_cpu;
       own_cpu = own_cpu_ns() - own_cpu;
       break;
     }
@@ -238,7 +209,7 @@ static int run_requests(size_t count, size_t requests) {
 static int run_connect(size_t count, size_t at_once) {
   struct connection *connections = calloc(at_once, sizeof *connections);
   size_t begun = 0, answered = 0, lost = 0;
-  uint64_t from = now_ns(), server_cpu = server_cpu_ns();
+  uint64_t from = now_ns(), server_cpu = cpu_ns(server_pid);
   struct epoll_event events[MAX_EVENTS];
   for (size_t i = 0; i < at_once && begun < count; i++, begun++) {
     if (open_connection(&connections[i]) < 0 || ask(&connections[i]) < 0) lost++;
@@ -262,22 +233,21 @@ static int run_connect(size_t count, size_t at_once) {
   }
   double seconds = (now_ns() - from) / 1e9;
   printf("{\"answered\":%zu,\"lost\":%zu,\"seconds\":%.6f,\"cpuNs\":%llu}\n", answered, count - answered, seconds,
-         (unsigned long long)(server_cpu_ns() - server_cpu));
+         (unsigned long long)(cpu_ns(server_pid) - server_cpu));
   return 0;
 }
 
 static int run_burst(size_t count) {
   struct connection *connections = calloc(count, sizeof *connections);
   size_t refused = 0, answered = 0;
-  pid_t pid = atoi(server_pid);
   uint64_t from = now_ns();
-  if (kill(pid, SIGSTOP) < 0) die("kill");
+  if (kill(server_pid, SIGSTOP) < 0) die("kill");
   for (size_t i = 0; i < count; i++) {
     if (open_connection(&connections[i]) < 0 || ask(&connections[i]) < 0) refused++;
   }
   uint64_t passed = now_ns() - from;
   if (passed < PAUSE_NS) usleep((PAUSE_NS - passed) / 1000);
-  kill(pid, SIGCONT);
+  kill(server_pid, SIGCONT);
   struct epoll_event events[MAX_EVENTS];
   while (answered < count - refused) {
     int ready = wait_events(events, from + PATIENCE_NS);
@@ -335,7 +305,7 @@ int main(int argc, char **argv) {
   const char *mode = argv[1];
   is_http = strcmp(argv[2], "http") == 0;
   strncpy(address.sun_path, argv[3], sizeof address.sun_path - 1);
-  server_pid = argv[4];
+  server_pid = atoi(argv[4]);
   size_t count = strtoul(argv[5], NULL, 10);
   request = is_http ? ASK_HTTP : strcmp(mode, "subscribe") == 0 ? SUBSCRIBE : ASK_IPC;
   request_length = strlen(request);

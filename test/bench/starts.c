@@ -5,7 +5,6 @@
 //   starts up SOCKET COMMAND …      from the start until it accepts a connection; ends it, prints one line
 //   starts serve SOCKET COMMAND …   from the start to the first answered token.get; ends it in order, prints that and the CPU time
 #define _GNU_SOURCE
-#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <spawn.h>
@@ -19,41 +18,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "measure.h"
+
 #define PATIENCE_NS 10000000000ull
 #define LOOK_EVERY_US 100
 
 extern char **environ;
-
-static void die(const char *what) {
-  perror(what);
-  exit(1);
-}
-
-static uint64_t now_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * 1000000000ull + now.tv_nsec;
-}
-
-// Of all threads, as the scheduler counts it.
-static uint64_t cpu_ns(pid_t pid) {
-  char path[600];
-  snprintf(path, sizeof path, "/proc/%d/task", pid);
-  DIR *tasks = opendir(path);
-  if (tasks == NULL) die(path);
-  uint64_t sum = 0;
-  for (struct dirent *task; (task = readdir(tasks)) != NULL;) {
-    if (task->d_name[0] == '.') continue;
-    snprintf(path, sizeof path, "/proc/%d/task/%s/schedstat", pid, task->d_name);
-    FILE *file = fopen(path, "r");
-    unsigned long long ran = 0;
-    if (file == NULL) continue;
-    if (fscanf(file, "%llu", &ran) == 1) sum += ran;
-    fclose(file);
-  }
-  closedir(tasks);
-  return sum;
-}
 
 static int connected(const char *path) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};

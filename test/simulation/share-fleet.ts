@@ -1,7 +1,7 @@
 // A fleet that shares one token, on one fake clock: the real schedule and the real sharing code, many times, against a store that goes away.
 import type { Clock, Instant } from '../../src/lib/clock.ts'
 import { Secret } from '../../src/lib/secret.ts'
-import { createSeal } from '../../src/share/seal.ts'
+import { createSeal, type Seal, type SharedRecord } from '../../src/share/seal.ts'
 import { shareToken, type ShareToken } from '../../src/share/share-token.ts'
 import { StoreError } from '../../src/share/store.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
@@ -52,8 +52,12 @@ export interface ShareFleetRun {
 interface Host {
   state: TokenState
   readonly share: ShareToken
+  /** Never aborted. Its own, as in a daemon: a signal looks through all of its listeners for each new one. */
+  readonly life: AbortSignal
   /** Until when its last token could be used. */
   servedUntilMs: number
+  /** Its next moment; other entries of the queue are obsolete. */
+  nextMs: number
 }
 
 const BASE_URL = 'https://service'
@@ -72,12 +76,13 @@ export async function runShareFleet(options: ShareFleetOptions): Promise<ShareFl
   let nowMs = 0
   const now = (): Instant => ({ bootMs: nowMs, wallMs: START_WALL_MS + nowMs })
   const server = createMemoryServer(() => now().wallMs)
-  const seal = createSeal({
-    baseUrl: BASE_URL,
-    credentials: { apiKey: new Secret('key'), apiSecret: new Secret('secret') },
-    key: null,
-  })
-  const life = new AbortController()
+  const seal = openingOnce(
+    createSeal({
+      baseUrl: BASE_URL,
+      credentials: { apiKey: new Secret('key'), apiSecret: new Secret('secret') },
+      key: null,
+    }),
+  )
   /** Looks that find nothing new are left out: the loops sleep until the store is back. */
   let looks: (() => void)[] = []
   const clock: Clock = { now, sleep: () => new Promise((resolve) => looks.push(resolve)) }
@@ -132,14 +137,14 @@ export async function runShareFleet(options: ShareFleetOptions): Promise<ShareFl
       },
     })
     const state = initialState({ baseUrl: BASE_URL, credentialsId: 'one' }, now())
-    const host: Host = { share, state, servedUntilMs: Infinity }
+    const host: Host = { share, state, life: new AbortController().signal, servedUntilMs: Infinity, nextMs: 0 }
     return host
   }
 
-  /** A moment that a change has made obsolete is found not to be due, and scheduled again. */
   function schedule(host: Host, index: number): void {
     const atMs = nextMomentMs(host.state, now())
-    if (Number.isFinite(atMs) || atMs === -Infinity) queue.push(Math.max(nowMs, atMs), index)
+    host.nextMs = Math.max(nowMs, atMs)
+    if (Number.isFinite(atMs) || atMs === -Infinity) queue.push(host.nextMs, index)
   }
 
   async function live(host: Host, index: number): Promise<void> {
@@ -151,7 +156,7 @@ export async function runShareFleet(options: ShareFleetOptions): Promise<ShareFl
         host.state = afterRequest(host.state, cause, now())
         return Promise.resolve()
       }
-      const outcome = await host.share.fetchToken(life.signal, { cause, beforeRequest })
+      const outcome = await host.share.fetchToken(host.life, { cause, beforeRequest })
       host.state = afterAttemptEnded(host.state)
       become(host, outcome)
     }
@@ -160,7 +165,7 @@ export async function runShareFleet(options: ShareFleetOptions): Promise<ShareFl
 
   const hosts = Array.from({ length: daemons }, (_, index) => createHost(index))
   for (const [index, host] of hosts.entries()) {
-    void host.share.run(life.signal)
+    void host.share.run(host.life)
     queue.push(0, index)
   }
   await turn()
@@ -172,7 +177,8 @@ export async function runShareFleet(options: ShareFleetOptions): Promise<ShareFl
         break
       }
       nowMs = Math.max(nowMs, next.atMs)
-      await live(hosts[next.index] as Host, next.index)
+      const host = hosts[next.index] as Host
+      if (next.atMs === host.nextMs) await live(host, next.index)
     }
     nowMs = Math.max(nowMs, Number.isFinite(untilMs) ? untilMs : nowMs)
   }
@@ -204,6 +210,18 @@ export async function runShareFleet(options: ShareFleetOptions): Promise<ShareFl
       withoutTokenSeconds: Math.round(withoutTokenMs) / 1000,
     },
     outageRequestsMs,
+  }
+}
+
+/** All hosts have the same secret: a box that one of them has opened is the same to the others. */
+function openingOnce(seal: Seal): Seal {
+  let last = { box: '', record: null as SharedRecord | null }
+  return {
+    ...seal,
+    open(box, head) {
+      if (box !== last.box) last = { box, record: seal.open(box, head) }
+      return last.record
+    },
   }
 }
 
