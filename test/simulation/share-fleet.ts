@@ -137,7 +137,13 @@ export async function runShareFleet(options: ShareFleetOptions): Promise<ShareFl
       },
     })
     const state = initialState({ baseUrl: BASE_URL, credentialsId: 'one' }, now())
-    const host: Host = { share, state, life: new AbortController().signal, servedUntilMs: Infinity, nextMs: 0 }
+    const host: Host = {
+      share,
+      state,
+      life: new AbortController().signal,
+      servedUntilMs: Infinity,
+      nextMs: 0,
+    }
     return host
   }
 
