@@ -1,5 +1,5 @@
 // The package that `npm run pack` makes, installed in a project without a network and used as its users do.
-import { execFileSync, spawnSync } from 'node:child_process'
+import { execFile, execFileSync, spawnSync } from 'node:child_process'
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
@@ -64,7 +64,7 @@ test('it has the licences of what is in it, the page of the protocol and the exa
 const program = (socketPath: string): string => `
   const tokens = new TokenClient({ socketPath: '${socketPath}' })
   const fake = createFakeTokenClient()
-  fake.fail('expired')
+  fake.fail('account-inactive')
   Promise.all([tokens.get(), fake.get().catch((error) => error)]).then(([token, error]) => {
     console.log(token.accessToken, error instanceof TokenClientError, error.code)
   })`
@@ -80,13 +80,12 @@ test.each([
     program(daemon.path),
   ]
   await writeFile(join(app, file), lines.join('\n'))
-  const { execFile } = await import('node:child_process')
   const output = await new Promise((resolve) => {
     execFile(process.execPath, [join(app, file)], (error, stdout, stderr) =>
       resolve(error === null ? stdout : stderr),
     )
   })
-  expect(output).toBe('token-1 true expired\n')
+  expect(output).toBe('token-1 true account-inactive\n')
 })
 
 const typed = `

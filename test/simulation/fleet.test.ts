@@ -2,6 +2,7 @@
 import { spawnSync } from 'node:child_process'
 import { beforeAll, describe, expect, test } from 'vitest'
 import { createRandom } from '../support/random.ts'
+import { simulateCommand } from './command.ts'
 import { runFleet } from './fleet.ts'
 import { peakPerSecond, simulate, type FleetNumbers } from './report.ts'
 
@@ -103,14 +104,10 @@ test('a fleet that was given Retry-After: 120 comes back after it, spread over a
 })
 
 describe('npm run simulate', () => {
-  const run = (...args: string[]): { status: number | null; stdout: string; stderr: string } =>
-    spawnSync(process.execPath, [new URL('./simulate.ts', import.meta.url).pathname, ...args], {
-      encoding: 'utf8',
-    })
   const few = ['--daemons', '300', '--outage', '5m', '--service-limit', '20']
 
-  test('prints the numbers of the contract and no others with --json', () => {
-    const { status, stdout, stderr } = run(...few, '--json')
+  test('prints the numbers of the contract and no others with --json', async () => {
+    const { status, stdout, stderr } = await simulateCommand([...few, '--json'])
     expect({ status, stderr }).toEqual({ status: 0, stderr: '' })
     const { withoutJitter, ...numbers } = JSON.parse(stdout) as { withoutJitter: object }
     const names = [
@@ -127,14 +124,15 @@ describe('npm run simulate', () => {
     for (const number of Object.values({ ...numbers, ...withoutJitter })) expect(number).toBeTypeOf('number')
   })
 
-  test('gives the same bytes for the same seed, and others for another', () => {
-    const first = run(...few, '--seed', '7', '--json')
-    expect(run(...few, '--seed', '7', '--json').stdout).toBe(first.stdout)
-    expect(run(...few, '--seed', '8', '--json').stdout).not.toBe(first.stdout)
+  test('gives the same bytes for the same seed, and others for another', async () => {
+    const ofSeed = async (seed: string) => (await simulateCommand([...few, '--seed', seed, '--json'])).stdout
+    const first = await ofSeed('7')
+    expect(await ofSeed('7')).toBe(first)
+    expect(await ofSeed('8')).not.toBe(first)
   })
 
-  test('draws a table and a plot without --json', () => {
-    const { status, stdout } = run(...few)
+  test('draws a table and a plot without --json', async () => {
+    const { status, stdout } = await simulateCommand(few)
     expect(status).toBe(0)
     expect(stdout).toContain('requests/s, last 5 min of the outage')
     expect(stdout).toContain('█')
@@ -155,12 +153,19 @@ describe('npm run simulate', () => {
     [['--seed=-1'], '--seed'],
     [['--sead', '1'], '--sead'],
     [['10000'], '10000'],
-  ])('refuses %j in a sentence and ends with 64', (args, named) => {
-    const { status, stdout, stderr } = run(...args)
+  ])('refuses %j in a sentence and ends with 64', async (args, named) => {
+    const { status, stdout, stderr } = await simulateCommand(args)
     expect({ status, stdout }).toEqual({ status: 64, stdout: '' })
     const [sentence] = stderr.split('\n')
     expect(sentence).toMatch(/^simulate: /)
     expect(sentence).toContain(named)
     expect(stderr).not.toMatch(/ at .*:\d+:\d+/)
+  })
+
+  test('its program ends with that status', () => {
+    const program = new URL('./simulate.ts', import.meta.url).pathname
+    const { status, stdout, stderr } = spawnSync(process.execPath, [program, '--sead'], { encoding: 'utf8' })
+    expect({ status, stdout }).toEqual({ status: 64, stdout: '' })
+    expect(stderr).toContain('--sead')
   })
 })

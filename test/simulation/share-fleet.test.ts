@@ -1,7 +1,7 @@
 // The bars for a fleet that shares one token: 10,000 hosts make one request for each rotation, and do not stampede when the store is gone.
-import { spawnSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
+import { simulateCommand } from './command.ts'
 import { runShareFleet } from './share-fleet.ts'
 
 test(
@@ -37,31 +37,28 @@ test('a fleet that the store leaves for longer than the token lives has a token 
 })
 
 describe('npm run simulate -- --share', () => {
-  const run = (...args: string[]): { status: number | null; stdout: string; stderr: string } =>
-    spawnSync(process.execPath, [new URL('./simulate.ts', import.meta.url).pathname, '--share', ...args], {
-      encoding: 'utf8',
-    })
+  const run = (...args: string[]) => simulateCommand(['--share', ...args])
 
-  test('prints the numbers of the contract and no others with --json, the same for the same seed', () => {
-    const first = run('--daemons', '100', '--store-outage', '10m', '--json')
+  test('prints the numbers of the contract and no others with --json, the same for the same seed', async () => {
+    const first = await run('--daemons', '100', '--store-outage', '10m', '--json')
     expect({ status: first.status, stderr: first.stderr }).toEqual({ status: 0, stderr: '' })
     expect(Object.keys(JSON.parse(first.stdout) as object)).toEqual([
       'requestsPerRotation',
       'storeOutagePeakPerSecond',
       'withoutTokenSeconds',
     ])
-    expect(run('--daemons', '100', '--json').stdout).toBe(first.stdout)
+    expect((await run('--daemons', '100', '--json')).stdout).toBe(first.stdout)
   })
 
-  test('draws a table and a plot without --json', () => {
-    const { status, stdout } = run('--daemons', '100')
+  test('draws a table and a plot without --json', async () => {
+    const { status, stdout } = await run('--daemons', '100')
     expect(status).toBe(0)
     expect(stdout).toContain('requests for each rotation')
     expect(stdout).toContain('█')
   })
 
-  test('refuses an outage without a unit in a sentence', () => {
-    const { status, stderr } = run('--store-outage', '10')
+  test('refuses an outage without a unit in a sentence', async () => {
+    const { status, stderr } = await run('--store-outage', '10')
     expect(status).toBe(64)
     expect(stderr).toContain('--store-outage')
   })

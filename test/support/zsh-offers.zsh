@@ -4,7 +4,7 @@ zmodload zsh/zpty
 export COMPLETIONS=$1 ZDOTDIR=$2 OFFERS=$2/offers
 cat > $ZDOTDIR/.zshrc <<'RC'
 fpath=(${COMPLETIONS:h} $fpath)
-autoload -Uz compinit && compinit -u -D
+autoload -Uz compinit && compinit -u -d $ZDOTDIR/dump
 [[ ${COMPLETIONS:t} == _kyc-tokend ]] || source $COMPLETIONS
 bindkey '^I' complete-word
 compadd() {
