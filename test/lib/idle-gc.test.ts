@@ -1,4 +1,5 @@
-import { execFileSync } from 'node:child_process'
+import { execFileSync, spawn } from 'node:child_process'
+import { createInterface } from 'node:readline'
 import { expect, test, vi } from 'vitest'
 import { createIdleGc } from '../../src/lib/idle-gc.ts'
 
@@ -68,7 +69,19 @@ test('nothing is begun when the daemon ends meanwhile', async () => {
   expect(collect).not.toHaveBeenCalled()
 })
 
-test('memory that was released goes back to the system', () => {
+test('the collections that V8 adds are no work; work that comes later is', async () => {
+  const { gc, collect, live } = processWith({ worked: 100, during: [0] })
+  await gc.tick(signal)
+  await live(60, { inMs: 5_000 })
+  await live(200, { inMs: 15_000 })
+  await live(5, { inMs: 15_000, times: 10 })
+  expect(collect).toHaveBeenCalledOnce()
+  await live(60, { inMs: 15_000 })
+  expect(collect).toHaveBeenCalledTimes(2)
+})
+
+/** A process that takes memory, releases it and collects. `then` is what it does afterwards. */
+function collectingProgram(then: string): string[] {
   const source = JSON.stringify(new URL('../../src/lib/idle-gc.ts', import.meta.url).href)
   const program = `
     import { createIdleGc } from ${source}
@@ -78,8 +91,25 @@ test('memory that was released goes back to the system', () => {
     held = null
     const clock = { now: () => ({ bootMs: 0, wallMs: 0 }), sleep: async () => undefined }
     await createIdleGc({ clock }).tick(new AbortController().signal)
-    console.log(JSON.stringify({ grown, left: process.memoryUsage.rss() - before }))`
-  const flags = ['--input-type=module-typescript', '--eval', program]
+    ${then}`
+  return ['--input-type=module-typescript', '--eval', program]
+}
+
+test('V8 finishes soon after it, and then wakes nothing', { timeout: 60_000 }, async () => {
+  const flags = ['--trace-memory-reducer', ...collectingProgram('setInterval(() => undefined, 60_000)')]
+  const child = spawn(process.execPath, flags, { stdio: ['ignore', 'pipe', 'inherit'] })
+  const said: string[] = []
+  for await (const line of createInterface(child.stdout)) {
+    said.push(line)
+    if (line.endsWith('(done)') || said.length > 8) child.kill()
+  }
+  expect(said.at(-1)).toContain('finished GC #2 (done)')
+})
+
+test('memory that was released goes back to the system', () => {
+  const flags = collectingProgram(
+    'console.log(JSON.stringify({ grown, left: process.memoryUsage.rss() - before }))',
+  )
   const { grown, left } = JSON.parse(execFileSync(process.execPath, flags, { encoding: 'utf8' })) as {
     grown: number
     left: number
