@@ -27,7 +27,8 @@ interface Queue {
   readonly tasks: Task[]
   isBusy: boolean
   isStalled: boolean
-  timer: NodeJS.Timeout
+  /** Undefined for memory, which always answers: a timer wakes the process also where it was cleared. */
+  readonly timer: NodeJS.Timeout | undefined
 }
 
 /** By the number of the device. */
@@ -60,11 +61,12 @@ function enqueue(device: number, task: Task): void {
 }
 
 function addQueue(device: number, tasks: Task[]): void {
-  const timer = setTimeout(() => {
+  const onStall = (): void => {
     queue.isStalled = true
     for (const task of queue.tasks) task.giveUp()
-  }, STALL_MS)
-  const queue: Queue = { tasks, isBusy: false, isStalled: false, timer: timer.unref() }
+  }
+  const timer = isMemoryDevice(device) ? undefined : setTimeout(onStall, STALL_MS).unref()
+  const queue: Queue = { tasks, isBusy: false, isStalled: false, timer }
   queues.set(device, queue)
 }
 

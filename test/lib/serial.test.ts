@@ -114,3 +114,16 @@ test.skipIf(!existsSync('/dev/shm'))('only a directory that was opened, and is i
   noteDevice('/proc', statSync('/proc').dev)
   expect(isQuick('/proc')).toBe(false)
 })
+
+test.skipIf(!existsSync('/dev/shm'))('only a file system that may stall has a timer', async () => {
+  noteDevice('/dev/shm', statSync('/dev/shm').dev)
+  const [disk = ''] = directories(1)
+  const works = new Map([disk, '/dev/shm'].map((directory) => [directory, createWork([], directory)]))
+  const timers = [...works].map(([directory, { work }]) => {
+    void onFileSystem(directory, work)
+    return vi.getTimerCount()
+  })
+  for (const { end } of works.values()) end()
+  await settle()
+  expect(timers).toEqual([1, 1])
+})
