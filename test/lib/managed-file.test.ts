@@ -24,7 +24,7 @@ test.each([
   ['the newest content is written', 'newest'],
   ['a file that should no longer be there is not written', null],
 ])('while its disk does not answer no caller waits; then %s, and the error is over', async (_, last) => {
-  const directory = await tempDirectory('memory')
+  const directory = await tempDirectory('disk')
   const path = join(directory, 'file')
   const { log, events, records } = createRecords()
   let desired: string | null = 'old'
