@@ -27,7 +27,7 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
   commands: [...PARTS, ...DAEMON, 'sandbox', 'client'],
   'cli.ts': ['lib', 'config/nearest.ts', 'commands'],
 }
-/** It describes shapes where they are: of the configuration, and of the files that a restart reads. */
+/** It describes shapes where they are: of the configuration, of the files that a restart reads, of what hosts share. */
 const IN_SEVERAL_FILES = new Set(['valibot'])
 
 const imports = globSync('src/**/*.ts')

@@ -7,47 +7,50 @@ import {
   randomBytes,
   type DecipherGCM,
 } from 'node:crypto'
+import * as v from 'valibot'
 import type { Secret } from '../lib/secret.ts'
-import type { PermanentReason, TransientReason } from '../token/outcome.ts'
+import type { TransientReason } from '../token/outcome.ts'
 import type { BoxHead } from './store.ts'
 
-/** A token with its life, counted from `at` of the record less `ageMs`. */
-export interface SharedToken {
-  readonly accessToken: string
-  readonly lifeMs: number
-  readonly expirySource: 'jwt' | 'assumed'
-  /** Its age at `at`. */
-  readonly ageMs: number
+const number = v.pipe(v.number(), v.finite())
+/** A token with its life, counted from `at` of the record less `ageMs`, its age then. */
+const sharedToken = v.object({
+  accessToken: v.string(),
+  lifeMs: number,
+  expirySource: v.picklist(['jwt', 'assumed']),
+  ageMs: number,
+})
+const common = {
+  /** The name of the host that asked. */
+  by: v.string(),
+  /** That host asked by itself, while it could not use the store. */
+  isAlone: v.exactOptional(v.literal(true)),
 }
+/** A failure carries the token that is still good: a host that starts then has one. */
+const failed = { ...common, detail: v.string(), token: v.nullable(sharedToken) }
 /**
- * A message of one host to the others. `by` is the name of the host that asked. A failure carries the token that is still good:
- * a host that starts then has one. Never holds credentials.
+ * A message of one host to the others; never holds credentials. A host with the secret may run another version: what it
+ * writes is checked, too.
  */
-export type SharedRecord = Readonly<{
-  /** The host asked by itself, while it could not use the store. */
-  isAlone?: true
-}> &
-  SharedOutcome
-type SharedOutcome =
-  | ({ readonly kind: 'ok'; readonly by: string } & SharedToken)
-  | {
-      readonly kind: 'permanent'
-      readonly by: string
-      readonly reason: PermanentReason
-      readonly detail: string
-      readonly status: number
-      readonly token: SharedToken | null
-    }
-  | {
-      readonly kind: 'transient'
-      readonly by: string
-      readonly reason: TransientReason
-      readonly detail: string
-      readonly status: number | null
-      /** Attempts of the fleet in a row. */
-      readonly attempts: number
-      readonly token: SharedToken | null
-    }
+const sharedRecord = v.variant('kind', [
+  v.object({ kind: v.literal('ok'), ...common, ...sharedToken.entries }),
+  v.object({
+    kind: v.literal('permanent'),
+    ...failed,
+    reason: v.picklist(['account-inactive', 'account-not-found']),
+    status: number,
+  }),
+  v.object({
+    kind: v.literal('transient'),
+    ...failed,
+    reason: v.custom<TransientReason>((reason) => typeof reason === 'string'),
+    status: v.nullable(number),
+    /** Attempts of the fleet in a row. */
+    attempts: number,
+  }),
+])
+export type SharedToken = Readonly<v.InferOutput<typeof sharedToken>>
+export type SharedRecord = Readonly<v.InferOutput<typeof sharedRecord>>
 
 export interface Seal {
   /** Names the account in keys and channel without naming it to others: 32 hex digits. */
@@ -121,43 +124,10 @@ export function createSeal({ baseUrl, credentials, key }: SealOptions): Seal {
 function recordIn(decipher: DecipherGCM, sealed: Buffer): SharedRecord | null {
   try {
     const text = Buffer.concat([decipher.update(sealed), decipher.final()]).toString()
-    const record: unknown = JSON.parse(text)
-    return isSharedRecord(record) ? record : null
+    const { success, output } = v.safeParse(sharedRecord, JSON.parse(text))
+    return success ? output : null
   } catch {
     // Another secret, another head or a changed byte; the caller logs it.
     return null
   }
-}
-
-type Fields = Readonly<Record<string, unknown>>
-const isText = (value: unknown): boolean => typeof value === 'string'
-const isNumber = (value: unknown): boolean => Number.isFinite(value)
-const isToken = ({ accessToken, lifeMs, expirySource, ageMs }: Fields): boolean =>
-  isText(accessToken) &&
-  isNumber(lifeMs) &&
-  isNumber(ageMs) &&
-  (expirySource === 'jwt' || expirySource === 'assumed')
-const isTokenOrNull = (value: unknown): boolean =>
-  value === null || (typeof value === 'object' && isToken(value as Fields))
-const SHAPES: Readonly<Record<SharedRecord['kind'], (record: Fields) => boolean>> = {
-  ok: isToken,
-  permanent: ({ reason, detail, status, token }) =>
-    (reason === 'account-inactive' || reason === 'account-not-found') &&
-    isText(detail) &&
-    isNumber(status) &&
-    isTokenOrNull(token),
-  transient: ({ reason, detail, status, attempts, token }) =>
-    isText(reason) &&
-    isText(detail) &&
-    (status === null || isNumber(status)) &&
-    isNumber(attempts) &&
-    isTokenOrNull(token),
-}
-
-/** A host with the secret may run another version: what it writes is checked, too. */
-function isSharedRecord(value: unknown): value is SharedRecord {
-  if (typeof value !== 'object' || value === null) return false
-  const record = value as Fields
-  const { kind, by } = record
-  return isText(by) && Object.hasOwn(SHAPES, String(kind)) && SHAPES[kind as SharedRecord['kind']](record)
 }
