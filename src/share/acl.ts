@@ -1,4 +1,5 @@
 // The rights that a host needs in the shared store, as the command that grants them.
+import type { ShareConfig } from '../config/config.ts'
 
 /** For `ACL SETUSER`: the commands, keys and channels of this prefix, and nothing else. */
 export function aclLine({
@@ -6,12 +7,7 @@ export function aclLine({
   prefix,
   database,
   cluster,
-}: {
-  user: string | null
-  prefix: string
-  database: number
-  cluster: boolean
-}): string {
+}: Pick<ShareConfig, 'user' | 'prefix' | 'database' | 'cluster'>): string {
   const commands =
     '-@all +ping +auth +hello +info +client +eval +evalsha +script +time +get +set +del +pttl +pexpire +hget +hset +hmget +publish +subscribe +unsubscribe'
   const more = [

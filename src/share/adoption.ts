@@ -29,19 +29,7 @@ export interface Adoption {
   offer(): void
 }
 
-export function createAdoption({
-  records,
-  counts,
-  log,
-  host,
-  bootMs,
-  usableUntilMs,
-  offer,
-  seen: seenBefore,
-  isUndecided,
-  onAskedAlone,
-  onPending,
-}: {
+export function createAdoption(options: {
   records: Records
   counts: ShareCounts
   log: Log
@@ -61,7 +49,9 @@ export function createAdoption({
   /** A record is left that the keeper could not take. */
   onPending: () => void
 }): Adoption {
-  let seen = seenBefore
+  const { records, counts, log, host, bootMs, usableUntilMs, offer } = options
+  const { isUndecided, onAskedAlone, onPending } = options
+  let { seen } = options
   let how: How = 'push'
   let attempt: { wake(): void } | null = null
 

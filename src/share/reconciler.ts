@@ -18,17 +18,7 @@ export interface Reconciler {
   forgetUnshared(): void
 }
 
-export function createReconciler({
-  store,
-  seal,
-  records,
-  adoption,
-  counts,
-  log,
-  bootMs,
-  onContact,
-  onHosts,
-}: {
+export function createReconciler(options: {
   store: Store
   seal: Seal
   records: Records
@@ -39,6 +29,7 @@ export function createReconciler({
   onContact: () => void
   onHosts: (hosts: number) => void
 }): Reconciler {
+  const { store, seal, records, adoption, counts, log, bootMs, onContact, onHosts } = options
   let unshared: { readonly shareable: Shareable; readonly answeredAtMs: number } | null = null
 
   /** An outcome that this host obtained alone counts for all from the moment of its answer on. */
