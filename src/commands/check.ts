@@ -8,6 +8,7 @@ import { inspectConfig, type Inspection } from '../config/load.ts'
 import { exitStatus } from '../lib/error.ts'
 import { fault, ok, warning, type Finding } from '../lib/finding.ts'
 import { isLoopbackHost } from '../lib/loopback.ts'
+import { SYSTEM_PATH } from '../lib/run-program.ts'
 import { directoryFinding, socketFinding } from './check-paths.ts'
 import {
   findSockets,
@@ -23,7 +24,7 @@ import type { RunCommand } from './command.ts'
 import { configurationOf, type Configuration } from './configuration.ts'
 import { createReport, type Report } from './check-report.ts'
 import { asServiceUser, SERVICE_USER } from './service-user.ts'
-import { SYSTEM_PATH, configDirectory, unitNames } from './systemctl.ts'
+import { configDirectory, unitNames } from './systemctl.ts'
 
 interface CheckOptions extends Configuration {
   /** False: the configuration alone. */

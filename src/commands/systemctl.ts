@@ -1,11 +1,10 @@
 // Asks systemd about units, and has it act on them, by its own command: drop-ins and defaults are systemd's affair.
-import { execFile } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 
 import { SYSTEM_CONFIG_DIRECTORY } from '../lib/paths.ts'
+import { runProgram, type Finished } from '../lib/run-program.ts'
 
-export const SYSTEM_PATH = '/usr/sbin:/usr/bin:/sbin:/bin'
 /** Of the operator; the same for all accounts. */
 export const ALERT_COMMAND = join(SYSTEM_CONFIG_DIRECTORY, 'alert-command')
 const SYSTEMD_RUNS = '/run/systemd/system'
@@ -39,12 +38,6 @@ export function configDirectory(account: string | undefined): string {
 }
 
 export type UnitProperties = Readonly<Record<string, string>>
-
-export interface Finished {
-  readonly isOk: boolean
-  readonly stdout: string
-  readonly stderr: string
-}
 
 /** Reports whether systemd runs this host. */
 export function hasSystemd(): boolean {
@@ -80,14 +73,15 @@ export async function unitCredentials(
     (character) => `_${character.charCodeAt(0).toString(16).padStart(2, '0')}`,
   )
   // systemctl shows no property that is a list of pairs.
-  const { isOk, stdout } = await run('busctl', [
+  const words = [
     '--json=short',
     'get-property',
     'org.freedesktop.systemd1',
     `/org/freedesktop/systemd1/unit/${escaped}`,
     'org.freedesktop.systemd1.Service',
     ...CREDENTIAL_PROPERTIES,
-  ])
+  ]
+  const { isOk, stdout } = await runProgram('busctl', words, ASK_MS)
   const lines = stdout.trim().split('\n')
   if (!isOk || lines.length !== CREDENTIAL_PROPERTIES.length) return null
   return lines.flatMap((line) =>
@@ -98,23 +92,6 @@ export async function unitCredentials(
   )
 }
 
-export async function systemctl(words: readonly string[], timeoutMs?: number): Promise<Finished> {
-  return run('systemctl', words, timeoutMs)
-}
-
-async function run(program: string, words: readonly string[], timeoutMs = ASK_MS): Promise<Finished> {
-  return new Promise((resolve) => {
-    const options = {
-      timeout: timeoutMs,
-      killSignal: 'SIGKILL',
-      env: { PATH: SYSTEM_PATH, LC_ALL: 'C', SYSTEMD_COLORS: '0', SYSTEMD_PAGER: '' },
-    } as const
-    execFile(program, words, options, (error, stdout, stderr) => {
-      resolve({
-        isOk: error === null,
-        stdout,
-        stderr: stderr === '' && error !== null ? error.message : stderr,
-      })
-    })
-  })
+export async function systemctl(words: readonly string[], timeoutMs = ASK_MS): Promise<Finished> {
+  return runProgram('systemctl', words, timeoutMs)
 }

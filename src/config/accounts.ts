@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs'
 
 import { errorCode } from '../lib/error.ts'
+import { runProgram } from '../lib/run-program.ts'
 
 export type AccountKind = 'user' | 'group'
 
@@ -15,7 +16,9 @@ export async function idOf(kind: AccountKind, account: string | number): Promise
   const known = idIn(readAccounts(kind), account)
   if (known !== undefined) return known
   if (/^\d{1,10}$/.test(account)) return Number(account) < 2 ** 32 - 1 ? Number(account) : undefined
-  return idIn(await askNameService(kind, account), account)
+  // Empty where the name is unknown there too, where no answer comes in time, or where no program may be run.
+  const { stdout } = await runProgram('getent', [DATABASES[kind], '--', account], ASK_MS)
+  return idIn(stdout, account)
 }
 
 /** Groups that name the user as a member, beside its own. */
@@ -48,15 +51,4 @@ function readAccounts(kind: AccountKind): string {
     if (errorCode(error) === 'ENOENT') return ''
     throw error
   }
-}
-
-/** Empty where the name is unknown there too, where no answer comes in time, or where no program may be run. */
-async function askNameService(kind: AccountKind, name: string): Promise<string> {
-  const { execFile } = await import('node:child_process')
-  return new Promise((resolve) => {
-    const options = { timeout: ASK_MS, killSignal: 'SIGKILL', env: { PATH: '/usr/bin:/bin' } } as const
-    execFile('getent', [DATABASES[kind], '--', name], options, (_error, stdout) => {
-      resolve(stdout)
-    })
-  })
 }

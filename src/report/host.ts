@@ -2,8 +2,10 @@
 import { existsSync, statfsSync } from 'node:fs'
 import { hostname, networkInterfaces } from 'node:os'
 import { dirname } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
 import type * as systemInformation from 'systeminformation'
 import { fault, ok, warning, type Finding } from '../lib/finding.ts'
+import { runProgram } from '../lib/run-program.ts'
 
 /** The programs that systeminformation runs may hang where a host is ill. */
 const ASK_MS = 3_000
@@ -48,20 +50,12 @@ async function clockFinding(nowMs: number): Promise<Finding> {
   const shown = new Date(nowMs).toISOString()
   if (nowMs < EARLIEST_WALL_MS)
     return fault(`the clock says ${shown}, which is long past: set it (timedatectl set-ntp true)`)
-  if ((await askTimedated()) === 'no')
+  // `yes`, `no`, or whatever else where systemd does not run.
+  const words = ['show', '--property=NTPSynchronized', '--value']
+  const { stdout } = await runProgram('timedatectl', words, ASK_MS)
+  if (stdout.trim() === 'no')
     return warning(`the clock is not synchronised: switch that on (timedatectl set-ntp true)`)
   return ok(`the clock says ${shown}`)
-}
-
-/** `yes`, `no`, or whatever else where systemd does not run. */
-async function askTimedated(): Promise<string> {
-  const { execFile } = await import('node:child_process')
-  return new Promise((resolve) => {
-    const words = ['show', '--property=NTPSynchronized', '--value']
-    execFile('timedatectl', words, { timeout: ASK_MS, killSignal: 'SIGKILL' }, (_error, stdout) => {
-      resolve(stdout.trim())
-    })
-  })
 }
 
 async function networkFinding(): Promise<Finding> {
@@ -127,19 +121,13 @@ type SystemInformation = Pick<typeof systemInformation, 'mem' | 'networkInterfac
 
 /** An answer of systeminformation; undefined where there is none in time. It is loaded only here: that costs 20 ms. */
 async function ask<T>(question: (system: SystemInformation) => Promise<T>): Promise<T | undefined> {
-  let timer: NodeJS.Timeout | undefined
-  const tooLate = new Promise<undefined>((resolve) => {
-    timer = setTimeout(resolve, ASK_MS, undefined)
-  })
   try {
     // A bundle has the default export of a CommonJS library and none of its names.
     const { default: system } = await import('systeminformation')
-    return await Promise.race([question(system), tooLate])
+    return await Promise.race([question(system), sleep(ASK_MS, undefined, { ref: false })])
   } catch {
     // The reason does not matter: without an answer there is no finding.
     return undefined
-  } finally {
-    clearTimeout(timer)
   }
 }
 
