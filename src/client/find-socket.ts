@@ -1,7 +1,7 @@
 // The socket a client connects to: the one that was named, an account's, or the first that is there and that no other user could have put there.
-import { lstatSync, readdirSync, statSync, type Stats } from 'node:fs'
+import { lstatSync, statSync, type Stats } from 'node:fs'
 import { dirname, join } from 'node:path'
-import { ACCOUNT_VARIABLE, ACCOUNTS_DIRECTORY, checkedAccount, isAccountName } from '../lib/account.ts'
+import { ACCOUNT_VARIABLE, accountNames, ACCOUNTS_DIRECTORY, checkedAccount } from '../lib/account.ts'
 import { errorCode, exitStatus, UserError } from '../lib/error.ts'
 import { socketCandidates, type ProcessIdentity } from '../lib/paths.ts'
 
@@ -53,20 +53,9 @@ export function findSocket(
 function accountSocket(account: string, directory: string): string {
   const path = join(directory, account, 'ipc.sock')
   if (isThere(join(directory, account))) return path
-  const others = namesIn(directory).map((name) => `\`${name}\``)
+  const others = accountNames(directory).map((name) => `\`${name}\``)
   const list = others.length === 0 ? 'there are none' : `there are: ${others.join(', ')}`
   throw new UserError(`There is no account \`${account}\` here; ${list}.`, exitStatus.unavailable)
-}
-
-function namesIn(directory: string): string[] {
-  try {
-    return readdirSync(directory)
-      .filter((name) => isAccountName(name))
-      .toSorted()
-  } catch (error) {
-    if (errorCode(error) === undefined) throw error
-    return []
-  }
 }
 
 /**

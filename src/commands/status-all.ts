@@ -1,11 +1,11 @@
 // `status --all`: a line for each account of this host, and the worst exit status.
-import { existsSync, readdirSync } from 'node:fs'
+import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 
-import { ACCOUNTS_DIRECTORY, isAccountName } from '../lib/account.ts'
+import { accountNames } from '../lib/account.ts'
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { formatDuration } from '../lib/duration.ts'
-import { errorCode, exitStatus, UserError } from '../lib/error.ts'
+import { exitStatus, UserError } from '../lib/error.ts'
 import { SYSTEM_RUNTIME_DIRECTORY } from '../lib/paths.ts'
 import type { StatusResult } from '../protocol.ts'
 import { ask } from './ask.ts'
@@ -60,13 +60,4 @@ function lineOf({ state, token, failure, alert }: StatusResult): string {
     token === null ? 'no token' : `${formatDuration(Date.parse(token.expiresAt) - Date.now())} left`
   const why = failure === null ? '' : `  ${failure.reason}: ${failure.detail}`
   return `${state.padEnd(8)}  ${left}${alert === null ? '' : '  ALERT'}${why}`
-}
-
-function accountNames(): string[] {
-  try {
-    return readdirSync(ACCOUNTS_DIRECTORY).filter(isAccountName).toSorted()
-  } catch (error) {
-    if (errorCode(error) === undefined) throw error
-    return []
-  }
 }

@@ -1,7 +1,8 @@
 // An account of a host that has several: its name, and the paths of its daemon.
+import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
 
-import { exitStatus, UserError } from './error.ts'
+import { errorCode, exitStatus, UserError } from './error.ts'
 import {
   runtimeDirectoryOf,
   stateDirectoryOf,
@@ -18,6 +19,16 @@ export const ACCOUNTS_DIRECTORY = join(SYSTEM_RUNTIME_DIRECTORY, 'accounts')
 
 export function isAccountName(text: string): boolean {
   return /^[a-z0-9][a-z0-9-]{0,31}$/.test(text)
+}
+
+/** The accounts that have a directory in this one, by name; none where it cannot be read. */
+export function accountNames(directory = ACCOUNTS_DIRECTORY): string[] {
+  try {
+    return readdirSync(directory).filter(isAccountName).toSorted()
+  } catch (error) {
+    if (errorCode(error) === undefined) throw error
+    return []
+  }
 }
 
 /** The name itself. Throws UserError (64) where it is none. */
