@@ -40,37 +40,55 @@ export interface ConnectionHandler {
   onClose(): void
 }
 
-export interface Connection extends Holder {
+export class Connection implements Holder {
   readonly socket: Socket
   /** null: the peer cannot be known. */
   readonly peer: Peer | null
   readonly handler: ConnectionHandler
-  /** Its index in the server's list. */
-  index: number
+  readonly onEvicted: () => void
   isAllowed: boolean
+  /** Its index in the server's list. */
+  index = -1
   /** Being closed; further input is ignored. */
-  isClosing: boolean
+  isClosing = false
   /** Bytes read since then. */
-  discardedBytes: number
+  discardedBytes = 0
   /** Bytes of a direct write that the kernel has not taken yet (direct-write.ts). */
-  unsentDirectly: number
+  unsentDirectly = 0
   /** Requests whose answers are not there yet. */
-  pending: number
+  pending = 0
   /** A connection that subscribes to something may be silent. */
-  subscriptions: number
+  subscriptions = 0
   /** It has sent the beginning of a request. */
-  hasPartialRequest: boolean
+  hasPartialRequest = false
   /** A write callback is due. */
-  isAwaitingSent: boolean
+  isAwaitingSent = false
   /** Sweeps since the last request; the handler sets it back. */
-  idleSweeps: number
+  idleSweeps = 0
   /** Sweeps since the beginning of a request that has not ended; the handler sets it back. */
-  partialSweeps: number
-  stalledSweeps: number
-  sentAtSweep: number
-  readonly rate: RequestRate
+  partialSweeps = 0
+  stalledSweeps = 0
+  sentAtSweep = 0
+  readonly rate: RequestRate = { left: 0, refilledAtMs: -Infinity }
   /** Tokens it has read, for the log. */
-  reads: ReadCounter | null
+  reads: ReadCounter | null = null
+  held = 0
+
+  constructor(
+    socket: Socket,
+    options: {
+      peer: Peer | null
+      isAllowed: boolean
+      onEvicted: (connection: Connection) => void
+      open: (connection: Connection) => ConnectionHandler
+    },
+  ) {
+    this.socket = socket
+    this.peer = options.peer
+    this.isAllowed = options.isAllowed
+    this.onEvicted = () => options.onEvicted(this)
+    this.handler = options.open(this)
+  }
 }
 
 /** Limits on silence, slowness and unfinished requests. */
@@ -91,41 +109,6 @@ export const TIMEOUTS: Timeouts = {
   stalledMs: 30_000,
   incompleteMs: 30_000,
   drainTimeoutMs: 2_500,
-}
-
-export function newConnection(
-  socket: Socket,
-  options: {
-    peer: Peer | null
-    isAllowed: boolean
-    onEvicted: (connection: Connection) => void
-    open: (connection: Connection) => ConnectionHandler
-  },
-): Connection {
-  const connection = {
-    socket,
-    peer: options.peer,
-    handler: null as unknown as ConnectionHandler,
-    index: -1,
-    isAllowed: options.isAllowed,
-    isClosing: false,
-    discardedBytes: 0,
-    unsentDirectly: 0,
-    pending: 0,
-    subscriptions: 0,
-    hasPartialRequest: false,
-    isAwaitingSent: false,
-    idleSweeps: 0,
-    partialSweeps: 0,
-    stalledSweeps: 0,
-    sentAtSweep: 0,
-    rate: { left: 0, refilledAtMs: -Infinity },
-    reads: null,
-    held: 0,
-    onEvicted: () => options.onEvicted(connection),
-  }
-  connection.handler = options.open(connection)
-  return connection
 }
 
 /** Bytes of answers that the kernel has not taken yet. */

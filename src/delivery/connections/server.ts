@@ -8,11 +8,10 @@ import type { Peer, PeerCredentials } from '../peer-credentials.ts'
 import type { Replies } from '../replies.ts'
 import { acceptDirectly, readThroughStream, type MakeSocket } from './accept.ts'
 import {
+  Connection,
   needsSweeps,
-  newConnection,
   TIMEOUTS,
   unsentBytes,
-  type Connection,
   type ConnectionHandler,
   type DropReason,
   type Timeouts,
@@ -108,7 +107,7 @@ export function createConnectionServer(options: ConnectionServerOptions): Connec
   function identify(socket: Socket): Connection {
     const peer: Peer | null = peers?.of(socket) ?? null
     const onEvicted = (connection: Connection): void => drop(connection, 'too-much-held')
-    return newConnection(socket, { peer, isAllowed: isAllowed(socket, peer), onEvicted, open: options.open })
+    return new Connection(socket, { peer, isAllowed: isAllowed(socket, peer), onEvicted, open: options.open })
   }
 
   function isAllowed(socket: Socket, peer: Peer | null): boolean {
