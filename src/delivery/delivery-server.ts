@@ -1,4 +1,5 @@
 // The servers of the daemon have this in common, whatever is spoken on them.
+import { tmpdir } from 'node:os'
 import type { SocketConfig } from '../config/config.ts'
 import type { Log } from '../lib/log.ts'
 import type { Timeouts } from './connections/connection.ts'
@@ -24,6 +25,17 @@ export interface DeliveryContext {
   readonly log: Log
   /** Raises a test alert; without it `alert.test` is refused. */
   readonly testAlert?: TestAlert
+}
+
+/** Limits of a socket that was handed over, where the configuration has none for it; the path is not used. */
+export const HANDED_OVER: SocketConfig = {
+  path: tmpdir(),
+  mode: 0,
+  gid: null,
+  allow: { uids: [], gids: [] },
+  maxConnections: 4096,
+  maxConnectionsPerUser: 1024,
+  maxRequestsPerSecond: null,
 }
 
 export type ServerOptions = DeliveryContext & {

@@ -1,11 +1,10 @@
 // Answers for clients that wait at sockets handed over by systemd while the configuration is faulty, before the daemon ends.
-import { tmpdir } from 'node:os'
-import type { SocketConfig } from '../config/config.ts'
 import type { Log } from '../lib/log.ts'
 import { runTasks } from '../lib/run-tasks.ts'
 import type { InheritedSockets } from '../lib/socket-activation.ts'
 import type { Fault } from '../protocol.ts'
 import { createMemoryBudget } from './connections/limits.ts'
+import { HANDED_OVER } from './delivery-server.ts'
 import { createHttpServer } from './http/server.ts'
 import { createIpcServer } from './ipc/server.ts'
 import { createPeerCredentials } from './peer-credentials.ts'
@@ -27,7 +26,7 @@ export async function serveMisconfigured(
     peers: createPeerCredentials({ log }),
     audit: createTokenAudit({ log }),
     memory: createMemoryBudget(),
-    socket: ANY_SOCKET,
+    socket: HANDED_OVER,
   }
   const servers = [
     ...(inherited.ipc.length === 0 ? [] : [createIpcServer({ ...common, inherited: inherited.ipc })]),
@@ -40,17 +39,6 @@ export async function serveMisconfigured(
     servers.map((server) => (stop) => server.run(stop, { onListening: () => undefined })),
     AbortSignal.any([signal, AbortSignal.timeout(forMs)]),
   )
-}
-
-/** The limits of the configuration that could not be read; its path is not used. */
-const ANY_SOCKET: SocketConfig = {
-  path: tmpdir(),
-  mode: 0,
-  gid: null,
-  allow: { uids: [], gids: [] },
-  maxConnections: 4096,
-  maxConnectionsPerUser: 1024,
-  maxRequestsPerSecond: null,
 }
 
 function createMisconfiguredReplies(message: string): Replies {

@@ -1,12 +1,15 @@
 // `http.sock`: the operations over HTTP/1.1; and metrics alone, on a socket of their own.
-import { tmpdir } from 'node:os'
-import type { SocketConfig } from '../../config/config.ts'
 import {
   createConnectionServer,
   type ConnectionServer,
   type ConnectionServerOptions,
 } from '../connections/server.ts'
-import type { DeliveryContext, DeliveryServer, ServerOptions } from '../delivery-server.ts'
+import {
+  HANDED_OVER,
+  type DeliveryContext,
+  type DeliveryServer,
+  type ServerOptions,
+} from '../delivery-server.ts'
 import { createOperations, type Operations } from '../operations.ts'
 import { HttpConnection, type HttpContext } from './connection.ts'
 import { createParser } from './parser.ts'
@@ -43,16 +46,7 @@ export function createMetricsServer(
   return serveRoutes({ ...options, ...common }, { routes, operations })
 }
 
-/** Limits of the metrics socket; its path is not used. */
-const METRICS_SOCKET: SocketConfig = {
-  path: tmpdir(),
-  mode: 0,
-  gid: null,
-  allow: { uids: [], gids: [] },
-  maxConnections: 64,
-  maxConnectionsPerUser: 64,
-  maxRequestsPerSecond: null,
-}
+const METRICS_SOCKET = { ...HANDED_OVER, maxConnections: 64, maxConnectionsPerUser: 64 }
 
 function serveRoutes(
   options: Omit<ConnectionServerOptions, 'open'>,
