@@ -65,8 +65,6 @@ export interface ShareConfig {
   readonly whenAlone: 'fetch' | 'wait'
 }
 
-export type LogFormat = 'auto' | 'journal' | 'text' | 'json'
-
 export interface Config {
   /** The configuration file, absolute. */
   readonly file: string
@@ -91,15 +89,20 @@ export interface Config {
   readonly ipc: SocketConfig
   readonly http: SocketConfig | null
   readonly alerts: {
+    /** Ages of an alert at which it is reminded of, in rising order. */
     readonly remindAfterMs: readonly number[]
-    /** Null: never. */
+    /** Time without a usable token after which `no-token` is raised; null: never. */
     readonly noTokenAfterMs: number | null
     /** Person to call, in one line. */
     readonly contact: string | null
   }
   /** Null: this host is by itself. */
   readonly share: ShareConfig | null
-  readonly log: { readonly level: LogLevel; readonly format: LogFormat }
+  readonly log: {
+    /** Less urgent records are not written. */
+    readonly level: LogLevel
+    readonly format: 'auto' | 'journal' | 'text' | 'json'
+  }
   /** Absolute. */
   readonly runtimeDirectory: string
   readonly stateDirectory: string

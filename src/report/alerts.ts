@@ -1,18 +1,12 @@
 // Alerts: raised once, reminded of, resolved; as log records and in the files that the operator's command reads.
+import type { Config } from '../config/config.ts'
 import type { Log } from '../lib/log.ts'
 import type { AlertTestResult } from '../protocol.ts'
 import { currentAlert, type CurrentAlert } from '../token/alert.ts'
 import { createAlertFiles, type SavedAlert } from './alert-files.ts'
 import { subscribeUntil, type KeeperView } from './subscribe-until.ts'
 
-export interface AlertSettings {
-  /** Ages of an alert at which it is reminded of, in ms. */
-  readonly remindAfterMs: readonly number[]
-  /** Time without a usable token after which `no-token` is raised, in ms; null: never. */
-  readonly noTokenAfterMs: number | null
-  /** The person to call. */
-  readonly contact: string | null
-}
+export type AlertSettings = Config['alerts']
 export interface Alerts {
   /** Until the signal is aborted. An alert that is raised then stays in alert.json. */
   run(signal: AbortSignal): Promise<void>

@@ -1,17 +1,13 @@
 // The log: one record per event. Records are queued until winston is loaded, which an error or the end does at once.
 import { fstatSync } from 'node:fs'
 import type { Writable } from 'node:stream'
-import type { LogFormat } from '../config/config.ts'
+import type { Config } from '../config/config.ts'
 import { atMost, type Clock } from '../lib/clock.ts'
 import { logLevels, type Log, type LogLevel } from '../lib/log.ts'
 import type { LineOptions, LogRecord } from './log-formats.ts'
 import type { WinstonLogger } from './winston-logger.ts'
 
-export interface LogSettings {
-  /** Less urgent records are not written. */
-  readonly level: LogLevel
-  readonly format: LogFormat
-}
+export type LogSettings = Config['log']
 export interface OpenLog {
   readonly log: Log
   /** The start is over: from now on records are written soon, and not only with the first error or at the end. */
