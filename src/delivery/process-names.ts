@@ -1,6 +1,6 @@
 // Names of client processes, read from /proc: a few bytes, never synchronously, one at a time.
 import { open, readFile } from 'node:fs/promises'
-import { errorCode } from '../lib/error.ts'
+import { ifRefused } from '../lib/error.ts'
 
 /** A name is reused so long: a program that connects for each request is looked up once in that time. */
 const REUSED_FOR_MS = 1_000
@@ -29,7 +29,7 @@ export function createProcessNames(
     const timeout = setTimeout(() => resolve(null), MAX_READ_MS)
     timeout.unref()
     last = last
-      .then(() => read(pid))
+      .then(() => read(pid).catch(ifRefused(null)))
       .then(resolve)
       .finally(() => {
         clearTimeout(timeout)
@@ -52,17 +52,10 @@ export function createProcessNames(
 
 /**
  * The first word of the command line, because the kernel's own name is that of a thread: `MainThread` for all programs
- * of Node. null where the process belongs to another user and /proc hides it, or is gone.
+ * of Node. Rejects where the process belongs to another user and /proc hides it, or is gone.
  */
-async function readProcessName(pid: number): Promise<string | null> {
-  try {
-    return (
-      (await firstWord(`/proc/${pid}/cmdline`)) || (await readFile(`/proc/${pid}/comm`, 'utf8')).trimEnd()
-    )
-  } catch (error) {
-    if (errorCode(error) === undefined) throw error
-    return null
-  }
+async function readProcessName(pid: number): Promise<string> {
+  return (await firstWord(`/proc/${pid}/cmdline`)) || (await readFile(`/proc/${pid}/comm`, 'utf8')).trimEnd()
 }
 
 /** The file name of the program; a string of its own, since a slice would keep what it was cut from. */

@@ -1,6 +1,6 @@
 // The daemon's own directories: made at the start, and again where they were removed.
 import { lutimes } from 'node:fs/promises'
-import { errorCode, exitStatus, UserError } from './error.ts'
+import { exitStatus, ifRefused, UserError } from './error.ts'
 import type { Log } from './log.ts'
 import { prepareDirectory, runtimeDirectoryMode, STATE_DIRECTORY_MODE } from './paths.ts'
 import { DiskStalledError, isQuick, onFileSystem } from './serial.ts'
@@ -76,10 +76,6 @@ export function createDirectories(options: {
 export async function assertAnswers(directory: string): Promise<void> {
   if (isQuick(directory)) return
   const now = new Date()
-  await onFileSystem(directory, async () => lutimes(directory, now, now).catch(ignoreSystemError))
-}
-
-/** Any answer of the disk will do, also an error. */
-function ignoreSystemError(error: unknown): void {
-  if (errorCode(error) === undefined) throw error
+  // Any answer of the disk will do, also an error.
+  await onFileSystem(directory, async () => lutimes(directory, now, now).catch(ifRefused(undefined)))
 }

@@ -36,6 +36,14 @@ export function errorCode(error: unknown): string | undefined {
   return typeof code === 'string' ? code : undefined
 }
 
+/** Handles an error of the system by this value, and throws any other. */
+export function ifRefused<T>(value: T): (error: unknown) => T {
+  return (error) => {
+    if (errorCode(error) === undefined) throw error
+    return value
+  }
+}
+
 /** The message of whatever was thrown. */
 export function errorMessage(error: unknown): string {
   return error instanceof Error ? error.message : String(error)

@@ -11,7 +11,7 @@ import {
   replaceFile,
   type FileAttributes,
 } from './atomic-file.ts'
-import { errorCode } from './error.ts'
+import { ifRefused } from './error.ts'
 import { asFileError, FileError } from './file-error.ts'
 import { createProblemLog } from './log-once.ts'
 import type { Log } from './log.ts'
@@ -202,10 +202,6 @@ async function inheritedGid(directory: string): Promise<number | undefined> {
 
 /** Undefined where it cannot be read: another program may have removed or exchanged it since it was looked at. */
 async function readIfAny(path: string, maxBytes: number): Promise<string | undefined> {
-  try {
-    return (await readSmallFile(path, maxBytes)).content?.toString()
-  } catch (error) {
-    if (errorCode(error) === undefined) throw error
-    return undefined
-  }
+  const read = await readSmallFile(path, maxBytes).catch(ifRefused(null))
+  return read?.content?.toString()
 }

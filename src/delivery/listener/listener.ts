@@ -4,7 +4,7 @@ import { createServer } from 'node:net'
 import { basename } from 'node:path'
 import { orAborted } from '../../lib/abort.ts'
 import { lstatIfAny, onFile, removeOwn } from '../../lib/atomic-file.ts'
-import { errorCode, errorMessage, exitStatus, UserError } from '../../lib/error.ts'
+import { errorCode, errorMessage, exitStatus, ifRefused, UserError } from '../../lib/error.ts'
 import { FileError } from '../../lib/file-error.ts'
 import { createProblemLog } from '../../lib/log-once.ts'
 import type { Log } from '../../lib/log.ts'
@@ -110,13 +110,8 @@ async function listenOn(fd: number, events: ListenerEvents): Promise<Elected['se
 
 /** Reports whether the socket at the path is still the one that was bound. Throws FileError where the disk does not answer. */
 async function isThere({ stats }: Elected, { path }: SocketAddress): Promise<boolean> {
-  const found = await onFile(path, async () => lstatIfAny(path).catch(ignoreSystemError))
+  const found = await onFile(path, async () => lstatIfAny(path).catch(ifRefused(null)))
   return found?.ino === stats.ino && found.dev === stats.dev
-}
-
-function ignoreSystemError(error: unknown): null {
-  if (errorCode(error) === undefined) throw error
-  return null
 }
 
 function ignoreFileError(error: unknown): void {
