@@ -1,22 +1,17 @@
 // Subscribes a report to the keeper's events until it is stopped; reports have no timers of their own.
+import { untilAborted } from '../lib/abort.ts'
 import type { Keeper, KeeperEvent } from '../token/keeper.ts'
 
 /** The part of the keeper that a report uses. */
 export type KeeperView = Pick<Keeper, 'state' | 'now' | 'onEvent'>
 
 /** Calls the listener, which must not throw, at each event. Resolves when the signal is aborted. */
-export function subscribeUntil(
+export async function subscribeUntil(
   keeper: KeeperView,
   signal: AbortSignal,
   listener: (event: KeeperEvent) => void,
 ): Promise<void> {
   const endListening = keeper.onEvent(listener)
-  return new Promise((resolve) => {
-    const stop = (): void => {
-      endListening()
-      resolve()
-    }
-    if (signal.aborted) stop()
-    else signal.addEventListener('abort', stop, { once: true })
-  })
+  await untilAborted(signal)
+  endListening()
 }
