@@ -47,6 +47,13 @@ export interface Metric {
   /** null: absent, because a gauge without a value would be 0, for an instant the year 1970. */
   readonly read: (context: Context) => number | readonly Value[] | null
 }
+const metricsOf =
+  (type: MetricType) =>
+  (name: string, help: string, read: Metric['read']): Metric => ({ name, type, help, read })
+export const gauge = metricsOf('gauge')
+export const counter = metricsOf('counter')
+export const histogram = metricsOf('histogram')
+
 export interface Context {
   readonly sample: MetricsSample
   readonly fetches: ReadonlyMap<Reason | 'none', number>

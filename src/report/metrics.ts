@@ -4,7 +4,15 @@ import type { Phase } from '../protocol.ts'
 import type { CurrentAlert } from '../token/alert.ts'
 import type { FetchOutcome, Reason } from '../token/outcome.ts'
 import { dueAtMs, phaseOf, usableToken } from '../token/state.ts'
-import type { Context, Metric, MetricsSample, ServerSample } from './metric.ts'
+import {
+  counter,
+  gauge,
+  histogram,
+  type Context,
+  type Metric,
+  type MetricsSample,
+  type ServerSample,
+} from './metric.ts'
 import { histogramValues, metricText, type Value } from './prometheus-text.ts'
 import { SHARE_METRICS } from './share-metrics.ts'
 import type { KeeperView } from './subscribe-until.ts'
@@ -36,142 +44,104 @@ const OUTCOMES: Readonly<Record<Reason | 'none', FetchOutcome['kind']>> = {
 }
 
 const METRICS: readonly Metric[] = [
-  {
-    name: 'kyc_tokend_state',
-    type: 'gauge',
-    help: '1 for the state of the daemon, 0 for the others.',
-    read: ({ state, now }) => oneOf('state', PHASES, phaseOf(state, now)),
-  },
-  {
-    name: 'kyc_tokend_alert',
-    type: 'gauge',
-    help: '1 while an alert with this reason is raised, else 0.',
-    read: ({ sample }) => oneOf('reason', ALERT_REASONS, sample.alert?.reason),
-  },
-  {
-    name: 'kyc_tokend_token_usable',
-    type: 'gauge',
-    help: '1 while a usable token is held, else 0.',
-    read: ({ state, now }) => Number(usableToken(state, now) !== null),
-  },
-  {
-    name: 'kyc_tokend_token_lifetime_seconds',
-    type: 'gauge',
-    help: 'Life of the token that was obtained last, known or assumed.',
-    read: ({ state }) => state.token && state.token.lifeMs / 1000,
-  },
-  {
-    name: 'kyc_tokend_token_expiry_timestamp_seconds',
-    type: 'gauge',
-    help: 'Time at which the token expires, or its assumed life ends.',
-    read: ({ state, now }) => state.token && wallSeconds(state.token.expiresAtMs, now),
-  },
-  {
-    name: 'kyc_tokend_last_success_timestamp_seconds',
-    type: 'gauge',
-    help: 'Time at which the service last gave a token, also before a restart.',
-    read: ({ state, now }) => state.lastSuccessAt && wallSeconds(state.lastSuccessAt.bootMs, now),
-  },
-  {
-    name: 'kyc_tokend_next_attempt_timestamp_seconds',
-    type: 'gauge',
-    help: 'Time of the next attempt; absent while none is planned.',
-    read: ({ state, now }) => (Number.isFinite(dueAtMs(state)) ? wallSeconds(dueAtMs(state), now) : null),
-  },
-  {
-    name: 'kyc_tokend_requests_total',
-    type: 'counter',
-    help: 'Requests to the service.',
-    read: ({ state }) => state.requests,
-  },
-  {
-    name: 'kyc_tokend_fetches_total',
-    type: 'counter',
-    help: 'Finished attempts to get a token, by outcome and reason.',
-    read: ({ fetches }) =>
+  gauge('kyc_tokend_state', '1 for the state of the daemon, 0 for the others.', ({ state, now }) =>
+    oneOf('state', PHASES, phaseOf(state, now)),
+  ),
+  gauge('kyc_tokend_alert', '1 while an alert with this reason is raised, else 0.', ({ sample }) =>
+    oneOf('reason', ALERT_REASONS, sample.alert?.reason),
+  ),
+  gauge('kyc_tokend_token_usable', '1 while a usable token is held, else 0.', ({ state, now }) =>
+    Number(usableToken(state, now) !== null),
+  ),
+  gauge(
+    'kyc_tokend_token_lifetime_seconds',
+    'Life of the token that was obtained last, known or assumed.',
+    ({ state }) => state.token && state.token.lifeMs / 1000,
+  ),
+  gauge(
+    'kyc_tokend_token_expiry_timestamp_seconds',
+    'Time at which the token expires, or its assumed life ends.',
+    ({ state, now }) => state.token && wallSeconds(state.token.expiresAtMs, now),
+  ),
+  gauge(
+    'kyc_tokend_last_success_timestamp_seconds',
+    'Time at which the service last gave a token, also before a restart.',
+    ({ state, now }) => state.lastSuccessAt && wallSeconds(state.lastSuccessAt.bootMs, now),
+  ),
+  gauge(
+    'kyc_tokend_next_attempt_timestamp_seconds',
+    'Time of the next attempt; absent while none is planned.',
+    ({ state, now }) => (Number.isFinite(dueAtMs(state)) ? wallSeconds(dueAtMs(state), now) : null),
+  ),
+  counter('kyc_tokend_requests_total', 'Requests to the service.', ({ state }) => state.requests),
+  counter(
+    'kyc_tokend_fetches_total',
+    'Finished attempts to get a token, by outcome and reason.',
+    ({ fetches }) =>
       Object.entries(OUTCOMES).map(([reason, outcome]) => ({
         labels: { outcome, reason },
         value: fetches.get(reason as Reason | 'none') ?? 0,
       })),
-  },
-  {
-    name: 'kyc_tokend_fetch_duration_seconds',
-    type: 'histogram',
-    help: 'Duration of finished attempts to get a token.',
-    read: ({ durations }) => histogramValues(durations),
-  },
-  {
-    name: 'kyc_tokend_connections',
-    type: 'gauge',
-    help: 'Connections of clients.',
-    read: bySocket(({ connections }) => connections),
-  },
-  {
-    name: 'kyc_tokend_subscribers',
-    type: 'gauge',
-    help: 'Clients with a subscription.',
-    read: bySocket(({ subscribers }) => subscribers),
-  },
-  {
-    name: 'kyc_tokend_reads_total',
-    type: 'counter',
-    help: 'Tokens handed out.',
-    read: bySocket(({ reads }) => reads),
-  },
-  {
-    name: 'kyc_tokend_rejects_total',
-    type: 'counter',
-    help: 'Reports of refused tokens by clients, by verdict.',
-    read: bySocketAnd('verdict', ({ rejects }) => rejects),
-  },
-  {
-    name: 'kyc_tokend_dropped_clients_total',
-    type: 'counter',
-    help: 'Connections of clients that the daemon closed, by reason.',
-    read: bySocketAnd('reason', ({ dropped }) => dropped),
-  },
-  {
-    name: 'kyc_tokend_file_writes_total',
-    type: 'counter',
-    help: 'Token files written.',
-    read: ({ sample }) => sample.files.writes,
-  },
-  {
-    name: 'kyc_tokend_file_repairs_total',
-    type: 'counter',
-    help: 'Token files restored after another program changed them.',
-    read: ({ sample }) => sample.files.repairs,
-  },
-  {
-    name: 'kyc_tokend_file_errors_total',
-    type: 'counter',
-    help: 'Token files that could not be written.',
-    read: ({ sample }) => sample.files.errors,
-  },
-  {
-    name: 'kyc_tokend_log_records_lost_total',
-    type: 'counter',
-    help: 'Log records lost because the log was not read or its disk was full.',
-    read: ({ sample }) => sample.logRecordsLost,
-  },
-  {
-    name: 'kyc_tokend_build_info',
-    type: 'gauge',
-    help: 'The version that runs.',
-    read: ({ sample }) => [{ labels: { version: sample.version }, value: 1 }],
-  },
-  {
-    name: 'kyc_tokend_start_time_seconds',
-    type: 'gauge',
-    help: 'Time at which the daemon started.',
-    read: ({ sample }) => sample.startedAtMs / 1000,
-  },
-  {
-    name: 'kyc_tokend_resident_memory_bytes',
-    type: 'gauge',
-    help: 'Resident memory of the daemon.',
-    read: ({ sample }) => sample.residentBytes,
-  },
+  ),
+  histogram(
+    'kyc_tokend_fetch_duration_seconds',
+    'Duration of finished attempts to get a token.',
+    ({ durations }) => histogramValues(durations),
+  ),
+  gauge(
+    'kyc_tokend_connections',
+    'Connections of clients.',
+    bySocket(({ connections }) => connections),
+  ),
+  gauge(
+    'kyc_tokend_subscribers',
+    'Clients with a subscription.',
+    bySocket(({ subscribers }) => subscribers),
+  ),
+  counter(
+    'kyc_tokend_reads_total',
+    'Tokens handed out.',
+    bySocket(({ reads }) => reads),
+  ),
+  counter(
+    'kyc_tokend_rejects_total',
+    'Reports of refused tokens by clients, by verdict.',
+    bySocketAnd('verdict', ({ rejects }) => rejects),
+  ),
+  counter(
+    'kyc_tokend_dropped_clients_total',
+    'Connections of clients that the daemon closed, by reason.',
+    bySocketAnd('reason', ({ dropped }) => dropped),
+  ),
+  counter('kyc_tokend_file_writes_total', 'Token files written.', ({ sample }) => sample.files.writes),
+  counter(
+    'kyc_tokend_file_repairs_total',
+    'Token files restored after another program changed them.',
+    ({ sample }) => sample.files.repairs,
+  ),
+  counter(
+    'kyc_tokend_file_errors_total',
+    'Token files that could not be written.',
+    ({ sample }) => sample.files.errors,
+  ),
+  counter(
+    'kyc_tokend_log_records_lost_total',
+    'Log records lost because the log was not read or its disk was full.',
+    ({ sample }) => sample.logRecordsLost,
+  ),
+  gauge('kyc_tokend_build_info', 'The version that runs.', ({ sample }) => [
+    { labels: { version: sample.version }, value: 1 },
+  ]),
+  gauge(
+    'kyc_tokend_start_time_seconds',
+    'Time at which the daemon started.',
+    ({ sample }) => sample.startedAtMs / 1000,
+  ),
+  gauge(
+    'kyc_tokend_resident_memory_bytes',
+    'Resident memory of the daemon.',
+    ({ sample }) => sample.residentBytes,
+  ),
   ...SHARE_METRICS,
 ]
 
