@@ -70,7 +70,7 @@ export function createManagedFile(
   let expectedGid = gid ?? undefined
   let isPresent = false
   let writtenAt: Date | null = null
-  let counts: FileCounts = { writes: 0, repairs: 0, errors: 0 }
+  const counts = { writes: 0, repairs: 0, errors: 0 }
   let reconciling: Promise<void> | null = null
   let isRequestedAgain = false
   let isStalled = false
@@ -114,9 +114,11 @@ export function createManagedFile(
       writtenAt = new Date()
     }
     isPresent = content !== null
-    count({ writes: 1, repairs: isRepair ? 1 : 0 })
-    if (isRepair)
+    counts.writes += 1
+    if (isRepair) {
+      counts.repairs += 1
       log('warning', 'Restored a file that was changed externally', { event: 'file-restored', path })
+    }
     return true
   }
 
@@ -140,16 +142,8 @@ export function createManagedFile(
     if (!(error instanceof FileError)) throw error
     if (error.code === 'ENOENT' || error.code === 'ENOTDIR') isPresent = false
     isStalled = error.cause instanceof DiskStalledError
-    count({ errors: 1 })
+    counts.errors += 1
     problem.set(error.message)
-  }
-
-  function count({ writes = 0, repairs = 0, errors = 0 }: Partial<FileCounts>): void {
-    counts = {
-      writes: counts.writes + writes,
-      repairs: counts.repairs + repairs,
-      errors: counts.errors + errors,
-    }
   }
 
   async function reconcileUntilDone(): Promise<void> {
@@ -180,7 +174,7 @@ export function createManagedFile(
     error: () => problem.current(),
     isPresent: () => isPresent,
     writtenAt: () => writtenAt,
-    counts: () => counts,
+    counts: () => ({ ...counts }),
   }
 }
 
