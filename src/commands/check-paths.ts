@@ -15,10 +15,8 @@ const CONNECT_MS = 1_000
 /** Checks a directory that the daemon writes to. One that the daemon makes itself may be missing. */
 export function directoryFinding(
   path: string,
-  options: { purpose: string; isMadeByDaemon: boolean; setting?: string },
+  { name, isMadeByDaemon }: { name: string; isMadeByDaemon: boolean },
 ): Finding {
-  const { purpose, isMadeByDaemon, setting } = options
-  const name = `${setting === undefined ? '' : `${setting}: `}the ${purpose} ${path}`
   const stats = look(path)
   if (stats === 'hidden')
     return fault(`${name} cannot be seen: let the daemon's user enter the directories above it`)

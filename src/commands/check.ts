@@ -105,24 +105,23 @@ async function checkPaths(
   const { runtimeDirectory, stateDirectory, ipc, http } = config
   const further = furtherDirectories(config)
   const own = [
-    { path: runtimeDirectory, setting: 'runtimeDirectory', purpose: 'runtime directory' },
-    { path: stateDirectory, setting: 'stateDirectory', purpose: 'state directory' },
+    {
+      path: runtimeDirectory,
+      setting: 'runtimeDirectory',
+      name: `the runtime directory ${runtimeDirectory}`,
+    },
+    { path: stateDirectory, setting: 'stateDirectory', name: `the state directory ${stateDirectory}` },
   ]
   const access = unit && accessFindings(config, unit, [...own, ...further])
   const isOpen = ({ path }: NamedPath): boolean => access?.barred.has(path) !== true
   report.say(
     'directories',
     ...(access?.findings ?? []),
-    ...own
-      .filter(isOpen)
-      .map(({ path, purpose }) => directoryFinding(path, { purpose, isMadeByDaemon: true })),
-    ...further.filter(isOpen).map(({ path, setting }) =>
-      directoryFinding(path, {
-        purpose: 'directory',
-        isMadeByDaemon: false,
-        setting: `${config.file}: ${setting}`,
-      }),
-    ),
+    ...own.filter(isOpen).map(({ path, name }) => directoryFinding(path, { name, isMadeByDaemon: true })),
+    ...further.filter(isOpen).map(({ path, setting }) => {
+      const name = `${config.file}: ${setting}: the directory ${path}`
+      return directoryFinding(path, { name, isMadeByDaemon: false })
+    }),
   )
   if (access !== null && access.dropIn.length > 0)
     report.paste(`The drop-in for ${unit!.name}, to be pasted:`, access.dropIn)
