@@ -2,9 +2,8 @@
 import { baseUrlProblem, baseUrlWarning } from '../config/base-url.ts'
 import { ConfigError, type ConfigIssue } from '../config/issues.ts'
 import { findJsonFault } from '../config/json-fault.ts'
-import { readSecret } from '../config/secrets.ts'
+import { secretRefusal } from '../config/secrets.ts'
 import { validateDocument } from '../config/validate.ts'
-import { capitalized } from '../lib/display-text.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
 import { readLimited } from '../lib/read-limited.ts'
 import type { Invocation } from './command.ts'
@@ -117,10 +116,6 @@ function urlProblem(text: string): string | undefined {
 
 /** The fault of a key or secret, found by the rules of the configuration. Never quotes it. */
 function secretProblem(text: string): string | undefined {
-  const faults: string[] = []
-  const diagnostics = { fault: (_at: string, sentence: string) => faults.push(sentence), warn: () => 0 }
-  const context = { env: {}, directory: '/', uid: -1, isElsewhere: false, diagnostics, reads: [], unseen: [] }
-  readSecret(text, { at: '', context })
-  const [fault] = faults
-  return fault && capitalized(fault)
+  const problem = secretRefusal(text)
+  return problem === undefined ? undefined : `The secret ${problem}`
 }

@@ -102,7 +102,7 @@ function notThere(sentence: string, options: SecretOptions): void {
 function checked(value: string, options: SecretOptions & { where: string }): Secret | undefined {
   const { at, where, context } = options
   const { diagnostics } = context
-  const [, refusal] = REFUSALS.find(([pattern]) => pattern.test(value)) ?? []
+  const refusal = secretRefusal(value)
   if (refusal !== undefined) {
     diagnostics.fault(at, `${where} ${refusal}`)
     return undefined
@@ -115,6 +115,11 @@ function checked(value: string, options: SecretOptions & { where: string }): Sec
   const [, mistake] = MISTAKES.find(([pattern]) => pattern.test(value)) ?? []
   if (mistake !== undefined) diagnostics.warn(at, `${where} ${mistake}`)
   return new Secret(value)
+}
+
+/** Why a secret cannot be used; goes on from the name of its source. */
+export function secretRefusal(value: string): string | undefined {
+  return REFUSALS.find(([pattern]) => pattern.test(value))?.[1]
 }
 
 /** One newline at the end is how editors and `echo` end a file. */
