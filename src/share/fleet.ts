@@ -7,7 +7,7 @@ import type { StatusResult } from '../protocol.ts'
 import type { FetchOutcome, FetchToken } from '../token/outcome.ts'
 import type { ShareSample } from './share-counts.ts'
 import type { SharingConfig } from './share-session.ts'
-import type { ShareStatus, ShareToken, ShareTokenOptions } from './share-token.ts'
+import type { ShareToken, ShareTokenOptions } from './share-token.ts'
 
 /** The facts that a restart has to know. */
 export interface SavedFleet {
@@ -22,7 +22,7 @@ export interface Fleet {
   run(signal: AbortSignal): Promise<void>
   /** Null: this host does not share, or has not begun to. */
   status(): StatusResult['share']
-  sample(): (ShareSample & Pick<ShareStatus, 'state' | 'hosts'>) | null
+  sample(): (ShareSample & Pick<NonNullable<StatusResult['share']>, 'state' | 'hosts'>) | null
   /** Null: this host does not share. */
   saved(): SavedFleet | null
 }
@@ -125,12 +125,7 @@ export function createFleet(options: FleetOptions): Fleet {
         await (session === undefined ? untilAborted(until) : session.run(until))
       }
     },
-    status() {
-      const status = current?.opened()?.status()
-      if (status === undefined) return null
-      const { sinceMs, ...rest } = status
-      return { ...rest, since: new Date(sinceMs).toISOString() }
-    },
+    status: () => current?.opened()?.status() ?? null,
     sample() {
       const session = current?.opened()
       if (!session) return null

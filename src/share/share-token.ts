@@ -2,6 +2,7 @@
 import type { Clock } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
 import { createWakeableSleep } from '../lib/wakeable-sleep.ts'
+import type { StatusResult } from '../protocol.ts'
 import type { RetryPolicy } from '../token/backoff.ts'
 import type { FetchOutcome, FetchToken } from '../token/outcome.ts'
 import { createAdoption } from './adoption.ts'
@@ -13,7 +14,7 @@ import type { Seal } from './seal.ts'
 import { createShareCounts, type ShareSample } from './share-counts.ts'
 import { createSharedFetch } from './shared-fetch.ts'
 import { shareableOf, type Shareable } from './shared-record.ts'
-import { createStoreState, type StoreState } from './store-state.ts'
+import { createStoreState } from './store-state.ts'
 import { StoreError, type Store } from './store.ts'
 
 export interface ShareTokenOptions {
@@ -43,18 +44,11 @@ export interface ShareTokenOptions {
   }
 }
 
-export interface ShareStatus extends StoreState {
-  readonly server: string
-  readonly hosts: number | null
-  /** The host that asked last; null: not known. */
-  readonly askedBy: string | null
-}
-
 export interface ShareToken {
   readonly fetchToken: FetchToken
   /** Listens and looks until the signal is aborted. Then the store is closed. */
   run(signal: AbortSignal): Promise<void>
-  status(): ShareStatus
+  status(): NonNullable<StatusResult['share']>
   sample(): ShareSample
   /** Closes the store of a session that is not run. */
   close(): void

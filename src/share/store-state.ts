@@ -1,13 +1,9 @@
 // The state of the store: connected, alone or denied, logged once per change.
 import type { Log } from '../lib/log.ts'
+import type { StatusResult } from '../protocol.ts'
 import type { StoreError } from './store.ts'
 
-export interface StoreState {
-  readonly state: 'connected' | 'alone' | 'denied'
-  /** Since when, in ms since the epoch. */
-  readonly sinceMs: number
-  readonly lastError: string | null
-}
+export type StoreState = Pick<NonNullable<StatusResult['share']>, 'state' | 'since' | 'lastError'>
 
 export interface StoreStateLog {
   current(): StoreState
@@ -34,7 +30,8 @@ export function createStoreState({
   wallMs: () => number
   aclLine: string
 }): StoreStateLog {
-  let current: StoreState = { state: 'alone', sinceMs: wallMs(), lastError: null }
+  const isoNow = (): string => new Date(wallMs()).toISOString()
+  let current: StoreState = { state: 'alone', since: isoNow(), lastError: null }
   let failures = 0
 
   function logFailure(kind: StoreError['kind'], error: string): void {
@@ -71,20 +68,20 @@ export function createStoreState({
         server,
         ...(failures > 0 && {
           failures,
-          aloneSeconds: Math.round((wallMs() - current.sinceMs) / 1000),
+          aloneSeconds: Math.round((wallMs() - Date.parse(current.since)) / 1000),
         }),
       })
       failures = 0
-      current = { state: 'connected', sinceMs: wallMs(), lastError: null }
+      current = { state: 'connected', since: isoNow(), lastError: null }
     },
     failed({ kind, message }) {
       failures += 1
       // A server that refuses the password closes the connection: that is no other failure.
       const isFirst = failures === 1 || (kind === 'denied' && current.state !== 'denied')
       const state = kind === 'denied' || current.state === 'denied' ? 'denied' : 'alone'
-      const sinceMs = current.state === 'connected' || failures === 1 ? wallMs() : current.sinceMs
+      const since = current.state === 'connected' || failures === 1 ? isoNow() : current.since
       const lastError = state === 'denied' && kind !== 'denied' ? current.lastError : message
-      current = { state, sinceMs, lastError }
+      current = { state, since, lastError }
       if (isFirst) logFailure(kind, message)
     },
   }
