@@ -2,9 +2,8 @@
 import { tmpdir } from 'node:os'
 import type { SocketConfig } from '../config/config.ts'
 import type { Log } from '../lib/log.ts'
-import type { Timeouts } from './connections/connection.ts'
 import type { MemoryBudget } from './connections/limits.ts'
-import type { ConnectionServer, ConnectionStatistics } from './connections/server.ts'
+import type { ConnectionServer, ConnectionServerOptions, ConnectionStatistics } from './connections/server.ts'
 import type { OperationCounts, TestAlert } from './operations.ts'
 import type { PeerCredentials } from './peer-credentials.ts'
 import type { Replies } from './replies.ts'
@@ -38,11 +37,8 @@ export const HANDED_OVER: SocketConfig = {
   maxRequestsPerSecond: null,
 }
 
-export type ServerOptions = DeliveryContext & {
-  readonly socket: SocketConfig
-  /** Descriptors of listening sockets that were handed over, and no other is opened; null: one is opened at its path. */
-  readonly inherited?: readonly number[] | null
-  readonly timeouts?: Partial<Timeouts> | undefined
-  /** False: through Node's streams, as where Node does not offer what the lean path needs (connections/accept.ts). */
-  readonly isDirect?: boolean
-}
+export type ServerOptions = DeliveryContext &
+  Pick<ConnectionServerOptions, 'socket' | 'inherited' | 'timeouts'> & {
+    /** False: through Node's streams, as where Node does not offer what the lean path needs (connections/accept.ts). */
+    readonly isDirect?: boolean
+  }

@@ -148,10 +148,10 @@ export async function startDelivery(
     isDirect: IS_DIRECT,
     ...(testAlert && { testAlert }),
   }
-  const ipc = createIpcServer({ ...common, socket: socket() })
+  const ipc = createIpcServer({ ...common, socket: socket(), inherited: null })
   const httpPath = join(directory, 'http.sock')
   const metrics = options.metrics ?? (() => ({ contentType: 'text/plain; version=0.0.4', body: 'up 1\n' }))
-  const http = createHttpServer({ ...common, metrics, socket: socket({ path: httpPath }) })
+  const http = createHttpServer({ ...common, metrics, socket: socket({ path: httpPath }), inherited: null })
 
   const stopping = new AbortController()
   const running: Promise<void>[] = []

@@ -22,10 +22,10 @@ import {
 } from './routes.ts'
 
 export function createHttpServer(options: ServerOptions & { readonly metrics: Metrics }): DeliveryServer {
-  const { isDirect = true, inherited = null } = options
+  const { isDirect = true } = options
   const operations = createOperations({ ...options, transport: 'http' })
   const routes = { ...createTokenRoutes(operations), ...createHealthRoutes(options) }
-  const server = serveRoutes({ ...options, transport: 'http', inherited, isDirect }, { routes, operations })
+  const server = serveRoutes({ ...options, transport: 'http', isDirect }, { routes, operations })
   const { run, reconfigure, repair } = server
   return { run, reconfigure, repair, counts: () => ({ ...server.statistics(), ...operations.counts() }) }
 }

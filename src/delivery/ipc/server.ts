@@ -8,12 +8,11 @@ import { createTokenFrames } from './frames.ts'
 import { createIpcFraming } from './framing.ts'
 
 export function createIpcServer(options: ServerOptions): DeliveryServer {
-  const { isDirect = true, inherited = null } = options
+  const { isDirect = true } = options
   const operations = createOperations({ ...options, transport: 'ipc' })
   const server = createConnectionServer({
     ...options,
     transport: 'ipc',
-    inherited,
     isDirect,
     open: (connection) => new IpcConnection(connection, context),
   })
