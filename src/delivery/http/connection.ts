@@ -6,13 +6,13 @@ import type { ConnectionServer } from '../connections/server.ts'
 import type { Operations, Reply } from '../operations.ts'
 import { takeOverReading, type ParserEvents } from './parser.ts'
 import { closingAnswer, sendProblem } from './responses.ts'
-import type { HttpRoutes } from './routes.ts'
+import type { Serve } from './routes.ts'
 
 /** Shared by all connections. */
 export interface HttpContext {
   readonly parser: Server
   readonly server: ConnectionServer
-  readonly routes: HttpRoutes
+  readonly serve: Serve
   readonly operations: Pick<Operations, 'changedToken'>
 }
 /** About what a request holds beside its bytes, in bytes. */
@@ -132,7 +132,7 @@ export class HttpConnection extends PacedReader implements ConnectionHandler, Pa
     const { connection, context } = this
     this.response = res
     if (!this.server.acceptRequest(connection)) return this.rejectBusy(res)
-    const later = context.routes.serve(this, { req, res, signal: this.waiting.signal })
+    const later = context.serve(this, { req, res, signal: this.waiting.signal })
     if (later instanceof Promise) void this.settle(later)
   }
 

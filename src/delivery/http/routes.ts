@@ -22,10 +22,8 @@ type Route = (context: RequestContext) => Promise<void> | void
 /** By path and method; GET serves HEAD as well. */
 export type Routes = Readonly<Record<string, Readonly<Partial<Record<'GET' | 'POST', Route>>>>>
 
-export interface HttpRoutes {
-  /** Answers at once, or later where a promise comes back. */
-  serve(client: HttpConnection, exchange: Exchange): Promise<void> | void
-}
+/** Answers at once, or later where a promise comes back. */
+export type Serve = (client: HttpConnection, exchange: Exchange) => Promise<void> | void
 /** The metrics as text, in the format that they name. */
 export type Metrics = () => { readonly contentType: string; readonly body: string }
 
@@ -33,25 +31,22 @@ export type Metrics = () => { readonly contentType: string; readonly body: strin
 const METRICS_EVERY_MS = 1_000
 const QUERY_NAMES = ['minValidSeconds', 'waitSeconds', 'notFingerprint', 'client']
 
-export function createHttpRoutes(routes: Routes, operations: Pick<Operations, 'denial'>): HttpRoutes {
+export function createHttpRoutes(routes: Routes, operations: Pick<Operations, 'denial'>): Serve {
   const paths = new Map(Object.entries(routes))
-  return {
-    serve(client, exchange) {
-      const { req, res } = exchange
-      if (headerOf(req, 'origin') !== undefined)
-        return sendProblem(res, { code: 'denied', message: NO_ORIGIN })
-      const fault = operations.denial(client.caller)
-      if (fault !== null) return sendProblem(res, fault)
-      const [path, query] = splitTarget(req.url ?? '')
-      const methods = paths.get(path)
-      if (methods === undefined)
-        return sendProblem(res, { code: 'not-found', message: listPaths(paths.keys()) })
-      const method = req.method === 'HEAD' ? 'GET' : req.method
-      const route = method === 'GET' || method === 'POST' ? methods[method] : undefined
-      if (route === undefined) return sendNotAllowed(res, methods)
-      if (method === 'GET' && hasBody(req)) return refuseBody(client, res, 'A GET request has no body')
-      return route({ ...exchange, client, query })
-    },
+  return (client, exchange) => {
+    const { req, res } = exchange
+    if (headerOf(req, 'origin') !== undefined) return sendProblem(res, { code: 'denied', message: NO_ORIGIN })
+    const fault = operations.denial(client.caller)
+    if (fault !== null) return sendProblem(res, fault)
+    const [path, query] = splitTarget(req.url ?? '')
+    const methods = paths.get(path)
+    if (methods === undefined)
+      return sendProblem(res, { code: 'not-found', message: listPaths(paths.keys()) })
+    const method = req.method === 'HEAD' ? 'GET' : req.method
+    const route = method === 'GET' || method === 'POST' ? methods[method] : undefined
+    if (route === undefined) return sendNotAllowed(res, methods)
+    if (method === 'GET' && hasBody(req)) return refuseBody(client, res, 'A GET request has no body')
+    return route({ ...exchange, client, query })
   }
 }
 

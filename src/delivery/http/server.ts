@@ -57,6 +57,6 @@ function serveRoutes(
     open: (connection) => new HttpConnection(connection, context),
   })
   const parser = createParser()
-  const context: HttpContext = { parser, server, operations, routes: createHttpRoutes(routes, operations) }
+  const context: HttpContext = { parser, server, operations, serve: createHttpRoutes(routes, operations) }
   return server
 }
