@@ -1,16 +1,16 @@
 // The examples of the clients' page in every language that this machine has, run as they stand there.
 import { spawn, spawnSync } from 'node:child_process'
-import { existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:net'
-import { dirname, join } from 'node:path'
+import { join } from 'node:path'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { PROGRAM } from '../support/daemon.ts'
 import { jwtOf } from '../support/jwt.ts'
 import { lacks } from '../support/lacks.ts'
 import { granting } from '../support/service.ts'
 import { expectUntil } from '../support/until.ts'
-import { startExample, type Example } from './example.ts'
-import { block, PROJECT } from './manual.ts'
+import { installClient, startExample, type Example } from './example.ts'
+import { block } from './manual.ts'
 
 const sh = ['sh', '-euc']
 function calls({ service }: Example): { authorization: string | undefined; body: string }[] {
@@ -83,16 +83,8 @@ describe('Node', () => {
       if (path === '/token/external/jwt') return granting(second)
       return headers.authorization === `Bearer ${second}` ? { body: 'accepted' } : { status: 401 }
     })
-    installFor(example)
+    installClient(example, ['axios', 'ky', 'got'])
     return { ...example, second }
-  }
-  function installFor({ daemon }: Example): void {
-    const modules = join(daemon.directory, 'node_modules')
-    mkdirSync(join(modules, 'kyc-tokend'), { recursive: true })
-    symlinkSync(join(PROJECT, 'package.json'), join(modules, 'kyc-tokend/package.json'))
-    symlinkSync(dirname(PROGRAM[1]), join(modules, 'kyc-tokend/dist'))
-    for (const name of ['axios', 'ky', 'got'])
-      symlinkSync(join(PROJECT, 'node_modules', name), join(modules, name))
   }
 
   // 'axios', 'ky' and 'got' are the blocks.
@@ -108,7 +100,7 @@ describe('Node', () => {
 
   test('tests with a fake client', async () => {
     const example = await startExample()
-    installFor(example)
+    installClient(example)
     const output = await example.run('testing', {
       with: [process.execPath, '--test'],
       as: 'example.test.mjs',

@@ -1,14 +1,14 @@
 // Runs an example of the manual against a daemon of the test: its directory, its service, its `kyc-tokend`.
 import { spawn, type ChildProcess } from 'node:child_process'
-import { chmodSync, mkdirSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { chmodSync, mkdirSync, symlinkSync, writeFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 import { onTestFinished } from 'vitest'
 import { PROGRAM, startDaemon, tokenFile, type Daemon } from '../support/daemon.ts'
 import { jwtOf } from '../support/jwt.ts'
 import { granting, startService, type Service } from '../support/service.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { expectUntil } from '../support/until.ts'
-import { block } from './manual.ts'
+import { block, PROJECT } from './manual.ts'
 
 export interface Example {
   readonly daemon: Daemon
@@ -64,6 +64,15 @@ export async function startExample(config: object = {}): Promise<Example> {
       return outputOf(spawn(command, [...args, as], { env, cwd: directory }))
     },
   }
+}
+
+/** The client library as the package installs it, and these other ones, for the programs of the example. */
+export function installClient({ daemon }: Example, others: readonly string[] = []): void {
+  const modules = join(daemon.directory, 'node_modules')
+  mkdirSync(join(modules, 'kyc-tokend'), { recursive: true })
+  symlinkSync(join(PROJECT, 'package.json'), join(modules, 'kyc-tokend/package.json'))
+  symlinkSync(dirname(PROGRAM[1]), join(modules, 'kyc-tokend/dist'))
+  for (const name of others) symlinkSync(join(PROJECT, 'node_modules', name), join(modules, name))
 }
 
 function outputOf(child: ChildProcess): Promise<string> {

@@ -1,16 +1,13 @@
 // Runs every example of the manual, as written, against a real daemon.
 import { spawn, spawnSync } from 'node:child_process'
-import { existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
-import { mkdtemp, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
+import { describe, expect, onTestFinished, test } from 'vitest'
 import { PROGRAM } from '../support/daemon.ts'
 import { lacks } from '../support/lacks.ts'
 import { startService } from '../support/service.ts'
 import { expectUntil } from '../support/until.ts'
-import { startExample, type Example } from './example.ts'
-import { copyProject } from './build-aside.ts'
+import { installClient, startExample, type Example } from './example.ts'
 import { block, blocks } from './manual.ts'
 
 const project = new URL('../..', import.meta.url).pathname
@@ -120,32 +117,10 @@ describe('the shell', () => {
   })
 })
 
-describe('the client library, from the package that `npm run pack` makes', () => {
-  const installed = 'project/node_modules/kyc-tokend'
-  let checkout: string
-
-  beforeAll(async () => {
-    checkout = await mkdtemp(join(tmpdir(), 'kyc-tokend-test-'))
-    const run = copyProject(checkout)
-    run('npm run pack')
-    mkdirSync(join(checkout, installed), { recursive: true })
-    run(`tar -x -f dist/kyc-tokend-*.tgz --strip-components=1 -C ${installed}`)
-  })
-  afterAll(async () => rm(checkout, { recursive: true, force: true }))
-
-  test('what its `exports` and `bin` name is in it', () => {
-    const { exports, bin } = JSON.parse(
-      readFileSync(join(checkout, installed, 'package.json'), 'utf8'),
-    ) as Record<string, unknown>
-    const named = JSON.stringify({ exports, bin }).match(/"[^"]+\.(?:js|json|d\.ts)"/g) ?? []
-    expect(named.length).toBeGreaterThan(3)
-    for (const path of named.map((text) => text.slice(1, -1)).filter((text) => text.includes('dist/')))
-      expect(existsSync(join(checkout, installed, path)), path).toBe(true)
-  })
-
+describe('the client library', () => {
   test('TokenClient', async () => {
     const example = await startExample()
-    symlinkSync(join(checkout, 'project/node_modules'), join(example.daemon.directory, 'node_modules'))
+    installClient(example)
     const output = await example.run('token-client', { with: [process.execPath], as: 'example.mjs' })
     expect(output).toMatch(
       new RegExp(`^${example.token.length} characters, good until .*Z\n200\ntoken [0-9a-f]{16} is ready\n$`),
@@ -155,7 +130,7 @@ describe('the client library, from the package that `npm run pack` makes', () =>
 
   test('TokenClient in README.md', async () => {
     const example = await startExample()
-    symlinkSync(join(checkout, 'project/node_modules'), join(example.daemon.directory, 'node_modules'))
+    installClient(example)
     const output = await example.run('readme-node', { with: [process.execPath], as: 'example.mjs' })
     expect(output).toBe('200\n')
     expect(headersAt('/some/path', example)).toEqual([`Bearer ${example.token}`])

@@ -23,7 +23,7 @@ export interface Daemon {
   readonly ipcPath: string
   readonly httpPath: string
   /** The records that it has logged so far. */
-  log(): LogLine[]
+  log(): readonly LogLine[]
   /** All of stderr so far, as it came. */
   stderr(): string
   /** Waits until a record of this event is there. */
@@ -84,6 +84,8 @@ export function startDaemon(options: DaemonOptions): Daemon {
   })
   onTestFinished(() => void child.kill('SIGKILL'))
   let text = ''
+  let parsed = 0
+  const records: LogLine[] = []
   child.stderr.setEncoding('utf8').on('data', (chunk: string) => {
     text += chunk
   })
@@ -92,11 +94,13 @@ export function startDaemon(options: DaemonOptions): Daemon {
     const [code, signal] = await exit
     return code ?? signal ?? -1
   }
-  const log = (): LogLine[] =>
-    text
-      .split('\n')
-      .filter((line) => line.startsWith('{') && line.endsWith('}'))
-      .map((line) => JSON.parse(line) as LogLine)
+  const log = (): LogLine[] => {
+    const end = text.lastIndexOf('\n') + 1
+    for (const line of text.slice(parsed, end).split('\n'))
+      if (line.startsWith('{') && line.endsWith('}')) records.push(JSON.parse(line) as LogLine)
+    parsed = end
+    return records
+  }
   return {
     process: child,
     directory,
