@@ -1,4 +1,5 @@
 // A listening Unix socket: opened again where it was removed, moved where the configuration says so, or inherited.
+import { once } from 'node:events'
 import { lstatSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { basename } from 'node:path'
@@ -95,17 +96,14 @@ export async function adoptListeners(fds: readonly number[], events: ListenerEve
 
 async function listenOn(fd: number, events: ListenerEvents): Promise<Elected['server']> {
   const server = createServer({ allowHalfOpen: true }, events.onConnection)
-  await new Promise<void>((resolve, reject) => {
-    server.once('error', (error) => {
-      const message = `The socket handed over as descriptor ${fd} cannot be used (${errorMessage(error)}): check the .socket unit`
-      reject(new UserError(message, exitStatus.configuration, { cause: error }))
-    })
-    // As `listen({ fd, backlog })` it would get Node's own backlog.
-    server.listen({ fd }, BACKLOG, resolve)
+  // As `listen({ fd, backlog })` it would get Node's own backlog.
+  server.listen({ fd }, BACKLOG)
+  await once(server, 'listening').catch((cause: unknown) => {
+    const message = `The socket handed over as descriptor ${fd} cannot be used (${errorMessage(cause)}): check the .socket unit`
+    throw new UserError(message, exitStatus.configuration, { cause })
   })
   events.onServer?.(server)
-  server.removeAllListeners('error').on('error', events.onFault)
-  return server
+  return server.on('error', events.onFault)
 }
 
 /** Reports whether the socket at the path is still the one that was bound. Throws FileError where the disk does not answer. */
