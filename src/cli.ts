@@ -1,4 +1,3 @@
-#!/usr/bin/env node
 // argv → one command → exit status.
 import { earlySignals } from './lib/early-signals.ts'
 import type { Invocation, RunCommand } from './commands/command.ts'

@@ -8,9 +8,10 @@ import { dirname, join, resolve } from 'node:path'
 import { build, type BuildOptions } from 'esbuild'
 
 import { bundleClient } from './client-package.ts'
+import { writeCodeCaches } from './code-cache.ts'
 import { leanSources, separateFiles, withoutNeedless } from './plugins.ts'
 
-/** Beside cli.cjs, which holds the command `token`; by file name. */
+/** Beside main.cjs, which holds the command `token`; by file name. */
 const commands: Readonly<Record<string, string>> = Object.fromEntries(
   [
     'setup',
@@ -31,7 +32,6 @@ const commands: Readonly<Record<string, string>> = Object.fromEntries(
 )
 const heavy: Readonly<Record<string, string>> = {
   'winston-logger': './report/winston-logger.ts',
-  cosmiconfig: 'cosmiconfig',
   'js-yaml': 'js-yaml',
   systeminformation: 'systeminformation',
   'share-session': './share/share-session.ts',
@@ -39,14 +39,14 @@ const heavy: Readonly<Record<string, string>> = {
 /** Separate for every import: an error is recognized by its class, and cosmiconfig requires the parser of YAML for YAML only. */
 const shared: ReadonlySet<string> = new Set(['error', 'js-yaml'])
 
-/** Writes cli.cjs with its parts, and the client library, to this directory. */
+/** Writes cli.cjs with its parts and their code caches, and the client library, to this directory. */
 export async function bundleProgram(directory: string): Promise<void> {
   const outdir = resolve(directory)
   const parts = { ...commands, ...heavy, error: './lib/error.ts' }
   await build({
     ...common,
     outdir,
-    entryPoints: { cli: './cli.ts', ...parts },
+    entryPoints: { cli: './build/loader.ts', main: './cli.ts', ...parts },
     outExtension: { '.js': '.cjs' },
     format: 'cjs',
     target: 'node22.18',
@@ -57,6 +57,7 @@ export async function bundleProgram(directory: string): Promise<void> {
     define: { 'import.meta.url': '__url' },
     banner: { js: "const __url=require('node:url').pathToFileURL(__filename).href;" },
   })
+  writeCodeCaches(outdir)
   await bundleClient(outdir, common)
   chmodSync(join(outdir, 'cli.cjs'), 0o755)
 }

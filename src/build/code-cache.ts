@@ -1,0 +1,42 @@
+// Makes the code caches of the bundle: V8's bytecode of all functions of its files, so that a start does not compile.
+import { spawnSync } from 'node:child_process'
+import { createHash } from 'node:crypto'
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { cacheDirectory, ID_BYTES, moduleFunction } from './parts.ts'
+
+/** The daemon's files: each of its starts loads them. */
+const CACHED = ['main.cjs', 'run.cjs', 'error.cjs']
+/** As commands start, and as the unit and its drop-in for many requests start the daemon. */
+const FLAG_SETS = [
+  [],
+  ['--jitless', '--disallow-code-generation-from-strings'],
+  ['--disallow-code-generation-from-strings'],
+]
+/** The same source gives the same bytes where V8's hashes have a fixed seed; and functions are compiled before they are called. */
+const MAKING = ['--hash-seed=1', '--no-lazy']
+
+/** Writes the caches beside the files of this bundle, each of which gets an id. */
+export function writeCodeCaches(bundle: string): void {
+  const parts = CACHED.map((filename) => {
+    const path = join(bundle, filename)
+    const text = readFileSync(path, 'utf8')
+    const id = `//${createHash('sha256').update(text).digest('hex')}`.slice(0, ID_BYTES)
+    const source = `${id}\n${text}`
+    writeFileSync(path, source)
+    return { filename, id, source: moduleFunction(source) }
+  })
+  for (const flags of FLAG_SETS) {
+    const directory = cacheDirectory(bundle, flags)
+    mkdirSync(directory, { recursive: true })
+    const input = JSON.stringify(
+      parts.map((part) => ({ ...part, target: join(directory, part.filename) })),
+    )
+    const compiler = join(import.meta.dirname, 'compile.mjs')
+    const { status } = spawnSync(process.execPath, [...MAKING, ...flags, compiler], {
+      input,
+      stdio: ['pipe', 'inherit', 'inherit'],
+    })
+    if (status !== 0) throw new Error('The code caches cannot be made: see above')
+  }
+}
