@@ -29,9 +29,7 @@ export function writeCodeCaches(bundle: string): void {
   for (const flags of FLAG_SETS) {
     const directory = cacheDirectory(bundle, flags)
     mkdirSync(directory, { recursive: true })
-    const input = JSON.stringify(
-      parts.map((part) => ({ ...part, target: join(directory, part.filename) })),
-    )
+    const input = JSON.stringify(parts.map((part) => ({ ...part, target: join(directory, part.filename) })))
     const compiler = join(import.meta.dirname, 'compile.mjs')
     const { status } = spawnSync(process.execPath, [...MAKING, ...flags, compiler], {
       input,

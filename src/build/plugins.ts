@@ -58,6 +58,7 @@ export const leanSources: Plugin = {
           const isNeedless = path.includes('/node_modules/node-ipc/') && NETWORK_MODULES.has(module)
           return `const ${name}=${isNeedless ? '{}' : `process.getBuiltinModule('${module}')`}`
         })
+        .replace('createRequire(import.meta.url)', 'require')
         .replace(DYNAMIC_IMPORT, (expression, _, module: string) =>
           isBuiltin(module) ? `Promise.resolve(process.getBuiltinModule('${module}'))` : expression,
         )

@@ -5,7 +5,7 @@ import type { ReconnectingConnection, Disconnect } from './connection.ts'
 import { disconnectError, faultError, isForbidden, timeoutError } from './faults.ts'
 import type { TokenClientError } from './errors.ts'
 import type { Frame } from './frames.ts'
-import { uptimeMs } from './uptime.ts'
+import { uptimeMs } from '../lib/uptime.ts'
 
 /** The answer may take so much longer than the daemon was asked to wait. */
 const ANSWER_MARGIN_MS = 5_000

@@ -1,7 +1,7 @@
 // A connection to the process behind a Unix socket: made while it is used, and made again when that process restarts.
 import { createConnection, type Socket } from 'node:net'
 import { createFrameReader, encodeFrame, type Frame } from './frames.ts'
-import { uptimeMs } from './uptime.ts'
+import { uptimeMs } from '../lib/uptime.ts'
 
 /** A request and its answers. It is sent again on each new connection for as long as it is open. */
 export interface Request {

@@ -1,13 +1,13 @@
 // The client's memory of tokens: the last good one, and those that the service refused.
 import type { RejectVerdict, TokenResult } from '../protocol.ts'
 import type { ClientToken, GetOptions } from './token-source.ts'
-import { uptimeMs } from './uptime.ts'
+import { uptimeMs } from '../lib/uptime.ts'
 
 /** A token that the service refused: it is not given from memory, and `fetch` does not send it. */
 export interface Refusal {
   /** The daemon's verdict on the report; undefined while it has none. */
   readonly verdict: RejectVerdict | undefined
-  /** When the daemon asks the service about it, or may be asked again, on the clock of `performance`. */
+  /** When the daemon asks the service about it, or may be asked again, on the clock of `uptimeMs`. */
   readonly retryAtMs: number
 }
 

@@ -16,6 +16,7 @@ import {
   type SupervisionEvent,
   type SupervisionSettings,
 } from './exec-supervision.ts'
+import { uptimeMs } from '../lib/uptime.ts'
 
 interface ParentSettings extends SupervisionSettings {
   readonly stopSignal: NodeJS.Signals
@@ -120,8 +121,8 @@ function subscribe(
 
 /** Resolves once the daemon has written the token to its files, at the latest after 5 s; never rejects. */
 async function afterFiles(client: TokenClient, { obtainedAt }: TokenResult): Promise<void> {
-  const end = performance.now() + FILES_MS
-  while (performance.now() < end) {
+  const end = uptimeMs() + FILES_MS
+  while (uptimeMs() < end) {
     try {
       const { files } = await client.status()
       const isWritten = files.every(
@@ -152,13 +153,13 @@ function createSupervisor(
 ): Supervisor {
   const libc = loadLibc()
   let newest = first
-  let state = startedWith(first.fingerprint, performance.now())
+  let state = startedWith(first.fingerprint, uptimeMs())
   let child: ChildProcess | undefined
   let status = 0
   let timer: NodeJS.Timeout | undefined
 
   function apply(event: SupervisionEvent): void {
-    const nowMs = performance.now()
+    const nowMs = uptimeMs()
     const { state: next, action } = nextSupervision(state, event, {
       settings,
       nowMs,

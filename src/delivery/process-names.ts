@@ -1,6 +1,7 @@
 // Names of client processes, read from /proc: a few bytes, never synchronously, one at a time.
 import { open, readFile } from 'node:fs/promises'
 import { ifRefused } from '../lib/error.ts'
+import { uptimeMs } from '../lib/uptime.ts'
 
 /** A name is reused so long: a program that connects for each request is looked up once in that time. */
 const REUSED_FOR_MS = 1_000
@@ -15,7 +16,7 @@ const MAX_BYTES = 256
 export function createProcessNames(
   options: { monotonicMs?: () => number; read?: (pid: number) => Promise<string | null> } = {},
 ): (pid: number) => Promise<string | null> {
-  const { monotonicMs = () => performance.now(), read = readProcessName } = options
+  const { monotonicMs = uptimeMs, read = readProcessName } = options
   const known = new Map<number, Promise<string | null>>()
   let sinceMs = -Infinity
   let waiting = 0

@@ -10,10 +10,13 @@ export function untilAborted(signal: AbortSignal): Promise<void> {
 
 /** Resolves when the promise resolves or the signal is aborted. Rejects as the promise does. */
 export async function orAborted(promise: Promise<unknown>, signal: AbortSignal): Promise<void> {
-  const ended = new AbortController()
+  const aborted = Promise.withResolvers<void>()
+  const onAbort = (): void => aborted.resolve()
+  if (signal.aborted) onAbort()
+  signal.addEventListener('abort', onAbort)
   try {
-    await Promise.race([promise, untilAborted(AbortSignal.any([signal, ended.signal]))])
+    await Promise.race([promise, aborted.promise])
   } finally {
-    ended.abort()
+    signal.removeEventListener('abort', onAbort)
   }
 }

@@ -1,5 +1,6 @@
 // The clock: lives are counted on CLOCK_BOOTTIME, which goes on during suspend and never jumps; the wall clock is for display.
 import { uptime } from 'node:os'
+import { uptimeMs } from './uptime.ts'
 
 /** One moment on both clocks, in milliseconds. */
 export interface Instant {
@@ -42,7 +43,7 @@ export async function atMost(ms: number, work: Promise<unknown>, clock: Pick<Clo
 }
 
 /**
- * The clock of this machine. `os.uptime()` costs microseconds and `performance.now()` stops during suspend, so a
+ * The clock of this machine. `os.uptime()` costs microseconds and `uptimeMs()` stops during suspend, so a
  * reading is monotonic time plus an offset, and the offset is read again only when the wall clock disagrees with
  * it: after a suspend, a step of the wall clock, or long slewing.
  */
@@ -59,7 +60,7 @@ export function createSystemClock(): Clock {
     // Cached for one millisecond.
     if (wallMs === readAtMs) return latest
     readAtMs = wallMs
-    const monotonicMs = performance.now()
+    const monotonicMs = uptimeMs()
     if (Math.abs(wallMs - monotonicMs - wallOffset) > DISAGREEMENT_MS) {
       wallOffset = wallMs - monotonicMs
       const offset = uptime() * 1000 - monotonicMs
