@@ -1,6 +1,15 @@
 // Makes the Debian package of what `npm run build` has made: dist/kyc-tokend_VERSION_ARCH.deb. Needs dpkg-deb, gzip and strip.
 import { execFileSync } from 'node:child_process'
-import { chmodSync, existsSync, globSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import {
+  chmodSync,
+  existsSync,
+  globSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { parseArgs } from 'node:util'

