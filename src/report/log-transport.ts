@@ -15,7 +15,6 @@ export class BoundedTransport extends Transport {
   #unsentBytes = 0
   #reported = 0
   #isBroken = false
-  #waiting: (() => void)[] = []
 
   /** `onDrain` is called when the stream has taken all that was unsent, with the count of lines lost since, if any. */
   constructor(stream: Writable, options: { limitBytes: number; onDrain: (lost: number) => void }) {
@@ -26,7 +25,7 @@ export class BoundedTransport extends Transport {
     // EPIPE: the reader went away; the daemon goes on without it.
     this.#sink.on('error', () => {
       this.#isBroken = true
-      this.#notifyIdle()
+      this.emit('idle')
     })
   }
 
@@ -38,11 +37,7 @@ export class BoundedTransport extends Transport {
 
   /** Resolves when every line is written, or can no longer be. */
   async flushed(): Promise<void> {
-    if (this.#unsentBytes > 0 && !this.#isBroken) {
-      await new Promise<void>((resolve) => {
-        this.#waiting.push(resolve)
-      })
-    }
+    if (this.#unsentBytes > 0 && !this.#isBroken) await new Promise((resolve) => this.once('idle', resolve))
   }
 
   #write(line: string): void {
@@ -57,7 +52,7 @@ export class BoundedTransport extends Transport {
       if (error) this.lost += 1
       if (this.#unsentBytes > 0) return
       if (!error) this.#reportLost()
-      this.#notifyIdle()
+      this.emit('idle')
     })
   }
 
@@ -65,11 +60,6 @@ export class BoundedTransport extends Transport {
     const since = this.lost - this.#reported
     this.#reported = this.lost
     if (since > 0) this.#onDrain(since)
-  }
-
-  #notifyIdle(): void {
-    for (const resolve of this.#waiting) resolve()
-    this.#waiting = []
   }
 }
 
