@@ -1,21 +1,82 @@
 // The quick tests: `npm test`.
-import { configDefaults, defineConfig } from 'vitest/config'
+import { configDefaults, defineConfig, type TestUserConfig } from 'vitest/config'
+import { BaseSequencer, type TestSpecification } from 'vitest/node'
 
 /** Left to `npm run test:system`. */
 export const SYSTEM_TESTS = ['test/systemd/**/*.test.ts', 'test/**/*.system.test.ts']
+/** They start no daemon and mock no module: one process runs many of these files, which spares its start for each. */
+const SHARING_TESTS = ['test/{config,share,simulation,source,token}/**/!(fleet-story).test.ts']
+
+/** The longest, those that wait beside those that compute; the others come by what they took last time, or by size. */
+const FIRST = [
+  'stalled-disk',
+  'scenarios',
+  'faults/secrets-rotation',
+  'delivery/through-streams',
+  'client/load',
+  'token/story',
+  'faults/hanging-disk',
+  'delivery/overload',
+  'faults/disk',
+  'commands/exec-on-change',
+  'commands/demo',
+  'faults/reload',
+  'client/package',
+  'manual/examples',
+  'manual/consumers',
+  'faults/service',
+  'faults/two-daemons',
+  'faults/kill',
+  'cli',
+]
+
+function rank({ moduleId }: TestSpecification): number {
+  const index = FIRST.findIndex((name) => moduleId.endsWith(`/${name}.test.ts`))
+  return index === -1 ? FIRST.length : index
+}
+
+class LongestFirst extends BaseSequencer {
+  override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
+    // oxlint-disable-next-line unicorn/no-array-sort -- It is the sequencer's own.
+    return (await super.sort(files)).toSorted((a, b) => rank(a) - rank(b))
+  }
+}
 
 /** The shared store's tests run with the library that ours is a fork of, too: `REDIS_LIBRARY=ioredis npx vitest run … test/share`. */
 const library = process.env['REDIS_LIBRARY']
 
+export const common: TestUserConfig = {
+  root: new URL('..', import.meta.url).pathname,
+  globalSetup: ['test/support/bundled-program.ts'],
+  testTimeout: 30_000,
+  hookTimeout: 60_000,
+  // More than processors: a third of the time a test waits.
+  maxWorkers: 4,
+}
+
 export default defineConfig({
   resolve: { alias: library === undefined ? {} : { iovalkey: library } },
   test: {
-    root: new URL('..', import.meta.url).pathname,
-    include: ['test/**/*.test.ts'],
-    exclude: [...configDefaults.exclude, ...SYSTEM_TESTS],
-    globalSetup: ['test/support/bundled-program.ts'],
-    testTimeout: 30_000,
-    hookTimeout: 60_000,
-    maxWorkers: 2,
+    ...common,
+    sequence: { sequencer: LongestFirst },
+    projects: [
+      {
+        extends: true,
+        test: {
+          name: 'own process',
+          include: ['test/**/*.test.ts'],
+          exclude: [...configDefaults.exclude, ...SYSTEM_TESTS, ...SHARING_TESTS],
+        },
+      },
+      {
+        extends: true,
+        test: {
+          name: 'shared process',
+          isolate: false,
+          include: SHARING_TESTS,
+          exclude: [...configDefaults.exclude, ...SYSTEM_TESTS],
+        },
+      },
+    ],
   },
 })

@@ -1,12 +1,13 @@
 // The tests that boot machines, build images or emulate another processor: `npm run test:system`.
 import { configDefaults, defineConfig } from 'vitest/config'
-import quick, { SYSTEM_TESTS } from './vitest.config.ts'
+import { common, SYSTEM_TESTS } from './vitest.config.ts'
 
 export default defineConfig({
   test: {
-    ...quick.test,
+    ...common,
     include: SYSTEM_TESTS,
     exclude: configDefaults.exclude,
+    maxWorkers: 2,
     testTimeout: 60_000,
     hookTimeout: 300_000,
   },

@@ -1,5 +1,7 @@
 // The tests that a sampled mutant is run against.
-import { defineConfig, mergeConfig } from 'vitest/config'
-import suite from '../vitest.config.ts'
+import { defineConfig } from 'vitest/config'
+import { common } from '../vitest.config.ts'
 
-export default mergeConfig(suite, defineConfig({ test: { setupFiles: ['test/mutation/setup.ts'] } }))
+export default defineConfig({
+  test: { ...common, include: ['test/**/*.test.ts'], setupFiles: ['test/mutation/setup.ts'] },
+})
