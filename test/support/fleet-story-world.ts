@@ -8,10 +8,11 @@ import { Secret } from '../../src/lib/secret.ts'
 import { StoreError, type Store } from '../../src/share/store.ts'
 import { createStateStore, type StateStore } from '../../src/storage/state-store.ts'
 import type { Cause, FetchToken, ServiceOutcome } from '../../src/token/outcome.ts'
-import { dueAtMs, phaseOf, usableToken } from '../../src/token/state.ts'
+import { usableToken } from '../../src/token/state.ts'
 import { createFakeClock } from './fake-clock.ts'
 import { jwtOf } from './jwt.ts'
 import { createMemoryServer, type MemoryServer } from './memory-store.ts'
+import { checkPlan, failures, takeStep } from './story-host.ts'
 
 await import('p-retry')
 await import('../../src/share/share-session.ts')
@@ -21,7 +22,8 @@ export type FleetStep =
   | { readonly do: 'answer'; readonly answer: FleetAnswer; readonly afterMs: number }
   | { readonly do: 'wait'; readonly ms: number }
   | { readonly do: 'need'; readonly host: number; readonly ms: number }
-  | { readonly do: 'reject' | 'operator' | 'reboot' | 'restart'; readonly host: number }
+  | { readonly do: 'reject' | 'operator'; readonly host: number }
+  | { readonly do: 'reboot' | 'restart'; readonly host: number }
   | { readonly do: 'reload'; readonly host: number; readonly credentials: string }
   /** A kill -9 after so many further effects (a save, a request, a command to the store) and turns of promises. */
   | { readonly do: 'crash'; readonly host: number; readonly effects: number; readonly turns: number }
@@ -49,9 +51,7 @@ export const seam: { openStore: (settings: ShareConfig, of: { subject: string; h
 }
 
 const HOSTS = 3
-const BUSY_MS = 600_000
 const CLIENT_PACE_MS = 30_000
-const DAY_MS = 86_400_000
 const MAX_REQUESTS = 20_000
 
 interface Life {
@@ -280,17 +280,8 @@ export async function createFleetStoryWorld(random: () => number): Promise<Fleet
       case 'opaque':
         issued += 1
         return grant(`opaque-${issued}`, Infinity)
-      case 'outage':
-        return { kind: 'transient', reason: 'server-error', detail: kind, status: 503 }
-      case 'reset':
-        return { kind: 'transient', reason: 'network', detail: kind }
-      case 'rejected':
-        return { kind: 'transient', reason: 'rejected', detail: kind, status: 401 }
-      case 'busy':
-        return { kind: 'transient', reason: 'rate-limited', detail: kind, status: 429, retryAfterMs: BUSY_MS }
-      case 'refused':
       default:
-        return { kind: 'permanent', reason: 'account-inactive', detail: kind, status: 500 }
+        return failures[kind]
     }
   }
 
@@ -411,8 +402,7 @@ export async function createFleetStoryWorld(random: () => number): Promise<Fleet
       const token = usableToken(state, now)
       if (token !== null)
         check((ends.get(token.accessToken) ?? -Infinity) > nowMs() - 1, 'a token is handed out after its end')
-      if (phaseOf(state, now) === 'refused') check(state.alert !== null, 'a refusal without an alert')
-      else check(dueAtMs(state) - now.bootMs <= DAY_MS, 'nothing is planned within a day')
+      checkPlan(state, now, check)
     }
   }
 
@@ -422,16 +412,6 @@ export async function createFleetStoryWorld(random: () => number): Promise<Fleet
     switch (step.do) {
       case 'answer':
         answer = step
-        return
-      case 'wait':
-        return clock.advance(step.ms)
-      case 'need':
-        return keeper.need(step.ms)
-      case 'reject':
-        keeper.reject(usableToken(keeper.state(), own.now())?.fingerprint ?? 'unknown')
-        return
-      case 'operator':
-        void keeper.refresh(stop.signal)
         return
       case 'reload':
         return reload(host, step.credentials)
@@ -461,6 +441,9 @@ export async function createFleetStoryWorld(random: () => number): Promise<Fleet
       case 'endLease':
         disturb()
         for (const server of servers.values()) server.endLease()
+        return
+      default:
+        return takeStep(step, { keeper, now: () => own.now(), clock, signal: stop.signal })
     }
   }
 

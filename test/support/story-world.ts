@@ -5,10 +5,11 @@ import { Secret } from '../../src/lib/secret.ts'
 import { createStateStore, type StateStore } from '../../src/storage/state-store.ts'
 import { createKeeper, type Keeper, type RefreshSettings } from '../../src/token/keeper.ts'
 import type { Attempt, Cause, FetchToken, ServiceOutcome } from '../../src/token/outcome.ts'
-import { dueAtMs, phaseOf, usableToken } from '../../src/token/state.ts'
+import { usableToken } from '../../src/token/state.ts'
 import { createFakeClock } from './fake-clock.ts'
 import { jwtOf } from './jwt.ts'
 import { createRandom } from './random.ts'
+import { BUSY_MS, checkPlan, failures, takeStep, type HostStep } from './story-host.ts'
 
 await import('p-retry')
 
@@ -26,8 +27,9 @@ export type Answer =
   | 'refused'
 export type Step =
   | { readonly do: 'answer'; readonly answer: Answer; readonly afterMs: number }
-  | { readonly do: 'wait' | 'suspend' | 'jump' | 'need'; readonly ms: number }
-  | { readonly do: 'reject' | 'operator' | 'reboot' | 'restart' }
+  | HostStep
+  | { readonly do: 'suspend' | 'jump'; readonly ms: number }
+  | { readonly do: 'reboot' | 'restart' }
   | {
       readonly do: 'reload'
       readonly credentials: string
@@ -50,9 +52,7 @@ const INITIAL_DELAY_MS = 1_000
 const MAX_DELAY_MS = 300_000
 const CAP_WITHOUT_TOKEN_MS = 60_000
 const CLIENT_PACE_MS = 30_000
-const BUSY_MS = 600_000
 const REJECTED_PACE_MS = 300_000
-const DAY_MS = 86_400_000
 const START_WALL_MS = 1_800_000_000_000
 /** More than any story causes: a loop that asks without end ends here instead of never. */
 const MAX_REQUESTS = 20_000
@@ -221,12 +221,6 @@ export async function createStoryWorld(seed: number): Promise<StoryWorld> {
       ends.set(accessToken, endsMs)
       return { kind: 'ok', accessToken, serverDateMs: serviceWallMs() }
     }
-    const failed = (reason: 'server-error' | 'network' | 'rejected', status?: number): ServiceOutcome => ({
-      kind: 'transient',
-      reason,
-      detail: kind,
-      ...(status === undefined ? {} : { status }),
-    })
     switch (kind) {
       case 'long':
         return jwt(3_600_000)
@@ -245,22 +239,8 @@ export async function createStoryWorld(seed: number): Promise<StoryWorld> {
         return last.accessToken === current?.keeper.state().token?.accessToken
           ? { kind: 'ok', accessToken: last.accessToken }
           : { kind: 'ok', accessToken: last.accessToken, serverDateMs: serviceWallMs() }
-      case 'outage':
-        return failed('server-error', 503)
-      case 'reset':
-        return failed('network')
-      case 'rejected':
-        return failed('rejected', 401)
-      case 'busy':
-        return { kind: 'transient', reason: 'rate-limited', detail: kind, status: 429, retryAfterMs: BUSY_MS }
-      case 'refused':
-        break
-    }
-    return {
-      kind: 'permanent',
-      reason: 'account-inactive',
-      detail: 'Your account is not active',
-      status: 500,
+      default:
+        return failures[kind]
     }
   }
 
@@ -431,8 +411,7 @@ export async function createStoryWorld(seed: number): Promise<StoryWorld> {
       check((ends.get(token.accessToken) ?? -Infinity) > nowMs() - 1, 'a token is handed out after its end')
       check(token.baseUrl === state.baseUrl, 'a token of another service is handed out')
     }
-    if (phaseOf(state, now) === 'refused') check(state.alert !== null, 'a refusal without an alert')
-    else check(dueAtMs(state) - now.bootMs <= DAY_MS, 'nothing is planned within a day')
+    checkPlan(state, now, check)
   }
 
   async function act(step: Step): Promise<void> {
@@ -441,22 +420,12 @@ export async function createStoryWorld(seed: number): Promise<StoryWorld> {
       case 'answer':
         answer = step
         return
-      case 'wait':
-        return clock.advance(step.ms)
       case 'suspend':
         return clock.suspend(step.ms)
       case 'jump':
         clock.jumpWall(step.ms)
         wallJumpMs += step.ms
         isWallTrusted = false
-        return
-      case 'need':
-        return keeper.need(step.ms)
-      case 'reject':
-        keeper.reject(usableToken(keeper.state(), keeper.now())?.fingerprint ?? 'unknown')
-        return
-      case 'operator':
-        void keeper.refresh(life.signal)
         return
       case 'reload':
         return reload(step)
@@ -470,7 +439,9 @@ export async function createStoryWorld(seed: number): Promise<StoryWorld> {
         return reboot()
       case 'restart':
         await stopInOrder()
-        await start()
+        return start()
+      default:
+        return takeStep(step, { keeper, now: () => keeper.now(), clock, signal: life.signal })
     }
   }
 
