@@ -95,18 +95,22 @@ async function versionOf(paths: readonly string[]): Promise<string> {
   return versions.join(' ')
 }
 
-/** Files that were last seen in memory themselves, not behind a link: asking for them never waits and needs no thread. */
-const quickFiles = new Set<string>()
+/**
+ * By path, whether the file was first seen in memory itself, not behind a link: asking for it never waits and needs no
+ * thread.
+ */
+const quickFiles = new Map<string, boolean>()
 
 async function statOf(path: string): Promise<BigIntStats> {
-  if (quickFiles.has(path)) {
+  if (quickFiles.get(path) === true) {
     const stats = lstatSync(path, { bigint: true })
     if (stats.isFile()) return stats
-    quickFiles.delete(path)
   }
-  const [own, stats] = await Promise.all([lstat(path), stat(path, { bigint: true })])
-  if (own.isFile() && isMemoryDevice(own.dev)) quickFiles.add(path)
-  return stats
+  if (!quickFiles.has(path)) {
+    const own = await lstat(path)
+    quickFiles.set(path, own.isFile() && isMemoryDevice(own.dev))
+  }
+  return stat(path, { bigint: true })
 }
 
 async function read(load: () => Promise<Config>): Promise<OnDisk> {
