@@ -63,6 +63,7 @@ export function createSystemdNotifier(options: {
   }
 
   function notify(): void {
+    if (socket === undefined) return
     const state = keeper.state()
     const now = keeper.now()
     const status = statusLine(state, now)
