@@ -76,11 +76,23 @@ export async function removeOwn(path: string, own: Pick<Stats, 'ino' | 'dev'>): 
 
 /** Attributes of the path itself, links not followed; null where nothing is there. Throws as lstat does. */
 export async function lstatIfAny(path: string): Promise<Stats | null> {
+  const quick = lstatQuickly(path)
+  if (quick !== undefined) return quick
   try {
-    return isQuick(dirname(path)) ? lstatSync(path) : await lstat(path)
+    return await lstat(path)
   } catch (error) {
     if (errorCode(error) === 'ENOENT') return null
     throw error
+  }
+}
+
+/** The same without a thread; undefined where that is not possible: not in memory, or another error than that nothing is there. */
+export function lstatQuickly(path: string): Stats | null | undefined {
+  try {
+    return isQuick(dirname(path)) ? (lstatSync(path, { throwIfNoEntry: false }) ?? null) : undefined
+  } catch (error) {
+    if (errorCode(error) === undefined) throw error
+    return undefined
   }
 }
 

@@ -5,6 +5,7 @@ import { dirname } from 'node:path'
 import {
   clearLeftovers,
   lstatIfAny,
+  lstatQuickly,
   onFile,
   readSmallFile,
   removeFile,
@@ -92,6 +93,15 @@ export function createManagedFile(
     return true
   }
 
+  /** Reports whether it is certain without a thread and without waiting that there is nothing to do. */
+  function isUntouched(): boolean {
+    if (written === undefined || reconciling !== null || problem.current() !== null) return false
+    const stats = lstatQuickly(path)
+    if (stats === undefined || desired() !== written) return false
+    if (stats === null || written === null) return stats === written
+    return lastStat !== null && isUnchanged(lastStat, stats)
+  }
+
   async function hasAttributes(stats: Stats): Promise<boolean> {
     if ((stats.mode & MODE_BITS) !== mode || stats.uid !== (uid ?? process.geteuid?.())) return false
     expectedGid ??= await inheritedGid(directory)
@@ -167,6 +177,7 @@ export function createManagedFile(
       }
     },
     reconcile() {
+      if (isUntouched()) return Promise.resolve()
       isRequestedAgain = true
       reconciling ??= onFile(path, reconcileUntilDone).catch(fail)
       return reconciling

@@ -1,4 +1,14 @@
-import { mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import {
+  chmodSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import { join } from 'node:path'
 import { expect, onTestFinished, test, vi } from 'vitest'
 import { createManagedFile } from '../../src/lib/managed-file.ts'
@@ -122,6 +132,47 @@ test('a file that nothing has changed for a second is neither read nor written a
   end()
   expect(calls.filter((name) => name === 'open' || name === 'rename')).toEqual([])
   expect(file.counts()).toEqual({ writes: 1, repairs: 0, errors: 0 })
+})
+
+test.each([
+  ['removed', (path: string) => rmSync(path)],
+  ['given another content of the same length', (path: string) => writeFileSync(path, 'CONTENT')],
+  ['given another mode', (path: string) => chmodSync(path, 0o644)],
+  ['exchanged', (path: string) => renameSync(path, `${path}.old`)],
+])('a file in memory that was left alone for long and is then %s is restored', async (_, change) => {
+  const path = join(await tempDirectory('memory'), 'file')
+  const file = createManagedFile(
+    { path, mode: 0o600 },
+    { desired: () => 'content', log: createRecords().log },
+  )
+  await file.reconcile()
+  vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + 2_000 })
+  onTestFinished(() => void vi.useRealTimers())
+  await file.reconcile()
+  await file.reconcile()
+  change(path)
+  await file.reconcile()
+  expect(readFileSync(path, 'utf8')).toBe('content')
+  expect(statSync(path).mode & 0o777).toBe(0o600)
+  expect(file.counts()).toEqual({ writes: 2, repairs: 1, errors: 0 })
+})
+
+test('a file in memory that is as it should be is looked at without waiting for other work', async () => {
+  const directory = await tempDirectory('memory')
+  const path = join(directory, 'file')
+  let desired: string | null = null
+  const file = createManagedFile({ path, mode: 0o600 }, { desired: () => desired, log: createRecords().log })
+  desired = 'content'
+  await file.reconcile()
+  desired = null
+  await file.reconcile()
+  const release = occupy(directory)
+  await file.reconcile()
+  desired = 'content'
+  const written = file.reconcile()
+  await release()
+  await written
+  expect(readFileSync(path, 'utf8')).toBe('content')
 })
 
 test.each([

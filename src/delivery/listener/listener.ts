@@ -1,10 +1,10 @@
 // A listening Unix socket: opened again where it was removed, moved where the configuration says so, or inherited.
 import { once } from 'node:events'
-import { lstatSync } from 'node:fs'
+import { lstatSync, type Stats } from 'node:fs'
 import { createServer } from 'node:net'
 import { basename } from 'node:path'
 import { orAborted } from '../../lib/abort.ts'
-import { lstatIfAny, onFile, removeOwn } from '../../lib/atomic-file.ts'
+import { lstatIfAny, lstatQuickly, onFile, removeOwn } from '../../lib/atomic-file.ts'
 import { errorCode, errorMessage, exitStatus, ifRefused, UserError } from '../../lib/error.ts'
 import { FileError } from '../../lib/file-error.ts'
 import { createProblemLog } from '../../lib/log-once.ts'
@@ -66,7 +66,7 @@ export async function openListener(first: SocketAddress, events: ListenerEvents)
   return {
     repair(nextLog) {
       log = nextLog
-      return inTurn(restore)
+      return isSame(lstatQuickly(address.path), bound.stats) ? Promise.resolve() : inTurn(restore)
     },
     move: (next) =>
       inTurn(async () => {
@@ -108,7 +108,10 @@ async function listenOn(fd: number, events: ListenerEvents): Promise<Elected['se
 
 /** Reports whether the socket at the path is still the one that was bound. Throws FileError where the disk does not answer. */
 async function isThere({ stats }: Elected, { path }: SocketAddress): Promise<boolean> {
-  const found = await onFile(path, async () => lstatIfAny(path).catch(ifRefused(null)))
+  return isSame(await onFile(path, async () => lstatIfAny(path).catch(ifRefused(null))), stats)
+}
+
+function isSame(found: Stats | null | undefined, stats: Stats): boolean {
   return found?.ino === stats.ino && found.dev === stats.dev
 }
 

@@ -19,6 +19,8 @@ import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { setAccess } from '../../../src/delivery/listener/election.ts'
 import { openListener, type Listener } from '../../../src/delivery/listener/listener.ts'
 import { probe } from '../../../src/delivery/listener/socket-path.ts'
+import { noteDevice } from '../../../src/lib/serial.ts'
+import { createRecords } from '../../support/records.ts'
 import { tempDirectory } from '../../support/temp-directory.ts'
 
 const events = { onConnection: (socket: { destroy(): void }) => socket.destroy(), onFault: () => undefined }
@@ -149,6 +151,27 @@ describe('a listening socket', () => {
       await moving
       expect(lstatSync(path)).toMatchObject({ ino, mode })
     }
+  })
+
+  it.each([
+    ['removed', () => undefined],
+    ['exchanged for a link', (path: string) => symlinkSync('nowhere', path)],
+  ])('in memory is opened again once it was %s, and left alone otherwise', async (_, exchange) => {
+    const directory = await tempDirectory('memory')
+    const path = join(directory, 's')
+    const listener = await listen(path)
+    noteDevice(directory, lstatSync(directory).dev)
+    const { log, events: logged } = createRecords()
+    const { ino } = lstatSync(path)
+    await listener.repair(log)
+    expect([lstatSync(path).ino, logged()]).toEqual([ino, []])
+    unlinkSync(path)
+    exchange(path)
+    await listener.repair(log)
+    expect(logged()).toEqual([existsSync(path) ? 'socket-restored' : 'socket-error'])
+    if (lstatSync(path).isSymbolicLink()) unlinkSync(path)
+    await listener.repair(log)
+    expect(await answers(path)).toBe(true)
   })
 
   it('names its own path and the remedy where its directory is not there', async () => {
