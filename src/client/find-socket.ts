@@ -2,7 +2,7 @@
 import { lstatSync, statSync, type Stats } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { ACCOUNT_VARIABLE, accountNames, ACCOUNTS_DIRECTORY, checkedAccount } from '../lib/account.ts'
-import { errorCode, exitStatus, UserError } from '../lib/error.ts'
+import { errorCode, exitStatus, UsageError, UserError } from '../lib/error.ts'
 import { socketCandidates, type ProcessIdentity } from '../lib/paths.ts'
 
 /** Names the socket for client commands and the client library. */
@@ -15,7 +15,7 @@ export interface SocketName {
 }
 
 /**
- * The named one: by the options, else by the environment. Throws UserError (64) where a socket and an account are
+ * The named one: by the options, else by the environment. Throws UsageError (64) where a socket and an account are
  * named in the same way, and where the account's name is none.
  */
 export function socketName(identity: ProcessIdentity, options: SocketName): SocketName {
@@ -25,7 +25,7 @@ export function socketName(identity: ProcessIdentity, options: SocketName): Sock
   const { socketPath, account } = isOption ? options : fromEnv
   if (isGiven(socketPath) && isGiven(account)) {
     const names = isOption ? 'The socket and the account' : `$${SOCKET_VARIABLE} and $${ACCOUNT_VARIABLE}`
-    throw new UserError(`${names} are both given: leave one of them out.`, exitStatus.usage)
+    throw new UsageError(`${names} are both given: leave one of them out.`)
   }
   if (isGiven(socketPath)) return { socketPath }
   return isGiven(account) ? { account: checkedAccount(account ?? '') } : {}

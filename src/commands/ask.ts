@@ -6,7 +6,7 @@ import {
   type TokenResult,
 } from '../client/index.ts'
 import { parseDuration } from '../lib/duration.ts'
-import { exitStatus, UserError, type ExitStatus } from '../lib/error.ts'
+import { exitStatus, type ExitStatus, UsageError, UserError } from '../lib/error.ts'
 import { MAX_MIN_VALID_SECONDS, MAX_WAIT_SECONDS } from '../protocol.ts'
 import type { Invocation } from './command.ts'
 
@@ -29,12 +29,11 @@ const statuses: Readonly<Record<TokenClientErrorCode, ExitStatus>> = {
 /** The options say which daemon is meant. */
 type WithOptions = Pick<Invocation, 'options'>
 
-/** A client for the socket or the account that the invocation means. Throws UserError (64) where it means none. */
+/** A client for the socket or the account that the invocation means. Throws UsageError (64) where it means none. */
 export function openClient({ options }: WithOptions): TokenClient {
   const { socket: socketPath, account } = options as { socket?: string; account?: string }
   for (const [name, value] of Object.entries({ socket: socketPath, account }))
-    if (value === '')
-      throw new UserError(`--${name} is empty: give the ${name}, or leave it out.`, exitStatus.usage)
+    if (value === '') throw new UsageError(`--${name} is empty: give the ${name}, or leave it out.`)
   const name = 'kyc-tokend'
   try {
     return new TokenClient({ name, ...(socketPath && { socketPath }), ...(account && { account }) })
@@ -78,7 +77,7 @@ export function asUserError(error: unknown): unknown {
   return error instanceof TokenClientError ? new UserError(error.message, statuses[error.code]) : error
 }
 
-/** The duration of an option in seconds. Throws UserError (64). */
+/** The duration of an option in seconds. Throws UsageError (64). */
 export function secondsOf(
   { options }: WithOptions,
   { option, otherwise, max }: { option: string; otherwise: number; max: number },
@@ -87,9 +86,8 @@ export function secondsOf(
   if (typeof text !== 'string') return otherwise
   const ms = parseDuration(text)
   if (ms === undefined || ms > max * 1_000)
-    throw new UserError(
+    throw new UsageError(
       `--${option} takes a duration such as 30s or 5m, up to ${max < 3_600 ? `${max}s` : `${max / 3_600}h`}.`,
-      exitStatus.usage,
     )
   return ms / 1_000
 }

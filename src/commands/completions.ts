@@ -1,5 +1,5 @@
 // completions: what a shell should know of our commands, made from the catalogue.
-import { exitStatus, UserError } from '../lib/error.ts'
+import { UsageError } from '../lib/error.ts'
 import { commands } from './specs.ts'
 import type { CommandSpec, OptionSpec, RunCommand } from './command.ts'
 
@@ -13,7 +13,7 @@ export const run: RunCommand = ({ positionals, stdout }) => {
   const [shell] = positionals
   const completions = shell === undefined ? undefined : shells[shell]
   if (completions === undefined || positionals.length > 1)
-    throw new UserError('Name one shell: kyc-tokend completions bash, zsh or fish.', exitStatus.usage)
+    throw new UsageError('Name one shell: kyc-tokend completions bash, zsh or fish.')
   stdout.write(completions(commands))
   return Promise.resolve(0)
 }

@@ -1,6 +1,6 @@
 // The configuration that `run` and `check` are meant for: by --config, by --account, or by the environment.
 import { ACCOUNT_VARIABLE, accountConfigPath, accountEnvironment, checkedAccount } from '../lib/account.ts'
-import { exitStatus, UserError } from '../lib/error.ts'
+import { UsageError } from '../lib/error.ts'
 import type { Invocation } from './command.ts'
 
 export interface Configuration {
@@ -11,7 +11,7 @@ export interface Configuration {
   readonly account: string | undefined
 }
 
-/** Throws UserError (64) where a configuration and an account are named in the same way. */
+/** Throws UsageError (64) where a configuration and an account are named in the same way. */
 export function configurationOf({ options, env }: Pick<Invocation, 'options' | 'env'>): Configuration {
   const { config, account } = options as { config?: string; account?: string }
   if (config !== undefined && account !== undefined) throw bothGiven('--config and --account')
@@ -25,6 +25,6 @@ export function configurationOf({ options, env }: Pick<Invocation, 'options' | '
   return { configPath: accountConfigPath(name), env: accountEnvironment(name, identity), account: name }
 }
 
-function bothGiven(names: string): UserError {
-  return new UserError(`${names} are both given: leave one of them out.`, exitStatus.usage)
+function bothGiven(names: string): UsageError {
+  return new UsageError(`${names} are both given: leave one of them out.`)
 }

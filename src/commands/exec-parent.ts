@@ -4,7 +4,7 @@ import { constants } from 'node:os'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { TokenClient, TokenResult } from '../client/index.ts'
 import { escapeUnsafe } from '../lib/display-text.ts'
-import { errorCode, errorMessage, exitStatus, UserError } from '../lib/error.ts'
+import { errorCode, errorMessage, UsageError } from '../lib/error.ts'
 import { loadLibc } from '../lib/libc.ts'
 import { countListenFds } from '../lib/listen-fds.ts'
 import { askToken, openClient, secondsOf } from './ask.ts'
@@ -36,15 +36,14 @@ const MAX_SECONDS = 86_400
 const FILES_MS = 5_000
 const POLL_MS = 50
 
-/** The options of a parent; undefined where none is wanted. Throws UserError (64). */
+/** The options of a parent; undefined where none is wanted. Throws UsageError (64). */
 export function settingsOf(invocation: Invocation): ParentSettings | undefined {
   const { options, env } = invocation
   const onChange = options['on-change']
   if (onChange === 'none') return undefined
   if (countListenFds(env, process.pid) > 0)
-    throw new UserError(
+    throw new UsageError(
       'exec cannot hand over the sockets of LISTEN_FDS with --on-change: leave the option out, or run the command without socket activation.',
-      exitStatus.usage,
     )
   const msOf = (option: string, seconds: number): number =>
     secondsOf(invocation, { option, otherwise: seconds, max: MAX_SECONDS }) * 1_000
@@ -60,10 +59,7 @@ export function settingsOf(invocation: Invocation): ParentSettings | undefined {
 function signalOf(option: string, name: string | boolean | undefined, others: string): NodeJS.Signals {
   const signal = `SIG${String(name).replace(/^SIG/, '')}`
   if (Object.hasOwn(constants.signals, signal)) return signal as NodeJS.Signals
-  throw new UserError(
-    `--${option} takes ${others}the name of a signal, such as HUP or TERM.`,
-    exitStatus.usage,
-  )
+  throw new UsageError(`--${option} takes ${others}the name of a signal, such as HUP or TERM.`)
 }
 
 /** Runs the command until it ends by itself or is ended, and resolves with the status for this process. */

@@ -2,7 +2,7 @@
 import { accessSync, constants, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { escapeUnsafe } from '../lib/display-text.ts'
-import { errorCode, errorMessage, exitStatus, UserError } from '../lib/error.ts'
+import { errorCode, errorMessage, UsageError } from '../lib/error.ts'
 import { replaceProcess } from '../lib/replace-process.ts'
 import { askToken } from './ask.ts'
 import type { RunCommand } from './command.ts'
@@ -16,7 +16,7 @@ const DEFAULT_PATH = '/bin:/usr/bin'
 export const run: RunCommand = async (invocation) => {
   const [command, ...args] = invocation.positionals
   if (command === undefined || command === '')
-    throw new UserError('exec needs a command: kyc-tokend exec -- CMD …', exitStatus.usage)
+    throw new UsageError('exec needs a command: kyc-tokend exec -- CMD …')
   const parent = invocation.options['on-change'] === undefined ? undefined : await import('./exec-parent.ts')
   const settings = parent?.settingsOf(invocation)
   const found = findCommand(command, invocation.env)

@@ -4,7 +4,7 @@ import type { Readable } from 'node:stream'
 import { resolveRetry } from '../config/resolve.ts'
 import { validateDocument } from '../config/validate.ts'
 import { formatDuration } from '../lib/duration.ts'
-import { errorMessage, exitStatus, UserError } from '../lib/error.ts'
+import { errorMessage, exitStatus, UsageError } from '../lib/error.ts'
 import { readLimited } from '../lib/read-limited.ts'
 import { classify, failureTable, MAX_BODY_BYTES, rowOf, type ServiceResponse } from '../source/response.ts'
 import { MAX_DELAY_WITHOUT_TOKEN_MS, retryWait } from '../token/backoff.ts'
@@ -84,7 +84,7 @@ function retryLine(failure: TransientFailure): string {
 
 function statusOf(given: Invocation['options'][string]): number {
   if (typeof given === 'string' && /^[1-9]\d\d$/.test(given)) return Number(given)
-  throw new UserError('--status takes the HTTP status of the answer, such as --status 500', exitStatus.usage)
+  throw new UsageError('--status takes the HTTP status of the answer, such as --status 500')
 }
 
 /** By lower-case name, a line each. */
@@ -96,10 +96,7 @@ function headersOf(given: Invocation['options'][string]): Record<string, string>
 function headerOf(line: string): [string, string] {
   const match = /^([\w!#$%&'*+.^`|~-]+):\s*(.*?)\s*$/.exec(line)
   if (match === null) {
-    throw new UserError(
-      "--header takes a name and a value, such as --header 'Retry-After: 120'",
-      exitStatus.usage,
-    )
+    throw new UsageError("--header takes a name and a value, such as --header 'Retry-After: 120'")
   }
   const [, name = '', value = ''] = match
   return [name.toLowerCase(), value]
@@ -117,9 +114,8 @@ async function bodyOf(
 }
 
 function unreadable(cause: unknown): never {
-  throw new UserError(
+  throw new UsageError(
     `The file of --body cannot be read (${errorMessage(cause)}): name one that can, or - for stdin`,
-    exitStatus.usage,
     { cause },
   )
 }

@@ -1,6 +1,6 @@
 // argv → which command, with which options. What cannot be understood is a sentence, and what may be a token is never repeated.
 import { parseArgs } from 'node:util'
-import { exitStatus, UserError } from '../lib/error.ts'
+import { UsageError } from '../lib/error.ts'
 import type { CommandSpec, OptionSpec } from './command.ts'
 
 export type ParsedCommand =
@@ -13,14 +13,7 @@ export type ParsedCommand =
       readonly positionals: string[]
     }
 
-/** Something mistyped, with the names there are: the sentence may add the nearest. */
-export class UsageError extends UserError {
-  readonly mistake: { readonly typed: string; readonly names: readonly string[] } | undefined
-  constructor(message: string, mistake?: UsageError['mistake']) {
-    super(message, exitStatus.usage)
-    this.mistake = mistake
-  }
-}
+export { UsageError }
 
 const HELP = new Set(['--help', '-h'])
 /** A word that a message may repeat: one that looks like a command or an option. Anything else could be a secret. */
@@ -43,8 +36,7 @@ function specOf(name: string, commands: readonly CommandSpec[]): CommandSpec {
   if (spec !== undefined) return spec
   const names = [...commands.map((command) => command.name), '--help', '--version']
   throw new UsageError(`There is no ${name.startsWith('-') ? 'option' : 'command'}${shown(name)}`, {
-    typed: name,
-    names,
+    mistake: { typed: name, names },
   })
 }
 
@@ -68,8 +60,7 @@ function parseCommand(spec: CommandSpec, args: string[]): ParsedCommand {
     const option = spec.options[token.name]
     if (option === undefined)
       throw new UsageError(`${spec.name} has no option${shown(token.rawName)}`, {
-        typed: token.rawName,
-        names: Object.keys(spec.options).map((name) => `--${name}`),
+        mistake: { typed: token.rawName, names: Object.keys(spec.options).map((name) => `--${name}`) },
       })
     const value = checkedValue(token, option)
     const before = options[token.name]

@@ -3,7 +3,7 @@ import { createInterface } from 'node:readline/promises'
 import type { Readable, Writable } from 'node:stream'
 import { Writable as WritableStream } from 'node:stream'
 
-import { exitStatus, UserError } from '../lib/error.ts'
+import { UsageError } from '../lib/error.ts'
 
 interface Prompt {
   /** Asks again until the answer has no problem. Throws the signal's reason when it is aborted. */
@@ -43,7 +43,7 @@ export function createPrompt(options: { input: Readable; output: Writable; signa
     } catch (error) {
       signal.throwIfAborted()
       if (!ended.signal.aborted) throw error
-      throw new UserError('Nothing was entered, and nothing was written.', exitStatus.usage, { cause: error })
+      throw new UsageError('Nothing was entered, and nothing was written.', { cause: error })
     } finally {
       isHidden = false
       if (hides) output.write('\n')

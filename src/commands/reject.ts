@@ -1,6 +1,6 @@
 // reject: reports a token that the service answered with 401.
 import type { Readable } from 'node:stream'
-import { exitStatus, UserError } from '../lib/error.ts'
+import { exitStatus, UsageError } from '../lib/error.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { readLimited } from '../lib/read-limited.ts'
 import { FINGERPRINT_LENGTH, type RejectResult, type RejectVerdict } from '../protocol.ts'
@@ -39,14 +39,12 @@ async function namedToken({
   stdin,
 }: Invocation): Promise<string | { fingerprint: string } | undefined> {
   const [named] = positionals
-  if (positionals.length > 1)
-    throw new UserError('reject takes one fingerprint, or - for a token on stdin.', exitStatus.usage)
+  if (positionals.length > 1) throw new UsageError('reject takes one fingerprint, or - for a token on stdin.')
   if (named === undefined) return undefined
   if (FINGERPRINT.test(named)) return { fingerprint: named }
   if (named === '-') return tokenOn(stdin)
-  throw new UserError(
+  throw new UsageError(
     `reject takes a fingerprint (${FINGERPRINT_LENGTH} hex digits, as status shows it), and no token: give a token on stdin (kyc-tokend reject -), because arguments can be read by others.`,
-    exitStatus.usage,
   )
 }
 
@@ -54,15 +52,14 @@ async function tokenOn(stdin: Readable): Promise<string> {
   const bytes = await readLimited(stdin as AsyncIterable<Buffer>, { maxBytes: MAX_STDIN_BYTES })
   if (bytes === undefined) throw noToken()
   const line = bytes.toString().trim()
-  if (line === '') throw new UserError('There is no token on stdin.', exitStatus.usage)
+  if (line === '') throw new UsageError('There is no token on stdin.')
   const token = line.replace(BEFORE_TOKEN, '')
   if (!BEARER_TOKEN.test(token)) throw noToken()
   return token
 }
 
-function noToken(): UserError {
-  return new UserError(
+function noToken(): UsageError {
+  return new UsageError(
     'What is on stdin is no token: give the token alone, or the line that holds it as `kyc-tokend token --format header` or `env` prints it.',
-    exitStatus.usage,
   )
 }

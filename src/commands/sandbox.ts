@@ -2,7 +2,7 @@
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { createSystemClock } from '../lib/clock.ts'
 import { parseDuration, formatDuration } from '../lib/duration.ts'
-import { exitStatus, UserError } from '../lib/error.ts'
+import { exitStatus, UsageError } from '../lib/error.ts'
 import { createSandbox, sandboxCredentials, type SandboxRequest } from '../sandbox/sandbox.ts'
 import { isScenarioName, scenarioNames, scenarioOf, type ScenarioName } from '../sandbox/scenarios.ts'
 import type { Invocation, RunCommand } from './command.ts'
@@ -58,21 +58,18 @@ function portOf({ port }: Invocation['options']): number {
   if (port === undefined) return 0
   const number = /^\d{1,5}$/.test(String(port)) ? Number(port) : Number.NaN
   if (number <= 65_535) return number
-  throw new UserError('--port takes a number from 0 to 65535; 0 is a free port', exitStatus.usage)
+  throw new UsageError('--port takes a number from 0 to 65535; 0 is a free port')
 }
 
 function scenarioIn({ scenario }: Invocation['options']): ScenarioName {
   const name = scenario === undefined ? 'ok' : String(scenario)
   if (isScenarioName(name)) return name
-  throw new UserError(`--scenario takes one of ${scenarioNames.join(', ')}`, exitStatus.usage)
+  throw new UsageError(`--scenario takes one of ${scenarioNames.join(', ')}`)
 }
 
 function lifetimeOf(options: Invocation['options']): number {
   const lifetimeMs = parseDuration(String(options['token-lifetime'] ?? DEFAULT_TOKEN_LIFETIME))
   if (lifetimeMs !== undefined && lifetimeMs >= 1_000 && lifetimeMs <= MAX_TOKEN_LIFETIME_MS)
     return lifetimeMs
-  throw new UserError(
-    '--token-lifetime takes a duration of at least 1s, such as 60s or 15m',
-    exitStatus.usage,
-  )
+  throw new UsageError('--token-lifetime takes a duration of at least 1s, such as 60s or 15m')
 }

@@ -4,7 +4,7 @@ import { ConfigError, type ConfigIssue } from '../config/issues.ts'
 import { findJsonFault } from '../config/json-fault.ts'
 import { secretRefusal } from '../config/secrets.ts'
 import { validateDocument } from '../config/validate.ts'
-import { exitStatus, UserError } from '../lib/error.ts'
+import { UsageError } from '../lib/error.ts'
 import { readLimited } from '../lib/read-limited.ts'
 import type { Invocation } from './command.ts'
 import { createPrompt, isTerminal } from './prompt.ts'
@@ -13,14 +13,13 @@ import { existing, presentFiles, readAnswer, type Answers, type SetupFiles } fro
 const MAX_DOCUMENT_BYTES = 1_048_576
 const SINGLE_ANSWERS = ['base-url', 'api-key-file', 'api-secret-file']
 
-/** Throws UserError (64) for what is missing or cannot be right, and ConfigError (78) for a faulty document. */
+/** Throws UsageError (64) for what is missing or cannot be right, and ConfigError (78) for a faulty document. */
 export async function readAnswers(invocation: Invocation, files: SetupFiles): Promise<Answers> {
   const { options } = invocation
   const document = options['from'] as string | undefined
   if (document === undefined) return singleAnswers(invocation, files)
   const both = SINGLE_ANSWERS.find((name) => options[name] !== undefined)
-  if (both !== undefined)
-    throw new UserError(`--from and --${both} are both given: leave one of them out.`, exitStatus.usage)
+  if (both !== undefined) throw new UsageError(`--from and --${both} are both given: leave one of them out.`)
   return answersOf(
     document === '-' ? await readInput(invocation) : await readAnswer(document, 'from'),
     document === '-' ? 'standard input' : document,
@@ -30,7 +29,7 @@ export async function readAnswers(invocation: Invocation, files: SetupFiles): Pr
 async function readInput({ stdin }: Invocation): Promise<string> {
   const bytes = await readLimited(stdin as AsyncIterable<Buffer>, { maxBytes: MAX_DOCUMENT_BYTES })
   if (bytes !== undefined) return bytes.toString()
-  throw new UserError('--from: there is more than 1 MiB on standard input.', exitStatus.usage)
+  throw new UsageError('--from: there is more than 1 MiB on standard input.')
 }
 
 /** A configuration whose key and secret are in it. No fault quotes a value. */
@@ -75,9 +74,8 @@ async function singleAnswers(
   const isUnattended = baseUrl !== undefined && keyFile !== undefined && secretFile !== undefined
   if (baseUrl !== undefined) demand('base-url', urlProblem(baseUrl))
   if (!isUnattended && !isTerminal(stdin))
-    throw new UserError(
+    throw new UsageError(
       'There is no terminal to ask at: give --base-url, --api-key-file and --api-secret-file, or --from.',
-      exitStatus.usage,
     )
   const present = isUnattended || options['force'] === true ? [] : await presentFiles(files)
   if (present.length > 0) throw existing(present, 'add --force to replace it')
@@ -106,7 +104,7 @@ async function singleAnswers(
 }
 
 function demand(option: string, problem: string | undefined): void {
-  if (problem !== undefined) throw new UserError(`--${option}: ${problem}.`, exitStatus.usage)
+  if (problem !== undefined) throw new UsageError(`--${option}: ${problem}.`)
 }
 
 function urlProblem(text: string): string | undefined {

@@ -9,7 +9,7 @@ import { withoutNewline } from '../config/secrets.ts'
 import { accountConfigPath } from '../lib/account.ts'
 import { FileError } from '../lib/file-error.ts'
 import { lstatIfAny, replaceFile, type FileAttributes } from '../lib/atomic-file.ts'
-import { errorCode, errorMessage, exitStatus, UserError } from '../lib/error.ts'
+import { errorCode, errorMessage, exitStatus, UsageError, UserError } from '../lib/error.ts'
 import { SYSTEM_CONFIG_DIRECTORY } from '../lib/paths.ts'
 import { SERVICE_USER } from './service-user.ts'
 import { configDirectory } from './systemctl.ts'
@@ -108,13 +108,13 @@ export function existing(paths: readonly string[], remedy: string, as = ''): Use
   )
 }
 
-/** The content of a file with one key or secret, without its newline. Throws UserError (64). */
+/** The content of a file with one key or secret, without its newline. Throws UsageError (64). */
 export async function readAnswer(path: string, option: string): Promise<string> {
   try {
     return withoutNewline(await readFile(path, 'utf8'))
   } catch (error) {
     const message = `The file of --${option} cannot be read (${errorMessage(error)}): name one that can.`
-    throw new UserError(message, exitStatus.usage, { cause: error })
+    throw new UsageError(message, { cause: error })
   }
 }
 

@@ -1,7 +1,7 @@
 // status: the daemon's state, for people and for programs.
 import { ACCOUNT_VARIABLE, isAccountName } from '../lib/account.ts'
 import { escapeUnsafe } from '../lib/display-text.ts'
-import { exitStatus, UserError } from '../lib/error.ts'
+import { exitStatus, UsageError, UserError } from '../lib/error.ts'
 import type { StatusResult } from '../protocol.ts'
 import { ask, openClient } from './ask.ts'
 import type { Invocation, RunCommand } from './command.ts'
@@ -26,7 +26,7 @@ export const run: RunCommand = async (invocation) => {
 async function allAccounts(invocation: Invocation): Promise<number> {
   const excluded = ['socket', 'account', 'watch'].find((name) => invocation.options[name] !== undefined)
   if (excluded !== undefined)
-    throw new UserError(`--all and --${excluded} are both given: leave one of them out.`, exitStatus.usage)
+    throw new UsageError(`--all and --${excluded} are both given: leave one of them out.`)
   const { statusOfAll } = await import('./status-all.ts')
   return statusOfAll(invocation, exitStatusOf)
 }

@@ -2,7 +2,7 @@
 import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
 
-import { errorCode, exitStatus, UserError } from './error.ts'
+import { errorCode, UsageError } from './error.ts'
 import {
   runtimeDirectoryOf,
   stateDirectoryOf,
@@ -31,11 +31,11 @@ export function accountNames(directory = ACCOUNTS_DIRECTORY): string[] {
   }
 }
 
-/** The name itself. Throws UserError (64) where it is none. */
+/** The name itself. Throws UsageError (64) where it is none. */
 export function checkedAccount(name: string): string {
   if (isAccountName(name)) return name
   const message = 'The name of an account is 1 to 32 lower-case letters, digits and hyphens: correct it.'
-  throw new UserError(message, exitStatus.usage)
+  throw new UsageError(message)
 }
 
 /** The account of a configuration file; undefined for a file elsewhere. */

@@ -30,6 +30,16 @@ export class UserError extends Error {
   }
 }
 
+/** A command or option that was given wrongly (status 64). */
+export class UsageError extends UserError {
+  /** Something mistyped, with the names there are: the sentence may add the nearest. */
+  readonly mistake: { readonly typed: string; readonly names: readonly string[] } | undefined
+  constructor(message: string, options: ErrorOptions & { mistake?: UsageError['mistake'] } = {}) {
+    super(message, exitStatus.usage, options)
+    this.mistake = options.mistake
+  }
+}
+
 /** The code of a system error (`ENOENT`, `EACCES` …), or undefined where it is none. */
 export function errorCode(error: unknown): string | undefined {
   const code = (error as { code?: unknown } | null | undefined)?.code
