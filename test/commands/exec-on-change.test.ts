@@ -257,7 +257,9 @@ test.each([
 })
 
 test('sockets that systemd handed over cannot be shared with a command that is restarted', async () => {
-  const { daemon } = await commandWorld()
+  const { daemon, cli } = await commandWorld()
+  // Later nothing is answered: spawnSync stops this process, and the service with it.
+  expect(await cli(['token'])).toMatchObject({ status: 0 })
   const script = 'LISTEN_PID=$$ LISTEN_FDS=1 exec "$0" "$@" 3</dev/null'
   const run = (...options: string[]) =>
     spawnSync(
