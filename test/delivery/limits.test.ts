@@ -13,7 +13,7 @@ import {
 import { loadLibc } from '../../src/lib/libc.ts'
 import { startDelivery, type DeliveryWorld } from '../support/delivery-world.ts'
 import { askOnce, connectRaw } from '../support/ipc-client.ts'
-import { failures } from '../support/keeper-world.ts'
+import { failures } from '../support/failures.ts'
 import { expectUntil } from '../support/until.ts'
 
 const LARGE = 'x'.repeat(10_000)

@@ -3,7 +3,8 @@ import { createReplies, type CachedToken, type Result } from '../../src/delivery
 import { currentAlert } from '../../src/token/alert.ts'
 import type { TokenResult } from '../../src/protocol.ts'
 import { remedyFor } from '../../src/token/remedy.ts'
-import { createKeeperWorld, failures, type KeeperWorld } from '../support/keeper-world.ts'
+import { failures } from '../support/failures.ts'
+import { createKeeperWorld, type KeeperWorld } from '../support/keeper-world.ts'
 
 const never = new AbortController().signal
 const opaque = { kind: 'ok', accessToken: 'opaque' } as const

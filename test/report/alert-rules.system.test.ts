@@ -6,7 +6,7 @@ import { describe, expect, test } from 'vitest'
 import { parse } from 'yaml'
 import type { MetricsSample } from '../../src/report/metric.ts'
 import { bare, block, tableRows } from '../manual/manual.ts'
-import { failures } from '../support/keeper-world.ts'
+import { failures } from '../support/failures.ts'
 import { scrapedSeries, type ScrapedDaemon, type Series } from '../support/scraped-daemon.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 

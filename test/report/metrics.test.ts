@@ -2,7 +2,8 @@ import { execFileSync, spawnSync } from 'node:child_process'
 import { expect, onTestFinished, test } from 'vitest'
 import type { MetricsSample } from '../../src/report/metric.ts'
 import { createMetrics } from '../../src/report/metrics.ts'
-import { createKeeperWorld, failures, type KeeperWorld } from '../support/keeper-world.ts'
+import { failures } from '../support/failures.ts'
+import { createKeeperWorld, type KeeperWorld } from '../support/keeper-world.ts'
 import { kindOf } from '../support/kind-of.ts'
 
 const sample: MetricsSample = {

@@ -1,7 +1,8 @@
 import { expect, onTestFinished, test } from 'vitest'
 import { createTokenLog } from '../../src/report/token-log.ts'
 import { remedyFor } from '../../src/token/remedy.ts'
-import { createKeeperWorld, failures, type KeeperWorld } from '../support/keeper-world.ts'
+import { failures } from '../support/failures.ts'
+import { createKeeperWorld, type KeeperWorld } from '../support/keeper-world.ts'
 import { createLogRecorder, type LogRecorder } from '../support/log-recorder.ts'
 
 const MINUTE = 60_000

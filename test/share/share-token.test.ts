@@ -4,15 +4,11 @@ import { StoreError } from '../../src/share/store.ts'
 import type { ServiceOutcome } from '../../src/token/outcome.ts'
 import { currentAlert } from '../../src/token/alert.ts'
 import { phaseOf } from '../../src/token/state.ts'
+import { failures } from '../support/failures.ts'
 import { createShareWorld, tokensOf, type Host, type ShareWorld } from '../support/share-world.ts'
 
 const MINUTE_MS = 60_000
-const inactive: ServiceOutcome = {
-  kind: 'permanent',
-  reason: 'account-inactive',
-  detail: 'Your account is not active',
-  status: 500,
-}
+const { inactive } = failures
 const outage: ServiceOutcome = { kind: 'transient', reason: 'server-error', detail: '503', status: 503 }
 const noRoute: ServiceOutcome = { kind: 'transient', reason: 'network', detail: 'connect EHOSTUNREACH' }
 const lost = new StoreError('lost', 'connect ECONNREFUSED')

@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto'
 import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest'
 import { TAKE } from '../../src/share/scripts.ts'
 import { openRedisStore } from '../../src/share/redis-store.ts'
-import { type Store, type StoredBox, type TakeRequest } from '../../src/share/store.ts'
+import { type Store, type StoredBox, type StoreListener, type TakeRequest } from '../../src/share/store.ts'
 import { createMemoryServer } from '../support/memory-store.ts'
 import { isWithoutRedis, settingsOf, startRedis, type RedisServer } from '../support/redis.ts'
 import { expectUntil } from '../support/until.ts'
@@ -54,6 +54,26 @@ const worlds: readonly (readonly [string, boolean, () => World])[] = [
     },
   ],
 ]
+
+/** Listens until the test ends. */
+async function subscribe(store: Store, listener: Partial<StoreListener>): Promise<void> {
+  const stop = new AbortController()
+  let isSubscribed = false
+  const watching = store.watch(
+    {
+      onRecord: () => undefined,
+      onReleased: () => undefined,
+      ...listener,
+      onSubscribed: () => (isSubscribed = true),
+    },
+    stop.signal,
+  )
+  onTestFinished(async () => {
+    stop.abort()
+    await watching
+  })
+  await expectUntil('the subscription', () => isSubscribed)
+}
 
 /** Daemons of several versions meet under these names. */
 const keyOf = (subject: string, name: string): string => `kyc-tokend:1:{${subject}}:${name}`
@@ -153,22 +173,8 @@ describe.each(worlds)('%s', (_name, isThere, createWorld) => {
   })
 
   test('hosts that wait are notified when a lease is given up', async () => {
-    const stop = new AbortController()
     let released = 0
-    let isSubscribed = false
-    const watching = other.watch(
-      {
-        onRecord: () => undefined,
-        onReleased: () => (released += 1),
-        onSubscribed: () => (isSubscribed = true),
-      },
-      stop.signal,
-    )
-    onTestFinished(async () => {
-      stop.abort()
-      await watching
-    })
-    await expectUntil('the subscription', () => isSubscribed)
+    await subscribe(other, { onReleased: () => (released += 1) })
     await takeAsOne()
     await one.release(null)
     await expectUntil('the message', () => released === 1)
@@ -251,24 +257,9 @@ describe.each(worlds)('%s', (_name, isThere, createWorld) => {
   })
 
   test('all that listen get a record at once, and the writer learns how many they are', async () => {
-    const stop = new AbortController()
     const heard: StoredBox[][] = [[], []]
-    let subscribed = 0
-    const watching = [one, other].map((store, index) =>
-      store.watch(
-        {
-          onRecord: (record) => heard[index]?.push(record),
-          onReleased: () => undefined,
-          onSubscribed: () => (subscribed += 1),
-        },
-        stop.signal,
-      ),
-    )
-    onTestFinished(async () => {
-      stop.abort()
-      await Promise.all(watching)
-    })
-    await expectUntil('both to listen', () => subscribed === 2)
+    for (const [index, store] of [one, other].entries())
+      await subscribe(store, { onRecord: (record) => heard[index]?.push(record) })
     const { fence, nowMs } = await takeAsOne()
     const record = { fence, atMs: nowMs, notBeforeMs: 0, box: 'box' }
     expect(await one.put({ ...record, ttlMs: 60_000, isClientPaced: false })).toEqual({
@@ -343,22 +334,8 @@ describe.skipIf(withoutRedis)('in Redis', () => {
     const subject = randomBytes(16).toString('hex')
     const store = await openRedisStore(settingsOf(server), { subject, host: 'one' })
     onTestFinished(() => store.close())
-    const stop = new AbortController()
     const heard: StoredBox[] = []
-    let isSubscribed = false
-    const watching = store.watch(
-      {
-        onRecord: (record) => heard.push(record),
-        onReleased: () => undefined,
-        onSubscribed: () => (isSubscribed = true),
-      },
-      stop.signal,
-    )
-    onTestFinished(async () => {
-      stop.abort()
-      await watching
-    })
-    await expectUntil('the subscription', () => isSubscribed)
+    await subscribe(store, { onRecord: (record) => heard.push(record) })
     for (const message of ['', 'x', 'x y z', '1', 'NaN 1 1 1 b', '7 8 6 0 box'])
       server.cli('publish', keyOf(subject, 'changed'), message)
     await expectUntil('the last message', () => heard.some(({ fence }) => fence === 7))

@@ -1,6 +1,7 @@
 // The results of a simulated outage in numbers (contract, section 12).
-import type { TransientFailure, PermanentFailure } from '../../src/token/outcome.ts'
+import type { TransientFailure } from '../../src/token/outcome.ts'
 import type { Policy } from '../../src/token/state.ts'
+import { failures } from '../support/failures.ts'
 import { createRandom } from '../support/random.ts'
 import { runFleet, type Arrival, type Service } from './fleet.ts'
 
@@ -38,12 +39,6 @@ const outageAnswer: TransientFailure = {
   reason: 'server-error',
   detail: 'Outage',
   status: 503,
-}
-const refusalAnswer: PermanentFailure = {
-  kind: 'permanent',
-  reason: 'account-inactive',
-  detail: 'Your account is not active',
-  status: 500,
 }
 
 /** All numbers of one simulation. `hasJitter: false` draws the longest of every range, everywhere. */
@@ -140,7 +135,7 @@ function refreshPeak(daemons: number, tokenLifeMs: number, random: () => number)
 }
 
 function requestsOfRefused(daemons: number, tokenLifeMs: number, random: () => number): number {
-  const service: Service = () => refusalAnswer
+  const service: Service = () => failures.inactive
   const arrivals = runFleet({ daemons, policy, tokenLifeMs, random, service, untilMs: DAY_MS })
   return rounded(arrivals.length / daemons)
 }

@@ -77,6 +77,14 @@ interface Scene {
   readonly reloaded: (state: TokenState, next: { baseUrl: string; credentialsId: string }) => TokenState
 }
 
+/** The token that is kept has other facts. */
+async function changeToken(runtimeDirectory: string, facts: object): Promise<void> {
+  const path = join(runtimeDirectory, 'kept.json')
+  const file = JSON.parse(readFileSync(path, 'utf8')) as { kept: { token: object } }
+  Object.assign(file.kept.token, facts)
+  await writeFile(path, JSON.stringify(file))
+}
+
 async function scene(): Promise<Scene> {
   const clock = createFakeClock()
   const runtimeDirectory = await tempDirectory('memory')
@@ -465,10 +473,7 @@ describe('the boot', () => {
       { expiresAtMs: bootMs },
     ]) {
       await store.save(held)
-      const path = join(runtimeDirectory, 'kept.json')
-      const file = JSON.parse(readFileSync(path, 'utf8')) as { kept: { token: object } }
-      Object.assign(file.kept.token, facts)
-      await writeFile(path, JSON.stringify(file))
+      await changeToken(runtimeDirectory, facts)
       expect(kindOf((await start()).state)).toBe('waiting')
       await store.save(state)
     }
@@ -496,10 +501,7 @@ describe('the boot', () => {
     ]) {
       await store.save(state)
       await store.save(held)
-      const path = join(runtimeDirectory, 'kept.json')
-      const file = JSON.parse(readFileSync(path, 'utf8')) as { kept: { token: object } }
-      Object.assign(file.kept.token, facts)
-      await writeFile(path, JSON.stringify(file))
+      await changeToken(runtimeDirectory, facts)
       expect(kindOf((await start()).state)).toBe('held')
     }
   })

@@ -2,6 +2,7 @@
 import { createKeeper, type RefreshSettings, type Keeper, type SaveState } from '../../src/token/keeper.ts'
 import type { Attempt, FetchOutcome, FetchToken } from '../../src/token/outcome.ts'
 import { initialState, type TokenState } from '../../src/token/state.ts'
+import { failures } from './failures.ts'
 import { createFakeClock, type FakeClock } from './fake-clock.ts'
 import { jwtOf } from './jwt.ts'
 import { createRandom } from './random.ts'
@@ -32,19 +33,6 @@ export interface KeeperWorld {
   readonly start: () => void
   readonly stop: () => Promise<void>
 }
-
-export const failures = {
-  network: { kind: 'transient', reason: 'network', detail: 'connect ECONNREFUSED' },
-  timeout: { kind: 'transient', reason: 'timeout', detail: 'No answer within 15 s' },
-  rejected: { kind: 'transient', reason: 'rejected', detail: 'Forbidden', status: 403 },
-  inactive: {
-    kind: 'permanent',
-    reason: 'account-inactive',
-    detail: 'Your account is not active',
-    status: 500,
-  },
-  notFound: { kind: 'permanent', reason: 'account-not-found', detail: 'Account not found', status: 404 },
-} as const satisfies Record<string, FetchOutcome>
 
 export function createKeeperWorld(
   options: {

@@ -3,7 +3,8 @@ import { describe, expect, onTestFinished, test } from 'vitest'
 import type { KeeperEvent } from '../../src/token/keeper.ts'
 import type { FetchOutcome, FetchToken } from '../../src/token/outcome.ts'
 import { dueAtMs, usableToken } from '../../src/token/state.ts'
-import { createKeeperWorld, failures } from '../support/keeper-world.ts'
+import { failures } from '../support/failures.ts'
+import { createKeeperWorld } from '../support/keeper-world.ts'
 
 const MINUTE = 60_000
 const never = new AbortController().signal

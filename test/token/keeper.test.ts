@@ -3,7 +3,8 @@ import { describe, expect, onTestFinished, test } from 'vitest'
 import type { KeeperEvent } from '../../src/token/keeper.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
 import type { TokenState } from '../../src/token/state.ts'
-import { createKeeperWorld, failures, type KeeperWorld } from '../support/keeper-world.ts'
+import { failures } from '../support/failures.ts'
+import { createKeeperWorld, type KeeperWorld } from '../support/keeper-world.ts'
 import { kindOf } from '../support/kind-of.ts'
 
 const LOOK_MS = 15_000

@@ -31,6 +31,7 @@ import {
 import { afterClientNeed, afterReject } from '../../src/token/rejections.ts'
 import type { Cause } from '../../src/token/outcome.ts'
 import { fingerprintOf, type Token } from '../../src/token/token.ts'
+import { failures } from '../support/failures.ts'
 import { jwtOf } from '../support/jwt.ts'
 import { kindOf } from '../support/kind-of.ts'
 
@@ -54,7 +55,6 @@ const jwt = (lifeMs = HOUR, ms = 0, salt = 0): FetchOutcome => {
 }
 const opaque = (accessToken = 'opaque'): FetchOutcome => ({ kind: 'ok', accessToken })
 const down: FetchOutcome = { kind: 'transient', reason: 'network', detail: 'No answer' }
-const rejected: FetchOutcome = { kind: 'transient', reason: 'rejected', detail: 'Forbidden', status: 403 }
 const limited: FetchOutcome = {
   kind: 'transient',
   reason: 'rate-limited',
@@ -62,18 +62,7 @@ const limited: FetchOutcome = {
   status: 429,
   retryAfterMs: 10 * MINUTE,
 }
-const inactive: FetchOutcome = {
-  kind: 'permanent',
-  reason: 'account-inactive',
-  detail: 'Your account is not active',
-  status: 500,
-}
-const notFound: FetchOutcome = {
-  kind: 'permanent',
-  reason: 'account-not-found',
-  detail: 'Account not found',
-  status: 404,
-}
+const { inactive, notFound, rejected } = failures
 
 const SETTINGS = { baseUrl: BASE_URL, credentialsId: 'first' }
 const initial = initialState(SETTINGS, at(0))

@@ -1,7 +1,8 @@
 import { describe, expect, onTestFinished, test } from 'vitest'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
 import type { TokenState } from '../../src/token/state.ts'
-import { createKeeperWorld, failures } from '../support/keeper-world.ts'
+import { failures } from '../support/failures.ts'
+import { createKeeperWorld } from '../support/keeper-world.ts'
 
 const MINUTE = 60_000
 const never = new AbortController().signal
