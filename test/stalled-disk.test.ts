@@ -63,6 +63,9 @@ describe.skipIf(!canStall)('a disk that does not answer', () => {
     expect(await healthOf(daemon)).toBe(200)
     const stalls = daemon.log().filter(({ error }) => String(error).includes('has not answered for 5 s'))
     expect(stalls.filter(({ path }) => path === paths.slow)).toHaveLength(1)
+    expect(stalls.map(({ event }) => event)).toContain('state-file-error')
+    const asked = service.requests.length
+    await expectUntil('that it goes on asking', () => service.requests.length >= asked + 2)
     disk.goOn()
     service.answer(grant)
     await expectUntil('both files again', () => existsSync(paths.good) && existsSync(paths.slow), {

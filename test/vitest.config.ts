@@ -15,7 +15,6 @@ const FIRST = [
   'delivery/through-streams',
   'client/load',
   'token/story',
-  'faults/hanging-disk',
   'delivery/overload',
   'faults/disk',
   'commands/exec-on-change',
