@@ -47,7 +47,7 @@ const library = process.env['REDIS_LIBRARY']
 export const common: TestUserConfig = {
   root: new URL('..', import.meta.url).pathname,
   globalSetup: ['test/support/bundled-program.ts'],
-  testTimeout: 30_000,
+  testTimeout: 90_000,
   hookTimeout: 60_000,
   // More than processors: a third of the time a test waits.
   maxWorkers: 4,

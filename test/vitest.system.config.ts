@@ -8,7 +8,7 @@ export default defineConfig({
     include: SYSTEM_TESTS,
     exclude: configDefaults.exclude,
     maxWorkers: 2,
-    testTimeout: 60_000,
+    testTimeout: 90_000,
     hookTimeout: 300_000,
   },
 })
