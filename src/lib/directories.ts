@@ -2,7 +2,7 @@
 import { lutimes } from 'node:fs/promises'
 import { exitStatus, ifRefused, UserError } from './error.ts'
 import type { Log } from './log.ts'
-import { prepareDirectory, runtimeDirectoryMode, STATE_DIRECTORY_MODE } from './paths.ts'
+import { isUsableForCertain, prepareDirectory, runtimeDirectoryMode, STATE_DIRECTORY_MODE } from './paths.ts'
 import { DiskStalledError, isQuick, onFileSystem } from './serial.ts'
 
 export interface Directories {
@@ -25,7 +25,7 @@ export function createDirectories(options: {
     [stateDirectory, STATE_DIRECTORY_MODE],
     [runtimeDirectory, runtimeDirectoryMode(uid)],
   ])
-  const problems = new Map<string, string | null>()
+  const problems = new Map<string, string>()
 
   /** Why the directory cannot be used; null where it can. */
   async function problemOf(path: string, mode: number): Promise<string | null> {
@@ -58,11 +58,13 @@ export function createDirectories(options: {
       for (const [path, mode] of modes) await prepareOne(path, mode)
     },
     async repair(log) {
-      const repairs = [...modes].map(async ([path, mode]) => {
+      const doubtful = [...modes].filter(([path]) => problems.has(path) || !isUsableForCertain(path, uid))
+      const repairs = doubtful.map(async ([path, mode]) => {
         const error = await problemOf(path, mode)
         if (error !== null && error !== problems.get(path))
           log('error', 'A directory cannot be kept', { event: 'directory-error', path, error })
-        problems.set(path, error)
+        if (error === null) problems.delete(path)
+        else problems.set(path, error)
       })
       await Promise.all(repairs)
     },

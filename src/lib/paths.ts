@@ -69,6 +69,16 @@ export async function prepareDirectory(path: string, options: { mode: number; ui
   if (objection !== undefined) throw new UserError(objection, exitStatus.configuration)
 }
 
+/** Reports whether it is certain without a thread that the directory is there and may be used. */
+export function isUsableForCertain(path: string, uid: number): boolean {
+  try {
+    return isQuick(path) && statSync(path).isDirectory() && pathProblem(path, uid) === undefined
+  } catch (error) {
+    if (errorCode(error) === undefined) throw error
+    return false
+  }
+}
+
 /** Why this directory must not be used, with the remedy; undefined where it may be, or is not there. */
 export function pathProblem(path: string, uid: number): string | undefined {
   const there = lstatSync(path, { throwIfNoEntry: false })
@@ -114,7 +124,6 @@ function isSharedByAll(parent: Stats): boolean {
 }
 
 async function isDirectory(path: string): Promise<boolean> {
-  if (isQuick(path)) return statSync(path, { throwIfNoEntry: false })?.isDirectory() === true
   const stats = await stat(path).catch(() => null)
   if (stats?.isDirectory() !== true) return false
   noteDevice(path, stats.dev)

@@ -1,0 +1,49 @@
+import { chmodSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { expect, test } from 'vitest'
+import { createDirectories } from '../../src/lib/directories.ts'
+import { createRecords } from '../support/records.ts'
+import { tempDirectory } from '../support/temp-directory.ts'
+
+const uid = process.geteuid!()
+
+test.each(['memory', 'disk'] as const)(
+  'the directories, in %s, are made, made again where they were removed, and one in the way is logged once',
+  async (where) => {
+    const parent = await tempDirectory(where)
+    const [runtimeDirectory, stateDirectory] = [join(parent, 'run'), join(parent, 'state')]
+    const directories = createDirectories({ runtimeDirectory, stateDirectory, uid })
+    const { log, events } = createRecords()
+    await directories.prepare()
+    const { ino } = statSync(stateDirectory)
+    await directories.repair(log)
+    expect(statSync(stateDirectory).ino).toBe(ino)
+    rmSync(runtimeDirectory, { recursive: true })
+    rmSync(stateDirectory, { recursive: true })
+    writeFileSync(stateDirectory, '')
+    await directories.repair(log)
+    await directories.repair(log)
+    expect(statSync(runtimeDirectory).isDirectory()).toBe(true)
+    expect(events()).toEqual(['directory-error'])
+    rmSync(stateDirectory)
+    await directories.repair(log)
+    expect(statSync(stateDirectory).mode & 0o777).toBe(0o700)
+    expect(events()).toEqual(['directory-error'])
+  },
+)
+
+test('a directory in memory that is exchanged for a link, where everybody may make names, is refused', async () => {
+  const parent = await tempDirectory('memory')
+  chmodSync(parent, 0o777)
+  const [runtimeDirectory, stateDirectory] = [join(parent, 'run'), join(parent, 'state')]
+  const directories = createDirectories({ runtimeDirectory, stateDirectory, uid })
+  const { log, records } = createRecords()
+  await directories.prepare()
+  await directories.repair(log)
+  rmSync(stateDirectory, { recursive: true })
+  symlinkSync(runtimeDirectory, stateDirectory)
+  await directories.repair(log)
+  expect(JSON.stringify(records)).toContain(
+    'is a symbolic link, in a directory where everybody may make names',
+  )
+})
