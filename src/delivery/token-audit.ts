@@ -168,8 +168,8 @@ export function createTokenAudit(options: {
     recordRead,
     recordReject,
     flush() {
-      for (const counter of reads.values()) logReads(counter)
-      for (const tally of rejects.values()) logRejects(tally)
+      reads.forEach(logReads)
+      rejects.forEach(logRejects)
     },
     readers: () => describeReaders(reads.values()),
   }

@@ -34,20 +34,23 @@ export function createIdleGc(options: {
     last = now
   }
 
+  async function collectWhenIdle(signal: AbortSignal): Promise<void> {
+    isWaiting = true
+    for (let before = -Infinity; cpuMs() - before > IDLE.cpuMs && !signal.aborted;) {
+      before = cpuMs()
+      await clock.sleep(IDLE.intervalMs, signal)
+    }
+    if (!signal.aborted) await collect()
+    last = { atMs: clock.now().bootMs + V8_FINISHES.withinMs, cpuMs: cpuMs() + V8_FINISHES.cpuMs }
+    workMs = 0
+    isWaiting = false
+  }
+
   return {
     async tick(signal) {
       if (isWaiting) return
       measure()
-      if (workMs < WORK_MS) return
-      isWaiting = true
-      for (let before = -Infinity; cpuMs() - before > IDLE.cpuMs && !signal.aborted;) {
-        before = cpuMs()
-        await clock.sleep(IDLE.intervalMs, signal)
-      }
-      if (!signal.aborted) await collect()
-      last = { atMs: clock.now().bootMs + V8_FINISHES.withinMs, cpuMs: cpuMs() + V8_FINISHES.cpuMs }
-      workMs = 0
-      isWaiting = false
+      if (workMs >= WORK_MS) await collectWhenIdle(signal)
     },
   }
 }

@@ -129,7 +129,9 @@ export async function createStateStore(options: {
     },
     problem: () => stateFile.error() ?? keyFile.error() ?? tokenFile.error(),
     async repair() {
-      for (const file of [keyFile, tokenFile, stateFile]) await file.repair()
+      await keyFile.repair()
+      await tokenFile.repair()
+      await stateFile.repair()
     },
     close: async (state) => withinLimit(write(state, { isOrderly: true })),
   }
