@@ -51,7 +51,7 @@ export async function statusOfAll(
 }
 
 /** 77 before 75 before 69 before any other; 0 where all are well. */
-export function worstOf(statuses: readonly number[]): number {
+function worstOf(statuses: readonly number[]): number {
   return RANKS.find((rank) => statuses.includes(rank)) ?? statuses.find((status) => status !== 0) ?? 0
 }
 

@@ -7,6 +7,7 @@ import { setupFiles } from '../../src/commands/setup-files.ts'
 import { commandWorld } from '../support/command-world.ts'
 import { PROGRAM } from '../support/daemon.ts'
 import { lacks } from '../support/lacks.ts'
+import { accountInactive, refusing } from '../support/service.ts'
 import { canMount } from '../support/small-disk.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
@@ -16,16 +17,28 @@ for word; do grep "^$word=" "$(dirname "$0")/unit"; done
 exit 0
 `
 
-/** Runs a command where the unit has these properties, and the daemon of the system this socket. */
+/** Runs a command where the unit has these properties, and the daemons of the system and of its accounts these sockets. */
 async function onHost(
   words: readonly string[],
-  { unit = {}, socket }: { unit?: Readonly<Record<string, string>>; socket?: string },
+  {
+    unit = {},
+    socket,
+    accounts = {},
+  }: {
+    unit?: Readonly<Record<string, string>>
+    socket?: string
+    accounts?: Readonly<Record<string, string>>
+  },
 ): Promise<{ status: number | null; stdout: string; stderr: string }> {
   const directory = await tempDirectory()
   const under = (...path: string[]): string => join(directory, ...path)
   for (const made of ['run/systemd/system', 'run/kyc-tokend', 'etc/kyc-tokend', 'sbin'])
     mkdirSync(under(made), { recursive: true })
   if (socket !== undefined) symlinkSync(socket, under('run/kyc-tokend/ipc.sock'))
+  for (const [name, path] of Object.entries(accounts)) {
+    mkdirSync(under('run/kyc-tokend/accounts', name), { recursive: true })
+    symlinkSync(path, under('run/kyc-tokend/accounts', name, 'ipc.sock'))
+  }
   writeFileSync(under('etc/kyc-tokend/kyc-tokend.config.json'), '{}')
   writeFileSync(under('sbin/systemctl'), SYSTEMCTL, { mode: 0o755 })
   const properties = Object.entries(unit).map(([name, value]) => `${name}=${value}\n`)
@@ -49,6 +62,16 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
       status: { state: 'ready' },
       problem: null,
     })
+  })
+
+  it('`status --all` ends with the worst status: a refusal before no token before no daemon', async () => {
+    const down = await commandWorld({ answer: refusing(503, 'Unavailable') })
+    const refused = await commandWorld({ answer: accountInactive })
+    await refused.daemon.logged('alert')
+    const [eu, uk, us] = ['/nowhere', down.daemon.ipcPath, refused.daemon.ipcPath]
+    expect((await onHost(['status', '--all'], { accounts: { eu } })).status).toBe(69)
+    expect((await onHost(['status', '--all'], { accounts: { eu, uk } })).status).toBe(75)
+    expect((await onHost(['status', '--all'], { accounts: { eu, uk, us } })).status).toBe(77)
   })
 
   const stopped = { LoadState: 'loaded', ActiveState: 'inactive', Result: 'success', ExecMainStatus: '0' }

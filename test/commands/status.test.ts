@@ -5,7 +5,6 @@ import { expect, onTestFinished, test } from 'vitest'
 import { formatStatus } from '../../src/commands/format-status.ts'
 import { reasonOf } from '../../src/commands/host-facts.ts'
 import { run } from '../../src/commands/status.ts'
-import { worstOf } from '../../src/commands/status-all.ts'
 import type { StatusResult } from '../../src/protocol.ts'
 import { commandWorld, hourToken } from '../support/command-world.ts'
 import { PROGRAM } from '../support/daemon.ts'
@@ -299,13 +298,6 @@ test('why a unit does not run, with the remedy', () => {
   const stopped = { ActiveState: 'inactive', Result: 'success', UnitFileState: 'disabled' }
   expect(reasonOf('kyc-tokend@eu', stopped)).toMatch(/`sudo systemctl enable --now kyc-tokend@eu`/)
   expect(reasonOf('kyc-tokend', { ...stopped, ActiveState: 'active' })).toBeUndefined()
-})
-
-test('--all ends with the worst status', () => {
-  expect(worstOf([0, 69, 75, 77])).toBe(77)
-  expect(worstOf([0, 69, 75])).toBe(75)
-  expect(worstOf([69, 0])).toBe(69)
-  expect(worstOf([0, 0])).toBe(0)
 })
 
 test('--watch on a pipe prints a line for each event and ends with the status', async () => {
