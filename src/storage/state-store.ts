@@ -1,7 +1,7 @@
 // The state that outlives the process: the token for this boot, and for longer the attempts, so that a restart asks no more than it must.
 import { createHmac, randomBytes } from 'node:crypto'
 import { readFileSync } from 'node:fs'
-import { rm } from 'node:fs/promises'
+import { unlink } from 'node:fs/promises'
 import { join } from 'node:path'
 import { onFile } from '../lib/atomic-file.ts'
 import { atMost, type Clock } from '../lib/clock.ts'
@@ -102,7 +102,7 @@ export async function createStateStore(options: {
   async function deleteFormerFile(): Promise<void> {
     const path = join(runtimeDirectory, FORMER_FILE)
     // Its content is not needed, so its presence harms nothing.
-    await onFile(path, async () => rm(path, { force: true })).catch(() => undefined)
+    await onFile(path, async () => unlink(path)).catch(() => undefined)
   }
 
   async function write(state: TokenState, { isOrderly }: { isOrderly: boolean }): Promise<void> {

@@ -168,6 +168,15 @@ describe('the same token once more', () => {
     expect(again).toMatchObject({ generation: 1, lastSuccessAt: at(40 * MINUTE) })
   })
 
+  test('that has expired is a malformed answer, whose sentence says that it is the same', () => {
+    const late = step(HOUR + 1_000)
+    const { outcome } = nextState(afterRequest(after([jwt()]), 'start', late.now), jwt(), late)
+    expect(outcome).toMatchObject({
+      reason: 'malformed-answer',
+      detail: 'The service gave the same token again, which has expired',
+    })
+  })
+
   test('does not live longer because of a Date that is behind, and not so long because of one ahead', () => {
     const given = (serverDateMs: number) => ({ ...(jwt() as FetchOutcome & { kind: 'ok' }), serverDateMs })
     const first = after([jwt()])
