@@ -63,16 +63,16 @@ export const leanSources: Plugin = {
           isBuiltin(module) ? `Promise.resolve(process.getBuiltinModule('${module}'))` : expression,
         )
       return {
-        contents: withoutInstance(path, contents),
+        contents: withoutUnused(path, contents),
         loader: extname(path).replace(/^\.m?/, '') as Loader,
       }
     })
   },
 }
 
-/** node-ipc makes an instance at its import, in case a program wants one. */
-function withoutInstance(path: string, text: string): string {
-  return path.endsWith('/node-ipc.js')
-    ? text.replace('singleton=new IPCModule;', 'singleton=undefined;')
-    : text
+/** At its import node-ipc makes an instance, and cosmiconfig loads the calls of its asynchronous half: none of it is used here. */
+function withoutUnused(path: string, text: string): string {
+  if (path.endsWith('/node-ipc.js')) return text.replace('singleton=new IPCModule;', 'singleton=undefined;')
+  if (path.includes('/node_modules/cosmiconfig/')) return text.replace('require("fs/promises")', '{}')
+  return text
 }

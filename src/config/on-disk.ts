@@ -1,9 +1,9 @@
 // The configuration on disk against the running one: loaded again only when one of its files has changed.
 import { lstatSync, type BigIntStats } from 'node:fs'
-import { lstat, stat } from 'node:fs/promises'
 import { isDeepStrictEqual } from 'node:util'
 
 import { errorCode, UserError } from '../lib/error.ts'
+import { fs } from '../lib/fs.ts'
 import { Secret } from '../lib/secret.ts'
 import { isMemoryDevice } from '../lib/serial.ts'
 import type { Config } from './config.ts'
@@ -107,10 +107,10 @@ async function statOf(path: string): Promise<BigIntStats> {
     if (stats.isFile()) return stats
   }
   if (!quickFiles.has(path)) {
-    const own = await lstat(path)
+    const own = await fs.lstat(path)
     quickFiles.set(path, own.isFile() && isMemoryDevice(own.dev))
   }
-  return stat(path, { bigint: true })
+  return fs.stat(path, { bigint: true })
 }
 
 async function read(load: () => Promise<Config>): Promise<OnDisk> {

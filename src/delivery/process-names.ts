@@ -1,6 +1,6 @@
 // Names of client processes, read from /proc: a few bytes, never synchronously, one at a time.
-import { open, readFile } from 'node:fs/promises'
 import { ifRefused } from '../lib/error.ts'
+import { fs } from '../lib/fs.ts'
 import { uptimeMs } from '../lib/uptime.ts'
 
 /** A name is reused so long: a program that connects for each request is looked up once in that time. */
@@ -56,19 +56,21 @@ export function createProcessNames(
  * of Node. Rejects where the process belongs to another user and /proc hides it, or is gone.
  */
 async function readProcessName(pid: number): Promise<string> {
-  return (await firstWord(`/proc/${pid}/cmdline`)) || (await readFile(`/proc/${pid}/comm`, 'utf8')).trimEnd()
+  return (
+    (await firstWord(`/proc/${pid}/cmdline`)) || (await fs.readFile(`/proc/${pid}/comm`, 'utf8')).trimEnd()
+  )
 }
 
 /** The file name of the program; a string of its own, since a slice would keep what it was cut from. */
 async function firstWord(path: string): Promise<string> {
-  const file = await open(path)
+  const fd = await fs.open(path, 'r')
   try {
-    const { bytesRead, buffer } = await file.read(Buffer.alloc(MAX_BYTES), 0, MAX_BYTES, 0)
+    const { bytesRead, buffer } = await fs.read(fd, Buffer.alloc(MAX_BYTES), 0, MAX_BYTES, 0)
     const bytes = buffer.subarray(0, bytesRead)
     const end = bytes.findIndex((byte) => byte === 0 || byte === 0x20 || byte === 0x0a || byte === 0x09)
     const word = bytes.subarray(0, end === -1 ? bytesRead : end)
     return word.toString('utf8', word.lastIndexOf('/') + 1)
   } finally {
-    await file.close()
+    await fs.close(fd)
   }
 }

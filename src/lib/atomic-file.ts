@@ -1,11 +1,11 @@
 // Replaces a file so that a reader sees the old one or the new one, whole, with the right mode and owner from its first moment.
 import { randomUUID } from 'node:crypto'
 import { constants, lstatSync, type Stats } from 'node:fs'
-import { lstat, open, readdir, rename, unlink, type FileHandle } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { directoryProblem, directoryWarning } from './directory-problem.ts'
 import { errorCode } from './error.ts'
 import { asFileError, FileError } from './file-error.ts'
+import { fs } from './fs.ts'
 import { isQuick, noteDevice, onFileSystem } from './serial.ts'
 
 export interface FileAttributes {
@@ -39,7 +39,7 @@ export async function replaceFile(
   return inDirectoryOf(path, async (reached, directory) => {
     refuseOddTarget(path, await lstatIfAny(reached))
     const stats = await writeAndRename(reached, content, options)
-    if (stats !== null) await directory.sync()
+    if (stats !== null) await fs.fsync(directory)
     return stats
   })
 }
@@ -50,19 +50,19 @@ export async function removeFile(path: string): Promise<void> {
     const stats = await lstatIfAny(reached)
     if (stats === null) return
     refuseOddTarget(path, stats)
-    await unlink(reached)
-    await directory.sync()
+    await fs.unlink(reached)
+    await fs.fsync(directory)
   })
 }
 
 /** Removes what a crash left of replacing this file. Returns a warning about its directory. Throws FileError. */
 export async function clearLeftovers(path: string): Promise<string | undefined> {
   return inDirectoryOf(path, async (reached, directory) => {
-    const names = await readdir(dirname(reached))
+    const names = await fs.readdir(dirname(reached))
     const leftovers = names.filter((name) => isTemporaryOf(path, name))
-    for (const name of leftovers) await unlink(join(dirname(reached), name))
-    if (leftovers.length > 0) await directory.sync()
-    return directoryWarning(dirname(path), await directory.stat())
+    for (const name of leftovers) await fs.unlink(join(dirname(reached), name))
+    if (leftovers.length > 0) await fs.fsync(directory)
+    return directoryWarning(dirname(path), await fs.fstat(directory))
   })
 }
 
@@ -70,7 +70,7 @@ export async function clearLeftovers(path: string): Promise<string | undefined> 
 export async function removeOwn(path: string, own: Pick<Stats, 'ino' | 'dev'>): Promise<void> {
   await inDirectoryOf(path, async (reached) => {
     const stats = await lstatIfAny(reached)
-    if (stats?.ino === own.ino && stats.dev === own.dev) await unlink(reached)
+    if (stats?.ino === own.ino && stats.dev === own.dev) await fs.unlink(reached)
   })
 }
 
@@ -79,7 +79,7 @@ export async function lstatIfAny(path: string): Promise<Stats | null> {
   const quick = lstatQuickly(path)
   if (quick !== undefined) return quick
   try {
-    return await lstat(path)
+    return await fs.lstat(path)
   } catch (error) {
     if (errorCode(error) === 'ENOENT') return null
     throw error
@@ -104,17 +104,17 @@ export async function readSmallFile(
   path: string,
   maxBytes: number,
 ): Promise<{ content: Buffer | null; stats: Stats }> {
-  const file = await open(path, READ_FLAGS)
+  const file = await fs.open(path, READ_FLAGS)
   try {
-    const stats = await file.stat()
+    const stats = await fs.fstat(file)
     if (!stats.isFile()) return { content: null, stats }
     const buffer = Buffer.allocUnsafe(maxBytes + 1)
     let length = 0
     for (let bytes = -1; bytes !== 0 && length < buffer.length; length += bytes)
-      bytes = (await file.read(buffer, length, buffer.length - length, null)).bytesRead
+      bytes = (await fs.read(file, buffer, length, buffer.length - length, null)).bytesRead
     return { content: length > maxBytes ? null : buffer.subarray(0, length), stats }
   } finally {
-    await file.close()
+    await fs.close(file)
   }
 }
 
@@ -136,18 +136,18 @@ export async function onFile<T>(path: string, work: () => Promise<T>): Promise<T
  */
 async function inDirectoryOf<T>(
   path: string,
-  use: (reached: string, directory: FileHandle) => Promise<T>,
+  use: (reached: string, directory: number) => Promise<T>,
 ): Promise<T> {
   try {
-    const directory = await open(dirname(path), DIRECTORY_FLAGS)
+    const directory = await fs.open(dirname(path), DIRECTORY_FLAGS)
     try {
-      const stats = await directory.stat()
+      const stats = await fs.fstat(directory)
       noteDevice(dirname(path), stats.dev)
       const problem = directoryProblem(dirname(path), stats, process.geteuid!())
       if (problem !== undefined) throw new FileError(`Cannot write ${path}: ${problem}`)
-      return await use(`/proc/self/fd/${directory.fd}/${basename(path)}`, directory)
+      return await use(`/proc/self/fd/${directory}/${basename(path)}`, directory)
     } finally {
-      await directory.close()
+      await fs.close(directory)
     }
   } catch (error) {
     throw asFileError(path, error)
@@ -162,32 +162,32 @@ async function writeAndRename(
 ): Promise<Stats | null> {
   const temporary = temporaryPath(path)
   // Private until it has its owner: a descriptor that others opened now would show them what is written later.
-  const file = await open(temporary, CREATE_FLAGS, 0o600)
+  const file = await fs.open(temporary, CREATE_FLAGS, 0o600)
   let isRenamed = false
   try {
     await applyAttributes(file, options)
-    await file.writeFile(content)
-    await file.sync()
+    await fs.writeFile(file, content)
+    await fs.fsync(file)
     if (options.isStillDesired?.() === false) return null
-    await rename(temporary, path)
+    await fs.rename(temporary, path)
     isRenamed = true
-    return await file.stat()
+    return await fs.fstat(file)
   } finally {
-    if (!isRenamed) await unlink(temporary)
-    await file.close()
+    if (!isRenamed) await fs.unlink(temporary)
+    await fs.close(file)
   }
 }
 
 /** Gives the new, empty file its owner, then its mode, and checks that the file system keeps them. */
-async function applyAttributes(file: FileHandle, { mode, uid, gid }: FileAttributes): Promise<void> {
-  const created = await file.stat()
+async function applyAttributes(file: number, { mode, uid, gid }: FileAttributes): Promise<void> {
+  const created = await fs.fstat(file)
   const owner = { uid: uid ?? created.uid, gid: gid ?? created.gid }
   const isOwned = owner.uid === created.uid && owner.gid === created.gid
   if (isOwned && (created.mode & MODE_BITS) === mode) return
   // The owner first: chown takes set-id bits away, and a mode for a group must not open the file to another one.
-  if (!isOwned) await file.chown(owner.uid, owner.gid)
-  await file.chmod(mode)
-  const kept = await file.stat()
+  if (!isOwned) await fs.fchown(file, owner.uid, owner.gid)
+  await fs.fchmod(file, mode)
+  const kept = await fs.fstat(file)
   if (kept.uid !== owner.uid || kept.gid !== owner.gid || (kept.mode & MODE_BITS) !== mode) {
     throw new FileError(
       `Its file system does not keep owner, group and mode ${octal(mode)}: choose another directory`,

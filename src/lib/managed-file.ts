@@ -1,6 +1,5 @@
 // One file that is kept equal to what it should hold: written when that changes, restored when something else changes it.
 import type { Stats } from 'node:fs'
-import { stat } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import {
   clearLeftovers,
@@ -13,6 +12,7 @@ import {
   type FileAttributes,
 } from './atomic-file.ts'
 import { ifRefused } from './error.ts'
+import { fs } from './fs.ts'
 import { asFileError, FileError } from './file-error.ts'
 import { createProblemLog } from './log-once.ts'
 import type { Log } from './log.ts'
@@ -201,7 +201,7 @@ function isUnchanged(before: Stats, after: Stats): boolean {
 
 /** The group of a file that is created in the directory. */
 async function inheritedGid(directory: string): Promise<number | undefined> {
-  const { mode, gid } = await stat(directory)
+  const { mode, gid } = await fs.stat(directory)
   return (mode & SETGID) === 0 ? process.getegid?.() : gid
 }
 

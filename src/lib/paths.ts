@@ -1,10 +1,10 @@
 // Paths of the runtime directory, the state directory, the sockets and the configuration, by the user (contract, section 1).
 import { constants, lstatSync, statSync, type Stats } from 'node:fs'
-import { mkdir, open, stat } from 'node:fs/promises'
 import { userInfo } from 'node:os'
 import { dirname, isAbsolute, join } from 'node:path'
 
 import { errorCode, errorMessage, exitStatus, UserError } from './error.ts'
+import { fs } from './fs.ts'
 import { isQuick, noteDevice } from './serial.ts'
 
 /** Identity of a process: the effective uid and the environment. */
@@ -60,7 +60,8 @@ export const STATE_DIRECTORY_MODE = 0o700
 export async function prepareDirectory(path: string, options: { mode: number; uid: number }): Promise<void> {
   try {
     // mkdir of a directory that is there would wait for a frozen disk.
-    const isMade = !(await isDirectory(path)) && (await mkdir(path, { recursive: true, mode: options.mode }))
+    const isMade =
+      !(await isDirectory(path)) && (await fs.mkdir(path, { recursive: true, mode: options.mode }))
     if (isMade) await setMode(path, options.mode)
   } catch (error) {
     throw new UserError(cannotMake(path, error), exitStatus.configuration, { cause: error })
@@ -124,18 +125,18 @@ function isSharedByAll(parent: Stats): boolean {
 }
 
 async function isDirectory(path: string): Promise<boolean> {
-  const stats = await stat(path).catch(() => null)
+  const stats = await fs.stat(path).catch(() => null)
   if (stats?.isDirectory() !== true) return false
   noteDevice(path, stats.dev)
   return true
 }
 
 async function setMode(path: string, mode: number): Promise<void> {
-  const directory = await open(path, constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW)
+  const directory = await fs.open(path, constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW)
   try {
-    if (((await directory.stat()).mode & 0o7777) !== mode) await directory.chmod(mode)
+    if (((await fs.fstat(directory)).mode & 0o7777) !== mode) await fs.fchmod(directory, mode)
   } finally {
-    await directory.close()
+    await fs.close(directory)
   }
 }
 

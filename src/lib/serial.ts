@@ -1,6 +1,6 @@
 // Disk work: one task at a time on each file system, and never so many at once that disks that stall take all of libuv's threads.
 import { readFileSync } from 'node:fs'
-import { statfs } from 'node:fs/promises'
+import { fs } from './fs.ts'
 
 /** libuv has four threads, and name look-ups take up to two of them. */
 const MAX_RUNNING = 2
@@ -170,7 +170,7 @@ const inMemory = new Map<number, boolean>()
 
 /** Reports whether the directory is on a file system that lives in memory, and so does not outlive the boot. */
 export async function isInMemory(directory: string): Promise<boolean> {
-  const found = await onFileSystem(directory, async () => statfs(directory)).catch(() => undefined)
+  const found = await onFileSystem(directory, async () => fs.statfs(directory)).catch(() => undefined)
   return found !== undefined && IN_MEMORY_TYPES.has(found.type)
 }
 

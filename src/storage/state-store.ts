@@ -1,11 +1,11 @@
 // The state that outlives the process: the token for this boot, and for longer the attempts, so that a restart asks no more than it must.
 import { createHmac, randomBytes } from 'node:crypto'
 import { readFileSync } from 'node:fs'
-import { unlink } from 'node:fs/promises'
 import { join } from 'node:path'
 import { onFile } from '../lib/atomic-file.ts'
 import { atMost, type Clock } from '../lib/clock.ts'
 import { errorCode } from '../lib/error.ts'
+import { fs } from '../lib/fs.ts'
 import type { Log } from '../lib/log.ts'
 import type { Secret } from '../lib/secret.ts'
 import { isInMemory } from '../lib/serial.ts'
@@ -102,7 +102,7 @@ export async function createStateStore(options: {
   async function deleteFormerFile(): Promise<void> {
     const path = join(runtimeDirectory, FORMER_FILE)
     // Its content is not needed, so its presence harms nothing.
-    await onFile(path, async () => unlink(path)).catch(() => undefined)
+    await onFile(path, async () => fs.unlink(path)).catch(() => undefined)
   }
 
   async function write(state: TokenState, { isOrderly }: { isOrderly: boolean }): Promise<void> {

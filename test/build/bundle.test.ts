@@ -46,7 +46,7 @@ describe('the bundled program', () => {
     expect(files).toEqual(expect.arrayContaining(names.map((name) => `${name}.cjs`)))
   })
 
-  it('loads neither TLS nor datagrams with the daemon', () => {
+  it('loads neither TLS nor datagrams with the daemon, nor the line reader of node:fs/promises', () => {
     const program = 'require(process.argv[1]); console.log(process.moduleLoadList.join())'
     const loaded = execFileSync(process.execPath, ['-e', program, path.join(directory, 'run.cjs')], {
       encoding: 'utf8',
@@ -54,5 +54,6 @@ describe('the bundled program', () => {
     expect(loaded).toContain('NativeModule net')
     expect(loaded).not.toContain('NativeModule tls')
     expect(loaded).not.toContain('NativeModule dgram')
+    expect(loaded).not.toContain('NativeModule fs/promises')
   })
 })

@@ -96,9 +96,9 @@ describe.each(['disk', 'memory'] as const)('a file on %s', (where) => {
   it('is synced before it gets its name, and the directory after it', async () => {
     const path = join(await tempDirectory(where), 'token')
     const names = await recordFileCalls(async () => replaceFile(path, 'x', { mode: 0o640 }))
-    const order = ['writeFile', 'sync', 'rename', 'sync'].join(' ')
+    const order = ['writeFile', 'fsync', 'rename', 'fsync'].join(' ')
     expect(names.filter((name) => order.includes(name)).join(' ')).toBe(order)
-    expect(names).not.toContain('chown')
+    expect(names).not.toContain('fchown')
   })
 
   it('is removed, and removing what is not there is no fault', async () => {
@@ -160,10 +160,10 @@ describe.skipIf(!isRoot)('as root', () => {
   it('is made exclusively and private, gets its owner, then its mode, and only then its content', async () => {
     const directory = await tempDirectory()
     const seen: unknown[] = []
-    const end = await watchFileCalls((name, args) => {
+    const end = watchFileCalls((name, args) => {
       if (name === 'open' && typeof args[2] === 'number')
         seen.push([name, Number(args[1]) & EXCLUSIVE, args[2]])
-      if (!['chown', 'chmod', 'writeFile', 'rename'].includes(name)) return
+      if (!['fchown', 'fchmod', 'writeFile', 'rename'].includes(name)) return
       const [temporary = ''] = readdirSync(directory)
       const { mode, uid, gid, size } = statSync(join(directory, temporary))
       seen.push([name, (mode & 0o7777).toString(8), uid, gid, size])
@@ -172,8 +172,8 @@ describe.skipIf(!isRoot)('as root', () => {
     end()
     expect(seen).toEqual([
       ['open', EXCLUSIVE, 0o600],
-      ['chown', '600', 0, 0, 0],
-      ['chmod', '600', 65534, 12345, 0],
+      ['fchown', '600', 0, 0, 0],
+      ['fchmod', '600', 65534, 12345, 0],
       ['writeFile', '640', 65534, 12345, 0],
       ['rename', '640', 65534, 12345, 7],
     ])
@@ -193,7 +193,7 @@ describe.skipIf(!isRoot)('as root', () => {
     const names = await recordFileCalls(async () =>
       replaceFile(join(directory, 'token'), 'x', { mode: 0o640, gid: 12345 }),
     )
-    expect(names).not.toContain('chown')
+    expect(names).not.toContain('fchown')
     expect(statSync(join(directory, 'token')).gid).toBe(12345)
   })
 

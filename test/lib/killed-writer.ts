@@ -7,7 +7,7 @@ const [path = '', content = '', lastCall = ''] = process.argv.slice(2)
 let calls = 0
 /** A call was made when the next one begins: only then it counts. */
 let before = ''
-await watchFileCalls((name) => {
+watchFileCalls((name) => {
   if (before !== '') writeSync(1, `${before} `)
   if (calls === Number(lastCall)) process.kill(process.pid, 'SIGKILL')
   calls += 1

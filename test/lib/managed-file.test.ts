@@ -69,8 +69,8 @@ test('content that is no longer desired when it is written does not get its name
   await file.reconcile()
   desired = 'expired'
   const contents: string[] = []
-  const end = await watchFileCalls((name) => {
-    if (name === 'sync') desired = 'newest'
+  const end = watchFileCalls((name) => {
+    if (name === 'fsync') desired = 'newest'
     contents.push(readFileSync(path, 'utf8'))
   })
   onTestFinished(end)
@@ -102,7 +102,7 @@ test.each([
   const { log } = createRecords()
   const file = createManagedFile({ path, mode: 0o600 }, { desired: () => 'content', log })
   await file.reconcile()
-  const end = await watchFileCalls((name, [opened]) => {
+  const end = watchFileCalls((name, [opened]) => {
     if (name !== 'open' || opened !== path) return
     rmSync(path)
     exchange(path)
@@ -126,7 +126,7 @@ test('a file that nothing has changed for a second is neither read nor written a
   onTestFinished(() => void vi.useRealTimers())
   await file.reconcile()
   const calls: string[] = []
-  const end = await watchFileCalls((name) => void calls.push(name))
+  const end = watchFileCalls((name) => void calls.push(name))
   onTestFinished(end)
   await file.reconcile()
   end()

@@ -1,8 +1,8 @@
 // Single-instance lock: of all daemons that are started for the same sockets or the same directories, one lives.
-import { realpath } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Config } from '../../config/config.ts'
 import { exitStatus, UserError } from '../../lib/error.ts'
+import { fs } from '../../lib/fs.ts'
 import { createProblemLog } from '../../lib/log-once.ts'
 import type { Log } from '../../lib/log.ts'
 import { DiskStalledError, onFileSystem } from '../../lib/serial.ts'
@@ -51,7 +51,7 @@ function lock(directory: string, setting: 'runtimeDirectory' | 'stateDirectory')
 
 /** The path itself where the disk does not answer. */
 function realPathOf(directory: string): Promise<string> {
-  return onFileSystem(directory, async () => realpath(directory)).catch((error: unknown) => {
+  return onFileSystem(directory, async () => fs.realpath(directory)).catch((error: unknown) => {
     if (!(error instanceof DiskStalledError)) throw error
     return directory
   })
