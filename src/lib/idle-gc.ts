@@ -1,5 +1,4 @@
 // Returns freed memory to the operating system once the process is idle: V8 and malloc would keep it.
-import { Script } from 'node:vm'
 import type { Clock } from './clock.ts'
 import { loadLibc } from './libc.ts'
 
@@ -67,6 +66,7 @@ function ownCpuMs(): number {
 async function collectGarbage(): Promise<void> {
   // V8 takes a process that never allocates a native object for a busy one: its memory reducer would look again every 8 s
   // for minutes. With a script, which is such an object, it finishes within 20 s.
+  const { Script } = await import('node:vm')
   void new Script('')
   const { Session } = await import('node:inspector')
   const session = new Session()
