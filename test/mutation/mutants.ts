@@ -6,7 +6,7 @@ import { dirname } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 import { Instrumenter } from '@stryker-mutator/instrumenter'
 
-/** `npm run mutate` has the first three; the sandbox is no part of the daemon. */
+/** `npm run mutate` has the first three, which are drawn where they are asked for; the sandbox is no part of the daemon. */
 const LEFT_OUT = ['src/token', 'src/source', 'src/storage', 'src/sandbox']
 /** Their replacement can bind more loosely than the original. */
 const OPERATORS = new Set(['LogicalOperator', 'EqualityOperator', 'ArithmeticOperator'])
@@ -30,13 +30,16 @@ type Range = { readonly start: Position; readonly end: Position }
  * a change of one file leaves the others' part of the sample as it is. They come in the order of the hashes, so that a
  * run that is ended early is a sample, too.
  */
-export async function drawMutants(count: number, seed: number): Promise<Mutant[]> {
-  const mutants = await collectMutants()
+export async function drawMutants(
+  count: number,
+  seed: number,
+  folders: readonly string[],
+): Promise<Mutant[]> {
+  const mutants = await collectMutants(LEFT_OUT.filter((folder) => !folders.includes(folder)))
   const ranked = mutants
     .map((mutant) => ({ mutant, rank: sha256(`${seed} ${mutant.key}`) }))
     .toSorted((a, b) => (a.rank < b.rank ? -1 : 1))
-  const folders = [...new Set(mutants.map(({ folder }) => folder))]
-  const drawn = folders.flatMap((folder) => {
+  const drawn = [...new Set(mutants.map(({ folder }) => folder))].flatMap((folder) => {
     const here = ranked.filter(({ mutant }) => mutant.folder === folder)
     const share = Math.max(1, Math.round((count * here.length) / mutants.length))
     const some: typeof here = []
@@ -47,8 +50,8 @@ export async function drawMutants(count: number, seed: number): Promise<Mutant[]
   return drawn.toSorted((a, b) => (a.rank < b.rank ? -1 : 1)).map(({ mutant }) => mutant)
 }
 
-async function collectMutants(): Promise<Mutant[]> {
-  const files = globSync('src/**/*.ts').filter((file) => !LEFT_OUT.some((folder) => file.startsWith(folder)))
+async function collectMutants(leftOut: readonly string[]): Promise<Mutant[]> {
+  const files = globSync('src/**/*.ts').filter((file) => !leftOut.some((folder) => file.startsWith(folder)))
   return (await Promise.all(files.toSorted().map(mutantsOf))).flat()
 }
 

@@ -55,8 +55,9 @@ const { values } = parseArgs({
 
 async function main(): Promise<void> {
   if (values.help) return print(USAGE)
-  const sample = await drawMutants(Number(values.count), Number(values.seed))
-  const mutants = sample.filter(({ folder }) => values.folder?.includes(folder) ?? true)
+  const folders = values.folder ?? []
+  const sample = await drawMutants(Number(values.count), Number(values.seed), folders)
+  const mutants = sample.filter(({ folder }) => folders.length === 0 || folders.includes(folder))
   const tree = copyTree()
   const session = new Session(tree)
   process.once('SIGINT', () => process.exit(130))
