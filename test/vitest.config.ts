@@ -5,7 +5,11 @@ import { BaseSequencer, type TestSpecification } from 'vitest/node'
 /** Left to `npm run test:system`. */
 export const SYSTEM_TESTS = ['test/systemd/**/*.test.ts', 'test/**/*.system.test.ts']
 /** They start no daemon and mock no module: one process runs many of these files, which spares its start for each. */
-const SHARING_TESTS = ['test/{config,share,simulation,source,token}/**/!(fleet-story).test.ts']
+const SHARING_TESTS = [
+  'test/{config,share,simulation,source,token}/**/!(fleet-story).test.ts',
+  'test/report/!(log).test.ts',
+  'test/{english,imports}.test.ts',
+]
 
 /** The longest, those that wait beside those that compute; the others come by what they took last time, or by size. */
 const FIRST = [
