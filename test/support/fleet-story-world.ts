@@ -280,9 +280,13 @@ export async function createFleetStoryWorld(random: () => number): Promise<Fleet
       case 'opaque':
         issued += 1
         return grant(`opaque-${issued}`, Infinity)
-      default:
-        return failures[kind]
+      case 'outage':
+      case 'reset':
+      case 'rejected':
+      case 'busy':
+      case 'refused':
     }
+    return failures[kind]
   }
 
   // ---- hosts ----------------------------------------------------------------------------------------------------------
@@ -442,7 +446,10 @@ export async function createFleetStoryWorld(random: () => number): Promise<Fleet
         disturb()
         for (const server of servers.values()) server.endLease()
         return
-      default:
+      case 'wait':
+      case 'need':
+      case 'reject':
+      case 'operator':
         return takeStep(step, { keeper, now: () => own.now(), clock, signal: stop.signal })
     }
   }

@@ -239,9 +239,13 @@ export async function createStoryWorld(seed: number): Promise<StoryWorld> {
         return last.accessToken === current?.keeper.state().token?.accessToken
           ? { kind: 'ok', accessToken: last.accessToken }
           : { kind: 'ok', accessToken: last.accessToken, serverDateMs: serviceWallMs() }
-      default:
-        return failures[kind]
+      case 'outage':
+      case 'reset':
+      case 'rejected':
+      case 'busy':
+      case 'refused':
     }
+    return failures[kind]
   }
 
   /** The model's view of an answer, once it was saved: a crash before that makes it unknown to everybody. */
@@ -440,7 +444,10 @@ export async function createStoryWorld(seed: number): Promise<StoryWorld> {
       case 'restart':
         await stopInOrder()
         return start()
-      default:
+      case 'wait':
+      case 'need':
+      case 'reject':
+      case 'operator':
         return takeStep(step, { keeper, now: () => keeper.now(), clock, signal: life.signal })
     }
   }
