@@ -31,6 +31,14 @@ const FIRST = [
   'faults/two-daemons',
   'faults/kill',
   'cli',
+  'faults/signals',
+  'faults/rotation',
+  'faults/restart',
+  'faults/log-reader',
+  'share/fleet-story',
+  'simulation/share-fleet',
+  'share/redis-access',
+  'share/share-token',
 ]
 
 function rank({ moduleId }: TestSpecification): number {
