@@ -61,8 +61,8 @@ export const common: TestUserConfig = {
   globalSetup: ['test/support/bundled-program.ts'],
   testTimeout: 90_000,
   hookTimeout: 60_000,
-  // More than processors: a third of the time a test waits.
-  maxWorkers: 4,
+  // More than processors: much of the time a test waits.
+  maxWorkers: 5,
 }
 
 export default defineConfig({
