@@ -136,7 +136,7 @@ export function createReconnectingConnection(options: {
     fruitless += 1
     last = { disconnect: { ...how, wasEverConnected, isClosed: false }, atMs: uptimeMs() }
     for (const [id, request] of requests) if (!request.onDisconnect(last.disconnect)) requests.delete(id)
-    if (requests.size > 0 && !isConnecting) pauseBeforeConnect(last.atMs)
+    if (requests.size > 0 && !isConnecting && !pauseBeforeConnect(last.atMs)) connect()
   }
 
   /** Connects when the delay since the last disconnect is over; false: that is now. */

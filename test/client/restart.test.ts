@@ -1,4 +1,4 @@
-import { expect, test, vi } from 'vitest'
+import { expect, onTestFinished, test, vi } from 'vitest'
 import { clientOf, codeOf, daemonWith, generous, subscribed } from '../support/client-world.ts'
 import { commandWorld, hourToken } from '../support/command-world.ts'
 import { tokenFields } from '../support/scripted-daemon.ts'
@@ -18,6 +18,18 @@ test('a get that waits survives a restart of the daemon, and waits only what is 
   expect((await got).accessToken).toBe('token-1')
   expect(daemon.asked[1]?.data['waitSeconds']).toBeLessThan(20)
   expect(daemon.asked[1]?.data['waitSeconds']).toBeGreaterThan(15)
+})
+
+test('a connect that is due by the time the disconnect is handled is made at once', async () => {
+  let nowS = process.uptime()
+  // A process that had to wait for the processor between any two lines.
+  const uptime = vi.spyOn(process, 'uptime').mockImplementation(() => (nowS += 0.1))
+  onTestFinished(() => uptime.mockRestore())
+  const daemon = await daemonWith((asking) => {
+    if (daemon.asked.length === 1) asking.cut()
+    else generous(asking)
+  })
+  expect((await clientOf(daemon).get({ waitSeconds: 2 })).accessToken).toBe('token-1')
 })
 
 test('a get that a daemon answers because it stops is asked again', async () => {

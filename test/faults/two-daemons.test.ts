@@ -49,6 +49,11 @@ test.each(['state', 'state/'.padEnd(120, 'x')])(
     await first.listening()
     await tokenOf(first)
     await expectUntil('its last file', () => existsSync(join(stateDirectory, 'written-files.json')))
+    // No file of it is being written now.
+    await expectUntil(
+      'names that stay',
+      () => !readdirSync(stateDirectory).some((file) => file.endsWith('.kyc')),
+    )
     const before = readdirSync(stateDirectory)
     const second = start('two')
     expect(await second.ended()).toBe(69)
