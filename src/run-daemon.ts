@@ -77,7 +77,7 @@ async function start({ configPath, env, stderr, inherited, signals }: StartOptio
       createFetchToken,
       sendDatagram,
       maintain: async (log, signal) =>
-        Promise.all([directories.repair(log), lock.repair(log), idleGc.tick(signal)]),
+        Promise.all([directories.repair(log).then(() => lock.repair(log)), idleGc.tick(signal)]),
     })
     return {
       ...daemon,

@@ -1,7 +1,7 @@
 // Directories that are full, read-only or gone: the daemon serves on by its sockets, says so once, and recovers by itself.
 import { existsSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { beforeEach, describe, expect, test } from 'vitest'
+import { beforeEach, describe, expect, test, vi } from 'vitest'
 import { startDaemon, tokenFile, type Daemon, type LogLine } from '../support/daemon.ts'
 import { serviceOf, statusOf, textOf, tokenOf } from '../support/outside.ts'
 import { canMount, smallDisk } from '../support/small-disk.ts'
@@ -92,7 +92,10 @@ describe.each([
     await repaired(daemon, 'the token to be kept', () =>
       textOf(join(directory, 'run', 'kept.json'))?.includes(token),
     )
-    expect((await statusOf(daemon)).files[0]).toMatchObject({ ok: true, error: null })
+    await vi.waitFor(
+      async () => expect((await statusOf(daemon)).files[0]).toMatchObject({ ok: true, error: null }),
+      20_000,
+    )
     // One may be under way.
     await expectUntil('no file that is only half written', () =>
       readdirSync(join(directory, 'run')).every((name) => !name.endsWith('.kyc')),
