@@ -2,11 +2,11 @@
 import { earlySignals } from './lib/early-signals.ts'
 import type { Invocation, RunCommand } from './commands/command.ts'
 import { commands } from './commands/specs.ts'
-import { parseCommandLine, UsageError, type ParsedCommand } from './commands/parse.ts'
+import { parseCommandLine, type ParsedCommand } from './commands/parse.ts'
 import * as token from './commands/token.ts'
 import { escapeUnsafe } from './lib/display-text.ts'
 import { exitIgnoringUncancellable } from './lib/exit.ts'
-import { errorCode, errorMessage, exitStatus, UserError } from './lib/error.ts'
+import { errorCode, errorMessage, exitStatus, UsageError, UserError } from './lib/error.ts'
 import { needSupportedNode } from './lib/supported-node.ts'
 
 /** Only the command that is asked for is loaded; `token`, which shell loops call, is here already. */

@@ -45,7 +45,8 @@ const DYNAMIC_IMPORT = /(?<!typeof )\bimport\((["'])([\w:/]+)\1\)/g
 
 /**
  * Imports of a whole module of Node get the module itself. esbuild's conversion of them for CommonJS copies every property, and
- * node:util and others load ten more modules when their properties are read.
+ * node:util and others load ten more modules when their properties are read. A bundle requires by its own `require`: making
+ * another loads the readers of source maps.
  */
 export const leanSources: Plugin = {
   name: 'lean-sources',

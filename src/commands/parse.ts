@@ -13,8 +13,6 @@ export type ParsedCommand =
       readonly positionals: string[]
     }
 
-export { UsageError }
-
 const HELP = new Set(['--help', '-h'])
 /** A word that a message may repeat: one that looks like a command or an option. Anything else could be a secret. */
 const WORD = /^-{0,2}[a-z][a-z-]{0,23}$/

@@ -2,7 +2,7 @@
 import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
 
-import { errorCode, UsageError } from './error.ts'
+import { ifRefused, UsageError } from './error.ts'
 import {
   runtimeDirectoryOf,
   stateDirectoryOf,
@@ -26,8 +26,7 @@ export function accountNames(directory = ACCOUNTS_DIRECTORY): string[] {
   try {
     return readdirSync(directory).filter(isAccountName).toSorted()
   } catch (error) {
-    if (errorCode(error) === undefined) throw error
-    return []
+    return ifRefused([])(error)
   }
 }
 

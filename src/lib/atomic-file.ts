@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto'
 import { constants, lstatSync, type Stats } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { directoryProblem, directoryWarning } from './directory-problem.ts'
-import { errorCode } from './error.ts'
+import { errorCode, ifRefused } from './error.ts'
 import { asFileError, FileError } from './file-error.ts'
 import { fs } from './fs.ts'
 import { isQuick, noteDevice, onFileSystem } from './serial.ts'
@@ -91,8 +91,7 @@ export function lstatQuickly(path: string): Stats | null | undefined {
   try {
     return isQuick(dirname(path)) ? (lstatSync(path, { throwIfNoEntry: false }) ?? null) : undefined
   } catch (error) {
-    if (errorCode(error) === undefined) throw error
-    return undefined
+    return ifRefused(undefined)(error)
   }
 }
 

@@ -1,5 +1,5 @@
 // The subjects of the measurements and their surroundings: directories, a stand-in of the service, daemons with a kept token, and the bare servers.
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -7,6 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { createAuthority, createCertificate } from '../support/certificates.ts'
 import { jwtOf } from '../support/jwt.ts'
 import { granting, startService, type Service } from '../support/service.ts'
+import { unitFlags } from '../support/unit-flags.ts'
 import { CLI, compile, NODE, ownFile, start, type Running } from './programs.ts'
 import { contestants, type Contestant } from './rounds.ts'
 
@@ -109,12 +110,6 @@ export function prepareHome(
     },
     command: [NODE, ...(isSandboxed ? unitFlags() : []), CLI, 'run', '--config', configFile],
   }
-}
-
-/** The flags of Node in `ExecStart=` of the unit. */
-function unitFlags(): string[] {
-  const unit = readFileSync(ownFile('../../systemd/kyc-tokend.service'), 'utf8')
-  return /^ExecStart=\S+ (.*?) \S+cli\.cjs/m.exec(unit)?.[1]?.split(' ') ?? []
 }
 
 export async function startDaemon(home: Home): Promise<Running> {

@@ -4,6 +4,7 @@ import path from 'node:path'
 import { expect, it, onTestFinished } from 'vitest'
 import { bundleProgram } from '../../src/build/bundle.ts'
 import { PROGRAM } from '../support/daemon.ts'
+import { unitFlags } from '../support/unit-flags.ts'
 
 const LOADED_PARTS = new URL('../support/loaded-parts.cjs', import.meta.url).pathname
 const [node, program] = PROGRAM
@@ -16,12 +17,6 @@ function besideBundle(): string {
   return directory
 }
 
-function flagsOf(file: string): string[] {
-  return (
-    /^ExecStart=\S+ (.*?) \S+cli\.cjs/m.exec(readFileSync(`systemd/${file}`, 'utf8'))?.[1]?.split(' ') ?? []
-  )
-}
-
 function run(...args: string[]): string {
   const { stdout, stderr } = spawnSync(node, args, { encoding: 'utf8' })
   return stdout + stderr
@@ -29,8 +24,8 @@ function run(...args: string[]): string {
 
 it.each([
   ['a shell', []],
-  ['the unit', flagsOf('kyc-tokend.service')],
-  ['the drop-in for many requests', flagsOf('examples/many-requests.conf')],
+  ['the unit', unitFlags()],
+  ['the drop-in for many requests', unitFlags('examples/many-requests.conf')],
 ])('V8 takes the code caches in a daemon that %s starts', (_, flags) => {
   const output = run(...flags, '--require', LOADED_PARTS, program, 'run', '--config', '/nonexistent')
   const loaded = output.match(/^loaded .*/gm)

@@ -30,6 +30,20 @@ function occupy(directory: string): () => Promise<void> {
   }
 }
 
+/** A file with `content` in memory that nothing has changed for 2 s. */
+async function fileLeftAlone() {
+  const path = join(await tempDirectory('memory'), 'file')
+  const file = createManagedFile(
+    { path, mode: 0o600 },
+    { desired: () => 'content', log: createRecords().log },
+  )
+  await file.reconcile()
+  vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + 2_000 })
+  onTestFinished(() => void vi.useRealTimers())
+  await file.reconcile()
+  return { path, file }
+}
+
 test.each([
   ['the newest content is written', 'newest'],
   ['a file that should no longer be there is not written', null],
@@ -116,15 +130,7 @@ test.each([
 })
 
 test('a file that nothing has changed for a second is neither read nor written again', async () => {
-  const path = join(await tempDirectory('memory'), 'file')
-  const file = createManagedFile(
-    { path, mode: 0o600 },
-    { desired: () => 'content', log: createRecords().log },
-  )
-  await file.reconcile()
-  vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + 2_000 })
-  onTestFinished(() => void vi.useRealTimers())
-  await file.reconcile()
+  const { file } = await fileLeftAlone()
   const calls: string[] = []
   const end = watchFileCalls((name) => void calls.push(name))
   onTestFinished(end)
@@ -140,15 +146,7 @@ test.each([
   ['given another mode', (path: string) => chmodSync(path, 0o644)],
   ['exchanged', (path: string) => renameSync(path, `${path}.old`)],
 ])('a file in memory that was left alone for long and is then %s is restored', async (_, change) => {
-  const path = join(await tempDirectory('memory'), 'file')
-  const file = createManagedFile(
-    { path, mode: 0o600 },
-    { desired: () => 'content', log: createRecords().log },
-  )
-  await file.reconcile()
-  vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + 2_000 })
-  onTestFinished(() => void vi.useRealTimers())
-  await file.reconcile()
+  const { path, file } = await fileLeftAlone()
   await file.reconcile()
   change(path)
   await file.reconcile()
