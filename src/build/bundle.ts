@@ -54,7 +54,8 @@ export async function bundleProgram(directory: string): Promise<void> {
     minifyIdentifiers: true,
     // A separate file is required, which takes a fraction of the time.
     supported: { 'dynamic-import': false },
-    define: { 'import.meta.url': '__url' },
+    // Libraries bring what they load for their own debugging, unless they are in production.
+    define: { 'import.meta.url': '__url', 'process.env.NODE_ENV': '"production"' },
     banner: { js: "const __url=require('node:url').pathToFileURL(__filename).href;" },
   })
   writeCodeCaches(outdir)

@@ -19,6 +19,12 @@ describe('the bundled program', () => {
       expect(readFileSync(path.join(directory, file), 'utf8').match(CONVERSION), file).toBeNull()
   })
 
+  it('has no conversion of colours, which winston’s libraries load for their own debugging', () => {
+    const winston = readFileSync(path.join(directory, 'winston-logger.cjs'), 'utf8')
+    expect(winston).toContain('createLogger')
+    expect(winston).not.toContain('cmyk')
+  })
+
   it('has no copy of Node’s streams', () => {
     for (const file of files)
       expect(readFileSync(path.join(directory, file), 'utf8'), file).not.toContain(
