@@ -21,7 +21,8 @@ export function createIdleGc(options: {
   collect?: () => Promise<void>
 }): IdleGc {
   const { clock, cpuMs = ownCpuMs, collect = collectGarbage } = options
-  let last = { atMs: -Infinity, cpuMs: 0 }
+  // Not at the first tick: after it the daemon reads its configuration once more.
+  let last = { atMs: clock.now().bootMs, cpuMs: 0 }
   let workMs = 0
   let isWaiting = false
 

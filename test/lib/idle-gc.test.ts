@@ -15,6 +15,7 @@ function processWith({ worked, during }: { worked: number; during: number[] }) {
   })
   const clock = { now: () => ({ bootMs, wallMs: 0 }), sleep }
   const gc = createIdleGc({ clock, cpuMs: () => cpuMs, collect })
+  bootMs = 15_000
   /** Works so many ms in so much time, and looks; so many times. */
   async function live(ms: number, { inMs, times = 1 }: { inMs: number; times?: number }): Promise<void> {
     for (let look = 0; look < times; look += 1) {
@@ -33,6 +34,13 @@ test('memory is collected once after work, when the process is idle', async () =
   await gc.tick(signal)
   expect(collect).toHaveBeenCalledOnce()
   expect(sleep).toHaveBeenCalledOnce()
+})
+
+test('the tick of the start is none of its business: what the daemon reads afterwards would be garbage again', async () => {
+  const collect = vi.fn<() => Promise<void>>(async () => undefined)
+  const clock = { now: () => ({ bootMs: 0, wallMs: 0 }), sleep: async () => undefined }
+  await createIdleGc({ clock, cpuMs: () => 100, collect }).tick(signal)
+  expect(collect).not.toHaveBeenCalled()
 })
 
 test('it waits as long as the work goes on', async () => {
@@ -89,8 +97,11 @@ function collectingProgram(then: string): string[] {
     let held = Array.from({ length: 400_000 }, (_, index) => ({ index, text: 'text ' + index }))
     const grown = process.memoryUsage.rss() - before
     held = null
-    const clock = { now: () => ({ bootMs: 0, wallMs: 0 }), sleep: async () => undefined }
-    await createIdleGc({ clock }).tick(new AbortController().signal)
+    let bootMs = 0
+    const clock = { now: () => ({ bootMs, wallMs: 0 }), sleep: async () => undefined }
+    const gc = createIdleGc({ clock })
+    bootMs = 15_000
+    await gc.tick(new AbortController().signal)
     ${then}`
   return ['--input-type=module-typescript', '--eval', program]
 }
