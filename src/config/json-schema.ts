@@ -5,7 +5,7 @@ import { configSchema } from './schema.ts'
 
 /** Draft 7, which editors know best. */
 export function configJsonSchema(): Record<string, unknown> {
-  const { $schema, ...rest } = toJsonSchema(configSchema, {
+  const { $schema, ...rest } = toJsonSchema(configSchema(), {
     target: 'draft-07',
     ignoreActions: ['check', 'raw_check', 'transform'],
     overrideSchema: ({ jsonSchema }) =>

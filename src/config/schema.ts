@@ -27,34 +27,38 @@ const PREFIX_SHAPE = 'must be 1 to 64 letters, digits, ".", "_", ":" or "-"'
 export const STANDARD_INITIAL_DELAY = '1s'
 const TRUE_OR_FALSE = 'must be true or false, without quotes'
 
-const tokenFile = section({
-  path: v.pipe(path(), v.description('Where the token is written; relative to the runtime directory.')),
-  format: setting(
-    oneOf(['raw', 'header', 'env', 'json', 'template']),
-    '`raw`: the token alone. `header`: for `curl -H @file`. `env`: for `EnvironmentFile=`. `json`: with its instants. `template`: as in `template`.',
-    'raw',
-  ),
-  template: setting(
-    v.nullable(path()),
-    'File with the text to write, in which `${accessToken}`, `${expiresAt}`, `${obtainedAt}`, `${fingerprint}` and `${baseUrl}` are filled in and `$${` is a literal `${`; relative to the configuration file.',
-    null,
-  ),
-  mode: setting(
-    v.pipe(
-      octal(),
-      v.check((mode) => (mode & 0o400) !== 0, 'must let its owner, the daemon, read the file: write "0600"'),
-      v.check((mode) => (mode & 0o002) === 0, 'must not let others write the file: write "0640" or "0600"'),
+const tokenFile = () =>
+  section({
+    path: v.pipe(path(), v.description('Where the token is written; relative to the runtime directory.')),
+    format: setting(
+      oneOf(['raw', 'header', 'env', 'json', 'template']),
+      '`raw`: the token alone. `header`: for `curl -H @file`. `env`: for `EnvironmentFile=`. `json`: with its instants. `template`: as in `template`.',
+      'raw',
     ),
-    'Permission bits of the file.',
-    '0600',
-  ),
-  owner: setting(v.nullable(account('user')), 'Owner; `null`: the daemon’s user.', null),
-  group: setting(
-    v.nullable(account('group')),
-    'Group; `null`: as the file is created (a setgid directory gives its own).',
-    null,
-  ),
-})
+    template: setting(
+      v.nullable(path()),
+      'File with the text to write, in which `${accessToken}`, `${expiresAt}`, `${obtainedAt}`, `${fingerprint}` and `${baseUrl}` are filled in and `$${` is a literal `${`; relative to the configuration file.',
+      null,
+    ),
+    mode: setting(
+      v.pipe(
+        octal(),
+        v.check(
+          (mode) => (mode & 0o400) !== 0,
+          'must let its owner, the daemon, read the file: write "0600"',
+        ),
+        v.check((mode) => (mode & 0o002) === 0, 'must not let others write the file: write "0640" or "0600"'),
+      ),
+      'Permission bits of the file.',
+      '0600',
+    ),
+    owner: setting(v.nullable(account('user')), 'Owner; `null`: the daemon’s user.', null),
+    group: setting(
+      v.nullable(account('group')),
+      'Group; `null`: as the file is created (a setgid directory gives its own).',
+      null,
+    ),
+  })
 
 const socket = (name: string) =>
   section({
@@ -92,230 +96,233 @@ const socket = (name: string) =>
     ),
   })
 
-const share = section(
-  {
-    servers: v.pipe(
-      v.array(
-        v.pipe(
-          v.string(SERVER_SHAPE),
-          v.transform(parseServer),
-          v.check((server) => server !== undefined, SERVER_SHAPE),
-        ),
-        SERVERS_SHAPE,
-      ),
-      v.minLength(1, SERVERS_SHAPE),
-      v.maxLength(64, SERVERS_SHAPE),
-      v.description('Redis servers, each `host:port`; or the path of one Unix socket.'),
-    ),
-    sentinel: setting(
-      v.nullable(
-        section(
-          {
-            name: v.pipe(
-              line(255, 'must be the name of the master: write it as "mymaster"'),
-              v.description('Name of the master.'),
-            ),
-            user: setting(v.nullable(line(255)), 'ACL user at the sentinels.', null),
-            password: setting(
-              v.nullable(secretSource('Password at the sentinels.')),
-              'Its password: a secret source.',
-              null,
-            ),
-          },
-          '{ "name": "mymaster" }',
-        ),
-      ),
-      '`servers` are sentinels then; `null`: they are not.',
-      null,
-    ),
-    cluster: setting(
-      v.boolean(TRUE_OR_FALSE),
-      '`servers` are nodes of a cluster then; one slot is used.',
-      false,
-    ),
-    tls: dependentSetting(
-      v.union(
-        [
-          v.boolean(),
-          section({
-            caFile: setting(v.nullable(path()), 'PEM file of authorities to trust.', null),
-            serverName: setting(v.nullable(line(255)), 'Name in the certificate of the servers.', null),
-            certFile: setting(v.nullable(path()), 'PEM file of the certificate that is presented.', null),
-            keyFile: setting(v.nullable(path()), 'PEM file of its key, a secret.', null),
-          }),
-        ],
-        'must be true, false, or an object with caFile, serverName, certFile and keyFile',
-      ),
-      'TLS to the servers; or an object with `caFile`, `serverName`, `certFile` and `keyFile`. A Unix socket has none.',
-      true,
-    ),
-    user: setting(v.nullable(line(255)), 'ACL user.', null),
-    password: setting(
-      v.nullable(secretSource('Password of that user.')),
-      'Its password: a secret source.',
-      null,
-    ),
-    database: setting(count(15, 0), 'Number of the database; 0 to 15.', 0),
-    prefix: setting(
-      v.pipe(v.string(PREFIX_SHAPE), v.regex(/^[A-Za-z0-9._:-]{1,64}$/, PREFIX_SHAPE)),
-      'Beginning of every key and channel.',
-      'kyc-tokend',
-    ),
-    key: setting(
-      v.nullable(secretSource('A secret of all hosts, at least 16 bytes long.')),
-      'A secret source that is mixed into the key of the seal, at least 16 bytes long.',
-      null,
-    ),
-    timeout: setting(duration('50ms', '10s'), 'Longest time for one command; 50ms to 10s.', '1s'),
-    host: setting(
-      v.nullable(line(255)),
-      'How this host is named to the others; `null`: its host name.',
-      null,
-    ),
-    asks: setting(v.boolean(TRUE_OR_FALSE), '`false`: this host never asks the service.', true),
-    whenAlone: setting(
-      oneOf(['fetch', 'wait']),
-      'While the store cannot be reached: `fetch` by itself, spread over time; or `wait`, where an account has one live token.',
-      'fetch',
-    ),
-  },
-  '{ "servers": ["redis.example.com:6379"] }',
-)
-
-export const configSchema = section({
-  $schema: v.optional(v.string('must be a string')),
-  baseUrl: v.pipe(
-    v.string('must be the URL of the service: write it as "https://api.example.com"'),
-    v.rawCheck(({ dataset, addIssue }) => {
-      const problem = dataset.typed ? baseUrlProblem(dataset.value) : undefined
-      if (problem !== undefined) addIssue({ message: problem })
-    }),
-    v.transform(normaliseBaseUrl),
-    v.description('URL of the service: https, or http for a loopback host only. A base path is kept.'),
-    v.examples(['https://api.example.com']),
-  ),
-  credentials: section(
+const share = () =>
+  section(
     {
-      apiKey: secretSource('API key of the account: a secret source.'),
-      apiSecret: secretSource('API secret of the account: a secret source.'),
+      servers: v.pipe(
+        v.array(
+          v.pipe(
+            v.string(SERVER_SHAPE),
+            v.transform(parseServer),
+            v.check((server) => server !== undefined, SERVER_SHAPE),
+          ),
+          SERVERS_SHAPE,
+        ),
+        v.minLength(1, SERVERS_SHAPE),
+        v.maxLength(64, SERVERS_SHAPE),
+        v.description('Redis servers, each `host:port`; or the path of one Unix socket.'),
+      ),
+      sentinel: setting(
+        v.nullable(
+          section(
+            {
+              name: v.pipe(
+                line(255, 'must be the name of the master: write it as "mymaster"'),
+                v.description('Name of the master.'),
+              ),
+              user: setting(v.nullable(line(255)), 'ACL user at the sentinels.', null),
+              password: setting(
+                v.nullable(secretSource('Password at the sentinels.')),
+                'Its password: a secret source.',
+                null,
+              ),
+            },
+            '{ "name": "mymaster" }',
+          ),
+        ),
+        '`servers` are sentinels then; `null`: they are not.',
+        null,
+      ),
+      cluster: setting(
+        v.boolean(TRUE_OR_FALSE),
+        '`servers` are nodes of a cluster then; one slot is used.',
+        false,
+      ),
+      tls: dependentSetting(
+        v.union(
+          [
+            v.boolean(),
+            section({
+              caFile: setting(v.nullable(path()), 'PEM file of authorities to trust.', null),
+              serverName: setting(v.nullable(line(255)), 'Name in the certificate of the servers.', null),
+              certFile: setting(v.nullable(path()), 'PEM file of the certificate that is presented.', null),
+              keyFile: setting(v.nullable(path()), 'PEM file of its key, a secret.', null),
+            }),
+          ],
+          'must be true, false, or an object with caFile, serverName, certFile and keyFile',
+        ),
+        'TLS to the servers; or an object with `caFile`, `serverName`, `certFile` and `keyFile`. A Unix socket has none.',
+        true,
+      ),
+      user: setting(v.nullable(line(255)), 'ACL user.', null),
+      password: setting(
+        v.nullable(secretSource('Password of that user.')),
+        'Its password: a secret source.',
+        null,
+      ),
+      database: setting(count(15, 0), 'Number of the database; 0 to 15.', 0),
+      prefix: setting(
+        v.pipe(v.string(PREFIX_SHAPE), v.regex(/^[A-Za-z0-9._:-]{1,64}$/, PREFIX_SHAPE)),
+        'Beginning of every key and channel.',
+        'kyc-tokend',
+      ),
+      key: setting(
+        v.nullable(secretSource('A secret of all hosts, at least 16 bytes long.')),
+        'A secret source that is mixed into the key of the seal, at least 16 bytes long.',
+        null,
+      ),
+      timeout: setting(duration('50ms', '10s'), 'Longest time for one command; 50ms to 10s.', '1s'),
+      host: setting(
+        v.nullable(line(255)),
+        'How this host is named to the others; `null`: its host name.',
+        null,
+      ),
+      asks: setting(v.boolean(TRUE_OR_FALSE), '`false`: this host never asks the service.', true),
+      whenAlone: setting(
+        oneOf(['fetch', 'wait']),
+        'While the store cannot be reached: `fetch` by itself, spread over time; or `wait`, where an account has one live token.',
+        'fetch',
+      ),
     },
-    '{ "apiKey": …, "apiSecret": … }',
-  ),
-  request: setting(
-    section({
-      timeout: setting(
-        duration('100ms', '10m'),
-        'Longest time for one request, from first to last byte; 100ms to 10m.',
-        '15s',
-      ),
-      connectTimeout: setting(
-        duration('100ms', '10m'),
-        'Longest time for its connection, TLS included; 100ms to 10m.',
-        '5s',
-      ),
-      caFile: setting(
-        v.nullable(path()),
-        'PEM file of authorities to trust beside the built-in ones; relative to the configuration file.',
-        null,
-      ),
-    }),
-    'The request to the service.',
-    {},
-  ),
-  refresh: setting(
-    section({
-      maxAge: setting(
-        duration('1m', '24h'),
-        'Life assumed for a token that does not say its own; 1m to 24h.',
-        '15m',
-      ),
-    }),
-    'When the token is renewed.',
-    {},
-  ),
-  retry: setting(
-    section({
-      initialDelay: dependentSetting(
-        duration('10ms', '1h'),
-        'Delay after the first failure; it doubles with each further one; 10ms to 1h.',
-        STANDARD_INITIAL_DELAY,
-      ),
-      maxDelay: setting(
-        duration('100ms', '24h'),
-        'Longest delay (while there is no usable token, 1m at most); 100ms to 24h.',
-        '5m',
-      ),
-    }),
-    'How a failed request is repeated.',
-    {},
-  ),
-  tokenFiles: setting(list(tokenFile), 'Files that the token is written to, at each change.', [
-    { path: 'token' },
-  ]),
-  ipc: setting(socket('ipc.sock'), 'The node-ipc socket.', {}),
-  http: setting(
-    v.union([v.literal(false), socket('http.sock')], 'must be an object, or false for no HTTP'),
-    'The HTTP socket, with the same keys as `ipc`; `false`: none.',
-    {},
-  ),
-  alerts: setting(
-    section({
-      remindAfter: setting(
-        list(duration('1s', '30d')),
-        'How long after an alert was raised it is repeated; 1s to 30d each.',
-        ['1h', '6h', '24h'],
-      ),
-      noTokenAfter: setting(
-        v.nullable(duration('1s', '30d')),
-        'How long there may be no usable token before an alert is raised, whatever the reason; 1s to 30d, `null`: never.',
-        '10m',
-      ),
-      contact: setting(
-        v.nullable(line(200)),
-        'Whom to call: a text that every alert and remedy repeats.',
-        null,
-      ),
-    }),
-    'Alerts about things that a person must repair.',
-    {},
-  ),
-  share: setting(
-    v.nullable(share),
-    'One token for all hosts of the account, through Redis; `null`: every host by itself.',
-    null,
-  ),
-  log: setting(
-    section({
-      level: setting(
-        oneOf(logLevels),
-        'The least urgent records that are written (syslog’s levels).',
-        'info',
-      ),
-      format: setting(
-        oneOf(['auto', 'journal', 'text', 'json']),
-        '`auto`: `journal` under systemd, `text` on a terminal, else `json`.',
-        'auto',
-      ),
-    }),
-    'The log, on stderr.',
-    {},
-  ),
-  runtimeDirectory: setting(
-    v.nullable(path()),
-    'Directory of sockets and token files; `null`: by who runs the daemon. Relative to the configuration file.',
-    null,
-  ),
-  stateDirectory: setting(
-    v.nullable(path()),
-    'Directory of what outlives a restart; `null`: by who runs the daemon. Relative to the configuration file.',
-    null,
-  ),
-})
+    '{ "servers": ["redis.example.com:6379"] }',
+  )
+
+/** A new one for each document: it is needed at a load only, and kept it would be 0.2 MB of small objects. */
+export const configSchema = () =>
+  section({
+    $schema: v.optional(v.string('must be a string')),
+    baseUrl: v.pipe(
+      v.string('must be the URL of the service: write it as "https://api.example.com"'),
+      v.rawCheck(({ dataset, addIssue }) => {
+        const problem = dataset.typed ? baseUrlProblem(dataset.value) : undefined
+        if (problem !== undefined) addIssue({ message: problem })
+      }),
+      v.transform(normaliseBaseUrl),
+      v.description('URL of the service: https, or http for a loopback host only. A base path is kept.'),
+      v.examples(['https://api.example.com']),
+    ),
+    credentials: section(
+      {
+        apiKey: secretSource('API key of the account: a secret source.'),
+        apiSecret: secretSource('API secret of the account: a secret source.'),
+      },
+      '{ "apiKey": …, "apiSecret": … }',
+    ),
+    request: setting(
+      section({
+        timeout: setting(
+          duration('100ms', '10m'),
+          'Longest time for one request, from first to last byte; 100ms to 10m.',
+          '15s',
+        ),
+        connectTimeout: setting(
+          duration('100ms', '10m'),
+          'Longest time for its connection, TLS included; 100ms to 10m.',
+          '5s',
+        ),
+        caFile: setting(
+          v.nullable(path()),
+          'PEM file of authorities to trust beside the built-in ones; relative to the configuration file.',
+          null,
+        ),
+      }),
+      'The request to the service.',
+      {},
+    ),
+    refresh: setting(
+      section({
+        maxAge: setting(
+          duration('1m', '24h'),
+          'Life assumed for a token that does not say its own; 1m to 24h.',
+          '15m',
+        ),
+      }),
+      'When the token is renewed.',
+      {},
+    ),
+    retry: setting(
+      section({
+        initialDelay: dependentSetting(
+          duration('10ms', '1h'),
+          'Delay after the first failure; it doubles with each further one; 10ms to 1h.',
+          STANDARD_INITIAL_DELAY,
+        ),
+        maxDelay: setting(
+          duration('100ms', '24h'),
+          'Longest delay (while there is no usable token, 1m at most); 100ms to 24h.',
+          '5m',
+        ),
+      }),
+      'How a failed request is repeated.',
+      {},
+    ),
+    tokenFiles: setting(list(tokenFile()), 'Files that the token is written to, at each change.', [
+      { path: 'token' },
+    ]),
+    ipc: setting(socket('ipc.sock'), 'The node-ipc socket.', {}),
+    http: setting(
+      v.union([v.literal(false), socket('http.sock')], 'must be an object, or false for no HTTP'),
+      'The HTTP socket, with the same keys as `ipc`; `false`: none.',
+      {},
+    ),
+    alerts: setting(
+      section({
+        remindAfter: setting(
+          list(duration('1s', '30d')),
+          'How long after an alert was raised it is repeated; 1s to 30d each.',
+          ['1h', '6h', '24h'],
+        ),
+        noTokenAfter: setting(
+          v.nullable(duration('1s', '30d')),
+          'How long there may be no usable token before an alert is raised, whatever the reason; 1s to 30d, `null`: never.',
+          '10m',
+        ),
+        contact: setting(
+          v.nullable(line(200)),
+          'Whom to call: a text that every alert and remedy repeats.',
+          null,
+        ),
+      }),
+      'Alerts about things that a person must repair.',
+      {},
+    ),
+    share: setting(
+      v.nullable(share()),
+      'One token for all hosts of the account, through Redis; `null`: every host by itself.',
+      null,
+    ),
+    log: setting(
+      section({
+        level: setting(
+          oneOf(logLevels),
+          'The least urgent records that are written (syslog’s levels).',
+          'info',
+        ),
+        format: setting(
+          oneOf(['auto', 'journal', 'text', 'json']),
+          '`auto`: `journal` under systemd, `text` on a terminal, else `json`.',
+          'auto',
+        ),
+      }),
+      'The log, on stderr.',
+      {},
+    ),
+    runtimeDirectory: setting(
+      v.nullable(path()),
+      'Directory of sockets and token files; `null`: by who runs the daemon. Relative to the configuration file.',
+      null,
+    ),
+    stateDirectory: setting(
+      v.nullable(path()),
+      'Directory of what outlives a restart; `null`: by who runs the daemon. Relative to the configuration file.',
+      null,
+    ),
+  })
 
 /** A configuration file, as it may be written. */
-export type ConfigInput = v.InferInput<typeof configSchema>
+export type ConfigInput = v.InferInput<ReturnType<typeof configSchema>>
 /** The same with its defaults; durations in ms, modes as permission bits, servers as addresses. */
-export type Settings = v.InferOutput<typeof configSchema>
+export type Settings = v.InferOutput<ReturnType<typeof configSchema>>
 
 /** Settings that are secret sources. */
 export const secretSettings = [

@@ -22,12 +22,12 @@ interface SchemaNode {
 }
 type Path = readonly PropertyKey[]
 
-const root = configSchema as unknown as SchemaNode
-
 export function validateDocument(document: unknown): Validation {
   const faults: ConfigIssue[] = []
-  const known = withoutUnknown(document, { node: root, path: [], faults })
-  const parse = (value: unknown) => v.safeParse(configSchema, value, { abortPipeEarly: true })
+  const schema = configSchema()
+  const root = schema as unknown as SchemaNode
+  const known = withoutUnknown(document, { root, node: root, path: [], faults })
+  const parse = (value: unknown) => v.safeParse(schema, value, { abortPipeEarly: true })
   const { issues: found = [], output } = parse(known)
   const issues = found.flatMap(innermost).map(withoutSecret)
   faults.push(...issues.map(({ path, message }) => ({ at: keyPath(path), sentence: message })))
@@ -39,21 +39,22 @@ export function validateDocument(document: unknown): Validation {
 /** A copy without keys that no section knows. Keys of the prototype do not count; a list is no section. */
 function withoutUnknown(
   value: unknown,
-  { node, path, faults }: { node: SchemaNode; path: Path; faults: ConfigIssue[] },
+  context: { root: SchemaNode; node: SchemaNode; path: Path; faults: ConfigIssue[] },
 ): unknown {
+  const { root, node, path, faults } = context
   const { entries, item } = structureOf(node)
   if (typeof value !== 'object' || value === null) return value
   if (item !== undefined && Array.isArray(value))
     return value.map((element: unknown, index) =>
-      withoutUnknown(element, { node: item, path: [...path, index], faults }),
+      withoutUnknown(element, { ...context, node: item, path: [...path, index] }),
     )
   if (entries === undefined) return value
   if (Array.isArray(value)) return ''
   const kept: Record<string, unknown> = {}
   for (const [key, child] of Object.entries(value)) {
     const entry = Object.hasOwn(entries, key) ? entries[key] : undefined
-    if (entry === undefined) faults.push(unknownKey(key, { path, names: Object.keys(entries) }))
-    else kept[key] = withoutUnknown(child, { node: entry, path: [...path, key], faults })
+    if (entry === undefined) faults.push(unknownKey(key, { root, path, names: Object.keys(entries) }))
+    else kept[key] = withoutUnknown(child, { ...context, node: entry, path: [...path, key] })
   }
   return kept
 }
@@ -93,12 +94,15 @@ function isSecret(path: Path): boolean {
   return (secretSettings as readonly string[]).includes(keyPath(path))
 }
 
-function unknownKey(key: string, { path, names }: { path: Path; names: readonly string[] }): ConfigIssue {
+function unknownKey(
+  key: string,
+  { root, path, names }: { root: SchemaNode; path: Path; names: readonly string[] },
+): ConfigIssue {
   const name = /^[\w$-]{1,64}$/.test(key) ? key : printable(key)
-  return { at: keyPath([...path, name]), sentence: `is an unknown key: ${meant(key, names)}` }
+  return { at: keyPath([...path, name]), sentence: `is an unknown key: ${meant(key, { root, names })}` }
 }
 
-function meant(key: string, names: readonly string[]): string {
+function meant(key: string, { root, names }: { root: SchemaNode; names: readonly string[] }): string {
   const known = names.filter((name) => name !== '$schema')
   const near = nearestName(key, known)
   if (near !== undefined) return `did you mean "${near}"?`
