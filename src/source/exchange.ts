@@ -35,27 +35,32 @@ export async function exchange(
   const { host } = asked.url
   const connection = await openConnection(asked, options)
   const { request } = connection
+  const { promise, resolve } = Promise.withResolvers<ServiceResponse | TransientFailure>()
   const over = new AbortController()
-  const sent = new AbortController()
-  const result = await new Promise<ServiceResponse | TransientFailure>((resolve) => {
-    const fail = (error: unknown): void =>
-      resolve(failureFromError(error, { host, isSent: sent.signal.aborted }))
-    const limit = (ms: number, until: AbortSignal, detail: string): void => {
-      const tooSlow = (): void => resolve({ kind: 'transient', reason: 'timeout', detail })
-      void clock.sleep(ms, until).then(() => (until.aborted ? undefined : tooSlow()))
-    }
-    // 'finish' fires only after the connection (and TLS) is up: written bytes wait for it.
-    request.once('finish', () => sent.abort())
-    request.on('error', fail)
-    request.once('response', (response) => collect(response, { resolve, fail }))
-    limitInformation(request, () => resolve(endlessInformation(host)))
-    request.once('upgrade', (response) => resolve({ ...headOf(response), body: new Uint8Array() }))
-    signal.addEventListener('abort', () => resolve(givenUp), { signal: over.signal })
-    // Cancelled while the connection was prepared: nothing has been sent, and nothing will be.
-    if (signal.aborted) return resolve(givenUp)
+  const connecting = new AbortController()
+  let isSent = false
+  const fail = (error: unknown): void => resolve(failureFromError(error, { host, isSent }))
+  const cancel = (): void => resolve(givenUp)
+  const limit = (ms: number, until: AbortSignal, detail: string): void => {
+    const tooSlow = (): void => resolve({ kind: 'transient', reason: 'timeout', detail })
+    void clock.sleep(ms, until).then(() => (until.aborted ? undefined : tooSlow()))
+  }
+  // 'finish' fires only after the connection (and TLS) is up: written bytes wait for it.
+  request.once('finish', () => {
+    isSent = true
+    connecting.abort()
+  })
+  request.on('error', fail)
+  request.once('response', (response) => collect(response, { resolve, fail }))
+  limitInformation(request, () => resolve(endlessInformation(host)))
+  request.once('upgrade', (response) => resolve({ ...headOf(response), body: new Uint8Array() }))
+  signal.addEventListener('abort', cancel)
+  // Cancelled while the connection was prepared: nothing has been sent, and nothing will be.
+  if (signal.aborted) cancel()
+  else {
     limit(
       limits.connectTimeoutMs,
-      AbortSignal.any([sent.signal, over.signal]),
+      connecting.signal,
       `No connection to ${host} within ${formatDuration(limits.connectTimeoutMs)} (request.connectTimeout)`,
     )
     limit(
@@ -64,8 +69,12 @@ export async function exchange(
       `No whole answer from ${host} within ${formatDuration(limits.timeoutMs)} (request.timeout)`,
     )
     request.end(asked.body)
-  })
+  }
+  const result = await promise
   over.abort()
+  connecting.abort()
+  // Not by signals that end the others: Node keeps what it makes for those, and with it the connection.
+  signal.removeEventListener('abort', cancel)
   connection.close()
   return result
 }

@@ -1,6 +1,8 @@
+import { execFile } from 'node:child_process'
 import { getEventListeners } from 'node:events'
 import http from 'node:http'
 import net, { type AddressInfo, type Socket } from 'node:net'
+import { promisify } from 'node:util'
 import { gzipSync } from 'node:zlib'
 import { afterEach, describe, expect, it } from 'vitest'
 import { createSystemClock } from '../../src/lib/clock.ts'
@@ -22,6 +24,11 @@ const KEY = 'key-of-the-account'
 const SECRET = 'S3cret/+of=the"account'
 const DAY_MS = 86_400_000
 const authority = createAuthority()
+
+/** A module of the program, as the text of an import. */
+function moduleUrl(path: string): string {
+  return JSON.stringify(new URL(`../../src/${path}`, import.meta.url).href)
+}
 
 const stops: (() => Promise<void> | void)[] = []
 afterEach(async () => {
@@ -383,6 +390,40 @@ describe('time', () => {
 })
 
 describe('afterwards', () => {
+  it(
+    'neither is the connection, while the signal that could cancel it lives on',
+    { timeout: 30_000 },
+    async () => {
+      const service = await serve(granting('t'))
+      const program = `
+      import { ClientRequest } from 'node:http'
+      import { queryObjects } from 'node:v8'
+      import { createSystemClock } from ${moduleUrl('lib/clock.ts')}
+      import { Secret } from ${moduleUrl('lib/secret.ts')}
+      import { createFetchToken } from ${moduleUrl('source/fetch-token.ts')}
+      const secret = new Secret('S3cret')
+      const fetchToken = createFetchToken({
+        baseUrl: process.argv[1],
+        credentials: { apiKey: secret, apiSecret: secret },
+        request: { timeoutMs: 5_000, connectTimeoutMs: 5_000, ca: null },
+        env: {},
+        clock: createSystemClock(),
+        secrets: () => [],
+      })
+      const request = new AbortController()
+      await fetchToken(request.signal)
+      await new Promise((resolve) => setTimeout(resolve, 50))
+      console.log(queryObjects(ClientRequest, { format: 'count' }), request.signal.aborted)`
+      const { stdout } = await promisify(execFile)(process.execPath, [
+        '--input-type=module-typescript',
+        '--eval',
+        program,
+        service.url,
+      ])
+      expect(stdout).toBe('0 false\n')
+    },
+  )
+
   it('neither a timer nor a listener is left', async () => {
     const clock = createSystemClock()
     let asleep = 0
