@@ -25,14 +25,18 @@ export function separateFiles(options: {
   }
 }
 
-/** Leaves out winston's copy of Node's streams. */
+/** Leaves out winston's copy of Node's streams, and its colours, which make the streams of stdout and stderr when they are loaded. */
 export const withoutNeedless: Plugin = {
   name: 'without-needless',
   setup(bundle) {
-    bundle.onResolve({ filter: /^readable-stream/ }, ({ path }) => ({ path, namespace: 'needless' }))
+    bundle.onResolve({ filter: /^(readable-stream|@colors\/colors)/ }, ({ path }) => ({
+      path,
+      namespace: 'needless',
+    }))
     bundle.onLoad({ filter: /^readable-stream/, namespace: 'needless' }, ({ path }) => ({
       contents: `module.exports = require('node:stream')${path.endsWith('_writable.js') ? '.Writable' : ''}`,
     }))
+    bundle.onLoad({ filter: /^@colors/, namespace: 'needless' }, () => ({ contents: 'module.exports = {}' }))
   },
 }
 
@@ -71,9 +75,13 @@ export const leanSources: Plugin = {
   },
 }
 
-/** At its import node-ipc makes an instance, and cosmiconfig loads the calls of its asynchronous half: none of it is used here. */
+/**
+ * At its import node-ipc makes an instance, and cosmiconfig loads the calls of its asynchronous half; p-retry measures a time
+ * that has no limit here, for which Node loads ten modules: none of it is used.
+ */
 function withoutUnused(path: string, text: string): string {
   if (path.endsWith('/node-ipc.js')) return text.replace('singleton=new IPCModule;', 'singleton=undefined;')
+  if (path.includes('/node_modules/p-retry/')) return text.replaceAll('performance.now()', '0')
   if (path.includes('/node_modules/cosmiconfig/')) return text.replace('require("fs/promises")', '{}')
   return text
 }

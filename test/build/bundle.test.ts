@@ -19,10 +19,17 @@ describe('the bundled program', () => {
       expect(readFileSync(path.join(directory, file), 'utf8').match(CONVERSION), file).toBeNull()
   })
 
-  it('has no conversion of colours, which winston’s libraries load for their own debugging', () => {
+  it('has no colours, which winston’s libraries load for terminals and for their own debugging', () => {
     const winston = readFileSync(path.join(directory, 'winston-logger.cjs'), 'utf8')
     expect(winston).toContain('createLogger')
     expect(winston).not.toContain('cmyk')
+    expect(winston).not.toContain('rainbow')
+  })
+
+  it('measures no time for retries without a limit, for which Node loads ten modules', () => {
+    const daemon = readFileSync(path.join(directory, 'run.cjs'), 'utf8')
+    expect(daemon).toContain('maxRetryTime')
+    expect(daemon).not.toContain('performance.now()')
   })
 
   it('has no copy of Node’s streams', () => {
