@@ -58,7 +58,7 @@ export async function bundleProgram(directory: string): Promise<void> {
     define: { 'import.meta.url': '__url', 'process.env.NODE_ENV': '"production"' },
     banner: { js: "const __url=require('node:url').pathToFileURL(__filename).href;" },
   })
-  writeCodeCaches(outdir)
+  await writeCodeCaches(outdir)
   await bundleClient(outdir, common)
   chmodSync(join(outdir, 'cli.cjs'), 0o755)
 }

@@ -1,13 +1,46 @@
-// Compiles sources to code caches, in a process with the flags for which they are. JavaScript, because Node reads TypeScript by
-// WebAssembly, which is not there with `--jitless`.
+// Compiles the functions of a start to code caches, in a process with the flags for which they are. JavaScript, because Node reads
+// TypeScript by WebAssembly, which is not there with `--jitless`.
 import { readFileSync, writeFileSync } from 'node:fs'
+import { Session } from 'node:inspector'
 import { setFlagsFromString } from 'node:v8'
 import { Script } from 'node:vm'
 
 const parts = JSON.parse(readFileSync(0, 'utf8'))
-const scripts = parts.map(({ source, filename }) => new Script(source, { filename }))
-// V8 notes its flags in a cache, and must not find these two, which are for the making only.
+const session = new Session()
+session.connect()
+const scriptIds = new Map()
+session.on('Debugger.scriptParsed', ({ params }) => scriptIds.set(params.url, params.scriptId))
+session.post('Debugger.enable')
+
+const scripts = parts.map(({ source, filename, called }) => {
+  const script = new Script(source, { filename })
+  // Makes the module's function, without calling it: the inspector knows only scripts that were run.
+  script.runInThisContext()
+  const scriptId = scriptIds.get(filename)
+  if (scriptId === undefined) throw new Error(`The inspector does not know ${filename}`)
+  // In the order of the text, so that each build gives the same bytes.
+  for (const end of called) compileFunction(scriptId, [source, end])
+  return script
+})
+session.disconnect()
+
+/** To say where a breakpoint could be, V8 compiles the functions that are there: here the one that ends there. */
+function compileFunction(scriptId, [source, end]) {
+  session.post(
+    'Debugger.getPossibleBreakpoints',
+    { start: locationOf(end - 1), end: locationOf(end) },
+    (error) => {
+      if (error) throw new Error(`A function of the start cannot be compiled: ${error.message}`)
+    },
+  )
+
+  function locationOf(offset) {
+    const lines = source.slice(0, offset).split('\n')
+    return { scriptId, lineNumber: lines.length - 1, columnNumber: lines.at(-1).length }
+  }
+}
+
+// V8 notes its flags in a cache, and must not find this one, which is for the making only.
 setFlagsFromString('--hash-seed=0')
-setFlagsFromString('--lazy')
 for (const [index, { id, target }] of parts.entries())
   writeFileSync(target, Buffer.concat([Buffer.from(id), scripts[index].createCachedData()]))

@@ -1,7 +1,7 @@
 // `kyc-tokend demo`: the stand-in of the service and a daemon together in a temporary directory, with what to try.
 import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join, relative } from 'node:path'
 import type { ReadStream } from 'node:tty'
@@ -9,7 +9,8 @@ import { TokenClient } from '../client/index.ts'
 import { untilAborted } from '../lib/abort.ts'
 import { createSystemClock } from '../lib/clock.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
-import { createSandbox, sandboxCredentials, type Sandbox } from '../sandbox/sandbox.ts'
+import { createSandbox, type Sandbox } from '../sandbox/sandbox.ts'
+import { writeSandboxConfig } from '../sandbox/sandbox-config.ts'
 import { requireLinux } from '../lib/require-linux.ts'
 import type { RunCommand } from './command.ts'
 import { showDemo } from './demo-screen.ts'
@@ -32,7 +33,7 @@ export const run: RunCommand = async ({ env, stdin, stdout, signal }) => {
       clock: createSystemClock(),
     })
     const serving = sandbox.run(stop.signal)
-    const file = await writeConfig(directory, sandbox)
+    const file = await writeSandboxConfig(directory, { url: sandbox.url, logLevel: 'warning' })
     const isShown = isTerminal(stdin) && isTerminal(stdout)
     const daemon = startDaemon(file, { env, signal: stop.signal, isShown })
     const socketPath = join(directory, 'ipc.sock')
@@ -48,19 +49,6 @@ export const run: RunCommand = async ({ env, stdin, stdout, signal }) => {
     stop.abort()
     await rm(directory, { recursive: true, force: true })
   }
-}
-
-async function writeConfig(directory: string, { url }: Sandbox): Promise<string> {
-  const file = join(directory, 'kyc-tokend.config.json')
-  const config = {
-    baseUrl: url,
-    credentials: sandboxCredentials,
-    runtimeDirectory: directory,
-    stateDirectory: join(directory, 'state'),
-    log: { level: 'warning' },
-  }
-  await writeFile(file, JSON.stringify(config, null, 2), { mode: 0o600 })
-  return file
 }
 
 /** A process of its own, as in real life. Resolves when it has ended in order; rejects where it ends otherwise. */

@@ -1,8 +1,9 @@
-import { spawnSync } from 'node:child_process'
+import { execFileSync, spawnSync } from 'node:child_process'
 import { cpSync, globSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import path from 'node:path'
 import { expect, it, onTestFinished } from 'vitest'
 import { bundleProgram } from '../../src/build/bundle.ts'
+import { cacheDirectory, moduleFunction } from '../../src/build/parts.ts'
 import { PROGRAM } from '../support/daemon.ts'
 import { unitFlags } from '../support/unit-flags.ts'
 
@@ -34,6 +35,17 @@ it.each([
     'loaded ./error.cjs accepted',
     'loaded ./run.cjs accepted',
   ])
+})
+
+it('a cache has the functions that a start calls, and no others', () => {
+  const cached = readFileSync(path.join(cacheDirectory(bundle, []), 'run.cjs'))
+  const source = moduleFunction(readFileSync(path.join(bundle, 'run.cjs'), 'utf8'))
+  const length = (flags: string): number => {
+    const script = `console.log(new (require('vm').Script)(require('fs').readFileSync(0, 'utf8')).createCachedData().length)`
+    return Number(execFileSync(node, [flags, '--eval', script], { input: source, encoding: 'utf8' }))
+  }
+  expect(cached.length).toBeGreaterThan(2 * length('--lazy'))
+  expect(cached.length).toBeLessThan(0.75 * length('--no-lazy'))
 })
 
 it('a file is run as it is where its cache is of another one, as in the middle of an upgrade', () => {
