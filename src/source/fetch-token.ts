@@ -90,7 +90,13 @@ function authoritiesIn(pem: string): string[] {
 /** Trusts the authorities that Node knows (and NODE_EXTRA_CA_CERTS), and these beside them. */
 async function secureContextOf(authorities: readonly string[] | null): Promise<SecureContext> {
   const { createSecureContext, getCACertificates } = await import('node:tls')
-  return createSecureContext(
-    authorities === null ? {} : { ca: [...getCACertificates('default'), ...authorities] },
-  )
+  const secureContext = createSecureContext()
+  if (authorities === null) return secureContext
+  const context = secureContext.context as { addCACert?: (pem: string) => void }
+  const { addCACert } = context
+  // The documented way has Node's 150 authorities read again from text: 35 ms in which nothing is answered, and 1.5 MB.
+  if (addCACert === undefined)
+    return createSecureContext({ ca: [...getCACertificates('default'), ...authorities] })
+  for (const pem of authorities) addCACert.call(context, pem)
+  return secureContext
 }

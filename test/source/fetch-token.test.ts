@@ -4,6 +4,7 @@ import http from 'node:http'
 import net, { type AddressInfo, type Socket } from 'node:net'
 import { promisify } from 'node:util'
 import { gzipSync } from 'node:zlib'
+import { createSecureContext } from 'node:tls'
 import { afterEach, describe, expect, it } from 'vitest'
 import { createSystemClock } from '../../src/lib/clock.ts'
 import { exitStatus } from '../../src/lib/error.ts'
@@ -481,7 +482,21 @@ describe('TLS', () => {
     const service = await serve(granting('t'), good)
     expect(await fetchFrom(service.url)).toMatchObject(failed('tls', /not known here.*request\.caFile/))
     expect(await fetchFrom(service.url, trusting)).toMatchObject({ kind: 'ok' })
+    expect(await fetchFrom(service.url)).toMatchObject(failed('tls', /not known here.*request\.caFile/))
     expect(service.requests).toHaveLength(1)
+  })
+
+  it('is trusted also where Node lets no authority be added to those that it knows', async () => {
+    const service = await serve(granting('t'), good)
+    const native = Object.getPrototypeOf(createSecureContext().context) as { addCACert: unknown }
+    const { addCACert } = native
+    const restore = (): void =>
+      void Object.defineProperty(native, 'addCACert', { value: addCACert, configurable: true })
+    stops.push(restore)
+    const get = (): undefined => restore() as undefined
+    Object.defineProperty(native, 'addCACert', { get, configurable: true })
+    expect(await fetchFrom(service.url, trusting)).toMatchObject({ kind: 'ok' })
+    expect(await fetchFrom(service.url)).toMatchObject(failed('tls', /not known here/))
   })
 
   it('is not switched off by NODE_TLS_REJECT_UNAUTHORIZED', async () => {
