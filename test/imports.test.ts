@@ -22,7 +22,7 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
   report: [...CORE, CONFIG_TYPES],
   sandbox: ['lib'],
   client: ['lib', 'protocol.ts'],
-  build: ['config'],
+  build: ['config', 'lib', 'client', 'sandbox'],
   ...Object.fromEntries(DAEMON.map((file) => [file, [...PARTS, ...DAEMON]])),
   commands: [...PARTS, ...DAEMON, 'sandbox', 'client'],
   'cli.ts': ['lib', 'config/nearest.ts', 'commands'],
