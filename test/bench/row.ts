@@ -26,7 +26,7 @@ export interface Row {
   readonly sandboxedVerdict: Verdict
 }
 
-interface Description {
+export interface Description {
   readonly what: string
   readonly unit: string
   readonly against?: string

@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { privateBytes, wakeUps } from '../kernel.ts'
 import { end, outputOf } from '../programs.ts'
 import { contestants, type Contestant, type Samples } from '../rounds.ts'
-import { differenceRow, valueRow, type Row } from '../row.ts'
+import { differenceRow, valueRow, type Description, type Row } from '../row.ts'
 import { ask, startIpcTrio, type Trio, type World } from '../world.ts'
 
 const REFRESHES = 1_000
@@ -32,12 +32,16 @@ export async function leaveAlone(world: World): Promise<() => Promise<Row[]>> {
   })
   return async () => {
     const rows = [
-      differenceRow(await memory, { what: 'memory 60 s after a refresh', unit: 'MiB', bar: { atMost: 5.5 } }),
-      valueRow(await wakes, { what: 'wake-ups when idle, a minute', unit: '', bar: { atMost: 8 } }),
+      differenceRow(await memory, { what: 'memory 60 s after a refresh', unit: 'MiB', ...forBoth(5.5) }),
+      valueRow(await wakes, { what: 'wake-ups when idle, a minute', unit: '', ...forBoth(8) }),
     ]
     for (const who of contestants) await end(trio[who].process)
     return rows
   }
+}
+
+function forBoth(atMost: number): Pick<Description, 'bar' | 'sandboxedBar'> {
+  return { bar: { atMost }, sandboxedBar: { atMost } }
 }
 
 /** One sample of each, taken at the same time. */
@@ -92,7 +96,7 @@ function afterRest(trio: Trio, what: string, atMost: number): () => Promise<Row[
     return privateBytes(pid) / MIB
   })
   return async () => {
-    const row = differenceRow(await memory, { what, unit: 'MiB', bar: { atMost } })
+    const row = differenceRow(await memory, { what, unit: 'MiB', ...forBoth(atMost) })
     for (const who of contestants) await end(trio[who].process)
     return [row]
   }
