@@ -16,7 +16,7 @@ import { writeSandboxConfig } from '../sandbox/sandbox-config.ts'
 /** Ends of functions in the text of a file, as V8 counts its characters, in ascending order. */
 export type StartProfile = Readonly<Record<string, readonly number[]>>
 
-/** What is called by chance in one of three profiles is not in it: the same sources give the same bytes. */
+/** Functions that one of three profiles calls by chance are left out: the same sources give the same bytes. */
 export async function profileStart(bundle: string): Promise<StartProfile> {
   const profiles = await Promise.all([1, 2, 3].map(async () => profileOnce(bundle)))
   return Object.fromEntries(
