@@ -26,18 +26,19 @@ session.disconnect()
 
 /** To say where a breakpoint could be, V8 compiles the functions that are there: here the one that ends there. */
 function compileFunction(scriptId, [source, end]) {
+  const lines = source.slice(0, end).split('\n')
+  const lineNumber = lines.length - 1
+  const columnNumber = lines[lineNumber].length
   session.post(
     'Debugger.getPossibleBreakpoints',
-    { start: locationOf(end - 1), end: locationOf(end) },
+    {
+      start: { scriptId, lineNumber, columnNumber: columnNumber - 1 },
+      end: { scriptId, lineNumber, columnNumber },
+    },
     (error) => {
       if (error) throw new Error(`A function of the start cannot be compiled: ${error.message}`)
     },
   )
-
-  function locationOf(offset) {
-    const lines = source.slice(0, offset).split('\n')
-    return { scriptId, lineNumber: lines.length - 1, columnNumber: lines.at(-1).length }
-  }
 }
 
 // V8 notes its flags in a cache, and must not find this one, which is for the making only.

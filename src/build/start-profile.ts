@@ -7,7 +7,7 @@ import { globSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { basename, join } from 'node:path'
 import type { Readable } from 'node:stream'
-import { setTimeout } from 'node:timers/promises'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { TokenClient } from '../client/index.ts'
 import { createSystemClock } from '../lib/clock.ts'
 import { createSandbox } from '../sandbox/sandbox.ts'
@@ -69,7 +69,7 @@ async function startOnce(
     await client.get()
     await once(start('token', '--socket', socketPath), 'exit')
     // A file that was written less than a second ago is read, an older one only looked at.
-    await setTimeout(1_500)
+    await sleep(1_500)
   } finally {
     client.close()
     daemon.kill()
@@ -100,7 +100,7 @@ function calledFunctions(directory: string): Called {
   const called = new Map<string, Set<number>>()
   for (const file of globSync('coverage-*.json', { cwd: directory })) {
     const { result } = JSON.parse(readFileSync(join(directory, file), 'utf8')) as Coverage
-    for (const { url, functions } of result) {
+    for (const { url, functions } of result.filter((script) => script.url.startsWith('file:'))) {
       const ends = called.get(basename(url)) ?? new Set()
       called.set(basename(url), ends)
       const ran = functions.flatMap(({ ranges: [whole] }) => (whole && whole.count > 0 ? [whole] : []))

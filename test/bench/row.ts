@@ -26,7 +26,7 @@ export interface Row {
   readonly sandboxedVerdict: Verdict
 }
 
-export interface Description {
+interface Description {
   readonly what: string
   readonly unit: string
   readonly against?: string
@@ -35,6 +35,11 @@ export interface Description {
 }
 
 const AGAINST = 'bare server'
+
+/** One bar for the daemon by default and with the unit's flags. */
+export function forBoth(atMost: number): Required<Pick<Description, 'bar' | 'sandboxedBar'>> {
+  return { bar: { atMost }, sandboxedBar: { atMost } }
+}
 
 /** Ours by bare, round for round; the median of that. */
 export function ratioRow({ ours, bare, sandboxed }: Samples<number>, described: Description): Row {

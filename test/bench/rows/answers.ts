@@ -1,7 +1,7 @@
 // The pace and the price of requests on both sockets, and newcomers beside very many others.
 import { end, lineReader, NODE, outputOf, ownFile, start } from '../programs.ts'
 import { interleaved, mapSamples, median, type Contestant, type Samples } from '../rounds.ts'
-import { ratioRow, valueRow, type Bar, type Row } from '../row.ts'
+import { forBoth, ratioRow, valueRow, type Bar, type Row } from '../row.ts'
 import { answers, ask, freshToken, serverOf, type Server, type Trio, type World } from '../world.ts'
 
 /** The output of `load ask`. */
@@ -218,7 +218,7 @@ async function newcomerRows(trio: Trio, progress: (what: string) => void): Promi
   const rowOf = (what: string, pick: (values: readonly number[]) => number, atMost: number): Row =>
     valueRow(
       { ours: [pick(waits.ours)], bare: [], sandboxed: [pick(waits.sandboxed)] },
-      { what, unit: 'ms', bar: { atMost }, sandboxedBar: { atMost } },
+      { what, unit: 'ms', ...forBoth(atMost) },
     )
   return [
     rowOf('newcomer beside 256 busy connections, p50', median, 200),

@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { privateBytes, wakeUps } from '../kernel.ts'
 import { end, outputOf } from '../programs.ts'
 import { contestants, type Contestant, type Samples } from '../rounds.ts'
-import { differenceRow, valueRow, type Description, type Row } from '../row.ts'
+import { differenceRow, forBoth, valueRow, type Row } from '../row.ts'
 import { ask, startIpcTrio, type Trio, type World } from '../world.ts'
 
 const REFRESHES = 1_000
@@ -38,10 +38,6 @@ export async function leaveAlone(world: World): Promise<() => Promise<Row[]>> {
     for (const who of contestants) await end(trio[who].process)
     return rows
   }
-}
-
-function forBoth(atMost: number): Pick<Description, 'bar' | 'sandboxedBar'> {
-  return { bar: { atMost }, sandboxedBar: { atMost } }
 }
 
 /** One sample of each, taken at the same time. */
