@@ -1,6 +1,5 @@
 // The daemon's life: load the configuration, make sure that no other daemon runs, build this one, run it, close it.
 import type { Writable } from 'node:stream'
-import { loadConfig } from './config/load.ts'
 import { createDaemon, type Daemon } from './daemon.ts'
 import { acquireInstanceLock } from './delivery/listener/instance-lock.ts'
 import { orAborted } from './lib/abort.ts'
@@ -9,7 +8,7 @@ import type { DaemonSignals } from './lib/daemon-signals.ts'
 import { createDirectories } from './lib/directories.ts'
 import { errorMessage, exitStatus, UserError } from './lib/error.ts'
 import { createIdleGc } from './lib/idle-gc.ts'
-import { loadLibc } from './lib/libc.ts'
+import { loadLibc, type Libc, type LibcMissing } from './lib/libc.ts'
 import { closeUnknownSockets, takeInheritedSockets, type InheritedSockets } from './lib/socket-activation.ts'
 import { createLoad } from './reload.ts'
 import { createLog } from './report/log.ts'
@@ -31,7 +30,9 @@ export interface DaemonOptions {
  */
 export async function runDaemon(options: DaemonOptions): Promise<void> {
   const { env, signals } = options
-  const dumpsProblem = forbidDumps()
+  const libc = loadLibc()
+  const dumpsProblem = forbidDumps(libc)
+  if (!('error' in libc)) libc.keepHeapsTrimmed()
   const inherited = takeInheritedSockets(env, process.pid)
   closeUnknownSockets(inherited)
   const daemon = await start({ ...options, inherited }).catch(async (error: unknown) => {
@@ -58,6 +59,7 @@ type StartOptions = DaemonOptions & { readonly inherited: InheritedSockets }
 async function start({ configPath, env, stderr, inherited, signals }: StartOptions): Promise<Daemon> {
   const { stop } = signals
   stop.throwIfAborted()
+  const { loadConfig } = await import('./config/load.ts')
   const config = await loadConfig({ configPath, env })
   const directories = createDirectories({ ...config, uid: process.geteuid!() })
   // A disk that does not answer must not keep the process from its end.
@@ -93,8 +95,7 @@ async function start({ configPath, env, stderr, inherited, signals }: StartOptio
 }
 
 /** No core dump holds a secret, and no other process of our user reads our memory. Returns why not. */
-function forbidDumps(): string | null {
-  const libc = loadLibc()
+function forbidDumps(libc: Libc | LibcMissing): string | null {
   if ('error' in libc) return libc.error
   try {
     libc.forbidDumps()

@@ -31,18 +31,19 @@ const commands: Readonly<Record<string, string>> = Object.fromEntries(
   ].map((name) => [name, `./commands/${name}.ts`]),
 )
 const heavy: Readonly<Record<string, string>> = {
+  'load-config': './config/load.ts',
   'winston-logger': './report/winston-logger.ts',
   'js-yaml': 'js-yaml',
   systeminformation: 'systeminformation',
   'share-session': './share/share-session.ts',
 }
-/** Separate for every import: an error is recognized by its class, and cosmiconfig requires the parser of YAML for YAML only. */
-const shared: ReadonlySet<string> = new Set(['error', 'js-yaml'])
+/** Separate for every import: errors and secrets are recognized by their class, and cosmiconfig requires the parser of YAML for YAML only. */
+const shared: ReadonlySet<string> = new Set(['error', 'secret', 'js-yaml'])
 
 /** Writes cli.cjs with its parts and their code caches, and the client library, to this directory. */
 export async function bundleProgram(directory: string): Promise<void> {
   const outdir = resolve(directory)
-  const parts = { ...commands, ...heavy, error: './lib/error.ts' }
+  const parts = { ...commands, ...heavy, error: './lib/error.ts', secret: './lib/secret.ts' }
   await build({
     ...common,
     outdir,
@@ -58,7 +59,7 @@ export async function bundleProgram(directory: string): Promise<void> {
     define: { 'import.meta.url': '__url', 'process.env.NODE_ENV': '"production"' },
     banner: { js: "const __url=require('node:url').pathToFileURL(__filename).href;" },
   })
-  await writeCodeCaches(outdir)
+  await writeCodeCaches(outdir, ['main', ...Object.keys(parts)])
   await bundleClient(outdir, common)
   chmodSync(join(outdir, 'cli.cjs'), 0o755)
 }

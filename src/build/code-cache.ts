@@ -7,7 +7,7 @@ import { cacheDirectory, ID_BYTES, moduleFunction } from './parts.ts'
 import { profileStart } from './start-profile.ts'
 
 /** The daemon's files: each of its starts loads them. */
-const CACHED = ['main.cjs', 'run.cjs', 'error.cjs']
+const CACHED = ['main', 'run', 'load-config', 'error', 'secret']
 /** As commands start, and as the unit and its drop-in for many requests start the daemon. */
 const FLAG_SETS = [
   [],
@@ -17,30 +17,24 @@ const FLAG_SETS = [
 /** The same source gives the same bytes where V8's hashes have a fixed seed. */
 const MAKING = ['--hash-seed=1']
 
-/** Writes the caches beside the files of this bundle, each of which gets an id. */
-export async function writeCodeCaches(bundle: string): Promise<void> {
-  const parts = CACHED.map((filename) => {
-    const path = join(bundle, filename)
-    const text = readFileSync(path, 'utf8')
-    const id = `//${createHash('sha256').update(text).digest('hex')}`.slice(0, ID_BYTES)
-    const source = `${id}\n${text}`
-    writeFileSync(path, source)
-    return { filename, id, source: moduleFunction(source) }
-  })
+/** Writes the caches beside the files of this bundle; each of its parts gets the id of the build. */
+export async function writeCodeCaches(bundle: string, names: readonly string[]): Promise<void> {
+  const texts = new Map(names.map((name) => [name, readFileSync(join(bundle, `${name}.cjs`), 'utf8')]))
+  const hash = createHash('sha256').update(JSON.stringify([...texts]))
+  const id = `//${hash.digest('hex')}`.slice(0, ID_BYTES)
+  for (const [name, text] of texts) writeFileSync(join(bundle, `${name}.cjs`), `${id}\n${text}`)
   const profile = await profileStart(bundle)
   for (const flags of FLAG_SETS) {
     const directory = cacheDirectory(bundle, flags)
     mkdirSync(directory, { recursive: true })
-    const input = JSON.stringify(
-      parts.map((part) => ({
-        ...part,
-        called: profile[part.filename],
-        target: join(directory, part.filename),
-      })),
-    )
+    const parts = CACHED.map((name) => {
+      const filename = `${name}.cjs`
+      const source = moduleFunction(`${id}\n${texts.get(name)}`)
+      return { filename, source, called: profile[filename], target: join(directory, filename) }
+    })
     const compiler = join(import.meta.dirname, 'compile.mjs')
     const { status } = spawnSync(process.execPath, [...MAKING, ...flags, compiler], {
-      input,
+      input: JSON.stringify({ id, parts }),
       stdio: ['pipe', 'inherit', 'inherit'],
     })
     if (status !== 0) throw new Error('The code caches cannot be made: see above')

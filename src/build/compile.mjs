@@ -5,7 +5,7 @@ import { Session } from 'node:inspector'
 import { setFlagsFromString } from 'node:v8'
 import { Script } from 'node:vm'
 
-const parts = JSON.parse(readFileSync(0, 'utf8'))
+const { id, parts } = JSON.parse(readFileSync(0, 'utf8'))
 const session = new Session()
 session.connect()
 const scriptIds = new Map()
@@ -43,5 +43,5 @@ function compileFunction(scriptId, [source, end]) {
 
 // V8 notes its flags in a cache, and must not find this one, which is for the making only.
 setFlagsFromString('--hash-seed=0')
-for (const [index, { id, target }] of parts.entries())
+for (const [index, { target }] of parts.entries())
   writeFileSync(target, Buffer.concat([Buffer.from(id), scripts[index].createCachedData()]))

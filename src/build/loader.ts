@@ -3,7 +3,8 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Script } from 'node:vm'
-import { cacheDirectory, ID_BYTES, moduleFunction } from './parts.ts'
+import type * as Errors from '../lib/error.ts'
+import { cacheDirectory, ID_BYTES, moduleFunction, RELEASED } from './parts.ts'
 
 type ModuleFunction = (
   exports: unknown,
@@ -15,28 +16,37 @@ type ModuleFunction = (
 
 const caches = cacheDirectory(__dirname, process.execArgv)
 const modules = new Map<string, { exports: unknown }>()
+/** The id of the build that runs: that of its first part. */
+let build: string | undefined
 
 function requirePart(id: string): unknown {
   if (!id.startsWith('./')) return require(id)
   let module = modules.get(id)
   if (module === undefined) {
-    module = { exports: {} }
-    modules.set(id, module)
     const filename = join(__dirname, id)
-    functionOf(id, filename)(module.exports, requirePart, module, filename, __dirname)
+    const run = functionOf(id, filename)
+    module = { exports: {} }
+    if (!RELEASED.has(id)) modules.set(id, module)
+    run(module.exports, requirePart, module, filename, __dirname)
   }
   return module.exports
 }
 
 function functionOf(id: string, filename: string): ModuleFunction {
   const source = readFileSync(filename)
+  build ??= idOf(source)
+  if (idOf(source) !== build)
+    throw new UserError('kyc-tokend was replaced by another version: try again', exitStatus.tryAgain)
   const cache = readCache(id)
-  const isOfSource = cache?.subarray(0, ID_BYTES).equals(source.subarray(0, ID_BYTES)) === true
   const script = new Script(moduleFunction(source.toString()), {
     filename,
-    cachedData: isOfSource ? cache.subarray(ID_BYTES) : undefined,
+    cachedData: cache && idOf(cache) === build ? cache.subarray(ID_BYTES) : undefined,
   })
   return script.runInThisContext() as ModuleFunction
+}
+
+function idOf(file: Buffer): string {
+  return file.toString('latin1', 0, ID_BYTES)
 }
 
 function readCache(id: string): Buffer | undefined {
@@ -48,4 +58,12 @@ function readCache(id: string): Buffer | undefined {
   }
 }
 
-requirePart('./main.cjs')
+// The first: of what follows any may be of another build.
+const { exitStatus, UserError } = requirePart('./error.cjs') as typeof Errors
+try {
+  requirePart('./main.cjs')
+} catch (error) {
+  if (!(error instanceof UserError)) throw error
+  process.stderr.write(`${error.message}\n`)
+  process.exitCode = error.status
+}

@@ -1,11 +1,13 @@
-// The files of the bundle as its loader and its maker see them: an id binds each to its code cache.
+// The files of the bundle as its loader and its maker see them: an id binds them and their code caches to one build.
 //
-// Of a source V8 compares with its cache nothing but the length. In the middle of an upgrade the two may be of two versions, so
-// each begins with the same id.
+// Of a source V8 compares with its cache nothing but the length. In the middle of an upgrade, and after one for a daemon that
+// was not restarted, the files may be of two versions; so each begins with the id of its build.
 import { join } from 'node:path'
 
 /** `//` and the id, before the line's end. */
 export const ID_BYTES = 16
+/** Parts that are used for a moment and then not kept in memory: the next use loads them again. */
+export const RELEASED: ReadonlySet<string> = new Set(['./load-config.cjs'])
 /** Flags of Node that V8 notes in a code cache: it takes none that was made with others. */
 const NOTED_FLAGS = ['--jitless', '--disallow-code-generation-from-strings']
 

@@ -1,6 +1,5 @@
 // The configuration on disk against the running one: loaded again only when one of its files has changed.
 import { lstatSync, type BigIntStats } from 'node:fs'
-import { isDeepStrictEqual } from 'node:util'
 
 import { errorCode, UserError } from '../lib/error.ts'
 import { fs } from '../lib/fs.ts'
@@ -59,27 +58,26 @@ export function createConfigOnDisk(options: {
 
 /** Reports whether both say the same but for secrets that come from files. */
 export function hasSameSettings(one: Config, other: Config): boolean {
-  return isDeepStrictEqual(settingsOf(one), settingsOf(other))
+  return settingsOf(one) === settingsOf(other)
 }
 
-function settingsOf({ credentials, secretFiles, ...settings }: Config): unknown {
+function settingsOf({ credentials, secretFiles, ...settings }: Config): string {
   const own = (name: 'apiKey' | 'apiSecret'): Secret | null =>
     secretFiles[name] === null ? credentials[name] : null
-  return revealed({
+  const compared = {
     ...settings,
     warnings: [],
     secretFiles,
     apiKey: own('apiKey'),
     apiSecret: own('apiSecret'),
-  })
+  }
+  return JSON.stringify(compared, revealed)
 }
 
-/** Secrets are equal to each other unless they are revealed. */
-function revealed(value: unknown): unknown {
-  if (value instanceof Secret) return value.reveal()
-  if (Array.isArray(value)) return value.map(revealed)
-  if (typeof value !== 'object' || value === null) return value
-  return Object.fromEntries(Object.entries(value).map(([key, child]) => [key, revealed(child)]))
+/** Secrets look like each other unless they are revealed; what JSON gives for them comes as `shown`. */
+function revealed(this: Readonly<Record<string, unknown>>, key: string, shown: unknown): unknown {
+  const value = this[key]
+  return value instanceof Secret ? value.reveal() : shown
 }
 
 /** Changes with every file that is written, replaced, or reached by a link that is swapped. */
