@@ -14,6 +14,9 @@ type ModuleFunction = (
   directory: string,
 ) => void
 
+/** `exitStatus.tryAgain`, where error.cjs cannot be loaded. */
+const TRY_AGAIN = 75
+
 const caches = cacheDirectory(__dirname, process.execArgv)
 const modules = new Map<string, { exports: unknown }>()
 /** The id of the build that runs: that of its first part. */
@@ -35,8 +38,7 @@ function requirePart(id: string): unknown {
 function functionOf(id: string, filename: string): ModuleFunction {
   const source = readFileSync(filename)
   build ??= idOf(source)
-  if (idOf(source) !== build)
-    throw new UserError('kyc-tokend was replaced by another version: try again', exitStatus.tryAgain)
+  if (idOf(source) !== build) throw replaced(id)
   const cache = readCache(id)
   const script = new Script(moduleFunction(source.toString()), {
     filename,
@@ -58,12 +60,17 @@ function readCache(id: string): Buffer | undefined {
   }
 }
 
-// The first: of what follows any may be of another build.
-const { exitStatus, UserError } = requirePart('./error.cjs') as typeof Errors
+function replaced(id: string): Error {
+  const sentence = 'kyc-tokend was replaced by another version: try again'
+  if (id === './error.cjs') return new Error(sentence)
+  const { exitStatus, UserError } = requirePart('./error.cjs') as typeof Errors
+  return new UserError(sentence, exitStatus.tryAgain)
+}
+
 try {
   requirePart('./main.cjs')
 } catch (error) {
-  if (!(error instanceof UserError)) throw error
-  process.stderr.write(`${error.message}\n`)
-  process.exitCode = error.status
+  // The function that prints all other errors is in the part that is missing.
+  process.stderr.write(`${(error as Error).message}\n`)
+  process.exitCode = TRY_AGAIN
 }

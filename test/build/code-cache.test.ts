@@ -35,7 +35,7 @@ it.each([
   const output = run(...flags, '--require', LOADED_PARTS, program, 'run', '--config', '/nonexistent')
   const loaded = output.match(/^loaded .*/gm)
   expect(loaded).toEqual(
-    ['error', 'main', 'run', 'secret', 'load-config'].map((name) => `loaded ./${name}.cjs accepted`),
+    ['main', 'error', 'run', 'secret', 'load-config'].map((name) => `loaded ./${name}.cjs accepted`),
   )
 })
 
