@@ -1,5 +1,5 @@
 // The usual alternatives, where they are installed: their start, their memory, and the time in which one gives a secret.
-import { existsSync, mkdirSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, rmSync, writeFileSync } from 'node:fs'
 import { connect } from 'node:net'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -24,8 +24,8 @@ export interface Peer {
 const STARTS = 5
 const READS = 5
 const RUNS_PER_READ = 5
-/** The key of `systemd-creds`; it is not made here. */
-const HOST_KEY = '/var/lib/systemd/credential.secret'
+/** gpg-agent takes no longer one. */
+const PASSPHRASE_BYTES = 128
 
 interface Agent {
   readonly what: string
@@ -36,12 +36,17 @@ interface Agent {
   readonly read: readonly string[]
   readonly env?: NodeJS.ProcessEnv
   readonly remark?: string
+  /** The read ends with a status other than 0. */
+  readonly mayFail?: true
+  /** Where it leaves the process that starts it. */
+  readonly daemon?: { pid: () => Promise<number>; end: () => Promise<unknown> }
 }
 
 export async function peers(world: World, trio: Trio, progress: (what: string) => void): Promise<Peer[]> {
   progress('what people use instead')
   const measured = await ownReaders(world, trio)
-  for (const agent of agentsIn(world)) measured.push(await measureAgent(world, agent))
+  for (const agent of [...agentsIn(world), await gpgAgent(world)])
+    measured.push(await measureAgent(world, agent))
   return [...measured, await systemdCreds(world)]
 }
 
@@ -100,18 +105,51 @@ function agentsIn({ directory }: World): Agent[] {
       command: ['oidc-agent', '--console', '--no-autoload', '--socket-path', oidc],
       read: ['oidc-token', 'bench'],
       env: { ...env, OIDC_SOCK: oidc },
+      mayFail: true,
       remark: 'a round trip only: it can be given no account without a network',
     },
   ]
 }
 
+/** Ends by itself soon after the program does that it starts. */
+async function gpgAgent({ directory }: World): Promise<Agent> {
+  const home = join(directory, 'gnupg')
+  mkdirSync(home, { mode: 0o700 })
+  const env = { GNUPGHOME: home }
+  const socket = await outputOf(['gpgconf', '--list-dirs', 'agent-socket'], env).catch(() => '')
+  const command = (words: string): string[] => ['gpg-connect-agent', '--no-autostart', words, '/bye']
+  const secret = Buffer.from(freshToken()).subarray(0, PASSPHRASE_BYTES).toString('hex')
+  return {
+    what: 'gpg-agent',
+    socket: socket.trim(),
+    command: ['gpg-agent', '--quiet', '--allow-preset-passphrase', '--daemon', 'sleep', '60'],
+    fill: async () => outputOf(command(`PRESET_PASSPHRASE token -1 ${secret}`), env),
+    read: command('GET_PASSPHRASE --no-ask --data token X X X'),
+    env,
+    remark: `a passphrase of ${PASSPHRASE_BYTES} bytes`,
+    daemon: {
+      async pid() {
+        const said = await outputOf(command('GETINFO pid'), env)
+        return Number(/^D (\d+)/.exec(said)?.[1])
+      },
+      async end() {
+        await outputOf(command('KILLAGENT'), env)
+        while (await accepts(socket.trim())) await sleep(10)
+      },
+    },
+  }
+}
+
 async function measureAgent(world: World, agent: Agent): Promise<Peer> {
-  const { what, socket, command, env = {}, remark = '' } = agent
+  const { what, socket, command, env = {}, remark = '', daemon } = agent
   const [program = '', reading = ''] = [command[0], agent.read[0]]
   if (!(await isInstalled(program)) || !(await isInstalled(reading)))
     return notMeasured(what, 'not installed')
   const starts = []
-  for (let round = 0; round < STARTS; round += 1) starts.push(await timeStart(world, agent))
+  for (let round = 0; round < STARTS; round += 1) {
+    starts.push(await timeStart(world, agent))
+    await daemon?.end()
+  }
   // One that was killed leaves its socket behind.
   rmSync(socket, { force: true })
   const running = start(command, { env, logFile: join(world.directory, 'peers.log') })
@@ -119,8 +157,10 @@ async function measureAgent(world: World, agent: Agent): Promise<Peer> {
     for (let look = 0; look < 200 && !(await accepts(socket)); look += 1) await sleep(10)
     await agent.fill?.()
     const { readMs } = await reader(world, agent)
-    return { what, startMs: median(starts), memoryMiB: memoryOf(running.pid), readMs, remark }
+    const pid = daemon === undefined ? running.pid : await daemon.pid()
+    return { what, startMs: median(starts), memoryMiB: memoryOf(pid), readMs, remark }
   } finally {
+    await daemon?.end()
     await end(running, 'SIGKILL')
   }
 }
@@ -145,11 +185,13 @@ function memoryOf(pid: number | undefined): number | null {
 async function systemdCreds(world: World): Promise<Peer> {
   const what = 'systemd-creds'
   if (!(await isInstalled('systemd-creds'))) return notMeasured(what, 'not installed')
-  if (!existsSync(HOST_KEY)) return notMeasured(what, 'this host has no key for it')
   const [plain, sealed] = [join(world.directory, 'plain'), join(world.directory, 'sealed')]
   writeFileSync(plain, freshToken(), { mode: 0o600 })
-  await outputOf(['systemd-creds', 'encrypt', '--with-key=host', '--name=token', plain, sealed])
-  return reader(world, { what, read: ['systemd-creds', 'decrypt', '--name=token', sealed, '-'] })
+  // A key of its own, so that the host's is neither needed nor made.
+  const env = { SYSTEMD_CREDENTIAL_SECRET: join(world.directory, 'credential.secret') }
+  await outputOf(['systemd-creds', 'setup'], env)
+  await outputOf(['systemd-creds', 'encrypt', '--with-key=host', '--name=token', plain, sealed], env)
+  return reader(world, { what, read: ['systemd-creds', 'decrypt', '--name=token', sealed, '-'], env })
 }
 
 function notMeasured(what: string, remark: string): Peer {
@@ -158,13 +200,19 @@ function notMeasured(what: string, remark: string): Peer {
 
 async function reader(
   world: World,
-  { what, read, env = {}, remark = '' }: Pick<Agent, 'what' | 'read' | 'env' | 'remark'>,
+  {
+    what,
+    read,
+    env = {},
+    remark = '',
+    mayFail = false,
+  }: Pick<Agent, 'what' | 'read' | 'env' | 'remark'> & { mayFail?: boolean },
 ): Promise<Peer> {
   if (!read[0]?.startsWith('/') && !(await isInstalled(read[0] ?? '')))
     return notMeasured(what, 'not installed')
   const ns = []
   for (let round = 0; round < READS; round += 1)
-    ns.push(await timeRuns(world, read, { env, count: RUNS_PER_READ, mayFail: true }))
+    ns.push(await timeRuns(world, read, { env, count: RUNS_PER_READ, mayFail }))
   return { ...notMeasured(what, remark), readMs: median(ns) / 1e6 }
 }
 
