@@ -2,6 +2,7 @@
 import { resolve } from 'node:path'
 
 import { isLoopbackHost } from '../lib/loopback.ts'
+import { isKeyOf } from '../lib/pem.ts'
 import { Secret } from '../lib/secret.ts'
 import type { ShareConfig } from './config.ts'
 import { readInput, type InputContext } from './inputs.ts'
@@ -72,21 +73,23 @@ function resolveTls(input: NonNullable<ShareInput['tls']>, context: InputContext
       `share.tls.${certFile === null ? 'certFile' : 'keyFile'}`,
       'is missing beside the other one: a certificate needs its key, so set both or none',
     )
-  return {
-    ca: readCertificates(caFile, { at: 'share.tls.caFile', context }),
-    serverName,
-    cert: readCertificates(certFile, { at: 'share.tls.certFile', context }),
-    key: keyFile === null ? null : readKey(keyFile, context),
-  }
+  const cert = readCertificates(certFile, { at: 'share.tls.certFile', context })
+  const key = keyFile === null ? null : readKey(keyFile, { cert, context })
+  return { ca: readCertificates(caFile, { at: 'share.tls.caFile', context }), serverName, cert, key }
 }
 
-function readKey(path: string, context: InputContext): Secret | null {
+function readKey(
+  path: string,
+  { cert, context }: { cert: string | null; context: InputContext },
+): Secret | null {
   const at = 'share.tls.keyFile'
   const remedy = 'name a PEM file with the key of share.tls.certFile'
   const pem = readInput(path, { at, holdsSecret: true, remedy, context })?.toString('utf8')
   if (pem === undefined) return null
   if (!/-----BEGIN [A-Z ]*PRIVATE KEY-----/.test(pem))
     context.diagnostics.fault(at, `holds no private key: ${remedy}`)
+  else if (cert !== null && !isKeyOf(pem, cert))
+    context.diagnostics.fault(at, `holds another key, or one that a passphrase protects: ${remedy}`)
   return new Secret(pem)
 }
 

@@ -146,7 +146,11 @@ const share = () =>
               caFile: setting(v.nullable(path()), 'PEM file of authorities to trust.', null),
               serverName: setting(v.nullable(line(255)), 'Name in the certificate of the servers.', null),
               certFile: setting(v.nullable(path()), 'PEM file of the certificate that is presented.', null),
-              keyFile: setting(v.nullable(path()), 'PEM file of its key, a secret.', null),
+              keyFile: setting(
+                v.nullable(path()),
+                'PEM file of its key without a passphrase, a secret.',
+                null,
+              ),
             }),
           ],
           'must be true, false, or an object with caFile, serverName, certFile and keyFile',

@@ -1,5 +1,5 @@
-// The certificates of a PEM text.
-import { X509Certificate } from 'node:crypto'
+// The certificates and keys of PEM texts.
+import { createPrivateKey, X509Certificate } from 'node:crypto'
 import { errorCode } from './error.ts'
 
 const CERTIFICATE = /-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g
@@ -12,5 +12,15 @@ export function certificatesIn(pem: string): string[] {
   } catch (error) {
     if (errorCode(error) === undefined) throw error
     return []
+  }
+}
+
+/** Reports whether this private key, protected by no passphrase, is that of the first of these certificates. */
+export function isKeyOf(key: string, certificates: string): boolean {
+  try {
+    return new X509Certificate(certificates).checkPrivateKey(createPrivateKey(key))
+  } catch (error) {
+    if (errorCode(error) === undefined) throw error
+    return false
   }
 }

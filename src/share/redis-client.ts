@@ -2,6 +2,7 @@
 // A bundle has the default export of a CommonJS library and none of its names.
 import library, { type Cluster, type ClusterOptions, type Redis, type RedisOptions } from 'iovalkey'
 import type { ShareConfig } from '../config/config.ts'
+import { createSecureContext } from '../lib/secure-context.ts'
 import { StoreError, type StoreErrorKind } from './store.ts'
 
 export type RedisClient = Redis | Cluster
@@ -165,14 +166,11 @@ async function tlsOptions({
   cert,
   key,
 }: NonNullable<StoreConfig['tls']>): Promise<NonNullable<RedisOptions['tls']>> {
-  const { getCACertificates } = await import('node:tls')
   return {
     // Said here, so that NODE_TLS_REJECT_UNAUTHORIZED of some environment does not hand the password to anybody.
     rejectUnauthorized: true,
-    ...(ca !== null && { ca: [...getCACertificates('default'), ca] }),
+    secureContext: await createSecureContext(ca, cert && key ? { cert, key: key.reveal() } : null),
     ...(serverName !== null && { servername: serverName }),
-    ...(cert !== null && { cert }),
-    ...(key !== null && { key: key.reveal() }),
   }
 }
 

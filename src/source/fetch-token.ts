@@ -4,6 +4,7 @@ import type { Clock } from '../lib/clock.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
 import { isLoopbackHost } from '../lib/loopback.ts'
 import { certificatesIn } from '../lib/pem.ts'
+import { createSecureContext } from '../lib/secure-context.ts'
 import type { Attempt, ServiceOutcome } from '../token/outcome.ts'
 import { proxyEnvOf } from './proxy.ts'
 import { serviceRequest, type Credentials } from './request.ts'
@@ -43,12 +44,12 @@ export function createFetchToken(options: FetchTokenOptions): FetchFromService {
   const service = new URL(baseUrl)
   refusePlainHttp(service)
   const proxyEnv = proxyEnvOf(service, options.env)
-  const authorities = request.ca === null ? null : authoritiesIn(request.ca)
-  // One context for all attempts: one for each would let the memory grow with every refresh. Made at the first.
+  refuseEmptyCaFile(request.ca)
+  // Made at the first attempt.
   let context: Promise<SecureContext | null> | null = null
 
   return async (signal, attempt) => {
-    context ??= service.protocol === 'https:' ? secureContextOf(authorities) : Promise.resolve(null)
+    context ??= service.protocol === 'https:' ? createSecureContext(request.ca) : Promise.resolve(null)
     // With a token that was kept, the first attempt is long after the start.
     const [{ exchange }, { classify }] = await Promise.all([import('./exchange.ts'), import('./response.ts')])
     const asked = serviceRequest(baseUrl, credentials)
@@ -78,25 +79,10 @@ function refusePlainHttp({ protocol, hostname }: URL): void {
   )
 }
 
-function authoritiesIn(pem: string): string[] {
-  const found = certificatesIn(pem)
-  if (found.length > 0) return found
+function refuseEmptyCaFile(pem: string | null): void {
+  if (pem === null || certificatesIn(pem).length > 0) return
   throw new UserError(
     'request.caFile holds no certificate that can be read: it must be PEM, as -----BEGIN CERTIFICATE-----',
     exitStatus.configuration,
   )
-}
-
-/** Trusts the authorities that Node knows (and NODE_EXTRA_CA_CERTS), and these beside them. */
-async function secureContextOf(authorities: readonly string[] | null): Promise<SecureContext> {
-  const { createSecureContext, getCACertificates } = await import('node:tls')
-  const secureContext = createSecureContext()
-  if (authorities === null) return secureContext
-  const context = secureContext.context as { addCACert?: (pem: string) => void }
-  const { addCACert } = context
-  // The documented way has Node's 150 authorities read again from text: 35 ms in which nothing is answered, and 1.5 MB.
-  if (addCACert === undefined)
-    return createSecureContext({ ca: [...getCACertificates('default'), ...authorities] })
-  for (const pem of authorities) addCACert.call(context, pem)
-  return secureContext
 }

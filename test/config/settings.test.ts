@@ -1,3 +1,4 @@
+import { createPrivateKey } from 'node:crypto'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 
@@ -5,6 +6,7 @@ import type { Config, ShareConfig } from '../../src/config/config.ts'
 import { ConfigError } from '../../src/config/issues.ts'
 import { loadConfig } from '../../src/config/load.ts'
 import { renderTemplate } from '../../src/lib/template.ts'
+import { createAuthority, createCertificate, type Certificate } from '../support/certificates.ts'
 import { smallConfig, useConfigFiles } from '../support/config-files.ts'
 
 const files = useConfigFiles()
@@ -181,6 +183,24 @@ describe('share', () => {
     const message = await faults({ share: { servers: ['redis.example.com:6379'], ...settings } })
     expect(message).toMatch(sentence)
     expect(message).not.toContain('HUSH')
+  })
+  it('takes a certificate with its own key, and refuses another key and one that needs a passphrase', async () => {
+    const authority = createAuthority()
+    const [own, other] = [1, 2].map(() => createCertificate(authority, { names: ['web-1'] })) as [
+      Certificate,
+      Certificate,
+    ]
+    const cipher = { type: 'pkcs8', format: 'pem', cipher: 'aes-256-cbc', passphrase: 'HUSH' } as const
+    files.write('cert', `web-1, and who signed it\n${own.cert}\n${authority.cert}`)
+    files.write('own', own.key)
+    files.write('other', other.key)
+    files.write('locked', createPrivateKey(own.key).export(cipher).toString())
+    const tls = (keyFile: string): object => ({ tls: { certFile: 'cert', keyFile } })
+    expect((await share(tls('own'))).tls?.key?.reveal()).toBe(own.key)
+    for (const keyFile of ['other', 'locked'])
+      expect(await faults({ share: { servers: ['redis.example.com:6379'], ...tls(keyFile) } })).toMatch(
+        /share\.tls\.keyFile: holds another key, or one that a passphrase protects: name a PEM file with the key of/,
+      )
   })
   it('may be in the clear on this host, and without a password', async () => {
     expect((await share({ servers: ['127.0.0.1:6379'], tls: false, password: 'of-redis' })).tls).toBeNull()

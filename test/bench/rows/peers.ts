@@ -38,7 +38,7 @@ interface Agent {
   readonly remark?: string
   /** The read ends with a status other than 0. */
   readonly mayFail?: true
-  /** Where it leaves the process that starts it. */
+  /** It leaves the process that starts it: its own process id, and how it ends. */
   readonly daemon?: { pid: () => Promise<number>; end: () => Promise<unknown> }
 }
 
