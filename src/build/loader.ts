@@ -14,6 +14,7 @@ type ModuleFunction = (
   directory: string,
 ) => void
 
+const REPLACED = 'kyc-tokend was replaced by another version: try again'
 /** `exitStatus.tryAgain`, where error.cjs cannot be loaded. */
 const TRY_AGAIN = 75
 
@@ -61,16 +62,16 @@ function readCache(id: string): Buffer | undefined {
 }
 
 function replaced(id: string): Error {
-  const sentence = 'kyc-tokend was replaced by another version: try again'
-  if (id === './error.cjs') return new Error(sentence)
+  if (id === './error.cjs') return new Error(REPLACED)
   const { exitStatus, UserError } = requirePart('./error.cjs') as typeof Errors
-  return new UserError(sentence, exitStatus.tryAgain)
+  return new UserError(REPLACED, exitStatus.tryAgain)
 }
 
 try {
   requirePart('./main.cjs')
 } catch (error) {
   // The function that prints all other errors is in the part that is missing.
-  process.stderr.write(`${(error as Error).message}\n`)
+  if ((error as Error).message !== REPLACED) throw error
+  process.stderr.write(`${REPLACED}\n`)
   process.exitCode = TRY_AGAIN
 }
