@@ -23,8 +23,8 @@ export async function leaveAlone(world: World): Promise<() => Promise<Row[]>> {
     return privateBytes(pid) / MIB
   })
   const wakes = eachOf(trio, async ({ pid }) => {
-    // Until then it tidies up after the start and the refresh.
-    await sleep(25_000)
+    // Until then it tidies up after the start and the refresh, later where the processors are busy.
+    await sleep(45_000)
     const before = wakeUps(pid)
     const fromMs = performance.now()
     await sleep(WAKE_UPS_WITHIN_MS)
