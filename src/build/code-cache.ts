@@ -24,17 +24,16 @@ export async function writeCodeCaches(bundle: string, names: readonly string[]):
   const id = `//${hash.digest('hex')}`.slice(0, ID_BYTES)
   for (const [name, text] of texts) writeFileSync(join(bundle, `${name}.cjs`), `${id}\n${text}`)
   const profile = await profileStart(bundle)
+  const parts = CACHED.map((name) => {
+    const filename = `${name}.cjs`
+    return { filename, source: moduleFunction(`${id}\n${texts.get(name)}`), called: profile[filename] }
+  })
   for (const flags of FLAG_SETS) {
     const directory = cacheDirectory(bundle, flags)
     mkdirSync(directory, { recursive: true })
-    const parts = CACHED.map((name) => {
-      const filename = `${name}.cjs`
-      const source = moduleFunction(`${id}\n${texts.get(name)}`)
-      return { filename, source, called: profile[filename], target: join(directory, filename) }
-    })
     const compiler = join(import.meta.dirname, 'compile.mjs')
     const { status } = spawnSync(process.execPath, [...MAKING, ...flags, compiler], {
-      input: JSON.stringify({ id, parts }),
+      input: JSON.stringify({ id, directory, parts }),
       stdio: ['pipe', 'inherit', 'inherit'],
     })
     if (status !== 0) throw new Error('The code caches cannot be made: see above')

@@ -2,10 +2,11 @@
 // TypeScript by WebAssembly, which is not there with `--jitless`.
 import { readFileSync, writeFileSync } from 'node:fs'
 import { Session } from 'node:inspector'
+import { join } from 'node:path'
 import { setFlagsFromString } from 'node:v8'
 import { Script } from 'node:vm'
 
-const { id, parts } = JSON.parse(readFileSync(0, 'utf8'))
+const { id, directory, parts } = JSON.parse(readFileSync(0, 'utf8'))
 const session = new Session()
 session.connect()
 const scriptIds = new Map()
@@ -43,5 +44,8 @@ function compileFunction(scriptId, [source, end]) {
 
 // V8 notes its flags in a cache, and must not find this one, which is for the making only.
 setFlagsFromString('--hash-seed=0')
-for (const [index, { target }] of parts.entries())
-  writeFileSync(target, Buffer.concat([Buffer.from(id), scripts[index].createCachedData()]))
+for (const [index, { filename }] of parts.entries())
+  writeFileSync(
+    join(directory, filename),
+    Buffer.concat([Buffer.from(id), scripts[index].createCachedData()]),
+  )

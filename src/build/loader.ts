@@ -62,16 +62,13 @@ function readCache(id: string): Buffer | undefined {
 }
 
 function replaced(id: string): Error {
-  if (id === './error.cjs') return new Error(REPLACED)
+  if (id === './error.cjs') {
+    // main.cjs loads it first, and all that prints errors needs it.
+    process.stderr.write(`${REPLACED}\n`)
+    process.exit(TRY_AGAIN)
+  }
   const { exitStatus, UserError } = requirePart('./error.cjs') as typeof Errors
   return new UserError(REPLACED, exitStatus.tryAgain)
 }
 
-try {
-  requirePart('./main.cjs')
-} catch (error) {
-  // The function that prints all other errors is in the part that is missing.
-  if ((error as Error).message !== REPLACED) throw error
-  process.stderr.write(`${REPLACED}\n`)
-  process.exitCode = TRY_AGAIN
-}
+requirePart('./main.cjs')

@@ -44,12 +44,12 @@ export function createFetchToken(options: FetchTokenOptions): FetchFromService {
   const service = new URL(baseUrl)
   refusePlainHttp(service)
   const proxyEnv = proxyEnvOf(service, options.env)
-  refuseEmptyCaFile(request.ca)
+  const authorities = request.ca === null ? [] : authoritiesIn(request.ca)
   // Made at the first attempt.
   let context: Promise<SecureContext | null> | null = null
 
   return async (signal, attempt) => {
-    context ??= service.protocol === 'https:' ? createSecureContext(request.ca) : Promise.resolve(null)
+    context ??= service.protocol === 'https:' ? createSecureContext(authorities) : Promise.resolve(null)
     // With a token that was kept, the first attempt is long after the start.
     const [{ exchange }, { classify }] = await Promise.all([import('./exchange.ts'), import('./response.ts')])
     const asked = serviceRequest(baseUrl, credentials)
@@ -79,8 +79,9 @@ function refusePlainHttp({ protocol, hostname }: URL): void {
   )
 }
 
-function refuseEmptyCaFile(pem: string | null): void {
-  if (pem === null || certificatesIn(pem).length > 0) return
+function authoritiesIn(pem: string): string[] {
+  const found = certificatesIn(pem)
+  if (found.length > 0) return found
   throw new UserError(
     'request.caFile holds no certificate that can be read: it must be PEM, as -----BEGIN CERTIFICATE-----',
     exitStatus.configuration,

@@ -22,6 +22,12 @@ function besideBundle(): string {
   return directory
 }
 
+function copyOfBundle(): string {
+  const directory = besideBundle()
+  cpSync(bundle, directory, { recursive: true })
+  return directory
+}
+
 function run(...args: string[]): string {
   const { stdout, stderr } = spawnSync(node, args, { encoding: 'utf8' })
   return stdout + stderr
@@ -51,9 +57,8 @@ it('a cache has the functions that a start calls, and no others', () => {
 })
 
 /** A copy of the bundle in which these files are of another build, which has another version. */
-function copyWithOther(files: string): { directory: string; program: string; other: string } {
-  const directory = besideBundle()
-  cpSync(bundle, directory, { recursive: true })
+function copyWithOther(files: string): { program: string; other: string } {
+  const directory = copyOfBundle()
   const { version } = JSON.parse(readFileSync('package.json', 'utf8')) as { version: string }
   const other = version.replaceAll(/\d/g, '9')
   for (const name of globSync(files, { cwd: directory })) {
@@ -62,7 +67,7 @@ function copyWithOther(files: string): { directory: string; program: string; oth
     const [id = ''] = text.split('\n')
     writeFileSync(file, id.startsWith('//') ? text.replace(id, id.replaceAll(/\w/g, '0')) : text)
   }
-  return { directory, program: path.join(directory, 'cli.cjs'), other }
+  return { program: path.join(directory, 'cli.cjs'), other }
 }
 
 it('files are run as they are where their caches are of another build, as in the middle of an upgrade', () => {
@@ -82,11 +87,11 @@ it.each(['error', 'main', 'run'])('files of two builds are not mixed: %s is of a
 
 it('a daemon whose program was replaced keeps its configuration and says that it is to be restarted', async () => {
   const service = await serviceOf()
-  const { directory, program: copy } = copyWithOther('none')
+  const directory = copyOfBundle()
   const daemon = startDaemon({
     directory: await tempDirectory(),
     baseUrl: service.url,
-    program: [node, copy],
+    program: [node, path.join(directory, 'cli.cjs')],
   })
   await daemon.listening()
   const part = path.join(directory, 'load-config.cjs')
@@ -120,8 +125,7 @@ it('what reads the configuration does not stay in memory', { timeout: 60_000 }, 
 })
 
 it('a program without caches is the same', () => {
-  const directory = besideBundle()
-  cpSync(bundle, directory, { recursive: true })
+  const directory = copyOfBundle()
   rmSync(path.join(directory, 'code-cache'), { recursive: true })
   const copy = path.join(directory, 'cli.cjs')
   expect(run('--require', LOADED_PARTS, copy, '--version')).toContain('loaded ./main.cjs no cache')

@@ -37,7 +37,7 @@ interface Agent {
   readonly env?: NodeJS.ProcessEnv
   readonly remark?: string
   /** The read ends with a status other than 0. */
-  readonly mayFail?: true
+  readonly mayFail?: boolean
   /** It leaves the process that starts it: its own process id, and how it ends. */
   readonly daemon?: { pid: () => Promise<number>; end: () => Promise<unknown> }
 }
@@ -116,12 +116,13 @@ async function gpgAgent({ directory }: World): Promise<Agent> {
   const home = join(directory, 'gnupg')
   mkdirSync(home, { mode: 0o700 })
   const env = { GNUPGHOME: home }
-  const socket = await outputOf(['gpgconf', '--list-dirs', 'agent-socket'], env).catch(() => '')
+  const listed = await outputOf(['gpgconf', '--list-dirs', 'agent-socket'], env).catch(() => '')
+  const socket = listed.trim()
   const command = (words: string): string[] => ['gpg-connect-agent', '--no-autostart', words, '/bye']
   const secret = Buffer.from(freshToken()).subarray(0, PASSPHRASE_BYTES).toString('hex')
   return {
     what: 'gpg-agent',
-    socket: socket.trim(),
+    socket,
     command: ['gpg-agent', '--quiet', '--allow-preset-passphrase', '--daemon', 'sleep', '60'],
     fill: async () => outputOf(command(`PRESET_PASSPHRASE token -1 ${secret}`), env),
     read: command('GET_PASSPHRASE --no-ask --data token X X X'),
@@ -134,7 +135,7 @@ async function gpgAgent({ directory }: World): Promise<Agent> {
       },
       async end() {
         await outputOf(command('KILLAGENT'), env)
-        while (await accepts(socket.trim())) await sleep(10)
+        while (await accepts(socket)) await sleep(10)
       },
     },
   }
@@ -206,7 +207,7 @@ async function reader(
     env = {},
     remark = '',
     mayFail = false,
-  }: Pick<Agent, 'what' | 'read' | 'env' | 'remark'> & { mayFail?: boolean },
+  }: Pick<Agent, 'what' | 'read' | 'env' | 'remark' | 'mayFail'>,
 ): Promise<Peer> {
   if (!read[0]?.startsWith('/') && !(await isInstalled(read[0] ?? '')))
     return notMeasured(what, 'not installed')
