@@ -1,5 +1,4 @@
 // Checks the directories and sockets that the daemon writes to, by trying.
-import { randomBytes } from 'node:crypto'
 import { closeSync, lstatSync, openSync, statSync, unlinkSync, type Stats } from 'node:fs'
 import { connect } from 'node:net'
 import { dirname, join } from 'node:path'
@@ -8,6 +7,7 @@ import { shellWord } from '../config/read-file.ts'
 import { directoryProblem, directoryWarning } from '../lib/directory-problem.ts'
 import { errorCode, errorMessage } from '../lib/error.ts'
 import { fault, ok, warning, type Finding } from '../lib/finding.ts'
+import { randomHex } from '../lib/openssl.ts'
 import { pathProblem } from '../lib/paths.ts'
 
 const CONNECT_MS = 1_000
@@ -84,7 +84,7 @@ function look(path: string, read = statSync): Stats | 'hidden' | undefined {
 
 /** Makes and removes a file: whatever forbids it (modes, lists, read-only, quota, a policy) speaks for itself. */
 function tryToWrite(directory: string): unknown {
-  const path = join(directory, `.kyc-tokend-check-${randomBytes(6).toString('hex')}`)
+  const path = join(directory, `.kyc-tokend-check-${randomHex(6)}`)
   try {
     closeSync(openSync(path, 'wx', 0o600))
     unlinkSync(path)

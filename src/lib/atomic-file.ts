@@ -1,11 +1,11 @@
 // Replaces a file so that a reader sees the old one or the new one, whole, with the right mode and owner from its first moment.
-import { randomUUID } from 'node:crypto'
 import { constants, lstatSync, type Stats } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { directoryProblem, directoryWarning } from './directory-problem.ts'
 import { errorCode, ifRefused } from './error.ts'
 import { asFileError, FileError } from './file-error.ts'
 import { fs } from './fs.ts'
+import { randomHex } from './openssl.ts'
 import { isQuick, noteDevice, onFileSystem } from './serial.ts'
 
 export interface FileAttributes {
@@ -199,7 +199,7 @@ async function applyAttributes(file: number, { mode, uid, gid }: FileAttributes)
  * of more than 31 bytes cost the kernel more.
  */
 function temporaryPath(path: string): string {
-  return join(dirname(path), `.${basename(path)}.${randomUUID().slice(-12)}${TEMPORARY_END}`)
+  return join(dirname(path), `.${basename(path)}.${randomHex(6)}${TEMPORARY_END}`)
 }
 
 function isTemporaryOf(path: string, name: string): boolean {

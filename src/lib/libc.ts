@@ -1,10 +1,10 @@
 // The few calls of libc that Node lacks: about connections, datagrams for systemd, no core dumps, whether a pipe is read, becoming another program, orphans, and ending at once.
 import { readdirSync } from 'node:fs'
-import { createRequire } from 'node:module'
 import { getSystemErrorName } from 'node:util'
 import { createChildCalls, type ChildCalls } from './child-calls.ts'
 import { createConnectionCalls, type Call, type ConnectionCalls } from './connection-calls.ts'
-import { errorCode, errorMessage } from './error.ts'
+import { errorCode } from './error.ts'
+import { loadKoffi, type Koffi, type KoffiMissing } from './koffi.ts'
 import { countListenFds, FIRST_LISTEN_FD } from './listen-fds.ts'
 
 export interface Libc extends ConnectionCalls, ChildCalls {
@@ -44,10 +44,7 @@ export interface Libc extends ConnectionCalls, ChildCalls {
   /** Ends this process with this status (_exit(2)): no exit listener runs, no thread is waited for, nothing is flushed. */
   exitNow(status: number): never
 }
-export interface LibcMissing {
-  /** Why there is none, and the remedy. */
-  readonly error: string
-}
+export type LibcMissing = KoffiMissing
 
 /** A call that the kernel refused; `code` as Node names it (`EAGAIN`, `ENOENT` …). */
 export class SystemCallError extends Error {
@@ -60,12 +57,6 @@ export class SystemCallError extends Error {
     this.code = code
     this.errno = -errno
   }
-}
-
-/** The part of koffi's native module that is used. */
-interface Koffi {
-  load(path: null): { func(definition: string): (...args: unknown[]) => number }
-  errno(): number
 }
 
 /** Numbers of the Linux ABI in include/uapi/asm-generic; kyc-tokend does not run on the architectures that differ. */
@@ -89,7 +80,7 @@ const ARCHITECTURES = new Set(['x64', 'arm64', 'arm', 'ia32', 'riscv64', 'loong6
 /** `sun_path` holds so many bytes (unix(7)). */
 const MAX_SOCKET_PATH_BYTES = 108
 
-/** libc through koffi, or why there is none. The first time takes about 4 ms and 2.5 MB: load it where it is needed. */
+/** libc through koffi, or why there is none. */
 export function loadLibc(): Libc | LibcMissing {
   loaded ??= load()
   return loaded
@@ -100,24 +91,8 @@ function load(): Libc | LibcMissing {
   if (process.platform !== 'linux' || !ARCHITECTURES.has(process.arch)) {
     return { error: `System calls of ${process.platform} on ${process.arch} are not known to kyc-tokend` }
   }
-  try {
-    return createLibc(loadKoffi())
-  } catch (error) {
-    return {
-      error: `The optional package koffi cannot be loaded (${errorMessage(error).split('\n')[0]}): install it with \`npm install koffi\``,
-    }
-  }
-}
-
-/** The native module itself where it can be found: through koffi's own entry it takes 9 ms and 4 MB more. */
-function loadKoffi(): Koffi {
-  const requireHere = createRequire(import.meta.url)
-  try {
-    return requireHere(`@koromix/koffi-linux-${process.arch}`) as Koffi
-  } catch (error) {
-    if (errorCode(error) !== 'MODULE_NOT_FOUND') throw error
-    return requireHere('koffi') as Koffi
-  }
+  const koffi = loadKoffi()
+  return 'error' in koffi ? koffi : createLibc(koffi)
 }
 
 function createLibc(koffi: Koffi): Libc {

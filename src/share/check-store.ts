@@ -1,8 +1,8 @@
 // The store as `kyc-tokend check` sees it: server, role, memory policy, clock and rights. Leaves no key behind.
-import { randomBytes } from 'node:crypto'
 import type { ShareConfig } from '../config/config.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { fault, ok, warning, type Finding } from '../lib/finding.ts'
+import { randomHex } from '../lib/openssl.ts'
 import { aclLine } from './acl.ts'
 import { connect } from './redis-client.ts'
 import { openRedisStore } from './redis-store.ts'
@@ -86,7 +86,7 @@ function clockFindings(offMs: number): Finding[] {
 
 /** Does all that a host does, under a name that no account has. */
 async function rightsFindings(share: ShareConfig): Promise<Finding[]> {
-  const subject = `check-${randomBytes(16).toString('hex')}`
+  const subject = `check-${randomHex(16)}`
   const store = await openRedisStore(share, { subject, host: 'check' })
   try {
     await tryAll(store)

@@ -1,6 +1,6 @@
 // The shared store in Redis or Valkey: one hash, three short-lived keys and one channel for each account.
-import { randomBytes } from 'node:crypto'
 import { untilAborted } from '../lib/abort.ts'
+import { randomHex } from '../lib/openssl.ts'
 import { connect, type Connection, type RedisClient, type StoreConfig } from './redis-client.ts'
 import { FORGET, LOOK, PUT, RELEASE, RELEASED, RESTORE, TAKE } from './scripts.ts'
 import {
@@ -48,7 +48,7 @@ export async function openRedisStore(
   { subject, host }: { subject: string; host: string },
 ): Promise<Store> {
   const keys = keysOf(settings.prefix, subject)
-  const owner = `${host}/${randomBytes(8).toString('hex')}`
+  const owner = `${host}/${randomHex(8)}`
   const connection = await connect(settings)
   const scripts = defineScripts(connection.client)
 

@@ -1,5 +1,4 @@
 // The state that outlives the process: the token for this boot, and for longer the attempts, so that a restart asks no more than it must.
-import { createHmac, randomBytes } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { onFile } from '../lib/atomic-file.ts'
@@ -7,6 +6,7 @@ import { atMost, type Clock } from '../lib/clock.ts'
 import { errorCode } from '../lib/error.ts'
 import { fs } from '../lib/fs.ts'
 import type { Log } from '../lib/log.ts'
+import { hmacSha256, randomHex } from '../lib/openssl.ts'
 import type { Secret } from '../lib/secret.ts'
 import { isInMemory } from '../lib/serial.ts'
 import type { SaveState } from '../token/keeper.ts'
@@ -118,9 +118,7 @@ export async function createStateStore(options: {
 
   return {
     credentialsIdOf: (baseUrl, { apiKey, apiSecret }) =>
-      createHmac('sha256', key)
-        .update(JSON.stringify([baseUrl, apiKey.reveal(), apiSecret.reveal()]))
-        .digest('hex'),
+      hmacSha256(key, JSON.stringify([baseUrl, apiKey.reveal(), apiSecret.reveal()])),
     load,
     save: async (state) => write(state, { isOrderly: false }),
     fleet: () => fleet,
@@ -146,7 +144,7 @@ async function openKey(
     (text) => (KEY_TEXT.test(text) ? text.trim() : undefined),
     (text) => text,
   )
-  const key = known ?? randomBytes(KEY_BYTES).toString('hex')
+  const key = known ?? randomHex(KEY_BYTES)
   await withinLimit(file.write(key, (text) => `${text}\n`))
   return key
 }

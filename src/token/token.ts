@@ -1,6 +1,6 @@
 // A token and its life: how long it lives, counted from its reception, and when it is to be refreshed.
-import { createHash } from 'node:crypto'
 import type { Instant } from '../lib/clock.ts'
+import { sha256 } from '../lib/openssl.ts'
 import type { ExpirySource } from './outcome.ts'
 
 export interface Token {
@@ -45,7 +45,7 @@ export function refreshAfterMs(lifeMs: number, drawn: number): number {
 }
 
 export function fingerprintOf(accessToken: string): string {
-  return createHash('sha256').update(accessToken).digest('hex').slice(0, 16)
+  return sha256(accessToken).slice(0, 16)
 }
 
 /**

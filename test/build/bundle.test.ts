@@ -3,9 +3,12 @@ import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import path from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { commands } from '../../src/commands/specs.ts'
-import { PROGRAM } from '../support/daemon.ts'
+import { PROGRAM, startDaemon } from '../support/daemon.ts'
+import { serviceOf, tokenOf } from '../support/outside.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
+import { expectUntil } from '../support/until.ts'
 
+const LOADED_MODULES = new URL('../support/loaded-modules.cjs', import.meta.url).pathname
 const LOADED_PARTS = new URL('../support/loaded-parts.cjs', import.meta.url).pathname
 const CONVERSION = /\(require\("node:[\w/]+"\),1\)/
 
@@ -68,5 +71,22 @@ describe('the bundled program', () => {
     expect(loaded).not.toContain('NativeModule tls')
     expect(loaded).not.toContain('NativeModule dgram')
     expect(loaded).not.toContain('NativeModule fs/promises')
+  })
+
+  it('gives a token that it had kept without the modules of node:crypto and TLS', async () => {
+    const options = { directory: await tempDirectory(), baseUrl: (await serviceOf()).url }
+    const first = startDaemon(options)
+    await first.listening()
+    const { accessToken } = await tokenOf(first)
+    expect(await first.end()).toBe(0)
+    const [node, program] = PROGRAM
+    const daemon = startDaemon({ ...options, program: [node, '--require', LOADED_MODULES, program] })
+    await daemon.listening()
+    expect(await tokenOf(daemon)).toMatchObject({ accessToken })
+    daemon.process.kill('SIGUSR1')
+    const loaded = await expectUntil('the list', () => /loaded: (.+) \.\n/.exec(daemon.stderr())?.[1])
+    const names = loaded.split(' ')
+    expect(names).toContain('net')
+    expect(names.filter((name) => ['crypto', 'tls'].includes(name))).toEqual([])
   })
 })

@@ -1,16 +1,16 @@
 import { execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { chmod, mkdir, mkdtemp, rm, symlink } from 'node:fs/promises'
+import { chmod, mkdtemp, rm } from 'node:fs/promises'
 import { createServer, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import type { Readable } from 'node:stream'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { promisify } from 'node:util'
-import { build } from 'esbuild'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import type { Peer } from '../../src/lib/connection-calls.ts'
 import { loadLibc, type Libc } from '../../src/lib/libc.ts'
+import { bundledModule } from '../support/bundled-module.ts'
 import { lacks } from '../support/lacks.ts'
 import { receiveDatagrams } from '../support/receive-datagrams.ts'
 
@@ -238,24 +238,9 @@ test('a program that is not there is an error, and this one goes on', async () =
 const LOADING =
   'import { loadLibc } from "./libc.ts"; const libc = loadLibc(); console.log(libc.error ?? "loaded")'
 
-/** The bundle as it is shipped, in a directory of its own; `packages` are links to what is installed beside it. */
+/** In a directory of its own; `packages` are installed beside it. */
 async function bundled(packages: readonly string[], entry = LOADING): Promise<string> {
-  const home = await mkdtemp(join(directory, 'bundle-'))
-  const resolveDir = new URL('../../src/lib', import.meta.url).pathname
-  await build({
-    stdin: { contents: entry, resolveDir },
-    bundle: true,
-    format: 'esm',
-    platform: 'node',
-    external: ['koffi'],
-    outfile: join(home, 'cli.mjs'),
-  })
-  await mkdir(join(home, 'node_modules'))
-  for (const name of packages) {
-    const installed = new URL(`../../node_modules/${name}`, import.meta.url).pathname
-    await symlink(installed, join(home, 'node_modules', name))
-  }
-  return join(home, 'cli.mjs')
+  return bundledModule(await mkdtemp(join(directory, 'bundle-')), { entry, packages })
 }
 
 test.each([

@@ -4,7 +4,6 @@
 // at least one sees the other; the one with the larger name withdraws and tries again when the other has gone. The one
 // that sees no other takes the path by an atomic rename. The kernel says whether a candidate lives, when it is connected
 // to, so the leftovers of a crash block no start; and only users who may write in the directory can make such names.
-import { createHash, randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import {
   chmodSync,
@@ -24,6 +23,7 @@ import { basename } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { errorCode, exitStatus, UserError } from '../../lib/error.ts'
 import { loadLibc } from '../../lib/libc.ts'
+import { randomHex, sha256 } from '../../lib/openssl.ts'
 import {
   assertPathFree,
   openDirectoryOf,
@@ -90,7 +90,7 @@ interface Candidacy {
 /** null where another candidate comes first, or took this one for dead. */
 async function runAsCandidate(candidacy: Candidacy): Promise<Elected | null> {
   const { address, directory, events } = candidacy
-  const name = `${candidatePrefix(address.path)}${randomBytes(3).toString('hex')}`
+  const name = `${candidatePrefix(address.path)}${randomHex(3)}`
   const server = await listenAsCandidate(directory.reach(name), candidacy)
   if (server === null) return null
   try {
@@ -152,7 +152,7 @@ async function livingCandidates(
 }
 
 function candidatePrefix(path: string): string {
-  return `.${createHash('sha256').update(basename(path)).digest('hex').slice(0, 4)}.`
+  return `.${sha256(basename(path)).slice(0, 4)}.`
 }
 
 /** null where another candidate that looked between bind and listen took this one for dead. */
