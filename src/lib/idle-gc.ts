@@ -1,4 +1,5 @@
-// Returns freed memory to the operating system once the process is idle: V8 and malloc would keep it.
+// Returns memory to the operating system once the process is idle: V8 and malloc would keep it.
+import type { Session } from 'node:inspector'
 import type { Clock } from './clock.ts'
 import { loadLibc } from './libc.ts'
 
@@ -9,6 +10,8 @@ interface IdleGc {
 
 /** CPU time that leaves enough garbage to be worth a collection, in ms: a few refreshes, or a thousand requests. */
 const WORK_MS = 50
+/** CPU time after which V8 has made so much machine code that it is worth dropping, in ms. */
+const MACHINE_CODE_MS = 1_000
 /** Below this CPU time per interval, the process counts as idle. */
 const IDLE = { intervalMs: 5_000, cpuMs: 20 }
 /** V8's memory reducer collects twice more afterwards, which is no work of the daemon. */
@@ -18,20 +21,23 @@ export function createIdleGc(options: {
   clock: Clock
   /** CPU time of this process, in ms. */
   cpuMs?: () => number
-  collect?: () => Promise<void>
+  collect?: (options: { dropsMachineCode: boolean }) => Promise<void>
 }): IdleGc {
   const { clock, cpuMs = ownCpuMs, collect = collectGarbage } = options
   // Not at the first tick: after it the daemon reads its configuration once more.
   let last = { atMs: clock.now().bootMs, cpuMs: 0 }
   let workMs = 0
+  let workSinceDropMs = 0
   let isWaiting = false
 
   function measure(): void {
     const now = { atMs: clock.now().bootMs, cpuMs: cpuMs() }
     if (now.atMs - last.atMs < IDLE.intervalMs) return
     const spentMs = now.cpuMs - last.cpuMs
-    if (spentMs > IDLE.cpuMs) workMs += spentMs
     last = now
+    if (spentMs <= IDLE.cpuMs) return
+    workMs += spentMs
+    workSinceDropMs += spentMs
   }
 
   async function collectWhenIdle(signal: AbortSignal): Promise<void> {
@@ -40,9 +46,11 @@ export function createIdleGc(options: {
       before = cpuMs()
       await clock.sleep(IDLE.intervalMs, signal)
     }
-    if (!signal.aborted) await collect()
+    const dropsMachineCode = workSinceDropMs >= MACHINE_CODE_MS
+    if (!signal.aborted) await collect({ dropsMachineCode })
     last = { atMs: clock.now().bootMs + V8_FINISHES.withinMs, cpuMs: cpuMs() + V8_FINISHES.cpuMs }
     workMs = 0
+    if (dropsMachineCode) workSinceDropMs = 0
     isWaiting = false
   }
 
@@ -64,7 +72,7 @@ function ownCpuMs(): number {
  * Full collections, asked for by the inspector's protocol, because V8's flags may not be set at run time; and malloc's
  * free pages back to the kernel. Blocks the loop twice for 25 ms, or 85 ms on a busy machine: hence only when idle.
  */
-async function collectGarbage(): Promise<void> {
+async function collectGarbage({ dropsMachineCode }: { dropsMachineCode: boolean }): Promise<void> {
   // V8 takes a process that never allocates a native object for a busy one: its memory reducer would look again every 8 s
   // for minutes. With a script, which is such an object, it finishes within 20 s.
   const { Script } = await import('node:vm')
@@ -72,6 +80,7 @@ async function collectGarbage(): Promise<void> {
   const { Session } = await import('node:inspector')
   const session = new Session()
   session.connect()
+  if (dropsMachineCode && HAS_MACHINE_CODE) dropMachineCode(session)
   // Twice: native objects release their memory in the next turn, and V8 moves together what the first has left.
   for (let time = 0; time < 2; time += 1) {
     await new Promise((resolve) => {
@@ -82,4 +91,17 @@ async function collectGarbage(): Promise<void> {
   session.disconnect()
   const libc = loadLibc()
   if (!('error' in libc)) libc.trimHeap()
+}
+
+const HAS_MACHINE_CODE = !process.execArgv.includes('--jitless')
+
+/**
+ * The machine code that V8 has made of what was called often: 3 to 4 MiB after a thousand refreshes, and it would keep it for
+ * ever. Precise coverage "prevents running optimized code", as the protocol says; what is called often later is compiled again.
+ */
+function dropMachineCode(session: Session): void {
+  session.post('Profiler.enable')
+  session.post('Profiler.startPreciseCoverage')
+  session.post('Profiler.stopPreciseCoverage')
+  session.post('Profiler.disable')
 }

@@ -3,13 +3,14 @@ import { createInterface } from 'node:readline'
 import { expect, test, vi } from 'vitest'
 import { createIdleGc } from '../../src/lib/idle-gc.ts'
 
+type Collect = (options: { dropsMachineCode: boolean }) => Promise<void>
 const signal = new AbortController().signal
 
 /** A process with CPU time set by the test: `during` is what it works in each sleep, in ms. */
 function processWith({ worked, during }: { worked: number; during: number[] }) {
   let cpuMs = worked
   let bootMs = 0
-  const collect = vi.fn<() => Promise<void>>(async () => undefined)
+  const collect = vi.fn<Collect>(async () => undefined)
   const sleep = vi.fn<() => Promise<void>>(async () => {
     cpuMs += during.shift() ?? 0
   })
@@ -37,7 +38,7 @@ test('memory is collected once after work, when the process is idle', async () =
 })
 
 test('the tick of the start is none of its business: what the daemon reads afterwards would be garbage again', async () => {
-  const collect = vi.fn<() => Promise<void>>(async () => undefined)
+  const collect = vi.fn<Collect>(async () => undefined)
   const clock = { now: () => ({ bootMs: 0, wallMs: 0 }), sleep: async () => undefined }
   await createIdleGc({ clock, cpuMs: () => 100, collect }).tick(signal)
   expect(collect).not.toHaveBeenCalled()
@@ -88,6 +89,19 @@ test('the collections that V8 adds are no work; work that comes later is', async
   expect(collect).toHaveBeenCalledTimes(2)
 })
 
+test('machine code is dropped with a collection after each second of work', async () => {
+  const { collect, live } = processWith({ worked: 0, during: [0, 0, 0, 0, 0] })
+  // After a collection 300 ms of it are V8's.
+  await live(700, { inMs: 15_000, times: 5 })
+  expect(collect.mock.calls.map(([{ dropsMachineCode }]) => dropsMachineCode)).toEqual([
+    false,
+    true,
+    false,
+    false,
+    true,
+  ])
+})
+
 /** A process that takes memory, releases it and collects. `then` is what it does afterwards. */
 function collectingProgram(then: string): string[] {
   const source = JSON.stringify(new URL('../../src/lib/idle-gc.ts', import.meta.url).href)
@@ -127,4 +141,44 @@ test('memory that was released goes back to the system', () => {
   }
   expect(grown).toBeGreaterThan(20_000_000)
   expect(left).toBeLessThan(grown / 2)
+})
+
+/** Machine code in bytes, of five hundred optimized functions and after a collection when so much CPU time was spent. */
+function machineCode({ cpuMs }: { cpuMs: number }): { made: number; left: number } {
+  const source = JSON.stringify(new URL('../../src/lib/idle-gc.ts', import.meta.url).href)
+  const program = `
+    import { getHeapSpaceStatistics } from 'node:v8'
+    import { createIdleGc } from ${source}
+    const size = () => getHeapSpaceStatistics().find((space) => space.space_name === 'code_space').space_used_size
+    const before = size()
+    const sums = Array.from({ length: 500 }, (_, first) =>
+      new Function('list', \`let sum = \${first}; for (const each of list) sum += each; return sum\`))
+    for (const sum of sums) {
+      %PrepareFunctionForOptimization(sum);
+      sum([1, 2]);
+      sum([3, 4]);
+      %OptimizeFunctionOnNextCall(sum);
+      sum([5, 6]);
+    }
+    const made = size() - before
+    let bootMs = 0
+    const clock = { now: () => ({ bootMs, wallMs: 0 }), sleep: async () => undefined }
+    const gc = createIdleGc({ clock, cpuMs: () => ${cpuMs} })
+    bootMs = 15_000
+    await gc.tick(new AbortController().signal)
+    const left = size() - before
+    if (sums[7]([1, 2]) === 10) console.log(JSON.stringify({ made, left }))`
+  const flags = ['--allow-natives-syntax', '--input-type=module', '--eval', program]
+  return JSON.parse(execFileSync(process.execPath, flags, { encoding: 'utf8' })) as ReturnType<
+    typeof machineCode
+  >
+}
+
+test('machine code that is dropped is no longer in memory', () => {
+  const kept = machineCode({ cpuMs: 900 })
+  expect(kept.made).toBeGreaterThan(200_000)
+  expect(kept.left).toBeGreaterThan(kept.made / 2)
+  const dropped = machineCode({ cpuMs: 1_100 })
+  expect(dropped.made).toBeGreaterThan(200_000)
+  expect(dropped.left).toBeLessThan(dropped.made / 5)
 })

@@ -81,10 +81,7 @@ function socketOf(fd: number, receive: Receive): Socket {
 }
 
 function readInto(receive: Receive): object {
-  const callback = (length: number, buffer: Buffer): boolean => {
-    receive(length, buffer)
-    // False would stop reading; that is what `pause` is for.
-    return true
-  }
-  return { allowHalfOpen: true, readable: true, writable: true, onread: { buffer: READ_BUFFER, callback } }
+  // It returns nothing; `false` would stop reading.
+  const onread = { buffer: READ_BUFFER, callback: receive }
+  return { allowHalfOpen: true, readable: true, writable: true, onread }
 }
