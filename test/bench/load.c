@@ -24,7 +24,7 @@
 
 #include "measure.h"
 
-#define WARM_UP_NS 300000000ull
+#define WARM_UP_NS 100000000ull
 #define PAUSE_NS 600000000ull
 #define PATIENCE_NS 60000000000ull
 #define MAX_LATENCIES (8 * 1024 * 1024)

@@ -27,12 +27,13 @@ const paceOf = ({ requests, seconds }: Asked): number => requests / seconds
 /** In µs for each request. */
 const cpuOf = ({ cpuNs, requests }: Asked): number => cpuNs / requests / 1_000
 
-const ROUNDS = 7
-const SECONDS = 0.6
+/** Many short rounds: what else the machine does lasts for seconds, and is then the same for all in most rounds. */
+const ROUNDS = 15
+const SECONDS = 0.3
 
 export async function answerRows(world: World, trio: Trio, progress: (what: string) => void): Promise<Row[]> {
   progress('token.get, one connection')
-  const one = await askInTurn(world, trio, { protocol: 'ipc', connections: 1, rounds: 3 })
+  const one = await askInTurn(world, trio, { protocol: 'ipc', connections: 1, rounds: 5 })
   progress('token.get, 100 connections')
   const hundred = await askInTurn(world, trio, { protocol: 'ipc', connections: 100 })
   progress('token.get, 1,000 connections')
@@ -114,7 +115,7 @@ async function otherServerRows(world: World, trio: Trio, progress: (what: string
     await answers(path)
   }
   const samples = await interleaved(
-    5,
+    ROUNDS,
     (who) => load<Asked>(world, ['ask', 'ipc', servers[who].path, servers[who].pid, 100, SECONDS]),
     ['ours', 'sandboxed', 'jitless', 'inC'] as const,
   )
