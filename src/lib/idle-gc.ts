@@ -1,6 +1,7 @@
 // Returns memory to the operating system once the process is idle: V8 and malloc would keep it.
 import type { Session } from 'node:inspector'
 import type { Clock } from './clock.ts'
+import { hasJit } from './jit.ts'
 import { loadLibc } from './libc.ts'
 
 interface IdleGc {
@@ -80,7 +81,7 @@ async function collectGarbage({ dropsMachineCode }: { dropsMachineCode: boolean 
   const { Session } = await import('node:inspector')
   const session = new Session()
   session.connect()
-  if (dropsMachineCode && HAS_MACHINE_CODE) dropMachineCode(session)
+  if (dropsMachineCode && hasJit) dropMachineCode(session)
   // Twice: native objects release their memory in the next turn, and V8 moves together what the first has left.
   for (let time = 0; time < 2; time += 1) {
     await new Promise((resolve) => {
@@ -92,8 +93,6 @@ async function collectGarbage({ dropsMachineCode }: { dropsMachineCode: boolean 
   const libc = loadLibc()
   if (!('error' in libc)) libc.trimHeap()
 }
-
-const HAS_MACHINE_CODE = !process.execArgv.includes('--jitless')
 
 /**
  * The machine code that V8 has made of what was called often: 3 to 4 MiB after a thousand refreshes, and it would keep it for

@@ -19,7 +19,7 @@ import {
 } from './faults.ts'
 import type { createTokenFrames, TokenFrameType } from './frames.ts'
 import { FRAME_END_BYTE, type IpcServer, type IpcSocket } from './framing.ts'
-import { latin1Text, MAX_PLAIN_LENGTH, plainTokenGetId } from './plain-token-get.ts'
+import { latin1Text, MAX_PLAIN_LENGTH, plainTokenGetId, repeatedTokenGetId } from './plain-token-get.ts'
 
 /** Shared by all connections. */
 export interface IpcContext {
@@ -70,7 +70,10 @@ export class IpcConnection extends PacedReader implements ConnectionHandler {
   private isPlain(buffer: Buffer, length: number): boolean {
     const { ipcSocket, context } = this
     if (!context.isDirect || length > MAX_PLAIN_LENGTH || this.unsentBytes > 0) return false
-    return ipcSocket.ipcBuffer === '' && this.answerPlain(latin1Text(buffer, 0, length))
+    if (ipcSocket.ipcBuffer !== '') return false
+    const id = repeatedTokenGetId(buffer, length) ?? plainTokenGetId(latin1Text(buffer, 0, length))
+    if (id !== null) this.answerPlain(id)
+    return id !== null
   }
 
   protected override parseNext(bytes: Buffer, at: number): number {
@@ -78,8 +81,9 @@ export class IpcConnection extends PacedReader implements ConnectionHandler {
     const end = bytes.indexOf(FRAME_END_BYTE, at)
     const next = end === -1 ? bytes.length : end + 1
     const text = latin1Text(bytes, at, next)
-    const isPlain = context.isDirect && ipcSocket.ipcBuffer === '' && this.answerPlain(text)
-    if (!isPlain) context.framing.receive(ipcSocket, text)
+    const id = context.isDirect && ipcSocket.ipcBuffer === '' ? plainTokenGetId(text) : null
+    if (id === null) context.framing.receive(ipcSocket, text)
+    else this.answerPlain(id)
     return next
   }
 
@@ -95,15 +99,13 @@ export class IpcConnection extends PacedReader implements ConnectionHandler {
 
   // ---- answering ----------------------------------------------------------------------------------------------------
 
-  private answerPlain(text: string): boolean {
-    const id = plainTokenGetId(text)
-    if (id === null) return false
+  /** A plain `token.get`. */
+  private answerPlain(id: string): void {
     const { connection, context } = this
     if (!this.server.acceptRequest(connection)) return this.refuse(id)
     const token = context.operations.plainToken(connection)
     if (token === null) this.perform('token.get', id, {})
     else this.out += context.tokenFrame('token.result', id, token)
-    return true
   }
 
   /** One message, whatever it is: called by node-ipc. */
@@ -155,10 +157,9 @@ export class IpcConnection extends PacedReader implements ConnectionHandler {
     this.out += this.context.framing.encode('fault', { id, ...fault })
   }
 
-  private refuse(id: string | null): true {
+  private refuse(id: string | null): void {
     this.writeFault(id, { code: 'busy', message: TOO_OFTEN })
     this.server.drop(this.connection, 'too-many-requests')
-    return true
   }
 
   // ---- subscriptions ------------------------------------------------------------------------------------------------

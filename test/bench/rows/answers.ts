@@ -28,8 +28,8 @@ const paceOf = ({ requests, seconds }: Asked): number => requests / seconds
 const cpuOf = ({ cpuNs, requests }: Asked): number => cpuNs / requests / 1_000
 
 /** Many short rounds: what else the machine does lasts for seconds, and is then the same for all in most rounds. */
-const ROUNDS = 15
-const SECONDS = 0.3
+const ROUNDS = 25
+const SECONDS = 0.15
 
 export async function answerRows(world: World, trio: Trio, progress: (what: string) => void): Promise<Row[]> {
   progress('token.get, one connection')
