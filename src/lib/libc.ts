@@ -3,7 +3,7 @@ import { readdirSync } from 'node:fs'
 import { getSystemErrorName } from 'node:util'
 import { createChildCalls, type ChildCalls } from './child-calls.ts'
 import { createConnectionCalls, type Call, type ConnectionCalls } from './connection-calls.ts'
-import { errorCode } from './error.ts'
+import { errorCode, errorMessage } from './error.ts'
 import { loadKoffi, type Koffi, type KoffiMissing } from './koffi.ts'
 import { countListenFds, FIRST_LISTEN_FD } from './listen-fds.ts'
 
@@ -92,7 +92,12 @@ function load(): Libc | LibcMissing {
     return { error: `System calls of ${process.platform} on ${process.arch} are not known to kyc-tokend` }
   }
   const koffi = loadKoffi()
-  return 'error' in koffi ? koffi : createLibc(koffi)
+  if ('error' in koffi) return koffi
+  try {
+    return createLibc(koffi)
+  } catch (error) {
+    return { error: `libc has not all functions that are needed (${errorMessage(error)}): use another Linux` }
+  }
 }
 
 function createLibc(koffi: Koffi): Libc {

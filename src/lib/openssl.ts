@@ -1,5 +1,6 @@
 // Functions of OpenSSL that each start needs, from the copy inside Node. `node:crypto` gives the same, but loads twenty modules
-// for it: a seventh of the time until the first answer. All else of it is needed only when the service or the store is asked.
+// for it: a tenth of the time until the first answer, a seventh without JIT. All else of it is needed only when the service or
+// the store is asked.
 import { loadKoffi } from './koffi.ts'
 
 interface OpenSsl {
@@ -33,7 +34,7 @@ function openSsl(): OpenSsl {
 const SHA256_BYTES = 32
 
 /** undefined without koffi, and where Node shows no functions of OpenSSL. */
-export function throughKoffi(): OpenSsl | undefined {
+function throughKoffi(): OpenSsl | undefined {
   const koffi = loadKoffi()
   if ('error' in koffi) return undefined
   try {
@@ -68,7 +69,7 @@ function succeeded(name: string, result: unknown): void {
   if (!result) throw new Error(`${name} of OpenSSL failed`)
 }
 
-export function throughNode(): OpenSsl {
+function throughNode(): OpenSsl {
   const { createHash, createHmac, randomBytes } = process.getBuiltinModule('node:crypto')
   return {
     sha256: (text) => createHash('sha256').update(text).digest(),

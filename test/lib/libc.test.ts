@@ -1,10 +1,10 @@
 import { execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { chmod, mkdtemp, rm } from 'node:fs/promises'
+import { chmod, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { createServer, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import type { Readable } from 'node:stream'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, expect, test } from 'vitest'
@@ -256,6 +256,18 @@ test('where koffi is not installed the error has the reason and the remedy', asy
   const { stdout } = await run(process.execPath, [await bundled([])])
   expect(stdout).toBe(
     "The optional package koffi cannot be loaded (Cannot find module 'koffi'): install it with `npm install koffi`\n",
+  )
+})
+
+test('where libc lacks a function the error says so', async () => {
+  const program = await bundled([])
+  const koffi = join(dirname(program), 'node_modules', 'koffi')
+  await mkdir(koffi)
+  const lacking = 'exports.load = () => ({ func: () => { throw new Error("Cannot find function socket") } })'
+  await writeFile(join(koffi, 'index.js'), lacking)
+  const { stdout } = await run(process.execPath, [program])
+  expect(stdout).toBe(
+    'libc has not all functions that are needed (Cannot find function socket): use another Linux\n',
   )
 })
 
