@@ -28,17 +28,16 @@ export function createIdleGc(options: {
   // Not at the first tick: after it the daemon reads its configuration once more.
   let last = { atMs: clock.now().bootMs, cpuMs: 0 }
   let workMs = 0
-  let workSinceDropMs = 0
+  /** CPU time at which machine code was last dropped. */
+  let droppedAtMs = 0
   let isWaiting = false
 
   function measure(): void {
     const now = { atMs: clock.now().bootMs, cpuMs: cpuMs() }
     if (now.atMs - last.atMs < IDLE.intervalMs) return
     const spentMs = now.cpuMs - last.cpuMs
+    if (spentMs > IDLE.cpuMs) workMs += spentMs
     last = now
-    if (spentMs <= IDLE.cpuMs) return
-    workMs += spentMs
-    workSinceDropMs += spentMs
   }
 
   async function collectWhenIdle(signal: AbortSignal): Promise<void> {
@@ -47,11 +46,11 @@ export function createIdleGc(options: {
       before = cpuMs()
       await clock.sleep(IDLE.intervalMs, signal)
     }
-    const dropsMachineCode = workSinceDropMs >= MACHINE_CODE_MS
+    const dropsMachineCode = cpuMs() - droppedAtMs >= MACHINE_CODE_MS
     if (!signal.aborted) await collect({ dropsMachineCode })
     last = { atMs: clock.now().bootMs + V8_FINISHES.withinMs, cpuMs: cpuMs() + V8_FINISHES.cpuMs }
     workMs = 0
-    if (dropsMachineCode) workSinceDropMs = 0
+    if (dropsMachineCode) droppedAtMs = cpuMs()
     isWaiting = false
   }
 

@@ -91,15 +91,20 @@ test('the collections that V8 adds are no work; work that comes later is', async
 
 test('machine code is dropped with a collection after each second of work', async () => {
   const { collect, live } = processWith({ worked: 0, during: [0, 0, 0, 0, 0] })
-  // After a collection 300 ms of it are V8's.
   await live(700, { inMs: 15_000, times: 5 })
   expect(collect.mock.calls.map(([{ dropsMachineCode }]) => dropsMachineCode)).toEqual([
     false,
     true,
     false,
-    false,
     true,
+    false,
   ])
+})
+
+test('work that is done while it waits counts, too', async () => {
+  const { gc, collect } = processWith({ worked: 100, during: [2_000, 0] })
+  await gc.tick(signal)
+  expect(collect.mock.calls).toEqual([[{ dropsMachineCode: true }]])
 })
 
 /** A process that takes memory, releases it and collects. `then` is what it does afterwards. */
@@ -176,9 +181,9 @@ function machineCode({ cpuMs }: { cpuMs: number }): { made: number; left: number
 
 test('machine code that is dropped is no longer in memory', () => {
   const kept = machineCode({ cpuMs: 900 })
-  expect(kept.made).toBeGreaterThan(200_000)
+  expect(kept.made).toBeGreaterThan(50_000)
   expect(kept.left).toBeGreaterThan(kept.made / 2)
   const dropped = machineCode({ cpuMs: 1_100 })
-  expect(dropped.made).toBeGreaterThan(200_000)
-  expect(dropped.left).toBeLessThan(dropped.made / 5)
+  expect(dropped.made).toBeGreaterThan(50_000)
+  expect(dropped.left).toBeLessThan(dropped.made / 3)
 })
