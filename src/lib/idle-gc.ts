@@ -94,7 +94,7 @@ async function collectGarbage({ dropsMachineCode }: { dropsMachineCode: boolean 
 }
 
 /**
- * The machine code that V8 has made of what was called often: 3 to 4 MiB after a thousand refreshes, and it would keep it for
+ * The machine code that V8 has made of what was called often: 2 to 4 MiB after a thousand refreshes, and it would keep it for
  * ever. Precise coverage "prevents running optimized code", as the protocol says; what is called often later is compiled again.
  */
 function dropMachineCode(session: Session): void {

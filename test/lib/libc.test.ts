@@ -1,16 +1,16 @@
 import { execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { chmod, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { chmod, mkdtemp, rm } from 'node:fs/promises'
 import { createServer, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import type { Readable } from 'node:stream'
-import { dirname, join } from 'node:path'
+import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import type { Peer } from '../../src/lib/connection-calls.ts'
 import { loadLibc, type Libc } from '../../src/lib/libc.ts'
-import { bundledModule } from '../support/bundled-module.ts'
+import { bundledModule, installKoffiWithoutFunctions } from '../support/bundled-module.ts'
 import { lacks } from '../support/lacks.ts'
 import { receiveDatagrams } from '../support/receive-datagrams.ts'
 
@@ -261,10 +261,7 @@ test('where koffi is not installed the error has the reason and the remedy', asy
 
 test('where libc lacks a function the error says so', async () => {
   const program = await bundled([])
-  const koffi = join(dirname(program), 'node_modules', 'koffi')
-  await mkdir(koffi)
-  const lacking = 'exports.load = () => ({ func: () => { throw new Error("Cannot find function socket") } })'
-  await writeFile(join(koffi, 'index.js'), lacking)
+  installKoffiWithoutFunctions(program)
   const { stdout } = await run(process.execPath, [program])
   expect(stdout).toBe(
     'libc has not all functions that are needed (Cannot find function socket): use another Linux\n',

@@ -1,11 +1,9 @@
 import { execFileSync } from 'node:child_process'
 import { createHash, createHmac } from 'node:crypto'
-import { mkdirSync, writeFileSync } from 'node:fs'
-import { dirname, join } from 'node:path'
 import { assert, property, string } from 'fast-check'
 import { expect, test } from 'vitest'
 import { hmacSha256, randomHex, sha256 } from '../../src/lib/openssl.ts'
-import { bundledModule } from '../support/bundled-module.ts'
+import { bundledModule, installKoffiWithoutFunctions } from '../support/bundled-module.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
 const text = string({ unit: 'binary', maxLength: 5_000 })
@@ -45,9 +43,6 @@ test('with koffi the modules of node:crypto are not loaded', async () => {
 test('without koffi, and where Node shows no functions of OpenSSL, they give the same', async () => {
   const program = await bundledModule(await tempDirectory(), { entry: ENTRY })
   expect(answersOf(program)).toBe(`${expected}\nwith node:crypto\n`)
-  const koffi = join(dirname(program), 'node_modules', 'koffi')
-  mkdirSync(koffi)
-  const withoutFunctions = 'exports.load = () => ({ func: (name) => { throw new Error(name) } })'
-  writeFileSync(join(koffi, 'index.js'), withoutFunctions)
+  installKoffiWithoutFunctions(program)
   expect(answersOf(program)).toBe(`${expected}\nwith node:crypto\n`)
 })
