@@ -1,4 +1,5 @@
 // Answers for clients that wait at sockets handed over by systemd while the configuration is faulty, before the daemon ends.
+import { createSystemClock } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
 import { runTasks } from '../lib/run-tasks.ts'
 import type { InheritedSockets } from '../lib/socket-activation.ts'
@@ -42,8 +43,10 @@ export async function serveMisconfigured(
 }
 
 function createMisconfiguredReplies(message: string): Replies {
+  const clock = createSystemClock()
   const reply: { fault: Fault } = { fault: { code: 'misconfigured', message } }
   return {
+    now: () => clock.now(),
     cached: () => null,
     current: () => reply,
     token: () => reply,

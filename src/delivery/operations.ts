@@ -120,7 +120,7 @@ export function createOperations(options: {
     if (!caller.isAllowed) return { fault: notAllowed(transport) }
     if ('value' in reply && sendsToken && !caller.isClosing) {
       reads += 1
-      audit.recordRead(caller, transport, client ?? null)
+      audit.recordRead(caller, transport, client ?? null, replies.now().wallMs)
     }
     return reply
   }
@@ -136,10 +136,12 @@ export function createOperations(options: {
     },
     denial: ({ isAllowed }) => (isAllowed ? null : notAllowed(transport)),
     plainToken(caller) {
-      const token = caller.isAllowed ? replies.cached() : null
+      if (!caller.isAllowed) return null
+      const now = replies.now()
+      const token = replies.cached(now)
       if (token === null) return null
       reads += 1
-      audit.recordRead(caller, transport, null)
+      audit.recordRead(caller, transport, null, now.wallMs)
       return token
     },
     changedToken: (caller) => handOut({ caller }, replies.current(), caller.reads?.client ?? undefined),

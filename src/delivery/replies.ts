@@ -34,8 +34,9 @@ export interface CachedToken {
 }
 
 export interface Replies {
-  /** The current token, or null. Cheap: two readings of the clock and three comparisons. */
-  cached(): CachedToken | null
+  now(): Instant
+  /** The token at this moment, or null. Cheap: three comparisons. */
+  cached(now: Instant): CachedToken | null
   /** The current token, or why there is none. */
   current(): Result<CachedToken>
   /** At once where that can be, else a promise: waits for a token as it was asked for, up to `waitSeconds`. */
@@ -64,8 +65,7 @@ export function createReplies(options: {
   const { keeper, parts, monotonicMs = uptimeMs } = options
   let reply = cachedReply(keeper.state(), keeper.now())
 
-  function cached(): CachedToken | null {
-    const now = keeper.now()
+  function cached(now: Instant): CachedToken | null {
     const state = keeper.state()
     const isCurrent =
       state === reply.state &&
@@ -76,7 +76,7 @@ export function createReplies(options: {
   }
 
   function current(): Result<CachedToken> {
-    const value = cached()
+    const value = cached(keeper.now())
     return value === null ? { fault: faultOf(keeper.state()) } : { value }
   }
 
@@ -118,6 +118,7 @@ export function createReplies(options: {
   }
 
   return {
+    now: () => keeper.now(),
     cached,
     current,
     token,

@@ -42,9 +42,9 @@ interface RejectTally extends Tally {
 export interface TokenAudit {
   /**
    * A connection was given the token: logged at `debug` for each connection, at `info` once an hour for each user,
-   * process and client's name.
+   * process and client's name. `atMs`: by the wall clock; to read it costs more than to count.
    */
-  recordRead(reader: Reader, transport: Transport, client: string | null): void
+  recordRead(reader: Reader, transport: Transport, client: string | null, atMs: number): void
   /** A client reported a token as refused: logged at once, and then once an hour for each reporter. */
   recordReject(peer: Peer | null, verdict: RejectVerdict, client: string | null): void
   /** Logs what an hour has gathered. To be called every now and then. */
@@ -92,7 +92,7 @@ export function createTokenAudit(options: {
     }
   }
 
-  function recordRead(reader: Reader, transport: Transport, client: string | null): void {
+  function recordRead(reader: Reader, transport: Transport, client: string | null, atMs: number): void {
     let counter = reader.reads
     if (counter === null || counter.client !== client || counter.isForgotten) {
       if (reader.peer === null) return
@@ -104,7 +104,7 @@ export function createTokenAudit(options: {
     reader.reads = counter
     counter.count += 1
     counter.total += 1
-    counter.lastAtMs = Date.now()
+    counter.lastAtMs = atMs
   }
 
   /** Counts what was read before the name of the process was known where it belongs. */

@@ -450,6 +450,15 @@ describe('the record of clients', () => {
     })
   })
 
+  it.each([{}, { minValidSeconds: 1 }])('says when they did (%j)', async (request) => {
+    const world = await startDelivery({ processName: () => Promise.resolve('reader') })
+    await world.rotate()
+    await askOnce(world.ipcPath, 'token.get', request)
+    await eventually(() => expect(world.audit.readers()).toHaveLength(1))
+    const [reader] = world.audit.readers()
+    expect(Math.abs(Date.now() - Date.parse(reader?.lastAt ?? ''))).toBeLessThan(60_000)
+  })
+
   it('does not name them to others', async () => {
     const world = await startDelivery({ loadLibc: () => ({ error: 'There is no koffi here' }) })
     await world.rotate()

@@ -42,7 +42,7 @@ async function start(
   world.start()
   await world.clock.settle()
   const cachedResult = (): TokenResult | null => {
-    const token = replies.cached()
+    const token = replies.cached(replies.now())
     return token === null ? null : (JSON.parse(token.json) as TokenResult)
   }
   return { ...world, replies, cachedResult, pass: (ms: number) => (monotonicMs += ms) }
@@ -56,10 +56,10 @@ function isThere(reply: Result<CachedToken> | Promise<Result<CachedToken>>): boo
 describe('the cached reply', () => {
   it('is built once, and again when the token, its phase or the wall clock changes', async () => {
     const { replies, clock, keeper, cachedResult } = await start()
-    const first = replies.cached()
-    expect(replies.cached()).toBe(first)
+    const first = replies.cached(replies.now())
+    expect(replies.cached(replies.now())).toBe(first)
     await clock.advance(60_000)
-    expect(replies.cached()).toBe(first)
+    expect(replies.cached(replies.now())).toBe(first)
     const { expiresAt } = cachedResult() ?? { expiresAt: '' }
     clock.jumpWall(3_600_000)
     expect(Date.parse(cachedResult()?.expiresAt ?? '') - Date.parse(expiresAt)).toBe(3_600_000)
@@ -72,9 +72,9 @@ describe('the cached reply', () => {
     const { replies, clock, answer } = await start({ lifeSeconds: 600 })
     answer(failures.network)
     await clock.advance(599_999)
-    expect(replies.cached()).not.toBeNull()
+    expect(replies.cached(replies.now())).not.toBeNull()
     clock.suspend(1)
-    expect(replies.cached()).toBeNull()
+    expect(replies.cached(replies.now())).toBeNull()
     expect(replies.current()).toMatchObject({ fault: { code: 'expired', reason: 'network' } })
   })
 

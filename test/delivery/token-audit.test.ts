@@ -1,9 +1,13 @@
 // The readers of the token, and the clients that report it as refused: counted, and logged once an hour.
 import { expect, test } from 'vitest'
-import { createTokenAudit } from '../../src/delivery/token-audit.ts'
+import { createTokenAudit, type Reader } from '../../src/delivery/token-audit.ts'
 import { createRecords } from '../support/records.ts'
 
 const HOUR_MS = 3_600_000
+const readerOf = (pid: number): Reader => ({
+  peer: { uid: 1_000, gid: 1_000, pid, isPrivileged: false },
+  reads: null,
+})
 
 test('reads and reports are logged at once, then once an hour with their count', async () => {
   const { log, records } = createRecords()
@@ -13,15 +17,14 @@ test('reads and reports are logged at once, then once an hour with their count',
     processName: () => Promise.resolve('reader'),
     monotonicMs: () => nowMs,
   })
-  const peer = { uid: 1_000, gid: 1_000, pid: 7, isPrivileged: false }
-  const reader = { peer, reads: null }
+  const reader = readerOf(7)
   const counted = (event: string): unknown[] =>
     records
       .filter(({ fields }) => fields.event === event)
       .map(({ level, fields }) => [level, fields['count']])
   const act = async (): Promise<void> => {
-    audit.recordRead(reader, 'ipc', null)
-    audit.recordReject(peer, 'replaced', null)
+    audit.recordRead(reader, 'ipc', null, nowMs)
+    audit.recordReject(reader.peer, 'replaced', null)
     await Promise.resolve()
     await Promise.resolve()
   }
@@ -49,8 +52,7 @@ test('reads and reports are logged at once, then once an hour with their count',
 test('a record without a name of the process says why', async () => {
   const { log, records } = createRecords()
   const audit = createTokenAudit({ log, processName: () => Promise.resolve(null) })
-  const peer = { uid: 1_000, gid: 1_000, pid: 7, isPrivileged: false }
-  audit.recordRead({ peer, reads: null }, 'ipc', null)
+  audit.recordRead(readerOf(7), 'ipc', null, 0)
   await expect
     .poll(() => records.find(({ fields }) => fields.event === 'token-taken')?.fields)
     .toMatchObject({ process: null, processUnknown: expect.stringContaining('ProtectProc') as string })
@@ -59,10 +61,10 @@ test('a record without a name of the process says why', async () => {
 test('the status names the 20 that took the token last', async () => {
   const { log } = createRecords()
   const audit = createTokenAudit({ log, processName: (pid) => Promise.resolve(`reader-${pid}`) })
-  for (let pid = 1; pid <= 25; pid += 1)
-    audit.recordRead({ peer: { uid: 1_000, gid: 1_000, pid, isPrivileged: false }, reads: null }, 'ipc', null)
+  for (let pid = 1; pid <= 25; pid += 1) audit.recordRead(readerOf(pid), 'ipc', null, pid)
   await expect.poll(() => audit.readers().length).toBeGreaterThan(1)
   expect(audit.readers()).toHaveLength(20)
+  expect(audit.readers()[0]).toMatchObject({ process: 'reader-25', lastAt: '1970-01-01T00:00:00.025Z' })
 })
 
 test('where 512 programs have read, one more keeps its name once others were quiet for an hour', async () => {
@@ -75,7 +77,7 @@ test('where 512 programs have read, one more keeps its name once others were qui
   })
   const read = async (pid: number): Promise<unknown> => {
     const before = records.length
-    audit.recordRead({ peer: { uid: 1_000, gid: 1_000, pid, isPrivileged: false }, reads: null }, 'ipc', null)
+    audit.recordRead(readerOf(pid), 'ipc', null, nowMs)
     await expect.poll(() => records.length, { interval: 1 }).toBeGreaterThan(before + 1)
     return records.at(-1)?.fields['process']
   }
