@@ -1,5 +1,5 @@
 // A real Prometheus that scrapes a real daemon through its metrics socket: rules and dashboard find what they ask for.
-import { spawn, spawnSync } from 'node:child_process'
+import { spawn, spawnSync, type ChildProcess } from 'node:child_process'
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, onTestFinished, test } from 'vitest'
@@ -94,6 +94,15 @@ async function overTcp(address: string, path: string): Promise<{ status: number;
   return { status: response.status, body: await response.text() }
 }
 
+/** Before its directory is removed. */
+function endWithTest(child: ChildProcess): void {
+  const ended = new Promise((resolve) => child.once('close', resolve))
+  onTestFinished(async () => {
+    child.kill('SIGTERM')
+    await ended
+  })
+}
+
 /** A daemon whose token is refreshed all the time, with a shared store; gives the address of its metrics. */
 async function startScrapedDaemon(): Promise<string> {
   const service = await serviceOf(() => granting(freshToken(4)))
@@ -108,7 +117,7 @@ async function startScrapedDaemon(): Promise<string> {
   const sockets = [`ipc=${join(directory, 'ipc.sock')}`, `http=${httpPath}`, `metrics=${address}`]
   const words = [LAUNCHER, ...sockets, '1', ...PROGRAM, 'run', '--config', file]
   const launcher = spawn('python3', words, { stdio: 'ignore' })
-  onTestFinished(() => void launcher.kill('SIGTERM'))
+  endWithTest(launcher)
   await expectUntil('the sockets', () => existsSync(httpPath))
   await tokenOf({ httpPath })
   return address
@@ -135,11 +144,7 @@ async function startPrometheus(
     `--web.listen-address=${listen}`,
   ]
   const child = spawn('prometheus', words, { stdio: 'ignore' })
-  const ended = new Promise((resolve) => child.once('close', resolve))
-  onTestFinished(async () => {
-    child.kill('SIGTERM')
-    await ended
-  })
+  endWithTest(child)
   await expectUntil('Prometheus', async () => {
     const answer = await fetch(`http://${listen}/-/ready`).catch(() => undefined)
     return answer?.status === 200
