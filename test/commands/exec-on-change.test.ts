@@ -125,7 +125,7 @@ test('the signal waits until the token files are written', async () => {
 test('a command that does not stop is killed after the stop timeout, with all of its process group', async () => {
   const world = await commandWorld({ answer: renewing })
   const script = `${REPORT}; trap 'echo refused' TERM; (trap '' TERM; exec sleep 1000) & echo "worker $!"; while :; do sleep 0.05; done`
-  const command = supervise(world, { options: ['--on-change', 'restart', '--stop-timeout', '300ms'], script })
+  const command = supervise(world, { options: ['--on-change', 'restart', '--stop-timeout', '1s'], script })
   await expectUntil('the worker', () => command.lines().some((line) => line.startsWith('worker')))
   const worker = command.lines().at(-1)?.split(' ')[1] ?? ''
   await operator(world.daemon).refresh()
