@@ -34,6 +34,7 @@ export interface CachedToken {
 }
 
 export interface Replies {
+  /** By the clock on which the lives of tokens are counted. Cheap: one reading. */
   now(): Instant
   /** The token at this moment, or null. Cheap: three comparisons. */
   cached(now: Instant): CachedToken | null

@@ -42,7 +42,8 @@ interface RejectTally extends Tally {
 export interface TokenAudit {
   /**
    * A connection was given the token: logged at `debug` for each connection, at `info` once an hour for each user,
-   * process and client's name. `atMs`: by the wall clock; to read it costs more than to count.
+   * process and client's name. `atMs`: by the wall clock, which the caller has
+   * read already: another reading costs more than the count.
    */
   recordRead(reader: Reader, transport: Transport, client: string | null, atMs: number): void
   /** A client reported a token as refused: logged at once, and then once an hour for each reporter. */

@@ -94,7 +94,7 @@ async function overTcp(address: string, path: string): Promise<{ status: number;
   return { status: response.status, body: await response.text() }
 }
 
-/** Before its directory is removed. */
+/** Ends the program with the test, before its directory is removed. */
 function endWithTest(child: ChildProcess): void {
   const ended = new Promise((resolve) => child.once('close', resolve))
   onTestFinished(async () => {
