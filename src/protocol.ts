@@ -71,6 +71,8 @@ export interface TokenDescription {
   /** `jwt`: the token says when it expires. `assumed`: it does not (`refresh.maxAge`). */
   expirySource: 'jwt' | 'assumed'
   baseUrl: string
+  /** Statuses by which the API says that the token is refused; absent in answers of older daemons: 401. */
+  refusedBy?: readonly number[]
   refreshAt: string
   /** Counts tokens. */
   generation: number
