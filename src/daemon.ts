@@ -8,10 +8,10 @@ import { createTokenFiles } from './delivery/files/token-files.ts'
 import { createReplies } from './delivery/replies.ts'
 import { createServers } from './delivery/servers.ts'
 import { createFleetKeeper, type FleetKeeperOptions } from './fleet-keeper.ts'
-import { orAborted } from './lib/abort.ts'
+import { raceAbort } from './lib/abort.ts'
 import type { DaemonSignals } from './lib/daemon-signals.ts'
 import type { Log } from './lib/log.ts'
-import { runTasks, startedAfter } from './lib/run-tasks.ts'
+import { runTasks, after } from './lib/run-tasks.ts'
 import type { InheritedSockets } from './lib/socket-activation.ts'
 import { createReload, type Load } from './reload.ts'
 import { createAlerts } from './report/alerts.ts'
@@ -110,7 +110,7 @@ export async function createDaemon(initial: Config, environment: Environment): P
     async run(signals) {
       const { stop } = signals
       const listening = Promise.withResolvers<void>()
-      signals.onReload(() => void orAborted(listening.promise, stop).then(() => reload(stop)))
+      signals.onReload(() => void raceAbort(listening.promise, stop).then(() => reload(stop)))
       signals.onRefresh(() => void keeper.refresh(stop))
       /** The service is asked only once it is certain that this daemon has its sockets. */
       async function keepToken(signal: AbortSignal): Promise<void> {
@@ -124,9 +124,9 @@ export async function createDaemon(initial: Config, environment: Environment): P
           (signal) => servers.run(signal, { onListening: listening.resolve }),
           createTokenLog({ keeper, log }),
           // Clients come first: what none of them waits for begins once they can connect.
-          startedAfter(listening.promise, alerts),
-          startedAfter(listening.promise, files),
-          startedAfter(listening.promise, keepToken),
+          after(listening.promise, alerts),
+          after(listening.promise, files),
+          after(listening.promise, keepToken),
           systemd,
           hostName,
           fleet,

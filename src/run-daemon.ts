@@ -2,7 +2,7 @@
 import type { Writable } from 'node:stream'
 import { createDaemon, type Daemon } from './daemon.ts'
 import { acquireInstanceLock } from './delivery/listener/instance-lock.ts'
-import { orAborted } from './lib/abort.ts'
+import { raceAbort } from './lib/abort.ts'
 import { createSystemClock } from './lib/clock.ts'
 import type { DaemonSignals } from './lib/daemon-signals.ts'
 import { createDirectories } from './lib/directories.ts'
@@ -63,7 +63,7 @@ async function start({ configPath, env, stderr, inherited, signals }: StartOptio
   const config = await loadConfig({ configPath, env })
   const directories = createDirectories({ ...config, uid: process.geteuid!() })
   // A disk that does not answer must not keep the process from its end.
-  await orAborted(directories.prepare(), stop)
+  await raceAbort(directories.prepare(), stop)
   stop.throwIfAborted()
   const lock = await acquireInstanceLock(config, inherited)
   const clock = createSystemClock()

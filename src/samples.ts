@@ -4,7 +4,7 @@ import type { ConfigOnDisk } from './config/on-disk.ts'
 import type { TokenFiles } from './delivery/files/token-files.ts'
 import type { Servers } from './delivery/servers.ts'
 import type { StatusParts } from './delivery/status.ts'
-import { atMost, type Clock } from './lib/clock.ts'
+import { withTimeout, type Clock } from './lib/clock.ts'
 import { version } from './lib/version.ts'
 import type { Alerts } from './report/alerts.ts'
 import type { HostName } from './report/host-name.ts'
@@ -38,7 +38,7 @@ export function createSamples(components: {
     statusParts: {
       async look() {
         looking ??= onDisk.examine().finally(() => (looking = null))
-        await atMost(MAX_LOOK_MS, looking, clock)
+        await withTimeout(MAX_LOOK_MS, looking, clock)
       },
       files: () => files.status(),
       clients: () => servers().clients(),

@@ -5,7 +5,7 @@ import type { ReconnectingConnection, Disconnect } from './connection.ts'
 import { disconnectError, faultError, isForbidden, timeoutError } from './faults.ts'
 import type { TokenClientError } from './errors.ts'
 import type { Frame } from './frames.ts'
-import { uptimeMs } from '../lib/uptime.ts'
+import { monotonicMs } from '../lib/monotonic.ts'
 
 /** The answer may take so much longer than the daemon was asked to wait. */
 const ANSWER_MARGIN_MS = 5_000
@@ -36,8 +36,8 @@ export function call<T>(connection: ReconnectingConnection, options: Call<T>): P
   const { type, waitMs = 0, answerMs = waitMs + ANSWER_MARGIN_MS, signal } = options
   return new Promise<T>((resolve, reject) => {
     if (signal?.aborted === true) return reject(signal.reason as Error)
-    const untilMs = uptimeMs() + waitMs
-    const leftMs = (): number => Math.max(0, untilMs - uptimeMs())
+    const untilMs = monotonicMs() + waitMs
+    const leftMs = (): number => Math.max(0, untilMs - monotonicMs())
     let sends = 0
     /** The answer of a daemon that is stopping to those who wait. */
     let parting: TokenClientError | undefined

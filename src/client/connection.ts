@@ -1,7 +1,7 @@
 // A connection to the process behind a Unix socket: made while it is used, and made again when that process restarts.
 import { createConnection, type Socket } from 'node:net'
 import { createFrameReader, encodeFrame, type Frame } from './frames.ts'
-import { uptimeMs } from '../lib/uptime.ts'
+import { monotonicMs } from '../lib/monotonic.ts'
 
 /** A request and its answers. It is sent again on each new connection for as long as it is open. */
 export interface Request {
@@ -134,7 +134,7 @@ export function createReconnectingConnection(options: {
     isConnected = false
     isConnecting = false
     fruitless += 1
-    last = { disconnect: { ...how, wasEverConnected, isClosed: false }, atMs: uptimeMs() }
+    last = { disconnect: { ...how, wasEverConnected, isClosed: false }, atMs: monotonicMs() }
     for (const [id, request] of requests) if (!request.onDisconnect(last.disconnect)) requests.delete(id)
     if (requests.size > 0 && !isConnecting && !pauseBeforeConnect(last.atMs)) connect()
   }
@@ -145,7 +145,7 @@ export function createReconnectingConnection(options: {
     const isUrgent = [...requests.values()].some(({ isBackground }) => isBackground !== true)
     const { first, largest, largestInBackground } = RECONNECT_DELAY_MS
     const delayMs = Math.min(isUrgent ? largest : largestInBackground, first * 2 ** (fruitless - 1))
-    const leftMs = sinceMs + delayMs * (0.5 + options.random() / 2) - uptimeMs()
+    const leftMs = sinceMs + delayMs * (0.5 + options.random() / 2) - monotonicMs()
     if (leftMs <= 0) return false
     pause = setTimeout(connect, leftMs)
     return true

@@ -17,7 +17,7 @@ import { createKnownTokens } from './known-tokens.ts'
 import { createRefusedTokens } from './refused-tokens.ts'
 import { createSubscriptions } from './subscription.ts'
 import type { ClientToken, GetOptions, TokenSource } from './token-source.ts'
-import { uptimeMs } from '../lib/uptime.ts'
+import { monotonicMs } from '../lib/monotonic.ts'
 
 const DEFAULT_WAIT_SECONDS = 10
 /** One attempt at the service, and one that is under way before it. */
@@ -78,7 +78,7 @@ export function createSource(options: {
         if (!mayGoTo(origin, first)) throw originError(origin, [originOf(first)])
         const good = await refused.replace(first, { signal })
         if (good === undefined)
-          throw refusedError((known.refusalOf(first.fingerprint)?.retryAtMs ?? 0) - uptimeMs())
+          throw refusedError((known.refusalOf(first.fingerprint)?.retryAtMs ?? 0) - monotonicMs())
         // By a reload it may be a token of another service.
         if (!mayGoTo(origin, good)) throw originError(origin, [originOf(good)])
         token = good

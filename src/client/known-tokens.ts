@@ -1,13 +1,13 @@
 // The client's memory of tokens: the last good one, and those that the service refused.
 import type { RejectVerdict, TokenResult } from '../protocol.ts'
 import type { ClientToken, GetOptions } from './token-source.ts'
-import { uptimeMs } from '../lib/uptime.ts'
+import { monotonicMs } from '../lib/monotonic.ts'
 
 /** A token that the service refused: it is not given from memory, and `fetch` does not send it. */
 export interface Refusal {
   /** The daemon's verdict on the report; undefined while it has none. */
   readonly verdict: RejectVerdict | undefined
-  /** When the daemon asks the service about it, or may be asked again, on the clock of `uptimeMs`. */
+  /** When the daemon asks the service about it, or may be asked again, on the clock of `monotonicMs`. */
   readonly retryAtMs: number
 }
 
@@ -31,12 +31,12 @@ export function createKnownTokens(): KnownTokens {
 
   /** Life left by both clocks: one of them stops during suspend, and the other may be set. */
   function lifeLeftMs({ token, expiresAtMs }: NonNullable<typeof last>): number {
-    return Math.min(Date.parse(token.expiresAt) - Date.now(), expiresAtMs - uptimeMs())
+    return Math.min(Date.parse(token.expiresAt) - Date.now(), expiresAtMs - monotonicMs())
   }
 
   return {
     keep(token) {
-      const expiresAtMs = uptimeMs() + Date.parse(token.expiresAt) - Date.now()
+      const expiresAtMs = monotonicMs() + Date.parse(token.expiresAt) - Date.now()
       last = { token, expiresAtMs }
     },
     cached({ minValidSeconds = 0, notFingerprint }) {

@@ -3,7 +3,7 @@ import type { RejectResult } from '../protocol.ts'
 import { TokenClientError } from './errors.ts'
 import type { KnownTokens, Refusal } from './known-tokens.ts'
 import type { ClientToken, TokenSource } from './token-source.ts'
-import { uptimeMs } from '../lib/uptime.ts'
+import { monotonicMs } from '../lib/monotonic.ts'
 
 /** The longest wait of a call for another token. */
 const RENEWAL_WAIT_MS = 10_000
@@ -53,7 +53,7 @@ export function createRefusedTokens(options: {
   /** Reports the token, where that is due. After that it may be one that can be sent. */
   async function review(fingerprint: string): Promise<void> {
     const refusal = known.refusalOf(fingerprint)
-    const isDue = refusal !== undefined && uptimeMs() >= reviewAtMs(refusal)
+    const isDue = refusal !== undefined && monotonicMs() >= reviewAtMs(refusal)
     if (isDue && refusal.verdict === 'unchanged') known.forgive(fingerprint)
     else if (isDue || reports.has(fingerprint))
       await shared(reports, fingerprint, () => report(fingerprint).catch(orUndefined))
@@ -61,7 +61,7 @@ export function createRefusedTokens(options: {
 
   /** Another token, or undefined where the daemon has none for now. */
   async function another(fingerprint: string, untilMs: number): Promise<ClientToken | undefined> {
-    const leftMs = (): number => Math.max(0, untilMs - uptimeMs())
+    const leftMs = (): number => Math.max(0, untilMs - monotonicMs())
     const wait = { notFingerprint: fingerprint, waitSeconds: leftMs() / 1_000 }
     const token = await get(wait).catch(orUndefined)
     if (token !== undefined && token.fingerprint !== fingerprint) return token
@@ -77,7 +77,7 @@ export function createRefusedTokens(options: {
       await review(fingerprint)
     },
     async replace(refused, { onlyHope = false, signal }) {
-      const deadlineMs = uptimeMs() + RENEWAL_WAIT_MS
+      const deadlineMs = monotonicMs() + RENEWAL_WAIT_MS
       let token = refused
       for (;;) {
         const { fingerprint } = token
@@ -89,7 +89,7 @@ export function createRefusedTokens(options: {
         const waiting = shared(waits, fingerprint, () => another(fingerprint, untilMs))
         const other = await within(waiting, untilMs, signal)
         if (other !== undefined) token = other
-        else if (uptimeMs() >= deadlineMs) return undefined
+        else if (monotonicMs() >= deadlineMs) return undefined
       }
     },
   }
@@ -99,7 +99,7 @@ function refusalOf(result: RejectResult | undefined): Refusal {
   const { verdict, retryAfterSeconds } = result ?? {}
   const isSoon = verdict === undefined || verdict === 'refreshing' || verdict === 'replaced'
   const afterMs = retryAfterSeconds === undefined ? RENEWAL_WAIT_MS : retryAfterSeconds * 1_000
-  return { verdict, retryAtMs: uptimeMs() + (isSoon ? REVIEW_MS : afterMs) }
+  return { verdict, retryAtMs: monotonicMs() + (isSoon ? REVIEW_MS : afterMs) }
 }
 
 /** When the daemon is asked about the token again. */
@@ -136,7 +136,7 @@ function within<T>(
   return new Promise((resolve, reject) => {
     const onAbort = (): void => reject(signal?.reason as Error)
     if (signal?.aborted === true) return onAbort()
-    const timer = setTimeout(() => resolve(undefined), Math.max(0, untilMs - uptimeMs()))
+    const timer = setTimeout(() => resolve(undefined), Math.max(0, untilMs - monotonicMs()))
     signal?.addEventListener('abort', onAbort)
     const end = (): void => {
       clearTimeout(timer)

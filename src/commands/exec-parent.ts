@@ -16,7 +16,7 @@ import {
   type SupervisionEvent,
   type SupervisionSettings,
 } from './exec-supervision.ts'
-import { uptimeMs } from '../lib/uptime.ts'
+import { monotonicMs } from '../lib/monotonic.ts'
 
 interface ParentSettings extends SupervisionSettings {
   readonly stopSignal: NodeJS.Signals
@@ -117,8 +117,8 @@ function subscribe(
 
 /** Resolves once the daemon has written the token to its files, at the latest after 5 s; never rejects. */
 async function afterFiles(client: TokenClient, { obtainedAt }: TokenResult): Promise<void> {
-  const end = uptimeMs() + FILES_MS
-  while (uptimeMs() < end) {
+  const end = monotonicMs() + FILES_MS
+  while (monotonicMs() < end) {
     try {
       const { files } = await client.status()
       const isWritten = files.every(
@@ -149,13 +149,13 @@ function createSupervisor(
 ): Supervisor {
   const libc = loadLibc()
   let newest = first
-  let state = startedWith(first.fingerprint, uptimeMs())
+  let state = startedWith(first.fingerprint, monotonicMs())
   let child: ChildProcess | undefined
   let status = 0
   let timer: NodeJS.Timeout | undefined
 
   function apply(event: SupervisionEvent): void {
-    const nowMs = uptimeMs()
+    const nowMs = monotonicMs()
     const { state: next, action } = nextSupervision(state, event, {
       settings,
       nowMs,

@@ -1,7 +1,7 @@
 // Names of client processes, read from /proc: a few bytes, never synchronously, one at a time.
-import { ifRefused } from '../lib/error.ts'
+import { fallbackOnSystemError } from '../lib/error.ts'
 import { fs } from '../lib/fs.ts'
-import { uptimeMs } from '../lib/uptime.ts'
+import { monotonicMs as systemMonotonicMs } from '../lib/monotonic.ts'
 
 /** A name is reused so long: a program that connects for each request is looked up once in that time. */
 const REUSED_FOR_MS = 1_000
@@ -16,7 +16,7 @@ const MAX_BYTES = 256
 export function createProcessNames(
   options: { monotonicMs?: () => number; read?: (pid: number) => Promise<string | null> } = {},
 ): (pid: number) => Promise<string | null> {
-  const { monotonicMs = uptimeMs, read = readProcessName } = options
+  const { monotonicMs = systemMonotonicMs, read = readProcessName } = options
   const known = new Map<number, Promise<string | null>>()
   let sinceMs = -Infinity
   let waiting = 0
@@ -30,7 +30,7 @@ export function createProcessNames(
     const timeout = setTimeout(() => resolve(null), MAX_READ_MS)
     timeout.unref()
     last = last
-      .then(() => read(pid).catch(ifRefused(null)))
+      .then(() => read(pid).catch(fallbackOnSystemError(null)))
       .then(resolve)
       .finally(() => {
         clearTimeout(timeout)

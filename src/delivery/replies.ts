@@ -18,7 +18,7 @@ import { dueAtMs, isStale, usableToken, usableUntilMs, type TokenState } from '.
 import { fingerprintOf } from '../token/token.ts'
 import { asciiOf } from './ascii.ts'
 import { describeCurrent, describeToken, statusOf, type StatusParts } from './status.ts'
-import { uptimeMs } from '../lib/uptime.ts'
+import { monotonicMs as systemMonotonicMs } from '../lib/monotonic.ts'
 
 /** The value that was requested, or a fault that says why there is none. */
 export type Result<T> = { readonly value: T } | { readonly fault: Fault }
@@ -63,7 +63,7 @@ export function createReplies(options: {
   /** A clock that stops during suspend, in ms: a suspended loop cannot tick. */
   monotonicMs?: () => number
 }): Replies {
-  const { keeper, parts, monotonicMs = uptimeMs } = options
+  const { keeper, parts, monotonicMs = systemMonotonicMs } = options
   let reply = cachedReply(keeper.state(), keeper.now())
 
   function cached(now: Instant): CachedToken | null {

@@ -1,6 +1,6 @@
 // The servers of the daemon, `ipc.sock`, `http.sock` and the metrics: peers, audit and memory budget are common to them.
 import type { Config } from '../config/config.ts'
-import { orAborted } from '../lib/abort.ts'
+import { raceAbort } from '../lib/abort.ts'
 import type { Log } from '../lib/log.ts'
 import { runTasks } from '../lib/run-tasks.ts'
 import { descriptorsOf, type InheritedSockets } from '../lib/socket-activation.ts'
@@ -62,7 +62,7 @@ export function createServers(
           (stop) => ipc.run(stop, { onListening: ipcListening.resolve }),
           async (stop) => {
             // Most clients use the other socket, and loading HTTP takes time: those that wait there already come first.
-            await orAborted(ipcListening.promise, stop)
+            await raceAbort(ipcListening.promise, stop)
             for (let round = 0; round < ROUNDS_TO_AN_ANSWER; round += 1) await new Promise(setImmediate)
             await http.run(stop, { onListening })
           },

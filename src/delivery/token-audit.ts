@@ -3,7 +3,7 @@ import type { Log } from '../lib/log.ts'
 import type { RejectVerdict, StatusResult } from '../protocol.ts'
 import type { Peer } from './peer-credentials.ts'
 import { createProcessNames } from './process-names.ts'
-import { uptimeMs } from '../lib/uptime.ts'
+import { monotonicMs as systemMonotonicMs } from '../lib/monotonic.ts'
 
 export type Transport = 'ipc' | 'http'
 
@@ -65,7 +65,7 @@ export function createTokenAudit(options: {
   /** A monotonic clock, in ms. */
   monotonicMs?: () => number
 }): TokenAudit {
-  const { log, monotonicMs = uptimeMs } = options
+  const { log, monotonicMs = systemMonotonicMs } = options
   const processName = options.processName ?? createProcessNames({ monotonicMs })
   const reads = new Map<string, ReadCounter>()
   const rejects = new Map<string, RejectTally>()

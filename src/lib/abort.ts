@@ -9,7 +9,7 @@ export function untilAborted(signal: AbortSignal): Promise<void> {
 }
 
 /** Resolves when the promise resolves or the signal is aborted. Rejects as the promise does. */
-export async function orAborted(promise: Promise<unknown>, signal: AbortSignal): Promise<void> {
+export async function raceAbort(promise: Promise<unknown>, signal: AbortSignal): Promise<void> {
   const aborted = Promise.withResolvers<void>()
   const onAbort = (): void => aborted.resolve()
   if (signal.aborted) onAbort()

@@ -2,7 +2,7 @@
 import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
 
-import { ifRefused, UsageError } from './error.ts'
+import { fallbackOnSystemError, UsageError } from './error.ts'
 import {
   runtimeDirectoryOf,
   stateDirectoryOf,
@@ -26,7 +26,7 @@ export function accountNames(directory = ACCOUNTS_DIRECTORY): string[] {
   try {
     return readdirSync(directory).filter(isAccountName).toSorted()
   } catch (error) {
-    return ifRefused([])(error)
+    return fallbackOnSystemError([])(error)
   }
 }
 

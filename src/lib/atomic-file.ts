@@ -2,7 +2,7 @@
 import { constants, lstatSync, type Stats } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { directoryProblem, directoryWarning } from './directory-problem.ts'
-import { errorCode, ifRefused } from './error.ts'
+import { errorCode, fallbackOnSystemError } from './error.ts'
 import { asFileError, FileError } from './file-error.ts'
 import { fs } from './fs.ts'
 import { randomHex } from './openssl.ts'
@@ -91,7 +91,7 @@ export function lstatQuickly(path: string): Stats | null | undefined {
   try {
     return isQuick(dirname(path)) ? (lstatSync(path, { throwIfNoEntry: false }) ?? null) : undefined
   } catch (error) {
-    return ifRefused(undefined)(error)
+    return fallbackOnSystemError(undefined)(error)
   }
 }
 

@@ -1,6 +1,6 @@
 // The clock: lives are counted on CLOCK_BOOTTIME, which goes on during suspend and never jumps; the wall clock is for display.
 import { uptime } from 'node:os'
-import { uptimeMs } from './uptime.ts'
+import { monotonicMs } from './monotonic.ts'
 
 /** One moment on both clocks, in milliseconds. */
 export interface Instant {
@@ -37,13 +37,17 @@ export function sleep(ms: number, signal: AbortSignal): Promise<void> {
 }
 
 /** Resolves when the work is done or after `ms`; the work goes on. Rejects as the work does. */
-export async function atMost(ms: number, work: Promise<unknown>, clock: Pick<Clock, 'sleep'>): Promise<void> {
+export async function withTimeout(
+  ms: number,
+  work: Promise<unknown>,
+  clock: Pick<Clock, 'sleep'>,
+): Promise<void> {
   const ended = new AbortController()
   await Promise.race([work.finally(() => ended.abort()), clock.sleep(ms, ended.signal)])
 }
 
 /**
- * The clock of this machine. `os.uptime()` costs microseconds and `uptimeMs()` stops during suspend, so a
+ * The clock of this machine. `os.uptime()` costs microseconds and `monotonicMs()` stops during suspend, so a
  * reading is monotonic time plus an offset, and the offset is read again only when the wall clock disagrees with
  * it: after a suspend, a step of the wall clock, or long slewing.
  */
@@ -60,15 +64,15 @@ export function createSystemClock(): Clock {
     // Cached for one millisecond.
     if (wallMs === readAtMs) return latest
     readAtMs = wallMs
-    const monotonicMs = uptimeMs()
-    if (Math.abs(wallMs - monotonicMs - wallOffset) > DISAGREEMENT_MS) {
-      wallOffset = wallMs - monotonicMs
-      const offset = uptime() * 1000 - monotonicMs
+    const runningMs = monotonicMs()
+    if (Math.abs(wallMs - runningMs - wallOffset) > DISAGREEMENT_MS) {
+      wallOffset = wallMs - runningMs
+      const offset = uptime() * 1000 - runningMs
       if (Math.abs(offset - bootOffset) > GRAIN_MS) bootOffset = offset
       aheadMs = Math.round(wallOffset - bootOffset)
     }
     // Whole milliseconds, and both clocks always apart by the same: the text of an instant then stays the same.
-    const bootMs = Math.round(monotonicMs + bootOffset)
+    const bootMs = Math.round(runningMs + bootOffset)
     latest = { bootMs, wallMs: bootMs + aheadMs }
     return latest
   }

@@ -1,5 +1,5 @@
 // The daemon's own directories: made at the start, and again where they were removed.
-import { exitStatus, ifRefused, UserError } from './error.ts'
+import { exitStatus, fallbackOnSystemError, UserError } from './error.ts'
 import { fs } from './fs.ts'
 import type { Log } from './log.ts'
 import { isUsableForCertain, prepareDirectory, runtimeDirectoryMode, STATE_DIRECTORY_MODE } from './paths.ts'
@@ -79,5 +79,7 @@ export async function assertAnswers(directory: string): Promise<void> {
   if (isQuick(directory)) return
   const now = new Date()
   // Any answer of the disk will do, also an error.
-  await onFileSystem(directory, async () => fs.lutimes(directory, now, now).catch(ifRefused(undefined)))
+  await onFileSystem(directory, async () =>
+    fs.lutimes(directory, now, now).catch(fallbackOnSystemError(undefined)),
+  )
 }

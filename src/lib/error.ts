@@ -47,7 +47,7 @@ export function errorCode(error: unknown): string | undefined {
 }
 
 /** Handles an error of the system by this value, and throws any other. */
-export function ifRefused<T>(value: T): (error: unknown) => T {
+export function fallbackOnSystemError<T>(value: T): (error: unknown) => T {
   return (error) => {
     if (errorCode(error) === undefined) throw error
     return value

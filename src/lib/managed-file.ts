@@ -11,7 +11,7 @@ import {
   replaceFile,
   type FileAttributes,
 } from './atomic-file.ts'
-import { ifRefused } from './error.ts'
+import { fallbackOnSystemError } from './error.ts'
 import { fs } from './fs.ts'
 import { asFileError, FileError } from './file-error.ts'
 import { createProblemLog } from './log-once.ts'
@@ -207,6 +207,6 @@ async function inheritedGid(directory: string): Promise<number | undefined> {
 
 /** Undefined where it cannot be read: another program may have removed or exchanged it since it was looked at. */
 async function readIfAny(path: string, maxBytes: number): Promise<string | undefined> {
-  const read = await readSmallFile(path, maxBytes).catch(ifRefused(null))
+  const read = await readSmallFile(path, maxBytes).catch(fallbackOnSystemError(null))
   return read?.content?.toString()
 }

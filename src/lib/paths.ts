@@ -3,7 +3,7 @@ import { constants, lstatSync, statSync, type Stats } from 'node:fs'
 import { userInfo } from 'node:os'
 import { dirname, isAbsolute, join } from 'node:path'
 
-import { errorCode, errorMessage, exitStatus, ifRefused, UserError } from './error.ts'
+import { errorCode, errorMessage, exitStatus, fallbackOnSystemError, UserError } from './error.ts'
 import { fs } from './fs.ts'
 import { isQuick, noteDevice } from './serial.ts'
 
@@ -75,7 +75,7 @@ export function isUsableForCertain(path: string, uid: number): boolean {
   try {
     return isQuick(path) && statSync(path).isDirectory() && pathProblem(path, uid) === undefined
   } catch (error) {
-    return ifRefused(false)(error)
+    return fallbackOnSystemError(false)(error)
   }
 }
 

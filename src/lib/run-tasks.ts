@@ -1,5 +1,5 @@
 // Runs the parts of a program together: the first fault stops the others, and being stopped is no fault.
-import { orAborted } from './abort.ts'
+import { raceAbort } from './abort.ts'
 
 /** Something that runs until it is stopped. */
 export interface Task {
@@ -38,9 +38,9 @@ export async function runTasks(parts: readonly (Task | TaskObject)[], signal: Ab
 }
 
 /** The task, begun once the promise resolves, or to end at once what is to be stopped before. */
-export function startedAfter(begun: Promise<unknown>, task: Task | TaskObject): Task {
+export function after(begun: Promise<unknown>, task: Task | TaskObject): Task {
   return async (signal) => {
-    await orAborted(begun, signal)
+    await raceAbort(begun, signal)
     await runTask(task, signal)
   }
 }

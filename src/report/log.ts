@@ -2,7 +2,7 @@
 import { fstatSync } from 'node:fs'
 import type { Writable } from 'node:stream'
 import type { Config } from '../config/config.ts'
-import { atMost, type Clock } from '../lib/clock.ts'
+import { withTimeout, type Clock } from '../lib/clock.ts'
 import { logLevels, type Log, type LogLevel } from '../lib/log.ts'
 import type { LineOptions, LogRecord } from './log-formats.ts'
 import type { WinstonLogger } from './winston-logger.ts'
@@ -90,7 +90,7 @@ export function createLog(
     async close() {
       clearTimeout(timer)
       const loaded = await load()
-      await atMost(CLOSE_LIMIT_MS, loaded.flushed(), clock)
+      await withTimeout(CLOSE_LIMIT_MS, loaded.flushed(), clock)
     },
   }
 }

@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { onFile } from '../lib/atomic-file.ts'
-import { atMost, type Clock } from '../lib/clock.ts'
+import { withTimeout, type Clock } from '../lib/clock.ts'
 import { errorCode } from '../lib/error.ts'
 import { fs } from '../lib/fs.ts'
 import type { Log } from '../lib/log.ts'
@@ -70,7 +70,7 @@ export async function createStateStore(options: {
   let fleet: Fleet = { fence: 0, hosts: 0 }
 
   async function withinLimit(work: Promise<unknown>): Promise<void> {
-    await atMost(MAX_WAIT_MS, work, clock)
+    await withTimeout(MAX_WAIT_MS, work, clock)
   }
 
   /** Reports whether the file was written in this boot; a runtime directory in memory does not outlive one. */

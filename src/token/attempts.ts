@@ -1,5 +1,5 @@
 // Attempts: one request at a time, saved before it goes out, and repeated by p-retry until there is a token or a refusal.
-import { atMost, type Clock, type Instant } from '../lib/clock.ts'
+import { withTimeout, type Clock, type Instant } from '../lib/clock.ts'
 import type { KeeperEvent, RefreshSettings, SaveState } from './keeper.ts'
 import type { Cause, FetchOutcome } from './outcome.ts'
 import { causeOf, dueAtMs, type Step, type TokenState } from './state.ts'
@@ -78,7 +78,8 @@ export function createAttempts({
 }): Attempts {
   let cancelRequest = (): void => undefined
 
-  const save = async (state: TokenState): Promise<void> => atMost(SAVE_TIMEOUT_MS, saveState(state), clock)
+  const save = async (state: TokenState): Promise<void> =>
+    withTimeout(SAVE_TIMEOUT_MS, saveState(state), clock)
 
   async function ask(
     asked: RefreshSettings,

@@ -1,7 +1,7 @@
 // Limits that keep one client from harming the others: connections per user, memory, requests per second, and turns.
 import type { SocketConfig } from '../../config/config.ts'
 import type { Peer } from '../peer-credentials.ts'
-import { uptimeMs } from '../../lib/uptime.ts'
+import { monotonicMs } from '../../lib/monotonic.ts'
 
 // ---- connections ----------------------------------------------------------------------------------------------------
 
@@ -92,7 +92,7 @@ export interface RequestRate {
 /** Takes one request from the bucket. False: one too many. `perSecond` null: there is no limit. */
 export function tryAcquire(rate: RequestRate, perSecond: number | null): boolean {
   if (perSecond === null) return true
-  const nowMs = uptimeMs()
+  const nowMs = monotonicMs()
   const refill = ((nowMs - rate.refilledAtMs) / 1_000) * perSecond
   rate.left = Math.min(Math.max(1, perSecond), rate.left + refill)
   rate.refilledAtMs = nowMs
@@ -122,11 +122,11 @@ export function createTurns(): Turns {
   let isScheduled = false
 
   function run(): void {
-    const until = uptimeMs() + TURNS_MS
+    const until = monotonicMs() + TURNS_MS
     const ready = waiting
     let done = 0
     waiting = []
-    while (done < ready.length && uptimeMs() < until) {
+    while (done < ready.length && monotonicMs() < until) {
       ready[done]?.()
       done += 1
     }

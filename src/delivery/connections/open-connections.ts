@@ -10,7 +10,7 @@ import {
   type Timeouts,
 } from './connection.ts'
 import { createConnectionCounts, type ConnectionCounts, type MemoryBudget } from './limits.ts'
-import { uptimeMs } from '../../lib/uptime.ts'
+import { monotonicMs } from '../../lib/monotonic.ts'
 
 export interface OpenConnections {
   /** All of now, in no order. */
@@ -109,7 +109,7 @@ export function createOpenConnections(options: {
 
   /** Clients can cause it over and over: one record an hour. */
   function logFault(sentence: string, error: unknown): void {
-    const nowMs = uptimeMs()
+    const nowMs = monotonicMs()
     if (nowMs - faultLoggedAtMs < FAULT_LOGGED_EVERY_MS) return
     faultLoggedAtMs = nowMs
     log('error', sentence, { event: 'connection-fault', transport, detail: errorMessage(error) })

@@ -1,7 +1,7 @@
 // The token files: every entry of `tokenFiles` holds the token while it may be used, and is absent otherwise.
 import { isDeepStrictEqual } from 'node:util'
 import type { Config, TokenFileConfig } from '../../config/config.ts'
-import { orAborted } from '../../lib/abort.ts'
+import { raceAbort } from '../../lib/abort.ts'
 import { formatInstant, stableClockFor, type Instant } from '../../lib/clock.ts'
 import type { Log } from '../../lib/log.ts'
 import { createManagedFile, type FileCounts, type ManagedFile } from '../../lib/managed-file.ts'
@@ -80,10 +80,10 @@ export function createTokenFiles(options: {
       if (type !== 'attempted') reconcile().catch(fault.reject)
     })
     if (!signal.aborted) reconcile().catch(fault.reject)
-    await orAborted(fault.promise, signal).finally(unsubscribe)
+    await raceAbort(fault.promise, signal).finally(unsubscribe)
     isStopped = true
     shell.hide()
-    await orAborted(Promise.all([list, reconcile()]), AbortSignal.timeout(STOP_WAIT_MS))
+    await raceAbort(Promise.all([list, reconcile()]), AbortSignal.timeout(STOP_WAIT_MS))
   }
 
   /** An entry that did not change goes on with what it knows of its file. */

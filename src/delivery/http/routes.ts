@@ -6,7 +6,7 @@ import { isRecord } from '../requests.ts'
 import type { HttpConnection } from './connection.ts'
 import { hasBody, MAX_BODY_BYTES, readBody } from './request-body.ts'
 import { headerOf, headersFor, prefersText, send, sendJson, sendProblem } from './responses.ts'
-import { uptimeMs } from '../../lib/uptime.ts'
+import { monotonicMs } from '../../lib/monotonic.ts'
 
 export interface Exchange {
   readonly req: IncomingMessage
@@ -156,7 +156,7 @@ export function createHealthRoutes(options: { replies: Replies; metrics: Metrics
   }
 
   function getMetrics({ res }: RequestContext): void {
-    const nowMs = uptimeMs()
+    const nowMs = monotonicMs()
     if (rendered === null || nowMs - renderedAtMs >= METRICS_EVERY_MS) {
       const { contentType, body } = metrics()
       rendered = { contentType, body: Buffer.from(body) }

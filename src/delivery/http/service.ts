@@ -1,6 +1,6 @@
 // `http.sock` as a component that a reload may switch on and off. The HTTP server is loaded when it is needed.
 import type { SocketConfig } from '../../config/config.ts'
-import { orAborted, untilAborted } from '../../lib/abort.ts'
+import { raceAbort, untilAborted } from '../../lib/abort.ts'
 import type { DeliveryServer, ServerOptions } from '../delivery-server.ts'
 import type { createMetricsServer } from './server.ts'
 import type { Metrics } from './routes.ts'
@@ -57,7 +57,7 @@ export function createHttpService(
       if (options.socket !== null) running = await start(options.socket)
       onListening()
       try {
-        await orAborted(failure.promise, signal)
+        await raceAbort(failure.promise, signal)
       } finally {
         isStopped = true
         await stop()

@@ -33,7 +33,7 @@ import {
   type OpenDirectory,
   type SocketAddress,
 } from './socket-path.ts'
-import { uptimeMs } from '../../lib/uptime.ts'
+import { monotonicMs } from '../../lib/monotonic.ts'
 
 /** Connects that wait while the daemon is busy; Node's own 511 refuses a burst of 1,000. */
 export const BACKLOG = 4096
@@ -62,7 +62,7 @@ export interface Elected {
  * in the way or the directory cannot be used, 75 where its disk does not answer.
  */
 export async function bindElected(address: SocketAddress, events: ListenerEvents): Promise<Elected> {
-  const until = uptimeMs() + CANDIDATE_TIMEOUT_MS
+  const until = monotonicMs() + CANDIDATE_TIMEOUT_MS
   do {
     await assertPathFree(address)
     const directory = openDirectoryOf(address)
@@ -73,7 +73,7 @@ export async function bindElected(address: SocketAddress, events: ListenerEvents
       directory.close()
     }
     await sleep(POLL_MS)
-  } while (uptimeMs() < until)
+  } while (monotonicMs() < until)
   throw new UserError(
     `Another kyc-tokend is starting at ${address.path} and does not finish: end it, or set another ${settingOf(address)}`,
     exitStatus.unavailable,
@@ -118,7 +118,7 @@ async function isFirst(name: string, { address, directory, until }: Candidacy): 
       return true
     }
     await sleep(POLL_MS)
-  } while (uptimeMs() < until)
+  } while (monotonicMs() < until)
   return false
 }
 

@@ -3,9 +3,9 @@ import { once } from 'node:events'
 import { lstatSync, type Stats } from 'node:fs'
 import { createServer } from 'node:net'
 import { basename } from 'node:path'
-import { orAborted } from '../../lib/abort.ts'
+import { raceAbort } from '../../lib/abort.ts'
 import { lstatIfAny, lstatQuickly, onFile, removeOwn } from '../../lib/atomic-file.ts'
-import { errorCode, errorMessage, exitStatus, ifRefused, UserError } from '../../lib/error.ts'
+import { errorCode, errorMessage, exitStatus, fallbackOnSystemError, UserError } from '../../lib/error.ts'
 import { FileError } from '../../lib/file-error.ts'
 import { createProblemLog } from '../../lib/log-once.ts'
 import type { Log } from '../../lib/log.ts'
@@ -108,7 +108,7 @@ async function listenOn(fd: number, events: ListenerEvents): Promise<Elected['se
 
 /** Reports whether the socket at the path is still the one that was bound. Throws FileError where the disk does not answer. */
 async function isThere({ stats }: Elected, { path }: SocketAddress): Promise<boolean> {
-  return isSame(await onFile(path, async () => lstatIfAny(path).catch(ifRefused(null))), stats)
+  return isSame(await onFile(path, async () => lstatIfAny(path).catch(fallbackOnSystemError(null))), stats)
 }
 
 function isSame(found: Stats | null | undefined, stats: Stats): boolean {
@@ -137,5 +137,5 @@ async function remove({ server, stats }: Elected, address: SocketAddress): Promi
   server.close()
   // A dead socket does no harm: the next daemon replaces it.
   const removal = onFile(address.path, async () => removeOwn(address.path, stats)).catch(ignoreFileError)
-  await orAborted(removal, AbortSignal.timeout(STOP_WAIT_MS))
+  await raceAbort(removal, AbortSignal.timeout(STOP_WAIT_MS))
 }
