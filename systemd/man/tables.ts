@@ -7,6 +7,7 @@ import { scenarioNames, scenarioOf } from '../../src/sandbox/scenarios.ts'
 import { failureTable } from '../../src/source/response.ts'
 import type { Reason } from '../../src/token/outcome.ts'
 import { remedyFor } from '../../src/token/remedy.ts'
+import { stateDiagram } from './states.ts'
 
 interface Table {
   /** The page that has it. */
@@ -100,6 +101,8 @@ function writeTables(): void {
   }
   const former = /(?<=<!-- commands -->\n)[\s\S]*(?=<!-- \/commands -->)/
   rewrite('kyc-tokend.1.md', (text) => text.replace(former, () => `\n${commandChapter()}\n`))
+  const picture = /(?<=<!-- states -->\n)[\s\S]*(?=<!-- \/states -->)/
+  rewrite('../../src/README.md', (text) => text.replace(picture, () => `\n${stateDiagram()}\n`))
 }
 
 if (import.meta.main) writeTables()

@@ -10,6 +10,7 @@ import { exitStatus } from '../../src/lib/error.ts'
 import { answerTypes, faultCodes } from '../../src/protocol.ts'
 import { startExample } from './example.ts'
 import { bare, block, manualText, pages, tableRows } from './manual.ts'
+import { stateDiagram } from '../../systemd/man/states.ts'
 import { commandChapter, tables } from '../../systemd/man/tables.ts'
 import { runCli } from '../support/run-cli.ts'
 import { expectUntil } from '../support/until.ts'
@@ -28,6 +29,11 @@ describe('made from the code', () => {
   test.each(Object.entries(tables()))('the table of %s is what the code says', (name, { rows }) => {
     expect(tableRows(name)).toEqual(rows)
   })
+})
+
+test('the picture of the states is what the code does', () => {
+  const page = pages().find(({ path }) => path === 'src/README.md')?.text ?? ''
+  expect(/<!-- states -->\n([\s\S]*)<!-- \/states -->/.exec(page)?.[1]?.trim()).toBe(stateDiagram().trim())
 })
 
 describe('of the protocol', () => {
