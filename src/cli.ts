@@ -1,31 +1,12 @@
 // argv → one command → exit status.
 import { earlySignals } from './lib/early-signals.ts'
-import type { Invocation, RunCommand } from './commands/command.ts'
+import type { Invocation } from './commands/command.ts'
 import { commands } from './commands/specs.ts'
-import { parseCommandLine, type ParsedCommand } from './commands/parse.ts'
-import * as token from './commands/token.ts'
+import { helpOf, parseCommandLine, type ParsedCommand } from './commands/command-line.ts'
 import { escapeUnsafe } from './lib/display-text.ts'
 import { exitIgnoringUncancellable } from './lib/exit.ts'
 import { errorCode, errorMessage, exitStatus, UsageError, UserError } from './lib/error.ts'
 import { needSupportedNode } from './lib/supported-node.ts'
-
-/** Only the command that is asked for is loaded; `token`, which shell loops call, is here already. */
-const loaders: Readonly<Record<string, () => Promise<{ run: RunCommand }>>> = {
-  setup: () => import('./commands/setup.ts'),
-  run: () => import('./commands/run.ts'),
-  token: () => Promise.resolve(token),
-  watch: () => import('./commands/watch.ts'),
-  status: () => import('./commands/status.ts'),
-  'alert-test': () => import('./commands/alert-test.ts'),
-  refresh: () => import('./commands/refresh.ts'),
-  reject: () => import('./commands/reject.ts'),
-  explain: () => import('./commands/explain.ts'),
-  check: () => import('./commands/check.ts'),
-  exec: () => import('./commands/exec.ts'),
-  sandbox: () => import('./commands/sandbox.ts'),
-  demo: () => import('./commands/demo.ts'),
-  completions: () => import('./commands/completions.ts'),
-}
 
 /** Time for a reader to take the last words, in ms. */
 const LINGER_MS = 1_000
@@ -47,7 +28,6 @@ async function follow(wish: ParsedCommand): Promise<number> {
     const { version } = await import('./lib/version.ts')
     process.stdout.write(`kyc-tokend ${version}\n`)
   } else {
-    const { helpOf } = await import('./commands/help.ts')
     process.stdout.write(helpOf(wish.spec, commands))
   }
   return exitStatus.ok
@@ -58,9 +38,7 @@ async function runCommand({
   options,
   positionals,
 }: ParsedCommand & { wants: 'command' }): Promise<number> {
-  const load = loaders[spec.name]
-  if (load === undefined) throw new Error(`The command ${spec.name} cannot be loaded`)
-  const { run } = await load()
+  const { run } = await spec.load()
   return run(invocationOf(options, positionals))
 }
 

@@ -5,7 +5,7 @@ import { basename, dirname, join } from 'node:path'
 import { text as textOf } from 'node:stream/consumers'
 import { build } from 'esbuild'
 import { expect, test } from 'vitest'
-import { helpOf } from '../src/commands/help.ts'
+import { helpOf } from '../src/commands/command-line.ts'
 import { commands } from '../src/commands/specs.ts'
 import { PROGRAM } from './support/daemon.ts'
 import { lacks } from './support/lacks.ts'
@@ -49,13 +49,6 @@ test.each(commands)('the help of $name leaves nothing empty', (spec) => {
     expect(option.value ?? 'VALUE').toMatch(/^[A-Z_]+$/)
     expect(option.default ?? '-').not.toBe('')
     for (const word of option.choices ?? option.suggestions ?? []) expect(word).not.toBe('')
-  }
-})
-
-test('every command of the catalogue can be loaded', async () => {
-  for (const { name } of commands) {
-    const { run } = (await import(`../src/commands/${name}.ts`)) as { run: unknown }
-    expect(run).toBeTypeOf('function')
   }
 })
 

@@ -27,7 +27,6 @@ const commands: Readonly<Record<string, string>> = Object.fromEntries(
     'sandbox',
     'demo',
     'completions',
-    'help',
   ].map((name) => [name, `./commands/${name}.ts`]),
 )
 const heavy: Readonly<Record<string, string>> = {

@@ -19,6 +19,7 @@ export interface OptionSpec {
 }
 export interface CommandSpec {
   readonly name: string
+  readonly load: () => Promise<{ readonly run: RunCommand }>
   /** One line, without a full stop. */
   readonly summary: string
   /** Positional arguments as the usage line shows them, such as `[FINGERPRINT|-]`. */

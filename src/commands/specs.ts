@@ -1,5 +1,7 @@
-// Every command as data: the help, the completions and the manual pages are made from this page.
+// Every command as data: the help, the completions and the manual pages are made from this page. Only the command that
+// is asked for is loaded; `token`, which shell loops call, is here already.
 import type { CommandSpec, OptionSpec } from './command.ts'
+import * as token from './token.ts'
 
 const flag = (summary: string): OptionSpec => ({ type: 'boolean', summary })
 const option = (
@@ -52,6 +54,7 @@ const signalNames = ['HUP', 'USR1', 'USR2', 'WINCH', 'TERM', 'INT', 'QUIT']
 export const commands: readonly CommandSpec[] = [
   {
     name: 'setup',
+    load: () => import('./setup.ts'),
     summary: 'Write configuration and secrets, check them with the service, and start the daemon',
     options: {
       'base-url': option('URL', 'Address of the service', 'asked for'),
@@ -71,6 +74,7 @@ export const commands: readonly CommandSpec[] = [
   },
   {
     name: 'run',
+    load: () => import('./run.ts'),
     summary: 'Run the daemon in the foreground',
     options: { config, account: configuredAccount },
     details: [
@@ -80,6 +84,7 @@ export const commands: readonly CommandSpec[] = [
   },
   {
     name: 'token',
+    load: () => Promise.resolve(token),
     summary: 'Print the access token',
     options: {
       format: option(
@@ -99,6 +104,7 @@ export const commands: readonly CommandSpec[] = [
   },
   {
     name: 'watch',
+    load: () => import('./watch.ts'),
     summary: 'Print one line of JSON now and at each change of the token or its state',
     options: {
       'no-token': flag('Everything but the token, for eyes and logs'),
@@ -110,6 +116,7 @@ export const commands: readonly CommandSpec[] = [
   },
   {
     name: 'status',
+    load: () => import('./status.ts'),
     summary: 'Show state, life left, next refresh, failures and what to do about them',
     options: {
       json: flag('As one JSON object, for programs; with --all, one on each line'),
@@ -126,6 +133,7 @@ export const commands: readonly CommandSpec[] = [
   },
   {
     name: 'alert-test',
+    load: () => import('./alert-test.ts'),
     summary: 'Rehearse an alert through the whole way: log, alert.json and alert command',
     options: ofDaemon,
     details: [
@@ -134,6 +142,7 @@ export const commands: readonly CommandSpec[] = [
   },
   {
     name: 'refresh',
+    load: () => import('./refresh.ts'),
     summary: 'Ask the service for a new token now, and say how it went',
     options: ofDaemon,
     details: [
@@ -142,6 +151,7 @@ export const commands: readonly CommandSpec[] = [
   },
   {
     name: 'reject',
+    load: () => import('./reject.ts'),
     summary: 'Report a token that the service answered with 401',
     positionals: '[FINGERPRINT|-]',
     options: ofDaemon,
@@ -151,6 +161,7 @@ export const commands: readonly CommandSpec[] = [
   },
   {
     name: 'explain',
+    load: () => import('./explain.ts'),
     summary: 'Say what the daemon does about an answer of the service',
     options: {
       status: option('STATUS', 'HTTP status of the answer, such as 500'),
@@ -165,6 +176,7 @@ export const commands: readonly CommandSpec[] = [
   },
   {
     name: 'check',
+    load: () => import('./check.ts'),
     summary:
       'Find every fault of configuration, permissions, directories, socket and host, each with its remedy',
     options: {
@@ -181,6 +193,7 @@ export const commands: readonly CommandSpec[] = [
   },
   {
     name: 'exec',
+    load: () => import('./exec.ts'),
     summary: 'Run a command with the token in its environment, once there is one',
     positionals: '-- CMD [ARG …]',
     options: {
@@ -219,6 +232,7 @@ export const commands: readonly CommandSpec[] = [
   },
   {
     name: 'sandbox',
+    load: () => import('./sandbox.ts'),
     summary: 'A stand-in of the service on loopback, for trying things and for rehearsing outages',
     options: {
       port: option('N', 'Port on 127.0.0.1', 'a free one'),
@@ -233,11 +247,13 @@ export const commands: readonly CommandSpec[] = [
   },
   {
     name: 'demo',
+    load: () => import('./demo.ts'),
     summary: 'Sandbox and daemon together in a temporary directory, with what to try next',
     options: {},
   },
   {
     name: 'completions',
+    load: () => import('./completions.ts'),
     summary: 'Print the completions for a shell',
     positionals: 'bash|zsh|fish',
     options: {},
