@@ -4,9 +4,9 @@ import { UsageError } from '../lib/error.ts'
 import type { CommandSpec, OptionSpec, RunCommand } from './command.ts'
 import { commands } from './specs.ts'
 
-/** In place of words: the shell offers files. */
+/** Instead of words: the shell offers files. */
 const FILES = ':files'
-/** In place of words: the shell completes another command, whose name is the word of this number. */
+/** Instead of words: the shell completes another command, whose name is the word of this number. */
 const COMMAND = ':command'
 
 const scripts: Readonly<Record<string, string>> = {
