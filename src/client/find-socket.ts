@@ -2,8 +2,10 @@
 import { lstatSync, statSync, type Stats } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { ACCOUNT_VARIABLE, accountNames, ACCOUNTS_DIRECTORY, checkedAccount } from '../lib/account.ts'
+import { directoryAccess } from '../lib/directory-access.ts'
 import { errorCode, exitStatus, UsageError, UserError } from '../lib/error.ts'
 import { socketCandidates, type ProcessIdentity } from '../lib/paths.ts'
+import { nameOf } from '../lib/posix-ids.ts'
 
 /** Names the socket for client commands and the client library. */
 const SOCKET_VARIABLE = 'KYC_TOKEND_SOCKET'
@@ -64,24 +66,24 @@ function accountSocket(account: string, directory: string): string {
  * trusted, whichever user owns it; elsewhere (/tmp) the directory itself must be root's or the user's, and cannot be replaced.
  */
 export function untrustedReason(directory: string, uid: number): string | undefined {
-  const isTrusted = (owner: number): boolean => owner === 0 || owner === uid
-  const canBeWritten = ({ mode }: Stats): boolean => (mode & WRITABLE_BY_OTHERS) !== 0
+  const foreign = (path: string, stats: Stats): string =>
+    `${path} belongs to another user (${nameOf('user', stats.uid)})`
   const above = dirname(directory)
-  const stats = { above: statOf(() => statSync(above)), itself: statOf(() => lstatSync(directory)) }
-  if (stats.above === undefined) return `${above} cannot be read`
-  if (canBeWritten(stats.above) || !isTrusted(stats.above.uid)) {
-    if (!isTrusted(stats.above.uid)) return `${above} belongs to another user (uid ${stats.above.uid})`
-    if ((stats.above.mode & STICKY) === 0) return `others can write to ${above}`
-    if (stats.itself === undefined) return `${directory} cannot be read`
-    if (stats.itself.isSymbolicLink()) return `${directory} is a link, which others could have made`
-    if (!isTrusted(stats.itself.uid)) return `${directory} belongs to another user (uid ${stats.itself.uid})`
+  const aboveStats = statOf(() => statSync(above))
+  if (aboveStats === undefined) return `${above} cannot be read`
+  const { isOwnerTrusted, writers } = directoryAccess(aboveStats, uid)
+  if (!isOwnerTrusted) return foreign(above, aboveStats)
+  if (writers === 'all' || writers === 'group') return `others can write to ${above}`
+  if (writers === 'sticky') {
+    const itself = statOf(() => lstatSync(directory))
+    if (itself === undefined) return `${directory} cannot be read`
+    if (itself.isSymbolicLink()) return `${directory} is a link, which others could have made`
+    if (!directoryAccess(itself, uid).isOwnerTrusted) return foreign(directory, itself)
   }
   const target = statOf(() => statSync(directory))
-  return target !== undefined && canBeWritten(target) ? `others can write to ${directory}` : undefined
+  const isShared = target !== undefined && directoryAccess(target, uid).writers !== 'owner'
+  return isShared ? `others can write to ${directory}` : undefined
 }
-
-const WRITABLE_BY_OTHERS = 0o022
-const STICKY = 0o1000
 
 /** The paths that are tried, for people. */
 export function formatCandidates(identity: ProcessIdentity): string {

@@ -4,11 +4,10 @@ import { connect } from 'node:net'
 import { dirname, join } from 'node:path'
 
 import { shellWord } from '../config/read-file.ts'
-import { directoryProblem, directoryWarning } from '../lib/directory-problem.ts'
+import { directoryProblem, directoryWarning } from '../lib/directory-access.ts'
 import { errorCode, errorMessage } from '../lib/error.ts'
 import { fault, ok, warning, type Finding } from '../lib/finding.ts'
 import { randomHex } from '../lib/openssl.ts'
-import { pathProblem } from '../lib/paths.ts'
 
 const CONNECT_MS = 1_000
 
@@ -25,18 +24,22 @@ export function directoryFinding(
       ? missing(path, name)
       : fault(`${name} is not there: make it (mkdir ${shellWord(path)})`)
   if (!stats.isDirectory()) return fault(`${name} is not a directory: remove it, or set another`)
-  const objection = pathProblem(path, process.geteuid!())
-  if (objection !== undefined) return fault(objection)
+  // The daemon opens its own directories, and those of files, without following a link.
+  if (look(path, lstatSync) !== undefined && lstatSync(path).isSymbolicLink())
+    return fault(`${name} is a symbolic link, which another could replace: name the directory itself`)
   const error = tryToWrite(path)
   if (error !== undefined) return fault(`${name} ${cannotWrite(path, error)}`)
-  const problem = directoryProblem(path, stats, process.geteuid!())
+  const problem = directoryProblem(path, stats, {
+    uid: process.geteuid!(),
+    use: isMadeByDaemon ? 'sockets' : 'files',
+  })
   if (problem !== undefined) {
     const sentence = isSystemDirectory(path)
       ? `serves the whole system: ${ownDirectory(path)}`
       : `is not safe: ${problem}`
     return fault(`${name} ${sentence}`)
   }
-  const unwise = directoryWarning(path, stats)
+  const unwise = directoryWarning(path, stats, process.geteuid!())
   if (unwise !== undefined && !isSystemDirectory(path))
     return warning(`${name} can be written, but ${unwise}`)
   return ok(`${name} can be written`)

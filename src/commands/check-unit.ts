@@ -3,14 +3,9 @@ import { existsSync, statSync } from 'node:fs'
 import { isAbsolute } from 'node:path'
 
 import type { Config } from '../config/config.ts'
+import type { UnitNames } from '../lib/account.ts'
 import { fault, ok, warning, type Finding } from '../lib/finding.ts'
-import {
-  ALERT_COMMAND,
-  unitCredentials,
-  unitProperties,
-  type UnitNames,
-  type UnitProperties,
-} from './systemctl.ts'
+import { ALERT_COMMAND, unitCredentials, unitProperties, type UnitProperties } from './systemctl.ts'
 import { neededPaths, readObstacle, ACCESS_PROPERTIES, writeObstacle } from './unit-access.ts'
 
 /** A script must be read to be run. */

@@ -5,6 +5,7 @@ import type { Config } from '../config/config.ts'
 import { loadParsers } from '../config/find.ts'
 import { formatIssue, type ConfigIssue } from '../config/issues.ts'
 import { inspectConfig, type Inspection } from '../config/load.ts'
+import { unitNames } from '../lib/account.ts'
 import { exitStatus } from '../lib/error.ts'
 import { fault, ok, warning, type Finding } from '../lib/finding.ts'
 import { isLoopbackHost } from '../lib/loopback.ts'
@@ -24,7 +25,7 @@ import type { RunCommand } from './command.ts'
 import { configurationOf, type Configuration } from './configuration.ts'
 import { createReport, type Report } from './check-report.ts'
 import { asServiceUser, SERVICE_USER } from './service-user.ts'
-import { configDirectory, unitNames } from './systemctl.ts'
+import { configDirectory } from './systemctl.ts'
 
 interface CheckOptions extends Configuration {
   /** False: the configuration alone. */

@@ -2,9 +2,9 @@
 import { lstatSync } from 'node:fs'
 import { join } from 'node:path'
 
-import { accountOfConfig } from '../lib/account.ts'
+import { accountOfConfig, unitNames } from '../lib/account.ts'
 import { errorCode } from '../lib/error.ts'
-import { ALERT_COMMAND, configDirectory, systemctl, unitNames, unitProperties } from './systemctl.ts'
+import { ALERT_COMMAND, configDirectory, systemctl, unitProperties } from './systemctl.ts'
 
 interface AlertCommandRun {
   readonly isOk: boolean

@@ -1,5 +1,5 @@
 // Lets root check with the rights of the service's user: the kernel itself decides.
-import { groupsOf, localUser } from '../config/accounts.ts'
+import { groupsOf, localUser } from '../lib/posix-ids.ts'
 import { serviceEnvironment } from '../lib/account.ts'
 
 /** User that the service runs as. */

@@ -3,7 +3,7 @@ import { chown, mkdir, readFile } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 
-import { idOf } from '../config/accounts.ts'
+import { idOf } from '../lib/posix-ids.ts'
 import { normaliseBaseUrl } from '../config/base-url.ts'
 import { withoutNewline } from '../config/secrets.ts'
 import { accountConfigPath } from '../lib/account.ts'

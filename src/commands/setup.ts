@@ -1,5 +1,5 @@
 // `kyc-tokend setup`: asks for service, key and secret, writes the files, checks them live, and starts the service.
-import { checkedAccount } from '../lib/account.ts'
+import { checkedAccount, unitNames, type UnitNames } from '../lib/account.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
 import { SYSTEM_RUNTIME_DIRECTORY } from '../lib/paths.ts'
@@ -11,14 +11,7 @@ import { configurationOf } from './configuration.ts'
 import { createReport } from './check-report.ts'
 import { readAnswers } from './setup-answers.ts'
 import { setupFiles, writeSetup } from './setup-files.ts'
-import {
-  hasSystemd,
-  systemctl,
-  unitNames,
-  unitProperties,
-  type UnitNames,
-  type UnitProperties,
-} from './systemctl.ts'
+import { hasSystemd, systemctl, unitProperties, type UnitProperties } from './systemctl.ts'
 
 /** The longest wait for the first token. */
 const TOKEN_WAIT_SECONDS = 15

@@ -16,22 +16,6 @@ const CREDENTIAL_PROPERTIES = [
   'SetCredentialEncrypted',
 ]
 
-/** Units of an account without their suffix; of the default account without a name. */
-export interface UnitNames {
-  readonly unit: string
-  readonly httpUnit: string
-  readonly alertUnit: string
-}
-
-export function unitNames(account: string | undefined): UnitNames {
-  const suffix = account === undefined ? '' : `@${account}`
-  return {
-    unit: `kyc-tokend${suffix}`,
-    httpUnit: `kyc-tokend-http${suffix}`,
-    alertUnit: `kyc-tokend-alert${suffix}`,
-  }
-}
-
 /** The directory of the configuration that the unit of an account reads. */
 export function configDirectory(account: string | undefined): string {
   return account === undefined ? SYSTEM_CONFIG_DIRECTORY : join(SYSTEM_CONFIG_DIRECTORY, 'accounts')

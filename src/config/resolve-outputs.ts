@@ -3,7 +3,7 @@ import { isUtf8 } from 'node:buffer'
 import { join, resolve } from 'node:path'
 
 import { parseTemplate, placeholders, type Template } from '../lib/template.ts'
-import { idOf, type AccountKind } from './accounts.ts'
+import { idOf, type IdKind } from '../lib/posix-ids.ts'
 import type { Config, SocketConfig, TokenFileConfig } from './config.ts'
 import { readInput, type InputContext } from './inputs.ts'
 import { printable, type Diagnostics } from './issues.ts'
@@ -151,7 +151,7 @@ export async function resolveSocket(
 }
 
 async function idsOf(
-  kind: AccountKind,
+  kind: IdKind,
   accounts: readonly (string | number | undefined)[],
   options: { at: string; diagnostics: Diagnostics },
 ): Promise<number[]> {
@@ -164,7 +164,7 @@ async function idsOf(
 }
 
 async function idOrNull(
-  kind: AccountKind,
+  kind: IdKind,
   account: string | number | null,
   { at, diagnostics }: { at: string; diagnostics: Diagnostics },
 ): Promise<number | null> {

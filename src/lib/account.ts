@@ -1,6 +1,6 @@
 // An account of a host that has several: its name, and the paths of its daemon.
 import { readdirSync } from 'node:fs'
-import { join } from 'node:path'
+import { basename, join } from 'node:path'
 
 import { fallbackOnSystemError, UsageError } from './error.ts'
 import {
@@ -46,6 +46,29 @@ export function accountConfigPath(account: string): string {
   return `/etc/kyc-tokend/accounts/${account}.json`
 }
 
+/** Units of an account without their suffix; of the default account without a name. */
+export interface UnitNames {
+  readonly unit: string
+  readonly httpUnit: string
+  readonly alertUnit: string
+}
+
+export function unitNames(account: string | undefined): UnitNames {
+  const suffix = account === undefined ? '' : `@${account}`
+  return {
+    unit: `kyc-tokend${suffix}`,
+    httpUnit: `kyc-tokend-http${suffix}`,
+    alertUnit: `kyc-tokend-alert${suffix}`,
+  }
+}
+
+/** The account of the daemon that runs in this environment, for remedies; undefined: that without a name. */
+export function accountOfEnvironment(env: NodeJS.ProcessEnv): string | undefined {
+  const { RUNTIME_DIRECTORY: directory = '', [ACCOUNT_VARIABLE]: named = '' } = env
+  const name = directory.startsWith(`${ACCOUNTS_DIRECTORY}/`) ? basename(directory) : named
+  return isAccountName(name) ? name : undefined
+}
+
 /** The environment with the directories of the account's daemon; those that systemd has set stay. */
 export function accountEnvironment(account: string, identity: ProcessIdentity): NodeJS.ProcessEnv {
   const below = (directory: string): string => join(directory, 'accounts', account)
@@ -60,7 +83,7 @@ export function accountEnvironment(account: string, identity: ProcessIdentity): 
 /** The environment that systemd sets for the service; without an account, for the unit that has none. */
 export function serviceEnvironment(account: string | undefined): Record<string, string> {
   const below = account === undefined ? [] : ['accounts', account]
-  const unit = account === undefined ? 'kyc-tokend' : `kyc-tokend@${account}`
+  const { unit } = unitNames(account)
   return {
     RUNTIME_DIRECTORY: join(SYSTEM_RUNTIME_DIRECTORY, ...below),
     STATE_DIRECTORY: join(SYSTEM_STATE_DIRECTORY, ...below),

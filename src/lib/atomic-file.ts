@@ -1,7 +1,7 @@
 // Replaces a file so that a reader sees the old one or the new one, whole, with the right mode and owner from its first moment.
 import { constants, lstatSync, type Stats } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
-import { directoryProblem, directoryWarning } from './directory-problem.ts'
+import { directoryProblem, directoryWarning } from './directory-access.ts'
 import { errorCode, fallbackOnSystemError } from './error.ts'
 import { asFileError, FileError } from './file-error.ts'
 import { fs } from './fs.ts'
@@ -62,7 +62,7 @@ export async function clearLeftovers(path: string): Promise<string | undefined> 
     const leftovers = names.filter((name) => isTemporaryOf(path, name))
     for (const name of leftovers) await fs.unlink(join(dirname(reached), name))
     if (leftovers.length > 0) await fs.fsync(directory)
-    return directoryWarning(dirname(path), await fs.fstat(directory))
+    return directoryWarning(dirname(path), await fs.fstat(directory), process.geteuid!())
   })
 }
 
@@ -142,7 +142,7 @@ async function inDirectoryOf<T>(
     try {
       const stats = await fs.fstat(directory)
       noteDevice(dirname(path), stats.dev)
-      const problem = directoryProblem(dirname(path), stats, process.geteuid!())
+      const problem = directoryProblem(dirname(path), stats, { uid: process.geteuid!(), use: 'files' })
       if (problem !== undefined) throw new FileError(`Cannot write ${path}: ${problem}`)
       return await use(`/proc/self/fd/${directory}/${basename(path)}`, directory)
     } finally {

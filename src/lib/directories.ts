@@ -2,8 +2,8 @@
 import { exitStatus, fallbackOnSystemError, UserError } from './error.ts'
 import { fs } from './fs.ts'
 import type { Log } from './log.ts'
-import { isUsableForCertain, prepareDirectory, runtimeDirectoryMode, STATE_DIRECTORY_MODE } from './paths.ts'
-import { DiskStalledError, isQuick, onFileSystem } from './serial.ts'
+import { prepareDirectory, runtimeDirectoryMode, STATE_DIRECTORY_MODE } from './paths.ts'
+import { DiskStalledError, onFileSystem } from './serial.ts'
 
 export interface Directories {
   /**
@@ -27,24 +27,30 @@ export function createDirectories(options: {
   ])
   const problems = new Map<string, string>()
 
-  /** Why the directory cannot be used; null where it can. */
-  async function problemOf(path: string, mode: number): Promise<string | null> {
+  async function prepareOne(path: string, mode: number): Promise<string | undefined> {
+    return onFileSystem(path, async () => prepareDirectory(path, { mode, uid }))
+  }
+
+  /** Why the directory cannot be used; undefined where it can. */
+  async function problemOf(path: string, mode: number): Promise<string | undefined> {
     try {
-      await onFileSystem(path, async () => prepareDirectory(path, { mode, uid }))
-      return null
+      return await prepareOne(path, mode)
     } catch (error) {
       if (!(error instanceof UserError || error instanceof DiskStalledError)) throw error
       return error.message
     }
   }
 
-  async function prepareOne(path: string, mode: number): Promise<void> {
+  /** State is worth less than tokens: the daemon does without a directory that is not safe or does not answer. */
+  async function prepareAtStart(path: string, mode: number): Promise<void> {
+    const isNeeded = path === runtimeDirectory
     try {
-      await onFileSystem(path, async () => prepareDirectory(path, { mode, uid }))
+      const problem = await prepareOne(path, mode)
+      if (problem !== undefined && isNeeded) throw new UserError(problem, exitStatus.configuration)
       await assertAnswers(path)
     } catch (error) {
       if (!(error instanceof DiskStalledError)) throw error
-      if (path !== runtimeDirectory) return
+      if (!isNeeded) return
       throw new UserError(
         `The directory ${path} cannot be used: ${error.message}, or set another directory.`,
         exitStatus.tryAgain,
@@ -55,15 +61,14 @@ export function createDirectories(options: {
 
   return {
     async prepare() {
-      for (const [path, mode] of modes) await prepareOne(path, mode)
+      for (const [path, mode] of modes) await prepareAtStart(path, mode)
     },
     async repair(log) {
-      const doubtful = [...modes].filter(([path]) => problems.has(path) || !isUsableForCertain(path, uid))
-      const repairs = doubtful.map(async ([path, mode]) => {
+      const repairs = [...modes].map(async ([path, mode]) => {
         const error = await problemOf(path, mode)
-        if (error !== null && error !== problems.get(path))
+        if (error !== undefined && error !== problems.get(path))
           log('error', 'A directory cannot be kept', { event: 'directory-error', path, error })
-        if (error === null) problems.delete(path)
+        if (error === undefined) problems.delete(path)
         else problems.set(path, error)
       })
       await Promise.all(repairs)
@@ -76,7 +81,6 @@ export function createDirectories(options: {
  * be called before a call that waits for the disk on the main thread.
  */
 export async function assertAnswers(directory: string): Promise<void> {
-  if (isQuick(directory)) return
   const now = new Date()
   // Any answer of the disk will do, also an error.
   await onFileSystem(directory, async () =>

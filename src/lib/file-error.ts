@@ -1,6 +1,8 @@
 // Errors about files: one sentence each, with the remedy.
 import { dirname } from 'node:path'
+import { accountOfEnvironment, unitNames } from './account.ts'
 import { errorCode, errorMessage } from './error.ts'
+import { nameOf } from './posix-ids.ts'
 import { DiskStalledError } from './serial.ts'
 
 /** Why a file could not be replaced or removed: one sentence with the remedy. `code` is the system's, where there is one. */
@@ -34,7 +36,7 @@ function remedyFor(directory: string, error: unknown): string {
       return `${directory} is a symbolic link or no directory: choose the directory itself`
     case 'EACCES':
     case 'EPERM':
-      return `kyc-tokend may not write in ${directory}: give its user write permission there (chown or chmod)`
+      return `kyc-tokend may not write in ${directory}: let the user ${nameOf('user', process.geteuid!())} write there (chown or chmod)`
     case 'EROFS':
       return `${directory} is read-only, under systemd for this service alone: ${dropInFor(directory)}`
     case 'ENOSPC':
@@ -46,8 +48,9 @@ function remedyFor(directory: string, error: unknown): string {
   }
 }
 
-/** Ready to paste into a shell. */
+/** Ready to paste into a shell, for the unit of this daemon's account. */
 function dropInFor(directory: string): string {
-  const folder = '/etc/systemd/system/kyc-tokend.service.d'
-  return `sudo mkdir -p ${folder} && printf '[Service]\\nReadWritePaths=-${directory}\\n' | sudo tee -a ${folder}/token-files.conf && sudo systemctl daemon-reload && sudo systemctl restart kyc-tokend`
+  const { unit } = unitNames(accountOfEnvironment(process.env))
+  const folder = `/etc/systemd/system/${unit}.service.d`
+  return `sudo mkdir -p ${folder} && printf '[Service]\\nReadWritePaths=-${directory}\\n' | sudo tee -a ${folder}/token-files.conf && sudo systemctl daemon-reload && sudo systemctl restart ${unit}`
 }

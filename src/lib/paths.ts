@@ -1,11 +1,12 @@
 // Paths of the runtime directory, the state directory, the sockets and the configuration, by the user (contract, section 1).
-import { constants, lstatSync, statSync, type Stats } from 'node:fs'
+import { constants } from 'node:fs'
 import { userInfo } from 'node:os'
-import { dirname, isAbsolute, join } from 'node:path'
+import { isAbsolute, join } from 'node:path'
 
+import { directoryProblem } from './directory-access.ts'
 import { errorCode, errorMessage, exitStatus, fallbackOnSystemError, UserError } from './error.ts'
 import { fs } from './fs.ts'
-import { isQuick, noteDevice } from './serial.ts'
+import { noteDevice } from './serial.ts'
 
 /** Identity of a process: the effective uid and the environment. */
 export interface ProcessIdentity {
@@ -46,6 +47,9 @@ export function configDirectories({ env, uid }: ProcessIdentity, workingDirector
   return isService || uid === 0 ? [SYSTEM_CONFIG_DIRECTORY] : [workingDirectory, SYSTEM_CONFIG_DIRECTORY]
 }
 
+/** Of the directory itself, whatever a link says. */
+const DIRECTORY_FLAGS = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW
+
 /** Mode of a runtime directory that has to be made: the modes of what is in it decide for root's, 0700 for a person's. */
 export function runtimeDirectoryMode(uid: number): number {
   return uid === 0 ? 0o755 : 0o700
@@ -53,42 +57,34 @@ export function runtimeDirectoryMode(uid: number): number {
 export const STATE_DIRECTORY_MODE = 0o700
 
 /**
- * Makes the directory with this mode, whatever the umask; one that is there is left as it is. In a directory where
- * everybody may make names (such as /tmp), one that is a link, that another owns or that others can write is
- * refused. Throws UserError (78) with the remedy.
+ * Makes the directory with this mode, whatever the umask; one that exists is left as it is. Returns why it must not be
+ * used, with the remedy: it is a link, another user owns it, or every user can write in it. Throws UserError (78) where it
+ * cannot be made.
  */
-export async function prepareDirectory(path: string, options: { mode: number; uid: number }): Promise<void> {
+export async function prepareDirectory(
+  path: string,
+  { mode, uid }: { mode: number; uid: number },
+): Promise<string | undefined> {
   try {
-    // mkdir of a directory that is there would wait for a frozen disk.
-    const isMade =
-      !(await isDirectory(path)) && (await fs.mkdir(path, { recursive: true, mode: options.mode }))
-    if (isMade) await setMode(path, options.mode)
+    // mkdir of a directory that exists would wait for a frozen disk.
+    const isMade = (await fs.lstat(path).catch(fallbackOnSystemError(null))) === null
+    if (isMade) await fs.mkdir(path, { recursive: true, mode })
+    const directory = await fs.open(path, DIRECTORY_FLAGS)
+    try {
+      const stats = await fs.fstat(directory)
+      noteDevice(path, stats.dev)
+      if (isMade && (stats.mode & 0o7777) !== mode) await fs.fchmod(directory, mode)
+      const problem = directoryProblem(path, stats, { uid, use: 'sockets' })
+      return problem && `The directory ${path} is not safe: ${problem}.`
+    } finally {
+      await fs.close(directory)
+    }
   } catch (error) {
+    const isLink = (await fs.lstat(path).catch(fallbackOnSystemError(null)))?.isSymbolicLink()
+    if (isLink === true)
+      return `The directory ${path} is a symbolic link, which another could replace: name the directory itself.`
     throw new UserError(cannotMake(path, error), exitStatus.configuration, { cause: error })
   }
-  const objection = pathProblem(path, options.uid)
-  if (objection !== undefined) throw new UserError(objection, exitStatus.configuration)
-}
-
-/** Reports whether it is certain without a thread that the directory is there and may be used. */
-export function isUsableForCertain(path: string, uid: number): boolean {
-  try {
-    return isQuick(path) && statSync(path).isDirectory() && pathProblem(path, uid) === undefined
-  } catch (error) {
-    return fallbackOnSystemError(false)(error)
-  }
-}
-
-/** Why this directory must not be used, with the remedy; undefined where it may be, or is not there. */
-export function pathProblem(path: string, uid: number): string | undefined {
-  const there = lstatSync(path, { throwIfNoEntry: false })
-  if (there === undefined || !isSharedByAll(statSync(dirname(path)))) return undefined
-  const refusal = (why: string): string =>
-    `The directory ${path} ${why}, in a directory where everybody may make names: remove it, or set runtimeDirectory and stateDirectory to directories of your own.`
-  if (there.isSymbolicLink()) return refusal('is a symbolic link')
-  if (there.uid !== uid) return refusal(`belongs to uid ${there.uid} and not to uid ${uid}`)
-  if ((there.mode & 0o022) !== 0) return refusal('can be written by others')
-  return undefined
 }
 
 function ownRuntimeDirectory({ env, uid }: ProcessIdentity): string {
@@ -117,26 +113,6 @@ function firstOf(list: string | undefined): string | undefined {
 /** Relative paths in these variables are to be ignored (XDG Base Directory Specification). */
 function absolute(path: string | undefined): string | undefined {
   return path !== undefined && isAbsolute(path) ? path : undefined
-}
-
-function isSharedByAll(parent: Stats): boolean {
-  return (parent.mode & 0o002) !== 0
-}
-
-async function isDirectory(path: string): Promise<boolean> {
-  const stats = await fs.stat(path).catch(() => null)
-  if (stats?.isDirectory() !== true) return false
-  noteDevice(path, stats.dev)
-  return true
-}
-
-async function setMode(path: string, mode: number): Promise<void> {
-  const directory = await fs.open(path, constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW)
-  try {
-    if (((await fs.fstat(directory)).mode & 0o7777) !== mode) await fs.fchmod(directory, mode)
-  } finally {
-    await fs.close(directory)
-  }
 }
 
 function cannotMake(path: string, error: unknown): string {

@@ -2,6 +2,7 @@ import { chmodSync, chownSync, mkdirSync, statSync, symlinkSync, writeFileSync }
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { findSocket, socketName, untrustedReason } from '../../src/client/find-socket.ts'
+import { nameOf } from '../../src/lib/posix-ids.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
 const me = process.getuid!()
@@ -70,7 +71,9 @@ describe.skipIf(me !== 0)(
       const temp = await sharedDirectory()
       const mine = directoryAt(join(temp, 'mine'), { mode: 0o700 })
       expect(untrustedReason(mine, owner)).toBeUndefined()
-      expect(untrustedReason(mine, another)).toBe(`${mine} belongs to another user (uid ${owner})`)
+      expect(untrustedReason(mine, another)).toBe(
+        `${mine} belongs to another user (${nameOf('user', owner)})`,
+      )
       expect(untrustedReason(directoryAt(join(temp, 'root'), { mode: 0o755, uid: 0 }), owner)).toBeUndefined()
     })
     test('a link is not trusted, also to a directory of the person', async () => {
@@ -86,7 +89,9 @@ describe.skipIf(me !== 0)(
       expect(untrustedReason(mine, owner)).toBe(`others can write to ${temp}`)
       chmodSync(temp, 0o755)
       chownSync(temp, another, -1)
-      expect(untrustedReason(mine, owner)).toBe(`${temp} belongs to another user (uid ${another})`)
+      expect(untrustedReason(mine, owner)).toBe(
+        `${temp} belongs to another user (${nameOf('user', another)})`,
+      )
     })
     test('nor is one that vanishes while it is read', async () => {
       expect(untrustedReason(join(await sharedDirectory(), 'gone'), owner)).toMatch(/gone cannot be read/)

@@ -1,4 +1,4 @@
-import { chmodSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
+import { chmodSync, mkdirSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { createDirectories } from '../../src/lib/directories.ts'
@@ -32,18 +32,17 @@ test.each(['memory', 'disk'] as const)(
   },
 )
 
-test('a directory in memory that is exchanged for a link, where everybody may make names, is refused', async () => {
-  const parent = await tempDirectory('memory')
-  chmodSync(parent, 0o777)
-  const [runtimeDirectory, stateDirectory] = [join(parent, 'run'), join(parent, 'state')]
-  const directories = createDirectories({ runtimeDirectory, stateDirectory, uid })
-  const { log, records } = createRecords()
+test('a runtime directory that is not safe ends the start (78), a state directory does not', async () => {
+  const parent = await tempDirectory()
+  const [good, open] = [join(parent, 'good'), join(parent, 'open')]
+  mkdirSync(open)
+  chmodSync(open, 0o777)
+  const { log, events } = createRecords()
+  await expect(
+    createDirectories({ runtimeDirectory: open, stateDirectory: good, uid }).prepare(),
+  ).rejects.toMatchObject({ status: 78, message: expect.stringContaining(`chmod o-w ${open}`) as string })
+  const directories = createDirectories({ runtimeDirectory: good, stateDirectory: open, uid })
   await directories.prepare()
   await directories.repair(log)
-  rmSync(stateDirectory, { recursive: true })
-  symlinkSync(runtimeDirectory, stateDirectory)
-  await directories.repair(log)
-  expect(JSON.stringify(records)).toContain(
-    'is a symbolic link, in a directory where everybody may make names',
-  )
+  expect(events()).toEqual(['directory-error'])
 })

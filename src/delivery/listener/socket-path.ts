@@ -4,7 +4,7 @@ import { connect } from 'node:net'
 import { basename, dirname } from 'node:path'
 import { getSystemErrorMessage } from 'node:util'
 import { assertAnswers } from '../../lib/directories.ts'
-import { directoryProblem } from '../../lib/directory-problem.ts'
+import { directoryProblem } from '../../lib/directory-access.ts'
 import { errorCode, exitStatus, UserError } from '../../lib/error.ts'
 import { DiskStalledError } from '../../lib/serial.ts'
 
@@ -41,14 +41,7 @@ export function openDirectoryOf(address: SocketPath): OpenDirectory {
   } catch (error) {
     throw socketError(address, error)
   }
-  const stats = fstatSync(fd)
-  const uid = process.geteuid!()
-  const isOwned = stats.uid === uid || stats.uid === 0
-  const problem =
-    directoryProblem(directory, stats, uid) ??
-    (isOwned
-      ? undefined
-      : `the directory belongs to the user ${stats.uid}, who could exchange the socket: chown ${uid} ${directory}, or choose another directory`)
+  const problem = directoryProblem(directory, fstatSync(fd), { uid: process.geteuid!(), use: 'sockets' })
   if (problem !== undefined) {
     closeSync(fd)
     throw new UserError(

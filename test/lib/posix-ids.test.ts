@@ -4,7 +4,7 @@ import { userInfo } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 
-import { idOf, localUser } from '../../src/config/accounts.ts'
+import { idOf, localUser, nameOf } from '../../src/lib/posix-ids.ts'
 import { lacks } from '../support/lacks.ts'
 import { canMount } from '../support/small-disk.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
@@ -24,13 +24,20 @@ describe('the id of an account', () => {
     expect(await idOf('user', '4294967295')).toBeUndefined()
     expect(localUser('no-such-user')).toBeUndefined()
   })
+  it('is the name of what a remedy gives it to, where it is known here', () => {
+    expect([nameOf('user', 0), nameOf('group', 0), nameOf('user', 4_242_424)]).toEqual([
+      'root',
+      'root',
+      '4242424',
+    ])
+  })
   it.skipIf(!canMount || lacks('getent', 'unshare'))(
     'is none, soon, where the name service does not answer',
     async () => {
       const directory = await tempDirectory()
       const hanging = join(directory, 'getent')
       writeFileSync(hanging, '#!/bin/sh\nexec sleep 60\n', { mode: 0o755 })
-      const accounts = new URL('../../src/config/accounts.ts', import.meta.url).href
+      const accounts = new URL('../../src/lib/posix-ids.ts', import.meta.url).href
       const program = `import(${JSON.stringify(accounts)}).then(async ({ idOf }) => {
       const before = performance.now()
       console.log(await idOf('user', 'directory-user'), performance.now() - before < 15_000)

@@ -1,0 +1,71 @@
+// Reports who else can write in a directory: the one rule for all that kyc-tokend creates, changes or trusts in one.
+import type { Stats } from 'node:fs'
+import { nameOf } from './posix-ids.ts'
+
+/**
+ * | owner          | mode                         | isOwnerTrusted | writers  |
+ * | -------------- | ---------------------------- | -------------- | -------- |
+ * | root, the user | neither group nor others `w` | true           | `owner`  |
+ * | root, the user | sticky, group or others `w`  | true           | `sticky` |
+ * | root, the user | group `w`                    | true           | `group`  |
+ * | root, the user | others `w`                   | true           | `all`    |
+ * | another        | as above                     | false          | as above |
+ */
+export interface DirectoryAccess {
+  /** Any other owner than root and the user can exchange all that is in the directory. */
+  readonly isOwnerTrusted: boolean
+  /** Users beside the owner who can make names in it; those of `sticky` cannot exchange what others made. */
+  readonly writers: 'owner' | 'sticky' | 'group' | 'all'
+}
+
+/** Of the directory itself: opened without following a link, or lstat. */
+type DirectoryStats = Pick<Stats, 'mode' | 'uid'>
+
+const OTHERS_WRITE = 0o002
+const GROUP_WRITES = 0o020
+const STICKY = 0o1000
+
+/** The access of others as this user must see it. */
+export function directoryAccess({ mode, uid: owner }: DirectoryStats, uid: number): DirectoryAccess {
+  const isWritable = (mode & (OTHERS_WRITE | GROUP_WRITES)) !== 0
+  const isSticky = (mode & STICKY) !== 0
+  const writers = !isWritable ? 'owner' : isSticky ? 'sticky' : (mode & OTHERS_WRITE) !== 0 ? 'all' : 'group'
+  return { isOwnerTrusted: owner === 0 || owner === uid, writers }
+}
+
+/**
+ * Why this user must not use the directory, with the remedy; undefined where it may.
+ *
+ * - `sockets`: the listener (78), the instance lock and the daemon's own directories (78 for the runtime directory; the
+ *   daemon does without a state directory).
+ * - `files`: token files and all others that the daemon writes (`files[].ok: false`). A daemon that is not root may write
+ *   into another user's directory; root must not, because that user could exchange what root creates and gives away.
+ *
+ * `check` asks with the stats of the directory and the daemon's user; the configuration with those of a directory from
+ * which a file is read or to which `setup` writes one (`files`). A client, which writes nothing, asks `directoryAccess`
+ * about the directory of a socket and the one above it.
+ */
+export function directoryProblem(
+  directory: string,
+  stats: DirectoryStats,
+  { uid, use }: { uid: number; use: 'files' | 'sockets' },
+): string | undefined {
+  const { isOwnerTrusted, writers } = directoryAccess(stats, uid)
+  if (!isOwnerTrusted && (use === 'sockets' || uid === 0)) {
+    return `the directory belongs to the user ${nameOf('user', stats.uid)}, who could exchange what is made there: chown ${nameOf('user', uid)} ${directory}, or choose another directory`
+  }
+  if (writers === 'all') {
+    return `every user can write in the directory: chmod o-w ${directory} (an emptyDir of Kubernetes: medium: Memory), or choose another directory`
+  }
+  return undefined
+}
+
+/** Something unwise about it, with the remedy; undefined where nothing is. */
+export function directoryWarning(
+  directory: string,
+  stats: DirectoryStats & Pick<Stats, 'gid'>,
+  uid: number,
+): string | undefined {
+  if (directoryAccess(stats, uid).writers !== 'group') return undefined
+  return `the group ${nameOf('group', stats.gid)} can exchange what kyc-tokend writes in ${directory}: chmod g-w ${directory}, unless all its members may`
+}

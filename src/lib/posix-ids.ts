@@ -1,0 +1,58 @@
+// Unix users and groups by name and by number: /etc/passwd and /etc/group first, then the name service of the host.
+import { readFileSync } from 'node:fs'
+import { fallbackOnSystemError } from './error.ts'
+import { runProgram } from './run-program.ts'
+
+export type IdKind = 'user' | 'group'
+
+const DATABASES = { user: 'passwd', group: 'group' } as const
+/** A directory service that does not answer must not keep the daemon from starting or reloading. */
+const ASK_MS = 3_000
+
+/** The id of a name, a number or a number written as a string; undefined where there is no such user or group. */
+export async function idOf(kind: IdKind, name: string | number): Promise<number | undefined> {
+  if (typeof name === 'number') return name
+  const known = idIn(entriesOf(kind), name)
+  if (known !== undefined) return known
+  if (/^\d{1,10}$/.test(name)) return Number(name) < 2 ** 32 - 1 ? Number(name) : undefined
+  // Empty where the name is unknown there too, where no answer comes in time, or where no program may be run.
+  const { stdout } = await runProgram('getent', [DATABASES[kind], '--', name], ASK_MS)
+  return idIn(entriesIn(stdout), name)
+}
+
+/** The name of a local user or group, for remedies; the number itself where only a directory service knows it. */
+export function nameOf(kind: IdKind, id: number): string {
+  return entriesOf(kind).find((fields) => fields[2] === String(id))?.[0] ?? String(id)
+}
+
+/** Groups that name the user as a member, beside its own. */
+export function groupsOf(user: string): number[] {
+  return entriesOf('group')
+    .filter((fields) => fields[3]?.split(',').includes(user))
+    .map((fields) => Number(fields[2]))
+}
+
+/** User and group id of a user of /etc/passwd. */
+export function localUser(name: string): { uid: number; gid: number } | undefined {
+  const fields = entriesOf('user').find((entry) => entry[0] === name)
+  return fields === undefined ? undefined : { uid: Number(fields[2]), gid: Number(fields[3]) }
+}
+
+function idIn(entries: readonly string[][], name: string): number | undefined {
+  const id = entries.find((fields) => fields[0] === name)?.[2]
+  return id !== undefined && /^\d+$/.test(id) ? Number(id) : undefined
+}
+
+/** Of each line: name, password, id, and more. */
+function entriesIn(text: string): string[][] {
+  return text.split('\n').map((line) => line.split(':'))
+}
+
+/** The local ones: none where the file is not there, or cannot be read. */
+function entriesOf(kind: IdKind): string[][] {
+  try {
+    return entriesIn(readFileSync(`/etc/${DATABASES[kind]}`, 'utf8'))
+  } catch (error) {
+    return fallbackOnSystemError([])(error)
+  }
+}
