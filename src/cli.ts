@@ -1,3 +1,4 @@
+#!/usr/bin/env node
 // argv → one command → exit status.
 import { earlySignals } from './lib/early-signals.ts'
 import type { Invocation } from './commands/command.ts'

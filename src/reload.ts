@@ -1,6 +1,6 @@
 // Reload: load, validate, then reconfigure every component; a faulty configuration is logged, and the running one stays.
 import type { Config } from './config/config.ts'
-import type { loadConfig, LoadOptions } from './config/load.ts'
+import type { LoadOptions } from './config/load.ts'
 import { errorCode, exitStatus, UserError } from './lib/error.ts'
 import type { Log } from './lib/log.ts'
 import type { InheritedSockets } from './lib/socket-activation.ts'
@@ -53,7 +53,7 @@ export function createReload(options: {
 /** Returns the function that reads the configuration again: no fault of the files is a fault of the daemon. */
 export function createLoad(options: LoadOptions): Load {
   return async (running) => {
-    const loadConfig = await configLoader()
+    const { loadConfig } = await import('./config/load.ts')
     try {
       return await loadConfig({ ...options, ...running })
     } catch (error) {
@@ -66,22 +66,6 @@ export function createLoad(options: LoadOptions): Load {
         { cause: error },
       )
     }
-  }
-}
-
-/**
- * Loads the code that reads a configuration; in the bundle it is a part that does not stay in memory. Throws UserError where that
- * part is gone or of another build.
- */
-async function configLoader(): Promise<typeof loadConfig> {
-  try {
-    return (await import('./config/load.ts')).loadConfig
-  } catch (cause) {
-    throw new UserError(
-      'The program on disk is no longer the one that runs: restart kyc-tokend',
-      exitStatus.configuration,
-      { cause },
-    )
   }
 }
 

@@ -1,15 +1,6 @@
 // Makes the Debian package of what `npm run build` has made: dist/kyc-tokend_VERSION_ARCH.deb. Needs dpkg-deb, gzip and strip.
 import { execFileSync } from 'node:child_process'
-import {
-  chmodSync,
-  existsSync,
-  globSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-} from 'node:fs'
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { parseArgs } from 'node:util'
@@ -82,9 +73,6 @@ function addProgram(): void {
       const text = readFileSync(path.join(bundle, file), 'utf8')
       tree.add(`${program}/${file}`, { text: text.replace(/^#!.*\n/, '') })
     }
-  // Code is of one processor, and made on it.
-  for (const file of globSync(`code-cache/*-${runtime.processor}*/*`, { cwd: bundle }))
-    tree.add(`${program}/${file}`, { from: path.join(bundle, file) })
   // The directory says that the client library is an ES module, and which version it is.
   tree.add(`${program}/package.json`, {
     text: json({ name: 'kyc-tokend', version, type: 'module', private: true }),

@@ -1,92 +1,74 @@
-import { execFileSync, spawnSync } from 'node:child_process'
-import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { spawnSync } from 'node:child_process'
+import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import path from 'node:path'
-import { describe, expect, it } from 'vitest'
-import { commands } from '../../src/commands/specs.ts'
-import { PROGRAM, startDaemon } from '../support/daemon.ts'
+import { expect, it, onTestFinished } from 'vitest'
+import { bundleProgram } from '../../src/build/bundle.ts'
+import { credentials, PROGRAM, startDaemon } from '../support/daemon.ts'
 import { serviceOf, tokenOf } from '../support/outside.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
-import { expectUntil } from '../support/until.ts'
 
-const LOADED_MODULES = new URL('../support/loaded-modules.cjs', import.meta.url).pathname
-const LOADED_PARTS = new URL('../support/loaded-parts.cjs', import.meta.url).pathname
-const CONVERSION = /\(require\("node:[\w/]+"\),1\)/
+const [node, program] = PROGRAM
+const bundle = path.dirname(program)
 
-describe('the bundled program', () => {
-  const directory = path.dirname(PROGRAM[1])
-  const files = readdirSync(directory).filter((name) => name.endsWith('.cjs'))
+/** A directory beside the bundle, from which the native module is found, too. */
+function besideBundle(): string {
+  const directory = mkdtempSync(`${bundle}-`)
+  onTestFinished(() => rmSync(directory, { recursive: true, force: true }))
+  return directory
+}
 
-  it('has no conversion of whole modules of Node, which reads all their properties', () => {
-    expect(files).toContain('run.cjs')
-    for (const file of files.filter((name) => !/^(winston|systeminformation)\.cjs$/.test(name)))
-      expect(readFileSync(path.join(directory, file), 'utf8').match(CONVERSION), file).toBeNull()
-  })
-
-  it('has no colours, which winston’s libraries load for terminals and for their own debugging', () => {
-    const winston = readFileSync(path.join(directory, 'winston-logger.cjs'), 'utf8')
-    expect(winston).toContain('createLogger')
-    expect(winston).not.toContain('cmyk')
-    expect(winston).not.toContain('rainbow')
-  })
-
-  it('measures no time for retries without a limit, for which Node loads ten modules', () => {
-    const daemon = readFileSync(path.join(directory, 'run.cjs'), 'utf8')
-    expect(daemon).toContain('maxRetryTime')
-    expect(daemon).not.toContain('performance.now()')
-  })
-
-  it('has no copy of Node’s streams', () => {
-    for (const file of files)
-      expect(readFileSync(path.join(directory, file), 'utf8'), file).not.toContain(
-        'ERR_STREAM_PUSH_AFTER_EOF',
-      )
-  })
-
-  it.each([
-    ['json', '{}', false],
-    ['yaml', 'a: 1', true],
-  ])('loads the parser of YAML for YAML only: %s', async (extension, text, isLoaded) => {
-    const config = path.join(await tempDirectory(), `kyc-tokend.config.${extension}`)
-    writeFileSync(config, text)
-    const { stderr } = spawnSync(
-      PROGRAM[0],
-      ['--require', LOADED_PARTS, PROGRAM[1], 'check', '--config-only', '--config', config],
-      { encoding: 'utf8' },
+it('two builds of the same sources give the same bytes', async () => {
+  const directory = besideBundle()
+  await bundleProgram(directory)
+  const files = readdirSync(bundle).toSorted()
+  expect(files).toContain('cli.cjs')
+  expect(readdirSync(directory).toSorted()).toEqual(files)
+  for (const file of files)
+    expect(readFileSync(path.join(directory, file)).equals(readFileSync(path.join(bundle, file))), file).toBe(
+      true,
     )
-    expect(stderr).toContain('loaded ./check.cjs')
-    expect(stderr.includes('loaded ./js-yaml.cjs')).toBe(isLoaded)
-  })
+})
 
-  it('has each command but token in a file of its own', () => {
-    const names = commands.map(({ name }) => name).filter((name) => name !== 'token')
-    expect(files).toEqual(expect.arrayContaining(names.map((name) => `${name}.cjs`)))
+it('the program is one file, and a command loads no more of Node than it uses', () => {
+  const directory = besideBundle()
+  const alone = path.join(directory, 'cli.cjs')
+  cpSync(program, alone)
+  const script = `
+    process.on('exit', () => process.stderr.write(process.moduleLoadList.join()))
+    process.argv[1] = ${JSON.stringify(alone)}
+    require(process.argv[1])`
+  const { status, stdout, stderr } = spawnSync(node, ['--eval', script, alone, '--version'], {
+    encoding: 'utf8',
   })
+  expect({ status, stdout }).toEqual({ status: 0, stdout: expect.stringMatching(/^kyc-tokend \d/) })
+  const loaded = stderr.split(',')
+  expect(loaded).toContain('NativeModule fs')
+  for (const name of ['http', 'https', 'tls', 'crypto', 'child_process', 'fs/promises'])
+    expect(loaded, name).not.toContain(`NativeModule ${name}`)
+})
 
-  it('loads neither TLS nor datagrams with the daemon, nor the line reader of node:fs/promises', () => {
-    const program = 'require(process.argv[1]); console.log(process.moduleLoadList.join())'
-    const loaded = execFileSync(process.execPath, ['-e', program, path.join(directory, 'run.cjs')], {
-      encoding: 'utf8',
-    }).split(',')
-    expect(loaded).toContain('NativeModule net')
-    expect(loaded).not.toContain('NativeModule tls')
-    expect(loaded).not.toContain('NativeModule dgram')
-    expect(loaded).not.toContain('NativeModule fs/promises')
+it('a daemon whose files were replaced reloads, and takes rotated credentials over', async () => {
+  const service = await serviceOf()
+  const installed = besideBundle()
+  cpSync(bundle, installed, { recursive: true })
+  const directory = await tempDirectory()
+  const keyFile = path.join(directory, 'api-key')
+  writeFileSync(keyFile, credentials.apiKey, { mode: 0o600 })
+  const config = { credentials: { ...credentials, apiKey: { file: keyFile } } }
+  const daemon = startDaemon({
+    directory,
+    baseUrl: service.url,
+    config,
+    program: [node, path.join(installed, 'cli.cjs')],
   })
-
-  it('gives a token that it had kept without the modules of node:crypto and TLS', async () => {
-    const options = { directory: await tempDirectory(), baseUrl: (await serviceOf()).url }
-    const first = startDaemon(options)
-    await first.listening()
-    const { accessToken } = await tokenOf(first)
-    expect(await first.end()).toBe(0)
-    const [node, program] = PROGRAM
-    const daemon = startDaemon({ ...options, program: [node, '--require', LOADED_MODULES, program] })
-    await daemon.listening()
-    expect(await tokenOf(daemon)).toMatchObject({ accessToken })
-    daemon.process.kill('SIGUSR1')
-    const loaded = await expectUntil('the list', () => /loaded: (.+) \.\n/.exec(daemon.stderr())?.[1])
-    const names = loaded.split(' ')
-    expect(names).toContain('net')
-    expect(names.filter((name) => ['crypto', 'tls'].includes(name))).toEqual([])
-  })
+  await daemon.listening()
+  const { accessToken } = await tokenOf(daemon)
+  for (const name of readdirSync(installed)) rmSync(path.join(installed, name), { recursive: true })
+  writeFileSync(path.join(installed, 'cli.cjs'), 'throw new Error("of another version")')
+  daemon.process.kill('SIGHUP')
+  await daemon.logged('reloaded')
+  writeFileSync(keyFile, 'another-key-4711')
+  await daemon.logged('credentials-taken-over')
+  expect((await tokenOf(daemon)).accessToken).not.toBe(accessToken)
+  expect(await daemon.end()).toBe(0)
 })

@@ -1,13 +1,11 @@
-// The manual's page of a fleet against the code: examples, the line of rights, metrics; and what a daemon without `share` loads.
+// The manual's page of a fleet against the code: examples, the line of rights, metrics.
 import { readFileSync } from 'node:fs'
-import { dirname, join } from 'node:path'
 import { expect, test } from 'vitest'
 import { inspectConfig } from '../../src/config/load.ts'
 import { createMetrics } from '../../src/report/metrics.ts'
 import { aclLine } from '../../src/share/acl.ts'
 import { createShareCounts } from '../../src/share/share-counts.ts'
 import { useConfigFiles } from '../support/config-files.ts'
-import { PROGRAM } from '../support/daemon.ts'
 import { createKeeperWorld } from '../support/keeper-world.ts'
 import { bare, tableRows } from '../manual/manual.ts'
 
@@ -64,13 +62,4 @@ test('the metrics are those of a host that shares', () => {
   const rendered = [...body.matchAll(/^# HELP (kyc_tokend_share_\w+) (.*)\n# TYPE \S+ (\w+)$/gm)]
   const listed = tableRows('share-metrics').map(([name, type, , help]) => [bare(name), help, type])
   expect(listed).toEqual(rendered.map(([, name, help, type]) => [name, help, type]))
-})
-
-test('the client of Redis is in a file of its own, which only a daemon with share loads', () => {
-  const directory = dirname(PROGRAM[1])
-  const mentions = (name: string): boolean =>
-    /SentinelConnector/.test(readFileSync(join(directory, name), 'utf8'))
-  expect(mentions('share-session.cjs')).toBe(true)
-  for (const name of ['cli.cjs', 'run.cjs', 'check.cjs', 'status.cjs'])
-    expect(mentions(name), name).toBe(false)
 })

@@ -35,7 +35,6 @@ describe.runIf(isThere('dpkg-deb') && isThere('strip'))('the Debian package', ()
       './usr/lib/kyc-tokend/node',
       './usr/lib/kyc-tokend/cli.cjs',
       './usr/lib/kyc-tokend/client.js',
-      `./usr/lib/kyc-tokend/code-cache/${process.versions.v8}-x64--jitless--disallow-code-generation-from-strings/run.cjs`,
       './usr/lib/systemd/system/kyc-tokend.service',
       './usr/share/doc/kyc-tokend/copyright',
       './usr/share/doc/kyc-tokend/examples/kyc-tokend.config.json',
