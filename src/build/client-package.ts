@@ -22,7 +22,7 @@ export async function bundleClient(directory: string, options: BuildOptions): Pr
         entryPoints: [`./${entry}.ts`],
         format,
         // The Node of the program that uses it, which may be older than ours.
-        target: 'node20',
+        target: 'node18',
         minifyWhitespace: false,
         plugins: name === 'client' ? [] : [oneErrorClass(`./client${extension}`)],
       })

@@ -1,41 +1,43 @@
-// Makes dist/kyc-tokend-VERSION.tgz, the package for others: the result of `npm run build`, and no tools of this project.
+// Makes dist/kyc-tokend-VERSION.tgz, the client's package for other projects, of what `npm run build` has made. The daemon is not in it.
 import { spawnSync } from 'node:child_process'
-import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { libraryNotices } from './notices.ts'
+import { dirname, join } from 'node:path'
 
-const CONTENTS = [
-  'dist',
-  'kyc-tokend.config.example.json',
-  'systemd/man',
-  'README.md',
-  'CHANGELOG.md',
-  'LICENSE',
-]
-/** The libraries are in the bundle, and nothing is to be installed or run beside the client. */
-const ONLY_HERE = ['private', 'scripts', 'dependencies', 'devDependencies', 'optionalDependencies']
+const BUNDLES = ['client', 'testing'].flatMap((name) => [`dist/${name}.js`, `dist/${name}.cjs`])
+const CONTENTS = { 'src/client/README.md': 'README.md', LICENSE: 'LICENSE', 'dist/types': 'dist/types' }
 
-const { optionalDependencies, ...description } = JSON.parse(readFileSync('package.json', 'utf8')) as Record<
-  string,
-  unknown
-> & { optionalDependencies: Record<string, string> }
-for (const field of ONLY_HERE) delete description[field]
-// The daemon alone needs native code, and its user installs that: npm adds optional peers to no project by itself.
-description['peerDependencies'] = { koffi: optionalDependencies['koffi'] }
-description['peerDependenciesMeta'] = { koffi: { optional: true } }
-description['files'] = [...CONTENTS, 'THIRD-PARTY-LICENSES']
+const { name, version, license, type, exports } = JSON.parse(readFileSync('package.json', 'utf8')) as {
+  name: string
+  version: string
+  license: string
+  type: string
+  exports: Record<'.' | './testing' | './package.json', unknown>
+}
+const { '.': client, './testing': testing, './package.json': itself } = exports
+const manifest = {
+  name,
+  version,
+  description: 'Client of kyc-tokend, the local token agent for an identity-verification service',
+  license,
+  type,
+  engines: { node: '>=18' },
+  exports: { '.': client, './testing': testing, './package.json': itself },
+  // For resolvers that know no `exports`.
+  main: './dist/client.cjs',
+  types: './dist/types/client/index.d.cts',
+  files: ['dist', 'testing'],
+  sideEffects: false,
+}
+/** `kyc-tokend/testing`, for the same resolvers. */
+const testingManifest = { main: '../dist/testing.cjs', types: '../dist/types/client/testing.d.cts' }
 
 const directory = mkdtempSync(join(tmpdir(), 'kyc-tokend-pack-'))
 try {
-  for (const path of CONTENTS) {
-    cpSync(path, join(directory, path), {
-      recursive: true,
-      filter: (file) => !/(\.(deb|tgz|tar)|\/man\/.*\.ts)$/.test(file),
-    })
-  }
-  writeFileSync(join(directory, 'THIRD-PARTY-LICENSES'), libraryNotices('.'))
-  writeFileSync(join(directory, 'package.json'), `${JSON.stringify(description, null, 2)}\n`)
+  for (const [from, to] of [...BUNDLES.map((file) => [file, file] as const), ...Object.entries(CONTENTS)])
+    cpSync(from, join(directory, to), { recursive: true })
+  writeJson('package.json', manifest)
+  writeJson('testing/package.json', testingManifest)
   const packed = spawnSync('npm', ['pack', '--pack-destination', join(process.cwd(), 'dist')], {
     cwd: directory,
     stdio: ['ignore', 'inherit', 'inherit'],
@@ -43,4 +45,10 @@ try {
   process.exitCode = packed.status ?? 1
 } finally {
   rmSync(directory, { recursive: true, force: true })
+}
+
+function writeJson(file: string, value: unknown): void {
+  const path = join(directory, file)
+  mkdirSync(dirname(path), { recursive: true })
+  writeFileSync(path, `${JSON.stringify(value, null, 2)}\n`)
 }
