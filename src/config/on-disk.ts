@@ -1,10 +1,8 @@
 // The configuration on disk against the running one: loaded again only when one of its files has changed.
-import { lstatSync, type BigIntStats } from 'node:fs'
 
 import { errorCode, UserError } from '../lib/error.ts'
 import { fs } from '../lib/fs.ts'
 import { Secret } from '../lib/secret.ts'
-import { isMemoryDevice } from '../lib/serial.ts'
 import type { Config } from './config.ts'
 
 type OnDisk =
@@ -84,31 +82,13 @@ function revealed(this: Readonly<Record<string, unknown>>, key: string, shown: u
 async function versionOf(paths: readonly string[]): Promise<string> {
   const versions = await Promise.all(
     paths.map(async (path) =>
-      statOf(path).then(
+      fs.stat(path, { bigint: true }).then(
         ({ dev, ino, size, mtimeNs, ctimeNs }) => [dev, ino, size, mtimeNs, ctimeNs].join(':'),
         (error: unknown) => errorCode(error) ?? 'unknown',
       ),
     ),
   )
   return versions.join(' ')
-}
-
-/**
- * By path, whether the file was first seen in memory itself, not behind a link: asking for it never waits and needs no
- * thread.
- */
-const quickFiles = new Map<string, boolean>()
-
-async function statOf(path: string): Promise<BigIntStats> {
-  if (quickFiles.get(path) === true) {
-    const stats = lstatSync(path, { bigint: true })
-    if (stats.isFile()) return stats
-  }
-  if (!quickFiles.has(path)) {
-    const own = await fs.lstat(path)
-    quickFiles.set(path, own.isFile() && isMemoryDevice(own.dev))
-  }
-  return fs.stat(path, { bigint: true })
 }
 
 async function read(load: () => Promise<Config>): Promise<OnDisk> {

@@ -1,12 +1,12 @@
 // Replaces a file so that a reader sees the old one or the new one, whole, with the right mode and owner from its first moment.
-import { constants, lstatSync, type Stats } from 'node:fs'
+import { constants, type Stats } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { directoryProblem, directoryWarning } from './directory-access.ts'
-import { errorCode, fallbackOnSystemError } from './error.ts'
+import { errorCode } from './error.ts'
 import { asFileError, FileError } from './file-error.ts'
 import { fs } from './fs.ts'
 import { randomHex } from './openssl.ts'
-import { isQuick, noteDevice, onFileSystem } from './serial.ts'
+import { onFileSystem } from './disk-queue.ts'
 
 export interface FileAttributes {
   /** Permission bits, whatever the umask. */
@@ -76,22 +76,11 @@ export async function removeOwn(path: string, own: Pick<Stats, 'ino' | 'dev'>): 
 
 /** Attributes of the path itself, links not followed; null where nothing is there. Throws as lstat does. */
 export async function lstatIfAny(path: string): Promise<Stats | null> {
-  const quick = lstatQuickly(path)
-  if (quick !== undefined) return quick
   try {
     return await fs.lstat(path)
   } catch (error) {
     if (errorCode(error) === 'ENOENT') return null
     throw error
-  }
-}
-
-/** The same without a thread; undefined where that is not possible: not in memory, or another error than that nothing is there. */
-export function lstatQuickly(path: string): Stats | null | undefined {
-  try {
-    return isQuick(dirname(path)) ? (lstatSync(path, { throwIfNoEntry: false }) ?? null) : undefined
-  } catch (error) {
-    return fallbackOnSystemError(undefined)(error)
   }
 }
 
@@ -141,7 +130,6 @@ async function inDirectoryOf<T>(
     const directory = await fs.open(dirname(path), DIRECTORY_FLAGS)
     try {
       const stats = await fs.fstat(directory)
-      noteDevice(dirname(path), stats.dev)
       const problem = directoryProblem(dirname(path), stats, { uid: process.geteuid!(), use: 'files' })
       if (problem !== undefined) throw new FileError(`Cannot write ${path}: ${problem}`)
       return await use(`/proc/self/fd/${directory}/${basename(path)}`, directory)

@@ -3,7 +3,7 @@ import { exitStatus, fallbackOnSystemError, UserError } from './error.ts'
 import { fs } from './fs.ts'
 import type { Log } from './log.ts'
 import { prepareDirectory, runtimeDirectoryMode, STATE_DIRECTORY_MODE } from './paths.ts'
-import { DiskStalledError, onFileSystem } from './serial.ts'
+import { DiskStalledError, onFileSystem } from './disk-queue.ts'
 
 export interface Directories {
   /**

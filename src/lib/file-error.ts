@@ -3,7 +3,7 @@ import { dirname } from 'node:path'
 import { accountOfEnvironment, unitNames } from './account.ts'
 import { errorCode, errorMessage } from './error.ts'
 import { nameOf } from './posix-ids.ts'
-import { DiskStalledError } from './serial.ts'
+import { DiskStalledError } from './disk-queue.ts'
 
 /** Why a file could not be replaced or removed: one sentence with the remedy. `code` is the system's, where there is one. */
 export class FileError extends Error {

@@ -4,7 +4,6 @@ import { dirname } from 'node:path'
 import {
   clearLeftovers,
   lstatIfAny,
-  lstatQuickly,
   onFile,
   readSmallFile,
   removeFile,
@@ -16,7 +15,7 @@ import { fs } from './fs.ts'
 import { asFileError, FileError } from './file-error.ts'
 import { createProblemLog } from './log-once.ts'
 import type { Log } from './log.ts'
-import { DiskStalledError } from './serial.ts'
+import { DiskStalledError } from './disk-queue.ts'
 
 export interface ManagedFile {
   /** Removes what a crash left behind. Never fails: a problem is logged. */
@@ -91,15 +90,6 @@ export function createManagedFile(
     writtenAt ??= stats.mtime
     lastStat = Date.now() - stats.ctimeMs > SETTLED_MS ? stats : null
     return true
-  }
-
-  /** Reports whether it is certain without a thread and without waiting that there is nothing to do. */
-  function isUntouched(): boolean {
-    if (written === undefined || reconciling !== null || problem.current() !== null) return false
-    const stats = lstatQuickly(path)
-    if (stats === undefined || desired() !== written) return false
-    if (stats === null || written === null) return stats === written
-    return lastStat !== null && isUnchanged(lastStat, stats)
   }
 
   async function hasAttributes(stats: Stats): Promise<boolean> {
@@ -177,7 +167,6 @@ export function createManagedFile(
       }
     },
     reconcile() {
-      if (isUntouched()) return Promise.resolve()
       isRequestedAgain = true
       reconciling ??= onFile(path, reconcileUntilDone).catch(fail)
       return reconciling

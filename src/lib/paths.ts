@@ -6,7 +6,6 @@ import { isAbsolute, join } from 'node:path'
 import { directoryProblem } from './directory-access.ts'
 import { errorCode, errorMessage, exitStatus, fallbackOnSystemError, UserError } from './error.ts'
 import { fs } from './fs.ts'
-import { noteDevice } from './serial.ts'
 
 /** Identity of a process: the effective uid and the environment. */
 export interface ProcessIdentity {
@@ -72,7 +71,6 @@ export async function prepareDirectory(
     const directory = await fs.open(path, DIRECTORY_FLAGS)
     try {
       const stats = await fs.fstat(directory)
-      noteDevice(path, stats.dev)
       if (isMade && (stats.mode & 0o7777) !== mode) await fs.fchmod(directory, mode)
       const problem = directoryProblem(path, stats, { uid, use: 'sockets' })
       return problem && `The directory ${path} is not safe: ${problem}.`

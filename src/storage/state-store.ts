@@ -8,7 +8,7 @@ import { fs } from '../lib/fs.ts'
 import type { Log } from '../lib/log.ts'
 import { hmacSha256, randomHex } from '../lib/openssl.ts'
 import type { Secret } from '../lib/secret.ts'
-import { isInMemory } from '../lib/serial.ts'
+import { onFileSystem } from '../lib/disk-queue.ts'
 import type { SaveState } from '../token/keeper.ts'
 import type { TokenState } from '../token/state.ts'
 import { recalledState, savedStateOf, savedTokenOf, type Fleet } from './recall.ts'
@@ -160,3 +160,12 @@ function readBootId(path: string): string | null {
     return null
   }
 }
+
+/** Reports whether the directory is on a file system that lives in memory, and so does not outlive the boot. */
+export async function isInMemory(directory: string): Promise<boolean> {
+  const found = await onFileSystem(directory, async () => fs.statfs(directory)).catch(() => undefined)
+  return found !== undefined && IN_MEMORY_TYPES.has(found.type)
+}
+
+/** `f_type` of tmpfs and ramfs, from statfs(2). */
+const IN_MEMORY_TYPES = new Set([0x01021994, 0x858458f6])

@@ -5,7 +5,7 @@ import { chmod, chown, mkdir, rm, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterEach, describe, expect, it, onTestFinished } from 'vitest'
 import { clearLeftovers, removeFile, replaceFile } from '../../src/lib/atomic-file.ts'
-import { isInMemory } from '../../src/lib/serial.ts'
+import { isInMemory } from '../../src/storage/state-store.ts'
 import { recordFileCalls, watchFileCalls } from '../support/file-calls.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 

@@ -12,7 +12,7 @@ import {
 import { join } from 'node:path'
 import { expect, onTestFinished, test, vi } from 'vitest'
 import { createManagedFile } from '../../src/lib/managed-file.ts'
-import { onFileSystem } from '../../src/lib/serial.ts'
+import { onFileSystem } from '../../src/lib/disk-queue.ts'
 import { watchFileCalls } from '../support/file-calls.ts'
 import { createRecords } from '../support/records.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
@@ -153,24 +153,6 @@ test.each([
   expect(readFileSync(path, 'utf8')).toBe('content')
   expect(statSync(path).mode & 0o777).toBe(0o600)
   expect(file.counts()).toEqual({ writes: 2, repairs: 1, errors: 0 })
-})
-
-test('a file in memory that is as it should be is looked at without waiting for other work', async () => {
-  const directory = await tempDirectory('memory')
-  const path = join(directory, 'file')
-  let desired: string | null = null
-  const file = createManagedFile({ path, mode: 0o600 }, { desired: () => desired, log: createRecords().log })
-  desired = 'content'
-  await file.reconcile()
-  desired = null
-  await file.reconcile()
-  const release = occupy(directory)
-  await file.reconcile()
-  desired = 'content'
-  const written = file.reconcile()
-  await release()
-  await written
-  expect(readFileSync(path, 'utf8')).toBe('content')
 })
 
 test.each([

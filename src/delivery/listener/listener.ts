@@ -4,12 +4,12 @@ import { lstatSync, type Stats } from 'node:fs'
 import { createServer } from 'node:net'
 import { basename } from 'node:path'
 import { raceAbort } from '../../lib/abort.ts'
-import { lstatIfAny, lstatQuickly, onFile, removeOwn } from '../../lib/atomic-file.ts'
+import { lstatIfAny, onFile, removeOwn } from '../../lib/atomic-file.ts'
 import { errorCode, errorMessage, exitStatus, fallbackOnSystemError, UserError } from '../../lib/error.ts'
 import { FileError } from '../../lib/file-error.ts'
 import { createProblemLog } from '../../lib/log-once.ts'
 import type { Log } from '../../lib/log.ts'
-import { STOP_WAIT_MS } from '../../lib/serial.ts'
+import { STOP_WAIT_MS } from '../../lib/disk-queue.ts'
 import { BACKLOG, bindElected, setAccess, type Elected, type ListenerEvents } from './election.ts'
 import { openDirectoryOf, socketError, type SocketAddress } from './socket-path.ts'
 
@@ -66,7 +66,7 @@ export async function openListener(first: SocketAddress, events: ListenerEvents)
   return {
     repair(nextLog) {
       log = nextLog
-      return isSame(lstatQuickly(address.path), bound.stats) ? Promise.resolve() : inTurn(restore)
+      return inTurn(restore)
     },
     move: (next) =>
       inTurn(async () => {

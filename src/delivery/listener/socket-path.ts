@@ -6,7 +6,7 @@ import { getSystemErrorMessage } from 'node:util'
 import { assertAnswers } from '../../lib/directories.ts'
 import { directoryProblem } from '../../lib/directory-access.ts'
 import { errorCode, exitStatus, UserError } from '../../lib/error.ts'
-import { DiskStalledError } from '../../lib/serial.ts'
+import { DiskStalledError } from '../../lib/disk-queue.ts'
 
 /** `sun_path` without its NUL byte (unix(7)). */
 const MAX_PATH_BYTES = 107

@@ -19,7 +19,6 @@ import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { setAccess } from '../../../src/delivery/listener/election.ts'
 import { openListener, type Listener } from '../../../src/delivery/listener/listener.ts'
 import { probe } from '../../../src/delivery/listener/socket-path.ts'
-import { noteDevice } from '../../../src/lib/serial.ts'
 import { createRecords } from '../../support/records.ts'
 import { tempDirectory } from '../../support/temp-directory.ts'
 
@@ -156,11 +155,10 @@ describe('a listening socket', () => {
   it.each([
     ['removed', () => undefined],
     ['exchanged for a link', (path: string) => symlinkSync('nowhere', path)],
-  ])('in memory is opened again once it was %s, and left alone otherwise', async (_, exchange) => {
+  ])('is opened again once it was %s, and left alone otherwise', async (_, exchange) => {
     const directory = await tempDirectory('memory')
     const path = join(directory, 's')
     const listener = await listen(path)
-    noteDevice(directory, lstatSync(directory).dev)
     const { log, events: logged } = createRecords()
     const { ino } = lstatSync(path)
     await listener.repair(log)

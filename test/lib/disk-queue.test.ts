@@ -1,6 +1,5 @@
-import { existsSync, statSync } from 'node:fs'
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
-import { DiskStalledError, isQuick, noteDevice, onFileSystem } from '../../src/lib/serial.ts'
+import { createDiskQueue, DiskStalledError, onFileSystem as onThisHost } from '../../src/lib/disk-queue.ts'
 
 beforeEach(() => {
   vi.useFakeTimers()
@@ -25,45 +24,47 @@ function createWork(log: string[], name: string) {
 }
 const settle = async (): Promise<unknown> => vi.advanceTimersByTimeAsync(0)
 
-let lastDevice = 1_000
-function directories(count: number): string[] {
-  return Array.from({ length: count }, () => {
-    lastDevice += 1
-    noteDevice(`/disk/${lastDevice}`, lastDevice)
-    return `/disk/${lastDevice}`
-  })
-}
+/** `/disk` holds mounts of its own, one of them a second time. */
+const onFileSystem = createDiskQueue(() =>
+  ['/ 8:1', '/disk 8:2', '/disk/a 8:10', '/disk/a/deeper 8:11', '/disk/with\\040blank 8:12', '/bound 8:10']
+    .map((mount) => mount.split(' '))
+    .map(([point = '', device]) => `22 1 ${device} / ${point} rw,relatime - ext4 /dev/x rw\n`)
+    .join(''),
+)
 
-test('work on one file system is done one after the other, in order, also in other directories of it', async () => {
+test.each([
+  ['/disk/a/one', '/disk/a/two', true],
+  ['/disk/a', '/bound/x', true],
+  ['/disk/a', '/disk/a/deeper', false],
+  ['/disk/ab', '/disk/a', false],
+  ['/disk/ab', '/disk/c', true],
+  ['/disk/with blank/x', '/disk', false],
+  ['/srv', '/disk', false],
+])('%s and %s are on one file system: %s', async (first, second, isOne) => {
   const log: string[] = []
-  noteDevice('/disk/a', 7)
-  noteDevice('/disk/b', 7)
   const [one, two] = [createWork(log, 'one'), createWork(log, 'two')]
-  const results = [onFileSystem('/disk/a', one.work), onFileSystem('/disk/b', two.work)]
-  two.end()
+  const results = [onFileSystem(first, one.work), onFileSystem(second, two.work)]
   await settle()
-  expect(log).toEqual(['begin one'])
+  expect(log).toEqual(isOne ? ['begin one'] : ['begin one', 'begin two'])
+  two.end()
   one.end()
   expect(await Promise.all(results)).toEqual(['one', 'two'])
-  expect(log).toEqual(['begin one', 'end one', 'begin two', 'end two'])
 })
 
-test('directories that were never opened have the file system that the mount table says', async () => {
+test('the mounts are those of this host', async () => {
   const log: string[] = []
-  const [one, two, three] = ['one', 'two', 'three'].map((name) => createWork(log, name))
-  void onFileSystem('/dev/shm/kyc-tokend-never-there', one!.work)
-  void onFileSystem('/dev/shm/kyc-tokend-nor-there', two!.work)
-  void onFileSystem('/proc/kyc-tokend-nor-there', three!.work)
+  const [one, two] = [createWork(log, 'one'), createWork(log, 'two')]
+  const results = [onThisHost('/proc/never-there', one.work), onThisHost('/', two.work)]
   await settle()
-  expect(log).toEqual(['begin one', 'begin three'])
-  for (const { end } of [one!, two!, three!]) end()
-  await settle()
-  expect(log).toContain('end two')
+  expect(log).toEqual(['begin one', 'begin two'])
+  one.end()
+  two.end()
+  await Promise.all(results)
 })
 
 test('on a file system that does not answer for 5 s, no caller waits; others go on; the work is done in the end', async () => {
   const log: string[] = []
-  const [stalled = '', good = ''] = directories(2)
+  const [stalled, good] = ['/disk/a', '/srv']
   const [stuck, next] = [createWork(log, 'stuck'), createWork(log, 'next')]
   next.end()
   const results = [onFileSystem(stalled, stuck.work), onFileSystem(stalled, next.work)].map(async (result) =>
@@ -86,9 +87,8 @@ test('on a file system that does not answer for 5 s, no caller waits; others go 
 
 test('at most two file systems are worked on at once, and a busy pair lets a third one have its turn', async () => {
   const log: string[] = []
-  const [a = '', b = '', c = ''] = directories(3)
   const works = new Map(['a1', 'b1', 'a2', 'b2', 'c1'].map((name) => [name, createWork(log, name)] as const))
-  const disks: Record<string, string> = { a, b, c }
+  const disks: Record<string, string> = { a: '/disk/a', b: '/disk', c: '/' }
   const all = [...works].map(async ([name, { work }]) => onFileSystem(disks[name.slice(0, 1)]!, work))
   await settle()
   expect(log).toEqual(['begin a1', 'begin b1'])
@@ -100,30 +100,9 @@ test('at most two file systems are worked on at once, and a busy pair lets a thi
 })
 
 test('what fails does not keep the next from its turn', async () => {
-  const [disk = ''] = directories(1)
+  const disk = '/disk/a'
   const failure = onFileSystem(disk, async () => Promise.reject(new Error('no space')))
   const next = onFileSystem(disk, async () => Promise.resolve('done'))
   await expect(failure).rejects.toThrow('no space')
   expect(await next).toBe('done')
-})
-
-test.skipIf(!existsSync('/dev/shm'))('only a directory that was opened, and is in memory, is quick', () => {
-  expect(isQuick('/dev/shm')).toBe(false)
-  noteDevice('/dev/shm', statSync('/dev/shm').dev)
-  expect(isQuick('/dev/shm')).toBe(true)
-  noteDevice('/proc', statSync('/proc').dev)
-  expect(isQuick('/proc')).toBe(false)
-})
-
-test.skipIf(!existsSync('/dev/shm'))('only a file system that may stall has a timer', async () => {
-  noteDevice('/dev/shm', statSync('/dev/shm').dev)
-  const [disk = ''] = directories(1)
-  const works = new Map([disk, '/dev/shm'].map((directory) => [directory, createWork([], directory)]))
-  const timers = [...works].map(([directory, { work }]) => {
-    void onFileSystem(directory, work)
-    return vi.getTimerCount()
-  })
-  for (const { end } of works.values()) end()
-  await settle()
-  expect(timers).toEqual([1, 1])
 })

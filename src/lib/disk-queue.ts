@@ -1,0 +1,115 @@
+// Disk work: one task at a time on each file system, and never so many at once that disks that stall take all of libuv's threads.
+import { readFileSync } from 'node:fs'
+import { fallbackOnSystemError } from './error.ts'
+
+/** libuv has four threads, and name look-ups take up to two of them. */
+const MAX_RUNNING = 2
+/** A task that takes longer than this counts as stalled. */
+const STALL_MS = 5_000
+/** The end of the daemon waits this long for a file at most. */
+export const STOP_WAIT_MS = 1_000
+
+/** The file system of this directory did not answer in time. The work is still done once it answers again. */
+export class DiskStalledError extends Error {
+  override readonly name = 'DiskStalledError'
+  constructor(directory: string) {
+    super(`the disk of ${directory} has not answered for ${STALL_MS / 1000} s: check the disk or its server`)
+  }
+}
+
+/**
+ * Does the work when all earlier work on the directory's file system is done, and gives its result. Rejects as the work
+ * does, or with DiskStalledError where the file system does not answer.
+ */
+type OnFileSystem = <T>(directory: string, work: () => Promise<T>) => Promise<T>
+
+interface Task {
+  start(): Promise<void>
+  /** Its caller waits no longer. */
+  giveUp(): void
+}
+interface Queue {
+  /** The first one is running where `isBusy`. */
+  readonly tasks: Task[]
+  readonly timer: NodeJS.Timeout
+  isBusy: boolean
+  isStalled: boolean
+}
+
+/** `mountTable` reads the text of proc(5)'s mountinfo: stat would wait for a disk that stalls. */
+export function createDiskQueue(mountTable: () => string): OnFileSystem {
+  /** By device. */
+  const queues = new Map<string, Queue>()
+  let running = 0
+
+  function addQueue(device: string, tasks: Task[]): void {
+    const onStall = (): void => {
+      queue.isStalled = true
+      for (const task of queue.tasks) task.giveUp()
+    }
+    const timer = setTimeout(onStall, STALL_MS).unref()
+    const queue: Queue = { tasks, timer, isBusy: false, isStalled: false }
+    queues.set(device, queue)
+  }
+
+  function startAll(): void {
+    for (const [device, queue] of queues) {
+      if (running === MAX_RUNNING) return
+      if (!queue.isBusy) void runFirst(device, queue)
+    }
+  }
+
+  async function runFirst(device: string, queue: Queue): Promise<void> {
+    queue.isBusy = true
+    running += 1
+    await queue.tasks[0]?.start()
+    running -= 1
+    clearTimeout(queue.timer)
+    queues.delete(device)
+    // To the end, so that two busy file systems do not keep a third one waiting.
+    if (queue.tasks.length > 1) addQueue(device, queue.tasks.slice(1))
+    startAll()
+  }
+
+  return (directory, work) =>
+    new Promise((resolve, reject) => {
+      const task: Task = {
+        start: async () => work().then(resolve, reject),
+        giveUp: () => reject(new DiskStalledError(directory)),
+      }
+      const device = deviceOf(directory, mountTable())
+      const queue = queues.get(device)
+      if (queue === undefined) addQueue(device, [task])
+      else {
+        queue.tasks.push(task)
+        if (queue.isStalled) task.giveUp()
+      }
+      startAll()
+    })
+}
+
+export const onFileSystem = createDiskQueue(readMountTable)
+
+/** The device, as `major:minor`, that is mounted the deepest above the directory. */
+function deviceOf(directory: string, mountTable: string): string {
+  let found = { mountPoint: '', device: '' }
+  for (const line of mountTable.split('\n')) {
+    const [, , device = '', , escaped = ''] = line.split(' ')
+    const mountPoint = escaped.replaceAll(/\\(\d{3})/g, (_, digits: string) =>
+      String.fromCharCode(Number.parseInt(digits, 8)),
+    )
+    const isAbove = `${directory}/`.startsWith(mountPoint.endsWith('/') ? mountPoint : `${mountPoint}/`)
+    // A later mount at the same place covers an earlier one.
+    if (isAbove && mountPoint.length >= found.mountPoint.length) found = { mountPoint, device }
+  }
+  return found.device
+}
+
+/** Without /proc it is empty, and all directories share a queue. */
+function readMountTable(): string {
+  try {
+    return readFileSync('/proc/self/mountinfo', 'utf8')
+  } catch (error) {
+    return fallbackOnSystemError('')(error)
+  }
+}
