@@ -99,7 +99,7 @@ function deviceOf(directory: string, mountTable: string): string {
       String.fromCharCode(Number.parseInt(digits, 8)),
     )
     const isAbove = `${directory}/`.startsWith(mountPoint.endsWith('/') ? mountPoint : `${mountPoint}/`)
-    // A later mount at the same place covers an earlier one.
+    // A later mount at the same path covers an earlier one.
     if (isAbove && mountPoint.length >= found.mountPoint.length) found = { mountPoint, device }
   }
   return found.device
