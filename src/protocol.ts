@@ -68,8 +68,8 @@ export interface TokenDescription {
   obtainedAt: string
   /** When it expires; for a token that does not say so, the end of the life assumed for it. */
   expiresAt: string
-  /** `jwt`: the token says when it expires. `assumed`: it does not (`refresh.maxAge`). */
-  expirySource: 'jwt' | 'assumed'
+  /** `jwt`: the token says when it expires. `response`: the answer did. `assumed`: neither does (`refresh.maxAge`). */
+  expirySource: 'jwt' | 'response' | 'assumed'
   baseUrl: string
   /** Statuses by which the API says that the token is refused; absent in answers of older daemons: 401. */
   refusedBy?: readonly number[]

@@ -8,7 +8,7 @@ import { failure, ok, warning, type Finding } from '../lib/finding.ts'
 import { createFetchToken } from '../source/fetch-token.ts'
 import type { ServiceOutcome } from '../token/outcome.ts'
 import { remedyFor } from '../token/remedy.ts'
-import { jwtLifeMs } from '../token/token.ts'
+import { knownLife } from '../token/token.ts'
 
 /** A wall clock that is off by more than this gets a warning. */
 const CLOCK_OFF_MS = 60_000
@@ -42,8 +42,8 @@ function answerOf(outcome: ServiceOutcome, { wallMs, file }: { wallMs: number; f
     const status = outcome.kind === 'permanent' ? exitStatus.noPermission : exitStatus.tryAgain
     return { findings: [failure(sentence)], status }
   }
-  const { accessToken, serverDateMs } = outcome
-  const lifeMs = jwtLifeMs(accessToken, { serverDateMs, wallMs })
+  const { serverDateMs } = outcome
+  const lifeMs = knownLife(outcome, wallMs)?.lifeMs
   if (lifeMs !== undefined && lifeMs <= 0) {
     const sentence = `gave a token that has expired already (HTTP 200). ${asSentence(remedyFor('malformed-answer'))}`
     return { findings: [failure(sentence)], status: exitStatus.tryAgain }

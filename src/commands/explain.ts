@@ -2,11 +2,18 @@
 import { createReadStream } from 'node:fs'
 import type { Readable } from 'node:stream'
 import { resolveRetry } from '../config/resolve.ts'
+import { standardService } from '../config/service.ts'
 import { validateDocument } from '../config/validate.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { errorMessage, exitStatus, UsageError } from '../lib/error.ts'
 import { readLimited } from '../lib/read-limited.ts'
-import { classify, failureTable, MAX_BODY_BYTES, rowOf, type ServiceResponse } from '../source/response.ts'
+import {
+  createClassify,
+  failureTable,
+  MAX_BODY_BYTES,
+  type Row,
+  type ServiceResponse,
+} from '../source/response.ts'
 import { MAX_DELAY_WITHOUT_TOKEN_MS, retryWait } from '../token/backoff.ts'
 import type { ServiceOutcome, TransientFailure } from '../token/outcome.ts'
 import { remedyFor } from '../token/remedy.ts'
@@ -24,21 +31,24 @@ export const run: RunCommand = async ({ options, stdin, stdout }) => {
   const headers = headersOf(options.header)
   const answer: ServiceResponse = { status, headers, ...(await bodyOf(options.body, stdin)) }
   const now = { bootMs: 0, wallMs: Date.now() }
-  const said = classify(answer, { wallMs: now.wallMs, secrets: [] })
+  const service = standardService()
+  const table = failureTable(service)
+  const { outcome: said, row } = createClassify(service)(answer, { wallMs: now.wallMs, secrets: [] })
   // A token may turn out to have no life left.
   const { state, outcome } = nextState(initialState({ baseUrl: '', credentialsId: '' }, now), said, {
     now,
     policy,
     random: () => 0,
   })
-  const lines = [`Row: ${rowLine(outcome)}`, ...outcomeLines(outcome, state.token)]
+  const given = outcome === said ? row : table.find(({ reasons }) => reasons.includes('malformed-answer'))!
+  const lines = [`Row: ${rowLine(given, table)}`, ...outcomeLines(outcome, state.token)]
   stdout.write(`${lines.join('\n')}\n`)
   return exitStatus.ok
 }
 
-function rowLine(outcome: ServiceOutcome): string {
-  const row = rowOf(outcome)
-  return `${failureTable.indexOf(row) + 1} of ${failureTable.length} (${row.answer}): ${row.follows}`
+function rowLine({ answer, follows }: Row, table: readonly Row[]): string {
+  const number = table.findIndex((row) => row.answer === answer) + 1
+  return `${number} of ${table.length} (${answer}): ${follows}`
 }
 
 function outcomeLines(outcome: ServiceOutcome, token: Token | null): string[] {
@@ -52,8 +62,8 @@ function outcomeLines(outcome: ServiceOutcome, token: Token | null): string[] {
 function tokenLines({ lifeMs, refreshAtMs, expirySource }: Token): string[] {
   const life = formatDuration(lifeMs)
   const source =
-    expirySource === 'jwt'
-      ? `It lives ${life} by its own word`
+    expirySource !== 'assumed'
+      ? `It lives ${life} by ${expirySource === 'jwt' ? 'its own word' : 'the word of the answer'}`
       : `It does not say how long it lives: ${life} is assumed (refresh.maxAge)`
   return [
     'Reason: none, it is a token',

@@ -1,29 +1,47 @@
-// The service's address: https, or http for a loopback host only; a base path is kept.
+// URLs of the service: https, or http for a loopback host only; a base path is kept.
 import { isLoopbackHost } from '../lib/loopback.ts'
 
-/** Path of the token endpoint below the base URL. */
-const ENDPOINT = '/token/external/jwt'
+const CLEAR =
+  'must begin with https://, because the secret would cross the network in the clear (http:// is for a loopback host only)'
 
 /** The reason why this cannot be the base URL, with the remedy. Never quotes it: it may hold a password. */
 export function baseUrlProblem(text: string): string | undefined {
-  if (!/^https?:\/\/[^\s\\]+$/i.test(text) || !URL.canParse(text))
-    return 'must be a whole URL: write it as "https://api.example.com"'
-  const url = new URL(text)
-  if (url.username !== '' || url.password !== '')
+  const problem = urlProblem(text, 'must be a whole URL: write it as "https://api.example.com"')
+  if (problem !== undefined || !/[?#]/.test(text)) return problem
+  return 'must end with the path: remove the query ("?…") and the fragment ("#…")'
+}
+
+/** The reason why this cannot be the URL of the token endpoint: a path (and query) after the base URL, or a whole URL. */
+export function tokenUrlProblem(text: string): string | undefined {
+  if (text.includes('#')) return 'must not have a fragment: remove the "#" and what follows it'
+  if (/^\/(?!\/)[^\s\\\p{Cc}]*$/u.test(text)) return undefined
+  return urlProblem(
+    text,
+    'must be a path or a whole URL: write it as "/token" or "https://auth.example.com/token"',
+  )
+}
+
+function urlProblem(text: string, shape: string): string | undefined {
+  if (!/^https?:\/\/[^\s\\]+$/i.test(text) || !URL.canParse(text)) return shape
+  const { username, password, protocol, hostname } = new URL(text)
+  if (username !== '' || password !== '')
     return 'must not hold a user name or password: put them into credentials'
-  if (/[?#]/.test(text)) return 'must end with the path: remove the query ("?…") and the fragment ("#…")'
-  if (url.protocol === 'http:' && !isLoopbackHost(url.hostname))
-    return 'must begin with https://, because the secret would cross the network in the clear (http:// is for a loopback host only)'
-  return undefined
+  return protocol === 'http:' && !isLoopbackHost(hostname) ? CLEAR : undefined
 }
 
 /** A warning about a base URL that is probably meant otherwise. */
 export function baseUrlWarning(baseUrl: string): string | undefined {
-  if (!new URL(baseUrl).pathname.includes(ENDPOINT.slice(0, '/token/external'.length))) return undefined
-  return `holds the path of the endpoint, which kyc-tokend adds by itself: remove "${ENDPOINT}" from its end`
+  if (!new URL(baseUrl).pathname.includes('/token/external')) return undefined
+  return 'holds the path of the endpoint, which kyc-tokend adds by itself: remove "/token/external/jwt" from its end'
 }
 
 /** The URL as the program uses it: normalised, without a trailing slash. */
 export function normaliseBaseUrl(text: string): string {
   return new URL(text).href.replace(/\/+$/, '')
+}
+
+/** The whole URL of the token endpoint; empty where the base URL is faulty. */
+export function tokenUrlOf(baseUrl: string, tokenUrl: string): string {
+  const text = tokenUrl.startsWith('/') ? baseUrl + tokenUrl : tokenUrl
+  return URL.canParse(text) ? new URL(text).href : ''
 }

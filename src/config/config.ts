@@ -1,7 +1,8 @@
 // The configuration as the rest of the program sees it: read, validated, resolved, frozen.
 import type { LogLevel } from '../lib/log.ts'
-import type { Secret } from '../lib/secret.ts'
+import { basicOf, type Credentials, type Secret } from '../lib/secret.ts'
 import type { Template } from '../lib/template.ts'
+import type { PermanentReason } from '../token/outcome.ts'
 import type { ServerAddress } from './server-address.ts'
 
 export type TokenFileFormat = 'raw' | 'header' | 'env' | 'json' | 'template'
@@ -65,12 +66,50 @@ export interface ShareConfig {
   readonly whenAlone: 'fetch' | 'wait'
 }
 
+/** An answer that refuses the account for good. */
+export interface ServiceRefusal {
+  readonly status: number
+  /** Words that are looked for, case and white space aside. */
+  readonly says: string
+  /** Path of the text in the answer's JSON object; null: anywhere in the answer. */
+  readonly in: readonly string[] | null
+  readonly reason: PermanentReason
+  /** In a JSON object they count at that place only; else, without a text there, anywhere. */
+  readonly isStrict: boolean
+}
+
+/** How the service is asked, and how its answers are read. */
+export interface ServiceConfig {
+  /** The whole URL of the token endpoint. */
+  readonly tokenUrl: string
+  /** Key and secret as fields of a JSON object or of a form, or as HTTP Basic beside a form. */
+  readonly send: 'json' | 'form' | 'basic'
+  /** Names of those fields; not with `basic`. */
+  readonly names: { readonly apiKey: string; readonly apiSecret: string }
+  /** Further fields. */
+  readonly parameters: Readonly<Record<string, string>>
+  readonly headers: Readonly<Record<string, string>>
+  /** Path of the token in the answer's JSON object. */
+  readonly token: readonly string[]
+  /** Path of its life in seconds; null: the answer has none. */
+  readonly lifetime: readonly string[] | null
+  readonly refusals: readonly ServiceRefusal[]
+  /** Statuses by which the API, not the token endpoint, says that a token is refused. */
+  readonly refusedBy: readonly number[]
+  /**
+   * Everything by which this is another service at the same `baseUrl` (URL, `send`, names, parameters, headers, token),
+   * as one canonical text; null: it is the standard service.
+   */
+  readonly description: string | null
+}
+
 export interface Config {
   /** The configuration file, absolute. */
   readonly file: string
   /** Without a trailing slash. */
   readonly baseUrl: string
-  readonly credentials: { readonly apiKey: Secret; readonly apiSecret: Secret }
+  readonly service: ServiceConfig
+  readonly credentials: Credentials
   /** Files that the credentials come from, absolute; null: another source. */
   readonly secretFiles: { readonly apiKey: string | null; readonly apiSecret: string | null }
   /** Every file that was read beside the configuration itself, absolute. */
@@ -110,8 +149,9 @@ export interface Config {
   readonly warnings: readonly string[]
 }
 
-/** Every secret of the configuration, in the clear: for what must not appear in a log. */
+/** Every secret of the configuration, in the clear, also as HTTP Basic has them: for what must not appear in a log. */
 export function revealAll({ credentials, share }: Config): string[] {
   const shared = [share?.password, share?.key, share?.sentinel?.password, share?.tls?.key]
-  return [credentials.apiKey, credentials.apiSecret, ...shared].flatMap((secret) => secret?.reveal() ?? [])
+  const secrets = [credentials.apiKey, credentials.apiSecret, ...shared]
+  return [basicOf(credentials), ...secrets.flatMap((secret) => secret?.reveal() ?? [])]
 }

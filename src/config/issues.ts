@@ -42,10 +42,11 @@ function inWords(faults: readonly ConfigIssue[], file: string | undefined): stri
   return [`${file} has ${faults.length} faults:`, ...sentences.map((sentence) => `  ${sentence}`)]
 }
 
-/** A key path as people write it: `tokenFiles[0].mode`. */
+/** A key path as people write it: `tokenFiles[0].mode`. A foreign key is made fit for a line of a terminal. */
 export function keyPath(segments: readonly PropertyKey[]): string {
+  const named = (key: string): string => (/^[\w$-]{1,64}$/.test(key) ? key : printable(key))
   return segments
-    .map((segment) => (typeof segment === 'number' ? `[${segment}]` : `.${String(segment)}`))
+    .map((segment) => (typeof segment === 'number' ? `[${segment}]` : `.${named(String(segment))}`))
     .join('')
     .replace(/^\./, '')
 }

@@ -14,6 +14,7 @@ import { resolveRequest } from './resolve-request.ts'
 import { resolveShare } from './resolve-share.ts'
 import { STANDARD_INITIAL_DELAY } from './schema.ts'
 import { readSecret } from './secrets.ts'
+import { resolveService } from './service.ts'
 import type { SecretSource, ValidPart } from './valid-part.ts'
 
 interface ResolveContext extends Omit<InputContext, 'directory' | 'reads'> {
@@ -46,6 +47,7 @@ export async function resolveConfig(input: ValidPart, options: ResolveContext): 
   const config: Config = {
     file,
     baseUrl,
+    service: resolveService(input.service, { baseUrl, diagnostics }),
     credentials: credentials as { apiKey: Secret; apiSecret: Secret },
     secretFiles: {
       apiKey: fileOf(input.credentials?.apiKey, directory),

@@ -73,6 +73,23 @@ export function line(maxLength: number, sentence = 'must be a text: write it as 
   )
 }
 
+/** A check that gives the sentence of the fault. */
+export function rawCheck(problemOf: (value: string) => string | undefined) {
+  return v.rawCheck<string>(({ dataset, addIssue }) => {
+    const message = dataset.typed ? problemOf(dataset.value) : undefined
+    if (message !== undefined) addIssue({ message })
+  })
+}
+
+/** Texts by name. */
+export function texts() {
+  return v.record(
+    v.string(),
+    v.string('must be a text: write it in quotes'),
+    'must be an object of texts: write it as { "name": "text" }',
+  )
+}
+
 export function count(to: number, from = 1) {
   const sentence = `must be a whole number from ${from} to ${to}`
   return v.pipe(v.number(sentence), v.integer(sentence), v.minValue(from, sentence), v.maxValue(to, sentence))

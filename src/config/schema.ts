@@ -2,7 +2,8 @@
 import * as v from 'valibot'
 
 import { logLevels } from '../lib/log.ts'
-import { baseUrlProblem, normaliseBaseUrl } from './base-url.ts'
+import { permanentReasons } from '../token/outcome.ts'
+import { baseUrlProblem, normaliseBaseUrl, tokenUrlProblem } from './base-url.ts'
 import {
   account,
   count,
@@ -12,12 +13,15 @@ import {
   octal,
   oneOf,
   path,
+  rawCheck,
   secretSource,
+  texts,
   line,
   section,
   setting,
 } from './schema-parts.ts'
 import { parseServer } from './server-address.ts'
+import { presetNames, STANDARD } from './service.ts'
 
 const SERVER_SHAPE =
   'must be "host:port" or the path of a Unix socket, without "redis://" and without a password'
@@ -25,6 +29,8 @@ const SERVERS_SHAPE = 'must be a list of 1 to 64 servers: write it as ["redis.ex
 const PREFIX_SHAPE = 'must be 1 to 64 letters, digits, ".", "_", ":" or "-"'
 /** Unless the longest delay is shorter. */
 export const STANDARD_INITIAL_DELAY = '1s'
+const TOKEN_URL_SHAPE =
+  'must be a path or a whole URL: write it as "/token" or "https://auth.example.com/token"'
 const TRUE_OR_FALSE = 'must be true or false, without quotes'
 
 const tokenFile = () =>
@@ -191,16 +197,94 @@ const share = () =>
     '{ "servers": ["redis.example.com:6379"] }',
   )
 
+const answerPath = () => {
+  const shape = 'must be the path of a field, names joined by dots: write it as "token" or "data.token"'
+  return v.pipe(line(255, shape), v.regex(/^[^.\s]+(?:\.[^.\s]+)*$/, shape))
+}
+const errorStatus = () => count(599, 400)
+
+const service = () =>
+  section({
+    preset: setting(
+      v.nullable(oneOf(presetNames)),
+      'Defaults of the other keys: `oauth2` for the client credentials grant (RFC 6749, section 4.4), which needs `tokenUrl`.',
+      null,
+    ),
+    tokenUrl: dependentSetting(
+      v.pipe(line(2048, TOKEN_URL_SHAPE), rawCheck(tokenUrlProblem)),
+      'Path (and query) of the token endpoint after `baseUrl`, or its whole URL: https, or http for a loopback host.',
+      STANDARD.tokenUrl,
+    ),
+    send: dependentSetting(
+      oneOf(['json', 'form', 'basic']),
+      'Key and secret as fields of a JSON object (`json`) or of a form (`form`); or as HTTP Basic, with `parameters` as a form (`basic`).',
+      STANDARD.send,
+    ),
+    names: dependentSetting(
+      section({
+        apiKey: dependentSetting(line(255), 'Name of the field with the key.', STANDARD.names.apiKey),
+        apiSecret: dependentSetting(
+          line(255),
+          'Name of the field with the secret.',
+          STANDARD.names.apiSecret,
+        ),
+      }),
+      'Names of those fields; not with `basic`.',
+      {},
+    ),
+    parameters: dependentSetting(texts(), 'Further fields of the request, each a text.', {}),
+    headers: dependentSetting(
+      texts(),
+      'Further headers, each a text; not `Authorization`, `Host`, `Content-…` and others that the request decides.',
+      {},
+    ),
+    token: dependentSetting(
+      answerPath(),
+      'Path of the token in the JSON object of the answer, its names joined by dots.',
+      STANDARD.token,
+    ),
+    lifetime: dependentSetting(
+      v.nullable(answerPath()),
+      'Path of its life in seconds, a number or digits as text; `null`: the answer has none.',
+      null,
+    ),
+    refusals: dependentSetting(
+      list(
+        section({
+          status: v.pipe(errorStatus(), v.description('HTTP status of the answer; 400 to 599.')),
+          says: v.pipe(
+            line(200),
+            v.regex(/\S/, 'must be words of the answer: write them as "Account not found"'),
+            v.description('Words that are looked for, case and white space aside.'),
+          ),
+          in: setting(
+            v.nullable(answerPath()),
+            'Path of the text that has them; `null`: anywhere in the answer.',
+            null,
+          ),
+          reason: v.pipe(
+            oneOf(permanentReasons),
+            v.description('`account-inactive` or `account-not-found`.'),
+          ),
+        }),
+      ),
+      'Answers that refuse the account for good, until a person acts; the list replaces the default.',
+      [...STANDARD.refusals],
+    ),
+    refusedBy: dependentSetting(
+      list(errorStatus()),
+      'Statuses by which the API, not the token endpoint, says that a token is refused; 400 to 599.',
+      [...STANDARD.refusedBy],
+    ),
+  })
+
 /** A new one for each document: it is needed at a load only, and kept it would be 0.2 MB of small objects. */
 export const configSchema = () =>
   section({
     $schema: v.optional(v.string('must be a string')),
     baseUrl: v.pipe(
       v.string('must be the URL of the service: write it as "https://api.example.com"'),
-      v.rawCheck(({ dataset, addIssue }) => {
-        const problem = dataset.typed ? baseUrlProblem(dataset.value) : undefined
-        if (problem !== undefined) addIssue({ message: problem })
-      }),
+      rawCheck(baseUrlProblem),
       v.transform(normaliseBaseUrl),
       v.description('URL of the service: https, or http for a loopback host only. A base path is kept.'),
       v.examples(['https://api.example.com']),
@@ -289,6 +373,11 @@ export const configSchema = () =>
       }),
       'Alerts about things that a person must repair.',
       {},
+    ),
+    service: setting(
+      v.nullable(service()),
+      'Another service than that of the interface description; `null`: that one.',
+      null,
     ),
     share: setting(
       v.nullable(share()),

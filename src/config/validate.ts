@@ -1,7 +1,7 @@
 // The shape of a document against the schema: every fault at once, with its key path and its remedy, and no value.
 import * as v from 'valibot'
 
-import { keyPath, printable, type ConfigIssue } from './issues.ts'
+import { keyPath, type ConfigIssue } from './issues.ts'
 import { nearestName } from './nearest.ts'
 import { configSchema, secretSettings } from './schema.ts'
 import type { ValidPart } from './valid-part.ts'
@@ -98,8 +98,7 @@ function unknownKey(
   key: string,
   { root, path, names }: { root: SchemaNode; path: Path; names: readonly string[] },
 ): ConfigIssue {
-  const name = /^[\w$-]{1,64}$/.test(key) ? key : printable(key)
-  return { at: keyPath([...path, name]), sentence: `is an unknown key: ${meant(key, { root, names })}` }
+  return { at: keyPath([...path, key]), sentence: `is an unknown key: ${meant(key, { root, names })}` }
 }
 
 function meant(key: string, { root, names }: { root: SchemaNode; names: readonly string[] }): string {

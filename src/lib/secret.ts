@@ -23,6 +23,26 @@ export class Secret {
   }
 }
 
+export interface Credentials {
+  readonly apiKey: Secret
+  readonly apiSecret: Secret
+}
+
+/** Fields as a form (application/x-www-form-urlencoded). */
+export function formOf(fields: Readonly<Record<string, string>>): string {
+  return new URLSearchParams(fields).toString()
+}
+
+/** Key and secret as HTTP Basic has them, each form-encoded first (RFC 6749, section 2.3.1). */
+export function basicOf({ apiKey, apiSecret }: Credentials): string {
+  const pair = [apiKey, apiSecret].map((secret) => formEncoded(secret.reveal())).join(':')
+  return Buffer.from(pair).toString('base64')
+}
+
+function formEncoded(text: string): string {
+  return formOf({ '': text }).slice(1)
+}
+
 /** A shorter text is found in others by chance. */
 const MIN_SECRET_LENGTH = 8
 
@@ -52,18 +72,27 @@ function isLong(secret: string): boolean {
 
 function shapesOf(secret: string): string[] {
   if (secret === '') return []
+  const encoded = formEncoded(secret)
   const bytes = Buffer.from(secret)
   const hex = bytes.toString('hex')
-  const base64 = bytes.toString('base64')
-  const inOthers = isLong(secret) ? [0, 1, 2].map((before) => base64Within(bytes, before)) : []
   return [
     secret,
     JSON.stringify(secret).slice(1, -1),
-    encodeURIComponent(secret),
+    encodeURIComponent(bytes.toString()),
+    encoded,
     hex,
     hex.toUpperCase(),
-    ...[base64, base64.replace(/=+$/, ''), ...inOthers].flatMap((text) => [text, urlSafe(text)]),
+    ...base64Shapes(secret),
+    // Within HTTP Basic, whose parts are form-encoded first.
+    ...(encoded === secret ? [] : base64Shapes(encoded)),
   ]
+}
+
+function base64Shapes(secret: string): string[] {
+  const bytes = Buffer.from(secret)
+  const base64 = bytes.toString('base64')
+  const inOthers = isLong(secret) ? [0, 1, 2].map((before) => base64Within(bytes, before)) : []
+  return [base64, base64.replace(/=+$/, ''), ...inOthers].flatMap((text) => [text, urlSafe(text)])
 }
 
 /** The base64 of a longer text with so many bytes (modulo 3) before these: the characters that these alone decide. */

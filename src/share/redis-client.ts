@@ -2,7 +2,6 @@
 // A bundle has the default export of a CommonJS library and none of its names.
 import library, { type Cluster, type ClusterOptions, type Redis, type RedisOptions } from 'iovalkey'
 import type { ShareConfig } from '../config/config.ts'
-import { certificatesIn } from '../lib/pem.ts'
 import { createSecureContext } from '../lib/secure-context.ts'
 import { StoreError, type StoreErrorKind } from './store.ts'
 
@@ -167,11 +166,10 @@ async function tlsOptions({
   cert,
   key,
 }: NonNullable<StoreConfig['tls']>): Promise<NonNullable<RedisOptions['tls']>> {
-  const authorities = ca === null ? [] : certificatesIn(ca)
   return {
     // Said here, so that NODE_TLS_REJECT_UNAUTHORIZED of some environment does not hand the password to anybody.
     rejectUnauthorized: true,
-    secureContext: await createSecureContext(authorities, cert && key ? { cert, key: key.reveal() } : null),
+    secureContext: await createSecureContext(ca, cert && key ? { cert, key: key.reveal() } : null),
     ...(serverName !== null && { servername: serverName }),
   }
 }

@@ -9,7 +9,7 @@ import {
 } from 'node:crypto'
 import * as v from 'valibot'
 import type { Secret } from '../lib/secret.ts'
-import type { TransientReason } from '../token/outcome.ts'
+import { expirySources, type TransientReason } from '../token/outcome.ts'
 import type { BoxHead } from './store.ts'
 
 const number = v.pipe(v.number(), v.finite())
@@ -17,7 +17,7 @@ const number = v.pipe(v.number(), v.finite())
 const sharedToken = v.object({
   accessToken: v.string(),
   lifeMs: number,
-  expirySource: v.picklist(['jwt', 'assumed']),
+  expirySource: v.picklist(expirySources),
   ageMs: number,
 })
 const common = {

@@ -1,7 +1,7 @@
 // An outcome of this host's own attempt as a record for the others: until when no host asks, and for how long it stays.
 import { retryWait, type RetryPolicy } from '../token/backoff.ts'
 import type { ServiceOutcome, TransientFailure } from '../token/outcome.ts'
-import { jwtLifeMs } from '../token/token.ts'
+import { knownLife } from '../token/token.ts'
 import { FAILURE_KEPT_MS, isShared } from './records.ts'
 import type { SharedRecord, SharedToken } from './seal.ts'
 
@@ -40,13 +40,12 @@ export function shareableOf(outcome: ServiceOutcome, context: ShareableContext):
     const record = { kind, by, reason, detail, status, token }
     return { record, waitMs: REFUSAL_MS, ttlMs: REFUSAL_MS, isForAll: true }
   }
-  const { accessToken, serverDateMs } = outcome
-  const saidMs = jwtLifeMs(accessToken, { serverDateMs, wallMs: context.wallMs })
-  const lifeMs = saidMs ?? context.assumedLifeMs
+  const { accessToken } = outcome
+  const assumed = { lifeMs: context.assumedLifeMs, expirySource: 'assumed' as const }
+  const { lifeMs, expirySource } = knownLife(outcome, context.wallMs) ?? assumed
   if (lifeMs <= 0) {
     return failureOf({ reason: 'malformed-answer', detail: 'The token has already expired' }, context)
   }
-  const expirySource = saidMs === undefined ? 'assumed' : 'jwt'
   const record = { kind: 'ok', by, accessToken, lifeMs, expirySource, ageMs: 0 } as const
   return { record, waitMs: 0, ttlMs: Math.ceil(lifeMs), isForAll: true }
 }

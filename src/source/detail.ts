@@ -3,7 +3,7 @@ import { removeUnsafe } from '../lib/display-text.ts'
 import { redact } from '../lib/secret.ts'
 
 /** Longest detail, in characters. */
-const MAX_DETAIL_LENGTH = 200
+export const MAX_DETAIL_LENGTH = 200
 
 /** Anything that looks like a token: after `Bearer`, or JSON in base64url. */
 const TOKEN_LIKE = [/\bbearer\s+\S+/gi, /\beyJ[\w-]{4,}(?:\.[\w-]*)*/g]

@@ -1,17 +1,15 @@
 // One attempt at the service: asks for a token once, within limits of time and size, and says what came of it.
 import type { SecureContext } from 'node:tls'
 import type { Clock } from '../lib/clock.ts'
-import { exitStatus, UserError } from '../lib/error.ts'
-import { isLoopbackHost } from '../lib/loopback.ts'
-import { certificatesIn } from '../lib/pem.ts'
+import type { ServiceConfig } from '../config/config.ts'
+import { basicOf, type Credentials } from '../lib/secret.ts'
 import { createSecureContext } from '../lib/secure-context.ts'
 import type { Attempt, ServiceOutcome } from '../token/outcome.ts'
 import { proxyEnvOf } from './proxy.ts'
-import { serviceRequest, type Credentials } from './request.ts'
+import { serviceRequest } from './request.ts'
 
 export interface FetchTokenOptions {
-  /** https, or http for a loopback host. Its path is kept. */
-  readonly baseUrl: string
+  readonly service: ServiceConfig
   readonly credentials: Credentials
   readonly request: {
     /** For the whole attempt, in ms. */
@@ -37,22 +35,24 @@ export type FetchFromService = (
 /**
  * Returns the function that asks this service with these credentials. It never throws for anything that service or network does, follows
  * no redirect, keeps no connection, and ends promptly when its signal is aborted. Throws a UserError (status 78) at
- * once where the settings cannot work: a `caFile` without certificates, a proxy that is none, a `baseUrl` in the clear.
+ * once where the proxy of the environment is none.
  */
 export function createFetchToken(options: FetchTokenOptions): FetchFromService {
-  const { baseUrl, credentials, request, clock } = options
-  const service = new URL(baseUrl)
-  refusePlainHttp(service)
-  const proxyEnv = proxyEnvOf(service, options.env)
-  const authorities = request.ca === null ? [] : authoritiesIn(request.ca)
+  const { service, credentials, request, clock } = options
+  const url = new URL(service.tokenUrl)
+  const proxyEnv = proxyEnvOf(url, options.env)
   // Made at the first attempt.
   let context: Promise<SecureContext | null> | null = null
+  let classify: ReturnType<typeof import('./response.ts').createClassify> | null = null
 
   return async (signal, attempt) => {
-    context ??= service.protocol === 'https:' ? createSecureContext(authorities) : Promise.resolve(null)
+    context ??= url.protocol === 'https:' ? createSecureContext(request.ca) : Promise.resolve(null)
     // With a token that was kept, the first attempt is long after the start.
-    const [{ exchange }, { classify }] = await Promise.all([import('./exchange.ts'), import('./response.ts')])
-    const asked = serviceRequest(baseUrl, credentials)
+    const [{ exchange }, { createClassify }] = await Promise.all([
+      import('./exchange.ts'),
+      import('./response.ts'),
+    ])
+    const asked = serviceRequest(service, credentials)
     await attempt?.beforeRequest()
     const answer = await exchange(asked, {
       limits: request,
@@ -63,27 +63,11 @@ export function createFetchToken(options: FetchTokenOptions): FetchFromService {
     })
     if ('kind' in answer) return answer
     const own = { apiKey: credentials.apiKey.reveal(), apiSecret: credentials.apiSecret.reveal() }
+    classify ??= createClassify(service)
     return classify(answer, {
       wallMs: clock.now().wallMs,
-      secrets: [...Object.values(own), ...options.secrets()],
+      secrets: [...Object.values(own), basicOf(credentials), ...options.secrets()],
       credentials: own,
-    })
+    }).outcome
   }
-}
-
-function refusePlainHttp({ protocol, hostname }: URL): void {
-  if (protocol === 'https:' || (protocol === 'http:' && isLoopbackHost(hostname))) return
-  throw new UserError(
-    'baseUrl must begin with https://, or the secret would cross the network in the clear',
-    exitStatus.configuration,
-  )
-}
-
-function authoritiesIn(pem: string): string[] {
-  const found = certificatesIn(pem)
-  if (found.length > 0) return found
-  throw new UserError(
-    'request.caFile holds no certificate that can be read: it must be PEM, as -----BEGIN CERTIFICATE-----',
-    exitStatus.configuration,
-  )
 }

@@ -1,11 +1,8 @@
-// The request for a token, as the interface description (section 4.1) has it.
-import type { Secret } from '../lib/secret.ts'
+// The request for a token, as the description of the service has it.
+import type { ServiceConfig } from '../config/config.ts'
+import { basicOf, formOf, type Credentials } from '../lib/secret.ts'
 import { version } from '../lib/version.ts'
 
-export interface Credentials {
-  readonly apiKey: Secret
-  readonly apiSecret: Secret
-}
 export interface ServiceRequest {
   readonly url: URL
   readonly headers: Readonly<Record<string, string>>
@@ -13,21 +10,31 @@ export interface ServiceRequest {
   readonly body: Buffer
 }
 
-const TOKEN_PATH = '/token/external/jwt'
-
-/** The request for a token. A path of `baseUrl` is kept. No compressed answer is accepted: it could hide its size. */
-export function serviceRequest(baseUrl: string, credentials: Credentials): ServiceRequest {
-  const { apiKey, apiSecret } = credentials
-  const body = Buffer.from(JSON.stringify({ apiKey: apiKey.reveal(), apiSecret: apiSecret.reveal() }))
+/** The request for a token. No compressed answer is accepted: it could hide its size. */
+export function serviceRequest(service: ServiceConfig, credentials: Credentials): ServiceRequest {
+  const { send, names, parameters } = service
+  const own =
+    send === 'basic'
+      ? {}
+      : {
+          [names.apiKey]: credentials.apiKey.reveal(),
+          [names.apiSecret]: credentials.apiSecret.reveal(),
+        }
+  const fields = { ...own, ...parameters }
+  const body = Buffer.from(send === 'json' ? JSON.stringify(fields) : formOf(fields))
+  const standard = {
+    accept: 'application/json',
+    'accept-encoding': 'identity',
+    'content-type': send === 'json' ? 'application/json' : 'application/x-www-form-urlencoded',
+    'content-length': String(body.length),
+    'user-agent': `kyc-tokend/${version}`,
+    ...(send === 'basic' && { authorization: `Basic ${basicOf(credentials)}` }),
+  }
+  const given = new Set(Object.keys(service.headers).map((name) => name.toLowerCase()))
+  const kept = Object.entries(standard).filter(([name]) => !given.has(name))
   return {
-    url: new URL(baseUrl.replace(/\/+$/, '') + TOKEN_PATH),
-    headers: {
-      accept: 'application/json',
-      'accept-encoding': 'identity',
-      'content-type': 'application/json',
-      'content-length': String(body.length),
-      'user-agent': `kyc-tokend/${version}`,
-    },
+    url: new URL(service.tokenUrl),
+    headers: { ...Object.fromEntries(kept), ...service.headers },
     body,
   }
 }

@@ -1,8 +1,10 @@
-// Classifies an answer of the service by the failure table. Pure, and total on any bytes.
+// The failure table, and the outcome of an answer by it. Pure, and total on any bytes.
 import { STATUS_CODES } from 'node:http'
-import type { PermanentReason, Reason, ServiceOutcome, TransientReason } from '../token/outcome.ts'
+import type { ServiceConfig, ServiceRefusal } from '../config/config.ts'
+import { isRecord } from '../lib/json.ts'
 import { holdsSecret } from '../lib/secret.ts'
-import { bare, oneLine } from './detail.ts'
+import type { Grant, PermanentReason, Reason, ServiceOutcome, TransientReason } from '../token/outcome.ts'
+import { bare, MAX_DETAIL_LENGTH, oneLine } from './detail.ts'
 
 /** Longest body that is read, in bytes. */
 export const MAX_BODY_BYTES = 64 * 1024
@@ -26,82 +28,125 @@ export interface Row {
   readonly reasons: readonly (Reason | 'ok')[]
   readonly answer: string
   readonly follows: 'token' | 'permanent' | 'retried' | 'retried every 5 to 10 min, with an alert'
+  /** Reports whether the answer falls under it, and under none before it. */
+  readonly covers: (reading: Reading) => boolean
 }
 
-/** The failure table, in the order in which its rows are tried. Each reason has one row. */
-export const failureTable: readonly Row[] = [
-  { reasons: ['ok'], answer: '200 with an accessToken fit for a Bearer header', follows: 'token' },
-  {
-    reasons: ['account-inactive'],
-    answer: '500 that says "Your account is not active"',
-    follows: 'permanent',
-  },
-  { reasons: ['account-not-found'], answer: '404 that says "Account not found"', follows: 'permanent' },
-  { reasons: ['rate-limited'], answer: '429', follows: 'retried' },
-  { reasons: ['server-error'], answer: 'any other 5xx, 408, 425', follows: 'retried' },
-  {
-    reasons: ['malformed-answer'],
-    answer: '200 without such a token, any other 2xx, any redirect, or no HTTP at all',
-    follows: 'retried',
-  },
-  { reasons: ['network', 'timeout', 'tls'], answer: 'no answer', follows: 'retried' },
-  {
-    reasons: ['rejected'],
-    answer: "any other 4xx, and a 404 that is not the service's own",
-    follows: 'retried every 5 to 10 min, with an alert',
-  },
-]
-
-/** The row of the table that an outcome fell under. */
-export function rowOf(outcome: ServiceOutcome): Row {
-  const reason = outcome.kind === 'ok' ? 'ok' : outcome.reason
-  const row = failureTable.find(({ reasons }) => reasons.includes(reason))
-  if (row === undefined) throw new Error(`No row of the failure table holds ${reason}`)
-  return row
+/** The failure table of a service. Its rows are tried in this order, and one fits. */
+export function failureTable(service: Pick<ServiceConfig, 'refusals' | 'token'>): readonly Row[] {
+  const hundreds = ({ status }: Reading): number => Math.floor(status / 100)
+  const retried = { follows: 'retried' } as const
+  return [
+    {
+      reasons: ['ok'],
+      answer: `200 with ${withArticle(service.token.join('.'))} fit for a Bearer header`,
+      follows: 'token',
+      covers: ({ grant }) => typeof grant === 'object',
+    },
+    ...service.refusals.map((refusal) => ({
+      reasons: [refusal.reason],
+      answer: `${refusal.status} that says "${refusal.says}"`,
+      follows: 'permanent' as const,
+      covers: (reading: Reading) => isRefusal(reading, refusal),
+    })),
+    { reasons: ['rate-limited'], answer: '429', ...retried, covers: ({ status }) => status === 429 },
+    {
+      reasons: ['server-error'],
+      answer: 'any other 5xx, 408, 425',
+      ...retried,
+      covers: (reading) => hundreds(reading) === 5 || reading.status === 408 || reading.status === 425,
+    },
+    // A status that HTTP does not have is malformed, too.
+    {
+      reasons: ['malformed-answer'],
+      answer: '200 without such a token, any other 2xx, any redirect, or no HTTP at all',
+      ...retried,
+      covers: (reading) => hundreds(reading) !== 4,
+    },
+    { reasons: ['network', 'timeout', 'tls'], answer: 'no answer', ...retried, covers: () => false },
+    {
+      reasons: ['rejected'],
+      answer: "any other 4xx, and a 404 that is not the service's own",
+      follows: 'retried every 5 to 10 min, with an alert',
+      covers: () => true,
+    },
+  ]
 }
 
-/** The words with which the service refuses for good (interface description, section 7). */
-const REFUSALS: readonly { status: number; reason: PermanentReason; words: string }[] = [
-  { status: 500, reason: 'account-inactive', words: 'Your account is not active' },
-  { status: 404, reason: 'account-not-found', words: 'Account not found' },
-]
+function withArticle(name: string): string {
+  return `${/^[aeiou]/i.test(name) ? 'an' : 'a'} ${name}`
+}
+
 /** RFC 6750, section 2.1 (b64token), and no `~` at its head: a shell would take it for a home directory. */
 export const BEARER_TOKEN = /^(?!~)[A-Za-z0-9._~+/-]+=*$/
-const RETRIED_4XX = new Set([408, 425])
 
-/**
- * The outcome of an answer. `wallMs` is our wall clock, for a `Retry-After` date where the answer has no `Date`;
- * `secrets` are kept out of the detail, where the service echoes them; a token that holds one of the `credentials` is none.
- */
-export function classify(
-  answer: ServiceResponse,
-  options: { wallMs: number; secrets: Iterable<string>; credentials?: Readonly<Echoed> },
-): ServiceOutcome {
-  const { status } = answer
-  const content = contentOf(answer)
-  const detail = (words: string): string => {
-    const said =
-      typeof content.detail === 'string' && status >= 300 ? oneLine(content.detail, options.secrets) : ''
-    return said === '' ? words : said
-  }
-  if (status === 200) return granted(answer, content, options.credentials)
-  const refusal = REFUSALS.find((known) => known.status === status && says(content, known.words))
-  if (refusal !== undefined) {
-    return { kind: 'permanent', reason: refusal.reason, detail: detail(refusal.words), status }
-  }
-  const reason = reasonOf(status)
-  const text = detail(`The service answered ${nameOf(status)}${remarkOn(answer)}`)
-  const failure = { kind: 'transient', reason, detail: text, status } as const
-  const retryAfterMs = isHeldOff(reason) ? retryAfter(answer, options.wallMs) : undefined
-  return retryAfterMs === undefined ? failure : { ...failure, retryAfterMs }
+export interface ClassifyOptions {
+  /** Our wall clock, for a `Retry-After` date where the answer has no `Date`. */
+  readonly wallMs: number
+  /** Kept out of the detail, where the service echoes them. */
+  readonly secrets: Iterable<string>
+  /** A token that holds one of them is none. */
+  readonly credentials?: Readonly<Echoed>
 }
 
-/** The reason of an answer that is neither a token nor a refusal. A status that HTTP does not have is malformed too. */
-function reasonOf(status: number): TransientReason {
-  if (status === 429) return 'rate-limited'
-  const hundreds = Math.floor(status / 100)
-  if (hundreds === 5 || RETRIED_4XX.has(status)) return 'server-error'
-  return hundreds === 4 ? 'rejected' : 'malformed-answer'
+/** Returns the function that gives the outcome of an answer, and the row that it falls under. */
+export function createClassify(
+  service: ServiceConfig,
+): (answer: ServiceResponse, options: ClassifyOptions) => { outcome: ServiceOutcome; row: Row } {
+  const table = failureTable(service)
+  return (answer, options) => {
+    const { status } = answer
+    const content = contentOf(answer)
+    const grant = status === 200 ? grantOf(answer, content, { service, ...options }) : undefined
+    const reading = { status, content, grant }
+    const row = table.find(({ covers }) => covers(reading))!
+    const [reason] = row.reasons
+    if (typeof grant === 'object') return { outcome: grant, row }
+    const detail = detailOf(reading, { answer, service, secrets: options.secrets })
+    if (row.follows === 'permanent')
+      return { outcome: { kind: 'permanent', reason: reason as PermanentReason, detail, status }, row }
+    const failure = { kind: 'transient', reason: reason as TransientReason, detail, status } as const
+    const retryAfterMs = isHeldOff(failure.reason) ? retryAfter(answer, options.wallMs) : undefined
+    return { outcome: retryAfterMs === undefined ? failure : { ...failure, retryAfterMs }, row }
+  }
+}
+
+/** An answer, read. */
+interface Reading {
+  readonly status: number
+  readonly content: Content
+  /** Of a 200: the token, or why there is none. */
+  readonly grant: Grant | string | undefined
+}
+
+/** The words of the service, or ours. A 2xx is never quoted. */
+function detailOf(
+  { status, content, grant }: Reading,
+  {
+    answer,
+    service,
+    secrets,
+  }: { answer: ServiceResponse; service: ServiceConfig; secrets: Iterable<string> },
+): string {
+  const named = nameOf(status)
+  if (grant !== undefined)
+    return `The service answered ${named}, but ${String(grant)}`.slice(0, MAX_DETAIL_LENGTH)
+  const refusal = service.refusals.find((known) => isRefusal({ status, content }, known))
+  const places =
+    refusal === undefined
+      ? [['detail'], ['error_description'], ...placesOf(service)]
+      : [refusal.in ?? ['detail']]
+  const said =
+    status < 300 ? undefined : places.map((path) => textAt(content, path)).find((text) => text !== undefined)
+  return (
+    oneLine(said ?? '', secrets) ||
+    refusal?.says ||
+    `The service answered ${named}${remarkOn(answer, service)}`
+  )
+}
+
+function placesOf({ refusals }: ServiceConfig): (readonly string[])[] {
+  return refusals.flatMap((refusal) => (refusal.in === null ? [] : [refusal.in]))
 }
 
 function isHeldOff(reason: TransientReason): boolean {
@@ -112,10 +157,11 @@ function nameOf(status: number): string {
   return `${status} ${STATUS_CODES[status] ?? ''}`.trim()
 }
 
-function remarkOn({ status, headers }: ServiceResponse): string {
-  if (status === 404) return ", and not the service's own: check baseUrl"
+function remarkOn({ status, headers }: ServiceResponse, { description }: ServiceConfig): string {
+  const check = description === null ? 'check baseUrl' : 'check baseUrl and service.tokenUrl'
+  if (status === 404) return `, and not the service's own: ${check}`
   if (status < 300 || status >= 400) return ''
-  return ` and points elsewhere${originOf(headers['location'])}; it was not followed, because the secret would go there too: check baseUrl`
+  return ` and points elsewhere${originOf(headers['location'])}; it was not followed, because the secret would go there too: ${check}`
 }
 
 /** The origin a redirect points to. The rest of it is not shown: it could contain the secret. */
@@ -127,30 +173,55 @@ function originOf(location: unknown): string {
 
 // ---- a token ----------------------------------------------------------------------------------------------------------
 
-/** The outcome of a 200. Its body is never quoted. */
-function granted(
-  { status, headers }: ServiceResponse,
-  content: Content,
-  credentials: Readonly<Echoed> | undefined,
-): ServiceOutcome {
-  const malformed = (why: string): ServiceOutcome => ({
-    kind: 'transient',
-    reason: 'malformed-answer',
-    detail: `The service answered 200 OK, but ${why}`,
-    status,
-  })
-  if (content.fields === undefined) return malformed(`its body is ${content.is}`)
-  const { accessToken } = content.fields
-  if (typeof accessToken !== 'string') return malformed('without a string accessToken')
-  if (accessToken.length > MAX_TOKEN_LENGTH) return malformed('its accessToken is longer than 16 KiB')
-  if (!BEARER_TOKEN.test(accessToken)) {
-    return malformed('its accessToken is empty or has characters that a Bearer token cannot have (RFC 6750)')
-  }
-  if (credentials !== undefined && isEcho(accessToken, credentials)) {
-    return malformed('its accessToken holds the key or the secret, and is not used')
-  }
+/** The token of a 200, or why there is none: goes on from "but". Its values are never quoted. */
+function grantOf(
+  { headers }: ServiceResponse,
+  { fields, is }: Content,
+  options: Pick<ClassifyOptions, 'secrets' | 'credentials'> & { service: ServiceConfig },
+): Grant | string {
+  const { service, credentials } = options
+  if (fields === undefined) return `its body is ${is}`
+  const value = valueAt(fields, service.token)
+  const name = `its ${service.token.join('.')}`
+  if (value === undefined) return missing(fields, service.token, options.secrets)
+  if (typeof value !== 'string') return `${name} is no text`
+  const accessToken = value.replace(/^Bearer /i, '')
+  if (accessToken.length > MAX_TOKEN_LENGTH) return `${name} is longer than 16 KiB`
+  if (!BEARER_TOKEN.test(accessToken))
+    return `${name} is empty or has characters that a Bearer token cannot have (RFC 6750)`
+  if (credentials !== undefined && isEcho(accessToken, credentials))
+    return `${name} holds the key or the secret, and is not used`
+  const answerLifeMs = service.lifetime === null ? undefined : lifeMsOf(valueAt(fields, service.lifetime))
+  if (answerLifeMs !== undefined && answerLifeMs <= 0)
+    return `its ${service.lifetime!.join('.')} leaves the token no life: it is 0 or less`
   const serverDateMs = httpDateMs(headers['date'])
-  return serverDateMs === undefined ? { kind: 'ok', accessToken } : { kind: 'ok', accessToken, serverDateMs }
+  return {
+    kind: 'ok',
+    accessToken,
+    ...(serverDateMs !== undefined && { serverDateMs }),
+    ...(answerLifeMs !== undefined && { answerLifeMs }),
+  }
+}
+
+/** A life in seconds, as a number or as digits, in ms; undefined where it is neither. */
+function lifeMsOf(value: unknown): number | undefined {
+  const seconds = typeof value === 'string' && /^-?\d+(?:\.\d+)?$/.test(value.trim()) ? Number(value) : value
+  return typeof seconds === 'number' ? seconds * 1_000 : undefined
+}
+
+/** Names of an answer that are shown, and their length: a longer one could be a value. */
+const MAX_NAMES = 8
+const SHOWN_NAME = /^[A-Za-z_][\w-]{0,31}$/
+
+function missing(fields: Fields, path: readonly string[], secrets: Iterable<string>): string {
+  const depth = path.findIndex((_, index) => !isRecord(valueAt(fields, path.slice(0, index + 1))))
+  const within = valueAt(fields, path.slice(0, depth)) as Fields
+  const names = Object.keys(within)
+    .filter((name) => SHOWN_NAME.test(name))
+    .slice(0, MAX_NAMES)
+    .map((name) => `"${[...path.slice(0, depth), name].join('.')}"`)
+  const shown = oneLine(names.join(', '), secrets)
+  return `the answer has no "${path.join('.')}"${shown === '' ? '' : `; it has ${shown}`}`
 }
 
 /** The credentials, which a service may echo. */
@@ -166,39 +237,53 @@ function isEcho(accessToken: string, { apiKey, apiSecret }: Readonly<Echoed>): b
 
 // ---- what a body says --------------------------------------------------------------------------------------------------
 
+type Fields = Readonly<Record<string, unknown>>
+
 interface Content {
   /** Its fields, where it is a JSON object. */
-  readonly fields?: Readonly<Record<string, unknown>>
-  /** `detail` of the JSON object. */
-  readonly detail?: unknown
-  /** The whole of it, where it is none. */
-  readonly text?: string
-  /** Describes a JSON value in words. */
+  readonly fields?: Fields
+  /** The whole of it. */
+  readonly text: string
+  /** Describes it in words. */
   readonly is: string
 }
 
 function contentOf({ headers, body, isCut }: ServiceResponse): Content {
   const coding = headers['content-encoding']
-  if (isCut === true || body.length > MAX_BODY_BYTES) return { is: 'longer than 64 KiB' }
-  if (coding !== undefined && coding !== '' && coding !== 'identity') return { is: 'compressed' }
+  if (isCut === true || body.length > MAX_BODY_BYTES) return { text: '', is: 'longer than 64 KiB' }
+  if (coding !== undefined && coding !== '' && coding !== 'identity') return { text: '', is: 'compressed' }
   const text = new TextDecoder().decode(body)
   try {
     const value: unknown = JSON.parse(text)
-    if (typeof value === 'object' && value !== null && !Array.isArray(value)) {
-      const fields = value as Record<string, unknown>
-      return { fields, detail: fields['detail'], is: 'a JSON object' }
-    }
-    return { text, is: 'JSON, but no object' }
+    return isRecord(value)
+      ? { fields: value, text, is: 'a JSON object' }
+      : { text, is: 'JSON, but no object' }
   } catch {
     // Not JSON: a gateway's page, or nothing.
     return { text, is: text.trim() === '' ? 'empty' : 'not JSON' }
   }
 }
 
-/** Reports whether the detail, or the text if it is not JSON, contains these words, case and white space aside. */
-function says({ fields, detail, text }: Content, words: string): boolean {
-  const said = fields === undefined ? text : detail
-  return typeof said === 'string' && bare(said).includes(bare(words))
+function valueAt(fields: Fields, path: readonly string[]): unknown {
+  return path.reduce<unknown>(
+    (value, name) => (isRecord(value) && Object.hasOwn(value, name) ? value[name] : undefined),
+    fields,
+  )
+}
+
+function textAt({ fields }: Content, path: readonly string[]): string | undefined {
+  const value = fields === undefined ? undefined : valueAt(fields, path)
+  return typeof value === 'string' ? value : undefined
+}
+
+function isRefusal(
+  { status, content }: Pick<Reading, 'status' | 'content'>,
+  refusal: ServiceRefusal,
+): boolean {
+  if (status !== refusal.status) return false
+  const elsewhere = refusal.isStrict && content.fields !== undefined ? '' : content.text
+  const said = (refusal.in === null ? undefined : textAt(content, refusal.in)) ?? elsewhere
+  return bare(said).includes(bare(refusal.says))
 }
 
 // ---- dates -----------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 // The content of the state files, and the strict reading of them: any bytes give what was written, or nothing.
 import * as v from 'valibot'
+import { expirySources, permanentReasons, transientReasons } from '../token/outcome.ts'
 import { fingerprintOf } from '../token/token.ts'
 
 /** Raised when the shape changes. The former one is read with defaults; files of another version are ignored. */
@@ -10,7 +11,7 @@ const MAX_MS = 1e14
 const ms = v.pipe(v.number(), v.minValue(-MAX_MS), v.maxValue(MAX_MS))
 const count = v.pipe(v.number(), v.safeInteger(), v.minValue(0))
 const instant = v.object({ bootMs: ms, wallMs: ms })
-const permanentReason = v.picklist(['account-inactive', 'account-not-found'])
+const permanentReason = v.picklist(permanentReasons)
 
 /** The moment of writing, and the boot; null: the boot's id could not be read. */
 const written = v.object({ at: instant, bootId: v.nullable(v.string()) })
@@ -28,15 +29,7 @@ const savedState = v.object({
   isOrderly: v.boolean(),
   failure: v.nullable(
     v.object({
-      reason: v.picklist([
-        'rate-limited',
-        'server-error',
-        'malformed-answer',
-        'network',
-        'timeout',
-        'tls',
-        'rejected',
-      ]),
+      reason: v.picklist(transientReasons),
       detail: v.string(),
       status: v.nullable(count),
       since: instant,
@@ -50,7 +43,7 @@ const savedState = v.object({
   ),
   alert: v.nullable(
     v.object({
-      reason: v.picklist(['account-inactive', 'account-not-found', 'rejected']),
+      reason: v.picklist([...permanentReasons, 'rejected']),
       detail: v.string(),
       since: instant,
       askedBy,
@@ -83,7 +76,7 @@ const savedToken = v.object({
       received: instant,
       lifeMs: v.pipe(ms, v.gtValue(0)),
       expiresAtMs: ms,
-      expirySource: v.picklist(['jwt', 'assumed']),
+      expirySource: v.picklist(expirySources),
       refreshAtMs: ms,
     }),
     // The fingerprint vouches for the token: not one character of it was lost.

@@ -3,7 +3,7 @@ import type { Instant } from '../lib/clock.ts'
 import type { Grant } from './outcome.ts'
 import { assumedLifeMs } from './rejections.ts'
 import type { Step, TokenState } from './state.ts'
-import { jwtLifeMs, MIN_REFRESH_AFTER_MS, refreshAfterMs, type Token } from './token.ts'
+import { knownLife, MIN_REFRESH_AFTER_MS, refreshAfterMs, type Token } from './token.ts'
 
 /** The token of a grant, or the reason why it is none. */
 export function tokenOf(
@@ -11,12 +11,12 @@ export function tokenOf(
   grant: Grant & { readonly fingerprint: string },
   { now, policy, random }: Step,
 ): Token | { readonly problem: string } {
-  const saidMs = jwtLifeMs(grant.accessToken, { serverDateMs: grant.serverDateMs, wallMs: now.wallMs })
-  const expirySource = grant.expirySource ?? (saidMs === undefined ? 'assumed' : 'jwt')
+  const known = knownLife(grant, now.wallMs)
+  const expirySource = grant.expirySource ?? known?.expirySource ?? 'assumed'
   const assumedMs = assumedLifeMs(state, policy, now)
   // A life that another host learned is shorter than the one that is assumed here, or the setting is.
   const givenMs = expirySource === 'assumed' ? Math.min(grant.lifeMs ?? Infinity, assumedMs) : grant.lifeMs
-  const lifeMs = givenMs ?? saidMs ?? assumedMs
+  const lifeMs = givenMs ?? known?.lifeMs ?? assumedMs
   const ageMs = grant.ageMs ?? 0
   const received = { bootMs: now.bootMs - ageMs, wallMs: now.wallMs - ageMs }
   const fresh: Token = {
@@ -43,12 +43,12 @@ export function tokenOf(
 
 /**
  * The same token once more is the same token: it keeps its number and its birth, and a JWT does not live longer for
- * having been given twice. Only its refresh is planned again, from the life that is left.
+ * having been given twice; an answer's own word counts each time. Only its refresh is planned again, from the life that is left.
  */
 function sameAgain(before: Token | null, fresh: Token, now: Instant): Token | null {
   if (before?.fingerprint !== fresh.fingerprint) return null
   const { generation, received } = before
-  if (fresh.expirySource === 'assumed') return { ...fresh, generation, received }
+  if (fresh.expirySource !== 'jwt') return { ...fresh, generation, received }
   const expiresAtMs = Math.min(before.expiresAtMs, fresh.expiresAtMs)
   const share = (fresh.refreshAtMs - fresh.received.bootMs) / fresh.lifeMs
   const refreshAtMs = now.bootMs + Math.max(MIN_REFRESH_AFTER_MS, (expiresAtMs - now.bootMs) * share)

@@ -1,12 +1,21 @@
 // Outcomes of one attempt: a token, a failure that is retried, a refusal that is not, or an attempt that is put off.
 
 /** Failures that are retried (contract, section 4). `rejected` also raises an alert. */
-export type TransientReason =
-  'rate-limited' | 'server-error' | 'malformed-answer' | 'network' | 'timeout' | 'tls' | 'rejected'
+export const transientReasons = [
+  'rate-limited',
+  'server-error',
+  'malformed-answer',
+  'network',
+  'timeout',
+  'tls',
+  'rejected',
+] as const
+export type TransientReason = (typeof transientReasons)[number]
 /** `not-asked`: this host never asks (`share.asks`). `share-lost`: it waits for the shared store. */
 export type PostponedReason = TransientReason | 'not-asked' | 'share-lost'
 /** Refusals: the service is not asked again until an operator acts. */
-export type PermanentReason = 'account-inactive' | 'account-not-found'
+export const permanentReasons = ['account-inactive', 'account-not-found'] as const
+export type PermanentReason = (typeof permanentReasons)[number]
 export type Reason = TransientReason | PermanentReason
 
 /** A host of the fleet that asked instead of this one. */
@@ -20,6 +29,8 @@ export interface Grant extends ByAnotherHost {
   readonly accessToken: string
   /** The answer's `Date` header, in ms since the epoch, where it had a readable one. */
   readonly serverDateMs?: number
+  /** The life that the answer itself gives, in ms; above 0. */
+  readonly answerLifeMs?: number
   /** The life that another host obtained it with, in ms; without it, the token and the settings say its life. */
   readonly lifeMs?: number
   readonly expirySource?: ExpirySource
@@ -55,8 +66,9 @@ export interface Postponed extends ByAnotherHost {
 export type ServiceOutcome = Grant | TransientFailure | PermanentFailure
 export type FetchOutcome = ServiceOutcome | Postponed
 
-/** `jwt`: the token itself says when it expires (`exp`); `assumed`: a life is assumed for it. */
-export type ExpirySource = 'jwt' | 'assumed'
+/** `jwt`: the token itself says when it expires (`exp`); `response`: the answer did; `assumed`: a life is assumed for it. */
+export const expirySources = ['jwt', 'response', 'assumed'] as const
+export type ExpirySource = (typeof expirySources)[number]
 
 /** The reason for a request. `fleet`: another host made it. */
 export type Cause = 'start' | 'refresh' | 'retry' | 'client' | 'operator' | 'reload' | 'fleet'

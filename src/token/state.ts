@@ -131,7 +131,7 @@ export function initialState(
  * age, twice that age.
  */
 export function usableUntilMs(token: Pick<Token, 'expirySource' | 'expiresAtMs' | 'lifeMs'>): number {
-  return token.expirySource === 'jwt' ? token.expiresAtMs : token.expiresAtMs + token.lifeMs
+  return token.expirySource === 'assumed' ? token.expiresAtMs + token.lifeMs : token.expiresAtMs
 }
 /** The token to hand out now, if there is one. */
 export function usableToken({ token }: TokenState, now: Instant): Token | null {

@@ -1,7 +1,7 @@
 // A token and its life: how long it lives, counted from its reception, and when it is to be refreshed.
 import type { Instant } from '../lib/clock.ts'
 import { sha256 } from '../lib/openssl.ts'
-import type { ExpirySource } from './outcome.ts'
+import type { ExpirySource, Grant } from './outcome.ts'
 
 export interface Token {
   readonly accessToken: string
@@ -65,6 +65,17 @@ export function jwtLifeMs(
     (start): start is number => start !== undefined && start >= 0,
   )
   return Math.min(MAX_LIFE_MS, expMs - (starts.length > 0 ? Math.max(...starts) : moment.wallMs))
+}
+
+/** The smallest life that is known of a grant, in ms: the token's own word, or the answer's; undefined: neither has one. */
+export function knownLife(
+  { accessToken, serverDateMs, answerLifeMs }: Grant,
+  wallMs: number,
+): { lifeMs: number; expirySource: ExpirySource } | undefined {
+  const ownMs = jwtLifeMs(accessToken, { serverDateMs, wallMs })
+  if (answerLifeMs !== undefined && answerLifeMs < (ownMs ?? Infinity))
+    return { lifeMs: Math.min(MAX_LIFE_MS, answerLifeMs), expirySource: 'response' }
+  return ownMs === undefined ? undefined : { lifeMs: ownMs, expirySource: 'jwt' }
 }
 
 interface Claims {

@@ -2,6 +2,7 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import type { CommandSpec, OptionSpec } from '../../src/commands/command.ts'
 import { commands } from '../../src/commands/specs.ts'
+import { standardService } from '../../src/config/service.ts'
 import { settingRows } from '../../src/config/json-schema.ts'
 import { scenarioNames, scenarioOf } from '../../src/sandbox/scenarios.ts'
 import { failureTable } from '../../src/source/response.ts'
@@ -31,7 +32,7 @@ export function tables(): Readonly<Record<string, Table>> {
     failures: {
       page: 'kyc-tokend.8.md',
       head: ['the service answers', 'reason', 'then'],
-      rows: failureTable.map(({ answer, reasons, follows }) => [
+      rows: failureTable(standardService()).map(({ answer, reasons, follows }) => [
         answer,
         reasons[0] === 'ok' ? '' : reasons.map(code).join(', '),
         follows,
@@ -40,7 +41,7 @@ export function tables(): Readonly<Record<string, Table>> {
     remedies: {
       page: 'kyc-tokend.8.md',
       head: ['reason', 'what to do'],
-      rows: failureTable
+      rows: failureTable(standardService())
         .flatMap(({ reasons }) => reasons)
         .filter((reason): reason is Reason => reason !== 'ok')
         .map((reason) => [code(reason), remedyFor(reason)]),

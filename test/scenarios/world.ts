@@ -7,7 +7,7 @@ import { parseDuration } from '../../src/lib/duration.ts'
 import type { RejectResult, RefreshResult, StatusResult, TokenResult } from '../../src/protocol.ts'
 import { createLoad, type Load } from '../../src/reload.ts'
 import type { FetchTokenOptions } from '../../src/source/fetch-token.ts'
-import { classify } from '../../src/source/response.ts'
+import { createClassify, type ServiceResponse } from '../../src/source/response.ts'
 import type { FetchToken, TransientReason } from '../../src/token/outcome.ts'
 import { fingerprintOf } from '../../src/token/token.ts'
 import { createFakeClock } from '../support/fake-clock.ts'
@@ -138,12 +138,13 @@ export function createWorld(given: Given): World {
   let settings: Given = { credentials: 'first', baseUrl: 'first', ...given }
   let running: Running | null = null
 
-  function createFetchToken({ baseUrl, credentials, secrets }: FetchTokenOptions): FetchToken {
+  function createFetchToken({ service, credentials, secrets }: FetchTokenOptions): FetchToken {
     return async (signal, { beforeRequest }) => {
       await beforeRequest()
       if (signal.aborted) return { kind: 'transient', reason: 'timeout', detail: 'Given up' }
       requests += 1
-      askedAs = `${credentials.apiKey.reveal()} at ${baseUrl}`.replaceAll(/key-of-|https:..|.example/g, '')
+      const asked = `${credentials.apiKey.reveal()} at ${service.tokenUrl}`
+      askedAs = asked.replaceAll(/key-of-|https:..|.example|.token.external.jwt/g, '')
       if (requests > MAX_REQUESTS) throw new Error('The service is asked without end')
       if (answer.hangs === true) {
         await clock.sleep(Infinity, signal)
@@ -151,11 +152,11 @@ export function createWorld(given: Given): World {
       }
       if (answer.silent !== undefined)
         return { kind: 'transient', reason: answer.silent, detail: 'No answer' }
-      return classify(httpAnswer(), { wallMs: clock.now().wallMs, secrets: secrets() })
+      return createClassify(service)(httpAnswer(), { wallMs: clock.now().wallMs, secrets: secrets() }).outcome
     }
   }
 
-  function httpAnswer(): Parameters<typeof classify>[0] {
+  function httpAnswer(): ServiceResponse {
     const { status = 200, without = [], Location } = answer
     const headers: Record<string, string> = {}
     if (!without.includes('Date')) headers['date'] = new Date(serviceNowMs()).toUTCString()

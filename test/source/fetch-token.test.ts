@@ -4,10 +4,9 @@ import http from 'node:http'
 import net, { type AddressInfo, type Socket } from 'node:net'
 import { promisify } from 'node:util'
 import { gzipSync } from 'node:zlib'
-import { createSecureContext } from 'node:tls'
 import { afterEach, describe, expect, it } from 'vitest'
 import { createSystemClock } from '../../src/lib/clock.ts'
-import { exitStatus } from '../../src/lib/error.ts'
+import { standardService } from '../../src/config/service.ts'
 import { Secret } from '../../src/lib/secret.ts'
 import { createFetchToken, type FetchTokenOptions } from '../../src/source/fetch-token.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
@@ -64,7 +63,7 @@ type Options = Partial<Omit<FetchTokenOptions, 'request'>> & {
 
 function fetcherFor(baseUrl: string, { request, ...options }: Options = {}) {
   return createFetchToken({
-    baseUrl,
+    service: standardService(baseUrl.replace(/\/$/, '')),
     credentials: { apiKey: new Secret(KEY), apiSecret: new Secret(SECRET) },
     env: {},
     clock: createSystemClock(),
@@ -106,14 +105,6 @@ describe('the request', () => {
     const service = await serve(granting('token-1'))
     await fetchFrom(`${service.url}/kyc/v2`)
     expect(service.requests[0]?.path).toBe('/kyc/v2/token/external/jwt')
-  })
-
-  it('refuses to send the secret over plain HTTP to another host', () => {
-    const fault = expect.objectContaining({ name: 'UserError', status: exitStatus.configuration })
-    expect(() => fetcherFor('http://service.example')).toThrow(fault)
-    expect(() => fetcherFor('ftp://localhost')).toThrow(fault)
-    expect(() => fetcherFor('http://localhost')).not.toThrow()
-    expect(() => fetcherFor('http://127.0.0.1.example')).toThrow(/https:/)
   })
 })
 
@@ -400,11 +391,12 @@ describe('afterwards', () => {
       import { ClientRequest } from 'node:http'
       import { queryObjects } from 'node:v8'
       import { createSystemClock } from ${moduleUrl('lib/clock.ts')}
+      import { standardService } from ${moduleUrl('config/service.ts')}
       import { Secret } from ${moduleUrl('lib/secret.ts')}
       import { createFetchToken } from ${moduleUrl('source/fetch-token.ts')}
       const secret = new Secret('S3cret')
       const fetchToken = createFetchToken({
-        baseUrl: process.argv[1],
+        service: standardService(process.argv[1]),
         credentials: { apiKey: secret, apiSecret: secret },
         request: { timeoutMs: 5_000, connectTimeoutMs: 5_000, ca: null },
         env: {},
@@ -486,19 +478,6 @@ describe('TLS', () => {
     expect(service.requests).toHaveLength(1)
   })
 
-  it('is trusted also where Node lets no authority be added to those that it knows', async () => {
-    const service = await serve(granting('t'), good)
-    const native = Object.getPrototypeOf(createSecureContext().context) as { addCACert: unknown }
-    const { addCACert } = native
-    const restore = (): void =>
-      void Object.defineProperty(native, 'addCACert', { value: addCACert, configurable: true })
-    stops.push(restore)
-    const get = (): undefined => restore() as undefined
-    Object.defineProperty(native, 'addCACert', { get, configurable: true })
-    expect(await fetchFrom(service.url, trusting)).toMatchObject({ kind: 'ok' })
-    expect(await fetchFrom(service.url)).toMatchObject(failed('tls', /not known here/))
-  })
-
   it('is not switched off by NODE_TLS_REJECT_UNAUTHORIZED', async () => {
     const service = await serve(granting('t'), good)
     process.env['NODE_TLS_REJECT_UNAUTHORIZED'] = '0'
@@ -511,15 +490,6 @@ describe('TLS', () => {
     const service = await serve(granting('t'), good)
     const ca = `# ours\n${createAuthority('Another').cert}\n# theirs\n${authority.cert}`
     expect(await fetchFrom(service.url, { request: { ca } })).toMatchObject({ kind: 'ok' })
-  })
-
-  it('refuses a caFile without a certificate that can be read', () => {
-    const broken = '-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n'
-    for (const ca of ['', 'nothing', broken, authority.key]) {
-      const start = () => fetcherFor('https://localhost', { request: { ca } })
-      expect(start).toThrow(/request\.caFile holds no certificate/)
-      expect(start).toThrow(expect.objectContaining({ status: exitStatus.configuration }))
-    }
   })
 
   const unfit: [string, { cert: string; key: string }, RegExp][] = [
