@@ -74,11 +74,11 @@ export interface ServiceRefusal {
   /** Path of the text in the answer's JSON object; null: anywhere in the answer. */
   readonly in: readonly string[] | null
   readonly reason: PermanentReason
-  /** In a JSON object they count at that place only; else, without a text there, anywhere. */
+  /** A JSON object without a text at that path does not say them. */
   readonly isStrict: boolean
 }
 
-/** How the service is asked, and how its answers are read. */
+/** The request to the service, and the reading of its answers. */
 export interface ServiceConfig {
   /** The whole URL of the token endpoint. */
   readonly tokenUrl: string

@@ -132,12 +132,12 @@ function detailOf(
   if (grant !== undefined)
     return `The service answered ${named}, but ${String(grant)}`.slice(0, MAX_DETAIL_LENGTH)
   const refusal = service.refusals.find((known) => isRefusal({ status, content }, known))
-  const places =
+  const paths =
     refusal === undefined
-      ? [['detail'], ['error_description'], ...placesOf(service)]
+      ? [['detail'], ['error_description'], ...refusalPaths(service)]
       : [refusal.in ?? ['detail']]
   const said =
-    status < 300 ? undefined : places.map((path) => textAt(content, path)).find((text) => text !== undefined)
+    status < 300 ? undefined : paths.map((path) => textAt(content, path)).find((text) => text !== undefined)
   return (
     oneLine(said ?? '', secrets) ||
     refusal?.says ||
@@ -145,7 +145,7 @@ function detailOf(
   )
 }
 
-function placesOf({ refusals }: ServiceConfig): (readonly string[])[] {
+function refusalPaths({ refusals }: ServiceConfig): (readonly string[])[] {
   return refusals.flatMap((refusal) => (refusal.in === null ? [] : [refusal.in]))
 }
 

@@ -204,6 +204,9 @@ describe('what is made from the schema', () => {
       'credentials.apiKey',
       'credentials.apiSecret',
       'tokenFiles[].path',
+      'service.refusals[].status',
+      'service.refusals[].says',
+      'service.refusals[].reason',
       'share.servers',
       'share.sentinel.name',
     ])
