@@ -51,7 +51,7 @@ export function resolveService(
   { baseUrl, diagnostics }: { baseUrl: string; diagnostics: Diagnostics },
 ): ServiceConfig {
   const given = present(input ?? {}) as Partial<Whole>
-  const preset: Partial<typeof presets.oauth2> = given.preset == null ? {} : presets[given.preset]
+  const { [given.preset ?? 'none']: preset = {} }: Record<string, Partial<typeof presets.oauth2>> = presets
   const merged: Omit<Whole, 'preset'> = { ...STANDARD, ...preset, ...given }
   const { send, token, lifetime, tokenUrl, refusals, refusedBy } = merged
   const { apiKey, apiSecret } = preset.names ?? STANDARD.names
@@ -106,7 +106,8 @@ const OWN_HEADER =
   /^(?:authorization|host|connection|content-.*|transfer-encoding|accept-encoding|expect|keep-alive|proxy-.*|te|trailer|upgrade)$/i
 
 /** Sentences never have a value, and keys only as a key path has them. */
-function checkFields({ send, names, parameters, headers }: Fields, { fault }: Diagnostics): void {
+function checkFields({ send, names, parameters, headers }: Fields, diagnostics: Diagnostics): void {
+  const fault = (at: string, sentence: string): void => diagnostics.fault(at, sentence)
   const { apiKey, apiSecret } = names
   if (send !== 'basic') {
     if (apiKey === apiSecret)

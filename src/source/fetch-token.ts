@@ -7,6 +7,7 @@ import { createSecureContext } from '../lib/secure-context.ts'
 import type { Attempt, ServiceOutcome } from '../token/outcome.ts'
 import { proxyEnvOf } from './proxy.ts'
 import { serviceRequest } from './request.ts'
+import type { Classify } from './response.ts'
 
 export interface FetchTokenOptions {
   readonly service: ServiceConfig
@@ -43,7 +44,7 @@ export function createFetchToken(options: FetchTokenOptions): FetchFromService {
   const proxyEnv = proxyEnvOf(url, options.env)
   // Made at the first attempt.
   let context: Promise<SecureContext | null> | null = null
-  let classify: ReturnType<typeof import('./response.ts').createClassify> | null = null
+  let classify: Classify | null = null
 
   return async (signal, attempt) => {
     context ??= url.protocol === 'https:' ? createSecureContext(request.ca) : Promise.resolve(null)

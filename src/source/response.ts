@@ -89,10 +89,14 @@ export interface ClassifyOptions {
   readonly credentials?: Readonly<Echoed>
 }
 
-/** Returns the function that gives the outcome of an answer, and the row that it falls under. */
-export function createClassify(
-  service: ServiceConfig,
-): (answer: ServiceResponse, options: ClassifyOptions) => { outcome: ServiceOutcome; row: Row } {
+/** Gives the outcome of an answer, and the row that it falls under. */
+export type Classify = (
+  answer: ServiceResponse,
+  options: ClassifyOptions,
+) => { outcome: ServiceOutcome; row: Row }
+
+/** Compiled once for each configuration. */
+export function createClassify(service: ServiceConfig): Classify {
   const table = failureTable(service)
   return (answer, options) => {
     const { status } = answer
@@ -129,8 +133,8 @@ function detailOf(
   }: { answer: ServiceResponse; service: ServiceConfig; secrets: Iterable<string> },
 ): string {
   const named = nameOf(status)
-  if (grant !== undefined)
-    return `The service answered ${named}, but ${String(grant)}`.slice(0, MAX_DETAIL_LENGTH)
+  if (typeof grant === 'string')
+    return `The service answered ${named}, but ${grant}`.slice(0, MAX_DETAIL_LENGTH)
   const refusal = service.refusals.find((known) => isRefusal({ status, content }, known))
   const paths =
     refusal === undefined

@@ -385,18 +385,18 @@ describe('a detail', () => {
 })
 
 describe('a token that gives the credentials away', () => {
-  const classified = (accessToken: string, [apiKey = '', apiSecret = apiKey]: readonly string[]) =>
+  const kindOf = (accessToken: string, [apiKey = '', apiSecret = apiKey]: readonly string[]) =>
     classify(
       { status: 200, headers: {}, body: Buffer.from(JSON.stringify({ accessToken })) },
       { wallMs: 0, secrets: [], credentials: { apiKey, apiSecret } },
     ).outcome.kind
 
   it('is none where it is one of them, or holds one of at least 8 characters', () => {
-    expect(classified('short', ['short', 'x'])).toBe('transient')
-    expect(classified('not-so-short-a-key', ['a-key'])).toBe('ok')
-    expect(classified('it-holds-8-chars', ['-8-chars'])).toBe('transient')
-    expect(classified('it-holds-8-chars', ['8-chars'])).toBe('ok')
-    expect(classified('another', ['short', 'not-so-short'])).toBe('ok')
+    expect(kindOf('short', ['short', 'x'])).toBe('transient')
+    expect(kindOf('not-so-short-a-key', ['a-key'])).toBe('ok')
+    expect(kindOf('it-holds-8-chars', ['-8-chars'])).toBe('transient')
+    expect(kindOf('it-holds-8-chars', ['8-chars'])).toBe('ok')
+    expect(kindOf('another', ['short', 'not-so-short'])).toBe('ok')
   })
 
   const apiKey = 'key-of-the-account'
@@ -413,12 +413,12 @@ describe('a token that gives the credentials away', () => {
     ['as a claim', jwtOf({ exp: 4e9, note: apiSecret })],
     ['as a claim beside the key', jwtOf({ sub: apiKey, note: apiSecret })],
   ])('is none with the secret %s', (_how, accessToken) => {
-    expect(classified(accessToken, [apiKey, apiSecret])).toBe('transient')
+    expect(kindOf(accessToken, [apiKey, apiSecret])).toBe('transient')
   })
 
   it('is none where it is the key in base64, and one where it is a JWT that names the key', () => {
-    expect(classified(base64(apiKey), [apiKey, apiSecret])).toBe('transient')
-    expect(classified(jwtOf({ exp: 4e9, sub: apiKey }), [apiKey, apiSecret])).toBe('ok')
+    expect(kindOf(base64(apiKey), [apiKey, apiSecret])).toBe('transient')
+    expect(kindOf(jwtOf({ exp: 4e9, sub: apiKey }), [apiKey, apiSecret])).toBe('ok')
   })
 })
 
