@@ -1,5 +1,5 @@
 // Makes the OCI image of what `npm run build` has made: dist/kyc-tokend_VERSION_amd64.oci.tar. It contains the Debian package
-// and the libraries that its programs load, from this Debian. Needs what the Debian package needs, ldd and tar.
+// and the libraries that its programs load, from this Debian.
 import { execFileSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import {
@@ -20,6 +20,7 @@ import path from 'node:path'
 import { parseArgs } from 'node:util'
 import { gzipSync } from 'node:zlib'
 
+import { fail, needCommands, step } from './build/say.ts'
 import { sourceDate } from './build/source-date.ts'
 import { createTree } from './build/tree.ts'
 
@@ -46,6 +47,7 @@ const LOADED_LATER = ['/lib/x86_64-linux-gnu/libnss_dns.so.2', '/lib/x86_64-linu
 const OWN_DIRECTORIES = { 'run/kyc-tokend': 0o755, 'var/lib/kyc-tokend': 0o700 }
 const MEDIA_TYPE = 'application/vnd.oci.image'
 
+needCommands({ 'dpkg-deb': 'dpkg', 'dpkg-query': 'dpkg', strip: 'binutils', ldd: 'libc-bin', tar: 'tar' })
 process.umask(0o022)
 const work = mkdtempSync(path.join(tmpdir(), 'kyc-tokend-oci-'))
 try {
@@ -55,6 +57,7 @@ try {
   addSystem(root)
   const target = path.join(path.resolve(options.out), `kyc-tokend_${version}_amd64.oci.tar`)
   mkdirSync(path.dirname(target), { recursive: true })
+  step('The image')
   writeImage(layerOf(root), target)
   process.stdout.write(`${target}\n`)
 } finally {
@@ -120,7 +123,7 @@ function addCopyright(library: string, root: string): void {
   })
   const [name = ''] = owners.split(':', 1)
   const file = `usr/share/doc/${name}/copyright`
-  if (!existsSync(`/${file}`)) throw new Error(`${library} belongs to no package of Debian with /${file}`)
+  if (!existsSync(`/${file}`)) fail(`${library} belongs to no package of Debian with /${file}`)
   mkdirSync(path.join(root, path.dirname(file)), { recursive: true })
   cpSync(realpathSync(`/${file}`), path.join(root, file))
 }

@@ -1,5 +1,5 @@
 // Makes dist/repository/, from which apt installs: `dists/` with a signed InRelease, and `pool/` with the packages of
-// `npm run deb`. Needs reprepro and gpg.
+// `npm run deb`.
 import { execFileSync } from 'node:child_process'
 import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -7,6 +7,7 @@ import path from 'node:path'
 import { parseArgs } from 'node:util'
 
 import { ARCHITECTURES } from './build/runtime.ts'
+import { fail, needCommands } from './build/say.ts'
 
 const { values: options } = parseArgs({
   options: {
@@ -21,12 +22,12 @@ const { values: options } = parseArgs({
 const CODENAME = 'stable'
 
 if (options.key === undefined)
-  throw new Error('Name the file of the key that signs the repository: npm run repository -- --key FILE')
+  fail('Name the file of the key that signs the repository: npm run repository -- --key FILE')
+needCommands({ reprepro: 'reprepro', gpg: 'gnupg' })
 const packages = readdirSync(options.packages)
   .filter((file) => file.endsWith('.deb'))
   .map((file) => path.resolve(options.packages, file))
-if (packages.length === 0)
-  throw new Error(`There is no package in ${options.packages}: run \`npm run deb\` first`)
+if (packages.length === 0) fail(`There is no package in ${options.packages}: run \`npm run deb\` first`)
 
 const work = mkdtempSync(path.join(tmpdir(), 'kyc-tokend-'))
 const out = path.resolve(options.out)

@@ -1,10 +1,16 @@
-// Makes dist/: the bundles, the types, the JSON Schema.
-import { rmSync, writeFileSync } from 'node:fs'
+// Makes dist/: the program, the client library, the types, the JSON Schema. Packages that lie there stay.
+import { mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { bundleProgram } from './bundle.ts'
 import { writeClientTypes } from './client-package.ts'
 import { configJsonSchema } from '../config/json-schema.ts'
 
-rmSync('dist', { recursive: true, force: true })
+const PACKAGES = /\.(deb|tgz|tar)$|^repository$/
+
+process.stderr.write('Building the program and the client library …\n')
+mkdirSync('dist', { recursive: true })
+for (const name of readdirSync('dist').filter((entry) => !PACKAGES.test(entry)))
+  rmSync(join('dist', name), { recursive: true })
 await bundleProgram('dist')
 writeFileSync('dist/kyc-tokend.config.schema.json', `${JSON.stringify(configJsonSchema(), null, 2)}\n`)
 writeClientTypes('dist/types')

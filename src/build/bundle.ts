@@ -28,8 +28,9 @@ export async function bundleProgram(directory: string): Promise<void> {
     format: 'cjs',
     target: 'node22.18',
     minifyIdentifiers: true,
-    // Native code cannot be bundled.
-    external: ['koffi', '@koromix/*'],
+    // Native code cannot be bundled. systeminformation would be a third of the file, which V8 reads at each start, and is
+    // needed by `check` and for the name of the host.
+    external: ['koffi', '@koromix/*', 'systeminformation'],
     // Its other build requires its parts by names that esbuild does not see.
     alias: { 'jsonc-parser': 'jsonc-parser/lib/esm/main.js' },
     // Modules of Node are required at `import()`, too, which takes a fraction of the time.

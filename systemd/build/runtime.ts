@@ -9,21 +9,21 @@ export const ARCHITECTURES = ['amd64', 'arm64'] as const
 export type Architecture = (typeof ARCHITECTURES)[number]
 
 export interface Runtime {
-  /** As Node names it. */
-  readonly processor: string
   /** Directory of the package with `bin/node`. */
   readonly nodePackage: string
   /** Directory of the package with koffi's native module. */
   readonly koffiPackage: string
   readonly koffiName: string
   readonly koffiFile: string
-  /** strip(1) for the processor. */
-  readonly strip: string
 }
 
 /** As Node names them. */
 const PROCESSORS: Readonly<Record<Architecture, string>> = { amd64: 'x64', arm64: 'arm64' }
-const STRIP: Readonly<Record<Architecture, string>> = { amd64: 'strip', arm64: 'aarch64-linux-gnu-strip' }
+/** strip(1) for the processor, and Debian's package with it. */
+export const STRIP: Readonly<Record<Architecture, { readonly command: string; readonly debian: string }>> = {
+  amd64: { command: 'strip', debian: 'binutils' },
+  arm64: { command: 'aarch64-linux-gnu-strip', debian: 'binutils-aarch64-linux-gnu' },
+}
 /** Not in package-lock.json, which names one processor's Node only: npm 10 links no `node` command otherwise. */
 const NODE_ARM64_INTEGRITY: Readonly<Record<string, string>> = {
   '24.21.0':
@@ -40,10 +40,8 @@ export function runtimeFor(architecture: Architecture, project: string): Runtime
   const koffiName = `@koromix/koffi-linux-${processor}`
   const { packages } = JSON.parse(readFileSync(path.join(project, 'package-lock.json'), 'utf8')) as Lock
   const common = {
-    processor,
     koffiName,
     koffiFile: `linux_${processor}/koffi.node`,
-    strip: STRIP[architecture],
   }
   const inModules = (name: string): string => path.join(project, 'node_modules', name)
   if (architecture === 'amd64')

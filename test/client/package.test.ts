@@ -20,7 +20,7 @@ beforeAll(async () => {
   app = join(directory, 'app')
   await mkdir(app)
   const run = copyProject(directory)
-  run('npm run pack')
+  run('mkdir -p dist/repository && touch dist/former.deb && npm run pack')
   await writeFile(join(app, 'package.json'), '{ "private": true }')
   const options = '--offline --no-audit --no-fund --os=darwin --cpu=arm64'
   run(`cd app && npm install ${options} ../dist/kyc-tokend-*.tgz`)
@@ -54,6 +54,10 @@ test('it is the client alone: no daemon, no command, no other package, no script
   expect(
     files.filter((file) => /\.(node|[cm]?[jt]s)$/.test(file) && !/\.d\.c?ts$/.test(file)).toSorted(),
   ).toEqual(['client.cjs', 'client.js', 'testing.cjs', 'testing.js'].map((name) => `dist/${name}`))
+})
+
+test('a build leaves the packages and the repository of former ones alone', () => {
+  expect(readdirSync(join(directory, 'dist'))).toEqual(expect.arrayContaining(['former.deb', 'repository']))
 })
 
 test('publint finds nothing in it', () => {

@@ -15,6 +15,7 @@ export async function setup(): Promise<() => void> {
   const directory = mkdtempSync(join(cache, 'kyc-tokend-'))
   // Other users run it, too.
   chmodSync(directory, 0o755)
+  process.stderr.write('Building the program …\n')
   await bundleProgram(directory)
   process.env[VARIABLE] = join(directory, 'cli.cjs')
   return () => rmSync(directory, { recursive: true, force: true })

@@ -35,6 +35,7 @@ describe.runIf(isThere('dpkg-deb') && isThere('strip'))('the Debian package', ()
       './usr/lib/kyc-tokend/node',
       './usr/lib/kyc-tokend/cli.cjs',
       './usr/lib/kyc-tokend/client.js',
+      './usr/lib/kyc-tokend/node_modules/systeminformation/lib/index.js',
       './usr/lib/systemd/system/kyc-tokend.service',
       './usr/share/doc/kyc-tokend/copyright',
       './usr/share/doc/kyc-tokend/examples/kyc-tokend.config.json',
@@ -69,6 +70,17 @@ describe.runIf(isThere('dpkg-deb') && isThere('strip'))('the Debian package', ()
       encoding: 'utf8',
     })
     expect({ status, stdout }).toEqual({ status: 0, stdout: '' })
+  })
+
+  it('names what is missing to build it for another processor, in one sentence', () => {
+    const script = path.join(PROJECT, 'systemd/build-deb.ts')
+    const { status, stderr } = spawnSync(process.execPath, [script, '--arch', 'arm64'], {
+      encoding: 'utf8',
+      env: { PATH: work },
+    })
+    const sentence =
+      'dpkg-deb, md5sum, aarch64-linux-gnu-strip cannot be found: sudo apt install dpkg coreutils binutils-aarch64-linux-gnu\n'
+    expect({ status, stderr }).toEqual({ status: 1, stderr: sentence })
   })
 
   it('is the same, byte for byte, when it is built again', { timeout: 60_000 }, async () => {
