@@ -4,6 +4,7 @@ import { styleText } from 'node:util'
 
 import { capitalized, escapeUnsafe } from '../lib/display-text.ts'
 import type { Finding } from '../lib/finding.ts'
+import { counted } from './format-status.ts'
 
 export interface Report {
   say(subject: string, ...findings: readonly Finding[]): void
@@ -59,8 +60,4 @@ export function createReport(
       stdout.write(`\n${capitalized(parts.join(', '))}.\n`)
     },
   }
-}
-
-function counted(count: number, noun: string): string {
-  return `${count} ${noun}${count === 1 ? '' : 's'}`
 }

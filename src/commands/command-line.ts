@@ -1,5 +1,5 @@
 // The command line: argv → which command, with which options; and the help. What may be a token is never repeated.
-import { parseArgs } from 'node:util'
+import { parseArgs, stripVTControlCharacters } from 'node:util'
 import { UsageError } from '../lib/error.ts'
 import type { CommandSpec, OptionSpec } from './command.ts'
 
@@ -147,11 +147,12 @@ function table(rows: readonly (readonly [string, string])[]): string[] {
   })
 }
 
-function wrap(text: string, width: number): string[] {
+/** The text in lines of no more than `width` columns, if its words are not longer; colours do not count. */
+export function wrap(text: string, width: number): string[] {
   const lines: string[] = []
   let line = ''
   for (const word of text.split(' ')) {
-    if (line !== '' && line.length + 1 + word.length > width) {
+    if (line !== '' && stripVTControlCharacters(`${line} ${word}`).length > width) {
       lines.push(line)
       line = word
     } else {

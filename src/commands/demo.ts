@@ -1,30 +1,40 @@
-// `kyc-tokend demo`: the stand-in of the service and a daemon together in a temporary directory, with what to try.
-import { spawn, type ChildProcess } from 'node:child_process'
+// `kyc-tokend demo`: the stand-in of the service and a daemon together in a temporary directory. At a terminal the status
+// as it changes, with keys for outages; elsewhere what to try, and a line for each event.
+import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join, relative } from 'node:path'
 import type { ReadStream } from 'node:tty'
+
 import { TokenClient } from '../client/index.ts'
-import { untilAborted } from '../lib/abort.ts'
 import { createSystemClock } from '../lib/clock.ts'
-import { exitStatus, UserError } from '../lib/error.ts'
+import { errorMessage, exitStatus, UserError } from '../lib/error.ts'
+import { requireLinux } from '../lib/require-linux.ts'
 import { createSandbox, type Sandbox } from '../sandbox/sandbox.ts'
 import { writeSandboxConfig } from '../sandbox/sandbox-config.ts'
-import { requireLinux } from '../lib/require-linux.ts'
+import type { ScenarioName } from '../sandbox/scenarios.ts'
 import type { RunCommand } from './command.ts'
-import { showDemo } from './demo-screen.ts'
 import { isTerminal } from './prompt.ts'
+import { watchStatus } from './watch-status.ts'
 
 /** Short enough to see tokens come and go. */
 const TOKEN_LIFETIME_MS = 30_000
+const START_SECONDS = 30
+const KEYS = 'o outage  i inactive account  k all well  r refresh  q end'
+const SCENARIOS: Readonly<Record<string, ScenarioName>> = { o: 'outage', i: 'account-inactive', k: 'ok' }
+const CTRL_C = '\u0003'
 
-export const run: RunCommand = async ({ env, stdin, stdout, signal }) => {
+export const run: RunCommand = async (invocation) => {
   requireLinux()
+  const { env, stdin, stdout, signal } = invocation
   const directory = await mkdtemp(join(tmpdir(), 'kyc-tokend-demo-'))
   const stop = new AbortController()
   const onAbort = (): void => stop.abort()
   signal.addEventListener('abort', onAbort)
+  // A terminal that is closed ends the demo in order, too.
+  process.once('SIGHUP', onAbort)
+  const client = new TokenClient({ socketPath: join(directory, 'ipc.sock'), name: 'demo' })
   try {
     const sandbox = await createSandbox({
       port: 0,
@@ -35,28 +45,31 @@ export const run: RunCommand = async ({ env, stdin, stdout, signal }) => {
     const serving = sandbox.run(stop.signal)
     const file = await writeSandboxConfig(directory, { url: sandbox.url, logLevel: 'warning' })
     const isShown = isTerminal(stdin) && isTerminal(stdout)
-    const daemon = startDaemon(file, { env, signal: stop.signal, isShown })
-    const socketPath = join(directory, 'ipc.sock')
+    const daemon = runDaemon(file, { env, signal: stop.signal, isShown })
     if (!isShown) stdout.write(introduction(directory, sandbox))
     const showing = isShown
-      ? showDemo({ socketPath, sandbox, directory, stdin: stdin as ReadStream, stdout, env }, stop)
-      : printTokens(socketPath, { stdout, signal: stop.signal })
+      ? withKeys(stdin as ReadStream, { client, sandbox, stop }, (notes) =>
+          show(client, { stdout, env, stop, notes, footer: [KEYS, `All of it is in ${directory}`] }),
+        )
+      : show(client, { stdout, env, stop })
     await Promise.race([showing, daemon])
     stop.abort()
     await Promise.all([serving, daemon])
     return exitStatus.ok
   } finally {
     stop.abort()
+    client.close()
+    process.off('SIGHUP', onAbort)
     await rm(directory, { recursive: true, force: true })
   }
 }
 
 /** A process of its own, as in real life. Resolves when it has ended in order; rejects where it ends otherwise. */
-async function startDaemon(
+async function runDaemon(
   configFile: string,
   { env, signal, isShown }: { env: NodeJS.ProcessEnv; signal: AbortSignal; isShown: boolean },
 ): Promise<void> {
-  const daemon: ChildProcess = spawn(
+  const daemon = spawn(
     process.execPath,
     [...process.execArgv, process.argv[1] ?? '', 'run', '--config', configFile],
     // The picture has the events; the log would run through it.
@@ -66,26 +79,61 @@ async function startDaemon(
   signal.addEventListener('abort', stopDaemon)
   const [code] = (await once(daemon, 'exit')) as [number | null]
   signal.removeEventListener('abort', stopDaemon)
-  if (!signal.aborted) {
+  if (!signal.aborted)
     throw new UserError(`The daemon of the demo has ended (status ${String(code)}).`, exitStatus.internal)
-  }
 }
 
-/** Prints each new token: its name and its times, never the token itself. */
-async function printTokens(
-  socketPath: string,
-  { stdout, signal }: { stdout: NodeJS.WritableStream; signal: AbortSignal },
+/** Until `stop` is aborted. */
+async function show(
+  client: TokenClient,
+  { stop, ...options }: { stop: AbortController } & Omit<Parameters<typeof watchStatus>[1], 'signal'>,
 ): Promise<void> {
-  const client = new TokenClient({ socketPath, name: 'demo' })
-  const end = client.subscribe(({ generation, fingerprint, state, expiresAt }) => {
-    const clock = (instant: Date): string => instant.toTimeString().slice(0, 8)
-    stdout.write(
-      `${clock(new Date())}  token ${generation} (${fingerprint}) is good until ${clock(new Date(expiresAt))}, state ${state}\n`,
-    )
+  const { signal } = stop
+  // The daemon is just starting.
+  await client.get({ waitSeconds: START_SECONDS, signal }).catch((error: unknown) => {
+    if (!signal.aborted) throw error
   })
-  await untilAborted(signal)
-  end()
-  client.close()
+  await watchStatus(client, { ...options, signal })
+}
+
+/** Acts with the keys of the terminal, of which one aborts `stop`. */
+async function withKeys(
+  stdin: ReadStream,
+  { client, sandbox, stop }: { client: TokenClient; sandbox: Sandbox; stop: AbortController },
+  act: (notes: () => string[]) => Promise<void>,
+): Promise<void> {
+  const notes: string[] = []
+  const refresh = async (): Promise<void> => {
+    try {
+      await client.refresh({ signal: stop.signal })
+    } catch (error) {
+      if (!stop.signal.aborted) notes.push(errorMessage(error))
+    }
+  }
+  const onKey = (key: string): void => {
+    if (key === 'q' || key === CTRL_C) stop.abort()
+    const scenario = SCENARIOS[key]
+    if (scenario === undefined && key !== 'r') return
+    if (scenario !== undefined) {
+      sandbox.become(scenario)
+      notes.push(`the service from now on: ${scenario}`)
+    }
+    void refresh()
+  }
+  const onKeys = (keys: Buffer): void => {
+    for (const key of keys.toString()) onKey(key)
+  }
+  // The terminal was closed.
+  stdin.once('error', () => stop.abort())
+  stdin.setRawMode(true)
+  stdin.on('data', onKeys)
+  try {
+    await act(() => notes.splice(0))
+  } finally {
+    stdin.off('data', onKeys)
+    stdin.setRawMode(false)
+    stdin.pause()
+  }
 }
 
 function introduction(directory: string, { url }: Sandbox): string {
@@ -103,7 +151,7 @@ Tokens live ${TOKEN_LIFETIME_MS / 1000} s here, so that you see them come and go
   an inactive account curl -X PUT -d account-inactive ${url}/scenario
   all well again      curl -X PUT -d ok ${url}/scenario; ${program} refresh --socket ${socket}
 
-Ctrl-C ends it and removes everything. Tokens as they come:
+Ctrl-C ends it and removes everything. Events as they come:
 
 `
 }

@@ -21,7 +21,7 @@ import { initialState, type Policy } from '../token/state.ts'
 import type { Token } from '../token/token.ts'
 import { nextState } from '../token/transitions.ts'
 import type { Invocation, RunCommand } from './command.ts'
-import { keyMistakes } from './next-steps.ts'
+import { keyMistakes } from './format-status.ts'
 
 const { retry, refresh } = validateDocument({}).validPart!
 const policy: Policy = { ...resolveRetry(retry), maxAgeMs: refresh.maxAge }

@@ -1,9 +1,15 @@
-// The status as a person reads it: what is wrong first, times as they are spoken, and the next step.
-import { escapeUnsafeIn } from '../lib/display-text.ts'
+// The status as a person reads it: what is wrong first, times as they are spoken, and the next step, fit for the terminal.
+import type { Writable } from 'node:stream'
+import { stripVTControlCharacters } from 'node:util'
+
+import { asSentence, escapeUnsafeIn } from '../lib/display-text.ts'
 import { formatDuration } from '../lib/duration.ts'
 import type { Phase, StatusResult, TokenDescription } from '../protocol.ts'
+import type { PostponedReason, Reason } from '../token/outcome.ts'
+import { remedyFor } from '../token/remedy.ts'
+import { wrap } from './command-line.ts'
 import { noFacts, type HostFacts } from './host-facts.ts'
-import { nextSteps } from './next-steps.ts'
+import { isTerminal } from './prompt.ts'
 
 type Colour = 'red' | 'yellow' | 'green' | 'dim' | 'bold'
 interface Ink {
@@ -12,6 +18,9 @@ interface Ink {
 const CODES: Readonly<Record<Colour, number>> = { red: 31, yellow: 33, green: 32, dim: 2, bold: 1 }
 const BAR_WIDTH = 20
 const LABEL_WIDTH = 10
+const INDENT = 2 + LABEL_WIDTH
+/** The status by which most services refuse a token. */
+const UNAUTHORIZED = 401
 
 const phases: Readonly<Record<Phase, { colour: Colour; meaning: string }>> = {
   ready: { colour: 'green', meaning: 'the token is good and is refreshed in time' },
@@ -21,13 +30,28 @@ const phases: Readonly<Record<Phase, { colour: Colour; meaning: string }>> = {
   refused: { colour: 'red', meaning: 'the service refuses the account' },
 }
 
-/** Lines of text. `nowMs` is the wall clock's time. */
+interface Screen {
+  readonly hasColour: boolean
+  /** Infinite where lines may be as long as they are. */
+  readonly columns: number
+}
+
+export function screenOf(stdout: Writable & { columns?: number }, env: NodeJS.ProcessEnv): Screen {
+  if (!isTerminal(stdout)) return { hasColour: false, columns: Infinity }
+  const hasColour = (env['NO_COLOR'] ?? '') === '' && env['TERM'] !== 'dumb'
+  return { hasColour, columns: stdout.columns || 80 }
+}
+
+/**
+ * Lines of text. `nowMs` is the wall clock's time. Longer lines than `columns` are wrapped; with `isCut` those that only
+ * describe are cut, and what to do is wrapped.
+ */
 export function formatStatus(
   given: StatusResult,
-  options: { nowMs: number; hasColour: boolean; facts?: HostFacts },
+  options: { nowMs: number; hasColour: boolean; columns?: number; isCut?: boolean; facts?: HostFacts },
 ): string {
   const status = escapeUnsafeIn(given)
-  const { nowMs, hasColour, facts = noFacts } = options
+  const { nowMs, hasColour, columns = Infinity, isCut = false, facts = noFacts } = options
   const ink: Ink = (colour, text) => (hasColour ? `\u001b[${CODES[colour]}m${text}\u001b[0m` : text)
   const { colour, meaning } = phases[status.state]
   const rows: [string, string[]][] = [
@@ -36,21 +60,40 @@ export function formatStatus(
     ['failure', failureLines(status, { nowMs, ink })],
     ['next', [nextLine(status, nowMs)]],
     ['files', fileLines(status, { nowMs, ink })],
-    ['service', [serviceLine(status, nowMs)]],
-    ['share', shareLines(status, { nowMs, ink })],
-    ['clients', [clientsLine(status)]],
-    ['readers', readerLines(status, nowMs)],
     ['alerts', alertLines(status, facts, { nowMs, ink })],
     ['settings', configurationLines(status, ink)],
-    ['daemon', [daemonLine(status, nowMs)]],
+    ['service', serviceLines(status, nowMs)],
+    ['share', shareLines(status, { nowMs, ink })],
+    ['clients', [clientsLine(status)]],
+    ['daemon', [daemonLine(status, nowMs), status.daemon.configFile]],
+    ['readers', readerLines(status, nowMs)],
   ]
+  const room = columns - INDENT
   const lines = rows.flatMap(([label, texts]) =>
-    texts.map((text, index) => `  ${ink('dim', (index === 0 ? label : '').padEnd(LABEL_WIDTH))}${text}`),
+    texts
+      .flatMap((text) => (isCut ? [cutTo(text, room)] : wrap(text, room)))
+      .map((text, index) => `  ${ink('dim', (index === 0 ? label : '').padEnd(LABEL_WIDTH))}${text}`),
   )
   const head = `${ink(colour, '●')} ${ink('bold', status.state)}: ${meaning}`
   // The fault and the command against it come first: they are read by a person who was just woken up.
-  const steps = nextSteps(status, facts).map((step) => `${ink(colour, '→')} ${step}`)
+  const steps = nextSteps(status, facts).flatMap((step) =>
+    wrap(step, columns - 2).map((line, index) => (index === 0 ? `${ink(colour, '→')} ${line}` : `  ${line}`)),
+  )
   return `${[head, ...steps, '', ...lines].join('\n')}\n`
+}
+
+/** The line with no more than so many columns; colours do not count. */
+export function cutTo(line: string, columns: number): string {
+  if (stripVTControlCharacters(line).length <= columns) return line
+  const parts = line.match(/\u001b\[\d+m|[^]/gu) ?? []
+  let left = columns - 1
+  return `${parts.filter((part) => part.length > 2 || (left -= part.length) >= 0).join('')}…`
+}
+
+/** Nothing of a life that the token itself says. */
+const lifeSources: Readonly<Record<string, string>> = {
+  response: ' (as the answer says)',
+  assumed: ' (assumed)',
 }
 
 function lifeLine(token: TokenDescription, { nowMs, ink }: { nowMs: number; ink: Ink }): string {
@@ -59,10 +102,9 @@ function lifeLine(token: TokenDescription, { nowMs, ink }: { nowMs: number; ink:
   const filled = Math.round(Math.min(1, Math.max(0, leftMs / lifeMs)) * BAR_WIDTH)
   const colour = leftMs > lifeMs / 4 ? 'green' : 'yellow'
   const bar = ink(colour, '█'.repeat(filled)) + ink('dim', '░'.repeat(BAR_WIDTH - filled))
-  const isAssumed = token.expirySource === 'assumed'
-  if (leftMs <= 0)
-    return `${bar} past the life of ${formatDuration(lifeMs)} ${isAssumed ? 'assumed for it' : 'it had'}`
-  return `${bar} ${formatDuration(leftMs)} left of ${formatDuration(lifeMs)}${isAssumed ? ' (assumed)' : ''}`
+  const source = lifeSources[token.expirySource] ?? ''
+  if (leftMs <= 0) return `${bar} past its life of ${formatDuration(lifeMs)}${source}`
+  return `${bar} ${formatDuration(leftMs)} left of ${formatDuration(lifeMs)}${source}`
 }
 
 function tokenLine(token: TokenDescription, nowMs: number): string {
@@ -77,13 +119,10 @@ function failureLines(
   const { reason, detail, status, since, attempts } = failure
   const answered = status === undefined ? '' : ` (HTTP ${status})`
   const forMs = nowMs - Date.parse(since)
-  const begun = `for ${formatDuration(forMs)}, since ${absolute(since)}`
+  const begun = `for ${formatDuration(forMs)}, since ${absolute(since, nowMs)}`
   const last =
     attempts === 1 || service.lastRequestAt === null ? '' : `, the last ${ago(service.lastRequestAt, nowMs)}`
-  return [
-    `${ink('red', reason)}${answered} ${begun}: ${attempts === 1 ? 'one attempt' : `${attempts} attempts`}${last}`,
-    detail,
-  ]
+  return [`${ink('red', reason)}${answered} ${begun}: ${counted(attempts, 'attempt')}${last}`, detail]
 }
 
 function nextLine({ state, token, nextAttemptAt }: StatusResult, nowMs: number): string {
@@ -91,7 +130,9 @@ function nextLine({ state, token, nextAttemptAt }: StatusResult, nowMs: number):
     return state === 'refused' ? 'none until an operator acts' : 'nothing is planned'
   const what = token === null || state === 'degraded' ? 'attempt' : 'refresh'
   const leftMs = Date.parse(nextAttemptAt) - nowMs
-  return leftMs <= 0 ? `${what} now` : `${what} in ${formatDuration(leftMs)} (${absolute(nextAttemptAt)})`
+  return leftMs <= 0
+    ? `${what} now`
+    : `${what} in ${formatDuration(leftMs)} (${absolute(nextAttemptAt, nowMs)})`
 }
 
 function fileLines({ files }: StatusResult, { nowMs, ink }: { nowMs: number; ink: Ink }): string[] {
@@ -107,10 +148,18 @@ function fileLines({ files }: StatusResult, { nowMs, ink }: { nowMs: number; ink
   ]
 }
 
-function serviceLine({ service }: StatusResult, nowMs: number): string {
+function serviceLines({ service, token }: StatusResult, nowMs: number): string[] {
   const { baseUrl, requests, lastRequestAt } = service
-  const asked = lastRequestAt === null ? 'not asked yet' : `asked ${ago(lastRequestAt, nowMs)}`
-  return `${baseUrl}, ${asked}, ${times(requests)} since the daemon's start`
+  const asked =
+    lastRequestAt === null
+      ? 'not asked yet'
+      : `${counted(requests, 'request')}, last ${ago(lastRequestAt, nowMs)}`
+  const refusedBy = token?.refusedBy ?? [UNAUTHORIZED]
+  const isUsual = refusedBy.length === 1 && refusedBy[0] === UNAUTHORIZED
+  return [
+    `${baseUrl}, ${asked}`,
+    ...(isUsual ? [] : [`its API refuses a token with HTTP ${refusedBy.join(' or ')}`]),
+  ]
 }
 
 function shareLines({ share, token }: StatusResult, { nowMs, ink }: { nowMs: number; ink: Ink }): string[] {
@@ -150,7 +199,7 @@ function alertLines(
   { alertCommand, unit }: HostFacts,
   { nowMs, ink }: { nowMs: number; ink: Ink },
 ): string[] {
-  const raised = alert === null ? [] : [`${ink('red', alert.reason)} since ${absolute(alert.since)}`]
+  const raised = alert === null ? [] : [`${ink('red', alert.reason)} since ${absolute(alert.since, nowMs)}`]
   if (alertCommand === null) return raised
   const { isOk, result, at } = alertCommand
   const name = (unit ?? 'kyc-tokend').replace('kyc-tokend', 'kyc-tokend-alert')
@@ -167,19 +216,71 @@ function configurationLines({ daemon }: StatusResult, ink: Ink): string[] {
 }
 
 function daemonLine({ daemon }: StatusResult, nowMs: number): string {
-  const { version, pid, startedAt, host, configFile } = daemon
-  return `${version} on ${host}, pid ${pid}, started ${ago(startedAt, nowMs)}, ${configFile}`
+  const { version, pid, startedAt, host } = daemon
+  return `${version} on ${host}, pid ${pid}, started ${ago(startedAt, nowMs)}`
 }
 
 /** Relative and absolute, in UTC. */
 function ago(instant: string, nowMs: number): string {
-  return `${formatDuration(nowMs - Date.parse(instant))} ago (${absolute(instant)})`
+  return `${formatDuration(nowMs - Date.parse(instant))} ago (${absolute(instant, nowMs)})`
 }
 
-function absolute(instant: string): string {
-  return `${instant.slice(0, 19)}Z`
+/** Of today, the time alone. */
+function absolute(instant: string, nowMs: number): string {
+  const isToday = instant.slice(0, 10) === new Date(nowMs).toISOString().slice(0, 10)
+  return `${instant.slice(isToday ? 11 : 0, 19)}Z`
 }
 
 function times(count: number): string {
   return count === 1 ? 'once' : `${count} times`
+}
+
+export function counted(count: number, noun: string): string {
+  return `${count} ${noun}${count === 1 ? '' : 's'}`
+}
+
+/** Reasons that mistakes in the key or the secret have, too. */
+const OF_CREDENTIALS = new Set(['account-not-found', 'rejected'])
+
+const configurationSteps: Readonly<Record<StatusResult['daemon']['configuration']['state'], string[]>> = {
+  current: [],
+  changed: ['Have the changed configuration taken over: reload (SIGHUP)'],
+  faulty: ['Correct the configuration (`kyc-tokend check` names each fault), then reload (SIGHUP)'],
+}
+
+/** What to do, the most important first, each as a sentence with the commands of this host; none if all is well. */
+function nextSteps(status: StatusResult, { unit }: Pick<HostFacts, 'unit'>): string[] {
+  const { alert, failure, files, daemon } = status
+  const steps: string[] = []
+  // An alert may be older than the present failure, whose remedy counts; a refusal stays one.
+  if (alert !== null && (failure === null || status.state === 'refused')) steps.push(alert.remedy)
+  else if (failure !== null) steps.push(remedyFor(failure.reason as Reason | PostponedReason))
+  const reason = failure?.reason ?? alert?.reason
+  if (reason !== undefined) steps.push(...keyMistakes(reason))
+  if (alert?.contact) steps.push(`Call ${alert.contact}`)
+  steps.push(...configurationSteps[daemon.configuration.state])
+  const faulty = files.filter(({ ok }) => !ok).length
+  if (faulty > 0)
+    steps.push(`Correct ${faulty === 1 ? 'the token file' : `the ${faulty} token files`} marked ✗`)
+  if (daemon.stateProblem) steps.push(`The state for a restart cannot be saved: ${daemon.stateProblem}`)
+  return steps.map((step) => asSentence(asTyped(step, { unit, pid: daemon.pid })))
+}
+
+/** Mistakes that people make with keys, where the service answers as to one of them. */
+export function keyMistakes(reason: string): string[] {
+  if (!OF_CREDENTIALS.has(reason)) return []
+  return [
+    '`kyc-tokend check` finds mistakes with keys: quotes or blanks around one, NAME= before it, the endpoint in `baseUrl`',
+  ]
+}
+
+/** The sentence with the commands for this host: systemd's, or a signal to the process. */
+function asTyped(step: string, { unit, pid }: { unit: string | null; pid: number }): string {
+  const account = unit?.split('@')[1]
+  const words = account === undefined ? '' : ` --account ${account}`
+  const sudo = unit === null ? '' : 'sudo '
+  const reload = unit === null ? `kill -HUP ${pid}` : `sudo systemctl reload ${unit}`
+  return step
+    .replaceAll('reload (SIGHUP)', `\`${reload}\``)
+    .replaceAll(/`kyc-tokend (check|refresh|status)([^`]*)`/g, `\`${sudo}kyc-tokend $1${words}$2\``)
 }

@@ -1,5 +1,6 @@
-// `status --watch`: the status repainted each second with the last events; on a pipe, one line for each event.
+// `status --watch` and the demo: the status repainted each second with the last events; on a pipe, a line for each event.
 import { setTimeout as sleep } from 'node:timers/promises'
+import type { Writable } from 'node:stream'
 
 import type { TokenClient } from '../client/index.ts'
 import { escapeUnsafe } from '../lib/display-text.ts'
@@ -7,13 +8,15 @@ import { errorMessage } from '../lib/error.ts'
 import type { StatusResult } from '../protocol.ts'
 import { asUserError } from './ask.ts'
 import type { Invocation } from './command.ts'
-import { formatStatus } from './format-status.ts'
+import { cutTo, formatStatus, screenOf } from './format-status.ts'
 import { factsOf, noFacts } from './host-facts.ts'
 import { isTerminal } from './prompt.ts'
-import { eventsBetween } from './status-events.ts'
 
 const EVERY_MS = 1_000
 const LAST_EVENTS = 8
+const USUAL_ROWS = 24
+/** Events that stay in sight before lines of the status go. */
+const LEAST_EVENTS = 3
 /** The alternate screen without a cursor, and back. */
 const ENTER = '\u001b[?1049h\u001b[?25l'
 const LEAVE = '\u001b[?25h\u001b[?1049l'
@@ -24,25 +27,24 @@ const CLEAR_BELOW = '\u001b[J'
 /** Until the signal is aborted; gives the last status, or null where there was none. */
 export async function watchStatus(
   client: TokenClient,
-  options: Pick<Invocation, 'stdout' | 'signal'> & {
-    hasColour: boolean
+  options: Pick<Invocation, 'stdout' | 'env' | 'signal'> & {
     /** Last lines of the picture. */
-    footer?: string
+    footer?: readonly string[]
     /** Further events since the last call. */
     notes?: () => readonly string[]
   },
 ): Promise<StatusResult | null> {
-  const { stdout, signal, hasColour, footer = 'Ctrl-C ends it.', notes = () => [] } = options
+  const { stdout, env, signal, footer = ['Ctrl-C ends it.'], notes = () => [] } = options
   const paints = isTerminal(stdout)
   const events: string[] = []
   let last: StatusResult | null = null
   let facts = noFacts
+  let problem: string | null = null
   const note = (sentence: string): void => {
     const line = `${new Date().toISOString().slice(0, 19)}Z  ${escapeUnsafe(sentence)}`
     events.push(line)
     if (!paints) stdout.write(`${line}\n`)
   }
-  let problem: string | null = null
 
   async function look(): Promise<void> {
     const status = await client.status().catch((error: unknown) => {
@@ -66,7 +68,7 @@ export async function watchStatus(
     while (!signal.aborted) {
       await look()
       for (const event of notes()) note(event)
-      if (paints && last !== null) paint(formatStatus(last, { nowMs: Date.now(), hasColour, facts }))
+      if (paints && last !== null) paint(last)
       await sleep(EVERY_MS, undefined, { signal }).catch(() => undefined)
     }
   } finally {
@@ -74,15 +76,45 @@ export async function watchStatus(
   }
   return last
 
-  function paint(text: string): void {
-    const lines = [
-      ...(problem === null ? [] : [problem, '']),
-      ...text.trimEnd().split('\n'),
-      '',
-      ...events.slice(-LAST_EVENTS),
-      '',
-      ...footer.split('\n'),
-    ]
-    stdout.write(`${REPAINT}${lines.map((line) => `${line}${CLEAR_LINE}\n`).join('')}${CLEAR_BELOW}`)
+  function paint(status: StatusResult): void {
+    const rows = (stdout as Writable & { rows?: number }).rows || USUAL_ROWS
+    const screen = screenOf(stdout, env)
+    const text = formatStatus(status, { nowMs: Date.now(), facts, isCut: true, ...screen })
+    const top = [...(problem === null ? [] : [problem]), ...text.trimEnd().split('\n')]
+    const bottom = ['', ...footer]
+    const room = rows - bottom.length - 1
+    const shown = top.slice(0, room - Math.min(events.length, LEAST_EVENTS))
+    const latest = events.slice(-Math.min(LAST_EVENTS, room - shown.length))
+    const lines = [...shown, '', ...latest, ...bottom].slice(0, rows)
+    const cut = lines.map((line) => `${cutTo(line, screen.columns)}${CLEAR_LINE}`)
+    stdout.write(`${REPAINT}${cut.join('\n')}${CLEAR_BELOW}`)
   }
+}
+
+/** Events between two statuses: sentences without an instant; none if nothing happened. `before` is null at first. */
+function eventsBetween(before: StatusResult | null, after: StatusResult): string[] {
+  return [
+    ...(before?.state === after.state ? [] : [`state ${after.state}`]),
+    ...tokenEvents(before?.token ?? null, after.token),
+    ...failureEvents(before?.failure ?? null, after.failure),
+    ...alertEvents(before?.alert ?? null, after.alert),
+  ]
+}
+
+function tokenEvents(before: StatusResult['token'], after: StatusResult['token']): string[] {
+  if (after === null) return before === null ? [] : ['no usable token any more']
+  if (after.fingerprint === before?.fingerprint) return []
+  return [`token ${after.generation} (${after.fingerprint}), good until ${after.expiresAt.slice(11, 19)}Z`]
+}
+
+function failureEvents(before: StatusResult['failure'], after: StatusResult['failure']): string[] {
+  if (after === null) return []
+  const { reason, detail, attempts } = after
+  const isNew = before?.reason !== reason || before.attempts < attempts
+  return isNew ? [`attempt ${attempts} failed: ${reason}, ${detail}`] : []
+}
+
+function alertEvents(before: StatusResult['alert'], after: StatusResult['alert']): string[] {
+  if (after === null) return before === null ? [] : [`alert over: ${before.reason}`]
+  return before?.reason === after.reason ? [] : [`alert raised: ${after.reason}`]
 }

@@ -1,8 +1,13 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync } from 'node:fs'
+import { get, type IncomingMessage } from 'node:http'
+import { text } from 'node:stream/consumers'
+import { stripVTControlCharacters } from 'node:util'
 import { onTestFinished, expect, test } from 'vitest'
 import { PROGRAM } from '../support/daemon.ts'
+import { tempDirectory } from '../support/temp-directory.ts'
+import { lacks } from '../support/lacks.ts'
 import { expectUntil } from '../support/until.ts'
 
 function startDemo(): { text: () => string; interrupt: () => Promise<number | null> } {
@@ -26,7 +31,7 @@ function startDemo(): { text: () => string; interrupt: () => Promise<number | nu
 test('the demo shows what to try and each token as it comes, and leaves nothing behind', async () => {
   const demo = startDemo()
   const directory = await expectUntil('what to try', () => / both in (\S+)\.$/m.exec(demo.text())?.[1])
-  await expectUntil('a first token', () => / token 1 \([0-9a-f]{16}\) is good until /.test(demo.text()))
+  await expectUntil('a first token', () => / token 1 \([0-9a-f]{16}\), good until /.test(demo.text()))
   for (const name of ['token', 'ipc.sock', 'http.sock']) {
     expect(demo.text()).toContain(`${directory}/${name}`)
     await expectUntil(name, () => existsSync(`${directory}/${name}`))
@@ -44,7 +49,7 @@ test('what the daemon of the demo warns of is shown', async () => {
   await expectUntil('a first token', () => / token 1 /.test(demo.text()))
   await fetch(`${url}/scenario`, { method: 'PUT', body: 'account-inactive' })
   await expectUntil('the alert', () =>
-    /account-inactive/.test(demo.text().split('Tokens as they come')[1] ?? ''),
+    /account-inactive/.test(demo.text().split('Events as they come')[1] ?? ''),
   )
   expect(await demo.interrupt()).toBe(0)
 })
@@ -68,51 +73,74 @@ test('the lines that the demo shows work as they stand', async () => {
   expect(await demo.interrupt()).toBe(0)
 })
 
+/** The output of a line; of one for curl, if that is missing, what Node gives for it. */
 async function outputOf(line: string): Promise<string> {
+  const [, socketPath, url = ''] = /^curl --unix-socket (\S+) (\S+)$/.exec(line) ?? []
+  if (socketPath !== undefined && lacks('curl')) {
+    const request = get(url, { socketPath })
+    const [response] = (await once(request, 'response')) as [IncomingMessage]
+    return text(response)
+  }
   const child = spawn('sh', ['-c', line], { stdio: ['ignore', 'pipe', 'ignore'] })
-  let text = ''
-  child.stdout.setEncoding('utf8').on('data', (chunk: string) => (text += chunk))
-  await once(child, 'close')
-  return text
+  return text(child.stdout)
 }
 
-test('at a terminal it shows state, life and events, and keys change the service', async () => {
+/** The demo at a terminal of this size. */
+function startAtTerminal(columns: number, env: NodeJS.ProcessEnv = {}) {
   const command = [...PROGRAM, 'demo'].map((word) => `'${word}'`).join(' ')
-  const terminal = spawn('script', ['-qefc', `exec ${command}`, '/dev/null'], {
-    env: { ...process.env, TERM: 'xterm', NO_COLOR: '1' },
+  const terminal = spawn('script', ['-qefc', `stty cols ${columns} rows 24; exec ${command}`, '/dev/null'], {
+    env: { ...process.env, TERM: 'xterm', NO_COLOR: '', ...env },
   })
   onTestFinished(() => void terminal.kill('SIGKILL'))
   let screen = ''
   terminal.stdout.setEncoding('utf8').on('data', (chunk: string) => (screen += chunk))
-  const ended = once(terminal, 'close')
-  const steps: [RegExp, string][] = [
-    [/● ready: [^]*life +█[^]*token 1 \([^]*o outage {2}i inactive/, 'o'],
-    [/● degraded: [^]*from now on: outage[^]*failed: server-error/, 'i'],
-    [/● refused: [^]*alert raised: account-inactive/, 'k'],
-    [/● ready: [^]*alert over: account-inactive[^]*token 2 /, 'q'],
-  ]
-  for (const [seen, key] of steps) {
-    await expectUntil(String(seen), () => seen.test(screen))
-    screen = ''
-    terminal.stdin.write(key)
+  return {
+    terminal,
+    ended: once(terminal, 'close'),
+    screen: () => screen,
+    /** The last whole picture, a line each. */
+    picture: () => stripVTControlCharacters(screen.split('\u001b[H').at(-2) ?? '').split('\r\n'),
+    press(key: string) {
+      screen = ''
+      terminal.stdin.write(key)
+    },
   }
-  expect(await ended).toEqual([0, null])
-  terminal.stdin.end()
-})
+}
 
-test('at a terminal it has colours, unless NO_COLOR is set', async () => {
-  const { NO_COLOR: _, ...env } = process.env
-  const command = [...PROGRAM, 'demo'].map((word) => `'${word}'`).join(' ')
-  const terminal = spawn('script', ['-qefc', `exec ${command}`, '/dev/null'], {
-    env: { ...env, TERM: 'xterm' },
-  })
-  onTestFinished(() => void terminal.kill('SIGKILL'))
-  let screen = ''
-  terminal.stdout.setEncoding('utf8').on('data', (chunk: string) => (screen += chunk))
-  const ended = once(terminal, 'close')
-  await expectUntil('the state', () => screen.includes('ready'))
-  expect(screen).toContain('\u001b[32m●')
-  terminal.stdin.write('q')
-  expect(await ended).toEqual([0, null])
-  terminal.stdin.end()
+test.each([80, 60])(
+  'at a terminal of %d columns it shows state, life and events, and keys change the service',
+  async (columns) => {
+    const { screen, picture, press, terminal, ended } = startAtTerminal(columns)
+    const steps: [RegExp, string][] = [
+      [/● ready: [^]*life +█[^]*token 1 \([^]*o outage {2}i inactive/, 'o'],
+      [/● degraded: [^]*from now on: outage[^]*failed: server-error/, 'i'],
+      [/● refused: [^]*alert raised: account-inactive/, 'k'],
+      [/● ready: [^]*token 2 [^]*alert over: account-inactive/, 'q'],
+    ]
+    for (const [seen, key] of steps) {
+      await expectUntil(String(seen), () => seen.test(picture().join('\n')))
+      const lines = picture()
+      expect(lines.length).toBeLessThanOrEqual(24)
+      for (const line of lines) expect([...line].length, line).toBeLessThanOrEqual(columns)
+      expect(lines[0]).toMatch(/^● /)
+      expect(lines.join('\n')).toContain('o outage  i inactive account  k all well  r refresh  q end')
+      press(key)
+    }
+    expect(await ended).toEqual([0, null])
+    terminal.stdin.end()
+    expect(screen()).toContain('\u001b[?1049l')
+  },
+)
+
+test.each([
+  ['it has colours', {}, true],
+  ['with NO_COLOR it has none', { NO_COLOR: '1' }, false],
+])('at a terminal %s, and leaves nothing behind when the terminal is closed', async (_, env, hasColour) => {
+  const { screen, terminal } = startAtTerminal(80, { ...env, TMPDIR: await tempDirectory() })
+  await expectUntil('the state', () => screen().includes('ready'))
+  expect(screen().includes('\u001b[32m●')).toBe(hasColour)
+  const directory = /All of it is in (\S+?)\u001b/.exec(screen())?.[1] ?? ''
+  expect(existsSync(directory)).toBe(true)
+  terminal.kill('SIGKILL')
+  await expectUntil('the end of the directory', () => !existsSync(directory))
 })

@@ -68,15 +68,16 @@ test('prints times as they are spoken, and the life that is left', () => {
   expect(text).toMatch(/3 on ipc \(1 subscribed\), 0 on http/)
   expect(text).toMatch(/pid 4711, started 2 h ago/)
   expect(text).toMatch(
-    /service +https:\/\/api\.example\.com, asked 15 min ago .*, 12 times since the daemon's start$/m,
+    /service +https:\/\/api\.example\.com, 12 requests, last 15 min ago \(00:00:00Z\)$/m,
   )
+  for (const line of text.split('\n')) expect(line.length).toBeLessThanOrEqual(80)
   expect(text).not.toContain('→')
 })
 
 test('a failure is shown with its attempts and its remedy', () => {
   const text = format({ state: 'degraded', failure, nextAttemptAt: '2030-01-01T00:15:20.000Z' })
   expect(text).toMatch(
-    /failure +network for 3 min, since 2030-01-01T00:12:00Z: 4 attempts, the last 15 min ago \(.*\)\n +getaddrinfo ENOTFOUND/,
+    /failure +network for 3 min, since 00:12:00Z: 4 attempts, the last 15 min ago \(.*\)\n +getaddrinfo ENOTFOUND/,
   )
   expect(text).toMatch(/next +attempt in 20 s/)
   expect(text).toMatch(/→ .*baseUrl.*resolves/)
@@ -100,7 +101,7 @@ test('an alert’s remedy comes before that of the failure', () => {
 test('files with faults come first', () => {
   const text = format({ files: [file('/good'), file('/bad', 'it is a link: remove it')] })
   expect(text).toMatch(
-    /files +✗ \/bad: it is a link: remove it\n +✓ \/good \(raw\), written 15 min ago \(2030-01-01T00:00:00Z\)/,
+    /files +✗ \/bad: it is a link: remove it\n +✓ \/good \(raw\), written 15 min ago \(00:00:00Z\)/,
   )
   expect(text).toMatch(/→ Correct the token file/)
 })
@@ -235,7 +236,7 @@ test('the alert command’s last run, readers, and a faulty configuration on dis
   const at = '2030-01-01T00:10:00.000Z'
   const facts = { unit: 'kyc-tokend', alertCommand: { isOk: false, result: 'exit status 7', at } }
   const text = formatStatus(status, { nowMs, hasColour: false, facts })
-  expect(text).toMatch(/readers +billing \(uid 1001, http\) 1 min ago \(2030-01-01T00:14:00Z\), 12 times/)
+  expect(text).toMatch(/readers +billing \(uid 1001, http\) 1 min ago \(00:14:00Z\), 12 times/)
   expect(text).toMatch(
     /alerts +the alert command failed \(exit status 7\): journalctl -u kyc-tokend-alert; 5 min ago/,
   )
@@ -251,7 +252,7 @@ test('a state that cannot be saved comes first, with its remedy', () => {
 
 test('a service that was not asked yet', () => {
   const service = { ...statusWith().service, lastRequestAt: null, lastSuccessAt: null, requests: 0 }
-  expect(format({ service })).toMatch(/, not asked yet, 0 times since the daemon's start$/m)
+  expect(format({ service })).toMatch(/, not asked yet$/m)
 })
 
 test('what is watched and never answers ends with 69', async () => {
