@@ -2,7 +2,7 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync } from 'node:fs'
 import { get, type IncomingMessage } from 'node:http'
-import { text } from 'node:stream/consumers'
+import { text as textOf } from 'node:stream/consumers'
 import { stripVTControlCharacters } from 'node:util'
 import { onTestFinished, expect, test } from 'vitest'
 import { PROGRAM } from '../support/daemon.ts'
@@ -79,10 +79,10 @@ async function outputOf(line: string): Promise<string> {
   if (socketPath !== undefined && lacks('curl')) {
     const request = get(url, { socketPath })
     const [response] = (await once(request, 'response')) as [IncomingMessage]
-    return text(response)
+    return textOf(response)
   }
   const child = spawn('sh', ['-c', line], { stdio: ['ignore', 'pipe', 'ignore'] })
-  return text(child.stdout)
+  return textOf(child.stdout)
 }
 
 /** The demo at a terminal of this size. */
@@ -100,7 +100,7 @@ function startAtTerminal(columns: number, env: NodeJS.ProcessEnv = {}) {
     screen: () => screen,
     /** The last whole picture, a line each. */
     picture: () => stripVTControlCharacters(screen.split('\u001b[H').at(-2) ?? '').split('\r\n'),
-    press(key: string) {
+    press: (key: string): void => {
       screen = ''
       terminal.stdin.write(key)
     },
@@ -121,7 +121,7 @@ test.each([80, 60])(
       await expectUntil(String(seen), () => seen.test(picture().join('\n')))
       const lines = picture()
       expect(lines.length).toBeLessThanOrEqual(24)
-      for (const line of lines) expect([...line].length, line).toBeLessThanOrEqual(columns)
+      for (const line of lines) expect(line.length, line).toBeLessThanOrEqual(columns)
       expect(lines[0]).toMatch(/^● /)
       expect(lines.join('\n')).toContain('o outage  i inactive account  k all well  r refresh  q end')
       press(key)
