@@ -67,9 +67,7 @@ test('prints times as they are spoken, and the life that is left', () => {
   expect(text).toMatch(/next +refresh in 25 min/)
   expect(text).toMatch(/3 on ipc \(1 subscribed\), 0 on http/)
   expect(text).toMatch(/pid 4711, started 2 h ago/)
-  expect(text).toMatch(
-    /service +https:\/\/api\.example\.com, 12 requests, last 15 min ago \(00:00:00Z\)$/m,
-  )
+  expect(text).toMatch(/service +https:\/\/api\.example\.com, 12 requests, last 15 min ago \(00:00:00Z\)$/m)
   for (const line of text.split('\n')) expect(line.length).toBeLessThanOrEqual(80)
   expect(text).not.toContain('→')
 })
