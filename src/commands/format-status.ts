@@ -68,10 +68,10 @@ export function formatStatus(
     ['daemon', [daemonLine(status, nowMs), status.daemon.configFile]],
     ['readers', readerLines(status, nowMs)],
   ]
-  const room = columns - INDENT
+  const space = columns - INDENT
   const lines = rows.flatMap(([label, texts]) =>
     texts
-      .flatMap((text) => (isCut ? [cutTo(text, room)] : wrap(text, room)))
+      .flatMap((text) => (isCut ? [cutTo(text, space)] : wrap(text, space)))
       .map((text, index) => `  ${ink('dim', (index === 0 ? label : '').padEnd(LABEL_WIDTH))}${text}`),
   )
   const head = `${ink(colour, '●')} ${ink('bold', status.state)}: ${meaning}`

@@ -82,9 +82,9 @@ export async function watchStatus(
     const text = formatStatus(status, { nowMs: Date.now(), facts, isCut: true, ...screen })
     const top = [...(problem === null ? [] : [problem]), ...text.trimEnd().split('\n')]
     const bottom = ['', ...footer]
-    const room = rows - bottom.length - 1
-    const shown = top.slice(0, room - Math.min(events.length, LEAST_EVENTS))
-    const latest = events.slice(-Math.min(LAST_EVENTS, room - shown.length))
+    const space = rows - bottom.length - 1
+    const shown = top.slice(0, space - Math.min(events.length, LEAST_EVENTS))
+    const latest = events.slice(-Math.min(LAST_EVENTS, space - shown.length))
     const lines = [...shown, '', ...latest, ...bottom].slice(0, rows)
     const cut = lines.map((line) => `${cutTo(line, screen.columns)}${CLEAR_LINE}`)
     stdout.write(`${REPAINT}${cut.join('\n')}${CLEAR_BELOW}`)
