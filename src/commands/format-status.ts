@@ -248,7 +248,7 @@ const configurationSteps: Readonly<Record<StatusResult['daemon']['configuration'
   faulty: ['Correct the configuration (`kyc-tokend check` names each fault), then reload (SIGHUP)'],
 }
 
-/** What to do, the most important first, each as a sentence with the commands of this host; none if all is well. */
+/** The next steps, the most important first, as sentences with the commands of this host; none if all is well. */
 function nextSteps(status: StatusResult, { unit }: Pick<HostFacts, 'unit'>): string[] {
   const { alert, failure, files, daemon } = status
   const steps: string[] = []
