@@ -3,11 +3,12 @@ import { revealAll, type Config } from './config/config.ts'
 import type { Clock } from './lib/clock.ts'
 import type { Log } from './lib/log.ts'
 import { createFleet, type Fleet, type Sharing } from './share/fleet.ts'
-import type { FetchTokenOptions } from './source/fetch-token.ts'
+import { isNamedRefusal, type FetchTokenOptions } from './source/fetch-token.ts'
 import type { StateStore } from './storage/state-store.ts'
 import { createKeeper, type Keeper, type RefreshSettings } from './token/keeper.ts'
 import type { FetchOutcome, FetchToken } from './token/outcome.ts'
 import { assumedLifeMs } from './token/rejections.ts'
+import type { Refuses } from './token/settings-transitions.ts'
 import { usableToken, usableUntilMs } from './token/state.ts'
 
 export interface FleetKeeper {
@@ -56,13 +57,14 @@ export async function createFleetKeeper(initial: Config, options: FleetKeeperOpt
   })
 
   function sourceOf(config: Config): Source {
-    const { baseUrl, retry, refresh } = config
-    const credentialsId = store.credentialsIdOf(baseUrl, config.credentials)
+    const { baseUrl, service, retry, refresh } = config
+    const credentialsId = store.credentialsIdOf(baseUrl, config.credentials, service.description)
     const fromService = createFetchToken({ ...config, env, clock, secrets })
     const sharing = fleet.sharing(config, credentialsId, fromService)
     const { fetchToken } = sharing
     const policy = { ...retry, ...refresh }
-    return { config, sharing, settings: { fetchToken, policy, baseUrl, credentialsId } }
+    const refuses: Refuses = (refusal) => isNamedRefusal(service, refusal)
+    return { config, sharing, settings: { fetchToken, policy, baseUrl, credentialsId, refuses } }
   }
 
   function secrets(): string[] {

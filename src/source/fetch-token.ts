@@ -4,7 +4,8 @@ import type { Clock } from '../lib/clock.ts'
 import type { ServiceConfig } from '../config/config.ts'
 import { basicOf, type Credentials } from '../lib/secret.ts'
 import { createSecureContext } from '../lib/secure-context.ts'
-import type { Attempt, ServiceOutcome } from '../token/outcome.ts'
+import type { Attempt, PermanentReason, ServiceOutcome } from '../token/outcome.ts'
+import { bare } from './detail.ts'
 import { proxyEnvOf } from './proxy.ts'
 import { serviceRequest } from './request.ts'
 import type { Classify } from './response.ts'
@@ -71,4 +72,18 @@ export function createFetchToken(options: FetchTokenOptions): FetchFromService {
       credentials: own,
     }).outcome
   }
+}
+
+/** Reports whether the description names a refusal of before. Its detail may have been cut, or hide a secret. */
+export function isNamedRefusal(
+  { refusals }: ServiceConfig,
+  { status, reason, detail }: { status: number; reason: PermanentReason; detail: string },
+): boolean {
+  const isWhole = !/…$|\[secret\]/.test(detail)
+  return refusals.some(
+    (known) =>
+      known.status === status &&
+      known.reason === reason &&
+      (!isWhole || bare(detail).includes(bare(known.says))),
+  )
 }

@@ -139,7 +139,7 @@ function detailOf(
   const paths =
     refusal === undefined
       ? [['detail'], ['error_description'], ...refusalPaths(service)]
-      : [refusal.in ?? ['detail']]
+      : refusalPaths({ refusals: [refusal] })
   const said =
     status < 300 ? undefined : paths.map((path) => textAt(content, path)).find((text) => text !== undefined)
   return (
@@ -149,7 +149,7 @@ function detailOf(
   )
 }
 
-function refusalPaths({ refusals }: ServiceConfig): (readonly string[])[] {
+function refusalPaths({ refusals }: Pick<ServiceConfig, 'refusals'>): (readonly string[])[] {
   return refusals.flatMap((refusal) => (refusal.in === null ? [] : [refusal.in]))
 }
 

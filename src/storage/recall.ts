@@ -1,7 +1,7 @@
 // The state out of saved facts, and the facts of a state that are saved. Pure.
 import type { Instant } from '../lib/clock.ts'
 import { initialState, tokenlessFrom, usableUntilMs, type Failure, type TokenState } from '../token/state.ts'
-import type { Token } from '../token/token.ts'
+import { isSameService, type Token } from '../token/token.ts'
 import { STATE_DEFAULTS, type SavedState, type SavedToken, type Written } from './state-format.ts'
 
 /** The facts about the fleet that outlive a restart. */
@@ -65,7 +65,7 @@ export function recalledState(
   const token = kept === null ? null : goodTokenOf(kept, now)
   const state: TokenState = {
     ...initialState(settings, now),
-    token: token?.baseUrl === settings.baseUrl ? token : null,
+    token: token !== null && isSameService(token, settings) ? token : null,
     generation: Math.max(token?.generation ?? 0, known.generation),
     tokenlessSince: lost !== null && lost.bootMs < now.bootMs ? lost : now,
     ...factsOf(known, settings.credentialsId, now),

@@ -7,7 +7,7 @@ import { errorCode } from '../lib/error.ts'
 import { fs } from '../lib/fs.ts'
 import type { Log } from '../lib/log.ts'
 import { hmacSha256, randomHex } from '../lib/openssl.ts'
-import type { Secret } from '../lib/secret.ts'
+import type { Credentials } from '../lib/secret.ts'
 import { onFileSystem } from '../lib/disk-queue.ts'
 import type { SaveState } from '../token/keeper.ts'
 import type { TokenState } from '../token/state.ts'
@@ -22,8 +22,8 @@ import {
 } from './state-format.ts'
 
 export interface StateStore {
-  /** Keyed fingerprint of a service and its credentials. */
-  credentialsIdOf(baseUrl: string, credentials: { apiKey: Secret; apiSecret: Secret }): string
+  /** See TokenState. */
+  credentialsIdOf(baseUrl: string, credentials: Credentials, description?: string | null): string
   /**
    * The state to begin with. From its return on, the files say that the daemon runs: ending without `close` is a crash.
    * Never fails: a file that cannot be used is logged and counts as not there.
@@ -117,8 +117,10 @@ export async function createStateStore(options: {
   }
 
   return {
-    credentialsIdOf: (baseUrl, { apiKey, apiSecret }) =>
-      hmacSha256(key, JSON.stringify([baseUrl, apiKey.reveal(), apiSecret.reveal()])),
+    credentialsIdOf(baseUrl, { apiKey, apiSecret }, description = null) {
+      const id = hmacSha256(key, JSON.stringify([baseUrl, apiKey.reveal(), apiSecret.reveal()]))
+      return description === null ? id : `${hmacSha256(key, description)}:${id}`
+    },
     load,
     save: async (state) => write(state, { isOrderly: false }),
     fleet: () => fleet,

@@ -13,7 +13,7 @@ import {
   type Step,
   type TokenState,
 } from './state.ts'
-import { afterReload, afterStart } from './settings-transitions.ts'
+import { afterRefusals, afterReload, afterStart, type Refuses } from './settings-transitions.ts'
 import { afterOperator, afterTick, nextState } from './transitions.ts'
 import { createTrials, type Trials } from './trials.ts'
 
@@ -36,8 +36,9 @@ export interface RefreshSettings {
   readonly fetchToken: FetchToken
   readonly policy: Policy
   readonly baseUrl: string
-  /** Keyed fingerprint of `baseUrl` and credentials. */
+  /** See TokenState. */
   readonly credentialsId: string
+  readonly refuses?: Refuses
 }
 
 export interface Keeper {
@@ -76,7 +77,7 @@ export function createKeeper(
   const { clock, random } = options
   let settings = options.settings
   const step = (): Step => ({ now: clock.now(), policy: settings.policy, random })
-  let state = afterStart(initial, step())
+  let state = afterRefusals(afterStart(initial, step()), settings.refuses)
   let lastSignature = signatureOf(state, clock.now())
   const { sleep, wake } = createWakeableSleep(clock)
   const listeners = new Set<(event: KeeperEvent) => void>()

@@ -1,18 +1,27 @@
 // Transitions of the state by other settings: at a reload, with other credentials, and at a restart.
 import type { Instant } from '../lib/clock.ts'
 import { assumedLifeMs } from './rejections.ts'
-import { usableUntilMs, type Step, type TokenState } from './state.ts'
-import { refreshAfterMs, type Token } from './token.ts'
+import { usableUntilMs, type Refusal, type Step, type TokenState } from './state.ts'
+import { isSameService, refreshAfterMs, type Token } from './token.ts'
 
 /** The configuration was read again. */
 export function afterReload(
   state: TokenState,
-  settings: { readonly baseUrl: string; readonly credentialsId: string },
+  settings: { readonly baseUrl: string; readonly credentialsId: string; readonly refuses?: Refuses },
   step: Step,
 ): TokenState {
-  const reloaded = withMaxAge({ ...state, learnedMaxAge: null }, step)
+  const reloaded = afterRefusals(withMaxAge({ ...state, learnedMaxAge: null }, step), settings.refuses)
   if (settings.credentialsId === state.credentialsId) return reloaded
   return { ...withCredentials(reloaded, settings, step), forcedCause: 'reload' }
+}
+
+/** Reports whether the description of the service still names this refusal. */
+export type Refuses = (refusal: Pick<Refusal, 'status' | 'reason' | 'detail'>) => boolean
+
+/** A refusal that the description of the service no longer names is forgotten, and its alert with it. */
+export function afterRefusals(state: TokenState, refuses: Refuses = () => true): TokenState {
+  const isForgotten = state.refusal !== null && !refuses(state.refusal)
+  return isForgotten ? { ...state, refusal: null, alert: null, forcedCause: null } : state
 }
 
 /** Other credentials, or another service: facts about the former ones do not count, but for the bounds of each. */
@@ -23,7 +32,7 @@ export function withCredentials(
 ): TokenState {
   const bounds = { ...state.otherBounds, [state.credentialsId]: state.notBeforeMs ?? -Infinity }
   return {
-    ...withoutToken(state, baseUrl === state.baseUrl ? state.token : null, now),
+    ...withoutToken(state, isSameService({ baseUrl, credentialsId }, state) ? state.token : null, now),
     baseUrl,
     credentialsId,
     failure: null,

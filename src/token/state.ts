@@ -44,7 +44,10 @@ export interface Alert {
 
 export interface TokenState {
   readonly baseUrl: string
-  /** Keyed fingerprint of `baseUrl` and the credentials that the service is asked with. */
+  /**
+   * Keyed fingerprint of `baseUrl` and the credentials that the service is asked with; before it, with a colon, that of
+   * the description of the service, if it is not the standard one.
+   */
   readonly credentialsId: string
   /** The last token that was obtained, usable or not. */
   readonly token: Token | null

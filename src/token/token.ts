@@ -22,6 +22,16 @@ export interface Token {
   readonly refreshAtMs: number
 }
 
+/** Reports whether both are of the same service, whatever the credentials. */
+export function isSameService(
+  one: Pick<Token, 'baseUrl' | 'credentialsId'>,
+  other: Pick<Token, 'baseUrl' | 'credentialsId'>,
+): boolean {
+  const descriptionOf = ({ credentialsId }: { credentialsId: string }): string =>
+    credentialsId.slice(0, Math.max(0, credentialsId.indexOf(':')))
+  return one.baseUrl === other.baseUrl && descriptionOf(one) === descriptionOf(other)
+}
+
 /** Lives shorter than this are refreshed at half, longer ones at two thirds less a draw. */
 const SHORT_LIFE_MS = 120_000
 const REFRESH_SHARE = 2 / 3

@@ -63,7 +63,16 @@ function explained(word: string, seen: object): string {
   return `${word} in ${JSON.stringify(seen)}`
 }
 
-const SETTINGS = ['credentials', 'baseUrl', 'maxAge', 'initialDelay', 'maxDelay', 'noTokenAfter', 'share']
+const SETTINGS = [
+  'credentials',
+  'baseUrl',
+  'maxAge',
+  'initialDelay',
+  'maxDelay',
+  'noTokenAfter',
+  'share',
+  'description',
+]
 
 /** The words that the parts of a scenario may have: one that is mistaken must not be passed over. */
 const KNOWN: Record<string, readonly string[]> = {
@@ -72,7 +81,7 @@ const KNOWN: Record<string, readonly string[]> = {
   reload: SETTINGS,
   service: (
     'jwt, opaque, again, life, issued, exp, iat, exp in ms, without, token length, ' +
-    'status, detail, text, body length, Retry-After, Location, silent, hangs'
+    'status, detail, text, body, body length, Retry-After, Location, silent, hangs'
   ).split(', '),
   step: ['says', 'for', ...Object.keys(words)],
 }

@@ -36,6 +36,8 @@ export interface ServiceAnswer {
   status?: number
   detail?: string
   text?: string
+  /** Sent as JSON, with the token for its name. */
+  body?: object
   'Retry-After'?: number | string
   Location?: string
   silent?: TransientReason
@@ -48,6 +50,8 @@ export interface Change extends Partial<Record<'credentials' | 'baseUrl', string
   maxDelay?: string
   noTokenAfter?: string
   share?: boolean
+  /** `service` of the configuration. */
+  description?: object | null
 }
 export interface Given extends Change {
   'local clock'?: string
@@ -63,6 +67,9 @@ export interface Seen {
   'asked as': string
   next: number | 'never'
   failure: string
+  /** Of the failure. */
+  detail: string
+  expiry: string
   attempts: number
   alert: string
   /** The log of alerts since the daemon was started: alert, repeated (found at the start), reminder, resolved. */
@@ -173,6 +180,12 @@ export function createWorld(given: Given): World {
 
   function bodyText(): string {
     if (answer.text !== undefined) return answer.text
+    if (answer.body !== undefined) {
+      const token = tokenText()
+      return JSON.stringify(answer.body, (_name, value: unknown) =>
+        value === names.get(token) ? token : value,
+      )
+    }
     if (answer.detail !== undefined)
       return JSON.stringify({ title: 'KnownRuntimeError', detail: answer.detail })
     return answer.status === undefined ? JSON.stringify({ accessToken: tokenText() }) : ''
@@ -208,6 +221,7 @@ export function createWorld(given: Given): World {
       retry: { initialDelay: retry.initialDelay, maxDelay: retry.maxDelay },
       alerts: { noTokenAfter },
       log: { level: 'notice', format: 'json' },
+      service: settings.description ?? null,
       ...(settings.share === true && { share: { servers: [join(directory, 'no-redis.sock')] } }),
     }
     writeFileSync(configPath, JSON.stringify(config), { mode: 0o600 })
@@ -367,6 +381,8 @@ export function createWorld(given: Given): World {
         'asked as': askedAs,
         next: status.nextAttemptAt === null ? 'never' : Date.parse(status.nextAttemptAt) - wallMs,
         failure: status.failure?.reason ?? 'none',
+        detail: status.failure?.detail ?? 'none',
+        expiry: token?.expirySource ?? 'none',
         attempts: status.failure?.attempts ?? 0,
         alert: status.alert?.reason ?? 'none',
         'alert log': await alertLog(),

@@ -2,6 +2,7 @@
 import { cpSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Config, ShareConfig } from '../../src/config/config.ts'
+import { standardService } from '../../src/config/service.ts'
 import { createFleetKeeper, type FleetKeeper } from '../../src/fleet-keeper.ts'
 import type { Clock } from '../../src/lib/clock.ts'
 import { Secret } from '../../src/lib/secret.ts'
@@ -296,6 +297,7 @@ export async function createFleetStoryWorld(random: () => number): Promise<Fleet
     const share = { host: name, key: null, asks: true, whenAlone: 'fetch' } as unknown as ShareConfig
     const config = {
       baseUrl: 'https://service.example',
+      service: standardService('https://service.example'),
       credentials: { apiKey: secret, apiSecret: secret },
       request: { timeoutMs: 15_000 },
       retry: { initialDelayMs: 1_000, maxDelayMs: 300_000 },
