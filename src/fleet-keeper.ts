@@ -62,9 +62,10 @@ export async function createFleetKeeper(initial: Config, options: FleetKeeperOpt
     const fromService = createFetchToken({ ...config, env, clock, secrets })
     const sharing = fleet.sharing(config, credentialsId, fromService)
     const { fetchToken } = sharing
+    const { refusedBy } = service
     const policy = { ...retry, ...refresh }
     const refuses: Refuses = (refusal) => isNamedRefusal(service, refusal)
-    return { config, sharing, settings: { fetchToken, policy, baseUrl, credentialsId, refuses } }
+    return { config, sharing, settings: { fetchToken, policy, baseUrl, credentialsId, refusedBy, refuses } }
   }
 
   function secrets(): string[] {

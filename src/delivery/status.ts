@@ -25,6 +25,7 @@ export function describeToken(token: Token, state: TokenState, now: Instant): To
     expiresAt: formatInstant(token.expiresAtMs, known),
     expirySource: token.expirySource,
     baseUrl: token.baseUrl,
+    refusedBy: state.refusedBy,
     refreshAt: formatInstant(token.refreshAtMs, known),
     generation: token.generation,
     fingerprint: token.fingerprint,

@@ -1,6 +1,13 @@
 // The state out of saved facts, and the facts of a state that are saved. Pure.
 import type { Instant } from '../lib/clock.ts'
-import { initialState, tokenlessFrom, usableUntilMs, type Failure, type TokenState } from '../token/state.ts'
+import {
+  initialState,
+  tokenlessFrom,
+  usableUntilMs,
+  type Asked,
+  type Failure,
+  type TokenState,
+} from '../token/state.ts'
 import { isSameService, type Token } from '../token/token.ts'
 import { STATE_DEFAULTS, type SavedState, type SavedToken, type Written } from './state-format.ts'
 
@@ -49,7 +56,7 @@ export function savedStateOf(
 
 /** The state to begin with. `token` is of this boot; `saved` perhaps of another one. */
 export function recalledState(
-  settings: { readonly baseUrl: string; readonly credentialsId: string },
+  settings: Asked,
   {
     now,
     token: kept,

@@ -10,7 +10,7 @@ import { hmacSha256, randomHex } from '../lib/openssl.ts'
 import type { Credentials } from '../lib/secret.ts'
 import { onFileSystem } from '../lib/disk-queue.ts'
 import type { SaveState } from '../token/keeper.ts'
-import type { TokenState } from '../token/state.ts'
+import type { Asked, TokenState } from '../token/state.ts'
 import { recalledState, savedStateOf, savedTokenOf, type Fleet } from './recall.ts'
 import { createStateFile, type StateFile } from './state-file.ts'
 import {
@@ -28,7 +28,7 @@ export interface StateStore {
    * The state to begin with. From its return on, the files say that the daemon runs: ending without `close` is a crash.
    * Never fails: a file that cannot be used is logged and counts as not there.
    */
-  load(settings: { baseUrl: string; credentialsId: string }): Promise<TokenState>
+  load(settings: Asked): Promise<TokenState>
   readonly save: SaveState
   /** The fence and the size of the fleet, as they were loaded or last set. */
   fleet(): Fleet
@@ -79,7 +79,7 @@ export async function createStateStore(options: {
     return written.bootId === bootId
   }
 
-  async function load(settings: { baseUrl: string; credentialsId: string }): Promise<TokenState> {
+  async function load(settings: Asked): Promise<TokenState> {
     void deleteFormerFile()
     await withinLimit(Promise.all([tokenFile, stateFile, keyFile].map(async (file) => file.clear())))
     const [kept, remembered] = await Promise.all([

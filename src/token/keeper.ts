@@ -5,6 +5,7 @@ import type { FetchOutcome, FetchToken } from './outcome.ts'
 import { createAttempts, type Attempted, type Variable } from './attempts.ts'
 import { afterClientNeed, afterReject, type RejectDecision } from './rejections.ts'
 import {
+  type Asked,
   dueAtMs,
   nextExpiryMs,
   nextMomentMs,
@@ -32,12 +33,9 @@ export interface SaveState {
 }
 
 /** The service, the credentials and the plan. Replaced as a whole by a reload. */
-export interface RefreshSettings {
+export interface RefreshSettings extends Asked {
   readonly fetchToken: FetchToken
   readonly policy: Policy
-  readonly baseUrl: string
-  /** See TokenState. */
-  readonly credentialsId: string
   readonly refuses?: Refuses
 }
 

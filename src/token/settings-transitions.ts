@@ -1,16 +1,20 @@
 // Transitions of the state by other settings: at a reload, with other credentials, and at a restart.
 import type { Instant } from '../lib/clock.ts'
 import { assumedLifeMs } from './rejections.ts'
-import { usableUntilMs, type Refusal, type Step, type TokenState } from './state.ts'
+import { usableUntilMs, type Asked, type Refusal, type Step, type TokenState } from './state.ts'
 import { isSameService, refreshAfterMs, type Token } from './token.ts'
 
 /** The configuration was read again. */
 export function afterReload(
   state: TokenState,
-  settings: { readonly baseUrl: string; readonly credentialsId: string; readonly refuses?: Refuses },
+  settings: Asked & { readonly refuses?: Refuses },
   step: Step,
 ): TokenState {
-  const reloaded = afterRefusals(withMaxAge({ ...state, learnedMaxAge: null }, step), settings.refuses)
+  const { refusedBy = state.refusedBy } = settings
+  const reloaded = afterRefusals(
+    withMaxAge({ ...state, learnedMaxAge: null, refusedBy }, step),
+    settings.refuses,
+  )
   if (settings.credentialsId === state.credentialsId) return reloaded
   return { ...withCredentials(reloaded, settings, step), forcedCause: 'reload' }
 }
@@ -27,7 +31,7 @@ export function afterRefusals(state: TokenState, refuses: Refuses = () => true):
 /** Other credentials, or another service: facts about the former ones do not count, but for the bounds of each. */
 export function withCredentials(
   state: TokenState,
-  { baseUrl, credentialsId }: { readonly baseUrl: string; readonly credentialsId: string },
+  { baseUrl, credentialsId }: Asked,
   { now }: Step,
 ): TokenState {
   const bounds = { ...state.otherBounds, [state.credentialsId]: state.notBeforeMs ?? -Infinity }

@@ -49,6 +49,8 @@ export interface TokenState {
    * the description of the service, if it is not the standard one.
    */
   readonly credentialsId: string
+  /** Statuses by which the API says that a token is refused: for clients, who ask it. */
+  readonly refusedBy: readonly number[]
   /** The last token that was obtained, usable or not. */
   readonly token: Token | null
   /** The last attempt failed in passing; then there is no refusal. */
@@ -99,13 +101,18 @@ export interface Step {
   readonly random: () => number
 }
 
-export function initialState(
-  { baseUrl, credentialsId }: { baseUrl: string; credentialsId: string },
-  now: Instant,
-): TokenState {
+/** The settings that the state is about. */
+export interface Asked {
+  readonly baseUrl: string
+  readonly credentialsId: string
+  readonly refusedBy?: readonly number[]
+}
+
+export function initialState({ baseUrl, credentialsId, refusedBy = [401] }: Asked, now: Instant): TokenState {
   return {
     baseUrl,
     credentialsId,
+    refusedBy,
     token: null,
     failure: null,
     refusal: null,
@@ -216,5 +223,5 @@ export function isSettled(state: TokenState, now: Instant): boolean {
 export function signatureOf(state: TokenState, now: Instant): string {
   const { token } = state
   const isUsable = usableToken(state, now) !== null
-  return `${phaseOf(state, now)} ${token?.generation ?? 0} ${token?.expiresAtMs ?? 0} ${String(isUsable)}`
+  return `${phaseOf(state, now)} ${token?.generation ?? 0} ${token?.expiresAtMs ?? 0} ${String(isUsable)} ${state.refusedBy.join()}`
 }

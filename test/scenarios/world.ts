@@ -70,6 +70,8 @@ export interface Seen {
   /** Of the failure. */
   detail: string
   expiry: string
+  /** Statuses, with blanks between. */
+  'refused by': string
   attempts: number
   alert: string
   /** The log of alerts since the daemon was started: alert, repeated (found at the start), reminder, resolved. */
@@ -383,6 +385,7 @@ export function createWorld(given: Given): World {
         failure: status.failure?.reason ?? 'none',
         detail: status.failure?.detail ?? 'none',
         expiry: token?.expirySource ?? 'none',
+        'refused by': token?.refusedBy?.join(' ') ?? 'none',
         attempts: status.failure?.attempts ?? 0,
         alert: status.alert?.reason ?? 'none',
         'alert log': await alertLog(),
