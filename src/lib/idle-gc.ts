@@ -89,8 +89,7 @@ async function collectGarbage({ dropsMachineCode }: { dropsMachineCode: boolean 
     await new Promise(setImmediate)
   }
   session.disconnect()
-  const libc = loadLibc()
-  if (!('error' in libc)) libc.trimHeap()
+  loadLibc().trimHeap()
 }
 
 /**
