@@ -73,12 +73,14 @@ function createLock(
   let isClosed = false
   let log: Log = () => undefined
   const problem = createProblemLog((error) => {
-    if (error === null) {
-      log('notice', 'A directory is locked again', { event: 'state-locked', path: directory })
-      return
-    }
-    const fields = { event: 'state-unlocked', path: directory, error } as const
-    log('warning', 'Nothing keeps a second daemon out of a directory', fields)
+    const path = directory
+    if (error === null) log('notice', 'A directory is locked again', { event: 'state-locked', path })
+    else
+      log('warning', 'Nothing keeps a second daemon out of a directory', {
+        event: 'state-unlocked',
+        path,
+        error,
+      })
   })
 
   async function lockAgain(): Promise<void> {
