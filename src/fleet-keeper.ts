@@ -2,7 +2,7 @@
 import { revealAll, type Config } from './config/config.ts'
 import type { Clock } from './lib/clock.ts'
 import type { Log } from './lib/log.ts'
-import { createFleet, type Fleet, type Sharing } from './share/fleet.ts'
+import { createFleet, type Fleet, type FleetOptions, type Sharing } from './share/fleet.ts'
 import { isNamedRefusal, type FetchTokenOptions } from './source/fetch-token.ts'
 import type { StateStore } from './storage/state-store.ts'
 import { createKeeper, type Keeper, type RefreshSettings } from './token/keeper.ts'
@@ -29,6 +29,8 @@ export interface FleetKeeperOptions {
   readonly log: Log
   readonly store: StateStore
   readonly createFetchToken: (options: FetchTokenOptions) => FetchToken
+  /** The shared store; Redis, unless it is given. */
+  readonly openStore?: FleetOptions['openStore']
 }
 
 interface Source {
@@ -43,6 +45,7 @@ export async function createFleetKeeper(initial: Config, options: FleetKeeperOpt
     clock,
     random,
     log,
+    openStore: options.openStore,
     saved: () => store.fleet(),
     keeper: {
       offer: (outcome) => keeper.offer(outcome),
@@ -52,7 +55,12 @@ export async function createFleetKeeper(initial: Config, options: FleetKeeperOpt
       },
       assumedLifeMs: () => assumedLifeMs(keeper.state(), source.settings.policy, clock.now()),
       rejectedAgeMs: () => keeper.state().rejection?.ageMs ?? null,
-      holdsRecord: () => keeper.state().token !== null || keeper.state().refusal !== null,
+      holdsOthersToken() {
+        const { token, credentialsId } = keeper.state()
+        return token !== null && token.credentialsId !== credentialsId
+      },
+      token: () => keeper.state().token,
+      isRefused: () => keeper.state().refusal !== null,
     },
   })
 

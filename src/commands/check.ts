@@ -6,6 +6,7 @@ import { loadParsers } from '../config/find.ts'
 import { formatIssue, type ConfigIssue } from '../config/issues.ts'
 import { inspectConfig, type Inspection } from '../config/load.ts'
 import { unitNames } from '../lib/account.ts'
+import { createSystemClock } from '../lib/clock.ts'
 import { exitStatus } from '../lib/error.ts'
 import { fault, ok, warning, type Finding } from '../lib/finding.ts'
 import { isLoopbackHost } from '../lib/loopback.ts'
@@ -149,7 +150,7 @@ async function checkShare(
     return
   }
   const { checkStore } = await import('../share/share-session.ts')
-  report.say('share', ...(await checkStore(share, () => Date.now())))
+  report.say('share', ...(await checkStore(share, { clock: createSystemClock(), random: Math.random })))
 }
 
 async function checkHost(config: Config, report: Report): Promise<void> {

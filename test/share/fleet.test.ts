@@ -27,7 +27,9 @@ test('a reload keeps what is known about the same credentials, and forgets it wi
       usableUntilMs: () => null,
       assumedLifeMs: () => 0,
       rejectedAgeMs: () => null,
-      holdsRecord: () => true,
+      holdsOthersToken: () => false,
+      token: () => null,
+      isRefused: () => true,
     },
   })
   const stop = new AbortController()
