@@ -1,5 +1,5 @@
 // One token for a fleet: wraps what asks the service so that one host asks for all, and brings to the keeper what others were answered.
-import { atMost } from '../lib/clock.ts'
+import { withTimeout } from '../lib/clock.ts'
 import { createWakeableSleep } from '../lib/wakeable-sleep.ts'
 import type { StatusResult } from '../protocol.ts'
 import type { Attempt, FetchOutcome, FetchToken } from '../token/outcome.ts'
@@ -90,7 +90,7 @@ export function shareToken(options: MemberOptions): ShareToken {
     sync(member).catch((error: unknown) => noteLoss(member, error))
 
   async function close(): Promise<void> {
-    if (member.underWay !== null) await atMost(2 * member.share.timeoutMs, member.underWay, clock)
+    if (member.underWay !== null) await withTimeout(2 * member.share.timeoutMs, member.underWay, clock)
     member.closed.abort()
     store.close()
   }

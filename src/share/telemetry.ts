@@ -40,26 +40,6 @@ const UNREADABLE_EVERY_MS = 600_000
 /** Hosts that ask by themselves end each other's tokens where the service keeps one alive: a new token is refused then. */
 const CONTENTION = { youngMs: 60_000, everyMs: 3_600_000 }
 
-const LOSSES: Readonly<
-  Record<StoreErrorKind, { level: 'warning' | 'error'; event: string; sentence: string }>
-> = {
-  lost: {
-    level: 'warning',
-    event: 'share-lost',
-    sentence: 'The shared store cannot be used: this host is alone',
-  },
-  slow: {
-    level: 'warning',
-    event: 'share-slow',
-    sentence: 'The shared store does not answer in time: this host is alone',
-  },
-  denied: {
-    level: 'error',
-    event: 'share-denied',
-    sentence: 'The shared store denies access: this host is alone',
-  },
-}
-
 /** `aclLine`: the command that grants the rights that are needed. */
 export function createTelemetry(options: {
   server: string
@@ -84,6 +64,21 @@ export function createTelemetry(options: {
   let lastAlone: { readonly by: string; readonly atMs: number } | null = null
   let contentionLoggedAtMs = -Infinity
 
+  function logLoss(kind: StoreErrorKind, fields: object): void {
+    if (kind === 'denied')
+      log('error', 'The shared store denies access: this host is alone', { event: 'share-denied', ...fields })
+    else if (kind === 'slow')
+      log('warning', 'The shared store does not answer in time: this host is alone', {
+        event: 'share-slow',
+        ...fields,
+      })
+    else
+      log('warning', 'The shared store cannot be used: this host is alone', {
+        event: 'share-lost',
+        ...fields,
+      })
+  }
+
   return {
     sample: () => ({ outcomes: { ...outcomes }, staleWrites, unreadable, lag: lag.observations() }),
     storeState: () => storeState,
@@ -106,8 +101,7 @@ export function createTelemetry(options: {
       const since = storeState.state === 'connected' || failures === 1 ? isoNow() : storeState.since
       const lastError = state === 'denied' && kind !== 'denied' ? storeState.lastError : message
       storeState = { state, since, lastError }
-      const { level, sentence, event } = LOSSES[kind]
-      if (isFirst) log(level, sentence, { event, server, error: message, remedy: remedies[kind] })
+      if (isFirst) logLoss(kind, { server, error: message, remedy: remedies[kind] })
     },
     counted(source) {
       outcomes[source] += 1
