@@ -3,6 +3,7 @@ import {
   FINGERPRINT_LENGTH,
   MAX_MIN_VALID_SECONDS,
   MAX_WAIT_SECONDS,
+  type AlertTestResult,
   type RefreshResult,
   type RejectResult,
   type StatusResult,
@@ -29,7 +30,7 @@ export function createSource(options: {
   origins: readonly string[] | undefined
   /** `onAnswer` is to be called with every answer. */
   connect: (onAnswer: (frame: Frame) => void) => ReconnectingConnection
-}): TokenSource {
+}): TokenSource & { alertTest: () => Promise<AlertTestResult> } {
   const { name, origins } = options
   const known = createKnownTokens()
   const connection = options.connect(({ type, data }) => {
@@ -114,6 +115,9 @@ export function createSource(options: {
         maxSends: 1,
         signal,
       })
+    },
+    async alertTest() {
+      return ask<AlertTestResult>({ type: 'alert.test', data: () => ({}), maxSends: 1 })
     },
     close() {
       isClosed = true

@@ -1,6 +1,6 @@
 // The package: a client of kyc-tokend on this host, over its Unix socket.
 import { UserError } from '../lib/error.ts'
-import { CONNECTION_IDLE_MS } from '../protocol.ts'
+import { CONNECTION_IDLE_MS, type AlertTestResult } from '../protocol.ts'
 import { createSource } from './create-source.ts'
 import { createReconnectingConnection } from './connection.ts'
 import { currentIdentity, findSocket, socketName } from './find-socket.ts'
@@ -10,6 +10,7 @@ import type { TokenSource } from './token-source.ts'
 export { TokenClientError, type TokenClientErrorCode } from './errors.ts'
 export type { ClientToken, GetOptions, TokenSource } from './token-source.ts'
 export type {
+  AlertTestResult,
   FaultCode,
   Phase,
   RefreshResult,
@@ -55,6 +56,8 @@ export class TokenClient implements TokenSource {
   readonly reject: TokenSource['reject']
   readonly status: TokenSource['status']
   readonly refresh: TokenSource['refresh']
+  /** Raises an alert that is marked as a test, for 10 s. For root and the daemon's own user; others are `denied`. */
+  readonly alertTest: () => Promise<AlertTestResult>
   readonly close: TokenSource['close']
 
   /**
@@ -81,6 +84,7 @@ export class TokenClient implements TokenSource {
     this.reject = source.reject
     this.status = source.status
     this.refresh = source.refresh
+    this.alertTest = source.alertTest
     this.close = source.close
   }
 }
