@@ -129,7 +129,7 @@ function refuseReader({ file = '', config }: Inspection, { isElsewhere }: Identi
   try {
     accessSync(file, constants.R_OK)
   } catch {
-    // Whatever the reason is, root sees it.
+    // The reason does not matter: root sees it.
     const account = accountOfConfig(file)
     const words = account === undefined ? '' : ` --account ${account}`
     throw new UserError(
