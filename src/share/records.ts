@@ -134,7 +134,7 @@ function failureOf(
 ): Shareable {
   const { reason, detail, status = null } = failure
   const attempts = before?.kind === 'transient' ? before.attempts + 1 : 1
-  const shortest = retryWait(failure, { attempts, policy, holdsToken: true, random: () => 0 })
+  const shortest = retryWait(failure, { attempts, policy, leftMs: Infinity, random: () => 0 })
   // Each host waits as long as it would alone; the first whose time has come asks for all.
   const waitMs = Math.ceil(Math.max(shortest.minWaitMs, Math.min(SOFT_WAIT_MS, shortest.waitMs)))
   const record = { kind: 'transient', by, reason, detail, status, attempts, token } as const

@@ -2,7 +2,7 @@
 import type { Instant } from '../lib/clock.ts'
 import type { PostponedReason, Reason } from './outcome.ts'
 import { remedyFor } from './remedy.ts'
-import { noTokenSince, type Alert, type TokenState } from './state.ts'
+import { dueAtMs, noTokenSince, type Alert, type TokenState } from './state.ts'
 
 export interface CurrentAlert {
   readonly reason: Alert['reason'] | 'no-token'
@@ -24,11 +24,15 @@ const NOTHING_FAILED = {
     'Check with `kyc-tokend status` what kyc-tokend waits for, and with `kyc-tokend check` its configuration',
 }
 
-/** A refusal and `rejected` outrank `no-token`. `noTokenAfterMs`: null for never. */
+/**
+ * A refusal and `rejected` outrank `no-token`, which is not raised before the first attempt after a start has ended.
+ * `noTokenAfterMs`: null for never.
+ */
 export function currentAlert(
   state: TokenState,
   now: Instant,
   noTokenAfterMs: number | null,
+  { isRaised = false } = {},
 ): CurrentAlert | null {
   const since = noTokenSince(state, now)
   const isLong = since !== null && noTokenAfterMs !== null && now.bootMs - since.bootMs >= noTokenAfterMs
@@ -41,7 +45,8 @@ export function currentAlert(
       failure: null,
     }
   }
-  if (!isLong) return null
+  const isFirstAwaited = state.isFresh && dueAtMs(state) <= now.bootMs
+  if (!isLong || (isFirstAwaited && !isRaised)) return null
   const raisedAt = { bootMs: since.bootMs + noTokenAfterMs, wallMs: since.wallMs + noTokenAfterMs }
   // The last attempt of the fleet: its host notifies people.
   const failure = state.postponement ?? state.failure
