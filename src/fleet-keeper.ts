@@ -10,14 +10,15 @@ import type { FetchOutcome, FetchToken } from './token/outcome.ts'
 import { assumedLifeMs } from './token/rejections.ts'
 import type { Refuses } from './token/settings-transitions.ts'
 import { usableToken, usableUntilMs } from './token/state.ts'
+import type { TrialOptions } from './token/trials.ts'
 
 export interface FleetKeeper {
   readonly keeper: Keeper
   readonly fleet: Fleet
   /** Prepares another configuration and returns the function that goes on with it. Throws UserError. */
   prepare(next: Config): () => void
-  /** Asks the service once with the credentials of this configuration, and goes on with them if that gives a token. */
-  tryCredentials(next: Config, signal: AbortSignal): Promise<FetchOutcome | undefined>
+  /** Tries the credentials of this configuration until there is a token or a refusal, and uses them if they give a token. */
+  tryCredentials(next: Config, options: TrialOptions): Promise<FetchOutcome | undefined>
   /** The token and every secret that was or may be sent: no log shows one. */
   readonly secrets: () => string[]
 }
@@ -111,10 +112,10 @@ export async function createFleetKeeper(initial: Config, options: FleetKeeperOpt
         keeper.reload(prepared.settings)
       }
     },
-    async tryCredentials(next, signal) {
+    async tryCredentials(next, trial) {
       other = next
       const tried = sourceOf(next)
-      const outcome = await keeper.tryCredentials(tried.settings, signal)
+      const outcome = await keeper.tryCredentials(tried.settings, trial)
       if (outcome?.kind === 'ok') use(tried)
       else tried.sharing.drop()
       return outcome

@@ -76,7 +76,7 @@ async function start({ configPath, env, stderr, inherited, signals }: StartOptio
       random: Math.random,
       createFetchToken,
       sendDatagram,
-      maintain: async (log, signal) =>
+      tick: async (log, signal) =>
         Promise.all([directories.tick(log).then(() => lock.tick(log)), idleGc.tick(signal)]),
     })
     return {

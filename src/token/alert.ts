@@ -34,30 +34,33 @@ export function currentAlert(
   noTokenAfterMs: number | null,
   { isRaised = false } = {},
 ): CurrentAlert | null {
-  const since = noTokenSince(state, now)
-  const isLong = since !== null && noTokenAfterMs !== null && now.bootMs - since.bootMs >= noTokenAfterMs
+  const tokenless = noTokenSince(state, now)
+  const sinceMs = (tokenless?.bootMs ?? Infinity) + (noTokenAfterMs ?? Infinity)
   const { alert } = state
   if (alert !== null) {
+    const isLong = now.bootMs >= sinceMs
     return {
       ...alert,
       remedy: remedyFor(alert.reason),
-      noTokenSince: isLong ? since : null,
+      noTokenSince: isLong ? tokenless : null,
       failure: null,
     }
   }
-  const isFirstAwaited = state.isFresh && dueAtMs(state) <= now.bootMs
-  if (!isLong || (isFirstAwaited && !isRaised)) return null
-  const raisedAt = { bootMs: since.bootMs + noTokenAfterMs, wallMs: since.wallMs + noTokenAfterMs }
+  if (tokenless === null || now.bootMs < sinceMs) return null
+  if (!isRaised && !isFirstAttemptOver(state, now)) return null
   // The last attempt of the fleet: its host notifies people.
   const failure = state.postponement ?? state.failure
-  const cause =
-    failure === null ? NOTHING_FAILED : { detail: failure.detail, remedy: remedyFor(failure.reason) }
   return {
     reason: 'no-token',
-    ...cause,
-    since: raisedAt,
-    noTokenSince: since,
+    ...(failure === null ? NOTHING_FAILED : { detail: failure.detail, remedy: remedyFor(failure.reason) }),
+    since: { bootMs: sinceMs, wallMs: tokenless.wallMs + sinceMs - tokenless.bootMs },
+    noTokenSince: tokenless,
     failure: failure?.reason ?? null,
     askedBy: failure?.askedBy ?? null,
   }
+}
+
+/** Reports whether an attempt of this process has ended, or none is due yet. */
+function isFirstAttemptOver(state: TokenState, now: Instant): boolean {
+  return state.hasAttempted || dueAtMs(state) > now.bootMs
 }

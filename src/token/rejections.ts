@@ -41,8 +41,9 @@ function decideReject(
   token: Token,
   now: Instant,
 ): { state: TokenState; verdict: RejectDecision } {
-  if (isAsking(state)) return { state, verdict: { verdict: 'refreshing' } }
-  const next = withClientRequest(state)
+  const isDue = dueAtMs(state) <= now.bootMs
+  if (isAsking(state) || isDue) return { state, verdict: { verdict: 'refreshing' } }
+  const next = state.failure === null ? withClientRequest(state) : state
   const retryAfterMs = dueAtMs(next) - now.bootMs
   if (retryAfterMs <= 0) return { state: next, verdict: { verdict: 'refreshing' } }
   if (state.unchanged === token.fingerprint) return { state, verdict: { verdict: 'unchanged', retryAfterMs } }

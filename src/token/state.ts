@@ -51,8 +51,8 @@ export interface TokenState {
   readonly generation: number
   /** Since when there has been no token: the first start, or the loss of the last token. */
   readonly tokenlessSince: Instant
-  /** No attempt of this process has ended. */
-  readonly isFresh: boolean
+  /** An attempt of this process has ended. */
+  readonly hasAttempted: boolean
   /** The attempt that is under way; with other credentials than the state's it is a trial. */
   readonly inFlight: {
     readonly since: Instant
@@ -112,7 +112,7 @@ export function initialState({ baseUrl, credentialsId, refusedBy = [401] }: Aske
     otherBounds: {},
     generation: 0,
     tokenlessSince: now,
-    isFresh: true,
+    hasAttempted: false,
     inFlight: null,
     forcedCause: null,
     postponedUntilMs: null,

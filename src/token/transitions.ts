@@ -40,7 +40,7 @@ export function afterRequest(state: TokenState, cause: Cause, now: Instant): Tok
 
 /** The attempt is over. */
 export function afterAttemptEnded(state: TokenState): TokenState {
-  return state.inFlight === null ? state : { ...state, isFresh: false, inFlight: null }
+  return state.inFlight === null ? state : { ...state, hasAttempted: true, inFlight: null }
 }
 
 /** The outcome is there; the one that counts comes back with the state. */

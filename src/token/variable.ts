@@ -59,6 +59,26 @@ export function createVariable(
     return () => listeners.delete(listener)
   }
 
+  /**
+   * Resolves when `isMet` holds, and no later than after `waitMs` or when the signal is aborted. Evaluated after
+   * each event, so `isMet` must be cheap.
+   */
+  async function waitUntil(
+    isMet: () => boolean,
+    { waitMs, signal }: { waitMs: number; signal: AbortSignal },
+  ): Promise<void> {
+    if (isMet() || waitMs <= 0 || signal.aborted) return
+    const end = new AbortController()
+    const stop = (): void => end.abort()
+    signal.addEventListener('abort', stop)
+    const endListening = onEvent(() => {
+      if (isMet()) stop()
+    })
+    await clock.sleep(waitMs, end.signal)
+    endListening()
+    signal.removeEventListener('abort', stop)
+  }
+
   return {
     get: (): TokenState => state,
     set,
@@ -78,24 +98,6 @@ export function createVariable(
     step,
     emit,
     onEvent,
-    /**
-     * Resolves when `isMet` holds, and no later than after `waitMs` or when the signal is aborted. Evaluated after
-     * each event, so `isMet` must be cheap.
-     */
-    async waitUntil(
-      isMet: () => boolean,
-      { waitMs, signal }: { waitMs: number; signal: AbortSignal },
-    ): Promise<void> {
-      if (isMet() || waitMs <= 0 || signal.aborted) return
-      const end = new AbortController()
-      const stop = (): void => end.abort()
-      signal.addEventListener('abort', stop)
-      const endListening = onEvent(() => {
-        if (isMet()) stop()
-      })
-      await clock.sleep(waitMs, end.signal)
-      endListening()
-      signal.removeEventListener('abort', stop)
-    },
+    waitUntil,
   }
 }
