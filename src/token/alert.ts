@@ -34,33 +34,27 @@ export function currentAlert(
   noTokenAfterMs: number | null,
   { isRaised = false } = {},
 ): CurrentAlert | null {
-  const tokenless = noTokenSince(state, now)
-  const sinceMs = (tokenless?.bootMs ?? Infinity) + (noTokenAfterMs ?? Infinity)
+  const since = noTokenSince(state, now)
+  const isLong = since !== null && noTokenAfterMs !== null && now.bootMs - since.bootMs >= noTokenAfterMs
   const { alert } = state
   if (alert !== null) {
-    const isLong = now.bootMs >= sinceMs
-    return {
-      ...alert,
-      remedy: remedyFor(alert.reason),
-      noTokenSince: isLong ? tokenless : null,
-      failure: null,
-    }
+    const remedy = remedyFor(alert.reason)
+    return { ...alert, remedy, noTokenSince: isLong ? since : null, failure: null }
   }
-  if (tokenless === null || now.bootMs < sinceMs) return null
-  if (!isRaised && !isFirstAttemptOver(state, now)) return null
+  // An attempt that is due, or under way, may end it.
+  const isFirstAwaited = !state.hasAttempted && dueAtMs(state) <= now.bootMs
+  return isLong && (isRaised || !isFirstAwaited) ? noTokenAlert(state, since, noTokenAfterMs) : null
+}
+
+function noTokenAlert(state: TokenState, since: Instant, afterMs: number): CurrentAlert {
   // The last attempt of the fleet: its host notifies people.
   const failure = state.postponement ?? state.failure
   return {
     reason: 'no-token',
     ...(failure === null ? NOTHING_FAILED : { detail: failure.detail, remedy: remedyFor(failure.reason) }),
-    since: { bootMs: sinceMs, wallMs: tokenless.wallMs + sinceMs - tokenless.bootMs },
-    noTokenSince: tokenless,
+    since: { bootMs: since.bootMs + afterMs, wallMs: since.wallMs + afterMs },
+    noTokenSince: since,
     failure: failure?.reason ?? null,
     askedBy: failure?.askedBy ?? null,
   }
-}
-
-/** Reports whether an attempt of this process has ended, or none is due yet. */
-function isFirstAttemptOver(state: TokenState, now: Instant): boolean {
-  return state.hasAttempted || dueAtMs(state) > now.bootMs
 }
