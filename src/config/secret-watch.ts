@@ -141,7 +141,7 @@ export function createSecretWatch({
         }
       : {
           state: 'changed',
-          problem: `${files} holds another pair, which is tried again until it can be judged (${why})`,
+          problem: `${files} holds another pair, which is tried until there is an answer (${why})`,
         }
   }
 

@@ -159,7 +159,7 @@ describe('secret files that change', () => {
     await ticked()
     expect(watch.state()).toMatchObject({
       state: 'changed',
-      problem: expect.stringMatching(/tried again until it can be judged \(network: still down\)$/),
+      problem: expect.stringMatching(/tried until there is an answer \(network: still down\)$/),
     })
     expect(recorder.events()).toEqual(['credentials-not-taken-over', 'credentials-not-taken-over'])
     during = undefined

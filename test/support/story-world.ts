@@ -283,7 +283,7 @@ export async function createStoryWorld(seed: number): Promise<StoryWorld> {
     }
   }
 
-  /** What is left of the token's life, or of its assumed age; Infinity: there is none. */
+  /** The rest of the token's life, or of its assumed age; Infinity: there is none. */
   function leftMs(): number {
     const state = current?.keeper.state()
     const leftOf = state && nextExpiryMs(state, clock.now()) - clock.now().bootMs
