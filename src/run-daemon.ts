@@ -8,7 +8,7 @@ import type { DaemonSignals } from './lib/daemon-signals.ts'
 import { createDirectories } from './lib/directories.ts'
 import { errorMessage, exitStatus, UserError } from './lib/error.ts'
 import { createIdleGc } from './lib/idle-gc.ts'
-import { loadLibc, type Libc } from './lib/libc.ts'
+import { loadLibc, type Libc, type LibcMissing } from './lib/libc.ts'
 import { closeUnknownSockets, takeInheritedSockets, type InheritedSockets } from './lib/socket-activation.ts'
 import { createLoad } from './reload.ts'
 import { createLog } from './report/log.ts'
@@ -30,7 +30,9 @@ export interface DaemonOptions {
  */
 export async function runDaemon(options: DaemonOptions): Promise<void> {
   const { env, signals } = options
-  const dumpsProblem = forbidDumps(loadLibc())
+  const libc = loadLibc()
+  const dumpsProblem = forbidDumps(libc)
+  if (!('error' in libc)) libc.keepHeapsTrimmed()
   const inherited = takeInheritedSockets(env, process.pid)
   closeUnknownSockets(inherited)
   const daemon = await start({ ...options, inherited }).catch(async (error: unknown) => {
@@ -76,24 +78,25 @@ async function start({ configPath, env, stderr, inherited, signals }: StartOptio
       random: Math.random,
       createFetchToken,
       sendDatagram,
-      tick: async (log, signal) =>
-        Promise.all([directories.tick(log).then(() => lock.tick(log)), idleGc.tick(signal)]),
+      maintain: async (log, signal) =>
+        Promise.all([directories.repair(log).then(() => lock.repair(log)), idleGc.tick(signal)]),
     })
     return {
       ...daemon,
       async close() {
-        lock.close()
+        await lock.close()
         await daemon.close()
       },
     }
   } catch (error) {
-    lock.close()
+    await lock.close()
     throw error
   }
 }
 
 /** No core dump holds a secret, and no other process of our user reads our memory. Returns why not. */
-function forbidDumps(libc: Libc): string | null {
+function forbidDumps(libc: Libc | LibcMissing): string | null {
+  if ('error' in libc) return libc.error
   try {
     libc.forbidDumps()
     return null

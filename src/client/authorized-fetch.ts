@@ -1,22 +1,25 @@
-// The platform's fetch with an Authorization header, which goes to permitted origins only and is renewed once when it is refused.
+// The platform's fetch with an Authorization header, which goes to permitted origins only and is replaced once when it is refused.
 import { readLimited } from '../lib/read-limited.ts'
+import type { Sending } from './suspects.ts'
+import type { ClientToken } from './token-source.ts'
 
 type FetchInput = string | URL | Request
 
 export interface Authority {
-  /** The header's value for this origin. Throws where it must not go there, or there is none. */
-  authorize(origin: string, signal: AbortSignal | undefined): Promise<string>
-  /** Reports that the header's value was answered 401. */
-  onRefused(): Promise<void>
-  /** Another value, or undefined where there is none. */
-  renew(origin: string, signal: AbortSignal | undefined): Promise<string | undefined>
+  /** A call with a token for this origin. Throws where none may go there, or there is none. */
+  authorize(origin: string, signal: AbortSignal | undefined): Promise<Sending>
+  mayGoTo(origin: string, token: ClientToken): boolean
+  /** True: the answer says that the token is refused. */
+  isRefusal(response: Response, token: ClientToken): boolean | Promise<boolean>
 }
 
 /** Largest body of a Request object that is kept for a replay, in bytes. Other bodies are in memory anyway. */
 const MAX_KEPT_BODY_BYTES = 1024 * 1024
+/** A service answers 401 before it acts. After another status these alone may be sent again. */
+const SAFE_METHODS = new Set(['GET', 'HEAD', 'OPTIONS'])
 
 /**
- * As `fetch`. A 401 is asked once more with a renewed header, where the body can be sent again: a stream cannot.
+ * As `fetch`. A refusal is asked once more with another token, where the body can be sent again: a stream cannot.
  * A redirect to another origin is followed without the header (Fetch Standard, HTTP-redirect fetch, step 13).
  */
 export async function authorizedFetch(
@@ -26,20 +29,39 @@ export async function authorizedFetch(
 ): Promise<Response> {
   const origin = originOf(input)
   const signal = init?.signal ?? (input instanceof Request ? input.signal : undefined)
-  const header = await authority.authorize(origin, signal)
+
+  async function send(sending: Sending, more?: object): Promise<{ response: Response; isRefused: boolean }> {
+    let meaning: Parameters<Sending['end']>[0] = 'nothing'
+    try {
+      const response = await fetch(input, { ...withHeader(input, init, sending.token), ...more })
+      // An origin to which a redirect led never saw the header.
+      if (response.redirected && originOf(response.url) !== origin) return { response, isRefused: false }
+      const isRefused = await authority.isRefusal(response, sending.token)
+      // A server gives 304 only instead of a 2xx (RFC 9110, section 13.2.1).
+      if (isRefused) meaning = 'refused'
+      else if (response.ok || response.status === 304) meaning = 'good'
+      return { response, isRefused }
+    } finally {
+      sending.end(meaning)
+    }
+  }
+
+  const first = await authority.authorize(origin, signal)
   const bodyAgain = keepBody(input, init)
-  const response = await fetch(input, withHeader(input, init, header))
-  if (response.status !== 401) return response
-  // The origin that refuses after a redirect elsewhere never saw the header.
-  if (response.redirected && originOf(response.url) !== origin) return response
-  await authority.onRefused()
+  const { response, isRefused } = await send(first)
+  if (!isRefused) return response
   const again = bodyAgain()
-  if (again === null) return response
-  const renewed = await authority.renew(origin, signal)
-  if (renewed === undefined) return response
+  const method = init?.method ?? (input instanceof Request ? input.method : 'GET')
+  const mayBeSent = response.status === 401 || SAFE_METHODS.has(method.toUpperCase())
+  const other = await first.another({ isOfUse: again !== null && mayBeSent, signal })
+  if (other === undefined) return response
+  if (!authority.mayGoTo(origin, other.token)) {
+    other.end('nothing')
+    return response
+  }
   // A body that has failed meanwhile is of no more use either.
   await response.body?.cancel().catch(() => undefined)
-  return fetch(input, { ...withHeader(input, init, renewed), ...again })
+  return (await send(other, again ?? {})).response
 }
 
 function originOf(input: FetchInput): string {
@@ -47,9 +69,13 @@ function originOf(input: FetchInput): string {
   return protocol === 'https:' || protocol === 'http:' ? origin : protocol
 }
 
-function withHeader(input: FetchInput, init: RequestInit | undefined, value: string): RequestInit {
+function withHeader(
+  input: FetchInput,
+  init: RequestInit | undefined,
+  { accessToken }: ClientToken,
+): RequestInit {
   const headers = new Headers(init?.headers ?? (input instanceof Request ? input.headers : undefined))
-  headers.set('authorization', value)
+  headers.set('authorization', `Bearer ${accessToken}`)
   return { ...init, headers }
 }
 

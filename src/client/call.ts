@@ -1,16 +1,15 @@
 // One request to the daemon and its answer: sent again after a restart while there is time, or answered from memory.
-import { errorCode } from '../lib/error.ts'
+import { errorCode, exitStatus, UserError } from '../lib/error.ts'
 import { answerTypes, type FaultCode, type RequestType } from '../protocol.ts'
-import type { ReconnectingConnection, Disconnect } from './connection.ts'
+import type { Disconnect, Frame, ReconnectingConnection } from './connection.ts'
 import { disconnectError, faultError, isForbidden, timeoutError } from './faults.ts'
 import type { TokenClientError } from './errors.ts'
-import type { Frame } from './frames.ts'
-import { monotonicMs } from '../lib/monotonic.ts'
+import { waitFor, type Wait } from './wait.ts'
 
-/** The answer may take so much longer than the daemon was asked to wait. */
-const ANSWER_MARGIN_MS = 5_000
-/** A daemon that takes longer counts as away, where there is an answer in memory. */
-const FALLBACK_AFTER_MS = 250
+/** Time for an answer for which the daemon has nothing to wait. */
+const ANSWER_MS = 5_000
+/** An answer may take so much longer than the daemon was asked to wait, and than an answer in memory can wait for it. */
+const SLOW_MS = 250
 /** Waits are counted on both sides of a socket: an answer with more time left did not wait for its end. */
 const EARLY_MS = 500
 
@@ -22,69 +21,73 @@ export interface Call<T> {
   readonly waitMs?: number
   /** True: wait for a daemon, too, that was never there. */
   readonly waitsForStart?: boolean
-  /** Time for the answer; by default a little longer than `waitMs`. */
+  /** Time for the answer of a daemon that does not wait. */
   readonly answerMs?: number
-  /** Times that it may be sent within no time to wait: a lost connection may have had its request. */
-  readonly maxSends?: number
+  /** A lost connection may have had the request, which must not be sent twice. */
+  readonly isOnce?: boolean
   readonly signal?: AbortSignal | undefined
   /** The answer in memory, read where the daemon is away or slow; undefined: there is none. */
   readonly fallback?: () => T | undefined
 }
 
-/** The answer's fields without the id. Rejects with TokenClientError, or with the signal's reason. */
+/** The answer's fields. Rejects with TokenClientError, or with the signal's reason. */
 export function call<T>(connection: ReconnectingConnection, options: Call<T>): Promise<T> {
-  const { type, waitMs = 0, answerMs = waitMs + ANSWER_MARGIN_MS, signal } = options
-  return new Promise<T>((resolve, reject) => {
-    if (signal?.aborted === true) return reject(signal.reason as Error)
-    const untilMs = monotonicMs() + waitMs
-    const leftMs = (): number => Math.max(0, untilMs - monotonicMs())
-    let sends = 0
-    /** The answer of a daemon that is stopping to those who wait. */
-    let parting: TokenClientError | undefined
-    const settle = (how: () => void): void => {
-      end()
-      clearTimeout(timeout)
-      clearTimeout(impatience)
-      signal?.removeEventListener('abort', onAbort)
-      how()
-    }
-    const onAbort = (): void => settle(() => reject(signal?.reason as Error))
-    const fail = (error: Error): void => settle(() => reject(error))
-    /** True where there is an answer in memory, which is given. */
-    const fallBack = (): boolean => {
-      const value = options.fallback?.()
-      if (value !== undefined) settle(() => resolve(value))
-      return value !== undefined
-    }
-    const onFault = (fault: TokenClientError): void => {
-      if (isOfAbsence(fault) && fallBack()) return
-      if (isTooEarly(fault, leftMs())) parting = fault
-      else fail(fault)
-    }
-    const end = connection.open({
-      frame: () => ({ type, data: options.data((sends += 1) === 1 ? waitMs : leftMs()) }),
-      onAnswer: (frame) => {
-        if (frame.type === 'fault') onFault(faultError(frame.data))
-        else if (frame.type === answerTypes[type]) settle(() => resolve(withoutId(frame.data) as T))
-      },
-      onDisconnect: (disconnect) => {
-        if (!disconnect.isClosed && fallBack()) return false
-        const canBeSent = leftMs() > 0 || (disconnect.wasConnected && sends < (options.maxSends ?? 2))
-        if (canBeSent && isWorthAnother(disconnect, options)) return true
-        fail(disconnectError(disconnect))
-        return false
-      },
-    })
-    const timeout = setTimeout(() => fail(parting ?? timeoutError(answerMs)), answerMs)
-    const impatience = options.fallback === undefined ? undefined : setTimeout(fallBack, FALLBACK_AFTER_MS)
-    signal?.addEventListener('abort', onAbort)
+  const { type, waitMs = 0, signal, fallback = () => undefined } = options
+  const { monotonicMs } = connection
+  const answerMs = waitMs > 0 ? waitMs + SLOW_MS : (options.answerMs ?? ANSWER_MS)
+  const untilMs = monotonicMs() + waitMs
+  const leftMs = (): number => Math.max(0, untilMs - monotonicMs())
+  const inMemory = fallback()
+  if (inMemory !== undefined && connection.isStuck && signal?.aborted !== true)
+    return Promise.resolve(inMemory)
+  let sends = 0
+  /** At the next deadline. With an answer in memory the first one comes early. */
+  let isOver = inMemory === undefined
+  /** The answer of a daemon that is stopping to those who wait. */
+  let parting: TokenClientError | undefined
+
+  /** True where there is an answer in memory, which is given. */
+  function fallBack({ resolve }: Wait<T>): boolean {
+    const value = fallback()
+    if (value !== undefined) resolve(value)
+    return value !== undefined
+  }
+
+  return waitFor<T>({
+    forMs: isOver ? answerMs : SLOW_MS,
+    signal,
+    onDeadline: (wait) => {
+      if (fallBack(wait)) return connection.onSilence()
+      if (isOver) return wait.reject(parting ?? timeoutError(answerMs))
+      isOver = true
+      return answerMs - SLOW_MS
+    },
+    begin: (wait) =>
+      connection.open({
+        frame: () => ({ type, data: options.data((sends += 1) === 1 ? waitMs : leftMs()) }),
+        onAnswer: (frame) => {
+          if (frame.type === answerTypes[type]) return wait.resolve(frame.data as T)
+          if (frame.type !== 'fault') return
+          const fault = faultError(frame.data)
+          if (isOfAbsence(fault) && fallBack(wait)) return
+          if (connection.mayStop && isTooEarly(fault, leftMs())) parting = fault
+          else wait.reject(fault)
+        },
+        onDisconnect: (disconnect) => {
+          if (!disconnect.isClosed && fallBack(wait)) return false
+          const canBeSent = leftMs() > 0 || (disconnect.wasConnected && sends < 2)
+          if (canBeSent && options.isOnce !== true && isWorthAnother(disconnect, options)) return true
+          wait.reject(disconnectError(disconnect))
+          return false
+        },
+      }),
   })
 }
 
 /** A daemon that was never there is waited for only on demand: there may be none. */
 function isWorthAnother(disconnect: Disconnect, options: Call<unknown>): boolean {
   const { error, isClosed, wasEverConnected } = disconnect
-  if (isClosed) return false
+  if (isClosed || (error instanceof UserError && error.status === exitStatus.usage)) return false
   // A daemon that restarts binds its socket first, and opens it to others a moment later.
   if (isForbidden(error)) return wasEverConnected && errorCode(error) === 'EACCES'
   // The queue of the socket is full: a daemon is there.
@@ -99,8 +102,4 @@ function isOfAbsence({ code }: TokenClientError): boolean {
 /** A daemon that stays says so only when the time to wait is over. */
 function isTooEarly({ code }: TokenClientError, leftMs: number): boolean {
   return (code === 'no-token-yet' || code === 'expired') && leftMs > EARLY_MS
-}
-
-export function withoutId(data: Frame['data']): object {
-  return Object.fromEntries(Object.entries(data).filter(([name]) => name !== 'id'))
 }

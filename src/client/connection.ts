@@ -1,7 +1,14 @@
 // A connection to the process behind a Unix socket: made while it is used, and made again when that process restarts.
 import { createConnection, type Socket } from 'node:net'
-import { createFrameReader, encodeFrame, type Frame } from './frames.ts'
-import { monotonicMs } from '../lib/monotonic.ts'
+import { exitStatus, UserError } from '../lib/error.ts'
+import { monotonicMs as processMs } from '../lib/monotonic.ts'
+import { CONNECTION_IDLE_MS, FRAME_END } from '../protocol.ts'
+
+/** One JSON object, ended by a form feed. JSON never holds this byte: in a string it is written `\f`. */
+export interface Frame {
+  readonly type: string
+  readonly data: Readonly<Record<string, unknown>>
+}
 
 /** A request and its answers. It is sent again on each new connection for as long as it is open. */
 export interface Request {
@@ -11,7 +18,7 @@ export interface Request {
   readonly isBackground?: boolean
   /** The frame to send. Called again for each new connection, so that the time left can be computed again. */
   frame(): Frame
-  /** Called with each frame that repeats the id. */
+  /** Called with each frame that repeats the id, without the id. */
   onAnswer(frame: Frame): void
   /** Called when no connection could be made or the connection was lost. True: send again on a new one. False: it is over. */
   onDisconnect(disconnect: Disconnect): boolean
@@ -35,6 +42,13 @@ export interface ReconnectingConnection {
   open(request: Request): () => void
   /** Ends all requests (`onDisconnect` with `isClosed`) and the connection. */
   close(): void
+  /** To be called when an answer that needs no time has not come. */
+  onSilence(): void
+  /** No answer has come since then. */
+  readonly isStuck: boolean
+  /** The process may answer only because it stops, and the next one may know better. */
+  readonly mayStop: boolean
+  readonly monotonicMs: () => number
 }
 
 /**
@@ -44,26 +58,32 @@ export interface ReconnectingConnection {
 const RECONNECT_DELAY_MS = { first: 50, largest: 200, largestInBackground: 2_000 }
 /** A process that has not read so many bytes is not going to: the connection is made again. */
 const MAX_UNSENT_BYTES = 256 * 1024
+/** Enough for every answer: a token of 16 KiB, or the status with many files. */
+const MAX_FRAME_LENGTH = 1024 * 1024
+/** Before the daemon does it: a request must not meet a connection that is being closed. */
+const IDLE_MS = CONNECTION_IDLE_MS / 2
 
 /**
  * A connection that is made for the first request. While no request is open it does not keep the process alive, and
- * nothing that the other side sends is kept beyond one frame of `maxFrameBytes`.
+ * nothing that the other side sends is kept beyond one frame.
  */
 export function createReconnectingConnection(options: {
   /** The socket's path; called before each connect, because a restarted process may have another. What it throws is a disconnect. */
   findPath: () => string | undefined
-  maxFrameBytes: number
   /** A connection without requests is closed after this time. */
-  idleMs: number
-  random: () => number
+  idleMs?: number
+  random?: () => number
+  monotonicMs?: () => number
   /** Called with every answer, also one to a request that is over. */
   onAnswer?: (frame: Frame) => void
 }): ReconnectingConnection {
+  const { findPath, idleMs = IDLE_MS, random = Math.random, monotonicMs = processMs } = options
   const requests = new Map<string, Request>()
   let socket: Socket | undefined
   let isConnected = false
   let wasEverConnected = false
   let isConnecting = false
+  let isStuck = false
   let pause: NodeJS.Timeout | undefined
   let last: { disconnect: Disconnect; atMs: number } | undefined
   /** Connects since the last answer. */
@@ -71,13 +91,14 @@ export function createReconnectingConnection(options: {
   let lastId = 0
 
   function connect(): void {
-    endPause()
+    clearTimeout(pause)
     isConnecting = true
     let path: string | undefined
     let error: Error | undefined
     let closeFrame: Frame | undefined
+    let rest = ''
     try {
-      path = options.findPath()
+      path = findPath()
     } catch (fault) {
       error = fault as Error
     }
@@ -87,15 +108,19 @@ export function createReconnectingConnection(options: {
     }
     const made = createConnection({ path })
     socket = made
-    const read = createFrameReader({ maxBytes: options.maxFrameBytes })
+    made.setEncoding('utf8')
     made.on('connect', () => {
       isConnected = true
       wasEverConnected = true
       for (const [id, request] of requests) send(id, request)
     })
-    made.on('data', (chunk) => {
+    made.on('data', (text: string) => {
+      const texts = (rest + text).split(FRAME_END)
+      rest = texts.pop() ?? ''
       try {
-        for (const frame of read(chunk)) if (!deliver(frame)) closeFrame = frame
+        for (const frame of texts.map(frameOf)) if (!deliver(frame)) closeFrame = frame
+        if (rest.startsWith('HTTP/1.')) throw httpError(path)
+        if (rest.length > MAX_FRAME_LENGTH) throw new Error(`A frame is longer than ${MAX_FRAME_LENGTH}`)
       } catch (fault) {
         made.destroy(fault as Error)
       }
@@ -106,7 +131,7 @@ export function createReconnectingConnection(options: {
     made.on('close', () => {
       if (socket === made) onDisconnect({ path, error, closeFrame, wasConnected: isConnected })
     })
-    made.setTimeout(options.idleMs)
+    made.setTimeout(idleMs)
     made.on('timeout', () => {
       if (requests.size === 0) drop()
     })
@@ -114,25 +139,23 @@ export function createReconnectingConnection(options: {
 
   function send(id: string, request: Request): void {
     const { type, data } = request.frame()
-    socket?.write(encodeFrame({ type, data: { id, ...data } }))
+    socket?.write(`${JSON.stringify({ type, data: { id, ...data } })}${FRAME_END}`)
     if (socket !== undefined && socket.writableLength > MAX_UNSENT_BYTES)
       socket.destroy(new Error('it does not read'))
   }
 
   /** False where the frame answers no request. */
-  function deliver(frame: Frame): boolean {
-    const { id } = frame.data
+  function deliver({ type, data: { id, ...data } }: Frame): boolean {
     if (typeof id !== 'string') return false
     fruitless = 0
-    options.onAnswer?.(frame)
-    requests.get(id)?.onAnswer(frame)
+    isStuck = false
+    options.onAnswer?.({ type, data })
+    requests.get(id)?.onAnswer({ type, data })
     return true
   }
 
   function onDisconnect(how: Omit<Disconnect, 'wasEverConnected' | 'isClosed'>): void {
-    socket = undefined
-    isConnected = false
-    isConnecting = false
+    forget()
     fruitless += 1
     last = { disconnect: { ...how, wasEverConnected, isClosed: false }, atMs: monotonicMs() }
     for (const [id, request] of requests) if (!request.onDisconnect(last.disconnect)) requests.delete(id)
@@ -141,29 +164,26 @@ export function createReconnectingConnection(options: {
 
   /** Connects when the delay since the last disconnect is over; false: that is now. */
   function pauseBeforeConnect(sinceMs: number): boolean {
-    endPause()
+    clearTimeout(pause)
     const isUrgent = [...requests.values()].some(({ isBackground }) => isBackground !== true)
     const { first, largest, largestInBackground } = RECONNECT_DELAY_MS
     const delayMs = Math.min(isUrgent ? largest : largestInBackground, first * 2 ** (fruitless - 1))
-    const leftMs = sinceMs + delayMs * (0.5 + options.random() / 2) - monotonicMs()
-    if (leftMs <= 0) return false
-    pause = setTimeout(connect, leftMs)
-    return true
+    const leftMs = sinceMs + delayMs * (0.5 + random() / 2) - monotonicMs()
+    if (leftMs > 0) pause = setTimeout(connect, leftMs)
+    return leftMs > 0
   }
 
   /** Closes the socket without calling anything. */
   function drop(): void {
-    endPause()
+    clearTimeout(pause)
     const dropped = socket
-    socket = undefined
-    isConnected = false
-    isConnecting = false
+    forget()
     dropped?.destroy()
   }
 
-  function endPause(): void {
-    clearTimeout(pause)
-    pause = undefined
+  function forget(): void {
+    socket = undefined
+    isConnected = isConnecting = isStuck = false
   }
 
   function open(request: Request): () => void {
@@ -181,27 +201,49 @@ export function createReconnectingConnection(options: {
       if (requests.size > 0) return
       socket?.unref()
       // Counted from now: the time without an answer may have been long already.
-      socket?.setTimeout(options.idleMs)
-      endPause()
+      socket?.setTimeout(idleMs)
+      clearTimeout(pause)
     }
   }
 
   /** Between two connects a new request learns of the last disconnect, and may wait for the next connect as others do. */
   function notifyLater(id: string, request: Request, disconnect: Disconnect): void {
     setImmediate(() => {
-      if (pause === undefined || requests.get(id) !== request || request.onDisconnect(disconnect)) return
+      if (isConnecting || requests.get(id) !== request || request.onDisconnect(disconnect)) return
       requests.delete(id)
-      if (requests.size === 0) endPause()
+      if (requests.size === 0) clearTimeout(pause)
     })
   }
 
-  function close(): void {
-    drop()
-    const ended = [...requests.values()]
-    requests.clear()
-    const how = { path: undefined, error: undefined, closeFrame: undefined, wasConnected: false }
-    for (const request of ended) request.onDisconnect({ ...how, wasEverConnected, isClosed: true })
+  return {
+    open,
+    close() {
+      drop()
+      const ended = [...requests.values()]
+      requests.clear()
+      const how = { path: undefined, error: undefined, closeFrame: undefined, wasConnected: false }
+      for (const request of ended) request.onDisconnect({ ...how, wasEverConnected, isClosed: true })
+    },
+    onSilence() {
+      isStuck = isConnected
+    },
+    get isStuck() {
+      return isStuck
+    },
+    mayStop: true,
+    monotonicMs,
   }
+}
 
-  return { open, close }
+function frameOf(text: string): Frame {
+  const value: unknown = JSON.parse(text)
+  const { type, data } = (value ?? {}) as { type?: unknown; data?: unknown }
+  if (typeof type !== 'string' || typeof data !== 'object' || data === null)
+    throw new Error('A frame is not an object with type and data')
+  return { type, data: data as Frame['data'] }
+}
+
+function httpError(path: string): UserError {
+  const message = `The socket ${path} speaks HTTP: name ipc.sock, which is beside http.sock.`
+  return new UserError(message, exitStatus.usage)
 }

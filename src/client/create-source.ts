@@ -3,53 +3,69 @@ import {
   FINGERPRINT_LENGTH,
   MAX_MIN_VALID_SECONDS,
   MAX_WAIT_SECONDS,
-  type AlertTestResult,
   type RefreshResult,
-  type RejectResult,
   type StatusResult,
   type TokenResult,
 } from '../protocol.ts'
-import { authorizedFetch } from './authorized-fetch.ts'
-import { call, withoutId, type Call } from './call.ts'
-import type { ReconnectingConnection } from './connection.ts'
+import { authorizedFetch, type Authority } from './authorized-fetch.ts'
+import { call, type Call } from './call.ts'
+import type { Frame, ReconnectingConnection } from './connection.ts'
 import { closedError, originError, rangeError, refusedError } from './faults.ts'
-import type { Frame } from './frames.ts'
-import { createKnownTokens } from './known-tokens.ts'
-import { createRefusedTokens } from './refused-tokens.ts'
 import { createSubscriptions } from './subscription.ts'
-import type { ClientToken, GetOptions, TokenSource } from './token-source.ts'
-import { monotonicMs } from '../lib/monotonic.ts'
+import { createSuspects } from './suspects.ts'
+import type { ClientToken, FetchOptions, GetOptions, TokenSource } from './token-source.ts'
 
 const DEFAULT_WAIT_SECONDS = 10
 /** One attempt at the service, and one that is under way before it. */
-const REFRESH_WAIT_MS = 120_000
+const REFRESH_MS = 120_000
+/** Statuses that refuse a token, unless the daemon says otherwise. */
+const REFUSED_BY = [401]
 
-export function createSource(options: {
-  name: string | undefined
-  /** Origins to which `fetch` may send the token; undefined: that of its `baseUrl`. */
-  origins: readonly string[] | undefined
-  /** `onAnswer` is to be called with every answer. */
-  connect: (onAnswer: (frame: Frame) => void) => ReconnectingConnection
-}): TokenSource & { alertTest: () => Promise<AlertTestResult> } {
-  const { name, origins } = options
-  const known = createKnownTokens()
+export function createSource(
+  options: FetchOptions & {
+    name: string | undefined
+    wallMs: () => number
+    /** `onAnswer` is to be called with every answer. */
+    connect: (onAnswer: (frame: Frame) => void) => ReconnectingConnection
+  },
+): TokenSource {
+  const { name, origins, wallMs } = options
+  let last: { token: TokenResult; expiresAtMs: number } | undefined
+  let isClosed = false
   const connection = options.connect(({ type, data }) => {
-    if (type === 'token.result' || type === 'token.changed') known.keep(withoutId(data) as TokenResult)
+    if (type !== 'token.result' && type !== 'token.changed') return
+    const token = data as unknown as TokenResult
+    last = { token, expiresAtMs: monotonicMs() + Date.parse(token.expiresAt) - wallMs() }
+    suspects.onToken(token)
   })
+  const { monotonicMs } = connection
   const subscriptions = createSubscriptions(connection, name)
-  const refused = createRefusedTokens({
-    known,
+  const suspects = createSuspects({
+    monotonicMs,
     get,
     reject: (fingerprint) => ask({ type: 'token.reject', data: () => ({ fingerprint, client: name }) }),
   })
-  let isClosed = false
 
   async function ask<T>(question: Call<T>): Promise<T> {
     if (isClosed) throw closedError()
     return call(connection, question)
   }
 
-  async function get(request: GetOptions = {}): Promise<ClientToken> {
+  /**
+   * The last token, where it is as good as asked for. Its life is counted by both clocks: one stops during suspend, and
+   * the other may be set. A suspect one is for `fetch`, which sends it in turns.
+   */
+  function cached(
+    { minValidSeconds = 0, notFingerprint }: GetOptions,
+    isForFetch: boolean,
+  ): ClientToken | undefined {
+    if (last === undefined || last.token.fingerprint === notFingerprint) return undefined
+    if (!isForFetch && suspects.has(last.token.fingerprint)) return undefined
+    const leftMs = Math.min(Date.parse(last.token.expiresAt) - wallMs(), last.expiresAtMs - monotonicMs())
+    return leftMs > 0 && leftMs >= minValidSeconds * 1_000 ? { ...last.token, cached: true } : undefined
+  }
+
+  async function get(request: GetOptions = {}, isForFetch = false): Promise<ClientToken> {
     const { minValidSeconds = 0, notFingerprint, waitSeconds = DEFAULT_WAIT_SECONDS, signal } = request
     checkRange('minValidSeconds', minValidSeconds, MAX_MIN_VALID_SECONDS)
     checkRange('waitSeconds', waitSeconds, MAX_WAIT_SECONDS)
@@ -64,66 +80,57 @@ export function createSource(options: {
       waitMs: waitSeconds * 1_000,
       waitsForStart: request.waitSeconds !== undefined,
       signal,
-      fallback: () => known.cached(request),
+      fallback: () => cached(request, isForFetch),
     })
   }
 
-  async function fetch(input: string | URL | Request, init?: RequestInit): Promise<Response> {
-    let token: ClientToken
-    const mayGoTo = (origin: string, other: ClientToken): boolean =>
-      (origins ?? [originOf(other)]).includes(origin)
-    return authorizedFetch(input, init, {
-      authorize: async (origin, signal) => {
-        if (origins?.includes(origin) === false) throw originError(origin, origins)
-        const first = await get(signal === undefined ? {} : { signal })
-        if (!mayGoTo(origin, first)) throw originError(origin, [originOf(first)])
-        const good = await refused.replace(first, { signal })
-        if (good === undefined)
-          throw refusedError((known.refusalOf(first.fingerprint)?.retryAtMs ?? 0) - monotonicMs())
-        // By a reload it may be a token of another service.
-        if (!mayGoTo(origin, good)) throw originError(origin, [originOf(good)])
-        token = good
-        return `Bearer ${token.accessToken}`
-      },
-      onRefused: () => refused.onRefused(token.fingerprint),
-      renew: async (origin, signal) => {
-        const other = await refused.replace(token, { onlyHope: true, signal })
-        if (other === undefined || other.fingerprint === token.fingerprint) return undefined
-        return mayGoTo(origin, other) ? `Bearer ${other.accessToken}` : undefined
-      },
-    })
+  const mayGoTo = (origin: string, token: ClientToken): boolean =>
+    (origins ?? [originOf(token)]).includes(origin)
+  const authority: Authority = {
+    mayGoTo,
+    isRefusal: (response, { refusedBy = REFUSED_BY }) =>
+      options.isRefusal?.(response) ?? refusedBy.includes(response.status),
+    async authorize(origin, signal) {
+      if (origins?.includes(origin) === false) throw originError(origin, origins)
+      const token = await get(signal === undefined ? {} : { signal }, true)
+      if (!mayGoTo(origin, token)) throw originError(origin, [originOf(token)])
+      const sending = await suspects.admit(token, signal)
+      if (isClosed) throw closedError()
+      if (sending === undefined) throw refusedError(suspects.retryAfterMs(token.fingerprint))
+      if (mayGoTo(origin, sending.token)) return sending
+      // By a reload it may be a token of another service.
+      sending.end('nothing')
+      throw originError(origin, [originOf(sending.token)])
+    },
   }
 
+  const close = (): void => {
+    isClosed = true
+    subscriptions.close()
+    suspects.close()
+    connection.close()
+  }
   return {
-    get,
-    fetch,
+    get: async (request) => get(request),
+    fetch: async (input, init) => authorizedFetch(input, init, authority),
     subscribe(listener, how) {
       if (isClosed) throw closedError()
       return subscriptions.subscribe(listener, how)
     },
-    async reject(token): Promise<RejectResult> {
-      return refused.report(typeof token === 'string' ? await fingerprintOf(token) : token.fingerprint)
+    async reject(token) {
+      return suspects.report(typeof token === 'string' ? await fingerprintOf(token) : token.fingerprint)
     },
-    async status() {
-      return ask<StatusResult>({ type: 'status.get', data: () => ({}) })
-    },
-    async refresh({ signal } = {}) {
-      return ask<RefreshResult>({
+    status: async () => ask<StatusResult>({ type: 'status.get', data: () => ({}) }),
+    refresh: async ({ signal } = {}) =>
+      ask<RefreshResult>({
         type: 'refresh.request',
         data: () => ({}),
-        answerMs: REFRESH_WAIT_MS,
-        maxSends: 1,
+        answerMs: REFRESH_MS,
+        isOnce: true,
         signal,
-      })
-    },
-    async alertTest() {
-      return ask<AlertTestResult>({ type: 'alert.test', data: () => ({}), maxSends: 1 })
-    },
-    close() {
-      isClosed = true
-      subscriptions.close()
-      connection.close()
-    },
+      }),
+    close,
+    [Symbol.dispose]: close,
   }
 }
 

@@ -1,10 +1,9 @@
 // Faults and disconnects as TokenClientError: each with its code, and a sentence that names the remedy.
 import { errorCode, errorMessage, exitStatus, UserError } from '../lib/error.ts'
 import { faultCodes } from '../protocol.ts'
-import type { Disconnect } from './connection.ts'
+import type { Disconnect, Frame } from './connection.ts'
 import { TokenClientError } from './errors.ts'
 import { currentIdentity, formatCandidates } from './find-socket.ts'
-import type { Frame } from './frames.ts'
 
 const START_IT = 'start it with `systemctl start kyc-tokend` or `kyc-tokend run`'
 

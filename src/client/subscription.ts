@@ -1,6 +1,5 @@
 // One subscription for all listeners of a client: the daemon allows a connection only so many.
 import type { TokenResult } from '../protocol.ts'
-import { withoutId } from './call.ts'
 import type { ReconnectingConnection } from './connection.ts'
 import type { TokenClientError } from './errors.ts'
 import { disconnectError, faultError } from './faults.ts'
@@ -8,6 +7,8 @@ import type { TokenSource } from './token-source.ts'
 
 /** Two daemons, one before and one after a restart, give the same expiry with less difference than this. */
 const SAME_INSTANT_MS = 2_000
+/** A daemon that is back within this time was restarted, which is no fault. */
+const RESTART_MS = 1_000
 
 export interface Subscriptions {
   readonly subscribe: TokenSource['subscribe']
@@ -22,8 +23,11 @@ export function createSubscriptions(
   const subscribers = new Set<Subscriber>()
   let newest: Notification | undefined
   let end: (() => void) | undefined
+  let restart: NodeJS.Timeout | undefined
 
   function notifyAll(notification: Notification): void {
+    clearTimeout(restart)
+    restart = undefined
     newest = notification
     for (const subscriber of subscribers) notification(subscriber)
   }
@@ -39,33 +43,44 @@ export function createSubscriptions(
           const fault = faultError(data)
           return notifyAll((subscriber) => subscriber.onFault(fault))
         }
-        const token = withoutId(data) as TokenResult
+        const token = data as unknown as TokenResult
         if (typeof token.accessToken === 'string') notifyAll((subscriber) => subscriber.onToken(token))
       },
       onDisconnect: (disconnect) => {
+        if (disconnect.isClosed) return true
         const error = disconnectError(disconnect)
-        if (!disconnect.isClosed) notifyAll((subscriber) => subscriber.onFault(error))
+        const report = (): void => notifyAll((subscriber) => subscriber.onFault(error))
+        if (!disconnect.wasEverConnected) report()
+        else restart ??= setTimeout(report, RESTART_MS)
         return true
       },
     })
   }
 
+  function remove(subscriber: Subscriber): void {
+    subscriber.end()
+    if (!subscribers.delete(subscriber) || subscribers.size > 0) return
+    clearTimeout(restart)
+    end?.()
+    end = newest = restart = undefined
+  }
+
   return {
-    subscribe(listener, { onFault } = {}) {
+    subscribe(listener, { onFault, signal } = {}) {
       const subscriber = createSubscriber(listener, onFault)
+      const unsubscribe = (): void => {
+        signal?.removeEventListener('abort', unsubscribe)
+        remove(subscriber)
+      }
+      if (signal?.aborted === true) return unsubscribe
+      signal?.addEventListener('abort', unsubscribe)
       subscribers.add(subscriber)
       if (end === undefined) end = open()
       else newest?.(subscriber)
-      return () => {
-        subscriber.end()
-        if (!subscribers.delete(subscriber) || subscribers.size > 0) return
-        end?.()
-        end = newest = undefined
-      }
+      return unsubscribe
     },
     close() {
-      for (const subscriber of subscribers) subscriber.end()
-      subscribers.clear()
+      for (const subscriber of subscribers) remove(subscriber)
     },
   }
 }
@@ -86,23 +101,29 @@ function createSubscriber(
   let lastToken: TokenResult | undefined
   let lastFault: TokenClientError | undefined
   let isEnded = false
-  /** Outside the connection's own call: what is thrown there is the program's own. */
-  const notify = (notification: () => void): void => {
-    queueMicrotask(() => {
+  /** Outside the connection's own call. In a promise, because fake timers hold everything else. */
+  const notify = async (notification: () => void): Promise<void> => {
+    await Promise.resolve()
+    try {
       if (!isEnded) notification()
-    })
+    } catch (error) {
+      // An uncaught exception of the program, whose listener it is.
+      queueMicrotask(() => {
+        throw error
+      })
+    }
   }
   return {
     onToken(token) {
       lastFault = undefined
       if (lastToken !== undefined && isSame(lastToken, token)) return
       lastToken = token
-      notify(() => listener(token))
+      void notify(() => listener(token))
     },
     onFault(fault) {
       if (lastFault?.code === fault.code && lastFault.reason === fault.reason) return
       lastFault = fault
-      notify(() => onFault?.(fault))
+      void notify(() => onFault?.(fault))
     },
     end() {
       isEnded = true

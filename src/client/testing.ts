@@ -3,6 +3,7 @@ import { createHash } from 'node:crypto'
 import {
   answerTypes,
   FINGERPRINT_LENGTH,
+  type Fault,
   type FaultCode,
   type RejectResult,
   type RequestType,
@@ -10,14 +11,13 @@ import {
   type TokenDescription,
   type TokenResult,
 } from '../protocol.ts'
-import type { ReconnectingConnection, Request } from './connection.ts'
+import type { Frame, ReconnectingConnection, Request } from './connection.ts'
 import { createSource } from './create-source.ts'
-import type { Frame } from './frames.ts'
-import type { TokenSource } from './token-source.ts'
+import type { FetchOptions, TokenSource } from './token-source.ts'
 
 export type { TokenSource } from './token-source.ts'
 
-export interface FakeTokenClientOptions {
+export interface FakeTokenClientOptions extends FetchOptions {
   /** The first token; by default `fake-token-1`. */
   accessToken?: string
   /** The life of its tokens, in seconds; by default an hour. */
@@ -41,7 +41,8 @@ export interface FakeTokenClient extends TokenSource {
 }
 
 /**
- * A fake client. Its `fetch` is the real one: let the service be a server of the test, or replace `globalThis.fetch`.
+ * A fake client, also under the fake timers of Jest and vitest. A token whose life is over is an error, until `rotate`.
+ * Its `fetch` is the real one: let the service be a server of the test, or replace `globalThis.fetch`.
  *
  * @example
  * ```js
@@ -54,14 +55,16 @@ export interface FakeTokenClient extends TokenSource {
  * ```
  */
 export function createFakeTokenClient(options: FakeTokenClientOptions = {}): FakeTokenClient {
-  const { accessToken: first, lifeSeconds = 3_600, baseUrl = 'https://api.example.com' } = options
+  const {
+    accessToken: first = 'fake-token-1',
+    lifeSeconds = 3_600,
+    baseUrl = 'https://api.example.com',
+  } = options
   const reported: string[] = []
   const requests = new Map<Request, NodeJS.Timeout | undefined>()
-  let token = described(first ?? 'fake-token-1', 1)
-  let absence: 'away' | { code: FaultCode; message: string; reason?: string } | undefined
+  let token = described(first, 1)
+  let absence: 'away' | Fault | undefined
   let reportResult: RejectResult | undefined
-  let onAnswer: (frame: Frame) => void = () => undefined
-  let lastId = 0
 
   function described(accessToken: string, generation: number): TokenResult {
     const isoIn = (seconds: number): string => new Date(Date.now() + seconds * 1_000).toISOString()
@@ -80,22 +83,20 @@ export function createFakeTokenClient(options: FakeTokenClientOptions = {}): Fak
     }
   }
 
-  function rotate(accessToken = `fake-token-${token.generation + 1}`): TokenResult {
-    token = described(accessToken, token.generation + 1)
-    absence = undefined
-    for (const request of requests.keys()) serve(request)
-    return token
-  }
-
-  function send(request: Request, type: string, data: object): void {
-    const frame: Frame = { type, data: { id: request.id ?? String((lastId += 1)), ...data } }
-    onAnswer(frame)
-    request.onAnswer(frame)
+  const lifeLeftMs = (): number => Date.parse(token.expiresAt) - Date.now()
+  function fault(): Fault | undefined {
+    if (typeof absence === 'object') return absence
+    return lifeLeftMs() > 0 ? undefined : { code: 'expired', message: 'The token of the fake has expired.' }
   }
 
   /** Answers, or waits for the next rotation as the daemon would. */
-  function serve(request: Request): void {
+  function serve(request: Request, onAnswer: (frame: Frame) => void): void {
     if (!requests.has(request)) return
+    const answer = (type: string, fields: object): void => {
+      const frame: Frame = { type, data: { ...fields } }
+      onAnswer(frame)
+      request.onAnswer(frame)
+    }
     if (absence === 'away') {
       const how = { path: 'the fake', error: undefined, closeFrame: undefined, wasConnected: false }
       if (!request.onDisconnect({ ...how, wasEverConnected: false, isClosed: false }))
@@ -103,32 +104,18 @@ export function createFakeTokenClient(options: FakeTokenClientOptions = {}): Fak
       return
     }
     const { type, data } = request.frame() as { type: RequestType; data: Frame['data'] }
-    if (type === 'token.get' && wantsAnother(data))
-      return waitForAnother(request, Number(data['waitSeconds']))
-    if (type === 'token.reject') return report(request, String(data['fingerprint']))
-    if (type === 'status.get') return send(request, answerTypes[type], status())
-    if (absence !== undefined) return send(request, 'fault', absence)
-    const result = type === 'refresh.request' ? { outcome: 'ok', ...description() } : token
-    send(request, answerTypes[type], result)
-  }
-
-  function wantsAnother({ notFingerprint, minValidSeconds }: Frame['data']): boolean {
-    if (absence !== undefined) return false
-    const leftMs = Date.parse(token.expiresAt) - Date.now()
-    return notFingerprint === token.fingerprint || leftMs < Number(minValidSeconds) * 1_000
-  }
-
-  function waitForAnother(request: Request, waitSeconds: number): void {
-    if (requests.get(request) !== undefined) return
-    const timer = setTimeout(() => send(request, 'token.result', token), waitSeconds * 1_000)
-    requests.set(request, timer)
-  }
-
-  function report(request: Request, fingerprint: string): void {
-    reported.push(fingerprint)
-    const isCurrent = fingerprint === token.fingerprint
-    send(request, 'reject.result', reportResult ?? { verdict: isCurrent ? 'refreshing' : 'replaced' })
-    if (reportResult === undefined && isCurrent) rotate()
+    const { notFingerprint, minValidSeconds, waitSeconds } = data
+    const isAnotherWanted =
+      notFingerprint === token.fingerprint || lifeLeftMs() < Number(minValidSeconds) * 1_000
+    if (type === 'token.reject') report(String(data['fingerprint']), answer)
+    else if (type === 'status.get') answer(answerTypes[type], status())
+    else if (fault() !== undefined) answer('fault', { ...fault() })
+    else if (type === 'token.get' && isAnotherWanted) {
+      const wait = (): void => answer(answerTypes[type], token)
+      if (requests.get(request) === undefined)
+        requests.set(request, setTimeout(wait, Number(waitSeconds) * 1_000))
+    } else if (type === 'refresh.request') answer(answerTypes[type], { outcome: 'ok', ...description() })
+    else answer(answerTypes[type], token)
   }
 
   function description(): TokenDescription {
@@ -136,19 +123,20 @@ export function createFakeTokenClient(options: FakeTokenClientOptions = {}): Fak
     return rest
   }
 
+  function report(fingerprint: string, answer: (type: string, fields: object) => void): void {
+    reported.push(fingerprint)
+    const isCurrent = fingerprint === token.fingerprint
+    answer('reject.result', reportResult ?? { verdict: isCurrent ? 'refreshing' : 'replaced' })
+    if (reportResult === undefined && isCurrent) rotate()
+  }
+
   function status(): StatusResult {
     const now = new Date().toISOString()
-    const fault = typeof absence === 'object' ? absence : undefined
-    const failure = {
-      reason: fault?.reason ?? 'network',
-      detail: fault?.message ?? '',
-      since: now,
-      attempts: 1,
-    }
+    const { code, reason = 'network', message: detail } = fault() ?? {}
     return {
-      state: fault === undefined ? 'ready' : fault.code.startsWith('account-') ? 'refused' : 'expired',
-      token: fault === undefined ? description() : null,
-      failure: fault === undefined ? null : failure,
+      state: code === undefined ? 'ready' : code.startsWith('account-') ? 'refused' : 'expired',
+      token: code === undefined ? description() : null,
+      failure: detail === undefined ? null : { reason, detail, since: now, attempts: 1 },
       nextAttemptAt: null,
       alert: null,
       files: [],
@@ -167,12 +155,16 @@ export function createFakeTokenClient(options: FakeTokenClientOptions = {}): Fak
     }
   }
 
-  function connect(onFrame: (frame: Frame) => void): ReconnectingConnection {
-    onAnswer = onFrame
+  let serveAll = (): void => undefined
+  function connect(onAnswer: (frame: Frame) => void): ReconnectingConnection {
+    serveAll = () => {
+      for (const request of requests.keys()) serve(request, onAnswer)
+    }
     return {
       open(request) {
         requests.set(request, undefined)
-        queueMicrotask(() => serve(request))
+        // Fake timers hold all but promises.
+        void Promise.resolve().then(() => serve(request, onAnswer))
         return () => {
           clearTimeout(requests.get(request))
           requests.delete(request)
@@ -184,19 +176,28 @@ export function createFakeTokenClient(options: FakeTokenClientOptions = {}): Fak
           request.onDisconnect({ ...how, wasEverConnected: true, isClosed: true })
         requests.clear()
       },
+      onSilence: () => undefined,
+      isStuck: false,
+      mayStop: false,
+      monotonicMs: () => Date.now(),
     }
   }
 
-  const unavailable = (how: typeof absence): void => {
+  function rotate(accessToken = `fake-token-${token.generation + 1}`): TokenResult {
+    token = described(accessToken, token.generation + 1)
+    become(undefined)
+    return token
+  }
+  function become(how: typeof absence): void {
     absence = how
-    for (const request of requests.keys()) serve(request)
+    serveAll()
   }
   return {
-    ...createSource({ name: undefined, origins: undefined, connect }),
+    ...createSource({ ...options, name: undefined, wallMs: () => Date.now(), connect }),
     rotate,
     fail: (code, { message = `The fake says ${code}.`, reason } = {}) =>
-      unavailable({ code, message, ...(reason !== undefined && { reason }) }),
-    goAway: () => unavailable('away'),
+      become({ code, message, ...(reason !== undefined && { reason }) }),
+    goAway: () => become('away'),
     answerReports: (result) => {
       reportResult = result
     },

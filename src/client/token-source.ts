@@ -22,6 +22,20 @@ export interface GetOptions {
   signal?: AbortSignal
 }
 
+export interface FetchOptions {
+  /** Origins to which `fetch` may send the token; by default that of the service's `baseUrl` alone. */
+  origins?: readonly string[] | undefined
+  /** True: the answer says that the token is refused. By default its status does (`refusedBy` of the token, 401). */
+  isRefusal?: ((response: Response) => boolean | Promise<boolean>) | undefined
+}
+
+export interface SubscribeOptions {
+  /** Called once for each cause why there is no token. A daemon that is back within a second is none. */
+  onFault?: (fault: TokenClientError) => void
+  /** Ends the subscription. */
+  signal?: AbortSignal
+}
+
 /** Implemented by `TokenClient`, and for tests by `createFakeTokenClient` of `kyc-tokend/testing`. All methods are bound. */
 export interface TokenSource {
   /**
@@ -45,7 +59,8 @@ export interface TokenSource {
    * As the platform's `fetch`, with the token in the Authorization header, for the origin of the service's `baseUrl`
    * (or those of the option `origins`) and no other. A 401 is reported; where another token comes within 10 s and
    * the body can be sent again (a stream cannot; of a Request object, up to 1 MiB), the request is sent once more,
-   * else the 401 is the answer. A token that was refused is not sent again: further calls wait up to 10 s for another.
+   * else the 401 is the answer. Further calls send the reported token in turns, until one is answered with a 2xx: then
+   * the 401 was its caller's own. Meanwhile the others wait, up to 10 s.
    *
    * @example
    * ```js
@@ -77,10 +92,7 @@ export interface TokenSource {
    * process.once('SIGTERM', end)
    * ```
    */
-  readonly subscribe: (
-    listener: (token: TokenResult) => void,
-    options?: { onFault?: (fault: TokenClientError) => void },
-  ) => () => void
+  readonly subscribe: (listener: (token: TokenResult) => void, options?: SubscribeOptions) => () => void
 
   /**
    * Reports that the service answered 401 to this token, which is named by its fingerprint and does not travel.
@@ -124,4 +136,5 @@ export interface TokenSource {
 
   /** Ends everything: calls under way are rejected with `closed`, listeners are called no more. */
   readonly close: () => void
+  readonly [Symbol.dispose]: () => void
 }

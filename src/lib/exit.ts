@@ -1,5 +1,4 @@
 // The end of the process: name look-ups and disk calls, which nothing can cancel, do not hold it up.
-import { UserError } from './error.ts'
 
 /** Everything under way has so long to end by itself. */
 const GRACE_MS = 500
@@ -18,10 +17,6 @@ async function exitIfOnlyUncancellable(): Promise<void> {
   if (!process.getActiveResourcesInfo().some(isUncancellable)) return
   if (process.stdout.writableLength > 0 || process.stderr.writableLength > 0) return
   const { loadLibc } = await import('./libc.ts')
-  try {
-    loadLibc().exitNow(Number(process.exitCode ?? 0))
-  } catch (error) {
-    // Without libc it waits.
-    if (!(error instanceof UserError)) throw error
-  }
+  const libc = loadLibc()
+  if (!('error' in libc)) libc.exitNow(Number(process.exitCode ?? 0))
 }

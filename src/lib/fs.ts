@@ -4,15 +4,13 @@ import * as node from 'node:fs'
 import { promisify } from 'node:util'
 
 export const fs = {
-  chmod: promisify(node.chmod),
-  chown: promisify(node.chown),
   close: promisify(node.close),
   fchmod: promisify(node.fchmod),
   fchown: promisify(node.fchown),
   fstat: promisify(node.fstat),
   fsync: promisify(node.fsync),
   lstat: promisify(node.lstat),
-  futimes: promisify(node.futimes),
+  lutimes: promisify(node.lutimes),
   mkdir: promisify(node.mkdir),
   open: promisify(node.open),
   read: promisify(node.read),

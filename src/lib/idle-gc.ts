@@ -89,7 +89,8 @@ async function collectGarbage({ dropsMachineCode }: { dropsMachineCode: boolean 
     await new Promise(setImmediate)
   }
   session.disconnect()
-  loadLibc().trimHeap()
+  const libc = loadLibc()
+  if (!('error' in libc)) libc.trimHeap()
 }
 
 /**

@@ -1,11 +1,10 @@
 // The few calls of libc that Node lacks: about connections, datagrams for systemd, no core dumps, whether a pipe is read, becoming another program, orphans, and ending at once.
 import { readdirSync } from 'node:fs'
-import { constants } from 'node:os'
 import { getSystemErrorName } from 'node:util'
 import { createChildCalls, type ChildCalls } from './child-calls.ts'
 import { createConnectionCalls, type Call, type ConnectionCalls } from './connection-calls.ts'
-import { errorCode, errorMessage, exitStatus, UserError } from './error.ts'
-import { loadKoffi, type Koffi } from './koffi.ts'
+import { errorCode, errorMessage } from './error.ts'
+import { loadKoffi, type Koffi, type KoffiMissing } from './koffi.ts'
 import { countListenFds, FIRST_LISTEN_FD } from './listen-fds.ts'
 
 export interface Libc extends ConnectionCalls, ChildCalls {
@@ -25,11 +24,11 @@ export interface Libc extends ConnectionCalls, ChildCalls {
    */
   forbidDumps(): void
   /**
-   * Locks the open file for this process (flock(2)), and reports whether it did: false where another has it. Ends when the
-   * descriptor is closed. Throws a SystemCallError.
+   * From here on malloc gives what is free at the end of a thread's heap back to the system when it is 64 KiB, where libc is
+   * glibc (mallopt(3)). By itself it keeps the more, the larger the largest block was: 1 to 3 MiB of the threads in which V8
+   * compiles, and `trimHeap` does not reach them.
    */
-  lock(fd: number): boolean
-  close(fd: number): void
+  keepHeapsTrimmed(): void
   /** Gives what is free of malloc's memory back to the system (malloc_trim(3)), where libc is glibc. */
   trimHeap(): void
   /** Reports whether this pipe still has a reader (poll(2), POLLERR). */
@@ -45,11 +44,7 @@ export interface Libc extends ConnectionCalls, ChildCalls {
   /** Ends this process with this status (_exit(2)): no exit listener runs, no thread is waited for, nothing is flushed. */
   exitNow(status: number): never
 }
-
-/** Why there is no libc: a double of a test. */
-export interface LibcMissing {
-  readonly error: string
-}
+export type LibcMissing = KoffiMissing
 
 /** A call that the kernel refused; `code` as Node names it (`EAGAIN`, `ENOENT` …). */
 export class SystemCallError extends Error {
@@ -78,36 +73,30 @@ const ABI = {
   F_SETFD: 2,
   FD_CLOEXEC: 1,
   POLLERR: 8,
-  LOCK_EX: 2,
-  LOCK_NB: 4,
 } as const
+/** Options of mallopt(3). */
+const GLIBC = { M_TRIM_THRESHOLD: -1, M_TOP_PAD: -2 } as const
 const ARCHITECTURES = new Set(['x64', 'arm64', 'arm', 'ia32', 'riscv64', 'loong64'])
 /** `sun_path` holds so many bytes (unix(7)). */
 const MAX_SOCKET_PATH_BYTES = 108
 
-/** libc through koffi. Throws UserError (78) with the remedy where there is none. */
-export function loadLibc(): Libc {
+/** libc through koffi, or why there is none. */
+export function loadLibc(): Libc | LibcMissing {
   loaded ??= load()
   return loaded
 }
-let loaded: Libc | undefined
+let loaded: Libc | LibcMissing | undefined
 
-function load(): Libc {
+function load(): Libc | LibcMissing {
   if (process.platform !== 'linux' || !ARCHITECTURES.has(process.arch)) {
-    throw new UserError(
-      `System calls of ${process.platform} on ${process.arch} are not known to kyc-tokend: use another host`,
-      exitStatus.configuration,
-    )
+    return { error: `System calls of ${process.platform} on ${process.arch} are not known to kyc-tokend` }
   }
   const koffi = loadKoffi()
+  if ('error' in koffi) return koffi
   try {
     return createLibc(koffi)
-  } catch (cause) {
-    throw new UserError(
-      `libc has not all functions that are needed (${errorMessage(cause)}): use another Linux`,
-      exitStatus.configuration,
-      { cause },
-    )
+  } catch (error) {
+    return { error: `libc has not all functions that are needed (${errorMessage(error)}): use another Linux` }
   }
 }
 
@@ -118,13 +107,13 @@ function createLibc(koffi: Koffi): Libc {
   const listen = libc.func('int listen(int, int)')
   const sendto = libc.func('long sendto(int, void *, size_t, int, void *, uint32_t)')
   const close = libc.func('int close(int)')
-  const flock = libc.func('int flock(int, int)')
   const setrlimit = libc.func('int setrlimit(int, void *)')
   const prctl = libc.func('int prctl(int, ulong, ulong, ulong, ulong)')
   const fcntl = libc.func('int fcntl(int, int, int)')
   const poll = libc.func('int poll(void *, ulong, int)')
   const exit = libc.func('void _exit(int)')
   const trim = glibcOnly(libc, 'int malloc_trim(size_t)')
+  const setOption = glibcOnly(libc, 'int mallopt(int, int)')
   const func = (definition: string): Call => libc.func(definition)
   const execve = libc.func('int execve(const char *, const char **, const char **)')
 
@@ -180,14 +169,9 @@ function createLibc(koffi: Koffi): Libc {
       checked('setrlimit', setrlimit(ABI.RLIMIT_CORE, noBytes))
       checked('prctl', prctl(ABI.PR_SET_DUMPABLE, 0, 0, 0, 0))
     },
-    lock(fd) {
-      const result = flock(fd, ABI.LOCK_EX | ABI.LOCK_NB)
-      if (result < 0 && koffi.errno() === constants.errno.EAGAIN) return false
-      checked('flock', result)
-      return true
-    },
-    close(fd) {
-      close(fd)
+    keepHeapsTrimmed() {
+      setOption?.(GLIBC.M_TRIM_THRESHOLD, 64 * 1024)
+      setOption?.(GLIBC.M_TOP_PAD, 16 * 1024)
     },
     trimHeap() {
       trim?.(0)

@@ -35,8 +35,10 @@ const SHA256_BYTES = 32
 
 /** undefined without koffi, and where Node shows no functions of OpenSSL. */
 function throughKoffi(): OpenSsl | undefined {
+  const koffi = loadKoffi()
+  if ('error' in koffi) return undefined
   try {
-    const openssl = loadKoffi().load(null)
+    const openssl = koffi.load(null)
     const sha256Of = openssl.func('void *SHA256(const void *, size_t, void *)')
     const algorithm = openssl.func('void *EVP_sha256()')
     const hmacOf = openssl.func('void *HMAC(void *, const void *, int, const void *, size_t, void *, void *)')

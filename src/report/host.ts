@@ -68,8 +68,7 @@ async function networkFinding(): Promise<Finding> {
   return ok(`the network leads out by ${name}`)
 }
 
-/** The directory, or the first above it that is there and may be seen. */
-export function nearestThere(directory: string): string {
+function nearestThere(directory: string): string {
   return existsSync(directory) || directory === dirname(directory)
     ? directory
     : nearestThere(dirname(directory))

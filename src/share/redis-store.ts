@@ -1,23 +1,18 @@
 // The shared store in Redis or Valkey: one hash, three short-lived keys and one channel for each account.
+import { untilAborted } from '../lib/abort.ts'
 import { randomHex } from '../lib/openssl.ts'
-import {
-  connect,
-  type Connection,
-  type RedisClient,
-  type StoreConfig,
-  type Surroundings,
-} from './redis-client.ts'
-import { ACQUIRE, FORGET, PUT, READ, RELEASE, RELEASED, RESTORE } from './scripts.ts'
+import { connect, type Connection, type RedisClient, type StoreConfig } from './redis-client.ts'
+import { FORGET, LOOK, PUT, RELEASE, RELEASED, RESTORE, TAKE } from './scripts.ts'
 import {
   StoreError,
-  type Lease,
-  type LeaseRequest,
+  type BoxHead,
   type Put,
   type PutRequest,
-  type RecordHead,
   type Store,
-  type StoredRecord,
+  type StoredBox,
   type StoreListener,
+  type Taken,
+  type TakeRequest,
 } from './store.ts'
 
 /** Between two requests that clients caused. */
@@ -30,18 +25,18 @@ const VERSION = 1
 type Reply = readonly (string | null | undefined)[]
 type Script = (...values: readonly (string | number)[]) => Promise<unknown>
 const SCRIPTS = {
-  shareAcquire: { lua: ACQUIRE, numberOfKeys: 5 },
+  shareTake: { lua: TAKE, numberOfKeys: 5 },
   sharePut: { lua: PUT, numberOfKeys: 4 },
   shareRelease: { lua: RELEASE, numberOfKeys: 2 },
   shareRestore: { lua: RESTORE, numberOfKeys: 2 },
-  shareRead: { lua: READ, numberOfKeys: 2 },
+  shareLook: { lua: LOOK, numberOfKeys: 2 },
   shareForget: { lua: FORGET, numberOfKeys: 5 },
 }
 type Scripts = Readonly<Record<keyof typeof SCRIPTS, Script>>
 
-/** The keys and the channel of an account. A cluster keeps them all in one slot. */
-function keysOf(prefix: string, accountKey: string): Readonly<Record<KeyName, string>> {
-  const begin = `${prefix}:${VERSION}:{${accountKey}}:`
+/** The keys and the channel of an account. A cluster keeps them all in the slot of the subject. */
+function keysOf(prefix: string, subject: string): Readonly<Record<KeyName, string>> {
+  const begin = `${prefix}:${VERSION}:{${subject}}:`
   return Object.fromEntries(KEY_NAMES.map((name) => [name, `${begin}${name}`])) as Record<KeyName, string>
 }
 const KEY_NAMES = ['record', 'fence', 'lease', 'pace', 'pause', 'changed'] as const
@@ -50,11 +45,11 @@ type KeyName = (typeof KEY_NAMES)[number]
 /** Opens the store of one account. Connects in the background. `host` is how this host is named to the others. */
 export async function openRedisStore(
   settings: StoreConfig,
-  { accountKey, host, ...surroundings }: { accountKey: string; host: string } & Surroundings,
+  { subject, host }: { subject: string; host: string },
 ): Promise<Store> {
-  const keys = keysOf(settings.prefix, accountKey)
+  const keys = keysOf(settings.prefix, subject)
   const owner = `${host}/${randomHex(8)}`
-  const connection = await connect(settings, surroundings)
+  const connection = await connect(settings)
   const scripts = defineScripts(connection.client)
 
   async function run(name: keyof Scripts, ...values: readonly (string | number)[]): Promise<Reply> {
@@ -71,44 +66,38 @@ export async function openRedisStore(
   return {
     server: formatServers(settings.servers),
 
-    async acquireLease({
-      cause,
-      leaseMs,
-      adoptedFence,
-      highestFence,
-      ignored,
-    }: LeaseRequest): Promise<Lease> {
+    async take({ cause, leaseMs, seen, floor, ignored }: TakeRequest): Promise<Taken> {
       const { record, fence, lease, pace, pause } = keys
-      const fences = [adoptedFence, highestFence, ignored.record] as const
-      const values = [owner, leaseMs, ...fences, cause, ignored.lease, ignored.pause, Number(ignored.pace)]
-      return leaseFrom(await run('shareAcquire', record, fence, lease, pace, pause, ...values))
+      const values = [owner, leaseMs, seen, floor, ignored, cause] as const
+      return takenFrom(await run('shareTake', record, fence, lease, pace, pause, ...values))
     },
 
     async put({ isClientPaced, ...request }): Promise<Put> {
       const { record, fence, lease, pace, changed } = keys
       const paceMs = isClientPaced ? CLIENT_PACE_MS : 0
-      const values = [request.ttlMs, request.sealed, paceMs, changed] as const
+      const values = [request.ttlMs, request.box, paceMs, changed] as const
       const reply = await run('sharePut', record, fence, lease, pace, owner, ...headOf(request), ...values)
       if (reply[0] === 'stored') return { verdict: 'stored', hosts: Number(reply[2]) }
       return { verdict: 'stale', record: recordIn(reply) }
     },
 
     async release(pause): Promise<void> {
-      const values = pause === null ? [0, 0, 0, 0, ''] : [pause.pauseMs, ...headOf(pause), pause.sealed]
+      const values = pause === null ? [0, 0, 0, 0, ''] : [pause.pauseMs, ...headOf(pause), pause.box]
       await run('shareRelease', keys.lease, keys.pause, owner, ...values, keys.changed)
     },
 
     async restore(request: PutRequest): Promise<void> {
-      await run('shareRestore', keys.record, keys.fence, ...headOf(request), request.ttlMs, request.sealed)
+      await run('shareRestore', keys.record, keys.fence, ...headOf(request), request.ttlMs, request.box)
     },
 
-    async read({ known, highestFence }) {
-      const reply = await run('shareRead', keys.record, keys.fence, known, highestFence)
+    async look(known) {
+      const reply = await run('shareLook', keys.record, keys.fence, known)
+      const record = recordIn(reply)
       return {
         nowMs: Number(reply[1]),
         fence: numberIn(reply[7]),
-        isPlanted: reply[8] === '1',
-        record: recordIn(reply),
+        given: numberIn(reply[8]),
+        record,
         hosts: Number(reply[2]),
       }
     },
@@ -116,11 +105,7 @@ export async function openRedisStore(
     async watch(listener, signal) {
       const onReady = (): void => listener.onConnected?.()
       connection.client.on('ready', onReady)
-      await watch(await connect(settings, surroundings), keys.changed, {
-        ...surroundings,
-        listener,
-        signal,
-      })
+      await watch(await connect(settings), keys.changed, { listener, signal })
       connection.client.off('ready', onReady)
     },
 
@@ -136,7 +121,7 @@ export async function openRedisStore(
 }
 
 /** The servers as people read them. */
-export function formatServers(servers: StoreConfig['servers']): string {
+function formatServers(servers: StoreConfig['servers']): string {
   return servers
     .map((server) => ('path' in server ? server.path : `${server.host}:${server.port}`))
     .join(', ')
@@ -151,7 +136,7 @@ function defineScripts(client: RedisClient): Scripts {
 async function watch(
   connection: Connection,
   channel: string,
-  { listener, signal, clock }: { listener: StoreListener; signal: AbortSignal } & Surroundings,
+  { listener, signal }: { listener: StoreListener; signal: AbortSignal },
 ): Promise<void> {
   const { client } = connection
   // Errors of this connection are those of the other one, too, which reports them.
@@ -169,22 +154,23 @@ async function watch(
   const subscribe = (): void => void client.subscribe(channel).then(subscribed, ignore)
   client.on('ready', subscribe)
   if (client.status === 'ready') subscribe()
-  while (!signal.aborted) {
-    await clock.sleep(PING_EVERY_MS, signal)
+  const timer = setInterval(() => {
     if (client.status === 'ready') client.ping().then(() => connection.understood(), ignore)
-  }
+  }, PING_EVERY_MS)
+  await untilAborted(signal)
+  clearInterval(timer)
   connection.close()
 }
 
-function headOf({ fence, atMs, notBeforeMs }: RecordHead): readonly number[] {
+function headOf({ fence, atMs, notBeforeMs }: BoxHead): readonly number[] {
   return [fence, atMs, notBeforeMs]
 }
 
 /** The answers of each script; a script that is not here answers nothing that is read. */
 const VERDICTS: Partial<Record<keyof Scripts, readonly unknown[]>> = {
-  shareAcquire: ['newer', 'taken', 'held', 'paused', 'paced', 'yours'],
+  shareTake: ['newer', 'taken', 'held', 'paused', 'paced', 'yours'],
   sharePut: ['stored', 'stale'],
-  shareRead: ['read'],
+  shareLook: ['look'],
 }
 
 /** The server may be another program, or in the hands of another: what it answers is checked. Throws StoreError. */
@@ -207,32 +193,33 @@ function nonsense(): StoreError {
   return new StoreError('lost', 'The server answers what no script does')
 }
 
-function leaseFrom(reply: Reply): Lease {
-  const [verdict, now, number, holder] = reply
-  const waitMs = Math.max(0, Number(number))
-  if (verdict === 'yours') return { verdict, nowMs: Number(now), fence: Number(number) }
-  if (verdict === 'paced') return { verdict, waitMs }
-  if (verdict === 'taken') return { verdict, waitMs, holder: holder ?? '' }
+function takenFrom(reply: Reply): Taken {
+  const [verdict, now, number] = reply
   const record = recordIn(reply)
-  if (record === null) throw nonsense()
-  return verdict === 'paused'
-    ? { verdict, waitMs, record }
-    : { verdict: verdict === 'held' ? 'held' : 'newer', record }
+  const waitMs = Math.max(0, Number(number))
+  if (verdict === 'newer') {
+    if (record === null) throw nonsense()
+    return { verdict, record }
+  }
+  if (verdict === 'yours') return { verdict, nowMs: Number(now), fence: Number(number) }
+  if (verdict === 'held' || verdict === 'paused') return { verdict, waitMs, record }
+  if (verdict === 'paced') return { verdict, waitMs }
+  return { verdict: 'taken', waitMs }
 }
 
-function recordIn([, now, , fence, at, notBefore, box]: Reply): StoredRecord | null {
+function recordIn([, now, , fence, at, notBefore, box]: Reply): StoredBox | null {
   if (!fence) return null
   return {
     fence: Number(fence),
     atMs: Number(at),
     notBeforeMs: Number(notBefore),
-    sealed: box ?? '',
+    box: box ?? '',
     nowMs: Number(now),
   }
 }
 
 /** Anybody who may publish can send anything; null: not a record. */
-function messageFrom(message: string): StoredRecord | null {
+function messageFrom(message: string): StoredBox | null {
   const [fence, now, at, notBefore, box] = message.split(' ')
   const record = recordIn([null, now, null, fence, at, notBefore, box])
   return record !== null && Number.isFinite(record.fence) && Number.isFinite(record.nowMs) ? record : null

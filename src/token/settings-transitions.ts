@@ -88,12 +88,11 @@ function withMaxAge(state: TokenState, { now, policy, random }: Step): TokenStat
   const { token } = state
   const lifeMs = assumedLifeMs(state, policy, now)
   if (token?.expirySource !== 'assumed' || token.lifeMs === lifeMs) return state
-  // An assumed life begins with the last answer that gave the token.
-  const startMs = token.expiresAtMs - token.lifeMs
+  const { bootMs } = token.received
   const plan = {
     lifeMs,
-    expiresAtMs: startMs + lifeMs,
-    refreshAtMs: startMs + refreshAfterMs(lifeMs, random()),
+    expiresAtMs: bootMs + lifeMs,
+    refreshAtMs: bootMs + refreshAfterMs(lifeMs, random()),
   }
   return { ...state, token: { ...token, ...plan } }
 }

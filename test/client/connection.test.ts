@@ -15,9 +15,7 @@ import { tempDirectory } from '../support/temp-directory.ts'
 function connectionTo(path: string, { idleMs }: { idleMs: number }): ReconnectingConnection {
   const connection = createReconnectingConnection({
     findPath: () => path,
-    maxFrameBytes: 1_000,
     idleMs,
-    random: Math.random,
   })
   onTestFinished(() => connection.close())
   return connection
@@ -61,9 +59,6 @@ test('connects are paced by time, however many requests wait and come', async ()
       connects += 1
       return undefined
     },
-    maxFrameBytes: 1_000,
-    idleMs: 1_000,
-    random: Math.random,
   })
   onTestFinished(() => connection.close())
   const waiting: Request = { ...question, onDisconnect: () => true }

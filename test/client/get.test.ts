@@ -1,4 +1,5 @@
 import { getEventListeners } from 'node:events'
+import { createServer } from 'node:http'
 import { chmodSync, mkdirSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, onTestFinished, test, vi } from 'vitest'
@@ -161,17 +162,33 @@ test.skipIf(
   expect(stdout).toBe(process.getuid?.() === 0 ? 'denied\n' : 'daemon-unreachable\n')
 })
 
-test('an answer that does not come is a timeout a little after the time to wait', async () => {
+test.each([
+  [{ waitSeconds: 1 }, 1_000],
+  [{}, 10_000],
+])('an answer that does not come to get(%j) is a timeout after %i ms', async (options, ms) => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
   onTestFinished(() => {
     vi.useRealTimers()
   })
   const daemon = await daemonWith(() => undefined)
-  const code = codeOf(clientOf(daemon).get({ waitSeconds: 10 }))
+  const ended = vi.fn<() => void>()
+  const code = codeOf(clientOf(daemon).get(options)).finally(ended)
   await vi.waitUntil(() => daemon.asked.length === 1, { interval: 5 })
-  await vi.advanceTimersByTimeAsync(14_000)
-  await vi.advanceTimersByTimeAsync(2_000)
+  await vi.advanceTimersByTimeAsync(ms)
+  expect(ended).not.toHaveBeenCalled()
+  await vi.advanceTimersByTimeAsync(250)
   expect(await code).toBe('timeout')
+})
+
+test('a socket that speaks HTTP is an error at once, with the name of the other one', async () => {
+  const path = join(await tempDirectory(), 'http.sock')
+  const server = createServer()
+  await new Promise<void>((resolve) => server.listen(path, resolve))
+  onTestFinished(() => void server.close())
+  await expect(clientOf({ path }).get({ waitSeconds: 60 })).rejects.toMatchObject({
+    code: 'bad-request',
+    message: `The socket ${path} speaks HTTP: name ipc.sock, which is beside http.sock.`,
+  })
 })
 
 test('a signal ends the waiting with its own reason', async () => {

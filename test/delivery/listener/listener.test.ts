@@ -1,4 +1,5 @@
 import { spawn } from 'node:child_process'
+import { createHash } from 'node:crypto'
 import { once } from 'node:events'
 import {
   closeSync,
@@ -15,7 +16,8 @@ import {
 import { connect, createServer } from 'node:net'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
-import { openListener, setAccess, type Listener } from '../../../src/delivery/listener/listener.ts'
+import { setAccess } from '../../../src/delivery/listener/election.ts'
+import { openListener, type Listener } from '../../../src/delivery/listener/listener.ts'
 import { probe } from '../../../src/delivery/listener/socket-path.ts'
 import { createRecords } from '../../support/records.ts'
 import { tempDirectory } from '../../support/temp-directory.ts'
@@ -85,7 +87,7 @@ describe('a listening socket', () => {
     const path = join(directory, 'other')
     await listen(path)
     symlinkSync(path, join(directory, 'link'))
-    await expect(setAccess(join(directory, 'link'), { path, mode: 0o666, gid: null })).rejects.toThrow(
+    expect(() => setAccess(join(directory, 'link'), { path, mode: 0o666, gid: null })).toThrow(
       /no longer a socket/,
     )
     expect(lstatSync(path).mode & 0o777).toBe(0o600)
@@ -159,14 +161,14 @@ describe('a listening socket', () => {
     const listener = await listen(path)
     const { log, events: logged } = createRecords()
     const { ino } = lstatSync(path)
-    await listener.tick(log)
+    await listener.repair(log)
     expect([lstatSync(path).ino, logged()]).toEqual([ino, []])
     unlinkSync(path)
     exchange(path)
-    await listener.tick(log)
+    await listener.repair(log)
     expect(logged()).toEqual([existsSync(path) ? 'socket-restored' : 'socket-error'])
     if (lstatSync(path).isSymbolicLink()) unlinkSync(path)
-    await listener.tick(log)
+    await listener.repair(log)
     expect(await answers(path)).toBe(true)
   })
 
@@ -174,7 +176,7 @@ describe('a listening socket', () => {
     const path = join(await tempDirectory(), 'none', 's')
     await expect(listen(path)).rejects.toMatchObject({
       status: 78,
-      message: `No socket can be made at ${path}: the directory ${join(path, '..')} is not there: create it, or set another \`path\``,
+      message: `No socket can be made at ${path} (its directory is not there): make it, or set another \`path\``,
     })
   })
 
@@ -221,11 +223,30 @@ describe('a listening socket', () => {
     }
   })
 
+  it('listens again where another candidate took it for dead before it answered', async () => {
+    const directory = await tempDirectory()
+    const umask = process.umask.bind(process)
+    const set = vi.spyOn(process, 'umask').mockImplementation((mask) => {
+      // The second call puts it back: then the name is there.
+      if (set.mock.calls.length === 2)
+        for (const name of readdirSync(directory)) unlinkSync(join(directory, name))
+      return umask(mask ?? 0)
+    })
+    onTestFinished(() => set.mockRestore())
+    await listen(join(directory, 's'))
+    expect(await answers(join(directory, 's'))).toBe(true)
+    expect(readdirSync(directory)).toEqual(['s'])
+  })
+
   it('is not held up by what a crash left behind in the midst of a start', async () => {
     const directory = await tempDirectory()
-    const dead = await spawnListener(join(directory, '.kyc-tokend.new'))
+    const path = join(directory, 's')
+    const listener = await listen(path)
+    await listener.close()
+    const candidate = createHash('sha256').update('s').digest('hex').slice(0, 4)
+    const dead = await spawnListener(join(directory, `.${candidate}.000000`))
     await dead.kill()
-    await listen(join(directory, 's'))
+    await listen(path)
     expect(readdirSync(directory)).toEqual(['s'])
   })
 })

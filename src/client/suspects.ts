@@ -1,0 +1,249 @@
+// The rule for a token that the API refuses: it is reported once and is suspect. Calls try it in turns, and one good answer clears it for all.
+import { sleep } from '../lib/clock.ts'
+import type { RejectResult, RejectVerdict, TokenResult } from '../protocol.ts'
+import type { ClientToken, TokenSource } from './token-source.ts'
+import { waitFor } from './wait.ts'
+
+/** The longest wait of a call, for its turn and for another token together. */
+const WAIT_MS = 10_000
+/** A suspect token is sent at least this often while calls wait for their turn. */
+const TURN_MS = 1_000
+/** The pause after a turn that was refused doubles from here up to TURN_MS: a revoked token is sent a few times only. */
+const FIRST_PAUSE_MS = 50
+/** After a good answer a refusal is its caller's own for this long. */
+const CLEARED_MS = 30_000
+/** Between two reports of a token that the daemon is replacing, or that could not be reported. */
+const REVIEW_MS = 2_000
+/** The time from the daemon's request to the service until it has the answer. */
+const ANSWER_MS = 1_000
+/** Between two requests for another token where the daemon does not wait. */
+const PAUSE_MS = 500
+/** Calls that began with an earlier token may still be refused when there are two later ones. */
+const MAX_SUSPECTS = 16
+
+/** A call that is sent with this token. It has to be ended, also where it fails. */
+export interface Sending {
+  readonly token: ClientToken
+  /** Says what the API's answer means for the token. */
+  end(meaning: 'good' | 'refused' | 'nothing'): void
+  /**
+   * After a refusal: reports the token where that is due, and gives a call with another one; undefined where none comes
+   * within 10 s, none can, none is of use, or the refusal is the caller's own. Rejects with the signal's reason.
+   */
+  another(options: { isOfUse: boolean; signal: AbortSignal | undefined }): Promise<Sending | undefined>
+}
+
+export interface Suspects {
+  has(fingerprint: string): boolean
+  report(fingerprint: string): Promise<RejectResult>
+  /** To be called with each token that the daemon gives: calls that wait take it. */
+  onToken(token: TokenResult): void
+  /** With this token; where it is suspect, with another or when its turn comes. Undefined after 10 s. Rejects with the signal's reason. */
+  admit(token: ClientToken, signal: AbortSignal | undefined): Promise<Sending | undefined>
+  /** Time until the daemon asks the service about this token. */
+  retryAfterMs(fingerprint: string): number
+  /** Ends all waits. */
+  close(): void
+}
+
+interface Suspect {
+  readonly fingerprint: string
+  readonly waiting: Set<Waiting>
+  /** The last report: its number among reports and calls, its end, and the daemon's verdict. */
+  reportedAs: number
+  reporting: Promise<unknown> | undefined
+  verdict: RejectVerdict | undefined
+  /** When the daemon asks the service about it, or may be asked again. */
+  retryAtMs: number
+  /** Calls that began after the report and are under way. */
+  turns: number
+  lastTurnAtMs: number
+  /** No turn begins before this, by the refused ones. */
+  nextTurnAtMs: number
+  refusedTurns: number
+  clearedAtMs?: number
+  /** For the next turn. */
+  timer?: NodeJS.Timeout
+  /** Ends the search for another token, which goes on while calls wait. */
+  search?: AbortController | undefined
+}
+
+interface Waiting {
+  readonly token: ClientToken
+  /** A call that is to be sent; false: one that was refused. */
+  readonly isForTurn: boolean
+  readonly untilMs: number
+  readonly settle: (token: ClientToken | undefined) => void
+}
+
+export function createSuspects(options: {
+  monotonicMs: () => number
+  get: TokenSource['get']
+  /** Sends the report. */
+  reject: (fingerprint: string) => Promise<RejectResult>
+}): Suspects {
+  const { monotonicMs } = options
+  const known = new Map<string, Suspect>()
+  let order = 0
+
+  function suspectOf(fingerprint: string): Suspect | undefined {
+    const suspect = known.get(fingerprint)
+    return suspect?.clearedAtMs === undefined ? suspect : undefined
+  }
+
+  function addSuspect(fingerprint: string): Suspect {
+    for (const [key, { waiting }] of known)
+      if (known.size >= MAX_SUSPECTS && waiting.size === 0) known.delete(key)
+    const reports = { reportedAs: 0, reporting: undefined, verdict: undefined, retryAtMs: 0 }
+    const turns = { turns: 0, lastTurnAtMs: 0, nextTurnAtMs: 0, refusedTurns: 0 }
+    const suspect: Suspect = { fingerprint, waiting: new Set(), ...reports, ...turns }
+    known.set(fingerprint, suspect)
+    return suspect
+  }
+
+  async function report(fingerprint: string): Promise<RejectResult> {
+    const suspect = suspectOf(fingerprint) ?? addSuspect(fingerprint)
+    suspect.reportedAs = order += 1
+    suspect.verdict = undefined
+    let result: RejectResult | undefined
+    try {
+      const reporting = options.reject(fingerprint)
+      suspect.reporting = reporting
+      return (result = await reporting)
+    } finally {
+      suspect.reporting = undefined
+      suspect.verdict = result?.verdict
+      suspect.retryAtMs = monotonicMs() + retryAfterMs(result)
+      serve(suspect)
+    }
+  }
+
+  /** Settles every wait that is over, and begins the turn that is due. */
+  function serve(suspect: Suspect): void {
+    clearTimeout(suspect.timer)
+    let leftMs = 0
+    for (const { isForTurn, untilMs, token, settle } of suspect.waiting) {
+      if (suspect.clearedAtMs !== undefined) settle(isForTurn ? token : undefined)
+      else if (!isForTurn && hopeAtMs(suspect) > untilMs) settle(undefined)
+      if (!isForTurn || suspect.clearedAtMs !== undefined || leftMs > 0) continue
+      const { turns, lastTurnAtMs, nextTurnAtMs } = suspect
+      leftMs = (turns === 0 ? nextTurnAtMs : lastTurnAtMs + TURN_MS) - monotonicMs()
+      if (leftMs > 0) suspect.timer = setTimeout(() => serve(suspect), leftMs)
+      else settle(token)
+    }
+  }
+
+  /** Asks for another token while calls wait, and reports this one again where that is due. */
+  async function search(suspect: Suspect, signal: AbortSignal): Promise<void> {
+    // A failure is one of the daemon, which is tried again; a token is seen by `onToken`.
+    const ignore = (): void => undefined
+    while (!signal.aborted) {
+      const isDue = monotonicMs() >= reviewAtMs(suspect)
+      await (suspect.reporting ?? (isDue ? report(suspect.fingerprint) : undefined))?.catch(ignore)
+      const waitMs = Math.min(WAIT_MS, Math.max(0, reviewAtMs(suspect) - monotonicMs()))
+      const request = { notFingerprint: suspect.fingerprint, waitSeconds: waitMs / 1_000, signal }
+      if (!signal.aborted) await options.get(request).then(ignore, ignore)
+      await sleep(PAUSE_MS, signal)
+    }
+  }
+
+  function wait(
+    suspect: Suspect,
+    how: Pick<Waiting, 'token' | 'isForTurn' | 'untilMs'> & { signal: AbortSignal | undefined },
+  ): Promise<Sending | undefined> {
+    const { token, isForTurn, untilMs, signal } = how
+    const waited = waitFor<Sending | undefined>({
+      forMs: untilMs - monotonicMs(),
+      signal,
+      onDeadline: ({ resolve }) => resolve(undefined),
+      begin: ({ resolve }) => {
+        const settle: Waiting['settle'] = (other) => resolve(other && begin(other, untilMs - monotonicMs()))
+        const one: Waiting = { token, isForTurn, untilMs, settle }
+        suspect.waiting.add(one)
+        return () => {
+          suspect.waiting.delete(one)
+          if (suspect.waiting.size > 0) return
+          suspect.search?.abort()
+          suspect.search = undefined
+        }
+      },
+    })
+    serve(suspect)
+    if (suspect.waiting.size > 0 && suspect.search === undefined) {
+      suspect.search = new AbortController()
+      void search(suspect, suspect.search.signal)
+    }
+    return waited
+  }
+
+  /** A call that may still wait for this time. */
+  function begin(token: ClientToken, leftMs: number): Sending {
+    const { fingerprint } = token
+    const began = (order += 1)
+    const turnOf = suspectOf(fingerprint)
+    if (turnOf !== undefined) {
+      turnOf.turns += 1
+      turnOf.lastTurnAtMs = monotonicMs()
+    }
+    return {
+      token,
+      end(meaning) {
+        if (turnOf !== undefined) turnOf.turns -= 1
+        if (turnOf !== undefined && meaning === 'refused') {
+          turnOf.nextTurnAtMs = monotonicMs() + Math.min(TURN_MS, FIRST_PAUSE_MS * 2 ** turnOf.refusedTurns)
+          turnOf.refusedTurns += 1
+        }
+        const suspect = suspectOf(fingerprint)
+        if (suspect === undefined) return
+        if (meaning === 'good' && began > suspect.reportedAs) suspect.clearedAtMs = monotonicMs()
+        serve(suspect)
+      },
+      async another({ isOfUse, signal }) {
+        const { clearedAtMs = -Infinity } = known.get(fingerprint) ?? {}
+        if (monotonicMs() < clearedAtMs + CLEARED_MS) return undefined
+        const isNew = suspectOf(fingerprint) === undefined
+        const reporting = isNew ? report(fingerprint).catch(() => undefined) : undefined
+        if (!isOfUse) await reporting
+        const suspect = suspectOf(fingerprint)
+        const untilMs = monotonicMs() + leftMs
+        return isOfUse && suspect ? wait(suspect, { token, isForTurn: false, untilMs, signal }) : undefined
+      },
+    }
+  }
+
+  return {
+    has: (fingerprint) => suspectOf(fingerprint) !== undefined,
+    report,
+    onToken(token) {
+      if (suspectOf(token.fingerprint) !== undefined) return
+      for (const { fingerprint, waiting } of known.values())
+        if (fingerprint !== token.fingerprint) for (const { settle } of waiting) settle(token)
+    },
+    async admit(token, signal) {
+      const suspect = suspectOf(token.fingerprint)
+      if (suspect === undefined) return begin(token, WAIT_MS)
+      return wait(suspect, { token, isForTurn: true, untilMs: monotonicMs() + WAIT_MS, signal })
+    },
+    retryAfterMs: (fingerprint) => (known.get(fingerprint)?.retryAtMs ?? 0) - monotonicMs(),
+    close() {
+      for (const { waiting } of known.values()) for (const { settle } of waiting) settle(undefined)
+    },
+  }
+}
+
+/** After an answer to a report. */
+function retryAfterMs({ verdict, retryAfterSeconds }: Partial<RejectResult> = {}): number {
+  if (verdict === undefined || verdict === 'refreshing' || verdict === 'replaced') return REVIEW_MS
+  return retryAfterSeconds === undefined ? WAIT_MS : retryAfterSeconds * 1_000
+}
+
+/** When the daemon is asked about the token again. */
+function reviewAtMs({ verdict, retryAtMs }: Suspect): number {
+  return verdict === 'held' ? retryAtMs + ANSWER_MS : retryAtMs
+}
+
+/** When another token may come, at the earliest. */
+function hopeAtMs({ verdict, retryAtMs }: Suspect): number {
+  if (verdict === 'unchanged' || verdict === 'refused') return Infinity
+  return verdict === 'held' ? retryAtMs : 0
+}
