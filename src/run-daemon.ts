@@ -7,7 +7,7 @@ import { createSystemClock } from './lib/clock.ts'
 import type { DaemonSignals } from './lib/daemon-signals.ts'
 import { createDirectories } from './lib/directories.ts'
 import { errorMessage, exitStatus, UserError } from './lib/error.ts'
-import { createIdleGc } from './lib/idle-gc.ts'
+import { createGcAfterBurst } from './lib/gc-after-burst.ts'
 import { loadLibc, type Libc, type LibcMissing } from './lib/libc.ts'
 import { closeUnknownSockets, takeInheritedSockets, type InheritedSockets } from './lib/socket-activation.ts'
 import { createLoad } from './reload.ts'
@@ -32,7 +32,6 @@ export async function runDaemon(options: DaemonOptions): Promise<void> {
   const { env, signals } = options
   const libc = loadLibc()
   const dumpsProblem = forbidDumps(libc)
-  if (!('error' in libc)) libc.keepHeapsTrimmed()
   const inherited = takeInheritedSockets(env, process.pid)
   closeUnknownSockets(inherited)
   const daemon = await start({ ...options, inherited }).catch(async (error: unknown) => {
@@ -67,7 +66,7 @@ async function start({ configPath, env, stderr, inherited, signals }: StartOptio
   stop.throwIfAborted()
   const lock = await acquireInstanceLock(config, inherited)
   const clock = createSystemClock()
-  const idleGc = createIdleGc({ clock })
+  const gcAfterBurst = createGcAfterBurst({ clock })
   try {
     const daemon = await createDaemon(config, {
       env,
@@ -78,8 +77,11 @@ async function start({ configPath, env, stderr, inherited, signals }: StartOptio
       random: Math.random,
       createFetchToken,
       sendDatagram,
-      maintain: async (log, signal) =>
-        Promise.all([directories.repair(log).then(() => lock.repair(log)), idleGc.tick(signal)]),
+      maintain: async (log) => {
+        await directories.repair(log)
+        await lock.repair(log)
+        gcAfterBurst()
+      },
     })
     return {
       ...daemon,

@@ -195,7 +195,13 @@ function configOf(layer: string): object {
     os: 'linux',
     config: {
       User: `${USER}:${USER}`,
-      Env: ['PATH=/usr/bin', 'RUNTIME_DIRECTORY=/run/kyc-tokend', 'STATE_DIRECTORY=/var/lib/kyc-tokend'],
+      Env: [
+        'PATH=/usr/bin',
+        'RUNTIME_DIRECTORY=/run/kyc-tokend',
+        'STATE_DIRECTORY=/var/lib/kyc-tokend',
+        'MALLOC_ARENA_MAX=1',
+        'MALLOC_TRIM_THRESHOLD_=65536',
+      ],
       Entrypoint: entrypoint(),
       Cmd: ['run'],
       WorkingDir: '/',

@@ -5,7 +5,7 @@ import { directoryProblem, directoryWarning } from './directory-access.ts'
 import { errorCode } from './error.ts'
 import { asFileError, FileError } from './file-error.ts'
 import { fs } from './fs.ts'
-import { randomHex } from './openssl.ts'
+import { randomHex } from './hash.ts'
 import { onFileSystem } from './disk-queue.ts'
 
 export interface FileAttributes {

@@ -23,14 +23,6 @@ export interface Libc extends ConnectionCalls, ChildCalls {
    * (prctl(2), PR_SET_DUMPABLE). Throws a SystemCallError.
    */
   forbidDumps(): void
-  /**
-   * From here on malloc gives what is free at the end of a thread's heap back to the system when it is 64 KiB, where libc is
-   * glibc (mallopt(3)). By itself it keeps the more, the larger the largest block was: 1 to 3 MiB of the threads in which V8
-   * compiles, and `trimHeap` does not reach them.
-   */
-  keepHeapsTrimmed(): void
-  /** Gives what is free of malloc's memory back to the system (malloc_trim(3)), where libc is glibc. */
-  trimHeap(): void
   /** Reports whether this pipe still has a reader (poll(2), POLLERR). */
   hasReader(fd: number): boolean
   /**
@@ -74,8 +66,6 @@ const ABI = {
   FD_CLOEXEC: 1,
   POLLERR: 8,
 } as const
-/** Options of mallopt(3). */
-const GLIBC = { M_TRIM_THRESHOLD: -1, M_TOP_PAD: -2 } as const
 const ARCHITECTURES = new Set(['x64', 'arm64', 'arm', 'ia32', 'riscv64', 'loong64'])
 /** `sun_path` holds so many bytes (unix(7)). */
 const MAX_SOCKET_PATH_BYTES = 108
@@ -112,8 +102,6 @@ function createLibc(koffi: Koffi): Libc {
   const fcntl = libc.func('int fcntl(int, int, int)')
   const poll = libc.func('int poll(void *, ulong, int)')
   const exit = libc.func('void _exit(int)')
-  const trim = glibcOnly(libc, 'int malloc_trim(size_t)')
-  const setOption = glibcOnly(libc, 'int mallopt(int, int)')
   const func = (definition: string): Call => libc.func(definition)
   const execve = libc.func('int execve(const char *, const char **, const char **)')
 
@@ -169,13 +157,6 @@ function createLibc(koffi: Koffi): Libc {
       checked('setrlimit', setrlimit(ABI.RLIMIT_CORE, noBytes))
       checked('prctl', prctl(ABI.PR_SET_DUMPABLE, 0, 0, 0, 0))
     },
-    keepHeapsTrimmed() {
-      setOption?.(GLIBC.M_TRIM_THRESHOLD, 64 * 1024)
-      setOption?.(GLIBC.M_TOP_PAD, 16 * 1024)
-    },
-    trimHeap() {
-      trim?.(0)
-    },
     hasReader(fd) {
       return (eventsOf(fd) & ABI.POLLERR) === 0
     },
@@ -204,15 +185,6 @@ function openDescriptors(): number[] {
   } catch (error) {
     if (errorCode(error) === undefined) throw error
     return [0, 1, 2]
-  }
-}
-
-/** musl has no such function, and gives memory back by itself. */
-function glibcOnly(libc: ReturnType<Koffi['load']>, definition: string): Call | undefined {
-  try {
-    return libc.func(definition)
-  } catch {
-    return undefined
   }
 }
 

@@ -2,7 +2,7 @@
 import type { ShareConfig } from '../config/config.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { fault, ok, warning, type Finding } from '../lib/finding.ts'
-import { randomHex } from '../lib/openssl.ts'
+import { randomHex } from '../lib/hash.ts'
 import { aclLine } from './acl.ts'
 import { connect } from './redis-client.ts'
 import { openRedisStore } from './redis-store.ts'

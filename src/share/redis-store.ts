@@ -1,6 +1,6 @@
 // The shared store in Redis or Valkey: one hash, three short-lived keys and one channel for each account.
 import { untilAborted } from '../lib/abort.ts'
-import { randomHex } from '../lib/openssl.ts'
+import { randomHex } from '../lib/hash.ts'
 import { connect, type Connection, type RedisClient, type StoreConfig } from './redis-client.ts'
 import { FORGET, LOOK, PUT, RELEASE, RELEASED, RESTORE, TAKE } from './scripts.ts'
 import {

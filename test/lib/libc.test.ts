@@ -182,23 +182,6 @@ test('without dumps, no core file and no look into memory or environment, and th
   expect(seen['descriptors']).toBeGreaterThan(3)
 })
 
-test('what threads allocate and free goes back to the system', async () => {
-  const leftAfter = async (preparation: string): Promise<number> =>
-    Number(
-      await inChild(
-        `import { scrypt } from 'node:crypto'
-         ${preparation}
-         const allocate = () => new Promise((resolve) => scrypt('a', 'b', 64, { N: 8_192 }, resolve))
-         await allocate()
-         const before = process.memoryUsage.rss()
-         for (let time = 0; time < 8; time += 1) await allocate()
-         console.log(process.memoryUsage.rss() - before)`,
-      ),
-    )
-  expect(await leftAfter('')).toBeGreaterThan(6e6)
-  expect(await leftAfter('libc.keepHeapsTrimmed()')).toBeLessThan(2e6)
-})
-
 test('another program replaces this one, with its process id, streams and environment', async () => {
   const output = await inChild(
     `console.log(process.pid)

@@ -23,7 +23,7 @@ import { basename } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { errorCode, exitStatus, UserError } from '../../lib/error.ts'
 import { loadLibc } from '../../lib/libc.ts'
-import { randomHex, sha256 } from '../../lib/openssl.ts'
+import { randomHex, sha256 } from '../../lib/hash.ts'
 import {
   assertPathFree,
   openDirectoryOf,

@@ -1,0 +1,42 @@
+// Returns memory to the system once a burst of work is over: V8 keeps for long what it needed for a moment.
+import type { Clock } from './clock.ts'
+
+/** Shortest time over which work is measured. */
+const INTERVAL_MS = 10_000
+/** CPU time of an idle interval, at most; and CPU time that leaves garbage worth a collection: a few refreshes. */
+const IDLE_MS = 20
+const BURST_MS = 50
+
+/**
+ * Returns the tick, to be called every few seconds or more often. Without `--expose-gc`, which the unit has, it collects
+ * nothing. A collection blocks the loop for up to a tenth of a second, hence only when it is idle.
+ */
+export function createGcAfterBurst({
+  clock,
+  cpuMs = ownCpuMs,
+  collect = () => globalThis.gc?.({ type: 'major', execution: 'sync', flavor: 'last-resort' }),
+}: {
+  clock: Pick<Clock, 'now'>
+  cpuMs?: () => number
+  collect?: () => void
+}): () => void {
+  let last = { atMs: clock.now().bootMs, cpuMs: 0 }
+  let burstMs = 0
+  return () => {
+    const atMs = clock.now().bootMs
+    if (atMs - last.atMs < INTERVAL_MS) return
+    const spentMs = cpuMs() - last.cpuMs
+    if (spentMs > IDLE_MS) {
+      burstMs += spentMs
+    } else if (burstMs >= BURST_MS) {
+      collect()
+      burstMs = 0
+    }
+    last = { atMs, cpuMs: cpuMs() }
+  }
+}
+
+function ownCpuMs(): number {
+  const { user, system } = process.cpuUsage()
+  return (user + system) / 1_000
+}
