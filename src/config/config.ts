@@ -3,7 +3,7 @@ import type { LogLevel } from '../lib/log.ts'
 import { basicOf, type Credentials, type Secret } from '../lib/secret.ts'
 import type { Template } from '../lib/template.ts'
 import type { PermanentReason } from '../token/outcome.ts'
-import type { ServerAddress } from './server-address.ts'
+import type { ServerAddress } from './schema-parts.ts'
 
 export type TokenFileFormat = 'raw' | 'header' | 'env' | 'json' | 'template'
 

@@ -8,7 +8,7 @@ import type { Config, SocketConfig, TokenFileConfig } from './config.ts'
 import { readInput, type InputContext } from './inputs.ts'
 import { printable, type Diagnostics } from './issues.ts'
 import { nearestName } from './nearest.ts'
-import type { ValidPart } from './valid-part.ts'
+import type { ValidPart } from './validate.ts'
 
 type TokenFileInput = NonNullable<ValidPart['tokenFiles'][number]>
 

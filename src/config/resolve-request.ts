@@ -2,7 +2,7 @@
 import { certificatesIn } from '../lib/pem.ts'
 import type { Config } from './config.ts'
 import { readInput, type InputContext } from './inputs.ts'
-import type { ValidPart } from './valid-part.ts'
+import type { ValidPart } from './validate.ts'
 
 export function resolveRequest(input: ValidPart['request'], context: InputContext): Config['request'] {
   const { timeout, connectTimeout, caFile } = input

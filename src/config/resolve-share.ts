@@ -8,8 +8,8 @@ import type { ShareConfig } from './config.ts'
 import { readInput, type InputContext } from './inputs.ts'
 import { readCertificates } from './resolve-request.ts'
 import { readSecret } from './secrets.ts'
-import type { ServerAddress } from './server-address.ts'
-import type { ValidPart } from './valid-part.ts'
+import type { ServerAddress } from './schema-parts.ts'
+import type { ValidPart } from './validate.ts'
 
 type ShareInput = NonNullable<ValidPart['share']>
 

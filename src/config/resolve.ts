@@ -15,7 +15,7 @@ import { resolveShare } from './resolve-share.ts'
 import { STANDARD_INITIAL_DELAY } from './schema.ts'
 import { readSecret } from './secrets.ts'
 import { resolveService } from './service.ts'
-import type { SecretSource, ValidPart } from './valid-part.ts'
+import type { SecretSource, ValidPart } from './validate.ts'
 
 interface ResolveContext extends Omit<InputContext, 'directory' | 'reads'> {
   /** The configuration file, absolute, and the owner and mode of its descriptor. */

@@ -4,8 +4,8 @@ import * as v from 'valibot'
 import { CONTROL_CHARACTER } from '../lib/display-text.ts'
 import { DURATION, parseDuration } from '../lib/duration.ts'
 
-// Every message is our own: valibot's quote the value, which may be a secret. Unknown keys are found by validate.ts,
-// because valibot's objects either ignore them or report only the first. Rules across settings are in resolve.ts.
+// Every message is our own: valibot's quote the value, which may be a secret. Sections are walked by validate.ts, because
+// valibot's objects either ignore unknown keys or report only the first. Rules across settings are in resolve.ts.
 
 /** A setting that may be left out, with its meaning and its default. */
 export function setting<const T extends v.GenericSchema, const D extends v.InferInput<T>>(
@@ -14,6 +14,11 @@ export function setting<const T extends v.GenericSchema, const D extends v.Infer
   standard: D,
 ) {
   return v.optional(v.pipe(schema, v.description(description)), standard)
+}
+
+/** A setting that is null where it is left out. */
+export function orNull<T extends v.GenericSchema>(schema: T, description: string) {
+  return v.optional(v.pipe(v.nullable(schema), v.description(description)), null)
 }
 
 /** The same, where the default depends on other settings: it is applied later, and `standard` is what the manual says. */
@@ -140,15 +145,8 @@ export function secretSource(description: string) {
   )
 }
 
-/** An object; a required key that is not there is reported with the sentence of its own schema. */
 export function section<T extends v.ObjectEntries>(entries: T, written = '{ … }') {
-  return v.object(entries, (issue) => {
-    const missing = issue.path?.at(-1)?.key
-    const sentence = `must be an object: write it as ${written}`
-    if (typeof missing !== 'string') return sentence
-    const { message } = entries[missing] as unknown as { message: string | ((issue: object) => string) }
-    return `is missing: it ${typeof message === 'function' ? message({}) : message}`
-  })
+  return v.object(entries, `must be an object: write it as ${written}`)
 }
 
 export function list<T extends v.GenericSchema>(element: T) {
@@ -156,4 +154,16 @@ export function list<T extends v.GenericSchema>(element: T) {
     v.array(element, 'must be a list: write it as [ … ]'),
     v.maxLength(64, 'has too many entries: 64 are the most there can be'),
   )
+}
+
+/** The address of a server as people write it: "host:port", or the path of a Unix socket. */
+export type ServerAddress =
+  { readonly host: string; readonly port: number } | { /** A Unix socket. */ readonly path: string }
+
+/** Undefined where it is none. An IPv6 address is in brackets. */
+export function parseServer(text: string): ServerAddress | undefined {
+  if (/^\.{0,2}\/[^\p{Cc}]+$/u.test(text)) return { path: text }
+  const [, host, port] = /^(\[[0-9A-Fa-f:.]+\]|[^\s:/@[\]\p{Cc}]+):(\d{1,5})$/u.exec(text) ?? []
+  if (host === undefined || port === undefined || Number(port) < 1 || Number(port) > 65_535) return undefined
+  return { host: host.replace(/^\[|\]$/g, ''), port: Number(port) }
 }

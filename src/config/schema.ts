@@ -11,7 +11,9 @@ import {
   duration,
   list,
   octal,
+  parseServer,
   oneOf,
+  orNull,
   path,
   rawCheck,
   secretSource,
@@ -20,7 +22,6 @@ import {
   section,
   setting,
 } from './schema-parts.ts'
-import { parseServer } from './server-address.ts'
 import { presetNames, STANDARD } from './service.ts'
 
 const SERVER_SHAPE =
@@ -41,10 +42,9 @@ const tokenFile = () =>
       '`raw`: the token alone. `header`: for `curl -H @file`. `env`: for `EnvironmentFile=`. `json`: with its instants. `template`: as in `template`.',
       'raw',
     ),
-    template: setting(
-      v.nullable(path()),
+    template: orNull(
+      path(),
       'File with the text to write, in which `${accessToken}`, `${expiresAt}`, `${obtainedAt}`, `${fingerprint}` and `${baseUrl}` are filled in and `$${` is a literal `${`; relative to the configuration file.',
-      null,
     ),
     mode: setting(
       v.pipe(
@@ -58,11 +58,10 @@ const tokenFile = () =>
       'Permission bits of the file.',
       '0600',
     ),
-    owner: setting(v.nullable(account('user')), 'Owner; `null`: the daemon’s user.', null),
-    group: setting(
-      v.nullable(account('group')),
+    owner: orNull(account('user'), 'Owner; `null`: the daemon’s user.'),
+    group: orNull(
+      account('group'),
       'Group; `null`: as the file is created (a setgid directory gives its own).',
-      null,
     ),
   })
 
@@ -80,7 +79,7 @@ const socket = (name: string) =>
       'Permission bits of the socket.',
       '0600',
     ),
-    group: setting(v.nullable(account('group')), 'Group of the socket; `null`: as it is created.', null),
+    group: orNull(account('group'), 'Group of the socket; `null`: as it is created.'),
     allow: setting(
       section({
         users: setting(list(account('user')), 'Users that may use the socket, by name or number.', []),
@@ -95,10 +94,9 @@ const socket = (name: string) =>
     ),
     maxConnections: setting(count(65_536), 'Connections at one time.', 4096),
     maxConnectionsPerUser: setting(count(65_536), 'Connections of one user at one time.', 1024),
-    maxRequestsPerSecond: setting(
-      v.nullable(count(1_000_000)),
+    maxRequestsPerSecond: orNull(
+      count(1_000_000),
       'Requests per second on one connection; `null`: no limit.',
-      null,
     ),
   })
 
@@ -118,26 +116,19 @@ const share = () =>
         v.maxLength(64, SERVERS_SHAPE),
         v.description('Redis servers, each `host:port`; or the path of one Unix socket.'),
       ),
-      sentinel: setting(
-        v.nullable(
-          section(
-            {
-              name: v.pipe(
-                line(255, 'must be the name of the master: write it as "mymaster"'),
-                v.description('Name of the master.'),
-              ),
-              user: setting(v.nullable(line(255)), 'ACL user at the sentinels.', null),
-              password: setting(
-                v.nullable(secretSource('Password at the sentinels.')),
-                'Its password: a secret source.',
-                null,
-              ),
-            },
-            '{ "name": "mymaster" }',
-          ),
+      sentinel: orNull(
+        section(
+          {
+            name: v.pipe(
+              line(255, 'must be the name of the master: write it as "mymaster"'),
+              v.description('Name of the master.'),
+            ),
+            user: orNull(line(255), 'ACL user at the sentinels.'),
+            password: orNull(secretSource('Password at the sentinels.'), 'Its password: a secret source.'),
+          },
+          '{ "name": "mymaster" }',
         ),
         '`servers` are sentinels then; `null`: they are not.',
-        null,
       ),
       cluster: setting(
         v.boolean(TRUE_OR_FALSE),
@@ -149,14 +140,10 @@ const share = () =>
           [
             v.boolean(),
             section({
-              caFile: setting(v.nullable(path()), 'PEM file of authorities to trust.', null),
-              serverName: setting(v.nullable(line(255)), 'Name in the certificate of the servers.', null),
-              certFile: setting(v.nullable(path()), 'PEM file of the certificate that is presented.', null),
-              keyFile: setting(
-                v.nullable(path()),
-                'PEM file of its key without a passphrase, a secret.',
-                null,
-              ),
+              caFile: orNull(path(), 'PEM file of authorities to trust.'),
+              serverName: orNull(line(255), 'Name in the certificate of the servers.'),
+              certFile: orNull(path(), 'PEM file of the certificate that is presented.'),
+              keyFile: orNull(path(), 'PEM file of its key without a passphrase, a secret.'),
             }),
           ],
           'must be true, false, or an object with caFile, serverName, certFile and keyFile',
@@ -164,29 +151,20 @@ const share = () =>
         'TLS to the servers; or an object with `caFile`, `serverName`, `certFile` and `keyFile`. A Unix socket has none.',
         true,
       ),
-      user: setting(v.nullable(line(255)), 'ACL user.', null),
-      password: setting(
-        v.nullable(secretSource('Password of that user.')),
-        'Its password: a secret source.',
-        null,
-      ),
+      user: orNull(line(255), 'ACL user.'),
+      password: orNull(secretSource('Password of that user.'), 'Its password: a secret source.'),
       database: setting(count(15, 0), 'Number of the database; 0 to 15.', 0),
       prefix: setting(
         v.pipe(v.string(PREFIX_SHAPE), v.regex(/^[A-Za-z0-9._:-]{1,64}$/, PREFIX_SHAPE)),
         'Beginning of every key and channel.',
         'kyc-tokend',
       ),
-      key: setting(
-        v.nullable(secretSource('A secret of all hosts, at least 16 bytes long.')),
+      key: orNull(
+        secretSource('A secret of all hosts, at least 16 bytes long.'),
         'A secret source that is mixed into the key of the seal, at least 16 bytes long.',
-        null,
       ),
       timeout: setting(duration('50ms', '10s'), 'Longest time for one command; 50ms to 10s.', '1s'),
-      host: setting(
-        v.nullable(line(255)),
-        'How this host is named to the others; `null`: its host name.',
-        null,
-      ),
+      host: orNull(line(255), 'How this host is named to the others; `null`: its host name.'),
       asks: setting(v.boolean(TRUE_OR_FALSE), '`false`: this host never asks the service.', true),
       whenAlone: setting(
         oneOf(['fetch', 'wait']),
@@ -205,10 +183,9 @@ const errorStatus = () => count(599, 400)
 
 const service = () =>
   section({
-    preset: setting(
-      v.nullable(oneOf(presetNames)),
+    preset: orNull(
+      oneOf(presetNames),
       'Defaults of the other keys: `oauth2` for the client credentials grant (RFC 6749, section 4.4), which needs `tokenUrl`.',
-      null,
     ),
     tokenUrl: dependentSetting(
       v.pipe(line(2048, TOKEN_URL_SHAPE), rawCheck(tokenUrlProblem)),
@@ -257,11 +234,7 @@ const service = () =>
             v.regex(/\S/, 'must be words of the answer: write them as "Account not found"'),
             v.description('Words that are looked for, case and white space aside.'),
           ),
-          in: setting(
-            v.nullable(answerPath()),
-            'Path of the text that has them; `null`: anywhere in the answer.',
-            null,
-          ),
+          in: orNull(answerPath(), 'Path of the text that has them; `null`: anywhere in the answer.'),
           reason: v.pipe(
             oneOf(permanentReasons),
             v.description('`account-inactive` or `account-not-found`.'),
@@ -308,10 +281,9 @@ export const configSchema = () =>
           'Longest time for its connection, TLS included; 100ms to 10m.',
           '5s',
         ),
-        caFile: setting(
-          v.nullable(path()),
+        caFile: orNull(
+          path(),
           'PEM file of authorities to trust beside the built-in ones; relative to the configuration file.',
-          null,
         ),
       }),
       'The request to the service.',
@@ -365,24 +337,15 @@ export const configSchema = () =>
           'How long there may be no usable token before an alert is raised, whatever the reason; 1s to 30d, `null`: never.',
           '10m',
         ),
-        contact: setting(
-          v.nullable(line(200)),
-          'Whom to call: a text that every alert and remedy repeats.',
-          null,
-        ),
+        contact: orNull(line(200), 'Whom to call: a text that every alert and remedy repeats.'),
       }),
       'Alerts about things that a person must repair.',
       {},
     ),
-    service: setting(
-      v.nullable(service()),
-      'Another service than that of the interface description; `null`: that one.',
-      null,
-    ),
-    share: setting(
-      v.nullable(share()),
+    service: orNull(service(), 'Another service than that of the interface description; `null`: that one.'),
+    share: orNull(
+      share(),
       'One token for all hosts of the account, through Redis; `null`: every host by itself.',
-      null,
     ),
     log: setting(
       section({
@@ -400,15 +363,13 @@ export const configSchema = () =>
       'The log, on stderr.',
       {},
     ),
-    runtimeDirectory: setting(
-      v.nullable(path()),
+    runtimeDirectory: orNull(
+      path(),
       'Directory of sockets and token files; `null`: by who runs the daemon. Relative to the configuration file.',
-      null,
     ),
-    stateDirectory: setting(
-      v.nullable(path()),
+    stateDirectory: orNull(
+      path(),
       'Directory of what outlives a restart; `null`: by who runs the daemon. Relative to the configuration file.',
-      null,
     ),
   })
 
@@ -416,12 +377,3 @@ export const configSchema = () =>
 export type ConfigInput = v.InferInput<ReturnType<typeof configSchema>>
 /** The same with its defaults; durations in ms, modes as permission bits, servers as addresses. */
 export type Settings = v.InferOutput<ReturnType<typeof configSchema>>
-
-/** Settings that are secret sources. */
-export const secretSettings = [
-  'credentials.apiKey',
-  'credentials.apiSecret',
-  'share.password',
-  'share.key',
-  'share.sentinel.password',
-] as const

@@ -5,7 +5,7 @@ import { CONTROL_CHARACTER } from '../lib/display-text.ts'
 import { Secret } from '../lib/secret.ts'
 import { readInput, type InputContext } from './inputs.ts'
 import { readFile, shellWord } from './read-file.ts'
-import type { SecretSource } from './valid-part.ts'
+import type { SecretSource } from './validate.ts'
 
 interface SecretOptions {
   readonly at: string

@@ -3,7 +3,7 @@
 import type { ServiceConfig } from './config.ts'
 import { keyPath, type Diagnostics } from './issues.ts'
 import { tokenUrlOf } from './base-url.ts'
-import type { ValidPart } from './valid-part.ts'
+import type { ValidPart } from './validate.ts'
 
 type ServiceInput = NonNullable<ValidPart['service']>
 type Whole = { readonly [Key in keyof ServiceInput]-?: Exclude<ServiceInput[Key], undefined> }

@@ -1,107 +1,104 @@
-// The shape of a document against the schema: every fault at once, with its key path and its remedy, and no value.
+// The shape of a document against the schema: one walk finds every fault, with its key path and its remedy, and no value.
 import * as v from 'valibot'
 
+import { isRecord } from '../lib/json.ts'
 import { keyPath, type ConfigIssue } from './issues.ts'
 import { nearestName } from './nearest.ts'
-import { configSchema, secretSettings } from './schema.ts'
-import type { ValidPart } from './valid-part.ts'
+import { configSchema, type ConfigInput, type Settings } from './schema.ts'
 
-interface Validation {
-  readonly faults: readonly ConfigIssue[]
-  /** The usable part of the document, with the defaults; undefined where there is none. */
-  readonly validPart: ValidPart | undefined
-}
+/** The settings without the values that were found faulty: a required one, or an element of a list, may be missing. */
+export type ValidPart = Part<Settings, ConfigInput>
+export type SecretSource = Settings['credentials']['apiKey']
+
+/** Of `Out` as the schema makes it from `In`. What is written as a text, secret sources too, is whole or missing. */
+type Part<Out, In> = string extends In
+  ? Out
+  : { readonly [Key in keyof Out]: Part<Out[Key], Written<In, Key>> | Missing<Written<In, Key>> }
+/** A setting that may be left out has a default, and is never missing. */
+type Missing<In> = undefined extends In ? never : undefined
+type Written<In, Key> = In extends object ? (Key extends keyof In ? In[Key] : never) : never
 
 /** The parts of a valibot schema that are walked through. */
 interface SchemaNode {
   readonly type: string
   readonly entries?: Readonly<Record<string, SchemaNode>>
   readonly wrapped?: SchemaNode
+  readonly default?: unknown
   readonly item?: SchemaNode
+  readonly value?: SchemaNode
   readonly options?: readonly SchemaNode[]
 }
 type Path = readonly PropertyKey[]
 
-export function validateDocument(document: unknown): Validation {
+/** `validPart` is the usable part of the document, with the defaults; undefined where there is none. */
+export function validateDocument(document: unknown): {
+  readonly faults: readonly ConfigIssue[]
+  readonly validPart: ValidPart | undefined
+} {
   const faults: ConfigIssue[] = []
-  const schema = configSchema()
-  const root = schema as unknown as SchemaNode
-  const known = withoutUnknown(document, { root, node: root, path: [], faults })
-  const parse = (value: unknown) => v.safeParse(schema, value, { abortPipeEarly: true })
-  const { issues: found = [], output } = parse(known)
-  const issues = found.flatMap(innermost).map(withoutSecret)
-  faults.push(...issues.map(({ path, message }) => ({ at: keyPath(path), sentence: message })))
-  const faultyPaths = issues.filter(({ isMissing }) => !isMissing).map(({ path }) => path)
-  const usable = faultyPaths.length === 0 ? output : parse(without(known, faultyPaths)).output
-  return { faults, validPart: usable as ValidPart | undefined }
-}
-
-/** A copy without keys that no section knows. Keys of the prototype do not count; a list is no section. */
-function withoutUnknown(
-  value: unknown,
-  context: { root: SchemaNode; node: SchemaNode; path: Path; faults: ConfigIssue[] },
-): unknown {
-  const { root, node, path, faults } = context
-  const { entries, item } = structureOf(node)
-  if (typeof value !== 'object' || value === null) return value
-  if (item !== undefined && Array.isArray(value))
-    return value.map((element: unknown, index) =>
-      withoutUnknown(element, { ...context, node: item, path: [...path, index] }),
-    )
-  if (entries === undefined) return value
-  if (Array.isArray(value)) return ''
-  const kept: Record<string, unknown> = {}
-  for (const [key, child] of Object.entries(value)) {
-    const entry = Object.hasOwn(entries, key) ? entries[key] : undefined
-    if (entry === undefined) faults.push(unknownKey(key, { root, path, names: Object.keys(entries) }))
-    else kept[key] = withoutUnknown(child, { ...context, node: entry, path: [...path, key] })
+  const root = configSchema() as unknown as SchemaNode
+  const fault = (path: Path, sentence: string): undefined => {
+    faults.push({ at: keyPath(path), sentence })
   }
-  return kept
+
+  /** The value as the schema makes it; undefined where it is faulty. */
+  function walk(node: SchemaNode, value: unknown, path: Path): unknown {
+    const { wrapped, type, item, value: element } = node
+    if (type === 'optional') {
+      const part = value === undefined ? undefined : walk(wrapped!, value, path)
+      return part === undefined && node.default !== undefined ? walk(wrapped!, node.default, path) : part
+    }
+    if (wrapped !== undefined) return value === null ? null : walk(wrapped, value, path)
+    // Of the alternatives of a setting, an object means the section. Secret sources are no sections.
+    const { entries } = unwrapped(node)
+    if (isRecord(value) && entries !== undefined) return walkSection(entries, value, path)
+    const sentence = ownFault(node, value)
+    if (sentence !== undefined) return fault(path, sentence)
+    if (Array.isArray(value) && item !== undefined)
+      return value.map((child: unknown, index) => walk(item, child, [...path, index]))
+    if (isRecord(value) && element !== undefined)
+      return Object.fromEntries(
+        Object.entries(value).map(([key, child]) => [key, walk(element, child, [...path, key])]),
+      )
+    return v.safeParse(node as unknown as v.GenericSchema, value).output
+  }
+
+  function walkSection(
+    entries: Readonly<Record<string, SchemaNode>>,
+    section: Readonly<Record<string, unknown>>,
+    path: Path,
+  ): object {
+    for (const key of Object.keys(section))
+      // Keys of the prototype are unknown, too.
+      if (!Object.hasOwn(entries, key))
+        fault([...path, key], `is an unknown key: ${meant(key, root, Object.keys(entries))}`)
+    const parts = Object.entries(entries).map(([key, node]) => {
+      const isMissing = !Object.hasOwn(section, key) && node.type !== 'optional'
+      const at = [...path, key]
+      if (isMissing) return [key, fault(at, `is missing: it ${ownFault(node, undefined)}`)]
+      return [key, walk(node, Object.hasOwn(section, key) ? section[key] : undefined, at)]
+    })
+    return Object.fromEntries(parts) as object
+  }
+
+  return { faults, validPart: walk(root, document, []) as ValidPart | undefined }
 }
 
-/** The section or the list that a schema describes. Secret sources are strict objects, and walked by valibot alone. */
-function structureOf(node: SchemaNode): Pick<SchemaNode, 'entries' | 'item'> {
-  if (node.wrapped !== undefined) return structureOf(node.wrapped)
-  if (node.type === 'union')
-    return (node.options ?? []).map(structureOf).find(({ entries }) => entries !== undefined) ?? {}
-  if (node.type === 'object' && node.entries !== undefined) return { entries: node.entries }
-  return node.item === undefined ? {} : { item: node.item }
+/** The sentence about a value itself, not about what is in it. */
+function ownFault(node: SchemaNode, value: unknown): string | undefined {
+  const { issues = [] } = v.safeParse(node as unknown as v.GenericSchema, value, { abortPipeEarly: true })
+  const isContainer = node.item !== undefined || node.value !== undefined
+  return issues.find(({ path }) => !isContainer || path === undefined)?.message
 }
 
-interface Issue {
-  readonly path: Path
-  readonly message: string
-  readonly isMissing: boolean
+/** The section or the list that a schema describes. */
+function unwrapped(node: SchemaNode): SchemaNode {
+  if (node.wrapped !== undefined) return unwrapped(node.wrapped)
+  const sections = (node.options ?? []).filter(({ type }) => type === 'object')
+  return sections[0] ?? (node.type === 'strict_object' ? { type: node.type } : node)
 }
 
-/** Of the alternatives of a setting, an object means the section: its own faults are reported, not that none fits. */
-function innermost(issue: v.BaseIssue<unknown>): Issue[] {
-  const items = issue.path ?? []
-  const path = items.map(({ key }) => key as PropertyKey)
-  const within = (issue.issues ?? []).filter((inner) => inner.path !== undefined)
-  if (typeof issue.input === 'object' && issue.input !== null && within.length > 0 && !isSecret(path))
-    return within.flatMap(innermost).map((inner) => ({ ...inner, path: [...path, ...inner.path] }))
-  return [{ path, message: issue.message, isMissing: items.at(-1)?.origin === 'key' }]
-}
-
-/** The fault of a secret source is reported of the setting: a key within may be the secret itself. */
-function withoutSecret(issue: Issue): Issue {
-  const setting = secretSettings.find((name) => `${keyPath(issue.path)}.`.startsWith(`${name}.`))
-  return setting === undefined ? issue : { ...issue, path: setting.split('.') }
-}
-
-function isSecret(path: Path): boolean {
-  return (secretSettings as readonly string[]).includes(keyPath(path))
-}
-
-function unknownKey(
-  key: string,
-  { root, path, names }: { root: SchemaNode; path: Path; names: readonly string[] },
-): ConfigIssue {
-  return { at: keyPath([...path, key]), sentence: `is an unknown key: ${meant(key, { root, names })}` }
-}
-
-function meant(key: string, { root, names }: { root: SchemaNode; names: readonly string[] }): string {
+function meant(key: string, root: SchemaNode, names: readonly string[]): string {
   const known = names.filter((name) => name !== '$schema')
   const near = nearestName(key, known)
   if (near !== undefined) return `did you mean "${near}"?`
@@ -111,20 +108,10 @@ function meant(key: string, { root, names }: { root: SchemaNode; names: readonly
 }
 
 function keyPathsOf(node: SchemaNode, prefix: string): string[] {
-  const { entries, item } = structureOf(node)
+  const { entries = {}, item } = unwrapped(node)
   if (item !== undefined) return keyPathsOf(item, `${prefix}[]`)
-  return Object.entries(entries ?? {}).flatMap(([name, child]) => {
+  return Object.entries(entries).flatMap(([name, child]) => {
     const path = prefix === '' ? name : `${prefix}.${name}`
     return [path, ...keyPathsOf(child, path)]
   })
-}
-
-/** A copy without what is at these paths. */
-function without(node: unknown, paths: readonly Path[]): unknown {
-  if (paths.some((path) => path.length === 0)) return undefined
-  if (paths.length === 0 || typeof node !== 'object' || node === null) return node
-  const below = (key: PropertyKey): PropertyKey[][] =>
-    paths.filter((path) => String(path[0]) === String(key)).map((path) => path.slice(1))
-  if (Array.isArray(node)) return node.map((element, index) => without(element, below(index)))
-  return Object.fromEntries(Object.entries(node).map(([key, child]) => [key, without(child, below(key))]))
 }
