@@ -20,7 +20,7 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
   share: [...CORE, CONFIG_TYPES],
   delivery: [...CORE, CONFIG_TYPES],
   report: [...CORE, CONFIG_TYPES],
-  sandbox: ['lib'],
+  sandbox: ['lib', CONFIG_TYPES, 'config/service.ts', 'token/outcome.ts'],
   client: ['lib', 'protocol.ts'],
   build: ['config', 'lib', 'client'],
   ...Object.fromEntries(DAEMON.map((file) => [file, [...PARTS, ...DAEMON]])),

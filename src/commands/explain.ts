@@ -1,9 +1,7 @@
 // `kyc-tokend explain`: what the daemon would make of an answer of the service, by the daemon's own code.
 import { createReadStream } from 'node:fs'
 import type { Readable } from 'node:stream'
-import { resolveRetry } from '../config/resolve.ts'
-import { standardService } from '../config/service.ts'
-import { validateDocument } from '../config/validate.ts'
+import { loadPlan, standardPlan } from '../config/load.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { errorMessage, exitStatus, UsageError } from '../lib/error.ts'
 import { readLimited } from '../lib/read-limited.ts'
@@ -23,15 +21,15 @@ import { nextState } from '../token/transitions.ts'
 import type { Invocation, RunCommand } from './command.ts'
 import { keyMistakes } from './format-status.ts'
 
-const { retry, refresh } = validateDocument({}).validPart!
-const policy: Policy = { ...resolveRetry(retry), maxAgeMs: refresh.maxAge }
-
-export const run: RunCommand = async ({ options, stdin, stdout }) => {
+export const run: RunCommand = async ({ options, env, stdin, stdout }) => {
   const status = statusOf(options.status)
   const headers = headersOf(options.header)
   const answer: ServiceResponse = { status, headers, ...(await bodyOf(options.body, stdin)) }
   const now = { bootMs: 0, wallMs: Date.now() }
-  const service = standardService()
+  const configPath = options.config
+  const { service, retry, refresh } =
+    typeof configPath === 'string' ? await loadPlan({ configPath, env }) : standardPlan()
+  const policy = { ...retry, ...refresh }
   const table = failureTable(service)
   const { outcome: said, row } = createClassify(service)(answer, { wallMs: now.wallMs, secrets: [] })
   // A token may turn out to have no life left.
@@ -41,7 +39,7 @@ export const run: RunCommand = async ({ options, stdin, stdout }) => {
     random: () => 0,
   })
   const given = outcome === said ? row : table.find(({ reasons }) => reasons.includes('malformed-answer'))!
-  const lines = [`Row: ${rowLine(given, table)}`, ...outcomeLines(outcome, state.token)]
+  const lines = [`Row: ${rowLine(given, table)}`, ...outcomeLines(outcome, { token: state.token, policy })]
   stdout.write(`${lines.join('\n')}\n`)
   return exitStatus.ok
 }
@@ -51,10 +49,13 @@ function rowLine({ answer, follows }: Row, table: readonly Row[]): string {
   return `${number} of ${table.length} (${answer}): ${follows}`
 }
 
-function outcomeLines(outcome: ServiceOutcome, token: Token | null): string[] {
+function outcomeLines(
+  outcome: ServiceOutcome,
+  { token, policy }: { token: Token | null; policy: Policy },
+): string[] {
   if (outcome.kind === 'ok') return token === null ? [] : tokenLines(token)
   const { reason, detail } = outcome
-  const then = outcome.kind === 'permanent' ? refusalLine() : retryLine(outcome)
+  const then = outcome.kind === 'permanent' ? refusalLine() : retryLine(outcome, policy)
   const remedy = [remedyFor(reason), ...keyMistakes(reason)].join('; ')
   return [`Reason: ${reason}`, `Detail: ${detail}`, `Then: ${then}`, `Remedy: ${remedy}`]
 }
@@ -78,8 +79,8 @@ function refusalLine(): string {
   )
 }
 
-/** With the default settings, and the bounds of what chance decides. */
-function retryLine(failure: TransientFailure): string {
+/** With the bounds of what chance decides. */
+function retryLine(failure: TransientFailure, policy: Policy): string {
   const waitMs = (attempts: number, drawn: number): number =>
     retryWait(failure, { attempts, policy, holdsToken: true, random: () => drawn }).waitMs
   const range = `${formatDuration(waitMs(1, 0))} to ${formatDuration(waitMs(1, 1))}`
@@ -89,7 +90,7 @@ function retryLine(failure: TransientFailure): string {
       ? ''
       : `, not before the ${formatDuration(failure.retryAfterMs)} of Retry-After`
   const cap = `${formatDuration(policy.maxDelayMs)}, or ${formatDuration(MAX_DELAY_WITHOUT_TOKEN_MS)} while there is no token`
-  return `asked again after ${range}${bound}; the wait doubles with each failure, up to ${cap} (with the default settings)`
+  return `asked again after ${range}${bound}; the wait doubles with each failure, up to ${cap}`
 }
 
 function statusOf(given: Invocation['options'][string]): number {

@@ -1,31 +1,48 @@
 // `kyc-tokend sandbox`: runs the stand-in of the service in the foreground, a line for each request.
+import type { ServiceConfig } from '../config/config.ts'
+import { loadPlan, standardPlan } from '../config/load.ts'
+import { shellWord } from '../config/read-file.ts'
+import type { Plan } from '../config/resolve.ts'
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { createSystemClock } from '../lib/clock.ts'
 import { parseDuration, formatDuration } from '../lib/duration.ts'
 import { exitStatus, UsageError } from '../lib/error.ts'
-import { createSandbox, sandboxCredentials, type SandboxRequest } from '../sandbox/sandbox.ts'
+import { Secret } from '../lib/secret.ts'
+import { createSandbox, sandboxCredentials, type Sandbox, type SandboxRequest } from '../sandbox/sandbox.ts'
 import { isScenarioName, scenarioNames, scenarioOf, type ScenarioName } from '../sandbox/scenarios.ts'
+import { serviceRequest } from '../source/request.ts'
 import type { Invocation, RunCommand } from './command.ts'
 
 const DEFAULT_TOKEN_LIFETIME = '60s'
 const MAX_TOKEN_LIFETIME_MS = 366 * 86_400_000
 
-export const run: RunCommand = async ({ options, stdout, signal }) => {
+export const run: RunCommand = async ({ options, env, stdout, signal }) => {
   const tokenLifetimeMs = lifetimeOf(options)
+  const configPath = options.config
+  const { baseUrl, service } =
+    typeof configPath === 'string' ? await loadPlan({ configPath, env }) : standardPlan()
   const sandbox = await createSandbox({
     port: portOf(options),
     scenario: scenarioIn(options),
     tokenLifetimeMs,
+    service,
     clock: createSystemClock(),
     onRequest: (request) => stdout.write(`${escapeUnsafe(lineOf(request))}\n`),
   })
-  stdout.write(introduction(sandbox.url, sandbox.scenario(), tokenLifetimeMs))
+  stdout.write(introduction(sandbox, { baseUrl, service, tokenLifetimeMs }))
   await sandbox.run(signal)
   return exitStatus.ok
 }
 
-function introduction(url: string, scenario: ScenarioName, tokenLifetimeMs: number): string {
+function introduction(
+  sandbox: Sandbox,
+  { baseUrl, service, tokenLifetimeMs }: Pick<Plan, 'baseUrl' | 'service'> & { tokenLifetimeMs: number },
+): string {
+  const { url } = sandbox
   const { apiKey, apiSecret } = sandboxCredentials
+  const { pathname, search } = new URL(service.tokenUrl)
+  const tokenUrl = url + pathname + search
+  const isElsewhere = !service.tokenUrl.startsWith(`${baseUrl}/`)
   const names = scenarioNames.map((name) => `  ${name.padEnd(18)} ${scenarioOf(name).summary}`)
   return `A stand-in of the service is at
 
@@ -33,21 +50,32 @@ function introduction(url: string, scenario: ScenarioName, tokenLifetimeMs: numb
 
 In kyc-tokend.config.json, which only you may read (chmod 600):
 
-  "baseUrl": "${url}",
+  "baseUrl": "${url}${new URL(baseUrl).pathname.replace(/\/$/, '')}",
   "credentials": { "apiKey": "${apiKey}", "apiSecret": "${apiSecret}" }
-
+${isElsewhere ? `\nand in its "service":\n\n  "tokenUrl": "${tokenUrl}"\n` : ''}
 Tokens live ${formatDuration(tokenLifetimeMs)}. To try:
 
-  curl -d '{"apiKey":"${apiKey}","apiSecret":"${apiSecret}"}' ${url}/token/external/jwt
+  ${requestLine({ ...service, tokenUrl })}
   kyc-tokend token --format header | curl -H @- ${url}/me
   curl -X PUT -d outage ${url}/scenario
 
-Scenarios (now ${scenario}):
+Scenarios (now ${sandbox.scenario()}):
 
 ${names.join('\n')}
 
 Ctrl-C ends it. Requests:
 `
+}
+
+/** The request for a token; the values of further headers are not shown. */
+function requestLine(service: ServiceConfig): string {
+  const apiKey = new Secret(sandboxCredentials.apiKey)
+  const apiSecret = new Secret(sandboxCredentials.apiSecret)
+  const { url, body } = serviceRequest(service, { apiKey, apiSecret })
+  const basic =
+    service.send === 'basic' ? ` -u ${sandboxCredentials.apiKey}:${sandboxCredentials.apiSecret}` : ''
+  const headers = Object.keys(service.headers).map((name) => ` -H ${shellWord(`${name}: …`)}`)
+  return `curl${basic}${headers.join('')} -d ${shellWord(body.toString())} ${shellWord(url.href)}`
 }
 
 function lineOf({ atMs, method, path, status, scenario }: SandboxRequest): string {

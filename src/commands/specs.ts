@@ -1,6 +1,7 @@
 // Every command as data: the help, the completions and the manual pages are made from this page. Only the command that
 // is asked for is loaded; `token`, which shell loops call, is here already.
 import type { CommandSpec, OptionSpec } from './command.ts'
+import { scenarioNames } from '../sandbox/scenarios.ts'
 import * as token from './token.ts'
 
 const flag = (summary: string): OptionSpec => ({ type: 'boolean', summary })
@@ -172,6 +173,10 @@ export const commands: readonly CommandSpec[] = [
         undefined,
         { isRepeatable: true },
       ),
+      config: option(
+        'PATH',
+        'By the `service` and the settings of this configuration, whose secrets are not read; else the standard ones',
+      ),
     },
   },
   {
@@ -237,12 +242,10 @@ export const commands: readonly CommandSpec[] = [
     options: {
       port: option('N', 'Port on 127.0.0.1', 'a free one'),
       scenario: option('NAME', 'How it answers', 'ok', {
-        choices:
-          'ok account-inactive account-not-found outage rate-limited slow flaky html-error opaque-token expired-token'.split(
-            ' ',
-          ),
+        choices: scenarioNames,
       }),
       'token-lifetime': option('DURATION', 'Life of its tokens', '60s'),
+      config: option('PATH', 'Be the `service` that this configuration describes; its secrets are not read'),
     },
   },
   {

@@ -4,12 +4,12 @@ import { existsSync, type Stats } from 'node:fs'
 import { basename, join } from 'node:path'
 import type { CosmiconfigResult } from 'cosmiconfig'
 
-import { errorCode } from '../lib/error.ts'
+import { errorCode, fallbackOnSystemError } from '../lib/error.ts'
 import { findJsonFault } from './json-fault.ts'
 import { irregularity, readFile } from './read-file.ts'
 
 /** File names that are searched for, in this order. */
-const FILE_NAMES = ['kyc-tokend.config.json', 'kyc-tokend.config.yaml', 'kyc-tokend.config.yml']
+export const FILE_NAMES = ['kyc-tokend.config.json', 'kyc-tokend.config.yaml', 'kyc-tokend.config.yml']
 
 /** The example, in a checkout and as the Debian package has it. */
 export const EXAMPLE =
@@ -156,23 +156,16 @@ function awayFromWorkingDirectory<T>(act: () => T): T {
   try {
     return act()
   } finally {
-    enter(directory)
+    if (existsSync(join(directory, '.'))) process.chdir(directory)
   }
 }
 
-function workingDirectory(): string {
+/** The working directory; `/` where it is gone. */
+export function workingDirectory(): string {
   try {
     return process.cwd()
-  } catch {
-    return '/'
-  }
-}
-
-function enter(directory: string): void {
-  try {
-    process.chdir(directory)
-  } catch {
-    process.chdir('/')
+  } catch (error) {
+    return fallbackOnSystemError('/')(error)
   }
 }
 

@@ -1,14 +1,15 @@
 // Finds the configuration, validates it and makes it ready to use: `loadConfig` throws all its faults at once.
-import { resolve } from 'node:path'
+import { existsSync, type Stats } from 'node:fs'
+import { join, resolve } from 'node:path'
 
-import { CONTROL_CHARACTER } from '../lib/display-text.ts'
-import { configDirectories } from '../lib/paths.ts'
 import { accountOfConfig } from '../lib/account.ts'
+import { CONTROL_CHARACTER } from '../lib/display-text.ts'
+import { configDirectories, SYSTEM_CONFIG_DIRECTORY } from '../lib/paths.ts'
 import type { Config } from './config.ts'
-import { EXAMPLE, findConfig } from './find.ts'
+import { EXAMPLE, FILE_NAMES, findConfig, workingDirectory } from './find.ts'
 import { ConfigError, formatIssue, printable, type ConfigIssue, type Diagnostics } from './issues.ts'
-import { resolveConfig } from './resolve.ts'
-import { validateDocument } from './validate.ts'
+import { resolveConfig, resolvePlan, type Plan } from './resolve.ts'
+import { validateDocument, type ValidPart } from './validate.ts'
 
 export interface LoadOptions {
   /** `--config`. */
@@ -39,56 +40,93 @@ export async function loadConfig(options: LoadOptions): Promise<Config> {
   return config
 }
 
+/** The part of a configuration that needs neither its secrets nor other files. Throws ConfigError (78). */
+export async function loadPlan(options: Pick<LoadOptions, 'configPath' | 'env'>): Promise<Plan> {
+  const { file, validPart, faults, diagnostics } = await readDocument(options)
+  const plan = validPart && resolvePlan(validPart, diagnostics)
+  if (plan === undefined || faults.length > 0) throw new ConfigError(faults, file)
+  return plan
+}
+
 export async function inspectConfig(options: LoadOptions): Promise<Inspection> {
+  const { env, isElsewhere = false, runtimeDirectory } = options
+  const { file, stats, validPart, faults, warnings, diagnostics } = await readDocument(options)
+  const unseen: string[] = []
+  const context = { uid: process.geteuid!(), env, isElsewhere, runtimeDirectory, unseen, diagnostics }
+  const resolved = file && stats && validPart && (await resolveConfig(validPart, { ...context, file, stats }))
+  const config =
+    resolved && faults.length === 0
+      ? deepFreeze({ ...resolved, warnings: warnings.map(formatIssue) })
+      : undefined
+  return { file, faults, warnings, config, unseen }
+}
+
+interface ReadDocument {
+  readonly file?: string
+  readonly stats?: Stats
+  readonly validPart?: ValidPart | undefined
+  readonly faults: readonly ConfigIssue[]
+  readonly warnings: readonly ConfigIssue[]
+  /** For the rules across settings: a setting that is itself faulty breaks none of them. */
+  readonly diagnostics: Diagnostics
+}
+
+/** The file that is found, and the usable part of it. */
+async function readDocument({ env, configPath }: LoadOptions): Promise<ReadDocument> {
   const faults: ConfigIssue[] = []
   const warnings: ConfigIssue[] = []
-  const diagnostics: Diagnostics = {
-    fault: (at, sentence) => faults.push({ at, sentence }),
-    warn: (at, sentence) => warnings.push({ at, sentence }),
-  }
-  const uid = process.geteuid!()
-  const { env, isElsewhere = false, runtimeDirectory } = options
-  const named = options.configPath ?? (env['KYC_TOKEND_CONFIG'] || undefined)
-  const found = await findConfig(
-    named === undefined
-      ? { directories: configDirectories({ env, uid }, resolve('.')) }
-      : { file: resolve(named) },
-  )
-  const withoutConfig = (file: string | undefined): Inspection => ({
-    file,
-    faults,
-    warnings,
-    config: undefined,
-    unseen: [],
-  })
+  const fault = (at: string, sentence: string): unknown => faults.push({ at, sentence })
+  const diagnostics: Diagnostics = { fault, warn: (at, sentence) => warnings.push({ at, sentence }) }
+  const named = configPath ?? (env['KYC_TOKEND_CONFIG'] || undefined)
+  const here = workingDirectory()
+  const directories = configDirectories({ env, uid: process.geteuid!() }, here)
+  const found = await findConfig(named === undefined ? { directories } : { file: resolve(named) })
+  const passedOver =
+    named !== undefined || directories.includes(here)
+      ? []
+      : FILE_NAMES.map((name) => join(here, name)).filter((path) => existsSync(path))
   if (found.kind === 'absent') {
-    diagnostics.fault('', notFound(found.searched, { isNamed: named !== undefined, ...options }))
-    return withoutConfig(undefined)
+    fault('', notFound(found.searched, { isNamed: named !== undefined, configPath, passedOver }))
+    return { faults, warnings, diagnostics }
   }
   const { file } = found
   if (found.kind === 'faulty') {
-    diagnostics.fault('', `the configuration file ${found.sentence}`)
-    return withoutConfig(file)
+    fault('', `the configuration file ${found.sentence}`)
+    return { file, faults, warnings, diagnostics }
   }
   if (CONTROL_CHARACTER.test(file))
-    diagnostics.fault('', 'the path of the configuration file holds a control character: rename it')
+    fault('', 'the path of the configuration file holds a control character: rename it')
   for (const other of found.others)
     diagnostics.warn('', `${other} is there, too, and is not read: remove it, or name it with --config`)
+  for (const path of passedOver) diagnostics.warn('', notLookedAt(path))
   const { faults: shape, validPart } = validateDocument(found.document)
-  for (const { at, sentence } of shape)
-    diagnostics.fault(at, at === '' ? `the configuration ${sentence}` : sentence)
-  if (validPart === undefined) return withoutConfig(file)
-  const unseen: string[] = []
-  const context = { ...found, uid, env, isElsewhere, runtimeDirectory, diagnostics, unseen }
-  const resolved = await resolveConfig(validPart, context)
-  if (faults.length > 0) return withoutConfig(file)
-  const config = deepFreeze({ ...resolved, warnings: warnings.map(formatIssue) })
-  return { file, faults, warnings, config, unseen }
+  const isFaulty = new Set(shape.map(({ at }) => at))
+  for (const { at, sentence } of shape) fault(at, at === '' ? `the configuration ${sentence}` : sentence)
+  return {
+    file,
+    stats: found.stats,
+    validPart,
+    faults,
+    warnings,
+    diagnostics: {
+      ...diagnostics,
+      fault: (at, sentence) => (at !== '' && isFaulty.has(at) ? undefined : fault(at, sentence)),
+    },
+  }
+}
+
+function notLookedAt(path: string): string {
+  const shown = CONTROL_CHARACTER.test(path) ? printable(path) : path
+  return `${shown} is not looked at, because root and services read ${SYSTEM_CONFIG_DIRECTORY} only: name it with --config, or move it there`
 }
 
 function notFound(
   searched: readonly string[],
-  { isNamed, configPath }: { isNamed: boolean; configPath?: string | undefined },
+  {
+    isNamed,
+    configPath,
+    passedOver,
+  }: { isNamed: boolean; configPath: string | undefined; passedOver: readonly string[] },
 ): string {
   const names = searched.map((path) => (CONTROL_CHARACTER.test(path) ? printable(path) : path))
   const account = accountOfConfig(names[0] ?? '')
@@ -96,6 +134,8 @@ function notFound(
     return `there is no configuration file ${names[0]}: \`sudo kyc-tokend setup --account ${account}\` makes it`
   if (isNamed)
     return `there is no configuration file ${names[0]}: correct ${configPath === undefined ? '$KYC_TOKEND_CONFIG' : '--config'}, or make the file from ${EXAMPLE}`
+  const [here] = passedOver
+  if (here !== undefined) return `there is no configuration file ${names[0]}: ${notLookedAt(here)}`
   return `there is no configuration file: \`kyc-tokend setup\` makes it (of the service: with sudo), or name yours with --config (looked for ${names.join(', ')})`
 }
 
@@ -105,4 +145,12 @@ function deepFreeze<T>(value: T): T {
     for (const child of Object.values(value)) deepFreeze(child)
   }
   return value
+}
+
+/** The same with all defaults. */
+export function standardPlan(): Plan {
+  return resolvePlan(validateDocument({ baseUrl: 'https://api.example.com' }).validPart!, {
+    fault: () => undefined,
+    warn: () => undefined,
+  })
 }

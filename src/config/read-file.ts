@@ -1,4 +1,4 @@
-// Reads a small file of the configuration: looked at before it is opened, then read and checked by one descriptor.
+// Reads the files of a configuration: small regular ones, each checked by the descriptor that it is read from.
 import {
   closeSync,
   constants,
@@ -9,13 +9,15 @@ import {
   statSync,
   type Stats,
 } from 'node:fs'
+import { resolve } from 'node:path'
 
 import { errorCode, errorMessage } from '../lib/error.ts'
+import { certificatesIn } from '../lib/pem.ts'
+import { nameOf } from '../lib/posix-ids.ts'
+import type { Diagnostics } from './issues.ts'
 
 /** Far more than any configuration, secret or bundle of certificates holds. */
 const MAX_FILE_BYTES = 1024 * 1024
-/** A file that is replaced by renaming may be another one when it is opened; this often in a row it is not. */
-const ATTEMPTS = 3
 
 export type Reading =
   | { readonly kind: 'read'; readonly bytes: Buffer; readonly stats: Stats }
@@ -24,38 +26,23 @@ export type Reading =
   | { readonly kind: 'unreadable'; readonly sentence: string }
 
 /**
- * Links are followed: the file at their end counts. Opens regular files only, because opening a device can already do
- * harm (a watchdog starts, a terminal is made) and opening a FIFO waits for its writer.
+ * Links are followed: the file at their end counts. Looked at before it is opened, because opening a device can already
+ * do harm (a watchdog starts, a terminal is made) and opening a FIFO waits for its writer.
  */
 export function readFile(path: string): Reading {
-  for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
-    const reading = readOnce(path)
-    if (reading !== 'replaced') return reading
-  }
-  return unreadable('was replaced while it was read: try again')
-}
-
-/** The reason why the file is not to be opened; undefined where it may, or is not there. Opens nothing. */
-export function irregularity(path: string): string | undefined {
-  const stats = statOf(path)
-  return stats instanceof Error ? undefined : kindProblem(stats)
-}
-
-function readOnce(path: string): Reading | 'replaced' {
-  const before = statOf(path)
-  if (before instanceof Error) return absentOr(path, before)
-  const problem = kindProblem(before)
-  if (problem !== undefined) return unreadable(problem)
   let descriptor: number
   try {
+    const problem = kindProblem(statSync(path))
+    if (problem !== undefined) return unreadable(problem)
     descriptor = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY)
   } catch (error) {
-    return absentOr(path, error)
+    const code = errorCode(error)
+    return code === 'ENOENT' || code === 'ENOTDIR' ? { kind: 'absent' } : unreadable(cannotOpen(path, error))
   }
   try {
     const stats = fstatSync(descriptor)
-    if (stats.ino !== before.ino || stats.dev !== before.dev) return 'replaced'
-    return readDescriptor(descriptor, stats)
+    const problem = kindProblem(stats)
+    return problem === undefined ? readDescriptor(descriptor, stats) : unreadable(problem)
   } catch (error) {
     return unreadable(`cannot be read (${errorMessage(error)}): repair or replace it`)
   } finally {
@@ -63,13 +50,10 @@ function readOnce(path: string): Reading | 'replaced' {
   }
 }
 
-function statOf(path: string): Stats | Error {
-  try {
-    return statSync(path)
-  } catch (error) {
-    if (error instanceof Error) return error
-    throw error
-  }
+/** The reason why the file is not to be opened; undefined where it may, or is not there. Opens nothing. */
+export function irregularity(path: string): string | undefined {
+  const stats = statSync(path, { throwIfNoEntry: false })
+  return stats && kindProblem(stats)
 }
 
 function kindProblem(stats: Stats): string | undefined {
@@ -91,25 +75,38 @@ function readDescriptor(descriptor: number, stats: Stats): Reading {
   return unreadable('grew while it was read: try again')
 }
 
+function unreadable(sentence: string): Reading {
+  return { kind: 'unreadable', sentence }
+}
+
+function cannotOpen(path: string, error: unknown): string {
+  const code = errorCode(error)
+  const group = shellWord(nameOf('group', process.getegid!()))
+  if (code === 'EACCES' || code === 'EPERM')
+    return `may not be read by uid ${process.geteuid!()}: chgrp ${group} ${shellWord(path)} && chmod 0640 ${shellWord(path)} (and chmod g+x the directories above)`
+  if (code === 'ELOOP') return 'is a link that leads round in a circle: replace it by the file'
+  return `cannot be opened (${errorMessage(error)}): name another file`
+}
+
 /**
- * Faults of owner and mode: root or the daemon's user must own the file, and no other may write it, nor, where it
- * holds a secret, read it. Each sentence goes on from the file's name and ends with the remedy.
+ * Faults of owner and mode, also for `setup`: root or the daemon's user must own the file, and no other may write it,
+ * nor, where it holds a secret, read it. Each sentence goes on from the file's name and ends with the remedy.
  */
 export function permissionFaults(
   path: string,
-  stats: Stats,
-  options: { uid: number; holdsSecret: boolean },
+  { uid: owner, mode }: Pick<Stats, 'uid' | 'mode'>,
+  { uid, holdsSecret }: { uid: number; holdsSecret: boolean },
 ): string[] {
   const faults: string[] = []
-  if (stats.uid !== 0 && stats.uid !== options.uid)
+  if (owner !== 0 && owner !== uid)
     faults.push(
-      `belongs to uid ${stats.uid}, and must belong to root or to the user that runs kyc-tokend (uid ${options.uid}): chown root ${shellWord(path)}`,
+      `belongs to uid ${owner}, and must belong to root or to the user that runs kyc-tokend (uid ${uid}): chown root ${shellWord(path)}`,
     )
-  if ((stats.mode & 0o022) !== 0)
+  if ((mode & 0o022) !== 0)
     faults.push(
-      `can be written by ${(stats.mode & 0o002) === 0 ? 'its group' : 'others'}: chmod go-w ${shellWord(path)}`,
+      `can be written by ${(mode & 0o002) === 0 ? 'its group' : 'others'}: chmod go-w ${shellWord(path)}`,
     )
-  if (options.holdsSecret && (stats.mode & 0o004) !== 0)
+  if (holdsSecret && (mode & 0o004) !== 0)
     faults.push(
       `holds a secret and can be read by everybody: ${isProjected(path) ? 'set defaultMode: 0440 at its volume and fsGroup at the pod' : `chmod o-rwx ${shellWord(path)}`}`,
     )
@@ -131,20 +128,62 @@ export function shellWord(text: string): string {
   return /^[\w./:@%+=,-]+$/.test(text) ? text : `'${text.replaceAll("'", String.raw`'\''`)}'`
 }
 
-function unreadable(sentence: string): Reading {
-  return { kind: 'unreadable', sentence }
+// ---- the files that a configuration names: secrets, certificates, templates ------------------------------------------
+
+export interface InputContext {
+  readonly env: NodeJS.ProcessEnv
+  /** The directory of the configuration file, to which inputs are relative. */
+  readonly directory: string
+  /** The user that runs the daemon. */
+  readonly uid: number
+  /**
+   * The daemon runs elsewhere, as a service: a source that only the service sees (credentials, environment) is a
+   * warning where it is not there.
+   */
+  readonly isElsewhere: boolean
+  readonly diagnostics: Diagnostics
+  /** Every file that was read or should have been, absolute: nothing may be written over it. */
+  readonly reads: string[]
+  /** The settings whose source was a warning for that reason. */
+  readonly unseen: string[]
 }
 
-function absentOr(path: string, error: unknown): Reading {
-  const code = errorCode(error)
-  return code === 'ENOENT' || code === 'ENOTDIR' ? { kind: 'absent' } : unreadable(cannotOpen(path, error))
+interface InputOptions {
+  /** Key path of the setting. */
+  readonly at: string
+  /** For a file that is not there. */
+  readonly remedy: string
+  readonly holdsSecret?: boolean
+  readonly context: InputContext
 }
 
-function cannotOpen(path: string, error: unknown): string {
-  const code = errorCode(error)
-  const user = `uid ${process.geteuid!()}`
-  if (code === 'EACCES' || code === 'EPERM')
-    return `may not be read by ${user}: chgrp ${process.getegid!()} ${shellWord(path)} && chmod 0640 ${shellWord(path)} (and chmod g+x the directories above)`
-  if (code === 'ELOOP') return 'is a link that leads round in a circle: replace it by the file'
-  return `cannot be opened (${errorMessage(error)}): name another file`
+/** The bytes of a file; undefined where they cannot be used, and then the diagnostics have the reason. */
+export function readInput(path: string, options: InputOptions): Buffer | undefined {
+  const { at, remedy, holdsSecret = false, context } = options
+  const file = resolve(context.directory, path)
+  const refuse = (sentence: string): undefined => {
+    context.diagnostics.fault(at, `the file ${file} ${sentence}`)
+  }
+  context.reads.push(file)
+  const reading = readFile(file)
+  if (reading.kind === 'absent') return refuse(`is not there: ${remedy}`)
+  if (reading.kind === 'unreadable') return refuse(reading.sentence)
+  for (const sentence of permissionFaults(file, reading.stats, { uid: context.uid, holdsSecret }))
+    refuse(sentence)
+  return reading.bytes
+}
+
+/** The PEM text; null where no file is named or it has no certificate, and then the diagnostics have the reason. */
+export function readCertificates(
+  path: string | null,
+  options: Pick<InputOptions, 'at' | 'context'>,
+): string | null {
+  if (path === null) return null
+  const pem = readInput(path, { ...options, remedy: 'name a PEM file of certificates, or null' })?.toString()
+  if (pem === undefined || certificatesIn(pem).length > 0) return pem ?? null
+  options.context.diagnostics.fault(
+    options.at,
+    `the file ${path} holds no certificate that can be read: name a PEM file with "-----BEGIN CERTIFICATE-----" in it`,
+  )
+  return null
 }

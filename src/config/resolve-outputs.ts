@@ -5,7 +5,7 @@ import { join, resolve } from 'node:path'
 import { parseTemplate, placeholders, type Template } from '../lib/template.ts'
 import { idOf, type IdKind } from '../lib/posix-ids.ts'
 import type { Config, SocketConfig, TokenFileConfig } from './config.ts'
-import { readInput, type InputContext } from './inputs.ts'
+import { readInput, type InputContext } from './read-file.ts'
 import { printable, type Diagnostics } from './issues.ts'
 import { nearestName } from './nearest.ts'
 import type { ValidPart } from './validate.ts'
@@ -82,7 +82,7 @@ function resolveTemplate(
     diagnostics.fault(`${at}.template`, `is missing, and "format": "template" needs it: ${remedy}`)
     return null
   }
-  const bytes = readInput(path, { at: `${at}.template`, holdsSecret: false, remedy, context })
+  const bytes = readInput(path, { at: `${at}.template`, remedy, context })
   if (bytes === undefined) return null
   const { template, problem } = readTemplate(bytes)
   if (problem !== undefined)

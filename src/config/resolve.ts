@@ -7,10 +7,9 @@ import { runtimeDirectoryOf, stateDirectoryOf } from '../lib/paths.ts'
 import type { Secret } from '../lib/secret.ts'
 import { baseUrlWarning } from './base-url.ts'
 import type { Config } from './config.ts'
-import type { InputContext } from './inputs.ts'
-import { permissionFaults } from './read-file.ts'
+import type { Diagnostics } from './issues.ts'
+import { permissionFaults, readCertificates, type InputContext } from './read-file.ts'
 import { checkPaths, resolveSocket, resolveTokenFiles } from './resolve-outputs.ts'
-import { resolveRequest } from './resolve-request.ts'
 import { resolveShare } from './resolve-share.ts'
 import { STANDARD_INITIAL_DELAY } from './schema.ts'
 import { readSecret } from './secrets.ts'
@@ -37,17 +36,15 @@ export async function resolveConfig(input: ValidPart, options: ResolveContext): 
     options.runtimeDirectory ?? resolve(directory, input.runtimeDirectory ?? runtimeDirectoryOf(options))
   const stateDirectory = resolve(directory, input.stateDirectory ?? stateDirectoryOf(options))
   checkConfigFile(input, options)
-  const { baseUrl = '', refresh, retry, alerts } = input
-  const warning = baseUrl === '' ? undefined : baseUrlWarning(baseUrl)
-  if (warning !== undefined) diagnostics.warn('baseUrl', warning)
+  const { alerts } = input
+  const { timeout, connectTimeout, caFile } = input.request
+  const plan = resolvePlan(input, diagnostics)
+  const { baseUrl } = plan
   const credentials = resolveCredentials(input, context)
-  if (retry.initialDelay !== undefined && retry.initialDelay > retry.maxDelay)
-    diagnostics.fault('retry.initialDelay', 'must not be longer than retry.maxDelay: lower it or raise that')
   const outputs = { runtimeDirectory, context, baseUrl, claims: [] }
   const config: Config = {
     file,
-    baseUrl,
-    service: resolveService(input.service, { baseUrl, diagnostics }),
+    ...plan,
     credentials: credentials as { apiKey: Secret; apiSecret: Secret },
     secretFiles: {
       apiKey: fileOf(input.credentials?.apiKey, directory),
@@ -57,9 +54,11 @@ export async function resolveConfig(input: ValidPart, options: ResolveContext): 
     systemdCredentials: sourcesOf(input).flatMap((source) =>
       typeof source === 'object' && 'credential' in source ? [source.credential] : [],
     ),
-    request: resolveRequest(input.request, context),
-    refresh: { maxAgeMs: refresh.maxAge },
-    retry: resolveRetry(retry),
+    request: {
+      timeoutMs: timeout,
+      connectTimeoutMs: Math.min(connectTimeout, timeout),
+      ca: readCertificates(caFile, { at: 'request.caFile', context }),
+    },
     tokenFiles: await resolveTokenFiles(input.tokenFiles, outputs),
     ipc: await resolveSocket('ipc', input.ipc, outputs),
     http: input.http === false ? null : await resolveSocket('http', input.http, outputs),
@@ -80,9 +79,24 @@ export async function resolveConfig(input: ValidPart, options: ResolveContext): 
   return config
 }
 
-export function resolveRetry({ initialDelay, maxDelay }: ValidPart['retry']): Config['retry'] {
-  const initialDelayMs = initialDelay ?? parseDuration(STANDARD_INITIAL_DELAY)!
-  return { initialDelayMs: Math.min(initialDelayMs, maxDelay), maxDelayMs: maxDelay }
+export type Plan = Pick<Config, 'baseUrl' | 'service' | 'refresh' | 'retry'>
+
+/** The service and when it is asked: the part that needs no secret and no other file. */
+export function resolvePlan(
+  { baseUrl = '', service, refresh, retry }: ValidPart,
+  diagnostics: Diagnostics,
+): Plan {
+  const { maxDelay, initialDelay = Math.min(parseDuration(STANDARD_INITIAL_DELAY)!, maxDelay) } = retry
+  const warning = baseUrl === '' ? undefined : baseUrlWarning(baseUrl)
+  if (warning !== undefined) diagnostics.warn('baseUrl', warning)
+  if (initialDelay > maxDelay)
+    diagnostics.fault('retry.initialDelay', 'must not be longer than retry.maxDelay: lower it or raise that')
+  return {
+    baseUrl,
+    service: resolveService(service, { baseUrl, diagnostics }),
+    refresh: { maxAgeMs: refresh.maxAge },
+    retry: { initialDelayMs: Math.min(initialDelay, maxDelay), maxDelayMs: maxDelay },
+  }
 }
 
 function resolveCredentials(

@@ -3,8 +3,7 @@ import { join, resolve } from 'node:path'
 
 import { CONTROL_CHARACTER } from '../lib/display-text.ts'
 import { Secret } from '../lib/secret.ts'
-import { readInput, type InputContext } from './inputs.ts'
-import { readFile, shellWord } from './read-file.ts'
+import { readFile, readInput, shellWord, type InputContext } from './read-file.ts'
 import type { SecretSource } from './validate.ts'
 
 interface SecretOptions {

@@ -1,10 +1,17 @@
-// The stand-in of the service: an HTTP server on 127.0.0.1 that issues tokens, or fails as its scenario says.
+// The stand-in of the service, as it is described: an HTTP server on 127.0.0.1 that issues tokens, or fails as its scenario says.
+import { writeFile } from 'node:fs/promises'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { join } from 'node:path'
+import type { ServiceConfig } from '../config/config.ts'
+import { standardService } from '../config/service.ts'
 import { untilAborted } from '../lib/abort.ts'
 import { errorCode, exitStatus, UserError } from '../lib/error.ts'
 import type { Clock } from '../lib/clock.ts'
+import { isRecord } from '../lib/json.ts'
+import type { LogLevel } from '../lib/log.ts'
 import { readLimited } from '../lib/read-limited.ts'
+import type { PermanentReason } from '../token/outcome.ts'
 import {
   isScenarioName,
   scenarioNames,
@@ -30,6 +37,8 @@ interface SandboxOptions {
   readonly scenario: ScenarioName
   readonly tokenLifetimeMs: number
   readonly clock: Clock
+  /** The service that it is; else that of the interface description. */
+  readonly service?: ServiceConfig
   /** Called when an answer is sent. */
   readonly onRequest?: (request: SandboxRequest) => void
 }
@@ -48,12 +57,11 @@ export interface Sandbox {
 /** The credentials the stand-in takes; any others get `Account not found`. */
 export const sandboxCredentials = { apiKey: 'sandbox-key', apiSecret: 'sandbox-secret' } as const
 
-const TOKEN_PATH = '/token/external/jwt'
 const MAX_REQUEST_BYTES = 16 * 1024
 
 /** Resolves when it listens. Throws a UserError where the port is taken or may not be used. */
 export async function createSandbox(options: SandboxOptions): Promise<Sandbox> {
-  const { clock } = options
+  const { clock, service = standardService() } = options
   const tokens = createTokens(options.tokenLifetimeMs)
   const stopped = new AbortController()
   let { scenario } = options
@@ -95,7 +103,6 @@ export async function createSandbox(options: SandboxOptions): Promise<Sandbox> {
   }
 
   const routes: Readonly<Record<string, Readonly<Record<string, Route>>>> = {
-    [TOKEN_PATH]: { POST: issue },
     '/me': { GET: showMe },
     '/scenario': {
       GET: () => ({ status: 200, body: `${scenario}\n` }),
@@ -106,21 +113,33 @@ export async function createSandbox(options: SandboxOptions): Promise<Sandbox> {
         return { status: 200, body: `${name}\n` }
       },
     },
+    [new URL(service.tokenUrl).pathname]: { POST: issue },
   }
 
-  async function issue({ body, problem }: RouteInput): Promise<SandboxAnswer | null> {
+  async function issue({ request, body, problem }: RouteInput): Promise<SandboxAnswer | null> {
     tokenRequests += 1
-    const credentials = credentialsOf(body)
-    if (credentials === null)
-      return problem(400, 'The body must be JSON with the strings apiKey and apiSecret')
-    const { apiKey, apiSecret } = sandboxCredentials
-    if (credentials.apiKey !== apiKey || credentials.apiSecret !== apiSecret)
-      return problem(404, 'Account not found')
+    const given = credentialsOf(service, { headers: request.headers, body })
+    if (typeof given === 'string') return problem(400, given)
+    const refuse = (reason: PermanentReason): SandboxAnswer => {
+      const refusal = service.refusals.find((known) => known.reason === reason)
+      if (refusal === undefined) return problem(400, `The description names no refusal for ${reason}`)
+      const { status, headers, body: standard } = problem(refusal.status, refusal.says)
+      const placed = placedAt(standard as Fields, refusal.in ?? ['detail'], refusal.says)
+      return { status, ...(headers && { headers }), body: placed }
+    }
+    if (given.apiKey !== sandboxCredentials.apiKey || given.apiSecret !== sandboxCredentials.apiSecret)
+      return refuse('account-not-found')
     turns += 1
     const { answer, delayMs } = scenarioOf(scenario)
     const number = turns
     if (delayMs !== undefined) await clock.sleep(delayMs, stopped.signal)
-    return answer({ tokens, nowMs: clock.now().wallMs, number, problem })
+    return answer({ tokens, nowMs: clock.now().wallMs, number, problem, refuse, grant })
+  }
+
+  function grant(token: string): SandboxAnswer {
+    const body = placedAt({}, service.token, token)
+    const seconds = Math.ceil(options.tokenLifetimeMs / 1_000)
+    return { status: 200, body: service.lifetime === null ? body : placedAt(body, service.lifetime, seconds) }
   }
 
   function showMe({ request, problem }: RouteInput): SandboxAnswer {
@@ -202,13 +221,49 @@ async function bodyOf(request: IncomingMessage): Promise<Body | 'gone'> {
   }
 }
 
-function credentialsOf(body: string): { apiKey: string; apiSecret: string } | null {
+type Fields = Readonly<Record<string, unknown>>
+
+/** The fields with this value at this path. */
+function placedAt(fields: Fields, [name = '', ...rest]: readonly string[], value: unknown): Fields {
+  const inner = fields[name]
+  return {
+    ...fields,
+    [name]: rest.length === 0 ? value : placedAt(isRecord(inner) ? inner : {}, rest, value),
+  }
+}
+
+/** Key and secret of a request as the service is described, or what is wrong with it. Shows no value of the request. */
+function credentialsOf(
+  { send, names, parameters, headers: wanted }: ServiceConfig,
+  { headers, body }: { headers: IncomingMessage['headers']; body: string },
+): { apiKey: unknown; apiSecret: unknown } | string {
+  const fields = send === 'json' ? fieldsOf(body) : Object.fromEntries(new URLSearchParams(body))
+  for (const [name, value] of Object.entries(wanted))
+    if (headers[name.toLowerCase()] !== value) return `The header ${name} must be as it is described`
+  for (const [name, value] of Object.entries(parameters))
+    if (fields[name] !== value) return `The field ${name} must be as it is described`
+  if (send === 'basic') {
+    const [, basic = ''] = /^Basic (\S+)$/i.exec(headers.authorization ?? '') ?? []
+    const [apiKey, apiSecret] = Buffer.from(basic, 'base64').toString().split(':').map(formDecoded)
+    return apiSecret === undefined ? 'Key and secret must be sent as HTTP Basic' : { apiKey, apiSecret }
+  }
+  const { [names.apiKey]: apiKey, [names.apiSecret]: apiSecret } = fields
+  return typeof apiKey === 'string' && typeof apiSecret === 'string'
+    ? { apiKey, apiSecret }
+    : `The body must be ${send === 'json' ? 'JSON' : 'a form'} with the strings ${names.apiKey} and ${names.apiSecret}`
+}
+
+function formDecoded(text: string): string {
+  return new URLSearchParams(`=${text}`).get('') ?? ''
+}
+
+function fieldsOf(body: string): Fields {
   try {
-    const { apiKey, apiSecret } = (JSON.parse(body) ?? {}) as Record<string, unknown>
-    return typeof apiKey === 'string' && typeof apiSecret === 'string' ? { apiKey, apiSecret } : null
+    const fields: unknown = JSON.parse(body)
+    return isRecord(fields) ? fields : {}
   } catch {
-    // Not JSON: no credentials either.
-    return null
+    // Not JSON: no fields either.
+    return {}
   }
 }
 
@@ -236,4 +291,21 @@ function portError(error: Error, port: number): Error {
       cause: error,
     },
   )
+}
+
+/** Writes a configuration for the stand-in into the directory, which is also that of the sockets, and returns its path. */
+export async function writeSandboxConfig(
+  directory: string,
+  { url, logLevel }: Pick<Sandbox, 'url'> & { logLevel: LogLevel },
+): Promise<string> {
+  const file = join(directory, 'kyc-tokend.config.json')
+  const config = {
+    baseUrl: url,
+    credentials: sandboxCredentials,
+    runtimeDirectory: directory,
+    stateDirectory: join(directory, 'state'),
+    log: { level: logLevel },
+  }
+  await writeFile(file, JSON.stringify(config, null, 2), { mode: 0o600 })
+  return file
 }

@@ -1,4 +1,5 @@
 // The answers of the stand-in to the right credentials: one function for each scenario.
+import type { PermanentReason } from '../token/outcome.ts'
 import type { SandboxTokens } from './tokens.ts'
 
 /** An answer to be sent. */
@@ -15,6 +16,9 @@ interface ScenarioInput {
   readonly nowMs: number
   /** Counts the token requests since the scenario began, from 1. */
   readonly number: number
+  /** The answer with this token. */
+  readonly grant: (token: string) => SandboxAnswer
+  readonly refuse: (reason: PermanentReason) => SandboxAnswer
   /** The error body of the interface description, section 2.3. */
   readonly problem: (status: number, detail: string) => SandboxAnswer
 }
@@ -30,18 +34,17 @@ interface Scenario {
 const SLOW_MS = 5_000
 const RETRY_AFTER_SECONDS = 10
 
-const granting = (accessToken: string): SandboxAnswer => ({ status: 200, body: { accessToken } })
-const ok = ({ tokens, nowMs }: ScenarioInput): SandboxAnswer => granting(tokens.issueJwt(nowMs))
+const ok = ({ tokens, nowMs, grant }: ScenarioInput): SandboxAnswer => grant(tokens.issueJwt(nowMs))
 
 export const scenarios = {
   ok: { summary: 'a token that says when it expires', answer: ok },
   'account-inactive': {
     summary: '500 "Your account is not active": refused for good',
-    answer: ({ problem }) => problem(500, 'Your account is not active'),
+    answer: ({ refuse }) => refuse('account-inactive'),
   },
   'account-not-found': {
     summary: '404 "Account not found": refused for good',
-    answer: ({ problem }) => problem(404, 'Account not found'),
+    answer: ({ refuse }) => refuse('account-not-found'),
   },
   outage: {
     summary: '503 to every request for a token',
@@ -73,11 +76,11 @@ export const scenarios = {
   },
   'opaque-token': {
     summary: 'a token that says nothing of itself',
-    answer: ({ tokens, nowMs }) => granting(tokens.issueOpaque(nowMs)),
+    answer: ({ tokens, nowMs, grant }) => grant(tokens.issueOpaque(nowMs)),
   },
   'expired-token': {
     summary: 'a token that has expired already',
-    answer: ({ tokens, nowMs }) => granting(tokens.issueExpired(nowMs)),
+    answer: ({ tokens, nowMs, grant }) => grant(tokens.issueExpired(nowMs)),
   },
 } as const satisfies Record<string, Scenario>
 

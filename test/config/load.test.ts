@@ -458,7 +458,7 @@ describe.runIf(isRoot)('as another user', () => {
     expect(asOther(path)).toContain('https://api.example.com')
   })
   it('says what to do about a file that it may not read', () => {
-    expect(asOther(write())).toMatch(/may not be read by uid 65534: chgrp \d+ \S+ && chmod 0640 \S+ \(/)
+    expect(asOther(write())).toMatch(/may not be read by uid 65534: chgrp \S+ \S+ && chmod 0640 \S+ \(/)
   })
   it('says so of a directory that it may not enter', () => {
     mkdirSync(join(files.directory, 'shut'), { mode: 0o700 })
