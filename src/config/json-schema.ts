@@ -43,7 +43,8 @@ function rowsOf(node: SchemaNode, prefix: string): SettingRow[] {
 
 function rowsOfSetting(node: SchemaNode, key: string): SettingRow[] {
   if (node.properties !== undefined) return rowsOf(node, key)
-  const standard = node.default === undefined ? undefined : JSON.stringify(node.default)
+  // With blanks, at which a line of the manual can end.
+  const standard = JSON.stringify(node.default, null, 1)?.replaceAll(/\n\s*/g, ' ')
   const row = { key, default: standard, meaning: node.description ?? '' }
   if (node.items?.properties !== undefined) return [row, ...rowsOf(node.items, `${key}[]`)]
   const sections = (node.anyOf ?? []).filter(({ properties }) => properties !== undefined)
