@@ -94,8 +94,7 @@ function ownFault(node: SchemaNode, value: unknown): string | undefined {
 /** The section or the list that a schema describes. */
 function unwrapped(node: SchemaNode): SchemaNode {
   if (node.wrapped !== undefined) return unwrapped(node.wrapped)
-  const sections = (node.options ?? []).filter(({ type }) => type === 'object')
-  return sections[0] ?? (node.type === 'strict_object' ? { type: node.type } : node)
+  return node.options?.find(({ type }) => type === 'object') ?? node
 }
 
 function meant(key: string, root: SchemaNode, names: readonly string[]): string {

@@ -77,7 +77,7 @@ export async function createSandbox(options: SandboxOptions): Promise<Sandbox> {
     if (body === 'gone') return
     const answer = await respond(request, path, body)
     if (answer === null) request.socket.destroy()
-    else send(response, answer)
+    else sendAnswer(response, answer)
     options.onRequest?.({
       atMs: clock.now().wallMs,
       method: request.method ?? '',
@@ -267,7 +267,7 @@ function fieldsOf(body: string): Fields {
   }
 }
 
-function send(response: ServerResponse, { status, headers, body }: SandboxAnswer): void {
+function sendAnswer(response: ServerResponse, { status, headers, body }: SandboxAnswer): void {
   const isText = typeof body === 'string'
   const type = isText ? 'text/plain' : status < 400 ? 'application/json' : 'application/problem+json'
   response.writeHead(status, { 'content-type': type, 'cache-control': 'no-store', ...headers })
