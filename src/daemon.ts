@@ -37,8 +37,8 @@ export interface Environment extends Omit<FleetKeeperOptions, 'log' | 'store'> {
   readonly inherited: InheritedSockets
   readonly load: Load
   readonly sendDatagram: SendDatagram
-  /** Keeps the host fit for the daemon. To be called at every tick; never fails. */
-  readonly maintain: (log: Log, signal: AbortSignal) => Promise<unknown>
+  /** Keeps the host fit for the daemon. To be called every 15 s; never fails. */
+  readonly tick: (log: Log, signal: AbortSignal) => Promise<unknown>
 }
 
 /** Builds the components in the order in which a token travels. Throws UserError where the settings cannot work. */
@@ -67,9 +67,24 @@ export async function createDaemon(initial: Config, environment: Environment): P
     host: () => hostName.current(),
   })
   const onDisk = createConfigOnDisk({ load, running })
-  const components = { logging, fleet, files, alerts, hostName, onDisk, store, clock, servers: () => servers }
-  const samples = createSamples({ ...components, startedAtMs, running })
-  const replies = createReplies({ keeper, parts: samples.statusParts })
+  let tried: Awaited<ReturnType<typeof keeper.refresh>>
+  const secretWatch = createSecretWatch({
+    onDisk,
+    running,
+    async tryCredentials(next, trial) {
+      tried = await fleetKeeper.tryCredentials(next, trial)
+      if (tried?.kind === 'ok') config = { ...config, credentials: next.credentials }
+      return tried
+    },
+    clock,
+    log,
+  })
+  /** An operator's: a pair that lies in the files comes before the running one. */
+  const refresh: typeof keeper.refresh = async (signal) =>
+    (await secretWatch.refresh(signal)) ? tried : keeper.refresh(signal)
+  const components = { logging, fleet, files, alerts, hostName, onDisk, secretWatch, store, clock }
+  const samples = createSamples({ ...components, startedAtMs, running, servers: () => servers })
+  const replies = createReplies({ keeper: { ...keeper, refresh }, parts: samples.statusParts })
   const metrics = createMetrics({ keeper, sample: samples.metricsSample })
   const servers = createServers(config, {
     inherited,
@@ -91,19 +106,8 @@ export async function createDaemon(initial: Config, environment: Environment): P
     await files.reconfigure(next)
   }
   const reload = createReload({ load, inherited, running, reconfigure, log, systemd })
-  const watchSecrets = createSecretWatch({
-    onDisk,
-    running,
-    async tryCredentials(next, signal) {
-      const outcome = await fleetKeeper.tryCredentials(next, signal)
-      if (outcome?.kind === 'ok') config = { ...config, credentials: next.credentials }
-      return outcome
-    },
-    clock,
-    log,
-  })
   const tick = async (signal: AbortSignal): Promise<unknown> =>
-    Promise.all([environment.maintain(log, signal), servers.tick(), store.repair(), watchSecrets(signal)])
+    Promise.all([environment.tick(log, signal), servers.tick(), store.tick(), secretWatch.tick(signal)])
 
   return {
     log,
@@ -111,7 +115,7 @@ export async function createDaemon(initial: Config, environment: Environment): P
       const { stop } = signals
       const listening = Promise.withResolvers<void>()
       signals.onReload(() => void raceAbort(listening.promise, stop).then(() => reload(stop)))
-      signals.onRefresh(() => void keeper.refresh(stop))
+      signals.onRefresh(() => void refresh(stop))
       /** The service is asked only once it is certain that this daemon has its sockets. */
       async function keepToken(signal: AbortSignal): Promise<void> {
         logging.begin()

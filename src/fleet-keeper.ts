@@ -2,7 +2,7 @@
 import { revealAll, type Config } from './config/config.ts'
 import type { Clock } from './lib/clock.ts'
 import type { Log } from './lib/log.ts'
-import { createFleet, type Fleet, type Sharing } from './share/fleet.ts'
+import { createFleet, type Fleet, type FleetOptions, type Sharing } from './share/fleet.ts'
 import { isNamedRefusal, type FetchTokenOptions } from './source/fetch-token.ts'
 import type { StateStore } from './storage/state-store.ts'
 import { createKeeper, type Keeper, type RefreshSettings } from './token/keeper.ts'
@@ -10,14 +10,15 @@ import type { FetchOutcome, FetchToken } from './token/outcome.ts'
 import { assumedLifeMs } from './token/rejections.ts'
 import type { Refuses } from './token/settings-transitions.ts'
 import { usableToken, usableUntilMs } from './token/state.ts'
+import type { TrialOptions } from './token/trials.ts'
 
 export interface FleetKeeper {
   readonly keeper: Keeper
   readonly fleet: Fleet
   /** Prepares another configuration and returns the function that goes on with it. Throws UserError. */
   prepare(next: Config): () => void
-  /** Asks the service once with the credentials of this configuration, and goes on with them if that gives a token. */
-  tryCredentials(next: Config, signal: AbortSignal): Promise<FetchOutcome | undefined>
+  /** Tries the credentials of this configuration until there is a token or a refusal, and uses them if they give a token. */
+  tryCredentials(next: Config, options: TrialOptions): Promise<FetchOutcome | undefined>
   /** The token and every secret that was or may be sent: no log shows one. */
   readonly secrets: () => string[]
 }
@@ -29,6 +30,8 @@ export interface FleetKeeperOptions {
   readonly log: Log
   readonly store: StateStore
   readonly createFetchToken: (options: FetchTokenOptions) => FetchToken
+  /** The shared store; Redis, unless it is given. */
+  readonly openStore?: FleetOptions['openStore']
 }
 
 interface Source {
@@ -43,6 +46,7 @@ export async function createFleetKeeper(initial: Config, options: FleetKeeperOpt
     clock,
     random,
     log,
+    openStore: options.openStore,
     saved: () => store.fleet(),
     keeper: {
       offer: (outcome) => keeper.offer(outcome),
@@ -52,7 +56,12 @@ export async function createFleetKeeper(initial: Config, options: FleetKeeperOpt
       },
       assumedLifeMs: () => assumedLifeMs(keeper.state(), source.settings.policy, clock.now()),
       rejectedAgeMs: () => keeper.state().rejection?.ageMs ?? null,
-      holdsRecord: () => keeper.state().token !== null || keeper.state().refusal !== null,
+      holdsOthersToken() {
+        const { token, credentialsId } = keeper.state()
+        return token !== null && token.credentialsId !== credentialsId
+      },
+      token: () => keeper.state().token,
+      isRefused: () => keeper.state().refusal !== null,
     },
   })
 
@@ -103,10 +112,10 @@ export async function createFleetKeeper(initial: Config, options: FleetKeeperOpt
         keeper.reload(prepared.settings)
       }
     },
-    async tryCredentials(next, signal) {
+    async tryCredentials(next, trial) {
       other = next
       const tried = sourceOf(next)
-      const outcome = await keeper.tryCredentials(tried.settings, signal)
+      const outcome = await keeper.tryCredentials(tried.settings, trial)
       if (outcome?.kind === 'ok') use(tried)
       else tried.sharing.drop()
       return outcome

@@ -8,7 +8,7 @@ import type { DaemonSignals } from './lib/daemon-signals.ts'
 import { createDirectories } from './lib/directories.ts'
 import { errorMessage, exitStatus, UserError } from './lib/error.ts'
 import { createGcAfterBurst } from './lib/gc-after-burst.ts'
-import { loadLibc, type Libc, type LibcMissing } from './lib/libc.ts'
+import { loadLibc, type Libc } from './lib/libc.ts'
 import { closeUnknownSockets, takeInheritedSockets, type InheritedSockets } from './lib/socket-activation.ts'
 import { createLoad } from './reload.ts'
 import { createLog } from './report/log.ts'
@@ -30,8 +30,7 @@ export interface DaemonOptions {
  */
 export async function runDaemon(options: DaemonOptions): Promise<void> {
   const { env, signals } = options
-  const libc = loadLibc()
-  const dumpsProblem = forbidDumps(libc)
+  const dumpsProblem = forbidDumps(loadLibc())
   const inherited = takeInheritedSockets(env, process.pid)
   closeUnknownSockets(inherited)
   const daemon = await start({ ...options, inherited }).catch(async (error: unknown) => {
@@ -77,28 +76,27 @@ async function start({ configPath, env, stderr, inherited, signals }: StartOptio
       random: Math.random,
       createFetchToken,
       sendDatagram,
-      maintain: async (log) => {
-        await directories.repair(log)
-        await lock.repair(log)
+      tick: async (log) => {
+        await directories.tick(log)
+        await lock.tick(log)
         gcAfterBurst()
       },
     })
     return {
       ...daemon,
       async close() {
-        await lock.close()
+        lock.close()
         await daemon.close()
       },
     }
   } catch (error) {
-    await lock.close()
+    lock.close()
     throw error
   }
 }
 
 /** No core dump holds a secret, and no other process of our user reads our memory. Returns why not. */
-function forbidDumps(libc: Libc | LibcMissing): string | null {
-  if ('error' in libc) return libc.error
+function forbidDumps(libc: Libc): string | null {
   try {
     libc.forbidDumps()
     return null

@@ -1,6 +1,7 @@
 // Samples of the running components: the parts of `status`, and the values of the metrics.
 import type { Config } from './config/config.ts'
 import type { ConfigOnDisk } from './config/on-disk.ts'
+import type { SecretWatch } from './config/secret-watch.ts'
 import type { TokenFiles } from './delivery/files/token-files.ts'
 import type { Servers } from './delivery/servers.ts'
 import type { StatusParts } from './delivery/status.ts'
@@ -25,20 +26,19 @@ export function createSamples(components: {
   files: TokenFiles
   alerts: Alerts
   hostName: HostName
-  onDisk: ConfigOnDisk
+  onDisk: Pick<ConfigOnDisk, 'examine'>
+  secretWatch: Pick<SecretWatch, 'state'>
   store: Pick<StateStore, 'problem'>
   clock: Pick<Clock, 'sleep'>
   servers: () => Servers
 }): { readonly statusParts: StatusParts; readonly metricsSample: () => MetricsSample } {
-  const { running, logging, fleet, files, alerts, hostName, onDisk, store, clock, servers } = components
+  const { running, logging, fleet, files, alerts, hostName, onDisk, secretWatch, store, clock, servers } =
+    components
   const startedAtMs = Math.trunc(components.startedAtMs)
-  /** One look for all who ask meanwhile. */
-  let looking: Promise<unknown> | null = null
   return {
     statusParts: {
       async look() {
-        looking ??= onDisk.examine().finally(() => (looking = null))
-        await withTimeout(MAX_LOOK_MS, looking, clock)
+        await withTimeout(MAX_LOOK_MS, onDisk.examine(), clock)
       },
       files: () => files.status(),
       clients: () => servers().clients(),
@@ -48,7 +48,7 @@ export function createSamples(components: {
         startedAt: new Date(startedAtMs).toISOString(),
         configFile: running().file,
         host: hostName.current(),
-        configuration: onDisk.state(),
+        configuration: secretWatch.state(),
         stateProblem: store.problem(),
       }),
       alert() {

@@ -3,6 +3,7 @@ import {
   FINGERPRINT_LENGTH,
   MAX_MIN_VALID_SECONDS,
   MAX_WAIT_SECONDS,
+  type AlertTestResult,
   type RefreshResult,
   type StatusResult,
   type TokenResult,
@@ -28,7 +29,7 @@ export function createSource(
     /** `onAnswer` is to be called with every answer. */
     connect: (onAnswer: (frame: Frame) => void) => ReconnectingConnection
   },
-): TokenSource {
+): TokenSource & { alertTest: () => Promise<AlertTestResult> } {
   const { name, origins, wallMs } = options
   let last: { token: TokenResult; expiresAtMs: number } | undefined
   let isClosed = false
@@ -129,6 +130,7 @@ export function createSource(
         isOnce: true,
         signal,
       }),
+    alertTest: async () => ask<AlertTestResult>({ type: 'alert.test', data: () => ({}), isOnce: true }),
     close,
     [Symbol.dispose]: close,
   }

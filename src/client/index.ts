@@ -1,5 +1,6 @@
 // The package: a client of kyc-tokend on this host, over its Unix socket.
 import { UserError } from '../lib/error.ts'
+import type { AlertTestResult } from '../protocol.ts'
 import { createSource } from './create-source.ts'
 import { createReconnectingConnection } from './connection.ts'
 import { currentIdentity, findSocket, socketName } from './find-socket.ts'
@@ -9,6 +10,7 @@ import type { FetchOptions, TokenSource } from './token-source.ts'
 export { TokenClientError, type TokenClientErrorCode } from './errors.ts'
 export type { ClientToken, FetchOptions, GetOptions, SubscribeOptions, TokenSource } from './token-source.ts'
 export type {
+  AlertTestResult,
   FaultCode,
   Phase,
   RefreshResult,
@@ -47,6 +49,8 @@ export class TokenClient implements TokenSource {
   declare readonly reject: TokenSource['reject']
   declare readonly status: TokenSource['status']
   declare readonly refresh: TokenSource['refresh']
+  /** Raises an alert that is marked as a test, for 10 s. For root and the daemon's own user; others are `denied`. */
+  declare readonly alertTest: () => Promise<AlertTestResult>
   declare readonly close: TokenSource['close']
   declare readonly [Symbol.dispose]: TokenSource['close']
 

@@ -8,41 +8,47 @@ import { directoryProblem, directoryWarning } from '../lib/directory-access.ts'
 import { errorCode, errorMessage } from '../lib/error.ts'
 import { fault, ok, warning, type Finding } from '../lib/finding.ts'
 import { randomHex } from '../lib/hash.ts'
+import { nameOf } from '../lib/posix-ids.ts'
+import { nearestThere } from '../report/host.ts'
 
 const CONNECT_MS = 1_000
 
-/** Checks a directory that the daemon writes to. One that the daemon makes itself may be missing. */
+/** Checks a directory that the daemon writes to; one that has a maker may be missing. */
 export function directoryFinding(
   path: string,
-  { name, isMadeByDaemon }: { name: string; isMadeByDaemon: boolean },
+  { name, maker }: { name: string; maker: 'daemon' | 'systemd' | null },
 ): Finding {
   const stats = look(path)
+  if (stats === undefined && maker === 'systemd') return ok(`${name} will be made by systemd`)
   if (stats === 'hidden')
     return fault(`${name} cannot be seen: let the daemon's user enter the directories above it`)
   if (stats === undefined)
-    return isMadeByDaemon
-      ? missing(path, name)
-      : fault(`${name} is not there: make it (mkdir ${shellWord(path)})`)
+    return maker === null
+      ? fault(`${name} is not there: make it (mkdir ${shellWord(path)})`)
+      : missing(path, name)
   if (!stats.isDirectory()) return fault(`${name} is not a directory: remove it, or set another`)
   // The daemon opens its own directories, and those of files, without following a link.
-  if (look(path, lstatSync) !== undefined && lstatSync(path).isSymbolicLink())
+  if (lstatSync(path).isSymbolicLink())
     return fault(`${name} is a symbolic link, which another could replace: name the directory itself`)
   const error = tryToWrite(path)
   if (error !== undefined) return fault(`${name} ${cannotWrite(path, error)}`)
-  const problem = directoryProblem(path, stats, {
-    uid: process.geteuid!(),
-    use: isMadeByDaemon ? 'sockets' : 'files',
-  })
+  const uid = process.geteuid!()
+  const problem = directoryProblem(path, stats, { uid, use: maker === null ? 'files' : 'sockets' })
   if (problem !== undefined) {
     const sentence = isSystemDirectory(path)
       ? `serves the whole system: ${ownDirectory(path)}`
       : `is not safe: ${problem}`
     return fault(`${name} ${sentence}`)
   }
-  const unwise = directoryWarning(path, stats, process.geteuid!())
+  const unwise = directoryWarning(path, stats, uid)
   if (unwise !== undefined && !isSystemDirectory(path))
     return warning(`${name} can be written, but ${unwise}`)
   return ok(`${name} can be written`)
+}
+
+/** By its name, for remedies. */
+function user(): string {
+  return nameOf('user', process.geteuid!())
 }
 
 /** Checks that the daemon can listen here. */
@@ -66,13 +72,8 @@ function missing(path: string, name: string): Finding {
   const error = tryToWrite(above)
   if (error === undefined) return ok(`${name} will be made`)
   return fault(
-    `${name} is not there and cannot be made: make it as root (install -d -m 0700 -o ${process.geteuid!()} ${shellWord(path)}), or set another`,
+    `${name} is not there and cannot be made: make it as root (install -d -m 0700 -o ${user()} ${shellWord(path)}), or set another`,
   )
-}
-
-function nearestThere(path: string): string {
-  const stats = look(path)
-  return (stats !== undefined && stats !== 'hidden') || path === '/' ? path : nearestThere(dirname(path))
 }
 
 function look(path: string, read = statSync): Stats | 'hidden' | undefined {
@@ -98,13 +99,12 @@ function tryToWrite(directory: string): unknown {
 }
 
 function cannotWrite(path: string, error: unknown): string {
-  const who = `uid ${process.geteuid!()}`
   const code = errorCode(error)
   if (code === 'EROFS')
     return 'is on a read-only file system: under systemd name it in a ReadWritePaths= drop-in, or set another'
   if (code === 'ENOSPC' || code === 'EDQUOT') return 'is on a file system that is full: free some space on it'
   if (code === 'EACCES' || code === 'EPERM')
-    return `may not be written by ${who}: ${isSystemDirectory(path) ? ownDirectory(path) : `give it to that user (chown ${process.geteuid!()} ${shellWord(path)}), or set another`}`
+    return `may not be written by ${user()}: ${isSystemDirectory(path) ? ownDirectory(path) : `give it to that user (chown ${user()} ${shellWord(path)}), or set another`}`
   return `cannot be written (${errorMessage(error)}): set another`
 }
 
@@ -133,5 +133,5 @@ function isSystemDirectory(path: string): boolean {
 
 function ownDirectory(path: string): string {
   const own = join(path, 'kyc-tokend')
-  return `make a directory of its own (install -d -m 2750 -o ${process.geteuid!()} ${shellWord(own)}) and set that`
+  return `make a directory of its own (install -d -m 2750 -o ${user()} ${shellWord(own)}) and set that`
 }

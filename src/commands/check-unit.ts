@@ -1,12 +1,17 @@
 // Checks a configuration against the unit that runs it: access to paths, credentials and sockets, as systemd knows them.
 import { existsSync, statSync } from 'node:fs'
-import { isAbsolute } from 'node:path'
+import { isAbsolute, join } from 'node:path'
 
 import type { Config } from '../config/config.ts'
-import type { UnitNames } from '../lib/account.ts'
+import { serviceEnvironment, type UnitNames } from '../lib/account.ts'
 import { fault, ok, warning, type Finding } from '../lib/finding.ts'
-import { ALERT_COMMAND, unitCredentials, unitProperties, type UnitProperties } from './systemctl.ts'
-import { neededPaths, readObstacle, ACCESS_PROPERTIES, writeObstacle } from './unit-access.ts'
+import {
+  ALERT_COMMAND,
+  unitCredentials,
+  unitProperties,
+  type HostFacts,
+  type UnitProperties,
+} from './systemd.ts'
 
 /** A script must be read to be run. */
 const RUN_BY_OTHERS = 0o005
@@ -27,9 +32,13 @@ export interface UnitSockets {
 }
 
 export async function findSockets({ unit, httpUnit }: UnitNames): Promise<UnitSockets> {
-  const named = [`${unit}.socket`, `${httpUnit}.socket`].map(async (name) => {
+  const files = { [`${unit}.socket`]: 'ipc.sock', [`${httpUnit}.socket`]: 'http.sock' }
+  const named = Object.entries(files).map(async ([name, file]) => {
     const properties = await unitProperties(name, ['ActiveState', 'Listen'])
-    return properties === null ? [] : [{ name, properties }]
+    // Of a masked unit systemd reads nothing; its socket is where it is shipped.
+    const { RUNTIME_DIRECTORY: directory = '' } = serviceEnvironment(unit.split('@')[1])
+    const masked = properties?.['LoadState'] === 'masked' ? { Listen: join(directory, file) } : {}
+    return properties === null ? [] : [{ name, properties: { ...properties, ...masked } }]
   })
   const service = `${unit}.service`
   const running = await unitProperties(service, ['ActiveState'])
@@ -44,7 +53,8 @@ export async function findSockets({ unit, httpUnit }: UnitNames): Promise<UnitSo
 export async function findUnit({ unit }: UnitNames): Promise<Unit | null> {
   const name = `${unit}.service`
   const properties = await unitProperties(name, [...ACCESS_PROPERTIES, 'ImportCredential'])
-  return properties && { name, properties, credentials: await unitCredentials(name) }
+  if (properties?.['LoadState'] !== 'loaded') return null
+  return { name, properties, credentials: await unitCredentials(name) }
 }
 
 /** A path of the configuration and the setting that names it. */
@@ -102,7 +112,7 @@ function dropInOf({ name }: Unit, settings: readonly string[]): string[] {
 /** Drop-ins that keep the unit from starting when a directory goes, and credentials that are gone. For root. */
 export function unitFindings(
   { name, properties, credentials }: Unit,
-  { wanted, file }: { wanted: readonly string[]; file: string },
+  { wanted, file, facts }: { wanted: readonly string[]; file: string; facts: Omit<HostFacts, 'unit'> },
 ): Finding[] {
   const needed = neededPaths(properties).map((path) =>
     existsSync(path)
@@ -129,14 +139,30 @@ export function unitFindings(
         `${file}: ${name} loads no credential ${id}: add LoadCredential=${id}:/PATH to it (sudo systemctl edit ${name}), then sudo systemctl restart ${name}`,
       ),
     )
-  return [...needed, ...gone, ...missing, ...alertCommandFindings()]
+  return [...needed, ...gone, ...missing, ...alertCommandFindings(name, facts)]
 }
 
 /** The alert command is run by another user than root. */
-function alertCommandFindings(): Finding[] {
+function alertCommandFindings(
+  service: string,
+  { alertCommand, alertProblem }: Omit<HostFacts, 'unit'>,
+): Finding[] {
   const mode = statSync(ALERT_COMMAND, { throwIfNoEntry: false })?.mode
-  if (mode === undefined || (mode & RUN_BY_OTHERS) === RUN_BY_OTHERS) return []
-  return [fault(`the alert command cannot be run by its unit: sudo chmod 755 ${ALERT_COMMAND}`)]
+  if (mode === undefined) return []
+  const unit = service.replace('kyc-tokend', 'kyc-tokend-alert')
+  return [
+    ...((mode & RUN_BY_OTHERS) === RUN_BY_OTHERS
+      ? []
+      : [fault(`the alert command cannot be run by its unit: sudo chmod 755 ${ALERT_COMMAND}`)]),
+    ...(alertProblem === null ? [] : [warning(alertProblem)]),
+    ...(alertCommand === null || alertCommand.isOk
+      ? []
+      : [
+          warning(
+            `the alert command failed at its last run (${alertCommand.result}): see journalctl -u ${unit}`,
+          ),
+        ]),
+  ]
 }
 
 /**
@@ -150,6 +176,8 @@ export function unitSocketFinding(
   const own = sockets.find(({ properties }) => (properties['Listen'] ?? '').split(' ').includes(path))
   if (own === undefined) return undefined
   const socket = `the ${name} socket ${path}`
+  if (own.properties['LoadState'] === 'masked')
+    return warning(`${socket} is closed, because ${own.name} is masked: sudo systemctl unmask ${own.name}`)
   const state = own.properties['ActiveState'] ?? 'unknown'
   if (state !== 'active')
     return warning(`${socket} is closed, because ${own.name} is ${state}: sudo systemctl start ${own.name}`)
@@ -158,4 +186,109 @@ export function unitSocketFinding(
       ? `${socket} is served by ${service}, which runs`
       : `${socket} is open: ${own.name} listens, and the next client starts the daemon`,
   )
+}
+
+// ---- The rules: may a unit write at a path, may it read there? Pure, of the properties that systemd shows. ----
+
+/** Properties that the rules need. */
+const ACCESS_PROPERTIES = [
+  'ProtectSystem',
+  'ProtectHome',
+  'PrivateTmp',
+  'ReadWritePaths',
+  'ReadOnlyPaths',
+  'InaccessiblePaths',
+  'StateDirectory',
+  'CacheDirectory',
+  'LogsDirectory',
+  'RuntimeDirectory',
+] as const
+
+interface Obstacle {
+  /** The settings of the unit that forbid it, such as `ProtectSystem=strict`. */
+  readonly because: string
+  /** Settings of a drop-in that allow it; none: only another directory helps. */
+  readonly settings: readonly string[]
+}
+
+const HOMES = ['/home', '/root', '/run/user']
+const PRIVATE_TMPS = ['/tmp', '/var/tmp']
+const ALWAYS_WRITABLE = ['/dev', '/proc', '/sys']
+const SYSTEM_PATHS: Readonly<Record<string, readonly string[]>> = {
+  strict: ['/'],
+  full: ['/usr', '/boot', '/efi', '/etc'],
+  yes: ['/usr', '/boot', '/efi'],
+}
+const MANAGED: Readonly<Record<string, string>> = {
+  StateDirectory: '/var/lib',
+  CacheDirectory: '/var/cache',
+  LogsDirectory: '/var/log',
+  RuntimeDirectory: '/run',
+}
+
+/** The reason why the unit cannot write in this directory, whatever its mode; undefined where it can. */
+export function writeObstacle(unit: UnitProperties, directory: string): Obstacle | undefined {
+  const hidden = readObstacle(unit, directory)
+  if (hidden !== undefined) {
+    const settings = hidden.settings.length > 0 ? [...hidden.settings, `ReadWritePaths=-${directory}`] : []
+    return { ...hidden, settings }
+  }
+  const home = unit['ProtectHome'] === 'read-only' ? HOMES : []
+  const readOnly = [...pathsOf(unit['ReadOnlyPaths']), ...home, ...systemPaths(unit)]
+  const barred = deepest(readOnly, directory)
+  const allowed = deepest([...writablePaths(unit), ...ALWAYS_WRITABLE], directory)
+  if (barred === undefined || (allowed !== undefined && allowed.length >= barred.length)) return undefined
+  const because = pathsOf(unit['ReadOnlyPaths']).includes(barred)
+    ? `ReadOnlyPaths=${barred}`
+    : home.includes(barred)
+      ? 'ProtectHome=read-only'
+      : `ProtectSystem=${unit['ProtectSystem']}`
+  return { because, settings: [`ReadWritePaths=-${directory}`] }
+}
+
+/** The reason why the unit cannot see this path, whatever its mode; undefined where it can. */
+export function readObstacle(unit: UnitProperties, path: string): Obstacle | undefined {
+  const inaccessible = deepest(pathsOf(unit['InaccessiblePaths']), path)
+  if (inaccessible !== undefined) return { because: `InaccessiblePaths=${inaccessible}`, settings: [] }
+  const hidesHomes = unit['ProtectHome'] === 'yes' || unit['ProtectHome'] === 'tmpfs'
+  if (hidesHomes && deepest(HOMES, path) !== undefined)
+    return { because: `ProtectHome=${unit['ProtectHome']}`, settings: ['ProtectHome=read-only'] }
+  const isPrivate = unit['PrivateTmp'] === 'yes' || unit['PrivateTmp'] === 'disconnected'
+  // It has directories of its own at these paths, which no other program sees.
+  if (isPrivate && deepest(PRIVATE_TMPS, path) !== undefined)
+    return { because: `PrivateTmp=${unit['PrivateTmp']}`, settings: [] }
+  return undefined
+}
+
+/** Paths of `ReadWritePaths=` that keep the unit from starting when they are gone. */
+export function neededPaths(unit: UnitProperties): string[] {
+  return words(unit['ReadWritePaths']).filter((path) => isAbsolute(path))
+}
+
+function writablePaths(unit: UnitProperties): string[] {
+  const managed = Object.entries(MANAGED).flatMap(([property, parent]) =>
+    words(unit[property]).map((name) => `${parent}/${name.split(':')[0]}`),
+  )
+  return [...pathsOf(unit['ReadWritePaths']), ...managed]
+}
+
+function systemPaths(unit: UnitProperties): readonly string[] {
+  return SYSTEM_PATHS[unit['ProtectSystem'] ?? ''] ?? []
+}
+
+/** Without the `-` and `+` that may go before them. */
+function pathsOf(list: string | undefined): string[] {
+  return words(list).map((word) => word.replace(/^[-+]+/, ''))
+}
+
+function words(list: string | undefined): string[] {
+  return (list ?? '').split(/\s+/).filter((word) => word !== '')
+}
+
+function deepest(parents: readonly string[], path: string): string | undefined {
+  return parents.filter((parent) => isBelow(parent, path)).toSorted((a, b) => b.length - a.length)[0]
+}
+
+function isBelow(parent: string, path: string): boolean {
+  return path === parent || path.startsWith(parent === '/' ? '/' : `${parent}/`)
 }

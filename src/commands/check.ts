@@ -1,15 +1,23 @@
 // `kyc-tokend check`: every fault of configuration, permissions, directories, sockets and host, each with its remedy.
+import { accessSync, constants } from 'node:fs'
 import { dirname } from 'node:path'
+import type { Writable } from 'node:stream'
+import { styleText } from 'node:util'
 
 import type { Config } from '../config/config.ts'
 import { loadParsers } from '../config/find.ts'
 import { formatIssue, type ConfigIssue } from '../config/issues.ts'
 import { inspectConfig, type Inspection } from '../config/load.ts'
-import { unitNames } from '../lib/account.ts'
-import { exitStatus } from '../lib/error.ts'
+import { createSystemClock } from '../lib/clock.ts'
+import { accountOfConfig, serviceEnvironment, unitNames } from '../lib/account.ts'
+import { capitalized, escapeUnsafe } from '../lib/display-text.ts'
+import { exitStatus, UserError } from '../lib/error.ts'
 import { fault, ok, warning, type Finding } from '../lib/finding.ts'
 import { isLoopbackHost } from '../lib/loopback.ts'
+import { SYSTEM_CONFIG_DIRECTORY } from '../lib/paths.ts'
+import { nameOf } from '../lib/posix-ids.ts'
 import { SYSTEM_PATH } from '../lib/run-program.ts'
+import { configurationOf, type Configuration } from './ask.ts'
 import { directoryFinding, socketFinding } from './check-paths.ts'
 import {
   findSockets,
@@ -22,71 +30,113 @@ import {
   type UnitSockets,
 } from './check-unit.ts'
 import type { RunCommand } from './command.ts'
-import { configurationOf, type Configuration } from './configuration.ts'
-import { createReport, type Report } from './check-report.ts'
-import { asServiceUser, SERVICE_USER } from './service-user.ts'
-import { configDirectory } from './systemctl.ts'
+import { counted } from './format-status.ts'
+import { progressOn } from './prompt.ts'
+import { asServiceUser, SERVICE_USER, type Identity } from './service-user.ts'
+import { alertFacts, configDirectory, unitEnvironment } from './systemd.ts'
 
 interface CheckOptions extends Configuration {
   /** False: the configuration alone. */
   readonly isWhole: boolean
   readonly isLive: boolean
   readonly signal: AbortSignal
+  readonly stderr: Writable
 }
 
-export const run: RunCommand = async ({ options, env, stdout, signal }) => {
+export interface Checked {
+  /** Exit status. */
+  readonly status: number
+  /** The service's word about key and secret; `unknown` where it was not asked, or gave none. */
+  readonly pair: 'confirmed' | 'refused' | 'unknown'
+}
+
+export const run: RunCommand = async ({ options, env, stdout, stderr, signal }) => {
   const isWhole = options['config-only'] !== true
   // At a reload the daemon logs the rest itself, so the journal has each thing once.
   const report = createReport(stdout, { onlyFaults: !isWhole && env['JOURNAL_STREAM'] !== undefined })
-  const status = await performCheck(
-    {
-      ...configurationOf({ options, env }),
-      isWhole,
-      isLive: options['live'] === true,
-      signal,
-    },
+  const isLive = options['live'] === true
+  const checked = await performCheck(
+    { ...configurationOf({ options, env }), isWhole, isLive, signal, stderr },
     report,
   )
   report.end()
-  return status
+  return checked.status
 }
 
-/** Reports all findings; gives the exit status. */
-export async function performCheck(options: CheckOptions, report: Report): Promise<number> {
-  const { configPath, account, isWhole, isLive, signal } = options
+/** Reports all findings. Throws UserError (77) where this user may not read the configuration. */
+export async function performCheck(options: CheckOptions, report: Report): Promise<Checked> {
+  const { configPath, account, isWhole, isLive, signal, stderr } = options
   const live = isLive ? await import('./check-live.ts') : undefined
   let status: number = exitStatus.ok
   // Programs are run as the caller, who may be root: not those that a PATH of others names.
   process.env['PATH'] = SYSTEM_PATH
   const names = unitNames(account)
-  const installed = isWhole ? await findUnit(names) : null
+  const isOfUnit = (file: string): boolean => dirname(file) === configDirectory(account)
+  const installed = isWhole || isLive ? await findUnit(names) : null
+  const isByUnit = installed !== null && (configPath === undefined || isOfUnit(configPath))
+  const env = isByUnit ? await environmentOfUnit(options) : options.env
   const sockets = await findSockets(names)
-  const checked = await asServiceUser(options, {
-    prepare: loadParsers,
-    act: async (identity) => {
-      if (identity.isElsewhere) report.say('user', ok(`checked as the user ${SERVICE_USER}`))
-      const inspection = await inspectConfig({ configPath, ...identity })
-      report.say('configuration', ...configFindings(inspection))
-      const { config } = inspection
-      if (config === undefined) return undefined
-      const unit = dirname(config.file) === configDirectory(account) ? installed : null
-      if (isWhole) await checkPaths(config, { unit, sockets, report })
-      if (live !== undefined) {
-        const answer = await live.askOnce(config, { ...inspection, env: identity.env, signal })
-        report.say('service', ...answer.findings)
-        status = answer.status
-      }
-      return { config, unit, unseen: inspection.unseen }
+  const checked = await asServiceUser(
+    { env, account },
+    {
+      prepare: loadParsers,
+      act: async (identity) => {
+        if (identity.isElsewhere) report.say('user', ok(`checked as the user ${SERVICE_USER}`))
+        const inspection = await inspectConfig({ configPath, ...identity })
+        refuseReader(inspection, identity)
+        report.say('configuration', ...configFindings(inspection))
+        const { config } = inspection
+        if (config === undefined) return undefined
+        const unit = isOfUnit(config.file) ? installed : null
+        if (isWhole) await checkPaths(config, { unit, sockets, account, report })
+        if (live !== undefined) {
+          const asking = live.askOnce(config, { ...inspection, env: identity.env, signal })
+          const answer = await progressOn(stderr)('Asking the service', asking)
+          report.say('service', ...answer.findings)
+          status = answer.status
+        }
+        return { config, unit, unseen: inspection.unseen }
+      },
     },
-  })
+  )
+  const isAsked = live !== undefined && checked !== undefined
+  const pairs = { [exitStatus.ok]: 'confirmed', [exitStatus.noPermission]: 'refused' } as const
+  const pair = (isAsked && pairs[status as keyof typeof pairs]) || 'unknown'
   if (checked !== undefined && isWhole) {
     const { config, unit } = checked
-    if (unit !== null)
-      report.say('unit', ...unitFindings(unit, { wanted: config.systemdCredentials, file: config.file }))
+    if (unit !== null) {
+      const facts = await alertFacts(account)
+      const wanted = config.systemdCredentials
+      report.say('unit', ...unitFindings(unit, { wanted, file: config.file, facts }))
+    }
     await checkShare(checked, report)
     await checkHost(config, report)
   }
-  return report.faults() > 0 ? exitStatus.configuration : status
+  return { status: report.faults() > 0 ? exitStatus.configuration : status, pair }
+}
+
+/** The service is asked as the unit asks it: by the proxy of its drop-ins, and not by that of a shell. */
+async function environmentOfUnit({ env, account }: CheckOptions): Promise<NodeJS.ProcessEnv> {
+  const own = Object.entries(env).filter(([name]) => !/^(?:https|no)_proxy$/i.test(name))
+  return { ...Object.fromEntries(own), ...(await unitEnvironment(account)) }
+}
+
+/** A user who may not read the service's configuration must not be advised to open it: root checks it. */
+function refuseReader({ file = '', config }: Inspection, { isElsewhere }: Identity): void {
+  const user = nameOf('user', process.geteuid!())
+  const isForeign = !isElsewhere && user !== SERVICE_USER && process.geteuid!() !== 0
+  if (config !== undefined || !isForeign || !file.startsWith(`${SYSTEM_CONFIG_DIRECTORY}/`)) return
+  try {
+    accessSync(file, constants.R_OK)
+  } catch {
+    // The reason does not matter: root sees it.
+    const account = accountOfConfig(file)
+    const words = account === undefined ? '' : ` --account ${account}`
+    throw new UserError(
+      `${file} cannot be read by ${user}: run \`sudo kyc-tokend check${words}\`.`,
+      exitStatus.noPermission,
+    )
+  }
 }
 
 function configFindings({ file, faults, warnings }: Inspection): Finding[] {
@@ -101,7 +151,12 @@ function configFindings({ file, faults, warnings }: Inspection): Finding[] {
 
 async function checkPaths(
   config: Config,
-  { unit, sockets, report }: { unit: Unit | null; sockets: UnitSockets; report: Report },
+  {
+    unit,
+    sockets,
+    account,
+    report,
+  }: { unit: Unit | null; sockets: UnitSockets; account: string | undefined; report: Report },
 ): Promise<void> {
   const { runtimeDirectory, stateDirectory, ipc, http } = config
   const further = furtherDirectories(config)
@@ -115,13 +170,17 @@ async function checkPaths(
   ]
   const access = unit && accessFindings(config, unit, [...own, ...further])
   const isOpen = ({ path }: NamedPath): boolean => access?.barred.has(path) !== true
+  const ofUnit = unit === null ? [] : Object.values(serviceEnvironment(account))
   report.say(
     'directories',
     ...(access?.findings ?? []),
-    ...own.filter(isOpen).map(({ path, name }) => directoryFinding(path, { name, isMadeByDaemon: true })),
+    ...own.filter(isOpen).map(({ path, name }) => {
+      const maker = ofUnit.includes(path) ? 'systemd' : 'daemon'
+      return directoryFinding(path, { name, maker })
+    }),
     ...further.filter(isOpen).map(({ path, setting }) => {
       const name = `${config.file}: ${setting}: the directory ${path}`
-      return directoryFinding(path, { name, isMadeByDaemon: false })
+      return directoryFinding(path, { name, maker: null })
     }),
   )
   if (access !== null && access.dropIn.length > 0)
@@ -149,7 +208,7 @@ async function checkShare(
     return
   }
   const { checkStore } = await import('../share/share-session.ts')
-  report.say('share', ...(await checkStore(share, () => Date.now())))
+  report.say('share', ...(await checkStore(share, { clock: createSystemClock(), random: Math.random })))
 }
 
 async function checkHost(config: Config, report: Report): Promise<void> {
@@ -183,4 +242,59 @@ function furtherDirectories({
   return named.filter(
     ({ path }, index) => !isOwn(path) && named.findIndex((other) => other.path === path) === index,
   )
+}
+
+export interface Report {
+  say(subject: string, ...findings: readonly Finding[]): void
+  /** Lines for a shell, printed after all findings. */
+  paste(title: string, lines: readonly string[]): void
+  faults(): number
+  /** Says how it went, in one line. */
+  end(): void
+}
+
+const LOOKS = {
+  ok: { mark: 'ok     ', style: 'green' },
+  warning: { mark: 'warning', style: 'yellow' },
+  fault: { mark: 'FAULT  ', style: 'red' },
+  failure: { mark: 'FAILED ', style: 'red' },
+} as const
+
+/** One line for each finding; in colour on a terminal. `isBrief`: only those that ask for something. */
+export function createReport(
+  stdout: Writable,
+  { isBrief = false, onlyFaults = false }: { isBrief?: boolean; onlyFaults?: boolean } = {},
+): Report {
+  const counts = { ok: 0, warning: 0, fault: 0, failure: 0 }
+  const pastes: string[] = []
+  return {
+    say(subject, ...findings) {
+      for (const { level, sentence } of findings) {
+        counts[level] += 1
+        if (isBrief && level === 'ok' && subject !== 'service') continue
+        // Setup starts them next.
+        if (isBrief && level === 'warning' && subject === 'sockets') continue
+        if (onlyFaults && level !== 'fault') continue
+        // At a reload, in the journal, under which the daemon's own errors are found.
+        if (onlyFaults) stdout.write('<3>')
+        const mark = styleText(LOOKS[level].style, LOOKS[level].mark, { stream: stdout })
+        stdout.write(`${mark}  ${subject.padEnd(13)}  ${escapeUnsafe(sentence)}\n`)
+      }
+    },
+    paste(title, lines) {
+      pastes.push(`\n${title}\n\n${lines.map((line) => `${escapeUnsafe(line)}\n`).join('')}`)
+    },
+    faults: () => counts.fault,
+    end() {
+      stdout.write(pastes.join(''))
+      if (isBrief || onlyFaults) return
+      const parts = [
+        ...(counts.fault === 0 && counts.failure === 0 ? ['No fault'] : []),
+        ...(counts.fault > 0 ? [counted(counts.fault, 'fault')] : []),
+        ...(counts.failure > 0 ? ['the service gave no token'] : []),
+        ...(counts.warning > 0 ? [counted(counts.warning, 'warning')] : []),
+      ]
+      stdout.write(`\n${capitalized(parts.join(', '))}.\n`)
+    },
+  }
 }

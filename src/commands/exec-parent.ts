@@ -223,12 +223,12 @@ function createSupervisor(
 
   /** PID 1 inherits the orphans of its container; Node reaps the command alone. */
   function reapOrphans(): void {
-    if (process.pid !== 1 || 'error' in libc) return
+    if (process.pid !== 1) return
     const isRunning = child?.exitCode === null && child.signalCode === null
     libc.reapOrphans(isRunning ? child?.pid : undefined)
   }
 
-  if (!('error' in libc)) libc.closeOnExec()
+  libc.closeOnExec()
   process.on('SIGCHLD', reapOrphans)
   start()
   return {

@@ -82,7 +82,7 @@ function refusalLine(): string {
 /** With the bounds of what chance decides. */
 function retryLine(failure: TransientFailure, policy: Policy): string {
   const waitMs = (attempts: number, drawn: number): number =>
-    retryWait(failure, { attempts, policy, holdsToken: true, random: () => drawn }).waitMs
+    retryWait(failure, { attempts, policy, leftMs: Infinity, random: () => drawn }).waitMs
   const range = `${formatDuration(waitMs(1, 0))} to ${formatDuration(waitMs(1, 1))}`
   if (failure.reason === 'rejected') return `an alert, and asked again every ${range}`
   const bound =

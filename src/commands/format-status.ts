@@ -8,7 +8,7 @@ import type { Phase, StatusResult, TokenDescription } from '../protocol.ts'
 import type { PostponedReason, Reason } from '../token/outcome.ts'
 import { remedyFor } from '../token/remedy.ts'
 import { wrap } from './command-line.ts'
-import { noFacts, type HostFacts } from './host-facts.ts'
+import { noFacts, type HostFacts } from './systemd.ts'
 import { isTerminal } from './prompt.ts'
 
 type Colour = 'red' | 'yellow' | 'green' | 'dim' | 'bold'
@@ -196,10 +196,11 @@ function readerLines({ readers = [] }: StatusResult, nowMs: number): string[] {
 
 function alertLines(
   { alert }: StatusResult,
-  { alertCommand, unit }: HostFacts,
+  { alertCommand, alertProblem, unit }: HostFacts,
   { nowMs, ink }: { nowMs: number; ink: Ink },
 ): string[] {
   const raised = alert === null ? [] : [`${ink('red', alert.reason)} since ${absolute(alert.since, nowMs)}`]
+  if (alertProblem !== null) return [...raised, ink('yellow', alertProblem)]
   if (alertCommand === null) return raised
   const { isOk, result, at } = alertCommand
   const name = (unit ?? 'kyc-tokend').replace('kyc-tokend', 'kyc-tokend-alert')

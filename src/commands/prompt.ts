@@ -1,4 +1,4 @@
-// Questions at a terminal; the answers to some are not shown while they are typed.
+// A person at a terminal: questions, whose answers may be hidden while they are typed, and signs that work goes on.
 import { createInterface } from 'node:readline/promises'
 import type { Readable, Writable } from 'node:stream'
 import { Writable as WritableStream } from 'node:stream'
@@ -62,5 +62,24 @@ export function createPrompt(options: { input: Readable; output: Writable; signa
     close() {
       lines.close()
     },
+  }
+}
+
+/** Shows at a terminal, until the promise is settled, that work goes on. */
+export interface Progress {
+  <T>(sentence: string, work: Promise<T>): Promise<T>
+}
+
+export function progressOn(stderr: Writable): Progress {
+  return async (sentence, work) => {
+    if (!isTerminal(stderr)) return work
+    stderr.write(`${sentence} …`)
+    const timer = setInterval(() => stderr.write('.'), 1_000)
+    try {
+      return await work
+    } finally {
+      clearInterval(timer)
+      stderr.write('\n')
+    }
   }
 }

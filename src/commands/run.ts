@@ -4,7 +4,7 @@ import { exitStatus } from '../lib/error.ts'
 import { requireLinux } from '../lib/require-linux.ts'
 import { runDaemon } from '../run-daemon.ts'
 import type { RunCommand } from './command.ts'
-import { configurationOf } from './configuration.ts'
+import { configurationOf } from './ask.ts'
 
 /** The longest wait for a reader of the log's last line, in ms. */
 const LINGER_MS = 1_000

@@ -5,6 +5,7 @@ import { findJsonFault } from '../config/json-fault.ts'
 import { secretRefusal } from '../config/secrets.ts'
 import { validateDocument } from '../config/validate.ts'
 import { UsageError } from '../lib/error.ts'
+import { certificatesIn } from '../lib/pem.ts'
 import { readLimited } from '../lib/read-limited.ts'
 import type { Invocation } from './command.ts'
 import { createPrompt, isTerminal } from './prompt.ts'
@@ -17,13 +18,19 @@ const SINGLE_ANSWERS = ['base-url', 'api-key-file', 'api-secret-file']
 export async function readAnswers(invocation: Invocation, files: SetupFiles): Promise<Answers> {
   const { options } = invocation
   const document = options['from'] as string | undefined
-  if (document === undefined) return singleAnswers(invocation, files)
+  const ca = options['ca-file'] === undefined ? undefined : await readCa(String(options['ca-file']))
+  if (document === undefined) return { ...(await singleAnswers(invocation, files)), ca }
   const both = SINGLE_ANSWERS.find((name) => options[name] !== undefined)
   if (both !== undefined) throw new UsageError(`--from and --${both} are both given: leave one of them out.`)
-  return answersOf(
-    document === '-' ? await readInput(invocation) : await readAnswer(document, 'from'),
-    document === '-' ? 'standard input' : document,
-  )
+  const isInput = document === '-'
+  const text = isInput ? await readInput(invocation) : await readAnswer(document, 'from')
+  return { ...answersOf(text, isInput ? 'standard input' : document), ca }
+}
+
+async function readCa(path: string): Promise<string> {
+  const text = await readAnswer(path, 'ca-file')
+  demand('ca-file', certificatesIn(text).length > 0 ? undefined : 'The file holds no certificate in PEM')
+  return text
 }
 
 async function readInput({ stdin }: Invocation): Promise<string> {

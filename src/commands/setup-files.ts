@@ -1,23 +1,27 @@
-// The files that `setup` writes: configuration, key and secret, with the owner and mode that the daemon needs.
-import { chown, mkdir, readFile } from 'node:fs/promises'
+// The files that `setup` writes: configuration, key and secret, with the owner and mode that the daemon needs. What was
+// there before can be put back as it was.
+import { chown, link, mkdir, readFile, rename, rm, stat } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 
-import { idOf } from '../lib/posix-ids.ts'
 import { normaliseBaseUrl } from '../config/base-url.ts'
+import { permissionFaults } from '../config/read-file.ts'
 import { withoutNewline } from '../config/secrets.ts'
 import { accountConfigPath } from '../lib/account.ts'
-import { FileError } from '../lib/file-error.ts'
 import { lstatIfAny, replaceFile, type FileAttributes } from '../lib/atomic-file.ts'
 import { errorCode, errorMessage, exitStatus, UsageError, UserError } from '../lib/error.ts'
+import { FileError } from '../lib/file-error.ts'
 import { SYSTEM_CONFIG_DIRECTORY } from '../lib/paths.ts'
+import { idOf, localUser } from '../lib/posix-ids.ts'
 import { SERVICE_USER } from './service-user.ts'
-import { configDirectory } from './systemctl.ts'
+import { configDirectory } from './systemd.ts'
 
 export interface Answers {
   readonly baseUrl: string
   readonly apiKey: string
   readonly apiSecret: string
+  /** PEM of a private authority. */
+  readonly ca?: string | undefined
   /** Further settings of the configuration, by their key in it. */
   readonly settings: Readonly<Record<string, unknown>>
 }
@@ -26,11 +30,18 @@ export interface SetupFiles {
   readonly config: string
   readonly apiKey: string
   readonly apiSecret: string
+  readonly ca: string
   /** Configurations that would be read instead of this one, or beside it. */
   readonly others: readonly string[]
   readonly attributes: FileAttributes
   /** Settings of a new configuration. */
   readonly settings: object
+}
+
+/** A file that does not say yet what it shall. */
+interface Change {
+  readonly path: string
+  readonly content: string
 }
 
 /** Files of root's service, or of a person in the working directory. Throws UserError. */
@@ -40,12 +51,13 @@ export async function setupFiles(account: string | undefined, workingDirectory: 
     throw new UserError('Only root sets up an account: run it with sudo.', exitStatus.noPermission)
   const gid = isRoot ? await idOf('group', SERVICE_USER) : undefined
   const directory = isRoot ? configDirectory(account) : workingDirectory
-  const prefix = account === undefined ? '' : `${account}.`
+  const named = (name: string): string => join(directory, account === undefined ? name : `${account}.${name}`)
   const alternatives = account === undefined ? ['yaml', 'yml'] : []
   return {
     config: account === undefined ? join(directory, 'kyc-tokend.config.json') : accountConfigPath(account),
-    apiKey: join(directory, `${prefix}api-key`),
-    apiSecret: join(directory, `${prefix}api-secret`),
+    apiKey: named('api-key'),
+    apiSecret: named('api-secret'),
+    ca: named('ca.pem'),
     others: alternatives.map((ending) => join(directory, `kyc-tokend.config.${ending}`)),
     attributes: gid === undefined ? { mode: 0o600 } : { mode: 0o640, uid: 0, gid },
     // The clients' group reads the token file of the service.
@@ -56,47 +68,99 @@ export async function setupFiles(account: string | undefined, workingDirectory: 
 /** Files that are there already. */
 export async function presentFiles({ config, apiKey, apiSecret, others }: SetupFiles): Promise<string[]> {
   const present: string[] = []
-  for (const path of [config, apiKey, apiSecret, ...others]) if (await isThere(path)) present.push(path)
+  for (const path of [config, apiKey, apiSecret, ...others]) if (await isPresent(path)) present.push(path)
   return present
 }
 
 /**
- * Writes those that do not say the same already, and gives their paths. Other settings of a configuration stay. Throws
- * UserError (78), and writes nothing, where one is there that says something else, unless `force` is set.
+ * The changes that the answers need. Other settings of a configuration stay. Throws UserError (78) where a file is there
+ * that says something else, unless `force` is set, and for files and directories that the daemon would refuse.
  */
-export async function writeSetup(
+export async function planSetup(
   files: SetupFiles,
   answers: Answers,
   { force }: { force: boolean },
-): Promise<string[]> {
-  const { config, apiKey, apiSecret, others, attributes } = files
-  for (const path of others) if (await isThere(path)) throw existing([path], 'remove it, or edit it instead')
+): Promise<Change[]> {
+  const { config, apiKey, apiSecret, ca, others } = files
+  for (const path of others)
+    if (await isPresent(path)) throw existing([path], 'remove it, or edit it instead')
+  await refuseUntrusted(config)
   const known = await readSettings(config)
-  const credentials = { apiKey: { file: basename(apiKey) }, apiSecret: { file: basename(apiSecret) } }
-  const isSame = known !== undefined && saysTheSame(known, { ...answers, credentials })
-  const settings = {
-    ...(known ?? files.settings),
-    baseUrl: answers.baseUrl,
-    credentials,
+  const wanted = {
     ...answers.settings,
+    credentials: { apiKey: { file: basename(apiKey) }, apiSecret: { file: basename(apiSecret) } },
+    ...(answers.ca !== undefined && {
+      request: {
+        ...(known?.['request'] as object),
+        ...(answers.settings['request'] as object),
+        caFile: basename(ca),
+      },
+    }),
   }
-  const contents: [string, string, boolean][] = [
-    [apiKey, `${answers.apiKey}\n`, await holds(apiKey, answers.apiKey)],
-    [apiSecret, `${answers.apiSecret}\n`, await holds(apiSecret, answers.apiSecret)],
-    [config, `${JSON.stringify(settings, null, 2)}\n`, isSame],
+  const isSame = known !== undefined && saysTheSame(known, { ...wanted, baseUrl: answers.baseUrl })
+  const settings = { ...(known ?? files.settings), baseUrl: answers.baseUrl, ...wanted }
+  const changes: Change[] = []
+  const texts = [
+    [apiKey, answers.apiKey] as const,
+    [apiSecret, answers.apiSecret] as const,
+    [ca, answers.ca] as const,
   ]
-  const changed = contents.filter(([, , isDone]) => !isDone)
+  for (const [path, text] of texts)
+    if (text !== undefined && !(await holds(path, text))) changes.push({ path, content: `${text}\n` })
+  if (!isSame) changes.push({ path: config, content: `${JSON.stringify(settings, null, 2)}\n` })
   const overwritten: string[] = []
-  for (const [path] of changed) if (await isThere(path)) overwritten.push(path)
+  for (const { path } of changes) if (await isPresent(path)) overwritten.push(path)
   if (overwritten.length > 0 && !force)
     throw existing(overwritten, 'add --force to replace it', ', with other content')
+  return changes
+}
+
+/** Another user could have written it, or can: the loader refuses it, and nothing is built on it. */
+async function refuseUntrusted(config: string): Promise<void> {
+  if (!(await isPresent(config))) return
+  const uid = localUser(SERVICE_USER)?.uid ?? 0
+  const options = { uid: process.geteuid!() === 0 ? uid : process.geteuid!(), holdsSecret: false }
+  const [fault] = permissionFaults(config, await stat(config), options)
+  if (fault !== undefined)
+    throw new UserError(`${config} ${fault}. Nothing was written.`, exitStatus.configuration)
+}
+
+/** Writes the changes; `undo` puts back what was there, the same files, and `keep` lets go of it. Throws UserError (78). */
+export async function writeSetup(
+  changes: readonly Change[],
+  { config, attributes }: SetupFiles,
+): Promise<{ undo: () => Promise<string[]>; keep: () => Promise<void> }> {
   if (typeof attributes.gid === 'number') await makeDirectories(config, attributes.gid)
-  for (const [path, content] of changed)
-    await replaceFile(path, content, attributes).catch((error: unknown) => {
-      if (!(error instanceof FileError)) throw error
-      throw new UserError(`${error.message}.`, exitStatus.configuration, { cause: error })
-    })
-  return changed.map(([path]) => path)
+  const done: { path: string; former: string | null }[] = []
+  const undo = async (): Promise<string[]> => {
+    for (const { path, former } of done) {
+      await (former === null ? rm(path, { force: true }) : rename(former, path))
+      // Two names of one file are left as they are by rename(2).
+      if (former !== null) await rm(former, { force: true })
+    }
+    return done.map(({ path, former }) => `${former === null ? 'Removed' : 'Put back'} ${path}`)
+  }
+  try {
+    for (const { path, content } of changes) {
+      const former = (await isPresent(path)) ? `${path}.former` : null
+      if (former !== null) {
+        await rm(former, { force: true })
+        await link(path, former)
+      }
+      done.push({ path, former })
+      await replaceFile(path, content, attributes)
+    }
+  } catch (error) {
+    await undo()
+    if (!(error instanceof FileError)) throw error
+    throw new UserError(`${error.message}.`, exitStatus.configuration, { cause: error })
+  }
+  return {
+    undo,
+    async keep() {
+      for (const { former } of done) if (former !== null) await rm(former, { force: true })
+    },
+  }
 }
 
 export function existing(paths: readonly string[], remedy: string, as = ''): UserError {
@@ -136,15 +200,14 @@ async function readSettings(path: string): Promise<Record<string, unknown> | und
 }
 
 function saysTheSame(
-  { baseUrl, credentials, ...others }: Record<string, unknown>,
-  answers: { baseUrl: string; credentials: object; settings: Answers['settings'] },
+  { baseUrl, ...others }: Record<string, unknown>,
+  { baseUrl: wantedUrl, ...wanted }: Readonly<Record<string, unknown>> & { baseUrl: string },
 ): boolean {
   const isSameUrl =
     typeof baseUrl === 'string' &&
     URL.canParse(baseUrl) &&
-    normaliseBaseUrl(baseUrl) === normaliseBaseUrl(answers.baseUrl)
-  if (!isSameUrl || !isDeepStrictEqual(credentials, answers.credentials)) return false
-  return Object.entries(answers.settings).every(([key, value]) => isDeepStrictEqual(others[key], value))
+    normaliseBaseUrl(baseUrl) === normaliseBaseUrl(wantedUrl)
+  return isSameUrl && Object.entries(wanted).every(([key, value]) => isDeepStrictEqual(others[key], value))
 }
 
 /** The package makes them; without it they are made here. */
@@ -169,6 +232,6 @@ async function readIfAny(path: string): Promise<string | undefined> {
   }
 }
 
-async function isThere(path: string): Promise<boolean> {
+async function isPresent(path: string): Promise<boolean> {
   return (await lstatIfAny(path)) !== null
 }

@@ -1,17 +1,19 @@
-// `kyc-tokend setup`: asks for service, key and secret, writes the files, checks them live, and starts the service.
+// `kyc-tokend setup`: asks for service, key and secret, writes the files, checks them live, and starts the service. A pair
+// that the service does not confirm is not taken over.
+import type { Writable } from 'node:stream'
+
 import { checkedAccount, unitNames, type UnitNames } from '../lib/account.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
 import { SYSTEM_RUNTIME_DIRECTORY } from '../lib/paths.ts'
 import { requireLinux } from '../lib/require-linux.ts'
-import { ask } from './ask.ts'
-import { performCheck } from './check.ts'
+import { ask, configurationOf } from './ask.ts'
+import { createReport, performCheck, type Checked } from './check.ts'
 import type { Invocation, RunCommand } from './command.ts'
-import { configurationOf } from './configuration.ts'
-import { createReport } from './check-report.ts'
+import { progressOn, type Progress } from './prompt.ts'
 import { readAnswers } from './setup-answers.ts'
-import { setupFiles, writeSetup } from './setup-files.ts'
-import { hasSystemd, systemctl, unitProperties, type UnitProperties } from './systemctl.ts'
+import { planSetup, setupFiles, writeSetup } from './setup-files.ts'
+import { askUnit, firstLine, systemctl, type UnitProperties } from './systemd.ts'
 
 /** The longest wait for the first token. */
 const TOKEN_WAIT_SECONDS = 15
@@ -27,72 +29,83 @@ interface Service {
 
 export const run: RunCommand = async (invocation) => {
   requireLinux()
-  const { options, env, stdout, signal } = invocation
+  const { options, env, stdout, stderr, signal } = invocation
   const account = options['account'] === undefined ? undefined : checkedAccount(String(options['account']))
   const files = await setupFiles(account, process.cwd())
   const answers = await readAnswers(invocation, files)
   const names = unitNames(account)
   const isService = files.attributes.gid !== undefined
-  const unit = isService ? await installedUnit(names) : null
-  const written = await writeSetup(files, answers, { force: options['force'] === true })
-  for (const path of written) stdout.write(`Wrote ${path}\n`)
+  const unit = isService ? await askUnit(`${names.unit}.service`, ['ActiveState', 'UnitFileState']) : null
+  const changes = await planSetup(files, answers, { force: options['force'] === true })
+  const written = await writeSetup(changes, files)
+  for (const { path } of changes) stdout.write(`Wrote ${path}\n`)
 
-  const isLive = written.length > 0 || unit === null
   const report = createReport(stdout, { isBrief: true })
-  const status = await performCheck(
-    {
-      ...configurationOf({ options: account === undefined ? { config: files.config } : { account }, env }),
-      isWhole: true,
-      isLive,
-      signal,
-    },
-    report,
-  )
+  const check = async (): Promise<Checked> =>
+    performCheck(
+      {
+        ...configurationOf({ options: account === undefined ? { config: files.config } : { account }, env }),
+        isWhole: true,
+        isLive: changes.length > 0 || unit === null,
+        signal,
+        stderr,
+      },
+      report,
+    )
+  const { status, pair } = await check().catch(async (error: unknown) => {
+    await written.undo()
+    throw error
+  })
   report.end()
-  if (status === exitStatus.configuration) return status
-  if (unit !== null) return bringUp(invocation, { names, account, unit, written, status })
-  sayIfNothing(invocation, written)
+  const isTaken = changes.length === 0 || pair === 'confirmed' || options['unverified'] === true
+  if (!isTaken) {
+    for (const line of await written.undo()) stdout.write(`${line}\n`)
+    stdout.write(`Nothing was changed, because ${pairSentences[pair]}\n`)
+    return status
+  }
+  await written.keep()
+  if (status === exitStatus.configuration) {
+    stdout.write(
+      `${changes.length > 0 ? 'The files stay' : 'Nothing was changed'}: correct the faults above\n`,
+    )
+    return status
+  }
+  if (unit !== null) return bringUp(invocation, { names, account, unit, changes: changes.length, status })
+  if (changes.length === 0) stdout.write('Nothing was changed\n')
   stdout.write('Next: kyc-tokend run\n')
   return status
 }
 
-/** The unit before anything is done; null where none is installed. Throws UserError (69) where systemd does not say. */
-async function installedUnit({ unit }: UnitNames): Promise<UnitProperties | null> {
-  if (!hasSystemd()) return null
-  const name = `${unit}.service`
-  const { isOk, stdout, stderr } = await systemctl(['show', '--property', 'LoadState', '--value', name])
-  if (isOk && stdout.trim() !== 'loaded') return null
-  const properties = isOk ? await unitProperties(name, ['ActiveState', 'UnitFileState']) : null
-  if (properties !== null) return properties
-  const why = stderr.trim().split('\n')[0] ?? ''
-  throw new UserError(
-    `systemd does not say whether ${name} is installed (${why}): run this again. Nothing was written.`,
-    exitStatus.unavailable,
-  )
-}
-
-function sayIfNothing({ stdout }: Invocation, changes: readonly string[]): void {
-  if (changes.length === 0) stdout.write('Nothing was changed\n')
+const pairSentences: Readonly<Record<Checked['pair'], string>> = {
+  confirmed: 'the service gave a token',
+  refused:
+    'the service refuses key and secret: correct them, or add --unverified to have them in use all the same',
+  unknown: 'the service gave no token: try again later, or add --unverified to have them in use all the same',
 }
 
 /** Makes the service run with what was written; gives the exit status of `setup`. */
 async function bringUp(
-  invocation: Invocation,
-  { names, account, unit, written, status }: Service & { written: readonly string[]; status: number },
+  { stdout, stderr }: Invocation,
+  { names, account, unit, changes, status }: Service & { changes: number; status: number },
 ): Promise<number> {
   const wasActive = unit['ActiveState'] === 'active'
-  const isStale = wasActive && (written.length > 0 || (await isChangedOnDisk(account)))
+  const isStale = wasActive && (changes > 0 || (await isChangedOnDisk(account)))
   await start(names, { isReload: isStale })
   const steps = [
     ...(isStale ? ['Reloaded'] : []),
     ...(unit['UnitFileState'] === 'enabled' ? [] : ['Enabled']),
     ...(wasActive ? [] : ['Started']),
   ]
-  for (const step of steps) invocation.stdout.write(`${step} ${names.unit}\n`)
-  sayIfNothing(invocation, [...written, ...steps])
+  for (const step of steps) stdout.write(`${step} ${names.unit}\n`)
+  if (changes === 0 && steps.length === 0) stdout.write('Nothing was changed\n')
   // The running daemon keeps its old token; only the check knows what the new credentials are worth.
-  if (status === exitStatus.noPermission || (wasActive && status !== exitStatus.ok)) return status
-  return awaitToken(invocation, { names, account, isStale })
+  if (status === exitStatus.ok)
+    return awaitToken(stdout, { names, account, isStale, progress: progressOn(stderr) })
+  const words = account === undefined ? '' : ` --account ${account}`
+  stdout.write(
+    `${names.unit} runs with a key and secret that the service has not confirmed: see \`sudo kyc-tokend status${words}\`\n`,
+  )
+  return status
 }
 
 /** Reports whether a former run was ended before its reload. */
@@ -119,9 +132,8 @@ async function start({ unit }: UnitNames, { isReload }: { isReload: boolean }): 
   for (const step of steps) {
     const { isOk, stderr } = await systemctl(step, START_MS)
     if (isOk) continue
-    const why = stderr.trim().split('\n')[0] ?? ''
     throw new UserError(
-      `systemctl ${step.join(' ')} failed (${why}): see \`journalctl -u ${unit} -n 20\`. The files stay.`,
+      `systemctl ${step.join(' ')} failed (${firstLine(stderr)}): see \`journalctl -u ${unit} -n 20\`. The files stay.`,
       exitStatus.unavailable,
     )
   }
@@ -129,11 +141,11 @@ async function start({ unit }: UnitNames, { isReload }: { isReload: boolean }): 
 
 /** The status of the first token: 0, 75 or 77. */
 async function awaitToken(
-  invocation: Invocation,
-  { names, account, isStale }: Omit<Service, 'unit'> & { isStale: boolean },
+  stdout: Writable,
+  { names, account, isStale, progress }: Omit<Service, 'unit'> & { isStale: boolean; progress: Progress },
 ): Promise<number> {
   const { token, status } = await ask(daemonOf(account), async (client) => ({
-    token: await client.get({ waitSeconds: TOKEN_WAIT_SECONDS }),
+    token: await progress('Waiting for the first token', client.get({ waitSeconds: TOKEN_WAIT_SECONDS })),
     status: await client.status(),
   }))
   // After a reload it may be the state of the former credentials.
@@ -143,7 +155,7 @@ async function awaitToken(
       exitStatus.noPermission,
     )
   const life = formatDuration(Date.parse(token.expiresAt) - Date.now())
-  invocation.stdout.write(
+  stdout.write(
     `${names.unit} runs and holds a token, good for ${life}. Give it to programs: sudo usermod -aG kyc-token USER\n`,
   )
   return exitStatus.ok

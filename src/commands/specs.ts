@@ -65,12 +65,17 @@ export const commands: readonly CommandSpec[] = [
         'FILE',
         'A configuration (JSON) with the key and the secret in it, instead of the three options; - for standard input',
       ),
+      'ca-file': option(
+        'FILE',
+        "File with the certificate of the service's private authority, which is copied",
+      ),
       force: flag('Replace files that say something else; other settings of the configuration stay'),
+      unverified: flag('Keep and use a key and secret that the service has not confirmed'),
       account: option('NAME', 'Set up this account beside the default one', 'the default account'),
     },
     details: [
       'Root gets /etc/kyc-tokend, readable by the group kyc-tokend; a person gets ./kyc-tokend.config.json. Where the service is installed, it is enabled and started, and the command waits up to 15 s for a token.',
-      'With the three options, or with --from, it needs no terminal. Run again it changes nothing, and says so: Nothing was changed. It ends with 0 once there is a token, 75 without one, 77 when the service refuses the account, and 78 where files are there that say something else or are faulty.',
+      'With the three options, or with --from, it needs no terminal. Run again it changes nothing, and says so: Nothing was changed. It ends with 0 once there is a token, 75 without one, 77 when the service refuses the account, and 78 where files are there that say something else or are faulty. Without a token from the service, what was there before is put back as it was, unless --unverified is given.',
     ],
   },
   {

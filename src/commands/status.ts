@@ -11,7 +11,7 @@ import type { StatusResult } from '../protocol.ts'
 import { ask, openClient } from './ask.ts'
 import type { Invocation, RunCommand } from './command.ts'
 import { formatStatus, screenOf } from './format-status.ts'
-import { factsOf, whyNotRunning } from './host-facts.ts'
+import { factsOf, whyNotRunning } from './systemd.ts'
 
 /** Exit statuses of `--all`, the worst first. */
 const RANKS: readonly number[] = [exitStatus.noPermission, exitStatus.tryAgain, exitStatus.unavailable]

@@ -9,7 +9,7 @@ import type { StatusResult } from '../protocol.ts'
 import { asUserError } from './ask.ts'
 import type { Invocation } from './command.ts'
 import { cutTo, formatStatus, screenOf } from './format-status.ts'
-import { factsOf, noFacts } from './host-facts.ts'
+import { factsOf, noFacts } from './systemd.ts'
 import { isTerminal } from './prompt.ts'
 
 const EVERY_MS = 1_000

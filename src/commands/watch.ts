@@ -41,13 +41,11 @@ export const run: RunCommand = async (invocation) => {
   return 0
 }
 
-/** Without koffi, a closed pipe is noticed at the next change. */
 async function whenReaderIsGone(stdout: Writable, resolve: () => void): Promise<void> {
   const { fd } = stdout as Writable & { fd?: number }
   if (fd === undefined || !fstatSync(fd).isFIFO()) return
   const { loadLibc } = await import('../lib/libc.ts')
   const libc = loadLibc()
-  if ('error' in libc) return
   const timer = setInterval(() => {
     if (libc.hasReader(fd)) return
     clearInterval(timer)

@@ -1,81 +1,87 @@
 // The configuration on disk against the running one: loaded again only when one of its files has changed.
-
 import { errorCode, UserError } from '../lib/error.ts'
 import { fs } from '../lib/fs.ts'
 import { Secret } from '../lib/secret.ts'
 import type { Config } from './config.ts'
 
-type OnDisk =
-  | { readonly kind: 'loaded'; readonly config: Config }
-  /** A sentence with the remedy. */
-  | { readonly kind: 'faulty'; readonly problem: string }
+export interface OnDisk {
+  /** Another one whenever one of the files, or the running configuration, has changed. */
+  readonly version: string
+  readonly found:
+    | { readonly kind: 'loaded'; readonly config: Config }
+    /** A sentence with the remedy. */
+    | { readonly kind: 'faulty'; readonly problem: string }
+}
 
-interface ConfigurationState {
-  /** Secrets in files do not count: they are taken over without a reload. */
+export interface ConfigurationState {
   readonly state: 'current' | 'changed' | 'faulty'
   /** The faults and their remedies; null where there are none. */
   readonly problem: string | null
 }
 
 export interface ConfigOnDisk {
-  /** The `version` is another one whenever one of the files, or the running configuration, has changed. */
-  examine(): Promise<{ version: string; onDisk: OnDisk }>
-  /** As of the last examination. */
+  /** One look for all who ask meanwhile. */
+  examine(): Promise<OnDisk>
+  /** As of the last examination. Secrets in files do not count. */
   state(): ConfigurationState
 }
 
-export function createConfigOnDisk(options: {
+export function createConfigOnDisk({
+  load,
+  running,
+}: {
   /** Throws nothing but UserError. */
   load: () => Promise<Config>
   running: () => Config
 }): ConfigOnDisk {
-  const { running, load } = options
-  let last: { version: string; onDisk: OnDisk } | null = null
-  let seen: Config | null = null
+  let last: OnDisk | null = null
+  let examining: Promise<OnDisk> | null = null
+  let known: Config | null = null
   let changes = 0
 
-  async function examine(): Promise<{ version: string; onDisk: OnDisk }> {
-    if (seen !== running()) {
-      seen = running()
+  async function examine(): Promise<OnDisk> {
+    if (known !== running()) {
+      known = running()
       changes += 1
     }
-    const version = `${changes} ${await versionOf([seen.file, ...seen.inputs])}`
-    if (last?.version !== version) last = { version, onDisk: await read(load) }
+    const version = `${changes} ${await versionOf([known.file, ...known.inputs])}`
+    if (last?.version !== version) last = { version, found: await read(load) }
     return last
   }
 
   return {
-    examine,
+    examine: async () => (examining ??= examine().finally(() => (examining = null))),
     state() {
-      if (last?.onDisk.kind === 'faulty') return { state: 'faulty', problem: last.onDisk.problem }
-      const isCurrent = last === null || hasSameSettings(last.onDisk.config, running())
-      return { state: isCurrent ? 'current' : 'changed', problem: null }
+      if (last === null) return { state: 'current', problem: null }
+      const { found } = last
+      if (found.kind === 'loaded')
+        return { state: hasSameSettings(found.config, running()) ? 'current' : 'changed', problem: null }
+      const { apiKey, apiSecret } = running().secretFiles
+      const hasSecretFiles = apiKey !== null || apiSecret !== null
+      const words = hasSecretFiles ? 'No rotation of the secrets is noticed until this is corrected: ' : ''
+      return { state: 'faulty', problem: `${words}${found.problem}` }
     },
   }
 }
 
 /** Reports whether both say the same but for secrets that come from files. */
 export function hasSameSettings(one: Config, other: Config): boolean {
-  return settingsOf(one) === settingsOf(other)
+  return isSame(settingsOf(one), settingsOf(other))
 }
 
-function settingsOf({ credentials, secretFiles, ...settings }: Config): string {
-  const own = (name: 'apiKey' | 'apiSecret'): Secret | null =>
-    secretFiles[name] === null ? credentials[name] : null
-  const compared = {
-    ...settings,
-    warnings: [],
-    secretFiles,
-    apiKey: own('apiKey'),
-    apiSecret: own('apiSecret'),
-  }
-  return JSON.stringify(compared, revealed)
+function settingsOf({ credentials, ...settings }: Config): object {
+  const { apiKey, apiSecret } = settings.secretFiles
+  const written = [apiKey === null && credentials.apiKey, apiSecret === null && credentials.apiSecret]
+  return { ...settings, warnings: [], written }
 }
 
-/** Secrets look like each other unless they are revealed; what JSON gives for them comes as `shown`. */
-function revealed(this: Readonly<Record<string, unknown>>, key: string, shown: unknown): unknown {
-  const value = this[key]
-  return value instanceof Secret ? value.reveal() : shown
+/** Compares values; secrets, which look alike, by what they hold. */
+export function isSame(one: unknown, other: unknown): boolean {
+  if (one instanceof Secret && other instanceof Secret) return one.reveal() === other.reveal()
+  if (typeof one !== 'object' || typeof other !== 'object' || one === null || other === null)
+    return one === other
+  const keys = new Set([...Object.keys(one), ...Object.keys(other)])
+  return [...keys].every((key) => isSame(Reflect.get(one, key), Reflect.get(other, key)))
 }
 
 /** Changes with every file that is written, replaced, or reached by a link that is swapped. */
@@ -91,7 +97,7 @@ async function versionOf(paths: readonly string[]): Promise<string> {
   return versions.join(' ')
 }
 
-async function read(load: () => Promise<Config>): Promise<OnDisk> {
+async function read(load: () => Promise<Config>): Promise<OnDisk['found']> {
   try {
     return { kind: 'loaded', config: await load() }
   } catch (error) {

@@ -186,11 +186,12 @@ const OWN_FILES = {
     'alert-resolved.json',
     'kept.json',
     'key.spare',
+    'instance.lock',
     'lock',
     'memory.spare.json',
     'token.front',
   ],
-  stateDirectory: ['key', 'lock', 'memory.json', 'written-files.json'],
+  stateDirectory: ['instance.lock', 'key', 'lock', 'memory.json', 'written-files.json'],
 } as const
 
 /** No two settings may write to one path, and none to a file that is read. */

@@ -2,7 +2,7 @@
 import { formatInstant, stableClockFor, type Instant } from '../lib/clock.ts'
 import type { StatusResult, TokenDescription } from '../protocol.ts'
 import type { CurrentAlert } from '../token/alert.ts'
-import { dueAtMs, isStale, phaseOf, usableToken, type TokenState } from '../token/state.ts'
+import { dueAtMs, isAsking, isStale, phaseOf, usableToken, type TokenState } from '../token/state.ts'
 import type { Token } from '../token/token.ts'
 
 /** The part of the status that other components know. */
@@ -94,7 +94,7 @@ function describeFailure(state: TokenState, now: Instant): StatusResult['failure
 
 /** The attempt that is under way counts as the next one: it is not over. */
 function formatNextAttempt(state: TokenState, now: Instant): string | null {
-  if (state.inFlight !== null) return formatInstant(state.inFlight.since.bootMs, now)
+  if (state.inFlight !== null && isAsking(state)) return formatInstant(state.inFlight.since.bootMs, now)
   const dueMs = dueAtMs(state)
   return dueMs === Infinity ? null : formatInstant(Math.max(dueMs, now.bootMs), now)
 }

@@ -3,7 +3,7 @@ import { constants, type Stats } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { directoryProblem, directoryWarning } from './directory-access.ts'
 import { errorCode } from './error.ts'
-import { asFileError, FileError } from './file-error.ts'
+import { asFileError, cannotWrite, FileError } from './file-error.ts'
 import { fs } from './fs.ts'
 import { randomHex } from './hash.ts'
 import { onFileSystem } from './disk-queue.ts'
@@ -26,6 +26,7 @@ const DIRECTORY_FLAGS = constants.O_RDONLY | constants.O_DIRECTORY | constants.O
 /** Never follows a link, never waits for the other end of a FIFO. */
 const READ_FLAGS = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK | constants.O_NOCTTY
 const MODE_BITS = 0o7777
+const FILES = { use: 'files' } as const
 
 /**
  * Writes the file durably under its name and gives its stats; null where it was no longer desired. Throws FileError;
@@ -36,7 +37,7 @@ export async function replaceFile(
   content: string | Uint8Array,
   options: ReplaceOptions,
 ): Promise<Stats | null> {
-  return inDirectoryOf(path, async (reached, directory) => {
+  return inDirectoryOf(path, FILES, async (reached, directory) => {
     refuseOddTarget(path, await lstatIfAny(reached))
     const stats = await writeAndRename(reached, content, options)
     if (stats !== null) await fs.fsync(directory)
@@ -46,7 +47,7 @@ export async function replaceFile(
 
 /** Removes a regular file durably, where there is one; anything else at the path stays. Throws FileError. */
 export async function removeFile(path: string): Promise<void> {
-  await inDirectoryOf(path, async (reached, directory) => {
+  await inDirectoryOf(path, FILES, async (reached, directory) => {
     const stats = await lstatIfAny(reached)
     if (stats === null) return
     refuseOddTarget(path, stats)
@@ -57,7 +58,7 @@ export async function removeFile(path: string): Promise<void> {
 
 /** Removes what a crash left of replacing this file. Returns a warning about its directory. Throws FileError. */
 export async function clearLeftovers(path: string): Promise<string | undefined> {
-  return inDirectoryOf(path, async (reached, directory) => {
+  return inDirectoryOf(path, FILES, async (reached, directory) => {
     const names = await fs.readdir(dirname(reached))
     const leftovers = names.filter((name) => isTemporaryOf(path, name))
     for (const name of leftovers) await fs.unlink(join(dirname(reached), name))
@@ -68,7 +69,7 @@ export async function clearLeftovers(path: string): Promise<string | undefined> 
 
 /** Removes the file with these stats, whatever it is, if it is still at the path. Throws FileError. */
 export async function removeOwn(path: string, own: Pick<Stats, 'ino' | 'dev'>): Promise<void> {
-  await inDirectoryOf(path, async (reached) => {
+  await inDirectoryOf(path, FILES, async (reached) => {
     const stats = await lstatIfAny(reached)
     if (stats?.ino === own.ino && stats.dev === own.dev) await fs.unlink(reached)
   })
@@ -119,25 +120,27 @@ export async function onFile<T>(path: string, work: () => Promise<T>): Promise<T
 }
 
 /**
- * Opens the directory itself, refuses it where other users could exchange what is written there, and hands over the
- * path of the file through the descriptor: whatever happens to the names above, it stays in this directory.
+ * Opens the directory itself, refuses it where other users could exchange what is made there, and hands over the
+ * path of the file through the descriptor: whatever happens to the names above, it stays in this directory. Throws
+ * FileError, whose message begins with `failure`.
  */
-async function inDirectoryOf<T>(
+export async function inDirectoryOf<T>(
   path: string,
-  use: (reached: string, directory: number) => Promise<T>,
+  { use, failure }: { use: 'files' | 'sockets'; failure?: string },
+  work: (reached: string, directory: number) => Promise<T>,
 ): Promise<T> {
   try {
     const directory = await fs.open(dirname(path), DIRECTORY_FLAGS)
     try {
       const stats = await fs.fstat(directory)
-      const problem = directoryProblem(dirname(path), stats, { uid: process.geteuid!(), use: 'files' })
-      if (problem !== undefined) throw new FileError(`Cannot write ${path}: ${problem}`)
-      return await use(`/proc/self/fd/${directory}/${basename(path)}`, directory)
+      const problem = directoryProblem(dirname(path), stats, { uid: process.geteuid!(), use })
+      if (problem !== undefined) throw new FileError(`${failure ?? cannotWrite(path)}: ${problem}`)
+      return await work(`/proc/self/fd/${directory}/${basename(path)}`, directory)
     } finally {
       await fs.close(directory)
     }
   } catch (error) {
-    throw asFileError(path, error)
+    throw asFileError(path, error, failure)
   }
 }
 

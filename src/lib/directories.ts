@@ -1,6 +1,5 @@
 // The daemon's own directories: made at the start, and again where they were removed.
-import { exitStatus, fallbackOnSystemError, UserError } from './error.ts'
-import { fs } from './fs.ts'
+import { exitStatus, UserError } from './error.ts'
 import type { Log } from './log.ts'
 import { prepareDirectory, runtimeDirectoryMode, STATE_DIRECTORY_MODE } from './paths.ts'
 import { DiskStalledError, onFileSystem } from './disk-queue.ts'
@@ -8,11 +7,11 @@ import { DiskStalledError, onFileSystem } from './disk-queue.ts'
 export interface Directories {
   /**
    * Makes those that are not there. Throws UserError with the remedy: 78, or 75 where the disk of the runtime directory
-   * does not answer. The state directory may be one that does not.
+   * does not answer. The state directory may be one that does not. The instance lock refuses one that is not safe.
    */
   prepare(): Promise<void>
-  /** The same again. Never fails, and waits for no disk: a problem is logged, once. */
-  repair(log: Log): Promise<void>
+  /** The same again, and whether they are safe. Never fails, and waits for no disk: a problem is logged, once. */
+  tick(log: Log): Promise<void>
 }
 
 export function createDirectories(options: {
@@ -41,29 +40,18 @@ export function createDirectories(options: {
     }
   }
 
-  /** State is worth less than tokens: the daemon does without a directory that is not safe or does not answer. */
-  async function prepareAtStart(path: string, mode: number): Promise<void> {
-    const isNeeded = path === runtimeDirectory
-    try {
-      const problem = await prepareOne(path, mode)
-      if (problem !== undefined && isNeeded) throw new UserError(problem, exitStatus.configuration)
-      await assertAnswers(path)
-    } catch (error) {
-      if (!(error instanceof DiskStalledError)) throw error
-      if (!isNeeded) return
-      throw new UserError(
-        `The directory ${path} cannot be used: ${error.message}, or set another directory.`,
-        exitStatus.tryAgain,
-        { cause: error },
-      )
-    }
-  }
-
   return {
     async prepare() {
-      for (const [path, mode] of modes) await prepareAtStart(path, mode)
+      for (const [path, mode] of modes) {
+        await prepareOne(path, mode).catch((error: unknown) => {
+          if (!(error instanceof DiskStalledError)) throw error
+          if (path !== runtimeDirectory) return
+          const message = `The directory ${path} cannot be used: ${error.message}, or set another directory.`
+          throw new UserError(message, exitStatus.tryAgain, { cause: error })
+        })
+      }
     },
-    async repair(log) {
+    async tick(log) {
       const repairs = [...modes].map(async ([path, mode]) => {
         const error = await problemOf(path, mode)
         if (error !== undefined && error !== problems.get(path))
@@ -74,16 +62,4 @@ export function createDirectories(options: {
       await Promise.all(repairs)
     },
   }
-}
-
-/**
- * Throws DiskStalledError where names cannot be made in this directory at present, because its disk does not answer. To
- * be called before a call that waits for the disk on the main thread.
- */
-export async function assertAnswers(directory: string): Promise<void> {
-  const now = new Date()
-  // Any answer of the disk will do, also an error.
-  await onFileSystem(directory, async () =>
-    fs.lutimes(directory, now, now).catch(fallbackOnSystemError(undefined)),
-  )
 }

@@ -1,4 +1,5 @@
 // The end of the process: name look-ups and disk calls, which nothing can cancel, do not hold it up.
+import { UserError } from './error.ts'
 
 /** Everything under way has so long to end by itself. */
 const GRACE_MS = 500
@@ -17,6 +18,10 @@ async function exitIfOnlyUncancellable(): Promise<void> {
   if (!process.getActiveResourcesInfo().some(isUncancellable)) return
   if (process.stdout.writableLength > 0 || process.stderr.writableLength > 0) return
   const { loadLibc } = await import('./libc.ts')
-  const libc = loadLibc()
-  if (!('error' in libc)) libc.exitNow(Number(process.exitCode ?? 0))
+  try {
+    loadLibc().exitNow(Number(process.exitCode ?? 0))
+  } catch (error) {
+    // Without libc it waits.
+    if (!(error instanceof UserError)) throw error
+  }
 }

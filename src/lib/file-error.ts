@@ -15,12 +15,16 @@ export class FileError extends Error {
   }
 }
 
-/** The error as FileError with its remedy where the system made it, else itself. */
-export function asFileError(path: string, error: unknown): unknown {
+/** The error as FileError with its remedy where the system made it, else itself. The message begins with `failure`. */
+export function asFileError(path: string, error: unknown, failure = cannotWrite(path)): unknown {
   if (error instanceof DiskStalledError)
-    return new FileError(`Cannot use ${path}: ${error.message}`, { cause: error })
+    return new FileError(`${failure}: ${error.message}`, { cause: error })
   if (error instanceof FileError || errorCode(error) === undefined) return error
-  return new FileError(`Cannot write ${path}: ${remedyFor(dirname(path), error)}`, { cause: error })
+  return new FileError(`${failure}: ${remedyFor(dirname(path), error)}`, { cause: error })
+}
+
+export function cannotWrite(path: string): string {
+  return `Cannot write ${path}`
 }
 
 function remedyFor(directory: string, error: unknown): string {

@@ -4,13 +4,15 @@ import * as node from 'node:fs'
 import { promisify } from 'node:util'
 
 export const fs = {
+  chmod: promisify(node.chmod),
+  chown: promisify(node.chown),
   close: promisify(node.close),
   fchmod: promisify(node.fchmod),
   fchown: promisify(node.fchown),
   fstat: promisify(node.fstat),
   fsync: promisify(node.fsync),
   lstat: promisify(node.lstat),
-  lutimes: promisify(node.lutimes),
+  futimes: promisify(node.futimes),
   mkdir: promisify(node.mkdir),
   open: promisify(node.open),
   read: promisify(node.read),

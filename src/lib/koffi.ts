@@ -1,25 +1,25 @@
 // Functions of libraries that are in this process already: libc, and what Node itself is made with.
 import { createRequire } from 'node:module'
-import { errorCode, errorMessage } from './error.ts'
+import { errorCode, errorMessage, exitStatus, UserError } from './error.ts'
 
 /** The part of koffi's native module that is used. */
 export interface Koffi {
   load(path: null): { func(definition: string): (...args: unknown[]) => number }
   errno(): number
 }
-export interface KoffiMissing {
-  /** Why there is none, and the remedy. */
-  readonly error: string
-}
-
-/** The first time takes about 4 ms and 2.5 MB: load it where it is needed. */
-export function loadKoffi(): Koffi | KoffiMissing {
+/**
+ * The first time takes about 4 ms and 2.5 MB: load it where it is needed. Throws UserError (78) with the remedy where it is
+ * not installed.
+ */
+export function loadKoffi(): Koffi {
   try {
     return nativeModule()
-  } catch (error) {
-    return {
-      error: `The optional package koffi cannot be loaded (${errorMessage(error).split('\n')[0]}): install it with \`npm install koffi\``,
-    }
+  } catch (cause) {
+    throw new UserError(
+      `The package koffi, by which kyc-tokend calls libc, cannot be loaded (${errorMessage(cause).split('\n')[0]}): install it with \`npm install koffi\``,
+      exitStatus.configuration,
+      { cause },
+    )
   }
 }
 

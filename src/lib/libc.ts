@@ -1,10 +1,11 @@
 // The few calls of libc that Node lacks: about connections, datagrams for systemd, no core dumps, whether a pipe is read, becoming another program, orphans, and ending at once.
 import { readdirSync } from 'node:fs'
+import { constants } from 'node:os'
 import { getSystemErrorName } from 'node:util'
 import { createChildCalls, type ChildCalls } from './child-calls.ts'
 import { createConnectionCalls, type Call, type ConnectionCalls } from './connection-calls.ts'
-import { errorCode, errorMessage } from './error.ts'
-import { loadKoffi, type Koffi, type KoffiMissing } from './koffi.ts'
+import { errorCode, errorMessage, exitStatus, UserError } from './error.ts'
+import { loadKoffi, type Koffi } from './koffi.ts'
 import { countListenFds, FIRST_LISTEN_FD } from './listen-fds.ts'
 
 export interface Libc extends ConnectionCalls, ChildCalls {
@@ -23,6 +24,12 @@ export interface Libc extends ConnectionCalls, ChildCalls {
    * (prctl(2), PR_SET_DUMPABLE). Throws a SystemCallError.
    */
   forbidDumps(): void
+  /**
+   * Locks the open file for this process (flock(2)), and reports whether it did: false where another has it. Ends when the
+   * descriptor is closed. Throws a SystemCallError.
+   */
+  lock(fd: number): boolean
+  close(fd: number): void
   /** Reports whether this pipe still has a reader (poll(2), POLLERR). */
   hasReader(fd: number): boolean
   /**
@@ -36,7 +43,11 @@ export interface Libc extends ConnectionCalls, ChildCalls {
   /** Ends this process with this status (_exit(2)): no exit listener runs, no thread is waited for, nothing is flushed. */
   exitNow(status: number): never
 }
-export type LibcMissing = KoffiMissing
+
+/** Why there is no libc: a double of a test. */
+export interface LibcMissing {
+  readonly error: string
+}
 
 /** A call that the kernel refused; `code` as Node names it (`EAGAIN`, `ENOENT` …). */
 export class SystemCallError extends Error {
@@ -65,28 +76,36 @@ const ABI = {
   F_SETFD: 2,
   FD_CLOEXEC: 1,
   POLLERR: 8,
+  LOCK_EX: 2,
+  LOCK_NB: 4,
 } as const
 const ARCHITECTURES = new Set(['x64', 'arm64', 'arm', 'ia32', 'riscv64', 'loong64'])
 /** `sun_path` holds so many bytes (unix(7)). */
 const MAX_SOCKET_PATH_BYTES = 108
 
-/** libc through koffi, or why there is none. */
-export function loadLibc(): Libc | LibcMissing {
+/** libc through koffi. Throws UserError (78) with the remedy where there is none. */
+export function loadLibc(): Libc {
   loaded ??= load()
   return loaded
 }
-let loaded: Libc | LibcMissing | undefined
+let loaded: Libc | undefined
 
-function load(): Libc | LibcMissing {
+function load(): Libc {
   if (process.platform !== 'linux' || !ARCHITECTURES.has(process.arch)) {
-    return { error: `System calls of ${process.platform} on ${process.arch} are not known to kyc-tokend` }
+    throw new UserError(
+      `System calls of ${process.platform} on ${process.arch} are not known to kyc-tokend: use another host`,
+      exitStatus.configuration,
+    )
   }
   const koffi = loadKoffi()
-  if ('error' in koffi) return koffi
   try {
     return createLibc(koffi)
-  } catch (error) {
-    return { error: `libc has not all functions that are needed (${errorMessage(error)}): use another Linux` }
+  } catch (cause) {
+    throw new UserError(
+      `libc has not all functions that are needed (${errorMessage(cause)}): use another Linux`,
+      exitStatus.configuration,
+      { cause },
+    )
   }
 }
 
@@ -97,6 +116,7 @@ function createLibc(koffi: Koffi): Libc {
   const listen = libc.func('int listen(int, int)')
   const sendto = libc.func('long sendto(int, void *, size_t, int, void *, uint32_t)')
   const close = libc.func('int close(int)')
+  const flock = libc.func('int flock(int, int)')
   const setrlimit = libc.func('int setrlimit(int, void *)')
   const prctl = libc.func('int prctl(int, ulong, ulong, ulong, ulong)')
   const fcntl = libc.func('int fcntl(int, int, int)')
@@ -156,6 +176,15 @@ function createLibc(koffi: Koffi): Libc {
       const noBytes = Buffer.alloc(16)
       checked('setrlimit', setrlimit(ABI.RLIMIT_CORE, noBytes))
       checked('prctl', prctl(ABI.PR_SET_DUMPABLE, 0, 0, 0, 0))
+    },
+    lock(fd) {
+      const result = flock(fd, ABI.LOCK_EX | ABI.LOCK_NB)
+      if (result < 0 && koffi.errno() === constants.errno.EAGAIN) return false
+      checked('flock', result)
+      return true
+    },
+    close(fd) {
+      close(fd)
     },
     hasReader(fd) {
       return (eventsOf(fd) & ABI.POLLERR) === 0

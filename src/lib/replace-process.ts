@@ -6,16 +6,12 @@ const IGNORED_BY_NODE = ['SIGPIPE', 'SIGXFSZ'] as const
 
 /**
  * Replaces this process; the process id, the environment given and the standard streams stay. `path` is the file
- * itself, `argv[0]` what it is called. Returns only by throwing: a SystemCallError with the kernel's `code`, or an
- * error that names the remedy where neither koffi nor `process.execve` is there.
+ * itself, `argv[0]` what it is called. Returns only by throwing: a SystemCallError with the kernel's `code`. \`process.execve\`
+ * of Node aborts where the kernel refuses.
  */
 export function replaceProcess(path: string, argv: readonly string[], env: NodeJS.ProcessEnv): never {
   for (const signal of IGNORED_BY_NODE) restoreDefault(signal)
-  const libc = loadLibc()
-  if (!('error' in libc)) libc.replaceProcess(path, argv, env)
-  // Second choice: where the kernel refuses, Node aborts.
-  if (process.execve !== undefined) process.execve(path, [...argv], env)
-  throw new Error('error' in libc ? libc.error : 'This Node cannot become another program')
+  return loadLibc().replaceProcess(path, argv, env)
 }
 
 /** libuv gives a signal its default action back when its last listener goes. */

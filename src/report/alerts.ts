@@ -60,7 +60,7 @@ export function createAlerts(options: {
   let rehearsal: { readonly alert: Raised; readonly untilMs: number } | null = null
 
   const current = (): CurrentAlert | null =>
-    currentAlert(keeper.state(), keeper.now(), settings.noTokenAfterMs)
+    currentAlert(keeper.state(), keeper.now(), settings.noTokenAfterMs, { isRaised: raised !== null })
 
   function fieldsOf(alert: Raised): Record<string, unknown> {
     return {
@@ -165,20 +165,28 @@ export function createAlerts(options: {
     if (isBegun) void files.reconcile()
   }
 
+  function announce(alert: Raised): void {
+    reminders = remindersDue(alert)
+    logAlert(alert, { resumed: true })
+    writeAlert(alert)
+  }
+
   /** An alert of a former run is logged once more, and its reminders go on. */
   async function begin(): Promise<void> {
-    const initial = current()
-    raised = initial
-    if (initial !== null) {
-      reminders = remindersDue(initial)
-      logAlert(initial, { resumed: true })
-      writeAlert(initial)
-    }
+    const { noTokenAfterMs } = settings
+    // Of a former run, also while its first attempt is awaited: alert.json says whether it was raised.
+    const initial = currentAlert(keeper.state(), keeper.now(), noTokenAfterMs, { isRaised: true })
+    raised = current()
+    if (raised !== null) announce(raised)
     const saved = await files.begin()
     isBegun = true
     if (saved === null) return
-    if (initial === null) resolve({ ...saved, since: String(saved.since) }, 'restart')
-    else if (raised !== null && raised.reason === saved.reason) resume(raised, saved)
+    if (raised === null && initial !== null && initial.reason === saved.reason) {
+      raised = initial
+      announce(initial)
+    }
+    if (raised === null) resolve({ ...saved, since: String(saved.since) }, 'restart')
+    else if (raised.reason === saved.reason) resume(raised, saved)
   }
 
   function resume(alert: Raised, saved: SavedAlert): void {

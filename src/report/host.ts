@@ -68,7 +68,8 @@ async function networkFinding(): Promise<Finding> {
   return ok(`the network leads out by ${name}`)
 }
 
-function nearestThere(directory: string): string {
+/** The directory, or the first above it that is there and may be seen. */
+export function nearestThere(directory: string): string {
   return existsSync(directory) || directory === dirname(directory)
     ? directory
     : nearestThere(dirname(directory))

@@ -113,9 +113,7 @@ export function createSystemdNotifier(options: {
 
 /** libc is loaded only where there is a systemd to notify. */
 export const sendDatagram: SendDatagram = (path, text) => {
-  const libc = loadLibc()
-  if ('error' in libc) throw new Error(libc.error)
-  libc.sendDatagram(path, text)
+  loadLibc().sendDatagram(path, text)
 }
 
 /** A next attempt is planned, or none is needed until an operator acts. A time that is no number would wait for ever. */

@@ -1,11 +1,12 @@
 // The store as `kyc-tokend check` sees it: server, role, memory policy, clock and rights. Leaves no key behind.
 import type { ShareConfig } from '../config/config.ts'
+import type { Clock } from '../lib/clock.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { fault, ok, warning, type Finding } from '../lib/finding.ts'
 import { randomHex } from '../lib/hash.ts'
 import { aclLine } from './acl.ts'
-import { connect } from './redis-client.ts'
-import { openRedisStore } from './redis-store.ts'
+import { connect, type Surroundings } from './redis-client.ts'
+import { formatServers, openRedisStore } from './redis-store.ts'
 import { StoreError, type Store } from './store.ts'
 
 /** Ages are counted on the store's clock, and shown on the host's. */
@@ -16,9 +17,12 @@ const SHORT_MS = 1_000
 const SUBSCRIBE_MS = 5_000
 
 /** Reports what the store is and whether this host may use it. Never throws for anything that the store does. */
-export async function checkStore(share: ShareConfig, nowMs: () => number): Promise<Finding[]> {
+export async function checkStore(
+  share: ShareConfig,
+  surroundings: { readonly clock: Clock; readonly random: () => number },
+): Promise<Finding[]> {
   try {
-    return [...(await serverFindings(share, nowMs)), ...(await rightsFindings(share))]
+    return [...(await serverFindings(share, surroundings)), ...(await rightsFindings(share, surroundings))]
   } catch (error) {
     if (!(error instanceof StoreError)) throw error
     return [faultOf(error, share)]
@@ -26,15 +30,22 @@ export async function checkStore(share: ShareConfig, nowMs: () => number): Promi
 }
 
 function faultOf({ kind, message }: StoreError, share: ShareConfig): Finding {
+  const server = formatServers(share.servers)
   if (kind !== 'denied')
-    return fault(`cannot be used: ${message}. Check share.servers, share.tls, and the way from this host`)
+    return fault(
+      `cannot be used at ${server}: ${message}. Check share.servers, share.tls, and the way from this host`,
+    )
   return fault(
-    `denies access: ${message}. Check share.user and share.password; these rights are needed: ${aclLine(share)}`,
+    `denies access at ${server}: ${message}. Check share.user and share.password; these rights are needed: ${aclLine(share)}`,
   )
 }
 
-async function serverFindings(share: ShareConfig, nowMs: () => number): Promise<Finding[]> {
-  const connection = await connect(share)
+async function serverFindings(
+  share: ShareConfig,
+  { clock, random }: { readonly clock: Clock; readonly random: () => number },
+): Promise<Finding[]> {
+  const connection = await connect(share, { clock, random })
+  const nowMs = (): number => clock.now().wallMs
   try {
     await connection.firstContact
     const before = nowMs()
@@ -85,11 +96,11 @@ function clockFindings(offMs: number): Finding[] {
 }
 
 /** Does all that a host does, under a name that no account has. */
-async function rightsFindings(share: ShareConfig): Promise<Finding[]> {
-  const subject = `check-${randomHex(16)}`
-  const store = await openRedisStore(share, { subject, host: 'check' })
+async function rightsFindings(share: ShareConfig, surroundings: Surroundings): Promise<Finding[]> {
+  const accountKey = `check-${randomHex(16)}`
+  const store = await openRedisStore(share, { ...surroundings, accountKey, host: 'check' })
   try {
-    await tryAll(store)
+    await tryAll(store, surroundings)
     return [ok('lets this host read, write, publish and subscribe')]
   } finally {
     await store.forget().catch((error: unknown) => {
@@ -100,32 +111,31 @@ async function rightsFindings(share: ShareConfig): Promise<Finding[]> {
   }
 }
 
-async function tryAll(store: Store): Promise<void> {
+async function tryAll(store: Store, { clock }: Surroundings): Promise<void> {
   const stop = new AbortController()
-  const subscribed = Promise.withResolvers<void>()
-  const timer = setTimeout(() => {
-    subscribed.reject(new StoreError('denied', 'the subscription was refused, or took too long'))
-  }, SUBSCRIBE_MS)
+  const subscribed = new AbortController()
   const listener = {
     onRecord: () => undefined,
     onReleased: () => undefined,
-    onSubscribed: subscribed.resolve,
+    onSubscribed: () => subscribed.abort(),
   }
   const watching = store.watch(listener, stop.signal)
   try {
-    const request = { cause: 'client', leaseMs: SHORT_MS, seen: 0, floor: 0, ignored: 0 } as const
-    const taken = await store.take(request)
-    if (taken.verdict !== 'yours') throw new StoreError('lost', `it answered ${taken.verdict} to a new name`)
-    const head = { fence: taken.fence, atMs: taken.nowMs, notBeforeMs: 0, box: '' }
+    const ignored = { record: 0, lease: '', pause: 0, pace: false }
+    const fences = { adoptedFence: 0, highestFence: 0, ignored }
+    const request = { cause: 'client', leaseMs: SHORT_MS, ...fences } as const
+    const lease = await store.acquireLease(request)
+    if (lease.verdict !== 'yours') throw new StoreError('lost', `it answered ${lease.verdict} to a new name`)
+    const head = { fence: lease.fence, atMs: lease.nowMs, notBeforeMs: 0, sealed: '' }
     await store.put({ ...head, ttlMs: SHORT_MS, isClientPaced: false })
-    await store.look(0)
-    await store.restore({ ...head, fence: taken.fence + 1, ttlMs: SHORT_MS })
-    await store.take({ ...request, cause: 'operator' })
+    await store.read({ known: 0, highestFence: 0 })
+    await store.restore({ ...head, fence: lease.fence + 1, ttlMs: SHORT_MS })
+    await store.acquireLease({ ...request, cause: 'operator' })
     await store.release({ ...head, pauseMs: SHORT_MS })
-    await subscribed.promise
+    await clock.sleep(SUBSCRIBE_MS, subscribed.signal)
+    if (!subscribed.signal.aborted)
+      throw new StoreError('denied', 'the subscription was refused, or took too long')
   } finally {
-    clearTimeout(timer)
-    subscribed.promise.catch(() => undefined)
     stop.abort()
     await watching
   }

@@ -1,22 +1,26 @@
 // Sharing as the daemon sees it: off, or a session with the store for the configuration in use.
-import type { Config } from '../config/config.ts'
+import { isDeepStrictEqual } from 'node:util'
+import type { Config, ShareConfig } from '../config/config.ts'
 import { untilAborted } from '../lib/abort.ts'
-import type { Clock } from '../lib/clock.ts'
-import type { Log } from '../lib/log.ts'
 import type { StatusResult } from '../protocol.ts'
 import type { FetchOutcome, FetchToken } from '../token/outcome.ts'
-import type { ShareSample } from './share-counts.ts'
-import type { SharingConfig } from './share-session.ts'
-import type { ShareToken, ShareTokenOptions } from './share-token.ts'
+import type { Token } from '../token/token.ts'
+import type { KeeperPort, MemberOptions, ServiceSettings } from './member.ts'
+import type { Remembered } from './share-state.ts'
+import type { OpenStore } from './share-session.ts'
+import type { ShareToken } from './share-token.ts'
+import type { ShareSample } from './telemetry.ts'
 
 /** The facts that a restart has to know. */
 export interface SavedFleet {
+  /** Of the record that the keeper holds; 0: the store may not have what it holds. */
   readonly fence: number
+  /** 0: not known. */
   readonly hosts: number
 }
 
 export interface Fleet {
-  /** The request to the service, for the whole fleet where the configuration has `share`. */
+  /** The request to the service, for the whole fleet if the configuration has `share`. */
   sharing(config: Config, credentialsId: string, fetchToken: FetchToken): Sharing
   /** Listens to the store until the signal is aborted. */
   run(signal: AbortSignal): Promise<void>
@@ -29,7 +33,7 @@ export interface Fleet {
 
 export interface Sharing {
   readonly fetchToken: FetchToken
-  /** The fleet goes on with this. */
+  /** The fleet uses this from now on. */
   use(): void
   /** It is not used: its connections are closed. */
   drop(): void
@@ -37,23 +41,24 @@ export interface Sharing {
 
 interface Session {
   readonly credentialsId: string
+  readonly share: ShareConfig
+  service: ServiceSettings
   /** Opened at the first attempt or when it is run. */
   open(): Promise<ShareToken>
   opened(): ShareToken | null
   close(): Promise<void>
-  /** The knowledge of this host about the records of these credentials. */
-  known(): ShareTokenOptions['saved']
+  remembered(): Remembered
 }
 
-export interface FleetOptions {
-  readonly clock: Clock
-  readonly random: () => number
-  readonly log: Log
+export interface FleetOptions extends Pick<MemberOptions, 'clock' | 'random' | 'log'> {
+  /** Redis, unless it is given. */
+  readonly openStore?: OpenStore | undefined
   /** The knowledge of the process before this one about the credentials of the start. */
   readonly saved: () => SavedFleet
-  readonly keeper: ShareTokenOptions['keeper'] & {
-    /** Reports whether it holds anything that the saved fence is about. */
-    readonly holdsRecord: () => boolean
+  readonly keeper: KeeperPort & {
+    /** The token that the keeper holds. */
+    readonly token: () => Token | null
+    readonly isRefused: () => boolean
   }
 }
 
@@ -62,59 +67,79 @@ export function createFleet(options: FleetOptions): Fleet {
   let current: Session | null = null
   let changed = new AbortController()
 
-  /** A store with the same credentials as the session before has what this host has already; another one has not. */
-  function knownAfter(former: Session | null, credentialsId: string): ShareTokenOptions['saved'] {
-    if (former?.credentialsId === credentialsId) return former.known()
-    if (former !== null) return { seen: 0, floor: 0, hosts: null }
-    const { fence, hosts } = options.saved()
-    return { seen: keeper.holdsRecord() ? fence : 0, floor: fence, hosts: hosts === 0 ? null : hosts }
+  /** A session with the same credentials as the one before knows what that one did; another one does not. */
+  function rememberedAfter(former: Session | null, credentialsId: string): Remembered {
+    if (former?.credentialsId === credentialsId) return former.remembered()
+    const saved = former === null ? options.saved() : { fence: 0, hosts: 0 }
+    const held = keeper.token()
+    const token = held?.credentialsId === credentialsId ? held : null
+    return {
+      adoptedFence: token !== null || keeper.isRefused() ? saved.fence : 0,
+      highestFence: saved.fence,
+      own: token === null || saved.fence > 0 ? null : ownOf(token),
+      hosts: saved.hosts === 0 ? null : saved.hosts,
+    }
   }
 
-  function prepare(config: SharingConfig & Config, credentialsId: string, fetchToken: FetchToken): Session {
+  function createSession(
+    { config, share, credentialsId }: { config: Config; share: ShareConfig; credentialsId: string },
+    service: ServiceSettings,
+  ): Session {
     let opening: Promise<ShareToken> | null = null
     let opened: ShareToken | null = null
     // When it is opened, it may be the current one itself.
     let former = current
     const open = async (): Promise<ShareToken> => {
       const { openSession } = await import('./share-session.ts')
-      opened = await openSession(config, fetchToken, {
-        ...options,
-        saved: knownAfter(former, credentialsId),
-        keeper: {
-          ...keeper,
-          offer: (outcome: FetchOutcome) => current === session && keeper.offer(outcome),
+      opened = await openSession(
+        { ...config, share },
+        {
+          ...options,
+          service: () => session.service,
+          remembered: rememberedAfter(former, credentialsId),
+          keeper: {
+            ...keeper,
+            offer: (outcome: FetchOutcome) => current === session && keeper.offer(outcome),
+          },
         },
-      })
+      )
       former = null
       return opened
     }
     const session: Session = {
       credentialsId,
+      share,
+      service,
       open: () => (opening ??= open()),
       opened: () => opened,
       async close() {
-        const unused = await opening
-        unused?.close()
+        await (await opening)?.close()
       },
-      known: () => opened?.saved() ?? knownAfter(former, credentialsId),
+      remembered: () => opened?.remembered() ?? rememberedAfter(former, credentialsId),
     }
     return session
   }
 
   return {
     sharing(config, credentialsId, fetchToken) {
-      const { share } = config
-      const session = share === null ? null : prepare({ ...config, share }, credentialsId, fetchToken)
+      const { share, request, retry } = config
+      if (share === null) {
+        return { fetchToken, use: () => switchTo(null), drop: () => undefined }
+      }
+      const service = { fetchToken, requestTimeoutMs: request.timeoutMs, retry }
+      // A reload that changes neither credentials nor store leaves a request under way alone.
+      const isSame = current?.credentialsId === credentialsId && isSameStore(current.share, share)
+      const same = isSame ? current : null
+      const session = same ?? createSession({ config, share, credentialsId }, service)
       return {
-        fetchToken:
-          session === null
-            ? fetchToken
-            : async (signal, attempt) => (await session.open()).fetchToken(signal, attempt),
+        fetchToken: async (signal, attempt) => (await session.open()).fetchToken(signal, attempt),
         use() {
-          current = session
-          changed.abort()
+          session.service = service
+          switchTo(session)
         },
-        drop: () => void session?.close(),
+        drop() {
+          if (session !== same) void session.close()
+        },
       }
     },
     async run(signal) {
@@ -133,8 +158,30 @@ export function createFleet(options: FleetOptions): Fleet {
       return { ...session.sample(), state, hosts }
     },
     saved() {
-      const saved = current?.opened()?.saved()
-      return saved === undefined ? null : { fence: saved.seen, hosts: saved.hosts ?? 0 }
+      const remembered = current?.opened()?.remembered()
+      if (remembered === undefined) return null
+      const { own, adoptedFence, hosts } = remembered
+      return { fence: own === null ? adoptedFence : 0, hosts: hosts ?? 0 }
     },
   }
+
+  function switchTo(next: Session | null): void {
+    if (next === current && next !== null) return
+    current = next
+    changed.abort()
+  }
+}
+
+/** A token that this host obtained by itself before it was restarted, or before it shared. */
+function ownOf({ accessToken, lifeMs, expirySource, received }: Token): Remembered['own'] {
+  const record = { kind: 'ok', accessToken, lifeMs, expirySource, ageMs: 0, by: '', isAlone: true } as const
+  return { record, obtainedAtMs: received.bootMs }
+}
+
+/** Secrets compare by their values, which no comparison of objects sees. */
+function isSameStore(one: ShareConfig, other: ShareConfig): boolean {
+  return isDeepStrictEqual(one, other) && isDeepStrictEqual(secretsOf(one), secretsOf(other))
+}
+function secretsOf({ password, key, sentinel, tls }: ShareConfig): (string | undefined)[] {
+  return [password, key, sentinel?.password, tls?.key].map((secret) => secret?.reveal())
 }

@@ -2,12 +2,19 @@
 // A bundle has the default export of a CommonJS library and none of its names.
 import library, { type Cluster, type ClusterOptions, type Redis, type RedisOptions } from 'iovalkey'
 import type { ShareConfig } from '../config/config.ts'
+import type { Clock } from '../lib/clock.ts'
 import { createSecureContext } from '../lib/secure-context.ts'
 import { StoreError, type StoreErrorKind } from './store.ts'
 
 export type RedisClient = Redis | Cluster
 /** The settings that say how the store is reached. */
 export type StoreConfig = Omit<ShareConfig, 'key' | 'host' | 'asks' | 'whenAlone'>
+
+/** Time and chance. */
+export interface Surroundings {
+  readonly clock: Pick<Clock, 'sleep'>
+  readonly random: () => number
+}
 
 /** A server that has sent nothing for so long while something is due from it hangs; its socket is closed. */
 const SOCKET_TIMEOUT_MS = 2_500
@@ -29,11 +36,11 @@ export interface Connection {
 }
 
 /** Connects, and reconnects until it is closed. Commands fail at once while there is no connection. */
-export async function connect(settings: StoreConfig): Promise<Connection> {
+export async function connect(settings: StoreConfig, { clock, random }: Surroundings): Promise<Connection> {
   /** Why there is no connection; a refused password stays the reason until a connection is made. */
   let lastError: StoreError | null = null
   const note = (error: unknown): void => {
-    const found = storeErrorOf(error)
+    const found = storeErrorOf(error, settings)
     if (lastError?.kind !== 'denied' || found.kind === 'denied') lastError = found
   }
   /** Connections since the server last made sense: the library counts none that was made. */
@@ -42,7 +49,7 @@ export async function connect(settings: StoreConfig): Promise<Connection> {
   const retryMs = (attempts: number): number => {
     useless += 1
     if (lastError?.kind === 'denied') return RETRY.deniedMs
-    return Math.min(RETRY.toMs, RETRY.fromMs * 2 ** Math.max(attempts, useless)) * (0.5 + Math.random() / 2)
+    return Math.min(RETRY.toMs, RETRY.fromMs * 2 ** Math.max(attempts, useless)) * (0.5 + random() / 2)
   }
   /** A reply without end would fill the memory before its command is over, and one that is too deep throws where none catches it. */
   const limitInput = (redis: Redis): void => {
@@ -68,28 +75,23 @@ export async function connect(settings: StoreConfig): Promise<Connection> {
     : new library.Redis(await redisOptions(settings, retryMs))
   if (client instanceof library.Cluster) client.on('+node', limitInput)
   else limitInput(client)
-  const firstContact = new Promise<void>((resolve) => {
-    const timer = setTimeout(resolve, settings.timeoutMs)
-    const end = (): void => {
-      clearTimeout(timer)
-      resolve()
-    }
-    client.on('error', (error: unknown) => {
-      note(error)
-      end()
-    })
-    client.on('ready', () => {
-      lastError = null
-      end()
-    })
-    client.on('end', end)
+  const contact = new AbortController()
+  const firstContact = clock.sleep(settings.timeoutMs, contact.signal)
+  client.on('error', (error: unknown) => {
+    note(error)
+    contact.abort()
   })
+  client.on('ready', () => {
+    lastError = null
+    contact.abort()
+  })
+  client.on('end', () => contact.abort())
   return {
     client,
     firstContact,
     errorOf(error) {
-      const found = storeErrorOf(error)
-      return lastError !== null && client.status !== 'ready' ? lastError : found
+      if (client.status === 'ready') return storeErrorOf(error, settings)
+      return lastError ?? storeErrorOf(new Error(NO_CONNECTION), settings)
     },
     understood() {
       useless = 0
@@ -174,10 +176,28 @@ async function tlsOptions({
   }
 }
 
-function storeErrorOf(error: unknown): StoreError {
+function storeErrorOf(error: unknown, { tls }: Pick<StoreConfig, 'tls'>): StoreError {
   const message = innermostMessage(error).slice(0, MAX_MESSAGE_LENGTH)
-  return new StoreError(kindOf(message), message, { cause: error })
+  const [, hint] =
+    HINTS.find(([pattern, , isWithTls]) => isWithTls === (tls !== null) && pattern.test(message)) ?? []
+  return new StoreError(kindOf(message), hint === undefined ? message : `${message}: ${hint}`, {
+    cause: error,
+  })
 }
+
+const NO_CONNECTION = 'no connection yet'
+/** Messages of the library and of OpenSSL, and what to do about each; with or without TLS. */
+const HINTS: readonly (readonly [RegExp, string, boolean])[] = [
+  [
+    /wrong version number|packet length too long|before secure TLS|no connection yet|ETIMEDOUT/,
+    'if the server speaks no TLS, set share.tls to false; else name its TLS port in share.servers',
+    true,
+  ],
+  [/unable to (get|verify)|self.signed/, 'name the file of its authority in share.tls.caFile', true],
+  [/does not match certificate/, 'set share.tls.serverName to a name in its certificate', true],
+  [/alert/, 'it refuses the certificate of this host: check share.tls.certFile and share.tls.keyFile', true],
+  [/Protocol error/, 'if the server speaks TLS, set share.tls to true', false],
+]
 
 function kindOf(message: string): StoreErrorKind {
   if (/\b(NOAUTH|WRONGPASS|NOPERM)\b|user executing the script can't/.test(message)) return 'denied'

@@ -1,18 +1,23 @@
 // The shared store in Redis or Valkey: one hash, three short-lived keys and one channel for each account.
-import { untilAborted } from '../lib/abort.ts'
 import { randomHex } from '../lib/hash.ts'
-import { connect, type Connection, type RedisClient, type StoreConfig } from './redis-client.ts'
-import { FORGET, LOOK, PUT, RELEASE, RELEASED, RESTORE, TAKE } from './scripts.ts'
+import {
+  connect,
+  type Connection,
+  type RedisClient,
+  type StoreConfig,
+  type Surroundings,
+} from './redis-client.ts'
+import { ACQUIRE, FORGET, PUT, READ, RELEASE, RELEASED, RESTORE } from './scripts.ts'
 import {
   StoreError,
-  type BoxHead,
+  type Lease,
+  type LeaseRequest,
   type Put,
   type PutRequest,
+  type RecordHead,
   type Store,
-  type StoredBox,
+  type StoredRecord,
   type StoreListener,
-  type Taken,
-  type TakeRequest,
 } from './store.ts'
 
 /** Between two requests that clients caused. */
@@ -25,18 +30,18 @@ const VERSION = 1
 type Reply = readonly (string | null | undefined)[]
 type Script = (...values: readonly (string | number)[]) => Promise<unknown>
 const SCRIPTS = {
-  shareTake: { lua: TAKE, numberOfKeys: 5 },
+  shareAcquire: { lua: ACQUIRE, numberOfKeys: 5 },
   sharePut: { lua: PUT, numberOfKeys: 4 },
   shareRelease: { lua: RELEASE, numberOfKeys: 2 },
   shareRestore: { lua: RESTORE, numberOfKeys: 2 },
-  shareLook: { lua: LOOK, numberOfKeys: 2 },
+  shareRead: { lua: READ, numberOfKeys: 2 },
   shareForget: { lua: FORGET, numberOfKeys: 5 },
 }
 type Scripts = Readonly<Record<keyof typeof SCRIPTS, Script>>
 
-/** The keys and the channel of an account. A cluster keeps them all in the slot of the subject. */
-function keysOf(prefix: string, subject: string): Readonly<Record<KeyName, string>> {
-  const begin = `${prefix}:${VERSION}:{${subject}}:`
+/** The keys and the channel of an account. A cluster keeps them all in one slot. */
+function keysOf(prefix: string, accountKey: string): Readonly<Record<KeyName, string>> {
+  const begin = `${prefix}:${VERSION}:{${accountKey}}:`
   return Object.fromEntries(KEY_NAMES.map((name) => [name, `${begin}${name}`])) as Record<KeyName, string>
 }
 const KEY_NAMES = ['record', 'fence', 'lease', 'pace', 'pause', 'changed'] as const
@@ -45,11 +50,11 @@ type KeyName = (typeof KEY_NAMES)[number]
 /** Opens the store of one account. Connects in the background. `host` is how this host is named to the others. */
 export async function openRedisStore(
   settings: StoreConfig,
-  { subject, host }: { subject: string; host: string },
+  { accountKey, host, ...surroundings }: { accountKey: string; host: string } & Surroundings,
 ): Promise<Store> {
-  const keys = keysOf(settings.prefix, subject)
+  const keys = keysOf(settings.prefix, accountKey)
   const owner = `${host}/${randomHex(8)}`
-  const connection = await connect(settings)
+  const connection = await connect(settings, surroundings)
   const scripts = defineScripts(connection.client)
 
   async function run(name: keyof Scripts, ...values: readonly (string | number)[]): Promise<Reply> {
@@ -66,38 +71,44 @@ export async function openRedisStore(
   return {
     server: formatServers(settings.servers),
 
-    async take({ cause, leaseMs, seen, floor, ignored }: TakeRequest): Promise<Taken> {
+    async acquireLease({
+      cause,
+      leaseMs,
+      adoptedFence,
+      highestFence,
+      ignored,
+    }: LeaseRequest): Promise<Lease> {
       const { record, fence, lease, pace, pause } = keys
-      const values = [owner, leaseMs, seen, floor, ignored, cause] as const
-      return takenFrom(await run('shareTake', record, fence, lease, pace, pause, ...values))
+      const fences = [adoptedFence, highestFence, ignored.record] as const
+      const values = [owner, leaseMs, ...fences, cause, ignored.lease, ignored.pause, Number(ignored.pace)]
+      return leaseFrom(await run('shareAcquire', record, fence, lease, pace, pause, ...values))
     },
 
     async put({ isClientPaced, ...request }): Promise<Put> {
       const { record, fence, lease, pace, changed } = keys
       const paceMs = isClientPaced ? CLIENT_PACE_MS : 0
-      const values = [request.ttlMs, request.box, paceMs, changed] as const
+      const values = [request.ttlMs, request.sealed, paceMs, changed] as const
       const reply = await run('sharePut', record, fence, lease, pace, owner, ...headOf(request), ...values)
       if (reply[0] === 'stored') return { verdict: 'stored', hosts: Number(reply[2]) }
       return { verdict: 'stale', record: recordIn(reply) }
     },
 
     async release(pause): Promise<void> {
-      const values = pause === null ? [0, 0, 0, 0, ''] : [pause.pauseMs, ...headOf(pause), pause.box]
+      const values = pause === null ? [0, 0, 0, 0, ''] : [pause.pauseMs, ...headOf(pause), pause.sealed]
       await run('shareRelease', keys.lease, keys.pause, owner, ...values, keys.changed)
     },
 
     async restore(request: PutRequest): Promise<void> {
-      await run('shareRestore', keys.record, keys.fence, ...headOf(request), request.ttlMs, request.box)
+      await run('shareRestore', keys.record, keys.fence, ...headOf(request), request.ttlMs, request.sealed)
     },
 
-    async look(known) {
-      const reply = await run('shareLook', keys.record, keys.fence, known)
-      const record = recordIn(reply)
+    async read({ known, highestFence }) {
+      const reply = await run('shareRead', keys.record, keys.fence, known, highestFence)
       return {
         nowMs: Number(reply[1]),
         fence: numberIn(reply[7]),
-        given: numberIn(reply[8]),
-        record,
+        isPlanted: reply[8] === '1',
+        record: recordIn(reply),
         hosts: Number(reply[2]),
       }
     },
@@ -105,7 +116,11 @@ export async function openRedisStore(
     async watch(listener, signal) {
       const onReady = (): void => listener.onConnected?.()
       connection.client.on('ready', onReady)
-      await watch(await connect(settings), keys.changed, { listener, signal })
+      await watch(await connect(settings, surroundings), keys.changed, {
+        ...surroundings,
+        listener,
+        signal,
+      })
       connection.client.off('ready', onReady)
     },
 
@@ -121,7 +136,7 @@ export async function openRedisStore(
 }
 
 /** The servers as people read them. */
-function formatServers(servers: StoreConfig['servers']): string {
+export function formatServers(servers: StoreConfig['servers']): string {
   return servers
     .map((server) => ('path' in server ? server.path : `${server.host}:${server.port}`))
     .join(', ')
@@ -136,7 +151,7 @@ function defineScripts(client: RedisClient): Scripts {
 async function watch(
   connection: Connection,
   channel: string,
-  { listener, signal }: { listener: StoreListener; signal: AbortSignal },
+  { listener, signal, clock }: { listener: StoreListener; signal: AbortSignal } & Surroundings,
 ): Promise<void> {
   const { client } = connection
   // Errors of this connection are those of the other one, too, which reports them.
@@ -154,23 +169,22 @@ async function watch(
   const subscribe = (): void => void client.subscribe(channel).then(subscribed, ignore)
   client.on('ready', subscribe)
   if (client.status === 'ready') subscribe()
-  const timer = setInterval(() => {
+  while (!signal.aborted) {
+    await clock.sleep(PING_EVERY_MS, signal)
     if (client.status === 'ready') client.ping().then(() => connection.understood(), ignore)
-  }, PING_EVERY_MS)
-  await untilAborted(signal)
-  clearInterval(timer)
+  }
   connection.close()
 }
 
-function headOf({ fence, atMs, notBeforeMs }: BoxHead): readonly number[] {
+function headOf({ fence, atMs, notBeforeMs }: RecordHead): readonly number[] {
   return [fence, atMs, notBeforeMs]
 }
 
 /** The answers of each script; a script that is not here answers nothing that is read. */
 const VERDICTS: Partial<Record<keyof Scripts, readonly unknown[]>> = {
-  shareTake: ['newer', 'taken', 'held', 'paused', 'paced', 'yours'],
+  shareAcquire: ['newer', 'taken', 'held', 'paused', 'paced', 'yours'],
   sharePut: ['stored', 'stale'],
-  shareLook: ['look'],
+  shareRead: ['read'],
 }
 
 /** The server may be another program, or in the hands of another: what it answers is checked. Throws StoreError. */
@@ -193,33 +207,32 @@ function nonsense(): StoreError {
   return new StoreError('lost', 'The server answers what no script does')
 }
 
-function takenFrom(reply: Reply): Taken {
-  const [verdict, now, number] = reply
-  const record = recordIn(reply)
+function leaseFrom(reply: Reply): Lease {
+  const [verdict, now, number, holder] = reply
   const waitMs = Math.max(0, Number(number))
-  if (verdict === 'newer') {
-    if (record === null) throw nonsense()
-    return { verdict, record }
-  }
   if (verdict === 'yours') return { verdict, nowMs: Number(now), fence: Number(number) }
-  if (verdict === 'held' || verdict === 'paused') return { verdict, waitMs, record }
   if (verdict === 'paced') return { verdict, waitMs }
-  return { verdict: 'taken', waitMs }
+  if (verdict === 'taken') return { verdict, waitMs, holder: holder ?? '' }
+  const record = recordIn(reply)
+  if (record === null) throw nonsense()
+  return verdict === 'paused'
+    ? { verdict, waitMs, record }
+    : { verdict: verdict === 'held' ? 'held' : 'newer', record }
 }
 
-function recordIn([, now, , fence, at, notBefore, box]: Reply): StoredBox | null {
+function recordIn([, now, , fence, at, notBefore, box]: Reply): StoredRecord | null {
   if (!fence) return null
   return {
     fence: Number(fence),
     atMs: Number(at),
     notBeforeMs: Number(notBefore),
-    box: box ?? '',
+    sealed: box ?? '',
     nowMs: Number(now),
   }
 }
 
 /** Anybody who may publish can send anything; null: not a record. */
-function messageFrom(message: string): StoredBox | null {
+function messageFrom(message: string): StoredRecord | null {
   const [fence, now, at, notBefore, box] = message.split(' ')
   const record = recordIn([null, now, null, fence, at, notBefore, box])
   return record !== null && Number.isFinite(record.fence) && Number.isFinite(record.nowMs) ? record : null

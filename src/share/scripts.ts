@@ -1,8 +1,13 @@
 // The scripts that run inside Redis: each is one atomic step, counts on Redis' own clock, and leaves an expiry on every key.
 
+/** A fence so far ahead of the store's clock was planted: after 2^53 there would be none. It counts as not there. */
+export const FENCE_AHEAD_MS = 86_400_000
+/** The last fence that was given outlives every record. */
+const FENCE_TTL_MS = 30 * 86_400_000
+
 /**
  * Fences and instants are sent as text: Lua prints large numbers as 1.79e+12. A key of another type was planted; it would
- * fail every script, and is deleted.
+ * fail every script, and is deleted. `known` is a fence that the host vouches for.
  */
 const PREAMBLE = `
 local function text(number) return string.format('%.0f', number) end
@@ -18,9 +23,14 @@ local function ofType(key, command, ...)
   return redis.call(command, key, ...)
 end
 local function get(key) return ofType(key, 'GET') end
-local function read(key)
+local function possible(fence, now, known)
+  local number = tonumber(fence) or 0
+  return number >= 0 and number <= math.max(now, known) + ${FENCE_AHEAD_MS} and number or 0
+end
+local function read(key, now, known)
   local fields = ofType(key, 'HMGET', 'fence', 'at', 'notBefore', 'box')
-  return { fence = tonumber(fields[1]) or 0, notBefore = tonumber(fields[3]) or 0, fields = fields }
+  local notBefore = math.min(tonumber(fields[3]) or 0, now + ${FENCE_TTL_MS})
+  return { fence = possible(fields[1], now, known), notBefore = notBefore, fields = fields }
 end
 local function write(key, ttl, fence, at, notBefore, box)
   redis.call('HSET', key, 'fence', fence, 'at', at, 'notBefore', notBefore, 'box', box)
@@ -34,35 +44,34 @@ end
 
 /** The message of a lease that ended without a record. */
 export const RELEASED = 'released'
-/** The last fence that was given outlives every record. */
-const FENCE_TTL_MS = 30 * 86_400_000
-
 /**
- * KEYS: record, fence, lease, pace, pause. ARGV: owner, leaseMs, seen, floor, ignored, cause.
+ * KEYS: record, fence, lease, pace, pause. ARGV: owner, leaseMs, adoptedFence, highestFence, ignored record, cause, ignored
+ * lease, ignored pause, and '1' if the pace is ignored.
  * Looking again and taking the lease are one step. A fence is a hybrid clock: it goes on after a flush or a failover.
  */
-export const TAKE = `${PREAMBLE}
+export const ACQUIRE = `${PREAMBLE}
 local now = clock()
-local record = read(KEYS[1])
-local ignored = tonumber(ARGV[5])
+local highest = tonumber(ARGV[4])
+local record = read(KEYS[1], now, highest)
 local isOperator = ARGV[6] == 'operator'
-local counts = record.fence > 0 and record.fence ~= ignored
+local counts = record.fence > 0 and record.fence ~= tonumber(ARGV[5])
 if counts and record.fence > tonumber(ARGV[3]) and not isOperator then return reply('newer', now, 0, record) end
 local holder = get(KEYS[3])
-if holder and holder ~= ARGV[1] then
+if holder and holder ~= ARGV[1] and holder ~= ARGV[7] then
   local left = redis.call('PTTL', KEYS[3])
   if left < 0 then left = tonumber(ARGV[2]) end
-  return reply('taken', now, left)
+  return {'taken', text(now), text(left), holder}
 end
 if not isOperator then
   if counts and record.notBefore > now then return reply('held', now, record.notBefore - now, record) end
   local left = redis.call('PTTL', KEYS[5])
-  if left > 0 then return reply('paused', now, left, read(KEYS[5])) end
-  left = ARGV[6] == 'client' and redis.call('PTTL', KEYS[4]) or 0
+  local pause = left > 0 and read(KEYS[5], now, highest)
+  if pause and pause.fence > 0 and pause.fence ~= tonumber(ARGV[8]) then return reply('paused', now, left, pause) end
+  left = ARGV[6] == 'client' and ARGV[9] ~= '1' and redis.call('PTTL', KEYS[4]) or 0
   if left > 0 then return reply('paced', now, left) end
 end
-local given = tonumber(get(KEYS[2])) or 0
-local fence = math.max(now, given + 1, tonumber(ARGV[4]) + 1, record.fence + 1)
+local given = possible(get(KEYS[2]), now, highest)
+local fence = math.max(now, given + 1, highest + 1, record.fence + 1)
 redis.call('SET', KEYS[2], text(fence), 'PX', ${FENCE_TTL_MS})
 redis.call('SET', KEYS[3], ARGV[1], 'PX', ARGV[2])
 return reply('yours', now, fence)
@@ -74,9 +83,9 @@ return reply('yours', now, fence)
  */
 export const PUT = `${PREAMBLE}
 local now = clock()
-local record = read(KEYS[1])
 local fence = tonumber(ARGV[2])
-local given = tonumber(get(KEYS[2])) or 0
+local record = read(KEYS[1], now, fence)
+local given = possible(get(KEYS[2]), now, fence)
 if given > fence or record.fence >= fence then return reply('stale', now, 0, record) end
 write(KEYS[1], ARGV[5], ARGV[2], ARGV[3], ARGV[4], ARGV[6])
 redis.call('SET', KEYS[2], ARGV[2], 'PX', ${FENCE_TTL_MS})
@@ -101,27 +110,30 @@ export const FORGET = `return redis.call('DEL', unpack(KEYS))`
 
 /** KEYS: record, fence. ARGV: fence, at, notBefore, ttlMs, box. The newest record wins. */
 export const RESTORE = `${PREAMBLE}
+local now = clock()
 local fence = tonumber(ARGV[1])
-if read(KEYS[1]).fence >= fence then return 0 end
+if read(KEYS[1], now, fence).fence >= fence then return 0 end
 write(KEYS[1], ARGV[4], ARGV[1], ARGV[2], ARGV[3], ARGV[5])
-local given = tonumber(get(KEYS[2])) or 0
+local given = possible(get(KEYS[2]), now, fence)
 redis.call('SET', KEYS[2], text(math.max(given, fence)), 'PX', ${FENCE_TTL_MS})
 return 1
 `
 
 /**
- * KEYS: record, fence. ARGV: known. Answers the record only where it is newer than `known`. The write is there to
- * fail on a replica, a full server or one that cannot save: such a store is as good as none.
+ * KEYS: record, fence. ARGV: known, highestFence. Answers the record only where it is newer than `known`. The write is there
+ * to fail on a replica, a full server or one that cannot save: such a store is as good as none.
  */
-export const LOOK = `${PREAMBLE}
-local known = tonumber(ARGV[1])
-local given = tonumber(get(KEYS[2])) or 0
-redis.call('SET', KEYS[2], text(math.max(given, known)), 'PX', ${FENCE_TTL_MS})
-local record = read(KEYS[1])
-local hosts = tonumber(redis.call('HGET', KEYS[1], 'hosts')) or 0
-local isNewer = record.fence > known
-local answer = reply('look', clock(), hosts, isNewer and record or nil)
+export const READ = `${PREAMBLE}
+local now = clock()
+local highest = tonumber(ARGV[2])
+local given = get(KEYS[2])
+redis.call('SET', KEYS[2], text(math.max(possible(given, now, highest), highest)), 'PX', ${FENCE_TTL_MS})
+local record = read(KEYS[1], now, highest)
+local hosts = possible(redis.call('HGET', KEYS[1], 'hosts'), now, 0)
+local isNewer = record.fence > tonumber(ARGV[1])
+local isPlanted = record.fields[1] and record.fence == 0 or given and possible(given, now, highest) == 0
+local answer = reply('read', now, hosts, isNewer and record or nil)
 answer[8] = text(record.fence)
-answer[9] = text(given)
+answer[9] = isPlanted and '1' or '0'
 return answer
 `

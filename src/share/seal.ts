@@ -10,7 +10,7 @@ import {
 import * as v from 'valibot'
 import type { Secret } from '../lib/secret.ts'
 import { expirySources, type TransientReason } from '../token/outcome.ts'
-import type { BoxHead } from './store.ts'
+import type { RecordHead } from './store.ts'
 
 const number = v.pipe(v.number(), v.finite())
 /** A token with its life, counted from `at` of the record less `ageMs`, its age then. */
@@ -54,15 +54,17 @@ export type SharedRecord = Readonly<v.InferOutput<typeof sharedRecord>>
 
 export interface Seal {
   /** Names the account in keys and channel without naming it to others: 32 hex digits. */
-  readonly subject: string
-  /** Throws a RangeError where the record is longer than MAX_RECORD_BYTES. */
-  close(record: SharedRecord, head: BoxHead): string
-  /** Null where the box was not closed with this secret under exactly this head. */
-  open(box: string, head: BoxHead): SharedRecord | null
+  readonly accountKey: string
+  /** Throws a RangeError if the record is longer than MAX_RECORD_BYTES. */
+  encrypt(record: SharedRecord, head: RecordHead): string
+  /** Null if the text was not encrypted with this secret under exactly this head. */
+  decrypt(sealed: string, head: RecordHead): SharedRecord | null
 }
 
 export interface SealOptions {
   readonly baseUrl: string
+  /** The service as data (canonical JSON); null: the one of the interface description. */
+  readonly description: string | null
   readonly credentials: { readonly apiKey: Secret; readonly apiSecret: Secret }
   /** `share.key`. */
   readonly key: Secret | null
@@ -74,11 +76,14 @@ const NONCE_BYTES = 12
 const TAG_BYTES = 16
 const HEAD_BYTES = 1 + NONCE_BYTES + TAG_BYTES
 
-export function createSeal({ baseUrl, credentials, key }: SealOptions): Seal {
+export function createSeal({ baseUrl, description, credentials, key }: SealOptions): Seal {
   const { apiKey, apiSecret } = credentials
   const material = JSON.stringify([apiSecret.reveal(), key?.reveal() ?? null])
   const account = createHash('sha256')
-    .update(JSON.stringify([VERSION, baseUrl, apiKey.reveal()]))
+    // Without a description the key is that of version 1.1.0, with which these hosts may share.
+    .update(
+      JSON.stringify([VERSION, baseUrl, apiKey.reveal(), ...(description === null ? [] : [description])]),
+    )
     .digest()
   const derive = (purpose: string, bytes: number): Buffer =>
     Buffer.from(
@@ -90,14 +95,14 @@ export function createSeal({ baseUrl, credentials, key }: SealOptions): Seal {
         bytes,
       ),
     )
-  const subject = derive('subject', 16).toString('hex')
+  const accountKey = derive('subject', 16).toString('hex')
   const sealKey = derive('seal', 32)
-  const boundTo = ({ fence, atMs, notBeforeMs }: BoxHead): Buffer =>
-    Buffer.from(`kyc-tokend share ${VERSION} ${subject} ${fence} ${atMs} ${notBeforeMs}`)
+  const boundTo = ({ fence, atMs, notBeforeMs }: RecordHead): Buffer =>
+    Buffer.from(`kyc-tokend share ${VERSION} ${accountKey} ${fence} ${atMs} ${notBeforeMs}`)
 
   return {
-    subject,
-    close(record, head) {
+    accountKey,
+    encrypt(record, head) {
       const text = Buffer.from(JSON.stringify(record))
       if (text.length > MAX_RECORD_BYTES) {
         throw new RangeError(`A shared record of ${text.length} bytes is longer than ${MAX_RECORD_BYTES}`)
@@ -107,10 +112,10 @@ export function createSeal({ baseUrl, credentials, key }: SealOptions): Seal {
       const sealed = Buffer.concat([cipher.update(text), cipher.final()])
       return Buffer.concat([Buffer.from([VERSION]), nonce, cipher.getAuthTag(), sealed]).toString('base64')
     },
-    open(box, head) {
-      const bytes = Buffer.from(box, 'base64')
-      // base64 ignores what does not belong to it; a box has one spelling only.
-      if (bytes[0] !== VERSION || bytes.length <= HEAD_BYTES || bytes.toString('base64') !== box) return null
+    decrypt(text, head) {
+      const bytes = Buffer.from(text, 'base64')
+      // base64 ignores what does not belong to it; a sealed record has one spelling only.
+      if (bytes[0] !== VERSION || bytes.length <= HEAD_BYTES || bytes.toString('base64') !== text) return null
       if (bytes.length > HEAD_BYTES + MAX_RECORD_BYTES) return null
       const nonce = bytes.subarray(1, 1 + NONCE_BYTES)
       const decipher = createDecipheriv('aes-256-gcm', sealKey, nonce, { authTagLength: TAG_BYTES })

@@ -1,36 +1,25 @@
 // A session with the shared store: the seal of one account, its store in Redis, and the token that is shared there. Loaded only with `share`.
 import { hostname } from 'node:os'
 import type { Config, ShareConfig } from '../config/config.ts'
-import type { FetchToken } from '../token/outcome.ts'
-import { aclLine } from './acl.ts'
+import type { MemberOptions } from './member.ts'
 import { openRedisStore } from './redis-store.ts'
 import { createSeal } from './seal.ts'
-import { shareToken, type ShareToken, type ShareTokenOptions } from './share-token.ts'
+import { shareToken, type ShareToken } from './share-token.ts'
 
 export { checkStore } from './check-store.ts'
 
-export type SharingConfig = Pick<Config, 'baseUrl' | 'credentials' | 'request' | 'retry'> & {
-  readonly share: ShareConfig
-}
+export type OpenStore = typeof openRedisStore
 
 /** Connects in the background: never fails. */
 export async function openSession(
-  { baseUrl, credentials, request, retry, share }: SharingConfig,
-  fetchToken: FetchToken,
-  options: Pick<ShareTokenOptions, 'clock' | 'random' | 'log' | 'saved' | 'keeper'>,
+  { baseUrl, service, credentials, share }: Config & { readonly share: ShareConfig },
+  {
+    openStore = openRedisStore,
+    ...options
+  }: Omit<MemberOptions, 'store' | 'seal' | 'host' | 'share'> & { openStore?: OpenStore | undefined },
 ): Promise<ShareToken> {
-  const seal = createSeal({ baseUrl, credentials, key: share.key })
+  const seal = createSeal({ baseUrl, description: service.description, credentials, key: share.key })
   const host = share.host ?? hostname()
-  const store = await openRedisStore(share, { subject: seal.subject, host })
-  return shareToken(fetchToken, {
-    ...options,
-    store,
-    seal,
-    host,
-    requestTimeoutMs: request.timeoutMs,
-    retry,
-    asks: share.asks,
-    whenAlone: share.whenAlone,
-    aclLine: aclLine(share),
-  })
+  const store = await openStore(share, { accountKey: seal.accountKey, host, ...options })
+  return shareToken({ ...options, store, seal, host, share })
 }

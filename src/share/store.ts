@@ -1,8 +1,8 @@
-// The interface of the shared store: one record, one lease and one channel for each account. It moves sealed boxes and opens none.
+// The interface of the shared store: one record, one lease and one channel for each account. It moves sealed records and opens none.
 import type { Cause } from '../token/outcome.ts'
 
-/** The surroundings of a box in the store. The box opens only under exactly these values. */
-export interface BoxHead {
+/** The surroundings of a record in the store. It opens only under exactly these values. */
+export interface RecordHead {
   /** Orders records: a later one has a larger fence. */
   readonly fence: number
   /** When the asker had the answer, in ms on the store's clock. */
@@ -10,65 +10,74 @@ export interface BoxHead {
   /** No host asks the service before this moment, in ms on the store's clock; 0: no such wait. */
   readonly notBeforeMs: number
 }
-export interface Box extends BoxHead {
-  readonly box: string
+export interface SealedRecord extends RecordHead {
+  readonly sealed: string
 }
 /** A record as it lies in the store, with the store's clock at the moment it was read. */
-export interface StoredBox extends Box {
+export interface StoredRecord extends SealedRecord {
   readonly nowMs: number
 }
 
 /** The store's answer to a host that wants to ask the service. */
-export type Taken =
-  /** There is a record that this host does not have. No request is needed. */
-  | { readonly verdict: 'newer'; readonly record: StoredBox }
-  /** Another host asks now. */
-  | { readonly verdict: 'taken'; readonly waitMs: number }
+export type Lease =
+  /** The store has a record that this host does not have. No request is needed. */
+  | { readonly verdict: 'newer'; readonly record: StoredRecord }
+  /** Another host asks now. `holder` names its lease. */
+  | { readonly verdict: 'taken'; readonly waitMs: number; readonly holder: string }
   /** The service asked the fleet to wait, or refused it: no host asks before `notBeforeMs` of the record. */
-  | { readonly verdict: 'held'; readonly waitMs: number; readonly record: StoredBox | null }
+  | { readonly verdict: 'held'; readonly record: StoredRecord }
   /** A host could just not reach the service; the record says why. */
-  | { readonly verdict: 'paused'; readonly waitMs: number; readonly record: StoredBox | null }
+  | { readonly verdict: 'paused'; readonly waitMs: number; readonly record: StoredRecord }
   /** A client's report was just followed. */
   | { readonly verdict: 'paced'; readonly waitMs: number }
   /** This host asks, and writes under this fence. */
   | { readonly verdict: 'yours'; readonly fence: number; readonly nowMs: number }
 
-export interface TakeRequest {
+export interface LeaseRequest {
   readonly cause: Cause
   /** For how long the lease is held at most, in ms. */
   readonly leaseMs: number
   /** Fence of the newest record that this host goes by. */
-  readonly seen: number
+  readonly adoptedFence: number
   /** Fence of the newest record that this host knows of; a new fence is larger. */
-  readonly floor: number
-  /** Fence of a record that does not open or is over; it counts as not there. 0: none. */
-  readonly ignored: number
+  readonly highestFence: number
+  /** Contents of the store that count as not there, because they are of no use or have held this host up for long enough. */
+  readonly ignored: Ignored
 }
-export interface PutRequest extends Box {
+export interface Ignored {
+  /** Fence of the record; 0: none. */
+  readonly record: number
+  /** Holder of the lease; empty: none. */
+  readonly lease: string
+  /** Fence of the pause; 0: none. */
+  readonly pause: number
+  readonly pace: boolean
+}
+export interface PutRequest extends SealedRecord {
   /** The record stays in the store for so long. */
   readonly ttlMs: number
 }
 export type Put =
   /** `hosts`: how many listened. */
   | { readonly verdict: 'stored'; readonly hosts: number }
-  /** A later fence was given or written: the box is not stored. */
-  | { readonly verdict: 'stale'; readonly record: StoredBox | null }
+  /** A later fence was given or written: the record is not stored. */
+  | { readonly verdict: 'stale'; readonly record: StoredRecord | null }
 
-export interface Look {
+export interface Contents {
   readonly nowMs: number
   /** Fence of the record in the store; 0: there is none. */
   readonly fence: number
-  /** The last fence that was given; 0: none. */
-  readonly given: number
-  /** The record, where it is newer than `known`. */
-  readonly record: StoredBox | null
+  /** A fence lies in the store that no host has given. It counts as not there. */
+  readonly isPlanted: boolean
+  /** The record, if it is newer than `known`. */
+  readonly record: StoredRecord | null
   /** Number of hosts that listened to the last record; 0: not known. */
   readonly hosts: number
 }
 
 export interface StoreListener {
   /** A host has just written this record. */
-  onRecord(record: StoredBox): void
+  onRecord(record: StoredRecord): void
   /** A host gave its lease up without a record. */
   onReleased(): void
   /** The subscription is up (again): what was written meanwhile was missed. */
@@ -77,19 +86,19 @@ export interface StoreListener {
   onConnected?(): void
 }
 
-/** Every method rejects with a StoreError where the store does not do what it is asked. */
+/** Every method rejects with a StoreError if the store does not do what it is asked. */
 export interface Store {
   /** The server as people read it, such as `redis.example.com:6379`. */
   readonly server: string
-  take(request: TakeRequest): Promise<Taken>
+  acquireLease(request: LeaseRequest): Promise<Lease>
   /** Writes the record, ends the lease and notifies the others. `isClientPaced`: a client's report was followed. */
   put(request: PutRequest & { readonly isClientPaced: boolean }): Promise<Put>
-  /** Ends the lease without a record; with `pause` no host asks for that long, and the box says why. */
-  release(pause: (Box & { readonly pauseMs: number }) | null): Promise<void>
-  /** Writes the record where the store has an older one or none. Ends no lease and notifies no host. */
+  /** Ends the lease without a record; with `pause` no host asks for that long, and the record says why. */
+  release(pause: (SealedRecord & { readonly pauseMs: number }) | null): Promise<void>
+  /** Writes the record if the store has an older one or none. Ends no lease and notifies no host. */
   restore(request: PutRequest): Promise<void>
-  /** Reads the record and proves that the store can be written: `known` raises the floor of its fences. */
-  look(known: number): Promise<Look>
+  /** Reads the record and proves that the store can be written: `highestFence` raises the floor of its fences. */
+  read(fences: { readonly known: number; readonly highestFence: number }): Promise<Contents>
   /** Listens until the signal is aborted. Reconnects by itself. */
   watch(listener: StoreListener, signal: AbortSignal): Promise<void>
   /** Deletes every key of the account. */

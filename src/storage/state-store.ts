@@ -37,7 +37,7 @@ export interface StateStore {
   /** Why the state cannot be saved: one sentence with the remedy; null where it can. */
   problem(): string | null
   /** Writes again what could not be written, or what was removed from outside. Never fails. */
-  repair(): Promise<void>
+  tick(): Promise<void>
   /** An orderly stop: the next start may ask again what was refused. Never fails, and does not wait for a disk that hangs. */
   close(state: TokenState): Promise<void>
 }
@@ -128,7 +128,7 @@ export async function createStateStore(options: {
       fleet = next
     },
     problem: () => stateFile.error() ?? keyFile.error() ?? tokenFile.error(),
-    async repair() {
+    async tick() {
       await keyFile.repair()
       await tokenFile.repair()
       await stateFile.repair()

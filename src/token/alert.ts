@@ -2,7 +2,7 @@
 import type { Instant } from '../lib/clock.ts'
 import type { PostponedReason, Reason } from './outcome.ts'
 import { remedyFor } from './remedy.ts'
-import { noTokenSince, type Alert, type TokenState } from './state.ts'
+import { dueAtMs, noTokenSince, type Alert, type TokenState } from './state.ts'
 
 export interface CurrentAlert {
   readonly reason: Alert['reason'] | 'no-token'
@@ -24,33 +24,35 @@ const NOTHING_FAILED = {
     'Check with `kyc-tokend status` what kyc-tokend waits for, and with `kyc-tokend check` its configuration',
 }
 
-/** A refusal and `rejected` outrank `no-token`. `noTokenAfterMs`: null for never. */
+/**
+ * A refusal and `rejected` outrank `no-token`, which is not raised before the first attempt after a start has ended.
+ * `noTokenAfterMs`: null for never.
+ */
 export function currentAlert(
   state: TokenState,
   now: Instant,
   noTokenAfterMs: number | null,
+  { isRaised = false } = {},
 ): CurrentAlert | null {
   const since = noTokenSince(state, now)
   const isLong = since !== null && noTokenAfterMs !== null && now.bootMs - since.bootMs >= noTokenAfterMs
   const { alert } = state
   if (alert !== null) {
-    return {
-      ...alert,
-      remedy: remedyFor(alert.reason),
-      noTokenSince: isLong ? since : null,
-      failure: null,
-    }
+    const remedy = remedyFor(alert.reason)
+    return { ...alert, remedy, noTokenSince: isLong ? since : null, failure: null }
   }
-  if (!isLong) return null
-  const raisedAt = { bootMs: since.bootMs + noTokenAfterMs, wallMs: since.wallMs + noTokenAfterMs }
+  // An attempt that is due, or under way, may end it.
+  const isFirstAwaited = !state.hasAttempted && dueAtMs(state) <= now.bootMs
+  return isLong && (isRaised || !isFirstAwaited) ? noTokenAlert(state, since, noTokenAfterMs) : null
+}
+
+function noTokenAlert(state: TokenState, since: Instant, afterMs: number): CurrentAlert {
   // The last attempt of the fleet: its host notifies people.
   const failure = state.postponement ?? state.failure
-  const cause =
-    failure === null ? NOTHING_FAILED : { detail: failure.detail, remedy: remedyFor(failure.reason) }
   return {
     reason: 'no-token',
-    ...cause,
-    since: raisedAt,
+    ...(failure === null ? NOTHING_FAILED : { detail: failure.detail, remedy: remedyFor(failure.reason) }),
+    since: { bootMs: since.bootMs + afterMs, wallMs: since.wallMs + afterMs },
     noTokenSince: since,
     failure: failure?.reason ?? null,
     askedBy: failure?.askedBy ?? null,

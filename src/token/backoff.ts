@@ -19,9 +19,13 @@ const REJECTED_INTERVAL_MS = { from: 300_000, to: 600_000 }
 const RATE_LIMITED_DEFAULT_MS = 60_000
 const RETRY_AFTER_SPREAD = { share: 0.2, atLeastMs: 1_000 }
 
-/** The cap on a delay: `maxDelay`, and while there is no usable token no more than a minute. */
-export function delayCapMs(policy: RetryPolicy, holdsToken: boolean): number {
-  return holdsToken ? policy.maxDelayMs : Math.min(policy.maxDelayMs, MAX_DELAY_WITHOUT_TOKEN_MS)
+/**
+ * The cap on a delay: `maxDelay`, and no more than a minute while there is no usable token; with one no more than what
+ * is left of its life (`leftMs`), so that it does not end before the next attempt.
+ */
+export function delayCapMs({ initialDelayMs, maxDelayMs }: RetryPolicy, leftMs: number): number {
+  if (leftMs <= 0) return Math.min(maxDelayMs, MAX_DELAY_WITHOUT_TOKEN_MS)
+  return Math.min(maxDelayMs, Math.max(initialDelayMs, leftMs))
 }
 
 /** A delay d doubles with each attempt up to the cap, and is drawn from [d/2, d], at the cap too. `drawn` is from [0, 1). */
@@ -35,14 +39,14 @@ export function backoffMs(
   return delayMs / 2 + (delayMs / 2) * randomUnit
 }
 
-/** The wait after the failure that was the `attempts`-th in a row. */
+/** The wait after the failure that was the `attempts`-th in a row. `leftMs`: of the usable token's life; 0: there is none. */
 export function retryWait(
   failure: Pick<TransientFailure, 'reason' | 'retryAfterMs'>,
-  situation: { attempts: number; policy: RetryPolicy; holdsToken: boolean; random: () => number },
+  situation: { attempts: number; policy: RetryPolicy; leftMs: number; random: () => number },
 ): RetryWait {
-  const { attempts, policy, holdsToken, random } = situation
+  const { attempts, policy, leftMs, random } = situation
   const minWaitMs = Math.max(minIntervalMs(failure.reason, random), retryAfterMs(failure, random))
-  const delayMs = backoffMs(attempts, policy.initialDelayMs, delayCapMs(policy, holdsToken), random())
+  const delayMs = backoffMs(attempts, policy.initialDelayMs, delayCapMs(policy, leftMs), random())
   return { waitMs: Math.max(minWaitMs, failure.reason === 'rejected' ? 0 : delayMs), minWaitMs }
 }
 

@@ -1,51 +1,30 @@
 // The keeper: the one loop that asks the service, and the one variable that holds the result.
 import type { Clock, Instant } from '../lib/clock.ts'
 import { createWakeableSleep } from '../lib/wakeable-sleep.ts'
-import type { FetchOutcome, FetchToken } from './outcome.ts'
-import { createAttempts, type Attempted, type Variable } from './attempts.ts'
+import type { FetchOutcome } from './outcome.ts'
 import { afterClientNeed, afterReject, type RejectDecision } from './rejections.ts'
+import { createRequests, type SaveState } from './requests.ts'
+import { afterReload } from './settings-transitions.ts'
+import { causeOf, dueAtMs, nextMomentMs, type TokenState } from './state.ts'
 import {
-  type Asked,
-  dueAtMs,
-  nextExpiryMs,
-  nextMomentMs,
-  signatureOf,
-  type Policy,
-  type Step,
-  type TokenState,
-} from './state.ts'
-import { afterRefusals, afterReload, afterStart, type Refuses } from './settings-transitions.ts'
-import { afterOperator, afterTick, nextState } from './transitions.ts'
+  afterAttemptBegan,
+  afterOperator,
+  assumeFailed,
+  isAboutCredentials,
+  nextState,
+  withClientRequestAgain,
+} from './transitions.ts'
 import { createTrials, type Trials } from './trials.ts'
+import { createVariable, type RefreshSettings, type Variable } from './variable.ts'
 
-/** An event says only that the facts in `state()` are worth reading again. */
-export type KeeperEvent =
-  /** The loop is alive. At least every 15 s, and at each wake. */
-  | { readonly type: 'tick' }
-  /** The token or the phase is another than before. */
-  | { readonly type: 'changed' }
-  /** An attempt is over. */
-  | ({ readonly type: 'attempted' } & Attempted)
+export type { SaveState } from './requests.ts'
+export type { KeeperEvent, RefreshSettings } from './variable.ts'
 
-/** Saves the facts for after a restart. Never fails: a file that cannot be written is logged. */
-export interface SaveState {
-  (state: TokenState): Promise<void>
-}
-
-/** The service, the credentials and the plan. Replaced as a whole by a reload. */
-export interface RefreshSettings extends Asked {
-  readonly fetchToken: FetchToken
-  readonly policy: Policy
-  readonly refuses?: Refuses
-}
-
-export interface Keeper {
+export interface Keeper extends Pick<Variable, 'onEvent' | 'waitUntil'>, Pick<Trials, 'tryCredentials'> {
   state(): TokenState
   now(): Instant
   /** The loop. Ends when the signal is aborted. */
   run(signal: AbortSignal): Promise<void>
-  /** Calls the listener at each event; returns a function that ends it. */
-  onEvent(listener: (event: KeeperEvent) => void): () => void
   /** A client needs a token that lives so long, in ms: wakes the loop where that helps. */
   need(minValidMs: number): void
   /** A client reports the token with this fingerprint as refused by the service. */
@@ -54,183 +33,139 @@ export interface Keeper {
   refresh(signal: AbortSignal): Promise<FetchOutcome | undefined>
   /** Goes on with other settings; with other credentials or another service, at once. */
   reload(settings: RefreshSettings): void
-  /** Tries other credentials with one request, and goes on with them only if they give a token. */
-  tryCredentials: Trials['tryCredentials']
   /** Takes an outcome that another host obtained; false: an attempt is under way, and it was not taken. */
   offer(outcome: FetchOutcome): boolean
-  /**
-   * Resolves when `isMet` holds, and no later than after `waitMs` or when the signal is aborted. Evaluated after
-   * each event, so `isMet` must be cheap.
-   */
-  waitUntil(isMet: () => boolean, options: { waitMs: number; signal: AbortSignal }): Promise<void>
 }
 
-/** The loop reads the clock at least this often: it covers suspend, clock jumps and the limit of timers. */
-const TICK_MS = 15_000
+/** Failed in passing, put off, or cancelled: p-retry repeats it. */
+class AttemptFailed extends Error {
+  override readonly name = 'AttemptFailed'
+}
 
 export function createKeeper(
   initial: TokenState,
   options: { settings: RefreshSettings; clock: Clock; random: () => number; saveState: SaveState },
 ): Keeper {
-  const { clock, random } = options
-  let settings = options.settings
-  const step = (): Step => ({ now: clock.now(), policy: settings.policy, random })
-  let state = afterRefusals(afterStart(initial, step()), settings.refuses)
-  let lastSignature = signatureOf(state, clock.now())
+  const { clock } = options
+  const variable = createVariable(initial, options)
+  const { get, set, step } = variable
   const { sleep, wake } = createWakeableSleep(clock)
-  const listeners = new Set<(event: KeeperEvent) => void>()
-
-  const variable: Variable = {
-    get: () => state,
-    set: setState,
-    setQuietly(next) {
-      state = next
-    },
-  }
-  const attempts = createAttempts({
-    ...options,
-    variable,
-    step,
-    settings: () => settings,
-    emit,
-    keepTicking,
-    untilDue,
-  })
-  const trials = createTrials({
-    variable,
-    step,
-    attempts,
-    wake,
-    takeOver(next) {
-      settings = next
-    },
-  })
-
-  function emit(event: KeeperEvent): void {
-    for (const listener of listeners) listener(event)
-  }
-
-  function setState(next: TokenState): void {
-    state = next
-    const current = signatureOf(state, clock.now())
-    if (current === lastSignature) return
-    lastSignature = current
-    emit({ type: 'changed' })
-  }
-
-  function tick(): void {
-    setState(afterTick(state, step()))
-    emit({ type: 'tick' })
-  }
+  const requests = createRequests({ ...options, variable, sleep })
+  const trials = createTrials({ variable, requests, wake })
 
   /** Ticks, tries waiting credentials, and sleeps until an attempt is due. */
   async function untilDue(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
-      tick()
+      variable.tick()
       const now = clock.now()
       if (trials.dueAtMs() <= now.bootMs) await trials.tryNow(signal)
-      else if (dueAtMs(state) <= now.bootMs) return
-      else {
-        const nextMs = Math.min(trials.dueAtMs(), nextMomentMs(state, now))
-        await sleep(Math.min(TICK_MS, nextMs - now.bootMs), signal)
-      }
+      else if (dueAtMs(get()) <= now.bootMs) return
+      else await requests.sleepUntil(Math.min(trials.dueAtMs(), nextMomentMs(get(), now)), signal)
     }
   }
 
-  /** Ticks while an attempt is under way, however long that takes: a token may expire meanwhile. */
-  async function keepTicking(signal: AbortSignal): Promise<void> {
-    while (!signal.aborted) {
-      const now = clock.now()
-      await sleep(Math.min(TICK_MS, nextExpiryMs(state, now) - now.bootMs), signal)
-      if (!signal.aborted) tick()
-    }
+  /** One attempt, and the state that follows from it. Throws AttemptFailed where it is to be repeated. */
+  async function attempt(signal: AbortSignal): Promise<void> {
+    // Another host's token may have come since the attempt was due.
+    if (dueAtMs(get()) > clock.now().bootMs) return
+    const cause = causeOf(get(), clock.now())
+    const settings = variable.settings()
+    set(afterAttemptBegan(get(), cause, clock.now()))
+    const assumed = (): TokenState => assumeFailed(get(), step())
+    const { outcome: answer, tookMs } = await requests.ask(settings, { cause, assumed, signal })
+    if (answer === undefined) throw new AttemptFailed()
+    // Other credentials that lie in the files may be the right ones by now.
+    if (isAboutCredentials(answer) && (await trials.tryInstead(signal))) return
+    if (settings.credentialsId !== get().credentialsId) throw new AttemptFailed()
+    const { state: next, outcome } = nextState(get(), answer, step())
+    if (outcome.kind === 'permanent') await saveRefusal(next)
+    else set(outcome.kind === 'postponed' && cause === 'client' ? withClientRequestAgain(next) : next)
+    await requests.report({ outcome, cause, tookMs })
+    if (outcome.kind !== 'ok' && outcome.kind !== 'permanent') throw new AttemptFailed()
   }
 
-  async function run(signal: AbortSignal): Promise<void> {
-    try {
-      while (!signal.aborted) {
-        await untilDue(signal)
-        await attempts.untilToken(signal)
-      }
-    } catch (error) {
-      // Being stopped is no failure.
-      if (!signal.aborted) throw error
-    }
+  /** Saved before it is announced: after a crash from then on, the service is not asked again. */
+  async function saveRefusal(next: TokenState): Promise<void> {
+    variable.setQuietly(next)
+    await requests.save()
+    set(get())
   }
 
-  function onEvent(listener: (event: KeeperEvent) => void): () => void {
-    listeners.add(listener)
-    return () => listeners.delete(listener)
-  }
-
-  async function waitUntil(
-    isMet: () => boolean,
-    { waitMs, signal }: { waitMs: number; signal: AbortSignal },
-  ): Promise<void> {
-    if (isMet() || waitMs <= 0 || signal.aborted) return
-    const end = new AbortController()
-    const stop = (): void => {
-      end.abort()
-    }
-    signal.addEventListener('abort', stop)
-    const endListening = onEvent(() => {
-      if (isMet()) stop()
+  /**
+   * Repeats the attempt until there is a token or a refusal. p-retry repeats and stops; its own timers are off, because
+   * they are deaf to suspend, to a reload and to an operator, and have no jitter at the cap.
+   */
+  async function untilToken(signal: AbortSignal): Promise<void> {
+    const { default: pRetry } = await import('p-retry')
+    await pRetry(() => attempt(signal), {
+      retries: Infinity,
+      minTimeout: 0,
+      signal,
+      shouldRetry: ({ error }) => error instanceof AttemptFailed,
+      onFailedAttempt: async ({ error }) => {
+        if (error instanceof AttemptFailed) await untilDue(signal)
+      },
     })
-    await clock.sleep(waitMs, end.signal)
-    endListening()
-    signal.removeEventListener('abort', stop)
   }
 
   /** Wakes the loop only where clients' wishes, however frequent, have a consequence. */
   function applyClientChange(next: TokenState): void {
-    if (next === state) return
-    setState(next)
+    if (next === get()) return
+    set(next)
     wake()
-  }
-
-  async function refresh(signal: AbortSignal): Promise<FetchOutcome | undefined> {
-    let outcome: FetchOutcome | undefined
-    const endListening = onEvent((event) => {
-      if (event.type === 'attempted') outcome ??= event.outcome
-    })
-    setState(afterOperator(state))
-    wake()
-    await waitUntil(() => outcome !== undefined, { waitMs: Infinity, signal })
-    endListening()
-    return outcome
   }
 
   return {
-    state: () => state,
+    state: get,
     now: () => clock.now(),
-    run,
-    onEvent,
+    onEvent: variable.onEvent,
+    waitUntil: variable.waitUntil,
+    tryCredentials: trials.tryCredentials,
+    async run(signal) {
+      try {
+        while (!signal.aborted) {
+          await untilDue(signal)
+          await untilToken(signal)
+        }
+      } catch (error) {
+        // Being stopped is no failure.
+        if (!signal.aborted) throw error
+      }
+    },
     need(minValidMs) {
-      applyClientChange(afterClientNeed(state, minValidMs, clock.now()))
+      applyClientChange(afterClientNeed(get(), minValidMs, clock.now()))
     },
     reject(fingerprint) {
-      const { state: next, verdict } = afterReject(state, fingerprint, clock.now())
-      applyClientChange(next)
+      const { state, verdict } = afterReject(get(), fingerprint, clock.now())
+      applyClientChange(state)
       return verdict
     },
-    refresh,
+    async refresh(signal) {
+      let outcome: FetchOutcome | undefined
+      const endListening = variable.onEvent((event) => {
+        if (event.type === 'attempted') outcome ??= event.outcome
+      })
+      set(afterOperator(get()))
+      wake()
+      await variable.waitUntil(() => outcome !== undefined, { waitMs: Infinity, signal })
+      endListening()
+      return outcome
+    },
     reload(next) {
-      const isChanged = next.credentialsId !== settings.credentialsId
-      settings = next
-      setState(afterReload(state, next, step()))
+      const isChanged = next.credentialsId !== variable.settings().credentialsId
+      variable.use(next)
+      set(afterReload(get(), next, step()))
       trials.cancel()
-      if (isChanged) attempts.cancel()
+      if (isChanged) requests.cancel()
       wake()
     },
-    tryCredentials: async (next, signal) => trials.tryCredentials(next, signal),
     offer(outcome) {
-      if (state.inFlight !== null) return false
-      const next = nextState(state, outcome, step())
-      setState(next.state)
-      void attempts.report({ outcome: next.outcome, cause: 'fleet', tookMs: null })
+      if (get().inFlight !== null) return false
+      const next = nextState(get(), outcome, step())
+      set(next.state)
+      void requests.report({ outcome: next.outcome, cause: 'fleet', tookMs: null })
       wake()
       return true
     },
-    waitUntil,
   }
 }

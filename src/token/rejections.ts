@@ -1,17 +1,17 @@
 // Clients' wishes: a longer life, a token that the service refused, the age that such reports teach, and their pace.
 import type { Instant } from '../lib/clock.ts'
 import type { RejectVerdict } from '../protocol.ts'
-import { dueAtMs, usableToken, type Policy, type TokenState } from './state.ts'
+import { dueAtMs, isAsking, usableToken, type Policy, type TokenState } from './state.ts'
 import type { Token } from './token.ts'
 
 /** Between two requests that clients caused. */
-const CLIENT_INTERVAL_MS = 30_000
+export const CLIENT_INTERVAL_MS = 30_000
 const LEARNED_MAX_AGE = { forMs: 24 * 3_600_000, share: 4 / 5, atLeastMs: 60_000, fromAgeMs: 60_000 }
 
 /** A client needs a token that lives so long. More than the life that was last obtained wakes nothing. */
 export function afterClientNeed(state: TokenState, minValidMs: number, now: Instant): TokenState {
   const { token } = state
-  if (token === null || state.refusal !== null || state.inFlight !== null) return state
+  if (token === null || state.refusal !== null || isAsking(state)) return state
   if (minValidMs > token.lifeMs || token.expiresAtMs - now.bootMs >= minValidMs) return state
   return withClientRequest(state)
 }
@@ -41,24 +41,13 @@ function decideReject(
   token: Token,
   now: Instant,
 ): { state: TokenState; verdict: RejectDecision } {
-  const dueMs = dueAtMs(state)
-  const isDue = state.failure === null && dueMs <= now.bootMs
-  if (state.inFlight !== null || isDue) return { state, verdict: { verdict: 'refreshing' } }
-  if (state.failure !== null || (state.notBeforeMs ?? -Infinity) > now.bootMs) {
-    return { state, verdict: held(dueMs, now) }
-  }
-  const askAtMs = Math.max(nextClientRequestAtMs(state), state.postponedUntilMs ?? -Infinity)
-  if (askAtMs > now.bootMs && state.unchanged === token.fingerprint) {
-    return { state, verdict: { verdict: 'unchanged', retryAfterMs: askAtMs - now.bootMs } }
-  }
-  return {
-    state: withClientRequest(state),
-    verdict: askAtMs > now.bootMs ? held(askAtMs, now) : { verdict: 'refreshing' },
-  }
-}
-
-function held(untilMs: number, now: Instant): RejectDecision {
-  return { verdict: 'held', retryAfterMs: Math.max(0, untilMs - now.bootMs) }
+  const isDue = dueAtMs(state) <= now.bootMs
+  if (isAsking(state) || isDue) return { state, verdict: { verdict: 'refreshing' } }
+  const next = state.failure === null ? withClientRequest(state) : state
+  const retryAfterMs = dueAtMs(next) - now.bootMs
+  if (retryAfterMs <= 0) return { state: next, verdict: { verdict: 'refreshing' } }
+  if (state.unchanged === token.fingerprint) return { state, verdict: { verdict: 'unchanged', retryAfterMs } }
+  return { state: next, verdict: { verdict: 'held', retryAfterMs } }
 }
 
 function withClientRequest(state: TokenState): TokenState {

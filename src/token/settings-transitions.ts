@@ -88,11 +88,12 @@ function withMaxAge(state: TokenState, { now, policy, random }: Step): TokenStat
   const { token } = state
   const lifeMs = assumedLifeMs(state, policy, now)
   if (token?.expirySource !== 'assumed' || token.lifeMs === lifeMs) return state
-  const { bootMs } = token.received
+  // An assumed life begins with the last answer that gave the token.
+  const startMs = token.expiresAtMs - token.lifeMs
   const plan = {
     lifeMs,
-    expiresAtMs: bootMs + lifeMs,
-    refreshAtMs: bootMs + refreshAfterMs(lifeMs, random()),
+    expiresAtMs: startMs + lifeMs,
+    refreshAtMs: startMs + refreshAfterMs(lifeMs, random()),
   }
   return { ...state, token: { ...token, ...plan } }
 }

@@ -5,42 +5,27 @@ import type { RetryPolicy } from './backoff.ts'
 import type { Cause, PermanentReason, PostponedReason, TransientReason } from './outcome.ts'
 import type { Token } from './token.ts'
 
-/** The last failure, and since when and how often in a row. */
-export interface Failure {
-  readonly reason: TransientReason
-  readonly detail: string
-  readonly status: number | null
-  readonly since: Instant
-  readonly attempts: number
-  /** Time of the next attempt, on the boot clock. */
-  readonly retryAtMs: number
-  /** The host of the fleet that made the request; null: this one. */
-  readonly askedBy: string | null
-}
-export interface Refusal {
-  readonly reason: PermanentReason
-  readonly detail: string
-  readonly status: number
-  readonly since: Instant
-  /** The host of the fleet that made the request; null: this one. */
-  readonly askedBy: string | null
-}
-/** Why attempts are put off, where there may be no token for long. */
-export interface Postponement {
-  readonly reason: PostponedReason
-  readonly detail: string
-  readonly since: Instant
-  /** The host of the fleet that could not reach the service; null: this one waits for the shared store. */
-  readonly askedBy: string | null
-}
-/** A condition that an operator must know of: from the first such failure until a success or other credentials. */
-export interface Alert {
-  readonly reason: PermanentReason | 'rejected'
+interface Trouble<R> {
+  readonly reason: R
   readonly detail: string
   readonly since: Instant
   /** The host of the fleet that made the request, and notifies people; null: this one. */
   readonly askedBy: string | null
 }
+/** The last failure, and since when and how often in a row. */
+export interface Failure extends Trouble<TransientReason> {
+  readonly status: number | null
+  readonly attempts: number
+  /** Time of the next attempt, on the boot clock. */
+  readonly retryAtMs: number
+}
+export interface Refusal extends Trouble<PermanentReason> {
+  readonly status: number
+}
+/** Why attempts are put off, where there may be no token for long. */
+export type Postponement = Trouble<PostponedReason>
+/** A condition that an operator must know of: from the first such failure until a success or other credentials. */
+export type Alert = Trouble<PermanentReason | 'rejected'>
 
 export interface TokenState {
   readonly baseUrl: string
@@ -66,8 +51,14 @@ export interface TokenState {
   readonly generation: number
   /** Since when there has been no token: the first start, or the loss of the last token. */
   readonly tokenlessSince: Instant
-  /** The attempt that is under way. */
-  readonly inFlight: { readonly since: Instant; readonly cause: Cause } | null
+  /** An attempt of this process has ended. */
+  readonly hasAttempted: boolean
+  /** The attempt that is under way; with other credentials than the state's it is a trial. */
+  readonly inFlight: {
+    readonly since: Instant
+    readonly cause: Cause
+    readonly credentialsId: string
+  } | null
   /** An attempt that waits for nothing but the bound of the service; an operator's does not wait for that. */
   readonly forcedCause: 'operator' | 'reload' | 'start' | null
   /** The attempt is put off until then, on the boot clock. */
@@ -121,6 +112,7 @@ export function initialState({ baseUrl, credentialsId, refusedBy = [401] }: Aske
     otherBounds: {},
     generation: 0,
     tokenlessSince: now,
+    hasAttempted: false,
     inFlight: null,
     forcedCause: null,
     postponedUntilMs: null,
@@ -172,6 +164,11 @@ export function phaseOf(state: TokenState, now: Instant): Phase {
 /** The token that is held was obtained with other credentials, and these have not been asked with yet. */
 function isOthersToken({ token, credentialsId }: TokenState): boolean {
   return token !== null && token.credentialsId !== credentialsId
+}
+
+/** Reports whether an attempt with the running credentials is under way. */
+export function isAsking({ inFlight, credentialsId }: TokenState): boolean {
+  return inFlight?.credentialsId === credentialsId
 }
 
 /** Time of the next attempt, on the boot clock; -Infinity: at once; Infinity: not until an operator acts. */

@@ -4,14 +4,24 @@ import { backoffMs, delayCapMs, retryWait } from './backoff.ts'
 import { tokenOf } from './grant.ts'
 import type { Cause, FetchOutcome, PermanentFailure, Postponed, TransientFailure } from './outcome.ts'
 import { learnMaxAge } from './rejections.ts'
-import { usableToken, type Alert, type Failure, type Refusal, type Step, type TokenState } from './state.ts'
+import {
+  isAsking,
+  nextExpiryMs,
+  usableToken,
+  usableUntilMs,
+  type Alert,
+  type Failure,
+  type Refusal,
+  type Step,
+  type TokenState,
+} from './state.ts'
 import { fingerprintOf, type Token } from './token.ts'
 
 /** An attempt begins. Whether it makes a request is up to the source. */
 export function afterAttemptBegan(state: TokenState, cause: Cause, now: Instant): TokenState {
   return {
     ...state,
-    inFlight: { since: now, cause },
+    inFlight: { since: now, cause, credentialsId: state.credentialsId },
     forcedCause: null,
     postponedUntilMs: null,
     clientRequestAtMs: null,
@@ -30,7 +40,7 @@ export function afterRequest(state: TokenState, cause: Cause, now: Instant): Tok
 
 /** The attempt is over. */
 export function afterAttemptEnded(state: TokenState): TokenState {
-  return state.inFlight === null ? state : { ...state, inFlight: null }
+  return state.inFlight === null ? state : { ...state, hasAttempted: true, inFlight: null }
 }
 
 /** The outcome is there; the one that counts comes back with the state. */
@@ -71,6 +81,11 @@ function afterPostponed(
   }
 }
 
+/** Reports whether other credentials would have had another outcome. */
+export function isAboutCredentials(outcome: FetchOutcome): boolean {
+  return outcome.kind === 'permanent' || (outcome.kind === 'transient' && outcome.reason === 'rejected')
+}
+
 /** A client's wish that was put off is followed later; the other causes follow from the state. */
 export function withClientRequestAgain(state: TokenState): TokenState {
   return { ...state, clientRequestAtMs: state.clientRequestAtMs ?? state.postponedUntilMs }
@@ -105,8 +120,10 @@ function afterFailure(state: TokenState, failed: Omit<TransientFailure, 'kind'>,
   const { now, policy, random } = step
   const { failure: before, notBeforeMs } = state
   const attempts = (before?.attempts ?? 0) + 1
-  const holdsToken = usableToken(state, now) !== null
-  const { waitMs, minWaitMs } = retryWait(failed, { attempts, policy, holdsToken, random })
+  const leftMs = leftOfTokenMs(state, now)
+  const drawn = retryWait(failed, { attempts, policy, leftMs, random })
+  const lastMs = failed.reason === 'rejected' ? waitIntoLastTenthMs(state, drawn.waitMs, step) : null
+  const { waitMs, minWaitMs } = lastMs === null ? drawn : { waitMs: lastMs, minWaitMs: lastMs }
   const failure: Failure = {
     reason: failed.reason,
     detail: failed.detail,
@@ -127,6 +144,24 @@ function afterFailure(state: TokenState, failed: Omit<TransientFailure, 'kind'>,
     alert:
       failed.reason === 'rejected' ? alertFor(state, { ...failed, reason: failed.reason }, now) : state.alert,
   }
+}
+
+/** Time until the token that is held goes stale or out of use, in ms; 0: there is none. */
+function leftOfTokenMs(state: TokenState, now: Instant): number {
+  return usableToken(state, now) === null ? 0 : nextExpiryMs(state, now) - now.bootMs
+}
+
+const LAST_SHARE = 1 / 10
+
+/** Instead of a wait past the end of the token, one that ends in the last tenth of its life; null: it need not. */
+function waitIntoLastTenthMs(state: TokenState, waitMs: number, { now, random }: Step): number | null {
+  const token = usableToken(state, now)
+  if (token === null) return null
+  const leftMs = usableUntilMs(token) - now.bootMs
+  const lastMs = LAST_SHARE * token.lifeMs
+  if (waitMs < leftMs || leftMs <= lastMs) return null
+  const fromMs = Math.max(leftMs - lastMs, leftMs / 2)
+  return fromMs + (leftMs - fromMs) * random()
 }
 
 function afterRefusal(state: TokenState, refused: PermanentFailure, { now }: Step): TokenState {
@@ -154,22 +189,22 @@ function alertFor(
   return { reason, detail, since: alert.since, askedBy: alert.askedBy }
 }
 
-/** Time has passed. The last usable token may be gone: a wait longer than the cap that now holds is drawn again. */
+/** Time has passed, or the settings are others: a wait longer than the cap that now holds is drawn again. */
 export function afterTick(state: TokenState, { now, policy, random }: Step): TokenState {
   const { failure } = state
-  if (failure === null || usableToken(state, now) !== null) return state
-  const capMs = delayCapMs(policy, false)
+  if (failure === null) return state
+  const capMs = delayCapMs(policy, leftOfTokenMs(state, now))
   const earliestMs = state.notBeforeMs ?? -Infinity
   if (failure.retryAtMs <= Math.max(now.bootMs + capMs, earliestMs)) return state
   const drawnMs = now.bootMs + backoffMs(failure.attempts, policy.initialDelayMs, capMs, random())
   return { ...state, failure: { ...failure, retryAtMs: Math.max(drawnMs, earliestMs) } }
 }
 
-/** An operator asks: nothing holds that back, and the age that clients taught is forgotten. */
+/** An operator asks: nothing but an attempt that is under way holds that back, and the age that clients taught is forgotten. */
 export function afterOperator(state: TokenState): TokenState {
   return {
     ...state,
-    forcedCause: state.inFlight === null ? 'operator' : state.forcedCause,
+    forcedCause: isAsking(state) ? state.forcedCause : 'operator',
     learnedMaxAge: null,
   }
 }

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 
-import { configurationOf } from '../../src/commands/configuration.ts'
+import { configurationOf } from '../../src/commands/ask.ts'
 import { serviceEnvironment } from '../../src/lib/account.ts'
 import { runtimeDirectoryOf, stateDirectoryOf } from '../../src/lib/paths.ts'
 

@@ -1,53 +1,79 @@
 // The commands on a host with systemd and a daemon of the system, in a mount namespace: its /run and /etc, and another `systemctl`.
-import { spawnSync } from 'node:child_process'
-import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs'
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { chmodSync, mkdirSync, symlinkSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
-import { describe, expect, it } from 'vitest'
+import { text } from 'node:stream/consumers'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import { setupFiles } from '../../src/commands/setup-files.ts'
 import { commandWorld } from '../support/command-world.ts'
 import { PROGRAM } from '../support/daemon.ts'
 import { lacks } from '../support/lacks.ts'
+import type { Ended } from '../support/run-cli.ts'
 import { accountInactive, refusing } from '../support/service.ts'
+import type { StatusResult } from '../../src/protocol.ts'
 import { canMount } from '../support/small-disk.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
-/** Prints the properties of the unit that are asked for. */
+/** Prints the properties that are asked for, of the unit that is the last word. */
 const SYSTEMCTL = `#!/bin/sh
-for word; do grep "^$word=" "$(dirname "$0")/unit"; done
+for unit; do :; done
+for word; do grep "^$word=" "$(dirname "$0")/units/$unit"; done 2>/dev/null
 exit 0
 `
 
-/** Runs a command where the unit has these properties, and the daemons of the system and of its accounts these sockets. */
-async function onHost(
-  words: readonly string[],
-  {
-    unit = {},
-    socket,
-    accounts = {},
-  }: {
-    unit?: Readonly<Record<string, string>>
-    socket?: string
-    accounts?: Readonly<Record<string, string>>
-  },
-): Promise<{ status: number | null; stdout: string; stderr: string }> {
+type Properties = Readonly<Record<string, string>>
+
+interface Host {
+  /** Properties of loaded units by name; `unit` are those of the daemon's. */
+  readonly units?: Readonly<Record<string, Properties>>
+  readonly unit?: Properties
+  /** Sockets of the daemons of the system and of its accounts. */
+  readonly socket?: string
+  readonly accounts?: Readonly<Record<string, string>>
+  readonly config?: object
+  readonly alertCommand?: boolean
+  readonly env?: NodeJS.ProcessEnv
+  readonly uid?: number
+}
+
+/** Runs a command on such a host. */
+async function onHost(words: readonly string[], host: Host): Promise<Ended> {
+  const { unit, units, socket, accounts = {}, config = {}, alertCommand = false, env = {}, uid } = host
   const directory = await tempDirectory()
   const under = (...path: string[]): string => join(directory, ...path)
-  for (const made of ['run/systemd/system', 'run/kyc-tokend', 'etc/kyc-tokend', 'sbin'])
+  chmodSync(directory, 0o755)
+  for (const made of ['run/systemd/system', 'run/kyc-tokend', 'etc/kyc-tokend', 'sbin/units', 'state'])
     mkdirSync(under(made), { recursive: true })
   if (socket !== undefined) symlinkSync(socket, under('run/kyc-tokend/ipc.sock'))
   for (const [name, path] of Object.entries(accounts)) {
     mkdirSync(under('run/kyc-tokend/accounts', name), { recursive: true })
     symlinkSync(path, under('run/kyc-tokend/accounts', name, 'ipc.sock'))
   }
-  writeFileSync(under('etc/kyc-tokend/kyc-tokend.config.json'), '{}')
+  writeFileSync(under('etc/kyc-tokend/kyc-tokend.config.json'), JSON.stringify(config), { mode: 0o640 })
+  if (alertCommand) writeFileSync(under('etc/kyc-tokend/alert-command'), '#!/bin/sh\n', { mode: 0o755 })
   writeFileSync(under('sbin/systemctl'), SYSTEMCTL, { mode: 0o755 })
-  const properties = Object.entries(unit).map(([name, value]) => `${name}=${value}\n`)
-  writeFileSync(under('sbin/unit'), properties.join(''))
+  for (const [name, given] of Object.entries({ ...units, ...(unit && { 'kyc-tokend.service': unit }) })) {
+    const lines = Object.entries({ LoadState: 'loaded', ...given }).map(([key, value]) => `${key}=${value}\n`)
+    writeFileSync(under('sbin/units', name), lines.join(''))
+  }
   const inside =
     'for name in run etc; do mount --bind "$0/$name" "/$name"; done; mount --bind "$0/sbin" /usr/sbin; exec "$@"'
-  const args = ['--mount', 'sh', '-euc', inside, directory, ...PROGRAM, ...words]
-  return spawnSync('unshare', args, { encoding: 'utf8', env: { PATH: process.env['PATH'] } })
+  const as = uid === undefined ? [] : ['setpriv', `--reuid=${uid}`, `--regid=${uid}`, '--clear-groups']
+  const child = spawn('unshare', ['--mount', 'sh', '-euc', inside, directory, ...as, ...PROGRAM, ...words], {
+    env: { PATH: process.env['PATH'], HOME: '/', ...env },
+  })
+  const [stdout, stderr, [status]] = await Promise.all([
+    text(child.stdout),
+    text(child.stderr),
+    once(child, 'close') as Promise<[number | null]>,
+  ])
+  return { status, signal: null, stdout, stderr }
 }
+
+const credentials = { apiKey: 'key-1', apiSecret: 'secret-1' }
 
 describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
   it('`status --all` names the daemon of the system, which is of no account, and its state', async () => {
@@ -72,6 +98,82 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
     expect((await onHost(['status', '--all'], { accounts: { eu } })).status).toBe(69)
     expect((await onHost(['status', '--all'], { accounts: { eu, uk } })).status).toBe(75)
     expect((await onHost(['status', '--all'], { accounts: { eu, uk, us } })).status).toBe(77)
+  })
+
+  it('`status --all` is aligned', async () => {
+    const down = await commandWorld({ answer: refusing(503, 'Unavailable') })
+    const { daemon, cli } = await commandWorld()
+    await cli(['token'])
+    await down.daemon.logged('fetch-failed')
+    const accounts = { europe: daemon.ipcPath, us: down.daemon.ipcPath, zz: '/nowhere' }
+    const lines = (await onHost(['status', '--all'], { accounts })).stdout.split('\n')
+    expect(lines[0]).toMatch(/^europe {2}ready {5}\d+ (min|h).* left$/)
+    expect(lines[1]).toMatch(/^us {6}starting {2}no token +server-error: /)
+    expect(lines[2]).toMatch(/^zz {6}\S/)
+  })
+
+  it('`check --live` goes the way of the unit to the service: by its proxy, not by that of the shell', async () => {
+    const asked: (string | undefined)[] = []
+    const proxy = createServer()
+    proxy.on('connect', ({ url }, socket) => {
+      asked.push(url)
+      socket.end('HTTP/1.1 403 Forbidden\r\n\r\n')
+    })
+    proxy.listen(0, '127.0.0.1')
+    await once(proxy, 'listening')
+    onTestFinished(() => void proxy.close())
+    const address = `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`
+    const unit = { Environment: `RUNTIME_DIRECTORY=/run/kyc-tokend "HTTPS_PROXY=${address}"` }
+    const config = { baseUrl: 'https://service.example', credentials }
+    const env = { https_proxy: 'http://127.0.0.1:9', NO_PROXY: 'service.example' }
+    const { status } = await onHost(['check', '--live', '--config-only'], { unit, config, env })
+    expect(status).toBe(75)
+    expect(asked).toEqual(['service.example:443'])
+  })
+
+  it('`check` names masked sockets, and an alert command that fails or is not run', async () => {
+    const units = {
+      'kyc-tokend.socket': { LoadState: 'masked', ActiveState: 'inactive' },
+      'kyc-tokend-alert.path': { ActiveState: 'inactive' },
+      'kyc-tokend-alert.service': {
+        Result: 'exit-code',
+        ExecMainStatus: '3',
+        ExecMainExitTimestamp: '@1700000000',
+      },
+    }
+    const config = { baseUrl: 'http://127.0.0.1:9', credentials }
+    const { stdout } = await onHost(['check'], { units, unit: {}, config, alertCommand: true })
+    expect(stdout).toMatch(
+      /^warning +sockets +the node-ipc socket .* closed, because kyc-tokend\.socket is masked: sudo systemctl unmask/m,
+    )
+    expect(stdout).toMatch(
+      /^warning +unit +kyc-tokend-alert\.path is inactive, .*enable --now kyc-tokend-alert/m,
+    )
+    expect(stdout).toMatch(
+      /^warning +unit +the alert command failed at its last run \(exit status 3\): see journalctl/m,
+    )
+    expect(stdout).toMatch(/^ok +directories +the state directory \/var\/lib\/kyc-tokend /m)
+  })
+
+  it('`check` advises a user who may not read the configuration to use sudo, and nothing else', async () => {
+    const { status, stdout, stderr } = await onHost(['check', '--live'], { unit: {}, uid: 65_533 })
+    expect({ status, stdout }).toEqual({ status: 77, stdout: '' })
+    expect(stderr).toBe(
+      '/etc/kyc-tokend/kyc-tokend.config.json cannot be read by 65533: run `sudo kyc-tokend check`.\n',
+    )
+  })
+
+  it('`status` and `alert-test` say that no alert reaches the alert command', async () => {
+    const { daemon, cli } = await commandWorld()
+    await cli(['token'])
+    const { pid } = (JSON.parse((await cli(['status', '--json'])).stdout) as StatusResult).daemon
+    const units = { 'kyc-tokend-alert.path': { ActiveState: 'inactive' } }
+    const host = { socket: daemon.ipcPath, unit: { MainPID: String(pid) }, units }
+    const sentence = 'kyc-tokend-alert.path is inactive, so that no alert reaches the alert command: `sudo'
+    expect((await onHost(['status'], host)).stdout).toContain(sentence)
+    const rehearsal = await onHost(['alert-test'], host)
+    expect(rehearsal.stdout).toMatch(/^A test alert is raised/)
+    expect(rehearsal.stderr).toContain(sentence)
   })
 
   const stopped = { LoadState: 'loaded', ActiveState: 'inactive', Result: 'success', ExecMainStatus: '0' }

@@ -4,6 +4,7 @@ import {
   chownSync,
   existsSync,
   mkdtempSync,
+  readdirSync,
   readFileSync,
   rmSync,
   statSync,
@@ -14,6 +15,7 @@ import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { createSystemClock } from '../../src/lib/clock.ts'
 import { createSandbox, sandboxCredentials, type Sandbox } from '../../src/sandbox/sandbox.ts'
+import { createAuthority } from '../support/certificates.ts'
 import { PROGRAM } from '../support/daemon.ts'
 import { runCli, type Ended } from '../support/run-cli.ts'
 import { expectUntil } from '../support/until.ts'
@@ -211,12 +213,56 @@ describe('kyc-tokend setup without a terminal', () => {
     expect(contentOf('api-key')).toBe(`${sandboxCredentials.apiKey}\n`)
   })
 
-  it('ends with 77 when the service refuses the account; the files stay', async () => {
+  it.each([
+    ['refused', 77, 'the service refuses key and secret', () => given('secret.txt', 'another-secret\n')],
+    ['not answered', 75, 'the service gave no token', () => sandbox.become('outage')],
+  ])(
+    'a pair that is %s leaves nothing, or what was there, unless --unverified',
+    async (_, status, why, act) => {
+      const sentence = `Nothing was changed, because ${why}`
+      act()
+      const fresh = await setup()
+      expect(fresh.stdout).toContain(sentence)
+      expect(fresh.status).toBe(status)
+      expect(readdirSync(directory).filter((name) => !name.endsWith('.txt'))).toEqual([])
+      const unverified = await setup('--unverified')
+      expect(unverified.status).toBe(status)
+      expect(unverified.stdout).toMatch(/Next: kyc-tokend run\n$/)
+      expect(contentOf('api-secret')).toBe(contentOf('secret.txt'))
+    },
+  )
+
+  it('with --force puts back byte for byte what stood before a pair that is refused', async () => {
+    await setup()
+    chmodSync(join(directory, 'api-secret'), 0o640)
+    writeFileSync(join(directory, FILES[0]!), JSON.stringify({ ...configNow(), http: false }))
+    const seen = (): unknown => FILES.map((name) => [contentOf(name), statSync(join(directory, name)).mode])
+    const before = [seen(), versions(), readdirSync(directory)]
     given('secret.txt', 'another-secret\n')
-    const { status, stdout } = await setup()
-    expect(stdout).toMatch(/service +answered with HTTP 404 \(account-not-found\)/)
+    const { status, stdout } = await setup('--force')
+    expect(stdout).toContain(`Put back ${join(directory, 'api-secret')}\n`)
+    expect(stdout).toMatch(/Nothing was changed, because .*--unverified to have them in use all the same\n$/)
     expect(status).toBe(77)
-    expect(contentOf('api-secret')).toBe('another-secret\n')
+    expect([seen(), versions(), readdirSync(directory)]).toEqual(before)
+  })
+
+  it('builds nothing on a configuration that another user can write', async () => {
+    await setup()
+    chmodSync(join(directory, FILES[0]!), 0o666)
+    const { status, stderr } = await setup('--force')
+    expect(stderr).toMatch(/config\.json can be written by others: chmod go-w .* Nothing was written\.\n$/)
+    expect(status).toBe(78)
+  })
+
+  it('copies the certificate of a private authority, and refuses a file that holds none', async () => {
+    const { cert } = createAuthority()
+    given('company.pem', cert)
+    given('none.pem', 'no certificate\n')
+    expect((await setup('--ca-file', 'none.pem')).stderr).toMatch(/--ca-file: .*holds no certificate in PEM/)
+    expect((await setup('--ca-file', 'company.pem')).status).toBe(0)
+    expect(configNow()['request']).toEqual({ caFile: 'ca.pem' })
+    expect(contentOf('ca.pem')).toBe(cert)
+    expect((await setup('--ca-file', 'company.pem')).stdout).toMatch(/^Nothing was changed$/m)
   })
 
   it.each([

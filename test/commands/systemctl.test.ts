@@ -1,6 +1,6 @@
 import { unitNames } from '../../src/lib/account.ts'
 import { expect, test } from 'vitest'
-import { systemctl } from '../../src/commands/systemctl.ts'
+import { systemctl } from '../../src/commands/systemd.ts'
 
 test('a call that says nothing has the reason why it failed', async () => {
   const { isOk, stderr } = await systemctl(['list-units'], 1)

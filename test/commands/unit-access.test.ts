@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { neededPaths, readObstacle, writeObstacle } from '../../src/commands/unit-access.ts'
+import { neededPaths, readObstacle, writeObstacle } from '../../src/commands/check-unit.ts'
 
 const unit = {
   ProtectSystem: 'strict',

@@ -5,7 +5,7 @@ import { beforeEach, describe, expect, it } from 'vitest'
 import type { Config } from '../../src/config/config.ts'
 import { loadConfig } from '../../src/config/load.ts'
 import { createConfigOnDisk, type ConfigOnDisk } from '../../src/config/on-disk.ts'
-import { createSecretWatch, type Trial } from '../../src/config/secret-watch.ts'
+import { createSecretWatch, type SecretWatch, type Trial } from '../../src/config/secret-watch.ts'
 import { smallConfig, useConfigFiles } from '../support/config-files.ts'
 import { createFakeClock, type FakeClock } from '../support/fake-clock.ts'
 import { createLogRecorder, type LogRecorder } from '../support/log-recorder.ts'
@@ -20,8 +20,10 @@ let running: Config
 let onDisk: ConfigOnDisk
 /** Pairs that were tried. */
 let tried: string[]
-let answer: (pair: string) => Trial
-let tick: (signal: AbortSignal) => Promise<void>
+let answer: (pair: string) => Trial | undefined
+let watch: SecretWatch
+let during:
+  ((onFailed: (trial: Trial) => void, signal: AbortSignal) => Promise<Trial | undefined>) | undefined
 
 const load = (): Promise<Config> =>
   loadConfig({ configPath: join(files.directory, 'c.json'), env: { RUNTIME_DIRECTORY: '/run/x' } })
@@ -35,17 +37,18 @@ beforeEach(async () => {
   recorder = createLogRecorder()
   tried = []
   answer = () => ({ kind: 'ok' })
+  during = undefined
   files.write('vol/key', 'key-of-old')
   files.write('vol/secret', 'secret-of-old')
   configure()
   running = await load()
   onDisk = createConfigOnDisk({ load, running: () => running })
-  tick = createSecretWatch({
+  watch = createSecretWatch({
     onDisk,
     running: () => running,
-    async tryCredentials(next) {
+    async tryCredentials(next, { onFailed, signal }) {
       tried.push(pairOf(next))
-      const trial = answer(pairOf(next))
+      const trial = await (during?.(onFailed, signal) ?? answer(pairOf(next)))
       if (trial?.kind === 'ok') running = { ...running, credentials: next.credentials }
       return trial
     },
@@ -58,7 +61,7 @@ beforeEach(async () => {
 /** One tick, and the time that the files get to settle; `meanwhile` comes 1 s after the tick. */
 async function ticked(meanwhile: () => void = () => undefined): Promise<void> {
   const progress = { isOver: false }
-  const check = tick(new AbortController().signal).finally(() => {
+  const check = watch.tick(new AbortController().signal).finally(() => {
     progress.isOver = true
   })
   // The files are real: their answers come when they come.
@@ -87,7 +90,7 @@ describe('secret files that change', () => {
         files: [join(files.directory, 'vol/key'), join(files.directory, 'vol/secret')],
       }),
     ])
-    expect(onDisk.state()).toEqual({ state: 'current', problem: null })
+    expect(watch.state()).toEqual({ state: 'current', problem: null })
   })
 
   it('are left alone until both have been the same for 2 s', async () => {
@@ -99,14 +102,14 @@ describe('secret files that change', () => {
   it('are not tried any more once the daemon stops', async () => {
     files.write('vol/secret', 'secret-of-new')
     const stop = new AbortController()
-    const check = tick(stop.signal)
+    const check = watch.tick(stop.signal)
     await expect.poll(() => clock.sleepers()).toBe(1)
     stop.abort()
     await check
     expect(tried).toEqual([])
   })
 
-  it('are tried again only when a file changes, where they give no token', async () => {
+  it('are tried again only when a file changes, where they are refused, which is said until it is over', async () => {
     answer = (pair) =>
       pair.startsWith('key-of-new secret-of-new')
         ? { kind: 'ok' }
@@ -124,10 +127,62 @@ describe('secret files that change', () => {
       }),
     ])
     expect(pairOf(running)).toBe('key-of-old secret-of-old')
+    expect(watch.state()).toEqual({
+      state: 'faulty',
+      problem: expect.stringMatching(
+        /^\S+vol\/key with \S+vol\/secret holds a pair that the service refused at 08:00 UTC \(rejected: no\); the next restart will use it$/,
+      ) as string,
+    })
+    files.write('vol/key', 'key-of-new')
+    await ticked()
+    expect(tried).toEqual(['key-of-new secret-of-old', 'key-of-new secret-of-old'])
     files.write('vol/secret', 'secret-of-new')
     await ticked()
-    expect(tried).toEqual(['key-of-new secret-of-old', 'key-of-new secret-of-new'])
-    expect(recorder.events()).toEqual(['credentials-not-taken-over', 'credentials-taken-over'])
+    expect(tried.slice(2)).toEqual(['key-of-new secret-of-new'])
+    expect(recorder.events()).toEqual([
+      'credentials-not-taken-over',
+      'credentials-not-taken-over',
+      'credentials-taken-over',
+    ])
+    expect(watch.state()).toEqual({ state: 'current', problem: null })
+  })
+
+  it('are said to be tried again, once for each reason, and given up where they change meanwhile', async () => {
+    const given = Promise.withResolvers<Trial | undefined>()
+    during = (onFailed, signal) => {
+      for (const detail of ['down', 'down', 'still down'])
+        onFailed({ kind: 'transient', reason: 'network', detail })
+      signal.addEventListener('abort', () => given.resolve(undefined))
+      return given.promise
+    }
+    files.write('vol/secret', 'secret-of-new')
+    await ticked()
+    expect(watch.state()).toMatchObject({
+      state: 'changed',
+      problem: expect.stringMatching(/tried until there is an answer \(network: still down\)$/),
+    })
+    expect(recorder.events()).toEqual(['credentials-not-taken-over', 'credentials-not-taken-over'])
+    during = undefined
+    files.write('vol/secret', 'secret-of-newer')
+    await ticked()
+    expect(tried).toEqual(['key-of-old secret-of-new', 'key-of-old secret-of-newer'])
+    expect(watch.state().state).toBe('current')
+  })
+
+  it('are tried at once where an operator asks, also when they were refused before', async () => {
+    const never = new AbortController().signal
+    expect(await watch.refresh(never)).toBe(false)
+    answer = () => ({ kind: 'permanent', reason: 'account-not-found', detail: 'no' })
+    files.write('vol/secret', 'secret-of-new')
+    await ticked()
+    for (const [kind, isTaken] of [['permanent', false] as const, ['ok', true] as const]) {
+      answer = () => ({ kind, reason: 'account-not-found', detail: 'no' })
+      const refreshed = watch.refresh(never)
+      await expect.poll(() => clock.sleepers()).toBe(2)
+      await clock.advance(2_000)
+      expect(await refreshed).toBe(isTaken)
+    }
+    expect(tried).toHaveLength(3)
   })
 
   it('may be links that Kubernetes swaps', async () => {
@@ -172,7 +227,7 @@ describe('secret files that change', () => {
     configure({ baseUrl: 'https://other.example.com' })
     files.write('vol/secret', 'secret-of-new')
     await ticked()
-    expect(onDisk.state()).toEqual({ state: 'changed', problem: null })
+    expect(watch.state()).toEqual({ state: 'changed', problem: null })
     configure({ baseUrl: 'https://api.example.com' })
     await ticked()
     expect(tried).toEqual(['key-of-old secret-of-new'])
@@ -192,7 +247,7 @@ describe('secret files that change', () => {
     configure({ credentials: { ...fileSources, apiSecret: 'secret-of-new' } })
     await ticked()
     expect(tried).toEqual([])
-    expect(onDisk.state().state).toBe('changed')
+    expect(watch.state().state).toBe('changed')
   })
 })
 
@@ -200,20 +255,20 @@ describe('the configuration on disk', () => {
   it('is faulty with its faults, and current again once it is corrected', async () => {
     configure({ refresh: { maxAge: 5 } })
     await ticked()
-    expect(onDisk.state()).toEqual({
+    expect(watch.state()).toEqual({
       state: 'faulty',
-      problem: expect.stringMatching(/c\.json: refresh\.maxAge: must/) as string,
+      problem: expect.stringMatching(/^No rotation .*c\.json: refresh\.maxAge: must/) as string,
     })
     configure()
     await ticked()
-    expect(onDisk.state()).toEqual({ state: 'current', problem: null })
+    expect(watch.state()).toEqual({ state: 'current', problem: null })
   })
   it('is changed where only a secret in it is another one', async () => {
     configure({ share: { servers: ['h:1'], tls: true, key: '0123456789abcdef' } })
     running = await load()
     configure({ share: { servers: ['h:1'], tls: true, key: '0123456789abcdeX' } })
     await ticked()
-    expect(onDisk.state().state).toBe('changed')
+    expect(watch.state().state).toBe('changed')
   })
   it('is loaded again only when a file has changed', async () => {
     let loads = 0

@@ -58,7 +58,7 @@ async function seenOf(daemon: Daemon): Promise<Record<string, string>> {
   }
   for (const folder of ['run', 'state']) {
     for (const name of readdirSync(join(directory, folder))) {
-      if (name.endsWith('.sock') || name === 'lock' || (folder === 'run' && TOKEN_FILES.has(name))) continue
+      if (name.endsWith('.sock') || (folder === 'run' && TOKEN_FILES.has(name))) continue
       seen[`${folder}/${name}`] = readFileSync(join(directory, folder, name), 'utf8')
     }
   }

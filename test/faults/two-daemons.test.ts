@@ -1,6 +1,8 @@
 // Two daemons for the same directories: the first lives, and only that one asks the service.
 import { spawn } from 'node:child_process'
-import { existsSync, readdirSync, renameSync, writeFileSync } from 'node:fs'
+import { once } from 'node:events'
+import { existsSync, mkdirSync, readdirSync, renameSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { beforeEach, expect, onTestFinished, test } from 'vitest'
 import { configOf, PROGRAM, startDaemon } from '../support/daemon.ts'
@@ -58,7 +60,7 @@ test.each(['state', 'state/'.padEnd(120, 'x')])(
     const second = start('two')
     expect(await second.ended()).toBe(69)
     expect(second.stderr()).toBe(
-      `A process answers at ${join(stateDirectory, 'lock')}, presumably another kyc-tokend: stop it, or set another \`stateDirectory\`\n`,
+      `Another kyc-tokend runs with ${stateDirectory}: stop it, or set another \`stateDirectory\`\n`,
     )
     expect(readdirSync(stateDirectory)).toEqual(before)
     expect(service.requests).toHaveLength(1)
@@ -66,7 +68,6 @@ test.each(['state', 'state/'.padEnd(120, 'x')])(
     const third = start('two')
     await third.listening()
     expect(await third.end()).toBe(0)
-    expect(readdirSync(stateDirectory)).not.toContain('lock')
   },
 )
 
@@ -85,6 +86,33 @@ test('one directory may be both the runtime and the state directory', async () =
   expect(await daemon.end()).toBe(0)
 })
 
+test.each(['run', 'state'])(
+  'a daemon of 1.1.0, which answers at `lock` in the directory %s, lives; one that is dead is replaced',
+  async (name) => {
+    const former = join(directory, name, 'lock')
+    mkdirSync(join(directory, name), { mode: 0o700 })
+    const server = createServer().listen(former)
+    await once(server, 'listening')
+    const daemon = startDaemon({
+      directory,
+      baseUrl: service.url,
+      config: { ipc: { path: 'other.sock' }, http: false },
+    })
+    expect(await daemon.ended()).toBe(69)
+    expect(daemon.stderr()).toContain(`A process answers at ${former}`)
+    expect(readdirSync(join(directory, name))).toEqual(['lock'])
+    expect(service.requests).toHaveLength(0)
+    renameSync(former, `${former}.kept`)
+    server.close()
+    await once(server, 'close')
+    renameSync(`${former}.kept`, former)
+    const next = startDaemon({ directory, baseUrl: service.url })
+    await next.listening()
+    expect(existsSync(former)).toBe(false)
+    expect(await next.end()).toBe(0)
+  },
+)
+
 test.skipIf(!canMount)(
   'a start with a state directory that is read-only serves, and says that nothing keeps a second daemon out',
   async () => {
@@ -95,7 +123,9 @@ test.skipIf(!canMount)(
     expect(await daemon.logged('state-unlocked')).toMatchObject({
       level: 'warning',
       path: join(directory, 'state'),
-      error: expect.stringMatching(/lock \(EROFS: .*ReadWritePaths=.*`stateDirectory`/) as string,
+      error: expect.stringMatching(
+        /cannot be locked: .* is read-only.*ReadWritePaths=.*`stateDirectory`/,
+      ) as string,
     })
     expect(await daemon.end()).toBe(0)
   },
@@ -107,7 +137,7 @@ test('a state directory that is removed keeps a second daemon away again when it
   const state = join(directory, 'state')
   renameSync(state, `${state}.gone`)
   daemon.process.kill('SIGUSR2')
-  await expectUntil('the lock', () => existsSync(join(state, 'lock')))
+  await expectUntil('the lock', () => existsSync(join(state, 'instance.lock')))
   const other = join(directory, 'other')
   const second = startDaemon({ directory: other, baseUrl: service.url, config: { stateDirectory: state } })
   expect(await second.ended()).toBe(69)

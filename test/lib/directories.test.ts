@@ -1,4 +1,4 @@
-import { chmodSync, mkdirSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { createDirectories } from '../../src/lib/directories.ts'
@@ -16,33 +16,18 @@ test.each(['memory', 'disk'] as const)(
     const { log, events } = createRecords()
     await directories.prepare()
     const { ino } = statSync(stateDirectory)
-    await directories.repair(log)
+    await directories.tick(log)
     expect(statSync(stateDirectory).ino).toBe(ino)
     rmSync(runtimeDirectory, { recursive: true })
     rmSync(stateDirectory, { recursive: true })
     writeFileSync(stateDirectory, '')
-    await directories.repair(log)
-    await directories.repair(log)
+    await directories.tick(log)
+    await directories.tick(log)
     expect(statSync(runtimeDirectory).isDirectory()).toBe(true)
     expect(events()).toEqual(['directory-error'])
     rmSync(stateDirectory)
-    await directories.repair(log)
+    await directories.tick(log)
     expect(statSync(stateDirectory).mode & 0o777).toBe(0o700)
     expect(events()).toEqual(['directory-error'])
   },
 )
-
-test('a runtime directory that is not safe ends the start (78), a state directory does not', async () => {
-  const parent = await tempDirectory()
-  const [good, open] = [join(parent, 'good'), join(parent, 'open')]
-  mkdirSync(open)
-  chmodSync(open, 0o777)
-  const { log, events } = createRecords()
-  await expect(
-    createDirectories({ runtimeDirectory: open, stateDirectory: good, uid }).prepare(),
-  ).rejects.toMatchObject({ status: 78, message: expect.stringContaining(`chmod o-w ${open}`) as string })
-  const directories = createDirectories({ runtimeDirectory: good, stateDirectory: open, uid })
-  await directories.prepare()
-  await directories.repair(log)
-  expect(events()).toEqual(['directory-error'])
-})

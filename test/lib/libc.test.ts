@@ -1,5 +1,6 @@
 import { execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { closeSync, openSync } from 'node:fs'
 import { chmod, mkdtemp, rm } from 'node:fs/promises'
 import { createServer, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
@@ -24,9 +25,7 @@ let libc: Libc
 beforeAll(async () => {
   directory = await mkdtemp(join(tmpdir(), 'kyc-libc-'))
   await chmod(directory, 0o755)
-  const loaded = loadLibc()
-  if ('error' in loaded) throw new Error(loaded.error)
-  libc = loaded
+  libc = loadLibc()
 })
 afterAll(() => rm(directory, { recursive: true, force: true }))
 
@@ -144,7 +143,6 @@ test('sending leaves no descriptor behind', async () => {
 async function inChild(source: string, options: object = {}): Promise<string> {
   const program = `import { loadLibc } from ${module}
     const libc = loadLibc()
-    if ('error' in libc) throw new Error(libc.error)
     ${source}`
   const stdio = ['ignore', 'pipe', 'inherit', 'pipe'] as const
   const child = spawn(process.execPath, ['--input-type=module', '-e', program], {
@@ -219,11 +217,11 @@ test('a program that is not there is an error, and this one goes on', async () =
 })
 
 const LOADING =
-  'import { loadLibc } from "./libc.ts"; const libc = loadLibc(); console.log(libc.error ?? "loaded")'
+  'import { loadLibc } from "./libc.ts"; try { loadLibc(); console.log("loaded") } catch (error) { console.log(error.status, error.message) }'
 
 /** In a directory of its own; `packages` are installed beside it. */
-async function bundled(packages: readonly string[], entry = LOADING): Promise<string> {
-  return bundledModule(await mkdtemp(join(directory, 'bundle-')), { entry, packages })
+async function bundled(packages: readonly string[]): Promise<string> {
+  return bundledModule(await mkdtemp(join(directory, 'bundle-')), { entry: LOADING, packages })
 }
 
 test.each([
@@ -238,7 +236,7 @@ test.each([
 test('where koffi is not installed the error has the reason and the remedy', async () => {
   const { stdout } = await run(process.execPath, [await bundled([])])
   expect(stdout).toBe(
-    "The optional package koffi cannot be loaded (Cannot find module 'koffi'): install it with `npm install koffi`\n",
+    "78 The package koffi, by which kyc-tokend calls libc, cannot be loaded (Cannot find module 'koffi'): install it with `npm install koffi`\n",
   )
 })
 
@@ -247,13 +245,17 @@ test('where libc lacks a function the error says so', async () => {
   installKoffiWithoutFunctions(program)
   const { stdout } = await run(process.execPath, [program])
   expect(stdout).toBe(
-    'libc has not all functions that are needed (Cannot find function socket): use another Linux\n',
+    '78 libc has not all functions that are needed (Cannot find function socket): use another Linux\n',
   )
 })
 
-test('where koffi is not installed Node itself becomes the other program', async () => {
-  const entry =
-    'import { replaceProcess } from "./replace-process.ts"; replaceProcess("/bin/sh", ["sh", "-c", "echo $GREETING"], { GREETING: "hello" })'
-  const { stdout } = await run(process.execPath, [await bundled([], entry)])
-  expect(stdout).toBe('hello\n')
+test('an open file is locked until it is closed, for one process', async () => {
+  const path = join(directory, 'locked')
+  const open = () => openSync(path, 'a')
+  const [first, second] = [open(), open()]
+  expect([libc.lock(first), libc.lock(second)]).toEqual([true, false])
+  closeSync(first)
+  expect(libc.lock(second)).toBe(true)
+  libc.close(second)
+  expect(() => libc.lock(second)).toThrow('flock: EBADF')
 })

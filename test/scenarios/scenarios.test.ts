@@ -39,6 +39,7 @@ const words: Record<string, (world: World, value: unknown, step: Record<string, 
     expect(await world.refresh(), 'the answer to the operator').toBe(says)
   },
   reload: async (world, change) => world.reload(change as Change),
+  rotate: async (world, credentials) => world.rotate(credentials as string),
   expect: async (world, expected) => expectSeen(world, expected as Record<string, unknown>),
 }
 
@@ -72,6 +73,7 @@ const SETTINGS = [
   'noTokenAfter',
   'share',
   'description',
+  'files',
 ]
 
 /** The words that the parts of a scenario may have: one that is mistaken must not be passed over. */
@@ -81,7 +83,7 @@ const KNOWN: Record<string, readonly string[]> = {
   reload: SETTINGS,
   service: (
     'jwt, opaque, again, life, issued, exp, iat, exp in ms, without, token length, ' +
-    'status, detail, text, body, body length, Retry-After, Location, silent, hangs'
+    'status, detail, text, body, body length, Retry-After, Location, silent, hangs, to'
   ).split(', '),
   step: ['says', 'for', ...Object.keys(words)],
 }

@@ -42,6 +42,8 @@ export interface ServiceAnswer {
   Location?: string
   silent?: TransientReason
   hangs?: boolean
+  /** Only requests with the credentials of this name are answered so. */
+  to?: string
 }
 /** Settings; `credentials` and `baseUrl` by a name. */
 export interface Change extends Partial<Record<'credentials' | 'baseUrl', string>> {
@@ -49,6 +51,8 @@ export interface Change extends Partial<Record<'credentials' | 'baseUrl', string
   initialDelay?: string
   maxDelay?: string
   noTokenAfter?: string
+  /** Key and secret are in files. */
+  files?: boolean
   share?: boolean
   /** `service` of the configuration. */
   description?: object | null
@@ -81,6 +85,8 @@ export interface Seen {
   share: string
   /** The configuration on disk against the running one. */
   configuration: string
+  /** Says of the configuration, without paths. */
+  problem: string
 }
 
 const START_WALL_MS = 1_800_000_000_000
@@ -107,6 +113,8 @@ export interface World {
   need(ms: number): Promise<void>
   refresh(): Promise<string>
   reload(change: Change): Promise<void>
+  /** The secret files are written: another pair, or the same once more. */
+  rotate(credentials: string): Promise<void>
   seen(): Promise<Seen>
   end(): Promise<void>
 }
@@ -141,6 +149,7 @@ export function createWorld(given: Given): World {
 
   const names = new Map<string, string>()
   let answer: ServiceAnswer = { status: 503 }
+  const answers = new Map<string | undefined, ServiceAnswer>([[undefined, answer]])
   let lastToken = ''
   let requests = 0
   let askedAs = 'none'
@@ -152,6 +161,8 @@ export function createWorld(given: Given): World {
       await beforeRequest()
       if (signal.aborted) return { kind: 'transient', reason: 'timeout', detail: 'Given up' }
       requests += 1
+      const name = credentials.apiKey.reveal().replace('key-of-', '')
+      answer = answers.get(name) ?? answers.get(undefined)!
       const asked = `${credentials.apiKey.reveal()} at ${service.tokenUrl}`
       askedAs = asked.replaceAll(/key-of-|https:..|.example|.token.external.jwt/g, '')
       if (requests > MAX_REQUESTS) throw new Error('The service is asked without end')
@@ -212,10 +223,10 @@ export function createWorld(given: Given): World {
   }
 
   function writeConfig(): void {
-    const { credentials, baseUrl, maxAge, noTokenAfter = null, ...retry } = settings
+    const { credentials = '', baseUrl, maxAge, noTokenAfter = null, ...retry } = settings
     const config = {
       baseUrl: `https://${baseUrl}.example`,
-      credentials: { apiKey: `key-of-${credentials}`, apiSecret: `secret-of-${credentials}` },
+      credentials: settings.files === true ? sources : pairOf(credentials),
       runtimeDirectory,
       stateDirectory: join(directory, 'state'),
       http: false,
@@ -229,6 +240,20 @@ export function createWorld(given: Given): World {
     writeFileSync(configPath, JSON.stringify(config), { mode: 0o600 })
   }
 
+  const sources = {
+    apiKey: { file: join(directory, 'apiKey') },
+    apiSecret: { file: join(directory, 'apiSecret') },
+  }
+
+  function pairOf(credentials: string): { apiKey: string; apiSecret: string } {
+    return { apiKey: `key-of-${credentials}`, apiSecret: `secret-of-${credentials}` }
+  }
+
+  function writeSecrets({ credentials = '' }: Given): void {
+    for (const [name, text] of Object.entries(pairOf(credentials)))
+      writeFileSync(join(directory, name), text, { mode: 0o600 })
+  }
+
   const load: Load = async (fixed) => {
     loading += 1
     return createLoad({ configPath, env: {} })(fixed).finally(() => {
@@ -239,6 +264,7 @@ export function createWorld(given: Given): World {
   async function start(change: Change = {}): Promise<void> {
     settings = { ...settings, ...change }
     writeConfig()
+    if (settings.files === true) writeSecrets(settings)
     const stopping = new AbortController()
     const log = createMemoryStream()
     const notifications: string[] = []
@@ -256,7 +282,7 @@ export function createWorld(given: Given): World {
           ...[...text.matchAll(/^(READY|RELOADING|STOPPING)=1$/gm)].map(([, word = '']) => word),
         )
       },
-      maintain: () => Promise.resolve(),
+      tick: () => Promise.resolve(),
     })
     const ended = daemon.run({
       stop: stopping.signal,
@@ -330,7 +356,8 @@ export function createWorld(given: Given): World {
 
   return {
     service(next) {
-      answer = next
+      if (next.to === undefined) answers.clear()
+      answers.set(next.to, next)
     },
     start,
     stop,
@@ -360,13 +387,22 @@ export function createWorld(given: Given): World {
       await ask('token.get', { minValidSeconds: ms / 1000 })
     },
     async refresh() {
-      const { outcome, reason } = (await ask('refresh.request')).data as unknown as RefreshResult
+      const asked = ask('refresh.request')
+      await clock.settle()
+      // Secret files are left alone for so long.
+      if (settings.files === true) await clock.advance(2_000)
+      const { outcome, reason } = (await asked).data as unknown as RefreshResult
       return reason ?? outcome
     },
     async reload(change) {
       settings = { ...settings, ...change }
       writeConfig()
       alive().reload()
+      await clock.settle()
+    },
+    async rotate(credentials) {
+      settings = { ...settings, credentials }
+      writeSecrets(settings)
       await clock.settle()
     },
     async seen() {
@@ -392,6 +428,7 @@ export function createWorld(given: Given): World {
         systemd: alive().notifications.join(', '),
         share: status.share?.state ?? 'none',
         configuration: status.daemon.configuration.state,
+        problem: (status.daemon.configuration.problem ?? 'none').replaceAll(`${directory}/`, ''),
       }
     },
     async end() {

@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
-import { PUT, TAKE } from '../../src/share/scripts.ts'
+import { PUT, ACQUIRE } from '../../src/share/scripts.ts'
 import type { Daemon } from '../support/daemon.ts'
 import { askAll, oneToken, recordsOf, startHost, startTokenService } from '../support/fleet.ts'
 import { isWithoutRedis, startRedis, type RedisServer } from '../support/redis.ts'
@@ -29,11 +29,16 @@ interface Step {
 const STEPS: readonly Step[] = [
   {
     name: 'before the lease',
-    halt: { when: 'before', text: hashOf(TAKE) },
+    halt: { when: 'before', text: hashOf(ACQUIRE) },
     isAsked: false,
     isWritten: false,
   },
-  { name: 'with the lease', halt: { when: 'after', text: hashOf(TAKE) }, isAsked: false, isWritten: false },
+  {
+    name: 'with the lease',
+    halt: { when: 'after', text: hashOf(ACQUIRE) },
+    isAsked: false,
+    isWritten: false,
+  },
   { name: 'during the request', halt: { when: 'after', text: 'POST /' }, isAsked: true, isWritten: false },
   { name: 'with the answer', halt: { when: 'before', text: hashOf(PUT) }, isAsked: true, isWritten: false },
   { name: 'after the write', halt: { when: 'after', text: hashOf(PUT) }, isAsked: true, isWritten: true },

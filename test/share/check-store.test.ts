@@ -1,6 +1,7 @@
 // The store as `check` sees it: what it is, what may go wrong with it, and nothing of the check is left in it.
 import { describe, expect, onTestFinished, test } from 'vitest'
 import type { ShareConfig } from '../../src/config/config.ts'
+import { createSystemClock } from '../../src/lib/clock.ts'
 import { Secret } from '../../src/lib/secret.ts'
 import { checkStore } from '../../src/share/check-store.ts'
 import { isWithoutRedis, settingsOf, startRedis, type RedisServer } from '../support/redis.ts'
@@ -17,7 +18,9 @@ const check = async (
   { change = {}, nowMs = Date.now }: { change?: Partial<ShareConfig>; nowMs?: () => number } = {},
 ): Promise<string[]> => {
   const rest = { key: null, host: null, asks: true, whenAlone: 'fetch' } as const
-  const findings = await checkStore({ ...settingsOf(server), ...rest, ...change }, nowMs)
+  const clock = { ...createSystemClock(), now: () => ({ bootMs: 0, wallMs: nowMs() }) }
+  const share = { ...settingsOf(server), ...rest, ...change }
+  const findings = await checkStore(share, { clock, random: Math.random })
   return findings.map(({ level, sentence }) => `${level} ${sentence}`)
 }
 
@@ -48,18 +51,22 @@ describe.skipIf(withoutRedis)('check', () => {
   test('a wrong password and a missing right are faults, with the line that grants the rights', async () => {
     const server = await start(['--requirepass', 'right'])
     const denied = (await check(server, { change: { password: new Secret('wrong-one') } })).join('\n')
-    expect(denied).toMatch(/^fault denies access: .*WRONGPASS.*ACL SETUSER default on >PASSWORD resetkeys/m)
+    expect(denied).toMatch(
+      /^fault denies access at \S+: .*WRONGPASS.*ACL SETUSER default on >PASSWORD resetkeys/m,
+    )
     expect(denied).not.toContain('wrong-one')
     server.cli('-a', 'right', 'acl', 'setuser', 'kyc', 'on', '>a-password', '~*', '+@all')
     const weak = { user: 'kyc', password: new Secret('a-password') }
     expect((await check(server, { change: weak })).join('\n')).toMatch(
-      /^fault denies access: .*ACL SETUSER kyc/m,
+      /^fault denies access at \S+: .*ACL SETUSER kyc/m,
     )
   })
 
   test('a server that is not there is a fault', async () => {
     const server = await start()
     await server.kill()
-    expect((await check(server)).join('\n')).toMatch(/^fault cannot be used: .*(ENOENT|ECONNREFUSED)/m)
+    expect((await check(server)).join('\n')).toMatch(
+      /^fault cannot be used at \S+redis.sock: .*(ENOENT|ECONNREFUSED)/m,
+    )
   })
 })

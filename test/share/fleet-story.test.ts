@@ -4,19 +4,9 @@
 //
 // plays 1,000 stories of that seed. A story that breaks a rule is shortened before it is shown.
 import fc from 'fast-check'
-import { expect, onTestFinished, test, vi } from 'vitest'
-import {
-  createFleetStoryWorld,
-  seam,
-  type FleetAnswer,
-  type FleetStep,
-} from '../support/fleet-story-world.ts'
+import { expect, onTestFinished, test } from 'vitest'
+import { createFleetStoryWorld, type FleetAnswer, type FleetStep } from '../support/fleet-story-world.ts'
 import { createRandom } from '../support/random.ts'
-
-vi.mock(import('../../src/share/redis-store.ts'), async (original) => ({
-  ...(await original()),
-  openRedisStore: (settings, of) => Promise.resolve(seam.openStore(settings as never, of)),
-}))
 
 const MINUTE = 60_000
 const ANSWERS: readonly FleetAnswer[] = [

@@ -1,6 +1,7 @@
 // The fleet across reloads: a session with the same credentials goes on with what the one before knew.
 import { expect, onTestFinished, test } from 'vitest'
 import type { Config } from '../../src/config/config.ts'
+import { standardService } from '../../src/config/service.ts'
 import { createSystemClock } from '../../src/lib/clock.ts'
 import { Secret } from '../../src/lib/secret.ts'
 import { createFleet } from '../../src/share/fleet.ts'
@@ -10,6 +11,7 @@ import { expectUntil } from '../support/until.ts'
 const share = { ...settingsOf({ address: { host: '127.0.0.1', port: 1 } }), key: null, host: 'this' }
 const config = {
   baseUrl: 'https://service.test',
+  service: standardService('https://service.test'),
   credentials: { apiKey: new Secret('key'), apiSecret: new Secret('secret') },
   request: { timeoutMs: 1_000 },
   retry: { initialDelayMs: 1_000, maxDelayMs: 1_000 },
@@ -27,7 +29,9 @@ test('a reload keeps what is known about the same credentials, and forgets it wi
       usableUntilMs: () => null,
       assumedLifeMs: () => 0,
       rejectedAgeMs: () => null,
-      holdsRecord: () => true,
+      holdsOthersToken: () => false,
+      token: () => null,
+      isRefused: () => true,
     },
   })
   const stop = new AbortController()

@@ -4,8 +4,9 @@ import { expect, test } from 'vitest'
 import { inspectConfig } from '../../src/config/load.ts'
 import { createMetrics } from '../../src/report/metrics.ts'
 import { aclLine } from '../../src/share/acl.ts'
-import { createShareCounts } from '../../src/share/share-counts.ts'
+import { createTelemetry } from '../../src/share/telemetry.ts'
 import { useConfigFiles } from '../support/config-files.ts'
+import { createFakeClock } from '../support/fake-clock.ts'
 import { createKeeperWorld } from '../support/keeper-world.ts'
 import { bare, tableRows } from '../manual/manual.ts'
 
@@ -40,10 +41,12 @@ test('the line of rights is the one that check prints', () => {
 test('the metrics are those of a host that shares', () => {
   const { keeper } = createKeeperWorld()
   const share = {
-    ...createShareCounts(
-      () => undefined,
-      () => 0,
-    ).sample(),
+    ...createTelemetry({
+      server: '',
+      log: () => undefined,
+      clock: createFakeClock(),
+      aclLine: '',
+    }).sample(),
     state: 'connected',
     hosts: 3,
   } as const

@@ -1,6 +1,7 @@
 // A store that hangs up is connected to again soon, and then less often; one that is no master any more, at once.
 import { createServer, type AddressInfo, type Socket } from 'node:net'
 import { expect, onTestFinished, test } from 'vitest'
+import { createSystemClock } from '../../src/lib/clock.ts'
 import { connect } from '../../src/share/redis-client.ts'
 import { settingsOf } from '../support/redis.ts'
 import { expectUntil } from '../support/until.ts'
@@ -18,7 +19,10 @@ test('a lost connection is made again after a fraction of a second, and later af
     connectedAt.push(performance.now())
     socket.destroy()
   })
-  const connection = await connect(settingsOf({ address }))
+  const connection = await connect(settingsOf({ address }), {
+    clock: createSystemClock(),
+    random: Math.random,
+  })
   onTestFinished(() => connection.close())
   await expectUntil('several connections', () => connectedAt.length > 4)
   const waits = connectedAt.slice(1).map((at, index) => at - (connectedAt[index] ?? 0))
@@ -46,7 +50,10 @@ test.each([
         for (const _ of received) socket.write(`${answer}\r\n`)
       })
     })
-    const connection = await connect(settingsOf({ address }))
+    const connection = await connect(settingsOf({ address }), {
+      clock: createSystemClock(),
+      random: Math.random,
+    })
     onTestFinished(() => connection.close())
     await connection.firstContact
     answer = `-${refusal}`

@@ -4,6 +4,7 @@ import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { describe, expect, onTestFinished, test } from 'vitest'
+import { createSystemClock } from '../../src/lib/clock.ts'
 import { Secret } from '../../src/lib/secret.ts'
 import { aclLine } from '../../src/share/acl.ts'
 import { openRedisStore } from '../../src/share/redis-store.ts'
@@ -22,11 +23,19 @@ async function start(options: Parameters<typeof startRedis>[0] = {}): Promise<Re
   return server
 }
 async function open(settings: StoreConfig): Promise<Store> {
-  const store = await openRedisStore(settings, { subject: randomBytes(16).toString('hex'), host: 'one' })
+  const store = await openRedisStore(settings, {
+    accountKey: randomBytes(16).toString('hex'),
+    host: 'one',
+    clock: createSystemClock(),
+    random: Math.random,
+  })
   onTestFinished(() => store.close())
   return store
 }
-const wish = { cause: 'refresh', leaseMs: 17_000, seen: 0, floor: 0, ignored: 0 } as const
+const ignored = { record: 0, lease: '', pause: 0, pace: false }
+const fences = { adoptedFence: 0, highestFence: 0, ignored }
+const wish = { cause: 'refresh', leaseMs: 17_000, ...fences } as const
+const all = { known: 0, highestFence: 0 }
 
 /** Takes the lease, writes, reads and listens: all that a host does. */
 async function expectAllWorks(store: Store): Promise<void> {
@@ -42,16 +51,16 @@ async function expectAllWorks(store: Store): Promise<void> {
     stop.signal,
   )
   await expectUntil('the subscription', () => isSubscribed)
-  const taken = await store.take(wish)
+  const taken = await store.acquireLease(wish)
   if (taken.verdict !== 'yours') throw new Error(taken.verdict)
   const head = { fence: taken.fence, atMs: taken.nowMs, notBeforeMs: 0 }
-  await store.put({ ...head, box: 'box', ttlMs: 60_000, isClientPaced: true })
+  await store.put({ ...head, sealed: 'box', ttlMs: 60_000, isClientPaced: true })
   await expectUntil('the push', () => heard.includes(taken.fence))
-  expect((await store.look(0)).record).toMatchObject({ ...head, box: 'box' })
-  const again = await store.take({ ...wish, seen: taken.fence })
+  expect((await store.read(all)).record).toMatchObject({ ...head, sealed: 'box' })
+  const again = await store.acquireLease({ ...wish, adoptedFence: taken.fence })
   if (again.verdict !== 'yours') throw new Error(again.verdict)
-  await store.release({ ...head, box: 'why', pauseMs: 50 })
-  await store.restore({ ...head, fence: again.fence + 1, box: 'restored', ttlMs: 60_000 })
+  await store.release({ ...head, sealed: 'why', pauseMs: 50 })
+  await store.restore({ ...head, fence: again.fence + 1, sealed: 'restored', ttlMs: 60_000 })
   stop.abort()
   await watching
 }
@@ -103,11 +112,11 @@ describe.skipIf(withoutRedis)('a store in Redis', () => {
     }
     await expectAllWorks(await open(settingsOf(server, { tls })))
     const unknownAuthority = await errorOf(
-      (await open(settingsOf(server, { tls: { ...tls, ca: null } }))).take(wish),
+      (await open(settingsOf(server, { tls: { ...tls, ca: null } }))).acquireLease(wish),
     )
     expect(unknownAuthority.kind).toBe('lost')
     const otherName = { ...tls, serverName: 'redis.example.com' }
-    const wrongName = await errorOf((await open(settingsOf(server, { tls: otherName }))).take(wish))
+    const wrongName = await errorOf((await open(settingsOf(server, { tls: otherName }))).acquireLease(wish))
     expect(wrongName.message).toMatch(/redis\.example\.com/)
   })
 
@@ -159,7 +168,7 @@ describe.skipIf(withoutRedis)('a store in Redis', () => {
     const server = await start({ args: ['--requirepass', 'right'] })
     const store = await open(settingsOf(server, { password: new Secret('wrong') }))
     for (let attempt = 0; attempt < 3; attempt += 1) {
-      const error = await errorOf(store.take(wish))
+      const error = await errorOf(store.acquireLease(wish))
       expect(error.kind).toBe('denied')
       expect(error.message).toContain('WRONGPASS')
       expect(error.message).not.toContain('wrong')
@@ -168,29 +177,31 @@ describe.skipIf(withoutRedis)('a store in Redis', () => {
 
   test('denies a host without a password, and one whose user lacks a right', async () => {
     const server = await start({ args: ['--requirepass', 'right'] })
-    expect(await errorOf((await open(settingsOf(server))).take(wish))).toMatchObject({ kind: 'denied' })
+    expect(await errorOf((await open(settingsOf(server))).acquireLease(wish))).toMatchObject({
+      kind: 'denied',
+    })
     server.cli('-a', 'right', 'acl', 'setuser', 'kyc', 'on', '>a-password', '~*', '&*', '+@all', '-set')
     const weak = settingsOf(server, { user: 'kyc', password: new Secret('a-password') })
-    expect(await errorOf((await open(weak)).take(wish))).toMatchObject({ kind: 'denied' })
+    expect(await errorOf((await open(weak)).acquireLease(wish))).toMatchObject({ kind: 'denied' })
   })
 
   test('is lost without a listener, and found again', async () => {
     const server = await start()
     const store = await open(settingsOf(server))
-    await store.look(0)
+    await store.read(all)
     await server.kill()
     const error = await expectUntil('the loss', async () =>
-      errorOf(store.look(0)).catch(() => false as const),
+      errorOf(store.read(all)).catch(() => false as const),
     )
     expect(error.kind).toBe('lost')
     await server.start()
-    await expectUntil('the return', () => store.look(0).catch(() => false as const))
+    await expectUntil('the return', () => store.read(all).catch(() => false as const))
   })
 
   test('a host whose first command finds no connection yet waits for one', async () => {
     const server = await start()
     for (let attempt = 0; attempt < 5; attempt += 1) {
-      const taken = await (await open(settingsOf(server))).take(wish)
+      const taken = await (await open(settingsOf(server))).acquireLease(wish)
       expect(taken.verdict).toBe('yours')
     }
   })
@@ -198,16 +209,16 @@ describe.skipIf(withoutRedis)('a store in Redis', () => {
   test('is slow where a command takes longer than share.timeout, then lost: its socket is closed', async () => {
     const server = await start()
     const store = await open(settingsOf(server, { timeoutMs: 200 }))
-    await store.look(0)
+    await store.read(all)
     onTestFinished(() => server.signal('SIGCONT'))
     server.signal('SIGSTOP')
-    expect(await errorOf(store.take(wish))).toMatchObject({ kind: 'slow' })
+    expect(await errorOf(store.acquireLease(wish))).toMatchObject({ kind: 'slow' })
     await expectUntil(
       'the socket to be closed',
-      async () => (await errorOf(store.take(wish))).kind === 'lost',
+      async () => (await errorOf(store.acquireLease(wish))).kind === 'lost',
     )
     server.signal('SIGCONT')
-    await expectUntil('the return', () => store.look(0).catch(() => false as const))
+    await expectUntil('the return', () => store.read(all).catch(() => false as const))
   })
 
   test('a subscription to a server that hangs is noticed and made again', async () => {
@@ -247,9 +258,9 @@ describe.skipIf(withoutRedis)('a store in Redis', () => {
   ])('%s is lost to a lease and to a look, with its own words', async (_what, make, words) => {
     const server = await start()
     const store = await open(settingsOf(server))
-    await store.look(0)
+    await store.read(all)
     make(server)
-    for (const operation of [() => store.take(wish), () => store.look(0)]) {
+    for (const operation of [() => store.acquireLease(wish), () => store.read(all)]) {
       const error = await expectUntil(words, async () => {
         const thrown = await errorOf(operation())
         return thrown.message.includes(words) && thrown

@@ -2,25 +2,27 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { createSeal, type SealOptions, type SharedRecord } from '../../src/share/seal.ts'
-import type { BoxHead } from '../../src/share/store.ts'
+import type { RecordHead } from '../../src/share/store.ts'
 import { Secret } from '../../src/lib/secret.ts'
 
 const account = (
-  change: Partial<{ baseUrl: string; apiKey: string; apiSecret: string; key: string }> = {},
+  change: Partial<Record<'baseUrl' | 'description' | 'apiKey' | 'apiSecret' | 'key', string>> = {},
 ): SealOptions => {
   const {
     baseUrl = 'https://service.test',
     apiKey = 'key',
     apiSecret = 'a secret of the account',
     key,
+    description = null,
   } = change
   return {
     baseUrl,
+    description,
     credentials: { apiKey: new Secret(apiKey), apiSecret: new Secret(apiSecret) },
     key: key === undefined ? null : new Secret(key),
   }
 }
-const head: BoxHead = { fence: 1_800_000_000_001, atMs: 1_800_000_000_000, notBeforeMs: 0 }
+const head: RecordHead = { fence: 1_800_000_000_001, atMs: 1_800_000_000_000, notBeforeMs: 0 }
 const token: SharedRecord = {
   kind: 'ok',
   by: 'web-1',
@@ -68,18 +70,18 @@ test('a box opens with the secret and the head it was closed with', () => {
   const seal = createSeal(account())
   fc.assert(
     fc.property(anyRecord, anyHead, (record, under) => {
-      expect(seal.open(seal.close(record, under), under)).toEqual(record)
+      expect(seal.decrypt(seal.encrypt(record, under), under)).toEqual(record)
     }),
   )
 })
 
 test('a box with one changed bit does not open', () => {
   const seal = createSeal(account())
-  const bytes = Buffer.from(seal.close(token, head), 'base64')
+  const bytes = Buffer.from(seal.encrypt(token, head), 'base64')
   for (let bit = 0; bit < bytes.length * 8; bit += 1) {
     const changed = Buffer.from(bytes)
     changed[bit >> 3] = (changed[bit >> 3] ?? 0) ^ (1 << (bit & 7))
-    expect(seal.open(changed.toString('base64'), head)).toBeNull()
+    expect(seal.decrypt(changed.toString('base64'), head)).toBeNull()
   }
 })
 
@@ -88,7 +90,7 @@ test('a box does not open under another fence, age or wait', () => {
   fc.assert(
     fc.property(anyRecord, anyHead, anyHead, (record, under, other) => {
       fc.pre(JSON.stringify(under) !== JSON.stringify(other))
-      expect(seal.open(seal.close(record, under), other)).toBeNull()
+      expect(seal.decrypt(seal.encrypt(record, under), other)).toBeNull()
     }),
   )
 })
@@ -97,45 +99,46 @@ test.each([
   ['secret', { apiSecret: 'another secret' }],
   ['key', { apiKey: 'another key' }],
   ['service', { baseUrl: 'https://other.test' }],
+  ['description', { description: '{"send":"form"}' }],
   ['share.key', { key: 'sixteen bytes or more' }],
 ])('another %s has another name in the store, and opens nothing', (_what, change) => {
   const seal = createSeal(account())
   const other = createSeal(account(change))
-  expect(other.subject).not.toBe(seal.subject)
-  expect(other.open(seal.close(token, head), head)).toBeNull()
+  expect(other.accountKey).not.toBe(seal.accountKey)
+  expect(other.decrypt(seal.encrypt(token, head), head)).toBeNull()
 })
 
 test('secret and share.key cannot be cut differently', () => {
-  expect(createSeal(account({ apiSecret: 'ab', key: 'c' })).subject).not.toBe(
-    createSeal(account({ apiSecret: 'a', key: 'bc' })).subject,
+  expect(createSeal(account({ apiSecret: 'ab', key: 'c' })).accountKey).not.toBe(
+    createSeal(account({ apiSecret: 'a', key: 'bc' })).accountKey,
   )
 })
 
 test('the same account has the same name everywhere, and it shows nothing of the account', () => {
-  const { subject } = createSeal(account())
-  expect(createSeal(account()).subject).toBe(subject)
-  expect(subject).toMatch(/^[0-9a-f]{32}$/)
+  const { accountKey } = createSeal(account())
+  expect(createSeal(account()).accountKey).toBe(accountKey)
+  expect(accountKey).toMatch(/^[0-9a-f]{32}$/)
 })
 
 test('any text is opened to nothing', () => {
   const seal = createSeal(account())
   fc.assert(
     fc.property(anyText, (text) => {
-      expect(seal.open(text, head)).toBeNull()
+      expect(seal.decrypt(text, head)).toBeNull()
     }),
   )
   fc.assert(
     fc.property(fc.uint8Array({ maxLength: 400 }), (bytes) => {
-      expect(seal.open(Buffer.from([1, ...bytes]).toString('base64'), head)).toBeNull()
+      expect(seal.decrypt(Buffer.from([1, ...bytes]).toString('base64'), head)).toBeNull()
     }),
   )
 })
 
 test('a box shows nothing of the record, and no two are the same', () => {
   const seal = createSeal(account())
-  const box = seal.close(token, head)
+  const box = seal.encrypt(token, head)
   expect(Buffer.from(box, 'base64').toString('latin1')).not.toContain('eyJ')
-  expect(seal.close(token, head)).not.toBe(box)
+  expect(seal.encrypt(token, head)).not.toBe(box)
 })
 
 describe('what holds the secret and speaks another language', () => {
@@ -147,13 +150,13 @@ describe('what holds the secret and speaks another language', () => {
     ['no record', null],
   ])('is not understood: %s', (_what, record) => {
     const seal = createSeal(account())
-    expect(seal.open(seal.close(record as unknown as SharedRecord, head), head)).toBeNull()
+    expect(seal.decrypt(seal.encrypt(record as unknown as SharedRecord, head), head)).toBeNull()
   })
 })
 
 test('a token of 16 KiB goes through, a record of more than 32 KiB does not', () => {
   const seal = createSeal(account())
   const long: SharedRecord = { ...token, accessToken: 'x'.repeat(16 * 1024) }
-  expect(seal.open(seal.close(long, head), head)).toEqual(long)
-  expect(() => seal.close({ ...token, accessToken: 'x'.repeat(32 * 1024) }, head)).toThrow(RangeError)
+  expect(seal.decrypt(seal.encrypt(long, head), head)).toEqual(long)
+  expect(() => seal.encrypt({ ...token, accessToken: 'x'.repeat(32 * 1024) }, head)).toThrow(RangeError)
 })

@@ -141,7 +141,7 @@ describe('a refusal', () => {
     await settle()
     const late = world.host()
     const state = { ...first.keeper.state(), forcedCause: 'start' as const, inFlight: null }
-    const restarted = world.host({ state, saved: first.share.saved() })
+    const restarted = world.host({ state, remembered: first.share.remembered() })
     await settle()
     expect(world.asked).toHaveLength(1)
     expect(phases([first, late, restarted])).toEqual(['refused'])
@@ -625,13 +625,13 @@ describe('a store that lost its data', () => {
 })
 
 describe('a writer to the store without the secret', () => {
-  const planted = (): { fence: number; atMs: number; notBeforeMs: number; box: string } => {
+  const planted = (): { fence: number; atMs: number; notBeforeMs: number; sealed: string } => {
     const nowMs = world.clock.now().wallMs
     return {
       fence: nowMs + 1_000,
       atMs: nowMs,
       notBeforeMs: 0,
-      box: Buffer.from('x'.repeat(200)).toString('base64'),
+      sealed: Buffer.from('x'.repeat(200)).toString('base64'),
     }
   }
 
@@ -679,10 +679,10 @@ describe('a writer to the store without the secret', () => {
     await settle()
     const old = world.server.record()
     await first.keeper.refresh(new AbortController().signal)
-    const saved = { ...first.share.saved(), seen: 0 }
+    const remembered = { ...first.share.remembered(), adoptedFence: 0 }
     await first.stop()
     world.server.plant(old!)
-    const restarted = world.host({ saved })
+    const restarted = world.host({ remembered })
     await settle()
     expect(restarted.token()).not.toBeNull()
     expect(world.asked).toHaveLength(3)

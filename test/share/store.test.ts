@@ -1,19 +1,26 @@
 // The shared store: each answer of take, put, release, restore and look; against a real redis-server, and the same for the one in memory.
 import { randomBytes } from 'node:crypto'
 import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest'
-import { TAKE } from '../../src/share/scripts.ts'
+import { createSystemClock } from '../../src/lib/clock.ts'
+import { ACQUIRE } from '../../src/share/scripts.ts'
 import { openRedisStore } from '../../src/share/redis-store.ts'
-import { type Store, type StoredBox, type StoreListener, type TakeRequest } from '../../src/share/store.ts'
+import {
+  type Store,
+  type StoredRecord,
+  type StoreListener,
+  type LeaseRequest,
+} from '../../src/share/store.ts'
 import { createMemoryServer } from '../support/memory-store.ts'
 import { isWithoutRedis, settingsOf, startRedis, type RedisServer } from '../support/redis.ts'
 import { expectUntil } from '../support/until.ts'
 
-const wish = (change: Partial<TakeRequest> = {}): TakeRequest => ({
+const NOTHING = { record: 0, lease: '', pause: 0, pace: false }
+const wish = (change: Partial<LeaseRequest> = {}): LeaseRequest => ({
   cause: 'refresh',
   leaseMs: 17_000,
-  seen: 0,
-  floor: 0,
-  ignored: 0,
+  adoptedFence: 0,
+  highestFence: 0,
+  ignored: NOTHING,
   ...change,
 })
 const DAY_MS = 86_400_000
@@ -37,7 +44,7 @@ const worlds: readonly (readonly [string, boolean, () => World])[] = [
       const subject = randomBytes(16).toString('hex')
       return {
         async open(host) {
-          const store = await openRedisStore(settingsOf(server), { subject, host })
+          const store = await openRedisStore(settingsOf(server), { ...account(subject), host })
           onTestFinished(() => store.close())
           return store
         },
@@ -54,6 +61,9 @@ const worlds: readonly (readonly [string, boolean, () => World])[] = [
     },
   ],
 ]
+
+const account = (accountKey: string) => ({ accountKey, clock: createSystemClock(), random: Math.random })
+const at = (known: number) => ({ known, highestFence: known })
 
 /** Listens until the test ends. */
 async function subscribe(store: Store, listener: Partial<StoreListener>): Promise<void> {
@@ -89,16 +99,16 @@ describe.each(worlds)('%s', (_name, isThere, createWorld) => {
     other = await world.open('other')
   })
 
-  const takeAsOne = async (change: Partial<TakeRequest> = {}): Promise<{ fence: number; nowMs: number }> => {
-    const taken = await one.take(wish(change))
+  const takeAsOne = async (change: Partial<LeaseRequest> = {}): Promise<{ fence: number; nowMs: number }> => {
+    const taken = await one.acquireLease(wish(change))
     if (taken.verdict !== 'yours') throw new Error(`Not yours: ${taken.verdict}`)
     return taken
   }
   const putAsOne = async (
-    change: Partial<{ notBeforeMs: number; isClientPaced: boolean; ttlMs: number; box: string }> = {},
-  ): Promise<{ fence: number; atMs: number; notBeforeMs: number; box: string }> => {
+    change: Partial<{ notBeforeMs: number; isClientPaced: boolean; ttlMs: number; sealed: string }> = {},
+  ): Promise<{ fence: number; atMs: number; notBeforeMs: number; sealed: string }> => {
     const { fence, nowMs } = await takeAsOne()
-    const record = { fence, atMs: nowMs, notBeforeMs: 0, box: 'box', ...change }
+    const record = { fence, atMs: nowMs, notBeforeMs: 0, sealed: 'box', ...change }
     const put = await one.put({ ttlMs: 60_000, isClientPaced: false, ...record })
     expect(put.verdict).toBe('stored')
     return record
@@ -108,7 +118,7 @@ describe.each(worlds)('%s', (_name, isThere, createWorld) => {
     const { fence, nowMs } = await takeAsOne()
     expect(Math.abs(nowMs - Date.now())).toBeLessThan(2_000)
     expect(fence).toBeGreaterThanOrEqual(Math.floor(nowMs))
-    const taken = await other.take(wish())
+    const taken = await other.acquireLease(wish())
     expect(taken).toMatchObject({ verdict: 'taken' })
     expect('waitMs' in taken && taken.waitMs).toBeGreaterThan(16_000)
     expect('waitMs' in taken && taken.waitMs).toBeLessThanOrEqual(17_000)
@@ -116,60 +126,65 @@ describe.each(worlds)('%s', (_name, isThere, createWorld) => {
 
   test('the lease of a dead host ends by itself', async () => {
     await takeAsOne({ leaseMs: 60 })
-    await expectUntil('the lease to end', async () => (await other.take(wish())).verdict === 'yours')
+    await expectUntil('the lease to end', async () => (await other.acquireLease(wish())).verdict === 'yours')
   })
 
   test('a record is given to hosts that do not have it, instead of the lease', async () => {
     const { fence, atMs } = await putAsOne()
-    const taken = await other.take(wish())
-    expect(taken).toMatchObject({ verdict: 'newer', record: { fence, atMs, notBeforeMs: 0, box: 'box' } })
+    const taken = await other.acquireLease(wish())
+    expect(taken).toMatchObject({ verdict: 'newer', record: { fence, atMs, notBeforeMs: 0, sealed: 'box' } })
   })
 
   test('a host that has the record may ask, and a record that is to be ignored counts as not there', async () => {
     const { fence } = await putAsOne({ notBeforeMs: Date.now() + 60_000 })
-    expect(await other.take(wish({ ignored: fence }))).toMatchObject({ verdict: 'yours' })
+    expect(await other.acquireLease(wish({ ignored: { ...NOTHING, record: fence } }))).toMatchObject({
+      verdict: 'yours',
+    })
   })
 
   test('writing ends the lease', async () => {
     const { fence } = await putAsOne()
-    expect(await other.take(wish({ seen: fence }))).toMatchObject({ verdict: 'yours' })
+    expect(await other.acquireLease(wish({ adoptedFence: fence }))).toMatchObject({ verdict: 'yours' })
   })
 
   test('only an operator asks before the time that a record says', async () => {
     const { fence } = await putAsOne({ notBeforeMs: Date.now() + 60_000 })
-    const taken = await other.take(wish({ seen: fence }))
-    expect(taken).toMatchObject({ verdict: 'held', record: { fence, box: 'box' } })
-    expect('waitMs' in taken && taken.waitMs).toBeGreaterThan(55_000)
-    expect(await other.take(wish({ seen: fence, cause: 'operator' }))).toMatchObject({ verdict: 'yours' })
+    const taken = await other.acquireLease(wish({ adoptedFence: fence }))
+    expect(taken).toMatchObject({ verdict: 'held', record: { fence, sealed: 'box' } })
+    expect(await other.acquireLease(wish({ adoptedFence: fence, cause: 'operator' }))).toMatchObject({
+      verdict: 'yours',
+    })
   })
 
   test('an operator gets no record instead of an answer, and waits for a request that is under way', async () => {
     await putAsOne()
-    expect(await other.take(wish({ cause: 'operator' }))).toMatchObject({ verdict: 'yours' })
-    expect(await one.take(wish({ cause: 'operator' }))).toMatchObject({ verdict: 'taken' })
+    expect(await other.acquireLease(wish({ cause: 'operator' }))).toMatchObject({ verdict: 'yours' })
+    expect(await one.acquireLease(wish({ cause: 'operator' }))).toMatchObject({ verdict: 'taken' })
   })
 
   test('after a report of a client the next one waits half a minute, and a planned refresh does not', async () => {
     const { fence } = await putAsOne({ isClientPaced: true })
-    const held = await other.take(wish({ seen: fence, cause: 'client' }))
+    const held = await other.acquireLease(wish({ adoptedFence: fence, cause: 'client' }))
     expect(held).toMatchObject({ verdict: 'paced' })
     expect('waitMs' in held && held.waitMs).toBeGreaterThan(29_000)
-    expect(await other.take(wish({ seen: fence, cause: 'refresh' }))).toMatchObject({ verdict: 'yours' })
+    expect(await other.acquireLease(wish({ adoptedFence: fence, cause: 'refresh' }))).toMatchObject({
+      verdict: 'yours',
+    })
   })
 
   test('a host that could not ask frees the lease, and the others pause and know why', async () => {
     const { fence, nowMs } = await takeAsOne()
-    await one.release({ fence, atMs: nowMs, notBeforeMs: 0, box: 'why', pauseMs: 5_000 })
-    const held = await other.take(wish())
-    expect(held).toMatchObject({ verdict: 'paused', record: { fence, box: 'why' } })
+    await one.release({ fence, atMs: nowMs, notBeforeMs: 0, sealed: 'why', pauseMs: 5_000 })
+    const held = await other.acquireLease(wish())
+    expect(held).toMatchObject({ verdict: 'paused', record: { fence, sealed: 'why' } })
     expect('waitMs' in held && held.waitMs).toBeLessThanOrEqual(5_000)
-    expect(await other.take(wish({ cause: 'operator' }))).toMatchObject({ verdict: 'yours' })
+    expect(await other.acquireLease(wish({ cause: 'operator' }))).toMatchObject({ verdict: 'yours' })
   })
 
   test('a lease that is given up frees the way at once', async () => {
     await takeAsOne()
     await one.release(null)
-    expect(await other.take(wish())).toMatchObject({ verdict: 'yours' })
+    expect(await other.acquireLease(wish())).toMatchObject({ verdict: 'yours' })
   })
 
   test('hosts that wait are notified when a lease is given up', async () => {
@@ -182,115 +197,124 @@ describe.each(worlds)('%s', (_name, isThere, createWorld) => {
 
   test('no host frees the lease of another', async () => {
     await takeAsOne()
-    await other.release({ fence: 1, atMs: 1, notBeforeMs: 0, box: 'x', pauseMs: 5_000 })
-    expect(await other.take(wish())).toMatchObject({ verdict: 'taken' })
+    await other.release({ fence: 1, atMs: 1, notBeforeMs: 0, sealed: 'x', pauseMs: 5_000 })
+    expect(await other.acquireLease(wish())).toMatchObject({ verdict: 'taken' })
   })
 
   test('a late write is stale when another was given a fence meanwhile', async () => {
     const late = await takeAsOne({ leaseMs: 40 })
     const next = await expectUntil('the lease to end', async () => {
-      const taken = await other.take(wish())
+      const taken = await other.acquireLease(wish())
       return taken.verdict === 'yours' && taken
     })
     expect(next.fence).toBeGreaterThan(late.fence)
     const head = { fence: late.fence, atMs: late.nowMs, notBeforeMs: 0, ttlMs: 60_000, isClientPaced: false }
-    expect(await one.put({ ...head, box: 'late' })).toEqual({ verdict: 'stale', record: null })
-    const put = await other.put({ ...head, fence: next.fence, box: 'newest' })
+    expect(await one.put({ ...head, sealed: 'late' })).toEqual({ verdict: 'stale', record: null })
+    const put = await other.put({ ...head, fence: next.fence, sealed: 'newest' })
     expect(put.verdict).toBe('stored')
-    expect(await one.put({ ...head, box: 'late' })).toMatchObject({
+    expect(await one.put({ ...head, sealed: 'late' })).toMatchObject({
       verdict: 'stale',
-      record: { fence: next.fence, box: 'newest' },
+      record: { fence: next.fence, sealed: 'newest' },
     })
-    expect((await one.look(0)).record).toMatchObject({ box: 'newest' })
+    expect((await one.read(at(0))).record).toMatchObject({ sealed: 'newest' })
   })
 
   test('nothing is written twice under one fence', async () => {
     const record = await putAsOne()
-    const again = { ...record, box: 'again', ttlMs: 60_000, isClientPaced: false }
-    expect(await one.put(again)).toMatchObject({ verdict: 'stale', record: { box: 'box' } })
+    const again = { ...record, sealed: 'again', ttlMs: 60_000, isClientPaced: false }
+    expect(await one.put(again)).toMatchObject({ verdict: 'stale', record: { sealed: 'box' } })
   })
 
   test('fences go on after a flush: above all that a host has known', async () => {
     const { fence } = await putAsOne()
     world.flush()
     const floor = fence + DAY_MS / 2
-    expect(await one.take(wish({ seen: fence, floor }))).toMatchObject({ verdict: 'yours', fence: floor + 1 })
+    expect(await one.acquireLease(wish({ adoptedFence: fence, highestFence: floor }))).toMatchObject({
+      verdict: 'yours',
+      fence: floor + 1,
+    })
     await one.release(null)
-    expect(await other.take(wish())).toMatchObject({ verdict: 'yours', fence: floor + 2 })
+    expect(await other.acquireLease(wish())).toMatchObject({ verdict: 'yours', fence: floor + 2 })
   })
 
   test('a look raises the fences of an empty store to what the host knows', async () => {
     const known = Date.now() + 3_600_000
-    expect(await one.look(known)).toMatchObject({ fence: 0, record: null, hosts: 0 })
-    expect(await other.take(wish())).toMatchObject({ verdict: 'yours', fence: known + 1 })
+    expect(await one.read(at(known))).toMatchObject({ fence: 0, record: null, hosts: 0 })
+    expect(await other.acquireLease(wish())).toMatchObject({ verdict: 'yours', fence: known + 1 })
   })
 
   test('a look brings the record only where it is newer', async () => {
     const { fence, atMs } = await putAsOne()
-    const look = await other.look(0)
-    expect(look).toMatchObject({ fence, record: { fence, atMs, notBeforeMs: 0, box: 'box' } })
+    const look = await other.read(at(0))
+    expect(look).toMatchObject({ fence, record: { fence, atMs, notBeforeMs: 0, sealed: 'box' } })
     expect(Math.abs(look.nowMs - Date.now())).toBeLessThan(2_000)
-    expect(await other.look(fence)).toMatchObject({ fence, record: null })
+    expect(await other.read(at(fence))).toMatchObject({ fence, record: null })
   })
 
   test('an empty store is filled again, and the newest record wins', async () => {
     const { fence, atMs } = await putAsOne()
     world.flush()
     const head = { notBeforeMs: 0, ttlMs: 60_000, atMs }
-    await other.restore({ ...head, fence, box: 'newer' })
-    await one.restore({ ...head, fence: fence - 1, box: 'older' })
-    expect((await one.look(0)).record).toMatchObject({ fence, box: 'newer' })
-    const taken = await one.take(wish({ seen: fence }))
+    await other.restore({ ...head, fence, sealed: 'newer' })
+    await one.restore({ ...head, fence: fence - 1, sealed: 'older' })
+    expect((await one.read(at(0))).record).toMatchObject({ fence, sealed: 'newer' })
+    const taken = await one.acquireLease(wish({ adoptedFence: fence }))
     expect(taken).toMatchObject({ verdict: 'yours' })
     expect('fence' in taken && taken.fence).toBeGreaterThan(fence)
   })
 
   test('a record is gone when its time is over', async () => {
     await putAsOne({ ttlMs: 50 })
-    await expectUntil('the record to go', async () => (await other.look(0)).fence === 0)
+    await expectUntil('the record to go', async () => (await other.read(at(0))).fence === 0)
   })
 
   test('a box of 44 KB goes through', async () => {
-    const box = 'A'.repeat(44 * 1024)
-    await putAsOne({ box })
-    expect((await other.look(0)).record?.box).toBe(box)
+    const sealed = 'A'.repeat(44 * 1024)
+    await putAsOne({ sealed })
+    expect((await other.read(at(0))).record?.sealed).toBe(sealed)
   })
 
   test('all that listen get a record at once, and the writer learns how many they are', async () => {
-    const heard: StoredBox[][] = [[], []]
+    const heard: StoredRecord[][] = [[], []]
     for (const [index, store] of [one, other].entries())
       await subscribe(store, { onRecord: (record) => heard[index]?.push(record) })
     const { fence, nowMs } = await takeAsOne()
-    const record = { fence, atMs: nowMs, notBeforeMs: 0, box: 'box' }
+    const record = { fence, atMs: nowMs, notBeforeMs: 0, sealed: 'box' }
     expect(await one.put({ ...record, ttlMs: 60_000, isClientPaced: false })).toEqual({
       verdict: 'stored',
       hosts: 2,
     })
     await expectUntil('both to hear', () => heard.every(({ length }) => length === 1))
     for (const [first] of heard) expect(first).toMatchObject(record)
-    expect((await other.look(0)).hosts).toBe(2)
+    expect((await other.read(at(0))).hosts).toBe(2)
   })
 })
 
 describe.skipIf(withoutRedis)('in Redis', () => {
   test('every key has an expiry, and its name shows nothing but the subject', async () => {
     const subject = randomBytes(16).toString('hex')
-    const store = await openRedisStore(settingsOf(server), { subject, host: 'one' })
+    const store = await openRedisStore(settingsOf(server), { ...account(subject), host: 'one' })
     onTestFinished(() => store.close())
-    const first = await store.take(wish())
+    const first = await store.acquireLease(wish())
     if (first.verdict !== 'yours') throw new Error(first.verdict)
     await store.put({
       fence: first.fence,
       atMs: first.nowMs,
       notBeforeMs: 0,
-      box: 'b',
+      sealed: 'b',
       ttlMs: 60_000,
       isClientPaced: true,
     })
-    const second = await store.take(wish({ seen: first.fence }))
+    const second = await store.acquireLease(wish({ adoptedFence: first.fence }))
     if (second.verdict !== 'yours') throw new Error(second.verdict)
-    await store.release({ fence: second.fence, atMs: second.nowMs, notBeforeMs: 0, box: 'b', pauseMs: 5_000 })
-    await store.take(wish({ cause: 'operator' }))
+    await store.release({
+      fence: second.fence,
+      atMs: second.nowMs,
+      notBeforeMs: 0,
+      sealed: 'b',
+      pauseMs: 5_000,
+    })
+    await store.acquireLease(wish({ cause: 'operator' }))
     const keys = server.cli('keys', `*${subject}*`).split('\n')
     const names = ['fence', 'lease', 'pace', 'pause', 'record'].map((name) => keyOf(subject, name))
     expect(keys.toSorted()).toEqual(names)
@@ -300,45 +324,63 @@ describe.skipIf(withoutRedis)('in Redis', () => {
   test('the clock of Redis may jump back: fences go on', () => {
     const subject = randomBytes(16).toString('hex')
     const takeAt = (seconds: number): string => {
-      const script = TAKE.replace("redis.call('TIME')", `{'${seconds}', '0'}`)
+      const script = ACQUIRE.replace("redis.call('TIME')", `{'${seconds}', '0'}`)
       const keys = ['record', 'fence', 'lease', 'pace', 'pause'].map((name) => keyOf(subject, name))
-      const reply = server.cli('eval', script, '5', ...keys, 'me', '1000', '0', '0', '0', 'refresh')
+      const reply = server.cli(
+        'eval',
+        script,
+        '5',
+        ...keys,
+        'me',
+        '1000',
+        '0',
+        '0',
+        '0',
+        'refresh',
+        '',
+        '0',
+        '0',
+      )
       return reply.split('\n')[2] ?? ''
     }
     expect(takeAt(1_800_000_000)).toBe('1800000000000')
-    expect(takeAt(1_700_000_000)).toBe('1800000000001')
-    expect(takeAt(1_700_000_001)).toBe('1800000000002')
+    expect(takeAt(1_799_990_000)).toBe('1800000000001')
+    expect(takeAt(1_799_990_001)).toBe('1800000000002')
     expect(takeAt(1_900_000_000)).toBe('1900000000000')
   })
 
   test('a lease that never ends, planted from outside, is a wait of one lease', async () => {
     const subject = randomBytes(16).toString('hex')
-    const store = await openRedisStore(settingsOf(server), { subject, host: 'one' })
+    const store = await openRedisStore(settingsOf(server), { ...account(subject), host: 'one' })
     onTestFinished(() => store.close())
     server.cli('set', keyOf(subject, 'lease'), 'mallory/1')
-    expect(await store.take(wish())).toEqual({ verdict: 'taken', waitMs: 17_000 })
+    expect(await store.acquireLease(wish())).toEqual({
+      verdict: 'taken',
+      waitMs: 17_000,
+      holder: 'mallory/1',
+    })
   })
 
   test('keys of other types, planted from outside, hold nothing up', async () => {
     const subject = randomBytes(16).toString('hex')
-    const store = await openRedisStore(settingsOf(server), { subject, host: 'one' })
+    const store = await openRedisStore(settingsOf(server), { ...account(subject), host: 'one' })
     onTestFinished(() => store.close())
     for (const name of ['record', 'fence', 'lease', 'pace', 'pause'])
       server.cli(name === 'record' ? 'set' : 'lpush', keyOf(subject, name), 'x')
-    expect(await store.look(0)).toMatchObject({ fence: 0, given: 0, record: null })
+    expect(await store.read(at(0))).toMatchObject({ fence: 0, isPlanted: false, record: null })
     // The pause and the pace that were planted have no end, and so are none.
-    expect(await store.take(wish({ cause: 'client' }))).toMatchObject({ verdict: 'yours' })
+    expect(await store.acquireLease(wish({ cause: 'client' }))).toMatchObject({ verdict: 'yours' })
   })
 
   test('any message on the channel is survived', async () => {
     const subject = randomBytes(16).toString('hex')
-    const store = await openRedisStore(settingsOf(server), { subject, host: 'one' })
+    const store = await openRedisStore(settingsOf(server), { ...account(subject), host: 'one' })
     onTestFinished(() => store.close())
-    const heard: StoredBox[] = []
+    const heard: StoredRecord[] = []
     await subscribe(store, { onRecord: (record) => heard.push(record) })
     for (const message of ['', 'x', 'x y z', '1', 'NaN 1 1 1 b', '7 8 6 0 box'])
       server.cli('publish', keyOf(subject, 'changed'), message)
     await expectUntil('the last message', () => heard.some(({ fence }) => fence === 7))
-    expect(heard.at(-1)).toEqual({ fence: 7, nowMs: 8, atMs: 6, notBeforeMs: 0, box: 'box' })
+    expect(heard.at(-1)).toEqual({ fence: 7, nowMs: 8, atMs: 6, notBeforeMs: 0, sealed: 'box' })
   })
 })

@@ -79,6 +79,7 @@ export async function runShareFleet(options: ShareFleetOptions): Promise<ShareFl
   const seal = openingOnce(
     createSeal({
       baseUrl: BASE_URL,
+      description: null,
       credentials: { apiKey: new Secret('key'), apiSecret: new Secret('secret') },
       key: null,
     }),
@@ -108,19 +109,24 @@ export async function runShareFleet(options: ShareFleetOptions): Promise<ShareFl
   }
 
   function createHost(index: number): Host {
-    const share = shareToken(fetchToken, {
+    const share = shareToken({
       store: server.connect(String(index)),
       seal,
       clock,
       random,
       log: () => undefined,
       host: String(index),
-      requestTimeoutMs: 15_000,
-      retry: POLICY,
-      asks: true,
-      whenAlone: 'fetch',
-      aclLine: '',
-      saved: { seen: 0, floor: 0, hosts: null },
+      share: {
+        timeoutMs: 1_000,
+        asks: true,
+        whenAlone: 'fetch',
+        user: null,
+        prefix: '',
+        database: 0,
+        cluster: false,
+      },
+      service: () => ({ fetchToken, requestTimeoutMs: 15_000, retry: POLICY }),
+      remembered: { adoptedFence: 0, highestFence: 0, own: null, hosts: null },
       keeper: {
         offer(outcome) {
           if (host.state.inFlight !== null) return false
@@ -134,6 +140,7 @@ export async function runShareFleet(options: ShareFleetOptions): Promise<ShareFl
         },
         assumedLifeMs: () => assumedLifeMs(host.state, POLICY, now()),
         rejectedAgeMs: () => null,
+        holdsOthersToken: () => false,
       },
     })
     const state = initialState({ baseUrl: BASE_URL, credentialsId: 'one' }, now())
@@ -219,13 +226,13 @@ export async function runShareFleet(options: ShareFleetOptions): Promise<ShareFl
   }
 }
 
-/** All hosts have the same secret: a box that one of them has opened is the same to the others. */
+/** All hosts have the same secret: a record that one of them has opened is the same to the others. */
 function openingOnce(seal: Seal): Seal {
-  let last = { box: '', record: null as SharedRecord | null }
+  let last = { sealed: '', record: null as SharedRecord | null }
   return {
     ...seal,
-    open(box, head) {
-      if (box !== last.box) last = { box, record: seal.open(box, head) }
+    decrypt(sealed, head) {
+      if (sealed !== last.sealed) last = { sealed, record: seal.decrypt(sealed, head) }
       return last.record
     },
   }

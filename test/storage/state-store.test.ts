@@ -698,10 +698,10 @@ describe('the files', () => {
     ]
     const seen = () => paths.map((path) => readFileSync(path, 'utf8'))
     const before = { texts: seen(), inodes: paths.map((path) => statSync(path).ino) }
-    await store.repair()
+    await store.tick()
     expect(paths.map((path) => statSync(path).ino)).toEqual(before.inodes)
     for (const path of paths) await rm(path)
-    await store.repair()
+    await store.tick()
     expect(seen()).toEqual(before.texts)
     for (const path of paths) expect(statSync(path).mode & 0o777).toBe(0o600)
   })
@@ -712,8 +712,8 @@ describe('the files', () => {
     const held = answered(state, ok())
     for (const directory of [stateDirectory, runtimeDirectory]) await rm(directory, { recursive: true })
     await store.save(answered(held, down))
-    await store.repair()
-    await store.repair()
+    await store.tick()
+    await store.tick()
     expect(
       records.records.map(({ level, sentence, fields }) => [level, sentence, fields.event, fields['path']]),
     ).toEqual(
@@ -724,7 +724,7 @@ describe('the files', () => {
       ].map((path) => ['error', 'Cannot keep what a restart must know', 'state-file-error', path]),
     )
     for (const directory of [stateDirectory, runtimeDirectory]) mkdirSync(directory)
-    await store.repair()
+    await store.tick()
     const again = await start()
     expect(again.state.failure?.attempts).toBe(1)
     expect(again.state.token).toEqual(held.token)
@@ -736,11 +736,11 @@ describe('the files', () => {
     await store.save(answered(state, down))
     await rm(stateDirectory, { recursive: true })
     await writeFile(stateDirectory, '')
-    await store.repair()
+    await store.tick()
     expect(records.events()).toEqual(['state-file-error', 'state-file-error'])
     await rm(stateDirectory)
     mkdirSync(stateDirectory)
-    await store.repair()
+    await store.tick()
     expect(readdirSync(stateDirectory).toSorted()).toEqual(['key', 'memory.json'])
   })
 
@@ -749,7 +749,7 @@ describe('the files', () => {
     const { store } = await start()
     await rm(runtimeDirectory, { recursive: true })
     await writeFile(runtimeDirectory, '')
-    await store.repair()
+    await store.tick()
     expect(records.events()).toEqual([])
   })
 
@@ -760,10 +760,10 @@ describe('the files', () => {
     for (const path of [join(stateDirectory, 'memory.json'), join(stateDirectory, 'key')]) {
       await rm(path)
       mkdirSync(path)
-      await store.repair()
+      await store.tick()
       expect(store.problem()).toContain(path)
       await rm(path, { recursive: true })
-      await store.repair()
+      await store.tick()
       expect(store.problem()).toBeNull()
     }
   })
@@ -774,9 +774,9 @@ describe('the files', () => {
     for (let times = 1; times <= 2; times += 1) {
       await rm(stateDirectory, { recursive: true })
       await store.save(answered(state, down))
-      await store.repair()
+      await store.tick()
       mkdirSync(stateDirectory)
-      await store.repair()
+      await store.tick()
       await store.save(answered(state, limited))
     }
     expect(records.events().filter((event) => event === 'state-file-error').length).toBeGreaterThanOrEqual(4)

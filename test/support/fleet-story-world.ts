@@ -44,13 +44,6 @@ export interface FleetStoryWorld {
   end(): Promise<void>
 }
 
-/** The seam at which the story replaces Redis; the test's mock calls it. */
-export const seam: { openStore: (settings: ShareConfig, of: { subject: string; host: string }) => Store } = {
-  openStore: () => {
-    throw new Error('There is no story')
-  },
-}
-
 const HOSTS = 3
 const CLIENT_PACE_MS = 30_000
 const MAX_REQUESTS = 20_000
@@ -169,10 +162,10 @@ export async function createFleetStoryWorld(random: () => number): Promise<Fleet
 
   // ---- the store ------------------------------------------------------------------------------------------------------
 
-  seam.openStore = (settings, { subject, host }) => {
+  function openStore(settings: object, { accountKey, host }: { accountKey: string; host: string }): Store {
     const owner = owners.get(settings) ?? (() => null)
-    const server = servers.get(subject) ?? createMemoryServer(() => clock.now().wallMs)
-    servers.set(subject, server)
+    const server = servers.get(accountKey) ?? createMemoryServer(() => clock.now().wallMs)
+    servers.set(accountKey, server)
     server.fail(failure)
     server.push(isPushing)
     const store = server.connect(host)
@@ -188,11 +181,11 @@ export async function createFleetStoryWorld(random: () => number): Promise<Fleet
       }
     return {
       ...store,
-      take: alive(store.take.bind(store)),
+      acquireLease: alive(store.acquireLease.bind(store)),
       put: alive(store.put.bind(store)),
       release: alive(store.release.bind(store)),
       restore: alive(store.restore.bind(store)),
-      look: alive(store.look.bind(store)),
+      read: alive(store.read.bind(store)),
     }
   }
 
@@ -294,7 +287,13 @@ export async function createFleetStoryWorld(random: () => number): Promise<Fleet
 
   function configOf(name: string, credentials: string, owner: () => Life | null): Config {
     const secret = new Secret(credentials)
-    const share = { host: name, key: null, asks: true, whenAlone: 'fetch' } as unknown as ShareConfig
+    const share = {
+      host: name,
+      key: null,
+      asks: true,
+      whenAlone: 'fetch',
+      timeoutMs: 1_000,
+    } as unknown as ShareConfig
     const config = {
       baseUrl: 'https://service.example',
       service: standardService('https://service.example'),
@@ -338,6 +337,7 @@ export async function createFleetStoryWorld(random: () => number): Promise<Fleet
       log,
       store: { ...state, save },
       random,
+      openStore: (settings, account) => Promise.resolve(openStore(settings, account)),
       createFetchToken: (given) => createFetchToken(given as unknown as Config),
     })
     busy -= 1

@@ -1,17 +1,16 @@
 // The shared store in memory: the rules of the scripts in TypeScript, for tests and simulations that need no Redis.
-import type { Cause } from '../../src/token/outcome.ts'
 import type {
-  StoreError,
-  BoxHead,
+  Lease,
+  LeaseRequest,
   Put,
+  SealedRecord,
   Store,
-  StoredBox,
+  StoredRecord,
+  StoreError,
   StoreListener,
-  Taken,
 } from '../../src/share/store.ts'
 
-interface Held extends BoxHead {
-  readonly box: string
+interface Held extends SealedRecord {
   readonly untilMs: number
 }
 
@@ -30,11 +29,18 @@ export interface MemoryServer {
   plant(record: Omit<Held, 'untilMs'>): void
   /** Lets the owner of a lease lose it. */
   endLease(): void
+  /** A process with the right to write sets these for ten years. */
+  plantHold(hold: {
+    readonly lease?: string
+    readonly pause?: SealedRecord
+    readonly isPaced?: boolean
+  }): void
   readonly counts: { takes: number; looks: number; puts: number; restores: number }
 }
 
 const PACE_MS = 30_000
-const FOR_LONG_MS = 30 * 86_400_000
+const FOR_LONG_MS = 3_650 * 86_400_000
+const FENCE_AHEAD_MS = 86_400_000
 
 export function createMemoryServer(nowMs: () => number): MemoryServer {
   let record: (Held & { hosts: number }) | null = null
@@ -57,32 +63,36 @@ export function createMemoryServer(nowMs: () => number): MemoryServer {
     if (pause !== null && pause.untilMs <= now) pause = null
     if (lease !== null && lease.untilMs <= now) lease = null
   }
-  function stored(held: Held | null): StoredBox | null {
+  function stored(held: Held | null): StoredRecord | null {
     if (held === null) return null
-    const { fence, atMs, notBeforeMs, box } = held
-    return { fence, atMs, notBeforeMs, box, nowMs: nowMs() }
+    const { fence, atMs, notBeforeMs, sealed } = held
+    return { fence, atMs, notBeforeMs, sealed, nowMs: nowMs() }
   }
+  const possible = (fence: number, known: number): number =>
+    fence <= Math.max(nowMs(), known) + FENCE_AHEAD_MS ? fence : 0
+  const fenceOf = (held: Held | null, known: number): number => possible(held?.fence ?? 0, known)
 
-  function take(
-    owner: string,
-    request: { cause: Cause; leaseMs: number; seen: number; floor: number; ignored: number },
-  ): Taken {
+  function acquireLease(owner: string, request: LeaseRequest): Lease {
     counts.takes += 1
     expire(owner)
     const now = nowMs()
-    const { cause, seen, floor, ignored } = request
-    const counting = record !== null && record.fence !== ignored ? record : null
-    if (counting !== null && counting.fence > seen && cause !== 'operator') {
-      return { verdict: 'newer', record: stored(counting) as StoredBox }
+    const { cause, adoptedFence, highestFence, ignored } = request
+    const fence = fenceOf(record, highestFence)
+    const counting = fence > 0 && fence !== ignored.record ? record : null
+    if (counting !== null && fence > adoptedFence && cause !== 'operator') {
+      return { verdict: 'newer', record: stored(counting) as StoredRecord }
     }
-    if (lease !== null && lease.owner !== owner) return { verdict: 'taken', waitMs: lease.untilMs - now }
+    if (lease !== null && lease.owner !== owner && lease.owner !== ignored.lease)
+      return { verdict: 'taken', waitMs: lease.untilMs - now, holder: lease.owner }
     if (cause !== 'operator') {
-      const notBeforeMs = counting?.notBeforeMs ?? 0
-      if (notBeforeMs > now) return { verdict: 'held', waitMs: notBeforeMs - now, record: stored(counting) }
-      if (pause !== null) return { verdict: 'paused', waitMs: pause.untilMs - now, record: stored(pause) }
-      if (cause === 'client' && paceUntilMs > now) return { verdict: 'paced', waitMs: paceUntilMs - now }
+      if (counting !== null && counting.notBeforeMs > now)
+        return { verdict: 'held', record: stored(counting) as StoredRecord }
+      if (pause !== null && pause.fence > 0 && pause.fence !== ignored.pause)
+        return { verdict: 'paused', waitMs: pause.untilMs - now, record: stored(pause) as StoredRecord }
+      if (cause === 'client' && !ignored.pace && paceUntilMs > now)
+        return { verdict: 'paced', waitMs: paceUntilMs - now }
     }
-    given = Math.max(Math.floor(now), given + 1, floor + 1, (record?.fence ?? 0) + 1)
+    given = Math.max(Math.floor(now), possible(given, highestFence) + 1, highestFence + 1, fence + 1)
     lease = { owner, untilMs: now + request.leaseMs }
     return { verdict: 'yours', fence: given, nowMs: now }
   }
@@ -90,7 +100,7 @@ export function createMemoryServer(nowMs: () => number): MemoryServer {
   function connect(owner: string): Store {
     return {
       server: 'memory',
-      take: (request) => attempt(() => take(owner, request)),
+      acquireLease: (request) => attempt(() => acquireLease(owner, request)),
       put: ({ isClientPaced, ttlMs, ...head }) =>
         attempt((): Put => {
           counts.puts += 1
@@ -98,13 +108,13 @@ export function createMemoryServer(nowMs: () => number): MemoryServer {
           const interruption = interruptions.get(owner)
           interruptions.delete(owner)
           if (interruption?.isDone === false) throw interruption.error
-          if (given > head.fence || (record?.fence ?? 0) >= head.fence)
+          if (possible(given, head.fence) > head.fence || fenceOf(record, head.fence) >= head.fence)
             return { verdict: 'stale', record: stored(record) }
           record = { ...head, untilMs: nowMs() + ttlMs, hosts: listeners.size }
           given = head.fence
           if (lease?.owner === owner) lease = null
           if (isClientPaced) paceUntilMs = nowMs() + PACE_MS
-          if (isPushing) for (const listener of listeners) listener.onRecord(stored(record) as StoredBox)
+          if (isPushing) for (const listener of listeners) listener.onRecord(stored(record) as StoredRecord)
           if (interruption !== undefined) throw interruption.error
           return { verdict: 'stored', hosts: listeners.size }
         }),
@@ -120,20 +130,21 @@ export function createMemoryServer(nowMs: () => number): MemoryServer {
         attempt(() => {
           counts.restores += 1
           expire(owner)
-          if ((record?.fence ?? 0) >= head.fence) return
+          if (fenceOf(record, head.fence) >= head.fence) return
           record = { ...head, untilMs: nowMs() + ttlMs, hosts: 0 }
-          given = Math.max(given, head.fence)
+          given = Math.max(possible(given, head.fence), head.fence)
         }),
-      look: (known) =>
+      read: ({ known, highestFence }) =>
         attempt(() => {
           counts.looks += 1
           expire(owner)
-          given = Math.max(given, known)
-          const fence = record?.fence ?? 0
+          const fence = fenceOf(record, highestFence)
+          const isPlanted = (record !== null && fence === 0) || possible(given, highestFence) < given
+          given = Math.max(possible(given, highestFence), highestFence)
           return {
             nowMs: nowMs(),
             fence,
-            given,
+            isPlanted,
             record: fence > known ? stored(record) : null,
             hosts: record?.hosts ?? 0,
           }
@@ -183,6 +194,12 @@ export function createMemoryServer(nowMs: () => number): MemoryServer {
     },
     endLease() {
       lease = null
+    },
+    plantHold(hold) {
+      const untilMs = nowMs() + FOR_LONG_MS
+      if (hold.lease !== undefined) lease = { owner: hold.lease, untilMs }
+      if (hold.pause !== undefined) pause = { ...hold.pause, untilMs }
+      if (hold.isPaced === true) paceUntilMs = untilMs
     },
     counts,
   }

@@ -1,7 +1,8 @@
 // A fleet on one fake clock: real keepers that share one token through a store in memory, and a service that answers as the test says.
 import { Secret } from '../../src/lib/secret.ts'
 import { createSeal, type Seal } from '../../src/share/seal.ts'
-import { shareToken, type ShareToken, type ShareTokenOptions } from '../../src/share/share-token.ts'
+import type { MemberOptions } from '../../src/share/member.ts'
+import { shareToken, type ShareToken } from '../../src/share/share-token.ts'
 import { createKeeper, type Keeper } from '../../src/token/keeper.ts'
 import type { Cause, FetchOutcome, FetchToken, ServiceOutcome } from '../../src/token/outcome.ts'
 import { assumedLifeMs } from '../../src/token/rejections.ts'
@@ -27,7 +28,7 @@ export interface Host {
   stop(): Promise<void>
 }
 export interface HostOptions extends Partial<
-  Pick<ShareTokenOptions, 'asks' | 'whenAlone' | 'saved' | 'host'>
+  Pick<MemberOptions, 'remembered' | 'host'> & Pick<MemberOptions['share'], 'asks' | 'whenAlone'>
 > {
   /** The lead of its own clocks over those of the others. */
   readonly clockAheadMs?: number
@@ -57,6 +58,7 @@ export interface ShareWorld {
 }
 
 const BASE_URL = 'https://service.test'
+export const NOTHING_REMEMBERED = { adoptedFence: 0, highestFence: 0, own: null, hosts: null }
 export const POLICY = { maxAgeMs: 900_000, initialDelayMs: 1_000, maxDelayMs: 300_000 }
 
 export function createShareWorld({ lifeSeconds = 3_600, seed = 1 } = {}): ShareWorld {
@@ -68,6 +70,7 @@ export function createShareWorld({ lifeSeconds = 3_600, seed = 1 } = {}): ShareW
   const sealOf = (apiSecret = 'the secret of the account'): Seal =>
     createSeal({
       baseUrl: BASE_URL,
+      description: null,
       credentials: { apiKey: new Secret('key'), apiSecret: new Secret(apiSecret) },
       key: null,
     })
@@ -102,19 +105,24 @@ export function createShareWorld({ lifeSeconds = 3_600, seed = 1 } = {}): ShareW
       const answer = await respond(name)
       return isDead ? new Promise(() => undefined) : answer
     }
-    const share = shareToken(fetchToken, {
+    const share = shareToken({
       store: server.connect(name),
       seal: sealOf(options.apiSecret),
       clock: own,
       random,
       log: (level, _sentence, fields) => void events.push({ level, ...fields }),
       host: name,
-      requestTimeoutMs: 15_000,
-      retry: POLICY,
-      asks: options.asks ?? true,
-      whenAlone: options.whenAlone ?? 'fetch',
-      aclLine: 'ACL SETUSER …',
-      saved: options.saved ?? { seen: 0, floor: 0, hosts: null },
+      share: {
+        timeoutMs: 1_000,
+        asks: options.asks ?? true,
+        whenAlone: options.whenAlone ?? 'fetch',
+        user: null,
+        prefix: 'kyc-tokend',
+        database: 0,
+        cluster: false,
+      },
+      service: () => ({ fetchToken, requestTimeoutMs: 15_000, retry: POLICY }),
+      remembered: options.remembered ?? NOTHING_REMEMBERED,
       keeper: {
         offer: (outcome) => keeper.offer(outcome),
         usableUntilMs: () => {
@@ -123,6 +131,7 @@ export function createShareWorld({ lifeSeconds = 3_600, seed = 1 } = {}): ShareW
         },
         assumedLifeMs: () => assumedLifeMs(keeper.state(), POLICY, own.now()),
         rejectedAgeMs: () => keeper.state().rejection?.ageMs ?? null,
+        holdsOthersToken: () => false,
       },
     })
     const credentialsId = 'first'

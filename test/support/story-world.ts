@@ -5,7 +5,7 @@ import { Secret } from '../../src/lib/secret.ts'
 import { createStateStore, type StateStore } from '../../src/storage/state-store.ts'
 import { createKeeper, type Keeper, type RefreshSettings } from '../../src/token/keeper.ts'
 import type { Attempt, Cause, FetchToken, ServiceOutcome } from '../../src/token/outcome.ts'
-import { usableToken } from '../../src/token/state.ts'
+import { nextExpiryMs, usableToken } from '../../src/token/state.ts'
 import { createFakeClock } from './fake-clock.ts'
 import { jwtOf } from './jwt.ts'
 import { createRandom } from './random.ts'
@@ -64,6 +64,8 @@ interface Account {
   isRefused: boolean
   failures: number
   lastRequestMs: number
+  /** Left of the token's life when the last attempt failed; no wait is longer. */
+  leftMs: number
   /** Until when the token that it last gave is good, and may not be asked for by a mere start. */
   goodUntilMs: number
 }
@@ -126,6 +128,7 @@ export async function createStoryWorld(seed: number): Promise<StoryWorld> {
       isRefused: false,
       failures: 0,
       lastRequestMs: -Infinity,
+      leftMs: Infinity,
       goodUntilMs: -Infinity,
     }
     accounts.set(name, fresh)
@@ -197,7 +200,8 @@ export async function createStoryWorld(seed: number): Promise<StoryWorld> {
       const because = `because of ${cause}`
       check(!account.isRefused, `a request while the account is refused, ${because}`)
       check(at >= account.notBeforeMs, `a request before the time that the service asked for, ${because}`)
-      const delayMs = Math.min(CAP_WITHOUT_TOKEN_MS, INITIAL_DELAY_MS * 2 ** (account.failures - 1)) / 2
+      const capMs = Math.min(CAP_WITHOUT_TOKEN_MS, account.leftMs)
+      const delayMs = Math.min(capMs, INITIAL_DELAY_MS * 2 ** (account.failures - 1)) / 2
       check(
         account.failures === 0 || at - account.lastRequestMs >= delayMs,
         `a request ${at - account.lastRequestMs} ms after the failure number ${account.failures}, ${because}`,
@@ -272,10 +276,18 @@ export async function createStoryWorld(seed: number): Promise<StoryWorld> {
     } else {
       // Of a trial that failed only the wait that the service asked for is kept.
       if (!isTrial) account.failures += 1
+      account.leftMs = leftMs()
       const bounds: Partial<Record<string, number>> = { 'rate-limited': BUSY_MS, rejected: REJECTED_PACE_MS }
       const boundMs = outcome.kind === 'ok' ? undefined : bounds[outcome.reason]
       account.notBeforeMs = Math.max(account.notBeforeMs, boundMs === undefined ? -Infinity : atMs + boundMs)
     }
+  }
+
+  /** The rest of the token's life, or of its assumed age; Infinity: there is none. */
+  function leftMs(): number {
+    const state = current?.keeper.state()
+    const leftOf = state && nextExpiryMs(state, clock.now()) - clock.now().bootMs
+    return Math.max(INITIAL_DELAY_MS, leftOf ?? Infinity)
   }
 
   // ---- processes ------------------------------------------------------------------------------------------------------
@@ -399,7 +411,7 @@ export async function createStoryWorld(seed: number): Promise<StoryWorld> {
     const owner = current!
     const tried = settingsFor(store, () => !owner.isDead)
     const finish = async (): Promise<void> => {
-      const outcome = await keeper.tryCredentials(tried, life.signal)
+      const outcome = await keeper.tryCredentials(tried, { cause: 'reload', signal: life.signal })
       if (outcome?.kind === 'ok' && !owner.isDead) runningName = name
     }
     void finish()

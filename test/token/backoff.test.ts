@@ -13,6 +13,7 @@ const policies: fc.Arbitrary<RetryPolicy> = fc
   .tuple(fc.integer({ min: 1, max: 60_000 }), fc.integer({ min: 0, max: 3_600_000 }))
   .map(([initialDelayMs, more]) => ({ initialDelayMs, maxDelayMs: initialDelayMs + more }))
 const attempts = fc.integer({ min: 1, max: 5_000 })
+const lefts = fc.constantFrom(0, 10_000, Infinity)
 
 describe('the backoff', () => {
   test('doubles from the initial delay up to the cap', () => {
@@ -38,15 +39,17 @@ describe('the backoff', () => {
 
   test('is capped by a minute while there is no usable token, and by maxDelay while there is one', () => {
     const policy = { initialDelayMs: 1_000, maxDelayMs: 300_000 }
-    expect(delayCapMs(policy, true)).toBe(300_000)
-    expect(delayCapMs(policy, false)).toBe(MAX_DELAY_WITHOUT_TOKEN_MS)
-    expect(delayCapMs({ ...policy, maxDelayMs: 20_000 }, false)).toBe(20_000)
+    expect(delayCapMs(policy, Infinity)).toBe(300_000)
+    expect(delayCapMs(policy, 0)).toBe(MAX_DELAY_WITHOUT_TOKEN_MS)
+    expect(delayCapMs({ ...policy, maxDelayMs: 20_000 }, 0)).toBe(20_000)
+    expect(delayCapMs(policy, 90_000)).toBe(90_000)
+    expect(delayCapMs(policy, 10)).toBe(policy.initialDelayMs)
   })
 })
 
 describe('the wait after a failure', () => {
   const policy = { initialDelayMs: 1_000, maxDelayMs: 300_000 }
-  const situation = { attempts: 1, policy, holdsToken: false }
+  const situation = { attempts: 1, policy, leftMs: 0 }
 
   test('is Retry-After and 0 to 20 % more', () => {
     const least = retryWait(
@@ -74,10 +77,10 @@ describe('the wait after a failure', () => {
 
   test('is 5 to 10 minutes after `rejected`, however often it happened', () => {
     fc.assert(
-      fc.property(attempts, policies, drawn, fc.boolean(), (attempt, someP, chance, holdsToken) => {
+      fc.property(attempts, policies, drawn, lefts, (attempt, someP, chance, leftMs) => {
         const { waitMs, minWaitMs } = retryWait(
           { reason: 'rejected' },
-          { attempts: attempt, policy: someP, holdsToken, random: () => chance },
+          { attempts: attempt, policy: someP, leftMs, random: () => chance },
         )
         expect(waitMs).toBeGreaterThanOrEqual(300_000)
         expect(waitMs).toBeLessThanOrEqual(600_000)
@@ -94,8 +97,8 @@ describe('the wait after a failure', () => {
         policies,
         drawn,
         retryAfterMs,
-        fc.boolean(),
-        (attempt, someP, chance, boundMs, holds) => {
+        lefts,
+        (attempt, someP, chance, boundMs, leftMs) => {
           const failure = {
             reason: 'server-error' as const,
             ...(boundMs === undefined ? {} : { retryAfterMs: boundMs }),
@@ -103,7 +106,7 @@ describe('the wait after a failure', () => {
           const { waitMs, minWaitMs } = retryWait(failure, {
             attempts: attempt,
             policy: someP,
-            holdsToken: holds,
+            leftMs,
             random: () => chance,
           })
           expect(waitMs).toBeGreaterThanOrEqual(boundMs ?? 0)

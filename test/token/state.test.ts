@@ -94,6 +94,7 @@ describe('a token that was obtained', () => {
     const accessToken = outcome.kind === 'ok' ? outcome.accessToken : ''
     expect(state).toEqual({
       ...initial,
+      hasAttempted: true,
       failure: null,
       generation: 1,
       requests: 2,
@@ -296,7 +297,7 @@ describe('a request', () => {
     for (const cause of ['client', 'refresh'] as const) {
       expect(afterRequest(afterAttemptBegan(wished, cause, at(5)), cause, at(5))).toEqual({
         ...wished,
-        inFlight: { since: at(5), cause },
+        inFlight: { since: at(5), cause, credentialsId: 'first' },
         postponedUntilMs: null,
         forcedCause: null,
         clientRequestAtMs: null,
@@ -311,7 +312,7 @@ describe('a request', () => {
 
   test('that is given up is over', () => {
     const asking = afterAttemptBegan(initial, 'start', at(0))
-    expect(afterAttemptEnded(asking)).toEqual({ ...asking, inFlight: null })
+    expect(afterAttemptEnded(asking)).toEqual({ ...asking, hasAttempted: true, inFlight: null })
   })
 
   test('that is never answered is remembered as a failed one; a refusal stays a refusal', () => {
@@ -338,6 +339,7 @@ describe('a failure', () => {
   test('is there with its reason, its beginning and its count, and says when it is repeated', () => {
     expect(after([rejected])).toEqual({
       ...initial,
+      hasAttempted: true,
       requests: 1,
       lastRequestAt: at(0),
       alert: { reason: 'rejected', detail: 'Forbidden', since: at(0), askedBy: null },
@@ -376,13 +378,32 @@ describe('a failure', () => {
     expect(state.token).toBe(held.token)
   })
 
-  test('waits longer while a usable token is held', () => {
-    const failed = (state: TokenState): TokenState =>
-      Array.from({ length: 12 }).reduce<TokenState>((last) => asked(last, down, HOUR - 1), state)
-    const waitMs = (state: TokenState) => failureIn(state).retryAtMs - at(HOUR - 1).bootMs
-    expect(waitMs(failed(after([jwt()])))).toBe(225_000)
-    expect(waitMs(failed(initial))).toBe(45_000)
-    expect(waitMs(failed(after([jwt(HOUR - 1_000)])))).toBe(45_000)
+  /** The wait after the twelfth failure in a row, at that moment. */
+  function waitMs(state: TokenState, ms: number, failed: FetchOutcome = down): number {
+    const last = Array.from({ length: 12 }).reduce<TokenState>((before) => asked(before, failed, ms), state)
+    return failureIn(last).retryAtMs - at(ms).bootMs
+  }
+
+  test('waits longer while a usable token is held, and no longer than that lives', () => {
+    const held = after([jwt()])
+    expect(waitMs(held, MINUTE)).toBe(225_000)
+    expect(waitMs(held, HOUR - 100_000)).toBe(75_000)
+    expect(waitMs(held, HOUR - 1)).toBe(750)
+    expect(waitMs(initial, HOUR)).toBe(45_000)
+    expect(waitMs(held, HOUR)).toBe(45_000)
+    const assumed = after([opaque()])
+    expect(waitMs(assumed, 14 * MINUTE)).toBe(45_000)
+    expect(waitMs(assumed, 28 * MINUTE)).toBe(90_000)
+  })
+
+  test('of the kind `rejected` is repeated once in the last tenth of the life, before its pace is over', () => {
+    const held = after([jwt()])
+    const inTenth = HOUR - 3 * MINUTE
+    expect(waitMs(held, 30 * MINUTE, rejected)).toBe(450_000)
+    expect(waitMs(held, HOUR - 7 * MINUTE, rejected)).toBe(5.25 * MINUTE)
+    const once = asked(held, rejected, HOUR - 7 * MINUTE)
+    expect(dueAtMs(once)).toBeGreaterThan(at(HOUR - 6 * MINUTE).bootMs)
+    expect(waitMs(once, inTenth, rejected)).toBe(450_000)
   })
 
   test('of other kinds neither raises an alert nor ends one', () => {
@@ -436,7 +457,7 @@ describe('an alert', () => {
   })
 })
 
-describe('when the last usable token goes', () => {
+describe('when the last usable token goes, or will', () => {
   /** A failure whose wait ends so long after the expiry, with the token usable until `HOUR`. */
   function waiting(afterExpiryMs: number, notBeforeMs = 0): TokenState {
     const state = asked(after([jwt()]), down, HOUR - 1)
@@ -452,7 +473,7 @@ describe('when the last usable token goes', () => {
 
   test('a wait over the cap that now holds is drawn again, once', () => {
     const state = waiting(200_000)
-    expect(afterTick(state, step(HOUR - 1))).toBe(state)
+    expect(lookedAt(state, HOUR - 1)).toBe(749)
     expect(lookedAt(state, HOUR)).toBe(45_000)
     const drawn = afterTick(state, step(HOUR))
     expect(drawn.failure).toEqual({ ...state.failure, retryAtMs: at(HOUR + 45_000).bootMs })
@@ -557,8 +578,8 @@ describe('a report', () => {
   test('during an outage is held until the next attempt', () => {
     const failed = asked(held, limited, MINUTE)
     expect(verdictOn(failed, 2 * MINUTE)).toEqual({ verdict: 'held', retryAfterMs: 10 * MINUTE })
-    expect(verdictOn(failed, 12 * MINUTE)).toEqual({ verdict: 'held', retryAfterMs: 0 })
-    expect(verdictOn(failed, 14 * MINUTE)).toEqual({ verdict: 'held', retryAfterMs: 0 })
+    expect(verdictOn(failed, 12 * MINUTE)).toEqual({ verdict: 'refreshing' })
+    expect(verdictOn(failed, 14 * MINUTE)).toEqual({ verdict: 'refreshing' })
     expect(reported(failed, 2 * MINUTE).clientRequestAtMs).toBeNull()
   })
 

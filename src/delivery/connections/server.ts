@@ -202,7 +202,7 @@ export function createConnectionServer(options: ConnectionServerOptions): Connec
         if (!connection.isClosing) connection.isAllowed = isAllowed(connection.socket, connection.peer)
       }
     },
-    repair: async () => listener?.repair(log),
+    repair: async () => listener?.tick(log),
     statistics: () => ({
       connections: open.count(),
       subscribers: open.all.filter(({ subscriptions }) => subscriptions > 0).length,

@@ -1,31 +1,68 @@
-// A listening Unix socket: opened again where it was removed, moved where the configuration says so, or inherited.
+// A listening Unix socket: bound where no process answers, again where it was removed, moved by a reload, or inherited.
 import { once } from 'node:events'
-import { lstatSync, type Stats } from 'node:fs'
-import { createServer } from 'node:net'
-import { basename } from 'node:path'
+import { constants, type Stats } from 'node:fs'
+import { createServer, type Server, type Socket } from 'node:net'
+import { dirname, join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { raceAbort } from '../../lib/abort.ts'
-import { lstatIfAny, onFile, removeOwn } from '../../lib/atomic-file.ts'
+import { inDirectoryOf, onFile, removeOwn } from '../../lib/atomic-file.ts'
+import { STOP_WAIT_MS } from '../../lib/disk-queue.ts'
 import { errorCode, errorMessage, exitStatus, fallbackOnSystemError, UserError } from '../../lib/error.ts'
 import { FileError } from '../../lib/file-error.ts'
+import { fs } from '../../lib/fs.ts'
+import { loadLibc } from '../../lib/libc.ts'
 import { createProblemLog } from '../../lib/log-once.ts'
 import type { Log } from '../../lib/log.ts'
-import { STOP_WAIT_MS } from '../../lib/disk-queue.ts'
-import { BACKLOG, bindElected, setAccess, type Elected, type ListenerEvents } from './election.ts'
-import { openDirectoryOf, socketError, type SocketAddress } from './socket-path.ts'
+import { nameOf } from '../../lib/posix-ids.ts'
+import {
+  assertFree,
+  inTurnAt,
+  isSame,
+  isThere,
+  noSocketAt,
+  settingOf,
+  type SocketAddress,
+} from './socket-path.ts'
+
+/** Connects that wait while the daemon is busy; Node's own 511 refuses a burst of 1,000. */
+const BACKLOG = 4096
+/** open(2): a descriptor of the file itself, whatever it is, for nothing but naming it. */
+const O_PATH = 0o10000000
+/** The socket has this name beside its path until it has its mode; one that a crash left is replaced. */
+const NEW_SOCKET = '.kyc-tokend.new'
+/** Waits for another daemon that binds in the same directory at this moment. */
+const BIND_TURN = { tries: 100, pollMs: 10 }
+
+export interface ListenerEvents {
+  readonly onConnection: (socket: Socket) => void
+  /** The server listens; connections may also be accepted from it directly. */
+  readonly onServer?: (server: Server) => void
+  /** A connection could not be accepted, because too many files are open, for example. */
+  readonly onFault: (error: Error) => void
+}
 
 export interface Listener {
   /** Opens the socket again where it was removed. Never fails: a problem is logged, once. */
-  repair(log: Log): Promise<void>
+  tick(log: Log): Promise<void>
   /** Listens elsewhere, or with another mode and group; connections live on. Throws UserError, and all stays as it was. */
   move(next: SocketAddress): Promise<void>
   /** Accepts no more, and removes the socket. Connections live on. Never fails, and waits for no disk. */
   close(): Promise<void>
 }
 
-/** Listens at a path; throws as bindElected does. */
+interface Bound {
+  readonly server: Server
+  /** Of the socket at the path. */
+  readonly stats: Stats
+}
+
+/**
+ * Listens at the path. Throws UserError: 69 where a process answers there, 78 where something that is not a socket is
+ * in the way or the directory cannot be used, 75 where its disk does not answer.
+ */
 export async function openListener(first: SocketAddress, events: ListenerEvents): Promise<Listener> {
   let address = first
-  let bound = await bindElected(address, events)
+  let bound = await bind(address, events)
   let isClosed = false
   let last = Promise.resolve()
   let log: Log = () => undefined
@@ -43,7 +80,7 @@ export async function openListener(first: SocketAddress, events: ListenerEvents)
 
   async function rebind(next: SocketAddress): Promise<void> {
     const former = { bound, address }
-    const rebound = await bindElected(next, events)
+    const rebound = await bind(next, events)
     if (isClosed) return remove(rebound, next)
     bound = rebound
     address = next
@@ -52,25 +89,25 @@ export async function openListener(first: SocketAddress, events: ListenerEvents)
 
   async function restore(): Promise<void> {
     try {
-      if (isClosed || (await isThere(bound, address))) return
+      if (isClosed || (await isThere(address, noSocketAt(address), bound.stats))) return
       await rebind(address)
       problem.set(null)
       log('warning', 'Restored a socket that was removed', { event: 'socket-restored', path: address.path })
     } catch (error) {
-      if (!(error instanceof UserError || error instanceof FileError) && errorCode(error) === undefined)
-        throw error
-      problem.set(errorMessage(error))
+      if (!(error instanceof UserError)) throw error
+      problem.set(error.message)
     }
   }
 
   return {
-    repair(nextLog) {
+    tick(nextLog) {
       log = nextLog
       return inTurn(restore)
     },
     move: (next) =>
       inTurn(async () => {
-        if (next.path === address.path && (await isThere(bound, address))) adjust(bound, next)
+        if (next.path === address.path && (await isThere(address, noSocketAt(address), bound.stats)))
+          await adjust(bound, next)
         else await rebind(next)
         address = next
       }),
@@ -85,7 +122,7 @@ export async function openListener(first: SocketAddress, events: ListenerEvents)
 export async function adoptListeners(fds: readonly number[], events: ListenerEvents): Promise<Listener> {
   const servers = await Promise.all(fds.map(async (fd) => listenOn(fd, events)))
   return {
-    repair: () => Promise.resolve(),
+    tick: () => Promise.resolve(),
     move: () => Promise.resolve(),
     close() {
       for (const server of servers) server.close()
@@ -94,7 +131,7 @@ export async function adoptListeners(fds: readonly number[], events: ListenerEve
   }
 }
 
-async function listenOn(fd: number, events: ListenerEvents): Promise<Elected['server']> {
+async function listenOn(fd: number, events: ListenerEvents): Promise<Server> {
   const server = createServer({ allowHalfOpen: true }, events.onConnection)
   // As `listen({ fd, backlog })` it would get Node's own backlog.
   server.listen({ fd }, BACKLOG)
@@ -106,36 +143,118 @@ async function listenOn(fd: number, events: ListenerEvents): Promise<Elected['se
   return server.on('error', events.onFault)
 }
 
-/** Reports whether the socket at the path is still the one that was bound. Throws FileError where the disk does not answer. */
-async function isThere({ stats }: Elected, { path }: SocketAddress): Promise<boolean> {
-  return isSame(await onFile(path, async () => lstatIfAny(path).catch(fallbackOnSystemError(null))), stats)
+/**
+ * Binds beside the path, gives the socket its access, and renames it over the path, where none or a dead one is. The
+ * directory is locked meanwhile, so that no other daemon takes the dead one for free at the same moment.
+ */
+async function bind(address: SocketAddress, events: ListenerEvents): Promise<Bound> {
+  const failure = noSocketAt(address)
+  const work = async (): Promise<Bound> => {
+    // A living daemon counts first, also where its directory is not safe.
+    await assertFree(address)
+    return inDirectoryOf(address.path, { use: 'sockets', failure }, async (reached, directory) => {
+      await lockForBinding(directory)
+      await assertFree(address)
+      const created = join(dirname(reached), NEW_SOCKET)
+      await fs.unlink(created).catch(ignoreAbsence)
+      const fd = await listenPrivately(created, directory)
+      try {
+        const stats = await setAccess(created, address)
+        await fs.rename(created, reached)
+        return { server: await listenOn(fd, events), stats }
+      } catch (error) {
+        loadLibc().close(fd)
+        await fs.unlink(created).catch(ignoreAbsence)
+        throw error
+      }
+    })
+  }
+  return inTurnAt(address, {
+    failure,
+    work,
+    async undo({ server, stats }) {
+      server.close()
+      await removeOwn(address.path, stats)
+    },
+  })
 }
 
-function isSame(found: Stats | null | undefined, stats: Stats): boolean {
-  return found?.ino === stats.ino && found.dev === stats.dev
-}
-
-function ignoreFileError(error: unknown): void {
-  if (!(error instanceof FileError)) throw error
-}
-
-/** Another mode and group for the socket that is there. Throws UserError. */
-function adjust({ stats }: Elected, address: SocketAddress): void {
-  const directory = openDirectoryOf(address)
+/** Held until the directory is closed. Without it, where another user keeps it, only the odd race of two daemons is open. */
+async function lockForBinding(directory: number): Promise<void> {
   try {
-    const reached = directory.reach(basename(address.path))
-    if (lstatSync(reached, { throwIfNoEntry: false })?.ino === stats.ino) setAccess(reached, address)
+    for (let tries = 0; tries < BIND_TURN.tries && !loadLibc().lock(directory); tries += 1)
+      await sleep(BIND_TURN.pollMs)
   } catch (error) {
-    throw error instanceof UserError ? error : socketError(address, error)
-  } finally {
-    directory.close()
+    // A file system without locks.
+    fallbackOnSystemError(undefined)(error)
   }
 }
 
+/** Binds with the umask changed for that moment alone: only this user may connect at first. */
+async function listenPrivately(path: string, directory: number): Promise<number> {
+  const now = new Date()
+  // Binding is synchronous: a disk that takes no names at present stalls here and not there. Any answer of it will do.
+  await fs.futimes(directory, now, now).catch(fallbackOnSystemError(undefined))
+  const umask = process.umask(0o177)
+  try {
+    return loadLibc().listenAt(path, BACKLOG)
+  } finally {
+    process.umask(umask)
+  }
+}
+
+/**
+ * Gives the socket its group, then its mode, through a descriptor of the socket itself: a link at the path is never
+ * followed. `own`: the socket that it must be. Returns its stats. Throws UserError.
+ */
+export async function setAccess(path: string, address: SocketAddress, own?: Stats): Promise<Stats> {
+  const { mode, gid } = address
+  const fd = await fs.open(path, O_PATH | constants.O_NOFOLLOW)
+  try {
+    const stats = await fs.fstat(fd)
+    if (!stats.isSocket() || (own !== undefined && !isSame(stats, own))) {
+      throw new UserError(
+        `${address.path} is no longer a socket of kyc-tokend: remove it, or set another ${settingOf(address)}`,
+        exitStatus.configuration,
+      )
+    }
+    const itself = `/proc/self/fd/${fd}`
+    if (gid !== null && stats.gid !== gid) await fs.chown(itself, stats.uid, gid)
+    await fs.chmod(itself, mode)
+    return stats
+  } catch (error) {
+    if (errorCode(error) !== 'EPERM') throw error
+    const [group, user] = [nameOf('group', gid ?? -1), nameOf('user', process.geteuid!())]
+    throw new UserError(
+      `The socket ${address.path} cannot be given the group ${group}: make the user ${user} a member of it, or set another \`group\``,
+      exitStatus.configuration,
+      { cause: error },
+    )
+  } finally {
+    await fs.close(fd)
+  }
+}
+
+/** Another mode and group for the socket that is there. Throws UserError. */
+async function adjust({ stats }: Bound, address: SocketAddress): Promise<void> {
+  const failure = noSocketAt(address)
+  const work = async (): Promise<Stats> =>
+    inDirectoryOf(address.path, { use: 'sockets', failure }, async (reached) =>
+      setAccess(reached, address, stats),
+    )
+  await inTurnAt(address, { failure, work })
+}
+
+function ignoreAbsence(error: unknown): void {
+  if (errorCode(error) !== 'ENOENT') throw error
+}
+
 /** Closes the server, and removes the socket if it is still the one that was bound. */
-async function remove({ server, stats }: Elected, address: SocketAddress): Promise<void> {
+async function remove({ server, stats }: Bound, { path }: SocketAddress): Promise<void> {
   server.close()
   // A dead socket does no harm: the next daemon replaces it.
-  const removal = onFile(address.path, async () => removeOwn(address.path, stats)).catch(ignoreFileError)
+  const removal = onFile(path, async () => removeOwn(path, stats)).catch((error: unknown) => {
+    if (!(error instanceof FileError)) throw error
+  })
   await raceAbort(removal, AbortSignal.timeout(STOP_WAIT_MS))
 }

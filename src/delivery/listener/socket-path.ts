@@ -1,12 +1,11 @@
-// The path of a listening socket: its directory, what is there, and errors with their remedies.
-import { closeSync, constants, fstatSync, lstatSync, openSync, type Stats } from 'node:fs'
+// The path of a listening socket: whether a process answers there, and errors with their remedies.
+import { closeSync, constants, openSync, type Stats } from 'node:fs'
 import { connect } from 'node:net'
 import { basename, dirname } from 'node:path'
-import { getSystemErrorMessage } from 'node:util'
-import { assertAnswers } from '../../lib/directories.ts'
-import { directoryProblem } from '../../lib/directory-access.ts'
-import { errorCode, exitStatus, UserError } from '../../lib/error.ts'
-import { DiskStalledError } from '../../lib/disk-queue.ts'
+import { lstatIfAny } from '../../lib/atomic-file.ts'
+import { DiskStalledError, onFileSystem } from '../../lib/disk-queue.ts'
+import { errorCode, exitStatus, fallbackOnSystemError, UserError } from '../../lib/error.ts'
+import { asFileError, FileError } from '../../lib/file-error.ts'
 
 /** `sun_path` without its NUL byte (unix(7)). */
 const MAX_PATH_BYTES = 107
@@ -24,55 +23,43 @@ export interface SocketAddress extends SocketPath {
   readonly gid: number | null
 }
 
-/** An open directory. Names in it are reached through its descriptor, so nothing that happens to its path matters. */
-export interface OpenDirectory {
-  reach(name: string): string
-  close(): void
+/**
+ * Does the work on the path in its turn on its file system. The system's errors become UserErrors with the remedy: 75 where
+ * the disk does not answer, 78 for all others. `undo`: for work that ends after its caller was given the 75.
+ */
+export async function inTurnAt<T>(
+  address: SocketPath,
+  { failure, work, undo }: { failure: string; work: () => Promise<T>; undo?: (done: T) => Promise<unknown> },
+): Promise<T> {
+  const { path } = address
+  let isAwaited = true
+  const turn = onFileSystem(dirname(path), async () => {
+    const done = await work()
+    if (!isAwaited) await undo?.(done)
+    return done
+  })
+  return turn.catch((error: unknown) => {
+    isAwaited = false
+    const known = asFileError(path, error, failure)
+    if (!(known instanceof FileError)) throw error
+    const status = known.cause instanceof DiskStalledError ? exitStatus.tryAgain : exitStatus.configuration
+    throw new UserError(`${known.message}, or set another ${settingOf(address)}`, status, { cause: error })
+  })
 }
 
-const DIRECTORY_FLAGS = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW
-
-/** Opens the directory of a socket. Throws UserError (78) where other users could exchange what is in it. */
-export function openDirectoryOf(address: SocketPath): OpenDirectory {
-  const directory = dirname(address.path)
-  let fd: number
-  try {
-    fd = openSync(directory, DIRECTORY_FLAGS)
-  } catch (error) {
-    throw socketError(address, error)
-  }
-  const problem = directoryProblem(directory, fstatSync(fd), { uid: process.geteuid!(), use: 'sockets' })
-  if (problem !== undefined) {
-    closeSync(fd)
-    throw new UserError(
-      `No socket can be made at ${address.path}: ${problem}, or set another ${settingOf(address)}`,
-      exitStatus.configuration,
-    )
-  }
-  return {
-    reach: (name) => `/proc/self/fd/${fd}/${name}`,
-    close: () => {
-      closeSync(fd)
-    },
-  }
+/** Throws as inTurnAt does, and UserError as assertFree does. */
+export async function assertPathFree(address: SocketPath): Promise<void> {
+  await inTurnAt(address, { failure: noSocketAt(address), work: async () => assertFree(address) })
 }
 
 /**
- * Throws UserError where a process answers at this path (69), something that is not a socket is in the way (78), or the
- * disk does not answer (75).
+ * Throws UserError where a process answers at this path (69) or something that is not a socket is in the way (78). To be
+ * called in its turn on the file system.
  */
-export async function assertPathFree(address: SocketPath): Promise<void> {
+export async function assertFree(address: SocketPath): Promise<void> {
   const { path } = address
-  await assertAnswers(dirname(path)).catch((error: unknown) => {
-    if (!(error instanceof DiskStalledError)) throw error
-    throw new UserError(
-      `No socket can be made at ${path}: ${error.message}, or set another ${settingOf(address)}`,
-      exitStatus.tryAgain,
-      { cause: error },
-    )
-  })
-  const found = lstatAt(address)
-  if (found === undefined) return
+  const found = await lstatIfAny(path)
+  if (found === null) return
   if (!found.isSocket()) {
     throw new UserError(
       `${path} is in the way and is not a socket: remove it, or set another ${settingOf(address)}`,
@@ -87,12 +74,17 @@ export async function assertPathFree(address: SocketPath): Promise<void> {
   }
 }
 
-function lstatAt(address: SocketPath): Stats | undefined {
-  try {
-    return lstatSync(address.path, { throwIfNoEntry: false })
-  } catch (error) {
-    throw socketError(address, error)
+/** Reports whether the file with these stats is still at the path. Throws as inTurnAt does. */
+export async function isThere(address: SocketPath, failure: string, stats: Stats): Promise<boolean> {
+  const work = async (): Promise<boolean> => {
+    const found = await lstatIfAny(address.path).catch(fallbackOnSystemError(null))
+    return found !== null && isSame(found, stats)
   }
+  return inTurnAt(address, { failure, work })
+}
+
+export function isSame(one: Stats, other: Stats): boolean {
+  return one.ino === other.ino && one.dev === other.dev
 }
 
 /** Reports whether a process listens at a path. A socket that is neither certain to be dead nor gone counts as living. */
@@ -125,31 +117,10 @@ function withShortPath<T>(path: string, use: (reached: string) => T): T {
   }
 }
 
-/** The system's error as UserError (78) with the remedy. */
-export function socketError(address: SocketPath, cause: unknown): UserError {
-  const code = errorCode(cause) ?? ''
-  const { errno } = cause as NodeJS.ErrnoException
-  const why = REASONS[code] ?? `${code}: ${getSystemErrorMessage(errno ?? 0)}`
-  const remedy = REMEDIES[code] ?? 'make its directory writable for the user of the daemon'
-  return new UserError(
-    `No socket can be made at ${address.path} (${why}): ${remedy}, or set another ${settingOf(address)}`,
-    exitStatus.configuration,
-    { cause },
-  )
+export function noSocketAt({ path }: SocketPath): string {
+  return `No socket can be made at ${path}`
 }
 
 export function settingOf({ setting = 'path' }: SocketPath): string {
   return `\`${setting}\``
-}
-
-const REASONS: Readonly<Record<string, string>> = {
-  ENOENT: 'its directory is not there',
-  ENOTDIR: 'its directory is a symbolic link or no directory',
-}
-const REMEDIES: Readonly<Record<string, string>> = {
-  ENOENT: 'make it',
-  ENOTDIR: 'name the directory itself',
-  EROFS: 'add its directory to `ReadWritePaths=` in a drop-in of the unit, with a `-` before it',
-  ENOSPC: 'free space on its file system',
-  EDQUOT: 'free space on its file system',
 }

@@ -4,10 +4,13 @@ import { once } from 'node:events'
 import { chmodSync, chownSync, lstatSync, mkdirSync, readdirSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import type { SocketConfig } from '../../../src/config/config.ts'
+import { acquireInstanceLock } from '../../../src/delivery/listener/instance-lock.ts'
 import { openListener, type Listener } from '../../../src/delivery/listener/listener.ts'
 import { removeFile, replaceFile } from '../../../src/lib/atomic-file.ts'
 import { UserError } from '../../../src/lib/error.ts'
 import { FileError } from '../../../src/lib/file-error.ts'
+import { createRecords } from '../../support/records.ts'
 import { tempDirectory } from '../../support/temp-directory.ts'
 
 const ATTACKER = 65534
@@ -136,6 +139,26 @@ describe.skipIf(process.geteuid?.() !== 0)('for root', () => {
       await listen(directory)
       await replaceFile(join(directory, 'token'), 'x', { mode: 0o600 })
     }
+  })
+
+  it.each([
+    ['belongs to another user', (directory: string) => chownSync(directory, ATTACKER, ATTACKER)],
+    ['can be written by all', (directory: string) => chmodSync(directory, 0o777)],
+  ])('a runtime directory that %s ends the start (78), a state directory does not', async (_, open) => {
+    const [good, bad] = [await tempDirectory(), await tempDirectory()]
+    open(bad)
+    const sockets = { ipc: { path: join(good, 's') } as SocketConfig, http: null }
+    const none = { ipc: [], http: [], metrics: [], unknown: [] }
+    await expect(
+      acquireInstanceLock({ ...sockets, runtimeDirectory: bad, stateDirectory: good }, none),
+    ).rejects.toMatchObject({ status: 78, message: expect.stringContaining('`runtimeDirectory`') as string })
+    const lock = await acquireInstanceLock({ ...sockets, runtimeDirectory: good, stateDirectory: bad }, none)
+    const { log, events: logged } = createRecords()
+    await lock.tick(log)
+    await lock.tick(log)
+    expect(logged()).toEqual(['state-unlocked'])
+    lock.close()
+    expect(readdirSync(bad)).toEqual([])
   })
 
   it('a living daemon in a refused directory counts first (69)', async () => {

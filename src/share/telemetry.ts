@@ -1,0 +1,150 @@
+// Telemetry of sharing: the state of the store, counts for metrics, and log records, each change once.
+import type { Clock } from '../lib/clock.ts'
+import { createHistogram, type Observations } from '../lib/histogram.ts'
+import type { Log } from '../lib/log.ts'
+import type { StatusResult } from '../protocol.ts'
+import type { Route } from './share-state.ts'
+import type { StoreError, StoreErrorKind } from './store.ts'
+
+export interface ShareSample {
+  readonly outcomes: Readonly<Record<Route | 'asked' | 'alone', number>>
+  readonly staleWrites: number
+  readonly unreadable: number
+  /** Delay of pushes, in seconds. */
+  readonly lag: Observations
+}
+export type StoreState = Pick<NonNullable<StatusResult['share']>, 'state' | 'since' | 'lastError'>
+
+export interface Telemetry {
+  sample(): ShareSample
+  storeState(): StoreState
+  /** An operation succeeded. */
+  connected(): void
+  /** An operation failed. */
+  failed(error: StoreError): void
+  counted(source: keyof ShareSample['outcomes']): void
+  staleWrite(fence: number): void
+  /** A record does not open; logged once for each fence, and once in 10 min at most. */
+  unreadable(fence: number): void
+  lag(ms: number): void
+  /** A record of a host that asked by itself has come. */
+  askedAlone(by: string): void
+  /** A client reported a token of this age as refused. Logged once an hour at most. */
+  rejected(ageMs: number): void
+}
+
+/** In seconds. */
+const LAG_BOUNDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, Infinity]
+/** A process that may write to the store can write a thousand records a second. */
+const UNREADABLE_EVERY_MS = 600_000
+/** Hosts that ask by themselves end each other's tokens where the service keeps one alive: a new token is refused then. */
+const CONTENTION = { youngMs: 60_000, everyMs: 3_600_000 }
+
+/** `aclLine`: the command that grants the rights that are needed. */
+export function createTelemetry(options: {
+  server: string
+  log: Log
+  clock: Pick<Clock, 'now'>
+  aclLine: string
+}): Telemetry {
+  const { server, log, clock } = options
+  const remedies: Readonly<Record<StoreErrorKind, string>> = {
+    lost: 'Nothing to do if it passes: the token is served meanwhile, and this host asks by itself when its time comes; if it lasts, check share.servers from this host with `kyc-tokend check`',
+    slow: 'Nothing to do if it passes; if it lasts, find out what keeps the server busy (redis-cli --latency, SLOWLOG GET), or raise share.timeout',
+    denied: `Check share.user and share.password; the user needs these rights: ${options.aclLine}`,
+  }
+  const isoNow = (): string => new Date(clock.now().wallMs).toISOString()
+  const outcomes = { asked: 0, push: 0, look: 0, take: 0, alone: 0 }
+  const lag = createHistogram(LAG_BOUNDS)
+  let storeState: StoreState = { state: 'alone', since: isoNow(), lastError: null }
+  let failures = 0
+  let staleWrites = 0
+  let unreadable = 0
+  let lastUnreadable = { fence: 0, loggedAtMs: -Infinity }
+  let lastAlone: { readonly by: string; readonly atMs: number } | null = null
+  let contentionLoggedAtMs = -Infinity
+
+  function logLoss(kind: StoreErrorKind, fields: object): void {
+    if (kind === 'denied')
+      log('error', 'The shared store denies access: this host is alone', { event: 'share-denied', ...fields })
+    else if (kind === 'slow')
+      log('warning', 'The shared store does not answer in time: this host is alone', {
+        event: 'share-slow',
+        ...fields,
+      })
+    else
+      log('warning', 'The shared store cannot be used: this host is alone', {
+        event: 'share-lost',
+        ...fields,
+      })
+  }
+
+  return {
+    sample: () => ({ outcomes: { ...outcomes }, staleWrites, unreadable, lag: lag.observations() }),
+    storeState: () => storeState,
+    connected() {
+      if (storeState.state === 'connected') return
+      const aloneSeconds = Math.round((clock.now().wallMs - Date.parse(storeState.since)) / 1000)
+      log('info', 'Connected to the shared store', {
+        event: 'share-connected',
+        server,
+        ...(failures > 0 && { failures, aloneSeconds }),
+      })
+      failures = 0
+      storeState = { state: 'connected', since: isoNow(), lastError: null }
+    },
+    failed({ kind, message }) {
+      failures += 1
+      // A server that refuses the password closes the connection: that is no other failure.
+      const isFirst = failures === 1 || (kind === 'denied' && storeState.state !== 'denied')
+      const state = kind === 'denied' || storeState.state === 'denied' ? 'denied' : 'alone'
+      const since = storeState.state === 'connected' || failures === 1 ? isoNow() : storeState.since
+      const lastError = state === 'denied' && kind !== 'denied' ? storeState.lastError : message
+      storeState = { state, since, lastError }
+      if (isFirst) logLoss(kind, { server, error: message, remedy: remedies[kind] })
+    },
+    counted(source) {
+      outcomes[source] += 1
+    },
+    staleWrite(fence) {
+      staleWrites += 1
+      log('warning', 'Another host asked meanwhile: its answer counts, and the one of this host is dropped', {
+        event: 'share-stale-write',
+        fence,
+      })
+    },
+    unreadable(fence) {
+      unreadable += 1
+      const nowMs = clock.now().bootMs
+      if (fence === lastUnreadable.fence || nowMs - lastUnreadable.loggedAtMs < UNREADABLE_EVERY_MS) return
+      lastUnreadable = { fence, loggedAtMs: nowMs }
+      log('error', 'A process that does not know the secret writes to the shared store', {
+        event: 'share-unreadable',
+        fence,
+        remedy:
+          'Find out which others may write to the server under share.prefix, and take that right away; what they wrote counts as not there',
+      })
+    },
+    lag(ms) {
+      lag.observe(Math.max(0, ms) / 1000)
+    },
+    askedAlone(by) {
+      lastAlone = { by, atMs: clock.now().bootMs }
+    },
+    rejected(ageMs) {
+      const nowMs = clock.now().bootMs
+      const recent = lastAlone !== null && nowMs - lastAlone.atMs < CONTENTION.youngMs ? lastAlone : null
+      const isSuspect = recent !== null || storeState.state !== 'connected'
+      if (ageMs >= CONTENTION.youngMs || !isSuspect || nowMs - contentionLoggedAtMs < CONTENTION.everyMs)
+        return
+      contentionLoggedAtMs = nowMs
+      log('warning', 'The service refused a new token while hosts ask by themselves', {
+        event: 'share-contention',
+        ageMs: Math.round(ageMs),
+        ...(recent !== null && { by: recent.by }),
+        remedy:
+          'If the service keeps only one token of an account alive, set share.whenAlone to "wait" on every host: then none asks while the shared store is away',
+      })
+    },
+  }
+}

@@ -1,0 +1,103 @@
+// The program's one variable with the settings it is moved by: read by everybody, changed by the keeper, followed by listeners.
+import type { Clock } from '../lib/clock.ts'
+import type { Cause, FetchOutcome, FetchToken } from './outcome.ts'
+import { afterRefusals, afterStart, type Refuses } from './settings-transitions.ts'
+import { signatureOf, type Asked, type Policy, type Step, type TokenState } from './state.ts'
+import { afterTick } from './transitions.ts'
+
+/** The service, the credentials and the plan. Replaced as a whole by a reload. */
+export interface RefreshSettings extends Asked {
+  readonly fetchToken: FetchToken
+  readonly policy: Policy
+  readonly refuses?: Refuses
+}
+
+/** An event says only that the facts in the state are worth reading again. */
+export type KeeperEvent =
+  /** The loop is alive. At least every 15 s, and at each wake. */
+  | { readonly type: 'tick' }
+  /** The token or the phase is another than before. */
+  | { readonly type: 'changed' }
+  | Attempted
+/** An attempt is over. */
+export interface Attempted {
+  readonly type: 'attempted'
+  readonly outcome: FetchOutcome
+  readonly cause: Cause
+  /** Duration of the request; null: this host made none. */
+  readonly tookMs: number | null
+}
+
+export type Variable = ReturnType<typeof createVariable>
+
+export function createVariable(
+  initial: TokenState,
+  { clock, random, ...options }: { settings: RefreshSettings; clock: Clock; random: () => number },
+) {
+  let { settings } = options
+  const step = (): Step => ({ now: clock.now(), policy: settings.policy, random })
+  let state = afterRefusals(afterStart(initial, step()), settings.refuses)
+  let lastSignature = signatureOf(state, clock.now())
+  const listeners = new Set<(event: KeeperEvent) => void>()
+
+  function emit(event: KeeperEvent): void {
+    for (const listener of listeners) listener(event)
+  }
+
+  /** Changes it, with an event where the token or the phase is another one then. */
+  function set(next: TokenState): void {
+    state = next
+    const signature = signatureOf(state, clock.now())
+    if (signature === lastSignature) return
+    lastSignature = signature
+    emit({ type: 'changed' })
+  }
+
+  /** Calls the listener at each event; returns a function that ends it. */
+  function onEvent(listener: (event: KeeperEvent) => void): () => void {
+    listeners.add(listener)
+    return () => listeners.delete(listener)
+  }
+
+  /**
+   * Resolves when `isMet` holds, and no later than after `waitMs` or when the signal is aborted. Evaluated after
+   * each event, so `isMet` must be cheap.
+   */
+  async function waitUntil(
+    isMet: () => boolean,
+    { waitMs, signal }: { waitMs: number; signal: AbortSignal },
+  ): Promise<void> {
+    if (isMet() || waitMs <= 0 || signal.aborted) return
+    const end = new AbortController()
+    const stop = (): void => end.abort()
+    signal.addEventListener('abort', stop)
+    const endListening = onEvent(() => {
+      if (isMet()) stop()
+    })
+    await clock.sleep(waitMs, end.signal)
+    endListening()
+    signal.removeEventListener('abort', stop)
+  }
+
+  return {
+    get: (): TokenState => state,
+    set,
+    /** Changes it without an event: the next `set` brings that. */
+    setQuietly(next: TokenState): void {
+      state = next
+    },
+    /** Time has passed. */
+    tick(): void {
+      set(afterTick(state, step()))
+      emit({ type: 'tick' })
+    },
+    settings: (): RefreshSettings => settings,
+    use(next: RefreshSettings): void {
+      settings = next
+    },
+    step,
+    emit,
+    onEvent,
+    waitUntil,
+  }
+}
