@@ -196,11 +196,11 @@ function readerLines({ readers = [] }: StatusResult, nowMs: number): string[] {
 
 function alertLines(
   { alert }: StatusResult,
-  { alertCommand, alertProblem, unit }: HostFacts,
+  { hasAlertCommand, alertCommand, alertProblem, unit }: HostFacts,
   { nowMs, ink }: { nowMs: number; ink: Ink },
 ): string[] {
   const raised = alert === null ? [] : [`${ink('red', alert.reason)} since ${absolute(alert.since, nowMs)}`]
-  if (alertProblem !== null) return [...raised, ink('yellow', alertProblem)]
+  if (hasAlertCommand && alertProblem !== null) return [...raised, ink('yellow', alertProblem)]
   if (alertCommand === null) return raised
   const { isOk, result, at } = alertCommand
   const name = (unit ?? 'kyc-tokend').replace('kyc-tokend', 'kyc-tokend-alert')

@@ -5,7 +5,7 @@ import { Writable as WritableStream } from 'node:stream'
 
 import { UsageError } from '../lib/error.ts'
 
-interface Prompt {
+export interface Prompt {
   /** Asks again until the answer has no problem. Throws the signal's reason when it is aborted. */
   ask(
     question: string,

@@ -1,5 +1,5 @@
 // The answers that `setup` needs: from its options, from a document with all of them, or asked for at the terminal.
-import { baseUrlProblem, baseUrlWarning } from '../config/base-url.ts'
+import { baseUrlProblem, baseUrlWarning, tokenUrlProblem } from '../config/base-url.ts'
 import { ConfigError, type ConfigIssue } from '../config/issues.ts'
 import { findJsonFault } from '../config/json-fault.ts'
 import { secretRefusal } from '../config/secrets.ts'
@@ -8,11 +8,13 @@ import { UsageError } from '../lib/error.ts'
 import { certificatesIn } from '../lib/pem.ts'
 import { readLimited } from '../lib/read-limited.ts'
 import type { Invocation } from './command.ts'
-import { createPrompt, isTerminal } from './prompt.ts'
+import { createPrompt, isTerminal, type Prompt } from './prompt.ts'
 import { existing, presentFiles, readAnswer, type Answers, type SetupFiles } from './setup-files.ts'
 
 const MAX_DOCUMENT_BYTES = 1_048_576
-const SINGLE_ANSWERS = ['base-url', 'api-key-file', 'api-secret-file']
+const SINGLE_ANSWERS = ['base-url', 'api-key-file', 'api-secret-file', 'preset', 'token-url']
+const KIND = 'OAuth2 client credentials or API key and secret? (oauth2 or key) [key]'
+const ENDPOINT = 'Where it gives tokens (a path after the address such as /oauth/token, or https://…)'
 
 /** Throws UsageError (64) for what is missing or cannot be right, and ConfigError (78) for a faulty document. */
 export async function readAnswers(invocation: Invocation, files: SetupFiles): Promise<Answers> {
@@ -77,37 +79,81 @@ async function singleAnswers(
   { options, stdin, stderr, signal }: Invocation,
   files: SetupFiles,
 ): Promise<Answers> {
-  const [baseUrl, keyFile, secretFile] = SINGLE_ANSWERS.map((name) => options[name] as string | undefined)
-  const isUnattended = baseUrl !== undefined && keyFile !== undefined && secretFile !== undefined
-  if (baseUrl !== undefined) demand('base-url', urlProblem(baseUrl))
-  if (!isUnattended && !isTerminal(stdin))
+  const given = await givenAnswers(options)
+  if (isComplete(given)) return withService(given)
+  if (!isTerminal(stdin))
     throw new UsageError(
-      'There is no terminal to ask at: give --base-url, --api-key-file and --api-secret-file, or --from.',
+      'There is no terminal to ask at: give --base-url, --api-key-file and --api-secret-file (and --token-url with --preset), or --from.',
     )
-  const present = isUnattended || options['force'] === true ? [] : await presentFiles(files)
+  const present = options['force'] === true ? [] : await presentFiles(files)
   if (present.length > 0) throw existing(present, 'add --force to replace it')
-  const fromFile = async (path: string, option: string): Promise<string> => {
-    const text = await readAnswer(path, option)
-    demand(option, secretProblem(text))
-    return text
-  }
-  const given = {
-    apiKey: keyFile === undefined ? undefined : await fromFile(keyFile, 'api-key-file'),
-    apiSecret: secretFile === undefined ? undefined : await fromFile(secretFile, 'api-secret-file'),
-  }
-  if (isUnattended) return { baseUrl, apiKey: given.apiKey!, apiSecret: given.apiSecret!, settings: {} }
   const prompt = createPrompt({ input: stdin, output: stderr, signal })
-  const hidden = { isHidden: true, problem: secretProblem }
   try {
-    return {
-      baseUrl: baseUrl ?? (await prompt.ask('Address of the service (https://…)', { problem: urlProblem })),
-      apiKey: given.apiKey ?? (await prompt.ask('API key (not shown)', hidden)),
-      apiSecret: given.apiSecret ?? (await prompt.ask('API secret (not shown)', hidden)),
-      settings: {},
-    }
+    return withService(await askMissing(given, prompt))
   } finally {
     prompt.close()
   }
+}
+
+type Given = Readonly<
+  Partial<Record<'baseUrl' | 'apiKey' | 'apiSecret' | 'preset' | 'tokenUrl', string | undefined>>
+>
+type Complete = Given & Pick<Answers, 'baseUrl' | 'apiKey' | 'apiSecret'>
+
+function isComplete(given: Given): given is Complete {
+  const { baseUrl, apiKey, apiSecret, preset, tokenUrl } = given
+  const isWhole = baseUrl !== undefined && apiKey !== undefined && apiSecret !== undefined
+  return isWhole && (preset === undefined || tokenUrl !== undefined)
+}
+
+async function givenAnswers(options: Invocation['options']): Promise<Given> {
+  const text = async (
+    option: string,
+    problem: (text: string) => string | undefined,
+  ): Promise<string | undefined> => {
+    const value = options[option] as string | undefined
+    if (value === undefined) return undefined
+    const answer = option.endsWith('-file') ? await readAnswer(value, option) : value
+    demand(option, problem(answer))
+    return answer
+  }
+  return {
+    baseUrl: await text('base-url', urlProblem),
+    preset: options['preset'] as string | undefined,
+    tokenUrl: await text('token-url', endpointProblem),
+    apiKey: await text('api-key-file', secretProblem),
+    apiSecret: await text('api-secret-file', secretProblem),
+  }
+}
+
+async function askMissing(given: Given, prompt: Prompt): Promise<Complete> {
+  const baseUrl =
+    given.baseUrl ?? (await prompt.ask('Address of the service (https://…)', { problem: urlProblem }))
+  const isDescribed = given.preset !== undefined || given.tokenUrl !== undefined
+  const kind = isDescribed ? given.preset : await prompt.ask(KIND, { problem: kindProblem })
+  const isOauth2 = kind === 'oauth2'
+  const tokenUrl =
+    given.tokenUrl ?? (isOauth2 ? await prompt.ask(ENDPOINT, { problem: endpointProblem }) : undefined)
+  const hidden = { isHidden: true, problem: secretProblem }
+  const [key, secret] = isOauth2 ? ['Client ID', 'Client secret'] : ['API key', 'API secret']
+  const apiKey = given.apiKey ?? (await prompt.ask(`${key} (not shown)`, hidden))
+  const apiSecret = given.apiSecret ?? (await prompt.ask(`${secret} (not shown)`, hidden))
+  return { baseUrl, apiKey, apiSecret, tokenUrl, ...(isOauth2 && { preset: kind }) }
+}
+
+/** Without a description it is the standard service. */
+function withService({ preset, tokenUrl, ...answers }: Complete): Answers {
+  const service = { ...(preset !== undefined && { preset }), tokenUrl }
+  return { ...answers, settings: tokenUrl === undefined ? {} : { service } }
+}
+
+function kindProblem(text: string): string | undefined {
+  return ['', 'key', 'oauth2'].includes(text) ? undefined : 'Write "oauth2" or "key"'
+}
+
+function endpointProblem(text: string): string | undefined {
+  const problem = tokenUrlProblem(text)
+  return problem === undefined ? undefined : `The address ${problem}`
 }
 
 function demand(option: string, problem: string | undefined): void {

@@ -60,7 +60,8 @@ export const run: RunCommand = async (invocation) => {
   const isTaken = changes.length === 0 || pair === 'confirmed' || options['unverified'] === true
   if (!isTaken) {
     for (const line of await written.undo()) stdout.write(`${line}\n`)
-    stdout.write(`Nothing was changed, because ${pairSentences[pair]}\n`)
+    const why = status === exitStatus.configuration ? 'of the faults above' : pairSentences[pair]
+    stdout.write(`Nothing was changed, because ${why}\n`)
     return status
   }
   await written.keep()

@@ -65,6 +65,19 @@ export const commands: readonly CommandSpec[] = [
         'FILE',
         'A configuration (JSON) with the key and the secret in it, instead of the three options; - for standard input',
       ),
+      preset: option(
+        'NAME',
+        'Kind of the service, if it is another than that of API key and secret',
+        'asked for',
+        {
+          choices: ['oauth2'],
+        },
+      ),
+      'token-url': option(
+        'URL',
+        'Where it gives tokens: a path after the address, or a whole URL',
+        'asked for',
+      ),
       'ca-file': option(
         'FILE',
         "File with the certificate of the service's private authority, which is copied",

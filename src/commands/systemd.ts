@@ -121,13 +121,19 @@ interface AlertCommandRun {
 export interface HostFacts {
   /** Unit of the daemon without its suffix; null: systemd does not run it. */
   readonly unit: string | null
+  readonly hasAlertCommand: boolean
   /** Null: it has not run, or there is none. */
   readonly alertCommand: AlertCommandRun | null
   /** Why alerts do not reach the alert command, with the remedy; null: they do. */
   readonly alertProblem: string | null
 }
 
-export const noFacts: HostFacts = { unit: null, alertCommand: null, alertProblem: null }
+export const noFacts: HostFacts = {
+  unit: null,
+  hasAlertCommand: false,
+  alertCommand: null,
+  alertProblem: null,
+}
 
 /** Facts for a daemon that answers. */
 export async function factsOf({ pid, configFile }: { pid: number; configFile: string }): Promise<HostFacts> {
@@ -152,7 +158,8 @@ export async function alertFacts(account: string | undefined): Promise<Omit<Host
     watch === null || watch['ActiveState'] === 'active'
       ? null
       : `${path} is ${isMasked ? 'masked' : watch['ActiveState']}, so that no alert reaches the alert command: ${isMasked ? `\`sudo systemctl unmask ${path}\`, then ` : ''}\`sudo systemctl enable --now ${path}\``
-  return { alertCommand: isAbsent(ALERT_COMMAND) ? null : alertRunOf(run), alertProblem }
+  const hasAlertCommand = !isAbsent(ALERT_COMMAND)
+  return { hasAlertCommand, alertCommand: hasAlertCommand ? alertRunOf(run) : null, alertProblem }
 }
 
 function alertRunOf(properties: Readonly<Record<string, string>> | null): AlertCommandRun | null {

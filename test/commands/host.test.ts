@@ -168,7 +168,7 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
     await cli(['token'])
     const { pid } = (JSON.parse((await cli(['status', '--json'])).stdout) as StatusResult).daemon
     const units = { 'kyc-tokend-alert.path': { ActiveState: 'inactive' } }
-    const host = { socket: daemon.ipcPath, unit: { MainPID: String(pid) }, units }
+    const host = { socket: daemon.ipcPath, unit: { MainPID: String(pid) }, units, alertCommand: true }
     const sentence = 'kyc-tokend-alert.path is inactive, so that no alert reaches the alert command: `sudo'
     expect((await onHost(['status'], host)).stdout).toContain(sentence)
     const rehearsal = await onHost(['alert-test'], host)

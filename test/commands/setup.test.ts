@@ -10,9 +10,12 @@ import {
   statSync,
   writeFileSync,
 } from 'node:fs'
+import { once } from 'node:events'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest'
 import { createSystemClock } from '../../src/lib/clock.ts'
 import { createSandbox, sandboxCredentials, type Sandbox } from '../../src/sandbox/sandbox.ts'
 import { createAuthority } from '../support/certificates.ts'
@@ -246,6 +249,33 @@ describe('kyc-tokend setup without a terminal', () => {
     expect([seen(), versions(), readdirSync(directory)]).toEqual(before)
   })
 
+  it('sets up a service of OAuth2 by options, and refuses what cannot be right', async () => {
+    const seen: (string | undefined)[] = []
+    const server = createServer((request, response) => {
+      seen.push(request.url, request.headers.authorization)
+      request.resume()
+      response.end(JSON.stringify({ access_token: 'token-1', token_type: 'Bearer', expires_in: 3600 }))
+    }).listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    onTestFinished(() => void server.close())
+    const words = [
+      '--base-url',
+      `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+      '--preset',
+      'oauth2',
+    ]
+    expect((await setup(...words)).stderr).toContain('--token-url with --preset')
+    expect((await setup(...words, '--token-url', 'oauth')).stderr).toMatch(
+      /^--token-url: The address must be/,
+    )
+    const { status, stdout } = await setup(...words, '--token-url', '/oauth/token')
+    expect(stdout).toMatch(/gave a token that lives 1 h/)
+    expect(status).toBe(0)
+    expect(configNow()['service']).toEqual({ preset: 'oauth2', tokenUrl: '/oauth/token' })
+    expect(seen).toEqual(['/oauth/token', `Basic ${btoa('sandbox-key:sandbox-secret')}`])
+    expect((await setup(...words, '--token-url', '/oauth/token')).stdout).toMatch(/^Nothing was changed$/m)
+  })
+
   it('builds nothing on a configuration that another user can write', async () => {
     await setup()
     chmodSync(join(directory, FILES[0]!), 0o666)
@@ -318,6 +348,8 @@ describe('kyc-tokend setup at a terminal', () => {
     const answers: [RegExp, string][] = [
       [/Address of the service[^\n]*: $/, 'api.example.com'],
       [/must be a whole URL[^\n]*\n[^\n]*: $/, sandbox.url],
+      [/OAuth2 client credentials or API key and secret\?[^\n]*: $/, 'neither'],
+      [/Write "oauth2" or "key"[^\n]*\n[^\n]*: $/, ''],
       [/API key \(not shown\): $/, sandboxCredentials.apiKey],
       [/API secret \(not shown\): $/, sandboxCredentials.apiSecret],
     ]
