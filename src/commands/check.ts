@@ -17,7 +17,7 @@ import { isLoopbackHost } from '../lib/loopback.ts'
 import { SYSTEM_CONFIG_DIRECTORY } from '../lib/paths.ts'
 import { nameOf } from '../lib/posix-ids.ts'
 import { SYSTEM_PATH } from '../lib/run-program.ts'
-import { configurationOf, type Configuration } from './ask.ts'
+import { ask, configurationOf, type Configuration } from './ask.ts'
 import { directoryFinding, socketFinding } from './check-paths.ts'
 import {
   findSockets,
@@ -30,7 +30,7 @@ import {
   type UnitSockets,
 } from './check-unit.ts'
 import type { RunCommand } from './command.ts'
-import { counted } from './format-status.ts'
+import { counted, isAboutPair } from './format-status.ts'
 import { progressOn } from './prompt.ts'
 import { asServiceUser, SERVICE_USER, type Identity } from './service-user.ts'
 import { alertFacts, configDirectory, unitEnvironment } from './systemd.ts'
@@ -39,6 +39,8 @@ interface CheckOptions extends Configuration {
   /** False: the configuration alone. */
   readonly isWhole: boolean
   readonly isLive: boolean
+  /** Also the word of a daemon that runs. */
+  readonly asksDaemon?: boolean
   readonly signal: AbortSignal
   readonly stderr: Writable
 }
@@ -56,7 +58,7 @@ export const run: RunCommand = async ({ options, env, stdout, stderr, signal }) 
   const report = createReport(stdout, { onlyFaults: !isWhole && env['JOURNAL_STREAM'] !== undefined })
   const isLive = options['live'] === true
   const checked = await performCheck(
-    { ...configurationOf({ options, env }), isWhole, isLive, signal, stderr },
+    { ...configurationOf({ options, env }), isWhole, isLive, asksDaemon: true, signal, stderr },
     report,
   )
   report.end()
@@ -99,20 +101,35 @@ export async function performCheck(options: CheckOptions, report: Report): Promi
       },
     },
   )
-  const isAsked = live !== undefined && checked !== undefined
+  if (checked !== undefined && isWhole) await checkOthers(checked, { options, sockets, report })
   const pairs = { [exitStatus.ok]: 'confirmed', [exitStatus.noPermission]: 'refused' } as const
-  const pair = (isAsked && pairs[status as keyof typeof pairs]) || 'unknown'
-  if (checked !== undefined && isWhole) {
-    const { config, unit } = checked
-    if (unit !== null) {
-      const facts = await alertFacts(account)
-      const wanted = config.systemdCredentials
-      report.say('unit', ...unitFindings(unit, { wanted, file: config.file, facts }))
-    }
-    await checkShare(checked, report)
-    await checkHost(config, report)
-  }
+  const isAsked = live !== undefined && checked !== undefined
+  const pair = isAsked ? (pairs[status as keyof typeof pairs] ?? 'unknown') : 'unknown'
   return { status: report.faults() > 0 ? exitStatus.configuration : status, pair }
+}
+
+/** A configuration that can be read, and the unit that runs it. */
+interface Checkable {
+  readonly config: Config
+  readonly unit: Unit | null
+  readonly unseen: readonly string[]
+}
+
+/** As the caller: the unit, the daemon that runs, the shared store and the host. */
+async function checkOthers(
+  checked: Checkable,
+  { options, sockets, report }: { options: CheckOptions; sockets: UnitSockets; report: Report },
+): Promise<void> {
+  const { config, unit } = checked
+  if (unit !== null) {
+    const facts = await alertFacts(options.account)
+    const wanted = config.systemdCredentials
+    report.say('unit', ...unitFindings(unit, { wanted, file: config.file, facts }))
+  }
+  if (options.asksDaemon === true && (unit === null || sockets.isActive))
+    report.say('secrets', ...(await pairFindings(config.ipc.path)))
+  await checkShare(checked, report)
+  await checkHost(config, report)
 }
 
 /** The service is asked as the unit asks it: by the proxy of its drop-ins, and not by that of a shell. */
@@ -195,11 +212,21 @@ async function checkPaths(
   }
 }
 
+/** The word of a running daemon about another pair in the secret files: it has tried it. */
+async function pairFindings(socket: string): Promise<Finding[]> {
+  try {
+    const { daemon } = await ask({ options: { socket } }, (client) => client.status())
+    const { state, problem } = daemon.configuration
+    if (problem === null || !isAboutPair(problem)) return []
+    return [state === 'faulty' ? fault(problem) : warning(problem)]
+  } catch (error) {
+    if (error instanceof UserError) return []
+    throw error
+  }
+}
+
 /** The shared store is used as the daemon would, and left as it was. */
-async function checkShare(
-  { config: { share }, unseen }: { config: Config; unseen: readonly string[] },
-  report: Report,
-): Promise<void> {
+async function checkShare({ config: { share }, unseen }: Checkable, report: Report): Promise<void> {
   if (share === null) return
   const hidden = unseen.filter((setting) => setting.startsWith('share.'))
   if (hidden.length > 0) {

@@ -210,10 +210,10 @@ function alertLines(
 
 function configurationLines({ daemon }: StatusResult, ink: Ink): string[] {
   const { state, problem } = daemon.configuration
-  if (state === 'current') return []
-  if (state === 'changed')
-    return [`${ink('yellow', 'changed on disk')}: the daemon runs with the former ones`]
-  return [`${ink('red', 'faulty on disk')}: ${problem ?? 'see `kyc-tokend check`'}`]
+  // The step says it.
+  if (state === 'current' || (problem !== null && isAboutPair(problem))) return []
+  if (state === 'faulty') return [`${ink('red', 'faulty on disk')}: ${problem ?? 'see `kyc-tokend check`'}`]
+  return [`${ink('yellow', 'changed on disk')}: ${problem ?? 'the daemon runs with the former ones'}`]
 }
 
 function daemonLine({ daemon }: StatusResult, nowMs: number): string {
@@ -243,10 +243,16 @@ export function counted(count: number, noun: string): string {
 /** Reasons that mistakes in the key or the secret have, too. */
 const OF_CREDENTIALS = new Set(['account-not-found', 'rejected'])
 
-const configurationSteps: Readonly<Record<StatusResult['daemon']['configuration']['state'], string[]>> = {
-  current: [],
-  changed: ['Have the changed configuration taken over: reload (SIGHUP)'],
-  faulty: ['Correct the configuration (`kyc-tokend check` names each fault), then reload (SIGHUP)'],
+function configurationSteps({ state, problem }: StatusResult['daemon']['configuration']): string[] {
+  if (problem !== null && isAboutPair(problem)) return [problem]
+  if (state === 'faulty')
+    return ['Correct the configuration (`kyc-tokend check` names each fault), then reload (SIGHUP)']
+  return state === 'changed' ? ['Have the changed configuration taken over: reload (SIGHUP)'] : []
+}
+
+/** Reports whether the problem is another pair in the secret files, which the service refused or which is being tried. */
+export function isAboutPair(problem: string): boolean {
+  return / holds (?:a|another) pair/.test(problem)
 }
 
 /** The next steps, the most important first, as sentences with the commands of this host; none if all is well. */
@@ -259,7 +265,7 @@ function nextSteps(status: StatusResult, { unit }: Pick<HostFacts, 'unit'>): str
   const reason = failure?.reason ?? alert?.reason
   if (reason !== undefined) steps.push(...keyMistakes(reason))
   if (alert?.contact) steps.push(`Call ${alert.contact}`)
-  steps.push(...configurationSteps[daemon.configuration.state])
+  steps.push(...configurationSteps(daemon.configuration))
   const faulty = files.filter(({ ok }) => !ok).length
   if (faulty > 0)
     steps.push(`Correct ${faulty === 1 ? 'the token file' : `the ${faulty} token files`} marked ✗`)

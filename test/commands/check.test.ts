@@ -1,5 +1,13 @@
 import { spawn, spawnSync } from 'node:child_process'
-import { chmodSync, chownSync, existsSync, mkdirSync, readdirSync, readFileSync } from 'node:fs'
+import {
+  chmodSync,
+  chownSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  writeFileSync,
+} from 'node:fs'
 import { createServer } from 'node:net'
 import { PassThrough } from 'node:stream'
 import { text } from 'node:stream/consumers'
@@ -7,7 +15,11 @@ import { join } from 'node:path'
 import { beforeEach, describe, expect, it } from 'vitest'
 
 import { run } from '../../src/commands/check.ts'
+import { commandWorld, hourToken } from '../support/command-world.ts'
 import { smallConfig, useConfigFiles } from '../support/config-files.ts'
+
+import { accountNotFound, granting } from '../support/service.ts'
+import { expectUntil } from '../support/until.ts'
 
 const files = useConfigFiles()
 
@@ -136,7 +148,7 @@ describe('kyc-tokend check', () => {
   it('distinguishes a daemon that answers from one that is gone', async () => {
     mkdirSync(join(files.directory, 'run'))
     const path = join(files.directory, 'run', 'ipc.sock')
-    const server = createServer((socket) => socket.end()).listen(path)
+    const server = createServer((socket) => socket.resume().end()).listen(path)
     await new Promise((resolve) => server.once('listening', resolve))
     expect((await checkConfig()).output).toMatch(/ipc\.sock is answered: a daemon runs/)
     await new Promise((resolve) => server.close(resolve))
@@ -147,6 +159,37 @@ describe('kyc-tokend check', () => {
     expect(output).toMatch(/ipc\.sock was left behind by a daemon that is gone/)
     expect(status).toBe(0)
   })
+})
+
+it('reports another pair in the files, which the service refused, until it is corrected; status does, too', async () => {
+  const { directory, cli, daemon } = await commandWorld({
+    config: { credentials: { apiKey: 'key-1', apiSecret: { file: 'secret' } } },
+    answer: ({ body }) => (body.includes('wrong') ? accountNotFound : granting(hourToken())),
+    files: { secret: 'right' },
+  })
+  const rotate = (secret: string): void => writeFileSync(join(directory, 'secret'), secret)
+  await cli(['token'])
+  rotate('wrong')
+  await cli(['refresh'])
+  const sentence =
+    /\/secret holds a pair that the service refused at \d\d:\d\d UTC .*; the next restart will use it/
+  const { stdout, status } = await cli(['check', '--config', daemon.configFile])
+  expect(stdout).toMatch(new RegExp(`^FAULT +secrets +\\S*${sentence.source}`, 'm'))
+  expect(status).toBe(78)
+  expect((await cli(['status'])).stdout).toMatch(new RegExp(`^→ \\S*${sentence.source}`, 'm'))
+  rotate('right')
+  await expectUntil('the end of it', async () => !/holds a pair/.test((await cli(['status'])).stdout))
+})
+
+it('waits for the store of a fleet, and reports it', async () => {
+  const { output } = await checkConfig({ share: { servers: ['127.0.0.1:1'], tls: false } })
+  expect(output).toMatch(/^\w+ +share +.*127\.0\.0\.1:1.*$/m)
+})
+
+it('escapes the control characters of names that it prints', async () => {
+  const { output } = await checkConfig({ 'a\u001b[31m\n<0>b': 1 })
+  expect(output).toMatch(/^FAULT +configuration +.*unknown key/m)
+  expect(output).not.toMatch(/\u001b|^<0>/m)
 })
 
 describe('kyc-tokend check --live', () => {

@@ -1,4 +1,6 @@
 // A service, a real daemon that asks it, and the command line that asks the daemon.
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { onTestFinished } from 'vitest'
 import { startDaemon, type Daemon } from './daemon.ts'
 import { jwtOf } from './jwt.ts'
@@ -25,13 +27,15 @@ export function hourToken(number = 1): string {
   return jwtOf({ iat, exp: iat + 3_600 }, number)
 }
 
-/** The daemon listens when this resolves; whether it has a token depends on the answer. */
+/** The daemon listens when this resolves, beside the files; whether it has a token depends on the answer. */
 export async function commandWorld(
-  options: { answer?: Answer; config?: object } = {},
+  options: { answer?: Answer; config?: object; files?: Readonly<Record<string, string>> } = {},
 ): Promise<CommandWorld> {
   const directory = await tempDirectory()
   const service = await startService({ answer: options.answer ?? granting(hourToken()) })
   onTestFinished(() => service.stop())
+  for (const [name, content] of Object.entries(options.files ?? {}))
+    writeFileSync(join(directory, name), content, { mode: 0o600 })
   const start = async (): Promise<Daemon> => {
     const started = startDaemon({
       directory,
