@@ -31,6 +31,8 @@ export function runCli(
   let stderr = ''
   child.stdout.on('data', (chunk: Buffer) => (stdout += chunk.toString()))
   child.stderr.on('data', (chunk: Buffer) => (stderr += chunk.toString()))
+  // A command that reads nothing may have ended already.
+  child.stdin.on('error', () => undefined)
   child.stdin.end(options.input ?? '')
   return new Promise((resolve) => {
     child.on('close', (status, signal) => {
