@@ -49,7 +49,7 @@ export interface Suspects {
 interface Suspect {
   readonly fingerprint: string
   readonly waiting: Set<Waiting>
-  /** The last report: its place in the order of reports and calls, its end, and the daemon's verdict. */
+  /** The last report: its position in the order of reports and calls, its end, and the daemon's verdict. */
   reportedAs: number
   reporting: Promise<unknown> | undefined
   verdict: RejectVerdict | undefined

@@ -25,7 +25,7 @@ export interface GetOptions {
 export interface FetchOptions {
   /** Origins to which `fetch` may send the token; by default that of the service's `baseUrl` alone. */
   origins?: readonly string[] | undefined
-  /** Whether an answer says that the token is refused; by default its status does (`refusedBy` of the token, 401). */
+  /** Reports that an answer says that the token is refused; by default its status does (`refusedBy` of the token, 401). */
   isRefusal?: ((response: Response) => boolean | Promise<boolean>) | undefined
 }
 
