@@ -44,6 +44,8 @@ export interface ManagedFileOptions {
   /** The content that the file should have now; null: it should not be there. */
   readonly desired: () => string | null
   readonly log: Log
+  /** A content that is no longer desired, and cannot be overwritten, is removed: that needs no space. */
+  readonly isRevocable?: boolean
   /** The record of a failure. */
   readonly failure?: { readonly sentence: string; readonly event: string }
 }
@@ -59,7 +61,7 @@ const warnedOf = new Set<string>()
 
 export function createManagedFile(
   file: FileAttributes & { readonly path: string },
-  { desired, log, failure = FAILURE }: ManagedFileOptions,
+  { desired, log, isRevocable = false, failure = FAILURE }: ManagedFileOptions,
 ): ManagedFile {
   const { path, mode, uid = null, gid = null } = file
   const directory = dirname(path)
@@ -98,6 +100,14 @@ export function createManagedFile(
     return stats.gid === expectedGid
   }
 
+  /** Removes what should have been replaced, and throws why that failed. */
+  async function revoke(cause: unknown): Promise<never> {
+    const isReplaced = isRevocable && (written === undefined || written !== desired())
+    // Where that fails, too, the first error has the remedy.
+    if (isReplaced) await removeFile(path).then(() => (isPresent = false), fallbackOnFileError)
+    throw cause
+  }
+
   /** Returns false where the content is no longer desired. */
   async function write(content: string | null): Promise<boolean> {
     // Another content is written whatever is there.
@@ -108,7 +118,7 @@ export function createManagedFile(
     if (content === null) await removeFile(path)
     else {
       const isStillDesired = (): boolean => desired() === content
-      const stats = await replaceFile(path, content, { mode, uid, gid, isStillDesired })
+      const stats = await replaceFile(path, content, { mode, uid, gid, isStillDesired }).catch(revoke)
       if (stats === null) return false
       expectedGid = stats.gid
       writtenAt = new Date()
@@ -198,4 +208,8 @@ async function inheritedGid(directory: string): Promise<number | undefined> {
 async function readIfAny(path: string, maxBytes: number): Promise<string | undefined> {
   const read = await readSmallFile(path, maxBytes).catch(fallbackOnSystemError(null))
   return read?.content?.toString()
+}
+
+function fallbackOnFileError(error: unknown): void {
+  if (!(error instanceof FileError)) throw error
 }

@@ -9,7 +9,7 @@ import {
   type TokenState,
 } from '../token/state.ts'
 import { isSameService, type Token } from '../token/token.ts'
-import { STATE_DEFAULTS, type SavedState, type SavedToken, type Written } from './state-format.ts'
+import type { SavedState, SavedToken, Written } from './state-format.ts'
 
 /** The facts about the fleet that outlive a restart. */
 export interface Fleet {
@@ -32,26 +32,11 @@ export function savedStateOf(
   state: TokenState,
   { isOrderly, fence, hosts }: Fleet & { isOrderly: boolean },
 ): SavedState {
-  const { generation, failure, refusal, alert, notBeforeMs, otherBounds } = state
-  const { lastClientRequestAtMs, learnedMaxAge, lastRequestAt, lastSuccessAt } = state
-  // In the order of the schema, so that the same facts are the same text.
-  return {
-    subject: state.credentialsId,
-    generation,
-    isOrderly,
-    failure,
-    refusal,
-    alert,
-    notBeforeMs,
-    otherBounds,
-    tokenlessFrom: tokenlessFrom(state),
-    lastClientRequestAtMs,
-    learned: learnedMaxAge,
-    lastRequestAt,
-    lastSuccessAt,
-    fence,
-    hosts,
-  }
+  const { credentialsId: subject, learnedMaxAge: learned, generation, failure, refusal, alert } = state
+  const { notBeforeMs, otherBounds, lastClientRequestAtMs, lastRequestAt, lastSuccessAt } = state
+  const attempts = { subject, generation, isOrderly, failure, refusal, alert, notBeforeMs, otherBounds }
+  const instants = { tokenlessFrom: tokenlessFrom(state), lastClientRequestAtMs, learned }
+  return { ...attempts, ...instants, lastRequestAt, lastSuccessAt, fence, hosts }
 }
 
 /** The state to begin with. `token` is of this boot; `saved` perhaps of another one. */
@@ -67,29 +52,21 @@ export function recalledState(
     saved: { readonly remembered: SavedState; readonly written: Written; readonly isThisBoot: boolean } | null
   },
 ): { state: TokenState; fleet: Fleet } {
-  const known = saved === null ? EMPTY : onClock(saved.remembered, { shiftMs: clockShiftMs(saved, now), now })
-  const lost = known.tokenlessFrom
-  const token = kept === null ? null : goodTokenOf(kept, now)
+  const known = saved && onClock(saved.remembered, { shiftMs: clockShiftMs(saved, now), now })
+  const lost = known?.tokenlessFrom ?? null
+  const generation = Math.max(kept?.token.generation ?? 0, known?.generation ?? 0)
+  // One that was replaced is not served again, whatever the disk kept of it.
+  const token = kept?.token.generation === generation ? goodTokenOf(kept, now) : null
   const state: TokenState = {
     ...initialState(settings, now),
     token: token !== null && isSameService(token, settings) ? token : null,
-    generation: Math.max(token?.generation ?? 0, known.generation),
+    generation,
     tokenlessSince: lost !== null && lost.bootMs < now.bootMs ? lost : now,
-    ...factsOf(known, settings.credentialsId, now),
+    ...(known && factsOf(known, settings.credentialsId, now)),
   }
   // Fences of other credentials order other records.
   const fences = [kept, known].map((from) => (from?.subject === settings.credentialsId ? from.fence : 0))
-  return { state, fleet: { fence: Math.max(...fences), hosts: known.hosts } }
-}
-
-const EMPTY: SavedState = {
-  subject: '',
-  generation: 0,
-  isOrderly: false,
-  failure: null,
-  refusal: null,
-  alert: null,
-  ...STATE_DEFAULTS,
+  return { state, fleet: { fence: Math.max(...fences), hosts: known?.hosts ?? 0 } }
 }
 
 function goodTokenOf({ subject, token }: SavedToken, now: Instant): Token | null {
@@ -145,24 +122,30 @@ function clockShiftMs(
   return now.bootMs - now.wallMs + (at.wallMs - at.bootMs)
 }
 
+/** Instants on the boot clock, by name: those that began, and those that are waited for. */
+const INSTANTS: Readonly<Record<string, 'past' | 'ahead'>> = {
+  bootMs: 'past',
+  atMs: 'past',
+  lastClientRequestAtMs: 'past',
+  retryAtMs: 'ahead',
+  notBeforeMs: 'ahead',
+  otherBounds: 'ahead',
+}
+
 /** The same with its instants on the boot clock of now, none of them begun in the future or waiting too long. */
 function onClock(saved: SavedState, { shiftMs, now }: { shiftMs: number; now: Instant }): SavedState {
-  const past = (then: Instant): Instant => ({ ...then, bootMs: Math.min(then.bootMs + shiftMs, now.bootMs) })
-  const pastMs = (thenMs: number): number => Math.min(thenMs + shiftMs, now.bootMs)
-  const ahead = (atMs: number): number => Math.min(atMs + shiftMs, now.bootMs + MAX_WAIT_MS)
-  const { failure, refusal, alert, learned } = saved
-  const { tokenlessFrom: lost, notBeforeMs, lastClientRequestAtMs, lastRequestAt, lastSuccessAt } = saved
+  const latestMs = { past: now.bootMs, ahead: now.bootMs + MAX_WAIT_MS }
+  function shifted(value: unknown, name: string): unknown {
+    const kind = INSTANTS[name]
+    if (typeof value === 'number') return kind ? Math.min(value + shiftMs, latestMs[kind]) : value
+    if (typeof value !== 'object' || value === null) return value
+    const entries = Object.entries(value).map(([own, item]) => [own, shifted(item, kind ? name : own)])
+    return Object.fromEntries(entries)
+  }
+  const { tokenlessFrom: from } = saved
   return {
-    ...saved,
-    failure: failure && { ...failure, since: past(failure.since), retryAtMs: ahead(failure.retryAtMs) },
-    refusal: refusal && { ...refusal, since: past(refusal.since) },
-    alert: alert && { ...alert, since: past(alert.since) },
-    notBeforeMs: notBeforeMs === null ? null : ahead(notBeforeMs),
-    otherBounds: Object.fromEntries(Object.entries(saved.otherBounds).map(([id, atMs]) => [id, ahead(atMs)])),
-    tokenlessFrom: lost && { ...lost, bootMs: lost.bootMs + shiftMs },
-    lastClientRequestAtMs: lastClientRequestAtMs === null ? null : pastMs(lastClientRequestAtMs),
-    learned: learned && { ...learned, atMs: pastMs(learned.atMs) },
-    lastRequestAt: lastRequestAt && past(lastRequestAt),
-    lastSuccessAt: lastSuccessAt && past(lastSuccessAt),
+    ...(shifted(saved, '') as SavedState),
+    // It may be long past, or to come.
+    tokenlessFrom: from && { ...from, bootMs: from.bootMs + shiftMs },
   }
 }

@@ -3,7 +3,7 @@ import * as v from 'valibot'
 import { expirySources, permanentReasons, transientReasons } from '../token/outcome.ts'
 import { fingerprintOf } from '../token/token.ts'
 
-/** Raised when the shape changes. The former one is read with defaults; files of another version are ignored. */
+/** Raised when the shape changes. A file of another version is ignored, which costs one request. */
 const VERSION = 2
 
 /** Far beyond any uptime and any date, and still exact in milliseconds. */
@@ -11,15 +11,14 @@ const MAX_MS = 1e14
 const ms = v.pipe(v.number(), v.minValue(-MAX_MS), v.maxValue(MAX_MS))
 const count = v.pipe(v.number(), v.safeInteger(), v.minValue(0))
 const instant = v.object({ bootMs: ms, wallMs: ms })
-const permanentReason = v.picklist(permanentReasons)
 
 /** The moment of writing, and the boot; null: the boot's id could not be read. */
 const written = v.object({ at: instant, bootId: v.nullable(v.string()) })
 
 // The names in these shapes are those of the files, and do not follow the names in the code.
 
-/** The host of the fleet that made the request; null: this one. */
-const askedBy = v.nullable(v.string())
+/** `askedBy`: the host of the fleet that made the request; null: this one. */
+const trouble = { detail: v.string(), since: instant, askedBy: v.nullable(v.string()) }
 
 /** The facts about the attempts, in the state directory: neither token nor credentials. */
 const savedState = v.object({
@@ -30,25 +29,14 @@ const savedState = v.object({
   failure: v.nullable(
     v.object({
       reason: v.picklist(transientReasons),
-      detail: v.string(),
       status: v.nullable(count),
-      since: instant,
       attempts: count,
       retryAtMs: ms,
-      askedBy,
+      ...trouble,
     }),
   ),
-  refusal: v.nullable(
-    v.object({ reason: permanentReason, detail: v.string(), status: count, since: instant, askedBy }),
-  ),
-  alert: v.nullable(
-    v.object({
-      reason: v.picklist([...permanentReasons, 'rejected']),
-      detail: v.string(),
-      since: instant,
-      askedBy,
-    }),
-  ),
+  refusal: v.nullable(v.object({ reason: v.picklist(permanentReasons), status: count, ...trouble })),
+  alert: v.nullable(v.object({ reason: v.picklist([...permanentReasons, 'rejected']), ...trouble })),
   notBeforeMs: v.nullable(ms),
   /** `notBeforeMs` of other credentials, by their keyed fingerprint. */
   otherBounds: v.record(v.string(), ms),
@@ -98,63 +86,16 @@ export function formatSavedToken(kept: SavedToken, at: Written): string {
   return `${JSON.stringify({ version: VERSION, written: at, kept })}\n`
 }
 
-/** Undefined where it is neither the output of formatSavedState nor that of version 1. */
+/** Undefined where it is not the output of formatSavedState. */
 export function parseSavedState(text: string): { remembered: SavedState; written: Written } | undefined {
-  const { success, output } = v.safeParse(stateFile, upgraded(parseJson(text)))
+  const { success, output } = v.safeParse(stateFile, parseJson(text))
   return success ? output : undefined
 }
 
-/** Undefined where it is neither the output of formatSavedToken nor that of version 1. */
+/** Undefined where it is not the output of formatSavedToken. */
 export function parseSavedToken(text: string): { kept: SavedToken; written: Written } | undefined {
-  const { success, output } = v.safeParse(tokenFile, upgraded(parseJson(text)))
+  const { success, output } = v.safeParse(tokenFile, parseJson(text))
   return success ? output : undefined
-}
-
-/** A file of version 1 as one of version 2: an upgrade of the program asks the service nothing. */
-function upgraded(file: unknown): unknown {
-  if (!isRecord(file) || file['version'] !== 1) return file
-  const { remembered, kept } = file
-  return {
-    ...file,
-    version: VERSION,
-    ...(isRecord(remembered) && {
-      remembered: {
-        ...STATE_DEFAULTS,
-        ...boundOf(remembered),
-        ...remembered,
-        failure: withAsker(remembered['failure']),
-        refusal: withAsker(remembered['refusal']),
-        alert: withAsker(remembered['alert']),
-      },
-    }),
-    ...(isRecord(kept) && { kept: { fence: 0, ...kept } }),
-  }
-}
-
-/** The facts that version 1 did not have, where nothing is known. */
-export const STATE_DEFAULTS = {
-  notBeforeMs: null,
-  otherBounds: {},
-  tokenlessFrom: null,
-  lastClientRequestAtMs: null,
-  learned: null,
-  lastRequestAt: null,
-  lastSuccessAt: null,
-  fence: 0,
-  hosts: 0,
-} satisfies Partial<SavedState>
-
-function withAsker(value: unknown): unknown {
-  return isRecord(value) ? { askedBy: null, ...value } : value
-}
-
-/** Version 1 kept the bound of the service in the failure. */
-function boundOf({ failure }: Record<string, unknown>): { notBeforeMs?: unknown } {
-  return isRecord(failure) ? { notBeforeMs: failure['notBeforeMs'] } : {}
-}
-
-function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null
 }
 
 function parseJson(text: string): unknown {

@@ -1,7 +1,6 @@
 // The state that outlives the process: the token for this boot, and for longer the attempts, so that a restart asks no more than it must.
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { onFile } from '../lib/atomic-file.ts'
 import { withTimeout, type Clock } from '../lib/clock.ts'
 import { errorCode } from '../lib/error.ts'
 import { fs } from '../lib/fs.ts'
@@ -43,8 +42,6 @@ export interface StateStore {
 }
 
 const KEY_BYTES = 32
-/** Version 1.0.0 kept this in the runtime directory: deleted at start. */
-const FORMER_FILE = 'judged'
 /** Neither the start nor the end waits longer for a disk. */
 const MAX_WAIT_MS = 2_000
 
@@ -60,11 +57,9 @@ export async function createStateStore(options: {
   bootIdFile?: string
 }): Promise<StateStore> {
   const { runtimeDirectory, stateDirectory, clock, log } = options
-  const tokenFile = createStateFile(join(runtimeDirectory, 'kept.json'), log)
-  // A full disk must not make the service be asked again at each restart.
-  const spare = (name: string): string => join(runtimeDirectory, name)
-  const stateFile = createStateFile(join(stateDirectory, 'memory.json'), log, spare('memory.spare.json'))
-  const keyFile = createStateFile(join(stateDirectory, 'key'), log, spare('key.spare'))
+  const tokenFile = createStateFile(join(runtimeDirectory, 'kept.json'), { log, isRevocable: true })
+  const stateFile = createStateFile(join(stateDirectory, 'memory.json'), { log })
+  const keyFile = createStateFile(join(stateDirectory, 'key'), { log })
   const key = await openKey(keyFile, withinLimit)
   const bootId = readBootId(options.bootIdFile ?? '/proc/sys/kernel/random/boot_id')
   let fleet: Fleet = { fence: 0, hosts: 0 }
@@ -80,8 +75,7 @@ export async function createStateStore(options: {
   }
 
   async function load(settings: Asked): Promise<TokenState> {
-    void deleteFormerFile()
-    await withinLimit(Promise.all([tokenFile, stateFile, keyFile].map(async (file) => file.clear())))
+    await withinLimit(Promise.all([tokenFile, stateFile, keyFile].map(async (file) => file.begin())))
     const [kept, remembered] = await Promise.all([
       tokenFile.read(parseSavedToken, (file) => file.kept),
       stateFile.read(parseSavedState, (file) => file.remembered),
@@ -97,12 +91,6 @@ export async function createStateStore(options: {
     fleet = recalled.fleet
     await withinLimit(write(recalled.state, { isOrderly: false }))
     return recalled.state
-  }
-
-  async function deleteFormerFile(): Promise<void> {
-    const path = join(runtimeDirectory, FORMER_FILE)
-    // Its content is not needed, so its presence harms nothing.
-    await onFile(path, async () => fs.unlink(path)).catch(() => undefined)
   }
 
   async function write(state: TokenState, { isOrderly }: { isOrderly: boolean }): Promise<void> {
@@ -129,9 +117,9 @@ export async function createStateStore(options: {
     },
     problem: () => stateFile.error() ?? keyFile.error() ?? tokenFile.error(),
     async tick() {
-      await keyFile.repair()
-      await tokenFile.repair()
-      await stateFile.repair()
+      await keyFile.tick()
+      await tokenFile.tick()
+      await stateFile.tick()
     },
     close: async (state) => withinLimit(write(state, { isOrderly: true })),
   }

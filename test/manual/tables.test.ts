@@ -89,7 +89,7 @@ describe('of what is seen from outside', () => {
     )
     const filesIn = (folder: string, where: string): string[] =>
       readdirSync(join(daemon.directory, folder)).map((name) => `${where}: ${name}`)
-    const expected = listed.filter((name) => !/: alert|spare/.test(name)).toSorted()
+    const expected = listed.filter((name) => !/: alert/.test(name)).toSorted()
     await expectUntil('all files', () => {
       const there = [...filesIn('run', 'runtime'), ...filesIn('state', 'state')].toSorted()
       return JSON.stringify(there) === JSON.stringify(expected)

@@ -110,53 +110,11 @@ describe.each(files)('$name', ({ text, parse }) => {
   )
 
   test('is nothing in another version, or in a file of another kind', () => {
-    for (const version of [0, 3, '2', null]) expect(parse(changed(text, 'version', version))).toBeUndefined()
+    for (const version of [0, 1, 3, '2', null])
+      expect(parse(changed(text, 'version', version))).toBeUndefined()
     for (const other of files) if (other.parse !== parse) expect(other.parse(text)).toBeUndefined()
     expect(parse(`[${text}]`)).toBeUndefined()
     expect(parse(text.slice(0, -2))).toBeUndefined()
-  })
-})
-
-describe('files of version 1', () => {
-  const {
-    notBeforeMs,
-    otherBounds: _bounds,
-    tokenlessFrom: _from,
-    lastClientRequestAtMs: _client,
-    learned: _learned,
-    lastRequestAt: _request,
-    lastSuccessAt: _success,
-    fence: _fence,
-    hosts: _hosts,
-    ...former
-  } = remembered
-
-  test('are read with defaults', () => {
-    const file = {
-      version: 1,
-      written,
-      remembered: { ...former, failure: { ...former.failure, notBeforeMs } },
-    }
-    expect(parseSavedState(JSON.stringify(file))?.remembered).toEqual({
-      ...former,
-      notBeforeMs,
-      otherBounds: {},
-      tokenlessFrom: null,
-      lastClientRequestAtMs: null,
-      learned: null,
-      lastRequestAt: null,
-      lastSuccessAt: null,
-      fence: 0,
-      hosts: 0,
-    })
-    const calm = { version: 1, written, remembered: { ...former, failure: null } }
-    expect(parseSavedState(JSON.stringify(calm))?.remembered.notBeforeMs).toBeNull()
-  })
-
-  test('give the token that they keep', () => {
-    const { fence: _none, ...keptThen } = kept
-    const file = { version: 1, written, kept: keptThen }
-    expect(parseSavedToken(JSON.stringify(file))?.kept).toEqual({ ...kept, fence: 0 })
   })
 })
 

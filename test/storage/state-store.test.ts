@@ -156,41 +156,6 @@ describe('facts that outlive the process', () => {
     const elsewhere = await start({ credentials: SECOND })
     expect(elsewhere.state).toMatchObject({ lastSuccessAt: succeededAt })
   })
-
-  it('are those of version 1, without a request', async () => {
-    const { start, answered, ok, clock, runtimeDirectory, stateDirectory } = await scene()
-    const { store, state } = await start()
-    const held = answered(answered(state, ok()), limited)
-    await store.save(held)
-    const asVersion1 = (
-      path: string,
-      change: (file: Record<string, Record<string, unknown>>) => void,
-    ): void => {
-      const file = JSON.parse(readFileSync(path, 'utf8')) as Record<string, Record<string, unknown>>
-      change(file)
-      writeFileSync(path, JSON.stringify({ ...file, version: 1 }), { mode: 0o600 })
-    }
-    asVersion1(join(runtimeDirectory, 'kept.json'), ({ kept }) => delete kept!['fence'])
-    asVersion1(join(stateDirectory, 'memory.json'), (file) => {
-      const { subject, generation, isOrderly, failure, refusal, alert, notBeforeMs } = file['remembered']!
-      file['remembered'] = {
-        subject,
-        generation,
-        isOrderly,
-        refusal,
-        alert,
-        failure: Object.assign({}, failure, { notBeforeMs }),
-      }
-    })
-    const after = await start()
-    expect(after.state).toMatchObject({
-      token: held.token,
-      failure: held.failure,
-      notBeforeMs: held.notBeforeMs,
-    })
-    expect(waitOf(after.state, clock)).toBeGreaterThanOrEqual(10 * MINUTE)
-    expect(JSON.parse(readFileSync(join(stateDirectory, 'memory.json'), 'utf8')).version).toBe(2)
-  })
 })
 
 describe('after a crash', () => {
@@ -453,6 +418,18 @@ describe('the count of tokens', () => {
   })
 })
 
+it('a kept token that is older than the state remembers was replaced, and is not served', async () => {
+  const { start, answered, ok, runtimeDirectory } = await scene()
+  const { store, state } = await start()
+  const held = answered(state, ok())
+  await store.save(held)
+  const path = join(runtimeDirectory, 'kept.json')
+  const kept = readFileSync(path)
+  await store.save(answered(held, ok()))
+  writeFileSync(path, kept)
+  expect((await start()).state).toMatchObject({ token: null, generation: 2 })
+})
+
 describe('the boot', () => {
   it('another one ends a kept token', async () => {
     const { start, answered, ok } = await scene()
@@ -563,13 +540,6 @@ describe('the boot', () => {
 })
 
 describe('the files', () => {
-  it('of version 1.0.0 that are needed no more are deleted', async () => {
-    const { start, runtimeDirectory } = await scene()
-    await writeFile(join(runtimeDirectory, 'judged'), '{}', { mode: 0o600 })
-    await start()
-    await expect.poll(() => readdirSync(runtimeDirectory)).not.toContain('judged')
-  })
-
   it('name the boot as the kernel does', async () => {
     const { clock, records, answered, ok, runtimeDirectory, stateDirectory } = await scene()
     const store = await createStateStore({ runtimeDirectory, stateDirectory, clock, log: records.log })
@@ -618,7 +588,7 @@ describe('the files', () => {
       torn: async (file) => writeFile(file, readFileSync(file).subarray(0, 50)),
       foreign: async (file) => writeFile(file, '{"hello":"world"}'),
       empty: async (file) => writeFile(file, ''),
-      old: async (file) => writeFile(file, readFileSync(file, 'utf8').replace('"version":2', '"version":0')),
+      old: async (file) => writeFile(file, readFileSync(file, 'utf8').replace('"version":2', '"version":1')),
       huge: async (file) => writeFile(file, Buffer.alloc(1_000_000, 0x20)),
       open: async (file) => chmod(file, 0o644),
       directory: async (file) => rm(file).then(async () => mkdir(file)),

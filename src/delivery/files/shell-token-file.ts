@@ -29,7 +29,7 @@ export function createShellTokenFile(options: {
   let isShown = isOpen(ipc.allow) && config !== undefined
   const file = createManagedFile(
     { mode: 0o600, ...config, path: join(runtimeDirectory, 'token.front') },
-    { desired: () => (isShown ? shellLine(keeper) : null), log },
+    { desired: () => (isShown ? shellLine(keeper) : null), log, isRevocable: true },
   )
   return {
     begin: async () => file.begin(),

@@ -2,6 +2,7 @@
 import { isDeepStrictEqual } from 'node:util'
 import type { Config, TokenFileConfig } from '../../config/config.ts'
 import { raceAbort } from '../../lib/abort.ts'
+import { lstatIfAny, onFile } from '../../lib/atomic-file.ts'
 import { formatInstant, stableClockFor, type Instant } from '../../lib/clock.ts'
 import type { Log } from '../../lib/log.ts'
 import { createManagedFile, type FileCounts, type ManagedFile } from '../../lib/managed-file.ts'
@@ -43,6 +44,8 @@ export function createTokenFiles(options: {
   let entries = options.config.tokenFiles.map(createEntry)
   let shell = shellFileFor(options.config)
   const writtenFiles = createWrittenFiles(options.config.stateDirectory, log)
+  /** Files of former configurations that are still to be removed, by path. */
+  const former = new Map<string, ManagedFile>()
   let isStopped = false
   let past: FileCounts = { writes: 0, repairs: 0, errors: 0 }
 
@@ -54,28 +57,49 @@ export function createTokenFiles(options: {
         ? null
         : contentOf(config, { token, now })
     }
-    return { config, file: createManagedFile(config, { desired, log }) }
+    return { config, file: createManagedFile(config, { desired, log, isRevocable: true }) }
   }
 
   function shellFileFor(config: TokenFilesConfig): ShellTokenFile {
     return createShellTokenFile({ ...config, files: config.tokenFiles, keeper, log })
   }
 
+  const isConfigured = (path: string): boolean => entries.some((entry) => entry.config.path === path)
+
   async function reconcile(): Promise<void> {
-    await Promise.all([...entries.map(reconcileEntry), shell.reconcile()])
+    await Promise.all([...entries.map(reconcileEntry), removeFormer(), shell.reconcile()])
     await writtenFiles.reconcile()
   }
 
   async function reconcileEntry({ config, file }: Entry): Promise<void> {
     await file.reconcile()
     if (file.isPresent() && file.writtenAt() !== null) writtenFiles.add(config.path)
-    else if (!entries.some((entry) => entry.config.path === config.path)) writtenFiles.remove(config.path)
+  }
+
+  async function removeFormer(): Promise<void> {
+    for (const [path, file] of former) {
+      if (!isConfigured(path)) await file.reconcile()
+      const isGone = file.error() === null && !file.isPresent()
+      if (!isConfigured(path) && !isGone) continue
+      former.delete(path)
+      past = sum(past, file.counts())
+      if (!isConfigured(path)) writtenFiles.remove(path)
+    }
+  }
+
+  /** A setting may have been changed while the daemon was stopped. */
+  async function readFormer(): Promise<void> {
+    for (const path of (await writtenFiles.begin()).filter((written) => !isConfigured(written))) {
+      if (await isForeign(path)) writtenFiles.remove(path)
+      else former.set(path, createManagedFile({ path, mode: 0o600 }, { desired: () => null, log }))
+    }
+    await reconcile()
   }
 
   async function run(signal: AbortSignal): Promise<void> {
     await Promise.all([...entries.map(async ({ file }) => file.begin()), shell.begin()])
-    const list = writtenFiles.begin()
     const fault = Promise.withResolvers<never>()
+    const list = readFormer().catch(fault.reject)
     const unsubscribe = keeper.onEvent(({ type }) => {
       if (type !== 'attempted') reconcile().catch(fault.reject)
     })
@@ -86,17 +110,18 @@ export function createTokenFiles(options: {
     await raceAbort(Promise.all([list, reconcile()]), AbortSignal.timeout(STOP_WAIT_MS))
   }
 
-  /** An entry that did not change goes on with what it knows of its file. */
+  /** An entry that did not change keeps what it knows of its file. */
   async function reconfigure(config: TokenFilesConfig): Promise<void> {
-    const former = entries
+    const replaced = entries
     entries = config.tokenFiles.map(
-      (next) => former.find((entry) => isDeepStrictEqual(entry.config, next)) ?? createEntry(next),
+      (next) => replaced.find((entry) => isDeepStrictEqual(entry.config, next)) ?? createEntry(next),
     )
-    const paths = new Set(entries.map((entry) => entry.config.path))
-    const removed = former.filter((entry) => !paths.has(entry.config.path))
+    for (const entry of replaced.filter((one) => !entries.includes(one))) {
+      if (isConfigured(entry.config.path)) past = sum(past, entry.file.counts())
+      else former.set(entry.config.path, entry.file)
+    }
     shell.hide()
-    await Promise.all([...removed.map(reconcileEntry), shell.reconcile()])
-    for (const { file } of former.filter((entry) => !entries.includes(entry))) past = sum(past, file.counts())
+    await Promise.all([removeFormer(), shell.reconcile()])
     shell = shellFileFor(config)
     if (isStopped) shell.hide()
     await reconcile()
@@ -115,8 +140,19 @@ export function createTokenFiles(options: {
         writtenAt: file.writtenAt()?.toISOString() ?? null,
         repairs: file.counts().repairs,
       })),
-    counts: () => entries.reduce((total, { file }) => sum(total, file.counts()), past),
+    counts: () =>
+      [...entries.map(({ file }) => file), ...former.values()].reduce(
+        (total, file) => sum(total, file.counts()),
+        past,
+      ),
   }
+}
+
+/** Reports whether another user made the file: it is not what this daemon once wrote there. */
+async function isForeign(path: string): Promise<boolean> {
+  const stats = await onFile(path, async () => lstatIfAny(path)).catch(() => null)
+  const uid = process.geteuid!()
+  return stats !== null && uid !== 0 && stats.uid !== uid
 }
 
 function sum(one: FileCounts, other: FileCounts): FileCounts {

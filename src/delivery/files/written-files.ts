@@ -6,8 +6,8 @@ import type { Log } from '../../lib/log.ts'
 import { createManagedFile } from '../../lib/managed-file.ts'
 
 export interface WrittenFiles {
-  /** Reads the list of former runs; from here on it is written. Never fails. */
-  begin(): Promise<void>
+  /** Reads the list of former runs and returns it; from here on it is written. Never fails. */
+  begin(): Promise<readonly string[]>
   /** A token file was written. */
   add(path: string): void
   /** A token file is no longer configured, and gone. */
@@ -34,9 +34,10 @@ export function createWrittenFiles(stateDirectory: string, log: Log): WrittenFil
   return {
     async begin() {
       await file.begin()
-      for (const former of await readList(path)) paths.add(former)
+      const former = await readList(path)
+      for (const each of former) paths.add(each)
       isRead = true
-      await file.reconcile()
+      return former
     },
     add: (added) => void paths.add(added),
     remove: (removed) => void paths.delete(removed),

@@ -455,7 +455,7 @@ describe('a directory that its group can write', () => {
 })
 
 describe('written-files.json', () => {
-  it('lists the files that were written, also those of former runs, without those that a reload removed', async () => {
+  it('lists the files that were written; one that is no longer configured is removed, by a reload and at a start', async () => {
     const { keeper, log } = createScene()
     const directory = await tempDirectory('memory')
     const stateDirectory = await tempDirectory('memory')
@@ -472,10 +472,27 @@ describe('written-files.json', () => {
     const files = filesFor([fileAt(b)], options)
     running(files)
     await eventually(() => {
-      expect(list()).toEqual([a, b])
+      expect(list()).toEqual([b])
     })
+    expect(readdirSync(directory)).toEqual(['b'])
     await files.reconfigure({ ...files.config, tokenFiles: [fileAt(a)] })
     expect(list()).toEqual([a])
+    expect(readdirSync(directory)).toEqual(['a'])
+  })
+
+  it('keeps a file that cannot be removed yet', async () => {
+    const { keeper, log } = createScene()
+    const [directory, stateDirectory] = [await tempDirectory('memory'), await tempDirectory('memory')]
+    const path = join(directory, 'former')
+    symlinkSync('/nowhere', path)
+    await writeFile(join(stateDirectory, 'written-files.json'), JSON.stringify([path]), { mode: 0o600 })
+    const files = filesFor([], { keeper, log, stateDirectory })
+    const end = running(files)
+    await eventually(() => {
+      expect(files.counts().errors).toBeGreaterThan(0)
+    })
+    await end()
+    expect(contentOf(join(stateDirectory, 'written-files.json'))).toContain(path)
   })
 
   it('is not there where no file was written, and what is no list counts as none', async () => {
