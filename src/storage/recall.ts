@@ -53,7 +53,6 @@ export function recalledState(
   },
 ): { state: TokenState; fleet: Fleet } {
   const known = saved && onClock(saved.remembered, { shiftMs: clockShiftMs(saved, now), now })
-  const lost = known?.tokenlessFrom ?? null
   const generation = Math.max(kept?.token.generation ?? 0, known?.generation ?? 0)
   // One that was replaced is not served again, whatever the disk kept of it.
   const token = kept?.token.generation === generation ? goodTokenOf(kept, now) : null
@@ -61,8 +60,7 @@ export function recalledState(
     ...initialState(settings, now),
     token: token !== null && isSameService(token, settings) ? token : null,
     generation,
-    tokenlessSince: lost !== null && lost.bootMs < now.bootMs ? lost : now,
-    ...(known && factsOf(known, settings.credentialsId, now)),
+    ...(known && { ...factsOf(known, settings.credentialsId, now), tokenlessSince: lossOf(known, now) }),
   }
   // Fences of other credentials order other records.
   const fences = [kept, known].map((from) => (from?.subject === settings.credentialsId ? from.fence : 0))
@@ -71,6 +69,11 @@ export function recalledState(
 
 function goodTokenOf({ subject, token }: SavedToken, now: Instant): Token | null {
   return isStillGood(token, now) ? { ...token, credentialsId: subject } : null
+}
+
+/** A token that is not there after all was lost now. */
+function lossOf({ tokenlessFrom: lost }: SavedState, now: Instant): Instant {
+  return lost !== null && lost.bootMs < now.bootMs ? lost : now
 }
 
 /** The facts that count with these credentials. */
