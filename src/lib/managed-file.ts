@@ -103,7 +103,7 @@ export function createManagedFile(
   /** Removes what should have been replaced, and throws why that failed. */
   async function revoke(cause: unknown): Promise<never> {
     const isReplaced = isRevocable && (written === undefined || written !== desired())
-    // Where that fails, too, the first error has the remedy.
+    // The first error has the remedy, also if the removal fails.
     if (isReplaced) await removeFile(path).then(() => (isPresent = false), fallbackOnFileError)
     throw cause
   }
