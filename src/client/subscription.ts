@@ -10,16 +10,7 @@ const SAME_INSTANT_MS = 2_000
 /** A daemon that is back within this time was restarted, which is no fault. */
 const RESTART_MS = 1_000
 
-export interface Subscriptions {
-  readonly subscribe: TokenSource['subscribe']
-  /** Ends all of them. */
-  close(): void
-}
-
-export function createSubscriptions(
-  connection: ReconnectingConnection,
-  name: string | undefined,
-): Subscriptions {
+export function createSubscriptions(connection: ReconnectingConnection, name: string | undefined) {
   const subscribers = new Set<Subscriber>()
   let newest: Notification | undefined
   let end: (() => void) | undefined
@@ -65,39 +56,35 @@ export function createSubscriptions(
     end = newest = restart = undefined
   }
 
-  return {
-    subscribe(listener, { onFault, signal } = {}) {
-      const subscriber = createSubscriber(listener, onFault)
-      const unsubscribe = (): void => {
-        signal?.removeEventListener('abort', unsubscribe)
-        remove(subscriber)
-      }
-      if (signal?.aborted === true) return unsubscribe
-      signal?.addEventListener('abort', unsubscribe)
-      subscribers.add(subscriber)
-      if (end === undefined) end = open()
-      else newest?.(subscriber)
-      return unsubscribe
-    },
-    close() {
-      for (const subscriber of subscribers) remove(subscriber)
-    },
+  const subscribe: TokenSource['subscribe'] = (listener, { onFault, signal } = {}) => {
+    const subscriber = createSubscriber(listener, onFault)
+    const unsubscribe = (): void => {
+      signal?.removeEventListener('abort', unsubscribe)
+      remove(subscriber)
+    }
+    if (signal?.aborted === true) return unsubscribe
+    signal?.addEventListener('abort', unsubscribe)
+    subscribers.add(subscriber)
+    if (end === undefined) end = open()
+    else newest?.(subscriber)
+    return unsubscribe
   }
+
+  /** Ends all of them. */
+  const close = (): void => {
+    for (const subscriber of subscribers) remove(subscriber)
+  }
+  return { subscribe, close }
 }
 
 type Notification = (subscriber: Subscriber) => void
-
-interface Subscriber {
-  onToken(token: TokenResult): void
-  onFault(fault: TokenClientError): void
-  end(): void
-}
+type Subscriber = ReturnType<typeof createSubscriber>
 
 /** Calls the listener with what is new to it. */
 function createSubscriber(
   listener: (token: TokenResult) => void,
   onFault: ((fault: TokenClientError) => void) | undefined,
-): Subscriber {
+) {
   let lastToken: TokenResult | undefined
   let lastFault: TokenClientError | undefined
   let isEnded = false
@@ -114,18 +101,18 @@ function createSubscriber(
     }
   }
   return {
-    onToken(token) {
+    onToken(token: TokenResult): void {
       lastFault = undefined
       if (lastToken !== undefined && isSame(lastToken, token)) return
       lastToken = token
       void notify(() => listener(token))
     },
-    onFault(fault) {
+    onFault(fault: TokenClientError): void {
       if (lastFault?.code === fault.code && lastFault.reason === fault.reason) return
       lastFault = fault
       void notify(() => onFault?.(fault))
     },
-    end() {
+    end(): void {
       isEnded = true
     },
   }

@@ -33,19 +33,6 @@ export interface Sending {
   another(options: { isOfUse: boolean; signal: AbortSignal | undefined }): Promise<Sending | undefined>
 }
 
-export interface Suspects {
-  has(fingerprint: string): boolean
-  report(fingerprint: string): Promise<RejectResult>
-  /** To be called with each token that the daemon gives: calls that wait take it. */
-  onToken(token: TokenResult): void
-  /** With this token; where it is suspect, with another or when its turn comes. Undefined after 10 s. Rejects with the signal's reason. */
-  admit(token: ClientToken, signal: AbortSignal | undefined): Promise<Sending | undefined>
-  /** Time until the daemon asks the service about this token. */
-  retryAfterMs(fingerprint: string): number
-  /** Ends all waits. */
-  close(): void
-}
-
 interface Suspect {
   readonly fingerprint: string
   readonly waiting: Set<Waiting>
@@ -81,7 +68,7 @@ export function createSuspects(options: {
   get: TokenSource['get']
   /** Sends the report. */
   reject: (fingerprint: string) => Promise<RejectResult>
-}): Suspects {
+}) {
   const { monotonicMs } = options
   const known = new Map<string, Suspect>()
   let order = 0
@@ -189,10 +176,8 @@ export function createSuspects(options: {
       token,
       end(meaning) {
         if (turnOf !== undefined) turnOf.turns -= 1
-        if (turnOf !== undefined && meaning === 'refused') {
-          turnOf.nextTurnAtMs = monotonicMs() + Math.min(TURN_MS, FIRST_PAUSE_MS * 2 ** turnOf.refusedTurns)
-          turnOf.refusedTurns += 1
-        }
+        if (turnOf !== undefined && meaning === 'refused')
+          turnOf.nextTurnAtMs = monotonicMs() + Math.min(TURN_MS, FIRST_PAUSE_MS * 2 ** turnOf.refusedTurns++)
         const suspect = suspectOf(fingerprint)
         if (suspect === undefined) return
         if (meaning === 'good' && began > suspect.reportedAs) suspect.clearedAtMs = monotonicMs()
@@ -212,20 +197,25 @@ export function createSuspects(options: {
   }
 
   return {
-    has: (fingerprint) => suspectOf(fingerprint) !== undefined,
+    has: (fingerprint: string): boolean => suspectOf(fingerprint) !== undefined,
+    /** Reports the token, whatever is known of it. */
     report,
-    onToken(token) {
+    /** To be called with each token that the daemon gives: calls that wait take it. */
+    onToken(token: TokenResult): void {
       if (suspectOf(token.fingerprint) !== undefined) return
       for (const { fingerprint, waiting } of known.values())
         if (fingerprint !== token.fingerprint) for (const { settle } of waiting) settle(token)
     },
-    async admit(token, signal) {
+    /** With this token; a suspect one when its turn comes, or with another. Undefined after 10 s. Rejects with the signal's reason. */
+    async admit(token: ClientToken, signal: AbortSignal | undefined): Promise<Sending | undefined> {
       const suspect = suspectOf(token.fingerprint)
       if (suspect === undefined) return begin(token, WAIT_MS)
       return wait(suspect, { token, isForTurn: true, untilMs: monotonicMs() + WAIT_MS, signal })
     },
-    retryAfterMs: (fingerprint) => (known.get(fingerprint)?.retryAtMs ?? 0) - monotonicMs(),
-    close() {
+    /** Time until the daemon asks the service about this token. */
+    retryAfterMs: (fingerprint: string): number => (known.get(fingerprint)?.retryAtMs ?? 0) - monotonicMs(),
+    /** Ends all waits. */
+    close(): void {
       for (const { waiting } of known.values()) for (const { settle } of waiting) settle(undefined)
     },
   }

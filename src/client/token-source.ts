@@ -83,26 +83,12 @@ export interface TokenSource {
    *
    * While there is no token, or no daemon, the listener is not called; `onFault` is, once for each cause. What a
    * listener throws is an uncaught exception of the program, and the subscription goes on.
-   *
-   * @example
-   * ```js
-   * const end = tokens.subscribe(({ accessToken }) => {
-   *   api.defaults.headers.authorization = `Bearer ${accessToken}`
-   * })
-   * process.once('SIGTERM', end)
-   * ```
    */
   readonly subscribe: (listener: (token: TokenResult) => void, options?: SubscribeOptions) => () => void
 
   /**
    * Reports that the service answered 401 to this token, which is named by its fingerprint and does not travel.
    * `{ fingerprint }` does for those who have only that.
-   *
-   * @example
-   * ```js
-   * const { verdict } = await tokens.reject(accessToken)
-   * if (verdict === 'refreshing') accessToken = (await tokens.get({ notFingerprint: fingerprint })).accessToken
-   * ```
    *
    * @throws {TokenClientError} as `get` does
    */
@@ -111,12 +97,6 @@ export interface TokenSource {
   /**
    * The token that the daemon holds, what fails and since when, and what it writes and serves. Never holds the token.
    *
-   * @example
-   * ```js
-   * const { state, alert } = await tokens.status()
-   * if (alert !== null) console.error(alert.remedy)
-   * ```
-   *
    * @throws {TokenClientError} as `get` does
    */
   readonly status: () => Promise<StatusResult>
@@ -124,11 +104,6 @@ export interface TokenSource {
   /**
    * Has the daemon ask the service now, also after a refusal, and says how that went. For root and the daemon's own
    * user; others are `denied`.
-   *
-   * @example
-   * ```js
-   * const { outcome, reason, detail } = await tokens.refresh()
-   * ```
    *
    * @throws {TokenClientError} as `get` does
    */
