@@ -372,6 +372,39 @@ describe.skipIf(withoutRedis)('in Redis', () => {
     expect(await store.acquireLease(wish({ cause: 'client' }))).toMatchObject({ verdict: 'yours' })
   })
 
+  test('what was planted for ten years is told apart from what hosts write, and is overwritten', async () => {
+    const key = (name: string): string => keyOf(subject, name)
+    const subject = randomBytes(16).toString('hex')
+    const store = await openRedisStore(settingsOf(server), { ...account(subject), host: 'one' })
+    onTestFinished(() => store.close())
+    const plant = (...words: string[]): void => {
+      for (const [command = '', name = '', ...values] of [words]) server.cli(command, key(name), ...values)
+      server.cli('pexpire', key(words[1] ?? ''), '315360000000')
+    }
+    plant('set', 'pause', 'garbage')
+    plant('set', 'fence', '1e999')
+    plant('hset', 'record', 'fence', '9007199254740991', 'at', 'x', 'notBefore', 'inf', 'box', 'x')
+    expect(await store.read(at(0))).toMatchObject({ fence: 0, isPlanted: true, record: null, hosts: 0 })
+    const first = await store.acquireLease(wish())
+    if (first.verdict !== 'yours') throw new Error(first.verdict)
+    expect(first.fence).toBeLessThan(Date.now() + DAY_MS)
+    const record = { fence: first.fence, atMs: first.nowMs, notBeforeMs: 0, sealed: 'box' }
+    const put = { ...record, ttlMs: 60_000, isClientPaced: false }
+    expect(await store.put(put)).toMatchObject({ verdict: 'stored' })
+    expect(await store.read(at(0))).toMatchObject({ fence: first.fence, isPlanted: false })
+    plant('hset', 'pause', 'fence', '7', 'at', '1', 'notBefore', '0', 'box', 'x')
+    plant('set', 'pace', 'x')
+    plant('set', 'lease', 'mallory/1')
+    const asks = { cause: 'client', adoptedFence: first.fence, highestFence: first.fence } as const
+    const verdict = async (ignored: Partial<typeof NOTHING>): Promise<string> =>
+      (await store.acquireLease(wish({ ...asks, ignored: { ...NOTHING, ...ignored } }))).verdict
+    expect(await verdict({})).toBe('taken')
+    expect(await verdict({ lease: 'mallory/1' })).toBe('paused')
+    expect(await verdict({ lease: 'mallory/1', pause: 7 })).toBe('paced')
+    expect(await verdict({ lease: 'mallory/1', pause: 7, pace: true })).toBe('yours')
+    expect(server.cli('get', key('lease'))).toMatch(/^one\//)
+  })
+
   test('any message on the channel is survived', async () => {
     const subject = randomBytes(16).toString('hex')
     const store = await openRedisStore(settingsOf(server), { ...account(subject), host: 'one' })

@@ -26,6 +26,9 @@ export interface MemoryServer {
   push(isOn: boolean): void
   /** The stored record. */
   record(): Held | null
+  pause(): Held | null
+  /** Number of connections that listen. */
+  listeners(): number
   plant(record: Omit<Held, 'untilMs'>): void
   /** Lets the owner of a lease lose it. */
   endLease(): void
@@ -153,8 +156,11 @@ export function createMemoryServer(nowMs: () => number): MemoryServer {
         new Promise((resolve) => {
           listeners.add(listener)
           const end = (): void => {
-            listeners.delete(listener)
-            resolve()
+            // As over a network: the connection is closed a moment later.
+            setImmediate(() => {
+              listeners.delete(listener)
+              resolve()
+            })
           }
           if (signal.aborted) return end()
           signal.addEventListener('abort', end)
@@ -189,6 +195,8 @@ export function createMemoryServer(nowMs: () => number): MemoryServer {
       isPushing = isOn
     },
     record: () => record,
+    pause: () => pause,
+    listeners: () => listeners.size,
     plant(planted) {
       record = { ...planted, untilMs: nowMs() + FOR_LONG_MS, hosts: 0 }
     },

@@ -34,6 +34,8 @@ export interface HostOptions extends Partial<
   readonly clockAheadMs?: number
   readonly state?: TokenState
   readonly apiSecret?: string
+  /** `refresh.maxAge`. */
+  readonly maxAgeMs?: number
 }
 /** A request as the service sees it. */
 export interface Asked {
@@ -49,6 +51,8 @@ export interface ShareWorld {
   /** Starts a host. */
   host(options?: HostOptions): Host
   hosts(count: number, options?: HostOptions): Host[]
+  /** The store's clock is set. */
+  jumpStore(ms: number): void
   /** Sets the answers of the service from now on. */
   answer(next: (host: string) => ServiceOutcome | Promise<ServiceOutcome>): void
   token(): ServiceOutcome
@@ -63,7 +67,8 @@ export const POLICY = { maxAgeMs: 900_000, initialDelayMs: 1_000, maxDelayMs: 30
 
 export function createShareWorld({ lifeSeconds = 3_600, seed = 1 } = {}): ShareWorld {
   const clock = createFakeClock()
-  const server = createMemoryServer(() => clock.now().wallMs)
+  let storeAheadMs = 0
+  const server = createMemoryServer(() => clock.now().wallMs + storeAheadMs)
   const random = createRandom(seed)
   const asked: Asked[] = []
   const started: Host[] = []
@@ -96,6 +101,7 @@ export function createShareWorld({ lifeSeconds = 3_600, seed = 1 } = {}): ShareW
       sleep: (ms, signal) => clock.sleep(ms, signal),
     }
     const events: Host['events'] = []
+    const policy = { ...POLICY, maxAgeMs: options.maxAgeMs ?? POLICY.maxAgeMs }
     const life = new AbortController()
     let isDead = false
     const fetchToken: FetchToken = async (signal, { cause }) => {
@@ -129,7 +135,7 @@ export function createShareWorld({ lifeSeconds = 3_600, seed = 1 } = {}): ShareW
           const held = usableToken(keeper.state(), own.now())
           return held && usableUntilMs(held)
         },
-        assumedLifeMs: () => assumedLifeMs(keeper.state(), POLICY, own.now()),
+        assumedLifeMs: () => assumedLifeMs(keeper.state(), policy, own.now()),
         rejectedAgeMs: () => keeper.state().rejection?.ageMs ?? null,
         holdsOthersToken: () => false,
       },
@@ -138,7 +144,7 @@ export function createShareWorld({ lifeSeconds = 3_600, seed = 1 } = {}): ShareW
     const keeper = createKeeper(
       options.state ?? initialState({ baseUrl: BASE_URL, credentialsId }, own.now()),
       {
-        settings: { fetchToken: share.fetchToken, policy: POLICY, baseUrl: BASE_URL, credentialsId },
+        settings: { fetchToken: share.fetchToken, policy, baseUrl: BASE_URL, credentialsId },
         clock: own,
         random,
         saveState: () => Promise.resolve(),
@@ -171,6 +177,9 @@ export function createShareWorld({ lifeSeconds = 3_600, seed = 1 } = {}): ShareW
     asked,
     host,
     hosts: (count, options) => Array.from({ length: count }, () => host(options)),
+    jumpStore(ms) {
+      storeAheadMs += ms
+    },
     answer(next) {
       respond = next
     },
