@@ -4,8 +4,13 @@
 //
 // plays 1,000 stories of that seed. A story that breaks a rule is shortened before it is shown.
 import fc from 'fast-check'
-import { expect, onTestFinished, test } from 'vitest'
-import { createFleetStoryWorld, type FleetAnswer, type FleetStep } from '../support/fleet-story-world.ts'
+import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
+import {
+  createFleetStoryWorld,
+  type FleetAnswer,
+  type FleetStep,
+  type FleetStoryWorld,
+} from '../support/fleet-story-world.ts'
 import { createRandom } from '../support/random.ts'
 
 const MINUTE = 60_000
@@ -118,4 +123,84 @@ test('a host that comes back to an account whose record is older than the one it
   await world.play({ do: 'reload', host: 0, credentials: 'one' })
   expect(world.requests()).toBe(2)
   expect(new Set(world.tokens()).size).toBe(1)
+})
+
+describe('of three hosts with saved state', () => {
+  let world: FleetStoryWorld
+  const play = async (...steps: readonly FleetStep[]): Promise<void> => {
+    for (const step of steps) await world.play(step)
+  }
+  beforeEach(async () => {
+    world = await createFleetStoryWorld(createRandom(1))
+    onTestFinished(() => world.end())
+  })
+  const answer = (kind: FleetAnswer, afterMs = 0): FleetStep => ({ do: 'answer', answer: kind, afterMs })
+  const wait = (ms: number): FleetStep => ({ do: 'wait', ms })
+  const lose = (host: number | null): FleetStep => ({ do: 'lose', kind: 'lost', host })
+
+  test.each(['restart', 'reload', 'crash'] as const)(
+    'a token that was obtained alone and is newer wins after a %s, too',
+    async (act) => {
+      await play(wait(1_000), lose(0), { do: 'operator', host: 0 }, wait(1_000))
+      const [newest, older] = world.tokens()
+      expect(newest).not.toBe(older)
+      await play(
+        act === 'restart'
+          ? { do: 'restart', host: 0 }
+          : act === 'reload'
+            ? { do: 'reload', host: 0, credentials: 'one' }
+            : { do: 'crash', host: 0, effects: 0, turns: 0 },
+        wait(20_000),
+        { do: 'find' },
+        wait(40_000),
+      )
+      expect(new Set(world.tokens())).toEqual(new Set([newest]))
+      expect(world.requests()).toBe(2)
+    },
+  )
+
+  test('a reload that changes nothing leaves a request under way alone', async () => {
+    await play(wait(1_000), answer('long', 10_000), { do: 'operator', host: 0 }, wait(2_000))
+    await play({ do: 'reload', host: 0, credentials: 'one' }, wait(10_000))
+    expect(world.requests()).toBe(2)
+    const tokens = new Set(world.tokens())
+    await play({ do: 'operator', host: 1 }, wait(11_000))
+    expect(world.requests()).toBe(3)
+    expect(tokens.size).toBe(1)
+  })
+
+  test('a stop during a request gives the lease back', async () => {
+    await play(wait(1_000), answer('long', 10_000), { do: 'operator', host: 0 }, wait(2_000))
+    await play({ do: 'restart', host: 0 }, answer('long'), { do: 'operator', host: 1 }, wait(1_000))
+    expect(world.requests()).toBe(3)
+    expect(new Set(world.tokens()).size).toBe(1)
+  })
+
+  test('other credentials are tried at once while the store is away, by each host that got them', async () => {
+    await play(wait(1_000), lose(null), { do: 'reload', host: 0, credentials: 'two' }, wait(100))
+    expect(world.requests()).toBe(2)
+    const [own, others] = world.tokens()
+    expect(own).not.toBe(others)
+  })
+
+  test('a shared refusal is asked about once by those who get the credentials at one time, and again by a later one', async () => {
+    await play(wait(1_000), { do: 'reload', host: 0, credentials: 'two' }, answer('refused'))
+    await play({ do: 'operator', host: 0 }, wait(1_000))
+    const before = world.requests()
+    await play({ do: 'reload', host: 1, credentials: 'two' }, wait(1_000))
+    expect(world.requests()).toBe(before)
+    await play(wait(60_000), answer('long'), { do: 'reload', host: 2, credentials: 'two' }, wait(1_000))
+    expect(world.requests()).toBe(before + 1)
+    expect(new Set(world.tokens()).size).toBe(1)
+  })
+
+  test('hosts that begin to share bring the newest of their tokens, and ask nothing', async () => {
+    await play(lose(null), wait(20_000), { do: 'operator', host: 1 }, wait(1_000))
+    const { 1: newest } = world.tokens()
+    const before = world.requests()
+    for (const host of [0, 1, 2]) await play({ do: 'restart', host })
+    await play({ do: 'flush' }, { do: 'find' }, wait(60_000))
+    expect(new Set(world.tokens())).toEqual(new Set([newest]))
+    expect(world.requests()).toBe(before)
+  })
 })
