@@ -127,8 +127,8 @@ test('a host that comes back to an account whose record is older than the one it
 
 describe('of three hosts with saved state', () => {
   let world: FleetStoryWorld
-  const play = async (...steps: readonly FleetStep[]): Promise<void> => {
-    for (const step of steps) await world.play(step)
+  const play = async (...story: readonly FleetStep[]): Promise<void> => {
+    for (const step of story) await world.play(step)
   }
   beforeEach(async () => {
     world = await createFleetStoryWorld(createRandom(1))
@@ -136,7 +136,7 @@ describe('of three hosts with saved state', () => {
   })
   const answer = (kind: FleetAnswer, afterMs = 0): FleetStep => ({ do: 'answer', answer: kind, afterMs })
   const wait = (ms: number): FleetStep => ({ do: 'wait', ms })
-  const lose = (host: number | null): FleetStep => ({ do: 'lose', kind: 'lost', host })
+  const lose = (index: number | null): FleetStep => ({ do: 'lose', kind: 'lost', host: index })
 
   test.each(['restart', 'reload', 'crash'] as const)(
     'a token that was obtained alone and is newer wins after a %s, too',
@@ -198,7 +198,7 @@ describe('of three hosts with saved state', () => {
     await play(lose(null), wait(20_000), { do: 'operator', host: 1 }, wait(1_000))
     const { 1: newest } = world.tokens()
     const before = world.requests()
-    for (const host of [0, 1, 2]) await play({ do: 'restart', host })
+    for (const index of [0, 1, 2]) await play({ do: 'restart', host: index })
     await play({ do: 'flush' }, { do: 'find' }, wait(60_000))
     expect(new Set(world.tokens())).toEqual(new Set([newest]))
     expect(world.requests()).toBe(before)

@@ -1,0 +1,193 @@
+// The transitions of ShareState: whatever lies in the store, fences never go back, no record comes twice, and no wait outlasts its cap.
+import fc from 'fast-check'
+import { expect, test } from 'vitest'
+import type { SharedRecord } from '../../src/share/seal.ts'
+import {
+  afterHeld,
+  afterOwnRecord,
+  afterPaced,
+  afterPaused,
+  afterRecord,
+  afterSync,
+  afterTaken,
+  initialShareState,
+  leaseRequest,
+  nextDelivery,
+  type Moment,
+  type ShareState,
+} from '../../src/share/share-state.ts'
+import type { StoredRecord } from '../../src/share/store.ts'
+
+const HOUR_MS = 3_600_000
+const STORE_MS = 1_800_000_000_000
+const NOTHING = { adoptedFence: 0, highestFence: 0, own: null, hosts: null }
+const at = (nowMs: number, assumedLifeMs = 15 * 60_000): Moment => ({
+  nowMs,
+  wallMs: STORE_MS + nowMs,
+  assumedLifeMs,
+  usableUntilMs: null,
+  host: 'this',
+})
+
+const token = fc.record({
+  accessToken: fc.constantFrom('one', 'two', 'three'),
+  lifeMs: fc.integer({ min: 1, max: 24 * HOUR_MS }),
+  expirySource: fc.constantFrom('jwt' as const, 'response' as const, 'assumed' as const),
+  ageMs: fc.integer({ min: 0, max: 2 * HOUR_MS }),
+})
+const by = fc.constantFrom('this', 'other')
+const failed = { by, detail: fc.constant('why'), token: fc.option(token) }
+const record: fc.Arbitrary<SharedRecord> = fc.oneof(
+  fc.tuple(token, by).map(([given, asker]) => ({ kind: 'ok' as const, by: asker, ...given })),
+  fc.record({
+    kind: fc.constant('permanent' as const),
+    ...failed,
+    reason: fc.constant('account-inactive' as const),
+    status: fc.constant(500),
+  }),
+  fc.record({
+    kind: fc.constant('transient' as const),
+    ...failed,
+    reason: fc.constantFrom('rate-limited' as const, 'network' as const),
+    status: fc.constant(null),
+    attempts: fc.constant(1),
+  }),
+)
+const fence = fc.oneof(
+  fc.integer({ min: 1, max: 20 }).map((number) => STORE_MS + number),
+  fc.constantFrom(0.5, 2 ** 53, Infinity, Number.NaN),
+)
+const stored: fc.Arbitrary<StoredRecord> = fc.record({
+  fence,
+  atMs: fc.integer({ min: -HOUR_MS, max: HOUR_MS }).map((ms) => STORE_MS + ms),
+  notBeforeMs: fc.constantFrom(0, STORE_MS + HOUR_MS, Number.MAX_SAFE_INTEGER),
+  nowMs: fc.integer({ min: -HOUR_MS, max: HOUR_MS }).map((ms) => STORE_MS + ms),
+  sealed: fc.constant(''),
+})
+const events = fc.array(
+  fc.record({
+    what: fc.constantFrom('record', 'deliver', 'deliver', 'alone', 'own', 'sync', 'held'),
+    stored,
+    record: fc.option(record),
+    passMs: fc.integer({ min: 0, max: HOUR_MS }),
+  }),
+  { maxLength: 30 },
+)
+
+test('fences never go back, a record is delivered in at most two parts and once, and nothing while an own outcome waits', () => {
+  fc.assert(
+    fc.property(events, (story) => {
+      let state = initialShareState(NOTHING)
+      let nowMs = 1_000
+      const delivered: number[] = []
+      for (const event of story) {
+        nowMs += event.passMs
+        const before = state
+        state = stepped(state, event, { nowMs, delivered })
+        expect(state.highestFence).toBeGreaterThanOrEqual(before.highestFence)
+        expect(state.adoptedFence).toBeGreaterThanOrEqual(before.adoptedFence)
+        expect(state.highestFence).toBeGreaterThanOrEqual(state.adoptedFence)
+        if (state.own !== null) expect(nextDelivery(state, at(nowMs))).toBeNull()
+      }
+      expect(new Set(delivered).size).toBe(delivered.length)
+      expect(delivered.toSorted((one, other) => one - other)).toEqual(delivered)
+    }),
+    { numRuns: 1_000 },
+  )
+})
+
+function stepped(
+  state: ShareState,
+  {
+    what,
+    stored: given,
+    record: inside,
+  }: { what: string; stored: StoredRecord; record: SharedRecord | null },
+  { nowMs, delivered }: { nowMs: number; delivered: number[] },
+): ShareState {
+  const moment = at(nowMs)
+  const own = inside && { record: inside, obtainedAtMs: nowMs }
+  switch (what) {
+    case 'record':
+      return afterRecord(state, { stored: given, open: () => inside, route: 'push' }, moment).state
+    case 'deliver': {
+      let after = state
+      for (let part = 0; ; part += 1) {
+        const next = nextDelivery(after, moment)
+        if (next === null) return after
+        expect(part).toBeLessThan(2)
+        if (next.adopted !== null) delivered.push(next.adopted.head.fence)
+        after = next.state
+      }
+    }
+    case 'alone':
+      return { ...state, own }
+    case 'own':
+      return own === null
+        ? state
+        : afterOwnRecord(state, { ...own, head: { ...given, fence: state.highestFence + 1 } })
+    case 'held':
+      return afterHeld(state, { stored: { ...given, fence: state.adoptedFence }, record: inside }, moment)
+        .state
+    default:
+      return afterSync(state, given.nowMs, moment)
+  }
+}
+
+test('no lease, pace or pause holds a host up for longer than its cap from when it first saw it', () => {
+  const looks = fc.array(
+    fc.record({
+      passMs: fc.integer({ min: 0, max: 10_000 }),
+      waitMs: fc.oneof(fc.integer({ min: 1, max: 10 ** 12 }), fc.constant(Infinity)),
+    }),
+    { minLength: 1, maxLength: 40 },
+  )
+  fc.assert(
+    fc.property(looks, fc.boolean(), (story, isReadable) => {
+      let state = initialShareState(NOTHING)
+      let nowMs = 1_000
+      const pause = { fence: 7, atMs: STORE_MS, notBeforeMs: 0, nowMs: STORE_MS, sealed: '' }
+      for (const { passMs, waitMs } of story) {
+        nowMs += passMs
+        const leftMs = (capMs: number): number => Math.max(0, 1_000 + (story[0]?.passMs ?? 0) + capMs - nowMs)
+        const taken = afterTaken(state, { holder: 'mallory', waitMs }, { leaseCapMs: 30_000, nowMs })
+        const paced = afterPaced(taken.state, waitMs, nowMs)
+        const paused = afterPaused(paced.state, { waitMs, record: pause, isReadable }, nowMs)
+        expect(taken.waitMs).toBeLessThanOrEqual(leftMs(30_000))
+        expect(paced.waitMs).toBeLessThanOrEqual(leftMs(30_000))
+        expect(paused.waitMs).toBeLessThanOrEqual(isReadable ? leftMs(5_000) : 0)
+        state = paused.state
+        const asked = { cause: 'client', leaseMs: 17_000, leaseCapMs: 30_000, nowMs } as const
+        expect(leaseRequest(state, asked).ignored).toEqual({
+          record: 0,
+          lease: leftMs(30_000) === 0 ? 'mallory' : '',
+          pause: !isReadable || leftMs(5_000) === 0 ? 7 : 0,
+          pace: leftMs(30_000) === 0,
+        })
+      }
+    }),
+  )
+})
+
+test('the later of an own outcome and a record counts, and of equal age the record', () => {
+  const ok = (accessToken: string): SharedRecord => ({
+    kind: 'ok',
+    by: 'other',
+    accessToken,
+    lifeMs: HOUR_MS,
+    expirySource: 'jwt',
+    ageMs: 0,
+  })
+  fc.assert(
+    fc.property(fc.integer({ min: -1_000, max: 1_000 }), (leadMs) => {
+      const given = { fence: STORE_MS, atMs: STORE_MS, notBeforeMs: 0, nowMs: STORE_MS + 5_000, sealed: '' }
+      const moment = at(10_000)
+      const own = { record: ok('own'), obtainedAtMs: 5_000 + leadMs }
+      const known = { stored: given, open: () => ok('theirs'), route: 'look' } as const
+      const { state } = afterRecord({ ...initialShareState(NOTHING), own }, known, moment)
+      const synced = afterSync(state, given.nowMs, moment)
+      expect(synced.newest?.record).toMatchObject({ accessToken: leadMs > 0 ? 'own' : 'theirs' })
+      expect(synced.adoptedFence).toBe(leadMs > 0 ? synced.highestFence : 0)
+    }),
+  )
+})
