@@ -11,8 +11,7 @@ import {
   type Member,
 } from './member.ts'
 import type { Shareable } from './records.ts'
-import { afterLease, afterOwnRecord, PAUSE_MS } from './share-state.ts'
-import { afterPlanned, spreadMs } from './standalone.ts'
+import { afterLease, afterOwnRecord, afterPlanned, PAUSE_MS, spreadMs } from './share-state.ts'
 import { StoreError, type Lease, type RecordHead } from './store.ts'
 
 /** The store is tried again so often, whatever the plan. */

@@ -4,10 +4,11 @@ import type { Clock } from '../lib/clock.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { fault, ok, warning, type Finding } from '../lib/finding.ts'
 import { randomHex } from '../lib/hash.ts'
-import { aclLine } from './acl.ts'
+import { randomHex } from '../lib/openssl.ts'
 import { connect, type Surroundings } from './redis-client.ts'
 import { formatServers, openRedisStore } from './redis-store.ts'
 import { StoreError, type Store } from './store.ts'
+import { aclLine } from './telemetry.ts'
 
 /** Ages are counted on the store's clock, and shown on the host's. */
 const CLOCK_OFF_MS = 2_000

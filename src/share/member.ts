@@ -5,7 +5,6 @@ import type { Log } from '../lib/log.ts'
 import { createWakeableSleep } from '../lib/wakeable-sleep.ts'
 import type { RetryPolicy } from '../token/backoff.ts'
 import type { FetchOutcome, FetchToken, Postponed, ServiceOutcome } from '../token/outcome.ts'
-import { aclLine, type AclSettings } from './acl.ts'
 import { liveToken, shareableOf, type KnownRecord, type Shareable } from './records.ts'
 import type { Seal, SharedRecord } from './seal.ts'
 import {
@@ -20,7 +19,7 @@ import {
   type ShareState,
 } from './share-state.ts'
 import { StoreError, type Store, type StoredRecord } from './store.ts'
-import { createTelemetry, type Telemetry } from './telemetry.ts'
+import { createTelemetry, type AclSettings, type Telemetry } from './telemetry.ts'
 
 /** The way to the service. A reload may change it while the store stays the same. */
 export interface ServiceSettings {
@@ -74,10 +73,12 @@ export interface Member extends MemberOptions {
 const DELIVER_AGAIN_MS = 50
 
 export function createMember(options: MemberOptions): Member {
+  const { own } = options.remembered
+  const named = own && { ...own, record: { ...own.record, by: options.host } }
   return {
     ...options,
-    state: initialShareState(options.remembered),
-    telemetry: createTelemetry({ ...options, server: options.store.server, aclLine: aclLine(options.share) }),
+    state: initialShareState({ ...options.remembered, own: named }),
+    telemetry: createTelemetry({ ...options, server: options.store.server }),
     waiting: createWakeableSleep(options.clock),
     underWay: null,
     isDeliveringAgain: false,

@@ -1,4 +1,5 @@
 // Telemetry of sharing: the state of the store, counts for metrics, and log records, each change once.
+import type { ShareConfig } from '../config/config.ts'
 import type { Clock } from '../lib/clock.ts'
 import { createHistogram, type Observations } from '../lib/histogram.ts'
 import type { Log } from '../lib/log.ts'
@@ -40,18 +41,17 @@ const UNREADABLE_EVERY_MS = 600_000
 /** Hosts that ask by themselves end each other's tokens where the service keeps one alive: a new token is refused then. */
 const CONTENTION = { youngMs: 60_000, everyMs: 3_600_000 }
 
-/** `aclLine`: the command that grants the rights that are needed. */
 export function createTelemetry(options: {
   server: string
   log: Log
   clock: Pick<Clock, 'now'>
-  aclLine: string
+  share: AclSettings
 }): Telemetry {
   const { server, log, clock } = options
   const remedies: Readonly<Record<StoreErrorKind, string>> = {
     lost: 'Nothing to do if it passes: the token is served meanwhile, and this host asks by itself when its time comes; if it lasts, check share.servers from this host with `kyc-tokend check`',
     slow: 'Nothing to do if it passes; if it lasts, find out what keeps the server busy (redis-cli --latency, SLOWLOG GET), or raise share.timeout',
-    denied: `Check share.user and share.password; the user needs these rights: ${options.aclLine}`,
+    denied: `Check share.user and share.password; the user needs these rights: ${aclLine(options.share)}`,
   }
   const isoNow = (): string => new Date(clock.now().wallMs).toISOString()
   const outcomes = { asked: 0, push: 0, look: 0, take: 0, alone: 0 }
@@ -147,4 +147,19 @@ export function createTelemetry(options: {
       })
     },
   }
+}
+
+/** Settings that decide which rights are needed. */
+export type AclSettings = Pick<ShareConfig, 'user' | 'prefix' | 'database' | 'cluster'>
+
+/** For `ACL SETUSER`: the commands, keys and channels of this prefix, and nothing else. */
+export function aclLine({ user, prefix, database, cluster }: AclSettings): string {
+  const commands =
+    '-@all +ping +auth +hello +info +client +eval +evalsha +script +time +get +set +del +pttl +pexpire +hget +hset +hmget +publish +subscribe +unsubscribe'
+  const more = [
+    ...(database === 0 ? [] : ['+select']),
+    ...(cluster ? ['+cluster|slots', '+cluster|info'] : []),
+  ]
+  const name = user ?? 'default'
+  return `ACL SETUSER ${name} on >PASSWORD resetkeys ~${prefix}:1:* resetchannels &${prefix}:1:* ${[commands, ...more].join(' ')}`
 }

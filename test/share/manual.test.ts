@@ -3,8 +3,7 @@ import { readFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
 import { inspectConfig } from '../../src/config/load.ts'
 import { createMetrics } from '../../src/report/metrics.ts'
-import { aclLine } from '../../src/share/acl.ts'
-import { createTelemetry } from '../../src/share/telemetry.ts'
+import { aclLine, createTelemetry } from '../../src/share/telemetry.ts'
 import { useConfigFiles } from '../support/config-files.ts'
 import { createFakeClock } from '../support/fake-clock.ts'
 import { createKeeperWorld } from '../support/keeper-world.ts'
@@ -45,7 +44,7 @@ test('the metrics are those of a host that shares', () => {
       server: '',
       log: () => undefined,
       clock: createFakeClock(),
-      aclLine: '',
+      share: { user: null, prefix: '', database: 0, cluster: false },
     }).sample(),
     state: 'connected',
     hosts: 3,

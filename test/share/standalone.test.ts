@@ -1,7 +1,7 @@
 // A host whose store is away: when it asks by itself, and what becomes of what it obtained when the store is back.
 import fc from 'fast-check'
 import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
-import { spreadMs } from '../../src/share/standalone.ts'
+import { spreadMs } from '../../src/share/share-state.ts'
 import { StoreError } from '../../src/share/store.ts'
 import type { ServiceOutcome } from '../../src/token/outcome.ts'
 import { createShareWorld, tokensOf, type Host, type ShareWorld } from '../support/share-world.ts'

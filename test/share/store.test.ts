@@ -372,7 +372,7 @@ describe.skipIf(withoutRedis)('in Redis', () => {
     expect(await store.acquireLease(wish({ cause: 'client' }))).toMatchObject({ verdict: 'yours' })
   })
 
-  test('what was planted for ten years is told apart from what hosts write, and is overwritten', async () => {
+  test('what was planted for ten years counts as not there, and is overwritten', async () => {
     const key = (name: string): string => keyOf(subject, name)
     const subject = randomBytes(16).toString('hex')
     const store = await openRedisStore(settingsOf(server), { ...account(subject), host: 'one' })

@@ -1,13 +1,13 @@
 // The shared store in memory: the rules of the scripts in TypeScript, for tests and simulations that need no Redis.
-import type {
-  Lease,
-  LeaseRequest,
-  Put,
-  SealedRecord,
-  Store,
-  StoredRecord,
+import {
   StoreError,
-  StoreListener,
+  type Lease,
+  type LeaseRequest,
+  type Put,
+  type SealedRecord,
+  type Store,
+  type StoredRecord,
+  type StoreListener,
 } from '../../src/share/store.ts'
 
 interface Held extends SealedRecord {
@@ -101,6 +101,13 @@ export function createMemoryServer(nowMs: () => number): MemoryServer {
   }
 
   function connect(owner: string): Store {
+    let isClosed = false
+    /** As over a network: the answer comes later, and what goes wrong is a rejection. */
+    async function attempt<T>(work: () => T): Promise<T> {
+      await Promise.resolve()
+      if (isClosed) throw new StoreError('lost', 'Connection is closed.')
+      return work()
+    }
     return {
       server: 'memory',
       acquireLease: (request) => attempt(() => acquireLease(owner, request)),
@@ -171,7 +178,9 @@ export function createMemoryServer(nowMs: () => number): MemoryServer {
           expire(owner)
           record = null
         }),
-      close: () => undefined,
+      close() {
+        isClosed = true
+      },
     }
   }
 
@@ -211,10 +220,4 @@ export function createMemoryServer(nowMs: () => number): MemoryServer {
     },
     counts,
   }
-}
-
-/** As over a network: the answer comes later, and what goes wrong is a rejection. */
-async function attempt<T>(work: () => T): Promise<T> {
-  await Promise.resolve()
-  return work()
 }
