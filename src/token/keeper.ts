@@ -142,11 +142,17 @@ export function createKeeper(
     },
     async refresh(signal) {
       let outcome: FetchOutcome | undefined
+      const ask = (): void => {
+        set(afterOperator(get()))
+        wake()
+      }
       const endListening = variable.onEvent((event) => {
-        if (event.type === 'attempted') outcome ??= event.outcome
+        if (event.type !== 'attempted' || outcome !== undefined) return
+        // An attempt that was put off has asked no service, and is no answer.
+        if (event.outcome.kind === 'postponed' && event.cause !== 'operator') ask()
+        else outcome = event.outcome
       })
-      set(afterOperator(get()))
-      wake()
+      ask()
       await variable.waitUntil(() => outcome !== undefined, { waitMs: Infinity, signal })
       endListening()
       return outcome

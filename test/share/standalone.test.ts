@@ -105,6 +105,27 @@ describe('while the store is away', () => {
   })
 })
 
+describe('an operator who joins an attempt that waits for another host', () => {
+  test('is answered by a request when the store goes away, not put off', async () => {
+    const hosts = world.hosts(2)
+    await settle()
+    const gate = world.gate()
+    onTestFinished(() => gate.open())
+    world.answer((host) => (host === 'host-1' ? gate.passed.then(() => world.token()) : world.token()))
+    await world.clock.advance(2 * MINUTE_MS)
+    void refresh(hosts[0] as Host)
+    reject(hosts[1] as Host)
+    await settle()
+    expect(hosts[1]?.keeper.state().inFlight).not.toBeNull()
+    const refreshed = refresh(hosts[1] as Host)
+    await settle()
+    world.server.fail(lost)
+    await world.clock.advance(3_000)
+    expect(await refreshed).toMatchObject({ kind: 'ok' })
+    expect(world.asked.at(-1)).toMatchObject({ host: 'host-2', cause: 'operator' })
+  })
+})
+
 describe('when the store is back', () => {
   test('a failure in it displaces no newer token, and its Retry-After still holds', async () => {
     const [one, other] = world.hosts(2)
