@@ -1,11 +1,12 @@
 // Asks the service for a token once, for `check --live`, and says what came of it. The token is dropped.
-import type { Config } from '../config/config.ts'
+import { revealAll, type Config, type ServiceConfig } from '../config/config.ts'
 import { createSystemClock } from '../lib/clock.ts'
 import { asSentence } from '../lib/display-text.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { exitStatus } from '../lib/error.ts'
 import { failure, ok, warning, type Finding } from '../lib/finding.ts'
 import { createFetchToken } from '../source/fetch-token.ts'
+import { describeAnswer, type ServiceResponse } from '../source/response.ts'
 import type { ServiceOutcome } from '../token/outcome.ts'
 import { remedyFor } from '../token/remedy.ts'
 import { knownLife } from '../token/token.ts'
@@ -29,16 +30,37 @@ export async function askOnce(
     return { findings: [warning(sentence)], status: exitStatus.tryAgain }
   }
   const clock = createSystemClock()
-  const fetchToken = createFetchToken({ ...config, env, clock, secrets: () => [] })
-  return answerOf(await fetchToken(signal), { wallMs: clock.now().wallMs, file: config.file })
+  const seen = [ok(`is sent ${requestInWords(config.service)}`)]
+  const onAnswer = (answer: ServiceResponse): unknown =>
+    seen.push(ok(`answers with ${describeAnswer(answer, revealAll(config))}`))
+  const fetchToken = createFetchToken({ ...config, env, clock, secrets: () => [], onAnswer })
+  const outcome = await fetchToken(signal)
+  const { findings, status } = answerOf(outcome, { wallMs: clock.now().wallMs, config })
+  return { findings: [...seen, ...findings], status }
 }
 
-function answerOf(outcome: ServiceOutcome, { wallMs, file }: { wallMs: number; file: string }): Answer {
+/** The request with the names of its fields and headers, and none of their values. */
+function requestInWords({ tokenUrl, send, names, parameters, headers }: ServiceConfig): string {
+  const { origin, pathname } = new URL(tokenUrl)
+  const own = send === 'basic' ? [] : [names.apiKey, names.apiSecret]
+  const quoted = (fields: readonly string[]): string => fields.map((name) => `"${name}"`).join(', ')
+  const fields = quoted([...own, ...Object.keys(parameters)])
+  const further = Object.keys(headers)
+  return [
+    `POST ${origin}${pathname} with ${send === 'json' ? 'JSON' : 'a form'}`,
+    ...(fields === '' ? [] : [` of ${fields}`]),
+    ...(send === 'basic' ? [', key and secret as HTTP Basic'] : []),
+    ...(further.length === 0 ? [] : [`, and the headers ${quoted(further)}`]),
+  ].join('')
+}
+
+function answerOf(outcome: ServiceOutcome, { wallMs, config }: { wallMs: number; config: Config }): Answer {
+  const { file, service } = config
   if (outcome.kind !== 'ok') {
-    const http = outcome.status === undefined ? 'without an HTTP answer' : `with HTTP ${outcome.status}`
+    const http = outcome.status === undefined ? 'was not reached' : `answered with HTTP ${outcome.status}`
     // It is being tried here already.
     const remedy = remedyFor(outcome.reason).replace(/; `kyc-tokend check --live` tries it$/, '')
-    const sentence = `answered ${http} (${outcome.reason}): ${asSentence(outcome.detail)} ${asSentence(remedy)} Configuration: ${file}`
+    const sentence = `${http} (${outcome.reason}): ${asSentence(outcome.detail)} ${asSentence(remedy)} Configuration: ${file}`
     const status = outcome.kind === 'permanent' ? exitStatus.noPermission : exitStatus.tryAgain
     return { findings: [failure(sentence)], status }
   }
@@ -50,7 +72,15 @@ function answerOf(outcome: ServiceOutcome, { wallMs, file }: { wallMs: number; f
   }
   const lives = lifeMs === undefined ? 'does not say how long it lives' : `lives ${formatDuration(lifeMs)}`
   const given = ok(`gave a token that ${lives} (HTTP 200)`)
-  return { findings: [given, ...clockFindings(serverDateMs, wallMs)], status: exitStatus.ok }
+  const hasNoLife = service.lifetime !== null && outcome.answerLifeMs === undefined
+  const findings = [
+    given,
+    ...(hasNoLife
+      ? [warning(`gave no life at "${service.lifetime!.join('.')}", in seconds: correct service.lifetime`)]
+      : []),
+    ...clockFindings(serverDateMs, wallMs),
+  ]
+  return { findings, status: exitStatus.ok }
 }
 
 function clockFindings(serverDateMs: number | undefined, wallMs: number): Finding[] {

@@ -8,7 +8,7 @@ import type { Attempt, PermanentReason, ServiceOutcome } from '../token/outcome.
 import { bare } from './detail.ts'
 import { proxyEnvOf } from './proxy.ts'
 import { serviceRequest } from './request.ts'
-import type { Classify } from './response.ts'
+import type { Classify, ServiceResponse } from './response.ts'
 
 export interface FetchTokenOptions {
   readonly service: ServiceConfig
@@ -24,6 +24,8 @@ export interface FetchTokenOptions {
   /** For HTTPS_PROXY and NO_PROXY. */
   readonly env: NodeJS.ProcessEnv
   readonly clock: Clock
+  /** For `check`: an answer as it came. */
+  readonly onAnswer?: (answer: ServiceResponse) => void
   /** Further strings that no detail may hold, such as the tokens held; the credentials are known anyway. */
   readonly secrets: () => Iterable<string>
 }
@@ -64,6 +66,7 @@ export function createFetchToken(options: FetchTokenOptions): FetchFromService {
       signal,
     })
     if ('kind' in answer) return answer
+    options.onAnswer?.(answer)
     const own = { apiKey: credentials.apiKey.reveal(), apiSecret: credentials.apiSecret.reveal() }
     classify ??= createClassify(service)
     return classify(answer, {

@@ -19,7 +19,6 @@ const FAULTS: Readonly<Record<string, (host: string) => Explanation>> = {
   EACCES: (host) => network(`This host's firewall or sandbox forbids connections to ${host}`),
   EPERM: (host) => network(`This host's firewall or sandbox forbids connections to ${host}`),
   ETIMEDOUT: (host) => ({ reason: 'timeout', detail: `${host} does not answer` }),
-  ERR_PROXY_TUNNEL: (host) => network(`The proxy of HTTPS_PROXY opened no way to ${host}`),
   CERT_HAS_EXPIRED: (host) => tls(`The certificate of ${host} has expired, or this host's clock is wrong`),
   CERT_NOT_YET_VALID: (host) =>
     tls(`The certificate of ${host} is not valid yet, or this host's clock is wrong`),
@@ -47,7 +46,20 @@ export function failureFromError(
   error: unknown,
   options: { host: string; isSent: boolean },
 ): TransientFailure {
-  return { kind: 'transient', ...explanationOf(errorCode(error) ?? 'no code', options) }
+  const code = errorCode(error) ?? 'no code'
+  const { statusCode } = Object(error) as { statusCode?: unknown }
+  const explanation =
+    code === 'ERR_PROXY_TUNNEL' ? proxyRefusal(options.host, statusCode) : explanationOf(code, options)
+  return { kind: 'transient', ...explanation }
+}
+
+/** A proxy answers before the service is asked: its status is not the service's. */
+function proxyRefusal(host: string, status: unknown): Explanation {
+  if (status === 407) return network('The proxy of HTTPS_PROXY wants a login (407): write it into its URL')
+  if (status === 403)
+    return network(`The proxy of HTTPS_PROXY forbids the way to ${host} (403): have it allowed there`)
+  const answered = typeof status === 'number' ? ` (it answered ${status})` : ''
+  return network(`The proxy of HTTPS_PROXY opened no way to ${host}${answered}`)
 }
 
 function explanationOf(code: string, { host, isSent }: { host: string; isSent: boolean }): Explanation {

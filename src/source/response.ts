@@ -219,13 +219,27 @@ const SHOWN_NAME = /^[A-Za-z_][\w-]{0,31}$/
 
 function missing(fields: Fields, path: readonly string[], secrets: Iterable<string>): string {
   const depth = path.findIndex((_, index) => !isRecord(valueAt(fields, path.slice(0, index + 1))))
-  const within = valueAt(fields, path.slice(0, depth)) as Fields
-  const names = Object.keys(within)
+  const within = path.slice(0, depth)
+  const shown = shownNames(valueAt(fields, within) as Fields, { within, secrets })
+  return `the answer has no "${path.join('.')}"${shown === '' ? '' : `; it has ${shown}`}`
+}
+
+function shownNames(
+  fields: Fields,
+  { within, secrets }: { within: readonly string[]; secrets: Iterable<string> },
+): string {
+  const names = Object.keys(fields)
     .filter((name) => SHOWN_NAME.test(name))
     .slice(0, MAX_NAMES)
-    .map((name) => `"${[...path.slice(0, depth), name].join('.')}"`)
-  const shown = oneLine(names.join(', '), secrets)
-  return `the answer has no "${path.join('.')}"${shown === '' ? '' : `; it has ${shown}`}`
+    .map((name) => `"${[...within, name].join('.')}"`)
+  return oneLine(names.join(', '), secrets)
+}
+
+/** An answer in words, with the names of its fields, and none of its values. */
+export function describeAnswer(answer: ServiceResponse, secrets: Iterable<string>): string {
+  const { fields, is } = contentOf(answer)
+  const names = fields === undefined ? '' : shownNames(fields, { within: [], secrets })
+  return `HTTP ${answer.status}, and its body is ${is}${names === '' ? '' : ` with ${names}`}`
 }
 
 /** The credentials, which a service may echo. */

@@ -29,6 +29,17 @@ export function tables(): Readonly<Record<string, Table>> {
         meaning,
       ]),
     },
+    service: {
+      page: 'other-services.md',
+      head: ['key', 'default', 'meaning'],
+      rows: settingRows()
+        .filter(({ key }) => key.startsWith('service.'))
+        .map(({ key, default: standard, meaning }) => [
+          code(key),
+          standard === undefined ? 'required' : code(standard),
+          meaning,
+        ]),
+    },
     failures: {
       page: 'kyc-tokend.8.md',
       head: ['the service answers', 'reason', 'then'],

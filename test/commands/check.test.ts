@@ -234,6 +234,37 @@ describe('kyc-tokend check --live', () => {
       expect(status).toBe(expected)
     })
   })
+  it('says what is sent and what comes back, and never a value', async () => {
+    await withSandbox('ok', async (baseUrl) => {
+      const service = {
+        tokenUrl: '/login?tenant=one',
+        send: 'form',
+        parameters: { realm: 'partners' },
+        headers: { 'X-Client': 'c-1' },
+        token: 'data.token',
+      }
+      const { status, output } = await checkConfig({ baseUrl, service }, { live: true, 'config-only': true })
+      expect(status).toBe(75)
+      const sent = `POST ${baseUrl}/login with a form of "apiKey", "apiSecret", "realm", and the headers "X-Client"`
+      expect(output).toContain(`is sent ${sent}`)
+      expect(output).toContain('answers with HTTP 200, and its body is a JSON object with "accessToken"')
+      expect(output).toContain('the answer has no "data.token"; it has "accessToken"')
+      expect(output).not.toMatch(/partners|c-1|one|opaque-token/)
+      const lives = { lifetime: 'expires_in' }
+      const { output: lifeless } = await checkConfig(
+        { baseUrl, service: lives },
+        { live: true, 'config-only': true },
+      )
+      expect(lifeless).toMatch(/^warning +service +gave no life at "expires_in"/m)
+    })
+  })
+  it('says that a service was not reached', async () => {
+    const { output } = await checkConfig(
+      { baseUrl: 'http://127.0.0.1:1' },
+      { live: true, 'config-only': true },
+    )
+    expect(output).toMatch(/service +was not reached \(network\): 127\.0\.0\.1:1 refused the connection/)
+  })
   it('sends no request where the configuration is faulty', async () => {
     await withSandbox('ok', async (baseUrl) => {
       const { status, output } = await checkConfig({ baseUrl, wrong: 1 }, { live: true })

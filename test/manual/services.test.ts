@@ -1,0 +1,211 @@
+// The descriptions of other-services.md: each is loaded, and asks a service that insists on exactly that request.
+import { spawn } from 'node:child_process'
+import { createHmac } from 'node:crypto'
+import net, { type AddressInfo } from 'node:net'
+import { expect, onTestFinished, test } from 'vitest'
+import type { Config } from '../../src/config/config.ts'
+import { loadConfig } from '../../src/config/load.ts'
+import { createSystemClock } from '../../src/lib/clock.ts'
+import { version } from '../../src/lib/version.ts'
+import { createFetchToken } from '../../src/source/fetch-token.ts'
+import type { ServiceOutcome } from '../../src/token/outcome.ts'
+import { useConfigFiles } from '../support/config-files.ts'
+import { startService, type ScriptedAnswer } from '../support/service.ts'
+import { expectUntil } from '../support/until.ts'
+import { block } from './manual.ts'
+
+const files = useConfigFiles()
+const KEY = 'key of/the+account'
+const SECRET = 'S3cret:&=ü'
+const FORM_KEY = 'key+of%2Fthe%2Baccount'
+const FORM_SECRET = 'S3cret%3A%26%3D%C3%BC'
+
+/** Loads a block of the page, with the service at this URL. */
+async function configOf(name: string, url: string): Promise<Config> {
+  const { code } = block(name)
+  const document = JSON.parse(code.replaceAll(/https:\/\/\w+\.example\.com/g, url)) as object
+  const configPath = files.write('c.json', { ...document, credentials: { apiKey: KEY, apiSecret: SECRET } })
+  return loadConfig({ configPath, env: { RUNTIME_DIRECTORY: '/run/x', STATE_DIRECTORY: '/var/lib/x' } })
+}
+
+async function ask(config: Config): Promise<ServiceOutcome> {
+  const fetchToken = createFetchToken({ ...config, env: {}, clock: createSystemClock(), secrets: () => [] })
+  return fetchToken(new AbortController().signal)
+}
+
+interface Exchange {
+  readonly path: string
+  readonly type: 'json' | 'x-www-form-urlencoded'
+  readonly headers?: Readonly<Record<string, string>>
+  readonly body: string
+  readonly answer: object
+  readonly outcome: object
+  /** An answer that the description names as a refusal. */
+  readonly refusal?: readonly [number, object | string, string]
+}
+
+const invalidClient = [401, { error: 'invalid_client' }, 'account-not-found'] as const
+const exchanges: Readonly<Record<string, Exchange>> = {
+  'service-oauth2-basic': {
+    path: '/oauth/token',
+    type: 'x-www-form-urlencoded',
+    headers: { authorization: `Basic ${Buffer.from(`${FORM_KEY}:${FORM_SECRET}`).toString('base64')}` },
+    body: 'grant_type=client_credentials',
+    answer: { access_token: 'opaque', token_type: 'Bearer', expires_in: 3600 },
+    outcome: { accessToken: 'opaque', answerLifeMs: 3_600_000 },
+    refusal: invalidClient,
+  },
+  'service-oauth2-form': {
+    path: '/oauth2/token',
+    type: 'x-www-form-urlencoded',
+    body: `client_id=${FORM_KEY}&client_secret=${FORM_SECRET}&grant_type=client_credentials&scope=kyc.read+kyc.write`,
+    answer: { access_token: 'opaque', expires_in: 60 },
+    outcome: { accessToken: 'opaque', answerLifeMs: 60_000 },
+    refusal: [400, { error: 'unauthorized_client' }, 'account-inactive'],
+  },
+  'service-realm': {
+    path: '/v1/authenticate',
+    type: 'json',
+    body: JSON.stringify({ username: KEY, password: SECRET, realm: 'partners' }),
+    answer: { token: 'opaque' },
+    outcome: { accessToken: 'opaque' },
+    refusal: [401, { message: 'Invalid  credentials.' }, 'account-not-found'],
+  },
+  'service-nested': {
+    path: '/kyc/v2/sessions?type=machine',
+    type: 'json',
+    headers: { 'x-client': 'kyc-tokend' },
+    body: JSON.stringify({ apiKey: KEY, apiSecret: SECRET }),
+    answer: { data: { token: 'opaque', expires: '3600' } },
+    outcome: { accessToken: 'opaque', answerLifeMs: 3_600_000 },
+  },
+  'service-form-names': {
+    path: '/auth/login',
+    type: 'x-www-form-urlencoded',
+    body: `app_id=${FORM_KEY}&app_token=${FORM_SECRET}`,
+    answer: { session: 'opaque', ttl: 900 },
+    outcome: { accessToken: 'opaque', answerLifeMs: 900_000 },
+    refusal: [403, '<p>This application is disabled</p>', 'account-inactive'],
+  },
+  'service-bearer': {
+    path: '/login',
+    type: 'json',
+    body: JSON.stringify({ apiKey: KEY, apiSecret: SECRET }),
+    answer: { authorization: 'Bearer opaque' },
+    outcome: { accessToken: 'opaque' },
+  },
+}
+
+test.each(Object.entries(exchanges))(
+  '%s sends exactly its request, and reads the answer',
+  async (name, exchange) => {
+    const { path, type, headers = {}, body, answer, outcome, refusal } = exchange
+    let refused: ScriptedAnswer | null = null
+    const service = await startService({
+      answer: (request) => {
+        const { authorization, 'x-client': client, 'content-type': contentType } = request.headers
+        const given = { ...(authorization && { authorization }), ...(client && { 'x-client': client }) }
+        const isExact =
+          request.method === 'POST' &&
+          request.path === path &&
+          contentType === `application/${type}` &&
+          JSON.stringify(given) === JSON.stringify(headers) &&
+          request.body === body
+        if (!isExact)
+          return { status: 400, json: { detail: `not as described: ${request.path} ${request.body}` } }
+        return refused ?? { json: answer }
+      },
+    })
+    onTestFinished(() => service.stop())
+    const config = await configOf(name, service.url)
+    expect(await ask(config)).toMatchObject({ kind: 'ok', ...outcome })
+    if (refusal === undefined) return
+    const [status, words, reason] = refusal
+    refused = typeof words === 'string' ? { status, body: words } : { status, json: words }
+    expect(await ask(config)).toMatchObject({ kind: 'permanent', reason, status })
+  },
+)
+
+test('refusedBy of a description reaches the configuration', async () => {
+  const { service } = await configOf('service-form-names', 'https://api.example.com')
+  expect(service.refusedBy).toEqual([401, 403])
+})
+
+test('a service of one’s own does what a description cannot say', async () => {
+  const upstream = await startService({
+    answer: ({ headers }) => {
+      const key = String(headers['x-key'])
+      const signed = createHmac('sha256', SECRET)
+        .update(`${key}.${String(headers['x-time'])}`)
+        .digest('hex')
+      return headers['x-signature'] === signed
+        ? { json: { token: 'signed' } }
+        : { status: 401, json: { error: 'no' } }
+    },
+  })
+  onTestFinished(() => upstream.stop())
+  const port = await freePort()
+  const path = files.write('own.mjs', block('service-own').code)
+  const own = spawn(process.execPath, [path], {
+    env: { PORT: String(port), SERVICE_URL: upstream.url },
+    stdio: 'ignore',
+  })
+  onTestFinished(() => void own.kill())
+  const config = await configOf('service-bearer', `http://127.0.0.1:${port}`)
+  const standard = await loadConfig({
+    configPath: files.write('d.json', {
+      baseUrl: config.baseUrl,
+      credentials: { apiKey: 'plain-key', apiSecret: SECRET },
+    }),
+    env: { RUNTIME_DIRECTORY: '/run/x', STATE_DIRECTORY: '/var/lib/x' },
+  })
+  const outcome = await expectUntil('its own service listens', async () => {
+    const asked = await ask(standard)
+    return asked.kind === 'ok' && asked
+  })
+  expect(outcome).toMatchObject({ accessToken: 'signed' })
+})
+
+async function freePort(): Promise<number> {
+  const server = net.createServer().listen(0, '127.0.0.1')
+  await new Promise((resolve) => server.once('listening', resolve))
+  const { port } = server.address() as AddressInfo
+  await new Promise((resolve) => server.close(resolve))
+  return port
+}
+
+test('without a description the request is that of 1.1.0, byte for byte', async () => {
+  const { promise: arrived, resolve } = Promise.withResolvers<string>()
+  const server = net.createServer((socket) => {
+    let text = ''
+    socket.on('data', (chunk) => {
+      text += chunk.toString()
+      if (!text.endsWith('}')) return
+      resolve(text)
+      socket.end('HTTP/1.1 200 OK\r\ncontent-length: 19\r\n\r\n{"accessToken":"t"}')
+    })
+  })
+  onTestFinished(() => void server.close())
+  await new Promise<void>((listening) => server.listen(0, '127.0.0.1', listening))
+  const { port } = server.address() as AddressInfo
+  const configPath = files.write('c.json', {
+    baseUrl: `http://127.0.0.1:${port}/kyc/`,
+    credentials: { apiKey: 'key-ß', apiSecret: 's "q" \\ é' },
+  })
+  const config = await loadConfig({ configPath, env: { RUNTIME_DIRECTORY: '/r', STATE_DIRECTORY: '/s' } })
+  expect(await ask(config)).toMatchObject({ kind: 'ok' })
+  expect(await arrived).toBe(
+    [
+      'POST /kyc/token/external/jwt HTTP/1.1',
+      'accept: application/json',
+      'accept-encoding: identity',
+      'content-type: application/json',
+      'content-length: 47',
+      `user-agent: kyc-tokend/${version}`,
+      `Host: 127.0.0.1:${port}`,
+      'Connection: close',
+      '',
+      '{"apiKey":"key-ß","apiSecret":"s \\"q\\" \\\\ é"}',
+    ].join('\r\n'),
+  )
+})
