@@ -76,7 +76,7 @@ function answerOf(outcome: ServiceOutcome, { wallMs, config }: { wallMs: number;
   const findings = [
     given,
     ...(hasNoLife
-      ? [warning(`gave no life at "${service.lifetime!.join('.')}", in seconds: correct service.lifetime`)]
+      ? [warning(`gave no life at "${service.lifetime.join('.')}", in seconds: correct service.lifetime`)]
       : []),
     ...clockFindings(serverDateMs, wallMs),
   ]
