@@ -21,7 +21,7 @@ export const MAX_MIN_VALID_SECONDS = 86_400
 /** Largest `waitSeconds`. */
 export const MAX_WAIT_SECONDS = 60
 /** The daemon closes a connection that has asked nothing for so long and has no subscription. */
-export const CONNECTION_IDLE_MS = 60_000
+export const CONNECTION_IDLE_MS = 75_000
 /** Hex digits of a token's SHA-256 that name it. */
 export const FINGERPRINT_LENGTH = 16
 
@@ -183,8 +183,11 @@ export interface StatusResult {
   /** At most 20 who took the token last; shown to root and the daemon's user only. `count` is since the start. */
   readers?: {
     uid: number
-    process: string | null
+    /** The name that it gives itself. */
+    client: string | null
     transport: 'ipc' | 'http'
+    /** Of the last one. */
+    pid: number
     lastAt: string
     count: number
   }[]

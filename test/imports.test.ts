@@ -61,7 +61,8 @@ it('one file imports each library, and each library is imported', () => {
   const importers = new Map<string, Set<string>>()
   for (const { file, specifier } of imports) {
     if (specifier.startsWith('.') || isBuiltin(specifier)) continue
-    importers.set(specifier, (importers.get(specifier) ?? new Set()).add(file))
+    const library = /^(@[^/]+\/)?[^/]+/.exec(specifier)?.[0] ?? specifier
+    importers.set(library, (importers.get(library) ?? new Set()).add(file))
   }
   // Native code is required, not imported: lib/koffi.ts.
   for (const library of Object.keys(dependencies).filter((name) => name !== 'koffi')) {

@@ -189,8 +189,8 @@ function readerLines({ readers = [] }: StatusResult, nowMs: number): string[] {
   return readers
     .slice(0, 5)
     .map(
-      ({ uid, process, transport, lastAt, count }) =>
-        `${process ?? 'an unknown process'} (uid ${uid}, ${transport}) ${ago(lastAt, nowMs)}, ${times(count)}`,
+      ({ uid, client, pid, transport, lastAt, count }) =>
+        `${client ?? 'a client without a name'} (uid ${uid}, pid ${pid}, ${transport}) ${ago(lastAt, nowMs)}, ${times(count)}`,
     )
 }
 

@@ -92,8 +92,8 @@ const socket = (name: string) =>
       'Who may use the socket, beside root and the daemon’s user.',
       {},
     ),
-    maxConnections: setting(count(65_536), 'Connections at one time.', 4096),
-    maxConnectionsPerUser: setting(count(65_536), 'Connections of one user at one time.', 1024),
+    maxConnections: setting(count(65_536), 'Connections at one time.', 1024),
+    maxConnectionsPerUser: setting(count(65_536), 'Connections of one user at one time.', 128),
     maxRequestsPerSecond: orNull(
       count(1_000_000),
       'Requests per second on one connection; `null`: no limit.',

@@ -4,13 +4,10 @@ import type { Log } from '../lib/log.ts'
 import { runTasks } from '../lib/run-tasks.ts'
 import type { InheritedSockets } from '../lib/socket-activation.ts'
 import type { Fault } from '../protocol.ts'
-import { createMemoryBudget } from './connections/limits.ts'
-import { HANDED_OVER } from './delivery-server.ts'
-import { createHttpServer } from './http/server.ts'
+import { createHttpServer, HANDED_OVER } from './http/server.ts'
 import { createIpcServer } from './ipc/server.ts'
-import { createPeerCredentials } from './peer-credentials.ts'
 import type { Replies } from './replies.ts'
-import { createTokenAudit } from './token-audit.ts'
+import { createDeliveryContext } from './servers.ts'
 
 const ANSWER_FOR_MS = 2_000
 
@@ -21,14 +18,8 @@ export async function serveMisconfigured(
 ): Promise<void> {
   const { message, log, signal, forMs = ANSWER_FOR_MS } = options
   const metrics = () => ({ contentType: 'text/plain; charset=utf-8', body: '' })
-  const common = {
-    replies: createMisconfiguredReplies(message),
-    log,
-    peers: createPeerCredentials({ log }),
-    audit: createTokenAudit({ log }),
-    memory: createMemoryBudget(),
-    socket: HANDED_OVER,
-  }
+  const context = createDeliveryContext({ replies: createMisconfiguredReplies(message), log })
+  const common = { ...context, socket: HANDED_OVER }
   const servers = [
     ...(inherited.ipc.length === 0 ? [] : [createIpcServer({ ...common, inherited: inherited.ipc })]),
     ...(inherited.http.length === 0

@@ -9,7 +9,6 @@ import {
   type RejectVerdict,
   type RequestType,
   type StatusResult,
-  type TokenRequest,
 } from '../protocol.ts'
 import type { CachedToken, Replies, Result } from './replies.ts'
 import { parseRejectRequest, parseTokenRequest, type Parsed } from './requests.ts'
@@ -19,6 +18,8 @@ import type { Reader, TokenAudit, Transport } from './token-audit.ts'
 export interface Caller extends Reader {
   readonly isAllowed: boolean
   readonly isClosing: boolean
+  /** Aborted when the client goes, and when the daemon stops: a client that waits then gets what there is. */
+  readonly signal: AbortSignal
 }
 
 /** Results by operation. A token is not JSON yet: each protocol has a form of it ready. */
@@ -44,27 +45,31 @@ export interface OperationCounts {
 /** Raises a test alert, or says why it is refused. */
 export type TestAlert = () => Result<AlertTestResult> | Promise<Result<AlertTestResult>>
 
-export interface By {
-  readonly caller: Caller
-  /** Aborted when the client goes, and when the daemon stops: a client that waits then gets what there is. */
-  readonly signal: AbortSignal
+interface Reading {
   /** False: the token itself is not sent, so no read is counted. */
   readonly sendsToken?: boolean
 }
 
 export interface Operations {
   /** Performs one operation. The reply comes at once where it can, else as a promise. */
-  perform<T extends RequestType>(type: T, data: Record<string, unknown>, by: By): Later<Reply<T>>
+  perform<T extends RequestType>(
+    type: T,
+    data: Record<string, unknown>,
+    caller: Caller,
+    read?: Reading,
+  ): Later<Reply<T>>
   /** The fault for a peer that `allow` excludes; null where it does not. */
   denial(caller: Caller): Fault | null
-  /** The current token for `token.get` without a field; null where `perform` has to say why there is none. Cheap. */
-  plainToken(caller: Caller): CachedToken | null
   /** The current token for a subscriber, after a change. */
   changedToken(caller: Caller): Reply<'token.subscribe'>
   counts(): OperationCounts
 }
 
-type Operation<T extends RequestType> = (data: Record<string, unknown>, by: By) => Later<Reply<T>>
+type Operation<T extends RequestType> = (
+  data: Record<string, unknown>,
+  caller: Caller,
+  read: Reading,
+) => Later<Reply<T>>
 
 /** For root and the daemon's own user only. */
 const PRIVILEGED: ReadonlySet<RequestType> = new Set(['refresh.request', 'alert.test'])
@@ -80,71 +85,61 @@ export function createOperations(options: {
   let reads = 0
 
   const operations: { readonly [T in RequestType]: Operation<T> } = {
-    'token.get': (data, by) => ifValid(parseTokenRequest(data), (request) => getToken(request, by)),
-    'token.subscribe': (data, by) =>
+    'token.get': (data, caller, read) =>
+      ifValid(parseTokenRequest(data), (request) => {
+        const reply = replies.token(request, caller)
+        if (!(reply instanceof Promise)) return handOut(caller, reply, { ...read, client: request.client })
+        return reply.then((late) => handOut(caller, late, { ...read, client: request.client }))
+      }),
+    'token.subscribe': (data, caller, read) =>
       ifValid(parseTokenRequest(data), (request) => {
         replies.need(request)
-        return handOut(by, replies.current(), request.client)
+        return handOut(caller, replies.current(), { ...read, client: request.client })
       }),
-    'token.reject': (data, { caller }) =>
-      ifValid(parseRejectRequest(data), (request) => reject(request, caller)),
-    'status.get': async (_data, { caller }) => {
+    'token.reject': (data, caller) => ifValid(parseRejectRequest(data), (request) => reject(request, caller)),
+    'status.get': async (_data, { peer }) => {
       const reply = await replies.status()
-      if ('fault' in reply || caller.peer?.isPrivileged !== true) return reply
+      if ('fault' in reply || peer?.isPrivileged !== true) return reply
       return { value: { ...reply.value, readers: audit.readers() } }
     },
     'refresh.request': (_data, { signal }) => replies.refresh(signal),
     'alert.test': () => testAlert(),
   }
 
-  function getToken(request: TokenRequest, by: By): Later<Reply<'token.get'>> {
-    const reply = replies.token(request, by.signal)
-    if (!(reply instanceof Promise)) return handOut(by, reply, request.client)
-    return reply.then((late) => handOut(by, late, request.client))
-  }
-
   function reject(request: RejectRequest, { peer }: Caller): Reply<'token.reject'> {
     const reply = replies.reject(request)
     if ('fault' in reply) return reply
-    rejects[reply.value.verdict] += 1
-    audit.recordReject(peer, reply.value.verdict, request.client ?? null)
+    const { verdict } = reply.value
+    rejects[verdict] += 1
+    if (peer !== null) audit.recordReject(peer, transport, { client: request.client ?? null, verdict })
     return reply
   }
 
   /** A reload may have taken the right away since the request came, and the client may be gone. */
   function handOut(
-    { caller, sendsToken = true }: Omit<By, 'signal'>,
+    caller: Caller,
     reply: Result<CachedToken>,
-    client: string | undefined,
+    { client, sendsToken = true }: Reading & { client: string | undefined },
   ): Result<CachedToken> {
     if (!caller.isAllowed) return { fault: notAllowed(transport) }
     if ('value' in reply && sendsToken && !caller.isClosing) {
       reads += 1
-      audit.recordRead(caller, transport, client ?? null, replies.now().wallMs)
+      audit.recordRead(caller, transport, { client: client ?? null, atMs: replies.now().wallMs })
     }
     return reply
   }
 
   return {
-    perform(type, data, by) {
-      const { caller } = by
+    perform(type, data, caller, read = {}) {
       if (!caller.isAllowed) return { fault: notAllowed(transport) }
       if (PRIVILEGED.has(type) && caller.peer?.isPrivileged !== true) {
-        return { fault: notPrivileged(type, caller) }
+        return { fault: notPrivileged(type) }
       }
-      return operations[type](data, by)
+      return operations[type](data, caller, read)
     },
     denial: ({ isAllowed }) => (isAllowed ? null : notAllowed(transport)),
-    plainToken(caller) {
-      if (!caller.isAllowed) return null
-      const now = replies.now()
-      const token = replies.cached(now)
-      if (token === null) return null
-      reads += 1
-      audit.recordRead(caller, transport, null, now.wallMs)
-      return token
-    },
-    changedToken: (caller) => handOut({ caller }, replies.current(), caller.reads?.client ?? undefined),
+    changedToken: (caller) =>
+      handOut(caller, replies.current(), { client: caller.reads?.client ?? undefined }),
     counts: () => ({ reads, rejects: { ...rejects } }),
   }
 }
@@ -168,12 +163,8 @@ function notAllowed(transport: Transport): Fault {
   return { code: 'denied', message }
 }
 
-function notPrivileged(type: RequestType, { peer }: Caller): Fault {
-  const instead = type === 'refresh.request' ? 'send the daemon SIGUSR2' : 'use another host'
-  const message =
-    peer === null
-      ? `Clients cannot be identified on this socket, so \`${type}\` is denied to all: ${instead}`
-      : `Only root and the daemon's own user may send \`${type}\`: use sudo${ALTERNATIVES[type] ?? ''}`
+function notPrivileged(type: RequestType): Fault {
+  const message = `Only root and the daemon's own user may send \`${type}\`: use sudo${ALTERNATIVES[type] ?? ''}`
   return { code: 'denied', message }
 }
 

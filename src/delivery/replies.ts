@@ -16,7 +16,6 @@ import type { FetchOutcome } from '../token/outcome.ts'
 import { remedyFor } from '../token/remedy.ts'
 import { dueAtMs, isStale, usableToken, usableUntilMs, type TokenState } from '../token/state.ts'
 import { fingerprintOf } from '../token/token.ts'
-import { asciiOf } from './ascii.ts'
 import { describeCurrent, describeToken, statusOf, type StatusParts } from './status.ts'
 import { monotonicMs as systemMonotonicMs } from '../lib/monotonic.ts'
 
@@ -25,12 +24,13 @@ export type Result<T> = { readonly value: T } | { readonly fault: Fault }
 
 /** The token, ready to be sent: built when it, its phase or the wall clock changes, not for each request. */
 export interface CachedToken {
-  /** TokenResult without its opening brace, in ASCII: an id goes before it. */
-  readonly jsonTail: string
-  /** TokenResult as JSON, in ASCII. */
+  /** TokenResult as JSON. */
   readonly json: string
-  /** The token alone, in ASCII. */
+  /** The same without its opening brace: an id goes before it. */
+  readonly jsonTail: string
+  /** The token alone. */
   readonly text: string
+  readonly fingerprint: string
 }
 
 export interface Replies {
@@ -40,8 +40,11 @@ export interface Replies {
   cached(now: Instant): CachedToken | null
   /** The current token, or why there is none. */
   current(): Result<CachedToken>
-  /** At once where that can be, else a promise: waits for a token as it was asked for, up to `waitSeconds`. */
-  token(request: TokenRequest, signal: AbortSignal): Result<CachedToken> | Promise<Result<CachedToken>>
+  /** At once if that can be, else a promise: waits for a token as it was asked for, up to `waitSeconds`. */
+  token(
+    request: TokenRequest,
+    by: { readonly signal: AbortSignal },
+  ): Result<CachedToken> | Promise<Result<CachedToken>>
   /** Wakes the loop where the token does not live as long as a subscriber needs. */
   need(request: TokenRequest): void
   reject(request: RejectRequest): Result<RejectResult>
@@ -83,7 +86,7 @@ export function createReplies(options: {
 
   function token(
     request: TokenRequest,
-    signal: AbortSignal,
+    by: { readonly signal: AbortSignal },
   ): Result<CachedToken> | Promise<Result<CachedToken>> {
     const waitMs = (request.waitSeconds ?? 0) * 1_000
     const deadlineMs = keeper.now().bootMs + waitMs
@@ -91,7 +94,7 @@ export function createReplies(options: {
     if (isGoodEnough(keeper.state(), keeper.now(), request)) return current()
     need(request)
     if (waitMs === 0 || isFinal()) return current()
-    return keeper.waitUntil(isFinal, { waitMs, signal }).then(current)
+    return keeper.waitUntil(isFinal, { waitMs, signal: by.signal }).then(current)
   }
 
   function need({ minValidSeconds = 0 }: TokenRequest): void {
@@ -212,10 +215,10 @@ function cachedReply(state: TokenState, now: Instant): CachedReply {
   const token = usableToken(state, now)
   if (token === null) return { state, token: null, untilMs: Infinity, wallOffsetMs }
   const result: TokenResult = { accessToken: token.accessToken, ...describeToken(token, state, now) }
-  const jsonTail = asciiOf(JSON.stringify(result)).slice(1)
+  const json = JSON.stringify(result)
   return {
     state,
-    token: { jsonTail, json: `{${jsonTail}`, text: token.accessToken },
+    token: { json, jsonTail: json.slice(1), text: token.accessToken, fingerprint: token.fingerprint },
     untilMs: isStale(token, now) ? usableUntilMs(token) : token.expiresAtMs,
     wallOffsetMs,
   }

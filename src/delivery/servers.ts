@@ -1,22 +1,50 @@
-// The servers of the daemon, `ipc.sock`, `http.sock` and the metrics: peers, audit and memory budget are common to them.
-import type { Config } from '../config/config.ts'
-import { raceAbort } from '../lib/abort.ts'
+// The servers of the daemon, `ipc.sock`, `http.sock` and the metrics: peers, audit and turns are common to them.
+import type { Config, SocketConfig } from '../config/config.ts'
+import { raceAbort, untilAborted } from '../lib/abort.ts'
 import type { Log } from '../lib/log.ts'
 import { runTasks } from '../lib/run-tasks.ts'
 import { descriptorsOf, type InheritedSockets } from '../lib/socket-activation.ts'
 import type { StatusResult } from '../protocol.ts'
-import { createMemoryBudget } from './connections/limits.ts'
-import type { ServerCounts } from './delivery-server.ts'
+import type { ConnectionCounts, ConnectionServer, ConnectionServerOptions } from './connections/server.ts'
 import type { Metrics } from './http/routes.ts'
-import { createHttpService, serveMetrics } from './http/service.ts'
 import { createIpcServer } from './ipc/server.ts'
-import type { TestAlert } from './operations.ts'
-import { createPeerCredentials } from './peer-credentials.ts'
+import { createDescriptors, createTurns } from './limits.ts'
+import type { OperationCounts, TestAlert } from './operations.ts'
+import { createPeers, type Peers } from './peers.ts'
 import type { Replies } from './replies.ts'
-import { createTokenAudit } from './token-audit.ts'
+import { createTokenAudit, type TokenAudit } from './token-audit.ts'
 
 /** Rounds of the event loop: until a client is accepted, until its request is read, and one that has begun already. */
 const ROUNDS_TO_AN_ANSWER = 3
+
+export type ServerCounts = ConnectionCounts & OperationCounts
+
+export interface DeliveryServer extends ConnectionServer {
+  readonly counts: () => ServerCounts
+}
+
+/** Common to all servers. */
+export interface DeliveryContext extends Pick<
+  ConnectionServerOptions,
+  'peers' | 'turns' | 'descriptors' | 'log' | 'timeouts'
+> {
+  readonly replies: Replies
+  readonly audit: TokenAudit
+  /** Raises a test alert; without it `alert.test` is refused. */
+  readonly testAlert?: TestAlert | undefined
+}
+export type ServerOptions = DeliveryContext & Pick<ConnectionServerOptions, 'socket' | 'inherited'>
+
+export function createDeliveryContext(options: {
+  replies: Replies
+  testAlert?: TestAlert
+  log: Log
+  peers?: Peers
+}): DeliveryContext {
+  const { log, peers = createPeers() } = options
+  const audit = createTokenAudit({ log })
+  return { ...options, peers, audit, turns: createTurns(), descriptors: createDescriptors() }
+}
 
 export interface Servers {
   /** Serves until the signal is aborted. Calls `onListening` once every socket listens. Throws UserError (69, 78). */
@@ -30,7 +58,7 @@ export interface Servers {
   counts(): { ipc: ServerCounts; http: ServerCounts | null }
 }
 
-/** Throws UserError where `allow` is set and peers cannot be known. */
+/** Throws UserError where the daemon's user is that of strangers. */
 export function createServers(
   config: Pick<Config, 'ipc' | 'http'>,
   options: {
@@ -41,17 +69,14 @@ export function createServers(
     log: Log
   },
 ): Servers {
-  const { inherited, metrics, log } = options
-  const peers = createPeerCredentials({ log })
-  for (const socket of [config.ipc, config.http]) if (socket !== null) peers.require(socket.allow)
-  const audit = createTokenAudit({ log })
-  const context = { ...options, peers, audit, memory: createMemoryBudget() }
+  const { inherited, metrics } = options
+  const context = createDeliveryContext(options)
+  const { audit } = context
   const ipc = createIpcServer({ ...context, socket: config.ipc, inherited: descriptorsOf(inherited, 'ipc') })
-  const http = createHttpService({
-    ...context,
-    socket: config.http,
-    inherited: descriptorsOf(inherited, 'http'),
-  })
+  const http = createHttpSwitch(
+    { ...context, metrics, inherited: descriptorsOf(inherited, 'http') },
+    config.http,
+  )
   let running = config
 
   return {
@@ -66,7 +91,12 @@ export function createServers(
             for (let round = 0; round < ROUNDS_TO_AN_ANSWER; round += 1) await new Promise(setImmediate)
             await http.run(stop, { onListening })
           },
-          (stop) => serveMetrics({ ...context, inherited: inherited.metrics, metrics }, stop),
+          async (stop) => {
+            if (inherited.metrics.length === 0) return untilAborted(stop)
+            const { createMetricsServer } = await import('./http/server.ts')
+            const server = createMetricsServer({ ...context, inherited: inherited.metrics, metrics })
+            await server.run(stop, { onListening: () => undefined })
+          },
         ],
         signal,
       )
@@ -93,4 +123,66 @@ export function createServers(
 
 function clientsOf({ connections, subscribers }: ServerCounts): StatusResult['clients']['ipc'] {
   return { connections, subscribers }
+}
+
+interface HttpSwitch extends Pick<ConnectionServer, 'run' | 'repair'> {
+  /** Other settings, on or off (null). Throws UserError, and then all stays as it was. */
+  reconfigure(socket: SocketConfig | null): Promise<void>
+  /** null where HTTP is off. */
+  counts(): ServerCounts | null
+}
+
+/** `http.sock`, which a reload may switch on and off. The HTTP server is loaded when it is needed. */
+function createHttpSwitch(
+  options: Omit<ServerOptions, 'socket'> & { metrics: Metrics },
+  first: SocketConfig | null,
+): HttpSwitch {
+  let running: { readonly server: DeliveryServer; readonly stop: () => Promise<void> } | null = null
+  let isStopped = false
+  const failure = Promise.withResolvers<never>()
+
+  async function start(socket: SocketConfig): Promise<void> {
+    const { createHttpServer } = await import('./http/server.ts')
+    const server = createHttpServer({ ...options, socket })
+    const stopping = new AbortController()
+    const listening = Promise.withResolvers<void>()
+    const serving = server.run(stopping.signal, { onListening: listening.resolve })
+    serving.then(listening.resolve, listening.reject)
+    await listening.promise
+    serving.catch(failure.reject)
+    running = {
+      server,
+      stop() {
+        stopping.abort()
+        return serving
+      },
+    }
+  }
+
+  async function stop(): Promise<void> {
+    const stopped = running
+    running = null
+    await stopped?.stop()
+  }
+
+  return {
+    async run(signal, { onListening }) {
+      if (first !== null) await start(first)
+      onListening()
+      try {
+        await raceAbort(failure.promise, signal)
+      } finally {
+        isStopped = true
+        await stop()
+      }
+    },
+    async reconfigure(socket) {
+      if (socket === null) await stop()
+      else if (running === null) await start(socket)
+      else await running.server.reconfigure(socket)
+      if (isStopped) await stop()
+    },
+    repair: async () => running?.server.repair(),
+    counts: () => running?.server.counts() ?? null,
+  }
 }

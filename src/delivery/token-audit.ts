@@ -1,221 +1,171 @@
 // The record of who read tokens and who reported them as refused: for the log and for the status.
 import type { Log } from '../lib/log.ts'
-import type { RejectVerdict, StatusResult } from '../protocol.ts'
-import type { Peer } from './peer-credentials.ts'
-import { createProcessNames } from './process-names.ts'
 import { monotonicMs as systemMonotonicMs } from '../lib/monotonic.ts'
+import type { RejectVerdict, StatusResult } from '../protocol.ts'
+import type { Peer } from './peers.ts'
 
 export type Transport = 'ipc' | 'http'
 
 /** A client as the audit sees it; kept with its connection. */
 export interface Reader {
   readonly peer: Peer | null
-  reads: ReadCounter | null
-}
-/** Tokens read by the processes of one user and name, under one name of a client. */
-export interface ReadCounter extends Tally {
-  readonly transport: Transport
-  /** Another connection of the same program was there before: count there. */
-  mergedInto: ReadCounter | null
+  reads: { readonly client: string | null; readonly tally: Tally } | null
 }
 
-interface Tally {
+/** The acts of one user through one socket under one name. */
+export interface Tally {
   readonly uid: number
+  readonly transport: Transport
+  /** The name that the client gives itself, or the one that replaces it. */
+  readonly name: string | null
+  /** Of the last one. */
   pid: number
-  /** null: /proc does not show it, or not yet. */
-  process: string | null
-  /** The name that the client gives itself. */
-  readonly client: string | null
+  verdict?: RejectVerdict
   /** Since the last record. */
   count: number
   /** Since the start. */
   total: number
   lastAtMs: number
   loggedAtMs: number
-  /** Not logged any more: a later read begins again. */
+  /** Not kept any more: what follows begins again. */
   isForgotten: boolean
-}
-interface RejectTally extends Tally {
-  verdict: RejectVerdict
 }
 
 export interface TokenAudit {
   /**
    * A connection was given the token: logged at `debug` for each connection, at `info` once an hour for each user,
-   * process and client's name. `atMs`: by the wall clock, which the caller has
-   * read already: another reading costs more than the count.
+   * transport and client's name. `atMs`: by the wall clock, which the caller has read already.
    */
-  recordRead(reader: Reader, transport: Transport, client: string | null, atMs: number): void
+  recordRead(reader: Reader, transport: Transport, read: { client: string | null; atMs: number }): void
   /** A client reported a token as refused: logged at once, and then once an hour for each reporter. */
-  recordReject(peer: Peer | null, verdict: RejectVerdict, client: string | null): void
+  recordReject(
+    peer: Peer,
+    transport: Transport,
+    report: { client: string | null; verdict: RejectVerdict },
+  ): void
   /** Logs what an hour has gathered. To be called every now and then. */
   flush(): void
-  /** At most 20 who read the token last. */
+  /** At most 20 who took the token last. */
   readers(): NonNullable<StatusResult['readers']>
 }
 
 const HOUR_MS = 3_600_000
-/** Names are chosen by clients; beyond so many combinations those of one user count as one without a name. */
-const MAX_TALLIES = 512
+/** Clients choose their names: those of one user beyond so many count under one. */
+const MAX_NAMES = 16
+const OTHER_NAMES = '(other names)'
+/** Beyond so many in all, the one that was quiet for longest is forgotten. */
+const MAX_TALLIES = 1_024
 const MAX_READERS = 20
 
 export function createTokenAudit(options: {
   log: Log
-  processName?: (pid: number) => Promise<string | null>
   /** A monotonic clock, in ms. */
   monotonicMs?: () => number
 }): TokenAudit {
   const { log, monotonicMs = systemMonotonicMs } = options
-  const processName = options.processName ?? createProcessNames({ monotonicMs })
-  const reads = new Map<string, ReadCounter>()
-  const rejects = new Map<string, RejectTally>()
+  const reads = createTallies()
+  const rejects = createTallies()
 
-  /** The tally of the same kind that is there already, or the new one, which then is. */
-  function adopt<T extends Tally>(tallies: Map<string, T>, tally: T, prefix = ''): T {
-    const keyOf = (process: string | null, client: string | null): string =>
-      JSON.stringify([prefix, tally.uid, process, client])
-    const known = tallies.get(keyOf(tally.process, tally.client))
-    if (known !== undefined) return known
-    if (tallies.size >= MAX_TALLIES) forgetQuiet(tallies)
-    const isFull = tallies.size >= MAX_TALLIES
-    const adopted = isFull ? { ...tally, process: null, client: null, count: 0, total: 0 } : tally
-    const key = keyOf(adopted.process, adopted.client)
-    const other = tallies.get(key)
-    if (other !== undefined) return other
-    tallies.set(key, adopted)
-    return adopted
-  }
-
-  function forgetQuiet(tallies: Map<string, Tally>): void {
-    for (const [key, tally] of tallies) {
-      tally.isForgotten = tally.count === 0 && monotonicMs() - tally.loggedAtMs >= HOUR_MS
-      if (tally.isForgotten) tallies.delete(key)
-    }
-  }
-
-  function recordRead(reader: Reader, transport: Transport, client: string | null, atMs: number): void {
-    let counter = reader.reads
-    if (counter === null || counter.client !== client || counter.isForgotten) {
-      if (reader.peer === null) return
-      counter = { ...newTally(reader.peer, client), transport, mergedInto: null }
-      void attribute(counter)
-    }
-    // The name of the process is known now, and it has read before.
-    if (counter.mergedInto !== null) counter = counter.mergedInto
-    reader.reads = counter
-    counter.count += 1
-    counter.total += 1
-    counter.lastAtMs = atMs
-  }
-
-  /** Counts what was read before the name of the process was known where it belongs. */
-  async function attribute(counter: ReadCounter): Promise<void> {
-    counter.process = await processName(counter.pid)
-    const { uid, pid, process, client, transport } = counter
-    log('debug', 'A connection was given the token', {
-      event: 'token-given',
-      transport,
-      uid,
-      pid,
-      process,
-      ...(client !== null && { client }),
-    })
-    const known = adopt(reads, counter, transport)
-    if (known !== counter) {
-      counter.mergedInto = known
-      known.pid = pid
-      known.count += counter.count
-      known.total += counter.total
-      known.lastAtMs = Math.max(known.lastAtMs, counter.lastAtMs)
-    }
-    logReads(known)
-  }
-
-  function recordReject(peer: Peer | null, verdict: RejectVerdict, client: string | null): void {
-    if (peer === null) return
-    void processName(peer.pid).then((process) => {
-      const tally = adopt(rejects, { ...newTally(peer, client), process, verdict })
-      tally.pid = peer.pid
-      tally.verdict = verdict
-      tally.count += 1
-      return logRejects(tally)
-    })
-  }
-
-  function isDue(tally: Tally): boolean {
-    if (tally.count === 0 || monotonicMs() - tally.loggedAtMs < HOUR_MS) return false
+  /** Logs the tally at most once an hour, and sets its count back. */
+  function logIfDue(tally: Tally): void {
+    if (tally.count === 0 || monotonicMs() - tally.loggedAtMs < HOUR_MS) return
+    const { uid, pid, transport, name, count, verdict } = tally
+    const fields = { uid, pid, transport, ...(name !== null && { client: name }), count }
     tally.loggedAtMs = monotonicMs()
-    return true
-  }
-
-  function logReads(counter: ReadCounter): void {
-    if (!isDue(counter)) return
-    log('info', 'A client took the token', { event: 'token-taken', ...describe(counter) })
-    counter.count = 0
-  }
-
-  function logRejects(tally: RejectTally): void {
-    if (!isDue(tally)) return
-    const { verdict } = tally
-    log('warning', 'A client reported that the service refused the token', {
-      event: 'token-rejected',
-      ...describe(tally),
-      verdict,
-    })
     tally.count = 0
-  }
-
-  return {
-    recordRead,
-    recordReject,
-    flush() {
-      reads.forEach(logReads)
-      rejects.forEach(logRejects)
-    },
-    readers: () => describeReaders(reads.values()),
-  }
-}
-
-function newTally({ uid, pid }: Peer, client: string | null): Tally {
-  return {
-    uid,
-    pid,
-    process: null,
-    client,
-    count: 0,
-    total: 0,
-    lastAtMs: 0,
-    loggedAtMs: -Infinity,
-    isForgotten: false,
-  }
-}
-
-function describe({ uid, pid, process, client, count }: Tally): Record<string, unknown> {
-  const named = process === null ? { process, processUnknown: PROCESS_UNKNOWN } : { process }
-  return { uid, pid, ...named, ...(client !== null && { client }), count }
-}
-
-const PROCESS_UNKNOWN =
-  'it has ended, or /proc hides it, as ProtectProc=invisible of the unit does; see kyc-tokend(8) to change that'
-
-/** One line for each user, process and transport, whatever names its clients give themselves. */
-function describeReaders(counters: Iterable<ReadCounter>): NonNullable<StatusResult['readers']> {
-  const readers = new Map<string, NonNullable<StatusResult['readers']>[number]>()
-  for (const { uid, process, transport, lastAtMs, total } of [...counters].toSorted(byLastRead)) {
-    const key = JSON.stringify([uid, process, transport])
-    const reader = readers.get(key) ?? {
-      uid,
-      process,
-      transport,
-      lastAt: new Date(lastAtMs).toISOString(),
-      count: 0,
+    if (verdict === undefined) log('info', 'A client took the token', { event: 'token-taken', ...fields })
+    else {
+      log('warning', 'A client reported that the service refused the token', {
+        event: 'token-rejected',
+        ...fields,
+        verdict,
+      })
     }
-    reader.count += total
-    readers.set(key, reader)
   }
-  return [...readers.values()].slice(0, MAX_READERS)
+
+  return {
+    recordRead(reader, transport, { client, atMs }) {
+      const { peer } = reader
+      if (peer === null) return
+      const isKnown = reader.reads?.client === client && !reader.reads.tally.isForgotten
+      if (!isKnown) {
+        reader.reads = { client, tally: reads.of(peer, transport, client) }
+        const { uid, pid } = peer
+        const fields = { transport, uid, pid, ...(client !== null && { client }) }
+        log('debug', 'A connection was given the token', { event: 'token-given', ...fields })
+      }
+      const { tally } = reader.reads!
+      tally.pid = peer.pid
+      tally.count += 1
+      tally.total += 1
+      tally.lastAtMs = atMs
+      if (!isKnown) logIfDue(tally)
+    },
+    recordReject(peer, transport, { client, verdict }) {
+      const tally = rejects.of(peer, transport, client)
+      tally.pid = peer.pid
+      tally.count += 1
+      tally.verdict = verdict
+      tally.lastAtMs = monotonicMs()
+      logIfDue(tally)
+    },
+    flush() {
+      for (const tally of [...reads.all(), ...rejects.all()]) logIfDue(tally)
+    },
+    readers: () =>
+      reads
+        .all()
+        .toSorted((one, other) => other.lastAtMs - one.lastAtMs)
+        .slice(0, MAX_READERS)
+        .map(({ uid, name, transport, pid, lastAtMs, total }) => ({
+          uid,
+          client: name,
+          transport,
+          pid,
+          lastAt: new Date(lastAtMs).toISOString(),
+          count: total,
+        })),
+  }
 }
 
-function byLastRead(one: ReadCounter, other: ReadCounter): number {
-  return other.lastAtMs - one.lastAtMs
+interface Tallies {
+  /** The tally of this user, transport and name. */
+  of(peer: Peer, transport: Transport, name: string | null): Tally
+  all(): Tally[]
+}
+
+function createTallies(): Tallies {
+  const tallies = new Map<string, Tally>()
+  const keyOf = (uid: number, transport: Transport, name: string | null): string =>
+    JSON.stringify([uid, transport, name])
+
+  function namesOf(uid: number): number {
+    const names = [...tallies.values()].filter((tally) => tally.uid === uid && tally.name !== null)
+    return new Set(names.map(({ name }) => name)).size
+  }
+
+  function forgetQuietest(): void {
+    const quietest = [...tallies.values()].reduce((one, other) =>
+      other.lastAtMs < one.lastAtMs ? other : one,
+    )
+    quietest.isForgotten = true
+    tallies.delete(keyOf(quietest.uid, quietest.transport, quietest.name))
+  }
+
+  return {
+    of({ uid, pid }, transport, asked) {
+      const found = tallies.get(keyOf(uid, transport, asked))
+      if (found !== undefined) return found
+      const name = asked !== null && namesOf(uid) >= MAX_NAMES ? OTHER_NAMES : asked
+      const key = keyOf(uid, transport, name)
+      const known = tallies.get(key)
+      if (known !== undefined) return known
+      if (tallies.size >= MAX_TALLIES) forgetQuietest()
+      const counts = { pid, count: 0, total: 0, lastAtMs: 0, loggedAtMs: -Infinity }
+      const tally: Tally = { uid, transport, name, ...counts, isForgotten: false }
+      tallies.set(key, tally)
+      return tally
+    },
+    all: () => [...tallies.values()],
+  }
 }

@@ -1,4 +1,4 @@
-// Calls of libc about connections of a listening Unix socket: accept them, identify the peer, ask whether it is gone.
+// Calls of libc about connections of a Unix socket: identify the peer, ask whether it is gone, limit what it leaves unread.
 
 /** A call of libc. */
 export type Call = (...args: unknown[]) => number
@@ -9,8 +9,6 @@ export interface Peer {
   readonly gid: number
 }
 export interface ConnectionCalls {
-  /** Accepts one waiting connection and returns its descriptor, or null where none waits or none can be had (accept4(2)). */
-  accept(listeningFd: number): number | null
   /**
    * The process at the other end of a connected Unix socket, as the kernel noted it at connect (unix(7), SO_PEERCRED).
    * The descriptor is `socket._handle.fd`, gone once the socket is destroyed. Throws a SystemCallError.
@@ -20,13 +18,14 @@ export interface ConnectionCalls {
   peerGroups(fd: number): number[]
   /** Reports whether the other end is closed in both directions (poll(2), POLLHUP). */
   isHungUp(fd: number): boolean
+  /** Has the kernel keep about twice this of what was sent and not read (socket(7), SO_SNDBUF). Throws a SystemCallError. */
+  setSendBuffer(fd: number, bytes: number): void
 }
 
 /** Numbers of the Linux ABI in include/uapi/asm-generic. */
 const ABI = {
-  SOCK_NONBLOCK: 0o4000,
-  SOCK_CLOEXEC: 0o2000000,
   SOL_SOCKET: 1,
+  SO_SNDBUF: 7,
   SO_PEERCRED: 17,
   SO_PEERGROUPS: 59,
   POLLHUP: 16,
@@ -42,7 +41,7 @@ export function createConnectionCalls(options: {
 }): ConnectionCalls {
   const { func, eventsOf, checked } = options
   const getsockopt = func('int getsockopt(int, int, int, void *, void *)')
-  const accept4 = func('int accept4(int, void *, void *, int)')
+  const setsockopt = func('int setsockopt(int, int, int, void *, uint32_t)')
   // Reused: this is asked at each connection.
   const credentials = new Int32Array(3)
   const length = new Int32Array(1)
@@ -54,10 +53,6 @@ export function createConnectionCalls(options: {
   }
 
   return {
-    accept(listeningFd) {
-      const fd = accept4(listeningFd, null, null, ABI.SOCK_NONBLOCK | ABI.SOCK_CLOEXEC)
-      return fd < 0 ? null : fd
-    },
     peerOf(fd) {
       length[0] = credentials.byteLength
       const result = getsockopt(fd, ABI.SOL_SOCKET, ABI.SO_PEERCRED, credentials, length)
@@ -77,6 +72,10 @@ export function createConnectionCalls(options: {
     },
     isHungUp(fd) {
       return (eventsOf(fd) & ABI.POLLHUP) !== 0
+    },
+    setSendBuffer(fd, bytes) {
+      const value = Int32Array.of(bytes)
+      checked('setsockopt(SO_SNDBUF)', setsockopt(fd, ABI.SOL_SOCKET, ABI.SO_SNDBUF, value, value.byteLength))
     },
   }
 }

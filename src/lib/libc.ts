@@ -44,11 +44,6 @@ export interface Libc extends ConnectionCalls, ChildCalls {
   exitNow(status: number): never
 }
 
-/** Why there is no libc: a double of a test. */
-export interface LibcMissing {
-  readonly error: string
-}
-
 /** A call that the kernel refused; `code` as Node names it (`EAGAIN`, `ENOENT` …). */
 export class SystemCallError extends Error {
   override readonly name = 'SystemCallError'

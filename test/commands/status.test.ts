@@ -229,7 +229,14 @@ test('a refused account: the command is first, and mistakes with keys are named'
 test('the alert command’s last run, readers, and a faulty configuration on disk', () => {
   const configuration = { state: 'faulty', problem: 'http.mode: is no mode' } as const
   const readers = [
-    { uid: 1001, process: 'billing', transport: 'http', lastAt: '2030-01-01T00:14:00.000Z', count: 12 },
+    {
+      uid: 1001,
+      pid: 9,
+      client: 'billing',
+      transport: 'http',
+      lastAt: '2030-01-01T00:14:00.000Z',
+      count: 12,
+    },
   ]
   const status = statusWith({
     daemon: { ...statusWith().daemon, configuration },
@@ -243,7 +250,7 @@ test('the alert command’s last run, readers, and a faulty configuration on dis
     hasAlertCommand: true,
   }
   const text = formatStatus(status, { nowMs, hasColour: false, facts })
-  expect(text).toMatch(/readers +billing \(uid 1001, http\) 1 min ago \(00:14:00Z\), 12 times/)
+  expect(text).toMatch(/readers +billing \(uid 1001, pid 9, http\) 1 min ago \(00:14:00Z\), 12 times/)
   expect(text).toMatch(
     /alerts +the alert command failed \(exit status 7\): journalctl -u kyc-tokend-alert; 5 min ago/,
   )
@@ -280,14 +287,15 @@ test('a socket that is not configured has no clients, and a reader without a nam
   const { ipc } = statusWith().clients
   const reader = {
     uid: 7,
-    process: null,
+    pid: 9,
+    client: null,
     transport: 'ipc',
     lastAt: '2030-01-01T00:14:00.000Z',
     count: 1,
   } as const
   const text = format({ clients: { ipc, http: null }, readers: [reader] })
   expect(text).toMatch(/clients +3 on ipc \(1 subscribed\)$/m)
-  expect(text).toMatch(/readers +an unknown process \(uid 7, ipc\) 1 min ago/)
+  expect(text).toMatch(/readers +a client without a name \(uid 7, pid 9, ipc\) 1 min ago/)
 })
 
 test('why a unit does not run, with the remedy', () => {

@@ -38,8 +38,8 @@ describe('a configuration that is good', () => {
       ipc: {
         path: '/run/kyc-tokend/ipc.sock',
         mode: 0o600,
-        maxConnections: 4096,
-        maxConnectionsPerUser: 1024,
+        maxConnections: 1024,
+        maxConnectionsPerUser: 128,
       },
       http: { path: '/run/kyc-tokend/http.sock', maxRequestsPerSecond: null },
       alerts: { remindAfterMs: [3_600_000, 21_600_000, 86_400_000], noTokenAfterMs: 600_000, contact: null },

@@ -139,7 +139,7 @@ describe('the other paths', () => {
       '[]',
       '{}',
       '{"accessToken":1}',
-      `{"accessToken":"${'x'.repeat(5_000)}"}`,
+      `{"accessToken":"${'x'.repeat(33_000)}"}`,
     ]) {
       expect(await post(body)).toMatchObject({ status: 400, json: { code: 'bad-request' } })
     }

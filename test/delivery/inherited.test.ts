@@ -1,7 +1,8 @@
 // Sockets handed over by systemd, seen from outside: the whole daemon, which inherits them from what became it.
+import { spawn } from 'node:child_process'
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { expect, test } from 'vitest'
+import { expect, onTestFinished, test } from 'vitest'
 import { configOf, credentials, PROGRAM, startDaemon, type Daemon } from '../support/daemon.ts'
 import { askOnce } from '../support/ipc-client.ts'
 import { lacks } from '../support/lacks.ts'
@@ -139,5 +140,31 @@ test.skipIf(isLeftOut)(
     if (process.getuid?.() !== 0) expect(() => of('environ')).toThrow('EACCES')
     const seen = of('cmdline') + (process.getuid?.() === 0 ? of('environ') : '')
     for (const secret of Object.values(credentials)) expect(seen).not.toContain(secret)
+  },
+)
+
+test.skipIf(isLeftOut)(
+  '20 restarts beside clients of both sockets that never pause cost no request that had arrived',
+  { timeout: 180_000 },
+  async () => {
+    const directory = await tempDirectory()
+    const service = await serviceOf()
+    const script = new URL('../support/restart-often.py', import.meta.url).pathname
+    const program = ['python3', script, '20', directory, ...PROGRAM]
+    const daemon = startDaemon({ directory, baseUrl: service.url, program })
+    await daemon.listening()
+    const [ipc, http] = [join(directory, 'ipc.sock'), join(directory, 'http.sock')]
+    await askOnce(ipc, 'token.get', { waitSeconds: 10 })
+    const asking = new URL('../support/asking.mjs', import.meta.url).pathname
+    const clients = spawn(process.execPath, [asking, ipc, http, '15'], { stdio: ['pipe', 'pipe', 'inherit'] })
+    onTestFinished(() => void clients.kill('SIGKILL'))
+    let said = ''
+    clients.stdout.setEncoding('utf8').on('data', (text: string) => (said += text))
+    const starts = () => recordsOf(daemon, 'started').length
+    await expectUntil('20 restarts', () => starts() > 20, { withinMs: 150_000 })
+    clients.stdin.end()
+    const counts = await expectUntil('the counts', () => /\{.*\}/.exec(said)?.[0])
+    expect(JSON.parse(counts)).toMatchObject({ lost: 0 })
+    expect(await daemon.end()).toBe(0)
   },
 )

@@ -1,23 +1,17 @@
 // Every limit of the sockets, and that nothing is left behind by clients that go.
 import { createHook } from 'node:async_hooks'
-import { once } from 'node:events'
-import { connect, Socket } from 'node:net'
+import { connect, type Socket } from 'node:net'
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
-import { TIMEOUTS } from '../../src/delivery/connections/connection.ts'
-import {
-  createConnectionCounts,
-  createMemoryBudget,
-  createTurns,
-  type Holder,
-} from '../../src/delivery/connections/limits.ts'
+import { TIMEOUTS } from '../../src/delivery/connections/server.ts'
+import { createDescriptors, createQuota, createTurns } from '../../src/delivery/limits.ts'
+import { connectionMemoryProblem } from '../../src/lib/connection-memory.ts'
 import { loadLibc } from '../../src/lib/libc.ts'
-import { startDelivery, type DeliveryWorld } from '../support/delivery-world.ts'
-import { askOnce, connectRaw } from '../support/ipc-client.ts'
+import { asStranger, startDelivery, type DeliveryWorld } from '../support/delivery-world.ts'
 import { failures } from '../support/failures.ts'
+import { askOnce, connectRaw } from '../support/ipc-client.ts'
 import { expectUntil } from '../support/until.ts'
 
 const LARGE = 'x'.repeat(10_000)
-const noLibc = () => ({ error: 'There is no koffi here' })
 
 async function ready(options: Parameters<typeof startDelivery>[0] = {}): Promise<DeliveryWorld> {
   const world = await startDelivery(options)
@@ -32,14 +26,22 @@ function playSweeps(): (ms: number) => void {
   return (ms) => void vi.advanceTimersByTime(ms)
 }
 
+/** Has the client ask more than it reads, until the daemon answers it no more. */
+async function overfill(world: DeliveryWorld, socket: Socket): Promise<void> {
+  const before = world.ipc.counts().reads
+  socket.write('{"type":"token.get","data":{"id":"1"}}\f'.repeat(400))
+  await expectUntil('some answers', () => world.ipc.counts().reads > before)
+  for (let count = 0; count < 20; count += 1) await isServed(world)
+}
+
 describe('timeouts', () => {
-  it('a connection that has asked nothing for 60 s is closed, and no sooner', async () => {
+  it('a connection that has asked nothing for 75 s is closed, and no sooner', async () => {
     const pass = playSweeps()
     const world = await ready()
     const client = await connectRaw(world.ipcPath)
     client.ask('status.get', { id: '1' })
     await client.frame(0)
-    pass(60_000)
+    pass(75_000)
     expect(world.ipc.counts().dropped.idle).toBe(0)
     pass(TIMEOUTS.sweepMs)
     expect(world.ipc.counts().dropped.idle).toBe(1)
@@ -49,11 +51,9 @@ describe('timeouts', () => {
   it('a client that reads nothing for 30 s is closed, and one that reads a little is kept', async () => {
     const pass = playSweeps()
     const world = await ready({ tokenOf: () => LARGE })
-    const request = '{"type":"token.get","data":{"id":"1"}}\f'.repeat(400)
     const slow = await connectRaw(world.ipcPath, { reads: false })
     const stuck = await connectRaw(world.ipcPath, { reads: false })
-    for (const client of [slow, stuck]) client.write(request)
-    await expectUntil('answers that wait', () => world.heldBytes() >= 2 * 256 * 1024)
+    for (const { socket } of [slow, stuck]) await overfill(world, socket)
     for (let sweeps = 0; sweeps < 7; sweeps += 1) {
       await readOnce(slow.socket)
       await isServed(world)
@@ -79,22 +79,6 @@ describe('timeouts', () => {
     })
     expect(text.toString()).toMatch(/^HTTP\/1\.1 408 /)
   })
-
-  it('a client that was sent a closing message has a whole sweep to hang up', async () => {
-    const pass = playSweeps()
-    const world = await ready()
-    const client = await connectRaw(world.ipcPath, { allowHalfOpen: true })
-    client.write('no JSON\f')
-    await once(client.socket, 'end')
-    pass(TIMEOUTS.sweepMs)
-    await isServed(world)
-    const failed = await new Promise((resolve) => client.socket.write('x', resolve))
-    expect(failed ?? null).toBeNull()
-    pass(TIMEOUTS.sweepMs)
-    await isServed(world)
-    client.write('x')
-    await client.closed()
-  })
 })
 
 /** Reads no more than one chunk. */
@@ -118,17 +102,38 @@ describe('connections', () => {
   const limits = { maxConnections: 3, maxConnectionsPerUser: 2 }
 
   it('of root and of the own user are counted apart: they leave all of the others their own', () => {
-    const counts = createConnectionCounts()
-    for (let count = 0; count < 10; count += 1) counts.add(root)
-    for (const peer of [user, user, { ...user, uid: 4_002 }]) {
-      counts.add(peer)
-      expect(counts.isOver(peer, limits)).toBe(false)
+    const quota = createQuota(createDescriptors(10_000))
+    const take = (peer: typeof user | null) => quota.admit(peer, true, limits)
+    for (let count = 0; count < 10; count += 1) expect(take(root)).toBe('free')
+    expect([user, user, user, { ...user, uid: 4_002 }, null].map(take)).toEqual([
+      'counted',
+      'counted',
+      null,
+      'counted',
+      null,
+    ])
+    quota.release(user, 'counted')
+    expect([take(null), take(null), take(root)]).toEqual(['counted', null, 'free'])
+  })
+
+  it('of peers that `allow` denies are none of the others', () => {
+    const quota = createQuota(createDescriptors(10_000))
+    const denied = Array.from({ length: 65 }, () => quota.admit({ ...user, uid: 4_003 }, false, limits))
+    expect(denied.filter((admission) => admission === 'denied')).toHaveLength(64)
+    expect(denied.at(-1)).toBeNull()
+    expect(quota.admit(user, true, limits)).toBe('counted')
+  })
+
+  it('end before the descriptors do, for root last', () => {
+    const quota = createQuota(createDescriptors(1_024))
+    const most = { maxConnections: 10_000, maxConnectionsPerUser: 10_000 }
+    const takeAll = (peer: typeof user): number => {
+      let count = 0
+      while (quota.admit(peer, true, most) !== null) count += 1
+      return count
     }
-    counts.add(null)
-    expect([user, null, root].map((peer) => counts.isOver(peer, limits))).toEqual([true, true, false])
-    for (let count = 0; count < 10; count += 1) counts.remove(root)
-    counts.remove(null)
-    expect(counts.isOver(user, limits)).toBe(false)
+    expect(takeAll(user)).toBe(1_024 - 320 - 32)
+    expect(takeAll(root)).toBe(32)
   })
 
   it('to http.sock that send nothing, or are refused, cost no parser', async () => {
@@ -138,7 +143,7 @@ describe('connections', () => {
     })
     hook.enable()
     onTestFinished(() => void hook.disable())
-    const world = await ready({ loadLibc: noLibc, socket: { maxConnections: 3 } })
+    const world = await ready({ loadLibc: asStranger, socket: { maxConnections: 3 } })
     const clients = await Promise.all([1, 2, 3].map(async () => connectRaw(world.httpPath, { reads: false })))
     const refused = await connectRaw(world.httpPath, { reads: false })
     refused.socket.resume()
@@ -150,67 +155,19 @@ describe('connections', () => {
     clients[0]?.write('GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n')
     await expectUntil('a parser', () => parsers.length === 1)
   })
-
-  it('of peers that cannot be known are those of one user', () => {
-    const counts = createConnectionCounts()
-    for (let count = 0; count < 3; count += 1) counts.add(null)
-    expect([null, user].map((peer) => counts.isOver(peer, limits))).toEqual([true, false])
-  })
 })
 
-describe('memory', () => {
-  it('beyond 32 MiB in all the largest holder goes, and no other', () => {
-    const budget = createMemoryBudget()
-    const evicted: number[] = []
-    const holders = [1, 20, 11].map((mebibytes, index): Holder => {
-      const holder = { held: 0, onEvicted: () => evicted.push(index) }
-      budget.set(holder, mebibytes * 1024 * 1024)
-      return holder
-    })
-    expect(evicted).toEqual([])
-    budget.set(holders[0]!, 1024 * 1024 + 1)
-    expect(evicted).toEqual([1])
-    expect(budget.totalBytes()).toBe(12 * 1024 * 1024 + 1)
-  })
-
-  it('of clients that go in the midst of everything is given back', async () => {
-    const world = await ready({ tokenOf: () => LARGE })
-    for (let count = 0; count < 10; count += 1) {
-      const client = await connectRaw(world.ipcPath, { reads: false })
-      client.write('{"type":"token.get","data":{"id":"1"}}\f'.repeat(1_000))
-      const http = await connectRaw(world.httpPath, { reads: false })
-      http.write('GET /v1/token HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(1_000))
-      await isServed(world)
-      client.socket.destroy()
-      http.socket.destroy()
-    }
-    await expectUntil(
-      'no connection',
-      () => world.ipc.counts().connections + world.http.counts().connections === 0,
-    )
-    expect(world.heldBytes()).toBe(0)
-  })
-
-  it.each([
-    ['ipc', '{"type":"token.get","data":{"id":"1"}}\f'],
-    ['http', 'GET /v1/token HTTP/1.1\r\nHost: x\r\n\r\n'],
-  ] as const)(
-    'of the answers of one client stays below 256 KiB and one answer on %s.sock',
-    async (transport, request) => {
-      const world = await ready({ tokenOf: () => LARGE })
-      const client = await connectRaw(transport === 'ipc' ? world.ipcPath : world.httpPath, { reads: false })
-      client.write(request.repeat(10_000))
-      await expectUntil('answers that wait', () => world.heldBytes() > 10_000)
-      for (let count = 0; count < 20; count += 1) await isServed(world)
-      // Beside it is the rest of what was read with the last request.
-      expect(world.heldBytes()).toBeLessThan(256 * 1024 + LARGE.length + 20_000)
-    },
+it('settings that multiply to more than the memory of the service are named, the defaults are not', () => {
+  const socket = { maxConnections: 1_024 }
+  expect(connectionMemoryProblem([socket, socket])).toBeNull()
+  expect(connectionMemoryProblem([{ maxConnections: 4_096 }, null])).toContain(
+    '4096 connections (`maxConnections` of `ipc` and `http`) can hold 444 MiB',
   )
 })
 
 describe('a client that goes', () => {
   it('is no longer counted: 2,000 connections of one user, one after another, are all answered', async () => {
-    const world = await ready({ loadLibc: noLibc, socket: { maxConnectionsPerUser: 50 } })
+    const world = await ready({ loadLibc: asStranger, socket: { maxConnectionsPerUser: 50 } })
     for (let count = 0; count < 2_000; count += 1) {
       const client = await connectRaw(world.ipcPath)
       client.ask('token.get', { id: '1' })
@@ -233,7 +190,7 @@ describe('a client that goes', () => {
   })
 
   it('after it lost its connection is read from for 256 KiB at most', async () => {
-    const world = await ready({ loadLibc: noLibc, socket: { maxConnectionsPerUser: 1 } })
+    const world = await ready({ loadLibc: asStranger, socket: { maxConnectionsPerUser: 1 } })
     await connectRaw(world.ipcPath)
     const socket = connect({ path: world.ipcPath, allowHalfOpen: true })
     onTestFinished(() => void socket.destroy())
@@ -259,9 +216,8 @@ describe('a client that goes', () => {
 it('a client that reads nothing holds up the end of the daemon for 2.5 s at most', async () => {
   const world = await ready({ tokenOf: () => LARGE })
   const client = await connectRaw(world.ipcPath, { reads: false })
-  client.write('{"type":"token.get","data":{"id":"1"}}\f'.repeat(400))
-  await expectUntil('answers that wait', () => world.heldBytes() > 10_000)
-  expect(TIMEOUTS.drainTimeoutMs).toBe(2_500)
+  await overfill(world, client.socket)
+  expect(TIMEOUTS.drainMs).toBe(2_500)
   await world.stop()
   expect(world.ipc.counts().connections).toBe(0)
 })
@@ -296,10 +252,7 @@ describe('an internal error', () => {
   })
 
   it('costs one connection of http.sock', async () => {
-    const metrics = () => {
-      throw new Error('broken')
-    }
-    const world = await ready({ metrics })
+    const world = await ready({ metrics: failNow })
     const client = await connectRaw(world.httpPath, { reads: false })
     client.socket.resume()
     client.write('GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n')
@@ -326,50 +279,24 @@ function failNow(): never {
   throw new Error('broken')
 }
 
-describe('turns', () => {
-  it('go round: nothing is served twice before all others, and the event loop runs in between', async () => {
-    const turns = createTurns()
-    const served: string[] = []
-    const rounds = Promise.withResolvers<void>()
-    const serve = (name: string, left: number): void =>
-      turns.add(() => {
-        served.push(name)
-        if (left > 1) serve(name, left - 1)
-        else if (name === 'c') rounds.resolve()
-      })
-    for (const name of ['a', 'b', 'c']) serve(name, 3)
-    let loops = 0
-    const count = (): void => {
-      loops += 1
-      if (served.length < 9) setImmediate(count)
-    }
-    setImmediate(count)
-    await rounds.promise
-    expect(served.join('')).toBe('abcabcabc')
-    expect(loops).toBeGreaterThan(1)
-  })
-})
-
-describe('the lean path', () => {
-  it('accepts several connections per round of the event loop', async () => {
-    const world = await ready()
-    const sockets = Array.from({ length: 500 }, () => connect(world.ipcPath))
-    onTestFinished(() => sockets.forEach((socket) => socket.destroy()))
-    let rounds = 0
-    while (world.ipc.counts().connections < 500) {
-      rounds += 1
-      await new Promise((resolve) => void setImmediate(resolve))
-    }
-    expect(rounds).toBeLessThan(50)
-  })
-
-  it('brings no request through a stream, and is the one in use', async () => {
-    const push = vi.spyOn(Socket.prototype, 'push')
-    onTestFinished(() => push.mockRestore())
-    const world = await ready()
-    await isServed(world)
-    const pushed = push.mock.calls.map(([chunk]) => String(chunk))
-    expect(pushed.some((text) => text.includes('token.result'))).toBe(true)
-    expect(pushed.some((text) => text.includes('token.get'))).toBe(false)
-  })
+it('turns go round: nothing is served twice before all others, and the event loop runs in between', async () => {
+  const turns = createTurns()
+  const served: string[] = []
+  const rounds = Promise.withResolvers<void>()
+  const serve = (name: string, left: number): void =>
+    turns.add(() => {
+      served.push(name)
+      if (left > 1) serve(name, left - 1)
+      else if (name === 'c') rounds.resolve()
+    })
+  for (const name of ['a', 'b', 'c']) serve(name, 3)
+  let loops = 0
+  const count = (): void => {
+    loops += 1
+    if (served.length < 9) setImmediate(count)
+  }
+  setImmediate(count)
+  await rounds.promise
+  expect(served.join('')).toBe('abcabcabc')
+  expect(loops).toBeGreaterThan(1)
 })

@@ -6,7 +6,7 @@ import { remedyFor } from '../../src/token/remedy.ts'
 import { failures } from '../support/failures.ts'
 import { createKeeperWorld, type KeeperWorld } from '../support/keeper-world.ts'
 
-const never = new AbortController().signal
+const never = new AbortController()
 const opaque = { kind: 'ok', accessToken: 'opaque' } as const
 
 async function start(
@@ -63,7 +63,7 @@ describe('the cached reply', () => {
     const { expiresAt } = cachedResult() ?? { expiresAt: '' }
     clock.jumpWall(3_600_000)
     expect(Date.parse(cachedResult()?.expiresAt ?? '') - Date.parse(expiresAt)).toBe(3_600_000)
-    void keeper.refresh(never)
+    void keeper.refresh(never.signal)
     await clock.settle()
     expect(cachedResult()?.generation).toBe(2)
   })
@@ -127,7 +127,7 @@ describe('waiting', () => {
     const notFingerprint = cachedResult()?.fingerprint ?? ''
     const reply = replies.token({ notFingerprint, waitSeconds: 60 }, never)
     expect(isThere(reply)).toBe(false)
-    void replies.refresh(never)
+    void replies.refresh(never.signal)
     await clock.settle()
     expect(JSON.parse(((await reply) as { value: CachedToken }).value.json)).toMatchObject({
       generation: 2,
@@ -165,7 +165,7 @@ describe('waiting', () => {
   it('ends with what there is when the daemon stops', async () => {
     const { replies } = await start({ first: failures.network })
     const stop = new AbortController()
-    const reply = replies.token({ waitSeconds: 30 }, stop.signal)
+    const reply = replies.token({ waitSeconds: 30 }, stop)
     stop.abort()
     expect(await reply).toMatchObject({ fault: { code: 'no-token-yet' } })
   })

@@ -234,6 +234,11 @@ describe.skipIf(!isRoot || lacks('python3'))('other users (played by root, skipp
     const taken = await expectUntil('the record', () =>
       world.records.find(({ fields }) => fields.event === 'token-taken' && fields['uid'] === 4001),
     )
-    expect(taken.fields).toMatchObject({ uid: 4001, process: 'python3', count: 1 })
+    expect(taken.fields).toMatchObject({
+      uid: 4001,
+      pid: expect.any(Number) as number,
+      transport: 'ipc',
+      count: 1,
+    })
   })
 })

@@ -3,18 +3,17 @@ import { currentAlert } from '../../src/token/alert.ts'
 import { join } from 'node:path'
 import { onTestFinished } from 'vitest'
 import type { SocketConfig } from '../../src/config/config.ts'
-import type { Timeouts } from '../../src/delivery/connections/connection.ts'
-import { createMemoryBudget } from '../../src/delivery/connections/limits.ts'
+import { createDescriptors, type Timeouts } from '../../src/delivery/limits.ts'
 import { createHttpServer } from '../../src/delivery/http/server.ts'
 import { createIpcServer } from '../../src/delivery/ipc/server.ts'
-import { createPeerCredentials } from '../../src/delivery/peer-credentials.ts'
+import { createPeers } from '../../src/delivery/peers.ts'
 import type { Metrics } from '../../src/delivery/http/routes.ts'
 import type { TestAlert } from '../../src/delivery/operations.ts'
 import { createReplies } from '../../src/delivery/replies.ts'
-import { createTokenAudit, type TokenAudit } from '../../src/delivery/token-audit.ts'
-import type { DeliveryServer } from '../../src/delivery/delivery-server.ts'
+import type { TokenAudit } from '../../src/delivery/token-audit.ts'
+import { createDeliveryContext, type DeliveryServer } from '../../src/delivery/servers.ts'
 import { createSystemClock } from '../../src/lib/clock.ts'
-import type { Libc, LibcMissing } from '../../src/lib/libc.ts'
+import { loadLibc, type Libc } from '../../src/lib/libc.ts'
 import { createKeeper, type Keeper } from '../../src/token/keeper.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
 import { initialState } from '../../src/token/state.ts'
@@ -31,7 +30,6 @@ export interface DeliveryWorld {
   readonly directory: string
   readonly records: LogRecord[]
   readonly audit: TokenAudit
-  readonly heldBytes: () => number
   socket(change?: Partial<SocketConfig>): SocketConfig
   /** Sets the answers of the service from now on. */
   answer(next: () => FetchOutcome | Promise<FetchOutcome>): void
@@ -42,9 +40,6 @@ export interface DeliveryWorld {
   stop(): Promise<void>
 }
 
-/** False: all of these tests through Node's streams, without the lean path (connections/accept.ts). */
-const IS_DIRECT = process.env['KYC_TOKEND_TEST_STREAMS'] === undefined
-
 export const limits = {
   mode: 0o600,
   gid: null,
@@ -53,6 +48,9 @@ export const limits = {
   maxConnectionsPerUser: 1024,
   maxRequestsPerSecond: null,
 } as const
+
+/** Makes all clients those of one ordinary user. */
+export const asStranger = (): Libc => ({ ...loadLibc(), peerOf: () => ({ pid: 7, uid: 4_001, gid: 4_001 }) })
 
 /** An answer of the service that is given when the test says so, also before it is asked for. */
 export function lateAnswer(): { answer: () => Promise<FetchOutcome>; grant: () => void } {
@@ -64,12 +62,11 @@ export async function startDelivery(
   options: {
     socket?: Partial<SocketConfig>
     timeouts?: Partial<Timeouts>
-    loadLibc?: () => Libc | LibcMissing
-    maxHeldBytes?: number
+    loadLibc?: () => Libc
+    maxDescriptors?: number
     testAlert?: TestAlert
     metrics?: Metrics
     monotonicMs?: () => number
-    processName?: (pid: number) => Promise<string | null>
     answer?: () => FetchOutcome | Promise<FetchOutcome>
     tokenOf?: (count: number) => string
     directory?: string
@@ -133,20 +130,17 @@ export async function startDelivery(
       }),
     },
   })
-  const peers = createPeerCredentials({ log, ...(options.loadLibc && { loadLibc: options.loadLibc }) })
-  const { processName, testAlert } = options
-  const audit = createTokenAudit({ log, ...(processName && { processName }) })
-  const memory = createMemoryBudget(options.maxHeldBytes)
-  const { timeouts } = options
-  const common = {
+  const { testAlert, timeouts, maxDescriptors } = options
+  const context = createDeliveryContext({
     replies,
-    peers,
-    audit,
-    memory,
     log,
-    timeouts,
-    isDirect: IS_DIRECT,
+    peers: createPeers({ loadLibc: options.loadLibc ?? loadLibc }),
     ...(testAlert && { testAlert }),
+  })
+  const common = {
+    ...context,
+    timeouts,
+    ...(maxDescriptors !== undefined && { descriptors: createDescriptors(maxDescriptors) }),
   }
   const ipc = createIpcServer({ ...common, socket: socket(), inherited: null })
   const httpPath = join(directory, 'http.sock')
@@ -177,8 +171,7 @@ export async function startDelivery(
     httpPath,
     directory,
     records,
-    audit,
-    heldBytes: () => memory.totalBytes(),
+    audit: context.audit,
     socket,
     answer(to) {
       next = to

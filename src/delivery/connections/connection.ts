@@ -1,16 +1,25 @@
-// One connection: who is at the other end, what it waits for, and when it has been idle or slow for too long.
+// One connection, whatever is spoken on it: reads in turns, holds little, and ends for a reason.
 import type { Socket } from 'node:net'
-import { CONNECTION_IDLE_MS } from '../../protocol.ts'
-import type { Peer } from '../peer-credentials.ts'
-import type { ReadCounter } from '../token-audit.ts'
-import type { Holder, RequestRate } from './limits.ts'
+import { monotonicMs } from '../../lib/monotonic.ts'
+import {
+  AT_ONCE_BYTES,
+  MAX_DISCARDED_BYTES,
+  MAX_UNSENT_BYTES,
+  REQUESTS_PER_TURN,
+  type Admission,
+  type RequestRate,
+  type Timeouts,
+} from '../limits.ts'
+import type { Caller } from '../operations.ts'
+import type { Peer } from '../peers.ts'
+import type { Reader } from '../token-audit.ts'
 
 /** Reasons for which a client loses its connection. */
 export const dropReasons = [
   'too-many-connections',
   'too-many-requests',
   'too-many-subscriptions',
-  'too-much-held',
+  'denied',
   'stalled',
   'idle',
   'incomplete-request',
@@ -19,129 +28,271 @@ export const dropReasons = [
 ] as const
 export type DropReason = (typeof dropReasons)[number]
 
-/** Speaks the protocol of one connection. */
-export interface ConnectionHandler {
-  /** Bytes have arrived: the first `length` of the buffer, which is reused after the call. */
-  receive(buffer: Buffer, length: number): void
-  /** The client has ended its side. */
-  onHalfClose(): void
-  /** Everything that was written has been sent. */
-  onSent(): void
-  /** Bytes it keeps, beside those that are not sent yet. */
-  keptBytes(): number
-  /** The token or the phase has changed. */
-  onTokenChange(): void
-  /** The daemon stops: finish what is under way, then end the connection. */
-  drain(): void
-  /** Sends what is ready, before the message with which the connection is closed. */
-  flush(): void
-  /** The last message before the connection is closed for this reason; null where none fits. */
-  closeMessage(reason: DropReason): string | null
-  onClose(): void
+/** The server as a connection sees it. */
+export interface Host {
+  /** A request has arrived. False: one more than `maxRequestsPerSecond` allows. */
+  acceptRequest(connection: Connection): boolean
+  /** Calls the function when it is the connection's turn again. */
+  whenItsTurn(connection: Connection, work: () => void): void
+  /** The client loses its connection. */
+  drop(connection: Connection, reason: DropReason): void
+  /** The connection ends, after this last message; null: at once. */
+  close(connection: Connection, message: string | null): void
+  /** An internal error while serving a connection: costs that connection, not the process. */
+  fail(connection: Connection, error: unknown): void
+  /** Reports whether a peer that sends no more receives no more either. */
+  hasHungUp(socket: Socket): boolean
 }
-
-export class Connection implements Holder {
+export interface ConnectionOptions {
+  readonly host: Host
   readonly socket: Socket
   /** null: the peer cannot be known. */
   readonly peer: Peer | null
-  readonly handler: ConnectionHandler
-  readonly onEvicted: () => void
+  readonly isAllowed: boolean
+  readonly admission: Admission
+}
+
+const NOTHING = Buffer.alloc(0)
+
+/** A class, because there may be thousands of them, idle. */
+export abstract class Connection implements Caller {
+  readonly socket: Socket
+  readonly peer: Peer | null
+  readonly admission: Admission
   isAllowed: boolean
-  /** Its index in the server's list. */
-  index = -1
+  reads: Reader['reads'] = null
+  readonly madeAtMs = monotonicMs()
+  readonly rate: RequestRate = { left: 0, refilledAtMs: -Infinity }
   /** Being closed; further input is ignored. */
   isClosing = false
-  /** Bytes read since then. */
-  discardedBytes = 0
-  /** Bytes of a direct write that the kernel has not taken yet (direct-write.ts). */
-  unsentDirectly = 0
   /** Requests whose answers are not there yet. */
-  pending = 0
+  waiting = 0
   /** A connection that subscribes to something may be silent. */
   subscriptions = 0
-  /** It has sent the beginning of a request. */
-  hasPartialRequest = false
-  /** A write callback is due. */
-  isAwaitingSent = false
-  /** Sweeps since the last request; the handler sets it back. */
-  idleSweeps = 0
-  /** Sweeps since the beginning of a request that has not ended; the handler sets it back. */
-  partialSweeps = 0
-  stalledSweeps = 0
-  sentAtSweep = 0
-  readonly rate: RequestRate = { left: 0, refilledAtMs: -Infinity }
-  /** Tokens it has read, for the log. */
-  reads: ReadCounter | null = null
-  held = 0
+  /** Something has ever come. */
+  hasAsked = false
+  /** Something has come since the host set it back. */
+  hasNews = false
+  protected readonly host: Host
+  /** The client has ended its side, or the daemon stops: the connection ends with the last answer. */
+  protected isEnding = false
+  /** Received and not parsed yet. */
+  private unread: Buffer = NOTHING
+  /** It is the beginning of a request, and the rest of that is awaited. */
+  private isPartial = false
+  private isTurnDue = false
+  private isAwaitingSent = false
+  private isLagging = false
+  private abort: AbortController | null = null
+  private discardedBytes = 0
+  private idleSweeps = 0
+  private partialSweeps = 0
+  private stalledSweeps = 0
+  private sentAtSweep = 0
 
-  constructor(
-    socket: Socket,
-    options: {
-      peer: Peer | null
-      isAllowed: boolean
-      onEvicted: (connection: Connection) => void
-      open: (connection: Connection) => ConnectionHandler
-    },
-  ) {
+  constructor({ host, socket, peer, isAllowed, admission }: ConnectionOptions) {
+    this.host = host
     this.socket = socket
-    this.peer = options.peer
-    this.isAllowed = options.isAllowed
-    this.onEvicted = () => options.onEvicted(this)
-    this.handler = options.open(this)
+    this.peer = peer
+    this.isAllowed = isAllowed
+    this.admission = admission
+    socket.on('data', (chunk: Buffer) => this.receive(chunk))
+    socket.on('end', () => this.onEnd())
   }
-}
 
-/** Limits on silence, slowness and unfinished requests. */
-export interface Timeouts {
-  readonly sweepMs: number
-  /** Nothing was asked, and nothing is subscribed to. */
-  readonly idleMs: number
-  /** Answers wait and are not read. */
-  readonly stalledMs: number
-  /** A request has begun and does not end. */
-  readonly incompleteMs: number
-  /** For answers under way when the daemon stops. */
-  readonly drainTimeoutMs: number
-}
-export const TIMEOUTS: Timeouts = {
-  sweepMs: 5_000,
-  idleMs: CONNECTION_IDLE_MS,
-  stalledMs: 30_000,
-  incompleteMs: 30_000,
-  drainTimeoutMs: 2_500,
-}
+  /** Parses what begins there, one request or a part of it, and returns where it ends: `at` where more has to come. */
+  protected abstract parseNext(bytes: Buffer, at: number): number
+  /** Called after each turn. */
+  protected abstract afterTurn(): void
+  /** Sends the newest token to those who subscribe. */
+  protected abstract pushToken(): void
+  /** The last message before the connection is closed for this reason; null where none fits. */
+  abstract closeMessage(reason: DropReason): string | null
+  /** Reports whether another request may be parsed; `proceed` is called when that changes. */
+  protected mayParse(): boolean {
+    return this.unsentBytes() < MAX_UNSENT_BYTES
+  }
+  protected isAnswering(): boolean {
+    return this.waiting > 0
+  }
+  /** Bytes of answers that the kernel has not taken yet. */
+  protected unsentBytes(): number {
+    return this.socket.writableLength
+  }
 
-/** Bytes of answers that the kernel has not taken yet. */
-export function unsentBytes({ socket, unsentDirectly }: Connection): number {
-  return socket.writableLength + unsentDirectly
-}
+  /** An error in what is done for a client costs its connection. */
+  guard(work: () => void): void {
+    try {
+      work()
+    } catch (error) {
+      this.host.fail(this, error)
+    }
+  }
 
-/** Counts one more sweep. Returns why the connection has to go, or null. */
-export function timeoutReason(connection: Connection, timeouts: Timeouts): DropReason | null {
-  const sweepsOf = (ms: number): number => Math.ceil(ms / timeouts.sweepMs)
-  const isUnsent = unsentBytes(connection) > 0
-  const sent = sentBytes(connection.socket)
-  connection.stalledSweeps = isUnsent && sent === connection.sentAtSweep ? connection.stalledSweeps + 1 : 0
-  connection.sentAtSweep = sent
-  // A client with unread answers is not read from either: its request cannot end.
-  connection.partialSweeps = connection.hasPartialRequest && !isUnsent ? connection.partialSweeps + 1 : 0
-  connection.idleSweeps = isUnsent || isExpectingAnswers(connection) ? 0 : connection.idleSweeps + 1
-  if (connection.stalledSweeps >= sweepsOf(timeouts.stalledMs)) return 'stalled'
-  if (connection.partialSweeps > sweepsOf(timeouts.incompleteMs)) return 'incomplete-request'
-  return connection.idleSweeps > sweepsOf(timeouts.idleMs) ? 'idle' : null
-}
+  /** Aborted when the client goes, and when the daemon stops: a client that waits then gets what there is. */
+  get signal(): AbortSignal {
+    this.abort ??= new AbortController()
+    return this.abort.signal
+  }
 
-/** Reports whether a timeout can end the connection. */
-export function needsSweeps(connection: Connection): boolean {
-  return connection.hasPartialRequest || unsentBytes(connection) > 0 || !isExpectingAnswers(connection)
-}
+  // ---- reading ------------------------------------------------------------------------------------------------------
 
-function isExpectingAnswers({ pending, subscriptions }: Connection): boolean {
-  return pending > 0 || subscriptions > 0
-}
+  private receive(chunk: Buffer): void {
+    if (this.isClosing) return this.discard(chunk.length)
+    this.hasAsked = true
+    this.hasNews = true
+    this.unread = this.unread.length === 0 ? chunk : Buffer.concat([this.unread, chunk])
+    if (chunk.length <= AT_ONCE_BYTES) return this.guard(() => this.read())
+    this.socket.pause()
+    this.isPartial = false
+    this.proceed()
+  }
 
-/** Bytes the kernel has accepted. Node exposes the unsent rest only on the handle. */
-function sentBytes(socket: Socket): number {
-  const { _handle: handle } = socket as Socket & { _handle?: { writeQueueSize?: number } | null }
-  return socket.bytesWritten - (handle?.writeQueueSize ?? 0)
+  /** Parses as many requests as fit in one turn. The socket is read from again once no whole one is left. */
+  private read(): void {
+    let at = 0
+    this.isPartial = false
+    for (let left = REQUESTS_PER_TURN; left > 0 && at < this.unread.length; left -= 1) {
+      if (this.isClosing || !this.mayParse()) break
+      const next = this.parseNext(this.unread, at)
+      this.isPartial = next === at
+      if (this.isPartial) break
+      at = next
+    }
+    if (this.isClosing) return
+    // A beginning may wait long for its rest: without a copy it would keep all that was read with it.
+    if (at > 0)
+      this.unread = this.isPartial ? Buffer.from(this.unread.subarray(at)) : this.unread.subarray(at)
+    if (this.unread.length === 0) this.unread = NOTHING
+    this.afterTurn()
+    if (this.isUnread) this.socket.pause()
+    else if (this.socket.isPaused()) this.socket.resume()
+    this.proceed()
+  }
+
+  /** A request that can be parsed is there. */
+  protected get isUnread(): boolean {
+    return this.unread.length > 0 && !this.isPartial
+  }
+
+  /** To be called when an answer was made or sent: goes on with what is unread, in the next turn, or ends. */
+  protected proceed(): void {
+    if (this.isClosing || this.isTurnDue) return
+    if (!this.isUnread) return this.endIfDone()
+    if (!this.mayParse()) return
+    this.isTurnDue = true
+    this.host.whenItsTurn(this, () => {
+      this.isTurnDue = false
+      this.read()
+    })
+  }
+
+  /** To be called for each request. */
+  protected noteRequest(): boolean {
+    this.idleSweeps = 0
+    this.partialSweeps = 0
+    return this.host.acceptRequest(this)
+  }
+
+  private discard(bytes: number): void {
+    this.discardedBytes += bytes
+    if (this.discardedBytes > MAX_DISCARDED_BYTES) this.socket.destroy()
+  }
+
+  // ---- sending ------------------------------------------------------------------------------------------------------
+
+  /** To be called after each write: Node emits 'drain' only above its own limit; an empty write comes after all else. */
+  protected awaitSent(): void {
+    if (this.isAwaitingSent || this.socket.writableLength === 0) return
+    this.isAwaitingSent = true
+    this.socket.write('', () => {
+      this.isAwaitingSent = false
+      if (this.isClosing || this.socket.destroyed) return
+      if (this.isLagging) this.onTokenChange()
+      this.proceed()
+    })
+  }
+
+  /** The token or the phase has changed. A client that has not read the last one gets the newest later. */
+  onTokenChange(): void {
+    if (this.isClosing || this.subscriptions === 0) return
+    this.isLagging = this.unsentBytes() > 0
+    if (!this.isLagging) this.guard(() => this.pushToken())
+  }
+
+  /** Does `work` in a later turn once the reply is there: many replies come at once, with the next token. */
+  protected later<T>(reply: Promise<T>, work: (reply: T) => void): void {
+    this.waiting += 1
+    const finish = (act: () => void): void => {
+      this.host.whenItsTurn(this, () => {
+        this.waiting -= 1
+        this.idleSweeps = 0
+        act()
+        this.proceed()
+      })
+    }
+    reply.then(
+      (value) => finish(() => work(value)),
+      (error: unknown) => this.isClosing || this.host.fail(this, error),
+    )
+  }
+
+  // ---- ending -------------------------------------------------------------------------------------------------------
+
+  private onEnd(): void {
+    if (this.isClosing || this.host.hasHungUp(this.socket)) this.socket.destroy()
+    else this.guard(() => this.onHalfClose())
+  }
+
+  /** A client that has ended its side still gets the answers for which it waits. */
+  protected onHalfClose(): void {
+    this.isEnding = true
+    this.subscriptions = 0
+    this.proceed()
+  }
+
+  /** The daemon stops: requests that wait are answered with what there is. */
+  drain(): void {
+    this.subscriptions = 0
+    this.abort ??= new AbortController()
+    this.abort.abort()
+  }
+
+  private endIfDone(): void {
+    if (this.isEnding && this.isDone()) this.socket.destroySoon()
+  }
+
+  /** Reports whether all that has arrived was answered. */
+  isDone(): boolean {
+    return !this.isAnswering() && !this.isUnread && !this.isTurnDue
+  }
+
+  onClose(): void {
+    this.isClosing = true
+    this.unread = NOTHING
+    this.abort?.abort()
+  }
+
+  // ---- timeouts -----------------------------------------------------------------------------------------------------
+
+  /** Counts one more sweep. Returns why the connection has to go; `null`: not yet; `undefined`: no timeout can end it. */
+  sweep(timeouts: Timeouts): DropReason | null | undefined {
+    const sweepsOf = (ms: number): number => Math.ceil(ms / timeouts.sweepMs)
+    const isUnsent = this.unsentBytes() > 0
+    const isExpecting = this.isAnswering() || this.subscriptions > 0
+    const sent = this.socket.bytesWritten - this.socket.writableLength
+    this.stalledSweeps = isUnsent && sent === this.sentAtSweep ? this.stalledSweeps + 1 : 0
+    this.sentAtSweep = sent
+    // A client with unread answers is not read from either: its request cannot end.
+    this.partialSweeps = this.isPartialRequest() && !isUnsent ? this.partialSweeps + 1 : 0
+    this.idleSweeps = isUnsent || isExpecting ? 0 : this.idleSweeps + 1
+    if (this.stalledSweeps >= sweepsOf(timeouts.stalledMs)) return 'stalled'
+    if (this.partialSweeps > sweepsOf(timeouts.incompleteMs)) return 'incomplete-request'
+    if (this.idleSweeps > sweepsOf(timeouts.idleMs)) return 'idle'
+    return isUnsent || this.isPartialRequest() || !isExpecting ? null : undefined
+  }
+
+  protected isPartialRequest(): boolean {
+    return this.isPartial && this.unread.length > 0
+  }
 }

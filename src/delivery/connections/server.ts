@@ -1,48 +1,61 @@
-// Listens on one socket: accepts connections, identifies the peers, and hands what happens to their handlers.
+// The connections of one socket: accepted, identified, counted against the limits, swept for timeouts, closed, drained.
 import type { Socket } from 'node:net'
+import { setImmediate as nextRound, setTimeout as sleep } from 'node:timers/promises'
 import type { SocketConfig } from '../../config/config.ts'
 import { untilAborted } from '../../lib/abort.ts'
+import { errorMessage } from '../../lib/error.ts'
 import type { Log } from '../../lib/log.ts'
-import { adoptListeners, openListener, type Listener } from '../listener/listener.ts'
-import type { Peer, PeerCredentials } from '../peer-credentials.ts'
-import type { Replies } from '../replies.ts'
-import { acceptDirectly, readThroughStream, type MakeSocket } from './accept.ts'
+import { monotonicMs } from '../../lib/monotonic.ts'
+import { CONNECTION_IDLE_MS } from '../../protocol.ts'
 import {
-  Connection,
-  needsSweeps,
-  TIMEOUTS,
-  unsentBytes,
-  type ConnectionHandler,
-  type DropReason,
+  createQuota,
+  LINGER_MS,
+  MAX_LINGERING,
+  SEND_BUFFER_BYTES,
+  tryAcquire,
+  type Descriptors,
   type Timeouts,
+  type Turns,
+} from '../limits.ts'
+import { adoptListeners, openListener, type Listener } from '../listener/listener.ts'
+import type { Peers } from '../peers.ts'
+import type { Replies } from '../replies.ts'
+import {
+  dropReasons,
+  type Connection,
+  type ConnectionOptions,
+  type DropReason,
+  type Host,
 } from './connection.ts'
-import { createTurns, tryAcquire, type MemoryBudget } from './limits.ts'
-import { createOpenConnections } from './open-connections.ts'
+
+export const TIMEOUTS: Timeouts = {
+  sweepMs: 5_000,
+  idleMs: CONNECTION_IDLE_MS,
+  stalledMs: 30_000,
+  incompleteMs: 30_000,
+  drainMs: 2_500,
+}
+/** A connection that was just made is about to ask: the daemon's end waits so long for it, in ms. */
+const FIRST_REQUEST_MS = 500
+/** Clients that ask without a pause hold up the daemon's end for so long, in ms. */
+const BUSY_DRAIN_MS = 1_000
+const FAULT_LOGGED_EVERY_MS = 3_600_000
 
 /** Connections and subscribers are those of now; dropped clients are counted since the start, by reason. */
-export interface ConnectionStatistics {
+export interface ConnectionCounts {
   readonly connections: number
   readonly subscribers: number
   readonly dropped: Readonly<Record<DropReason, number>>
 }
 
 export interface ConnectionServer {
-  /** Listens until the signal is aborted, then lets answers under way be finished. Throws UserError (69, 78). */
+  /** Listens until the signal is aborted, then answers what has arrived. Throws UserError (69, 78). */
   readonly run: (signal: AbortSignal, options: { onListening: () => void }) => Promise<void>
-  /** Goes on with other settings; connections live on. Throws UserError, and the former settings stay. */
+  /** Other settings from now on; connections live on. Throws UserError, and the former settings stay. */
   readonly reconfigure: (config: SocketConfig) => Promise<void>
   /** Makes a removed socket again. Never fails: an obstacle is logged. */
   readonly repair: () => Promise<void>
-  statistics(): ConnectionStatistics
-  /** A request has arrived. False: one more than `maxRequestsPerSecond` allows. */
-  readonly acceptRequest: (connection: Connection) => boolean
-  /** To be called when the connection holds more or less than before, or waits for something else. */
-  readonly update: (connection: Connection) => void
-  /** Calls the function when it is the connection's turn again. */
-  readonly whenItsTurn: (connection: Connection, work: () => void) => void
-  readonly drop: (connection: Connection, reason: DropReason) => void
-  /** An internal error while serving a connection: costs that connection, not the process. */
-  readonly fail: (connection: Connection, error: unknown) => void
+  readonly counts: () => ConnectionCounts
 }
 
 export interface ConnectionServerOptions {
@@ -50,176 +63,217 @@ export interface ConnectionServerOptions {
   readonly socket: SocketConfig
   /** Descriptors of listening sockets that were handed over, and no other is opened; null: one is opened at its path. */
   readonly inherited: readonly number[] | null
-  /** null: peers are not on this host's kernel to know (TCP). */
-  readonly peers: PeerCredentials | null
-  readonly memory: MemoryBudget
+  readonly peers: Peers
+  /** Common to all sockets. */
+  readonly turns: Turns
+  readonly descriptors: Descriptors
   readonly replies: Pick<Replies, 'onChange'>
   readonly log: Log
   readonly timeouts?: Partial<Timeouts> | undefined
-  /** Reads past Node's streams (accept.ts). */
-  readonly isDirect: boolean
-  readonly open: (connection: Connection) => ConnectionHandler
 }
 
-export function createConnectionServer(options: ConnectionServerOptions): ConnectionServer {
-  const { transport, inherited, peers, memory, replies, log } = options
+export function createConnectionServer(
+  options: ConnectionServerOptions,
+  open: (options: ConnectionOptions) => Connection,
+): ConnectionServer {
+  const { transport, inherited, peers, turns, replies, log } = options
   const timeouts = { ...TIMEOUTS, ...options.timeouts }
-  const open = createOpenConnections({ transport, memory, log, timeouts })
-  const { drop, fail } = open
-  const turns = createTurns()
+  /** The metrics may be on TCP, where peers are not on this host's kernel to know. */
+  const isLocal = transport !== 'metrics'
+  const quota = createQuota(options.descriptors)
+  const all = new Set<Connection>()
+  const dropped = Object.fromEntries(dropReasons.map((reason) => [reason, 0])) as Record<DropReason, number>
+  let lingering = 0
   let config = options.socket
   let listener: Listener | null = null
+  let sweepTimer: NodeJS.Timeout | null = null
+  let faultLoggedAtMs = -Infinity
+
+  const host: Host = {
+    acceptRequest: ({ rate }) => tryAcquire(rate, config.maxRequestsPerSecond),
+    whenItsTurn(connection, work) {
+      turns.add(() => {
+        if (!connection.isClosing) connection.guard(work)
+      })
+    },
+    drop,
+    close,
+    fail(connection, error) {
+      logFault('A connection failed by an internal error', error)
+      drop(connection, 'fault-of-ours')
+    },
+    hasHungUp: (socket) => isLocal && peers.hasHungUp(socket),
+  }
 
   // ---- accepting ----------------------------------------------------------------------------------------------------
 
-  async function listen(): Promise<Listener> {
-    const events = {
-      onConnection: (socket: Socket) => accept(readThroughStream(socket)),
-      onServer: (server: Parameters<typeof acceptDirectly>[0]) => {
-        if (options.isDirect) acceptDirectly(server, { libc: peers?.libc ?? null, onConnection: accept })
-      },
-      onFault: (error: Error) => open.logFault('A connection could not be accepted', error),
-    }
-    return inherited === null ? openListener(config, events) : adoptListeners(inherited, events)
-  }
-
-  function accept(makeSocket: MakeSocket): void {
-    let connection: Connection | null = null
-    const socket = makeSocket((length, buffer) => {
-      if (connection !== null) receive(connection, length, buffer)
-    })
+  function accept(socket: Socket): void {
     // A reset by a client is no error here: 'close' follows.
     socket.on('error', () => undefined)
     try {
-      connection = identify(socket)
+      const peer = isLocal ? peers.of(socket) : null
+      const isAllowed = !isLocal || peers.isAllowed(socket, peer, config.allow)
+      peers.limitSendBuffer(socket, SEND_BUFFER_BYTES)
+      if (!isLocal) closeIdlest()
+      const admission = quota.admit(peer, isAllowed, config)
+      const connection = open({ host, socket, peer, isAllowed, admission: admission ?? 'free' })
+      if (admission === null) return drop(connection, isAllowed ? 'too-many-connections' : 'denied')
+      add(connection)
     } catch (error) {
       socket.destroy()
-      return open.logFault('A connection failed by an internal error', error)
-    }
-    const opened = connection
-    socket.on('end', () => onHalfClose(opened))
-    socket.on('close', () => onClose(opened))
-    open.add(opened)
-    if (open.isOver(opened.peer, config)) drop(opened, 'too-many-connections')
-  }
-
-  /** Comes before everything else: limits and rights depend on it. */
-  function identify(socket: Socket): Connection {
-    const peer: Peer | null = peers?.of(socket) ?? null
-    const onEvicted = (connection: Connection): void => drop(connection, 'too-much-held')
-    return new Connection(socket, { peer, isAllowed: isAllowed(socket, peer), onEvicted, open: options.open })
-  }
-
-  function isAllowed(socket: Socket, peer: Peer | null): boolean {
-    return peers?.isAllowed(socket, peer, config.allow) ?? true
-  }
-
-  // ---- events of a connection ---------------------------------------------------------------------------------------
-
-  function receive(connection: Connection, length: number, buffer: Buffer): void {
-    if (connection.isClosing) return open.discard(connection, length)
-    try {
-      connection.handler.receive(buffer, length)
-    } catch (error) {
-      fail(connection, error)
+      logFault('A connection failed by an internal error', error)
     }
   }
 
-  /** An error in a handler costs its connection. */
-  function guarded(connection: Connection, work: () => void): void {
-    try {
-      work()
-    } catch (error) {
-      fail(connection, error)
-    }
-  }
-
-  function onHalfClose(connection: Connection): void {
-    const { socket } = connection
-    // A client that ended its side only still gets the answers for which it waits.
-    if (connection.isClosing || peers?.hasHungUp(socket) === true) socket.destroy()
-    else guarded(connection, () => connection.handler.onHalfClose())
-  }
-
-  function onClose(connection: Connection): void {
-    open.remove(connection)
-    connection.handler.onClose()
-  }
-
-  function update(connection: Connection): void {
-    if (connection.isClosing) return
-    const unsent = unsentBytes(connection)
-    const held = unsent + connection.handler.keptBytes()
-    if (held !== connection.held) memory.set(connection, held)
-    if (unsent > 0) awaitSent(connection)
-    if (needsSweeps(connection)) open.startSweeps()
-  }
-
-  /** Node emits 'drain' only above its own high-water mark; an empty write comes after everything else. */
-  function awaitSent(connection: Connection): void {
-    if (connection.isAwaitingSent) return
-    connection.isAwaitingSent = true
-    connection.socket.write('', () => {
-      connection.isAwaitingSent = false
-      if (connection.isClosing || connection.socket.destroyed) return
-      guarded(connection, () => connection.handler.onSent())
-      update(connection)
+  function add(connection: Connection): void {
+    all.add(connection)
+    connection.socket.on('close', () => {
+      leave(connection)
+      connection.onClose()
     })
+    startSweeps()
   }
 
-  function onTokenChange(): void {
-    for (const connection of open.all) {
-      if (connection.subscriptions === 0 || connection.isClosing) continue
-      guarded(connection, () => connection.handler.onTokenChange())
+  /** Users are not known here: a new connection replaces the oldest of those that wait for nothing. */
+  function closeIdlest(): void {
+    if (all.size < config.maxConnections) return
+    for (const connection of all) if (connection.isDone()) return drop(connection, 'idle')
+  }
+
+  function leave(connection: Connection): void {
+    if (!all.delete(connection)) return
+    quota.release(connection.peer, connection.admission)
+  }
+
+  // ---- closing ------------------------------------------------------------------------------------------------------
+
+  function drop(connection: Connection, reason: DropReason): void {
+    if (connection.isClosing) return
+    dropped[reason] += 1
+    const { peer } = connection
+    log('debug', 'A client lost its connection', {
+      event: 'client-dropped',
+      transport,
+      reason,
+      ...(peer !== null && { uid: peer.uid, pid: peer.pid }),
+    })
+    close(connection, connection.closeMessage(reason))
+  }
+
+  /** Reads on for a while: closed with requests unread, the connection would be reset and the message lost. */
+  function close(connection: Connection, message: string | null): void {
+    const { socket } = connection
+    leave(connection)
+    connection.onClose()
+    if (message === null || lingering >= MAX_LINGERING) return void socket.destroy()
+    lingering += 1
+    const timeout = setTimeout(() => socket.destroy(), LINGER_MS)
+    socket.on('close', () => {
+      lingering -= 1
+      clearTimeout(timeout)
+    })
+    socket.end(message)
+    socket.resume()
+  }
+
+  /** Clients can cause it over and over: one record an hour. */
+  function logFault(sentence: string, error: unknown): void {
+    const nowMs = monotonicMs()
+    if (nowMs - faultLoggedAtMs < FAULT_LOGGED_EVERY_MS) return
+    faultLoggedAtMs = nowMs
+    log('error', sentence, { event: 'connection-fault', transport, detail: errorMessage(error) })
+  }
+
+  // ---- timeouts -----------------------------------------------------------------------------------------------------
+
+  function startSweeps(): void {
+    sweepTimer ??= setInterval(sweep, timeouts.sweepMs)
+  }
+
+  function stopSweeps(): void {
+    if (sweepTimer !== null) clearInterval(sweepTimer)
+    sweepTimer = null
+  }
+
+  /** Looks at each connection once. The last sweep is the one after which no timeout can end any of them. */
+  function sweep(): void {
+    let isNeeded = false
+    for (const connection of all) {
+      const reason = connection.sweep(timeouts)
+      isNeeded ||= reason !== undefined
+      if (reason) drop(connection, reason)
     }
+    if (!isNeeded) stopSweeps()
   }
 
   // ---- the whole ----------------------------------------------------------------------------------------------------
 
-  async function run(signal: AbortSignal, { onListening }: { onListening: () => void }): Promise<void> {
-    peers?.require(config.allow)
-    if (signal.aborted) return
-    listener = await listen()
-    const unsubscribe = replies.onChange(onTokenChange)
-    try {
-      if (!signal.aborted) onListening()
-      await untilAborted(signal)
-    } finally {
-      unsubscribe()
-      await listener.close()
-      listener = null
-      await open.drain()
+  /** In turns: a token may have a thousand readers. */
+  function onTokenChange(): void {
+    for (const connection of all)
+      if (connection.subscriptions > 0) turns.add(() => connection.onTokenChange())
+  }
+
+  function listen(): Promise<Listener> {
+    const events = {
+      onConnection: accept,
+      onFault: (error: Error) => logFault('A connection could not be accepted', error),
     }
+    return inherited === null ? openListener(config, events) : adoptListeners(inherited, events)
   }
 
   return {
-    run,
-    async reconfigure(next) {
-      peers?.require(next.allow)
-      await listener?.move(next)
-      config = next
-      for (const connection of open.all) {
-        if (!connection.isClosing) connection.isAllowed = isAllowed(connection.socket, connection.peer)
+    async run(signal, { onListening }) {
+      if (signal.aborted) return
+      listener = await listen()
+      const unsubscribe = replies.onChange(onTokenChange)
+      try {
+        if (!signal.aborted) onListening()
+        await untilAborted(signal)
+      } finally {
+        unsubscribe()
+        await listener.close()
+        listener = null
+        await drain(all, { drainMs: timeouts.drainMs, close })
+        stopSweeps()
       }
     },
+    async reconfigure(next) {
+      await listener?.move(next)
+      config = next
+      for (const connection of all)
+        connection.isAllowed = !isLocal || peers.isAllowed(connection.socket, connection.peer, next.allow)
+    },
     repair: async () => listener?.tick(log),
-    statistics: () => ({
-      connections: open.count(),
-      subscribers: open.all.filter(({ subscriptions }) => subscriptions > 0).length,
-      dropped: { ...open.dropped },
+    counts: () => ({
+      connections: all.size,
+      subscribers: [...all].filter(({ subscriptions }) => subscriptions > 0).length,
+      dropped: { ...dropped },
     }),
-    acceptRequest(connection) {
-      connection.idleSweeps = 0
-      connection.partialSweeps = 0
-      return tryAcquire(connection.rate, config.maxRequestsPerSecond)
-    },
-    update,
-    whenItsTurn(connection, work) {
-      turns.add(() => {
-        if (!connection.isClosing) guarded(connection, work)
-      })
-    },
-    drop,
-    fail,
   }
+}
+
+/** Rounds of the event loop without a byte after which a connection's buffer is empty. */
+const QUIET_ROUNDS = 2
+
+/** Answers what waits in the sockets' buffers, and closes each connection once nothing more has come for two rounds. */
+async function drain(
+  all: ReadonlySet<Connection>,
+  { drainMs, close }: { drainMs: number; close: (connection: Connection, message: null) => void },
+): Promise<void> {
+  const begunMs = monotonicMs()
+  const quietRounds = new Map<Connection, number>()
+  for (let passedMs = 0; all.size > 0 && passedMs < drainMs; passedMs = monotonicMs() - begunMs) {
+    for (const connection of all) {
+      connection.drain()
+      const isFresh = !connection.hasAsked && monotonicMs() - connection.madeAtMs < FIRST_REQUEST_MS
+      const isQuiet = connection.isDone() && !isFresh && (!connection.hasNews || passedMs > BUSY_DRAIN_MS)
+      connection.hasNews = false
+      const rounds = isQuiet ? (quietRounds.get(connection) ?? 0) + 1 : 0
+      quietRounds.set(connection, rounds)
+      if (rounds > QUIET_ROUNDS) connection.socket.destroySoon()
+    }
+    await (passedMs < 20 ? nextRound() : sleep(1))
+  }
+  for (const connection of all) close(connection, null)
 }

@@ -5,7 +5,7 @@ import type { Log } from '../../lib/log.ts'
 import { createManagedFile, type ManagedFile } from '../../lib/managed-file.ts'
 import type { Keeper } from '../../token/keeper.ts'
 import { usableToken } from '../../token/state.ts'
-import { isOpen } from '../peer-credentials.ts'
+import { isOpen } from '../peers.ts'
 
 export interface ShellTokenFile extends Pick<ManagedFile, 'begin' | 'reconcile'> {
   /** From now on the file is to be absent: without a daemon the shell must not answer. */

@@ -1,148 +1,144 @@
-// One client of `http.sock`: one request at a time is parsed and answered, the others wait unparsed.
+// One client of `http.sock`: Node's HTTP server is given one request at a time, the others wait unparsed.
+//
+// Node's parser reads on in all that has arrived, and makes a request of each head, also while the first of them waits: 64 KiB of small
+// pipelined requests are 3,000 of them, and megabytes. So it gets a stream (`http.Server` documents that any Duplex can be
+// handed to its event `connection`), into which a whole head, or a piece of a body, is put when it is its turn.
 import type { IncomingMessage, Server, ServerResponse } from 'node:http'
-import type { Connection, ConnectionHandler, DropReason } from '../connections/connection.ts'
-import { PacedReader } from '../connections/paced-reader.ts'
-import type { ConnectionServer } from '../connections/server.ts'
+import { Duplex } from 'node:stream'
+import { Connection, type ConnectionOptions, type DropReason } from '../connections/connection.ts'
+import { MAX_HEAD_BYTES, MAX_HEAD_FIELDS } from '../limits.ts'
 import type { Operations, Reply } from '../operations.ts'
-import { takeOverReading, type ParserEvents } from './parser.ts'
-import { closingAnswer, sendProblem } from './responses.ts'
+import { closingAnswer, headerOf, sendProblem } from './responses.ts'
 import type { Serve } from './routes.ts'
 
 /** Shared by all connections. */
 export interface HttpContext {
   readonly parser: Server
-  readonly server: ConnectionServer
   readonly serve: Serve
-  readonly operations: Pick<Operations, 'changedToken'>
+  readonly operations: Pick<Operations, 'changedToken' | 'denial'>
+  /** Each connection ends with its first answer. */
+  readonly isOneAnswer: boolean
 }
-/** About what a request holds beside its bytes, in bytes. */
-const REQUEST_BYTES = 2048
-/** Heads and parts of a body that are parsed in one turn. */
-const PARTS_PER_TURN = 8
 const HEAD_END = '\r\n\r\n'
-/** The end of a body is known to the parser only: it is given so much at a time, and so few requests after it. */
-const BODY_PART_BYTES = 512
-/** No further request is parsed while more than this of the answers is unsent, in bytes. */
-const UNSENT_BEFORE_NEXT = 32 * 1024
+/** The end of a body is known to the parser only: it gets so much at a time, and at most 14 requests that follow in it. */
+const BODY_PART_BYTES = 256
+const [CARRIAGE_RETURN, LINE_FEED, LETTER_A, LETTER_Z] = [0x0d, 0x0a, 0x41, 0x5a]
 
-/** Node's HTTP server is given the connection, but reads only what it is handed here. */
-export class HttpConnection extends PacedReader implements ConnectionHandler, ParserEvents {
-  protected override readonly perTurn = PARTS_PER_TURN
+/** A connection as Node's HTTP server sees it. */
+export class HttpStream extends Duplex {
+  readonly connection: HttpConnection
+
+  constructor(connection: HttpConnection) {
+    super({ allowHalfOpen: true })
+    this.connection = connection
+  }
+  override _read(): void {}
+  override _write(chunk: Buffer, _encoding: string, callback: () => void): void {
+    this.connection.socket.write(chunk, callback)
+  }
+  override _final(callback: () => void): void {
+    callback()
+    this.connection.onLastAnswer()
+  }
+}
+
+export class HttpConnection extends Connection {
   private readonly context: HttpContext
-  private readonly waiting = new AbortController()
-  /** Has Node's parser parse these bytes. It costs more than all else of a connection: one that sends nothing has none. */
-  private parse: ((bytes: Buffer) => void) | null = null
+  /** Null before the first whole head: a parser costs more than all else of a connection. */
+  private stream: HttpStream | null = null
   /** The last request, and the answer to it. */
   private request: IncomingMessage | null = null
   private response: ServerResponse | null = null
-  /** Requests that wait for the answer before theirs: some that follow a body. */
-  private queued = 0
-  /** Bytes parsed since the last request, and those of it. */
-  private parsedBytes = 0
-  private requestBytes = 0
   private isAwaitingAnswer = false
-  /** An event stream: the answer that goes on. */
-  private stream: ServerResponse | null = null
-  /** It has not read the last change yet, and gets the newest later. */
-  private isLagging = false
-  /** The last answer said why the connection is closed. */
-  private isAnswered = false
+  /** The parser has read all heads that it was given. */
+  private isHeadParsed = true
+  /** Nothing is read after this answer. */
+  private isLast = false
+  /** The answer that goes on. */
+  private events: ServerResponse | null = null
+  private isStopping = false
+  /** Set once the last answer says why the connection ends. */
+  private lastReason: DropReason | null = null
 
-  constructor(connection: Connection, context: HttpContext) {
-    super(connection, context.server)
+  constructor(options: ConnectionOptions, context: HttpContext) {
+    super(options)
     this.context = context
   }
 
   // ---- reading ------------------------------------------------------------------------------------------------------
 
-  receive(buffer: Buffer, length: number): void {
+  protected override parseNext(bytes: Buffer, at: number): number {
     // Nothing can be answered after an event stream, which has no end.
-    if (this.stream === null) this.take(buffer.subarray(0, length))
-    else this.onParseError()
+    if (this.events !== null) return this.refuseBytes(at)
+    if (this.isBodyUnfinished()) return this.push(bytes, at, Math.min(at + BODY_PART_BYTES, bytes.length))
+    const start = afterEmptyLines(bytes, at)
+    if (start > at) return start
+    // The preface of HTTP/2 is two heads in one for the parser.
+    if (this.stream === null && bytes.toString('latin1', at, at + 4) === 'PRI ') return this.refuseBytes(at)
+    const end = bytes.indexOf(HEAD_END, at, 'latin1')
+    if (end === -1) return mayBeHead(bytes, at) ? at : this.refuseBytes(at)
+    this.isHeadParsed = false
+    return this.push(bytes, at, end + HEAD_END.length)
   }
 
-  /** Has one request parsed. What follows it is parsed when it is answered. */
-  protected override parseNext(bytes: Buffer, at: number): number {
-    const end = this.endOfPart(bytes, at)
-    this.parsedBytes += end - at
-    this.parse ??= takeOverReading(this.context.parser, this.socket, this)
-    this.parse(bytes.subarray(at, end))
+  private push(bytes: Buffer, start: number, end: number): number {
+    if (this.stream === null) {
+      this.stream = new HttpStream(this)
+      this.context.parser.emit('connection', this.stream)
+    }
+    this.stream.push(bytes.subarray(start, end))
     return end
   }
 
-  /** While requests are unparsed nothing more is read. */
-  mayResume(): boolean {
-    return !this.isUnread || this.connection.isClosing
+  private refuseBytes(at: number): number {
+    this.host.drop(this, 'broken-framing')
+    return at
   }
 
   protected override mayParse(): boolean {
-    if (this.stream !== null) return false
-    if (this.isBodyUnfinished()) return true
-    return this.queued === 0 && !this.isAnswering() && this.socket.writableLength < UNSENT_BEFORE_NEXT
+    if (!this.isHeadParsed || this.lastReason !== null) return false
+    if (this.events !== null || this.isBodyUnfinished()) return true
+    return !this.isLast && !this.isAnswering() && super.mayParse()
   }
 
   protected override afterTurn(): void {
-    this.notePartialRequest()
-    if (!this.isUnread) return
-    if (this.stream !== null) this.onParseError()
-    else if (this.isAnswering()) this.awaitAnswer()
+    if (this.isUnread && this.isAnswering()) this.awaitAnswer()
+  }
+
+  protected override isPartialRequest(): boolean {
+    return super.isPartialRequest() || !this.isHeadParsed || (this.isBodyUnfinished() && !this.isUnread)
   }
 
   private isBodyUnfinished(): boolean {
     return this.request !== null && !this.request.complete
   }
 
-  private endOfPart(bytes: Buffer, at: number): number {
-    if (this.isBodyUnfinished()) return Math.min(at + BODY_PART_BYTES, bytes.length)
-    const end = bytes.indexOf(HEAD_END, at, 'latin1')
-    return end === -1 ? bytes.length : end + HEAD_END.length
-  }
-
-  private notePartialRequest(): void {
-    const hasBegun = this.parsedBytes > 0 || this.isBodyUnfinished()
-    this.connection.hasPartialRequest = hasBegun && !this.isUnread
-  }
-
-  get caller(): Connection {
-    return this.connection
-  }
-
   // ---- answering ----------------------------------------------------------------------------------------------------
 
   /** The parser has read the head of a request. */
   onRequest(req: IncomingMessage, res: ServerResponse): void {
-    if (this.connection.isClosing) return
+    if (this.isClosing || this.isLast) return
+    this.isHeadParsed = true
     this.request = req
-    this.requestBytes = this.parsedBytes
-    this.parsedBytes = 0
-    if (res.socket !== null) return this.serve(req, res)
-    // Its answer is made when the one before has been sent.
-    this.queued += 1
-    res.once('socket', () => {
-      this.queued -= 1
-      this.server.whenItsTurn(this.connection, () => {
-        this.serve(req, res)
-        this.afterTurn()
-        this.readOn()
-      })
-    })
-  }
-
-  private serve(req: IncomingMessage, res: ServerResponse): void {
-    const { connection, context } = this
     this.response = res
-    if (!this.server.acceptRequest(connection)) return this.rejectBusy(res)
-    const later = context.serve(this, { req, res, signal: this.waiting.signal })
-    if (later instanceof Promise) void this.settle(later)
+    const { context } = this
+    // Another protocol is declined by an answer in this one.
+    this.isLast = context.isOneAnswer || this.isStopping || headerOf(req, 'upgrade') !== undefined
+    if (this.isLast) res.setHeader('Connection', 'close')
+    const denial = context.operations.denial(this)
+    if (denial !== null) this.refuse(res, 'denied', denial)
+    else if (!this.noteRequest()) this.refuse(res, 'too-many-requests', { code: 'busy', message: TOO_OFTEN })
+    // Node's own limit of the number drops the fields beyond it, `Origin` too.
+    else if (req.rawHeaders.length > 2 * MAX_HEAD_FIELDS)
+      this.refuse(res, 'broken-framing', { code: 'bad-request', message: TOO_MANY_FIELDS })
+    else this.guard(() => context.serve(this, { req, res }))
+    this.proceed()
   }
 
-  private async settle(later: Promise<void>): Promise<void> {
-    const { connection } = this
-    connection.pending += 1
-    await later.catch((error: unknown) => connection.isClosing || this.server.fail(connection, error))
-    connection.pending -= 1
-    connection.idleSweeps = 0
-    this.server.update(connection)
+  /** Answers later. What waits keeps nothing of its head. */
+  answerLater<T>(reply: Promise<T>, send: (reply: T) => void): void {
+    if (this.request !== null) this.request.rawHeaders.length = 0
+    this.later(reply, send)
   }
 
   /** Goes on with what is unread when the present answer has ended. */
@@ -151,99 +147,110 @@ export class HttpConnection extends PacedReader implements ConnectionHandler, Pa
     this.isAwaitingAnswer = true
     this.response.once('close', () => {
       this.isAwaitingAnswer = false
-      if (this.connection.isClosing) return
-      this.server.update(this.connection)
-      this.readOn()
       if (this.isUnread && this.isAnswering()) this.awaitAnswer()
+      else this.proceed()
     })
   }
 
-  private rejectBusy(res: ServerResponse): void {
-    const message = 'More requests per second than `maxRequestsPerSecond` allows: send fewer'
-    sendProblem(res, { code: 'busy', message }, ['Connection', 'close'])
-    this.closeAnswered('too-many-requests')
+  protected override isAnswering(): boolean {
+    return (
+      this.waiting > 0 || this.events !== null || (this.response !== null && !this.response.writableFinished)
+    )
   }
 
-  /** Closes the connection after an answer with the reason. */
-  closeAnswered(reason: DropReason): void {
-    this.isAnswered = true
-    // Node's HTTP would destroy the socket as soon as the answer is sent, and a client that still sends would lose it.
-    this.socket.destroySoon = () => void this.socket.end()
-    this.server.drop(this.connection, reason)
+  protected override unsentBytes(): number {
+    return Math.max(this.socket.writableLength, this.stream?.writableLength ?? 0)
   }
 
-  /** The bytes are no HTTP, or follow a stream. */
+  /** The last answer says why the connection ends; what the client still sends is not parsed. */
+  refuse(res: ServerResponse, reason: DropReason, problem: Parameters<typeof sendProblem>[1]): void {
+    this.isLast = true
+    this.lastReason = reason
+    if (!res.hasHeader('Connection')) res.setHeader('Connection', 'close')
+    sendProblem(res, problem)
+  }
+
+  /** Node has ended the stream, after an answer that was the last. */
+  onLastAnswer(): void {
+    if (this.isClosing) return
+    if (this.lastReason !== null) this.host.drop(this, this.lastReason)
+    else this.host.close(this, '')
+  }
+
+  /** The bytes are no HTTP. */
   onParseError(): void {
-    this.server.drop(this.connection, 'broken-framing')
-  }
-
-  private isAnswering(): boolean {
-    return this.stream !== null || (this.response !== null && !this.response.writableFinished)
+    this.host.drop(this, 'broken-framing')
   }
 
   // ---- event streams ------------------------------------------------------------------------------------------------
 
   /** The answer goes on: one event for each change of the token. Its head is sent at once. */
-  startStream(res: ServerResponse, first: Reply<'token.subscribe'>): void {
-    if ('fault' in first && first.fault.code === 'denied') return sendProblem(res, first.fault)
+  startEvents(res: ServerResponse, first: Reply<'token.subscribe'>): void {
     res.writeHead(200, ['Content-Type', 'text/event-stream', 'Cache-Control', 'no-store'])
     if (res.req.method === 'HEAD') return void res.end()
     res.flushHeaders()
-    this.stream = res
-    this.connection.subscriptions = 1
+    this.events = res
+    this.subscriptions = 1
     // Without a token yet, the first event is its arrival.
     if ('value' in first) this.writeEvent(first)
   }
 
+  protected override pushToken(): void {
+    this.writeEvent(this.context.operations.changedToken(this))
+  }
+
   private writeEvent(reply: Reply<'token.subscribe'>): void {
-    if ('fault' in reply) this.stream?.write(`event: fault\ndata: ${JSON.stringify(reply.fault)}\n\n`)
-    else this.stream?.write(`event: token.changed\ndata: {${reply.value.jsonTail}\n\n`)
+    if ('fault' in reply) this.events?.write(`event: fault\ndata: ${JSON.stringify(reply.fault)}\n\n`)
+    else this.events?.write(`event: token.changed\ndata: {${reply.value.jsonTail}\n\n`)
+    this.awaitSent()
   }
 
-  onTokenChange(): void {
-    this.isLagging = this.socket.writableLength > 0
-    if (this.isLagging) return
-    this.writeEvent(this.context.operations.changedToken(this.connection))
-    this.server.update(this.connection)
+  private endEvents(): void {
+    this.events?.end()
+    this.events = null
   }
 
-  // ---- sending and ending -------------------------------------------------------------------------------------------
+  // ---- ending -------------------------------------------------------------------------------------------------------
 
-  flush(): void {}
-
-  onSent(): void {
-    if (this.isLagging) this.onTokenChange()
-    this.readOn()
+  protected override onHalfClose(): void {
+    this.endEvents()
+    // A body that breaks off cannot be answered but by an error, which the parser finds.
+    if (this.isBodyUnfinished()) this.stream?.push(null)
+    super.onHalfClose()
+    if (this.isAnswering()) this.awaitAnswer()
   }
 
-  keptBytes(): number {
-    const requests = this.queued + Number(this.response !== null && !this.response.writableEnded)
-    // A character of a head may take two bytes.
-    return this.unreadBytes + requests * (REQUEST_BYTES + 2 * this.requestBytes)
+  override drain(): void {
+    this.isStopping = true
+    this.endEvents()
+    super.drain()
   }
 
-  onHalfClose(): void {
-    this.stream?.end()
-    // Later Node's HTTP does it.
-    if (this.parse === null) this.socket.end()
-  }
-
-  drain(): void {
-    const { response, socket } = this
-    this.forgetUnread()
-    this.waiting.abort()
-    this.stream?.end()
-    if (response === null || response.writableFinished) socket.destroySoon()
-    else response.once('close', () => socket.destroySoon())
-  }
-
-  closeMessage(reason: DropReason): string | null {
-    if (this.isAnswered) return ''
+  override closeMessage(reason: DropReason): string | null {
+    if (this.lastReason !== null) return ''
     // An answer that has begun leaves no space for another.
-    return this.isAnswering() && this.response?.headersSent === true ? null : closingAnswer(reason)
+    if (this.response?.headersSent === true && !this.response.writableFinished) return null
+    return closingAnswer(reason)
   }
 
-  onClose(): void {
-    this.waiting.abort()
+  override onClose(): void {
+    super.onClose()
+    this.stream?.destroy()
   }
 }
+
+/** Empty lines before a request are skipped (RFC 9112, section 2.2). */
+function afterEmptyLines(bytes: Buffer, at: number): number {
+  let start = at
+  while (bytes[start] === CARRIAGE_RETURN || bytes[start] === LINE_FEED) start += 1
+  return start
+}
+
+/** Reports whether a head may go on so. What is no HTTP at all need not be waited for. */
+function mayBeHead(bytes: Buffer, at: number): boolean {
+  const first = bytes[at] ?? LETTER_A
+  return bytes.length - at <= MAX_HEAD_BYTES && first >= LETTER_A && first <= LETTER_Z
+}
+
+const TOO_OFTEN = 'More requests per second than `maxRequestsPerSecond` allows: send fewer'
+const TOO_MANY_FIELDS = `The head of a request has at most ${MAX_HEAD_FIELDS} fields`

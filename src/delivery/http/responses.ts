@@ -2,6 +2,7 @@
 import { STATUS_CODES, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { Fault, FaultCode } from '../../protocol.ts'
 import type { DropReason } from '../connections/connection.ts'
+import { MAX_HEAD_BYTES } from '../limits.ts'
 import type { CachedToken } from '../replies.ts'
 
 /** The codes of the protocol, and those that only HTTP has. */
@@ -24,7 +25,6 @@ const JSON_TYPE = 'application/json'
 const PROBLEM_TYPE = 'application/problem+json'
 
 const TEXT_TYPE = 'text/plain; charset=utf-8'
-export const MAX_HEAD_BYTES = 8192
 
 /** Raw headers of an answer, as `writeHead` takes them; a server of tokens leaves nothing in caches. */
 function headerList(contentType: string, length: number): string[] {
@@ -41,7 +41,7 @@ let lastHeaders: TokenHeaders | null = null
 /** Headers of the answers with this token, made once for each token. */
 export function headersFor(token: CachedToken): TokenHeaders {
   if (lastHeaders?.token === token) return lastHeaders
-  const json = headerList(JSON_TYPE, token.json.length)
+  const json = headerList(JSON_TYPE, Buffer.byteLength(token.json))
   lastHeaders = { token, json, text: headerList(TEXT_TYPE, token.text.length) }
   return lastHeaders
 }
@@ -102,6 +102,11 @@ const closingProblems: Partial<Record<DropReason, { status: number; code: Proble
     status: 503,
     code: 'busy',
     message: 'Too many connections: close some, or raise `maxConnections` and `maxConnectionsPerUser`',
+  },
+  denied: {
+    status: 403,
+    code: 'denied',
+    message: 'This user may not use this socket: have an administrator add it to `http.allow`',
   },
   'broken-framing': {
     status: 400,

@@ -1,30 +1,28 @@
 // Paths of `http.sock` and what is answered there.
 import type { IncomingMessage, ServerResponse } from 'node:http'
+import { errorCode } from '../../lib/error.ts'
+import { monotonicMs } from '../../lib/monotonic.ts'
+import { readLimited } from '../../lib/read-limited.ts'
+import type { Fault } from '../../protocol.ts'
+import { MAX_BODY_BYTES } from '../limits.ts'
 import type { Operations, Reply } from '../operations.ts'
 import type { CachedToken, Replies } from '../replies.ts'
 import { isRecord } from '../requests.ts'
 import type { HttpConnection } from './connection.ts'
-import { hasBody, MAX_BODY_BYTES, readBody } from './request-body.ts'
 import { headerOf, headersFor, prefersText, send, sendJson, sendProblem } from './responses.ts'
-import { monotonicMs } from '../../lib/monotonic.ts'
 
-export interface Exchange {
+interface Exchange {
+  readonly client: HttpConnection
   readonly req: IncomingMessage
   readonly res: ServerResponse
-  /** Aborted when the client goes, and when the daemon stops. */
-  readonly signal: AbortSignal
-}
-interface RequestContext extends Exchange {
-  readonly client: HttpConnection
   /** After the question mark. */
   readonly query: string
 }
-type Route = (context: RequestContext) => Promise<void> | void
+type Route = (exchange: Exchange) => void
 /** By path and method; GET serves HEAD as well. */
 export type Routes = Readonly<Record<string, Readonly<Partial<Record<'GET' | 'POST', Route>>>>>
 
-/** Answers at once, or later where a promise comes back. */
-export type Serve = (client: HttpConnection, exchange: Exchange) => Promise<void> | void
+export type Serve = (client: HttpConnection, exchange: Pick<Exchange, 'req' | 'res'>) => void
 /** The metrics as text, in the format that they name. */
 export type Metrics = () => { readonly contentType: string; readonly body: string }
 
@@ -32,13 +30,10 @@ export type Metrics = () => { readonly contentType: string; readonly body: strin
 const METRICS_EVERY_MS = 1_000
 const QUERY_NAMES = ['minValidSeconds', 'waitSeconds', 'notFingerprint', 'client']
 
-export function createHttpRoutes(routes: Routes, operations: Pick<Operations, 'denial'>): Serve {
+export function createHttpRoutes(routes: Routes): Serve {
   const paths = new Map(Object.entries(routes))
-  return (client, exchange) => {
-    const { req, res } = exchange
+  return (client, { req, res }) => {
     if (headerOf(req, 'origin') !== undefined) return sendProblem(res, { code: 'denied', message: NO_ORIGIN })
-    const fault = operations.denial(client.caller)
-    if (fault !== null) return sendProblem(res, fault)
     const [path, query] = splitTarget(req.url ?? '')
     const methods = paths.get(path)
     if (methods === undefined)
@@ -46,8 +41,9 @@ export function createHttpRoutes(routes: Routes, operations: Pick<Operations, 'd
     const method = req.method === 'HEAD' ? 'GET' : req.method
     const route = method === 'GET' || method === 'POST' ? methods[method] : undefined
     if (route === undefined) return sendNotAllowed(res, methods)
-    if (method === 'GET' && hasBody(req)) return refuseBody(client, res, 'A GET request has no body')
-    return route({ ...exchange, client, query })
+    if (method === 'GET' && hasBody(req))
+      return client.refuse(res, 'broken-framing', badRequest('A GET request has no body'))
+    route({ client, req, res, query })
   }
 }
 
@@ -56,75 +52,81 @@ export function createHttpRoutes(routes: Routes, operations: Pick<Operations, 'd
 export function createTokenRoutes(operations: Operations): Routes {
   /** The token as requested, or a problem; `sendToken` writes the answer. */
   function withToken(
-    context: RequestContext,
-    { isTokenSent, sendToken }: { isTokenSent: boolean; sendToken: (token: CachedToken) => void },
-  ): Promise<void> | void {
-    const { client, query, res, signal } = context
-    const caller = client.caller
-    const plain = query === '' && isTokenSent ? operations.plainToken(caller) : null
-    if (plain !== null) return sendToken(plain)
+    { client, query, res }: Exchange,
+    sendsToken: boolean,
+    sendToken: (token: CachedToken) => void,
+  ): void {
     const fields = parseQuery(query)
-    if (typeof fields === 'string') return sendProblem(res, { code: 'bad-request', message: fields })
-    const finish = (reply: Reply<'token.get'>): void => {
-      if ('fault' in reply) sendProblem(res, reply.fault)
-      else if (!res.destroyed) sendToken(reply.value)
-    }
-    const reply = operations.perform('token.get', fields, { caller, signal, sendsToken: isTokenSent })
-    return reply instanceof Promise ? reply.then(finish) : finish(reply)
+    if (typeof fields === 'string') return sendProblem(res, badRequest(fields))
+    const reply = operations.perform('token.get', fields, client, { sendsToken })
+    answer(client, reply, (value) => {
+      if ('fault' in value) sendProblem(res, value.fault)
+      else if (!res.destroyed) sendToken(value.value)
+    })
   }
 
-  function getToken(context: RequestContext): Promise<void> | void {
-    const { req, res } = context
-    return withToken(context, {
-      isTokenSent: req.method !== 'HEAD',
-      sendToken(token) {
-        const { json, text } = headersFor(token)
-        const isText = prefersText(headerOf(req, 'accept'))
-        res.writeHead(200, isText ? text : json)
-        // As text it goes out together with the head, in one write.
-        res.end(isText ? token.text : token.json, 'latin1')
-      },
+  function getToken(exchange: Exchange): void {
+    const { req, res } = exchange
+    const isText = prefersText(headerOf(req, 'accept'))
+    withToken(exchange, req.method !== 'HEAD', (token) => {
+      const { json, text } = headersFor(token)
+      res.writeHead(200, isText ? text : json)
+      // As text it goes out together with the head, in one write.
+      res.end(isText ? token.text : token.json)
     })
   }
 
   /** For proxies that ask before each request which header to add (nginx `auth_request`, `forward_auth`). */
-  function getAuthorization(context: RequestContext): Promise<void> | void {
-    const { res } = context
-    return withToken(context, {
-      isTokenSent: true,
-      sendToken(token) {
-        res.writeHead(204, ['Authorization', `Bearer ${token.text}`, 'Cache-Control', 'no-store'])
-        res.end()
-      },
+  function getAuthorization(exchange: Exchange): void {
+    const { res } = exchange
+    withToken(exchange, true, (token) => {
+      const headers = ['Authorization', `Bearer ${token.text}`, 'Token-Fingerprint', token.fingerprint]
+      res.writeHead(204, [...headers, 'Cache-Control', 'no-store'])
+      res.end()
     })
   }
 
-  function getEvents(context: RequestContext): void {
-    const { client, req, res, query } = context
+  function getEvents({ client, req, res, query }: Exchange): void {
     const fields = parseQuery(query)
-    if (typeof fields === 'string') return sendProblem(res, { code: 'bad-request', message: fields })
+    if (typeof fields === 'string') return sendProblem(res, badRequest(fields))
     const sendsToken = req.method !== 'HEAD'
-    const by = { caller: client.caller, signal: context.signal, sendsToken }
-    const reply = operations.perform('token.subscribe', fields, by)
-    if (!(reply instanceof Promise)) client.startStream(res, reply)
+    answer(client, operations.perform('token.subscribe', fields, client, { sendsToken }), (reply) => {
+      if ('fault' in reply && NO_EVENTS.has(reply.fault.code)) sendProblem(res, reply.fault)
+      else client.startEvents(res, reply)
+    })
   }
 
-  async function reject({ client, req, res, signal }: RequestContext): Promise<void> {
-    const body = await readBody(req, client.caller)
-    if (body === null) return refuseBody(client, res, BODY_TOO_LONG)
-    const data = parseBody(body)
-    if (data === null) return sendProblem(res, { code: 'bad-request', message: BODY_SHAPE })
-    sendReply(res, await operations.perform('token.reject', data, { caller: client.caller, signal }))
+  /** Reads the body, and then answers. */
+  function withBody({ client, req, res }: Exchange, perform: (body: string) => void): void {
+    const tooLong = { code: 'bad-request', message: BODY_TOO_LONG } as const
+    if (Number(headerOf(req, 'content-length') ?? 0) > MAX_BODY_BYTES)
+      return client.refuse(res, 'broken-framing', tooLong)
+    void readBody(req).then((body) =>
+      client.guard(() => {
+        if (body === undefined) client.refuse(res, 'broken-framing', tooLong)
+        else if (body !== null) perform(body)
+      }),
+    )
   }
 
-  async function refresh({ client, req, res, signal }: RequestContext): Promise<void> {
-    const body = await readBody(req, client.caller)
-    if (body === null) return refuseBody(client, res, BODY_TOO_LONG)
-    sendReply(res, await operations.perform('refresh.request', {}, { caller: client.caller, signal }))
+  function reject(exchange: Exchange): void {
+    const { client, res } = exchange
+    withBody(exchange, (body) => {
+      const data = parseBody(body)
+      if (data === null) sendProblem(res, badRequest(BODY_SHAPE))
+      else answer(client, operations.perform('token.reject', data, client), sendReplyTo(res))
+    })
   }
 
-  async function getStatus({ client, res, signal }: RequestContext): Promise<void> {
-    sendReply(res, await operations.perform('status.get', {}, { caller: client.caller, signal }))
+  function refresh(exchange: Exchange): void {
+    const { client, res } = exchange
+    withBody(exchange, () =>
+      answer(client, operations.perform('refresh.request', {}, client), sendReplyTo(res)),
+    )
+  }
+
+  function getStatus({ client, res }: Exchange): void {
+    answer(client, operations.perform('status.get', {}, client), sendReplyTo(res))
   }
 
   return {
@@ -137,6 +139,9 @@ export function createTokenRoutes(operations: Operations): Routes {
   }
 }
 
+/** A subscription needs no token, but a request that is in order. */
+const NO_EVENTS: ReadonlySet<string> = new Set(['denied', 'bad-request'])
+
 // ---- health and metrics ---------------------------------------------------------------------------------------------
 
 export function createHealthRoutes(options: { replies: Replies; metrics: Metrics }): Routes {
@@ -144,18 +149,18 @@ export function createHealthRoutes(options: { replies: Replies; metrics: Metrics
   let rendered: { readonly contentType: string; readonly body: Buffer } | null = null
   let renderedAtMs = -Infinity
 
-  function getHealth({ res }: RequestContext): void {
+  function getHealth({ res }: Exchange): void {
     if (replies.isAlive()) sendJson(res, { status: 'ok' })
     else sendProblem(res, { code: 'stalled', message: STALLED })
   }
 
-  function getReadiness({ res }: RequestContext): void {
+  function getReadiness({ res }: Exchange): void {
     const reply = replies.current()
     if ('fault' in reply) sendProblem(res, reply.fault)
     else sendJson(res, { status: 'ok' })
   }
 
-  function getMetrics({ res }: RequestContext): void {
+  function getMetrics({ res }: Exchange): void {
     const nowMs = monotonicMs()
     if (rendered === null || nowMs - renderedAtMs >= METRICS_EVERY_MS) {
       const { contentType, body } = metrics()
@@ -180,6 +185,7 @@ function splitTarget(target: string): [path: string, query: string] {
 /** The fields of the query, or the sentence that says what is wrong with it. */
 function parseQuery(query: string): Record<string, unknown> | string {
   const fields: Record<string, unknown> = {}
+  if (query === '') return fields
   for (const [name, value] of new URLSearchParams(query)) {
     if (!QUERY_NAMES.includes(name))
       return `There is no query parameter of this name: use ${QUERY_NAMES.join(', ')}`
@@ -188,6 +194,24 @@ function parseQuery(query: string): Record<string, unknown> | string {
     fields[name] = name.endsWith('Seconds') && /^\d+(\.\d+)?$/.test(value) ? Number(value) : value
   }
   return fields
+}
+
+/** Reports whether the head announces a body. */
+function hasBody(req: IncomingMessage): boolean {
+  const length = headerOf(req, 'content-length')
+  return (length !== undefined && Number(length) !== 0) || headerOf(req, 'transfer-encoding') !== undefined
+}
+
+/** Undefined where it is too long, null where the client goes away in the middle of it or the rest is no HTTP. */
+async function readBody(req: IncomingMessage): Promise<string | undefined | null> {
+  try {
+    const stream = req.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>
+    const body = await readLimited(stream, { maxBytes: MAX_BODY_BYTES })
+    return body?.toString('utf8')
+  } catch (error) {
+    if (errorCode(error) === undefined) throw error
+    return null
+  }
 }
 
 function parseBody(body: string): Record<string, unknown> | null {
@@ -202,15 +226,21 @@ function parseBody(body: string): Record<string, unknown> | null {
 
 // ---- answers --------------------------------------------------------------------------------------------------------
 
-function sendReply(res: ServerResponse, reply: Reply): void {
-  if ('fault' in reply) sendProblem(res, reply.fault)
-  else sendJson(res, reply.value)
+/** Answers at once, or in a later turn if the reply is not there yet. */
+function answer<T>(client: HttpConnection, reply: T | Promise<T>, sendAnswer: (reply: T) => void): void {
+  if (reply instanceof Promise) client.answerLater(reply, sendAnswer)
+  else sendAnswer(reply)
 }
 
-/** Nothing more is read of the request, so the connection is of no more use. */
-function refuseBody(client: HttpConnection, res: ServerResponse, message: string): void {
-  sendProblem(res, { code: 'bad-request', message }, ['Connection', 'close'])
-  client.closeAnswered('broken-framing')
+function sendReplyTo(res: ServerResponse): (reply: Reply) => void {
+  return (reply) => {
+    if ('fault' in reply) sendProblem(res, reply.fault)
+    else sendJson(res, reply.value)
+  }
+}
+
+function badRequest(message: string): Fault {
+  return { code: 'bad-request', message }
 }
 
 function sendNotAllowed(res: ServerResponse, methods: object): void {
@@ -226,4 +256,4 @@ function listPaths(paths: Iterable<string>): string {
 const NO_ORIGIN = 'Requests of web pages (with an `Origin` header) are refused: the token is not for browsers'
 const STALLED = 'The scheduler has not ticked for 45 s: restart kyc-tokend'
 const BODY_SHAPE = 'The body is a JSON object with `accessToken` or `fingerprint`'
-const BODY_TOO_LONG = `The body is at most ${MAX_BODY_BYTES} bytes: report a longer token by its \`fingerprint\``
+const BODY_TOO_LONG = `The body is at most ${MAX_BODY_BYTES / 1024} KiB: report a longer token by its \`fingerprint\``

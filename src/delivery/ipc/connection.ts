@@ -1,249 +1,148 @@
-// One client of `ipc.sock`: its requests in, their answers out, never more of them unsent than it may hold.
-import { answerTypes, type Fault, type RequestType } from '../../protocol.ts'
-import type { Connection, ConnectionHandler, DropReason } from '../connections/connection.ts'
-import { MAX_UNSENT_BYTES, REQUESTS_PER_TURN } from '../connections/limits.ts'
-import { PacedReader } from '../connections/paced-reader.ts'
-import type { ConnectionServer } from '../connections/server.ts'
+// One client of `ipc.sock`: its requests in, their answers out.
+import { answerTypes, FRAME_END, MAX_FRAME_BYTES, type Fault, type RequestType } from '../../protocol.ts'
+import { Connection, type ConnectionOptions, type DropReason } from '../connections/connection.ts'
+import { MAX_SUBSCRIPTIONS, MAX_UNSENT_BYTES, MAX_WAITING } from '../limits.ts'
 import { isRequestType, type Operations, type Reply } from '../operations.ts'
 import type { CachedToken } from '../replies.ts'
 import { isRecord, readId } from '../requests.ts'
-import {
-  ANSWERED,
-  closeFaults,
-  ID_SHAPE,
-  isAccepted,
-  MAX_SUBSCRIPTIONS,
-  TOO_MANY_SUBSCRIPTIONS,
-  TOO_OFTEN,
-  TYPES,
-} from './faults.ts'
-import type { createTokenFrames, TokenFrameType } from './frames.ts'
-import { FRAME_END_BYTE, type IpcServer, type IpcSocket } from './framing.ts'
-import { latin1Text, MAX_PLAIN_LENGTH, plainTokenGetId, repeatedTokenGetId } from './plain-token-get.ts'
+import { encodeFrame, encodeTokenFrame, isProtocolError, readFrames } from './frames.ts'
 
-/** Shared by all connections. */
-export interface IpcContext {
-  readonly framing: IpcServer
-  readonly server: ConnectionServer
-  readonly operations: Operations
-  readonly tokenFrame: ReturnType<typeof createTokenFrames>
-  /** Recognises plain requests before they are parsed. */
-  readonly isDirect: boolean
-  /** Sends ASCII. False: some of it is unsent. */
-  readonly send: (connection: Connection, text: string) => boolean
-}
+const FRAME_END_BYTE = FRAME_END.charCodeAt(0)
 
-/** Requests of one connection that may wait for a token; further ones are read later. */
-const MAX_PENDING = 256
-/** Held by one of them, in bytes. */
-const PENDING_BYTES = 2048
-
-export class IpcConnection extends PacedReader implements ConnectionHandler {
-  protected override readonly perTurn = REQUESTS_PER_TURN
-  private readonly context: IpcContext
-  private readonly ipcSocket: IpcSocket
-  /** Answers that are sent together, in ASCII. */
+export class IpcConnection extends Connection {
+  private readonly operations: Operations
+  /** Answers that are sent together. */
   private out = ''
-  private subscriptions: Set<string> | null = null
-  private waiting: AbortController | null = null
-  private isEnding = false
-  /** Gets the newest token later. */
-  private isLagging = false
+  private ids: Set<string> | null = null
 
-  constructor(connection: Connection, context: IpcContext) {
-    super(connection, context.server)
-    this.context = context
-    this.ipcSocket = connection.socket as IpcSocket
-    this.ipcSocket.ipcBuffer = ''
-    this.ipcSocket.ipcDispatch = (message) => this.answer(message)
-    this.ipcSocket.ipcViolation = () => context.server.drop(connection, 'broken-framing')
+  constructor(options: ConnectionOptions, operations: Operations) {
+    super(options)
+    this.operations = operations
   }
 
   // ---- reading ------------------------------------------------------------------------------------------------------
 
-  receive(buffer: Buffer, length: number): void {
-    if (!this.isUnread && this.isPlain(buffer, length)) this.flush()
-    else this.take(buffer.subarray(0, length))
-  }
-
-  /** Answers the request, if all that was received is one plain request and nothing waits before it. */
-  private isPlain(buffer: Buffer, length: number): boolean {
-    const { ipcSocket, context } = this
-    if (!context.isDirect || length > MAX_PLAIN_LENGTH || this.unsentBytes > 0) return false
-    if (ipcSocket.ipcBuffer !== '') return false
-    const id = repeatedTokenGetId(buffer, length) ?? plainTokenGetId(latin1Text(buffer, 0, length))
-    if (id !== null) this.answerPlain(id)
-    return id !== null
-  }
-
   protected override parseNext(bytes: Buffer, at: number): number {
-    const { context, ipcSocket } = this
-    const end = bytes.indexOf(FRAME_END_BYTE, at)
-    const next = end === -1 ? bytes.length : end + 1
-    const text = latin1Text(bytes, at, next)
-    const id = context.isDirect && ipcSocket.ipcBuffer === '' ? plainTokenGetId(text) : null
-    if (id === null) context.framing.receive(ipcSocket, text)
-    else this.answerPlain(id)
-    return next
+    const end = bytes.indexOf(FRAME_END_BYTE, at) + 1
+    if (end === 0) {
+      if (bytes.length - at > MAX_FRAME_BYTES) this.host.drop(this, 'broken-framing')
+      return at
+    }
+    try {
+      readFrames(bytes.toString('utf8', at, end), (message) => this.answer(message))
+    } catch (error) {
+      if (!isProtocolError(error)) throw error
+      this.host.drop(this, 'broken-framing')
+    }
+    return end
   }
 
   protected override mayParse(): boolean {
-    return this.out.length + this.unsentBytes < MAX_UNSENT_BYTES && this.connection.pending < MAX_PENDING
+    return this.waiting < MAX_WAITING && this.out.length + this.unsentBytes() < MAX_UNSENT_BYTES
   }
 
   protected override afterTurn(): void {
-    this.connection.hasPartialRequest = !this.isUnread && this.ipcSocket.ipcBuffer !== ''
     this.flush()
-    this.endIfDone()
   }
 
   // ---- answering ----------------------------------------------------------------------------------------------------
 
-  /** A plain `token.get`. */
-  private answerPlain(id: string): void {
-    const { connection, context } = this
-    if (!this.server.acceptRequest(connection)) return this.refuse(id)
-    const token = context.operations.plainToken(connection)
-    if (token === null) this.perform('token.get', id, {})
-    else this.out += context.tokenFrame('token.result', id, token)
-  }
-
-  /** One message, whatever it is: called by node-ipc. */
   private answer(message: unknown): void {
-    const { connection, context } = this
-    if (connection.isClosing) return
+    if (this.isClosing) return
     const { type, data } = isRecord(message) ? message : { type: undefined, data: undefined }
     const id = readId(data)
-    if (!this.server.acceptRequest(connection)) this.refuse(id)
+    const denial = this.operations.denial(this)
+    if (denial !== null) this.refuse(id, denial, 'denied')
+    else if (!this.noteRequest()) this.refuse(id, { code: 'busy', message: TOO_OFTEN }, 'too-many-requests')
     else if (id === null || !isRecord(data)) this.writeFault(id, { code: 'bad-request', message: ID_SHAPE })
     else if (isRequestType(type)) this.perform(type, id, data)
-    else this.writeFault(id, context.operations.denial(connection) ?? { code: 'bad-request', message: TYPES })
+    else this.writeFault(id, { code: 'bad-request', message: TYPES })
   }
 
   private perform(type: RequestType, id: string, data: Record<string, unknown>): void {
-    const { connection, context } = this
-    if (type === 'token.subscribe' && !this.maySubscribe(id)) return
-    const reply = context.operations.perform(type, data, { caller: connection, signal: this.signal })
-    if (reply instanceof Promise) void this.writeLater(type, id, reply)
-    else this.write(answerTypes[type], id, reply)
-    if (type === 'token.subscribe' && isAccepted(reply)) this.subscribe(id)
-  }
-
-  private async writeLater(type: RequestType, id: string, later: Promise<Reply>): Promise<void> {
-    const { connection, context } = this
-    connection.pending += 1
-    try {
-      const reply = await later
-      if (!connection.isClosing) this.write(answerTypes[type], id, reply)
-    } catch (error) {
-      context.server.fail(connection, error)
+    const { ids } = this
+    const subscribes = type === 'token.subscribe'
+    if (subscribes && ids !== null && ids.size >= MAX_SUBSCRIPTIONS && !ids.has(id)) {
+      return this.refuse(id, { code: 'busy', message: TOO_MANY_SUBSCRIPTIONS }, 'too-many-subscriptions')
     }
-    connection.pending -= 1
-    connection.idleSweeps = 0
-    this.flush()
-    context.server.update(connection)
-    this.readOn()
-    this.endIfDone()
-  }
-
-  private write(type: string, id: string, reply: Reply): void {
-    if ('fault' in reply) this.writeFault(id, reply.fault)
-    else if (isToken(reply.value)) {
-      this.out += this.context.tokenFrame(type as TokenFrameType, id, reply.value)
-    } else this.out += this.context.framing.encode(type, { id, ...reply.value })
-  }
-
-  private writeFault(id: string | null, fault: Fault): void {
-    this.out += this.context.framing.encode('fault', { id, ...fault })
-  }
-
-  private refuse(id: string | null): void {
-    this.writeFault(id, { code: 'busy', message: TOO_OFTEN })
-    this.server.drop(this.connection, 'too-many-requests')
-  }
-
-  // ---- subscriptions ------------------------------------------------------------------------------------------------
-
-  private maySubscribe(id: string): boolean {
-    const { subscriptions } = this
-    if (subscriptions === null || subscriptions.size < MAX_SUBSCRIPTIONS || subscriptions.has(id)) return true
-    this.writeFault(id, { code: 'busy', message: TOO_MANY_SUBSCRIPTIONS })
-    this.server.drop(this.connection, 'too-many-subscriptions')
-    return false
+    const reply = this.operations.perform(type, data, this)
+    if (reply instanceof Promise) {
+      return this.later(reply, (value) => {
+        this.write(answerTypes[type], id, value)
+        this.flush()
+      })
+    }
+    this.write(answerTypes[type], id, reply)
+    if (subscribes && isSubscribed(reply)) this.subscribe(id)
   }
 
   private subscribe(id: string): void {
     if (this.isEnding) return
-    this.subscriptions ??= new Set()
-    this.subscriptions.add(id)
-    this.connection.subscriptions = this.subscriptions.size
+    this.ids ??= new Set()
+    this.ids.add(id)
+    this.subscriptions = this.ids.size
   }
 
-  onTokenChange(): void {
-    const { connection, context } = this
-    this.isLagging = this.unsentBytes > 0
-    if (this.isLagging || this.subscriptions === null) return
-    for (const id of this.subscriptions)
-      this.write('token.changed', id, context.operations.changedToken(connection))
+  protected override pushToken(): void {
+    for (const id of this.ids ?? []) this.write('token.changed', id, this.operations.changedToken(this))
     this.flush()
   }
 
-  // ---- sending and ending -------------------------------------------------------------------------------------------
+  private write(type: string, id: string, reply: Reply): void {
+    if ('fault' in reply) this.writeFault(id, reply.fault)
+    else if (isToken(reply.value)) this.out += encodeTokenFrame(type, id, reply.value)
+    else this.out += encodeFrame(type, { id, ...reply.value })
+  }
 
-  flush(): void {
-    const { connection, context, out } = this
-    if (out === '' || connection.isClosing) return
+  private writeFault(id: string | null, fault: Fault): void {
+    this.out += encodeFrame('fault', { id, ...fault })
+  }
+
+  private flush(): void {
+    if (this.out === '' || this.isClosing) return
+    this.socket.write(this.out)
     this.out = ''
-    if (!context.send(connection, out)) this.server.update(connection)
+    this.awaitSent()
   }
 
-  onSent(): void {
-    if (this.isLagging) this.onTokenChange()
-    this.readOn()
-    this.endIfDone()
+  // ---- ending -------------------------------------------------------------------------------------------------------
+
+  /** The client is over a limit: this is its last answer. */
+  private refuse(id: string | null, fault: Fault, reason: DropReason): void {
+    this.writeFault(id, fault)
+    this.host.drop(this, reason)
   }
 
-  keptBytes(): number {
-    return this.unreadBytes + this.connection.pending * PENDING_BYTES
-  }
-
-  /** After a half-close, pending answers are still sent. */
-  onHalfClose(): void {
-    this.isEnding = true
-    this.subscriptions = null
-    this.connection.subscriptions = 0
-    this.endIfDone()
-  }
-
-  drain(): void {
-    this.flush()
-    this.isEnding = true
-    this.forgetUnread()
-    this.socket.pause()
-    this.waiting?.abort()
-    this.endIfDone()
-  }
-
-  private endIfDone(): void {
-    const { connection } = this
-    const isDone = !this.isUnread && connection.pending === 0 && !connection.isClosing
-    if (this.isEnding && isDone) this.socket.destroySoon()
-  }
-
-  closeMessage(reason: DropReason): string | null {
-    const fault = closeFaults[reason]
-    if (fault === undefined) return null
-    return fault === ANSWERED ? '' : this.context.framing.encode('fault', { id: null, ...fault })
-  }
-
-  onClose(): void {
-    this.waiting?.abort()
-  }
-
-  private get signal(): AbortSignal {
-    this.waiting ??= new AbortController()
-    return this.waiting.signal
+  /** With the answers that were made before it. */
+  override closeMessage(reason: DropReason): string | null {
+    const fault = reason === 'denied' ? this.operations.denial(this) : closeFaults[reason]
+    // A refused request has its fault already, with its id.
+    if (fault && (reason !== 'denied' || this.out === '')) this.writeFault(null, fault)
+    return this.out === '' ? null : this.out
   }
 }
 
+/** A subscription needs no token, but a request that is in order. */
+function isSubscribed(reply: Reply): boolean {
+  return !('fault' in reply) || (reply.fault.code !== 'bad-request' && reply.fault.code !== 'denied')
+}
+
 const isToken = (value: object): value is CachedToken => 'jsonTail' in value
+
+const ID_SHAPE =
+  'A request is {"type": …, "data": {"id": …}}, and `data.id` is a string of 1 to 64 characters'
+const TYPES = `\`type\` is one of ${Object.keys(answerTypes).join(', ')}`
+const TOO_OFTEN = 'More requests per second than `maxRequestsPerSecond` allows: send fewer'
+const TOO_MANY_SUBSCRIPTIONS = `One connection has at most ${MAX_SUBSCRIPTIONS} subscriptions: open another`
+
+/** Faults without an id, for the reasons that no single request has. */
+const closeFaults: Partial<Record<DropReason, Fault>> = {
+  'too-many-connections': {
+    code: 'busy',
+    message: 'Too many connections: close some, or raise `maxConnections` and `maxConnectionsPerUser`',
+  },
+  'broken-framing': {
+    code: 'bad-request',
+    message: `A frame is one JSON object of at most ${MAX_FRAME_BYTES} bytes and a form feed`,
+  },
+}

@@ -1,25 +1,45 @@
-// Frames that the daemon sends on `ipc.sock`, in ASCII.
-import { FRAME_END } from '../../protocol.ts'
-import { asciiOf } from '../ascii.ts'
+// Frames of `ipc.sock`, read and written by node-ipc's parsers. The server of node-ipc itself is not used: its limits and
+// timers see one connection at a time, and it asks for the host's network interfaces, which the service's sandbox forbids.
+import { FastParser, GuardedParser, IPCProtocolError } from 'node-ipc/parsers'
+import { FRAME_END, MAX_FRAME_BYTES } from '../../protocol.ts'
 import type { CachedToken } from '../replies.ts'
-import { PLAIN_ID } from './plain-token-get.ts'
 
-export type TokenFrameType = 'token.result' | 'token.changed'
-
-/**
- * Makes frames with the token, whose JSON is ready: only the id is put in. The last frame is kept, because
- * subscribers of one library often have the same id.
- */
-export function createTokenFrames(): (type: TokenFrameType, id: string, token: CachedToken) => string {
-  let last: { type: TokenFrameType; id: string; token: CachedToken; frame: string } | null = null
-  return (type, id, token) => {
-    if (last !== null && last.token === token && last.id === id && last.type === type) return last.frame
-    const frame = `{"type":"${type}","data":{"id":"${escapeId(id)}",${token.jsonTail}}${FRAME_END}`
-    last = { type, id, token, frame }
-    return frame
+/** The guarded parser, but a well-framed message that is no request is handed on, and gets an answer. */
+class RequestParser extends GuardedParser {
+  override decodeMessage(frame: string): unknown {
+    try {
+      return JSON.parse(frame)
+    } catch (cause) {
+      throw Object.assign(new IPCProtocolError('ERR_IPC_INVALID_JSON', 'A frame is not JSON'), { cause })
+    }
   }
 }
 
-function escapeId(id: string): string {
-  return PLAIN_ID.test(id) ? id : asciiOf(JSON.stringify(id)).slice(1, -1)
+const requests = new RequestParser({
+  delimiter: FRAME_END,
+  maxMessageSize: MAX_FRAME_BYTES,
+  maxPendingBytes: MAX_FRAME_BYTES,
+  maxEventNameLength: MAX_FRAME_BYTES,
+  messageTimeout: 0,
+  allowReservedEvents: true,
+})
+/** Answers may be longer than requests. */
+const answers = new FastParser({ delimiter: FRAME_END })
+
+/** Calls `receive` with the message of each of these whole frames. Throws IPCProtocolError where one is too long or no JSON. */
+export function readFrames(frames: string, receive: (message: unknown) => void): void {
+  requests.read('', frames, receive)
+}
+
+export function isProtocolError(error: unknown): boolean {
+  return error instanceof IPCProtocolError
+}
+
+export function encodeFrame(type: string, data: object): string {
+  return answers.encode(type, data)
+}
+
+/** A frame with the token, whose JSON is ready: only the id is put in. */
+export function encodeTokenFrame(type: string, id: string, token: CachedToken): string {
+  return `{"type":"${type}","data":{"id":${JSON.stringify(id)},${token.jsonTail}}${FRAME_END}`
 }

@@ -1,48 +1,34 @@
 // Types of the parts of node-ipc 14.0.0 that are used; it ships none.
-declare module 'node-ipc' {
-  import type { Socket } from 'node:net'
-
-  export interface Config {
-    silent: boolean
-    secureSocketRoot: boolean
-    unlink: boolean
+declare module 'node-ipc/parsers' {
+  export interface ParserConfig {
+    delimiter: string
     maxMessageSize: number
     maxPendingBytes: number
     maxEventNameLength: number
+    /** 0: the parser's user watches over frames that do not end. */
     messageTimeout: number
-    parser: new (config: Config) => GuardedParser
+    allowReservedEvents: boolean
   }
   export class IPCProtocolError extends Error {
     constructor(code: string, message: string)
     readonly code: string
   }
   export class FastParser {
-    constructor(config: Config)
+    constructor(config: Pick<ParserConfig, 'delimiter'>)
     /** A frame with its delimiter. */
     encode(type: string, data: object): string
   }
   export class GuardedParser extends FastParser {
+    constructor(config: ParserConfig)
+    /** Calls `receive` with the message of each whole frame of both texts; returns what is left. Throws IPCProtocolError. */
+    read(rest: string, text: string, receive: (message: unknown) => void): string
     /** The message of a frame. Throws IPCProtocolError. */
     decodeMessage(frame: string): unknown
-    assertFrameSize(characters: number, bytes: number): void
   }
-  /** A socket as the server keeps it: the beginning of a frame, and the receiver of whole ones. */
-  export interface IpcSocket extends Socket {
-    ipcBuffer: string
-    ipcDispatch: (message: unknown) => void
-    /** Added by this daemon, for `protocolFailure`. */
-    ipcViolation: () => void
-  }
-  export interface Server {
-    /** Hands each whole frame of `ipcBuffer` and this text to `ipcDispatch`, and keeps what is left. */
-    receive(socket: IpcSocket, text: string): void
-    readonly encode: (type: string, data: object) => string
-    /** Called at each violation of the framing. */
-    protocolFailure: (socket: IpcSocket, error: Error) => void
-  }
+}
+declare module 'node-ipc' {
+  /** The client, with which the tests and the manual's example ask the daemon. */
   export class IPCModule {
-    readonly config: Config
-    readonly server: Server
-    serve(path: string): void
+    readonly config: object
   }
 }

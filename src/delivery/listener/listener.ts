@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { constants, type Stats } from 'node:fs'
 import { createServer, type Server, type Socket } from 'node:net'
 import { dirname, join } from 'node:path'
-import { setTimeout as sleep } from 'node:timers/promises'
+import { setImmediate as nextRound, setTimeout as sleep } from 'node:timers/promises'
 import { raceAbort } from '../../lib/abort.ts'
 import { inDirectoryOf, onFile, removeOwn } from '../../lib/atomic-file.ts'
 import { STOP_WAIT_MS } from '../../lib/disk-queue.ts'
@@ -13,6 +13,7 @@ import { fs } from '../../lib/fs.ts'
 import { loadLibc } from '../../lib/libc.ts'
 import { createProblemLog } from '../../lib/log-once.ts'
 import type { Log } from '../../lib/log.ts'
+import { monotonicMs } from '../../lib/monotonic.ts'
 import { nameOf } from '../../lib/posix-ids.ts'
 import {
   assertFree,
@@ -30,13 +31,13 @@ const BACKLOG = 4096
 const O_PATH = 0o10000000
 /** The socket has this name beside its path until it has its mode; one that a crash left is replaced. */
 const NEW_SOCKET = '.kyc-tokend.new'
+/** Time for the backlog at the end, in ms. */
+const ACCEPT_ALL_MS = 1_500
 /** Waits for another daemon that binds in the same directory at this moment. */
 const BIND_TURN = { tries: 100, pollMs: 10 }
 
 export interface ListenerEvents {
   readonly onConnection: (socket: Socket) => void
-  /** The server listens; connections may also be accepted from it directly. */
-  readonly onServer?: (server: Server) => void
   /** A connection could not be accepted, because too many files are open, for example. */
   readonly onFault: (error: Error) => void
 }
@@ -139,7 +140,6 @@ async function listenOn(fd: number, events: ListenerEvents): Promise<Server> {
     const message = `The socket handed over as descriptor ${fd} cannot be used (${errorMessage(cause)}): check the .socket unit`
     throw new UserError(message, exitStatus.configuration, { cause })
   })
-  events.onServer?.(server)
   return server.on('error', events.onFault)
 }
 
@@ -249,12 +249,28 @@ function ignoreAbsence(error: unknown): void {
   if (errorCode(error) !== 'ENOENT') throw error
 }
 
-/** Closes the server, and removes the socket if it is still the one that was bound. */
+/** Removes the socket if it is still the one that was bound, and closes the server once it has accepted all that waits. */
 async function remove({ server, stats }: Bound, { path }: SocketAddress): Promise<void> {
-  server.close()
   // A dead socket does no harm: the next daemon replaces it.
   const removal = onFile(path, async () => removeOwn(path, stats)).catch((error: unknown) => {
     if (!(error instanceof FileError)) throw error
   })
   await raceAbort(removal, AbortSignal.timeout(STOP_WAIT_MS))
+  await acceptAll(server)
+  server.close()
+}
+
+/** Closed with connections in its backlog, a server would reset them. Node accepts one in a round of the event loop. */
+async function acceptAll(server: Server): Promise<void> {
+  let hasNews = true
+  const onConnection = (): void => {
+    hasNews = true
+  }
+  server.on('connection', onConnection)
+  const until = monotonicMs() + ACCEPT_ALL_MS
+  for (let quiet = 0; quiet < 2 && monotonicMs() < until; quiet = hasNews ? 0 : quiet + 1) {
+    hasNews = false
+    await nextRound()
+  }
+  server.off('connection', onConnection)
 }

@@ -1,0 +1,190 @@
+// The limits of clients. They are small, so that their product with the number of connections stays below the memory of the
+// service (lib/connection-memory.ts): there is no common budget, and no client ever loses its connection for another one.
+import { readFileSync } from 'node:fs'
+import type { SocketConfig } from '../config/config.ts'
+import { errorCode } from '../lib/error.ts'
+import { monotonicMs } from '../lib/monotonic.ts'
+import type { Peer } from './peers.ts'
+
+/** While so much of its answers is unsent, nothing more is read from a client. */
+export const MAX_UNSENT_BYTES = 16 * 1024
+/** SO_SNDBUF of a connection; the kernel doubles it, and the usual 208 KiB of each would be the service's memory too. */
+export const SEND_BUFFER_BYTES = 4 * 1024
+/** Requests of one connection that wait for a token; further ones are read later. */
+export const MAX_WAITING = 16
+export const MAX_SUBSCRIPTIONS = 16
+/** Requests of one connection that are answered in one go, before others have their turn. */
+export const REQUESTS_PER_TURN = 8
+/** As much is parsed as soon as it is read; more waits for its turn, since long requests of many clients take long. */
+export const AT_ONCE_BYTES = 1024
+/** Head of an HTTP request. */
+export const MAX_HEAD_BYTES = 8 * 1024
+export const MAX_HEAD_FIELDS = 64
+/** Body of an HTTP request: a report of the longest token fits. */
+export const MAX_BODY_BYTES = 32 * 1024
+/** Read from a client after its connection was closed with a message: closed with something unread it would be reset. */
+export const MAX_DISCARDED_BYTES = 256 * 1024
+/** Time that such a client has to hang up, in ms. */
+export const LINGER_MS = 5_000
+/** Connections that linger; beyond them one is closed at once. */
+export const MAX_LINGERING = 256
+/** Connections of peers that `allow` excludes, while their first request is awaited. */
+const MAX_DENIED = 64
+
+/** Limits on silence, slowness and unfinished requests, in ms. */
+export interface Timeouts {
+  readonly sweepMs: number
+  /** Nothing was asked, nothing is awaited, and nothing is subscribed to. */
+  readonly idleMs: number
+  /** Answers wait and are not read. */
+  readonly stalledMs: number
+  /** A request has begun and does not end. */
+  readonly incompleteMs: number
+  /** For answers under way when the daemon stops. */
+  readonly drainMs: number
+}
+
+// ---- quota ----------------------------------------------------------------------------------------------------------
+
+/** The way in which a connection counts; `free`: root and the daemon's own user can always get in. */
+export type Admission = 'counted' | 'free' | 'denied'
+
+/** The connections of one socket against its limits. */
+export interface Quota {
+  /** Counts one more connection; null where this peer may have no other. */
+  admit(peer: Peer | null, isAllowed: boolean, limits: Limits): Admission | null
+  release(peer: Peer | null, admission: Admission): void
+}
+type Limits = Pick<SocketConfig, 'maxConnections' | 'maxConnectionsPerUser'>
+
+/** All peers that cannot be known count as one user. */
+const UNKNOWN_USER = -1
+
+export function createQuota(descriptors: Descriptors): Quota {
+  const byUser = new Map<number, number>()
+  const taken = { counted: 0, free: 0, denied: 0 }
+
+  function admissionOf(peer: Peer | null, isAllowed: boolean, limits: Limits): Admission | null {
+    if (descriptors.left(peer) <= 0) return null
+    if (peer?.isPrivileged) return 'free'
+    if (!isAllowed) return taken.denied < MAX_DENIED ? 'denied' : null
+    const ofUser = byUser.get(peer?.uid ?? UNKNOWN_USER) ?? 0
+    const isFull = taken.counted >= limits.maxConnections || ofUser >= limits.maxConnectionsPerUser
+    return isFull ? null : 'counted'
+  }
+
+  function change(peer: Peer | null, admission: Admission, by: 1 | -1): void {
+    descriptors.used += by
+    taken[admission] += by
+    if (admission !== 'counted') return
+    const user = peer?.uid ?? UNKNOWN_USER
+    const connections = (byUser.get(user) ?? 0) + by
+    if (connections === 0) byUser.delete(user)
+    else byUser.set(user, connections)
+  }
+
+  return {
+    admit(peer, isAllowed, limits) {
+      const admission = admissionOf(peer, isAllowed, limits)
+      if (admission !== null) change(peer, admission, 1)
+      return admission
+    },
+    release: (peer, admission) => change(peer, admission, -1),
+  }
+}
+
+/** Descriptors for connections of all sockets together: beyond them the daemon could open no file and reach no service. */
+export interface Descriptors {
+  used: number
+  left(peer: Peer | null): number
+}
+
+/** For files, logs, the service, Redis and connections that linger. */
+const RESERVED_DESCRIPTORS = 64 + MAX_LINGERING
+/** Of the others so many are for root and the daemon's own user. */
+const PRIVILEGED_DESCRIPTORS = 32
+/** POSIX: the least that a process has. Where /proc is hidden nothing better is known. */
+const USUAL_DESCRIPTORS = 1_024
+
+export function createDescriptors(limit = descriptorLimit()): Descriptors {
+  const most = Math.max(limit - RESERVED_DESCRIPTORS, PRIVILEGED_DESCRIPTORS * 2)
+  return {
+    used: 0,
+    left(peer) {
+      return most - this.used - (peer?.isPrivileged ? 0 : PRIVILEGED_DESCRIPTORS)
+    },
+  }
+}
+
+/** RLIMIT_NOFILE, whose soft limit Node has raised to the hard one. */
+function descriptorLimit(): number {
+  try {
+    const [, soft] = /^Max open files +(\d+|unlimited)/m.exec(readFileSync('/proc/self/limits', 'utf8')) ?? []
+    return soft === 'unlimited' ? Infinity : Number(soft ?? USUAL_DESCRIPTORS)
+  } catch (error) {
+    if (errorCode(error) === undefined) throw error
+    return USUAL_DESCRIPTORS
+  }
+}
+
+// ---- requests per second --------------------------------------------------------------------------------------------
+
+/** A token bucket that holds the requests of one second. */
+export interface RequestRate {
+  left: number
+  refilledAtMs: number
+}
+
+/** Takes one request from the bucket. False: one too many. `perSecond` null: there is no limit. */
+export function tryAcquire(rate: RequestRate, perSecond: number | null): boolean {
+  if (perSecond === null) return true
+  const nowMs = monotonicMs()
+  const refill = ((nowMs - rate.refilledAtMs) / 1_000) * perSecond
+  rate.left = Math.min(Math.max(1, perSecond), rate.left + refill)
+  rate.refilledAtMs = nowMs
+  if (rate.left < 1) return false
+  rate.left -= 1
+  return true
+}
+
+// ---- turns ----------------------------------------------------------------------------------------------------------
+
+/** Once per round of the event loop so much time goes to work that waits for its turn, in ms. */
+const TURNS_MS = 5
+
+export interface Turns {
+  /** Calls the function when it is its turn, in the order in which they were added. */
+  add(work: () => void): void
+}
+
+/**
+ * Work that may take long in all is done in rotation, and the event loop goes round in between: new clients are accepted
+ * and read from, however much others have sent, and however many wait for the next token.
+ */
+export function createTurns(): Turns {
+  let waiting: (() => void)[] = []
+  let isScheduled = false
+
+  function run(): void {
+    const until = monotonicMs() + TURNS_MS
+    const ready = waiting
+    let done = 0
+    waiting = []
+    while (done < ready.length && monotonicMs() < until) {
+      ready[done]?.()
+      done += 1
+    }
+    if (done < ready.length) waiting = [...ready.slice(done), ...waiting]
+    isScheduled = waiting.length > 0
+    if (isScheduled) setImmediate(run)
+  }
+
+  return {
+    add(work) {
+      waiting.push(work)
+      if (isScheduled) return
+      isScheduled = true
+      setImmediate(run)
+    },
+  }
+}

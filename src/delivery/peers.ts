@@ -1,0 +1,100 @@
+// Peers of Unix sockets as the kernel knows them, and whether they may use a socket.
+import { readFileSync } from 'node:fs'
+import type { Socket } from 'node:net'
+import type { SocketConfig } from '../config/config.ts'
+import { errorCode, exitStatus, UserError } from '../lib/error.ts'
+import { loadLibc, type Libc } from '../lib/libc.ts'
+
+export interface Peer {
+  readonly pid: number
+  readonly uid: number
+  readonly gid: number
+  /** Root or the daemon's own user. */
+  readonly isPrivileged: boolean
+}
+
+export interface Peers {
+  /** The peer as the kernel noted it at connect; null once the connection is gone. */
+  of(socket: Socket): Peer | null
+  /** Reports whether the peer may use a socket: with an empty `allow` the socket's mode alone decides. */
+  isAllowed(socket: Socket, peer: Peer | null, allow: SocketConfig['allow']): boolean
+  /** Reports whether a peer that sends no more receives no more either. */
+  hasHungUp(socket: Socket): boolean
+  /** Has the kernel keep no more than this of unread answers. */
+  limitSendBuffer(socket: Socket, bytes: number): void
+}
+
+/** Ids that the kernel shows for users and groups that this user namespace does not have: those of anybody. */
+export interface OverflowIds {
+  readonly uid: number
+  readonly gid: number
+}
+
+/** Throws UserError (78) where the daemon itself runs as the overflow user: it would look like any stranger. */
+export function createPeers(
+  options: { loadLibc?: () => Libc; overflow?: OverflowIds; ownUid?: number } = {},
+): Peers {
+  const { overflow = readOverflowIds(), ownUid = process.geteuid!() } = options
+  const libc = (options.loadLibc ?? loadLibc)()
+  if (ownUid === overflow.uid) {
+    throw new UserError(
+      `The daemon runs as the user ${ownUid}, whose id the kernel shows for all users that it does not know here: run it as a user of its own`,
+      exitStatus.configuration,
+    )
+  }
+
+  function isGroupAllowed(socket: Socket, { gid }: Peer, gids: readonly number[]): boolean {
+    const fd = descriptorOf(socket)
+    if (fd === null || gids.length === 0) return false
+    return [gid, ...libc.peerGroups(fd)].some((each) => each !== overflow.gid && gids.includes(each))
+  }
+
+  return {
+    of(socket) {
+      const fd = descriptorOf(socket)
+      if (fd === null) return null
+      const { pid, uid, gid } = libc.peerOf(fd)
+      return { pid, uid, gid, isPrivileged: uid === 0 || uid === ownUid }
+    },
+    isAllowed(socket, peer, allow) {
+      if (isOpen(allow)) return true
+      if (peer === null) return false
+      const isUserAllowed = peer.uid !== overflow.uid && allow.uids.includes(peer.uid)
+      return peer.isPrivileged || isUserAllowed || isGroupAllowed(socket, peer, allow.gids)
+    },
+    hasHungUp(socket) {
+      const fd = descriptorOf(socket)
+      return fd !== null && libc.isHungUp(fd)
+    },
+    limitSendBuffer(socket, bytes) {
+      const fd = descriptorOf(socket)
+      if (fd !== null) libc.setSendBuffer(fd, bytes)
+    },
+  }
+}
+
+/** Reports whether the socket's mode alone decides who may use it. */
+export function isOpen({ uids, gids }: SocketConfig['allow']): boolean {
+  return uids.length === 0 && gids.length === 0
+}
+
+function readOverflowIds(): OverflowIds {
+  const read = (name: string): number => {
+    try {
+      return Number(readFileSync(`/proc/sys/kernel/${name}`, 'utf8'))
+    } catch (error) {
+      if (errorCode(error) === undefined) throw error
+      return USUAL_OVERFLOW_ID
+    }
+  }
+  return { uid: read('overflowuid'), gid: read('overflowgid') }
+}
+/** The kernel's default; `ProtectKernelTunables=` leaves the file readable, `ProcSubset=pid` hides it. */
+const USUAL_OVERFLOW_ID = 65_534
+
+/** The descriptor of a connection; null once it is destroyed. Node has no public name for it: see src/README.md. */
+function descriptorOf(socket: Socket): number | null {
+  const { _handle: handle } = socket as Socket & { _handle?: { fd?: number } | null }
+  const fd = handle?.fd
+  return fd === undefined || fd < 0 ? null : fd
+}
