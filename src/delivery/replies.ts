@@ -11,7 +11,7 @@ import type {
   TokenResult,
 } from '../protocol.ts'
 import type { Keeper } from '../token/keeper.ts'
-import { createLiveness } from '../token/liveness.ts'
+import { createLiveness } from '../token/variable.ts'
 import type { FetchOutcome } from '../token/outcome.ts'
 import { remedyFor } from '../token/remedy.ts'
 import { dueAtMs, isStale, usableToken, usableUntilMs, type TokenState } from '../token/state.ts'

@@ -4,7 +4,7 @@ import { errorMessage } from '../lib/error.ts'
 import { loadLibc } from '../lib/libc.ts'
 import { createProblemLog } from '../lib/log-once.ts'
 import type { Log } from '../lib/log.ts'
-import { createLiveness } from '../token/liveness.ts'
+import { createLiveness } from '../token/variable.ts'
 import { dueAtMs, isSettled, phaseOf, usableToken, usableUntilMs, type TokenState } from '../token/state.ts'
 import { subscribeUntil, type KeeperView } from './subscribe-until.ts'
 

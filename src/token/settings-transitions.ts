@@ -1,7 +1,14 @@
 // Transitions of the state by other settings: at a reload, with other credentials, and at a restart.
 import type { Instant } from '../lib/clock.ts'
 import { assumedLifeMs } from './rejections.ts'
-import { usableUntilMs, type Asked, type Refusal, type Step, type TokenState } from './state.ts'
+import {
+  NOTHING_PENDING,
+  usableUntilMs,
+  type Asked,
+  type Refusal,
+  type Step,
+  type TokenState,
+} from './state.ts'
 import { isSameService, refreshAfterMs, type Token } from './token.ts'
 
 /** The configuration was read again. */
@@ -39,16 +46,9 @@ export function withCredentials(
     ...withoutToken(state, isSameService({ baseUrl, credentialsId }, state) ? state.token : null, now),
     baseUrl,
     credentialsId,
-    failure: null,
-    refusal: null,
-    alert: null,
+    ...NOTHING_PENDING,
     notBeforeMs: bounds[credentialsId] ?? null,
     otherBounds: boundsInForce(bounds, { except: credentialsId, now }),
-    postponedUntilMs: null,
-    postponement: null,
-    clientRequestAtMs: null,
-    rejection: null,
-    unchanged: null,
   }
 }
 

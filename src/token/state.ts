@@ -99,15 +99,25 @@ export interface Asked {
   readonly refusedBy?: readonly number[]
 }
 
+/** The facts that a token, or other credentials, put to an end. */
+export const NOTHING_PENDING = {
+  failure: null,
+  refusal: null,
+  alert: null,
+  postponedUntilMs: null,
+  postponement: null,
+  clientRequestAtMs: null,
+  rejection: null,
+  unchanged: null,
+} as const satisfies Partial<TokenState>
+
 export function initialState({ baseUrl, credentialsId, refusedBy = [401] }: Asked, now: Instant): TokenState {
   return {
     baseUrl,
     credentialsId,
     refusedBy,
+    ...NOTHING_PENDING,
     token: null,
-    failure: null,
-    refusal: null,
-    alert: null,
     notBeforeMs: null,
     otherBounds: {},
     generation: 0,
@@ -115,12 +125,7 @@ export function initialState({ baseUrl, credentialsId, refusedBy = [401] }: Aske
     hasAttempted: false,
     inFlight: null,
     forcedCause: null,
-    postponedUntilMs: null,
-    postponement: null,
-    clientRequestAtMs: null,
     lastClientRequestAtMs: null,
-    rejection: null,
-    unchanged: null,
     learnedMaxAge: null,
     requests: 0,
     lastRequestAt: null,

@@ -7,6 +7,7 @@ import { learnMaxAge } from './rejections.ts'
 import {
   isAsking,
   nextExpiryMs,
+  NOTHING_PENDING,
   usableToken,
   usableUntilMs,
   type Alert,
@@ -58,12 +59,8 @@ export function nextState<T extends FetchOutcome>(
   const learning = { ...state, learnedMaxAge: learnMaxAge(state, fingerprint, step.now) }
   const token = tokenOf(learning, { ...outcome, fingerprint }, step)
   if (!('problem' in token)) return { state: afterToken(learning, token, step), outcome }
-  const failure: TransientFailure = {
-    kind: 'transient',
-    reason: 'malformed-answer',
-    detail: token.problem,
-    status: 200,
-  }
+  const { problem: detail } = token
+  const failure = { kind: 'transient', reason: 'malformed-answer', detail, status: 200 } as const
   return { state: afterFailure(state, failure, step), outcome: failure }
 }
 
@@ -101,16 +98,10 @@ export function assumeFailed(state: TokenState, step: Step): TokenState {
 function afterToken(state: TokenState, token: Token, { now }: Step): TokenState {
   return {
     ...state,
+    ...NOTHING_PENDING,
     token,
-    failure: null,
-    refusal: null,
     notBeforeMs: null,
     generation: token.generation,
-    alert: null,
-    postponedUntilMs: null,
-    postponement: null,
-    clientRequestAtMs: null,
-    rejection: null,
     unchanged: state.rejection?.fingerprint === token.fingerprint ? token.fingerprint : null,
     lastSuccessAt: now,
   }
@@ -124,14 +115,16 @@ function afterFailure(state: TokenState, failed: Omit<TransientFailure, 'kind'>,
   const drawn = retryWait(failed, { attempts, policy, leftMs, random })
   const lastMs = failed.reason === 'rejected' ? waitIntoLastTenthMs(state, drawn.waitMs, step) : null
   const { waitMs, minWaitMs } = lastMs === null ? drawn : { waitMs: lastMs, minWaitMs: lastMs }
+  const { reason, detail, status = null, by: askedBy = null } = failed
+  const since = before?.since ?? now
   const failure: Failure = {
-    reason: failed.reason,
-    detail: failed.detail,
-    status: failed.status ?? null,
-    since: before?.since ?? now,
+    reason,
+    detail,
+    status,
+    since,
     attempts,
     retryAtMs: now.bootMs + waitMs,
-    askedBy: failed.by ?? null,
+    askedBy,
   }
   // A bound in force is not shortened by an operator's request that failed in another way.
   const boundMs = Math.max(notBeforeMs ?? -Infinity, minWaitMs > 0 ? now.bootMs + minWaitMs : -Infinity)
@@ -141,8 +134,7 @@ function afterFailure(state: TokenState, failed: Omit<TransientFailure, 'kind'>,
     refusal: null,
     postponement: null,
     notBeforeMs: boundMs > now.bootMs ? boundMs : null,
-    alert:
-      failed.reason === 'rejected' ? alertFor(state, { ...failed, reason: failed.reason }, now) : state.alert,
+    alert: reason === 'rejected' ? alertFor(state, { ...failed, reason }, now) : state.alert,
   }
 }
 

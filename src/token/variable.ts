@@ -101,3 +101,15 @@ export function createVariable(
     waitUntil,
   }
 }
+
+/** Three ticks of 15 s. */
+const ALIVE_MS = 45_000
+
+/** Reports whether the loop is alive: it ticks during a request, too. `monotonicMs`: a clock that stops during suspend, because a suspended loop cannot tick. */
+export function createLiveness(keeper: Pick<Variable, 'onEvent'>, monotonicMs: () => number): () => boolean {
+  let tickedAtMs = monotonicMs()
+  keeper.onEvent(({ type }) => {
+    if (type === 'tick') tickedAtMs = monotonicMs()
+  })
+  return () => monotonicMs() - tickedAtMs < ALIVE_MS
+}

@@ -1,14 +1,24 @@
 // The world of a scenario: the whole daemon with its files and sockets; only the service, systemd, time and chance are not real.
-import { cpSync, lstatSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import {
+  cpSync,
+  lstatSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs'
 import { join } from 'node:path'
 import { setImmediate as turn } from 'node:timers/promises'
 import { createDaemon, type Daemon } from '../../src/daemon.ts'
+import type { Instant } from '../../src/lib/clock.ts'
 import { parseDuration } from '../../src/lib/duration.ts'
 import type { RejectResult, RefreshResult, StatusResult, TokenResult } from '../../src/protocol.ts'
 import { createLoad, type Load } from '../../src/reload.ts'
 import type { FetchTokenOptions } from '../../src/source/fetch-token.ts'
 import { createClassify, type ServiceResponse } from '../../src/source/response.ts'
-import type { FetchToken, TransientReason } from '../../src/token/outcome.ts'
+import type { Cause, FetchOutcome, FetchToken, TransientReason } from '../../src/token/outcome.ts'
 import { fingerprintOf } from '../../src/token/token.ts'
 import { createFakeClock } from '../support/fake-clock.ts'
 import { connectRaw, type RawClient, type RawFrame } from '../support/ipc-client.ts'
@@ -42,6 +52,8 @@ export interface ServiceAnswer {
   Location?: string
   silent?: TransientReason
   hangs?: boolean
+  /** Time that an answer takes. */
+  after?: string
   /** Only requests with the credentials of this name are answered so. */
   to?: string
 }
@@ -89,6 +101,7 @@ export interface Seen {
   problem: string
 }
 
+const GIVEN_UP = { kind: 'transient', reason: 'timeout', detail: 'Given up' } as const
 const START_WALL_MS = 1_800_000_000_000
 /** A file system in memory, so that nothing is ever waited for. */
 const MEMORY_DIRECTORY = '/dev/shm'
@@ -116,7 +129,25 @@ export interface World {
   /** The secret files are written: another pair, or the same once more. */
   rotate(credentials: string): Promise<void>
   seen(): Promise<Seen>
+  /** The same in the daemon's own words. */
+  ask<T>(type: string, data?: object): Promise<T>
+  /** SIGUSR2. */
+  signal(): Promise<void>
+  now(): Instant
+  /** By the service's own clock, in ms since the epoch. */
+  serviceNowMs(): number
+  /** Reads a file that the daemon wrote, by its path in the directories; '' where there is none. */
+  file(path: string): string
   end(): Promise<void>
+}
+
+/** Watches a world from outside. */
+export interface Observer {
+  readonly random: () => number
+  /** A request goes out, with the credentials of this name to this service. */
+  onRequest(request: { name: string; cause: Cause }): void
+  /** Its outcome; undefined: it was given up. */
+  onOutcome(name: string, outcome: FetchOutcome | undefined): void
 }
 
 interface Running {
@@ -128,9 +159,11 @@ interface Running {
   readonly client: RawClient
   /** SIGHUP. */
   reload(): void
+  /** SIGUSR2. */
+  refresh(): void
 }
 
-export function createWorld(given: Given): World {
+export function createWorld(given: Given, observer?: Observer): World {
   const directory = mkdtempSync(join(MEMORY_DIRECTORY, 'kyc-tokend-scenario-'))
   const runtimeDirectory = join(directory, 'run')
   const configPath = join(directory, 'kyc-tokend.config.json')
@@ -157,22 +190,28 @@ export function createWorld(given: Given): World {
   let running: Running | null = null
 
   function createFetchToken({ service, credentials, secrets }: FetchTokenOptions): FetchToken {
-    return async (signal, { beforeRequest }) => {
-      await beforeRequest()
-      if (signal.aborted) return { kind: 'transient', reason: 'timeout', detail: 'Given up' }
+    const answerTo: FetchToken = async (signal) => {
       requests += 1
       const name = credentials.apiKey.reveal().replace('key-of-', '')
       answer = answers.get(name) ?? answers.get(undefined)!
       const asked = `${credentials.apiKey.reveal()} at ${service.tokenUrl}`
       askedAs = asked.replaceAll(/key-of-|https:..|.example|.token.external.jwt/g, '')
       if (requests > MAX_REQUESTS) throw new Error('The service is asked without end')
-      if (answer.hangs === true) {
-        await clock.sleep(Infinity, signal)
-        return { kind: 'transient', reason: 'timeout', detail: 'Given up' }
-      }
+      const { hangs = false, after } = answer
+      if (hangs || after !== undefined) await clock.sleep(hangs ? Infinity : durationMs(after ?? ''), signal)
+      if (signal.aborted) return GIVEN_UP
       if (answer.silent !== undefined)
         return { kind: 'transient', reason: answer.silent, detail: 'No answer' }
       return createClassify(service)(httpAnswer(), { wallMs: clock.now().wallMs, secrets: secrets() }).outcome
+    }
+    return async (signal, attempt) => {
+      await attempt.beforeRequest()
+      if (signal.aborted) return GIVEN_UP
+      const name = `${credentials.apiKey.reveal()}@${service.tokenUrl}`
+      observer?.onRequest({ name, cause: attempt.cause })
+      const outcome = await answerTo(signal, attempt)
+      observer?.onOutcome(name, signal.aborted ? undefined : outcome)
+      return outcome
     }
   }
 
@@ -269,13 +308,14 @@ export function createWorld(given: Given): World {
     const log = createMemoryStream()
     const notifications: string[] = []
     let reload = (): void => undefined
+    let refresh = (): void => undefined
     const daemon = await createDaemon(await load(), {
       env: { NOTIFY_SOCKET: '/run/systemd/notify' },
       stderr: log,
       inherited: { ipc: [], http: [], metrics: [], unknown: [] },
       load,
       clock,
-      random: () => 0.5,
+      random: observer?.random ?? (() => 0.5),
       createFetchToken,
       sendDatagram(_path, text) {
         notifications.push(
@@ -289,11 +329,13 @@ export function createWorld(given: Given): World {
       onReload(listener) {
         reload = listener
       },
-      onRefresh: () => undefined,
+      onRefresh(listener) {
+        refresh = listener
+      },
     })
     const client = await Promise.race([connectWhenListening(), ended.then(() => null)])
     if (client === null) throw new Error('The daemon has ended')
-    running = { daemon, ended, stopping, log, notifications, client, reload }
+    running = { daemon, ended, stopping, log, notifications, client, reload, refresh }
     await clock.settle()
   }
 
@@ -429,6 +471,20 @@ export function createWorld(given: Given): World {
         share: status.share?.state ?? 'none',
         configuration: status.daemon.configuration.state,
         problem: (status.daemon.configuration.problem ?? 'none').replaceAll(`${directory}/`, ''),
+      }
+    },
+    ask: async <T>(type: string, data?: object) => (await ask(type, data)).data as T,
+    async signal() {
+      alive().refresh()
+      await clock.settle()
+    },
+    now: () => clock.now(),
+    serviceNowMs,
+    file(path) {
+      try {
+        return readFileSync(join(directory, path), 'utf8')
+      } catch {
+        return ''
       }
     },
     async end() {

@@ -1,0 +1,89 @@
+// Random stories about the whole daemon: no rule of the contract is broken, whatever happens in whatever order.
+//
+//   KYC_TOKEND_STORY_SEED=7 KYC_TOKEND_STORIES=1000 npx vitest run --config test/vitest.config.ts test/scenarios/stories.test.ts
+//
+// plays a thousand stories of that seed; without one each run has its own. A story that breaks a rule is shortened first.
+import * as fc from 'fast-check'
+import { beforeAll, expect, test } from 'vitest'
+import { playStory, type Step } from './story.ts'
+import type { ServiceAnswer } from './world.ts'
+
+const MINUTE = 60_000
+const refusal = { status: 500, detail: 'Your account is not active' }
+const answers: fc.Arbitrary<ServiceAnswer> = fc.constantFrom<ServiceAnswer[]>(
+  { jwt: 'long', life: '1h' },
+  { jwt: 'short', life: '5m' },
+  { jwt: 'brief', life: '20s' },
+  { opaque: 'opaque' },
+  { again: true },
+  { status: 503 },
+  { silent: 'network' },
+  { status: 503, after: '10s' },
+  { jwt: 'slow', life: '30m', after: '14s' },
+  { status: 429, 'Retry-After': 600 },
+  { status: 401 },
+  refusal,
+  { to: 'two', status: 404, detail: 'Account not found' },
+  { to: 'two', status: 503 },
+  { to: 'two', status: 429 },
+  { to: 'two', jwt: 'of two', life: '1h' },
+)
+const plain = (name: 'reject' | 'operator' | 'crash' | 'restart' | 'reboot'): fc.Arbitrary<Step> =>
+  fc.constant({ do: name })
+const steps: fc.Arbitrary<Step> = fc.oneof(
+  { weight: 7, arbitrary: answers.map((answer): Step => ({ do: 'service', answer })) },
+  {
+    weight: 9,
+    arbitrary: fc
+      .oneof(fc.integer({ min: 1, max: MINUTE }), fc.integer({ min: MINUTE, max: 8 * MINUTE }))
+      .map((ms): Step => ({ do: 'wait', ms })),
+  },
+  {
+    weight: 1,
+    arbitrary: fc.integer({ min: 1, max: 600 * MINUTE }).map((ms): Step => ({ do: 'suspend', ms })),
+  },
+  {
+    weight: 1,
+    arbitrary: fc.integer({ min: -600 * MINUTE, max: 600 * MINUTE }).map((ms): Step => ({ do: 'clock', ms })),
+  },
+  {
+    weight: 2,
+    arbitrary: fc.integer({ min: 1_000, max: 60 * MINUTE }).map((ms): Step => ({ do: 'need', ms })),
+  },
+  { weight: 3, arbitrary: plain('reject') },
+  { weight: 2, arbitrary: plain('operator') },
+  {
+    weight: 2,
+    arbitrary: fc.constantFrom('one', 'two').map((credentials): Step => ({ do: 'rotate', credentials })),
+  },
+  {
+    weight: 2,
+    arbitrary: fc
+      .record({
+        baseUrl: fc.constantFrom('here', 'here', 'there'),
+        maxAge: fc.constantFrom('15m', '2m'),
+        maxDelay: fc.constantFrom('5m', '10s'),
+      })
+      .map((change): Step => ({ do: 'reload', change })),
+  },
+  { weight: 2, arbitrary: plain('crash') },
+  { weight: 1, arbitrary: plain('restart') },
+  { weight: 1, arbitrary: plain('reboot') },
+)
+
+const numRuns = Number(process.env['KYC_TOKEND_STORIES'] ?? 100)
+const seed = Number(process.env['KYC_TOKEND_STORY_SEED'] ?? Date.now() % 1_000_000)
+
+// The daemon imports it when it first needs it; the fake clock cannot wait for that.
+beforeAll(async () => void (await import('p-retry')))
+
+test(`${numRuns} stories of seed ${seed} break no rule`, { timeout: numRuns * 10_000 }, async () => {
+  process.stdout.write(`Stories of seed ${seed}\n`)
+  const story = fc.array(steps, { maxLength: 12, size: 'max' })
+  await fc.assert(
+    fc.asyncProperty(story, fc.integer(), async (told, chance) => {
+      expect(await playStory(told, chance)).toEqual([])
+    }),
+    { numRuns, seed },
+  )
+})

@@ -1,0 +1,302 @@
+// A random story about the whole daemon, and a model of the contract (sections 2 to 5) that says what it must not do.
+import type { FetchOutcome } from '../../src/token/outcome.ts'
+import type { RejectResult, StatusResult, TokenResult } from '../../src/protocol.ts'
+import { createRandom } from '../support/random.ts'
+import { createWorld, durationMs, type Change, type ServiceAnswer, type World } from './world.ts'
+
+export type Step =
+  | { readonly do: 'service'; readonly answer: ServiceAnswer }
+  | { readonly do: 'wait' | 'suspend' | 'clock' | 'need'; readonly ms: number }
+  | { readonly do: 'reload'; readonly change: Change }
+  | { readonly do: 'rotate'; readonly credentials: string }
+  | { readonly do: 'reject' | 'operator' | 'crash' | 'restart' | 'reboot' }
+
+const GIVEN = { files: true, credentials: 'one', baseUrl: 'here', noTokenAfter: '10m' }
+const NO_TOKEN_AFTER_MS = 600_000
+const TICK_MS = 15_000
+const CAP_MS = 60_000
+const CLIENT_PACE_MS = 30_000
+const REJECTED_PACE_MS = 300_000
+/** The clocks of the story go in fractions, and those of the answers in milliseconds. */
+const GRAIN_MS = 2
+
+/** The knowledge of the service about one pair of credentials at one address; instants are on the boot clock. */
+interface Account {
+  isRefused: boolean
+  /** Not to be asked before, by its own words. */
+  notBeforeMs: number
+  failures: number
+  /** A person has acted since the last request. */
+  isAllowed: boolean
+  lastMs: number
+  /** Rest of the token's life at the last failure: no wait is longer. */
+  leftMs: number
+}
+
+/** Plays the story. Returns the rules that it broke, in sentences. */
+export async function playStory(steps: readonly Step[], seed: number): Promise<readonly string[]> {
+  const broken = new Set<string>()
+  const accounts = new Map<string, Account>()
+  let underWay = 0
+  let clientAskedMs = -Infinity
+  let requests = 0
+  let credentials = GIVEN.credentials
+  let baseUrl = GIVEN.baseUrl
+  let maxDelayMs = CAP_MS
+  /** End of the token that was given last; null: it does not say. */
+  let endMs: number | null = 0
+  /** The account that the daemon asks with. */
+  let runningName = ''
+  /** The newest token that was served. */
+  let newest: Pick<TokenResult, 'generation' | 'accessToken'> = { generation: 0, accessToken: '' }
+  let status: StatusResult | null = null
+  let tokenlessMs = 0
+  let isWallTrusted = true
+
+  const world: World = createWorld(GIVEN, {
+    random: createRandom(seed),
+    onRequest({ name, cause }) {
+      requests += 1
+      check(underWay === 0, 'two requests at once')
+      underWay += 1
+      checkRequest(accountOf(name), cause)
+    },
+    onOutcome(name, outcome) {
+      underWay -= 1
+      if (outcome?.kind === 'ok') runningName = name
+      if (outcome !== undefined) learn(accountOf(name), outcome)
+    },
+  })
+
+  function check(claim: boolean, sentence: string): void {
+    if (!claim) broken.add(sentence)
+  }
+
+  function accountOf(name: string): Account {
+    const known = accounts.get(name)
+    const fresh = {
+      isRefused: false,
+      notBeforeMs: -Infinity,
+      failures: 0,
+      isAllowed: false,
+      lastMs: -Infinity,
+      leftMs: Infinity,
+    }
+    if (known === undefined) accounts.set(name, fresh)
+    return known ?? fresh
+  }
+  /** The account of what lies on disk. */
+  const nameOnDisk = (): string => `key-of-${credentials}@https://${baseUrl}.example/token/external/jwt`
+
+  /** A person acts: an account may be asked once more. Waits that the service asked for hold. */
+  function act(): void {
+    for (const account of accounts.values()) Object.assign(account, { isRefused: false, isAllowed: true })
+  }
+
+  /** Without the knowledge of what was only tried: the files say what is asked with from now on. */
+  async function start(): Promise<void> {
+    if (runningName !== nameOnDisk())
+      Object.assign(accountOf(nameOnDisk()), { isRefused: false, isAllowed: true })
+    runningName = nameOnDisk()
+    await world.start()
+  }
+
+  function checkRequest(account: Account, cause: string): void {
+    const atMs = world.now().bootMs
+    if (cause !== 'operator') {
+      check(!account.isRefused, `a request after a refusal, because of ${cause}`)
+      check(
+        atMs >= account.notBeforeMs - GRAIN_MS,
+        `a request before the time that was asked for, because of ${cause}`,
+      )
+      const delayMs = Math.min(CAP_MS, maxDelayMs, account.leftMs, 1_000 * 2 ** (account.failures - 1)) / 2
+      const agoMs = atMs - account.lastMs
+      const isEarly = account.failures > 0 && agoMs < delayMs - GRAIN_MS
+      check(
+        !isEarly || account.isAllowed,
+        `a request ${agoMs} ms after failure ${account.failures}, because of ${cause}`,
+      )
+      if (isEarly) Object.assign(account, { isAllowed: false, failures: 0 })
+    }
+    if (cause === 'client') {
+      check(atMs - clientAskedMs >= CLIENT_PACE_MS - GRAIN_MS, 'two requests caused by clients within 30 s')
+      clientAskedMs = atMs
+    }
+  }
+
+  function learn(account: Account, outcome: FetchOutcome): void {
+    const atMs = world.now().bootMs
+    account.lastMs = atMs
+    account.isRefused = outcome.kind === 'permanent'
+    if (outcome.kind === 'permanent') account.failures = 0
+    else if (outcome.kind === 'ok') {
+      Object.assign(account, { failures: 0, notBeforeMs: -Infinity })
+      const expMs = expiryMs(outcome.accessToken)
+      endMs = expMs === null ? null : atMs + expMs - world.serviceNowMs()
+    } else {
+      // Of an opaque token this model does not know the end.
+      const leftMs = endMs === null ? 0 : endMs > atMs ? endMs - atMs : Infinity
+      account.leftMs = Math.max(1_000, leftMs)
+      account.failures += 1
+      const { reason, retryAfterMs } = outcome as { reason?: string; retryAfterMs?: number }
+      const paceMs = reason === 'rejected' ? Math.min(REJECTED_PACE_MS, account.leftMs / 2) : 0
+      const boundMs = Math.max(retryAfterMs ?? 0, paceMs)
+      account.notBeforeMs = Math.max(account.notBeforeMs, boundMs > 0 ? atMs + boundMs : -Infinity)
+    }
+  }
+
+  async function take(step: Step): Promise<void> {
+    switch (step.do) {
+      case 'service':
+        return world.service(step.answer)
+      case 'wait':
+        return world.wait(step.ms)
+      case 'suspend':
+        return world.suspend(step.ms)
+      case 'clock':
+        isWallTrusted = false
+        return world.setClock(step.ms)
+      case 'need':
+        return world.need(step.ms)
+      case 'reject':
+        await world.ask<RejectResult>('token.reject', {
+          fingerprint: status?.token?.fingerprint ?? '0'.repeat(16),
+        })
+        return
+      case 'operator':
+        act()
+        return world.signal()
+      case 'reload':
+        ;({ credentials = credentials, baseUrl = baseUrl } = step.change)
+        maxDelayMs = durationMs(step.change.maxDelay ?? '5m')
+        act()
+        runningName = nameOnDisk()
+        return world.reload(step.change)
+      case 'rotate':
+        credentials = step.credentials
+        act()
+        return world.rotate(step.credentials)
+      case 'restart':
+        act()
+        await world.stop()
+        return start()
+      case 'crash':
+        await world.crash()
+        return start()
+      case 'reboot':
+        await world.reboot()
+        forgetClock()
+        return start()
+    }
+  }
+
+  /** The boot clock begins again: only what the model can still know holds. */
+  function forgetClock(): void {
+    for (const account of accounts.values()) {
+      const { isRefused } = account
+      Object.assign(account, { ...accountOf(''), isRefused: isRefused && isWallTrusted })
+    }
+    accounts.delete('')
+    clientAskedMs = -Infinity
+    tokenlessMs = world.now().bootMs
+    isWallTrusted = true
+  }
+
+  async function look({ isSettled }: { isSettled: boolean }): Promise<void> {
+    status = await world.ask<StatusResult>('status.get')
+    const served = await world.ask<TokenResult>('token.get')
+    const token = 'accessToken' in served ? served : null
+    const nowMs = world.now().bootMs
+    if (token !== null) {
+      tokenlessMs = nowMs
+      checkToken(token)
+    }
+    if (!isSettled) return
+    checkAlert(status, nowMs - tokenlessMs)
+    check(
+      world.file('run/token') === (token?.accessToken ?? ''),
+      'the token file has another token than the sockets',
+    )
+    check(
+      (world.file('run/alert.json') !== '') === (status.alert !== null),
+      'alert.json is not what status says',
+    )
+    if (token !== null)
+      check(world.file('run/kept.json').includes(token.accessToken), 'the token is not kept')
+  }
+
+  function checkToken(token: TokenResult): void {
+    check(token.generation >= newest.generation, 'an older token is served')
+    check(
+      token.generation > newest.generation || token.accessToken === newest.accessToken,
+      'two tokens have one number',
+    )
+    newest = token
+    const expMs = expiryMs(token.accessToken) ?? Infinity
+    check(expMs > world.serviceNowMs() - GRAIN_MS, 'an expired token is served')
+    check(token.baseUrl.includes(baseUrl), 'a token of another service is served')
+  }
+
+  function checkAlert({ state, alert, failure, token }: StatusResult, tokenlessForMs: number): void {
+    const reason = alert?.reason ?? null
+    if (state === 'refused') check(reason?.startsWith('account-') === true, 'a refusal raises no alert')
+    if (failure?.reason === 'rejected') check(reason !== null, 'a rejection raises no alert')
+    if (reason === 'no-token') check(token === null, 'an alert that there is no token, and there is one')
+    if (reason?.startsWith('account-') === true)
+      check(state === 'refused', 'an alert of a refusal without one')
+    const isLong = tokenlessForMs > NO_TOKEN_AFTER_MS + 2 * TICK_MS && failure !== null
+    if (token === null && isLong) check(reason !== null, 'no token for long, and no alert')
+  }
+
+  /** What status says of the next attempt is what happens, where nothing else does. */
+  async function wait(ms: number): Promise<void> {
+    const before = requests
+    const planMs = (Date.parse(status?.nextAttemptAt ?? '') || Infinity) - world.now().wallMs
+    const isTrying = status?.daemon.configuration.problem !== null
+    const aheadMs = Math.min(ms, planMs - GRAIN_MS)
+    if (aheadMs > 0) await world.wait(aheadMs)
+    if (!isTrying) check(requests === before || aheadMs <= 0, 'a request before the time that status gave')
+    if (ms > aheadMs) await world.wait(Math.min(ms - Math.max(0, aheadMs), 2 * GRAIN_MS))
+    if (ms > planMs + GRAIN_MS && planMs > 0)
+      check(requests > before, 'no request at the time that status gave')
+    const restMs = ms - Math.max(0, aheadMs) - 2 * GRAIN_MS
+    if (restMs > 0) await world.wait(restMs)
+  }
+
+  /** The service is well, and an operator asks: there is a token, and all is over. */
+  async function heal(): Promise<void> {
+    world.service({ jwt: 'healed', life: '1h' })
+    await world.wait(CAP_MS)
+    if (status?.state !== 'ready') await take({ do: 'operator' })
+    await world.wait(CAP_MS + 2 * TICK_MS)
+    await look({ isSettled: true })
+    check(status?.state === 'ready' && status.alert === null, `${status?.state} though the service is well`)
+    check(status?.daemon.configuration.state === 'current', 'changed files that are not taken over')
+  }
+
+  try {
+    tokenlessMs = world.now().bootMs
+    await start()
+    await look({ isSettled: false })
+    let isDisturbed = false
+    for (const step of steps) {
+      if (step.do === 'wait' && !isDisturbed) await wait(step.ms)
+      else await take(step)
+      // A clock that went on alone, or files that were written: what was planned is acted on within a tick.
+      isDisturbed = ['suspend', 'clock', 'rotate'].includes(step.do) || (isDisturbed && step.do !== 'wait')
+      const isSettled = step.do === 'wait' && step.ms >= 2 * TICK_MS && !isDisturbed
+      await look({ isSettled })
+    }
+    await heal()
+    return [...broken]
+  } finally {
+    await world.end()
+  }
+}
+
+/** The `exp` of a token, in ms since the epoch; null: it has none. */
+function expiryMs(accessToken: string): number | null {
+  const [, payload = ''] = accessToken.split('.')
+  const { exp } = JSON.parse(Buffer.from(payload, 'base64url').toString() || '{}') as { exp?: number }
+  return exp === undefined ? null : exp * 1_000
+}
