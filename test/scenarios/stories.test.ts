@@ -81,8 +81,8 @@ test(`${numRuns} stories of seed ${seed} break no rule`, { timeout: numRuns * 10
   process.stdout.write(`Stories of seed ${seed}\n`)
   const story = fc.array(steps, { maxLength: 12, size: 'max' })
   await fc.assert(
-    fc.asyncProperty(story, fc.integer(), async (told, chance) => {
-      expect(await playStory(told, chance)).toEqual([])
+    fc.asyncProperty(story, fc.integer(), async (played, chance) => {
+      expect(await playStory(played, chance)).toEqual([])
     }),
     { numRuns, seed },
   )

@@ -249,7 +249,7 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
     if (token === null && isLong) check(reason !== null, 'no token for long, and no alert')
   }
 
-  /** What status says of the next attempt is what happens, where nothing else does. */
+  /** The next attempt comes when status said, where nothing else happens. */
   async function wait(ms: number): Promise<void> {
     const before = requests
     const planMs = (Date.parse(status?.nextAttemptAt ?? '') || Infinity) - world.now().wallMs
