@@ -6,9 +6,10 @@ import {
   type SupervisionAction,
   type SupervisionEvent,
   type SupervisionSettings,
-} from '../../src/commands/exec-supervision.ts'
+} from '../../src/commands/exec-parent.ts'
 
 const restart: SupervisionSettings = {
+  stopSignal: 'SIGTERM',
   onChange: 'restart',
   splayMs: 4_000,
   stopTimeoutMs: 10_000,
