@@ -1,10 +1,13 @@
-import { spawn } from 'node:child_process'
+import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync } from 'node:fs'
+import { chownSync, existsSync, mkdirSync, writeFileSync } from 'node:fs'
 import { get, type IncomingMessage } from 'node:http'
+import { createServer, type AddressInfo } from 'node:net'
+import { join } from 'node:path'
 import { text as textOf } from 'node:stream/consumers'
 import { stripVTControlCharacters } from 'node:util'
 import { onTestFinished, expect, test } from 'vitest'
+import { block } from '../manual/manual.ts'
 import { PROGRAM } from '../support/daemon.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { lacks } from '../support/lacks.ts'
@@ -143,4 +146,37 @@ test.each([
   expect(existsSync(directory)).toBe(true)
   terminal.kill('SIGKILL')
   await expectUntil('the end of the directory', () => !existsSync(directory))
+})
+
+test("the five commands of the manual lead to a token of a daemon of one's own", async () => {
+  const directory = await tempDirectory()
+  const uid = process.getuid!() === 0 ? 65_533 : process.getuid!()
+  chownSync(directory, uid, uid)
+  const probe = createServer().listen(0, '127.0.0.1')
+  await once(probe, 'listening')
+  const { port } = probe.address() as AddressInfo
+  probe.close()
+  const program = PROGRAM.map((word) => `'${word}'`).join(' ')
+  mkdirSync(join(directory, 'bin'))
+  writeFileSync(join(directory, 'bin/kyc-tokend'), `#!/bin/sh\nexec ${program} "$@"\n`, { mode: 0o755 })
+  let printed = ''
+  const type = (script: string): ChildProcess => {
+    const shell = spawn('sh', ['-euc', script.replaceAll('8099', String(port))], {
+      cwd: directory,
+      env: { PATH: `${directory}/bin:${process.env['PATH']}`, HOME: directory, XDG_RUNTIME_DIR: directory },
+      uid,
+      gid: uid,
+      detached: true,
+      stdio: ['ignore', 'pipe', 'ignore'],
+    })
+    onTestFinished(() => void process.kill(-(shell.pid ?? 0), 'SIGKILL'))
+    shell.stdout.setEncoding('utf8').on('data', (chunk: string) => (printed += chunk))
+    return shell
+  }
+  const [sandbox = '', ...others] = block('rehearse').code.split('\n')
+  type(`${sandbox} wait`)
+  await expectUntil('the stand-in', () => printed.includes('Ctrl-C ends it'))
+  expect(await once(type(others.join('\n')), 'exit')).toEqual([0, null])
+  await expectUntil('the token', () => /^[\w-]+\.[\w-]+\.[\w-]+$/m.test(printed))
+  expect(printed).toMatch(/^Next: kyc-tokend run$/m)
 })
