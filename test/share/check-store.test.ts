@@ -4,7 +4,7 @@ import type { ShareConfig } from '../../src/config/config.ts'
 import { createSystemClock } from '../../src/lib/clock.ts'
 import { Secret } from '../../src/lib/secret.ts'
 import { checkStore } from '../../src/share/check-store.ts'
-import { isWithoutRedis, settingsOf, startRedis, type RedisServer } from '../support/redis.ts'
+import { freePort, isWithoutRedis, settingsOf, startRedis, type RedisServer } from '../support/redis.ts'
 
 const withoutRedis = isWithoutRedis('test/share/check-store')
 
@@ -59,6 +59,16 @@ describe.skipIf(withoutRedis)('check', () => {
     const weak = { user: 'kyc', password: new Secret('a-password') }
     expect((await check(server, { change: weak })).join('\n')).toMatch(
       /^fault denies access at \S+: .*ACL SETUSER kyc/m,
+    )
+  })
+
+  test('a server without TLS is a fault that names it, the setting and the remedy', async () => {
+    const port = await freePort()
+    const server = await startRedis({ port })
+    onTestFinished(() => server.stop())
+    const tls = { ca: null, serverName: null, cert: null, key: null }
+    expect((await check(server, { change: { tls } })).join('\n')).toMatch(
+      new RegExp(`^fault cannot be used at 127.0.0.1:${port}: .*set share.tls to false`),
     )
   })
 

@@ -1,6 +1,5 @@
 // A fleet of real daemons when things fail: the asker, Redis, the way between them, and who writes to Redis.
 import { readFileSync } from 'node:fs'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
 import { tokenFile, type Daemon } from '../support/daemon.ts'
 import {
@@ -30,53 +29,6 @@ beforeEach(async () => {
 })
 
 const refresh = (host: Daemon): Promise<Record<string, unknown>[]> => askAll([host], 'refresh.request')
-/** The service answers the next request only when the test releases it. */
-function holdNext(): { readonly arrived: Promise<void>; readonly release: () => void } {
-  const gate = Promise.withResolvers<void>()
-  const { length } = service.requests
-  service.answer(async (request) => {
-    if (request === service.requests[length]) await gate.promise
-    return service.token()
-  })
-  return { arrived: service.arrived(length + 1), release: () => gate.resolve() }
-}
-
-describe.skipIf(withoutRedis)('the asker', { timeout: 90_000 }, () => {
-  test('is killed in the middle of its request: another asks when its lease is over', async () => {
-    const hosts = await startHosts(HOSTS, settings)
-    const before = await oneToken(hosts)
-    const { arrived } = holdNext()
-    hosts[0]?.process.kill('SIGUSR2')
-    await arrived
-    const killedAtMs = Date.now()
-    await hosts[0]?.end('SIGKILL')
-    const others = hosts.slice(1)
-    for (const host of others) host.process.kill('SIGUSR2')
-    await oneToken(others, { not: before })
-    expect(Date.now() - killedAtMs).toBeLessThan(9_000)
-    expect(service.requests.length).toBeLessThanOrEqual(4)
-  })
-
-  test('is paused during its request for longer than its lease: another asks, and it takes the live token', async () => {
-    const hosts = await startHosts(HOSTS, settings)
-    const before = await oneToken(hosts)
-    const paused = hosts[0] as Daemon
-    const { arrived, release } = holdNext()
-    paused.process.kill('SIGUSR2')
-    await arrived
-    onTestFinished(() => void paused.process.kill('SIGCONT'))
-    paused.process.kill('SIGSTOP')
-    release()
-    const others = hosts.slice(1)
-    await sleep(6_500)
-    await refresh(others[0] as Daemon)
-    const live = await oneToken(others, { not: before })
-    paused.process.kill('SIGCONT')
-    await expectUntil('the live token on the paused host', () => tokenFile(paused) === live)
-    expect(service.requests).toHaveLength(3)
-  })
-})
-
 describe.skipIf(withoutRedis)('Redis', { timeout: 120_000 }, () => {
   test('is flushed: a host fills it again, and a new host needs no request', async () => {
     const hosts = await startHosts(HOSTS, settings)

@@ -114,10 +114,17 @@ describe.skipIf(withoutRedis)('a store in Redis', () => {
     const unknownAuthority = await errorOf(
       (await open(settingsOf(server, { tls: { ...tls, ca: null } }))).acquireLease(wish),
     )
-    expect(unknownAuthority.kind).toBe('lost')
+    expect(unknownAuthority).toMatchObject({
+      kind: 'lost',
+      message: expect.stringMatching(/share\.tls\.caFile/),
+    })
     const otherName = { ...tls, serverName: 'redis.example.com' }
     const wrongName = await errorOf((await open(settingsOf(server, { tls: otherName }))).acquireLease(wish))
-    expect(wrongName.message).toMatch(/redis\.example\.com/)
+    expect(wrongName.message).toMatch(/redis\.example\.com.*share\.tls\.serverName/)
+    const unnamed = await errorOf(
+      (await open(settingsOf(server, { tls: { ...tls, cert: null, key: null } }))).acquireLease(wish),
+    )
+    expect(unnamed.message).toMatch(/share\.tls\.certFile/)
   })
 
   test('is reached through a sentinel, without and with its password', async () => {

@@ -120,6 +120,14 @@ test('the same account has the same name everywhere, and it shows nothing of the
   expect(accountKey).toMatch(/^[0-9a-f]{32}$/)
 })
 
+test('hosts of version 1.1.0 have the same name for the account, and read each other’s records', () => {
+  const seal = createSeal(account())
+  expect(seal.accountKey).toBe('7162bd76bdb4b53ae8877f6ade9b20bb')
+  const former =
+    'AWV4aacqoWxtm8f37Cvb10zz4tZzKJF53ocOZ6Q6F6cvJhNjoUXV9kJaG6qiyCrVpyTbaLC1h7Gk9mxCK1aP8BQxpDGpY0LNIQxFy4gU6cj9WNS3KClt3HlhHYXTED+fy5wihQrbvrJQ6q+ekgE54V76eWo5Qh4hMzBAA9NNT3OJqCM='
+  expect(seal.decrypt(former, head)).toEqual(token)
+})
+
 test('any text is opened to nothing', () => {
   const seal = createSeal(account())
   fc.assert(

@@ -63,6 +63,15 @@ export interface ShareWorld {
 
 const BASE_URL = 'https://service.test'
 export const NOTHING_REMEMBERED = { adoptedFence: 0, highestFence: 0, own: null, hosts: null }
+export const SHARE = {
+  timeoutMs: 1_000,
+  asks: true,
+  whenAlone: 'fetch',
+  user: null,
+  prefix: 'kyc-tokend',
+  database: 0,
+  cluster: false,
+} as const
 export const POLICY = { maxAgeMs: 900_000, initialDelayMs: 1_000, maxDelayMs: 300_000 }
 
 export function createShareWorld({ lifeSeconds = 3_600, seed = 1 } = {}): ShareWorld {
@@ -119,13 +128,9 @@ export function createShareWorld({ lifeSeconds = 3_600, seed = 1 } = {}): ShareW
       log: (level, _sentence, fields) => void events.push({ level, ...fields }),
       host: name,
       share: {
-        timeoutMs: 1_000,
+        ...SHARE,
         asks: options.asks ?? true,
         whenAlone: options.whenAlone ?? 'fetch',
-        user: null,
-        prefix: 'kyc-tokend',
-        database: 0,
-        cluster: false,
       },
       service: () => ({ fetchToken, requestTimeoutMs: 15_000, retry: POLICY }),
       remembered: options.remembered ?? NOTHING_REMEMBERED,
