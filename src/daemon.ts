@@ -22,8 +22,8 @@ import { logStart } from './report/startup-log.ts'
 import { subscribeUntil } from './report/subscribe-until.ts'
 import { createSystemdNotifier, type SendDatagram } from './report/systemd.ts'
 import { createTokenLog } from './report/token-log.ts'
-import { createSamples } from './samples.ts'
 import { createStateStore } from './storage/state-store.ts'
+import { createTelemetry } from './telemetry.ts'
 
 export interface Daemon {
   readonly log: Log
@@ -83,9 +83,9 @@ export async function createDaemon(initial: Config, environment: Environment): P
   const refresh: typeof keeper.refresh = async (signal) =>
     (await secretWatch.refresh(signal)) ? tried : keeper.refresh(signal)
   const components = { logging, fleet, files, alerts, hostName, onDisk, secretWatch, store, clock }
-  const samples = createSamples({ ...components, startedAtMs, running, servers: () => servers })
-  const replies = createReplies({ keeper: { ...keeper, refresh }, parts: samples.statusParts })
-  const metrics = createMetrics({ keeper, sample: samples.metricsSample })
+  const telemetry = createTelemetry({ ...components, startedAtMs, running, servers: () => servers })
+  const replies = createReplies({ keeper: { ...keeper, refresh }, parts: telemetry.statusParts })
+  const metrics = createMetrics({ keeper, sample: telemetry.metricsSample })
   const servers = createServers(config, {
     inherited,
     replies,

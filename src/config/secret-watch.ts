@@ -27,6 +27,8 @@ export interface SecretWatch {
   refresh(signal: AbortSignal): Promise<boolean>
   /** The configuration on disk against the running one, and the pair in the files that gives no token. */
   state(): ConfigurationState
+  /** Reports whether the files hold a pair that the service refused. */
+  isRefused(): boolean
 }
 
 export function createSecretWatch({
@@ -168,6 +170,7 @@ export function createSecretWatch({
       const trying = begin(change, { cause: 'operator', signal, onFailed })
       return (await Promise.race([trying, failed.promise]))?.kind === 'ok'
     },
+    isRefused: () => problem?.state === 'faulty',
     state() {
       const state = onDisk.state()
       return state.state === 'current' && problem !== null ? problem : state

@@ -1,21 +1,65 @@
-// Metrics for Prometheus: one table of names, types, help and values, written in the text format at each scrape.
-import { createHistogram } from '../lib/histogram.ts'
+// Metrics for Prometheus: one table of names, types, help and values, written in the text format (version 0.0.4) at each scrape.
+import { createHistogram, type Observations } from '../lib/histogram.ts'
 import type { Phase } from '../protocol.ts'
 import type { CurrentAlert } from '../token/alert.ts'
 import type { FetchOutcome, Reason } from '../token/outcome.ts'
 import { dueAtMs, phaseOf, usableToken } from '../token/state.ts'
-import {
-  counter,
-  gauge,
-  histogram,
-  type Context,
-  type Metric,
-  type MetricsSample,
-  type ServerSample,
-} from './metric.ts'
-import { histogramValues, metricText, type Value } from './prometheus-text.ts'
-import { SHARE_METRICS } from './share-metrics.ts'
 import type { KeeperView } from './subscribe-until.ts'
+
+/** Values of the other components; counts are since the start. */
+export interface MetricsSample {
+  readonly version: string
+  /** Start of the process, in ms since the epoch. */
+  readonly startedAtMs: number
+  readonly residentBytes: number
+  /** By socket; null: there is no such socket. */
+  readonly servers: { readonly ipc: ServerSample | null; readonly http: ServerSample | null }
+  readonly files: { readonly writes: number; readonly repairs: number; readonly errors: number }
+  readonly logRecordsLost: number
+  readonly alert: CurrentAlert | null
+  /** The files hold a key or a secret that the service refused. */
+  readonly isRefusedOnDisk: boolean
+  /** Null: this host does not share its token. */
+  readonly share: ShareSample | null
+}
+interface ShareSample {
+  readonly state: 'connected' | 'alone' | 'denied'
+  readonly hosts: number | null
+  /** Outcomes by the way on which they came. */
+  readonly outcomes: Readonly<Record<string, number>>
+  readonly staleWrites: number
+  readonly unreadable: number
+  /** In seconds. */
+  readonly lag: Observations
+}
+interface ServerSample {
+  readonly connections: number
+  readonly subscribers: number
+  /** Tokens handed out. */
+  readonly reads: number
+  /** Reports of refused tokens, by verdict. */
+  readonly rejects: Readonly<Record<string, number>>
+  /** Connections that the daemon closed, by reason. */
+  readonly dropped: Readonly<Record<string, number>>
+}
+
+interface Context {
+  readonly sample: MetricsSample
+  readonly fetches: ReadonlyMap<Reason | 'none', number>
+  /** Of requests, in seconds. */
+  readonly durations: Observations
+  readonly state: ReturnType<KeeperView['state']>
+  readonly now: ReturnType<KeeperView['now']>
+}
+interface Value {
+  /** Follows the name: `_bucket`, say. */
+  readonly suffix?: string
+  readonly labels?: Readonly<Record<string, string>>
+  readonly value: number
+}
+/** null: absent, because a gauge without a value would be 0, for an instant the year 1970. */
+type Read = (context: Context) => number | readonly Value[] | null
+type Metric = readonly [name: string, help: string, read: Read]
 
 const PHASES = Object.keys({
   starting: 0,
@@ -43,114 +87,127 @@ const OUTCOMES: Readonly<Record<Reason | 'none', FetchOutcome['kind']>> = {
   'account-not-found': 'permanent',
 }
 
+/** Names without `kyc_tokend_`. Counters end in `_total`, and what has observations is a histogram. */
 const METRICS: readonly Metric[] = [
-  gauge('kyc_tokend_state', '1 for the state of the daemon, 0 for the others.', ({ state, now }) =>
-    oneOf('state', PHASES, phaseOf(state, now)),
-  ),
-  gauge('kyc_tokend_alert', '1 while an alert with this reason is raised, else 0.', ({ sample }) =>
-    oneOf('reason', ALERT_REASONS, sample.alert?.reason),
-  ),
-  gauge('kyc_tokend_token_usable', '1 while a usable token is held, else 0.', ({ state, now }) =>
-    Number(usableToken(state, now) !== null),
-  ),
-  gauge(
-    'kyc_tokend_token_lifetime_seconds',
+  [
+    'state',
+    '1 for the state of the daemon, 0 for the others.',
+    ({ state, now }) => oneOf('state', PHASES, phaseOf(state, now)),
+  ],
+  [
+    'alert',
+    '1 while an alert with this reason is raised, else 0.',
+    ({ sample }) => oneOf('reason', ALERT_REASONS, sample.alert?.reason),
+  ],
+  [
+    'token_usable',
+    '1 while a usable token is held, else 0.',
+    ({ state, now }) => Number(usableToken(state, now) !== null),
+  ],
+  [
+    'token_lifetime_seconds',
     'Life of the token that was obtained last, known or assumed.',
     ({ state }) => state.token && state.token.lifeMs / 1000,
-  ),
-  gauge(
-    'kyc_tokend_token_expiry_timestamp_seconds',
+  ],
+  [
+    'token_expiry_timestamp_seconds',
     'Time at which the token expires, or its assumed life ends.',
     ({ state, now }) => state.token && wallSeconds(state.token.expiresAtMs, now),
-  ),
-  gauge(
-    'kyc_tokend_last_success_timestamp_seconds',
+  ],
+  [
+    'last_success_timestamp_seconds',
     'Time at which the service last gave a token, also before a restart.',
     ({ state, now }) => state.lastSuccessAt && wallSeconds(state.lastSuccessAt.bootMs, now),
-  ),
-  gauge(
-    'kyc_tokend_next_attempt_timestamp_seconds',
+  ],
+  [
+    'next_attempt_timestamp_seconds',
     'Time of the next attempt; absent while none is planned.',
     ({ state, now }) => (Number.isFinite(dueAtMs(state)) ? wallSeconds(dueAtMs(state), now) : null),
-  ),
-  counter('kyc_tokend_requests_total', 'Requests to the service.', ({ state }) => state.requests),
-  counter(
-    'kyc_tokend_fetches_total',
+  ],
+  [
+    'credentials_refused_on_disk',
+    '1 while the files hold a key or secret that the service refused, else 0.',
+    ({ sample }) => Number(sample.isRefusedOnDisk),
+  ],
+  ['requests_total', 'Requests to the service.', ({ state }) => state.requests],
+  [
+    'fetches_total',
     'Finished attempts to get a token, by outcome and reason.',
     ({ fetches }) =>
       Object.entries(OUTCOMES).map(([reason, outcome]) => ({
         labels: { outcome, reason },
         value: fetches.get(reason as Reason | 'none') ?? 0,
       })),
-  ),
-  histogram(
-    'kyc_tokend_fetch_duration_seconds',
+  ],
+  [
+    'fetch_duration_seconds',
     'Duration of finished attempts to get a token.',
     ({ durations }) => histogramValues(durations),
-  ),
-  gauge(
-    'kyc_tokend_connections',
-    'Connections of clients.',
-    bySocket(({ connections }) => connections),
-  ),
-  gauge(
-    'kyc_tokend_subscribers',
-    'Clients with a subscription.',
-    bySocket(({ subscribers }) => subscribers),
-  ),
-  counter(
-    'kyc_tokend_reads_total',
-    'Tokens handed out.',
-    bySocket(({ reads }) => reads),
-  ),
-  counter(
-    'kyc_tokend_rejects_total',
+  ],
+  ['connections', 'Connections of clients.', bySocket(({ connections }) => connections)],
+  ['subscribers', 'Clients with a subscription.', bySocket(({ subscribers }) => subscribers)],
+  ['reads_total', 'Tokens handed out.', bySocket(({ reads }) => reads)],
+  [
+    'rejects_total',
     'Reports of refused tokens by clients, by verdict.',
     bySocketAnd('verdict', ({ rejects }) => rejects),
-  ),
-  counter(
-    'kyc_tokend_dropped_clients_total',
+  ],
+  [
+    'dropped_clients_total',
     'Connections of clients that the daemon closed, by reason.',
     bySocketAnd('reason', ({ dropped }) => dropped),
-  ),
-  counter('kyc_tokend_file_writes_total', 'Token files written.', ({ sample }) => sample.files.writes),
-  counter(
-    'kyc_tokend_file_repairs_total',
+  ],
+  ['file_writes_total', 'Token files written.', ({ sample }) => sample.files.writes],
+  [
+    'file_repairs_total',
     'Token files restored after another program changed them.',
     ({ sample }) => sample.files.repairs,
-  ),
-  counter(
-    'kyc_tokend_file_errors_total',
-    'Token files that could not be written.',
-    ({ sample }) => sample.files.errors,
-  ),
-  counter(
-    'kyc_tokend_log_records_lost_total',
+  ],
+  ['file_errors_total', 'Token files that could not be written.', ({ sample }) => sample.files.errors],
+  [
+    'log_records_lost_total',
     'Log records lost because the log was not read or its disk was full.',
     ({ sample }) => sample.logRecordsLost,
-  ),
-  gauge('kyc_tokend_build_info', 'The version that runs.', ({ sample }) => [
-    { labels: { version: sample.version }, value: 1 },
-  ]),
-  gauge(
-    'kyc_tokend_start_time_seconds',
-    'Time at which the daemon started.',
-    ({ sample }) => sample.startedAtMs / 1000,
-  ),
-  gauge(
-    'kyc_tokend_resident_memory_bytes',
-    'Resident memory of the daemon.',
-    ({ sample }) => sample.residentBytes,
-  ),
-  ...SHARE_METRICS,
+  ],
+  [
+    'build_info',
+    'The version that runs.',
+    ({ sample }) => [{ labels: { version: sample.version }, value: 1 }],
+  ],
+  ['start_time_seconds', 'Time at which the daemon started.', ({ sample }) => sample.startedAtMs / 1000],
+  ['resident_memory_bytes', 'Resident memory of the daemon.', ({ sample }) => sample.residentBytes],
+  [
+    'share_connected',
+    '1 while the shared store can be used, else 0.',
+    ofShare(({ state }) => Number(state === 'connected')),
+  ],
+  ['share_hosts', 'Hosts that listened to the last answer.', ofShare(({ hosts }) => hosts)],
+  [
+    'share_outcomes_total',
+    'Outcomes by the way on which they came.',
+    ofShare(({ outcomes }) => Object.entries(outcomes).map(([how, value]) => ({ labels: { how }, value }))),
+  ],
+  [
+    'share_stale_writes_total',
+    'Answers that came after those of another host and were dropped.',
+    ofShare(({ staleWrites }) => staleWrites),
+  ],
+  [
+    'share_unreadable_total',
+    'Records in the shared store that do not open.',
+    ofShare(({ unreadable }) => unreadable),
+  ],
+  [
+    'share_lag_seconds',
+    'Time from the publication of an answer to its reception.',
+    ofShare(({ lag }) => histogramValues(lag)),
+  ],
 ]
 
 /** In seconds: up to the longest `request.timeout` that makes sense. */
 const DURATION_BOUNDS = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 30, 60, Infinity]
 
-/**
- * Counts attempts from here on. Returns the function that renders all metrics in Prometheus' text format (version 0.0.4).
- */
+/** Counts attempts from here on. Returns the function that renders all metrics. */
 export function createMetrics({
   keeper,
   sample,
@@ -169,9 +226,35 @@ export function createMetrics({
   return () => {
     const durations = requests.observations()
     const context = { sample: sample(), fetches, durations, state: keeper.state(), now: keeper.now() }
-    const body = METRICS.map((metric) => metricText(metric, metric.read(context))).join('')
+    const body = METRICS.map((metric) => metricText(metric, context)).join('')
     return { contentType: 'text/plain; version=0.0.4; charset=utf-8', body }
   }
+}
+
+/** One metric with its help and type, or nothing where it has no value. Label values are names of this program, and need no escapes. */
+function metricText([ending, help, read]: Metric, context: Context): string {
+  const name = `kyc_tokend_${ending}`
+  const result = read(context)
+  const values = typeof result === 'number' ? [{ value: result }] : (result ?? [])
+  if (values.length === 0) return ''
+  const isHistogram = values.some(({ suffix }: Value) => suffix !== undefined)
+  const type = isHistogram ? 'histogram' : name.endsWith('_total') ? 'counter' : 'gauge'
+  const lines = values.map(({ suffix = '', labels = {}, value }: Value) => {
+    const pairs = Object.entries(labels).map(([label, text]) => `${label}="${text}"`)
+    return `${name}${suffix}${pairs.length === 0 ? '' : `{${pairs.join(',')}}`} ${value}\n`
+  })
+  return `# HELP ${name} ${help}\n# TYPE ${name} ${type}\n${lines.join('')}`
+}
+
+/** Prometheus counts in each bucket what the smaller ones have, too. */
+function histogramValues({ bounds, counts, sum }: Observations): Value[] {
+  let total = 0
+  const buckets = bounds.map((bound, index) => {
+    total += counts[index] ?? 0
+    const le = Number.isFinite(bound) ? String(bound) : '+Inf'
+    return { suffix: '_bucket', labels: { le }, value: total }
+  })
+  return [...buckets, { suffix: '_sum', value: sum }, { suffix: '_count', value: total }]
 }
 
 function wallSeconds(bootMs: number, now: Context['now']): number {
@@ -182,15 +265,16 @@ function oneOf(label: string, names: readonly string[], current: string | undefi
   return names.map((name) => ({ labels: { [label]: name }, value: Number(name === current) }))
 }
 
-function bySocket(read: (server: ServerSample) => number): Metric['read'] {
+function ofShare(read: (share: ShareSample) => number | readonly Value[] | null): Read {
+  return ({ sample }) => (sample.share === null ? null : read(sample.share))
+}
+
+function bySocket(read: (server: ServerSample) => number): Read {
   return ({ sample }) =>
     socketsOf(sample).map(([socket, server]) => ({ labels: { socket }, value: read(server) }))
 }
 
-function bySocketAnd(
-  label: string,
-  read: (server: ServerSample) => Readonly<Record<string, number>>,
-): Metric['read'] {
+function bySocketAnd(label: string, read: (server: ServerSample) => Readonly<Record<string, number>>): Read {
   return ({ sample }) =>
     socketsOf(sample).flatMap(([socket, server]) =>
       Object.entries(read(server)).map(([name, value]) => ({ labels: { socket, [label]: name }, value })),

@@ -4,20 +4,13 @@ import type { Config, ShareConfig } from '../config/config.ts'
 import { untilAborted } from '../lib/abort.ts'
 import type { StatusResult } from '../protocol.ts'
 import type { FetchOutcome, FetchToken } from '../token/outcome.ts'
+import type { SavedFleet } from '../token/state.ts'
 import type { Token } from '../token/token.ts'
 import type { KeeperPort, MemberOptions, ServiceSettings } from './member.ts'
 import type { Remembered } from './share-state.ts'
 import type { OpenStore } from './share-session.ts'
 import type { ShareToken } from './share-token.ts'
 import type { ShareSample } from './telemetry.ts'
-
-/** The facts that a restart has to know. */
-export interface SavedFleet {
-  /** Of the record that the keeper holds; 0: the store may not have what it holds. */
-  readonly fence: number
-  /** 0: not known. */
-  readonly hosts: number
-}
 
 export interface Fleet {
   /** The request to the service, for the whole fleet if the configuration has `share`. */

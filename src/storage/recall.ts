@@ -6,23 +6,18 @@ import {
   usableUntilMs,
   type Asked,
   type Failure,
+  type SavedFleet,
   type TokenState,
 } from '../token/state.ts'
 import { isSameService, type Token } from '../token/token.ts'
 import type { SavedState, SavedToken, Written } from './state-format.ts'
-
-/** The facts about the fleet that outlive a restart. */
-export interface Fleet {
-  readonly fence: number
-  readonly hosts: number
-}
 
 /** The longest wait there is: `Retry-After` of an hour and a fifth of it. A clock that jumped cannot make a longer one. */
 const MAX_WAIT_MS = 72 * 60_000
 /** Boot clocks of two processes disagree by less: where /proc/uptime is hidden (`ProcSubset=pid`) Node reads whole seconds. */
 const CLOCK_GRAIN_MS = 1_000
 
-export function savedTokenOf({ token }: TokenState, { fence }: Fleet): SavedToken | null {
+export function savedTokenOf({ token }: TokenState, { fence }: SavedFleet): SavedToken | null {
   if (token === null) return null
   const { credentialsId: subject, ...rest } = token
   return { subject, fence, token: rest }
@@ -30,7 +25,7 @@ export function savedTokenOf({ token }: TokenState, { fence }: Fleet): SavedToke
 
 export function savedStateOf(
   state: TokenState,
-  { isOrderly, fence, hosts }: Fleet & { isOrderly: boolean },
+  { isOrderly, fence, hosts }: SavedFleet & { isOrderly: boolean },
 ): SavedState {
   const { credentialsId: subject, learnedMaxAge: learned, generation, failure, refusal, alert } = state
   const { notBeforeMs, otherBounds, lastClientRequestAtMs, lastRequestAt, lastSuccessAt } = state
@@ -51,7 +46,7 @@ export function recalledState(
     token: SavedToken | null
     saved: { readonly remembered: SavedState; readonly written: Written; readonly isThisBoot: boolean } | null
   },
-): { state: TokenState; fleet: Fleet } {
+): { state: TokenState; fleet: SavedFleet } {
   const known = saved && onClock(saved.remembered, { shiftMs: clockShiftMs(saved, now), now })
   const generation = Math.max(kept?.token.generation ?? 0, known?.generation ?? 0)
   // One that was replaced is not served again, whatever the disk kept of it.

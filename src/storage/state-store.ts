@@ -9,8 +9,8 @@ import { hmacSha256, randomHex } from '../lib/hash.ts'
 import type { Credentials } from '../lib/secret.ts'
 import { onFileSystem } from '../lib/disk-queue.ts'
 import type { SaveState } from '../token/keeper.ts'
-import type { Asked, TokenState } from '../token/state.ts'
-import { recalledState, savedStateOf, savedTokenOf, type Fleet } from './recall.ts'
+import type { Asked, SavedFleet, TokenState } from '../token/state.ts'
+import { recalledState, savedStateOf, savedTokenOf } from './recall.ts'
 import { createStateFile, type StateFile } from './state-file.ts'
 import {
   formatSavedState,
@@ -30,9 +30,9 @@ export interface StateStore {
   load(settings: Asked): Promise<TokenState>
   readonly save: SaveState
   /** The fence and the size of the fleet, as they were loaded or last set. */
-  fleet(): Fleet
+  fleet(): SavedFleet
   /** Saved with the next state. */
-  setFleet(fleet: Fleet): void
+  setFleet(fleet: SavedFleet): void
   /** Why the state cannot be saved: one sentence with the remedy; null where it can. */
   problem(): string | null
   /** Writes again what could not be written, or what was removed from outside. Never fails. */
@@ -62,7 +62,7 @@ export async function createStateStore(options: {
   const keyFile = createStateFile(join(stateDirectory, 'key'), { log })
   const key = await openKey(keyFile, withinLimit)
   const bootId = readBootId(options.bootIdFile ?? '/proc/sys/kernel/random/boot_id')
-  let fleet: Fleet = { fence: 0, hosts: 0 }
+  let fleet: SavedFleet = { fence: 0, hosts: 0 }
 
   async function withinLimit(work: Promise<unknown>): Promise<void> {
     await withTimeout(MAX_WAIT_MS, work, clock)

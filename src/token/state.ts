@@ -80,6 +80,14 @@ export interface TokenState {
   readonly lastSuccessAt: Instant | null
 }
 
+/** The facts about the fleet that outlive a restart. */
+export interface SavedFleet {
+  /** Of the record that the keeper holds; 0: the store may not have what it holds. */
+  readonly fence: number
+  /** 0: not known. */
+  readonly hosts: number
+}
+
 export interface Policy extends RetryPolicy {
   /** Life assumed for a token that does not say its own, in ms. */
   readonly maxAgeMs: number

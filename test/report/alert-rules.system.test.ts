@@ -4,7 +4,7 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { parse } from 'yaml'
-import type { MetricsSample } from '../../src/report/metric.ts'
+import type { MetricsSample } from '../../src/report/metrics.ts'
 import { bare, block, tableRows } from '../manual/manual.ts'
 import { failures } from '../support/failures.ts'
 import { scrapedSeries, type ScrapedDaemon, type Series } from '../support/scraped-daemon.ts'
@@ -115,6 +115,15 @@ const cases: readonly { name: string; alert: string; story: Story }[] = [
         daemon.answer(daemon.token)
       }
       await daemon.pass(longTime(life))
+    },
+  },
+  {
+    name: 'the files hold a pair that the service refused',
+    alert: 'KycTokendCredentialsRefused',
+    async story(daemon) {
+      await daemon.pass(120)
+      daemon.sample({ isRefusedOnDisk: true })
+      await daemon.pass(1_500)
     },
   },
   {
@@ -314,6 +323,8 @@ async function expectFired(
     promql_expr_test: [
       ...(ever ? [expected(`count_over_time(${firing}[${seconds}s])`, ever)] : []),
       ...(last ? [expected(firing, last)] : []),
+      // No token has less than nothing of its life left.
+      expected(`min_over_time(instance:kyc_tokend_token_left:ratio[${seconds}s]) < 0`, []),
     ],
   }
   // JSON is YAML.

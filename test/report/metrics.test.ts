@@ -1,6 +1,6 @@
 import { execFileSync, spawnSync } from 'node:child_process'
 import { expect, onTestFinished, test } from 'vitest'
-import type { MetricsSample } from '../../src/report/metric.ts'
+import type { MetricsSample } from '../../src/report/metrics.ts'
 import { createMetrics } from '../../src/report/metrics.ts'
 import { failures } from '../support/failures.ts'
 import { createKeeperWorld, type KeeperWorld } from '../support/keeper-world.ts'
@@ -22,6 +22,7 @@ const sample: MetricsSample = {
   },
   files: { writes: 5, repairs: 1, errors: 0 },
   logRecordsLost: 9,
+  isRefusedOnDisk: false,
   alert: null,
   share: null,
 }

@@ -1,5 +1,5 @@
 // A daemon on a fake clock that is scraped: the real keeper and metrics, as series for promtool's unit tests.
-import type { MetricsSample } from '../../src/report/metric.ts'
+import type { MetricsSample } from '../../src/report/metrics.ts'
 import { createMetrics } from '../../src/report/metrics.ts'
 import { recalledState, savedStateOf, savedTokenOf } from '../../src/storage/recall.ts'
 import { currentAlert } from '../../src/token/alert.ts'
@@ -45,6 +45,7 @@ const SAMPLE: Omit<MetricsSample, 'alert' | 'startedAtMs'> = {
   },
   files: { writes: 0, repairs: 0, errors: 0 },
   logRecordsLost: 0,
+  isRefusedOnDisk: false,
   share: null,
 }
 

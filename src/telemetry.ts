@@ -1,4 +1,4 @@
-// Samples of the running components: the parts of `status`, and the values of the metrics.
+// The running components in numbers: the parts of `status`, and the values of the metrics.
 import type { Config } from './config/config.ts'
 import type { ConfigOnDisk } from './config/on-disk.ts'
 import type { SecretWatch } from './config/secret-watch.ts'
@@ -10,14 +10,14 @@ import { version } from './lib/version.ts'
 import type { Alerts } from './report/alerts.ts'
 import type { HostName } from './report/host-name.ts'
 import type { OpenLog } from './report/log.ts'
-import type { MetricsSample } from './report/metric.ts'
+import type { MetricsSample } from './report/metrics.ts'
 import type { Fleet } from './share/fleet.ts'
 import type { StateStore } from './storage/state-store.ts'
 
 /** A disk that does not answer holds up a status no longer, in ms. */
 const MAX_LOOK_MS = 500
 
-export function createSamples(components: {
+export function createTelemetry(components: {
   /** In ms since the epoch. */
   startedAtMs: number
   running: () => Config
@@ -27,7 +27,7 @@ export function createSamples(components: {
   alerts: Alerts
   hostName: HostName
   onDisk: Pick<ConfigOnDisk, 'examine'>
-  secretWatch: Pick<SecretWatch, 'state'>
+  secretWatch: Pick<SecretWatch, 'state' | 'isRefused'>
   store: Pick<StateStore, 'problem'>
   clock: Pick<Clock, 'sleep'>
   servers: () => Servers
@@ -65,6 +65,7 @@ export function createSamples(components: {
       files: files.counts(),
       logRecordsLost: logging.lost(),
       alert: alerts.current(),
+      isRefusedOnDisk: secretWatch.isRefused(),
       share: fleet.sample(),
     }),
   }
