@@ -1,26 +1,18 @@
-// The tests that mutants are run against: those of the loop and of the source, the quickest first. A scenario runs the whole
-// daemon, which takes too long for each of 2,000 mutants.
-import { BaseSequencer, type TestSpecification } from 'vitest/node'
+// The tests that planted faults are run against: those of their folders which run in one process.
 import { defineConfig } from 'vitest/config'
 
-const LAST = ['response', 'state-store', 'property', 'story', 'fetch-token']
-
-function rank({ moduleId }: TestSpecification): number {
-  return LAST.findIndex((word) => moduleId.includes(`${word}.test.ts`))
-}
-
-class QuickestFirst extends BaseSequencer {
-  override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
-    return files.toSorted((a, b) => rank(a) - rank(b))
-  }
-}
+const folders = process.env['KYC_TOKEND_MUTATED'] ?? 'token'
 
 export default defineConfig({
   test: {
     root: new URL('../..', import.meta.url).pathname,
-    include: ['test/{token,source,storage}/**/*.test.ts'],
+    include: folders.split(',').map((folder) => `test/${folder}/**/*.test.ts`),
+    exclude: [
+      '**/*.system.test.ts',
+      'test/share/{fleet-story,redis-access,manual}.test.ts',
+      'test/report/log.test.ts',
+    ],
     setupFiles: ['test/mutation/setup.ts'],
-    sequence: { sequencer: QuickestFirst },
     testTimeout: 60_000,
   },
 })
