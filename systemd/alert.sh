@@ -2,16 +2,18 @@
 # Usage: alert DIRECTORY. Runs the operator's command for each alert of the daemon whose runtime directory this is:
 # with `raised` (a reminder too) or `resolved` as its argument, and the alert's JSON on its standard input. Without
 # such a command it only logs. It compares what the files say with what the command was run for, so that a change
-# during a run is not lost, and a run that failed is tried again by the unit.
+# during a run is not lost. A command that fails is run again after half a minute; that is logged once, and then once an
+# hour, and systemd shows it as the status of the unit.
 set -eu
 directory=$1
 cd "$RUNTIME_DIRECTORY"
 command=/etc/kyc-tokend/alert-command
-[ -e "$command" ] || command=log_only
+pace=30
+# Seconds since the epoch at which the present failure was logged.
+logged_at=0
 
-log_only() {
-	printf '<5>The alert is %s: ' "$1"
-	cat
+state() {
+	[ -z "${NOTIFY_SOCKET:-}" ] || systemd-notify --status="$1"
 }
 
 # Another host of the fleet asked the service, and runs its own command for this alert.
@@ -19,14 +21,38 @@ is_of_another_host() {
 	grep -Eq '"askedBy": ?"' "$1"
 }
 
-# Runs the command and remembers what it was run for, once it succeeded.
+# Runs the command for `next`; its output is shown where a failure would be logged.
+run() {
+	if [ ! -e "$command" ]; then
+		printf '<5>The alert is %s: ' "$1"
+		cat next
+	elif [ $(($(date +%s) - logged_at)) -ge 3600 ]; then
+		timeout --kill-after=5 120 "$command" "$1" <next
+	else
+		timeout --kill-after=5 120 "$command" "$1" <next >/dev/null 2>&1
+	fi
+}
+
+# Says that the command failed with this status.
+failed() {
+	if [ $(($(date +%s) - logged_at)) -ge 3600 ]; then
+		remedy=
+		if [ ! -x "$command" ]; then remedy=": it may not be executed by this unit, sudo chmod 755 $command"; fi
+		echo "<3>The alert command failed (exit status $1) and is run again every $pace s$remedy"
+		logged_at=$(date +%s)
+	fi
+	state "exit status $1 at $(date -u +%FT%TZ): run again every $pace s"
+}
+
+# Has the command run, and remembers what it was run for once it succeeded.
 notify() {
 	if ! is_of_another_host next; then
-		if [ -e "$command" ] && [ ! -x "$command" ]; then
-			echo "<3>The alert command cannot be run by this unit: sudo chmod 755 $command"
-			exit 126
-		fi
-		"$command" "$1" <next
+		run "$1" || {
+			failed "$?"
+			return 1
+		}
+		logged_at=0
+		state ''
 	fi
 	mv next "done.$1"
 }
@@ -46,11 +72,10 @@ while :; do
 	if [ -e open ] && { is_newer "$resolved" open || [ ! -e "$directory/alert.json" ]; }; then
 		# The daemon says what was resolved, unless it ended before it could.
 		if is_newer "$resolved" open; then cp -p "$resolved" next; else cp -p open next; fi
-		notify resolved
-		rm -f open done.raised
+		if notify resolved; then rm -f open done.raised; else sleep "$pace"; fi
 	elif differs alert.json raised; then
 		cp -p next open
-		notify raised
+		notify raised || sleep "$pace"
 	else
 		break
 	fi

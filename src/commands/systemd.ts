@@ -152,6 +152,7 @@ export async function alertFacts(account: string | undefined): Promise<Omit<Host
     'Result',
     'ExecMainStatus',
     'ExecMainExitTimestamp',
+    'StatusText',
   ])
   const isMasked = watch?.['LoadState'] === 'masked'
   const alertProblem =
@@ -163,6 +164,9 @@ export async function alertFacts(account: string | undefined): Promise<Omit<Host
 }
 
 function alertRunOf(properties: Readonly<Record<string, string>> | null): AlertCommandRun | null {
+  // The unit runs as long as the command fails, and its status says so.
+  const [, failure, failedAt] = /^(exit status \d+) at (\S+Z): /.exec(properties?.['StatusText'] ?? '') ?? []
+  if (failure !== undefined && failedAt !== undefined) return { isOk: false, result: failure, at: failedAt }
   const seconds = Number(/^@(\d+)/.exec(properties?.['ExecMainExitTimestamp'] ?? '')?.[1] ?? 0)
   if (properties === null || seconds === 0) return null
   const { Result: result = '', ExecMainStatus: status = '' } = properties

@@ -156,7 +156,16 @@ function awayFromWorkingDirectory<T>(act: () => T): T {
   try {
     return act()
   } finally {
-    if (existsSync(join(directory, '.'))) process.chdir(directory)
+    enterAgain(directory)
+  }
+}
+
+/** With the effective user's rights: `setup` and `check` of root act as the daemon's user here. */
+function enterAgain(directory: string): void {
+  try {
+    process.chdir(directory)
+  } catch (error) {
+    fallbackOnSystemError(undefined)(error)
   }
 }
 

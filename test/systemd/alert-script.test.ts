@@ -1,4 +1,5 @@
-import { spawnSync } from 'node:child_process'
+import { spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
 import { existsSync } from 'node:fs'
 import { chmod, mkdir, readFile, rename, rm, utimes, writeFile } from 'node:fs/promises'
 import path from 'node:path'
@@ -18,7 +19,9 @@ beforeEach(async () => {
   const script = await readFile(new URL('../../systemd/alert.sh', import.meta.url), 'utf8')
   await writeFile(
     path.join(work, 'alert'),
-    script.replace('/etc/kyc-tokend/alert-command', path.join(work, 'command')),
+    script
+      .replace('/etc/kyc-tokend/alert-command', path.join(work, 'command'))
+      .replace('pace=30', 'pace=0.05'),
     { mode: 0o755 },
   )
   await command('')
@@ -44,31 +47,15 @@ async function daemonResolves(content: object): Promise<void> {
   await rm(path.join(runtime, 'alert.json'))
 }
 
-it('says how to have a command run that may not be run, and ends as one that failed', async () => {
-  await chmod(path.join(work, 'command'), 0o644)
-  expect(run()).toBe(0)
-  await daemonWrites('alert', { reason: 'account-inactive' })
-  const { status, stdout } = spawnSync(path.join(work, 'alert'), [runtime], {
+function run(env: NodeJS.ProcessEnv = {}): { status: number | null; stdout: string; stderr: string } {
+  const { status, stdout, stderr } = spawnSync(path.join(work, 'alert'), [runtime], {
     encoding: 'utf8',
-    env: { PATH: process.env['PATH'], RUNTIME_DIRECTORY: path.join(work, 'own') },
+    env: { PATH: process.env['PATH'], RUNTIME_DIRECTORY: path.join(work, 'own'), ...env },
   })
-  expect(stdout).toBe(
-    `<3>The alert command cannot be run by this unit: sudo chmod 755 ${path.join(work, 'command')}\n`,
-  )
-  expect(status).toBe(126)
-  await chmod(path.join(work, 'command'), 0o755)
-  expect(run()).toBe(0)
-  expect(await calls()).toEqual([expect.stringContaining('raised')])
-})
-
-function run(): number | null {
-  const { status, stderr } = spawnSync(path.join(work, 'alert'), [runtime], {
-    encoding: 'utf8',
-    env: { PATH: process.env['PATH'], RUNTIME_DIRECTORY: path.join(work, 'own') },
-  })
-  expect(stderr).toBe('')
-  return status
+  return { status, stdout, stderr }
 }
+
+const quietly = { status: 0, stdout: '', stderr: '' }
 
 /** The calls of the command since the last time that this was asked. */
 async function calls(): Promise<string[]> {
@@ -82,13 +69,13 @@ async function calls(): Promise<string[]> {
 describe('the script that runs the operator’s command', () => {
   it('runs it once for an alert, for each reminder, and for the end', async () => {
     await daemonWrites('alert', { reason: 'rejected' })
-    expect([run(), run()]).toEqual([0, 0])
+    expect([run(), run()]).toEqual([quietly, quietly])
     expect(await calls()).toEqual(['raised {"reason":"rejected"}'])
     await daemonWrites('alert', { reason: 'rejected', remindedAt: 'later' })
     run()
     expect(await calls()).toEqual(['raised {"reason":"rejected","remindedAt":"later"}'])
     await daemonResolves({ reason: 'rejected', by: 'token' })
-    expect([run(), run()]).toEqual([0, 0])
+    expect([run(), run()]).toEqual([quietly, quietly])
     expect(await calls()).toEqual(['resolved {"reason":"rejected","by":"token"}'])
   })
 
@@ -100,19 +87,61 @@ describe('the script that runs the operator’s command', () => {
     expect(await calls()).toHaveLength(1)
   })
 
-  it('runs it again for what it failed for', async () => {
-    await command('exit 3')
+  it.each([
+    ['raised', '{"reason":"rejected"}', async () => daemonWrites('alert', { reason: 'rejected' })],
+    [
+      'resolved',
+      '{"by":"token"}',
+      async () => {
+        await daemonWrites('alert', { reason: 'rejected' })
+        run()
+        await calls()
+        await daemonResolves({ by: 'token' })
+      },
+    ],
+  ])('runs it again until it succeeds, and says once that it fails: %s', async (what, alert, happens) => {
+    await happens()
+    await command('echo "$1 does not work"; [ "$(wc -l <calls)" -ge 4 ] || exit 3')
+    expect(run()).toEqual({
+      status: 0,
+      stdout: `${what} does not work\n<3>The alert command failed (exit status 3) and is run again every 0.05 s\n`,
+      stderr: '',
+    })
+    expect(await calls()).toEqual(Array(4).fill(`${what} ${alert}`))
+  })
+
+  it('says it again an hour later, and gives systemd the failure as its status', async () => {
+    // Each look at the clock is ten minutes after the one before, and the status goes to a file.
+    const programs = path.join(work, 'bin')
+    await mkdir(programs)
+    const date = `[ "$1" = -u ] && echo 2026-01-01T00:00:00Z || { echo x >>${work}/ticks; echo $(($(wc -l <${work}/ticks) * 600 + 1000000)); }`
+    await writeFile(path.join(programs, 'date'), `#!/bin/sh\n${date}\n`, { mode: 0o755 })
+    const notify = `echo "$1" >>${work}/status`
+    await writeFile(path.join(programs, 'systemd-notify'), `#!/bin/sh\n${notify}\n`, { mode: 0o755 })
     await daemonWrites('alert', { reason: 'rejected' })
-    expect([run(), run()]).toEqual([3, 3])
-    await command('')
-    expect([run(), run()]).toEqual([0, 0])
-    expect(await calls()).toEqual(Array(3).fill('raised {"reason":"rejected"}'))
-    await command('exit 3')
-    await daemonResolves({ by: 'token' })
-    expect(run()).toBe(3)
-    await command('')
-    expect([run(), run()]).toEqual([0, 0])
-    expect(await calls()).toEqual(Array(2).fill('resolved {"by":"token"}'))
+    await command('[ "$(wc -l <calls)" -ge 8 ] || exit 3')
+    const { stdout } = run({ PATH: `${programs}:${process.env['PATH']}`, NOTIFY_SOCKET: '/none' })
+    expect(stdout.match(/<3>The alert command failed/g)).toHaveLength(3)
+    const status = (await readFile(path.join(work, 'status'), 'utf8')).trimEnd().split('\n')
+    expect(new Set(status.slice(0, 7))).toEqual(
+      new Set(['--status=exit status 3 at 2026-01-01T00:00:00Z: run again every 0.05 s']),
+    )
+    expect(status.slice(7)).toEqual(['--status='])
+  })
+
+  it('names the remedy for a command that may not be run', async () => {
+    await chmod(path.join(work, 'command'), 0o644)
+    await daemonWrites('alert', { reason: 'rejected' })
+    const script = spawn(path.join(work, 'alert'), [runtime], {
+      env: { PATH: process.env['PATH'], RUNTIME_DIRECTORY: path.join(work, 'own') },
+      stdio: ['ignore', 'pipe', 'ignore'],
+    })
+    const ended = once(script, 'exit')
+    const [said] = (await once(script.stdout, 'data')) as [Buffer]
+    expect(said.toString()).toContain(`sudo chmod 755 ${path.join(work, 'command')}\n`)
+    await chmod(path.join(work, 'command'), 0o755)
+    expect(await ended).toEqual([0, null])
+    expect(await calls()).toEqual([expect.stringContaining('raised')])
   })
 
   it('loses no change that comes while it runs', async () => {
@@ -120,7 +149,7 @@ describe('the script that runs the operator’s command', () => {
     const raised = `sleep 0.02; echo '{"reason":"second"}' >${work}/run/alert.json`
     await command(`[ -e done ] || { touch done; rm run/alert.json; ${resolved}; ${raised}; }`)
     await daemonWrites('alert', { reason: 'first' })
-    expect(run()).toBe(0)
+    expect(run()).toEqual(quietly)
     expect(await calls()).toEqual([
       'raised {"reason":"first"}',
       'resolved {"by":"token"}',
@@ -142,7 +171,7 @@ describe('the script that runs the operator’s command', () => {
     await daemonResolves({ reason: 'first' })
     run()
     await daemonWrites('alert', { reason: 'first' })
-    expect([run(), run()]).toEqual([0, 0])
+    expect([run(), run()]).toEqual([quietly, quietly])
     expect(await calls()).toEqual([
       'raised {"reason":"first"}',
       'resolved {"reason":"first"}',
@@ -164,10 +193,7 @@ describe('the script that runs the operator’s command', () => {
   it('logs an alert where there is no command', async () => {
     await rm(path.join(work, 'command'))
     await daemonWrites('alert', { reason: 'rejected' })
-    const { stdout } = spawnSync(path.join(work, 'alert'), [runtime], {
-      encoding: 'utf8',
-      env: { PATH: process.env['PATH'], RUNTIME_DIRECTORY: path.join(work, 'own') },
-    })
+    const { stdout } = run()
     expect(stdout).toBe('<5>The alert is raised: {"reason":"rejected"}\n')
   })
 })

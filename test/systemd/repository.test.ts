@@ -135,10 +135,16 @@ describeInstallation(
       expect(await sh(STATE)).toBe(before)
       expect(await show('NRestarts')).toBe('0')
 
+      // The second host is this one, too; the rollout does not come to it.
+      await sh('echo "second ansible_connection=local" >>/root/hosts')
       const refused = await play('another-secret')
       expect(recap(refused)).toMatch(/failed=1/)
       expect(refused).toContain('account-not-found')
-      expect(refused).not.toContain('another-secret')
+      expect(refused).not.toMatch(/another-secret|\[second\]/)
+      await sh('sed -i /second/d /root/hosts')
+      const journal = await sh('journalctl --no-pager')
+      expect(journal).toContain('Invoked with')
+      expect(journal).not.toMatch(/another-secret|sandbox-secret|sandbox-key/)
       // Changed once more, although the daemon runs.
       expect(recap(await play('sandbox-secret'))).toMatch(/changed=1 .*failed=0/)
       expect(await sh('kyc-tokend token', { as: 'billing' })).toMatch(/^ey/)
