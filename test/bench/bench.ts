@@ -1,105 +1,47 @@
-// `npm run bench`: measures the built program against the least that could do the same, and says whether the bars are met.
+// `npm run bench`: measures the built program against the least that could do the same, and ends with 1 if a bar is missed.
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
-import { fileURLToPath } from 'node:url'
-import { parseArgs } from 'node:util'
-import { CLI, end, endAll } from './programs.ts'
-import { machine, renderReport, writeInto, type Report } from './report.ts'
-import { contestants } from './rounds.ts'
-import type { Row } from './row.ts'
-import { answerRows } from './rows/answers.ts'
-import { leaveAlone, loadedRow, refreshedRow } from './rows/idle.ts'
-import { peers } from './rows/peers.ts'
-import { startRows } from './rows/starts.ts'
-import { subscriberRows } from './rows/subscribers.ts'
-import { createWorld, startIpcTrio, type World } from './world.ts'
+import { join } from 'node:path'
+import { format, resolveConfig } from 'prettier'
+import { answerRows } from './answers.ts'
+import { idleRows } from './idle.ts'
+import { startRows } from './starts.ts'
+import { missed, renderTable, type Row } from './table.ts'
+import { CLI, createWorld, type World } from './world.ts'
 
-const { values } = parseArgs({ options: { json: { type: 'string' }, write: { type: 'boolean' } } })
-const README = fileURLToPath(new URL('../README.md', import.meta.url))
+/** In test/README.md the table is between these. */
+const [BEGIN, END] = ['<!-- bench -->', '<!-- end of bench -->']
 
 function progress(what: string): void {
   process.stderr.write(`${(performance.now() / 1_000).toFixed(0).padStart(4)} s  ${what} …\n`)
 }
 
-async function measure(world: World): Promise<Pick<Report, 'rows' | 'peers'>> {
-  progress('idle daemons, beside all that follows')
-  const idleRows = await leaveAlone(world)
-  const refreshed = await refreshedRow(world, progress)
-  const loaded = await loadedRow(world, progress)
-  const trio = await startIpcTrio(world, 'main')
-  const started = await startRows(world, trio, progress)
-  const compared = await peers(world, trio, progress)
-  const rested = [...(await refreshed()), ...(await loaded())]
-  const answers = await answerRows(world, trio, progress)
-  for (const who of contestants) await end(trio[who].process)
-  const pushed = await subscriberRows(world, progress)
+async function measure(world: World): Promise<Row[]> {
+  const idle = await idleRows(world, progress)
+  const starts = await startRows(world, progress)
+  const answers = await answerRows(world, progress)
   progress('idle daemons')
-  const [idleMemory, wakes] = (await idleRows()) as [Row, Row]
-  const [kept] = started
-  const itself = {
-    what: 'kyc-tokend, with the flags of its unit',
-    startMs: kept?.sandboxed ?? null,
-    memoryMiB: idleMemory.sandboxed,
-    readMs: null,
-    remark: 'until it gives a token that it had kept',
-  }
-  return {
-    rows: [
-      ...answers,
-      ...pushed,
-      ...started.slice(0, -1),
-      idleMemory,
-      ...rested,
-      wakes,
-      ...started.slice(-1),
-    ],
-    peers: [itself, ...compared],
-  }
+  return [...answers, ...starts, ...(await idle())]
 }
 
-function rowsWith({ rows }: Report, wanted: Row['verdict']): string[] {
-  return rows.flatMap(({ what, verdict, sandboxedVerdict }) => [
-    ...(verdict === wanted ? [`${what}, default`] : []),
-    ...(sandboxedVerdict === wanted ? [`${what}, unit`] : []),
-  ])
+async function writeInto(file: string, table: string): Promise<void> {
+  const page = readFileSync(file, 'utf8')
+  const text = `${page.slice(0, page.indexOf(BEGIN))}${BEGIN}\n\n${table}\n${page.slice(page.indexOf(END))}`
+  writeFileSync(file, await format(text, { ...(await resolveConfig(file)), filepath: file }))
 }
 
-async function main(): Promise<void> {
-  if (!existsSync(CLI)) throw new Error(`${CLI} is not there: run \`npm run build\` first`)
-  const { version } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')) as {
-    version: string
+if (!existsSync(CLI)) throw new Error(`${CLI} does not exist: run \`npm run build\` first`)
+const world = await createWorld()
+for (const signal of ['SIGINT', 'SIGTERM'] as const)
+  process.once(signal, () => void world.close().then(() => process.exit(1)))
+try {
+  const rows = await measure(world)
+  const table = renderTable(rows)
+  process.stdout.write(table)
+  if (process.argv.includes('--write')) await writeInto(join(import.meta.dirname, '../README.md'), table)
+  for (const what of missed(rows)) {
+    process.stdout.write(`Missed: ${what}\n`)
+    process.exitCode = 1
   }
-  const fromMs = performance.now()
-  const world = await createWorld()
-  for (const signal of ['SIGINT', 'SIGTERM'] as const) {
-    process.once(
-      signal,
-      () =>
-        void endAll()
-          .then(() => world.close())
-          .then(() => process.exit(1)),
-    )
-  }
-  try {
-    const measured = await measure(world)
-    const report: Report = {
-      machine: machine(),
-      version,
-      at: new Date().toISOString(),
-      tookSeconds: (performance.now() - fromMs) / 1_000,
-      ...measured,
-    }
-    process.stdout.write(`${renderReport(report)}\n`)
-    if (values.write === true) await writeInto(README, report)
-    if (values.json !== undefined) writeFileSync(values.json, `${JSON.stringify(report, null, 2)}\n`)
-    const missed = rowsWith(report, 'missed')
-    for (const what of missed) process.stdout.write(`Missed: ${what}\n`)
-    for (const what of rowsWith(report, 'within noise'))
-      process.stdout.write(`Not decided for noise: ${what}\n`)
-    process.exitCode = missed.length > 0 ? 1 : 0
-  } finally {
-    await endAll()
-    await world.close()
-  }
+} finally {
+  await world.close()
 }
-
-await main()

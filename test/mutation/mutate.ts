@@ -51,9 +51,18 @@ async function draw(folders: readonly string[], count: number): Promise<string[]
 const nothing = (): void => undefined
 const no = (): boolean => false
 const silent = {
-  ...{ isTraceEnabled: no, isDebugEnabled: no, isInfoEnabled: no },
-  ...{ isWarnEnabled: no, isErrorEnabled: no, isFatalEnabled: no },
-  ...{ trace: nothing, debug: nothing, info: nothing, warn: nothing, error: nothing, fatal: nothing },
+  isTraceEnabled: no,
+  isDebugEnabled: no,
+  isInfoEnabled: no,
+  isWarnEnabled: no,
+  isErrorEnabled: no,
+  isFatalEnabled: no,
+  trace: nothing,
+  debug: nothing,
+  info: nothing,
+  warn: nothing,
+  error: nothing,
+  fatal: nothing,
 }
 
 const count = Number(values.count)

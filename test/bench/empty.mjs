@@ -1,2 +1,0 @@
-// The cost of every program in Node costs.
-process.exitCode = 0
