@@ -62,7 +62,7 @@ static size_t http_answer_length(ssize_t length) {
   return (body - buffer) + 4 + strtoul(field + 17, NULL, 10);
 }
 
-// Whether the answer is whole.
+// Returns 1 if the answer is whole.
 static int receive(struct connection *connection) {
   ssize_t length = read(connection->fd, buffer, sizeof buffer - 1);
   if (length < 0 && errno == EAGAIN) return 0;

@@ -51,7 +51,7 @@ function compare({ samples, compared = 'ratio' }: Row, who: 'ours' | 'unit'): Co
   }
 }
 
-/** What is beyond its bar by more than the noise. */
+/** Rows beyond their bar by more than the noise. */
 export function missed(rows: readonly Row[]): string[] {
   return rows.flatMap((row) => [
     ...(isMissed(compare(row, 'ours'), row.bar) ? [`${row.what}, default`] : []),

@@ -216,7 +216,7 @@ export function privateMiB(pid: number): number {
     : kilobytes('status', /^RssAnon:\s+(\d+) kB/gm) / 1024
 }
 
-/** How often any of its threads has waited for something. */
+/** Waits of all its threads: each ends with a wake-up. */
 export function wakeUps(pid: number): number {
   return readdirSync(`/proc/${pid}/task`)
     .map((task) => readFileSync(`/proc/${pid}/task/${task}/status`, 'utf8'))
