@@ -1,7 +1,13 @@
 import { afterEach, describe, expect, it } from 'vitest'
 import { createSystemClock, type Clock } from '../../src/lib/clock.ts'
 import { UserError } from '../../src/lib/error.ts'
+import type { ServiceConfig } from '../../src/config/config.ts'
+import { resolveService } from '../../src/config/service.ts'
+import { validateDocument } from '../../src/config/validate.ts'
+import { Secret } from '../../src/lib/secret.ts'
 import { createSandbox, sandboxCredentials, type SandboxRequest } from '../../src/sandbox/sandbox.ts'
+import { createFetchToken } from '../../src/source/fetch-token.ts'
+import { knownLife } from '../../src/token/token.ts'
 import type { ScenarioName } from '../../src/sandbox/scenarios.ts'
 
 const stops: (() => Promise<void>)[] = []
@@ -20,7 +26,9 @@ function impatientClock(): Clock & { slept: number[] } {
   return { now: () => clock.now(), sleep, slept }
 }
 
-async function start(options: { scenario?: ScenarioName; tokenLifetimeMs?: number; clock?: Clock } = {}) {
+async function start(
+  options: { scenario?: ScenarioName; tokenLifetimeMs?: number; clock?: Clock; service?: ServiceConfig } = {},
+) {
   const log: SandboxRequest[] = []
   const sandbox = await createSandbox({
     port: 0,
@@ -204,5 +212,59 @@ describe('a scenario', () => {
     for (const stop of stops.splice(0)) await stop()
     expect(performance.now() - before).toBeLessThan(2_000)
     await answer
+  })
+})
+
+describe('the stand-in of a described service', () => {
+  const described = (description: object, baseUrl: string): ServiceConfig => {
+    const document = { baseUrl, service: description }
+    return resolveService(validateDocument(document).validPart!.service, {
+      baseUrl,
+      diagnostics: { fault: (at, sentence) => expect.fail(`${at}: ${sentence}`), warn: () => undefined },
+    })
+  }
+  const descriptions: [string, object][] = [
+    ['OAuth2 with Basic', { preset: 'oauth2', tokenUrl: '/oauth/token' }],
+    [
+      'OAuth2 with a form',
+      { preset: 'oauth2', tokenUrl: '/oauth/token', send: 'form', headers: { 'X-A': 'b' } },
+    ],
+    [
+      'JSON with other names',
+      { names: { apiKey: 'user' }, parameters: { realm: 'r' }, token: 'a.b', lifetime: 'a.c' },
+    ],
+  ]
+  it.each(descriptions)('takes its request, and has every scenario: %s', async (_name, description) => {
+    const { sandbox } = await start({ service: described(description, 'https://api.example.com') })
+    const service = described(description, sandbox.url)
+    const ask = (apiSecret: string) =>
+      createFetchToken({
+        service,
+        credentials: { apiKey: new Secret(sandboxCredentials.apiKey), apiSecret: new Secret(apiSecret) },
+        request: { timeoutMs: 1_000, connectTimeoutMs: 1_000, ca: null },
+        env: {},
+        clock: createSystemClock(),
+        secrets: () => [],
+      })(new AbortController().signal)
+    const reasonOf = async (scenario: ScenarioName): Promise<string> => {
+      sandbox.become(scenario)
+      const outcome = await ask(sandboxCredentials.apiSecret)
+      if (outcome.kind !== 'ok') return outcome.reason
+      expect(outcome.answerLifeMs).toBe(60_000)
+      return knownLife(outcome, Date.now())!.lifeMs > 0 ? 'ok' : 'expired'
+    }
+    expect(await ask('wrong')).toMatchObject({ kind: 'permanent', reason: 'account-not-found' })
+    expect(await reasonOf('ok')).toBe('ok')
+    expect(await reasonOf('opaque-token')).toBe('ok')
+    expect(await reasonOf('expired-token')).toBe('expired')
+    expect(await reasonOf('account-inactive')).toBe('account-inactive')
+    expect(await reasonOf('account-not-found')).toBe('account-not-found')
+    expect(await reasonOf('outage')).toBe('server-error')
+    expect(await reasonOf('rate-limited')).toBe('rate-limited')
+    expect(await reasonOf('slow')).toBe('timeout')
+    expect(await reasonOf('html-error')).toBe('server-error')
+    sandbox.become('ok')
+    const plain = await fetch(service.tokenUrl, { method: 'POST', body: '{}' })
+    expect(plain.status).toBe(400)
   })
 })

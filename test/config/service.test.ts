@@ -1,0 +1,188 @@
+import { describe, expect, it } from 'vitest'
+
+import type { Config } from '../../src/config/config.ts'
+import { ConfigError } from '../../src/config/issues.ts'
+import { loadConfig } from '../../src/config/load.ts'
+import { standardService } from '../../src/config/service.ts'
+import { smallConfig, useConfigFiles } from '../support/config-files.ts'
+
+const files = useConfigFiles()
+const load = (service: unknown, baseUrl = 'https://api.example.com'): Promise<Config> =>
+  loadConfig({
+    configPath: files.write('c.json', { ...smallConfig(), baseUrl, service }),
+    env: { RUNTIME_DIRECTORY: '/run/kyc-tokend', STATE_DIRECTORY: '/var/lib/kyc-tokend' },
+  })
+const faultsOf = async (service: unknown): Promise<string[]> => {
+  const error = await load(service).catch((thrown: unknown) => thrown)
+  if (!(error instanceof ConfigError)) throw new Error('the description was not refused', { cause: error })
+  return error.faults.map(({ at, sentence }) => `${at}: ${sentence}`)
+}
+
+describe('the standard service', () => {
+  it('is the one without a description, with an empty one, and with its own keys written out', async () => {
+    const standard = standardService()
+    expect(standard).toMatchObject({
+      tokenUrl: 'https://api.example.com/token/external/jwt',
+      description: null,
+    })
+    for (const service of [undefined, null, { preset: null }, {}])
+      expect((await load(service)).service).toEqual(standard)
+    const { service } = await load({
+      tokenUrl: 'https://api.example.com/token/external/jwt',
+      names: { apiKey: 'apiKey' },
+      refusedBy: [401, 403],
+      lifetime: 'expires',
+    })
+    expect(service.description).toBeNull()
+  })
+})
+
+describe('the description', () => {
+  const texts = async (service: unknown): Promise<string | null> => (await load(service)).service.description
+  it('is another text for another request or path of the token, and for nothing else', async () => {
+    const one = { headers: { 'X-A': '1', 'x-b': '2' }, parameters: { b: '1', a: '2' } }
+    const same = {
+      parameters: { a: '2', b: '1' },
+      headers: { 'X-B': '2', 'x-a': '1' },
+      refusedBy: [403],
+      refusals: [],
+    }
+    expect(await texts(one)).toBe(await texts(same))
+    const others = [
+      { tokenUrl: '/other' },
+      { send: 'form' },
+      { send: 'basic' },
+      { names: { apiKey: 'user' } },
+      { parameters: { realm: 'one' } },
+      { headers: { 'X-Client': 'one' } },
+      { token: 'data.token' },
+    ]
+    const found = new Set<string | null>()
+    for (const other of others) found.add(await texts(other))
+    expect(found.size).toBe(others.length)
+    expect(found).not.toContain(null)
+  })
+
+  it('of a preset is overridden by the keys beside it', async () => {
+    const { service } = await load({
+      preset: 'oauth2',
+      tokenUrl: 'https://auth.example.com/token?tenant=1',
+      send: 'form',
+      parameters: { scope: 'kyc' },
+      lifetime: null,
+    })
+    expect(service).toMatchObject({
+      tokenUrl: 'https://auth.example.com/token?tenant=1',
+      names: { apiKey: 'client_id', apiSecret: 'client_secret' },
+      parameters: { scope: 'kyc' },
+      token: ['access_token'],
+      lifetime: null,
+    })
+    expect(
+      service.refusals.map(({ status, says, in: path, reason }) => [status, says, path, reason]),
+    ).toEqual([
+      [400, 'invalid_client', ['error'], 'account-not-found'],
+      [400, 'unauthorized_client', ['error'], 'account-inactive'],
+      [401, 'invalid_client', ['error'], 'account-not-found'],
+      [401, 'unauthorized_client', ['error'], 'account-inactive'],
+    ])
+  })
+
+  it('keeps the path of baseUrl before the path of tokenUrl', async () => {
+    const { service } = await load({ tokenUrl: '/token?x=1' }, 'https://api.example.com/kyc/')
+    expect(service.tokenUrl).toBe('https://api.example.com/kyc/token?x=1')
+    expect((await load({ tokenUrl: 'http://localhost:81/t' })).service.tokenUrl).toBe('http://localhost:81/t')
+  })
+})
+
+describe('a faulty description', () => {
+  const faulty: (readonly [unknown, RegExp])[] = [
+    [{ preset: 'oauth' }, /^service\.preset: must be one of "oauth2"/],
+    [{ preset: 'oauth2' }, /^service\.tokenUrl: is missing, and the preset "oauth2" needs it: write it as/],
+    [{ preset: 'oauth2', tokenUrl: 5 }, /^service\.tokenUrl: must be a path or a whole URL/],
+    [{ send: 'xml' }, /^service\.send: must be one of "json", "form", "basic"/],
+    [{ tokenUrl: 'token' }, /^service\.tokenUrl: must be a path or a whole URL: write it as "\/token"/],
+    [{ tokenUrl: '//evil.example/x' }, /^service\.tokenUrl: must be a path or a whole URL/],
+    [{ tokenUrl: 'ftp://a.example/x' }, /^service\.tokenUrl: must be a path or a whole URL/],
+    [{ tokenUrl: 'http://a.example/x' }, /^service\.tokenUrl: must begin with https:\/\//],
+    [{ tokenUrl: 'https://u:hush@a.example/x' }, /^service\.tokenUrl: must not hold a user name or password/],
+    [{ tokenUrl: '/a#b' }, /^service\.tokenUrl: must not have a fragment/],
+    [{ tokenUrl: '/a b' }, /^service\.tokenUrl: must be a path or a whole URL/],
+    [{ tokenUrl: '' }, /^service\.tokenUrl: must be a path or a whole URL/],
+    [{ headers: { 'X A': 'hush' } }, /^service\.headers\."X A": is no name of an HTTP header/],
+    [
+      { headers: { 'X-A': 'hu\r\nsh' } },
+      /^service\.headers\.X-A: has a value that an HTTP header cannot have/,
+    ],
+    [{ headers: { 'X-A': 'hush✓' } }, /^service\.headers\.X-A: has a value that an HTTP header cannot have/],
+    [{ headers: { 'X-A': 5 } }, /^service\.headers\.X-A: must be a text/],
+    [{ headers: { 'X-A': '1', 'x-a': '2' } }, /^service\.headers\.x-a: is there twice/],
+    [{ headers: 'X-A: hush' }, /^service\.headers: must be an object of texts/],
+    ...[
+      'Authorization',
+      'host',
+      'Connection',
+      'CONTENT-TYPE',
+      'content-x',
+      'Transfer-Encoding',
+      'Expect',
+    ].map(
+      (name) =>
+        [
+          { headers: { [name]: 'hush' } },
+          new RegExp(`^service\\.headers\\.${name}: is a header that`),
+        ] as const,
+    ),
+    [
+      { parameters: { apiSecret: 'hush' } },
+      /^service\.parameters\.apiSecret: has the name under which the key/,
+    ],
+    [{ names: { apiKey: 'a', apiSecret: 'a' } }, /^service\.names: gives the key and the secret one name/],
+    [{ send: 'basic', names: { apiKey: 'a' } }, /^service\.names: is of no use with "send": "basic"/],
+    [{ names: { apiKey: '' } }, /^service\.names\.apiKey: must be a text/],
+    ...['', '.', 'a.', '.a', 'a..b', 'a b'].map(
+      (token) => [{ token }, /^service\.token: must be the path of a field/] as const,
+    ),
+    [{ lifetime: 'a..b' }, /^service\.lifetime: must be the path of a field/],
+    [
+      { refusals: [{ status: 500, says: 'x', reason: 'gone' }] },
+      /^service\.refusals\[0\]\.reason: must be one of/,
+    ],
+    [
+      { refusals: [{ status: 500, says: ' ', reason: 'account-inactive' }] },
+      /^service\.refusals\[0\]\.says: must be words/,
+    ],
+    [
+      { refusals: [{ status: 500, says: '', reason: 'account-inactive' }] },
+      /^service\.refusals\[0\]\.says: must be/,
+    ],
+    [
+      { refusals: [{ status: 200, says: 'x', reason: 'account-inactive' }] },
+      /refusals\[0\]\.status: must be a whole number from 400 to 599/,
+    ],
+    [{ refusals: [{}] }, /^service\.refusals\[0\]\.status: is missing/],
+    [{ refusedBy: [399] }, /^service\.refusedBy\[0\]: must be a whole number from 400 to 599/],
+    [{ refusedBy: 401 }, /^service\.refusedBy: must be a list/],
+    [{ tokenurl: 'hush' }, /^service\.tokenurl: is an unknown key: did you mean "tokenUrl"\?/],
+    [{ names: { apikey: 'hush' } }, /^service\.names\.apikey: is an unknown key/],
+    ['oauth2', /^service: must be an object/],
+  ]
+  it.each(faulty)('%j has its key path and its remedy, and no value', async (service, sentence) => {
+    const faults = await faultsOf(service)
+    expect(faults[0]).toMatch(sentence)
+    if (!faults[0]!.includes('[0]')) expect(faults).toHaveLength(1)
+    expect(faults.join('\n')).not.toMatch(/hush|[\u0000-\u0009\u000b-\u001f]/)
+  })
+
+  it('has all its faults at once', async () => {
+    const faults = await faultsOf({
+      send: 'xml',
+      tokenUrl: 'x',
+      headers: { Host: 'a', '\u001b[2J': 'b' },
+      parameters: { apiKey: 'c' },
+      refusedBy: [1],
+      wrong: 1,
+    })
+    expect(faults).toHaveLength(7)
+  })
+})
