@@ -187,7 +187,7 @@ function createSupervisor(
   }
 
   function cannotRun(error: unknown): void {
-    stderr.write(`kyc-tokend: ${argv[0]} cannot be run (${errorMessage(error)}).\n`)
+    stderr.write(`kyc-tokend: ${escapeUnsafe(`${argv[0]} cannot be run (${errorMessage(error)})`)}.\n`)
     status = CANNOT_RUN
     apply({ type: 'end' })
     apply({ type: 'exited' })
@@ -201,7 +201,9 @@ function createSupervisor(
     } catch (error) {
       if (errorCode(error) === 'ESRCH') return false
       if (signal !== 0)
-        stderr.write(`kyc-tokend: ${argv[0]} does not get ${signal} (${errorMessage(error)}).\n`)
+        stderr.write(
+          `kyc-tokend: ${escapeUnsafe(argv[0])} does not get ${signal} (${errorMessage(error)}).\n`,
+        )
       return signal === 0
     }
   }

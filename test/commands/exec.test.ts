@@ -48,6 +48,18 @@ test('the command replaces the process: no token in ps, signals and stdin are it
   expect({ status, stdout }).toEqual({ status: 7, stdout: 'ready\ngot HUP\ngot USR1\n' })
 })
 
+test.each([[], ['--on-change', 'restart']])(
+  'the name of a command that cannot be run is escaped where it is printed (%s %s)',
+  async (...options) => {
+    const { cli, directory } = await commandWorld({ answer: granting(hourToken()) })
+    const path = join(directory, 'a\n<0>b\u001b')
+    await writeFile(path, '#!/nowhere/interpreter\n', { mode: 0o755 })
+    const { status, stderr } = await cli(['exec', ...options, '--', path])
+    expect(stderr).toMatch(/^kyc-tokend: \S*\/a\\u000a<0>b\\u001b cannot be run \(.*\)\.\n$/)
+    expect(status).toBe(126)
+  },
+)
+
 test.each(['abc', '40', '2000000000', '-1'])(
   'only the standard streams stay open, whatever LISTEN_FDS=%s says of another process',
   async (LISTEN_FDS) => {

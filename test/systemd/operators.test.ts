@@ -22,7 +22,28 @@ describeInstallation('The commands of an operator under systemd', {}, (installat
       await sh("stat -c '%a %U:%G' /etc/kyc-tokend/accounts/eu.json /etc/kyc-tokend/accounts/eu.api-key"),
     ).toBe('640 root:kyc-tokend\n640 root:kyc-tokend\n')
     expect(await sh('kyc-tokend status --all')).toMatch(/^\(default\) +ready .*left\neu +ready .*left\n$/)
+    expect(await sh(`kyc-tokend setup --account de ${words}`)).toContain(
+      'kyc-tokend@de runs and holds a token',
+    )
+    await sh(
+      'systemctl disable --quiet --now kyc-tokend@de.service kyc-tokend@de.socket kyc-tokend-http@de.socket',
+    )
     expect(await sh('kyc-tokend check --account eu')).toContain('/etc/kyc-tokend/accounts/eu.json is valid')
+  })
+
+  it('setup puts back a working pair byte for byte where the service refuses the new one or is away', async () => {
+    const seen = (): Promise<string> =>
+      sh('cd /etc/kyc-tokend && stat -c "%n %a %U:%G %i" * && sha256sum api-* *.json')
+    const before = await seen()
+    await sh('echo another-secret >wrong')
+    const refused = await attempt(`kyc-tokend setup --force ${words.replace('file secret', 'file wrong')}`)
+    expect(refused.stdout).toMatch(/Nothing was changed, because the service refuses key and secret: .*\n$/)
+    expect(refused.status).toBe(77)
+    const away = await attempt(`kyc-tokend setup --force ${words.replace('8099', '8098')}`)
+    expect(away.stdout).toMatch(/Nothing was changed, because the service gave no token: .*\n$/)
+    expect(away.status).toBe(75)
+    expect(await seen()).toBe(before)
+    expect(await sh('kyc-tokend refresh')).toMatch(/good for/)
   })
 
   it('status says how the last run of the alert command ended', async () => {
