@@ -3,6 +3,7 @@ import type { Writable } from 'node:stream'
 import { createDaemon, type Daemon } from './daemon.ts'
 import { acquireInstanceLock } from './delivery/listener/instance-lock.ts'
 import { raceAbort } from './lib/abort.ts'
+import { accountOfEnvironment, unitNames } from './lib/account.ts'
 import { createSystemClock } from './lib/clock.ts'
 import type { DaemonSignals } from './lib/daemon-signals.ts'
 import { createDirectories } from './lib/directories.ts'
@@ -122,9 +123,17 @@ async function answerMisconfigured(
     clock,
     secrets: () => [],
   })
-  logging.begin()
-  const message =
-    'kyc-tokend is misconfigured and not running: see `journalctl -u kyc-tokend` and `kyc-tokend check`'
+  const { unit } = unitNames(accountOfEnvironment(env))
+  logging.log(
+    'error',
+    'The configuration is faulty: clients are answered `misconfigured` for a minute at most',
+    {
+      event: 'misconfigured',
+      error: error.message,
+      remedy: `Correct it (sudo kyc-tokend check), then sudo systemctl restart ${unit}`,
+    },
+  )
+  const message = `kyc-tokend is misconfigured and not running: see \`journalctl -u ${unit}\` and \`kyc-tokend check\``
   await serveMisconfigured(inherited, { message, log: logging.log, signal: signals.stop })
   await logging.close()
 }

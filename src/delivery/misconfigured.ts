@@ -1,5 +1,5 @@
 // Answers for clients that wait at sockets handed over by systemd while the configuration is faulty, before the daemon ends.
-import { createSystemClock } from '../lib/clock.ts'
+import { createSystemClock, type Clock } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
 import { runTasks } from '../lib/run-tasks.ts'
 import type { InheritedSockets } from '../lib/socket-activation.ts'
@@ -9,17 +9,27 @@ import { createIpcServer } from './ipc/server.ts'
 import type { Replies } from './replies.ts'
 import { createDeliveryContext } from './servers.ts'
 
-const ANSWER_FOR_MS = 2_000
+/** An operator who starts the daemon sees its end so soon where no client asks. */
+const FIRST_MS = 2_000
+/** Time after the last request: clients that ask more often start the daemon no more than once a minute. */
+const QUIET_MS = 15_000
+const MOST_MS = 60_000
 
-/** Answers every request at the inherited sockets with the fault `misconfigured` for 2 s, or until the signal is aborted. */
+/**
+ * Answers every request at the inherited sockets with the fault `misconfigured`: for 2 s, and on while clients ask, for
+ * `forMs` (by default a minute) at most, or until the signal is aborted.
+ */
 export async function serveMisconfigured(
   inherited: InheritedSockets,
   options: { message: string; log: Log; signal: AbortSignal; forMs?: number },
 ): Promise<void> {
-  const { message, log, signal, forMs = ANSWER_FOR_MS } = options
+  const { message, log, signal, forMs = MOST_MS } = options
+  const clock = createSystemClock()
+  let askedAtMs: number | null = null
+  const onRequest = (): void => void (askedAtMs = clock.now().bootMs)
   const metrics = () => ({ contentType: 'text/plain; charset=utf-8', body: '' })
-  const context = createDeliveryContext({ replies: createMisconfiguredReplies(message), log })
-  const common = { ...context, socket: HANDED_OVER }
+  const replies = createMisconfiguredReplies(message, { clock, onRequest })
+  const common = { ...createDeliveryContext({ replies, log }), socket: HANDED_OVER }
   const servers = [
     ...(inherited.ipc.length === 0 ? [] : [createIpcServer({ ...common, inherited: inherited.ipc })]),
     ...(inherited.http.length === 0
@@ -27,24 +37,51 @@ export async function serveMisconfigured(
       : [createHttpServer({ ...common, metrics, inherited: inherited.http })]),
   ]
   if (servers.length === 0) return
-  await runTasks(
+  const over = new AbortController()
+  const end = AbortSignal.any([signal, over.signal])
+  const served = runTasks(
     servers.map((server) => (stop) => server.run(stop, { onListening: () => undefined })),
-    AbortSignal.any([signal, AbortSignal.timeout(forMs)]),
+    end,
   )
+  await Promise.race([served, whileAsked(() => askedAtMs, { forMs, clock, signal: end })])
+  over.abort()
+  await served
 }
 
-function createMisconfiguredReplies(message: string): Replies {
-  const clock = createSystemClock()
-  const reply: { fault: Fault } = { fault: { code: 'misconfigured', message } }
+/** Resolves when no request has come for a while, after `forMs`, or when the signal is aborted. */
+export async function whileAsked(
+  askedAtMs: () => number | null,
+  { forMs, clock, signal }: { forMs: number; clock: Clock; signal: AbortSignal },
+): Promise<void> {
+  const begunMs = clock.now().bootMs
+  const latestMs = begunMs + forMs
+  for (
+    let untilMs = begunMs + FIRST_MS;
+    !signal.aborted && clock.now().bootMs < Math.min(untilMs, latestMs);
+  ) {
+    await clock.sleep(Math.min(untilMs, latestMs) - clock.now().bootMs, signal)
+    untilMs = Math.max(untilMs, (askedAtMs() ?? -Infinity) + QUIET_MS)
+  }
+}
+
+function createMisconfiguredReplies(
+  message: string,
+  { clock, onRequest }: { clock: Clock; onRequest: () => void },
+): Replies {
+  const fault: Fault = { code: 'misconfigured', message }
+  const reply = (): { fault: Fault } => {
+    onRequest()
+    return { fault }
+  }
   return {
     now: () => clock.now(),
     cached: () => null,
-    current: () => reply,
-    token: () => reply,
+    current: reply,
+    token: reply,
     need: () => undefined,
-    reject: () => reply,
-    refresh: () => Promise.resolve(reply),
-    status: () => Promise.resolve(reply),
+    reject: reply,
+    refresh: () => Promise.resolve(reply()),
+    status: () => Promise.resolve(reply()),
     isAlive: () => true,
     onChange: () => () => undefined,
   }

@@ -4,6 +4,8 @@ import { existsSync, lstatSync } from 'node:fs'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { expect, it, onTestFinished } from 'vitest'
+import { whileAsked } from '../../src/delivery/misconfigured.ts'
+import { createFakeClock } from '../support/fake-clock.ts'
 import { connectRaw } from '../support/ipc-client.ts'
 import { lacks } from '../support/lacks.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
@@ -77,3 +79,20 @@ it.skipIf(lacks('python3', 'curl'))(
     expect(existsSync(join(directory, 'http.sock'))).toBe(true)
   },
 )
+
+it.each([
+  ['without a client', [], 2],
+  ['with one that asks once', [1], 16],
+  ['with one that asks every 10 s', Array.from({ length: 10 }, (_, index) => 1 + 10 * index), 60],
+  ['with one that comes late', [5], 2],
+])('%s, asked at %j s, the daemon answers for %i s', async (_, asked, seconds) => {
+  const clock = createFakeClock()
+  const begunMs = clock.now().bootMs
+  const signal = new AbortController().signal
+  let endedMs: number | null = null
+  const last = (): number | null =>
+    asked.map((at) => begunMs + at * 1_000).findLast((at) => at <= clock.now().bootMs) ?? null
+  void whileAsked(last, { forMs: 60_000, clock, signal }).then(() => (endedMs = clock.now().bootMs - begunMs))
+  for (let step = 0; step < 70; step += 1) await clock.advance(1_000)
+  expect(endedMs).toBe(seconds * 1_000)
+})
