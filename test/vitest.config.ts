@@ -18,7 +18,6 @@ const FIRST = [
   'faults/secrets-rotation',
   'delivery/through-streams',
   'client/load',
-  'token/story',
   'delivery/overload',
   'faults/disk',
   'commands/exec-on-change',

@@ -44,3 +44,17 @@ test('a reading is kept for a millisecond', () => {
   machine({ atMs: 1 })
   expect(clock.now()).toEqual({ bootMs: first.bootMs + 1, wallMs: first.wallMs + 1 })
 })
+
+test('a sleep longer than a timer of Node can hold does not end at once', async () => {
+  const { sleep } = createSystemClock()
+  for (const ms of [2 ** 31, Infinity]) {
+    const stop = new AbortController()
+    let isOver = false
+    const sleeping = sleep(ms, stop.signal).then(() => (isOver = true))
+    // Node would take such a timer for one of 1 ms.
+    await sleep(20, stop.signal)
+    expect(isOver).toBe(false)
+    stop.abort()
+    await sleeping
+  }
+})

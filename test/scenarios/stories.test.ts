@@ -28,7 +28,7 @@ const answers: fc.Arbitrary<ServiceAnswer> = fc.constantFrom<ServiceAnswer[]>(
   { to: 'two', status: 429 },
   { to: 'two', jwt: 'of two', life: '1h' },
 )
-const plain = (name: 'reject' | 'operator' | 'crash' | 'restart' | 'reboot'): fc.Arbitrary<Step> =>
+const plain = (name: 'reject' | 'operator' | 'restart' | 'reboot'): fc.Arbitrary<Step> =>
   fc.constant({ do: name })
 const steps: fc.Arbitrary<Step> = fc.oneof(
   { weight: 7, arbitrary: answers.map((answer): Step => ({ do: 'service', answer })) },
@@ -66,7 +66,10 @@ const steps: fc.Arbitrary<Step> = fc.oneof(
       })
       .map((change): Step => ({ do: 'reload', change })),
   },
-  { weight: 2, arbitrary: plain('crash') },
+  {
+    weight: 3,
+    arbitrary: fc.oneof(fc.constant(0), fc.nat(60)).map((turns): Step => ({ do: 'crash', turns })),
+  },
   { weight: 1, arbitrary: plain('restart') },
   { weight: 1, arbitrary: plain('reboot') },
 )

@@ -115,8 +115,8 @@ export interface World {
   start(change?: Change): Promise<void>
   /** The daemon ends in order. */
   stop(): Promise<void>
-  /** The daemon is killed. */
-  crash(): Promise<void>
+  /** The daemon is killed; with `turns` so many turns of its loop after SIGUSR2, in the middle of what that causes. */
+  crash(turns?: number): Promise<void>
   reboot(): Promise<void>
   wait(ms: number): Promise<void>
   suspend(ms: number): void
@@ -364,7 +364,9 @@ export function createWorld(given: Given, observer?: Observer): World {
   }
 
   /** All that it writes from here on is lost. */
-  async function crash(): Promise<void> {
+  async function crash(turns = 0): Promise<void> {
+    if (turns > 0) alive().refresh()
+    for (let left = turns; left > 0; left -= 1) await turn()
     const left = `${directory}.left`
     cpSync(directory, left, { recursive: true, filter: (path) => !lstatSync(path).isSocket() })
     await stop()

@@ -61,6 +61,17 @@ describe('an attempt that is put off', () => {
     expect(causes).toEqual(['start', 'operator'])
   })
 
+  test("is followed later where a client's wish caused it", async () => {
+    const { fetchToken, causes } = giving(adopted, postponed, { ...adopted, accessToken: 'next' })
+    const { keeper, clock } = await running(fetchToken)
+    expect(keeper.reject(keeper.state().token?.fingerprint ?? '')).toEqual({ verdict: 'refreshing' })
+    await clock.advance(7 * MINUTE - 1)
+    expect(causes).toEqual(['start', 'client'])
+    await clock.advance(1)
+    expect(causes).toEqual(['start', 'client', 'client'])
+    expect(keeper.state().token?.accessToken).toBe('next')
+  })
+
   test('leaves a refusal, and asks again when its time is over', async () => {
     const { fetchToken, causes } = giving(failures.inactive, postponed)
     const { keeper, clock } = await running(fetchToken)

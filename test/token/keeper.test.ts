@@ -80,15 +80,6 @@ describe('the loop', () => {
     expect(looks.length).toBeLessThanOrEqual(42)
   })
 
-  test('sees at that very moment that a token expires, also while a request hangs', async () => {
-    const { clock, keeper, looks, answer, reported } = await running(undefined, { lifeSeconds: 100 })
-    answer(byHand().answer)
-    const expiresAtMs = keeper.state().token?.expiresAtMs ?? 0
-    await clock.advance(100_000)
-    expect(looks).toContain(expiresAtMs)
-    expect(reported()).toEqual(['changed', 'attempted', 'changed'])
-  })
-
   test('asks at the moment that was planned, to the millisecond', async () => {
     const { clock, keeper, asked, answer } = await running(failures.network)
     const waitMs = (keeper.state().failure?.retryAtMs ?? 0) - clock.now().bootMs
@@ -342,23 +333,6 @@ describe('until', () => {
 })
 
 describe('a reload in the middle of a request', () => {
-  test('with other credentials gives it up, does not look at its answer, and asks again', async () => {
-    const service = byHand()
-    const { keeper, reload, asked, clock, reported } = await running(service.answer)
-    reload({ credentialsId: 'second' })
-    expect(service.signals[0]?.aborted).toBe(true)
-    service.resolve(refused)
-    await clock.settle()
-    expect(asked()).toBe(2)
-    expect(keeper.state()).toMatchObject({
-      token: expect.anything(),
-      refusal: null,
-      alert: null,
-      requests: 2,
-    })
-    expect(reported()).toEqual(['changed', 'attempted'])
-  })
-
   test('with the same credentials lets it go on', async () => {
     const service = byHand()
     const { keeper, reload, asked, clock } = await running(service.answer)
@@ -451,14 +425,5 @@ describe('what clients and operators say', () => {
       expect(looks.length > before.looks).toBe(isWoken)
       expect(asked() - before.asked).toBe(requests)
     }
-  })
-
-  test('gets another token where a longer life is needed', async () => {
-    const { keeper, asked, clock } = await running()
-    await clock.advance(1)
-    keeper.need(HOUR)
-    await clock.settle()
-    expect(asked()).toBe(2)
-    expect(keeper.state().generation).toBe(2)
   })
 })

@@ -7,13 +7,10 @@ import {
   dueAtMs,
   initialState,
   isSettled,
-  isStale,
   noTokenSince,
   nextExpiryMs,
   nextMomentMs,
   phaseOf,
-  usableToken,
-  usableUntilMs,
   type Policy,
   type Step,
   type TokenState,
@@ -115,32 +112,6 @@ describe('a token that was obtained', () => {
     expect(asked(state, jwt(HOUR, 2_000), 2_000)).toMatchObject({ generation: 2, token: { generation: 2 } })
   })
 
-  test('that does not say its life has the assumed one', () => {
-    expect(tokenOf(after([opaque()]))).toMatchObject({
-      lifeMs: 15 * MINUTE,
-      expiresAtMs: at(15 * MINUTE).bootMs,
-      expirySource: 'assumed',
-    })
-  })
-
-  test('is used up to its known expiry, or to twice an assumed age', () => {
-    const known = after([jwt()])
-    expect(usableUntilMs(tokenOf(known))).toBe(at(HOUR).bootMs)
-    expect(usableToken(known, at(HOUR - 1))).toBe(known.token)
-    expect(usableToken(known, at(HOUR))).toBeNull()
-    const assumed = after([opaque()])
-    expect(usableUntilMs(tokenOf(assumed))).toBe(at(30 * MINUTE).bootMs)
-    expect(usableToken(assumed, at(30 * MINUTE - 1))).toBe(assumed.token)
-    expect(usableToken(assumed, at(30 * MINUTE))).toBeNull()
-    expect(usableToken(initial, at(0))).toBeNull()
-  })
-
-  test('is stale from the end of its life on', () => {
-    const token = tokenOf(after([opaque()]))
-    expect(isStale(token, at(15 * MINUTE - 1))).toBe(false)
-    expect(isStale(token, at(15 * MINUTE))).toBe(true)
-  })
-
   test('without life is a malformed answer, with a sentence', () => {
     for (const lifeMs of [0, -1_000]) {
       const { state, outcome } = nextState(afterRequest(initial, 'start', at(0)), jwt(lifeMs), step(0))
@@ -158,17 +129,6 @@ describe('a token that was obtained', () => {
 })
 
 describe('the same token once more', () => {
-  test('keeps its number, its birth and its end, where it says its life itself', () => {
-    const first = after([jwt()])
-    const again = asked(first, jwt(), 40 * MINUTE)
-    const share = 2 / 3 - 0.05
-    expect(again.token).toEqual({
-      ...first.token,
-      refreshAtMs: expect.closeTo(at(40 * MINUTE).bootMs + 20 * MINUTE * share, 3),
-    })
-    expect(again).toMatchObject({ generation: 1, lastSuccessAt: at(40 * MINUTE) })
-  })
-
   test('that has expired is a malformed answer, whose sentence says that it is the same', () => {
     const late = step(HOUR + 1_000)
     const { outcome } = nextState(afterRequest(after([jwt()]), 'start', late.now), jwt(), late)
@@ -190,17 +150,6 @@ describe('the same token once more', () => {
   test('is refreshed no sooner than in a second', () => {
     const first = after([jwt(10_000)])
     expect(tokenOf(asked(first, jwt(10_000), 9_000)).refreshAtMs).toBe(at(10_000).bootMs)
-  })
-
-  test('lives again, where its life is an assumed one', () => {
-    const first = after([opaque()])
-    const again = asked(first, opaque(), 10 * MINUTE)
-    expect(tokenOf(again)).toMatchObject({
-      generation: 1,
-      received: at(0),
-      expiresAtMs: at(25 * MINUTE).bootMs,
-    })
-    expect(tokenOf(again).refreshAtMs).toBeGreaterThan(at(15 * MINUTE).bootMs)
   })
 })
 
@@ -365,19 +314,6 @@ describe('a failure', () => {
     })
   })
 
-  test('leaves the token and its number, and what is under way is over', () => {
-    const held = after([jwt()])
-    const state = asked(held, down, MINUTE)
-    expect(state).toMatchObject({
-      token: expect.anything(),
-      refusal: null,
-      generation: 1,
-      inFlight: null,
-      alert: null,
-    })
-    expect(state.token).toBe(held.token)
-  })
-
   /** The wait after the twelfth failure in a row, at that moment. */
   function waitMs(state: TokenState, ms: number, failed: FetchOutcome = down): number {
     const last = Array.from({ length: 12 }).reduce<TokenState>((before) => asked(before, failed, ms), state)
@@ -501,47 +437,12 @@ describe('when the last usable token goes, or will', () => {
   })
 })
 
-describe('a need', () => {
-  const held = after([jwt()])
-
-  test('is followed where the token lives too shortly, and no token lives longer than the last', () => {
-    expect(dueAtMs(afterClientNeed(held, 30 * MINUTE, at(30 * MINUTE + 1)))).toBeLessThanOrEqual(
-      at(30 * MINUTE + 1).bootMs,
-    )
-    expect(afterClientNeed(held, 30 * MINUTE, at(30 * MINUTE))).toBe(held)
-    expect(afterClientNeed(held, HOUR, at(1))).not.toBe(held)
-    expect(afterClientNeed(held, HOUR + 1, at(1))).toBe(held)
-  })
-
-  test('changes nothing once it is noted', () => {
-    const wished = afterClientNeed(held, HOUR, at(1))
-    expect(afterClientNeed(wished, HOUR, at(2))).toBe(wished)
-  })
-
-  test('changes nothing without a token, while refused, and while a request is under way', () => {
-    const states = [initial, after([down]), after([inactive]), after([jwt()], [inactive, MINUTE])]
-    for (const state of [...states, afterAttemptBegan(held, 'refresh', at(1))])
-      expect(afterClientNeed(state, HOUR, at(MINUTE))).toBe(state)
-  })
-
-  test('does not shorten the wait after a failure', () => {
-    const failed = asked(held, limited, MINUTE)
-    expect(dueAtMs(afterClientNeed(failed, HOUR, at(2 * MINUTE)))).toBe(dueAtMs(failed))
-  })
-})
-
 describe('a report', () => {
   const held = after([opaque()])
   const fingerprint = fingerprintOf('opaque')
   const verdictOn = (state: TokenState, ms: number, reported = fingerprint) =>
     afterReject(state, reported, at(ms)).verdict
   const reported = (state: TokenState, ms: number) => afterReject(state, fingerprint, at(ms)).state
-
-  test('of another token than the current one says that it was replaced', () => {
-    const refused = asked(held, inactive, MINUTE)
-    for (const state of [held, refused])
-      expect(afterReject(state, 'other', at(MINUTE))).toEqual({ state, verdict: { verdict: 'replaced' } })
-  })
 
   test('says that another is on its way, and asks for it', () => {
     const { state, verdict } = afterReject(held, fingerprint, at(MINUTE))
@@ -570,81 +471,12 @@ describe('a report', () => {
     expect([state, verdict]).toEqual([held, { verdict: 'refreshing' }])
   })
 
-  test('while refused says so', () => {
-    for (const state of [after([inactive]), asked(held, inactive, MINUTE)])
-      expect(afterReject(state, fingerprint, at(MINUTE))).toEqual({ state, verdict: { verdict: 'refused' } })
-  })
-
   test('during an outage is held until the next attempt', () => {
     const failed = asked(held, limited, MINUTE)
     expect(verdictOn(failed, 2 * MINUTE)).toEqual({ verdict: 'held', retryAfterMs: 10 * MINUTE })
     expect(verdictOn(failed, 12 * MINUTE)).toEqual({ verdict: 'refreshing' })
     expect(verdictOn(failed, 14 * MINUTE)).toEqual({ verdict: 'refreshing' })
     expect(reported(failed, 2 * MINUTE).clientRequestAtMs).toBeNull()
-  })
-
-  test('within 30 s of the last that made us ask is held, and followed then', () => {
-    const second = asked(reported(held, MINUTE), opaque('second'), MINUTE, 'client')
-    const decision = afterReject(second, fingerprintOf('second'), at(MINUTE + 29_999))
-    expect(decision.verdict).toEqual({ verdict: 'held', retryAfterMs: 1 })
-    expect(dueAtMs(decision.state)).toBe(at(MINUTE + 30_000).bootMs)
-    expect(verdictOn(second, MINUTE + 30_000, fingerprintOf('second'))).toEqual({ verdict: 'refreshing' })
-  })
-
-  test('of the token that the service gave again says so, and asks again no sooner than after 30 s', () => {
-    const again = asked(reported(held, MINUTE), opaque(), MINUTE, 'client')
-    expect(again).toMatchObject({ unchanged: fingerprint, rejection: null })
-    const { state, verdict } = afterReject(again, fingerprint, at(MINUTE + 10_000))
-    expect(verdict).toEqual({ verdict: 'unchanged', retryAfterMs: 20_000 })
-    expect(state.clientRequestAtMs).toBeNull()
-    expect(verdictOn(again, MINUTE + 30_000)).toEqual({ verdict: 'refreshing' })
-    expect(asked(again, opaque(), 2 * MINUTE).unchanged).toBeNull()
-    expect(asked(reported(held, MINUTE), opaque('second'), MINUTE).unchanged).toBeNull()
-  })
-})
-
-describe('what reports teach', () => {
-  const lifeAfter = (state: TokenState, ms: number): number =>
-    tokenOf(asked(state, opaque('next'), ms)).lifeMs
-  const reportedAt = (ms: number, state = after([opaque()])): TokenState =>
-    afterReject(state, tokenOf(state).fingerprint, at(ms)).state
-
-  test('is four fifths of the age at the first report, never under a minute and never more than it was', () => {
-    expect(lifeAfter(reportedAt(10 * MINUTE, reportedAt(5 * MINUTE)), 12 * MINUTE)).toBe(4 * MINUTE)
-    expect(lifeAfter(reportedAt(MINUTE + 1), 2 * MINUTE)).toBe(MINUTE)
-    expect(lifeAfter(reportedAt(29 * MINUTE), 29 * MINUTE)).toBe(15 * MINUTE)
-  })
-
-  test('is nothing of a token of a minute, or where the same token comes again', () => {
-    expect(lifeAfter(reportedAt(MINUTE), MINUTE)).toBe(15 * MINUTE)
-    const again = asked(reportedAt(5 * MINUTE), opaque(), 5 * MINUTE)
-    expect([again.learnedMaxAge, tokenOf(again).lifeMs]).toEqual([null, 15 * MINUTE])
-  })
-
-  test('is nothing of a token that says its life itself', () => {
-    const state = reportedAt(10 * MINUTE, after([jwt()]))
-    expect(asked(state, opaque('next'), 10 * MINUTE).learnedMaxAge).toBeNull()
-  })
-
-  test('is kept through refreshes, for a day, and never makes a life longer than the setting', () => {
-    const learned = asked(reportedAt(5 * MINUTE), opaque('second'), 5 * MINUTE)
-    expect(learned.learnedMaxAge).toEqual({ maxAgeMs: 4 * MINUTE, atMs: at(5 * MINUTE).bootMs })
-    const day = 5 * MINUTE + 24 * HOUR
-    expect(lifeAfter(learned, day - 1)).toBe(4 * MINUTE)
-    expect(lifeAfter(learned, day)).toBe(15 * MINUTE)
-    const shorter = step(6 * MINUTE, { policy: { ...policy, maxAgeMs: 2 * MINUTE } })
-    expect(tokenOf(nextState(learned, opaque('third'), shorter).state).lifeMs).toBe(2 * MINUTE)
-  })
-
-  test("is forgotten at an operator's refresh and at a reload", () => {
-    const learned = asked(reportedAt(5 * MINUTE), opaque('second'), 5 * MINUTE)
-    expect(afterOperator(learned).learnedMaxAge).toBeNull()
-    expect(afterReload(learned, SETTINGS, step(6 * MINUTE)).learnedMaxAge).toBeNull()
-  })
-
-  test('is nothing of a report before a refusal', () => {
-    const refused = asked(reportedAt(5 * MINUTE), inactive, 5 * MINUTE)
-    expect(lifeAfter(refused, 6 * MINUTE)).toBe(15 * MINUTE)
   })
 })
 
@@ -654,72 +486,6 @@ describe('an operator', () => {
     expect(afterOperator(asking).forcedCause).toBeNull()
     const reloading = { ...asking, forcedCause: 'reload' as const }
     expect(afterOperator(reloading).forcedCause).toBe('reload')
-  })
-})
-
-describe('a reload', () => {
-  const same = SETTINGS
-  const others = { baseUrl: BASE_URL, credentialsId: 'second' }
-  const elsewhere = { baseUrl: 'https://other.test', credentialsId: 'elsewhere' }
-
-  test('with the same credentials leaves everything as it is', () => {
-    for (const state of [initial, after([jwt()]), after([limited]), after([inactive])])
-      expect(afterReload(state, same, step(1))).toEqual(state)
-  })
-
-  test('with other credentials asks at once, forgets what stood, and keeps the token', () => {
-    const held = after([opaque()])
-    const wished = afterReject(held, fingerprintOf('opaque'), at(MINUTE)).state
-    for (const state of [wished, asked(held, rejected, MINUTE), asked(held, inactive, MINUTE)]) {
-      const reloaded = afterReload(state, others, step(2 * MINUTE))
-      expect(reloaded).toMatchObject({
-        token: expect.anything(),
-        refusal: null,
-        failure: null,
-        alert: null,
-        rejection: null,
-        unchanged: null,
-        clientRequestAtMs: null,
-        forcedCause: 'reload',
-      })
-      expect(reloaded.token).toBe(held.token)
-      expect(causeOf(reloaded, at(2 * MINUTE))).toBe('reload')
-    }
-    expect(afterReload(after([inactive]), others, step(1))).toMatchObject({
-      token: null,
-      refusal: null,
-      failure: null,
-      forcedCause: 'reload',
-    })
-  })
-
-  test('with another service drops the token', () => {
-    const reloaded = afterReload(after([jwt()]), elsewhere, step(1))
-    expect(reloaded).toMatchObject({
-      token: null,
-      refusal: null,
-      baseUrl: 'https://other.test',
-      generation: 1,
-    })
-    expect(tokenOf(asked(reloaded, jwt(), 2)).baseUrl).toBe('https://other.test')
-  })
-
-  test('with another maxAge plans again for a token whose life is assumed, and for no other', () => {
-    const longer = { policy: { ...policy, maxAgeMs: 30 * MINUTE } }
-    for (const state of [after([opaque()]), asked(after([opaque()]), inactive, MINUTE)]) {
-      const reloaded = afterReload(state, same, step(2 * MINUTE, longer))
-      expect(kindOf(reloaded)).toBe(kindOf(state))
-      expect(reloaded.token).toEqual({
-        ...state.token,
-        lifeMs: 30 * MINUTE,
-        expiresAtMs: at(30 * MINUTE).bootMs,
-        refreshAtMs: expect.closeTo(at(0).bootMs + 30 * MINUTE * (2 / 3 - 0.05), 3),
-      })
-    }
-    for (const state of [initial, after([jwt()]), after([inactive])])
-      expect(afterReload(state, same, step(2 * MINUTE, longer))).toEqual(state)
-    const moved = afterReload(after([opaque()]), others, step(2 * MINUTE, longer))
-    expect(tokenOf(moved).lifeMs).toBe(30 * MINUTE)
   })
 })
 
