@@ -247,7 +247,9 @@ function configurationSteps({ state, problem }: StatusResult['daemon']['configur
   if (problem !== null && isAboutPair(problem)) return [problem]
   if (state === 'faulty')
     return ['Correct the configuration (`kyc-tokend check` names each fault), then reload (SIGHUP)']
-  return state === 'changed' ? ['Have the changed configuration taken over: reload (SIGHUP)'] : []
+  // A reload has no effect on some settings.
+  const how = problem === null ? 'reload (SIGHUP)' : '`systemctl restart kyc-tokend`'
+  return state === 'changed' ? [`Have the changed configuration taken over: ${how}`] : []
 }
 
 /** Reports whether the problem is another pair in the secret files, which the service refused or which is being tried. */
@@ -287,7 +289,9 @@ function asTyped(step: string, { unit, pid }: { unit: string | null; pid: number
   const words = account === undefined ? '' : ` --account ${account}`
   const sudo = unit === null ? '' : 'sudo '
   const reload = unit === null ? `kill -HUP ${pid}` : `sudo systemctl reload ${unit}`
+  const restart = unit === null ? 'stop it, and `kyc-tokend run` again' : `\`sudo systemctl restart ${unit}\``
   return step
+    .replaceAll('`systemctl restart kyc-tokend`', restart)
     .replaceAll('reload (SIGHUP)', `\`${reload}\``)
     .replaceAll(/`kyc-tokend (check|refresh|status)([^`]*)`/g, `\`${sudo}kyc-tokend $1${words}$2\``)
 }

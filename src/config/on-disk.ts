@@ -15,7 +15,7 @@ export interface OnDisk {
 
 export interface ConfigurationState {
   readonly state: 'current' | 'changed' | 'faulty'
-  /** The faults and their remedies; null where there are none. */
+  /** The faults and their remedies, or why a reload does not help; null: nothing of that kind. */
   readonly problem: string | null
 }
 
@@ -25,6 +25,9 @@ export interface ConfigOnDisk {
   /** As of the last examination. Secrets in files do not count. */
   state(): ConfigurationState
 }
+
+/** Settings that a reload leaves as they are. */
+const OF_RESTART = ['runtimeDirectory', 'stateDirectory'] as const
 
 export function createConfigOnDisk({
   load,
@@ -54,8 +57,12 @@ export function createConfigOnDisk({
     state() {
       if (last === null) return { state: 'current', problem: null }
       const { found } = last
-      if (found.kind === 'loaded')
-        return { state: hasSameSettings(found.config, running()) ? 'current' : 'changed', problem: null }
+      if (found.kind === 'loaded') {
+        if (hasSameSettings(found.config, running())) return { state: 'current', problem: null }
+        const fixed = OF_RESTART.filter((name) => found.config[name] !== running()[name])
+        const problem = fixed.length === 0 ? null : `${fixed.join(' and ')} can be changed by a restart alone`
+        return { state: 'changed', problem }
+      }
       const { apiKey, apiSecret } = running().secretFiles
       const hasSecretFiles = apiKey !== null || apiSecret !== null
       const words = hasSecretFiles ? 'No rotation of the secrets is noticed until this is corrected: ' : ''

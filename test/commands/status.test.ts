@@ -1,5 +1,5 @@
 import { spawn, spawnSync } from 'node:child_process'
-import { mkdirSync } from 'node:fs'
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
 import { formatStatus } from '../../src/commands/format-status.ts'
@@ -213,6 +213,20 @@ test('commands are those of this host: systemd’s under systemd, a signal elsew
   expect(under('kyc-tokend@eu')).toContain('`sudo systemctl reload kyc-tokend@eu`')
   expect(under(null)).toContain('`kill -HUP 4711`')
   expect(under(null)).toMatch(/settings +changed on disk: the daemon runs with the former ones/)
+})
+
+test('a change that a reload leaves out needs a restart, and status says so after the reload, too', async () => {
+  const { cli, daemon } = await commandWorld()
+  await cli(['token'])
+  const config = JSON.parse(readFileSync(daemon.configFile, 'utf8')) as object
+  writeFileSync(daemon.configFile, JSON.stringify({ ...config, stateDirectory: 'elsewhere' }))
+  daemon.process.kill('SIGHUP')
+  await daemon.logged('restart-needed')
+  const { stdout } = await cli(['status'])
+  expect(stdout).toMatch(
+    /^→ Have the changed configuration taken over: stop it, and `kyc-tokend run` again\.$/m,
+  )
+  expect(stdout).toMatch(/settings +changed on disk: stateDirectory can be changed by a restart alone$/m)
 })
 
 test('a refused account: the command is first, and mistakes with keys are named', () => {
