@@ -74,8 +74,6 @@ function createMisconfiguredReplies(
     return { fault }
   }
   return {
-    now: () => clock.now(),
-    cached: () => null,
     current: reply,
     token: reply,
     need: () => undefined,

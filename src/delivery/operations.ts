@@ -124,7 +124,7 @@ export function createOperations(options: {
     if (!caller.isAllowed) return { fault: notAllowed(transport) }
     if ('value' in reply && sendsToken && !caller.isClosing) {
       reads += 1
-      audit.recordRead(caller, transport, { client: client ?? null, atMs: replies.now().wallMs })
+      audit.recordRead(caller, transport, client ?? null)
     }
     return reply
   }
@@ -138,8 +138,7 @@ export function createOperations(options: {
       return operations[type](data, caller, read)
     },
     denial: ({ isAllowed }) => (isAllowed ? null : notAllowed(transport)),
-    changedToken: (caller) =>
-      handOut(caller, replies.current(), { client: caller.reads?.client ?? undefined }),
+    changedToken: (caller) => handOut(caller, replies.current(), { client: caller.readsAs ?? undefined }),
     counts: () => ({ reads, rejects: { ...rejects } }),
   }
 }

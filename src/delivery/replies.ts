@@ -34,10 +34,6 @@ export interface CachedToken {
 }
 
 export interface Replies {
-  /** By the clock on which the lives of tokens are counted. Cheap: one reading. */
-  now(): Instant
-  /** The token at this moment, or null. Cheap: three comparisons. */
-  cached(now: Instant): CachedToken | null
   /** The current token, or why there is none. */
   current(): Result<CachedToken>
   /** At once if that can be, else a promise: waits for a token as it was asked for, up to `waitSeconds`. */
@@ -79,8 +75,8 @@ export function createReplies(options: {
     return reply.token
   }
 
-  function current(): Result<CachedToken> {
-    const value = cached(keeper.now())
+  function current(now = keeper.now()): Result<CachedToken> {
+    const value = cached(now)
     return value === null ? { fault: faultOf(keeper.state()) } : { value }
   }
 
@@ -88,13 +84,14 @@ export function createReplies(options: {
     request: TokenRequest,
     by: { readonly signal: AbortSignal },
   ): Result<CachedToken> | Promise<Result<CachedToken>> {
+    const now = keeper.now()
+    if (isGoodEnough(keeper.state(), now, request)) return current(now)
     const waitMs = (request.waitSeconds ?? 0) * 1_000
-    const deadlineMs = keeper.now().bootMs + waitMs
+    const deadlineMs = now.bootMs + waitMs
     const isFinal = (): boolean => isAnswerFinal(keeper.state(), keeper.now(), { request, deadlineMs })
-    if (isGoodEnough(keeper.state(), keeper.now(), request)) return current()
     need(request)
     if (waitMs === 0 || isFinal()) return current()
-    return keeper.waitUntil(isFinal, { waitMs, signal: by.signal }).then(current)
+    return keeper.waitUntil(isFinal, { waitMs, signal: by.signal }).then(() => current())
   }
 
   function need({ minValidSeconds = 0 }: TokenRequest): void {
@@ -122,9 +119,7 @@ export function createReplies(options: {
   }
 
   return {
-    now: () => keeper.now(),
-    cached,
-    current,
+    current: () => current(),
     token,
     need,
     reject,

@@ -9,15 +9,16 @@ export type Transport = 'ipc' | 'http'
 /** A client as the audit sees it; kept with its connection. */
 export interface Reader {
   readonly peer: Peer | null
-  reads: { readonly client: string | null; readonly tally: Tally } | null
+  /** The name under which it took the token last; null: without one, undefined: it took none. */
+  readsAs: string | null | undefined
 }
 
 /** The acts of one user through one socket under one name. */
-export interface Tally {
+interface Tally {
   readonly uid: number
   readonly transport: Transport
   /** The name that the client gives itself, or the one that replaces it. */
-  readonly name: string | null
+  readonly client: string | null
   /** Of the last one. */
   pid: number
   verdict?: RejectVerdict
@@ -27,16 +28,14 @@ export interface Tally {
   total: number
   lastAtMs: number
   loggedAtMs: number
-  /** Not kept any more: what follows begins again. */
-  isForgotten: boolean
 }
 
 export interface TokenAudit {
   /**
    * A connection was given the token: logged at `debug` for each connection, at `info` once an hour for each user,
-   * transport and client's name. `atMs`: by the wall clock, which the caller has read already.
+   * transport and client's name.
    */
-  recordRead(reader: Reader, transport: Transport, read: { client: string | null; atMs: number }): void
+  recordRead(reader: Reader, transport: Transport, client: string | null): void
   /** A client reported a token as refused: logged at once, and then once an hour for each reporter. */
   recordReject(
     peer: Peer,
@@ -53,119 +52,90 @@ const HOUR_MS = 3_600_000
 /** Clients choose their names: those of one user beyond so many count under one. */
 const MAX_NAMES = 16
 const OTHER_NAMES = '(other names)'
-/** Beyond so many in all, the one that was quiet for longest is forgotten. */
-const MAX_TALLIES = 1_024
+/** Beyond so many in all, all counts begin again. */
+const MAX_TALLIES = 4_096
 const MAX_READERS = 20
 
 export function createTokenAudit(options: {
   log: Log
   /** A monotonic clock, in ms. */
   monotonicMs?: () => number
+  /** In ms since the epoch. */
+  wallMs?: () => number
 }): TokenAudit {
-  const { log, monotonicMs = systemMonotonicMs } = options
-  const reads = createTallies()
-  const rejects = createTallies()
+  const { log, monotonicMs = systemMonotonicMs, wallMs = Date.now } = options
+  const reads = new Map<string, Tally>()
+  const rejects = new Map<string, Tally>()
+
+  /** Counts one act. */
+  function count(
+    tallies: Map<string, Tally>,
+    { uid, pid }: Peer,
+    { transport, client }: Pick<Tally, 'transport' | 'client'>,
+  ): Tally {
+    const key = `${uid} ${transport} ${client ?? ''}`
+    const tally = tallies.get(key) ?? begin(tallies, { uid, transport, client })
+    tally.pid = pid
+    tally.count += 1
+    tally.total += 1
+    tally.lastAtMs = wallMs()
+    return tally
+  }
+
+  function begin(
+    tallies: Map<string, Tally>,
+    { uid, transport, client: asked }: Pick<Tally, 'uid' | 'transport' | 'client'>,
+  ): Tally {
+    const names = [...tallies.values()].filter((tally) => tally.uid === uid && tally.client !== null)
+    const client = asked !== null && names.length >= MAX_NAMES ? OTHER_NAMES : asked
+    const key = `${uid} ${transport} ${client ?? ''}`
+    if (tallies.size >= MAX_TALLIES) tallies.clear()
+    const counts = { pid: 0, count: 0, total: 0, lastAtMs: 0, loggedAtMs: -Infinity }
+    const tally = tallies.get(key) ?? { uid, transport, client, ...counts }
+    tallies.set(key, tally)
+    return tally
+  }
 
   /** Logs the tally at most once an hour, and sets its count back. */
   function logIfDue(tally: Tally): void {
     if (tally.count === 0 || monotonicMs() - tally.loggedAtMs < HOUR_MS) return
-    const { uid, pid, transport, name, count, verdict } = tally
-    const fields = { uid, pid, transport, ...(name !== null && { client: name }), count }
+    const { uid, pid, transport, client, verdict } = tally
+    const fields = { uid, pid, transport, ...(client !== null && { client }), count: tally.count }
     tally.loggedAtMs = monotonicMs()
     tally.count = 0
-    if (verdict === undefined) log('info', 'A client took the token', { event: 'token-taken', ...fields })
-    else {
-      log('warning', 'A client reported that the service refused the token', {
-        event: 'token-rejected',
-        ...fields,
-        verdict,
-      })
-    }
+    if (verdict === undefined)
+      return log('info', 'A client took the token', { event: 'token-taken', ...fields })
+    const sentence = 'A client reported that the service refused the token'
+    log('warning', sentence, { event: 'token-rejected', ...fields, verdict })
   }
 
   return {
-    recordRead(reader, transport, { client, atMs }) {
+    recordRead(reader, transport, client) {
       const { peer } = reader
       if (peer === null) return
-      const isKnown = reader.reads?.client === client && !reader.reads.tally.isForgotten
-      if (!isKnown) {
-        reader.reads = { client, tally: reads.of(peer, transport, client) }
-        const { uid, pid } = peer
-        const fields = { transport, uid, pid, ...(client !== null && { client }) }
-        log('debug', 'A connection was given the token', { event: 'token-given', ...fields })
-      }
-      const { tally } = reader.reads!
-      tally.pid = peer.pid
-      tally.count += 1
-      tally.total += 1
-      tally.lastAtMs = atMs
-      if (!isKnown) logIfDue(tally)
+      const tally = count(reads, peer, { transport, client })
+      if (reader.readsAs === client) return
+      reader.readsAs = client
+      const { uid, pid } = peer
+      const fields = { transport, uid, pid, ...(client !== null && { client }) }
+      log('debug', 'A connection was given the token', { event: 'token-given', ...fields })
+      logIfDue(tally)
     },
     recordReject(peer, transport, { client, verdict }) {
-      const tally = rejects.of(peer, transport, client)
-      tally.pid = peer.pid
-      tally.count += 1
+      const tally = count(rejects, peer, { transport, client })
       tally.verdict = verdict
-      tally.lastAtMs = monotonicMs()
       logIfDue(tally)
     },
     flush() {
-      for (const tally of [...reads.all(), ...rejects.all()]) logIfDue(tally)
+      for (const tally of [...reads.values(), ...rejects.values()]) logIfDue(tally)
     },
     readers: () =>
-      reads
-        .all()
+      [...reads.values()]
         .toSorted((one, other) => other.lastAtMs - one.lastAtMs)
         .slice(0, MAX_READERS)
-        .map(({ uid, name, transport, pid, lastAtMs, total }) => ({
-          uid,
-          client: name,
-          transport,
-          pid,
-          lastAt: new Date(lastAtMs).toISOString(),
-          count: total,
-        })),
-  }
-}
-
-interface Tallies {
-  /** The tally of this user, transport and name. */
-  of(peer: Peer, transport: Transport, name: string | null): Tally
-  all(): Tally[]
-}
-
-function createTallies(): Tallies {
-  const tallies = new Map<string, Tally>()
-  const keyOf = (uid: number, transport: Transport, name: string | null): string =>
-    JSON.stringify([uid, transport, name])
-
-  function namesOf(uid: number): number {
-    const names = [...tallies.values()].filter((tally) => tally.uid === uid && tally.name !== null)
-    return new Set(names.map(({ name }) => name)).size
-  }
-
-  function forgetQuietest(): void {
-    const quietest = [...tallies.values()].reduce((one, other) =>
-      other.lastAtMs < one.lastAtMs ? other : one,
-    )
-    quietest.isForgotten = true
-    tallies.delete(keyOf(quietest.uid, quietest.transport, quietest.name))
-  }
-
-  return {
-    of({ uid, pid }, transport, asked) {
-      const found = tallies.get(keyOf(uid, transport, asked))
-      if (found !== undefined) return found
-      const name = asked !== null && namesOf(uid) >= MAX_NAMES ? OTHER_NAMES : asked
-      const key = keyOf(uid, transport, name)
-      const known = tallies.get(key)
-      if (known !== undefined) return known
-      if (tallies.size >= MAX_TALLIES) forgetQuietest()
-      const counts = { pid, count: 0, total: 0, lastAtMs: 0, loggedAtMs: -Infinity }
-      const tally: Tally = { uid, transport, name, ...counts, isForgotten: false }
-      tallies.set(key, tally)
-      return tally
-    },
-    all: () => [...tallies.values()],
+        .map(({ uid, client, transport, pid, lastAtMs, total }) => {
+          const lastAt = new Date(lastAtMs).toISOString()
+          return { uid, client, transport, pid, lastAt, count: total }
+        }),
   }
 }

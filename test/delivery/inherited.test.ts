@@ -4,7 +4,7 @@ import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
 import { configOf, credentials, PROGRAM, startDaemon, type Daemon } from '../support/daemon.ts'
-import { askOnce } from '../support/ipc-client.ts'
+import { askOnce, connectRaw } from '../support/ipc-client.ts'
 import { lacks } from '../support/lacks.ts'
 import { httpAsk, serviceOf } from '../support/outside.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
@@ -89,6 +89,17 @@ test.skipIf(isLeftOut)(
     expect(await daemon.end()).toBe(0)
   },
 )
+
+test.skipIf(isLeftOut)('idle connections to the metrics lock no scraper out, and end soon', async () => {
+  const { given } = await inheriting('ipc:metrics')
+  const idle = await Promise.all(
+    Array.from({ length: 70 }, async () => connectRaw(given(1), { reads: false })),
+  )
+  const { body } = await httpAsk({ httpPath: given(1) }, '/metrics')
+  expect(body).toContain('kyc_tokend_state')
+  for (const { socket } of idle) socket.resume()
+  await expectUntil('the end of the idle', () => idle.every((client) => client.isClosed()))
+})
 
 test.skipIf(isLeftOut)(
   'a reload that switches HTTP off or on leaves the socket as it is, and says that a restart is needed',

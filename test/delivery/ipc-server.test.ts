@@ -131,6 +131,22 @@ describe('token.get', () => {
   })
 })
 
+describe('token.reject', () => {
+  it('of the next token within 30 s is held, and says in seconds how long', async () => {
+    const world = await startDelivery()
+    await world.rotate()
+    const reject = async () =>
+      (await askOnce(world.ipcPath, 'token.reject', { accessToken: world.keeper.state().token?.accessToken }))
+        ?.data
+    expect(await reject()).toMatchObject({ verdict: 'refreshing' })
+    await expectUntil('the next token', () => world.keeper.state().generation === 2)
+    const held = await reject()
+    expect(held).toMatchObject({ verdict: 'held' })
+    expect(held?.['retryAfterSeconds']).toBeGreaterThan(15)
+    expect(held?.['retryAfterSeconds']).toBeLessThanOrEqual(30)
+  })
+})
+
 describe('token.subscribe', () => {
   it('answers at once and sends each change, with its id', async () => {
     const world = await startDelivery()

@@ -16,10 +16,15 @@ const isRoot = process.getuid?.() === 0
 // Clients and daemon use all of a processor; on a busy machine with few of them that takes its time.
 vi.setConfig({ testTimeout: 120_000 })
 
-async function start(config: object = {}): Promise<Daemon> {
+async function start(config: object = {}, shell: readonly string[] = []): Promise<Daemon> {
   const { url } = await serviceOf()
   const directory = await tempDirectory()
-  const daemon = startDaemon({ directory, baseUrl: url, config, program: [node, ...UNIT_FLAGS, program] })
+  const daemon = startDaemon({
+    directory,
+    baseUrl: url,
+    config,
+    program: [...shell, node, ...UNIT_FLAGS, program],
+  })
   await daemon.listening()
   await expectUntil('a token', async () => (await httpAsk(daemon, '/readyz')).status === 200)
   return daemon
@@ -243,4 +248,74 @@ describe('a newcomer beside 256 busy connections', () => {
     const waits = await newcomers(daemon, async () => httpAsk(daemon, '/v1/token'))
     expect(waits.at(-1)).toBeLessThan(1_000)
   })
+})
+
+describe('a thousand connections of one user', () => {
+  const COUNT = 1_000
+  const served = async (daemon: Daemon): Promise<void> => {
+    await settled(daemon)
+    // The service has 64 MB of heap, and 256 MB in all.
+    expect(residentMiB(daemon)).toBeLessThan(180)
+  }
+
+  it('that wait with heads of 64 fields, or begin others without an end, do no harm', async () => {
+    const daemon = await start()
+    const { json } = await httpAsk(daemon, '/v1/token')
+    const target = `/v1/token?waitSeconds=60&notFingerprint=${String(json['fingerprint'])}`
+    const fields = Array.from({ length: 63 }, (_, index) => `x${index}: ${'y'.repeat(110)}\r\n`).join('')
+    const common = { path: daemon.httpPath, connections: COUNT, burst: 1, times: 1 }
+    await flood({ ...common, request: `GET ${target} ${HEAD}${fields}\r\n` })
+    await flood({ ...common, request: `GET ${target} ${HEAD}${'a: b\r\n'.repeat(1_200)}` })
+    await served(daemon)
+  })
+
+  it('get 400 for 990 fields', async () => {
+    const daemon = await start()
+    const request = `GET /v1/token?waitSeconds=60 ${HEAD}${'a: b\r\n'.repeat(990)}\r\n`
+    const clients = await flood({ path: daemon.httpPath, connections: COUNT, request, burst: 1, times: 1 })
+    await expectUntil('their end', () => clients.closed() === COUNT)
+    await served(daemon)
+  })
+
+  it.each([
+    ['ipc', '{"type":"token.get","data":{"id":"1"}}\f'],
+    ['http', `GET /v1/token ${HEAD}\r\n`],
+  ])('that ask and never read hold little, on %s.sock', async (transport, request) => {
+    const daemon = await start()
+    const path = transport === 'ipc' ? daemon.ipcPath : daemon.httpPath
+    await flood({ path, connections: COUNT, request, burst: 400, times: 4, reads: false })
+    await served(daemon)
+  })
+
+  it('with 16 subscriptions each let newcomers in while all get the next token', async () => {
+    const daemon = await start()
+    const ids = Array.from({ length: 16 }, (_, id) => `{"type":"token.subscribe","data":{"id":"${id}"}}\f`)
+    const common = { path: daemon.ipcPath, connections: COUNT, request: '\f', times: 0 }
+    await flood({ ...common, first: ids.join('') })
+    await flood({ ...common, first: ids.join(''), reads: false })
+    await settled(daemon)
+    for (let count = 0; count < 3; count += 1) {
+      expect(await askOnce(daemon.ipcPath, 'refresh.request', {})).toMatchObject({ data: { outcome: 'ok' } })
+      const waits = await newcomers(daemon, async ({ ipcPath }) => askOnce(ipcPath, 'token.get', {}), 5)
+      expect(waits.at(-1)).toBeLessThan(1_000)
+    }
+    await served(daemon)
+  })
+})
+
+it('a limit of 1,024 descriptors limits the connections, and not what the daemon does besides', async () => {
+  const shell = ['sh', '-c', 'ulimit -n 1024; exec "$@"', 'sh']
+  const daemon = await start({}, shell)
+  const clients = await flood({ path: daemon.ipcPath, connections: 1_100, request: '\f', times: 0 })
+  await expectUntil('the end of those beyond it', () => clients.closed() > 300)
+  expect(await askOnce(daemon.ipcPath, 'token.get', {})).toMatchObject({ data: { id: null, code: 'busy' } })
+  daemon.process.kill('SIGUSR2')
+  await expectUntil(
+    'another token',
+    () => daemon.log().filter(({ event }) => event === 'token-obtained').length > 1,
+  )
+  expect(daemon.log().filter(({ event }) => event === 'connection-fault')).toEqual([])
+  clients.stop()
+  const isServed = async () => (await askOnce(daemon.ipcPath, 'token.get', {}))?.type === 'token.result'
+  await expectUntil('an answer', isServed)
 })

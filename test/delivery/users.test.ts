@@ -1,7 +1,9 @@
 import { spawn } from 'node:child_process'
-import { chmodSync } from 'node:fs'
+import { chmodSync, readFileSync } from 'node:fs'
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
 
+import { createPeers } from '../../src/delivery/peers.ts'
+import { loadLibc } from '../../src/lib/libc.ts'
 import { requestTypes } from '../../src/protocol.ts'
 import { startDelivery, type DeliveryWorld } from '../support/delivery-world.ts'
 import { askOnce, connectRaw } from '../support/ipc-client.ts'
@@ -240,5 +242,30 @@ describe.skipIf(!isRoot || lacks('python3'))('other users (played by root, skipp
       transport: 'ipc',
       count: 1,
     })
+  })
+})
+
+describe('the overflow id, which stands for users that the kernel does not know here', () => {
+  const overflow = Number(readFileSync('/proc/sys/kernel/overflowuid', 'utf8'))
+  const unknown = () => ({
+    ...loadLibc(),
+    peerOf: () => ({ pid: 7, uid: overflow, gid: overflow }),
+    peerGroups: () => [overflow],
+  })
+
+  it('is allowed by no name or number, and privileged never', async () => {
+    const allow = { uids: [overflow], gids: [overflow] }
+    const closed = await startDelivery({ loadLibc: unknown, socket: { allow } })
+    await closed.rotate()
+    const client = await connectRaw(closed.ipcPath)
+    client.ask('token.get', { id: '1' })
+    expect(await client.frame(0)).toMatchObject({ type: 'fault', data: { id: '1', code: 'denied' } })
+    await client.closed()
+    const open = await startDelivery({ loadLibc: unknown })
+    expect(await askOnce(open.ipcPath, 'refresh.request', {})).toMatchObject({ data: { code: 'denied' } })
+  })
+
+  it('ends a daemon that runs with it', () => {
+    expect(() => createPeers({ ownUid: overflow })).toThrow(expect.objectContaining({ status: 78 }))
   })
 })

@@ -60,7 +60,7 @@ export abstract class Connection implements Caller {
   readonly peer: Peer | null
   readonly admission: Admission
   isAllowed: boolean
-  reads: Reader['reads'] = null
+  readsAs: Reader['readsAs']
   readonly madeAtMs = monotonicMs()
   readonly rate: RequestRate = { left: 0, refilledAtMs: -Infinity }
   /** Being closed; further input is ignored. */
@@ -80,6 +80,7 @@ export abstract class Connection implements Caller {
   private unread: Buffer = NOTHING
   /** It is the beginning of a request, and the rest of that is awaited. */
   private isPartial = false
+  private isPaused = false
   private isTurnDue = false
   private isAwaitingSent = false
   private isLagging = false
@@ -143,7 +144,7 @@ export abstract class Connection implements Caller {
     this.hasNews = true
     this.unread = this.unread.length === 0 ? chunk : Buffer.concat([this.unread, chunk])
     if (chunk.length <= AT_ONCE_BYTES) return this.guard(() => this.read())
-    this.socket.pause()
+    this.setPaused(true)
     this.isPartial = false
     this.proceed()
   }
@@ -165,9 +166,15 @@ export abstract class Connection implements Caller {
       this.unread = this.isPartial ? Buffer.from(this.unread.subarray(at)) : this.unread.subarray(at)
     if (this.unread.length === 0) this.unread = NOTHING
     this.afterTurn()
-    if (this.isUnread) this.socket.pause()
-    else if (this.socket.isPaused()) this.socket.resume()
+    this.setPaused(this.isUnread)
     this.proceed()
+  }
+
+  private setPaused(isPaused: boolean): void {
+    if (isPaused === this.isPaused) return
+    this.isPaused = isPaused
+    if (isPaused) this.socket.pause()
+    else this.socket.resume()
   }
 
   /** A request that can be parsed is there. */

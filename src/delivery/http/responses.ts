@@ -31,19 +31,11 @@ function headerList(contentType: string, length: number): string[] {
   return ['Content-Type', contentType, 'Content-Length', String(length), 'Cache-Control', 'no-store']
 }
 
-interface TokenHeaders {
-  readonly token: CachedToken
-  readonly json: string[]
-  readonly text: string[]
-}
-let lastHeaders: TokenHeaders | null = null
-
-/** Headers of the answers with this token, made once for each token. */
-export function headersFor(token: CachedToken): TokenHeaders {
-  if (lastHeaders?.token === token) return lastHeaders
-  const json = headerList(JSON_TYPE, Buffer.byteLength(token.json))
-  lastHeaders = { token, json, text: headerList(TEXT_TYPE, token.text.length) }
-  return lastHeaders
+/** The token as text or JSON, together with the head in one write. */
+export function sendToken(res: ServerResponse, token: CachedToken, { isText }: { isText: boolean }): void {
+  const body = isText ? token.text : token.json
+  res.writeHead(200, headerList(isText ? TEXT_TYPE : JSON_TYPE, Buffer.byteLength(body)))
+  res.end(body)
 }
 
 export function sendJson(res: ServerResponse, body: object): void {

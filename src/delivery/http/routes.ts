@@ -9,7 +9,7 @@ import type { Operations, Reply } from '../operations.ts'
 import type { CachedToken, Replies } from '../replies.ts'
 import { isRecord } from '../requests.ts'
 import type { HttpConnection } from './connection.ts'
-import { headerOf, headersFor, prefersText, send, sendJson, sendProblem } from './responses.ts'
+import { headerOf, prefersText, send, sendJson, sendProblem, sendToken } from './responses.ts'
 
 interface Exchange {
   readonly client: HttpConnection
@@ -50,30 +50,25 @@ export function createHttpRoutes(routes: Routes): Serve {
 // ---- the token ------------------------------------------------------------------------------------------------------
 
 export function createTokenRoutes(operations: Operations): Routes {
-  /** The token as requested, or a problem; `sendToken` writes the answer. */
+  /** The token as requested, or a problem; `give` writes the answer. */
   function withToken(
     { client, query, res }: Exchange,
     sendsToken: boolean,
-    sendToken: (token: CachedToken) => void,
+    give: (token: CachedToken) => void,
   ): void {
     const fields = parseQuery(query)
     if (typeof fields === 'string') return sendProblem(res, badRequest(fields))
     const reply = operations.perform('token.get', fields, client, { sendsToken })
     answer(client, reply, (value) => {
       if ('fault' in value) sendProblem(res, value.fault)
-      else if (!res.destroyed) sendToken(value.value)
+      else if (!res.destroyed) give(value.value)
     })
   }
 
   function getToken(exchange: Exchange): void {
     const { req, res } = exchange
     const isText = prefersText(headerOf(req, 'accept'))
-    withToken(exchange, req.method !== 'HEAD', (token) => {
-      const { json, text } = headersFor(token)
-      res.writeHead(200, isText ? text : json)
-      // As text it goes out together with the head, in one write.
-      res.end(isText ? token.text : token.json)
-    })
+    withToken(exchange, req.method !== 'HEAD', (token) => sendToken(res, token, { isText }))
   }
 
   /** For proxies that ask before each request which header to add (nginx `auth_request`, `forward_auth`). */
