@@ -2,6 +2,7 @@
 import type { Stats } from 'node:fs'
 import { dirname, resolve } from 'node:path'
 
+import { connectionMemoryProblem } from '../lib/connection-memory.ts'
 import { parseDuration } from '../lib/duration.ts'
 import { runtimeDirectoryOf, stateDirectoryOf } from '../lib/paths.ts'
 import type { Secret } from '../lib/secret.ts'
@@ -76,6 +77,8 @@ export async function resolveConfig(input: ValidPart, options: ResolveContext): 
     warnings: [],
   }
   checkPaths(config, outputs)
+  const memoryProblem = connectionMemoryProblem([config.ipc, config.http])
+  if (memoryProblem !== null) diagnostics.warn('', memoryProblem)
   return config
 }
 

@@ -27,6 +27,11 @@ const write = (settings: object = {}, mode = 0o600): string =>
   files.write('kyc-tokend.config.json', { ...smallConfig(), ...settings }, mode)
 
 describe('a configuration that is good', () => {
+  it('warns of connections that could hold more than the memory of the service', async () => {
+    const { warnings } = await load(write({ ipc: { maxConnections: 4_096 } }))
+    expect(warnings).toEqual([expect.stringContaining('5120 connections')])
+  })
+
   it('has the documented defaults', async () => {
     const config = await load(write())
     expect(config).toMatchObject({

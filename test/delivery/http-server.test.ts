@@ -364,7 +364,14 @@ describe('GET /v1/authorization', () => {
     await world.rotate()
     const before = world.http.counts().reads
     const answer = await ask(world.httpPath, '/v1/authorization?minValidSeconds=1')
-    expect(answer).toMatchObject({ status: 204, body: '', headers: { authorization: 'Bearer token-1' } })
+    expect(answer).toMatchObject({
+      status: 204,
+      body: '',
+      headers: {
+        authorization: 'Bearer token-1',
+        'token-fingerprint': world.keeper.state().token?.fingerprint,
+      },
+    })
     expect(answer.headers['content-length']).toBeUndefined()
     expect(world.http.counts().reads).toBe(before + 1)
   })
