@@ -28,7 +28,7 @@ export async function serveMisconfigured(
   let askedAtMs: number | null = null
   const onRequest = (): void => void (askedAtMs = clock.now().bootMs)
   const metrics = () => ({ contentType: 'text/plain; charset=utf-8', body: '' })
-  const replies = createMisconfiguredReplies(message, { clock, onRequest })
+  const replies = createMisconfiguredReplies(message, onRequest)
   const common = { ...createDeliveryContext({ replies, log }), socket: HANDED_OVER }
   const servers = [
     ...(inherited.ipc.length === 0 ? [] : [createIpcServer({ ...common, inherited: inherited.ipc })]),
@@ -64,10 +64,7 @@ export async function whileAsked(
   }
 }
 
-function createMisconfiguredReplies(
-  message: string,
-  { clock, onRequest }: { clock: Clock; onRequest: () => void },
-): Replies {
+function createMisconfiguredReplies(message: string, onRequest: () => void): Replies {
   const fault: Fault = { code: 'misconfigured', message }
   const reply = (): { fault: Fault } => {
     onRequest()

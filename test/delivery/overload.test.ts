@@ -252,7 +252,7 @@ describe('a newcomer beside 256 busy connections', () => {
 
 describe('a thousand connections of one user', () => {
   const COUNT = 1_000
-  const served = async (daemon: Daemon): Promise<void> => {
+  const expectNoHarm = async (daemon: Daemon): Promise<void> => {
     await settled(daemon)
     // The service has 64 MB of heap, and 256 MB in all.
     expect(residentMiB(daemon)).toBeLessThan(180)
@@ -266,7 +266,7 @@ describe('a thousand connections of one user', () => {
     const common = { path: daemon.httpPath, connections: COUNT, burst: 1, times: 1 }
     await flood({ ...common, request: `GET ${target} ${HEAD}${fields}\r\n` })
     await flood({ ...common, request: `GET ${target} ${HEAD}${'a: b\r\n'.repeat(1_200)}` })
-    await served(daemon)
+    await expectNoHarm(daemon)
   })
 
   it('get 400 for 990 fields', async () => {
@@ -274,7 +274,7 @@ describe('a thousand connections of one user', () => {
     const request = `GET /v1/token?waitSeconds=60 ${HEAD}${'a: b\r\n'.repeat(990)}\r\n`
     const clients = await flood({ path: daemon.httpPath, connections: COUNT, request, burst: 1, times: 1 })
     await expectUntil('their end', () => clients.closed() === COUNT)
-    await served(daemon)
+    await expectNoHarm(daemon)
   })
 
   it.each([
@@ -284,7 +284,7 @@ describe('a thousand connections of one user', () => {
     const daemon = await start()
     const path = transport === 'ipc' ? daemon.ipcPath : daemon.httpPath
     await flood({ path, connections: COUNT, request, burst: 400, times: 4, reads: false })
-    await served(daemon)
+    await expectNoHarm(daemon)
   })
 
   it('with 16 subscriptions each let newcomers in while all get the next token', async () => {
@@ -299,7 +299,7 @@ describe('a thousand connections of one user', () => {
       const waits = await newcomers(daemon, async ({ ipcPath }) => askOnce(ipcPath, 'token.get', {}), 5)
       expect(waits.at(-1)).toBeLessThan(1_000)
     }
-    await served(daemon)
+    await expectNoHarm(daemon)
   })
 })
 

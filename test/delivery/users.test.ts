@@ -245,7 +245,7 @@ describe.skipIf(!isRoot || lacks('python3'))('other users (played by root, skipp
   })
 })
 
-describe('the overflow id, which stands for users that the kernel does not know here', () => {
+describe('the overflow id, which the kernel shows for users that it does not know here', () => {
   const overflow = Number(readFileSync('/proc/sys/kernel/overflowuid', 'utf8'))
   const unknown = () => ({
     ...loadLibc(),
