@@ -11,9 +11,6 @@ import { ACQUIRE, FORGET, PUT, READ, RELEASE, RELEASED, RESTORE } from './script
 import {
   StoreError,
   type Lease,
-  type LeaseRequest,
-  type Put,
-  type PutRequest,
   type RecordHead,
   type Store,
   type StoredRecord,
@@ -28,39 +25,37 @@ const PING_EVERY_MS = 1_000
 const VERSION = 1
 
 type Reply = readonly (string | null | undefined)[]
-type Script = (...values: readonly (string | number)[]) => Promise<unknown>
+/** By name, each script and the verdicts that it may answer; null: what it answers is not read. */
 const SCRIPTS = {
-  shareAcquire: { lua: ACQUIRE, numberOfKeys: 5 },
-  sharePut: { lua: PUT, numberOfKeys: 4 },
-  shareRelease: { lua: RELEASE, numberOfKeys: 2 },
-  shareRestore: { lua: RESTORE, numberOfKeys: 2 },
-  shareRead: { lua: READ, numberOfKeys: 2 },
-  shareForget: { lua: FORGET, numberOfKeys: 5 },
-}
-type Scripts = Readonly<Record<keyof typeof SCRIPTS, Script>>
-
-/** The keys and the channel of an account. A cluster keeps them all in one slot. */
-function keysOf(prefix: string, accountKey: string): Readonly<Record<KeyName, string>> {
-  const begin = `${prefix}:${VERSION}:{${accountKey}}:`
-  return Object.fromEntries(KEY_NAMES.map((name) => [name, `${begin}${name}`])) as Record<KeyName, string>
-}
-const KEY_NAMES = ['record', 'fence', 'lease', 'pace', 'pause', 'changed'] as const
-type KeyName = (typeof KEY_NAMES)[number]
+  shareAcquire: { lua: ACQUIRE, verdicts: ['newer', 'taken', 'held', 'paused', 'paced', 'yours'] },
+  sharePut: { lua: PUT, verdicts: ['stored', 'stale'] },
+  shareRelease: { lua: RELEASE, verdicts: null },
+  shareRestore: { lua: RESTORE, verdicts: null },
+  shareRead: { lua: READ, verdicts: ['read'] },
+  shareForget: { lua: FORGET, verdicts: null },
+} as const
+type Name = keyof typeof SCRIPTS
+type Scripts = Readonly<Record<Name, (...values: readonly (string | number)[]) => Promise<unknown>>>
+/** The scripts get them all, in this order. */
+const KEY_NAMES = ['record', 'fence', 'lease', 'pace', 'pause'] as const
 
 /** Opens the store of one account. Connects in the background. `host` is how this host is named to the others. */
 export async function openRedisStore(
   settings: StoreConfig,
   { accountKey, host, ...surroundings }: { accountKey: string; host: string } & Surroundings,
 ): Promise<Store> {
-  const keys = keysOf(settings.prefix, accountKey)
+  // A cluster keeps all keys with the same text in braces in one slot.
+  const keyOf = (name: string): string => `${settings.prefix}:${VERSION}:{${accountKey}}:${name}`
+  const keys = KEY_NAMES.map(keyOf)
+  const channel = keyOf('changed')
   const owner = `${host}/${randomHex(8)}`
   const connection = await connect(settings, surroundings)
   const scripts = defineScripts(connection.client)
 
-  async function run(name: keyof Scripts, ...values: readonly (string | number)[]): Promise<Reply> {
+  async function run(name: Name, ...values: readonly (string | number)[]): Promise<Reply> {
     await connection.firstContact
     try {
-      const reply = replyOf(name, await scripts[name](...values))
+      const reply = replyOf(name, await scripts[name](...keys, ...values))
       connection.understood()
       return reply
     } catch (error) {
@@ -70,40 +65,28 @@ export async function openRedisStore(
 
   return {
     server: formatServers(settings.servers),
-
-    async acquireLease({
-      cause,
-      leaseMs,
-      adoptedFence,
-      highestFence,
-      ignored,
-    }: LeaseRequest): Promise<Lease> {
-      const { record, fence, lease, pace, pause } = keys
-      const fences = [adoptedFence, highestFence, ignored.record] as const
-      const values = [owner, leaseMs, ...fences, cause, ignored.lease, ignored.pause, Number(ignored.pace)]
-      return leaseFrom(await run('shareAcquire', record, fence, lease, pace, pause, ...values))
+    async acquireLease({ cause, leaseMs, adoptedFence, highestFence, ignored }) {
+      const { record, lease, pause, pace } = ignored
+      const fences = [adoptedFence, highestFence, record]
+      return leaseFrom(
+        await run('shareAcquire', owner, leaseMs, ...fences, cause, lease, pause, Number(pace)),
+      )
     },
-
-    async put({ isClientPaced, ...request }): Promise<Put> {
-      const { record, fence, lease, pace, changed } = keys
+    async put({ isClientPaced, ttlMs, sealed, ...head }) {
       const paceMs = isClientPaced ? CLIENT_PACE_MS : 0
-      const values = [request.ttlMs, request.sealed, paceMs, changed] as const
-      const reply = await run('sharePut', record, fence, lease, pace, owner, ...headOf(request), ...values)
+      const reply = await run('sharePut', owner, ...valuesOf(head), ttlMs, sealed, paceMs, channel)
       if (reply[0] === 'stored') return { verdict: 'stored', hosts: Number(reply[2]) }
       return { verdict: 'stale', record: recordIn(reply) }
     },
-
-    async release(pause): Promise<void> {
-      const values = pause === null ? [0, 0, 0, 0, ''] : [pause.pauseMs, ...headOf(pause), pause.sealed]
-      await run('shareRelease', keys.lease, keys.pause, owner, ...values, keys.changed)
+    async release(pause) {
+      const values = pause === null ? [0, 0, 0, 0, ''] : [pause.pauseMs, ...valuesOf(pause), pause.sealed]
+      await run('shareRelease', owner, ...values, channel)
     },
-
-    async restore(request: PutRequest): Promise<void> {
-      await run('shareRestore', keys.record, keys.fence, ...headOf(request), request.ttlMs, request.sealed)
+    async restore({ ttlMs, sealed, ...head }) {
+      await run('shareRestore', ...valuesOf(head), ttlMs, sealed)
     },
-
     async read({ known, highestFence }) {
-      const reply = await run('shareRead', keys.record, keys.fence, known, highestFence)
+      const reply = await run('shareRead', known, highestFence)
       return {
         nowMs: Number(reply[1]),
         fence: numberIn(reply[7]),
@@ -112,26 +95,17 @@ export async function openRedisStore(
         hosts: Number(reply[2]),
       }
     },
-
     async watch(listener, signal) {
       const onReady = (): void => listener.onConnected?.()
       connection.client.on('ready', onReady)
-      await watch(await connect(settings, surroundings), keys.changed, {
-        ...surroundings,
-        listener,
-        signal,
-      })
+      const pushes = await connect(settings, surroundings)
+      await watch(pushes, channel, { ...surroundings, listener, signal })
       connection.client.off('ready', onReady)
     },
-
     async forget() {
-      const { record, fence, lease, pace, pause } = keys
-      await run('shareForget', record, fence, lease, pace, pause)
+      await run('shareForget')
     },
-
-    close() {
-      connection.close()
-    },
+    close: () => connection.close(),
   }
 }
 
@@ -143,7 +117,8 @@ export function formatServers(servers: StoreConfig['servers']): string {
 }
 
 function defineScripts(client: RedisClient): Scripts {
-  for (const [name, definition] of Object.entries(SCRIPTS)) client.defineCommand(name, definition)
+  for (const [name, { lua }] of Object.entries(SCRIPTS))
+    client.defineCommand(name, { lua, numberOfKeys: KEY_NAMES.length })
   return client as unknown as Scripts
 }
 
@@ -176,21 +151,14 @@ async function watch(
   connection.close()
 }
 
-function headOf({ fence, atMs, notBeforeMs }: RecordHead): readonly number[] {
+function valuesOf({ fence, atMs, notBeforeMs }: RecordHead): readonly number[] {
   return [fence, atMs, notBeforeMs]
 }
 
-/** The answers of each script; a script that is not here answers nothing that is read. */
-const VERDICTS: Partial<Record<keyof Scripts, readonly unknown[]>> = {
-  shareAcquire: ['newer', 'taken', 'held', 'paused', 'paced', 'yours'],
-  sharePut: ['stored', 'stale'],
-  shareRead: ['read'],
-}
-
 /** The server may be another program, or in the hands of another: what it answers is checked. Throws StoreError. */
-function replyOf(name: keyof Scripts, value: unknown): Reply {
-  const verdicts = VERDICTS[name]
-  if (verdicts === undefined) return []
+function replyOf(name: Name, value: unknown): Reply {
+  const verdicts: readonly unknown[] | null = SCRIPTS[name].verdicts
+  if (verdicts === null) return []
   if (!Array.isArray(value) || !verdicts.includes(value[0]) || !value.every(isTextOrNull)) throw nonsense()
   numberIn(value[1])
   numberIn(value[2])

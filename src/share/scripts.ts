@@ -1,4 +1,5 @@
 // The scripts that run inside Redis: each is one atomic step, counts on Redis' own clock, and leaves an expiry on every key.
+// KEYS of each: record, fence, lease, pace, pause.
 
 /** A fence so far ahead of the store's clock was planted: after 2^53 there would be none. It counts as not there. */
 export const FENCE_AHEAD_MS = 86_400_000
@@ -45,7 +46,7 @@ end
 /** The message of a lease that ended without a record. */
 export const RELEASED = 'released'
 /**
- * KEYS: record, fence, lease, pace, pause. ARGV: owner, leaseMs, adoptedFence, highestFence, ignored record, cause, ignored
+ * ARGV: owner, leaseMs, adoptedFence, highestFence, ignored record, cause, ignored
  * lease, ignored pause, and '1' if the pace is ignored.
  * Looking again and taking the lease are one step. A fence is a hybrid clock: it goes on after a flush or a failover.
  */
@@ -78,7 +79,7 @@ return reply('yours', now, fence)
 `
 
 /**
- * KEYS: record, fence, lease, pace. ARGV: owner, fence, at, notBefore, ttlMs, box, paceMs, channel.
+ * ARGV: owner, fence, at, notBefore, ttlMs, box, paceMs, channel.
  * Refused where a later fence was given or written: the writer was paused, and its answer is older than the record.
  */
 export const PUT = `${PREAMBLE}
@@ -96,19 +97,19 @@ redis.call('HSET', KEYS[1], 'hosts', hosts)
 return reply('stored', now, hosts)
 `
 
-/** KEYS: lease, pause. ARGV: owner, pauseMs, fence, at, notBefore, box, channel. Hosts that wait for the lease are notified. */
+/** ARGV: owner, pauseMs, fence, at, notBefore, box, channel. Hosts that wait for the lease are notified. */
 export const RELEASE = `${PREAMBLE}
-if get(KEYS[1]) ~= ARGV[1] then return 0 end
-redis.call('DEL', KEYS[1])
-if tonumber(ARGV[2]) > 0 then write(KEYS[2], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]) end
+if get(KEYS[3]) ~= ARGV[1] then return 0 end
+redis.call('DEL', KEYS[3])
+if tonumber(ARGV[2]) > 0 then write(KEYS[5], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]) end
 redis.call('PUBLISH', ARGV[7], '${RELEASED}')
 return 1
 `
 
-/** KEYS: every key of the account. */
+/** Deletes every key of the account. */
 export const FORGET = `return redis.call('DEL', unpack(KEYS))`
 
-/** KEYS: record, fence. ARGV: fence, at, notBefore, ttlMs, box. The newest record wins. */
+/** ARGV: fence, at, notBefore, ttlMs, box. The newest record wins. */
 export const RESTORE = `${PREAMBLE}
 local now = clock()
 local fence = tonumber(ARGV[1])
@@ -120,7 +121,7 @@ return 1
 `
 
 /**
- * KEYS: record, fence. ARGV: known, highestFence. Answers the record only where it is newer than `known`. The write is there
+ * ARGV: known, highestFence. Answers the record only where it is newer than `known`. The write is there
  * to fail on a replica, a full server or one that cannot save: such a store is as good as none.
  */
 export const READ = `${PREAMBLE}

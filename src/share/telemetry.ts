@@ -16,23 +16,7 @@ export interface ShareSample {
 }
 export type StoreState = Pick<NonNullable<StatusResult['share']>, 'state' | 'since' | 'lastError'>
 
-export interface Telemetry {
-  sample(): ShareSample
-  storeState(): StoreState
-  /** An operation succeeded. */
-  connected(): void
-  /** An operation failed. */
-  failed(error: StoreError): void
-  counted(source: keyof ShareSample['outcomes']): void
-  staleWrite(fence: number): void
-  /** A record does not open; logged once for each fence, and once in 10 min at most. */
-  unreadable(fence: number): void
-  lag(ms: number): void
-  /** A record of a host that asked by itself has come. */
-  askedAlone(by: string): void
-  /** A client reported a token of this age as refused. Logged once an hour at most. */
-  rejected(ageMs: number): void
-}
+export type Telemetry = ReturnType<typeof createTelemetry>
 
 /** In seconds. */
 const LAG_BOUNDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, Infinity]
@@ -46,7 +30,7 @@ export function createTelemetry(options: {
   log: Log
   clock: Pick<Clock, 'now'>
   share: AclSettings
-}): Telemetry {
+}) {
   const { server, log, clock } = options
   const remedies: Readonly<Record<StoreErrorKind, string>> = {
     lost: 'Nothing to do if it passes: the token is served meanwhile, and this host asks by itself when its time comes; if it lasts, check share.servers from this host with `kyc-tokend check`',
@@ -80,9 +64,15 @@ export function createTelemetry(options: {
   }
 
   return {
-    sample: () => ({ outcomes: { ...outcomes }, staleWrites, unreadable, lag: lag.observations() }),
-    storeState: () => storeState,
-    connected() {
+    sample: (): ShareSample => ({
+      outcomes: { ...outcomes },
+      staleWrites,
+      unreadable,
+      lag: lag.observations(),
+    }),
+    storeState: (): StoreState => storeState,
+    /** An operation succeeded. */
+    connected(): void {
       if (storeState.state === 'connected') return
       const aloneSeconds = Math.round((clock.now().wallMs - Date.parse(storeState.since)) / 1000)
       log('info', 'Connected to the shared store', {
@@ -93,7 +83,8 @@ export function createTelemetry(options: {
       failures = 0
       storeState = { state: 'connected', since: isoNow(), lastError: null }
     },
-    failed({ kind, message }) {
+    /** An operation failed. */
+    failed({ kind, message }: StoreError): void {
       failures += 1
       // A server that refuses the password closes the connection: that is no other failure.
       const isFirst = failures === 1 || (kind === 'denied' && storeState.state !== 'denied')
@@ -103,17 +94,18 @@ export function createTelemetry(options: {
       storeState = { state, since, lastError }
       if (isFirst) logLoss(kind, { server, error: message, remedy: remedies[kind] })
     },
-    counted(source) {
+    counted(source: keyof ShareSample['outcomes']): void {
       outcomes[source] += 1
     },
-    staleWrite(fence) {
+    staleWrite(fence: number): void {
       staleWrites += 1
       log('warning', 'Another host asked meanwhile: its answer counts, and the one of this host is dropped', {
         event: 'share-stale-write',
         fence,
       })
     },
-    unreadable(fence) {
+    /** A record does not open; logged once for each fence, and once in 10 min at most. */
+    unreadable(fence: number): void {
       unreadable += 1
       const nowMs = clock.now().bootMs
       if (fence === lastUnreadable.fence || nowMs - lastUnreadable.loggedAtMs < UNREADABLE_EVERY_MS) return
@@ -125,13 +117,15 @@ export function createTelemetry(options: {
           'Find out which others may write to the server under share.prefix, and take that right away; what they wrote counts as not there',
       })
     },
-    lag(ms) {
+    lag(ms: number): void {
       lag.observe(Math.max(0, ms) / 1000)
     },
-    askedAlone(by) {
+    /** A record of a host that asked by itself has come. */
+    askedAlone(by: string): void {
       lastAlone = { by, atMs: clock.now().bootMs }
     },
-    rejected(ageMs) {
+    /** A client reported a token of this age as refused. Logged once an hour at most. */
+    rejected(ageMs: number): void {
       const nowMs = clock.now().bootMs
       const recent = lastAlone !== null && nowMs - lastAlone.atMs < CONTENTION.youngMs ? lastAlone : null
       const isSuspect = recent !== null || storeState.state !== 'connected'
