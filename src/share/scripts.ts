@@ -8,7 +8,7 @@ const FENCE_TTL_MS = 30 * 86_400_000
 
 /**
  * Fences and instants are sent as text: Lua prints large numbers as 1.79e+12. A key of another type was planted; it would
- * fail every script, and is deleted. `known` is a fence that the host vouches for.
+ * fail every script, and is deleted.
  */
 const PREAMBLE = `
 local function text(number) return string.format('%.0f', number) end
@@ -24,14 +24,14 @@ local function ofType(key, command, ...)
   return redis.call(command, key, ...)
 end
 local function get(key) return ofType(key, 'GET') end
-local function possible(fence, now, known)
+local function possible(fence, now)
   local number = tonumber(fence) or 0
-  return number >= 0 and number <= math.max(now, known) + ${FENCE_AHEAD_MS} and number or 0
+  return number >= 0 and number <= now + ${FENCE_AHEAD_MS} and number or 0
 end
-local function read(key, now, known)
+local function read(key, now)
   local fields = ofType(key, 'HMGET', 'fence', 'at', 'notBefore', 'box')
   local notBefore = math.min(tonumber(fields[3]) or 0, now + ${FENCE_TTL_MS})
-  return { fence = possible(fields[1], now, known), notBefore = notBefore, fields = fields }
+  return { fence = possible(fields[1], now), notBefore = notBefore, fields = fields }
 end
 local function write(key, ttl, fence, at, notBefore, box)
   redis.call('HSET', key, 'fence', fence, 'at', at, 'notBefore', notBefore, 'box', box)
@@ -53,7 +53,7 @@ export const RELEASED = 'released'
 export const ACQUIRE = `${PREAMBLE}
 local now = clock()
 local highest = tonumber(ARGV[4])
-local record = read(KEYS[1], now, highest)
+local record = read(KEYS[1], now)
 local isOperator = ARGV[6] == 'operator'
 local counts = record.fence > 0 and record.fence ~= tonumber(ARGV[5])
 if counts and record.fence > tonumber(ARGV[3]) and not isOperator then return reply('newer', now, 0, record) end
@@ -66,12 +66,12 @@ end
 if not isOperator then
   if counts and record.notBefore > now then return reply('held', now, record.notBefore - now, record) end
   local left = redis.call('PTTL', KEYS[5])
-  local pause = left > 0 and read(KEYS[5], now, highest)
+  local pause = left > 0 and read(KEYS[5], now)
   if pause and pause.fence > 0 and pause.fence ~= tonumber(ARGV[8]) then return reply('paused', now, left, pause) end
   left = ARGV[6] == 'client' and ARGV[9] ~= '1' and redis.call('PTTL', KEYS[4]) or 0
   if left > 0 then return reply('paced', now, left) end
 end
-local given = possible(get(KEYS[2]), now, highest)
+local given = possible(get(KEYS[2]), now)
 local fence = math.max(now, given + 1, highest + 1, record.fence + 1)
 redis.call('SET', KEYS[2], text(fence), 'PX', ${FENCE_TTL_MS})
 redis.call('SET', KEYS[3], ARGV[1], 'PX', ARGV[2])
@@ -85,8 +85,8 @@ return reply('yours', now, fence)
 export const PUT = `${PREAMBLE}
 local now = clock()
 local fence = tonumber(ARGV[2])
-local record = read(KEYS[1], now, fence)
-local given = possible(get(KEYS[2]), now, fence)
+local record = read(KEYS[1], now)
+local given = possible(get(KEYS[2]), now)
 if given > fence or record.fence >= fence then return reply('stale', now, 0, record) end
 write(KEYS[1], ARGV[5], ARGV[2], ARGV[3], ARGV[4], ARGV[6])
 redis.call('SET', KEYS[2], ARGV[2], 'PX', ${FENCE_TTL_MS})
@@ -113,9 +113,9 @@ export const FORGET = `return redis.call('DEL', unpack(KEYS))`
 export const RESTORE = `${PREAMBLE}
 local now = clock()
 local fence = tonumber(ARGV[1])
-if read(KEYS[1], now, fence).fence >= fence then return 0 end
+if read(KEYS[1], now).fence >= fence then return 0 end
 write(KEYS[1], ARGV[4], ARGV[1], ARGV[2], ARGV[3], ARGV[5])
-local given = possible(get(KEYS[2]), now, fence)
+local given = possible(get(KEYS[2]), now)
 redis.call('SET', KEYS[2], text(math.max(given, fence)), 'PX', ${FENCE_TTL_MS})
 return 1
 `
@@ -128,11 +128,11 @@ export const READ = `${PREAMBLE}
 local now = clock()
 local highest = tonumber(ARGV[2])
 local given = get(KEYS[2])
-redis.call('SET', KEYS[2], text(math.max(possible(given, now, highest), highest)), 'PX', ${FENCE_TTL_MS})
-local record = read(KEYS[1], now, highest)
-local hosts = possible(redis.call('HGET', KEYS[1], 'hosts'), now, 0)
+redis.call('SET', KEYS[2], text(math.max(possible(given, now), highest)), 'PX', ${FENCE_TTL_MS})
+local record = read(KEYS[1], now)
+local hosts = possible(redis.call('HGET', KEYS[1], 'hosts'), now)
 local isNewer = record.fence > tonumber(ARGV[1])
-local isPlanted = record.fields[1] and record.fence == 0 or given and possible(given, now, highest) == 0
+local isPlanted = record.fields[1] and record.fence == 0 or given and possible(given, now) == 0
 local answer = reply('read', now, hosts, isNewer and record or nil)
 answer[8] = text(record.fence)
 answer[9] = isPlanted and '1' or '0'

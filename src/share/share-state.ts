@@ -105,8 +105,7 @@ export function afterRecord(
   const { fence } = stored
   if (fence <= (state.newest?.head.fence ?? state.adoptedFence)) return { state, reception: 'known' }
   const unusable = { ...state, unusableFence: fence }
-  const highestMs = Math.max(stored.nowMs, state.highestFence)
-  const isPossible = Number.isSafeInteger(fence) && fence <= highestMs + FENCE_AHEAD_MS
+  const isPossible = Number.isSafeInteger(fence) && fence <= stored.nowMs + FENCE_AHEAD_MS
   const record = isPossible ? open() : null
   // A failure to reach the service is the asker's own, and never a record of the fleet.
   if (record === null || (record.kind === 'transient' && !isShared(record.reason)))
@@ -154,8 +153,9 @@ export function storeClockMs({ storeAheadMs }: ShareState, nowMs: number): numbe
  * The store's clock and record are known: an own outcome that is newer than the record becomes a record, and counts for
  * all from the moment of its answer on. Of equal age, the one that has a fence wins.
  */
-export function afterSync(state: ShareState, storeNowMs: number, moment: Moment): ShareState {
+export function afterSync(before: ShareState, storeNowMs: number, moment: Moment): ShareState {
   const { nowMs } = moment
+  const state = before.highestFence > storeNowMs + FENCE_AHEAD_MS ? afterSetBack(before) : before
   const synced = { ...state, storeAheadMs: storeNowMs - nowMs, own: null }
   const { own, newest } = state
   if (own === null) return synced
@@ -171,6 +171,12 @@ export function afterSync(state: ShareState, storeNowMs: number, moment: Moment)
     notBeforeMs: own.record.kind === 'ok' ? failureBound(newest) : atMs + REFUSAL_MS,
   }
   return afterOwnRecord(synced, { ...own, head })
+}
+
+/** The store's clock was set back by days: all fences begin anew, and what this host holds is compared by its age. */
+function afterSetBack(state: ShareState): ShareState {
+  const own = state.own ?? state.newest
+  return { ...state, newest: null, highestFence: 0, adoptedFence: 0, halfAdoptedFence: 0, own }
 }
 
 /** A failure displaces no newer token, and a token no newer refusal. */

@@ -222,6 +222,19 @@ describe('the age of a record', () => {
     expect(tokensOf([host as Host, late])).toEqual(['opaque-2'])
   })
 
+  test('in a store whose clock was set back by days is counted on, and all agree as before', async () => {
+    const hosts = world.hosts(2)
+    await world.clock.advance(20 * MINUTE_MS)
+    world.jumpStore(-3 * DAY_MS)
+    await world.clock.advance(MINUTE_MS)
+    expect(world.asked).toHaveLength(1)
+    const late = world.host()
+    await world.clock.advance(30 * MINUTE_MS)
+    expect(tokensOf([...hosts, late])).toHaveLength(1)
+    expect(world.asked).toHaveLength(2)
+    expect(world.server.record()?.fence).toBeLessThan(world.clock.now().wallMs - 2 * DAY_MS)
+  })
+
   test('in a store whose clock was set back lets no new host use a JWT past its own end', async () => {
     world.hosts(1)
     await world.clock.advance(30 * MINUTE_MS)

@@ -71,16 +71,15 @@ export function createMemoryServer(nowMs: () => number): MemoryServer {
     const { fence, atMs, notBeforeMs, sealed } = held
     return { fence, atMs, notBeforeMs, sealed, nowMs: nowMs() }
   }
-  const possible = (fence: number, known: number): number =>
-    fence <= Math.max(nowMs(), known) + FENCE_AHEAD_MS ? fence : 0
-  const fenceOf = (held: Held | null, known: number): number => possible(held?.fence ?? 0, known)
+  const possible = (fence: number): number => (fence <= nowMs() + FENCE_AHEAD_MS ? fence : 0)
+  const fenceOf = (held: Held | null): number => possible(held?.fence ?? 0)
 
   function acquireLease(owner: string, request: LeaseRequest): Lease {
     counts.takes += 1
     expire(owner)
     const now = nowMs()
     const { cause, adoptedFence, highestFence, ignored } = request
-    const fence = fenceOf(record, highestFence)
+    const fence = fenceOf(record)
     const counting = fence > 0 && fence !== ignored.record ? record : null
     if (counting !== null && fence > adoptedFence && cause !== 'operator') {
       return { verdict: 'newer', record: stored(counting) as StoredRecord }
@@ -95,7 +94,7 @@ export function createMemoryServer(nowMs: () => number): MemoryServer {
       if (cause === 'client' && !ignored.pace && paceUntilMs > now)
         return { verdict: 'paced', waitMs: paceUntilMs - now }
     }
-    given = Math.max(Math.floor(now), possible(given, highestFence) + 1, highestFence + 1, fence + 1)
+    given = Math.max(Math.floor(now), possible(given) + 1, highestFence + 1, fence + 1)
     lease = { owner, untilMs: now + request.leaseMs }
     return { verdict: 'yours', fence: given, nowMs: now }
   }
@@ -118,7 +117,7 @@ export function createMemoryServer(nowMs: () => number): MemoryServer {
           const interruption = interruptions.get(owner)
           interruptions.delete(owner)
           if (interruption?.isDone === false) throw interruption.error
-          if (possible(given, head.fence) > head.fence || fenceOf(record, head.fence) >= head.fence)
+          if (possible(given) > head.fence || fenceOf(record) >= head.fence)
             return { verdict: 'stale', record: stored(record) }
           record = { ...head, untilMs: nowMs() + ttlMs, hosts: listeners.size }
           given = head.fence
@@ -140,17 +139,17 @@ export function createMemoryServer(nowMs: () => number): MemoryServer {
         attempt(() => {
           counts.restores += 1
           expire(owner)
-          if (fenceOf(record, head.fence) >= head.fence) return
+          if (fenceOf(record) >= head.fence) return
           record = { ...head, untilMs: nowMs() + ttlMs, hosts: 0 }
-          given = Math.max(possible(given, head.fence), head.fence)
+          given = Math.max(possible(given), head.fence)
         }),
       read: ({ known, highestFence }) =>
         attempt(() => {
           counts.looks += 1
           expire(owner)
-          const fence = fenceOf(record, highestFence)
-          const isPlanted = (record !== null && fence === 0) || possible(given, highestFence) < given
-          given = Math.max(possible(given, highestFence), highestFence)
+          const fence = fenceOf(record)
+          const isPlanted = (record !== null && fence === 0) || possible(given) < given
+          given = Math.max(possible(given), highestFence)
           return {
             nowMs: nowMs(),
             fence,
