@@ -173,7 +173,7 @@ export function afterSync(before: ShareState, storeNowMs: number, moment: Moment
   return afterOwnRecord(synced, { ...own, head })
 }
 
-/** The store's clock was set back by days: all fences begin anew, and what this host holds is compared by its age. */
+/** The store's clock was set back by days: all fences begin again, and what this host holds is compared by its age. */
 function afterSetBack(state: ShareState): ShareState {
   const own = state.own ?? state.newest
   return { ...state, newest: null, highestFence: 0, adoptedFence: 0, halfAdoptedFence: 0, own }
