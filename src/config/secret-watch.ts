@@ -93,29 +93,11 @@ export function createSecretWatch({
     const own = { version, stop: new AbortController() }
     trial = own
     const files = Object.values(next.secretFiles).filter((file) => file !== null)
-    const fail = ({ kind, reason = 'postponed', detail = '' }: Trial): void => {
-      const isFinal = kind === 'permanent' || reason === 'rejected'
-      const former = problem
-      problem = problemOf(files.join(' with '), { isFinal, why: `${reason}: ${detail}` })
-      if (former?.problem === problem.problem) return
-      log(
-        'error',
-        'The credentials in the files were changed and give no token: the former ones stay in use',
-        {
-          event: 'credentials-not-taken-over',
-          files,
-          error: `${reason}: ${detail}`,
-          remedy: isFinal
-            ? 'Correct the files: they are tried again when one changes; or reload, which takes them over as they are'
-            : 'Nothing to do if it passes: the files are tried again and again',
-        },
-      )
-    }
     const outcome = await tryCredentials(next, {
       cause,
       signal: AbortSignal.any([signal, own.stop.signal]),
       onFailed(failed) {
-        if (trial === own) fail(failed)
+        if (trial === own) report(failed, files)
         onFailed?.()
       },
     })
@@ -129,34 +111,38 @@ export function createSecretWatch({
       })
     } else {
       done = version
-      fail(outcome)
+      report(outcome, files)
     }
     return outcome
   }
 
-  function problemOf(files: string, { isFinal, why }: { isFinal: boolean; why: string }): ConfigurationState {
+  /** Says why the files give no token, in the log once and in the state until it is over. */
+  function report({ kind, reason = 'postponed', detail = '' }: Trial, files: readonly string[]): void {
+    const error = `${reason}: ${detail}`
     const at = new Date(clock.now().wallMs).toISOString().slice(11, 16)
-    return isFinal
-      ? {
-          state: 'faulty',
-          problem: `${files} holds a pair that the service refused at ${at} UTC (${why}); the next restart will use it`,
-        }
-      : {
-          state: 'changed',
-          problem: `${files} holds another pair, which is tried until there is an answer (${why})`,
-        }
+    const isRefused = kind === 'permanent' || reason === 'rejected'
+    const words = isRefused
+      ? `holds a pair that the service refused at ${at} UTC (${error}); the next restart will use it`
+      : `holds another pair, which is tried until there is an answer (${error})`
+    const former = problem?.problem
+    problem = { state: isRefused ? 'faulty' : 'changed', problem: `${files.join(' with ')} ${words}` }
+    if (former === problem.problem) return
+    log('error', 'The credentials in the files were changed and give no token: the former ones stay in use', {
+      event: 'credentials-not-taken-over',
+      files,
+      error,
+      remedy: isRefused
+        ? 'Correct the files: they are tried again when one changes; or reload, which takes them over as they are'
+        : 'Nothing to do if it passes: the files are tried again and again',
+    })
   }
 
   return {
     async tick(signal) {
       if (isBusy || signal.aborted || clock.now().bootMs < firstAtMs) return
       isBusy = true
-      const change = await settled(
-        signal,
-        (version) => version === done || version === trial?.version,
-      ).finally(() => {
-        isBusy = false
-      })
+      const isKnown = (version: string): boolean => version === done || version === trial?.version
+      const change = await settled(signal, isKnown).finally(() => (isBusy = false))
       // Not awaited: while it waits for the service the files may change again.
       if (change !== null) void begin(change, { cause: 'reload', signal })
     },

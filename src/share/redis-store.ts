@@ -1,5 +1,6 @@
 // The shared store in Redis or Valkey: one hash, three short-lived keys and one channel for each account.
 import { randomHex } from '../lib/hash.ts'
+import { CLIENT_INTERVAL_MS } from '../token/rejections.ts'
 import {
   connect,
   type Connection,
@@ -17,8 +18,6 @@ import {
   type StoreListener,
 } from './store.ts'
 
-/** Between two requests that clients caused. */
-const CLIENT_PACE_MS = 30_000
 /** Subscribed connections send nothing by themselves: a ping shows whether the server still answers. */
 const PING_EVERY_MS = 1_000
 /** Version of the keys: daemons with another one do not meet. */
@@ -73,7 +72,7 @@ export async function openRedisStore(
       )
     },
     async put({ isClientPaced, ttlMs, sealed, ...head }) {
-      const paceMs = isClientPaced ? CLIENT_PACE_MS : 0
+      const paceMs = isClientPaced ? CLIENT_INTERVAL_MS : 0
       const reply = await run('sharePut', owner, ...valuesOf(head), ttlMs, sealed, paceMs, channel)
       if (reply[0] === 'stored') return { verdict: 'stored', hosts: Number(reply[2]) }
       return { verdict: 'stale', record: recordIn(reply) }

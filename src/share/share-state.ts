@@ -1,5 +1,6 @@
 // The knowledge of this host about its fleet, in one value: facts, and the transitions from one event to the next. Pure.
 import type { Cause, FetchOutcome } from '../token/outcome.ts'
+import { CLIENT_INTERVAL_MS } from '../token/rejections.ts'
 import { jwtLifeMs } from '../token/token.ts'
 import {
   askerOf,
@@ -67,7 +68,6 @@ export interface Moment {
 }
 
 export const PAUSE_MS = 5_000
-const PACE_MS = 30_000
 /** An operator's act on many hosts is one act; a refusal that is older than this was given before it. */
 const SAME_ACT_MS = 30_000
 /** A store that is behind its own records by so much was set back. */
@@ -254,7 +254,7 @@ export function leaseRequest(
       record: unusableFence,
       lease: lease !== null && isOver(lease.sinceMs, leaseCapMs) ? lease.holder : '',
       pause: pause !== null && isOver(pause.sinceMs, PAUSE_MS) ? pause.fence : 0,
-      pace: pacedSinceMs !== null && isOver(pacedSinceMs, PACE_MS),
+      pace: pacedSinceMs !== null && isOver(pacedSinceMs, CLIENT_INTERVAL_MS),
     },
   }
 }
@@ -281,7 +281,7 @@ export function afterTaken(
 
 export function afterPaced(state: ShareState, waitMs: number, nowMs: number): Wait {
   const pacedSinceMs = state.pacedSinceMs ?? nowMs
-  return { state: { ...state, pacedSinceMs }, waitMs: restOf(waitMs, pacedSinceMs + PACE_MS - nowMs) }
+  return { state: { ...state, pacedSinceMs }, waitMs: restOf(waitMs, pacedSinceMs + CLIENT_INTERVAL_MS - nowMs) }
 }
 
 /** `isReadable`: the record that says why opens. The store's clock says, too, when it was written. */
