@@ -281,7 +281,10 @@ export function afterTaken(
 
 export function afterPaced(state: ShareState, waitMs: number, nowMs: number): Wait {
   const pacedSinceMs = state.pacedSinceMs ?? nowMs
-  return { state: { ...state, pacedSinceMs }, waitMs: restOf(waitMs, pacedSinceMs + CLIENT_INTERVAL_MS - nowMs) }
+  return {
+    state: { ...state, pacedSinceMs },
+    waitMs: restOf(waitMs, pacedSinceMs + CLIENT_INTERVAL_MS - nowMs),
+  }
 }
 
 /** `isReadable`: the record that says why opens. The store's clock says, too, when it was written. */
