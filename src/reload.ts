@@ -27,18 +27,17 @@ export function createReload(options: {
     systemd.reloading()
     try {
       const { runtimeDirectory, stateDirectory, http } = running()
-      const wanted = await load()
-      const next = wanted.runtimeDirectory === runtimeDirectory ? wanted : await load({ runtimeDirectory })
+      const next = await load({ runtimeDirectory })
       if (stop.aborted) return
       // An inherited socket that was closed could not be opened again.
-      const isHttpFixed = inherited.http.length > 0 && (wanted.http === null) !== (http === null)
+      const isHttpFixed = inherited.http.length > 0 && (next.http === null) !== (http === null)
       await reconfigure({ ...next, stateDirectory, http: isHttpFixed ? http : next.http })
       const needingRestart = [
-        ...(wanted.runtimeDirectory === runtimeDirectory ? [] : ['runtimeDirectory']),
-        ...(wanted.stateDirectory === stateDirectory ? [] : ['stateDirectory']),
+        ...(next.wantedRuntimeDirectory === runtimeDirectory ? [] : ['runtimeDirectory']),
+        ...(next.stateDirectory === stateDirectory ? [] : ['stateDirectory']),
         ...(isHttpFixed ? ['http'] : []),
       ]
-      logReload(wanted, log, needingRestart)
+      logReload(next, log, needingRestart)
     } catch (error) {
       if (!(error instanceof UserError)) throw error
       logReloadFailure(error.message, log)

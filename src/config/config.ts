@@ -1,40 +1,37 @@
 // The configuration as the rest of the program sees it: read, validated, resolved, frozen.
-import type { LogLevel } from '../lib/log.ts'
 import { basicOf, type Credentials, type Secret } from '../lib/secret.ts'
 import type { Template } from '../lib/template.ts'
 import type { PermanentReason } from '../token/outcome.ts'
 import type { ServerAddress } from './schema-parts.ts'
+import type { Settings } from './schema.ts'
 
-export type TokenFileFormat = 'raw' | 'header' | 'env' | 'json' | 'template'
+/** Settings keep the names and meanings of the schema; here are those that are more than what is written. */
+type TokenFileSettings = Settings['tokenFiles'][number]
+type ShareSettings = NonNullable<Settings['share']>
+export type TokenFileFormat = TokenFileSettings['format']
 
-export interface TokenFileConfig {
+export interface TokenFileConfig extends Readonly<Pick<TokenFileSettings, 'format' | 'mode'>> {
   /** Absolute. */
   readonly path: string
-  readonly format: TokenFileFormat
   /** With the format `template`, and only then; read when the configuration was. */
   readonly template?: Template | null
-  /** Permission bits, such as 0o600. */
-  readonly mode: number
   /** Numeric ids; null: as the file is created. */
   readonly uid: number | null
   readonly gid: number | null
 }
 
-export interface SocketConfig {
+export interface SocketConfig extends Readonly<Omit<Settings['ipc'], 'group' | 'allow'>> {
   /** Absolute. */
   readonly path: string
-  readonly mode: number
   readonly gid: number | null
   /** Users and groups that may use it beside root and the daemon's user; both empty: the socket's mode alone decides. */
   readonly allow: { readonly uids: readonly number[]; readonly gids: readonly number[] }
-  readonly maxConnections: number
-  readonly maxConnectionsPerUser: number
-  /** Per connection; null: no limit. */
-  readonly maxRequestsPerSecond: number | null
 }
 
 /** One token for all hosts of the account, through Redis. */
-export interface ShareConfig {
+export interface ShareConfig extends Readonly<
+  Omit<ShareSettings, 'servers' | 'sentinel' | 'tls' | 'password' | 'key' | 'timeout'>
+> {
   /** One server, all sentinels of one master, nodes of one cluster, or one Unix socket (absolute). */
   readonly servers: readonly ServerAddress[]
   /** The servers are sentinels then. */
@@ -43,7 +40,6 @@ export interface ShareConfig {
     readonly user: string | null
     readonly password: Secret | null
   } | null
-  readonly cluster: boolean
   /** Null: without TLS. PEM texts, read when the configuration was. */
   readonly tls: {
     readonly ca: string | null
@@ -51,19 +47,11 @@ export interface ShareConfig {
     readonly cert: string | null
     readonly key: Secret | null
   } | null
-  readonly user: string | null
   readonly password: Secret | null
-  readonly database: number
-  readonly prefix: string
   /** For one command. */
   readonly timeoutMs: number
   /** Mixed into the key of the seal. */
   readonly key: Secret | null
-  /** Name of this host to the others; null: its host name. */
-  readonly host: string | null
-  /** False: this host never asks the service. */
-  readonly asks: boolean
-  readonly whenAlone: 'fetch' | 'wait'
 }
 
 /** An answer that refuses the account for good. */
@@ -137,13 +125,11 @@ export interface Config {
   }
   /** Null: this host is by itself. */
   readonly share: ShareConfig | null
-  readonly log: {
-    /** Less urgent records are not written. */
-    readonly level: LogLevel
-    readonly format: 'auto' | 'journal' | 'text' | 'json'
-  }
+  readonly log: Readonly<Settings['log']>
   /** Absolute. */
   readonly runtimeDirectory: string
+  /** Another than `runtimeDirectory` after a reload that changed it: it counts from the next start. */
+  readonly wantedRuntimeDirectory: string
   readonly stateDirectory: string
   /** Things that are allowed and unwise, one sentence each, for the log and for `check`. */
   readonly warnings: readonly string[]

@@ -33,8 +33,8 @@ export async function resolveConfig(input: ValidPart, options: ResolveContext): 
   const { file, diagnostics } = options
   const context: InputContext = { ...options, directory: dirname(file), reads: [] }
   const { directory } = context
-  const runtimeDirectory =
-    options.runtimeDirectory ?? resolve(directory, input.runtimeDirectory ?? runtimeDirectoryOf(options))
+  const wantedRuntimeDirectory = resolve(directory, input.runtimeDirectory ?? runtimeDirectoryOf(options))
+  const runtimeDirectory = options.runtimeDirectory ?? wantedRuntimeDirectory
   const stateDirectory = resolve(directory, input.stateDirectory ?? stateDirectoryOf(options))
   checkConfigFile(input, options)
   const { alerts } = input
@@ -73,6 +73,7 @@ export async function resolveConfig(input: ValidPart, options: ResolveContext): 
     share: resolveShare(input.share, { apiSecret: credentials.apiSecret, context }),
     log: input.log,
     runtimeDirectory,
+    wantedRuntimeDirectory,
     stateDirectory,
     warnings: [],
   }
