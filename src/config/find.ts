@@ -1,12 +1,11 @@
 // Finds the configuration file and makes a document of it, by cosmiconfig: JSON or YAML, never executable.
 import { isUtf8 } from 'node:buffer'
 import { existsSync, type Stats } from 'node:fs'
-import { basename, join } from 'node:path'
-import type { CosmiconfigResult } from 'cosmiconfig'
+import { basename, dirname, join } from 'node:path'
 
-import { errorCode, fallbackOnSystemError } from '../lib/error.ts'
+import { fallbackOnSystemError } from '../lib/error.ts'
 import { findJsonFault } from './json-fault.ts'
-import { irregularity, readFile } from './read-file.ts'
+import { readFile } from './read-file.ts'
 
 /** File names that are searched for, in this order. */
 export const FILE_NAMES = ['kyc-tokend.config.json', 'kyc-tokend.config.yaml', 'kyc-tokend.config.yml']
@@ -29,18 +28,7 @@ export type Found =
   | { readonly kind: 'faulty'; readonly file: string; readonly sentence: string }
 
 /** Thrown by the loaders: a sentence as in `Found`. */
-class UnusableFile extends Error {
-  readonly file: string
-  constructor(file: string, sentence: string) {
-    super(sentence)
-    this.file = file
-  }
-}
-
-interface Loaded {
-  readonly stats: Stats
-  readonly document: unknown
-}
+class UnusableFile extends Error {}
 
 /** The configuration at this path, or else the first one in these directories. */
 export async function findConfig(
@@ -51,50 +39,25 @@ export async function findConfig(
       ? [from.file]
       : from.directories.flatMap((directory) => FILE_NAMES.map((name) => join(directory, name)))
   const present = searched.filter((path) => existsSync(path))
-  const [first] = present
-  if (first === undefined) {
-    // A directory that may not be entered hides its files.
-    for (const file of searched) {
-      const reading = readFile(file)
-      if (reading.kind === 'unreadable') return { kind: 'faulty', file, sentence: reading.sentence }
-    }
-    return { kind: 'absent', searched }
-  }
-  // cosmiconfig opens what it finds, and would wait at a FIFO.
-  for (const file of present) {
-    const sentence = irregularity(file)
-    if (sentence !== undefined) return { kind: 'faulty', file, sentence }
-  }
-  const result = await loadByCosmiconfig(from)
-  if (result instanceof UnusableFile) return { kind: 'faulty', file: result.file, sentence: result.message }
-  if (result?.filepath !== first) {
-    const reading = readFile(first)
-    const sentence =
-      reading.kind === 'unreadable' ? reading.sentence : 'was changed while it was read: try again'
-    return { kind: 'faulty', file: first, sentence }
-  }
-  if (result.isEmpty === true)
-    return { kind: 'faulty', file: first, sentence: `is empty: begin with ${EXAMPLE}` }
-  const others = present.filter((path) => path !== first)
-  return { kind: 'found', file: first, ...(result.config as Loaded), others }
-}
-
-/** Undefined where cosmiconfig cannot read what is there. */
-async function loadByCosmiconfig(
-  from: { file: string } | { directories: readonly string[] },
-): Promise<CosmiconfigResult | UnusableFile | undefined> {
-  const explorer = await createExplorer()
+  // A directory that may not be entered hides its files.
+  const [file = searched.find((path) => readFile(path).kind === 'unreadable')] = present
+  if (file === undefined) return { kind: 'absent', searched }
+  const faulty = (sentence: string): Found => ({ kind: 'faulty', file, sentence })
+  // Before cosmiconfig, which opens what it finds, and would wait at a FIFO.
+  const reading = readFile(file)
+  if (reading.kind === 'unreadable') return faulty(reading.sentence)
   try {
-    if ('file' in from) return explorer.load(from.file)
-    for (const directory of from.directories) {
-      const result = explorer.search(directory)
-      if (result !== null) return result
-    }
-    return null
+    const explorer = await createExplorer(reading.kind === 'read' ? reading.bytes : Buffer.alloc(0))
+    const result = 'file' in from ? explorer.load(file) : explorer.search(dirname(file))
+    if (reading.kind !== 'read' || result?.filepath !== file)
+      return faulty('was changed while it was read: try again')
+    if (result.isEmpty === true) return faulty(`is empty: begin with ${EXAMPLE}`)
+    const { document } = result.config as { document: unknown }
+    const others = present.filter((path) => path !== file)
+    return { kind: 'found', file, stats: reading.stats, document, others }
   } catch (error) {
-    if (error instanceof UnusableFile) return error
-    if (errorCode(error) !== undefined) return undefined
-    throw error
+    if (error instanceof UnusableFile) return faulty(error.message)
+    return fallbackOnSystemError(faulty('was changed while it was read: try again'))(error)
   }
 }
 
@@ -105,29 +68,21 @@ export async function loadParsers(): Promise<void> {
 }
 
 /**
- * The loaders give the file's owner and mode beside its document, from one descriptor: what is checked is what was
- * read. The document is wrapped, because cosmiconfig would follow a `$import` in it to other files.
+ * The loaders parse these bytes, which were read with owner and mode by one descriptor: what is checked is what is used.
+ * The document is wrapped, because cosmiconfig would follow a `$import` in it to other files.
  */
-async function createExplorer() {
+async function createExplorer(bytes: Buffer) {
   // A bundle has the default export of a CommonJS library and none of its names.
   const { cosmiconfigSync, defaultLoadersSync } = (await import('cosmiconfig')).default
-  const refuse = (file: string): never => {
-    throw new UnusableFile(file, 'must be named *.json, *.yaml or *.yml: rename it')
+  const refuse = (): never => {
+    throw new UnusableFile('must be named *.json, *.yaml or *.yml: rename it')
   }
   const loading =
-    (parse: (file: string, text: string) => unknown) =>
-    (file: string): Loaded => {
+    (parse: (text: string) => unknown) =>
+    (file: string): { document: unknown } =>
       // Of a package.json cosmiconfig would take one property.
-      if (basename(file).startsWith('package.')) return refuse(file)
-      const reading = readFile(file)
-      if (reading.kind !== 'read')
-        throw new UnusableFile(
-          file,
-          reading.kind === 'absent' ? 'was removed while it was read: try again' : reading.sentence,
-        )
-      return { stats: reading.stats, document: parse(file, textOf(file, reading.bytes)) }
-    }
-  const yaml = loading((file, text) => parseYaml(file, text, defaultLoadersSync['.yaml']))
+      basename(file).startsWith('package.') ? refuse() : { document: parse(textOf(bytes)) }
+  const yaml = loading((text) => parseYaml(text, defaultLoadersSync['.yaml']))
   const executable = ['.js', '.cjs', '.mjs', '.ts', '.cts', '.mts']
   return awayFromWorkingDirectory(() =>
     cosmiconfigSync('kyc-tokend', {
@@ -179,33 +134,30 @@ export function workingDirectory(): string {
 }
 
 /** The text without a byte order mark, which says nothing in UTF-8 and is allowed. */
-function textOf(file: string, bytes: Buffer): string {
+function textOf(bytes: Buffer): string {
   if (!isUtf8(bytes)) {
     const isUtf16 = (bytes[0] === 0xff && bytes[1] === 0xfe) || (bytes[0] === 0xfe && bytes[1] === 0xff)
-    throw new UnusableFile(file, `is not ${isUtf16 ? 'UTF-8 but UTF-16' : 'valid UTF-8'}: save it as UTF-8`)
+    throw new UnusableFile(`is not ${isUtf16 ? 'UTF-8 but UTF-16' : 'valid UTF-8'}: save it as UTF-8`)
   }
   const text = bytes.toString('utf8')
   return text.startsWith('\uFEFF') ? text.slice(1) : text
 }
 
-function parseJson(file: string, text: string): unknown {
+function parseJson(text: string): unknown {
   const fault = findJsonFault(text)
   if (fault !== undefined)
-    throw new UnusableFile(
-      file,
-      `is not JSON at line ${fault.line}, column ${fault.column}: ${fault.sentence}`,
-    )
+    throw new UnusableFile(`is not JSON at line ${fault.line}, column ${fault.column}: ${fault.sentence}`)
   try {
     return JSON.parse(text)
   } catch {
     // Its message quotes the text.
-    throw new UnusableFile(file, 'is not JSON: write it again, with an editor that checks JSON')
+    throw new UnusableFile('is not JSON: write it again, with an editor that checks JSON')
   }
 }
 
 type YamlError = { reason?: unknown; mark?: { line?: unknown; column?: unknown } | null }
 
-function parseYaml(file: string, text: string, load: (path: string, content: string) => unknown): unknown {
+function parseYaml(text: string, load: (path: string, content: string) => unknown): unknown {
   try {
     return load('', text)
   } catch (error) {
@@ -217,6 +169,6 @@ function parseYaml(file: string, text: string, load: (path: string, content: str
     // Words alone are the parser's own; anything else in a reason may be quoted from the file.
     const why =
       typeof reason === 'string' && /^[a-z ,-]+$/.test(reason) ? reason : 'it cannot be read from there on'
-    throw new UnusableFile(file, `is not YAML${where}: ${why}`)
+    throw new UnusableFile(`is not YAML${where}: ${why}`)
   }
 }

@@ -50,12 +50,6 @@ export function readFile(path: string): Reading {
   }
 }
 
-/** The reason why the file is not to be opened; undefined where it may, or is not there. Opens nothing. */
-export function irregularity(path: string): string | undefined {
-  const stats = statSync(path, { throwIfNoEntry: false })
-  return stats && kindProblem(stats)
-}
-
 function kindProblem(stats: Stats): string | undefined {
   if (stats.isDirectory()) return 'is a directory: name the file in it'
   if (!stats.isFile()) return 'is not a regular file (a pipe, a socket or a device): name a file'
