@@ -1,8 +1,7 @@
 // Every command as data: the help, the completions and the manual pages are made from this page. Only the command that
-// is asked for is loaded; `token`, which shell loops call, is here already.
+// is asked for is loaded.
 import type { CommandSpec, OptionSpec } from './command.ts'
 import { scenarioNames } from '../sandbox/scenarios.ts'
-import * as token from './token.ts'
 
 const flag = (summary: string): OptionSpec => ({ type: 'boolean', summary })
 const option = (
@@ -103,7 +102,7 @@ export const commands: readonly CommandSpec[] = [
   },
   {
     name: 'token',
-    load: () => Promise.resolve(token),
+    load: () => import('./token.ts'),
     summary: 'Print the access token',
     options: {
       format: option(

@@ -149,8 +149,8 @@ export function prepareHome(
     baseUrl: service.url,
     credentials: { apiKey: 'bench-api-key', apiSecret: 'bench-api-secret' },
     log: { level: 'info', format: 'json' },
-    maxConnections: 2_000,
-    maxConnectionsPerUser: 2_000,
+    ipc: { maxConnections: 2_000, maxConnectionsPerUser: 2_000, maxRequestsPerSecond: 1_000_000 },
+    http: { maxConnections: 2_000, maxConnectionsPerUser: 2_000, maxRequestsPerSecond: 1_000_000 },
   }
   writeFileSync(configFile, JSON.stringify(settings), { mode: 0o600 })
   return {
