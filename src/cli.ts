@@ -1,6 +1,6 @@
 #!/usr/bin/env node
 // argv → one command → exit status.
-import { earlySignals } from './lib/early-signals.ts'
+import { earlySignals } from './lib/daemon-signals.ts'
 import type { Invocation } from './commands/command.ts'
 import { commands } from './commands/specs.ts'
 import { helpOf, parseCommandLine, type ParsedCommand } from './commands/command-line.ts'

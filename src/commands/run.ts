@@ -1,7 +1,7 @@
 // `kyc-tokend run`: the daemon in the foreground.
 import { listenToSignals } from '../lib/daemon-signals.ts'
 import { exitStatus } from '../lib/error.ts'
-import { requireLinux } from '../lib/require-linux.ts'
+import { requireLinux } from '../lib/supported-node.ts'
 import { runDaemon } from '../run-daemon.ts'
 import type { RunCommand } from './command.ts'
 import { configurationOf } from './ask.ts'

@@ -1,4 +1,4 @@
-// The signals that the daemon understands: stop, reload, refresh.
+// The signals that the daemon understands: stop, reload, refresh. To be imported before everything else.
 
 export interface DaemonSignals {
   readonly stop: AbortSignal
@@ -28,3 +28,7 @@ function remembering(name: NodeJS.Signals): (listener: () => void) => void {
     if (isDue) listener()
   }
 }
+
+/** Those of the command `run`. Signals that come while the rest is loaded are remembered. */
+export const earlySignals: DaemonSignals | undefined =
+  process.argv[2] === 'run' ? listenToSignals() : undefined

@@ -2,7 +2,6 @@
 import { readdirSync } from 'node:fs'
 import { constants } from 'node:os'
 import { getSystemErrorName } from 'node:util'
-import { createChildCalls, type ChildCalls } from './child-calls.ts'
 import { createConnectionCalls, type Call, type ConnectionCalls } from './connection-calls.ts'
 import { errorCode, errorMessage, exitStatus, UserError } from './error.ts'
 import { loadKoffi, type Koffi } from './koffi.ts'
@@ -221,4 +220,39 @@ function socketAddress(path: string): Buffer {
   const family = Buffer.alloc(2)
   family.writeUInt16LE(ABI.AF_UNIX)
   return Buffer.concat([family, name])
+}
+
+interface ChildCalls {
+  /**
+   * Reaps the ended children that this program did not start itself: orphans, which PID 1 inherits. `own` is the child
+   * that Node reaps; where that one has just ended, the rest waits for the next call.
+   */
+  reapOrphans(own: number | undefined): void
+}
+
+/** Numbers of the Linux ABI in include/uapi/linux/wait.h. */
+const WAIT = { P_ALL: 0, WNOHANG: 1, WEXITED: 4, WNOWAIT: 0x1000000 } as const
+const SIGINFO_BYTES = 128
+/** `si_pid`: the union that holds it is aligned to a pointer. */
+const PID_OFFSET = process.arch === 'arm' || process.arch === 'ia32' ? 12 : 16
+
+function createChildCalls(func: (definition: string) => Call): ChildCalls {
+  const waitid = func('int waitid(int, uint32_t, void *, int)')
+  const waitpid = func('int waitpid(int, void *, int)')
+
+  /** The pid of an ended child, which stays unreaped; 0 where there is none. */
+  function endedChild(): number {
+    const info = Buffer.alloc(SIGINFO_BYTES)
+    const result = waitid(WAIT.P_ALL, 0, info, WAIT.WEXITED | WAIT.WNOHANG | WAIT.WNOWAIT)
+    return result === 0 ? info.readInt32LE(PID_OFFSET) : 0
+  }
+
+  return {
+    reapOrphans(own) {
+      for (;;) {
+        const pid = endedChild()
+        if (pid === 0 || pid === own || waitpid(pid, null, WAIT.WNOHANG) !== pid) return
+      }
+    },
+  }
 }

@@ -1,4 +1,4 @@
-// Sees to it that the program runs on a Node it supports: goes over to the pinned one where that is there.
+// Where the program runs: on Linux for the daemon, and on a Node that it supports. The pinned Node takes over from another one.
 import { existsSync, realpathSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { errorMessage, exitStatus, UserError } from './error.ts'
@@ -45,4 +45,11 @@ function orPinned(root: URL): string {
   return isCheckout && process.platform === 'linux' && process.arch === 'x64'
     ? `, or run \`npm ci\` in ${fileURLToPath(root)}`
     : ''
+}
+
+/** Throws UserError (69) where this is another system. */
+export function requireLinux(): void {
+  if (process.platform === 'linux') return
+  const message = `The daemon of kyc-tokend runs on Linux only, and this is ${process.platform}: run it there. The client library runs here, too, against a socket that reaches such a daemon.`
+  throw new UserError(message, exitStatus.unavailable)
 }

@@ -180,7 +180,23 @@ describeInstallation('two accounts on a host', {}, (installation) => {
     const before = await show('MainPID', 'billing')
     await sh('kyc-tokend refresh --account eu')
     await expectUntil('the restart', async () => !['0', before].includes(await show('MainPID', 'billing')))
-    await sh("systemctl stop billing 'kyc-tokend-changed@*'; rm -r /etc/systemd/system/kyc-tokend*@*.d")
+    await sh('systemctl stop billing')
+  })
+
+  it('come back where the package is removed and installed again', { timeout: 120_000 }, async () => {
+    const links = "find /etc/systemd/system -path '*.wants/kyc-tokend*@?*' -printf '%f\\n' | sort -u"
+    await sh('systemctl enable kyc-tokend-changed@billing.service.path')
+    const enabled = (await sh(links)).trim().split('\n')
+    expect(enabled).toEqual(
+      expect.arrayContaining(['kyc-tokend@eu.service', 'kyc-tokend-changed@billing.service.path']),
+    )
+    await sh('dpkg --remove kyc-tokend')
+    expect((await attempt("systemctl is-active 'kyc-tokend*'")).stdout).toBe('')
+    await sh(installation.install('1.0.0'))
+    expect(await token('eu')).toMatch(/^ey/)
+    for (const unit of enabled) expect([unit, await show('ActiveState', unit)]).toEqual([unit, 'active'])
+    await sh('systemctl disable --now kyc-tokend-changed@billing.service.path')
+    await sh("systemctl stop 'kyc-tokend-changed@*'; rm -r /etc/systemd/system/kyc-tokend*@*.d")
   })
 
   it('are removed one by one', async () => {
