@@ -184,17 +184,19 @@ describeInstallation('two accounts on a host', {}, (installation) => {
   })
 
   it('come back where the package is removed and installed again', { timeout: 120_000 }, async () => {
-    const links = "find /etc/systemd/system -path '*.wants/kyc-tokend*@?*' -printf '%f\\n' | sort -u"
-    await sh('systemctl enable kyc-tokend-changed@billing.service.path')
-    const enabled = (await sh(links)).trim().split('\n')
-    expect(enabled).toEqual(
-      expect.arrayContaining(['kyc-tokend@eu.service', 'kyc-tokend-changed@billing.service.path']),
-    )
+    await sh('systemctl enable --now kyc-tokend-changed@billing.service.path')
+    const units = [
+      'kyc-tokend@eu.service',
+      'kyc-tokend-http@eu.socket',
+      'kyc-tokend-changed@billing.service.path',
+    ]
+    const states = (): Promise<string[]> => Promise.all(units.map((unit) => show('ActiveState', unit)))
+    expect(await states()).toEqual(['active', 'active', 'active'])
     await sh('dpkg --remove kyc-tokend')
     expect((await attempt("systemctl is-active 'kyc-tokend*'")).stdout).toBe('')
     await sh(installation.install('1.0.0'))
     expect(await token('eu')).toMatch(/^ey/)
-    for (const unit of enabled) expect([unit, await show('ActiveState', unit)]).toEqual([unit, 'active'])
+    expect(await states()).toEqual(['active', 'active', 'active'])
     await sh('systemctl disable --now kyc-tokend-changed@billing.service.path')
     await sh("systemctl stop 'kyc-tokend-changed@*'; rm -r /etc/systemd/system/kyc-tokend*@*.d")
   })
