@@ -1,4 +1,4 @@
-// Where the program runs: on Linux for the daemon, and on a Node that it supports. The pinned Node takes over from another one.
+// The system that the program needs: Linux for the daemon, and a supported Node; the pinned one takes over from another.
 import { existsSync, realpathSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { errorMessage, exitStatus, UserError } from './error.ts'
