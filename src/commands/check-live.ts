@@ -4,7 +4,7 @@ import { createSystemClock } from '../lib/clock.ts'
 import { asSentence } from '../lib/display-text.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { exitStatus } from '../lib/error.ts'
-import { failure, ok, warning, type Finding } from '../lib/finding.ts'
+import { failure, ok, warning, type Finding, clockFindings } from '../lib/finding.ts'
 import { createFetchToken } from '../source/fetch-token.ts'
 import { describeAnswer, type ServiceResponse } from '../source/response.ts'
 import type { ServiceOutcome } from '../token/outcome.ts'
@@ -78,13 +78,10 @@ function answerOf(outcome: ServiceOutcome, { wallMs, config }: { wallMs: number;
     ...(hasNoLife
       ? [warning(`gave no life at "${service.lifetime.join('.')}", in seconds: correct service.lifetime`)]
       : []),
-    ...clockFindings(serverDateMs, wallMs),
+    ...clockFindings(serverDateMs === undefined ? 0 : wallMs - serverDateMs, {
+      leastMs: CLOCK_OFF_MS,
+      sentence: (off) => `the clock is ${off} the service's: set it`,
+    }),
   ]
   return { findings, status: exitStatus.ok }
-}
-
-function clockFindings(serverDateMs: number | undefined, wallMs: number): Finding[] {
-  if (serverDateMs === undefined || Math.abs(wallMs - serverDateMs) < CLOCK_OFF_MS) return []
-  const off = `${formatDuration(Math.abs(wallMs - serverDateMs))} ${wallMs > serverDateMs ? 'ahead of' : 'behind'}`
-  return [warning(`the clock is ${off} the service's: set it (timedatectl set-ntp true)`)]
 }

@@ -82,15 +82,15 @@ export function accessFindings(
     for (const need of needs) settings.add(need)
   }
   for (const { path, setting } of written) {
-    const obstacle = writeObstacle(properties, path)
-    if (obstacle === undefined) continue
+    const problem = writeProblem(properties, path)
+    if (problem === undefined) continue
     barred.add(path)
-    const verb = readObstacle(properties, path) === undefined ? 'written' : 'seen'
-    report(`${setting}: the directory ${path} cannot be ${verb}`, obstacle.because, obstacle.settings)
+    const verb = readProblem(properties, path) === undefined ? 'written' : 'seen'
+    report(`${setting}: the directory ${path} cannot be ${verb}`, problem.because, problem.settings)
   }
   for (const path of config.inputs) {
-    const obstacle = readObstacle(properties, path)
-    if (obstacle !== undefined) report(`the file ${path} cannot be read`, obstacle.because, obstacle.settings)
+    const problem = readProblem(properties, path)
+    if (problem !== undefined) report(`the file ${path} cannot be read`, problem.because, problem.settings)
   }
   return { findings, barred, dropIn: dropInOf(unit, [...settings]) }
 }
@@ -195,7 +195,7 @@ const HOMES = ['/home', '/root', '/run/user']
 const PRIVATE_TMPS = ['/tmp', '/var/tmp']
 const ALWAYS_WRITABLE = ['/dev', '/proc', '/sys']
 
-interface Obstacle {
+interface AccessProblem {
   /** The setting of the unit that forbids it, such as `ProtectSystem=strict`. */
   readonly because: string
   /** Settings of a drop-in that allow it; none: only another directory helps. */
@@ -203,9 +203,9 @@ interface Obstacle {
 }
 
 /** The reason why the unit cannot write in this directory, whatever its mode; undefined where it can. */
-export function writeObstacle(unit: UnitProperties, directory: string): Obstacle | undefined {
+export function writeProblem(unit: UnitProperties, directory: string): AccessProblem | undefined {
   const allow = `ReadWritePaths=-${directory}`
-  const hidden = readObstacle(unit, directory)
+  const hidden = readProblem(unit, directory)
   if (hidden !== undefined)
     return { ...hidden, settings: hidden.settings.length > 0 ? [...hidden.settings, allow] : [] }
   const states = wordsOf(unit['StateDirectory']).map((name) => join('/var/lib', name.split(':')[0] ?? ''))
@@ -219,7 +219,7 @@ export function writeObstacle(unit: UnitProperties, directory: string): Obstacle
 }
 
 /** The reason why the unit cannot see this path, whatever its mode; undefined where it can. */
-export function readObstacle(unit: UnitProperties, path: string): Obstacle | undefined {
+export function readProblem(unit: UnitProperties, path: string): AccessProblem | undefined {
   const { ProtectHome: homes = '', PrivateTmp: tmp = '' } = unit
   if (['yes', 'tmpfs'].includes(homes) && isBelowOne(HOMES, path))
     return { because: `ProtectHome=${homes}`, settings: ['ProtectHome=read-only'] }

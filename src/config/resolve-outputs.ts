@@ -4,6 +4,7 @@ import { join, resolve } from 'node:path'
 
 import { parseTemplate, placeholders, type Template } from '../lib/template.ts'
 import { idOf, type IdKind } from '../lib/posix-ids.ts'
+import { MAX_SOCKET_PATH_BYTES } from '../lib/paths.ts'
 import type { Config, SocketConfig, TokenFileConfig } from './config.ts'
 import { readInput, type InputContext } from './read-file.ts'
 import { printable, type Diagnostics } from './issues.ts'
@@ -11,9 +12,6 @@ import { nearestName } from './nearest.ts'
 import type { ValidPart } from './validate.ts'
 
 type TokenFileInput = NonNullable<ValidPart['tokenFiles'][number]>
-
-/** Longest path of a Unix socket, in bytes (unix(7): 108 with the NUL at its end). */
-const MAX_SOCKET_PATH_BYTES = 107
 
 /** A path that something is written to, and the setting that says so. */
 interface Claim {

@@ -17,6 +17,8 @@ export const SYSTEM_RUNTIME_DIRECTORY = '/run/kyc-tokend'
 export const SYSTEM_STATE_DIRECTORY = '/var/lib/kyc-tokend'
 export const SYSTEM_CONFIG_DIRECTORY = '/etc/kyc-tokend'
 const IPC_SOCKET_NAME = 'ipc.sock'
+/** Longest path of a Unix socket: `sun_path` without its NUL byte (unix(7)). */
+export const MAX_SOCKET_PATH_BYTES = 107
 
 /** The runtime directory of a daemon, absolute: systemd's, `/run/kyc-tokend` for root, the person's own otherwise. */
 export function runtimeDirectoryOf({ env, uid }: ProcessIdentity): string {

@@ -1,8 +1,7 @@
 // The store as `kyc-tokend check` sees it: server, role, memory policy, clock and rights. Leaves no key behind.
 import type { ShareConfig } from '../config/config.ts'
 import type { Clock } from '../lib/clock.ts'
-import { formatDuration } from '../lib/duration.ts'
-import { fault, ok, warning, type Finding } from '../lib/finding.ts'
+import { fault, ok, warning, type Finding, clockFindings } from '../lib/finding.ts'
 import { randomHex } from '../lib/hash.ts'
 import { connect, type Surroundings } from './redis-client.ts'
 import { formatServers, openRedisStore } from './redis-store.ts'
@@ -53,7 +52,13 @@ async function serverFindings(
     const storeMs = Number(seconds) * 1000 + Number(microseconds) / 1000
     const offMs = (before + nowMs()) / 2 - storeMs
     const info = fieldsOf(await connection.client.info())
-    return [...describe(info), ...clockFindings(offMs)]
+    return [
+      ...describe(info),
+      ...clockFindings(-offMs, {
+        leastMs: CLOCK_OFF_MS,
+        sentence: (off) => `has a clock ${off} this host's: set both`,
+      }),
+    ]
   } catch (error) {
     throw connection.errorOf(error)
   } finally {
@@ -87,12 +92,6 @@ function describe(info: ReadonlyMap<string, string>): Finding[] {
       ),
     )
   return findings
-}
-
-function clockFindings(offMs: number): Finding[] {
-  if (Math.abs(offMs) <= CLOCK_OFF_MS) return []
-  const off = `${formatDuration(Math.abs(offMs))} ${offMs > 0 ? 'behind' : 'ahead of'}`
-  return [warning(`has a clock ${off} this host's: set both (timedatectl set-ntp true)`)]
 }
 
 /** Does all that a host does, under a name that no account has. */

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { neededPaths, readObstacle, writeObstacle } from '../../src/commands/check-unit.ts'
+import { neededPaths, readProblem, writeProblem } from '../../src/commands/check-unit.ts'
 import { systemctl } from '../../src/commands/systemd.ts'
 
 const unit = {
@@ -19,22 +19,22 @@ test.each([
   ['/var/tmp/x', 'PrivateTmp=yes'],
   ['/tmpfs', 'ProtectSystem=strict'],
 ])('writing to %s is forbidden by %s', (path, because) => {
-  expect(writeObstacle(unit, path)?.because).toBe(because)
+  expect(writeProblem(unit, path)?.because).toBe(because)
 })
 
 test('the remedy is what allows it, and none where only another directory helps', () => {
-  expect(writeObstacle(unit, '/srv/app')?.settings).toEqual(['ReadWritePaths=-/srv/app'])
-  expect(writeObstacle(unit, '/home/app')?.settings).toEqual([
+  expect(writeProblem(unit, '/srv/app')?.settings).toEqual(['ReadWritePaths=-/srv/app'])
+  expect(writeProblem(unit, '/home/app')?.settings).toEqual([
     'ProtectHome=read-only',
     'ReadWritePaths=-/home/app',
   ])
-  expect(writeObstacle(unit, '/tmp')?.settings).toEqual([])
+  expect(writeProblem(unit, '/tmp')?.settings).toEqual([])
 })
 
 test('without a sandbox nothing is forbidden; homes may be readable alone', () => {
-  expect(writeObstacle({}, '/usr/x')).toBeUndefined()
-  expect(writeObstacle({ ProtectHome: 'read-only' }, '/home/x')?.because).toBe('ProtectHome=read-only')
-  expect(readObstacle({ ProtectHome: 'read-only' }, '/home/x')).toBeUndefined()
+  expect(writeProblem({}, '/usr/x')).toBeUndefined()
+  expect(writeProblem({ ProtectHome: 'read-only' }, '/home/x')?.because).toBe('ProtectHome=read-only')
+  expect(readProblem({ ProtectHome: 'read-only' }, '/home/x')).toBeUndefined()
 })
 
 test('a path without a hyphen must be there for the unit to start', () => {

@@ -6,9 +6,7 @@ import { lstatIfAny } from '../../lib/atomic-file.ts'
 import { DiskStalledError, onFileSystem } from '../../lib/disk-queue.ts'
 import { errorCode, exitStatus, fallbackOnSystemError, UserError } from '../../lib/error.ts'
 import { asFileError, FileError } from '../../lib/file-error.ts'
-
-/** `sun_path` without its NUL byte (unix(7)). */
-const MAX_PATH_BYTES = 107
+import { MAX_SOCKET_PATH_BYTES } from '../../lib/paths.ts'
 
 export interface SocketPath {
   readonly path: string
@@ -108,7 +106,7 @@ export function probe(path: string): Promise<'answers' | 'dead' | 'gone'> {
  * directory. That is good for the call alone: connect(2) happens in it.
  */
 function withShortPath<T>(path: string, use: (reached: string) => T): T {
-  if (Buffer.byteLength(path) <= MAX_PATH_BYTES) return use(path)
+  if (Buffer.byteLength(path) <= MAX_SOCKET_PATH_BYTES) return use(path)
   const directory = openSync(dirname(path), constants.O_RDONLY | constants.O_DIRECTORY)
   try {
     return use(`/proc/self/fd/${directory}/${basename(path)}`)
