@@ -59,6 +59,8 @@ export function createSecretWatch({
   /** The version that is being tried. */
   let trial: { readonly version: string; readonly stop: AbortController } | null = null
   let problem: ConfigurationState | null = null
+  /** The running configuration when that was found: a reload takes the files over. */
+  let runningThen: Config | null = null
 
   /** Another pair that has been the same for a while; null: there is none, it is known, or the signal was aborted. */
   async function settled(
@@ -125,6 +127,7 @@ export function createSecretWatch({
       ? `holds a pair that the service refused at ${at} UTC (${error}); the next restart will use it`
       : `holds another pair, which is tried until there is an answer (${error})`
     const former = problem?.problem
+    runningThen = running()
     problem = { state: isRefused ? 'faulty' : 'changed', problem: `${files.join(' with ')} ${words}` }
     if (former === problem.problem) return
     log('error', 'The credentials in the files were changed and give no token: the former ones stay in use', {
@@ -156,10 +159,11 @@ export function createSecretWatch({
       const trying = begin(change, { cause: 'operator', signal, onFailed })
       return (await Promise.race([trying, failed.promise]))?.kind === 'ok'
     },
-    isRefused: () => problem?.state === 'faulty',
+    isRefused: () => runningThen === running() && problem?.state === 'faulty',
     state() {
       const state = onDisk.state()
-      return state.state === 'current' && problem !== null ? problem : state
+      const isOver = problem === null || runningThen !== running()
+      return state.state !== 'current' || isOver ? state : problem!
     },
   }
 }
