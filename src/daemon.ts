@@ -9,6 +9,7 @@ import { createReplies } from './delivery/replies.ts'
 import { createServers } from './delivery/servers.ts'
 import { createFleetKeeper, type FleetKeeperOptions } from './fleet-keeper.ts'
 import { raceAbort } from './lib/abort.ts'
+import { accountOfConfig } from './lib/account.ts'
 import type { DaemonSignals } from './lib/daemon-signals.ts'
 import type { Log } from './lib/log.ts'
 import { runTasks, after } from './lib/run-tasks.ts'
@@ -45,6 +46,7 @@ export interface Environment extends Omit<FleetKeeperOptions, 'log' | 'store'> {
 export async function createDaemon(initial: Config, environment: Environment): Promise<Daemon> {
   const { env, clock, inherited, load } = environment
   const startedAtMs = clock.now().wallMs
+  const account = accountOfConfig(initial.file)
   let config = initial
   const running = (): Config => config
   let secrets = (): string[] => revealAll(initial)
@@ -65,6 +67,7 @@ export async function createDaemon(initial: Config, environment: Environment): P
     path: join(config.runtimeDirectory, 'alert.json'),
     settings: config.alerts,
     host: () => hostName.current(),
+    account,
   })
   const onDisk = createConfigOnDisk({ load, running })
   let tried: Awaited<ReturnType<typeof keeper.refresh>>
@@ -126,7 +129,7 @@ export async function createDaemon(initial: Config, environment: Environment): P
       await runTasks(
         [
           (signal) => servers.run(signal, { onListening: listening.resolve }),
-          createTokenLog({ keeper, log }),
+          createTokenLog({ keeper, log, account }),
           // Clients come first: what none of them waits for begins once they can connect.
           after(listening.promise, alerts),
           after(listening.promise, files),

@@ -5,6 +5,7 @@ import type { SecretWatch } from './config/secret-watch.ts'
 import type { TokenFiles } from './delivery/files/token-files.ts'
 import type { Servers } from './delivery/servers.ts'
 import type { StatusParts } from './delivery/status.ts'
+import { accountOfConfig, remedyOf } from './lib/account.ts'
 import { withTimeout, type Clock } from './lib/clock.ts'
 import { version } from './lib/version.ts'
 import type { Alerts } from './report/alerts.ts'
@@ -53,7 +54,8 @@ export function createTelemetry(components: {
       }),
       alert() {
         const alert = alerts.current()
-        return alert && { ...alert, contact: running().alerts.contact }
+        const remedy = alert && remedyOf(alert.remedy, accountOfConfig(running().file))
+        return alert && { ...alert, remedy: remedy ?? alert.remedy, contact: running().alerts.contact }
       },
       share: () => fleet.status(),
     },

@@ -69,6 +69,26 @@ export function accountOfEnvironment(env: NodeJS.ProcessEnv): string | undefined
   return isAccountName(name) ? name : undefined
 }
 
+/** The remedy with the account in its commands. */
+export function remedyOf(remedy: string, account: string | undefined): string {
+  return account === undefined
+    ? remedy
+    : remedy.replaceAll(/`kyc-tokend (?:check|refresh|status)\b(?! --account)/g, `$& --account ${account}`)
+}
+
+/** Makes the runtime directory and the sockets of the account's units again: ready to paste into a shell. */
+export function socketCure(account: string | undefined): string {
+  const { unit, httpUnit } = unitNames(account)
+  return `sudo systemd-tmpfiles --create && sudo systemctl restart ${unit}.socket ${httpUnit}.socket`
+}
+
+/** The same where systemd runs the daemon of this environment and the directory is its runtime directory; else undefined. */
+export function cureOf(directory: string, env: NodeJS.ProcessEnv): string | undefined {
+  const isOurs =
+    env['RUNTIME_DIRECTORY'] === directory && `${directory}/`.startsWith(`${SYSTEM_RUNTIME_DIRECTORY}/`)
+  return isOurs ? socketCure(accountOfEnvironment(env)) : undefined
+}
+
 /** The environment with the directories of the account's daemon; those that systemd has set stay. */
 export function accountEnvironment(account: string, identity: ProcessIdentity): NodeJS.ProcessEnv {
   const below = (directory: string): string => join(directory, 'accounts', account)

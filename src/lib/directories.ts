@@ -1,4 +1,5 @@
 // The daemon's own directories: made at the start, and again where they were removed.
+import { cureOf } from './account.ts'
 import { exitStatus, UserError } from './error.ts'
 import type { Log } from './log.ts'
 import { prepareDirectory, runtimeDirectoryMode, STATE_DIRECTORY_MODE } from './paths.ts'
@@ -27,7 +28,11 @@ export function createDirectories(options: {
   const problems = new Map<string, string>()
 
   async function prepareOne(path: string, mode: number): Promise<string | undefined> {
-    return onFileSystem(path, async () => prepareDirectory(path, { mode, uid }))
+    return onFileSystem(path, async () => prepareDirectory(path, { mode, uid })).catch((error: unknown) => {
+      const cure = cureOf(path, process.env)
+      if (!(error instanceof UserError) || cure === undefined) throw error
+      throw new UserError(`The directory ${path} cannot be used: ${cure}.`, error.status, { cause: error })
+    })
   }
 
   /** Why the directory cannot be used; undefined where it can. */

@@ -1,6 +1,6 @@
 // Errors about files: one sentence each, with the remedy.
 import { dirname } from 'node:path'
-import { accountOfEnvironment, unitNames } from './account.ts'
+import { accountOfEnvironment, cureOf, unitNames } from './account.ts'
 import { errorCode, errorMessage } from './error.ts'
 import { nameOf } from './posix-ids.ts'
 import { DiskStalledError } from './disk-queue.ts'
@@ -34,7 +34,7 @@ function remedyFor(directory: string, error: unknown): string {
   }
   switch (errorCode(error)) {
     case 'ENOENT':
-      return `the directory ${directory} is not there: create it`
+      return `the directory ${directory} is not there: ${cureOf(directory, process.env) ?? 'create it'}`
     case 'ENOTDIR':
     case 'ELOOP':
       return `${directory} is a symbolic link or no directory: choose the directory itself`

@@ -23,6 +23,8 @@ export interface Libc extends ConnectionCalls, ChildCalls {
    * (prctl(2), PR_SET_DUMPABLE). Throws a SystemCallError.
    */
   forbidDumps(): void
+  /** The path at which this socket was bound (getsockname(2)); empty where it has none. Throws a SystemCallError. */
+  socketPath(fd: number): string
   /**
    * Locks the open file for this process (flock(2)), and reports whether it did: false where another has it. Ends when the
    * descriptor is closed. Throws a SystemCallError.
@@ -110,6 +112,7 @@ function createLibc(koffi: Koffi): Libc {
   const listen = libc.func('int listen(int, int)')
   const sendto = libc.func('long sendto(int, void *, size_t, int, void *, uint32_t)')
   const close = libc.func('int close(int)')
+  const getsockname = libc.func('int getsockname(int, void *, void *)')
   const flock = libc.func('int flock(int, int)')
   const setrlimit = libc.func('int setrlimit(int, void *)')
   const prctl = libc.func('int prctl(int, ulong, ulong, ulong, ulong)')
@@ -170,6 +173,13 @@ function createLibc(koffi: Koffi): Libc {
       const noBytes = Buffer.alloc(16)
       checked('setrlimit', setrlimit(ABI.RLIMIT_CORE, noBytes))
       checked('prctl', prctl(ABI.PR_SET_DUMPABLE, 0, 0, 0, 0))
+    },
+    socketPath(fd) {
+      const address = Buffer.alloc(2 + MAX_SOCKET_PATH_BYTES)
+      const length = Int32Array.of(address.length)
+      checked('getsockname', getsockname(fd, address, length))
+      const isUnix = address.readUInt16LE() === ABI.AF_UNIX
+      return isUnix ? (address.toString('utf8', 2, length[0]).split('\0')[0] ?? '') : ''
     },
     lock(fd) {
       const result = flock(fd, ABI.LOCK_EX | ABI.LOCK_NB)

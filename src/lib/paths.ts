@@ -74,6 +74,8 @@ export async function prepareDirectory(
     try {
       const stats = await fs.fstat(directory)
       if (isMade && (stats.mode & 0o7777) !== mode) await fs.fchmod(directory, mode)
+      // As a mount of a sandbox it outlives its name: no file can be made in it.
+      if (stats.nlink === 0) throw Object.assign(new Error('it was removed'), { code: 'ENOENT' })
       const problem = directoryProblem(path, stats, { uid, use: 'sockets' })
       return problem && `The directory ${path} is not safe: ${problem}.`
     } finally {

@@ -1,5 +1,6 @@
 // Alerts: raised once, reminded of, resolved; as log records and in the files that the operator's command reads.
 import type { Config } from '../config/config.ts'
+import { remedyOf } from '../lib/account.ts'
 import type { Log } from '../lib/log.ts'
 import type { AlertTestResult } from '../protocol.ts'
 import { currentAlert, type CurrentAlert } from '../token/alert.ts'
@@ -48,8 +49,10 @@ export function createAlerts(options: {
   settings: AlertSettings
   /** The name of this host. */
   host: () => string
+  /** Undefined: the one without a name. */
+  account?: string | undefined
 }): Alerts {
-  const { keeper, log, host } = options
+  const { keeper, log, host, account } = options
   let { settings } = options
   const files = createAlertFiles(options.path, log)
   let raised: Raised | null = null
@@ -66,9 +69,10 @@ export function createAlerts(options: {
     return {
       reason: alert.reason,
       detail: alert.detail,
-      remedy: alert.remedy,
+      remedy: remedyOf(alert.remedy, account),
       ...(alert.failure !== null && { failure: alert.failure }),
       host: host(),
+      ...(account !== undefined && { account }),
       ...(settings.contact !== null && { contact: settings.contact }),
       since: isoTime(alert.since.wallMs),
       ...(alert.noTokenSince !== null && { noTokenSince: isoTime(alert.noTokenSince.wallMs) }),
@@ -107,6 +111,7 @@ export function createAlerts(options: {
       ...(alert.sinceMs !== undefined && { lastedSeconds: Math.round((now.bootMs - alert.sinceMs) / 1000) }),
       by,
       host: host(),
+      ...(account !== undefined && { account }),
       ...(settings.contact !== null && { contact: settings.contact }),
       ...(typeof alert.askedBy === 'string' && { askedBy: alert.askedBy }),
       ...(alert.reason === 'test' && { test: true }),

@@ -1,5 +1,6 @@
 // The story of the token in the log: obtained, failing, recovered, refused, expired. An outage is a few records, not a flood.
 import { formatInstant, formatInstantOrNull } from '../lib/clock.ts'
+import { remedyOf } from '../lib/account.ts'
 import type { Log } from '../lib/log.ts'
 import type { KeeperEvent } from '../token/keeper.ts'
 import type { PermanentFailure, TransientReason } from '../token/outcome.ts'
@@ -26,7 +27,16 @@ export interface TokenLog {
   run(signal: AbortSignal): Promise<void>
 }
 
-export function createTokenLog({ keeper, log }: { keeper: KeeperView; log: Log }): TokenLog {
+export function createTokenLog({
+  keeper,
+  log,
+  account,
+}: {
+  keeper: KeeperView
+  log: Log
+  /** Undefined: the one without a name. */
+  account?: string | undefined
+}): TokenLog {
   /** The token that was usable at the last event. */
   let usable: Token | null = null
   let staleLogged = ''
@@ -111,7 +121,7 @@ export function createTokenLog({ keeper, log }: { keeper: KeeperView; log: Log }
       failingForSeconds: seconds(now.bootMs - failure.since.bootMs),
       nextAttemptAt: formatInstant(failure.retryAtMs, now),
       tokenUsableUntil: tokenUsableUntil(),
-      remedy: isKnown ? null : remedyFor(reason),
+      remedy: isKnown ? null : remedyOf(remedyFor(reason), account),
     })
   }
 

@@ -1,7 +1,8 @@
 import { rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { expect, test } from 'vitest'
+import { expect, onTestFinished, test, vi } from 'vitest'
 import { createDirectories } from '../../src/lib/directories.ts'
+import { asFileError } from '../../src/lib/file-error.ts'
 import { createRecords } from '../support/records.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
@@ -31,3 +32,14 @@ test.each(['memory', 'disk'] as const)(
     expect(events()).toEqual(['directory-error'])
   },
 )
+
+test('a runtime directory of the unit has the cure of its account as the remedy', async () => {
+  const directory = '/run/kyc-tokend/accounts/no-such-account'
+  vi.stubEnv('RUNTIME_DIRECTORY', directory)
+  onTestFinished(() => void vi.unstubAllEnvs())
+  expect(
+    asFileError(`${directory}/token`, Object.assign(new Error('none'), { code: 'ENOENT' })),
+  ).toMatchObject({
+    message: `Cannot write ${directory}/token: the directory ${directory} is not there: sudo systemd-tmpfiles --create && sudo systemctl restart kyc-tokend@no-such-account.socket kyc-tokend-http@no-such-account.socket`,
+  })
+})

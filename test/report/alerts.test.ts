@@ -26,7 +26,10 @@ interface Alerting extends KeeperWorld, LogRecorder {
 }
 
 async function alerting(
-  options: Parameters<typeof createKeeperWorld>[0] & { settings?: Partial<AlertSettings> } = {},
+  options: Parameters<typeof createKeeperWorld>[0] & {
+    settings?: Partial<AlertSettings>
+    account?: string
+  } = {},
 ): Promise<Alerting> {
   const world = createKeeperWorld(options)
   const recorder = createLogRecorder()
@@ -42,6 +45,7 @@ async function alerting(
       ...options.settings,
     },
     host: () => 'web-1',
+    account: options.account,
   })
   const running = alerts.run(stopping.signal)
   const end = async (): Promise<void> => {
@@ -92,6 +96,15 @@ test('a refusal raises one alert, with the words of the service, the remedy and 
       host: 'web-1',
       since: '2027-01-15T08:00:00.000Z',
     },
+  ])
+})
+
+test('the alert of an account has its name, and commands for it', async () => {
+  const { answer, begin, of } = await alerting({ account: 'eu' })
+  answer(failures.inactive)
+  await begin()
+  expect(of('alert')).toMatchObject([
+    { account: 'eu', remedy: expect.stringContaining('`kyc-tokend refresh --account eu`') as string },
   ])
 })
 

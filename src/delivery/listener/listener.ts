@@ -5,7 +5,8 @@ import { createServer, type Server, type Socket } from 'node:net'
 import { dirname, join } from 'node:path'
 import { setImmediate as nextRound, setTimeout as sleep } from 'node:timers/promises'
 import { raceAbort } from '../../lib/abort.ts'
-import { inDirectoryOf, onFile, removeOwn } from '../../lib/atomic-file.ts'
+import { accountOfEnvironment, socketCure } from '../../lib/account.ts'
+import { inDirectoryOf, lstatIfAny, onFile, removeOwn } from '../../lib/atomic-file.ts'
 import { STOP_WAIT_MS } from '../../lib/disk-queue.ts'
 import { errorCode, errorMessage, exitStatus, fallbackOnSystemError, UserError } from '../../lib/error.ts'
 import { FileError } from '../../lib/file-error.ts'
@@ -122,8 +123,25 @@ export async function openListener(first: SocketAddress, events: ListenerEvents)
 /** Listens on sockets that were handed over: their mode, owner and end belong to their unit. Throws UserError. */
 export async function adoptListeners(fds: readonly number[], events: ListenerEvents): Promise<Listener> {
   const servers = await Promise.all(fds.map(async (fd) => listenOn(fd, events)))
+  const paths = fds.map((fd) => loadLibc().socketPath(fd)).filter((path) => path !== '')
+  let log: Log = () => undefined
+  const problem = createProblemLog((path) => {
+    if (path === null) return
+    const remedy = socketCure(accountOfEnvironment(process.env))
+    log('error', 'A socket of systemd was removed: no client finds it', {
+      event: 'socket-removed',
+      path,
+      remedy,
+    })
+  })
   return {
-    tick: () => Promise.resolve(),
+    async tick(nextLog) {
+      log = nextLog
+      const found = await Promise.all(
+        paths.map(async (path) => onFile(path, async () => lstatIfAny(path)).catch(() => 'unknown')),
+      )
+      problem.set(paths.find((_, index) => found[index] === null) ?? null)
+    },
     move: () => Promise.resolve(),
     close() {
       for (const server of servers) server.close()

@@ -15,8 +15,14 @@ import {
 import { connect, createServer } from 'node:net'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
-import { openListener, setAccess, type Listener } from '../../../src/delivery/listener/listener.ts'
+import {
+  adoptListeners,
+  openListener,
+  setAccess,
+  type Listener,
+} from '../../../src/delivery/listener/listener.ts'
 import { probe } from '../../../src/delivery/listener/socket-path.ts'
+import { loadLibc } from '../../../src/lib/libc.ts'
 import { createRecords } from '../../support/records.ts'
 import { tempDirectory } from '../../support/temp-directory.ts'
 
@@ -228,6 +234,28 @@ describe('a listening socket', () => {
     await listen(join(directory, 's'))
     expect(readdirSync(directory)).toEqual(['s'])
   })
+})
+
+it('a socket of systemd that was removed is logged once, with the cure for its account', async () => {
+  const path = join(await tempDirectory(), 's')
+  const fd = loadLibc().listenAt(path, 1)
+  const listener = await adoptListeners([fd], events)
+  onTestFinished(async () => listener.close())
+  vi.stubEnv('RUNTIME_DIRECTORY', '/run/kyc-tokend/accounts/eu')
+  onTestFinished(() => void vi.unstubAllEnvs())
+  const { log, records } = createRecords()
+  await listener.tick(log)
+  expect(records).toEqual([])
+  unlinkSync(path)
+  for (let tick = 0; tick < 2; tick += 1) await listener.tick(log)
+  expect(records.map(({ fields }) => fields)).toEqual([
+    {
+      event: 'socket-removed',
+      path,
+      remedy:
+        'sudo systemd-tmpfiles --create && sudo systemctl restart kyc-tokend@eu.socket kyc-tokend-http@eu.socket',
+    },
+  ])
 })
 
 it('an answer at a path that is too long for the address of a socket is one, too', async () => {
