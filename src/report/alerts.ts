@@ -65,15 +65,18 @@ export function createAlerts(options: {
   const current = (): CurrentAlert | null =>
     currentAlert(keeper.state(), keeper.now(), settings.noTokenAfterMs, { isRaised: raised !== null })
 
+  function origin(): Record<string, unknown> {
+    const { contact } = settings
+    return { host: host(), ...(account !== undefined && { account }), ...(contact !== null && { contact }) }
+  }
+
   function fieldsOf(alert: Raised): Record<string, unknown> {
     return {
       reason: alert.reason,
       detail: alert.detail,
       remedy: remedyOf(alert.remedy, account),
       ...(alert.failure !== null && { failure: alert.failure }),
-      host: host(),
-      ...(account !== undefined && { account }),
-      ...(settings.contact !== null && { contact: settings.contact }),
+      ...origin(),
       since: isoTime(alert.since.wallMs),
       ...(alert.noTokenSince !== null && { noTokenSince: isoTime(alert.noTokenSince.wallMs) }),
       ...(alert.askedBy !== null && { askedBy: alert.askedBy }),
@@ -110,9 +113,7 @@ export function createAlerts(options: {
       since: alert.since,
       ...(alert.sinceMs !== undefined && { lastedSeconds: Math.round((now.bootMs - alert.sinceMs) / 1000) }),
       by,
-      host: host(),
-      ...(account !== undefined && { account }),
-      ...(settings.contact !== null && { contact: settings.contact }),
+      ...origin(),
       ...(typeof alert.askedBy === 'string' && { askedBy: alert.askedBy }),
       ...(alert.reason === 'test' && { test: true }),
     }
