@@ -65,18 +65,13 @@ export function createAlerts(options: {
   const current = (): CurrentAlert | null =>
     currentAlert(keeper.state(), keeper.now(), settings.noTokenAfterMs, { isRaised: raised !== null })
 
-  function origin(): Record<string, unknown> {
-    const { contact } = settings
-    return { host: host(), ...(account !== undefined && { account }), ...(contact !== null && { contact }) }
-  }
-
   function fieldsOf(alert: Raised): Record<string, unknown> {
     return {
       reason: alert.reason,
       detail: alert.detail,
       remedy: remedyOf(alert.remedy, account),
       ...(alert.failure !== null && { failure: alert.failure }),
-      ...origin(),
+      ...originOf({ host: host(), account, contact: settings.contact }),
       since: isoTime(alert.since.wallMs),
       ...(alert.noTokenSince !== null && { noTokenSince: isoTime(alert.noTokenSince.wallMs) }),
       ...(alert.askedBy !== null && { askedBy: alert.askedBy }),
@@ -113,7 +108,7 @@ export function createAlerts(options: {
       since: alert.since,
       ...(alert.sinceMs !== undefined && { lastedSeconds: Math.round((now.bootMs - alert.sinceMs) / 1000) }),
       by,
-      ...origin(),
+      ...originOf({ host: host(), account, contact: settings.contact }),
       ...(typeof alert.askedBy === 'string' && { askedBy: alert.askedBy }),
       ...(alert.reason === 'test' && { test: true }),
     }
@@ -226,6 +221,18 @@ export function createAlerts(options: {
       return { value: { outcome: 'raised', resolvesAt: isoTime(since.wallMs + REHEARSAL_MS) } }
     },
   }
+}
+
+function originOf({
+  host,
+  account,
+  contact,
+}: {
+  host: string
+  account: string | undefined
+  contact: string | null
+}): Record<string, unknown> {
+  return { host, ...(account !== undefined && { account }), ...(contact !== null && { contact }) }
 }
 
 function isoTime(wallMs: number): string {
