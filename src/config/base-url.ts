@@ -29,10 +29,13 @@ function urlProblem(text: string, shape: string): string | undefined {
   return protocol === 'http:' && !isLoopbackHost(hostname) ? CLEAR : undefined
 }
 
+/** Path of the token endpoint of the interface description, after the base URL. */
+export const ENDPOINT = '/token/external/jwt'
+
 /** A warning about a base URL that is probably meant otherwise. */
 export function baseUrlWarning(baseUrl: string): string | undefined {
-  if (!new URL(baseUrl).pathname.includes('/token/external')) return undefined
-  return 'holds the path of the endpoint, which kyc-tokend adds by itself: remove "/token/external/jwt" from its end'
+  if (!new URL(baseUrl).pathname.includes(ENDPOINT.replace(/\/\w+$/, ''))) return undefined
+  return `holds the path of the endpoint, which kyc-tokend adds by itself: remove "${ENDPOINT}" from its end`
 }
 
 /** The URL as the program uses it: normalised, without a trailing slash. */

@@ -3,7 +3,7 @@ import { isUtf8 } from 'node:buffer'
 import { existsSync, type Stats } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 
-import { fallbackOnSystemError } from '../lib/error.ts'
+import { errorCode, fallbackOnSystemError } from '../lib/error.ts'
 import { findJsonFault } from './json-fault.ts'
 import { readFile } from './read-file.ts'
 
@@ -57,13 +57,30 @@ export async function findConfig(
     return { kind: 'found', file, stats: reading.stats, document, others }
   } catch (error) {
     if (error instanceof UnusableFile) return faulty(error.message)
+    if (errorCode(error)?.startsWith('ERR_') === true) throw error
     return fallbackOnSystemError(faulty('was changed while it was read: try again'))(error)
+  }
+}
+
+/**
+ * The library. A part of it asks for the home directory when it is loaded, and would end the program of a user who has
+ * neither HOME nor an entry in passwd; the answer is not used.
+ */
+async function loadCosmiconfig() {
+  const { HOME } = process.env
+  if (!HOME) process.env['HOME'] = '/'
+  try {
+    // A bundle has the default export of a CommonJS library and none of its names.
+    return (await import('cosmiconfig')).default
+  } finally {
+    if (HOME === undefined) delete process.env['HOME']
+    else process.env['HOME'] = HOME
   }
 }
 
 /** Loads the libraries, also the one that reads YAML, for a process that may not read the program's files later. */
 export async function loadParsers(): Promise<void> {
-  const { defaultLoadersSync } = (await import('cosmiconfig')).default
+  const { defaultLoadersSync } = await loadCosmiconfig()
   defaultLoadersSync['.yaml']('', 'a: 1')
 }
 
@@ -72,8 +89,7 @@ export async function loadParsers(): Promise<void> {
  * The document is wrapped, because cosmiconfig would follow a `$import` in it to other files.
  */
 async function createExplorer(bytes: Buffer) {
-  // A bundle has the default export of a CommonJS library and none of its names.
-  const { cosmiconfigSync, defaultLoadersSync } = (await import('cosmiconfig')).default
+  const { cosmiconfigSync, defaultLoadersSync } = await loadCosmiconfig()
   const refuse = (): never => {
     throw new UnusableFile('must be named *.json, *.yaml or *.yml: rename it')
   }

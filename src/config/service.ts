@@ -2,7 +2,7 @@
 
 import type { ServiceConfig } from './config.ts'
 import { keyPath, type Diagnostics } from './issues.ts'
-import { tokenUrlOf } from './base-url.ts'
+import { ENDPOINT, tokenUrlOf } from './base-url.ts'
 import type { ValidPart } from './validate.ts'
 
 type ServiceInput = NonNullable<ValidPart['service']>
@@ -10,7 +10,7 @@ type Whole = { readonly [Key in keyof ServiceInput]-?: Exclude<ServiceInput[Key]
 
 /** The service of the interface description: the default of each key. */
 export const STANDARD = {
-  tokenUrl: '/token/external/jwt',
+  tokenUrl: ENDPOINT,
   send: 'json',
   names: { apiKey: 'apiKey', apiSecret: 'apiSecret' },
   parameters: {},

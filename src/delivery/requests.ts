@@ -1,4 +1,5 @@
 // The shapes of requests, validated once for both sockets.
+import { isRecord } from '../lib/json.ts'
 import {
   FINGERPRINT_LENGTH,
   MAX_ID_LENGTH,
@@ -14,10 +15,6 @@ export type Parsed<T> = { readonly request: T } | { readonly problem: string }
 const MAX_CLIENT_LENGTH = 128
 const FINGERPRINT = new RegExp(`^[0-9a-f]{${FINGERPRINT_LENGTH}}$`)
 const FINGERPRINT_SHAPE = `the first ${FINGERPRINT_LENGTH} hex digits of the token's SHA-256, in lower case`
-
-export function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
-}
 
 /** `data.id` of a request, where it has the right shape. */
 export function readId(data: unknown): string | null {

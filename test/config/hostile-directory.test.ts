@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process'
-import { chmodSync, existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs'
+import { chmodSync, chownSync, existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { build } from 'esbuild'
@@ -137,3 +137,17 @@ describe.runIf(process.getuid!() === 0)('the working directory of a person', () 
     )
   })
 })
+
+it.runIf(process.geteuid!() === 0)(
+  'a user without HOME and without an entry in passwd has a configuration, too',
+  () => {
+    const path = files.write('c.json', smallConfig())
+    chmodSync(files.directory, 0o755)
+    chownSync(path, 4242, 4242)
+    const runtime = { RUNTIME_DIRECTORY: '/run/kyc-tokend', STATE_DIRECTORY: '/var/lib/kyc-tokend' }
+    for (const env of [{}, runtime]) {
+      const options = { cwd: '/', encoding: 'utf8', uid: 4242, gid: 4242, env } as const
+      expect(execFileSync(process.execPath, [program, path], options)).toContain('https://api.example.com')
+    }
+  },
+)

@@ -1,13 +1,13 @@
 // Paths of `http.sock` and what is answered there.
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { errorCode } from '../../lib/error.ts'
+import { isRecord } from '../../lib/json.ts'
 import { monotonicMs } from '../../lib/monotonic.ts'
 import { readLimited } from '../../lib/read-limited.ts'
 import type { Fault } from '../../protocol.ts'
 import { MAX_BODY_BYTES } from '../limits.ts'
 import type { Operations, Reply } from '../operations.ts'
 import type { CachedToken, Replies } from '../replies.ts'
-import { isRecord } from '../requests.ts'
 import type { HttpConnection } from './connection.ts'
 import { headerOf, prefersText, send, sendJson, sendProblem, sendToken } from './responses.ts'
 

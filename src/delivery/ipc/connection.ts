@@ -1,10 +1,11 @@
 // One client of `ipc.sock`: its requests in, their answers out.
+import { isRecord } from '../../lib/json.ts'
 import { answerTypes, FRAME_END, MAX_FRAME_BYTES, type Fault, type RequestType } from '../../protocol.ts'
 import { Connection, type ConnectionOptions, type DropReason } from '../connections/connection.ts'
 import { MAX_SUBSCRIPTIONS, MAX_UNSENT_BYTES, MAX_WAITING } from '../limits.ts'
 import { isRequestType, type Operations, type Reply } from '../operations.ts'
 import type { CachedToken } from '../replies.ts'
-import { isRecord, readId } from '../requests.ts'
+import { readId } from '../requests.ts'
 import { encodeFrame, encodeTokenFrame, isProtocolError, readFrames } from './frames.ts'
 
 const FRAME_END_BYTE = FRAME_END.charCodeAt(0)
