@@ -66,7 +66,7 @@ test.skipIf(!isRoot || lacks('prlimit', 'setpriv'))(
   async () => {
     const directory = await tempDirectory()
     const service = await serviceOf()
-    const uid = 65_534
+    const uid = 65_533
     await mkdir(join(directory, 'run'))
     for (const path of [directory, join(directory, 'run')]) await chown(path, uid, uid)
     await chmod(directory, 0o755)
