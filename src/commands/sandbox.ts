@@ -56,7 +56,7 @@ ${isElsewhere ? `\nand in its "service":\n\n  "tokenUrl": "${tokenUrl}"\n` : ''}
 Tokens live ${formatDuration(tokenLifetimeMs)}. To try:
 
   ${requestLine({ ...service, tokenUrl })}
-  kyc-tokend token --format header | curl -H @- ${url}/me
+  header=$(kyc-tokend token --format header) && echo "$header" | curl -H @- ${url}/me
   curl -X PUT -d outage ${url}/scenario
 
 Scenarios (now ${sandbox.scenario()}):

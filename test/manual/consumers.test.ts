@@ -19,18 +19,18 @@ function calls({ service }: Example): { authorization: string | undefined; body:
     .map(({ headers, body }) => ({ authorization: headers.authorization, body }))
 }
 
+const languages: Record<string, { needs: string; with: readonly string[]; as: string }> = {
+  php: { needs: 'php', with: ['php'], as: 'example.php' },
+  ruby: { needs: 'ruby', with: ['ruby', '-W'], as: 'example.rb' },
+  perl: { needs: 'perl', with: ['perl'], as: 'example.pl' },
+  java: { needs: 'javac', with: ['java'], as: 'Example.java' },
+  c: {
+    needs: 'gcc',
+    with: [...sh, 'gcc -Wall -Wextra -Werror -o example "$0" && ./example'],
+    as: 'example.c',
+  },
+}
 describe('other languages', () => {
-  const languages: Record<string, { needs: string; with: readonly string[]; as: string }> = {
-    php: { needs: 'php', with: ['php'], as: 'example.php' },
-    ruby: { needs: 'ruby', with: ['ruby', '-W'], as: 'example.rb' },
-    perl: { needs: 'perl', with: ['perl'], as: 'example.pl' },
-    java: { needs: 'javac', with: ['java'], as: 'Example.java' },
-    c: {
-      needs: 'gcc',
-      with: [...sh, 'gcc -Wall -Wextra -Werror -o example "$0" && ./example'],
-      as: 'example.c',
-    },
-  }
   const present = Object.entries(languages).filter(([, { needs }]) => !lacks(needs))
   test.each(present)('%s', { timeout: 60_000 }, async (name, how) => {
     const example = await startExample()
@@ -38,6 +38,61 @@ describe('other languages', () => {
   })
 })
 // The names of the blocks above, for the test that every block is run: 'php', 'ruby', 'perl', 'java', 'c'.
+
+describe('without an answer every example fails with a message, and sends nothing to the service', () => {
+  const node = { needs: 'node', with: [process.execPath], as: 'example.mjs' }
+  const others: typeof languages = {
+    ...languages,
+    python: { needs: 'python3', with: ['python3'], as: 'example.py' },
+    go: { needs: 'go', with: ['go', 'run'], as: 'example.go' },
+    'node-ipc': node,
+  }
+  const shells = Object.fromEntries(
+    ['header-file', 'env-file'].map((name) => [name, { needs: 'curl', with: sh, as: 'example.sh' }]),
+  )
+  const asCron = ['sh', '-euc', 'sh -c "$(cut -d" " -f6- "$0")"']
+  const away: typeof languages = {
+    ...others,
+    ...shells,
+    'token-client': node,
+    crontab: { needs: 'curl', with: asCron, as: 'crontab' },
+  }
+
+  async function exampleWithoutDaemon(): Promise<Example> {
+    const example = await startExample()
+    await example.daemon.end('SIGTERM')
+    installClient(example, ['node-ipc'])
+    return example
+  }
+  const runnable = (all: typeof languages): [string, (typeof languages)[string]][] =>
+    Object.entries(all).filter(([, { needs }]) => needs === 'node' || !lacks(needs))
+
+  test.each(runnable(away))(
+    '%s, with no daemon',
+    { timeout: 60_000 },
+    async (name, { with: command, as }) => {
+      const example = await exampleWithoutDaemon()
+      const short = (code: string): string => code.replace('--wait 20s ', '')
+      const withFile = command === sh ? ['sh', '-eu'] : command
+      await expect(example.run(name, { with: withFile, as, edit: short })).rejects.toThrow(
+        /ended with \d+: \S/,
+      )
+      expect(calls(example)).toEqual([])
+    },
+  )
+
+  test.each(runnable(others))('%s, with one that does not answer', { timeout: 60_000 }, async (name, how) => {
+    const example = await exampleWithoutDaemon()
+    const sockets = ['ipc.sock', 'http.sock'].map((file) => join(example.daemon.directory, 'run', file))
+    for (const path of sockets) {
+      const silent = createServer(() => undefined)
+      await new Promise<void>((resolve) => silent.listen(path, resolve))
+      onTestFinished(() => void silent.close())
+    }
+    const patient = (code: string): string => code.replaceAll(/\b30(?=\b|_000\b)/g, '1')
+    await expect(example.run(name, { ...how, edit: patient })).rejects.toThrow(/ended with \d+: \S/)
+  })
+})
 
 describe('files and schedules', () => {
   async function exampleWithEnvFile(): Promise<Example & { envFile: string }> {
@@ -47,6 +102,21 @@ describe('files and schedules', () => {
     await expectUntil('the file', () => existsSync(envFile))
     return { ...example, envFile }
   }
+
+  test.skipIf(lacks('curl'))('the time in a file of JSON says whether its token has expired', async () => {
+    const example = await startExample({
+      tokenFiles: [
+        { path: 'token', format: 'raw' },
+        { path: 'token.json', format: 'json' },
+      ],
+    })
+    expect(await example.run('expired-file', { with: sh })).toBe('')
+    await example.daemon.end('SIGKILL')
+    const file = join(example.daemon.directory, 'run/token.json')
+    const past = readFileSync(file, 'utf8').replace(/"expiresAt":"\d{4}/, '"expiresAt":"2020')
+    writeFileSync(file, past)
+    expect(await example.run('expired-file', { with: sh })).toBe('the token has expired\n')
+  })
 
   test.skipIf(lacks('python3'))('set -a', async () => {
     const example = await exampleWithEnvFile()

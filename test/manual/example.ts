@@ -17,7 +17,10 @@ export interface Example {
   /** Starts another daemon at the same paths, after the first has ended. */
   restart(): Promise<void>
   /** Runs the marked block with this interpreter, and returns its output. Rejects if it fails. */
-  run(name: string, how: { with: readonly string[]; as?: string }): Promise<string>
+  run(
+    name: string,
+    how: { with: readonly string[]; as?: string; edit?: (code: string) => string },
+  ): Promise<string>
 }
 
 /** A daemon with a token, and a service that takes any request. */
@@ -55,9 +58,9 @@ export async function startExample(config: object = {}): Promise<Example> {
     async restart() {
       await start()
     },
-    async run(name, { with: [command = '', ...args], as }) {
-      const code = block(name)
-        .code.replaceAll('/run/kyc-tokend', join(directory, 'run'))
+    async run(name, { with: [command = '', ...args], as, edit = (text) => text }) {
+      const code = edit(block(name).code)
+        .replaceAll('/run/kyc-tokend', join(directory, 'run'))
         .replaceAll('https://api.example.com', service.url)
       if (as === undefined) return outputOf(spawn(command, [...args, code], { env, cwd: directory }))
       writeFileSync(join(directory, as), code)
