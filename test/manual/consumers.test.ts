@@ -220,7 +220,8 @@ test.skipIf(lacks('nginx'))('nginx', async () => {
   const port = await freePort()
   const server = block('nginx')
     .code.replaceAll('/run/kyc-tokend', join(directory, 'run'))
-    .replaceAll('https://api.example.com', example.service.url)
+    .replace('api.example.com:443', new URL(example.service.url).host)
+    .replace('https://kyc_api', 'http://kyc_api')
     .replace('127.0.0.1:8080', `127.0.0.1:${port}`)
   const paths = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi']
     .map((name) => `${name}_temp_path ${directory}/nginx-${name};`)
