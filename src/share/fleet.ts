@@ -55,20 +55,26 @@ export interface FleetOptions extends Pick<MemberOptions, 'clock' | 'random' | '
   }
 }
 
+/** A longer row of credentials is not worth remembering. */
+const MAX_FORMER = 16
+
 export function createFleet(options: FleetOptions): Fleet {
   const { keeper } = options
   let current: Session | null = null
+  /** The newest fences of former sessions, by their credentials. */
+  const formerFences = new Map<string, number>()
   let changed = new AbortController()
 
   /** A session with the same credentials as the one before knows what that one did; another one does not. */
   function rememberedAfter(former: Session | null, credentialsId: string): Remembered {
     if (former?.credentialsId === credentialsId) return former.remembered()
     const saved = former === null ? options.saved() : { fence: 0, hosts: 0 }
+    const highestFence = Math.max(saved.fence, formerFences.get(credentialsId) ?? 0)
     const held = keeper.token()
     const token = held?.credentialsId === credentialsId ? held : null
     return {
       adoptedFence: token !== null || keeper.isRefused() ? saved.fence : 0,
-      highestFence: saved.fence,
+      highestFence,
       own: token === null || saved.fence > 0 ? null : ownOf(token),
       hosts: saved.hosts === 0 ? null : saved.hosts,
     }
@@ -131,7 +137,9 @@ export function createFleet(options: FleetOptions): Fleet {
           switchTo(session)
         },
         drop() {
-          if (session !== same) void session.close()
+          if (session === same) return
+          leave(session)
+          void session.close()
         },
       }
     },
@@ -158,8 +166,18 @@ export function createFleet(options: FleetOptions): Fleet {
     },
   }
 
+  function leave(session: Session): void {
+    const { credentialsId } = session
+    const fence = session.opened()?.remembered().highestFence
+    if (fence === undefined) return
+    formerFences.set(credentialsId, fence)
+    const [oldest] = formerFences.keys()
+    if (formerFences.size > MAX_FORMER && oldest !== undefined) formerFences.delete(oldest)
+  }
+
   function switchTo(next: Session | null): void {
     if (next === current && next !== null) return
+    if (current !== null) leave(current)
     current = next
     changed.abort()
   }

@@ -319,9 +319,16 @@ function restOf(...waitsMs: readonly number[]): number {
   return Math.max(0, Math.min(...waitsMs))
 }
 
-/** Other credentials or a reload are an operator's act: a refusal that was given before it does not answer it. */
-export function isBeforeAct({ record, obtainedAtMs }: KnownRecord, cause: Cause, nowMs: number): boolean {
-  return cause === 'reload' && record.kind === 'permanent' && nowMs - obtainedAtMs > SAME_ACT_MS
+/**
+ * Other credentials are an operator's act: a refusal that was given before it does not answer it, be it that this host knew
+ * it (`knownBefore` is the newest fence that it knew) or that it is older than an act on many hosts takes.
+ */
+export function isBeforeAct(
+  { head, record, obtainedAtMs }: KnownRecord,
+  { cause, knownBefore, nowMs }: { cause: Cause; knownBefore: number; nowMs: number },
+): boolean {
+  if (cause !== 'reload' || record.kind !== 'permanent') return false
+  return head.fence <= knownBefore || nowMs - obtainedAtMs > SAME_ACT_MS
 }
 
 // ---- the store is away: when this host asks by itself, spread, so that a fleet never stampedes -----------------------------

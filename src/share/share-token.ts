@@ -18,7 +18,7 @@ import {
   type Member,
   type MemberOptions,
 } from './member.ts'
-import { askerOf } from './records.ts'
+import { askerOf, type KnownRecord } from './records.ts'
 import type { SharedRecord } from './seal.ts'
 import {
   afterHeld,
@@ -186,20 +186,21 @@ async function fetchShared(
 }
 
 /** The newest record, if it answers this attempt: an operator's act is answered by what comes after it. */
-function answerTo(
-  member: Member,
-  { attempt: { cause }, knownBefore }: Pick<Situation, 'attempt' | 'knownBefore'>,
-): FetchOutcome | null {
+function answerTo(member: Member, situation: Situation): FetchOutcome | null {
   const { newest, highestFence } = member.state
-  if (cause === 'operator' && highestFence <= knownBefore) return null
-  return newest !== null && isBeforeAct(newest, cause, nowOf(member)) ? null : takeDelivery(member)
+  if (situation.attempt.cause === 'operator' && highestFence <= situation.knownBefore) return null
+  return newest !== null && isPast(member, newest, situation) ? null : takeDelivery(member)
+}
+
+function isPast(member: Member, known: KnownRecord, { attempt, knownBefore }: Situation): boolean {
+  return isBeforeAct(known, { cause: attempt.cause, knownBefore, nowMs: nowOf(member) })
 }
 
 async function stepOf(member: Member, situation: Situation): Promise<Step> {
   const { attempt, leaseMs } = situation
   const takenAtMs = nowOf(member)
   const { newest } = member.state
-  const isAct = newest !== null && isBeforeAct(newest, attempt.cause, takenAtMs)
+  const isAct = newest !== null && isPast(member, newest, situation)
   const cause = isAct ? 'operator' : attempt.cause
   const request = leaseRequest(member.state, { ...situation, cause, nowMs: takenAtMs })
   const lease = await member.store.acquireLease(request)
@@ -230,11 +231,11 @@ function opened({ seal, telemetry }: Member, stored: StoredRecord): SharedRecord
   return record
 }
 
-function stepAfterHeld(member: Member, stored: StoredRecord, { attempt: { cause } }: Situation): Step {
+function stepAfterHeld(member: Member, stored: StoredRecord, situation: Situation): Step {
   const record = opened(member, stored)
   const { state, known, waitMs } = afterHeld(member.state, { stored, record }, momentOf(member))
   member.state = state
-  if (known === null || isBeforeAct(known, cause, nowOf(member))) return 'again'
+  if (known === null || isPast(member, known, situation)) return 'again'
   return heldBy(member, known.record, waitMs)
 }
 

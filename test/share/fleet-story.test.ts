@@ -194,6 +194,15 @@ describe('of three hosts with saved state', () => {
     expect(new Set(world.tokens()).size).toBe(1)
   })
 
+  test('a host that knew of a shared refusal asks when it gets the credentials again, however soon', async () => {
+    await play(wait(1_000), answer('refused'), { do: 'reload', host: 0, credentials: 'two' }, wait(1_000))
+    await play({ do: 'reload', host: 0, credentials: 'one' }, answer('long'), wait(1_000))
+    const before = world.requests()
+    await play({ do: 'reload', host: 0, credentials: 'two' }, wait(1_000))
+    expect(world.requests()).toBe(before + 1)
+    expect(world.tokens()[0]).not.toBe(world.tokens()[1])
+  })
+
   test('hosts that begin to share bring the newest of their tokens, and ask nothing', async () => {
     await play(lose(null), wait(20_000), { do: 'operator', host: 1 }, wait(1_000))
     const { 1: newest } = world.tokens()
