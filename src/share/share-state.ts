@@ -163,8 +163,7 @@ export function afterSync(before: ShareState, storeNowMs: number, moment: Moment
   const rivalMs = newest === null ? -Infinity : rivalAtMs(newest, own)
   const isOver = own.record.kind === 'ok' && liveToken(own, moment) === null
   if (isOver || own.obtainedAtMs <= rivalMs) return synced
-  if (own.record.kind === 'ok' && newest !== null && hasSameToken(newest.record, own.record))
-    return newest.record.kind === 'ok' ? { ...synced, adoptedFence: newest.head.fence } : synced
+  if (own.record.kind === 'ok' && newest !== null && hasSameToken(newest.record, own.record)) return synced
   const head = {
     fence: Math.max(atMs, state.highestFence + 1),
     atMs,

@@ -213,6 +213,8 @@ export async function createFleetStoryWorld(random: () => number): Promise<Fleet
       const outcome = outcomeOf(kind)
       // A disturbance meanwhile has made another one of it.
       if (isWhole && accounts.get(name) === before) learn(before, { outcome, cause, life })
+      // A host that began to ask by itself brings a token that is newer than what the fleet has since.
+      else accounts.delete(name)
       await effect(life)
       return outcome
     }
