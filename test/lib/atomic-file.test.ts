@@ -197,6 +197,17 @@ describe.skipIf(!isRoot)('as root', () => {
     expect(statSync(join(directory, 'token')).gid).toBe(12345)
   })
 
+  it('syncs the directory after a removal, also of what a crash left', async () => {
+    const directory = await tempDirectory()
+    const path = join(directory, 'token')
+    for (const remove of [removeFile, clearLeftovers]) {
+      await writeFile(remove === removeFile ? path : join(directory, '.token.0123456789ab.kyc'), 'x')
+      const names = await recordFileCalls(async () => remove(path))
+      expect(names.slice(names.indexOf('unlink'))).toContain('fsync')
+      expect(readdirSync(directory)).toEqual([])
+    }
+  })
+
   it('leaves the old file and no leftovers where no space is left', async () => {
     const directory = await mounted('size=64k')
     expect(await isInMemory(directory)).toBe(true)

@@ -159,3 +159,11 @@ test('a field named like a part of the record does not replace it', () => {
     time_: 'z',
   })
 })
+
+test.each(formats)('%s: a long text keeps its beginning', (format) => {
+  const line = lineOf(format, { detail: `begin ${'x'.repeat(9_000)} end` })
+  expect(line).toContain('begin xxx')
+  expect(line).toContain('…')
+  expect(line).not.toContain('end')
+  expect(line.length).toBeGreaterThan(4_000)
+})
