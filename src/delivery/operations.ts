@@ -71,6 +71,7 @@ type Operation<T extends RequestType> = (
   read: Reading,
 ) => Later<Reply<T>>
 
+const SENT: Reading = {}
 /** For root and the daemon's own user only. */
 const PRIVILEGED: ReadonlySet<RequestType> = new Set(['refresh.request', 'alert.test'])
 
@@ -88,13 +89,13 @@ export function createOperations(options: {
     'token.get': (data, caller, read) =>
       ifValid(parseTokenRequest(data), (request) => {
         const reply = replies.token(request, caller)
-        if (!(reply instanceof Promise)) return handOut(caller, reply, { ...read, client: request.client })
-        return reply.then((late) => handOut(caller, late, { ...read, client: request.client }))
+        const give = (ready: Result<CachedToken>) => handOut(caller, ready, request.client, read)
+        return reply instanceof Promise ? reply.then(give) : give(reply)
       }),
     'token.subscribe': (data, caller, read) =>
       ifValid(parseTokenRequest(data), (request) => {
         replies.need(request)
-        return handOut(caller, replies.current(), { ...read, client: request.client })
+        return handOut(caller, replies.current(), request.client, read)
       }),
     'token.reject': (data, caller) => ifValid(parseRejectRequest(data), (request) => reject(request, caller)),
     'status.get': async (_data, { peer }) => {
@@ -119,7 +120,8 @@ export function createOperations(options: {
   function handOut(
     caller: Caller,
     reply: Result<CachedToken>,
-    { client, sendsToken = true }: Reading & { client: string | undefined },
+    client: string | undefined,
+    { sendsToken = true }: Reading,
   ): Result<CachedToken> {
     if (!caller.isAllowed) return { fault: notAllowed(transport) }
     if ('value' in reply && sendsToken && !caller.isClosing) {
@@ -130,7 +132,7 @@ export function createOperations(options: {
   }
 
   return {
-    perform(type, data, caller, read = {}) {
+    perform(type, data, caller, read = SENT) {
       if (!caller.isAllowed) return { fault: notAllowed(transport) }
       if (PRIVILEGED.has(type) && caller.peer?.isPrivileged !== true) {
         return { fault: notPrivileged(type) }
@@ -138,7 +140,7 @@ export function createOperations(options: {
       return operations[type](data, caller, read)
     },
     denial: ({ isAllowed }) => (isAllowed ? null : notAllowed(transport)),
-    changedToken: (caller) => handOut(caller, replies.current(), { client: caller.readsAs ?? undefined }),
+    changedToken: (caller) => handOut(caller, replies.current(), caller.reads?.client ?? undefined, SENT),
     counts: () => ({ reads, rejects: { ...rejects } }),
   }
 }

@@ -9,12 +9,12 @@ export type Transport = 'ipc' | 'http'
 /** A client as the audit sees it; kept with its connection. */
 export interface Reader {
   readonly peer: Peer | null
-  /** The name under which it took the token last; null: without one, undefined: it took none. */
-  readsAs: string | null | undefined
+  /** Its last read: the name that it gave itself then, and where that is counted. */
+  reads: { readonly client: string | null; readonly tally: Tally; readonly epoch: number } | null
 }
 
 /** The acts of one user through one socket under one name. */
-interface Tally {
+export interface Tally {
   readonly uid: number
   readonly transport: Transport
   /** The name that the client gives itself, or the one that replaces it. */
@@ -65,31 +65,29 @@ export function createTokenAudit(options: {
 }): TokenAudit {
   const { log, monotonicMs = systemMonotonicMs, wallMs = Date.now } = options
   const reads = new Map<string, Tally>()
+  let epoch = 0
   const rejects = new Map<string, Tally>()
 
-  /** Counts one act. */
-  function count(
-    tallies: Map<string, Tally>,
-    { uid, pid }: Peer,
-    { transport, client }: Pick<Tally, 'transport' | 'client'>,
-  ): Tally {
-    const key = `${uid} ${transport} ${client ?? ''}`
-    const tally = tallies.get(key) ?? begin(tallies, { uid, transport, client })
+  function count(tally: Tally, { pid }: Peer): void {
     tally.pid = pid
     tally.count += 1
     tally.total += 1
     tally.lastAtMs = wallMs()
-    return tally
   }
 
-  function begin(
+  function tallyOf(
     tallies: Map<string, Tally>,
     { uid, transport, client: asked }: Pick<Tally, 'uid' | 'transport' | 'client'>,
   ): Tally {
+    const found = tallies.get(`${uid} ${transport} ${asked ?? ''}`)
+    if (found !== undefined) return found
     const names = [...tallies.values()].filter((tally) => tally.uid === uid && tally.client !== null)
     const client = asked !== null && names.length >= MAX_NAMES ? OTHER_NAMES : asked
     const key = `${uid} ${transport} ${client ?? ''}`
-    if (tallies.size >= MAX_TALLIES) tallies.clear()
+    if (tallies.size >= MAX_TALLIES) {
+      tallies.clear()
+      epoch += 1
+    }
     const counts = { pid: 0, count: 0, total: 0, lastAtMs: 0, loggedAtMs: -Infinity }
     const tally = tallies.get(key) ?? { uid, transport, client, ...counts }
     tallies.set(key, tally)
@@ -113,16 +111,22 @@ export function createTokenAudit(options: {
     recordRead(reader, transport, client) {
       const { peer } = reader
       if (peer === null) return
-      const tally = count(reads, peer, { transport, client })
-      if (reader.readsAs === client) return
-      reader.readsAs = client
       const { uid, pid } = peer
+      const isKnown = reader.reads?.client === client && reader.reads.epoch === epoch
+      if (!isKnown) {
+        const tally = tallyOf(reads, { uid, transport, client })
+        reader.reads = { client, tally, epoch }
+      }
+      const { tally } = reader.reads!
+      count(tally, peer)
+      if (isKnown) return
       const fields = { transport, uid, pid, ...(client !== null && { client }) }
       log('debug', 'A connection was given the token', { event: 'token-given', ...fields })
       logIfDue(tally)
     },
     recordReject(peer, transport, { client, verdict }) {
-      const tally = count(rejects, peer, { transport, client })
+      const tally = tallyOf(rejects, { uid: peer.uid, transport, client })
+      count(tally, peer)
       tally.verdict = verdict
       logIfDue(tally)
     },

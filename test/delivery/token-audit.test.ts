@@ -5,7 +5,7 @@ import { createRecords } from '../support/records.ts'
 
 const HOUR_MS = 3_600_000
 const peerOf = (uid: number) => ({ uid, gid: uid, pid: 7, isPrivileged: false })
-const readerOf = (uid = 1_000): Reader => ({ peer: peerOf(uid), readsAs: undefined })
+const readerOf = (uid = 1_000): Reader => ({ peer: peerOf(uid), reads: null })
 
 test('reads and reports are logged at once, then once an hour with their count', () => {
   const { log, records } = createRecords()

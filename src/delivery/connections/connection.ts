@@ -60,7 +60,7 @@ export abstract class Connection implements Caller {
   readonly peer: Peer | null
   readonly admission: Admission
   isAllowed: boolean
-  readsAs: Reader['readsAs']
+  reads: Reader['reads'] = null
   readonly madeAtMs = monotonicMs()
   readonly rate: RequestRate = { left: 0, refilledAtMs: -Infinity }
   /** Being closed; further input is ignored. */

@@ -6,7 +6,7 @@ import { MAX_SUBSCRIPTIONS, MAX_UNSENT_BYTES, MAX_WAITING } from '../limits.ts'
 import { isRequestType, type Operations, type Reply } from '../operations.ts'
 import type { CachedToken } from '../replies.ts'
 import { readId } from '../requests.ts'
-import { encodeFrame, encodeTokenFrame, isProtocolError, readFrames } from './frames.ts'
+import { decodeFrame, encodeFrame, encodeTokenFrame, isProtocolError } from './frames.ts'
 
 const FRAME_END_BYTE = FRAME_END.charCodeAt(0)
 
@@ -24,18 +24,18 @@ export class IpcConnection extends Connection {
   // ---- reading ------------------------------------------------------------------------------------------------------
 
   protected override parseNext(bytes: Buffer, at: number): number {
-    const end = bytes.indexOf(FRAME_END_BYTE, at) + 1
-    if (end === 0) {
+    const end = bytes.indexOf(FRAME_END_BYTE, at)
+    if (end === -1) {
       if (bytes.length - at > MAX_FRAME_BYTES) this.host.drop(this, 'broken-framing')
       return at
     }
     try {
-      readFrames(bytes.toString('utf8', at, end), (message) => this.answer(message))
+      this.answer(decodeFrame(bytes.toString('utf8', at, end)))
     } catch (error) {
       if (!isProtocolError(error)) throw error
       this.host.drop(this, 'broken-framing')
     }
-    return end
+    return end + 1
   }
 
   protected override mayParse(): boolean {
@@ -52,7 +52,7 @@ export class IpcConnection extends Connection {
     if (this.isClosing) return
     const { type, data } = isRecord(message) ? message : { type: undefined, data: undefined }
     const id = readId(data)
-    const denial = this.operations.denial(this)
+    const denial = this.isAllowed ? null : this.operations.denial(this)
     if (denial !== null) this.refuse(id, denial, 'denied')
     else if (!this.noteRequest()) this.refuse(id, { code: 'busy', message: TOO_OFTEN }, 'too-many-requests')
     else if (id === null || !isRecord(data)) this.writeFault(id, { code: 'bad-request', message: ID_SHAPE })

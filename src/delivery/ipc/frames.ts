@@ -26,9 +26,9 @@ const requests = new RequestParser({
 /** Answers may be longer than requests. */
 const answers = new FastParser({ delimiter: FRAME_END })
 
-/** Calls `receive` with the message of each of these whole frames. Throws IPCProtocolError where one is too long or no JSON. */
-export function readFrames(frames: string, receive: (message: unknown) => void): void {
-  requests.read('', frames, receive)
+/** The message of a frame without its end. Throws IPCProtocolError where it is too long or no JSON. */
+export function decodeFrame(frame: string): unknown {
+  return requests.decode(frame)
 }
 
 export function isProtocolError(error: unknown): boolean {

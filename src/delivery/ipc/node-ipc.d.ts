@@ -20,9 +20,9 @@ declare module 'node-ipc/parsers' {
   }
   export class GuardedParser extends FastParser {
     constructor(config: ParserConfig)
-    /** Calls `receive` with the message of each whole frame of both texts; returns what is left. Throws IPCProtocolError. */
-    read(rest: string, text: string, receive: (message: unknown) => void): string
-    /** The message of a frame. Throws IPCProtocolError. */
+    /** The message of a frame without its delimiter, if it is not too long. Throws IPCProtocolError. */
+    decode(frame: string): unknown
+    /** The second half of that. */
     decodeMessage(frame: string): unknown
   }
 }
