@@ -117,6 +117,23 @@ test('a good answer clears the token at once: those who wait are sent, and furth
   expect(await client.get()).toMatchObject({ accessToken: 'token-1', cached: true })
 })
 
+test('a good answer to a call that began before the report does not clear the token', async () => {
+  const held: ServerResponse[] = []
+  const api = await startApi((request, response) => {
+    if (request.url === '/before') held.push(response)
+    else response.writeHead(401).end()
+  })
+  const world = await stubbornDaemon(api.url, { verdict: 'held', retryAfterSeconds: 25 })
+  const client = clientOf(world.daemon)
+  const before = client.fetch(`${api.url}/before`)
+  await vi.waitUntil(() => held.length === 1)
+  await client.fetch(`${api.url}/bad`)
+  held[0]?.writeHead(200).end()
+  expect((await before).status).toBe(200)
+  await world.daemon.stop()
+  await expect(client.get({ waitSeconds: 0 })).rejects.toMatchObject({ code: 'daemon-unreachable' })
+})
+
 test('a daemon that goes away after a report takes no call with it: the suspect token is tried from memory', async () => {
   const api = await startApi(({ url }, response) => response.writeHead(url === '/good' ? 200 : 401).end())
   const world = await stubbornDaemon(api.url, { verdict: 'held', retryAfterSeconds: 25 })
