@@ -14,7 +14,7 @@ import { monotonicMs } from '../lib/monotonic.ts'
 export interface Command {
   readonly path: string
   readonly argv: readonly [name: string, ...args: string[]]
-  readonly settings: SupervisionSettings
+  readonly settings: Settings
 }
 
 const CANNOT_RUN = 126
@@ -26,8 +26,18 @@ const MAX_SECONDS = 86_400
 const FILES_MS = 5_000
 const POLL_MS = 50
 
-/** The options of a parent; undefined where none is wanted. Throws UsageError (64). */
-export function settingsOf(invocation: Invocation): SupervisionSettings | undefined {
+interface Settings {
+  /** `restart`, or the signal that the command gets instead. */
+  readonly onChange: 'restart' | NodeJS.Signals
+  readonly stopSignal: NodeJS.Signals
+  readonly splayMs: number
+  readonly stopTimeoutMs: number
+  /** Shortest time from a start or a signal to the next one. */
+  readonly minBetweenMs: number
+}
+
+/** The options of a parent; undefined if none is wanted. Throws UsageError (64). */
+export function settingsOf(invocation: Invocation): Settings | undefined {
   const { options, env } = invocation
   const onChange = options['on-change']
   if (onChange === 'none') return undefined
@@ -70,7 +80,7 @@ export async function superviseCommand(invocation: Invocation, command: Command)
   const client = openClient(invocation)
   try {
     return await new Promise<number>((resolve) => {
-      const supervisor = createSupervisor(invocation, { command, token, resolve })
+      const supervisor = supervise(invocation, { command, token, resolve })
       onSignal = supervisor.forward
       subscribe(client, { invocation, command, onToken: supervisor.onToken })
     })
@@ -123,49 +133,65 @@ async function afterFiles(client: TokenClient, { obtainedAt }: TokenResult): Pro
   }
 }
 
-interface Supervisor {
-  readonly onToken: (token: TokenResult) => void
-  /** Passes a signal to the command. */
-  readonly forward: (name: NodeJS.Signals) => void
-}
-
-function createSupervisor(
+/** Starts the command, signals or restarts it for other tokens, and resolves with its status when it has ended. */
+function supervise(
   { env, stderr }: Invocation,
-  {
-    command: { path, argv, settings },
-    token: first,
-    resolve,
-  }: { command: Command; token: TokenResult; resolve: (status: number) => void },
-): Supervisor {
+  { command, token, resolve }: { command: Command; token: TokenResult; resolve: (status: number) => void },
+): { onToken: (token: TokenResult) => void; forward: (name: NodeJS.Signals) => void } {
+  const { path, argv, settings } = command
   const libc = loadLibc()
-  let newest = first
-  let state = startedWith(first.fingerprint, monotonicMs())
   let child: ChildProcess | undefined
-  let status = 0
+  /** `ending`: for good. */
+  let phase: 'running' | 'stopping' | 'ending' = 'running'
+  let newest = token
+  /** Fingerprint of the token with which the command was started or signalled, and the time of that. */
+  let known: string
+  let actedAtMs: number
+  /** Until the command is signalled or stopped; while it stops, until it is killed. */
   let timer: NodeJS.Timeout | undefined
 
-  function apply(event: SupervisionEvent): void {
-    const nowMs = monotonicMs()
-    const { state: next, action } = nextSupervision(state, event, {
-      settings,
-      nowMs,
-      randomUnit: Math.random(),
-    })
-    state = next
-    clearTimeout(timer)
-    if (next.wakeAtMs !== undefined) timer = setTimeout(() => apply({ type: 'wake' }), next.wakeAtMs - nowMs)
-    if (action !== undefined) actions[action]()
+  function onToken(next: TokenResult): void {
+    newest = next
+    if (phase !== 'running') return
+    // The former token is back before anything was done.
+    if (next.fingerprint === known) return cancel()
+    const waitMs = Math.max(
+      settings.splayMs * Math.random(),
+      actedAtMs + settings.minBetweenMs - monotonicMs(),
+    )
+    timer ??= setTimeout(act, waitMs)
   }
 
-  const actions: Readonly<Record<SupervisionAction, () => void>> = {
-    start,
-    signal: () => settings.onChange !== 'restart' && send(settings.onChange),
-    stop: () => send(settings.stopSignal),
-    kill: () => send('SIGKILL'),
-    exit: () => resolve(status),
+  function act(): void {
+    timer = undefined
+    if (settings.onChange === 'restart') {
+      phase = 'stopping'
+      timer = setTimeout(kill, settings.stopTimeoutMs)
+      send(settings.stopSignal)
+    } else {
+      noteAct()
+      send(settings.onChange)
+    }
+  }
+
+  function kill(): void {
+    timer = undefined
+    send('SIGKILL')
+  }
+
+  function cancel(): void {
+    clearTimeout(timer)
+    timer = undefined
+  }
+
+  function noteAct(): void {
+    known = newest.fingerprint
+    actedAtMs = monotonicMs()
   }
 
   function start(): void {
+    phase = 'running'
+    noteAct()
     try {
       const [argv0, ...args] = argv
       child = spawn(path, args, {
@@ -176,11 +202,10 @@ function createSupervisor(
         detached: true,
       })
       child.once('error', cannotRun)
-      child.once('exit', (code, signal) => {
-        status = code ?? SIGNALLED + constants.signals[signal ?? 'SIGKILL']
-        reapOrphans()
-        void afterGroup().then(() => apply({ type: 'exited' }))
-      })
+      child.once(
+        'exit',
+        (code, signal) => void onExit(code ?? SIGNALLED + constants.signals[signal ?? 'SIGKILL']),
+      )
     } catch (error) {
       cannotRun(error)
     }
@@ -188,29 +213,40 @@ function createSupervisor(
 
   function cannotRun(error: unknown): void {
     stderr.write(`kyc-tokend: ${escapeUnsafe(`${argv[0]} cannot be run (${errorMessage(error)})`)}.\n`)
-    status = CANNOT_RUN
-    apply({ type: 'end' })
-    apply({ type: 'exited' })
+    end()
+    resolve(CANNOT_RUN)
   }
 
-  /** Sends the signal to the process group of the command; false where that has no process left. */
+  async function onExit(status: number): Promise<void> {
+    reapOrphans()
+    // Other processes of a command that is stopped have until the kill.
+    const isWaiting = (): boolean => phase === 'stopping' && timer !== undefined && send(0)
+    while (isWaiting()) await sleep(POLL_MS)
+    cancel()
+    if (phase === 'stopping') start()
+    else {
+      end()
+      resolve(status)
+    }
+  }
+
+  /** A stop that has begun keeps its timeout. */
+  function end(): void {
+    if (phase === 'running') cancel()
+    phase = 'ending'
+  }
+
+  /** Sends the signal to the process group of the command; false if that has no process left. */
   function send(signal: NodeJS.Signals | 0): boolean {
     if (child?.pid === undefined) return false
     try {
       return process.kill(-child.pid, signal)
     } catch (error) {
       if (errorCode(error) === 'ESRCH') return false
-      if (signal !== 0)
-        stderr.write(
-          `kyc-tokend: ${escapeUnsafe(argv[0])} does not get ${signal} (${errorMessage(error)}).\n`,
-        )
+      const sentence = `${argv[0]} does not get ${signal} (${errorMessage(error)})`
+      if (signal !== 0) stderr.write(`kyc-tokend: ${escapeUnsafe(sentence)}.\n`)
       return signal === 0
     }
-  }
-
-  /** While the command is stopped, also its other processes are waited for, until they are killed. */
-  async function afterGroup(): Promise<void> {
-    while (state.phase === 'stopping' && state.wakeAtMs !== undefined && send(0)) await sleep(POLL_MS)
   }
 
   /** PID 1 inherits the orphans of its container; Node reaps the command alone. */
@@ -224,98 +260,10 @@ function createSupervisor(
   process.on('SIGCHLD', reapOrphans)
   start()
   return {
-    onToken(token) {
-      newest = token
-      apply({ type: 'token', fingerprint: token.fingerprint })
-    },
+    onToken,
     forward(name) {
       send(name)
-      if (name === 'SIGTERM' || (name === 'SIGINT' && state.phase === 'stopping')) apply({ type: 'end' })
+      if (name === 'SIGTERM' || (name === 'SIGINT' && phase === 'stopping')) end()
     },
   }
-}
-
-// ---- The decisions, without I/O: when the command is signalled, stopped, killed and started again. ----
-
-export interface SupervisionSettings {
-  readonly stopSignal: NodeJS.Signals
-  /** `restart`, or the signal that the command gets instead. */
-  readonly onChange: 'restart' | NodeJS.Signals
-  readonly splayMs: number
-  readonly stopTimeoutMs: number
-  /** Shortest time from a start or a signal to the next one. */
-  readonly minBetweenMs: number
-}
-export interface Supervision {
-  /** `due`: the token has changed, and the command is signalled or stopped at `wakeAtMs`. `ending`: for good. */
-  readonly phase: 'running' | 'due' | 'stopping' | 'ending' | 'ended'
-  /** Fingerprint of the token with which the command was started or signalled. */
-  readonly known: string
-  readonly newest: string
-  /** Time of the last start or signal. */
-  readonly actedAtMs: number
-  /** Time at which `wake` is to be sent. */
-  readonly wakeAtMs?: number
-}
-export type SupervisionEvent =
-  { readonly type: 'token'; readonly fingerprint: string } | { readonly type: 'wake' | 'exited' | 'end' }
-export type SupervisionAction = 'signal' | 'stop' | 'kill' | 'start' | 'exit'
-interface SupervisionStep {
-  readonly state: Supervision
-  readonly action?: SupervisionAction
-}
-interface Context {
-  readonly settings: SupervisionSettings
-  readonly nowMs: number
-  /** A random number in [0, 1). */
-  readonly randomUnit: number
-}
-
-/** The command was started with the token of this fingerprint. */
-export function startedWith(fingerprint: string, nowMs: number): Supervision {
-  return { phase: 'running', known: fingerprint, newest: fingerprint, actedAtMs: nowMs }
-}
-
-export function nextSupervision(
-  state: Supervision,
-  event: SupervisionEvent,
-  context: Context,
-): SupervisionStep {
-  if (state.phase === 'ended') return { state }
-  if (event.type === 'token') return { state: afterToken(state, event.fingerprint, context) }
-  if (event.type === 'wake') return afterWake(state, context)
-  if (event.type === 'end') return { state: ending(state) }
-  return state.phase === 'stopping'
-    ? { state: startedWith(state.newest, context.nowMs), action: 'start' }
-    : { state: { ...withoutWake(state), phase: 'ended' }, action: 'exit' }
-}
-
-function afterToken(
-  state: Supervision,
-  newest: string,
-  { settings, nowMs, randomUnit }: Context,
-): Supervision {
-  if (state.phase !== 'running' && state.phase !== 'due') return { ...state, newest }
-  // The former token is back before anything was done.
-  if (newest === state.known) return { ...withoutWake(state), phase: 'running', newest }
-  if (state.phase === 'due') return { ...state, newest }
-  const wakeAtMs = Math.max(nowMs + settings.splayMs * randomUnit, state.actedAtMs + settings.minBetweenMs)
-  return { ...state, phase: 'due', newest, wakeAtMs }
-}
-
-function afterWake(state: Supervision, { settings, nowMs }: Context): SupervisionStep {
-  // The stop timeout is over, also of a stop that became one for good.
-  if (state.phase !== 'due') return { state: withoutWake(state), action: 'kill' }
-  return settings.onChange === 'restart'
-    ? { state: { ...state, phase: 'stopping', wakeAtMs: nowMs + settings.stopTimeoutMs }, action: 'stop' }
-    : { state: startedWith(state.newest, nowMs), action: 'signal' }
-}
-
-/** A stop that has begun keeps its timeout. */
-function ending(state: Supervision): Supervision {
-  return { ...(state.phase === 'stopping' ? state : withoutWake(state)), phase: 'ending' }
-}
-
-function withoutWake({ phase, known, newest, actedAtMs }: Supervision): Supervision {
-  return { phase, known, newest, actedAtMs }
 }

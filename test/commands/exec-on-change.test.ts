@@ -86,6 +86,22 @@ test('ten quick changes are one restart, with the last token, once the command h
   expect(startsOf(command)).toEqual([1, 11, 12])
 })
 
+test('between two starts is the time of --min-between, also if the token changes earlier', async () => {
+  const world = await commandWorld({ answer: renewing })
+  const script = `echo "at $(cut -d' ' -f1 /proc/uptime)"; ${REPORT}; while :; do sleep 0.05; done`
+  const options = ['--on-change', 'restart', '--min-between', '5s']
+  const command = supervise(world, { options, script })
+  await started(command, 1)
+  await operator(world.daemon).refresh()
+  await started(command, 2)
+  const [first = 0, second = 0] = command
+    .lines()
+    .flatMap((line) => /^at (.*)/.exec(line)?.[1] ?? [])
+    .map(Number)
+  // The first shell may take a moment to say so.
+  expect(second - first).toBeGreaterThan(4)
+})
+
 test('with a signal the command runs on, and finds the new token in the file', async () => {
   const world = await commandWorld({
     answer: renewing,
