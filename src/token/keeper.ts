@@ -168,7 +168,10 @@ export function createKeeper(
     offer(outcome) {
       if (get().inFlight !== null) return false
       const next = nextState(get(), outcome, step())
-      set(next.state)
+      const { forcedCause } = next.state
+      // A token answers a reload that waited for its time; an operator waits for a request that is made from then on.
+      const isAnswered = next.outcome.kind === 'ok' && forcedCause !== 'operator'
+      set(isAnswered ? { ...next.state, forcedCause: null } : next.state)
       void requests.report({ outcome: next.outcome, cause: 'fleet', tookMs: null })
       wake()
       return true

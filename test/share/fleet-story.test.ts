@@ -203,6 +203,19 @@ describe('of three hosts with saved state', () => {
     expect(world.tokens()[0]).not.toBe(world.tokens()[1])
   })
 
+  test.each(['outage', 'rejected'] as const)(
+    'a host that waits after an answer of %s to use its former credentials takes the token of another, and asks nothing',
+    async (kind) => {
+      await play(answer(kind), { do: 'reject', host: 0 }, { do: 'reload', host: 2, credentials: 'two' })
+      const before = world.requests()
+      await play(answer('long'), { do: 'reload', host: 2, credentials: 'one' })
+      await play({ do: 'operator', host: 0 }, wait(60_000))
+      expect(world.requests()).toBe(before + 1)
+      expect(new Set(world.tokens()).size).toBe(1)
+      expect(world.broken()).toEqual([])
+    },
+  )
+
   test('hosts that begin to share bring the newest of their tokens, and ask nothing', async () => {
     await play(lose(null), wait(20_000), { do: 'operator', host: 1 }, wait(1_000))
     const { 1: newest } = world.tokens()
