@@ -130,7 +130,7 @@ describe('secret files that change', () => {
     expect(watch.state()).toEqual({
       state: 'faulty',
       problem: expect.stringMatching(
-        /^\S+vol\/key with \S+vol\/secret holds a pair that the service refused at 08:00 UTC \(rejected: no\); the next restart will use it$/,
+        /^\S+vol\/key with \S+vol\/secret holds a pair that the service refused at 08:0\d UTC \(rejected: no\); the next restart will use it$/,
       ) as string,
     })
     files.write('vol/key', 'key-of-new')
