@@ -7,24 +7,29 @@ import { createSecretWatch } from './config/secret-watch.ts'
 import { createTokenFiles } from './delivery/files/token-files.ts'
 import { createReplies } from './delivery/replies.ts'
 import { createServers } from './delivery/servers.ts'
+import type { StatusParts } from './delivery/status.ts'
 import { createFleetKeeper, type FleetKeeperOptions } from './fleet-keeper.ts'
 import { raceAbort } from './lib/abort.ts'
-import { accountOfConfig } from './lib/account.ts'
+import { accountOfConfig, remedyOf } from './lib/account.ts'
+import { withTimeout } from './lib/clock.ts'
 import type { DaemonSignals } from './lib/daemon-signals.ts'
 import type { Log } from './lib/log.ts'
 import { runTasks, after } from './lib/run-tasks.ts'
 import type { InheritedSockets } from './lib/socket-activation.ts'
+import { version } from './lib/version.ts'
 import { createReload, type Load } from './reload.ts'
 import { createAlerts } from './report/alerts.ts'
 import { createHostName } from './report/host-name.ts'
 import { createLog } from './report/log.ts'
-import { createMetrics } from './report/metrics.ts'
+import { createMetrics, type MetricsSample } from './report/metrics.ts'
 import { logStart } from './report/startup-log.ts'
 import { subscribeUntil } from './report/subscribe-until.ts'
 import { createSystemdNotifier, type SendDatagram } from './report/systemd.ts'
 import { createTokenLog } from './report/token-log.ts'
 import { createStateStore } from './storage/state-store.ts'
-import { createTelemetry } from './telemetry.ts'
+
+/** A disk that does not answer holds up a status no longer, in ms. */
+const MAX_LOOK_MS = 500
 
 export interface Daemon {
   readonly log: Log
@@ -45,7 +50,7 @@ export interface Environment extends Omit<FleetKeeperOptions, 'log' | 'store'> {
 /** Builds the components in the order in which a token travels. Throws UserError where the settings cannot work. */
 export async function createDaemon(initial: Config, environment: Environment): Promise<Daemon> {
   const { env, clock, inherited, load } = environment
-  const startedAtMs = clock.now().wallMs
+  const startedAtMs = Math.trunc(clock.now().wallMs)
   const account = accountOfConfig(initial.file)
   let config = initial
   const running = (): Config => config
@@ -70,25 +75,53 @@ export async function createDaemon(initial: Config, environment: Environment): P
     account,
   })
   const onDisk = createConfigOnDisk({ load, running })
-  let tried: Awaited<ReturnType<typeof keeper.refresh>>
   const secretWatch = createSecretWatch({
     onDisk,
     running,
     async tryCredentials(next, trial) {
-      tried = await fleetKeeper.tryCredentials(next, trial)
-      if (tried?.kind === 'ok') config = { ...config, credentials: next.credentials }
-      return tried
+      const outcome = await fleetKeeper.tryCredentials(next, trial)
+      if (outcome?.kind === 'ok') config = { ...config, credentials: next.credentials }
+      return outcome
     },
     clock,
     log,
   })
   /** An operator's: a pair that lies in the files comes before the running one. */
   const refresh: typeof keeper.refresh = async (signal) =>
-    (await secretWatch.refresh(signal)) ? tried : keeper.refresh(signal)
-  const components = { logging, fleet, files, alerts, hostName, onDisk, secretWatch, store, clock }
-  const telemetry = createTelemetry({ ...components, startedAtMs, running, servers: () => servers })
-  const replies = createReplies({ keeper: { ...keeper, refresh }, parts: telemetry.statusParts })
-  const metrics = createMetrics({ keeper, sample: telemetry.metricsSample })
+    (await secretWatch.refresh(signal)) ?? keeper.refresh(signal)
+  const statusParts: StatusParts = {
+    look: () => withTimeout(MAX_LOOK_MS, onDisk.examine(), clock),
+    files: () => files.status(),
+    clients: () => servers.clients(),
+    daemon: () => ({
+      version,
+      pid: process.pid,
+      startedAt: new Date(startedAtMs).toISOString(),
+      configFile: config.file,
+      host: hostName.current(),
+      configuration: secretWatch.state(),
+      stateProblem: store.problem(),
+    }),
+    alert() {
+      const alert = alerts.current()
+      const { contact } = config.alerts
+      return alert && { ...alert, remedy: remedyOf(alert.remedy, account), contact }
+    },
+    share: () => fleet.status(),
+  }
+  const metricsSample = (): MetricsSample => ({
+    version,
+    startedAtMs,
+    residentBytes: process.memoryUsage.rss(),
+    servers: servers.counts(),
+    files: files.counts(),
+    logRecordsLost: logging.lost(),
+    alert: alerts.current(),
+    isRefusedOnDisk: secretWatch.isRefused(),
+    share: fleet.sample(),
+  })
+  const replies = createReplies({ keeper: { ...keeper, refresh }, parts: statusParts })
+  const metrics = createMetrics({ keeper, sample: metricsSample })
   const servers = createServers(config, {
     inherited,
     replies,

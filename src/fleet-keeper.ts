@@ -6,11 +6,10 @@ import { createFleet, type Fleet, type FleetOptions, type Sharing } from './shar
 import { isNamedRefusal, type FetchTokenOptions } from './source/fetch-token.ts'
 import type { StateStore } from './storage/state-store.ts'
 import { createKeeper, type Keeper, type RefreshSettings } from './token/keeper.ts'
-import type { FetchOutcome, FetchToken } from './token/outcome.ts'
+import type { FetchOutcome, FetchToken, TrialOptions } from './token/outcome.ts'
 import { assumedLifeMs } from './token/rejections.ts'
 import type { Refuses } from './token/settings-transitions.ts'
 import { usableToken, usableUntilMs } from './token/state.ts'
-import type { TrialOptions } from './token/trials.ts'
 
 export interface FleetKeeper {
   readonly keeper: Keeper

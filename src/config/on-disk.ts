@@ -4,14 +4,11 @@ import { fs } from '../lib/fs.ts'
 import { Secret } from '../lib/secret.ts'
 import type { Config } from './config.ts'
 
-export interface OnDisk {
-  /** Another one whenever one of the files, or the running configuration, has changed. */
-  readonly version: string
-  readonly found:
-    | { readonly kind: 'loaded'; readonly config: Config }
-    /** A sentence with the remedy. */
-    | { readonly kind: 'faulty'; readonly problem: string }
-}
+/** What was found on disk at last: the same object until one of the files, or the running configuration, changes. */
+export type OnDisk =
+  | { readonly kind: 'loaded'; readonly config: Config }
+  /** A sentence with the remedy. */
+  | { readonly kind: 'faulty'; readonly problem: string }
 
 export interface ConfigurationState {
   readonly state: 'current' | 'changed' | 'faulty'
@@ -19,12 +16,7 @@ export interface ConfigurationState {
   readonly problem: string | null
 }
 
-export interface ConfigOnDisk {
-  /** One look for all who ask meanwhile. */
-  examine(): Promise<OnDisk>
-  /** As of the last examination. Secrets in files do not count. */
-  state(): ConfigurationState
-}
+export type ConfigOnDisk = ReturnType<typeof createConfigOnDisk>
 
 /** Settings that a reload leaves as they are. */
 const OF_RESTART = ['runtimeDirectory', 'stateDirectory'] as const
@@ -36,37 +28,35 @@ export function createConfigOnDisk({
   /** Throws nothing but UserError. */
   load: () => Promise<Config>
   running: () => Config
-}): ConfigOnDisk {
-  let last: OnDisk | null = null
+}) {
+  let last: { version: string; against: Config; found: OnDisk } | null = null
   let examining: Promise<OnDisk> | null = null
-  let known: Config | null = null
-  let changes = 0
 
   async function examine(): Promise<OnDisk> {
-    if (known !== running()) {
-      known = running()
-      changes += 1
-    }
-    const version = `${changes} ${await versionOf([known.file, ...known.inputs])}`
-    if (last?.version !== version) last = { version, found: await read(load) }
-    return last
+    const against = running()
+    const version = await versionOf([against.file, ...against.inputs])
+    if (last?.version !== version || last.against !== against)
+      last = { version, against, found: await read(load) }
+    return last.found
   }
 
   return {
-    examine: async () => (examining ??= examine().finally(() => (examining = null))),
-    state() {
-      if (last === null) return { state: 'current', problem: null }
-      const { found } = last
-      if (found.kind === 'loaded') {
-        if (hasSameSettings(found.config, running())) return { state: 'current', problem: null }
-        const fixed = OF_RESTART.filter((name) => found.config[name] !== running()[name])
-        const problem = fixed.length === 0 ? null : `${fixed.join(' and ')} can be changed by a restart alone`
-        return { state: 'changed', problem }
+    /** Loads what has changed; one examination for all who ask meanwhile. */
+    examine: async (): Promise<OnDisk> => (examining ??= examine().finally(() => (examining = null))),
+    /** As of the last examination. Secrets in files do not count. */
+    state(): ConfigurationState {
+      const found = last?.found
+      if (found?.kind === 'faulty') {
+        const { apiKey, apiSecret } = running().secretFiles
+        const hasSecretFiles = apiKey !== null || apiSecret !== null
+        const words = hasSecretFiles ? 'No rotation of the secrets is noticed until this is corrected: ' : ''
+        return { state: 'faulty', problem: `${words}${found.problem}` }
       }
-      const { apiKey, apiSecret } = running().secretFiles
-      const hasSecretFiles = apiKey !== null || apiSecret !== null
-      const words = hasSecretFiles ? 'No rotation of the secrets is noticed until this is corrected: ' : ''
-      return { state: 'faulty', problem: `${words}${found.problem}` }
+      if (found === undefined || hasSameSettings(found.config, running()))
+        return { state: 'current', problem: null }
+      const fixed = OF_RESTART.filter((name) => found.config[name] !== running()[name])
+      const problem = fixed.length === 0 ? null : `${fixed.join(' and ')} can be changed by a restart alone`
+      return { state: 'changed', problem }
     },
   }
 }
@@ -104,7 +94,7 @@ async function versionOf(paths: readonly string[]): Promise<string> {
   return versions.join(' ')
 }
 
-async function read(load: () => Promise<Config>): Promise<OnDisk['found']> {
+async function read(load: () => Promise<Config>): Promise<OnDisk> {
   try {
     return { kind: 'loaded', config: await load() }
   } catch (error) {

@@ -1,8 +1,15 @@
 // Notices that secret files have changed, and has the new pair used once the service gives a token for it.
 import { withTimeout, type Clock } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
+import type { FetchOutcome, TrialOptions } from '../token/outcome.ts'
 import type { Config } from './config.ts'
-import { hasSameSettings, isSame, type ConfigOnDisk, type ConfigurationState } from './on-disk.ts'
+import {
+  hasSameSettings,
+  isSame,
+  type ConfigOnDisk,
+  type ConfigurationState,
+  type OnDisk,
+} from './on-disk.ts'
 
 /** Files that were written are left alone until they have been the same for so long: the next one may follow. */
 const SETTLE_MS = 2_000
@@ -10,26 +17,10 @@ const FIRST_AFTER_MS = 5_000
 /** An operator's request waits no longer for a disk. */
 const MAX_LOOK_MS = 5_000
 
-/** Outcome of a request. */
-export interface Trial {
-  readonly kind: 'ok' | 'postponed' | 'transient' | 'permanent'
-  readonly reason?: string
-  readonly detail?: string
-}
+export type SecretWatch = ReturnType<typeof createSecretWatch>
 
-export interface SecretWatch {
-  /**
-   * Notices changed files and has them tried. Nothing is tried while the configuration on disk differs from the running
-   * one, or while a secret is missing, empty or unfit; a pair that was refused is tried again when a file changes.
-   */
-  tick(signal: AbortSignal): Promise<void>
-  /** An operator asks: tries what is in the files now, and reports whether that gave a token. */
-  refresh(signal: AbortSignal): Promise<boolean>
-  /** The configuration on disk against the running one, and the pair in the files that gives no token. */
-  state(): ConfigurationState
-  /** Reports whether the files hold a pair that the service refused. */
-  isRefused(): boolean
-}
+type Loaded = Extract<OnDisk, { kind: 'loaded' }>
+type Failure = Exclude<FetchOutcome, { kind: 'ok' }>
 
 export function createSecretWatch({
   onDisk,
@@ -38,46 +29,43 @@ export function createSecretWatch({
   clock,
   log,
 }: {
-  onDisk: ConfigOnDisk
+  onDisk: Pick<ConfigOnDisk, 'examine' | 'state'>
   running: () => Config
   /**
-   * Tries these credentials until there is a token or a refusal, and uses them where they give a token; undefined: a
-   * reload or the signal ended it. `onFailed`: an attempt failed for another reason.
+   * Tries these credentials until there is a token or a refusal, and uses them if they give a token; undefined: a
+   * reload or the signal ended it.
    */
-  tryCredentials: (
-    next: Config,
-    options: { cause: 'reload' | 'operator'; signal: AbortSignal; onFailed: (trial: Trial) => void },
-  ) => Promise<Trial | undefined>
+  tryCredentials: (next: Config, options: TrialOptions) => Promise<FetchOutcome | undefined>
   clock: Clock
   log: Log
-}): SecretWatch {
+}) {
   /** Clients that wait for the start come first. */
   const firstAtMs = clock.now().bootMs + FIRST_AFTER_MS
   let isBusy = false
-  /** The version on disk with which nothing is to be tried: it has no other pair, or one that was refused. */
-  let done: string | null = null
-  /** The version that is being tried. */
-  let trial: { readonly version: string; readonly stop: AbortController } | null = null
-  let problem: ConfigurationState | null = null
-  /** The running configuration when that was found: a reload takes the files over. */
-  let runningThen: Config | null = null
+  /** Nothing is to be tried of this: it has no other pair, or one that was refused. */
+  let done: OnDisk | null = null
+  let trial: { readonly found: OnDisk; readonly stop: AbortController } | null = null
+  /** `against`: the running configuration when it was found. A reload takes the files over. */
+  let problem: { readonly shown: ConfigurationState; readonly against: Config } | null = null
+
+  const currentProblem = () => (problem?.against === running() ? problem.shown : null)
 
   /** Another pair that has been the same for a while; null: there is none, it is known, or the signal was aborted. */
   async function settled(
     signal: AbortSignal,
-    isKnown: (version: string) => boolean,
-  ): Promise<{ version: string; next: Config } | null> {
+    isKnown: (found: OnDisk) => boolean = () => false,
+  ): Promise<Loaded | null> {
     for (;;) {
-      const { version, found } = await onDisk.examine()
-      if (isKnown(version)) return null
+      const found = await onDisk.examine()
+      if (isKnown(found)) return null
       if (found.kind === 'faulty' || !isOtherPair(found.config, running())) {
         giveUp()
-        done = version
+        done = found
         return null
       }
       await clock.sleep(SETTLE_MS, signal)
       if (signal.aborted) return null
-      if ((await onDisk.examine()).version === version) return { version, next: found.config }
+      if ((await onDisk.examine()) === found) return found
     }
   }
 
@@ -87,49 +75,45 @@ export function createSecretWatch({
     problem = null
   }
 
-  async function begin(
-    { version, next }: { version: string; next: Config },
-    { cause, signal, onFailed }: { cause: 'reload' | 'operator'; signal: AbortSignal; onFailed?: () => void },
-  ): Promise<Trial | undefined> {
+  async function tryPair(found: Loaded, options: TrialOptions): Promise<FetchOutcome | undefined> {
     giveUp()
-    const own = { version, stop: new AbortController() }
+    const own = { found, stop: new AbortController() }
     trial = own
-    const files = Object.values(next.secretFiles).filter((file) => file !== null)
-    const outcome = await tryCredentials(next, {
-      cause,
-      signal: AbortSignal.any([signal, own.stop.signal]),
-      onFailed(failed) {
+    const files = Object.values(found.config.secretFiles).filter((file) => file !== null)
+    const outcome = await tryCredentials(found.config, {
+      cause: options.cause,
+      signal: AbortSignal.any([options.signal, own.stop.signal]),
+      onFailed(failed, retryAtMs) {
         if (trial === own) report(failed, files)
-        onFailed?.()
+        options.onFailed?.(failed, retryAtMs)
       },
     })
     if (trial === own) trial = null
-    if (outcome === undefined) return undefined
-    if (outcome.kind === 'ok') {
+    if (outcome?.kind === 'ok') {
       problem = null
       log('notice', 'The credentials in the files were changed and are in use', {
         event: 'credentials-taken-over',
         files,
       })
-    } else {
-      done = version
+    } else if (outcome !== undefined) {
+      done = found
       report(outcome, files)
     }
     return outcome
   }
 
   /** Says why the files give no token, in the log once and in the state until it is over. */
-  function report({ kind, reason = 'postponed', detail = '' }: Trial, files: readonly string[]): void {
-    const error = `${reason}: ${detail}`
+  function report({ kind, reason, detail = '' }: Failure, files: readonly string[]): void {
+    const error = `${reason ?? kind}: ${detail}`
     const at = new Date(clock.now().wallMs).toISOString().slice(11, 16)
     const isRefused = kind === 'permanent' || reason === 'rejected'
     const words = isRefused
       ? `holds a pair that the service refused at ${at} UTC (${error}); the next restart will use it`
       : `holds another pair, which is tried until there is an answer (${error})`
-    const former = problem?.problem
-    runningThen = running()
-    problem = { state: isRefused ? 'faulty' : 'changed', problem: `${files.join(' with ')} ${words}` }
-    if (former === problem.problem) return
+    const former = problem?.shown.problem
+    const shown = `${files.join(' with ')} ${words}`
+    problem = { shown: { state: isRefused ? 'faulty' : 'changed', problem: shown }, against: running() }
+    if (former === shown) return
     log('error', 'The credentials in the files were changed and give no token: the former ones stay in use', {
       event: 'credentials-not-taken-over',
       files,
@@ -141,29 +125,36 @@ export function createSecretWatch({
   }
 
   return {
-    async tick(signal) {
+    /**
+     * Notices changed files and has them tried. Nothing is tried while the configuration on disk differs from the running
+     * one, or while a secret is missing, empty or unfit; a pair that was refused is tried again when a file changes.
+     */
+    async tick(signal: AbortSignal): Promise<void> {
       if (isBusy || signal.aborted || clock.now().bootMs < firstAtMs) return
       isBusy = true
-      const isKnown = (version: string): boolean => version === done || version === trial?.version
-      const change = await settled(signal, isKnown).finally(() => (isBusy = false))
+      const isKnown = (found: OnDisk): boolean => found === done || found === trial?.found
+      const changed = await settled(signal, isKnown).finally(() => (isBusy = false))
       // Not awaited: while it waits for the service the files may change again.
-      if (change !== null) void begin(change, { cause: 'reload', signal })
+      if (changed !== null) void tryPair(changed, { cause: 'reload', signal })
     },
-    async refresh(signal) {
-      let change: Awaited<ReturnType<typeof settled>> = null
-      const looking = settled(signal, () => false).then((found) => (change = found))
-      await withTimeout(MAX_LOOK_MS, looking, clock)
-      if (change === null) return false
+    /** An operator asks: tries the pair in the files now. Returns undefined if that gave no token. */
+    async refresh(signal: AbortSignal): Promise<FetchOutcome | undefined> {
+      const changed = await withTimeout(MAX_LOOK_MS, settled(signal), clock)
+      if (!changed) return undefined
       const failed = Promise.withResolvers<undefined>()
       const onFailed = (): void => failed.resolve(undefined)
-      const trying = begin(change, { cause: 'operator', signal, onFailed })
-      return (await Promise.race([trying, failed.promise]))?.kind === 'ok'
+      const outcome = await Promise.race([
+        tryPair(changed, { cause: 'operator', signal, onFailed }),
+        failed.promise,
+      ])
+      return outcome?.kind === 'ok' ? outcome : undefined
     },
-    isRefused: () => runningThen === running() && problem?.state === 'faulty',
-    state() {
+    /** Reports whether the files hold a pair that the service refused. */
+    isRefused: (): boolean => currentProblem()?.state === 'faulty',
+    /** The configuration on disk against the running one, and the pair in the files that gives no token. */
+    state(): ConfigurationState {
       const state = onDisk.state()
-      const isOver = problem === null || runningThen !== running()
-      return state.state !== 'current' || isOver ? state : problem!
+      return state.state === 'current' ? (currentProblem() ?? state) : state
     },
   }
 }

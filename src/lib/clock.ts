@@ -36,14 +36,18 @@ export function sleep(ms: number, signal: AbortSignal): Promise<void> {
   })
 }
 
-/** Resolves when the work is done or after `ms`; the work goes on. Rejects as the work does. */
-export async function withTimeout(
+/** Resolves with the work's result, or with undefined after `ms`; the work goes on. Rejects as the work does. */
+export async function withTimeout<T>(
   ms: number,
-  work: Promise<unknown>,
+  work: Promise<T>,
   clock: Pick<Clock, 'sleep'>,
-): Promise<void> {
+): Promise<T | undefined> {
   const ended = new AbortController()
-  await Promise.race([work.finally(() => ended.abort()), clock.sleep(ms, ended.signal)])
+  try {
+    return await Promise.race([work, clock.sleep(ms, ended.signal).then(() => undefined)])
+  } finally {
+    ended.abort()
+  }
 }
 
 /**

@@ -81,3 +81,12 @@ export interface Attempt {
 
 /** One attempt to get a token. Never throws for anything that the service or the network does. */
 export type FetchToken = (signal: AbortSignal, attempt: Attempt) => Promise<FetchOutcome>
+
+/** A trial of other credentials. */
+export interface TrialOptions {
+  /** `operator`: not held back by a wait that the service asked for. */
+  readonly cause: Extract<Cause, 'reload' | 'operator'>
+  readonly signal: AbortSignal
+  /** An attempt failed for another reason than the credentials, and is repeated at that time on the boot clock. */
+  readonly onFailed?: (outcome: Exclude<FetchOutcome, Grant>, retryAtMs: number) => void
+}

@@ -1,18 +1,10 @@
 // Trials: other credentials are tried, again and again where that fails for another reason, and used once they give a token.
-import type { Cause, FetchOutcome } from './outcome.ts'
+import type { FetchOutcome, TrialOptions } from './outcome.ts'
 import type { Requests } from './requests.ts'
 import type { Failure } from './state.ts'
 import { withCredentials, withOtherBound } from './settings-transitions.ts'
 import { isAboutCredentials, nextState } from './transitions.ts'
 import type { RefreshSettings, Variable } from './variable.ts'
-
-export interface TrialOptions {
-  /** `operator`: not held back by a wait that the service asked for. */
-  readonly cause: Extract<Cause, 'reload' | 'operator'>
-  readonly signal: AbortSignal
-  /** An attempt failed for another reason than the credentials, and is repeated at that time on the boot clock. */
-  readonly onFailed?: (outcome: FetchOutcome, retryAtMs: number) => void
-}
 
 export type Trials = ReturnType<typeof createTrials>
 

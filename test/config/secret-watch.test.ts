@@ -5,7 +5,8 @@ import { beforeEach, describe, expect, it } from 'vitest'
 import type { Config } from '../../src/config/config.ts'
 import { loadConfig } from '../../src/config/load.ts'
 import { createConfigOnDisk, type ConfigOnDisk } from '../../src/config/on-disk.ts'
-import { createSecretWatch, type SecretWatch, type Trial } from '../../src/config/secret-watch.ts'
+import { createSecretWatch, type SecretWatch } from '../../src/config/secret-watch.ts'
+import type { FetchOutcome, TrialOptions } from '../../src/token/outcome.ts'
 import { smallConfig, useConfigFiles } from '../support/config-files.ts'
 import { createFakeClock, type FakeClock } from '../support/fake-clock.ts'
 import { createLogRecorder, type LogRecorder } from '../support/log-recorder.ts'
@@ -20,10 +21,15 @@ let running: Config
 let onDisk: ConfigOnDisk
 /** Pairs that were tried. */
 let tried: string[]
-let answer: (pair: string) => Trial | undefined
+let answer: (pair: string) => FetchOutcome | undefined
 let watch: SecretWatch
 let during:
-  ((onFailed: (trial: Trial) => void, signal: AbortSignal) => Promise<Trial | undefined>) | undefined
+  | ((
+      onFailed: NonNullable<TrialOptions['onFailed']>,
+      signal: AbortSignal,
+    ) => Promise<FetchOutcome | undefined>)
+  | undefined
+const granted: FetchOutcome = { kind: 'ok', accessToken: 'token' }
 
 const load = (): Promise<Config> =>
   loadConfig({ configPath: join(files.directory, 'c.json'), env: { RUNTIME_DIRECTORY: '/run/x' } })
@@ -36,7 +42,7 @@ beforeEach(async () => {
   clock = createFakeClock()
   recorder = createLogRecorder()
   tried = []
-  answer = () => ({ kind: 'ok' })
+  answer = () => granted
   during = undefined
   files.write('vol/key', 'key-of-old')
   files.write('vol/secret', 'secret-of-old')
@@ -48,7 +54,7 @@ beforeEach(async () => {
     running: () => running,
     async tryCredentials(next, { onFailed, signal }) {
       tried.push(pairOf(next))
-      const trial = await (during?.(onFailed, signal) ?? answer(pairOf(next)))
+      const trial = await (during?.(onFailed!, signal) ?? answer(pairOf(next)))
       if (trial?.kind === 'ok') running = { ...running, credentials: next.credentials }
       return trial
     },
@@ -112,7 +118,7 @@ describe('secret files that change', () => {
   it('are tried again only when a file changes, where they are refused, which is said until it is over', async () => {
     answer = (pair) =>
       pair.startsWith('key-of-new secret-of-new')
-        ? { kind: 'ok' }
+        ? granted
         : { kind: 'transient', reason: 'rejected', detail: 'no' }
     files.write('vol/key', 'key-of-new')
     await ticked()
@@ -148,10 +154,10 @@ describe('secret files that change', () => {
   })
 
   it('are said to be tried again, once for each reason, and given up where they change meanwhile', async () => {
-    const given = Promise.withResolvers<Trial | undefined>()
+    const given = Promise.withResolvers<FetchOutcome | undefined>()
     during = (onFailed, signal) => {
       for (const detail of ['down', 'down', 'still down'])
-        onFailed({ kind: 'transient', reason: 'network', detail })
+        onFailed({ kind: 'transient', reason: 'network', detail }, 0)
       signal.addEventListener('abort', () => given.resolve(undefined))
       return given.promise
     }
@@ -171,16 +177,20 @@ describe('secret files that change', () => {
 
   it('are tried at once where an operator asks, also when they were refused before', async () => {
     const never = new AbortController().signal
-    expect(await watch.refresh(never)).toBe(false)
-    answer = () => ({ kind: 'permanent', reason: 'account-not-found', detail: 'no' })
+    expect(await watch.refresh(never)).toBeUndefined()
+    const refused = { kind: 'permanent', reason: 'account-not-found', detail: 'no', status: 404 } as const
+    answer = () => refused
     files.write('vol/secret', 'secret-of-new')
     await ticked()
-    for (const [kind, isTaken] of [['permanent', false] as const, ['ok', true] as const]) {
-      answer = () => ({ kind, reason: 'account-not-found', detail: 'no' })
+    for (const [outcome, result] of [
+      [refused, undefined],
+      [granted, granted],
+    ] as const) {
+      answer = () => outcome
       const refreshed = watch.refresh(never)
       await expect.poll(() => clock.sleepers()).toBe(2)
       await clock.advance(2_000)
-      expect(await refreshed).toBe(isTaken)
+      expect(await refreshed).toBe(result)
     }
     expect(tried).toHaveLength(3)
   })
@@ -237,7 +247,7 @@ describe('secret files that change', () => {
     answer = () => undefined
     files.write('vol/secret', 'secret-of-new')
     await ticked()
-    answer = () => ({ kind: 'ok' })
+    answer = () => granted
     await ticked()
     expect(tried).toHaveLength(2)
     expect(recorder.events()).toEqual(['credentials-taken-over'])
