@@ -4,7 +4,7 @@ import { fs } from '../lib/fs.ts'
 import { Secret } from '../lib/secret.ts'
 import type { Config } from './config.ts'
 
-/** What was found on disk at last: the same object until one of the files, or the running configuration, changes. */
+/** The content of the disk: the same object until one of the files, or the running configuration, changes. */
 export type OnDisk =
   | { readonly kind: 'loaded'; readonly config: Config }
   /** A sentence with the remedy. */
