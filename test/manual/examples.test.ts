@@ -184,7 +184,9 @@ test('the simulation prints a table and a plot', () => {
 })
 
 test('every block that is marked is run by a test', () => {
-  const folders = ['.', '../systemd', '../report'].map((folder) => join(import.meta.dirname, folder))
+  const folders = ['.', '../commands', '../systemd', '../report'].map((folder) =>
+    join(import.meta.dirname, folder),
+  )
   const tests = folders.flatMap((directory) =>
     readdirSync(directory)
       .filter((file) => file.endsWith('.test.ts'))
