@@ -53,8 +53,6 @@ export interface Replies {
   onChange(listener: () => void): () => void
 }
 
-/** The instants in a reply are computed again when the wall clock moved by more than this, in ms. */
-const WALL_TOLERANCE_MS = 1_000
 
 export function createReplies(options: {
   keeper: Keeper
@@ -67,10 +65,7 @@ export function createReplies(options: {
 
   function cached(now: Instant): CachedToken | null {
     const state = keeper.state()
-    const isCurrent =
-      state === reply.state &&
-      now.bootMs < reply.untilMs &&
-      Math.abs(now.wallMs - now.bootMs - reply.wallOffsetMs) <= WALL_TOLERANCE_MS
+    const isCurrent = state === reply.state && now.bootMs < reply.untilMs
     if (!isCurrent) reply = cachedReply(state, now)
     return reply.token
   }
@@ -202,19 +197,16 @@ interface CachedReply {
   readonly token: CachedToken | null
   /** When the phase changes by time alone, on the boot clock. */
   readonly untilMs: number
-  readonly wallOffsetMs: number
 }
 
 function cachedReply(state: TokenState, now: Instant): CachedReply {
-  const wallOffsetMs = now.wallMs - now.bootMs
   const token = usableToken(state, now)
-  if (token === null) return { state, token: null, untilMs: Infinity, wallOffsetMs }
+  if (token === null) return { state, token: null, untilMs: Infinity }
   const result: TokenResult = { accessToken: token.accessToken, ...describeToken(token, state, now) }
   const json = JSON.stringify(result)
   return {
     state,
     token: { json, jsonTail: json.slice(1), text: token.accessToken, fingerprint: token.fingerprint },
     untilMs: isStale(token, now) ? usableUntilMs(token) : token.expiresAtMs,
-    wallOffsetMs,
   }
 }

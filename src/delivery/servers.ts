@@ -110,7 +110,7 @@ export function createServers(
       running = next
     },
     async tick() {
-      await Promise.all([ipc.repair(), http.repair()])
+      await Promise.all([ipc.tick(), http.tick()])
       audit.flush()
     },
     clients() {
@@ -125,7 +125,7 @@ function clientsOf({ connections, subscribers }: ServerCounts): StatusResult['cl
   return { connections, subscribers }
 }
 
-interface HttpSwitch extends Pick<ConnectionServer, 'run' | 'repair'> {
+interface HttpSwitch extends Pick<ConnectionServer, 'run' | 'tick'> {
   /** Other settings, on or off (null). Throws UserError, and then all stays as it was. */
   reconfigure(socket: SocketConfig | null): Promise<void>
   /** null where HTTP is off. */
@@ -182,7 +182,7 @@ function createHttpSwitch(
       else await running.server.reconfigure(socket)
       if (isStopped) await stop()
     },
-    repair: async () => running?.server.repair(),
+    tick: async () => running?.server.tick(),
     counts: () => running?.server.counts() ?? null,
   }
 }

@@ -1,5 +1,5 @@
 // The status and the token's description as clients see them: pure functions of the keeper's state.
-import { formatInstant, stableClockFor, type Instant } from '../lib/clock.ts'
+import { formatInstant, type Instant } from '../lib/clock.ts'
 import type { StatusResult, TokenDescription } from '../protocol.ts'
 import type { CurrentAlert } from '../token/alert.ts'
 import { dueAtMs, isAsking, isStale, phaseOf, usableToken, type TokenState } from '../token/state.ts'
@@ -18,15 +18,15 @@ export interface StatusParts {
 }
 
 export function describeToken(token: Token, state: TokenState, now: Instant): TokenDescription {
-  const known = stableClockFor(token.received, now)
+  const { received } = token
   return {
     tokenType: 'Bearer',
-    obtainedAt: formatInstant(token.received.bootMs, known),
-    expiresAt: formatInstant(token.expiresAtMs, known),
+    obtainedAt: formatInstant(received.bootMs, received),
+    expiresAt: formatInstant(token.expiresAtMs, received),
     expirySource: token.expirySource,
     baseUrl: token.baseUrl,
     refusedBy: state.refusedBy,
-    refreshAt: formatInstant(token.refreshAtMs, known),
+    refreshAt: formatInstant(token.refreshAtMs, received),
     generation: token.generation,
     fingerprint: token.fingerprint,
     state: phaseOf(state, now),

@@ -83,7 +83,7 @@ export function createSystemClock(): Clock {
   return { now, sleep }
 }
 
-/** The wall clock may be off by so much against the boot clock before instants are formatted by it again. */
+/** The wall clock may drift from the boot clock by this much before instants are shown by it again. */
 const TOLERATED_MS = 2_000
 
 /**
@@ -99,11 +99,8 @@ export function formatInstantOrNull(bootMs: number, known: Instant): string | nu
   return Number.isFinite(bootMs) ? formatInstant(bootMs, known) : null
 }
 
-/**
- * The moment by which to format the instants of something that began at `since`: that one itself, so that their text
- * is the same also after a restart, until the wall clock is set to another time.
- */
-export function stableClockFor(since: Instant, now: Instant): Instant {
-  const driftMs = since.wallMs - since.bootMs - (now.wallMs - now.bootMs)
-  return Math.abs(driftMs) <= TOLERATED_MS ? since : now
+/** The same moment as the wall clock shows it now, if that was set to another time since; else the moment itself. */
+export function onWallClockOf(now: Instant, moment: Instant): Instant {
+  const wallMs = now.wallMs + moment.bootMs - now.bootMs
+  return Math.abs(moment.wallMs - wallMs) <= TOLERATED_MS ? moment : { ...moment, wallMs }
 }

@@ -76,15 +76,13 @@ export function createTokenLog({
   }
 
   function lifeFields(token: Token): Record<string, unknown> {
-    const { fingerprint, generation, expirySource } = token
-    const now = keeper.now()
-    const expiresAt = formatInstant(token.expiresAtMs, now)
+    const { fingerprint, generation, expirySource, received } = token
     return {
       fingerprint,
       generation,
-      expiresAt,
+      expiresAt: formatInstant(token.expiresAtMs, received),
       expirySource,
-      nextRefreshAt: formatInstant(token.refreshAtMs, now),
+      nextRefreshAt: formatInstant(token.refreshAtMs, received),
     }
   }
 

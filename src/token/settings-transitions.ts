@@ -3,6 +3,7 @@ import type { Instant } from '../lib/clock.ts'
 import { assumedLifeMs } from './rejections.ts'
 import {
   NOTHING_PENDING,
+  onWallClock,
   usableUntilMs,
   type Asked,
   type Refusal,
@@ -99,7 +100,8 @@ function withMaxAge(state: TokenState, { now, policy, random }: Step): TokenStat
 }
 
 /** A restart: a `refresh.maxAge` that was lowered meanwhile counts for the token that is held. */
-export function afterStart(state: TokenState, step: Step): TokenState {
+export function afterStart(saved: TokenState, step: Step): TokenState {
+  const state = onWallClock(saved, step.now)
   const isLowered = state.token !== null && assumedLifeMs(state, step.policy, step.now) < state.token.lifeMs
   return isLowered ? withMaxAge(state, step) : state
 }

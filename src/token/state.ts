@@ -1,5 +1,5 @@
 // The program's one variable: the facts. Their meaning (ready, stale, expired, due) is a function of them and the time.
-import type { Instant } from '../lib/clock.ts'
+import { onWallClockOf, type Instant } from '../lib/clock.ts'
 import type { Phase } from '../protocol.ts'
 import type { RetryPolicy } from './backoff.ts'
 import type { Cause, PermanentReason, PostponedReason, TransientReason } from './outcome.ts'
@@ -165,6 +165,15 @@ export function tokenlessFrom({ token, tokenlessSince }: TokenState): Instant {
   if (token === null) return tokenlessSince
   const bootMs = usableUntilMs(token)
   return { bootMs, wallMs: token.received.wallMs + bootMs - token.received.bootMs }
+}
+
+/** The state with its token on the wall clock of now, where that was set. */
+export function onWallClock(state: TokenState, now: Instant): TokenState {
+  const { token } = state
+  const received = token && onWallClockOf(now, token.received)
+  return token === null || received === null || received === token.received
+    ? state
+    : { ...state, token: { ...token, received } }
 }
 
 export function phaseOf(state: TokenState, now: Instant): Phase {

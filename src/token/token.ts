@@ -12,6 +12,7 @@ export interface Token {
   readonly baseUrl: string
   /** The credentials that it was obtained with, see TokenState. */
   readonly credentialsId: string
+  /** Its wall clock shows all instants of the token, so that each of them has one text until that clock is set. */
   readonly received: Instant
   /** The life that was obtained, in ms. */
   readonly lifeMs: number

@@ -8,6 +8,7 @@ import {
   isAsking,
   nextExpiryMs,
   NOTHING_PENDING,
+  onWallClock,
   usableToken,
   usableUntilMs,
   type Alert,
@@ -182,7 +183,8 @@ function alertFor(
 }
 
 /** Time has passed, or the settings are others: a wait longer than the cap that now holds is drawn again. */
-export function afterTick(state: TokenState, { now, policy, random }: Step): TokenState {
+export function afterTick(before: TokenState, { now, policy, random }: Step): TokenState {
+  const state = onWallClock(before, now)
   const { failure } = state
   if (failure === null) return state
   const capMs = delayCapMs(policy, leftOfTokenMs(state, now))

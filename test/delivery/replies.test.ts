@@ -63,6 +63,8 @@ describe('the cached reply', () => {
     expect(valueOf(replies.current())).toBe(first)
     const { expiresAt } = cachedResult() ?? { expiresAt: '' }
     clock.jumpWall(3_600_000)
+    // The keeper's next tick.
+    await clock.advance(15_000)
     expect(Date.parse(cachedResult()?.expiresAt ?? '') - Date.parse(expiresAt)).toBe(3_600_000)
     void keeper.refresh(never.signal)
     await clock.settle()

@@ -54,7 +54,7 @@ export interface ConnectionServer {
   /** Other settings from now on; connections live on. Throws UserError, and the former settings stay. */
   readonly reconfigure: (config: SocketConfig) => Promise<void>
   /** Makes a removed socket again. Never fails: an obstacle is logged. */
-  readonly repair: () => Promise<void>
+  readonly tick: () => Promise<void>
   readonly counts: () => ConnectionCounts
 }
 
@@ -244,7 +244,7 @@ export function createConnectionServer(
       for (const connection of all)
         connection.isAllowed = !isLocal || peers.isAllowed(connection.socket, connection.peer, next.allow)
     },
-    repair: async () => listener?.tick(log),
+    tick: async () => listener?.tick(log),
     counts: () => ({
       connections: all.size,
       subscribers: [...all].filter(({ subscriptions }) => subscriptions > 0).length,

@@ -3,7 +3,7 @@ import { isDeepStrictEqual } from 'node:util'
 import type { Config, TokenFileConfig } from '../../config/config.ts'
 import { raceAbort } from '../../lib/abort.ts'
 import { lstatIfAny, onFile } from '../../lib/atomic-file.ts'
-import { formatInstant, stableClockFor, type Instant } from '../../lib/clock.ts'
+import { formatInstant } from '../../lib/clock.ts'
 import type { Log } from '../../lib/log.ts'
 import { createManagedFile, type FileCounts, type ManagedFile } from '../../lib/managed-file.ts'
 import { STOP_WAIT_MS } from '../../lib/disk-queue.ts'
@@ -51,11 +51,9 @@ export function createTokenFiles(options: {
 
   function createEntry(config: TokenFileConfig): Entry {
     const desired = (): string | null => {
-      const now = keeper.now()
-      const token = usableToken(keeper.state(), now)
-      return token === null || !entries.some((entry) => entry.config === config)
-        ? null
-        : contentOf(config, { token, now })
+      const token = usableToken(keeper.state(), keeper.now())
+      const isListed = entries.some((entry) => entry.config === config)
+      return token === null || !isListed ? null : contentOf(config, token)
     }
     return { config, file: createManagedFile(config, { desired, log, isRevocable: true }) }
   }
@@ -163,17 +161,13 @@ function sum(one: FileCounts, other: FileCounts): FileCounts {
   }
 }
 
-function contentOf(
-  { format, template }: TokenFileConfig,
-  { token, now }: { token: Token; now: Instant },
-): string {
+function contentOf({ format, template }: TokenFileConfig, token: Token): string {
   const { accessToken, generation, fingerprint, baseUrl, expiresAtMs, received } = token
   if (format === 'raw') return accessToken
   if (format === 'header') return `Authorization: Bearer ${accessToken}\n`
   if (format === 'env') return `KYC_ACCESS_TOKEN=${accessToken}\n`
-  const known = stableClockFor(received, now)
-  const expiresAt = formatInstant(expiresAtMs, known)
-  const obtainedAt = formatInstant(received.bootMs, known)
+  const expiresAt = formatInstant(expiresAtMs, received)
+  const obtainedAt = formatInstant(received.bootMs, received)
   if (format === 'json') return `${JSON.stringify({ accessToken, expiresAt, obtainedAt, generation })}\n`
   return renderTemplate(template ?? [], { accessToken, expiresAt, obtainedAt, fingerprint, baseUrl })
 }

@@ -17,12 +17,14 @@ import {
   type TokenFiles,
   type TokenFilesConfig,
 } from '../../../src/delivery/files/token-files.ts'
+import { describeCurrent } from '../../../src/delivery/status.ts'
 import type { Log } from '../../../src/lib/log.ts'
 import type { Keeper, KeeperEvent } from '../../../src/token/keeper.ts'
 import { parseTemplate } from '../../../src/lib/template.ts'
 import { initialState, type TokenState } from '../../../src/token/state.ts'
 import { fingerprintOf, type Token } from '../../../src/token/token.ts'
 import { createFakeClock, type FakeClock } from '../../support/fake-clock.ts'
+import { createKeeperWorld } from '../../support/keeper-world.ts'
 import { createRecords } from '../../support/records.ts'
 import { tempDirectory } from '../../support/temp-directory.ts'
 import { eventually } from '../../support/until.ts'
@@ -348,25 +350,31 @@ describe.each(['disk', 'memory'] as const)('token files on %s', (where) => {
 })
 
 describe('token files', () => {
-  it('in JSON have their instants written again when the wall clock is set, and not for a small correction', async () => {
-    const { keeper, log, clock } = createScene()
+  it('in JSON show the instants of `status` whatever the wall clock does, from its next tick on', async () => {
+    const { log, clock } = createScene()
+    const world = createKeeperWorld({ clock })
+    const { keeper } = world
+    onTestFinished(world.stop)
+    world.start()
+    await clock.settle()
     const path = join(await tempDirectory('memory'), 'token')
     running(filesFor([fileAt(path, 'json')], { keeper, log }))
-    keeper.hold('abc.def')
-    await eventually(() => {
-      expect(contentOf(path)).toContain('abc.def')
-    })
-    const expiresAt = (): string => (JSON.parse(contentOf(path) ?? '') as { expiresAt: string }).expiresAt
-    const before = expiresAt()
-    clock.jumpWall(500)
-    keeper.look()
-    await clock.settle()
-    expect(expiresAt()).toBe(before)
-    clock.jumpWall(3_600_000)
-    keeper.look()
-    await eventually(() => {
-      expect(expiresAt()).toBe(new Date(Date.parse(before) + 3_600_500).toISOString())
-    })
+    const shown = () => describeCurrent(keeper.state(), keeper.now())
+    const atTick = async (setByMs: number): Promise<string | undefined> => {
+      clock.jumpWall(setByMs)
+      await clock.advance(15_000)
+      const { expiresAt, obtainedAt } = shown() ?? {}
+      await eventually(() => {
+        expect(JSON.parse(contentOf(path) ?? '{}')).toMatchObject({ expiresAt, obtainedAt })
+      })
+      return expiresAt
+    }
+    const before = await atTick(0)
+    expect(await atTick(1_900)).toBe(before)
+    const after = await atTick(3_600_000)
+    expect(Date.parse(after ?? '') - Date.parse(before ?? '')).toBe(3_601_900)
+    // Less than 2 s from what is shown now: a correction of the clock changes no text.
+    expect(await atTick(-700)).toBe(after)
   })
 
   it.skipIf(!isRoot)('get back their group, configured or not', async () => {
