@@ -1,11 +1,17 @@
 // Faults and disconnects as TokenClientError: each with its code, and a sentence that names the remedy.
+import { accountOfSocket, unitNames } from '../lib/account.ts'
 import { errorCode, errorMessage, exitStatus, UserError } from '../lib/error.ts'
 import { faultCodes } from '../protocol.ts'
 import type { Disconnect, Frame } from './connection.ts'
 import { TokenClientError } from './errors.ts'
 import { currentIdentity, formatCandidates } from './find-socket.ts'
 
-const START_IT = 'start it with `systemctl start kyc-tokend` or `kyc-tokend run`'
+/** For the daemon at this socket; undefined: the one without a name. */
+function startRemedy(path?: string): string {
+  const account = path === undefined ? undefined : accountOfSocket(path)
+  const start = `start it with \`systemctl start ${unitNames(account).unit}\``
+  return account === undefined ? `${start} or \`kyc-tokend run\`` : start
+}
 
 /** The daemon's `fault`. */
 export function faultError({ code, message, reason }: Frame['data']): TokenClientError {
@@ -21,7 +27,7 @@ export function disconnectError({ isClosed, path, error, closeFrame }: Disconnec
   if (closeFrame?.type === 'fault') return faultError(closeFrame.data)
   if (error instanceof UserError) return asClientError(error)
   if (path === undefined) {
-    const message = `No kyc-tokend is running here (no socket at ${formatCandidates(currentIdentity())}): ${START_IT}, or name its socket with --socket or $KYC_TOKEND_SOCKET.`
+    const message = `No kyc-tokend is running here (no socket at ${formatCandidates(currentIdentity())}): ${startRemedy()}, or name its socket with --socket or $KYC_TOKEND_SOCKET.`
     return new TokenClientError(message, { code: 'daemon-unreachable' })
   }
   if (isForbidden(error)) {
@@ -29,7 +35,7 @@ export function disconnectError({ isClosed, path, error, closeFrame }: Disconnec
     return new TokenClientError(message, { code: 'denied', cause: error })
   }
   const why = error === undefined ? 'it closed the connection' : (errorCode(error) ?? errorMessage(error))
-  const message = `No kyc-tokend answers at ${path} (${why}): ${START_IT}.`
+  const message = `No kyc-tokend answers at ${path} (${why}): ${startRemedy(path)}.`
   return new TokenClientError(message, { code: 'daemon-unreachable', cause: error })
 }
 
@@ -51,7 +57,7 @@ export function closedError(): TokenClientError {
 }
 
 export function timeoutError(answerMs: number): TokenClientError {
-  const message = `kyc-tokend gave no answer within ${answerMs / 1_000} s: see its log (journalctl -u kyc-tokend).`
+  const message = `kyc-tokend gave no answer within ${answerMs / 1_000} s: see its log (journalctl -u 'kyc-tokend*').`
   return new TokenClientError(message, { code: 'timeout' })
 }
 

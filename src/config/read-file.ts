@@ -77,7 +77,7 @@ function cannotOpen(path: string, error: unknown): string {
   const code = errorCode(error)
   const group = shellWord(nameOf('group', process.getegid!()))
   if (code === 'EACCES' || code === 'EPERM')
-    return `may not be read by uid ${process.geteuid!()}: chgrp ${group} ${shellWord(path)} && chmod 0640 ${shellWord(path)} (and chmod g+x the directories above)`
+    return `may not be read by the user ${nameOf('user', process.geteuid!())}: chgrp ${group} ${shellWord(path)} && chmod 0640 ${shellWord(path)} (and chmod g+x the directories above)`
   if (code === 'ELOOP') return 'is a link that leads round in a circle: replace it by the file'
   return `cannot be opened (${errorMessage(error)}): name another file`
 }
@@ -94,7 +94,7 @@ export function permissionFaults(
   const faults: string[] = []
   if (owner !== 0 && owner !== uid)
     faults.push(
-      `belongs to uid ${owner}, and must belong to root or to the user that runs kyc-tokend (uid ${uid}): chown root ${shellWord(path)}`,
+      `belongs to the user ${nameOf('user', owner)}, and must belong to root${orUser(uid)}: chown root ${shellWord(path)}`,
     )
   if ((mode & 0o022) !== 0)
     faults.push(
@@ -105,6 +105,10 @@ export function permissionFaults(
       `holds a secret and can be read by everybody: ${isProjected(path) ? 'set defaultMode: 0440 at its volume and fsGroup at the pod' : `chmod o-rwx ${shellWord(path)}`}`,
     )
   return faults
+}
+
+function orUser(uid: number): string {
+  return uid === 0 ? '' : ` or to the user ${nameOf('user', uid)}, who runs kyc-tokend`
 }
 
 /** Kubernetes projects a secret as a link into `..data`, where chmod is of no use. */

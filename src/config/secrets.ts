@@ -1,6 +1,7 @@
 // Secret sources: a string, a file, a systemd credential or an environment variable, read again at each load.
 import { join, resolve } from 'node:path'
 
+import { accountOfEnvironment, unitNames } from '../lib/account.ts'
 import { CONTROL_CHARACTER } from '../lib/display-text.ts'
 import { Secret } from '../lib/secret.ts'
 import { readFile, readInput, shellWord, type InputContext } from './read-file.ts'
@@ -69,7 +70,8 @@ function fromCredential(name: string, options: SecretOptions): Secret | undefine
   const { at, context } = options
   const { diagnostics } = context
   const directory = context.env['CREDENTIALS_DIRECTORY']
-  const remedy = `add LoadCredential=${name}:/PATH to the unit (systemctl edit kyc-tokend) and restart it, or use { "file": PATH }`
+  const { unit } = unitNames(accountOfEnvironment(context.env))
+  const remedy = `add LoadCredential=${name}:/PATH to the unit (systemctl edit ${unit}) and restart it, or use { "file": PATH }`
   if (directory === undefined || directory === '') {
     notThere(
       `the systemd credential ${name} is not there, because there is no $CREDENTIALS_DIRECTORY: ${remedy}`,

@@ -1,6 +1,6 @@
 // An account of a host that has several: its name, and the paths of its daemon.
 import { readdirSync } from 'node:fs'
-import { basename, join } from 'node:path'
+import { basename, dirname, join } from 'node:path'
 
 import { fallbackOnSystemError, UsageError } from './error.ts'
 import {
@@ -40,6 +40,12 @@ export function checkedAccount(name: string): string {
 /** The account of a configuration file; undefined for a file elsewhere. */
 export function accountOfConfig(path: string): string | undefined {
   return ACCOUNT_FILE.exec(path)?.[1]
+}
+
+/** The account of a socket by its path; undefined: a daemon without an account, or a socket elsewhere. */
+export function accountOfSocket(path: string): string | undefined {
+  const account = basename(dirname(path))
+  return dirname(dirname(path)) === ACCOUNTS_DIRECTORY && isAccountName(account) ? account : undefined
 }
 
 export function accountConfigPath(account: string): string {

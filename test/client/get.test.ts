@@ -100,6 +100,11 @@ test('a socket without a daemon is an error at once, with what to do', async () 
   expect(performance.now() - startedMs).toBeLessThan(2_000)
 })
 
+test('the remedy for the socket of an account names the unit of the account', async () => {
+  const failed = clientOf({ path: '/run/kyc-tokend/accounts/eu/ipc.sock' }).get()
+  await expect(failed).rejects.toThrow('start it with `systemctl start kyc-tokend@eu`.')
+})
+
 test.skipIf(asStranger([process.execPath, '--version']).status !== 0)(
   'a socket that may not be opened is denied, and says which group helps',
   async () => {

@@ -251,7 +251,7 @@ describe('owner and mode', () => {
   it.runIf(isRoot)('refuses a configuration that another owns', async () => {
     const path = write()
     chownSync(path, 12_345, 12_345)
-    expect(await refusal(path)).toMatch(/belongs to uid 12345, and must belong to root or .*chown root/)
+    expect(await refusal(path)).toMatch(/belongs to the user 12345, and must belong to root: chown root/)
   })
 })
 
@@ -300,6 +300,10 @@ describe('secret sources', () => {
     const elsewhere = { ...env, CREDENTIALS_DIRECTORY: files.directory }
     expect(await refusal(withSecret({ credential: 'api-secret' }), { env: elsewhere })).toMatch(
       /is not there: add LoadCredential/,
+    )
+    const ofAccount = { ...env, KYC_TOKEND_ACCOUNT: 'eu' }
+    expect(await refusal(withSecret({ credential: 'api-secret' }), { env: ofAccount })).toContain(
+      'to the unit (systemctl edit kyc-tokend@eu)',
     )
   })
   it('are taken with a warning where they are shorter than 8 characters', async () => {
@@ -463,10 +467,10 @@ describe.runIf(isRoot)('as another user', () => {
     expect(asOther(path)).toContain('https://api.example.com')
   })
   it('says what to do about a file that it may not read', () => {
-    expect(asOther(write())).toMatch(/may not be read by uid 65534: chgrp \S+ \S+ && chmod 0640 \S+ \(/)
+    expect(asOther(write())).toMatch(/may not be read by the user nobody: chgrp \S+ \S+ && chmod 0640 \S+ \(/)
   })
   it('says so of a directory that it may not enter', () => {
     mkdirSync(join(files.directory, 'shut'), { mode: 0o700 })
-    expect(asOther(files.write('shut/c.json', smallConfig()))).toMatch(/may not be read by uid 65534/)
+    expect(asOther(files.write('shut/c.json', smallConfig()))).toMatch(/may not be read by the user nobody/)
   })
 })

@@ -168,6 +168,7 @@ test.skipIf(!canMount)('a log on a disk that was full goes on when there is spac
     'log-records-lost',
   ])
   expect(lines.length).toBe(whole.length + 1)
+  expect(lines.find((line) => !line.endsWith('}'))).toMatch(/^\{"time":.*"event":"lost"/)
   expect(lost()).toBeGreaterThan(3)
   expect(whole.at(-1)).toMatchObject({ dropped: lost() })
 })
