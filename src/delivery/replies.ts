@@ -53,7 +53,6 @@ export interface Replies {
   onChange(listener: () => void): () => void
 }
 
-
 export function createReplies(options: {
   keeper: Keeper
   parts: StatusParts
