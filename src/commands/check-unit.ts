@@ -3,7 +3,7 @@ import { existsSync, statSync } from 'node:fs'
 import { isAbsolute, join } from 'node:path'
 
 import type { Config } from '../config/config.ts'
-import { serviceEnvironment, type UnitNames } from '../lib/account.ts'
+import { dropInCure, serviceEnvironment, unitNames } from '../lib/account.ts'
 import { fault, ok, warning, type Finding } from '../lib/finding.ts'
 import {
   ALERT_COMMAND,
@@ -18,27 +18,32 @@ const RUN_BY_OTHERS = 0o005
 
 /** The unit that runs a configuration. */
 export interface Unit {
+  /** Without its suffix. */
   readonly name: string
   readonly properties: UnitProperties
-  /** Null where they are not known. */
+  /** Null if they are not known. */
   readonly credentials: readonly { readonly id: string; readonly path: string | undefined }[] | null
 }
 
-/** The socket units of an account, and whether its daemon runs. */
+/** The socket units of an account, the paths at which they listen, and whether its daemon runs. */
 export interface UnitSockets {
-  readonly sockets: readonly Omit<Unit, 'credentials'>[]
+  readonly sockets: readonly { readonly name: string; readonly state: string; readonly paths: string[] }[]
   readonly service: string
   readonly isActive: boolean
 }
 
-export async function findSockets({ unit, httpUnit }: UnitNames): Promise<UnitSockets> {
+export async function findSockets(account: string | undefined): Promise<UnitSockets> {
+  const { unit, httpUnit } = unitNames(account)
+  const { RUNTIME_DIRECTORY: directory = '' } = serviceEnvironment(account)
   const files = { [`${unit}.socket`]: 'ipc.sock', [`${httpUnit}.socket`]: 'http.sock' }
   const named = Object.entries(files).map(async ([name, file]) => {
     const properties = await unitProperties(name, ['ActiveState', 'Listen'])
+    if (properties === null) return []
+    const { LoadState: load, ActiveState: active = 'unknown', Listen: listen = '' } = properties
     // Of a masked unit systemd reads nothing; its socket is where it is shipped.
-    const { RUNTIME_DIRECTORY: directory = '' } = serviceEnvironment(unit.split('@')[1])
-    const masked = properties?.['LoadState'] === 'masked' ? { Listen: join(directory, file) } : {}
-    return properties === null ? [] : [{ name, properties: { ...properties, ...masked } }]
+    return load === 'masked'
+      ? [{ name, state: load, paths: [join(directory, file)] }]
+      : [{ name, state: active, paths: listen.split(' ') }]
   })
   const service = `${unit}.service`
   const running = await unitProperties(service, ['ActiveState'])
@@ -49,12 +54,12 @@ export async function findSockets({ unit, httpUnit }: UnitNames): Promise<UnitSo
   }
 }
 
-/** Null where the unit is not installed, or no systemd runs here. */
-export async function findUnit({ unit }: UnitNames): Promise<Unit | null> {
-  const name = `${unit}.service`
-  const properties = await unitProperties(name, [...ACCESS_PROPERTIES, 'ImportCredential'])
+/** Null if the unit is not installed, or no systemd runs here. */
+export async function findUnit(account: string | undefined): Promise<Unit | null> {
+  const { unit: name } = unitNames(account)
+  const properties = await unitProperties(`${name}.service`, [...ACCESS_PROPERTIES, 'ImportCredential'])
   if (properties?.['LoadState'] !== 'loaded') return null
-  return { name, properties, credentials: await unitCredentials(name) }
+  return { name, properties, credentials: await unitCredentials(`${name}.service`) }
 }
 
 /** A path of the configuration and the setting that names it. */
@@ -63,50 +68,29 @@ export interface NamedPath {
   readonly setting: string
 }
 
-/** Directories that the configuration writes to and the unit may not, and inputs that it may not read. */
+/** By path: directories that the configuration writes to and the unit may not, and inputs that it may not read. */
 export function accessFindings(
   config: Config,
-  unit: Unit,
+  { name, properties }: Unit,
   written: readonly NamedPath[],
-): { findings: Finding[]; barred: ReadonlySet<string>; dropIn: string[] } {
-  const { name, properties } = unit
-  const findings: Finding[] = []
-  const barred = new Set<string>()
-  const settings = new Set<string>()
-  const report = (subject: string, because: string, needs: readonly string[]): void => {
+): ReadonlyMap<string, Finding> {
+  const findings = new Map<string, Finding>()
+  const report = (path: string, subject: string, problem: AccessProblem | undefined): void => {
+    if (problem === undefined) return
+    const { because, settings } = problem
     const remedy =
-      needs.length > 0
-        ? 'use the drop-in below, or set another path'
+      settings.length > 0
+        ? `set another path, or allow this one: ${dropInCure(name, settings)}`
         : 'set a path elsewhere, such as below /srv'
-    findings.push(fault(`${config.file}: ${subject} by ${name} (${because}): ${remedy}`))
-    for (const need of needs) settings.add(need)
+    findings.set(path, fault(`${config.file}: ${subject} by ${name}.service (${because}): ${remedy}`))
   }
   for (const { path, setting } of written) {
-    const problem = writeProblem(properties, path)
-    if (problem === undefined) continue
-    barred.add(path)
     const verb = readProblem(properties, path) === undefined ? 'written' : 'seen'
-    report(`${setting}: the directory ${path} cannot be ${verb}`, problem.because, problem.settings)
+    report(path, `${setting}: the directory ${path} cannot be ${verb}`, writeProblem(properties, path))
   }
-  for (const path of config.inputs) {
-    const problem = readProblem(properties, path)
-    if (problem !== undefined) report(`the file ${path} cannot be read`, problem.because, problem.settings)
-  }
-  return { findings, barred, dropIn: dropInOf(unit, [...settings]) }
-}
-
-/** Commands that write the drop-in and have it take effect. */
-function dropInOf({ name }: Unit, settings: readonly string[]): string[] {
-  if (settings.length === 0) return []
-  const directory = `/etc/systemd/system/${name}.d`
-  return [
-    `sudo install -d ${directory}`,
-    `sudo tee -a ${directory}/token-files.conf <<'END'`,
-    '[Service]',
-    ...settings,
-    'END',
-    `sudo systemctl daemon-reload && sudo systemctl restart ${name.replace(/\.service$/, '')}`,
-  ]
+  for (const path of config.inputs)
+    report(path, `the file ${path} cannot be read`, readProblem(properties, path))
+  return findings
 }
 
 /** Drop-ins that keep the unit from starting when a directory goes, and credentials that are gone. For root. */
@@ -114,55 +98,53 @@ export function unitFindings(
   { name, properties, credentials }: Unit,
   { wanted, file, facts }: { wanted: readonly string[]; file: string; facts: Omit<HostFacts, 'unit'> },
 ): Finding[] {
-  const needed = neededPaths(properties).map((path) =>
-    existsSync(path)
-      ? warning(
-          `a drop-in of ${name} has ReadWritePaths=${path}: without that directory the daemon would not start; write ReadWritePaths=-${path}, then sudo systemctl daemon-reload`,
-        )
-      : fault(
-          `a drop-in of ${name} has ReadWritePaths=${path}, which is not there, so that the daemon does not start (226/NAMESPACE): write ReadWritePaths=-${path}, then sudo systemctl daemon-reload`,
-        ),
-  )
+  const unit = `${name}.service`
+  const findings: Finding[] = []
+  for (const path of neededPaths(properties)) {
+    const setting = `a drop-in of ${unit} has ReadWritePaths=${path}`
+    const remedy = `write ReadWritePaths=-${path}, then sudo systemctl daemon-reload`
+    findings.push(
+      existsSync(path)
+        ? warning(`${setting}: without that directory the daemon would not start; ${remedy}`)
+        : fault(`${setting}, which does not exist, so the daemon does not start (226/NAMESPACE): ${remedy}`),
+    )
+  }
   const loaded = credentials ?? []
-  const gone = loaded
-    .filter(({ path }) => path !== undefined && isAbsolute(path) && !existsSync(path))
-    .map(({ id, path }) =>
-      fault(
-        `a drop-in of ${name} loads the credential ${id} from ${path}, which is not there, so that the daemon does not start (243/CREDENTIALS): make the file, or correct the drop-in and run sudo systemctl daemon-reload`,
-      ),
-    )
+  for (const { id, path = '' } of loaded)
+    if (isAbsolute(path) && !existsSync(path))
+      findings.push(
+        fault(
+          `a drop-in of ${unit} loads the credential ${id} from ${path}, which does not exist, so the daemon does not start (243/CREDENTIALS): make the file, or correct the drop-in and run sudo systemctl daemon-reload`,
+        ),
+      )
   const hidesAny = credentials === null || (properties['ImportCredential'] ?? '') !== ''
-  const missing = wanted
-    .filter((id) => !hidesAny && !loaded.some((one) => one.id === id))
-    .map((id) =>
-      fault(
-        `${file}: ${name} loads no credential ${id}: add LoadCredential=${id}:/PATH to it (sudo systemctl edit ${name}), then sudo systemctl restart ${name}`,
-      ),
-    )
-  return [...needed, ...gone, ...missing, ...alertCommandFindings(name, facts)]
+  for (const id of wanted)
+    if (!hidesAny && !loaded.some((one) => one.id === id))
+      findings.push(
+        fault(
+          `${file}: ${unit} loads no credential ${id}: add LoadCredential=${id}:/PATH to it (sudo systemctl edit ${unit}), then sudo systemctl restart ${unit}`,
+        ),
+      )
+  return [...findings, ...alertCommandFindings(name, facts)]
 }
 
 /** The alert command is run by another user than root. */
 function alertCommandFindings(
-  service: string,
+  name: string,
   { alertCommand, alertProblem }: Omit<HostFacts, 'unit'>,
 ): Finding[] {
   const mode = statSync(ALERT_COMMAND, { throwIfNoEntry: false })?.mode
   if (mode === undefined) return []
-  const unit = service.replace('kyc-tokend', 'kyc-tokend-alert')
-  return [
-    ...((mode & RUN_BY_OTHERS) === RUN_BY_OTHERS
-      ? []
-      : [fault(`the alert command cannot be run by its unit: sudo chmod 755 ${ALERT_COMMAND}`)]),
-    ...(alertProblem === null ? [] : [warning(alertProblem)]),
-    ...(alertCommand === null || alertCommand.isOk
-      ? []
-      : [
-          warning(
-            `the alert command failed at its last run (${alertCommand.result}): see journalctl -u ${unit}`,
-          ),
-        ]),
-  ]
+  const findings: Finding[] = []
+  if ((mode & RUN_BY_OTHERS) !== RUN_BY_OTHERS)
+    findings.push(fault(`the alert command cannot be run by its unit: sudo chmod 755 ${ALERT_COMMAND}`))
+  if (alertProblem !== null) findings.push(warning(alertProblem))
+  if (alertCommand?.isOk === false) {
+    const unit = name.replace('kyc-tokend', 'kyc-tokend-alert')
+    const sentence = `the alert command failed at its last run (${alertCommand.result})`
+    findings.push(warning(`${sentence}: see journalctl -u ${unit}`))
+  }
+  return findings
 }
 
 /**
@@ -173,14 +155,15 @@ export function unitSocketFinding(
   { path, name }: { path: string; name: string },
   { sockets, service, isActive }: UnitSockets,
 ): Finding | undefined {
-  const own = sockets.find(({ properties }) => (properties['Listen'] ?? '').split(' ').includes(path))
+  const own = sockets.find(({ paths }) => paths.includes(path))
   if (own === undefined) return undefined
   const socket = `the ${name} socket ${path}`
-  if (own.properties['LoadState'] === 'masked')
-    return warning(`${socket} is closed, because ${own.name} is masked: sudo systemctl unmask ${own.name}`)
-  const state = own.properties['ActiveState'] ?? 'unknown'
-  if (state !== 'active')
-    return warning(`${socket} is closed, because ${own.name} is ${state}: sudo systemctl start ${own.name}`)
+  if (own.state !== 'active') {
+    const verb = own.state === 'masked' ? 'unmask' : 'start'
+    return warning(
+      `${socket} is closed, because ${own.name} is ${own.state}: sudo systemctl ${verb} ${own.name}`,
+    )
+  }
   return ok(
     isActive
       ? `${socket} is served by ${service}, which runs`

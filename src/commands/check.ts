@@ -9,7 +9,7 @@ import { loadParsers } from '../config/find.ts'
 import { formatIssue, type ConfigIssue } from '../config/issues.ts'
 import { inspectConfig, type Inspection } from '../config/load.ts'
 import { createSystemClock } from '../lib/clock.ts'
-import { accountOfConfig, serviceEnvironment, unitNames } from '../lib/account.ts'
+import { accountOfConfig, accountWords, serviceEnvironment } from '../lib/account.ts'
 import { capitalized, escapeUnsafe } from '../lib/display-text.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
 import { fault, ok, warning, type Finding } from '../lib/finding.ts'
@@ -72,12 +72,11 @@ export async function performCheck(options: CheckOptions, report: Report): Promi
   let status: number = exitStatus.ok
   // Programs are run as the caller, who may be root: not those that a PATH of others names.
   process.env['PATH'] = SYSTEM_PATH
-  const names = unitNames(account)
   const isOfUnit = (file: string): boolean => dirname(file) === configDirectory(account)
-  const installed = isWhole || isLive ? await findUnit(names) : null
+  const installed = isWhole || isLive ? await findUnit(account) : null
   const isByUnit = installed !== null && (configPath === undefined || isOfUnit(configPath))
   const env = isByUnit ? await environmentOfUnit(options) : options.env
-  const sockets = await findSockets(names)
+  const sockets = await findSockets(account)
   const checked = await asServiceUser(
     { env, account },
     {
@@ -148,9 +147,8 @@ function refuseReader({ file = '', config }: Inspection, { isElsewhere }: Identi
   } catch {
     // The reason does not matter: root sees it.
     const account = accountOfConfig(file)
-    const words = account === undefined ? '' : ` --account ${account}`
     throw new UserError(
-      `${file} cannot be read by ${user}: run \`sudo kyc-tokend check${words}\`.`,
+      `${file} cannot be read by ${user}: run \`sudo kyc-tokend check${accountWords(account)}\`.`,
       exitStatus.noPermission,
     )
   }
@@ -185,23 +183,23 @@ async function checkPaths(
     },
     { path: stateDirectory, setting: 'stateDirectory', name: `the state directory ${stateDirectory}` },
   ]
-  const access = unit && accessFindings(config, unit, [...own, ...further])
-  const isOpen = ({ path }: NamedPath): boolean => access?.barred.has(path) !== true
+  const barred =
+    unit === null ? new Map<string, Finding>() : accessFindings(config, unit, [...own, ...further])
   const ofUnit = unit === null ? [] : Object.values(serviceEnvironment(account))
   report.say(
     'directories',
-    ...(access?.findings ?? []),
-    ...own.filter(isOpen).map(({ path, name }) => {
-      const maker = ofUnit.includes(path) ? 'systemd' : 'daemon'
-      return directoryFinding(path, { name, maker })
-    }),
-    ...further.filter(isOpen).map(({ path, setting }) => {
-      const name = `${config.file}: ${setting}: the directory ${path}`
-      return directoryFinding(path, { name, maker: null })
-    }),
+    ...barred.values(),
+    ...own
+      .filter(({ path }) => !barred.has(path))
+      .map(({ path, name }) =>
+        directoryFinding(path, { name, maker: ofUnit.includes(path) ? 'systemd' : 'daemon' }),
+      ),
+    ...further
+      .filter(({ path }) => !barred.has(path))
+      .map(({ path, setting }) =>
+        directoryFinding(path, { name: `${config.file}: ${setting}: the directory ${path}`, maker: null }),
+      ),
   )
-  if (access !== null && access.dropIn.length > 0)
-    report.paste(`The drop-in for ${unit!.name}, to be pasted:`, access.dropIn)
   for (const [name, socket] of [
     ['node-ipc', ipc],
     ['HTTP', http],
@@ -273,8 +271,6 @@ function furtherDirectories({
 
 export interface Report {
   say(subject: string, ...findings: readonly Finding[]): void
-  /** Lines for a shell, printed after all findings. */
-  paste(title: string, lines: readonly string[]): void
   faults(): number
   /** Says how it went, in one line. */
   end(): void
@@ -293,7 +289,6 @@ export function createReport(
   { isBrief = false, onlyFaults = false }: { isBrief?: boolean; onlyFaults?: boolean } = {},
 ): Report {
   const counts = { ok: 0, warning: 0, fault: 0, failure: 0 }
-  const pastes: string[] = []
   return {
     say(subject, ...findings) {
       for (const { level, sentence } of findings) {
@@ -308,12 +303,8 @@ export function createReport(
         stdout.write(`${mark}  ${subject.padEnd(13)}  ${escapeUnsafe(sentence)}\n`)
       }
     },
-    paste(title, lines) {
-      pastes.push(`\n${title}\n\n${lines.map((line) => `${escapeUnsafe(line)}\n`).join('')}`)
-    },
     faults: () => counts.fault,
     end() {
-      stdout.write(pastes.join(''))
       if (isBrief || onlyFaults) return
       const parts = [
         ...(counts.fault === 0 && counts.failure === 0 ? ['No fault'] : []),

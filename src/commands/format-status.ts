@@ -2,6 +2,7 @@
 import type { Writable } from 'node:stream'
 import { stripVTControlCharacters } from 'node:util'
 
+import { accountWords } from '../lib/account.ts'
 import { asSentence, escapeUnsafeIn } from '../lib/display-text.ts'
 import { formatDuration } from '../lib/duration.ts'
 import type { Phase, StatusResult, TokenDescription } from '../protocol.ts'
@@ -285,8 +286,7 @@ export function keyMistakes(reason: string): string[] {
 
 /** The sentence with the commands for this host: systemd's, or a signal to the process. */
 function asTyped(step: string, { unit, pid }: { unit: string | null; pid: number }): string {
-  const account = unit?.split('@')[1]
-  const words = account === undefined ? '' : ` --account ${account}`
+  const words = accountWords(unit?.split('@')[1])
   const sudo = unit === null ? '' : 'sudo '
   const reload = unit === null ? `kill -HUP ${pid}` : `sudo systemctl reload ${unit}`
   const restart = unit === null ? 'stop it, and `kyc-tokend run` again' : `\`sudo systemctl restart ${unit}\``

@@ -2,7 +2,7 @@
 // that the service does not confirm is not taken over.
 import type { Writable } from 'node:stream'
 
-import { checkedAccount, unitNames, type UnitNames } from '../lib/account.ts'
+import { accountWords, checkedAccount, unitNames, type UnitNames } from '../lib/account.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
 import { SYSTEM_RUNTIME_DIRECTORY } from '../lib/paths.ts'
@@ -102,9 +102,8 @@ async function bringUp(
   // The running daemon keeps its old token; only the check knows what the new credentials are worth.
   if (status === exitStatus.ok)
     return awaitToken(stdout, { names, account, isStale, progress: progressOn(stderr) })
-  const words = account === undefined ? '' : ` --account ${account}`
   stdout.write(
-    `${names.unit} runs with a key and secret that the service has not confirmed: see \`sudo kyc-tokend status${words}\`\n`,
+    `${names.unit} runs with a key and secret that the service has not confirmed: see \`sudo kyc-tokend status${accountWords(account)}\`\n`,
   )
   return status
 }

@@ -3,7 +3,7 @@
 import { existsSync, lstatSync } from 'node:fs'
 import { join } from 'node:path'
 
-import { accountOfConfig, unitNames } from '../lib/account.ts'
+import { accountOfConfig, accountWords, unitNames } from '../lib/account.ts'
 import { errorCode, exitStatus, UserError } from '../lib/error.ts'
 import { SYSTEM_CONFIG_DIRECTORY } from '../lib/paths.ts'
 import { runProgram, type Finished } from '../lib/run-program.ts'
@@ -194,9 +194,8 @@ export async function whyNotRunning(
   const properties = await unitProperties(`${unit}.service`, names)
   if (properties === null) return undefined
   if (isMisconfigured) return `${unit}.service does not start: ${meaningOf('78', account)}.`
-  const words = account === undefined ? '' : ` --account ${account}`
   if (isUnconfigured(account))
-    return `${unit}.service has no configuration: \`sudo kyc-tokend setup${words}\`.`
+    return `${unit}.service has no configuration: \`sudo kyc-tokend setup${accountWords(account)}\`.`
   const socket = await unitProperties(`${unit}.socket`, [])
   const masked = [properties, socket].findIndex((one) => one?.['LoadState'] === 'masked')
   if (masked >= 0) {
@@ -224,8 +223,7 @@ function isAbsent(path: string): boolean {
 
 /** The meaning of an exit status of the unit, with the remedy. */
 function meaningOf(status: string, account: string | undefined): string | undefined {
-  const words = account === undefined ? '' : ` --account ${account}`
-  return EXIT_MEANINGS[status]?.replace('kyc-tokend check', `kyc-tokend check${words}`)
+  return EXIT_MEANINGS[status]?.replace('kyc-tokend check', `kyc-tokend check${accountWords(account)}`)
 }
 
 export function reasonOf(unit: string, properties: Readonly<Record<string, string>>): string | undefined {

@@ -95,6 +95,18 @@ export function cureOf(directory: string, env: NodeJS.ProcessEnv): string | unde
   return isOurs ? socketCure(accountOfEnvironment(env)) : undefined
 }
 
+/** Adds settings to a drop-in of the unit and has them take effect: ready to paste into a shell. */
+export function dropInCure(unit: string, settings: readonly string[]): string {
+  const folder = `/etc/systemd/system/${unit}.service.d`
+  const lines = ['[Service]', ...settings].map((line) => `${line}\\n`).join('')
+  return `sudo mkdir -p ${folder} && printf '${lines}' | sudo tee -a ${folder}/token-files.conf && sudo systemctl daemon-reload && sudo systemctl restart ${unit}`
+}
+
+/** ` --account NAME` for a command about this account, or nothing. */
+export function accountWords(account: string | undefined): string {
+  return account === undefined ? '' : ` --account ${account}`
+}
+
 /** The environment with the directories of the account's daemon; those that systemd has set stay. */
 export function accountEnvironment(account: string, identity: ProcessIdentity): NodeJS.ProcessEnv {
   const below = (directory: string): string => join(directory, 'accounts', account)

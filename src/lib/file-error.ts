@@ -1,6 +1,6 @@
 // Errors about files: one sentence each, with the remedy.
 import { dirname } from 'node:path'
-import { accountOfEnvironment, cureOf, unitNames } from './account.ts'
+import { accountOfEnvironment, cureOf, dropInCure, unitNames } from './account.ts'
 import { errorCode, errorMessage } from './error.ts'
 import { nameOf } from './posix-ids.ts'
 import { DiskStalledError } from './disk-queue.ts'
@@ -42,7 +42,7 @@ function remedyFor(directory: string, error: unknown): string {
     case 'EPERM':
       return `kyc-tokend may not write in ${directory}: let the user ${nameOf('user', process.geteuid!())} write there (chown or chmod)`
     case 'EROFS':
-      return `${directory} is read-only, under systemd for this service alone: ${dropInFor(directory)}`
+      return `${directory} is read-only, under systemd for this service alone: ${dropInCure(unitNames(accountOfEnvironment(process.env)).unit, [`ReadWritePaths=-${directory}`])}`
     case 'ENOSPC':
     case 'EDQUOT':
       return `no space is left in ${directory}: free some`
@@ -50,11 +50,4 @@ function remedyFor(directory: string, error: unknown): string {
     default:
       return errorMessage(error)
   }
-}
-
-/** Ready to paste into a shell, for the unit of this daemon's account. */
-function dropInFor(directory: string): string {
-  const { unit } = unitNames(accountOfEnvironment(process.env))
-  const folder = `/etc/systemd/system/${unit}.service.d`
-  return `sudo mkdir -p ${folder} && printf '[Service]\\nReadWritePaths=-${directory}\\n' | sudo tee -a ${folder}/token-files.conf && sudo systemctl daemon-reload && sudo systemctl restart ${unit}`
 }
