@@ -31,7 +31,7 @@ import {
 } from './check-unit.ts'
 import type { RunCommand } from './command.ts'
 import { counted, isAboutPair } from './format-status.ts'
-import { progressOn } from './prompt.ts'
+import { announce } from './prompt.ts'
 import { asServiceUser, SERVICE_USER, type Identity } from './service-user.ts'
 import { alertFacts, configDirectory, unitEnvironment } from './systemd.ts'
 
@@ -91,8 +91,8 @@ export async function performCheck(options: CheckOptions, report: Report): Promi
         const unit = isOfUnit(config.file) ? installed : null
         if (isWhole) await checkPaths(config, { unit, sockets, account, report })
         if (live !== undefined) {
-          const asking = live.askOnce(config, { ...inspection, env: identity.env, signal })
-          const answer = await progressOn(stderr)('Asking the service', asking)
+          announce(stderr, 'Asking the service')
+          const answer = await live.askOnce(config, { ...inspection, env: identity.env, signal })
           report.say('service', ...answer.findings)
           status = answer.status
         }

@@ -197,11 +197,11 @@ function readerLines({ readers = [] }: StatusResult, nowMs: number): string[] {
 
 function alertLines(
   { alert }: StatusResult,
-  { hasAlertCommand, alertCommand, alertProblem, unit }: HostFacts,
+  { alertCommand, alertProblem, unit }: HostFacts,
   { nowMs, ink }: { nowMs: number; ink: Ink },
 ): string[] {
   const raised = alert === null ? [] : [`${ink('red', alert.reason)} since ${absolute(alert.since, nowMs)}`]
-  if (hasAlertCommand && alertProblem !== null) return [...raised, ink('yellow', alertProblem)]
+  if (alertProblem !== null) return [...raised, ink('yellow', alertProblem)]
   if (alertCommand === null) return raised
   const { isOk, result, at } = alertCommand
   const name = (unit ?? 'kyc-tokend').replace('kyc-tokend', 'kyc-tokend-alert')

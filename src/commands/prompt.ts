@@ -65,21 +65,7 @@ export function createPrompt(options: { input: Readable; output: Writable; signa
   }
 }
 
-/** Shows at a terminal, until the promise is settled, that work goes on. */
-export interface Progress {
-  <T>(sentence: string, work: Promise<T>): Promise<T>
-}
-
-export function progressOn(stderr: Writable): Progress {
-  return async (sentence, work) => {
-    if (!isTerminal(stderr)) return work
-    stderr.write(`${sentence} …`)
-    const timer = setInterval(() => stderr.write('.'), 1_000)
-    try {
-      return await work
-    } finally {
-      clearInterval(timer)
-      stderr.write('\n')
-    }
-  }
+/** Says at a terminal that work goes on. */
+export function announce(stderr: Writable, sentence: string): void {
+  if (isTerminal(stderr)) stderr.write(`${sentence} …\n`)
 }

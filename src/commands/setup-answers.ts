@@ -9,7 +9,7 @@ import { certificatesIn } from '../lib/pem.ts'
 import { readLimited } from '../lib/read-limited.ts'
 import type { Invocation } from './command.ts'
 import { createPrompt, isTerminal, type Prompt } from './prompt.ts'
-import { existing, presentFiles, readAnswer, type Answers, type SetupFiles } from './setup-files.ts'
+import { existing, present, readAnswer, type Answers, type SetupFiles } from './setup-files.ts'
 
 const MAX_DOCUMENT_BYTES = 1_048_576
 const SINGLE_ANSWERS = ['base-url', 'api-key-file', 'api-secret-file', 'preset', 'token-url']
@@ -85,8 +85,9 @@ async function singleAnswers(
     throw new UsageError(
       'There is no terminal to ask at: give --base-url, --api-key-file and --api-secret-file (and --token-url with --preset), or --from.',
     )
-  const present = options['force'] === true ? [] : await presentFiles(files)
-  if (present.length > 0) throw existing(present, 'add --force to replace it')
+  const { config, apiKey, apiSecret, others } = files
+  const there = options['force'] === true ? [] : await present([config, apiKey, apiSecret, ...others])
+  if (there.length > 0) throw existing(there, 'add --force to replace it')
   const prompt = createPrompt({ input: stdin, output: stderr, signal })
   try {
     return withService(await askMissing(given, prompt))

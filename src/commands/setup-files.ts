@@ -1,7 +1,7 @@
 // The files that `setup` writes: configuration, key and secret, with the owner and mode that the daemon needs. What was
 // there before can be put back as it was.
-import { chown, link, mkdir, readFile, rename, rm, stat } from 'node:fs/promises'
-import { basename, join } from 'node:path'
+import { mkdir, readFile, rm, stat } from 'node:fs/promises'
+import { basename, dirname, join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 
 import { normaliseBaseUrl } from '../config/base-url.ts'
@@ -11,7 +11,7 @@ import { accountConfigPath } from '../lib/account.ts'
 import { lstatIfAny, replaceFile, type FileAttributes } from '../lib/atomic-file.ts'
 import { errorCode, errorMessage, exitStatus, UsageError, UserError } from '../lib/error.ts'
 import { FileError } from '../lib/file-error.ts'
-import { SYSTEM_CONFIG_DIRECTORY } from '../lib/paths.ts'
+import { isRecord } from '../lib/json.ts'
 import { idOf, localUser } from '../lib/posix-ids.ts'
 import { SERVICE_USER } from './service-user.ts'
 import { configDirectory } from './systemd.ts'
@@ -65,11 +65,11 @@ export async function setupFiles(account: string | undefined, workingDirectory: 
   }
 }
 
-/** Files that are there already. */
-export async function presentFiles({ config, apiKey, apiSecret, others }: SetupFiles): Promise<string[]> {
-  const present: string[] = []
-  for (const path of [config, apiKey, apiSecret, ...others]) if (await isPresent(path)) present.push(path)
-  return present
+/** Those of the paths that exist already. */
+export async function present(paths: readonly string[]): Promise<string[]> {
+  const found: string[] = []
+  for (const path of paths) if ((await lstatIfAny(path)) !== null) found.push(path)
+  return found
 }
 
 /**
@@ -82,8 +82,8 @@ export async function planSetup(
   { force }: { force: boolean },
 ): Promise<Change[]> {
   const { config, apiKey, apiSecret, ca, others } = files
-  for (const path of others)
-    if (await isPresent(path)) throw existing([path], 'remove it, or edit it instead')
+  const instead = await present(others)
+  if (instead.length > 0) throw existing(instead, 'remove it, or edit it instead')
   await refuseUntrusted(config)
   const known = await readSettings(config)
   const wanted = {
@@ -100,16 +100,12 @@ export async function planSetup(
   const isSame = known !== undefined && saysTheSame(known, { ...wanted, baseUrl: answers.baseUrl })
   const settings = { ...(known ?? files.settings), baseUrl: answers.baseUrl, ...wanted }
   const changes: Change[] = []
-  const texts = [
-    [apiKey, answers.apiKey] as const,
-    [apiSecret, answers.apiSecret] as const,
-    [ca, answers.ca] as const,
-  ]
-  for (const [path, text] of texts)
-    if (text !== undefined && !(await holds(path, text))) changes.push({ path, content: `${text}\n` })
+  const texts = { [apiKey]: answers.apiKey, [apiSecret]: answers.apiSecret, [ca]: answers.ca }
+  for (const [path, text] of Object.entries(texts))
+    if (text !== undefined && withoutNewline((await readIfAny(path)) ?? '') !== text)
+      changes.push({ path, content: `${text}\n` })
   if (!isSame) changes.push({ path: config, content: `${JSON.stringify(settings, null, 2)}\n` })
-  const overwritten: string[] = []
-  for (const { path } of changes) if (await isPresent(path)) overwritten.push(path)
+  const overwritten = await present(changes.map(({ path }) => path))
   if (overwritten.length > 0 && !force)
     throw existing(overwritten, 'add --force to replace it', ', with other content')
   return changes
@@ -117,49 +113,46 @@ export async function planSetup(
 
 /** Another user could have written it, or can: the loader refuses it, and nothing is built on it. */
 async function refuseUntrusted(config: string): Promise<void> {
-  if (!(await isPresent(config))) return
-  const uid = localUser(SERVICE_USER)?.uid ?? 0
-  const options = { uid: process.geteuid!() === 0 ? uid : process.geteuid!(), holdsSecret: false }
-  const [fault] = permissionFaults(config, await stat(config), options)
+  if ((await lstatIfAny(config)) === null) return
+  const uid = process.geteuid!() || (localUser(SERVICE_USER)?.uid ?? 0)
+  const [fault] = permissionFaults(config, await stat(config), { uid, holdsSecret: false })
   if (fault !== undefined)
     throw new UserError(`${config} ${fault}. Nothing was written.`, exitStatus.configuration)
 }
 
-/** Writes the changes; `undo` puts back what was there, the same files, and `keep` lets go of it. Throws UserError (78). */
+/** Writes the changes, and gives a function that puts back what was there and says so. Throws UserError (78). */
 export async function writeSetup(
   changes: readonly Change[],
   { config, attributes }: SetupFiles,
-): Promise<{ undo: () => Promise<string[]>; keep: () => Promise<void> }> {
-  if (typeof attributes.gid === 'number') await makeDirectories(config, attributes.gid)
-  const done: { path: string; former: string | null }[] = []
+): Promise<() => Promise<string[]>> {
+  // The package makes it; without the package it is made here.
+  if (changes.length > 0) await mkdir(dirname(config), { recursive: true })
+  const done: { path: string; former: { content: Buffer; attributes: FileAttributes } | null }[] = []
   const undo = async (): Promise<string[]> => {
-    for (const { path, former } of done) {
-      await (former === null ? rm(path, { force: true }) : rename(former, path))
-      // Two names of one file are left as they are by rename(2).
-      if (former !== null) await rm(former, { force: true })
-    }
+    for (const { path, former } of done)
+      await (former === null
+        ? rm(path, { force: true })
+        : replaceFile(path, former.content, former.attributes))
     return done.map(({ path, former }) => `${former === null ? 'Removed' : 'Put back'} ${path}`)
   }
   try {
     for (const { path, content } of changes) {
-      const former = (await isPresent(path)) ? `${path}.former` : null
-      if (former !== null) {
-        await rm(former, { force: true })
-        await link(path, former)
-      }
-      done.push({ path, former })
+      const stats = await lstatIfAny(path)
+      // A link or a device is refused below.
+      const former = stats?.isFile()
+        ? {
+            content: await readFile(path),
+            attributes: { mode: stats.mode & 0o7777, uid: stats.uid, gid: stats.gid },
+          }
+        : null
       await replaceFile(path, content, attributes)
+      done.push({ path, former })
     }
+    return undo
   } catch (error) {
     await undo()
     if (!(error instanceof FileError)) throw error
     throw new UserError(`${error.message}.`, exitStatus.configuration, { cause: error })
-  }
-  return {
-    undo,
-    async keep() {
-      for (const { former } of done) if (former !== null) await rm(former, { force: true })
-    },
   }
 }
 
@@ -182,17 +175,11 @@ export async function readAnswer(path: string, option: string): Promise<string> 
   }
 }
 
-async function holds(path: string, text: string): Promise<boolean> {
-  const content = await readIfAny(path)
-  return content !== undefined && withoutNewline(content) === text
-}
-
 /** The settings of a configuration that is there; undefined where none is, or it is none. */
 async function readSettings(path: string): Promise<Record<string, unknown> | undefined> {
   try {
     const settings: unknown = JSON.parse((await readIfAny(path)) ?? 'null')
-    const isObject = typeof settings === 'object' && settings !== null && !Array.isArray(settings)
-    return isObject ? (settings as Record<string, unknown>) : undefined
+    return isRecord(settings) ? settings : undefined
   } catch {
     // Not JSON: it says something else.
     return undefined
@@ -210,15 +197,6 @@ function saysTheSame(
   return isSameUrl && Object.entries(wanted).every(([key, value]) => isDeepStrictEqual(others[key], value))
 }
 
-/** The package makes them; without it they are made here. */
-async function makeDirectories(config: string, gid: number): Promise<void> {
-  await mkdir(SYSTEM_CONFIG_DIRECTORY, { recursive: true, mode: 0o755 })
-  if (!config.includes('/accounts/')) return
-  const accounts = join(SYSTEM_CONFIG_DIRECTORY, 'accounts')
-  const isMade = await mkdir(accounts, { recursive: true, mode: 0o750 })
-  if (isMade !== undefined) await chown(accounts, 0, gid)
-}
-
 async function readIfAny(path: string): Promise<string | undefined> {
   try {
     return await readFile(path, 'utf8')
@@ -230,8 +208,4 @@ async function readIfAny(path: string): Promise<string | undefined> {
       { cause: error },
     )
   }
-}
-
-async function isPresent(path: string): Promise<boolean> {
-  return (await lstatIfAny(path)) !== null
 }

@@ -1,7 +1,5 @@
 // `kyc-tokend setup`: asks for service, key and secret, writes the files, checks them live, and starts the service. A pair
 // that the service does not confirm is not taken over.
-import type { Writable } from 'node:stream'
-
 import { accountWords, checkedAccount, unitNames, type UnitNames } from '../lib/account.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
@@ -10,7 +8,7 @@ import { requireLinux } from '../lib/supported-node.ts'
 import { ask, configurationOf } from './ask.ts'
 import { createReport, performCheck, type Checked } from './check.ts'
 import type { Invocation, RunCommand } from './command.ts'
-import { progressOn, type Progress } from './prompt.ts'
+import { announce } from './prompt.ts'
 import { readAnswers } from './setup-answers.ts'
 import { planSetup, setupFiles, writeSetup } from './setup-files.ts'
 import { askUnit, firstLine, systemctl, type UnitProperties } from './systemd.ts'
@@ -37,34 +35,27 @@ export const run: RunCommand = async (invocation) => {
   const isService = files.attributes.gid !== undefined
   const unit = isService ? await askUnit(`${names.unit}.service`, ['ActiveState', 'UnitFileState']) : null
   const changes = await planSetup(files, answers, { force: options['force'] === true })
-  const written = await writeSetup(changes, files)
+  const undo = await writeSetup(changes, files)
   for (const { path } of changes) stdout.write(`Wrote ${path}\n`)
 
   const report = createReport(stdout, { isBrief: true })
-  const check = async (): Promise<Checked> =>
-    performCheck(
-      {
-        ...configurationOf({ options: account === undefined ? { config: files.config } : { account }, env }),
-        isWhole: true,
-        isLive: changes.length > 0 || unit === null,
-        signal,
-        stderr,
-      },
-      report,
-    )
-  const { status, pair } = await check().catch(async (error: unknown) => {
-    await written.undo()
+  const words = account === undefined ? { config: files.config } : { account }
+  const isLive = changes.length > 0 || unit === null
+  const { status, pair } = await performCheck(
+    { ...configurationOf({ options: words, env }), isWhole: true, isLive, signal, stderr },
+    report,
+  ).catch(async (error: unknown) => {
+    await undo()
     throw error
   })
   report.end()
   const isTaken = changes.length === 0 || pair === 'confirmed' || options['unverified'] === true
   if (!isTaken) {
-    for (const line of await written.undo()) stdout.write(`${line}\n`)
+    for (const line of await undo()) stdout.write(`${line}\n`)
     const why = status === exitStatus.configuration ? 'of the faults above' : pairSentences[pair]
     stdout.write(`Nothing was changed, because ${why}\n`)
     return status
   }
-  await written.keep()
   if (status === exitStatus.configuration) {
     stdout.write(
       `${changes.length > 0 ? 'The files stay' : 'Nothing was changed'}: correct the faults above\n`,
@@ -100,8 +91,7 @@ async function bringUp(
   for (const step of steps) stdout.write(`${step} ${names.unit}\n`)
   if (changes === 0 && steps.length === 0) stdout.write('Nothing was changed\n')
   // The running daemon keeps its old token; only the check knows what the new credentials are worth.
-  if (status === exitStatus.ok)
-    return awaitToken(stdout, { names, account, isStale, progress: progressOn(stderr) })
+  if (status === exitStatus.ok) return awaitToken({ stdout, stderr }, { names, account, isStale })
   stdout.write(
     `${names.unit} runs with a key and secret that the service has not confirmed: see \`sudo kyc-tokend status${accountWords(account)}\`\n`,
   )
@@ -141,17 +131,18 @@ async function start({ unit }: UnitNames, { isReload }: { isReload: boolean }): 
 
 /** The status of the first token: 0, 75 or 77. */
 async function awaitToken(
-  stdout: Writable,
-  { names, account, isStale, progress }: Omit<Service, 'unit'> & { isStale: boolean; progress: Progress },
+  { stdout, stderr }: Pick<Invocation, 'stdout' | 'stderr'>,
+  { names, account, isStale }: Omit<Service, 'unit'> & { isStale: boolean },
 ): Promise<number> {
+  announce(stderr, 'Waiting for the first token')
   const { token, status } = await ask(daemonOf(account), async (client) => ({
-    token: await progress('Waiting for the first token', client.get({ waitSeconds: TOKEN_WAIT_SECONDS })),
+    token: await client.get({ waitSeconds: TOKEN_WAIT_SECONDS }),
     status: await client.status(),
   }))
   // After a reload it may be the state of the former credentials.
   if (status.state === 'refused' && !isStale)
     throw new UserError(
-      `${names.unit} holds a token, but the service refuses the account (${status.failure?.reason}): see \`sudo kyc-tokend status\`.`,
+      `${names.unit} holds a token, but the service refuses the account (${status.failure?.reason}): see \`sudo kyc-tokend status${accountWords(account)}\`.`,
       exitStatus.noPermission,
     )
   const life = formatDuration(Date.parse(token.expiresAt) - Date.now())

@@ -121,19 +121,13 @@ interface AlertCommandRun {
 export interface HostFacts {
   /** Unit of the daemon without its suffix; null: systemd does not run it. */
   readonly unit: string | null
-  readonly hasAlertCommand: boolean
   /** Null: it has not run, or there is none. */
   readonly alertCommand: AlertCommandRun | null
-  /** Why alerts do not reach the alert command, with the remedy; null: they do. */
+  /** Why alerts do not reach the alert command, with the remedy; null: they do, or there is none. */
   readonly alertProblem: string | null
 }
 
-export const noFacts: HostFacts = {
-  unit: null,
-  hasAlertCommand: false,
-  alertCommand: null,
-  alertProblem: null,
-}
+export const noFacts: HostFacts = { unit: null, alertCommand: null, alertProblem: null }
 
 /** Facts for a daemon that answers. */
 export async function factsOf({ pid, configFile }: { pid: number; configFile: string }): Promise<HostFacts> {
@@ -145,22 +139,19 @@ export async function factsOf({ pid, configFile }: { pid: number; configFile: st
 
 /** The way from an alert to the operator's command. */
 export async function alertFacts(account: string | undefined): Promise<Omit<HostFacts, 'unit'>> {
+  if (isAbsent(ALERT_COMMAND)) return { alertCommand: null, alertProblem: null }
   const { alertUnit } = unitNames(account)
   const path = `${alertUnit}.path`
-  const watch = await unitProperties(path, ['ActiveState'])
-  const run = await unitProperties(`${alertUnit}.service`, [
-    'Result',
-    'ExecMainStatus',
-    'ExecMainExitTimestamp',
-    'StatusText',
-  ])
-  const isMasked = watch?.['LoadState'] === 'masked'
+  const { LoadState: load, ActiveState: state = 'active' } =
+    (await unitProperties(path, ['ActiveState'])) ?? {}
+  const unmask = load === 'masked' ? `\`sudo systemctl unmask ${path}\`, then ` : ''
   const alertProblem =
-    watch === null || watch['ActiveState'] === 'active'
+    state === 'active'
       ? null
-      : `${path} is ${isMasked ? 'masked' : watch['ActiveState']}, so that no alert reaches the alert command: ${isMasked ? `\`sudo systemctl unmask ${path}\`, then ` : ''}\`sudo systemctl enable --now ${path}\``
-  const hasAlertCommand = !isAbsent(ALERT_COMMAND)
-  return { hasAlertCommand, alertCommand: hasAlertCommand ? alertRunOf(run) : null, alertProblem }
+      : `${path} is ${load === 'masked' ? load : state}, so that no alert reaches the alert command: ${unmask}\`sudo systemctl enable --now ${path}\``
+  const names = ['Result', 'ExecMainStatus', 'ExecMainExitTimestamp', 'StatusText']
+  const run = await unitProperties(`${alertUnit}.service`, names)
+  return { alertCommand: alertRunOf(run), alertProblem }
 }
 
 function alertRunOf(properties: Readonly<Record<string, string>> | null): AlertCommandRun | null {

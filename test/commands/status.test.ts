@@ -207,7 +207,7 @@ test('commands are those of this host: systemd’s under systemd, a signal elsew
     formatStatus(status, {
       nowMs,
       hasColour: false,
-      facts: { unit, alertCommand: null, alertProblem: null, hasAlertCommand: true },
+      facts: { unit, alertCommand: null, alertProblem: null },
     })
   expect(under('kyc-tokend')).toMatch(/^● ready.*\n→ .*: `sudo systemctl reload kyc-tokend`\.\n/)
   expect(under('kyc-tokend@eu')).toContain('`sudo systemctl reload kyc-tokend@eu`')
@@ -232,7 +232,7 @@ test('a change that a reload leaves out needs a restart, and status says so afte
 test('a refused account: the command is first, and mistakes with keys are named', () => {
   const refused = { ...failure, reason: 'account-not-found', status: 404, attempts: 1 }
   const status = statusWith({ state: 'refused', token: null, failure: refused, nextAttemptAt: null })
-  const facts = { unit: 'kyc-tokend@eu', alertCommand: null, alertProblem: null, hasAlertCommand: true }
+  const facts = { unit: 'kyc-tokend@eu', alertCommand: null, alertProblem: null }
   const lines = formatStatus(status, { nowMs, hasColour: false, facts }).split('\n')
   expect(lines[1]).toMatch(
     /^→ .*`sudo systemctl reload kyc-tokend@eu`.*`sudo kyc-tokend refresh --account eu`/,
@@ -261,7 +261,6 @@ test('the alert command’s last run, readers, and a faulty configuration on dis
     unit: 'kyc-tokend',
     alertCommand: { isOk: false, result: 'exit status 7', at },
     alertProblem: null,
-    hasAlertCommand: true,
   }
   const text = formatStatus(status, { nowMs, hasColour: false, facts })
   expect(text).toMatch(/readers +billing \(uid 1001, pid 9, http\) 1 min ago \(00:14:00Z\), 12 times/)
