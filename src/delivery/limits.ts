@@ -31,15 +31,14 @@ export const MAX_LINGERING = 256
 /** Connections of peers that `allow` excludes, while their first request is awaited. */
 const MAX_DENIED = 64
 
-/** Limits on silence, slowness and unfinished requests, in ms. */
-export interface Timeouts {
+/**
+ * idle: nothing was asked, nothing is awaited, and nothing is subscribed to; stalled: answers wait and are not read;
+ * incomplete-request: a request has begun and does not end.
+ */
+export type TimeoutReason = 'idle' | 'stalled' | 'incomplete-request'
+/** In ms. */
+export interface Timeouts extends Readonly<Record<TimeoutReason, number>> {
   readonly sweepMs: number
-  /** Nothing was asked, nothing is awaited, and nothing is subscribed to. */
-  readonly idleMs: number
-  /** Answers wait and are not read. */
-  readonly stalledMs: number
-  /** A request has begun and does not end. */
-  readonly incompleteMs: number
   /** For answers under way when the daemon stops. */
   readonly drainMs: number
 }
@@ -47,14 +46,13 @@ export interface Timeouts {
 // ---- quota ----------------------------------------------------------------------------------------------------------
 
 /** The way in which a connection counts; `free`: root and the daemon's own user can always get in. */
-export type Admission = 'counted' | 'free' | 'denied'
+type Admission = 'counted' | 'free' | 'denied'
 
-/** The connections of one socket against its limits. */
-export interface Quota {
-  /** Counts one more connection; null where this peer may have no other. */
-  admit(peer: Peer | null, isAllowed: boolean, limits: Limits): Admission | null
-  release(peer: Peer | null, admission: Admission): void
-}
+/**
+ * Counts one more connection of a socket against its limits. Returns the function that ends it, null if this peer may
+ * have no other.
+ */
+export type Quota = (peer: Peer | null, isAllowed: boolean, limits: Limits) => (() => void) | null
 type Limits = Pick<SocketConfig, 'maxConnections' | 'maxConnectionsPerUser'>
 
 /** All peers that cannot be known count as one user. */
@@ -83,13 +81,11 @@ export function createQuota(descriptors: Descriptors): Quota {
     else byUser.set(user, connections)
   }
 
-  return {
-    admit(peer, isAllowed, limits) {
-      const admission = admissionOf(peer, isAllowed, limits)
-      if (admission !== null) change(peer, admission, 1)
-      return admission
-    },
-    release: (peer, admission) => change(peer, admission, -1),
+  return (peer, isAllowed, limits) => {
+    const admission = admissionOf(peer, isAllowed, limits)
+    if (admission === null) return null
+    change(peer, admission, 1)
+    return () => change(peer, admission, -1)
   }
 }
 

@@ -1,7 +1,6 @@
 // Answers for clients that wait at sockets handed over by systemd while the configuration is faulty, before the daemon ends.
 import { createSystemClock, type Clock } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
-import { runTasks } from '../lib/run-tasks.ts'
 import type { InheritedSockets } from '../lib/socket-activation.ts'
 import type { Fault } from '../protocol.ts'
 import { createHttpServer, HANDED_OVER } from './http/server.ts'
@@ -37,15 +36,9 @@ export async function serveMisconfigured(
       : [createHttpServer({ ...common, metrics, inherited: inherited.http })]),
   ]
   if (servers.length === 0) return
-  const over = new AbortController()
-  const end = AbortSignal.any([signal, over.signal])
-  const served = runTasks(
-    servers.map((server) => (stop) => server.run(stop, { onListening: () => undefined })),
-    end,
-  )
-  await Promise.race([served, whileAsked(() => askedAtMs, { forMs, clock, signal: end })])
-  over.abort()
-  await served
+  await Promise.all(servers.map(async (server) => server.open()))
+  await whileAsked(() => askedAtMs, { forMs, clock, signal })
+  await Promise.all(servers.map(async (server) => server.close()))
 }
 
 /** Resolves when no request has come for a while, after `forMs`, or when the signal is aborted. */

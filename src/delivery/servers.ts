@@ -1,8 +1,8 @@
 // The servers of the daemon, `ipc.sock`, `http.sock` and the metrics: peers, audit and turns are common to them.
+import { setImmediate as nextRound } from 'node:timers/promises'
 import type { Config, SocketConfig } from '../config/config.ts'
-import { raceAbort, untilAborted } from '../lib/abort.ts'
+import { untilAborted } from '../lib/abort.ts'
 import type { Log } from '../lib/log.ts'
-import { runTasks } from '../lib/run-tasks.ts'
 import { descriptorsOf, type InheritedSockets } from '../lib/socket-activation.ts'
 import type { StatusResult } from '../protocol.ts'
 import type { ConnectionCounts, ConnectionServer, ConnectionServerOptions } from './connections/server.ts'
@@ -73,116 +73,71 @@ export function createServers(
   const context = createDeliveryContext(options)
   const { audit } = context
   const ipc = createIpcServer({ ...context, socket: config.ipc, inherited: descriptorsOf(inherited, 'ipc') })
-  const http = createHttpSwitch(
-    { ...context, metrics, inherited: descriptorsOf(inherited, 'http') },
-    config.http,
-  )
+  /** null: `http` is off. The HTTP server is loaded when it is needed. */
+  let http: DeliveryServer | null = null
   let running = config
+  let isStopped = false
+
+  async function reconfigureHttp(socket: SocketConfig | null): Promise<void> {
+    const former = http
+    if (socket !== null && former !== null) return former.reconfigure(socket)
+    http = null
+    await former?.close()
+    if (socket === null) return
+    const { createHttpServer } = await import('./http/server.ts')
+    const server = createHttpServer({
+      ...context,
+      metrics,
+      inherited: descriptorsOf(inherited, 'http'),
+      socket,
+    })
+    await server.open()
+    http = server
+    if (isStopped) await reconfigureHttp(null)
+  }
+
+  async function openMetrics(): Promise<ConnectionServer | null> {
+    if (inherited.metrics.length === 0) return null
+    const { createMetricsServer } = await import('./http/server.ts')
+    const server = createMetricsServer({ ...context, inherited: inherited.metrics, metrics })
+    await server.open()
+    return server
+  }
 
   return {
     async run(signal, { onListening }) {
-      const ipcListening = Promise.withResolvers<void>()
-      await runTasks(
-        [
-          (stop) => ipc.run(stop, { onListening: ipcListening.resolve }),
-          async (stop) => {
-            // Most clients use the other socket, and loading HTTP takes time: those that wait there already come first.
-            await raceAbort(ipcListening.promise, stop)
-            for (let round = 0; round < ROUNDS_TO_AN_ANSWER; round += 1) await new Promise(setImmediate)
-            await http.run(stop, { onListening })
-          },
-          async (stop) => {
-            if (inherited.metrics.length === 0) return untilAborted(stop)
-            const { createMetricsServer } = await import('./http/server.ts')
-            const server = createMetricsServer({ ...context, inherited: inherited.metrics, metrics })
-            await server.run(stop, { onListening: () => undefined })
-          },
-        ],
-        signal,
-      )
+      if (signal.aborted) return
+      let metricsServer: ConnectionServer | null = null
+      try {
+        await ipc.open()
+        // Most clients use the other socket, and loading HTTP takes time: those that wait there already come first.
+        for (let round = 0; round < ROUNDS_TO_AN_ANSWER; round += 1) await nextRound()
+        if (!signal.aborted) await reconfigureHttp(config.http)
+        metricsServer = await openMetrics()
+        if (!signal.aborted) onListening()
+        await untilAborted(signal)
+      } finally {
+        isStopped = true
+        await Promise.all([ipc.close(), reconfigureHttp(null), metricsServer?.close()])
+      }
     },
     async reconfigure(next) {
-      await http.reconfigure(next.http)
+      await reconfigureHttp(next.http)
       await ipc.reconfigure(next.ipc).catch(async (error: unknown) => {
-        await http.reconfigure(running.http)
+        await reconfigureHttp(running.http)
         throw error
       })
       running = next
     },
     async tick() {
-      await Promise.all([ipc.tick(), http.tick()])
+      await Promise.all([ipc.tick(), http?.tick()])
       audit.flush()
     },
-    clients() {
-      const httpCounts = http.counts()
-      return { ipc: clientsOf(ipc.counts()), http: httpCounts && clientsOf(httpCounts) }
-    },
-    counts: () => ({ ipc: ipc.counts(), http: http.counts() }),
+    clients: () => ({ ipc: clientsOf(ipc.counts()), http: http && clientsOf(http.counts()) }),
+    counts: () => ({ ipc: ipc.counts(), http: http?.counts() ?? null }),
   }
 }
 
 function clientsOf({ connections, subscribers }: ServerCounts): StatusResult['clients']['ipc'] {
   return { connections, subscribers }
-}
-
-interface HttpSwitch extends Pick<ConnectionServer, 'run' | 'tick'> {
-  /** Other settings, on or off (null). Throws UserError, and then all stays as it was. */
-  reconfigure(socket: SocketConfig | null): Promise<void>
-  /** null where HTTP is off. */
-  counts(): ServerCounts | null
-}
-
-/** `http.sock`, which a reload may switch on and off. The HTTP server is loaded when it is needed. */
-function createHttpSwitch(
-  options: Omit<ServerOptions, 'socket'> & { metrics: Metrics },
-  first: SocketConfig | null,
-): HttpSwitch {
-  let running: { readonly server: DeliveryServer; readonly stop: () => Promise<void> } | null = null
-  let isStopped = false
-  const failure = Promise.withResolvers<never>()
-
-  async function start(socket: SocketConfig): Promise<void> {
-    const { createHttpServer } = await import('./http/server.ts')
-    const server = createHttpServer({ ...options, socket })
-    const stopping = new AbortController()
-    const listening = Promise.withResolvers<void>()
-    const serving = server.run(stopping.signal, { onListening: listening.resolve })
-    serving.then(listening.resolve, listening.reject)
-    await listening.promise
-    serving.catch(failure.reject)
-    running = {
-      server,
-      stop() {
-        stopping.abort()
-        return serving
-      },
-    }
-  }
-
-  async function stop(): Promise<void> {
-    const stopped = running
-    running = null
-    await stopped?.stop()
-  }
-
-  return {
-    async run(signal, { onListening }) {
-      if (first !== null) await start(first)
-      onListening()
-      try {
-        await raceAbort(failure.promise, signal)
-      } finally {
-        isStopped = true
-        await stop()
-      }
-    },
-    async reconfigure(socket) {
-      if (socket === null) await stop()
-      else if (running === null) await start(socket)
-      else await running.server.reconfigure(socket)
-      if (isStopped) await stop()
-    },
-    tick: async () => running?.server.tick(),
-    counts: () => running?.server.counts() ?? null,
-  }
 }

@@ -35,7 +35,7 @@ describe('a client that asks and asks', () => {
   })
 
   it('is not answered beyond 16 KiB while it does not read, and is dropped in the end', async () => {
-    const timeouts = { sweepMs: 20, stalledMs: 200 }
+    const timeouts = { sweepMs: 20, stalled: 200 }
     const world = await ready({ tokenOf: () => LARGE, timeouts })
     const client = await connectRaw(world.ipcPath, { reads: false })
     client.write('{"type":"token.get","data":{"id":"1"}}\f'.repeat(10_000))
@@ -73,7 +73,7 @@ async function isAnswered(world: DeliveryWorld): Promise<void> {
 describe('a client that does nothing', () => {
   it('is shown out, and one with a subscription or a wait is not', async () => {
     const world = await startDelivery({
-      timeouts: { sweepMs: 20, idleMs: 100 },
+      timeouts: { sweepMs: 20, idle: 100 },
       answer: () => new Promise(() => undefined),
     })
     const idle = await connectRaw(world.ipcPath)
@@ -87,7 +87,7 @@ describe('a client that does nothing', () => {
   })
 
   it('is shown out with half a frame, also where it adds to it byte by byte', async () => {
-    const world = await ready({ timeouts: { sweepMs: 20, incompleteMs: 100 } })
+    const world = await ready({ timeouts: { sweepMs: 20, 'incomplete-request': 100 } })
     const client = await connectRaw(world.ipcPath)
     client.ask('token.subscribe', { id: '1' })
     const drip = setInterval(() => client.write('x'), 10)
@@ -97,7 +97,7 @@ describe('a client that does nothing', () => {
   })
 
   it('leaves no timer behind where no timeout can end a connection', async () => {
-    const world = await ready({ timeouts: { sweepMs: 20, idleMs: 100 } })
+    const world = await ready({ timeouts: { sweepMs: 20, idle: 100 } })
     const spy = vi.spyOn(globalThis, 'clearInterval')
     onTestFinished(() => spy.mockRestore())
     const client = await connectRaw(world.ipcPath)

@@ -126,7 +126,7 @@ describe('the connection ends after the answer', () => {
   })
 
   it('408 for a body that does not end', async () => {
-    const world = await startDelivery({ timeouts: { sweepMs: 20, incompleteMs: 60 } })
+    const world = await startDelivery({ timeouts: { sweepMs: 20, 'incomplete-request': 60 } })
     const received = await exchange(world.httpPath, `${POST}Content-Length: 25\r\n\r\n{`)
     expect(received).toMatch(/^HTTP\/1\.1 408 .*"code":"bad-request"/s)
   })

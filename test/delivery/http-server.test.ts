@@ -7,7 +7,8 @@ import { failures } from '../support/failures.ts'
 import { kindOf } from '../support/kind-of.ts'
 import { lacks } from '../support/lacks.ts'
 import { exchange } from '../support/raw-http.ts'
-import { lateAnswer, startDelivery } from '../support/delivery-world.ts'
+import { asStranger, lateAnswer, startDelivery } from '../support/delivery-world.ts'
+import { connectRaw } from '../support/ipc-client.ts'
 import { eventually } from '../support/until.ts'
 
 const run = promisify(execFile)
@@ -163,6 +164,14 @@ describe('the other paths', () => {
     expect((await ask(httpPath, '/v1/token', { method: 'OPTIONS' })).status).toBe(405)
   })
 
+  it('are answered 503 beyond the limit of connections', async () => {
+    const world = await startDelivery({ loadLibc: asStranger, socket: { maxConnectionsPerUser: 1 } })
+    await connectRaw(world.httpPath, { reads: false })
+    const { status, headers, json } = await ask(world.httpPath, '/v1/token')
+    expect(json).toMatchObject({ status: 503, code: 'busy' })
+    expect([status, headers['connection'], headers['cache-control']]).toEqual([503, 'close', 'no-store'])
+  })
+
   it('are closed to web pages', async () => {
     const { httpPath } = await ready()
     const answer = await ask(httpPath, '/v1/token', { headers: { Origin: 'https://evil.example' } })
@@ -301,7 +310,7 @@ describe('hostile clients', () => {
   })
 
   it('slow heads and slow bodies are shown out', async () => {
-    const timeouts = { sweepMs: 20, incompleteMs: 60, idleMs: 10_000 }
+    const timeouts = { sweepMs: 20, 'incomplete-request': 60, idle: 10_000 }
     const world = await startDelivery({ timeouts })
     await world.rotate()
     const slow = [

@@ -103,25 +103,23 @@ describe('connections', () => {
 
   it('of root and of the own user are counted apart: they leave all of the others their own', () => {
     const quota = createQuota(createDescriptors(10_000))
-    const take = (peer: typeof user | null) => quota.admit(peer, true, limits)
-    for (let count = 0; count < 10; count += 1) expect(take(root)).toBe('free')
-    expect([user, user, user, { ...user, uid: 4_002 }, null].map(take)).toEqual([
-      'counted',
-      'counted',
-      null,
-      'counted',
-      null,
+    const take = (peer: typeof user | null) => quota(peer, true, limits)
+    for (let count = 0; count < 10; count += 1) expect(take(root)).not.toBeNull()
+    const taken = [user, user, user, { ...user, uid: 4_002 }, null].map(take)
+    expect(taken.map((release) => release !== null)).toEqual([true, true, false, true, false])
+    taken[0]?.()
+    expect([take(null), take(null), take(root)].map((release) => release !== null)).toEqual([
+      true,
+      false,
+      true,
     ])
-    quota.release(user, 'counted')
-    expect([take(null), take(null), take(root)]).toEqual(['counted', null, 'free'])
   })
 
   it('of peers that `allow` denies are none of the others', () => {
     const quota = createQuota(createDescriptors(10_000))
-    const denied = Array.from({ length: 65 }, () => quota.admit({ ...user, uid: 4_003 }, false, limits))
-    expect(denied.filter((admission) => admission === 'denied')).toHaveLength(64)
-    expect(denied.at(-1)).toBeNull()
-    expect(quota.admit(user, true, limits)).toBe('counted')
+    const denied = Array.from({ length: 65 }, () => quota({ ...user, uid: 4_003 }, false, limits))
+    expect(denied.findIndex((release) => release === null)).toBe(64)
+    expect(quota(user, true, limits)).not.toBeNull()
   })
 
   it('end before the descriptors do, for root last', () => {
@@ -129,7 +127,7 @@ describe('connections', () => {
     const most = { maxConnections: 10_000, maxConnectionsPerUser: 10_000 }
     const takeAll = (peer: typeof user): number => {
       let count = 0
-      while (quota.admit(peer, true, most) !== null) count += 1
+      while (quota(peer, true, most) !== null) count += 1
       return count
     }
     expect(takeAll(user)).toBe(1_024 - 320 - 32)

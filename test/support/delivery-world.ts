@@ -148,21 +148,13 @@ export async function startDelivery(
   const http = createHttpServer({ ...common, metrics, socket: socket({ path: httpPath }), inherited: null })
 
   const stopping = new AbortController()
-  const running: Promise<void>[] = []
-  const listening = [ipc, http].map(
-    (server) =>
-      new Promise<void>((resolve, reject) => {
-        running.push(server.run(stopping.signal, { onListening: resolve }))
-        running.at(-1)?.catch(reject)
-      }),
-  )
+  await Promise.all([ipc.open(), http.open()])
+  const keeping = keeper.run(stopping.signal)
   async function stop(): Promise<void> {
     stopping.abort()
-    await Promise.allSettled(running)
+    await Promise.allSettled([ipc.close(), http.close(), keeping])
   }
   onTestFinished(stop)
-  await Promise.all(listening)
-  running.push(keeper.run(stopping.signal))
   return {
     keeper,
     ipc,

@@ -1,13 +1,14 @@
 // One connection, whatever is spoken on it: reads in turns, holds little, and ends for a reason.
 import type { Socket } from 'node:net'
 import { monotonicMs } from '../../lib/monotonic.ts'
+import type { Fault } from '../../protocol.ts'
 import {
   AT_ONCE_BYTES,
   MAX_DISCARDED_BYTES,
   MAX_UNSENT_BYTES,
   REQUESTS_PER_TURN,
-  type Admission,
   type RequestRate,
+  type TimeoutReason,
   type Timeouts,
 } from '../limits.ts'
 import type { Caller } from '../operations.ts'
@@ -27,6 +28,20 @@ export const dropReasons = [
   'fault-of-ours',
 ] as const
 export type DropReason = (typeof dropReasons)[number]
+
+/** The faults of which a client learns before it loses its connection; `framing` says what a request looks like. */
+export function closingFaults(framing: string): Partial<Record<DropReason, Fault>> {
+  const tooMany = 'Too many connections: close some, or raise `maxConnections` and `maxConnectionsPerUser`'
+  return {
+    'too-many-connections': { code: 'busy', message: tooMany },
+    'broken-framing': { code: 'bad-request', message: framing },
+    'incomplete-request': { code: 'bad-request', message: 'The request did not end in time' },
+  }
+}
+export const TOO_OFTEN: Fault = {
+  code: 'busy',
+  message: 'More requests per second than `maxRequestsPerSecond` allows: send fewer',
+}
 
 /** The server as a connection sees it. */
 export interface Host {
@@ -49,7 +64,6 @@ export interface ConnectionOptions {
   /** null: the peer cannot be known. */
   readonly peer: Peer | null
   readonly isAllowed: boolean
-  readonly admission: Admission
 }
 
 const NOTHING = Buffer.alloc(0)
@@ -58,7 +72,6 @@ const NOTHING = Buffer.alloc(0)
 export abstract class Connection implements Caller {
   readonly socket: Socket
   readonly peer: Peer | null
-  readonly admission: Admission
   isAllowed: boolean
   reads: Reader['reads'] = null
   readonly madeAtMs = monotonicMs()
@@ -69,10 +82,6 @@ export abstract class Connection implements Caller {
   waiting = 0
   /** A connection that subscribes to something may be silent. */
   subscriptions = 0
-  /** Something has ever come. */
-  hasAsked = false
-  /** Something has come since the host set it back. */
-  hasNews = false
   protected readonly host: Host
   /** The client has ended its side, or the daemon stops: the connection ends with the last answer. */
   protected isEnding = false
@@ -86,17 +95,16 @@ export abstract class Connection implements Caller {
   private isLagging = false
   private abort: AbortController | null = null
   private discardedBytes = 0
-  private idleSweeps = 0
-  private partialSweeps = 0
-  private stalledSweeps = 0
+  /** The timeout that ran at the last sweep, and the sweeps since then without progress. */
+  private threat: TimeoutReason | null = null
+  private sweeps = 0
   private sentAtSweep = 0
 
-  constructor({ host, socket, peer, isAllowed, admission }: ConnectionOptions) {
+  constructor({ host, socket, peer, isAllowed }: ConnectionOptions) {
     this.host = host
     this.socket = socket
     this.peer = peer
     this.isAllowed = isAllowed
-    this.admission = admission
     socket.on('data', (chunk: Buffer) => this.receive(chunk))
     socket.on('end', () => this.onEnd())
   }
@@ -140,8 +148,6 @@ export abstract class Connection implements Caller {
 
   private receive(chunk: Buffer): void {
     if (this.isClosing) return this.discard(chunk.length)
-    this.hasAsked = true
-    this.hasNews = true
     this.unread = this.unread.length === 0 ? chunk : Buffer.concat([this.unread, chunk])
     if (chunk.length <= AT_ONCE_BYTES) return this.guard(() => this.read())
     this.setPaused(true)
@@ -196,8 +202,7 @@ export abstract class Connection implements Caller {
 
   /** To be called for each request. */
   protected noteRequest(): boolean {
-    this.idleSweeps = 0
-    this.partialSweeps = 0
+    this.threat = null
     return this.host.acceptRequest(this)
   }
 
@@ -233,7 +238,6 @@ export abstract class Connection implements Caller {
     const finish = (act: () => void): void => {
       this.host.whenItsTurn(this, () => {
         this.waiting -= 1
-        this.idleSweeps = 0
         act()
         this.proceed()
       })
@@ -282,21 +286,23 @@ export abstract class Connection implements Caller {
 
   // ---- timeouts -----------------------------------------------------------------------------------------------------
 
-  /** Counts one more sweep. Returns why the connection has to go; `null`: not yet; `undefined`: no timeout can end it. */
-  sweep(timeouts: Timeouts): DropReason | null | undefined {
-    const sweepsOf = (ms: number): number => Math.ceil(ms / timeouts.sweepMs)
-    const isUnsent = this.unsentBytes() > 0
-    const isExpecting = this.isAnswering() || this.subscriptions > 0
-    const sent = this.socket.bytesWritten - this.socket.writableLength
-    this.stalledSweeps = isUnsent && sent === this.sentAtSweep ? this.stalledSweeps + 1 : 0
-    this.sentAtSweep = sent
+  /** Counts one more sweep. Returns why the connection has to go, `null` where it may stay. */
+  sweep(timeouts: Timeouts): DropReason | null {
+    const { threat, sentAtSweep } = this
+    this.threat = this.currentThreat()
+    this.sentAtSweep = this.socket.bytesWritten - this.socket.writableLength
+    const hasProgress = this.threat !== threat || this.sentAtSweep !== sentAtSweep
+    this.sweeps = hasProgress ? 0 : this.sweeps + 1
+    if (this.threat === null) return null
+    return this.sweeps >= Math.ceil(timeouts[this.threat] / timeouts.sweepMs) ? this.threat : null
+  }
+
+  /** The timeout that now runs; null: none can end the connection. */
+  currentThreat(): TimeoutReason | null {
     // A client with unread answers is not read from either: its request cannot end.
-    this.partialSweeps = this.isPartialRequest() && !isUnsent ? this.partialSweeps + 1 : 0
-    this.idleSweeps = isUnsent || isExpecting ? 0 : this.idleSweeps + 1
-    if (this.stalledSweeps >= sweepsOf(timeouts.stalledMs)) return 'stalled'
-    if (this.partialSweeps > sweepsOf(timeouts.incompleteMs)) return 'incomplete-request'
-    if (this.idleSweeps > sweepsOf(timeouts.idleMs)) return 'idle'
-    return isUnsent || this.isPartialRequest() || !isExpecting ? null : undefined
+    if (this.unsentBytes() > 0) return 'stalled'
+    if (this.isPartialRequest()) return 'incomplete-request'
+    return this.isAnswering() || this.subscriptions > 0 ? null : 'idle'
   }
 
   protected isPartialRequest(): boolean {

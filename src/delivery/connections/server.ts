@@ -2,7 +2,6 @@
 import type { Socket } from 'node:net'
 import { setImmediate as nextRound, setTimeout as sleep } from 'node:timers/promises'
 import type { SocketConfig } from '../../config/config.ts'
-import { untilAborted } from '../../lib/abort.ts'
 import { errorMessage } from '../../lib/error.ts'
 import type { Log } from '../../lib/log.ts'
 import { monotonicMs } from '../../lib/monotonic.ts'
@@ -30,9 +29,9 @@ import {
 
 export const TIMEOUTS: Timeouts = {
   sweepMs: 5_000,
-  idleMs: CONNECTION_IDLE_MS,
-  stalledMs: 30_000,
-  incompleteMs: 30_000,
+  idle: CONNECTION_IDLE_MS,
+  stalled: 30_000,
+  'incomplete-request': 30_000,
   drainMs: 2_500,
 }
 /** A connection that was just made is about to ask: the daemon's end waits so long for it, in ms. */
@@ -49,11 +48,13 @@ export interface ConnectionCounts {
 }
 
 export interface ConnectionServer {
-  /** Listens until the signal is aborted, then answers what has arrived. Throws UserError (69, 78). */
-  readonly run: (signal: AbortSignal, options: { onListening: () => void }) => Promise<void>
+  /** Listens. Throws UserError (69, 78). */
+  readonly open: () => Promise<void>
+  /** Listens no more, answers what has arrived, and ends each connection. */
+  readonly close: () => Promise<void>
   /** Other settings from now on; connections live on. Throws UserError, and the former settings stay. */
   readonly reconfigure: (config: SocketConfig) => Promise<void>
-  /** Makes a removed socket again. Never fails: an obstacle is logged. */
+  /** Makes a removed socket again. Never fails: a problem is logged. */
   readonly tick: () => Promise<void>
   readonly counts: () => ConnectionCounts
 }
@@ -81,11 +82,13 @@ export function createConnectionServer(
   /** The metrics may be on TCP, where peers are not on this host's kernel to know. */
   const isLocal = transport !== 'metrics'
   const quota = createQuota(options.descriptors)
-  const all = new Set<Connection>()
+  /** With the functions that end their count. */
+  const all = new Map<Connection, () => void>()
   const dropped = Object.fromEntries(dropReasons.map((reason) => [reason, 0])) as Record<DropReason, number>
   let lingering = 0
   let config = options.socket
   let listener: Listener | null = null
+  let unsubscribe = (): void => undefined
   let sweepTimer: NodeJS.Timeout | null = null
   let faultLoggedAtMs = -Infinity
 
@@ -115,34 +118,28 @@ export function createConnectionServer(
       const isAllowed = !isLocal || peers.isAllowed(socket, peer, config.allow)
       peers.limitSendBuffer(socket, SEND_BUFFER_BYTES)
       if (!isLocal) closeIdlest()
-      const admission = quota.admit(peer, isAllowed, config)
-      const connection = open({ host, socket, peer, isAllowed, admission: admission ?? 'free' })
-      if (admission === null) return drop(connection, isAllowed ? 'too-many-connections' : 'denied')
-      add(connection)
+      const release = quota(peer, isAllowed, config)
+      const connection = open({ host, socket, peer, isAllowed })
+      if (release === null) return drop(connection, isAllowed ? 'too-many-connections' : 'denied')
+      all.set(connection, release)
+      socket.on('close', () => leave(connection))
+      sweepTimer ??= setInterval(sweep, timeouts.sweepMs)
     } catch (error) {
       socket.destroy()
       logFault('A connection failed by an internal error', error)
     }
   }
 
-  function add(connection: Connection): void {
-    all.add(connection)
-    connection.socket.on('close', () => {
-      leave(connection)
-      connection.onClose()
-    })
-    startSweeps()
-  }
-
   /** Users are not known here: a new connection replaces the oldest of those that wait for nothing. */
   function closeIdlest(): void {
     if (all.size < config.maxConnections) return
-    for (const connection of all) if (connection.isDone()) return drop(connection, 'idle')
+    for (const connection of all.keys()) if (connection.isDone()) return drop(connection, 'idle')
   }
 
   function leave(connection: Connection): void {
-    if (!all.delete(connection)) return
-    quota.release(connection.peer, connection.admission)
+    all.get(connection)?.()
+    all.delete(connection)
+    connection.onClose()
   }
 
   // ---- closing ------------------------------------------------------------------------------------------------------
@@ -164,7 +161,6 @@ export function createConnectionServer(
   function close(connection: Connection, message: string | null): void {
     const { socket } = connection
     leave(connection)
-    connection.onClose()
     if (message === null || lingering >= MAX_LINGERING) return void socket.destroy()
     lingering += 1
     const timeout = setTimeout(() => socket.destroy(), LINGER_MS)
@@ -186,10 +182,6 @@ export function createConnectionServer(
 
   // ---- timeouts -----------------------------------------------------------------------------------------------------
 
-  function startSweeps(): void {
-    sweepTimer ??= setInterval(sweep, timeouts.sweepMs)
-  }
-
   function stopSweeps(): void {
     if (sweepTimer !== null) clearInterval(sweepTimer)
     sweepTimer = null
@@ -198,10 +190,10 @@ export function createConnectionServer(
   /** Looks at each connection once. The last sweep is the one after which no timeout can end any of them. */
   function sweep(): void {
     let isNeeded = false
-    for (const connection of all) {
+    for (const connection of all.keys()) {
       const reason = connection.sweep(timeouts)
-      isNeeded ||= reason !== undefined
-      if (reason) drop(connection, reason)
+      isNeeded ||= connection.currentThreat() !== null
+      if (reason !== null) drop(connection, reason)
     }
     if (!isNeeded) stopSweeps()
   }
@@ -210,7 +202,7 @@ export function createConnectionServer(
 
   /** In turns: a token may have a thousand readers. */
   function onTokenChange(): void {
-    for (const connection of all)
+    for (const connection of all.keys())
       if (connection.subscriptions > 0) turns.add(() => connection.onTokenChange())
   }
 
@@ -223,31 +215,27 @@ export function createConnectionServer(
   }
 
   return {
-    async run(signal, { onListening }) {
-      if (signal.aborted) return
+    async open() {
       listener = await listen()
-      const unsubscribe = replies.onChange(onTokenChange)
-      try {
-        if (!signal.aborted) onListening()
-        await untilAborted(signal)
-      } finally {
-        unsubscribe()
-        await listener.close()
-        listener = null
-        await drain(all, { drainMs: timeouts.drainMs, close })
-        stopSweeps()
-      }
+      unsubscribe = replies.onChange(onTokenChange)
+    },
+    async close() {
+      unsubscribe()
+      await listener?.close()
+      listener = null
+      await drain(all, { drainMs: timeouts.drainMs, close })
+      stopSweeps()
     },
     async reconfigure(next) {
       await listener?.move(next)
       config = next
-      for (const connection of all)
+      for (const connection of all.keys())
         connection.isAllowed = !isLocal || peers.isAllowed(connection.socket, connection.peer, next.allow)
     },
     tick: async () => listener?.tick(log),
     counts: () => ({
       connections: all.size,
-      subscribers: [...all].filter(({ subscriptions }) => subscriptions > 0).length,
+      subscribers: [...all.keys()].filter(({ subscriptions }) => subscriptions > 0).length,
       dropped: { ...dropped },
     }),
   }
@@ -258,22 +246,23 @@ const QUIET_ROUNDS = 2
 
 /** Answers what waits in the sockets' buffers, and closes each connection once nothing more has come for two rounds. */
 async function drain(
-  all: ReadonlySet<Connection>,
+  all: ReadonlyMap<Connection, unknown>,
   { drainMs, close }: { drainMs: number; close: (connection: Connection, message: null) => void },
 ): Promise<void> {
   const begunMs = monotonicMs()
-  const quietRounds = new Map<Connection, number>()
+  const quiet = new Map<Connection, { rounds: number; bytesRead: number }>()
   for (let passedMs = 0; all.size > 0 && passedMs < drainMs; passedMs = monotonicMs() - begunMs) {
-    for (const connection of all) {
+    for (const connection of all.keys()) {
       connection.drain()
-      const isFresh = !connection.hasAsked && monotonicMs() - connection.madeAtMs < FIRST_REQUEST_MS
-      const isQuiet = connection.isDone() && !isFresh && (!connection.hasNews || passedMs > BUSY_DRAIN_MS)
-      connection.hasNews = false
-      const rounds = isQuiet ? (quietRounds.get(connection) ?? 0) + 1 : 0
-      quietRounds.set(connection, rounds)
+      const { bytesRead } = connection.socket
+      const before = quiet.get(connection) ?? { rounds: 0, bytesRead: 0 }
+      const isFresh = bytesRead === 0 && monotonicMs() - connection.madeAtMs < FIRST_REQUEST_MS
+      const hasNews = bytesRead !== before.bytesRead && passedMs <= BUSY_DRAIN_MS
+      const rounds = connection.isDone() && !isFresh && !hasNews ? before.rounds + 1 : 0
+      quiet.set(connection, { rounds, bytesRead })
       if (rounds > QUIET_ROUNDS) connection.socket.destroySoon()
     }
     await (passedMs < 20 ? nextRound() : sleep(1))
   }
-  for (const connection of all) close(connection, null)
+  for (const connection of all.keys()) close(connection, null)
 }

@@ -5,10 +5,16 @@
 // handed to its event `connection`), into which a whole head, or a piece of a body, is put when it is its turn.
 import type { IncomingMessage, Server, ServerResponse } from 'node:http'
 import { Duplex } from 'node:stream'
-import { Connection, type ConnectionOptions, type DropReason } from '../connections/connection.ts'
+import {
+  closingFaults,
+  Connection,
+  TOO_OFTEN,
+  type ConnectionOptions,
+  type DropReason,
+} from '../connections/connection.ts'
 import { MAX_HEAD_BYTES, MAX_HEAD_FIELDS } from '../limits.ts'
 import type { Operations, Reply } from '../operations.ts'
-import { closingAnswer, headerOf, sendProblem } from './responses.ts'
+import { closingAnswer, headerOf, sendProblem, type Problem } from './responses.ts'
 import type { Serve } from './routes.ts'
 
 /** Shared by all connections. */
@@ -127,7 +133,7 @@ export class HttpConnection extends Connection {
     if (this.isLast) res.setHeader('Connection', 'close')
     const denial = context.operations.denial(this)
     if (denial !== null) this.refuse(res, 'denied', denial)
-    else if (!this.noteRequest()) this.refuse(res, 'too-many-requests', { code: 'busy', message: TOO_OFTEN })
+    else if (!this.noteRequest()) this.refuse(res, 'too-many-requests', TOO_OFTEN)
     // Node's own limit of the number drops the fields beyond it, `Origin` too.
     else if (req.rawHeaders.length > 2 * MAX_HEAD_FIELDS)
       this.refuse(res, 'broken-framing', { code: 'bad-request', message: TOO_MANY_FIELDS })
@@ -163,7 +169,7 @@ export class HttpConnection extends Connection {
   }
 
   /** The last answer says why the connection ends; what the client still sends is not parsed. */
-  refuse(res: ServerResponse, reason: DropReason, problem: Parameters<typeof sendProblem>[1]): void {
+  refuse(res: ServerResponse, reason: DropReason, problem: Problem): void {
     this.isLast = true
     this.lastReason = reason
     if (!res.hasHeader('Connection')) res.setHeader('Connection', 'close')
@@ -230,7 +236,8 @@ export class HttpConnection extends Connection {
     if (this.lastReason !== null) return ''
     // An answer that has begun leaves no space for another.
     if (this.response?.headersSent === true && !this.response.writableFinished) return null
-    return closingAnswer(reason)
+    const fault = reason === 'denied' ? this.context.operations.denial(this) : CLOSING_FAULTS[reason]
+    return fault ? closingAnswer(reason, fault) : null
   }
 
   override onClose(): void {
@@ -252,5 +259,7 @@ function mayBeHead(bytes: Buffer, at: number): boolean {
   return bytes.length - at <= MAX_HEAD_BYTES && first >= LETTER_A && first <= LETTER_Z
 }
 
-const TOO_OFTEN = 'More requests per second than `maxRequestsPerSecond` allows: send fewer'
+const CLOSING_FAULTS = closingFaults(
+  `This is no request of HTTP/1.1, or its head is longer than ${MAX_HEAD_BYTES / 1024} KiB`,
+)
 const TOO_MANY_FIELDS = `The head of a request has at most ${MAX_HEAD_FIELDS} fields`

@@ -2,11 +2,11 @@
 import { STATUS_CODES, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { Fault, FaultCode } from '../../protocol.ts'
 import type { DropReason } from '../connections/connection.ts'
-import { MAX_HEAD_BYTES } from '../limits.ts'
 import type { CachedToken } from '../replies.ts'
 
 /** The codes of the protocol, and those that only HTTP has. */
 export type ProblemCode = FaultCode | 'not-found' | 'method-not-allowed' | 'stalled'
+export type Problem = Omit<Fault, 'code'> & { readonly code: ProblemCode }
 
 const statusOf: Readonly<Record<ProblemCode, number>> = {
   'no-token-yet': 503,
@@ -42,11 +42,7 @@ export function sendJson(res: ServerResponse, body: object): void {
   send(res, { status: 200, contentType: JSON_TYPE, body: Buffer.from(JSON.stringify(body)) })
 }
 
-export function sendProblem(
-  res: ServerResponse,
-  problem: Omit<Fault, 'code'> & { code: ProblemCode },
-  headers: readonly string[] = [],
-): void {
+export function sendProblem(res: ServerResponse, problem: Problem, headers: readonly string[] = []): void {
   const status = statusOf[problem.code]
   send(res, { status, contentType: PROBLEM_TYPE, body: Buffer.from(problemText(status, problem)), headers })
 }
@@ -61,10 +57,7 @@ export function send(
   res.end(body)
 }
 
-function problemText(
-  status: number,
-  { code, message, reason }: Omit<Fault, 'code'> & { code: ProblemCode },
-): string {
+function problemText(status: number, { code, message, reason }: Problem): string {
   return JSON.stringify({
     type: 'about:blank',
     title: STATUS_CODES[status],
@@ -75,37 +68,24 @@ function problemText(
   })
 }
 
-/** A whole answer for a connection that is closed for this reason; null: close it without one. */
-export function closingAnswer(reason: DropReason): string | null {
-  const problem = closingProblems[reason]
-  if (problem === undefined) return null
-  const { status, code, message } = problem
-  const body = problemText(status, { code, message })
-  const headers = headerList(PROBLEM_TYPE, Buffer.byteLength(body))
-  const lines = Array.from(
-    { length: headers.length / 2 },
-    (_, index) => `${headers[2 * index]}: ${headers[2 * index + 1]}`,
-  )
-  return [`HTTP/1.1 ${status} ${STATUS_CODES[status]}`, ...lines, 'Connection: close', '', body].join('\r\n')
+/** A whole answer for a connection that is closed for this reason. */
+export function closingAnswer(reason: DropReason, fault: Fault): string {
+  const status = closingStatus[reason] ?? statusOf[fault.code]
+  const body = problemText(status, fault)
+  return [
+    `HTTP/1.1 ${status} ${STATUS_CODES[status]}`,
+    `Content-Type: ${PROBLEM_TYPE}`,
+    `Content-Length: ${Buffer.byteLength(body)}`,
+    'Cache-Control: no-store',
+    'Connection: close',
+    '',
+    body,
+  ].join('\r\n')
 }
-
-const closingProblems: Partial<Record<DropReason, { status: number; code: ProblemCode; message: string }>> = {
-  'too-many-connections': {
-    status: 503,
-    code: 'busy',
-    message: 'Too many connections: close some, or raise `maxConnections` and `maxConnectionsPerUser`',
-  },
-  denied: {
-    status: 403,
-    code: 'denied',
-    message: 'This user may not use this socket: have an administrator add it to `http.allow`',
-  },
-  'broken-framing': {
-    status: 400,
-    code: 'bad-request',
-    message: `This is no request of HTTP/1.1, or its head is longer than ${MAX_HEAD_BYTES / 1024} KiB`,
-  },
-  'incomplete-request': { status: 408, code: 'bad-request', message: 'The request did not end in time' },
+/** Statuses other than those of the faults' codes. */
+const closingStatus: Partial<Record<DropReason, number>> = {
+  'too-many-connections': 503,
+  'incomplete-request': 408,
 }
 
 /** The first header of this lower-case name. Node's `headers` would make an object of all of them for each request. */

@@ -31,10 +31,10 @@ export function createHttpServer(options: ServerOptions & { readonly metrics: Me
  */
 export function createMetricsServer(
   options: DeliveryContext & { readonly inherited: readonly number[]; readonly metrics: Metrics },
-): Pick<ConnectionServer, 'run'> {
+): ConnectionServer {
   const { replies } = options
   const operations = { changedToken: () => replies.current(), denial: () => null }
-  const timeouts = { sweepMs: 2_000, idleMs: 8_000, stalledMs: 8_000, incompleteMs: 6_000 }
+  const timeouts = { sweepMs: 2_000, idle: 8_000, stalled: 8_000, 'incomplete-request': 6_000 }
   const common = { transport: 'metrics', socket: METRICS_SOCKET, timeouts, ...options } as const
   return serveRoutes(common, { routes: createHealthRoutes(options), operations })
 }
