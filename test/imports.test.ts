@@ -64,7 +64,7 @@ it('one file imports each library, and each library is imported', () => {
     const library = /^(@[^/]+\/)?[^/]+/.exec(specifier)?.[0] ?? specifier
     importers.set(library, (importers.get(library) ?? new Set()).add(file))
   }
-  // Native code is required, not imported: lib/koffi.ts.
+  // Native code is required, not imported: lib/libc.ts.
   for (const library of Object.keys(dependencies).filter((name) => name !== 'koffi')) {
     const files = [...(importers.get(library) ?? [])]
     if (IN_SEVERAL_FILES.has(library)) expect(files.length, library).toBeGreaterThan(1)

@@ -1,13 +1,23 @@
-// The few calls of libc that Node lacks: about connections, datagrams for systemd, no core dumps, whether a pipe is read, becoming another program, orphans, and ending at once.
+// The few calls of libc that Node lacks, through koffi.
 import { readdirSync } from 'node:fs'
+import { createRequire } from 'node:module'
 import { constants } from 'node:os'
 import { getSystemErrorName } from 'node:util'
-import { createConnectionCalls, type Call, type ConnectionCalls } from './connection-calls.ts'
 import { errorCode, errorMessage, exitStatus, UserError } from './error.ts'
-import { loadKoffi, type Koffi } from './koffi.ts'
 import { countListenFds, FIRST_LISTEN_FD } from './listen-fds.ts'
 
-export interface Libc extends ConnectionCalls, ChildCalls {
+export interface Libc {
+  /**
+   * The process at the other end of a connected Unix socket, as the kernel noted it at connect (unix(7), SO_PEERCRED).
+   * The descriptor is `socket._handle.fd`, gone once the socket is destroyed. Throws a SystemCallError.
+   */
+  peerOf(fd: number): { readonly pid: number; readonly uid: number; readonly gid: number }
+  /** The supplementary groups of that peer (SO_PEERGROUPS, Linux 4.13). Throws a SystemCallError. */
+  peerGroups(fd: number): number[]
+  /** Reports whether the other end is closed in both directions (poll(2), POLLHUP). */
+  isHungUp(fd: number): boolean
+  /** Has the kernel keep about twice this of what was sent and not read (socket(7), SO_SNDBUF). Throws a SystemCallError. */
+  setSendBuffer(fd: number, bytes: number): void
   /**
    * Listens at this path and returns the descriptor. Unlike `listen` of Node, whose close removes the name that it bound,
    * nothing done to the descriptor waits for the disk of the path. Throws a SystemCallError.
@@ -43,6 +53,11 @@ export interface Libc extends ConnectionCalls, ChildCalls {
   closeOnExec(): void
   /** Ends this process with this status (_exit(2)): no exit listener runs, no thread is waited for, nothing is flushed. */
   exitNow(status: number): never
+  /**
+   * Reaps the ended children that this program did not start itself: orphans, which PID 1 inherits. `own` is the child
+   * that Node reaps; where that one has just ended, the rest waits for the next call.
+   */
+  reapOrphans(own: number | undefined): void
 }
 
 /** A call that the kernel refused; `code` as Node names it (`EAGAIN`, `ENOENT` …). */
@@ -72,12 +87,26 @@ const ABI = {
   F_SETFD: 2,
   FD_CLOEXEC: 1,
   POLLERR: 8,
+  POLLHUP: 16,
   LOCK_EX: 2,
   LOCK_NB: 4,
+  SOL_SOCKET: 1,
+  SO_SNDBUF: 7,
+  SO_PEERCRED: 17,
+  SO_PEERGROUPS: 59,
+  P_ALL: 0,
+  WNOHANG: 1,
+  WEXITED: 4,
+  WNOWAIT: 0x1000000,
 } as const
 const ARCHITECTURES = new Set(['x64', 'arm64', 'arm', 'ia32', 'riscv64', 'loong64'])
 /** `sun_path` holds so many bytes (unix(7)). */
 const MAX_SOCKET_PATH_BYTES = 108
+/** Most users have fewer supplementary groups; where there are more the kernel says how many. */
+const USUAL_GROUPS = 32
+const SIGINFO_BYTES = 128
+/** `si_pid`: the union that holds it is aligned to a pointer. */
+const PID_OFFSET = process.arch === 'arm' || process.arch === 'ia32' ? 12 : 16
 
 /** libc through koffi. Throws UserError (78) with the remedy where there is none. */
 export function loadLibc(): Libc {
@@ -119,7 +148,6 @@ function createLibc(koffi: Koffi): Libc {
   const fcntl = libc.func('int fcntl(int, int, int)')
   const poll = libc.func('int poll(void *, ulong, int)')
   const exit = libc.func('void _exit(int)')
-  const func = (definition: string): Call => libc.func(definition)
   const execve = libc.func('int execve(const char *, const char **, const char **)')
 
   /** The result, or the error of the call by this name. */
@@ -143,8 +171,8 @@ function createLibc(koffi: Koffi): Libc {
   }
 
   return {
-    ...createConnectionCalls({ func, eventsOf, checked }),
-    ...createChildCalls(func),
+    ...createConnectionCalls(libc, { eventsOf, checked }),
+    ...createChildCalls(libc),
     listenAt(path, backlog) {
       const address = socketAddress(path)
       const type = ABI.SOCK_STREAM | ABI.SOCK_CLOEXEC | ABI.SOCK_NONBLOCK
@@ -232,28 +260,62 @@ function socketAddress(path: string): Buffer {
   return Buffer.concat([family, name])
 }
 
-interface ChildCalls {
-  /**
-   * Reaps the ended children that this program did not start itself: orphans, which PID 1 inherits. `own` is the child
-   * that Node reaps; where that one has just ended, the rest waits for the next call.
-   */
-  reapOrphans(own: number | undefined): void
+function createConnectionCalls(
+  libc: Library,
+  options: {
+    eventsOf: (fd: number) => number
+    checked: (call: string, result: number) => number
+  },
+): Pick<Libc, 'peerOf' | 'peerGroups' | 'isHungUp' | 'setSendBuffer'> {
+  const { eventsOf, checked } = options
+  const getsockopt = libc.func('int getsockopt(int, int, int, void *, void *)')
+  const setsockopt = libc.func('int setsockopt(int, int, int, void *, uint32_t)')
+  // Reused: this is asked at each connection.
+  const credentials = new Int32Array(3)
+  const length = new Int32Array(1)
+
+  function readGroups(fd: number, groups: Uint32Array): { result: number; neededGroups: number } {
+    length[0] = groups.byteLength
+    const result = getsockopt(fd, ABI.SOL_SOCKET, ABI.SO_PEERGROUPS, groups, length)
+    return { result, neededGroups: (length[0] ?? 0) / groups.BYTES_PER_ELEMENT }
+  }
+
+  return {
+    peerOf(fd) {
+      length[0] = credentials.byteLength
+      const result = getsockopt(fd, ABI.SOL_SOCKET, ABI.SO_PEERCRED, credentials, length)
+      checked('getsockopt(SO_PEERCRED)', result)
+      const [pid = 0, uid = 0, gid = 0] = credentials
+      return { pid, uid: uid >>> 0, gid: gid >>> 0 }
+    },
+    peerGroups(fd) {
+      let groups = new Uint32Array(USUAL_GROUPS)
+      let { result, neededGroups } = readGroups(fd, groups)
+      if (result < 0 && neededGroups > groups.length) {
+        groups = new Uint32Array(neededGroups)
+        ;({ result, neededGroups } = readGroups(fd, groups))
+      }
+      checked('getsockopt(SO_PEERGROUPS)', result)
+      return [...groups.subarray(0, neededGroups)]
+    },
+    isHungUp(fd) {
+      return (eventsOf(fd) & ABI.POLLHUP) !== 0
+    },
+    setSendBuffer(fd, bytes) {
+      const value = Int32Array.of(bytes)
+      checked('setsockopt(SO_SNDBUF)', setsockopt(fd, ABI.SOL_SOCKET, ABI.SO_SNDBUF, value, value.byteLength))
+    },
+  }
 }
 
-/** Numbers of the Linux ABI in include/uapi/linux/wait.h. */
-const WAIT = { P_ALL: 0, WNOHANG: 1, WEXITED: 4, WNOWAIT: 0x1000000 } as const
-const SIGINFO_BYTES = 128
-/** `si_pid`: the union that holds it is aligned to a pointer. */
-const PID_OFFSET = process.arch === 'arm' || process.arch === 'ia32' ? 12 : 16
-
-function createChildCalls(func: (definition: string) => Call): ChildCalls {
-  const waitid = func('int waitid(int, uint32_t, void *, int)')
-  const waitpid = func('int waitpid(int, void *, int)')
+function createChildCalls(libc: Library): Pick<Libc, 'reapOrphans'> {
+  const waitid = libc.func('int waitid(int, uint32_t, void *, int)')
+  const waitpid = libc.func('int waitpid(int, void *, int)')
 
   /** The pid of an ended child, which stays unreaped; 0 where there is none. */
   function endedChild(): number {
     const info = Buffer.alloc(SIGINFO_BYTES)
-    const result = waitid(WAIT.P_ALL, 0, info, WAIT.WEXITED | WAIT.WNOHANG | WAIT.WNOWAIT)
+    const result = waitid(ABI.P_ALL, 0, info, ABI.WEXITED | ABI.WNOHANG | ABI.WNOWAIT)
     return result === 0 ? info.readInt32LE(PID_OFFSET) : 0
   }
 
@@ -261,8 +323,39 @@ function createChildCalls(func: (definition: string) => Call): ChildCalls {
     reapOrphans(own) {
       for (;;) {
         const pid = endedChild()
-        if (pid === 0 || pid === own || waitpid(pid, null, WAIT.WNOHANG) !== pid) return
+        if (pid === 0 || pid === own || waitpid(pid, null, ABI.WNOHANG) !== pid) return
       }
     },
+  }
+}
+
+// ---- koffi ----------------------------------------------------------------------------------------------------------
+
+/** The part of koffi's native module that is used. */
+interface Koffi {
+  load(path: null): Library
+  errno(): number
+}
+interface Library {
+  func(definition: string): (...args: unknown[]) => number
+}
+
+/** The first time takes about 4 ms and 2.5 MB. Throws UserError (78) with the remedy if it is not installed. */
+function loadKoffi(): Koffi {
+  const requireHere = createRequire(import.meta.url)
+  try {
+    try {
+      // Through koffi's own entry it takes 9 ms and 4 MB more.
+      return requireHere(`@koromix/koffi-linux-${process.arch}`) as Koffi
+    } catch (error) {
+      if (errorCode(error) !== 'MODULE_NOT_FOUND') throw error
+      return requireHere('koffi') as Koffi
+    }
+  } catch (cause) {
+    throw new UserError(
+      `The package koffi, by which kyc-tokend calls libc, cannot be loaded (${errorMessage(cause).split('\n')[0]}): install it with \`npm install koffi\``,
+      exitStatus.configuration,
+      { cause },
+    )
   }
 }
