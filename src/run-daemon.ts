@@ -2,7 +2,7 @@
 import type { Writable } from 'node:stream'
 import { createDaemon, type Daemon } from './daemon.ts'
 import { acquireInstanceLock } from './delivery/listener/instance-lock.ts'
-import { raceAbort } from './lib/abort.ts'
+import { raceAbort } from './lib/tasks.ts'
 import { accountOfEnvironment, unitNames } from './lib/account.ts'
 import { createSystemClock } from './lib/clock.ts'
 import type { DaemonSignals } from './lib/daemon-signals.ts'

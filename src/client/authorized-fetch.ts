@@ -1,5 +1,5 @@
 // The platform's fetch with an Authorization header, which goes to permitted origins only and is replaced once when it is refused.
-import { readLimited } from '../lib/read-limited.ts'
+import { readLimited } from '../lib/input.ts'
 import type { Sending } from './suspects.ts'
 import type { ClientToken } from './token-source.ts'
 

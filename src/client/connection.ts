@@ -1,7 +1,7 @@
 // A connection to the process behind a Unix socket: made while it is used, and made again when that process restarts.
 import { createConnection, type Socket } from 'node:net'
 import { exitStatus, UserError } from '../lib/error.ts'
-import { monotonicMs as processMs } from '../lib/monotonic.ts'
+import { monotonicMs as processMs } from '../lib/clock.ts'
 import { CONNECTION_IDLE_MS, FRAME_END } from '../protocol.ts'
 
 /** One JSON object, ended by a form feed. JSON never holds this byte: in a string it is written `\f`. */

@@ -7,7 +7,7 @@ import { shellWord } from '../config/read-file.ts'
 import { directoryProblem, directoryWarning } from '../lib/directory-access.ts'
 import { errorCode, errorMessage } from '../lib/error.ts'
 import { fault, ok, warning, type Finding } from '../lib/finding.ts'
-import { randomHex } from '../lib/hash.ts'
+import { randomHex } from '../lib/crypto.ts'
 import { nameOf } from '../lib/posix-ids.ts'
 import { nearestThere } from '../report/host.ts'
 

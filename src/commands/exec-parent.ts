@@ -6,10 +6,10 @@ import type { TokenClient, TokenResult } from '../client/index.ts'
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { errorCode, errorMessage, UsageError } from '../lib/error.ts'
 import { loadLibc } from '../lib/libc.ts'
-import { countListenFds } from '../lib/listen-fds.ts'
+import { countListenFds } from '../lib/socket-activation.ts'
 import { askToken, openClient, secondsOf } from './ask.ts'
 import type { Invocation } from './command.ts'
-import { monotonicMs } from '../lib/monotonic.ts'
+import { monotonicMs } from '../lib/clock.ts'
 
 export interface Command {
   readonly path: string

@@ -3,7 +3,7 @@ import { accessSync, constants, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { errorCode, errorMessage, UsageError } from '../lib/error.ts'
-import { replaceProcess } from '../lib/replace-process.ts'
+import { loadLibc } from '../lib/libc.ts'
 import { askToken } from './ask.ts'
 import type { RunCommand } from './command.ts'
 
@@ -39,11 +39,11 @@ export const run: RunCommand = async (invocation) => {
 
 function become(path: string, { argv, env }: { argv: string[]; env: NodeJS.ProcessEnv }): void {
   try {
-    replaceProcess(path, argv, env)
+    loadLibc().replaceProcess(path, argv, env)
   } catch (error) {
     if (errorCode(error) !== 'ENOEXEC') throw error
     // A script without a first line that says what runs it is the shell's, as with execvp(3).
-    replaceProcess('/bin/sh', ['sh', path, ...argv.slice(1)], env)
+    loadLibc().replaceProcess('/bin/sh', ['sh', path, ...argv.slice(1)], env)
   }
 }
 

@@ -4,7 +4,7 @@ import type { Readable } from 'node:stream'
 import { loadPlan, standardPlan } from '../config/load.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { errorMessage, exitStatus, UsageError } from '../lib/error.ts'
-import { readLimited } from '../lib/read-limited.ts'
+import { readLimited } from '../lib/input.ts'
 import {
   createClassify,
   failureTable,

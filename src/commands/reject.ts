@@ -2,7 +2,7 @@
 import type { Readable } from 'node:stream'
 import { exitStatus, UsageError } from '../lib/error.ts'
 import { formatDuration } from '../lib/duration.ts'
-import { readLimited } from '../lib/read-limited.ts'
+import { readLimited } from '../lib/input.ts'
 import { FINGERPRINT_LENGTH, type RejectResult, type RejectVerdict } from '../protocol.ts'
 import { BEARER_TOKEN, MAX_TOKEN_LENGTH } from '../source/response.ts'
 import { ask } from './ask.ts'

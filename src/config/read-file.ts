@@ -12,7 +12,7 @@ import {
 import { resolve } from 'node:path'
 
 import { errorCode, errorMessage } from '../lib/error.ts'
-import { certificatesIn } from '../lib/pem.ts'
+import { certificatesIn } from '../lib/crypto.ts'
 import { nameOf } from '../lib/posix-ids.ts'
 import type { Diagnostics } from './issues.ts'
 

@@ -2,7 +2,7 @@
 import { resolve } from 'node:path'
 
 import { isLoopbackHost } from '../lib/loopback.ts'
-import { isKeyOf } from '../lib/pem.ts'
+import { isKeyOf } from '../lib/crypto.ts'
 import { Secret } from '../lib/secret.ts'
 import type { ShareConfig } from './config.ts'
 import { readCertificates, readInput, type InputContext } from './read-file.ts'

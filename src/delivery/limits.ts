@@ -3,7 +3,7 @@
 import { readFileSync } from 'node:fs'
 import type { SocketConfig } from '../config/config.ts'
 import { errorCode } from '../lib/error.ts'
-import { monotonicMs } from '../lib/monotonic.ts'
+import { monotonicMs } from '../lib/clock.ts'
 import type { Peer } from './peers.ts'
 
 /** While so much of its answers is unsent, nothing more is read from a client. */

@@ -1,5 +1,5 @@
 // Replies to clients, the same for both sockets: read from the keeper's state when they are requested.
-import type { Instant } from '../lib/clock.ts'
+import { type Instant, monotonicMs as systemMonotonicMs } from '../lib/clock.ts'
 import { asSentence } from '../lib/display-text.ts'
 import type {
   Fault,
@@ -17,7 +17,6 @@ import { remedyFor } from '../token/remedy.ts'
 import { dueAtMs, isStale, usableToken, usableUntilMs, type TokenState } from '../token/state.ts'
 import { fingerprintOf } from '../token/token.ts'
 import { describeCurrent, describeToken, statusOf, type StatusParts } from './status.ts'
-import { monotonicMs as systemMonotonicMs } from '../lib/monotonic.ts'
 
 /** The value that was requested, or a fault that says why there is none. */
 export type Result<T> = { readonly value: T } | { readonly fault: Fault }

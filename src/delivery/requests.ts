@@ -1,5 +1,5 @@
 // The shapes of requests, validated once for both sockets.
-import { isRecord } from '../lib/json.ts'
+import { isRecord } from '../lib/input.ts'
 import {
   FINGERPRINT_LENGTH,
   MAX_ID_LENGTH,

@@ -1,7 +1,7 @@
 // The servers of the daemon, `ipc.sock`, `http.sock` and the metrics: peers, audit and turns are common to them.
 import { setImmediate as nextRound } from 'node:timers/promises'
 import type { Config, SocketConfig } from '../config/config.ts'
-import { untilAborted } from '../lib/abort.ts'
+import { untilAborted } from '../lib/tasks.ts'
 import type { Log } from '../lib/log.ts'
 import { descriptorsOf, type InheritedSockets } from '../lib/socket-activation.ts'
 import type { StatusResult } from '../protocol.ts'

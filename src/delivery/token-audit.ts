@@ -1,6 +1,6 @@
 // The record of who read tokens and who reported them as refused: for the log and for the status.
 import type { Log } from '../lib/log.ts'
-import { monotonicMs as systemMonotonicMs } from '../lib/monotonic.ts'
+import { monotonicMs as systemMonotonicMs } from '../lib/clock.ts'
 import type { RejectVerdict, StatusResult } from '../protocol.ts'
 import type { Peer } from './peers.ts'
 

@@ -5,7 +5,7 @@ import { directoryProblem, directoryWarning } from './directory-access.ts'
 import { errorCode } from './error.ts'
 import { asFileError, cannotWrite, FileError } from './file-error.ts'
 import { fs } from './fs.ts'
-import { randomHex } from './hash.ts'
+import { randomHex } from './crypto.ts'
 import { onFileSystem } from './disk-queue.ts'
 
 export interface FileAttributes {

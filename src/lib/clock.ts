@@ -1,6 +1,5 @@
 // The clock: lives are counted on CLOCK_BOOTTIME, which goes on during suspend and never jumps; the wall clock is for display.
 import { uptime } from 'node:os'
-import { monotonicMs } from './monotonic.ts'
 
 /** One moment on both clocks, in milliseconds. */
 export interface Instant {
@@ -22,6 +21,11 @@ const MAX_TIMER_MS = 2 ** 31 - 1
 const DISAGREEMENT_MS = 50
 /** Greatest error of `os.uptime()`: where /proc/uptime is hidden (`ProcSubset=pid`) it is in whole seconds. */
 const GRAIN_MS = 1_000
+
+/** A monotonic clock in ms, with fractions. That of `performance` loads ten modules of Node. */
+export function monotonicMs(): number {
+  return process.uptime() * 1_000
+}
 
 export function sleep(ms: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
@@ -103,4 +107,28 @@ export function formatInstantOrNull(bootMs: number, known: Instant): string | nu
 export function onWallClockOf(now: Instant, moment: Instant): Instant {
   const wallMs = now.wallMs + moment.bootMs - now.bootMs
   return Math.abs(moment.wallMs - wallMs) <= TOLERATED_MS ? moment : { ...moment, wallMs }
+}
+
+/** A sleep that ends early when it is woken: for loops with one sleep at a time. */
+interface WakeableSleep {
+  /** Resolves after `ms`, when it is woken, or when the signal is aborted. */
+  readonly sleep: (ms: number, signal: AbortSignal) => Promise<void>
+  /** Ends the sleep that is under way, if there is one. */
+  readonly wake: () => void
+}
+
+export function createWakeableSleep(clock: Pick<Clock, 'sleep'>): WakeableSleep {
+  let wake = (): void => undefined
+  return {
+    async sleep(ms, signal) {
+      const woken = new AbortController()
+      const end = (): void => woken.abort()
+      wake = end
+      signal.addEventListener('abort', end)
+      // Rounded up: a timer that fires a fraction of a millisecond early would only cost another turn.
+      await clock.sleep(Math.ceil(ms), woken.signal)
+      signal.removeEventListener('abort', end)
+    },
+    wake: () => wake(),
+  }
 }

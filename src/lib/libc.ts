@@ -1,64 +1,23 @@
-// The few calls of libc that Node lacks, through koffi.
+// The few calls of libc that Node lacks: about connections, datagrams for systemd, no core dumps, whether a pipe is read, becoming another program, orphans, and ending at once.
 import { readdirSync } from 'node:fs'
 import { createRequire } from 'node:module'
-import { constants } from 'node:os'
 import { getSystemErrorName } from 'node:util'
 import { errorCode, errorMessage, exitStatus, UserError } from './error.ts'
-import { countListenFds, FIRST_LISTEN_FD } from './listen-fds.ts'
+import { countListenFds, FIRST_LISTEN_FD } from './socket-activation.ts'
 
-export interface Libc {
-  /**
-   * The process at the other end of a connected Unix socket, as the kernel noted it at connect (unix(7), SO_PEERCRED).
-   * The descriptor is `socket._handle.fd`, gone once the socket is destroyed. Throws a SystemCallError.
-   */
-  peerOf(fd: number): { readonly pid: number; readonly uid: number; readonly gid: number }
-  /** The supplementary groups of that peer (SO_PEERGROUPS, Linux 4.13). Throws a SystemCallError. */
-  peerGroups(fd: number): number[]
-  /** Reports whether the other end is closed in both directions (poll(2), POLLHUP). */
-  isHungUp(fd: number): boolean
-  /** Has the kernel keep about twice this of what was sent and not read (socket(7), SO_SNDBUF). Throws a SystemCallError. */
-  setSendBuffer(fd: number, bytes: number): void
-  /**
-   * Listens at this path and returns the descriptor. Unlike `listen` of Node, whose close removes the name that it bound,
-   * nothing done to the descriptor waits for the disk of the path. Throws a SystemCallError.
-   */
-  listenAt(path: string, backlog: number): number
-  /**
-   * Sends one datagram to the Unix socket at this path; `@name` is an abstract one, as in `$NOTIFY_SOCKET`. Never
-   * waits: EAGAIN where the receiver does not read. Throws a SystemCallError.
-   */
-  sendDatagram(path: string, text: string): void
-  /**
-   * From here on this process leaves no core dump, and no other process of its user can read its memory
-   * (prctl(2), PR_SET_DUMPABLE). Throws a SystemCallError.
-   */
-  forbidDumps(): void
-  /** The path at which this socket was bound (getsockname(2)); empty where it has none. Throws a SystemCallError. */
-  socketPath(fd: number): string
-  /**
-   * Locks the open file for this process (flock(2)), and reports whether it did: false where another has it. Ends when the
-   * descriptor is closed. Throws a SystemCallError.
-   */
-  lock(fd: number): boolean
-  close(fd: number): void
-  /** Reports whether this pipe still has a reader (poll(2), POLLERR). */
-  hasReader(fd: number): boolean
-  /**
-   * Becomes another program, with the same process id (execve(2)), standard streams and sockets that systemd handed to
-   * this process (`LISTEN_FDS` and `LISTEN_PID` in `env`); all other descriptors are closed, and nothing of this program
-   * runs on, not even exit listeners. Returns only by throwing a SystemCallError.
-   */
-  replaceProcess(path: string, argv: readonly string[], env: NodeJS.ProcessEnv): never
-  /** Programs that this one starts inherit no descriptor that is open now, save the standard streams. */
-  closeOnExec(): void
-  /** Ends this process with this status (_exit(2)): no exit listener runs, no thread is waited for, nothing is flushed. */
-  exitNow(status: number): never
-  /**
-   * Reaps the ended children that this program did not start itself: orphans, which PID 1 inherits. `own` is the child
-   * that Node reaps; where that one has just ended, the rest waits for the next call.
-   */
-  reapOrphans(own: number | undefined): void
+/** The part of koffi's native module that is used. */
+interface Koffi {
+  load(path: null): { func(definition: string): (...args: unknown[]) => number }
+  errno(): number
 }
+/** The process at the other end of a connection. */
+export interface Peer {
+  readonly pid: number
+  readonly uid: number
+  readonly gid: number
+}
+/** A call that fails throws a SystemCallError. */
+export type Libc = ReturnType<typeof createLibc>
 
 /** A call that the kernel refused; `code` as Node names it (`EAGAIN`, `ENOENT` …). */
 export class SystemCallError extends Error {
@@ -107,8 +66,13 @@ const USUAL_GROUPS = 32
 const SIGINFO_BYTES = 128
 /** `si_pid`: the union that holds it is aligned to a pointer. */
 const PID_OFFSET = process.arch === 'arm' || process.arch === 'ia32' ? 12 : 16
+/** Ignored by Node from its start on, and a program that is executed inherits what is ignored (signal(7)). */
+const IGNORED_BY_NODE = ['SIGPIPE', 'SIGXFSZ'] as const
 
-/** libc through koffi. Throws UserError (78) with the remedy where there is none. */
+/**
+ * libc through koffi. The first time takes about 4 ms and 2.5 MB: load it where it is needed. Throws UserError (78) with
+ * the remedy where there is none.
+ */
 export function loadLibc(): Libc {
   loaded ??= load()
   return loaded
@@ -116,64 +80,74 @@ export function loadLibc(): Libc {
 let loaded: Libc | undefined
 
 function load(): Libc {
-  if (process.platform !== 'linux' || !ARCHITECTURES.has(process.arch)) {
-    throw new UserError(
+  const fault = (message: string, cause?: unknown) =>
+    new UserError(message, exitStatus.configuration, { cause })
+  if (process.platform !== 'linux' || !ARCHITECTURES.has(process.arch))
+    throw fault(
       `System calls of ${process.platform} on ${process.arch} are not known to kyc-tokend: use another host`,
-      exitStatus.configuration,
+    )
+  let koffi: Koffi
+  try {
+    koffi = nativeModule()
+  } catch (cause) {
+    throw fault(
+      `The package koffi, by which kyc-tokend calls libc, cannot be loaded (${errorMessage(cause).split('\n')[0]}): install it with \`npm install koffi\``,
+      cause,
     )
   }
-  const koffi = loadKoffi()
   try {
     return createLibc(koffi)
   } catch (cause) {
-    throw new UserError(
+    throw fault(
       `libc has not all functions that are needed (${errorMessage(cause)}): use another Linux`,
-      exitStatus.configuration,
-      { cause },
+      cause,
     )
   }
 }
 
-function createLibc(koffi: Koffi): Libc {
+/** The native module itself where it can be found: through koffi's own entry it takes 9 ms and 4 MB more. */
+function nativeModule(): Koffi {
+  const requireHere = createRequire(import.meta.url)
+  try {
+    return requireHere(`@koromix/koffi-linux-${process.arch}`) as Koffi
+  } catch (error) {
+    if (errorCode(error) !== 'MODULE_NOT_FOUND') throw error
+    return requireHere('koffi') as Koffi
+  }
+}
+
+function createLibc(koffi: Koffi) {
   const libc = koffi.load(null)
-  const socket = libc.func('int socket(int, int, int)')
-  const bind = libc.func('int bind(int, void *, uint32_t)')
-  const listen = libc.func('int listen(int, int)')
-  const sendto = libc.func('long sendto(int, void *, size_t, int, void *, uint32_t)')
-  const close = libc.func('int close(int)')
-  const getsockname = libc.func('int getsockname(int, void *, void *)')
-  const flock = libc.func('int flock(int, int)')
-  const setrlimit = libc.func('int setrlimit(int, void *)')
-  const prctl = libc.func('int prctl(int, ulong, ulong, ulong, ulong)')
-  const fcntl = libc.func('int fcntl(int, int, int)')
-  const poll = libc.func('int poll(void *, ulong, int)')
-  const exit = libc.func('void _exit(int)')
-  const execve = libc.func('int execve(const char *, const char **, const char **)')
-
-  /** The result, or the error of the call by this name. */
-  function checked(call: string, result: number): number {
-    if (result < 0) throw new SystemCallError(call, koffi.errno())
-    return result
+  const calls: Calls = {
+    func: (definition) => libc.func(definition),
+    checked(call, result) {
+      if (result < 0) throw new SystemCallError(call, koffi.errno())
+      return result
+    },
   }
+  return { ...createSocketCalls(calls), ...createConnectionCalls(calls), ...createProcessCalls(calls) }
+}
 
-  /** The events of a descriptor at this moment, of those that need not be asked for (poll(2)). */
-  function eventsOf(fd: number): number {
-    // `struct pollfd`
-    const asked = Buffer.alloc(8)
-    asked.writeInt32LE(fd)
-    checked('poll', poll(asked, 1, 0))
-    return asked.readInt16LE(6)
-  }
+interface Calls {
+  /** The function of libc with this definition in C. */
+  readonly func: (definition: string) => (...args: unknown[]) => number
+  /** The result, or a throw where it says that the call by this name failed. */
+  readonly checked: (call: string, result: number) => number
+}
 
-  /** Descriptors below `end` are inherited by programs that are executed, all others are not. */
-  function inheritBelow(end: number): void {
-    for (const fd of openDescriptors()) fcntl(fd, ABI.F_SETFD, fd < end ? 0 : ABI.FD_CLOEXEC)
-  }
-
+function createSocketCalls({ func, checked }: Calls) {
+  const socket = func('int socket(int, int, int)')
+  const bind = func('int bind(int, void *, uint32_t)')
+  const listen = func('int listen(int, int)')
+  const sendto = func('long sendto(int, void *, size_t, int, void *, uint32_t)')
+  const close = func('int close(int)')
+  const getsockname = func('int getsockname(int, void *, void *)')
   return {
-    ...createConnectionCalls(libc, { eventsOf, checked }),
-    ...createChildCalls(libc),
-    listenAt(path, backlog) {
+    /**
+     * Listens at this path and returns the descriptor. Unlike `listen` of Node, whose close removes the name that it
+     * bound, nothing done to the descriptor waits for the disk of the path.
+     */
+    listenAt(path: string, backlog: number): number {
       const address = socketAddress(path)
       const type = ABI.SOCK_STREAM | ABI.SOCK_CLOEXEC | ABI.SOCK_NONBLOCK
       const fd = checked('socket', socket(ABI.AF_UNIX, type, 0))
@@ -186,7 +160,11 @@ function createLibc(koffi: Koffi): Libc {
         throw error
       }
     },
-    sendDatagram(path, text) {
+    /**
+     * Sends one datagram to the Unix socket at this path; `@name` is an abstract one, as in `$NOTIFY_SOCKET`. Never
+     * waits: EAGAIN where the receiver does not read.
+     */
+    sendDatagram(path: string, text: string): void {
       const address = socketAddress(path)
       const fd = checked('socket', socket(ABI.AF_UNIX, ABI.SOCK_DGRAM | ABI.SOCK_CLOEXEC, 0))
       try {
@@ -197,46 +175,161 @@ function createLibc(koffi: Koffi): Libc {
         close(fd)
       }
     },
-    forbidDumps() {
-      const noBytes = Buffer.alloc(16)
-      checked('setrlimit', setrlimit(ABI.RLIMIT_CORE, noBytes))
-      checked('prctl', prctl(ABI.PR_SET_DUMPABLE, 0, 0, 0, 0))
-    },
-    socketPath(fd) {
+    /** The path at which this socket was bound (getsockname(2)); empty where it has none. */
+    socketPath(fd: number): string {
       const address = Buffer.alloc(2 + MAX_SOCKET_PATH_BYTES)
       const length = Int32Array.of(address.length)
       checked('getsockname', getsockname(fd, address, length))
       const isUnix = address.readUInt16LE() === ABI.AF_UNIX
       return isUnix ? (address.toString('utf8', 2, length[0]).split('\0')[0] ?? '') : ''
     },
-    lock(fd) {
-      const result = flock(fd, ABI.LOCK_EX | ABI.LOCK_NB)
-      if (result < 0 && koffi.errno() === constants.errno.EAGAIN) return false
-      checked('flock', result)
-      return true
+    close: (fd: number): void => void close(fd),
+  }
+}
+
+function createConnectionCalls({ func, checked }: Calls) {
+  const poll = func('int poll(void *, ulong, int)')
+  const getsockopt = func('int getsockopt(int, int, int, void *, void *)')
+  const setsockopt = func('int setsockopt(int, int, int, void *, uint32_t)')
+  // Reused: this is asked at each connection.
+  const credentials = new Int32Array(3)
+  const length = new Int32Array(1)
+
+  /** The events of a descriptor at this moment, of those that need not be asked for (poll(2)). */
+  function eventsOf(fd: number): number {
+    // `struct pollfd`
+    const asked = Buffer.alloc(8)
+    asked.writeInt32LE(fd)
+    checked('poll', poll(asked, 1, 0))
+    return asked.readInt16LE(6)
+  }
+
+  function readGroups(fd: number, groups: Uint32Array): { result: number; neededGroups: number } {
+    length[0] = groups.byteLength
+    const result = getsockopt(fd, ABI.SOL_SOCKET, ABI.SO_PEERGROUPS, groups, length)
+    return { result, neededGroups: (length[0] ?? 0) / groups.BYTES_PER_ELEMENT }
+  }
+
+  return {
+    /**
+     * The process at the other end of a connected Unix socket, as the kernel noted it at connect (unix(7), SO_PEERCRED).
+     * The descriptor is `socket._handle.fd`, gone once the socket is destroyed.
+     */
+    peerOf(fd: number): Peer {
+      length[0] = credentials.byteLength
+      const result = getsockopt(fd, ABI.SOL_SOCKET, ABI.SO_PEERCRED, credentials, length)
+      checked('getsockopt(SO_PEERCRED)', result)
+      const [pid = 0, uid = 0, gid = 0] = credentials
+      return { pid, uid: uid >>> 0, gid: gid >>> 0 }
     },
-    close(fd) {
-      close(fd)
+    /** The supplementary groups of that peer (SO_PEERGROUPS, Linux 4.13). */
+    peerGroups(fd: number): number[] {
+      let groups = new Uint32Array(USUAL_GROUPS)
+      let { result, neededGroups } = readGroups(fd, groups)
+      if (result < 0 && neededGroups > groups.length) {
+        groups = new Uint32Array(neededGroups)
+        ;({ result, neededGroups } = readGroups(fd, groups))
+      }
+      checked('getsockopt(SO_PEERGROUPS)', result)
+      return [...groups.subarray(0, neededGroups)]
     },
-    hasReader(fd) {
-      return (eventsOf(fd) & ABI.POLLERR) === 0
+    /** Reports whether the other end is closed in both directions (poll(2), POLLHUP). */
+    isHungUp: (fd: number): boolean => (eventsOf(fd) & ABI.POLLHUP) !== 0,
+    /** Reports whether this pipe still has a reader (poll(2), POLLERR). */
+    hasReader: (fd: number): boolean => (eventsOf(fd) & ABI.POLLERR) === 0,
+    /** Has the kernel keep about twice this of what was sent and not read (socket(7), SO_SNDBUF). */
+    setSendBuffer(fd: number, bytes: number): void {
+      const value = Int32Array.of(bytes)
+      checked('setsockopt(SO_SNDBUF)', setsockopt(fd, ABI.SOL_SOCKET, ABI.SO_SNDBUF, value, value.byteLength))
     },
-    replaceProcess(path, argv, env) {
+  }
+}
+
+function createProcessCalls({ func, checked }: Calls) {
+  const setrlimit = func('int setrlimit(int, void *)')
+  const prctl = func('int prctl(int, ulong, ulong, ulong, ulong)')
+  const fcntl = func('int fcntl(int, int, int)')
+  const exit = func('void _exit(int)')
+  const execve = func('int execve(const char *, const char **, const char **)')
+  const waitid = func('int waitid(int, uint32_t, void *, int)')
+  const waitpid = func('int waitpid(int, void *, int)')
+  const flock = func('int flock(int, int)')
+
+  /** Descriptors below `end` are inherited by programs that are executed, all others are not. */
+  function inheritBelow(end: number): void {
+    for (const fd of openDescriptors()) fcntl(fd, ABI.F_SETFD, fd < end ? 0 : ABI.FD_CLOEXEC)
+  }
+
+  /** The pid of an ended child, which stays unreaped; 0 where there is none. */
+  function endedChild(): number {
+    const info = Buffer.alloc(SIGINFO_BYTES)
+    const result = waitid(ABI.P_ALL, 0, info, ABI.WEXITED | ABI.WNOHANG | ABI.WNOWAIT)
+    return result === 0 ? info.readInt32LE(PID_OFFSET) : 0
+  }
+
+  return {
+    /**
+     * From here on this process leaves no core dump, and no other process of its user can read its memory
+     * (prctl(2), PR_SET_DUMPABLE).
+     */
+    forbidDumps(): void {
+      const noBytes = Buffer.alloc(16)
+      checked('setrlimit', setrlimit(ABI.RLIMIT_CORE, noBytes))
+      checked('prctl', prctl(ABI.PR_SET_DUMPABLE, 0, 0, 0, 0))
+    },
+    /**
+     * Becomes another program, with the same process id (execve(2)), standard streams and sockets that systemd handed to
+     * this process (`LISTEN_FDS` and `LISTEN_PID` in `env`); all other descriptors are closed, and nothing of this
+     * program runs on, not even exit listeners. `path` is the file itself, `argv[0]` what it is called. Returns only by
+     * throwing; `process.execve` of Node aborts where the kernel refuses.
+     */
+    replaceProcess(path: string, argv: readonly string[], env: NodeJS.ProcessEnv): never {
       const settings = Object.entries(env).flatMap(([name, value]) =>
         value === undefined ? [] : [`${name}=${value}`],
       )
+      for (const signal of IGNORED_BY_NODE) restoreDefault(signal)
       inheritBelow(FIRST_LISTEN_FD + countListenFds(env, process.pid))
       checked('execve', execve(path, [...argv, null], [...settings, null]))
       throw new Error('execve returned without an error')
     },
-    closeOnExec() {
-      inheritBelow(FIRST_LISTEN_FD)
+    /** Programs that this one starts inherit no descriptor that is open now, save the standard streams. */
+    closeOnExec: (): void => inheritBelow(FIRST_LISTEN_FD),
+    /**
+     * Reaps the ended children that this program did not start itself: orphans, which PID 1 inherits. `own` is the child
+     * that Node reaps; where that one has just ended, the rest waits for the next call.
+     */
+    reapOrphans(own: number | undefined): void {
+      for (;;) {
+        const pid = endedChild()
+        if (pid === 0 || pid === own || waitpid(pid, null, ABI.WNOHANG) !== pid) return
+      }
     },
-    exitNow(status) {
+    /**
+     * Locks the open file for this process (flock(2)), and reports whether it did: false where another has it. Ends when
+     * the descriptor is closed.
+     */
+    lock(fd: number): boolean {
+      try {
+        checked('flock', flock(fd, ABI.LOCK_EX | ABI.LOCK_NB))
+        return true
+      } catch (error) {
+        if (errorCode(error) !== 'EAGAIN') throw error
+        return false
+      }
+    },
+    /** Ends this process with this status (_exit(2)): no exit listener runs, no thread is waited for, nothing is flushed. */
+    exitNow(status: number): never {
       exit(status)
       throw new Error('_exit returned')
     },
   }
+}
+
+/** libuv gives a signal its default action back when its last listener goes. */
+function restoreDefault(signal: NodeJS.Signals): void {
+  const listener = (): void => undefined
+  process.on(signal, listener)
+  process.off(signal, listener)
 }
 
 /** Without /proc only the standard streams are known; Node closes the others that it was started with. */
@@ -258,104 +351,4 @@ function socketAddress(path: string): Buffer {
   const family = Buffer.alloc(2)
   family.writeUInt16LE(ABI.AF_UNIX)
   return Buffer.concat([family, name])
-}
-
-function createConnectionCalls(
-  libc: Library,
-  options: {
-    eventsOf: (fd: number) => number
-    checked: (call: string, result: number) => number
-  },
-): Pick<Libc, 'peerOf' | 'peerGroups' | 'isHungUp' | 'setSendBuffer'> {
-  const { eventsOf, checked } = options
-  const getsockopt = libc.func('int getsockopt(int, int, int, void *, void *)')
-  const setsockopt = libc.func('int setsockopt(int, int, int, void *, uint32_t)')
-  // Reused: this is asked at each connection.
-  const credentials = new Int32Array(3)
-  const length = new Int32Array(1)
-
-  function readGroups(fd: number, groups: Uint32Array): { result: number; neededGroups: number } {
-    length[0] = groups.byteLength
-    const result = getsockopt(fd, ABI.SOL_SOCKET, ABI.SO_PEERGROUPS, groups, length)
-    return { result, neededGroups: (length[0] ?? 0) / groups.BYTES_PER_ELEMENT }
-  }
-
-  return {
-    peerOf(fd) {
-      length[0] = credentials.byteLength
-      const result = getsockopt(fd, ABI.SOL_SOCKET, ABI.SO_PEERCRED, credentials, length)
-      checked('getsockopt(SO_PEERCRED)', result)
-      const [pid = 0, uid = 0, gid = 0] = credentials
-      return { pid, uid: uid >>> 0, gid: gid >>> 0 }
-    },
-    peerGroups(fd) {
-      let groups = new Uint32Array(USUAL_GROUPS)
-      let { result, neededGroups } = readGroups(fd, groups)
-      if (result < 0 && neededGroups > groups.length) {
-        groups = new Uint32Array(neededGroups)
-        ;({ result, neededGroups } = readGroups(fd, groups))
-      }
-      checked('getsockopt(SO_PEERGROUPS)', result)
-      return [...groups.subarray(0, neededGroups)]
-    },
-    isHungUp(fd) {
-      return (eventsOf(fd) & ABI.POLLHUP) !== 0
-    },
-    setSendBuffer(fd, bytes) {
-      const value = Int32Array.of(bytes)
-      checked('setsockopt(SO_SNDBUF)', setsockopt(fd, ABI.SOL_SOCKET, ABI.SO_SNDBUF, value, value.byteLength))
-    },
-  }
-}
-
-function createChildCalls(libc: Library): Pick<Libc, 'reapOrphans'> {
-  const waitid = libc.func('int waitid(int, uint32_t, void *, int)')
-  const waitpid = libc.func('int waitpid(int, void *, int)')
-
-  /** The pid of an ended child, which stays unreaped; 0 where there is none. */
-  function endedChild(): number {
-    const info = Buffer.alloc(SIGINFO_BYTES)
-    const result = waitid(ABI.P_ALL, 0, info, ABI.WEXITED | ABI.WNOHANG | ABI.WNOWAIT)
-    return result === 0 ? info.readInt32LE(PID_OFFSET) : 0
-  }
-
-  return {
-    reapOrphans(own) {
-      for (;;) {
-        const pid = endedChild()
-        if (pid === 0 || pid === own || waitpid(pid, null, ABI.WNOHANG) !== pid) return
-      }
-    },
-  }
-}
-
-// ---- koffi ----------------------------------------------------------------------------------------------------------
-
-/** The part of koffi's native module that is used. */
-interface Koffi {
-  load(path: null): Library
-  errno(): number
-}
-interface Library {
-  func(definition: string): (...args: unknown[]) => number
-}
-
-/** The first time takes about 4 ms and 2.5 MB. Throws UserError (78) with the remedy if it is not installed. */
-function loadKoffi(): Koffi {
-  const requireHere = createRequire(import.meta.url)
-  try {
-    try {
-      // Through koffi's own entry it takes 9 ms and 4 MB more.
-      return requireHere(`@koromix/koffi-linux-${process.arch}`) as Koffi
-    } catch (error) {
-      if (errorCode(error) !== 'MODULE_NOT_FOUND') throw error
-      return requireHere('koffi') as Koffi
-    }
-  } catch (cause) {
-    throw new UserError(
-      `The package koffi, by which kyc-tokend calls libc, cannot be loaded (${errorMessage(cause).split('\n')[0]}): install it with \`npm install koffi\``,
-      exitStatus.configuration,
-      { cause },
-    )
-  }
 }

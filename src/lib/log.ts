@@ -1,4 +1,4 @@
-// The interface of the log: a record is a constant sentence, an event name, and fields.
+// The interface of the log: a record is a constant sentence, an event name, and fields. A problem is logged once.
 
 /** Syslog's levels, most urgent first (RFC 5424). */
 export const logLevels = ['emerg', 'alert', 'crit', 'error', 'warning', 'notice', 'info', 'debug'] as const
@@ -12,4 +12,23 @@ export interface LogFields {
 /** Writes one record. The sentence is constant: what varies is in the fields. Never throws, never blocks. */
 export interface Log {
   (level: LogLevel, sentence: string, fields: LogFields): void
+}
+
+export interface ProblemLog {
+  /** The problem as it is now; null: there is none. */
+  set(problem: string | null): void
+  current(): string | null
+}
+
+/** Calls `write` where the problem is new, another one, or over (null). */
+export function createProblemLog(write: (problem: string | null) => void): ProblemLog {
+  let current: string | null = null
+  return {
+    set(problem) {
+      if (problem === current) return
+      current = problem
+      write(problem)
+    },
+    current: () => current,
+  }
 }

@@ -13,8 +13,7 @@ import {
 import { fallbackOnSystemError } from './error.ts'
 import { fs } from './fs.ts'
 import { asFileError, FileError } from './file-error.ts'
-import { createProblemLog } from './log-once.ts'
-import type { Log } from './log.ts'
+import { createProblemLog, type Log } from './log.ts'
 import { DiskStalledError } from './disk-queue.ts'
 
 export interface ManagedFile {

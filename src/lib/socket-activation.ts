@@ -1,7 +1,9 @@
 // Listening sockets that systemd handed over (sd_listen_fds(3)).
 import { closeSync, fstatSync } from 'node:fs'
 import { errorCode } from './error.ts'
-import { countListenFds, FIRST_LISTEN_FD } from './listen-fds.ts'
+
+/** SD_LISTEN_FDS_START. */
+export const FIRST_LISTEN_FD = 3
 
 /** Names of `FileDescriptorName=` that the daemon serves. */
 const NAMES = ['ipc', 'http', 'metrics'] as const
@@ -11,6 +13,12 @@ type SocketName = (typeof NAMES)[number]
 export interface InheritedSockets extends Readonly<Record<SocketName, readonly number[]>> {
   /** Those of other names. */
   readonly unknown: readonly { readonly name: string; readonly fd: number }[]
+}
+
+/** Number of descriptors that LISTEN_FDS hands to the process with this pid; none where LISTEN_PID names another one. */
+export function countListenFds(env: NodeJS.ProcessEnv, pid: number): number {
+  const { LISTEN_PID = '', LISTEN_FDS = '' } = env
+  return LISTEN_PID === String(pid) && /^\d{1,4}$/.test(LISTEN_FDS) ? Number(LISTEN_FDS) : 0
 }
 
 /** Takes LISTEN_FDS, LISTEN_PID and LISTEN_FDNAMES out of the environment, so that no child uses them. */

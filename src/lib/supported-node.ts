@@ -25,9 +25,9 @@ export async function needSupportedNode(root: URL): Promise<void> {
   const pinned = PINNED.map((path) => fileURLToPath(new URL(path, root))).find((path) => existsSync(path))
   if (pinned === undefined || realpathSync(pinned) === realpathSync(process.execPath))
     throw new UserError(`${remedy}: install one${orPinned(root)}.`, exitStatus.unavailable)
-  const { replaceProcess } = await import('./replace-process.ts')
+  const { loadLibc } = await import('./libc.ts')
   try {
-    replaceProcess(pinned, [pinned, ...process.execArgv, ...process.argv.slice(1)], process.env)
+    loadLibc().replaceProcess(pinned, [pinned, ...process.execArgv, ...process.argv.slice(1)], process.env)
   } catch (error) {
     throw new UserError(
       `${remedy}: run it with ${pinned} (${errorMessage(error)}).`,

@@ -1,6 +1,6 @@
 // The host's name as alerts and `status` show it.
 import { hostname } from 'node:os'
-import { untilAborted } from '../lib/abort.ts'
+import { untilAborted } from '../lib/tasks.ts'
 import { sleep } from '../lib/clock.ts'
 
 export interface HostName {

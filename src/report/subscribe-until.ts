@@ -1,5 +1,5 @@
 // Subscribes a report to the keeper's events until it is stopped; reports have no timers of their own.
-import { untilAborted } from '../lib/abort.ts'
+import { untilAborted } from '../lib/tasks.ts'
 import type { Keeper, KeeperEvent } from '../token/keeper.ts'
 
 /** The part of the keeper that a report uses. */

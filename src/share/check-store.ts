@@ -2,7 +2,7 @@
 import type { ShareConfig } from '../config/config.ts'
 import type { Clock } from '../lib/clock.ts'
 import { fault, ok, warning, type Finding, clockFindings } from '../lib/finding.ts'
-import { randomHex } from '../lib/hash.ts'
+import { randomHex } from '../lib/crypto.ts'
 import { connect, type Surroundings } from './redis-client.ts'
 import { formatServers, openRedisStore } from './redis-store.ts'
 import { StoreError, type Store } from './store.ts'

@@ -1,7 +1,7 @@
 // Sharing as the daemon sees it: off, or a session with the store for the configuration in use.
 import { isDeepStrictEqual } from 'node:util'
 import type { Config, ShareConfig } from '../config/config.ts'
-import { untilAborted } from '../lib/abort.ts'
+import { untilAborted } from '../lib/tasks.ts'
 import type { StatusResult } from '../protocol.ts'
 import type { FetchOutcome, FetchToken } from '../token/outcome.ts'
 import type { SavedFleet } from '../token/state.ts'

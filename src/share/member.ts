@@ -1,8 +1,7 @@
 // A host as a member of its fleet: the one ShareState and what acts on it. Records come in, the keeper gets them, the store is kept up to date.
 import type { ShareConfig } from '../config/config.ts'
-import type { Clock } from '../lib/clock.ts'
+import { type Clock, createWakeableSleep } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
-import { createWakeableSleep } from '../lib/wakeable-sleep.ts'
 import type { RetryPolicy } from '../token/backoff.ts'
 import type { FetchOutcome, FetchToken, Postponed, ServiceOutcome } from '../token/outcome.ts'
 import { liveToken, shareableOf, type KnownRecord, type Shareable } from './records.ts'

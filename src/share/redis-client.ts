@@ -3,7 +3,7 @@
 import library, { type Cluster, type ClusterOptions, type Redis, type RedisOptions } from 'iovalkey'
 import type { ShareConfig } from '../config/config.ts'
 import type { Clock } from '../lib/clock.ts'
-import { createSecureContext } from '../lib/secure-context.ts'
+import { createSecureContext } from '../lib/crypto.ts'
 import { StoreError, type StoreErrorKind } from './store.ts'
 
 export type RedisClient = Redis | Cluster

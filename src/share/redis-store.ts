@@ -1,5 +1,5 @@
 // The shared store in Redis or Valkey: one hash, three short-lived keys and one channel for each account.
-import { randomHex } from '../lib/hash.ts'
+import { randomHex } from '../lib/crypto.ts'
 import { CLIENT_INTERVAL_MS } from '../token/rejections.ts'
 import {
   connect,

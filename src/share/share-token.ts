@@ -1,6 +1,5 @@
 // One token for a fleet: wraps what asks the service so that one host asks for all, and brings to the keeper what others were answered.
-import { withTimeout } from '../lib/clock.ts'
-import { createWakeableSleep } from '../lib/wakeable-sleep.ts'
+import { withTimeout, createWakeableSleep } from '../lib/clock.ts'
 import type { StatusResult } from '../protocol.ts'
 import type { Attempt, FetchOutcome, FetchToken } from '../token/outcome.ts'
 import { askAlone, askForAll } from './ask.ts'

@@ -1,7 +1,7 @@
 // The failure table, and the outcome of an answer by it. Pure, and total on any bytes.
 import { STATUS_CODES } from 'node:http'
 import type { ServiceConfig, ServiceRefusal } from '../config/config.ts'
-import { isRecord } from '../lib/json.ts'
+import { isRecord } from '../lib/input.ts'
 import { holdsSecret } from '../lib/secret.ts'
 import type { Grant, PermanentReason, Reason, ServiceOutcome, TransientReason } from '../token/outcome.ts'
 import { bare, MAX_DETAIL_LENGTH, oneLine } from './detail.ts'

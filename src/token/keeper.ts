@@ -1,6 +1,5 @@
 // The keeper: the one loop that asks the service, and the one variable that holds the result.
-import type { Clock, Instant } from '../lib/clock.ts'
-import { createWakeableSleep } from '../lib/wakeable-sleep.ts'
+import { type Clock, type Instant, createWakeableSleep } from '../lib/clock.ts'
 import type { FetchOutcome } from './outcome.ts'
 import { afterClientNeed, afterReject, type RejectDecision } from './rejections.ts'
 import { createRequests, type SaveState } from './requests.ts'

@@ -1,6 +1,6 @@
 // A token and its life: how long it lives, counted from its reception, and when it is to be refreshed.
 import type { Instant } from '../lib/clock.ts'
-import { sha256 } from '../lib/hash.ts'
+import { sha256 } from '../lib/crypto.ts'
 import type { ExpirySource, Grant } from './outcome.ts'
 
 export interface Token {

@@ -9,6 +9,7 @@ import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import type { Peer } from '../../src/lib/libc.ts'
 import { loadLibc, type Libc } from '../../src/lib/libc.ts'
 import { bundledModule, installKoffiWithoutFunctions } from '../support/bundled-module.ts'
 import { lacks } from '../support/lacks.ts'
@@ -43,7 +44,7 @@ async function seenAs(
   command: string,
   args: string[],
   options: object = {},
-): Promise<{ peer: ReturnType<Libc['peerOf']>; groups: number[]; pid: number | undefined }> {
+): Promise<{ peer: Peer; groups: number[]; pid: number | undefined }> {
   const path = join(directory, `${Math.random()}.sock`)
   const server = createServer().listen(path)
   try {

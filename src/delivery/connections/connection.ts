@@ -1,6 +1,6 @@
 // One connection, whatever is spoken on it: reads in turns, holds little, and ends for a reason.
 import type { Socket } from 'node:net'
-import { monotonicMs } from '../../lib/monotonic.ts'
+import { monotonicMs } from '../../lib/clock.ts'
 import type { Fault } from '../../protocol.ts'
 import {
   AT_ONCE_BYTES,

@@ -4,7 +4,7 @@ import { setImmediate as nextRound, setTimeout as sleep } from 'node:timers/prom
 import type { SocketConfig } from '../../config/config.ts'
 import { errorMessage } from '../../lib/error.ts'
 import type { Log } from '../../lib/log.ts'
-import { monotonicMs } from '../../lib/monotonic.ts'
+import { monotonicMs } from '../../lib/clock.ts'
 import { CONNECTION_IDLE_MS } from '../../protocol.ts'
 import {
   createQuota,

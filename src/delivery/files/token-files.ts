@@ -1,7 +1,7 @@
 // The token files: every entry of `tokenFiles` holds the token while it may be used, and is absent otherwise.
 import { isDeepStrictEqual } from 'node:util'
 import type { Config, TokenFileConfig } from '../../config/config.ts'
-import { raceAbort } from '../../lib/abort.ts'
+import { raceAbort } from '../../lib/tasks.ts'
 import { lstatIfAny, onFile } from '../../lib/atomic-file.ts'
 import { formatInstant } from '../../lib/clock.ts'
 import type { Log } from '../../lib/log.ts'

@@ -1,9 +1,8 @@
 // Paths of `http.sock` and what is answered there.
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { errorCode } from '../../lib/error.ts'
-import { isRecord } from '../../lib/json.ts'
-import { monotonicMs } from '../../lib/monotonic.ts'
-import { readLimited } from '../../lib/read-limited.ts'
+import { isRecord, readLimited } from '../../lib/input.ts'
+import { monotonicMs } from '../../lib/clock.ts'
 import type { Fault } from '../../protocol.ts'
 import { MAX_BODY_BYTES } from '../limits.ts'
 import type { Operations, Reply } from '../operations.ts'

@@ -2,7 +2,7 @@
 // used: its limits and timers see one connection at a time, and it asks for the host's network interfaces, which the service's
 // sandbox forbids.
 import { FastParser, IPCProtocolError } from 'node-ipc/parsers'
-import { isRecord } from '../../lib/json.ts'
+import { isRecord } from '../../lib/input.ts'
 import { answerTypes, FRAME_END, MAX_FRAME_BYTES, type Fault, type RequestType } from '../../protocol.ts'
 import {
   closingFaults,

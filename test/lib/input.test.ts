@@ -1,6 +1,6 @@
 import { Readable } from 'node:stream'
 import { expect, test } from 'vitest'
-import { readLimited } from '../../src/lib/read-limited.ts'
+import { readLimited } from '../../src/lib/input.ts'
 
 const streamOf = (...chunks: string[]): Readable => Readable.from(chunks.map((chunk) => Buffer.from(chunk)))
 

@@ -1,4 +1,4 @@
-// Reads a stream to its end, and no more of it than fits.
+// Input of others: streams that may be too long, and JSON of any shape.
 
 /**
  * The bytes of the stream, or undefined where they are more than `maxBytes`: then up to `maxDiscardedBytes` (by
@@ -17,4 +17,9 @@ export async function readLimited(
     else if (length > maxBytes + maxDiscardedBytes) return undefined
   }
   return length > maxBytes ? undefined : Buffer.concat(chunks)
+}
+
+/** Reports whether the value is an object with fields, and no list. */
+export function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
 }

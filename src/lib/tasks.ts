@@ -1,5 +1,4 @@
 // Runs the parts of a program together: the first fault stops the others, and being stopped is no fault.
-import { raceAbort } from './abort.ts'
 
 /** Something that runs until it is stopped. */
 export interface Task {
@@ -47,4 +46,25 @@ export function after(begun: Promise<unknown>, task: Task | TaskObject): Task {
 
 function runTask(task: Task | TaskObject, signal: AbortSignal): Promise<void> {
   return typeof task === 'function' ? task(signal) : task.run(signal)
+}
+
+/** Resolves when the signal is aborted. */
+export function untilAborted(signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    if (signal.aborted) resolve()
+    else signal.addEventListener('abort', () => resolve(), { once: true })
+  })
+}
+
+/** Resolves when the promise resolves or the signal is aborted. Rejects as the promise does. */
+export async function raceAbort(promise: Promise<unknown>, signal: AbortSignal): Promise<void> {
+  const aborted = Promise.withResolvers<void>()
+  const onAbort = (): void => aborted.resolve()
+  if (signal.aborted) onAbort()
+  signal.addEventListener('abort', onAbort)
+  try {
+    await Promise.race([promise, aborted.promise])
+  } finally {
+    signal.removeEventListener('abort', onAbort)
+  }
 }

@@ -1,0 +1,60 @@
+// Hashes, random bytes, certificates, and TLS contexts.
+import type { SecureContext } from 'node:tls'
+import { errorCode } from './error.ts'
+
+/** Loaded at the first call: a start and most commands need none of it. */
+const crypto = () => process.getBuiltinModule('node:crypto')
+
+/** SHA-256 of this text. */
+export function sha256(text: string): string {
+  return crypto().hash('sha256', text)
+}
+
+/** HMAC with SHA-256 (RFC 2104). */
+export function hmacSha256(key: string, text: string): string {
+  return crypto().createHmac('sha256', key).update(text).digest('hex')
+}
+
+/** As many random bytes as this, fit for keys. */
+export function randomHex(bytes: number): string {
+  return crypto().randomBytes(bytes).toString('hex')
+}
+
+const CERTIFICATE = /-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g
+
+/** Each with its frame; none where the text has none, or has one that cannot be read. Text between them is ignored. */
+export function certificatesIn(pem: string): string[] {
+  const found = pem.match(CERTIFICATE) ?? []
+  if (found.length === 0) return found
+  const { X509Certificate } = crypto()
+  try {
+    return found.filter((certificate) => new X509Certificate(certificate).raw.length > 0)
+  } catch (error) {
+    if (errorCode(error) === undefined) throw error
+    return []
+  }
+}
+
+/** Reports whether this private key, protected by no passphrase, is that of the first of these certificates. */
+export function isKeyOf(key: string, certificates: string): boolean {
+  const { createPrivateKey, X509Certificate } = crypto()
+  try {
+    return new X509Certificate(certificates).checkPrivateKey(createPrivateKey(key))
+  } catch (error) {
+    if (errorCode(error) === undefined) throw error
+    return false
+  }
+}
+
+/**
+ * The context of TLS connections, to be made once and not for each of them, since each would take memory. Trusts the authorities that Node knows (and NODE_EXTRA_CA_CERTS), and those of `ca` beside them. Shows the certificate
+ * `cert`, where it is given with its key. All are PEM. Throws where certificate and key do not fit together.
+ */
+export async function createSecureContext(
+  ca: string | null,
+  own: { cert: string; key: string } | null = null,
+): Promise<SecureContext> {
+  const tls = await import('node:tls')
+  const trusted = ca === null ? {} : { ca: [...tls.getCACertificates('default'), ca] }
+  return tls.createSecureContext({ ...trusted, ...own })
+}

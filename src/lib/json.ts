@@ -1,6 +1,0 @@
-// JSON values of others.
-
-/** Reports whether the value is an object with fields, and no list. */
-export function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
-}
