@@ -22,6 +22,10 @@ async function statuses(text: string, options: { half?: boolean } = {}): Promise
   const { httpPath } = await ready()
   const received = await exchange(httpPath, text, { until: /"code":"not-found"\}$/, ...options })
   expect(received).not.toContain('undefined')
+  const problems = received.match(
+    /^HTTP\/1\.1 400 [^{]*\/problem\+json\r\n[^{]*\{[^}]*"code":"bad-request"/gm,
+  )
+  expect(problems?.length).toBe(received.match(/HTTP\/1\.1 400/g)?.length)
   return [...received.matchAll(/^HTTP\/1\.1 (\d+)|(?<=\})HTTP\/1\.1 (\d+)/gm)]
     .map(([, first, other]) => first ?? other)
     .join(' ')
@@ -31,6 +35,13 @@ describe('a request and the next one are two', () => {
   it.each([
     ['with a body', `${POST}Content-Length: ${BODY.length}\r\n\r\n${BODY}`, '200 404'],
     ['with a body in chunks', `${POST}Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n`, '400 404'],
+    [
+      'with a token in chunks',
+      `${POST}Transfer-Encoding: chunked\r\n\r\n19\r\n${BODY}\r\n0\r\n\r\n`,
+      '200 404',
+    ],
+    ['without a Host header', 'GET /v1/token HTTP/1.1\r\n\r\n', '200 404'],
+    ['with an unknown expectation', `GET /v1/token ${HEAD}Expect: the-unexpected\r\n\r\n`, '200 404'],
     ['with trailers', `${POST}Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX: y\r\n\r\n`, '400 404'],
     ['with a body where there is nothing', `POST /no ${HEAD}Content-Length: 5\r\n\r\nhello`, '404 404'],
     ['with a body for a wrong method', `PUT /v1/token ${HEAD}Content-Length: 5\r\n\r\nhello`, '405 404'],
@@ -59,6 +70,10 @@ describe('a request and the next one are two', () => {
 
 describe('the connection ends after the answer', () => {
   it.each([
+    ['that is none', 'oops\r\n\r\n'],
+    ['with a length below zero', `${POST}Content-Length: -1\r\n\r\n`],
+    ['of a GET with a body', `GET /v1/token ${HEAD}Content-Length: 5\r\n\r\nhello`],
+    ['with a head of 9 KB', `GET / ${HEAD}A: ${'x'.repeat(9_000)}\r\n\r\n`],
     ['with two lengths', `${POST}Content-Length: 2\r\nContent-Length: 4\r\n\r\n{}`],
     ['with one length twice', `${POST}Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}`],
     ['with a list of lengths', `${POST}Content-Length: 2, 2\r\n\r\n{}`],
@@ -125,10 +140,14 @@ describe('the connection ends after the answer', () => {
     expect(await statuses(`${POST}Content-Length: 25\r\n\r\n{`, { half: true })).toBe('400')
   })
 
-  it('408 for a body that does not end', async () => {
+  it.each([
+    ['a head', 'GET /v1/token HTTP/1.1\r\nHost:'],
+    ['a body', `${POST}Content-Length: 25\r\n\r\n{`],
+  ])('408 for %s that does not end', async (_what, text) => {
     const world = await startDelivery({ timeouts: { sweepMs: 20, 'incomplete-request': 60 } })
-    const received = await exchange(world.httpPath, `${POST}Content-Length: 25\r\n\r\n{`)
+    const received = await exchange(world.httpPath, text)
     expect(received).toMatch(/^HTTP\/1\.1 408 .*"code":"bad-request"/s)
+    expect(world.http.counts().dropped['incomplete-request']).toBe(1)
   })
 })
 

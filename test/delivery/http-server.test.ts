@@ -178,6 +178,20 @@ describe('the other paths', () => {
     expect(answer).toMatchObject({ status: 403, json: { code: 'denied' } })
   })
 
+  it('are answered 503 beyond the limit of connections', async () => {
+    const world = await startDelivery({ loadLibc: asStranger, socket: { maxConnectionsPerUser: 1 } })
+    await connectRaw(world.httpPath, { reads: false })
+    const { status, headers, json } = await ask(world.httpPath, '/v1/token')
+    expect(json).toMatchObject({ status: 503, code: 'busy' })
+    expect([status, headers['connection'], headers['cache-control']]).toEqual([503, 'close', 'no-store'])
+  })
+
+  it('are closed to web pages', async () => {
+    const { httpPath } = await ready()
+    const answer = await ask(httpPath, '/v1/token', { headers: { Origin: 'https://evil.example' } })
+    expect(answer).toMatchObject({ status: 403, json: { code: 'denied' } })
+  })
+
   it.each([
     ['without a Host header', 'GET /v1/token HTTP/1.1\r\n\r\n'],
     ['in absolute form', 'GET http://localhost/v1/token?waitSeconds=1 HTTP/1.1\r\nHost: localhost\r\n\r\n'],
@@ -187,21 +201,6 @@ describe('the other paths', () => {
     const received = await exchange(world.httpPath, text, { until: /\}$/ })
     expect(received).toMatch(/^HTTP\/1\.1 200 OK\r\n/)
     expect(received).toContain('Cache-Control: no-store')
-  })
-
-  it('for a tunnel are refused', async () => {
-    const world = await ready()
-    const received = await exchange(world.httpPath, 'CONNECT x:1 HTTP/1.1\r\nHost: x:1\r\n\r\n')
-    expect(received).toMatch(/^HTTP\/1\.1 400 /)
-    expect(received).toContain('application/problem+json')
-  })
-
-  it('are limited to so many requests per second where that is set', async () => {
-    const world = await ready()
-    await world.http.reconfigure(world.socket({ path: world.httpPath, maxRequestsPerSecond: 2 }))
-    const text = 'GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(3)
-    const received = await exchange(world.httpPath, text)
-    expect(received.match(/HTTP\/1\.1 \d+/g)).toEqual(['HTTP/1.1 200', 'HTTP/1.1 200', 'HTTP/1.1 429'])
   })
 })
 
@@ -289,17 +288,6 @@ print(daemon.getresponse().status)
 })
 
 describe('hostile clients', () => {
-  it.each([
-    'oops\r\n\r\n',
-    'GET /v1/token HTTP/1.1\r\nContent-Length: -1\r\n\r\n',
-    `GET / HTTP/1.1\r\nA: ${'x'.repeat(9_000)}\r\n\r\n`,
-  ])('what is not HTTP gets a problem and loses the connection', async (text) => {
-    const { httpPath } = await ready()
-    const received = await exchange(httpPath, text)
-    expect(received).toMatch(/^HTTP\/1\.1 400 .*"code":"bad-request"/s)
-    expect((await ask(httpPath, '/v1/token')).status).toBe(200)
-  })
-
   it('10,000 pipelined requests get 10,000 answers, and little is held', async () => {
     const { httpPath } = await ready()
     const text = 'GET /v1/token HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(10_000)
@@ -307,18 +295,6 @@ describe('hostile clients', () => {
       until: /not-found/,
     })
     expect(received.match(/HTTP\/1\.1 200/g)).toHaveLength(10_000)
-  })
-
-  it('slow heads and slow bodies are shown out', async () => {
-    const timeouts = { sweepMs: 20, 'incomplete-request': 60, idle: 10_000 }
-    const world = await startDelivery({ timeouts })
-    await world.rotate()
-    const slow = [
-      'GET /v1/token HTTP/1.1\r\nHost:',
-      'POST /v1/token/reject HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{',
-    ]
-    await Promise.all(slow.map(async (text) => exchange(world.httpPath, text)))
-    expect(world.http.counts().dropped['incomplete-request']).toBe(2)
   })
 })
 
@@ -338,26 +314,11 @@ describe('HEAD and bodies', () => {
     expect(head.headers['cache-control']).toBe('no-store')
   })
 
-  it('a body of a GET is refused, and the connection closed', async () => {
-    const { httpPath } = await ready()
-    const text = 'GET /v1/token HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello'
-    const received = await exchange(httpPath, text)
-    expect(received).toMatch(/^HTTP\/1\.1 400 .*Connection: close.*"code":"bad-request"/s)
-  })
-
-  it('a chunked body is read, and the request after it in the same packet', async () => {
-    const { httpPath } = await ready()
-    const body = '{"accessToken":"token-0"}'
-    const text = `POST /v1/token/reject HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\nGET /nope HTTP/1.1\r\nHost: x\r\n\r\n`
-    const received = await exchange(httpPath, text, { until: /not-found/ })
-    expect(received.match(/HTTP\/1\.1 \d+/g)).toEqual(['HTTP/1.1 200', 'HTTP/1.1 404'])
-    expect(received).toContain('"verdict":"replaced"')
-  })
-
   it('a connection over its rate is closed after the answer that says so', async () => {
     const world = await ready()
-    await world.http.reconfigure(world.socket({ path: world.httpPath, maxRequestsPerSecond: 1 }))
-    const received = await exchange(world.httpPath, 'GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(2))
+    await world.http.reconfigure(world.socket({ path: world.httpPath, maxRequestsPerSecond: 2 }))
+    const received = await exchange(world.httpPath, 'GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(3))
+    expect(received.match(/HTTP\/1\.1 200/g)).toHaveLength(2)
     expect(received).toMatch(/HTTP\/1\.1 429 .*Connection: close.*"code":"busy"/s)
     expect(world.http.counts().dropped['too-many-requests']).toBe(1)
   })

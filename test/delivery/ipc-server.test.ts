@@ -5,7 +5,7 @@ import { IPCModule } from 'node-ipc'
 import { describe, expect, it, vi } from 'vitest'
 import { failures } from '../support/failures.ts'
 import { asStranger, lateAnswer, startDelivery } from '../support/delivery-world.ts'
-import { askOnce, connectRaw, type RawFrame } from '../support/ipc-client.ts'
+import { askOnce, connectRaw } from '../support/ipc-client.ts'
 import { kindOf } from '../support/kind-of.ts'
 import { lacks } from '../support/lacks.ts'
 import { eventually, expectUntil } from '../support/until.ts'
@@ -24,14 +24,6 @@ describe('token.get', () => {
     expect(answer?.data['accessToken']).toMatch(/^token-\d$/)
   })
 
-  it('answers a plain request and one with a field more alike', async () => {
-    const world = await startDelivery()
-    await world.rotate()
-    const client = await connectRaw(world.ipcPath)
-    client.write('{"type":"token.get","data":{"id":"x"}}\f{ "data": {"id":"x"}, "type":"token.get" }\f')
-    expect(await client.frame(0)).toEqual(await client.frame(1))
-  })
-
   it('waits for the first token', async () => {
     const { answer, grant } = lateAnswer()
     const world = await startDelivery({ answer })
@@ -44,44 +36,6 @@ describe('token.get', () => {
       type: 'token.result',
       data: { id: '1', accessToken: 'late' },
     })
-  })
-
-  it('answers each of many that wait at once with its own id', async () => {
-    const { answer, grant } = lateAnswer()
-    const world = await startDelivery({ answer })
-    const ids = ['a', 'b', 'c', 'd']
-    const clients = await Promise.all(ids.map(async () => connectRaw(world.ipcPath)))
-    for (const [index, client] of clients.entries()) {
-      client.ask('token.get', { id: ids[index], waitSeconds: 20 })
-      client.ask('status.get', { id: 'is taken' })
-    }
-    for (const client of clients) await client.frame(0)
-    grant()
-    const answers = await Promise.all(clients.map(async (client) => client.frame(1)))
-    expect(answers.map((each) => each?.data['id'])).toEqual(ids)
-  })
-
-  it('answers as it should what is read much later, meanwhile others too', async () => {
-    const world = await startDelivery({ answer: () => ({ kind: 'ok', accessToken: 'x'.repeat(8_000) }) })
-    await askOnce(world.ipcPath, 'token.get', { id: 'else', waitSeconds: 20 })
-    const slow = await connectRaw(world.ipcPath, { reads: false })
-    for (let id = 1_000; id < 1_100; id += 1) {
-      slow.ask('token.get', { id: String(id) })
-      // Each in a chunk of its own.
-      await askOnce(world.ipcPath, 'token.get', { id: 'else' })
-    }
-    const text: string[] = []
-    const isWhole = new Promise<void>((resolve) => {
-      slow.socket.setEncoding('utf8').on('data', (chunk: string) => {
-        text.push(chunk)
-        if (text.join('').split('\f').length > 100) resolve()
-      })
-    })
-    await isWhole
-    const answered = text.join('').split('\f').slice(0, 100)
-    expect(answered.map((frame) => (JSON.parse(frame) as RawFrame).data['id'])).toEqual(
-      Array.from({ length: 100 }, (_, index) => String(1_000 + index)),
-    )
   })
 
   it('reports a refusal at once, however long it may wait, with the remedy', async () => {
@@ -222,14 +176,15 @@ describe('requests that are none', () => {
       'nonsense',
     ].map((type) => JSON.stringify({ type, data: { id: '1' } })),
   ]
-  it.each(wrong)('%s is answered with bad-request, and the connection lives', async (frame) => {
+  it('are each answered with bad-request, and the connection lives', async () => {
     const world = await startDelivery()
     await world.rotate()
     const client = await connectRaw(world.ipcPath)
-    client.write(`${frame}\f`)
-    expect(await client.frame(0)).toMatchObject({ type: 'fault', data: { code: 'bad-request' } })
+    client.write(wrong.map((frame) => `${frame}\f`).join(''))
     client.ask('token.get', { id: 'after' })
-    expect(await client.frame(1)).toMatchObject({ type: 'token.result', data: { id: 'after' } })
+    for (const [index, frame] of wrong.entries())
+      expect(await client.frame(index), frame).toMatchObject({ type: 'fault', data: { code: 'bad-request' } })
+    expect(await client.frame(wrong.length)).toMatchObject({ type: 'token.result', data: { id: 'after' } })
   })
 
   it.each([
@@ -457,15 +412,6 @@ describe('the record of clients', () => {
       expect.arrayContaining(readers.map((each) => expect.objectContaining(each))),
     )
     expect(data?.['readers']).toHaveLength(2)
-  })
-
-  it.each([{}, { minValidSeconds: 1 }])('says when they did (%j)', async (request) => {
-    const world = await startDelivery()
-    await world.rotate()
-    await askOnce(world.ipcPath, 'token.get', request)
-    await eventually(() => expect(world.audit.readers()).toHaveLength(1))
-    const [reader] = world.audit.readers()
-    expect(Math.abs(Date.now() - Date.parse(reader?.lastAt ?? ''))).toBeLessThan(60_000)
   })
 
   it('does not name them to others', async () => {

@@ -9,49 +9,27 @@ import { createFakeClock } from '../support/fake-clock.ts'
 import { connectRaw } from '../support/ipc-client.ts'
 import { lacks } from '../support/lacks.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
+import { expectUntil } from '../support/until.ts'
 
 const source = (path: string): string => new URL(`../../src/delivery/${path}`, import.meta.url).href
-
-/** Plays systemd: listens at both sockets, and hands them to a program as descriptors 3 and 4. */
-async function activate(program: string): Promise<{ directory: string; ended: Promise<unknown> }> {
-  const directory = await tempDirectory()
-  const systemd = `
-import fcntl, os, socket, sys
-held = []
-for name in ('ipc', 'http'):
-    s = socket.socket(socket.AF_UNIX)
-    s.bind(sys.argv[1] + '/' + name + '.sock')
-    s.listen(4096)
-    held.append(s.detach())
-high = [fcntl.fcntl(fd, fcntl.F_DUPFD, 20) for fd in held]
-for target, fd in zip((3, 4), high):
-    os.dup2(fd, target)
-    os.set_inheritable(target, True)
-os.environ.update(LISTEN_FDS='2', LISTEN_FDNAMES='ipc:http', LISTEN_PID=str(os.getpid()))
-print('bound', flush=True)
-os.execv(sys.argv[2], sys.argv[2:])
-`
-  const child = spawn(
-    'python3',
-    ['-c', systemd, directory, process.execPath, '--input-type=module', '-e', program],
-    { stdio: ['ignore', 'pipe', 'inherit'] },
-  )
-  onTestFinished(() => void child.kill('SIGKILL'))
-  const ended = once(child, 'exit')
-  await once(child.stdout, 'data')
-  return { directory, ended }
-}
 
 it.skipIf(lacks('python3', 'curl'))(
   'clients that wait at inherited sockets are answered, and the sockets stay',
   async () => {
-    const { directory, ended } = await activate(`
+    const directory = await tempDirectory()
+    const handOver = new URL('../support/hand-over.py', import.meta.url).pathname
+    const program = `
     import { takeInheritedSockets } from '${source('../lib/socket-activation.ts')}'
     import { serveMisconfigured } from '${source('misconfigured.ts')}'
     const inherited = takeInheritedSockets(process.env, process.pid)
     const signal = new AbortController().signal
-    await serveMisconfigured(inherited, { message: 'Fix it', log() {}, signal, forMs: 1500 })`)
-    const path = join(directory, 'ipc.sock')
+    await serveMisconfigured(inherited, { message: 'Fix it', log() {}, signal, forMs: 1500 })`
+    const command = [process.execPath, '--input-type=module', '-e', program]
+    const child = spawn('python3', [handOver, 'ipc:http', directory, ...command], { stdio: 'inherit' })
+    onTestFinished(() => void child.kill('SIGKILL'))
+    const ended = once(child, 'exit')
+    const [path, httpPath] = [join(directory, '0.sock'), join(directory, '1.sock')]
+    await expectUntil('the sockets', () => existsSync(httpPath))
     const { ino, mode } = lstatSync(path)
     const ipc = await connectRaw(path)
     ipc.ask('token.get', { id: '1', waitSeconds: 60 })
@@ -70,13 +48,13 @@ it.skipIf(lacks('python3', 'curl'))(
     const { stdout } = await promisify(execFile)('curl', [
       '-s',
       '--unix-socket',
-      join(directory, 'http.sock'),
+      httpPath,
       'http://localhost/v1/token',
     ])
     expect(JSON.parse(stdout)).toMatchObject({ status: 503, code: 'misconfigured' })
     expect(await ended).toEqual([0, null])
     expect(lstatSync(path)).toMatchObject({ ino, mode })
-    expect(existsSync(join(directory, 'http.sock'))).toBe(true)
+    expect(existsSync(httpPath)).toBe(true)
   },
 )
 

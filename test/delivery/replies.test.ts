@@ -115,38 +115,12 @@ describe('a refresh', () => {
 })
 
 describe('waiting', () => {
-  it('is no use where the service refuses and there is no token', async () => {
-    const { replies } = await start({ first: failures.inactive })
-    const reply = replies.token({ waitSeconds: 60 }, never)
-    expect(isThere(reply)).toBe(true)
-    expect(reply).toMatchObject({
-      fault: { code: 'account-inactive', message: expect.stringContaining('support') as string },
-    })
-  })
-
   it('for another token goes on where no attempt is due: an operator may bring one', async () => {
     const { replies, cachedResult, clock } = await start()
     const notFingerprint = cachedResult()?.fingerprint ?? ''
     const reply = replies.token({ notFingerprint, waitSeconds: 60 }, never)
     expect(isThere(reply)).toBe(false)
     void replies.refresh(never.signal)
-    await clock.settle()
-    expect(JSON.parse(((await reply) as { value: CachedToken }).value.json)).toMatchObject({
-      generation: 2,
-    })
-  })
-
-  it('is no use for more than the life last obtained', async () => {
-    const { replies, asked } = await start({ lifeSeconds: 600 })
-    expect(isThere(replies.token({ minValidSeconds: 601, waitSeconds: 60 }, never))).toBe(true)
-    expect(asked()).toBe(1)
-  })
-
-  it('for a longer life ends with the token that has it', async () => {
-    const { replies, clock } = await start({ lifeSeconds: 600 })
-    await clock.advance(60_000)
-    const reply = replies.token({ minValidSeconds: 590, waitSeconds: 60 }, never)
-    expect(isThere(reply)).toBe(false)
     await clock.settle()
     expect(JSON.parse(((await reply) as { value: CachedToken }).value.json)).toMatchObject({
       generation: 2,
@@ -162,14 +136,6 @@ describe('waiting', () => {
     expect(isOver).toBe(false)
     await clock.advance(200)
     expect(await reply).toMatchObject({ fault: { code: 'no-token-yet', reason: 'network' } })
-  })
-
-  it('ends with what there is when the daemon stops', async () => {
-    const { replies } = await start({ first: failures.network })
-    const stop = new AbortController()
-    const reply = replies.token({ waitSeconds: 30 }, stop)
-    stop.abort()
-    expect(await reply).toMatchObject({ fault: { code: 'no-token-yet' } })
   })
 })
 
@@ -202,15 +168,5 @@ describe('the status', () => {
     expect(await replies.status()).toMatchObject({
       value: { state: 'refused', nextAttemptAt: null, failure: { reason: 'account-not-found', status: 404 } },
     })
-  })
-
-  it('of health is that of the scheduler', async () => {
-    const { replies, pass, clock } = await start()
-    pass(44_000)
-    expect(replies.isAlive()).toBe(true)
-    pass(2_000)
-    expect(replies.isAlive()).toBe(false)
-    await clock.advance(15_000)
-    expect(replies.isAlive()).toBe(true)
   })
 })
