@@ -11,7 +11,8 @@ const SAME_INSTANT_MS = 2_000
 const RESTART_MS = 1_000
 
 export function createSubscriptions(connection: ReconnectingConnection, name: string | undefined) {
-  const subscribers = new Set<Subscriber>()
+  /** Each with the function that ends it. */
+  const subscribers = new Map<Subscriber, () => void>()
   let newest: Notification | undefined
   let end: (() => void) | undefined
   let restart: NodeJS.Timeout | undefined
@@ -20,7 +21,7 @@ export function createSubscriptions(connection: ReconnectingConnection, name: st
     clearTimeout(restart)
     restart = undefined
     newest = notification
-    for (const subscriber of subscribers) notification(subscriber)
+    for (const subscriber of subscribers.keys()) notification(subscriber)
   }
 
   function open(): () => void {
@@ -48,31 +49,26 @@ export function createSubscriptions(connection: ReconnectingConnection, name: st
     })
   }
 
-  function remove(subscriber: Subscriber): void {
-    subscriber.end()
-    if (!subscribers.delete(subscriber) || subscribers.size > 0) return
-    clearTimeout(restart)
-    end?.()
-    end = newest = restart = undefined
-  }
-
   const subscribe: TokenSource['subscribe'] = (listener, { onFault, signal } = {}) => {
     const subscriber = createSubscriber(listener, onFault)
     const unsubscribe = (): void => {
       signal?.removeEventListener('abort', unsubscribe)
-      remove(subscriber)
+      subscriber.end()
+      if (!subscribers.delete(subscriber) || subscribers.size > 0) return
+      clearTimeout(restart)
+      end?.()
+      end = newest = restart = undefined
     }
     if (signal?.aborted === true) return unsubscribe
     signal?.addEventListener('abort', unsubscribe)
-    subscribers.add(subscriber)
+    subscribers.set(subscriber, unsubscribe)
     if (end === undefined) end = open()
     else newest?.(subscriber)
     return unsubscribe
   }
 
-  /** Ends all of them. */
   const close = (): void => {
-    for (const subscriber of subscribers) remove(subscriber)
+    for (const unsubscribe of subscribers.values()) unsubscribe()
   }
   return { subscribe, close }
 }

@@ -36,8 +36,9 @@ export interface Sending {
 interface Suspect {
   readonly fingerprint: string
   readonly waiting: Set<Waiting>
-  /** The last report: its position in the order of reports and calls, its end, and the daemon's verdict. */
+  /** The position of the first report in the order of reports and calls: a call that began later may clear the token. */
   reportedAs: number
+  /** The last report, which may be a repetition of `search`, and the daemon's verdict. */
   reporting: Promise<unknown> | undefined
   verdict: RejectVerdict | undefined
   /** When the daemon asks the service about it, or may be asked again. */
@@ -91,10 +92,14 @@ export function createSuspects(options: {
   async function report(fingerprint: string): Promise<RejectResult> {
     const suspect = suspectOf(fingerprint) ?? addSuspect(fingerprint)
     suspect.reportedAs = order += 1
+    return sendReport(suspect)
+  }
+
+  async function sendReport(suspect: Suspect): Promise<RejectResult> {
     suspect.verdict = undefined
     let result: RejectResult | undefined
     try {
-      const reporting = options.reject(fingerprint)
+      const reporting = options.reject(suspect.fingerprint)
       suspect.reporting = reporting
       return (result = await reporting)
     } finally {
@@ -120,13 +125,13 @@ export function createSuspects(options: {
     }
   }
 
-  /** Asks for another token while calls wait, and reports this one again where that is due. */
+  /** Asks for another token while calls wait, and repeats the report where that is due. */
   async function search(suspect: Suspect, signal: AbortSignal): Promise<void> {
     // A failure is one of the daemon, which is tried again; a token is seen by `onToken`.
     const ignore = (): void => undefined
     while (!signal.aborted) {
       const isDue = monotonicMs() >= reviewAtMs(suspect)
-      await (suspect.reporting ?? (isDue ? report(suspect.fingerprint) : undefined))?.catch(ignore)
+      await (suspect.reporting ?? (isDue ? sendReport(suspect) : undefined))?.catch(ignore)
       const waitMs = Math.min(WAIT_MS, Math.max(0, reviewAtMs(suspect) - monotonicMs()))
       const request = { notFingerprint: suspect.fingerprint, waitSeconds: waitMs / 1_000, signal }
       if (!signal.aborted) await options.get(request).then(ignore, ignore)
@@ -150,6 +155,7 @@ export function createSuspects(options: {
         return () => {
           suspect.waiting.delete(one)
           if (suspect.waiting.size > 0) return
+          clearTimeout(suspect.timer)
           suspect.search?.abort()
           suspect.search = undefined
         }

@@ -107,15 +107,19 @@ export function createFakeTokenClient(options: FakeTokenClientOptions = {}): Fak
     const { notFingerprint, minValidSeconds, waitSeconds } = data
     const isAnotherWanted =
       notFingerprint === token.fingerprint || lifeLeftMs() < Number(minValidSeconds) * 1_000
+    const answerNow = (): void => {
+      const problem = fault()
+      if (problem === undefined) answer(answerTypes[type], token)
+      else answer('fault', problem)
+    }
     if (type === 'token.reject') report(String(data['fingerprint']), answer)
     else if (type === 'status.get') answer(answerTypes[type], status())
-    else if (fault() !== undefined) answer('fault', { ...fault() })
-    else if (type === 'token.get' && isAnotherWanted) {
-      const wait = (): void => answer(answerTypes[type], token)
+    else if (type === 'refresh.request' && fault() === undefined)
+      answer(answerTypes[type], { outcome: 'ok', ...description() })
+    else if (type === 'token.get' && fault() === undefined && isAnotherWanted && waitSeconds !== 0) {
       if (requests.get(request) === undefined)
-        requests.set(request, setTimeout(wait, Number(waitSeconds) * 1_000))
-    } else if (type === 'refresh.request') answer(answerTypes[type], { outcome: 'ok', ...description() })
-    else answer(answerTypes[type], token)
+        requests.set(request, setTimeout(answerNow, Number(waitSeconds) * 1_000))
+    } else answerNow()
   }
 
   function description(): TokenDescription {

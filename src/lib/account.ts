@@ -24,7 +24,9 @@ export function isAccountName(text: string): boolean {
 /** The accounts that have a directory in this one, by name; none where it cannot be read. */
 export function accountNames(directory = ACCOUNTS_DIRECTORY): string[] {
   try {
-    return readdirSync(directory).filter(isAccountName).toSorted()
+    // A copy already, and Node 18, on which clients run, has no toSorted.
+    // oxlint-disable-next-line unicorn/no-array-sort
+    return readdirSync(directory).filter(isAccountName).sort()
   } catch (error) {
     return fallbackOnSystemError([])(error)
   }

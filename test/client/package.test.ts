@@ -56,6 +56,12 @@ test('it is the client alone: no daemon, no command, no other package, no script
   ).toEqual(['client.cjs', 'client.js', 'testing.cjs', 'testing.js'].map((name) => `dist/${name}`))
 })
 
+test('it uses nothing that Node 18 lacks', () => {
+  const newer = /\.(toSorted|toReversed|toSpliced|withResolvers|groupBy)\(|import\.meta\.(dirname|filename)/g
+  for (const name of ['client', 'testing'])
+    expect(readFileSync(installed('dist', `${name}.cjs`), 'utf8').match(newer)).toBeNull()
+})
+
 test('a build leaves the packages and the repository of former ones alone', () => {
   expect(readdirSync(join(directory, 'dist'))).toEqual(expect.arrayContaining(['former.deb', 'repository']))
 })

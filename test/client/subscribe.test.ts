@@ -84,7 +84,10 @@ test('a signal ends a subscription', async () => {
   await client.get()
   client.subscribe(() => tokens.push('never'), { signal: stop.signal })
   expect(tokens).toEqual(['token-1'])
-  expect(getEventListeners(stop.signal, 'abort')).toEqual([])
+  const { signal } = new AbortController()
+  client.subscribe(() => undefined, { signal })
+  client.close()
+  for (const ended of [stop.signal, signal]) expect(getEventListeners(ended, 'abort')).toEqual([])
 })
 
 test('a subscription that finds no daemon waits for it', async () => {

@@ -108,6 +108,16 @@ test.each(others)('one bad call a second for a minute harms none of 20 good ones
   expect(it.reportedAtMs.length).toBeLessThanOrEqual(verdict === undefined ? 60 : 3)
 })
 
+test('a slow good answer clears the token, too, while it is reported again and again', async () => {
+  const it = world({ verdict: 'refreshing' })
+  void it.call('bad')
+  await it.pass(LATENCY_MS)
+  for (let count = 0; count < 20; count += 1) void it.call('slow')
+  await it.pass(MINUTE_MS)
+  const slow = it.outcomes.filter(({ path }) => path === 'slow')
+  expect(slow.map(({ result }) => result)).toEqual(Array.from({ length: 20 }, () => 200))
+})
+
 test('a revoked token is sent a few times, and all calls get the other one when it comes', async () => {
   const it = world({ verdict: 'held', retryAfterSeconds: 25 })
   for (let count = 0; count < 20; count += 1) void lane(it, 'good', { pauseMs: 50, forMs: MINUTE_MS })

@@ -122,7 +122,13 @@ test.each([
   tokens.goAway()
   await expect(tokens.get()).rejects.toMatchObject({ code: 'daemon-unreachable' })
   tokens.rotate()
-  expect((await tokens.get()).accessToken).toBe('fake-token-2')
+  const second = await tokens.get()
+  expect(second.accessToken).toBe('fake-token-2')
+  // Nothing to wait for, or not as long as the token lives.
+  expect(await tokens.get({ notFingerprint: second.fingerprint, waitSeconds: 0 })).toEqual(second)
+  const later = tokens.get({ minValidSeconds: 90, waitSeconds: 60 }).catch((error: unknown) => error)
+  await vi.advanceTimersByTimeAsync(60_000)
+  expect(await later).toMatchObject({ code: 'expired' })
 })
 
 test('a disposed fake is closed, as a disposed client is', async () => {
