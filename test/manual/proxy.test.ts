@@ -1,0 +1,368 @@
+// The proxy of api-proxy.md: a real nginx with the example's configuration, a real daemon, and a service that revokes tokens.
+import { spawn, spawnSync, type ChildProcess } from 'node:child_process'
+import { createHash } from 'node:crypto'
+import { once } from 'node:events'
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import http, { type IncomingHttpHeaders } from 'node:http'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { expect, onTestFinished, test } from 'vitest'
+import { createAuthority, createCertificate } from '../support/certificates.ts'
+import { configOf, PROGRAM } from '../support/daemon.ts'
+import { jwtOf } from '../support/jwt.ts'
+import { lacks } from '../support/lacks.ts'
+import { granting, startService, type ScriptedAnswer, type Service } from '../support/service.ts'
+import { tempDirectory } from '../support/temp-directory.ts'
+import { expectUntil } from '../support/until.ts'
+import { PROJECT } from './manual.ts'
+
+const LAUNCHER = new URL('../support/launch-with-sockets.py', import.meta.url).pathname
+/** Starts the daemon again whenever it ends, as systemd does; the sockets stay, with those who wait at them. */
+const SERVICE_MANAGER =
+  'until [ -e stop ]; do sh -c \'echo $$ >daemon.pid; LISTEN_PID=$$ exec "$@"\' - "$@"; done'
+
+interface Answered {
+  readonly status: number
+  readonly headers: IncomingHttpHeaders
+  readonly body: string
+}
+interface Call {
+  readonly method?: string
+  readonly path: string
+  readonly body?: string | undefined
+}
+
+interface World {
+  readonly directory: string
+  readonly service: Service
+  /** Every token that the service has given, oldest first. */
+  readonly tokens: readonly string[]
+  /** By the number of a call: so many times the service has done it. */
+  readonly done: ReadonlyMap<number, number>
+  /** All that nginx has written, its configuration, and what it was started with. */
+  files(): string
+  /** Makes the service refuse every token but the newest, or that one too. */
+  revoke(which: 'former' | 'all'): void
+  /** Answers this path so, whatever the token. */
+  readonly script: (path: string, answer: ScriptedAnswer) => void
+  readonly call: (call: Call) => Promise<Answered>
+  /** To the daemon itself. */
+  refresh(): Promise<void>
+  restartDaemon(): Promise<void>
+  endDaemon(): Promise<void>
+  startNginx(): Promise<void>
+  /** Ends it when the calls under way are answered. */
+  endNginx(): Promise<void>
+  reloadNginx(): void
+}
+
+test.skipIf(lacks('nginx', 'python3'))(
+  'no call is lost or done twice, and no program sees a token, whatever happens',
+  async () => {
+    const world = await startWorld()
+    const answers: Answered[] = []
+    let calls = 0
+    const load = { isOver: false }
+    const callOnAndOn = async (): Promise<void> => {
+      while (!load.isOver) {
+        calls += 1
+        answers.push(await persist(world, calls))
+      }
+    }
+    const more = async (count: number): Promise<void> => {
+      const until = calls + count
+      await expectUntil('more calls', () => calls >= until)
+    }
+    const programs = Array.from({ length: 10 }, callOnAndOn)
+    await more(50)
+    await world.refresh()
+    world.revoke('former')
+    await more(50)
+    world.revoke('all')
+    await more(50)
+    await world.restartDaemon()
+    await more(50)
+    world.reloadNginx()
+    await more(50)
+    await world.endNginx()
+    await world.startNginx()
+    await more(50)
+    load.isOver = true
+    await Promise.all(programs)
+
+    expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([200, 201]))
+    expect([...world.done.values()].every((times) => times === 1)).toBe(true)
+    expect(world.done.size).toBe(calls)
+    const arrived = world.service.requests.filter(({ path }) => path.startsWith('/some/path'))
+    expect(arrived.length).toBeGreaterThan(calls)
+    const known = world.tokens.map((token) => `Bearer ${token}`)
+    for (const { headers } of arrived) expect(known).toContain(headers.authorization)
+    expect(world.service.connections.opened).toBeLessThan(arrived.length / 4)
+    expect(world.tokens.length).toBeGreaterThanOrEqual(3)
+    const log = (): string[] => readFileSync(join(world.directory, 'access.log'), 'utf8').trim().split('\n')
+    // A line is written after the answer.
+    await expectUntil('a line for each call', () => log().length >= calls)
+    const lines = log()
+    expect(lines).toHaveLength(calls)
+    expect(lines.filter((line) => !/^(GET|POST) \/some\/path 20[01] "[^"]+" [\d.]+$/.test(line))).toEqual([])
+    expectNoToken(world, answers)
+  },
+)
+
+test.skipIf(lacks('nginx', 'python3'))(
+  'the proxy passes on what is allowed, and says what it cannot do',
+  async () => {
+    const world = await startWorld()
+    const { service, script, call } = world
+    const answers: Answered[] = []
+    const arrived = (path: string): number => service.requests.filter((each) => each.path === path).length
+
+    const forbidden = [
+      ['DELETE', '/some/path'],
+      ['GET', '/other'],
+      ['GET', '/some/path/more'],
+      ['GET', '/some/path/../other'],
+      ['GET', '/some/path%2f..%2fother'],
+      ['GET', '//some/path'],
+      ['GET', '/applicants/..'],
+      ['GET', '/applicants/%2e%2e%2fother'],
+      ['GET', '/kyc-tokend/authorization'],
+      ['POST', '/kyc-tokend/reject'],
+      ['GET', '/v1/token'],
+    ] as const
+    const before = service.requests.length
+    for (const [method, path] of forbidden) {
+      const answer = await call({ method, path })
+      expect([403, 404], `${method} ${path}`).toContain(answer.status)
+      answers.push(answer)
+    }
+    expect(service.requests).toHaveLength(before)
+
+    // Only a 401 is repeated, once; every other answer arrives as it is.
+    const location = 'https://elsewhere.example.com/'
+    for (const status of [302, 400, 403, 500, 502, 503, 504]) {
+      const path = `/some/path?status=${status}`
+      const cookies = { 'set-cookie': 'a=b; Path=/', 'x-accel-redirect': '/kyc-tokend/authorization' }
+      script(path, { status, headers: { location, ...cookies }, body: `own ${status}` })
+      const answer = await call({ method: 'POST', path, body: 'x' })
+      expect(answer).toMatchObject({ status, body: `own ${status}`, headers: { location } })
+      expect(answer.headers['set-cookie']).toEqual(['a=b; Path=/'])
+      expect(arrived(path)).toBe(1)
+      answers.push(answer)
+    }
+    const own = '/some/path?status=401'
+    script(own, { status: 401, headers: { 'www-authenticate': 'Bearer' }, body: 'own 401' })
+    answers.push(await call({ method: 'POST', path: own, body: 'x' }))
+    expect(answers.at(-1)).toMatchObject({ status: 401, body: 'own 401' })
+    expect(arrived(own)).toBe(2)
+    expect(new Set(service.requests.filter(({ path }) => path === own).map(({ body }) => body))).toEqual(
+      new Set(['x']),
+    )
+
+    await world.endDaemon()
+    answers.push(await call({ path: '/some/path?without=daemon' }))
+    expect(answers.at(-1)).toMatchObject({ status: 503, body: expect.stringContaining('has no token') })
+    expect(arrived('/some/path?without=daemon')).toBe(0)
+    expectNoToken(world, answers)
+  },
+)
+
+test.skipIf(lacks('nginx', 'python3'))(
+  'the proxy sends nothing to a service that it cannot verify',
+  async () => {
+    const world = await startWorld({ trusted: createAuthority('Another authority').cert })
+    expect((await world.call({ path: '/some/path?1' })).status).toBe(502)
+    expect(world.service.requests.filter(({ path }) => path.startsWith('/some'))).toEqual([])
+  },
+)
+
+test.skipIf(lacks('nginx', 'systemd-analyze'))('the unit is one that systemd takes', () => {
+  const unit = join(PROJECT, 'systemd/examples/kyc-api-proxy.service')
+  const { stderr, status } = spawnSync('systemd-analyze', ['verify', '--man=no', unit], { encoding: 'utf8' })
+  expect({ stderr, status }).toEqual({ stderr: '', status: 0 })
+})
+
+/** A call until it has an answer: while nginx is away, the program finds no connection. */
+async function persist(world: World, number: number): Promise<Answered> {
+  const isPost = number % 2 === 0
+  const body = isPost ? `${number} `.repeat((number * 997) % 20_000) : undefined
+  const path = `/some/path?number=${number}`
+  for (;;) {
+    try {
+      const answer = await world.call({ method: isPost ? 'POST' : 'GET', path, body })
+      expect(answer.body).toBe(echoOf(body ?? ''))
+      if (isPost) expect(answer.headers).toMatchObject({ location: path, 'set-cookie': ['a=1', 'b=2'] })
+      return answer
+    } catch (error) {
+      if (!(error instanceof Error && 'code' in error)) throw error
+      expect(['ENOENT', 'ECONNREFUSED', 'ECONNRESET', 'EPIPE']).toContain(error.code)
+      await sleep(10)
+    }
+  }
+}
+
+function echoOf(body: string): string {
+  return createHash('sha256').update(body).digest('hex')
+}
+
+function expectNoToken(world: World, answers: readonly Answered[]): void {
+  const readable = JSON.stringify(answers) + world.files()
+  for (const token of world.tokens)
+    for (const part of token.split('.').slice(1)) expect(readable.includes(part)).toBe(false)
+  expect(readable.includes('Bearer e')).toBe(false)
+}
+
+async function startWorld({ trusted }: { trusted?: string } = {}): Promise<World> {
+  const directory = await tempDirectory()
+  const authority = createAuthority()
+  const tokens: string[] = []
+  const refused = new Set<string>()
+  const done = new Map<number, number>()
+  const scripted = new Map<string, ScriptedAnswer>()
+  const service = await startService({
+    tls: createCertificate(authority, { names: ['localhost'] }),
+    answer({ path, method, headers, body }) {
+      if (path === '/token/external/jwt') {
+        tokens.push(jwtOf({ exp: Math.floor(Date.now() / 1000) + 3_600, n: tokens.length }, tokens.length))
+        return granting(tokens.at(-1) ?? '')
+      }
+      const own = scripted.get(path)
+      if (own !== undefined) return own
+      const [, token = ''] = /^Bearer (.+)$/.exec(headers.authorization ?? '') ?? []
+      if (!tokens.includes(token) || refused.has(token))
+        return { status: 401, headers: { 'www-authenticate': 'Bearer' }, body: 'refused' }
+      const number = Number(/\d+$/.exec(path)?.[0])
+      done.set(number, (done.get(number) ?? 0) + 1)
+      const answer = { body: echoOf(body) }
+      if (method === 'GET') return answer
+      return { ...answer, status: 201, headers: { location: path, 'set-cookie': ['a=1', 'b=2'] } as never }
+    },
+  })
+  onTestFinished(async () => service.stop())
+  writeFileSync(join(directory, 'ca.pem'), authority.cert)
+  writeFileSync(join(directory, 'trusted.pem'), trusted ?? authority.cert)
+
+  const config = configOf({ directory, baseUrl: service.url, config: { request: { caFile: 'ca.pem' } } })
+  writeFileSync(join(directory, 'kyc-tokend.config.json'), JSON.stringify(config), { mode: 0o600 })
+  const httpPath = join(directory, 'given-http.sock')
+  const words = [LAUNCHER, `ipc=${join(directory, 'given-ipc.sock')}`, `http=${httpPath}`, '1']
+  const daemonWords = [...PROGRAM, 'run', '--config', join(directory, 'kyc-tokend.config.json')]
+  const launcher = spawn('python3', [...words, 'sh', '-euc', SERVICE_MANAGER, '-', ...daemonWords], {
+    cwd: directory,
+    stdio: 'ignore',
+  })
+  const launched = once(launcher, 'exit')
+  const pidFile = join(directory, 'daemon.pid')
+  const daemonPid = (): number => (existsSync(pidFile) ? Number(readFileSync(pidFile, 'utf8')) : 0)
+  const endDaemon = async (): Promise<void> => {
+    if (launcher.exitCode !== null) return
+    writeFileSync(join(directory, 'stop'), '')
+    if (daemonPid() > 0) process.kill(daemonPid(), 'SIGTERM')
+    await launched
+  }
+  onTestFinished(endDaemon)
+  const tokenIs = (): Promise<boolean> =>
+    ask(httpPath, { path: '/readyz' }).then(
+      ({ status }) => status === 200,
+      () => false,
+    )
+  await expectUntil('a token', tokenIs)
+
+  const socketPath = join(directory, 'proxy/api.sock')
+  const configFile = join(directory, 'nginx.conf')
+  mkdirSync(join(directory, 'proxy'))
+  writeFileSync(configFile, exampleFor({ directory, service, httpPath }))
+  let nginx: ChildProcess | undefined
+  let stderr = ''
+  const endNginx = async (): Promise<void> => {
+    if (nginx?.exitCode !== null || nginx.signalCode !== null) return
+    const ended = once(nginx, 'exit')
+    nginx.kill('SIGQUIT')
+    await ended
+    // systemd empties the directory.
+    rmSync(join(directory, 'proxy'), { recursive: true })
+    mkdirSync(join(directory, 'proxy'))
+  }
+  const startNginx = async (): Promise<void> => {
+    const started = spawn('nginx', ['-e', 'stderr', '-c', configFile], {
+      stdio: ['ignore', 'ignore', 'pipe'],
+    })
+    started.stderr.on('data', (chunk: Buffer) => (stderr += chunk.toString()))
+    nginx = started
+    await expectUntil('nginx', () => {
+      if (started.exitCode !== null) throw new Error(`nginx has ended: ${stderr}`)
+      return existsSync(socketPath) && existsSync(join(directory, 'proxy/nginx.pid'))
+    })
+  }
+  onTestFinished(endNginx)
+  await startNginx()
+
+  return {
+    directory,
+    service,
+    tokens,
+    done,
+    files: () =>
+      [
+        join(directory, 'access.log'),
+        configFile,
+        `/proc/${nginx?.pid}/cmdline`,
+        `/proc/${nginx?.pid}/environ`,
+      ]
+        .map((path) => readFileSync(path, 'utf8'))
+        .join('\n') + stderr,
+    revoke(which) {
+      for (const token of which === 'all' ? tokens : tokens.slice(0, -1)) refused.add(token)
+    },
+    script: (path, answer) => void scripted.set(path, answer),
+    call: (call) => ask(socketPath, call),
+    async refresh() {
+      expect((await ask(httpPath, { method: 'POST', path: '/v1/refresh' })).status).toBe(200)
+    },
+    async restartDaemon() {
+      const former = daemonPid()
+      process.kill(former, 'SIGTERM')
+      await expectUntil('another daemon', () => daemonPid() !== former)
+    },
+    endDaemon,
+    startNginx,
+    endNginx,
+    reloadNginx: () => void nginx?.kill('SIGHUP'),
+  }
+}
+
+/** The example, with the paths and the service of the test. */
+function exampleFor(options: { directory: string; service: Service; httpPath: string }): string {
+  const { directory, service, httpPath } = options
+  const example = readFileSync(join(PROJECT, 'systemd/examples/nginx-api.conf'), 'utf8')
+    .replaceAll('/run/kyc-api-proxy', join(directory, 'proxy'))
+    .replaceAll('/run/kyc-tokend/http.sock', httpPath)
+    .replaceAll('api.example.com:443', `127.0.0.1:${service.port}`)
+    .replaceAll('api.example.com', 'localhost')
+    .replaceAll('/etc/ssl/certs/ca-certificates.crt', join(directory, 'trusted.pem'))
+    .replace(/syslog:\S+/, join(directory, 'access.log'))
+  // As root nginx would take another user for its workers, who could not reach the directory of the test.
+  return process.getuid?.() === 0 ? `user root;\n${example}` : example
+}
+
+/** One request on a connection of its own, with what a program might try. */
+function ask(socketPath: string, { method = 'GET', path, body = '' }: Call): Promise<Answered> {
+  return new Promise((resolve, reject) => {
+    const headers = {
+      authorization: 'Bearer mine',
+      connection: 'close',
+      'content-length': Buffer.byteLength(body),
+    }
+    const request = http.request({ socketPath, method, path, headers, agent: false }, (response) => {
+      const chunks: Buffer[] = []
+      response.on('data', (chunk: Buffer) => chunks.push(chunk))
+      response.on('error', reject)
+      response.on('end', () => {
+        const { statusCode = 0, headers: received } = response
+        resolve({ status: statusCode, headers: received, body: Buffer.concat(chunks).toString('utf8') })
+      })
+    })
+    request.on('error', reject)
+    request.end(body)
+  })
+}
