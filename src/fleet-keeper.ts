@@ -7,9 +7,7 @@ import { isNamedRefusal, type FetchTokenOptions } from './source/fetch-token.ts'
 import type { StateStore } from './storage/state-store.ts'
 import { createKeeper, type Keeper, type RefreshSettings } from './token/keeper.ts'
 import type { FetchOutcome, FetchToken, TrialOptions } from './token/outcome.ts'
-import { assumedLifeMs } from './token/rejections.ts'
 import type { Refuses } from './token/settings-transitions.ts'
-import { usableToken, usableUntilMs } from './token/state.ts'
 
 export interface FleetKeeper {
   readonly keeper: Keeper
@@ -49,18 +47,8 @@ export async function createFleetKeeper(initial: Config, options: FleetKeeperOpt
     saved: () => store.fleet(),
     keeper: {
       offer: (outcome) => keeper.offer(outcome),
-      usableUntilMs() {
-        const token = usableToken(keeper.state(), clock.now())
-        return token && usableUntilMs(token)
-      },
-      assumedLifeMs: () => assumedLifeMs(keeper.state(), source.settings.policy, clock.now()),
-      rejectedAgeMs: () => keeper.state().rejection?.ageMs ?? null,
-      holdsOthersToken() {
-        const { token, credentialsId } = keeper.state()
-        return token !== null && token.credentialsId !== credentialsId
-      },
-      token: () => keeper.state().token,
-      isRefused: () => keeper.state().refusal !== null,
+      state: () => keeper.state(),
+      policy: () => source.settings.policy,
     },
   })
 

@@ -232,7 +232,7 @@ async function checkShare({ config: { share }, unseen }: Checkable, report: Repo
     report.say('share', warning(sentence))
     return
   }
-  const { checkStore } = await import('../share/share-session.ts')
+  const { checkStore } = await import('../share/check-store.ts')
   report.say('share', ...(await checkStore(share, { clock: createSystemClock(), random: Math.random })))
 }
 

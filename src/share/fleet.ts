@@ -1,4 +1,5 @@
 // Sharing as the daemon sees it: off, or a session with the store for the configuration in use.
+import { hostname } from 'node:os'
 import { isDeepStrictEqual } from 'node:util'
 import type { Config, ShareConfig } from '../config/config.ts'
 import { untilAborted } from '../lib/tasks.ts'
@@ -8,9 +9,7 @@ import type { SavedFleet } from '../token/state.ts'
 import type { Token } from '../token/token.ts'
 import type { KeeperPort, MemberOptions, ServiceSettings } from './member.ts'
 import type { Remembered } from './share-state.ts'
-import type { OpenStore } from './share-session.ts'
-import type { ShareToken } from './share-token.ts'
-import type { ShareSample } from './telemetry.ts'
+import type { OpenStore, ShareToken } from './share-token.ts'
 
 export interface Fleet {
   /** The request to the service, for the whole fleet if the configuration has `share`. */
@@ -19,7 +18,7 @@ export interface Fleet {
   run(signal: AbortSignal): Promise<void>
   /** Null: this host does not share, or has not begun to. */
   status(): StatusResult['share']
-  sample(): (ShareSample & Pick<NonNullable<StatusResult['share']>, 'state' | 'hosts'>) | null
+  sample(): ReturnType<ShareToken['sample']> | null
   /** Null: this host does not share. */
   saved(): SavedFleet | null
 }
@@ -48,11 +47,7 @@ export interface FleetOptions extends Pick<MemberOptions, 'clock' | 'random' | '
   readonly openStore?: OpenStore | undefined
   /** The knowledge of the process before this one about the credentials of the start. */
   readonly saved: () => SavedFleet
-  readonly keeper: KeeperPort & {
-    /** The token that the keeper holds. */
-    readonly token: () => Token | null
-    readonly isRefused: () => boolean
-  }
+  readonly keeper: KeeperPort
 }
 
 /** A longer row of credentials is not worth remembering. */
@@ -66,16 +61,19 @@ export function createFleet(options: FleetOptions): Fleet {
   let changed = new AbortController()
 
   /** A session with the same credentials as the one before knows what that one did; another one does not. */
-  function rememberedAfter(former: Session | null, credentialsId: string): Remembered {
+  function rememberedAfter(
+    former: Session | null,
+    { credentialsId, host }: { credentialsId: string; host: string },
+  ): Remembered {
     if (former?.credentialsId === credentialsId) return former.remembered()
     const saved = former === null ? options.saved() : { fence: 0, hosts: 0 }
     const highestFence = Math.max(saved.fence, formerFences.get(credentialsId) ?? 0)
-    const held = keeper.token()
+    const { token: held, refusal } = keeper.state()
     const token = held?.credentialsId === credentialsId ? held : null
     return {
-      adoptedFence: token !== null || keeper.isRefused() ? saved.fence : 0,
+      adoptedFence: token !== null || refusal !== null ? saved.fence : 0,
       highestFence,
-      own: token === null || saved.fence > 0 ? null : ownOf(token),
+      own: token === null || saved.fence > 0 ? null : ownOf(token, host),
       hosts: saved.hosts === 0 ? null : saved.hosts,
     }
   }
@@ -84,18 +82,20 @@ export function createFleet(options: FleetOptions): Fleet {
     { config, share, credentialsId }: { config: Config; share: ShareConfig; credentialsId: string },
     service: ServiceSettings,
   ): Session {
+    const account = { credentialsId, host: share.host ?? hostname() }
     let opening: Promise<ShareToken> | null = null
     let opened: ShareToken | null = null
     // When it is opened, it may be the current one itself.
     let former = current
     const open = async (): Promise<ShareToken> => {
-      const { openSession } = await import('./share-session.ts')
+      const { openSession } = await import('./share-token.ts')
       opened = await openSession(
         { ...config, share },
         {
           ...options,
+          host: account.host,
           service: () => session.service,
-          remembered: rememberedAfter(former, credentialsId),
+          remembered: rememberedAfter(former, account),
           keeper: {
             ...keeper,
             offer: (outcome: FetchOutcome) => current === session && keeper.offer(outcome),
@@ -114,7 +114,7 @@ export function createFleet(options: FleetOptions): Fleet {
       async close() {
         await (await opening)?.close()
       },
-      remembered: () => opened?.remembered() ?? rememberedAfter(former, credentialsId),
+      remembered: () => opened?.remembered() ?? rememberedAfter(former, account),
     }
     return session
   }
@@ -152,12 +152,7 @@ export function createFleet(options: FleetOptions): Fleet {
       }
     },
     status: () => current?.opened()?.status() ?? null,
-    sample() {
-      const session = current?.opened()
-      if (!session) return null
-      const { state, hosts } = session.status()
-      return { ...session.sample(), state, hosts }
-    },
+    sample: () => current?.opened()?.sample() ?? null,
     saved() {
       const remembered = current?.opened()?.remembered()
       if (remembered === undefined) return null
@@ -184,8 +179,8 @@ export function createFleet(options: FleetOptions): Fleet {
 }
 
 /** A token that this host obtained by itself before it was restarted, or before it shared. */
-function ownOf({ accessToken, lifeMs, expirySource, received }: Token): Remembered['own'] {
-  const record = { kind: 'ok', accessToken, lifeMs, expirySource, ageMs: 0, by: '', isAlone: true } as const
+function ownOf({ accessToken, lifeMs, expirySource, received }: Token, by: string): Remembered['own'] {
+  const record = { kind: 'ok', accessToken, lifeMs, expirySource, ageMs: 0, by, isAlone: true } as const
   return { record, obtainedAtMs: received.bootMs }
 }
 

@@ -3,8 +3,11 @@ import type { ShareConfig } from '../config/config.ts'
 import { type Clock, createWakeableSleep } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
 import type { RetryPolicy } from '../token/backoff.ts'
-import type { FetchOutcome, FetchToken, Postponed, ServiceOutcome } from '../token/outcome.ts'
-import { liveToken, shareableOf, type KnownRecord, type Shareable } from './records.ts'
+import type { Keeper } from '../token/keeper.ts'
+import type { FetchOutcome, FetchToken } from '../token/outcome.ts'
+import { assumedLifeMs } from '../token/rejections.ts'
+import { usableToken, usableUntilMs, type Policy } from '../token/state.ts'
+import type { KnownRecord, Moment } from './records.ts'
 import type { Seal, SharedRecord } from './seal.ts'
 import {
   afterRecord,
@@ -12,12 +15,11 @@ import {
   initialShareState,
   nextDelivery,
   recordToRestore,
-  type Moment,
   type Remembered,
   type Route,
   type ShareState,
 } from './share-state.ts'
-import { StoreError, type Store, type StoredRecord } from './store.ts'
+import type { Store, StoredRecord } from './store.ts'
 import { createTelemetry, type AclSettings, type Telemetry } from './telemetry.ts'
 
 /** The way to the service. A reload may change it while the store stays the same. */
@@ -27,17 +29,8 @@ export interface ServiceSettings {
   readonly retry: RetryPolicy
 }
 
-export interface KeeperPort {
-  /** Hands an outcome to the keeper; false if it cannot take it now. */
-  offer(outcome: FetchOutcome): boolean
-  /** Until when the token that it holds can be used, on the boot clock; null: it holds none. */
-  usableUntilMs(): number | null
-  /** Life of a token that does not say its own, in ms. */
-  assumedLifeMs(): number
-  /** The age, in ms, at which clients reported the token that it holds as refused; null: none has. */
-  rejectedAgeMs(): number | null
-  /** The token that it holds belongs to other credentials. */
-  holdsOthersToken(): boolean
+export interface KeeperPort extends Pick<Keeper, 'offer' | 'state'> {
+  readonly policy: () => Policy
 }
 
 export interface MemberOptions {
@@ -72,11 +65,9 @@ export interface Member extends MemberOptions {
 const DELIVER_AGAIN_MS = 50
 
 export function createMember(options: MemberOptions): Member {
-  const { own } = options.remembered
-  const named = own && { ...own, record: { ...own.record, by: options.host } }
   return {
     ...options,
-    state: initialShareState({ ...options.remembered, own: named }),
+    state: initialShareState(options.remembered),
     telemetry: createTelemetry({ ...options, server: options.store.server }),
     waiting: createWakeableSleep(options.clock),
     underWay: null,
@@ -91,17 +82,26 @@ export function nowOf({ clock }: Pick<Member, 'clock'>): number {
 }
 
 export function momentOf({ clock, keeper, host }: Member): Moment {
-  const { bootMs: nowMs, wallMs } = clock.now()
-  return { nowMs, wallMs, host, assumedLifeMs: keeper.assumedLifeMs(), usableUntilMs: keeper.usableUntilMs() }
+  const now = clock.now()
+  const state = keeper.state()
+  const token = usableToken(state, now)
+  return {
+    nowMs: now.bootMs,
+    wallMs: now.wallMs,
+    host,
+    assumedLifeMs: assumedLifeMs(state, keeper.policy(), now),
+    usableUntilMs: token && usableUntilMs(token),
+  }
 }
 
 /** A record has come. */
 export function receive(member: Member, stored: StoredRecord, route: Route): void {
+  const { newest } = member.state
   const open = (): SharedRecord | null => member.seal.decrypt(stored.sealed, stored)
-  const { state, reception } = afterRecord(member.state, { stored, open, route }, momentOf(member))
+  const { state, isReadable } = afterRecord(member.state, { stored, open, route }, momentOf(member))
   member.state = state
-  if (reception === 'unreadable') member.telemetry.unreadable(stored.fence)
-  if (reception === 'newer') deliver(member)
+  if (!isReadable) member.telemetry.unreadable(stored.fence)
+  if (state.newest !== newest) deliver(member)
 }
 
 /** Offers the keeper what it does not have. During an attempt that is its outcome instead. */
@@ -182,26 +182,4 @@ export async function sync(member: Member): Promise<void> {
   const { fence } = head
   const found = contents.fence
   log('info', 'The shared store has the newest record again', { event: 'share-repaired', fence, found })
-}
-
-/** Notes a StoreError. Any other error is a fault of this program. */
-export function noteLoss({ telemetry }: Member, error: unknown): void {
-  if (!(error instanceof StoreError)) throw error
-  telemetry.failed(error)
-}
-
-export function shareableBy(member: Member, outcome: ServiceOutcome): Shareable {
-  const { host, service, keeper, clock, state } = member
-  return shareableOf(outcome, {
-    host,
-    retry: service().retry,
-    before: state.newest?.record ?? null,
-    wallMs: clock.now().wallMs,
-    assumedLifeMs: keeper.assumedLifeMs(),
-    token: state.newest && liveToken(state.newest, momentOf(member)),
-  })
-}
-
-export function postponed(retryAfterMs: number, more: Partial<Postponed> = {}): Postponed {
-  return { kind: 'postponed', retryAfterMs, ...more }
 }

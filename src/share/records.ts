@@ -1,6 +1,12 @@
 // Records of the fleet as outcomes of attempts, and the outcome of this host's own attempt as a record for the others. Pure.
 import { retryWait, type RetryPolicy } from '../token/backoff.ts'
-import type { FetchOutcome, Grant, ServiceOutcome, TransientFailure } from '../token/outcome.ts'
+import type {
+  FetchOutcome,
+  Grant,
+  PermanentFailure,
+  ServiceOutcome,
+  TransientFailure,
+} from '../token/outcome.ts'
 import { knownLife } from '../token/token.ts'
 import type { SharedRecord, SharedToken } from './seal.ts'
 import type { RecordHead } from './store.ts'
@@ -13,6 +19,22 @@ export interface KnownRecord {
   readonly obtainedAtMs: number
 }
 
+/** An answer that the store does not have, or not yet. */
+export type Answer = Pick<KnownRecord, 'record' | 'obtainedAtMs'>
+
+/** The circumstances of a step, and the facts about the keeper. */
+export interface Moment {
+  /** On the boot clock. */
+  readonly nowMs: number
+  readonly wallMs: number
+  /** Life of a token that does not say its own, in ms. */
+  readonly assumedLifeMs: number
+  /** Until when the token that the keeper holds can be used, on the boot clock; null: it holds none. */
+  readonly usableUntilMs: number | null
+  /** The name of this host to the others. */
+  readonly host: string
+}
+
 /** A failure is kept for so long after the wait that it asks for. */
 const FAILURE_KEPT_MS = 3_600_000
 export const REFUSAL_MS = 30 * 86_400_000
@@ -21,31 +43,25 @@ export const MAX_WAIT_MS = 72 * 60_000
 /** The longest wait that follows from failures alone: the cap of a host without a token is twice as long. */
 const SOFT_WAIT_MS = 30_000
 
-/** Reports whether the service itself said so: then it holds for every host. */
-export function isShared(reason: string): boolean {
-  return reason === 'rate-limited' || reason === 'server-error' || reason === 'rejected'
+/** Reports whether the service itself said so: then it holds for every host. Else it may be the asker's own trouble. */
+export function isForAll(record: SharedRecord): boolean {
+  return record.kind !== 'transient' || ['rate-limited', 'server-error', 'rejected'].includes(record.reason)
 }
 
 export function tokenIn(record: SharedRecord): SharedToken | null {
   return record.kind === 'ok' ? record : record.token
 }
 
-/** The token of a record, with its age at `nowMs`, if it is still good under this host's settings. */
+/** The token of a record, with its age now, if it is still good under this host's settings. */
 export function liveToken(
-  { record, obtainedAtMs }: Pick<KnownRecord, 'record' | 'obtainedAtMs'>,
-  { assumedLifeMs, nowMs }: { assumedLifeMs: number; nowMs: number },
+  { record, obtainedAtMs }: Answer,
+  { assumedLifeMs, nowMs }: Moment,
 ): SharedToken | null {
   const token = tokenIn(record)
   if (token === null) return null
   const ageMs = token.ageMs + nowMs - obtainedAtMs
   const lifeMs = token.expirySource === 'assumed' ? Math.min(token.lifeMs, assumedLifeMs) : token.lifeMs
   return ageMs < lifeMs ? { ...token, ageMs } : null
-}
-
-/** When the token of a record was obtained, on the boot clock; -Infinity: it has none. */
-export function tokenAtMs({ record, obtainedAtMs }: Pick<KnownRecord, 'record' | 'obtainedAtMs'>): number {
-  const token = tokenIn(record)
-  return token === null ? -Infinity : obtainedAtMs - token.ageMs
 }
 
 /** The time in which no host asks because of this record, in ms. */
@@ -61,20 +77,23 @@ export function keptMs({ record, head, obtainedAtMs }: KnownRecord, nowMs: numbe
 }
 
 /** The record as the outcome of an attempt that another host made. */
-export function outcomeOf(
-  known: KnownRecord,
-  { host, nowMs }: { host: string; nowMs: number },
-): FetchOutcome {
-  const { record } = known
-  const by = askerOf(record, host)
-  if (record.kind === 'ok')
-    return grantOf(record, { ...by, ageMs: record.ageMs + nowMs - known.obtainedAtMs })
-  const { detail, status } = record
+export function outcomeOf(known: KnownRecord, { host, nowMs }: Moment): FetchOutcome {
+  const { record, obtainedAtMs } = known
+  if (record.kind !== 'ok') return failureIn(record, { host, retryAfterMs: waitLeftMs(known, nowMs) })
+  return grantOf(record, { ...askerOf(record, host), ageMs: record.ageMs + nowMs - obtainedAtMs })
+}
+
+/** A failure without the token that it carries. */
+export function failureIn(
+  record: Exclude<SharedRecord, { kind: 'ok' }>,
+  { host, retryAfterMs }: { host: string; retryAfterMs: number },
+): TransientFailure | PermanentFailure {
+  const { detail } = record
+  const common = { detail, ...askerOf(record, host) }
   if (record.kind === 'permanent')
-    return { kind: 'permanent', reason: record.reason, detail, status: record.status, ...by }
-  const retryAfterMs = waitLeftMs(known, nowMs)
-  const { reason } = record
-  return { kind: 'transient', reason, detail, ...(status !== null && { status }), retryAfterMs, ...by }
+    return { kind: 'permanent', reason: record.reason, status: record.status, ...common }
+  const { reason, status } = record
+  return { kind: 'transient', reason, ...(status !== null && { status }), retryAfterMs, ...common }
 }
 
 /** Before a restart this host may have asked itself. */
@@ -87,56 +106,33 @@ export function grantOf(token: SharedToken, given: { by?: string; ageMs: number 
   return { kind: 'ok', accessToken, lifeMs, expirySource, ...given }
 }
 
-export interface Shareable {
-  readonly record: SharedRecord
-  /** No host asks the service for so long. */
-  readonly waitMs: number
-  /** It stays in the store for so long. */
-  readonly ttlMs: number
-  /** The service itself said so: it holds for every host. Else it may be this host's own trouble. */
-  readonly isForAll: boolean
-}
-
-export interface ShareableContext {
-  /** The name of this host to the others. */
-  readonly host: string
-  readonly wallMs: number
-  /** Life of a token that does not say its own, in ms. */
-  readonly assumedLifeMs: number
-  readonly retry: RetryPolicy
-  /** The newest record before this one. */
-  readonly before: SharedRecord | null
-  /** The token that is still good. */
-  readonly token: SharedToken | null
-}
-
-export function shareableOf(outcome: ServiceOutcome, context: ShareableContext): Shareable {
-  const { host: by, token } = context
-  if (outcome.kind === 'transient') return failureOf(outcome, context)
+/** An outcome of this host as a record for the others; `waitMs`: for so long no host asks the service. */
+export function recordOf(
+  outcome: ServiceOutcome,
+  { newest, retry: policy }: { newest: KnownRecord | null; retry: RetryPolicy },
+  moment: Moment,
+): { record: SharedRecord; waitMs: number } {
+  const { host: by, wallMs, assumedLifeMs } = moment
+  const token = newest && liveToken(newest, moment)
   if (outcome.kind === 'permanent') {
     const { kind, reason, detail, status } = outcome
-    const record = { kind, by, reason, detail, status, token }
-    return { record, waitMs: REFUSAL_MS, ttlMs: REFUSAL_MS, isForAll: true }
+    return { record: { kind, by, reason, detail, status, token }, waitMs: REFUSAL_MS }
   }
-  const { accessToken } = outcome
-  const assumed = { lifeMs: context.assumedLifeMs, expirySource: 'assumed' as const }
-  const { lifeMs, expirySource } = knownLife(outcome, context.wallMs) ?? assumed
-  if (lifeMs <= 0) {
-    return failureOf({ reason: 'malformed-answer', detail: 'The token has already expired' }, context)
+  let failure: Omit<TransientFailure, 'kind'> = {
+    reason: 'malformed-answer',
+    detail: 'The token has already expired',
   }
-  const record = { kind: 'ok', by, accessToken, lifeMs, expirySource, ageMs: 0 } as const
-  return { record, waitMs: 0, ttlMs: Math.ceil(lifeMs), isForAll: true }
-}
-
-function failureOf(
-  failure: Omit<TransientFailure, 'kind'>,
-  { host: by, before, token, retry: policy }: ShareableContext,
-): Shareable {
+  if (outcome.kind === 'transient') failure = outcome
+  else {
+    const assumed = { lifeMs: assumedLifeMs, expirySource: 'assumed' as const }
+    const life = knownLife(outcome, wallMs) ?? assumed
+    const { accessToken } = outcome
+    if (life.lifeMs > 0) return { record: { kind: 'ok', by, accessToken, ...life, ageMs: 0 }, waitMs: 0 }
+  }
   const { reason, detail, status = null } = failure
-  const attempts = before?.kind === 'transient' ? before.attempts + 1 : 1
+  const attempts = newest?.record.kind === 'transient' ? newest.record.attempts + 1 : 1
   const shortest = retryWait(failure, { attempts, policy, leftMs: Infinity, random: () => 0 })
   // Each host waits as long as it would alone; the first whose time has come asks for all.
   const waitMs = Math.ceil(Math.max(shortest.minWaitMs, Math.min(SOFT_WAIT_MS, shortest.waitMs)))
-  const record = { kind: 'transient', by, reason, detail, status, attempts, token } as const
-  return { record, waitMs, ttlMs: waitMs + FAILURE_KEPT_MS, isForAll: isShared(reason) }
+  return { record: { kind: 'transient', by, reason, detail, status, attempts, token }, waitMs }
 }

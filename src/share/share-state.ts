@@ -1,19 +1,19 @@
 // The knowledge of this host about its fleet, in one value: facts, and the transitions from one event to the next. Pure.
 import type { Cause, FetchOutcome } from '../token/outcome.ts'
-import { CLIENT_INTERVAL_MS } from '../token/rejections.ts'
 import { jwtLifeMs } from '../token/token.ts'
 import {
   askerOf,
   grantOf,
-  isShared,
+  isForAll,
   keptMs,
   liveToken,
   outcomeOf,
   REFUSAL_MS,
-  tokenAtMs,
   tokenIn,
   waitLeftMs,
+  type Answer,
   type KnownRecord,
+  type Moment,
 } from './records.ts'
 import { FENCE_AHEAD_MS } from './scripts.ts'
 import type { SharedRecord } from './seal.ts'
@@ -22,8 +22,8 @@ import type { LeaseRequest, StoredRecord } from './store.ts'
 /** The way on which a record came. */
 export type Route = 'push' | 'look' | 'take'
 
-/** An outcome of this host's own that the store may not have. */
-export type OwnOutcome = Pick<KnownRecord, 'record' | 'obtainedAtMs'>
+/** A wait that the store asks for: another host's lease, the pause after a failure, the pace of clients' reports. */
+export type Hold = 'lease' | 'pause' | 'pace'
 
 export interface ShareState {
   /** The newest record that this host knows. */
@@ -38,15 +38,13 @@ export interface ShareState {
   /** Fence of a record in the store that is of no use; 0: none. */
   readonly unusableFence: number
   /** Until it is compared with the store, it is not known which of the two is newer, and no record is delivered. */
-  readonly own: OwnOutcome | null
+  readonly own: Answer | null
   /** The lead of the store's clock over the boot clock; null: it was never read. */
   readonly storeAheadMs: number | null
   /** Hosts of the fleet, as last counted; null: never. */
   readonly hosts: number | null
-  /** The waits that the store asks for, and since when this host has seen each, on the boot clock. */
-  readonly lease: { readonly holder: string; readonly sinceMs: number } | null
-  readonly pause: { readonly fence: number; readonly sinceMs: number } | null
-  readonly pacedSinceMs: number | null
+  /** Each wait by its name in the store, and its end on the boot clock, counted from when this host first saw it. */
+  readonly holds: Readonly<Record<Hold, { readonly id: string | number; readonly untilMs: number } | null>>
   /** When this host asks by itself; drawn once for each loss of the store, and again after an attempt. */
   readonly plan: { readonly atMs: number; readonly isUrgent: boolean } | null
 }
@@ -54,20 +52,7 @@ export interface ShareState {
 /** The knowledge of a process or a session before this one. */
 export type Remembered = Pick<ShareState, 'adoptedFence' | 'highestFence' | 'own' | 'hosts'>
 
-/** The circumstances of a step, and the facts about the keeper. */
-export interface Moment {
-  /** On the boot clock. */
-  readonly nowMs: number
-  readonly wallMs: number
-  /** Life of a token that does not say its own, in ms. */
-  readonly assumedLifeMs: number
-  /** Until when the token that the keeper holds can be used, on the boot clock; null: it holds none. */
-  readonly usableUntilMs: number | null
-  /** The name of this host to the others. */
-  readonly host: string
-}
-
-export const PAUSE_MS = 5_000
+export const NO_HOLDS = { lease: null, pause: null, pace: null }
 /** An operator's act on many hosts is one act; a refusal that is older than this was given before it. */
 const SAME_ACT_MS = 30_000
 /** A store that is behind its own records by so much was set back. */
@@ -84,38 +69,32 @@ export function initialShareState({ adoptedFence, highestFence, own, hosts }: Re
     own,
     storeAheadMs: null,
     hosts,
-    lease: null,
-    pause: null,
-    pacedSinceMs: null,
+    holds: NO_HOLDS,
     plan: null,
   }
 }
 
 // ---- what comes from the store --------------------------------------------------------------------------------------------
 
-/** `newer`: it is the newest now. `known`: it is not newer. `over`: it is of no use any more. */
-export type Reception = 'newer' | 'known' | 'over' | 'unreadable'
-
-/** A record has come. `open` decrypts it. */
+/** A record has come, and may be the newest now. `open` decrypts it. */
 export function afterRecord(
   state: ShareState,
   { stored, open, route }: { stored: StoredRecord; open: () => SharedRecord | null; route: Route },
   moment: Moment,
-): { state: ShareState; reception: Reception } {
+): { state: ShareState; isReadable: boolean } {
   const { fence } = stored
-  if (fence <= (state.newest?.head.fence ?? state.adoptedFence)) return { state, reception: 'known' }
+  if (fence <= (state.newest?.head.fence ?? state.adoptedFence)) return { state, isReadable: true }
   const unusable = { ...state, unusableFence: fence }
   const isPossible = Number.isSafeInteger(fence) && fence <= stored.nowMs + FENCE_AHEAD_MS
   const record = isPossible ? open() : null
   // A failure to reach the service is the asker's own, and never a record of the fleet.
-  if (record === null || (record.kind === 'transient' && !isShared(record.reason)))
-    return { state: unusable, reception: 'unreadable' }
+  if (record === null || !isForAll(record)) return { state: unusable, isReadable: false }
   const known = knownOf(state, stored, { record, moment })
   const isOver = record.kind === 'ok' && liveToken(known, moment) === null
-  if (fence < state.highestFence || isOver) return { state: unusable, reception: 'over' }
+  if (fence < state.highestFence || isOver) return { state: unusable, isReadable: true }
   // Another host has asked: what it found in the store is over.
-  const waits = { lease: null, pause: null, pacedSinceMs: null }
-  return { state: { ...state, ...waits, newest: known, route, highestFence: fence }, reception: 'newer' }
+  const newer = { ...state, holds: NO_HOLDS, newest: known, route, highestFence: fence }
+  return { state: newer, isReadable: true }
 }
 
 function knownOf(
@@ -125,23 +104,14 @@ function knownOf(
 ): KnownRecord {
   const { fence, atMs, notBeforeMs, nowMs } = stored
   // A push may have been under way for long, as to a host that was paused.
-  const storeNowMs = Math.max(nowMs, storeClockMs(state, moment.nowMs) ?? 0)
-  const ageMs = Math.max(
-    0,
-    storeNowMs - atMs,
-    missedMs(record, { isSetBack: nowMs + CLOCK_GRAIN_MS < atMs, moment }),
-  )
+  let ageMs = Math.max(0, nowMs - atMs, (storeClockMs(state, moment.nowMs) ?? 0) - atMs)
+  // A store whose clock was set back does not know the age of its records: a JWT is not used past its own `exp`.
+  if (nowMs + CLOCK_GRAIN_MS < atMs && record.kind === 'ok') {
+    const { wallMs } = moment
+    const leftMs = jwtLifeMs(record.accessToken, { serverDateMs: wallMs, wallMs }) ?? Infinity
+    ageMs = Math.max(ageMs, record.lifeMs - record.ageMs - leftMs)
+  }
   return { head: { fence, atMs, notBeforeMs }, record, obtainedAtMs: moment.nowMs - ageMs }
-}
-
-/** A store whose clock was set back does not know the age of its records: a JWT is not used past its own `exp`. */
-function missedMs(
-  record: SharedRecord,
-  { isSetBack, moment: { wallMs } }: { isSetBack: boolean; moment: Moment },
-): number {
-  if (!isSetBack || record.kind !== 'ok') return 0
-  const leftMs = jwtLifeMs(record.accessToken, { serverDateMs: wallMs, wallMs })
-  return leftMs === undefined ? 0 : record.lifeMs - record.ageMs - leftMs
 }
 
 /** The store's clock as this host counts it on; null: it was never read. */
@@ -158,18 +128,15 @@ export function afterSync(before: ShareState, storeNowMs: number, moment: Moment
   const state = before.highestFence > storeNowMs + FENCE_AHEAD_MS ? afterSetBack(before) : before
   const synced = { ...state, storeAheadMs: storeNowMs - nowMs, own: null }
   const { own, newest } = state
-  if (own === null) return synced
+  if (own === null || (newest !== null && isDisplaced(own, newest))) return synced
+  const isToken = own.record.kind === 'ok'
+  if (isToken && liveToken(own, moment) === null) return synced
   const atMs = Math.floor(storeNowMs - (nowMs - own.obtainedAtMs))
-  const rivalMs = newest === null ? -Infinity : rivalAtMs(newest, own)
-  const isOver = own.record.kind === 'ok' && liveToken(own, moment) === null
-  if (isOver || own.obtainedAtMs <= rivalMs) return synced
-  if (own.record.kind === 'ok' && newest !== null && hasSameToken(newest.record, own.record)) return synced
-  const head = {
-    fence: Math.max(atMs, state.highestFence + 1),
-    atMs,
-    notBeforeMs: own.record.kind === 'ok' ? failureBound(newest) : atMs + REFUSAL_MS,
-  }
-  return afterOwnRecord(synced, { ...own, head })
+  // The wait that the service asked for outlives the token that replaces its record.
+  const boundMs = newest?.record.kind === 'transient' ? newest.head.notBeforeMs : 0
+  const notBeforeMs = isToken ? boundMs : atMs + REFUSAL_MS
+  const fence = Math.max(atMs, state.highestFence + 1)
+  return afterOwnRecord(synced, { ...own, head: { fence, atMs, notBeforeMs } })
 }
 
 /** The store's clock was set back by days: all fences begin again, and what this host holds is compared by its age. */
@@ -179,16 +146,13 @@ function afterSetBack(state: ShareState): ShareState {
 }
 
 /** A failure displaces no newer token, and a token no newer refusal. */
-function rivalAtMs(rival: KnownRecord, { record }: OwnOutcome): number {
-  return record.kind === 'ok' && rival.record.kind === 'transient' ? tokenAtMs(rival) : rival.obtainedAtMs
+function isDisplaced({ record, obtainedAtMs }: Answer, newest: KnownRecord): boolean {
+  const token = tokenIn(newest.record)
+  if (record.kind === 'ok' && token?.accessToken === record.accessToken) return true
+  if (record.kind !== 'ok' || newest.record.kind !== 'transient') return obtainedAtMs <= newest.obtainedAtMs
+  return token !== null && obtainedAtMs <= newest.obtainedAtMs - token.ageMs
 }
-/** The wait that the service asked for outlives the token that replaces its record. */
-function failureBound(rival: KnownRecord | null): number {
-  return rival?.record.kind === 'transient' ? rival.head.notBeforeMs : 0
-}
-function hasSameToken(one: SharedRecord, other: SharedRecord): boolean {
-  return tokenIn(one) !== null && tokenIn(one)?.accessToken === tokenIn(other)?.accessToken
-}
+
 /** A record of this host's own: the keeper has it. A later one of another host may have come meanwhile. */
 export function afterOwnRecord(state: ShareState, known: KnownRecord): ShareState {
   const { fence } = known.head
@@ -222,80 +186,42 @@ export function nextDelivery(state: ShareState, moment: Moment): Delivery | null
   const { newest, own } = state
   if (newest === null || own !== null || newest.head.fence <= state.adoptedFence) return null
   const { fence } = newest.head
-  const { host, nowMs } = moment
-  const lacksToken = moment.usableUntilMs === null || moment.usableUntilMs <= nowMs
+  const { host, nowMs, usableUntilMs } = moment
+  const lacksToken = usableUntilMs === null || usableUntilMs <= nowMs
   const token = newest.record.kind === 'ok' ? null : liveToken(newest, moment)
   if (token !== null && lacksToken && state.halfAdoptedFence !== fence) {
     const outcome = grantOf(token, { ...askerOf(newest.record, host), ageMs: token.ageMs })
     return { outcome, state: { ...state, halfAdoptedFence: fence }, adopted: null }
   }
-  return {
-    outcome: outcomeOf(newest, { host, nowMs }),
-    state: { ...state, adoptedFence: fence },
-    adopted: newest,
-  }
+  return { outcome: outcomeOf(newest, moment), state: { ...state, adoptedFence: fence }, adopted: newest }
 }
 
 // ---- the lease, and the waits that the store asks for ---------------------------------------------------------------------
 
 export function leaseRequest(
-  state: ShareState,
-  { cause, leaseMs, leaseCapMs, nowMs }: { cause: Cause; leaseMs: number; leaseCapMs: number; nowMs: number },
+  { adoptedFence, highestFence, unusableFence: record, holds }: ShareState,
+  { cause, leaseMs, nowMs }: { cause: Cause; leaseMs: number; nowMs: number },
 ): LeaseRequest {
-  const { adoptedFence, highestFence, unusableFence, lease, pause, pacedSinceMs } = state
-  const isOver = (sinceMs: number, capMs: number): boolean => nowMs - sinceMs >= capMs
-  return {
-    cause,
-    leaseMs,
-    adoptedFence,
-    highestFence,
-    ignored: {
-      record: unusableFence,
-      lease: lease !== null && isOver(lease.sinceMs, leaseCapMs) ? lease.holder : '',
-      pause: pause !== null && isOver(pause.sinceMs, PAUSE_MS) ? pause.fence : 0,
-      pace: pacedSinceMs !== null && isOver(pacedSinceMs, CLIENT_INTERVAL_MS),
-    },
+  const isOver = (hold: Hold): boolean => (holds[hold]?.untilMs ?? Infinity) <= nowMs
+  const ignored = {
+    record,
+    lease: isOver('lease') ? String(holds.lease?.id) : '',
+    pause: isOver('pause') ? Number(holds.pause?.id) : 0,
+    pace: isOver('pace'),
   }
+  return { cause, leaseMs, adoptedFence, highestFence, ignored }
 }
 
-/** This host asks: the waits were over, or what it writes replaces them. */
-export function afterLease(state: ShareState): ShareState {
-  return { ...state, lease: null, pause: null, pacedSinceMs: null }
-}
-
-/** A wait of at most `waitMs`, counted from when this host first saw it; 0: it counts as not there. */
-export interface Wait {
-  readonly state: ShareState
-  readonly waitMs: number
-}
-
-export function afterTaken(
+/** The store asks for a wait. It lasts `capMs` at most from when this host first saw it; 0: it counts as not there. */
+export function afterHold(
   state: ShareState,
-  { holder, waitMs }: { holder: string; waitMs: number },
-  { leaseCapMs, nowMs }: { leaseCapMs: number; nowMs: number },
-): Wait {
-  const lease = state.lease?.holder === holder ? state.lease : { holder, sinceMs: nowMs }
-  return { state: { ...state, lease }, waitMs: restOf(waitMs, lease.sinceMs + leaseCapMs - nowMs) }
-}
-
-export function afterPaced(state: ShareState, waitMs: number, nowMs: number): Wait {
-  const pacedSinceMs = state.pacedSinceMs ?? nowMs
-  return {
-    state: { ...state, pacedSinceMs },
-    waitMs: restOf(waitMs, pacedSinceMs + CLIENT_INTERVAL_MS - nowMs),
-  }
-}
-
-/** `isReadable`: the record that says why opens. The store's clock says, too, when it was written. */
-export function afterPaused(
-  state: ShareState,
-  { waitMs, record, isReadable }: { waitMs: number; record: StoredRecord; isReadable: boolean },
+  { hold, id, waitMs, capMs }: { hold: Hold; id: string | number; waitMs: number; capMs: number },
   nowMs: number,
-): Wait {
-  const { fence, atMs, nowMs: storeNowMs } = record
-  const sinceMs = state.pause?.fence === fence ? state.pause.sinceMs : nowMs
-  const leftMs = isReadable ? restOf(waitMs, sinceMs + PAUSE_MS - nowMs, atMs + PAUSE_MS - storeNowMs) : 0
-  return { state: { ...state, pause: { fence, sinceMs: leftMs > 0 ? sinceMs : -Infinity } }, waitMs: leftMs }
+): { state: ShareState; waitMs: number } {
+  const before = state.holds[hold]
+  const seen = before?.id === id ? before : { id, untilMs: nowMs + capMs }
+  const leftMs = Math.max(0, Math.min(waitMs, seen.untilMs - nowMs))
+  return { state: { ...state, holds: { ...state.holds, [hold]: seen } }, waitMs: leftMs }
 }
 
 /** `known`: the record that holds the fleet, and that this host goes by; null: it does not, and the record does not count. */
@@ -314,10 +240,6 @@ export function afterHeld(
   return { state: isNewest ? state : { ...state, newest: known }, known, waitMs }
 }
 
-function restOf(...waitsMs: readonly number[]): number {
-  return Math.max(0, Math.min(...waitsMs))
-}
-
 /**
  * Other credentials are an operator's act: a refusal that was given before it does not answer it, be it that this host knew
  * it (`knownBefore` is the newest fence that it knew) or that it is older than an act on many hosts takes.
@@ -332,11 +254,7 @@ export function isBeforeAct(
 
 // ---- the store is away: when this host asks by itself, spread, so that a fleet never stampedes -----------------------------
 
-export interface Standalone {
-  /** Until when the token that is held can be used, on the boot clock; null: it holds none. */
-  readonly usableUntilMs: number | null
-  /** Hosts of the fleet, as last counted; null: never. */
-  readonly hosts: number | null
+export interface Standalone extends Pick<Moment, 'usableUntilMs'>, Pick<ShareState, 'hosts'> {
   /** The token was reported as refused, or belongs to other credentials. */
   readonly isUrgent: boolean
 }

@@ -1,33 +1,33 @@
 // One token for a fleet: wraps what asks the service so that one host asks for all, and brings to the keeper what others were answered.
-import { withTimeout, createWakeableSleep } from '../lib/clock.ts'
+import type { Config, ShareConfig } from '../config/config.ts'
+import { createWakeableSleep, withTimeout } from '../lib/clock.ts'
 import type { StatusResult } from '../protocol.ts'
-import type { Attempt, FetchOutcome, FetchToken } from '../token/outcome.ts'
-import { askAlone, askForAll } from './ask.ts'
+import type { FetchOutcome, FetchToken } from '../token/outcome.ts'
+import { CLIENT_INTERVAL_MS } from '../token/rejections.ts'
+import { askAlone, askForAll, PAUSE_MS, postponed, type Given } from './ask.ts'
 import {
   createMember,
   deliverAgain,
   forgetPlan,
   momentOf,
-  noteLoss,
   nowOf,
-  postponed,
   receive,
   sync,
   takeDelivery,
   type Member,
   type MemberOptions,
 } from './member.ts'
-import { askerOf, type KnownRecord } from './records.ts'
-import type { SharedRecord } from './seal.ts'
+import { askerOf, failureIn, type KnownRecord } from './records.ts'
+import { openRedisStore } from './redis-store.ts'
+import { createSeal, type SharedRecord } from './seal.ts'
 import {
   afterHeld,
-  afterPaced,
-  afterPaused,
-  afterTaken,
+  afterHold,
   isBeforeAct,
   leaseRequest,
   nextDelivery,
   storeClockMs,
+  type Hold,
   type Remembered,
 } from './share-state.ts'
 import { StoreError, type Lease, type StoredRecord } from './store.ts'
@@ -38,12 +38,14 @@ export interface ShareToken {
   /** Listens and looks until the signal is aborted. Then the store is closed. */
   run(signal: AbortSignal): Promise<void>
   status(): NonNullable<StatusResult['share']>
-  sample(): ShareSample
+  sample(): ShareSample & Pick<NonNullable<StatusResult['share']>, 'state' | 'hosts'>
   /** Closes the store, once an attempt that is under way has given its lease back. */
   close(): Promise<void>
   /** The facts that a restart has to know. */
   remembered(): Remembered
 }
+
+export type OpenStore = typeof openRedisStore
 
 const SYNC_EVERY_MS = 15_000
 const SYNC_EVERY_WHILE_DENIED_MS = 60_000
@@ -63,14 +65,24 @@ const SHORTEST_WAIT_MS = 50
 /** The next step after an answer of the store: an outcome, or the store is asked again. */
 type Step = FetchOutcome | 'again' | 'waited'
 
-interface Situation {
-  readonly signal: AbortSignal
-  readonly attempt: Attempt
+interface Situation extends Given {
   readonly leaseMs: number
-  readonly leaseCapMs: number
   /** Fence of the newest record before the attempt: an operator waits for a later one. */
   readonly knownBefore: number
   patienceMs: number
+}
+
+/** A session with the shared store of one account. Connects in the background: never fails. */
+export async function openSession(
+  { baseUrl, service, credentials, share }: Config & { readonly share: ShareConfig },
+  {
+    openStore = openRedisStore,
+    ...options
+  }: Omit<MemberOptions, 'store' | 'seal' | 'share'> & { openStore?: OpenStore | undefined },
+): Promise<ShareToken> {
+  const seal = createSeal({ baseUrl, description: service.description, credentials, key: share.key })
+  const store = await openStore(share, { accountKey: seal.accountKey, ...options })
+  return shareToken({ ...options, store, seal, share })
 }
 
 export function shareToken(options: MemberOptions): ShareToken {
@@ -85,8 +97,7 @@ export function shareToken(options: MemberOptions): ShareToken {
       if (!signal.aborted) await syncIfPossible()
     }
   }
-  const syncIfPossible = async (): Promise<void> =>
-    sync(member).catch((error: unknown) => noteLoss(member, error))
+  const syncIfPossible = async (): Promise<void> => sync(member).catch(telemetry.failed)
 
   async function close(): Promise<void> {
     if (member.underWay !== null) await withTimeout(2 * member.share.timeoutMs, member.underWay, clock)
@@ -119,7 +130,11 @@ export function shareToken(options: MemberOptions): ShareToken {
       const { hosts, newest } = member.state
       return { ...telemetry.storeState(), server: store.server, hosts, askedBy: newest?.record.by ?? null }
     },
-    sample: () => telemetry.sample(),
+    sample: () => ({
+      ...telemetry.sample(),
+      state: telemetry.storeState().state,
+      hosts: member.state.hosts,
+    }),
     close,
     remembered() {
       const { adoptedFence, highestFence, own, hosts } = member.state
@@ -129,18 +144,17 @@ export function shareToken(options: MemberOptions): ShareToken {
 }
 
 /** An attempt of the keeper's: takes what another host was answered, waits for one that asks, or asks for all. */
-async function fetchToken(
-  member: Member,
-  given: { signal: AbortSignal; attempt: Attempt },
-): Promise<FetchOutcome> {
-  const rejectedAgeMs = given.attempt.cause === 'client' ? member.keeper.rejectedAgeMs() : null
-  if (rejectedAgeMs !== null) member.telemetry.rejected(rejectedAgeMs)
+async function fetchToken(member: Member, given: Given): Promise<FetchOutcome> {
+  const { telemetry, keeper } = member
+  const rejection = given.attempt.cause === 'client' ? keeper.state().rejection : null
+  if (rejection !== null) telemetry.rejected(rejection.ageMs)
   const ended = Promise.withResolvers<void>()
   member.underWay = ended.promise
-  member.state = { ...member.state, lease: null }
+  // A host has the same name in each of its leases.
+  member.state = { ...member.state, holds: { ...member.state.holds, lease: null } }
   try {
     const outcome = await fetchShared(member, given).catch((error: unknown) => {
-      noteLoss(member, error)
+      telemetry.failed(error)
       return askAlone(member, given)
     })
     // A record that came meanwhile is better than anything but a token.
@@ -153,20 +167,11 @@ async function fetchToken(
 }
 
 /** Rejects with a StoreError if the store cannot be used. */
-async function fetchShared(
-  member: Member,
-  { signal, attempt }: { signal: AbortSignal; attempt: Attempt },
-): Promise<FetchOutcome> {
-  const { requestTimeoutMs } = member.service()
-  const leaseMs = requestTimeoutMs + LEASE_MARGIN_MS
-  const situation: Situation = {
-    signal,
-    attempt,
-    leaseMs,
-    leaseCapMs: LEASE_CAP_IN_REQUESTS * requestTimeoutMs,
-    knownBefore: member.state.highestFence,
-    patienceMs: PATIENCE_IN_LEASES * leaseMs,
-  }
+async function fetchShared(member: Member, given: Given): Promise<FetchOutcome> {
+  const { signal } = given
+  const leaseMs = member.service().requestTimeoutMs + LEASE_MARGIN_MS
+  const knownBefore = member.state.highestFence
+  const situation = { ...given, leaseMs, knownBefore, patienceMs: PATIENCE_IN_LEASES * leaseMs }
   const early = answerTo(member, situation)
   if (early !== null) return early
   // A token that this host obtained alone may be newer than the store's.
@@ -188,21 +193,18 @@ async function fetchShared(
 function answerTo(member: Member, situation: Situation): FetchOutcome | null {
   const { newest, highestFence } = member.state
   if (situation.attempt.cause === 'operator' && highestFence <= situation.knownBefore) return null
-  return newest !== null && isPast(member, newest, situation) ? null : takeDelivery(member)
+  return isPast(member, newest, situation) ? null : takeDelivery(member)
 }
 
-function isPast(member: Member, known: KnownRecord, { attempt, knownBefore }: Situation): boolean {
-  return isBeforeAct(known, { cause: attempt.cause, knownBefore, nowMs: nowOf(member) })
+function isPast(member: Member, known: KnownRecord | null, { attempt, knownBefore }: Situation): boolean {
+  return known !== null && isBeforeAct(known, { cause: attempt.cause, knownBefore, nowMs: nowOf(member) })
 }
 
 async function stepOf(member: Member, situation: Situation): Promise<Step> {
   const { attempt, leaseMs } = situation
-  const takenAtMs = nowOf(member)
-  const { newest } = member.state
-  const isAct = newest !== null && isPast(member, newest, situation)
-  const cause = isAct ? 'operator' : attempt.cause
-  const request = leaseRequest(member.state, { ...situation, cause, nowMs: takenAtMs })
-  const lease = await member.store.acquireLease(request)
+  const nowMs = nowOf(member)
+  const cause = isPast(member, member.state.newest, situation) ? 'operator' : attempt.cause
+  const lease = await member.store.acquireLease(leaseRequest(member.state, { cause, leaseMs, nowMs }))
   switch (lease.verdict) {
     case 'newer':
       receive(member, lease.record, 'take')
@@ -214,14 +216,24 @@ async function stepOf(member: Member, situation: Situation): Promise<Step> {
     case 'paused':
       return stepAfterPaused(member, lease)
     case 'paced': {
-      const { state, waitMs } = afterPaced(member.state, lease.waitMs, nowOf(member))
-      member.state = state
+      const waitMs = heldUp(member, 'pace', { id: '', waitMs: lease.waitMs, capMs: CLIENT_INTERVAL_MS })
       return waitMs > 0 ? postponed(waitMs) : 'again'
     }
     case 'yours':
     default:
-      return askForAll(member, { ...lease, takenAtMs, leaseMs }, situation)
+      return askForAll(member, { ...lease, takenAtMs: nowMs }, situation)
   }
+}
+
+/** The wait that the store asks for, within its cap; 0: it counts as not there. */
+function heldUp(
+  member: Member,
+  hold: Hold,
+  wait: { id: string | number; waitMs: number; capMs: number },
+): number {
+  const { state, waitMs } = afterHold(member.state, { hold, ...wait }, nowOf(member))
+  member.state = state
+  return waitMs
 }
 
 function opened({ seal, telemetry }: Member, stored: StoredRecord): SharedRecord | null {
@@ -244,22 +256,22 @@ function stepAfterPaused(
 ): Step {
   const { host, random } = member
   const record = opened(member, stored)
-  const pause = { waitMs, record: stored, isReadable: record !== null }
-  const wait = afterPaused(member.state, pause, nowOf(member))
-  member.state = wait.state
-  if (record === null || wait.waitMs <= 0) return 'again'
+  const { fence: id, atMs, nowMs } = stored
+  // The store's clock says, too, when it was written.
+  const capMs = record === null ? 0 : Math.min(PAUSE_MS, atMs + PAUSE_MS - nowMs)
+  const leftMs = heldUp(member, 'pause', { id, waitMs, capMs })
+  if (record === null || leftMs <= 0) return 'again'
   // Every other host comes before the one that has just failed.
   const laterMs = record.by === host ? AFTER_LEASE_MS : AFTER_LEASE_MS * random()
-  return heldBy(member, record, wait.waitMs + laterMs)
+  return heldBy(member, record, leftMs + laterMs)
 }
 
 /** A refusal holds until an operator lifts it; another failure is over after the wait. */
 function heldBy({ host }: Member, record: SharedRecord, retryAfterMs: number): FetchOutcome {
+  if (record.kind === 'permanent') return failureIn(record, { host, retryAfterMs })
   if (record.kind === 'ok') return postponed(retryAfterMs)
-  const { detail } = record
-  const by = askerOf(record, host)
-  if (record.kind === 'transient') return postponed(retryAfterMs, { ...by, reason: record.reason, detail })
-  return { kind: 'permanent', reason: record.reason, detail, status: record.status, ...by }
+  const { reason, detail } = record
+  return postponed(retryAfterMs, { ...askerOf(record, host), reason, detail })
 }
 
 /**
@@ -268,14 +280,14 @@ function heldBy({ host }: Member, record: SharedRecord, retryAfterMs: number): F
  */
 async function stepAfterTaken(
   member: Member,
-  lease: Extract<Lease, { verdict: 'taken' }>,
+  { holder: id, waitMs: askedMs }: Extract<Lease, { verdict: 'taken' }>,
   situation: Situation,
 ): Promise<Step> {
   const answer = answerTo(member, situation)
   if (answer !== null) return answer
   const startMs = nowOf(member)
-  const { state, waitMs } = afterTaken(member.state, lease, { ...situation, nowMs: startMs })
-  member.state = state
+  const capMs = LEASE_CAP_IN_REQUESTS * member.service().requestTimeoutMs
+  const waitMs = heldUp(member, 'lease', { id, waitMs: askedMs, capMs })
   if (waitMs <= 0) return 'again'
   if (situation.patienceMs <= 0) throw new StoreError('lost', 'Other hosts hold the lease for too long')
   const restMs = Math.min(waitMs, situation.leaseMs) + AFTER_LEASE_MS * member.random()

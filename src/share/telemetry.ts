@@ -5,7 +5,7 @@ import { createHistogram, type Observations } from '../lib/histogram.ts'
 import type { Log } from '../lib/log.ts'
 import type { StatusResult } from '../protocol.ts'
 import type { Route } from './share-state.ts'
-import type { StoreError, StoreErrorKind } from './store.ts'
+import { StoreError, type StoreErrorKind } from './store.ts'
 
 export interface ShareSample {
   readonly outcomes: Readonly<Record<Route | 'asked' | 'alone', number>>
@@ -48,7 +48,8 @@ export function createTelemetry(options: {
   let lastAlone: { readonly by: string; readonly atMs: number } | null = null
   let contentionLoggedAtMs = -Infinity
 
-  function logLoss(kind: StoreErrorKind, fields: object): void {
+  function logLoss(kind: StoreErrorKind, message: string): void {
+    const fields = { server, error: message, remedy: remedies[kind] }
     if (kind === 'denied')
       log('error', 'The shared store denies access: this host is alone', { event: 'share-denied', ...fields })
     else if (kind === 'slow')
@@ -83,8 +84,10 @@ export function createTelemetry(options: {
       failures = 0
       storeState = { state: 'connected', since: isoNow(), lastError: null }
     },
-    /** An operation failed. */
-    failed({ kind, message }: StoreError): void {
+    /** An operation failed. An error that is not the store's is a fault of this program. */
+    failed: (error: unknown): void => {
+      if (!(error instanceof StoreError)) throw error
+      const { kind, message } = error
       failures += 1
       // A server that refuses the password closes the connection: that is no other failure.
       const isFirst = failures === 1 || (kind === 'denied' && storeState.state !== 'denied')
@@ -92,7 +95,7 @@ export function createTelemetry(options: {
       const since = storeState.state === 'connected' || failures === 1 ? isoNow() : storeState.since
       const lastError = state === 'denied' && kind !== 'denied' ? storeState.lastError : message
       storeState = { state, since, lastError }
-      if (isFirst) logLoss(kind, { server, error: message, remedy: remedies[kind] })
+      if (isFirst) logLoss(kind, message)
     },
     counted(source: keyof ShareSample['outcomes']): void {
       outcomes[source] += 1

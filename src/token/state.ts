@@ -184,7 +184,7 @@ export function phaseOf(state: TokenState, now: Instant): Phase {
 }
 
 /** The token that is held was obtained with other credentials, and these have not been asked with yet. */
-function isOthersToken({ token, credentialsId }: TokenState): boolean {
+export function isOthersToken({ token, credentialsId }: TokenState): boolean {
   return token !== null && token.credentialsId !== credentialsId
 }
 

@@ -1,19 +1,18 @@
 // The transitions of ShareState: whatever lies in the store, fences never go back, no record comes twice, and no wait outlasts its cap.
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
+import type { Moment } from '../../src/share/records.ts'
 import type { SharedRecord } from '../../src/share/seal.ts'
 import {
   afterHeld,
+  afterHold,
   afterOwnRecord,
-  afterPaced,
-  afterPaused,
   afterRecord,
   afterSync,
-  afterTaken,
   initialShareState,
   leaseRequest,
   nextDelivery,
-  type Moment,
+  type Hold,
   type ShareState,
 } from '../../src/share/share-state.ts'
 import type { StoredRecord } from '../../src/share/store.ts'
@@ -143,26 +142,24 @@ test('no lease, pace or pause holds a host up for longer than its cap from when 
     { minLength: 1, maxLength: 40 },
   )
   fc.assert(
-    fc.property(looks, fc.boolean(), (story, isReadable) => {
+    fc.property(looks, (story) => {
       let state = initialShareState(NOTHING)
       let nowMs = 1_000
-      const pause = { fence: 7, atMs: STORE_MS, notBeforeMs: 0, nowMs: STORE_MS, sealed: '' }
+      const caps = { lease: 30_000, pace: 30_000, pause: 5_000 }
       for (const { passMs, waitMs } of story) {
         nowMs += passMs
-        const leftMs = (capMs: number): number => Math.max(0, 1_000 + (story[0]?.passMs ?? 0) + capMs - nowMs)
-        const taken = afterTaken(state, { holder: 'mallory', waitMs }, { leaseCapMs: 30_000, nowMs })
-        const paced = afterPaced(taken.state, waitMs, nowMs)
-        const paused = afterPaused(paced.state, { waitMs, record: pause, isReadable }, nowMs)
-        expect(taken.waitMs).toBeLessThanOrEqual(leftMs(30_000))
-        expect(paced.waitMs).toBeLessThanOrEqual(leftMs(30_000))
-        expect(paused.waitMs).toBeLessThanOrEqual(isReadable ? leftMs(5_000) : 0)
-        state = paused.state
-        const asked = { cause: 'client', leaseMs: 17_000, leaseCapMs: 30_000, nowMs } as const
-        expect(leaseRequest(state, asked).ignored).toEqual({
+        const leftMs = (hold: Hold): number =>
+          Math.max(0, 1_000 + (story[0]?.passMs ?? 0) + caps[hold] - nowMs)
+        for (const hold of ['lease', 'pace', 'pause'] as const) {
+          const wait = afterHold(state, { hold, id: 7, waitMs, capMs: caps[hold] }, nowMs)
+          expect(wait.waitMs).toBeLessThanOrEqual(leftMs(hold))
+          state = wait.state
+        }
+        expect(leaseRequest(state, { cause: 'client', leaseMs: 17_000, nowMs }).ignored).toEqual({
           record: 0,
-          lease: leftMs(30_000) === 0 ? 'mallory' : '',
-          pause: !isReadable || leftMs(5_000) === 0 ? 7 : 0,
-          pace: leftMs(30_000) === 0,
+          lease: leftMs('lease') === 0 ? '7' : '',
+          pause: leftMs('pause') === 0 ? 7 : 0,
+          pace: leftMs('pace') === 0,
         })
       }
     }),

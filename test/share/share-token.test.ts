@@ -4,7 +4,7 @@ import { shareToken } from '../../src/share/share-token.ts'
 import { StoreError } from '../../src/share/store.ts'
 import type { ServiceOutcome } from '../../src/token/outcome.ts'
 import { currentAlert } from '../../src/token/alert.ts'
-import { phaseOf } from '../../src/token/state.ts'
+import { initialState, phaseOf } from '../../src/token/state.ts'
 import { failures } from '../support/failures.ts'
 import {
   createShareWorld,
@@ -310,10 +310,8 @@ describe('a push', () => {
           if (isIdle) offered.push(outcome.kind === 'ok' ? outcome.accessToken : outcome.kind)
           return isIdle
         },
-        usableUntilMs: () => null,
-        assumedLifeMs: () => POLICY.maxAgeMs,
-        rejectedAgeMs: () => null,
-        holdsOthersToken: () => false,
+        state: () => initialState({ baseUrl: '', credentialsId: '' }, world.clock.now()),
+        policy: () => POLICY,
       },
     })
     const stop = new AbortController()

@@ -5,13 +5,11 @@ import { createSeal, type Seal, type SharedRecord } from '../../src/share/seal.t
 import { shareToken, type ShareToken } from '../../src/share/share-token.ts'
 import { StoreError } from '../../src/share/store.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
-import { assumedLifeMs } from '../../src/token/rejections.ts'
 import {
   causeOf,
   dueAtMs,
   initialState,
   nextMomentMs,
-  usableToken,
   usableUntilMs,
   type Policy,
   type TokenState,
@@ -134,13 +132,8 @@ export async function runShareFleet(options: ShareFleetOptions): Promise<ShareFl
           schedule(host, index)
           return true
         },
-        usableUntilMs: () => {
-          const token = usableToken(host.state, now())
-          return token && usableUntilMs(token)
-        },
-        assumedLifeMs: () => assumedLifeMs(host.state, POLICY, now()),
-        rejectedAgeMs: () => null,
-        holdsOthersToken: () => false,
+        state: () => host.state,
+        policy: () => POLICY,
       },
     })
     const state = initialState({ baseUrl: BASE_URL, credentialsId: 'one' }, now())

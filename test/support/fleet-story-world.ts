@@ -16,7 +16,7 @@ import { createMemoryServer, type MemoryServer } from './memory-store.ts'
 import { checkPlan, failures, takeStep } from './story-host.ts'
 
 await import('p-retry')
-await import('../../src/share/share-session.ts')
+await import('../../src/share/share-token.ts')
 
 export type FleetAnswer = 'long' | 'short' | 'opaque' | 'outage' | 'reset' | 'busy' | 'rejected' | 'refused'
 export type FleetStep =

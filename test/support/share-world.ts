@@ -5,8 +5,7 @@ import type { MemberOptions } from '../../src/share/member.ts'
 import { shareToken, type ShareToken } from '../../src/share/share-token.ts'
 import { createKeeper, type Keeper } from '../../src/token/keeper.ts'
 import type { Cause, FetchOutcome, FetchToken, ServiceOutcome } from '../../src/token/outcome.ts'
-import { assumedLifeMs } from '../../src/token/rejections.ts'
-import { initialState, usableToken, usableUntilMs, type TokenState } from '../../src/token/state.ts'
+import { initialState, usableToken, type TokenState } from '../../src/token/state.ts'
 import type { Clock } from '../../src/lib/clock.ts'
 import { createFakeClock, type FakeClock } from './fake-clock.ts'
 import { jwtOf } from './jwt.ts'
@@ -136,13 +135,8 @@ export function createShareWorld({ lifeSeconds = 3_600, seed = 1 } = {}): ShareW
       remembered: options.remembered ?? NOTHING_REMEMBERED,
       keeper: {
         offer: (outcome) => keeper.offer(outcome),
-        usableUntilMs: () => {
-          const held = usableToken(keeper.state(), own.now())
-          return held && usableUntilMs(held)
-        },
-        assumedLifeMs: () => assumedLifeMs(keeper.state(), policy, own.now()),
-        rejectedAgeMs: () => keeper.state().rejection?.ageMs ?? null,
-        holdsOthersToken: () => false,
+        state: () => keeper.state(),
+        policy: () => policy,
       },
     })
     const credentialsId = 'first'
