@@ -5,12 +5,13 @@ import type { Invocation } from './commands/command.ts'
 import { commands } from './commands/specs.ts'
 import { helpOf, parseCommandLine, type ParsedCommand } from './commands/command-line.ts'
 import { escapeUnsafe } from './lib/display-text.ts'
-import { exitIgnoringUncancellable } from './lib/exit.ts'
 import { errorCode, errorMessage, exitStatus, UsageError, UserError } from './lib/error.ts'
 import { needSupportedNode } from './lib/supported-node.ts'
 
 /** Time for a reader to take the last words, in ms. */
 const LINGER_MS = 1_000
+/** Time for everything under way to end by itself, in ms. */
+const GRACE_MS = 500
 
 const stop = new AbortController()
 /** The signal that stopped us, where one did. */
@@ -116,6 +117,28 @@ process.on('uncaughtException', (error) => {
   process.stderr.write('', () => process.exit())
   setTimeout(() => process.exit(), LINGER_MS)
 })
+
+/**
+ * To be called when all work is done. Where only name look-ups or calls to a disk are still under way then, the process
+ * ends without them, with `process.exitCode`: look-ups take half a minute where no DNS server answers, a disk that stalls
+ * takes for ever, and Node waits for both even in `process.exit`. Without koffi it waits.
+ */
+function exitIgnoringUncancellable(): void {
+  setInterval(() => void exitIfOnlyUncancellable(), GRACE_MS).unref()
+}
+
+async function exitIfOnlyUncancellable(): Promise<void> {
+  const isUncancellable = (type: string): boolean => type === 'GetAddrInfoReqWrap' || type.startsWith('FSReq')
+  if (!process.getActiveResourcesInfo().some(isUncancellable)) return
+  if (process.stdout.writableLength > 0 || process.stderr.writableLength > 0) return
+  const { loadLibc } = await import('./lib/libc.ts')
+  try {
+    loadLibc().exitNow(Number(process.exitCode ?? 0))
+  } catch (error) {
+    // Without libc it waits.
+    if (!(error instanceof UserError)) throw error
+  }
+}
 
 async function start(): Promise<void> {
   try {

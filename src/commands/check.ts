@@ -13,7 +13,7 @@ import { accountOfConfig, accountWords, serviceEnvironment } from '../lib/accoun
 import { capitalized, escapeUnsafe } from '../lib/display-text.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
 import { fault, ok, warning, type Finding } from '../lib/finding.ts'
-import { isLoopbackHost } from '../lib/loopback.ts'
+import { isLoopbackHost } from '../config/base-url.ts'
 import { SYSTEM_CONFIG_DIRECTORY } from '../lib/paths.ts'
 import { nameOf } from '../lib/posix-ids.ts'
 import { SYSTEM_PATH } from '../lib/run-program.ts'

@@ -1,5 +1,5 @@
 // URLs of the service: https, or http for a loopback host only; a base path is kept.
-import { isLoopbackHost } from '../lib/loopback.ts'
+import { BlockList, isIP } from 'node:net'
 
 const CLEAR =
   'must begin with https://, because the secret would cross the network in the clear (http:// is for a loopback host only)'
@@ -47,4 +47,17 @@ export function normaliseBaseUrl(text: string): string {
 export function tokenUrlOf(baseUrl: string, tokenUrl: string): string {
   const text = tokenUrl.startsWith('/') ? baseUrl + tokenUrl : tokenUrl
   return URL.canParse(text) ? new URL(text).href : ''
+}
+
+/** The hosts that are this host itself: there, and only there, plain HTTP keeps a secret. */
+const loopback = new BlockList()
+loopback.addSubnet('127.0.0.0', 8, 'ipv4')
+loopback.addAddress('::1', 'ipv6')
+
+/** Reports whether a host name of a URL (IPv6 with or without brackets) is `localhost`, below it, or a loopback address. */
+export function isLoopbackHost(hostname: string): boolean {
+  const host = hostname.replace(/^\[|\]$/g, '').toLowerCase()
+  const family = isIP(host)
+  if (family === 0) return host === 'localhost' || host.endsWith('.localhost')
+  return loopback.check(host, family === 6 ? 'ipv6' : 'ipv4')
 }

@@ -1,7 +1,7 @@
 // The settings of `share`: servers, TLS, secrets, and the rules across them.
 import { resolve } from 'node:path'
 
-import { isLoopbackHost } from '../lib/loopback.ts'
+import { isLoopbackHost } from './base-url.ts'
 import { isKeyOf } from '../lib/crypto.ts'
 import { Secret } from '../lib/secret.ts'
 import type { ShareConfig } from './config.ts'

@@ -2,18 +2,41 @@
 import { existsSync, statfsSync } from 'node:fs'
 import { hostname, networkInterfaces } from 'node:os'
 import { dirname } from 'node:path'
-import { setTimeout as sleep } from 'node:timers/promises'
+import { setTimeout as pause } from 'node:timers/promises'
 import type * as systemInformation from 'systeminformation'
+import { sleep } from '../lib/clock.ts'
 import { fault, ok, warning, type Finding } from '../lib/finding.ts'
 import { runProgram } from '../lib/run-program.ts'
+import { untilAborted } from '../lib/tasks.ts'
 
+/** Start-up work that no client waits for begins after this delay. */
+const NAME_DELAY_MS = 1_000
 /** The programs that systeminformation runs may hang where a host is ill. */
 const ASK_MS = 3_000
-/** No host that runs this program can rightly believe it is earlier. */
+/** A clock that shows an earlier time was never set. */
 const EARLIEST_WALL_MS = Date.UTC(2026, 0, 1)
 const MIB = 1024 * 1024
 const DISK = { fullBytes: 256 * 1024, scarceBytes: 8 * MIB }
 const SCARCE_MEMORY_BYTES = 64 * MIB
+
+export interface HostName {
+  current(): string
+  /** Adds the address where the name says nothing, once clients had time to be served. */
+  run(signal: AbortSignal): Promise<void>
+}
+
+/** The host's name as alerts and `status` show it. */
+export function createHostName(): HostName {
+  let name = hostname()
+  return {
+    current: () => name,
+    async run(signal) {
+      await sleep(NAME_DELAY_MS, signal)
+      if (!signal.aborted) name = await hostName()
+      await untilAborted(signal)
+    },
+  }
+}
 
 /**
  * The host as alerts and `status` name it: its host name; where that is no name at all, with the address of the
@@ -125,7 +148,7 @@ async function ask<T>(question: (system: SystemInformation) => Promise<T>): Prom
   try {
     // A bundle has the default export of a CommonJS library and none of its names.
     const { default: system } = await import('systeminformation')
-    return await Promise.race([question(system), sleep(ASK_MS, undefined, { ref: false })])
+    return await Promise.race([question(system), pause(ASK_MS, undefined, { ref: false })])
   } catch {
     // The reason does not matter: without an answer there is no finding.
     return undefined

@@ -208,22 +208,6 @@ test('a file that someone makes while no alert is there is removed at the next l
     .toBe(false)
 })
 
-test('it is repeated after each of `alerts.remindAfter`, counted from its beginning, and the service is not asked', async () => {
-  const { answer, asked, begin, clock, of } = await alerting()
-  answer(failures.inactive)
-  await begin()
-  const reported: number[] = []
-  for (let hour = 0; hour < 30; hour += 1) {
-    await clock.advance(HOUR)
-    reported.push(of('alert').length)
-  }
-  expect(
-    reported.map((count, hour) => (count > (reported[hour - 1] ?? 1) ? hour + 1 : 0)).filter(Boolean),
-  ).toEqual([1, 6, 24])
-  expect(of('alert').map(({ reminder }) => reminder)).toEqual([undefined, 1, 2, 3])
-  expect(asked()).toBe(1)
-})
-
 test('a long suspend makes one reminder of several', async () => {
   const { answer, begin, clock, of } = await alerting()
   answer(failures.inactive)
@@ -231,24 +215,6 @@ test('a long suspend makes one reminder of several', async () => {
   clock.suspend(30 * HOUR)
   await clock.advance(15_000)
   expect(of('alert').map(({ reminder }) => reminder)).toEqual([undefined, 3])
-})
-
-test('after a crash it is found raised, said once more, and the reminders go on from its beginning', async () => {
-  const first = await alerting()
-  first.answer(failures.inactive)
-  await first.begin()
-  await content()
-  await first.clock.advance(2 * HOUR)
-  await first.end()
-  await rm(path)
-  const { begin, clock, of } = await alerting({ state: first.keeper.state(), clock: first.clock })
-  await begin()
-  expect(await content()).toMatchObject({ reason: 'account-inactive', since: '2027-01-15T08:00:00.000Z' })
-  expect(of('alert')).toEqual([expect.objectContaining({ resumed: true, since: '2027-01-15T08:00:00.000Z' })])
-  await clock.advance(3 * HOUR)
-  expect(of('alert')).toHaveLength(1)
-  await clock.advance(HOUR)
-  expect(of('alert').at(-1)).toMatchObject({ reminder: 2 })
 })
 
 test('a file that is left where no alert is there is removed at start, and its alert reported to be over', async () => {

@@ -23,13 +23,12 @@ import {
   dueAtMs,
   initialState,
   noTokenSince,
-  phaseOf,
   usableToken,
   type Policy,
   type TokenState,
 } from '../../src/token/state.ts'
 import { afterReload } from '../../src/token/settings-transitions.ts'
-import { afterRequest, assumeFailed, nextState } from '../../src/token/transitions.ts'
+import { afterRequest, nextState } from '../../src/token/transitions.ts'
 import { createFakeClock, type FakeClock } from '../support/fake-clock.ts'
 import { jwtOf } from '../support/jwt.ts'
 import { createRecords } from '../support/records.ts'
@@ -40,7 +39,6 @@ const isRoot = process.geteuid?.() === 0
 const MINUTE = 60_000
 const HOUR = 60 * MINUTE
 const BASE_URL = 'https://api.example.com'
-const ELSEWHERE = 'https://other.example.com'
 const FIRST = { apiKey: new Secret('key-one'), apiSecret: new Secret('secret-one') }
 const SECOND = { apiKey: new Secret('key-one'), apiSecret: new Secret('secret-two') }
 const policy: Policy = { maxAgeMs: 15 * MINUTE, initialDelayMs: 1_000, maxDelayMs: 5 * MINUTE }
@@ -159,67 +157,6 @@ describe('facts that outlive the process', () => {
 })
 
 describe('after a crash', () => {
-  it('a refusal is there: nothing is asked, and a good token is served', async () => {
-    const { start, answered, ok, clock } = await scene()
-    const before = await start()
-    const held = answered(before.state, ok())
-    await before.store.save(held)
-    const state = answered(held, refused)
-    await before.store.save(state)
-    await clock.advance(MINUTE)
-    const after = await start()
-    expect(after.state).toMatchObject({ refusal: expect.anything(), generation: 1, forcedCause: null })
-    expect(dueAtMs(after.state)).toBe(Infinity)
-    expect(after.state.token).toEqual(state.token)
-    expect(after.state.alert).toEqual(state.alert)
-    expect(after.state.refusal !== null && after.state.refusal).toEqual(
-      state.refusal !== null && state.refusal,
-    )
-  })
-
-  it('a failure keeps its count and the time of the next attempt', async () => {
-    const { start, answered, clock } = await scene()
-    let { store, state } = await start()
-    for (let attempts = 1; attempts <= 20; attempts += 1) {
-      state = answered(state, down)
-      await store.save(state)
-      const dueMs = dueAtMs(state)
-      await clock.advance(100)
-      ;({ store, state } = await start())
-      expect(state.failure).toMatchObject({ attempts, reason: 'network' })
-      expect(dueAtMs(state)).toBe(dueMs)
-    }
-  })
-
-  it('a request that was never answered counts as failed', async () => {
-    const { start, clock } = await scene()
-    const { store, state } = await start()
-    const asked = afterRequest(state, 'start', clock.now())
-    await store.save(assumeFailed(asked, { now: clock.now(), policy, random: () => 0.5 }))
-    const after = await start()
-    expect(after.state.failure?.attempts).toBe(1)
-    expect(waitOf(after.state, clock)).toBeGreaterThan(0)
-  })
-
-  it('in another boot the wait goes on by the wall clock, at most 72 minutes', async () => {
-    const { start, answered, clock } = await scene()
-    const { store, state } = await start()
-    const failed = answered(state, limited)
-    await store.save(failed)
-    const waitMs = waitOf(failed, clock)
-    clock.suspend(MINUTE)
-    const rebooted = createFakeClock({ wallMs: clock.now().wallMs, bootMs: 5_000 })
-    Object.assign(clock, rebooted)
-    const after = await start({ boot: 'boot-two' })
-    expect(waitOf(after.state, clock)).toBeCloseTo(waitMs - MINUTE, 0)
-    expect(after.state.failure?.since.bootMs).toBeCloseTo(5_000 - MINUTE, 0)
-    await after.store.save(after.state)
-    clock.jumpWall(-30 * 24 * HOUR)
-    const early = await start({ boot: 'boot-three' })
-    expect(waitOf(early.state, clock)).toBeLessThanOrEqual(72 * MINUTE)
-    expect(early.state.failure?.since.bootMs).toBeLessThanOrEqual(clock.now().bootMs)
-  })
-
   it('in the same boot the wait goes on by the boot clock, whatever the wall clock does', async () => {
     const { start, answered, clock } = await scene()
     const { store, state } = await start()
@@ -231,34 +168,6 @@ describe('after a crash', () => {
 })
 
 describe('after an orderly stop', () => {
-  it('a refused account is asked about once, at once, and the refusal stays until the answer', async () => {
-    const { start, answered, ok } = await scene()
-    const { store, state } = await start()
-    const held = answered(state, ok())
-    const stopped = answered(held, refused)
-    await store.close(stopped)
-    const after = await start()
-    expect(after.state).toMatchObject({ refusal: expect.anything(), forcedCause: 'start' })
-    expect(after.state.token).toEqual(held.token)
-    const crashed = await start()
-    expect(crashed.state).toMatchObject({ refusal: expect.anything(), forcedCause: null })
-  })
-
-  it('a failure is forgotten, save for the time the service asked us to keep away', async () => {
-    const { start, answered, clock } = await scene()
-    const first = await start()
-    await first.store.close(answered(first.state, down))
-    const second = await start()
-    expect(second.state.failure).toBeNull()
-    const limitedState = answered(second.state, limited)
-    await second.store.close(limitedState)
-    const third = await start()
-    expect(waitOf(third.state, clock)).toBeGreaterThanOrEqual(10 * MINUTE)
-    await third.store.close(third.state)
-    await clock.advance(13 * MINUTE)
-    expect((await start()).state.failure).toBeNull()
-  })
-
   it('the time the service asked for is what is left to wait, at the pace of a first failure', async () => {
     const { start, answered, clock } = await scene()
     const { store, state } = await start()
@@ -271,85 +180,9 @@ describe('after an orderly stop', () => {
     await clock.advance(notBeforeMs - clock.now().bootMs)
     expect((await start()).state.failure).toBeNull()
   })
-
-  it('a request that was rejected is made again at its pace, with the alert still raised', async () => {
-    const { start, answered, clock } = await scene()
-    const { store, state } = await start()
-    await store.close(
-      answered(state, { kind: 'transient', reason: 'rejected', detail: 'Forbidden', status: 403 }),
-    )
-    const after = await start()
-    expect(after.state).toMatchObject({
-      token: null,
-      refusal: null,
-      failure: { reason: 'rejected', attempts: 1 },
-      alert: { reason: 'rejected' },
-    })
-    expect(waitOf(after.state, clock)).toBeGreaterThanOrEqual(5 * MINUTE)
-  })
-
-  it('a good token is served at once, with its plan, and nothing is asked', async () => {
-    const { start, answered, ok, clock, runtimeDirectory } = await scene()
-    const { store, state } = await start()
-    const held = answered(state, ok())
-    await store.save(held)
-    await store.close(held)
-    await clock.advance(10 * MINUTE)
-    const after = await start()
-    expect(after.state).toMatchObject({
-      token: expect.anything(),
-      refusal: null,
-      failure: null,
-      forcedCause: null,
-    })
-    expect(after.state.token).toEqual(held.token)
-    expect(dueAtMs(after.state)).toBe(dueAtMs(held))
-    expect(phaseOf(after.state, clock.now())).toBe('ready')
-    await clock.advance(HOUR)
-    expect((await start()).state).toMatchObject({ token: null, refusal: null, generation: 1 })
-    expect(readdirSync(runtimeDirectory)).toEqual([])
-  })
 })
 
 describe('other credentials', () => {
-  it('forget refusal, failure and alert; the token is served, and another asked for at once', async () => {
-    const { start, answered, ok } = await scene()
-    const { store, state } = await start()
-    const held = answered(state, ok())
-    await store.save(held)
-    await store.save(answered(held, refused))
-    const after = await start({ credentials: SECOND })
-    expect(after.state).toMatchObject({
-      token: expect.anything(),
-      refusal: null,
-      failure: null,
-      alert: null,
-    })
-    expect(dueAtMs(after.state)).toBe(-Infinity)
-    const crashed = await start({ credentials: SECOND })
-    expect(crashed.state).toMatchObject({ token: expect.anything(), refusal: null })
-    expect(dueAtMs(crashed.state)).toBe(-Infinity)
-    const got = answered(crashed.state, ok())
-    await crashed.store.save(got)
-    const settled = await start({ credentials: SECOND })
-    expect(settled.state).toMatchObject({
-      token: expect.anything(),
-      refusal: null,
-      forcedCause: null,
-      generation: 2,
-    })
-  })
-
-  it('for another service drop the token too', async () => {
-    const { start, answered, ok, runtimeDirectory } = await scene()
-    const { store, state } = await start()
-    await store.save(answered(state, ok()))
-    expect(readdirSync(runtimeDirectory)).toEqual(['kept.json'])
-    const after = await start({ baseUrl: ELSEWHERE })
-    expect(after.state).toMatchObject({ token: null, refusal: null, baseUrl: ELSEWHERE, generation: 1 })
-    expect(readdirSync(runtimeDirectory)).toEqual([])
-  })
-
   it('that a reload brought are those a restart remembers', async () => {
     const { start, answered, ok, reloaded } = await scene()
     const { store, state } = await start()

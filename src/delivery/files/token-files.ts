@@ -1,9 +1,11 @@
 // The token files: every entry of `tokenFiles` holds the token while it may be used, and is absent otherwise.
+import { join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 import type { Config, TokenFileConfig } from '../../config/config.ts'
 import { raceAbort } from '../../lib/tasks.ts'
-import { lstatIfAny, onFile } from '../../lib/atomic-file.ts'
+import { lstatIfAny, onFile, readSmallFile } from '../../lib/atomic-file.ts'
 import { formatInstant } from '../../lib/clock.ts'
+import { FileError } from '../../lib/file-error.ts'
 import type { Log } from '../../lib/log.ts'
 import { createManagedFile, type FileCounts, type ManagedFile } from '../../lib/managed-file.ts'
 import { STOP_WAIT_MS } from '../../lib/disk-queue.ts'
@@ -12,8 +14,7 @@ import type { StatusResult } from '../../protocol.ts'
 import type { Keeper } from '../../token/keeper.ts'
 import { usableToken } from '../../token/state.ts'
 import type { Token } from '../../token/token.ts'
-import { createShellTokenFile, type ShellTokenFile } from './shell-token-file.ts'
-import { createWrittenFiles } from './written-files.ts'
+import { isOpen } from '../peers.ts'
 
 export type TokenFilesConfig = Pick<Config, 'tokenFiles' | 'runtimeDirectory' | 'stateDirectory' | 'ipc'>
 
@@ -30,6 +31,9 @@ export interface TokenFiles {
   counts(): FileCounts
 }
 
+/** Far more than any list of paths holds. */
+const MAX_LIST_BYTES = 1024 * 1024
+
 interface Entry {
   readonly config: TokenFileConfig
   readonly file: ManagedFile
@@ -42,8 +46,8 @@ export function createTokenFiles(options: {
 }): TokenFiles {
   const { keeper, log } = options
   let entries = options.config.tokenFiles.map(createEntry)
-  let shell = shellFileFor(options.config)
-  const writtenFiles = createWrittenFiles(options.config.stateDirectory, log)
+  let shell = createShellTokenFile(options.config, { keeper, log })
+  const written = createWrittenFiles(options.config.stateDirectory, log)
   /** Files of former configurations that are still to be removed, by path. */
   const former = new Map<string, ManagedFile>()
   let isStopped = false
@@ -58,20 +62,16 @@ export function createTokenFiles(options: {
     return { config, file: createManagedFile(config, { desired, log, isRevocable: true }) }
   }
 
-  function shellFileFor(config: TokenFilesConfig): ShellTokenFile {
-    return createShellTokenFile({ ...config, files: config.tokenFiles, keeper, log })
-  }
-
   const isConfigured = (path: string): boolean => entries.some((entry) => entry.config.path === path)
 
   async function reconcile(): Promise<void> {
     await Promise.all([...entries.map(reconcileEntry), removeFormer(), shell.reconcile()])
-    await writtenFiles.reconcile()
+    await written.reconcile()
   }
 
   async function reconcileEntry({ config, file }: Entry): Promise<void> {
     await file.reconcile()
-    if (file.isPresent() && file.writtenAt() !== null) writtenFiles.add(config.path)
+    if (file.isPresent() && file.writtenAt() !== null) written.add(config.path)
   }
 
   async function removeFormer(): Promise<void> {
@@ -81,14 +81,14 @@ export function createTokenFiles(options: {
       if (!isConfigured(path) && !isGone) continue
       former.delete(path)
       past = sum(past, file.counts())
-      if (!isConfigured(path)) writtenFiles.remove(path)
+      if (!isConfigured(path)) written.remove(path)
     }
   }
 
   /** A setting may have been changed while the daemon was stopped. */
   async function readFormer(): Promise<void> {
-    for (const path of (await writtenFiles.begin()).filter((written) => !isConfigured(written))) {
-      if (await isForeign(path)) writtenFiles.remove(path)
+    for (const path of (await written.begin()).filter((listed) => !isConfigured(listed))) {
+      if (await isForeign(path)) written.remove(path)
       else former.set(path, createManagedFile({ path, mode: 0o600 }, { desired: () => null, log }))
     }
     await reconcile()
@@ -120,7 +120,7 @@ export function createTokenFiles(options: {
     }
     shell.hide()
     await Promise.all([removeFormer(), shell.reconcile()])
-    shell = shellFileFor(config)
+    shell = createShellTokenFile(config, { keeper, log })
     if (isStopped) shell.hide()
     await reconcile()
   }
@@ -170,4 +170,86 @@ function contentOf({ format, template }: TokenFileConfig, token: Token): string 
   const obtainedAt = formatInstant(received.bootMs, received)
   if (format === 'json') return `${JSON.stringify({ accessToken, expiresAt, obtainedAt, generation })}\n`
   return renderTemplate(template ?? [], { accessToken, expiresAt, obtainedAt, fingerprint, baseUrl })
+}
+
+/**
+ * `token.front`: one line "VALID_FROM VALID_UNTIL TOKEN" for a shell that prints the token without asking the daemon. It
+ * lies beside the default token file (`token` in the runtime directory, `raw`), with its mode and group, and is there only
+ * while everybody who may read that file may also ask the daemon (`ipc.allow` is empty).
+ */
+function createShellTokenFile(
+  { tokenFiles, runtimeDirectory, ipc }: TokenFilesConfig,
+  { keeper, log }: { keeper: Pick<Keeper, 'state' | 'now'>; log: Log },
+) {
+  const tokenPath = join(runtimeDirectory, 'token')
+  const config = tokenFiles.find(({ path, format }) => path === tokenPath && format === 'raw')
+  let isShown = isOpen(ipc.allow) && config !== undefined
+  const file = createManagedFile(
+    { mode: 0o600, ...config, path: join(runtimeDirectory, 'token.front') },
+    { desired: () => (isShown ? shellLine(keeper) : null), log, isRevocable: true },
+  )
+  return {
+    ...file,
+    /** From now on the file is to be absent: without a daemon the shell must not answer. */
+    hide() {
+      isShown = false
+    },
+  }
+}
+
+/**
+ * In whole seconds of /proc/uptime, both rounded down: the reader compares its own seconds rounded down, so it never
+ * takes an expired token for a good one. A stale token has no line: its readers ask the daemon.
+ */
+function shellLine(keeper: Pick<Keeper, 'state' | 'now'>): string | null {
+  const now = keeper.now()
+  const token = usableToken(keeper.state(), now)
+  if (token === null) return null
+  const until = Math.floor(token.expiresAtMs / 1000)
+  if (now.bootMs >= until * 1000) return null
+  return `${Math.floor(token.received.bootMs / 1000)} ${until} ${token.accessToken}\n`
+}
+
+/** `written-files.json` in the state directory: paths of token files that exist, for the removal of the package. */
+function createWrittenFiles(stateDirectory: string, log: Log) {
+  const path = join(stateDirectory, 'written-files.json')
+  const paths = new Set<string>()
+  let isRead = false
+  const file = createManagedFile(
+    { path, mode: 0o600 },
+    {
+      desired: () => (paths.size === 0 ? null : `${JSON.stringify([...paths].toSorted())}\n`),
+      log,
+      failure: { sentence: 'Cannot keep the list of token files', event: 'state-file-error' },
+    },
+  )
+
+  return {
+    /** Reads the list of former runs and returns it; from here on it is written. Never fails. */
+    async begin(): Promise<readonly string[]> {
+      await file.begin()
+      const former = await readList(path)
+      for (const each of former) paths.add(each)
+      isRead = true
+      return former
+    },
+    add: (added: string) => void paths.add(added),
+    /** A token file is no longer configured, and gone. */
+    remove: (removed: string) => void paths.delete(removed),
+    async reconcile(): Promise<void> {
+      if (isRead) await file.reconcile()
+    },
+  }
+}
+
+async function readList(path: string): Promise<string[]> {
+  try {
+    const { content } = await onFile(path, async () => readSmallFile(path, MAX_LIST_BYTES))
+    const list: unknown = JSON.parse(content?.toString() ?? '[]')
+    return Array.isArray(list) ? list.filter((item) => typeof item === 'string') : []
+  } catch (error) {
+    // Absent, or not written by this program: then nothing is known of former runs.
+    if (error instanceof FileError || error instanceof SyntaxError) return []
+    throw error
+  }
 }
