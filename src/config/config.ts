@@ -135,9 +135,16 @@ export interface Config {
   readonly warnings: readonly string[]
 }
 
-/** Every secret of the configuration, in the clear, also as HTTP Basic has them: for what must not appear in a log. */
-export function revealAll({ credentials, share }: Config): string[] {
+/** A shorter value of a header is a word. */
+const MIN_HEADER_SECRET = 8
+
+/**
+ * Every secret of the configuration, in the clear, also as HTTP Basic has them: for what must not appear in a log. The
+ * values of headers may be secrets (`X-Api-Key`).
+ */
+export function revealAll({ credentials, share, service }: Config): string[] {
   const shared = [share?.password, share?.key, share?.sentinel?.password, share?.tls?.key]
   const secrets = [credentials.apiKey, credentials.apiSecret, ...shared]
-  return [basicOf(credentials), ...secrets.flatMap((secret) => secret?.reveal() ?? [])]
+  const headers = Object.values(service.headers).filter((value) => value.length >= MIN_HEADER_SECRET)
+  return [basicOf(credentials), ...headers, ...secrets.flatMap((secret) => secret?.reveal() ?? [])]
 }

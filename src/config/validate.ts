@@ -36,7 +36,6 @@ export function validateDocument(document: unknown): {
   readonly validPart: ValidPart | undefined
 } {
   const faults: ConfigIssue[] = []
-  const root = configSchema() as unknown as SchemaNode
   const fault = (path: Path, sentence: string): undefined => {
     faults.push({ at: keyPath(path), sentence })
   }
@@ -71,7 +70,7 @@ export function validateDocument(document: unknown): {
     for (const key of Object.keys(section))
       // Keys of the prototype are unknown, too.
       if (!Object.hasOwn(entries, key))
-        fault([...path, key], `is an unknown key: ${meant(key, root, Object.keys(entries))}`)
+        fault([...path, key], `is an unknown key: ${meant(key, Object.keys(entries))}`)
     const parts = Object.entries(entries).map(([key, node]) => {
       const isMissing = !Object.hasOwn(section, key) && node.type !== 'optional'
       const at = [...path, key]
@@ -81,7 +80,10 @@ export function validateDocument(document: unknown): {
     return Object.fromEntries(parts) as object
   }
 
-  return { faults, validPart: walk(root, document, []) as ValidPart | undefined }
+  return {
+    faults,
+    validPart: walk(configSchema() as unknown as SchemaNode, document, []) as ValidPart | undefined,
+  }
 }
 
 /** The sentence about a value itself, not about what is in it. */
@@ -97,20 +99,8 @@ function unwrapped(node: SchemaNode): SchemaNode {
   return node.options?.find(({ type }) => type === 'object') ?? node
 }
 
-function meant(key: string, root: SchemaNode, names: readonly string[]): string {
+function meant(key: string, names: readonly string[]): string {
   const known = names.filter((name) => name !== '$schema')
   const near = nearestName(key, known)
-  if (near !== undefined) return `did you mean "${near}"?`
-  const elsewhere = keyPathsOf(root, '').find((name) => name.toLowerCase().endsWith(`.${key.toLowerCase()}`))
-  if (elsewhere !== undefined) return `did you mean "${elsewhere}"?`
-  return `remove it; known here are ${known.join(', ')}`
-}
-
-function keyPathsOf(node: SchemaNode, prefix: string): string[] {
-  const { entries = {}, item } = unwrapped(node)
-  if (item !== undefined) return keyPathsOf(item, `${prefix}[]`)
-  return Object.entries(entries).flatMap(([name, child]) => {
-    const path = prefix === '' ? name : `${prefix}.${name}`
-    return [path, ...keyPathsOf(child, path)]
-  })
+  return near === undefined ? `remove it; known here are ${known.join(', ')}` : `did you mean "${near}"?`
 }

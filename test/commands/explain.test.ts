@@ -78,6 +78,24 @@ describe('explain', () => {
     expect(await said('200', JSON.stringify({ accessToken }))).toMatch(/^Reason: malformed-answer$/m)
   })
 
+  it('reads the described service from the configuration, and none of its secrets', async () => {
+    const config = join(await tempDirectory(), 'c.json')
+    const service = { preset: 'oauth2', tokenUrl: '/oauth/token' }
+    const credentials = { apiKey: { env: 'NOT_SET' }, apiSecret: { file: 'not-there' } }
+    const settings = { baseUrl: 'https://api.example.com', credentials, service, refresh: { maxAge: '5m' } }
+    await writeFile(config, JSON.stringify(settings))
+    const explained = (status: string, body: object): Promise<string> =>
+      explain({ status, body: '-', config }, JSON.stringify(body))
+    expect(await explained('401', { error: 'invalid_client' })).toMatch(
+      /^Row: \d of 10 .*: permanent\nReason: account-not-found$/m,
+    )
+    const granted = { access_token: 'opaque', expires_in: '60' }
+    expect(await explained('200', granted)).toContain('It lives 1 min by the word of the answer')
+    expect(await explained('200', { access_token: 'opaque' })).toContain('5 min is assumed')
+    await writeFile(config, '{"service":{"send":"xml"}}')
+    await expect(explain({ status: '200', config })).rejects.toMatchObject({ status: 78 })
+  })
+
   it('says what it was not given', async () => {
     await expect(explain({})).rejects.toThrow(/--status/)
     for (const status of ['', 'five', '99', '1000', '-1']) {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 
-import type { Config } from '../../src/config/config.ts'
+import { revealAll, type Config } from '../../src/config/config.ts'
 import { ConfigError } from '../../src/config/issues.ts'
 import { loadConfig } from '../../src/config/load.ts'
 import { standardService } from '../../src/config/service.ts'
@@ -61,6 +61,12 @@ describe('the description', () => {
     for (const other of others) found.add(await texts(other))
     expect(found.size).toBe(others.length)
     expect(found).not.toContain(null)
+  })
+
+  it('may have secrets in its headers, which are hidden like the others', async () => {
+    const config = await load({ headers: { 'X-Api-Key': 'HUSH-HUSH', 'X-Client': 'one' } })
+    expect(revealAll(config)).toContain('HUSH-HUSH')
+    expect(revealAll(config)).not.toContain('one')
   })
 
   it('of a preset is overridden by the keys beside it', async () => {
