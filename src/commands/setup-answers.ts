@@ -2,7 +2,7 @@
 import { baseUrlProblem, baseUrlWarning, tokenUrlProblem } from '../config/base-url.ts'
 import { ConfigError, type ConfigIssue } from '../config/issues.ts'
 import { findJsonFault } from '../config/json-fault.ts'
-import { secretRefusal } from '../config/secrets.ts'
+import { secretRefusal } from '../config/inputs.ts'
 import { validateDocument } from '../config/validate.ts'
 import { UsageError } from '../lib/error.ts'
 import { certificatesIn } from '../lib/crypto.ts'

@@ -6,7 +6,7 @@ import { isDeepStrictEqual } from 'node:util'
 
 import { normaliseBaseUrl } from '../config/base-url.ts'
 import { permissionFaults } from '../config/read-file.ts'
-import { withoutNewline } from '../config/secrets.ts'
+import { withoutNewline } from '../config/inputs.ts'
 import { accountConfigPath } from '../lib/account.ts'
 import { lstatIfAny, replaceFile, type FileAttributes } from '../lib/atomic-file.ts'
 import { errorCode, errorMessage, exitStatus, UsageError, UserError } from '../lib/error.ts'

@@ -51,14 +51,13 @@ export async function loadPlan(options: Pick<LoadOptions, 'configPath' | 'env'>)
 export async function inspectConfig(options: LoadOptions): Promise<Inspection> {
   const { env, isElsewhere = false, runtimeDirectory } = options
   const { file, stats, validPart, faults, warnings, diagnostics } = await readDocument(options)
-  const unseen: string[] = []
-  const context = { uid: process.geteuid!(), env, isElsewhere, runtimeDirectory, unseen, diagnostics }
+  const context = { uid: process.geteuid!(), env, isElsewhere, runtimeDirectory, diagnostics }
   const resolved = file && stats && validPart && (await resolveConfig(validPart, { ...context, file, stats }))
   const config =
     resolved && faults.length === 0
-      ? deepFreeze({ ...resolved, warnings: warnings.map(formatIssue) })
+      ? deepFreeze({ ...resolved.config, warnings: warnings.map(formatIssue) })
       : undefined
-  return { file, faults, warnings, config, unseen }
+  return { file, faults, warnings, config, unseen: resolved ? resolved.unseen : [] }
 }
 
 interface ReadDocument {

@@ -9,12 +9,9 @@ import {
   statSync,
   type Stats,
 } from 'node:fs'
-import { resolve } from 'node:path'
 
 import { errorCode, errorMessage } from '../lib/error.ts'
-import { certificatesIn } from '../lib/crypto.ts'
 import { nameOf } from '../lib/posix-ids.ts'
-import type { Diagnostics } from './issues.ts'
 
 /** Far more than any configuration, secret or bundle of certificates holds. */
 const MAX_FILE_BYTES = 1024 * 1024
@@ -124,64 +121,4 @@ function isProjected(path: string): boolean {
 /** A word that a person can paste into a shell. */
 export function shellWord(text: string): string {
   return /^[\w./:@%+=,-]+$/.test(text) ? text : `'${text.replaceAll("'", String.raw`'\''`)}'`
-}
-
-// ---- the files that a configuration names: secrets, certificates, templates ------------------------------------------
-
-export interface InputContext {
-  readonly env: NodeJS.ProcessEnv
-  /** The directory of the configuration file, to which inputs are relative. */
-  readonly directory: string
-  /** The user that runs the daemon. */
-  readonly uid: number
-  /**
-   * The daemon runs elsewhere, as a service: a source that only the service sees (credentials, environment) is a
-   * warning where it is not there.
-   */
-  readonly isElsewhere: boolean
-  readonly diagnostics: Diagnostics
-  /** Every file that was read or should have been, absolute: nothing may be written over it. */
-  readonly reads: string[]
-  /** The settings whose source was a warning for that reason. */
-  readonly unseen: string[]
-}
-
-interface InputOptions {
-  /** Key path of the setting. */
-  readonly at: string
-  /** For a file that is not there. */
-  readonly remedy: string
-  readonly holdsSecret?: boolean
-  readonly context: InputContext
-}
-
-/** The bytes of a file; undefined where they cannot be used, and then the diagnostics have the reason. */
-export function readInput(path: string, options: InputOptions): Buffer | undefined {
-  const { at, remedy, holdsSecret = false, context } = options
-  const file = resolve(context.directory, path)
-  const refuse = (sentence: string): undefined => {
-    context.diagnostics.fault(at, `the file ${file} ${sentence}`)
-  }
-  context.reads.push(file)
-  const reading = readFile(file)
-  if (reading.kind === 'absent') return refuse(`is not there: ${remedy}`)
-  if (reading.kind === 'unreadable') return refuse(reading.sentence)
-  for (const sentence of permissionFaults(file, reading.stats, { uid: context.uid, holdsSecret }))
-    refuse(sentence)
-  return reading.bytes
-}
-
-/** The PEM text; null where no file is named or it has no certificate, and then the diagnostics have the reason. */
-export function readCertificates(
-  path: string | null,
-  options: Pick<InputOptions, 'at' | 'context'>,
-): string | null {
-  if (path === null) return null
-  const pem = readInput(path, { ...options, remedy: 'name a PEM file of certificates, or null' })?.toString()
-  if (pem === undefined || certificatesIn(pem).length > 0) return pem ?? null
-  options.context.diagnostics.fault(
-    options.at,
-    `the file ${path} holds no certificate that can be read: name a PEM file with "-----BEGIN CERTIFICATE-----" in it`,
-  )
-  return null
 }

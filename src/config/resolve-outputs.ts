@@ -6,7 +6,7 @@ import { parseTemplate, placeholders, type Template } from '../lib/template.ts'
 import { idOf, type IdKind } from '../lib/posix-ids.ts'
 import { MAX_SOCKET_PATH_BYTES } from '../lib/paths.ts'
 import type { Config, SocketConfig, TokenFileConfig } from './config.ts'
-import { readInput, type InputContext } from './read-file.ts'
+import type { Inputs } from './inputs.ts'
 import { printable, type Diagnostics } from './issues.ts'
 import { nearestName } from './nearest.ts'
 import type { ValidPart } from './validate.ts'
@@ -20,17 +20,19 @@ interface Claim {
 }
 interface OutputContext {
   readonly runtimeDirectory: string
+  /** To which templates are relative. */
+  readonly directory: string
   readonly baseUrl: string
   readonly claims: Claim[]
-  readonly context: InputContext
+  readonly inputs: Inputs
+  readonly diagnostics: Diagnostics
 }
 
 export async function resolveTokenFiles(
   inputs: ValidPart['tokenFiles'],
   outputs: OutputContext,
 ): Promise<TokenFileConfig[]> {
-  const { runtimeDirectory, context, claims } = outputs
-  const { diagnostics } = context
+  const { runtimeDirectory, diagnostics, claims } = outputs
   const files: TokenFileConfig[] = []
   for (const [index, input] of inputs.entries()) {
     if (input?.path === undefined) continue
@@ -51,7 +53,7 @@ export async function resolveTokenFiles(
     files.push({
       path,
       format,
-      template: resolveTemplate(input, { ...outputs, at }),
+      template: resolveTemplate(input, { ...outputs, at: `${at}.template` }),
       mode,
       uid: await idOrNull('user', owner, { at: `${at}.owner`, diagnostics }),
       gid: await idOrNull('group', group, { at: `${at}.group`, diagnostics }),
@@ -64,44 +66,37 @@ const MAX_TEMPLATE_BYTES = 64 * 1024
 
 function resolveTemplate(
   { format, template: path }: TokenFileInput,
-  { at, baseUrl, context }: OutputContext & { at: string },
+  { at, baseUrl, directory, inputs, diagnostics }: OutputContext & { at: string },
 ): Template | null {
-  const { diagnostics } = context
-  if (format !== 'template') {
-    if (typeof path === 'string')
-      diagnostics.fault(
-        `${at}.template`,
-        'is of use with "format": "template" only: set that, or leave it out',
-      )
+  const fault = (sentence: string): null => {
+    diagnostics.fault(at, sentence)
     return null
   }
+  if (format !== 'template')
+    return path ? fault('is of use with "format": "template" only: set that, or leave it out') : null
   const remedy = 'name a file with the text to write, in which ${accessToken} is filled in'
-  if (typeof path !== 'string') {
-    diagnostics.fault(`${at}.template`, `is missing, and "format": "template" needs it: ${remedy}`)
-    return null
-  }
-  const bytes = readInput(path, { at: `${at}.template`, remedy, context })
+  if (!path) return fault(`is missing, and "format": "template" needs it: ${remedy}`)
+  const bytes = inputs.file(at, path, { remedy })
   if (bytes === undefined) return null
-  const { template, problem } = readTemplate(bytes)
-  if (problem !== undefined)
-    diagnostics.fault(`${at}.template`, `the file ${resolve(context.directory, path)} ${problem}`)
+  const template = readTemplate(bytes)
+  if (typeof template === 'string') return fault(`the file ${resolve(directory, path)} ${template}`)
   // The base URL is known now, and changes with the configuration only.
   return template.map((piece) =>
     typeof piece === 'object' && piece.placeholder === 'baseUrl' ? baseUrl : piece,
   )
 }
 
-function readTemplate(bytes: Buffer): { template: Template; problem?: string } {
-  const faulty = (problem: string) => ({ template: [], problem })
-  if (bytes.length > MAX_TEMPLATE_BYTES) return faulty('is larger than 64 KiB: shorten it')
-  if (!isUtf8(bytes)) return faulty('is not valid UTF-8: save it as UTF-8')
+/** The template, or why it is none: goes on from the name of the file. */
+function readTemplate(bytes: Buffer): Template | string {
+  if (bytes.length > MAX_TEMPLATE_BYTES) return 'is larger than 64 KiB: shorten it'
+  if (!isUtf8(bytes)) return 'is not valid UTF-8: save it as UTF-8'
   const parsed = parseTemplate(bytes.toString('utf8'))
   if (parsed.kind === 'unclosed')
-    return faulty('has a "${" without its "}": close it, or write "$${" for a literal "${"')
-  if (parsed.kind === 'unknown') return faulty(unknownPlaceholders(parsed.names))
-  if (!parsed.template.some((piece) => typeof piece === 'object' && piece.placeholder === 'accessToken'))
-    return faulty('does not hold ${accessToken}: write it where the token belongs')
-  return { template: parsed.template }
+    return 'has a "${" without its "}": close it, or write "$${" for a literal "${"'
+  if (parsed.kind === 'unknown') return unknownPlaceholders(parsed.names)
+  if (parsed.template.some((piece) => typeof piece === 'object' && piece.placeholder === 'accessToken'))
+    return parsed.template
+  return 'does not hold ${accessToken}: write it where the token belongs'
 }
 
 function unknownPlaceholders(names: readonly string[]): string {
@@ -117,7 +112,7 @@ function unknownPlaceholders(names: readonly string[]): string {
 export async function resolveSocket(
   at: 'ipc' | 'http',
   input: ValidPart['ipc'],
-  { runtimeDirectory, context: { diagnostics }, claims }: OutputContext,
+  { runtimeDirectory, diagnostics, claims }: OutputContext,
 ): Promise<SocketConfig> {
   const path = resolve(runtimeDirectory, input.path)
   claims.push({ at: `${at}.path`, path })
@@ -191,9 +186,9 @@ const OWN_FILES = {
 } as const
 
 /** No two settings may write to one path, and none to a file that is read. */
-export function checkPaths(config: Config, { context, claims }: OutputContext): void {
+export function checkPaths(config: Config, { inputs, diagnostics, claims }: OutputContext): void {
   const taken = new Map<string, string>()
-  for (const path of context.reads) taken.set(path, 'a file that the configuration is read from')
+  for (const path of inputs.files) taken.set(path, 'a file that the configuration is read from')
   taken.set(config.file, 'the configuration itself')
   for (const own of ['runtimeDirectory', 'stateDirectory'] as const)
     for (const name of OWN_FILES[own]) taken.set(join(config[own], name), 'a file of the daemon itself')
@@ -201,8 +196,7 @@ export function checkPaths(config: Config, { context, claims }: OutputContext): 
   taken.set(config.stateDirectory, 'the state directory')
   for (const { at, path } of claims) {
     const holder = taken.get(path)
-    if (holder !== undefined)
-      context.diagnostics.fault(at, `is ${path}, and that is ${holder}: choose another path`)
+    if (holder !== undefined) diagnostics.fault(at, `is ${path}, and that is ${holder}: choose another path`)
     else taken.set(path, `${at} too`)
   }
 }

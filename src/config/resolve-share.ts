@@ -5,141 +5,133 @@ import { isLoopbackHost } from './base-url.ts'
 import { isKeyOf } from '../lib/crypto.ts'
 import { Secret } from '../lib/secret.ts'
 import type { ShareConfig } from './config.ts'
-import { readCertificates, readInput, type InputContext } from './read-file.ts'
-import { readSecret } from './secrets.ts'
+import type { Inputs } from './inputs.ts'
+import type { Diagnostics } from './issues.ts'
 import type { ServerAddress } from './schema-parts.ts'
 import type { ValidPart } from './validate.ts'
 
 type ShareInput = NonNullable<ValidPart['share']>
 
+interface ShareContext {
+  readonly directory: string
+  readonly apiSecret: Secret | undefined
+  readonly inputs: Inputs
+  readonly diagnostics: Diagnostics
+}
+
 const MIN_KEY_BYTES = 16
 /** A shorter one can be found by trying, by a reader of the store. */
 const MIN_SECRET_LENGTH = 16
 
-export function resolveShare(
-  input: ValidPart['share'],
-  { apiSecret, context }: { apiSecret: Secret | undefined; context: InputContext },
-): ShareConfig | null {
-  if (input === null) return null
-  const { timeout, ...settings } = input
-  const secret = (name: 'password' | 'key'): Secret | null =>
-    secretOrNull(input[name], `share.${name}`, context)
-  const servers = (input.servers ?? []).flatMap((server): ServerAddress | [] => {
-    if (server === undefined) return []
-    return 'path' in server ? { path: resolve(context.directory, server.path) } : server
-  })
+export function resolveShare(input: ShareInput, context: ShareContext): ShareConfig {
+  const { directory, inputs } = context
+  const { timeout, sentinel, ...settings } = input
+  const servers = (input.servers ?? [])
+    .filter((server) => server !== undefined)
+    .map((server) => ('path' in server ? { path: resolve(directory, server.path) } : server))
   const config: ShareConfig = {
     ...settings,
     servers,
-    sentinel: resolveSentinel(input.sentinel, context),
+    sentinel: resolveSentinel(sentinel, inputs),
     tls: resolveTls(input.tls ?? !hasUnixSocket(servers), context),
-    password: secret('password'),
+    password: inputs.secret('share.password', input.password) ?? null,
     timeoutMs: timeout,
-    key: secret('key'),
+    key: inputs.secret('share.key', input.key) ?? null,
   }
-  checkServers(config, context)
-  checkSecrets(config, { input, apiSecret, context })
-  if (!config.asks && config.whenAlone === 'fetch')
-    context.diagnostics.fault(
-      'share.asks',
-      'is false and share.whenAlone is "fetch": such a host would never have a token of its own; set share.whenAlone to "wait"',
-    )
+  for (const [at, problem] of Object.entries(problemsOf(config)))
+    if (problem !== false) context.diagnostics.fault(at, problem)
+  warnOfShortSecret(input, context)
   return config
+}
+
+function resolveSentinel(input: ShareInput['sentinel'], inputs: Inputs): ShareConfig['sentinel'] {
+  if (input?.name === undefined) return null
+  const { name, user, password } = input
+  return { name, user, password: inputs.secret('share.sentinel.password', password) ?? null }
 }
 
 function hasUnixSocket(servers: readonly ServerAddress[]): boolean {
   return servers.some((server) => 'path' in server)
 }
 
-function secretOrNull(source: ShareInput['password'], at: string, context: InputContext): Secret | null {
-  return source === null ? null : (readSecret(source, { at, context }) ?? null)
-}
-
-function resolveSentinel(input: ShareInput['sentinel'], context: InputContext): ShareConfig['sentinel'] {
-  if (input?.name === undefined) return null
-  return {
-    name: input.name,
-    user: input.user,
-    password: secretOrNull(input.password, 'share.sentinel.password', context),
-  }
-}
-
-function resolveTls(input: NonNullable<ShareInput['tls']>, context: InputContext): ShareConfig['tls'] {
+function resolveTls(
+  input: NonNullable<ShareInput['tls']>,
+  { inputs, diagnostics }: ShareContext,
+): ShareConfig['tls'] {
   if (input === false) return null
   const { caFile = null, serverName = null, certFile = null, keyFile = null } = input === true ? {} : input
   if ((certFile === null) !== (keyFile === null))
-    context.diagnostics.fault(
+    diagnostics.fault(
       `share.tls.${certFile === null ? 'certFile' : 'keyFile'}`,
       'is missing beside the other one: a certificate needs its key, so set both or none',
     )
-  const cert = readCertificates(certFile, { at: 'share.tls.certFile', context })
-  const key = keyFile === null ? null : readKey(keyFile, { cert, context })
-  return { ca: readCertificates(caFile, { at: 'share.tls.caFile', context }), serverName, cert, key }
-}
-
-function readKey(
-  path: string,
-  { cert, context }: { cert: string | null; context: InputContext },
-): Secret | null {
-  const at = 'share.tls.keyFile'
+  const cert = inputs.certificates('share.tls.certFile', certFile)
   const remedy = 'name a PEM file with the key of share.tls.certFile'
-  const pem = readInput(path, { at, holdsSecret: true, remedy, context })?.toString('utf8')
-  if (pem === undefined) return null
-  if (!/-----BEGIN [A-Z ]*PRIVATE KEY-----/.test(pem))
-    context.diagnostics.fault(at, `holds no private key: ${remedy}`)
-  else if (cert !== null && !isKeyOf(pem, cert))
-    context.diagnostics.fault(at, `holds another key, or one that a passphrase protects: ${remedy}`)
-  return new Secret(pem)
+  const options = { remedy, holdsSecret: true }
+  const key = keyFile === null ? undefined : inputs.file('share.tls.keyFile', keyFile, options)?.toString()
+  if (key !== undefined && cert !== null && !isKeyOf(key, cert))
+    diagnostics.fault(
+      'share.tls.keyFile',
+      `holds no key of that certificate, or one that a passphrase protects: ${remedy}`,
+    )
+  return {
+    ca: inputs.certificates('share.tls.caFile', caFile),
+    serverName,
+    cert,
+    key: key === undefined ? null : new Secret(key),
+  }
 }
 
-function checkServers(
-  { servers, sentinel, cluster, tls, database }: ShareConfig,
-  { diagnostics }: InputContext,
-): void {
-  if (hasUnixSocket(servers)) {
-    if (servers.length > 1 || sentinel !== null || cluster)
-      diagnostics.fault(
-        'share.servers',
-        'has a Unix socket beside other servers, a sentinel or a cluster: name it alone',
-      )
-    if (tls !== null) diagnostics.fault('share.tls', 'is set, and a Unix socket has no TLS: leave it out')
-  } else if (servers.length > 1 && sentinel === null && !cluster)
-    diagnostics.fault(
-      'share.servers',
-      'has several servers, which are neither sentinels nor a cluster: name one, or set share.sentinel or share.cluster',
-    )
-  if (sentinel !== null && cluster)
-    diagnostics.fault(
-      'share.cluster',
+/** By key path of the setting. */
+function problemsOf(config: ShareConfig): Readonly<Record<string, string | false>> {
+  const { sentinel, cluster, database, key, asks, whenAlone } = config
+  return {
+    'share.servers': serversProblem(config),
+    'share.tls': tlsProblem(config),
+    'share.cluster':
+      sentinel !== null &&
+      cluster &&
       'is true beside share.sentinel: servers are either nodes or sentinels; leave one out',
-    )
-  if (cluster && database !== 0)
-    diagnostics.fault('share.database', 'is not 0, and a cluster has no other: leave it out')
+    'share.database': cluster && database !== 0 && 'is not 0, and a cluster has no other: leave it out',
+    'share.key':
+      key !== null &&
+      Buffer.byteLength(key.reveal()) < MIN_KEY_BYTES &&
+      `is shorter than ${MIN_KEY_BYTES} bytes: make one with \`openssl rand -hex 32\``,
+    'share.asks':
+      !asks &&
+      whenAlone === 'fetch' &&
+      'is false and share.whenAlone is "fetch": such a host would never have a token of its own; set share.whenAlone to "wait"',
+  }
 }
 
-function checkSecrets(
-  config: ShareConfig,
-  options: { input: ShareInput; apiSecret: Secret | undefined; context: InputContext },
-): void {
-  const { input, apiSecret, context } = options
-  const { servers, tls, password, sentinel, key } = config
-  const exposed = password === null ? sentinel?.password && 'share.sentinel.password' : 'share.password'
-  const away = servers.flatMap((server) =>
+function serversProblem({ servers, sentinel, cluster }: ShareConfig): string | false {
+  const isSeveral = sentinel !== null || cluster
+  if (hasUnixSocket(servers))
+    return (
+      (servers.length > 1 || isSeveral) &&
+      'has a Unix socket beside other servers, a sentinel or a cluster: name it alone'
+    )
+  return (
+    servers.length > 1 &&
+    !isSeveral &&
+    'has several servers, which are neither sentinels nor a cluster: name one, or set share.sentinel or share.cluster'
+  )
+}
+
+function tlsProblem({ servers, tls, password, sentinel }: ShareConfig): string | false {
+  if (hasUnixSocket(servers)) return tls !== null && 'is set, and a Unix socket has no TLS: leave it out'
+  const [away] = servers.flatMap((server) =>
     'host' in server && !isLoopbackHost(server.host) ? server.host : [],
   )
-  if (tls === null && away[0] !== undefined && typeof exposed === 'string')
-    context.diagnostics.fault(
-      'share.tls',
-      `is false and ${away[0]} is not this host: ${exposed} would cross the network in the clear. Set share.tls, or leave ${exposed} out`,
-    )
-  if (key !== null && Buffer.byteLength(key.reveal()) < MIN_KEY_BYTES)
-    context.diagnostics.fault(
-      'share.key',
-      `is shorter than ${MIN_KEY_BYTES} bytes: make one with \`openssl rand -hex 32\``,
-    )
+  if (tls !== null || away === undefined || !(password ?? sentinel?.password)) return false
+  const exposed = password === null ? 'share.sentinel.password' : 'share.password'
+  return `is false and ${away} is not this host: ${exposed} would cross the network in the clear. Set share.tls, or leave ${exposed} out`
+}
+
+function warnOfShortSecret({ key }: ShareInput, { apiSecret, diagnostics }: ShareContext): void {
   const length = apiSecret?.reveal().length ?? MIN_SECRET_LENGTH
-  if (length < MIN_SECRET_LENGTH && !input.key)
-    context.diagnostics.warn(
+  if (length < MIN_SECRET_LENGTH && !key)
+    diagnostics.warn(
       'credentials.apiSecret',
       `has ${length} characters: a reader of the store could try them all. Set share.key`,
     )

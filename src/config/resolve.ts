@@ -5,19 +5,19 @@ import { dirname, resolve } from 'node:path'
 import { connectionMemoryProblem } from '../lib/connection-memory.ts'
 import { parseDuration } from '../lib/duration.ts'
 import { runtimeDirectoryOf, stateDirectoryOf } from '../lib/paths.ts'
-import type { Secret } from '../lib/secret.ts'
+import type { Credentials } from '../lib/secret.ts'
 import { baseUrlWarning } from './base-url.ts'
 import type { Config } from './config.ts'
+import { createInputs, type InputsOptions } from './inputs.ts'
 import type { Diagnostics } from './issues.ts'
-import { permissionFaults, readCertificates, type InputContext } from './read-file.ts'
+import { permissionFaults } from './read-file.ts'
 import { checkPaths, resolveSocket, resolveTokenFiles } from './resolve-outputs.ts'
 import { resolveShare } from './resolve-share.ts'
 import { STANDARD_INITIAL_DELAY } from './schema.ts'
-import { readSecret } from './secrets.ts'
 import { resolveService } from './service.ts'
-import type { SecretSource, ValidPart } from './validate.ts'
+import type { ValidPart } from './validate.ts'
 
-interface ResolveContext extends Omit<InputContext, 'directory' | 'reads'> {
+interface ResolveOptions extends Omit<InputsOptions, 'directory'> {
   /** The configuration file, absolute, and the owner and mode of its descriptor. */
   readonly file: string
   readonly stats: Stats
@@ -26,39 +26,42 @@ interface ResolveContext extends Omit<InputContext, 'directory' | 'reads'> {
 }
 
 /**
- * The configuration, its `warnings` still empty. Faults go to `diagnostics`; where there are any, here or before, the
- * result is not to be used.
+ * The configuration, its `warnings` still empty, and the settings whose secret only the service sees. Faults go to
+ * `diagnostics`; where there are any, here or before, the result is not to be used.
  */
-export async function resolveConfig(input: ValidPart, options: ResolveContext): Promise<Config> {
+export async function resolveConfig(
+  input: ValidPart,
+  options: ResolveOptions,
+): Promise<{ config: Config; unseen: readonly string[] }> {
   const { file, diagnostics } = options
-  const context: InputContext = { ...options, directory: dirname(file), reads: [] }
-  const { directory } = context
+  const directory = dirname(file)
+  const inputs = createInputs({ ...options, directory })
   const wantedRuntimeDirectory = resolve(directory, input.runtimeDirectory ?? runtimeDirectoryOf(options))
   const runtimeDirectory = options.runtimeDirectory ?? wantedRuntimeDirectory
-  const stateDirectory = resolve(directory, input.stateDirectory ?? stateDirectoryOf(options))
   checkConfigFile(input, options)
-  const { alerts } = input
+  const { credentials, alerts, share } = input
   const { timeout, connectTimeout, caFile } = input.request
   const plan = resolvePlan(input, diagnostics)
-  const { baseUrl } = plan
-  const credentials = resolveCredentials(input, context)
-  const outputs = { runtimeDirectory, context, baseUrl, claims: [] }
+  const sources = [credentials?.apiKey, credentials?.apiSecret]
+  const apiKey = inputs.secret('credentials.apiKey', sources[0])
+  const apiSecret = inputs.secret('credentials.apiSecret', sources[1])
+  const [keyFile = null, secretFile = null] = sources.map((source) =>
+    typeof source === 'object' && 'file' in source ? resolve(directory, source.file) : null,
+  )
+  const outputs = { runtimeDirectory, directory, inputs, baseUrl: plan.baseUrl, diagnostics, claims: [] }
   const config: Config = {
     file,
     ...plan,
-    credentials: credentials as { apiKey: Secret; apiSecret: Secret },
-    secretFiles: {
-      apiKey: fileOf(input.credentials?.apiKey, directory),
-      apiSecret: fileOf(input.credentials?.apiSecret, directory),
-    },
-    inputs: context.reads,
-    systemdCredentials: sourcesOf(input).flatMap((source) =>
-      typeof source === 'object' && 'credential' in source ? [source.credential] : [],
+    credentials: { apiKey, apiSecret } as Credentials,
+    secretFiles: { apiKey: keyFile, apiSecret: secretFile },
+    inputs: inputs.files,
+    systemdCredentials: sources.flatMap((source) =>
+      typeof source === 'object' && 'credential' in source ? source.credential : [],
     ),
     request: {
       timeoutMs: timeout,
       connectTimeoutMs: Math.min(connectTimeout, timeout),
-      ca: readCertificates(caFile, { at: 'request.caFile', context }),
+      ca: inputs.certificates('request.caFile', caFile),
     },
     tokenFiles: await resolveTokenFiles(input.tokenFiles, outputs),
     ipc: await resolveSocket('ipc', input.ipc, outputs),
@@ -70,17 +73,17 @@ export async function resolveConfig(input: ValidPart, options: ResolveContext): 
       noTokenAfterMs: alerts.noTokenAfter,
       contact: alerts.contact,
     },
-    share: resolveShare(input.share, { apiSecret: credentials.apiSecret, context }),
+    share: share && resolveShare(share, { directory, apiSecret, inputs, diagnostics }),
     log: input.log,
     runtimeDirectory,
     wantedRuntimeDirectory,
-    stateDirectory,
+    stateDirectory: resolve(directory, input.stateDirectory ?? stateDirectoryOf(options)),
     warnings: [],
   }
   checkPaths(config, outputs)
   const memoryProblem = connectionMemoryProblem([config.ipc, config.http])
   if (memoryProblem !== null) diagnostics.warn('', memoryProblem)
-  return config
+  return { config, unseen: inputs.unseen }
 }
 
 export type Plan = Pick<Config, 'baseUrl' | 'service' | 'refresh' | 'retry'>
@@ -103,28 +106,16 @@ export function resolvePlan(
   }
 }
 
-function resolveCredentials(
-  { credentials }: ValidPart,
-  context: InputContext,
-): { apiKey: Secret | undefined; apiSecret: Secret | undefined } {
-  const read = (name: 'apiKey' | 'apiSecret'): Secret | undefined => {
-    const source = credentials?.[name]
-    return source === undefined ? undefined : readSecret(source, { at: `credentials.${name}`, context })
-  }
-  return { apiKey: read('apiKey'), apiSecret: read('apiSecret') }
-}
-
-function sourcesOf({ credentials }: ValidPart): SecretSource[] {
-  return [credentials?.apiKey, credentials?.apiSecret].filter((source) => source !== undefined)
-}
-
-function fileOf(source: SecretSource | undefined, directory: string): string | null {
-  return typeof source === 'object' && 'file' in source ? resolve(directory, source.file) : null
-}
-
-function checkConfigFile(input: ValidPart, { file, stats, uid, diagnostics }: ResolveContext): void {
-  const { share } = input
-  const secrets = [...sourcesOf(input), share?.password, share?.key, share?.sentinel?.password]
+function checkConfigFile(
+  { credentials, share }: ValidPart,
+  { file, stats, uid, diagnostics }: ResolveOptions,
+): void {
+  const secrets = [
+    ...Object.values(credentials ?? {}),
+    share?.password,
+    share?.key,
+    share?.sentinel?.password,
+  ]
   const holdsSecret = secrets.some((source) => typeof source === 'string')
   for (const sentence of permissionFaults(file, stats, { uid, holdsSecret }))
     diagnostics.fault('', `the configuration file ${sentence}`)

@@ -197,9 +197,9 @@ describe('share', () => {
     files.write('locked', createPrivateKey(own.key).export(cipher).toString())
     const tls = (keyFile: string): object => ({ tls: { certFile: 'cert', keyFile } })
     expect((await share(tls('own'))).tls?.key?.reveal()).toBe(own.key)
-    for (const keyFile of ['other', 'locked'])
+    for (const keyFile of ['other', 'locked', 'cert'])
       expect(await faults({ share: { servers: ['redis.example.com:6379'], ...tls(keyFile) } })).toMatch(
-        /share\.tls\.keyFile: holds another key, or one that a passphrase protects: name a PEM file with the key of/,
+        /share\.tls\.keyFile: holds no key of that certificate, or one that a passphrase protects: name a PEM file with the key of/,
       )
   })
   it('may be in the clear on this host, and without a password', async () => {

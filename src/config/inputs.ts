@@ -1,0 +1,168 @@
+// What a configuration names elsewhere, read again at each load: secrets, certificates, templates.
+import { join, resolve } from 'node:path'
+
+import { accountOfEnvironment, unitNames } from '../lib/account.ts'
+import { CONTROL_CHARACTER } from '../lib/display-text.ts'
+import { certificatesIn } from '../lib/crypto.ts'
+import { Secret } from '../lib/secret.ts'
+import type { Diagnostics } from './issues.ts'
+import { permissionFaults, readFile, shellWord } from './read-file.ts'
+import type { SecretSource } from './validate.ts'
+
+export interface InputsOptions {
+  readonly env: NodeJS.ProcessEnv
+  /** The directory of the configuration file, to which inputs are relative. */
+  readonly directory: string
+  /** The user that runs the daemon. */
+  readonly uid: number
+  /**
+   * The daemon runs elsewhere, as a service: a source that only the service sees (credentials, environment) is a
+   * warning where it is not there.
+   */
+  readonly isElsewhere: boolean
+  readonly diagnostics: Diagnostics
+}
+
+/** `at` is the key path of the setting. Where nothing usable is found, the diagnostics have the reason. */
+export interface Inputs {
+  /** `remedy` is for a file that is not there. */
+  file(at: string, path: string, options: { remedy: string; holdsSecret?: boolean }): Buffer | undefined
+  /** The PEM text; null, too, where no file is named. */
+  certificates(at: string, path: string | null): string | null
+  secret(at: string, source: SecretSource | null | undefined): Secret | undefined
+  /** Every file that was read or should have been, absolute: nothing may be written over it. */
+  readonly files: readonly string[]
+  /** The settings whose secret only the service sees. */
+  readonly unseen: readonly string[]
+}
+
+export function createInputs({ env, directory, uid, isElsewhere, diagnostics }: InputsOptions): Inputs {
+  const files: string[] = []
+  const unseen: string[] = []
+  const fault = (at: string, sentence: string): undefined => {
+    diagnostics.fault(at, sentence)
+  }
+
+  const file: Inputs['file'] = (at, path, { remedy, holdsSecret = false }) => {
+    const name = resolve(directory, path)
+    files.push(name)
+    const reading = readFile(name)
+    if (reading.kind === 'absent') return fault(at, `the file ${name} is not there: ${remedy}`)
+    if (reading.kind === 'unreadable') return fault(at, `the file ${name} ${reading.sentence}`)
+    for (const sentence of permissionFaults(name, reading.stats, { uid, holdsSecret }))
+      fault(at, `the file ${name} ${sentence}`)
+    return reading.bytes
+  }
+
+  /** Owner and mode are systemd's affair: 0400, or 0440 with an access list, of root or of the service's user. */
+  function credential(at: string, name: string): Secret | undefined {
+    const where = `the systemd credential ${name}`
+    const { unit } = unitNames(accountOfEnvironment(env))
+    const remedy = `add LoadCredential=${name}:/PATH to the unit (systemctl edit ${unit}) and restart it, or use { "file": PATH }`
+    const credentials = env['CREDENTIALS_DIRECTORY']
+    if (!credentials)
+      return notThere(at, `${where} is not there, because there is no $CREDENTIALS_DIRECTORY: ${remedy}`)
+    const path = join(credentials, name)
+    const reading = readFile(path)
+    if (reading.kind === 'read') return checked(at, where, withoutNewline(reading.bytes.toString()))
+    // systemd may hide it from everybody but the service itself, a check at its reload too.
+    if (reading.kind === 'absent' || isElsewhere) return notThere(at, `${where} is not there: ${remedy}`)
+    return fault(at, `the systemd credential ${shellWord(path)} ${reading.sentence}`)
+  }
+
+  function notThere(at: string, sentence: string): undefined {
+    if (isElsewhere) {
+      unseen.push(at)
+      diagnostics.warn(at, `cannot be checked from here, because only the service sees it: ${sentence}`)
+    } else fault(at, sentence)
+  }
+
+  function checked(at: string, where: string, value: string): Secret | undefined {
+    const refusal = secretRefusal(value)
+    if (refusal !== undefined) return fault(at, `${where} ${refusal}`)
+    if (value.length < MIN_LENGTH)
+      diagnostics.warn(
+        at,
+        `${where} has fewer than ${MIN_LENGTH} characters: check that it is whole; words like it are hidden in the log, too`,
+      )
+    const [, mistake] = MISTAKES.find(([pattern]) => pattern.test(value)) ?? []
+    if (mistake !== undefined) diagnostics.warn(at, `${where} ${mistake}`)
+    return new Secret(value)
+  }
+
+  return {
+    files,
+    unseen,
+    file,
+    certificates(at, path) {
+      if (path === null) return null
+      const pem = file(at, path, { remedy: 'name a PEM file of certificates, or null' })?.toString()
+      if (pem === undefined || certificatesIn(pem).length > 0) return pem ?? null
+      fault(
+        at,
+        `the file ${path} holds no certificate that can be read: name a PEM file with "-----BEGIN CERTIFICATE-----" in it`,
+      )
+      return null
+    },
+    secret(at, source) {
+      if (source === null || source === undefined) return undefined
+      if (typeof source === 'string') return checked(at, 'the secret', source)
+      if ('credential' in source) return credential(at, source.credential)
+      if ('file' in source) {
+        const remedy = 'make it, with mode 0600 or 0640, or name another'
+        const bytes = file(at, source.file, { remedy, holdsSecret: true })
+        const where = `the file ${resolve(directory, source.file)}`
+        return bytes && checked(at, where, withoutNewline(bytes.toString()))
+      }
+      const where = `the environment variable ${source.env}`
+      const value = env[source.env]
+      if (value !== undefined) return checked(at, where, value)
+      return notThere(
+        at,
+        `${where} is not set: set it where kyc-tokend is started (Environment= or EnvironmentFile= of the service), or use { "file": PATH }`,
+      )
+    },
+  }
+}
+
+/** A shorter one is hardly a secret; and wherever it is hidden in a text, words may go with it. */
+const MIN_LENGTH = 8
+
+/** Values that cannot be used. Each sentence goes on from the name of the source. */
+const REFUSALS: readonly (readonly [RegExp, string])[] = [
+  [/^\s*$/, 'is empty: put the secret there'],
+  [
+    CONTROL_CHARACTER,
+    'holds a line break or another control character inside: write the secret alone, on one line',
+  ],
+  [
+    /^\uFEFF/,
+    'begins with a byte order mark, as some editors put it: save it as UTF-8 without one (without "BOM")',
+  ],
+  [
+    // Formatting characters and line separators: the service would refuse the account for them.
+    /[\p{Cf}\p{Zl}\p{Zp}]/u,
+    'holds an invisible character, as come along when text is copied from a page: type the secret, or copy it again',
+  ],
+  [/\uFFFD/, 'is not valid UTF-8: write the secret as plain text'],
+]
+/** Mistakes that people make with secrets. Only warnings: such a secret may be right. */
+const MISTAKES: readonly (readonly [RegExp, string])[] = [
+  [/^(["'`]).*\1$/, 'is in quotes, which are part of it: write the secret without them'],
+  [/^\s|\s$/, 'begins or ends with a blank, which is part of it: remove that'],
+  [
+    /^(export\s+)?[A-Z][A-Z0-9_]*\s*=./,
+    'begins with a name and "=", as a line of an environment file does: write what follows the "=" alone',
+  ],
+  [/^Bearer\s/i, 'begins with "Bearer", as a token does: write the secret of the account'],
+]
+
+/** Why a secret cannot be used; goes on from the name of its source. */
+export function secretRefusal(value: string): string | undefined {
+  return REFUSALS.find(([pattern]) => pattern.test(value))?.[1]
+}
+
+/** One newline at the end is how editors and `echo` end a file. */
+export function withoutNewline(text: string): string {
+  return text.replace(/\r?\n$/, '')
+}
