@@ -1,7 +1,7 @@
 // Finds the configuration file and makes a document of it, by cosmiconfig: JSON or YAML, never executable.
 import { isUtf8 } from 'node:buffer'
 import { existsSync, type Stats } from 'node:fs'
-import { basename, dirname, join } from 'node:path'
+import { basename, join } from 'node:path'
 
 import { errorCode, fallbackOnSystemError } from '../lib/error.ts'
 import { findJsonFault } from './json-fault.ts'
@@ -46,21 +46,22 @@ export async function findConfig(
   // Before cosmiconfig, which opens what it finds, and would wait at a FIFO.
   const reading = readFile(file)
   if (reading.kind === 'unreadable') return faulty(reading.sentence)
+  if (reading.kind === 'absent') return faulty(CHANGED)
+  // cosmiconfig would run a *.js, and take one property of a package.json.
+  if (!/^(?!package\.).*\.(?:json|ya?ml)$/.test(basename(file)))
+    return faulty('must be named *.json, *.yaml or *.yml: rename it')
   try {
-    const explorer = await createExplorer(reading.kind === 'read' ? reading.bytes : Buffer.alloc(0))
-    const result = 'file' in from ? explorer.load(file) : explorer.search(dirname(file))
-    if (reading.kind !== 'read' || result?.filepath !== file)
-      return faulty('was changed while it was read: try again')
-    if (result.isEmpty === true) return faulty(`is empty: begin with ${EXAMPLE}`)
-    const { document } = result.config as { document: unknown }
+    const document = await parse(file, textOf(reading.bytes))
     const others = present.filter((path) => path !== file)
     return { kind: 'found', file, stats: reading.stats, document, others }
   } catch (error) {
     if (error instanceof UnusableFile) return faulty(error.message)
     if (errorCode(error)?.startsWith('ERR_') === true) throw error
-    return fallbackOnSystemError(faulty('was changed while it was read: try again'))(error)
+    return fallbackOnSystemError(faulty(CHANGED))(error)
   }
 }
+
+const CHANGED = 'was changed while it was read: try again'
 
 /**
  * The library. A part of it asks for the home directory when it is loaded, and would end the program of a user who has
@@ -85,35 +86,17 @@ export async function loadParsers(): Promise<void> {
 }
 
 /**
- * The loaders parse these bytes, which were read with owner and mode by one descriptor: what is checked is what is used.
+ * The loaders parse this text, which was read with owner and mode by one descriptor: what is checked is what is used.
  * The document is wrapped, because cosmiconfig would follow a `$import` in it to other files.
  */
-async function createExplorer(bytes: Buffer) {
+async function parse(file: string, text: string): Promise<unknown> {
   const { cosmiconfigSync, defaultLoadersSync } = await loadCosmiconfig()
-  const refuse = (): never => {
-    throw new UnusableFile('must be named *.json, *.yaml or *.yml: rename it')
-  }
-  const loading =
-    (parse: (text: string) => unknown) =>
-    (file: string): { document: unknown } =>
-      // Of a package.json cosmiconfig would take one property.
-      basename(file).startsWith('package.') ? refuse() : { document: parse(textOf(bytes)) }
-  const yaml = loading((text) => parseYaml(text, defaultLoadersSync['.yaml']))
-  const executable = ['.js', '.cjs', '.mjs', '.ts', '.cts', '.mts']
-  return awayFromWorkingDirectory(() =>
-    cosmiconfigSync('kyc-tokend', {
-      searchPlaces: FILE_NAMES,
-      searchStrategy: 'none',
-      ignoreEmptySearchPlaces: false,
-      cache: false,
-      loaders: {
-        '.json': loading(parseJson),
-        '.yaml': yaml,
-        '.yml': yaml,
-        ...Object.fromEntries([...executable, 'noExt', 'default'].map((extension) => [extension, refuse])),
-      },
-    }),
-  )
+  const yaml = () => ({ document: parseYaml(text, defaultLoadersSync['.yaml']) })
+  const loaders = { '.json': () => ({ document: parseJson(text) }), '.yaml': yaml, '.yml': yaml }
+  const explorer = awayFromWorkingDirectory(() => cosmiconfigSync('kyc-tokend', { cache: false, loaders }))
+  const { config } = explorer.load(file) as { config?: { document: unknown } }
+  if (config === undefined) throw new UnusableFile(CHANGED)
+  return config.document
 }
 
 /**
@@ -127,16 +110,12 @@ function awayFromWorkingDirectory<T>(act: () => T): T {
   try {
     return act()
   } finally {
-    enterAgain(directory)
-  }
-}
-
-/** With the effective user's rights: `setup` and `check` of root act as the daemon's user here. */
-function enterAgain(directory: string): void {
-  try {
-    process.chdir(directory)
-  } catch (error) {
-    fallbackOnSystemError(undefined)(error)
+    try {
+      process.chdir(directory)
+    } catch (error) {
+      // With the effective user's rights: `setup` and `check` of root act as the daemon's user here.
+      fallbackOnSystemError(undefined)(error)
+    }
   }
 }
 
@@ -155,8 +134,9 @@ function textOf(bytes: Buffer): string {
     const isUtf16 = (bytes[0] === 0xff && bytes[1] === 0xfe) || (bytes[0] === 0xfe && bytes[1] === 0xff)
     throw new UnusableFile(`is not ${isUtf16 ? 'UTF-8 but UTF-16' : 'valid UTF-8'}: save it as UTF-8`)
   }
-  const text = bytes.toString('utf8')
-  return text.startsWith('\uFEFF') ? text.slice(1) : text
+  const text = bytes.toString('utf8').replace(/^\uFEFF/, '')
+  if (text.trim() === '') throw new UnusableFile(`is empty: begin with ${EXAMPLE}`)
+  return text
 }
 
 function parseJson(text: string): unknown {

@@ -24,35 +24,27 @@ class Found extends Error {
 
 /** The first fault; a key that is there twice is one, although JSON.parse lets it pass. */
 export function findJsonFault(text: string): JsonFault | undefined {
-  const keys: Set<string>[] = []
-  let depth = 0
+  /** The keys so far of each object or list that is open. */
+  const open: Set<string>[] = []
   const stop = (line: number, column: number, sentence: string): never => {
     throw new Found({ line: line + 1, column: column + 1, sentence })
   }
-  const enter = (line: number, column: number): void => {
-    depth += 1
-    if (depth > MAX_DEPTH) stop(line, column, `is nested more than ${MAX_DEPTH} levels deep`)
+  const enter = (_offset: number, _length: number, line: number, column: number): void => {
+    if (open.push(new Set()) > MAX_DEPTH) stop(line, column, `is nested more than ${MAX_DEPTH} levels deep`)
   }
+  const leave = (): void => void open.pop()
   try {
     visit(
       text,
       {
-        onObjectBegin: (_offset, _length, line, column) => {
-          enter(line, column)
-          keys.push(new Set())
-        },
-        onArrayBegin: (_offset, _length, line, column) => enter(line, column),
-        onObjectEnd: () => {
-          depth -= 1
-          keys.pop()
-        },
-        onArrayEnd: () => {
-          depth -= 1
-        },
+        onObjectBegin: enter,
+        onArrayBegin: enter,
+        onObjectEnd: leave,
+        onArrayEnd: leave,
         onObjectProperty: (key, _offset, _length, line, column) => {
-          if (keys.at(-1)?.has(key) === true)
+          if (open.at(-1)?.has(key) === true)
             stop(line, column, 'the same key is above already: remove one of the two')
-          keys.at(-1)?.add(key)
+          open.at(-1)?.add(key)
         },
         onError: (code, offset, length, line, column) =>
           stop(line, column, sentenceOf(printParseErrorCode(code), { text, offset, length })),

@@ -1,4 +1,4 @@
-// The JSON Schema of the configuration file and the table of its settings, made from the schema when the program is built.
+// The JSON Schema of the configuration file, made from the schema when the program is built.
 import { toJsonSchema } from '@valibot/to-json-schema'
 
 import { configSchema } from './schema.ts'
@@ -12,41 +12,4 @@ export function configJsonSchema(): Record<string, unknown> {
       jsonSchema.properties === undefined ? undefined : { ...jsonSchema, additionalProperties: false },
   })
   return { $schema, title: 'Configuration of kyc-tokend', ...rest }
-}
-
-interface SettingRow {
-  /** Key path; `tokenFiles[].mode` is that of each entry. */
-  readonly key: string
-  /** The default as JSON; undefined: the setting is required. */
-  readonly default: string | undefined
-  readonly meaning: string
-}
-
-interface SchemaNode {
-  readonly description?: string
-  readonly default?: unknown
-  readonly properties?: Record<string, SchemaNode>
-  readonly items?: SchemaNode
-  readonly anyOf?: readonly SchemaNode[]
-}
-
-/** Every setting with its default and meaning, in the order of the file. The keys of `http` are those of `ipc`. */
-export function settingRows(): SettingRow[] {
-  return rowsOf(configJsonSchema(), '')
-}
-
-function rowsOf(node: SchemaNode, prefix: string): SettingRow[] {
-  return Object.entries(node.properties ?? {})
-    .filter(([name]) => name !== '$schema')
-    .flatMap(([name, child]) => rowsOfSetting(child, prefix === '' ? name : `${prefix}.${name}`))
-}
-
-function rowsOfSetting(node: SchemaNode, key: string): SettingRow[] {
-  if (node.properties !== undefined) return rowsOf(node, key)
-  // With blanks, at which a line of the manual can end.
-  const standard = JSON.stringify(node.default, null, 1)?.replaceAll(/\n\s*/g, ' ')
-  const row = { key, default: standard, meaning: node.description ?? '' }
-  if (node.items?.properties !== undefined) return [row, ...rowsOf(node.items, `${key}[]`)]
-  const sections = (node.anyOf ?? []).filter(({ properties }) => properties !== undefined)
-  return sections.length === 1 && key !== 'http' ? [row, ...rowsOf(sections[0]!, key)] : [row]
 }

@@ -3,11 +3,11 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import type { CommandSpec, OptionSpec } from '../../src/commands/command.ts'
 import { commands } from '../../src/commands/specs.ts'
 import { standardService } from '../../src/config/service.ts'
-import { settingRows } from '../../src/config/json-schema.ts'
 import { scenarioNames, scenarioOf } from '../../src/sandbox/scenarios.ts'
 import { failureTable } from '../../src/source/response.ts'
 import type { Reason } from '../../src/token/outcome.ts'
 import { remedyFor } from '../../src/token/remedy.ts'
+import { settingRows } from './setting-rows.ts'
 import { stateDiagram } from './states.ts'
 
 interface Table {

@@ -1,8 +1,9 @@
 import { describe, expect, it } from 'vitest'
 
 import { formatIssue } from '../../src/config/issues.ts'
-import { configJsonSchema, settingRows } from '../../src/config/json-schema.ts'
+import { configJsonSchema } from '../../src/config/json-schema.ts'
 import { validateDocument } from '../../src/config/validate.ts'
+import { settingRows } from '../../systemd/man/setting-rows.ts'
 import { smallConfig } from '../support/config-files.ts'
 
 const faultsOf = (document: unknown): string[] => validateDocument(document).faults.map(formatIssue)
