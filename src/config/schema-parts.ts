@@ -149,6 +149,12 @@ export function section<T extends v.ObjectEntries>(entries: T, written = '{ … 
   return v.object(entries, `must be an object: write it as ${written}`)
 }
 
+/** A section whose settings may all be left out. */
+export function group<T extends v.ObjectEntries>(description: string, entries: T) {
+  const schema = v.pipe(section(entries), v.description(description))
+  return v.optional(schema, {} as v.InferInput<typeof schema>)
+}
+
 export function list<T extends v.GenericSchema>(element: T) {
   return v.pipe(
     v.array(element, 'must be a list: write it as [ … ]'),

@@ -9,6 +9,7 @@ import {
   count,
   dependentSetting,
   duration,
+  group,
   list,
   octal,
   parseServer,
@@ -80,18 +81,14 @@ const socket = (name: string) =>
       '0600',
     ),
     group: orNull(account('group'), 'Group of the socket; `null`: as it is created.'),
-    allow: setting(
-      section({
-        users: setting(list(account('user')), 'Users that may use the socket, by name or number.', []),
-        groups: setting(
-          list(account('group')),
-          'Groups that may use it, by name or number. With both lists empty its mode alone decides.',
-          [],
-        ),
-      }),
-      'Who may use the socket, beside root and the daemon’s user.',
-      {},
-    ),
+    allow: group('Who may use the socket, beside root and the daemon’s user.', {
+      users: setting(list(account('user')), 'Users that may use the socket, by name or number.', []),
+      groups: setting(
+        list(account('group')),
+        'Groups that may use it, by name or number. With both lists empty its mode alone decides.',
+        [],
+      ),
+    }),
     maxConnections: setting(count(65_536), 'Connections at one time.', 1024),
     maxConnectionsPerUser: setting(count(65_536), 'Connections of one user at one time.', 128),
     maxRequestsPerSecond: orNull(
@@ -269,53 +266,41 @@ export const configSchema = () =>
       },
       '{ "apiKey": …, "apiSecret": … }',
     ),
-    request: setting(
-      section({
-        timeout: setting(
-          duration('100ms', '10m'),
-          'Longest time for one request, from first to last byte; 100ms to 10m.',
-          '15s',
-        ),
-        connectTimeout: setting(
-          duration('100ms', '10m'),
-          'Longest time for its connection, TLS included; 100ms to 10m.',
-          '5s',
-        ),
-        caFile: orNull(
-          path(),
-          'PEM file of authorities to trust beside the built-in ones; relative to the configuration file.',
-        ),
-      }),
-      'The request to the service.',
-      {},
-    ),
-    refresh: setting(
-      section({
-        maxAge: setting(
-          duration('1m', '24h'),
-          'Life assumed for a token that does not say its own; 1m to 24h.',
-          '15m',
-        ),
-      }),
-      'When the token is renewed.',
-      {},
-    ),
-    retry: setting(
-      section({
-        initialDelay: dependentSetting(
-          duration('10ms', '1h'),
-          'Delay after the first failure; it doubles with each further one; 10ms to 1h.',
-          STANDARD_INITIAL_DELAY,
-        ),
-        maxDelay: setting(
-          duration('100ms', '24h'),
-          'Longest delay (while there is no usable token, 1m at most); 100ms to 24h.',
-          '5m',
-        ),
-      }),
-      'How a failed request is repeated.',
-      {},
-    ),
+    request: group('The request to the service.', {
+      timeout: setting(
+        duration('100ms', '10m'),
+        'Longest time for one request, from first to last byte; 100ms to 10m.',
+        '15s',
+      ),
+      connectTimeout: setting(
+        duration('100ms', '10m'),
+        'Longest time for its connection, TLS included; 100ms to 10m.',
+        '5s',
+      ),
+      caFile: orNull(
+        path(),
+        'PEM file of authorities to trust beside the built-in ones; relative to the configuration file.',
+      ),
+    }),
+    refresh: group('When the token is renewed.', {
+      maxAge: setting(
+        duration('1m', '24h'),
+        'Life assumed for a token that does not say its own; 1m to 24h.',
+        '15m',
+      ),
+    }),
+    retry: group('How a failed request is repeated.', {
+      initialDelay: dependentSetting(
+        duration('10ms', '1h'),
+        'Delay after the first failure; it doubles with each further one; 10ms to 1h.',
+        STANDARD_INITIAL_DELAY,
+      ),
+      maxDelay: setting(
+        duration('100ms', '24h'),
+        'Longest delay (while there is no usable token, 1m at most); 100ms to 24h.',
+        '5m',
+      ),
+    }),
     tokenFiles: setting(list(tokenFile()), 'Files that the token is written to, at each change.', [
       { path: 'token' },
     ]),
@@ -325,44 +310,36 @@ export const configSchema = () =>
       'The HTTP socket, with the same keys as `ipc`; `false`: none.',
       {},
     ),
-    alerts: setting(
-      section({
-        remindAfter: setting(
-          list(duration('1s', '30d')),
-          'How long after an alert was raised it is repeated; 1s to 30d each.',
-          ['1h', '6h', '24h'],
-        ),
-        noTokenAfter: setting(
-          v.nullable(duration('1s', '30d')),
-          'How long there may be no usable token before an alert is raised, whatever the reason; 1s to 30d, `null`: never.',
-          '10m',
-        ),
-        contact: orNull(line(200), 'Whom to call: a text that every alert and remedy repeats.'),
-      }),
-      'Alerts about things that a person must repair.',
-      {},
-    ),
+    alerts: group('Alerts about things that a person must repair.', {
+      remindAfter: setting(
+        list(duration('1s', '30d')),
+        'How long after an alert was raised it is repeated; 1s to 30d each.',
+        ['1h', '6h', '24h'],
+      ),
+      noTokenAfter: setting(
+        v.nullable(duration('1s', '30d')),
+        'How long there may be no usable token before an alert is raised, whatever the reason; 1s to 30d, `null`: never.',
+        '10m',
+      ),
+      contact: orNull(line(200), 'Whom to call: a text that every alert and remedy repeats.'),
+    }),
     service: orNull(service(), 'Another service than that of the interface description; `null`: that one.'),
     share: orNull(
       share(),
       'One token for all hosts of the account, through Redis; `null`: every host by itself.',
     ),
-    log: setting(
-      section({
-        level: setting(
-          oneOf(logLevels),
-          'The least urgent records that are written (syslog’s levels).',
-          'info',
-        ),
-        format: setting(
-          oneOf(['auto', 'journal', 'text', 'json']),
-          '`auto`: `journal` under systemd, `text` on a terminal, else `json`.',
-          'auto',
-        ),
-      }),
-      'The log, on stderr.',
-      {},
-    ),
+    log: group('The log, on stderr.', {
+      level: setting(
+        oneOf(logLevels),
+        'The least urgent records that are written (syslog’s levels).',
+        'info',
+      ),
+      format: setting(
+        oneOf(['auto', 'journal', 'text', 'json']),
+        '`auto`: `journal` under systemd, `text` on a terminal, else `json`.',
+        'auto',
+      ),
+    }),
     runtimeDirectory: orNull(
       path(),
       'Directory of sockets and token files; `null`: by who runs the daemon. Relative to the configuration file.',
