@@ -47,8 +47,6 @@ export interface Sandbox {
   scenario(): ScenarioName
   /** Answers so from the next request on. */
   become(scenario: ScenarioName): void
-  /** Requests for a token so far. */
-  requests(): number
   /** Serves until the signal is aborted, then cuts what is open. */
   run(signal: AbortSignal): Promise<void>
 }
@@ -65,7 +63,6 @@ export async function createSandbox(options: SandboxOptions): Promise<Sandbox> {
   const stopped = new AbortController()
   let { scenario } = options
   let turns = 0
-  let tokenRequests = 0
 
   const server = createServer((request, response) => void take(request, response))
 
@@ -73,7 +70,7 @@ export async function createSandbox(options: SandboxOptions): Promise<Sandbox> {
     const current = scenario
     const [path = '/'] = (request.url ?? '/').split('?')
     const body = await bodyOf(request)
-    if (body === 'gone') return
+    if (body === undefined) return
     const answer = await respond(request, path, body)
     if (answer === null) request.socket.destroy()
     else sendAnswer(response, answer)
@@ -89,14 +86,14 @@ export async function createSandbox(options: SandboxOptions): Promise<Sandbox> {
   async function respond(
     request: IncomingMessage,
     path: string,
-    { text }: Body,
+    body: string | null,
   ): Promise<SandboxAnswer | null> {
     const problem = (status: number, detail: string): SandboxAnswer => problemOf(path, status, detail)
-    if (text === null) return problem(413, `A request has at most ${MAX_REQUEST_BYTES} bytes here`)
+    if (body === null) return problem(413, `A request has at most ${MAX_REQUEST_BYTES} bytes here`)
     const route = routes[path]
     if (route === undefined) return problem(404, `Nothing is at ${path} here`)
     const act = route[request.method ?? '']
-    if (act !== undefined) return act({ request, body: text, problem })
+    if (act !== undefined) return act({ request, body, problem })
     const allow = Object.keys(route).join(', ')
     return { ...problem(405, `${path} takes ${allow}`), headers: { allow } }
   }
@@ -116,7 +113,6 @@ export async function createSandbox(options: SandboxOptions): Promise<Sandbox> {
   }
 
   async function issue({ request, body, problem }: RouteInput): Promise<SandboxAnswer | null> {
-    tokenRequests += 1
     const given = credentialsOf(service, { headers: request.headers, body })
     if (typeof given === 'string') return problem(400, given)
     const refuse = (reason: PermanentReason): SandboxAnswer => {
@@ -182,7 +178,6 @@ export async function createSandbox(options: SandboxOptions): Promise<Sandbox> {
     url,
     scenario: () => scenario,
     become,
-    requests: () => tokenRequests,
     async run(signal) {
       await untilAborted(signal)
       stopped.abort()
@@ -203,20 +198,15 @@ interface Route {
   (input: RouteInput): SandboxAnswer | null | Promise<SandboxAnswer | null>
 }
 
-interface Body {
-  /** Null where it is too long. */
-  readonly text: string | null
-}
-
-/** The body, or that the other side has gone before it was whole. */
-async function bodyOf(request: IncomingMessage): Promise<Body | 'gone'> {
+/** The body; null: it is too long; undefined: the other side has gone before it was whole. */
+async function bodyOf(request: IncomingMessage): Promise<string | null | undefined> {
   try {
     const limits = { maxBytes: MAX_REQUEST_BYTES, maxDiscardedBytes: Infinity }
     const body = await readLimited(request as AsyncIterable<Buffer>, limits)
-    return { text: body?.toString('utf8') ?? null }
+    return body?.toString('utf8') ?? null
   } catch {
     // A stream of a request fails for one reason only: its connection is lost.
-    return 'gone'
+    return undefined
   }
 }
 
@@ -273,23 +263,15 @@ function sendAnswer(response: ServerResponse, { status, headers, body }: Sandbox
   response.end(isText ? body : JSON.stringify(body))
 }
 
-function portError(error: Error, port: number): Error {
-  const code = errorCode(error)
+function portError(cause: Error, port: number): Error {
+  const code = errorCode(cause)
   if (code === 'EADDRINUSE') {
-    return new UserError(
-      `Port ${port} of 127.0.0.1 is in use: choose another with --port, or leave it out for a free one`,
-      exitStatus.unavailable,
-      { cause: error },
-    )
+    const words = `Port ${port} of 127.0.0.1 is in use: choose another with --port, or leave it out for a free one`
+    return new UserError(words, exitStatus.unavailable, { cause })
   }
-  if (code !== 'EACCES') return error
-  return new UserError(
-    `Port ${port} may not be used by this user: choose one above 1023 with --port`,
-    exitStatus.noPermission,
-    {
-      cause: error,
-    },
-  )
+  if (code !== 'EACCES') return cause
+  const words = `Port ${port} may not be used by this user: choose one above 1023 with --port`
+  return new UserError(words, exitStatus.noPermission, { cause })
 }
 
 /** Writes a configuration for the stand-in into the directory, which is also that of the sockets, and returns its path. */

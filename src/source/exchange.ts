@@ -18,7 +18,7 @@ import { MAX_BODY_BYTES, type ServiceResponse } from './response.ts'
 export interface ExchangeOptions {
   /** For the whole of it, and for name, connection (through a proxy, too) and TLS, in ms. */
   readonly limits: { readonly timeoutMs: number; readonly connectTimeoutMs: number }
-  /** The agent's, see proxy.ts. */
+  /** The agent's, by `proxyEnvOf`. */
   readonly proxyEnv: NodeJS.ProcessEnv
   /** null: without TLS, whose setting up takes 3 MB. */
   readonly secureContext: SecureContext | null
@@ -41,7 +41,8 @@ export async function exchange(
   let isSent = false
   const fail = (error: unknown): void => resolve(failureFromError(error, { host, isSent }))
   const cancel = (): void => resolve(givenUp)
-  const limit = (ms: number, until: AbortSignal, detail: string): void => {
+  const limit = (ms: number, until: AbortSignal, words: string, setting: string): void => {
+    const detail = `No ${words} ${host} within ${formatDuration(ms)} (request.${setting})`
     const tooSlow = (): void => resolve({ kind: 'transient', reason: 'timeout', detail })
     void clock.sleep(ms, until).then(() => (until.aborted ? undefined : tooSlow()))
   }
@@ -52,22 +53,13 @@ export async function exchange(
   })
   request.on('error', fail)
   request.once('response', (response) => collect(response, { resolve, fail }))
-  limitInformation(request, () => resolve(endlessInformation(host)))
   request.once('upgrade', (response) => resolve({ ...headOf(response), body: new Uint8Array() }))
   signal.addEventListener('abort', cancel)
   // Cancelled while the connection was prepared: nothing has been sent, and nothing will be.
   if (signal.aborted) cancel()
   else {
-    limit(
-      limits.connectTimeoutMs,
-      connecting.signal,
-      `No connection to ${host} within ${formatDuration(limits.connectTimeoutMs)} (request.connectTimeout)`,
-    )
-    limit(
-      limits.timeoutMs,
-      over.signal,
-      `No whole answer from ${host} within ${formatDuration(limits.timeoutMs)} (request.timeout)`,
-    )
+    limit(limits.connectTimeoutMs, connecting.signal, 'connection to', 'connectTimeout')
+    limit(limits.timeoutMs, over.signal, 'whole answer from', 'timeout')
     request.end(asked.body)
   }
   const result = await promise
@@ -77,25 +69,6 @@ export async function exchange(
   signal.removeEventListener('abort', cancel)
   connection.close()
   return result
-}
-
-/** More informational answers (1xx) than this before the answer itself are a fault: each costs time, and has no end. */
-const MAX_INFORMATIONAL = 16
-
-function limitInformation(request: ClientRequest, onTooMany: () => void): void {
-  let count = 0
-  request.on('information', () => {
-    count += 1
-    if (count > MAX_INFORMATIONAL) onTooMany()
-  })
-}
-
-function endlessInformation(host: string): TransientFailure {
-  return {
-    kind: 'transient',
-    reason: 'malformed-answer',
-    detail: `${host} sends informational answers (1xx) and no other: check baseUrl`,
-  }
 }
 
 /** The outcome of an attempt that was cancelled; its caller ignores it. */
@@ -143,11 +116,7 @@ function collect(
   { resolve, fail }: { resolve: (answer: ServiceResponse) => void; fail: (error: unknown) => void },
 ): void {
   readLimited(response as AsyncIterable<Buffer>, { maxBytes: MAX_BODY_BYTES }).then(
-    (body) =>
-      resolve({
-        ...headOf(response),
-        ...(body === undefined ? { body: new Uint8Array(), isCut: true } : { body }),
-      }),
+    (body) => resolve({ ...headOf(response), body: body ?? new Uint8Array(), isCut: body === undefined }),
     fail,
   )
 }

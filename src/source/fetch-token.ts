@@ -1,26 +1,19 @@
 // One attempt at the service: asks for a token once, within limits of time and size, and says what came of it.
 import type { SecureContext } from 'node:tls'
 import type { Clock } from '../lib/clock.ts'
-import type { ServiceConfig } from '../config/config.ts'
+import { exitStatus, UserError } from '../lib/error.ts'
+import type { Config, ServiceConfig } from '../config/config.ts'
 import { basicOf, type Credentials } from '../lib/secret.ts'
 import { createSecureContext } from '../lib/crypto.ts'
 import type { Attempt, PermanentReason, ServiceOutcome } from '../token/outcome.ts'
 import { bare } from './detail.ts'
-import { proxyEnvOf } from './proxy.ts'
 import { serviceRequest } from './request.ts'
 import type { Classify, ServiceResponse } from './response.ts'
 
 export interface FetchTokenOptions {
   readonly service: ServiceConfig
   readonly credentials: Credentials
-  readonly request: {
-    /** For the whole attempt, in ms. */
-    readonly timeoutMs: number
-    /** For name, connection and TLS, in ms. */
-    readonly connectTimeoutMs: number
-    /** PEM of authorities that are trusted beside the ones that Node knows; null: none. */
-    readonly ca: string | null
-  }
+  readonly request: Config['request']
   /** For HTTPS_PROXY and NO_PROXY. */
   readonly env: NodeJS.ProcessEnv
   readonly clock: Clock
@@ -75,6 +68,25 @@ export function createFetchToken(options: FetchTokenOptions): FetchFromService {
       credentials: own,
     }).outcome
   }
+}
+
+/**
+ * The `proxyEnv` of an agent for this service, because Node's agents pass over in silence what they do not know: `https_proxy` or `HTTPS_PROXY` and `no_proxy` or `NO_PROXY`,
+ * or nothing. Plain HTTP (a loopback service) never goes to a proxy: it would read the secret. Throws a UserError
+ * where the variable names no HTTP proxy, without quoting it: it can hold a password.
+ */
+export function proxyEnvOf(service: URL, env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
+  const proxy = (env['https_proxy'] || env['HTTPS_PROXY'])?.trim()
+  if (service.protocol !== 'https:' || !proxy) return {}
+  // As curl has it: no scheme means HTTP.
+  const url = proxy.includes('://') ? proxy : `http://${proxy}`
+  if (!/^https?:\/\//i.test(url) || !URL.canParse(url)) {
+    throw new UserError(
+      'HTTPS_PROXY names no HTTP proxy: write it as http://proxy.example.com:3128, or leave it out and set nothing',
+      exitStatus.configuration,
+    )
+  }
+  return { https_proxy: new URL(url).href, no_proxy: env['no_proxy'] || env['NO_PROXY'] || '' }
 }
 
 /** Reports whether the description names a refusal of before. Its detail may have been cut, or hide a secret. */

@@ -80,13 +80,16 @@ function withArticle(name: string): string {
 /** RFC 6750, section 2.1 (b64token), and no `~` at its head: a shell would take it for a home directory. */
 export const BEARER_TOKEN = /^(?!~)[A-Za-z0-9._~+/-]+=*$/
 
+/** The credentials, which a service may echo. */
+type Echoed = Readonly<Record<'apiKey' | 'apiSecret', string>>
+
 export interface ClassifyOptions {
   /** Our wall clock, for a `Retry-After` date where the answer has no `Date`. */
   readonly wallMs: number
   /** Kept out of the detail, where the service echoes them. */
   readonly secrets: Iterable<string>
   /** A token that holds one of them is none. */
-  readonly credentials?: Readonly<Echoed>
+  readonly credentials?: Echoed
 }
 
 /** Gives the outcome of an answer, and the row that it falls under. */
@@ -126,12 +129,9 @@ interface Reading {
 /** The words of the service, or ours. A 2xx is never quoted. */
 function detailOf(
   { status, content, grant }: Reading,
-  {
-    answer,
-    service,
-    secrets,
-  }: { answer: ServiceResponse; service: ServiceConfig; secrets: Iterable<string> },
+  options: { answer: ServiceResponse; service: ServiceConfig; secrets: Iterable<string> },
 ): string {
+  const { answer, service, secrets } = options
   const named = nameOf(status)
   if (typeof grant === 'string')
     return `The service answered ${named}, but ${grant}`.slice(0, MAX_DETAIL_LENGTH)
@@ -242,14 +242,8 @@ export function describeAnswer(answer: ServiceResponse, secrets: Iterable<string
   return `HTTP ${answer.status}, and its body is ${is}${names === '' ? '' : ` with ${names}`}`
 }
 
-/** The credentials, which a service may echo. */
-interface Echoed {
-  apiKey: string
-  apiSecret: string
-}
-
 /** Reports whether the token gives the credentials away. The claims of a JWT, which are encoded, may well name the key. */
-function isEcho(accessToken: string, { apiKey, apiSecret }: Readonly<Echoed>): boolean {
+function isEcho(accessToken: string, { apiKey, apiSecret }: Echoed): boolean {
   return holdsSecret(accessToken, apiSecret) || holdsSecret(accessToken, apiKey, { isEncoded: false })
 }
 
@@ -317,18 +311,13 @@ function retryAfter({ headers }: ServiceResponse, wallMs: number): number | unde
   return waitMs < 0 ? undefined : Math.min(waitMs, MAX_RETRY_AFTER_MS)
 }
 
-const TIME = String.raw`\d{2}:\d{2}:\d{2}`
-/** The three forms of RFC 9110, section 5.6.7. `Date.parse` alone would take `-5` for a year. */
-const HTTP_DATES = [
-  new RegExp(String.raw`^[A-Z][a-z]{2}, \d{2} [A-Z][a-z]{2} \d{4} ${TIME} GMT$`),
-  new RegExp(String.raw`^[A-Z][a-z]{5,8}, \d{2}-[A-Z][a-z]{2}-\d{2} ${TIME} GMT$`),
-  new RegExp(String.raw`^[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d ${TIME} \d{4}$`),
-]
+/** About the three forms of RFC 9110, section 5.6.7. `Date.parse` alone would take `-5` for a year. */
+const HTTP_DATE = /^[A-Z][a-z]{2,8},? [\w -]+ \d{2}:\d{2}:\d{2} (?:GMT|\d{4})$/
 
 function httpDateMs(value: unknown): number | undefined {
   if (typeof value !== 'string') return undefined
   const text = value.trim()
-  if (!HTTP_DATES.some((form) => form.test(text))) return undefined
+  if (!HTTP_DATE.test(text)) return undefined
   const ms = Date.parse(text.endsWith('GMT') ? text : `${text} GMT`)
   return Number.isNaN(ms) ? undefined : ms
 }

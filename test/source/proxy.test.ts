@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { exitStatus, UserError } from '../../src/lib/error.ts'
-import { proxyEnvOf } from '../../src/source/proxy.ts'
+import { proxyEnvOf } from '../../src/source/fetch-token.ts'
 
 const service = new URL('https://api.example.com')
 const proxyOf = (env: NodeJS.ProcessEnv): NodeJS.ProcessEnv => proxyEnvOf(service, env)
@@ -43,6 +43,7 @@ describe('the proxy of the environment', () => {
       'socks5://proxy:1080',
       'nohttp://proxy',
       'http:///',
+      'http://user:pass@',
       'http://a b',
       'http://x:y',
     ]) {
@@ -54,6 +55,7 @@ describe('the proxy of the environment', () => {
       }
       expect(thrown, HTTPS_PROXY).toBeInstanceOf(UserError)
       expect((thrown as UserError).status).toBe(exitStatus.configuration)
+      expect((thrown as UserError).message).not.toContain('pass')
       expect((thrown as UserError).message).toMatch(/^HTTPS_PROXY .*http:\/\/proxy\.example\.com:3128/)
     }
   })

@@ -18,11 +18,3 @@ test('a request is that of the interface description, byte for byte', () => {
     ['user-agent', `kyc-tokend/${version}`],
   ])
 })
-
-test.each([
-  ['https://api.example.com', '/token/external/jwt'],
-  ['https://api.example.com/kyc/v2', '/kyc/v2/token/external/jwt'],
-  ['https://api.example.com/kyc//v2', '/kyc//v2/token/external/jwt'],
-])('the path of %s is kept', (baseUrl, path) => {
-  expect(serviceRequest(standardService(baseUrl), credentials).url.pathname).toBe(path)
-})

