@@ -1,4 +1,4 @@
-// What a configuration names elsewhere, read again at each load: secrets, certificates, templates.
+// Reads the secrets, certificates and templates that a configuration names, at each load.
 import { join, resolve } from 'node:path'
 
 import { accountOfEnvironment, unitNames } from '../lib/account.ts'
