@@ -3,7 +3,7 @@
 import { earlySignals } from './lib/daemon-signals.ts'
 import type { Invocation } from './commands/command.ts'
 import { commands } from './commands/specs.ts'
-import { helpOf, parseCommandLine, type ParsedCommand } from './commands/command-line.ts'
+import { helpOf, parseCommandLine } from './commands/command-line.ts'
 import { escapeUnsafe } from './lib/display-text.ts'
 import { errorCode, errorMessage, exitStatus, UsageError, UserError } from './lib/error.ts'
 import { needSupportedNode } from './lib/supported-node.ts'
@@ -20,28 +20,19 @@ let isReaderGone = false
 
 async function main(): Promise<number> {
   await needSupportedNode(new URL('..', import.meta.url))
-  return follow(parseCommandLine(process.argv.slice(2), commands))
-}
-
-async function follow(wish: ParsedCommand): Promise<number> {
-  if (wish.wants === 'command') return runCommand(wish)
+  const wish = parseCommandLine(process.argv.slice(2), commands)
+  if (wish.wants === 'command') {
+    const { run } = await wish.spec.load()
+    return run(invocationOf(wish.options, wish.positionals))
+  }
   guardOutput()
-  if (wish.wants === 'version') {
+  if (wish.wants === 'help') {
+    process.stdout.write(helpOf(wish.spec, commands))
+  } else {
     const { version } = await import('./lib/version.ts')
     process.stdout.write(`kyc-tokend ${version}\n`)
-  } else {
-    process.stdout.write(helpOf(wish.spec, commands))
   }
   return exitStatus.ok
-}
-
-async function runCommand({
-  spec,
-  options,
-  positionals,
-}: ParsedCommand & { wants: 'command' }): Promise<number> {
-  const { run } = await spec.load()
-  return run(invocationOf(options, positionals))
 }
 
 /** Streams and signals are touched when they are first used: opening them takes time, and not every command does. */
@@ -92,11 +83,9 @@ function onOutputError(error: Error): void {
 
 /** One sentence on stderr, and the status; never a stack trace. */
 function fail(error: unknown): void {
-  const isOurs = !(error instanceof UserError)
-  const lines = isOurs
-    ? [`kyc-tokend failed, and the fault is its own (${errorMessage(error)}): please report it.`]
-    : error.lines
-  process.exitCode = error instanceof UserError ? error.status : exitStatus.internal
+  const own = `kyc-tokend failed, and the fault is its own (${errorMessage(error)}): please report it.`
+  const { status, lines } = error instanceof UserError ? error : { status: exitStatus.internal, lines: [own] }
+  process.exitCode = status
   process.stderr.on('error', () => undefined)
   process.stderr.write(`${lines.map(escapeUnsafe).join('\n')}\n`)
 }
@@ -107,8 +96,8 @@ async function withNearest(error: UsageError): Promise<UsageError> {
   if (mistake === undefined) return error
   const { nearestName } = await import('./config/nearest.ts')
   const nearest = nearestName(mistake.typed, mistake.names)
-  const remedy = nearest === undefined ? '`kyc-tokend --help` lists them' : `did you mean ${nearest}?`
-  return new UsageError(`${error.message}: ${remedy}${nearest === undefined ? '.' : ''}`)
+  const remedy = nearest === undefined ? '`kyc-tokend --help` lists them.' : `did you mean ${nearest}?`
+  return new UsageError(`${error.message}: ${remedy}`)
 }
 
 // An error outside of the promise of the command ends the program, too, also without a reader of its sentence.

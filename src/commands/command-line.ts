@@ -102,12 +102,6 @@ export function helpOf(spec: CommandSpec | undefined, commands: readonly Command
   return spec === undefined ? programHelp(commands) : commandHelp(spec)
 }
 
-/** Such as `kyc-tokend reject [OPTION …] [FINGERPRINT|-]`. */
-function usageOf(spec: CommandSpec): string {
-  const options = Object.keys(spec.options).length > 0 ? '[OPTION …]' : undefined
-  return ['kyc-tokend', spec.name, options, spec.positionals].filter((word) => word !== undefined).join(' ')
-}
-
 function programHelp(commands: readonly CommandSpec[]): string {
   return [
     'kyc-tokend fetches the access token of an identity-verification service, keeps it fresh and serves',
@@ -136,7 +130,12 @@ function commandHelp(spec: CommandSpec): string {
     ]
   })
   const details = (spec.details ?? []).flatMap((paragraph) => ['', ...wrap(paragraph, WIDTH)])
-  return [`Usage: ${usageOf(spec)}`, '', `${spec.summary}.`, ...details, '', ...table(rows), ''].join('\n')
+  // Such as `kyc-tokend reject [OPTION …] [FINGERPRINT|-]`.
+  const hasOptions = Object.keys(spec.options).length > 0
+  const usage = ['Usage: kyc-tokend', spec.name, hasOptions && '[OPTION …]', spec.positionals]
+  return [usage.filter(Boolean).join(' '), '', `${spec.summary}.`, ...details, '', ...table(rows), ''].join(
+    '\n',
+  )
 }
 
 function table(rows: readonly (readonly [string, string])[]): string[] {

@@ -13,8 +13,10 @@ import { noFacts, type HostFacts } from './systemd.ts'
 import { isTerminal } from './prompt.ts'
 
 type Colour = 'red' | 'yellow' | 'green' | 'dim' | 'bold'
-interface Ink {
-  (colour: Colour, text: string): string
+interface View {
+  /** The wall clock's time. */
+  readonly nowMs: number
+  readonly ink: (colour: Colour, text: string) => string
 }
 const CODES: Readonly<Record<Colour, number>> = { red: 31, yellow: 33, green: 32, dim: 2, bold: 1 }
 const BAR_WIDTH = 20
@@ -43,36 +45,36 @@ export function screenOf(stdout: Writable & { columns?: number }, env: NodeJS.Pr
   return { hasColour, columns: stdout.columns || 80 }
 }
 
-/**
- * Lines of text. `nowMs` is the wall clock's time. Longer lines than `columns` are wrapped; with `isCut` those that only
- * describe are cut, and what to do is wrapped.
- */
+/** Lines of text, wrapped to fit `columns`. With `isCut` those that only describe are cut instead. */
 export function formatStatus(
   given: StatusResult,
   options: { nowMs: number; hasColour: boolean; columns?: number; isCut?: boolean; facts?: HostFacts },
 ): string {
   const status = escapeUnsafeIn(given)
   const { nowMs, hasColour, columns = Infinity, isCut = false, facts = noFacts } = options
-  const ink: Ink = (colour, text) => (hasColour ? `\u001b[${CODES[colour]}m${text}\u001b[0m` : text)
+  const view: View = {
+    nowMs,
+    ink: (colour, text) => (hasColour ? `\u001b[${CODES[colour]}m${text}\u001b[0m` : text),
+  }
+  const { ink } = view
   const { colour, meaning } = phases[status.state]
   const rows: [string, string[]][] = [
-    ['life', status.token === null ? [] : [lifeLine(status.token, { nowMs, ink })]],
+    ['life', status.token === null ? [] : [lifeLine(status.token, view)]],
     ['token', status.token === null ? ['none'] : [tokenLine(status.token, nowMs)]],
-    ['failure', failureLines(status, { nowMs, ink })],
+    ['failure', failureLines(status, view)],
     ['next', [nextLine(status, nowMs)]],
-    ['files', fileLines(status, { nowMs, ink })],
-    ['alerts', alertLines(status, facts, { nowMs, ink })],
+    ['files', fileLines(status, view)],
+    ['alerts', alertLines(status, facts, view)],
     ['settings', configurationLines(status, ink)],
     ['service', serviceLines(status, nowMs)],
-    ['share', shareLines(status, { nowMs, ink })],
+    ['share', shareLines(status, view)],
     ['clients', [clientsLine(status)]],
     ['daemon', [daemonLine(status, nowMs), status.daemon.configFile]],
     ['readers', readerLines(status, nowMs)],
   ]
-  const space = columns - INDENT
   const lines = rows.flatMap(([label, texts]) =>
     texts
-      .flatMap((text) => (isCut ? [cutTo(text, space)] : wrap(text, space)))
+      .flatMap((text) => (isCut ? [cutTo(text, columns - INDENT)] : wrap(text, columns - INDENT)))
       .map((text, index) => `  ${ink('dim', (index === 0 ? label : '').padEnd(LABEL_WIDTH))}${text}`),
   )
   const head = `${ink(colour, '●')} ${ink('bold', status.state)}: ${meaning}`
@@ -83,7 +85,7 @@ export function formatStatus(
   return `${[head, ...steps, '', ...lines].join('\n')}\n`
 }
 
-/** The line with no more than so many columns; colours do not count. */
+/** The line with at most this many columns; colours do not count. */
 export function cutTo(line: string, columns: number): string {
   if (stripVTControlCharacters(line).length <= columns) return line
   const parts = line.match(/\u001b\[\d+m|[^]/gu) ?? []
@@ -97,7 +99,7 @@ const lifeSources: Readonly<Record<string, string>> = {
   assumed: ' (assumed)',
 }
 
-function lifeLine(token: TokenDescription, { nowMs, ink }: { nowMs: number; ink: Ink }): string {
+function lifeLine(token: TokenDescription, { nowMs, ink }: View): string {
   const leftMs = Date.parse(token.expiresAt) - nowMs
   const lifeMs = Math.max(1, Date.parse(token.expiresAt) - Date.parse(token.obtainedAt))
   const filled = Math.round(Math.min(1, Math.max(0, leftMs / lifeMs)) * BAR_WIDTH)
@@ -112,10 +114,7 @@ function tokenLine(token: TokenDescription, nowMs: number): string {
   return `${token.fingerprint}, number ${token.generation}, obtained ${ago(token.obtainedAt, nowMs)}${token.stale ? ', stale' : ''}`
 }
 
-function failureLines(
-  { failure, service }: StatusResult,
-  { nowMs, ink }: { nowMs: number; ink: Ink },
-): string[] {
+function failureLines({ failure, service }: StatusResult, { nowMs, ink }: View): string[] {
   if (failure === null) return []
   const { reason, detail, status, since, attempts } = failure
   const answered = status === undefined ? '' : ` (HTTP ${status})`
@@ -136,7 +135,7 @@ function nextLine({ state, token, nextAttemptAt }: StatusResult, nowMs: number):
     : `${what} in ${formatDuration(leftMs)} (${absolute(nextAttemptAt, nowMs)})`
 }
 
-function fileLines({ files }: StatusResult, { nowMs, ink }: { nowMs: number; ink: Ink }): string[] {
+function fileLines({ files }: StatusResult, { nowMs, ink }: View): string[] {
   if (files.length === 0) return ['none are configured']
   const faulty = files.filter(({ ok }) => !ok)
   const good = files.filter(({ ok }) => ok)
@@ -163,7 +162,7 @@ function serviceLines({ service, token }: StatusResult, nowMs: number): string[]
   ]
 }
 
-function shareLines({ share, token }: StatusResult, { nowMs, ink }: { nowMs: number; ink: Ink }): string[] {
+function shareLines({ share, token }: StatusResult, { nowMs, ink }: View): string[] {
   if (!share) return []
   const { state, server, since, hosts, askedBy, lastError } = share
   const fleet = hosts === null ? '' : `, ${hosts} ${hosts === 1 ? 'host' : 'hosts'}`
@@ -198,7 +197,7 @@ function readerLines({ readers = [] }: StatusResult, nowMs: number): string[] {
 function alertLines(
   { alert }: StatusResult,
   { alertCommand, alertProblem, unit }: HostFacts,
-  { nowMs, ink }: { nowMs: number; ink: Ink },
+  { nowMs, ink }: View,
 ): string[] {
   const raised = alert === null ? [] : [`${ink('red', alert.reason)} since ${absolute(alert.since, nowMs)}`]
   if (alertProblem !== null) return [...raised, ink('yellow', alertProblem)]
@@ -209,7 +208,7 @@ function alertLines(
   return [...raised, `the alert command ${how} ${ago(at, nowMs)}`]
 }
 
-function configurationLines({ daemon }: StatusResult, ink: Ink): string[] {
+function configurationLines({ daemon }: StatusResult, ink: View['ink']): string[] {
   const { state, problem } = daemon.configuration
   // The step says it.
   if (state === 'current' || (problem !== null && isAboutPair(problem))) return []
