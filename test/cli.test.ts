@@ -3,7 +3,6 @@ import { once } from 'node:events'
 import { copyFileSync, cpSync, mkdirSync, symlinkSync, writeFileSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { text as textOf } from 'node:stream/consumers'
-import { build } from 'esbuild'
 import { expect, test } from 'vitest'
 import { helpOf } from '../src/commands/command-line.ts'
 import { commands } from '../src/commands/specs.ts'
@@ -20,15 +19,6 @@ test('the help names every command with its summary', async () => {
   for (const { name } of commands) expect(stdout).toMatch(new RegExp(`^  ${name} +\\S`, 'm'))
 })
 
-test.each(commands.map(({ name }) => name))('the help of %s names all its options', async (name) => {
-  const spec = commands.find((command) => command.name === name)
-  const { status, stdout } = await runCli([name, '--help'])
-  expect(status).toBe(0)
-  expect(stdout).toContain(`Usage: kyc-tokend ${name}`)
-  for (const option of Object.keys(spec?.options ?? {})) expect(stdout).toContain(`--${option}`)
-  for (const line of stdout.split('\n')) expect(line.length).toBeLessThanOrEqual(100)
-})
-
 test.each([
   ['help', 'token'],
   ['--help', 'token'],
@@ -39,9 +29,13 @@ test.each([
   expect(await runCli(args)).toEqual(expected)
 })
 
-test.each(commands)('the help of $name leaves nothing empty', (spec) => {
-  const { summary, details = [], options } = spec
-  expect(helpOf(spec, commands)).not.toMatch(/undefined|null|\[\]|\(\)/)
+test.each(commands)('the help of $name names all its options, and leaves nothing empty', (spec) => {
+  const { name, summary, details = [], options } = spec
+  const help = helpOf(spec, commands)
+  expect(help).toContain(`Usage: kyc-tokend ${name}`)
+  for (const option of Object.keys(options)) expect(help).toContain(`--${option}`)
+  for (const line of help.split('\n')) expect(line.length).toBeLessThanOrEqual(100)
+  expect(help).not.toMatch(/undefined|null|\[\]|\(\)/)
   expect(summary).toMatch(/^[A-Z].*[^.]$/)
   for (const paragraph of details) expect(paragraph).toMatch(/^\S.*(?:\.|…)$/)
   for (const option of Object.values(options)) {
@@ -94,6 +88,7 @@ test.each([
   [['token', '--fromat', 'raw'], /token has no option --fromat: did you mean --format\?/],
   [['token', '-x'], /token has no option -x/],
   [['token', '--format', 'xml'], /--format takes one of raw, header, env, json/],
+  [['sandbox', '--scenario', 'toString'], /--scenario takes one of ok, /],
   [['token', '--format'], /--format needs a value/],
   [['token', '--wait', '--format', 'raw'], /--wait needs a value/],
   [['status', '--json=yes'], /--json takes no value/],
@@ -162,62 +157,6 @@ test('output that cannot be written is one sentence', () => {
 const oldNode = '/usr/bin/node'
 const isOldNodeThere = spawnSync(oldNode, ['--version']).stdout?.toString().startsWith('v20.') ?? false
 
-/** The program, bundled, in a package of its own; `pinned` is the file at the path of the pinned Node. */
-async function packageWith(pinned: string | undefined): Promise<string> {
-  const { mkdir, symlink, writeFile } = await import('node:fs/promises')
-  const directory = await tempDirectory()
-  await build({
-    stdin: {
-      contents: `import { needSupportedNode } from './src/lib/supported-node.ts'
-      try {
-        await needSupportedNode(new URL('..', import.meta.url))
-        console.log(process.version, process.pid, ...process.argv.slice(2))
-      } catch (error) { console.error(error.message); process.exitCode = error.status }`,
-      resolveDir: root,
-    },
-    bundle: true,
-    platform: 'node',
-    format: 'esm',
-    target: 'node20',
-    outfile: join(directory, 'dist/cli.mjs'),
-  })
-  await mkdir(join(directory, 'node_modules/.bin'), { recursive: true })
-  await symlink(join(root, 'node_modules/@koromix'), join(directory, 'node_modules/@koromix'))
-  await writeFile(join(directory, 'package.json'), '{}')
-  if (pinned !== undefined) await symlink(pinned, join(directory, 'node_modules/.bin/node'))
-  return join(directory, 'dist/cli.mjs')
-}
-
-async function runOld(
-  program: string,
-): Promise<{ pid: number | undefined; status: number | null; output: string }> {
-  const child = spawn(oldNode, [program, 'one', 'two words'], { stdio: ['ignore', 'pipe', 'pipe'] })
-  let output = ''
-  for (const stream of [child.stdout, child.stderr]) stream.on('data', (chunk) => (output += String(chunk)))
-  const status = await new Promise<number | null>((resolve) => child.on('close', resolve))
-  return { pid: child.pid, status, output }
-}
-
-test.skipIf(!isOldNodeThere)('an older Node makes way for the pinned one, in the same process', async () => {
-  const { pid, status, output } = await runOld(await packageWith(process.execPath))
-  expect({ status, output }).toEqual({ status: 0, output: `${process.version} ${pid} one two words\n` })
-})
-
-test.skipIf(!isOldNodeThere)('where no Node is pinned, or that is no newer, it says what to do', async () => {
-  for (const pinned of [undefined, oldNode]) {
-    const { status, output } = await runOld(await packageWith(pinned))
-    expect(status).toBe(69)
-    expect(output).toMatch(/^kyc-tokend needs Node 22\.21, 24\.5 or 26.*this is v20.*: install one\.\n$/)
-  }
-})
-
-test.skipIf(!isOldNodeThere || process.arch !== 'x64')('in a checkout it names `npm ci`, too', async () => {
-  const program = await packageWith(undefined)
-  const directory = dirname(dirname(program))
-  copyFileSync(join(root, 'package-lock.json'), join(directory, 'package-lock.json'))
-  expect((await runOld(program)).output).toContain(`install one, or run \`npm ci\` in ${directory}/.`)
-})
-
 test.each(['run', 'demo'])('%s on another system says that the daemon needs Linux', (command) => {
   const elsewhere = "data:text/javascript,Object.defineProperty(process, 'platform', { value: 'darwin' })"
   const [node, program] = PROGRAM
@@ -271,5 +210,9 @@ test.skipIf(!isOldNodeThere)(
           output: expect.stringMatching(sentence) as string,
         })
     }
+    const checkout = await shippedPackage({})
+    const directory = dirname(dirname(checkout))
+    copyFileSync(join(root, 'package-lock.json'), join(directory, 'package-lock.json'))
+    expect(onOldNode(checkout).output).toContain(`install one, or run \`npm ci\` in ${directory}/.`)
   },
 )

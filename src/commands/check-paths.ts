@@ -13,11 +13,18 @@ import { nearestThere } from '../report/host.ts'
 
 const CONNECT_MS = 1_000
 
-/** Checks a directory that the daemon writes to; one that has a maker may be missing. */
-export function directoryFinding(
-  path: string,
-  { name, maker }: { name: string; maker: 'daemon' | 'systemd' | null },
-): Finding {
+/** A directory that the daemon writes to. */
+export interface WrittenDirectory {
+  readonly path: string
+  /** The setting that names it. */
+  readonly setting: string
+  /** Its name in a finding. */
+  readonly name: string
+  /** One that has a maker may be missing. */
+  readonly maker: 'daemon' | 'systemd' | null
+}
+
+export function directoryFinding({ path, name, maker }: WrittenDirectory): Finding {
   const stats = look(path)
   if (stats === undefined && maker === 'systemd') return ok(`${name} will be made by systemd`)
   if (stats === 'hidden')

@@ -5,6 +5,7 @@ import { isAbsolute, join } from 'node:path'
 import type { Config } from '../config/config.ts'
 import { dropInCure, serviceEnvironment, unitNames } from '../lib/account.ts'
 import { fault, ok, warning, type Finding } from '../lib/finding.ts'
+import type { WrittenDirectory } from './check-paths.ts'
 import {
   ALERT_COMMAND,
   unitCredentials,
@@ -62,17 +63,11 @@ export async function findUnit(account: string | undefined): Promise<Unit | null
   return { name, properties, credentials: await unitCredentials(`${name}.service`) }
 }
 
-/** A path of the configuration and the setting that names it. */
-export interface NamedPath {
-  readonly path: string
-  readonly setting: string
-}
-
 /** By path: directories that the configuration writes to and the unit may not, and inputs that it may not read. */
 export function accessFindings(
   config: Config,
   { name, properties }: Unit,
-  written: readonly NamedPath[],
+  written: readonly WrittenDirectory[],
 ): ReadonlyMap<string, Finding> {
   const findings = new Map<string, Finding>()
   const report = (path: string, subject: string, problem: AccessProblem | undefined): void => {

@@ -18,14 +18,13 @@ import { SYSTEM_CONFIG_DIRECTORY } from '../lib/paths.ts'
 import { nameOf } from '../lib/posix-ids.ts'
 import { SYSTEM_PATH } from '../lib/run-program.ts'
 import { ask, configurationOf, type Configuration } from './ask.ts'
-import { directoryFinding, socketFinding } from './check-paths.ts'
+import { directoryFinding, socketFinding, type WrittenDirectory } from './check-paths.ts'
 import {
   findSockets,
   findUnit,
   accessFindings,
   unitFindings,
   unitSocketFinding,
-  type NamedPath,
   type Unit,
   type UnitSockets,
 } from './check-unit.ts'
@@ -48,8 +47,8 @@ interface CheckOptions extends Configuration {
 export interface Checked {
   /** Exit status. */
   readonly status: number
-  /** The service's word about key and secret; `unknown` where it was not asked, or gave none. */
-  readonly pair: 'confirmed' | 'refused' | 'unknown'
+  /** Exit status for the service's answer alone; null if it was not asked. */
+  readonly live: number | null
 }
 
 export const run: RunCommand = async ({ options, env, stdout, stderr, signal }) => {
@@ -69,7 +68,7 @@ export const run: RunCommand = async ({ options, env, stdout, stderr, signal }) 
 export async function performCheck(options: CheckOptions, report: Report): Promise<Checked> {
   const { configPath, account, isWhole, isLive, signal, stderr } = options
   const live = isLive ? await import('./check-live.ts') : undefined
-  let status: number = exitStatus.ok
+  let answered: number | null = null
   // Programs are run as the caller, who may be root: not those that a PATH of others names.
   process.env['PATH'] = SYSTEM_PATH
   const isOfUnit = (file: string): boolean => dirname(file) === configDirectory(account)
@@ -94,17 +93,17 @@ export async function performCheck(options: CheckOptions, report: Report): Promi
           announce(stderr, 'Asking the service')
           const answer = await live.askOnce(config, { ...inspection, env: identity.env, signal })
           report.say('service', ...answer.findings)
-          status = answer.status
+          answered = answer.status
         }
         return { config, unit, unseen: inspection.unseen }
       },
     },
   )
   if (checked !== undefined && isWhole) await checkOthers(checked, { options, sockets, report })
-  const pairs = { [exitStatus.ok]: 'confirmed', [exitStatus.noPermission]: 'refused' } as const
-  const isAsked = live !== undefined && checked !== undefined
-  const pair = isAsked ? (pairs[status as keyof typeof pairs] ?? 'unknown') : 'unknown'
-  return { status: report.faults() > 0 ? exitStatus.configuration : status, pair }
+  return {
+    status: report.faults() > 0 ? exitStatus.configuration : (answered ?? exitStatus.ok),
+    live: answered,
+  }
 }
 
 /** A configuration that can be read, and the unit that runs it. */
@@ -173,33 +172,12 @@ async function checkPaths(
     report,
   }: { unit: Unit | null; sockets: UnitSockets; account: string | undefined; report: Report },
 ): Promise<void> {
-  const { runtimeDirectory, stateDirectory, ipc, http } = config
-  const further = furtherDirectories(config)
-  const own = [
-    {
-      path: runtimeDirectory,
-      setting: 'runtimeDirectory',
-      name: `the runtime directory ${runtimeDirectory}`,
-    },
-    { path: stateDirectory, setting: 'stateDirectory', name: `the state directory ${stateDirectory}` },
-  ]
-  const barred =
-    unit === null ? new Map<string, Finding>() : accessFindings(config, unit, [...own, ...further])
+  const { ipc, http } = config
   const ofUnit = unit === null ? [] : Object.values(serviceEnvironment(account))
-  report.say(
-    'directories',
-    ...barred.values(),
-    ...own
-      .filter(({ path }) => !barred.has(path))
-      .map(({ path, name }) =>
-        directoryFinding(path, { name, maker: ofUnit.includes(path) ? 'systemd' : 'daemon' }),
-      ),
-    ...further
-      .filter(({ path }) => !barred.has(path))
-      .map(({ path, setting }) =>
-        directoryFinding(path, { name: `${config.file}: ${setting}: the directory ${path}`, maker: null }),
-      ),
-  )
+  const directories = writtenDirectories(config, ofUnit)
+  const barred = unit === null ? new Map<string, Finding>() : accessFindings(config, unit, directories)
+  const open = directories.filter(({ path }) => !barred.has(path))
+  report.say('directories', ...barred.values(), ...open.map(directoryFinding))
   for (const [name, socket] of [
     ['node-ipc', ipc],
     ['HTTP', http],
@@ -239,34 +217,33 @@ async function checkShare({ config: { share }, unseen }: Checkable, report: Repo
 async function checkHost(config: Config, report: Report): Promise<void> {
   const { hostFindings } = await import('../report/host.ts')
   const findings = await hostFindings({
-    directories: [
-      config.runtimeDirectory,
-      config.stateDirectory,
-      ...furtherDirectories(config).map(({ path }) => path),
-    ],
+    directories: writtenDirectories(config, []).map(({ path }) => path),
     isServiceLocal: isLoopbackHost(new URL(config.baseUrl).hostname),
     nowMs: Date.now(),
   })
   report.say('host', ...findings)
 }
 
-/** Directories that are written to and that the daemon does not make, with the first setting that names each. */
-function furtherDirectories({
-  runtimeDirectory,
-  stateDirectory,
-  tokenFiles,
-  ipc,
-  http,
-}: Config): NamedPath[] {
-  const named = [
+/** Directories that the daemon writes to, with the first setting that names each; systemd makes those `ofUnit`. */
+function writtenDirectories(config: Config, ofUnit: readonly string[]): WrittenDirectory[] {
+  const { file, runtimeDirectory, stateDirectory, tokenFiles, ipc, http } = config
+  const own = Object.entries({ runtimeDirectory, stateDirectory }).map(([setting, path]) => ({
+    path,
+    setting,
+    name: `the ${setting.replace('Directory', ' directory')} ${path}`,
+    maker: ofUnit.includes(path) ? ('systemd' as const) : ('daemon' as const),
+  }))
+  const further = [
     ...tokenFiles.map(({ path }, index) => ({ path: dirname(path), setting: `tokenFiles[${index}].path` })),
     { path: dirname(ipc.path), setting: 'ipc.path' },
     ...(http === null ? [] : [{ path: dirname(http.path), setting: 'http.path' }]),
-  ]
-  const isOwn = (path: string): boolean => path === runtimeDirectory || path === stateDirectory
-  return named.filter(
-    ({ path }, index) => !isOwn(path) && named.findIndex((other) => other.path === path) === index,
-  )
+  ].map((named) => ({
+    ...named,
+    name: `${file}: ${named.setting}: the directory ${named.path}`,
+    maker: null,
+  }))
+  const all = [...own, ...further]
+  return all.filter(({ path }, index) => all.findIndex((other) => other.path === path) === index)
 }
 
 export interface Report {

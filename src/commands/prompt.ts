@@ -5,21 +5,14 @@ import { Writable as WritableStream } from 'node:stream'
 
 import { UsageError } from '../lib/error.ts'
 
-export interface Prompt {
-  /** Asks again until the answer has no problem. Throws the signal's reason when it is aborted. */
-  ask(
-    question: string,
-    options: { isHidden?: boolean; problem: (answer: string) => string | undefined },
-  ): Promise<string>
-  close(): void
-}
+export type Prompt = ReturnType<typeof createPrompt>
 
 export function isTerminal(stream: Readable | Writable): boolean {
   return 'isTTY' in stream && stream.isTTY === true
 }
 
 /** Questions go to `output`, a terminal like `input`. */
-export function createPrompt(options: { input: Readable; output: Writable; signal: AbortSignal }): Prompt {
+export function createPrompt(options: { input: Readable; output: Writable; signal: AbortSignal }) {
   const { input, output, signal } = options
   let isHidden = false
   // readline shows what is typed by writing it here.
@@ -51,7 +44,14 @@ export function createPrompt(options: { input: Readable; output: Writable; signa
   }
 
   return {
-    async ask(question, { isHidden: hides = false, problem }) {
+    /** Asks again until the answer has no problem. Throws the signal's reason when it is aborted. */
+    async ask(
+      question: string,
+      {
+        isHidden: hides = false,
+        problem,
+      }: { isHidden?: boolean; problem: (answer: string) => string | undefined },
+    ): Promise<string> {
       for (;;) {
         const answer = (await read(`${question}: `, hides)).trim()
         const found = problem(answer)
@@ -59,9 +59,7 @@ export function createPrompt(options: { input: Readable; output: Writable; signa
         output.write(`  ${found}\n`)
       }
     },
-    close() {
-      lines.close()
-    },
+    close: () => lines.close(),
   }
 }
 

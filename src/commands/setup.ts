@@ -6,7 +6,7 @@ import { exitStatus, UserError } from '../lib/error.ts'
 import { SYSTEM_RUNTIME_DIRECTORY } from '../lib/paths.ts'
 import { requireLinux } from '../lib/supported-node.ts'
 import { ask, configurationOf } from './ask.ts'
-import { createReport, performCheck, type Checked } from './check.ts'
+import { createReport, performCheck } from './check.ts'
 import type { Invocation, RunCommand } from './command.ts'
 import { announce } from './prompt.ts'
 import { readAnswers } from './setup-answers.ts'
@@ -41,7 +41,7 @@ export const run: RunCommand = async (invocation) => {
   const report = createReport(stdout, { isBrief: true })
   const words = account === undefined ? { config: files.config } : { account }
   const isLive = changes.length > 0 || unit === null
-  const { status, pair } = await performCheck(
+  const { status, live } = await performCheck(
     { ...configurationOf({ options: words, env }), isWhole: true, isLive, signal, stderr },
     report,
   ).catch(async (error: unknown) => {
@@ -49,11 +49,10 @@ export const run: RunCommand = async (invocation) => {
     throw error
   })
   report.end()
-  const isTaken = changes.length === 0 || pair === 'confirmed' || options['unverified'] === true
+  const isTaken = changes.length === 0 || live === exitStatus.ok || options['unverified'] === true
   if (!isTaken) {
     for (const line of await undo()) stdout.write(`${line}\n`)
-    const why = status === exitStatus.configuration ? 'of the faults above' : pairSentences[pair]
-    stdout.write(`Nothing was changed, because ${why}\n`)
+    stdout.write(`Nothing was changed, because ${whyNothing(status, live)}\n`)
     return status
   }
   if (status === exitStatus.configuration) {
@@ -68,11 +67,13 @@ export const run: RunCommand = async (invocation) => {
   return status
 }
 
-const pairSentences: Readonly<Record<Checked['pair'], string>> = {
-  confirmed: 'the service gave a token',
-  refused:
-    'the service refuses key and secret: correct them, or add --unverified to have them in use all the same',
-  unknown: 'the service gave no token: try again later, or add --unverified to have them in use all the same',
+function whyNothing(status: number, live: number | null): string {
+  if (status === exitStatus.configuration) return 'of the faults above'
+  const why =
+    live === exitStatus.noPermission
+      ? 'the service refuses key and secret: correct them'
+      : 'the service gave no token: try again later'
+  return `${why}, or add --unverified to have them in use all the same`
 }
 
 /** Makes the service run with what was written; gives the exit status of `setup`. */

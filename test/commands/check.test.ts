@@ -348,7 +348,7 @@ describe.runIf(process.getuid!() === 0)('kyc-tokend check, by root where there i
     const output = withServiceUser(files.write('c.json', settings()))
     expect(output).toMatch(/^ok +user +checked as the user kyc-tokend$/m)
     expect(output).toMatch(
-      /^FAULT +configuration +\S+c\.json: the configuration file may not be read by the user 4242: .*chgrp/m,
+      /^FAULT +configuration +\S+c\.json: the configuration file may not be read by the user kyc-tokend: .*chgrp/m,
     )
   })
   it('with the groups of that user, and what only the service sees is no fault', () => {

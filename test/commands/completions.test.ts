@@ -28,9 +28,8 @@ async function completionFile(shell: string): Promise<string> {
 const isThere = (shell: string): boolean => spawnSync(shell, ['-c', 'true']).error === undefined
 
 /** The words that bash offers for the last of these. */
-async function bashOffers(words: string[], path?: string): Promise<string[]> {
+async function bashOffers(words: string[], file: string): Promise<string[]> {
   const script = `set -eu; source "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _kyc_tokend; printf '%s\\n' "\${COMPREPLY[@]}"`
-  const file = path ?? (await completionFile('bash'))
   const { stdout, stderr } = spawnSync('bash', ['-c', script, file, 'kyc-tokend', ...words], {
     encoding: 'utf8',
     env,
@@ -41,33 +40,13 @@ async function bashOffers(words: string[], path?: string): Promise<string[]> {
 
 const actions = ['none', 'restart', 'HUP', 'USR1', 'USR2', 'WINCH', 'TERM', 'INT', 'QUIT']
 
-// A shell for each line.
-test.skipIf(!isThere('bash'))(
-  'bash offers the commands, their options, and the values there are',
-  { timeout: 60_000 },
-  async () => {
-    const path = await completionFile('bash')
-    const offered = await bashOffers([''], path)
-    expect(offered).toEqual([...commands.map(({ name }) => name), 'help'])
-    expect(await bashOffers(['st'], path)).toEqual(['status'])
-    expect(await bashOffers(['token', '--f'], path)).toEqual(['--format'])
-    expect(await bashOffers(['token', '--format', ''], path)).toEqual(['raw', 'header', 'env', 'json'])
-    expect(await bashOffers(['token', '--format', '='], path)).toEqual(['raw', 'header', 'env', 'json'])
-    expect(await bashOffers(['token', '--format', '=', 'j'], path)).toEqual(['json'])
-    expect(await bashOffers(['token', '--wait', ''], path)).toEqual([])
-    expect(await bashOffers(['exec', '--on-change', 'r'], path)).toEqual(['restart'])
-    expect(await bashOffers(['exec', '--on-change', ''], path)).toEqual(actions)
-    expect(await bashOffers(['exec', '--on-change', '=', 'U'], path)).toEqual(['USR1', 'USR2'])
-    expect(await bashOffers(['exec', '--stop-signal', 'T'], path)).toEqual(['TERM'])
-    expect(await bashOffers(['completions', 'z'], path)).toEqual(['zsh'])
-    expect(await bashOffers(['help', 're'], path)).toEqual(['refresh', 'reject'])
-    expect(await bashOffers(['exec', '--', 'printen'], path)).toContain('printenv')
-    for (const { name, options } of commands)
-      expect(await bashOffers([name, '--'], path)).toEqual(
-        [...Object.keys(options), 'help'].map((o) => `--${o}`),
-      )
-  },
-)
+test.skipIf(!isThere('bash'))('bash makes three words of --format=raw', { timeout: 60_000 }, async () => {
+  const path = await completionFile('bash')
+  expect(await bashOffers(['token', '--format', '='], path)).toEqual(['raw', 'header', 'env', 'json'])
+  expect(await bashOffers(['token', '--format', '=', 'j'], path)).toEqual(['json'])
+  expect(await bashOffers(['exec', '--on-change', '=', 'U'], path)).toEqual(['USR1', 'USR2'])
+  expect(await bashOffers(['exec', '--', 'printen'], path)).toContain('printenv')
+})
 
 test.skipIf(!isThere('bash'))('bash binds them to the command', async () => {
   const { stdout } = spawnSync(
@@ -80,10 +59,17 @@ test.skipIf(!isThere('bash'))('bash binds them to the command', async () => {
   expect(stdout).toContain('_kyc_tokend kyc-tokend')
 })
 
-/** The words that other shells offer at the end of these lines, by line, without their descriptions. */
+/** The words that a shell offers at the end of these lines, by line, without their descriptions. */
 const offersOf: Readonly<
   Record<string, (file: string, lines: string[]) => Promise<Record<string, string[]>>>
 > = {
+  async bash(file, lines) {
+    const offers = lines.map(async (line) => [
+      line,
+      [...new Set(await bashOffers(line.split(' ').slice(1), file))].toSorted(),
+    ])
+    return Object.fromEntries(await Promise.all(offers)) as Record<string, string[]>
+  },
   async zsh(file, lines) {
     const script = new URL('../support/zsh-offers.zsh', import.meta.url).pathname
     return byLine(spawnSync('zsh', ['-f', script, file, await tempDirectory(), ...lines], spawned))
@@ -138,7 +124,10 @@ describe.each(Object.entries(offersOf))('%s', (shell, offersIn) => {
     `offers the commands, their options and values, and for exec what another command takes (skipped where there is no ${shell})`,
     { timeout: 90_000 },
     async () => {
-      expect(await offersIn(await completionFile(shell), Object.keys(expectedOffers))).toEqual(expectedOffers)
+      // Of another command's options bash offers only what its own completions know.
+      const { 'kyc-tokend exec -- ls --almost': _, ...ofBash } = expectedOffers
+      const expected = shell === 'bash' ? ofBash : expectedOffers
+      expect(await offersIn(await completionFile(shell), Object.keys(expected))).toEqual(expected)
     },
   )
 })

@@ -1,7 +1,6 @@
 import { expect, test } from 'vitest'
 
 import { configurationOf } from '../../src/commands/ask.ts'
-import { serviceEnvironment } from '../../src/lib/account.ts'
 import { runtimeDirectoryOf, stateDirectoryOf } from '../../src/lib/paths.ts'
 
 const uid = process.geteuid!()
@@ -43,13 +42,4 @@ test.each([
   [{ account: '../eu' }, {}, /The name of an account is/],
 ])('%j and %j are refused', (options, env, message) => {
   expect(() => configurationOf({ options, env })).toThrow(message)
-})
-
-test('the service of an account has credentials of its own', () => {
-  expect(serviceEnvironment('eu')).toEqual({
-    RUNTIME_DIRECTORY: '/run/kyc-tokend/accounts/eu',
-    STATE_DIRECTORY: '/var/lib/kyc-tokend/accounts/eu',
-    CREDENTIALS_DIRECTORY: '/run/credentials/kyc-tokend@eu.service',
-  })
-  expect(serviceEnvironment(undefined)['CREDENTIALS_DIRECTORY']).toBe('/run/credentials/kyc-tokend.service')
 })

@@ -7,7 +7,7 @@ import { commandWorld, hourToken } from '../support/command-world.ts'
 import { PROGRAM } from '../support/daemon.ts'
 import { runCli } from '../support/run-cli.ts'
 import { startScriptedDaemon, tokenFields } from '../support/scripted-daemon.ts'
-import { accountInactive, granting } from '../support/service.ts'
+import { granting } from '../support/service.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
 test('prints the token in the format that is asked for, and nothing else', async () => {
@@ -59,22 +59,6 @@ test('waits for a token that lives long enough, and prints the freshest there is
   expect(await cli(['token', '--min-valid', '30m'])).toMatchObject({ status: 0, stdout: `${tokens[0]}\n` })
   // More than any token has.
   expect(await cli(['token', '--min-valid', '24h', '--wait', '0s'])).toMatchObject({ status: 0 })
-})
-
-test('without a token it ends with 75 and says why', async () => {
-  const { cli, daemon } = await commandWorld({ answer: { status: 503 } })
-  await daemon.logged('fetch-failed')
-  const { status, stdout, stderr } = await cli(['token', '--wait', '0s'])
-  expect({ status, stdout }).toEqual({ status: 75, stdout: '' })
-  expect(stderr).toMatch(/^There is no token yet.*\n$/)
-})
-
-test('of a refused account it ends with 77 and says what to do', async () => {
-  const { cli, service } = await commandWorld({ answer: accountInactive })
-  await service.arrived(1)
-  const { status, stdout, stderr } = await cli(['token'])
-  expect({ status, stdout }).toEqual({ status: 77, stdout: '' })
-  expect(stderr).toMatch(/Your account is not active.*support.*\n$/)
 })
 
 test('without a daemon it ends with 69 at once and says how to start one', async () => {
@@ -183,13 +167,6 @@ test.each([
     stdout: '',
     stderr: 'The sentence of the daemon.\n',
   })
-})
-
-test('without --wait it waits 10 s for a token', async () => {
-  const daemon = await daemonWith(({ answer }) => answer('token.result', tokenFields('token-1')))
-  expect(await runCli(['token', '--socket', daemon.path])).toMatchObject({ status: 0 })
-  // The daemon gives 10 s where none are named.
-  expect([10, undefined]).toContain(daemon.asked[0]?.data['waitSeconds'])
 })
 
 test('with --wait it also waits for a daemon that has not been started yet', async () => {
