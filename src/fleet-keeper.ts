@@ -7,7 +7,7 @@ import { isNamedRefusal, type FetchTokenOptions } from './source/fetch-token.ts'
 import type { StateStore } from './storage/state-store.ts'
 import { createKeeper, type Keeper, type RefreshSettings } from './token/keeper.ts'
 import type { FetchOutcome, FetchToken, TrialOptions } from './token/outcome.ts'
-import type { Refuses } from './token/settings-transitions.ts'
+import type { Refuses } from './token/transitions.ts'
 
 export interface FleetKeeper {
   readonly keeper: Keeper

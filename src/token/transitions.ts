@@ -1,9 +1,8 @@
-// Transitions of the state by attempts, time and operators: pure functions from facts and an event to the facts that follow.
+// Transitions of the state: pure functions from the facts and an event (an attempt, time, an operator, other settings) to the facts that follow.
 import type { Instant } from '../lib/clock.ts'
 import { backoffMs, delayCapMs, retryWait } from './backoff.ts'
-import { tokenOf } from './grant.ts'
-import type { Cause, FetchOutcome, PermanentFailure, Postponed, TransientFailure } from './outcome.ts'
-import { learnMaxAge } from './rejections.ts'
+import type { Cause, FetchOutcome, Grant, PermanentFailure, Postponed, TransientFailure } from './outcome.ts'
+import { assumedLifeMs, learnMaxAge } from './rejections.ts'
 import {
   isAsking,
   nextExpiryMs,
@@ -12,12 +11,20 @@ import {
   usableToken,
   usableUntilMs,
   type Alert,
+  type Asked,
   type Failure,
   type Refusal,
   type Step,
   type TokenState,
 } from './state.ts'
-import { fingerprintOf, type Token } from './token.ts'
+import {
+  fingerprintOf,
+  isSameService,
+  knownLife,
+  MIN_REFRESH_AFTER_MS,
+  refreshAfterMs,
+  type Token,
+} from './token.ts'
 
 /** An attempt begins. Whether it makes a request is up to the source. */
 export function afterAttemptBegan(state: TokenState, cause: Cause, now: Instant): TokenState {
@@ -63,6 +70,56 @@ export function nextState<T extends FetchOutcome>(
   const { problem: detail } = token
   const failure = { kind: 'transient', reason: 'malformed-answer', detail, status: 200 } as const
   return { state: afterFailure(state, failure, step), outcome: failure }
+}
+
+/** The token of a grant, or the reason why it is none. */
+function tokenOf(
+  state: TokenState,
+  grant: Grant & { readonly fingerprint: string },
+  { now, policy, random }: Step,
+): Token | { readonly problem: string } {
+  const known = knownLife(grant, now.wallMs)
+  const expirySource = grant.expirySource ?? known?.expirySource ?? 'assumed'
+  const assumedMs = assumedLifeMs(state, policy, now)
+  // A life that another host learned is shorter than the one that is assumed here, or the setting is.
+  const givenMs = expirySource === 'assumed' ? Math.min(grant.lifeMs ?? Infinity, assumedMs) : grant.lifeMs
+  const lifeMs = givenMs ?? known?.lifeMs ?? assumedMs
+  const ageMs = grant.ageMs ?? 0
+  const received = { bootMs: now.bootMs - ageMs, wallMs: now.wallMs - ageMs }
+  const fresh: Token = {
+    accessToken: grant.accessToken,
+    fingerprint: grant.fingerprint,
+    generation: state.generation + 1,
+    baseUrl: state.baseUrl,
+    credentialsId: state.credentialsId,
+    received,
+    lifeMs,
+    expiresAtMs: received.bootMs + lifeMs,
+    expirySource,
+    refreshAtMs: received.bootMs + refreshAfterMs(lifeMs, random()),
+  }
+  const token = sameAgain(state.token, fresh, now) ?? fresh
+  if (token.expiresAtMs > now.bootMs) return token
+  return {
+    problem:
+      token === fresh
+        ? 'The service gave a token that has already expired'
+        : 'The service gave the same token again, which has expired',
+  }
+}
+
+/**
+ * The same token once more is the same token: it keeps its number and its birth, and a JWT does not live longer for
+ * having been given twice; an answer's own word counts each time. Only its refresh is planned again, from the life that is left.
+ */
+function sameAgain(before: Token | null, fresh: Token, now: Instant): Token | null {
+  if (before?.fingerprint !== fresh.fingerprint) return null
+  const { generation, received } = before
+  if (fresh.expirySource !== 'jwt') return { ...fresh, generation, received }
+  const expiresAtMs = Math.min(before.expiresAtMs, fresh.expiresAtMs)
+  const share = (fresh.refreshAtMs - fresh.received.bootMs) / fresh.lifeMs
+  const refreshAtMs = now.bootMs + Math.max(MIN_REFRESH_AFTER_MS, (expiresAtMs - now.bootMs) * share)
+  return { ...fresh, generation, received, lifeMs: before.lifeMs, expiresAtMs, refreshAtMs }
 }
 
 function afterPostponed(
@@ -201,4 +258,100 @@ export function afterOperator(state: TokenState): TokenState {
     forcedCause: isAsking(state) ? state.forcedCause : 'operator',
     learnedMaxAge: null,
   }
+}
+
+// ---- other settings --------------------------------------------------------------------------------------------------
+
+/** The configuration was read again. */
+export function afterReload(
+  state: TokenState,
+  settings: Asked & { readonly refuses?: Refuses },
+  step: Step,
+): TokenState {
+  const { refusedBy = state.refusedBy } = settings
+  const reloaded = afterRefusals(
+    withMaxAge({ ...state, learnedMaxAge: null, refusedBy }, step),
+    settings.refuses,
+  )
+  if (settings.credentialsId === state.credentialsId) return reloaded
+  return { ...withCredentials(reloaded, settings, step), forcedCause: 'reload' }
+}
+
+/** Reports whether the description of the service still names this refusal. */
+export type Refuses = (refusal: Pick<Refusal, 'status' | 'reason' | 'detail'>) => boolean
+
+/** A refusal that the description of the service no longer names is forgotten, and its alert with it. */
+export function afterRefusals(state: TokenState, refuses: Refuses = () => true): TokenState {
+  const isForgotten = state.refusal !== null && !refuses(state.refusal)
+  return isForgotten ? { ...state, refusal: null, alert: null, forcedCause: null } : state
+}
+
+/** Other credentials, or another service: facts about the former ones do not count, but for the bounds of each. */
+export function withCredentials(
+  state: TokenState,
+  { baseUrl, credentialsId }: Asked,
+  { now }: Step,
+): TokenState {
+  const bounds = { ...state.otherBounds, [state.credentialsId]: state.notBeforeMs ?? -Infinity }
+  return {
+    ...withoutToken(state, isSameService({ baseUrl, credentialsId }, state) ? state.token : null, now),
+    baseUrl,
+    credentialsId,
+    ...NOTHING_PENDING,
+    notBeforeMs: bounds[credentialsId] ?? null,
+    otherBounds: boundsInForce(bounds, { except: credentialsId, now }),
+  }
+}
+
+/** Credentials whose bounds are remembered; the rest of a long row of them is not worth it. */
+const MAX_OTHER_BOUNDS = 16
+
+function boundsInForce(
+  bounds: Readonly<Record<string, number>>,
+  { except, now }: { except: string; now: Instant },
+): Readonly<Record<string, number>> {
+  const inForce = Object.entries(bounds).filter(([id, atMs]) => id !== except && atMs > now.bootMs)
+  return Object.fromEntries(inForce.slice(-MAX_OTHER_BOUNDS))
+}
+
+/** A bound of credentials that were tried and not taken over. */
+export function withOtherBound(
+  state: TokenState,
+  { credentialsId, notBeforeMs }: { credentialsId: string; notBeforeMs: number },
+  now: Instant,
+): TokenState {
+  const bounds = { ...state.otherBounds, [credentialsId]: notBeforeMs }
+  return { ...state, otherBounds: boundsInForce(bounds, { except: state.credentialsId, now }) }
+}
+
+function withoutToken(state: TokenState, token: Token | null, now: Instant): TokenState {
+  if (token !== null || state.token === null) return state
+  const lostMs = Math.min(now.bootMs, usableUntilMs(state.token))
+  return {
+    ...state,
+    token: null,
+    tokenlessSince: { bootMs: lostMs, wallMs: now.wallMs - (now.bootMs - lostMs) },
+  }
+}
+
+/** Another `refresh.maxAge` counts for the token that is held, too. */
+function withMaxAge(state: TokenState, { now, policy, random }: Step): TokenState {
+  const { token } = state
+  const lifeMs = assumedLifeMs(state, policy, now)
+  if (token?.expirySource !== 'assumed' || token.lifeMs === lifeMs) return state
+  // An assumed life begins with the last answer that gave the token.
+  const startMs = token.expiresAtMs - token.lifeMs
+  const plan = {
+    lifeMs,
+    expiresAtMs: startMs + lifeMs,
+    refreshAtMs: startMs + refreshAfterMs(lifeMs, random()),
+  }
+  return { ...state, token: { ...token, ...plan } }
+}
+
+/** A restart: a `refresh.maxAge` that was lowered meanwhile counts for the token that is held. */
+export function afterStart(saved: TokenState, step: Step): TokenState {
+  const state = onWallClock(saved, step.now)
+  const isLowered = state.token !== null && assumedLifeMs(state, step.policy, step.now) < state.token.lifeMs
+  return isLowered ? withMaxAge(state, step) : state
 }

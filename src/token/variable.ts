@@ -1,7 +1,7 @@
 // The program's one variable with the settings it is moved by: read by everybody, changed by the keeper, followed by listeners.
 import type { Clock } from '../lib/clock.ts'
 import type { Cause, FetchOutcome, FetchToken } from './outcome.ts'
-import { afterRefusals, afterStart, type Refuses } from './settings-transitions.ts'
+import { afterRefusals, afterStart, type Refuses } from './transitions.ts'
 import { signatureOf, type Asked, type Policy, type Step, type TokenState } from './state.ts'
 import { afterTick } from './transitions.ts'
 

@@ -1,10 +1,15 @@
 // The states and transitions of src/README.md, found by trying every event in every state with the program's own functions.
 import type { Instant } from '../../src/lib/clock.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
-import { afterReload } from '../../src/token/settings-transitions.ts'
 import { initialState, nextExpiryMs, phaseOf, usableUntilMs } from '../../src/token/state.ts'
 import type { Step, TokenState } from '../../src/token/state.ts'
-import { afterAttemptBegan, afterAttemptEnded, afterTick, nextState } from '../../src/token/transitions.ts'
+import {
+  afterAttemptBegan,
+  afterAttemptEnded,
+  afterReload,
+  afterTick,
+  nextState,
+} from '../../src/token/transitions.ts'
 
 const SETTINGS = { baseUrl: 'https://api.example.com', credentialsId: 'first' }
 const policy = { maxAgeMs: 900_000, initialDelayMs: 1_000, maxDelayMs: 300_000 }

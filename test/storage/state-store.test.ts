@@ -27,8 +27,7 @@ import {
   type Policy,
   type TokenState,
 } from '../../src/token/state.ts'
-import { afterReload } from '../../src/token/settings-transitions.ts'
-import { afterRequest, nextState } from '../../src/token/transitions.ts'
+import { afterReload, afterRequest, nextState } from '../../src/token/transitions.ts'
 import { createFakeClock, type FakeClock } from '../support/fake-clock.ts'
 import { jwtOf } from '../support/jwt.ts'
 import { createRecords } from '../support/records.ts'

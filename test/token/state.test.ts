@@ -15,8 +15,8 @@ import {
   type Step,
   type TokenState,
 } from '../../src/token/state.ts'
-import { afterReload } from '../../src/token/settings-transitions.ts'
 import {
+  afterReload,
   afterAttemptBegan,
   afterAttemptEnded,
   afterRequest,
