@@ -2,23 +2,13 @@
 import { revealAll, type Config } from './config/config.ts'
 import type { Clock } from './lib/clock.ts'
 import type { Log } from './lib/log.ts'
-import { createFleet, type Fleet, type FleetOptions, type Sharing } from './share/fleet.ts'
+import { createFleet, type FleetOptions, type Sharing } from './share/fleet.ts'
 import { isNamedRefusal, type FetchTokenOptions } from './source/fetch-token.ts'
 import type { StateStore } from './storage/state-store.ts'
 import { createKeeper, type Keeper, type RefreshSettings } from './token/keeper.ts'
 import type { FetchOutcome, FetchToken, TrialOptions } from './token/outcome.ts'
-import type { Refuses } from './token/transitions.ts'
 
-export interface FleetKeeper {
-  readonly keeper: Keeper
-  readonly fleet: Fleet
-  /** Prepares another configuration and returns the function that goes on with it. Throws UserError. */
-  prepare(next: Config): () => void
-  /** Tries the credentials of this configuration until there is a token or a refusal, and uses them if they give a token. */
-  tryCredentials(next: Config, options: TrialOptions): Promise<FetchOutcome | undefined>
-  /** The token and every secret that was or may be sent: no log shows one. */
-  readonly secrets: () => string[]
-}
+export type FleetKeeper = Awaited<ReturnType<typeof createFleetKeeper>>
 
 export interface FleetKeeperOptions {
   readonly env: NodeJS.ProcessEnv
@@ -37,7 +27,7 @@ interface Source {
   readonly settings: RefreshSettings
 }
 
-export async function createFleetKeeper(initial: Config, options: FleetKeeperOptions): Promise<FleetKeeper> {
+export async function createFleetKeeper(initial: Config, options: FleetKeeperOptions) {
   const { env, clock, random, log, store, createFetchToken } = options
   const fleet = createFleet({
     clock,
@@ -57,11 +47,15 @@ export async function createFleetKeeper(initial: Config, options: FleetKeeperOpt
     const credentialsId = store.credentialsIdOf(baseUrl, config.credentials, service.description)
     const fromService = createFetchToken({ ...config, env, clock, secrets })
     const sharing = fleet.sharing(config, credentialsId, fromService)
-    const { fetchToken } = sharing
-    const { refusedBy } = service
-    const policy = { ...retry, ...refresh }
-    const refuses: Refuses = (refusal) => isNamedRefusal(service, refusal)
-    return { config, sharing, settings: { fetchToken, policy, baseUrl, credentialsId, refusedBy, refuses } }
+    const settings: RefreshSettings = {
+      fetchToken: sharing.fetchToken,
+      policy: { ...retry, ...refresh },
+      baseUrl,
+      credentialsId,
+      refusedBy: service.refusedBy,
+      refuses: (refusal) => isNamedRefusal(service, refusal),
+    }
+    return { config, sharing, settings }
   }
 
   function secrets(): string[] {
@@ -91,15 +85,18 @@ export async function createFleetKeeper(initial: Config, options: FleetKeeperOpt
   return {
     keeper,
     fleet,
+    /** The token and every secret that was or may be sent: no log shows one. */
     secrets,
-    prepare(next) {
+    /** Prepares another configuration and returns the function that starts to use it. Throws UserError. */
+    prepare(next: Config): () => void {
       const prepared = sourceOf(next)
       return () => {
         use(prepared)
         keeper.reload(prepared.settings)
       }
     },
-    async tryCredentials(next, trial) {
+    /** Tries the credentials of this configuration until there is a token or a refusal, and uses them if they give a token. */
+    async tryCredentials(next: Config, trial: TrialOptions): Promise<FetchOutcome | undefined> {
       other = next
       const tried = sourceOf(next)
       const outcome = await keeper.tryCredentials(tried.settings, trial)

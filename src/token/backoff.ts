@@ -15,9 +15,10 @@ export interface RetryWait {
 
 /** Longest wait between attempts while there is no usable token. */
 export const MAX_DELAY_WITHOUT_TOKEN_MS = 60_000
-const REJECTED_INTERVAL_MS = { from: 300_000, to: 600_000 }
+/** The shortest interval of `rejected`; the longest is twice as long. */
+const REJECTED_INTERVAL_MS = 300_000
+/** The bound of a 429 without `Retry-After`. */
 const RATE_LIMITED_DEFAULT_MS = 60_000
-const RETRY_AFTER_SPREAD = { share: 0.2, atLeastMs: 1_000 }
 
 /**
  * The cap on a delay: `maxDelay`, and no more than a minute while there is no usable token; with one no more than what
@@ -45,23 +46,16 @@ export function retryWait(
   situation: { attempts: number; policy: RetryPolicy; leftMs: number; random: () => number },
 ): RetryWait {
   const { attempts, policy, leftMs, random } = situation
-  const minWaitMs = Math.max(minIntervalMs(failure.reason, random), retryAfterMs(failure, random))
+  const isRejected = failure.reason === 'rejected'
+  const paceMs = isRejected ? REJECTED_INTERVAL_MS * (1 + random()) : 0
+  const defaultMs = failure.reason === 'rate-limited' ? RATE_LIMITED_DEFAULT_MS : null
+  const boundMs = failure.retryAfterMs ?? defaultMs
+  const minWaitMs = Math.max(paceMs, boundMs === null ? 0 : boundMs + spreadMs(boundMs) * random())
   const delayMs = backoffMs(attempts, policy.initialDelayMs, delayCapMs(policy, leftMs), random())
-  return { waitMs: Math.max(minWaitMs, failure.reason === 'rejected' ? 0 : delayMs), minWaitMs }
+  return { waitMs: Math.max(minWaitMs, isRejected ? 0 : delayMs), minWaitMs }
 }
 
-function minIntervalMs(reason: TransientFailure['reason'], random: () => number): number {
-  if (reason !== 'rejected') return 0
-  return REJECTED_INTERVAL_MS.from + (REJECTED_INTERVAL_MS.to - REJECTED_INTERVAL_MS.from) * random()
-}
-
-function retryAfterMs(
-  failure: Pick<TransientFailure, 'reason' | 'retryAfterMs'>,
-  random: () => number,
-): number {
-  const boundMs =
-    failure.retryAfterMs ?? (failure.reason === 'rate-limited' ? RATE_LIMITED_DEFAULT_MS : undefined)
-  if (boundMs === undefined) return 0
-  const spreadMs = Math.max(boundMs * RETRY_AFTER_SPREAD.share, RETRY_AFTER_SPREAD.atLeastMs)
-  return boundMs + spreadMs * random()
+/** Hosts that the service sends away together do not return together. */
+function spreadMs(boundMs: number): number {
+  return Math.max(boundMs / 5, 1_000)
 }

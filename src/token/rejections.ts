@@ -2,7 +2,6 @@
 import type { Instant } from '../lib/clock.ts'
 import type { RejectVerdict } from '../protocol.ts'
 import { dueAtMs, isAsking, usableToken, type Policy, type TokenState } from './state.ts'
-import type { Token } from './token.ts'
 
 /** Between two requests that clients caused. */
 export const CLIENT_INTERVAL_MS = 30_000
@@ -23,26 +22,18 @@ export interface RejectDecision {
 
 /** A client reports the token with this fingerprint as refused by the service. */
 export function afterReject(
-  state: TokenState,
+  before: TokenState,
   fingerprint: string,
   now: Instant,
 ): { state: TokenState; verdict: RejectDecision } {
-  const token = usableToken(state, now)
-  if (token !== null && token.fingerprint !== fingerprint) return { state, verdict: { verdict: 'replaced' } }
-  if (state.refusal !== null) return { state, verdict: { verdict: 'refused' } }
-  if (token === null) return { state, verdict: { verdict: 'refreshing' } }
-  if (state.rejection !== null) return decideReject(state, token, now)
-  const rejection = { fingerprint, ageMs: now.bootMs - token.received.bootMs }
-  return decideReject({ ...state, rejection }, token, now)
-}
-
-function decideReject(
-  state: TokenState,
-  token: Token,
-  now: Instant,
-): { state: TokenState; verdict: RejectDecision } {
-  const isDue = dueAtMs(state) <= now.bootMs
-  if (isAsking(state) || isDue) return { state, verdict: { verdict: 'refreshing' } }
+  const token = usableToken(before, now)
+  if (token !== null && token.fingerprint !== fingerprint)
+    return { state: before, verdict: { verdict: 'replaced' } }
+  if (before.refusal !== null) return { state: before, verdict: { verdict: 'refused' } }
+  if (token === null) return { state: before, verdict: { verdict: 'refreshing' } }
+  const rejection = before.rejection ?? { fingerprint, ageMs: now.bootMs - token.received.bootMs }
+  const state = rejection === before.rejection ? before : { ...before, rejection }
+  if (isAsking(state) || dueAtMs(state) <= now.bootMs) return { state, verdict: { verdict: 'refreshing' } }
   const next = state.failure === null ? withClientRequest(state) : state
   const retryAfterMs = dueAtMs(next) - now.bootMs
   if (retryAfterMs <= 0) return { state: next, verdict: { verdict: 'refreshing' } }
@@ -50,14 +41,10 @@ function decideReject(
   return { state: next, verdict: { verdict: 'held', retryAfterMs } }
 }
 
+/** A client's wish is followed at once, but for the pace. */
 function withClientRequest(state: TokenState): TokenState {
-  const clientRequestAtMs = nextClientRequestAtMs(state)
+  const clientRequestAtMs = (state.lastClientRequestAtMs ?? -Infinity) + CLIENT_INTERVAL_MS
   return clientRequestAtMs === state.clientRequestAtMs ? state : { ...state, clientRequestAtMs }
-}
-
-/** Time at which a client's wish is followed: at once, but for the pace. */
-function nextClientRequestAtMs({ lastClientRequestAtMs }: TokenState): number {
-  return (lastClientRequestAtMs ?? -Infinity) + CLIENT_INTERVAL_MS
 }
 
 /** The life of a token that does not say its own, in ms: the setting, or the shorter one that was learned. */

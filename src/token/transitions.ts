@@ -294,7 +294,7 @@ export function withCredentials(
 ): TokenState {
   const bounds = { ...state.otherBounds, [state.credentialsId]: state.notBeforeMs ?? -Infinity }
   return {
-    ...withoutToken(state, isSameService({ baseUrl, credentialsId }, state) ? state.token : null, now),
+    ...(isSameService({ baseUrl, credentialsId }, state) ? state : withoutToken(state, now)),
     baseUrl,
     credentialsId,
     ...NOTHING_PENDING,
@@ -324,8 +324,8 @@ export function withOtherBound(
   return { ...state, otherBounds: boundsInForce(bounds, { except: state.credentialsId, now }) }
 }
 
-function withoutToken(state: TokenState, token: Token | null, now: Instant): TokenState {
-  if (token !== null || state.token === null) return state
+function withoutToken(state: TokenState, now: Instant): TokenState {
+  if (state.token === null) return state
   const lostMs = Math.min(now.bootMs, usableUntilMs(state.token))
   return {
     ...state,

@@ -103,6 +103,15 @@ const former: [Step[], number][] = [
     ],
     0,
   ],
+  [
+    [
+      { do: 'rotate', credentials: 'two' },
+      { do: 'service', answer: { status: 401 } },
+      { do: 'wait', ms: 17_501 },
+      { do: 'restart' },
+    ],
+    0,
+  ],
 ]
 
 const numRuns = Number(process.env['KYC_TOKEND_STORIES'] ?? 100)

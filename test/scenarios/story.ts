@@ -67,7 +67,7 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
     onOutcome(name, outcome) {
       underWay -= 1
       if (outcome?.kind === 'ok') runningName = name
-      if (outcome !== undefined) learn(accountOf(name), outcome)
+      if (outcome !== undefined) learn(accountOf(name), outcome, { isTrial: name !== runningName })
     },
   })
 
@@ -127,7 +127,7 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
     }
   }
 
-  function learn(account: Account, outcome: FetchOutcome): void {
+  function learn(account: Account, outcome: FetchOutcome, { isTrial }: { isTrial: boolean }): void {
     const atMs = world.now().bootMs
     account.lastMs = atMs
     account.isRefused = outcome.kind === 'permanent'
@@ -144,7 +144,9 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
       account.leftMs = Math.max(1_000, leftMs)
       account.failures += 1
       const { reason, retryAfterMs } = outcome as { reason?: string; retryAfterMs?: number }
-      const paceMs = reason === 'rejected' ? Math.min(REJECTED_PACE_MS, account.leftMs / 2) : 0
+      // The pace is that of the running pair: one that was only tried is asked with at once when it is the running one.
+      const isPaced = reason === 'rejected' && !isTrial
+      const paceMs = isPaced ? Math.min(REJECTED_PACE_MS, account.leftMs / 2) : 0
       const boundMs = Math.max(retryAfterMs ?? 0, paceMs)
       account.notBeforeMs = Math.max(account.notBeforeMs, boundMs > 0 ? atMs + boundMs : -Infinity)
     }
