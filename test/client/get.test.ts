@@ -124,7 +124,7 @@ test.skipIf(
     statSync('/run/kyc-tokend', { throwIfNoEntry: false }) !== undefined,
 )('a socket where another user could have put it is denied, to calls and to subscriptions', async () => {
   const temp = await tempDirectory()
-  const directory = join(temp, `kyc-tokend-${process.getuid?.() === 0 ? 65_534 : process.getuid?.()}`)
+  const directory = join(temp, `kyc-tokend-${process.getuid?.() === 0 ? 65_533 : process.getuid?.()}`)
   mkdirSync(directory)
   chmodSync(temp, 0o777)
   const thief = await startScriptedDaemon(join(directory, 'ipc.sock'), generous)

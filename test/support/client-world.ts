@@ -85,7 +85,7 @@ export async function renewingDaemon(baseUrl: string, verdict = 'refreshing'): P
 
 /** Runs a command as a user without rights. */
 export function asStranger([command = '', ...args]: string[]): { status: number | null; stdout: string } {
-  const drop = process.getuid?.() === 0 ? ['setpriv', '--reuid=65534', '--clear-groups', '--'] : []
+  const drop = process.getuid?.() === 0 ? ['setpriv', '--reuid=65533', '--clear-groups', '--'] : []
   const [program = '', ...rest] = [...drop, command, ...args]
   return spawnSync(program, rest, { encoding: 'utf8', cwd: '/', timeout: 20_000 })
 }

@@ -1,4 +1,4 @@
-// An attacker: as user 65534 exchanges two names in a directory of its own as often as it can, until it is killed.
+// An attacker: as user 65533 exchanges two names in a directory of its own as often as it can, until it is killed.
 import { createRequire } from 'node:module'
 
 interface Koffi {
@@ -11,8 +11,8 @@ const AT_FDCWD = -100
 const RENAME_EXCHANGE = 2
 
 process.setgroups!([])
-process.setgid!(65534)
-process.setuid!(65534)
+process.setgid!(65533)
+process.setuid!(65533)
 if (renameat2(AT_FDCWD, one, AT_FDCWD, other, RENAME_EXCHANGE) !== 0) throw new Error('cannot exchange')
 process.stdout.write('exchanging\n')
 for (;;) renameat2(AT_FDCWD, one, AT_FDCWD, other, RENAME_EXCHANGE)

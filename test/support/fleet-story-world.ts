@@ -9,16 +9,23 @@ import { Secret } from '../../src/lib/secret.ts'
 import { StoreError, type Store } from '../../src/share/store.ts'
 import { createStateStore, type StateStore } from '../../src/storage/state-store.ts'
 import type { Cause, FetchToken, ServiceOutcome } from '../../src/token/outcome.ts'
-import { usableToken } from '../../src/token/state.ts'
+import { dueAtMs, phaseOf, usableToken } from '../../src/token/state.ts'
 import { createFakeClock } from './fake-clock.ts'
 import { jwtOf } from './jwt.ts'
 import { createMemoryServer, type MemoryServer } from './memory-store.ts'
-import { checkPlan, failures, takeStep } from './story-host.ts'
 
 await import('p-retry')
 await import('../../src/share/share-token.ts')
 
-export type FleetAnswer = 'long' | 'short' | 'opaque' | 'outage' | 'reset' | 'busy' | 'rejected' | 'refused'
+/** Answers of the service that give no token. */
+const failures = {
+  outage: { kind: 'transient', reason: 'server-error', detail: 'outage', status: 503 },
+  reset: { kind: 'transient', reason: 'network', detail: 'reset' },
+  rejected: { kind: 'transient', reason: 'rejected', detail: 'rejected', status: 401 },
+  busy: { kind: 'transient', reason: 'rate-limited', detail: 'busy', status: 429, retryAfterMs: 600_000 },
+  refused: { kind: 'permanent', reason: 'account-inactive', detail: 'refused', status: 500 },
+} as const satisfies Record<string, ServiceOutcome>
+export type FleetAnswer = 'long' | 'short' | 'opaque' | keyof typeof failures
 export type FleetStep =
   | { readonly do: 'answer'; readonly answer: FleetAnswer; readonly afterMs: number }
   | { readonly do: 'wait'; readonly ms: number }
@@ -46,6 +53,7 @@ export interface FleetStoryWorld {
 
 const HOSTS = 3
 const CLIENT_PACE_MS = 30_000
+const DAY_MS = 86_400_000
 const MAX_REQUESTS = 20_000
 
 interface Life {
@@ -269,21 +277,11 @@ export async function createFleetStoryWorld(random: () => number): Promise<Fleet
       const iat = serverDateMs / 1000
       return grant(jwtOf({ iat, exp: iat + lifeMs / 1000 }, issued), nowMs() + lifeMs)
     }
-    switch (kind) {
-      case 'long':
-        return jwt(3_600_000)
-      case 'short':
-        return jwt(60_000)
-      case 'opaque':
-        issued += 1
-        return grant(`opaque-${issued}`, Infinity)
-      case 'outage':
-      case 'reset':
-      case 'rejected':
-      case 'busy':
-      case 'refused':
-    }
-    return failures[kind]
+    if (kind === 'long') return jwt(3_600_000)
+    if (kind === 'short') return jwt(60_000)
+    if (kind !== 'opaque') return failures[kind]
+    issued += 1
+    return grant(`opaque-${issued}`, Infinity)
   }
 
   // ---- hosts ----------------------------------------------------------------------------------------------------------
@@ -411,7 +409,8 @@ export async function createFleetStoryWorld(random: () => number): Promise<Fleet
       const token = usableToken(state, now)
       if (token !== null)
         check((ends.get(token.accessToken) ?? -Infinity) > nowMs() - 1, 'a token is handed out after its end')
-      checkPlan(state, now, check)
+      if (phaseOf(state, now) === 'refused') check(state.alert !== null, 'a refusal without an alert')
+      else check(dueAtMs(state) - now.bootMs <= DAY_MS, 'nothing is planned within a day')
     }
   }
 
@@ -452,10 +451,14 @@ export async function createFleetStoryWorld(random: () => number): Promise<Fleet
         for (const server of servers.values()) server.endLease()
         return
       case 'wait':
+        return clock.advance(step.ms)
       case 'need':
+        return keeper.need(step.ms)
       case 'reject':
+        keeper.reject(usableToken(keeper.state(), own.now())?.fingerprint ?? 'unknown')
+        return
       case 'operator':
-        return takeStep(step, { keeper, now: () => own.now(), clock, signal: stop.signal })
+        void keeper.refresh(stop.signal)
     }
   }
 

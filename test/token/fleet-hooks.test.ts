@@ -1,5 +1,5 @@
 // The keeper's hooks for a fleet: outcomes of other hosts, attempts that are put off, and lives that are given.
-import { describe, expect, onTestFinished, test } from 'vitest'
+import { expect, onTestFinished, test } from 'vitest'
 import type { KeeperEvent } from '../../src/token/keeper.ts'
 import type { FetchOutcome, FetchToken } from '../../src/token/outcome.ts'
 import { dueAtMs, usableToken } from '../../src/token/state.ts'
@@ -35,152 +35,146 @@ function giving(...outcomes: FetchOutcome[]): { fetchToken: FetchToken; causes: 
 
 const adopted = { kind: 'ok', accessToken: 'of-another-host', by: 'web-2' } as const
 
-describe('an attempt that is put off', () => {
-  const postponed = { kind: 'postponed', retryAfterMs: 7 * MINUTE, by: 'web-2' } as const
+const postponed = { kind: 'postponed', retryAfterMs: 7 * MINUTE, by: 'web-2' } as const
 
-  test('is no failure, raises no alert, and is made again when its time is over', async () => {
-    const { fetchToken, causes } = giving(postponed, adopted)
-    const { keeper, clock, dueInMs, events } = await running(fetchToken)
-    expect(keeper.state()).toMatchObject({ failure: null, alert: null, requests: 0, lastRequestAt: null })
-    expect(dueInMs()).toBe(7 * MINUTE)
-    expect(events).toMatchObject([{ outcome: postponed, tookMs: null }])
-    await clock.advance(7 * MINUTE - 1)
-    expect(causes).toEqual(['start'])
-    await clock.advance(1)
-    expect(causes).toEqual(['start', 'start'])
-    expect(keeper.state()).toMatchObject({
-      token: { accessToken: 'of-another-host' },
-      postponedUntilMs: null,
-    })
-  })
-
-  test('does not hold back an operator, who is answered with it', async () => {
-    const { fetchToken, causes } = giving(postponed)
-    const { keeper } = await running(fetchToken)
-    expect(await keeper.refresh(never)).toEqual(postponed)
-    expect(causes).toEqual(['start', 'operator'])
-  })
-
-  test("is followed later where a client's wish caused it", async () => {
-    const { fetchToken, causes } = giving(adopted, postponed, { ...adopted, accessToken: 'next' })
-    const { keeper, clock } = await running(fetchToken)
-    expect(keeper.reject(keeper.state().token?.fingerprint ?? '')).toEqual({ verdict: 'refreshing' })
-    await clock.advance(7 * MINUTE - 1)
-    expect(causes).toEqual(['start', 'client'])
-    await clock.advance(1)
-    expect(causes).toEqual(['start', 'client', 'client'])
-    expect(keeper.state().token?.accessToken).toBe('next')
-  })
-
-  test('leaves a refusal, and asks again when its time is over', async () => {
-    const { fetchToken, causes } = giving(failures.inactive, postponed)
-    const { keeper, clock } = await running(fetchToken)
-    void keeper.refresh(never)
-    await clock.settle()
-    expect(keeper.state()).toMatchObject({ refusal: { reason: 'account-inactive' }, failure: null })
-    await clock.advance(7 * MINUTE)
-    expect(causes).toEqual(['start', 'operator', 'retry'])
+test('an attempt that is put off is no failure, raises no alert, and is made again when its time is over', async () => {
+  const { fetchToken, causes } = giving(postponed, adopted)
+  const { keeper, clock, dueInMs, events } = await running(fetchToken)
+  expect(keeper.state()).toMatchObject({ failure: null, alert: null, requests: 0, lastRequestAt: null })
+  expect(dueInMs()).toBe(7 * MINUTE)
+  expect(events).toMatchObject([{ outcome: postponed, tookMs: null }])
+  await clock.advance(7 * MINUTE - 1)
+  expect(causes).toEqual(['start'])
+  await clock.advance(1)
+  expect(causes).toEqual(['start', 'start'])
+  expect(keeper.state()).toMatchObject({
+    token: { accessToken: 'of-another-host' },
+    postponedUntilMs: null,
   })
 })
 
-describe('an outcome of another host', () => {
-  test('is taken while nothing is asked, with its event and a new plan', async () => {
-    const { keeper, clock, events, asked, answer, dueInMs } = await running()
-    answer(failures.network)
-    await clock.advance(45 * MINUTE)
-    const before = asked()
-    expect(keeper.state().failure).not.toBeNull()
-    const accessToken = 'opaque-of-another'
-    expect(
-      keeper.offer({ kind: 'ok', accessToken, lifeMs: 10 * MINUTE, ageMs: 4 * MINUTE, by: 'web-2' }),
-    ).toBe(true)
-    expect(keeper.state()).toMatchObject({ failure: null, token: { accessToken, lifeMs: 10 * MINUTE } })
-    expect(events.at(-1)).toMatchObject({ cause: 'fleet', outcome: { by: 'web-2' }, tookMs: null })
-    expect(usableToken(keeper.state(), clock.now())?.expiresAtMs).toBe(clock.now().bootMs + 6 * MINUTE)
-    expect(dueInMs()).toBeLessThan(3 * MINUTE)
-    await clock.advance(MINUTE)
-    expect(asked()).toBe(before)
-  })
-
-  test('is not taken while an attempt is under way', async () => {
-    const answered = Promise.withResolvers<FetchOutcome>()
-    const { keeper, clock } = await running(async () => answered.promise)
-    expect(keeper.offer(adopted)).toBe(false)
-    expect(keeper.state().token).toBeNull()
-    answered.resolve(adopted)
-    await clock.settle()
-    expect(keeper.offer({ ...adopted, accessToken: 'next' })).toBe(true)
-  })
-
-  test("ends a client's wish, and an attempt that was put off", async () => {
-    const { keeper, clock, asked } = await running()
-    const fingerprint = (): string => keeper.state().token?.fingerprint ?? ''
-    keeper.reject(fingerprint())
-    await clock.settle()
-    keeper.reject(fingerprint())
-    expect(keeper.state().clientRequestAtMs).not.toBeNull()
-    keeper.offer({ kind: 'postponed', retryAfterMs: MINUTE })
-    keeper.offer(adopted)
-    expect(keeper.state()).toMatchObject({ clientRequestAtMs: null, postponedUntilMs: null })
-    await clock.advance(2 * MINUTE)
-    expect(asked()).toBe(2)
-  })
-
-  test('is a refusal or a failure as if it were its own', async () => {
-    const { keeper, dueInMs } = await running()
-    keeper.offer({ ...failures.inactive, by: 'web-2' })
-    expect(keeper.state()).toMatchObject({ refusal: { reason: 'account-inactive' }, alert: {} })
-    expect(dueInMs()).toBe(Infinity)
-    keeper.offer(failures.timeout)
-    expect(keeper.state()).toMatchObject({ refusal: null, failure: { reason: 'timeout', attempts: 1 } })
-  })
-
-  test('lives no longer than refresh.maxAge allows here, and a JWT as long as it was given', async () => {
-    const { keeper } = await running()
-    keeper.offer({ kind: 'ok', accessToken: 'opaque', lifeMs: 60 * MINUTE, expirySource: 'assumed' })
-    expect(keeper.state().token).toMatchObject({ lifeMs: 15 * MINUTE, expirySource: 'assumed' })
-    keeper.offer({
-      kind: 'ok',
-      accessToken: 'a.b.c',
-      lifeMs: 60 * MINUTE,
-      expirySource: 'jwt',
-      ageMs: MINUTE,
-    })
-    expect(keeper.state().token).toMatchObject({ lifeMs: 60 * MINUTE, expirySource: 'jwt' })
-  })
-
-  test('without life left is a failure', async () => {
-    const { keeper } = await running()
-    keeper.offer({ kind: 'ok', accessToken: 'old', lifeMs: MINUTE, ageMs: MINUTE })
-    expect(keeper.state().failure).toMatchObject({ reason: 'malformed-answer' })
-  })
+test('an attempt that is put off does not hold back an operator, who is answered with it', async () => {
+  const { fetchToken, causes } = giving(postponed)
+  const { keeper } = await running(fetchToken)
+  expect(await keeper.refresh(never)).toEqual(postponed)
+  expect(causes).toEqual(['start', 'operator'])
 })
 
-describe('a source', () => {
-  test('that makes no request costs no save before, and is not counted as one', async () => {
-    let saves = 0
-    const { keeper, events } = await running(giving(adopted).fetchToken, async () => void (saves += 1))
-    expect(saves).toBe(1)
-    expect(keeper.state()).toMatchObject({ requests: 0, lastRequestAt: null, lastSuccessAt: {} })
-    expect(events[0]?.tookMs).toBeNull()
-  })
+test("an attempt that is put off is made later if a client's wish caused it", async () => {
+  const { fetchToken, causes } = giving(adopted, postponed, { ...adopted, accessToken: 'next' })
+  const { keeper, clock } = await running(fetchToken)
+  expect(keeper.reject(keeper.state().token?.fingerprint ?? '')).toEqual({ verdict: 'refreshing' })
+  await clock.advance(7 * MINUTE - 1)
+  expect(causes).toEqual(['start', 'client'])
+  await clock.advance(1)
+  expect(causes).toEqual(['start', 'client', 'client'])
+  expect(keeper.state().token?.accessToken).toBe('next')
+})
 
-  test('that waits before its request is timed from the request', async () => {
-    const go = Promise.withResolvers<void>()
-    const answer = Promise.withResolvers<void>()
-    const { keeper, clock, events } = await running(async (_signal, { beforeRequest }) => {
-      await go.promise
-      await beforeRequest()
-      await answer.promise
-      return adopted
-    })
-    await clock.advance(5_000)
-    expect(keeper.state()).toMatchObject({ requests: 0, inFlight: { cause: 'start' } })
-    go.resolve()
-    await clock.advance(2_000)
-    expect(keeper.state().requests).toBe(1)
-    answer.resolve()
-    await clock.settle()
-    expect(events[0]?.tookMs).toBe(2_000)
+test('an attempt that is put off leaves a refusal, and is made again when its time is over', async () => {
+  const { fetchToken, causes } = giving(failures.inactive, postponed)
+  const { keeper, clock } = await running(fetchToken)
+  void keeper.refresh(never)
+  await clock.settle()
+  expect(keeper.state()).toMatchObject({ refusal: { reason: 'account-inactive' }, failure: null })
+  await clock.advance(7 * MINUTE)
+  expect(causes).toEqual(['start', 'operator', 'retry'])
+})
+
+test('an outcome of another host is taken while nothing is asked, with its event and a new plan', async () => {
+  const { keeper, clock, events, asked, answer, dueInMs } = await running()
+  answer(failures.network)
+  await clock.advance(45 * MINUTE)
+  const before = asked()
+  expect(keeper.state().failure).not.toBeNull()
+  const accessToken = 'opaque-of-another'
+  expect(keeper.offer({ kind: 'ok', accessToken, lifeMs: 10 * MINUTE, ageMs: 4 * MINUTE, by: 'web-2' })).toBe(
+    true,
+  )
+  expect(keeper.state()).toMatchObject({ failure: null, token: { accessToken, lifeMs: 10 * MINUTE } })
+  expect(events.at(-1)).toMatchObject({ cause: 'fleet', outcome: { by: 'web-2' }, tookMs: null })
+  expect(usableToken(keeper.state(), clock.now())?.expiresAtMs).toBe(clock.now().bootMs + 6 * MINUTE)
+  expect(dueInMs()).toBeLessThan(3 * MINUTE)
+  await clock.advance(MINUTE)
+  expect(asked()).toBe(before)
+})
+
+test('an outcome of another host is not taken while an attempt is under way', async () => {
+  const answered = Promise.withResolvers<FetchOutcome>()
+  const { keeper, clock } = await running(async () => answered.promise)
+  expect(keeper.offer(adopted)).toBe(false)
+  expect(keeper.state().token).toBeNull()
+  answered.resolve(adopted)
+  await clock.settle()
+  expect(keeper.offer({ ...adopted, accessToken: 'next' })).toBe(true)
+})
+
+test("an outcome of another host ends a client's wish, and an attempt that was put off", async () => {
+  const { keeper, clock, asked } = await running()
+  const fingerprint = (): string => keeper.state().token?.fingerprint ?? ''
+  keeper.reject(fingerprint())
+  await clock.settle()
+  keeper.reject(fingerprint())
+  expect(keeper.state().clientRequestAtMs).not.toBeNull()
+  keeper.offer({ kind: 'postponed', retryAfterMs: MINUTE })
+  keeper.offer(adopted)
+  expect(keeper.state()).toMatchObject({ clientRequestAtMs: null, postponedUntilMs: null })
+  await clock.advance(2 * MINUTE)
+  expect(asked()).toBe(2)
+})
+
+test('a refusal or a failure of another host counts as if it were its own', async () => {
+  const { keeper, dueInMs } = await running()
+  keeper.offer({ ...failures.inactive, by: 'web-2' })
+  expect(keeper.state()).toMatchObject({ refusal: { reason: 'account-inactive' }, alert: {} })
+  expect(dueInMs()).toBe(Infinity)
+  keeper.offer(failures.timeout)
+  expect(keeper.state()).toMatchObject({ refusal: null, failure: { reason: 'timeout', attempts: 1 } })
+})
+
+test('an opaque token of another host lives no longer than refresh.maxAge allows here, and a JWT as long as it was given', async () => {
+  const { keeper } = await running()
+  keeper.offer({ kind: 'ok', accessToken: 'opaque', lifeMs: 60 * MINUTE, expirySource: 'assumed' })
+  expect(keeper.state().token).toMatchObject({ lifeMs: 15 * MINUTE, expirySource: 'assumed' })
+  keeper.offer({
+    kind: 'ok',
+    accessToken: 'a.b.c',
+    lifeMs: 60 * MINUTE,
+    expirySource: 'jwt',
+    ageMs: MINUTE,
   })
+  expect(keeper.state().token).toMatchObject({ lifeMs: 60 * MINUTE, expirySource: 'jwt' })
+})
+
+test('a token of another host that has no life left is a failure', async () => {
+  const { keeper } = await running()
+  keeper.offer({ kind: 'ok', accessToken: 'old', lifeMs: MINUTE, ageMs: MINUTE })
+  expect(keeper.state().failure).toMatchObject({ reason: 'malformed-answer' })
+})
+
+test('a source that makes no request costs no save before, and is not counted as one', async () => {
+  let saves = 0
+  const { keeper, events } = await running(giving(adopted).fetchToken, async () => void (saves += 1))
+  expect(saves).toBe(1)
+  expect(keeper.state()).toMatchObject({ requests: 0, lastRequestAt: null, lastSuccessAt: {} })
+  expect(events[0]?.tookMs).toBeNull()
+})
+
+test('a source that waits before its request is timed from the request', async () => {
+  const go = Promise.withResolvers<void>()
+  const answer = Promise.withResolvers<void>()
+  const { keeper, clock, events } = await running(async (_signal, { beforeRequest }) => {
+    await go.promise
+    await beforeRequest()
+    await answer.promise
+    return adopted
+  })
+  await clock.advance(5_000)
+  expect(keeper.state()).toMatchObject({ requests: 0, inFlight: { cause: 'start' } })
+  go.resolve()
+  await clock.advance(2_000)
+  expect(keeper.state().requests).toBe(1)
+  answer.resolve()
+  await clock.settle()
+  expect(events[0]?.tookMs).toBe(2_000)
 })
