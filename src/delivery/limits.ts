@@ -148,39 +148,32 @@ export function tryAcquire(rate: RequestRate, perSecond: number | null): boolean
 /** Once per round of the event loop so much time goes to work that waits for its turn, in ms. */
 const TURNS_MS = 5
 
-export interface Turns {
-  /** Calls the function when it is its turn, in the order in which they were added. */
-  add(work: () => void): void
-}
+/** Calls the function when it is its turn, in the order in which they were added. */
+export type Turns = (work: () => void) => void
 
 /**
  * Work that may take long in all is done in rotation, and the event loop goes round in between: new clients are accepted
  * and read from, however much others have sent, and however many wait for the next token.
  */
 export function createTurns(): Turns {
-  let waiting: (() => void)[] = []
+  const waiting: (() => void)[] = []
   let isScheduled = false
+
+  function schedule(): void {
+    if (isScheduled || waiting.length === 0) return
+    isScheduled = true
+    setImmediate(run)
+  }
 
   function run(): void {
     const until = monotonicMs() + TURNS_MS
-    const ready = waiting
-    let done = 0
-    waiting = []
-    while (done < ready.length && monotonicMs() < until) {
-      ready[done]?.()
-      done += 1
-    }
-    if (done < ready.length) waiting = [...ready.slice(done), ...waiting]
-    isScheduled = waiting.length > 0
-    if (isScheduled) setImmediate(run)
+    for (let left = waiting.length; left > 0 && monotonicMs() < until; left -= 1) waiting.shift()?.()
+    isScheduled = false
+    schedule()
   }
 
-  return {
-    add(work) {
-      waiting.push(work)
-      if (isScheduled) return
-      isScheduled = true
-      setImmediate(run)
-    },
+  return (work) => {
+    waiting.push(work)
+    schedule()
   }
 }

@@ -24,17 +24,10 @@ export interface Peers {
   limitSendBuffer(socket: Socket, bytes: number): void
 }
 
-/** Ids that the kernel shows for users and groups that this user namespace does not have: those of anybody. */
-export interface OverflowIds {
-  readonly uid: number
-  readonly gid: number
-}
-
 /** Throws UserError (78) where the daemon itself runs as the overflow user: it would look like any stranger. */
-export function createPeers(
-  options: { loadLibc?: () => Libc; overflow?: OverflowIds; ownUid?: number } = {},
-): Peers {
-  const { overflow = readOverflowIds(), ownUid = process.geteuid!() } = options
+export function createPeers(options: { loadLibc?: () => Libc; ownUid?: number } = {}): Peers {
+  const { ownUid = process.geteuid!() } = options
+  const overflow = { uid: readOverflowId('overflowuid'), gid: readOverflowId('overflowgid') }
   const libc = (options.loadLibc ?? loadLibc)()
   if (ownUid === overflow.uid) {
     throw new UserError(
@@ -78,16 +71,14 @@ export function isOpen({ uids, gids }: SocketConfig['allow']): boolean {
   return uids.length === 0 && gids.length === 0
 }
 
-function readOverflowIds(): OverflowIds {
-  const read = (name: string): number => {
-    try {
-      return Number(readFileSync(`/proc/sys/kernel/${name}`, 'utf8'))
-    } catch (error) {
-      if (errorCode(error) === undefined) throw error
-      return USUAL_OVERFLOW_ID
-    }
+/** The id that the kernel shows for users or groups that this user namespace does not have: that of anybody. */
+function readOverflowId(name: string): number {
+  try {
+    return Number(readFileSync(`/proc/sys/kernel/${name}`, 'utf8'))
+  } catch (error) {
+    if (errorCode(error) === undefined) throw error
+    return USUAL_OVERFLOW_ID
   }
-  return { uid: read('overflowuid'), gid: read('overflowgid') }
 }
 /** The kernel's default; `ProtectKernelTunables=` leaves the file readable, `ProcSubset=pid` hides it. */
 const USUAL_OVERFLOW_ID = 65_534

@@ -14,7 +14,34 @@ export type Parsed<T> = { readonly request: T } | { readonly problem: string }
 
 const MAX_CLIENT_LENGTH = 128
 const FINGERPRINT = new RegExp(`^[0-9a-f]{${FINGERPRINT_LENGTH}}$`)
-const FINGERPRINT_SHAPE = `the first ${FINGERPRINT_LENGTH} hex digits of the token's SHA-256, in lower case`
+
+interface Field {
+  readonly isValid: (value: unknown) => boolean
+  readonly shape: string
+}
+const seconds = (max: number): Field => ({
+  isValid: (value) => typeof value === 'number' && value >= 0 && value <= max,
+  shape: `a number of seconds from 0 to ${max}`,
+})
+const fingerprint: Field = {
+  isValid: (value) => typeof value === 'string' && FINGERPRINT.test(value),
+  shape: `the first ${FINGERPRINT_LENGTH} hex digits of the token's SHA-256, in lower case`,
+}
+const client: Field = {
+  isValid: (value) => typeof value === 'string' && value.length >= 1 && value.length <= MAX_CLIENT_LENGTH,
+  shape: `a name of 1 to ${MAX_CLIENT_LENGTH} characters`,
+}
+const accessToken: Field = {
+  isValid: (value) => typeof value === 'string' && value !== '',
+  shape: 'a string that is not empty',
+}
+const TOKEN_FIELDS = Object.entries({
+  minValidSeconds: seconds(MAX_MIN_VALID_SECONDS),
+  waitSeconds: seconds(MAX_WAIT_SECONDS),
+  notFingerprint: fingerprint,
+  client,
+})
+const REJECT_FIELDS = Object.entries({ accessToken, fingerprint, client })
 
 /** `data.id` of a request, where it has the right shape. */
 export function readId(data: unknown): string | null {
@@ -24,45 +51,23 @@ export function readId(data: unknown): string | null {
 
 /** The fields of `token.get` and `token.subscribe`. Others are ignored: a newer client may send them. */
 export function parseTokenRequest(data: Record<string, unknown>): Parsed<TokenRequest> {
-  const problem =
-    problemInSeconds(data, 'minValidSeconds', MAX_MIN_VALID_SECONDS) ??
-    problemInSeconds(data, 'waitSeconds', MAX_WAIT_SECONDS) ??
-    problemInFingerprint(data, 'notFingerprint') ??
-    problemInClient(data)
-  return problem === undefined ? { request: data } : { problem }
+  return parse(data, TOKEN_FIELDS)
 }
 
-/** The fields of `token.reject`: exactly one of the two. */
+/** The fields of `token.reject`: exactly one of the first two. */
 export function parseRejectRequest(data: Record<string, unknown>): Parsed<RejectRequest> {
-  const { accessToken, fingerprint } = data
-  if ((accessToken === undefined) === (fingerprint === undefined)) {
+  if ((data['accessToken'] === undefined) === (data['fingerprint'] === undefined)) {
     return {
       problem: 'Give either `accessToken` or `fingerprint`, the token to which the service answered 401',
     }
   }
-  const isToken = accessToken === undefined || (typeof accessToken === 'string' && accessToken !== '')
-  const problem = isToken
-    ? (problemInFingerprint(data, 'fingerprint') ?? problemInClient(data))
-    : '`accessToken` is a string that is not empty'
-  return problem === undefined ? { request: data } : { problem }
+  return parse(data, REJECT_FIELDS)
 }
 
-function problemInSeconds(data: Record<string, unknown>, name: string, max: number): string | undefined {
-  const value = data[name]
-  if (value === undefined) return undefined
-  const isInRange = typeof value === 'number' && value >= 0 && value <= max
-  return isInRange ? undefined : `\`${name}\` is a number of seconds from 0 to ${max}`
-}
-
-function problemInFingerprint(data: Record<string, unknown>, name: string): string | undefined {
-  const value = data[name]
-  if (value === undefined || (typeof value === 'string' && FINGERPRINT.test(value))) return undefined
-  return `\`${name}\` is ${FINGERPRINT_SHAPE}`
-}
-
-function problemInClient({ client }: Record<string, unknown>): string | undefined {
-  const isName = typeof client === 'string' && client.length >= 1 && client.length <= MAX_CLIENT_LENGTH
-  return client === undefined || isName
-    ? undefined
-    : `\`client\` is a name of 1 to ${MAX_CLIENT_LENGTH} characters`
+function parse(data: Record<string, unknown>, fields: readonly [string, Field][]): Parsed<object> {
+  for (const [name, { isValid, shape }] of fields) {
+    const value = data[name]
+    if (value !== undefined && !isValid(value)) return { problem: `\`${name}\` is ${shape}` }
+  }
+  return { request: data }
 }

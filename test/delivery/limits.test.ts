@@ -64,6 +64,19 @@ describe('timeouts', () => {
     expect(slow.isClosed()).toBe(false)
   })
 
+  it('a subscriber that was silent for long, and then begins a request without an end, is closed', async () => {
+    const pass = playSweeps()
+    const world = await ready()
+    const client = await connectRaw(world.ipcPath)
+    client.ask('token.subscribe', { id: '1' })
+    await client.frame(0)
+    pass(60_000)
+    client.write('{"type":"status.get","data":{"id":"2"}}\fx')
+    await client.frame(1)
+    pass(30_000 + 2 * TIMEOUTS.sweepMs)
+    expect(world.ipc.counts().dropped['incomplete-request']).toBe(1)
+  })
+
   it('a request that has not ended after 30 s is answered 408 on http.sock', async () => {
     const pass = playSweeps()
     const world = await ready()
@@ -282,7 +295,7 @@ it('turns go round: nothing is served twice before all others, and the event loo
   const served: string[] = []
   const rounds = Promise.withResolvers<void>()
   const serve = (name: string, left: number): void =>
-    turns.add(() => {
+    turns(() => {
       served.push(name)
       if (left > 1) serve(name, left - 1)
       else if (name === 'c') rounds.resolve()

@@ -112,7 +112,7 @@ export abstract class Connection implements Caller {
   /** Parses what begins there, one request or a part of it, and returns where it ends: `at` where more has to come. */
   protected abstract parseNext(bytes: Buffer, at: number): number
   /** Called after each turn. */
-  protected abstract afterTurn(): void
+  protected afterTurn(): void {}
   /** Sends the newest token to those who subscribe. */
   protected abstract pushToken(): void
   /** The last message before the connection is closed for this reason; null where none fits. */
@@ -298,7 +298,7 @@ export abstract class Connection implements Caller {
   }
 
   /** The timeout that now runs; null: none can end the connection. */
-  currentThreat(): TimeoutReason | null {
+  private currentThreat(): TimeoutReason | null {
     // A client with unread answers is not read from either: its request cannot end.
     if (this.unsentBytes() > 0) return 'stalled'
     if (this.isPartialRequest()) return 'incomplete-request'

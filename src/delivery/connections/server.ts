@@ -95,7 +95,7 @@ export function createConnectionServer(
   const host: Host = {
     acceptRequest: ({ rate }) => tryAcquire(rate, config.maxRequestsPerSecond),
     whenItsTurn(connection, work) {
-      turns.add(() => {
+      turns(() => {
         if (!connection.isClosing) connection.guard(work)
       })
     },
@@ -187,15 +187,13 @@ export function createConnectionServer(
     sweepTimer = null
   }
 
-  /** Looks at each connection once. The last sweep is the one after which no timeout can end any of them. */
+  /** Looks at each connection once, as long as there are any. */
   function sweep(): void {
-    let isNeeded = false
     for (const connection of all.keys()) {
       const reason = connection.sweep(timeouts)
-      isNeeded ||= connection.currentThreat() !== null
       if (reason !== null) drop(connection, reason)
     }
-    if (!isNeeded) stopSweeps()
+    if (all.size === 0) stopSweeps()
   }
 
   // ---- the whole ----------------------------------------------------------------------------------------------------
@@ -203,7 +201,7 @@ export function createConnectionServer(
   /** In turns: a token may have a thousand readers. */
   function onTokenChange(): void {
     for (const connection of all.keys())
-      if (connection.subscriptions > 0) turns.add(() => connection.onTokenChange())
+      if (connection.subscriptions > 0) turns(() => connection.onTokenChange())
   }
 
   function listen(): Promise<Listener> {

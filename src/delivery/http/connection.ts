@@ -55,7 +55,6 @@ export class HttpConnection extends Connection {
   /** The last request, and the answer to it. */
   private request: IncomingMessage | null = null
   private response: ServerResponse | null = null
-  private isAwaitingAnswer = false
   /** The parser has read all heads that it was given. */
   private isHeadParsed = true
   /** Nothing is read after this answer. */
@@ -107,10 +106,6 @@ export class HttpConnection extends Connection {
     return !this.isLast && !this.isAnswering() && super.mayParse()
   }
 
-  protected override afterTurn(): void {
-    if (this.isUnread && this.isAnswering()) this.awaitAnswer()
-  }
-
   protected override isPartialRequest(): boolean {
     return super.isPartialRequest() || !this.isHeadParsed || (this.isBodyUnfinished() && !this.isUnread)
   }
@@ -127,6 +122,7 @@ export class HttpConnection extends Connection {
     this.isHeadParsed = true
     this.request = req
     this.response = res
+    res.once('close', () => this.proceed())
     const { context } = this
     // Another protocol is declined by an answer in this one.
     this.isLast = context.isOneAnswer || this.isStopping || headerOf(req, 'upgrade') !== undefined
@@ -141,21 +137,11 @@ export class HttpConnection extends Connection {
     this.proceed()
   }
 
-  /** Answers later. What waits keeps nothing of its head. */
-  answerLater<T>(reply: Promise<T>, send: (reply: T) => void): void {
+  /** Answers at once, or in a later turn if the reply is not there yet. What waits keeps nothing of its head. */
+  answer<T>(reply: T | Promise<T>, send: (reply: T) => void): void {
+    if (!(reply instanceof Promise)) return send(reply)
     if (this.request !== null) this.request.rawHeaders.length = 0
     this.later(reply, send)
-  }
-
-  /** Goes on with what is unread when the present answer has ended. */
-  private awaitAnswer(): void {
-    if (this.isAwaitingAnswer || this.response === null) return
-    this.isAwaitingAnswer = true
-    this.response.once('close', () => {
-      this.isAwaitingAnswer = false
-      if (this.isUnread && this.isAnswering()) this.awaitAnswer()
-      else this.proceed()
-    })
   }
 
   protected override isAnswering(): boolean {
@@ -223,7 +209,6 @@ export class HttpConnection extends Connection {
     // A body that breaks off cannot be answered but by an error, which the parser finds.
     if (this.isBodyUnfinished()) this.stream?.push(null)
     super.onHalfClose()
-    if (this.isAnswering()) this.awaitAnswer()
   }
 
   override drain(): void {

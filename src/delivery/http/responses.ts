@@ -2,7 +2,6 @@
 import { STATUS_CODES, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { Fault, FaultCode } from '../../protocol.ts'
 import type { DropReason } from '../connections/connection.ts'
-import type { CachedToken } from '../replies.ts'
 
 /** The codes of the protocol, and those that only HTTP has. */
 export type ProblemCode = FaultCode | 'not-found' | 'method-not-allowed' | 'stalled'
@@ -21,40 +20,30 @@ const statusOf: Readonly<Record<ProblemCode, number>> = {
   'method-not-allowed': 405,
   busy: 429,
 }
-const JSON_TYPE = 'application/json'
+export const JSON_TYPE = 'application/json'
+export const TEXT_TYPE = 'text/plain; charset=utf-8'
 const PROBLEM_TYPE = 'application/problem+json'
 
-const TEXT_TYPE = 'text/plain; charset=utf-8'
-
-/** Raw headers of an answer, as `writeHead` takes them; a server of tokens leaves nothing in caches. */
-function headerList(contentType: string, length: number): string[] {
-  return ['Content-Type', contentType, 'Content-Length', String(length), 'Cache-Control', 'no-store']
-}
-
-/** The token as text or JSON, together with the head in one write. */
-export function sendToken(res: ServerResponse, token: CachedToken, { isText }: { isText: boolean }): void {
-  const body = isText ? token.text : token.json
-  res.writeHead(200, headerList(isText ? TEXT_TYPE : JSON_TYPE, Buffer.byteLength(body)))
+/** An answer, whole; a server of tokens leaves nothing in caches. A text goes out in one write with the head. */
+export function send(
+  res: ServerResponse,
+  answer: { status?: number; contentType: string; body: string | Buffer; headers?: readonly string[] },
+): void {
+  if (res.destroyed) return
+  const { status = 200, contentType, body, headers = [] } = answer
+  const length = String(Buffer.byteLength(body))
+  const common = ['Content-Type', contentType, 'Content-Length', length, 'Cache-Control', 'no-store']
+  res.writeHead(status, [...common, ...headers])
   res.end(body)
 }
 
 export function sendJson(res: ServerResponse, body: object): void {
-  send(res, { status: 200, contentType: JSON_TYPE, body: Buffer.from(JSON.stringify(body)) })
+  send(res, { contentType: JSON_TYPE, body: JSON.stringify(body) })
 }
 
 export function sendProblem(res: ServerResponse, problem: Problem, headers: readonly string[] = []): void {
   const status = statusOf[problem.code]
-  send(res, { status, contentType: PROBLEM_TYPE, body: Buffer.from(problemText(status, problem)), headers })
-}
-
-export function send(
-  res: ServerResponse,
-  answer: { status: number; contentType: string; body: Buffer; headers?: readonly string[] },
-): void {
-  if (res.destroyed) return
-  const { status, contentType, body, headers = [] } = answer
-  res.writeHead(status, [...headerList(contentType, body.length), ...headers])
-  res.end(body)
+  send(res, { status, contentType: PROBLEM_TYPE, body: problemText(status, problem), headers })
 }
 
 function problemText(status: number, { code, message, reason }: Problem): string {

@@ -8,7 +8,7 @@ import { MAX_BODY_BYTES } from '../limits.ts'
 import type { Operations, Reply } from '../operations.ts'
 import type { CachedToken, Replies } from '../replies.ts'
 import type { HttpConnection } from './connection.ts'
-import { headerOf, prefersText, send, sendJson, sendProblem, sendToken } from './responses.ts'
+import { headerOf, JSON_TYPE, prefersText, send, sendJson, sendProblem, TEXT_TYPE } from './responses.ts'
 
 interface Exchange {
   readonly client: HttpConnection
@@ -57,17 +57,18 @@ export function createTokenRoutes(operations: Operations): Routes {
   ): void {
     const fields = parseQuery(query)
     if (typeof fields === 'string') return sendProblem(res, badRequest(fields))
-    const reply = operations.perform('token.get', fields, client, { sendsToken })
-    answer(client, reply, (value) => {
-      if ('fault' in value) sendProblem(res, value.fault)
-      else if (!res.destroyed) give(value.value)
+    client.answer(operations.perform('token.get', fields, client, { sendsToken }), (reply) => {
+      if ('fault' in reply) sendProblem(res, reply.fault)
+      else if (!res.destroyed) give(reply.value)
     })
   }
 
   function getToken(exchange: Exchange): void {
     const { req, res } = exchange
     const isText = prefersText(headerOf(req, 'accept'))
-    withToken(exchange, req.method !== 'HEAD', (token) => sendToken(res, token, { isText }))
+    withToken(exchange, req.method !== 'HEAD', ({ text, json }) =>
+      send(res, isText ? { contentType: TEXT_TYPE, body: text } : { contentType: JSON_TYPE, body: json }),
+    )
   }
 
   /** For proxies that ask before each request which header to add (nginx `auth_request`, `forward_auth`). */
@@ -84,7 +85,7 @@ export function createTokenRoutes(operations: Operations): Routes {
     const fields = parseQuery(query)
     if (typeof fields === 'string') return sendProblem(res, badRequest(fields))
     const sendsToken = req.method !== 'HEAD'
-    answer(client, operations.perform('token.subscribe', fields, client, { sendsToken }), (reply) => {
+    client.answer(operations.perform('token.subscribe', fields, client, { sendsToken }), (reply) => {
       if ('fault' in reply && NO_EVENTS.has(reply.fault.code)) sendProblem(res, reply.fault)
       else client.startEvents(res, reply)
     })
@@ -108,19 +109,19 @@ export function createTokenRoutes(operations: Operations): Routes {
     withBody(exchange, (body) => {
       const data = parseBody(body)
       if (data === null) sendProblem(res, badRequest(BODY_SHAPE))
-      else answer(client, operations.perform('token.reject', data, client), sendReplyTo(res))
+      else client.answer(operations.perform('token.reject', data, client), sendReplyTo(res))
     })
   }
 
   function refresh(exchange: Exchange): void {
     const { client, res } = exchange
     withBody(exchange, () =>
-      answer(client, operations.perform('refresh.request', {}, client), sendReplyTo(res)),
+      client.answer(operations.perform('refresh.request', {}, client), sendReplyTo(res)),
     )
   }
 
   function getStatus({ client, res }: Exchange): void {
-    answer(client, operations.perform('status.get', {}, client), sendReplyTo(res))
+    client.answer(operations.perform('status.get', {}, client), sendReplyTo(res))
   }
 
   return {
@@ -161,7 +162,7 @@ export function createHealthRoutes(options: { replies: Replies; metrics: Metrics
       rendered = { contentType, body: Buffer.from(body) }
       renderedAtMs = nowMs
     }
-    send(res, { status: 200, ...rendered })
+    send(res, rendered)
   }
 
   return { '/healthz': { GET: getHealth }, '/readyz': { GET: getReadiness }, '/metrics': { GET: getMetrics } }
@@ -219,12 +220,6 @@ function parseBody(body: string): Record<string, unknown> | null {
 }
 
 // ---- answers --------------------------------------------------------------------------------------------------------
-
-/** Answers at once, or in a later turn if the reply is not there yet. */
-function answer<T>(client: HttpConnection, reply: T | Promise<T>, sendAnswer: (reply: T) => void): void {
-  if (reply instanceof Promise) client.answerLater(reply, sendAnswer)
-  else sendAnswer(reply)
-}
 
 function sendReplyTo(res: ServerResponse): (reply: Reply) => void {
   return (reply) => {

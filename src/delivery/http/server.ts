@@ -1,6 +1,5 @@
 // `http.sock`: the operations over HTTP/1.1; and metrics alone, on a socket of their own.
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
-import { tmpdir } from 'node:os'
 import {
   createConnectionServer,
   type ConnectionServer,
@@ -41,7 +40,7 @@ export function createMetricsServer(
 
 /** Limits of a socket that was handed over, if the configuration has none for it; the path is not used. */
 export const HANDED_OVER = {
-  path: tmpdir(),
+  path: '',
   mode: 0,
   gid: null,
   allow: { uids: [], gids: [] },
