@@ -21,7 +21,7 @@ export async function checkStore(
   surroundings: { readonly clock: Clock; readonly random: () => number },
 ): Promise<Finding[]> {
   try {
-    return [...(await serverFindings(share, surroundings)), ...(await rightsFindings(share, surroundings))]
+    return [...(await serverFindings(share, surroundings)), ...(await usageFindings(share, surroundings))]
   } catch (error) {
     if (!(error instanceof StoreError)) throw error
     return [faultOf(error, share)]
@@ -39,26 +39,11 @@ function faultOf({ kind, message }: StoreError, share: ShareConfig): Finding {
   )
 }
 
-async function serverFindings(
-  share: ShareConfig,
-  { clock, random }: { readonly clock: Clock; readonly random: () => number },
-): Promise<Finding[]> {
-  const connection = await connect(share, { clock, random })
-  const nowMs = (): number => clock.now().wallMs
+async function serverFindings(share: ShareConfig, surroundings: Surroundings): Promise<Finding[]> {
+  const connection = await connect(share, surroundings)
   try {
     await connection.firstContact
-    const before = nowMs()
-    const [seconds, microseconds] = await connection.client.time()
-    const storeMs = Number(seconds) * 1000 + Number(microseconds) / 1000
-    const offMs = (before + nowMs()) / 2 - storeMs
-    const info = fieldsOf(await connection.client.info())
-    return [
-      ...describe(info),
-      ...clockFindings(-offMs, {
-        leastMs: CLOCK_OFF_MS,
-        sentence: (off) => `has a clock ${off} this host's: set both`,
-      }),
-    ]
+    return describe(await connection.client.info())
   } catch (error) {
     throw connection.errorOf(error)
   } finally {
@@ -66,20 +51,12 @@ async function serverFindings(
   }
 }
 
-function fieldsOf(info: string): ReadonlyMap<string, string> {
-  return new Map(
-    info.split('\r\n').flatMap((line): [string, string][] => {
-      const colon = line.indexOf(':')
-      return colon > 0 ? [[line.slice(0, colon), line.slice(colon + 1)]] : []
-    }),
-  )
-}
-
-function describe(info: ReadonlyMap<string, string>): Finding[] {
-  const product = info.has('valkey_version') ? 'Valkey' : 'Redis'
-  const version = info.get('valkey_version') ?? info.get('redis_version') ?? 'of an unknown version'
-  const role = info.get('role') ?? 'unknown'
-  const policy = info.get('maxmemory_policy') ?? 'noeviction'
+function describe(info: string): Finding[] {
+  const field = (name: string): string | undefined => new RegExp(`^${name}:(.*?)\r?$`, 'm').exec(info)?.[1]
+  const product = field('valkey_version') === undefined ? 'Redis' : 'Valkey'
+  const version = field('valkey_version') ?? field('redis_version') ?? 'of an unknown version'
+  const role = field('role') ?? 'unknown'
+  const policy = field('maxmemory_policy') ?? 'noeviction'
   const findings = [ok(`is ${product} ${version}, role ${role}`)]
   if (role !== 'master')
     findings.push(
@@ -95,12 +72,19 @@ function describe(info: ReadonlyMap<string, string>): Finding[] {
 }
 
 /** Does all that a host does, under a name that no account has. */
-async function rightsFindings(share: ShareConfig, surroundings: Surroundings): Promise<Finding[]> {
+async function usageFindings(
+  share: ShareConfig,
+  surroundings: { readonly clock: Clock; readonly random: () => number },
+): Promise<Finding[]> {
   const accountKey = `check-${randomHex(16)}`
   const store = await openRedisStore(share, { ...surroundings, accountKey, host: 'check' })
   try {
-    await tryAll(store, surroundings)
-    return [ok('lets this host read, write, publish and subscribe')]
+    const aheadMs = await tryAll(store, surroundings.clock)
+    const sentence = (off: string): string => `has a clock ${off} this host's: set both`
+    return [
+      ok('lets this host read, write, publish and subscribe'),
+      ...clockFindings(aheadMs, { leastMs: CLOCK_OFF_MS, sentence }),
+    ]
   } finally {
     await store.forget().catch((error: unknown) => {
       // Every key expires by itself within a moment.
@@ -110,7 +94,8 @@ async function rightsFindings(share: ShareConfig, surroundings: Surroundings): P
   }
 }
 
-async function tryAll(store: Store, { clock }: Surroundings): Promise<void> {
+/** The lead of the store's clock over this host's, in ms. */
+async function tryAll(store: Store, clock: Clock): Promise<number> {
   const stop = new AbortController()
   const subscribed = new AbortController()
   const listener = {
@@ -127,13 +112,16 @@ async function tryAll(store: Store, { clock }: Surroundings): Promise<void> {
     if (lease.verdict !== 'yours') throw new StoreError('lost', `it answered ${lease.verdict} to a new name`)
     const head = { fence: lease.fence, atMs: lease.nowMs, notBeforeMs: 0, sealed: '' }
     await store.put({ ...head, ttlMs: SHORT_MS, isClientPaced: false })
-    await store.read({ known: 0, highestFence: 0 })
+    const beforeMs = clock.now().wallMs
+    const { nowMs } = await store.read({ known: 0, highestFence: 0 })
+    const aheadMs = nowMs - (beforeMs + clock.now().wallMs) / 2
     await store.restore({ ...head, fence: lease.fence + 1, ttlMs: SHORT_MS })
     await store.acquireLease({ ...request, cause: 'operator' })
     await store.release({ ...head, pauseMs: SHORT_MS })
     await clock.sleep(SUBSCRIBE_MS, subscribed.signal)
     if (!subscribed.signal.aborted)
       throw new StoreError('denied', 'the subscription was refused, or took too long')
+    return aheadMs
   } finally {
     stop.abort()
     await watching
