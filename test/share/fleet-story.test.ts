@@ -169,13 +169,6 @@ describe('of three hosts with saved state', () => {
     expect(tokens.size).toBe(1)
   })
 
-  test('a stop during a request gives the lease back', async () => {
-    await play(wait(1_000), answer('long', 10_000), { do: 'operator', host: 0 }, wait(2_000))
-    await play({ do: 'restart', host: 0 }, answer('long'), { do: 'operator', host: 1 }, wait(1_000))
-    expect(world.requests()).toBe(3)
-    expect(new Set(world.tokens()).size).toBe(1)
-  })
-
   test('other credentials are tried at once while the store is away, by each host that got them', async () => {
     await play(wait(1_000), lose(null), { do: 'reload', host: 0, credentials: 'two' }, wait(100))
     expect(world.requests()).toBe(2)

@@ -5,7 +5,6 @@ import { StoreError } from '../../src/share/store.ts'
 import type { ServiceOutcome } from '../../src/token/outcome.ts'
 import { currentAlert } from '../../src/token/alert.ts'
 import { initialState, phaseOf } from '../../src/token/state.ts'
-import { failures } from '../support/failures.ts'
 import {
   createShareWorld,
   NOTHING_REMEMBERED,
@@ -17,7 +16,6 @@ import {
 } from '../support/share-world.ts'
 
 const MINUTE_MS = 60_000
-const { inactive } = failures
 const outage: ServiceOutcome = { kind: 'transient', reason: 'server-error', detail: '503', status: 503 }
 const noRoute: ServiceOutcome = { kind: 'transient', reason: 'network', detail: 'connect EHOSTUNREACH' }
 const lost = new StoreError('lost', 'connect ECONNREFUSED')
@@ -35,14 +33,6 @@ const eventsOf = ({ events }: Host, event: string): Host['events'] =>
   events.filter((one) => one.event === event)
 
 describe('a fleet', () => {
-  test('boots with one request, and all have the same token', async () => {
-    const hosts = world.hosts(20)
-    await settle()
-    expect(world.asked).toHaveLength(1)
-    expect(tokensOf(hosts)).toHaveLength(1)
-    expect(hosts[0]?.token()).not.toBeNull()
-  })
-
   test('rotates with one request each, by different hosts, and none is without a token', async () => {
     const hosts = world.hosts(20)
     await settle()
@@ -80,17 +70,6 @@ describe('a fleet', () => {
     expect((token?.expiresAtMs ?? 0) - late.keeper.now().bootMs).toBeLessThan(40 * MINUTE_MS)
   })
 
-  test('asks once for 200 reports of a refused token', async () => {
-    const hosts = world.hosts(20)
-    await settle()
-    await world.clock.advance(MINUTE_MS)
-    const fingerprint = hosts[0]?.keeper.state().token?.fingerprint ?? ''
-    for (let report = 0; report < 10; report += 1) for (const { keeper } of hosts) keeper.reject(fingerprint)
-    await settle()
-    expect(world.asked).toHaveLength(2)
-    expect(tokensOf(hosts)).toHaveLength(1)
-  })
-
   test('asks no second time within 30 s for reports of the new token, and then once', async () => {
     const hosts = world.hosts(20)
     await settle()
@@ -107,75 +86,6 @@ describe('a fleet', () => {
     await world.clock.advance(5_000)
     expect(world.asked).toHaveLength(3)
     expect(tokensOf(hosts)).toHaveLength(1)
-  })
-
-  test('20 operators at once are answered by one request', async () => {
-    const hosts = world.hosts(20)
-    await settle()
-    const gate = world.gate()
-    world.answer(async () => {
-      await gate.passed
-      return world.token()
-    })
-    const stop = new AbortController()
-    const refreshed = Promise.all(hosts.map(({ keeper }) => keeper.refresh(stop.signal)))
-    await settle()
-    gate.open()
-    await settle()
-    expect((await refreshed).map((outcome) => outcome?.kind)).toEqual(hosts.map(() => 'ok'))
-    expect(world.asked).toHaveLength(2)
-  })
-})
-
-describe('a refusal', () => {
-  test('holds for all after one request, and one operator lifts it for all', async () => {
-    world.answer(() => inactive)
-    const hosts = world.hosts(20)
-    await settle()
-    expect(world.asked).toHaveLength(1)
-    expect(phases(hosts)).toEqual(['refused'])
-    await world.clock.advance(6 * 60 * MINUTE_MS)
-    expect(world.asked).toHaveLength(1)
-    world.answer(() => world.token())
-    await hosts[7]?.keeper.refresh(new AbortController().signal)
-    await settle()
-    expect(world.asked).toHaveLength(2)
-    expect(phases(hosts)).toEqual(['ready'])
-    expect(tokensOf(hosts)).toHaveLength(1)
-  })
-
-  test('is known to a host that starts later, and to one that is restarted in good order: neither asks', async () => {
-    world.answer(() => inactive)
-    const first = world.host()
-    await settle()
-    const late = world.host()
-    const state = { ...first.keeper.state(), forcedCause: 'start' as const, inFlight: null }
-    const restarted = world.host({ state, remembered: first.share.remembered() })
-    await settle()
-    expect(world.asked).toHaveLength(1)
-    expect(phases([first, late, restarted])).toEqual(['refused'])
-  })
-
-  test('names the host that asked', async () => {
-    world.answer(() => inactive)
-    const [asker, other] = world.hosts(2)
-    await settle()
-    expect(world.asked[0]?.host).toBe(asker?.name)
-    expect(asker?.keeper.state().alert).toMatchObject({ reason: 'account-inactive', askedBy: null })
-    expect(other?.keeper.state().alert).toMatchObject({ reason: 'account-inactive', askedBy: asker?.name })
-  })
-
-  test('leaves a token that is still good to a host that starts then', async () => {
-    const hosts = world.hosts(3)
-    await settle()
-    world.answer(() => inactive)
-    await hosts[0]?.keeper.refresh(new AbortController().signal)
-    const late = world.host()
-    await settle()
-    expect(phases([...hosts, late])).toEqual(['refused'])
-    expect(tokensOf([...hosts, late])).toHaveLength(1)
-    expect(late.token()).not.toBeNull()
-    expect(world.asked).toHaveLength(2)
   })
 })
 
@@ -394,21 +304,6 @@ describe('a push', () => {
 })
 
 describe('an asker', () => {
-  test('that dies is replaced when its lease is over', async () => {
-    const gate = world.gate()
-    world.answer((host) => (host === 'host-1' ? gate.passed.then(() => world.token()) : world.token()))
-    const hosts = world.hosts(5)
-    await settle()
-    hosts[0]?.kill()
-    await world.clock.advance(15_500)
-    expect(world.asked).toHaveLength(1)
-    // The lease is 17 s, and the others look within half a second of its end.
-    await world.clock.advance(1_000)
-    expect(world.asked).toHaveLength(2)
-    expect(tokensOf(hosts.slice(1))).toHaveLength(1)
-    expect(hosts[1]?.token()).not.toBeNull()
-  })
-
   test('that was paused and writes late is refused, drops its token and takes the newer', async () => {
     const gate = world.gate()
     world.answer((host) => (host === 'host-1' ? gate.passed.then(() => world.token()) : world.token()))
@@ -448,17 +343,19 @@ describe('an asker', () => {
   )
 
   test('that was suspended between lease and request begins again', async () => {
-    const gate = world.gate()
     const host = world.host()
     await settle()
-    world.answer(async () => {
-      await gate.passed
-      return world.token()
-    })
-    gate.open()
-    world.clock.suspend(20 * MINUTE_MS)
-    await world.clock.advance(30 * MINUTE_MS)
-    expect(host.token()).not.toBeNull()
+    let begun = 0
+    const beforeRequest = (): Promise<void> => {
+      begun += 1
+      if (begun === 1) world.clock.suspend(20 * MINUTE_MS)
+      return Promise.resolve()
+    }
+    const { signal } = new AbortController()
+    const outcome = await host.share.fetchToken(signal, { cause: 'operator', beforeRequest })
+    expect(outcome.kind).toBe('ok')
+    expect(begun).toBe(2)
+    expect(world.asked).toHaveLength(2)
   })
 })
 
@@ -495,13 +392,6 @@ describe('a store that is lost', () => {
     const seconds = world.asked.map(({ atMs }) => Math.floor(atMs / 1_000))
     expect(new Set(seconds).size).toBeGreaterThanOrEqual(7)
     expect(hosts.every((host) => host.token() !== null)).toBe(true)
-  })
-
-  test('a look that succeeds while nothing can be written does not count: the host asks by itself', async () => {
-    world.server.fail(new StoreError('lost', 'READONLY You can’t write against a read only replica.'))
-    const host = world.host()
-    await world.clock.advance(11_000)
-    expect(host.token()).not.toBeNull()
   })
 
   test('is denied until it is not, also where the connection is closed meanwhile', async () => {
@@ -595,20 +485,6 @@ describe('a service that keeps one token of an account alive', () => {
   })
 })
 
-describe('a store that lost its data', () => {
-  test('is filled again by a host, without a request, and a new host needs none', async () => {
-    const hosts = world.hosts(5)
-    await settle()
-    world.server.flush()
-    await world.clock.advance(16_000)
-    const late = world.host()
-    await settle()
-    expect(world.asked).toHaveLength(1)
-    expect(tokensOf([...hosts, late])).toHaveLength(1)
-    expect(hosts.flatMap((host) => eventsOf(host, 'share-repaired')).length).toBeGreaterThan(0)
-  })
-})
-
 describe('a host with "asks": false', () => {
   test('takes what others obtain, and never asks', async () => {
     const quiet = world.host({ asks: false, whenAlone: 'wait' })
@@ -622,16 +498,5 @@ describe('a host with "asks": false', () => {
     await world.clock.advance(50 * MINUTE_MS)
     expect(world.asked.every(({ host }) => host === other.name)).toBe(true)
     expect(quiet.token()).toBe(other.token())
-  })
-})
-
-describe('two accounts', () => {
-  test('on one store do not meet', async () => {
-    const one = world.hosts(3)
-    await settle()
-    const others = world.hosts(3, { apiSecret: 'another secret' })
-    await settle()
-    expect(tokensOf(one)).toHaveLength(1)
-    expect(tokensOf(others)).toHaveLength(1)
   })
 })

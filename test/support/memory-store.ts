@@ -38,7 +38,6 @@ export interface MemoryServer {
     readonly pause?: SealedRecord
     readonly isPaced?: boolean
   }): void
-  readonly counts: { takes: number; looks: number; puts: number; restores: number }
 }
 
 const PACE_MS = 30_000
@@ -56,7 +55,6 @@ export function createMemoryServer(nowMs: () => number): MemoryServer {
   const interruptions = new Map<string, { readonly error: StoreError; readonly isDone: boolean }>()
   let isPushing = true
   const listeners = new Set<StoreListener>()
-  const counts = { takes: 0, looks: 0, puts: 0, restores: 0 }
 
   function expire(owner: string): void {
     const now = nowMs()
@@ -75,7 +73,6 @@ export function createMemoryServer(nowMs: () => number): MemoryServer {
   const fenceOf = (held: Held | null): number => possible(held?.fence ?? 0)
 
   function acquireLease(owner: string, request: LeaseRequest): Lease {
-    counts.takes += 1
     expire(owner)
     const now = nowMs()
     const { cause, adoptedFence, highestFence, ignored } = request
@@ -112,7 +109,6 @@ export function createMemoryServer(nowMs: () => number): MemoryServer {
       acquireLease: (request) => attempt(() => acquireLease(owner, request)),
       put: ({ isClientPaced, ttlMs, ...head }) =>
         attempt((): Put => {
-          counts.puts += 1
           expire(owner)
           const interruption = interruptions.get(owner)
           interruptions.delete(owner)
@@ -137,7 +133,6 @@ export function createMemoryServer(nowMs: () => number): MemoryServer {
         }),
       restore: ({ ttlMs, ...head }) =>
         attempt(() => {
-          counts.restores += 1
           expire(owner)
           if (fenceOf(record) >= head.fence) return
           record = { ...head, untilMs: nowMs() + ttlMs, hosts: 0 }
@@ -145,7 +140,6 @@ export function createMemoryServer(nowMs: () => number): MemoryServer {
         }),
       read: ({ known, highestFence }) =>
         attempt(() => {
-          counts.looks += 1
           expire(owner)
           const fence = fenceOf(record)
           const isPlanted = (record !== null && fence === 0) || possible(given) < given
@@ -217,6 +211,5 @@ export function createMemoryServer(nowMs: () => number): MemoryServer {
       if (hold.pause !== undefined) pause = { ...hold.pause, untilMs }
       if (hold.isPaced === true) paceUntilMs = untilMs
     },
-    counts,
   }
 }
