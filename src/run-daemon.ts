@@ -13,7 +13,6 @@ import { loadLibc, type Libc } from './lib/libc.ts'
 import { closeUnknownSockets, takeInheritedSockets, type InheritedSockets } from './lib/socket-activation.ts'
 import { createLoad } from './reload.ts'
 import { createLog } from './report/log.ts'
-import { sendDatagram } from './report/systemd.ts'
 import { createFetchToken } from './source/fetch-token.ts'
 
 export interface DaemonOptions {
@@ -76,7 +75,7 @@ async function start({ configPath, env, stderr, inherited, signals }: StartOptio
       clock,
       random: Math.random,
       createFetchToken,
-      sendDatagram,
+      sendDatagram: (path, text) => loadLibc().sendDatagram(path, text),
       tick: async (log) => {
         await directories.tick(log)
         await lock.tick(log)

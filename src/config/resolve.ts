@@ -2,7 +2,6 @@
 import type { Stats } from 'node:fs'
 import { dirname, resolve } from 'node:path'
 
-import { connectionMemoryProblem } from '../lib/connection-memory.ts'
 import { parseDuration } from '../lib/duration.ts'
 import { runtimeDirectoryOf, stateDirectoryOf } from '../lib/paths.ts'
 import type { Credentials } from '../lib/secret.ts'
@@ -16,6 +15,19 @@ import { resolveShare } from './resolve-share.ts'
 import { STANDARD_INITIAL_DELAY } from './schema.ts'
 import { resolveService } from './service.ts'
 import type { ValidPart } from './validate.ts'
+
+const KIB = 1024
+const MIB = 1024 * KIB
+
+/**
+ * Held for one connection at worst: 64 KiB that were read at once, 16 KiB of unsent answers, 12 KiB in the kernel's send
+ * buffer, and 4 KiB for the socket and its waiting requests (delivery/limits.ts).
+ */
+const CONNECTION_BYTES = 96 * KIB
+/** `MemoryMax=` of the service. */
+const SERVICE_BYTES = 256 * MIB
+/** Held by a daemon without clients. */
+const IDLE_BYTES = 60 * MIB
 
 interface ResolveOptions extends Omit<InputsOptions, 'directory'> {
   /** The configuration file, absolute, and the owner and mode of its descriptor. */
@@ -119,4 +131,19 @@ function checkConfigFile(
   const holdsSecret = secrets.some((source) => typeof source === 'string')
   for (const sentence of permissionFaults(file, stats, { uid, holdsSecret }))
     diagnostics.fault('', `the configuration file ${sentence}`)
+}
+
+/**
+ * The memory that clients can make the daemon hold, connections times the little that each may: one sentence where so many connections can hold more than the service's memory; null where they cannot.
+ */
+export function connectionMemoryProblem(
+  sockets: readonly ({ readonly maxConnections: number } | null)[],
+): string | null {
+  const connections = sockets.reduce((sum, socket) => sum + (socket?.maxConnections ?? 0), 0)
+  const heldMib = Math.ceil((connections * CONNECTION_BYTES + IDLE_BYTES) / MIB)
+  if (heldMib * MIB <= SERVICE_BYTES) return null
+  return (
+    `${connections} connections (\`maxConnections\` of \`ipc\` and \`http\`) can hold ${heldMib} MiB, and the service has ` +
+    `${SERVICE_BYTES / MIB} MiB: lower \`maxConnections\`, or raise MemoryMax= of the unit`
+  )
 }

@@ -1,11 +1,6 @@
 // Paths of the runtime directory, the state directory, the sockets and the configuration, by the user (contract, section 1).
-import { constants } from 'node:fs'
 import { userInfo } from 'node:os'
 import { isAbsolute, join } from 'node:path'
-
-import { directoryProblem } from './directory-access.ts'
-import { errorCode, errorMessage, exitStatus, fallbackOnSystemError, UserError } from './error.ts'
-import { fs } from './fs.ts'
 
 /** Identity of a process: the effective uid and the environment. */
 export interface ProcessIdentity {
@@ -48,47 +43,6 @@ export function configDirectories({ env, uid }: ProcessIdentity, workingDirector
   return isService || uid === 0 ? [SYSTEM_CONFIG_DIRECTORY] : [workingDirectory, SYSTEM_CONFIG_DIRECTORY]
 }
 
-/** Of the directory itself, whatever a link says. */
-const DIRECTORY_FLAGS = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW
-
-/** Mode of a runtime directory that has to be made: the modes of what is in it decide for root's, 0700 for a person's. */
-export function runtimeDirectoryMode(uid: number): number {
-  return uid === 0 ? 0o755 : 0o700
-}
-export const STATE_DIRECTORY_MODE = 0o700
-
-/**
- * Makes the directory with this mode, whatever the umask; one that exists is left as it is. Returns why it must not be
- * used, with the remedy: it is a link, another user owns it, or every user can write in it. Throws UserError (78) where it
- * cannot be made.
- */
-export async function prepareDirectory(
-  path: string,
-  { mode, uid }: { mode: number; uid: number },
-): Promise<string | undefined> {
-  try {
-    // mkdir of a directory that exists would wait for a frozen disk.
-    const isMade = (await fs.lstat(path).catch(fallbackOnSystemError(null))) === null
-    if (isMade) await fs.mkdir(path, { recursive: true, mode })
-    const directory = await fs.open(path, DIRECTORY_FLAGS)
-    try {
-      const stats = await fs.fstat(directory)
-      if (isMade && (stats.mode & 0o7777) !== mode) await fs.fchmod(directory, mode)
-      // As a mount of a sandbox it outlives its name: no file can be made in it.
-      if (stats.nlink === 0) throw Object.assign(new Error('it was removed'), { code: 'ENOENT' })
-      const problem = directoryProblem(path, stats, { uid, use: 'sockets' })
-      return problem && `The directory ${path} is not safe: ${problem}.`
-    } finally {
-      await fs.close(directory)
-    }
-  } catch (error) {
-    const isLink = (await fs.lstat(path).catch(fallbackOnSystemError(null)))?.isSymbolicLink()
-    if (isLink === true)
-      return `The directory ${path} is a symbolic link, which another could replace: name the directory itself.`
-    throw new UserError(cannotMake(path, error), exitStatus.configuration, { cause: error })
-  }
-}
-
 function ownRuntimeDirectory({ env, uid }: ProcessIdentity): string {
   if (uid === 0) return SYSTEM_RUNTIME_DIRECTORY
   const own = absolute(env['XDG_RUNTIME_DIR'])
@@ -115,15 +69,4 @@ function firstOf(list: string | undefined): string | undefined {
 /** Relative paths in these variables are to be ignored (XDG Base Directory Specification). */
 function absolute(path: string | undefined): string | undefined {
   return path !== undefined && isAbsolute(path) ? path : undefined
-}
-
-function cannotMake(path: string, error: unknown): string {
-  const code = errorCode(error)
-  if (code === 'EEXIST' || code === 'ENOTDIR')
-    return `${path} cannot be a directory, because it or a part of its path is something else: remove that, or set another directory.`
-  if (code === 'EROFS')
-    return `The directory ${path} cannot be made, because the file system there is read-only: under systemd name it in a ReadWritePaths= drop-in, or set another directory.`
-  if (code === 'EACCES' || code === 'EPERM')
-    return `The directory ${path} may not be made: make it as root and give it to the daemon's user (install -d -m 0700 -o USER ${path}), or set another directory.`
-  return `The directory ${path} cannot be made (${errorMessage(error)}): set another directory.`
 }

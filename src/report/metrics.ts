@@ -2,7 +2,7 @@
 import { createHistogram, type Observations } from '../lib/histogram.ts'
 import type { Phase } from '../protocol.ts'
 import type { CurrentAlert } from '../token/alert.ts'
-import type { FetchOutcome, Reason } from '../token/outcome.ts'
+import { permanentReasons, transientReasons, type FetchOutcome, type Reason } from '../token/outcome.ts'
 import { dueAtMs, phaseOf, usableToken } from '../token/state.ts'
 import type { KeeperView } from './subscribe-until.ts'
 
@@ -61,31 +61,14 @@ interface Value {
 type Read = (context: Context) => number | readonly Value[] | null
 type Metric = readonly [name: string, help: string, read: Read]
 
-const PHASES = Object.keys({
-  starting: 0,
-  ready: 0,
-  degraded: 0,
-  expired: 0,
-  refused: 0,
-} satisfies Record<Phase, 0>)
-const ALERT_REASONS = Object.keys({
-  'account-inactive': 0,
-  'account-not-found': 0,
-  rejected: 0,
-  'no-token': 0,
-} satisfies Record<CurrentAlert['reason'], 0>)
-const OUTCOMES: Readonly<Record<Reason | 'none', FetchOutcome['kind']>> = {
-  none: 'ok',
-  'rate-limited': 'transient',
-  'server-error': 'transient',
-  'malformed-answer': 'transient',
-  network: 'transient',
-  timeout: 'transient',
-  tls: 'transient',
-  rejected: 'transient',
-  'account-inactive': 'permanent',
-  'account-not-found': 'permanent',
-}
+const PHASES: readonly Phase[] = ['starting', 'ready', 'degraded', 'expired', 'refused']
+const ALERT_REASONS: readonly CurrentAlert['reason'][] = [...permanentReasons, 'rejected', 'no-token']
+/** By reason. */
+const OUTCOMES = new Map<Reason | 'none', FetchOutcome['kind']>([
+  ['none', 'ok'],
+  ...transientReasons.map((reason) => [reason, 'transient'] as const),
+  ...permanentReasons.map((reason) => [reason, 'permanent'] as const),
+])
 
 /** Names without `kyc_tokend_`. Counters end in `_total`, and what has observations is a histogram. */
 const METRICS: readonly Metric[] = [
@@ -134,9 +117,9 @@ const METRICS: readonly Metric[] = [
     'fetches_total',
     'Finished attempts to get a token, by outcome and reason.',
     ({ fetches }) =>
-      Object.entries(OUTCOMES).map(([reason, outcome]) => ({
+      Array.from(OUTCOMES, ([reason, outcome]) => ({
         labels: { outcome, reason },
-        value: fetches.get(reason as Reason | 'none') ?? 0,
+        value: fetches.get(reason) ?? 0,
       })),
   ],
   [

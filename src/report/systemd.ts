@@ -1,10 +1,9 @@
 // Notifies systemd (sd_notify(3)): ready, status, reloading, stopping, and that the loop is alive.
 import { formatInstantOrNull, type Clock, type Instant } from '../lib/clock.ts'
 import { errorMessage } from '../lib/error.ts'
-import { loadLibc } from '../lib/libc.ts'
 import { createProblemLog, type Log } from '../lib/log.ts'
 import { createLiveness } from '../token/variable.ts'
-import { dueAtMs, isSettled, phaseOf, usableToken, usableUntilMs, type TokenState } from '../token/state.ts'
+import { isSettled, phaseOf, usableToken, usableUntilMs, type TokenState } from '../token/state.ts'
 import { subscribeUntil, type KeeperView } from './subscribe-until.ts'
 
 /** Sends a datagram to this Unix socket (sd_notify(3)). Throws where that fails. */
@@ -77,7 +76,7 @@ export function createSystemdNotifier(options: {
   /** From a timer of its own, because the administrator's time may be shorter than the loop's ticks. */
   async function sendSignsOfLife(everyMs: number, signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
-      if (isAlive() && makesProgress(keeper.state())) send('WATCHDOG=1')
+      if (isAlive()) send('WATCHDOG=1')
       await clock.sleep(everyMs, signal)
     }
   }
@@ -108,16 +107,6 @@ export function createSystemdNotifier(options: {
       notify()
     },
   }
-}
-
-/** libc is loaded only where there is a systemd to notify. */
-export const sendDatagram: SendDatagram = (path, text) => {
-  loadLibc().sendDatagram(path, text)
-}
-
-/** A next attempt is planned, or none is needed until an operator acts. A time that is no number would wait for ever. */
-function makesProgress(state: TokenState): boolean {
-  return !Number.isNaN(dueAtMs(state))
 }
 
 function takeSettings(

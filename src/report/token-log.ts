@@ -12,6 +12,8 @@ import { subscribeUntil, type KeeperView } from './subscribe-until.ts'
 /** Failures already logged in the current outage. */
 interface FailureStreak {
   readonly reasons: Set<TransientReason>
+  attempts: number
+  sinceMs: number
   loggedAtMs: number
   /** Time in which the same is not logged again. */
   quietMs: number
@@ -44,7 +46,6 @@ export function createTokenLog({
   let failing: FailureStreak | null = null
   /** The refusal that was logged. */
   let refused: string | null = null
-  let failures = { attempts: 0, sinceMs: 0 }
 
   function logAttempt({ outcome, cause, tookMs }: Attempted): void {
     log('debug', 'An attempt is over', { event: 'attempt', outcome: outcome.kind, cause, tookMs })
@@ -58,20 +59,16 @@ export function createTokenLog({
     logRecovery()
     const { token } = keeper.state()
     if (token === null) return
-    if (token.fingerprint === obtained) {
-      log('info', 'The service gave the same token again', {
-        event: 'token-unchanged',
-        cause,
-        ...lifeFields(token),
-      })
-    } else {
+    const fields = lifeFields(token)
+    if (token.fingerprint === obtained)
+      log('info', 'The service gave the same token again', { event: 'token-unchanged', cause, ...fields })
+    else
       log('info', 'Token obtained', {
         event: 'token-obtained',
         cause,
         ...(askedBy !== undefined && { askedBy }),
-        ...lifeFields(token),
+        ...fields,
       })
-    }
     obtained = token.fingerprint
   }
 
@@ -88,12 +85,12 @@ export function createTokenLog({
 
   function logRecovery(): void {
     if (failing === null) return
-    failing = null
     log('notice', 'The service gives tokens again', {
       event: 'recovered',
-      failedAttempts: failures.attempts,
-      failedForSeconds: seconds(keeper.now().bootMs - failures.sinceMs),
+      failedAttempts: failing.attempts,
+      failedForSeconds: seconds(keeper.now().bootMs - failing.sinceMs),
     })
+    failing = null
   }
 
   function logFailure(cause: string): void {
@@ -101,9 +98,11 @@ export function createTokenLog({
     if (failure === null) return
     const now = keeper.now()
     const { reason, detail, status, attempts } = failure
-    failures = { attempts, sinceMs: failure.since.bootMs }
+    const sinceMs = failure.since.bootMs
     const first = failing === null
-    failing ??= { reasons: new Set(), loggedAtMs: now.bootMs, quietMs: QUIET_MS.first / 2 }
+    failing ??= { reasons: new Set(), attempts, sinceMs, loggedAtMs: now.bootMs, quietMs: QUIET_MS.first / 2 }
+    failing.attempts = attempts
+    failing.sinceMs = sinceMs
     const isKnown = failing.reasons.has(reason)
     if (isKnown && now.bootMs < failing.loggedAtMs + failing.quietMs) return
     failing.reasons.add(reason)
@@ -116,7 +115,7 @@ export function createTokenLog({
       status,
       cause,
       attempts,
-      failingForSeconds: seconds(now.bootMs - failure.since.bootMs),
+      failingForSeconds: seconds(now.bootMs - sinceMs),
       nextAttemptAt: formatInstant(failure.retryAtMs, now),
       tokenUsableUntil: tokenUsableUntil(),
       remedy: isKnown ? null : remedyOf(remedyFor(reason), account),

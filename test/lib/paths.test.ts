@@ -1,16 +1,11 @@
-import { chmodSync, chownSync, mkdirSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
-import { beforeEach, describe, expect, it, vi } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 
-import { UserError } from '../../src/lib/error.ts'
 import {
   configDirectories,
-  prepareDirectory,
   runtimeDirectoryOf,
   socketCandidates,
   stateDirectoryOf,
 } from '../../src/lib/paths.ts'
-import { tempDirectory } from '../support/temp-directory.ts'
 
 describe('where things are', () => {
   it('is what systemd says, before everything else', () => {
@@ -59,50 +54,5 @@ describe('where things are', () => {
     expect(socketCandidates({ env: { RUNTIME_DIRECTORY: '/run/shop' }, uid: 0 })).toEqual([
       '/run/kyc-tokend/ipc.sock',
     ])
-  })
-})
-
-describe('prepareDirectory', () => {
-  const uid = process.getuid!()
-  let base: string
-  beforeEach(async () => {
-    base = await tempDirectory()
-  })
-  const modeOf = (path: string) => statSync(path).mode & 0o7777
-
-  it('gives the mode whatever the umask, and makes what is missing above', async () => {
-    const path = join(base, 'a', 'b')
-    await prepareDirectory(path, { mode: 0o775, uid })
-    expect(modeOf(path)).toBe(0o775)
-  })
-  it('leaves one that is there as it is', async () => {
-    const path = join(base, 'there')
-    mkdirSync(path)
-    chmodSync(path, 0o2750)
-    await prepareDirectory(path, { mode: 0o700, uid })
-    expect(modeOf(path)).toBe(0o2750)
-  })
-  it('says what to do where a file is in the way', async () => {
-    writeFileSync(join(base, 'file'), '')
-    await expect(prepareDirectory(join(base, 'file'), { mode: 0o700, uid })).rejects.toThrow(
-      /is something else: remove/,
-    )
-    await expect(prepareDirectory(join(base, 'file', 'x'), { mode: 0o700, uid })).rejects.toThrow(UserError)
-  })
-
-  it('of another user, one that all can write, and a link are not to be used', async () => {
-    for (const name of ['own', 'open', 'target']) mkdirSync(join(base, name))
-    chmodSync(join(base, 'open'), 0o777)
-    symlinkSync(join(base, 'target'), join(base, 'link'))
-    symlinkSync(join(base, 'nowhere'), join(base, 'dangling'))
-    const problemOf = async (name: string, user = uid) =>
-      prepareDirectory(join(base, name), { mode: 0o700, uid: user })
-    expect(await problemOf('own')).toBeUndefined()
-    expect(await problemOf('open')).toContain('every user can write in the directory')
-    expect(await problemOf('link')).toContain('name the directory itself')
-    expect(await problemOf('dangling')).toContain('name the directory itself')
-    if (uid !== 0) return
-    chownSync(join(base, 'own'), 4242, 0)
-    expect(await problemOf('own')).toContain('belongs to the user 4242')
   })
 })
