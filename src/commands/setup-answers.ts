@@ -96,9 +96,9 @@ async function singleAnswers(
   }
 }
 
-type Given = Readonly<
-  Partial<Record<'baseUrl' | 'apiKey' | 'apiSecret' | 'preset' | 'tokenUrl', string | undefined>>
->
+/** The fault of an answer, as a sentence without its full stop. */
+type Problem = (text: string) => string | undefined
+type Given = Partial<Record<'baseUrl' | 'apiKey' | 'apiSecret' | 'preset' | 'tokenUrl', string | undefined>>
 type Complete = Given & Pick<Answers, 'baseUrl' | 'apiKey' | 'apiSecret'>
 
 function isComplete(given: Given): given is Complete {
@@ -108,10 +108,7 @@ function isComplete(given: Given): given is Complete {
 }
 
 async function givenAnswers(options: Invocation['options']): Promise<Given> {
-  const text = async (
-    option: string,
-    problem: (text: string) => string | undefined,
-  ): Promise<string | undefined> => {
+  const text = async (option: string, problem: Problem): Promise<string | undefined> => {
     const value = options[option] as string | undefined
     if (value === undefined) return undefined
     const answer = option.endsWith('-file') ? await readAnswer(value, option) : value

@@ -8,13 +8,13 @@ const option = (
   value: string,
   summary: string,
   fallback?: string,
-  more: Pick<OptionSpec, 'choices' | 'suggestions' | 'isRepeatable'> = {},
+  choices?: readonly string[],
 ): OptionSpec => ({
   type: 'string',
   value,
   summary,
   ...(fallback !== undefined && { default: fallback }),
-  ...more,
+  ...(choices !== undefined && { choices }),
 })
 
 const socket = option(
@@ -37,11 +37,7 @@ const configuredAccount = option(
   'The account, configured in /etc/kyc-tokend/accounts/NAME.json; not with --config',
   '$KYC_TOKEND_ACCOUNT, else the configuration of --config',
 )
-const minValid = option(
-  'DURATION',
-  'Wait for a token with at least this life left, such as 60s (at most 24h)',
-  '0s',
-)
+const minValid = option('DURATION', 'Wait for a token with this life left, such as 60s (at most 24h)', '0s')
 const wait = option(
   'DURATION',
   'How long to wait for a token that is good enough (at most 60s); where given, also for a daemon that has not been started yet',
@@ -64,19 +60,10 @@ export const commands: readonly CommandSpec[] = [
         'FILE',
         'A configuration (JSON) with the key and the secret in it, instead of the three options; - for standard input',
       ),
-      preset: option(
-        'NAME',
-        'Kind of the service, if it is another than that of API key and secret',
-        'asked for',
-        {
-          choices: ['oauth2'],
-        },
-      ),
-      'token-url': option(
-        'URL',
-        'Where it gives tokens: a path after the address, or a whole URL',
-        'asked for',
-      ),
+      preset: option('NAME', 'Kind of the service, if not that of API key and secret', 'asked for', [
+        'oauth2',
+      ]),
+      'token-url': option('URL', 'Where it gives tokens: a path after the address, or a URL', 'asked for'),
       'ca-file': option(
         'FILE',
         "File with the certificate of the service's private authority, which is copied",
@@ -109,7 +96,7 @@ export const commands: readonly CommandSpec[] = [
         'FORMAT',
         'The token alone, an Authorization header, KYC_ACCESS_TOKEN=…, or JSON with its expiry',
         'raw',
-        { choices: ['raw', 'header', 'env', 'json'] },
+        ['raw', 'header', 'env', 'json'],
       ),
       'min-valid': minValid,
       wait,
@@ -184,12 +171,10 @@ export const commands: readonly CommandSpec[] = [
     options: {
       status: option('STATUS', 'HTTP status of the answer, such as 500'),
       body: option('FILE', 'File with the body of the answer; - for stdin'),
-      header: option(
-        'HEADER',
-        "Header of the answer, such as 'Retry-After: 120'; may be given several times",
-        undefined,
-        { isRepeatable: true },
-      ),
+      header: {
+        ...option('HEADER', "Header of the answer, such as 'Retry-After: 120'; may be given several times"),
+        isRepeatable: true,
+      },
       config: option(
         'PATH',
         'By the `service` and the settings of this configuration, whose secrets are not read; else the standard ones',
@@ -221,15 +206,17 @@ export const commands: readonly CommandSpec[] = [
     options: {
       'min-valid': minValid,
       wait,
-      'on-change': option(
-        'ACTION',
-        'At each new token: none, restart, or the name of a signal, such as HUP, that the command gets',
-        'none',
-        { suggestions: ['none', 'restart', ...signalNames] },
-      ),
+      'on-change': {
+        ...option(
+          'ACTION',
+          'At each new token: none, restart, or the name of a signal for the command',
+          'none',
+        ),
+        suggestions: ['none', 'restart', ...signalNames],
+      },
       splay: option(
         'DURATION',
-        'Restart or signal at a random moment within this time after a change (at most 24h)',
+        'Restart or signal at a random moment in this time after a change (at most 24h)',
         '0s',
       ),
       'min-between': option(
@@ -237,9 +224,10 @@ export const commands: readonly CommandSpec[] = [
         'Shortest time from a start or a signal to the next one (at most 24h)',
         '30s',
       ),
-      'stop-signal': option('SIGNAL', 'Signal that stops the command before it is started again', 'TERM', {
+      'stop-signal': {
+        ...option('SIGNAL', 'Signal that stops the command before it is started again', 'TERM'),
         suggestions: signalNames,
-      }),
+      },
       'stop-timeout': option(
         'DURATION',
         'A command that has not stopped by then is killed (at most 24h)',
@@ -258,9 +246,7 @@ export const commands: readonly CommandSpec[] = [
     summary: 'A stand-in of the service on loopback, for trying things and for rehearsing outages',
     options: {
       port: option('N', 'Port on 127.0.0.1', 'a free one'),
-      scenario: option('NAME', 'How it answers', 'ok', {
-        choices: scenarioNames,
-      }),
+      scenario: option('NAME', 'How it answers', 'ok', scenarioNames),
       'token-lifetime': option('DURATION', 'Life of its tokens', '60s'),
       config: option('PATH', 'Be the `service` that this configuration describes; its secrets are not read'),
     },

@@ -108,6 +108,7 @@ describe('kyc-tokend setup without a terminal', () => {
       baseUrl: sandbox.url,
       credentials: { ...sandboxCredentials },
       alerts: { contact: 'on call' },
+      service: { parameters: { realm: 'partners' } },
     })
     const setupFrom = (content: unknown, words: string[] = []): Promise<Ended> =>
       runCli(['setup', '--from', '-', ...words], {
@@ -127,6 +128,7 @@ describe('kyc-tokend setup without a terminal', () => {
         baseUrl: sandbox.url,
         credentials: { apiKey: { file: 'api-key' }, apiSecret: { file: 'api-secret' } },
         alerts: { contact: 'on call' },
+        service: { parameters: { realm: 'partners' } },
       })
     })
 
