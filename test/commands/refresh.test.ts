@@ -40,14 +40,6 @@ test('a refusal is 77, also without a token', async () => {
   expect(stderr).toMatch(/account-inactive/)
 })
 
-test('a user who may not gets a sentence, and 77', async () => {
-  const daemon = await daemonWith(({ answer }) =>
-    answer('fault', { code: 'denied', message: 'Only root may.' }),
-  )
-  const ended = await runCli(['refresh', '--socket', daemon.path])
-  expect(ended).toMatchObject({ status: 77, stdout: '', stderr: 'Only root may.\n' })
-})
-
 test('a daemon that ends meanwhile says so, with 75', async () => {
   const daemon = await daemonWith(({ type, answer }) => {
     if (type === 'status.get') return answer('status.result', { token: null })

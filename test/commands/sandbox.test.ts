@@ -1,6 +1,5 @@
 import { Readable } from 'node:stream'
 import { afterEach, describe, expect, it } from 'vitest'
-import { commands } from '../../src/commands/specs.ts'
 import { run } from '../../src/commands/sandbox.ts'
 import { sandboxCredentials } from '../../src/sandbox/sandbox.ts'
 import { scenarioNames } from '../../src/sandbox/scenarios.ts'
@@ -60,10 +59,5 @@ describe('the command sandbox', () => {
     for (const wrong of ['60', '0s', '999ms', '10000d', 'soon']) {
       await expect(start({ 'token-lifetime': wrong }).status).rejects.toThrow(/--token-lifetime/)
     }
-  })
-
-  it('has the scenarios that the help names', () => {
-    const spec = commands.find(({ name }) => name === 'sandbox')
-    expect(spec?.options['scenario']?.choices).toEqual(scenarioNames)
   })
 })

@@ -1,5 +1,5 @@
 import { spawn, spawnSync } from 'node:child_process'
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
 import { formatStatus } from '../../src/commands/format-status.ts'
@@ -72,13 +72,60 @@ test('prints times as they are spoken, and the life that is left', () => {
   expect(text).not.toContain('→')
 })
 
-test('a failure is shown with its attempts and its remedy', () => {
-  const text = format({ state: 'degraded', failure, nextAttemptAt: '2030-01-01T00:15:20.000Z' })
-  expect(text).toMatch(
-    /failure +network for 3 min, since 00:12:00Z: 4 attempts, the last 15 min ago \(.*\)\n +getaddrinfo ENOTFOUND/,
-  )
-  expect(text).toMatch(/next +attempt in 20 s/)
-  expect(text).toMatch(/→ .*baseUrl.*resolves/)
+const good = statusWith()
+const reader = {
+  uid: 7,
+  pid: 9,
+  client: null,
+  transport: 'ipc',
+  lastAt: '2030-01-01T00:14:00.000Z',
+  count: 1,
+} as const
+const stateProblem = '/var/lib/kyc-tokend/memory.json: no space is left: free some'
+test.each<[string, Partial<StatusResult>, RegExp[]]>([
+  [
+    'a failure with its attempts and its remedy',
+    { state: 'degraded', failure, nextAttemptAt: '2030-01-01T00:15:20.000Z' },
+    [
+      /failure +network for 3 min, since 00:12:00Z: 4 attempts, the last 15 min ago \(.*\)\n +getaddrinfo ENOTFOUND/,
+      /next +attempt in 20 s/,
+      /→ .*baseUrl.*resolves/,
+    ],
+  ],
+  [
+    'files with faults first',
+    { files: [file('/good'), file('/bad', 'it is a link: remove it')] },
+    [
+      /files +✗ \/bad: it is a link: remove it\n +✓ \/good \(raw\), written 15 min ago \(00:00:00Z\)/,
+      /→ Correct the token file/,
+    ],
+  ],
+  [
+    'no time of writing for a file that is absent now',
+    { files: [{ ...file('/gone'), present: false }] },
+    [/✓ \/gone \(raw\), not there now\n/],
+  ],
+  [
+    'first a state that cannot be saved, with its remedy',
+    { daemon: { ...good.daemon, stateProblem } },
+    [new RegExp(`^.*\\n→ The state for a restart cannot be saved: ${stateProblem}\\.\\n`)],
+  ],
+  [
+    'a service that was not asked yet',
+    { service: { ...good.service, lastRequestAt: null, lastSuccessAt: null, requests: 0 } },
+    [/, not asked yet$/m],
+  ],
+  [
+    'no clients of a socket that is not configured, and a reader without a name',
+    { clients: { ...good.clients, http: null }, readers: [reader] },
+    [
+      /clients +3 on ipc \(1 subscribed\)$/m,
+      /readers +a client without a name \(uid 7, pid 9, ipc\) 1 min ago/,
+    ],
+  ],
+])('shows %s', (_, fields, patterns) => {
+  const text = format(fields)
+  for (const pattern of patterns) expect(text).toMatch(pattern)
 })
 
 test('an alert’s remedy comes before that of the failure', () => {
@@ -94,19 +141,6 @@ test('an alert’s remedy comes before that of the failure', () => {
   expect(text.match(/→ .*/g)).toEqual(['→ Contact support.', '→ Call the KYC team, 555-1234.'])
   // Before anything else.
   expect(text.split('\n')[1]).toBe('→ Contact support.')
-})
-
-test('files with faults come first', () => {
-  const text = format({ files: [file('/good'), file('/bad', 'it is a link: remove it')] })
-  expect(text).toMatch(
-    /files +✗ \/bad: it is a link: remove it\n +✓ \/good \(raw\), written 15 min ago \(00:00:00Z\)/,
-  )
-  expect(text).toMatch(/→ Correct the token file/)
-})
-
-test('a file that is absent now is not called written, whenever it was', () => {
-  const text = format({ files: [{ ...file('/gone'), present: false }] })
-  expect(text).toMatch(/✓ \/gone \(raw\), not there now\n/)
 })
 
 test('colours only where they are wanted, and words of others cannot steer the terminal', () => {
@@ -149,35 +183,19 @@ test.each([
   expect(stdout.includes('\u001b[')).toBe(hasColour)
 })
 
-test('without a token it ends with 75', async () => {
-  const { cli, daemon } = await commandWorld({ answer: { status: 503 } })
-  await daemon.logged('fetch-failed')
-  const { status, stdout } = await cli(['status'])
-  expect(status).toBe(75)
-  expect(stdout).toMatch(/^● starting: [^]*server-error \(HTTP 503\)/)
-})
-
-test('of a refused account it ends with 77 and says what to do', async () => {
-  const { cli, service } = await commandWorld({ answer: accountInactive })
-  await service.arrived(1)
-  await cli(['token'])
-  const { status, stdout } = await cli(['status'])
-  expect(status).toBe(77)
-  expect(stdout).toMatch(/^● refused: [^]*→ .*support/)
-})
-
-test('a token file that cannot be written is shown with its fault', async () => {
-  const { cli, daemon, directory, service } = await commandWorld({
-    config: { tokenFiles: [{ path: 'target' }] },
-    answer: async () => {
-      mkdirSync(join(directory, 'run/target'), { recursive: true })
-      return granting(hourToken())
-    },
-  })
-  await service.arrived(1)
-  await cli(['token'])
-  expect((await cli(['status'])).stdout).toMatch(new RegExp(`✗ ${daemon.directory}/run/target: \\S`))
-})
+test.each([
+  [75, { status: 503 }, 'fetch-failed', /^● starting: [^]*server-error \(HTTP 503\)/],
+  [77, accountInactive, 'alert', /^● refused: [^]*→ .*support/],
+] as const)(
+  'without a token, or refused, it ends with %d and says why',
+  async (expected, answer, event, text) => {
+    const { cli, daemon } = await commandWorld({ answer })
+    await daemon.logged(event)
+    const { status, stdout } = await cli(['status'])
+    expect(status).toBe(expected)
+    expect(stdout).toMatch(text)
+  },
+)
 
 test('the shared store: connected, alone and denied', () => {
   const share = {
@@ -271,17 +289,6 @@ test('the alert command’s last run, readers, and a faulty configuration on dis
   expect(text).toMatch(/→ Correct the configuration \(`sudo kyc-tokend check`/)
 })
 
-test('a state that cannot be saved comes first, with its remedy', () => {
-  const stateProblem = '/var/lib/kyc-tokend/memory.json: no space is left: free some'
-  const text = format({ daemon: { ...statusWith().daemon, stateProblem } })
-  expect(text.split('\n')[1]).toBe(`→ The state for a restart cannot be saved: ${stateProblem}.`)
-})
-
-test('a service that was not asked yet', () => {
-  const service = { ...statusWith().service, lastRequestAt: null, lastSuccessAt: null, requests: 0 }
-  expect(format({ service })).toMatch(/, not asked yet$/m)
-})
-
 test('what is watched and never answers ends with 69', async () => {
   const stream = createMemoryStream()
   const status = await run({
@@ -294,21 +301,6 @@ test('what is watched and never answers ends with 69', async () => {
     signal: AbortSignal.abort(),
   })
   expect(status).toBe(69)
-})
-
-test('a socket that is not configured has no clients, and a reader without a name is shown', () => {
-  const { ipc } = statusWith().clients
-  const reader = {
-    uid: 7,
-    pid: 9,
-    client: null,
-    transport: 'ipc',
-    lastAt: '2030-01-01T00:14:00.000Z',
-    count: 1,
-  } as const
-  const text = format({ clients: { ipc, http: null }, readers: [reader] })
-  expect(text).toMatch(/clients +3 on ipc \(1 subscribed\)$/m)
-  expect(text).toMatch(/readers +a client without a name \(uid 7, pid 9, ipc\) 1 min ago/)
 })
 
 test('why a unit does not run, with the remedy', () => {

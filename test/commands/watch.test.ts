@@ -84,18 +84,6 @@ test('without a daemon it ends with 69', async () => {
   expect(await runCli(['watch', '--socket', '/nonexistent'])).toMatchObject({ status: 69, stdout: '' })
 })
 
-test('says in one sentence that its output cannot be written', async () => {
-  const { daemon } = await commandWorld()
-  const [node, program] = PROGRAM
-  const { status, stderr } = spawnSync(
-    'bash',
-    ['-c', '"$0" "$1" watch --socket "$2" > /dev/full', node, program, daemon.ipcPath],
-    { encoding: 'utf8', timeout: 20_000 },
-  )
-  expect(stderr).toMatch(/^The output cannot be written .*\n$/)
-  expect(status).toBe(70)
-})
-
 test('a socket that is named by an unset variable is a mistake, not the default', async () => {
   expect(await runCli(['watch', '--socket', ''])).toMatchObject({ status: 64, stdout: '' })
 })
