@@ -35,10 +35,10 @@ interface Session {
   readonly credentialsId: string
   readonly share: ShareConfig
   service: ServiceSettings
-  /** Opened at the first attempt or when it is run. */
+  /** Opens it once: at the first attempt, or when it is run. */
   open(): Promise<ShareToken>
-  opened(): ShareToken | null
-  close(): Promise<void>
+  opening: Promise<ShareToken> | null
+  opened: ShareToken | null
   remembered(): Remembered
 }
 
@@ -83,13 +83,11 @@ export function createFleet(options: FleetOptions): Fleet {
     service: ServiceSettings,
   ): Session {
     const account = { credentialsId, host: share.host ?? hostname() }
-    let opening: Promise<ShareToken> | null = null
-    let opened: ShareToken | null = null
     // When it is opened, it may be the current one itself.
     let former = current
     const open = async (): Promise<ShareToken> => {
       const { openSession } = await import('./share-token.ts')
-      opened = await openSession(
+      const opened = await openSession(
         { ...config, share },
         {
           ...options,
@@ -103,18 +101,17 @@ export function createFleet(options: FleetOptions): Fleet {
         },
       )
       former = null
+      session.opened = opened
       return opened
     }
     const session: Session = {
       credentialsId,
       share,
       service,
-      open: () => (opening ??= open()),
-      opened: () => opened,
-      async close() {
-        await (await opening)?.close()
-      },
-      remembered: () => opened?.remembered() ?? rememberedAfter(former, account),
+      opening: null,
+      opened: null,
+      open: () => (session.opening ??= open()),
+      remembered: () => session.opened?.remembered() ?? rememberedAfter(former, account),
     }
     return session
   }
@@ -139,7 +136,7 @@ export function createFleet(options: FleetOptions): Fleet {
         drop() {
           if (session === same) return
           leave(session)
-          void session.close()
+          void session.opening?.then((token) => token.close())
         },
       }
     },
@@ -151,10 +148,10 @@ export function createFleet(options: FleetOptions): Fleet {
         await (session === undefined ? untilAborted(until) : session.run(until))
       }
     },
-    status: () => current?.opened()?.status() ?? null,
-    sample: () => current?.opened()?.sample() ?? null,
+    status: () => current?.opened?.status() ?? null,
+    sample: () => current?.opened?.sample() ?? null,
     saved() {
-      const remembered = current?.opened()?.remembered()
+      const remembered = current?.opened?.remembered()
       if (remembered === undefined) return null
       const { own, adoptedFence, hosts } = remembered
       return { fence: own === null ? adoptedFence : 0, hosts: hosts ?? 0 }
@@ -163,7 +160,7 @@ export function createFleet(options: FleetOptions): Fleet {
 
   function leave(session: Session): void {
     const { credentialsId } = session
-    const fence = session.opened()?.remembered().highestFence
+    const fence = session.opened?.remembered().highestFence
     if (fence === undefined) return
     formerFences.set(credentialsId, fence)
     const [oldest] = formerFences.keys()

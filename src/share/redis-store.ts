@@ -1,13 +1,7 @@
 // The shared store in Redis or Valkey: one hash, three short-lived keys and one channel for each account.
 import { randomHex } from '../lib/crypto.ts'
 import { CLIENT_INTERVAL_MS } from '../token/rejections.ts'
-import {
-  connect,
-  type Connection,
-  type RedisClient,
-  type StoreConfig,
-  type Surroundings,
-} from './redis-client.ts'
+import { connect, type Connection, type StoreConfig, type Surroundings } from './redis-client.ts'
 import { ACQUIRE, FORGET, PUT, READ, RELEASE, RELEASED, RESTORE } from './scripts.ts'
 import {
   StoreError,
@@ -49,7 +43,10 @@ export async function openRedisStore(
   const channel = keyOf('changed')
   const owner = `${host}/${randomHex(8)}`
   const connection = await connect(settings, surroundings)
-  const scripts = defineScripts(connection.client)
+  const { client } = connection
+  for (const [name, { lua }] of Object.entries(SCRIPTS))
+    client.defineCommand(name, { lua, numberOfKeys: KEY_NAMES.length })
+  const scripts = client as unknown as Scripts
 
   async function run(name: Name, ...values: readonly (string | number)[]): Promise<Reply> {
     await connection.firstContact
@@ -96,10 +93,10 @@ export async function openRedisStore(
     },
     async watch(listener, signal) {
       const onReady = (): void => listener.onConnected?.()
-      connection.client.on('ready', onReady)
+      client.on('ready', onReady)
       const pushes = await connect(settings, surroundings)
       await watch(pushes, channel, { ...surroundings, listener, signal })
-      connection.client.off('ready', onReady)
+      client.off('ready', onReady)
     },
     async forget() {
       await run('shareForget')
@@ -113,12 +110,6 @@ export function formatServers(servers: StoreConfig['servers']): string {
   return servers
     .map((server) => ('path' in server ? server.path : `${server.host}:${server.port}`))
     .join(', ')
-}
-
-function defineScripts(client: RedisClient): Scripts {
-  for (const [name, { lua }] of Object.entries(SCRIPTS))
-    client.defineCommand(name, { lua, numberOfKeys: KEY_NAMES.length })
-  return client as unknown as Scripts
 }
 
 /** A connection of its own: a subscribed one takes no other commands. */

@@ -1,12 +1,5 @@
 // The seal: what lies in the store can be read and written only with the account's secret.
-import {
-  createCipheriv,
-  createDecipheriv,
-  createHash,
-  hkdfSync,
-  randomBytes,
-  type DecipherGCM,
-} from 'node:crypto'
+import { createCipheriv, createDecipheriv, createHash, hkdfSync, randomBytes } from 'node:crypto'
 import * as v from 'valibot'
 import type { Secret } from '../lib/secret.ts'
 import { expirySources, type TransientReason } from '../token/outcome.ts'
@@ -79,22 +72,13 @@ const HEAD_BYTES = 1 + NONCE_BYTES + TAG_BYTES
 export function createSeal({ baseUrl, description, credentials, key }: SealOptions): Seal {
   const { apiKey, apiSecret } = credentials
   const material = JSON.stringify([apiSecret.reveal(), key?.reveal() ?? null])
-  const account = createHash('sha256')
-    // Without a description the key is that of version 1.1.0, with which these hosts may share.
-    .update(
-      JSON.stringify([VERSION, baseUrl, apiKey.reveal(), ...(description === null ? [] : [description])]),
-    )
-    .digest()
-  const derive = (purpose: string, bytes: number): Buffer =>
-    Buffer.from(
-      hkdfSync(
-        'sha256',
-        material,
-        'kyc-tokend share v1',
-        Buffer.concat([Buffer.from(purpose), account]),
-        bytes,
-      ),
-    )
+  // Without a description the key is that of version 1.1.0, with which these hosts may share.
+  const names = [VERSION, baseUrl, apiKey.reveal(), ...(description === null ? [] : [description])]
+  const account = createHash('sha256').update(JSON.stringify(names)).digest()
+  const derive = (purpose: string, bytes: number): Buffer => {
+    const info = Buffer.concat([Buffer.from(purpose), account])
+    return Buffer.from(hkdfSync('sha256', material, 'kyc-tokend share v1', info, bytes))
+  }
   const accountKey = derive('subject', 16).toString('hex')
   const sealKey = derive('seal', 32)
   const boundTo = ({ fence, atMs, notBeforeMs }: RecordHead): Buffer =>
@@ -121,18 +105,14 @@ export function createSeal({ baseUrl, description, credentials, key }: SealOptio
       const decipher = createDecipheriv('aes-256-gcm', sealKey, nonce, { authTagLength: TAG_BYTES })
         .setAAD(boundTo(head))
         .setAuthTag(bytes.subarray(1 + NONCE_BYTES, HEAD_BYTES))
-      return recordIn(decipher, bytes.subarray(HEAD_BYTES))
+      try {
+        const opened = Buffer.concat([decipher.update(bytes.subarray(HEAD_BYTES)), decipher.final()])
+        const { success, output } = v.safeParse(sharedRecord, JSON.parse(opened.toString()))
+        return success ? output : null
+      } catch {
+        // Another secret, another head or a changed byte; the caller logs it.
+        return null
+      }
     },
-  }
-}
-
-function recordIn(decipher: DecipherGCM, sealed: Buffer): SharedRecord | null {
-  try {
-    const text = Buffer.concat([decipher.update(sealed), decipher.final()]).toString()
-    const { success, output } = v.safeParse(sharedRecord, JSON.parse(text))
-    return success ? output : null
-  } catch {
-    // Another secret, another head or a changed byte; the caller logs it.
-    return null
   }
 }

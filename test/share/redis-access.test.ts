@@ -11,7 +11,14 @@ import type { StoreConfig } from '../../src/share/redis-client.ts'
 import { StoreError, type Store } from '../../src/share/store.ts'
 import { aclLine } from '../../src/share/telemetry.ts'
 import { createAuthority, createCertificate } from '../support/certificates.ts'
-import { freePort, isWithoutRedis, settingsOf, startRedis, type RedisServer } from '../support/redis.ts'
+import {
+  freePort,
+  isWithoutRedis,
+  settingsOf,
+  startRedis,
+  subscribe,
+  type RedisServer,
+} from '../support/redis.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { expectUntil } from '../support/until.ts'
 
@@ -39,18 +46,8 @@ const all = { known: 0, highestFence: 0 }
 
 /** Takes the lease, writes, reads and listens: all that a host does. */
 async function expectAllWorks(store: Store): Promise<void> {
-  const stop = new AbortController()
   const heard: number[] = []
-  let isSubscribed = false
-  const watching = store.watch(
-    {
-      onRecord: ({ fence }) => heard.push(fence),
-      onReleased: () => undefined,
-      onSubscribed: () => (isSubscribed = true),
-    },
-    stop.signal,
-  )
-  await expectUntil('the subscription', () => isSubscribed)
+  await subscribe(store, { onRecord: ({ fence }) => heard.push(fence) })
   const taken = await store.acquireLease(wish)
   if (taken.verdict !== 'yours') throw new Error(taken.verdict)
   const head = { fence: taken.fence, atMs: taken.nowMs, notBeforeMs: 0 }
@@ -61,8 +58,6 @@ async function expectAllWorks(store: Store): Promise<void> {
   if (again.verdict !== 'yours') throw new Error(again.verdict)
   await store.release({ ...head, sealed: 'why', pauseMs: 50 })
   await store.restore({ ...head, fence: again.fence + 1, sealed: 'restored', ttlMs: 60_000 })
-  stop.abort()
-  await watching
 }
 async function errorOf(operation: Promise<unknown>): Promise<StoreError> {
   const error = await operation.then(
@@ -231,17 +226,8 @@ describe.skipIf(withoutRedis)('a store in Redis', () => {
   test('a subscription to a server that hangs is noticed and made again', async () => {
     const server = await start()
     const store = await open(settingsOf(server))
-    const stop = new AbortController()
     let subscribed = 0
-    const watching = store.watch(
-      { onRecord: () => undefined, onReleased: () => undefined, onSubscribed: () => (subscribed += 1) },
-      stop.signal,
-    )
-    onTestFinished(async () => {
-      stop.abort()
-      await watching
-    })
-    await expectUntil('the subscription', () => subscribed === 1)
+    await subscribe(store, { onSubscribed: () => (subscribed += 1) })
     onTestFinished(() => server.signal('SIGCONT'))
     server.signal('SIGSTOP')
     // Longer than the socket's limit and one ping: the connection must be given up, and made again afterwards.

@@ -4,14 +4,9 @@ import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test
 import { createSystemClock } from '../../src/lib/clock.ts'
 import { ACQUIRE } from '../../src/share/scripts.ts'
 import { openRedisStore } from '../../src/share/redis-store.ts'
-import {
-  type Store,
-  type StoredRecord,
-  type StoreListener,
-  type LeaseRequest,
-} from '../../src/share/store.ts'
+import { type Store, type StoredRecord, type LeaseRequest } from '../../src/share/store.ts'
 import { createMemoryServer } from '../support/memory-store.ts'
-import { isWithoutRedis, settingsOf, startRedis, type RedisServer } from '../support/redis.ts'
+import { isWithoutRedis, settingsOf, startRedis, subscribe, type RedisServer } from '../support/redis.ts'
 import { expectUntil } from '../support/until.ts'
 
 const NOTHING = { record: 0, lease: '', pause: 0, pace: false }
@@ -64,26 +59,6 @@ const worlds: readonly (readonly [string, boolean, () => World])[] = [
 
 const account = (accountKey: string) => ({ accountKey, clock: createSystemClock(), random: Math.random })
 const at = (known: number) => ({ known, highestFence: known })
-
-/** Listens until the test ends. */
-async function subscribe(store: Store, listener: Partial<StoreListener>): Promise<void> {
-  const stop = new AbortController()
-  let isSubscribed = false
-  const watching = store.watch(
-    {
-      onRecord: () => undefined,
-      onReleased: () => undefined,
-      ...listener,
-      onSubscribed: () => (isSubscribed = true),
-    },
-    stop.signal,
-  )
-  onTestFinished(async () => {
-    stop.abort()
-    await watching
-  })
-  await expectUntil('the subscription', () => isSubscribed)
-}
 
 /** Daemons of several versions meet under these names. */
 const keyOf = (subject: string, name: string): string => `kyc-tokend:1:{${subject}}:${name}`
@@ -291,10 +266,15 @@ describe.each(worlds)('%s', (_name, isThere, createWorld) => {
 })
 
 describe.skipIf(withoutRedis)('in Redis', () => {
-  test('every key has an expiry, and its name shows nothing but the subject', async () => {
+  async function openOne(): Promise<{ subject: string; store: Store }> {
     const subject = randomBytes(16).toString('hex')
     const store = await openRedisStore(settingsOf(server), { ...account(subject), host: 'one' })
     onTestFinished(() => store.close())
+    return { subject, store }
+  }
+
+  test('every key has an expiry, and its name shows nothing but the subject', async () => {
+    const { subject, store } = await openOne()
     const first = await store.acquireLease(wish())
     if (first.verdict !== 'yours') throw new Error(first.verdict)
     await store.put({
@@ -350,9 +330,7 @@ describe.skipIf(withoutRedis)('in Redis', () => {
   })
 
   test('a lease that never ends, planted from outside, is a wait of one lease', async () => {
-    const subject = randomBytes(16).toString('hex')
-    const store = await openRedisStore(settingsOf(server), { ...account(subject), host: 'one' })
-    onTestFinished(() => store.close())
+    const { subject, store } = await openOne()
     server.cli('set', keyOf(subject, 'lease'), 'mallory/1')
     expect(await store.acquireLease(wish())).toEqual({
       verdict: 'taken',
@@ -362,9 +340,7 @@ describe.skipIf(withoutRedis)('in Redis', () => {
   })
 
   test('keys of other types, planted from outside, hold nothing up', async () => {
-    const subject = randomBytes(16).toString('hex')
-    const store = await openRedisStore(settingsOf(server), { ...account(subject), host: 'one' })
-    onTestFinished(() => store.close())
+    const { subject, store } = await openOne()
     for (const name of ['record', 'fence', 'lease', 'pace', 'pause'])
       server.cli(name === 'record' ? 'set' : 'lpush', keyOf(subject, name), 'x')
     expect(await store.read(at(0))).toMatchObject({ fence: 0, isPlanted: false, record: null })
@@ -373,10 +349,8 @@ describe.skipIf(withoutRedis)('in Redis', () => {
   })
 
   test('what was planted for ten years counts as not there, and is overwritten', async () => {
+    const { subject, store } = await openOne()
     const key = (name: string): string => keyOf(subject, name)
-    const subject = randomBytes(16).toString('hex')
-    const store = await openRedisStore(settingsOf(server), { ...account(subject), host: 'one' })
-    onTestFinished(() => store.close())
     const plant = (...words: string[]): void => {
       for (const [command = '', name = '', ...values] of [words]) server.cli(command, key(name), ...values)
       server.cli('pexpire', key(words[1] ?? ''), '315360000000')
@@ -406,9 +380,7 @@ describe.skipIf(withoutRedis)('in Redis', () => {
   })
 
   test('any message on the channel is survived', async () => {
-    const subject = randomBytes(16).toString('hex')
-    const store = await openRedisStore(settingsOf(server), { ...account(subject), host: 'one' })
-    onTestFinished(() => store.close())
+    const { subject, store } = await openOne()
     const heard: StoredRecord[] = []
     await subscribe(store, { onRecord: (record) => heard.push(record) })
     for (const message of ['', 'x', 'x y z', '1', 'NaN 1 1 1 b', '7 8 6 0 box'])

@@ -5,7 +5,9 @@ import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer, type AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { onTestFinished } from 'vitest'
 import type { StoreConfig } from '../../src/share/redis-client.ts'
+import type { Store, StoreListener } from '../../src/share/store.ts'
 import { expectUntil } from './until.ts'
 
 export interface RedisServer {
@@ -150,4 +152,27 @@ export async function startRedis({
     throw error
   }
   return server
+}
+
+/** Listens until the test ends. Resolves when the store has subscribed. */
+export async function subscribe(store: Store, listener: Partial<StoreListener>): Promise<void> {
+  const stop = new AbortController()
+  let isSubscribed = false
+  const watching = store.watch(
+    {
+      onRecord: () => undefined,
+      onReleased: () => undefined,
+      ...listener,
+      onSubscribed() {
+        isSubscribed = true
+        listener.onSubscribed?.()
+      },
+    },
+    stop.signal,
+  )
+  onTestFinished(async () => {
+    stop.abort()
+    await watching
+  })
+  await expectUntil('the subscription', () => isSubscribed)
 }
