@@ -1,5 +1,5 @@
 // Follows the task pages of the manual, word for word, on a machine with a real systemd.
-import { copyFileSync, readFileSync } from 'node:fs'
+import { copyFileSync, readFileSync, writeFileSync } from 'node:fs'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -92,6 +92,33 @@ describe.skipIf(why !== undefined && !isRequired)('installed as the manual says'
     expect(await machine.sh('cat /run/kyc-tokend/token', { as: 'member' })).toMatch(/^ey/)
     const { status } = await machine.run(['cat', '/etc/kyc-tokend/api-secret'], { as: 'member' })
     expect(status).not.toBe(0)
+  })
+
+  it('hands programs the API and no token, through nginx', async () => {
+    const install = block('api-proxy-install').code.replaceAll('sudo ', '')
+    await machine.sh(`useradd billing; useradd other; ${install.replace(/^apt .*/, 'set -e')}`)
+    const file = machine.path('/etc/kyc-api-proxy.conf')
+    const config = readFileSync(file, 'utf8')
+      .replace('server api.example.com:443', 'server 127.0.0.1:8099')
+      .replaceAll('https://kyc_api', 'http://kyc_api')
+    writeFileSync(file, config)
+    const [reload = '', enable = '', ask = '', log = ''] = block('api-proxy-start').code.split('\n')
+    await machine.sh(`${reload}; ${enable}`.replaceAll('sudo ', ''))
+    const asked = `${ask} -sS -o /dev/null -w '%{http_code}'`
+    const direct = "curl -s -o /dev/null -w '%{http_code}' http://127.0.0.1:8099/some/path"
+    const own = await machine.sh(direct)
+    const answers = async (): Promise<boolean> =>
+      (await machine.run(['sh', '-c', asked], { as: 'billing' })).stdout === own
+    await expectUntil('an answer of the stand-in through nginx', answers)
+    expect(await machine.sh(asked.replace('/some/path', '/other'), { as: 'billing' })).toBe('403')
+    expect((await machine.run(['sh', '-c', asked], { as: 'other' })).status).not.toBe(0)
+    expect((await machine.run(['cat', '/run/kyc-tokend/token'], { as: 'billing' })).status).not.toBe(0)
+    await machine.sh('systemctl reload kyc-api-proxy')
+    await expectUntil('an answer after a reload', answers)
+    await machine.sh('systemctl restart kyc-api-proxy')
+    await expectUntil('an answer after a restart', answers)
+    expect(await machine.sh(`${log} --no-pager`)).toMatch(/GET \/some\/path (\d{3}) "\1"/)
+    await machine.sh('systemctl disable --now kyc-api-proxy')
   })
 
   it('writes a token file in another directory', async () => {

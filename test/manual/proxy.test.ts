@@ -327,7 +327,11 @@ async function startWorld({ trusted }: { trusted?: string } = {}): Promise<World
     endDaemon,
     startNginx,
     endNginx,
-    reloadNginx: () => void nginx?.kill('SIGHUP'),
+    reloadNginx() {
+      // As ExecReload= does.
+      expect(spawnSync('nginx', ['-t', '-q', '-e', 'stderr', '-c', configFile]).status).toBe(0)
+      nginx?.kill('SIGHUP')
+    },
   }
 }
 
