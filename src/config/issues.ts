@@ -11,8 +11,8 @@ export interface ConfigIssue {
 
 /** Collects the faults and warnings of a configuration. */
 export interface Diagnostics {
-  fault(at: string, sentence: string): void
-  warn(at: string, sentence: string): void
+  readonly fault: (at: string, sentence: string) => void
+  readonly warn: (at: string, sentence: string) => void
 }
 
 /** A configuration that cannot be used (status 78). The message holds all faults, each on a line. */

@@ -85,7 +85,11 @@ async function readDocument({ env, configPath }: LoadOptions): Promise<ReadDocum
       ? []
       : FILE_NAMES.map((name) => join(here, name)).filter((path) => existsSync(path))
   if (found.kind === 'absent') {
-    fault('', notFound(found.searched, { isNamed: named !== undefined, configPath, passedOver }))
+    const option = configPath === undefined ? '$KYC_TOKEND_CONFIG' : '--config'
+    fault(
+      '',
+      notFound(found.searched, { named: named === undefined ? undefined : option, here: passedOver[0] }),
+    )
     return { faults, warnings, diagnostics }
   }
   const { file } = found
@@ -114,28 +118,27 @@ async function readDocument({ env, configPath }: LoadOptions): Promise<ReadDocum
   }
 }
 
-function notLookedAt(path: string): string {
-  const shown = CONTROL_CHARACTER.test(path) ? printable(path) : path
-  return `${shown} is not looked at, because root and services read ${SYSTEM_CONFIG_DIRECTORY} only: name it with --config, or move it there`
+function shown(path: string): string {
+  return CONTROL_CHARACTER.test(path) ? printable(path) : path
 }
 
+function notLookedAt(path: string): string {
+  return `${shown(path)} is not looked at, because root and services read ${SYSTEM_CONFIG_DIRECTORY} only: name it with --config, or move it there`
+}
+
+/** Without a `named` file these were searched for, and `here` is one in a working directory that is not looked at. */
 function notFound(
   searched: readonly string[],
-  {
-    isNamed,
-    configPath,
-    passedOver,
-  }: { isNamed: boolean; configPath: string | undefined; passedOver: readonly string[] },
+  { named, here }: { named: '--config' | '$KYC_TOKEND_CONFIG' | undefined; here: string | undefined },
 ): string {
-  const names = searched.map((path) => (CONTROL_CHARACTER.test(path) ? printable(path) : path))
-  const account = accountOfConfig(names[0] ?? '')
-  if (isNamed && account !== undefined)
-    return `there is no configuration file ${names[0]}: \`sudo kyc-tokend setup --account ${account}\` makes it`
-  if (isNamed)
-    return `there is no configuration file ${names[0]}: correct ${configPath === undefined ? '$KYC_TOKEND_CONFIG' : '--config'}, or make the file from ${EXAMPLE}`
-  const [here] = passedOver
-  if (here !== undefined) return `there is no configuration file ${names[0]}: ${notLookedAt(here)}`
-  return `there is no configuration file: \`kyc-tokend setup\` makes it (of the service: with sudo), or name yours with --config (looked for ${names.join(', ')})`
+  const [first = ''] = searched
+  const absent = `there is no configuration file ${shown(first)}`
+  const account = accountOfConfig(first)
+  if (named !== undefined && account !== undefined)
+    return `${absent}: \`sudo kyc-tokend setup --account ${account}\` makes it`
+  if (named !== undefined) return `${absent}: correct ${named}, or make the file from ${EXAMPLE}`
+  if (here !== undefined) return `${absent}: ${notLookedAt(here)}`
+  return `there is no configuration file: \`kyc-tokend setup\` makes it (of the service: with sudo), or name yours with --config (looked for ${searched.map(shown).join(', ')})`
 }
 
 function deepFreeze<T>(value: T): T {

@@ -106,8 +106,7 @@ const OWN_HEADER =
   /^(?:authorization|host|connection|content-.*|transfer-encoding|accept-encoding|expect|keep-alive|proxy-.*|te|trailer|upgrade)$/i
 
 /** Sentences never have a value, and keys only as a key path has them. */
-function checkFields({ send, names, parameters, headers }: Fields, diagnostics: Diagnostics): void {
-  const fault = (at: string, sentence: string): void => diagnostics.fault(at, sentence)
+function checkFields({ send, names, parameters, headers }: Fields, { fault }: Diagnostics): void {
   const { apiKey, apiSecret } = names
   if (send !== 'basic') {
     if (apiKey === apiSecret)
@@ -121,18 +120,18 @@ function checkFields({ send, names, parameters, headers }: Fields, diagnostics: 
   }
   const seen = new Set<string>()
   for (const [name, value] of Object.entries(headers)) {
-    const at = keyPath(['service', 'headers', name])
-    if (!HEADER_NAME.test(name)) fault(at, 'is no name of an HTTP header: write it as "X-Client"')
-    else if (OWN_HEADER.test(name)) fault(at, 'is a header that kyc-tokend sets by itself: remove it')
-    else if (seen.has(name.toLowerCase()))
-      fault(at, 'is there twice, in other letters: remove one of the two')
-    else if (!HEADER_VALUE.test(value))
-      fault(
-        at,
-        'has a value that an HTTP header cannot have: write visible characters, and blanks only within',
-      )
+    const problem = headerProblem(name, value, seen)
+    if (problem !== undefined) fault(keyPath(['service', 'headers', name]), problem)
     seen.add(name.toLowerCase())
   }
+}
+
+function headerProblem(name: string, value: string, seen: ReadonlySet<string>): string | undefined {
+  if (!HEADER_NAME.test(name)) return 'is no name of an HTTP header: write it as "X-Client"'
+  if (OWN_HEADER.test(name)) return 'is a header that kyc-tokend sets by itself: remove it'
+  if (seen.has(name.toLowerCase())) return 'is there twice, in other letters: remove one of the two'
+  if (HEADER_VALUE.test(value)) return undefined
+  return 'has a value that an HTTP header cannot have: write visible characters, and blanks only within'
 }
 
 type Described = Fields & { readonly tokenUrl: string; readonly token: string }
@@ -151,12 +150,6 @@ function canonical({ tokenUrl, send, names, parameters, headers, token }: Descri
       .map(([name, value]) => [nameOf(name), value] as const)
       .toSorted(([one], [other]) => (one < other ? -1 : 1))
   const sent = send === 'basic' ? null : [names.apiKey, names.apiSecret]
-  return JSON.stringify([
-    tokenUrl,
-    send,
-    sent,
-    sorted(parameters),
-    sorted(headers, (name) => name.toLowerCase()),
-    token,
-  ])
+  const headersSent = sorted(headers, (name) => name.toLowerCase())
+  return JSON.stringify([tokenUrl, send, sent, sorted(parameters), headersSent, token])
 }
