@@ -1,10 +1,13 @@
 // Alerts: raised once, reminded of, resolved; as log records and in the files that the operator's command reads.
+import { dirname, join } from 'node:path'
 import type { Config } from '../config/config.ts'
 import { remedyOf } from '../lib/account.ts'
+import { onFile, readSmallFile } from '../lib/atomic-file.ts'
+import { FileError } from '../lib/file-error.ts'
 import type { Log } from '../lib/log.ts'
+import { createManagedFile } from '../lib/managed-file.ts'
 import type { AlertTestResult } from '../protocol.ts'
 import { currentAlert, type CurrentAlert } from '../token/alert.ts'
-import { createAlertFiles, type SavedAlert } from './alert-files.ts'
 import { subscribeUntil, type KeeperView } from './subscribe-until.ts'
 
 export type AlertSettings = Config['alerts']
@@ -23,6 +26,17 @@ interface Raised extends Omit<CurrentAlert, 'reason'> {
   readonly reason: CurrentAlert['reason'] | 'test'
 }
 
+interface SavedAlert {
+  readonly reason: unknown
+  readonly since: unknown
+  readonly remindedAt: unknown
+  readonly noTokenSince: unknown
+  readonly askedBy?: unknown
+}
+
+/** Readable by all: it holds no secret. */
+const ALERT_FILE_MODE = 0o644
+const MAX_ALERT_BYTES = 64 * 1024
 const SENTENCES: Readonly<Record<Raised['reason'], string>> = {
   'account-inactive': 'The account is not active: the service gives it no token',
   'account-not-found': 'The service knows no account for these credentials',
@@ -237,4 +251,61 @@ function originOf({
 
 function isoTime(wallMs: number): string {
   return new Date(wallMs).toISOString()
+}
+
+/** alert.json while an alert is raised, and alert-resolved.json once it is over: what the operator's command reads. */
+function createAlertFiles(path: string, log: Log) {
+  let raised: string | null = null
+  let resolved: string | null = null
+  const failure = { sentence: 'An alert file cannot be brought up to date', event: 'alert-file-failed' }
+  const raisedFile = createManagedFile(
+    { path, mode: ALERT_FILE_MODE },
+    { desired: () => raised, log, failure },
+  )
+  const resolvedPath = join(dirname(path), 'alert-resolved.json')
+  const resolvedFile = createManagedFile(
+    { path: resolvedPath, mode: ALERT_FILE_MODE },
+    { desired: () => resolved, log, failure },
+  )
+  let work = Promise.resolve()
+
+  async function reconcileAfter(former: Promise<void>): Promise<void> {
+    await former
+    if (resolved !== null) await resolvedFile.reconcile()
+    await raisedFile.reconcile()
+  }
+
+  return {
+    /** Removes leftovers of a crash and returns what alert.json of a former run says; null: there is none. */
+    async begin(): Promise<SavedAlert | null> {
+      await Promise.all([raisedFile.begin(), resolvedFile.begin()])
+      return readAlert(path)
+    },
+    /** The content of alert.json; null: it goes, after alert-resolved.json was written. */
+    setRaised(alert: object | null): void {
+      raised = alert && `${JSON.stringify(alert)}\n`
+    },
+    setResolved(alert: object): void {
+      resolved = `${JSON.stringify(alert)}\n`
+    },
+    /**
+     * Writes what is new, and restores what was changed or could not be written. One at a time, so that
+     * alert-resolved.json is there before alert.json goes.
+     */
+    async reconcile(): Promise<void> {
+      work = reconcileAfter(work)
+      await work
+    },
+  }
+}
+
+async function readAlert(path: string): Promise<SavedAlert | null> {
+  try {
+    const { content } = await onFile(path, async () => readSmallFile(path, MAX_ALERT_BYTES))
+    const saved: unknown = JSON.parse(String(content))
+    return typeof saved === 'object' && saved !== null ? (saved as SavedAlert) : null
+  } catch (error) {
+    if (error instanceof FileError || error instanceof SyntaxError) return null
+    throw error
+  }
 }

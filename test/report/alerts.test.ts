@@ -138,16 +138,6 @@ test('alert.json says the same, for everybody to read, and is gone when the aler
   ])
 })
 
-test('an operator whose refresh succeeds ends it', async () => {
-  const { answer, begin, clock, keeper, of } = await alerting()
-  answer(failures.inactive)
-  await begin()
-  answer({ kind: 'ok', accessToken: 'good' })
-  void keeper.refresh(AbortSignal.timeout(10_000))
-  await clock.advance(0)
-  expect(of('alert-resolved')).toEqual([expect.objectContaining({ by: 'token' })])
-})
-
 test('asking again in vain says nothing new, and leaves the file as it is', async () => {
   const { answer, begin, clock, keeper, of } = await alerting()
   answer(failures.inactive)
@@ -236,18 +226,6 @@ test('what is no alert of the daemon is removed without a word', async () => {
   await writeFile(path, 'not JSON')
   const { events } = await alerting()
   expect(events()).toEqual([])
-})
-
-test('rejected requests raise an alert too, and another reason is another alert', async () => {
-  const { answer, begin, clock, of } = await alerting()
-  answer(failures.rejected)
-  await begin()
-  await clock.advance(5 * 60_000)
-  expect(of('alert').map(({ reason }) => reason)).toEqual(['rejected'])
-  answer(failures.notFound)
-  await clock.advance(10 * 60_000)
-  expect(of('alert').map(({ reason }) => reason)).toEqual(['rejected', 'account-not-found'])
-  await expect.poll(async () => (await content())['reason']).toBe('account-not-found')
 })
 
 test('a directory that cannot be written is reported once, and the file is there when it can', async () => {

@@ -263,13 +263,6 @@ it('a kept token that is older than the state remembers was replaced, and is not
 })
 
 describe('the boot', () => {
-  it('another one ends a kept token', async () => {
-    const { start, answered, ok } = await scene()
-    const { store, state } = await start()
-    await store.save(answered(state, ok()))
-    expect(kindOf((await start({ boot: 'boot-two' })).state)).toBe('waiting')
-  })
-
   it('whose clock says what cannot be is in doubt, and the token is not served', async () => {
     const { start, answered, ok, runtimeDirectory, clock } = await scene()
     const { store, state } = await start()
