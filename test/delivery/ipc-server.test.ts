@@ -85,22 +85,6 @@ describe('token.get', () => {
   })
 })
 
-describe('token.reject', () => {
-  it('of the next token within 30 s is held, and says in seconds how long', async () => {
-    const world = await startDelivery()
-    await world.rotate()
-    const reject = async () =>
-      (await askOnce(world.ipcPath, 'token.reject', { accessToken: world.keeper.state().token?.accessToken }))
-        ?.data
-    expect(await reject()).toMatchObject({ verdict: 'refreshing' })
-    await expectUntil('the next token', () => world.keeper.state().generation === 2)
-    const held = await reject()
-    expect(held).toMatchObject({ verdict: 'held' })
-    expect(held?.['retryAfterSeconds']).toBeGreaterThan(15)
-    expect(held?.['retryAfterSeconds']).toBeLessThanOrEqual(30)
-  })
-})
-
 describe('token.subscribe', () => {
   it('answers at once and sends each change, with its id', async () => {
     const world = await startDelivery()
@@ -286,23 +270,6 @@ interface NodeIpcClient {
 }
 
 describe('the rest', () => {
-  it('reports the status', async () => {
-    const world = await startDelivery()
-    await world.rotate()
-    const answer = await askOnce(world.ipcPath, 'status.get', {})
-    expect(answer).toMatchObject({
-      type: 'status.result',
-      data: {
-        state: 'ready',
-        failure: null,
-        alert: null,
-        token: { generation: 1 },
-        clients: { ipc: { connections: 1 } },
-      },
-    })
-    expect(JSON.stringify(answer)).not.toContain('token-1')
-  })
-
   it('refreshes for the own user, and says how it went', async () => {
     const world = await startDelivery()
     await world.rotate()

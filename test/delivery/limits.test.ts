@@ -1,8 +1,11 @@
 // Every limit of the sockets, and that nothing is left behind by clients that go.
 import { createHook } from 'node:async_hooks'
-import { connect, type Socket } from 'node:net'
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { connect, createServer, type AddressInfo, type Socket } from 'node:net'
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { TIMEOUTS } from '../../src/delivery/connections/server.ts'
+import { METRICS_TIMEOUTS } from '../../src/delivery/http/server.ts'
 import { createDescriptors, createQuota, createTurns } from '../../src/delivery/limits.ts'
 import { connectionMemoryProblem } from '../../src/config/resolve.ts'
 import { loadLibc } from '../../src/lib/libc.ts'
@@ -222,6 +225,39 @@ describe('a client that goes', () => {
     expect(accepted).toBeLessThan(1024 * 1024)
     await expectUntil('its end', () => world.ipc.counts().dropped['too-many-connections'] === 1)
   })
+})
+
+it('metrics over TCP that are not read end within 10 s, as do idle connections', async () => {
+  const { sweepMs, idle, stalled } = METRICS_TIMEOUTS
+  expect(Math.max(idle, stalled) + sweepMs).toBeLessThanOrEqual(10_000)
+  const url = (path: string): string => new URL(`../../src/delivery/${path}`, import.meta.url).href
+  const program = `
+    import { createMetricsServer } from '${url('http/server.ts')}'
+    import { createDeliveryContext } from '${url('servers.ts')}'
+    const log = () => undefined
+    const context = createDeliveryContext({ replies: { onChange: () => log }, log })
+    const metrics = () => ({ contentType: 'text/plain', body: 'x'.repeat(64 * 1024 * 1024) })
+    const timeouts = { sweepMs: 20, idle: 100, stalled: 100, 'incomplete-request': 100 }
+    const server = createMetricsServer({ ...context, inherited: [3], metrics, timeouts })
+    await server.open()
+    setInterval(() => console.log(JSON.stringify(server.counts().dropped)), 50)`
+  const listener = createServer().listen(0, '127.0.0.1')
+  await once(listener, 'listening')
+  const { port } = listener.address() as AddressInfo
+  const { fd } = Reflect.get(listener, '_handle') as { fd: number }
+  const command = ['--input-type=module', '-e', program]
+  const child = spawn(process.execPath, command, { stdio: ['ignore', 'pipe', 'inherit', fd] })
+  listener.close()
+  onTestFinished(() => void child.kill('SIGKILL'))
+  let said = ''
+  child.stdout!.setEncoding('utf8').on('data', (text: string) => (said += text))
+  await expectUntil('the server', () => said !== '')
+  for (const request of ['', 'GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n']) {
+    const socket = connect(port, '127.0.0.1', () => void socket.write(request))
+    onTestFinished(() => void socket.destroy())
+    socket.on('error', () => undefined)
+  }
+  await expectUntil('the end of both', () => /"stalled":1,"idle":1,/.test(said))
 })
 
 it('a client that reads nothing holds up the end of the daemon for 2.5 s at most', async () => {

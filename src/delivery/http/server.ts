@@ -33,8 +33,12 @@ export function createMetricsServer(
 ): ConnectionServer {
   const { replies } = options
   const operations = { changedToken: () => replies.current(), denial: () => null }
-  const timeouts = { sweepMs: 2_000, idle: 8_000, stalled: 8_000, 'incomplete-request': 6_000 }
-  const common = { transport: 'metrics', socket: METRICS_SOCKET, timeouts, ...options } as const
+  const common = {
+    transport: 'metrics',
+    socket: METRICS_SOCKET,
+    timeouts: METRICS_TIMEOUTS,
+    ...options,
+  } as const
   return serveRoutes(common, { routes: createHealthRoutes(options), operations })
 }
 
@@ -48,6 +52,8 @@ export const HANDED_OVER = {
   maxConnectionsPerUser: 128,
   maxRequestsPerSecond: null,
 }
+/** A connection ends at the sweep after its time is up. */
+export const METRICS_TIMEOUTS = { sweepMs: 2_000, idle: 8_000, stalled: 8_000, 'incomplete-request': 6_000 }
 const METRICS_SOCKET = { ...HANDED_OVER, maxConnections: 64, maxConnectionsPerUser: 64 }
 
 function serveRoutes(
