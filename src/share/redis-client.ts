@@ -6,7 +6,7 @@ import type { Clock } from '../lib/clock.ts'
 import { createSecureContext } from '../lib/crypto.ts'
 import { StoreError, type StoreErrorKind } from './store.ts'
 
-export type RedisClient = Redis | Cluster
+type RedisClient = Redis | Cluster
 /** The settings that say how the store is reached. */
 export type StoreConfig = Omit<ShareConfig, 'key' | 'host' | 'asks' | 'whenAlone'>
 

@@ -173,7 +173,7 @@ export function recordToRestore(
 
 // ---- what the keeper gets -------------------------------------------------------------------------------------------------
 
-export interface Delivery {
+interface Delivery {
   readonly outcome: FetchOutcome
   /** The state if the keeper takes it. */
   readonly state: ShareState
@@ -254,7 +254,7 @@ export function isBeforeAct(
 
 // ---- the store is away: when this host asks by itself, spread, so that a fleet never stampedes -----------------------------
 
-export interface Standalone extends Pick<Moment, 'usableUntilMs'>, Pick<ShareState, 'hosts'> {
+interface Standalone extends Pick<Moment, 'usableUntilMs'>, Pick<ShareState, 'hosts'> {
   /** The token was reported as refused, or belongs to other credentials. */
   readonly isUrgent: boolean
 }

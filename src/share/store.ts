@@ -42,18 +42,17 @@ export interface LeaseRequest {
   /** Fence of the newest record that this host knows of; a new fence is larger. */
   readonly highestFence: number
   /** Contents of the store that count as not there, because they are of no use or have held this host up for long enough. */
-  readonly ignored: Ignored
+  readonly ignored: {
+    /** Fence of the record; 0: none. */
+    readonly record: number
+    /** Holder of the lease; empty: none. */
+    readonly lease: string
+    /** Fence of the pause; 0: none. */
+    readonly pause: number
+    readonly pace: boolean
+  }
 }
-export interface Ignored {
-  /** Fence of the record; 0: none. */
-  readonly record: number
-  /** Holder of the lease; empty: none. */
-  readonly lease: string
-  /** Fence of the pause; 0: none. */
-  readonly pause: number
-  readonly pace: boolean
-}
-export interface PutRequest extends SealedRecord {
+interface PutRequest extends SealedRecord {
   /** The record stays in the store for so long. */
   readonly ttlMs: number
 }
@@ -63,7 +62,7 @@ export type Put =
   /** A later fence was given or written: the record is not stored. */
   | { readonly verdict: 'stale'; readonly record: StoredRecord | null }
 
-export interface Contents {
+interface Contents {
   readonly nowMs: number
   /** Fence of the record in the store; 0: there is none. */
   readonly fence: number

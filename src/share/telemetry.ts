@@ -14,7 +14,7 @@ export interface ShareSample {
   /** Delay of pushes, in seconds. */
   readonly lag: Observations
 }
-export type StoreState = Pick<NonNullable<StatusResult['share']>, 'state' | 'since' | 'lastError'>
+type StoreState = Pick<NonNullable<StatusResult['share']>, 'state' | 'since' | 'lastError'>
 
 export type Telemetry = ReturnType<typeof createTelemetry>
 

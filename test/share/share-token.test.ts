@@ -33,19 +33,6 @@ const eventsOf = ({ events }: Host, event: string): Host['events'] =>
   events.filter((one) => one.event === event)
 
 describe('a fleet', () => {
-  test('rotates with one request each, by different hosts, and none is without a token', async () => {
-    const hosts = world.hosts(20)
-    await settle()
-    for (let minute = 0; minute < 250; minute += 1) {
-      await world.clock.advance(MINUTE_MS)
-      expect(hosts.every((host) => host.token() !== null)).toBe(true)
-      expect(tokensOf(hosts)).toHaveLength(1)
-    }
-    expect(world.asked.length).toBeGreaterThanOrEqual(7)
-    expect(world.asked.length).toBeLessThanOrEqual(8)
-    expect(new Set(world.asked.map(({ host }) => host)).size).toBeGreaterThan(3)
-  })
-
   test('whose clocks are an hour apart has one token, whose expiry all see at the same moment', async () => {
     const hosts = [-3_600_000, -1_000, 0, 1_000, 3_600_000].map((clockAheadMs) =>
       world.host({ clockAheadMs }),
