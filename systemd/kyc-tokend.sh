@@ -3,17 +3,17 @@
 # keeps for it (`VALID_FROM VALID_UNTIL TOKEN`, in seconds of /proc/uptime) where that is certain to be right. Every
 # other command, and every doubt, is for the full program, which then says and does what there is to say and do.
 
-# $1: the account that --account names, if there is one.
+# $1: printed before the token. $2: the account that --account names, if there is one.
 quick() {
 	[ -z "${KYC_TOKEND_SOCKET+set}" ] || return
 	# The full program would inherit our values of those that the caller has exported.
 	unset directory from until token more uptime bare number
 	directory=/run/kyc-tokend
-	if [ $# -gt 0 ] || [ -n "${KYC_TOKEND_ACCOUNT+set}" ]; then
-		case ${1-$KYC_TOKEND_ACCOUNT} in
+	if [ $# -gt 1 ] || [ -n "${KYC_TOKEND_ACCOUNT+set}" ]; then
+		case ${2-$KYC_TOKEND_ACCOUNT} in
 		'' | *[!abcdefghijklmnopqrstuvwxyz0123456789-]*) return 1 ;;
 		esac
-		directory=$directory/accounts/${1-$KYC_TOKEND_ACCOUNT}
+		directory=$directory/accounts/${2-$KYC_TOKEND_ACCOUNT}
 	fi
 	[ -S "$directory/ipc.sock" ] && [ -w "$directory/ipc.sock" ] || return
 	# In some containers /proc/uptime is not the kernel's and begins with the container. The kernel's has no size.
@@ -38,14 +38,21 @@ quick() {
 	esac
 
 	trap '' PIPE
-	printf '%s\n' "$token"
+	printf '%s%s\n' "$1" "$token"
 }
 
 if case $#/${1-}/${2-} in
-	1/token/ | 2/token/--format=raw) { quick; } 2>/dev/null ;;
-	2/token/--account=*) { quick "${2#--account=}"; } 2>/dev/null ;;
-	3/token/--format) [ "$3" = raw ] && { quick; } 2>/dev/null ;;
-	3/token/--account) { quick "$3"; } 2>/dev/null ;;
+	1/token/ | 2/token/--format=raw) { quick ''; } 2>/dev/null ;;
+	2/token/--format=header) { quick 'Authorization: Bearer '; } 2>/dev/null ;;
+	2/token/--account=*) { quick '' "${2#--account=}"; } 2>/dev/null ;;
+	3/token/--format)
+		case $3 in
+		raw) { quick ''; } 2>/dev/null ;;
+		header) { quick 'Authorization: Bearer '; } 2>/dev/null ;;
+		*) false ;;
+		esac
+		;;
+	3/token/--account) { quick '' "$3"; } 2>/dev/null ;;
 	*) false ;;
 	esac then
 	exit 0

@@ -1,5 +1,4 @@
 import type { ServerResponse } from 'node:http'
-import { setTimeout as setTimeoutPromise } from 'node:timers/promises'
 import { expect, onTestFinished, test, vi } from 'vitest'
 import type { RejectResult, TokenClient } from '../../src/client/index.ts'
 import { clientOf, daemonWith, renewingDaemon, startApi, strict } from '../support/client-world.ts'
@@ -63,22 +62,6 @@ test.each<RejectResult>([
   expect(world.daemon.asked.map(({ type }) => type)).toEqual(['token.get', 'token.reject'])
 })
 
-test('the answer waits for the verdict, which says whether another token can come', async () => {
-  const api = await startApi(strict)
-  const reports: Asking[] = []
-  const daemon = await daemonWith((asking) => {
-    if (asking.type === 'token.reject') reports.push(asking)
-    else asking.answer('token.result', tokenFields('token-1', { baseUrl: api.url }))
-  })
-  const call = clientOf(daemon).fetch(api.url)
-  await vi.waitUntil(() => reports.length === 1)
-  await setTimeoutPromise(100)
-  expect(daemon.asked.map(({ type }) => type)).toEqual(['token.get', 'token.reject'])
-  reports[0]?.answer('reject.result', { verdict: 'unchanged', retryAfterSeconds: 25 })
-  expect((await call).status).toBe(401)
-  expect(daemon.asked.length).toBe(2)
-})
-
 test('while one call tries the suspect token the others wait, and are served when there is another', async () => {
   const api = await startApi(strictOrSilent)
   const world = await stubbornDaemon(api.url, { verdict: 'held', retryAfterSeconds: 25 })
@@ -94,27 +77,6 @@ test('while one call tries the suspect token the others wait, and are served whe
   // One wait for all, and one report.
   expect(world.daemon.asked.filter(({ data }) => data['notFingerprint'] !== undefined).length).toBe(1)
   expect(reportsOf(world)).toBe(1)
-})
-
-test('a good answer clears the token at once: those who wait are sent, and further 401s hold up no call', async () => {
-  const held: ServerResponse[] = []
-  const api = await startApi((request, response) => {
-    if (request.url === '/probe') held.push(response)
-    else response.writeHead(request.url === '/good' ? 200 : 401).end()
-  })
-  const world = await stubbornDaemon(api.url, { verdict: 'held', retryAfterSeconds: 25 })
-  const client = clientOf(world.daemon)
-  expect((await client.fetch(`${api.url}/bad`)).status).toBe(401)
-  const probe = client.fetch(`${api.url}/probe`)
-  await vi.waitUntil(() => held.length === 1)
-  const calls = Array.from({ length: 20 }, () => client.fetch(`${api.url}/good`))
-  held[0]?.writeHead(200).end()
-  expect((await Promise.all([probe, ...calls])).every(({ status }) => status === 200)).toBe(true)
-  expect((await client.fetch(`${api.url}/bad`)).status).toBe(401)
-  expect(reportsOf(world)).toBe(1)
-  // It is given from memory again.
-  await world.daemon.stop()
-  expect(await client.get()).toMatchObject({ accessToken: 'token-1', cached: true })
 })
 
 test('a good answer to a call that began before the report does not clear the token', async () => {
@@ -176,24 +138,6 @@ test('isRefusal decides instead of the status', async () => {
   expect(own.seen.length).toBe(1)
 })
 
-test('calls that are refused at the same time make one report', async () => {
-  const held: (() => void)[] = []
-  const api = await startApi((request, response) => {
-    const answer = (): void => strict(request, response)
-    if (request.headers.authorization === 'Bearer token-1') held.push(answer)
-    else answer()
-  })
-  const world = await stubbornDaemon(api.url, { verdict: 'refreshing' })
-  const client = clientOf(world.daemon)
-  const calls = Array.from({ length: 20 }, () => client.fetch(api.url))
-  await vi.waitUntil(() => held.length === 20)
-  for (const answer of held) answer()
-  await vi.waitUntil(() => reportsOf(world) === 1)
-  world.renew()
-  expect((await Promise.all(calls)).every(({ status }) => status === 200)).toBe(true)
-  expect(reportsOf(world)).toBe(1)
-})
-
 test('when the daemon has asked the service, it is asked about the token again, and not the service', async () => {
   const api = await startApi(strict)
   const world = await stubbornDaemon(api.url, { verdict: 'refreshing' })
@@ -243,11 +187,4 @@ test('an abort ends the wait for a turn', async () => {
   await vi.waitUntil(() => world.daemon.asked.some(({ data }) => data['notFingerprint'] !== undefined))
   stop.abort(new Error('enough'))
   await expect(call).rejects.toThrow('enough')
-})
-
-test('fetch is bound: it can be given away', async () => {
-  const api = await startApi((_, response) => response.end())
-  const world = await stubbornDaemon(api.url, { verdict: 'refreshing' })
-  const { fetch: given } = clientOf(world.daemon)
-  expect((await given(api.url)).status).toBe(200)
 })

@@ -69,24 +69,6 @@ test('a get whose time is over while the daemon is away is rejected', async () =
   expect(await code).toBe('daemon-unreachable')
 })
 
-test('a call after a restart finds the new daemon', async () => {
-  const daemon = await daemonWith(generous)
-  const client = clientOf(daemon)
-  await client.get()
-  await daemon.stop()
-  expect(await codeOf(client.status())).toBe('daemon-unreachable')
-  await daemon.start()
-  expect(await client.get()).toEqual(tokenFields('token-1'))
-})
-
-test('connects to a daemon that closes each connection are paced', async () => {
-  const daemon = await daemonWith(({ cut }) => {
-    cut()
-  })
-  expect(await codeOf(clientOf(daemon).get({ waitSeconds: 2 }))).toBe('daemon-unreachable')
-  expect(daemon.connections.made).toBeLessThan(30)
-})
-
 test('why the daemon closed the connection is the error', async () => {
   const daemon = await daemonWith(({ write, cut }) => {
     write('{"type":"fault","data":{"id":null,"code":"busy","message":"Too many connections."}}\f')

@@ -91,7 +91,7 @@ test('without a command a reported token is replaced at once', async () => {
   expect(await tokens.reject(accessToken)).toEqual({ verdict: 'replaced' })
 })
 
-test('a closed fake is closed', async () => {
+test('a closed or disposed fake is closed', async () => {
   const tokens = createFakeTokenClient()
   const { fingerprint } = await tokens.get()
   const waiting = tokens.get({ notFingerprint: fingerprint }).catch((error: unknown) => error)
@@ -99,6 +99,10 @@ test('a closed fake is closed', async () => {
   tokens.close()
   expect(await waiting).toMatchObject({ code: 'closed' })
   await expect(tokens.get()).rejects.toMatchObject({ code: 'closed' })
+  const disposed = createFakeTokenClient()
+  disposed[Symbol.dispose]()
+  await expect(disposed.get()).rejects.toMatchObject({ code: 'closed' })
+  expectTypeOf<TokenClient[typeof Symbol.dispose]>().toEqualTypeOf<() => void>()
 })
 
 test.each([
@@ -129,11 +133,4 @@ test.each([
   const later = tokens.get({ minValidSeconds: 90, waitSeconds: 60 }).catch((error: unknown) => error)
   await vi.advanceTimersByTimeAsync(60_000)
   expect(await later).toMatchObject({ code: 'expired' })
-})
-
-test('a disposed fake is closed, as a disposed client is', async () => {
-  const tokens = createFakeTokenClient()
-  tokens[Symbol.dispose]()
-  await expect(tokens.get()).rejects.toMatchObject({ code: 'closed' })
-  expectTypeOf<TokenClient[typeof Symbol.dispose]>().toEqualTypeOf<() => void>()
 })

@@ -52,6 +52,9 @@ describe('kyc-tokend token, answered by the shell', () => {
     expect(await call()).toBe('0 abc.DEF-_~+/09==\n')
     expect(await call({ args: ['token', '--format', 'raw'] })).toBe('0 abc.DEF-_~+/09==\n')
     expect(await call({ args: ['token', '--format=raw'] })).toBe('0 abc.DEF-_~+/09==\n')
+    const header = '0 Authorization: Bearer abc.DEF-_~+/09==\n'
+    expect(await call({ args: ['token', '--format', 'header'] })).toBe(header)
+    expect(await call({ args: ['token', '--format=header'] })).toBe(header)
   })
 
   it('prints the token of an account, of the option before that of the variable', async () => {
