@@ -1,10 +1,11 @@
 // Faults and disconnects as TokenClientError: each with its code, and a sentence that names the remedy.
 import { accountOfSocket, unitNames } from '../lib/account.ts'
 import { errorCode, errorMessage, exitStatus, UserError } from '../lib/error.ts'
+import { socketCandidates } from '../lib/paths.ts'
 import { faultCodes } from '../protocol.ts'
 import type { Disconnect, Frame } from './connection.ts'
 import { TokenClientError } from './errors.ts'
-import { currentIdentity, formatCandidates } from './find-socket.ts'
+import { currentIdentity } from './find-socket.ts'
 
 /** For the daemon at this socket; undefined: the one without a name. */
 function startRemedy(path?: string): string {
@@ -27,7 +28,7 @@ export function disconnectError({ isClosed, path, error, closeFrame }: Disconnec
   if (closeFrame?.type === 'fault') return faultError(closeFrame.data)
   if (error instanceof UserError) return asClientError(error)
   if (path === undefined) {
-    const message = `No kyc-tokend is running here (no socket at ${formatCandidates(currentIdentity())}): ${startRemedy()}, or name its socket with --socket or $KYC_TOKEND_SOCKET.`
+    const message = `No kyc-tokend is running here (no socket at ${socketCandidates(currentIdentity()).join(' and ')}): ${startRemedy()}, or name its socket with --socket or $KYC_TOKEND_SOCKET.`
     return new TokenClientError(message, { code: 'daemon-unreachable' })
   }
   if (isForbidden(error)) {

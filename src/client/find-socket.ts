@@ -3,7 +3,7 @@ import { lstatSync, statSync, type Stats } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { ACCOUNT_VARIABLE, accountNames, ACCOUNTS_DIRECTORY, checkedAccount } from '../lib/account.ts'
 import { directoryAccess } from '../lib/directory-access.ts'
-import { errorCode, exitStatus, UsageError, UserError } from '../lib/error.ts'
+import { errorCode, exitStatus, fallbackOnSystemError, UsageError, UserError } from '../lib/error.ts'
 import { socketCandidates, type ProcessIdentity } from '../lib/paths.ts'
 import { nameOf } from '../lib/posix-ids.ts'
 
@@ -85,11 +85,6 @@ export function untrustedReason(directory: string, uid: number): string | undefi
   return isShared ? `others can write to ${directory}` : undefined
 }
 
-/** The paths that are tried, for people. */
-export function formatCandidates(identity: ProcessIdentity): string {
-  return socketCandidates(identity).join(' and ')
-}
-
 /** This process, as one that looks for a socket. */
 export function currentIdentity(): ProcessIdentity {
   return { env: process.env, uid: process.geteuid?.() ?? -1 }
@@ -108,7 +103,6 @@ function statOf(read: () => Stats): Stats | undefined {
   try {
     return read()
   } catch (error) {
-    if (errorCode(error) === undefined) throw error
-    return undefined
+    return fallbackOnSystemError(undefined)(error)
   }
 }

@@ -33,14 +33,6 @@ export interface TokenClientOptions extends FetchOptions {
 /**
  * A client of kyc-tokend. It connects when it is first used and again after a restart of the daemon; while it waits
  * for nothing it does not keep the process alive.
- *
- * @example
- * ```js
- * import { TokenClient } from 'kyc-tokend'
- *
- * const tokens = new TokenClient({ name: 'my-service' })
- * const { accessToken, expiresAt } = await tokens.get({ minValidSeconds: 60 })
- * ```
  */
 export class TokenClient implements TokenSource {
   declare readonly get: TokenSource['get']

@@ -135,22 +135,22 @@ export function createFakeTokenClient(options: FakeTokenClientOptions = {}): Fak
   }
 
   function status(): StatusResult {
-    const now = new Date().toISOString()
-    const { code, reason = 'network', message: detail } = fault() ?? {}
+    const since = token.obtainedAt
+    const { code, reason = 'network', message: detail = '' } = fault() ?? {}
     return {
       state: code === undefined ? 'ready' : code.startsWith('account-') ? 'refused' : 'expired',
       token: code === undefined ? description() : null,
-      failure: detail === undefined ? null : { reason, detail, since: now, attempts: 1 },
+      failure: code === undefined ? null : { reason, detail, since, attempts: 1 },
       nextAttemptAt: null,
       alert: null,
       files: [],
       clients: { ipc: { connections: 1, subscribers: 0 }, http: null },
       share: null,
-      service: { baseUrl, lastRequestAt: now, lastSuccessAt: now, requests: token.generation },
+      service: { baseUrl, lastRequestAt: since, lastSuccessAt: since, requests: token.generation },
       daemon: {
         version: 'fake',
         pid: process.pid,
-        startedAt: now,
+        startedAt: since,
         configFile: '',
         host: 'localhost',
         configuration: { state: 'current', problem: null },

@@ -36,7 +36,12 @@ export interface SubscribeOptions {
   signal?: AbortSignal
 }
 
-/** Implemented by `TokenClient`, and for tests by `createFakeTokenClient` of `kyc-tokend/testing`. All methods are bound. */
+/**
+ * Implemented by `TokenClient`, and for tests by `createFakeTokenClient` of `kyc-tokend/testing`. All methods are bound,
+ * and reject with TokenClientError: `denied`, `busy`, `bad-request` (the daemon did not accept the request),
+ * `daemon-unreachable`, `timeout`, `closed`; where there is no token `no-token-yet`, `expired`, `account-inactive`,
+ * `account-not-found`, `misconfigured`.
+ */
 export interface TokenSource {
   /**
    * The token. Waits for a first one, or for one that lives long enough, up to `waitSeconds`, also across a restart
@@ -48,10 +53,6 @@ export interface TokenSource {
    * const { accessToken } = await tokens.get({ minValidSeconds: 60, waitSeconds: 20 })
    * const response = await fetch(url, { headers: { authorization: `Bearer ${accessToken}` } })
    * ```
-   *
-   * @throws {TokenClientError} `no-token-yet`, `expired`, `account-inactive`, `account-not-found`, `misconfigured`:
-   * there is none. `denied`, `busy`, `bad-request`: the daemon did not accept the request. `daemon-unreachable`,
-   * `timeout`, `closed`.
    */
   readonly get: (options?: GetOptions) => Promise<ClientToken>
 
@@ -62,17 +63,8 @@ export interface TokenSource {
    * else the 401 is the answer. Further calls send the reported token in turns, until one is answered with a 2xx: then
    * the 401 was its caller's own. Meanwhile the others wait, up to 10 s.
    *
-   * @example
-   * ```js
-   * const response = await tokens.fetch('https://api.example.com/resource/path', {
-   *   method: 'POST',
-   *   headers: { 'content-type': 'application/json' },
-   *   body: JSON.stringify({ externalId: '4711' }),
-   * })
-   * ```
-   *
-   * @throws {TokenClientError} as `get` does; `bad-request` for another origin; `token-refused` where the service
-   * refused the token and there is no other yet (`retryAfterSeconds` says when the daemon asks for one)
+   * @throws {TokenClientError} also `bad-request` for another origin, and `token-refused` if the service refused the
+   * token and there is no other yet (`retryAfterSeconds` says when the daemon asks for one)
    */
   readonly fetch: (input: string | URL | Request, init?: RequestInit) => Promise<Response>
 
@@ -89,23 +81,15 @@ export interface TokenSource {
   /**
    * Reports that the service answered 401 to this token, which is named by its fingerprint and does not travel.
    * `{ fingerprint }` does for those who have only that.
-   *
-   * @throws {TokenClientError} as `get` does
    */
   readonly reject: (token: string | { fingerprint: string }) => Promise<RejectResult>
 
-  /**
-   * The token that the daemon holds, what fails and since when, and what it writes and serves. Never holds the token.
-   *
-   * @throws {TokenClientError} as `get` does
-   */
+  /** What the daemon holds, what fails and since when, and what it writes and serves. Never has the token itself. */
   readonly status: () => Promise<StatusResult>
 
   /**
    * Has the daemon ask the service now, also after a refusal, and says how that went. For root and the daemon's own
    * user; others are `denied`.
-   *
-   * @throws {TokenClientError} as `get` does
    */
   readonly refresh: (options?: { signal?: AbortSignal }) => Promise<RefreshResult>
 
