@@ -16,7 +16,10 @@ const isSystemSocketThere = statSync('/run/kyc-tokend', { throwIfNoEntry: false 
 function runAsStranger(program: string, env: readonly string[] = []): string {
   const source = `import { TokenClient } from '${root}src/client/index.ts'\n${program}`
   const unset = ['KYC_TOKEND_SOCKET=', 'KYC_TOKEND_ACCOUNT=']
-  return asStranger(['env', ...unset, ...env, process.execPath, '--input-type=module', '-e', source]).stdout
+  const node = [process.execPath, '--input-type=module', '-e', source]
+  const { status, stdout } = asStranger(['env', ...unset, ...env, ...node])
+  expect(status).toBe(0)
+  return stdout
 }
 
 test('get gives the fields of the answer, without the id of the request', async () => {
