@@ -84,7 +84,7 @@ export interface TokenSource {
    */
   readonly reject: (token: string | { fingerprint: string }) => Promise<RejectResult>
 
-  /** What the daemon holds, what fails and since when, and what it writes and serves. Never has the token itself. */
+  /** The token that the daemon holds, what fails and since when, and what it writes and serves. Never has the token itself. */
   readonly status: () => Promise<StatusResult>
 
   /**
