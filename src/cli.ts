@@ -14,7 +14,7 @@ const LINGER_MS = 1_000
 const GRACE_MS = 500
 
 const stop = new AbortController()
-/** The signal that stopped us, where one did. */
+/** The signal that stopped us, if one did. */
 let stoppedBy: NodeJS.Signals | undefined
 let isReaderGone = false
 

@@ -31,7 +31,7 @@ const statuses: Readonly<Record<TokenClientErrorCode, ExitStatus>> = {
 /** The options say which daemon is meant. */
 type WithOptions = Pick<Invocation, 'options'>
 
-/** A client for the socket or the account that the invocation means. Throws UsageError (64) where it means none. */
+/** A client for the socket or the account that the invocation means. Throws UsageError (64) if it means none. */
 export function openClient({ options }: WithOptions): TokenClient {
   const { socket: socketPath, account } = options as { socket?: string; account?: string }
   for (const [name, value] of Object.entries({ socket: socketPath, account }))
@@ -103,7 +103,7 @@ export interface Configuration {
   readonly account: string | undefined
 }
 
-/** Throws UsageError (64) where a configuration and an account are named in the same way. */
+/** Throws UsageError (64) if a configuration and an account are named in the same way. */
 export function configurationOf({ options, env }: Pick<Invocation, 'options' | 'env'>): Configuration {
   const { config, account } = options as { config?: string; account?: string }
   if (config !== undefined && account !== undefined) throw bothGiven('--config and --account')

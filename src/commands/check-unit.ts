@@ -144,7 +144,7 @@ function alertCommandFindings(
 
 /**
  * A socket that systemd listens at: looked at, not connected to, because a connection would start the daemon.
- * Undefined where no socket unit listens at this path.
+ * Undefined if no socket unit listens at this path.
  */
 export function unitSocketFinding(
   { path, name }: { path: string; name: string },
@@ -180,7 +180,7 @@ interface AccessProblem {
   readonly settings: readonly string[]
 }
 
-/** The reason why the unit cannot write in this directory, whatever its mode; undefined where it can. */
+/** The reason why the unit cannot write in this directory, whatever its mode; undefined if it can. */
 export function writeProblem(unit: UnitProperties, directory: string): AccessProblem | undefined {
   const allow = `ReadWritePaths=-${directory}`
   const hidden = readProblem(unit, directory)
@@ -196,7 +196,7 @@ export function writeProblem(unit: UnitProperties, directory: string): AccessPro
     : undefined
 }
 
-/** The reason why the unit cannot see this path, whatever its mode; undefined where it can. */
+/** The reason why the unit cannot see this path, whatever its mode; undefined if it can. */
 export function readProblem(unit: UnitProperties, path: string): AccessProblem | undefined {
   const { ProtectHome: homes = '', PrivateTmp: tmp = '' } = unit
   if (['yes', 'tmpfs'].includes(homes) && isBelowOne(HOMES, path))

@@ -7,9 +7,9 @@ export interface OptionSpec {
   readonly type: 'boolean' | 'string'
   /** Placeholder of the value in the help, in capitals. */
   readonly value?: string
-  /** The values there are, where they are few. */
+  /** The possible values, if they are few. */
   readonly choices?: readonly string[]
-  /** Values that completions offer, where there are others, too. */
+  /** Values that completions offer, if there are others, too. */
   readonly suggestions?: readonly string[]
   /** Shown in the help; the command itself applies it. */
   readonly default?: string
@@ -39,7 +39,7 @@ export interface Invocation {
   readonly stderr: Writable
   /** Aborted by SIGINT or SIGTERM, for commands that do not handle signals themselves. */
   readonly signal: AbortSignal
-  /** For the daemon, which handles its signals itself; undefined where nothing has listened to them yet. */
+  /** For the daemon, which handles its signals itself; undefined if nothing has listened to them yet. */
   readonly daemonSignals?: DaemonSignals | undefined
 }
 /** Resolves with the exit status (sysexits.h). Throws UserError for an error that a person can correct. */

@@ -4,7 +4,7 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
-import { join, relative } from 'node:path'
+import { join } from 'node:path'
 import type { ReadStream } from 'node:tty'
 
 import { TokenClient } from '../client/index.ts'
@@ -155,10 +155,7 @@ Ctrl-C ends it and removes everything. Events as they come:
 `
 }
 
-/** The command line of the program. Only the Node of this process runs the source; it may not be the first in the PATH. */
+/** The program as it is typed: that of the package, or that of a checkout. */
 function programWords(): string {
-  const file = process.argv[1] ?? ''
-  if (file.endsWith('.ts'))
-    return [process.execPath, file].map((path) => relative(process.cwd(), path)).join(' ')
-  return file.startsWith('/usr/') ? 'kyc-tokend' : 'npx kyc-tokend'
+  return process.argv[1]?.startsWith('/usr/') === true ? 'kyc-tokend' : 'npx kyc-tokend'
 }

@@ -113,7 +113,7 @@ function headerOf(line: string): [string, string] {
   return [name.toLowerCase(), value]
 }
 
-/** The body as the daemon would read it: none where it is longer than its limit. */
+/** The body as the daemon would read it: none if it is longer than its limit. */
 async function bodyOf(
   given: Invocation['options'][string],
   stdin: Readable,

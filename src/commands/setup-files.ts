@@ -175,7 +175,7 @@ export async function readAnswer(path: string, option: string): Promise<string> 
   }
 }
 
-/** The settings of a configuration that is there; undefined where none is, or it is none. */
+/** The settings of a configuration that is there; undefined if none is, or it is none. */
 async function readSettings(path: string): Promise<Record<string, unknown> | undefined> {
   try {
     const settings: unknown = JSON.parse((await readIfAny(path)) ?? 'null')

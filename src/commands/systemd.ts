@@ -27,7 +27,7 @@ export function configDirectory(account: string | undefined): string {
 export type UnitProperties = Readonly<Record<string, string>>
 
 /**
- * Properties of a unit by name, of all its lines where one has several; `LoadState` is `loaded` or `masked`. Null where
+ * Properties of a unit by name, of all its lines where one has several; `LoadState` is `loaded` or `masked`. Null if
  * there is no such unit, or no systemd runs this host. Throws UserError (69) where systemd does not answer.
  */
 export async function askUnit(unit: string, names: readonly string[]): Promise<UnitProperties | null> {
@@ -79,7 +79,7 @@ function parseProperties(text: string): UnitProperties {
   return properties
 }
 
-/** Credentials of a service, with the file of those that are loaded from one; null where systemd does not say. */
+/** Credentials of a service, with the file of those that are loaded from one; null if systemd does not say. */
 export async function unitCredentials(
   service: string,
 ): Promise<{ id: string; path: string | undefined }[] | null> {
@@ -175,7 +175,7 @@ const EXIT_MEANINGS: Readonly<Record<string, string>> = {
   '243': 'a credential of its drop-ins does not exist: `sudo kyc-tokend check`',
 }
 
-/** The reason why the unit does not run, as a sentence with a remedy; undefined where it runs or is not installed. */
+/** The reason why the unit does not run, as a sentence with a remedy; undefined if it runs or is not installed. */
 export async function whyNotRunning(
   account: string | undefined,
   { isMisconfigured }: { isMisconfigured: boolean },

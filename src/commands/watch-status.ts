@@ -24,7 +24,7 @@ const REPAINT = '\u001b[H'
 const CLEAR_LINE = '\u001b[K'
 const CLEAR_BELOW = '\u001b[J'
 
-/** Until the signal is aborted; gives the last status, or null where there was none. */
+/** Until the signal is aborted; gives the last status, or null if there was none. */
 export async function watchStatus(
   client: TokenClient,
   options: Pick<Invocation, 'stdout' | 'env' | 'signal'> & {

@@ -12,13 +12,19 @@ import { createServer } from 'node:net'
 import { PassThrough } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import { join } from 'node:path'
-import { beforeEach, describe, expect, it } from 'vitest'
+import { beforeEach, describe, expect, it, onTestFinished } from 'vitest'
 
 import { run } from '../../src/commands/check.ts'
 import { commandWorld, hourToken } from '../support/command-world.ts'
 import { smallConfig, useConfigFiles } from '../support/config-files.ts'
 
-import { accountNotFound, granting } from '../support/service.ts'
+import {
+  accountInactive,
+  accountNotFound,
+  granting,
+  startService,
+  type ScriptedAnswer,
+} from '../support/service.ts'
 import { expectUntil } from '../support/until.ts'
 
 const files = useConfigFiles()
@@ -193,70 +199,56 @@ it('escapes the control characters of names that it prints', async () => {
 })
 
 describe('kyc-tokend check --live', () => {
-  /** The stand-in of the service, in a process of its own. */
-  async function withSandbox(scenario: string, act: (baseUrl: string) => Promise<void>): Promise<void> {
-    const { createServer: createHttpServer } = await import('node:http')
-    const answers: Record<string, [number, object, Date?]> = {
-      ok: [200, { accessToken: 'opaque-token' }],
-      ahead: [200, { accessToken: 'opaque-token' }, new Date(Date.now() + 7_260_000)],
-      late: [200, { accessToken: 'opaque-token' }, new Date(Date.now() - 7_260_000)],
-      inactive: [500, { detail: 'Your account is not active' }],
-      unknown: [404, { detail: 'Account not found' }],
-      outage: [503, {}],
-    }
-    const [status, body, date = new Date()] = answers[scenario]!
-    const server = createHttpServer((request, response) => {
-      request.resume()
-      const headers = { 'content-type': 'application/json', date: date.toUTCString() }
-      response.writeHead(status, headers).end(JSON.stringify(body))
-    }).listen(0, '127.0.0.1')
-    await new Promise((resolve) => server.once('listening', resolve))
-    const address = server.address() as { port: number }
-    try {
-      await act(`http://127.0.0.1:${address.port}`)
-    } finally {
-      server.closeAllConnections()
-      await new Promise((resolve) => server.close(resolve))
-    }
+  const given = (aheadMs = 0): ScriptedAnswer => ({
+    ...granting('opaque-token'),
+    headers: { date: new Date(Date.now() + aheadMs).toUTCString() },
+  })
+  async function checkLive(answer: ScriptedAnswer, more: object = {}): ReturnType<typeof check> {
+    const service = await startService({ answer })
+    onTestFinished(() => service.stop())
+    return checkConfig({ baseUrl: service.url, ...more }, { live: true, 'config-only': true })
   }
   it.each([
-    ['ok', 0, /^ok +service +gave a token/m],
-    ['ahead', 0, /^warning +service +the clock is 2 h( 1 min)? behind the service's: set it/m],
-    ['late', 0, /^warning +service +the clock is 2 h 1 min ahead of the service's: set it/m],
-    ['inactive', 77, /account-inactive.*not active.*/],
-    ['unknown', 77, /account-not-found/],
-    ['outage', 75, /server-error/],
-  ])('%s: ends with %i', async (scenario, expected, sentence) => {
-    await withSandbox(scenario, async (baseUrl) => {
-      const { status, output } = await checkConfig({ baseUrl }, { live: true, 'config-only': true })
-      expect(output).toMatch(sentence)
-      expect(output).not.toContain('opaque-token')
-      expect(status).toBe(expected)
-    })
+    ['a token', given, 0, /^ok +service +gave a token/m],
+    [
+      'a clock ahead',
+      () => given(7_260_000),
+      0,
+      /^warning +service +the clock is 2 h( 1 min)? behind the service's: set it/m,
+    ],
+    [
+      'a clock behind',
+      () => given(-7_260_000),
+      0,
+      /^warning +service +the clock is 2 h 1 min ahead of the service's: set it/m,
+    ],
+    ['an inactive account', () => accountInactive, 77, /account-inactive.*not active.*/],
+    ['an unknown account', () => accountNotFound, 77, /account-not-found/],
+    ['an outage', () => ({ status: 503 }), 75, /server-error/],
+  ])('%s of the service is shown, with the exit status for it', async (_, answer, expected, sentence) => {
+    const { status, output } = await checkLive(answer())
+    expect(output).toMatch(sentence)
+    expect(output).not.toContain('opaque-token')
+    expect(status).toBe(expected)
   })
   it('says what is sent and what comes back, and never a value', async () => {
-    await withSandbox('ok', async (baseUrl) => {
-      const service = {
-        tokenUrl: '/login?tenant=one',
-        send: 'form',
-        parameters: { realm: 'partners' },
-        headers: { 'X-Client': 'c-1' },
-        token: 'data.token',
-      }
-      const { status, output } = await checkConfig({ baseUrl, service }, { live: true, 'config-only': true })
-      expect(status).toBe(75)
-      const sent = `POST ${baseUrl}/login with a form of "apiKey", "apiSecret", "realm", and the headers "X-Client"`
-      expect(output).toContain(`is sent ${sent}`)
-      expect(output).toContain('answers with HTTP 200, and its body is a JSON object with "accessToken"')
-      expect(output).toContain('the answer has no "data.token"; it has "accessToken"')
-      expect(output).not.toMatch(/partners|c-1|one|opaque-token/)
-      const lives = { lifetime: 'expires_in' }
-      const { output: lifeless } = await checkConfig(
-        { baseUrl, service: lives },
-        { live: true, 'config-only': true },
-      )
-      expect(lifeless).toMatch(/^warning +service +gave no life at "expires_in"/m)
-    })
+    const service = {
+      tokenUrl: '/login?tenant=one',
+      send: 'form',
+      parameters: { realm: 'partners' },
+      headers: { 'X-Client': 'c-1' },
+      token: 'data.token',
+    }
+    const { status, output } = await checkLive(given(), { service })
+    expect(status).toBe(75)
+    expect(output).toMatch(
+      /is sent POST http\S+\/login with a form of "apiKey", "apiSecret", "realm", and the headers "X-Client"/,
+    )
+    expect(output).toContain('answers with HTTP 200, and its body is a JSON object with "accessToken"')
+    expect(output).toContain('the answer has no "data.token"; it has "accessToken"')
+    expect(output).not.toMatch(/partners|c-1|one|opaque-token/)
+    const { output: lifeless } = await checkLive(given(), { service: { lifetime: 'expires_in' } })
+    expect(lifeless).toMatch(/^warning +service +gave no life at "expires_in"/m)
   })
   it('says that a service was not reached', async () => {
     const { output } = await checkConfig(
@@ -265,12 +257,10 @@ describe('kyc-tokend check --live', () => {
     )
     expect(output).toMatch(/service +was not reached \(network\): 127\.0\.0\.1:1 refused the connection/)
   })
-  it('sends no request where the configuration is faulty', async () => {
-    await withSandbox('ok', async (baseUrl) => {
-      const { status, output } = await checkConfig({ baseUrl, wrong: 1 }, { live: true })
-      expect(status).toBe(78)
-      expect(output).not.toMatch(/ service /)
-    })
+  it('sends no request if the configuration is faulty', async () => {
+    const { status, output } = await checkLive(given(), { wrong: 1 })
+    expect(status).toBe(78)
+    expect(output).not.toMatch(/ service /)
   })
 })
 

@@ -65,11 +65,11 @@ const env = (): NodeJS.ProcessEnv => ({
 
 function setup(...more: string[]): Promise<Ended> {
   const words = ['--base-url', sandbox.url, '--api-key-file', 'key.txt', '--api-secret-file', 'secret.txt']
-  return runCli(['setup', ...words, ...more], {
-    cwd: directory,
-    env: env(),
-    ...(uid !== undefined && { uid }),
-  })
+  return setupWith([...words, ...more])
+}
+function setupWith(words: readonly string[], input?: string): Promise<Ended> {
+  const options = { cwd: directory, env: env(), ...(input !== undefined && { input }) }
+  return runCli(['setup', ...words], uid === undefined ? options : { ...options, uid })
 }
 
 const FILES = ['kyc-tokend.config.json', 'api-key', 'api-secret']
@@ -111,12 +111,7 @@ describe('kyc-tokend setup without a terminal', () => {
       service: { parameters: { realm: 'partners' } },
     })
     const setupFrom = (content: unknown, words: string[] = []): Promise<Ended> =>
-      runCli(['setup', '--from', '-', ...words], {
-        cwd: directory,
-        env: env(),
-        input: typeof content === 'string' ? content : JSON.stringify(content),
-        ...(uid !== undefined && { uid }),
-      })
+      setupWith(['--from', '-', ...words], typeof content === 'string' ? content : JSON.stringify(content))
 
     it('takes key and secret out of it into files of their own, and its other settings as they are', async () => {
       const { status, stdout, stderr } = await setupFrom(document())
@@ -148,13 +143,7 @@ describe('kyc-tokend setup without a terminal', () => {
 
     it('reads it from a file as well', async () => {
       given('all.json', JSON.stringify(document()))
-      const words = ['setup', '--from', 'all.json']
-      const { status } = await runCli(words, {
-        cwd: directory,
-        env: env(),
-        ...(uid !== undefined && { uid }),
-      })
-      expect(status).toBe(0)
+      expect((await setupWith(['--from', 'all.json'])).status).toBe(0)
       expect(contentOf('api-key')).toBe(`${sandboxCredentials.apiKey}\n`)
     })
 
@@ -318,7 +307,7 @@ describe('kyc-tokend setup without a terminal', () => {
   })
 
   it('says which options it needs', async () => {
-    const { status, stderr } = await runCli(['setup'], { cwd: directory, ...(uid !== undefined && { uid }) })
+    const { status, stderr } = await setupWith([])
     expect(stderr).toMatch(/no terminal to ask at: give --base-url, --api-key-file and --api-secret-file/)
     expect(status).toBe(64)
   })
