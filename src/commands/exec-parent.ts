@@ -109,7 +109,7 @@ function subscribe(
     {
       onFault: ({ message }) =>
         invocation.stderr.write(
-          `kyc-tokend: ${escapeUnsafe(message)} The command goes on with the token that it has.\n`,
+          `kyc-tokend: ${escapeUnsafe(message)} The command keeps the token that it has.\n`,
         ),
     },
   )

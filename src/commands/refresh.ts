@@ -29,7 +29,7 @@ export const run: RunCommand = async (invocation) => {
   const { reason = STOPPING, detail = '' } = result
   const sentences = [`No new token (${reason}): ${detail}`]
   if (reason !== STOPPING) sentences.push(remedyFor(reason as Reason | PostponedReason))
-  if (result.fingerprint !== undefined) sentences.push(`Token ${result.fingerprint} goes on being served`)
+  if (result.fingerprint !== undefined) sentences.push(`Token ${result.fingerprint} is still served`)
   throw new UserError(
     sentences.map(asSentence).join(' '),
     REFUSALS.has(reason) ? exitStatus.noPermission : exitStatus.tryAgain,

@@ -253,7 +253,7 @@ test('the command goes on without the daemon and when the account is refused; a 
   world.service.answer(accountInactive)
   await operator(world.daemon).refresh()
   await world.daemon.end()
-  await expectUntil('a sentence', () => command.stderr().includes('The command goes on'))
+  await expectUntil('a sentence', () => command.stderr().includes('The command keeps'))
   expect(startsOf(command)).toEqual([1])
   world.service.answer(granting(tokens[5] ?? ''))
   const again = await world.again()

@@ -29,7 +29,7 @@ test('a failure is 75, with its reason, its remedy and what goes on being served
   service.answer({ status: 503 })
   const { status, stdout, stderr } = await cli(['refresh'])
   expect({ status, stdout }).toEqual({ status: 75, stdout: '' })
-  expect(stderr).toMatch(/^No new token \(server-error\): .*goes on asking.*goes on being served\.\n$/)
+  expect(stderr).toMatch(/^No new token \(server-error\): .*goes on asking.*is still served\.\n$/)
 })
 
 test('a refusal is 77, also without a token', async () => {
