@@ -93,8 +93,7 @@ export async function resolveConfig(
     warnings: [],
   }
   checkPaths(config, outputs)
-  const memoryProblem = connectionMemoryProblem([config.ipc, config.http])
-  if (memoryProblem !== null) diagnostics.warn('', memoryProblem)
+  checkMemory(config, diagnostics)
   return { config, unseen: inputs.unseen }
 }
 
@@ -133,17 +132,14 @@ function checkConfigFile(
     diagnostics.fault('', `the configuration file ${sentence}`)
 }
 
-/**
- * The memory that clients can make the daemon hold, connections times the little that each may: one sentence where so many connections can hold more than the service's memory; null where they cannot.
- */
-export function connectionMemoryProblem(
-  sockets: readonly ({ readonly maxConnections: number } | null)[],
-): string | null {
-  const connections = sockets.reduce((sum, socket) => sum + (socket?.maxConnections ?? 0), 0)
+/** Warns of connections that could hold more memory than the service has. */
+function checkMemory({ ipc, http }: Config, { warn }: Diagnostics): void {
+  const connections = ipc.maxConnections + (http?.maxConnections ?? 0)
   const heldMib = Math.ceil((connections * CONNECTION_BYTES + IDLE_BYTES) / MIB)
-  if (heldMib * MIB <= SERVICE_BYTES) return null
-  return (
-    `${connections} connections (\`maxConnections\` of \`ipc\` and \`http\`) can hold ${heldMib} MiB, and the service has ` +
-    `${SERVICE_BYTES / MIB} MiB: lower \`maxConnections\`, or raise MemoryMax= of the unit`
-  )
+  if (heldMib * MIB > SERVICE_BYTES)
+    warn(
+      '',
+      `${connections} connections (\`maxConnections\` of \`ipc\` and \`http\`) can hold ${heldMib} MiB, and the service has ` +
+        `${SERVICE_BYTES / MIB} MiB: lower \`maxConnections\`, or raise MemoryMax= of the unit`,
+    )
 }

@@ -29,7 +29,9 @@ const write = (settings: object = {}, mode = 0o600): string =>
 describe('a configuration that is good', () => {
   it('warns of connections that could hold more than the memory of the service', async () => {
     const { warnings } = await load(write({ ipc: { maxConnections: 4_096 } }))
-    expect(warnings).toEqual([expect.stringContaining('5120 connections')])
+    expect(warnings).toEqual([
+      expect.stringContaining('5120 connections (`maxConnections` of `ipc` and `http`) can hold 540 MiB'),
+    ])
   })
 
   it('has the documented defaults', async () => {

@@ -7,7 +7,6 @@ import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { TIMEOUTS } from '../../src/delivery/connections/server.ts'
 import { METRICS_TIMEOUTS } from '../../src/delivery/http/server.ts'
 import { createDescriptors, createQuota, createTurns } from '../../src/delivery/limits.ts'
-import { connectionMemoryProblem } from '../../src/config/resolve.ts'
 import { loadLibc } from '../../src/lib/libc.ts'
 import { asStranger, startDelivery, type DeliveryWorld } from '../support/delivery-world.ts'
 import { failures } from '../support/failures.ts'
@@ -169,14 +168,6 @@ describe('connections', () => {
     clients[0]?.write('GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n')
     await expectUntil('a parser', () => parsers.length === 1)
   })
-})
-
-it('settings that multiply to more than the memory of the service are named, the defaults are not', () => {
-  const socket = { maxConnections: 1_024 }
-  expect(connectionMemoryProblem([socket, socket])).toBeNull()
-  expect(connectionMemoryProblem([{ maxConnections: 4_096 }, null])).toContain(
-    '4096 connections (`maxConnections` of `ipc` and `http`) can hold 444 MiB',
-  )
 })
 
 describe('a client that goes', () => {
