@@ -84,11 +84,7 @@ function createLock(
 
   async function lockAgain(): Promise<void> {
     try {
-      if (
-        held !== null &&
-        (await isThere({ path: join(directory, LOCK_FILE), setting }, cannotLock(directory), held.stats))
-      )
-        return problem.set(null)
+      if (held !== null && (await isThere(lockIn(directory, setting), held.stats))) return problem.set(null)
       const next = await lock(directory, setting)
       release(held)
       held = next
@@ -116,9 +112,8 @@ function createLock(
 
 /** Opens and locks the file. `other`: the lock that this process already has, perhaps of the same directory. */
 async function lock(directory: string, setting: Setting, other?: Held): Promise<Held> {
-  const path = join(directory, LOCK_FILE)
+  const { path, failure } = lockIn(directory, setting)
   const former = { path: join(directory, FORMER_LOCK), setting }
-  const failure = cannotLock(directory)
   const work = async (): Promise<Held> =>
     inDirectoryOf(path, { use: 'sockets', failure }, async (reached) => {
       if ((await lstatIfAny(former.path))?.isSocket() === true) {
@@ -133,7 +128,7 @@ async function lock(directory: string, setting: Setting, other?: Held): Promise<
         exitStatus.unavailable,
       )
     })
-  return inTurnAt({ path, setting }, { failure, work, undo: async ({ fd }) => fs.close(fd) })
+  return inTurnAt({ path, setting, failure }, { work, undo: async ({ fd }) => fs.close(fd) })
 }
 
 /** For reading: a file that is open for writing would keep its file system from becoming read-only. NFS needs the latter. */
@@ -148,8 +143,8 @@ async function openLocked(path: string, access = constants.O_RDONLY): Promise<He
   }
 }
 
-function cannotLock(directory: string): string {
-  return `The directory ${directory} cannot be locked`
+function lockIn(directory: string, setting: Setting) {
+  return { path: join(directory, LOCK_FILE), setting, failure: `The directory ${directory} cannot be locked` }
 }
 
 function unlessUnavailable(error: unknown): null {

@@ -90,7 +90,7 @@ export async function openListener(first: SocketAddress, events: ListenerEvents)
 
   async function restore(): Promise<void> {
     try {
-      if (isClosed || (await isThere(address, noSocketAt(address), bound.stats))) return
+      if (isClosed || (await isThere(address, bound.stats))) return
       await rebind(address)
       problem.set(null)
       log('warning', 'Restored a socket that was removed', { event: 'socket-restored', path: address.path })
@@ -107,8 +107,7 @@ export async function openListener(first: SocketAddress, events: ListenerEvents)
     },
     move: (next) =>
       inTurn(async () => {
-        if (next.path === address.path && (await isThere(address, noSocketAt(address), bound.stats)))
-          await adjust(bound, next)
+        if (next.path === address.path && (await isThere(address, bound.stats))) await adjust(bound, next)
         else await rebind(next)
         address = next
       }),
@@ -165,7 +164,7 @@ async function listenOn(fd: number, events: ListenerEvents): Promise<Server> {
  * directory is locked meanwhile, so that no other daemon takes the dead one for free at the same moment.
  */
 async function bind(address: SocketAddress, events: ListenerEvents): Promise<Bound> {
-  const failure = noSocketAt(address)
+  const failure = noSocketAt(address.path)
   const work = async (): Promise<Bound> => {
     // A living daemon counts first, also where its directory is not safe.
     await assertFree(address)
@@ -187,7 +186,6 @@ async function bind(address: SocketAddress, events: ListenerEvents): Promise<Bou
     })
   }
   return inTurnAt(address, {
-    failure,
     work,
     async undo({ server, stats }) {
       server.close()
@@ -254,12 +252,12 @@ export async function setAccess(path: string, address: SocketAddress, own?: Stat
 
 /** Another mode and group for the socket that is there. Throws UserError. */
 async function adjust({ stats }: Bound, address: SocketAddress): Promise<void> {
-  const failure = noSocketAt(address)
+  const failure = noSocketAt(address.path)
   const work = async (): Promise<Stats> =>
     inDirectoryOf(address.path, { use: 'sockets', failure }, async (reached) =>
       setAccess(reached, address, stats),
     )
-  await inTurnAt(address, { failure, work })
+  await inTurnAt(address, { work })
 }
 
 function ignoreAbsence(error: unknown): void {

@@ -12,6 +12,8 @@ export interface SocketPath {
   readonly path: string
   /** The setting with which another can be chosen; `path` where left out. */
   readonly setting?: string
+  /** The beginning of the sentence about what the system answers; where left out, that no socket can be made. */
+  readonly failure?: string
 }
 /** A path to listen at, and the access to it. */
 export interface SocketAddress extends SocketPath {
@@ -27,9 +29,9 @@ export interface SocketAddress extends SocketPath {
  */
 export async function inTurnAt<T>(
   address: SocketPath,
-  { failure, work, undo }: { failure: string; work: () => Promise<T>; undo?: (done: T) => Promise<unknown> },
+  { work, undo }: { work: () => Promise<T>; undo?: (done: T) => Promise<unknown> },
 ): Promise<T> {
-  const { path } = address
+  const { path, failure = noSocketAt(path) } = address
   let isAwaited = true
   const turn = onFileSystem(dirname(path), async () => {
     const done = await work()
@@ -47,7 +49,7 @@ export async function inTurnAt<T>(
 
 /** Throws as inTurnAt does, and UserError as assertFree does. */
 export async function assertPathFree(address: SocketPath): Promise<void> {
-  await inTurnAt(address, { failure: noSocketAt(address), work: async () => assertFree(address) })
+  await inTurnAt(address, { work: async () => assertFree(address) })
 }
 
 /**
@@ -73,12 +75,12 @@ export async function assertFree(address: SocketPath): Promise<void> {
 }
 
 /** Reports whether the file with these stats is still at the path. Throws as inTurnAt does. */
-export async function isThere(address: SocketPath, failure: string, stats: Stats): Promise<boolean> {
+export async function isThere(address: SocketPath, stats: Stats): Promise<boolean> {
   const work = async (): Promise<boolean> => {
     const found = await lstatIfAny(address.path).catch(fallbackOnSystemError(null))
     return found !== null && isSame(found, stats)
   }
-  return inTurnAt(address, { failure, work })
+  return inTurnAt(address, { work })
 }
 
 export function isSame(one: Stats, other: Stats): boolean {
@@ -115,7 +117,7 @@ function withShortPath<T>(path: string, use: (reached: string) => T): T {
   }
 }
 
-export function noSocketAt({ path }: SocketPath): string {
+export function noSocketAt(path: string): string {
   return `No socket can be made at ${path}`
 }
 
