@@ -1,8 +1,10 @@
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { createReplies, type CachedToken, type Result } from '../../src/delivery/replies.ts'
-import { currentAlert } from '../../src/token/alert.ts'
 import type { TokenResult } from '../../src/protocol.ts'
+import { statusOf } from '../../src/delivery/status.ts'
+import { initialState } from '../../src/token/state.ts'
 import { remedyFor } from '../../src/token/remedy.ts'
+import { statusPartsOf } from '../support/delivery-world.ts'
 import { failures } from '../support/failures.ts'
 import { createKeeperWorld, type KeeperWorld } from '../support/keeper-world.ts'
 
@@ -18,25 +20,7 @@ async function start(
   const replies = createReplies({
     keeper: world.keeper,
     monotonicMs: () => monotonicMs,
-    parts: {
-      look: async () => undefined,
-      share: () => null,
-      files: () => [],
-      alert: () => {
-        const alert = currentAlert(world.keeper.state(), world.keeper.now(), null)
-        return alert && { ...alert, contact: null }
-      },
-      clients: () => ({ ipc: { connections: 0, subscribers: 0 }, http: null }),
-      daemon: () => ({
-        version: '1',
-        pid: 1,
-        startedAt: '',
-        configFile: '',
-        host: '',
-        configuration: { state: 'current', problem: null },
-        stateProblem: null,
-      }),
-    },
+    parts: statusPartsOf(world.keeper),
   })
   onTestFinished(world.stop)
   world.start()
@@ -167,6 +151,31 @@ describe('the status', () => {
     const { replies } = await start({ first: failures.notFound })
     expect(await replies.status()).toMatchObject({
       value: { state: 'refused', nextAttemptAt: null, failure: { reason: 'account-not-found', status: 404 } },
+    })
+  })
+
+  it.each([['web-7'], [null]])('a refusal that the host %s was given names it', (askedBy) => {
+    const now = { bootMs: 5_000, wallMs: 1_700_000_000_000 }
+    const state = initialState({ baseUrl: 'https://service.test', credentialsId: 'first' }, now)
+    const refusal = {
+      reason: 'account-inactive',
+      detail: 'Forbidden',
+      status: 403,
+      since: now,
+      askedBy,
+    } as const
+    const { failure } = statusOf(
+      { ...state, refusal },
+      now,
+      statusPartsOf({ state: () => state, now: () => now }),
+    )
+    expect(failure).toEqual({
+      reason: 'account-inactive',
+      detail: 'Forbidden',
+      status: 403,
+      since: '2023-11-14T22:13:20.000Z',
+      attempts: 1,
+      ...(askedBy !== null && { askedBy }),
     })
   })
 })

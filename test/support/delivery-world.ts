@@ -10,6 +10,7 @@ import { createPeers } from '../../src/delivery/peers.ts'
 import type { Metrics } from '../../src/delivery/http/routes.ts'
 import type { TestAlert } from '../../src/delivery/operations.ts'
 import { createReplies } from '../../src/delivery/replies.ts'
+import type { StatusParts } from '../../src/delivery/status.ts'
 import type { TokenAudit } from '../../src/delivery/token-audit.ts'
 import { createDeliveryContext, type DeliveryServer } from '../../src/delivery/servers.ts'
 import { createSystemClock } from '../../src/lib/clock.ts'
@@ -56,6 +57,31 @@ export const asStranger = (): Libc => ({ ...loadLibc(), peerOf: () => ({ pid: 7,
 export function lateAnswer(): { answer: () => Promise<FetchOutcome>; grant: () => void } {
   const { promise, resolve } = Promise.withResolvers<FetchOutcome>()
   return { answer: () => promise, grant: () => resolve({ kind: 'ok', accessToken: 'late' }) }
+}
+
+export function statusPartsOf(
+  keeper: Pick<Keeper, 'state' | 'now'>,
+  clients: StatusParts['clients'] = () => ({ ipc: { connections: 0, subscribers: 0 }, http: null }),
+): StatusParts {
+  return {
+    look: async () => undefined,
+    share: () => null,
+    files: () => [],
+    alert: () => {
+      const alert = currentAlert(keeper.state(), keeper.now(), null)
+      return alert && { ...alert, contact: null }
+    },
+    clients,
+    daemon: () => ({
+      version: '1.0.0',
+      pid: process.pid,
+      startedAt: '',
+      configFile: '',
+      host: 'test',
+      configuration: { state: 'current', problem: null },
+      stateProblem: null,
+    }),
+  }
 }
 
 export async function startDelivery(
@@ -110,25 +136,7 @@ export async function startDelivery(
   const replies = createReplies({
     keeper,
     ...(monotonicMs && { monotonicMs }),
-    parts: {
-      look: async () => undefined,
-      share: () => null,
-      files: () => [],
-      alert: () => {
-        const alert = currentAlert(keeper.state(), keeper.now(), null)
-        return alert && { ...alert, contact: null }
-      },
-      clients: () => ({ ipc: ipc.counts(), http: http.counts() }),
-      daemon: () => ({
-        version: '1.0.0',
-        pid: process.pid,
-        startedAt: '',
-        configFile: '',
-        host: 'test',
-        configuration: { state: 'current', problem: null },
-        stateProblem: null,
-      }),
-    },
+    parts: statusPartsOf(keeper, () => ({ ipc: ipc.counts(), http: http.counts() })),
   })
   const { testAlert, timeouts, maxDescriptors } = options
   const context = createDeliveryContext({
