@@ -45,18 +45,16 @@ export interface OperationCounts {
 /** Raises a test alert, or says why it is refused. */
 export type TestAlert = () => Result<AlertTestResult> | Promise<Result<AlertTestResult>>
 
-interface Reading {
-  /** False: the token itself is not sent, so no read is counted. */
-  readonly sendsToken?: boolean
-}
-
 export interface Operations {
-  /** Performs one operation. The reply comes at once where it can, else as a promise. */
+  /**
+   * Performs one operation. The reply comes at once if that can be, else as a promise. No read is counted if the token
+   * itself is not sent (`sendsToken`, by default true).
+   */
   perform<T extends RequestType>(
     type: T,
     data: Record<string, unknown>,
     caller: Caller,
-    read?: Reading,
+    sendsToken?: boolean,
   ): Later<Reply<T>>
   /** The fault for a peer that `allow` excludes; null where it does not. */
   denial(caller: Caller): Fault | null
@@ -68,10 +66,9 @@ export interface Operations {
 type Operation<T extends RequestType> = (
   data: Record<string, unknown>,
   caller: Caller,
-  read: Reading,
+  sendsToken: boolean,
 ) => Later<Reply<T>>
 
-const SENT: Reading = {}
 /** For root and the daemon's own user only. */
 const PRIVILEGED: ReadonlySet<RequestType> = new Set(['refresh.request', 'alert.test'])
 
@@ -86,16 +83,16 @@ export function createOperations(options: {
   let reads = 0
 
   const operations: { readonly [T in RequestType]: Operation<T> } = {
-    'token.get': (data, caller, read) =>
+    'token.get': (data, caller, sendsToken) =>
       ifValid(parseTokenRequest(data), (request) => {
         const reply = replies.token(request, caller)
-        const give = (ready: Result<CachedToken>) => handOut(caller, ready, request.client, read)
+        const give = (ready: Result<CachedToken>) => handOut(caller, ready, request.client, sendsToken)
         return reply instanceof Promise ? reply.then(give) : give(reply)
       }),
-    'token.subscribe': (data, caller, read) =>
+    'token.subscribe': (data, caller, sendsToken) =>
       ifValid(parseTokenRequest(data), (request) => {
         replies.need(request)
-        return handOut(caller, replies.current(), request.client, read)
+        return handOut(caller, replies.current(), request.client, sendsToken)
       }),
     'token.reject': (data, caller) => ifValid(parseRejectRequest(data), (request) => reject(request, caller)),
     'status.get': async (_data, { peer }) => {
@@ -121,7 +118,7 @@ export function createOperations(options: {
     caller: Caller,
     reply: Result<CachedToken>,
     client: string | undefined,
-    { sendsToken = true }: Reading,
+    sendsToken = true,
   ): Result<CachedToken> {
     if (!caller.isAllowed) return { fault: notAllowed(transport) }
     if ('value' in reply && sendsToken && !caller.isClosing) {
@@ -132,15 +129,15 @@ export function createOperations(options: {
   }
 
   return {
-    perform(type, data, caller, read = SENT) {
+    perform(type, data, caller, sendsToken = true) {
       if (!caller.isAllowed) return { fault: notAllowed(transport) }
       if (PRIVILEGED.has(type) && caller.peer?.isPrivileged !== true) {
         return { fault: notPrivileged(type) }
       }
-      return operations[type](data, caller, read)
+      return operations[type](data, caller, sendsToken)
     },
     denial: ({ isAllowed }) => (isAllowed ? null : notAllowed(transport)),
-    changedToken: (caller) => handOut(caller, replies.current(), caller.reads?.client ?? undefined, SENT),
+    changedToken: (caller) => handOut(caller, replies.current(), caller.reads?.client ?? undefined),
     counts: () => ({ reads, rejects: { ...rejects } }),
   }
 }

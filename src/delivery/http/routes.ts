@@ -57,7 +57,7 @@ export function createTokenRoutes(operations: Operations): Routes {
   ): void {
     const fields = parseQuery(query)
     if (typeof fields === 'string') return sendProblem(res, badRequest(fields))
-    client.answer(operations.perform('token.get', fields, client, { sendsToken }), (reply) => {
+    client.answer(operations.perform('token.get', fields, client, sendsToken), (reply) => {
       if ('fault' in reply) sendProblem(res, reply.fault)
       else if (!res.destroyed) give(reply.value)
     })
@@ -85,7 +85,7 @@ export function createTokenRoutes(operations: Operations): Routes {
     const fields = parseQuery(query)
     if (typeof fields === 'string') return sendProblem(res, badRequest(fields))
     const sendsToken = req.method !== 'HEAD'
-    client.answer(operations.perform('token.subscribe', fields, client, { sendsToken }), (reply) => {
+    client.answer(operations.perform('token.subscribe', fields, client, sendsToken), (reply) => {
       if ('fault' in reply && NO_EVENTS.has(reply.fault.code)) sendProblem(res, reply.fault)
       else client.startEvents(res, reply)
     })
