@@ -3,7 +3,7 @@ import { isUtf8 } from 'node:buffer'
 import { existsSync, type Stats } from 'node:fs'
 import { basename, join } from 'node:path'
 
-import { errorCode, fallbackOnSystemError } from '../lib/error.ts'
+import { errorCode, errorMessage, fallbackOnSystemError } from '../lib/error.ts'
 import { findJsonFault } from './json-fault.ts'
 import { readFile } from './read-file.ts'
 
@@ -30,10 +30,16 @@ export type Found =
 /** Thrown by the loaders: a sentence as in `Found`. */
 class UnusableFile extends Error {}
 
+type From = { file: string } | { directories: readonly string[] }
+
 /** The configuration at this path, or else the first one in these directories. */
-export async function findConfig(
-  from: { file: string } | { directories: readonly string[] },
-): Promise<Found> {
+export async function findConfig(from: From): Promise<Found> {
+  const found = await find(from)
+  // One that was being replaced is whole by now.
+  return found.kind === 'faulty' && found.sentence === CHANGED ? find(from) : found
+}
+
+async function find(from: From): Promise<Found> {
   const searched =
     'file' in from
       ? [from.file]
@@ -56,8 +62,9 @@ export async function findConfig(
     return { kind: 'found', file, stats: reading.stats, document, others }
   } catch (error) {
     if (error instanceof UnusableFile) return faulty(error.message)
-    if (errorCode(error)?.startsWith('ERR_') === true) throw error
-    return fallbackOnSystemError(faulty(CHANGED))(error)
+    const code = errorCode(error)
+    if (code === undefined || code.startsWith('ERR_')) throw error
+    return faulty(code === 'ENOENT' ? CHANGED : `cannot be read (${errorMessage(error)}): try again`)
   }
 }
 

@@ -1,7 +1,7 @@
 import { execFileSync, spawnSync } from 'node:child_process'
-import { chmodSync, chownSync, mkdirSync, readFileSync, symlinkSync } from 'node:fs'
+import fs, { chmodSync, chownSync, mkdirSync, readFileSync, symlinkSync } from 'node:fs'
 import { join } from 'node:path'
-import { beforeEach, describe, expect, it } from 'vitest'
+import { beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 
 import type { Config } from '../../src/config/config.ts'
 import { findConfig } from '../../src/config/find.ts'
@@ -206,6 +206,29 @@ describe('a file that cannot be a configuration', () => {
     const path = join(files.directory, 'pipe.json')
     execFileSync('mkfifo', [path])
     expect(await refusal(path)).toMatch(/is not a regular file/)
+  })
+
+  it('is read again if it is being replaced, and another failure is named', async () => {
+    const file = files.write('c.json', smallConfig())
+    const { readFileSync: read } = fs
+    /** The next readings of the file: empty, or a system error of this code. */
+    let next: string[] = []
+    const reading = vi.spyOn(fs, 'readFileSync').mockImplementation((path, ...rest) => {
+      const code = path === file ? next.shift() : undefined
+      if (code === '') return Buffer.alloc(0)
+      if (code !== undefined) throw Object.assign(new Error(`${code}: it failed`), { code })
+      return read(path, ...rest)
+    })
+    onTestFinished(() => reading.mockRestore())
+    const found = async (...codes: string[]): Promise<unknown> => {
+      next = codes
+      return findConfig({ file })
+    }
+    const changed = { sentence: 'was changed while it was read: try again' }
+    expect(await found('', 'ENOENT')).toMatchObject(changed)
+    expect(await found('ENOENT')).toMatchObject({ kind: 'found' })
+    expect(await found('')).toMatchObject({ kind: 'found' })
+    expect(await found('EMFILE')).toMatchObject({ sentence: 'cannot be read (EMFILE: it failed): try again' })
   })
 
   it('follows no $import', async () => {

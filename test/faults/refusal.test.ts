@@ -122,15 +122,6 @@ test('`kyc-tokend refresh` asks once, and says how it went', async () => {
   expect(service.requests).toHaveLength(3)
 })
 
-test('another reason is another alert', async () => {
-  const daemon = await started()
-  await daemon.logged('alert')
-  service.answer(accountNotFound)
-  expect((await command(daemon, 'refresh')).status).toBe(77)
-  await expectUntil('the second alert', () => countOf(daemon, 'alert') === 2)
-  await expectUntil('alert.json', () => alertFile(daemon)?.['reason'] === 'account-not-found')
-})
-
 test('an alert is said again when it is time, and after a crash once, but not with each request', async () => {
   const config = { alerts: { remindAfter: ['1s', '2s'] } }
   const first = await started(config)

@@ -1,14 +1,13 @@
-// A reload of a real daemon reaches the log, systemd, and what a restart remembers.
+// A reload of a real daemon reaches the log and systemd.
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeEach, expect, onTestFinished, test } from 'vitest'
-import { configOf, credentials, startDaemon } from '../support/daemon.ts'
+import { configOf, startDaemon } from '../support/daemon.ts'
 import { lacks } from '../support/lacks.ts'
-import { serviceOf, statusOf, tokenOf } from '../support/outside.ts'
+import { serviceOf, tokenOf } from '../support/outside.ts'
 import { receiveDatagrams } from '../support/receive-datagrams.ts'
-import { refusing, type Service } from '../support/service.ts'
+import type { Service } from '../support/service.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
-import { expectUntil } from '../support/until.ts'
 
 let service: Service
 let directory: string
@@ -55,21 +54,4 @@ test('the log has its new level from then on', async () => {
   await daemon.logged('reloaded')
   await tokenOf(daemon)
   await daemon.logged('token-given')
-})
-
-test('the refusal of credentials that it brought outlives a crash', async () => {
-  const daemon = startDaemon({ directory, baseUrl: service.url })
-  await daemon.listening()
-  await tokenOf(daemon)
-  service.answer(refusing(500, 'Your account is not active'))
-  const config = { credentials: { ...credentials, apiSecret: 'another-secret-99' } }
-  daemon.configure(configOf({ directory, baseUrl: service.url, config }))
-  daemon.process.kill('SIGHUP')
-  await daemon.logged('alert')
-  await daemon.end('SIGKILL')
-  const restarted = startDaemon({ directory, baseUrl: service.url, config })
-  await restarted.listening()
-  await expectUntil('the refusal', async () => (await statusOf(restarted)).state === 'refused')
-  expect((await statusOf(restarted)).nextAttemptAt).toBeNull()
-  expect(service.requests).toHaveLength(2)
 })

@@ -3,8 +3,8 @@ import { parseArgs } from 'node:util'
 import { parseDuration } from '../../src/lib/duration.ts'
 import { errorMessage } from '../../src/lib/error.ts'
 import type { Arrival } from './fleet.ts'
-import { simulate, type FleetNumbers, type SimulationOptions } from './report.ts'
-import { perSecond, runShareFleet } from './share-fleet.ts'
+import { perSecond, simulate, type FleetNumbers, type SimulationOptions } from './report.ts'
+import { runShareFleet } from './share-fleet.ts'
 
 const usage = `Usage: npm run --silent simulate -- [--daemons 10000] [--outage 30m] [--outage-start boot|10m]
                                     [--token-life 1h] [--service-limit 200] [--seed 1] [--json]
@@ -97,11 +97,7 @@ function plotOfShare(requestsMs: readonly number[], outageMs: number): string {
     const part = Math.min(parts - 1, Math.floor((second * 1000 * parts) / outageMs))
     fullest[part] = Math.max(fullest[part] ?? 0, count)
   }
-  const scale = Math.max(...fullest, 1)
-  const rows = fullest.map((count, part) => {
-    const fromS = Math.round((part * outageMs) / parts / 1000)
-    return `${String(fromS).padStart(6)} s ${'█'.repeat(Math.ceil((count / scale) * 60))} ${count}`
-  })
+  const rows = bars(fullest, (part) => Math.round((part * outageMs) / parts / 1000))
   return ['', 'Requests in the fullest second, from the loss of the store on', ...rows, ''].join('\n')
 }
 
@@ -153,25 +149,25 @@ function plotOf(
   const stepMs = 15_000
   const fromMs = Math.max(0, outage.endMs - 300_000)
   const fullest = Array.from({ length: 40 }, () => 0)
-  const seconds = new Map<number, number>()
-  for (const { atMs } of arrivals) {
-    const second = Math.floor((atMs - fromMs) / 1000)
-    seconds.set(second, (seconds.get(second) ?? 0) + 1)
-  }
-  for (const [second, count] of seconds) {
+  for (const [second, count] of perSecond(arrivals.map(({ atMs }) => atMs - fromMs))) {
     const row = Math.floor((second * 1000) / stepMs)
     if (row >= 0 && row < fullest.length) fullest[row] = Math.max(fullest[row] ?? 0, count)
   }
-  const scale = Math.max(...fullest, 1)
-  const rows = fullest.map((count, row) => {
-    const offsetS = (fromMs + row * stepMs - outage.endMs) / 1000
-    return `${String(offsetS).padStart(6)} s ${'█'.repeat(Math.ceil((count / scale) * 60))} ${count}`
-  })
+  const rows = bars(fullest, (row) => (fromMs + row * stepMs - outage.endMs) / 1000)
   return [
     `Requests in the fullest second of each 15 s, from the end of the outage; ${outage.title}`,
     ...rows,
     '',
   ].join('\n')
+}
+
+/** A line of the plot for each count, with its second. */
+function bars(counts: readonly number[], secondOf: (index: number) => number): string[] {
+  const scale = Math.max(...counts, 1)
+  return counts.map(
+    (count, index) =>
+      `${String(secondOf(index)).padStart(6)} s ${'█'.repeat(Math.ceil((count / scale) * 60))} ${count}`,
+  )
 }
 
 function durationMs(option: string, text: string, [least, most]: [string, string]): number {

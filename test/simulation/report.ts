@@ -66,7 +66,7 @@ export function simulate(
 }
 
 /** A service that serves so many a second and turns the others away. */
-export function limited(perSecond: number | null, isUp: (atMs: number) => boolean): Service {
+function limited(perSecond: number | null, isUp: (atMs: number) => boolean): Service {
   let second = -1
   let served = 0
   return (atMs) => {
@@ -115,17 +115,26 @@ function recoveryTimesMs(
   return timesMs
 }
 
-/** Requests in the fullest second, the seconds counted from `fromMs`. */
-export function peakPerSecond(arrivals: readonly Arrival[], fromMs = 0): number {
-  const perSecond = new Map<number, number>()
-  let peak = 0
-  for (const { atMs } of arrivals) {
-    const second = Math.floor((atMs - fromMs) / 1000)
-    const count = (perSecond.get(second) ?? 0) + 1
-    perSecond.set(second, count)
-    peak = Math.max(peak, count)
+/** Requests by second. */
+export function perSecond(instantsMs: readonly number[]): Map<number, number> {
+  const counts = new Map<number, number>()
+  for (const atMs of instantsMs) {
+    const second = Math.floor(atMs / 1000)
+    counts.set(second, (counts.get(second) ?? 0) + 1)
   }
+  return counts
+}
+
+/** Requests in the fullest second. */
+export function peakOf(instantsMs: readonly number[]): number {
+  let peak = 0
+  for (const count of perSecond(instantsMs).values()) peak = Math.max(peak, count)
   return peak
+}
+
+/** The same, the seconds counted from `fromMs`. */
+export function peakPerSecond(arrivals: readonly Arrival[], fromMs = 0): number {
+  return peakOf(arrivals.map(({ atMs }) => atMs - fromMs))
 }
 
 function refreshPeak(daemons: number, tokenLifeMs: number, random: () => number): number {

@@ -25,6 +25,7 @@ import { jwtOf } from '../support/jwt.ts'
 import { createMemoryServer } from '../support/memory-store.ts'
 import { createRandom } from '../support/random.ts'
 import { createHeap } from './heap.ts'
+import { peakOf } from './report.ts'
 
 export interface ShareFleetOptions {
   readonly daemons: number
@@ -229,18 +230,6 @@ function openingOnce(seal: Seal): Seal {
       return last.record
     },
   }
-}
-
-export function perSecond(instantsMs: readonly number[]): Map<number, number> {
-  const counts = new Map<number, number>()
-  for (const atMs of instantsMs) {
-    const second = Math.floor(atMs / 1000)
-    counts.set(second, (counts.get(second) ?? 0) + 1)
-  }
-  return counts
-}
-function peakOf(instantsMs: readonly number[]): number {
-  return Math.max(0, ...perSecond(instantsMs).values())
 }
 
 /** Lets promises settle. */
