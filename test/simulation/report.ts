@@ -66,7 +66,7 @@ export function simulate(
 }
 
 /** A service that serves so many a second and turns the others away. */
-function limited(perSecond: number | null, isUp: (atMs: number) => boolean): Service {
+function limited(mostPerSecond: number | null, isUp: (atMs: number) => boolean): Service {
   let second = -1
   let served = 0
   return (atMs) => {
@@ -76,7 +76,7 @@ function limited(perSecond: number | null, isUp: (atMs: number) => boolean): Ser
       second = current
       served = 0
     }
-    if (perSecond !== null && served >= perSecond) return outageAnswer
+    if (mostPerSecond !== null && served >= mostPerSecond) return outageAnswer
     served += 1
     return 'token'
   }
