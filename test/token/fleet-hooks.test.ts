@@ -1,5 +1,6 @@
 // The keeper's hooks for a fleet: outcomes of other hosts, attempts that are put off, and lives that are given.
 import { expect, onTestFinished, test } from 'vitest'
+import { currentAlert } from '../../src/token/alert.ts'
 import type { KeeperEvent } from '../../src/token/keeper.ts'
 import type { FetchOutcome, FetchToken } from '../../src/token/outcome.ts'
 import { dueAtMs, usableToken } from '../../src/token/state.ts'
@@ -124,12 +125,15 @@ test("an outcome of another host ends a client's wish, and an attempt that was p
 })
 
 test('a refusal or a failure of another host counts as if it were its own', async () => {
-  const { keeper, dueInMs } = await running()
+  const { keeper, clock, dueInMs } = await running()
   keeper.offer({ ...failures.inactive, by: 'web-2' })
   expect(keeper.state()).toMatchObject({ refusal: { reason: 'account-inactive' }, alert: {} })
   expect(dueInMs()).toBe(Infinity)
-  keeper.offer(failures.timeout)
+  keeper.offer({ ...failures.timeout, by: 'web-2' })
   expect(keeper.state()).toMatchObject({ refusal: null, failure: { reason: 'timeout', attempts: 1 } })
+  const later = { ...clock.now(), bootMs: clock.now().bootMs + 2 * MINUTE }
+  const alert = currentAlert({ ...keeper.state(), token: null }, later, MINUTE)
+  expect(alert).toMatchObject({ reason: 'no-token', failure: 'timeout', askedBy: 'web-2' })
 })
 
 test('an opaque token of another host lives no longer than refresh.maxAge allows here, and a JWT as long as it was given', async () => {
