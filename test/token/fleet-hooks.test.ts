@@ -132,7 +132,7 @@ test('a refusal or a failure of another host counts as if it were its own', asyn
   keeper.offer({ ...failures.timeout, by: 'web-2' })
   expect(keeper.state()).toMatchObject({ refusal: null, failure: { reason: 'timeout', attempts: 1 } })
   const later = { ...clock.now(), bootMs: clock.now().bootMs + 2 * MINUTE }
-  const alert = currentAlert({ ...keeper.state(), token: null }, later, MINUTE)
+  const alert = currentAlert({ ...keeper.state(), token: null, alert: null }, later, MINUTE)
   expect(alert).toMatchObject({ reason: 'no-token', failure: 'timeout', askedBy: 'web-2' })
 })
 
