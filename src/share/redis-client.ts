@@ -196,6 +196,12 @@ const HINTS: readonly (readonly [RegExp, string, boolean])[] = [
   [/unable to (get|verify)|self.signed/, 'name the file of its authority in share.tls.caFile', true],
   [/does not match certificate/, 'set share.tls.serverName to a name in its certificate', true],
   [/alert/, 'it refuses the certificate of this host: check share.tls.certFile and share.tls.keyFile', true],
+  // The reset that follows such an alert may come before it is read.
+  [
+    /ECONNRESET|EPIPE/,
+    'if it lasts, the server may want a certificate of this host: share.tls.certFile and share.tls.keyFile',
+    true,
+  ],
   [/Protocol error/, 'if the server speaks TLS, set share.tls to true', false],
 ]
 
