@@ -4,6 +4,7 @@ import { connect } from 'node:net'
 import { dirname, join } from 'node:path'
 
 import { shellWord } from '../config/read-file.ts'
+import { accountOfSocket, socketCure, systemSocket } from '../lib/account.ts'
 import { directoryProblem, directoryWarning } from '../lib/directory-access.ts'
 import { errorCode, errorMessage } from '../lib/error.ts'
 import { fault, ok, warning, type Finding } from '../lib/finding.ts'
@@ -78,6 +79,9 @@ function missing(path: string, name: string): Finding {
   const above = nearestThere(dirname(path))
   const error = tryToWrite(above)
   if (error === undefined) return ok(`${name} will be made`)
+  const account = accountOfSocket(join(path, 'ipc.sock'))
+  if (path === dirname(systemSocket(account)))
+    return fault(`${name} was removed: make it and its sockets again (${socketCure(account)})`)
   return fault(
     `${name} is not there and cannot be made: make it as root (install -d -m 0700 -o ${user()} ${shellWord(path)}), or set another`,
   )

@@ -3,7 +3,7 @@
 import { existsSync, lstatSync } from 'node:fs'
 import { join } from 'node:path'
 
-import { accountOfConfig, accountWords, unitNames } from '../lib/account.ts'
+import { accountOfConfig, accountWords, socketCure, systemSocket, unitNames } from '../lib/account.ts'
 import { errorCode, exitStatus, UserError } from '../lib/error.ts'
 import { SYSTEM_CONFIG_DIRECTORY } from '../lib/paths.ts'
 import { runProgram, type Finished } from '../lib/run-program.ts'
@@ -187,12 +187,14 @@ export async function whyNotRunning(
   if (isMisconfigured) return `${unit}.service does not start: ${meaningOf('78', account)}.`
   if (isUnconfigured(account))
     return `${unit}.service has no configuration: \`sudo kyc-tokend setup${accountWords(account)}\`.`
-  const socket = await unitProperties(`${unit}.socket`, [])
+  const socket = await unitProperties(`${unit}.socket`, ['ActiveState'])
   const masked = [properties, socket].findIndex((one) => one?.['LoadState'] === 'masked')
   if (masked >= 0) {
     const name = `${unit}.${masked === 0 ? 'service' : 'socket'}`
     return `${name} is masked: \`sudo systemctl unmask ${name}\`, then \`sudo systemctl enable --now ${unit}\`.`
   }
+  if (socket?.['ActiveState'] === 'active' && isAbsent(systemSocket(account)))
+    return `The socket of ${unit}.socket was removed: \`${socketCure(account)}\`.`
   return reasonOf(unit, properties)
 }
 

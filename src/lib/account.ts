@@ -84,10 +84,19 @@ export function remedyOf(remedy: string, account: string | undefined): string {
     : remedy.replaceAll(/`kyc-tokend (?:check|refresh|status)\b(?! --account)/g, `$& --account ${account}`)
 }
 
+/** The `ipc.sock` of the account's units. */
+export function systemSocket(account: string | undefined): string {
+  return join(
+    account === undefined ? SYSTEM_RUNTIME_DIRECTORY : join(ACCOUNTS_DIRECTORY, account),
+    'ipc.sock',
+  )
+}
+
 /** Makes the runtime directory and the sockets of the account's units again: ready to paste into a shell. */
 export function socketCure(account: string | undefined): string {
-  const { unit, httpUnit } = unitNames(account)
-  return `sudo systemd-tmpfiles --create && sudo systemctl restart ${unit}.socket ${httpUnit}.socket`
+  const { unit, httpUnit, alertUnit } = unitNames(account)
+  // The path unit watches a directory that is gone, too.
+  return `sudo systemd-tmpfiles --create && sudo systemctl restart ${unit}.socket ${httpUnit}.socket ${alertUnit}.path`
 }
 
 /** The same where systemd runs the daemon of this environment and the directory is its runtime directory; else undefined. */

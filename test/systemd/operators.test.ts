@@ -33,7 +33,7 @@ describeInstallation('The commands of an operator under systemd', {}, (installat
 
   it('setup puts back a working pair byte for byte where the service refuses the new one or is away', async () => {
     const seen = (): Promise<string> =>
-      sh('cd /etc/kyc-tokend && stat -c "%n %a %U:%G %i" * && sha256sum api-* *.json')
+      sh('cd /etc/kyc-tokend && stat -c "%n %a %U:%G" * && sha256sum api-* *.json')
     const before = await seen()
     await sh('echo another-secret >wrong')
     const refused = await attempt(`kyc-tokend setup --force ${words.replace('file secret', 'file wrong')}`)
@@ -44,6 +44,19 @@ describeInstallation('The commands of an operator under systemd', {}, (installat
     expect(away.status).toBe(75)
     expect(await seen()).toBe(before)
     expect(await sh('kyc-tokend refresh')).toMatch(/good for/)
+  })
+
+  it('status names the command that makes a removed socket again, and it does', async () => {
+    const cure =
+      'sudo systemd-tmpfiles --create && sudo systemctl restart kyc-tokend.socket kyc-tokend-http.socket kyc-tokend-alert.path'
+    for (const removed of ['/run/kyc-tokend/ipc.sock', '/run/kyc-tokend']) {
+      await sh(`rm -r ${removed}`)
+      const { status, stderr } = await attempt('kyc-tokend status')
+      expect(stderr).toContain(`The socket of kyc-tokend.socket was removed: \`${cure}\`.`)
+      expect(status).toBe(69)
+      await sh(cure.replaceAll('sudo ', ''))
+      expect(await sh('kyc-tokend token --wait 10s')).toMatch(/^ey/)
+    }
   })
 
   it('status says how the last run of the alert command ended', async () => {
