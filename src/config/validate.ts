@@ -51,7 +51,7 @@ export function validateDocument(document: unknown): {
     // Of the alternatives of a setting, an object means the section. Secret sources are no sections.
     const { entries } = unwrapped(node)
     if (isRecord(value) && entries !== undefined) return walkSection(entries, value, path)
-    const sentence = ownFault(node, value)
+    const sentence = ownFault(node, isListForObject(node, value) ? '' : value)
     if (sentence !== undefined) return fault(path, sentence)
     if (Array.isArray(value) && item !== undefined)
       return value.map((child: unknown, index) => walk(item, child, [...path, index]))
@@ -84,6 +84,11 @@ export function validateDocument(document: unknown): {
     faults,
     validPart: walk(configSchema() as unknown as SchemaNode, document, []) as ValidPart | undefined,
   }
+}
+
+/** Reports whether a list is where an object belongs: the schema takes it for one whose settings are all left out. */
+function isListForObject(node: SchemaNode, value: unknown): boolean {
+  return Array.isArray(value) && (unwrapped(node).entries !== undefined || node.value !== undefined)
 }
 
 /** The sentence about a value itself, not about what is in it. */

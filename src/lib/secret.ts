@@ -75,11 +75,16 @@ function shapesOf(secret: string): string[] {
   const encoded = formEncoded(secret)
   const bytes = Buffer.from(secret)
   const hex = bytes.toString('hex')
+  const json = JSON.stringify(secret).slice(1, -1)
+  const ascii = json.replace(/[^ -~]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`)
+  const percent = [encodeURIComponent(bytes.toString()), encoded, encoded.replaceAll('+', '%20')]
+  const inPath = percent.map((text) => text.replaceAll('%2F', '/'))
   return [
     secret,
-    JSON.stringify(secret).slice(1, -1),
-    encodeURIComponent(bytes.toString()),
-    encoded,
+    // Some writers of JSON escape all but ASCII, or the slash, too.
+    ...[json, ascii].flatMap((text) => [text, text.replaceAll('/', String.raw`\/`)]),
+    // Either case of hex digits is right in a URL.
+    ...[...percent, ...inPath].flatMap((text) => [text, text.replace(/%../g, (byte) => byte.toLowerCase())]),
     hex,
     hex.toUpperCase(),
     ...base64Shapes(secret),

@@ -96,6 +96,14 @@ describe('the shape of a configuration', () => {
       /^tokenFiles\[0\]\.path: must not begin with "~"/,
     ],
     ['a section that is a string', { log: 'debug' }, /^log: must be an object/],
+    ['a section that is a list', { log: [] }, /^log: must be an object/],
+    ['a service that is a list', { service: [] }, /^service: must be an object/],
+    [
+      'headers that are a list',
+      { service: { headers: [] } },
+      /^service\.headers: must be an object of texts/,
+    ],
+    ['http that is a list', { http: [] }, /^http: must be an object, or false/],
   ])('refuses %s, with the key path and the remedy', (_, settings, sentence) => {
     const faults = faultsOf(withSettings(settings))
     expect(faults).toHaveLength(1)

@@ -55,3 +55,13 @@ test('one that may be contained encoded is found as it is alone', () => {
 test('an empty secret hides nothing', () => {
   expect(redact('words', [''])).toBe('words')
 })
+
+test.each([
+  ['percent-encoded in small letters', 's3cr%20et%2b%3d%c3%bc%2f'],
+  ['form-encoded in small letters', 's3cr+et%2b%3d%c3%bc%2f'],
+  ['percent-encoded as a part of a path', 's3cr%20et%2B%3D%C3%BC/'],
+  ['JSON of ASCII only', String.raw`s3cr et+=\u00fc/`],
+  ['JSON as PHP writes it', String.raw`s3cr et+=\u00fc\/`],
+])('a secret is hidden %s', (_, shape) => {
+  expect(redact(`got ${shape}.`, ['s3cr et+=ü/'])).toBe('got [secret].')
+})
