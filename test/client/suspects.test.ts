@@ -188,10 +188,11 @@ describe('whatever is called and whatever happens to the token', () => {
         expect(again.length).toBeLessThanOrEqual(6 + renewalS)
         for (const { atMs, tookMs, result } of it.outcomes) {
           expect(tookMs).toBeLessThanOrEqual(10_000 + LATENCY_MS)
-          if (atMs + tookMs > renewedAtMs + LATENCY_MS) expect(result).toBe(200)
+          // The client asks for another token twice a second: a call whose 10 s end in between gets its 401.
+          if (atMs + tookMs > renewedAtMs + LATENCY_MS + 500) expect(result).toBe(200)
         }
       }),
-      { numRuns: 25 },
+      { numRuns: 25, examples: [[1, 10, { verdict: 'refreshing' }]] },
     )
   })
 })
