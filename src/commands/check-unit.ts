@@ -35,7 +35,7 @@ export interface UnitSockets {
 
 export async function findSockets(account: string | undefined): Promise<UnitSockets> {
   const { unit, httpUnit } = unitNames(account)
-  const { RUNTIME_DIRECTORY: directory = '' } = serviceEnvironment(account)
+  const { RUNTIME_DIRECTORY: directory } = serviceEnvironment(account)
   const files = { [`${unit}.socket`]: 'ipc.sock', [`${httpUnit}.socket`]: 'http.sock' }
   const named = Object.entries(files).map(async ([name, file]) => {
     const properties = await unitProperties(name, ['ActiveState', 'Listen'])

@@ -1,9 +1,8 @@
 // `kyc-tokend setup`: asks for service, key and secret, writes the files, checks them live, and starts the service. A pair
 // that the service does not confirm is not taken over.
-import { accountWords, checkedAccount, unitNames, type UnitNames } from '../lib/account.ts'
+import { accountWords, checkedAccount, systemSocket, unitNames, type UnitNames } from '../lib/account.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
-import { SYSTEM_RUNTIME_DIRECTORY } from '../lib/paths.ts'
 import { requireLinux } from '../lib/supported-node.ts'
 import { ask, configurationOf } from './ask.ts'
 import { createReport, performCheck } from './check.ts'
@@ -112,7 +111,7 @@ async function isChangedOnDisk(account: string | undefined): Promise<boolean> {
 }
 
 function daemonOf(account: string | undefined): Pick<Invocation, 'options'> {
-  const options = account === undefined ? { socket: `${SYSTEM_RUNTIME_DIRECTORY}/ipc.sock` } : { account }
+  const options = account === undefined ? { socket: systemSocket(undefined) } : { account }
   return { options }
 }
 

@@ -1,12 +1,10 @@
 // status: the daemon's state, for people and for programs; of one daemon, or a line for each account of this host.
 import { existsSync } from 'node:fs'
-import { join } from 'node:path'
 
-import { ACCOUNT_VARIABLE, accountNames, isAccountName } from '../lib/account.ts'
+import { ACCOUNT_VARIABLE, accountNames, isAccountName, systemSocket } from '../lib/account.ts'
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { exitStatus, UsageError, UserError } from '../lib/error.ts'
-import { SYSTEM_RUNTIME_DIRECTORY } from '../lib/paths.ts'
 import type { StatusResult } from '../protocol.ts'
 import { ask, openClient } from './ask.ts'
 import type { Invocation, RunCommand } from './command.ts'
@@ -46,7 +44,7 @@ async function allAccounts({ options, stdout }: Invocation): Promise<number> {
   const excluded = ['socket', 'account', 'watch'].find((name) => options[name] !== undefined)
   if (excluded !== undefined)
     throw new UsageError(`--all and --${excluded} are both given: leave one of them out.`)
-  const system = join(SYSTEM_RUNTIME_DIRECTORY, 'ipc.sock')
+  const system = systemSocket(undefined)
   const daemons = [
     ...(existsSync(system) ? [{ account: null, named: { socket: system } }] : []),
     ...accountNames().map((account) => ({ account, named: { account } })),

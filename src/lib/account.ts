@@ -86,10 +86,7 @@ export function remedyOf(remedy: string, account: string | undefined): string {
 
 /** The `ipc.sock` of the account's units. */
 export function systemSocket(account: string | undefined): string {
-  return join(
-    account === undefined ? SYSTEM_RUNTIME_DIRECTORY : join(ACCOUNTS_DIRECTORY, account),
-    'ipc.sock',
-  )
+  return join(serviceEnvironment(account).RUNTIME_DIRECTORY, 'ipc.sock')
 }
 
 /** Makes the runtime directory and the sockets of the account's units again: ready to paste into a shell. */
@@ -130,7 +127,7 @@ export function accountEnvironment(account: string, identity: ProcessIdentity): 
 }
 
 /** The environment that systemd sets for the service; without an account, for the unit that has none. */
-export function serviceEnvironment(account: string | undefined): Record<string, string> {
+export function serviceEnvironment(account: string | undefined) {
   const below = account === undefined ? [] : ['accounts', account]
   const { unit } = unitNames(account)
   return {
