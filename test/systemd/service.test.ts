@@ -267,7 +267,23 @@ describeInstallation('kyc-tokend as a service', options, (installation) => {
     loop.stdout?.on('data', (chunk: Buffer) => (printed += chunk.toString()))
     const over = new Promise((resolve) => loop.once('close', resolve))
     await expectUntil('some tokens before the upgrade', () => printed.split('\n').length > 3)
+    // 30 clients of both sockets that never pause lose no request.
+    copyFileSync(
+      new URL('../support/asking.mjs', import.meta.url),
+      installation.machine.path('/usr/asking.mjs'),
+    )
+    const sockets = ['/run/kyc-tokend/ipc.sock', '/run/kyc-tokend/http.sock']
+    const clients = installation.machine.start(
+      ['/usr/lib/kyc-tokend/node', '/usr/asking.mjs', ...sockets, '15'],
+      { as: 'member' },
+    )
+    let counts = ''
+    clients.stdout?.on('data', (chunk: Buffer) => (counts += chunk.toString()))
+    await expectUntil('the clients', () => counts.includes('asking'))
     await sh(install('1.0.1'))
+    clients.stdin?.end()
+    await expectUntil('their counts', () => counts.includes('}'))
+    expect(counts).toMatch(/"answered":\d{3,},.*"lost":0\}/)
     const duringUpgrade = printed.length
     await expectUntil(
       'some tokens after the upgrade',
