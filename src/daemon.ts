@@ -22,7 +22,6 @@ import { createHostName } from './report/host.ts'
 import { createLog } from './report/log.ts'
 import { createMetrics, type MetricsSample } from './report/metrics.ts'
 import { logStart } from './report/startup-log.ts'
-import { subscribeUntil } from './report/subscribe-until.ts'
 import { createSystemdNotifier, type SendDatagram } from './report/systemd.ts'
 import { createTokenLog } from './report/token-log.ts'
 import { createStateStore } from './storage/state-store.ts'
@@ -169,7 +168,7 @@ export async function createDaemon(initial: Config, environment: Environment): P
           systemd,
           hostName,
           fleet,
-          (signal) => subscribeUntil(keeper, signal, ({ type }) => type === 'tick' && void tick(signal)),
+          (signal) => keeper.listenUntil(signal, ({ type }) => type === 'tick' && void tick(signal)),
         ],
         stop,
       )

@@ -7,8 +7,7 @@ import { exitStatus } from '../lib/error.ts'
 import { failure, ok, warning, type Finding, clockFindings } from '../lib/finding.ts'
 import { createFetchToken } from '../source/fetch-token.ts'
 import { describeAnswer, type ServiceResponse } from '../source/response.ts'
-import type { ServiceOutcome } from '../token/outcome.ts'
-import { remedyFor } from '../token/remedy.ts'
+import { remedies, type ServiceOutcome } from '../token/outcome.ts'
 import { knownLife } from '../token/token.ts'
 
 /** A wall clock that is off by more than this gets a warning. */
@@ -59,7 +58,7 @@ function answerOf(outcome: ServiceOutcome, { wallMs, config }: { wallMs: number;
   if (outcome.kind !== 'ok') {
     const http = outcome.status === undefined ? 'was not reached' : `answered with HTTP ${outcome.status}`
     // It is being tried here already.
-    const remedy = remedyFor(outcome.reason).replace(/; `kyc-tokend check --live` tries it$/, '')
+    const remedy = remedies[outcome.reason].replace(/; `kyc-tokend check --live` tries it$/, '')
     const sentence = `${http} (${outcome.reason}): ${asSentence(outcome.detail)} ${asSentence(remedy)} Configuration: ${file}`
     const status = outcome.kind === 'permanent' ? exitStatus.noPermission : exitStatus.tryAgain
     return { findings: [failure(sentence)], status }
@@ -67,7 +66,7 @@ function answerOf(outcome: ServiceOutcome, { wallMs, config }: { wallMs: number;
   const { serverDateMs } = outcome
   const lifeMs = knownLife(outcome, wallMs)?.lifeMs
   if (lifeMs !== undefined && lifeMs <= 0) {
-    const sentence = `gave a token that has expired already (HTTP 200). ${asSentence(remedyFor('malformed-answer'))}`
+    const sentence = `gave a token that has expired already (HTTP 200). ${asSentence(remedies['malformed-answer'])}`
     return { findings: [failure(sentence)], status: exitStatus.tryAgain }
   }
   const lives = lifeMs === undefined ? 'does not say how long it lives' : `lives ${formatDuration(lifeMs)}`

@@ -13,8 +13,7 @@ import {
   type ServiceResponse,
 } from '../source/response.ts'
 import { MAX_DELAY_WITHOUT_TOKEN_MS, retryWait } from '../token/backoff.ts'
-import type { ServiceOutcome, TransientFailure } from '../token/outcome.ts'
-import { remedyFor } from '../token/remedy.ts'
+import { remedies, type ServiceOutcome, type TransientFailure } from '../token/outcome.ts'
 import { initialState, type Policy } from '../token/state.ts'
 import type { Token } from '../token/token.ts'
 import { nextState } from '../token/transitions.ts'
@@ -56,7 +55,7 @@ function outcomeLines(
   if (outcome.kind === 'ok') return token === null ? [] : tokenLines(token)
   const { reason, detail } = outcome
   const then = outcome.kind === 'permanent' ? refusalLine() : retryLine(outcome, policy)
-  const remedy = [remedyFor(reason), ...keyMistakes(reason)].join('; ')
+  const remedy = [remedies[reason], ...keyMistakes(reason)].join('; ')
   return [`Reason: ${reason}`, `Detail: ${detail}`, `Then: ${then}`, `Remedy: ${remedy}`]
 }
 

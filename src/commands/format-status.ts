@@ -6,8 +6,7 @@ import { accountWords } from '../lib/account.ts'
 import { asSentence, escapeUnsafeIn } from '../lib/display-text.ts'
 import { formatDuration } from '../lib/duration.ts'
 import type { Phase, StatusResult, TokenDescription } from '../protocol.ts'
-import type { PostponedReason, Reason } from '../token/outcome.ts'
-import { remedyFor } from '../token/remedy.ts'
+import { remedies, type PostponedReason, type Reason } from '../token/outcome.ts'
 import { wrap } from './command-line.ts'
 import { noFacts, type HostFacts } from './systemd.ts'
 import { isTerminal } from './prompt.ts'
@@ -263,7 +262,7 @@ function nextSteps(status: StatusResult, { unit }: Pick<HostFacts, 'unit'>): str
   const steps: string[] = []
   // An alert may be older than the present failure, whose remedy counts; a refusal stays one.
   if (alert !== null && (failure === null || status.state === 'refused')) steps.push(alert.remedy)
-  else if (failure !== null) steps.push(remedyFor(failure.reason as Reason | PostponedReason))
+  else if (failure !== null) steps.push(remedies[failure.reason as Reason | PostponedReason])
   const reason = failure?.reason ?? alert?.reason
   if (reason !== undefined) steps.push(...keyMistakes(reason))
   if (alert?.contact) steps.push(`Call ${alert.contact}`)

@@ -2,8 +2,7 @@
 import { asSentence } from '../lib/display-text.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
 import { formatDuration } from '../lib/duration.ts'
-import type { PostponedReason, Reason } from '../token/outcome.ts'
-import { remedyFor } from '../token/remedy.ts'
+import { remedies, type PostponedReason, type Reason } from '../token/outcome.ts'
 import { ask } from './ask.ts'
 import type { RunCommand } from './command.ts'
 
@@ -28,7 +27,7 @@ export const run: RunCommand = async (invocation) => {
   }
   const { reason = STOPPING, detail = '' } = result
   const sentences = [`No new token (${reason}): ${detail}`]
-  if (reason !== STOPPING) sentences.push(remedyFor(reason as Reason | PostponedReason))
+  if (reason !== STOPPING) sentences.push(remedies[reason as Reason | PostponedReason])
   if (result.fingerprint !== undefined) sentences.push(`Token ${result.fingerprint} is still served`)
   throw new UserError(
     sentences.map(asSentence).join(' '),

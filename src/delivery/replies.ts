@@ -12,8 +12,7 @@ import type {
 } from '../protocol.ts'
 import type { Keeper } from '../token/keeper.ts'
 import { createLiveness } from '../token/variable.ts'
-import type { FetchOutcome } from '../token/outcome.ts'
-import { remedyFor } from '../token/remedy.ts'
+import { remedies, type FetchOutcome } from '../token/outcome.ts'
 import { dueAtMs, isStale, usableToken, usableUntilMs, type TokenState } from '../token/state.ts'
 import { fingerprintOf } from '../token/token.ts'
 import { describeCurrent, describeToken, statusOf, type StatusParts } from './status.ts'
@@ -174,7 +173,7 @@ function faultOf(state: TokenState): Fault {
     const { reason, detail } = state.refusal
     return {
       code: reason,
-      message: `The service refuses the account: ${asSentence(detail)} ${asSentence(remedyFor(reason))}`,
+      message: `The service refuses the account: ${asSentence(detail)} ${asSentence(remedies[reason])}`,
       reason,
     }
   }
@@ -185,7 +184,7 @@ function faultOf(state: TokenState): Fault {
   if (state.failure === null)
     return { code, message: `${words}: the service is being asked. Wait, or ask again.` }
   const { reason, detail } = state.failure
-  return { code, message: `${words}: ${asSentence(detail)} ${asSentence(remedyFor(reason))}`, reason }
+  return { code, message: `${words}: ${asSentence(detail)} ${asSentence(remedies[reason])}`, reason }
 }
 
 // ---- the cached reply ------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import type { Log } from '../lib/log.ts'
 import { createManagedFile } from '../lib/managed-file.ts'
 import type { AlertTestResult } from '../protocol.ts'
 import { currentAlert, type CurrentAlert } from '../token/alert.ts'
-import { subscribeUntil, type KeeperView } from './subscribe-until.ts'
+import type { KeeperView } from '../token/keeper.ts'
 
 export type AlertSettings = Config['alerts']
 export interface Alerts {
@@ -214,7 +214,7 @@ export function createAlerts(options: {
   return {
     async run(signal) {
       const begun = begin()
-      const ended = subscribeUntil(keeper, signal, check)
+      const ended = keeper.listenUntil(signal, check)
       await begun
       check()
       await ended

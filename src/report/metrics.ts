@@ -4,7 +4,7 @@ import type { Phase } from '../protocol.ts'
 import type { CurrentAlert } from '../token/alert.ts'
 import { permanentReasons, transientReasons, type FetchOutcome, type Reason } from '../token/outcome.ts'
 import { dueAtMs, phaseOf, usableToken } from '../token/state.ts'
-import type { KeeperView } from './subscribe-until.ts'
+import type { KeeperView } from '../token/keeper.ts'
 
 /** Values of the other components; counts are since the start. */
 export interface MetricsSample {

@@ -4,7 +4,7 @@ import { errorMessage } from '../lib/error.ts'
 import { createProblemLog, type Log } from '../lib/log.ts'
 import { createLiveness } from '../token/variable.ts'
 import { isSettled, phaseOf, usableToken, usableUntilMs, type TokenState } from '../token/state.ts'
-import { subscribeUntil, type KeeperView } from './subscribe-until.ts'
+import type { KeeperView } from '../token/keeper.ts'
 
 /** Sends a datagram to this Unix socket (sd_notify(3)). Throws where that fails. */
 export type SendDatagram = (path: string, text: string) => void
@@ -88,7 +88,7 @@ export function createSystemdNotifier(options: {
         watchdogMs === null
           ? undefined
           : sendSignsOfLife(Math.max(1, Math.floor(watchdogMs / SIGNS_PER_WATCHDOG_TIME)), signal)
-      await subscribeUntil(keeper, signal, notify)
+      await keeper.listenUntil(signal, notify)
       await signs
       send('STOPPING=1', 'STATUS=Stopping')
     },

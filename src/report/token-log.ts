@@ -2,12 +2,10 @@
 import { formatInstant, formatInstantOrNull } from '../lib/clock.ts'
 import { remedyOf } from '../lib/account.ts'
 import type { Log } from '../lib/log.ts'
-import type { KeeperEvent } from '../token/keeper.ts'
-import type { PermanentFailure, TransientReason } from '../token/outcome.ts'
-import { remedyFor } from '../token/remedy.ts'
+import { remedies, type PermanentFailure, type TransientReason } from '../token/outcome.ts'
 import { dueAtMs, isStale, usableToken, usableUntilMs } from '../token/state.ts'
 import type { Token } from '../token/token.ts'
-import { subscribeUntil, type KeeperView } from './subscribe-until.ts'
+import type { KeeperEvent, KeeperView } from '../token/keeper.ts'
 
 /** Failures already logged in the current outage. */
 interface FailureStreak {
@@ -118,7 +116,7 @@ export function createTokenLog({
       failingForSeconds: seconds(now.bootMs - sinceMs),
       nextAttemptAt: formatInstant(failure.retryAtMs, now),
       tokenUsableUntil: tokenUsableUntil(),
-      remedy: isKnown ? null : remedyOf(remedyFor(reason), account),
+      remedy: isKnown ? null : remedyOf(remedies[reason], account),
     })
   }
 
@@ -190,7 +188,7 @@ export function createTokenLog({
           ...lifeFields(usable),
         })
       }
-      await subscribeUntil(keeper, signal, (event) => {
+      await keeper.listenUntil(signal, (event) => {
         logElapsed()
         if (event.type === 'attempted') logAttempt(event)
       })

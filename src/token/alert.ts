@@ -1,7 +1,6 @@
 // The condition that an operator must know of now: a function of the state, the time and `alerts.noTokenAfter`.
 import type { Instant } from '../lib/clock.ts'
-import type { PostponedReason, Reason } from './outcome.ts'
-import { remedyFor } from './remedy.ts'
+import { remedies, type PostponedReason, type Reason } from './outcome.ts'
 import { dueAtMs, noTokenSince, type Alert, type TokenState } from './state.ts'
 
 export interface CurrentAlert {
@@ -38,7 +37,7 @@ export function currentAlert(
   const isLong = since !== null && noTokenAfterMs !== null && now.bootMs - since.bootMs >= noTokenAfterMs
   const { alert } = state
   if (alert !== null) {
-    const remedy = remedyFor(alert.reason)
+    const remedy = remedies[alert.reason]
     return { ...alert, remedy, noTokenSince: isLong ? since : null, failure: null }
   }
   // An attempt that is due, or under way, may end it.
@@ -51,7 +50,7 @@ function noTokenAlert(state: TokenState, since: Instant, afterMs: number): Curre
   const failure = state.postponement ?? state.failure
   return {
     reason: 'no-token',
-    ...(failure === null ? NOTHING_FAILED : { detail: failure.detail, remedy: remedyFor(failure.reason) }),
+    ...(failure === null ? NOTHING_FAILED : { detail: failure.detail, remedy: remedies[failure.reason] }),
     since: { bootMs: since.bootMs + afterMs, wallMs: since.wallMs + afterMs },
     noTokenSince: since,
     failure: failure?.reason ?? null,

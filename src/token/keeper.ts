@@ -1,113 +1,129 @@
-// The keeper: the one loop that asks the service, and the one variable that holds the result.
-import { createWakeableSleep, type Clock, type Instant } from '../lib/clock.ts'
-import { createAttempts, type SaveState } from './attempts.ts'
-import type { FetchOutcome } from './outcome.ts'
+// The keeper: the one loop that asks the service, one request at a time, and the one variable that holds the result.
+import { createWakeableSleep, withTimeout, type Clock, type Instant } from '../lib/clock.ts'
+import { raceAbort } from '../lib/tasks.ts'
+import type { Cause, FetchOutcome, TrialOptions } from './outcome.ts'
 import { afterClientNeed, afterReject, type RejectDecision } from './rejections.ts'
-import { causeOf, dueAtMs, nextMomentMs, type TokenState } from './state.ts'
+import {
+  causeOf,
+  dueAtMs,
+  isAsking,
+  nextExpiryMs,
+  nextMomentMs,
+  type Failure,
+  type TokenState,
+} from './state.ts'
 import {
   afterAttemptBegan,
+  afterAttemptEnded,
   afterOperator,
   afterReload,
+  afterRequest,
   assumeFailed,
   isAboutCredentials,
   nextState,
   withClientRequestAgain,
+  withCredentials,
+  withOtherBound,
 } from './transitions.ts'
-import { createVariable, type RefreshSettings } from './variable.ts'
+import { createVariable, type Attempted, type RefreshSettings, type Variable } from './variable.ts'
 
-export type { SaveState } from './attempts.ts'
 export type { KeeperEvent, RefreshSettings } from './variable.ts'
 
+/** Saves the facts for after a restart. Never fails: a file that cannot be written is logged. */
+export type SaveState = (state: TokenState) => Promise<void>
+
+interface KeeperOptions {
+  readonly settings: RefreshSettings
+  readonly clock: Clock
+  readonly random: () => number
+  readonly saveState: SaveState
+}
+
 export type Keeper = ReturnType<typeof createKeeper>
+/** The part of it that the reports use. */
+export type KeeperView = Pick<Keeper, 'state' | 'now' | 'onEvent' | 'listenUntil'>
+
+/** The loop reads the clock at least this often: it covers suspend, clock jumps and the limit of timers. */
+const TICK_MS = 15_000
+/** A request waits no longer for its save: a disk that hangs must not cost the token. */
+const SAVE_TIMEOUT_MS = 2_000
 
 /** Failed, put off, or cancelled: p-retry repeats it. */
 class AttemptFailed extends Error {
   override readonly name = 'AttemptFailed'
 }
 
-export function createKeeper(
-  initial: TokenState,
-  options: { settings: RefreshSettings; clock: Clock; random: () => number; saveState: SaveState },
-) {
+export function createKeeper(initial: TokenState, options: KeeperOptions) {
   const { clock } = options
   const variable = createVariable(initial, options)
   const { get, set, step } = variable
-  const { sleep, wake } = createWakeableSleep(clock)
-  const attempts = createAttempts({ ...options, variable, sleep, wake })
+  const attempts = createAttempts(variable, options)
+  const trials = createTrials(variable, attempts, clock)
 
   /** Ticks, tries waiting credentials, and sleeps until an attempt is due. */
   async function untilDue(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       variable.tick()
       const now = clock.now()
-      if (attempts.trialAtMs() <= now.bootMs) await attempts.tryNow(signal)
+      if (trials.dueAtMs() <= now.bootMs) await trials.tryNow(signal)
       else if (dueAtMs(get()) <= now.bootMs) return
-      else await attempts.sleepUntil(Math.min(attempts.trialAtMs(), nextMomentMs(get(), now)), signal)
+      else await attempts.sleepUntil(Math.min(trials.dueAtMs(), nextMomentMs(get(), now)), signal)
     }
   }
 
   /** One attempt, and the state that follows from it. Throws AttemptFailed where it is to be repeated. */
   async function attempt(signal: AbortSignal): Promise<void> {
     // Another host's token may have come since the attempt was due.
-    if (dueAtMs(get()) > clock.now().bootMs) return
+    if (signal.aborted || dueAtMs(get()) > clock.now().bootMs) return
     const cause = causeOf(get(), clock.now())
     const settings = variable.settings()
     set(afterAttemptBegan(get(), cause, clock.now()))
     const assumed = (): TokenState => assumeFailed(get(), step())
-    const { outcome: answer, tookMs } = await attempts.ask(settings, { cause, assumed, signal })
+    const { outcome: answer, tookMs } = await attempts.ask(settings, { cause, assumed, stop: signal })
     if (answer === undefined) throw new AttemptFailed()
     // Other credentials that lie in the files may be the right ones by now.
-    if (isAboutCredentials(answer) && (await attempts.tryInstead(signal))) return
+    if (isAboutCredentials(answer) && (await trials.tryInstead(signal))) return
     if (settings.credentialsId !== get().credentialsId) throw new AttemptFailed()
     const { state: next, outcome } = nextState(get(), answer, step())
-    if (outcome.kind === 'permanent') await saveRefusal(next)
-    else set(outcome.kind === 'postponed' && cause === 'client' ? withClientRequestAgain(next) : next)
+    if (outcome.kind === 'permanent') {
+      // Saved before it is announced: after a crash from then on, the service is not asked again.
+      variable.setQuietly(next)
+      await attempts.save()
+      set(get())
+    } else set(outcome.kind === 'postponed' && cause === 'client' ? withClientRequestAgain(next) : next)
     await attempts.report({ outcome, cause, tookMs })
     if (outcome.kind !== 'ok' && outcome.kind !== 'permanent') throw new AttemptFailed()
   }
 
-  /** Saved before it is announced: after a crash from then on, the service is not asked again. */
-  async function saveRefusal(next: TokenState): Promise<void> {
-    variable.setQuietly(next)
-    await attempts.save()
-    set(get())
-  }
-
-  /**
-   * Attempts until there is a token or a refusal. p-retry repeats and stops; its own timers are off, because they are
-   * deaf to suspend, to a reload and to an operator, and have no jitter at the cap.
-   */
-  async function untilToken(signal: AbortSignal): Promise<void> {
-    const { default: pRetry } = await import('p-retry')
-    const attemptWhenDue = async (): Promise<void> => {
-      await untilDue(signal)
-      if (!signal.aborted) await attempt(signal)
-    }
-    await pRetry(attemptWhenDue, {
-      retries: Infinity,
-      minTimeout: 0,
-      signal,
-      shouldRetry: ({ error }) => error instanceof AttemptFailed,
-    })
-  }
-
-  /** Wakes the loop only where clients' wishes, however frequent, have a consequence. */
-  function applyClientChange(next: TokenState): void {
+  /** Changes the state and wakes the loop, but not for clients' wishes, however frequent, that have no consequence. */
+  function change(next: TokenState): void {
     if (next === get()) return
     set(next)
-    wake()
+    attempts.wake()
   }
 
   return {
     state: get,
     now: (): Instant => clock.now(),
     onEvent: variable.onEvent,
+    listenUntil: variable.listenUntil,
     waitUntil: variable.waitUntil,
-    tryCredentials: attempts.tryCredentials,
-    /** The loop. Ends when the signal is aborted. */
+    tryCredentials: trials.tryCredentials,
+    /**
+     * The loop. Ends when the signal is aborted. p-retry repeats an attempt until there is a token or a refusal; its own
+     * timers are off, because they are deaf to suspend, to a reload and to an operator, and have no jitter at the cap.
+     */
     async run(signal: AbortSignal): Promise<void> {
+      const { default: pRetry } = await import('p-retry')
+      const onFailedAttempt = async ({ error }: { error: Error }): Promise<void> => {
+        if (!(error instanceof AttemptFailed)) throw error
+        await untilDue(signal)
+      }
       try {
-        while (!signal.aborted) await untilToken(signal)
+        while (!signal.aborted) {
+          await untilDue(signal)
+          await pRetry(() => attempt(signal), { retries: Infinity, minTimeout: 0, signal, onFailedAttempt })
+        }
       } catch (error) {
         // Being stopped is no failure.
         if (!signal.aborted) throw error
@@ -115,52 +131,205 @@ export function createKeeper(
     },
     /** A client needs a token that lives so long, in ms: wakes the loop if that helps. */
     need(minValidMs: number): void {
-      applyClientChange(afterClientNeed(get(), minValidMs, clock.now()))
+      change(afterClientNeed(get(), minValidMs, clock.now()))
     },
     /** A client reports the token with this fingerprint as refused by the service. */
     reject(fingerprint: string): RejectDecision {
       const { state, verdict } = afterReject(get(), fingerprint, clock.now())
-      applyClientChange(state)
+      change(state)
       return verdict
     },
     /** An operator asks: resolves with the outcome when the attempt is over, or undefined when the signal is aborted first. */
     async refresh(signal: AbortSignal): Promise<FetchOutcome | undefined> {
       let outcome: FetchOutcome | undefined
-      const ask = (): void => {
-        set(afterOperator(get()))
-        wake()
-      }
       const endListening = variable.onEvent((event) => {
         if (event.type !== 'attempted' || outcome !== undefined) return
         // An attempt that was put off has asked no service, and is no answer.
-        if (event.outcome.kind === 'postponed' && event.cause !== 'operator') ask()
+        if (event.outcome.kind === 'postponed' && event.cause !== 'operator') change(afterOperator(get()))
         else outcome = event.outcome
       })
-      ask()
+      change(afterOperator(get()))
       await variable.waitUntil(() => outcome !== undefined, { waitMs: Infinity, signal })
       endListening()
       return outcome
     },
     /** Uses other settings from now on; with other credentials or another service, at once. */
     reload(next: RefreshSettings): void {
-      const isChanged = next.credentialsId !== variable.settings().credentialsId
+      trials.giveUp()
+      if (next.credentialsId !== variable.settings().credentialsId) attempts.cancel()
       variable.use(next)
-      set(afterReload(get(), next, step()))
-      attempts.giveUpTrial()
-      if (isChanged) attempts.cancel()
-      wake()
+      change(afterReload(get(), next, step()))
     },
     /** Takes an outcome that another host obtained; false: an attempt is under way, and it was not taken. */
-    offer(outcome: FetchOutcome): boolean {
+    offer(offered: FetchOutcome): boolean {
       if (get().inFlight !== null) return false
-      const next = nextState(get(), outcome, step())
-      const { forcedCause } = next.state
+      const { state: next, outcome } = nextState(get(), offered, step())
       // A token answers a reload that waited for its time; an operator waits for a request that is made from then on.
-      const isAnswered = next.outcome.kind === 'ok' && forcedCause !== 'operator'
-      set(isAnswered ? { ...next.state, forcedCause: null } : next.state)
-      void attempts.report({ outcome: next.outcome, cause: 'fleet', tookMs: null })
-      wake()
+      const isAnswered = outcome.kind === 'ok' && next.forcedCause !== 'operator'
+      change(isAnswered ? { ...next, forcedCause: null } : next)
+      void attempts.report({ outcome, cause: 'fleet', tookMs: null })
       return true
     },
+  }
+}
+
+type Attempts = ReturnType<typeof createAttempts>
+
+/** One request at a time, of the loop or of a trial: saved before it goes out, with ticks while it is under way, and reported when it is over. */
+function createAttempts(variable: Variable, { clock, saveState }: KeeperOptions) {
+  const { get, set } = variable
+  const { sleep, wake } = createWakeableSleep(clock)
+  let request = new AbortController()
+
+  /** Saves the state. A disk that hangs is waited for only so long. */
+  const save = async (state = get()): Promise<void> => withTimeout(SAVE_TIMEOUT_MS, saveState(state), clock)
+
+  /** Sleeps until that moment on the boot clock, or the next tick. */
+  const sleepUntil = async (atMs: number, signal: AbortSignal): Promise<void> =>
+    sleep(Math.min(TICK_MS, atMs - clock.now().bootMs), signal)
+
+  /** Ticks while a request is under way, however long that takes: a token may expire meanwhile. */
+  async function keepTicking(signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      await sleepUntil(nextExpiryMs(get(), clock.now()), signal)
+      if (!signal.aborted) variable.tick()
+    }
+  }
+
+  return {
+    save,
+    sleepUntil,
+    /** Ends the sleep that is under way. */
+    wake,
+    /** Cancels the request that is under way. */
+    cancel: (): void => request.abort(),
+    /**
+     * One attempt with these settings, whose beginning is in the state. `assumed` is saved before the request goes out,
+     * as if it had failed: a crash loop then keeps its distance from the service. The outcome is undefined if the attempt
+     * was cancelled.
+     */
+    async ask(
+      settings: RefreshSettings,
+      { cause, assumed, stop }: { cause: Cause; assumed: () => TokenState; stop: AbortSignal },
+    ): Promise<{ outcome: FetchOutcome | undefined; tookMs: number | null }> {
+      request = new AbortController()
+      const signal = AbortSignal.any([stop, request.signal])
+      const answered = new AbortController()
+      let requestedAtMs: number | null = null
+      const beforeRequest = async (): Promise<void> => {
+        const now = clock.now()
+        requestedAtMs = now.bootMs
+        set(afterRequest(get(), cause, now))
+        await save(assumed())
+      }
+      const ticking = keepTicking(answered.signal)
+      try {
+        const outcome = await settings.fetchToken(signal, { cause, beforeRequest })
+        const tookMs = requestedAtMs === null ? null : clock.now().bootMs - requestedAtMs
+        return { outcome: signal.aborted ? undefined : outcome, tookMs }
+      } finally {
+        answered.abort()
+        await ticking
+        set(afterAttemptEnded(get()))
+      }
+    },
+    /** Emits the event, and saves the state. */
+    async report(attempted: Omit<Attempted, 'type'>): Promise<void> {
+      variable.emit({ type: 'attempted', ...attempted })
+      if (attempted.outcome.kind !== 'postponed') await save()
+    },
+  }
+}
+
+interface Trial extends TrialOptions {
+  readonly settings: RefreshSettings
+  readonly ended: PromiseWithResolvers<FetchOutcome | undefined>
+  failure: Failure | null
+  retryAtMs: number
+}
+
+/** Other credentials: tried again and again if that fails for another reason, and used once they give a token. */
+function createTrials(variable: Variable, attempts: Attempts, clock: Clock) {
+  const { get, set, step } = variable
+  let trial: Trial | null = null
+
+  /** Time before which the service asked for no request with these credentials. */
+  const boundMs = ({ settings }: Trial): number => get().otherBounds[settings.credentialsId] ?? -Infinity
+
+  /** Tries the credentials that wait. Only for the loop, while no other attempt is under way. */
+  async function tryNow(signal: AbortSignal): Promise<void> {
+    if (trial === null) return
+    const current = trial
+    const { settings, cause } = current
+    const { credentialsId } = settings
+    if (credentialsId === get().credentialsId) return giveUp()
+    set({ ...get(), inFlight: { since: clock.now(), cause, credentialsId } })
+    const { outcome: answer, tookMs } = await attempts.ask(settings, { cause, assumed: get, stop: signal })
+    // Given up meanwhile.
+    if (trial !== current || answer === undefined) return
+    const before = { ...withCredentials(get(), settings, step()), failure: current.failure }
+    const { state: next, outcome } = nextState(before, answer, step())
+    if (outcome.kind === 'ok') {
+      // An operator who asked meanwhile has a new token now.
+      set({ ...next, forcedCause: null })
+      variable.use(settings)
+      await attempts.report({ outcome, cause, tookMs })
+    } else if (!isAboutCredentials(outcome)) {
+      current.failure = next.failure
+      current.retryAtMs = next.postponedUntilMs ?? next.failure?.retryAtMs ?? Infinity
+      // The pace of `rejected` holds for the running credentials alone: changed files are tried at once.
+      if (next.notBeforeMs !== null) {
+        set(withOtherBound(get(), { credentialsId, notBeforeMs: next.notBeforeMs }, clock.now()))
+        await attempts.save()
+      }
+      return current.onFailed?.(outcome, current.retryAtMs)
+    }
+    if (trial === current) trial = null
+    current.ended.resolve(outcome)
+  }
+
+  /** Gives up the trial that waits or is under way. */
+  function giveUp(): void {
+    trial?.ended.resolve(undefined)
+    trial = null
+    if (get().inFlight !== null && !isAsking(get())) attempts.cancel()
+  }
+
+  /**
+   * Resolves with the token or the refusal; undefined: a reload, another trial or the signal ended it. `baseUrl` must
+   * be the one of the running settings.
+   */
+  async function tryCredentials(
+    settings: RefreshSettings,
+    options: TrialOptions,
+  ): Promise<FetchOutcome | undefined> {
+    if (options.signal.aborted) return undefined
+    giveUp()
+    const ended = Promise.withResolvers<FetchOutcome | undefined>()
+    const own: Trial = { ...options, settings, ended, failure: null, retryAtMs: -Infinity }
+    trial = own
+    attempts.wake()
+    await raceAbort(ended.promise, options.signal)
+    if (trial === own) giveUp()
+    return ended.promise
+  }
+
+  return {
+    tryCredentials,
+    /** Time at which the credentials that wait are to be tried, on the boot clock; Infinity: none wait. */
+    dueAtMs(): number {
+      if (trial === null) return Infinity
+      const isFirst = trial.retryAtMs === -Infinity
+      return isFirst && trial.cause === 'operator' ? -Infinity : Math.max(trial.retryAtMs, boundMs(trial))
+    },
+    tryNow,
+    /** The running credentials were refused: tries the ones that wait, and reports whether they are in use now. */
+    async tryInstead(signal: AbortSignal): Promise<boolean> {
+      if (trial === null || boundMs(trial) > clock.now().bootMs) return false
+      const { credentialsId } = trial.settings
+      await tryNow(signal)
+      return get().credentialsId === credentialsId
+    },
+    giveUp,
   }
 }

@@ -1,9 +1,9 @@
 // The program's one variable with the settings it is moved by: read by everybody, changed by the keeper, followed by listeners.
 import type { Clock } from '../lib/clock.ts'
+import { untilAborted } from '../lib/tasks.ts'
 import type { Cause, FetchOutcome, FetchToken } from './outcome.ts'
-import { afterRefusals, afterStart, type Refuses } from './transitions.ts'
 import { signatureOf, type Asked, type Policy, type Step, type TokenState } from './state.ts'
-import { afterTick } from './transitions.ts'
+import { afterRefusals, afterStart, afterTick, type Refuses } from './transitions.ts'
 
 /** The service, the credentials and the plan. Replaced as a whole by a reload. */
 export interface RefreshSettings extends Asked {
@@ -59,6 +59,13 @@ export function createVariable(
     return () => listeners.delete(listener)
   }
 
+  /** Calls the listener, which must not throw, at each event. Resolves when the signal is aborted. */
+  async function listenUntil(signal: AbortSignal, listener: (event: KeeperEvent) => void): Promise<void> {
+    const endListening = onEvent(listener)
+    await untilAborted(signal)
+    endListening()
+  }
+
   /**
    * Resolves when `isMet` holds, and no later than after `waitMs` or when the signal is aborted. Evaluated after
    * each event, so `isMet` must be cheap.
@@ -68,15 +75,12 @@ export function createVariable(
     { waitMs, signal }: { waitMs: number; signal: AbortSignal },
   ): Promise<void> {
     if (isMet() || waitMs <= 0 || signal.aborted) return
-    const end = new AbortController()
-    const stop = (): void => end.abort()
-    signal.addEventListener('abort', stop)
+    const met = new AbortController()
     const endListening = onEvent(() => {
-      if (isMet()) stop()
+      if (isMet()) met.abort()
     })
-    await clock.sleep(waitMs, end.signal)
+    await clock.sleep(waitMs, AbortSignal.any([signal, met.signal]))
     endListening()
-    signal.removeEventListener('abort', stop)
   }
 
   return {
@@ -98,6 +102,7 @@ export function createVariable(
     step,
     emit,
     onEvent,
+    listenUntil,
     waitUntil,
   }
 }

@@ -5,8 +5,7 @@ import { commands } from '../../src/commands/specs.ts'
 import { standardService } from '../../src/config/service.ts'
 import { scenarioNames, scenarioOf } from '../../src/sandbox/scenarios.ts'
 import { failureTable } from '../../src/source/response.ts'
-import type { Reason } from '../../src/token/outcome.ts'
-import { remedyFor } from '../../src/token/remedy.ts'
+import { remedies, type Reason } from '../../src/token/outcome.ts'
 import { settingRows } from './setting-rows.ts'
 import { stateDiagram } from './states.ts'
 
@@ -55,7 +54,7 @@ export function tables(): Readonly<Record<string, Table>> {
       rows: failureTable(standardService())
         .flatMap(({ reasons }) => reasons)
         .filter((reason): reason is Reason => reason !== 'ok')
-        .map((reason) => [code(reason), remedyFor(reason)]),
+        .map((reason) => [code(reason), remedies[reason]]),
     },
     scenarios: {
       page: 'rehearse.md',

@@ -3,7 +3,7 @@ import { createReplies, type CachedToken, type Result } from '../../src/delivery
 import type { TokenResult } from '../../src/protocol.ts'
 import { statusOf } from '../../src/delivery/status.ts'
 import { initialState } from '../../src/token/state.ts'
-import { remedyFor } from '../../src/token/remedy.ts'
+import { remedies } from '../../src/token/outcome.ts'
 import { statusPartsOf } from '../support/delivery-world.ts'
 import { failures } from '../support/failures.ts'
 import { createKeeperWorld, type KeeperWorld } from '../support/keeper-world.ts'
@@ -79,7 +79,7 @@ describe('a fault', () => {
     const { replies } = await start({ first: failure })
     const { fault } = replies.current() as { fault: { message: string; reason: string } }
     expect(fault.reason).toBe(failure.reason)
-    expect(fault.message).toContain(`: ${failure.detail}. ${remedyFor(failure.reason)}.`)
+    expect(fault.message).toContain(`: ${failure.detail}. ${remedies[failure.reason]}.`)
   })
 })
 

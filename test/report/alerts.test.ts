@@ -2,7 +2,7 @@ import { access, chmod, readdir, readFile, rm, stat, writeFile } from 'node:fs/p
 import { join } from 'node:path'
 import { beforeEach, expect, onTestFinished, test } from 'vitest'
 import { createAlerts, type Alerts, type AlertSettings } from '../../src/report/alerts.ts'
-import { remedyFor } from '../../src/token/remedy.ts'
+import { remedies } from '../../src/token/outcome.ts'
 import { failures } from '../support/failures.ts'
 import { createKeeperWorld, type KeeperWorld } from '../support/keeper-world.ts'
 import { createLogRecorder, type LogRecorder } from '../support/log-recorder.ts'
@@ -92,7 +92,7 @@ test('a refusal raises one alert, with the words of the service, the remedy and 
       event: 'alert',
       reason: 'account-inactive',
       detail: 'Your account is not active',
-      remedy: remedyFor('account-inactive'),
+      remedy: remedies['account-inactive'],
       host: 'web-1',
       since: '2027-01-15T08:00:00.000Z',
     },
@@ -118,7 +118,7 @@ test('alert.json says the same, for everybody to read, and is gone when the aler
     event: 'alert',
     reason: 'account-not-found',
     detail: 'Account not found',
-    remedy: remedyFor('account-not-found'),
+    remedy: remedies['account-not-found'],
     host: 'web-1',
     since: '2027-01-15T08:00:00.000Z',
   })
@@ -263,7 +263,7 @@ test('no usable token for too long raises an alert with the failure behind it, a
   expect(await content()).toMatchObject({
     reason: 'no-token',
     failure: 'network',
-    remedy: remedyFor('network'),
+    remedy: remedies['network'],
     contact: 'Ops, +44 20 7946 0000',
     noTokenSince: '2027-01-15T08:00:00.000Z',
     since: '2027-01-15T08:10:00.000Z',

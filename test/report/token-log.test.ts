@@ -1,6 +1,6 @@
 import { expect, onTestFinished, test } from 'vitest'
 import { createTokenLog } from '../../src/report/token-log.ts'
-import { remedyFor } from '../../src/token/remedy.ts'
+import { remedies } from '../../src/token/outcome.ts'
 import { failures } from '../support/failures.ts'
 import { createKeeperWorld, type KeeperWorld } from '../support/keeper-world.ts'
 import { createLogRecorder, type LogRecorder } from '../support/log-recorder.ts'
@@ -59,7 +59,7 @@ test('the first failure is a warning with reason, next attempt and remedy', asyn
       detail: 'connect ECONNREFUSED',
       attempts: 1,
       tokenUsableUntil: null,
-      remedy: remedyFor('network'),
+      remedy: remedies['network'],
     }),
   ])
 })
