@@ -6,10 +6,10 @@ import { expect, test } from 'vitest'
 import { configOf, credentials, startDaemon, tokenFile } from '../support/daemon.ts'
 import { statusOf, textOf, tokenOf } from '../support/outside.ts'
 import { createRandom } from '../support/random.ts'
-import { useRestarts } from '../support/restarts.ts'
+import { useDaemons } from '../support/daemon-world.ts'
 import { expectUntil } from '../support/until.ts'
 
-const world = useRestarts()
+const world = useDaemons()
 const { started } = world
 
 const inRun = (name: string): string => join(world.directory, 'run', name)

@@ -2,10 +2,10 @@
 import { expect, test } from 'vitest'
 import { alertFile, command, httpAsk, statusOf, tokenOf } from '../support/outside.ts'
 import { accountInactive } from '../support/service.ts'
-import { useRestarts } from '../support/restarts.ts'
+import { useDaemons } from '../support/daemon-world.ts'
 import { expectUntil } from '../support/until.ts'
 
-const world = useRestarts()
+const world = useDaemons()
 const { grant, start, started } = world
 
 test('after a kill in the middle of a request the next start keeps its distance from the service', async () => {

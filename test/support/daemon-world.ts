@@ -5,7 +5,7 @@ import { freshToken, serviceOf } from './outside.ts'
 import { granting, type Service } from './service.ts'
 import { tempDirectory } from './temp-directory.ts'
 
-export interface Restarts {
+export interface DaemonWorld {
   readonly service: Service
   readonly directory: string
   /** All tokens that the service has given. */
@@ -18,16 +18,16 @@ export interface Restarts {
 }
 
 /** To be called outside of tests: each of them gets a directory and a service. */
-export function useRestarts(): Restarts {
+export function useDaemons(): DaemonWorld {
   let service: Service
   let directory: string
   let given: string[]
-  const grant: Restarts['grant'] = () => {
+  const grant: DaemonWorld['grant'] = () => {
     const token = freshToken()
     given.push(token)
     return granting(token)
   }
-  const start: Restarts['start'] = (config = {}) => startDaemon({ directory, baseUrl: service.url, config })
+  const start: DaemonWorld['start'] = (config = {}) => startDaemon({ directory, baseUrl: service.url, config })
   beforeEach(async () => {
     given = []
     directory = await tempDirectory()
