@@ -32,7 +32,6 @@ const FIRST = [
   'cli',
   'faults/signals',
   'faults/rotation',
-  'faults/restart',
   'faults/log-reader',
   'share/fleet-story',
   'simulation/share-fleet',

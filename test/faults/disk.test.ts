@@ -1,37 +1,46 @@
 // Directories that are full, read-only or gone: the daemon serves on by its sockets, says so once, and recovers by itself.
 import { existsSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { beforeEach, describe, expect, test, vi } from 'vitest'
+import { expect, test, vi } from 'vitest'
 import { fingerprintOf } from '../../src/token/token.ts'
-import { startDaemon, tokenFile, type Daemon, type LogLine } from '../support/daemon.ts'
+import { textOf, tokenFile, type Daemon, type LogLine } from '../support/daemon.ts'
+import { useDaemons } from '../support/daemon-world.ts'
 import { askOnce } from '../support/ipc-client.ts'
-import { serviceOf, statusOf, textOf, tokenOf } from '../support/outside.ts'
-import { canMount, smallDisk } from '../support/small-disk.ts'
-import type { Service } from '../support/service.ts'
-import { tempDirectory } from '../support/temp-directory.ts'
+import { statusOf, tokenOf } from '../support/outside.ts'
+import { canMount, smallDisk, type SmallDisk } from '../support/small-disk.ts'
 import { expectUntil } from '../support/until.ts'
 
 /** The loop looks every 15 s; the end of a fault must be seen then. */
 const BY_ITSELF = { withinMs: 17_000 }
 
-let service: Service
-let directory: string
+const world = useDaemons()
 
-beforeEach(async () => {
-  directory = await tempDirectory()
-  service = await serviceOf()
-})
+/** Both ways in which a disk takes nothing, how they begin and end, and what is said of them. */
+const FAULTS = [
+  {
+    kind: 'full',
+    spoil: (disk: SmallDisk) => disk.fill(),
+    repair: (disk: SmallDisk) => disk.empty(),
+    remedy: /no space is left in .*: free some/,
+  },
+  {
+    kind: 'read-only',
+    spoil: (disk: SmallDisk) => disk.readOnly(true),
+    repair: (disk: SmallDisk) => disk.readOnly(false),
+    remedy: /is read-only.*ReadWritePaths=/,
+  },
+] as const
+
+const inRun = (name: string): string => join(world.directory, 'run', name)
+const inState = (name: string): string => join(world.directory, 'state', name)
 
 async function started(): Promise<Daemon> {
-  const daemon = startDaemon({ directory, baseUrl: service.url })
-  await daemon.listening()
+  const daemon = await world.started()
   const { accessToken } = await tokenOf(daemon)
   await expectUntil('the token file', () => tokenFile(daemon) === accessToken)
   // Written last: nothing is under way any more.
   await expectUntil('the memory', () =>
-    textOf(join(directory, 'state', 'memory.json'))?.includes(
-      '"generation":1,"isOrderly":false,"failure":null',
-    ),
+    textOf(inState('memory.json'))?.includes('"generation":1,"isOrderly":false,"failure":null'),
   )
   return daemon
 }
@@ -60,25 +69,20 @@ function removeAtOnce(path: string): void {
 
 const errors = (daemon: Daemon, event: string, path: string): string[] =>
   daemon
-    .log()
-    .filter((line) => line.event === event && line['path'] === path)
+    .records(event)
+    .filter((line) => line['path'] === path)
     .map((line) => String(line['error']))
 
-describe.each([
-  ['full', (disk: ReturnType<typeof smallDisk>) => disk.fill(), /no space is left in .*: free some/],
-  ['read-only', (disk: ReturnType<typeof smallDisk>) => disk.readOnly(true), /is read-only.*ReadWritePaths=/],
-] as const)('a runtime directory that is %s', (kind, spoil, remedy) => {
-  test.skipIf(!canMount)('holds up no client, is logged once, and is recovered from', async () => {
-    const disk = smallDisk(join(directory, 'run'))
+test.skipIf(!canMount).each(FAULTS)(
+  'a runtime directory that is $kind holds up no client, is logged once, and is recovered from',
+  async ({ kind, spoil, repair, remedy }) => {
+    const disk = smallDisk(join(world.directory, 'run'))
     const daemon = await started()
     spoil(disk)
     await rotate(daemon)
     const token = await rotate(daemon)
-    const path = join(directory, 'run', 'token')
     const failed = (name: string): string[] =>
-      ['file-error', 'state-file-error'].flatMap((event) =>
-        errors(daemon, event, join(directory, 'run', name)),
-      )
+      ['file-error', 'state-file-error'].flatMap((event) => errors(daemon, event, inRun(name)))
     // A file that is removed leaves the space for another one: on a full disk some are written.
     const isLogged = (): boolean =>
       kind === 'full'
@@ -90,101 +94,83 @@ describe.each([
     expect(status.state).toBe('ready')
     if (kind === 'read-only') {
       expect(status.files[0]).toMatchObject({ ok: false, error: expect.stringMatching(remedy) as string })
-      expect(errors(daemon, 'file-error', path)).toHaveLength(1)
+      expect(errors(daemon, 'file-error', inRun('token'))).toHaveLength(1)
     }
-    if (kind === 'full') disk.empty()
-    else disk.readOnly(false)
-    await repaired(daemon, 'the token file', () => textOf(path) === token)
-    await repaired(daemon, 'the token to be kept', () =>
-      textOf(join(directory, 'run', 'kept.json'))?.includes(token),
-    )
+    repair(disk)
+    await repaired(daemon, 'the token file', () => tokenFile(daemon) === token)
+    await repaired(daemon, 'the token to be kept', () => textOf(inRun('kept.json'))?.includes(token))
     await vi.waitFor(
       async () => expect((await statusOf(daemon)).files[0]).toMatchObject({ ok: true, error: null }),
       20_000,
     )
     // One may be under way.
     await expectUntil('no file that is only half written', () =>
-      readdirSync(join(directory, 'run')).every((name) => !name.endsWith('.kyc')),
+      readdirSync(inRun('')).every((name) => !name.endsWith('.kyc')),
     )
     expect(await daemon.end()).toBe(0)
-  })
-})
+  },
+)
 
 test('a runtime directory that is removed is made again, with sockets, token file and all', async () => {
   const daemon = await started()
   const { accessToken } = await tokenOf(daemon)
-  removeAtOnce(join(directory, 'run'))
+  removeAtOnce(join(world.directory, 'run'))
   await expectUntil('the sockets', () => existsSync(daemon.ipcPath) && existsSync(daemon.httpPath), BY_ITSELF)
   expect((await tokenOf(daemon)).accessToken).toBe(accessToken)
   await expectUntil('the token file', () => tokenFile(daemon) === accessToken)
-  await expectUntil('the token to be kept', () =>
-    textOf(join(directory, 'run', 'kept.json'))?.includes(accessToken),
-  )
+  await expectUntil('the token to be kept', () => textOf(inRun('kept.json'))?.includes(accessToken))
   const restored = await expectUntil('the records', () => {
-    const records = daemon.log().filter(({ event }) => event === 'socket-restored')
+    const records = daemon.records('socket-restored')
     return records.length >= 2 && records
   })
   expect(restored.map(({ path }) => String(path)).toSorted((a, b) => a.localeCompare(b))).toEqual(
-    ['http.sock', 'ipc.sock'].map((name) => join(directory, 'run', name)),
+    ['http.sock', 'ipc.sock'].map(inRun),
   )
-  expect(service.requests).toHaveLength(1)
+  expect(world.service.requests).toHaveLength(1)
   expect(await daemon.end()).toBe(0)
 })
 
-describe.each([
-  ['full', 'memory.json', /no space is left/],
-  ['read-only', 'memory.json', /is read-only/],
-] as const)('a state directory that is %s', (kind, name, remedy) => {
-  test.skipIf(!canMount)('holds up no client, is logged once, and is written to when it can be', async () => {
-    const disk = smallDisk(join(directory, 'state'))
+test.skipIf(!canMount).each(FAULTS)(
+  'a state directory that is $kind holds up no client, is logged once, and is written to when it can be',
+  async ({ spoil, repair, remedy }) => {
+    const disk = smallDisk(join(world.directory, 'state'))
     const daemon = await started()
-    if (kind === 'full') disk.fill()
-    else disk.readOnly(true)
+    spoil(disk)
     await rotate(daemon)
     const token = await rotate(daemon)
     await expectUntil('the token file', () => tokenFile(daemon) === token)
-    const path = join(directory, 'state', name)
+    const path = inState('memory.json')
     const logged = await expectUntil('the record', () => errors(daemon, 'state-file-error', path)[0])
     expect(logged).toMatch(remedy)
     expect(errors(daemon, 'state-file-error', path)).toHaveLength(1)
     expect((await statusOf(daemon)).daemon.stateProblem).toMatch(remedy)
-    if (kind === 'full') disk.empty()
-    else disk.readOnly(false)
+    repair(disk)
     const { generation } = await tokenOf(daemon)
     await repaired(daemon, 'the memory', () => textOf(path)?.includes(`"generation":${generation}`))
     await expectUntil('the end of the problem', async () => {
       return (await statusOf(daemon)).daemon.stateProblem === null
     })
-  })
-})
+  },
+)
 
-test.skipIf(!canMount).each([
-  ['full', (disk: ReturnType<typeof smallDisk>) => disk.fill()],
-  ['read-only', (disk: ReturnType<typeof smallDisk>) => disk.readOnly(true)],
-] as const)(
-  'a token that was replaced while the runtime directory is %s is not served again',
-  async (kind, spoil) => {
-    const disk = smallDisk(join(directory, 'run'))
+test.skipIf(!canMount).each(FAULTS)(
+  'a token that was replaced while the runtime directory is $kind is not served again',
+  async ({ kind, spoil, repair }) => {
+    const disk = smallDisk(join(world.directory, 'run'))
     const daemon = await started()
     const refused = (await tokenOf(daemon)).accessToken
     spoil(disk)
     await askOnce(daemon.ipcPath, 'token.reject', { accessToken: refused })
     await expectUntil('another token', async () => (await tokenOf(daemon)).accessToken !== refused)
-    await expectUntil('the memory', () =>
-      textOf(join(directory, 'state', 'memory.json'))?.includes('"generation":2'),
-    )
+    await expectUntil('the memory', () => textOf(inState('memory.json'))?.includes('"generation":2'))
     if (kind === 'full')
       await expectUntil('the end of the refused one on the disk', () =>
-        ['token', 'kept.json'].every(
-          (name) => !(textOf(join(directory, 'run', name)) ?? '').includes(refused),
-        ),
+        ['token', 'kept.json'].every((name) => !(textOf(inRun(name)) ?? '').includes(refused)),
       )
     await daemon.end('SIGKILL')
-    if (kind === 'full') disk.empty()
-    else disk.readOnly(false)
-    service.answer({ status: 503 })
-    const next = startDaemon({ directory, baseUrl: service.url })
-    await next.listening()
+    repair(disk)
+    world.service.answer({ status: 503 })
+    const next = await world.started()
     expect((await statusOf(next)).token?.fingerprint).not.toBe(fingerprintOf(refused))
     await expectUntil('the end of the refused one', () => tokenFile(next) !== refused)
     expect(await next.end()).toBe(0)
@@ -193,7 +179,7 @@ test.skipIf(!canMount).each([
 
 test('a state directory that is removed is made again, and all that a restart must know is in it', async () => {
   const daemon = await started()
-  const state = join(directory, 'state')
+  const state = join(world.directory, 'state')
   const remembers = (): boolean | undefined => textOf(join(state, 'memory.json'))?.includes('"generation":1')
   await expectUntil('the memory', remembers)
   const key = textOf(join(state, 'key'))
@@ -208,12 +194,12 @@ test('a state directory that is removed is made again, and all that a restart mu
 test('a directory that cannot be made again is logged once, with the remedy, until it can', async () => {
   const daemon = await started()
   const { accessToken } = await tokenOf(daemon)
-  const state = join(directory, 'state')
+  const state = join(world.directory, 'state')
   removeAtOnce(state)
   writeFileSync(state, 'in the way')
   await rotate(daemon)
   await rotate(daemon)
-  const logged = daemon.log().filter(({ event }) => event === 'directory-error')
+  const logged = daemon.records('directory-error')
   expect(logged).toMatchObject([
     { path: state, error: expect.stringMatching(/cannot be a directory.*remove that/) as string },
   ])
@@ -225,9 +211,8 @@ test('a directory that cannot be made again is logged once, with the remedy, unt
 test.skipIf(!canMount)(
   'a start in directories that are full serves by its sockets all the same',
   async () => {
-    for (const name of ['run', 'state']) smallDisk(join(directory, name)).fill()
-    const daemon = startDaemon({ directory, baseUrl: service.url })
-    await daemon.listening()
+    for (const name of ['run', 'state']) smallDisk(join(world.directory, name)).fill()
+    const daemon = await world.started()
     expect((await tokenOf(daemon)).state).toBe('ready')
     await expectUntil('the fault of the file', async () => (await statusOf(daemon)).files[0]?.ok === false)
     expect(await daemon.end()).toBe(0)
@@ -237,11 +222,11 @@ test.skipIf(!canMount)(
 test.skipIf(!canMount)(
   'a start in a runtime directory that is read-only ends with 78 and the remedy',
   async () => {
-    smallDisk(join(directory, 'run')).readOnly(true)
-    const daemon = startDaemon({ directory, baseUrl: service.url })
+    smallDisk(join(world.directory, 'run')).readOnly(true)
+    const daemon = world.start()
     expect(await daemon.ended()).toBe(78)
     expect(daemon.stderr()).toMatch(/ReadWritePaths=/)
     expect(daemon.stderr().trim().split('\n')).toHaveLength(1)
-    expect(service.requests).toHaveLength(0)
+    expect(world.service.requests).toHaveLength(0)
   },
 )

@@ -3,14 +3,14 @@ import { readdirSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { expect, test } from 'vitest'
-import { configOf, credentials, startDaemon, tokenFile } from '../support/daemon.ts'
-import { statusOf, textOf, tokenOf } from '../support/outside.ts'
+import { credentials, textOf, tokenFile } from '../support/daemon.ts'
+import { statusOf, tokenOf } from '../support/outside.ts'
 import { createRandom } from '../support/random.ts'
 import { useDaemons } from '../support/daemon-world.ts'
 import { expectUntil } from '../support/until.ts'
 
 const world = useDaemons()
-const { started } = world
+const { start, started } = world
 
 const inRun = (name: string): string => join(world.directory, 'run', name)
 
@@ -51,7 +51,7 @@ test('at random moments of rapid rotation: every file is whole, and the next sta
     ...readdirSync(join(world.directory, 'state')),
   ]
   expect(leftovers.filter((name) => name.endsWith('.kyc'))).toEqual([])
-  expect(last.log().filter(({ event }) => event === 'state-file-ignored')).toEqual([])
+  expect(last.records('state-file-ignored')).toEqual([])
 })
 
 test('during a reload: the next start is with the new configuration, and no file is torn', async () => {
@@ -60,29 +60,43 @@ test('during a reload: the next start is with the new configuration, and no file
     const daemon = await started()
     await tokenOf(daemon)
     const apiSecret = `secret-of-round-${round}`
-    daemon.configure(
-      configOf({
-        directory: world.directory,
-        baseUrl: world.service.url,
-        config: { credentials: { ...credentials, apiSecret } },
-      }),
-    )
+    const config = { credentials: { ...credentials, apiSecret } }
+    daemon.configure(config)
     daemon.process.kill('SIGHUP')
     await sleep(random() * 30)
     await daemon.end('SIGKILL')
-    const next = startDaemon({
-      directory: world.directory,
-      baseUrl: world.service.url,
-      config: { credentials: { ...credentials, apiSecret } },
-    })
-    await next.listening()
+    const next = await started(config)
     // The old token is served until there is one of the new credentials.
     expect(world.given).toContain((await tokenOf(next)).accessToken)
     await expectUntil('a token of the new credentials', async () => {
       const { failure, token } = await statusOf(next)
       return failure === null && token !== null && world.service.requests.at(-1)?.body.includes(apiSecret)
     })
-    expect(next.log().filter(({ event }) => event === 'state-file-ignored')).toEqual([])
+    expect(next.records('state-file-ignored')).toEqual([])
     await next.end('SIGKILL')
+  }
+})
+
+test('in a crash loop the service sees growing distances, never below half the delay', async () => {
+  world.service.answer(() => undefined)
+  const initialDelayMs = 3_000
+  const config = { retry: { initialDelay: `${initialDelayMs}ms` } }
+  for (let arrivals = 1; arrivals <= 3; arrivals += 1) {
+    // One that ends before it may ask, and one that ends the moment it asks.
+    if (arrivals > 1) {
+      const early = await started(config)
+      expect((await statusOf(early)).failure?.attempts).toBe(arrivals - 1)
+      await early.end('SIGKILL')
+    }
+    const daemon = start(config)
+    await world.service.arrived(arrivals)
+    await daemon.end('SIGKILL')
+  }
+  const instants = world.service.requests.map(({ atMs }) => atMs)
+  const distances = instants.slice(1).map((atMs, index) => atMs - (instants[index] ?? 0))
+  // The time from the decision to the arrival of a request may differ.
+  const toleratedMs = 100
+  for (const [index, distance] of distances.entries()) {
+    expect(distance).toBeGreaterThanOrEqual((initialDelayMs * 2 ** index) / 2 - toleratedMs)
   }
 })

@@ -1,37 +1,25 @@
 // A reader of the log that stops, or goes away, does the daemon no harm.
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process'
 import { join } from 'node:path'
-import { beforeEach, expect, onTestFinished, test } from 'vitest'
-import { PROGRAM, startDaemon, tokenFile, type Daemon } from '../support/daemon.ts'
-import { httpAsk, serviceOf, textOf, tokenOf } from '../support/outside.ts'
-import type { Service } from '../support/service.ts'
-import { tempDirectory } from '../support/temp-directory.ts'
+import { expect, onTestFinished, test } from 'vitest'
+import { PROGRAM, textOf, tokenFile, type Daemon } from '../support/daemon.ts'
+import { useDaemons } from '../support/daemon-world.ts'
+import { httpAsk, tokenOf } from '../support/outside.ts'
 import { expectUntil } from '../support/until.ts'
 
 /** Hundreds of records are formatted and written, on a machine that does other things, too. */
 const BUSY = { withinMs: 60_000 }
 
-let directory: string
-let service: Service
-
-beforeEach(async () => {
-  directory = await tempDirectory()
-  service = await serviceOf()
-})
+const world = useDaemons()
 
 /** A daemon whose log goes through a pipe to a reader that the test can stop and end. */
 async function startPiped(): Promise<{ daemon: Daemon; reader: ChildProcess; read: () => string }> {
-  const [pipe, out] = [join(directory, 'pipe'), join(directory, 'out')]
+  const [pipe, out] = ['pipe', 'out'].map((name) => join(world.directory, name)) as [string, string]
   expect(spawnSync('mkfifo', [pipe]).status).toBe(0)
   const reader = spawn('sh', ['-c', 'exec cat "$0" > "$1"', pipe, out], { stdio: 'ignore' })
   onTestFinished(() => void reader.kill('SIGKILL'))
   const program = ['sh', '-c', `exec "$@" 2> '${pipe}'`, 'sh', ...PROGRAM]
-  const daemon = startDaemon({
-    directory,
-    baseUrl: service.url,
-    program,
-    config: { tokenFiles: widelyReadable },
-  })
+  const daemon = world.start({ tokenFiles: widelyReadable }, { program })
   const read = (): string => textOf(out) ?? ''
   await expectUntil('a record of the start', () => read().includes('"started"'))
   return { daemon, reader, read }

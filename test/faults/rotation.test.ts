@@ -1,24 +1,13 @@
 // Tokens that live for seconds: every reader, by file or by socket, always has a good one and never a torn or an expired one.
 import { setTimeout as sleep } from 'node:timers/promises'
-import { beforeEach, expect, test } from 'vitest'
-import { startDaemon, tokenFile } from '../support/daemon.ts'
-import { freshToken, serviceOf, tokenOf } from '../support/outside.ts'
-import { granting, type Service } from '../support/service.ts'
-import { tempDirectory } from '../support/temp-directory.ts'
+import { expect, test } from 'vitest'
+import { tokenFile } from '../support/daemon.ts'
+import { useDaemons } from '../support/daemon-world.ts'
+import { tokenOf } from '../support/outside.ts'
 import { expectUntil } from '../support/until.ts'
 
-let directory: string
-let service: Service
-let given: string[]
-
-beforeEach(async () => {
-  given = []
-  directory = await tempDirectory('memory')
-  service = await serviceOf(() => {
-    given.push(freshToken(4))
-    return granting(given.at(-1) ?? '')
-  })
-})
+const world = useDaemons('memory')
+const { given } = world
 
 /** When a JWT expires, on the wall clock in ms. */
 function expiryMs(accessToken: string): number {
@@ -27,8 +16,8 @@ function expiryMs(accessToken: string): number {
 }
 
 test('tokens of 4 s, for five rotations: a reader of the file and one of the socket never see a bad one', async () => {
-  const daemon = startDaemon({ directory, baseUrl: service.url })
-  await daemon.listening()
+  world.service.answer(() => world.grant(4))
+  const daemon = await world.started()
   await tokenOf(daemon)
   await expectUntil('the token file', () => tokenFile(daemon) !== undefined)
   let reads = 0
@@ -45,22 +34,4 @@ test('tokens of 4 s, for five rotations: a reader of the file and one of the soc
     await sleep(2)
   }
   expect(reads).toBeGreaterThan(100)
-})
-
-test('a token that expires in an outage is taken out of file and socket, and the next one put there', async () => {
-  const daemon = startDaemon({
-    directory,
-    baseUrl: service.url,
-    config: { retry: { initialDelay: '200ms', maxDelay: '200ms' } },
-  })
-  await daemon.listening()
-  const { accessToken } = await tokenOf(daemon)
-  service.answer({ status: 503 })
-  await daemon.logged('token-expired')
-  await expectUntil('the file to go', () => tokenFile(daemon) === undefined)
-  await expect(tokenOf(daemon, 'waitSeconds=0')).rejects.toThrow(/503.*expired/)
-  service.answer(() => granting(freshToken()))
-  const next = await tokenOf(daemon)
-  expect(next.accessToken).not.toBe(accessToken)
-  await expectUntil('the token file', () => tokenFile(daemon) === next.accessToken)
 })

@@ -2,15 +2,15 @@
 import { mkdirSync, renameSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
-import { configOf, startDaemon, type Daemon } from '../support/daemon.ts'
+import { useDaemons } from '../support/daemon-world.ts'
 import { freshToken, serviceOf, statusOf } from '../support/outside.ts'
 import { accountInactive, granting, refusing, type Service } from '../support/service.ts'
-import { tempDirectory } from '../support/temp-directory.ts'
 import { expectUntil } from '../support/until.ts'
 
 /** Notices within 30 s, and then 2 s of rest and one request. */
 const NOTICE_MS = 40_000
 const LIMIT_MS = 150_000
+const world = useDaemons()
 
 /** A volume as Kubernetes projects it: links into a directory that is swapped as a whole. */
 function project(volume: string, pair: { key: string; secret: string }): void {
@@ -43,20 +43,17 @@ async function serviceWith(valid: { current: string }): Promise<Service> {
 
 const eventually = (what: string, isMet: () => unknown): Promise<unknown> =>
   expectUntil(what, isMet, { withinMs: NOTICE_MS })
-const events = (daemon: Daemon, event: string): number =>
-  daemon.log().filter((line) => line.event === event).length
 
 test(
   'a refused account is left by a swapped link, without a signal',
   async () => {
-    const directory = await tempDirectory()
-    const volume = join(directory, 'volume')
+    const volume = join(world.directory, 'volume')
     const service = await serviceWith({ current: 'key-of-new secret-of-new' })
     project(volume, { key: 'key-inactive', secret: 'secret-of-old' })
-    const daemon = startDaemon({ directory, baseUrl: service.url, config: sources(volume) })
+    const daemon = world.start({ baseUrl: service.url, ...sources(volume) })
     await daemon.logged('alert')
     project(volume, { key: 'key-of-new', secret: 'secret-of-new' })
-    await eventually('the new pair in use', () => events(daemon, 'credentials-taken-over') === 1)
+    await eventually('the new pair in use', () => daemon.records('credentials-taken-over').length === 1)
     expect(await statusOf(daemon)).toMatchObject({ state: 'ready', alert: null })
     expect(service.requests).toHaveLength(2)
     expect(daemon.stderr()).not.toMatch(/secret-of|key-of-new secret/)
@@ -67,23 +64,22 @@ test(
 test(
   'a wrong pair is reported once and the running one stays; the right one follows; a baseUrl waits for its reload',
   async () => {
-    const directory = await tempDirectory()
-    const volume = join(directory, 'volume')
+    const volume = join(world.directory, 'volume')
     const valid = { current: 'key-of-old secret-of-old' }
     const service = await serviceWith(valid)
     project(volume, { key: 'key-of-old', secret: 'secret-of-old' })
-    const daemon = startDaemon({ directory, baseUrl: service.url, config: sources(volume) })
+    const daemon = world.start({ baseUrl: service.url, ...sources(volume) })
     await daemon.listening()
     await eventually('the first token', () => service.requests.length === 1)
 
     project(volume, { key: 'key-of-new', secret: 'secret-of-new' })
-    await eventually('the report', () => events(daemon, 'credentials-not-taken-over') === 1)
+    await eventually('the report', () => daemon.records('credentials-not-taken-over').length === 1)
     expect(await statusOf(daemon)).toMatchObject({ state: 'ready', failure: null })
     expect(service.requests).toHaveLength(2)
 
     // The right one, together with another address that was not reloaded: neither is in use.
     const other = await serviceWith({ current: 'key-of-2nd secret-of-2nd' })
-    daemon.configure(configOf({ directory, baseUrl: other.url, config: sources(volume) }))
+    daemon.configure({ baseUrl: other.url, ...sources(volume) })
     project(volume, { key: 'key-of-2nd', secret: 'secret-of-2nd' })
     await expectUntil(
       'the status',
@@ -96,7 +92,7 @@ test(
     expect([service.requests.length, other.requests.length]).toEqual([2, 0])
     daemon.process.kill('SIGHUP')
     await eventually('the reload', () => other.requests.length === 1)
-    expect(events(daemon, 'credentials-not-taken-over')).toBe(1)
+    expect(daemon.records('credentials-not-taken-over')).toHaveLength(1)
     expect(daemon.stderr()).not.toContain('secret-of')
   },
   LIMIT_MS,

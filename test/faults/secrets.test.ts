@@ -1,24 +1,18 @@
 // No secret anywhere outside of where it belongs, also when the service echoes what it was sent in all it answers.
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { beforeEach, expect, test } from 'vitest'
-import { credentials, startDaemon, type Daemon } from '../support/daemon.ts'
+import { expect, test } from 'vitest'
+import { credentials, type Daemon } from '../support/daemon.ts'
+import { useDaemons } from '../support/daemon-world.ts'
 import { askOnce } from '../support/ipc-client.ts'
-import { command, freshToken, httpAsk, serviceOf, statusOf, tokenOf } from '../support/outside.ts'
-import { granting, type Answer, type Service } from '../support/service.ts'
-import { tempDirectory } from '../support/temp-directory.ts'
+import { command, httpAsk, statusOf, tokenOf } from '../support/outside.ts'
+import type { Answer } from '../support/service.ts'
 import { expectUntil } from '../support/until.ts'
 
 /** Files of the runtime directory whose purpose it is to hold the token. */
 const TOKEN_FILES = new Set(['token', 'token.front', 'kept.json'])
 
-let directory: string
-let service: Service
-
-beforeEach(async () => {
-  directory = await tempDirectory()
-  service = await serviceOf()
-})
+const world = useDaemons()
 
 /** Says it in every header and every field there is. */
 function echoing(status: number, detail: (echo: string) => string, echo: string): Answer {
@@ -57,9 +51,9 @@ async function seenOf(daemon: Daemon): Promise<Record<string, string>> {
     seen[words.join(' ')] = words[0] === 'token' ? stderr : `${stdout}${stderr}`
   }
   for (const folder of ['run', 'state']) {
-    for (const name of readdirSync(join(directory, folder))) {
+    for (const name of readdirSync(join(world.directory, folder))) {
       if (name.endsWith('.sock') || (folder === 'run' && TOKEN_FILES.has(name))) continue
-      seen[`${folder}/${name}`] = readFileSync(join(directory, folder, name), 'utf8')
+      seen[`${folder}/${name}`] = readFileSync(join(world.directory, folder, name), 'utf8')
     }
   }
   return { ...seen, log: daemon.stderr() }
@@ -82,8 +76,8 @@ test.each([
 ] as const)(
   '%s that echoes key, secret and token in every header and field',
   async (_, status, detail, state) => {
-    const daemon = startDaemon({ directory, baseUrl: service.url })
-    await daemon.listening()
+    const { service } = world
+    const daemon = await world.started()
     const { accessToken } = await tokenOf(daemon)
     const secrets = [credentials.apiKey, credentials.apiSecret, accessToken]
     service.answer(echoing(status, detail, secrets.join(' ')))
@@ -100,10 +94,9 @@ test.each([
 )
 
 test('a token of the past is no more to be found than the current one', async () => {
-  const daemon = startDaemon({ directory, baseUrl: service.url })
-  await daemon.listening()
+  const { service } = world
+  const daemon = await world.started()
   const first = await tokenOf(daemon)
-  service.answer(() => granting(freshToken()))
   daemon.process.kill('SIGUSR2')
   const second = await expectUntil('another', async () => {
     const { accessToken } = await tokenOf(daemon)
@@ -113,7 +106,7 @@ test('a token of the past is no more to be found than the current one', async ()
   daemon.process.kill('SIGUSR2')
   await daemon.logged('fetch-failed')
   expectNone([first.accessToken, second], await seenOf(daemon))
-  const run = join(directory, 'run')
+  const run = join(world.directory, 'run')
   for (const name of TOKEN_FILES)
     expect(readFileSync(join(run, name), 'utf8')).not.toContain(first.accessToken)
 })
@@ -127,23 +120,14 @@ test.each(['basic', 'form', 'json'])(
     const percent = (text: string): string => encodeURIComponent(text)
     const basic = Buffer.from(`${form(apiKey)}:${form(apiSecret)}`).toString('base64')
     const forms = [apiSecret, form(apiSecret), percent(apiSecret), basic, form(apiKey), percent(apiKey)]
-    service.answer(({ headers, body }) => {
+    world.service.answer(({ headers, body }) => {
       const echo = `${headers.authorization ?? ''} | ${body} | ${forms.join(' | ')}`
       return { status: 403, json: { error: 'closed', error_description: echo } }
     })
-    const daemon = startDaemon({
-      directory,
-      baseUrl: service.url,
-      config: {
-        credentials: { apiKey, apiSecret },
-        service: {
-          send,
-          parameters: { grant_type: 'client_credentials' },
-          refusals: [
-            { status: 403, says: 'grant_type', in: 'error_description', reason: 'account-inactive' },
-          ],
-        },
-      },
+    const refusal = { status: 403, says: 'grant_type', in: 'error_description', reason: 'account-inactive' }
+    const daemon = world.start({
+      credentials: { apiKey, apiSecret },
+      service: { send, parameters: { grant_type: 'client_credentials' }, refusals: [refusal] },
     })
     await daemon.logged('alert')
     const seen = await seenOf(daemon)

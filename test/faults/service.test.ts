@@ -1,14 +1,13 @@
-// Faults of the service and the network: their reasons, as they are seen from outside, and that nothing hangs or leaks.
+// Faults of the service, as they are seen from outside, and that nothing hangs or leaks.
 import { writeFileSync } from 'node:fs'
-import { createServer, type AddressInfo } from 'node:net'
 import { join } from 'node:path'
-import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
+import { expect, onTestFinished, test } from 'vitest'
 import type { StatusResult } from '../../src/protocol.ts'
 import { createAuthority, createCertificate } from '../support/certificates.ts'
-import { configOf, startDaemon, type Daemon } from '../support/daemon.ts'
-import { alertFile, command, freshToken, httpAsk, serviceOf, statusOf, tokenOf } from '../support/outside.ts'
-import { granting, refusing, startService, type Answer, type Service } from '../support/service.ts'
-import { tempDirectory } from '../support/temp-directory.ts'
+import { alertFile, type Daemon } from '../support/daemon.ts'
+import { useDaemons } from '../support/daemon-world.ts'
+import { command, freshToken, httpAsk, statusOf, tokenOf } from '../support/outside.ts'
+import { granting, refusing, startService, type Answer } from '../support/service.ts'
 import { expectUntil } from '../support/until.ts'
 
 /** Waits long enough between attempts that a test sees each of them. */
@@ -17,17 +16,7 @@ const slow = {
   request: { timeout: '1s', connectTimeout: '1s' },
 }
 
-let directory: string
-
-beforeEach(async () => {
-  directory = await tempDirectory()
-})
-
-async function started(baseUrl: string, config: object = slow): Promise<Daemon> {
-  const daemon = startDaemon({ directory, baseUrl, config })
-  await daemon.listening()
-  return daemon
-}
+const world = useDaemons()
 
 /** The current failure, once there is one after this many attempts. */
 const failureOf = (daemon: Daemon, attempts = 1): Promise<NonNullable<StatusResult['failure']>> =>
@@ -74,8 +63,8 @@ const answers: Record<string, { reason: string; answer: Answer }> = {
 }
 
 test('whatever it answers has its reason, and the token that is held is served on meanwhile', async () => {
-  const service = await serviceOf()
-  const daemon = await started(service.url)
+  const { service } = world
+  const daemon = await world.started(slow)
   const { accessToken } = await tokenOf(daemon)
   let attempts = 0
   for (const [what, { reason, answer }] of Object.entries(answers)) {
@@ -89,15 +78,16 @@ test('whatever it answers has its reason, and the token that is held is served o
   }
   expect((await command(daemon, 'status')).status).toBe(0)
   expect((await command(daemon, 'token')).stdout).toBe(`${accessToken}\n`)
-  service.answer(() => granting(freshToken()))
+  service.answer(() => world.grant())
   expect((await command(daemon, 'refresh')).status).toBe(0)
   expect(await statusOf(daemon)).toMatchObject({ state: 'ready', failure: null, alert: null })
   await expectUntil('the end of alert.json', () => alertFile(daemon) === undefined)
 })
 
 test('without a token every command and path says so, with the reason', async () => {
-  const service = await serviceOf({ status: 503 })
-  const daemon = await started(service.url)
+  const { service } = world
+  service.answer({ status: 503 })
+  const daemon = await world.started(slow)
   await failureOf(daemon)
   expect((await command(daemon, 'status')).status).toBe(75)
   const token = await command(daemon, 'token', '--wait', '0s')
@@ -112,130 +102,18 @@ test('without a token every command and path says so, with the reason', async ()
   expect(service.requests).toHaveLength(2)
 })
 
-test('a redirect to another host is not followed: that host sees nothing', async () => {
-  const other = await serviceOf()
-  const service = await serviceOf({ status: 307, headers: { location: `${other.url}/token/external/jwt` } })
-  const daemon = await started(service.url)
-  expect(await failureOf(daemon)).toMatchObject({ reason: 'malformed-answer', status: 307 })
-  expect(other.connections.opened).toBe(0)
-  expect(service.requests).toHaveLength(1)
-})
-
-test('a flapping service is asked again after each failure, and each recovery is logged once', async () => {
-  const service = await serviceOf((_, { number }) =>
-    number % 2 === 1 ? { status: 503 } : granting(freshToken()),
-  )
-  const daemon = await started(service.url, { retry: { initialDelay: '20ms' } })
-  for (let flap = 1; flap <= 5; flap += 1) {
-    await service.arrived(2 * flap)
-    await expectUntil('a good token', async () => (await statusOf(daemon)).state === 'ready')
-    if (flap < 5) daemon.process.kill('SIGUSR2')
-  }
-  const countOf = (event: string): number => daemon.log().filter((line) => line.event === event).length
-  expect([countOf('fetch-failed'), countOf('recovered'), countOf('token-obtained')]).toEqual([5, 5, 5])
-})
-
-describe('Retry-After', () => {
-  test.each([
-    ['seconds', 429, () => '2'],
-    ['a date', 429, () => new Date(Date.now() + 3_000).toUTCString()],
-    ['seconds with a 503', 503, () => '2'],
-  ])('as %s is kept to, and not by more than a fifth or a second', async (_, status, value) => {
-    const service = await serviceOf((_request, { number }) =>
-      number === 1 ? { status, headers: { 'retry-after': value() } } : granting(freshToken()),
-    )
-    const daemon = await started(service.url, { retry: { initialDelay: '10ms' } })
-    const { nextAttemptAt, failure } = await expectUntil('a failure', async () => {
-      const now = await statusOf(daemon)
-      return now.failure !== null && now
-    })
-    const [first] = service.requests
-    const waitMs = Date.parse(nextAttemptAt ?? '') - (first?.atMs ?? 0)
-    // A date has whole seconds.
-    expect(waitMs).toBeGreaterThanOrEqual(1_900)
-    expect(waitMs).toBeLessThanOrEqual(4_500)
-    expect(failure?.reason).toBe(status === 429 ? 'rate-limited' : 'server-error')
-    await service.arrived(2)
-    expect((service.requests[1]?.atMs ?? 0) - (first?.atMs ?? 0)).toBeGreaterThanOrEqual(1_900)
-  })
-
-  test('holds an operator back as little as any other wait', async () => {
-    const service = await serviceOf({ status: 429, headers: { 'retry-after': '3600' } })
-    const daemon = await started(service.url)
-    await failureOf(daemon)
-    service.answer(() => granting(freshToken()))
-    expect((await command(daemon, 'refresh')).status).toBe(0)
-  })
-})
-
-describe('over TLS', () => {
+test('an unknown authority is no service, until caFile names it', async () => {
   const authority = createAuthority()
-  const DAY_MS = 86_400_000
-  const certificates = {
-    good: createCertificate(authority, { names: ['localhost'] }),
-    'wrong name': createCertificate(authority, { names: ['elsewhere.test'] }),
-    expired: createCertificate(authority, {
-      names: ['localhost'],
-      notBeforeMs: Date.now() - 10 * DAY_MS,
-      notAfterMs: Date.now() - DAY_MS,
-    }),
-  }
-
-  async function tlsService(kind: keyof typeof certificates): Promise<Service> {
-    const service = await startService({ answer: () => granting(freshToken()), tls: certificates[kind] })
-    onTestFinished(async () => service.stop())
-    return service
-  }
-
-  function caFile(): string {
-    const file = join(directory, 'ca.pem')
-    writeFileSync(file, authority.cert)
-    return file
-  }
-
-  test.each(['wrong name', 'expired'] as const)(
-    'a certificate with %s is no service, and gets no secret',
-    async (kind) => {
-      const service = await tlsService(kind)
-      const daemon = await started(service.url, { ...slow, request: { ...slow.request, caFile: caFile() } })
-      expect((await failureOf(daemon)).reason).toBe('tls')
-      expect(service.requests).toHaveLength(0)
-    },
-  )
-
-  test('an unknown authority is no service either, until caFile names it', async () => {
-    const service = await tlsService('good')
-    const daemon = await started(service.url)
-    expect((await failureOf(daemon)).reason).toBe('tls')
-    expect((await command(daemon, 'status')).stdout).toContain('request.caFile')
-    expect(service.requests).toHaveLength(0)
-    const request = { ...slow.request, caFile: caFile() }
-    daemon.configure(configOf({ directory, baseUrl: service.url, config: { ...slow, request } }))
-    daemon.process.kill('SIGHUP')
-    await daemon.logged('reloaded')
-    daemon.process.kill('SIGUSR2')
-    expect((await tokenOf(daemon)).state).toBe('ready')
-  })
-
-  test('a connection that is closed at the first byte of TLS is a failure like any other', async () => {
-    const server = createServer((socket) =>
-      socket.once('data', () => socket.destroy()).on('error', () => undefined),
-    )
-    onTestFinished(() => void server.close())
-    const port = await new Promise<number>((resolve) => {
-      server.listen(0, '127.0.0.1', () => resolve((server.address() as AddressInfo).port))
-    })
-    const daemon = await started(`https://localhost:${port}`)
-    expect((await failureOf(daemon)).reason).toMatch(/^(network|tls)$/)
-  })
-})
-
-test('a name that does not resolve is a failure of the network', async () => {
-  const daemon = await started('https://kyc.invalid', {
-    ...slow,
-    request: { timeout: '10s', connectTimeout: '10s' },
-  })
-  const { reason, detail } = await failureOf(daemon)
-  expect(reason).toBe('network')
-  expect(detail).toContain('kyc.invalid')
+  const tls = createCertificate(authority, { names: ['localhost'] })
+  const service = await startService({ answer: () => world.grant(), tls })
+  onTestFinished(() => service.stop())
+  const daemon = await world.started(slow, { baseUrl: service.url })
+  expect((await failureOf(daemon)).reason).toBe('tls')
+  expect((await command(daemon, 'status')).stdout).toContain('request.caFile')
+  expect(service.requests).toHaveLength(0)
+  const caFile = join(world.directory, 'ca.pem')
+  writeFileSync(caFile, authority.cert)
+  await daemon.reload({ ...slow, request: { ...slow.request, caFile } })
+  daemon.process.kill('SIGUSR2')
+  expect((await tokenOf(daemon)).state).toBe('ready')
 })

@@ -1,25 +1,17 @@
 // Signals at every moment: an orderly end with 0 within 5 s, answers under way finished, and nothing that kills by surprise.
 import { existsSync, readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { beforeEach, describe, expect, test } from 'vitest'
-import { startDaemon, type Daemon } from '../support/daemon.ts'
+import { describe, expect, test } from 'vitest'
+import type { Daemon } from '../support/daemon.ts'
+import { useDaemons } from '../support/daemon-world.ts'
 import { connectRaw } from '../support/ipc-client.ts'
-import { freshToken, httpAsk, serviceOf, tokenOf } from '../support/outside.ts'
-import { granting, type Service } from '../support/service.ts'
-import { tempDirectory } from '../support/temp-directory.ts'
+import { httpAsk, tokenOf } from '../support/outside.ts'
 import { expectUntil } from '../support/until.ts'
 
 const WITHIN_MS = 5_000
 const preload = new URL('../support/signal-at-load.cjs', import.meta.url).pathname
-let directory: string
-let service: Service
-
-beforeEach(async () => {
-  directory = await tempDirectory()
-  service = await serviceOf()
-})
-
-const start = (config: object = {}): Daemon => startDaemon({ directory, baseUrl: service.url, config })
+const world = useDaemons()
+const { start, started } = world
 
 /** The names of signals that the process has handlers for now (proc_pid_status(5), SigCgt). */
 function caught({ process: { pid } }: Daemon): Set<'SIGHUP' | 'SIGUSR2' | 'SIGTERM'> {
@@ -56,26 +48,24 @@ describe('SIGTERM and SIGINT end it with 0 within 5 s', () => {
   })
 
   test('in the middle of a request to the service', async () => {
-    service.answer(() => undefined)
-    const daemon = start()
-    await daemon.listening()
-    await service.arrived(1)
+    world.service.answer(() => undefined)
+    const daemon = await started()
+    await world.service.arrived(1)
     await expectOrderlyEnd(daemon)
-    expect(service.requests).toHaveLength(1)
+    expect(world.service.requests).toHaveLength(1)
   })
 
   test('while it waits for the next attempt', async () => {
-    service.answer({ status: 503 })
+    world.service.answer({ status: 503 })
     const daemon = start({ retry: { initialDelay: '1h', maxDelay: '1h' } })
     await daemon.logged('fetch-failed')
     await expectOrderlyEnd(daemon)
   })
 
   test('with clients that wait: each is answered before its connection ends', async () => {
-    service.answer(() => undefined)
-    const daemon = start()
-    await daemon.listening()
-    await service.arrived(1)
+    world.service.answer(() => undefined)
+    const daemon = await started()
+    await world.service.arrived(1)
     const clients = await Promise.all(Array.from({ length: 20 }, () => connectRaw(daemon.ipcPath)))
     for (const client of clients) client.ask('token.get', { id: 'waiting', waitSeconds: 60 })
     const overHttp = httpAsk(daemon, '/v1/token?waitSeconds=60')
@@ -94,8 +84,7 @@ describe('SIGTERM and SIGINT end it with 0 within 5 s', () => {
   })
 
   test('with clients that never read, with subscribers, and with streams', async () => {
-    const daemon = start()
-    await daemon.listening()
+    const daemon = await started()
     await tokenOf(daemon)
     const deaf = await connectRaw(daemon.ipcPath, { reads: false })
     deaf.write(`${JSON.stringify({ type: 'token.get', data: { id: '1' } })}\f`.repeat(5_000))
@@ -106,19 +95,10 @@ describe('SIGTERM and SIGINT end it with 0 within 5 s', () => {
     await subscriber.closed()
   })
 
-  test('said twice, it is as good as once', async () => {
-    const daemon = start()
-    await daemon.listening()
-    daemon.process.kill('SIGTERM')
-    daemon.process.kill('SIGINT')
-    await expectOrderlyEnd(daemon)
-  })
-
-  test('also where the other signals come with it', async () => {
-    const daemon = start()
-    await daemon.listening()
+  test('also where it is said twice, and other signals come with it', async () => {
+    const daemon = await started()
     await tokenOf(daemon)
-    for (const signal of ['SIGHUP', 'SIGUSR2', 'SIGTERM', 'SIGHUP', 'SIGUSR2'] as const)
+    for (const signal of ['SIGHUP', 'SIGUSR2', 'SIGTERM', 'SIGINT', 'SIGHUP', 'SIGUSR2'] as const)
       daemon.process.kill(signal)
     await expectOrderlyEnd(daemon)
   })
@@ -128,11 +108,7 @@ describe('while its first modules are loaded', () => {
   // Those before are of the loader, and Node has them already.
   const modules = [7, 8, 9, 12, 16, 24]
   const startWith = (signal: NodeJS.Signals, at: number): Daemon =>
-    startDaemon({
-      directory,
-      baseUrl: service.url,
-      env: { NODE_OPTIONS: `--require=${preload}`, SIGNAL: signal, SIGNAL_AT: String(at) },
-    })
+    start({}, { env: { NODE_OPTIONS: `--require=${preload}`, SIGNAL: signal, SIGNAL_AT: String(at) } })
 
   test.each(['SIGTERM', 'SIGINT'] as const)('%s ends it with 0, and nothing is asked', async (signal) => {
     for (const at of modules) {
@@ -140,21 +116,24 @@ describe('while its first modules are loaded', () => {
       expect(await daemon.ended(), `at module ${at}`).toBe(0)
       expect(daemon.stderr()).toBe('')
     }
-    expect(service.requests).toHaveLength(0)
+    expect(world.service.requests).toHaveLength(0)
   })
 
   test.each(['SIGHUP', 'SIGUSR1', 'SIGUSR2'] as const)('%s ends nothing', async (signal) => {
     const daemon = startWith(signal, 7)
     await daemon.listening()
     if (signal === 'SIGHUP') await daemon.logged('reloaded')
+    daemon.process.kill(signal)
     expect((await tokenOf(daemon)).state).toBe('ready')
     await expectOrderlyEnd(daemon)
+    // With SIGUSR1 Node opens its inspector.
+    expect(daemon.stderr()).not.toContain('Debugger')
   })
 })
 
 test('SIGHUP and SIGUSR2 in the first moments of its life are heard, and end nothing', async () => {
   for (let round = 0; round < 5; round += 1) {
-    const before = service.requests.length
+    const before = world.service.requests.length
     const daemon = start()
     await hearing(daemon)
     for (let times = 0; times < 10; times += 1) {
@@ -163,34 +142,23 @@ test('SIGHUP and SIGUSR2 in the first moments of its life are heard, and end not
     }
     await daemon.listening()
     await daemon.logged('reloaded')
-    await service.arrived(before + 1)
+    await world.service.arrived(before + 1)
     expect((await tokenOf(daemon)).state).toBe('ready')
     await expectOrderlyEnd(daemon)
   }
 })
 
-test('SIGUSR1, with which Node opens its inspector, does nothing', async () => {
-  const daemon = start()
-  await hearing(daemon)
-  daemon.process.kill('SIGUSR1')
-  await daemon.listening()
-  expect((await tokenOf(daemon)).state).toBe('ready')
-  await expectOrderlyEnd(daemon)
-  expect(daemon.stderr()).not.toContain('Debugger')
-})
-
 test('a burst of SIGUSR2 makes one request at a time', async () => {
   let underWay = 0
   let most = 0
-  service.answer(async () => {
+  world.service.answer(async () => {
     underWay += 1
     most = Math.max(most, underWay)
     await sleep(5)
     underWay -= 1
-    return granting(freshToken())
+    return world.grant()
   })
-  const daemon = start()
-  await daemon.listening()
+  const daemon = await started()
   for (let times = 0; times < 200; times += 1) {
     daemon.process.kill('SIGUSR2')
     if (times % 10 === 0) await sleep(1)

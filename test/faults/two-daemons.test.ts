@@ -4,28 +4,22 @@ import { once } from 'node:events'
 import { existsSync, mkdirSync, readdirSync, renameSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
-import { beforeEach, expect, onTestFinished, test } from 'vitest'
-import { configOf, PROGRAM, startDaemon } from '../support/daemon.ts'
+import { expect, onTestFinished, test } from 'vitest'
+import { configOf, PROGRAM } from '../support/daemon.ts'
+import { useDaemons } from '../support/daemon-world.ts'
 import { askOnce } from '../support/ipc-client.ts'
 import { lacks } from '../support/lacks.ts'
-import { httpAsk, serviceOf, tokenOf } from '../support/outside.ts'
-import type { Service } from '../support/service.ts'
+import { tokenOf } from '../support/outside.ts'
 import { canMount, smallDisk } from '../support/small-disk.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { expectUntil } from '../support/until.ts'
 
-let directory: string
-let service: Service
-
-beforeEach(async () => {
-  directory = await tempDirectory()
-  service = await serviceOf()
-})
+const world = useDaemons()
 
 test('of two that are started at once one lives, ten times over', async () => {
   for (let round = 1; round <= 10; round += 1) {
-    const own = join(directory, String(round))
-    const both = [0, 1].map(() => startDaemon({ directory: own, baseUrl: service.url }))
+    const directory = join(world.directory, String(round))
+    const both = [0, 1].map(() => world.start({}, { directory }))
     const status = await Promise.race(both.map((daemon) => daemon.ended()))
     expect(status, both.map((d) => d.stderr()).join()).toBe(69)
     const [loser, winner] = both.toSorted((one) => (one.process.exitCode === null ? 1 : -1))
@@ -36,7 +30,7 @@ test('of two that are started at once one lives, ten times over', async () => {
     expect(await askOnce(winner.ipcPath, 'status.get', {})).toMatchObject({
       data: { daemon: { pid: winner.process.pid } },
     })
-    expect(service.requests).toHaveLength(round)
+    expect(world.service.requests).toHaveLength(round)
     expect(await winner.end()).toBe(0)
   }
 }, 90_000)
@@ -44,9 +38,9 @@ test('of two that are started at once one lives, ten times over', async () => {
 test.each(['state', 'state/'.padEnd(120, 'x')])(
   'two with one state directory (%s) and different sockets: the second ends with 69, names the setting, touches nothing',
   async (name) => {
-    const stateDirectory = join(directory, name)
+    const stateDirectory = join(world.directory, name)
     const start = (folder: string) =>
-      startDaemon({ directory: join(directory, folder), baseUrl: service.url, config: { stateDirectory } })
+      world.start({ stateDirectory }, { directory: join(world.directory, folder) })
     const first = start('one')
     await first.listening()
     await tokenOf(first)
@@ -63,7 +57,7 @@ test.each(['state', 'state/'.padEnd(120, 'x')])(
       `Another kyc-tokend runs with ${stateDirectory}: stop it, or set another \`stateDirectory\`\n`,
     )
     expect(readdirSync(stateDirectory)).toEqual(before)
-    expect(service.requests).toHaveLength(1)
+    expect(world.service.requests).toHaveLength(1)
     expect(await first.end('SIGKILL')).toBe('SIGKILL')
     const third = start('two')
     await third.listening()
@@ -72,15 +66,9 @@ test.each(['state', 'state/'.padEnd(120, 'x')])(
 )
 
 test('one directory may be both the runtime and the state directory', async () => {
-  const both = join(directory, 'run')
-  const config = { stateDirectory: both }
-  const daemon = startDaemon({ directory, baseUrl: service.url, config })
-  await daemon.listening()
-  const second = startDaemon({
-    directory,
-    baseUrl: service.url,
-    config: { ...config, ipc: { path: 'o' }, http: false },
-  })
+  const stateDirectory = join(world.directory, 'run')
+  const daemon = await world.started({ stateDirectory })
+  const second = world.start({ stateDirectory, ipc: { path: 'o' }, http: false })
   expect(await second.ended()).toBe(69)
   expect(second.stderr()).toContain('runtimeDirectory')
   expect(await daemon.end()).toBe(0)
@@ -89,25 +77,21 @@ test('one directory may be both the runtime and the state directory', async () =
 test.each(['run', 'state'])(
   'a daemon of 1.1.0, which answers at `lock` in the directory %s, lives; one that is dead is replaced',
   async (name) => {
-    const former = join(directory, name, 'lock')
-    mkdirSync(join(directory, name), { mode: 0o700 })
+    const directory = join(world.directory, name)
+    const former = join(directory, 'lock')
+    mkdirSync(directory, { mode: 0o700 })
     const server = createServer().listen(former)
     await once(server, 'listening')
-    const daemon = startDaemon({
-      directory,
-      baseUrl: service.url,
-      config: { ipc: { path: 'other.sock' }, http: false },
-    })
+    const daemon = world.start({ ipc: { path: 'other.sock' }, http: false })
     expect(await daemon.ended()).toBe(69)
     expect(daemon.stderr()).toContain(`A process answers at ${former}`)
-    expect(readdirSync(join(directory, name))).toEqual(['lock'])
-    expect(service.requests).toHaveLength(0)
+    expect(readdirSync(directory)).toEqual(['lock'])
+    expect(world.service.requests).toHaveLength(0)
     renameSync(former, `${former}.kept`)
     server.close()
     await once(server, 'close')
     renameSync(`${former}.kept`, former)
-    const next = startDaemon({ directory, baseUrl: service.url })
-    await next.listening()
+    const next = await world.started()
     expect(existsSync(former)).toBe(false)
     expect(await next.end()).toBe(0)
   },
@@ -116,13 +100,12 @@ test.each(['run', 'state'])(
 test.skipIf(!canMount)(
   'a start with a state directory that is read-only serves, and says that nothing keeps a second daemon out',
   async () => {
-    smallDisk(join(directory, 'state')).readOnly(true)
-    const daemon = startDaemon({ directory, baseUrl: service.url })
-    await daemon.listening()
+    smallDisk(join(world.directory, 'state')).readOnly(true)
+    const daemon = await world.started()
     expect((await tokenOf(daemon)).state).toBe('ready')
     expect(await daemon.logged('state-unlocked')).toMatchObject({
       level: 'warning',
-      path: join(directory, 'state'),
+      path: join(world.directory, 'state'),
       error: expect.stringMatching(
         /cannot be locked: .* is read-only.*ReadWritePaths=.*`stateDirectory`/,
       ) as string,
@@ -132,94 +115,48 @@ test.skipIf(!canMount)(
 )
 
 test('a state directory that is removed keeps a second daemon away again when it is made again', async () => {
-  const daemon = startDaemon({ directory, baseUrl: service.url })
-  await daemon.listening()
-  const state = join(directory, 'state')
+  const daemon = await world.started()
+  const state = join(world.directory, 'state')
   renameSync(state, `${state}.gone`)
   daemon.process.kill('SIGUSR2')
   await expectUntil('the lock', () => existsSync(join(state, 'instance.lock')))
-  const other = join(directory, 'other')
-  const second = startDaemon({ directory: other, baseUrl: service.url, config: { stateDirectory: state } })
+  const second = world.start({ stateDirectory: state }, { directory: join(world.directory, 'other') })
   expect(await second.ended()).toBe(69)
   expect(second.stderr()).toContain('`stateDirectory`')
 })
 
-interface Launched {
-  readonly ipcPath: string
-  readonly httpPath: string
-  stderr(): string
-  /** The exit statuses of those that have ended. */
-  ended(): number[]
-  /** Ends all with SIGTERM. */
-  stop(): void
-}
-
-/** So many daemons at once, with sockets that were made for them. */
-function launch(count: number, config: string): Launched {
+/** Starts two daemons at once with sockets that were made for them, and gives the statuses of those that have ended. */
+function launchTwo(directory: string, paths: { ipcPath: string; httpPath: string }) {
   const file = join(directory, 'kyc-tokend.config.json')
-  writeFileSync(file, config, { mode: 0o600 })
-  const [ipcPath, httpPath] = [join(directory, 'given-ipc.sock'), join(directory, 'given-http.sock')]
+  const config = configOf({ directory, baseUrl: world.service.url })
+  writeFileSync(file, JSON.stringify(config), { mode: 0o600 })
   const script = new URL('../support/launch-with-sockets.py', import.meta.url).pathname
-  const words = [
-    script,
-    `ipc=${ipcPath}`,
-    `http=${httpPath}`,
-    String(count),
-    ...PROGRAM,
-    'run',
-    '--config',
-    file,
-  ]
-  const launcher = spawn('python3', words, { stdio: ['ignore', 'pipe', 'pipe'] })
+  const words = [script, `ipc=${paths.ipcPath}`, `http=${paths.httpPath}`, '2', ...PROGRAM]
+  const launcher = spawn('python3', [...words, 'run', '--config', file], {
+    stdio: ['ignore', 'pipe', 'ignore'],
+  })
   onTestFinished(() => void launcher.kill('SIGTERM'))
   let stdout = ''
-  let stderr = ''
   launcher.stdout.on('data', (chunk: Buffer) => (stdout += chunk.toString()))
-  launcher.stderr.on('data', (chunk: Buffer) => (stderr += chunk.toString()))
   return {
-    ipcPath,
-    httpPath,
-    stderr: () => stderr,
     ended: () => [...stdout.matchAll(/^\d+ (-?\d+)\n/gm)].map(([, status]) => Number(status)),
+    /** Ends all with SIGTERM. */
     stop: () => void launcher.kill('SIGTERM'),
   }
 }
 
 test.skipIf(lacks('python3'))('of two that inherit the same sockets one lives', async () => {
   for (let round = 1; round <= 3; round += 1) {
-    directory = await tempDirectory()
-    const launched = launch(2, JSON.stringify(configOf({ directory, baseUrl: service.url })))
+    const directory = await tempDirectory()
+    const paths = { ipcPath: join(directory, 'ipc.sock'), httpPath: join(directory, 'http.sock') }
+    const launched = launchTwo(directory, paths)
     await expectUntil('one to end', () => launched.ended().length === 1)
     expect(launched.ended()).toEqual([69])
-    expect((await tokenOf(launched)).state).toBe('ready')
-    expect(await askOnce(launched.ipcPath, 'token.get', {})).toMatchObject({ type: 'token.result' })
-    expect(service.requests).toHaveLength(round)
+    expect((await tokenOf(paths)).state).toBe('ready')
+    expect(await askOnce(paths.ipcPath, 'token.get', {})).toMatchObject({ type: 'token.result' })
+    expect(world.service.requests).toHaveLength(round)
     launched.stop()
     await expectUntil('the other to end', () => launched.ended().length === 2)
     expect(launched.ended()).toEqual([69, 0])
   }
 })
-
-test.skipIf(lacks('python3'))(
-  'with inherited sockets a faulty configuration is the answer to waiting clients, for 2 s, and ends with 78',
-  async () => {
-    const launched = launch(1, JSON.stringify({ baseUrl: 'http://elsewhere.example', retries: 3 }))
-    const begunMs = performance.now()
-    await expectUntil('the answer', async () => {
-      const answer = await askOnce(launched.ipcPath, 'token.get', { waitSeconds: 10 }).catch(() => undefined)
-      return answer?.type === 'fault' && answer.data['code'] === 'misconfigured'
-    })
-    expect(await httpAsk(launched, '/v1/token')).toMatchObject({
-      status: 503,
-      json: { code: 'misconfigured' },
-    })
-    expect((await httpAsk(launched, '/readyz')).status).toBe(503)
-    expect(launched.ended()).toEqual([])
-    await expectUntil('the end', () => launched.ended().length === 1)
-    expect(launched.ended()).toEqual([78])
-    expect(performance.now() - begunMs).toBeGreaterThan(1_900)
-    expect(launched.stderr()).toContain('retries')
-    expect(launched.stderr()).toContain('baseUrl')
-    expect(service.requests).toHaveLength(0)
-  },
-)

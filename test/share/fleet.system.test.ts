@@ -2,7 +2,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
 import {
-  alertOf,
   askAll,
   lagsOf,
   oneToken,
@@ -11,7 +10,7 @@ import {
   startHosts,
   startTokenService,
 } from '../support/fleet.ts'
-import { tokenFile } from '../support/daemon.ts'
+import { alertFile, tokenFile } from '../support/daemon.ts'
 import { isWithoutRedis, startRedis, type RedisServer } from '../support/redis.ts'
 import { accountInactive } from '../support/service.ts'
 import { expectUntil } from '../support/until.ts'
@@ -82,22 +81,20 @@ describe.skipIf(withoutRedis)('20 daemons', () => {
 
       service.answer(accountInactive)
       hosts[3]?.process.kill('SIGUSR2')
-      await expectUntil('the refusal everywhere', () => hosts.every((host) => alertOf(host) !== null))
+      await expectUntil('the refusal everywhere', () => hosts.every((host) => alertFile(host) !== undefined))
       const alerts = recordsOf(hosts, 'alert')
       expect(alerts.filter(({ level }) => level === 'alert')).toHaveLength(1)
       expect(alerts.filter(({ level }) => level === 'error')).toHaveLength(HOSTS - 1)
       for (const host of hosts)
-        expect(alertOf(host)?.['askedBy']).toBe(host === hosts[3] ? undefined : 'host-4')
+        expect(alertFile(host)?.['askedBy']).toBe(host === hosts[3] ? undefined : 'host-4')
       expect(service.requests).toHaveLength(4)
 
       const late = await startHost('late', { redis, baseUrl: service.url })
-      await expectUntil('the refusal on the late host', () => alertOf(late) !== null)
+      await expectUntil('the refusal on the late host', () => alertFile(late) !== undefined)
       expect(tokenFile(late)).toBe(await oneToken(hosts))
       expect(await hosts[5]?.end()).toBe(0)
       const again = await startHost('host-6', { redis, baseUrl: service.url }, hosts[5])
-      await expectUntil('the refusal after a restart', () =>
-        again.log().some(({ event }) => event === 'alert'),
-      )
+      await expectUntil('the refusal after a restart', () => again.records('alert').length > 0)
       await again.logged('share-connected')
       expect(service.requests).toHaveLength(4)
 
@@ -105,7 +102,7 @@ describe.skipIf(withoutRedis)('20 daemons', () => {
       const running = [...hosts.filter((host) => host !== hosts[5]), late, again]
       const [lifted] = await askAll([late], 'refresh.request')
       expect(lifted).toMatchObject({ outcome: 'ok' })
-      await expectUntil('no alert anywhere', () => running.every((host) => alertOf(host) === null))
+      await expectUntil('no alert anywhere', () => running.every((host) => alertFile(host) === undefined))
       await oneToken(running)
       expect(service.requests).toHaveLength(5)
     },

@@ -1,54 +1,38 @@
-// Daemons that run one after the other in a directory, and a service that gives another token each time.
+// Daemons in a directory of the test's, and the service that they ask.
 import { beforeEach } from 'vitest'
-import { startDaemon, type Daemon } from './daemon.ts'
+import { startDaemon, type Daemon, type DaemonOptions } from './daemon.ts'
 import { freshToken, serviceOf } from './outside.ts'
-import { granting, type Service } from './service.ts'
+import { granting } from './service.ts'
 import { tempDirectory } from './temp-directory.ts'
 
-export interface DaemonWorld {
-  readonly service: Service
-  readonly directory: string
-  /** All tokens that the service has given. */
-  readonly given: readonly string[]
-  /** The answer of the service with its next token. */
-  readonly grant: () => ReturnType<typeof granting>
-  readonly start: (config?: object) => Daemon
-  /** The same, once it listens. */
-  readonly started: (config?: object) => Promise<Daemon>
-}
-
 /** To be called outside of tests: each of them gets a directory and a service. */
-export function useDaemons(): DaemonWorld {
-  let service: Service
-  let directory: string
-  let given: string[]
-  const grant: DaemonWorld['grant'] = () => {
-    const token = freshToken()
-    given.push(token)
-    return granting(token)
+export function useDaemons(where: 'disk' | 'memory' = 'disk') {
+  /** Every token that the service has given. */
+  const given: string[] = []
+  /** The answer of the service with its next token; that of a test sets another with `service.answer`. */
+  const grant = (lifeS?: number): ReturnType<typeof granting> => {
+    given.push(freshToken(lifeS))
+    return granting(given.at(-1)!)
   }
-  const start: DaemonWorld['start'] = (config = {}) => startDaemon({ directory, baseUrl: service.url, config })
-  beforeEach(async () => {
-    given = []
-    directory = await tempDirectory()
-    service = await serviceOf(grant)
-  })
-  return {
-    get service() {
-      return service
-    },
-    get directory() {
-      return directory
-    },
-    get given() {
-      return given
-    },
+  const start = (config: object = {}, options: Partial<DaemonOptions> = {}): Daemon =>
+    startDaemon({ directory: world.directory, baseUrl: world.service.url, config, ...options })
+  const world = {
+    directory: '',
+    service: undefined as unknown as Awaited<ReturnType<typeof serviceOf>>,
+    given,
     grant,
     start,
-    async started(config) {
-      const daemon = start(config)
+    /** The same, once it listens. */
+    async started(config?: object, options?: Partial<DaemonOptions>): Promise<Daemon> {
+      const daemon = start(config, options)
       await daemon.listening()
       return daemon
     },
   }
+  beforeEach(async () => {
+    given.length = 0
+    world.directory = await tempDirectory(where)
+    world.service = await serviceOf(() => grant())
+  })
+  return world
 }

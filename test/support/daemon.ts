@@ -1,9 +1,8 @@
 // The real program as a process of its own, in a directory of its own, for tests that look at it from outside.
-import { spawn, type ChildProcessByStdio } from 'node:child_process'
+import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import type { Readable } from 'node:stream'
 import { onTestFinished } from 'vitest'
 import { expectUntil } from './until.ts'
 
@@ -16,27 +15,7 @@ export interface LogLine {
   readonly event: string
   readonly [field: string]: unknown
 }
-export interface Daemon {
-  readonly process: ChildProcessByStdio<null, null, Readable>
-  readonly directory: string
-  readonly configFile: string
-  readonly ipcPath: string
-  readonly httpPath: string
-  /** The records that it has logged so far. */
-  log(): readonly LogLine[]
-  /** All of stderr so far, as it came. */
-  stderr(): string
-  /** Waits until a record of this event is there. */
-  logged(event: string): Promise<LogLine>
-  /** Waits until both sockets answer. */
-  listening(): Promise<void>
-  /** Writes another configuration; the daemon gets no signal. */
-  configure(config: object): void
-  /** Ends it with this signal and waits for that; gives the exit status, or the signal that killed it. */
-  end(signal?: NodeJS.Signals): Promise<number | NodeJS.Signals>
-  /** Waits until it has ended by itself. */
-  ended(): Promise<number | NodeJS.Signals>
-}
+export type Daemon = ReturnType<typeof startDaemon>
 
 export interface DaemonOptions {
   /** A directory of the test's, in which everything lies; kept for the next daemon. */
@@ -66,15 +45,16 @@ export function configOf({ directory, baseUrl, config = {} }: DaemonOptions): ob
 }
 
 /** Starts the daemon; it is killed when the test ends. */
-export function startDaemon(options: DaemonOptions): Daemon {
+export function startDaemon(options: DaemonOptions) {
   const { directory, env = {}, program = PROGRAM, uid, gid } = options
   const configFile = join(directory, 'kyc-tokend.config.json')
   const runtimeDirectory = join(directory, 'run')
   mkdirSync(directory, { recursive: true })
-  const configure = (config: object): void => {
-    writeFileSync(configFile, JSON.stringify(config), { mode: 0o600 })
+  /** Writes another configuration, with this beside the usual; the daemon gets no signal. */
+  const configure = (config: object = {}): void => {
+    writeFileSync(configFile, JSON.stringify(configOf({ ...options, config })), { mode: 0o600 })
   }
-  configure(configOf(options))
+  configure(options.config)
   const [command = '', ...words] = program
   const child = spawn(command, [...words, 'run', '--config', configFile], {
     stdio: ['ignore', 'ignore', 'pipe'],
@@ -85,22 +65,26 @@ export function startDaemon(options: DaemonOptions): Daemon {
   onTestFinished(() => void child.kill('SIGKILL'))
   let text = ''
   let parsed = 0
-  const records: LogLine[] = []
+  const lines: LogLine[] = []
   child.stderr.setEncoding('utf8').on('data', (chunk: string) => {
     text += chunk
   })
   const exit = once(child, 'exit') as Promise<[number | null, NodeJS.Signals | null]>
+  /** Waits until it has ended by itself; gives the exit status, or the signal that killed it. */
   const ended = async (): Promise<number | NodeJS.Signals> => {
     const [code, signal] = await exit
     return code ?? signal ?? -1
   }
-  const log = (): LogLine[] => {
+  /** The records that it has logged so far. */
+  const log = (): readonly LogLine[] => {
     const end = text.lastIndexOf('\n') + 1
     for (const line of text.slice(parsed, end).split('\n'))
-      if (line.startsWith('{') && line.endsWith('}')) records.push(JSON.parse(line) as LogLine)
+      if (line.startsWith('{') && line.endsWith('}')) lines.push(JSON.parse(line) as LogLine)
     parsed = end
-    return records
+    return lines
   }
+  /** Those of these events. */
+  const records = (...events: string[]): LogLine[] => log().filter(({ event }) => events.includes(event))
   return {
     process: child,
     directory,
@@ -108,17 +92,30 @@ export function startDaemon(options: DaemonOptions): Daemon {
     ipcPath: join(runtimeDirectory, 'ipc.sock'),
     httpPath: join(runtimeDirectory, 'http.sock'),
     log,
+    records,
+    /** All of stderr so far, as it came. */
     stderr: () => text,
-    logged: (event) => expectUntil(`a record of ${event}`, () => log().find((line) => line.event === event)),
-    async listening() {
+    /** Waits until a record of this event is there. */
+    logged: (event: string) => expectUntil(`a record of ${event}`, () => records(event)[0]),
+    /** Waits until both sockets answer. */
+    async listening(): Promise<void> {
       const isStarted = () => {
         if (child.exitCode !== null) throw new Error(`The daemon has ended (${child.exitCode}): ${text}`)
-        return log().find((line) => line.event === 'started')
+        return records('started')[0]
       }
       await expectUntil('a record of the start', isStarted, { withinMs: 60_000 })
     },
     configure,
-    async end(signal = 'SIGTERM') {
+    /** The same, and waits until the daemon has said how the reload went. */
+    async reload(config: object = {}): Promise<void> {
+      const over = (): number => records('reloaded', 'reload-failed').length
+      const before = over()
+      configure(config)
+      child.kill('SIGHUP')
+      await expectUntil('the reload', () => over() > before)
+    },
+    /** Ends it with this signal and waits for that, as `ended` does. */
+    async end(signal: NodeJS.Signals = 'SIGTERM') {
       child.kill(signal)
       return ended()
     },
@@ -126,12 +123,22 @@ export function startDaemon(options: DaemonOptions): Daemon {
   }
 }
 
-/** The token file of a daemon, or undefined where there is none. */
-export function tokenFile({ directory }: Daemon): string | undefined {
+/** The text of a file, or undefined where it cannot be read. */
+export function textOf(path: string): string | undefined {
   try {
-    return readFileSync(join(directory, 'run', 'token'), 'utf8')
+    return readFileSync(path, 'utf8')
   } catch {
     // Not there: that is an answer too.
     return undefined
   }
+}
+
+/** The token file of a daemon, or undefined where there is none. */
+export function tokenFile({ directory }: Pick<Daemon, 'directory'>): string | undefined {
+  return textOf(join(directory, 'run', 'token'))
+}
+
+/** The content of alert.json, or undefined where there is none. */
+export function alertFile({ directory }: Pick<Daemon, 'directory'>): Record<string, unknown> | undefined {
+  return JSON.parse(textOf(join(directory, 'run', 'alert.json')) ?? 'null') ?? undefined
 }

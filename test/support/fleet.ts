@@ -1,5 +1,4 @@
 // A fleet of real daemons that share one token through a real redis-server, and the service that they ask.
-import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { onTestFinished } from 'vitest'
 import { startDaemon, tokenFile, type Daemon } from './daemon.ts'
@@ -80,17 +79,7 @@ export function oneToken(hosts: readonly Daemon[], { withinMs = 30_000, not = ''
 }
 
 export function recordsOf(hosts: readonly Daemon[], event: string): ReturnType<Daemon['log']> {
-  return hosts.flatMap((host) => host.log().filter((record) => record.event === event))
-}
-
-/** The content of alert.json; null where there is none. */
-export function alertOf({ directory }: Daemon): Record<string, unknown> | null {
-  try {
-    return JSON.parse(readFileSync(join(directory, 'run', 'alert.json'), 'utf8')) as Record<string, unknown>
-  } catch {
-    // Not there, which is an answer, too.
-    return null
-  }
+  return hosts.flatMap((host) => host.records(event))
 }
 
 /** Sends the same request to every host, and gives their answers. */

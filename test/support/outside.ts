@@ -1,7 +1,5 @@
 // A daemon as it is seen from outside: its commands, its HTTP answers, its files.
-import { readFileSync } from 'node:fs'
 import { request } from 'node:http'
-import { join } from 'node:path'
 import type { StatusResult, TokenResult } from '../../src/protocol.ts'
 import type { Daemon } from './daemon.ts'
 import { jwtOf } from './jwt.ts'
@@ -70,20 +68,4 @@ export async function tokenOf(
   const { status, body, json } = await httpAsk(daemon, `/v1/token?${query}`)
   if (status !== 200) throw new Error(`There is no token: ${status} ${body}`)
   return json as unknown as TokenResult
-}
-
-/** The content of alert.json, or undefined where there is none. */
-export function alertFile({ directory }: Pick<Daemon, 'directory'>): Record<string, unknown> | undefined {
-  const text = textOf(join(directory, 'run', 'alert.json'))
-  return text === undefined ? undefined : (JSON.parse(text) as Record<string, unknown>)
-}
-
-/** The text of a file, or undefined where it cannot be read. */
-export function textOf(path: string): string | undefined {
-  try {
-    return readFileSync(path, 'utf8')
-  } catch {
-    // Not there: that is an answer too.
-    return undefined
-  }
 }
