@@ -9,14 +9,14 @@ import { createSecretWatch, type SecretWatch } from '../../src/config/secret-wat
 import type { FetchOutcome, TrialOptions } from '../../src/token/outcome.ts'
 import { smallConfig, useConfigFiles } from '../support/config-files.ts'
 import { createFakeClock, type FakeClock } from '../support/fake-clock.ts'
-import { createLogRecorder, type LogRecorder } from '../support/log-recorder.ts'
+import { createRecords, type Records } from '../support/records.ts'
 
 const TICK_MS = 15_000
 const fileSources = { apiKey: { file: 'vol/key' }, apiSecret: { file: 'vol/secret' } }
 
 const files = useConfigFiles()
 let clock: FakeClock
-let recorder: LogRecorder
+let recorder: Records
 let running: Config
 let onDisk: ConfigOnDisk
 /** Pairs that were tried. */
@@ -40,7 +40,7 @@ const configure = (settings: object = {}): string =>
 
 beforeEach(async () => {
   clock = createFakeClock()
-  recorder = createLogRecorder()
+  recorder = createRecords()
   tried = []
   answer = () => granted
   during = undefined

@@ -5,7 +5,7 @@ import { createAlerts, type Alerts, type AlertSettings } from '../../src/report/
 import { remedies } from '../../src/token/outcome.ts'
 import { failures } from '../support/failures.ts'
 import { createKeeperWorld, type KeeperWorld } from '../support/keeper-world.ts'
-import { createLogRecorder, type LogRecorder } from '../support/log-recorder.ts'
+import { createRecords, type Records } from '../support/records.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
 const HOUR = 3_600_000
@@ -17,7 +17,7 @@ beforeEach(async () => {
   path = join(directory, 'alert.json')
 })
 
-interface Alerting extends KeeperWorld, LogRecorder {
+interface Alerting extends KeeperWorld, Records {
   readonly alerts: Alerts
   /** The keeper begins to run, and what it does at once is done. */
   readonly begin: () => Promise<void>
@@ -32,7 +32,7 @@ async function alerting(
   } = {},
 ): Promise<Alerting> {
   const world = createKeeperWorld(options)
-  const recorder = createLogRecorder()
+  const recorder = createRecords()
   const stopping = new AbortController()
   const alerts = createAlerts({
     keeper: world.keeper,

@@ -6,11 +6,11 @@ import { loadLibc } from '../../src/lib/libc.ts'
 import { createSystemdNotifier, type SystemdNotifier } from '../../src/report/systemd.ts'
 import { failures } from '../support/failures.ts'
 import { createKeeperWorld, type KeeperWorld } from '../support/keeper-world.ts'
-import { createLogRecorder, type LogRecorder } from '../support/log-recorder.ts'
+import { createRecords, type Records } from '../support/records.ts'
 import { lacks } from '../support/lacks.ts'
 import { receiveDatagrams } from '../support/receive-datagrams.ts'
 
-interface Notified extends KeeperWorld, LogRecorder {
+interface Notified extends KeeperWorld, Records {
   readonly notifier: SystemdNotifier
   /** The notifications that were sent, one datagram each. */
   readonly sent: string[]
@@ -27,7 +27,7 @@ function notified(
   } = {},
 ): Notified {
   const world = createKeeperWorld()
-  const recorder = createLogRecorder()
+  const recorder = createRecords()
   const stopping = new AbortController()
   const sent: string[] = []
   const env = options.env ?? { NOTIFY_SOCKET: '/run/notify', PATH: '/bin' }

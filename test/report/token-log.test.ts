@@ -3,15 +3,15 @@ import { createTokenLog } from '../../src/report/token-log.ts'
 import { remedies } from '../../src/token/outcome.ts'
 import { failures } from '../support/failures.ts'
 import { createKeeperWorld, type KeeperWorld } from '../support/keeper-world.ts'
-import { createLogRecorder, type LogRecorder } from '../support/log-recorder.ts'
+import { createRecords, type Records } from '../support/records.ts'
 
 const MINUTE = 60_000
 
 async function narrated(
   options: Parameters<typeof createKeeperWorld>[0] = {},
-): Promise<KeeperWorld & LogRecorder & { begin: () => Promise<void> }> {
+): Promise<KeeperWorld & Records & { begin: () => Promise<void> }> {
   const world = createKeeperWorld(options)
-  const recorder = createLogRecorder()
+  const recorder = createRecords()
   const stopping = new AbortController()
   const running = createTokenLog({ keeper: world.keeper, log: recorder.log }).run(stopping.signal)
   onTestFinished(async () => {

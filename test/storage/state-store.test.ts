@@ -30,7 +30,7 @@ import {
 import { afterReload, afterRequest, nextState } from '../../src/token/transitions.ts'
 import { createFakeClock, type FakeClock } from '../support/fake-clock.ts'
 import { jwtOf } from '../support/jwt.ts'
-import { createRecords } from '../support/records.ts'
+import { createRecords, type Records } from '../support/records.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { kindOf } from '../support/kind-of.ts'
 
@@ -60,7 +60,7 @@ interface Scene {
   readonly clock: FakeClock
   readonly runtimeDirectory: string
   readonly stateDirectory: string
-  readonly records: ReturnType<typeof createRecords>
+  readonly records: Records
   /** Opens the store as a process does that starts. */
   readonly start: (asking?: {
     baseUrl?: string

@@ -6,14 +6,22 @@ export interface LogRecord {
   readonly sentence: string
   readonly fields: LogFields
 }
+export type Records = ReturnType<typeof createRecords>
 
-export function createRecords(): { log: Log; records: LogRecord[]; events: () => string[] } {
+export function createRecords() {
   const records: LogRecord[] = []
+  const log: Log = (level, sentence, fields) => {
+    records.push({ level, sentence, fields })
+  }
   return {
-    log: (level, sentence, fields) => {
-      records.push({ level, sentence, fields })
-    },
+    log,
     records,
-    events: () => records.map(({ fields }) => fields.event),
+    /** The event names in order, `debug` aside. */
+    events: () => records.filter(({ level }) => level !== 'debug').map(({ fields }) => fields.event),
+    /** The level, sentence and fields of the records of one event. */
+    of: (event: string): Record<string, unknown>[] =>
+      records
+        .filter(({ fields }) => fields.event === event)
+        .map(({ level, sentence, fields }) => ({ level, sentence, ...fields })),
   }
 }
