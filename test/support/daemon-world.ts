@@ -23,7 +23,7 @@ export function useDaemons(where: 'disk' | 'memory' = 'disk') {
     grant,
     start,
     /** The same, once it listens. */
-    async started(config?: object, options?: Partial<DaemonOptions>): Promise<Daemon> {
+    started: async (config?: object, options?: Partial<DaemonOptions>): Promise<Daemon> => {
       const daemon = start(config, options)
       await daemon.listening()
       return daemon
