@@ -44,10 +44,7 @@ async function readInput({ stdin }: Invocation): Promise<string> {
 /** A configuration whose key and secret are in it. No fault quotes a value. */
 function answersOf(text: string, name: string): Answers {
   const syntax = findJsonFault(text)
-  if (syntax !== undefined) {
-    const { line, column, sentence } = syntax
-    throw new ConfigError([{ at: '', sentence: `line ${line}, column ${column}: ${sentence}` }], name)
-  }
+  if (syntax !== undefined) throw new ConfigError([{ at: '', sentence: syntax }], name)
   const document: unknown = JSON.parse(text)
   const faults: ConfigIssue[] = [...validateDocument(document).faults]
   if (faults.length > 0) throw new ConfigError(faults, name)

@@ -1,33 +1,22 @@
 // Locates where a text stops being JSON or repeats a key, in words that quote nothing of it.
 import { printParseErrorCode, visit } from 'jsonc-parser'
 
-interface JsonFault {
-  /** From 1. */
-  readonly line: number
-  /** From 1, in characters. */
-  readonly column: number
-  readonly sentence: string
-}
-
 const MAX_DEPTH = 200
 /** A longer key without quotes is called a value. */
 const MAX_KEY = 64
 
 /** Ends the visit at the first fault. */
-class Found extends Error {
-  readonly fault: JsonFault
-  constructor(fault: JsonFault) {
-    super()
-    this.fault = fault
-  }
-}
+class Fault extends Error {}
 
-/** The first fault; a key that is there twice is one, although JSON.parse lets it pass. */
-export function findJsonFault(text: string): JsonFault | undefined {
+/**
+ * The first fault, as `line 1, column 2: …`, with the column in characters. A key that is there twice is one, although
+ * JSON.parse lets it pass.
+ */
+export function findJsonFault(text: string): string | undefined {
   /** The keys so far of each object or list that is open. */
   const open: Set<string>[] = []
   const stop = (line: number, column: number, sentence: string): never => {
-    throw new Found({ line: line + 1, column: column + 1, sentence })
+    throw new Fault(`line ${line + 1}, column ${column + 1}: ${sentence}`)
   }
   const enter = (_offset: number, _length: number, line: number, column: number): void => {
     if (open.push(new Set()) > MAX_DEPTH) stop(line, column, `is nested more than ${MAX_DEPTH} levels deep`)
@@ -52,7 +41,7 @@ export function findJsonFault(text: string): JsonFault | undefined {
       { disallowComments: true },
     )
   } catch (error) {
-    if (error instanceof Found) return error.fault
+    if (error instanceof Fault) return error.message
     throw error
   }
   return undefined

@@ -4,8 +4,8 @@ import {
   constants,
   fstatSync,
   openSync,
+  readFileSync,
   readlinkSync,
-  readSync,
   statSync,
   type Stats,
 } from 'node:fs'
@@ -39,7 +39,9 @@ export function readFile(path: string): Reading {
   try {
     const stats = fstatSync(descriptor)
     const problem = kindProblem(stats)
-    return problem === undefined ? readDescriptor(descriptor, stats) : unreadable(problem)
+    return problem === undefined
+      ? { kind: 'read', bytes: readFileSync(descriptor), stats }
+      : unreadable(problem)
   } catch (error) {
     return unreadable(`cannot be read (${errorMessage(error)}): repair or replace it`)
   } finally {
@@ -53,17 +55,6 @@ function kindProblem(stats: Stats): string | undefined {
   if (stats.size > MAX_FILE_BYTES)
     return 'is larger than 1 MiB, and so not what it should be: name the right file'
   return undefined
-}
-
-function readDescriptor(descriptor: number, stats: Stats): Reading {
-  const buffer = Buffer.alloc(stats.size + 1)
-  let length = 0
-  while (length < buffer.length) {
-    const added = readSync(descriptor, buffer, length, buffer.length - length, null)
-    if (added === 0) return { kind: 'read', bytes: buffer.subarray(0, length), stats }
-    length += added
-  }
-  return unreadable('grew while it was read: try again')
 }
 
 function unreadable(sentence: string): Reading {
@@ -88,20 +79,18 @@ export function permissionFaults(
   { uid: owner, mode }: Pick<Stats, 'uid' | 'mode'>,
   { uid, holdsSecret }: { uid: number; holdsSecret: boolean },
 ): string[] {
-  const faults: string[] = []
-  if (owner !== 0 && owner !== uid)
-    faults.push(
-      `belongs to the user ${nameOf('user', owner)}, and must belong to root${orUser(uid)}: chown root ${shellWord(path)}`,
-    )
-  if ((mode & 0o022) !== 0)
-    faults.push(
-      `can be written by ${(mode & 0o002) === 0 ? 'its group' : 'others'}: chmod go-w ${shellWord(path)}`,
-    )
-  if (holdsSecret && (mode & 0o004) !== 0)
-    faults.push(
-      `holds a secret and can be read by everybody: ${isProjected(path) ? 'set defaultMode: 0440 at its volume and fsGroup at the pod' : `chmod o-rwx ${shellWord(path)}`}`,
-    )
-  return faults
+  const word = shellWord(path)
+  const faults = [
+    owner !== 0 &&
+      owner !== uid &&
+      `belongs to the user ${nameOf('user', owner)}, and must belong to root${orUser(uid)}: chown root ${word}`,
+    (mode & 0o022) !== 0 &&
+      `can be written by ${(mode & 0o002) === 0 ? 'its group' : 'others'}: chmod go-w ${word}`,
+    holdsSecret &&
+      (mode & 0o004) !== 0 &&
+      `holds a secret and can be read by everybody: ${isProjected(path) ? 'set defaultMode: 0440 at its volume and fsGroup at the pod' : `chmod o-rwx ${word}`}`,
+  ]
+  return faults.filter((fault) => fault !== false)
 }
 
 function orUser(uid: number): string {

@@ -24,7 +24,7 @@ describe('where a text stops being JSON', () => {
     ['{"a": 1,\n "b": {"a": 2}, "a": 3}', 2, 17, 'the same key is above already: remove one of the two'],
     ['{"a": 1, "\\u0061": 2}', 1, 10, 'the same key is above already: remove one of the two'],
   ])('%j', (text, line, column, sentence) => {
-    expect(findJsonFault(text)).toEqual({ line, column, sentence })
+    expect(findJsonFault(text)).toBe(`line ${line}, column ${column}: ${sentence}`)
   })
 
   it('is found exactly where JSON.parse refuses, whatever the text', () => {
@@ -53,7 +53,7 @@ describe('where a text stops being JSON', () => {
             isJson = false
           }
           const fault = findJsonFault(text)
-          if (fault?.sentence.startsWith('the same key')) return
+          if (fault?.includes('the same key')) return
           expect(fault === undefined).toBe(isJson)
         },
       ),

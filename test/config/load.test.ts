@@ -1,10 +1,9 @@
 import { execFileSync, spawnSync } from 'node:child_process'
-import fs, { chmodSync, chownSync, mkdirSync, readFileSync, symlinkSync } from 'node:fs'
+import { chmodSync, chownSync, mkdirSync, readFileSync, symlinkSync } from 'node:fs'
 import { join } from 'node:path'
-import { beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
+import { beforeEach, describe, expect, it } from 'vitest'
 
 import type { Config } from '../../src/config/config.ts'
-import { findConfig } from '../../src/config/find.ts'
 import { ConfigError } from '../../src/config/issues.ts'
 import { loadConfig, type LoadOptions } from '../../src/config/load.ts'
 import { createAuthority } from '../support/certificates.ts'
@@ -145,12 +144,6 @@ describe('where a configuration is found', () => {
     expect((await loadConfig({ configPath: one, env: withVariable })).log.level).toBe('debug')
     expect((await loadConfig({ env: withVariable })).log.level).toBe('error')
   })
-  it('is the first of the search, however faulty a later one is, which is named', async () => {
-    const first = files.write('one/kyc-tokend.config.yaml', smallConfig())
-    const later = files.write('two/kyc-tokend.config.json', '{"broken"')
-    const directories = [join(files.directory, 'one'), join(files.directory, 'two')]
-    expect(await findConfig({ directories })).toMatchObject({ kind: 'found', file: first, others: [later] })
-  })
   it('says what was looked for where there is none', async () => {
     expect(await refusal(join(files.directory, 'no.json'))).toMatch(
       /there is no configuration file .*no\.json: correct --config/,
@@ -175,7 +168,6 @@ describe('a file that cannot be a configuration', () => {
       () => files.write('c.json', ' \n'),
       /is empty: begin with kyc-tokend\.config\.example\.json/,
     ],
-    ['a package.json', () => files.write('package.json', smallConfig()), /must be named/],
     ['a file over 1 MiB', () => files.write('c.json', ' '.repeat(1024 * 1024 + 1)), /is larger than 1 MiB/],
     [
       'Latin-1',
@@ -206,29 +198,6 @@ describe('a file that cannot be a configuration', () => {
     const path = join(files.directory, 'pipe.json')
     execFileSync('mkfifo', [path])
     expect(await refusal(path)).toMatch(/is not a regular file/)
-  })
-
-  it('is read again if it is being replaced, and another failure is named', async () => {
-    const file = files.write('c.json', smallConfig())
-    const { readFileSync: read } = fs
-    /** The next readings of the file: empty, or a system error of this code. */
-    let next: string[] = []
-    const reading = vi.spyOn(fs, 'readFileSync').mockImplementation((path, ...rest) => {
-      const code = path === file ? next.shift() : undefined
-      if (code === '') return Buffer.alloc(0)
-      if (code !== undefined) throw Object.assign(new Error(`${code}: it failed`), { code })
-      return read(path, ...rest)
-    })
-    onTestFinished(() => reading.mockRestore())
-    const found = async (...codes: string[]): Promise<unknown> => {
-      next = codes
-      return findConfig({ file })
-    }
-    const changed = { sentence: 'was changed while it was read: try again' }
-    expect(await found('', 'ENOENT')).toMatchObject(changed)
-    expect(await found('ENOENT')).toMatchObject({ kind: 'found' })
-    expect(await found('')).toMatchObject({ kind: 'found' })
-    expect(await found('EMFILE')).toMatchObject({ sentence: 'cannot be read (EMFILE: it failed): try again' })
   })
 
   it('follows no $import', async () => {
