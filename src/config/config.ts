@@ -1,13 +1,17 @@
 // The configuration as the rest of the program sees it: read, validated, resolved, frozen.
-import { basicOf, type Credentials, type Secret } from '../lib/secret.ts'
+import { basicOf, type Credentials } from '../lib/secret.ts'
 import type { Template } from '../lib/template.ts'
-import type { PermanentReason } from '../token/outcome.ts'
-import type { ServerAddress } from './schema-parts.ts'
+import type { createOutputs } from './resolve-outputs.ts'
+import type { resolveService } from './service.ts'
+import type { resolveShare } from './resolve-share.ts'
 import type { Settings } from './schema.ts'
 
 /** Settings keep the names and meanings of the schema; here are those that are more than what is written. */
 type TokenFileSettings = Settings['tokenFiles'][number]
-type ShareSettings = NonNullable<Settings['share']>
+export type SocketConfig = Readonly<Awaited<ReturnType<ReturnType<typeof createOutputs>['socket']>>>
+export type ServiceConfig = Readonly<ReturnType<typeof resolveService>>
+export type ServiceRefusal = Readonly<ServiceConfig['refusals'][number]>
+export type ShareConfig = Readonly<ReturnType<typeof resolveShare>>
 export type TokenFileFormat = TokenFileSettings['format']
 
 export interface TokenFileConfig extends Readonly<Pick<TokenFileSettings, 'format' | 'mode'>> {
@@ -18,77 +22,6 @@ export interface TokenFileConfig extends Readonly<Pick<TokenFileSettings, 'forma
   /** Numeric ids; null: as the file is created. */
   readonly uid: number | null
   readonly gid: number | null
-}
-
-export interface SocketConfig extends Readonly<Omit<Settings['ipc'], 'group' | 'allow'>> {
-  /** Absolute. */
-  readonly path: string
-  readonly gid: number | null
-  /** Users and groups that may use it beside root and the daemon's user; both empty: the socket's mode alone decides. */
-  readonly allow: { readonly uids: readonly number[]; readonly gids: readonly number[] }
-}
-
-/** One token for all hosts of the account, through Redis. */
-export interface ShareConfig extends Readonly<
-  Omit<ShareSettings, 'servers' | 'sentinel' | 'tls' | 'password' | 'key' | 'timeout'>
-> {
-  /** One server, all sentinels of one master, nodes of one cluster, or one Unix socket (absolute). */
-  readonly servers: readonly ServerAddress[]
-  /** The servers are sentinels then. */
-  readonly sentinel: {
-    readonly name: string
-    readonly user: string | null
-    readonly password: Secret | null
-  } | null
-  /** Null: without TLS. PEM texts, read when the configuration was. */
-  readonly tls: {
-    readonly ca: string | null
-    readonly serverName: string | null
-    readonly cert: string | null
-    readonly key: Secret | null
-  } | null
-  readonly password: Secret | null
-  /** For one command. */
-  readonly timeoutMs: number
-  /** Mixed into the key of the seal. */
-  readonly key: Secret | null
-}
-
-/** An answer that refuses the account for good. */
-export interface ServiceRefusal {
-  readonly status: number
-  /** Words that are looked for, case and white space aside. */
-  readonly says: string
-  /** Path of the text in the answer's JSON object; null: anywhere in the answer. */
-  readonly in: readonly string[] | null
-  readonly reason: PermanentReason
-  /** A JSON object without a text at that path does not say them. */
-  readonly isStrict: boolean
-}
-
-/** The request to the service, and the reading of its answers. */
-export interface ServiceConfig {
-  /** The whole URL of the token endpoint. */
-  readonly tokenUrl: string
-  /** Key and secret as fields of a JSON object or of a form, or as HTTP Basic beside a form. */
-  readonly send: 'json' | 'form' | 'basic'
-  /** Names of those fields; not with `basic`. */
-  readonly names: { readonly apiKey: string; readonly apiSecret: string }
-  /** Further fields. */
-  readonly parameters: Readonly<Record<string, string>>
-  readonly headers: Readonly<Record<string, string>>
-  /** Path of the token in the answer's JSON object. */
-  readonly token: readonly string[]
-  /** Path of its life in seconds; null: the answer has none. */
-  readonly lifetime: readonly string[] | null
-  readonly refusals: readonly ServiceRefusal[]
-  /** Statuses by which the API, not the token endpoint, says that a token is refused. */
-  readonly refusedBy: readonly number[]
-  /**
-   * Everything by which this is another service at the same `baseUrl` (URL, `send`, names, parameters, headers, token),
-   * as one canonical text; null: it is the standard service.
-   */
-  readonly description: string | null
 }
 
 export interface Config {

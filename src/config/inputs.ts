@@ -23,27 +23,18 @@ export interface InputsOptions {
   readonly diagnostics: Diagnostics
 }
 
-/** `at` is the key path of the setting. Where nothing usable is found, the diagnostics have the reason. */
-export interface Inputs {
-  /** `remedy` is for a file that is not there. */
-  file(at: string, path: string, options: { remedy: string; holdsSecret?: boolean }): Buffer | undefined
-  /** The PEM text; null, too, where no file is named. */
-  certificates(at: string, path: string | null): string | null
-  secret(at: string, source: SecretSource | null | undefined): Secret | undefined
+export type Inputs = ReturnType<typeof createInputs>
+
+/** `at` is the key path of a setting. Where nothing usable is found, the diagnostics have the reason. */
+export function createInputs({ env, directory, uid, isElsewhere, diagnostics }: InputsOptions) {
   /** Every file that was read or should have been, absolute: nothing may be written over it. */
-  readonly files: readonly string[]
-  /** The settings whose secret only the service sees. */
-  readonly unseen: readonly string[]
-}
-
-export function createInputs({ env, directory, uid, isElsewhere, diagnostics }: InputsOptions): Inputs {
   const files: string[] = []
+  /** The settings whose secret only the service sees. */
   const unseen: string[] = []
-  const fault = (at: string, sentence: string): undefined => {
-    diagnostics.fault(at, sentence)
-  }
+  const { fault, warn } = diagnostics
 
-  const file: Inputs['file'] = (at, path, { remedy, holdsSecret = false }) => {
+  /** `remedy` is for a file that is not there. */
+  function file(at: string, path: string, remedy: string, { holdsSecret = false } = {}): Buffer | undefined {
     const name = resolve(directory, path)
     files.push(name)
     const reading = readFile(name)
@@ -71,22 +62,22 @@ export function createInputs({ env, directory, uid, isElsewhere, diagnostics }: 
   }
 
   function notThere(at: string, sentence: string): undefined {
-    if (isElsewhere) {
-      unseen.push(at)
-      diagnostics.warn(at, `cannot be checked from here, because only the service sees it: ${sentence}`)
-    } else fault(at, sentence)
+    if (!isElsewhere) return fault(at, sentence)
+    unseen.push(at)
+    warn(at, `cannot be checked from here, because only the service sees it: ${sentence}`)
+    return undefined
   }
 
   function checked(at: string, where: string, value: string): Secret | undefined {
     const refusal = secretRefusal(value)
     if (refusal !== undefined) return fault(at, `${where} ${refusal}`)
     if (value.length < MIN_LENGTH)
-      diagnostics.warn(
+      warn(
         at,
         `${where} has fewer than ${MIN_LENGTH} characters: check that it is whole; words like it are hidden in the log, too`,
       )
     const [, mistake] = MISTAKES.find(([pattern]) => pattern.test(value)) ?? []
-    if (mistake !== undefined) diagnostics.warn(at, `${where} ${mistake}`)
+    if (mistake !== undefined) warn(at, `${where} ${mistake}`)
     return new Secret(value)
   }
 
@@ -94,9 +85,10 @@ export function createInputs({ env, directory, uid, isElsewhere, diagnostics }: 
     files,
     unseen,
     file,
-    certificates(at, path) {
+    /** The PEM text; null, too, where no file is named. */
+    certificates(at: string, path: string | null): string | null {
       if (path === null) return null
-      const pem = file(at, path, { remedy: 'name a PEM file of certificates, or null' })?.toString()
+      const pem = file(at, path, 'name a PEM file of certificates, or null')?.toString()
       if (pem === undefined || certificatesIn(pem).length > 0) return pem ?? null
       fault(
         at,
@@ -104,13 +96,13 @@ export function createInputs({ env, directory, uid, isElsewhere, diagnostics }: 
       )
       return null
     },
-    secret(at, source) {
+    secret(at: string, source: SecretSource | null | undefined): Secret | undefined {
       if (source === null || source === undefined) return undefined
       if (typeof source === 'string') return checked(at, 'the secret', source)
       if ('credential' in source) return credential(at, source.credential)
       if ('file' in source) {
         const remedy = 'make it, with mode 0600 or 0640, or name another'
-        const bytes = file(at, source.file, { remedy, holdsSecret: true })
+        const bytes = file(at, source.file, remedy, { holdsSecret: true })
         const where = `the file ${resolve(directory, source.file)}`
         return bytes && checked(at, where, withoutNewline(bytes.toString()))
       }

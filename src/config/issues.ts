@@ -9,10 +9,21 @@ export interface ConfigIssue {
   readonly sentence: string
 }
 
-/** Collects the faults and warnings of a configuration. */
+/** Collects the faults and warnings of a configuration. `fault` returns undefined, in place of what cannot be used. */
 export interface Diagnostics {
-  readonly fault: (at: string, sentence: string) => void
+  readonly fault: (at: string, sentence: string) => undefined
   readonly warn: (at: string, sentence: string) => void
+}
+
+/** Where nothing can be wrong. */
+export const silent: Diagnostics = { fault: () => undefined, warn: () => undefined }
+
+/** Tells what is wrong among these: by key path its sentence, false where nothing is. */
+export function tellEach(
+  problems: Readonly<Record<string, string | false | undefined>>,
+  tell: Diagnostics['warn'],
+): void {
+  for (const [at, problem] of Object.entries(problems)) if (problem) tell(at, problem)
 }
 
 /** A configuration that cannot be used (status 78). The message holds all faults, each on a line. */

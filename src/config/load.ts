@@ -1,7 +1,7 @@
 // Finds the configuration, validates it and makes it ready to use: `loadConfig` throws all its faults at once.
 import type { Config } from './config.ts'
 import { findConfig } from './find.ts'
-import { ConfigError, formatIssue, type ConfigIssue, type Diagnostics } from './issues.ts'
+import { ConfigError, formatIssue, silent, type ConfigIssue, type Diagnostics } from './issues.ts'
 import { resolveConfig, resolvePlan, type Plan } from './resolve.ts'
 import { validateDocument } from './validate.ts'
 
@@ -56,7 +56,10 @@ async function readDocument(options: LoadOptions) {
   const faulty = new Set<string>()
   /** For the rules across settings: a setting that is itself faulty breaks none of them. */
   const diagnostics: Diagnostics = {
-    fault: (at, sentence) => void (faulty.has(at) || faults.push({ at, sentence })),
+    fault(at, sentence) {
+      if (!faulty.has(at)) faults.push({ at, sentence })
+      return undefined
+    },
     warn: (at, sentence) => void warnings.push({ at, sentence }),
   }
   const all = { faults, warnings, diagnostics }
@@ -84,8 +87,5 @@ function deepFreeze<T>(value: T): T {
 
 /** The same with all defaults. */
 export function standardPlan(): Plan {
-  return resolvePlan(validateDocument({ baseUrl: 'https://api.example.com' }).validPart!, {
-    fault: () => undefined,
-    warn: () => undefined,
-  })
+  return resolvePlan(validateDocument({ baseUrl: 'https://api.example.com' }).validPart!, silent)
 }

@@ -5,7 +5,7 @@ import { join, resolve } from 'node:path'
 import { parseTemplate, placeholders, type Template } from '../lib/template.ts'
 import { idOf, type IdKind } from '../lib/posix-ids.ts'
 import { MAX_SOCKET_PATH_BYTES } from '../lib/paths.ts'
-import type { Config, SocketConfig, TokenFileConfig } from './config.ts'
+import type { Config, TokenFileConfig } from './config.ts'
 import type { Inputs } from './inputs.ts'
 import { printable, type Diagnostics } from './issues.ts'
 import { nearestName } from './nearest.ts'
@@ -13,77 +13,151 @@ import type { ValidPart } from './validate.ts'
 
 type TokenFileInput = NonNullable<ValidPart['tokenFiles'][number]>
 
-/** A path that something is written to, and the setting that says so. */
-interface Claim {
-  readonly at: string
-  readonly path: string
-}
-interface OutputContext {
+const MAX_TEMPLATE_BYTES = 64 * 1024
+
+/** Files that the daemon itself writes into its directories. */
+const OWN_FILES = {
+  runtimeDirectory: [
+    'alert.json',
+    'alert-resolved.json',
+    'kept.json',
+    'instance.lock',
+    'lock',
+    'token.front',
+  ],
+  stateDirectory: ['instance.lock', 'key', 'lock', 'memory.json', 'written-files.json'],
+} as const
+
+/** `at` is the key path of a setting. */
+export function createOutputs({
+  runtimeDirectory,
+  directory,
+  baseUrl,
+  inputs,
+  diagnostics,
+}: {
   readonly runtimeDirectory: string
   /** To which templates are relative. */
   readonly directory: string
   readonly baseUrl: string
-  readonly claims: Claim[]
   readonly inputs: Inputs
   readonly diagnostics: Diagnostics
-}
+}) {
+  const { fault, warn } = diagnostics
+  /** The paths that something is written to, and the settings that say so. */
+  const claims: { readonly at: string; readonly path: string }[] = []
 
-export async function resolveTokenFiles(
-  inputs: ValidPart['tokenFiles'],
-  outputs: OutputContext,
-): Promise<TokenFileConfig[]> {
-  const { runtimeDirectory, diagnostics, claims } = outputs
-  const files: TokenFileConfig[] = []
-  for (const [index, input] of inputs.entries()) {
-    if (input?.path === undefined) continue
-    const at = `tokenFiles[${index}]`
-    const { mode, format, owner, group } = input
-    if ((mode & 0o004) !== 0)
-      diagnostics.warn(
-        `${at}.mode`,
-        'lets every user of this host read the token: "0640" with a group lets only its members',
-      )
-    if ((mode & 0o020) !== 0)
-      diagnostics.warn(
-        `${at}.mode`,
-        'lets the group write the file, which is restored then: "0640" lets it read',
-      )
-    const path = resolve(runtimeDirectory, input.path)
-    claims.push({ at: `${at}.path`, path })
-    files.push({
-      path,
-      format,
-      template: resolveTemplate(input, { ...outputs, at: `${at}.template` }),
-      mode,
-      uid: await idOrNull('user', owner, { at: `${at}.owner`, diagnostics }),
-      gid: await idOrNull('group', group, { at: `${at}.group`, diagnostics }),
-    })
+  function claim(at: string, path: string): string {
+    const whole = resolve(runtimeDirectory, path)
+    claims.push({ at, path: whole })
+    return whole
   }
-  return files
-}
 
-const MAX_TEMPLATE_BYTES = 64 * 1024
-
-function resolveTemplate(
-  { format, template: path }: TokenFileInput,
-  { at, baseUrl, directory, inputs, diagnostics }: OutputContext & { at: string },
-): Template | null {
-  const fault = (sentence: string): null => {
-    diagnostics.fault(at, sentence)
+  async function idOrNull(at: string, kind: IdKind, account: string | number | null): Promise<number | null> {
+    if (account === null) return null
+    const id = await idOf(kind, account)
+    if (id !== undefined) return id
+    const make = kind === 'user' ? 'useradd' : 'groupadd'
+    fault(
+      at,
+      `there is no ${kind} ${String(account)} on this host: make it (${make} --system ${String(account)}), or write its number if only a directory service knows it`,
+    )
     return null
   }
-  if (format !== 'template')
-    return path ? fault('is of use with "format": "template" only: set that, or leave it out') : null
-  const remedy = 'name a file with the text to write, in which ${accessToken} is filled in'
-  if (!path) return fault(`is missing, and "format": "template" needs it: ${remedy}`)
-  const bytes = inputs.file(at, path, { remedy })
-  if (bytes === undefined) return null
-  const template = readTemplate(bytes)
-  if (typeof template === 'string') return fault(`the file ${resolve(directory, path)} ${template}`)
-  // The base URL is known now, and changes with the configuration only.
-  return template.map((piece) =>
-    typeof piece === 'object' && piece.placeholder === 'baseUrl' ? baseUrl : piece,
-  )
+
+  async function idsOf(
+    at: string,
+    kind: IdKind,
+    accounts: readonly (string | number | undefined)[],
+  ): Promise<readonly number[]> {
+    const ids = await Array.fromAsync(accounts, async (account, index) =>
+      idOrNull(`${at}[${index}]`, kind, account ?? null),
+    )
+    return [...new Set(ids.filter((id) => id !== null))]
+  }
+
+  function template(at: string, { format, template: path }: TokenFileInput): Template | undefined {
+    if (format !== 'template')
+      return path
+        ? fault(at, 'is of use with "format": "template" only: set that, or leave it out')
+        : undefined
+    const remedy = 'name a file with the text to write, in which ${accessToken} is filled in'
+    if (!path) return fault(at, `is missing, and "format": "template" needs it: ${remedy}`)
+    const bytes = inputs.file(at, path, remedy)
+    if (bytes === undefined) return undefined
+    const read = readTemplate(bytes)
+    if (typeof read === 'string') return fault(at, `the file ${resolve(directory, path)} ${read}`)
+    // The base URL is known now, and changes with the configuration only.
+    return read.map((piece) =>
+      typeof piece === 'object' && piece.placeholder === 'baseUrl' ? baseUrl : piece,
+    )
+  }
+
+  return {
+    async tokenFiles(files: ValidPart['tokenFiles']): Promise<TokenFileConfig[]> {
+      const resolved = await Array.fromAsync(files, async (input, index) => {
+        if (input?.path === undefined) return []
+        const { path, mode, format, owner, group } = input
+        const at = `tokenFiles[${index}]`
+        if ((mode & 0o004) !== 0)
+          warn(
+            `${at}.mode`,
+            'lets every user of this host read the token: "0640" with a group lets only its members',
+          )
+        if ((mode & 0o020) !== 0)
+          warn(`${at}.mode`, 'lets the group write the file, which is restored then: "0640" lets it read')
+        return {
+          path: claim(`${at}.path`, path),
+          format,
+          template: template(`${at}.template`, input) ?? null,
+          mode,
+          uid: await idOrNull(`${at}.owner`, 'user', owner),
+          gid: await idOrNull(`${at}.group`, 'group', group),
+        }
+      })
+      return resolved.flat()
+    },
+
+    async socket(at: 'ipc' | 'http', input: ValidPart['ipc']) {
+      const path = claim(`${at}.path`, input.path)
+      const bytes = Buffer.byteLength(path)
+      if (bytes > MAX_SOCKET_PATH_BYTES)
+        fault(
+          `${at}.path`,
+          `is ${bytes} bytes long with its directory, and a socket's path has at most ${MAX_SOCKET_PATH_BYTES}: choose a shorter one, or a shorter runtimeDirectory`,
+        )
+      const { group, ...settings } = input
+      const uids = await idsOf(`${at}.allow.users`, 'user', input.allow.users)
+      const gids = await idsOf(`${at}.allow.groups`, 'group', input.allow.groups)
+      if ((input.mode & 0o002) !== 0 && uids.length + gids.length === 0)
+        warn(`${at}.mode`, 'lets every user of this host take the token: set "0660" and a group, or allow')
+      return {
+        ...settings,
+        /** Absolute. */
+        path,
+        gid: await idOrNull(`${at}.group`, 'group', group),
+        /** Users and groups that may use it beside root and the daemon's user; both empty: the socket's mode alone decides. */
+        allow: { uids, gids },
+        maxConnectionsPerUser: Math.min(input.maxConnectionsPerUser, input.maxConnections),
+      }
+    },
+
+    /** No two settings may write to one path, and none to a file that is read. */
+    check(config: Config): void {
+      const taken = new Map<string, string>()
+      for (const path of inputs.files) taken.set(path, 'a file that the configuration is read from')
+      taken.set(config.file, 'the configuration itself')
+      for (const own of ['runtimeDirectory', 'stateDirectory'] as const)
+        for (const name of OWN_FILES[own]) taken.set(join(config[own], name), 'a file of the daemon itself')
+      taken.set(config.runtimeDirectory, 'the runtime directory')
+      taken.set(config.stateDirectory, 'the state directory')
+      for (const { at, path } of claims) {
+        const holder = taken.get(path)
+        if (holder !== undefined) fault(at, `is ${path}, and that is ${holder}: choose another path`)
+        else taken.set(path, `${at} too`)
+      }
+    },
+  }
 }
 
 /** The template, or why it is none: goes on from the name of the file. */
@@ -107,96 +181,4 @@ function unknownPlaceholders(names: readonly string[]): string {
       return `holds the unknown placeholder ${printable(name)}: ${meant}`
     })
     .join(', and ')
-}
-
-export async function resolveSocket(
-  at: 'ipc' | 'http',
-  input: ValidPart['ipc'],
-  { runtimeDirectory, diagnostics, claims }: OutputContext,
-): Promise<SocketConfig> {
-  const path = resolve(runtimeDirectory, input.path)
-  claims.push({ at: `${at}.path`, path })
-  const bytes = Buffer.byteLength(path)
-  if (bytes > MAX_SOCKET_PATH_BYTES)
-    diagnostics.fault(
-      `${at}.path`,
-      `is ${bytes} bytes long with its directory, and a socket's path has at most ${MAX_SOCKET_PATH_BYTES}: choose a shorter one, or a shorter runtimeDirectory`,
-    )
-  const { mode, group, maxConnections, maxConnectionsPerUser, maxRequestsPerSecond } = input
-  const allow = {
-    uids: await idsOf('user', input.allow.users, { at: `${at}.allow.users`, diagnostics }),
-    gids: await idsOf('group', input.allow.groups, { at: `${at}.allow.groups`, diagnostics }),
-  }
-  if ((mode & 0o002) !== 0 && allow.uids.length + allow.gids.length === 0)
-    diagnostics.warn(
-      `${at}.mode`,
-      'lets every user of this host take the token: set "0660" and a group, or allow',
-    )
-  return {
-    path,
-    mode,
-    gid: await idOrNull('group', group, { at: `${at}.group`, diagnostics }),
-    allow,
-    maxConnections,
-    maxConnectionsPerUser: Math.min(maxConnectionsPerUser, maxConnections),
-    maxRequestsPerSecond,
-  }
-}
-
-async function idsOf(
-  kind: IdKind,
-  accounts: readonly (string | number | undefined)[],
-  options: { at: string; diagnostics: Diagnostics },
-): Promise<number[]> {
-  const ids = new Set<number>()
-  for (const [index, account] of accounts.entries()) {
-    const id = await idOrNull(kind, account ?? null, { ...options, at: `${options.at}[${index}]` })
-    if (id !== null) ids.add(id)
-  }
-  return [...ids]
-}
-
-async function idOrNull(
-  kind: IdKind,
-  account: string | number | null,
-  { at, diagnostics }: { at: string; diagnostics: Diagnostics },
-): Promise<number | null> {
-  if (account === null) return null
-  const id = await idOf(kind, account)
-  if (id !== undefined) return id
-  const make = kind === 'user' ? 'useradd' : 'groupadd'
-  diagnostics.fault(
-    at,
-    `there is no ${kind} ${String(account)} on this host: make it (${make} --system ${String(account)}), or write its number if only a directory service knows it`,
-  )
-  return null
-}
-
-/** Files that the daemon itself writes into its directories. */
-const OWN_FILES = {
-  runtimeDirectory: [
-    'alert.json',
-    'alert-resolved.json',
-    'kept.json',
-    'instance.lock',
-    'lock',
-    'token.front',
-  ],
-  stateDirectory: ['instance.lock', 'key', 'lock', 'memory.json', 'written-files.json'],
-} as const
-
-/** No two settings may write to one path, and none to a file that is read. */
-export function checkPaths(config: Config, { inputs, diagnostics, claims }: OutputContext): void {
-  const taken = new Map<string, string>()
-  for (const path of inputs.files) taken.set(path, 'a file that the configuration is read from')
-  taken.set(config.file, 'the configuration itself')
-  for (const own of ['runtimeDirectory', 'stateDirectory'] as const)
-    for (const name of OWN_FILES[own]) taken.set(join(config[own], name), 'a file of the daemon itself')
-  taken.set(config.runtimeDirectory, 'the runtime directory')
-  taken.set(config.stateDirectory, 'the state directory')
-  for (const { at, path } of claims) {
-    const holder = taken.get(path)
-    if (holder !== undefined) diagnostics.fault(at, `is ${path}, and that is ${holder}: choose another path`)
-    else taken.set(path, `${at} too`)
-  }
 }

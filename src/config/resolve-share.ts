@@ -6,7 +6,7 @@ import { isKeyOf } from '../lib/crypto.ts'
 import { Secret } from '../lib/secret.ts'
 import type { ShareConfig } from './config.ts'
 import type { Inputs } from './inputs.ts'
-import type { Diagnostics } from './issues.ts'
+import { tellEach, type Diagnostics } from './issues.ts'
 import type { ServerAddress } from './schema-parts.ts'
 import type { ValidPart } from './validate.ts'
 
@@ -23,41 +23,49 @@ const MIN_KEY_BYTES = 16
 /** A shorter one can be found by trying, by a reader of the store. */
 const MIN_SECRET_LENGTH = 16
 
-export function resolveShare(input: ShareInput, context: ShareContext): ShareConfig {
-  const { directory, inputs } = context
+/** One token for all hosts of the account, through Redis. */
+export function resolveShare(input: ShareInput, context: ShareContext) {
+  const { directory, inputs, apiSecret, diagnostics } = context
   const { timeout, sentinel, ...settings } = input
-  const servers = (input.servers ?? [])
+  /** One server, all sentinels of one master, nodes of one cluster, or one Unix socket (absolute). */
+  const servers: readonly ServerAddress[] = (input.servers ?? [])
     .filter((server) => server !== undefined)
     .map((server) => ('path' in server ? { path: resolve(directory, server.path) } : server))
-  const config: ShareConfig = {
+  const config = {
     ...settings,
     servers,
-    sentinel: resolveSentinel(sentinel, inputs),
+    /** The servers are sentinels then. */
+    sentinel:
+      sentinel?.name === undefined
+        ? null
+        : {
+            name: sentinel.name,
+            user: sentinel.user,
+            password: inputs.secret('share.sentinel.password', sentinel.password) ?? null,
+          },
+    /** Null: without TLS. PEM texts, read when the configuration was. */
     tls: resolveTls(input.tls ?? !hasUnixSocket(servers), context),
     password: inputs.secret('share.password', input.password) ?? null,
+    /** For one command. */
     timeoutMs: timeout,
+    /** Mixed into the key of the seal. */
     key: inputs.secret('share.key', input.key) ?? null,
   }
-  for (const [at, problem] of Object.entries(problemsOf(config)))
-    if (problem !== false) context.diagnostics.fault(at, problem)
-  warnOfShortSecret(input, context)
+  tellEach(problemsOf(config), diagnostics.fault)
+  const length = apiSecret?.reveal().length ?? MIN_SECRET_LENGTH
+  if (length < MIN_SECRET_LENGTH && !input.key)
+    diagnostics.warn(
+      'credentials.apiSecret',
+      `has ${length} characters: a reader of the store could try them all. Set share.key`,
+    )
   return config
-}
-
-function resolveSentinel(input: ShareInput['sentinel'], inputs: Inputs): ShareConfig['sentinel'] {
-  if (input?.name === undefined) return null
-  const { name, user, password } = input
-  return { name, user, password: inputs.secret('share.sentinel.password', password) ?? null }
 }
 
 function hasUnixSocket(servers: readonly ServerAddress[]): boolean {
   return servers.some((server) => 'path' in server)
 }
 
-function resolveTls(
-  input: NonNullable<ShareInput['tls']>,
-  { inputs, diagnostics }: ShareContext,
-): ShareConfig['tls'] {
+function resolveTls(input: NonNullable<ShareInput['tls']>, { inputs, diagnostics }: ShareContext) {
   if (input === false) return null
   const { caFile = null, serverName = null, certFile = null, keyFile = null } = input === true ? {} : input
   if ((certFile === null) !== (keyFile === null))
@@ -66,24 +74,17 @@ function resolveTls(
       'is missing beside the other one: a certificate needs its key, so set both or none',
     )
   const cert = inputs.certificates('share.tls.certFile', certFile)
+  const at = 'share.tls.keyFile'
   const remedy = 'name a PEM file with the key of share.tls.certFile'
-  const options = { remedy, holdsSecret: true }
-  const key = keyFile === null ? undefined : inputs.file('share.tls.keyFile', keyFile, options)?.toString()
+  const key =
+    keyFile === null ? undefined : inputs.file(at, keyFile, remedy, { holdsSecret: true })?.toString()
   if (key !== undefined && cert !== null && !isKeyOf(key, cert))
-    diagnostics.fault(
-      'share.tls.keyFile',
-      `holds no key of that certificate, or one that a passphrase protects: ${remedy}`,
-    )
-  return {
-    ca: inputs.certificates('share.tls.caFile', caFile),
-    serverName,
-    cert,
-    key: key === undefined ? null : new Secret(key),
-  }
+    diagnostics.fault(at, `holds no key of that certificate, or one that a passphrase protects: ${remedy}`)
+  const ca = inputs.certificates('share.tls.caFile', caFile)
+  return { ca, serverName, cert, key: key === undefined ? null : new Secret(key) }
 }
 
-/** By key path of the setting. */
-function problemsOf(config: ShareConfig): Readonly<Record<string, string | false>> {
+function problemsOf(config: ShareConfig): Parameters<typeof tellEach>[0] {
   const { sentinel, cluster, database, key, asks, whenAlone } = config
   return {
     'share.servers': serversProblem(config),
@@ -104,35 +105,21 @@ function problemsOf(config: ShareConfig): Readonly<Record<string, string | false
   }
 }
 
-function serversProblem({ servers, sentinel, cluster }: ShareConfig): string | false {
+function serversProblem({ servers, sentinel, cluster }: ShareConfig): string | undefined {
   const isSeveral = sentinel !== null || cluster
-  if (hasUnixSocket(servers))
-    return (
-      (servers.length > 1 || isSeveral) &&
-      'has a Unix socket beside other servers, a sentinel or a cluster: name it alone'
-    )
-  return (
-    servers.length > 1 &&
-    !isSeveral &&
-    'has several servers, which are neither sentinels nor a cluster: name one, or set share.sentinel or share.cluster'
-  )
+  if (hasUnixSocket(servers) && (servers.length > 1 || isSeveral))
+    return 'has a Unix socket beside other servers, a sentinel or a cluster: name it alone'
+  if (servers.length > 1 && !isSeveral)
+    return 'has several servers, which are neither sentinels nor a cluster: name one, or set share.sentinel or share.cluster'
+  return undefined
 }
 
 function tlsProblem({ servers, tls, password, sentinel }: ShareConfig): string | false {
   if (hasUnixSocket(servers)) return tls !== null && 'is set, and a Unix socket has no TLS: leave it out'
-  const [away] = servers.flatMap((server) =>
-    'host' in server && !isLoopbackHost(server.host) ? server.host : [],
-  )
+  const away = servers
+    .flatMap((server) => ('host' in server ? server.host : []))
+    .find((host) => !isLoopbackHost(host))
   if (tls !== null || away === undefined || !(password ?? sentinel?.password)) return false
   const exposed = password === null ? 'share.sentinel.password' : 'share.password'
   return `is false and ${away} is not this host: ${exposed} would cross the network in the clear. Set share.tls, or leave ${exposed} out`
-}
-
-function warnOfShortSecret({ key }: ShareInput, { apiSecret, diagnostics }: ShareContext): void {
-  const length = apiSecret?.reveal().length ?? MIN_SECRET_LENGTH
-  if (length < MIN_SECRET_LENGTH && !key)
-    diagnostics.warn(
-      'credentials.apiSecret',
-      `has ${length} characters: a reader of the store could try them all. Set share.key`,
-    )
 }

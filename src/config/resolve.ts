@@ -10,7 +10,7 @@ import type { Config } from './config.ts'
 import { createInputs, type InputsOptions } from './inputs.ts'
 import type { Diagnostics } from './issues.ts'
 import { permissionFaults } from './read-file.ts'
-import { checkPaths, resolveSocket, resolveTokenFiles } from './resolve-outputs.ts'
+import { createOutputs } from './resolve-outputs.ts'
 import { resolveShare } from './resolve-share.ts'
 import { STANDARD_INITIAL_DELAY } from './schema.ts'
 import { resolveService } from './service.ts'
@@ -60,7 +60,8 @@ export async function resolveConfig(
   const [keyFile = null, secretFile = null] = sources.map((source) =>
     typeof source === 'object' && 'file' in source ? resolve(directory, source.file) : null,
   )
-  const outputs = { runtimeDirectory, directory, inputs, baseUrl: plan.baseUrl, diagnostics, claims: [] }
+  const { baseUrl } = plan
+  const outputs = createOutputs({ runtimeDirectory, directory, inputs, baseUrl, diagnostics })
   const config: Config = {
     file,
     ...plan,
@@ -75,9 +76,9 @@ export async function resolveConfig(
       connectTimeoutMs: Math.min(connectTimeout, timeout),
       ca: inputs.certificates('request.caFile', caFile),
     },
-    tokenFiles: await resolveTokenFiles(input.tokenFiles, outputs),
-    ipc: await resolveSocket('ipc', input.ipc, outputs),
-    http: input.http === false ? null : await resolveSocket('http', input.http, outputs),
+    tokenFiles: await outputs.tokenFiles(input.tokenFiles),
+    ipc: await outputs.socket('ipc', input.ipc),
+    http: input.http === false ? null : await outputs.socket('http', input.http),
     alerts: {
       remindAfterMs: [...new Set(alerts.remindAfter)]
         .filter((ms) => ms !== undefined)
@@ -92,7 +93,7 @@ export async function resolveConfig(
     stateDirectory: resolve(directory, input.stateDirectory ?? stateDirectoryOf(options)),
     warnings: [],
   }
-  checkPaths(config, outputs)
+  outputs.check(config)
   checkMemory(config, diagnostics)
   return { config, unseen: inputs.unseen }
 }

@@ -1,12 +1,9 @@
 // The described service (`service`): the standard one, the preset, the rules across its keys, and the compiled description.
 
+import { keyPath, silent, tellEach, type Diagnostics } from './issues.ts'
 import type { ServiceConfig } from './config.ts'
-import { keyPath, type Diagnostics } from './issues.ts'
 import { ENDPOINT, tokenUrlOf } from './base-url.ts'
 import type { ValidPart } from './validate.ts'
-
-type ServiceInput = NonNullable<ValidPart['service']>
-type Whole = { readonly [Key in keyof ServiceInput]-?: Exclude<ServiceInput[Key], undefined> }
 
 /** The service of the interface description: the default of each key. */
 export const STANDARD = {
@@ -24,79 +21,105 @@ export const STANDARD = {
   refusedBy: [401],
 } as const
 
-/** By name of the preset. */
-const presets = {
-  /** The client credentials grant (RFC 6749, section 4.4). */
-  oauth2: {
-    send: 'basic',
-    // Of use with another `send` only (section 2.3.1).
-    names: { apiKey: 'client_id', apiSecret: 'client_secret' },
-    parameters: { grant_type: 'client_credentials' },
-    token: 'access_token',
-    lifetime: 'expires_in',
-    refusals: ([400, 401] as const).flatMap(
-      (status) =>
-        [
-          { status, says: 'invalid_client', in: 'error', reason: 'account-not-found' },
-          { status, says: 'unauthorized_client', in: 'error', reason: 'account-inactive' },
-        ] as const,
-    ),
-  },
+/** The client credentials grant (RFC 6749, section 4.4). */
+const OAUTH2 = {
+  send: 'basic',
+  // Of use with another `send` only (section 2.3.1).
+  names: { apiKey: 'client_id', apiSecret: 'client_secret' },
+  parameters: { grant_type: 'client_credentials' },
+  token: 'access_token',
+  lifetime: 'expires_in',
+  refusals: ([400, 401] as const).flatMap(
+    (status) =>
+      [
+        { status, says: 'invalid_client', in: 'error', reason: 'account-not-found' },
+        { status, says: 'unauthorized_client', in: 'error', reason: 'account-inactive' },
+      ] as const,
+  ),
 } as const
 export const presetNames = ['oauth2'] as const
 
-/** The compiled description; null: of the standard service. Its faults go to the diagnostics. */
+type ServiceInput = NonNullable<ValidPart['service']>
+type Texts = Readonly<Record<string, string>>
+
+/** Everything by which this is another service at the same `baseUrl`. */
+interface Described {
+  /** The whole URL of the token endpoint. */
+  readonly tokenUrl: string
+  /** Key and secret as fields of a JSON object or of a form, or as HTTP Basic beside a form. */
+  readonly send: 'json' | 'form' | 'basic'
+  /** Names of those fields; not with `basic`. */
+  readonly names: { readonly apiKey: string; readonly apiSecret: string }
+  /** Further fields. */
+  readonly parameters: Texts
+  readonly headers: Texts
+  /** Path of the token in the answer's JSON object. */
+  readonly token: string
+}
+
+/** The request to the service, and the reading of its answers. Faults go to the diagnostics. `input` null: the standard service. */
 export function resolveService(
   input: ServiceInput | null,
   { baseUrl, diagnostics }: { baseUrl: string; diagnostics: Diagnostics },
-): ServiceConfig {
-  const given = present(input ?? {}) as Partial<Whole>
-  const { [given.preset ?? 'none']: preset = {} }: Record<string, Partial<typeof presets.oauth2>> = presets
-  const merged: Omit<Whole, 'preset'> = { ...STANDARD, ...preset, ...given }
-  const { send, token, lifetime, tokenUrl, refusals, refusedBy } = merged
-  const { apiKey, apiSecret } = preset.names ?? STANDARD.names
-  const fields = {
-    names: { apiKey: given.names?.apiKey ?? apiKey, apiSecret: given.names?.apiSecret ?? apiSecret },
-    parameters: present(merged.parameters) as Record<string, string>,
-    headers: present(merged.headers) as Record<string, string>,
+) {
+  const given = present<Partial<ServiceInput>>(input ?? {})
+  const preset = given.preset === 'oauth2' ? OAUTH2 : undefined
+  const merged = { ...STANDARD, ...preset, ...given }
+  const { send, token, lifetime, refusals, refusedBy } = merged
+  const described: Described = {
+    tokenUrl: tokenUrlOf(baseUrl, merged.tokenUrl),
+    send,
+    names: { ...STANDARD.names, ...preset?.names, ...present(given.names ?? {}) },
+    parameters: present(merged.parameters),
+    headers: present(merged.headers),
+    token,
   }
-  if (given.preset === 'oauth2' && given.tokenUrl === undefined)
-    diagnostics.fault(
-      'service.tokenUrl',
+  const problems = {
+    'service.tokenUrl':
+      preset !== undefined &&
+      given.tokenUrl === undefined &&
       'is missing, and the preset "oauth2" needs it: write it as "/oauth/token" or "https://auth.example.com/oauth/token"',
-    )
-  if (send === 'basic' && given.names !== undefined)
-    diagnostics.fault(
-      'service.names',
-      'is of no use with "send": "basic": leave it out, or set "send" to "form" or "json"',
-    )
-  checkFields({ send, ...fields }, diagnostics)
-  const described = { send, token, ...fields, tokenUrl: tokenUrlOf(baseUrl, tokenUrl) }
+    'service.names': namesProblem(described, given.names !== undefined),
+    ...fieldProblems(described),
+  }
+  tellEach(problems, diagnostics.fault)
   return {
     ...described,
     token: token.split('.'),
+    /** Path of its life in seconds; null: the answer has none. */
     lifetime: lifetime?.split('.') ?? null,
+    /** Answers that refuse the account for good. */
     refusals: refusals.flatMap((refusal) => {
       const { status, says, in: at, reason } = refusal ?? {}
       if (status === undefined || says === undefined || reason === undefined) return []
-      return { status, says, in: at?.split('.') ?? null, reason, isStrict: refusals === STANDARD.refusals }
+      return {
+        status,
+        /** Words that are looked for, case and white space aside. */
+        says,
+        /** Path of the text in the answer's JSON object; null: anywhere in the answer. */
+        in: at?.split('.') ?? null,
+        reason,
+        /** A JSON object without a text at that path does not say them. */
+        isPathRequired: refusals === STANDARD.refusals,
+      }
     }),
+    /** Statuses by which the API, not the token endpoint, says that a token is refused. */
     refusedBy: [...new Set(refusedBy)].filter((status) => status !== undefined),
+    /** What of that differs from the standard service, as one canonical text; null: nothing. */
     description: descriptionOf(described, baseUrl),
   }
 }
 
 /** The service of the interface description at this base URL. */
 export function standardService(baseUrl = 'https://api.example.com'): ServiceConfig {
-  return resolveService(null, { baseUrl, diagnostics: { fault: () => undefined, warn: () => undefined } })
+  return resolveService(null, { baseUrl, diagnostics: silent })
 }
 
 /** Without what was found faulty. */
-function present(fields: object): object {
-  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined))
+function present<T extends object>(fields: T) {
+  const kept = Object.entries(fields).filter(([, value]) => value !== undefined)
+  return Object.fromEntries(kept) as { [Key in keyof T]: Exclude<T[Key], undefined> }
 }
-
-type Fields = Pick<ServiceConfig, 'send' | 'names' | 'parameters' | 'headers'>
 
 /** RFC 9110, sections 5.1 and 5.5: a token; visible characters, blanks and tabs within. */
 const HEADER_NAME = /^[\w!#$%&'*+.^`|~-]+$/
@@ -105,38 +128,41 @@ const HEADER_VALUE = /^(?:[\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x
 const OWN_HEADER =
   /^(?:authorization|host|connection|content-.*|transfer-encoding|accept-encoding|expect|keep-alive|proxy-.*|te|trailer|upgrade)$/i
 
-/** Sentences never have a value, and keys only as a key path has them. */
-function checkFields({ send, names, parameters, headers }: Fields, { fault }: Diagnostics): void {
-  const { apiKey, apiSecret } = names
-  if (send !== 'basic') {
-    if (apiKey === apiSecret)
-      fault('service.names', 'gives the key and the secret one name: name two fields of the request')
-    for (const name of Object.keys(parameters))
-      if (name === apiKey || name === apiSecret)
-        fault(
-          keyPath(['service', 'parameters', name]),
-          'has the name under which the key or the secret is sent: remove it, or change service.names',
-        )
-  }
-  const seen = new Set<string>()
-  for (const [name, value] of Object.entries(headers)) {
-    const problem = headerProblem(name, value, seen)
-    if (problem !== undefined) fault(keyPath(['service', 'headers', name]), problem)
-    seen.add(name.toLowerCase())
-  }
+function namesProblem({ send, names }: Described, isGiven: boolean): string | false {
+  if (send === 'basic')
+    return isGiven && 'is of no use with "send": "basic": leave it out, or set "send" to "form" or "json"'
+  return (
+    names.apiKey === names.apiSecret &&
+    'gives the key and the secret one name: name two fields of the request'
+  )
 }
 
-function headerProblem(name: string, value: string, seen: ReadonlySet<string>): string | undefined {
+/** Sentences never have a value, and keys only as a key path has them. */
+function fieldProblems({ send, names, parameters, headers }: Described): Record<string, string | undefined> {
+  const taken = send === 'basic' ? [] : Object.values(names)
+  const headerNames = Object.keys(headers).map((name) => name.toLowerCase())
+  return Object.fromEntries([
+    ...Object.keys(parameters)
+      .filter((name) => taken.includes(name))
+      .map((name) => [
+        keyPath(['service', 'parameters', name]),
+        'has the name under which the key or the secret is sent: remove it, or change service.names',
+      ]),
+    ...Object.entries(headers).map(([name, value], index) => [
+      keyPath(['service', 'headers', name]),
+      headerProblem(name, value, headerNames.indexOf(name.toLowerCase()) < index),
+    ]),
+  ])
+}
+
+function headerProblem(name: string, value: string, isRepeated: boolean): string | undefined {
   if (!HEADER_NAME.test(name)) return 'is no name of an HTTP header: write it as "X-Client"'
   if (OWN_HEADER.test(name)) return 'is a header that kyc-tokend sets by itself: remove it'
-  if (seen.has(name.toLowerCase())) return 'is there twice, in other letters: remove one of the two'
+  if (isRepeated) return 'is there twice, in other letters: remove one of the two'
   if (HEADER_VALUE.test(value)) return undefined
   return 'has a value that an HTTP header cannot have: write visible characters, and blanks only within'
 }
 
-type Described = Fields & { readonly tokenUrl: string; readonly token: string }
-
-/** Everything by which the service differs from the standard one, as one text; null: nothing. */
 function descriptionOf(described: Described, baseUrl: string): string | null {
   const { tokenUrl } = described
   const path = tokenUrl.startsWith(`${baseUrl}/`) ? tokenUrl.slice(baseUrl.length) : tokenUrl
@@ -145,7 +171,7 @@ function descriptionOf(described: Described, baseUrl: string): string | null {
 }
 
 function canonical({ tokenUrl, send, names, parameters, headers, token }: Described): string {
-  const sorted = (fields: Readonly<Record<string, string>>, nameOf = (name: string): string => name) =>
+  const sorted = (fields: Texts, nameOf = (name: string): string => name) =>
     Object.entries(fields)
       .map(([name, value]) => [nameOf(name), value] as const)
       .toSorted(([one], [other]) => (one < other ? -1 : 1))

@@ -7,16 +7,16 @@ import { nearestName } from './nearest.ts'
 import { configSchema, type ConfigInput, type Settings } from './schema.ts'
 
 /** The settings without the values that were found faulty: a required one, or an element of a list, may be missing. */
-export type ValidPart = Part<Settings, ConfigInput>
+export type ValidPart = Usable<Settings, ConfigInput>
 export type SecretSource = Settings['credentials']['apiKey']
 
 /** Of `Out` as the schema makes it from `In`. What is written as a text, secret sources too, is whole or missing. */
-type Part<Out, In> = string extends In
+type Usable<Out, In> = string extends In
   ? Out
-  : { readonly [Key in keyof Out]: Part<Out[Key], Written<In, Key>> | Missing<Written<In, Key>> }
-/** A setting that may be left out has a default, and is never missing. */
-type Missing<In> = undefined extends In ? never : undefined
-type Written<In, Key> = In extends object ? (Key extends keyof In ? In[Key] : never) : never
+  : { readonly [Key in keyof Out]: Usable<Out[Key], At<In, Key>> | UndefinedIfRequired<At<In, Key>> }
+/** A setting that may be left out has a default. */
+type UndefinedIfRequired<In> = undefined extends In ? never : undefined
+type At<In, Key> = In extends object ? (Key extends keyof In ? In[Key] : never) : never
 
 /** The parts of a valibot schema that are walked through. */
 interface SchemaNode {

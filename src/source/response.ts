@@ -293,7 +293,7 @@ function isRefusal(
   refusal: ServiceRefusal,
 ): boolean {
   if (status !== refusal.status) return false
-  const elsewhere = refusal.isStrict && content.fields !== undefined ? '' : content.text
+  const elsewhere = refusal.isPathRequired && content.fields !== undefined ? '' : content.text
   const said = (refusal.in === null ? undefined : textAt(content, refusal.in)) ?? elsewhere
   return bare(said).includes(bare(refusal.says))
 }
