@@ -21,8 +21,6 @@ const SOCKET_TIMEOUT_MS = 2_500
 const KEEP_ALIVE_MS = 5_000
 const RETRY = { fromMs: 100, toMs: 5_000, deniedMs: 60_000 }
 const MAX_MESSAGE_LENGTH = 300
-/** Replies and messages have at most 64 KiB. */
-const MAX_UNREAD_BYTES = 4 << 20
 
 export interface Connection {
   readonly client: RedisClient
@@ -45,36 +43,14 @@ export async function connect(settings: StoreConfig, { clock, random }: Surround
   }
   /** Connections since the server last made sense: the library counts none that was made. */
   let useless = 0
-  let unreadBytes = 0
   const retryMs = (attempts: number): number => {
     useless += 1
     if (lastError?.kind === 'denied') return RETRY.deniedMs
     return Math.min(RETRY.toMs, RETRY.fromMs * 2 ** Math.max(attempts, useless)) * (0.5 + random() / 2)
   }
-  /** A reply without end would fill the memory before its command is over, and one that is too deep throws where none catches it. */
-  const limitInput = (redis: Redis): void => {
-    redis.on('connect', () => {
-      const { stream } = redis
-      const parsers = stream.listeners('data') as ((chunk: Buffer) => void)[]
-      unreadBytes = 0
-      stream.on('data', (chunk: Buffer) => {
-        unreadBytes += chunk.length
-        if (unreadBytes > MAX_UNREAD_BYTES) stream.destroy(new Error('The server sends without end'))
-        if (stream.destroyed) return
-        try {
-          for (const parse of parsers) parse(chunk)
-        } catch (error) {
-          stream.destroy(new Error('The server sends what cannot be read', { cause: error }))
-        }
-      })
-      for (const parse of parsers) stream.off('data', parse)
-    })
-  }
   const client = settings.cluster
     ? new library.Cluster(nodesOf(settings), await clusterOptions(settings, retryMs))
     : new library.Redis(await redisOptions(settings, retryMs))
-  if (client instanceof library.Cluster) client.on('+node', limitInput)
-  else limitInput(client)
   const contact = new AbortController()
   const firstContact = clock.sleep(settings.timeoutMs, contact.signal)
   client.on('error', (error: unknown) => {
@@ -95,7 +71,6 @@ export async function connect(settings: StoreConfig, { clock, random }: Surround
     },
     understood() {
       useless = 0
-      unreadBytes = 0
     },
     close() {
       client.disconnect()

@@ -191,7 +191,7 @@ function recordIn([, now, , fence, at, notBefore, box]: Reply): StoredRecord | n
 
 /** Anybody who may publish can send anything; null: not a record. */
 function messageFrom(message: string): StoredRecord | null {
-  const [fence, now, at, notBefore, box] = message.split(' ')
+  const [fence, now, at, notBefore, box] = message.split(' ', 5)
   const record = recordIn([null, now, null, fence, at, notBefore, box])
   return record !== null && Number.isFinite(record.fence) && Number.isFinite(record.nowMs) ? record : null
 }

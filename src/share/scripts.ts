@@ -6,6 +6,9 @@ export const FENCE_AHEAD_MS = 86_400_000
 /** The last fence that was given outlives every record. */
 const FENCE_TTL_MS = 30 * 86_400_000
 
+/** A sealed record has 44 KB at most: a longer text was planted, and would fill the memory of every host that reads it. */
+const MAX_TEXT_BYTES = 65_536
+
 /**
  * Fences and instants are sent as text: Lua prints large numbers as 1.79e+12. A key of another type was planted; it would
  * fail every script, and is deleted.
@@ -23,13 +26,20 @@ local function ofType(key, command, ...)
   redis.call('DEL', key)
   return redis.call(command, key, ...)
 end
-local function get(key) return ofType(key, 'GET') end
+local function isLong(value) return value and #value > ${MAX_TEXT_BYTES} end
+local function get(key)
+  local value = ofType(key, 'GET')
+  return not isLong(value) and value
+end
 local function possible(fence, now)
   local number = tonumber(fence) or 0
   return number >= 0 and number <= now + ${FENCE_AHEAD_MS} and number or 0
 end
 local function read(key, now)
   local fields = ofType(key, 'HMGET', 'fence', 'at', 'notBefore', 'box')
+  for field = 1, 4 do
+    if isLong(fields[field]) then fields = {'0'} end
+  end
   local notBefore = math.min(tonumber(fields[3]) or 0, now + ${FENCE_TTL_MS})
   return { fence = possible(fields[1], now), notBefore = notBefore, fields = fields }
 end

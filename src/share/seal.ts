@@ -68,6 +68,8 @@ const VERSION = 1
 const NONCE_BYTES = 12
 const TAG_BYTES = 16
 const HEAD_BYTES = 1 + NONCE_BYTES + TAG_BYTES
+/** Base64 has four characters for three bytes. */
+const MAX_SEALED_LENGTH = 4 * Math.ceil((HEAD_BYTES + MAX_RECORD_BYTES) / 3)
 
 export function createSeal({ baseUrl, description, credentials, key }: SealOptions): Seal {
   const { apiKey, apiSecret } = credentials
@@ -97,10 +99,10 @@ export function createSeal({ baseUrl, description, credentials, key }: SealOptio
       return Buffer.concat([Buffer.from([VERSION]), nonce, cipher.getAuthTag(), sealed]).toString('base64')
     },
     decrypt(text, head) {
+      if (text.length > MAX_SEALED_LENGTH) return null
       const bytes = Buffer.from(text, 'base64')
       // base64 ignores what does not belong to it; a sealed record has one spelling only.
       if (bytes[0] !== VERSION || bytes.length <= HEAD_BYTES || bytes.toString('base64') !== text) return null
-      if (bytes.length > HEAD_BYTES + MAX_RECORD_BYTES) return null
       const nonce = bytes.subarray(1, 1 + NONCE_BYTES)
       const decipher = createDecipheriv('aes-256-gcm', sealKey, nonce, { authTagLength: TAG_BYTES })
         .setAAD(boundTo(head))

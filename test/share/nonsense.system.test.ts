@@ -1,10 +1,10 @@
-// A server that answers nonsense: a daemon says once that the store cannot be used, gets its token by itself, and neither ends nor grows.
+// A server that answers nonsense: a daemon says once that the store cannot be used, gets its token by itself, and neither ends nor grows; a reply without end does end it.
 import { readFileSync } from 'node:fs'
 import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { expect, test } from 'vitest'
-import { tokenFile, type Daemon } from '../support/daemon.ts'
-import { recordsOf, startHost, startTokenService } from '../support/fleet.ts'
+import { PROGRAM, tokenFile, type Daemon } from '../support/daemon.ts'
+import { askAll, recordsOf, startHost, startTokenService } from '../support/fleet.ts'
 import { startNonsenseRedis, writeEndlessly } from '../support/nonsense-redis.ts'
 import { expectUntil } from '../support/until.ts'
 
@@ -32,11 +32,6 @@ const NONSENSE: Readonly<Record<string, (socket: Socket, command: string) => voi
   'a redirection to itself': scripts('-MOVED 1 127.0.0.1:1\r\n'),
   'a replica': scripts("-READONLY You can't write against a read only replica.\r\n"),
   'what is no protocol': scripts('HTTP/1.1 400 Bad Request\r\n\r\n'),
-  'arrays without end': (socket) => writeEndlessly(socket, '*1\r\n'.repeat(1 << 16)),
-  'a text without end': (socket) => {
-    socket.write('$536870912\r\n')
-    writeEndlessly(socket, MEGABYTE)
-  },
   'messages without end': (socket, command) => {
     if (command.startsWith('eval')) return
     socket.write(SUBSCRIBED)
@@ -45,6 +40,16 @@ const NONSENSE: Readonly<Record<string, (socket: Socket, command: string) => voi
       if (!socket.destroyed)
         socket.write(message(`${fence} ${Date.now()} ${Date.now()} 0 ${'A'.repeat(400)}`))
     }, 1).unref()
+  },
+  'a message of eight million parts': (socket, command) => {
+    socket.write(command.startsWith('eval') ? ':1\r\n' : SUBSCRIBED + message(' '.repeat(8 << 20)))
+  },
+}
+const ENDLESS: Readonly<Record<string, (socket: Socket) => void>> = {
+  'arrays in arrays without end': (socket) => writeEndlessly(socket, '*1\r\n'.repeat(1 << 16)),
+  'a text without end': (socket) => {
+    socket.write('$536870912\r\n')
+    writeEndlessly(socket, MEGABYTE)
   },
 }
 
@@ -62,6 +67,8 @@ test.each(Object.entries(NONSENSE))('%s', { timeout: 90_000 }, async (_name, ans
     baseUrl: service.url,
     share: { timeout: '1s' },
     config: { request: { timeout: '1s' } },
+    // As in the unit.
+    env: { NODE_OPTIONS: '--max-old-space-size=64' },
   })
   await expectUntil('a token', () => tokenFile(host) !== undefined, { withinMs: 40_000 })
   const before = { ...redis.counts }
@@ -76,3 +83,33 @@ test.each(Object.entries(NONSENSE))('%s', { timeout: 90_000 }, async (_name, ans
   expect(redis.counts.commands - before.commands).toBeLessThan(60)
   expect(await host.end()).toBe(0)
 })
+
+test.each(Object.entries(ENDLESS))(
+  '%s end the daemon, and the next start serves the kept token',
+  { timeout: 90_000 },
+  async (_name, answer) => {
+    let isHostile = false
+    const service = await startTokenService(3_600)
+    const settings = {
+      redis: await startNonsenseRedis((socket, command) =>
+        isHostile ? answer(socket) : scripts(':1\r\n')(socket, command),
+      ),
+      baseUrl: service.url,
+      share: { timeout: '1s' },
+    }
+    // As in the unit: without a JIT compiler, and 300 MB in all.
+    const [node, ...program] = PROGRAM
+    const limited = ['sh', '-c', 'ulimit -d 300000; exec "$@"', 'sh', node, '--jitless', ...program]
+    const host = await startHost('host', { ...settings, program: limited })
+    const token = await expectUntil('a token', () => tokenFile(host), { withinMs: 40_000 })
+    isHostile = true
+    expect(await host.ended()).not.toBe(0)
+    isHostile = false
+    const again = await startHost('host', settings, host)
+    await again.listening()
+    const [served] = await askAll([again], 'token.get')
+    expect(served?.['accessToken']).toBe(token)
+    expect(service.requests).toHaveLength(1)
+    expect(await again.end()).toBe(0)
+  },
+)

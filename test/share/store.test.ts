@@ -348,6 +348,16 @@ describe.skipIf(withoutRedis)('in Redis', () => {
     expect(await store.acquireLease(wish({ cause: 'client' }))).toMatchObject({ verdict: 'yours' })
   })
 
+  test('texts that are too long, planted from outside, count as not there', async () => {
+    const { subject, store } = await openOne()
+    const plant = (name: string, call: string): string =>
+      server.cli('eval', `local long = string.rep('x', 1e6); redis.call(${call})`, '1', keyOf(subject, name))
+    plant('record', "'HSET', KEYS[1], 'fence', '9', 'at', '9', 'notBefore', '0', 'box', long")
+    plant('lease', "'SET', KEYS[1], long")
+    expect(await store.read(at(0))).toMatchObject({ fence: 0, isPlanted: true, record: null })
+    expect(await store.acquireLease(wish())).toMatchObject({ verdict: 'yours' })
+  })
+
   test('what was planted for ten years counts as not there, and is overwritten', async () => {
     const { subject, store } = await openOne()
     const key = (name: string): string => keyOf(subject, name)

@@ -1,7 +1,7 @@
 // A fleet of real daemons that share one token through a real redis-server, and the service that they ask.
 import { join } from 'node:path'
 import { onTestFinished } from 'vitest'
-import { startDaemon, tokenFile, type Daemon } from './daemon.ts'
+import { PROGRAM, startDaemon, tokenFile, type Daemon } from './daemon.ts'
 import { connectRaw } from './ipc-client.ts'
 import { jwtOf } from './jwt.ts'
 import type { RedisServer } from './redis.ts'
@@ -32,6 +32,8 @@ export interface FleetSettings {
   readonly share?: object
   readonly config?: object
   readonly env?: NodeJS.ProcessEnv
+  /** The command line of the daemon, instead of PROGRAM. */
+  readonly program?: readonly string[]
   /** Of this host; without it, a directory of its own in memory. */
   readonly directory?: string
 }
@@ -39,7 +41,15 @@ export interface FleetSettings {
 /** Starts a daemon as a host of this name. Its directory is kept for `again`. */
 export async function startHost(
   name: string,
-  { redis: { address }, baseUrl, share = {}, config = {}, env = {}, directory }: FleetSettings,
+  {
+    redis: { address },
+    baseUrl,
+    share = {},
+    config = {},
+    env = {},
+    program = PROGRAM,
+    directory,
+  }: FleetSettings,
   again?: Daemon,
 ): Promise<Daemon> {
   const server = 'path' in address ? address.path : `${address.host}:${address.port}`
@@ -48,6 +58,7 @@ export async function startHost(
     directory: again?.directory ?? directory ?? join(await tempDirectory('memory'), name),
     baseUrl,
     env,
+    program,
     config: {
       request: { timeout: '4s' },
       http: false,
