@@ -3,7 +3,7 @@ import { asSentence } from '../lib/display-text.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
 import { ask } from './ask.ts'
 import type { RunCommand } from './command.ts'
-import { factsOf } from './systemd.ts'
+import { systemdStateOf } from './systemd.ts'
 
 export const run: RunCommand = async (invocation) => {
   const { outcome, resolvesAt, detail, daemon } = await ask(invocation, async (client) => ({
@@ -12,7 +12,7 @@ export const run: RunCommand = async (invocation) => {
   }))
   if (outcome === 'refused')
     throw new UserError(`No test alert, because one is raised: ${detail ?? ''}`, exitStatus.tryAgain)
-  const { unit, alertProblem } = await factsOf(daemon)
+  const { unit, alertProblem } = await systemdStateOf(daemon)
   const command =
     unit === null ? '' : ` and the alert command (journalctl -u ${unit.replace('tokend', 'tokend-alert')})`
   invocation.stdout.write(

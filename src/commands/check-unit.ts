@@ -10,7 +10,7 @@ import {
   ALERT_COMMAND,
   unitCredentials,
   unitProperties,
-  type HostFacts,
+  type SystemdState,
   type UnitProperties,
 } from './systemd.ts'
 
@@ -23,36 +23,30 @@ export interface Unit {
   readonly name: string
   readonly properties: UnitProperties
   /** Null if they are not known. */
-  readonly credentials: readonly { readonly id: string; readonly path: string | undefined }[] | null
+  readonly credentials: readonly { readonly id: string; readonly path: string }[] | null
 }
 
-/** The socket units of an account, the paths at which they listen, and whether its daemon runs. */
-export interface UnitSockets {
-  readonly sockets: readonly { readonly name: string; readonly state: string; readonly paths: string[] }[]
-  readonly service: string
-  readonly isActive: boolean
-}
+export type UnitSockets = Awaited<ReturnType<typeof findSockets>>
 
-export async function findSockets(account: string | undefined): Promise<UnitSockets> {
+/** The socket units of an account by the paths at which they listen, and whether its daemon runs. */
+export async function findSockets(account: string | undefined) {
   const { unit, httpUnit } = unitNames(account)
   const { RUNTIME_DIRECTORY: directory } = serviceEnvironment(account)
-  const files = { [`${unit}.socket`]: 'ipc.sock', [`${httpUnit}.socket`]: 'http.sock' }
-  const named = Object.entries(files).map(async ([name, file]) => {
+  const sockets = new Map<string, { name: string; state: string | undefined }>()
+  for (const [name, file] of Object.entries({
+    [`${unit}.socket`]: 'ipc.sock',
+    [`${httpUnit}.socket`]: 'http.sock',
+  })) {
     const properties = await unitProperties(name, ['ActiveState', 'Listen'])
-    if (properties === null) return []
-    const { LoadState: load, ActiveState: active = 'unknown', Listen: listen = '' } = properties
     // Of a masked unit systemd reads nothing; its socket is where it is shipped.
-    return load === 'masked'
-      ? [{ name, state: load, paths: [join(directory, file)] }]
-      : [{ name, state: active, paths: listen.split(' ') }]
-  })
+    if (properties?.['LoadState'] === 'masked') sockets.set(join(directory, file), { name, state: 'masked' })
+    else
+      for (const path of wordsOf(properties?.['Listen']))
+        sockets.set(path, { name, state: properties?.['ActiveState'] })
+  }
   const service = `${unit}.service`
   const running = await unitProperties(service, ['ActiveState'])
-  return {
-    sockets: (await Promise.all(named)).flat(),
-    service,
-    isActive: running?.['ActiveState'] === 'active',
-  }
+  return { sockets, service, isActive: running?.['ActiveState'] === 'active' }
 }
 
 /** Null if the unit is not installed, or no systemd runs here. */
@@ -65,81 +59,80 @@ export async function findUnit(account: string | undefined): Promise<Unit | null
 
 /** By path: directories that the configuration writes to and the unit may not, and inputs that it may not read. */
 export function accessFindings(
-  config: Config,
+  { file, inputs }: Config,
   { name, properties }: Unit,
   written: readonly WrittenDirectory[],
 ): ReadonlyMap<string, Finding> {
+  const subjects = [
+    ...written.map(({ path, setting }) => {
+      const verb = readProblem(properties, path) === undefined ? 'written' : 'seen'
+      const subject = `${setting}: the directory ${path} cannot be ${verb}`
+      return { path, subject, problem: writeProblem(properties, path) }
+    }),
+    ...inputs.map((path) => ({
+      path,
+      subject: `the file ${path} cannot be read`,
+      problem: readProblem(properties, path),
+    })),
+  ]
   const findings = new Map<string, Finding>()
-  const report = (path: string, subject: string, problem: AccessProblem | undefined): void => {
-    if (problem === undefined) return
+  for (const { path, subject, problem } of subjects) {
+    if (problem === undefined) continue
     const { because, settings } = problem
     const remedy =
       settings.length > 0
         ? `set another path, or allow this one: ${dropInCure(name, settings)}`
         : 'set a path elsewhere, such as below /srv'
-    findings.set(path, fault(`${config.file}: ${subject} by ${name}.service (${because}): ${remedy}`))
+    findings.set(path, fault(`${file}: ${subject} by ${name}.service (${because}): ${remedy}`))
   }
-  for (const { path, setting } of written) {
-    const verb = readProblem(properties, path) === undefined ? 'written' : 'seen'
-    report(path, `${setting}: the directory ${path} cannot be ${verb}`, writeProblem(properties, path))
-  }
-  for (const path of config.inputs)
-    report(path, `the file ${path} cannot be read`, readProblem(properties, path))
   return findings
 }
 
 /** Drop-ins that keep the unit from starting when a directory goes, and credentials that are gone. For root. */
 export function unitFindings(
   { name, properties, credentials }: Unit,
-  { wanted, file, facts }: { wanted: readonly string[]; file: string; facts: Omit<HostFacts, 'unit'> },
+  { systemdCredentials: wanted, file }: Pick<Config, 'systemdCredentials' | 'file'>,
+  alerts: Omit<SystemdState, 'unit'>,
 ): Finding[] {
   const unit = `${name}.service`
-  const findings: Finding[] = []
-  for (const path of neededPaths(properties)) {
-    const setting = `a drop-in of ${unit} has ReadWritePaths=${path}`
-    const remedy = `write ReadWritePaths=-${path}, then sudo systemctl daemon-reload`
-    findings.push(
-      existsSync(path)
-        ? warning(`${setting}: without that directory the daemon would not start; ${remedy}`)
-        : fault(`${setting}, which does not exist, so the daemon does not start (226/NAMESPACE): ${remedy}`),
-    )
-  }
-  const loaded = credentials ?? []
-  for (const { id, path = '' } of loaded)
-    if (isAbsolute(path) && !existsSync(path))
-      findings.push(
-        fault(
-          `a drop-in of ${unit} loads the credential ${id} from ${path}, which does not exist, so the daemon does not start (243/CREDENTIALS): make the file, or correct the drop-in and run sudo systemctl daemon-reload`,
-        ),
-      )
+  const neededPaths = wordsOf(properties['ReadWritePaths']).filter((path) => isAbsolute(path))
+  const lostCredentials = credentials?.filter(({ path }) => isAbsolute(path) && !existsSync(path)) ?? []
   const hidesAny = credentials === null || (properties['ImportCredential'] ?? '') !== ''
-  for (const id of wanted)
-    if (!hidesAny && !loaded.some((one) => one.id === id))
-      findings.push(
-        fault(
-          `${file}: ${unit} loads no credential ${id}: add LoadCredential=${id}:/PATH to it (sudo systemctl edit ${unit}), then sudo systemctl restart ${unit}`,
-        ),
-      )
-  return [...findings, ...alertCommandFindings(name, facts)]
+  const unknown = hidesAny ? [] : wanted.filter((id) => !credentials.some((one) => one.id === id))
+  return [
+    ...neededPaths.map((path) => {
+      const setting = `a drop-in of ${unit} has ReadWritePaths=${path}`
+      const remedy = `write ReadWritePaths=-${path}, then sudo systemctl daemon-reload`
+      return existsSync(path)
+        ? warning(`${setting}: without that directory the daemon would not start; ${remedy}`)
+        : fault(`${setting}, which does not exist, so the daemon does not start (226/NAMESPACE): ${remedy}`)
+    }),
+    ...lostCredentials.map(({ id, path }) =>
+      fault(
+        `a drop-in of ${unit} loads the credential ${id} from ${path}, which does not exist, so the daemon does not start (243/CREDENTIALS): make the file, or correct the drop-in and run sudo systemctl daemon-reload`,
+      ),
+    ),
+    ...unknown.map((id) =>
+      fault(
+        `${file}: ${unit} loads no credential ${id}: add LoadCredential=${id}:/PATH to it (sudo systemctl edit ${unit}), then sudo systemctl restart ${unit}`,
+      ),
+    ),
+    ...alertCommandFindings(alerts),
+  ]
 }
 
 /** The alert command is run by another user than root. */
-function alertCommandFindings(
-  name: string,
-  { alertCommand, alertProblem }: Omit<HostFacts, 'unit'>,
-): Finding[] {
+function alertCommandFindings({ alertCommand, alertProblem }: Omit<SystemdState, 'unit'>): Finding[] {
   const mode = statSync(ALERT_COMMAND, { throwIfNoEntry: false })?.mode
   if (mode === undefined) return []
-  const findings: Finding[] = []
-  if ((mode & RUN_BY_OTHERS) !== RUN_BY_OTHERS)
-    findings.push(fault(`the alert command cannot be run by its unit: sudo chmod 755 ${ALERT_COMMAND}`))
-  if (alertProblem !== null) findings.push(warning(alertProblem))
-  if (alertCommand?.isOk === false) {
-    const unit = name.replace('kyc-tokend', 'kyc-tokend-alert')
-    const sentence = `the alert command failed at its last run (${alertCommand.result})`
-    findings.push(warning(`${sentence}: see journalctl -u ${unit}`))
-  }
-  return findings
+  const isRunnable = (mode & RUN_BY_OTHERS) === RUN_BY_OTHERS
+  const sentence = `the alert command cannot be run by its unit: sudo chmod 755 ${ALERT_COMMAND}`
+  const failure = alertCommand?.failure ?? null
+  return [
+    ...(isRunnable ? [] : [fault(sentence)]),
+    ...(alertProblem === null ? [] : [warning(alertProblem)]),
+    ...(failure === null ? [] : [warning(`the alert command failed at its last run, ${failure}`)]),
+  ]
 }
 
 /**
@@ -150,19 +143,18 @@ export function unitSocketFinding(
   { path, name }: { path: string; name: string },
   { sockets, service, isActive }: UnitSockets,
 ): Finding | undefined {
-  const own = sockets.find(({ paths }) => paths.includes(path))
+  const own = sockets.get(path)
   if (own === undefined) return undefined
-  const socket = `the ${name} socket ${path}`
   if (own.state !== 'active') {
     const verb = own.state === 'masked' ? 'unmask' : 'start'
     return warning(
-      `${socket} is closed, because ${own.name} is ${own.state}: sudo systemctl ${verb} ${own.name}`,
+      `${name} is closed, because ${own.name} is ${own.state}: sudo systemctl ${verb} ${own.name}`,
     )
   }
   return ok(
     isActive
-      ? `${socket} is served by ${service}, which runs`
-      : `${socket} is open: ${own.name} listens, and the next client starts the daemon`,
+      ? `${name} is served by ${service}, which runs`
+      : `${name} is open: ${own.name} listens, and the next client starts the daemon`,
   )
 }
 
@@ -189,11 +181,9 @@ export function writeProblem(unit: UnitProperties, directory: string): AccessPro
   const states = wordsOf(unit['StateDirectory']).map((name) => join('/var/lib', name.split(':')[0] ?? ''))
   const listed = wordsOf(unit['ReadWritePaths']).map((word) => word.replace(/^[-+]+/, ''))
   if (isBelowOne([...listed, ...states, ...ALWAYS_WRITABLE], directory)) return undefined
-  if (unit['ProtectHome'] === 'read-only' && isBelowOne(HOMES, directory))
-    return { because: 'ProtectHome=read-only', settings: [allow] }
-  return unit['ProtectSystem'] === 'strict'
-    ? { because: 'ProtectSystem=strict', settings: [allow] }
-    : undefined
+  const isReadOnlyHome = unit['ProtectHome'] === 'read-only' && isBelowOne(HOMES, directory)
+  if (!isReadOnlyHome && unit['ProtectSystem'] !== 'strict') return undefined
+  return { because: isReadOnlyHome ? 'ProtectHome=read-only' : 'ProtectSystem=strict', settings: [allow] }
 }
 
 /** The reason why the unit cannot see this path, whatever its mode; undefined if it can. */
@@ -205,11 +195,6 @@ export function readProblem(unit: UnitProperties, path: string): AccessProblem |
   if (['yes', 'disconnected'].includes(tmp) && isBelowOne(PRIVATE_TMPS, path))
     return { because: `PrivateTmp=${tmp}`, settings: [] }
   return undefined
-}
-
-/** Paths of `ReadWritePaths=` that keep the unit from starting when they are gone. */
-export function neededPaths(unit: UnitProperties): string[] {
-  return wordsOf(unit['ReadWritePaths']).filter((path) => isAbsolute(path))
 }
 
 function wordsOf(list = ''): string[] {

@@ -4,25 +4,25 @@ import { dirname } from 'node:path'
 import type { Writable } from 'node:stream'
 import { styleText } from 'node:util'
 
+import { isLoopbackHost } from '../config/base-url.ts'
 import type { Config } from '../config/config.ts'
 import { loadParsers } from '../config/find.ts'
 import { formatIssue, type ConfigIssue } from '../config/issues.ts'
 import { inspectConfig, type Inspection } from '../config/load.ts'
-import { createSystemClock } from '../lib/clock.ts'
 import { accountOfConfig, accountWords, serviceEnvironment } from '../lib/account.ts'
+import { createSystemClock } from '../lib/clock.ts'
 import { capitalized, escapeUnsafe } from '../lib/display-text.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
 import { fault, ok, warning, type Finding } from '../lib/finding.ts'
-import { isLoopbackHost } from '../config/base-url.ts'
 import { SYSTEM_CONFIG_DIRECTORY } from '../lib/paths.ts'
-import { nameOf } from '../lib/posix-ids.ts'
+import { groupsOf, localUser, nameOf } from '../lib/posix-ids.ts'
 import { SYSTEM_PATH } from '../lib/run-program.ts'
 import { ask, configurationOf, type Configuration } from './ask.ts'
 import { directoryFinding, socketFinding, type WrittenDirectory } from './check-paths.ts'
 import {
+  accessFindings,
   findSockets,
   findUnit,
-  accessFindings,
   unitFindings,
   unitSocketFinding,
   type Unit,
@@ -31,109 +31,125 @@ import {
 import type { RunCommand } from './command.ts'
 import { counted, isAboutPair } from './format-status.ts'
 import { announce } from './prompt.ts'
-import { asServiceUser, SERVICE_USER, type Identity } from './service-user.ts'
-import { alertFacts, configDirectory, unitEnvironment } from './systemd.ts'
+import { alertState, configDirectory, SERVICE_USER, unitEnvironment } from './systemd.ts'
 
 interface CheckOptions extends Configuration {
   /** False: the configuration alone. */
   readonly isWhole: boolean
   readonly isLive: boolean
-  /** Also the word of a daemon that runs. */
-  readonly asksDaemon?: boolean
+  /** Also asks a daemon that runs. */
+  readonly asksDaemon: boolean
   readonly signal: AbortSignal
   readonly stderr: Writable
-}
-
-export interface Checked {
-  /** Exit status. */
-  readonly status: number
-  /** Exit status for the service's answer alone; null if it was not asked. */
-  readonly live: number | null
 }
 
 export const run: RunCommand = async ({ options, env, stdout, stderr, signal }) => {
   const isWhole = options['config-only'] !== true
   // At a reload the daemon logs the rest itself, so the journal has each thing once.
-  const report = createReport(stdout, { onlyFaults: !isWhole && env['JOURNAL_STREAM'] !== undefined })
-  const isLive = options['live'] === true
-  const checked = await performCheck(
-    { ...configurationOf({ options, env }), isWhole, isLive, asksDaemon: true, signal, stderr },
-    report,
-  )
+  const isReload = !isWhole && env['JOURNAL_STREAM'] !== undefined
+  const report = createReport(stdout, isReload ? 'reload' : 'check')
+  const how = { isWhole, isLive: options['live'] === true, asksDaemon: true, signal, stderr }
+  const { status } = await performCheck({ ...configurationOf({ options, env }), ...how }, report)
   report.end()
-  return checked.status
+  return status
 }
 
-/** Reports all findings. Throws UserError (77) where this user may not read the configuration. */
-export async function performCheck(options: CheckOptions, report: Report): Promise<Checked> {
-  const { configPath, account, isWhole, isLive, signal, stderr } = options
+/**
+ * Reports all findings. Gives the exit status, and that for the service's answer alone (null if it was not asked). Throws
+ * UserError (77) if this user may not read the configuration.
+ */
+export async function performCheck(
+  options: CheckOptions,
+  report: Report,
+): Promise<{ status: number; live: number | null }> {
+  const { configPath, account, isWhole, isLive, asksDaemon, signal, stderr } = options
   const live = isLive ? await import('./check-live.ts') : undefined
-  let answered: number | null = null
   // Programs are run as the caller, who may be root: not those that a PATH of others names.
   process.env['PATH'] = SYSTEM_PATH
-  const isOfUnit = (file: string): boolean => dirname(file) === configDirectory(account)
   const installed = isWhole || isLive ? await findUnit(account) : null
-  const isByUnit = installed !== null && (configPath === undefined || isOfUnit(configPath))
+  const unitOf = (file: string): Unit | null =>
+    dirname(file) === configDirectory(account) ? installed : null
+  const isByUnit = installed !== null && (configPath === undefined || unitOf(configPath) !== null)
   const env = isByUnit ? await environmentOfUnit(options) : options.env
   const sockets = await findSockets(account)
-  const checked = await asServiceUser(
-    { env, account },
-    {
-      prepare: loadParsers,
-      act: async (identity) => {
-        if (identity.isElsewhere) report.say('user', ok(`checked as the user ${SERVICE_USER}`))
-        const inspection = await inspectConfig({ configPath, ...identity })
-        refuseReader(inspection, identity)
-        report.say('configuration', ...configFindings(inspection))
-        const { config } = inspection
-        if (config === undefined) return undefined
-        const unit = isOfUnit(config.file) ? installed : null
-        if (isWhole) await checkPaths(config, { unit, sockets, account, report })
-        if (live !== undefined) {
-          announce(stderr, 'Asking the service')
-          const answer = await live.askOnce(config, { ...inspection, env: identity.env, signal })
-          report.say('service', ...answer.findings)
-          answered = answer.status
-        }
-        return { config, unit, unseen: inspection.unseen }
-      },
-    },
-  )
-  if (checked !== undefined && isWhole) await checkOthers(checked, { options, sockets, report })
-  return {
-    status: report.faults() > 0 ? exitStatus.configuration : (answered ?? exitStatus.ok),
-    live: answered,
+  const identity = await becomeServiceUser(env, account)
+  let answered: number | null = null
+  let inspection: Inspection
+  try {
+    if (identity.isElsewhere) report.say('user', ok(`checked as the user ${SERVICE_USER}`))
+    inspection = await inspectConfig({ configPath, ...identity })
+    refuseReader(inspection, identity)
+    report.say('configuration', ...configFindings(inspection))
+    const { config } = inspection
+    if (config !== undefined && isWhole)
+      await checkPaths(config, { unit: unitOf(config.file), sockets, account, report })
+    if (config !== undefined && live !== undefined) {
+      announce(stderr, 'Asking the service')
+      const answer = await live.askOnce(config, { ...inspection, env: identity.env, signal })
+      report.say('service', ...answer.findings)
+      answered = answer.status
+    }
+  } finally {
+    identity.end()
   }
-}
-
-/** A configuration that can be read, and the unit that runs it. */
-interface Checkable {
-  readonly config: Config
-  readonly unit: Unit | null
-  readonly unseen: readonly string[]
-}
-
-/** As the caller: the unit, the daemon that runs, the shared store and the host. */
-async function checkOthers(
-  checked: Checkable,
-  { options, sockets, report }: { options: CheckOptions; sockets: UnitSockets; report: Report },
-): Promise<void> {
-  const { config, unit } = checked
-  if (unit !== null) {
-    const facts = await alertFacts(options.account)
-    const wanted = config.systemdCredentials
-    report.say('unit', ...unitFindings(unit, { wanted, file: config.file, facts }))
+  // As the caller: the unit, the daemon that runs, the shared store and the host.
+  const { config, unseen } = inspection
+  if (config !== undefined && isWhole) {
+    const unit = unitOf(config.file)
+    if (unit !== null) report.say('unit', ...unitFindings(unit, config, await alertState(account)))
+    if (asksDaemon && (unit === null || sockets.isActive))
+      report.say('secrets', ...(await pairFindings(config.ipc.path)))
+    report.say('share', ...(await shareFindings(config, unseen)))
+    const { hostFindings } = await import('../report/host.ts')
+    const directories = writtenDirectories(config, []).map(({ path }) => path)
+    const isServiceLocal = isLoopbackHost(new URL(config.baseUrl).hostname)
+    report.say('host', ...(await hostFindings({ directories, isServiceLocal, nowMs: Date.now() })))
   }
-  if (options.asksDaemon === true && (unit === null || sockets.isActive))
-    report.say('secrets', ...(await pairFindings(config.ipc.path)))
-  await checkShare(checked, report)
-  await checkHost(config, report)
+  const status = report.faults() > 0 ? exitStatus.configuration : (answered ?? exitStatus.ok)
+  return { status, live: answered }
 }
 
 /** The service is asked as the unit asks it: by the proxy of its drop-ins, and not by that of a shell. */
 async function environmentOfUnit({ env, account }: CheckOptions): Promise<NodeJS.ProcessEnv> {
   const own = Object.entries(env).filter(([name]) => !/^(?:https|no)_proxy$/i.test(name))
   return { ...Object.fromEntries(own), ...(await unitEnvironment(account)) }
+}
+
+interface Identity {
+  /** Acting as the service's user, which this process was not started as. */
+  readonly isElsewhere: boolean
+  /** The environment that systemd would set for the service. */
+  readonly env: NodeJS.ProcessEnv
+  readonly end: () => void
+}
+
+/**
+ * Takes the effective ids of the service's user until `end`, if root asks and there is such a user: the kernel itself
+ * decides then. What is needed is loaded before: that user may not be able to read this program.
+ */
+async function becomeServiceUser(env: NodeJS.ProcessEnv, account: string | undefined): Promise<Identity> {
+  const service = serviceEnvironment(account)
+  const user = process.geteuid!() === 0 ? localUser(SERVICE_USER) : undefined
+  if (user === undefined) {
+    // A reload's check runs in the service, and older systemd does not pass it the directory of the credentials.
+    const { CREDENTIALS_DIRECTORY } = service
+    const known = env['RUNTIME_DIRECTORY'] === undefined ? {} : { CREDENTIALS_DIRECTORY }
+    return { isElsewhere: false, env: { ...known, ...env }, end: () => undefined }
+  }
+  await loadParsers()
+  const before = { groups: process.getgroups!(), gid: process.getegid!() }
+  process.setgroups!([user.gid, ...groupsOf(SERVICE_USER)])
+  process.setegid!(user.gid)
+  process.seteuid!(user.uid)
+  return {
+    isElsewhere: true,
+    env: { ...env, ...service },
+    end() {
+      process.seteuid!(0)
+      process.setegid!(before.gid)
+      process.setgroups!(before.groups)
+    },
+  }
 }
 
 /** A user who may not read the service's configuration must not be advised to open it: root checks it. */
@@ -165,30 +181,22 @@ function configFindings({ file, faults, warnings }: Inspection): Finding[] {
 
 async function checkPaths(
   config: Config,
-  {
-    unit,
-    sockets,
-    account,
-    report,
-  }: { unit: Unit | null; sockets: UnitSockets; account: string | undefined; report: Report },
+  on: { unit: Unit | null; sockets: UnitSockets; account: string | undefined; report: Report },
 ): Promise<void> {
-  const { ipc, http } = config
+  const { unit, sockets, account, report } = on
   const ofUnit = unit === null ? [] : Object.values(serviceEnvironment(account))
   const directories = writtenDirectories(config, ofUnit)
   const barred = unit === null ? new Map<string, Finding>() : accessFindings(config, unit, directories)
   const open = directories.filter(({ path }) => !barred.has(path))
   report.say('directories', ...barred.values(), ...open.map(directoryFinding))
-  for (const [name, socket] of [
-    ['node-ipc', ipc],
-    ['HTTP', http],
-  ] as const) {
+  for (const [name, socket] of Object.entries({ 'node-ipc': config.ipc, HTTP: config.http })) {
     if (socket === null) continue
-    const { path } = socket
-    report.say('sockets', unitSocketFinding({ path, name }, sockets) ?? (await socketFinding(path, name)))
+    const named = { path: socket.path, name: `the ${name} socket ${socket.path}` }
+    report.say('sockets', unitSocketFinding(named, sockets) ?? (await socketFinding(named)))
   }
 }
 
-/** The word of a running daemon about another pair in the secret files: it has tried it. */
+/** What a running daemon says of another pair in the secret files: it has tried it. */
 async function pairFindings(socket: string): Promise<Finding[]> {
   try {
     const { daemon } = await ask({ options: { socket } }, (client) => client.status())
@@ -202,26 +210,15 @@ async function pairFindings(socket: string): Promise<Finding[]> {
 }
 
 /** The shared store is used as the daemon would, and left as it was. */
-async function checkShare({ config: { share }, unseen }: Checkable, report: Report): Promise<void> {
-  if (share === null) return
+async function shareFindings({ share }: Config, unseen: readonly string[]): Promise<readonly Finding[]> {
+  if (share === null) return []
   const hidden = unseen.filter((setting) => setting.startsWith('share.'))
   if (hidden.length > 0) {
     const sentence = `cannot be tried from here, because only the service sees ${hidden.join(' and ')}: see "kyc-tokend status"`
-    report.say('share', warning(sentence))
-    return
+    return [warning(sentence)]
   }
   const { checkStore } = await import('../share/check-store.ts')
-  report.say('share', ...(await checkStore(share, { clock: createSystemClock(), random: Math.random })))
-}
-
-async function checkHost(config: Config, report: Report): Promise<void> {
-  const { hostFindings } = await import('../report/host.ts')
-  const findings = await hostFindings({
-    directories: writtenDirectories(config, []).map(({ path }) => path),
-    isServiceLocal: isLoopbackHost(new URL(config.baseUrl).hostname),
-    nowMs: Date.now(),
-  })
-  report.say('host', ...findings)
+  return checkStore(share, { clock: createSystemClock(), random: Math.random })
 }
 
 /** Directories that the daemon writes to, with the first setting that names each; systemd makes those `ofUnit`. */
@@ -233,25 +230,20 @@ function writtenDirectories(config: Config, ofUnit: readonly string[]): WrittenD
     name: `the ${setting.replace('Directory', ' directory')} ${path}`,
     maker: ofUnit.includes(path) ? ('systemd' as const) : ('daemon' as const),
   }))
-  const further = [
-    ...tokenFiles.map(({ path }, index) => ({ path: dirname(path), setting: `tokenFiles[${index}].path` })),
-    { path: dirname(ipc.path), setting: 'ipc.path' },
-    ...(http === null ? [] : [{ path: dirname(http.path), setting: 'http.path' }]),
-  ].map((named) => ({
-    ...named,
-    name: `${file}: ${named.setting}: the directory ${named.path}`,
-    maker: null,
-  }))
+  const outputs = Object.entries({
+    ...Object.fromEntries(tokenFiles.map(({ path }, index) => [`tokenFiles[${index}].path`, path])),
+    'ipc.path': ipc.path,
+    ...(http !== null && { 'http.path': http.path }),
+  })
+  const further = outputs.map(([setting, output]) => {
+    const path = dirname(output)
+    return { path, setting, name: `${file}: ${setting}: the directory ${path}`, maker: null }
+  })
   const all = [...own, ...further]
   return all.filter(({ path }, index) => all.findIndex((other) => other.path === path) === index)
 }
 
-export interface Report {
-  say(subject: string, ...findings: readonly Finding[]): void
-  faults(): number
-  /** Says how it went, in one line. */
-  end(): void
-}
+export type Report = ReturnType<typeof createReport>
 
 const LOOKS = {
   ok: { mark: 'ok     ', style: 'green' },
@@ -260,29 +252,34 @@ const LOOKS = {
   failure: { mark: 'FAILED ', style: 'red' },
 } as const
 
-/** One line for each finding; in colour on a terminal. `isBrief`: only those that ask for something. */
-export function createReport(
-  stdout: Writable,
-  { isBrief = false, onlyFaults = false }: { isBrief?: boolean; onlyFaults?: boolean } = {},
-): Report {
+/** What is printed for each reader: at a reload the journal's, under which the daemon's own errors are found. */
+const SHOWN: Readonly<
+  Record<'check' | 'setup' | 'reload', (subject: string, level: Finding['level']) => boolean>
+> = {
+  check: () => true,
+  // It starts the sockets next.
+  setup: (subject, level) =>
+    subject === 'service' || (level !== 'ok' && (level !== 'warning' || subject !== 'sockets')),
+  reload: (_, level) => level === 'fault',
+}
+
+/** One line for each finding; in colour on a terminal. */
+export function createReport(stdout: Writable, reader: keyof typeof SHOWN) {
   const counts = { ok: 0, warning: 0, fault: 0, failure: 0 }
   return {
-    say(subject, ...findings) {
+    say(subject: string, ...findings: readonly Finding[]): void {
       for (const { level, sentence } of findings) {
         counts[level] += 1
-        if (isBrief && level === 'ok' && subject !== 'service') continue
-        // Setup starts them next.
-        if (isBrief && level === 'warning' && subject === 'sockets') continue
-        if (onlyFaults && level !== 'fault') continue
-        // At a reload, in the journal, under which the daemon's own errors are found.
-        if (onlyFaults) stdout.write('<3>')
+        if (!SHOWN[reader](subject, level)) continue
+        const priority = reader === 'reload' ? '<3>' : ''
         const mark = styleText(LOOKS[level].style, LOOKS[level].mark, { stream: stdout })
-        stdout.write(`${mark}  ${subject.padEnd(13)}  ${escapeUnsafe(sentence)}\n`)
+        stdout.write(`${priority}${mark}  ${subject.padEnd(13)}  ${escapeUnsafe(sentence)}\n`)
       }
     },
     faults: () => counts.fault,
-    end() {
-      if (isBrief || onlyFaults) return
+    /** Says how it went, in one line. */
+    end(): void {
+      if (reader !== 'check') return
       const parts = [
         ...(counts.fault === 0 && counts.failure === 0 ? ['No fault'] : []),
         ...(counts.fault > 0 ? [counted(counts.fault, 'fault')] : []),

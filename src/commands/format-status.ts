@@ -5,17 +5,22 @@ import { stripVTControlCharacters } from 'node:util'
 import { accountWords } from '../lib/account.ts'
 import { asSentence, escapeUnsafeIn } from '../lib/display-text.ts'
 import { formatDuration } from '../lib/duration.ts'
-import type { Phase, StatusResult, TokenDescription } from '../protocol.ts'
+import type { Phase, StatusResult } from '../protocol.ts'
 import { remedies, type PostponedReason, type Reason } from '../token/outcome.ts'
 import { wrap } from './command-line.ts'
-import { noFacts, type HostFacts } from './systemd.ts'
 import { isTerminal } from './prompt.ts'
+import { notUnderSystemd, type SystemdState } from './systemd.ts'
 
 type Colour = 'red' | 'yellow' | 'green' | 'dim' | 'bold'
 interface View {
   /** The wall clock's time. */
   readonly nowMs: number
   readonly ink: (colour: Colour, text: string) => string
+  /** An instant, relative and absolute, in UTC. */
+  readonly ago: (instant: string) => string
+  /** Of an instant of today, the time alone. */
+  readonly absolute: (instant: string) => string
+  readonly systemd: SystemdState
 }
 const CODES: Readonly<Record<Colour, number>> = { red: 31, yellow: 33, green: 32, dim: 2, bold: 1 }
 const BAR_WIDTH = 20
@@ -23,6 +28,7 @@ const LABEL_WIDTH = 10
 const INDENT = 2 + LABEL_WIDTH
 /** The status by which most services refuse a token. */
 const UNAUTHORIZED = 401
+const MAX_READERS = 5
 
 const phases: Readonly<Record<Phase, { colour: Colour; meaning: string }>> = {
   ready: { colour: 'green', meaning: 'the token is good and is refreshed in time' },
@@ -47,38 +53,24 @@ export function screenOf(stdout: Writable & { columns?: number }, env: NodeJS.Pr
 /** Lines of text, wrapped to fit `columns`. With `isCut` those that only describe are cut instead. */
 export function formatStatus(
   given: StatusResult,
-  options: { nowMs: number; hasColour: boolean; columns?: number; isCut?: boolean; facts?: HostFacts },
+  options: Screen & { nowMs: number; systemd?: SystemdState; isCut?: boolean },
 ): string {
   const status = escapeUnsafeIn(given)
-  const { nowMs, hasColour, columns = Infinity, isCut = false, facts = noFacts } = options
-  const view: View = {
-    nowMs,
-    ink: (colour, text) => (hasColour ? `\u001b[${CODES[colour]}m${text}\u001b[0m` : text),
-  }
-  const { ink } = view
-  const { colour, meaning } = phases[status.state]
-  const rows: [string, string[]][] = [
-    ['life', status.token === null ? [] : [lifeLine(status.token, view)]],
-    ['token', status.token === null ? ['none'] : [tokenLine(status.token, nowMs)]],
-    ['failure', failureLines(status, view)],
-    ['next', [nextLine(status, nowMs)]],
-    ['files', fileLines(status, view)],
-    ['alerts', alertLines(status, facts, view)],
-    ['settings', configurationLines(status, ink)],
-    ['service', serviceLines(status, nowMs)],
-    ['share', shareLines(status, view)],
-    ['clients', [clientsLine(status)]],
-    ['daemon', [daemonLine(status, nowMs), status.daemon.configFile]],
-    ['readers', readerLines(status, nowMs)],
-  ]
-  const lines = rows.flatMap(([label, texts]) =>
-    texts
+  const { nowMs, hasColour, columns, systemd = notUnderSystemd, isCut = false } = options
+  const ink: View['ink'] = (colour, text) => (hasColour ? `\u001b[${CODES[colour]}m${text}\u001b[0m` : text)
+  const today = new Date(nowMs).toISOString().slice(0, 10)
+  const absolute = (instant: string): string => `${instant.slice(instant.startsWith(today) ? 11 : 0, 19)}Z`
+  const ago = (instant: string): string =>
+    `${formatDuration(nowMs - Date.parse(instant))} ago (${absolute(instant)})`
+  const lines = Object.entries(rows).flatMap(([label, textsOf]) =>
+    textsOf(status, { nowMs, ink, ago, absolute, systemd })
       .flatMap((text) => (isCut ? [cutTo(text, columns - INDENT)] : wrap(text, columns - INDENT)))
       .map((text, index) => `  ${ink('dim', (index === 0 ? label : '').padEnd(LABEL_WIDTH))}${text}`),
   )
+  const { colour, meaning } = phases[status.state]
   const head = `${ink(colour, '●')} ${ink('bold', status.state)}: ${meaning}`
   // The fault and the command against it come first: they are read by a person who was just woken up.
-  const steps = nextSteps(status, facts).flatMap((step) =>
+  const steps = nextSteps(status, systemd).flatMap((step) =>
     wrap(step, columns - 2).map((line, index) => (index === 0 ? `${ink(colour, '→')} ${line}` : `  ${line}`)),
   )
   return `${[head, ...steps, '', ...lines].join('\n')}\n`
@@ -98,137 +90,106 @@ const lifeSources: Readonly<Record<string, string>> = {
   assumed: ' (assumed)',
 }
 
-function lifeLine(token: TokenDescription, { nowMs, ink }: View): string {
-  const leftMs = Date.parse(token.expiresAt) - nowMs
-  const lifeMs = Math.max(1, Date.parse(token.expiresAt) - Date.parse(token.obtainedAt))
-  const filled = Math.round(Math.min(1, Math.max(0, leftMs / lifeMs)) * BAR_WIDTH)
-  const colour = leftMs > lifeMs / 4 ? 'green' : 'yellow'
-  const bar = ink(colour, '█'.repeat(filled)) + ink('dim', '░'.repeat(BAR_WIDTH - filled))
-  const source = lifeSources[token.expirySource] ?? ''
-  if (leftMs <= 0) return `${bar} past its life of ${formatDuration(lifeMs)}${source}`
-  return `${bar} ${formatDuration(leftMs)} left of ${formatDuration(lifeMs)}${source}`
-}
-
-function tokenLine(token: TokenDescription, nowMs: number): string {
-  return `${token.fingerprint}, number ${token.generation}, obtained ${ago(token.obtainedAt, nowMs)}${token.stale ? ', stale' : ''}`
-}
-
-function failureLines({ failure, service }: StatusResult, { nowMs, ink }: View): string[] {
-  if (failure === null) return []
-  const { reason, detail, status, since, attempts } = failure
-  const answered = status === undefined ? '' : ` (HTTP ${status})`
-  const forMs = nowMs - Date.parse(since)
-  const begun = `for ${formatDuration(forMs)}, since ${absolute(since, nowMs)}`
-  const last =
-    attempts === 1 || service.lastRequestAt === null ? '' : `, the last ${ago(service.lastRequestAt, nowMs)}`
-  return [`${ink('red', reason)}${answered} ${begun}: ${counted(attempts, 'attempt')}${last}`, detail]
-}
-
-function nextLine({ state, token, nextAttemptAt }: StatusResult, nowMs: number): string {
-  if (nextAttemptAt === null)
-    return state === 'refused' ? 'none until an operator acts' : 'nothing is planned'
-  const what = token === null || state === 'degraded' ? 'attempt' : 'refresh'
-  const leftMs = Date.parse(nextAttemptAt) - nowMs
-  return leftMs <= 0
-    ? `${what} now`
-    : `${what} in ${formatDuration(leftMs)} (${absolute(nextAttemptAt, nowMs)})`
-}
-
-function fileLines({ files }: StatusResult, { nowMs, ink }: View): string[] {
-  if (files.length === 0) return ['none are configured']
-  const faulty = files.filter(({ ok }) => !ok)
-  const good = files.filter(({ ok }) => ok)
-  return [
-    ...faulty.map(({ path, error }) => `${ink('red', '✗')} ${path}: ${error ?? 'not written'}`),
-    ...good.map(({ path, format, present, writtenAt, repairs }) => {
-      const written = present && writtenAt !== null ? `written ${ago(writtenAt, nowMs)}` : 'not there now'
+/** The lines of each row by its label; none where there is nothing to say. */
+const rows: Readonly<Record<string, (status: StatusResult, view: View) => string[]>> = {
+  life({ token }, { nowMs, ink }) {
+    if (token === null) return []
+    const leftMs = Date.parse(token.expiresAt) - nowMs
+    const lifeMs = Math.max(1, Date.parse(token.expiresAt) - Date.parse(token.obtainedAt))
+    const filled = Math.round(Math.min(1, Math.max(0, leftMs / lifeMs)) * BAR_WIDTH)
+    const colour = leftMs > lifeMs / 4 ? 'green' : 'yellow'
+    const bar = ink(colour, '█'.repeat(filled)) + ink('dim', '░'.repeat(BAR_WIDTH - filled))
+    const left = leftMs <= 0 ? 'past its life of' : `${formatDuration(leftMs)} left of`
+    return [`${bar} ${left} ${formatDuration(lifeMs)}${lifeSources[token.expirySource] ?? ''}`]
+  },
+  token({ token }, { ago }) {
+    if (token === null) return ['none']
+    const { fingerprint, generation, obtainedAt, stale } = token
+    return [`${fingerprint}, number ${generation}, obtained ${ago(obtainedAt)}${stale ? ', stale' : ''}`]
+  },
+  failure({ failure, service: { lastRequestAt } }, { nowMs, ink, ago, absolute }) {
+    if (failure === null) return []
+    const { reason, detail, status, since, attempts } = failure
+    const answered = status === undefined ? '' : ` (HTTP ${status})`
+    const begun = `for ${formatDuration(nowMs - Date.parse(since))}, since ${absolute(since)}`
+    const last = attempts === 1 || lastRequestAt === null ? '' : `, the last ${ago(lastRequestAt)}`
+    return [`${ink('red', reason)}${answered} ${begun}: ${counted(attempts, 'attempt')}${last}`, detail]
+  },
+  next({ state, token, nextAttemptAt }, { nowMs, absolute }) {
+    if (nextAttemptAt === null)
+      return [state === 'refused' ? 'none until an operator acts' : 'nothing is planned']
+    const what = token === null || state === 'degraded' ? 'attempt' : 'refresh'
+    const leftMs = Date.parse(nextAttemptAt) - nowMs
+    const when = leftMs <= 0 ? 'now' : `in ${formatDuration(leftMs)} (${absolute(nextAttemptAt)})`
+    return [`${what} ${when}`]
+  },
+  files({ files }, { ink, ago }) {
+    if (files.length === 0) return ['none are configured']
+    const faultyFirst = files.toSorted((one, other) => Number(one.ok) - Number(other.ok))
+    return faultyFirst.map(({ ok, path, error, format, present, writtenAt, repairs }) => {
+      if (!ok) return `${ink('red', '✗')} ${path}: ${error ?? 'not written'}`
+      const written = present && writtenAt !== null ? `written ${ago(writtenAt)}` : 'not there now'
       return `${ink('green', '✓')} ${path} (${format}), ${written}${repairs > 0 ? `, restored ${times(repairs)}` : ''}`
-    }),
-  ]
-}
-
-function serviceLines({ service, token }: StatusResult, nowMs: number): string[] {
-  const { baseUrl, requests, lastRequestAt } = service
-  const asked =
-    lastRequestAt === null
-      ? 'not asked yet'
-      : `${counted(requests, 'request')}, last ${ago(lastRequestAt, nowMs)}`
-  const refusedBy = token?.refusedBy ?? [UNAUTHORIZED]
-  const isUsual = refusedBy.length === 1 && refusedBy[0] === UNAUTHORIZED
-  return [
-    `${baseUrl}, ${asked}`,
-    ...(isUsual ? [] : [`its API refuses a token with HTTP ${refusedBy.join(' or ')}`]),
-  ]
-}
-
-function shareLines({ share, token }: StatusResult, { nowMs, ink }: View): string[] {
-  if (!share) return []
-  const { state, server, since, hosts, askedBy, lastError } = share
-  const fleet = hosts === null ? '' : `, ${hosts} ${hosts === 1 ? 'host' : 'hosts'}`
-  const asked = token === null ? '' : ` ${ago(token.obtainedAt, nowMs)}`
-  const asker = askedBy === null ? '' : `, asked by ${askedBy}${asked}`
-  if (state === 'connected') return [`connected to ${server}${fleet}${asker}`]
-  const lost = state === 'denied' ? `denied by ${server}` : `alone, without ${server}`
-  return [
-    `${ink('yellow', lost)} for ${formatDuration(nowMs - Date.parse(since))}${fleet}`,
-    ...(lastError === null ? [] : [lastError]),
-  ]
-}
-
-function clientsLine({ clients }: StatusResult): string {
-  return Object.entries(clients)
-    .flatMap(([name, count]: [string, StatusResult['clients']['http']]) =>
-      count === null ? [] : [`${count.connections} on ${name} (${count.subscribers} subscribed)`],
+    })
+  },
+  alerts({ alert }, { ink, ago, absolute, systemd: { alertCommand, alertProblem } }) {
+    const raised = alert === null ? [] : [`${ink('red', alert.reason)} since ${absolute(alert.since)}`]
+    if (alertProblem !== null) return [...raised, ink('yellow', alertProblem)]
+    if (alertCommand === null) return raised
+    const { failure, at } = alertCommand
+    return [
+      ...raised,
+      `the alert command ${failure === null ? 'succeeded' : ink('red', 'failed')} ${ago(at)}${failure === null ? '' : `, ${failure}`}`,
+    ]
+  },
+  settings({ daemon }, { ink }) {
+    const { state, problem } = daemon.configuration
+    // The step says it.
+    if (state === 'current' || (problem !== null && isAboutPair(problem))) return []
+    return state === 'faulty'
+      ? [`${ink('red', 'faulty on disk')}: ${problem ?? 'see `kyc-tokend check`'}`]
+      : [`${ink('yellow', 'changed on disk')}: ${problem ?? 'the daemon runs with the former ones'}`]
+  },
+  service({ service: { baseUrl, requests, lastRequestAt }, token }, { ago }) {
+    const last = lastRequestAt === null ? '' : `${counted(requests, 'request')}, last ${ago(lastRequestAt)}`
+    const refusedBy = token?.refusedBy ?? [UNAUTHORIZED]
+    const isUsual = refusedBy.length === 1 && refusedBy[0] === UNAUTHORIZED
+    return [
+      `${baseUrl}, ${last || 'not asked yet'}`,
+      ...(isUsual ? [] : [`its API refuses a token with HTTP ${refusedBy.join(' or ')}`]),
+    ]
+  },
+  share({ share, token }, { nowMs, ink, ago }) {
+    if (!share) return []
+    const { state, server, since, hosts, askedBy, lastError } = share
+    const fleet = hosts === null ? '' : `, ${counted(hosts, 'host')}`
+    const asked = token === null ? '' : ` ${ago(token.obtainedAt)}`
+    const asker = askedBy === null ? '' : `, asked by ${askedBy}${asked}`
+    if (state === 'connected') return [`connected to ${server}${fleet}${asker}`]
+    const lost = state === 'denied' ? `denied by ${server}` : `alone, without ${server}`
+    return [
+      `${ink('yellow', lost)} for ${formatDuration(nowMs - Date.parse(since))}${fleet}`,
+      ...(lastError === null ? [] : [lastError]),
+    ]
+  },
+  clients({ clients }) {
+    const sockets = Object.entries(clients).flatMap(
+      ([name, count]: [string, StatusResult['clients']['http']]) =>
+        count === null ? [] : [`${count.connections} on ${name} (${count.subscribers} subscribed)`],
     )
-    .join(', ')
-}
-
-/** The last five. */
-function readerLines({ readers = [] }: StatusResult, nowMs: number): string[] {
-  return readers
-    .slice(0, 5)
-    .map(
-      ({ uid, client, pid, transport, lastAt, count }) =>
-        `${client ?? 'a client without a name'} (uid ${uid}, pid ${pid}, ${transport}) ${ago(lastAt, nowMs)}, ${times(count)}`,
-    )
-}
-
-function alertLines(
-  { alert }: StatusResult,
-  { alertCommand, alertProblem, unit }: HostFacts,
-  { nowMs, ink }: View,
-): string[] {
-  const raised = alert === null ? [] : [`${ink('red', alert.reason)} since ${absolute(alert.since, nowMs)}`]
-  if (alertProblem !== null) return [...raised, ink('yellow', alertProblem)]
-  if (alertCommand === null) return raised
-  const { isOk, result, at } = alertCommand
-  const name = (unit ?? 'kyc-tokend').replace('kyc-tokend', 'kyc-tokend-alert')
-  const how = isOk ? 'succeeded' : `${ink('red', `failed (${result})`)}: journalctl -u ${name};`
-  return [...raised, `the alert command ${how} ${ago(at, nowMs)}`]
-}
-
-function configurationLines({ daemon }: StatusResult, ink: View['ink']): string[] {
-  const { state, problem } = daemon.configuration
-  // The step says it.
-  if (state === 'current' || (problem !== null && isAboutPair(problem))) return []
-  if (state === 'faulty') return [`${ink('red', 'faulty on disk')}: ${problem ?? 'see `kyc-tokend check`'}`]
-  return [`${ink('yellow', 'changed on disk')}: ${problem ?? 'the daemon runs with the former ones'}`]
-}
-
-function daemonLine({ daemon }: StatusResult, nowMs: number): string {
-  const { version, pid, startedAt, host } = daemon
-  return `${version} on ${host}, pid ${pid}, started ${ago(startedAt, nowMs)}`
-}
-
-/** Relative and absolute, in UTC. */
-function ago(instant: string, nowMs: number): string {
-  return `${formatDuration(nowMs - Date.parse(instant))} ago (${absolute(instant, nowMs)})`
-}
-
-/** Of today, the time alone. */
-function absolute(instant: string, nowMs: number): string {
-  const isToday = instant.slice(0, 10) === new Date(nowMs).toISOString().slice(0, 10)
-  return `${instant.slice(isToday ? 11 : 0, 19)}Z`
+    return [sockets.join(', ')]
+  },
+  daemon({ daemon: { version, pid, startedAt, host, configFile } }, { ago }) {
+    return [`${version} on ${host}, pid ${pid}, started ${ago(startedAt)}`, configFile]
+  },
+  readers({ readers = [] }, { ago }) {
+    return readers
+      .slice(0, MAX_READERS)
+      .map(
+        ({ uid, client, pid, transport, lastAt, count }) =>
+          `${client ?? 'a client without a name'} (uid ${uid}, pid ${pid}, ${transport}) ${ago(lastAt)}, ${times(count)}`,
+      )
+  },
 }
 
 function times(count: number): string {
@@ -257,7 +218,7 @@ export function isAboutPair(problem: string): boolean {
 }
 
 /** The next steps, the most important first, as sentences with the commands of this host; none if all is well. */
-function nextSteps(status: StatusResult, { unit }: Pick<HostFacts, 'unit'>): string[] {
+function nextSteps(status: StatusResult, { unit }: SystemdState): string[] {
   const { alert, failure, files, daemon } = status
   const steps: string[] = []
   // An alert may be older than the present failure, whose remedy counts; a refusal stays one.
@@ -271,7 +232,7 @@ function nextSteps(status: StatusResult, { unit }: Pick<HostFacts, 'unit'>): str
   if (faulty > 0)
     steps.push(`Correct ${faulty === 1 ? 'the token file' : `the ${faulty} token files`} marked ✗`)
   if (daemon.stateProblem) steps.push(`The state for a restart cannot be saved: ${daemon.stateProblem}`)
-  return steps.map((step) => asSentence(asTyped(step, { unit, pid: daemon.pid })))
+  return steps.map((step) => asSentence(asTyped(step, unit, daemon.pid)))
 }
 
 /** Mistakes that people make with keys, where the service answers as to one of them. */
@@ -283,7 +244,7 @@ export function keyMistakes(reason: string): string[] {
 }
 
 /** The sentence with the commands for this host: systemd's, or a signal to the process. */
-function asTyped(step: string, { unit, pid }: { unit: string | null; pid: number }): string {
+function asTyped(step: string, unit: string | null, pid: number): string {
   const words = accountWords(unit?.split('@')[1])
   const sudo = unit === null ? '' : 'sudo '
   const reload = unit === null ? `kill -HUP ${pid}` : `sudo systemctl reload ${unit}`

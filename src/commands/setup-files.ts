@@ -1,20 +1,21 @@
 // The files that `setup` writes: configuration, key and secret, with the owner and mode that the daemon needs. What was
 // there before can be put back as it was.
+import { lstatSync } from 'node:fs'
 import { mkdir, readFile, rm, stat } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 
 import { normaliseBaseUrl } from '../config/base-url.ts'
-import { permissionFaults } from '../config/read-file.ts'
 import { withoutNewline } from '../config/inputs.ts'
+import { permissionFaults } from '../config/read-file.ts'
 import { accountConfigPath } from '../lib/account.ts'
-import { lstatIfAny, replaceFile, type FileAttributes } from '../lib/atomic-file.ts'
+import { replaceFile, type FileAttributes } from '../lib/atomic-file.ts'
 import { errorCode, errorMessage, exitStatus, UsageError, UserError } from '../lib/error.ts'
 import { FileError } from '../lib/file-error.ts'
 import { isRecord } from '../lib/input.ts'
 import { idOf, localUser } from '../lib/posix-ids.ts'
-import { SERVICE_USER } from './service-user.ts'
-import { configDirectory } from './systemd.ts'
+import type { Invocation } from './command.ts'
+import { configDirectory, SERVICE_USER } from './systemd.ts'
 
 export interface Answers {
   readonly baseUrl: string
@@ -66,15 +67,13 @@ export async function setupFiles(account: string | undefined, workingDirectory: 
 }
 
 /** Those of the paths that exist already. */
-export async function present(paths: readonly string[]): Promise<string[]> {
-  const found: string[] = []
-  for (const path of paths) if ((await lstatIfAny(path)) !== null) found.push(path)
-  return found
+export function present(paths: readonly string[]): string[] {
+  return paths.filter((path) => lstatSync(path, { throwIfNoEntry: false }) !== undefined)
 }
 
 /**
- * The changes that the answers need. Other settings of a configuration stay. Throws UserError (78) where a file is there
- * that says something else, unless `force` is set, and for files and directories that the daemon would refuse.
+ * The changes that the answers need. Other settings of a configuration stay. Throws UserError (78) if a file exists that
+ * says something else, unless `force` is set, and for files and directories that the daemon would refuse.
  */
 export async function planSetup(
   files: SetupFiles,
@@ -82,7 +81,7 @@ export async function planSetup(
   { force }: { force: boolean },
 ): Promise<Change[]> {
   const { config, apiKey, apiSecret, ca, others } = files
-  const instead = await present(others)
+  const instead = present(others)
   if (instead.length > 0) throw existing(instead, 'remove it, or edit it instead')
   await refuseUntrusted(config)
   const known = await readSettings(config)
@@ -97,15 +96,16 @@ export async function planSetup(
       },
     }),
   }
-  const isSame = known !== undefined && saysTheSame(known, { ...wanted, baseUrl: answers.baseUrl })
-  const settings = { ...(known ?? files.settings), baseUrl: answers.baseUrl, ...wanted }
-  const changes: Change[] = []
   const texts = { [apiKey]: answers.apiKey, [apiSecret]: answers.apiSecret, [ca]: answers.ca }
+  const changes: Change[] = []
   for (const [path, text] of Object.entries(texts))
     if (text !== undefined && withoutNewline((await readIfAny(path)) ?? '') !== text)
       changes.push({ path, content: `${text}\n` })
-  if (!isSame) changes.push({ path: config, content: `${JSON.stringify(settings, null, 2)}\n` })
-  const overwritten = await present(changes.map(({ path }) => path))
+  if (!isSameUrl(known?.['baseUrl'], answers.baseUrl) || !isDeepStrictEqual({ ...known, ...wanted }, known)) {
+    const settings = { ...(known ?? files.settings), baseUrl: answers.baseUrl, ...wanted }
+    changes.push({ path: config, content: `${JSON.stringify(settings, null, 2)}\n` })
+  }
+  const overwritten = present(changes.map(({ path }) => path))
   if (overwritten.length > 0 && !force)
     throw existing(overwritten, 'add --force to replace it', ', with other content')
   return changes
@@ -113,7 +113,7 @@ export async function planSetup(
 
 /** Another user could have written it, or can: the loader refuses it, and nothing is built on it. */
 async function refuseUntrusted(config: string): Promise<void> {
-  if ((await lstatIfAny(config)) === null) return
+  if (present([config]).length === 0) return
   const uid = process.geteuid!() || (localUser(SERVICE_USER)?.uid ?? 0)
   const [fault] = permissionFaults(config, await stat(config), { uid, holdsSecret: false })
   if (fault !== undefined)
@@ -137,13 +137,11 @@ export async function writeSetup(
   }
   try {
     for (const { path, content } of changes) {
-      const stats = await lstatIfAny(path)
+      const stats = lstatSync(path, { throwIfNoEntry: false })
       // A link or a device is refused below.
+      const { mode = 0, uid = 0, gid = 0 } = stats ?? {}
       const former = stats?.isFile()
-        ? {
-            content: await readFile(path),
-            attributes: { mode: stats.mode & 0o7777, uid: stats.uid, gid: stats.gid },
-          }
+        ? { content: await readFile(path), attributes: { mode: mode & 0o7777, uid, gid } }
         : null
       await replaceFile(path, content, attributes)
       done.push({ path, former })
@@ -157,44 +155,38 @@ export async function writeSetup(
 }
 
 export function existing(paths: readonly string[], remedy: string, as = ''): UserError {
-  const are = paths.length === 1 ? 'is' : 'are'
-  const last = paths.length === 1 ? '' : ' (each of them)'
+  const [verb, last] = paths.length === 1 ? ['exists', ''] : ['exist', ' (each of them)']
   return new UserError(
-    `${paths.join(', ')} ${are} there already${as}: ${remedy}${last}.`,
+    `${paths.join(', ')} ${verb} already${as}: ${remedy}${last}.`,
     exitStatus.configuration,
   )
 }
 
-/** The content of a file with one key or secret, without its newline. Throws UsageError (64). */
-export async function readAnswer(path: string, option: string): Promise<string> {
+/** The content of the file that an option names, without its newline. Throws UsageError (64). */
+export async function readAnswer(options: Invocation['options'], option: string): Promise<string> {
   try {
-    return withoutNewline(await readFile(path, 'utf8'))
+    return withoutNewline(await readFile(String(options[option]), 'utf8'))
   } catch (error) {
     const message = `The file of --${option} cannot be read (${errorMessage(error)}): name one that can.`
     throw new UsageError(message, { cause: error })
   }
 }
 
-/** The settings of a configuration that is there; undefined if none is, or it is none. */
+/** The settings of an existing configuration; undefined if there is none, or it is none. */
 async function readSettings(path: string): Promise<Record<string, unknown> | undefined> {
   try {
     const settings: unknown = JSON.parse((await readIfAny(path)) ?? 'null')
     return isRecord(settings) ? settings : undefined
-  } catch {
+  } catch (error) {
     // Not JSON: it says something else.
-    return undefined
+    if (error instanceof SyntaxError) return undefined
+    throw error
   }
 }
 
-function saysTheSame(
-  { baseUrl, ...others }: Record<string, unknown>,
-  { baseUrl: wantedUrl, ...wanted }: Readonly<Record<string, unknown>> & { baseUrl: string },
-): boolean {
-  const isSameUrl =
-    typeof baseUrl === 'string' &&
-    URL.canParse(baseUrl) &&
-    normaliseBaseUrl(baseUrl) === normaliseBaseUrl(wantedUrl)
-  return isSameUrl && Object.entries(wanted).every(([key, value]) => isDeepStrictEqual(others[key], value))
+function isSameUrl(known: unknown, wanted: string): boolean {
+  const isUrl = typeof known === 'string' && URL.canParse(known)
+  return isUrl && normaliseBaseUrl(known) === normaliseBaseUrl(wanted)
 }
 
 async function readIfAny(path: string): Promise<string | undefined> {
@@ -203,7 +195,7 @@ async function readIfAny(path: string): Promise<string | undefined> {
   } catch (error) {
     if (errorCode(error) === 'ENOENT') return undefined
     throw new UserError(
-      `${path} is there and cannot be read (${errorMessage(error)}): remove it, or run this with sudo.`,
+      `${path} exists and cannot be read (${errorMessage(error)}): remove it, or run this with sudo.`,
       exitStatus.configuration,
       { cause: error },
     )

@@ -1,8 +1,9 @@
 // `kyc-tokend setup`: asks for service, key and secret, writes the files, checks them live, and starts the service. A pair
 // that the service does not confirm is not taken over.
-import { accountWords, checkedAccount, systemSocket, unitNames, type UnitNames } from '../lib/account.ts'
+import { accountWords, checkedAccount, systemSocket, unitNames } from '../lib/account.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
+import { runProgram } from '../lib/run-program.ts'
 import { requireLinux } from '../lib/supported-node.ts'
 import { ask, configurationOf } from './ask.ts'
 import { createReport, performCheck } from './check.ts'
@@ -10,7 +11,7 @@ import type { Invocation, RunCommand } from './command.ts'
 import { announce } from './prompt.ts'
 import { readAnswers } from './setup-answers.ts'
 import { planSetup, setupFiles, writeSetup } from './setup-files.ts'
-import { askUnit, firstLine, systemctl, type UnitProperties } from './systemd.ts'
+import { firstLine, unitProperties, type UnitProperties } from './systemd.ts'
 
 /** The longest wait for the first token. */
 const TOKEN_WAIT_SECONDS = 15
@@ -18,10 +19,11 @@ const TOKEN_WAIT_SECONDS = 15
 const START_MS = 100_000
 
 interface Service {
-  readonly names: UnitNames
+  /** Without its suffix. */
+  readonly unit: string
   readonly account: string | undefined
   /** As it was before. */
-  readonly unit: UnitProperties
+  readonly properties: UnitProperties
 }
 
 export const run: RunCommand = async (invocation) => {
@@ -30,24 +32,25 @@ export const run: RunCommand = async (invocation) => {
   const account = options['account'] === undefined ? undefined : checkedAccount(String(options['account']))
   const files = await setupFiles(account, process.cwd())
   const answers = await readAnswers(invocation, files)
-  const names = unitNames(account)
+  const { unit } = unitNames(account)
   const isService = files.attributes.gid !== undefined
-  const unit = isService ? await askUnit(`${names.unit}.service`, ['ActiveState', 'UnitFileState']) : null
+  const asked = ['ActiveState', 'UnitFileState']
+  const properties = isService ? await unitProperties(`${unit}.service`, asked, { isNeeded: true }) : null
   const changes = await planSetup(files, answers, { force: options['force'] === true })
   const undo = await writeSetup(changes, files)
   for (const { path } of changes) stdout.write(`Wrote ${path}\n`)
 
-  const report = createReport(stdout, { isBrief: true })
   const words = account === undefined ? { config: files.config } : { account }
-  const isLive = changes.length > 0 || unit === null
+  const isLive = changes.length > 0 || properties === null
+  // A running daemon may hold another pair, which is about to be replaced.
+  const how = { isWhole: true, isLive, asksDaemon: false, signal, stderr }
   const { status, live } = await performCheck(
-    { ...configurationOf({ options: words, env }), isWhole: true, isLive, signal, stderr },
-    report,
+    { ...configurationOf({ options: words, env }), ...how },
+    createReport(stdout, 'setup'),
   ).catch(async (error: unknown) => {
     await undo()
     throw error
   })
-  report.end()
   const isTaken = changes.length === 0 || live === exitStatus.ok || options['unverified'] === true
   if (!isTaken) {
     for (const line of await undo()) stdout.write(`${line}\n`)
@@ -60,7 +63,8 @@ export const run: RunCommand = async (invocation) => {
     )
     return status
   }
-  if (unit !== null) return bringUp(invocation, { names, account, unit, changes: changes.length, status })
+  if (properties !== null)
+    return bringUp(invocation, { unit, account, properties }, { changes: changes.length, status })
   if (changes.length === 0) stdout.write('Nothing was changed\n')
   stdout.write('Next: kyc-tokend run\n')
   return status
@@ -78,30 +82,48 @@ function whyNothing(status: number, live: number | null): string {
 /** Makes the service run with what was written; gives the exit status of `setup`. */
 async function bringUp(
   { stdout, stderr }: Invocation,
-  { names, account, unit, changes, status }: Service & { changes: number; status: number },
+  { unit, account, properties }: Service,
+  { changes, status }: { changes: number; status: number },
 ): Promise<number> {
-  const wasActive = unit['ActiveState'] === 'active'
-  const isStale = wasActive && (changes > 0 || (await isChangedOnDisk(account)))
-  await start(names, { isReload: isStale })
+  const daemon = { options: account === undefined ? { socket: systemSocket(undefined) } : { account } }
+  const wasActive = properties['ActiveState'] === 'active'
+  const isStale = wasActive && (changes > 0 || (await isChangedOnDisk(daemon)))
+  await start(unit, isStale)
   const steps = [
     ...(isStale ? ['Reloaded'] : []),
-    ...(unit['UnitFileState'] === 'enabled' ? [] : ['Enabled']),
+    ...(properties['UnitFileState'] === 'enabled' ? [] : ['Enabled']),
     ...(wasActive ? [] : ['Started']),
   ]
-  for (const step of steps) stdout.write(`${step} ${names.unit}\n`)
+  for (const step of steps) stdout.write(`${step} ${unit}\n`)
   if (changes === 0 && steps.length === 0) stdout.write('Nothing was changed\n')
+  const seeStatus = `see \`sudo kyc-tokend status${accountWords(account)}\``
   // The running daemon keeps its old token; only the check knows what the new credentials are worth.
-  if (status === exitStatus.ok) return awaitToken({ stdout, stderr }, { names, account, isStale })
+  if (status !== exitStatus.ok) {
+    stdout.write(`${unit} runs with a key and secret that the service has not confirmed: ${seeStatus}\n`)
+    return status
+  }
+  announce(stderr, 'Waiting for the first token')
+  const { token, known } = await ask(daemon, async (client) => ({
+    token: await client.get({ waitSeconds: TOKEN_WAIT_SECONDS }),
+    known: await client.status(),
+  }))
+  // After a reload it may be the state of the former credentials.
+  if (known.state === 'refused' && !isStale)
+    throw new UserError(
+      `${unit} holds a token, but the service refuses the account (${known.failure?.reason}): ${seeStatus}.`,
+      exitStatus.noPermission,
+    )
+  const life = formatDuration(Date.parse(token.expiresAt) - Date.now())
   stdout.write(
-    `${names.unit} runs with a key and secret that the service has not confirmed: see \`sudo kyc-tokend status${accountWords(account)}\`\n`,
+    `${unit} runs and holds a token, good for ${life}. Give it to programs: sudo usermod -aG kyc-token USER\n`,
   )
-  return status
+  return exitStatus.ok
 }
 
 /** Reports whether a former run was ended before its reload. */
-async function isChangedOnDisk(account: string | undefined): Promise<boolean> {
+async function isChangedOnDisk(named: Pick<Invocation, 'options'>): Promise<boolean> {
   try {
-    const { daemon } = await ask(daemonOf(account), (client) => client.status())
+    const { daemon } = await ask(named, (client) => client.status())
     return daemon.configuration.state === 'changed'
   } catch (error) {
     // A daemon that does not answer is found when it is asked for its token.
@@ -110,44 +132,16 @@ async function isChangedOnDisk(account: string | undefined): Promise<boolean> {
   }
 }
 
-function daemonOf(account: string | undefined): Pick<Invocation, 'options'> {
-  const options = account === undefined ? { socket: systemSocket(undefined) } : { account }
-  return { options }
-}
-
 /** Enables and starts the unit, or has it read the new files. Throws UserError (69). */
-async function start({ unit }: UnitNames, { isReload }: { isReload: boolean }): Promise<void> {
+async function start(unit: string, isReload: boolean): Promise<void> {
   const name = `${unit}.service`
   const steps = [...(isReload ? [['reload', name]] : []), ['enable', '--quiet', '--now', name]]
   for (const step of steps) {
-    const { isOk, stderr } = await systemctl(step, START_MS)
-    if (isOk) continue
-    throw new UserError(
-      `systemctl ${step.join(' ')} failed (${firstLine(stderr)}): see \`journalctl -u ${unit} -n 20\`. The files stay.`,
-      exitStatus.unavailable,
-    )
+    const { isOk, stderr } = await runProgram('systemctl', step, START_MS)
+    if (!isOk)
+      throw new UserError(
+        `systemctl ${step.join(' ')} failed (${firstLine(stderr)}): see \`journalctl -u ${unit} -n 20\`. The files stay.`,
+        exitStatus.unavailable,
+      )
   }
-}
-
-/** The status of the first token: 0, 75 or 77. */
-async function awaitToken(
-  { stdout, stderr }: Pick<Invocation, 'stdout' | 'stderr'>,
-  { names, account, isStale }: Omit<Service, 'unit'> & { isStale: boolean },
-): Promise<number> {
-  announce(stderr, 'Waiting for the first token')
-  const { token, status } = await ask(daemonOf(account), async (client) => ({
-    token: await client.get({ waitSeconds: TOKEN_WAIT_SECONDS }),
-    status: await client.status(),
-  }))
-  // After a reload it may be the state of the former credentials.
-  if (status.state === 'refused' && !isStale)
-    throw new UserError(
-      `${names.unit} holds a token, but the service refuses the account (${status.failure?.reason}): see \`sudo kyc-tokend status${accountWords(account)}\`.`,
-      exitStatus.noPermission,
-    )
-  const life = formatDuration(Date.parse(token.expiresAt) - Date.now())
-  stdout.write(
-    `${names.unit} runs and holds a token, good for ${life}. Give it to programs: sudo usermod -aG kyc-token USER\n`,
-  )
-  return exitStatus.ok
 }

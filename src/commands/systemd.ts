@@ -1,13 +1,16 @@
 // Asks systemd, by its own commands, about the units of an account, and has it act on them: drop-ins and defaults are
 // systemd's affair.
-import { existsSync, lstatSync } from 'node:fs'
+import { existsSync, globSync, lstatSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { parseEnv } from 'node:util'
 
 import { accountOfConfig, accountWords, socketCure, systemSocket, unitNames } from '../lib/account.ts'
-import { errorCode, exitStatus, UserError } from '../lib/error.ts'
+import { errorCode, exitStatus, fallbackOnSystemError, UserError } from '../lib/error.ts'
 import { SYSTEM_CONFIG_DIRECTORY } from '../lib/paths.ts'
-import { runProgram, type Finished } from '../lib/run-program.ts'
+import { runProgram } from '../lib/run-program.ts'
 
+/** The user as whom the units run the daemon. */
+export const SERVICE_USER = 'kyc-tokend'
 /** Of the operator; the same for all accounts. */
 export const ALERT_COMMAND = join(SYSTEM_CONFIG_DIRECTORY, 'alert-command')
 const SYSTEMD_RUNS = '/run/systemd/system'
@@ -28,44 +31,62 @@ export type UnitProperties = Readonly<Record<string, string>>
 
 /**
  * Properties of a unit by name, of all its lines where one has several; `LoadState` is `loaded` or `masked`. Null if
- * there is no such unit, or no systemd runs this host. Throws UserError (69) where systemd does not answer.
+ * there is no such unit, no systemd runs this host, or systemd does not answer; in the last case an `isNeeded` answer
+ * throws UserError (69).
  */
-export async function askUnit(unit: string, names: readonly string[]): Promise<UnitProperties | null> {
+export async function unitProperties(
+  unit: string,
+  names: readonly string[],
+  { isNeeded = false } = {},
+): Promise<UnitProperties | null> {
   if (!existsSync(SYSTEMD_RUNS)) return null
   const shown = ['LoadState', ...names].flatMap((name) => ['-p', name])
-  const { isOk, stdout, stderr } = await systemctl(['show', '--timestamp=unix', ...shown, unit])
-  const properties = parseProperties(stdout)
-  if (isOk) return ['loaded', 'masked'].includes(properties['LoadState'] ?? '') ? properties : null
-  throw new UserError(
-    `systemd does not say whether ${unit} is installed (${firstLine(stderr)}): run this again.`,
-    exitStatus.unavailable,
+  const { isOk, stdout, stderr } = await runProgram(
+    'systemctl',
+    ['show', '--timestamp=unix', ...shown, unit],
+    ASK_MS,
   )
-}
-
-/** The same; null also where systemd does not answer. */
-export async function unitProperties(unit: string, names: readonly string[]): Promise<UnitProperties | null> {
-  try {
-    return await askUnit(unit, names)
-  } catch (error) {
-    if (error instanceof UserError) return null
-    throw error
-  }
+  const properties = parseProperties(stdout)
+  if (!isOk && isNeeded)
+    throw new UserError(
+      `systemd does not say whether ${unit} is installed (${firstLine(stderr)}): run this again.`,
+      exitStatus.unavailable,
+    )
+  return isOk && ['loaded', 'masked'].includes(properties['LoadState'] ?? '') ? properties : null
 }
 
 export function firstLine(text: string): string {
   return text.trim().split('\n')[0] ?? ''
 }
 
-/** The variables that a unit and its drop-ins set by `Environment=`, as `systemctl show` quotes them. */
-export async function unitEnvironment(account: string | undefined): Promise<Record<string, string>> {
-  const unit = await unitProperties(`${unitNames(account).unit}.service`, ['Environment'])
+/**
+ * The variables that a unit and its drop-ins set by `Environment=`, as `systemctl show` quotes them, and by those files of
+ * `EnvironmentFile=` that this user may read.
+ */
+export async function unitEnvironment(account: string | undefined): Promise<NodeJS.ProcessEnv> {
+  const unit = await unitProperties(`${unitNames(account).unit}.service`, ['Environment', 'EnvironmentFiles'])
   const words = (unit?.['Environment'] ?? '').match(/"(?:[^"\\]|\\.)*"|\S+/g) ?? []
-  return Object.fromEntries(
-    words.map((word) => {
-      const text = word.startsWith('"') ? word.slice(1, -1).replaceAll(/\\(.)/g, '$1') : word
-      return [text.split('=', 1)[0] ?? '', text.slice(text.indexOf('=') + 1)]
-    }),
+  const assignments = words.map((word) =>
+    word.startsWith('"') ? word.slice(1, -1).replaceAll(/\\(.)/g, '$1') : word,
   )
+  const files = (unit?.['EnvironmentFiles'] ?? '').matchAll(/(\S.*?) \(ignore_errors=\w+\)/g)
+  return Object.assign(
+    Object.fromEntries(assignments.map((text) => [text.split('=', 1)[0], text.slice(text.indexOf('=') + 1)])),
+    ...Array.from(files, ([, path = '']) => variablesIn(path)),
+  ) as NodeJS.ProcessEnv
+}
+
+/** Of the files that a pattern names: none where there is none, or where it cannot be read. */
+function variablesIn(pattern: string): NodeJS.ProcessEnv {
+  try {
+    const lines = globSync(pattern)
+      .toSorted()
+      .map((path) => readFileSync(path, 'utf8'))
+    // systemd joins the lines, which Node does not.
+    return parseEnv(lines.join('\n').replaceAll('\\\n', ''))
+  } catch (error) {
+    return fallbackOnSystemError({})(error)
+  }
 }
 
 /** Lines of `NAME=VALUE`; the values of a name that is there several times are joined by a blank. */
@@ -80,65 +101,55 @@ function parseProperties(text: string): UnitProperties {
 }
 
 /** Credentials of a service, with the file of those that are loaded from one; null if systemd does not say. */
-export async function unitCredentials(
-  service: string,
-): Promise<{ id: string; path: string | undefined }[] | null> {
-  const escaped = service.replaceAll(
-    /[^A-Za-z0-9]/g,
-    (character) => `_${character.charCodeAt(0).toString(16).padStart(2, '0')}`,
+export async function unitCredentials(service: string): Promise<{ id: string; path: string }[] | null> {
+  // systemctl shows no property that is a list of pairs. In a path of D-Bus all but letters and digits is escaped.
+  const escaped = service.replaceAll(/[^A-Za-z0-9]/g, (byte) => `_${Buffer.from(byte).toString('hex')}`)
+  const object = `/org/freedesktop/systemd1/unit/${escaped}`
+  const words = ['--json=short', 'get-property', 'org.freedesktop.systemd1', object]
+  const { isOk, stdout } = await runProgram(
+    'busctl',
+    [...words, 'org.freedesktop.systemd1.Service', ...CREDENTIAL_PROPERTIES],
+    ASK_MS,
   )
-  // systemctl shows no property that is a list of pairs.
-  const words = [
-    '--json=short',
-    'get-property',
-    'org.freedesktop.systemd1',
-    `/org/freedesktop/systemd1/unit/${escaped}`,
-    'org.freedesktop.systemd1.Service',
-    ...CREDENTIAL_PROPERTIES,
-  ]
-  const { isOk, stdout } = await runProgram('busctl', words, ASK_MS)
+  if (!isOk) return null
   const lines = stdout.trim().split('\n')
-  if (!isOk || lines.length !== CREDENTIAL_PROPERTIES.length) return null
   return lines.flatMap((line) =>
+    // A path, or the bytes of the credential.
     (JSON.parse(line) as { data: [string, unknown][] }).data.map(([id, from]) => ({
       id,
-      path: typeof from === 'string' ? from : undefined,
+      path: typeof from === 'string' ? from : '',
     })),
   )
 }
 
-export async function systemctl(words: readonly string[], timeoutMs = ASK_MS): Promise<Finished> {
-  return runProgram('systemctl', words, timeoutMs)
-}
-
-interface AlertCommandRun {
-  readonly isOk: boolean
-  /** Its exit status, or the result as systemd names it. */
-  readonly result: string
-  readonly at: string
-}
-
-export interface HostFacts {
+/** What systemd knows of a daemon and of the way from its alerts to the operator's command. */
+export interface SystemdState {
   /** Unit of the daemon without its suffix; null: systemd does not run it. */
   readonly unit: string | null
-  /** Null: it has not run, or there is none. */
-  readonly alertCommand: AlertCommandRun | null
+  /** Its last run. Null: it has not run, or there is none. */
+  readonly alertCommand: {
+    /** Its exit status, or the result as systemd names it, with the remedy; null: it succeeded. */
+    readonly failure: string | null
+    readonly at: string
+  } | null
   /** Why alerts do not reach the alert command, with the remedy; null: they do, or there is none. */
   readonly alertProblem: string | null
 }
 
-export const noFacts: HostFacts = { unit: null, alertCommand: null, alertProblem: null }
+export const notUnderSystemd: SystemdState = { unit: null, alertCommand: null, alertProblem: null }
 
-/** Facts for a daemon that answers. */
-export async function factsOf({ pid, configFile }: { pid: number; configFile: string }): Promise<HostFacts> {
-  const account = accountOfConfig(configFile)
+/** Of a daemon that answers. */
+export async function systemdStateOf(daemon: { pid: number; configFile: string }): Promise<SystemdState> {
+  const account = accountOfConfig(daemon.configFile)
   const { unit } = unitNames(account)
   const service = await unitProperties(`${unit}.service`, ['MainPID'])
-  return service?.['MainPID'] === String(pid) ? { unit, ...(await alertFacts(account)) } : noFacts
+  return service?.['MainPID'] === String(daemon.pid)
+    ? { unit, ...(await alertState(account)) }
+    : notUnderSystemd
 }
 
 /** The way from an alert to the operator's command. */
-export async function alertFacts(account: string | undefined): Promise<Omit<HostFacts, 'unit'>> {
+export async function alertState(account: string | undefined): Promise<Omit<SystemdState, 'unit'>> {
   if (isAbsent(ALERT_COMMAND)) return { alertCommand: null, alertProblem: null }
   const { alertUnit } = unitNames(account)
   const path = `${alertUnit}.path`
@@ -150,22 +161,20 @@ export async function alertFacts(account: string | undefined): Promise<Omit<Host
       ? null
       : `${path} is ${load === 'masked' ? load : state}, so that no alert reaches the alert command: ${unmask}\`sudo systemctl enable --now ${path}\``
   const names = ['Result', 'ExecMainStatus', 'ExecMainExitTimestamp', 'StatusText']
-  const run = await unitProperties(`${alertUnit}.service`, names)
-  return { alertCommand: alertRunOf(run), alertProblem }
+  const run = (await unitProperties(`${alertUnit}.service`, names)) ?? {}
+  const failed = (how: string): string => `${how}: see \`journalctl -u ${alertUnit}\``
+  // The unit runs as long as the command fails, and its status says so.
+  const [, status, failedAt] = /^(exit status \d+) at (\S+Z): /.exec(run['StatusText'] ?? '') ?? []
+  if (status !== undefined && failedAt !== undefined)
+    return { alertCommand: { failure: failed(status), at: failedAt }, alertProblem }
+  const seconds = Number(/^@(\d+)/.exec(run['ExecMainExitTimestamp'] ?? '')?.[1] ?? 0)
+  const failure = run['Result'] === 'success' ? null : failed(resultOf(run))
+  const at = new Date(seconds * 1_000).toISOString()
+  return { alertCommand: seconds === 0 ? null : { failure, at }, alertProblem }
 }
 
-function alertRunOf(properties: Readonly<Record<string, string>> | null): AlertCommandRun | null {
-  // The unit runs as long as the command fails, and its status says so.
-  const [, failure, failedAt] = /^(exit status \d+) at (\S+Z): /.exec(properties?.['StatusText'] ?? '') ?? []
-  if (failure !== undefined && failedAt !== undefined) return { isOk: false, result: failure, at: failedAt }
-  const seconds = Number(/^@(\d+)/.exec(properties?.['ExecMainExitTimestamp'] ?? '')?.[1] ?? 0)
-  if (properties === null || seconds === 0) return null
-  const { Result: result = '', ExecMainStatus: status = '' } = properties
-  return {
-    isOk: result === 'success',
-    result: result === 'exit-code' ? `exit status ${status}` : result,
-    at: new Date(seconds * 1_000).toISOString(),
-  }
+function resultOf({ Result: result = '', ExecMainStatus: status = '0' }: UnitProperties): string {
+  return result === 'exit-code' ? `exit status ${status}` : result
 }
 
 const EXIT_MEANINGS: Readonly<Record<string, string>> = {
@@ -182,20 +191,27 @@ export async function whyNotRunning(
 ): Promise<string | undefined> {
   const { unit } = unitNames(account)
   const names = ['ActiveState', 'Result', 'ExecMainStatus', 'UnitFileState']
-  const properties = await unitProperties(`${unit}.service`, names)
-  if (properties === null) return undefined
-  if (isMisconfigured) return `${unit}.service does not start: ${meaningOf('78', account)}.`
+  const service = await unitProperties(`${unit}.service`, names)
+  if (service === null) return undefined
+  const meaningOf = (status: string): string =>
+    EXIT_MEANINGS[status]?.replace('kyc-tokend check', `kyc-tokend check${accountWords(account)}`) ??
+    `see \`journalctl -u ${unit} -n 20\``
+  if (isMisconfigured) return `${unit}.service does not start: ${meaningOf('78')}.`
   if (isUnconfigured(account))
     return `${unit}.service has no configuration: \`sudo kyc-tokend setup${accountWords(account)}\`.`
   const socket = await unitProperties(`${unit}.socket`, ['ActiveState'])
-  const masked = [properties, socket].findIndex((one) => one?.['LoadState'] === 'masked')
-  if (masked >= 0) {
-    const name = `${unit}.${masked === 0 ? 'service' : 'socket'}`
-    return `${name} is masked: \`sudo systemctl unmask ${name}\`, then \`sudo systemctl enable --now ${unit}\`.`
-  }
+  for (const [suffix, known] of Object.entries({ service, socket }))
+    if (known?.['LoadState'] === 'masked')
+      return `${unit}.${suffix} is masked: \`sudo systemctl unmask ${unit}.${suffix}\`, then \`sudo systemctl enable --now ${unit}\`.`
   if (socket?.['ActiveState'] === 'active' && isAbsent(systemSocket(account)))
     return `The socket of ${unit}.socket was removed: \`${socketCure(account)}\`.`
-  return reasonOf(unit, properties)
+  const { ActiveState: state, Result: result, ExecMainStatus: status = '0', UnitFileState: file } = service
+  if (state === 'active' || state === 'reloading') return undefined
+  if (result !== 'success' || state === 'failed')
+    return `${unit}.service is ${state} (${resultOf(service)}): ${meaningOf(status)}.`
+  if (state === 'activating') return `${unit}.service is starting.`
+  const enable = file === 'enabled' ? 'start' : 'enable --now'
+  return `${unit}.service is ${state}: \`sudo systemctl ${enable} ${unit}\`.`
 }
 
 /** False where this user may not look. */
@@ -212,22 +228,4 @@ function isAbsent(path: string): boolean {
   } catch (error) {
     return errorCode(error) === 'ENOENT'
   }
-}
-
-/** The meaning of an exit status of the unit, with the remedy. */
-function meaningOf(status: string, account: string | undefined): string | undefined {
-  return EXIT_MEANINGS[status]?.replace('kyc-tokend check', `kyc-tokend check${accountWords(account)}`)
-}
-
-export function reasonOf(unit: string, properties: Readonly<Record<string, string>>): string | undefined {
-  const { ActiveState: state, Result: result, ExecMainStatus: status = '0', UnitFileState: file } = properties
-  if (state === 'active' || state === 'reloading') return undefined
-  if (state === 'activating' && result === 'success') return `${unit}.service is starting.`
-  if (result !== 'success' || state === 'failed') {
-    const meaning = meaningOf(status, unit.split('@')[1]) ?? `see \`journalctl -u ${unit} -n 20\``
-    const how = result === 'exit-code' ? `exit status ${status}` : result
-    return `${unit}.service is ${state} (${how}): ${meaning}.`
-  }
-  const enable = file === 'enabled' ? 'start' : 'enable --now'
-  return `${unit}.service is ${state}: \`sudo systemctl ${enable} ${unit}\`.`
 }

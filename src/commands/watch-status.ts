@@ -9,7 +9,7 @@ import type { StatusResult } from '../protocol.ts'
 import { asUserError } from './ask.ts'
 import type { Invocation } from './command.ts'
 import { cutTo, formatStatus, screenOf } from './format-status.ts'
-import { factsOf, noFacts } from './systemd.ts'
+import { notUnderSystemd, systemdStateOf } from './systemd.ts'
 import { isTerminal } from './prompt.ts'
 
 const EVERY_MS = 1_000
@@ -38,7 +38,7 @@ export async function watchStatus(
   const paints = isTerminal(stdout)
   const events: string[] = []
   let last: StatusResult | null = null
-  let facts = noFacts
+  let systemd = notUnderSystemd
   let problem: string | null = null
   const note = (sentence: string): void => {
     const line = `${new Date().toISOString().slice(0, 19)}Z  ${escapeUnsafe(sentence)}`
@@ -47,20 +47,17 @@ export async function watchStatus(
   }
 
   async function look(): Promise<void> {
-    const status = await client.status().catch((error: unknown) => {
-      const failure = asUserError(error)
-      if (last === null) throw failure
-      return errorMessage(failure)
-    })
-    if (typeof status === 'string') {
-      if (problem !== status) note(status)
-      problem = status
-      return
+    try {
+      const status = await client.status()
+      if (status.daemon.pid !== last?.daemon.pid) systemd = await systemdStateOf(status.daemon)
+      for (const event of eventsBetween(last, status)) note(event)
+      last = status
+      problem = null
+    } catch (error) {
+      if (last === null) throw asUserError(error)
+      if (problem !== errorMessage(error)) note(errorMessage(error))
+      problem = errorMessage(error)
     }
-    if (status.daemon.pid !== last?.daemon.pid) facts = await factsOf(status.daemon)
-    for (const event of eventsBetween(last, status)) note(event)
-    last = status
-    problem = null
   }
 
   if (paints) stdout.write(ENTER)
@@ -79,7 +76,7 @@ export async function watchStatus(
   function paint(status: StatusResult): void {
     const rows = (stdout as Writable & { rows?: number }).rows || USUAL_ROWS
     const screen = screenOf(stdout, env)
-    const text = formatStatus(status, { nowMs: Date.now(), facts, isCut: true, ...screen })
+    const text = formatStatus(status, { nowMs: Date.now(), systemd, isCut: true, ...screen })
     const top = [...(problem === null ? [] : [problem]), ...text.trimEnd().split('\n')]
     const bottom = ['', ...footer]
     const space = rows - bottom.length - 1
@@ -93,28 +90,18 @@ export async function watchStatus(
 
 /** Events between two statuses: sentences without an instant; none if nothing happened. `before` is null at first. */
 function eventsBetween(before: StatusResult | null, after: StatusResult): string[] {
-  return [
-    ...(before?.state === after.state ? [] : [`state ${after.state}`]),
-    ...tokenEvents(before?.token ?? null, after.token),
-    ...failureEvents(before?.failure ?? null, after.failure),
-    ...alertEvents(before?.alert ?? null, after.alert),
-  ]
-}
-
-function tokenEvents(before: StatusResult['token'], after: StatusResult['token']): string[] {
-  if (after === null) return before === null ? [] : ['no usable token any more']
-  if (after.fingerprint === before?.fingerprint) return []
-  return [`token ${after.generation} (${after.fingerprint}), good until ${after.expiresAt.slice(11, 19)}Z`]
-}
-
-function failureEvents(before: StatusResult['failure'], after: StatusResult['failure']): string[] {
-  if (after === null) return []
-  const { reason, detail, attempts } = after
-  const isNew = before?.reason !== reason || before.attempts < attempts
-  return isNew ? [`attempt ${attempts} failed: ${reason}, ${detail}`] : []
-}
-
-function alertEvents(before: StatusResult['alert'], after: StatusResult['alert']): string[] {
-  if (after === null) return before === null ? [] : [`alert over: ${before.reason}`]
-  return before?.reason === after.reason ? [] : [`alert raised: ${after.reason}`]
+  const { state, token, failure, alert } = after
+  const events: string[] = []
+  if (before?.state !== state) events.push(`state ${state}`)
+  if (token === null && before?.token) events.push('no usable token any more')
+  if (token !== null && token.fingerprint !== before?.token?.fingerprint)
+    events.push(
+      `token ${token.generation} (${token.fingerprint}), good until ${token.expiresAt.slice(11, 19)}Z`,
+    )
+  const former = before?.failure
+  if (failure !== null && (former?.reason !== failure.reason || former.attempts < failure.attempts))
+    events.push(`attempt ${failure.attempts} failed: ${failure.reason}, ${failure.detail}`)
+  if (alert === null && before?.alert) events.push(`alert over: ${before.alert.reason}`)
+  if (alert !== null && alert.reason !== before?.alert?.reason) events.push(`alert raised: ${alert.reason}`)
+  return events
 }

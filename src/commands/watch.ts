@@ -1,8 +1,7 @@
 // watch: one line of JSON now and at each change, until the reader goes away.
-import { escapeUnsafe } from '../lib/display-text.ts'
 import { fstatSync } from 'node:fs'
 import type { Writable } from 'node:stream'
-import type { TokenClientError } from '../client/index.ts'
+import { escapeUnsafe } from '../lib/display-text.ts'
 import { asUserError, openClient } from './ask.ts'
 import type { RunCommand } from './command.ts'
 
@@ -11,33 +10,28 @@ const LOOK_MS = 1_000
 
 export const run: RunCommand = async (invocation) => {
   const { stdout, stderr } = invocation
-  const client = openClient(invocation)
-  try {
-    await new Promise<void>((resolve, reject) => {
-      let hasAnswered = false
-      const print = (line: object): void => {
-        hasAnswered = true
-        stdout.write(`${escapeUnsafe(JSON.stringify(line))}\n`)
-      }
-      const onFault = (fault: TokenClientError): void => {
-        const { code, message, reason } = fault
-        const isSaidByDaemon = fault.cause === undefined && code !== 'daemon-unreachable'
-        if (isSaidByDaemon && code !== 'denied') print({ code, message, reason })
-        else if (hasAnswered) stderr.write(`${message}\n`)
-        else reject(asUserError(fault))
-      }
-      const hidesToken = invocation.options['no-token'] === true
-      // JSON.stringify leaves out what is undefined.
-      client.subscribe((token) => print(hidesToken ? { ...token, accessToken: undefined } : token), {
-        onFault,
-      })
-      // Reported elsewhere, or no error: the reader has closed the pipe.
-      stdout.once('error', () => resolve())
-      whenReaderIsGone(stdout, resolve).catch(reject)
-    })
-  } finally {
-    client.close()
+  const hidesToken = invocation.options['no-token'] === true
+  using client = openClient(invocation)
+  const { promise, resolve, reject } = Promise.withResolvers<void>()
+  let hasAnswered = false
+  const print = (line: object): void => {
+    hasAnswered = true
+    stdout.write(`${escapeUnsafe(JSON.stringify(line))}\n`)
   }
+  // JSON.stringify leaves out what is undefined.
+  client.subscribe((token) => print(hidesToken ? { ...token, accessToken: undefined } : token), {
+    onFault(fault) {
+      const { code, message, reason } = fault
+      const isSaidByDaemon = fault.cause === undefined && code !== 'daemon-unreachable'
+      if (isSaidByDaemon && code !== 'denied') print({ code, message, reason })
+      else if (hasAnswered) stderr.write(`${message}\n`)
+      else reject(asUserError(fault))
+    },
+  })
+  // Reported elsewhere, or no error: the reader has closed the pipe.
+  stdout.once('error', () => resolve())
+  whenReaderIsGone(stdout, resolve).catch(reject)
+  await promise
   return 0
 }
 
@@ -46,10 +40,5 @@ async function whenReaderIsGone(stdout: Writable, resolve: () => void): Promise<
   if (fd === undefined || !fstatSync(fd).isFIFO()) return
   const { loadLibc } = await import('../lib/libc.ts')
   const libc = loadLibc()
-  const timer = setInterval(() => {
-    if (libc.hasReader(fd)) return
-    clearInterval(timer)
-    resolve()
-  }, LOOK_MS)
-  timer.unref()
+  setInterval(() => !libc.hasReader(fd) && resolve(), LOOK_MS).unref()
 }

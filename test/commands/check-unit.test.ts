@@ -1,6 +1,5 @@
 import { expect, test } from 'vitest'
-import { neededPaths, readProblem, writeProblem } from '../../src/commands/check-unit.ts'
-import { systemctl } from '../../src/commands/systemd.ts'
+import { readProblem, unitFindings, writeProblem } from '../../src/commands/check-unit.ts'
 
 const unit = {
   ProtectSystem: 'strict',
@@ -37,12 +36,22 @@ test('without a sandbox nothing is forbidden; homes may be readable alone', () =
   expect(readProblem({ ProtectHome: 'read-only' }, '/home/x')).toBeUndefined()
 })
 
-test('a path without a hyphen must be there for the unit to start', () => {
-  expect(neededPaths({ ReadWritePaths: '-/a /b +/c' })).toEqual(['/b'])
-})
-
-test('a call that says nothing has the reason why it failed', async () => {
-  const { isOk, stderr } = await systemctl(['list-units'], 1)
-  expect(isOk).toBe(false)
-  expect(stderr).not.toBe('')
+test('a path without a hyphen and the file of a credential must exist for the unit to start', () => {
+  const properties = { ReadWritePaths: '-/a /b /usr +/c' }
+  const credentials = [
+    { id: 'lost', path: '/nowhere' },
+    { id: 'kept', path: '/etc/passwd' },
+    { id: 'bytes', path: '' },
+  ]
+  const config = { systemdCredentials: ['kept', 'unknown'], file: '/c.json' }
+  const alerts = { alertCommand: null, alertProblem: null }
+  const findings = unitFindings({ name: 'kyc-tokend', properties, credentials }, config, alerts)
+  expect(findings.map(({ level, sentence }) => `${level} ${sentence}`)).toEqual([
+    expect.stringMatching(/^fault .* ReadWritePaths=\/b, which does not exist, .*226/),
+    expect.stringMatching(
+      /^warning .* ReadWritePaths=\/usr: without that directory .* ReadWritePaths=-\/usr,/,
+    ),
+    expect.stringMatching(/^fault .* the credential lost from \/nowhere, which does not exist, .*243/),
+    expect.stringMatching(/^fault \/c\.json: kyc-tokend\.service loads no credential unknown: add/),
+  ])
 })

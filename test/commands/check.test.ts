@@ -120,9 +120,9 @@ describe('kyc-tokend check', () => {
       /the runtime directory .*run is not a directory/,
     ],
     [
-      'a token file’s directory that is not there',
+      'a token file’s directory that does not exist',
       () => undefined,
-      /the directory .*nowhere is not there: make it \(mkdir/,
+      /the directory .*nowhere does not exist: make it \(mkdir/,
     ],
     [
       'a file where a socket should be',
@@ -274,7 +274,7 @@ describe.runIf(process.getuid!() === 0)('kyc-tokend check, by a user', () => {
     const child = spawn(process.execPath, [program, path], { uid: 65_534, gid: 65_534, cwd: '/', env: {} })
     const output = await text(child.stdout)
     expect(output).toMatch(
-      /^FAULT +directories +the runtime directory .*run is not there and cannot be made: .*install -d/m,
+      /^FAULT +directories +the runtime directory .*run does not exist and cannot be made: .*install -d/m,
     )
     expect(output).toMatch(
       /^FAULT +directories +the state directory .*state may not be written by \w+: give it/m,

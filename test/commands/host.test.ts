@@ -150,7 +150,7 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
       /^warning +unit +kyc-tokend-alert\.path is inactive, .*enable --now kyc-tokend-alert/m,
     )
     expect(stdout).toMatch(
-      /^warning +unit +the alert command failed at its last run \(exit status 3\): see journalctl/m,
+      /^warning +unit +the alert command failed at its last run, exit status 3: see `journalctl/m,
     )
     expect(stdout).toMatch(/^ok +directories +the state directory \/var\/lib\/kyc-tokend /m)
   })
@@ -176,13 +176,39 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
     expect(rehearsal.stderr).toContain(sentence)
   })
 
-  const stopped = { LoadState: 'loaded', ActiveState: 'inactive', Result: 'success', ExecMainStatus: '0' }
-  it.each([
-    ['enabled', 'start'],
-    ['disabled', 'enable --now'],
-  ])('`status` says how a unit that is stopped and %s is started', async (UnitFileState, words) => {
-    const { stderr } = await onHost(['status'], { unit: { ...stopped, UnitFileState } })
-    expect(stderr).toContain(`kyc-tokend.service is inactive: \`sudo systemctl ${words} kyc-tokend\`.`)
+  const stopped = { ActiveState: 'inactive', Result: 'success', UnitFileState: 'enabled' }
+  const failed = { ...stopped, ActiveState: 'failed', Result: 'exit-code', ExecMainStatus: '78' }
+  const faulty = 'the configuration is faulty: `sudo kyc-tokend check'
+  it.each<[string, Properties, string]>([
+    ['stopped', stopped, 'is inactive: `sudo systemctl start kyc-tokend`.'],
+    [
+      'disabled',
+      { ...stopped, UnitFileState: 'disabled' },
+      'is inactive: `sudo systemctl enable --now kyc-tokend`.',
+    ],
+    ['starting', { ...stopped, ActiveState: 'activating' }, 'is starting.'],
+    ['masked', { ...stopped, LoadState: 'masked' }, 'is masked: `sudo systemctl unmask kyc-tokend.service`'],
+    ['faulty', failed, `is failed (exit status 78): ${faulty}\`.`],
+    ['killed', { ...failed, Result: 'oom-kill' }, `is failed (oom-kill): ${faulty}\`.`],
+    [
+      'broken',
+      { ...failed, ExecMainStatus: '1' },
+      'is failed (exit status 1): see `journalctl -u kyc-tokend',
+    ],
+  ])('`status` says why a unit does not run that is %s, with the remedy', async (_, unit, sentence) => {
+    const { stderr } = await onHost(['status'], { unit })
+    expect(stderr).toContain(`kyc-tokend.service ${sentence}`)
+  })
+
+  it('`status` names the account in the remedy, and has nothing to say of a unit that runs', async () => {
+    const accounts = { eu: '/nowhere' }
+    const config = { 'kyc-tokend@eu.service': failed }
+    const { stderr } = await onHost(['status', '--account', 'eu'], { accounts, units: config })
+    expect(stderr).toContain(
+      `kyc-tokend@eu.service has no configuration: \`sudo kyc-tokend setup --account eu\`.`,
+    )
+    const running = await onHost(['status'], { unit: { ...stopped, ActiveState: 'active' } })
+    expect(running.stderr).not.toContain('kyc-tokend.service is')
   })
 
   it('`status` says nothing of a unit that is not installed', async () => {

@@ -197,9 +197,7 @@ describe('kyc-tokend setup without a terminal', () => {
     writeFileSync(join(directory, 'api-key'), 'another-key\n')
     const refused = await setup()
     expect(refused.status).toBe(78)
-    expect(refused.stderr).toContain(
-      `${directory}/api-key, ${config} are there already, with other content: add`,
-    )
+    expect(refused.stderr).toContain(`${directory}/api-key, ${config} exist already, with other content: add`)
     expect(contentOf('api-key')).toBe('another-key\n')
     const forced = await setup('--force')
     expect(forced.status).toBe(0)
@@ -331,7 +329,7 @@ describe('kyc-tokend setup at a terminal', () => {
     given('api-key', `${sandboxCredentials.apiKey}\n`)
     const { screen, ended } = startAtTerminal()
     expect(await ended, screen()).toBe(78)
-    expect(screen()).toContain(`${directory}/api-key is there already: add --force to replace it.`)
+    expect(screen()).toContain(`${directory}/api-key exists already: add --force to replace it.`)
   })
 
   it('asks again for what cannot be right, and shows neither key nor secret', async () => {

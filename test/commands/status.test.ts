@@ -3,7 +3,6 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
 import { formatStatus } from '../../src/commands/format-status.ts'
-import { reasonOf } from '../../src/commands/systemd.ts'
 import { run } from '../../src/commands/status.ts'
 import type { StatusResult } from '../../src/protocol.ts'
 import { commandWorld, hourToken } from '../support/command-world.ts'
@@ -56,8 +55,11 @@ const failure = {
   since: '2030-01-01T00:12:00.000Z',
   attempts: 4,
 }
-const format = (fields: Partial<StatusResult> = {}, hasColour = false): string =>
-  formatStatus(statusWith(fields), { nowMs, hasColour })
+const format = (
+  fields: Partial<StatusResult> = {},
+  options: Partial<Parameters<typeof formatStatus>[1]> = {},
+): string => formatStatus(statusWith(fields), { nowMs, hasColour: false, columns: Infinity, ...options })
+const underSystemd = (unit: string) => ({ unit, alertCommand: null, alertProblem: null })
 
 test('prints times as they are spoken, and the life that is left', () => {
   const text = format()
@@ -145,11 +147,11 @@ test('an alert’s remedy comes before that of the failure', () => {
 
 test('colours only where they are wanted, and words of others cannot steer the terminal', () => {
   expect(format()).not.toContain('\u001b')
-  expect(format({}, true)).toContain('\u001b[32m●\u001b[0m')
+  expect(format({}, { hasColour: true })).toContain('\u001b[32m●\u001b[0m')
   const text = format({ failure: { ...failure, detail: 'a\u001b]0;title\u0007b\nc' } })
   expect(text).not.toMatch(/[\u0000-\u0009\u000b-\u001f]/)
   expect(text).toContain(String.raw`a\u001b]0;title\u0007b\u000ac`)
-  const red = format({ failure: { ...failure, detail: '\u001b[31mred' } }, true)
+  const red = format({ failure: { ...failure, detail: '\u001b[31mred' } }, { hasColour: true })
   expect(red).toContain(String.raw`\u001b[31mred`)
 })
 
@@ -206,8 +208,7 @@ test('the shared store: connected, alone and denied', () => {
     askedBy: 'web-17',
     lastError: null,
   } as const
-  const line = (change: object): string =>
-    formatStatus(statusWith({ share: { ...share, ...change } }), { nowMs, hasColour: false })
+  const line = (change: object): string => format({ share: { ...share, ...change } })
   expect(line({})).toMatch(
     /^ {2}share {5}connected to redis\.example\.com:6379, 214 hosts, asked by web-17 \S+ \S* ?ago \(\S+\)$/m,
   )
@@ -215,22 +216,17 @@ test('the shared store: connected, alone and denied', () => {
     /^ {2}share {5}alone, without redis\.example\.com:6379 for 10 min, 214 hosts\n {12}connect ECONNREFUSED$/m,
   )
   expect(line({ state: 'denied', hosts: null })).toContain('denied by redis.example.com:6379 for 10 min')
-  expect(formatStatus(statusWith(), { nowMs, hasColour: false })).not.toContain('share')
+  expect(format()).not.toContain('share')
 })
 
 test('commands are those of this host: systemd’s under systemd, a signal elsewhere', () => {
   const configuration = { state: 'changed', problem: null } as const
-  const status = statusWith({ daemon: { ...statusWith().daemon, configuration } })
-  const under = (unit: string | null): string =>
-    formatStatus(status, {
-      nowMs,
-      hasColour: false,
-      facts: { unit, alertCommand: null, alertProblem: null },
-    })
+  const changed = { daemon: { ...good.daemon, configuration } }
+  const under = (unit: string): string => format(changed, { systemd: underSystemd(unit) })
   expect(under('kyc-tokend')).toMatch(/^● ready.*\n→ .*: `sudo systemctl reload kyc-tokend`\.\n/)
   expect(under('kyc-tokend@eu')).toContain('`sudo systemctl reload kyc-tokend@eu`')
-  expect(under(null)).toContain('`kill -HUP 4711`')
-  expect(under(null)).toMatch(/settings +changed on disk: the daemon runs with the former ones/)
+  expect(format(changed)).toContain('`kill -HUP 4711`')
+  expect(format(changed)).toMatch(/settings +changed on disk: the daemon runs with the former ones/)
 })
 
 test('a change that a reload leaves out needs a restart, and status says so after the reload, too', async () => {
@@ -249,9 +245,8 @@ test('a change that a reload leaves out needs a restart, and status says so afte
 
 test('a refused account: the command is first, and mistakes with keys are named', () => {
   const refused = { ...failure, reason: 'account-not-found', status: 404, attempts: 1 }
-  const status = statusWith({ state: 'refused', token: null, failure: refused, nextAttemptAt: null })
-  const facts = { unit: 'kyc-tokend@eu', alertCommand: null, alertProblem: null }
-  const lines = formatStatus(status, { nowMs, hasColour: false, facts }).split('\n')
+  const fields = { state: 'refused', token: null, failure: refused, nextAttemptAt: null } as const
+  const lines = format(fields, { systemd: underSystemd('kyc-tokend@eu') }).split('\n')
   expect(lines[1]).toMatch(
     /^→ .*`sudo systemctl reload kyc-tokend@eu`.*`sudo kyc-tokend refresh --account eu`/,
   )
@@ -260,30 +255,16 @@ test('a refused account: the command is first, and mistakes with keys are named'
 
 test('the alert command’s last run, readers, and a faulty configuration on disk', () => {
   const configuration = { state: 'faulty', problem: 'http.mode: is no mode' } as const
-  const readers = [
-    {
-      uid: 1001,
-      pid: 9,
-      client: 'billing',
-      transport: 'http',
-      lastAt: '2030-01-01T00:14:00.000Z',
-      count: 12,
-    },
-  ]
-  const status = statusWith({
-    daemon: { ...statusWith().daemon, configuration },
-    readers: readers as StatusResult['readers'] & object,
-  })
-  const at = '2030-01-01T00:10:00.000Z'
-  const facts = {
-    unit: 'kyc-tokend',
-    alertCommand: { isOk: false, result: 'exit status 7', at },
-    alertProblem: null,
-  }
-  const text = formatStatus(status, { nowMs, hasColour: false, facts })
+  const readers = [{ ...reader, uid: 1001, client: 'billing', transport: 'http', count: 12 } as const]
+  const failure = 'exit status 7: see `journalctl`'
+  const alertCommand = { failure, at: '2030-01-01T00:10:00.000Z' }
+  const text = format(
+    { daemon: { ...good.daemon, configuration }, readers },
+    { systemd: { ...underSystemd('kyc-tokend'), alertCommand } },
+  )
   expect(text).toMatch(/readers +billing \(uid 1001, pid 9, http\) 1 min ago \(00:14:00Z\), 12 times/)
   expect(text).toMatch(
-    /alerts +the alert command failed \(exit status 7\): journalctl -u kyc-tokend-alert; 5 min ago/,
+    /alerts +the alert command failed 5 min ago \(00:10:00Z\), exit status 7: see `journalctl`/,
   )
   expect(text).toMatch(/settings +faulty on disk: http\.mode: is no mode/)
   expect(text).toMatch(/→ Correct the configuration \(`sudo kyc-tokend check`/)
@@ -301,24 +282,6 @@ test('what is watched and never answers ends with 69', async () => {
     signal: AbortSignal.abort(),
   })
   expect(status).toBe(69)
-})
-
-test('why a unit does not run, with the remedy', () => {
-  const failed = { ActiveState: 'failed', Result: 'exit-code', UnitFileState: 'enabled' }
-  expect(reasonOf('kyc-tokend', { ...failed, ExecMainStatus: '78' })).toBe(
-    'kyc-tokend.service is failed (exit status 78): the configuration is faulty: `sudo kyc-tokend check`.',
-  )
-  expect(reasonOf('kyc-tokend', { ...failed, Result: 'oom-kill', ExecMainStatus: '9' })).toMatch(
-    /\(oom-kill\): see `journalctl/,
-  )
-  expect(reasonOf('kyc-tokend@eu', { ...failed, ExecMainStatus: '78' })).toMatch(
-    /`sudo kyc-tokend check --account eu`/,
-  )
-  const starting = { ActiveState: 'activating', Result: 'success', UnitFileState: 'enabled' }
-  expect(reasonOf('kyc-tokend', starting)).toBe('kyc-tokend.service is starting.')
-  const stopped = { ActiveState: 'inactive', Result: 'success', UnitFileState: 'disabled' }
-  expect(reasonOf('kyc-tokend@eu', stopped)).toMatch(/`sudo systemctl enable --now kyc-tokend@eu`/)
-  expect(reasonOf('kyc-tokend', { ...stopped, ActiveState: 'active' })).toBeUndefined()
 })
 
 test('--watch on a pipe prints a line for each event and ends with the status', async () => {
