@@ -111,18 +111,17 @@ function tryToWrite(directory: string): unknown {
 }
 
 function cannotWrite(path: string, error: unknown): string {
-  switch (errorCode(error)) {
-    case 'EROFS':
-      return 'is on a read-only file system: under systemd name it in a ReadWritePaths= drop-in, or set another'
-    case 'ENOSPC':
-    case 'EDQUOT':
-      return 'is on a file system that is full: free some space on it'
-    case 'EACCES':
-    case 'EPERM':
-      return `may not be written by ${user()}: ${SYSTEM_DIRECTORY.test(path) ? ownDirectory(path) : `give it to that user (chown ${user()} ${shellWord(path)}), or set another`}`
-    default:
-      return `cannot be written (${errorMessage(error)}): set another`
+  const denied = `may not be written by ${user()}: ${SYSTEM_DIRECTORY.test(path) ? ownDirectory(path) : `give it to that user (chown ${user()} ${shellWord(path)}), or set another`}`
+  const full = 'is on a file system that is full: free some space on it'
+  const sentences: Readonly<Record<string, string>> = {
+    EROFS:
+      'is on a read-only file system: under systemd name it in a ReadWritePaths= drop-in, or set another',
+    ENOSPC: full,
+    EDQUOT: full,
+    EACCES: denied,
+    EPERM: denied,
   }
+  return sentences[errorCode(error) ?? ''] ?? `cannot be written (${errorMessage(error)}): set another`
 }
 
 /** Directories that serve the whole system, or a person: their owner and mode are not ours to change. */

@@ -62,42 +62,26 @@ export async function performCheck(
   options: CheckOptions,
   report: Report,
 ): Promise<{ status: number; live: number | null }> {
-  const { configPath, account, isWhole, isLive, asksDaemon, signal, stderr } = options
-  const live = isLive ? await import('./check-live.ts') : undefined
+  const { configPath, account, isWhole, isLive } = options
   // Programs are run as the caller, who may be root: not those that a PATH of others names.
   process.env['PATH'] = SYSTEM_PATH
   const installed = isWhole || isLive ? await findUnit(account) : null
   const unitOf = (file: string): Unit | null =>
     dirname(file) === configDirectory(account) ? installed : null
-  const isByUnit = installed !== null && (configPath === undefined || unitOf(configPath) !== null)
+  const isByUnit = configPath === undefined ? installed !== null : unitOf(configPath) !== null
   const env = isByUnit ? await environmentOfUnit(options) : options.env
   const sockets = await findSockets(account)
-  const identity = await becomeServiceUser(env, account)
-  let answered: number | null = null
-  let inspection: Inspection
-  try {
-    if (identity.isElsewhere) report.say('user', ok(`checked as the user ${SERVICE_USER}`))
-    inspection = await inspectConfig({ configPath, ...identity })
-    refuseReader(inspection, identity)
-    report.say('configuration', ...configFindings(inspection))
-    const { config } = inspection
-    if (config !== undefined && isWhole)
-      await checkPaths(config, { unit: unitOf(config.file), sockets, account, report })
-    if (config !== undefined && live !== undefined) {
-      announce(stderr, 'Asking the service')
-      const answer = await live.askOnce(config, { ...inspection, env: identity.env, signal })
-      report.say('service', ...answer.findings)
-      answered = answer.status
-    }
-  } finally {
-    identity.end()
-  }
-  // As the caller: the unit, the daemon that runs, the shared store and the host.
+  // That user may not be able to read this program.
+  await Promise.all([loadParsers(), isLive && import('./check-live.ts')])
+  const identity = becomeServiceUser(env, account)
+  const { inspection, live } = await checkAsDaemon({ options, identity, unitOf, sockets, report }).finally(
+    identity.end,
+  )
   const { config, unseen } = inspection
   if (config !== undefined && isWhole) {
     const unit = unitOf(config.file)
     if (unit !== null) report.say('unit', ...unitFindings(unit, config, await alertState(account)))
-    if (asksDaemon && (unit === null || sockets.isActive))
+    if (options.asksDaemon && (unit === null || sockets.isActive))
       report.say('secrets', ...(await pairFindings(config.ipc.path)))
     report.say('share', ...(await shareFindings(config, unseen)))
     const { hostFindings } = await import('../report/host.ts')
@@ -105,8 +89,33 @@ export async function performCheck(
     const isServiceLocal = isLoopbackHost(new URL(config.baseUrl).hostname)
     report.say('host', ...(await hostFindings({ directories, isServiceLocal, nowMs: Date.now() })))
   }
-  const status = report.faults() > 0 ? exitStatus.configuration : (answered ?? exitStatus.ok)
-  return { status, live: answered }
+  return { status: report.faults() > 0 ? exitStatus.configuration : (live ?? exitStatus.ok), live }
+}
+
+interface Surroundings {
+  readonly options: CheckOptions
+  readonly identity: Identity
+  /** The unit that runs this configuration, if it is installed. */
+  readonly unitOf: (file: string) => Unit | null
+  readonly sockets: UnitSockets
+  readonly report: Report
+}
+
+/** With the rights of the daemon's user: the configuration, the paths and the service. */
+async function checkAsDaemon(on: Surroundings): Promise<{ inspection: Inspection; live: number | null }> {
+  const { options, identity, report } = on
+  if (identity.isElsewhere) report.say('user', ok(`checked as the user ${SERVICE_USER}`))
+  const inspection = await inspectConfig({ configPath: options.configPath, ...identity })
+  refuseReader(inspection, identity)
+  report.say('configuration', ...configFindings(inspection))
+  const { config, unseen } = inspection
+  if (config !== undefined && options.isWhole) await checkPaths(config, on)
+  if (config === undefined || !options.isLive) return { inspection, live: null }
+  announce(options.stderr, 'Asking the service')
+  const { askOnce } = await import('./check-live.ts')
+  const answer = await askOnce(config, { unseen, env: identity.env, signal: options.signal })
+  report.say('service', ...answer.findings)
+  return { inspection, live: answer.status }
 }
 
 /** The service is asked as the unit asks it: by the proxy of its drop-ins, and not by that of a shell. */
@@ -125,9 +134,9 @@ interface Identity {
 
 /**
  * Takes the effective ids of the service's user until `end`, if root asks and there is such a user: the kernel itself
- * decides then. What is needed is loaded before: that user may not be able to read this program.
+ * decides then.
  */
-async function becomeServiceUser(env: NodeJS.ProcessEnv, account: string | undefined): Promise<Identity> {
+function becomeServiceUser(env: NodeJS.ProcessEnv, account: string | undefined): Identity {
   const service = serviceEnvironment(account)
   const user = process.geteuid!() === 0 ? localUser(SERVICE_USER) : undefined
   if (user === undefined) {
@@ -136,7 +145,6 @@ async function becomeServiceUser(env: NodeJS.ProcessEnv, account: string | undef
     const known = env['RUNTIME_DIRECTORY'] === undefined ? {} : { CREDENTIALS_DIRECTORY }
     return { isElsewhere: false, env: { ...known, ...env }, end: () => undefined }
   }
-  await loadParsers()
   const before = { groups: process.getgroups!(), gid: process.getegid!() }
   process.setgroups!([user.gid, ...groupsOf(SERVICE_USER)])
   process.setegid!(user.gid)
@@ -179,12 +187,9 @@ function configFindings({ file, faults, warnings }: Inspection): Finding[] {
   ]
 }
 
-async function checkPaths(
-  config: Config,
-  on: { unit: Unit | null; sockets: UnitSockets; account: string | undefined; report: Report },
-): Promise<void> {
-  const { unit, sockets, account, report } = on
-  const ofUnit = unit === null ? [] : Object.values(serviceEnvironment(account))
+async function checkPaths(config: Config, { options, unitOf, sockets, report }: Surroundings): Promise<void> {
+  const unit = unitOf(config.file)
+  const ofUnit = unit === null ? [] : Object.values(serviceEnvironment(options.account))
   const directories = writtenDirectories(config, ofUnit)
   const barred = unit === null ? new Map<string, Finding>() : accessFindings(config, unit, directories)
   const open = directories.filter(({ path }) => !barred.has(path))

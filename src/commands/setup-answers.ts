@@ -108,17 +108,13 @@ async function singleAnswers(
     const fault = problem(given[name])
     if (fault !== undefined) throw new UsageError(`--${option}: ${fault}.`)
   }
-  const { baseUrl, apiKey, apiSecret, preset, tokenUrl } = given
-  const isWhole = baseUrl !== undefined && apiKey !== undefined && apiSecret !== undefined
-  if (!isWhole || (preset !== undefined && tokenUrl === undefined)) {
+  if (!isWhole(given)) {
     if (!isTerminal(stdin))
       throw new UsageError(
         'There is no terminal to ask at: give --base-url, --api-key-file and --api-secret-file (and --token-url with --preset), or --from.',
       )
-    const known =
-      options['force'] === true ? [] : [files.config, files.apiKey, files.apiSecret, ...files.others]
-    const there = present(known)
-    if (there.length > 0) throw existing(there, 'add --force to replace it')
+    const there = present([files.config, files.apiKey, files.apiSecret, ...files.others])
+    if (there.length > 0 && options['force'] !== true) throw existing(there, 'add --force to replace it')
     using prompt = createPrompt({ input: stdin, output: stderr, signal })
     for (const [name, { option, question, problem }] of all) {
       const words = given[name] === undefined ? question(given) : undefined
@@ -126,17 +122,17 @@ async function singleAnswers(
         given[name] = await prompt.ask(words, { isHidden: option.endsWith('-file'), problem })
     }
   }
-  return answersFrom(given as Given & Pick<Answers, 'baseUrl' | 'apiKey' | 'apiSecret'>)
-}
-
-/** Without a description it is the standard service. */
-function answersFrom({
-  preset,
-  tokenUrl,
-  ...answers
-}: Given & Pick<Answers, 'baseUrl' | 'apiKey' | 'apiSecret'>): Answers {
+  const { preset, tokenUrl, ...answers } = given as Whole
+  // Without a description it is the standard service.
   const service = { ...(preset === 'oauth2' && { preset }), tokenUrl }
   return { ...answers, settings: tokenUrl === undefined ? {} : { service } }
+}
+
+type Whole = Given & Pick<Answers, 'baseUrl' | 'apiKey' | 'apiSecret'>
+
+function isWhole({ baseUrl, apiKey, apiSecret, preset, tokenUrl }: Given): boolean {
+  const isDescribed = preset === undefined || tokenUrl !== undefined
+  return baseUrl !== undefined && apiKey !== undefined && apiSecret !== undefined && isDescribed
 }
 
 function addressProblem(problem: Field['problem']): Field['problem'] {

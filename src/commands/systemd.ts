@@ -162,15 +162,18 @@ export async function alertState(account: string | undefined): Promise<Omit<Syst
       : `${path} is ${load === 'masked' ? load : state}, so that no alert reaches the alert command: ${unmask}\`sudo systemctl enable --now ${path}\``
   const names = ['Result', 'ExecMainStatus', 'ExecMainExitTimestamp', 'StatusText']
   const run = (await unitProperties(`${alertUnit}.service`, names)) ?? {}
+  return { alertCommand: lastRunOf(run, alertUnit), alertProblem }
+}
+
+function lastRunOf(run: UnitProperties, alertUnit: string): SystemdState['alertCommand'] {
   const failed = (how: string): string => `${how}: see \`journalctl -u ${alertUnit}\``
   // The unit runs as long as the command fails, and its status says so.
   const [, status, failedAt] = /^(exit status \d+) at (\S+Z): /.exec(run['StatusText'] ?? '') ?? []
-  if (status !== undefined && failedAt !== undefined)
-    return { alertCommand: { failure: failed(status), at: failedAt }, alertProblem }
+  if (status !== undefined && failedAt !== undefined) return { failure: failed(status), at: failedAt }
   const seconds = Number(/^@(\d+)/.exec(run['ExecMainExitTimestamp'] ?? '')?.[1] ?? 0)
+  if (seconds === 0) return null
   const failure = run['Result'] === 'success' ? null : failed(resultOf(run))
-  const at = new Date(seconds * 1_000).toISOString()
-  return { alertCommand: seconds === 0 ? null : { failure, at }, alertProblem }
+  return { failure, at: new Date(seconds * 1_000).toISOString() }
 }
 
 function resultOf({ Result: result = '', ExecMainStatus: status = '0' }: UnitProperties): string {
@@ -193,22 +196,27 @@ export async function whyNotRunning(
   const names = ['ActiveState', 'Result', 'ExecMainStatus', 'UnitFileState']
   const service = await unitProperties(`${unit}.service`, names)
   if (service === null) return undefined
-  const meaningOf = (status: string): string =>
-    EXIT_MEANINGS[status]?.replace('kyc-tokend check', `kyc-tokend check${accountWords(account)}`) ??
-    `see \`journalctl -u ${unit} -n 20\``
-  if (isMisconfigured) return `${unit}.service does not start: ${meaningOf('78')}.`
+  const words = accountWords(account)
+  if (isMisconfigured)
+    return `${unit}.service does not start: the configuration is faulty: \`sudo kyc-tokend check${words}\`.`
   if (isUnconfigured(account))
-    return `${unit}.service has no configuration: \`sudo kyc-tokend setup${accountWords(account)}\`.`
+    return `${unit}.service has no configuration: \`sudo kyc-tokend setup${words}\`.`
   const socket = await unitProperties(`${unit}.socket`, ['ActiveState'])
   for (const [suffix, known] of Object.entries({ service, socket }))
     if (known?.['LoadState'] === 'masked')
       return `${unit}.${suffix} is masked: \`sudo systemctl unmask ${unit}.${suffix}\`, then \`sudo systemctl enable --now ${unit}\`.`
   if (socket?.['ActiveState'] === 'active' && isAbsent(systemSocket(account)))
     return `The socket of ${unit}.socket was removed: \`${socketCure(account)}\`.`
+  return reasonOf(unit, service, words)
+}
+
+function reasonOf(unit: string, service: UnitProperties, words: string): string | undefined {
   const { ActiveState: state, Result: result, ExecMainStatus: status = '0', UnitFileState: file } = service
   if (state === 'active' || state === 'reloading') return undefined
-  if (result !== 'success' || state === 'failed')
-    return `${unit}.service is ${state} (${resultOf(service)}): ${meaningOf(status)}.`
+  if (result !== 'success' || state === 'failed') {
+    const meaning = EXIT_MEANINGS[status]?.replace('kyc-tokend check', `kyc-tokend check${words}`)
+    return `${unit}.service is ${state} (${resultOf(service)}): ${meaning ?? `see \`journalctl -u ${unit} -n 20\``}.`
+  }
   if (state === 'activating') return `${unit}.service is starting.`
   const enable = file === 'enabled' ? 'start' : 'enable --now'
   return `${unit}.service is ${state}: \`sudo systemctl ${enable} ${unit}\`.`

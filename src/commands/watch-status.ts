@@ -50,7 +50,10 @@ export async function watchStatus(
     try {
       const status = await client.status()
       if (status.daemon.pid !== last?.daemon.pid) systemd = await systemdStateOf(status.daemon)
-      for (const event of eventsBetween(last, status)) note(event)
+      for (const change of changes) {
+        const event = change(status, last)
+        if (event !== false) note(event)
+      }
       last = status
       problem = null
     } catch (error) {
@@ -88,20 +91,20 @@ export async function watchStatus(
   }
 }
 
-/** Events between two statuses: sentences without an instant; none if nothing happened. `before` is null at first. */
-function eventsBetween(before: StatusResult | null, after: StatusResult): string[] {
-  const { state, token, failure, alert } = after
-  const events: string[] = []
-  if (before?.state !== state) events.push(`state ${state}`)
-  if (token === null && before?.token) events.push('no usable token any more')
-  if (token !== null && token.fingerprint !== before?.token?.fingerprint)
-    events.push(
-      `token ${token.generation} (${token.fingerprint}), good until ${token.expiresAt.slice(11, 19)}Z`,
-    )
-  const former = before?.failure
-  if (failure !== null && (former?.reason !== failure.reason || former.attempts < failure.attempts))
-    events.push(`attempt ${failure.attempts} failed: ${failure.reason}, ${failure.detail}`)
-  if (alert === null && before?.alert) events.push(`alert over: ${before.alert.reason}`)
-  if (alert !== null && alert.reason !== before?.alert?.reason) events.push(`alert raised: ${alert.reason}`)
-  return events
-}
+type Change = (after: StatusResult, before: StatusResult | null) => string | false
+/** Events between two statuses, of which the former is null at first: sentences without an instant. */
+const changes: readonly Change[] = [
+  ({ state }, before) => state !== before?.state && `state ${state}`,
+  ({ token }, before) => (token === null && before?.token ? 'no usable token any more' : false),
+  ({ token }, before) =>
+    token !== null &&
+    token.fingerprint !== before?.token?.fingerprint &&
+    `token ${token.generation} (${token.fingerprint}), good until ${token.expiresAt.slice(11, 19)}Z`,
+  ({ failure }, before) =>
+    failure !== null &&
+    (failure.reason !== before?.failure?.reason || failure.attempts > before.failure.attempts) &&
+    `attempt ${failure.attempts} failed: ${failure.reason}, ${failure.detail}`,
+  ({ alert }, before) => (alert === null && before?.alert ? `alert over: ${before.alert.reason}` : false),
+  ({ alert }, before) =>
+    alert !== null && alert.reason !== before?.alert?.reason && `alert raised: ${alert.reason}`,
+]

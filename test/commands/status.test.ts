@@ -256,8 +256,7 @@ test('a refused account: the command is first, and mistakes with keys are named'
 test('the alert command’s last run, readers, and a faulty configuration on disk', () => {
   const configuration = { state: 'faulty', problem: 'http.mode: is no mode' } as const
   const readers = [{ ...reader, uid: 1001, client: 'billing', transport: 'http', count: 12 } as const]
-  const failure = 'exit status 7: see `journalctl`'
-  const alertCommand = { failure, at: '2030-01-01T00:10:00.000Z' }
+  const alertCommand = { failure: 'exit status 7: see `journalctl`', at: '2030-01-01T00:10:00.000Z' }
   const text = format(
     { daemon: { ...good.daemon, configuration }, readers },
     { systemd: { ...underSystemd('kyc-tokend'), alertCommand } },
