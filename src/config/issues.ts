@@ -9,21 +9,21 @@ export interface ConfigIssue {
   readonly sentence: string
 }
 
-/** Collects the faults and warnings of a configuration. `fault` returns undefined, in place of what cannot be used. */
+/** Collects the faults and warnings of a configuration. `fault` returns undefined, for what cannot be used. */
 export interface Diagnostics {
   readonly fault: (at: string, sentence: string) => undefined
   readonly warn: (at: string, sentence: string) => void
 }
 
-/** Where nothing can be wrong. */
+/** For settings that are known to be right. */
 export const silent: Diagnostics = { fault: () => undefined, warn: () => undefined }
 
-/** Tells what is wrong among these: by key path its sentence, false where nothing is. */
-export function tellEach(
+/** Reports the problems among these: by key path the sentence, or false where there is none. */
+export function reportEach(
   problems: Readonly<Record<string, string | false | undefined>>,
-  tell: Diagnostics['warn'],
+  report: Diagnostics['warn'],
 ): void {
-  for (const [at, problem] of Object.entries(problems)) if (problem) tell(at, problem)
+  for (const [at, problem] of Object.entries(problems)) if (problem) report(at, problem)
 }
 
 /** A configuration that cannot be used (status 78). The message holds all faults, each on a line. */

@@ -6,7 +6,7 @@ import { isKeyOf } from '../lib/crypto.ts'
 import { Secret } from '../lib/secret.ts'
 import type { ShareConfig } from './config.ts'
 import type { Inputs } from './inputs.ts'
-import { tellEach, type Diagnostics } from './issues.ts'
+import { reportEach, type Diagnostics } from './issues.ts'
 import type { ServerAddress } from './schema-parts.ts'
 import type { ValidPart } from './validate.ts'
 
@@ -51,7 +51,7 @@ export function resolveShare(input: ShareInput, context: ShareContext) {
     /** Mixed into the key of the seal. */
     key: inputs.secret('share.key', input.key) ?? null,
   }
-  tellEach(problemsOf(config), diagnostics.fault)
+  reportEach(problemsOf(config), diagnostics.fault)
   const length = apiSecret?.reveal().length ?? MIN_SECRET_LENGTH
   if (length < MIN_SECRET_LENGTH && !input.key)
     diagnostics.warn(
@@ -84,7 +84,7 @@ function resolveTls(input: NonNullable<ShareInput['tls']>, { inputs, diagnostics
   return { ca, serverName, cert, key: key === undefined ? null : new Secret(key) }
 }
 
-function problemsOf(config: ShareConfig): Parameters<typeof tellEach>[0] {
+function problemsOf(config: ShareConfig): Parameters<typeof reportEach>[0] {
   const { sentinel, cluster, database, key, asks, whenAlone } = config
   return {
     'share.servers': serversProblem(config),

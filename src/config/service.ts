@@ -1,6 +1,6 @@
 // The described service (`service`): the standard one, the preset, the rules across its keys, and the compiled description.
 
-import { keyPath, silent, tellEach, type Diagnostics } from './issues.ts'
+import { keyPath, silent, reportEach, type Diagnostics } from './issues.ts'
 import type { ServiceConfig } from './config.ts'
 import { ENDPOINT, tokenUrlOf } from './base-url.ts'
 import type { ValidPart } from './validate.ts'
@@ -82,7 +82,7 @@ export function resolveService(
     'service.names': namesProblem(described, given.names !== undefined),
     ...fieldProblems(described),
   }
-  tellEach(problems, diagnostics.fault)
+  reportEach(problems, diagnostics.fault)
   return {
     ...described,
     token: token.split('.'),
@@ -105,7 +105,7 @@ export function resolveService(
     }),
     /** Statuses by which the API, not the token endpoint, says that a token is refused. */
     refusedBy: [...new Set(refusedBy)].filter((status) => status !== undefined),
-    /** What of that differs from the standard service, as one canonical text; null: nothing. */
+    /** All of that as one canonical text; null: it is the standard service. */
     description: descriptionOf(described, baseUrl),
   }
 }
