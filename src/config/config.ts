@@ -1,19 +1,20 @@
 // The configuration as the rest of the program sees it: read, validated, resolved, frozen.
-import { basicOf, type Credentials } from '../lib/secret.ts'
+import { basicOf, type Secret } from '../lib/secret.ts'
 import type { Template } from '../lib/template.ts'
-import type { createOutputs } from './resolve-outputs.ts'
-import type { resolveService } from './service.ts'
-import type { resolveShare } from './resolve-share.ts'
+import type { resolveConfig } from './resolve.ts'
 import type { Settings } from './schema.ts'
 
-/** Settings keep the names and meanings of the schema; here are those that are more than what is written. */
-type TokenFileSettings = Settings['tokenFiles'][number]
-export type SocketConfig = Readonly<Awaited<ReturnType<ReturnType<typeof createOutputs>['socket']>>>
-export type ServiceConfig = Readonly<ReturnType<typeof resolveService>>
-export type ServiceRefusal = Readonly<ServiceConfig['refusals'][number]>
-export type ShareConfig = Readonly<ReturnType<typeof resolveShare>>
-export type TokenFileFormat = TokenFileSettings['format']
+type Frozen<T> = T extends Secret ? T : { readonly [Key in keyof T]: Frozen<T[Key]> }
 
+/** Settings keep the names and meanings of the schema; `resolveConfig` describes what is more than what is written. */
+export type Config = Frozen<Awaited<ReturnType<typeof resolveConfig>>['config']>
+export type SocketConfig = Config['ipc']
+export type ServiceConfig = Config['service']
+export type ServiceRefusal = ServiceConfig['refusals'][number]
+export type ShareConfig = NonNullable<Config['share']>
+
+type TokenFileSettings = Settings['tokenFiles'][number]
+export type TokenFileFormat = TokenFileSettings['format']
 export interface TokenFileConfig extends Readonly<Pick<TokenFileSettings, 'format' | 'mode'>> {
   /** Absolute. */
   readonly path: string
@@ -22,50 +23,6 @@ export interface TokenFileConfig extends Readonly<Pick<TokenFileSettings, 'forma
   /** Numeric ids; null: as the file is created. */
   readonly uid: number | null
   readonly gid: number | null
-}
-
-export interface Config {
-  /** The configuration file, absolute. */
-  readonly file: string
-  /** Without a trailing slash. */
-  readonly baseUrl: string
-  readonly service: ServiceConfig
-  readonly credentials: Credentials
-  /** Files that the credentials come from, absolute; null: another source. */
-  readonly secretFiles: { readonly apiKey: string | null; readonly apiSecret: string | null }
-  /** Every file that was read beside the configuration itself, absolute. */
-  readonly inputs: readonly string[]
-  /** Names of systemd credentials among the secret sources: they change only at a restart. */
-  readonly systemdCredentials: readonly string[]
-  readonly request: {
-    readonly timeoutMs: number
-    readonly connectTimeoutMs: number
-    /** PEM text of `caFile`, read when the configuration was. */
-    readonly ca: string | null
-  }
-  readonly refresh: { readonly maxAgeMs: number }
-  readonly retry: { readonly initialDelayMs: number; readonly maxDelayMs: number }
-  readonly tokenFiles: readonly TokenFileConfig[]
-  readonly ipc: SocketConfig
-  readonly http: SocketConfig | null
-  readonly alerts: {
-    /** Ages of an alert at which it is reminded of, in rising order. */
-    readonly remindAfterMs: readonly number[]
-    /** Time without a usable token after which `no-token` is raised; null: never. */
-    readonly noTokenAfterMs: number | null
-    /** Person to call, in one line. */
-    readonly contact: string | null
-  }
-  /** Null: this host is by itself. */
-  readonly share: ShareConfig | null
-  readonly log: Readonly<Settings['log']>
-  /** Absolute. */
-  readonly runtimeDirectory: string
-  /** Another than `runtimeDirectory` after a reload that changed it: it counts from the next start. */
-  readonly wantedRuntimeDirectory: string
-  readonly stateDirectory: string
-  /** Things that are allowed and unwise, one sentence each, for the log and for `check`. */
-  readonly warnings: readonly string[]
 }
 
 /** A shorter value of a header is a word. */

@@ -5,7 +5,7 @@ import { join, resolve } from 'node:path'
 import { parseTemplate, placeholders, type Template } from '../lib/template.ts'
 import { idOf, type IdKind } from '../lib/posix-ids.ts'
 import { MAX_SOCKET_PATH_BYTES } from '../lib/paths.ts'
-import type { Config, TokenFileConfig } from './config.ts'
+import type { TokenFileConfig } from './config.ts'
 import type { Inputs } from './inputs.ts'
 import { printable, type Diagnostics } from './issues.ts'
 import { nearestName } from './nearest.ts'
@@ -143,7 +143,7 @@ export function createOutputs({
     },
 
     /** No two settings may write to one path, and none to a file that is read. */
-    check(config: Config): void {
+    check(config: Readonly<Record<'file' | keyof typeof OWN_FILES, string>>): void {
       const taken = new Map<string, string>()
       for (const path of inputs.files) taken.set(path, 'a file that the configuration is read from')
       taken.set(config.file, 'the configuration itself')

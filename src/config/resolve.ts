@@ -16,18 +16,15 @@ import { STANDARD_INITIAL_DELAY } from './schema.ts'
 import { resolveService } from './service.ts'
 import type { ValidPart } from './validate.ts'
 
-const KIB = 1024
-const MIB = 1024 * KIB
-
 /**
- * Held for one connection at worst: 64 KiB that were read at once, 16 KiB of unsent answers, 12 KiB in the kernel's send
- * buffer, and 4 KiB for the socket and its waiting requests (delivery/limits.ts).
+ * Held for one connection at worst, in MiB: 64 KiB that were read at once, 16 KiB of unsent answers, 12 KiB in the kernel's
+ * send buffer, and 4 KiB for the socket and its waiting requests (delivery/limits.ts).
  */
-const CONNECTION_BYTES = 96 * KIB
+const CONNECTION_MIB = 96 / 1024
 /** `MemoryMax=` of the service. */
-const SERVICE_BYTES = 256 * MIB
+const SERVICE_MIB = 256
 /** Held by a daemon without clients. */
-const IDLE_BYTES = 60 * MIB
+const IDLE_MIB = 60
 
 interface ResolveOptions extends Omit<InputsOptions, 'directory'> {
   /** The configuration file, absolute, and the owner and mode of its descriptor. */
@@ -41,10 +38,7 @@ interface ResolveOptions extends Omit<InputsOptions, 'directory'> {
  * The configuration, its `warnings` still empty, and the settings whose secret only the service sees. Faults go to
  * `diagnostics`; where there are any, here or before, the result is not to be used.
  */
-export async function resolveConfig(
-  input: ValidPart,
-  options: ResolveOptions,
-): Promise<{ config: Config; unseen: readonly string[] }> {
+export async function resolveConfig(input: ValidPart, options: ResolveOptions) {
   const { file, diagnostics } = options
   const directory = dirname(file)
   const inputs = createInputs({ ...options, directory })
@@ -62,55 +56,64 @@ export async function resolveConfig(
   )
   const { baseUrl } = plan
   const outputs = createOutputs({ runtimeDirectory, directory, inputs, baseUrl, diagnostics })
-  const config: Config = {
+  const config = {
+    /** The configuration file, absolute. */
     file,
     ...plan,
     credentials: { apiKey, apiSecret } as Credentials,
+    /** Files that the credentials come from, absolute; null: another source. */
     secretFiles: { apiKey: keyFile, apiSecret: secretFile },
+    /** Every file that was read beside the configuration itself, absolute. */
     inputs: inputs.files,
+    /** Names of systemd credentials among the secret sources: they change only at a restart. */
     systemdCredentials: sources.flatMap((source) =>
       typeof source === 'object' && 'credential' in source ? source.credential : [],
     ),
     request: {
       timeoutMs: timeout,
       connectTimeoutMs: Math.min(connectTimeout, timeout),
+      /** PEM text of `caFile`, read when the configuration was. */
       ca: inputs.certificates('request.caFile', caFile),
     },
     tokenFiles: await outputs.tokenFiles(input.tokenFiles),
     ipc: await outputs.socket('ipc', input.ipc),
     http: input.http === false ? null : await outputs.socket('http', input.http),
     alerts: {
+      /** Ages of an alert at which it is reminded of, in rising order. */
       remindAfterMs: [...new Set(alerts.remindAfter)]
         .filter((ms) => ms !== undefined)
         .toSorted((a, b) => a - b),
+      /** Time without a usable token after which `no-token` is raised; null: never. */
       noTokenAfterMs: alerts.noTokenAfter,
       contact: alerts.contact,
     },
+    /** Null: this host is by itself. */
     share: share && resolveShare(share, { directory, apiSecret, inputs, diagnostics }),
     log: input.log,
+    /** Absolute. */
     runtimeDirectory,
+    /** Another than `runtimeDirectory` after a reload that changed it: it counts from the next start. */
     wantedRuntimeDirectory,
     stateDirectory: resolve(directory, input.stateDirectory ?? stateDirectoryOf(options)),
-    warnings: [],
+    /** Things that are allowed and unwise, one sentence each, for the log and for `check`. */
+    warnings: [] as string[],
   }
   outputs.check(config)
   checkMemory(config, diagnostics)
   return { config, unseen: inputs.unseen }
 }
 
-export type Plan = Pick<Config, 'baseUrl' | 'service' | 'refresh' | 'retry'>
+export type Plan = ReturnType<typeof resolvePlan>
 
 /** The service and when it is asked: the part that needs no secret and no other file. */
-export function resolvePlan(
-  { baseUrl = '', service, refresh, retry }: ValidPart,
-  diagnostics: Diagnostics,
-): Plan {
+export function resolvePlan({ baseUrl = '', service, refresh, retry }: ValidPart, diagnostics: Diagnostics) {
   const { maxDelay, initialDelay = Math.min(parseDuration(STANDARD_INITIAL_DELAY)!, maxDelay) } = retry
   const warning = baseUrl === '' ? undefined : baseUrlWarning(baseUrl)
   if (warning !== undefined) diagnostics.warn('baseUrl', warning)
   if (initialDelay > maxDelay)
     diagnostics.fault('retry.initialDelay', 'must not be longer than retry.maxDelay: lower it or raise that')
   return {
+    /** Without a trailing slash. */
     baseUrl,
     service: resolveService(service, { baseUrl, diagnostics }),
     refresh: { maxAgeMs: refresh.maxAge },
@@ -136,11 +139,11 @@ function checkConfigFile(
 /** Warns of connections that could hold more memory than the service has. */
 function checkMemory({ ipc, http }: Config, { warn }: Diagnostics): void {
   const connections = ipc.maxConnections + (http?.maxConnections ?? 0)
-  const heldMib = Math.ceil((connections * CONNECTION_BYTES + IDLE_BYTES) / MIB)
-  if (heldMib * MIB > SERVICE_BYTES)
+  const heldMib = Math.ceil(connections * CONNECTION_MIB + IDLE_MIB)
+  if (heldMib > SERVICE_MIB)
     warn(
       '',
       `${connections} connections (\`maxConnections\` of \`ipc\` and \`http\`) can hold ${heldMib} MiB, and the service has ` +
-        `${SERVICE_BYTES / MIB} MiB: lower \`maxConnections\`, or raise MemoryMax= of the unit`,
+        `${SERVICE_MIB} MiB: lower \`maxConnections\`, or raise MemoryMax= of the unit`,
     )
 }

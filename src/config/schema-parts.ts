@@ -44,19 +44,21 @@ export function duration(from: string, to: string) {
   )
 }
 
-/** Permission bits, written as octal digits. */
-export function octal() {
+/** Permission bits, written as octal digits: all of `required`, none of `forbidden`. The sentence is about those. */
+export function octal(bits: { required: number; forbidden?: number }, sentence: string) {
   const shape = 'must be permission bits as a string of octal digits: write "0600" or "0640", in quotes'
+  const { required, forbidden = 0 } = bits
   return v.pipe(
     v.string(shape),
     v.regex(/^0?[0-7]{3}$/, shape),
     v.transform((digits) => Number.parseInt(digits, 8)),
+    v.check((mode) => (mode & (required | forbidden)) === required, sentence),
   )
 }
 
 const NO_CONTROL = 'must not hold a control character: type it again, without one'
 
-export function path(sentence = 'must be a path: write it as a string') {
+export function path(sentence = 'must be a path that is not empty: write it in quotes') {
   return v.pipe(
     v.string(sentence),
     v.minLength(1, sentence),
@@ -69,7 +71,7 @@ export function path(sentence = 'must be a path: write it as a string') {
 }
 
 /** One line of text. */
-export function line(maxLength: number, sentence = 'must be a text: write it as a string') {
+export function line(maxLength: number, sentence = 'must be a text that is not empty: write it in quotes') {
   return v.pipe(
     v.string(sentence),
     v.minLength(1, sentence),
@@ -95,8 +97,7 @@ export function texts() {
   )
 }
 
-export function count(to: number, from = 1) {
-  const sentence = `must be a whole number from ${from} to ${to}`
+export function count(to: number, from = 1, sentence = `must be a whole number from ${from} to ${to}`) {
   return v.pipe(v.number(sentence), v.integer(sentence), v.minValue(from, sentence), v.maxValue(to, sentence))
 }
 
@@ -106,13 +107,7 @@ const MAX_ID = 2 ** 32 - 2
 export function account(kind: 'user' | 'group') {
   const sentence = `must be the name or the number of a ${kind}`
   const name = v.pipe(v.string(sentence), v.regex(/^(?!-)[^\s:,/\u0000-\u001f\u007f-\u009f]+$/, sentence))
-  const id = v.pipe(
-    v.number(sentence),
-    v.integer(sentence),
-    v.minValue(0, sentence),
-    v.maxValue(MAX_ID, sentence),
-  )
-  return v.union([name, id], sentence)
+  return v.union([name, count(MAX_ID, 0, sentence)], sentence)
 }
 
 export function oneOf<const T extends readonly string[]>(choices: T) {

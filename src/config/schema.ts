@@ -3,7 +3,7 @@ import * as v from 'valibot'
 
 import { logLevels } from '../lib/log.ts'
 import { permanentReasons } from '../token/outcome.ts'
-import { baseUrlProblem, normaliseBaseUrl, tokenUrlProblem } from './base-url.ts'
+import { baseUrlProblem, normaliseBaseUrl, TOKEN_URL_SHAPE, tokenUrlProblem } from './base-url.ts'
 import {
   account,
   count,
@@ -31,8 +31,7 @@ const SERVERS_SHAPE = 'must be a list of 1 to 64 servers: write it as ["redis.ex
 const PREFIX_SHAPE = 'must be 1 to 64 letters, digits, ".", "_", ":" or "-"'
 /** Unless the longest delay is shorter. */
 export const STANDARD_INITIAL_DELAY = '1s'
-const TOKEN_URL_SHAPE =
-  'must be a path or a whole URL: write it as "/token" or "https://auth.example.com/token"'
+const SAYS_SHAPE = 'must be words of the answer, and not empty: write them as "Account not found"'
 const TRUE_OR_FALSE = 'must be true or false, without quotes'
 
 const tokenFile = () =>
@@ -48,13 +47,9 @@ const tokenFile = () =>
       'File with the text to write, in which `${accessToken}`, `${expiresAt}`, `${obtainedAt}`, `${fingerprint}` and `${baseUrl}` are filled in and `$${` is a literal `${`; relative to the configuration file.',
     ),
     mode: setting(
-      v.pipe(
-        octal(),
-        v.check(
-          (mode) => (mode & 0o400) !== 0,
-          'must let its owner, the daemon, read the file: write "0600"',
-        ),
-        v.check((mode) => (mode & 0o002) === 0, 'must not let others write the file: write "0640" or "0600"'),
+      octal(
+        { required: 0o400, forbidden: 0o002 },
+        'must let its owner, the daemon, read the file, and must not let others write the file: write "0600" or "0640"',
       ),
       'Permission bits of the file.',
       '0600',
@@ -70,13 +65,7 @@ const socket = (name: string) =>
   section({
     path: setting(path(), 'The socket, at most 107 bytes long; relative to the runtime directory.', name),
     mode: setting(
-      v.pipe(
-        octal(),
-        v.check(
-          (mode) => (mode & 0o600) === 0o600,
-          'must let its owner read and write the socket: write "0600" or "0660"',
-        ),
-      ),
+      octal({ required: 0o600 }, 'must let its owner read and write the socket: write "0600" or "0660"'),
       'Permission bits of the socket.',
       '0600',
     ),
@@ -176,6 +165,7 @@ const answerPath = () => {
   const shape = 'must be the path of a field, names joined by dots: write it as "token" or "data.token"'
   return v.pipe(line(255, shape), v.regex(/^[^.\s]+(?:\.[^.\s]+)*$/, shape))
 }
+const name = () => line(255, 'must be a name that is not empty: write it as "client_id"')
 const errorStatus = () => count(599, 400)
 
 const service = () =>
@@ -196,12 +186,8 @@ const service = () =>
     ),
     names: dependentSetting(
       section({
-        apiKey: dependentSetting(line(255), 'Name of the field with the key.', STANDARD.names.apiKey),
-        apiSecret: dependentSetting(
-          line(255),
-          'Name of the field with the secret.',
-          STANDARD.names.apiSecret,
-        ),
+        apiKey: dependentSetting(name(), 'Name of the field with the key.', STANDARD.names.apiKey),
+        apiSecret: dependentSetting(name(), 'Name of the field with the secret.', STANDARD.names.apiSecret),
       }),
       'Names of those fields; not with `basic`.',
       {},
@@ -227,8 +213,8 @@ const service = () =>
         section({
           status: v.pipe(errorStatus(), v.description('HTTP status of the answer; 400 to 599.')),
           says: v.pipe(
-            line(200),
-            v.regex(/\S/, 'must be words of the answer: write them as "Account not found"'),
+            line(200, SAYS_SHAPE),
+            v.regex(/\S/, SAYS_SHAPE),
             v.description('Words that are looked for, case and white space aside.'),
           ),
           in: orNull(answerPath(), 'Path of the text that has them; `null`: anywhere in the answer.'),

@@ -72,10 +72,13 @@ export function validateDocument(document: unknown): {
       if (!Object.hasOwn(entries, key))
         fault([...path, key], `is an unknown key: ${meant(key, Object.keys(entries))}`)
     const parts = Object.entries(entries).map(([key, node]) => {
-      const isMissing = !Object.hasOwn(section, key) && node.type !== 'optional'
       const at = [...path, key]
-      if (isMissing) return [key, fault(at, `is missing: it ${ownFault(node, undefined)}`)]
-      return [key, walk(node, Object.hasOwn(section, key) ? section[key] : undefined, at)]
+      const value = Object.hasOwn(section, key) ? section[key] : undefined
+      const isMissing = value === undefined && node.type !== 'optional'
+      return [
+        key,
+        isMissing ? fault(at, `is missing: it ${ownFault(node, undefined)}`) : walk(node, value, at),
+      ]
     })
     return Object.fromEntries(parts) as object
   }

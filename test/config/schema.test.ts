@@ -62,7 +62,7 @@ describe('the shape of a configuration', () => {
     [
       'a token file that others can write',
       { tokenFiles: [{ path: 't', mode: '0666' }] },
-      /^tokenFiles\[0\]\.mode: must not let others write/,
+      /^tokenFiles\[0\]\.mode: must let its owner.* and must not let others write/,
     ],
     [
       'a token file that its owner cannot read',

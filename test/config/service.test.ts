@@ -145,7 +145,10 @@ describe('a faulty description', () => {
     ],
     [{ names: { apiKey: 'a', apiSecret: 'a' } }, /^service\.names: gives the key and the secret one name/],
     [{ send: 'basic', names: { apiKey: 'a' } }, /^service\.names: is of no use with "send": "basic"/],
-    [{ names: { apiKey: '' } }, /^service\.names\.apiKey: must be a text/],
+    [
+      { names: { apiKey: '' } },
+      /^service\.names\.apiKey: must be a name that is not empty: write it as "client_id"/,
+    ],
     ...['', '.', 'a.', '.a', 'a..b', 'a b'].map(
       (token) => [{ token }, /^service\.token: must be the path of a field/] as const,
     ),
@@ -154,14 +157,13 @@ describe('a faulty description', () => {
       { refusals: [{ status: 500, says: 'x', reason: 'gone' }] },
       /^service\.refusals\[0\]\.reason: must be one of/,
     ],
-    [
-      { refusals: [{ status: 500, says: ' ', reason: 'account-inactive' }] },
-      /^service\.refusals\[0\]\.says: must be words/,
-    ],
-    [
-      { refusals: [{ status: 500, says: '', reason: 'account-inactive' }] },
-      /^service\.refusals\[0\]\.says: must be/,
-    ],
+    ...['', ' ', 5].map(
+      (says) =>
+        [
+          { refusals: [{ status: 500, says, reason: 'account-inactive' }] },
+          /^service\.refusals\[0\]\.says: must be words of the answer, and not empty: write them as "Account not found"$/,
+        ] as const,
+    ),
     [
       { refusals: [{ status: 200, says: 'x', reason: 'account-inactive' }] },
       /refusals\[0\]\.status: must be a whole number from 400 to 599/,
