@@ -4,7 +4,7 @@ import type { LoadOptions } from './config/load.ts'
 import { errorCode, exitStatus, UserError } from './lib/error.ts'
 import type { Log } from './lib/log.ts'
 import type { InheritedSockets } from './lib/socket-activation.ts'
-import { logReload, logReloadFailure } from './report/startup-log.ts'
+import { logReload } from './report/startup-log.ts'
 import type { SystemdNotifier } from './report/systemd.ts'
 
 /** Reads the configuration; `running` has settings that only a restart changes. Throws nothing but UserError. */
@@ -40,7 +40,10 @@ export function createReload(options: {
       logReload(next, log, needingRestart)
     } catch (error) {
       if (!(error instanceof UserError)) throw error
-      logReloadFailure(error.message, log)
+      log('error', 'The configuration was not taken over: the running one stays', {
+        event: 'reload-failed',
+        error: error.message,
+      })
     } finally {
       systemd.reloaded()
     }

@@ -11,28 +11,15 @@ import { currentAlert, type CurrentAlert } from '../token/alert.ts'
 import type { KeeperView } from '../token/keeper.ts'
 
 export type AlertSettings = Config['alerts']
-export interface Alerts {
-  /** Until the signal is aborted. An alert that is raised then stays in alert.json. */
-  run(signal: AbortSignal): Promise<void>
-  reconfigure(settings: AlertSettings): void
-  /** The alert that is raised; null: none. A rehearsal does not count. */
-  current(): CurrentAlert | null
-  /** Raises an alert with `test: true` and resolves it after 10 s. Refused while an alert is raised. */
-  test(): { value: AlertTestResult }
-}
+export type Alerts = ReturnType<typeof createAlerts>
 
 /** A rehearsal is an alert like any other, so that the whole way is tried. */
 interface Raised extends Omit<CurrentAlert, 'reason'> {
   readonly reason: CurrentAlert['reason'] | 'test'
 }
 
-interface SavedAlert {
-  readonly reason: unknown
-  readonly since: unknown
-  readonly remindedAt: unknown
-  readonly noTokenSince: unknown
-  readonly askedBy?: unknown
-}
+/** The content of alert.json. */
+type AlertRecord = Readonly<Record<string, unknown>>
 
 /** Readable by all: it holds no secret. */
 const ALERT_FILE_MODE = 0o644
@@ -65,7 +52,7 @@ export function createAlerts(options: {
   host: () => string
   /** Undefined: the one without a name. */
   account?: string | undefined
-}): Alerts {
+}) {
   const { keeper, log, host, account } = options
   let { settings } = options
   const files = createAlertFiles(options.path, log)
@@ -79,13 +66,19 @@ export function createAlerts(options: {
   const current = (): CurrentAlert | null =>
     currentAlert(keeper.state(), keeper.now(), settings.noTokenAfterMs, { isRaised: raised !== null })
 
-  function fieldsOf(alert: Raised): Record<string, unknown> {
+  const origin = (): AlertRecord => ({
+    host: host(),
+    ...(account !== undefined && { account }),
+    ...(settings.contact !== null && { contact: settings.contact }),
+  })
+
+  function fieldsOf(alert: Raised): AlertRecord {
     return {
       reason: alert.reason,
       detail: alert.detail,
       remedy: remedyOf(alert.remedy, account),
       ...(alert.failure !== null && { failure: alert.failure }),
-      ...originOf({ host: host(), account, contact: settings.contact }),
+      ...origin(),
       since: isoTime(alert.since.wallMs),
       ...(alert.noTokenSince !== null && { noTokenSince: isoTime(alert.noTokenSince.wallMs) }),
       ...(alert.askedBy !== null && { askedBy: alert.askedBy }),
@@ -93,12 +86,12 @@ export function createAlerts(options: {
     }
   }
 
-  /** One person is woken for a fleet: the host that asked logs at `alert`, the others at `error`. */
-  function logAlert(alert: Raised, occasion: { resumed?: true; reminder?: number }): void {
-    const sentence = SENTENCES[alert.reason]
-    const fields = { ...fieldsOf(alert), ...occasion }
-    if (alert.askedBy === null) log('alert', sentence, { event: 'alert', ...fields })
-    else log('error', sentence, { event: 'alert', ...fields })
+  /** Logs and writes it. One person is woken for a fleet: the host that asked logs at `alert`, the others at `error`. */
+  function announce(alert: Raised, occasion: { resumed?: true; reminder?: number }): void {
+    reminders = remindersDue(alert)
+    const fields = { event: 'alert', ...fieldsOf(alert), ...occasion }
+    log(alert.askedBy === null ? 'alert' : 'error', SENTENCES[alert.reason], fields)
+    writeAlert(alert)
   }
 
   /** Written at each occasion and left alone in between: each change runs the operator's command. */
@@ -112,45 +105,34 @@ export function createAlerts(options: {
     })
   }
 
-  function resolve(
-    alert: { reason: unknown; since: string; sinceMs?: number; askedBy?: unknown },
-    by: string,
-  ): void {
-    const now = keeper.now()
-    const fields = {
-      reason: alert.reason,
-      since: alert.since,
-      ...(alert.sinceMs !== undefined && { lastedSeconds: Math.round((now.bootMs - alert.sinceMs) / 1000) }),
-      by,
-      ...originOf({ host: host(), account, contact: settings.contact }),
-      ...(typeof alert.askedBy === 'string' && { askedBy: alert.askedBy }),
-      ...(alert.reason === 'test' && { test: true }),
-    }
+  /** `alert`: what is told of the one that is over. */
+  function resolve(alert: AlertRecord, by: string): void {
+    const fields = { ...alert, by, ...origin(), ...(alert['reason'] === 'test' && { test: true }) }
     log('notice', OVER, { event: 'alert-resolved', ...fields })
-    files.setResolved({
-      level: 'notice',
-      message: OVER,
-      event: 'alert-resolved',
-      ...fields,
-      resolvedAt: isoTime(now.wallMs),
-    })
+    const resolvedAt = isoTime(keeper.now().wallMs)
+    files.setResolved({ level: 'notice', message: OVER, event: 'alert-resolved', ...fields, resolvedAt })
   }
 
   function resolveRaised({ reason, since, askedBy }: Raised): void {
     const { token, forcedCause } = keeper.state()
     const by = reason === 'test' ? 'test' : token !== null && forcedCause === null ? 'token' : 'reload'
-    resolve({ reason, since: isoTime(since.wallMs), sinceMs: since.bootMs, askedBy }, by)
+    const alert = {
+      reason,
+      since: isoTime(since.wallMs),
+      lastedSeconds: Math.round((keeper.now().bootMs - since.bootMs) / 1000),
+      ...(askedBy !== null && { askedBy }),
+    }
+    resolve(alert, by)
   }
 
   /** By age, and one more once there has been no usable token for too long. */
-  function remindersAt(alert: Raised, wallMs: number, isTokenless: boolean): number {
-    const byAge = settings.remindAfterMs.filter((afterMs) => wallMs - alert.since.wallMs >= afterMs)
+  function remindersAt(alert: Raised, ageMs: number, isTokenless: boolean): number {
+    const byAge = settings.remindAfterMs.filter((afterMs) => ageMs >= afterMs)
     return byAge.length + (alert.reason !== 'no-token' && isTokenless ? 1 : 0)
   }
 
   function remindersDue(alert: Raised): number {
-    const ageMs = keeper.now().bootMs - alert.since.bootMs
-    return remindersAt(alert, alert.since.wallMs + ageMs, alert.noTokenSince !== null)
+    return remindersAt(alert, keeper.now().bootMs - alert.since.bootMs, alert.noTokenSince !== null)
   }
 
   /** A real alert ends a rehearsal. */
@@ -168,22 +150,12 @@ export function createAlerts(options: {
     if (raised === null) files.setRaised(null)
     else if (before?.reason !== raised.reason) {
       remindedAt = null
-      reminders = remindersDue(raised)
-      logAlert(raised, {})
-      writeAlert(raised)
+      announce(raised, {})
     } else if (remindersDue(raised) > reminders) {
       remindedAt = isoTime(keeper.now().wallMs)
-      reminders = remindersDue(raised)
-      logAlert(raised, { reminder: reminders })
-      writeAlert(raised)
+      announce(raised, { reminder: remindersDue(raised) })
     }
     if (isBegun) void files.reconcile()
-  }
-
-  function announce(alert: Raised): void {
-    reminders = remindersDue(alert)
-    logAlert(alert, { resumed: true })
-    writeAlert(alert)
   }
 
   /** An alert of a former run is logged once more, and its reminders go on. */
@@ -192,27 +164,29 @@ export function createAlerts(options: {
     // Of a former run, also while its first attempt is awaited: alert.json says whether it was raised.
     const initial = currentAlert(keeper.state(), keeper.now(), noTokenAfterMs, { isRaised: true })
     raised = current()
-    if (raised !== null) announce(raised)
+    if (raised !== null) announce(raised, { resumed: true })
     const saved = await files.begin()
     isBegun = true
     if (saved === null) return
-    if (raised === null && initial !== null && initial.reason === saved.reason) {
+    const { reason, since, askedBy, noTokenSince } = saved
+    if (raised === null && initial !== null && initial.reason === reason) {
       raised = initial
-      announce(initial)
+      announce(initial, { resumed: true })
     }
-    if (raised === null) resolve({ ...saved, since: String(saved.since) }, 'restart')
-    else if (raised.reason === saved.reason) resume(raised, saved)
-  }
-
-  function resume(alert: Raised, saved: SavedAlert): void {
-    remindedAt = typeof saved.remindedAt === 'string' ? saved.remindedAt : null
-    const lastMs = Date.parse(remindedAt ?? String(saved.since))
-    reminders = remindersAt(alert, lastMs, saved.noTokenSince !== undefined)
-    writeAlert(alert)
+    if (raised === null) {
+      const alert = { reason, since: String(since), ...(typeof askedBy === 'string' && { askedBy }) }
+      return resolve(alert, 'restart')
+    }
+    if (raised.reason !== reason) return
+    remindedAt = typeof saved['remindedAt'] === 'string' ? saved['remindedAt'] : null
+    const lastMs = Date.parse(remindedAt ?? String(since))
+    reminders = remindersAt(raised, lastMs - raised.since.wallMs, noTokenSince !== undefined)
+    writeAlert(raised)
   }
 
   return {
-    async run(signal) {
+    /** Until the signal is aborted. An alert that is raised then stays in alert.json. */
+    async run(signal: AbortSignal): Promise<void> {
       const begun = begin()
       const ended = keeper.listenUntil(signal, check)
       await begun
@@ -220,11 +194,13 @@ export function createAlerts(options: {
       await ended
       await files.reconcile()
     },
-    reconfigure(next) {
+    reconfigure(next: AlertSettings): void {
       settings = next
     },
+    /** The alert that is raised; null: none. A rehearsal does not count. */
     current,
-    test() {
+    /** Raises an alert with `test: true` and resolves it after 10 s. Refused while an alert is raised. */
+    test(): { value: AlertTestResult } {
       if (raised !== null)
         return { value: { outcome: 'refused', detail: `The alert ${raised.reason} is raised` } }
       const since = keeper.now()
@@ -237,18 +213,6 @@ export function createAlerts(options: {
   }
 }
 
-function originOf({
-  host,
-  account,
-  contact,
-}: {
-  host: string
-  account: string | undefined
-  contact: string | null
-}): Record<string, unknown> {
-  return { host, ...(account !== undefined && { account }), ...(contact !== null && { contact }) }
-}
-
 function isoTime(wallMs: number): string {
   return new Date(wallMs).toISOString()
 }
@@ -258,34 +222,28 @@ function createAlertFiles(path: string, log: Log) {
   let raised: string | null = null
   let resolved: string | null = null
   const failure = { sentence: 'An alert file cannot be brought up to date', event: 'alert-file-failed' }
-  const raisedFile = createManagedFile(
-    { path, mode: ALERT_FILE_MODE },
-    { desired: () => raised, log, failure },
-  )
-  const resolvedPath = join(dirname(path), 'alert-resolved.json')
-  const resolvedFile = createManagedFile(
-    { path: resolvedPath, mode: ALERT_FILE_MODE },
-    { desired: () => resolved, log, failure },
-  )
+  const file = (name: string, desired: () => string | null) =>
+    createManagedFile({ path: join(dirname(path), name), mode: ALERT_FILE_MODE }, { desired, log, failure })
+  const raisedFile = file('alert.json', () => raised)
+  const resolvedFile = file('alert-resolved.json', () => resolved)
   let work = Promise.resolve()
 
-  async function reconcileAfter(former: Promise<void>): Promise<void> {
-    await former
+  async function reconcile(): Promise<void> {
     if (resolved !== null) await resolvedFile.reconcile()
     await raisedFile.reconcile()
   }
 
   return {
     /** Removes leftovers of a crash and returns what alert.json of a former run says; null: there is none. */
-    async begin(): Promise<SavedAlert | null> {
+    async begin(): Promise<AlertRecord | null> {
       await Promise.all([raisedFile.begin(), resolvedFile.begin()])
       return readAlert(path)
     },
     /** The content of alert.json; null: it goes, after alert-resolved.json was written. */
-    setRaised(alert: object | null): void {
+    setRaised(alert: AlertRecord | null): void {
       raised = alert && `${JSON.stringify(alert)}\n`
     },
-    setResolved(alert: object): void {
+    setResolved(alert: AlertRecord): void {
       resolved = `${JSON.stringify(alert)}\n`
     },
     /**
@@ -293,17 +251,17 @@ function createAlertFiles(path: string, log: Log) {
      * alert-resolved.json is there before alert.json goes.
      */
     async reconcile(): Promise<void> {
-      work = reconcileAfter(work)
+      work = work.then(reconcile)
       await work
     },
   }
 }
 
-async function readAlert(path: string): Promise<SavedAlert | null> {
+async function readAlert(path: string): Promise<AlertRecord | null> {
   try {
     const { content } = await onFile(path, async () => readSmallFile(path, MAX_ALERT_BYTES))
     const saved: unknown = JSON.parse(String(content))
-    return typeof saved === 'object' && saved !== null ? (saved as SavedAlert) : null
+    return typeof saved === 'object' && saved !== null ? (saved as AlertRecord) : null
   } catch (error) {
     if (error instanceof FileError || error instanceof SyntaxError) return null
     throw error

@@ -19,34 +19,23 @@ const MIB = 1024 * 1024
 const DISK = { fullBytes: 256 * 1024, scarceBytes: 8 * MIB }
 const SCARCE_MEMORY_BYTES = 64 * MIB
 
-export interface HostName {
-  current(): string
-  /** Adds the address where the name says nothing, once clients had time to be served. */
-  run(signal: AbortSignal): Promise<void>
-}
-
-/** The host's name as alerts and `status` show it. */
-export function createHostName(): HostName {
+/**
+ * The host as alerts and `status` name it: its host name; where that is no name at all, with the address of the
+ * interface that leads out, once clients had time to be served.
+ */
+export function createHostName() {
   let name = hostname()
   return {
-    current: () => name,
-    async run(signal) {
+    current: (): string => name,
+    async run(signal: AbortSignal): Promise<void> {
       await sleep(NAME_DELAY_MS, signal)
-      if (!signal.aborted) name = await hostName()
+      if (!signal.aborted && /^(localhost\b|$)/.test(name)) {
+        const address = addressOf(await outwardInterface())
+        name = [name || 'localhost', ...(address === undefined ? [] : [`(${address})`])].join(' ')
+      }
       await untilAborted(signal)
     },
   }
-}
-
-/**
- * The host as alerts and `status` name it: its host name; where that is no name at all, with the address of the
- * interface that leads out. Never fails, and takes 3 s at most.
- */
-export async function hostName(): Promise<string> {
-  const name = hostname()
-  if (name !== '' && !/^localhost\b/.test(name)) return name
-  const address = addressOf(await outwardInterface())
-  return [name === '' ? 'localhost' : name, ...(address === undefined ? [] : [`(${address})`])].join(' ')
 }
 
 /** Examines the host. `directories` are those that are written to; for one that is not there, what is above it counts. */

@@ -1,6 +1,6 @@
 // The log's formats, as winston formats: clean the fields, then write the record as one line.
 import { inspect, styleText } from 'node:util'
-import { format, type Format, type TransformableInfo } from 'logform'
+import { format, type Format } from 'logform'
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { logLevels, type LogFields, type LogLevel } from '../lib/log.ts'
 import { redact } from '../lib/secret.ts'
@@ -37,19 +37,14 @@ export function lineFormat(options: LineOptions): Format {
     if (bytes <= MAX_LINE_BYTES) return line
     return write({ ...record, fields: { event: record.fields.event, omittedBytes: bytes } }, options)
   }
-  return format.combine(
-    cleanFields({ secrets: options.secrets }),
-    format.printf((info) => toLine(info as unknown as LogRecord)),
-  )
+  return format.printf((info) => toLine(redacted(info as unknown as LogRecord, options.secrets())))
 }
 
 /** Names, event and sentence are constants of this program that others rely on, so only values are redacted. */
-const cleanFields = format((info: TransformableInfo, options) => {
-  const { secrets } = options as Pick<LineOptions, 'secrets'>
-  const { event, ...others } = info['fields'] as LogFields
-  info['fields'] = { event, ...(toLoggable(others, { secrets: secrets(), depth: 0 }) as object) }
-  return info
-})
+function redacted(record: LogRecord, secrets: Iterable<string>): LogRecord {
+  const { event, ...others } = record.fields
+  return { ...record, fields: { event, ...(toLoggable(others, { secrets, depth: 0 }) as object) } }
+}
 
 function journalLine({ level, message, fields }: LogRecord): string {
   return escapeUnsafe(`${priority(level)}${message} ${toLogfmt(fields)}`)
@@ -60,30 +55,18 @@ function priority(level: LogLevel): string {
   return `<${logLevels.indexOf(level)}>`
 }
 
-const recordNames = new Set(['time', 'level', 'message'])
-
-/** A field with a name that every record has gets a low line after it. */
 function jsonLine({ level, message, fields, wallMs }: LogRecord, { isJournal }: LineOptions): string {
-  const { event, ...others } = fields
-  const named = Object.entries(others).map(([name, value]) => [
-    recordNames.has(name) ? `${name}_` : name,
-    value,
-  ])
-  const time = new Date(wallMs).toISOString()
-  const json = JSON.stringify({ time, level, message, event, ...Object.fromEntries(named) })
+  const json = JSON.stringify({ time: new Date(wallMs).toISOString(), level, message, ...fields })
   return escapeUnsafe(isJournal ? `${priority(level)}${json}` : json)
 }
 
-const colours = {
-  emerg: 'red',
-  alert: 'red',
-  crit: 'red',
-  error: 'red',
+/** More urgent levels are red. */
+const colours: Partial<Record<LogLevel, 'yellow' | 'green' | 'blue' | 'gray'>> = {
   warning: 'yellow',
   notice: 'green',
   info: 'blue',
   debug: 'gray',
-} as const
+}
 
 function textLine({ level, message, fields, wallMs }: LogRecord, { isColoured }: LineOptions): string {
   const { event: _event, ...others } = fields
@@ -91,7 +74,7 @@ function textLine({ level, message, fields, wallMs }: LogRecord, { isColoured }:
     isColoured && text !== '' ? styleText(colour, text, { validateStream: false }) : text
   const parts = [
     paint('gray', localTime(wallMs)),
-    paint(colours[level], level.padEnd(7)),
+    paint(colours[level] ?? 'red', level.padEnd(7)),
     paint('bold', escapeUnsafe(message)),
     paint('gray', escapeUnsafe(toLogfmt(others))),
   ]
@@ -99,10 +82,8 @@ function textLine({ level, message, fields, wallMs }: LogRecord, { isColoured }:
 }
 
 function localTime(wallMs: number): string {
-  const at = new Date(wallMs)
-  const two = (count: number): string => String(count).padStart(2, '0')
-  const date = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`
-  return `${date} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`
+  const aheadMs = -60_000 * new Date(wallMs).getTimezoneOffset()
+  return new Date(wallMs + aheadMs).toISOString().slice(0, 19).replace('T', ' ')
 }
 
 /** `name=value`, quoted where a value has other than plain characters. */

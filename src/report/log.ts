@@ -3,22 +3,11 @@ import { fstatSync } from 'node:fs'
 import type { Writable } from 'node:stream'
 import type { Config } from '../config/config.ts'
 import { withTimeout, type Clock } from '../lib/clock.ts'
-import { logLevels, type Log, type LogLevel } from '../lib/log.ts'
+import { logLevels, type LogLevel } from '../lib/log.ts'
 import type { LineOptions, LogRecord } from './log-formats.ts'
 import type { WinstonLogger } from './winston-logger.ts'
 
 export type LogSettings = Config['log']
-export interface OpenLog {
-  readonly log: Log
-  /** The start is over: from now on records are written soon, and not only with the first error or at the end. */
-  begin(): void
-  /** Goes on with other settings. */
-  reconfigure(settings: LogSettings): void
-  /** Records that were lost since the start: the log was not read, or its disk was full. */
-  lost(): number
-  /** Resolves when every record is written, or after 1 s: a reader that does not read delays no end. */
-  close(): Promise<void>
-}
 
 /** Unread bytes of a reader that has stopped. */
 const UNSENT_LIMIT_BYTES = 1024 * 1024
@@ -37,10 +26,18 @@ export function createLog(
     clock: Clock
     secrets: () => Iterable<string>
   },
-): OpenLog {
+) {
   const { stream, env, clock, secrets } = options
-  let { level } = options
-  let lineOptions = { ...lineOptionsFor(options, { stream, env }), secrets }
+  const target = targetOf(stream)
+  const lineOptions = ({ format }: LogSettings): LineOptions => {
+    const isTerminal = Reflect.get(stream, 'isTTY') === true
+    const isColoured = isTerminal && (env['NO_COLOR'] ?? '') === '' && env['TERM'] !== 'dumb'
+    // systemd.exec(5), $JOURNAL_STREAM: device and inode of its socket.
+    const isJournal = target !== null && env['JOURNAL_STREAM'] === `${target.dev}:${target.ino}`
+    const automatic = isJournal ? 'journal' : isTerminal ? 'text' : 'json'
+    return { format: format === 'auto' ? automatic : format, isColoured, isJournal, secrets }
+  }
+  let settings: LogSettings = options
   let logger: WinstonLogger | null = null
   let queue: LogRecord[] = []
   let loading: Promise<WinstonLogger> | null = null
@@ -49,8 +46,9 @@ export function createLog(
   function load(): Promise<WinstonLogger> {
     loading ??= import('./winston-logger.ts').then(({ createWinstonLogger }) => {
       logger = createWinstonLogger({
-        ...lineOptions,
+        ...lineOptions(settings),
         stream,
+        fileDescriptor: target?.isFile === true ? target.fd : null,
         limitBytes: UNSENT_LIMIT_BYTES,
         onDrain: logLost,
       })
@@ -61,12 +59,12 @@ export function createLog(
     return loading
   }
 
-  function log(recordLevel: LogLevel, message: string, fields: LogRecord['fields']): void {
-    if (urgency(recordLevel) > urgency(level)) return
-    const record = { level: recordLevel, message, fields, wallMs: clock.now().wallMs }
+  function log(level: LogLevel, message: string, fields: LogRecord['fields']): void {
+    if (urgency(level) > urgency(settings.level)) return
+    const record = { level, message, fields, wallMs: clock.now().wallMs }
     if (logger !== null) return logger.write(record)
     queue.push(record)
-    if (urgency(recordLevel) <= urgency('error')) void load()
+    if (urgency(level) <= urgency('error')) void load()
   }
 
   function logLost(dropped: number): void {
@@ -78,16 +76,19 @@ export function createLog(
 
   return {
     log,
-    begin() {
+    /** The start is over: from now on records are written soon, and not only with the first error or at the end. */
+    begin(): void {
       timer ??= setTimeout(() => void load(), LOAD_AFTER_MS)
     },
-    reconfigure(next) {
-      level = next.level
-      lineOptions = { ...lineOptionsFor(next, { stream, env }), secrets }
-      logger?.reconfigure(lineOptions)
+    /** Goes on with other settings. */
+    reconfigure(next: LogSettings): void {
+      settings = next
+      logger?.reconfigure(lineOptions(next))
     },
-    lost: () => logger?.lost() ?? 0,
-    async close() {
+    /** Records that were lost since the start: the log was not read, or its disk was full. */
+    lost: (): number => logger?.lost() ?? 0,
+    /** Resolves when every record is written, or after 1 s: a reader that does not read delays no end. */
+    async close(): Promise<void> {
       clearTimeout(timer)
       const loaded = await load()
       await withTimeout(CLOSE_LIMIT_MS, loaded.flushed(), clock)
@@ -100,27 +101,14 @@ function urgency(level: LogLevel): number {
   return logLevels.indexOf(level)
 }
 
-function lineOptionsFor(
-  { format }: Pick<LogSettings, 'format'>,
-  { stream, env }: { stream: Writable; env: NodeJS.ProcessEnv },
-): Omit<LineOptions, 'secrets'> {
-  const isTerminal = Reflect.get(stream, 'isTTY') === true
-  const isColoured = isTerminal && (env['NO_COLOR'] ?? '') === '' && env['TERM'] !== 'dumb'
-  const isJournal = leadsToJournal(stream, env)
-  if (format !== 'auto') return { format, isColoured, isJournal }
-  return { format: isJournal ? 'journal' : isTerminal ? 'text' : 'json', isColoured, isJournal }
-}
-
-/** Reports whether the stream leads to the journal (systemd.exec(5), $JOURNAL_STREAM: device and inode of its socket). */
-function leadsToJournal(stream: Writable, env: NodeJS.ProcessEnv): boolean {
+/** Where the descriptor of the stream leads to; null: it has none that is open. */
+function targetOf(stream: Writable): { fd: number; isFile: boolean; dev: number; ino: number } | null {
   const fd: unknown = Reflect.get(stream, 'fd')
-  const journal = env['JOURNAL_STREAM']
-  if (typeof fd !== 'number' || journal === undefined) return false
+  if (typeof fd !== 'number') return null
   try {
-    const { dev, ino } = fstatSync(fd)
-    return journal === `${dev}:${ino}`
+    const stats = fstatSync(fd)
+    return { fd, isFile: stats.isFile(), dev: stats.dev, ino: stats.ino }
   } catch {
-    // A closed descriptor leads nowhere.
-    return false
+    return null
   }
 }

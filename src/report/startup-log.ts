@@ -54,14 +54,6 @@ export function logReload(config: Config, log: Log, needingRestart: readonly str
   log('notice', 'The configuration was read again', { event: 'reloaded', configFile: config.file })
 }
 
-/** `fault` is a sentence for people, with the remedy. */
-export function logReloadFailure(fault: string, log: Log): void {
-  log('error', 'The configuration was not taken over: the running one stays', {
-    event: 'reload-failed',
-    error: fault,
-  })
-}
-
 function logWarnings({ warnings }: Config, log: Log): void {
   for (const warning of warnings) {
     log('warning', 'The configuration can be better', { event: 'config-warning', warning })

@@ -9,15 +9,7 @@ import type { KeeperView } from '../token/keeper.ts'
 /** Sends a datagram to this Unix socket (sd_notify(3)). Throws where that fails. */
 export type SendDatagram = (path: string, text: string) => void
 
-export interface SystemdNotifier {
-  /** Notifies until the signal is aborted; then that the daemon stops. */
-  run(signal: AbortSignal): Promise<void>
-  /** The sockets answer: READY=1 follows as soon as a kept token is usable or the first attempt has ended. */
-  ready(): void
-  /** The configuration is read again; `reloaded` must follow, whether it was good or not. */
-  reloading(): void
-  reloaded(): void
-}
+export type SystemdNotifier = ReturnType<typeof createSystemdNotifier>
 
 /** systemd wants a sign of life within its time; three of them allow for a busy host. */
 const SIGNS_PER_WATCHDOG_TIME = 3
@@ -35,7 +27,7 @@ export function createSystemdNotifier(options: {
   sendDatagram: SendDatagram
   /** CLOCK_MONOTONIC in microseconds. */
   monotonicUs?: () => bigint
-}): SystemdNotifier {
+}) {
   const { keeper, clock, log, sendDatagram, monotonicUs = () => process.hrtime.bigint() / 1000n } = options
   const { socket, watchdogMs } = takeSettings(options.env, options.pid)
   let isAnswering = false
@@ -74,7 +66,9 @@ export function createSystemdNotifier(options: {
   }
 
   /** From a timer of its own, because the administrator's time may be shorter than the loop's ticks. */
-  async function sendSignsOfLife(everyMs: number, signal: AbortSignal): Promise<void> {
+  async function sendSignsOfLife(signal: AbortSignal): Promise<void> {
+    if (watchdogMs === null) return
+    const everyMs = Math.max(1, Math.floor(watchdogMs / SIGNS_PER_WATCHDOG_TIME))
     while (!signal.aborted) {
       if (isAlive()) send('WATCHDOG=1')
       await clock.sleep(everyMs, signal)
@@ -82,25 +76,25 @@ export function createSystemdNotifier(options: {
   }
 
   return {
-    async run(signal) {
+    /** Notifies until the signal is aborted; then that the daemon stops. */
+    async run(signal: AbortSignal): Promise<void> {
       notify()
-      const signs =
-        watchdogMs === null
-          ? undefined
-          : sendSignsOfLife(Math.max(1, Math.floor(watchdogMs / SIGNS_PER_WATCHDOG_TIME)), signal)
+      const signs = sendSignsOfLife(signal)
       await keeper.listenUntil(signal, notify)
       await signs
       send('STOPPING=1', 'STATUS=Stopping')
     },
-    ready() {
+    /** The sockets answer: READY=1 follows as soon as a kept token is usable or the first attempt has ended. */
+    ready(): void {
       isAnswering = true
       notify()
     },
-    reloading() {
+    /** The configuration is read again; `reloaded` must follow, whether it was good or not. */
+    reloading(): void {
       isReloading = true
       send('RELOADING=1', `MONOTONIC_USEC=${monotonicUs()}`, 'STATUS=Reading the configuration again')
     },
-    reloaded() {
+    reloaded(): void {
       isReloading = false
       isReadySent = false
       lastStatus = ''
@@ -121,14 +115,12 @@ function takeSettings(
 
 /** The status for `systemctl status`: one line without line breaks. */
 function statusLine(state: TokenState, now: Instant): string {
-  return [tokenWords(state, now), planWords(state, now)].join('; ')
-}
-
-function tokenWords(state: TokenState, now: Instant): string {
   const token = usableToken(state, now)
-  if (token !== null)
-    return `${phaseOf(state, now)}: token ${token.fingerprint} is good until ${at(usableUntilMs(token), now)}`
-  return `${phaseOf(state, now)}: no usable token`
+  const words =
+    token === null
+      ? 'no usable token'
+      : `token ${token.fingerprint} is good until ${at(usableUntilMs(token), now)}`
+  return `${phaseOf(state, now)}: ${words}; ${planWords(state, now)}`
 }
 
 function planWords(state: TokenState, now: Instant): string {

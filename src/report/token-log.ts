@@ -1,17 +1,16 @@
 // The story of the token in the log: obtained, failing, recovered, refused, expired. An outage is a few records, not a flood.
-import { formatInstant, formatInstantOrNull } from '../lib/clock.ts'
+import { formatInstant, formatInstantOrNull, type Instant } from '../lib/clock.ts'
 import { remedyOf } from '../lib/account.ts'
 import type { Log } from '../lib/log.ts'
 import { remedies, type PermanentFailure, type TransientReason } from '../token/outcome.ts'
-import { dueAtMs, isStale, usableToken, usableUntilMs } from '../token/state.ts'
+import { dueAtMs, isStale, usableToken, usableUntilMs, type Failure } from '../token/state.ts'
 import type { Token } from '../token/token.ts'
 import type { KeeperEvent, KeeperView } from '../token/keeper.ts'
 
-/** Failures already logged in the current outage. */
-interface FailureStreak {
-  readonly reasons: Set<TransientReason>
-  attempts: number
-  sinceMs: number
+/** The failures of the current outage. */
+interface Outage {
+  readonly logged: Set<TransientReason>
+  last: Failure
   loggedAtMs: number
   /** Time in which the same is not logged again. */
   quietMs: number
@@ -22,11 +21,6 @@ const QUIET_MS = { first: 60_000, most: 3_600_000 }
 
 type Attempted = Extract<KeeperEvent, { type: 'attempted' }>
 
-export interface TokenLog {
-  /** Logs the keeper's events until the signal is aborted. */
-  run(signal: AbortSignal): Promise<void>
-}
-
 export function createTokenLog({
   keeper,
   log,
@@ -36,12 +30,12 @@ export function createTokenLog({
   log: Log
   /** Undefined: the one without a name. */
   account?: string | undefined
-}): TokenLog {
+}) {
   /** The token that was usable at the last event. */
   let usable: Token | null = null
   let staleLogged = ''
   let obtained = ''
-  let failing: FailureStreak | null = null
+  let outage: Outage | null = null
   /** The refusal that was logged. */
   let refused: string | null = null
 
@@ -57,18 +51,14 @@ export function createTokenLog({
     logRecovery()
     const { token } = keeper.state()
     if (token === null) return
-    const fields = lifeFields(token)
+    const fields = { cause, ...(askedBy !== undefined && { askedBy }), ...lifeFields(token) }
     if (token.fingerprint === obtained)
-      log('info', 'The service gave the same token again', { event: 'token-unchanged', cause, ...fields })
-    else
-      log('info', 'Token obtained', {
-        event: 'token-obtained',
-        cause,
-        ...(askedBy !== undefined && { askedBy }),
-        ...fields,
-      })
+      log('info', 'The service gave the same token again', { event: 'token-unchanged', ...fields })
+    else log('info', 'Token obtained', { event: 'token-obtained', ...fields })
     obtained = token.fingerprint
   }
+
+  const secondsSince = ({ bootMs }: Instant): number => Math.round((keeper.now().bootMs - bootMs) / 1000)
 
   function lifeFields(token: Token): Record<string, unknown> {
     const { fingerprint, generation, expirySource, received } = token
@@ -82,39 +72,38 @@ export function createTokenLog({
   }
 
   function logRecovery(): void {
-    if (failing === null) return
+    if (outage === null) return
+    const { attempts, since } = outage.last
+    outage = null
     log('notice', 'The service gives tokens again', {
       event: 'recovered',
-      failedAttempts: failing.attempts,
-      failedForSeconds: seconds(keeper.now().bootMs - failing.sinceMs),
+      failedAttempts: attempts,
+      failedForSeconds: secondsSince(since),
     })
-    failing = null
   }
 
   function logFailure(cause: string): void {
     const { failure } = keeper.state()
     if (failure === null) return
     const now = keeper.now()
-    const { reason, detail, status, attempts } = failure
-    const sinceMs = failure.since.bootMs
-    const first = failing === null
-    failing ??= { reasons: new Set(), attempts, sinceMs, loggedAtMs: now.bootMs, quietMs: QUIET_MS.first / 2 }
-    failing.attempts = attempts
-    failing.sinceMs = sinceMs
-    const isKnown = failing.reasons.has(reason)
-    if (isKnown && now.bootMs < failing.loggedAtMs + failing.quietMs) return
-    failing.reasons.add(reason)
-    failing.loggedAtMs = now.bootMs
-    failing.quietMs = Math.min(QUIET_MS.most, failing.quietMs * 2)
-    log('warning', first ? 'Fetching a token failed' : 'Fetching a token still fails', {
+    const isFirst = outage === null
+    outage ??= { logged: new Set(), last: failure, loggedAtMs: now.bootMs, quietMs: QUIET_MS.first / 2 }
+    outage.last = failure
+    const { reason, detail, status, attempts, since, retryAtMs } = failure
+    const isKnown = outage.logged.has(reason)
+    if (isKnown && now.bootMs < outage.loggedAtMs + outage.quietMs) return
+    outage.logged.add(reason)
+    outage.loggedAtMs = now.bootMs
+    outage.quietMs = Math.min(QUIET_MS.most, outage.quietMs * 2)
+    log('warning', isFirst ? 'Fetching a token failed' : 'Fetching a token still fails', {
       event: 'fetch-failed',
       reason,
       detail,
       status,
       cause,
       attempts,
-      failingForSeconds: seconds(now.bootMs - sinceMs),
-      nextAttemptAt: formatInstant(failure.retryAtMs, now),
+      failingForSeconds: secondsSince(since),
+      nextAttemptAt: formatInstant(retryAtMs, now),
       tokenUsableUntil: tokenUsableUntil(),
       remedy: isKnown ? null : remedyOf(remedies[reason], account),
     })
@@ -122,7 +111,7 @@ export function createTokenLog({
 
   /** The first refusal is the alert's record. */
   function logRefusal({ reason, detail, status }: PermanentFailure, cause: string): void {
-    failing = null
+    outage = null
     if (refused !== reason) return
     log('warning', 'The service still refuses the account', {
       event: 'refused',
@@ -158,15 +147,11 @@ export function createTokenLog({
 
   function logExpiry(token: Token): void {
     const state = keeper.state()
-    const now = keeper.now()
     const { fingerprint } = token
+    const now = keeper.now()
     if (state.token === null) {
-      log('notice', 'The token was dropped, because another service is asked now', {
-        event: 'token-dropped',
-        fingerprint,
-        baseUrl: state.baseUrl,
-      })
-      return
+      const fields = { event: 'token-dropped', fingerprint, baseUrl: state.baseUrl }
+      return log('notice', 'The token was dropped, because another service is asked now', fields)
     }
     log('error', 'The token has expired, and there is no other', {
       event: 'token-expired',
@@ -178,7 +163,8 @@ export function createTokenLog({
   }
 
   return {
-    async run(signal) {
+    /** Logs the keeper's events until the signal is aborted. */
+    async run(signal: AbortSignal): Promise<void> {
       usable = usableToken(keeper.state(), keeper.now())
       refused = keeper.state().refusal?.reason ?? null
       if (usable !== null) {
@@ -194,8 +180,4 @@ export function createTokenLog({
       })
     },
   }
-}
-
-function seconds(ms: number): number {
-  return Math.round(ms / 1000)
 }

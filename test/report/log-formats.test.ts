@@ -149,17 +149,6 @@ test.each(formats)(
   },
 )
 
-test('a field named like a part of the record does not replace it', () => {
-  expect(JSON.parse(lineOf('json', { level: 'x', message: 'y', time: 'z' }))).toMatchObject({
-    level: 'warning',
-    level_: 'x',
-    message: 'Fetching a token failed',
-    message_: 'y',
-    time: '2026-11-20T12:00:05.250Z',
-    time_: 'z',
-  })
-})
-
 test.each(formats)('%s: a long text keeps its beginning', (format) => {
   const line = lineOf(format, { detail: `begin ${'x'.repeat(9_000)} end` })
   expect(line).toContain('begin xxx')
