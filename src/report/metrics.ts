@@ -1,6 +1,7 @@
-// Metrics for Prometheus: one table of names, types, help and values, written in the text format (version 0.0.4) at each scrape.
+// Metrics for Prometheus: one table of names, help and values, written in the text format (version 0.0.4) at each scrape.
 import { createHistogram, type Observations } from '../lib/histogram.ts'
-import type { Phase } from '../protocol.ts'
+import type { FileCounts } from '../lib/managed-file.ts'
+import type { Phase, StatusResult } from '../protocol.ts'
 import type { CurrentAlert } from '../token/alert.ts'
 import { permanentReasons, transientReasons, type FetchOutcome, type Reason } from '../token/outcome.ts'
 import { dueAtMs, phaseOf, usableToken } from '../token/state.ts'
@@ -14,7 +15,7 @@ export interface MetricsSample {
   readonly residentBytes: number
   /** By socket; null: there is no such socket. */
   readonly servers: { readonly ipc: ServerSample | null; readonly http: ServerSample | null }
-  readonly files: { readonly writes: number; readonly repairs: number; readonly errors: number }
+  readonly files: FileCounts
   readonly logRecordsLost: number
   readonly alert: CurrentAlert | null
   /** The files hold a key or a secret that the service refused. */
@@ -22,9 +23,7 @@ export interface MetricsSample {
   /** Null: this host does not share its token. */
   readonly share: ShareSample | null
 }
-interface ShareSample {
-  readonly state: 'connected' | 'alone' | 'denied'
-  readonly hosts: number | null
+interface ShareSample extends Pick<NonNullable<StatusResult['share']>, 'state' | 'hosts'> {
   /** Outcomes by the way on which they came. */
   readonly outcomes: Readonly<Record<string, number>>
   readonly staleWrites: number
@@ -43,14 +42,6 @@ interface ServerSample {
   readonly dropped: Readonly<Record<string, number>>
 }
 
-interface Context {
-  readonly sample: MetricsSample
-  readonly fetches: ReadonlyMap<Reason | 'none', number>
-  /** Of requests, in seconds. */
-  readonly durations: Observations
-  readonly state: ReturnType<KeeperView['state']>
-  readonly now: ReturnType<KeeperView['now']>
-}
 interface Value {
   /** Follows the name: `_bucket`, say. */
   readonly suffix?: string
@@ -58,8 +49,7 @@ interface Value {
   readonly value: number
 }
 /** null: absent, because a gauge without a value would be 0, for an instant the year 1970. */
-type Read = (context: Context) => number | readonly Value[] | null
-type Metric = readonly [name: string, help: string, read: Read]
+type Metric = readonly [name: string, help: string, values: number | readonly Value[] | null]
 
 const PHASES: readonly Phase[] = ['starting', 'ready', 'degraded', 'expired', 'refused']
 const ALERT_REASONS: readonly CurrentAlert['reason'][] = [...permanentReasons, 'rejected', 'no-token']
@@ -69,135 +59,11 @@ const OUTCOMES = new Map<Reason | 'none', FetchOutcome['kind']>([
   ...transientReasons.map((reason) => [reason, 'transient'] as const),
   ...permanentReasons.map((reason) => [reason, 'permanent'] as const),
 ])
-
-/** Names without `kyc_tokend_`. Counters end in `_total`, and what has observations is a histogram. */
-const METRICS: readonly Metric[] = [
-  [
-    'state',
-    '1 for the state of the daemon, 0 for the others.',
-    ({ state, now }) => oneOf('state', PHASES, phaseOf(state, now)),
-  ],
-  [
-    'alert',
-    '1 while an alert with this reason is raised, else 0.',
-    ({ sample }) => oneOf('reason', ALERT_REASONS, sample.alert?.reason),
-  ],
-  [
-    'token_usable',
-    '1 while a usable token is held, else 0.',
-    ({ state, now }) => Number(usableToken(state, now) !== null),
-  ],
-  [
-    'token_lifetime_seconds',
-    'Life of the token that was obtained last, known or assumed.',
-    ({ state }) => state.token && state.token.lifeMs / 1000,
-  ],
-  [
-    'token_expiry_timestamp_seconds',
-    'Time at which the token expires, or its assumed life ends.',
-    ({ state, now }) => state.token && wallSeconds(state.token.expiresAtMs, now),
-  ],
-  [
-    'last_success_timestamp_seconds',
-    'Time at which the service last gave a token, also before a restart.',
-    ({ state, now }) => state.lastSuccessAt && wallSeconds(state.lastSuccessAt.bootMs, now),
-  ],
-  [
-    'next_attempt_timestamp_seconds',
-    'Time of the next attempt; absent while none is planned.',
-    ({ state, now }) => (Number.isFinite(dueAtMs(state)) ? wallSeconds(dueAtMs(state), now) : null),
-  ],
-  [
-    'credentials_refused_on_disk',
-    '1 while the files hold a key or secret that the service refused, else 0.',
-    ({ sample }) => Number(sample.isRefusedOnDisk),
-  ],
-  ['requests_total', 'Requests to the service.', ({ state }) => state.requests],
-  [
-    'fetches_total',
-    'Finished attempts to get a token, by outcome and reason.',
-    ({ fetches }) =>
-      Array.from(OUTCOMES, ([reason, outcome]) => ({
-        labels: { outcome, reason },
-        value: fetches.get(reason) ?? 0,
-      })),
-  ],
-  [
-    'fetch_duration_seconds',
-    'Duration of finished attempts to get a token.',
-    ({ durations }) => histogramValues(durations),
-  ],
-  ['connections', 'Connections of clients.', bySocket(({ connections }) => connections)],
-  ['subscribers', 'Clients with a subscription.', bySocket(({ subscribers }) => subscribers)],
-  ['reads_total', 'Tokens handed out.', bySocket(({ reads }) => reads)],
-  [
-    'rejects_total',
-    'Reports of refused tokens by clients, by verdict.',
-    bySocketAnd('verdict', ({ rejects }) => rejects),
-  ],
-  [
-    'dropped_clients_total',
-    'Connections of clients that the daemon closed, by reason.',
-    bySocketAnd('reason', ({ dropped }) => dropped),
-  ],
-  ['file_writes_total', 'Token files written.', ({ sample }) => sample.files.writes],
-  [
-    'file_repairs_total',
-    'Token files restored after another program changed them.',
-    ({ sample }) => sample.files.repairs,
-  ],
-  ['file_errors_total', 'Token files that could not be written.', ({ sample }) => sample.files.errors],
-  [
-    'log_records_lost_total',
-    'Log records lost because the log was not read or its disk was full.',
-    ({ sample }) => sample.logRecordsLost,
-  ],
-  [
-    'build_info',
-    'The version that runs.',
-    ({ sample }) => [{ labels: { version: sample.version }, value: 1 }],
-  ],
-  ['start_time_seconds', 'Time at which the daemon started.', ({ sample }) => sample.startedAtMs / 1000],
-  ['resident_memory_bytes', 'Resident memory of the daemon.', ({ sample }) => sample.residentBytes],
-  [
-    'share_connected',
-    '1 while the shared store can be used, else 0.',
-    ofShare(({ state }) => Number(state === 'connected')),
-  ],
-  ['share_hosts', 'Hosts that listened to the last answer.', ofShare(({ hosts }) => hosts)],
-  [
-    'share_outcomes_total',
-    'Outcomes by the way on which they came.',
-    ofShare(({ outcomes }) => Object.entries(outcomes).map(([how, value]) => ({ labels: { how }, value }))),
-  ],
-  [
-    'share_stale_writes_total',
-    'Answers that came after those of another host and were dropped.',
-    ofShare(({ staleWrites }) => staleWrites),
-  ],
-  [
-    'share_unreadable_total',
-    'Records in the shared store that do not open.',
-    ofShare(({ unreadable }) => unreadable),
-  ],
-  [
-    'share_lag_seconds',
-    'Time from the publication of an answer to its reception.',
-    ofShare(({ lag }) => histogramValues(lag)),
-  ],
-]
-
 /** In seconds: up to the longest `request.timeout` that makes sense. */
 const DURATION_BOUNDS = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 30, 60, Infinity]
 
 /** Counts attempts from here on. Returns the function that renders all metrics. */
-export function createMetrics({
-  keeper,
-  sample,
-}: {
-  keeper: KeeperView
-  sample: () => MetricsSample
-}): () => { contentType: string; body: string } {
+export function createMetrics({ keeper, sample }: { keeper: KeeperView; sample: () => MetricsSample }) {
   const fetches = new Map<Reason | 'none', number>()
   const requests = createHistogram(DURATION_BOUNDS)
   keeper.onEvent((event) => {
@@ -206,23 +72,126 @@ export function createMetrics({
     fetches.set(reason, (fetches.get(reason) ?? 0) + 1)
     if (event.tookMs !== null) requests.observe(event.tookMs / 1000)
   })
-  return () => {
-    const durations = requests.observations()
-    const context = { sample: sample(), fetches, durations, state: keeper.state(), now: keeper.now() }
-    const body = METRICS.map((metric) => metricText(metric, context)).join('')
-    return { contentType: 'text/plain; version=0.0.4; charset=utf-8', body }
+
+  /** Names without `kyc_tokend_`. Counters end in `_total`, and what has observations is a histogram. */
+  function metrics(): Metric[] {
+    const { servers, files, share, ...parts } = sample()
+    const state = keeper.state()
+    const now = keeper.now()
+    const { token, lastSuccessAt } = state
+    const isPlanned = Number.isFinite(dueAtMs(state))
+    const wallSeconds = (bootMs: number): number => (now.wallMs + bootMs - now.bootMs) / 1000
+    const ended = Array.from(OUTCOMES, ([reason, outcome]) => ({
+      labels: { outcome, reason },
+      value: fetches.get(reason) ?? 0,
+    }))
+    const bySocket = (read: (server: ServerSample) => readonly Value[]): Value[] =>
+      Object.entries(servers).flatMap(([socket, server]: [string, ServerSample | null]) =>
+        server === null
+          ? []
+          : read(server).map(({ labels, value }) => ({ labels: { socket, ...labels }, value })),
+      )
+    return [
+      [
+        'state',
+        '1 for the state of the daemon, 0 for the others.',
+        oneOf('state', PHASES, phaseOf(state, now)),
+      ],
+      [
+        'alert',
+        '1 while an alert with this reason is raised, else 0.',
+        oneOf('reason', ALERT_REASONS, parts.alert?.reason),
+      ],
+      ['token_usable', '1 while a usable token is held, else 0.', Number(usableToken(state, now) !== null)],
+      [
+        'token_lifetime_seconds',
+        'Life of the token that was obtained last, known or assumed.',
+        token && token.lifeMs / 1000,
+      ],
+      [
+        'token_expiry_timestamp_seconds',
+        'Time at which the token expires, or its assumed life ends.',
+        token && wallSeconds(token.expiresAtMs),
+      ],
+      [
+        'last_success_timestamp_seconds',
+        'Time at which the service last gave a token, also before a restart.',
+        lastSuccessAt && wallSeconds(lastSuccessAt.bootMs),
+      ],
+      [
+        'next_attempt_timestamp_seconds',
+        'Time of the next attempt; absent while none is planned.',
+        isPlanned ? wallSeconds(dueAtMs(state)) : null,
+      ],
+      [
+        'credentials_refused_on_disk',
+        '1 while the files hold a key or secret that the service refused, else 0.',
+        Number(parts.isRefusedOnDisk),
+      ],
+      ['requests_total', 'Requests to the service.', state.requests],
+      ['fetches_total', 'Finished attempts to get a token, by outcome and reason.', ended],
+      [
+        'fetch_duration_seconds',
+        'Duration of finished attempts to get a token.',
+        histogramValues(requests.observations()),
+      ],
+      ['connections', 'Connections of clients.', bySocket(({ connections: value }) => [{ value }])],
+      ['subscribers', 'Clients with a subscription.', bySocket(({ subscribers: value }) => [{ value }])],
+      ['reads_total', 'Tokens handed out.', bySocket(({ reads: value }) => [{ value }])],
+      [
+        'rejects_total',
+        'Reports of refused tokens by clients, by verdict.',
+        bySocket(({ rejects }) => countsBy('verdict', rejects)),
+      ],
+      [
+        'dropped_clients_total',
+        'Connections of clients that the daemon closed, by reason.',
+        bySocket(({ dropped }) => countsBy('reason', dropped)),
+      ],
+      ['file_writes_total', 'Token files written.', files.writes],
+      ['file_repairs_total', 'Token files restored after another program changed them.', files.repairs],
+      ['file_errors_total', 'Token files that could not be written.', files.errors],
+      [
+        'log_records_lost_total',
+        'Log records lost because the log was not read or its disk was full.',
+        parts.logRecordsLost,
+      ],
+      ['build_info', 'The version that runs.', [{ labels: { version: parts.version }, value: 1 }]],
+      ['start_time_seconds', 'Time at which the daemon started.', parts.startedAtMs / 1000],
+      ['resident_memory_bytes', 'Resident memory of the daemon.', parts.residentBytes],
+      ...(share === null ? [] : shareMetrics(share)),
+    ]
   }
+
+  return () => ({
+    contentType: 'text/plain; version=0.0.4; charset=utf-8',
+    body: metrics().map(metricText).join(''),
+  })
+}
+
+function shareMetrics({ state, hosts, outcomes, staleWrites, unreadable, lag }: ShareSample): Metric[] {
+  return [
+    ['share_connected', '1 while the shared store can be used, else 0.', Number(state === 'connected')],
+    ['share_hosts', 'Hosts that listened to the last answer.', hosts],
+    ['share_outcomes_total', 'Outcomes by the way on which they came.', countsBy('how', outcomes)],
+    [
+      'share_stale_writes_total',
+      'Answers that came after those of another host and were dropped.',
+      staleWrites,
+    ],
+    ['share_unreadable_total', 'Records in the shared store that do not open.', unreadable],
+    ['share_lag_seconds', 'Time from the publication of an answer to its reception.', histogramValues(lag)],
+  ]
 }
 
 /** One metric with its help and type, or nothing where it has no value. Label values are names of this program, and need no escapes. */
-function metricText([ending, help, read]: Metric, context: Context): string {
+function metricText([ending, help, given]: Metric): string {
   const name = `kyc_tokend_${ending}`
-  const result = read(context)
-  const values = typeof result === 'number' ? [{ value: result }] : (result ?? [])
+  const values: readonly Value[] = typeof given === 'number' ? [{ value: given }] : (given ?? [])
   if (values.length === 0) return ''
-  const isHistogram = values.some(({ suffix }: Value) => suffix !== undefined)
+  const isHistogram = values.some(({ suffix }) => suffix !== undefined)
   const type = isHistogram ? 'histogram' : name.endsWith('_total') ? 'counter' : 'gauge'
-  const lines = values.map(({ suffix = '', labels = {}, value }: Value) => {
+  const lines = values.map(({ suffix = '', labels = {}, value }) => {
     const pairs = Object.entries(labels).map(([label, text]) => `${label}="${text}"`)
     return `${name}${suffix}${pairs.length === 0 ? '' : `{${pairs.join(',')}}`} ${value}\n`
   })
@@ -240,30 +209,10 @@ function histogramValues({ bounds, counts, sum }: Observations): Value[] {
   return [...buckets, { suffix: '_sum', value: sum }, { suffix: '_count', value: total }]
 }
 
-function wallSeconds(bootMs: number, now: Context['now']): number {
-  return (now.wallMs + bootMs - now.bootMs) / 1000
-}
-
 function oneOf(label: string, names: readonly string[], current: string | undefined): Value[] {
   return names.map((name) => ({ labels: { [label]: name }, value: Number(name === current) }))
 }
 
-function ofShare(read: (share: ShareSample) => number | readonly Value[] | null): Read {
-  return ({ sample }) => (sample.share === null ? null : read(sample.share))
-}
-
-function bySocket(read: (server: ServerSample) => number): Read {
-  return ({ sample }) =>
-    socketsOf(sample).map(([socket, server]) => ({ labels: { socket }, value: read(server) }))
-}
-
-function bySocketAnd(label: string, read: (server: ServerSample) => Readonly<Record<string, number>>): Read {
-  return ({ sample }) =>
-    socketsOf(sample).flatMap(([socket, server]) =>
-      Object.entries(read(server)).map(([name, value]) => ({ labels: { socket, [label]: name }, value })),
-    )
-}
-
-function socketsOf({ servers }: MetricsSample): [string, ServerSample][] {
-  return Object.entries(servers).filter((entry): entry is [string, ServerSample] => entry[1] !== null)
+function countsBy(label: string, counts: Readonly<Record<string, number>>): Value[] {
+  return Object.entries(counts).map(([name, value]) => ({ labels: { [label]: name }, value }))
 }
