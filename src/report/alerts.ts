@@ -89,8 +89,10 @@ export function createAlerts(options: {
   /** Logs and writes it. One person is woken for a fleet: the host that asked logs at `alert`, the others at `error`. */
   function announce(alert: Raised, occasion: { resumed?: true; reminder?: number }): void {
     reminders = remindersDue(alert)
-    const fields = { event: 'alert', ...fieldsOf(alert), ...occasion }
-    log(alert.askedBy === null ? 'alert' : 'error', SENTENCES[alert.reason], fields)
+    const sentence = SENTENCES[alert.reason]
+    const fields = { ...fieldsOf(alert), ...occasion }
+    if (alert.askedBy === null) log('alert', sentence, { event: 'alert', ...fields })
+    else log('error', sentence, { event: 'alert', ...fields })
     writeAlert(alert)
   }
 

@@ -150,8 +150,11 @@ export function createTokenLog({
     const { fingerprint } = token
     const now = keeper.now()
     if (state.token === null) {
-      const fields = { event: 'token-dropped', fingerprint, baseUrl: state.baseUrl }
-      return log('notice', 'The token was dropped, because another service is asked now', fields)
+      return log('notice', 'The token was dropped, because another service is asked now', {
+        event: 'token-dropped',
+        fingerprint,
+        baseUrl: state.baseUrl,
+      })
     }
     log('error', 'The token has expired, and there is no other', {
       event: 'token-expired',
