@@ -126,7 +126,7 @@ test.each([80, 60])(
 )
 
 test('at a terminal that is closed it leaves nothing behind', async () => {
-  const { screen, terminal } = startAtTerminal(80, { TMPDIR: await tempDirectory() })
+  const { screen, terminal } = startAtTerminal(200, { TMPDIR: await tempDirectory() })
   await expectUntil('the state', () => screen().includes('ready'))
   const directory = /All of it is in (\S+?)\u001b/.exec(screen())?.[1] ?? ''
   expect(existsSync(directory)).toBe(true)
