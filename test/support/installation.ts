@@ -17,34 +17,7 @@ export const config = {
   tokenFiles: [{ path: 'token', mode: '0640' }],
 }
 
-export interface Installation {
-  readonly machine: Machine
-  /** The command that installs a version, which says what the maintainer scripts say. */
-  readonly install: (version: string) => string
-  /** Writes a configuration as an administrator would. */
-  readonly configure: (settings: object, file?: string) => Promise<void>
-  /** Writes a drop-in of a unit, or removes it. */
-  readonly dropIn: (name: string, text: string | undefined, unit?: string) => Promise<void>
-  /** Starts a stand-in of the service as the unit of this name. */
-  readonly startStandIn: (unit?: string, port?: number) => Promise<void>
-  /** Sets the answers of the stand-in from now on. */
-  readonly scenario: (name: string, port?: number) => Promise<void>
-  /** Requests for a token that a stand-in has logged. */
-  readonly requests: (unit?: string) => Promise<number>
-  /** The token as the full program gets it from the daemon. */
-  readonly fullToken: (as: string) => Promise<string>
-  readonly journal: (unit: string) => Promise<string>
-  /** Resolves with a unit's journal once the text is in it: what was written before may be read there only a moment later. */
-  readonly expectJournal: (unit: string, text: string | RegExp) => Promise<string>
-  /** Starts of a unit by systemd, from its journal. */
-  readonly starts: (unit?: string) => Promise<number>
-  readonly show: (property: string, unit?: string) => Promise<string>
-  readonly modesOf: (...files: string[]) => Promise<string[]>
-  /** Runs the commands of a block of the manual; root needs no sudo. */
-  readonly follow: (name: string, as?: string) => Promise<string>
-  /** Runs a shell script in the machine, whatever its status. */
-  readonly attempt: (script: string, as?: string) => Promise<Finished>
-}
+export type Installation = ReturnType<typeof createInstallation>
 
 /** A suite with a machine of its own, whose tests build on each other; skipped, with a line, where none can be booted. */
 export function describeInstallation(
@@ -89,13 +62,18 @@ export function describeInstallation(
   })
 }
 
-function createInstallation(machineNow: () => Machine): Installation {
+function createInstallation(machineNow: () => Machine) {
+  const run: Machine['run'] = async (command, options) => machineNow().run(command, options)
   const sh: Machine['sh'] = async (script, options) => machineNow().sh(script, options)
+  /** Runs a shell script in the machine, whatever its status. */
+  const attempt = async (script: string, as?: string): Promise<Finished> =>
+    run(['sh', '-euc', script], as === undefined ? {} : { as })
   const node = (script: string): string => `/usr/lib/kyc-tokend/node -e "${script}"`
   const journal = async (unit: string): Promise<string> => {
     await sh('journalctl --sync')
     return sh(`journalctl -u ${unit} -o cat`)
   }
+  /** Resolves with a unit's journal once the text is in it: what was written before may be read there only a moment later. */
   const expectJournal = async (unit: string, text: string | RegExp): Promise<string> =>
     expectUntil(`${text} in the journal of ${unit}`, async () => {
       const found = await journal(unit)
@@ -105,45 +83,65 @@ function createInstallation(machineNow: () => Machine): Installation {
     get machine() {
       return machineNow()
     },
-    // Container images leave documentation out, but the examples are to be tried.
-    install: (version) =>
+    run,
+    sh,
+    attempt,
+    journal,
+    expectJournal,
+    /**
+     * The command that installs a version, which says what the maintainer scripts say. Container images leave
+     * documentation out, but the examples are to be tried.
+     */
+    install: (version: string): string =>
       `dpkg --path-include='/usr/share/doc/kyc-tokend/*' -i /root/kyc-tokend_${version}_amd64.deb`,
-    async configure(settings, file = CONFIG) {
+    /** Writes a configuration as an administrator would. */
+    configure: async (settings: object, file = CONFIG): Promise<void> => {
       await sh(`umask 027; cat >${file}; chgrp kyc-tokend ${file}`, { input: JSON.stringify(settings) })
     },
-    async dropIn(name, text, unit = 'kyc-tokend.service') {
+    /** Writes a drop-in of a unit, or removes it. */
+    dropIn: async (name: string, text: string | undefined, unit = 'kyc-tokend.service'): Promise<void> => {
       const folder = `/etc/systemd/system/${unit}.d`
       if (text === undefined)
         await sh(`rm ${folder}/${name}.conf; rmdir --ignore-fail-on-non-empty ${folder}`)
       else await sh(`mkdir -p ${folder}; cat >${folder}/${name}.conf`, { input: `${text}\n` })
       await sh('systemctl daemon-reload')
     },
-    async startStandIn(unit = 'stand-in', port = 8099) {
+    /** Starts a stand-in of the service as the unit of this name. */
+    startStandIn: async (unit = 'stand-in', port = 8099): Promise<void> => {
       await sh(`systemd-run --unit=${unit} kyc-tokend sandbox --port ${port} --token-lifetime 1h`)
       await expectJournal(unit, 'Requests:')
     },
-    async scenario(name, port = 8099) {
+    /** Sets the answers of the stand-in from now on. */
+    scenario: async (name: string, port = 8099): Promise<void> => {
       const url = `http://127.0.0.1:${port}/scenario`
       await sh(
         node(`fetch('${url}', { method: 'PUT', body: '${name}' }).then(({ ok }) => ok || process.exit(1))`),
       )
     },
-    requests: async (unit = 'stand-in') => (await journal(unit)).split('POST /token').length - 1,
-    fullToken: async (as) => (await sh('kyc-tokend token --wait 10s', { as })).trim(),
-    journal,
-    expectJournal,
-    starts: async (unit = 'kyc-tokend.service') =>
-      Number(
-        (await sh(`journalctl --sync; journalctl -u ${unit} -o cat | grep -c '^Starting ' || true`)).trim(),
-      ),
-    show: async (property, unit = 'kyc-tokend.service') =>
+    /** Requests for a token that a stand-in has logged. */
+    requests: async (unit = 'stand-in'): Promise<number> =>
+      (await journal(unit)).split('POST /token').length - 1,
+    /** The token as the full program gets it from the daemon. */
+    fullToken: async (as: string): Promise<string> =>
+      (await sh('kyc-tokend token --wait 10s', { as })).trim(),
+    show: async (property: string, unit = 'kyc-tokend.service'): Promise<string> =>
       (await sh(`systemctl show -p ${property} --value ${unit}`)).trim(),
-    modesOf: async (...files) => (await sh(`stat -c '%a %U:%G' ${files.join(' ')}`)).trim().split('\n'),
-    follow: async (name, as) =>
+    modesOf: async (...files: string[]): Promise<string[]> =>
+      (await sh(`stat -c '%a %U:%G' ${files.join(' ')}`)).trim().split('\n'),
+    /** Complaints of systemd about units; '' where there are none. */
+    complaintsAbout: async (units: string): Promise<string> => {
+      const { stdout, stderr } = await attempt(`systemd-analyze verify ${units}`)
+      return stdout + stderr
+    },
+    exposureOf: async (unit: string): Promise<number> => {
+      const output = await sh(`systemd-analyze security --offline=yes ${unit}`)
+      return Number(/Overall exposure level.*: ([\d.]+)/.exec(output)?.[1])
+    },
+    /** Runs the commands of a block of the manual; root needs no sudo. */
+    follow: async (name: string, as?: string): Promise<string> =>
       sh(
         `cd /root 2>/dev/null || cd /; ${block(name).code.replaceAll('sudo ', '')}`,
         as === undefined ? {} : { as },
       ),
-    attempt: async (script, as) => machineNow().run(['sh', '-euc', script], as === undefined ? {} : { as }),
   }
 }

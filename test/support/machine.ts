@@ -4,6 +4,7 @@ import { accessSync, constants, existsSync, readdirSync, readFileSync, writeFile
 import { mkdtemp, rm, rmdir } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
+import { expectUntil } from './until.ts'
 
 export interface Finished {
   readonly status: number | null
@@ -34,7 +35,7 @@ export interface Machine {
 
 const TOOLS = ['systemd-nspawn', 'nsenter', 'unshare', 'setpriv', 'dbus-daemon']
 const PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
-const BOOT_MS = 60_000
+const BOOTING = { withinMs: 60_000 }
 const STOP_MS = 20_000
 
 /** Units of the host's own start-up that the machine leaves out: hardware, kernel, network, clean-up. */
@@ -133,10 +134,14 @@ export async function bootMachine(): Promise<Machine> {
   }
 
   try {
-    const leader = await leaderOf(nspawn, () => output.join(''))
+    const leader = await leaderOf(nspawn)
     const run = (command: readonly string[], options: RunOptions = {}): Promise<Finished> =>
       finish(spawn('nsenter', inside(leader, command, options.as)), options)
-    await untilRunning(run, () => output.join(''))
+    await expectUntil(
+      'the machine to run',
+      async () => /^(running|degraded)$/m.test((await run(['systemctl', 'is-system-running'])).stdout),
+      BOOTING,
+    )
     return {
       path: (file) => `/proc/${leader}/root${file}`,
       written: `/proc/${nspawn.pid}/root${directory}/layers/upper`,
@@ -158,7 +163,7 @@ export async function bootMachine(): Promise<Machine> {
     }
   } catch (error) {
     await clear()
-    throw error
+    throw new Error(output.join(''), { cause: error })
   }
 }
 
@@ -215,14 +220,15 @@ function isExecutable(file: string): boolean {
 }
 
 /** The machine's process 1 as this host numbers it. */
-async function leaderOf(nspawn: ChildProcess, output: () => string): Promise<number> {
-  const deadline = Date.now() + BOOT_MS
-  while (Date.now() < deadline && nspawn.exitCode === null && nspawn.signalCode === null) {
-    const found = childrenOf(nspawn.pid).find(isFirstOfItsNamespace)
-    if (found !== undefined) return found
-    await nap(20)
-  }
-  throw new Error(`The machine did not boot:\n${output()}`)
+function leaderOf(nspawn: ChildProcess): Promise<number> {
+  return expectUntil(
+    'the machine to boot',
+    () => {
+      if (nspawn.exitCode !== null || nspawn.signalCode !== null) throw new Error('It has ended')
+      return childrenOf(nspawn.pid).find(isFirstOfItsNamespace)
+    },
+    BOOTING,
+  )
 }
 
 function childrenOf(pid: number | undefined): number[] {
@@ -242,20 +248,6 @@ function isFirstOfItsNamespace(pid: number): boolean {
   } catch {
     return false
   }
-}
-
-async function untilRunning(
-  run: (command: readonly string[]) => Promise<Finished>,
-  output: () => string,
-): Promise<void> {
-  const deadline = Date.now() + BOOT_MS
-  let state = ''
-  while (Date.now() < deadline) {
-    state = (await run(['systemctl', 'is-system-running'])).stdout.trim()
-    if (state === 'running' || state === 'degraded') return
-    await nap(50)
-  }
-  throw new Error(`The machine is ${state === '' ? 'silent' : state} after ${BOOT_MS} ms:\n${output()}`)
 }
 
 function finish(child: ChildProcess, { input, timeoutMs = 60_000 }: RunOptions): Promise<Finished> {
@@ -282,17 +274,10 @@ async function removeCgroup(folder: string): Promise<void> {
   writeFileSync(path.join(folder, 'cgroup.kill'), '1')
   for (const child of readdirSync(folder, { withFileTypes: true }))
     if (child.isDirectory()) await removeCgroup(path.join(folder, child.name))
-  for (let attempt = 0; attempt < 500; attempt += 1) {
-    try {
-      await rmdir(folder)
-      return
-    } catch {
-      await nap(20)
-    }
-  }
-  throw new Error(`The control group ${folder} is still in use`)
-}
-
-function nap(ms: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, ms))
+  await expectUntil(`the end of ${folder}`, () =>
+    rmdir(folder).then(
+      () => true,
+      () => false,
+    ),
+  )
 }

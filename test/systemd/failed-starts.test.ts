@@ -5,8 +5,7 @@ import { expectUntil } from '../support/until.ts'
 // Reasons that keep a daemon from starting, decisions of its administrator, and what an upgrade does with both.
 
 describeInstallation('the unit of the daemon', { versions: ['1.0.0', '1.0.1'] }, (installation) => {
-  const { install, configure, dropIn, show, fullToken, attempt, journal } = installation
-  const sh: typeof installation.machine.sh = async (...given) => installation.machine.sh(...given)
+  const { install, configure, dropIn, show, fullToken, attempt, journal, sh } = installation
 
   it('runs', async () => {
     await installation.startStandIn()
@@ -71,6 +70,7 @@ describeInstallation('the unit of the daemon', { versions: ['1.0.0', '1.0.1'] },
     expect(await show('MainPID')).toBe(pid)
     await sh(`kill -STOP ${pid}`)
     await expectUntil('another process', async () => !['0', pid].includes(await show('MainPID')))
+    await installation.expectJournal('kyc-tokend', 'Watchdog timeout')
     expect(await fullToken('member')).toMatch(/^ey/)
     await dropIn('watchdog', undefined)
     await sh('systemctl restart kyc-tokend')

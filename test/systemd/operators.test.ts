@@ -4,8 +4,7 @@ import { CONFIG, config, describeInstallation } from '../support/installation.ts
 import { expectUntil } from '../support/until.ts'
 
 describeInstallation('The commands of an operator under systemd', {}, (installation) => {
-  const { configure, attempt, startStandIn, show, dropIn } = installation
-  const sh = (script: string): Promise<string> => installation.machine.sh(script)
+  const { configure, attempt, startStandIn, show, dropIn, sh } = installation
   const words = '--base-url http://127.0.0.1:8099 --api-key-file key --api-secret-file secret'
   const elsewhere = { ...config, tokenFiles: [...config.tokenFiles, { path: '/srv/app/kyc/token' }] }
 
@@ -59,27 +58,10 @@ describeInstallation('The commands of an operator under systemd', {}, (installat
     }
   })
 
-  it('status says how the last run of the alert command ended', async () => {
-    await sh(
-      "printf '#!/bin/sh\\nexit 3\\n' >/etc/kyc-tokend/alert-command; chmod 755 /etc/kyc-tokend/alert-command",
-    )
-    await sh('systemctl start kyc-tokend-alert.path; kyc-tokend alert-test')
-    await expectUntil('the failure', async () =>
-      /the alert command failed/.test((await attempt('kyc-tokend status')).stdout),
-    )
-    await sh(
-      'rm /etc/kyc-tokend/alert-command; systemctl stop kyc-tokend-alert.path kyc-tokend-alert.service',
-    )
-    expect((await attempt('kyc-tokend status')).stdout).not.toContain('the alert command failed')
-  })
-
   it('check and the journal name the remedy of an alert command that cannot be run', async () => {
     await sh('install -m 644 /dev/null /etc/kyc-tokend/alert-command')
     await sh('systemctl start kyc-tokend-alert.path')
-    await expectUntil(
-      'the end of the former rehearsal',
-      async () => (await attempt('kyc-tokend alert-test')).status === 0,
-    )
+    await sh('kyc-tokend alert-test')
     const remedy = 'cannot be run by its unit: sudo chmod 755 /etc/kyc-tokend/alert-command'
     expect((await attempt('kyc-tokend check')).stdout).toContain(remedy)
     await installation.expectJournal('kyc-tokend-alert', 'sudo chmod 755 /etc/kyc-tokend/alert-command')
