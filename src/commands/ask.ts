@@ -33,12 +33,15 @@ type WithOptions = Pick<Invocation, 'options'>
 
 /** A client for the socket or the account that the invocation means. Throws UsageError (64) if it means none. */
 export function openClient({ options }: WithOptions): TokenClient {
-  const { socket: socketPath, account } = options as { socket?: string; account?: string }
-  for (const [name, value] of Object.entries({ socket: socketPath, account }))
+  const { socket, account } = options as { socket?: string; account?: string }
+  for (const [name, value] of Object.entries({ socket, account }))
     if (value === '') throw new UsageError(`--${name} is empty: give the ${name}, or leave it out.`)
-  const name = 'kyc-tokend'
   try {
-    return new TokenClient({ name, ...(socketPath && { socketPath }), ...(account && { account }) })
+    return new TokenClient({
+      name: 'kyc-tokend',
+      ...(socket && { socketPath: socket }),
+      ...(account && { account }),
+    })
   } catch (error) {
     throw asUserError(error)
   }
@@ -49,26 +52,20 @@ export async function ask<T>(
   invocation: WithOptions,
   question: (client: TokenClient) => Promise<T>,
 ): Promise<T> {
-  const client = openClient(invocation)
+  using client = openClient(invocation)
   try {
     return await question(client)
   } catch (error) {
     throw asUserError(error)
-  } finally {
-    client.close()
   }
 }
 
 /** The token as the options `--min-valid` and `--wait` want it. */
 export async function askToken(invocation: WithOptions, signal?: AbortSignal): Promise<TokenResult> {
-  const minValidSeconds = secondsOf(invocation, {
-    option: 'min-valid',
-    otherwise: 0,
-    max: MAX_MIN_VALID_SECONDS,
-  })
+  const minValidSeconds = secondsOf(invocation, 'min-valid', { otherwise: 0, max: MAX_MIN_VALID_SECONDS })
   // Only a wait that was asked for is also for a daemon that has not been started yet.
   const isWaiting = invocation.options['wait'] !== undefined
-  const waitSeconds = secondsOf(invocation, { option: 'wait', otherwise: 10, max: MAX_WAIT_SECONDS })
+  const waitSeconds = secondsOf(invocation, 'wait', { otherwise: 10, max: MAX_WAIT_SECONDS })
   return ask(invocation, (client) =>
     client.get({ minValidSeconds, ...(isWaiting && { waitSeconds }), ...(signal && { signal }) }),
   )
@@ -82,7 +79,8 @@ export function asUserError(error: unknown): unknown {
 /** The duration of an option in seconds. Throws UsageError (64). */
 export function secondsOf(
   { options }: WithOptions,
-  { option, otherwise, max }: { option: string; otherwise: number; max: number },
+  option: string,
+  { otherwise, max }: { otherwise: number; max: number },
 ): number {
   const text = options[option]
   if (typeof text !== 'string') return otherwise

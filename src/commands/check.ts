@@ -201,7 +201,7 @@ async function checkPaths(config: Config, { options, unitOf, sockets, report }: 
   }
 }
 
-/** What a running daemon says of another pair in the secret files: it has tried it. */
+/** Another pair in the secret files, of which a running daemon knows because it has tried it. */
 async function pairFindings(socket: string): Promise<Finding[]> {
   try {
     const { daemon } = await ask({ options: { socket } }, (client) => client.status())
@@ -257,7 +257,7 @@ const LOOKS = {
   failure: { mark: 'FAILED ', style: 'red' },
 } as const
 
-/** What is printed for each reader: at a reload the journal's, under which the daemon's own errors are found. */
+/** Findings that each reader gets: at a reload the journal, under which the daemon's own errors are found. */
 const SHOWN: Readonly<
   Record<'check' | 'setup' | 'reload', (subject: string, level: Finding['level']) => boolean>
 > = {

@@ -99,10 +99,11 @@ const INDENT = '  '
 
 /** The help of one command, or of the program. */
 export function helpOf(spec: CommandSpec | undefined, commands: readonly CommandSpec[]): string {
-  return spec === undefined ? programHelp(commands) : commandHelp(spec)
+  const lines = spec === undefined ? programHelp(commands) : commandHelp(spec)
+  return `${lines.join('\n')}\n`
 }
 
-function programHelp(commands: readonly CommandSpec[]): string {
+function programHelp(commands: readonly CommandSpec[]): string[] {
   return [
     'kyc-tokend fetches the access token of an identity-verification service, keeps it fresh and serves',
     'it to the processes of this host.',
@@ -112,30 +113,26 @@ function programHelp(commands: readonly CommandSpec[]): string {
     ...table(commands.map(({ name, summary }) => [name, summary])),
     '',
     'kyc-tokend COMMAND --help says more of a command; kyc-tokend --version names the version.',
-    '',
-  ].join('\n')
+  ]
 }
 
-function commandHelp(spec: CommandSpec): string {
-  const options: Record<string, OptionSpec> = {
-    ...spec.options,
-    help: { type: 'boolean', summary: 'This help' },
-  }
-  const rows = Object.entries(options).map(([name, option]): [string, string] => {
-    const choices = option.choices === undefined ? '' : ` (${option.choices.join(', ')})`
-    const otherwise = option.default === undefined ? '' : ` [${option.default}]`
-    return [
-      option.value === undefined ? `--${name}` : `--${name} ${option.value}`,
-      `${option.summary}${choices}${otherwise}`,
-    ]
+function commandHelp({ name, positionals, options, summary, details = [] }: CommandSpec): string[] {
+  const rows = Object.entries(options).map(([option, spec]): [string, string] => {
+    const choices = spec.choices === undefined ? '' : ` (${spec.choices.join(', ')})`
+    const otherwise = spec.default === undefined ? '' : ` [${spec.default}]`
+    const value = spec.value === undefined ? '' : ` ${spec.value}`
+    return [`--${option}${value}`, `${spec.summary}${choices}${otherwise}`]
   })
-  const details = (spec.details ?? []).flatMap((paragraph) => ['', ...wrap(paragraph, WIDTH)])
   // Such as `kyc-tokend reject [OPTION …] [FINGERPRINT|-]`.
-  const hasOptions = Object.keys(spec.options).length > 0
-  const usage = ['Usage: kyc-tokend', spec.name, hasOptions && '[OPTION …]', spec.positionals]
-  return [usage.filter(Boolean).join(' '), '', `${spec.summary}.`, ...details, '', ...table(rows), ''].join(
-    '\n',
-  )
+  const usage = ['Usage: kyc-tokend', name, rows.length > 0 && '[OPTION …]', positionals]
+  return [
+    usage.filter(Boolean).join(' '),
+    '',
+    `${summary}.`,
+    ...details.flatMap((paragraph) => ['', ...wrap(paragraph, WIDTH)]),
+    '',
+    ...table([...rows, ['--help', 'This help']]),
+  ]
 }
 
 function table(rows: readonly (readonly [string, string])[]): string[] {

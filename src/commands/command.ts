@@ -8,11 +8,11 @@ export interface OptionSpec {
   /** Placeholder of the value in the help, in capitals. */
   readonly value?: string
   /** The possible values, if they are few. */
-  readonly choices?: readonly string[]
+  readonly choices?: readonly string[] | undefined
   /** Values that completions offer, if there are others, too. */
   readonly suggestions?: readonly string[]
   /** Shown in the help; the command itself applies it. */
-  readonly default?: string
+  readonly default?: string | undefined
   readonly summary: string
   /** It may be given several times; its values come to the command as one, a line each. */
   readonly isRepeatable?: true

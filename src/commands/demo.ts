@@ -29,11 +29,11 @@ export const run: RunCommand = async (invocation) => {
   const { env, stdin, stdout, signal } = invocation
   const directory = await mkdtemp(join(tmpdir(), 'kyc-tokend-demo-'))
   const stop = new AbortController()
-  const onAbort = (): void => stop.abort()
-  signal.addEventListener('abort', onAbort)
+  const onHangup = (): void => stop.abort()
   // A terminal that is closed ends the demo in order, too.
-  process.once('SIGHUP', onAbort)
-  const client = new TokenClient({ socketPath: join(directory, 'ipc.sock'), name: 'demo' })
+  process.once('SIGHUP', onHangup)
+  const ended = AbortSignal.any([signal, stop.signal])
+  using client = new TokenClient({ socketPath: join(directory, 'ipc.sock'), name: 'demo' })
   try {
     const sandbox = await createSandbox({
       port: 0,
@@ -41,24 +41,22 @@ export const run: RunCommand = async (invocation) => {
       tokenLifetimeMs: TOKEN_LIFETIME_MS,
       clock: createSystemClock(),
     })
-    const serving = sandbox.run(stop.signal)
+    const serving = sandbox.run(ended)
     const file = await writeSandboxConfig(directory, { url: sandbox.url, logLevel: 'warning' })
     const isShown = isTerminal(stdin) && isTerminal(stdout)
-    const daemon = runDaemon(file, { env, signal: stop.signal, isShown })
-    if (!isShown) stdout.write(introduction(directory, sandbox))
-    const showing = isShown
-      ? withKeys(stdin as ReadStream, { client, sandbox, stop }, (notes) =>
-          show(client, { stdout, env, stop, notes, footer: [KEYS, `All of it is in ${directory}`] }),
-        )
-      : show(client, { stdout, env, stop })
+    const daemon = runDaemon(file, { env, signal: ended, isShown })
+    const notes: string[] = []
+    const footer = [KEYS, `All of it is in ${directory}`]
+    if (isShown) listenToKeys(stdin as ReadStream, { client, sandbox, stop, notes })
+    else stdout.write(introduction(directory, sandbox))
+    const showing = show(client, { stdout, env, signal: ended, notes, footer })
     await Promise.race([showing, daemon])
     stop.abort()
     await Promise.all([serving, daemon])
     return exitStatus.ok
   } finally {
     stop.abort()
-    client.close()
-    process.off('SIGHUP', onAbort)
+    process.off('SIGHUP', onHangup)
     await rm(directory, { recursive: true, force: true })
   }
 }
@@ -82,33 +80,26 @@ async function runDaemon(
     throw new UserError(`The daemon of the demo has ended (status ${String(code)}).`, exitStatus.internal)
 }
 
-/** Until `stop` is aborted. */
-async function show(
-  client: TokenClient,
-  { stop, ...options }: { stop: AbortController } & Omit<Parameters<typeof watchStatus>[1], 'signal'>,
-): Promise<void> {
-  const { signal } = stop
+/** Until the signal is aborted. */
+async function show(client: TokenClient, options: Parameters<typeof watchStatus>[1]): Promise<void> {
+  const { signal } = options
   // The daemon is just starting.
   await client.get({ waitSeconds: START_SECONDS, signal }).catch((error: unknown) => {
     if (!signal.aborted) throw error
   })
-  await watchStatus(client, { ...options, signal })
+  await watchStatus(client, options)
 }
 
-/** Acts with the keys of the terminal, of which one aborts `stop`. */
-async function withKeys(
-  stdin: ReadStream,
-  { client, sandbox, stop }: { client: TokenClient; sandbox: Sandbox; stop: AbortController },
-  act: (notes: () => string[]) => Promise<void>,
-): Promise<void> {
-  const notes: string[] = []
-  const refresh = async (): Promise<void> => {
-    try {
-      await client.refresh({ signal: stop.signal })
-    } catch (error) {
-      if (!stop.signal.aborted) notes.push(errorMessage(error))
-    }
-  }
+interface Controlled {
+  readonly client: TokenClient
+  readonly sandbox: Sandbox
+  readonly stop: AbortController
+  /** Events for the picture. */
+  readonly notes: string[]
+}
+
+/** Acts with the keys of the terminal until `stop` is aborted, as one of them does. */
+function listenToKeys(stdin: ReadStream, { client, sandbox, stop, notes }: Controlled): void {
   const onKey = (key: string): void => {
     if (key === 'q' || key === CTRL_C) stop.abort()
     const scenario = SCENARIOS[key]
@@ -117,22 +108,15 @@ async function withKeys(
       sandbox.become(scenario)
       notes.push(`the service from now on: ${scenario}`)
     }
-    void refresh()
-  }
-  const onKeys = (keys: Buffer): void => {
-    for (const key of keys.toString()) onKey(key)
+    client.refresh({ signal: stop.signal }).catch((error: unknown) => {
+      if (!stop.signal.aborted) notes.push(errorMessage(error))
+    })
   }
   // The terminal was closed.
   stdin.once('error', () => stop.abort())
   stdin.setRawMode(true)
-  stdin.on('data', onKeys)
-  try {
-    await act(() => notes.splice(0))
-  } finally {
-    stdin.off('data', onKeys)
-    stdin.setRawMode(false)
-    stdin.pause()
-  }
+  stdin.on('data', (keys: Buffer) => keys.toString().split('').forEach(onKey))
+  stop.signal.addEventListener('abort', () => stdin.setRawMode(false).pause())
 }
 
 function introduction(directory: string, { url }: Sandbox): string {

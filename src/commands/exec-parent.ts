@@ -26,18 +26,10 @@ const MAX_SECONDS = 86_400
 const FILES_MS = 5_000
 const POLL_MS = 50
 
-interface Settings {
-  /** `restart`, or the signal that the command gets instead. */
-  readonly onChange: 'restart' | NodeJS.Signals
-  readonly stopSignal: NodeJS.Signals
-  readonly splayMs: number
-  readonly stopTimeoutMs: number
-  /** Shortest time from a start or a signal to the next one. */
-  readonly minBetweenMs: number
-}
+type Settings = NonNullable<ReturnType<typeof settingsOf>>
 
 /** The options of a parent; undefined if none is wanted. Throws UsageError (64). */
-export function settingsOf(invocation: Invocation): Settings | undefined {
+export function settingsOf(invocation: Invocation) {
   const { options, env } = invocation
   const onChange = options['on-change']
   if (onChange === 'none') return undefined
@@ -45,13 +37,16 @@ export function settingsOf(invocation: Invocation): Settings | undefined {
     throw new UsageError(
       'exec cannot hand over the sockets of LISTEN_FDS with --on-change: leave the option out, or run the command without socket activation.',
     )
-  const msOf = (option: string, seconds: number): number =>
-    secondsOf(invocation, { option, otherwise: seconds, max: MAX_SECONDS }) * 1_000
+  const msOf = (option: string, otherwise: number): number =>
+    secondsOf(invocation, option, { otherwise, max: MAX_SECONDS }) * 1_000
   return {
-    onChange: onChange === 'restart' ? onChange : signalOf('on-change', onChange, 'none, restart or '),
+    /** `restart`, or the signal that the command gets instead. */
+    onChange:
+      onChange === 'restart' ? ('restart' as const) : signalOf('on-change', onChange, 'none, restart or '),
     stopSignal: signalOf('stop-signal', options['stop-signal'] ?? 'TERM', ''),
     splayMs: msOf('splay', 0),
     stopTimeoutMs: msOf('stop-timeout', 10),
+    /** Shortest time from a start or a signal to the next one. */
     minBetweenMs: msOf('min-between', 30),
   }
 }
@@ -70,49 +65,28 @@ export async function superviseCommand(invocation: Invocation, command: Command)
   }
   for (const name of FORWARDED) process.on(name, () => onSignal(name))
   const waiting = new AbortController()
-  let token: TokenResult
+  let newest: TokenResult
   try {
-    token = await askToken(invocation, waiting.signal)
+    newest = await askToken(invocation, waiting.signal)
   } catch (error) {
     if (!waiting.signal.aborted) throw error
     return SIGNALLED + constants.signals[waiting.signal.reason as NodeJS.Signals]
   }
-  const client = openClient(invocation)
-  try {
-    return await new Promise<number>((resolve) => {
-      const supervisor = supervise(invocation, { command, token, resolve })
-      onSignal = supervisor.forward
-      subscribe(client, { invocation, command, onToken: supervisor.onToken })
-    })
-  } finally {
-    client.close()
-  }
-}
-
-/** Passes tokens on; for a signal, each of them once the token files hold it. */
-function subscribe(
-  client: TokenClient,
-  {
-    invocation,
-    command,
-    onToken,
-  }: { invocation: Invocation; command: Command; onToken: (token: TokenResult) => void },
-): void {
-  const isRestarted = command.settings.onChange === 'restart'
-  let newest: TokenResult | undefined
+  using client = openClient(invocation)
+  const { promise, resolve } = Promise.withResolvers<number>()
+  const { onToken, forward } = supervise(invocation, { command, token: newest, resolve })
+  onSignal = forward
+  const onFault = ({ message }: Error): unknown =>
+    invocation.stderr.write(`kyc-tokend: ${escapeUnsafe(message)} The command keeps the token that it has.\n`)
   client.subscribe(
     (token) => {
       newest = token
-      if (isRestarted) onToken(token)
+      if (command.settings.onChange === 'restart') onToken(token)
       else void afterFiles(client, token).then(() => newest === token && onToken(token))
     },
-    {
-      onFault: ({ message }) =>
-        invocation.stderr.write(
-          `kyc-tokend: ${escapeUnsafe(message)} The command keeps the token that it has.\n`,
-        ),
-    },
+    { onFault },
   )
+  return await promise
 }
 
 /** Resolves once the daemon has written the token to its files, at the latest after 5 s; never rejects. */
@@ -137,7 +111,7 @@ async function afterFiles(client: TokenClient, { obtainedAt }: TokenResult): Pro
 function supervise(
   { env, stderr }: Invocation,
   { command, token, resolve }: { command: Command; token: TokenResult; resolve: (status: number) => void },
-): { onToken: (token: TokenResult) => void; forward: (name: NodeJS.Signals) => void } {
+) {
   const { path, argv, settings } = command
   const libc = loadLibc()
   let child: ChildProcess | undefined
@@ -166,17 +140,15 @@ function supervise(
     timer = undefined
     if (settings.onChange === 'restart') {
       phase = 'stopping'
-      timer = setTimeout(kill, settings.stopTimeoutMs)
+      timer = setTimeout(() => {
+        timer = undefined
+        send('SIGKILL')
+      }, settings.stopTimeoutMs)
       send(settings.stopSignal)
     } else {
       noteAct()
       send(settings.onChange)
     }
-  }
-
-  function kill(): void {
-    timer = undefined
-    send('SIGKILL')
   }
 
   function cancel(): void {
@@ -261,7 +233,8 @@ function supervise(
   start()
   return {
     onToken,
-    forward(name) {
+    /** Passes a signal for this process on. */
+    forward: (name: NodeJS.Signals): void => {
       send(name)
       if (name === 'SIGTERM' || (name === 'SIGINT' && phase === 'stopping')) end()
     },

@@ -9,13 +9,7 @@ const option = (
   summary: string,
   fallback?: string,
   choices?: readonly string[],
-): OptionSpec => ({
-  type: 'string',
-  value,
-  summary,
-  ...(fallback !== undefined && { default: fallback }),
-  ...(choices !== undefined && { choices }),
-})
+): OptionSpec => ({ type: 'string', value, summary, default: fallback, choices })
 
 const socket = option(
   'PATH',

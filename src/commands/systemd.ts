@@ -122,7 +122,7 @@ export async function unitCredentials(service: string): Promise<{ id: string; pa
   )
 }
 
-/** What systemd knows of a daemon and of the way from its alerts to the operator's command. */
+/** Facts that systemd knows of a daemon and of the way from its alerts to the operator's command. */
 export interface SystemdState {
   /** Unit of the daemon without its suffix; null: systemd does not run it. */
   readonly unit: string | null

@@ -30,11 +30,11 @@ export async function watchStatus(
   options: Pick<Invocation, 'stdout' | 'env' | 'signal'> & {
     /** Last lines of the picture. */
     footer?: readonly string[]
-    /** Further events since the last call. */
-    notes?: () => readonly string[]
+    /** Further events, which are taken out of it. */
+    notes?: string[]
   },
 ): Promise<StatusResult | null> {
-  const { stdout, env, signal, footer = ['Ctrl-C ends it.'], notes = () => [] } = options
+  const { stdout, env, signal, footer = ['Ctrl-C ends it.'], notes = [] } = options
   const paints = isTerminal(stdout)
   const events: string[] = []
   let last: StatusResult | null = null
@@ -67,7 +67,7 @@ export async function watchStatus(
   try {
     while (!signal.aborted) {
       await look()
-      for (const event of notes()) note(event)
+      for (const event of notes.splice(0)) note(event)
       if (paints && last !== null) paint(last)
       await sleep(EVERY_MS, undefined, { signal }).catch(() => undefined)
     }
