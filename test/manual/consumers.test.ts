@@ -7,6 +7,7 @@ import { describe, expect, onTestFinished, test } from 'vitest'
 import { PROGRAM } from '../support/daemon.ts'
 import { jwtOf } from '../support/jwt.ts'
 import { lacks } from '../support/lacks.ts'
+import { freePort } from '../support/redis.ts'
 import { granting } from '../support/service.ts'
 import { expectUntil } from '../support/until.ts'
 import { installClient, startExample, type Example } from './example.ts'
@@ -19,44 +20,44 @@ function calls({ service }: Example): { authorization: string | undefined; body:
     .map(({ headers, body }) => ({ authorization: headers.authorization, body }))
 }
 
-const languages: Record<string, { needs: string; with: readonly string[]; as: string }> = {
-  php: { needs: 'php', with: ['php'], as: 'example.php' },
-  ruby: { needs: 'ruby', with: ['ruby', '-W'], as: 'example.rb' },
-  perl: { needs: 'perl', with: ['perl'], as: 'example.pl' },
-  java: { needs: 'javac', with: ['java'], as: 'Example.java' },
-  c: {
-    needs: 'gcc',
-    with: [...sh, 'gcc -Wall -Wextra -Werror -o example "$0" && ./example'],
-    as: 'example.c',
-  },
+/** The name of a block, the program that it needs, and how it is run. */
+interface Way {
+  readonly name: string
+  readonly needs: string
+  readonly with: readonly string[]
+  readonly as: string
 }
-describe('other languages', () => {
-  const present = Object.entries(languages).filter(([, { needs }]) => !lacks(needs))
-  test.each(present)('%s', { timeout: 60_000 }, async (name, how) => {
-    const example = await startExample()
-    expect(await example.run(name, how)).toBe(`${example.token.length} characters\n`)
-  })
+const present = (all: readonly Way[]): Way[] =>
+  all.filter(({ needs }) => needs === process.execPath || !lacks(needs))
+
+const compiled = [...sh, 'gcc -Wall -Wextra -Werror -o example "$0" && ./example']
+const languages: readonly Way[] = [
+  { name: 'php', needs: 'php', with: ['php'], as: 'example.php' },
+  { name: 'ruby', needs: 'ruby', with: ['ruby', '-W'], as: 'example.rb' },
+  { name: 'perl', needs: 'perl', with: ['perl'], as: 'example.pl' },
+  { name: 'java', needs: 'javac', with: ['java'], as: 'Example.java' },
+  { name: 'c', needs: 'gcc', with: compiled, as: 'example.c' },
+  { name: 'python', needs: 'python3', with: ['python3'], as: 'example.py' },
+  { name: 'go', needs: 'go', with: ['go', 'run'], as: 'example.go' },
+]
+const readme: Way = { name: 'readme-python', needs: 'python3', with: ['python3'], as: 'example.py' }
+test.each(present([...languages, readme]))('in $name', { timeout: 120_000 }, async ({ name, ...how }) => {
+  const example = await startExample()
+  expect(await example.run(name, how)).toBe(`${example.token.length} characters\n`)
 })
-// The names of the blocks above, for the test that every block is run: 'php', 'ruby', 'perl', 'java', 'c'.
 
 describe('without an answer every example fails with a message, and sends nothing to the service', () => {
-  const node = { needs: 'node', with: [process.execPath], as: 'example.mjs' }
-  const others: typeof languages = {
-    ...languages,
-    python: { needs: 'python3', with: ['python3'], as: 'example.py' },
-    go: { needs: 'go', with: ['go', 'run'], as: 'example.go' },
-    'node-ipc': node,
-  }
-  const shells = Object.fromEntries(
-    ['header-file', 'env-file'].map((name) => [name, { needs: 'curl', with: sh, as: 'example.sh' }]),
-  )
+  const inNode = { needs: process.execPath, with: [process.execPath], as: 'example.mjs' }
+  const inShell = { needs: 'curl', with: ['sh', '-eu'], as: 'example.sh' }
+  const others: readonly Way[] = [...languages, { name: 'node-ipc', ...inNode }]
   const asCron = ['sh', '-euc', 'sh -c "$(cut -d" " -f6- "$0")"']
-  const away: typeof languages = {
+  const away: readonly Way[] = [
     ...others,
-    ...shells,
-    'token-client': node,
-    crontab: { needs: 'curl', with: asCron, as: 'crontab' },
-  }
+    { name: 'header-file', ...inShell },
+    { name: 'env-file', ...inShell },
+    { name: 'token-client', ...inNode },
+    { name: 'crontab', needs: 'curl', with: asCron, as: 'crontab' },
+  ]
 
   async function exampleWithoutDaemon(): Promise<Example> {
     const example = await startExample()
@@ -64,34 +65,29 @@ describe('without an answer every example fails with a message, and sends nothin
     installClient(example, ['node-ipc'])
     return example
   }
-  const runnable = (all: typeof languages): [string, (typeof languages)[string]][] =>
-    Object.entries(all).filter(([, { needs }]) => needs === 'node' || !lacks(needs))
 
-  test.each(runnable(away))(
-    '%s, with no daemon',
+  test.each(present(away))('$name, with no daemon', { timeout: 60_000 }, async ({ name, ...how }) => {
+    const example = await exampleWithoutDaemon()
+    const short = (code: string): string => code.replace('--wait 20s ', '')
+    await expect(example.run(name, { ...how, edit: short })).rejects.toThrow(/ended with \d+: \S/)
+    expect(calls(example)).toEqual([])
+  })
+
+  test.each(present(others))(
+    '$name, with one that does not answer',
     { timeout: 60_000 },
-    async (name, { with: command, as }) => {
+    async ({ name, ...how }) => {
       const example = await exampleWithoutDaemon()
-      const short = (code: string): string => code.replace('--wait 20s ', '')
-      const withFile = command === sh ? ['sh', '-eu'] : command
-      await expect(example.run(name, { with: withFile, as, edit: short })).rejects.toThrow(
-        /ended with \d+: \S/,
-      )
-      expect(calls(example)).toEqual([])
+      const sockets = ['ipc.sock', 'http.sock'].map((file) => join(example.daemon.directory, 'run', file))
+      for (const path of sockets) {
+        const silent = createServer(() => undefined)
+        await new Promise<void>((resolve) => silent.listen(path, resolve))
+        onTestFinished(() => void silent.close())
+      }
+      const patient = (code: string): string => code.replaceAll(/\b30(?=\b|_000\b)/g, '1')
+      await expect(example.run(name, { ...how, edit: patient })).rejects.toThrow(/ended with \d+: \S/)
     },
   )
-
-  test.each(runnable(others))('%s, with one that does not answer', { timeout: 60_000 }, async (name, how) => {
-    const example = await exampleWithoutDaemon()
-    const sockets = ['ipc.sock', 'http.sock'].map((file) => join(example.daemon.directory, 'run', file))
-    for (const path of sockets) {
-      const silent = createServer(() => undefined)
-      await new Promise<void>((resolve) => silent.listen(path, resolve))
-      onTestFinished(() => void silent.close())
-    }
-    const patient = (code: string): string => code.replaceAll(/\b30(?=\b|_000\b)/g, '1')
-    await expect(example.run(name, { ...how, edit: patient })).rejects.toThrow(/ended with \d+: \S/)
-  })
 })
 
 describe('files and schedules', () => {
@@ -274,12 +270,4 @@ async function expectTokens(
   expect(new Set(calls(example).map(({ authorization }) => authorization))).toEqual(
     new Set([`Bearer ${example.token}`]),
   )
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer()
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
-  const { port } = server.address() as { port: number }
-  await new Promise((resolve) => server.close(resolve))
-  return port
 }

@@ -5,33 +5,21 @@ import { dirname, join } from 'node:path'
 import { onTestFinished } from 'vitest'
 import { PROGRAM, startDaemon, tokenFile, type Daemon } from '../support/daemon.ts'
 import { jwtOf } from '../support/jwt.ts'
-import { granting, startService, type Service } from '../support/service.ts'
+import { serviceOf } from '../support/outside.ts'
+import { granting } from '../support/service.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { expectUntil } from '../support/until.ts'
 import { block, PROJECT } from './manual.ts'
 
-export interface Example {
-  readonly daemon: Daemon
-  readonly service: Service
-  readonly token: string
-  /** Starts another daemon at the same paths, after the first has ended. */
-  restart(): Promise<void>
-  /** Runs the marked block with this interpreter, and returns its output. Rejects if it fails. */
-  run(
-    name: string,
-    how: { with: readonly string[]; as?: string; edit?: (code: string) => string },
-  ): Promise<string>
-}
+export type Example = Awaited<ReturnType<typeof startExample>>
 
 /** A daemon with a token, and a service that takes any request. */
-export async function startExample(config: object = {}): Promise<Example> {
+export async function startExample(config: object = {}) {
   const directory = await tempDirectory()
   const token = jwtOf({ exp: Date.now() / 1000 + 3_600 })
-  const service = await startService({
-    answer: ({ path }) =>
-      path === '/token/external/jwt' ? granting(token) : { body: `${path} is answered\n` },
-  })
-  onTestFinished(async () => service.stop())
+  const service = await serviceOf(({ path }) =>
+    path === '/token/external/jwt' ? granting(token) : { body: `${path} is answered\n` },
+  )
   const start = async (): Promise<Daemon> => {
     // As systemd sets it, so that the daemon writes all the files of a service.
     const environment = { RUNTIME_DIRECTORY: join(directory, 'run') }
@@ -55,16 +43,23 @@ export async function startExample(config: object = {}): Promise<Example> {
     daemon,
     service,
     token,
-    async restart() {
-      await start()
-    },
-    async run(name, { with: [command = '', ...args], as, edit = (text) => text }) {
+    /** Starts another daemon at the same paths, after the first has ended. */
+    restart: start,
+    /** Runs the marked block with this interpreter, and returns its output. Rejects if it fails. */
+    run: (
+      name: string,
+      how: { with: readonly string[]; as?: string; edit?: (code: string) => string },
+    ): Promise<string> => {
+      const {
+        with: [command = '', ...args],
+        as,
+        edit = (text) => text,
+      } = how
       const code = edit(block(name).code)
         .replaceAll('/run/kyc-tokend', join(directory, 'run'))
         .replaceAll('https://api.example.com', service.url)
-      if (as === undefined) return outputOf(spawn(command, [...args, code], { env, cwd: directory }))
-      writeFileSync(join(directory, as), code)
-      return outputOf(spawn(command, [...args, as], { env, cwd: directory }))
+      if (as !== undefined) writeFileSync(join(directory, as), code)
+      return outputOf(spawn(command, [...args, as ?? code], { env, cwd: directory }))
     },
   }
 }

@@ -11,7 +11,6 @@ const { version, scripts } = JSON.parse(readFileSync(join(PROJECT, 'package.json
 }
 /** Pieces of code in prose, tables and examples. */
 const words = [...text.matchAll(/[^\s`()|[\]]+/g)].map(([word]) => word)
-const examples = '/usr/share/doc/kyc-tokend/examples/'
 const dropIns = [...text.matchAll(/<!-- drop-in: ([\w.-]+) -->\n+```ini\n([\s\S]*?)```/g)]
 
 test('README.md has at most 200 lines', () => {
@@ -44,18 +43,6 @@ describe('the manual names what exists', () => {
     for (const file of files.filter((name) => name !== 'README.md')) expect(list).toContain(`](${file})`)
   })
 
-  test('every example of the package', () => {
-    const named = words.filter((word) => word.startsWith(examples) && !word.endsWith('*'))
-    expect(named.length).toBeGreaterThan(1)
-    for (const path of named) {
-      const name = path.slice(examples.length)
-      // The package makes its own from this file.
-      const source =
-        name === 'kyc-tokend.config.json' ? 'kyc-tokend.config.example.json' : `systemd/examples/${name}`
-      expect(existsSync(join(PROJECT, source)), path).toBe(true)
-    }
-  })
-
   test('every manual page', () => {
     const named = new Set([...text.matchAll(/\b(kyc-tokend[\w.-]*)\((\d)\)/g)].map(([whole]) => whole))
     expect([...named].toSorted()).toEqual(
@@ -69,13 +56,6 @@ describe('the manual names what exists', () => {
     const named = [...text.matchAll(/npm run (?:--silent )?([\w:]+)/g)].map(([, name = '']) => name)
     const all = new Set([...named, 'start', 'test'])
     expect([...all].toSorted()).toEqual(Object.keys(scripts).toSorted())
-  })
-
-  test('every folder of the picture', () => {
-    const picture = /```\n(kyc-tokend\.config[\s\S]*?)\n```/.exec(text)?.[1] ?? ''
-    const folders = [...picture.matchAll(/ (\w+)\/ /g)]
-    expect(folders.length).toBeGreaterThan(3)
-    for (const [, folder = ''] of folders) expect(existsSync(join(PROJECT, 'src', folder)), folder).toBe(true)
   })
 
   test('every folder of src, and all of them', () => {
@@ -104,10 +84,6 @@ test.each(['README.md', 'systemd/man/install.md', 'systemd/debian/postinst'])(
     expect(readFileSync(join(PROJECT, path), 'utf8')).toMatch(/^ *sudo kyc-tokend setup$/m)
   },
 )
-
-test('no page has a block that reads a secret from standard input', () => {
-  expect(text.includes('/dev/stdin /etc/kyc-tokend')).toBe(false)
-})
 
 test('every version is that of package.json', () => {
   const changelog = readFileSync(join(PROJECT, 'CHANGELOG.md'), 'utf8')

@@ -32,29 +32,7 @@ interface Call {
   readonly body?: string | undefined
 }
 
-interface World {
-  readonly directory: string
-  readonly service: Service
-  /** Every token that the service has given, oldest first. */
-  readonly tokens: readonly string[]
-  /** By the number of a call: so many times the service has done it. */
-  readonly done: ReadonlyMap<number, number>
-  /** All that nginx has written, its configuration, and what it was started with. */
-  files(): string
-  /** Makes the service refuse every token but the newest, or that one too. */
-  revoke(which: 'former' | 'all'): void
-  /** Answers this path so, whatever the token. */
-  readonly script: (path: string, answer: ScriptedAnswer) => void
-  readonly call: (call: Call) => Promise<Answered>
-  /** To the daemon itself. */
-  refresh(): Promise<void>
-  restartDaemon(): Promise<void>
-  endDaemon(): Promise<void>
-  startNginx(): Promise<void>
-  /** Ends it when the calls under way are answered. */
-  endNginx(): Promise<void>
-  reloadNginx(): void
-}
+type World = Awaited<ReturnType<typeof startWorld>>
 
 test.skipIf(lacks('nginx', 'python3'))(
   'no call is lost or done twice, and no program sees a token, whatever happens',
@@ -212,11 +190,13 @@ function expectNoToken(world: World, answers: readonly Answered[]): void {
   expect(readable.includes('Bearer e')).toBe(false)
 }
 
-async function startWorld({ trusted }: { trusted?: string } = {}): Promise<World> {
+async function startWorld({ trusted }: { trusted?: string } = {}) {
   const directory = await tempDirectory()
   const authority = createAuthority()
+  /** Every token that the service has given, oldest first. */
   const tokens: string[] = []
   const refused = new Set<string>()
+  /** By the number of a call: so many times the service has done it. */
   const done = new Map<number, number>()
   const scripted = new Map<string, ScriptedAnswer>()
   const service = await startService({
@@ -274,6 +254,7 @@ async function startWorld({ trusted }: { trusted?: string } = {}): Promise<World
   writeFileSync(configFile, exampleFor({ directory, service, httpPath }))
   let nginx: ChildProcess | undefined
   let stderr = ''
+  /** Ends it when the calls under way are answered. */
   const endNginx = async (): Promise<void> => {
     if (nginx?.exitCode !== null || nginx.signalCode !== null) return
     const ended = once(nginx, 'exit')
@@ -302,7 +283,8 @@ async function startWorld({ trusted }: { trusted?: string } = {}): Promise<World
     service,
     tokens,
     done,
-    files: () =>
+    /** All that nginx has written, its configuration, and what it was started with. */
+    files: (): string =>
       [
         join(directory, 'access.log'),
         configFile,
@@ -311,15 +293,18 @@ async function startWorld({ trusted }: { trusted?: string } = {}): Promise<World
       ]
         .map((path) => readFileSync(path, 'utf8'))
         .join('\n') + stderr,
-    revoke(which) {
+    /** Makes the service refuse every token but the newest, or that one too. */
+    revoke(which: 'former' | 'all'): void {
       for (const token of which === 'all' ? tokens : tokens.slice(0, -1)) refused.add(token)
     },
-    script: (path, answer) => void scripted.set(path, answer),
-    call: (call) => ask(socketPath, call),
-    async refresh() {
+    /** Answers this path so, whatever the token. */
+    script: (path: string, answer: ScriptedAnswer) => void scripted.set(path, answer),
+    call: (call: Call) => ask(socketPath, call),
+    /** To the daemon itself. */
+    async refresh(): Promise<void> {
       expect((await ask(httpPath, { method: 'POST', path: '/v1/refresh' })).status).toBe(200)
     },
-    async restartDaemon() {
+    async restartDaemon(): Promise<void> {
       const former = daemonPid()
       process.kill(former, 'SIGTERM')
       await expectUntil('another daemon', () => daemonPid() !== former)
@@ -327,7 +312,7 @@ async function startWorld({ trusted }: { trusted?: string } = {}): Promise<World
     endDaemon,
     startNginx,
     endNginx,
-    reloadNginx() {
+    reloadNginx(): void {
       // As ExecReload= does.
       expect(spawnSync('nginx', ['-t', '-q', '-e', 'stderr', '-c', configFile]).status).toBe(0)
       nginx?.kill('SIGHUP')

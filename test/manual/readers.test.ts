@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
 import { lacks } from '../support/lacks.ts'
 import { freePort } from '../support/redis.ts'
-import { startService } from '../support/service.ts'
+import { serviceOf } from '../support/outside.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { expectUntil } from '../support/until.ts'
 
@@ -22,8 +22,7 @@ test.skipIf(lacks('prometheus'))(
     const directory = await tempDirectory()
     const token = join(directory, 'token')
     const metrics = { headers: { 'content-type': 'text/plain; version=0.0.4' }, body: 'up_to_date 1\n' }
-    const service = await startService({ answer: metrics })
-    onTestFinished(async () => service.stop())
+    const service = await serviceOf(metrics)
     const isSent = (name: string): boolean =>
       service.requests.at(-1)?.headers.authorization === `Bearer ${name}`
     replace(token, 'first')
@@ -63,8 +62,7 @@ test.skipIf(lacks('prometheus'))(
 const isCurl7 = spawnSync('curl', ['--version'], { encoding: 'utf8' }).stdout?.startsWith('curl 7.') ?? false
 if (!isCurl7) process.stderr.write('The file that is missing is not tested: there is no curl 7\n')
 test.skipIf(!isCurl7)('curl warns of a missing file, and sends the request without the header', async () => {
-  const service = await startService({ answer: {} })
-  onTestFinished(async () => service.stop())
+  const service = await serviceOf({})
   const missing = join(await tempDirectory(), 'token.header')
   const curl = spawn('curl', ['-H', `@${missing}`, service.url], { stdio: ['ignore', 'ignore', 'pipe'] })
   let stderr = ''

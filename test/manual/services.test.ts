@@ -10,7 +10,9 @@ import { version } from '../../src/lib/version.ts'
 import { createFetchToken } from '../../src/source/fetch-token.ts'
 import type { ServiceOutcome } from '../../src/token/outcome.ts'
 import { useConfigFiles } from '../support/config-files.ts'
-import { startService, type ScriptedAnswer } from '../support/service.ts'
+import { freePort } from '../support/redis.ts'
+import { serviceOf } from '../support/outside.ts'
+import type { ScriptedAnswer } from '../support/service.ts'
 import { expectUntil } from '../support/until.ts'
 import { block } from './manual.ts'
 
@@ -101,22 +103,19 @@ test.each(Object.entries(exchanges))(
   async (name, exchange) => {
     const { path, type, headers = {}, body, answer, outcome, refusal } = exchange
     let refused: ScriptedAnswer | null = null
-    const service = await startService({
-      answer: (request) => {
-        const { authorization, 'x-client': client, 'content-type': contentType } = request.headers
-        const given = { ...(authorization && { authorization }), ...(client && { 'x-client': client }) }
-        const isExact =
-          request.method === 'POST' &&
-          request.path === path &&
-          contentType === `application/${type}` &&
-          JSON.stringify(given) === JSON.stringify(headers) &&
-          request.body === body
-        if (!isExact)
-          return { status: 400, json: { detail: `not as described: ${request.path} ${request.body}` } }
-        return refused ?? { json: answer }
-      },
+    const service = await serviceOf((request) => {
+      const { authorization, 'x-client': client, 'content-type': contentType } = request.headers
+      const given = { ...(authorization && { authorization }), ...(client && { 'x-client': client }) }
+      const isExact =
+        request.method === 'POST' &&
+        request.path === path &&
+        contentType === `application/${type}` &&
+        JSON.stringify(given) === JSON.stringify(headers) &&
+        request.body === body
+      if (!isExact)
+        return { status: 400, json: { detail: `not as described: ${request.path} ${request.body}` } }
+      return refused ?? { json: answer }
     })
-    onTestFinished(() => service.stop())
     const config = await configOf(name, service.url)
     expect(await ask(config)).toMatchObject({ kind: 'ok', ...outcome })
     if (refusal === undefined) return
@@ -132,18 +131,15 @@ test('refusedBy of a description reaches the configuration', async () => {
 })
 
 test('a service of one’s own does what a description cannot say', async () => {
-  const upstream = await startService({
-    answer: ({ headers }) => {
-      const key = String(headers['x-key'])
-      const signed = createHmac('sha256', SECRET)
-        .update(`${key}.${String(headers['x-time'])}`)
-        .digest('hex')
-      return headers['x-signature'] === signed
-        ? { json: { token: 'signed' } }
-        : { status: 401, json: { error: 'no' } }
-    },
+  const upstream = await serviceOf(({ headers }) => {
+    const key = String(headers['x-key'])
+    const signed = createHmac('sha256', SECRET)
+      .update(`${key}.${String(headers['x-time'])}`)
+      .digest('hex')
+    return headers['x-signature'] === signed
+      ? { json: { token: 'signed' } }
+      : { status: 401, json: { error: 'no' } }
   })
-  onTestFinished(() => upstream.stop())
   const port = await freePort()
   const path = files.write('own.mjs', block('service-own').code)
   const own = spawn(process.execPath, [path], {
@@ -165,14 +161,6 @@ test('a service of one’s own does what a description cannot say', async () => 
   })
   expect(outcome).toMatchObject({ accessToken: 'signed' })
 })
-
-async function freePort(): Promise<number> {
-  const server = net.createServer().listen(0, '127.0.0.1')
-  await new Promise((resolve) => server.once('listening', resolve))
-  const { port } = server.address() as AddressInfo
-  await new Promise((resolve) => server.close(resolve))
-  return port
-}
 
 test('without a description the request is that of 1.1.0, byte for byte', async () => {
   const { promise: arrived, resolve } = Promise.withResolvers<string>()

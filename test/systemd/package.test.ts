@@ -1,16 +1,12 @@
 import { spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { gunzipSync } from 'node:zlib'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { commands } from '../../src/commands/specs.ts'
-import { manualPages } from '../../systemd/man/pages.ts'
-import { settingRows } from '../../systemd/man/setting-rows.ts'
 import { buildPackage } from '../support/package.ts'
-import { tempDirectory } from '../support/temp-directory.ts'
 
 const PROJECT = path.resolve(import.meta.dirname, '../..')
 const isThere = (tool: string): boolean => spawnSync('sh', ['-c', `command -v ${tool}`]).status === 0
@@ -107,40 +103,6 @@ describe.runIf(isThere('shellcheck'))('the shell scripts', () => {
     expect({ status, stdout }).toEqual({ status: 0, stdout: '' })
   })
 })
-
-describe('the manual pages', () => {
-  const pages = manualPages('1.0.0', new Date(0))
-
-  it.runIf(isThere('man'))('are well formed', async () => {
-    const folder = await tempDirectory()
-    for (const { name, section, text } of pages) {
-      const page = path.join(folder, `${name}.${section}`)
-      await writeFile(page, text)
-      const { status, stderr } = spawnSync('man', ['--warnings', '-l', page], {
-        encoding: 'utf8',
-        env: { ...process.env, LC_ALL: 'C.UTF-8', MANWIDTH: '80' },
-      })
-      expect({ page, status, stderr }).toEqual({ page, status: 0, stderr: '' })
-    }
-  })
-
-  it('contain every command, every option and every setting', () => {
-    const textOf = (section: number): string =>
-      (pages.find((page) => page.section === section)?.text ?? '')
-        .replaceAll('\\-', '-')
-        .replaceAll('\\[lB]', '[')
-        .replaceAll('\\[rB]', ']')
-    for (const { name, options } of commands) {
-      expect(textOf(1)).toMatch(new RegExp(`^\\.SS "kyc-tokend ${name}\\b`, 'm'))
-      for (const option of Object.keys(options)) expect(textOf(1)).toMatch(definition(`--${option}\\b`))
-    }
-    for (const { key } of settingRows()) expect(textOf(5)).toContain(`.TP\n\\fB\\fB${key}\\fB\\fR\n`)
-  })
-})
-
-function definition(term: string): RegExp {
-  return new RegExp(String.raw`^\.TP\n\\fB\\fB${term}`, 'm')
-}
 
 async function hashOf(build: string): Promise<string> {
   return createHash('sha256')
