@@ -59,7 +59,7 @@ async function start({ configPath, env, stderr, inherited, signals }: StartOptio
   stop.throwIfAborted()
   const { loadConfig } = await import('./config/load.ts')
   const config = await loadConfig({ configPath, env })
-  const directories = createDirectories({ ...config, uid: process.geteuid!() })
+  const directories = createDirectories(config)
   // A disk that does not answer must not keep the process from its end.
   await raceAbort(directories.prepare(), stop)
   stop.throwIfAborted()
@@ -77,8 +77,8 @@ async function start({ configPath, env, stderr, inherited, signals }: StartOptio
       createFetchToken,
       sendDatagram: (path, text) => loadLibc().sendDatagram(path, text),
       tick: async (log) => {
-        await directories.tick(log)
-        await lock.tick(log)
+        // Work on a file system is done in turn: a directory that is gone is made before it is locked.
+        await Promise.all([directories.tick(log), lock.tick(log)])
         gcAfterBurst()
       },
     })

@@ -130,7 +130,8 @@ export function createSecretWatch({
      * one, or while a secret is missing, empty or unfit; a pair that was refused is tried again when a file changes.
      */
     async tick(signal: AbortSignal): Promise<void> {
-      if (isBusy || signal.aborted || clock.now().bootMs < firstAtMs) return
+      const hasFiles = Object.values(running().secretFiles).some((file) => file !== null)
+      if (!hasFiles || isBusy || signal.aborted || clock.now().bootMs < firstAtMs) return
       isBusy = true
       const isKnown = (found: OnDisk): boolean => found === done || found === trial?.found
       const changed = await settled(signal, isKnown).finally(() => (isBusy = false))

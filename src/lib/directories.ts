@@ -1,59 +1,52 @@
 // The daemon's own directories: made at the start, and again where they were removed.
-import { constants } from 'node:fs'
+import { constants, type Stats } from 'node:fs'
 import { cureOf } from './account.ts'
 import { directoryProblem } from './directory-access.ts'
 import { DiskStalledError, onFileSystem } from './disk-queue.ts'
-import { errorCode, errorMessage, exitStatus, fallbackOnSystemError, UserError } from './error.ts'
+import { errorCode, errorMessage, exitStatus, UserError } from './error.ts'
 import { fs } from './fs.ts'
 import { createProblemLog, type Log } from './log.ts'
+import { lookAt } from './name-watch.ts'
 
-export interface Directories {
-  /**
-   * Makes those that are not there. Throws UserError with the remedy: 78, or 75 where the disk of the runtime directory
-   * does not answer. The state directory may be one that does not. The instance lock refuses one that is not safe.
-   */
-  prepare(): Promise<void>
-  /** The same again, and whether they are safe. Never fails, and waits for no disk: a problem is logged, once. */
-  tick(log: Log): Promise<void>
+interface Directory {
+  readonly path: string
+  /** Of one that is made, whatever the umask. */
+  readonly mode: number
 }
+
+const DIRECTORY_FLAGS = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW
 
 export function createDirectories({
   runtimeDirectory,
   stateDirectory,
-  uid,
 }: {
   runtimeDirectory: string
   stateDirectory: string
-  uid: number
-}): Directories {
+}) {
   let log: Log = () => undefined
-  const directoryAt = (path: string, mode: number) => {
+  // The modes of what is in root's runtime directory decide.
+  const runtimeMode = process.geteuid!() === 0 ? 0o755 : 0o700
+  const directories = [
+    { path: stateDirectory, mode: 0o700 },
+    { path: runtimeDirectory, mode: runtimeMode },
+  ].map((directory) => {
+    const { path } = directory
     const problem = createProblemLog((error) => {
       if (error !== null)
         log('error', 'A directory cannot be kept', { event: 'directory-error', path, error })
     })
-    return { path, mode, problem }
-  }
-  // The modes of what is in root's runtime directory decide.
-  const directories = [
-    directoryAt(stateDirectory, 0o700),
-    directoryAt(runtimeDirectory, uid === 0 ? 0o755 : 0o700),
-  ]
-
-  /** Why the directory must not be used; undefined where it may. */
-  async function prepareOne({ path, mode }: { path: string; mode: number }): Promise<string | undefined> {
-    return onFileSystem(path, async () => prepareDirectory(path, { mode, uid })).catch((error: unknown) => {
-      const cure = cureOf(path, process.env)
-      if (!(error instanceof UserError) || cure === undefined) throw error
-      throw new UserError(`The directory ${path} cannot be used: ${cure}.`, error.status, { cause: error })
-    })
-  }
+    return { ...directory, problem }
+  })
 
   return {
-    async prepare() {
+    /**
+     * Makes those that are not there. Throws UserError with the remedy: 78, or 75 where the disk of the runtime directory
+     * does not answer. The state directory may be one that does not. The instance lock refuses one that is not safe.
+     */
+    async prepare(): Promise<void> {
       for (const directory of directories) {
         const { path } = directory
-        await prepareOne(directory).catch((error: unknown) => {
+        await prepareDirectory(directory).catch((error: unknown) => {
           if (!(error instanceof DiskStalledError)) throw error
           if (path !== runtimeDirectory) return
           const message = `The directory ${path} cannot be used: ${error.message}, or set another directory.`
@@ -61,10 +54,11 @@ export function createDirectories({
         })
       }
     },
-    async tick(nextLog) {
+    /** The same again, and whether they are safe. Never fails, and waits for no disk: a problem is logged, once. */
+    async tick(nextLog: Log): Promise<void> {
       log = nextLog
       const ticks = directories.map(async (directory) => {
-        const error = await prepareOne(directory).catch((thrown: unknown) => {
+        const error = await prepareDirectory(directory).catch((thrown: unknown) => {
           if (thrown instanceof UserError || thrown instanceof DiskStalledError) return thrown.message
           throw thrown
         })
@@ -75,38 +69,40 @@ export function createDirectories({
   }
 }
 
-/** Of the directory itself, whatever a link says. */
-const DIRECTORY_FLAGS = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW
-
 /**
- * Makes the directory with this mode, whatever the umask; one that exists is left as it is. Returns why it must not be
- * used, with the remedy: it is a link, another user owns it, or every user can write in it. Throws UserError (78) where it
- * cannot be made.
+ * Makes the directory where there is none; one that exists is left as it is. Returns why it must not be used, with the
+ * remedy: it is a link, another user owns it, or every user can write in it. Throws UserError (78) where it cannot be made,
+ * and DiskStalledError.
  */
-export async function prepareDirectory(
-  path: string,
-  { mode, uid }: { mode: number; uid: number },
-): Promise<string | undefined> {
+async function prepareDirectory(directory: Directory): Promise<string | undefined> {
+  const { path } = directory
+  const found = await lookAt(path)
   try {
-    // mkdir of a directory that exists would wait for a frozen disk.
-    const isMade = (await fs.lstat(path).catch(fallbackOnSystemError(null))) === null
-    if (isMade) await fs.mkdir(path, { recursive: true, mode })
-    const directory = await fs.open(path, DIRECTORY_FLAGS)
-    try {
-      const stats = await fs.fstat(directory)
-      if (isMade && (stats.mode & 0o7777) !== mode) await fs.fchmod(directory, mode)
-      // As a mount of a sandbox it outlives its name: no file can be made in it.
-      if (stats.nlink === 0) throw Object.assign(new Error('it was removed'), { code: 'ENOENT' })
-      const problem = directoryProblem(path, stats, { uid, use: 'sockets' })
-      return problem && `The directory ${path} is not safe: ${problem}.`
-    } finally {
-      await fs.close(directory)
-    }
-  } catch (error) {
-    const isLink = (await fs.lstat(path).catch(fallbackOnSystemError(null)))?.isSymbolicLink()
-    if (isLink === true)
+    const stats = found ?? (await onFileSystem(path, async () => makeDirectory(directory)))
+    if (stats.isSymbolicLink())
       return `The directory ${path} is a symbolic link, which another could replace: name the directory itself.`
-    throw new UserError(cannotMake(path, error), exitStatus.configuration, { cause: error })
+    if (!stats.isDirectory()) throw Object.assign(new Error('a file is in the way'), { code: 'ENOTDIR' })
+    // As a mount of a sandbox it outlives its name: no file can be made in it.
+    if (stats.nlink === 0) throw Object.assign(new Error('it was removed'), { code: 'ENOENT' })
+    const problem = directoryProblem(path, stats, { uid: process.geteuid!(), use: 'sockets' })
+    return problem && `The directory ${path} is not safe: ${problem}.`
+  } catch (cause) {
+    if (cause instanceof DiskStalledError) throw cause
+    const cure = cureOf(path, process.env)
+    const message =
+      cure === undefined ? cannotMake(path, cause) : `The directory ${path} cannot be used: ${cure}.`
+    throw new UserError(message, exitStatus.configuration, { cause })
+  }
+}
+
+async function makeDirectory({ path, mode }: Directory): Promise<Stats> {
+  await fs.mkdir(path, { recursive: true, mode })
+  const directory = await fs.open(path, DIRECTORY_FLAGS)
+  try {
+    await fs.fchmod(directory, mode)
+    return await fs.fstat(directory)
+  } finally {
+    await fs.close(directory)
   }
 }
 

@@ -14,24 +14,10 @@ import { fallbackOnSystemError } from './error.ts'
 import { fs } from './fs.ts'
 import { asFileError, FileError } from './file-error.ts'
 import { createProblemLog, type Log } from './log.ts'
+import { createNameWatch, SETTLED_MS } from './name-watch.ts'
 import { DiskStalledError } from './disk-queue.ts'
 
-export interface ManagedFile {
-  /** Removes what a crash left behind. Never fails: a problem is logged. */
-  begin(): Promise<void>
-  /**
-   * Compares the file with what it should hold, and writes, restores or removes it. Resolves when that is done, has
-   * failed, or the disk has not answered for 5 s: what is then desired is written once it answers again. Never fails.
-   */
-  reconcile(): Promise<void>
-  /** Why it is not as it should be: one sentence with the remedy. */
-  error(): string | null
-  /** Reports whether it was there at the last check. */
-  isPresent(): boolean
-  /** When it got its content, wall clock. */
-  writtenAt(): Date | null
-  counts(): FileCounts
-}
+export type ManagedFile = ReturnType<typeof createManagedFile>
 export interface FileCounts {
   /** Count of writes and removals. */
   readonly writes: number
@@ -39,31 +25,36 @@ export interface FileCounts {
   readonly repairs: number
   readonly errors: number
 }
-export interface ManagedFileOptions {
-  /** The content that the file should have now; null: it should not be there. */
-  readonly desired: () => string | null
-  readonly log: Log
-  /** A content that is no longer desired, and cannot be overwritten, is removed: that needs no space. */
-  readonly isRevocable?: boolean
-  /** The record of a failure. */
-  readonly failure?: { readonly sentence: string; readonly event: string }
-}
 
 const FAILURE = { sentence: 'A file cannot be kept', event: 'file-error' }
 const MODE_BITS = 0o7777
 const SETGID = 0o2000
-/** File times tick every few ms: a file changed so recently may change once more without another time. */
-const SETTLED_MS = 1_000
-
 /** Directories of which a warning was logged: those of several files are often the same. */
 const warnedOf = new Set<string>()
 
 export function createManagedFile(
   file: FileAttributes & { readonly path: string },
-  { desired, log, isRevocable = false, failure = FAILURE }: ManagedFileOptions,
-): ManagedFile {
+  {
+    desired,
+    log,
+    isRevocable = false,
+    isPublic = false,
+    failure = FAILURE,
+  }: {
+    /** The content that the file should have now; null: it should not be there. */
+    desired: () => string | null
+    log: Log
+    /** A content that is no longer desired, and cannot be overwritten, is removed: that needs no space. */
+    isRevocable?: boolean
+    /** Each time the file itself is compared; else only once names in its directory may have changed, which costs less. */
+    isPublic?: boolean
+    /** The record of a failure. */
+    failure?: { readonly sentence: string; readonly event: string }
+  },
+) {
   const { path, mode, uid = null, gid = null } = file
   const directory = dirname(path)
+  const unlessSame = createNameWatch()
   /** The content that the file was last given; undefined: what is there is a former run's. */
   let written: string | null | undefined
   /** The file's stats when its content was last compared. */
@@ -72,7 +63,7 @@ export function createManagedFile(
   let isPresent = false
   let writtenAt: Date | null = null
   const counts = { writes: 0, repairs: 0, errors: 0 }
-  let reconciling: Promise<void> | null = null
+  let working: Promise<void> | null = null
   let isRequestedAgain = false
   let isStalled = false
   const problem = createProblemLog((error) => {
@@ -107,44 +98,32 @@ export function createManagedFile(
     throw cause
   }
 
-  /** Returns false where the content is no longer desired. */
-  async function write(content: string | null): Promise<boolean> {
+  async function attempt(content: string | null): Promise<void> {
     // Another content is written whatever is there.
     const isRotation = typeof written === 'string' && content !== null && content !== written
-    if (!isRotation && (await isAsDesired(content))) return true
-    const isRepair = content === written
-    lastStat = null
-    if (content === null) await removeFile(path)
-    else {
-      const isStillDesired = (): boolean => desired() === content
-      const stats = await replaceFile(path, content, { mode, uid, gid, isStillDesired }).catch(revoke)
-      if (stats === null) return false
-      expectedGid = stats.gid
-      writtenAt = new Date()
-    }
-    isPresent = content !== null
-    counts.writes += 1
-    if (isRepair) {
-      counts.repairs += 1
-      log('warning', 'Restored a file that was changed externally', { event: 'file-restored', path })
-    }
-    return true
-  }
-
-  async function attempt(): Promise<void> {
-    const content = desired()
-    try {
-      if (!(await write(content))) {
-        isRequestedAgain = true
-        return
+    if (isRotation || !(await isAsDesired(content))) {
+      lastStat = null
+      if (content === null) await removeFile(path)
+      else {
+        const isStillDesired = (): boolean => desired() === content
+        const stats = await replaceFile(path, content, { mode, uid, gid, isStillDesired }).catch(revoke)
+        if (stats === null) {
+          isRequestedAgain = true
+          return
+        }
+        expectedGid = stats.gid
+        writtenAt = new Date()
       }
-      written = content
-      // The absence of a file says nothing of its directory, only that the disk answers.
-      if (content !== null || isStalled) problem.set(null)
-    } catch (error) {
-      fail(asFileError(path, error))
+      isPresent = content !== null
+      counts.writes += 1
+      if (content === written) {
+        counts.repairs += 1
+        log('warning', 'Restored a file that was changed externally', { event: 'file-restored', path })
+      }
     }
-    isStalled = false
+    written = content
+    // The absence of a file says nothing of its directory, only that the disk answers.
+    if (content !== null || isStalled) problem.set(null)
   }
 
   function fail(error: unknown): void {
@@ -155,16 +134,25 @@ export function createManagedFile(
     problem.set(error.message)
   }
 
-  async function reconcileUntilDone(): Promise<void> {
+  async function attemptUntilDone(): Promise<void> {
     do {
       isRequestedAgain = false
-      await attempt()
+      await attempt(desired()).catch((error: unknown) => fail(asFileError(path, error)))
+      isStalled = false
     } while (isRequestedAgain)
-    reconciling = null
+    working = null
+  }
+
+  async function work(): Promise<boolean> {
+    isRequestedAgain = true
+    working ??= onFile(path, attemptUntilDone).catch(fail)
+    await working
+    return problem.current() === null
   }
 
   return {
-    async begin() {
+    /** Removes what a crash left behind. Never fails: a problem is logged. */
+    begin: async (): Promise<void> => {
       const warning = await onFile(path, async () => clearLeftovers(path)).catch(fail)
       if (typeof warning === 'string' && !warnedOf.has(directory)) {
         warnedOf.add(directory)
@@ -175,15 +163,19 @@ export function createManagedFile(
         })
       }
     },
-    reconcile() {
-      isRequestedAgain = true
-      reconciling ??= onFile(path, reconcileUntilDone).catch(fail)
-      return reconciling
-    },
-    error: () => problem.current(),
+    /**
+     * Compares the file with what it should hold, and writes, restores or removes it. Resolves when that is done, has
+     * failed, or the disk has not answered for 5 s: what is then desired is written once it answers again. Never fails.
+     */
+    reconcile: async (): Promise<void> =>
+      unlessSame(directory, work, () => isPublic || desired() !== written),
+    /** Why it is not as it should be: one sentence with the remedy. */
+    error: (): string | null => problem.current(),
+    /** Reports whether it was there at the last check. */
     isPresent: () => isPresent,
+    /** When it got its content, wall clock. */
     writtenAt: () => writtenAt,
-    counts: () => ({ ...counts }),
+    counts: (): FileCounts => ({ ...counts }),
   }
 }
 

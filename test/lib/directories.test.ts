@@ -1,7 +1,7 @@
 import { chmodSync, chownSync, mkdirSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeEach, describe, expect, it, onTestFinished, test, vi } from 'vitest'
-import { createDirectories, prepareDirectory } from '../../src/lib/directories.ts'
+import { createDirectories } from '../../src/lib/directories.ts'
 import { UserError } from '../../src/lib/error.ts'
 import { asFileError } from '../../src/lib/file-error.ts'
 import { createRecords } from '../support/records.ts'
@@ -14,7 +14,7 @@ test.each(['memory', 'disk'] as const)(
   async (where) => {
     const parent = await tempDirectory(where)
     const [runtimeDirectory, stateDirectory] = [join(parent, 'run'), join(parent, 'state')]
-    const directories = createDirectories({ runtimeDirectory, stateDirectory, uid })
+    const directories = createDirectories({ runtimeDirectory, stateDirectory })
     const { log, events } = createRecords()
     await directories.prepare()
     const { ino } = statSync(stateDirectory)
@@ -45,46 +45,56 @@ test('a runtime directory of the unit has the cure of its account as the remedy'
   })
 })
 
-describe('prepareDirectory', () => {
+describe('a state directory', () => {
   let base: string
   beforeEach(async () => {
     base = await tempDirectory()
   })
+  const stateAt = (...names: string[]) =>
+    createDirectories({ runtimeDirectory: base, stateDirectory: join(base, ...names) })
   const modeOf = (path: string) => statSync(path).mode & 0o7777
 
-  it('gives the mode whatever the umask, and makes what is missing above', async () => {
-    const path = join(base, 'a', 'b')
-    await prepareDirectory(path, { mode: 0o775, uid })
-    expect(modeOf(path)).toBe(0o775)
-  })
-  it('leaves one that is there as it is', async () => {
+  it.each([0o000, 0o277])(
+    'gets its mode whatever the umask (%o), and what is missing above is made',
+    async (mask) => {
+      const umask = process.umask(mask)
+      onTestFinished(() => void process.umask(umask))
+      await stateAt('b').prepare()
+      expect(modeOf(join(base, 'b'))).toBe(0o700)
+      process.umask(umask)
+      await stateAt('c', 'd').prepare()
+      expect(modeOf(join(base, 'c', 'd'))).toBe(0o700)
+    },
+  )
+  it('that is there stays as it is', async () => {
     const path = join(base, 'there')
     mkdirSync(path)
     chmodSync(path, 0o2750)
-    await prepareDirectory(path, { mode: 0o700, uid })
+    await stateAt('there').prepare()
     expect(modeOf(path)).toBe(0o2750)
   })
   it('says what to do where a file is in the way', async () => {
     writeFileSync(join(base, 'file'), '')
-    await expect(prepareDirectory(join(base, 'file'), { mode: 0o700, uid })).rejects.toThrow(
-      /is something else: remove/,
-    )
-    await expect(prepareDirectory(join(base, 'file', 'x'), { mode: 0o700, uid })).rejects.toThrow(UserError)
+    await expect(stateAt('file').prepare()).rejects.toThrow(/is something else: remove/)
+    await expect(stateAt('file', 'x').prepare()).rejects.toThrow(UserError)
   })
 
-  it('of another user, one that all can write, and a link are not to be used', async () => {
-    for (const name of ['own', 'open', 'target']) mkdirSync(join(base, name))
+  it.each<[string, string | null]>([
+    ['own', null],
+    ['open', 'every user can write in the directory'],
+    ['link', 'name the directory itself'],
+    ['dangling', 'name the directory itself'],
+    ...(uid === 0 ? [['foreign', 'belongs to the user 4242'] as [string, string]] : []),
+  ])('is judged as it is: %s', async (name, expected) => {
+    for (const each of ['own', 'open', 'target', 'foreign']) mkdirSync(join(base, each))
     chmodSync(join(base, 'open'), 0o777)
+    if (uid === 0) chownSync(join(base, 'foreign'), 4242, 0)
     symlinkSync(join(base, 'target'), join(base, 'link'))
     symlinkSync(join(base, 'nowhere'), join(base, 'dangling'))
-    const problemOf = async (name: string, user = uid) =>
-      prepareDirectory(join(base, name), { mode: 0o700, uid: user })
-    expect(await problemOf('own')).toBeUndefined()
-    expect(await problemOf('open')).toContain('every user can write in the directory')
-    expect(await problemOf('link')).toContain('name the directory itself')
-    expect(await problemOf('dangling')).toContain('name the directory itself')
-    if (uid !== 0) return
-    chownSync(join(base, 'own'), 4242, 0)
-    expect(await problemOf('own')).toContain('belongs to the user 4242')
+    const { log, records } = createRecords()
+    await stateAt(name).tick(log)
+    expect(records.map(({ fields }) => fields['error'])).toEqual(
+      expected === null ? [] : [expect.stringContaining(expected)],
+    )
   })
 })

@@ -28,7 +28,7 @@ import {
 } from './connection.ts'
 
 export const TIMEOUTS: Timeouts = {
-  sweepMs: 5_000,
+  sweepMs: 15_000,
   idle: CONNECTION_IDLE_MS,
   stalled: 30_000,
   'incomplete-request': 30_000,

@@ -59,19 +59,24 @@ export function createTokenFiles(options: {
       const isListed = entries.some((entry) => entry.config === config)
       return token === null || !isListed ? null : contentOf(config, token)
     }
-    return { config, file: createManagedFile(config, { desired, log, isRevocable: true }) }
+    const file = createManagedFile(config, { desired, log, isRevocable: true, isPublic: true })
+    return { config, file }
   }
 
   const isConfigured = (path: string): boolean => entries.some((entry) => entry.config.path === path)
 
   async function reconcile(): Promise<void> {
-    await Promise.all([...entries.map(reconcileEntry), removeFormer(), shell.reconcile()])
-    await written.reconcile()
+    await Promise.all([
+      ...entries.map(reconcileEntry),
+      removeFormer(),
+      shell.reconcile(),
+      written.reconcile(),
+    ])
   }
 
   async function reconcileEntry({ config, file }: Entry): Promise<void> {
     await file.reconcile()
-    if (file.isPresent() && file.writtenAt() !== null) written.add(config.path)
+    if (file.isPresent() && file.writtenAt() !== null) await written.add(config.path)
   }
 
   async function removeFormer(): Promise<void> {
@@ -81,14 +86,14 @@ export function createTokenFiles(options: {
       if (!isConfigured(path) && !isGone) continue
       former.delete(path)
       past = sum(past, file.counts())
-      if (!isConfigured(path)) written.remove(path)
+      if (!isConfigured(path)) await written.remove(path)
     }
   }
 
   /** A setting may have been changed while the daemon was stopped. */
   async function readFormer(): Promise<void> {
     for (const path of (await written.begin()).filter((listed) => !isConfigured(listed))) {
-      if (await isForeign(path)) written.remove(path)
+      if (await isForeign(path)) await written.remove(path)
       else former.set(path, createManagedFile({ path, mode: 0o600 }, { desired: () => null, log }))
     }
     await reconcile()
@@ -224,6 +229,10 @@ function createWrittenFiles(stateDirectory: string, log: Log) {
     },
   )
 
+  async function reconcile(): Promise<void> {
+    if (isRead) await file.reconcile()
+  }
+
   return {
     /** Reads the list of former runs and returns it; from here on it is written. Never fails. */
     async begin(): Promise<readonly string[]> {
@@ -233,12 +242,16 @@ function createWrittenFiles(stateDirectory: string, log: Log) {
       isRead = true
       return former
     },
-    add: (added: string) => void paths.add(added),
-    /** A token file is no longer configured, and gone. */
-    remove: (removed: string) => void paths.delete(removed),
-    async reconcile(): Promise<void> {
-      if (isRead) await file.reconcile()
+    async add(added: string): Promise<void> {
+      if (paths.has(added)) return
+      paths.add(added)
+      await reconcile()
     },
+    /** A token file is no longer configured, and gone. */
+    async remove(removed: string): Promise<void> {
+      if (paths.delete(removed)) await reconcile()
+    },
+    reconcile,
   }
 }
 

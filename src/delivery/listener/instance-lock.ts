@@ -7,6 +7,7 @@ import { errorCode, exitStatus, fallbackOnSystemError, UserError } from '../../l
 import { fs } from '../../lib/fs.ts'
 import { loadLibc } from '../../lib/libc.ts'
 import { createProblemLog, type Log } from '../../lib/log.ts'
+import { createNameWatch } from '../../lib/name-watch.ts'
 import { isSocketActivated, type InheritedSockets } from '../../lib/socket-activation.ts'
 import { assertFree, assertPathFree, inTurnAt, isSame, isThere } from './socket-path.ts'
 
@@ -82,25 +83,30 @@ function createLock(
       })
   })
 
-  async function lockAgain(): Promise<void> {
+  async function lockAgain(): Promise<boolean> {
     try {
-      if (held !== null && (await isThere(lockIn(directory, setting), held.stats))) return problem.set(null)
-      const next = await lock(directory, setting)
-      release(held)
-      held = next
+      if (held === null || !(await isThere(lockIn(directory, setting), held.stats))) {
+        const next = await lock(directory, setting)
+        release(held)
+        held = next
+      }
       problem.set(null)
     } catch (error) {
       if (!(error instanceof UserError)) throw error
       problem.set(error.message)
     }
-    if (isClosed) release(held)
+    return problem.current() === null
   }
 
+  const unlessSame = createNameWatch()
   let last: Promise<void> | null = null
   return {
     tick(nextLog) {
       log = nextLog
-      last ??= lockAgain().finally(() => (last = null))
+      last ??= unlessSame(directory, lockAgain).finally(() => {
+        last = null
+        if (isClosed) release(held)
+      })
       return last
     },
     close() {

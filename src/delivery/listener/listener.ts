@@ -13,6 +13,7 @@ import { FileError } from '../../lib/file-error.ts'
 import { fs } from '../../lib/fs.ts'
 import { loadLibc } from '../../lib/libc.ts'
 import { createProblemLog, type Log } from '../../lib/log.ts'
+import { createNameWatch } from '../../lib/name-watch.ts'
 import { monotonicMs } from '../../lib/clock.ts'
 import { nameOf } from '../../lib/posix-ids.ts'
 import {
@@ -66,6 +67,7 @@ export async function openListener(first: SocketAddress, events: ListenerEvents)
   let bound = await bind(address, events)
   let isClosed = false
   let last = Promise.resolve()
+  const unlessSame = createNameWatch()
   let log: Log = () => undefined
   const problem = createProblemLog((error) => {
     const { path } = address
@@ -88,22 +90,24 @@ export async function openListener(first: SocketAddress, events: ListenerEvents)
     await remove(former.bound, former.address)
   }
 
-  async function restore(): Promise<void> {
+  async function restore(): Promise<boolean> {
     try {
-      if (isClosed || (await isThere(address, bound.stats))) return
+      if (isClosed || (await isThere(address, bound.stats))) return true
       await rebind(address)
       problem.set(null)
       log('warning', 'Restored a socket that was removed', { event: 'socket-restored', path: address.path })
+      return true
     } catch (error) {
       if (!(error instanceof UserError)) throw error
       problem.set(error.message)
+      return false
     }
   }
 
   return {
     tick(nextLog) {
       log = nextLog
-      return inTurn(restore)
+      return inTurn(async () => unlessSame(dirname(address.path), restore))
     },
     move: (next) =>
       inTurn(async () => {
@@ -122,23 +126,10 @@ export async function openListener(first: SocketAddress, events: ListenerEvents)
 export async function adoptListeners(fds: readonly number[], events: ListenerEvents): Promise<Listener> {
   const servers = await Promise.all(fds.map(async (fd) => listenOn(fd, events)))
   const paths = fds.map((fd) => loadLibc().socketPath(fd)).filter((path) => path !== '')
-  let log: Log = () => undefined
-  const problem = createProblemLog((path) => {
-    if (path === null) return
-    const remedy = socketCure(accountOfEnvironment(process.env))
-    log('error', 'A socket of systemd was removed: no client finds it', {
-      event: 'socket-removed',
-      path,
-      remedy,
-    })
-  })
+  const watches = paths.map(createSocketWatch)
   return {
-    async tick(nextLog) {
-      log = nextLog
-      const found = await Promise.all(
-        paths.map(async (path) => onFile(path, async () => lstatIfAny(path)).catch(() => 'unknown')),
-      )
-      problem.set(paths.find((_, index) => found[index] === null) ?? null)
+    async tick(log) {
+      await Promise.all(watches.map(async (watch) => watch(log)))
     },
     move: () => Promise.resolve(),
     close() {
@@ -146,6 +137,26 @@ export async function adoptListeners(fds: readonly number[], events: ListenerEve
       return Promise.resolve()
     },
   }
+}
+
+/** Returns the tick that logs once that a socket of systemd was removed. */
+function createSocketWatch(path: string): (log: Log) => Promise<void> {
+  const unlessSame = createNameWatch()
+  let isGone = false
+  return async (log) =>
+    unlessSame(dirname(path), async () => {
+      const found = await onFile(path, async () => lstatIfAny(path)).catch(() => undefined)
+      if (found === undefined) return false
+      const remedy = socketCure(accountOfEnvironment(process.env))
+      if (found === null && !isGone)
+        log('error', 'A socket of systemd was removed: no client finds it', {
+          event: 'socket-removed',
+          path,
+          remedy,
+        })
+      isGone = found === null
+      return true
+    })
 }
 
 async function listenOn(fd: number, events: ListenerEvents): Promise<Server> {
