@@ -24,6 +24,8 @@ export async function bundleClient(directory: string, options: BuildOptions): Pr
         // The Node of the program that uses it, which may be older than ours.
         target: 'node18',
         minifyWhitespace: false,
+        // Jest runs CommonJS in a context that has no `import()`.
+        supported: { 'dynamic-import': format === 'esm' },
         plugins: name === 'client' ? [] : [oneErrorClass(`./client${extension}`)],
       })
 }
