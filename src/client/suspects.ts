@@ -1,6 +1,6 @@
 // The rule for a token that the API refuses: it is reported once and is suspect. Calls try it in turns, and one good answer clears it for all.
 import { sleep } from '../lib/clock.ts'
-import type { RejectResult, RejectVerdict, TokenResult } from '../protocol.ts'
+import type { RejectResult, TokenResult } from '../protocol.ts'
 import type { ClientToken, TokenSource } from './token-source.ts'
 import { waitFor } from './wait.ts'
 
@@ -38,15 +38,12 @@ interface Suspect {
   readonly waiting: Set<Waiting>
   /** The position of the first report in the order of reports and calls: a call that began later may clear the token. */
   reportedAs: number
-  /** The last report, which may be a repetition of `search`, and the daemon's verdict. */
-  reporting: Promise<unknown> | undefined
-  verdict: RejectVerdict | undefined
-  /** When the daemon asks the service about it, or may be asked again. */
-  retryAtMs: number
+  /** The report that is under way, which may be a repetition by `search`. */
+  reporting?: Promise<RejectResult> | undefined
+  /** By the daemon's answer to the last report. */
+  outlook: Outlook
   /** Calls that began after the report and are under way. */
   turns: number
-  lastTurnAtMs: number
-  /** No turn begins before this, by the refused ones. */
   nextTurnAtMs: number
   refusedTurns: number
   clearedAtMs?: number
@@ -56,11 +53,19 @@ interface Suspect {
   search?: AbortController | undefined
 }
 
+interface Outlook {
+  /** When the daemon asks the service about the token, or may be asked again: told to callers. */
+  readonly retryAtMs: number
+  /** When another token may come, at the earliest. */
+  readonly otherTokenAtMs: number
+  readonly nextReportAtMs: number
+}
+
 interface Waiting {
-  readonly token: ClientToken
-  /** A call that is to be sent; false: one that was refused. */
-  readonly isForTurn: boolean
+  /** Of a call that is to be sent; undefined: it was refused, and waits for another. */
+  readonly token: ClientToken | undefined
   readonly untilMs: number
+  readonly signal: AbortSignal | undefined
   readonly settle: (token: ClientToken | undefined) => void
 }
 
@@ -79,33 +84,31 @@ export function createSuspects(options: {
     return suspect?.clearedAtMs === undefined ? suspect : undefined
   }
 
-  function addSuspect(fingerprint: string): Suspect {
+  async function report(fingerprint: string): Promise<RejectResult> {
+    const suspect = suspectOf(fingerprint) ?? {
+      fingerprint,
+      waiting: new Set(),
+      reportedAs: 0,
+      outlook: outlookOf(undefined, monotonicMs()),
+      turns: 0,
+      nextTurnAtMs: 0,
+      refusedTurns: 0,
+    }
+    suspect.reportedAs = order += 1
     for (const [key, { waiting }] of known)
       if (known.size >= MAX_SUSPECTS && waiting.size === 0) known.delete(key)
-    const reports = { reportedAs: 0, reporting: undefined, verdict: undefined, retryAtMs: 0 }
-    const turns = { turns: 0, lastTurnAtMs: 0, nextTurnAtMs: 0, refusedTurns: 0 }
-    const suspect: Suspect = { fingerprint, waiting: new Set(), ...reports, ...turns }
     known.set(fingerprint, suspect)
-    return suspect
-  }
-
-  async function report(fingerprint: string): Promise<RejectResult> {
-    const suspect = suspectOf(fingerprint) ?? addSuspect(fingerprint)
-    suspect.reportedAs = order += 1
     return sendReport(suspect)
   }
 
   async function sendReport(suspect: Suspect): Promise<RejectResult> {
-    suspect.verdict = undefined
     let result: RejectResult | undefined
     try {
-      const reporting = options.reject(suspect.fingerprint)
-      suspect.reporting = reporting
-      return (result = await reporting)
+      suspect.reporting = options.reject(suspect.fingerprint)
+      return (result = await suspect.reporting)
     } finally {
       suspect.reporting = undefined
-      suspect.verdict = result?.verdict
-      suspect.retryAtMs = monotonicMs() + retryAfterMs(result)
+      suspect.outlook = outlookOf(result, monotonicMs())
       serve(suspect)
     }
   }
@@ -113,15 +116,20 @@ export function createSuspects(options: {
   /** Settles every wait that is over, and begins the turn that is due. */
   function serve(suspect: Suspect): void {
     clearTimeout(suspect.timer)
-    let leftMs = 0
-    for (const { isForTurn, untilMs, token, settle } of suspect.waiting) {
-      if (suspect.clearedAtMs !== undefined) settle(isForTurn ? token : undefined)
-      else if (!isForTurn && hopeAtMs(suspect) > untilMs) settle(undefined)
-      if (!isForTurn || suspect.clearedAtMs !== undefined || leftMs > 0) continue
-      const { turns, lastTurnAtMs, nextTurnAtMs } = suspect
-      leftMs = (turns === 0 ? nextTurnAtMs : lastTurnAtMs + TURN_MS) - monotonicMs()
-      if (leftMs > 0) suspect.timer = setTimeout(() => serve(suspect), leftMs)
-      else settle(token)
+    const { waiting, clearedAtMs, outlook } = suspect
+    for (const { token, untilMs, settle } of waiting) {
+      if (clearedAtMs !== undefined) settle(token)
+      else if (token === undefined && outlook.otherTokenAtMs > untilMs) settle(undefined)
+    }
+    const queue = [...waiting].filter(({ token }) => token !== undefined)
+    // Drawn: calls that are refused for a reason of their own would keep all later ones waiting.
+    const next = queue[Math.floor(Math.random() * queue.length)]
+    if (next === undefined) return
+    const leftMs = suspect.nextTurnAtMs - monotonicMs()
+    if (leftMs > 0) suspect.timer = setTimeout(() => serve(suspect), leftMs)
+    else {
+      next.settle(next.token)
+      serve(suspect)
     }
   }
 
@@ -129,31 +137,27 @@ export function createSuspects(options: {
   async function search(suspect: Suspect, signal: AbortSignal): Promise<void> {
     // A failure is one of the daemon, which is tried again; a token is seen by `onToken`.
     const ignore = (): void => undefined
+    const untilReportMs = (): number => Math.max(0, suspect.outlook.nextReportAtMs - monotonicMs())
     while (!signal.aborted) {
-      const isDue = monotonicMs() >= reviewAtMs(suspect)
-      await (suspect.reporting ?? (isDue ? sendReport(suspect) : undefined))?.catch(ignore)
-      const waitMs = Math.min(WAIT_MS, Math.max(0, reviewAtMs(suspect) - monotonicMs()))
-      const request = { notFingerprint: suspect.fingerprint, waitSeconds: waitMs / 1_000, signal }
+      await (suspect.reporting ?? (untilReportMs() === 0 ? sendReport(suspect) : undefined))?.catch(ignore)
+      const waitSeconds = Math.min(WAIT_MS, untilReportMs()) / 1_000
+      const request = { notFingerprint: suspect.fingerprint, waitSeconds, signal }
       if (!signal.aborted) await options.get(request).then(ignore, ignore)
       await sleep(PAUSE_MS, signal)
     }
   }
 
-  function wait(
-    suspect: Suspect,
-    how: Pick<Waiting, 'token' | 'isForTurn' | 'untilMs'> & { signal: AbortSignal | undefined },
-  ): Promise<Sending | undefined> {
-    const { token, isForTurn, untilMs, signal } = how
+  function wait(suspect: Suspect, call: Omit<Waiting, 'settle'>): Promise<Sending | undefined> {
+    const leftMs = (): number => call.untilMs - monotonicMs()
     const waited = waitFor<Sending | undefined>({
-      forMs: untilMs - monotonicMs(),
-      signal,
+      forMs: leftMs(),
+      signal: call.signal,
       onDeadline: ({ resolve }) => resolve(undefined),
       begin: ({ resolve }) => {
-        const settle: Waiting['settle'] = (other) => resolve(other && begin(other, untilMs - monotonicMs()))
-        const one: Waiting = { token, isForTurn, untilMs, settle }
-        suspect.waiting.add(one)
+        const waiting: Waiting = { ...call, settle: (token) => resolve(token && begin(token, leftMs())) }
+        suspect.waiting.add(waiting)
         return () => {
-          suspect.waiting.delete(one)
+          suspect.waiting.delete(waiting)
           if (suspect.waiting.size > 0) return
           clearTimeout(suspect.timer)
           suspect.search?.abort()
@@ -176,14 +180,15 @@ export function createSuspects(options: {
     const turnOf = suspectOf(fingerprint)
     if (turnOf !== undefined) {
       turnOf.turns += 1
-      turnOf.lastTurnAtMs = monotonicMs()
+      turnOf.nextTurnAtMs = monotonicMs() + TURN_MS
     }
     return {
       token,
       end(meaning) {
-        if (turnOf !== undefined) turnOf.turns -= 1
-        if (turnOf !== undefined && meaning === 'refused')
-          turnOf.nextTurnAtMs = monotonicMs() + Math.min(TURN_MS, FIRST_PAUSE_MS * 2 ** turnOf.refusedTurns++)
+        if (turnOf !== undefined && (turnOf.turns -= 1) === 0) {
+          const pauseMs = meaning === 'refused' ? FIRST_PAUSE_MS * 2 ** turnOf.refusedTurns++ : 0
+          turnOf.nextTurnAtMs = monotonicMs() + Math.min(TURN_MS, pauseMs)
+        }
         const suspect = suspectOf(fingerprint)
         if (suspect === undefined) return
         if (meaning === 'good' && began > suspect.reportedAs) suspect.clearedAtMs = monotonicMs()
@@ -197,7 +202,7 @@ export function createSuspects(options: {
         if (!isOfUse) await reporting
         const suspect = suspectOf(fingerprint)
         const untilMs = monotonicMs() + leftMs
-        return isOfUse && suspect ? wait(suspect, { token, isForTurn: false, untilMs, signal }) : undefined
+        return isOfUse && suspect ? wait(suspect, { token: undefined, untilMs, signal }) : undefined
       },
     }
   }
@@ -216,10 +221,11 @@ export function createSuspects(options: {
     async admit(token: ClientToken, signal: AbortSignal | undefined): Promise<Sending | undefined> {
       const suspect = suspectOf(token.fingerprint)
       if (suspect === undefined) return begin(token, WAIT_MS)
-      return wait(suspect, { token, isForTurn: true, untilMs: monotonicMs() + WAIT_MS, signal })
+      return wait(suspect, { token, untilMs: monotonicMs() + WAIT_MS, signal })
     },
     /** Time until the daemon asks the service about this token. */
-    retryAfterMs: (fingerprint: string): number => (known.get(fingerprint)?.retryAtMs ?? 0) - monotonicMs(),
+    retryAfterMs: (fingerprint: string): number =>
+      (known.get(fingerprint)?.outlook.retryAtMs ?? 0) - monotonicMs(),
     /** Ends all waits. */
     close(): void {
       for (const { waiting } of known.values()) for (const { settle } of waiting) settle(undefined)
@@ -227,19 +233,14 @@ export function createSuspects(options: {
   }
 }
 
-/** After an answer to a report. */
-function retryAfterMs({ verdict, retryAfterSeconds }: Partial<RejectResult> = {}): number {
-  if (verdict === undefined || verdict === 'refreshing' || verdict === 'replaced') return REVIEW_MS
-  return retryAfterSeconds === undefined ? WAIT_MS : retryAfterSeconds * 1_000
-}
-
-/** When the daemon is asked about the token again. */
-function reviewAtMs({ verdict, retryAtMs }: Suspect): number {
-  return verdict === 'held' ? retryAtMs + ANSWER_MS : retryAtMs
-}
-
-/** When another token may come, at the earliest. */
-function hopeAtMs({ verdict, retryAtMs }: Suspect): number {
-  if (verdict === 'unchanged' || verdict === 'refused') return Infinity
-  return verdict === 'held' ? retryAtMs : 0
+/** After an answer to a report; undefined: there is none. */
+function outlookOf(result: RejectResult | undefined, nowMs: number): Outlook {
+  const { verdict, retryAfterSeconds = WAIT_MS / 1_000 } = result ?? {}
+  const retryAtMs = nowMs + retryAfterSeconds * 1_000
+  if (verdict === 'held')
+    return { retryAtMs, otherTokenAtMs: retryAtMs, nextReportAtMs: retryAtMs + ANSWER_MS }
+  if (verdict === 'unchanged' || verdict === 'refused')
+    return { retryAtMs, otherTokenAtMs: Infinity, nextReportAtMs: retryAtMs }
+  const reviewAtMs = nowMs + REVIEW_MS
+  return { retryAtMs: reviewAtMs, otherTokenAtMs: 0, nextReportAtMs: reviewAtMs }
 }

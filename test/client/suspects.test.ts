@@ -3,6 +3,7 @@ import fc from 'fast-check'
 import { beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { createFakeTokenClient, type FakeTokenClient } from '../../src/client/testing.ts'
 import type { RejectResult, TokenClientError } from '../../src/client/index.ts'
+import { createRandom } from '../support/random.ts'
 
 const LATENCY_MS = 50
 const URL_OF = 'https://api.example.com/'
@@ -12,6 +13,7 @@ beforeEach(() => {
   onTestFinished(() => {
     vi.useRealTimers()
     vi.unstubAllGlobals()
+    vi.restoreAllMocks()
   })
 })
 
@@ -106,6 +108,17 @@ test.each(others)('one bad call a second for a minute harms none of 20 good ones
   expect(bad.map(({ result }) => result)).toEqual(Array.from({ length: 60 }, () => 401))
   // Without a verdict the fake gives another token for each report.
   expect(it.reportedAtMs.length).toBeLessThanOrEqual(verdict === undefined ? 60 : 3)
+})
+
+test('calls that are refused for a reason of their own do not all go first', async () => {
+  vi.spyOn(Math, 'random').mockImplementation(createRandom(23))
+  const it = world({ verdict: 'held', retryAfterSeconds: 25 })
+  for (let count = 0; count < 10; count += 1) void lane(it, 'bad', { pauseMs: 100, forMs: MINUTE_MS })
+  await it.pass(LATENCY_MS)
+  for (let count = 0; count < 20; count += 1) void lane(it, 'good', { pauseMs: 2_000, forMs: MINUTE_MS })
+  await it.pass(MINUTE_MS + 15_000)
+  const good = it.outcomes.filter(({ path }) => path === 'good')
+  expect(good.filter(({ result, tookMs }) => result !== 200 || tookMs > 2_000)).toEqual([])
 })
 
 test('a slow good answer clears the token, too, while it is reported again and again', async () => {
