@@ -1,5 +1,5 @@
 // One request to the daemon and its answer: sent again after a restart while there is time, or answered from memory.
-import { errorCode, exitStatus, UserError } from '../lib/error.ts'
+import { errorCode } from '../lib/error.ts'
 import { answerTypes, type FaultCode, type RequestType } from '../protocol.ts'
 import type { Disconnect, Frame, ReconnectingConnection } from './connection.ts'
 import { disconnectError, faultError, isForbidden, timeoutError } from './faults.ts'
@@ -12,11 +12,15 @@ const ANSWER_MS = 5_000
 const SLOW_MS = 250
 /** Waits are counted on both sides of a socket: an answer with more time left did not wait for its end. */
 const EARLY_MS = 500
+/** Of a daemon that does not look at the request. */
+const FAULTS_OF_ABSENCE: ReadonlySet<string> = new Set<FaultCode>(['busy', 'misconfigured'])
+/** A daemon that stays says so only when the time to wait is over. */
+const FAULTS_WITHOUT_TOKEN: ReadonlySet<string> = new Set<FaultCode>(['no-token-yet', 'expired'])
 
 export interface Call<T> {
   readonly type: RequestType
   /** Computed again for each connection. */
-  readonly data: (leftMs: number) => Frame['data']
+  readonly data?: (leftMs: number) => Frame['data']
   /** The daemon may wait so long, and so long the request is sent again where the connection is lost. */
   readonly waitMs?: number
   /** True: wait for a daemon, too, that was never there. */
@@ -37,14 +41,11 @@ export function call<T>(connection: ReconnectingConnection, options: Call<T>): P
   const answerMs = waitMs > 0 ? waitMs + SLOW_MS : (options.answerMs ?? ANSWER_MS)
   const untilMs = monotonicMs() + waitMs
   const leftMs = (): number => Math.max(0, untilMs - monotonicMs())
-  const inMemory = fallback()
-  if (inMemory !== undefined && connection.isStuck && signal?.aborted !== true)
-    return Promise.resolve(inMemory)
+  const inMemory = connection.isStuck && signal?.aborted !== true ? fallback() : undefined
+  if (inMemory !== undefined) return Promise.resolve(inMemory)
   let sends = 0
-  /** At the next deadline. With an answer in memory the first one comes early. */
-  let isOver = inMemory === undefined
-  /** The answer of a daemon that is stopping to those who wait. */
-  let parting: TokenClientError | undefined
+  /** Of a daemon that may be stopping: the next one may know better. */
+  let earlyFault: TokenClientError | undefined
 
   /** True where there is an answer in memory, which is given. */
   function fallBack({ resolve }: Wait<T>): boolean {
@@ -54,52 +55,52 @@ export function call<T>(connection: ReconnectingConnection, options: Call<T>): P
   }
 
   return waitFor<T>({
-    forMs: isOver ? answerMs : SLOW_MS,
+    forMs: answerMs,
     signal,
-    onDeadline: (wait) => {
-      if (fallBack(wait)) return connection.onSilence()
-      if (isOver) return wait.reject(parting ?? timeoutError(answerMs))
-      isOver = true
-      return answerMs - SLOW_MS
+    onDeadline(wait) {
+      if (!fallBack(wait)) wait.reject(earlyFault ?? timeoutError(answerMs))
     },
-    begin: (wait) =>
-      connection.open({
-        frame: () => ({ type, data: options.data((sends += 1) === 1 ? waitMs : leftMs()) }),
-        onAnswer: (frame) => {
+    begin(wait) {
+      const slow = setTimeout(() => {
+        if (fallBack(wait)) connection.onSilence()
+      }, SLOW_MS)
+      const close = connection.open({
+        frame() {
+          sends += 1
+          return { type, data: options.data?.(sends === 1 ? waitMs : leftMs()) ?? {} }
+        },
+        onAnswer(frame) {
           if (frame.type === answerTypes[type]) return wait.resolve(frame.data as T)
           if (frame.type !== 'fault') return
           const fault = faultError(frame.data)
-          if (isOfAbsence(fault) && fallBack(wait)) return
-          if (connection.mayStop && isTooEarly(fault, leftMs())) parting = fault
+          if (FAULTS_OF_ABSENCE.has(fault.code) && fallBack(wait)) return
+          const isEarly = FAULTS_WITHOUT_TOKEN.has(fault.code) && leftMs() > EARLY_MS
+          if (isEarly && connection.mayStop) earlyFault = fault
           else wait.reject(fault)
         },
-        onDisconnect: (disconnect) => {
+        onDisconnect(disconnect) {
           if (!disconnect.isClosed && fallBack(wait)) return false
           const canBeSent = leftMs() > 0 || (disconnect.wasConnected && sends < 2)
           if (canBeSent && options.isOnce !== true && isWorthAnother(disconnect, options)) return true
           wait.reject(disconnectError(disconnect))
           return false
         },
-      }),
+      })
+      return () => {
+        clearTimeout(slow)
+        close()
+      }
+    },
   })
 }
 
 /** A daemon that was never there is waited for only on demand: there may be none. */
 function isWorthAnother(disconnect: Disconnect, options: Call<unknown>): boolean {
-  const { error, isClosed, wasEverConnected } = disconnect
-  if (isClosed || (error instanceof UserError && error.status === exitStatus.usage)) return false
+  const { error, isClosed, wasEverConnected = false } = disconnect
+  const code = errorCode(error)
+  if (isClosed || code === 'bad-request') return false
   // A daemon that restarts binds its socket first, and opens it to others a moment later.
-  if (isForbidden(error)) return wasEverConnected && errorCode(error) === 'EACCES'
+  if (isForbidden(error)) return wasEverConnected && code === 'EACCES'
   // The queue of the socket is full: a daemon is there.
-  return wasEverConnected || options.waitsForStart === true || errorCode(error) === 'EAGAIN'
-}
-
-/** Faults of a daemon that does not look at the request. */
-function isOfAbsence({ code }: TokenClientError): boolean {
-  return (['busy', 'misconfigured'] satisfies FaultCode[] as string[]).includes(code)
-}
-
-/** A daemon that stays says so only when the time to wait is over. */
-function isTooEarly({ code }: TokenClientError, leftMs: number): boolean {
-  return (code === 'no-token-yet' || code === 'expired') && leftMs > EARLY_MS
+  return wasEverConnected || options.waitsForStart === true || code === 'EAGAIN'
 }

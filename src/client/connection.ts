@@ -1,8 +1,8 @@
 // A connection to the process behind a Unix socket: made while it is used, and made again when that process restarts.
 import { createConnection, type Socket } from 'node:net'
-import { exitStatus, UserError } from '../lib/error.ts'
-import { monotonicMs as processMs } from '../lib/clock.ts'
+import { monotonicMs } from '../lib/clock.ts'
 import { CONNECTION_IDLE_MS, FRAME_END } from '../protocol.ts'
+import { badRequest } from './faults.ts'
 
 /** One JSON object, ended by a form feed. JSON never holds this byte: in a string it is written `\f`. */
 export interface Frame {
@@ -24,17 +24,18 @@ export interface Request {
   onDisconnect(disconnect: Disconnect): boolean
 }
 export interface Disconnect {
-  /** The socket's path, or undefined where there was none to be found. */
-  readonly path: string | undefined
-  /** The system's error, a broken frame, or why no path was given; undefined where the other side just closed. */
-  readonly error: Error | undefined
+  /** The socket's path; undefined: none was found. */
+  path?: string
+  /** The system's error, a broken frame, or why no path was found; undefined: the other side just closed. */
+  error?: Error
   /** The last frame on the lost connection that answered no request: why it was closed. */
-  readonly closeFrame: Frame | undefined
-  /** True: this connection had been made; any ever was. */
-  readonly wasConnected: boolean
-  readonly wasEverConnected: boolean
+  closeFrame?: Frame
+  /** This connection had been made. */
+  wasConnected?: boolean
+  /** Any ever was. */
+  wasEverConnected?: boolean
   /** The connection was closed by its owner. */
-  readonly isClosed: boolean
+  isClosed?: boolean
 }
 
 export interface ReconnectingConnection {
@@ -69,20 +70,14 @@ const IDLE_MS = CONNECTION_IDLE_MS / 2
  */
 export function createReconnectingConnection(options: {
   /** The socket's path; called before each connect, because a restarted process may have another. What it throws is a disconnect. */
-  findPath: () => string | undefined
-  /** A connection without requests is closed after this time. */
-  idleMs?: number
-  random?: () => number
-  monotonicMs?: () => number
+  findPath: () => string
   /** Called with every answer, also one to a request that is over. */
   onAnswer?: (frame: Frame) => void
 }): ReconnectingConnection {
-  const { findPath, idleMs = IDLE_MS, random = Math.random, monotonicMs = processMs } = options
   const requests = new Map<string, Request>()
   let socket: Socket | undefined
-  let isConnected = false
-  let wasEverConnected = false
   let isConnecting = false
+  let wasEverConnected = false
   let isStuck = false
   let pause: NodeJS.Timeout | undefined
   let last: { disconnect: Disconnect; atMs: number } | undefined
@@ -90,48 +85,47 @@ export function createReconnectingConnection(options: {
   let fruitless = 0
   let lastId = 0
 
+  const isConnected = (): boolean => socket?.readyState === 'open'
+
   function connect(): void {
     clearTimeout(pause)
     isConnecting = true
-    let path: string | undefined
-    let error: Error | undefined
-    let closeFrame: Frame | undefined
+    const disconnect: Disconnect = {}
+    let path: string
     let rest = ''
     try {
-      path = findPath()
+      disconnect.path = path = options.findPath()
     } catch (fault) {
-      error = fault as Error
-    }
-    if (path === undefined) {
-      setImmediate(() => onDisconnect({ path, error, closeFrame, wasConnected: false }))
+      disconnect.error = fault as Error
+      setImmediate(() => onDisconnect(disconnect))
       return
     }
     const made = createConnection({ path })
     socket = made
     made.setEncoding('utf8')
     made.on('connect', () => {
-      isConnected = true
-      wasEverConnected = true
+      disconnect.wasConnected = wasEverConnected = true
       for (const [id, request] of requests) send(id, request)
     })
     made.on('data', (text: string) => {
       const texts = (rest + text).split(FRAME_END)
       rest = texts.pop() ?? ''
       try {
-        for (const frame of texts.map(frameOf)) if (!deliver(frame)) closeFrame = frame
-        if (rest.startsWith('HTTP/1.')) throw httpError(path)
+        for (const frame of texts.map(frameOf)) if (!deliver(frame)) disconnect.closeFrame = frame
+        if (rest.startsWith('HTTP/1.'))
+          throw badRequest(`The socket ${path} speaks HTTP: name ipc.sock, which is beside http.sock.`)
         if (rest.length > MAX_FRAME_LENGTH) throw new Error(`A frame is longer than ${MAX_FRAME_LENGTH}`)
       } catch (fault) {
         made.destroy(fault as Error)
       }
     })
     made.on('error', (fault) => {
-      error = fault
+      disconnect.error = fault
     })
     made.on('close', () => {
-      if (socket === made) onDisconnect({ path, error, closeFrame, wasConnected: isConnected })
+      if (socket === made) onDisconnect(disconnect)
     })
-    made.setTimeout(idleMs)
+    made.setTimeout(IDLE_MS)
     made.on('timeout', () => {
       if (requests.size === 0) drop()
     })
@@ -154,11 +148,12 @@ export function createReconnectingConnection(options: {
     return true
   }
 
-  function onDisconnect(how: Omit<Disconnect, 'wasEverConnected' | 'isClosed'>): void {
+  function onDisconnect(disconnect: Disconnect): void {
     forget()
     fruitless += 1
-    last = { disconnect: { ...how, wasEverConnected, isClosed: false }, atMs: monotonicMs() }
-    for (const [id, request] of requests) if (!request.onDisconnect(last.disconnect)) requests.delete(id)
+    disconnect.wasEverConnected = wasEverConnected
+    last = { disconnect, atMs: monotonicMs() }
+    for (const [id, request] of requests) if (!request.onDisconnect(disconnect)) requests.delete(id)
     if (requests.size > 0 && !isConnecting && !pauseBeforeConnect(last.atMs)) connect()
   }
 
@@ -168,7 +163,7 @@ export function createReconnectingConnection(options: {
     const isUrgent = [...requests.values()].some(({ isBackground }) => isBackground !== true)
     const { first, largest, largestInBackground } = RECONNECT_DELAY_MS
     const delayMs = Math.min(isUrgent ? largest : largestInBackground, first * 2 ** (fruitless - 1))
-    const leftMs = sinceMs + delayMs * (0.5 + random() / 2) - monotonicMs()
+    const leftMs = sinceMs + delayMs * (0.5 + Math.random() / 2) - monotonicMs()
     if (leftMs > 0) pause = setTimeout(connect, leftMs)
     return leftMs > 0
   }
@@ -183,14 +178,14 @@ export function createReconnectingConnection(options: {
 
   function forget(): void {
     socket = undefined
-    isConnected = isConnecting = isStuck = false
+    isConnecting = isStuck = false
   }
 
   function open(request: Request): () => void {
     const id = request.id ?? String((lastId += 1))
     const isFirst = requests.size === 0
     requests.set(id, request)
-    if (isConnected) send(id, request)
+    if (isConnected()) send(id, request)
     else if (!isConnecting) {
       if (isFirst || last === undefined || !pauseBeforeConnect(last.atMs)) connect()
       else notifyLater(id, request, last.disconnect)
@@ -201,7 +196,7 @@ export function createReconnectingConnection(options: {
       if (requests.size > 0) return
       socket?.unref()
       // Counted from now: the time without an answer may have been long already.
-      socket?.setTimeout(idleMs)
+      socket?.setTimeout(IDLE_MS)
       clearTimeout(pause)
     }
   }
@@ -221,11 +216,10 @@ export function createReconnectingConnection(options: {
       drop()
       const ended = [...requests.values()]
       requests.clear()
-      const how = { path: undefined, error: undefined, closeFrame: undefined, wasConnected: false }
-      for (const request of ended) request.onDisconnect({ ...how, wasEverConnected, isClosed: true })
+      for (const request of ended) request.onDisconnect({ isClosed: true })
     },
     onSilence() {
-      isStuck = isConnected
+      isStuck = isConnected()
     },
     get isStuck() {
       return isStuck
@@ -241,9 +235,4 @@ function frameOf(text: string): Frame {
   if (typeof type !== 'string' || typeof data !== 'object' || data === null)
     throw new Error('A frame is not an object with type and data')
   return { type, data: data as Frame['data'] }
-}
-
-function httpError(path: string): UserError {
-  const message = `The socket ${path} speaks HTTP: name ipc.sock, which is beside http.sock.`
-  return new UserError(message, exitStatus.usage)
 }

@@ -8,35 +8,32 @@ import {
   type StatusResult,
   type TokenResult,
 } from '../protocol.ts'
-import { authorizedFetch, type Authority } from './authorized-fetch.ts'
+import { createFetch } from './authorized-fetch.ts'
 import { call, type Call } from './call.ts'
 import type { Frame, ReconnectingConnection } from './connection.ts'
-import { closedError, originError, rangeError, refusedError } from './faults.ts'
+import { badRequest, closedError, refusedError } from './faults.ts'
 import { createSubscriptions } from './subscription.ts'
-import { createSuspects } from './suspects.ts'
+import { createSuspects, type Sending } from './suspects.ts'
 import type { ClientToken, FetchOptions, GetOptions, TokenSource } from './token-source.ts'
 
 const DEFAULT_WAIT_SECONDS = 10
 /** One attempt at the service, and one that is under way before it. */
 const REFRESH_MS = 120_000
-/** Statuses that refuse a token, unless the daemon says otherwise. */
-const REFUSED_BY = [401]
 
 export function createSource(
   options: FetchOptions & {
-    name: string | undefined
-    wallMs: () => number
+    name?: string | undefined
     /** `onAnswer` is to be called with every answer. */
     connect: (onAnswer: (frame: Frame) => void) => ReconnectingConnection
   },
 ): TokenSource & { alertTest: () => Promise<AlertTestResult> } {
-  const { name, origins, wallMs } = options
+  const { name } = options
   let last: { token: TokenResult; expiresAtMs: number } | undefined
   let isClosed = false
   const connection = options.connect(({ type, data }) => {
     if (type !== 'token.result' && type !== 'token.changed') return
     const token = data as unknown as TokenResult
-    last = { token, expiresAtMs: monotonicMs() + Date.parse(token.expiresAt) - wallMs() }
+    last = { token, expiresAtMs: monotonicMs() + Date.parse(token.expiresAt) - Date.now() }
     suspects.onToken(token)
   })
   const { monotonicMs } = connection
@@ -62,7 +59,7 @@ export function createSource(
   ): ClientToken | undefined {
     if (last === undefined || last.token.fingerprint === notFingerprint) return undefined
     if (!isForFetch && suspects.has(last.token.fingerprint)) return undefined
-    const leftMs = Math.min(Date.parse(last.token.expiresAt) - wallMs(), last.expiresAtMs - monotonicMs())
+    const leftMs = Math.min(Date.parse(last.token.expiresAt) - Date.now(), last.expiresAtMs - monotonicMs())
     return leftMs > 0 && leftMs >= minValidSeconds * 1_000 ? { ...last.token, cached: true } : undefined
   }
 
@@ -85,24 +82,12 @@ export function createSource(
     })
   }
 
-  const mayGoTo = (origin: string, token: ClientToken): boolean =>
-    (origins ?? [originOf(token)]).includes(origin)
-  const authority: Authority = {
-    mayGoTo,
-    isRefusal: (response, { refusedBy = REFUSED_BY }) =>
-      options.isRefusal?.(response) ?? refusedBy.includes(response.status),
-    async authorize(origin, signal) {
-      if (origins?.includes(origin) === false) throw originError(origin, origins)
-      const token = await get(signal === undefined ? {} : { signal }, true)
-      if (!mayGoTo(origin, token)) throw originError(origin, [originOf(token)])
-      const sending = await suspects.admit(token, signal)
-      if (isClosed) throw closedError()
-      if (sending === undefined) throw refusedError(suspects.retryAfterMs(token.fingerprint))
-      if (mayGoTo(origin, sending.token)) return sending
-      // By a reload it may be a token of another service.
-      sending.end('nothing')
-      throw originError(origin, [originOf(sending.token)])
-    },
+  async function admit(signal: AbortSignal | undefined): Promise<Sending> {
+    const token = await get(signal === undefined ? {} : { signal }, true)
+    const sending = await suspects.admit(token, signal)
+    if (isClosed) throw closedError()
+    if (sending === undefined) throw refusedError(suspects.retryAfterMs(token.fingerprint))
+    return sending
   }
 
   const close = (): void => {
@@ -113,7 +98,7 @@ export function createSource(
   }
   return {
     get: async (request) => get(request),
-    fetch: async (input, init) => authorizedFetch(input, init, authority),
+    fetch: createFetch({ ...options, admit }),
     subscribe(listener, how) {
       if (isClosed) throw closedError()
       return subscriptions.subscribe(listener, how)
@@ -121,27 +106,17 @@ export function createSource(
     async reject(token) {
       return suspects.report(typeof token === 'string' ? await fingerprintOf(token) : token.fingerprint)
     },
-    status: async () => ask<StatusResult>({ type: 'status.get', data: () => ({}) }),
+    status: async () => ask<StatusResult>({ type: 'status.get' }),
     refresh: async ({ signal } = {}) =>
-      ask<RefreshResult>({
-        type: 'refresh.request',
-        data: () => ({}),
-        answerMs: REFRESH_MS,
-        isOnce: true,
-        signal,
-      }),
-    alertTest: async () => ask<AlertTestResult>({ type: 'alert.test', data: () => ({}), isOnce: true }),
+      ask<RefreshResult>({ type: 'refresh.request', answerMs: REFRESH_MS, isOnce: true, signal }),
+    alertTest: async () => ask<AlertTestResult>({ type: 'alert.test', isOnce: true }),
     close,
     [Symbol.dispose]: close,
   }
 }
 
 function checkRange(name: string, value: number, max: number): void {
-  if (!(value >= 0 && value <= max)) throw rangeError(name, max)
-}
-
-function originOf({ baseUrl }: TokenResult): string {
-  return new URL(baseUrl).origin
+  if (!(value >= 0 && value <= max)) throw badRequest(`${name} must be from 0 to ${max}.`)
 }
 
 async function fingerprintOf(token: string): Promise<string> {

@@ -1,14 +1,12 @@
 // Faults and disconnects as TokenClientError: each with its code, and a sentence that names the remedy.
 import { accountOfSocket, unitNames } from '../lib/account.ts'
-import { errorCode, errorMessage, exitStatus, UserError } from '../lib/error.ts'
-import { socketCandidates } from '../lib/paths.ts'
+import { errorCode, errorMessage } from '../lib/error.ts'
 import { faultCodes } from '../protocol.ts'
 import type { Disconnect, Frame } from './connection.ts'
 import { TokenClientError } from './errors.ts'
-import { currentIdentity } from './find-socket.ts'
 
 /** For the daemon at this socket; undefined: the one without a name. */
-function startRemedy(path?: string): string {
+export function startRemedy(path?: string): string {
   const account = path === undefined ? undefined : accountOfSocket(path)
   const start = `start it with \`systemctl start ${unitNames(account).unit}\``
   return account === undefined ? `${start} or \`kyc-tokend run\`` : start
@@ -26,11 +24,7 @@ export function faultError({ code, message, reason }: Frame['data']): TokenClien
 export function disconnectError({ isClosed, path, error, closeFrame }: Disconnect): TokenClientError {
   if (isClosed) return closedError()
   if (closeFrame?.type === 'fault') return faultError(closeFrame.data)
-  if (error instanceof UserError) return asClientError(error)
-  if (path === undefined) {
-    const message = `No kyc-tokend is running here (no socket at ${socketCandidates(currentIdentity()).join(' and ')}): ${startRemedy()}, or name its socket with --socket or $KYC_TOKEND_SOCKET.`
-    return new TokenClientError(message, { code: 'daemon-unreachable' })
-  }
+  if (error instanceof TokenClientError) return error
   if (isForbidden(error)) {
     const message = `The socket ${path} may not be opened by this user: have the user added to its group (usermod -aG kyc-token USER) and log in again.`
     return new TokenClientError(message, { code: 'denied', cause: error })
@@ -40,17 +34,9 @@ export function disconnectError({ isClosed, path, error, closeFrame }: Disconnec
   return new TokenClientError(message, { code: 'daemon-unreachable', cause: error })
 }
 
-/** A fault of the socket's name or its directory. */
-export function asClientError(error: UserError): TokenClientError {
-  const codes = { [exitStatus.noPermission]: 'denied', [exitStatus.usage]: 'bad-request' } as const
-  const code = codes[error.status as keyof typeof codes] ?? 'daemon-unreachable'
-  return new TokenClientError(error.message, { code, cause: error })
-}
-
 /** True where waiting cannot help: access to the socket is denied. */
 export function isForbidden(error: unknown): boolean {
-  if (error instanceof UserError) return error.status === exitStatus.noPermission
-  return ['EACCES', 'EPERM'].includes(errorCode(error) ?? '')
+  return ['EACCES', 'EPERM', 'denied'].includes(errorCode(error) ?? '')
 }
 
 export function closedError(): TokenClientError {
@@ -69,11 +55,12 @@ export function refusedError(retryAfterMs: number): TokenClientError {
   return new TokenClientError(message, { code: 'token-refused', retryAfterSeconds })
 }
 
-export function rangeError(name: string, max: number): TokenClientError {
-  return new TokenClientError(`${name} must be from 0 to ${max}.`, { code: 'bad-request' })
+export function originError(origin: string, origins: readonly string[]): TokenClientError {
+  return badRequest(
+    `The token is for ${origins.join(', ')} and is not sent to ${origin}: name it in the option origins if it may be.`,
+  )
 }
 
-export function originError(origin: string, origins: readonly string[]): TokenClientError {
-  const message = `The token is for ${origins.join(', ')} and is not sent to ${origin}: name it in the option origins if it may be.`
+export function badRequest(message: string): TokenClientError {
   return new TokenClientError(message, { code: 'bad-request' })
 }

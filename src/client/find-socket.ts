@@ -3,53 +3,48 @@ import { lstatSync, statSync, type Stats } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { ACCOUNT_VARIABLE, accountNames, ACCOUNTS_DIRECTORY, checkedAccount } from '../lib/account.ts'
 import { directoryAccess } from '../lib/directory-access.ts'
-import { errorCode, exitStatus, fallbackOnSystemError, UsageError, UserError } from '../lib/error.ts'
+import { errorCode, errorMessage, fallbackOnSystemError } from '../lib/error.ts'
 import { socketCandidates, type ProcessIdentity } from '../lib/paths.ts'
 import { nameOf } from '../lib/posix-ids.ts'
+import { TokenClientError } from './errors.ts'
+import { badRequest, startRemedy } from './faults.ts'
 
 /** Names the socket for client commands and the client library. */
 const SOCKET_VARIABLE = 'KYC_TOKEND_SOCKET'
 
 /** A socket by its path, or by the account that it serves; not both. */
-export interface SocketName {
+interface SocketName {
   readonly socketPath?: string | undefined
   readonly account?: string | undefined
 }
 
 /**
- * The named one: by the options, else by the environment. Throws UsageError (64) where a socket and an account are
- * named in the same way, and where the account's name is none.
+ * A function that finds the daemon's socket: the one that is named, by the options, else by the environment; else the
+ * first candidate that is there, also if it may not be opened. It throws TokenClientError: `daemon-unreachable` where
+ * there is none, or no such account; `denied` for a candidate that another user could have put there. Throws
+ * TokenClientError (`bad-request`) itself where a socket and an account are named in the same way, and where the
+ * account's name is none.
  */
-export function socketName(identity: ProcessIdentity, options: SocketName): SocketName {
-  const isGiven = (text: string | undefined): boolean => text !== undefined && text !== ''
-  const fromEnv = { socketPath: identity.env[SOCKET_VARIABLE], account: identity.env[ACCOUNT_VARIABLE] }
-  const isOption = isGiven(options.socketPath) || isGiven(options.account)
-  const { socketPath, account } = isOption ? options : fromEnv
-  if (isGiven(socketPath) && isGiven(account)) {
-    const names = isOption ? 'The socket and the account' : `$${SOCKET_VARIABLE} and $${ACCOUNT_VARIABLE}`
-    throw new UsageError(`${names} are both given: leave one of them out.`)
-  }
-  if (isGiven(socketPath)) return { socketPath }
-  return isGiven(account) ? { account: checkedAccount(account ?? '') } : {}
-}
-
-/**
- * The path of the daemon's socket: the one that was named, the account's, or the first candidate that is there;
- * undefined where none is. Throws UserError: 69 for an account that is not there; 77 for a candidate that another
- * user could have put there. One that is there but may not be opened counts, and is not passed over in silence.
- */
-export function findSocket(
-  identity: ProcessIdentity,
-  { socketPath, account }: SocketName,
+export function socketFinder(
+  identity: () => ProcessIdentity,
+  options: SocketName,
   accountsDirectory = ACCOUNTS_DIRECTORY,
-): string | undefined {
-  if (socketPath !== undefined) return socketPath
-  if (account !== undefined) return accountSocket(account, accountsDirectory)
-  const path = socketCandidates(identity).find(isThere)
-  const reason = path === undefined ? undefined : untrustedReason(dirname(path), identity.uid)
-  if (reason === undefined) return path
-  const message = `The socket ${path} is not trusted, because ${reason}, and could answer instead of the daemon: fix that, or name the daemon's socket with --socket or $KYC_TOKEND_SOCKET.`
-  throw new UserError(message, exitStatus.noPermission)
+): () => string {
+  const { [SOCKET_VARIABLE]: namedPath, [ACCOUNT_VARIABLE]: namedAccount } = identity().env
+  const isOption = Boolean(options.socketPath || options.account)
+  const { socketPath, account } = isOption ? options : { socketPath: namedPath, account: namedAccount }
+  if (socketPath && account) {
+    const names = isOption ? 'The socket and the account' : `$${SOCKET_VARIABLE} and $${ACCOUNT_VARIABLE}`
+    throw badRequest(`${names} are both given: leave one of them out.`)
+  }
+  if (socketPath) return () => socketPath
+  if (!account) return () => trustedSocket(identity())
+  try {
+    checkedAccount(account)
+  } catch (error) {
+    throw badRequest(errorMessage(error))
+  }
+  return () => accountSocket(account, accountsDirectory)
 }
 
 function accountSocket(account: string, directory: string): string {
@@ -57,7 +52,21 @@ function accountSocket(account: string, directory: string): string {
   if (isThere(join(directory, account))) return path
   const others = accountNames(directory).map((name) => `\`${name}\``)
   const list = others.length === 0 ? 'there are none' : `there are: ${others.join(', ')}`
-  throw new UserError(`There is no account \`${account}\` here; ${list}.`, exitStatus.unavailable)
+  const message = `There is no account \`${account}\` here; ${list}.`
+  throw new TokenClientError(message, { code: 'daemon-unreachable' })
+}
+
+function trustedSocket(identity: ProcessIdentity): string {
+  const candidates = socketCandidates(identity)
+  const path = candidates.find(isThere)
+  if (path === undefined) {
+    const message = `No kyc-tokend is running here (no socket at ${candidates.join(' and ')}): ${startRemedy()}, or name its socket with --socket or $${SOCKET_VARIABLE}.`
+    throw new TokenClientError(message, { code: 'daemon-unreachable' })
+  }
+  const reason = untrustedReason(dirname(path), identity.uid)
+  if (reason === undefined) return path
+  const message = `The socket ${path} is not trusted, because ${reason}, and could answer instead of the daemon: fix that, or name the daemon's socket with --socket or $${SOCKET_VARIABLE}.`
+  throw new TokenClientError(message, { code: 'denied' })
 }
 
 /**
@@ -66,28 +75,24 @@ function accountSocket(account: string, directory: string): string {
  * trusted, whichever user owns it; elsewhere (/tmp) the directory itself must be root's or the user's, and cannot be replaced.
  */
 export function untrustedReason(directory: string, uid: number): string | undefined {
-  const foreign = (path: string, stats: Stats): string =>
-    `${path} belongs to another user (${nameOf('user', stats.uid)})`
   const above = dirname(directory)
-  const aboveStats = statOf(() => statSync(above))
-  if (aboveStats === undefined) return `${above} cannot be read`
-  const { isOwnerTrusted, writers } = directoryAccess(aboveStats, uid)
-  if (!isOwnerTrusted) return foreign(above, aboveStats)
-  if (writers === 'all' || writers === 'group') return `others can write to ${above}`
-  if (writers === 'sticky') {
-    const itself = statOf(() => lstatSync(directory))
-    if (itself === undefined) return `${directory} cannot be read`
-    if (itself.isSymbolicLink()) return `${directory} is a link, which others could have made`
-    if (!directoryAccess(itself, uid).isOwnerTrusted) return foreign(directory, itself)
+  const access = (stats: Stats) => directoryAccess(stats, uid)
+  const foreign = (path: string, stats: Stats): string | undefined =>
+    access(stats).isOwnerTrusted
+      ? undefined
+      : `${path} belongs to another user (${nameOf('user', stats.uid)})`
+  const open = (path: string, stats: Stats): string | undefined =>
+    access(stats).writers === 'owner' ? undefined : `others can write to ${path}`
+  const parent = statOf(() => statSync(above))
+  if (parent === undefined) return `${above} cannot be read`
+  if (access(parent).writers !== 'sticky') {
+    const target = statOf(() => statSync(directory))
+    return foreign(above, parent) ?? open(above, parent) ?? (target && open(directory, target))
   }
-  const target = statOf(() => statSync(directory))
-  const isShared = target !== undefined && directoryAccess(target, uid).writers !== 'owner'
-  return isShared ? `others can write to ${directory}` : undefined
-}
-
-/** This process, as one that looks for a socket. */
-export function currentIdentity(): ProcessIdentity {
-  return { env: process.env, uid: process.geteuid?.() ?? -1 }
+  const itself = statOf(() => lstatSync(directory))
+  if (itself === undefined) return `${directory} cannot be read`
+  if (itself.isSymbolicLink()) return `${directory} is a link, which others could have made`
+  return foreign(above, parent) ?? foreign(directory, itself) ?? open(directory, itself)
 }
 
 function isThere(path: string): boolean {

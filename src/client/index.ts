@@ -1,10 +1,8 @@
 // The package: a client of kyc-tokend on this host, over its Unix socket.
-import { UserError } from '../lib/error.ts'
 import type { AlertTestResult } from '../protocol.ts'
 import { createSource } from './create-source.ts'
 import { createReconnectingConnection } from './connection.ts'
-import { currentIdentity, findSocket, socketName } from './find-socket.ts'
-import { asClientError } from './faults.ts'
+import { socketFinder } from './find-socket.ts'
 import type { FetchOptions, TokenSource } from './token-source.ts'
 
 export { TokenClientError, type TokenClientErrorCode } from './errors.ts'
@@ -51,23 +49,12 @@ export class TokenClient implements TokenSource {
    * socket and account are both named or the account's name is none.
    */
   constructor(options: TokenClientOptions = {}) {
-    const socket = named(options)
+    const findPath = socketFinder(() => ({ env: process.env, uid: process.geteuid?.() ?? -1 }), options)
     const source = createSource({
       ...options,
-      name: options.name,
       origins: options.origins?.map((origin) => new URL(origin).origin),
-      wallMs: () => Date.now(),
-      connect: (onAnswer) =>
-        createReconnectingConnection({ findPath: () => findSocket(currentIdentity(), socket), onAnswer }),
+      connect: (onAnswer) => createReconnectingConnection({ findPath, onAnswer }),
     })
     Object.assign(this, source)
-  }
-}
-
-function named(options: TokenClientOptions): ReturnType<typeof socketName> {
-  try {
-    return socketName(currentIdentity(), options)
-  } catch (error) {
-    throw error instanceof UserError ? asClientError(error) : error
   }
 }

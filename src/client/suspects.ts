@@ -25,12 +25,15 @@ const MAX_SUSPECTS = 16
 export interface Sending {
   readonly token: ClientToken
   /** Says what the API's answer means for the token. */
-  end(meaning: 'good' | 'refused' | 'nothing'): void
+  readonly end: (meaning: 'good' | 'refused' | 'nothing') => void
   /**
    * After a refusal: reports the token where that is due, and gives a call with another one; undefined where none comes
    * within 10 s, none can, none is of use, or the refusal is the caller's own. Rejects with the signal's reason.
    */
-  another(options: { isOfUse: boolean; signal: AbortSignal | undefined }): Promise<Sending | undefined>
+  readonly another: (how: {
+    isOfUse: boolean
+    signal: AbortSignal | undefined
+  }) => Promise<Sending | undefined>
 }
 
 interface Suspect {

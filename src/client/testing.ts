@@ -98,9 +98,7 @@ export function createFakeTokenClient(options: FakeTokenClientOptions = {}): Fak
       request.onAnswer(frame)
     }
     if (absence === 'away') {
-      const how = { path: 'the fake', error: undefined, closeFrame: undefined, wasConnected: false }
-      if (!request.onDisconnect({ ...how, wasEverConnected: false, isClosed: false }))
-        requests.delete(request)
+      if (!request.onDisconnect({ path: 'the fake' })) requests.delete(request)
       return
     }
     const { type, data } = request.frame() as { type: RequestType; data: Frame['data'] }
@@ -175,9 +173,7 @@ export function createFakeTokenClient(options: FakeTokenClientOptions = {}): Fak
         }
       },
       close() {
-        const how = { path: undefined, error: undefined, closeFrame: undefined, wasConnected: true }
-        for (const request of requests.keys())
-          request.onDisconnect({ ...how, wasEverConnected: true, isClosed: true })
+        for (const request of requests.keys()) request.onDisconnect({ isClosed: true })
         requests.clear()
       },
       onSilence: () => undefined,
@@ -197,7 +193,7 @@ export function createFakeTokenClient(options: FakeTokenClientOptions = {}): Fak
     serveAll()
   }
   return {
-    ...createSource({ ...options, name: undefined, wallMs: () => Date.now(), connect }),
+    ...createSource({ ...options, connect }),
     rotate,
     fail: (code, { message = `The fake says ${code}.`, reason } = {}) =>
       become({ code, message, ...(reason !== undefined && { reason }) }),

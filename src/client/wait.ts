@@ -5,13 +5,12 @@ export interface Wait<T> {
   readonly reject: (error: Error) => void
 }
 
-/** Begins the wait, whose clean-up `begin` returns. `begin` itself settles nothing. */
+/** Begins the wait, whose clean-up `begin` returns. `begin` itself settles nothing; `onDeadline` has to. */
 export function waitFor<T>(options: {
   /** Time to the deadline. */
   readonly forMs: number
   readonly signal: AbortSignal | undefined
-  /** Settles the wait, or returns the time to a later deadline. */
-  readonly onDeadline: (wait: Wait<T>) => number | void
+  readonly onDeadline: (wait: Wait<T>) => void
   readonly begin: (wait: Wait<T>) => () => void
 }): Promise<T> {
   const { signal } = options
@@ -28,11 +27,7 @@ export function waitFor<T>(options: {
       reject: (error) => settle(() => reject(error)),
     }
     const onAbort = (): void => wait.reject(signal?.reason as Error)
-    const onDeadline = (): void => {
-      const moreMs = options.onDeadline(wait)
-      if (typeof moreMs === 'number') timer = setTimeout(onDeadline, moreMs)
-    }
-    let timer = setTimeout(onDeadline, options.forMs)
+    const timer = setTimeout(() => options.onDeadline(wait), options.forMs)
     signal?.addEventListener('abort', onAbort)
     const end = options.begin(wait)
   })

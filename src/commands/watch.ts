@@ -22,8 +22,8 @@ export const run: RunCommand = async (invocation) => {
   client.subscribe((token) => print(hidesToken ? { ...token, accessToken: undefined } : token), {
     onFault(fault) {
       const { code, message, reason } = fault
-      const isSaidByDaemon = fault.cause === undefined && code !== 'daemon-unreachable'
-      if (isSaidByDaemon && code !== 'denied') print({ code, message, reason })
+      const isOfConnection = ['daemon-unreachable', 'denied', 'bad-request'].includes(code)
+      if (!isOfConnection) print({ code, message, reason })
       else if (hasAnswered) stderr.write(`${message}\n`)
       else reject(asUserError(fault))
     },

@@ -8,15 +8,11 @@ import {
   type Request,
 } from '../../src/client/connection.ts'
 import { CONNECTION_IDLE_MS } from '../../src/protocol.ts'
-import { clientOf, daemonWith, generous } from '../support/client-world.ts'
 import { startScriptedDaemon, type ScriptedDaemon } from '../support/scripted-daemon.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
-function connectionTo(path: string, { idleMs }: { idleMs: number }): ReconnectingConnection {
-  const connection = createReconnectingConnection({
-    findPath: () => path,
-    idleMs,
-  })
+function connectionTo(path: string): ReconnectingConnection {
+  const connection = createReconnectingConnection({ findPath: () => path })
   onTestFinished(() => connection.close())
   return connection
 }
@@ -31,25 +27,25 @@ const question: Request = {
   onDisconnect: () => false,
 }
 
-test('a connection without requests is closed, also after a long silence', async () => {
+test('a connection without requests is closed before the daemon does it, also after a long silence', async () => {
   const daemon = await silentDaemon()
-  const idleMs = 50
-  const end = connectionTo(daemon.path, { idleMs }).open(question)
+  const idleMs: number[] = []
+  const { setTimeout: setIdle } = Socket.prototype
+  const idle = vi.spyOn(Socket.prototype, 'setTimeout').mockImplementation(function idleSooner(
+    this: Socket,
+    ms,
+  ) {
+    idleMs.push(ms)
+    return setIdle.call(this, 50)
+  })
+  onTestFinished(() => idle.mockRestore())
+  const end = connectionTo(daemon.path).open(question)
   await vi.waitUntil(() => daemon.asked.length === 1)
-  await pause(4 * idleMs)
+  await pause(200)
   expect(daemon.connections.open).toBe(1)
   end()
   await vi.waitUntil(() => daemon.connections.open === 0)
-})
-
-test('a client closes its idle connection before the daemon does', async () => {
-  const daemon = await daemonWith(generous)
-  const idle = vi.spyOn(Socket.prototype, 'setTimeout')
-  onTestFinished(() => idle.mockRestore())
-  await clientOf(daemon).get()
-  const [idleMs] = idle.mock.lastCall ?? []
-  expect(idleMs).toBeGreaterThan(0)
-  expect(idleMs).toBeLessThan(CONNECTION_IDLE_MS)
+  expect(idleMs.every((ms) => ms > 0 && ms < CONNECTION_IDLE_MS)).toBe(true)
 })
 
 test('connects are paced by time, however many requests wait and come', async () => {
@@ -57,7 +53,7 @@ test('connects are paced by time, however many requests wait and come', async ()
   const connection = createReconnectingConnection({
     findPath: () => {
       connects += 1
-      return undefined
+      throw new Error('none')
     },
   })
   onTestFinished(() => connection.close())
@@ -72,7 +68,7 @@ test('connects are paced by time, however many requests wait and come', async ()
 })
 
 test('between two connects a request that does not wait learns at once that there is no connection', async () => {
-  const connection = connectionTo(join(await tempDirectory(), 'none.sock'), { idleMs: 1_000 })
+  const connection = connectionTo(join(await tempDirectory(), 'none.sock'))
   const disconnected = new Promise<void>((resolve) => {
     connection.open({ ...question, onDisconnect: () => (resolve(), true) })
   })
@@ -85,7 +81,7 @@ test('between two connects a request that does not wait learns at once that ther
 
 test('a process that reads nothing is left, and nothing piles up', async () => {
   const daemon = await silentDaemon()
-  const connection = connectionTo(daemon.path, { idleMs: 60_000 })
+  const connection = connectionTo(daemon.path)
   const errors: unknown[] = []
   connection.open({ ...question, onDisconnect: ({ error }) => (errors.push(error?.message), false) })
   await vi.waitUntil(() => daemon.asked.length === 1)

@@ -1,7 +1,7 @@
 import { chmodSync, chownSync, mkdirSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import { findSocket, socketName, untrustedReason } from '../../src/client/find-socket.ts'
+import { socketFinder, untrustedReason } from '../../src/client/find-socket.ts'
 import { nameOf } from '../../src/lib/posix-ids.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
@@ -9,129 +9,112 @@ const me = process.getuid!()
 /** The owner of the directories of these tests, and another user who is not root. */
 const owner = me === 0 ? 1_234 : me
 const another = owner + 1
-
-function directoryAt(path: string, options: { mode: number; uid?: number }): string {
-  mkdirSync(path)
-  if (me === 0) chownSync(path, options.uid ?? owner, -1)
-  chmodSync(path, options.mode)
-  return path
-}
 const isSystemSocketThere = statSync('/run/kyc-tokend', { throwIfNoEntry: false }) !== undefined
-/** A directory such as /tmp. */
-async function sharedDirectory(): Promise<string> {
-  const path = await tempDirectory()
-  chmodSync(path, 0o1777)
-  return path
+
+function find(env: NodeJS.ProcessEnv, options: object = {}, accounts?: string): string {
+  return socketFinder(() => ({ env, uid: owner }), options, accounts)()
 }
+const failing = (code: string, message: string): Error => expect.objectContaining({ code, message }) as Error
 
 describe('the name of a socket', () => {
-  const identity = (env: NodeJS.ProcessEnv): { env: NodeJS.ProcessEnv; uid: number } => ({ env, uid: owner })
-  const both = { KYC_TOKEND_SOCKET: '/somewhere/ipc.sock', KYC_TOKEND_ACCOUNT: 'uk' }
-  const refused = (message: RegExp): unknown =>
-    expect.objectContaining({ status: 64, message: expect.stringMatching(message) as string })
+  const path = { KYC_TOKEND_SOCKET: '/env.sock' }
+  const both = { ...path, KYC_TOKEND_ACCOUNT: 'uk' }
 
-  test('is that of the options, else that of the environment', () => {
-    const env = { KYC_TOKEND_SOCKET: '/somewhere/ipc.sock' }
-    expect(socketName(identity(env), { socketPath: '/a.sock' })).toEqual({ socketPath: '/a.sock' })
-    expect(socketName(identity(env), {})).toEqual({ socketPath: '/somewhere/ipc.sock' })
-    expect(socketName(identity({ KYC_TOKEND_ACCOUNT: 'uk' }), {})).toEqual({ account: 'uk' })
-    expect(socketName(identity({ KYC_TOKEND_SOCKET: '' }), {})).toEqual({})
+  test('is that of the options, else that of the environment: a path or an account', async () => {
+    const accounts = await tempDirectory()
+    for (const name of ['us', 'uk']) mkdirSync(join(accounts, name))
+    expect(find(both, { socketPath: '/a.sock' })).toBe('/a.sock')
+    expect(find(both, { account: 'us' }, accounts)).toBe(join(accounts, 'us', 'ipc.sock'))
+    expect(find(path, { socketPath: '', account: '' })).toBe('/env.sock')
+    expect(find({ KYC_TOKEND_SOCKET: '', KYC_TOKEND_ACCOUNT: 'uk' }, {}, accounts)).toMatch(/uk.ipc\.sock$/)
+    const unknown = (list: string): Error =>
+      failing('daemon-unreachable', `There is no account \`eu\` here; ${list}.`)
+    expect(() => find({}, { account: 'eu' }, accounts)).toThrow(unknown('there are: `uk`, `us`'))
+    expect(() => find({}, { account: 'eu' }, join(accounts, 'us'))).toThrow(unknown('there are none'))
   })
-  test('is a path or an account: an option of either kind beats the environment of both', () => {
-    expect(socketName(identity(both), { account: 'us' })).toEqual({ account: 'us' })
-    expect(socketName(identity(both), { socketPath: '/a.sock' })).toEqual({ socketPath: '/a.sock' })
-    expect(() => socketName(identity({}), { socketPath: '/a.sock', account: 'us' })).toThrow(
-      refused(/^The socket and the account are both given/),
-    )
-    expect(() => socketName(identity(both), {})).toThrow(
-      refused(/^\$KYC_TOKEND_SOCKET and \$KYC_TOKEND_ACCOUNT are both given/),
-    )
+  test.each([
+    ['The socket and the account', {}, { socketPath: '/a.sock', account: 'us' }],
+    ['$KYC_TOKEND_SOCKET and $KYC_TOKEND_ACCOUNT', both, {}],
+  ])('cannot be given twice: %s', (names, env, options) => {
+    const message = `${names} are both given: leave one of them out.`
+    expect(() => find(env, options)).toThrow(failing('bad-request', message))
   })
   test.each(['../x', 'A', '-a', 'a/b', 'a'.repeat(33)])('has no account %s', (account) => {
-    expect(() => socketName(identity({}), { account })).toThrow(refused(/letters, digits and hyphens/))
+    const message = expect.stringMatching(/letters, digits and hyphens/) as string
+    expect(() => find({}, { account })).toThrow(failing('bad-request', message))
   })
 })
 
-test('the socket of an account is in its own directory; of an unknown one, the known ones are listed', async () => {
-  const accounts = await tempDirectory()
-  const find = (account: string): string | undefined =>
-    findSocket({ env: {}, uid: owner }, { account }, accounts)
-  const unknown = (list: string): Error =>
-    expect.objectContaining({ status: 69, message: `There is no account \`eu\` here; ${list}.` }) as Error
-  expect(() => find('eu')).toThrow(unknown('there are none'))
-  for (const name of ['us', 'uk']) mkdirSync(join(accounts, name))
-  expect(find('us')).toBe(join(accounts, 'us', 'ipc.sock'))
-  expect(() => find('eu')).toThrow(unknown('there are: `uk`, `us`'))
-})
+/** Mode, owner. */
+type Made = readonly [mode: number, uid?: number]
+const [root, mine, theirs] = [0, owner, another]
+const foreign = (uid: number): string => `belongs to another user (${nameOf('user', uid)})`
 
-describe.skipIf(me !== 0)(
-  'in a directory where everybody may make names (skipped where it is not root)',
-  () => {
-    test('the directory of the person and of root is trusted, that of another is not', async () => {
-      const temp = await sharedDirectory()
-      const mine = directoryAt(join(temp, 'mine'), { mode: 0o700 })
-      expect(untrustedReason(mine, owner)).toBeUndefined()
-      expect(untrustedReason(mine, another)).toBe(
-        `${mine} belongs to another user (${nameOf('user', owner)})`,
-      )
-      expect(untrustedReason(directoryAt(join(temp, 'root'), { mode: 0o755, uid: 0 }), owner)).toBeUndefined()
-    })
-    test('a link is not trusted, also to a directory of the person', async () => {
-      const temp = await sharedDirectory()
-      const link = join(temp, 'link')
-      symlinkSync(directoryAt(join(temp, 'mine'), { mode: 0o700 }), link)
-      expect(untrustedReason(link, owner)).toMatch(/link is a link, which others could have made/)
-    })
-    test('nor is one that may be replaced by another', async () => {
-      const temp = await sharedDirectory()
-      const mine = directoryAt(join(temp, 'mine'), { mode: 0o700 })
-      chmodSync(temp, 0o777)
-      expect(untrustedReason(mine, owner)).toBe(`others can write to ${temp}`)
-      chmodSync(temp, 0o755)
-      chownSync(temp, another, -1)
-      expect(untrustedReason(mine, owner)).toBe(
-        `${temp} belongs to another user (${nameOf('user', another)})`,
-      )
-    })
-    test('nor is one that vanishes while it is read', async () => {
-      expect(untrustedReason(join(await sharedDirectory(), 'gone'), owner)).toMatch(/gone cannot be read/)
-    })
+// The directory above, the one of the socket, and why it is not trusted; then whether it is reached by a link.
+test.each<[string, Made, Made, reason: string | undefined, isLink?: boolean]>([
+  ['the own one in /tmp', [0o1777, root], [0o700, mine], undefined],
+  ['that of root in /tmp', [0o1777, root], [0o755, root], undefined],
+  ['that of another in /tmp', [0o1777, root], [0o700, theirs], `DIRECTORY ${foreign(theirs)}`],
+  [
+    'a link in /tmp',
+    [0o1777, root],
+    [0o700, mine],
+    'DIRECTORY is a link, which others could have made',
+    true,
+  ],
+  ['a shared one in /tmp', [0o1777, root], [0o777, mine], 'others can write to DIRECTORY'],
+  ['one that can be replaced', [0o777, root], [0o700, mine], 'others can write to ABOVE'],
+  ['one that the group can replace', [0o775, root], [0o700, mine], 'others can write to ABOVE'],
+  ['one in a directory of another', [0o755, theirs], [0o700, mine], `ABOVE ${foreign(theirs)}`],
+  ['that of the daemon in /run', [0o755, root], [0o2751, theirs], undefined],
+  ['a link in /run', [0o755, root], [0o2751, theirs], undefined, true],
+  ['a shared one in /run', [0o755, root], [0o777, theirs], 'others can write to DIRECTORY'],
+  ['a sticky one in /run', [0o755, root], [0o1777, root], 'others can write to DIRECTORY'],
+  ['that of a group in /run', [0o755, root], [0o775, theirs], 'others can write to DIRECTORY'],
+])(
+  'a socket in %s is trusted only if no other user could have put it there',
+  async (_, above, below, reason, isLink) => {
+    const temp = await tempDirectory()
+    const made = join(temp, 'made')
+    mkdirSync(made)
+    const directory = isLink === true ? join(temp, 'link') : made
+    if (isLink === true) symlinkSync(made, directory)
+    for (const [path, [mode, uid]] of [
+      [made, below],
+      [temp, above],
+    ] as const) {
+      if (me === 0) chownSync(path, uid ?? owner, -1)
+      chmodSync(path, mode)
+    }
+    // Only root can give directories away.
+    const isOfOthers = me !== 0 && reason?.includes('another user') === true
+    const expected = isOfOthers ? undefined : reason?.replace('DIRECTORY', directory).replace('ABOVE', temp)
+    expect(untrustedReason(directory, owner)).toBe(expected)
   },
 )
 
-describe('in a directory where no other user makes names, such as /run', () => {
-  test('a directory is trusted, whichever user owns it, and through a link too', async () => {
-    const run = await tempDirectory()
-    const directory = directoryAt(join(run, 'kyc-tokend'), { mode: 0o2751, uid: another })
-    symlinkSync(directory, join(run, 'link'))
-    expect(untrustedReason(directory, me)).toBeUndefined()
-    expect(untrustedReason(join(run, 'link'), me)).toBeUndefined()
-  })
-  test.each([0o777, 0o1777, 0o775])(
-    'one of mode %o is not: others could make the socket in it',
-    async (mode) => {
-      const directory = directoryAt(join(await tempDirectory(), 'kyc-tokend'), { mode })
-      expect(untrustedReason(directory, me)).toBe(`others can write to ${directory}`)
-    },
-  )
+test('a directory that vanishes while it is read is not trusted', async () => {
+  const temp = await tempDirectory()
+  chmodSync(temp, 0o1777)
+  expect(untrustedReason(join(temp, 'gone'), me)).toBe(`${join(temp, 'gone')} cannot be read`)
+  expect(untrustedReason(join(temp, 'gone', 'too'), me)).toBe(`${join(temp, 'gone')} cannot be read`)
 })
 
 test.skipIf(isSystemSocketThere)(
-  'what is not trusted is refused with the remedy, and only where there is something to refuse',
+  'what is not trusted is refused with the remedy, if there is a socket',
   async () => {
     const runtime = await tempDirectory()
-    const asker = { env: { XDG_RUNTIME_DIR: runtime }, uid: owner }
-    const directory = directoryAt(join(runtime, 'kyc-tokend'), { mode: 0o777 })
-    if (me === 0) chownSync(runtime, owner, -1)
-    expect(findSocket(asker, {})).toBeUndefined()
+    const directory = join(runtime, 'kyc-tokend')
+    mkdirSync(directory)
+    if (me === 0) for (const path of [runtime, directory]) chownSync(path, owner, -1)
+    chmodSync(directory, 0o777)
+    const env = { XDG_RUNTIME_DIR: runtime }
+    const none = `No kyc-tokend is running here (no socket at /run/kyc-tokend/ipc.sock and ${directory}/ipc.sock): start it with \`systemctl start kyc-tokend\` or \`kyc-tokend run\`, or name its socket with --socket or $KYC_TOKEND_SOCKET.`
+    expect(() => find(env)).toThrow(failing('daemon-unreachable', none))
     writeFileSync(join(directory, 'ipc.sock'), '')
-    expect(() => findSocket(asker, {})).toThrow(
-      expect.objectContaining({
-        status: 77,
-        message: `The socket ${directory}/ipc.sock is not trusted, because others can write to ${directory}, and could answer instead of the daemon: fix that, or name the daemon's socket with --socket or $KYC_TOKEND_SOCKET.`,
-      }) as Error,
-    )
+    const untrusted = `The socket ${directory}/ipc.sock is not trusted, because others can write to ${directory}, and could answer instead of the daemon: fix that, or name the daemon's socket with --socket or $KYC_TOKEND_SOCKET.`
+    expect(() => find(env)).toThrow(failing('denied', untrusted))
     chmodSync(directory, 0o700)
-    expect(findSocket(asker, {})).toBe(`${directory}/ipc.sock`)
+    expect(find(env)).toBe(`${directory}/ipc.sock`)
   },
 )
