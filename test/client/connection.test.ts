@@ -30,11 +30,9 @@ const question: Request = {
 test('a connection without requests is closed before the daemon does it, also after a long silence', async () => {
   const daemon = await silentDaemon()
   const idleMs: number[] = []
-  const { setTimeout: setIdle } = Socket.prototype
-  const idle = vi.spyOn(Socket.prototype, 'setTimeout').mockImplementation(function idleSooner(
-    this: Socket,
-    ms,
-  ) {
+  const setIdle = Reflect.get(Socket.prototype, 'setTimeout') as (this: Socket, ms: number) => Socket
+  const idle = vi.spyOn(Socket.prototype, 'setTimeout')
+  idle.mockImplementation(function idleSooner(this: Socket, ms) {
     idleMs.push(ms)
     return setIdle.call(this, 50)
   })
