@@ -30,7 +30,7 @@ const question: Request = {
 test('a connection without requests is closed before the daemon does it, also after a long silence', async () => {
   const daemon = await silentDaemon()
   const idleMs: number[] = []
-  const setIdle = Reflect.get(Socket.prototype, 'setTimeout') as (this: Socket, ms: number) => Socket
+  const setIdle: (this: Socket, ms: number) => Socket = Reflect.get(Socket.prototype, 'setTimeout')
   const idle = vi.spyOn(Socket.prototype, 'setTimeout')
   idle.mockImplementation(function idleSooner(this: Socket, ms) {
     idleMs.push(ms)
