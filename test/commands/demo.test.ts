@@ -1,7 +1,6 @@
 import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import { chownSync, existsSync, mkdirSync, writeFileSync } from 'node:fs'
-import { get, type IncomingMessage } from 'node:http'
 import { createServer, type AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { text as textOf } from 'node:stream/consumers'
@@ -45,38 +44,30 @@ test('what the daemon of the demo warns of is shown', async () => {
   expect(await demo.interrupt()).toBe(0)
 })
 
-test('the lines that the demo shows work as they stand, and it leaves nothing behind', async () => {
-  const demo = startDemo()
-  await expectUntil('a first token', () => / token 1 \([0-9a-f]{16}\), good until /.test(demo.text()))
-  const directory = / both in (\S+)\.$/m.exec(demo.text())?.[1] ?? ''
-  for (const name of ['token', 'ipc.sock', 'http.sock'])
-    await expectUntil(name, () => existsSync(`${directory}/${name}`))
-  const lines = ['the token file', 'over ipc.sock', 'over http.sock'].map(
-    (name) => new RegExp(`^  ${name} +(.*)$`, 'm').exec(demo.text())?.[1] ?? '',
-  )
-  const answers = await Promise.all(lines.map(async (line) => outputOf(line)))
-  const [file = '', ipc = '', http = ''] = answers
-  expect(file).toMatch(/^[\w.-]+$/)
-  expect(JSON.parse(ipc.slice(0, -1))).toMatchObject({
-    type: 'token.result',
-    data: { id: '1', accessToken: file },
-  })
-  expect(JSON.parse(http)).toMatchObject({ accessToken: file })
-  expect(await demo.interrupt()).toBe(0)
-  expect(existsSync(directory)).toBe(false)
-})
-
-/** The output of a line; of one for curl, if that is missing, what Node gives for it. */
-async function outputOf(line: string): Promise<string> {
-  const [, socketPath, url = ''] = /^curl --unix-socket (\S+) (\S+)$/.exec(line) ?? []
-  if (socketPath !== undefined && lacks('curl')) {
-    const request = get(url, { socketPath })
-    const [response] = (await once(request, 'response')) as [IncomingMessage]
-    return textOf(response)
-  }
-  const child = spawn('sh', ['-c', line], { stdio: ['ignore', 'pipe', 'ignore'] })
-  return textOf(child.stdout)
-}
+test.skipIf(lacks('curl', 'socat'))(
+  'the lines that the demo shows work, and it leaves nothing behind',
+  async () => {
+    const demo = startDemo()
+    await expectUntil('a first token', () => / token 1 \([0-9a-f]{16}\), good until /.test(demo.text()))
+    const directory = / both in (\S+)\.$/m.exec(demo.text())?.[1] ?? ''
+    for (const name of ['token', 'ipc.sock', 'http.sock'])
+      await expectUntil(name, () => existsSync(`${directory}/${name}`))
+    const lines = ['the token file', 'over ipc.sock', 'over http.sock'].map(
+      (name) => new RegExp(`^  ${name} +(.*)$`, 'm').exec(demo.text())?.[1] ?? '',
+    )
+    const [file = '', ipc = '', http = ''] = await Promise.all(
+      lines.map((line) => textOf(spawn('sh', ['-c', line], { stdio: ['ignore', 'pipe', 'ignore'] }).stdout)),
+    )
+    expect(file).toMatch(/^[\w.-]+$/)
+    expect(JSON.parse(ipc.slice(0, -1))).toMatchObject({
+      type: 'token.result',
+      data: { id: '1', accessToken: file },
+    })
+    expect(JSON.parse(http)).toMatchObject({ accessToken: file })
+    expect(await demo.interrupt()).toBe(0)
+    expect(existsSync(directory)).toBe(false)
+  },
+)
 
 /** The demo at a terminal of this size. */
 function startAtTerminal(columns: number, env: NodeJS.ProcessEnv = {}) {
@@ -100,7 +91,7 @@ function startAtTerminal(columns: number, env: NodeJS.ProcessEnv = {}) {
   }
 }
 
-test.each([80, 60])(
+test.skipIf(lacks('script')).each([80, 60])(
   'at a terminal of %d columns it shows state, life and events, and keys change the service',
   async (columns) => {
     const { screen, picture, press, terminal, ended } = startAtTerminal(columns)
@@ -125,7 +116,7 @@ test.each([80, 60])(
   },
 )
 
-test('at a terminal that is closed it leaves nothing behind', async () => {
+test.skipIf(lacks('script'))('at a terminal that is closed it leaves nothing behind', async () => {
   const { screen, terminal } = startAtTerminal(200, { TMPDIR: await tempDirectory() })
   await expectUntil('the state', () => screen().includes('ready'))
   const directory = /All of it is in (\S+?)\u001b/.exec(screen())?.[1] ?? ''

@@ -20,6 +20,7 @@ import { createSystemClock } from '../../src/lib/clock.ts'
 import { createSandbox, sandboxCredentials, type Sandbox } from '../../src/sandbox/sandbox.ts'
 import { createAuthority } from '../support/certificates.ts'
 import { PROGRAM } from '../support/daemon.ts'
+import { lacks } from '../support/lacks.ts'
 import { runCli, type Ended } from '../support/run-cli.ts'
 import { expectUntil } from '../support/until.ts'
 
@@ -311,7 +312,7 @@ describe('kyc-tokend setup without a terminal', () => {
   })
 })
 
-describe('kyc-tokend setup at a terminal', () => {
+describe.skipIf(lacks('script'))('kyc-tokend setup at a terminal', () => {
   function startAtTerminal() {
     const command = [...PROGRAM, 'setup'].map((word) => `'${word}'`).join(' ')
     const terminal = spawn('script', ['-qefc', `exec ${command}`, '/dev/null'], {

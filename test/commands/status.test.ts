@@ -9,6 +9,7 @@ import { commandWorld, hourToken } from '../support/command-world.ts'
 import { PROGRAM } from '../support/daemon.ts'
 import { createMemoryStream } from '../support/memory-stream.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
+import { lacks } from '../support/lacks.ts'
 import { expectUntil } from '../support/until.ts'
 import { accountInactive, granting } from '../support/service.ts'
 import { tokenFields } from '../support/scripted-daemon.ts'
@@ -170,7 +171,7 @@ test('of a real daemon it ends with 0 and shows its state; --json gives it to pr
   expect(people.stdout + programs.stdout).not.toContain(token)
 })
 
-test.each([
+test.skipIf(lacks('script')).each([
   ['xterm', undefined, true],
   ['xterm', '1', false],
   ['dumb', undefined, false],
@@ -299,23 +300,26 @@ test('--watch on a pipe prints a line for each event and ends with the status', 
   expect(await ended).toBe(0)
 })
 
-test('--watch on a terminal repaints the bar, and leaves the screen as it was', async () => {
-  const { cli, daemon, service } = await commandWorld({ answer: granting(hourToken()) })
-  await service.arrived(1)
-  await cli(['token'])
-  const command = [...PROGRAM, 'status', '--watch', '--socket', daemon.ipcPath]
-    .map((word) => `'${word}'`)
-    .join(' ')
-  const terminal = spawn('script', ['-qefc', `exec ${command}`, '/dev/null'], {
-    env: { ...process.env, TERM: 'xterm' },
-  })
-  onTestFinished(() => void terminal.kill('SIGKILL'))
-  let screen = ''
-  terminal.stdout.on('data', (chunk: Buffer) => (screen += chunk.toString()))
-  const ended = new Promise((resolve) => terminal.once('close', resolve))
-  await expectUntil('two pictures', () => screen.split('\u001b[H').length > 2 && screen.includes('█'))
-  expect(screen).toMatch(/state ready/)
-  terminal.stdin.write('\u0003')
-  expect(await ended).toBe(0)
-  expect(screen).toMatch(/\u001b\[\?1049l\s*$/)
-})
+test.skipIf(lacks('script'))(
+  '--watch on a terminal repaints the bar, and leaves the screen as it was',
+  async () => {
+    const { cli, daemon, service } = await commandWorld({ answer: granting(hourToken()) })
+    await service.arrived(1)
+    await cli(['token'])
+    const command = [...PROGRAM, 'status', '--watch', '--socket', daemon.ipcPath]
+      .map((word) => `'${word}'`)
+      .join(' ')
+    const terminal = spawn('script', ['-qefc', `exec ${command}`, '/dev/null'], {
+      env: { ...process.env, TERM: 'xterm' },
+    })
+    onTestFinished(() => void terminal.kill('SIGKILL'))
+    let screen = ''
+    terminal.stdout.on('data', (chunk: Buffer) => (screen += chunk.toString()))
+    const ended = new Promise((resolve) => terminal.once('close', resolve))
+    await expectUntil('two pictures', () => screen.split('\u001b[H').length > 2 && screen.includes('█'))
+    expect(screen).toMatch(/state ready/)
+    terminal.stdin.write('\u0003')
+    expect(await ended).toBe(0)
+    expect(screen).toMatch(/\u001b\[\?1049l\s*$/)
+  },
+)
