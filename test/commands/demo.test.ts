@@ -15,7 +15,8 @@ import { expectUntil } from '../support/until.ts'
 function startDemo(): { text: () => string; interrupt: () => Promise<number | null> } {
   const [node, program] = PROGRAM
   const child = spawn(node, [program, 'demo'], { stdio: ['ignore', 'pipe', 'pipe'] })
-  onTestFinished(() => void child.kill('SIGKILL'))
+  // Not SIGKILL, which its daemon would outlive.
+  onTestFinished(() => void child.kill('SIGTERM'))
   let text = ''
   for (const stream of [child.stdout, child.stderr]) {
     stream.setEncoding('utf8').on('data', (chunk: string) => (text += chunk))
