@@ -107,7 +107,7 @@ export function createAlerts(options: {
     })
   }
 
-  /** `alert`: what is told of the one that is over. */
+  /** `alert`: the fields of the one that is over. */
   function resolve(alert: AlertRecord, by: string): void {
     const fields = { ...alert, by, ...origin(), ...(alert['reason'] === 'test' && { test: true }) }
     log('notice', OVER, { event: 'alert-resolved', ...fields })

@@ -101,7 +101,7 @@ function urgency(level: LogLevel): number {
   return logLevels.indexOf(level)
 }
 
-/** Where the descriptor of the stream leads to; null: it has none that is open. */
+/** The descriptor of the stream, and the file or socket behind it; null: it has none that is open. */
 function targetOf(stream: Writable): { fd: number; isFile: boolean; dev: number; ino: number } | null {
   const fd: unknown = Reflect.get(stream, 'fd')
   if (typeof fd !== 'number') return null

@@ -6,13 +6,6 @@ export interface RetryPolicy {
   readonly maxDelayMs: number
 }
 
-export interface RetryWait {
-  /** Until the next attempt, in ms. */
-  readonly waitMs: number
-  /** The part of it that only an operator may shorten (`Retry-After`, the interval of `rejected`), in ms. */
-  readonly minWaitMs: number
-}
-
 /** Longest wait between attempts while there is no usable token. */
 export const MAX_DELAY_WITHOUT_TOKEN_MS = 60_000
 /** The shortest interval of `rejected`; the longest is twice as long. */
@@ -40,22 +33,22 @@ export function backoffMs(
   return delayMs / 2 + (delayMs / 2) * randomUnit
 }
 
-/** The wait after the failure that was the `attempts`-th in a row. `leftMs`: of the usable token's life; 0: there is none. */
+/**
+ * The wait after the failure that was the `attempts`-th in a row, in ms, and the part of it that only an operator may
+ * shorten (`Retry-After`, the interval of `rejected`). `leftMs`: of the usable token's life; 0: there is none.
+ */
 export function retryWait(
   failure: Pick<TransientFailure, 'reason' | 'retryAfterMs'>,
   situation: { attempts: number; policy: RetryPolicy; leftMs: number; random: () => number },
-): RetryWait {
+): { waitMs: number; minWaitMs: number } {
   const { attempts, policy, leftMs, random } = situation
-  const isRejected = failure.reason === 'rejected'
-  const paceMs = isRejected ? REJECTED_INTERVAL_MS * (1 + random()) : 0
-  const defaultMs = failure.reason === 'rate-limited' ? RATE_LIMITED_DEFAULT_MS : null
-  const boundMs = failure.retryAfterMs ?? defaultMs
-  const minWaitMs = Math.max(paceMs, boundMs === null ? 0 : boundMs + spreadMs(boundMs) * random())
+  const { reason, retryAfterMs = reason === 'rate-limited' ? RATE_LIMITED_DEFAULT_MS : null } = failure
+  // Hosts that the service sends away together do not return together.
+  const boundMs = retryAfterMs === null ? 0 : retryAfterMs + Math.max(retryAfterMs / 5, 1_000) * random()
+  if (reason === 'rejected') {
+    const minWaitMs = Math.max(boundMs, REJECTED_INTERVAL_MS * (1 + random()))
+    return { waitMs: minWaitMs, minWaitMs }
+  }
   const delayMs = backoffMs(attempts, policy.initialDelayMs, delayCapMs(policy, leftMs), random())
-  return { waitMs: Math.max(minWaitMs, isRejected ? 0 : delayMs), minWaitMs }
-}
-
-/** Hosts that the service sends away together do not return together. */
-function spreadMs(boundMs: number): number {
-  return Math.max(boundMs / 5, 1_000)
+  return { waitMs: Math.max(boundMs, delayMs), minWaitMs: boundMs }
 }

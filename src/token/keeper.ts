@@ -75,7 +75,7 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
   async function attempt(signal: AbortSignal): Promise<void> {
     // Another host's token may have come since the attempt was due.
     if (signal.aborted || dueAtMs(get()) > clock.now().bootMs) return
-    const cause = causeOf(get(), clock.now())
+    const cause = causeOf(get())
     const settings = variable.settings()
     set(afterAttemptBegan(get(), cause, clock.now()))
     const assumed = (): TokenState => assumeFailed(get(), step())

@@ -193,23 +193,29 @@ export function isAsking({ inFlight, credentialsId }: TokenState): boolean {
   return inFlight?.credentialsId === credentialsId
 }
 
+/** The reason for the next attempt, and its time on the boot clock if nothing else holds it back. */
+function plannedAttempt(state: TokenState): { cause: Cause; atMs: number } {
+  const { forcedCause, refusal, failure, token, clientRequestAtMs } = state
+  if (forcedCause !== null) return { cause: forcedCause, atMs: -Infinity }
+  if (refusal !== null) return { cause: 'retry', atMs: state.postponedUntilMs ?? Infinity }
+  if (failure !== null) return { cause: 'retry', atMs: failure.retryAtMs }
+  if (token === null || isOthersToken(state)) return { cause: 'start', atMs: -Infinity }
+  if (clientRequestAtMs !== null && clientRequestAtMs < token.refreshAtMs)
+    return { cause: 'client', atMs: clientRequestAtMs }
+  return { cause: 'refresh', atMs: token.refreshAtMs }
+}
+
+/** The reason for which the service is asked next. */
+export function causeOf(state: TokenState): Cause {
+  return plannedAttempt(state).cause
+}
+
 /** Time of the next attempt, on the boot clock; -Infinity: at once; Infinity: not until an operator acts. */
 export function dueAtMs(state: TokenState): number {
-  if (state.forcedCause === 'operator') return -Infinity
-  return Math.max(plannedAtMs(state), state.notBeforeMs ?? -Infinity)
-}
-
-function plannedAtMs(state: TokenState): number {
-  if (state.forcedCause !== null) return -Infinity
-  if (state.refusal !== null) return state.postponedUntilMs ?? Infinity
-  return Math.max(unpostponedAtMs(state), state.postponedUntilMs ?? -Infinity)
-}
-
-function unpostponedAtMs(state: TokenState): number {
-  const { token, failure, clientRequestAtMs } = state
-  if (failure !== null) return failure.retryAtMs
-  if (token === null || isOthersToken(state)) return -Infinity
-  return Math.min(token.refreshAtMs, clientRequestAtMs ?? Infinity)
+  const { forcedCause, postponedUntilMs, notBeforeMs } = state
+  if (forcedCause === 'operator') return -Infinity
+  const postponedMs = forcedCause === null ? postponedUntilMs : null
+  return Math.max(plannedAttempt(state).atMs, postponedMs ?? -Infinity, notBeforeMs ?? -Infinity)
 }
 
 /** The next moment at which the token goes stale or out of use, on the boot clock; Infinity: none. */
@@ -218,18 +224,10 @@ export function nextExpiryMs({ token }: TokenState, now: Instant): number {
   const moments = [token.expiresAtMs, usableUntilMs(token)]
   return Math.min(...moments.filter((moment) => moment > now.bootMs))
 }
+
 /** The next moment at which an attempt is due or the meaning of the facts changes, on the boot clock. */
 export function nextMomentMs(state: TokenState, now: Instant): number {
   return Math.min(dueAtMs(state), nextExpiryMs(state, now))
-}
-
-/** The reason for which the service would be asked now. */
-export function causeOf(state: TokenState, now: Instant): Cause {
-  const { forcedCause, failure, token } = state
-  if (forcedCause !== null) return forcedCause
-  if (failure !== null || state.refusal !== null) return 'retry'
-  if (token === null || isOthersToken(state)) return 'start'
-  return token.refreshAtMs <= now.bootMs ? 'refresh' : 'client'
 }
 
 /** Reports whether an attempt has ended or none is needed: from here on the daemon is of use, or says why not. */

@@ -24,14 +24,11 @@ export interface Token {
 }
 
 /** Reports whether both are of the same service, whatever the credentials. */
-export function isSameService(
-  one: Pick<Token, 'baseUrl' | 'credentialsId'>,
-  other: Pick<Token, 'baseUrl' | 'credentialsId'>,
-): boolean {
-  const descriptionOf = ({ credentialsId }: { credentialsId: string }): string =>
-    credentialsId.slice(0, Math.max(0, credentialsId.indexOf(':')))
+export function isSameService(one: ServiceKey, other: ServiceKey): boolean {
+  const descriptionOf = ({ credentialsId }: ServiceKey): string | undefined => credentialsId.split(':').at(-2)
   return one.baseUrl === other.baseUrl && descriptionOf(one) === descriptionOf(other)
 }
+type ServiceKey = Pick<Token, 'baseUrl' | 'credentialsId'>
 
 /** Lives shorter than this are refreshed at half, longer ones at two thirds less a draw. */
 const SHORT_LIFE_MS = 120_000
@@ -89,17 +86,12 @@ export function knownLife(
   return ownMs === undefined ? undefined : { lifeMs: ownMs, expirySource: 'jwt' }
 }
 
-interface Claims {
-  readonly exp?: unknown
-  readonly iat?: unknown
-}
-
-function claimsOf(accessToken: string): Claims {
+function claimsOf(accessToken: string): { exp?: unknown; iat?: unknown } {
   const [, payload = '', signature, ...more] = accessToken.split('.')
   if (signature === undefined || more.length > 0) return {}
   try {
     // Anything else than an object has no claims.
-    return (JSON.parse(Buffer.from(payload, 'base64url').toString()) as Claims | null) ?? {}
+    return (JSON.parse(Buffer.from(payload, 'base64url').toString()) as object | null) ?? {}
   } catch {
     // Not JSON: an opaque token that happens to have two dots.
     return {}

@@ -58,26 +58,27 @@ export function nextState<T extends FetchOutcome>(
   outcome: T,
   step: Step,
 ): { state: TokenState; outcome: T | TransientFailure } {
-  if (outcome.kind === 'postponed') {
-    return { state: afterPostponed(state, outcome, step), outcome }
-  }
+  if (outcome.kind === 'postponed') return { state: afterPostponed(state, outcome, step), outcome }
   if (outcome.kind === 'permanent') return { state: afterRefusal(state, outcome, step), outcome }
   if (outcome.kind === 'transient') return { state: afterFailure(state, outcome, step), outcome }
   const fingerprint = fingerprintOf(outcome.accessToken)
   const learning = { ...state, learnedMaxAge: learnMaxAge(state, fingerprint, step.now) }
   const token = tokenOf(learning, { ...outcome, fingerprint }, step)
-  if (!('problem' in token)) return { state: afterToken(learning, token, step), outcome }
-  const { problem: detail } = token
+  if (token.expiresAtMs > step.now.bootMs) return { state: afterToken(learning, token, step), outcome }
+  const isKnown = token.generation === state.generation
+  const detail = isKnown
+    ? 'The service gave the same token again, which has expired'
+    : 'The service gave a token that has already expired'
   const failure = { kind: 'transient', reason: 'malformed-answer', detail, status: 200 } as const
   return { state: afterFailure(state, failure, step), outcome: failure }
 }
 
-/** The token of a grant, or the reason why it is none. */
+/** The token of a grant, with or without life left. */
 function tokenOf(
   state: TokenState,
   grant: Grant & { readonly fingerprint: string },
   { now, policy, random }: Step,
-): Token | { readonly problem: string } {
+): Token {
   const known = knownLife(grant, now.wallMs)
   const expirySource = grant.expirySource ?? known?.expirySource ?? 'assumed'
   const assumedMs = assumedLifeMs(state, policy, now)
@@ -98,14 +99,7 @@ function tokenOf(
     expirySource,
     refreshAtMs: received.bootMs + refreshAfterMs(lifeMs, random()),
   }
-  const token = sameAgain(state.token, fresh, now) ?? fresh
-  if (token.expiresAtMs > now.bootMs) return token
-  return {
-    problem:
-      token === fresh
-        ? 'The service gave a token that has already expired'
-        : 'The service gave the same token again, which has expired',
-  }
+  return sameAgain(state.token, fresh, now) ?? fresh
 }
 
 /**

@@ -57,7 +57,7 @@ export function runFleet(options: FleetOptions): Arrival[] {
   function live(state: TokenState, daemon: number, now: Instant): TokenState {
     const looked = afterTick(state, { now, policy, random })
     if (dueAtMs(looked) > now.bootMs) return looked
-    const cause = causeOf(looked, now)
+    const cause = causeOf(looked)
     const answer = service(now.bootMs)
     arrivals.push({ atMs: now.bootMs, daemon, cause, isServed: answer === 'token' })
     const outcome = answer === 'token' ? grant(now) : answer

@@ -157,7 +157,7 @@ export async function runShareFleet(options: ShareFleetOptions): Promise<ShareFl
   async function live(host: Host, index: number): Promise<void> {
     host.state = afterTick(host.state, step())
     if (dueAtMs(host.state) <= nowMs) {
-      const cause = causeOf(host.state, now())
+      const cause = causeOf(host.state)
       host.state = afterAttemptBegan(host.state, cause, now())
       const beforeRequest = (): Promise<void> => {
         host.state = afterRequest(host.state, cause, now())
