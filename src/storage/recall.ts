@@ -28,7 +28,8 @@ export function savedStateOf(
   { isOrderly, fence, hosts }: SavedFleet & { isOrderly: boolean },
 ): SavedState {
   const { credentialsId: subject, learnedMaxAge: learned, generation, failure, refusal, alert } = state
-  const { notBeforeMs, otherBounds, lastClientRequestAtMs, lastRequestAt, lastSuccessAt } = state
+  const { lastClientRequestAtMs, lastRequestAt, lastSuccessAt } = state
+  const { [subject]: notBeforeMs = null, ...otherBounds } = state.bounds
   const attempts = { subject, generation, isOrderly, failure, refusal, alert, notBeforeMs, otherBounds }
   const instants = { tokenlessFrom: tokenlessFrom(state), lastClientRequestAtMs, learned }
   return { ...attempts, ...instants, lastRequestAt, lastSuccessAt, fence, hosts }
@@ -73,20 +74,13 @@ function lossOf({ tokenlessFrom: lost }: SavedState, now: Instant): Instant {
 
 /** The facts that count with these credentials. */
 function factsOf(known: SavedState, credentialsId: string, now: Instant): Partial<TokenState> {
-  const { lastClientRequestAtMs, lastRequestAt, lastSuccessAt, otherBounds, isOrderly, refusal } = known
-  const always = { lastClientRequestAtMs, lastRequestAt, lastSuccessAt }
-  if (known.subject !== credentialsId) {
-    const bounds = {
-      ...otherBounds,
-      ...(known.notBeforeMs !== null && { [known.subject]: known.notBeforeMs }),
-    }
-    const { [credentialsId]: notBeforeMs = null, ...others } = bounds
-    return { ...always, notBeforeMs, otherBounds: others }
-  }
+  const { subject, notBeforeMs, otherBounds, isOrderly, refusal } = known
+  const { lastClientRequestAtMs, lastRequestAt, lastSuccessAt } = known
+  const bounds = { ...otherBounds, ...(notBeforeMs !== null && { [subject]: notBeforeMs }) }
+  const always = { bounds, lastClientRequestAtMs, lastRequestAt, lastSuccessAt }
+  if (subject !== credentialsId) return always
   return {
     ...always,
-    otherBounds,
-    notBeforeMs: known.notBeforeMs,
     alert: known.alert,
     refusal,
     failure: isOrderly ? failureInForce(known, now) : known.failure,

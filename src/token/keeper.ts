@@ -4,6 +4,7 @@ import { raceAbort } from '../lib/tasks.ts'
 import type { Cause, FetchOutcome, TrialOptions } from './outcome.ts'
 import { afterClientNeed, afterReject, type RejectDecision } from './rejections.ts'
 import {
+  boundMs,
   causeOf,
   dueAtMs,
   isAsking,
@@ -23,7 +24,7 @@ import {
   nextState,
   withClientRequestAgain,
   withCredentials,
-  withOtherBound,
+  withBound,
 } from './transitions.ts'
 import { createVariable, type Attempted, type RefreshSettings, type Variable } from './variable.ts'
 
@@ -253,9 +254,6 @@ function createTrials(variable: Variable, attempts: Attempts, clock: Clock) {
   const { get, set, step } = variable
   let trial: Trial | null = null
 
-  /** Time before which the service asked for no request with these credentials. */
-  const boundMs = ({ settings }: Trial): number => get().otherBounds[settings.credentialsId] ?? -Infinity
-
   /** Tries the credentials that wait. Only for the loop, while no other attempt is under way. */
   async function tryNow(signal: AbortSignal): Promise<void> {
     if (trial === null) return
@@ -278,8 +276,9 @@ function createTrials(variable: Variable, attempts: Attempts, clock: Clock) {
       current.failure = next.failure
       current.retryAtMs = next.postponedUntilMs ?? next.failure?.retryAtMs ?? Infinity
       // The pace of `rejected` holds for the running credentials alone: changed files are tried at once.
-      if (next.notBeforeMs !== null) {
-        set(withOtherBound(get(), { credentialsId, notBeforeMs: next.notBeforeMs }, clock.now()))
+      const atMs = boundMs(next)
+      if (atMs > clock.now().bootMs) {
+        set(withBound(get(), { credentialsId, atMs }, clock.now()))
         await attempts.save()
       }
       return current.onFailed?.(outcome, current.retryAtMs)
@@ -320,15 +319,17 @@ function createTrials(variable: Variable, attempts: Attempts, clock: Clock) {
     dueAtMs(): number {
       if (trial === null) return Infinity
       const isFirst = trial.retryAtMs === -Infinity
-      return isFirst && trial.cause === 'operator' ? -Infinity : Math.max(trial.retryAtMs, boundMs(trial))
+      return isFirst && trial.cause === 'operator'
+        ? -Infinity
+        : Math.max(trial.retryAtMs, boundMs(get(), trial.settings.credentialsId))
     },
     tryNow,
     /** The running credentials were refused: tries the ones that wait, and reports whether they are in use now. */
     async tryInstead(signal: AbortSignal): Promise<boolean> {
-      if (trial === null || boundMs(trial) > clock.now().bootMs) return false
-      const { credentialsId } = trial.settings
+      const waiting = trial?.settings.credentialsId
+      if (waiting === undefined || boundMs(get(), waiting) > clock.now().bootMs) return false
       await tryNow(signal)
-      return get().credentialsId === credentialsId
+      return get().credentialsId === waiting
     },
     giveUp,
   }

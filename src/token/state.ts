@@ -43,10 +43,11 @@ export interface TokenState {
   /** The last attempt was refused; then there is no failure. */
   readonly refusal: Refusal | null
   readonly alert: Alert | null
-  /** The service asked for no request before this moment, on the boot clock (`Retry-After`, the pace of `rejected`). */
-  readonly notBeforeMs: number | null
-  /** Such moments of other credentials, which outlive a change of credentials and back. */
-  readonly otherBounds: Readonly<Record<string, number>>
+  /**
+   * By credentials, the moment before which the service asked for no request with them, on the boot clock
+   * (`Retry-After`, the pace of `rejected`): they outlive a change of credentials and back.
+   */
+  readonly bounds: Readonly<Record<string, number>>
   /** Number of the last token that was obtained; 0: none yet. */
   readonly generation: number
   /** Since when there has been no token: the first start, or the loss of the last token. */
@@ -126,8 +127,7 @@ export function initialState({ baseUrl, credentialsId, refusedBy = [401] }: Aske
     refusedBy,
     ...NOTHING_PENDING,
     token: null,
-    notBeforeMs: null,
-    otherBounds: {},
+    bounds: {},
     generation: 0,
     tokenlessSince: now,
     hasAttempted: false,
@@ -193,6 +193,11 @@ export function isAsking({ inFlight, credentialsId }: TokenState): boolean {
   return inFlight?.credentialsId === credentialsId
 }
 
+/** The moment before which the service asked for no request with these credentials; -Infinity: it did not. */
+export function boundMs(state: TokenState, credentialsId = state.credentialsId): number {
+  return state.bounds[credentialsId] ?? -Infinity
+}
+
 /** The reason for the next attempt, and its time on the boot clock if nothing else holds it back. */
 function plannedAttempt(state: TokenState): { cause: Cause; atMs: number } {
   const { forcedCause, refusal, failure, token, clientRequestAtMs } = state
@@ -212,10 +217,10 @@ export function causeOf(state: TokenState): Cause {
 
 /** Time of the next attempt, on the boot clock; -Infinity: at once; Infinity: not until an operator acts. */
 export function dueAtMs(state: TokenState): number {
-  const { forcedCause, postponedUntilMs, notBeforeMs } = state
+  const { forcedCause, postponedUntilMs } = state
   if (forcedCause === 'operator') return -Infinity
   const postponedMs = forcedCause === null ? postponedUntilMs : null
-  return Math.max(plannedAttempt(state).atMs, postponedMs ?? -Infinity, notBeforeMs ?? -Infinity)
+  return Math.max(plannedAttempt(state).atMs, postponedMs ?? -Infinity, boundMs(state))
 }
 
 /** The next moment at which the token goes stale or out of use, on the boot clock; Infinity: none. */

@@ -4,6 +4,7 @@ import { backoffMs, delayCapMs, retryWait } from './backoff.ts'
 import type { Cause, FetchOutcome, Grant, PermanentFailure, Postponed, TransientFailure } from './outcome.ts'
 import { assumedLifeMs, learnMaxAge } from './rejections.ts'
 import {
+  boundMs,
   isAsking,
   nextExpiryMs,
   NOTHING_PENDING,
@@ -149,10 +150,9 @@ export function assumeFailed(state: TokenState, step: Step): TokenState {
 
 function afterToken(state: TokenState, token: Token, { now }: Step): TokenState {
   return {
-    ...state,
+    ...withBound(state, { credentialsId: state.credentialsId, atMs: -Infinity }, now),
     ...NOTHING_PENDING,
     token,
-    notBeforeMs: null,
     generation: token.generation,
     unchanged: state.rejection?.fingerprint === token.fingerprint ? token.fingerprint : null,
     lastSuccessAt: now,
@@ -161,7 +161,7 @@ function afterToken(state: TokenState, token: Token, { now }: Step): TokenState 
 
 function afterFailure(state: TokenState, failed: Omit<TransientFailure, 'kind'>, step: Step): TokenState {
   const { now, policy, random } = step
-  const { failure: before, notBeforeMs } = state
+  const { failure: before, credentialsId } = state
   const attempts = (before?.attempts ?? 0) + 1
   const leftMs = leftOfTokenMs(state, now)
   const drawn = retryWait(failed, { attempts, policy, leftMs, random })
@@ -179,13 +179,12 @@ function afterFailure(state: TokenState, failed: Omit<TransientFailure, 'kind'>,
     askedBy,
   }
   // A bound in force is not shortened by an operator's request that failed in another way.
-  const boundMs = Math.max(notBeforeMs ?? -Infinity, minWaitMs > 0 ? now.bootMs + minWaitMs : -Infinity)
+  const atMs = Math.max(boundMs(state), now.bootMs + minWaitMs)
   return {
-    ...state,
+    ...withBound(state, { credentialsId, atMs }, now),
     failure,
     refusal: null,
     postponement: null,
-    notBeforeMs: boundMs > now.bootMs ? boundMs : null,
     alert: reason === 'rejected' ? alertFor(state, { ...failed, reason }, now) : state.alert,
   }
 }
@@ -239,7 +238,7 @@ export function afterTick(before: TokenState, { now, policy, random }: Step): To
   const { failure } = state
   if (failure === null) return state
   const capMs = delayCapMs(policy, leftOfTokenMs(state, now))
-  const earliestMs = state.notBeforeMs ?? -Infinity
+  const earliestMs = boundMs(state)
   if (failure.retryAtMs <= Math.max(now.bootMs + capMs, earliestMs)) return state
   const drawnMs = now.bootMs + backoffMs(failure.attempts, policy.initialDelayMs, capMs, random())
   return { ...state, failure: { ...failure, retryAtMs: Math.max(drawnMs, earliestMs) } }
@@ -280,42 +279,28 @@ export function afterRefusals(state: TokenState, refuses: Refuses = () => true):
   return isForgotten ? { ...state, refusal: null, alert: null, forcedCause: null } : state
 }
 
-/** Other credentials, or another service: facts about the former ones do not count, but for the bounds of each. */
+/** Other credentials, or another service: facts about the former ones do not count, but for their bounds. */
 export function withCredentials(
   state: TokenState,
   { baseUrl, credentialsId }: Asked,
   { now }: Step,
 ): TokenState {
-  const bounds = { ...state.otherBounds, [state.credentialsId]: state.notBeforeMs ?? -Infinity }
   return {
     ...(isSameService({ baseUrl, credentialsId }, state) ? state : withoutToken(state, now)),
     baseUrl,
     credentialsId,
     ...NOTHING_PENDING,
-    notBeforeMs: bounds[credentialsId] ?? null,
-    otherBounds: boundsInForce(bounds, { except: credentialsId, now }),
   }
 }
 
-/** Credentials whose bounds are remembered; the rest of a long row of them is not worth it. */
-const MAX_OTHER_BOUNDS = 16
-
-function boundsInForce(
-  bounds: Readonly<Record<string, number>>,
-  { except, now }: { except: string; now: Instant },
-): Readonly<Record<string, number>> {
-  const inForce = Object.entries(bounds).filter(([id, atMs]) => id !== except && atMs > now.bootMs)
-  return Object.fromEntries(inForce.slice(-MAX_OTHER_BOUNDS))
-}
-
-/** A bound of credentials that were tried and not taken over. */
-export function withOtherBound(
+/** The service asked for no request with these credentials before that moment. Bounds that are over are forgotten. */
+export function withBound(
   state: TokenState,
-  { credentialsId, notBeforeMs }: { credentialsId: string; notBeforeMs: number },
+  { credentialsId, atMs }: { credentialsId: string; atMs: number },
   now: Instant,
 ): TokenState {
-  const bounds = { ...state.otherBounds, [credentialsId]: notBeforeMs }
-  return { ...state, otherBounds: boundsInForce(bounds, { except: state.credentialsId, now }) }
+  const bounds = Object.entries({ ...state.bounds, [credentialsId]: atMs })
+  return { ...state, bounds: Object.fromEntries(bounds.filter(([, endMs]) => endMs > now.bootMs)) }
 }
 
 function withoutToken(state: TokenState, now: Instant): TokenState {

@@ -20,6 +20,7 @@ import { parseSavedToken, parseSavedState } from '../../src/storage/state-format
 import { createStateStore, type StateStore } from '../../src/storage/state-store.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
 import {
+  boundMs,
   dueAtMs,
   initialState,
   noTokenSince,
@@ -171,7 +172,7 @@ describe('after an orderly stop', () => {
     const { start, answered, clock } = await scene()
     const { store, state } = await start()
     const failed = answered(answered(state, down), limited)
-    const notBeforeMs = failed.notBeforeMs ?? 0
+    const notBeforeMs = boundMs(failed)
     await store.close(failed)
     const after = await start()
     expect(after.state.failure).toMatchObject({ attempts: 1, retryAtMs: notBeforeMs })
@@ -340,7 +341,7 @@ describe('the boot', () => {
       since: { bootMs: 5_000 },
       retryAtMs: latest,
     })
-    expect(failed.notBeforeMs).toBe(latest)
+    expect(boundMs(failed)).toBe(latest)
     expect(failed.alert?.since.bootMs).toBe(5_000)
     await store.save(answered(state, refused))
     const { state: refusing } = await start({ boot: 'boot-two' })

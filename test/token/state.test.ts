@@ -206,7 +206,7 @@ test('a failure has its reason, its beginning, its count and the time of the nex
       retryAtMs: at(450_000).bootMs,
       askedBy: null,
     },
-    notBeforeMs: at(450_000).bootMs,
+    bounds: { first: at(450_000).bootMs },
   })
   expect(after([rejected], [down, 450_000]).failure).toEqual({
     reason: 'network',
@@ -275,7 +275,7 @@ function waiting(afterExpiryMs: number, notBeforeMs = 0): TokenState {
     attempts: 12,
     retryAtMs: at(HOUR + afterExpiryMs).bootMs,
   }
-  return { ...state, failure, notBeforeMs: at(HOUR + notBeforeMs).bootMs }
+  return { ...state, failure, bounds: { first: at(HOUR + notBeforeMs).bootMs } }
 }
 const lookedAt = (state: TokenState, ms: number): number =>
   dueAtMs(afterTick(state, step(ms))) - at(HOUR).bootMs
