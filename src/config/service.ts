@@ -85,6 +85,8 @@ export function resolveService(
   reportEach(problems, diagnostics.fault)
   return {
     ...described,
+    /** The setting that has the host of `tokenUrl`. */
+    hostSetting: merged.tokenUrl.startsWith('/') ? ('baseUrl' as const) : ('service.tokenUrl' as const),
     token: token.split('.'),
     /** Path of its life in seconds; null: the answer has none. */
     lifetime: lifetime?.split('.') ?? null,

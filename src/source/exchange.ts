@@ -1,10 +1,5 @@
 // One request and its answer over the wire, within limits of time and size; afterwards no socket is left.
-import {
-  Agent as HttpAgent,
-  request as httpRequest,
-  type ClientRequest,
-  type IncomingMessage,
-} from 'node:http'
+import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from 'node:http'
 import type { Socket } from 'node:net'
 import type { SecureContext } from 'node:tls'
 import type { Clock } from '../lib/clock.ts'
@@ -32,27 +27,38 @@ export async function exchange(
   options: ExchangeOptions,
 ): Promise<ServiceResponse | TransientFailure> {
   const { limits, clock, signal } = options
-  const { host } = asked.url
+  const {
+    hostSetting: setting,
+    url: { host },
+  } = asked
   const connection = await openConnection(asked, options)
   const { request } = connection
   const { promise, resolve } = Promise.withResolvers<ServiceResponse | TransientFailure>()
   const over = new AbortController()
   const connecting = new AbortController()
-  let isSent = false
-  const fail = (error: unknown): void => resolve(failureFromError(error, { host, isSent }))
-  const cancel = (): void => resolve(givenUp)
-  const limit = (ms: number, until: AbortSignal, words: string, setting: string): void => {
-    const detail = `No ${words} ${host} within ${formatDuration(ms)} (request.${setting})`
+  const fail = (error: unknown): void =>
+    resolve(failureFromError(error, { host, setting, isSent: connecting.signal.aborted }))
+  // The caller of an attempt that was cancelled ignores its outcome.
+  const cancel = (): void =>
+    resolve({
+      kind: 'transient',
+      reason: 'network',
+      detail: 'The attempt was given up before there was an answer',
+    })
+  const limit = (ms: number, until: AbortSignal, words: string, limiting: string): void => {
+    const detail = `No ${words} ${host} within ${formatDuration(ms)} (request.${limiting})`
     const tooSlow = (): void => resolve({ kind: 'transient', reason: 'timeout', detail })
     void clock.sleep(ms, until).then(() => (until.aborted ? undefined : tooSlow()))
   }
   // 'finish' fires only after the connection (and TLS) is up: written bytes wait for it.
-  request.once('finish', () => {
-    isSent = true
-    connecting.abort()
-  })
+  request.once('finish', () => connecting.abort())
   request.on('error', fail)
-  request.once('response', (response) => collect(response, { resolve, fail }))
+  request.once('response', (response) => {
+    readLimited(response as AsyncIterable<Buffer>, { maxBytes: MAX_BODY_BYTES }).then(
+      (body) => resolve({ ...headOf(response), body: body ?? new Uint8Array(), isCut: body === undefined }),
+      fail,
+    )
+  })
   request.once('upgrade', (response) => resolve({ ...headOf(response), body: new Uint8Array() }))
   signal.addEventListener('abort', cancel)
   // Cancelled while the connection was prepared: nothing has been sent, and nothing will be.
@@ -71,23 +77,10 @@ export async function exchange(
   return result
 }
 
-/** The outcome of an attempt that was cancelled; its caller ignores it. */
-const givenUp: TransientFailure = {
-  kind: 'transient',
-  reason: 'network',
-  detail: 'The attempt was given up before there was an answer',
-}
-
-interface Connection {
-  readonly request: ClientRequest
-  /** Destroys its sockets, also a way through a proxy that is not open yet. */
-  close(): void
-}
-
 async function openConnection(
   { url, headers }: ServiceRequest,
   { proxyEnv, secureContext }: ExchangeOptions,
-): Promise<Connection> {
+) {
   const isTls = url.protocol === 'https:'
   const { Agent, request: open } = isTls
     ? await import('node:https')
@@ -105,20 +98,11 @@ async function openConnection(
   const request = open(url, { method: 'POST', headers, agent, maxHeaderSize: MAX_HEADER_BYTES })
   return {
     request,
+    /** Destroys its sockets, also a way through a proxy that is not open yet. */
     close() {
       for (const socket of sockets) socket.destroy()
     },
   }
-}
-
-function collect(
-  response: IncomingMessage,
-  { resolve, fail }: { resolve: (answer: ServiceResponse) => void; fail: (error: unknown) => void },
-): void {
-  readLimited(response as AsyncIterable<Buffer>, { maxBytes: MAX_BODY_BYTES }).then(
-    (body) => resolve({ ...headOf(response), body: body ?? new Uint8Array(), isCut: body === undefined }),
-    fail,
-  )
 }
 
 function headOf({ statusCode, headers }: IncomingMessage): Pick<ServiceResponse, 'status' | 'headers'> {

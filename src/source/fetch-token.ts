@@ -39,25 +39,18 @@ export function createFetchToken(options: FetchTokenOptions): FetchFromService {
   const url = new URL(service.tokenUrl)
   const proxyEnv = proxyEnvOf(url, options.env)
   // Made at the first attempt.
-  let context: Promise<SecureContext | null> | null = null
+  let context: Promise<SecureContext> | null = null
   let classify: Classify | null = null
 
   return async (signal, attempt) => {
-    context ??= url.protocol === 'https:' ? createSecureContext(request.ca) : Promise.resolve(null)
+    if (url.protocol === 'https:') context ??= createSecureContext(request.ca)
     // With a token that was kept, the first attempt is long after the start.
-    const [{ exchange }, { createClassify }] = await Promise.all([
-      import('./exchange.ts'),
-      import('./response.ts'),
-    ])
+    const { exchange } = await import('./exchange.ts')
+    const { createClassify } = await import('./response.ts')
     const asked = serviceRequest(service, credentials)
     await attempt?.beforeRequest()
-    const answer = await exchange(asked, {
-      limits: request,
-      proxyEnv,
-      secureContext: await context,
-      clock,
-      signal,
-    })
+    const secureContext = await context
+    const answer = await exchange(asked, { limits: request, proxyEnv, secureContext, clock, signal })
     if ('kind' in answer) return answer
     options.onAnswer?.(answer)
     const own = { apiKey: credentials.apiKey.reveal(), apiSecret: credentials.apiSecret.reveal() }

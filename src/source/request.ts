@@ -3,7 +3,7 @@ import type { ServiceConfig } from '../config/config.ts'
 import { basicOf, formOf, type Credentials } from '../lib/secret.ts'
 import { version } from '../lib/version.ts'
 
-export interface ServiceRequest {
+export interface ServiceRequest extends Pick<ServiceConfig, 'hostSetting'> {
   readonly url: URL
   readonly headers: Readonly<Record<string, string>>
   /** Holds the secret: made for one attempt, and not kept. */
@@ -34,6 +34,7 @@ export function serviceRequest(service: ServiceConfig, credentials: Credentials)
   const kept = Object.entries(standard).filter(([name]) => !given.has(name))
   return {
     url: new URL(service.tokenUrl),
+    hostSetting: service.hostSetting,
     headers: { ...Object.fromEntries(kept), ...service.headers },
     body,
   }

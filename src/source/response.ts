@@ -34,12 +34,13 @@ export interface Row {
 
 /** The failure table of a service. Its rows are tried in this order, and one fits. */
 export function failureTable(service: Pick<ServiceConfig, 'refusals' | 'token'>): readonly Row[] {
+  const name = service.token.join('.')
   const hundreds = ({ status }: Reading): number => Math.floor(status / 100)
   const retried = { follows: 'retried' } as const
   return [
     {
       reasons: ['ok'],
-      answer: `200 with ${withArticle(service.token.join('.'))} fit for a Bearer header`,
+      answer: `200 with ${/^[aeiou]/i.test(name) ? 'an' : 'a'} ${name} fit for a Bearer header`,
       follows: 'token',
       covers: ({ grant }) => typeof grant === 'object',
     },
@@ -73,15 +74,8 @@ export function failureTable(service: Pick<ServiceConfig, 'refusals' | 'token'>)
   ]
 }
 
-function withArticle(name: string): string {
-  return `${/^[aeiou]/i.test(name) ? 'an' : 'a'} ${name}`
-}
-
 /** RFC 6750, section 2.1 (b64token), and no `~` at its head: a shell would take it for a home directory. */
 export const BEARER_TOKEN = /^(?!~)[A-Za-z0-9._~+/-]+=*$/
-
-/** The credentials, which a service may echo. */
-type Echoed = Readonly<Record<'apiKey' | 'apiSecret', string>>
 
 export interface ClassifyOptions {
   /** Our wall clock, for a `Retry-After` date where the answer has no `Date`. */
@@ -89,34 +83,39 @@ export interface ClassifyOptions {
   /** Kept out of the detail, where the service echoes them. */
   readonly secrets: Iterable<string>
   /** A token that holds one of them is none. */
-  readonly credentials?: Echoed
+  readonly credentials?: Readonly<Record<'apiKey' | 'apiSecret', string>>
 }
 
-/** Gives the outcome of an answer, and the row that it falls under. */
-export type Classify = (
-  answer: ServiceResponse,
-  options: ClassifyOptions,
-) => { outcome: ServiceOutcome; row: Row }
+export type Classify = ReturnType<typeof createClassify>
 
-/** Compiled once for each configuration. */
-export function createClassify(service: ServiceConfig): Classify {
+/** Returns what gives the outcome of an answer and the row that it falls under. Compiled once for each configuration. */
+export function createClassify(service: ServiceConfig) {
   const table = failureTable(service)
-  return (answer, options) => {
+  return (answer: ServiceResponse, options: ClassifyOptions): { outcome: ServiceOutcome; row: Row } => {
     const { status } = answer
     const content = contentOf(answer)
-    const grant = status === 200 ? grantOf(answer, content, { service, ...options }) : undefined
+    const grant =
+      status === 200 ? grantOf(answer, content, { service, credentials: UNKNOWN, ...options }) : undefined
     const reading = { status, content, grant }
     const row = table.find(({ covers }) => covers(reading))!
-    const [reason] = row.reasons
     if (typeof grant === 'object') return { outcome: grant, row }
+    const [reason] = row.reasons as [PermanentReason | TransientReason]
     const detail = detailOf(reading, { answer, service, secrets: options.secrets })
-    if (row.follows === 'permanent')
-      return { outcome: { kind: 'permanent', reason: reason as PermanentReason, detail, status }, row }
-    const failure = { kind: 'transient', reason: reason as TransientReason, detail, status } as const
-    const retryAfterMs = isHeldOff(failure.reason) ? retryAfter(answer, options.wallMs) : undefined
-    return { outcome: retryAfterMs === undefined ? failure : { ...failure, retryAfterMs }, row }
+    const waitMs = MAY_WAIT.has(reason) ? retryAfter(answer, options.wallMs) : undefined
+    const outcome = {
+      kind: row.follows === 'permanent' ? 'permanent' : 'transient',
+      reason,
+      detail,
+      status,
+      ...(waitMs !== undefined && { retryAfterMs: waitMs }),
+    }
+    return { outcome: outcome as ServiceOutcome, row }
   }
 }
+
+const UNKNOWN = { apiKey: '', apiSecret: '' }
+/** Only these rows honour `Retry-After`. */
+const MAY_WAIT = new Set<Reason>(['rate-limited', 'server-error'])
 
 /** An answer, read. */
 interface Reading {
@@ -132,37 +131,20 @@ function detailOf(
   options: { answer: ServiceResponse; service: ServiceConfig; secrets: Iterable<string> },
 ): string {
   const { answer, service, secrets } = options
-  const named = nameOf(status)
-  if (typeof grant === 'string')
-    return `The service answered ${named}, but ${grant}`.slice(0, MAX_DETAIL_LENGTH)
+  const named = `The service answered ${`${status} ${STATUS_CODES[status] ?? ''}`.trim()}`
+  if (typeof grant === 'string') return `${named}, but ${grant}`.slice(0, MAX_DETAIL_LENGTH)
   const refusal = service.refusals.find((known) => isRefusal({ status, content }, known))
   const paths =
     refusal === undefined
-      ? [['detail'], ['error_description'], ...refusalPaths(service)]
-      : refusalPaths({ refusals: [refusal] })
-  const said =
-    status < 300 ? undefined : paths.map((path) => textAt(content, path)).find((text) => text !== undefined)
-  return (
-    oneLine(said ?? '', secrets) ||
-    refusal?.says ||
-    `The service answered ${named}${remarkOn(answer, service)}`
-  )
+      ? [['detail'], ['error_description'], ...service.refusals.map((known) => known.in)]
+      : [refusal.in]
+  const said = status < 300 ? '' : paths.map((path) => path && textAt(content, path)).find(Boolean)
+  return oneLine(said ?? '', secrets) || refusal?.says || named + remarkOn(answer, service)
 }
 
-function refusalPaths({ refusals }: Pick<ServiceConfig, 'refusals'>): (readonly string[])[] {
-  return refusals.flatMap((refusal) => (refusal.in === null ? [] : [refusal.in]))
-}
-
-function isHeldOff(reason: TransientReason): boolean {
-  return reason === 'rate-limited' || reason === 'server-error'
-}
-
-function nameOf(status: number): string {
-  return `${status} ${STATUS_CODES[status] ?? ''}`.trim()
-}
-
-function remarkOn({ status, headers }: ServiceResponse, { description }: ServiceConfig): string {
-  const check = description === null ? 'check baseUrl' : 'check baseUrl and service.tokenUrl'
+function remarkOn({ status, headers }: ServiceResponse, { description, hostSetting }: ServiceConfig): string {
+  const isInBoth = description !== null && hostSetting === 'baseUrl'
+  const check = isInBoth ? 'check baseUrl and service.tokenUrl' : `check ${hostSetting}`
   if (status === 404) return `, and not the service's own: ${check}`
   if (status < 300 || status >= 400) return ''
   return ` and points elsewhere${originOf(headers['location'])}; it was not followed, because the secret would go there too: ${check}`
@@ -181,19 +163,21 @@ function originOf(location: unknown): string {
 function grantOf(
   { headers }: ServiceResponse,
   { fields, is }: Content,
-  options: Pick<ClassifyOptions, 'secrets' | 'credentials'> & { service: ServiceConfig },
+  options: Required<Pick<ClassifyOptions, 'secrets' | 'credentials'>> & { service: ServiceConfig },
 ): Grant | string {
-  const { service, credentials } = options
+  const { service, secrets, credentials } = options
+  const { apiKey, apiSecret } = credentials
   if (fields === undefined) return `its body is ${is}`
   const value = valueAt(fields, service.token)
   const name = `its ${service.token.join('.')}`
-  if (value === undefined) return missing(fields, service.token, options.secrets)
+  if (value === undefined) return missing(fields, service.token, secrets)
   if (typeof value !== 'string') return `${name} is no text`
   const accessToken = value.replace(/^Bearer /i, '')
   if (accessToken.length > MAX_TOKEN_LENGTH) return `${name} is longer than 16 KiB`
   if (!BEARER_TOKEN.test(accessToken))
     return `${name} is empty or has characters that a Bearer token cannot have (RFC 6750)`
-  if (credentials !== undefined && isEcho(accessToken, credentials))
+  // The claims of a JWT, which are encoded, may well name the key.
+  if (holdsSecret(accessToken, apiSecret) || holdsSecret(accessToken, apiKey, { isEncoded: false }))
     return `${name} holds the key or the secret, and is not used`
   const answerLifeMs = service.lifetime === null ? undefined : lifeMsOf(valueAt(fields, service.lifetime))
   if (answerLifeMs !== undefined && answerLifeMs <= 0)
@@ -220,14 +204,11 @@ const SHOWN_NAME = /^[A-Za-z_][\w-]{0,31}$/
 function missing(fields: Fields, path: readonly string[], secrets: Iterable<string>): string {
   const depth = path.findIndex((_, index) => !isRecord(valueAt(fields, path.slice(0, index + 1))))
   const within = path.slice(0, depth)
-  const shown = shownNames(valueAt(fields, within) as Fields, { within, secrets })
+  const shown = shownNames(valueAt(fields, within) as Fields, secrets, within)
   return `the answer has no "${path.join('.')}"${shown === '' ? '' : `; it has ${shown}`}`
 }
 
-function shownNames(
-  fields: Fields,
-  { within, secrets }: { within: readonly string[]; secrets: Iterable<string> },
-): string {
+function shownNames(fields: Fields, secrets: Iterable<string>, within: readonly string[] = []): string {
   const names = Object.keys(fields)
     .filter((name) => SHOWN_NAME.test(name))
     .slice(0, MAX_NAMES)
@@ -238,13 +219,8 @@ function shownNames(
 /** An answer in words, with the names of its fields, and none of its values. */
 export function describeAnswer(answer: ServiceResponse, secrets: Iterable<string>): string {
   const { fields, is } = contentOf(answer)
-  const names = fields === undefined ? '' : shownNames(fields, { within: [], secrets })
+  const names = fields === undefined ? '' : shownNames(fields, secrets)
   return `HTTP ${answer.status}, and its body is ${is}${names === '' ? '' : ` with ${names}`}`
-}
-
-/** Reports whether the token gives the credentials away. The claims of a JWT, which are encoded, may well name the key. */
-function isEcho(accessToken: string, { apiKey, apiSecret }: Echoed): boolean {
-  return holdsSecret(accessToken, apiSecret) || holdsSecret(accessToken, apiKey, { isEncoded: false })
 }
 
 // ---- what a body says --------------------------------------------------------------------------------------------------
@@ -283,15 +259,12 @@ function valueAt(fields: Fields, path: readonly string[]): unknown {
   )
 }
 
-function textAt({ fields }: Content, path: readonly string[]): string | undefined {
-  const value = fields === undefined ? undefined : valueAt(fields, path)
+function textAt({ fields = {} }: Content, path: readonly string[]): string | undefined {
+  const value = valueAt(fields, path)
   return typeof value === 'string' ? value : undefined
 }
 
-function isRefusal(
-  { status, content }: Pick<Reading, 'status' | 'content'>,
-  refusal: ServiceRefusal,
-): boolean {
+function isRefusal({ status, content }: Omit<Reading, 'grant'>, refusal: ServiceRefusal): boolean {
   if (status !== refusal.status) return false
   const elsewhere = refusal.isPathRequired && content.fields !== undefined ? '' : content.text
   const said = (refusal.in === null ? undefined : textAt(content, refusal.in)) ?? elsewhere

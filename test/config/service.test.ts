@@ -96,8 +96,10 @@ describe('the description', () => {
 
   it('keeps the path of baseUrl before the path of tokenUrl', async () => {
     const { service } = await load({ tokenUrl: '/token?x=1' }, 'https://api.example.com/kyc/')
-    expect(service.tokenUrl).toBe('https://api.example.com/kyc/token?x=1')
-    expect((await load({ tokenUrl: 'http://localhost:81/t' })).service.tokenUrl).toBe('http://localhost:81/t')
+    const tokenUrl = 'https://api.example.com/kyc/token?x=1'
+    expect(service).toMatchObject({ tokenUrl, hostSetting: 'baseUrl' })
+    const other = { tokenUrl: 'http://localhost:81/t' }
+    expect((await load(other)).service).toMatchObject({ ...other, hostSetting: 'service.tokenUrl' })
   })
 })
 

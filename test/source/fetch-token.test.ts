@@ -358,10 +358,13 @@ describe('afterwards', () => {
 })
 
 describe('the network', () => {
-  it('may not know the name', async () => {
-    expect(await fetchFrom('https://kyc-tokend-test.invalid')).toMatchObject(
-      failed('network', /name of kyc-tokend-test\.invalid/),
-    )
+  it('may not know the name, which is that of the setting that has the host', async () => {
+    const unknown = 'https://kyc-tokend-test.invalid'
+    const elsewhere = { ...standardService(unknown), hostSetting: 'service.tokenUrl' as const }
+    for (const service of [standardService(unknown), elsewhere])
+      expect(await fetchFrom(unknown, { service })).toMatchObject(
+        failed('network', `name of kyc-tokend-test.invalid was not found: check ${service.hostSetting} and`),
+      )
   })
 
   it('may refuse the connection', async () => {

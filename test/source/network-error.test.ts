@@ -2,12 +2,13 @@ import { describe, expect, test } from 'vitest'
 import { failureFromError } from '../../src/source/network-error.ts'
 
 const host = 'api.example.com'
+const options = { host, setting: 'service.tokenUrl', isSent: true } as const
 const reported = (code: string | undefined, isSent = true) =>
-  failureFromError(Object.assign(new Error('words of others'), { code }), { host, isSent })
+  failureFromError(Object.assign(new Error('words of others'), { code }), { ...options, isSent })
 
 const TRUST = /request\.caFile$/
 const rows: [reason: string, words: RegExp, codes: string[]][] = [
-  ['network', /^The name of HOST was not found: check baseUrl/, ['ENOTFOUND']],
+  ['network', /^The name of HOST was not found: check service\.tokenUrl/, ['ENOTFOUND']],
   ['network', /^The name of HOST could not be looked up/, ['EAI_AGAIN']],
   ['network', /^HOST refused the connection$/, ['ECONNREFUSED']],
   ['network', /no route to HOST$/, ['EHOSTUNREACH']],
@@ -19,7 +20,11 @@ const rows: [reason: string, words: RegExp, codes: string[]][] = [
   ['tls', /^The certificate of HOST has expired/, ['CERT_HAS_EXPIRED']],
   ['tls', /^The certificate of HOST is not valid yet/, ['CERT_NOT_YET_VALID']],
   ['tls', /^The certificate of HOST was revoked$/, ['CERT_REVOKED']],
-  ['tls', /^The certificate of HOST is for another name: check baseUrl$/, ['ERR_TLS_CERT_ALTNAME_INVALID']],
+  [
+    'tls',
+    /^The certificate of HOST is for another name: check service\.tokenUrl$/,
+    ['ERR_TLS_CERT_ALTNAME_INVALID'],
+  ],
   ['tls', /^The certificate of HOST is signed by itself/, ['DEPTH_ZERO_SELF_SIGNED_CERT']],
   [
     'tls',
@@ -40,11 +45,15 @@ const rows: [reason: string, words: RegExp, codes: string[]][] = [
   ],
   [
     'tls',
-    /^HOST speaks no TLS that we speak \(CODE\): check baseUrl$/,
+    /^HOST speaks no TLS that we speak \(CODE\): check service\.tokenUrl$/,
     ['ERR_SSL_WRONG_VERSION_NUMBER', 'ERR_TLS_HANDSHAKE_TIMEOUT', 'EPROTO'],
   ],
   ['malformed-answer', /^The answer of HOST has headers of more than 16 KiB$/, ['HPE_HEADER_OVERFLOW']],
-  ['malformed-answer', /^What HOST answers is not HTTP \(CODE\): check baseUrl$/, ['HPE_INVALID_CONSTANT']],
+  [
+    'malformed-answer',
+    /^What HOST answers is not HTTP \(CODE\): check service\.tokenUrl$/,
+    ['HPE_INVALID_CONSTANT'],
+  ],
   [
     'network',
     /^The connection to HOST failed \(CODE\)$/,
@@ -74,7 +83,7 @@ test('an authority that is not known is reported with the remedy', () => {
 
 test('a fault without a code is one of the network, and its words are not reported', () => {
   for (const error of [new Error('words of others'), undefined, 'text', { code: 7 }]) {
-    expect(failureFromError(error, { host, isSent: true })).toEqual({
+    expect(failureFromError(error, options)).toEqual({
       kind: 'transient',
       reason: 'network',
       detail: `The connection to ${host} failed (no code)`,
