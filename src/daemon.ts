@@ -126,6 +126,7 @@ export async function createDaemon(initial: Config, environment: Environment): P
     metrics,
     testAlert: () => alerts.test(),
     log,
+    clock,
   })
   const systemd = createSystemdNotifier({ ...environment, pid: process.pid, keeper, log })
 

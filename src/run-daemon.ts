@@ -133,6 +133,6 @@ async function answerMisconfigured(
     },
   )
   const message = `kyc-tokend is misconfigured and not running: see \`journalctl -u ${unit}\` and \`kyc-tokend check\``
-  await serveMisconfigured(inherited, { message, log: logging.log, signal: signals.stop })
+  await serveMisconfigured(inherited, { message, log: logging.log, clock, signal: signals.stop })
   await logging.close()
 }

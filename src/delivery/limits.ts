@@ -1,9 +1,9 @@
 // The limits of clients. They are small, so that their product with the number of connections stays below the memory of the
-// service (lib/connection-memory.ts): there is no common budget, and no client ever loses its connection for another one.
+// service (config/resolve.ts): there is no common budget, and no client ever loses its connection for another one.
 import { readFileSync } from 'node:fs'
 import type { SocketConfig } from '../config/config.ts'
-import { errorCode } from '../lib/error.ts'
 import { monotonicMs } from '../lib/clock.ts'
+import { fallbackOnSystemError } from '../lib/error.ts'
 import type { Peer } from './peers.ts'
 
 /** While so much of its answers is unsent, nothing more is read from a client. */
@@ -36,64 +36,48 @@ const MAX_DENIED = 64
  * incomplete-request: a request has begun and does not end.
  */
 export type TimeoutReason = 'idle' | 'stalled' | 'incomplete-request'
-/** In ms. */
-export interface Timeouts extends Readonly<Record<TimeoutReason, number>> {
-  readonly sweepMs: number
-  /** For answers under way when the daemon stops. */
-  readonly drainMs: number
-}
+/** In ms. Connections are checked every `sweepMs`: one ends at the first check after its time is up. */
+export type Timeouts = Readonly<Record<TimeoutReason | 'sweepMs', number>>
 
-// ---- quota ----------------------------------------------------------------------------------------------------------
-
-/** The way in which a connection counts; `free`: root and the daemon's own user can always get in. */
-type Admission = 'counted' | 'free' | 'denied'
+// ---- connections ----------------------------------------------------------------------------------------------------
 
 /**
- * Counts one more connection of a socket against its limits. Returns the function that ends it, null if this peer may
- * have no other.
+ * Counts one more connection of a socket against its limits. Returns the function that ends it; null: this peer may have
+ * no other. Root and the daemon's own user are not limited, peers that `allow` excludes do not count among the others, and
+ * all whose user cannot be known count as one.
  */
-export type Quota = (peer: Peer | null, isAllowed: boolean, limits: Limits) => (() => void) | null
+export function createQuota(descriptors: Descriptors) {
+  /** By user; of those that are limited. */
+  const counts = new Map<number | undefined, number>()
+  let limited = 0
+  let denied = 0
+
+  function isWithin(peer: Peer | null, isAllowed: boolean, limits: Limits): boolean {
+    if (peer?.isPrivileged) return true
+    if (!isAllowed) return denied < MAX_DENIED
+    return limited < limits.maxConnections && (counts.get(peer?.uid) ?? 0) < limits.maxConnectionsPerUser
+  }
+
+  function count(peer: Peer | null, isAllowed: boolean, by: 1 | -1): void {
+    descriptors.used += by
+    if (peer?.isPrivileged) return
+    if (!isAllowed) return void (denied += by)
+    limited += by
+    const ofUser = (counts.get(peer?.uid) ?? 0) + by
+    if (ofUser === 0) counts.delete(peer?.uid)
+    else counts.set(peer?.uid, ofUser)
+  }
+
+  return (peer: Peer | null, isAllowed: boolean, limits: Limits): (() => void) | null => {
+    if (descriptors.left(peer) <= 0 || !isWithin(peer, isAllowed, limits)) return null
+    count(peer, isAllowed, 1)
+    return () => count(peer, isAllowed, -1)
+  }
+}
 type Limits = Pick<SocketConfig, 'maxConnections' | 'maxConnectionsPerUser'>
 
-/** All peers that cannot be known count as one user. */
-const UNKNOWN_USER = -1
-
-export function createQuota(descriptors: Descriptors): Quota {
-  const byUser = new Map<number, number>()
-  const taken = { counted: 0, free: 0, denied: 0 }
-
-  function admissionOf(peer: Peer | null, isAllowed: boolean, limits: Limits): Admission | null {
-    if (descriptors.left(peer) <= 0) return null
-    if (peer?.isPrivileged) return 'free'
-    if (!isAllowed) return taken.denied < MAX_DENIED ? 'denied' : null
-    const ofUser = byUser.get(peer?.uid ?? UNKNOWN_USER) ?? 0
-    const isFull = taken.counted >= limits.maxConnections || ofUser >= limits.maxConnectionsPerUser
-    return isFull ? null : 'counted'
-  }
-
-  function change(peer: Peer | null, admission: Admission, by: 1 | -1): void {
-    descriptors.used += by
-    taken[admission] += by
-    if (admission !== 'counted') return
-    const user = peer?.uid ?? UNKNOWN_USER
-    const connections = (byUser.get(user) ?? 0) + by
-    if (connections === 0) byUser.delete(user)
-    else byUser.set(user, connections)
-  }
-
-  return (peer, isAllowed, limits) => {
-    const admission = admissionOf(peer, isAllowed, limits)
-    if (admission === null) return null
-    change(peer, admission, 1)
-    return () => change(peer, admission, -1)
-  }
-}
-
 /** Descriptors for connections of all sockets together: beyond them the daemon could open no file and reach no service. */
-export interface Descriptors {
-  used: number
-  left(peer: Peer | null): number
-}
+export type Descriptors = ReturnType<typeof createDescriptors>
 
 /** For files, logs, the service, Redis and connections that linger. */
 const RESERVED_DESCRIPTORS = 64 + MAX_LINGERING
@@ -102,11 +86,11 @@ const PRIVILEGED_DESCRIPTORS = 32
 /** POSIX: the least that a process has. Where /proc is hidden nothing better is known. */
 const USUAL_DESCRIPTORS = 1_024
 
-export function createDescriptors(limit = descriptorLimit()): Descriptors {
+export function createDescriptors(limit = descriptorLimit()) {
   const most = Math.max(limit - RESERVED_DESCRIPTORS, PRIVILEGED_DESCRIPTORS * 2)
   return {
     used: 0,
-    left(peer) {
+    left(peer: Peer | null): number {
       return most - this.used - (peer?.isPrivileged ? 0 : PRIVILEGED_DESCRIPTORS)
     },
   }
@@ -118,8 +102,7 @@ function descriptorLimit(): number {
     const [, soft] = /^Max open files +(\d+|unlimited)/m.exec(readFileSync('/proc/self/limits', 'utf8')) ?? []
     return soft === 'unlimited' ? Infinity : Number(soft ?? USUAL_DESCRIPTORS)
   } catch (error) {
-    if (errorCode(error) === undefined) throw error
-    return USUAL_DESCRIPTORS
+    return fallbackOnSystemError(USUAL_DESCRIPTORS)(error)
   }
 }
 

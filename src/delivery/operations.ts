@@ -1,17 +1,18 @@
 // The operations that clients may request, one table for both sockets: rights, validation, counting, and the reply.
 import {
+  FINGERPRINT_LENGTH,
+  MAX_MIN_VALID_SECONDS,
+  MAX_WAIT_SECONDS,
   requestTypes,
   type AlertTestResult,
-  type Fault,
   type RefreshResult,
   type RejectRequest,
   type RejectResult,
-  type RejectVerdict,
   type RequestType,
   type StatusResult,
+  type TokenRequest,
 } from '../protocol.ts'
-import type { CachedToken, Replies, Result } from './replies.ts'
-import { parseRejectRequest, parseTokenRequest, type Parsed } from './requests.ts'
+import type { CachedToken, Later, Replies, Result } from './replies.ts'
 import type { Reader, TokenAudit, Transport } from './token-audit.ts'
 
 /** The client as an operation sees it: its connection. */
@@ -32,85 +33,67 @@ interface Results {
   'alert.test': AlertTestResult
 }
 export type Reply<T extends RequestType = RequestType> = Result<Results[T]>
-type Later<T> = T | Promise<T>
-
-/** Since the start. */
-export interface OperationCounts {
-  /** Tokens handed out. */
-  readonly reads: number
-  /** Reports of refused tokens, by verdict. */
-  readonly rejects: Readonly<Record<RejectVerdict, number>>
-}
-
-/** Raises a test alert, or says why it is refused. */
-export type TestAlert = () => Result<AlertTestResult> | Promise<Result<AlertTestResult>>
-
-export interface Operations {
-  /**
-   * Performs one operation. The reply comes at once if that can be, else as a promise. No read is counted if the token
-   * itself is not sent (`sendsToken`, by default true).
-   */
-  perform<T extends RequestType>(
-    type: T,
-    data: Record<string, unknown>,
-    caller: Caller,
-    sendsToken?: boolean,
-  ): Later<Reply<T>>
-  /** The fault for a peer that `allow` excludes; null where it does not. */
-  denial(caller: Caller): Fault | null
-  /** The current token for a subscriber, after a change. */
-  changedToken(caller: Caller): Reply<'token.subscribe'>
-  counts(): OperationCounts
-}
-
 type Operation<T extends RequestType> = (
-  data: Record<string, unknown>,
+  request: TokenRequest & RejectRequest,
   caller: Caller,
   sendsToken: boolean,
 ) => Later<Reply<T>>
 
-/** For root and the daemon's own user only. */
-const PRIVILEGED: ReadonlySet<RequestType> = new Set(['refresh.request', 'alert.test'])
+/** Raises a test alert, or says why it is refused. */
+export type TestAlert = () => Later<Result<AlertTestResult>>
+
+/** For root and the daemon's own user only, with what others may do instead. */
+const PRIVILEGED: Partial<Record<RequestType, string>> = {
+  'refresh.request': ', or report a refused token by `token.reject`',
+  'alert.test': '',
+}
+
+export type Operations = ReturnType<typeof createOperations>
 
 export function createOperations(options: {
   transport: Transport
   replies: Replies
   audit: TokenAudit
-  testAlert?: TestAlert | undefined
-}): Operations {
-  const { transport, replies, audit, testAlert = cannotTest } = options
+  testAlert: TestAlert
+}) {
+  const { transport, replies, audit, testAlert } = options
+  /** Since the start: reports of refused tokens by verdict, and tokens handed out. */
   const rejects = { replaced: 0, refreshing: 0, held: 0, unchanged: 0, refused: 0 }
   let reads = 0
+  const denied: Result<never> = {
+    fault: {
+      code: 'denied',
+      message: `This user may not use this socket: have an administrator add it to \`${transport}.allow\``,
+    },
+  }
 
   const operations: { readonly [T in RequestType]: Operation<T> } = {
-    'token.get': (data, caller, sendsToken) =>
-      ifValid(parseTokenRequest(data), (request) => {
-        const reply = replies.token(request, caller)
-        const give = (ready: Result<CachedToken>) => handOut(caller, ready, request.client, sendsToken)
-        return reply instanceof Promise ? reply.then(give) : give(reply)
-      }),
-    'token.subscribe': (data, caller, sendsToken) =>
-      ifValid(parseTokenRequest(data), (request) => {
-        replies.need(request)
-        return handOut(caller, replies.current(), request.client, sendsToken)
-      }),
-    'token.reject': (data, caller) => ifValid(parseRejectRequest(data), (request) => reject(request, caller)),
-    'status.get': async (_data, { peer }) => {
+    'token.get'(request, caller, sendsToken) {
+      const reply = replies.token(request, caller)
+      if (!(reply instanceof Promise)) return handOut(caller, reply, request.client, sendsToken)
+      return reply.then((late) => handOut(caller, late, request.client, sendsToken))
+    },
+    'token.subscribe'(request, caller, sendsToken) {
+      replies.need(request)
+      return handOut(caller, replies.current(), request.client, sendsToken)
+    },
+    'token.reject'(request, { peer }) {
+      const { accessToken, fingerprint, client } = request
+      if ((accessToken === undefined) === (fingerprint === undefined)) return badRequest(ONE_OF_BOTH)
+      const reply = replies.reject(request)
+      if ('fault' in reply) return reply
+      const { verdict } = reply.value
+      rejects[verdict] += 1
+      if (peer !== null) audit.recordReject(peer, transport, client ?? null, verdict)
+      return reply
+    },
+    async 'status.get'(_request, { peer }) {
       const reply = await replies.status()
       if ('fault' in reply || peer?.isPrivileged !== true) return reply
       return { value: { ...reply.value, readers: audit.readers() } }
     },
-    'refresh.request': (_data, { signal }) => replies.refresh(signal),
+    'refresh.request': (_request, { signal }) => replies.refresh(signal),
     'alert.test': () => testAlert(),
-  }
-
-  function reject(request: RejectRequest, { peer }: Caller): Reply<'token.reject'> {
-    const reply = replies.reject(request)
-    if ('fault' in reply) return reply
-    const { verdict } = reply.value
-    rejects[verdict] += 1
-    if (peer !== null) audit.recordReject(peer, transport, { client: request.client ?? null, verdict })
-    return reply
   }
 
   /** A reload may have taken the right away since the request came, and the client may be gone. */
@@ -118,9 +101,9 @@ export function createOperations(options: {
     caller: Caller,
     reply: Result<CachedToken>,
     client: string | undefined,
-    sendsToken = true,
+    sendsToken: boolean,
   ): Result<CachedToken> {
-    if (!caller.isAllowed) return { fault: notAllowed(transport) }
+    if (!caller.isAllowed) return denied
     if ('value' in reply && sendsToken && !caller.isClosing) {
       reads += 1
       audit.recordRead(caller, transport, client ?? null)
@@ -129,15 +112,33 @@ export function createOperations(options: {
   }
 
   return {
-    perform(type, data, caller, sendsToken = true) {
-      if (!caller.isAllowed) return { fault: notAllowed(transport) }
-      if (PRIVILEGED.has(type) && caller.peer?.isPrivileged !== true) {
-        return { fault: notPrivileged(type) }
+    /**
+     * Performs one operation for a caller that may use the socket. The reply comes at once if that can be, else as a
+     * promise. No read is counted if the token itself is not sent (`sendsToken`, by default true).
+     */
+    perform<T extends RequestType>(
+      type: T,
+      data: Readonly<Record<string, unknown>>,
+      caller: Caller,
+      sendsToken = true,
+    ): Later<Reply<T>> {
+      const alternative = PRIVILEGED[type]
+      if (alternative !== undefined && caller.peer?.isPrivileged !== true) {
+        const message = `Only root and the daemon's own user may send \`${type}\`: use sudo${alternative}`
+        return { fault: { code: 'denied', message } }
+      }
+      for (const name of Object.keys(data)) {
+        const field = FIELDS.get(name)
+        if (field !== undefined && !field.isValid(data[name]))
+          return badRequest(`\`${name}\` is ${field.shape}`)
       }
       return operations[type](data, caller, sendsToken)
     },
-    denial: ({ isAllowed }) => (isAllowed ? null : notAllowed(transport)),
-    changedToken: (caller) => handOut(caller, replies.current(), caller.reads?.client ?? undefined),
+    /** The fault for peers that `allow` excludes. */
+    denied: denied.fault,
+    /** The current token for a subscriber, after a change. */
+    changedToken: (caller: Caller): Reply<'token.subscribe'> =>
+      handOut(caller, replies.current(), caller.reads?.client ?? undefined, true),
     counts: () => ({ reads, rejects: { ...rejects } }),
   }
 }
@@ -146,26 +147,47 @@ export function isRequestType(type: unknown): type is RequestType {
   return (requestTypes as readonly unknown[]).includes(type)
 }
 
-function ifValid<R, T>(parsed: Parsed<R>, perform: (request: R) => T): T | { fault: Fault } {
-  return 'problem' in parsed
-    ? { fault: { code: 'bad-request', message: parsed.problem } }
-    : perform(parsed.request)
+// ---- validation -----------------------------------------------------------------------------------------------------
+
+interface Field {
+  readonly isValid: (value: unknown) => boolean
+  readonly shape: string
+}
+/** The values of each field, whatever the request. Other fields are ignored: a newer client may send them. */
+const FIELDS: ReadonlyMap<string, Field> = new Map(
+  Object.entries({
+    minValidSeconds: secondsField(MAX_MIN_VALID_SECONDS),
+    waitSeconds: secondsField(MAX_WAIT_SECONDS),
+    notFingerprint: fingerprintField(),
+    fingerprint: fingerprintField(),
+    accessToken: textField(Infinity, 'a string that is not empty'),
+    client: textField(128, 'a name of 1 to 128 characters'),
+  }),
+)
+const ONE_OF_BOTH = 'Give either `accessToken` or `fingerprint`, the token to which the service answered 401'
+
+function secondsField(max: number): Field {
+  return {
+    isValid: (value) => typeof value === 'number' && value >= 0 && value <= max,
+    shape: `a number of seconds from 0 to ${max}`,
+  }
 }
 
-function cannotTest(): Result<AlertTestResult> {
-  return { value: { outcome: 'refused', detail: 'No alert can be tested while the configuration is faulty' } }
+function fingerprintField(): Field {
+  const pattern = new RegExp(`^[0-9a-f]{${FINGERPRINT_LENGTH}}$`)
+  return {
+    isValid: (value) => typeof value === 'string' && pattern.test(value),
+    shape: `the first ${FINGERPRINT_LENGTH} hex digits of the token's SHA-256, in lower case`,
+  }
 }
 
-function notAllowed(transport: Transport): Fault {
-  const message = `This user may not use this socket: have an administrator add it to \`${transport}.allow\``
-  return { code: 'denied', message }
+function textField(maxLength: number, shape: string): Field {
+  return {
+    isValid: (value) => typeof value === 'string' && value !== '' && value.length <= maxLength,
+    shape,
+  }
 }
 
-function notPrivileged(type: RequestType): Fault {
-  const message = `Only root and the daemon's own user may send \`${type}\`: use sudo${ALTERNATIVES[type] ?? ''}`
-  return { code: 'denied', message }
-}
-
-const ALTERNATIVES: Partial<Record<RequestType, string>> = {
-  'refresh.request': ', or report a refused token by `token.reject`',
+function badRequest(message: string): Result<never> {
+  return { fault: { code: 'bad-request', message } }
 }

@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs'
 import type { Socket } from 'node:net'
 import type { SocketConfig } from '../config/config.ts'
-import { errorCode, exitStatus, UserError } from '../lib/error.ts'
+import { exitStatus, fallbackOnSystemError, UserError } from '../lib/error.ts'
 import { loadLibc, type Libc } from '../lib/libc.ts'
 
 export interface Peer {
@@ -13,19 +13,10 @@ export interface Peer {
   readonly isPrivileged: boolean
 }
 
-export interface Peers {
-  /** The peer as the kernel noted it at connect; null once the connection is gone. */
-  of(socket: Socket): Peer | null
-  /** Reports whether the peer may use a socket: with an empty `allow` the socket's mode alone decides. */
-  isAllowed(socket: Socket, peer: Peer | null, allow: SocketConfig['allow']): boolean
-  /** Reports whether a peer that sends no more receives no more either. */
-  hasHungUp(socket: Socket): boolean
-  /** Has the kernel keep no more than this of unread answers. */
-  limitSendBuffer(socket: Socket, bytes: number): void
-}
+export type Peers = ReturnType<typeof createPeers>
 
 /** Throws UserError (78) where the daemon itself runs as the overflow user: it would look like any stranger. */
-export function createPeers(options: { loadLibc?: () => Libc; ownUid?: number } = {}): Peers {
+export function createPeers(options: { loadLibc?: () => Libc; ownUid?: number } = {}) {
   const { ownUid = process.geteuid!() } = options
   const overflow = { uid: readOverflowId('overflowuid'), gid: readOverflowId('overflowgid') }
   const libc = (options.loadLibc ?? loadLibc)()
@@ -43,23 +34,27 @@ export function createPeers(options: { loadLibc?: () => Libc; ownUid?: number } 
   }
 
   return {
-    of(socket) {
+    /** The peer as the kernel noted it at connect; null once the connection is gone. */
+    of(socket: Socket): Peer | null {
       const fd = descriptorOf(socket)
       if (fd === null) return null
       const { pid, uid, gid } = libc.peerOf(fd)
       return { pid, uid, gid, isPrivileged: uid === 0 || uid === ownUid }
     },
-    isAllowed(socket, peer, allow) {
+    /** Reports whether the peer may use a socket: with an empty `allow` the socket's mode alone decides. */
+    isAllowed(socket: Socket, peer: Peer | null, allow: SocketConfig['allow']): boolean {
       if (isOpen(allow)) return true
       if (peer === null) return false
       const isUserAllowed = peer.uid !== overflow.uid && allow.uids.includes(peer.uid)
       return peer.isPrivileged || isUserAllowed || isGroupAllowed(socket, peer, allow.gids)
     },
-    hasHungUp(socket) {
+    /** Reports whether a peer that sends no more receives no more either. */
+    hasHungUp(socket: Socket): boolean {
       const fd = descriptorOf(socket)
       return fd !== null && libc.isHungUp(fd)
     },
-    limitSendBuffer(socket, bytes) {
+    /** Has the kernel keep no more than this of unread answers. */
+    limitSendBuffer(socket: Socket, bytes: number): void {
       const fd = descriptorOf(socket)
       if (fd !== null) libc.setSendBuffer(fd, bytes)
     },
@@ -76,8 +71,7 @@ function readOverflowId(name: string): number {
   try {
     return Number(readFileSync(`/proc/sys/kernel/${name}`, 'utf8'))
   } catch (error) {
-    if (errorCode(error) === undefined) throw error
-    return USUAL_OVERFLOW_ID
+    return fallbackOnSystemError(USUAL_OVERFLOW_ID)(error)
   }
 }
 /** The kernel's default; `ProtectKernelTunables=` leaves the file readable, `ProcSubset=pid` hides it. */

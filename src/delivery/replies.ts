@@ -20,6 +20,9 @@ import { describeCurrent, describeToken, statusOf, type StatusParts } from './st
 /** The value that was requested, or a fault that says why there is none. */
 export type Result<T> = { readonly value: T } | { readonly fault: Fault }
 
+/** At once if that can be, else as a promise. */
+export type Later<T> = T | Promise<T>
+
 /** The token, ready to be sent: built when it, its phase or the wall clock changes, not for each request. */
 export interface CachedToken {
   /** TokenResult as JSON. */
@@ -31,51 +34,24 @@ export interface CachedToken {
   readonly fingerprint: string
 }
 
-export interface Replies {
-  /** The current token, or why there is none. */
-  current(): Result<CachedToken>
-  /** At once if that can be, else a promise: waits for a token as it was asked for, up to `waitSeconds`. */
-  token(
-    request: TokenRequest,
-    by: { readonly signal: AbortSignal },
-  ): Result<CachedToken> | Promise<Result<CachedToken>>
-  /** Wakes the loop where the token does not live as long as a subscriber needs. */
-  need(request: TokenRequest): void
-  reject(request: RejectRequest): Result<RejectResult>
-  /** Asks the service now; answers when the attempt is over or the signal is aborted. */
-  refresh(signal: AbortSignal): Promise<Result<RefreshResult>>
-  status(): Promise<Result<StatusResult>>
-  /** Reports whether the scheduler has ticked within 45 s, which it does during a request to the service too. */
-  isAlive(): boolean
-  /** Calls the listener when the token or the phase is another than before; returns a function that ends it. */
-  onChange(listener: () => void): () => void
-}
+export type Replies = ReturnType<typeof createReplies>
 
 export function createReplies(options: {
   keeper: Keeper
   parts: StatusParts
   /** A clock that stops during suspend, in ms: a suspended loop cannot tick. */
   monotonicMs?: () => number
-}): Replies {
+}) {
   const { keeper, parts, monotonicMs = systemMonotonicMs } = options
-  let reply = cachedReply(keeper.state(), keeper.now())
-
-  function cached(now: Instant): CachedToken | null {
-    const state = keeper.state()
-    const isCurrent = state === reply.state && now.bootMs < reply.untilMs
-    if (!isCurrent) reply = cachedReply(state, now)
-    return reply.token
-  }
+  let cached = cachedReply(keeper.state(), keeper.now())
 
   function current(now = keeper.now()): Result<CachedToken> {
-    const value = cached(now)
-    return value === null ? { fault: faultOf(keeper.state()) } : { value }
+    const state = keeper.state()
+    if (state !== cached.state || now.bootMs >= cached.untilMs) cached = cachedReply(state, now)
+    return cached.reply
   }
 
-  function token(
-    request: TokenRequest,
-    by: { readonly signal: AbortSignal },
-  ): Result<CachedToken> | Promise<Result<CachedToken>> {
+  function token(request: TokenRequest, by: { readonly signal: AbortSignal }): Later<Result<CachedToken>> {
     const now = keeper.now()
     if (isGoodEnough(keeper.state(), now, request)) return current(now)
     const waitMs = (request.waitSeconds ?? 0) * 1_000
@@ -111,17 +87,23 @@ export function createReplies(options: {
   }
 
   return {
+    /** The current token, or why there is none. */
     current: () => current(),
+    /** The token as it was asked for: waits for it up to `waitSeconds`. */
     token,
+    /** Wakes the loop where the token does not live as long as a subscriber needs. */
     need,
     reject,
+    /** Asks the service now; answers when the attempt is over or the signal is aborted. */
     refresh,
-    async status() {
+    async status(): Promise<Result<StatusResult>> {
       await parts.look()
       return { value: statusOf(keeper.state(), keeper.now(), parts) }
     },
+    /** Reports whether the scheduler has ticked within 45 s, which it does during a request to the service too. */
     isAlive: createLiveness(keeper, monotonicMs),
-    onChange: (listener) =>
+    /** Calls the listener when the token or the phase is another than before; returns a function that ends it. */
+    onChange: (listener: () => void): (() => void) =>
       keeper.onEvent((event) => {
         if (event.type === 'changed') listener()
       }),
@@ -191,19 +173,16 @@ function faultOf(state: TokenState): Fault {
 
 interface CachedReply {
   readonly state: TokenState
-  readonly token: CachedToken | null
+  readonly reply: Result<CachedToken>
   /** When the phase changes by time alone, on the boot clock. */
   readonly untilMs: number
 }
 
 function cachedReply(state: TokenState, now: Instant): CachedReply {
   const token = usableToken(state, now)
-  if (token === null) return { state, token: null, untilMs: Infinity }
+  if (token === null) return { state, reply: { fault: faultOf(state) }, untilMs: Infinity }
   const result: TokenResult = { accessToken: token.accessToken, ...describeToken(token, state, now) }
   const json = JSON.stringify(result)
-  return {
-    state,
-    token: { json, jsonTail: json.slice(1), text: token.accessToken, fingerprint: token.fingerprint },
-    untilMs: isStale(token, now) ? usableUntilMs(token) : token.expiresAtMs,
-  }
+  const value = { json, jsonTail: json.slice(1), text: token.accessToken, fingerprint: token.fingerprint }
+  return { state, reply: { value }, untilMs: isStale(token, now) ? usableUntilMs(token) : token.expiresAtMs }
 }

@@ -2,61 +2,38 @@
 import { setImmediate as nextRound } from 'node:timers/promises'
 import type { Config, SocketConfig } from '../config/config.ts'
 import { untilAborted } from '../lib/tasks.ts'
+import type { Clock } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
 import { descriptorsOf, type InheritedSockets } from '../lib/socket-activation.ts'
 import type { StatusResult } from '../protocol.ts'
-import type { ConnectionCounts, ConnectionServer, ConnectionServerOptions } from './connections/server.ts'
+import type { ConnectionServer } from './connections/server.ts'
 import type { Metrics } from './http/routes.ts'
 import { createIpcServer } from './ipc/server.ts'
 import { createDescriptors, createTurns } from './limits.ts'
-import type { OperationCounts, TestAlert } from './operations.ts'
+import type { TestAlert } from './operations.ts'
 import { createPeers, type Peers } from './peers.ts'
 import type { Replies } from './replies.ts'
-import { createTokenAudit, type TokenAudit } from './token-audit.ts'
+import { createTokenAudit } from './token-audit.ts'
 
-/** Rounds of the event loop: until a client is accepted, until its request is read, and one that has begun already. */
-const ROUNDS_TO_AN_ANSWER = 3
+/** Rounds of the event loop until clients that wait at `ipc.sock` are accepted, and their requests read. */
+const ROUNDS_BEFORE_HTTP = 3
 
-export type ServerCounts = ConnectionCounts & OperationCounts
-
-export interface DeliveryServer extends ConnectionServer {
-  readonly counts: () => ServerCounts
-}
-
-/** Common to all servers. */
-export interface DeliveryContext extends Pick<
-  ConnectionServerOptions,
-  'peers' | 'turns' | 'descriptors' | 'log' | 'timeouts'
-> {
-  readonly replies: Replies
-  readonly audit: TokenAudit
-  /** Raises a test alert; without it `alert.test` is refused. */
-  readonly testAlert?: TestAlert | undefined
-}
-export type ServerOptions = DeliveryContext & Pick<ConnectionServerOptions, 'socket' | 'inherited'>
+/** Shared by all servers. */
+export type DeliveryContext = ReturnType<typeof createDeliveryContext>
 
 export function createDeliveryContext(options: {
-  replies: Replies
-  testAlert?: TestAlert
-  log: Log
-  peers?: Peers
-}): DeliveryContext {
-  const { log, peers = createPeers() } = options
-  const audit = createTokenAudit({ log })
-  return { ...options, peers, audit, turns: createTurns(), descriptors: createDescriptors() }
+  readonly replies: Replies
+  readonly testAlert: TestAlert
+  readonly log: Log
+  readonly clock: Pick<Clock, 'now'>
+  readonly peers?: Peers
+}) {
+  const { replies, testAlert, log, peers = createPeers() } = options
+  const audit = createTokenAudit(options)
+  return { replies, testAlert, log, peers, audit, turns: createTurns(), descriptors: createDescriptors() }
 }
 
-export interface Servers {
-  /** Serves until the signal is aborted. Calls `onListening` once every socket listens. Throws UserError (69, 78). */
-  run(signal: AbortSignal, options: { onListening: () => void }): Promise<void>
-  /** Both sockets or none. Throws UserError, and then all stays as it was. */
-  reconfigure(next: Pick<Config, 'ipc' | 'http'>): Promise<void>
-  /** Makes removed sockets again, and logs reads of tokens that are due. Never fails. */
-  tick(): Promise<void>
-  clients(): StatusResult['clients']
-  /** `http` is null where it is off. */
-  counts(): { ipc: ServerCounts; http: ServerCounts | null }
-}
+export type Servers = ReturnType<typeof createServers>
 
 /** Throws UserError where the daemon's user is that of strangers. */
 export function createServers(
@@ -67,14 +44,15 @@ export function createServers(
     metrics: Metrics
     testAlert: TestAlert
     log: Log
+    clock: Pick<Clock, 'now'>
   },
-): Servers {
+) {
   const { inherited, metrics } = options
   const context = createDeliveryContext(options)
   const { audit } = context
   const ipc = createIpcServer({ ...context, socket: config.ipc, inherited: descriptorsOf(inherited, 'ipc') })
   /** null: `http` is off. The HTTP server is loaded when it is needed. */
-  let http: DeliveryServer | null = null
+  let http: ConnectionServer | null = null
   let running = config
   let isStopped = false
 
@@ -105,13 +83,14 @@ export function createServers(
   }
 
   return {
-    async run(signal, { onListening }) {
+    /** Serves until the signal is aborted. Calls `onListening` once every socket listens. Throws UserError (69, 78). */
+    async run(signal: AbortSignal, { onListening }: { onListening: () => void }): Promise<void> {
       if (signal.aborted) return
       let metricsServer: ConnectionServer | null = null
       try {
         await ipc.open()
         // Most clients use the other socket, and loading HTTP takes time: those that wait there already come first.
-        for (let round = 0; round < ROUNDS_TO_AN_ANSWER; round += 1) await nextRound()
+        for (let round = 0; round < ROUNDS_BEFORE_HTTP; round += 1) await nextRound()
         if (!signal.aborted) await reconfigureHttp(config.http)
         metricsServer = await openMetrics()
         if (!signal.aborted) onListening()
@@ -121,7 +100,8 @@ export function createServers(
         await Promise.all([ipc.close(), reconfigureHttp(null), metricsServer?.close()])
       }
     },
-    async reconfigure(next) {
+    /** Both sockets or none. Throws UserError, and then all stays as it was. */
+    async reconfigure(next: Pick<Config, 'ipc' | 'http'>): Promise<void> {
       await reconfigureHttp(next.http)
       await ipc.reconfigure(next.ipc).catch(async (error: unknown) => {
         await reconfigureHttp(running.http)
@@ -129,15 +109,23 @@ export function createServers(
       })
       running = next
     },
-    async tick() {
+    /** Makes removed sockets again, and logs reads of tokens that are due. Never fails. */
+    async tick(): Promise<void> {
       await Promise.all([ipc.tick(), http?.tick()])
       audit.flush()
     },
-    clients: () => ({ ipc: clientsOf(ipc.counts()), http: http && clientsOf(http.counts()) }),
+    clients: (): StatusResult['clients'] => ({
+      ipc: clientsOf(ipc.counts()),
+      http: http && clientsOf(http.counts()),
+    }),
+    /** `http` is null where it is off. */
     counts: () => ({ ipc: ipc.counts(), http: http?.counts() ?? null }),
   }
 }
 
-function clientsOf({ connections, subscribers }: ServerCounts): StatusResult['clients']['ipc'] {
+function clientsOf({
+  connections,
+  subscribers,
+}: ReturnType<ConnectionServer['counts']>): StatusResult['clients']['ipc'] {
   return { connections, subscribers }
 }

@@ -1,6 +1,6 @@
 // The record of who read tokens and who reported them as refused: for the log and for the status.
+import type { Clock } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
-import { monotonicMs as systemMonotonicMs } from '../lib/clock.ts'
 import type { RejectVerdict, StatusResult } from '../protocol.ts'
 import type { Peer } from './peers.ts'
 
@@ -10,11 +10,12 @@ export type Transport = 'ipc' | 'http'
 export interface Reader {
   readonly peer: Peer | null
   /** Its last read: the name that it gave itself then, and where that is counted. */
-  reads: { readonly client: string | null; readonly tally: Tally; readonly epoch: number } | null
+  reads: { readonly client: string | null; readonly tally: Tally } | null
 }
 
 /** The acts of one user through one socket under one name. */
-export interface Tally {
+interface Tally {
+  readonly key: string
   readonly uid: number
   readonly transport: Transport
   /** The name that the client gives itself, or the one that replaces it. */
@@ -26,80 +27,70 @@ export interface Tally {
   count: number
   /** Since the start. */
   total: number
+  /** On the wall clock. */
   lastAtMs: number
+  /** On the boot clock. */
   loggedAtMs: number
 }
 
-export interface TokenAudit {
-  /**
-   * A connection was given the token: logged at `debug` for each connection, at `info` once an hour for each user,
-   * transport and client's name.
-   */
-  recordRead(reader: Reader, transport: Transport, client: string | null): void
-  /** A client reported a token as refused: logged at once, and then once an hour for each reporter. */
-  recordReject(
-    peer: Peer,
-    transport: Transport,
-    report: { client: string | null; verdict: RejectVerdict },
-  ): void
-  /** Logs what an hour has gathered. To be called every now and then. */
-  flush(): void
-  /** At most 20 who took the token last. */
-  readers(): NonNullable<StatusResult['readers']>
-}
+export type TokenAudit = ReturnType<typeof createTokenAudit>
 
 const HOUR_MS = 3_600_000
 /** Clients choose their names: those of one user beyond so many count under one. */
 const MAX_NAMES = 16
 const OTHER_NAMES = '(other names)'
-/** Beyond so many in all, all counts begin again. */
+/** Beyond so many in all, another one replaces the oldest. */
 const MAX_TALLIES = 4_096
 const MAX_READERS = 20
 
-export function createTokenAudit(options: {
-  log: Log
-  /** A monotonic clock, in ms. */
-  monotonicMs?: () => number
-  /** In ms since the epoch. */
-  wallMs?: () => number
-}): TokenAudit {
-  const { log, monotonicMs = systemMonotonicMs, wallMs = Date.now } = options
+export function createTokenAudit({ log, clock }: { log: Log; clock: Pick<Clock, 'now'> }) {
   const reads = new Map<string, Tally>()
-  let epoch = 0
   const rejects = new Map<string, Tally>()
+
+  function tallyOf(
+    tallies: Map<string, Tally>,
+    peer: Peer,
+    transport: Transport,
+    client: string | null,
+  ): Tally {
+    const { uid } = peer
+    const key = `${uid} ${transport} ${client ?? ''}`
+    const found = tallies.get(key)
+    if (found !== undefined) return found
+    const names = [...tallies.values()].filter((tally) => tally.uid === uid && tally.client !== null)
+    if (client !== null && client !== OTHER_NAMES && names.length >= MAX_NAMES)
+      return tallyOf(tallies, peer, transport, OTHER_NAMES)
+    const [oldest] = tallies.keys()
+    if (oldest !== undefined && tallies.size >= MAX_TALLIES) tallies.delete(oldest)
+    const tally = {
+      key,
+      uid,
+      transport,
+      client,
+      pid: 0,
+      count: 0,
+      total: 0,
+      lastAtMs: 0,
+      loggedAtMs: -Infinity,
+    }
+    tallies.set(key, tally)
+    return tally
+  }
 
   function count(tally: Tally, { pid }: Peer): void {
     tally.pid = pid
     tally.count += 1
     tally.total += 1
-    tally.lastAtMs = wallMs()
-  }
-
-  function tallyOf(
-    tallies: Map<string, Tally>,
-    { uid, transport, client: asked }: Pick<Tally, 'uid' | 'transport' | 'client'>,
-  ): Tally {
-    const found = tallies.get(`${uid} ${transport} ${asked ?? ''}`)
-    if (found !== undefined) return found
-    const names = [...tallies.values()].filter((tally) => tally.uid === uid && tally.client !== null)
-    const client = asked !== null && names.length >= MAX_NAMES ? OTHER_NAMES : asked
-    const key = `${uid} ${transport} ${client ?? ''}`
-    if (tallies.size >= MAX_TALLIES) {
-      tallies.clear()
-      epoch += 1
-    }
-    const counts = { pid: 0, count: 0, total: 0, lastAtMs: 0, loggedAtMs: -Infinity }
-    const tally = tallies.get(key) ?? { uid, transport, client, ...counts }
-    tallies.set(key, tally)
-    return tally
+    tally.lastAtMs = clock.now().wallMs
   }
 
   /** Logs the tally at most once an hour, and sets its count back. */
   function logIfDue(tally: Tally): void {
-    if (tally.count === 0 || monotonicMs() - tally.loggedAtMs < HOUR_MS) return
+    const { bootMs } = clock.now()
+    if (tally.count === 0 || bootMs - tally.loggedAtMs < HOUR_MS) return
     const { uid, pid, transport, client, verdict } = tally
     const fields = { uid, pid, transport, ...(client !== null && { client }), count: tally.count }
-    tally.loggedAtMs = monotonicMs()
+    tally.loggedAtMs = bootMs
     tally.count = 0
     if (verdict === undefined)
       return log('info', 'A client took the token', { event: 'token-taken', ...fields })
@@ -108,32 +99,35 @@ export function createTokenAudit(options: {
   }
 
   return {
-    recordRead(reader, transport, client) {
-      const { peer } = reader
+    /**
+     * A connection was given the token: logged at `debug` for each connection, at `info` once an hour for each user,
+     * transport and client's name.
+     */
+    recordRead(reader: Reader, transport: Transport, client: string | null): void {
+      const { peer, reads: last } = reader
       if (peer === null) return
-      const { uid, pid } = peer
-      const isKnown = reader.reads?.client === client && reader.reads.epoch === epoch
-      if (!isKnown) {
-        const tally = tallyOf(reads, { uid, transport, client })
-        reader.reads = { client, tally, epoch }
-      }
-      const { tally } = reader.reads!
+      if (last !== null && last.client === client && reads.get(last.tally.key) === last.tally)
+        return count(last.tally, peer)
+      const tally = tallyOf(reads, peer, transport, client)
+      reader.reads = { client, tally }
       count(tally, peer)
-      if (isKnown) return
-      const fields = { transport, uid, pid, ...(client !== null && { client }) }
+      const fields = { transport, uid: peer.uid, pid: peer.pid, ...(client !== null && { client }) }
       log('debug', 'A connection was given the token', { event: 'token-given', ...fields })
       logIfDue(tally)
     },
-    recordReject(peer, transport, { client, verdict }) {
-      const tally = tallyOf(rejects, { uid: peer.uid, transport, client })
+    /** A client reported a token as refused: logged at once, and then once an hour for each reporter. */
+    recordReject(peer: Peer, transport: Transport, client: string | null, verdict: RejectVerdict): void {
+      const tally = tallyOf(rejects, peer, transport, client)
       count(tally, peer)
       tally.verdict = verdict
       logIfDue(tally)
     },
-    flush() {
+    /** Logs what an hour has gathered. To be called every now and then. */
+    flush(): void {
       for (const tally of [...reads.values(), ...rejects.values()]) logIfDue(tally)
     },
-    readers: () =>
+    /** At most 20 who took the token last. */
+    readers: (): NonNullable<StatusResult['readers']> =>
       [...reads.values()]
         .toSorted((one, other) => other.lastAtMs - one.lastAtMs)
         .slice(0, MAX_READERS)

@@ -1,6 +1,6 @@
 // HTTP that is odd, broken or meant to deceive: each request gets one answer, or the connection ends after one.
 import { describe, expect, it } from 'vitest'
-import { startDelivery } from '../support/delivery-world.ts'
+import { playSweeps, startDelivery } from '../support/delivery-world.ts'
 import { connectRaw } from '../support/ipc-client.ts'
 import { exchange } from '../support/raw-http.ts'
 import { expectUntil } from '../support/until.ts'
@@ -144,9 +144,16 @@ describe('the connection ends after the answer', () => {
     ['a head', 'GET /v1/token HTTP/1.1\r\nHost:'],
     ['a body', `${POST}Content-Length: 25\r\n\r\n{`],
   ])('408 for %s that does not end', async (_what, text) => {
-    const world = await startDelivery({ timeouts: { sweepMs: 20, 'incomplete-request': 60 } })
-    const received = await exchange(world.httpPath, text)
-    expect(received).toMatch(/^HTTP\/1\.1 408 .*"code":"bad-request"/s)
+    const pass = playSweeps()
+    const world = await startDelivery()
+    const received = exchange(world.httpPath, text)
+    await expectUntil('the connection', () => world.http.counts().connections === 1)
+    // It is read before another one is answered.
+    await exchange(world.httpPath, `GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n`)
+    pass(30_000)
+    expect(world.http.counts().dropped['incomplete-request']).toBe(0)
+    pass(15_000)
+    expect(await received).toMatch(/^HTTP\/1\.1 408 .*"code":"bad-request"/s)
     expect(world.http.counts().dropped['incomplete-request']).toBe(1)
   })
 })

@@ -2,18 +2,28 @@
 import { createHook } from 'node:async_hooks'
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { connect, createServer, type AddressInfo, type Socket } from 'node:net'
+import { connect, type Socket } from 'node:net'
+import { join } from 'node:path'
+import fc from 'fast-check'
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
-import { TIMEOUTS } from '../../src/delivery/connections/server.ts'
-import { METRICS_TIMEOUTS } from '../../src/delivery/http/server.ts'
 import { createDescriptors, createQuota, createTurns } from '../../src/delivery/limits.ts'
 import { loadLibc } from '../../src/lib/libc.ts'
-import { asStranger, startDelivery, type DeliveryWorld } from '../support/delivery-world.ts'
+import { fingerprintOf } from '../../src/token/token.ts'
+import {
+  asStranger,
+  lateAnswer,
+  playSweeps,
+  startDelivery,
+  type DeliveryWorld,
+} from '../support/delivery-world.ts'
 import { failures } from '../support/failures.ts'
 import { askOnce, connectRaw } from '../support/ipc-client.ts'
+import { tempDirectory } from '../support/temp-directory.ts'
 import { expectUntil } from '../support/until.ts'
 
 const LARGE = 'x'.repeat(10_000)
+const ASK = '{"type":"token.get","data":{"id":"1"}}\f'
+const SWEEP_MS = 15_000
 
 async function ready(options: Parameters<typeof startDelivery>[0] = {}): Promise<DeliveryWorld> {
   const world = await startDelivery(options)
@@ -21,81 +31,18 @@ async function ready(options: Parameters<typeof startDelivery>[0] = {}): Promise
   return world
 }
 
-/** Timers of the sweeps are played; everything else is real. */
-function playSweeps(): (ms: number) => void {
-  vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
-  onTestFinished(() => void vi.useRealTimers())
-  return (ms) => void vi.advanceTimersByTime(ms)
+async function isServed(world: DeliveryWorld): Promise<void> {
+  expect(await askOnce(world.ipcPath, 'token.get', {})).toMatchObject({ type: 'token.result' })
 }
 
-/** Has the client ask more than it reads, until the daemon answers it no more. */
-async function overfill(world: DeliveryWorld, socket: Socket): Promise<void> {
+/** Has the client ask more than it reads, until the daemon answers it no more. Returns the number of answers. */
+async function overfill(world: DeliveryWorld, socket: Socket): Promise<number> {
   const before = world.ipc.counts().reads
-  socket.write('{"type":"token.get","data":{"id":"1"}}\f'.repeat(400))
+  socket.write(ASK.repeat(400))
   await expectUntil('some answers', () => world.ipc.counts().reads > before)
   for (let count = 0; count < 20; count += 1) await isServed(world)
+  return world.ipc.counts().reads - before - 20
 }
-
-describe('timeouts', () => {
-  it('a connection that has asked nothing for 75 s is closed, and no sooner', async () => {
-    const pass = playSweeps()
-    const world = await ready()
-    const client = await connectRaw(world.ipcPath)
-    client.ask('status.get', { id: '1' })
-    await client.frame(0)
-    pass(75_000)
-    expect(world.ipc.counts().dropped.idle).toBe(0)
-    pass(TIMEOUTS.sweepMs)
-    expect(world.ipc.counts().dropped.idle).toBe(1)
-    await client.closed()
-  })
-
-  it('a client that reads nothing for 30 s is closed, and one that reads a little is kept', async () => {
-    const pass = playSweeps()
-    const world = await ready({ tokenOf: () => LARGE })
-    const slow = await connectRaw(world.ipcPath, { reads: false })
-    const stuck = await connectRaw(world.ipcPath, { reads: false })
-    for (const { socket } of [slow, stuck]) await overfill(world, socket)
-    for (let passedMs = 0; passedMs <= 30_000; passedMs += TIMEOUTS.sweepMs) {
-      // More than the kernel keeps for both, so that the daemon sends.
-      for (let chunks = 0; chunks < 5; chunks += 1) await readOnce(slow.socket)
-      await isServed(world)
-      pass(TIMEOUTS.sweepMs)
-    }
-    expect(world.ipc.counts().dropped.stalled).toBe(1)
-    await expectUntil('one connection', () => world.ipc.counts().connections === 1)
-    expect(slow.isClosed()).toBe(false)
-  })
-
-  it('a subscriber that was silent for long, and then begins a request without an end, is closed', async () => {
-    const pass = playSweeps()
-    const world = await ready()
-    const client = await connectRaw(world.ipcPath)
-    client.ask('token.subscribe', { id: '1' })
-    await client.frame(0)
-    pass(60_000)
-    client.write('{"type":"status.get","data":{"id":"2"}}\fx')
-    await client.frame(1)
-    pass(30_000 + 2 * TIMEOUTS.sweepMs)
-    expect(world.ipc.counts().dropped['incomplete-request']).toBe(1)
-  })
-
-  it('a request that has not ended after 30 s is answered 408 on http.sock', async () => {
-    const pass = playSweeps()
-    const world = await ready()
-    const client = await connectRaw(world.httpPath, { reads: false })
-    client.write('GET /v1/token HTTP/1.1\r\nHost:')
-    await expectUntil('the connection', () => world.http.counts().connections === 1)
-    await isServed(world)
-    pass(30_000)
-    expect(world.http.counts().dropped['incomplete-request']).toBe(0)
-    pass(2 * TIMEOUTS.sweepMs)
-    const [text] = await new Promise<[Buffer]>((resolve) => {
-      client.socket.on('data', (chunk: Buffer) => resolve([chunk]))
-    })
-    expect(text.toString()).toMatch(/^HTTP\/1\.1 408 /)
-  })
-})
 
 /** Reads no more than one chunk. */
 function readOnce(socket: Socket): Promise<void> {
@@ -108,9 +55,98 @@ function readOnce(socket: Socket): Promise<void> {
   })
 }
 
-async function isServed(world: DeliveryWorld): Promise<void> {
-  expect(await askOnce(world.ipcPath, 'token.get', {})).toMatchObject({ type: 'token.result' })
-}
+describe('timeouts', () => {
+  it('a connection that has asked nothing for 75 s is closed, and no sooner; one that waits or subscribes is not', async () => {
+    const pass = playSweeps()
+    const world = await ready()
+    const [client, subscriber, waiter] = await Promise.all(
+      [1, 2, 3].map(async () => connectRaw(world.ipcPath)),
+    )
+    client?.ask('status.get', { id: '1' })
+    subscriber?.ask('token.subscribe', { id: '1' })
+    const notFingerprint = world.keeper.state().token?.fingerprint
+    waiter?.ask('token.get', { id: '1', notFingerprint, waitSeconds: 60 })
+    await Promise.all([client?.frame(0), subscriber?.frame(0)])
+    await isServed(world)
+    await expectUntil('the three alone', () => world.ipc.counts().connections === 3)
+    pass(75_000)
+    expect(world.ipc.counts().dropped.idle).toBe(0)
+    pass(SWEEP_MS)
+    await client?.closed()
+    pass(75_000)
+    expect(world.ipc.counts()).toMatchObject({ connections: 2, dropped: { idle: 1 } })
+  })
+
+  it('a client that reads nothing gets no more than 16 KiB, and is closed after 30 s; one that reads a little is kept', async () => {
+    const pass = playSweeps()
+    const world = await ready({ tokenOf: () => LARGE })
+    const slow = await connectRaw(world.ipcPath, { reads: false })
+    const stuck = await connectRaw(world.ipcPath, { reads: false })
+    // The kernel keeps little, too; the client itself reads 64 KiB.
+    for (const { socket } of [slow, stuck])
+      expect((await overfill(world, socket)) * LARGE.length).toBeLessThan(128 * 1024)
+    for (let passedMs = 0; passedMs <= 30_000; passedMs += SWEEP_MS) {
+      // More than the kernel keeps for both, so that the daemon sends.
+      for (let chunks = 0; chunks < 5; chunks += 1) await readOnce(slow.socket)
+      await isServed(world)
+      pass(SWEEP_MS)
+    }
+    expect(world.ipc.counts().dropped.stalled).toBe(1)
+    await expectUntil('one connection', () => world.ipc.counts().connections === 1)
+    expect(slow.isClosed()).toBe(false)
+  })
+
+  it('a subscriber that was silent for long, and then sends a request byte by byte, is closed', async () => {
+    const pass = playSweeps()
+    const world = await ready()
+    const client = await connectRaw(world.ipcPath)
+    client.ask('token.subscribe', { id: '1' })
+    await client.frame(0)
+    pass(60_000)
+    client.write('{"type":"status.get","data":{"id":"2"}}\fx')
+    await client.frame(1)
+    for (let sweeps = 0; sweeps < 4; sweeps += 1) {
+      client.write('x')
+      await isServed(world)
+      pass(SWEEP_MS)
+    }
+    expect(world.ipc.counts().dropped['incomplete-request']).toBe(1)
+  })
+})
+
+describe('a client that asks and asks', () => {
+  it('gets 10,000 answers to 10,000 pipelined requests, in order, if it reads', async () => {
+    const world = await ready({ tokenOf: () => LARGE })
+    const client = await connectRaw(world.ipcPath)
+    const requests = Array.from({ length: 10_000 }, (_, id) => `{"type":"token.get","data":{"id":"${id}"}}\f`)
+    client.write(requests.join(''))
+    await client.frame(9_999)
+    expect(client.frames.map(({ data }) => data['id'])).toEqual(requests.map((_, id) => String(id)))
+    expect(world.ipc.counts().reads).toBe(10_000)
+  })
+
+  it('may have 16 requests waiting, and the rest is answered after them', async () => {
+    const { answer, grant } = lateAnswer()
+    const world = await startDelivery({ answer })
+    const waitUntil = vi.spyOn(world.keeper, 'waitUntil')
+    const client = await connectRaw(world.ipcPath)
+    client.write('{"type":"token.get","data":{"id":"1","waitSeconds":60}}\f'.repeat(1_000))
+    client.write('{"type":"token.get","data":{"id":"last"}}\f')
+    await askOnce(world.ipcPath, 'status.get', {})
+    expect(client.frames).toHaveLength(0)
+    expect(waitUntil).toHaveBeenCalledTimes(16)
+    grant()
+    expect(await client.frame(1_000)).toMatchObject({ data: { id: 'last', accessToken: 'late' } })
+  })
+
+  it('may have 16 subscriptions', async () => {
+    const world = await ready()
+    const client = await connectRaw(world.ipcPath)
+    for (let id = 0; id <= 16; id += 1) client.ask('token.subscribe', { id: `${id}` })
+    await client.closed()
+    expect(client.frames.at(-1)).toMatchObject({ type: 'fault', data: { id: '16', code: 'busy' } })
+  })
+})
 
 describe('connections', () => {
   const user = { pid: 1, uid: 4_001, gid: 4_001, isPrivileged: false }
@@ -136,6 +172,8 @@ describe('connections', () => {
     const denied = Array.from({ length: 65 }, () => quota({ ...user, uid: 4_003 }, false, limits))
     expect(denied.findIndex((release) => release === null)).toBe(64)
     expect(quota(user, true, limits)).not.toBeNull()
+    denied[0]?.()
+    expect(quota({ ...user, uid: 4_003 }, false, limits)).not.toBeNull()
   })
 
   it('end before the descriptors do, for root last', () => {
@@ -148,6 +186,15 @@ describe('connections', () => {
     }
     expect(takeAll(user)).toBe(1_024 - 320 - 32)
     expect(takeAll(root)).toBe(32)
+  })
+
+  it('one too many is answered so and is lost, and no other', async () => {
+    const world = await ready({ loadLibc: asStranger, socket: { maxConnectionsPerUser: 3 } })
+    const clients = [1, 2, 3, 4].map(async () => connectRaw(world.ipcPath))
+    const last = (await Promise.all(clients)).at(-1)
+    expect(await last?.frame(0)).toMatchObject({ type: 'fault', data: { id: null, code: 'busy' } })
+    await last?.closed()
+    expect(world.ipc.counts()).toMatchObject({ connections: 3, dropped: { 'too-many-connections': 1 } })
   })
 
   it('to http.sock that send nothing, or are refused, cost no parser', async () => {
@@ -168,6 +215,29 @@ describe('connections', () => {
     await expectUntil('the end of the silent', () => world.http.counts().connections === 1)
     clients[0]?.write('GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n')
     await expectUntil('a parser', () => parsers.length === 1)
+  })
+
+  it('that come during a pause of the daemon are not refused', async () => {
+    const path = join(await tempDirectory(), 'ipc.sock')
+    const program = `
+      import { openListener } from '${new URL('../../src/delivery/listener/listener.ts', import.meta.url).href}'
+      const onConnection = (socket) => socket.end('hello')
+      await openListener({ path: '${path}', mode: 0o600, gid: null }, { onConnection, onFault() {} })
+      console.log('listening')`
+    const daemon = spawn(process.execPath, ['--input-type=module', '-e', program], {
+      stdio: ['ignore', 'pipe', 'inherit'],
+    })
+    onTestFinished(() => void daemon.kill('SIGKILL'))
+    await once(daemon.stdout, 'data')
+    daemon.kill('SIGSTOP')
+    const greeted = Array.from({ length: 1_000 }, async () => {
+      const socket = connect(path)
+      onTestFinished(() => void socket.destroy())
+      const [chunk] = (await once(socket, 'data')) as [Buffer]
+      return chunk.toString()
+    })
+    daemon.kill('SIGCONT')
+    expect(new Set(await Promise.all(greeted))).toEqual(new Set(['hello']))
   })
 })
 
@@ -217,101 +287,84 @@ describe('a client that goes', () => {
     expect(accepted).toBeLessThan(1024 * 1024)
     await expectUntil('its end', () => world.ipc.counts().dropped['too-many-connections'] === 1)
   })
+
+  it('in the midst of an answer harms no other', async () => {
+    const world = await ready({ tokenOf: () => LARGE })
+    for (let count = 0; count < 50; count += 1) {
+      const client = await connectRaw(world.ipcPath, { reads: false })
+      client.write(ASK.repeat(100))
+      client.socket.destroy()
+    }
+    await isServed(world)
+    const events = world.records.filter(({ level }) => level !== 'debug').map(({ fields }) => fields.event)
+    expect(new Set(events)).toEqual(new Set(['token-taken']))
+  })
 })
 
-it('metrics over TCP that are not read end within 10 s, as do idle connections', async () => {
-  const { sweepMs, idle, stalled } = METRICS_TIMEOUTS
-  expect(Math.max(idle, stalled) + sweepMs).toBeLessThanOrEqual(10_000)
-  const url = (path: string): string => new URL(`../../src/delivery/${path}`, import.meta.url).href
-  const program = `
-    import { createMetricsServer } from '${url('http/server.ts')}'
-    import { createDeliveryContext } from '${url('servers.ts')}'
-    const log = () => undefined
-    const context = createDeliveryContext({ replies: { onChange: () => log }, log })
-    const metrics = () => ({ contentType: 'text/plain', body: 'x'.repeat(64 * 1024 * 1024) })
-    const timeouts = { sweepMs: 20, idle: 100, stalled: 100, 'incomplete-request': 100 }
-    const server = createMetricsServer({ ...context, inherited: [3], metrics, timeouts })
-    await server.open()
-    setInterval(() => console.log(JSON.stringify(server.counts().dropped)), 50)`
-  const listener = createServer().listen(0, '127.0.0.1')
-  await once(listener, 'listening')
-  const { port } = listener.address() as AddressInfo
-  const { fd } = Reflect.get(listener, '_handle') as { fd: number }
-  const command = ['--input-type=module', '-e', program]
-  const child = spawn(process.execPath, command, { stdio: ['ignore', 'pipe', 'inherit', fd] })
-  listener.close()
-  onTestFinished(() => void child.kill('SIGKILL'))
-  let said = ''
-  child.stdout!.setEncoding('utf8').on('data', (text: string) => (said += text))
-  await expectUntil('the server', () => said !== '')
-  for (const request of ['', 'GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n']) {
-    const socket = connect(port, '127.0.0.1', () => void socket.write(request))
-    onTestFinished(() => void socket.destroy())
-    socket.on('error', () => undefined)
-  }
-  await expectUntil('the end of both', () => /"stalled":1,"idle":1,/.test(said))
-})
+describe('the end of the daemon', () => {
+  it.each([
+    ['ipc', ASK, '"token.result"'],
+    ['http', 'GET /v1/token HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n', 'HTTP/1.1 200'],
+  ] as const)(
+    'answers all that waits in the backlog of its own %s.sock',
+    async (transport, request, answer) => {
+      const world = await ready()
+      const received = Array.from({ length: 100 }, async () => {
+        const socket = connect(transport === 'ipc' ? world.ipcPath : world.httpPath)
+        socket.write(request)
+        return Buffer.concat(await socket.toArray()).toString()
+      })
+      await world.stop()
+      for (const text of await Promise.all(received)) expect(text).toContain(answer)
+    },
+  )
 
-it('a client that reads nothing holds up the end of the daemon for 2.5 s at most', async () => {
-  const world = await ready({ tokenOf: () => LARGE })
-  const client = await connectRaw(world.ipcPath, { reads: false })
-  await overfill(world, client.socket)
-  expect(TIMEOUTS.drainMs).toBe(2_500)
-  await world.stop()
-  expect(world.ipc.counts().connections).toBe(0)
+  it('is held up for 2.5 s at most by a client that reads nothing', async () => {
+    const world = await ready({ tokenOf: () => LARGE })
+    const client = await connectRaw(world.ipcPath, { reads: false })
+    await overfill(world, client.socket)
+    const begunAt = performance.now()
+    await world.stop()
+    expect(world.ipc.counts().connections).toBe(0)
+    expect(performance.now() - begunAt).toBeLessThan(4_000)
+  })
 })
 
 describe('an internal error', () => {
+  const rejects = () => Promise.reject(new Error('broken'))
   it.each([
-    ['at once', () => failNow()],
-    ['later', () => Promise.reject(new Error('broken'))],
-  ])('that comes %s costs one connection of ipc.sock and one record', async (_when, testAlert) => {
-    const world = await ready({ testAlert })
-    const other = await connectRaw(world.ipcPath)
-    for (let count = 0; count < 3; count += 1) {
-      const client = await connectRaw(world.ipcPath)
-      client.ask('alert.test', { id: '1' })
-      await client.closed()
-    }
-    expect(world.ipc.counts().dropped['fault-of-ours']).toBe(3)
-    expect(world.records.filter(({ fields }) => fields.event === 'connection-fault')).toMatchObject([
-      { level: 'error', fields: { detail: 'broken', transport: 'ipc' } },
-    ])
-    other.ask('token.get', { id: '1' })
-    expect(await other.frame(0)).toMatchObject({ type: 'token.result' })
-  })
-
-  it('before a peer is known costs its connection', async () => {
-    const libc = loadLibc()
-    const world = await startDelivery({ loadLibc: () => ({ ...libc, peerOf: failNow }) })
-    for (let count = 0; count < 2; count += 1) await (await connectRaw(world.ipcPath)).closed()
-    expect(world.records.filter(({ fields }) => fields.event === 'connection-fault')).toMatchObject([
-      { level: 'error', fields: { detail: 'broken', transport: 'ipc' } },
-    ])
-  })
-
-  it('costs one connection of http.sock', async () => {
-    const world = await ready({ metrics: failNow })
-    const client = await connectRaw(world.httpPath, { reads: false })
-    client.socket.resume()
-    client.write('GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n')
-    await client.closed()
-    expect(world.http.counts().dropped['fault-of-ours']).toBe(1)
-    await isServed(world)
-  })
-})
-
-it('an internal error that comes later costs one connection of http.sock, too', async () => {
-  const world = await startDelivery({ answer: () => failures.network })
-  vi.spyOn(world.keeper, 'waitUntil').mockRejectedValue(new Error('broken'))
-  const client = await connectRaw(world.httpPath, { reads: false })
-  client.socket.resume()
-  client.write('GET /v1/token?waitSeconds=60 HTTP/1.1\r\nHost: x\r\n\r\n')
-  await client.closed()
-  expect(world.http.counts().dropped['fault-of-ours']).toBe(1)
-  expect(world.records.filter(({ fields }) => fields.event === 'connection-fault')).toMatchObject([
-    { level: 'error', fields: { detail: 'broken', transport: 'http' } },
-  ])
+    ['at once', 'ipc', { testAlert: failNow }, '{"type":"alert.test","data":{"id":"1"}}\f'],
+    ['later', 'ipc', { testAlert: rejects }, '{"type":"alert.test","data":{"id":"1"}}\f'],
+    ['before the peer is known', 'ipc', { loadLibc: () => ({ ...loadLibc(), peerOf: failNow }) }, null],
+    ['at once', 'http', { metrics: failNow }, 'GET /metrics HTTP/1.1\r\n\r\n'],
+    [
+      'later',
+      'http',
+      {},
+      `GET /v1/token?waitSeconds=60&notFingerprint=${fingerprintOf('token-1')} HTTP/1.1\r\n\r\n`,
+    ],
+  ] as const)(
+    'that comes %s on %s.sock costs one connection and one record',
+    async (when, transport, options, text) => {
+      const world = await ready(options)
+      if (when === 'later') vi.spyOn(world.keeper, 'waitUntil').mockImplementation(rejects)
+      const other = text === null ? null : await connectRaw(world.ipcPath)
+      for (let count = 0; count < 3; count += 1) {
+        const client = await connectRaw(transport === 'ipc' ? world.ipcPath : world.httpPath, {
+          reads: false,
+        })
+        client.socket.resume()
+        if (text !== null) client.write(text)
+        await client.closed()
+      }
+      if (text !== null) expect(world[transport].counts().dropped['fault-of-ours']).toBe(3)
+      expect(world.records.filter(({ fields }) => fields.event === 'connection-fault')).toMatchObject([
+        { level: 'error', fields: { detail: 'broken', transport } },
+      ])
+      other?.ask('token.get', { id: '1' })
+      if (other !== null) expect(await other.frame(0)).toMatchObject({ type: 'token.result' })
+    },
+  )
 })
 
 function failNow(): never {
@@ -338,4 +391,54 @@ it('turns go round: nothing is served twice before all others, and the event loo
   await rounds.promise
   expect(served.join('')).toBe('abcabcabc')
   expect(loops).toBeGreaterThan(1)
+})
+
+describe('frames', () => {
+  it('are read wherever the stream is split', async () => {
+    const world = await ready()
+    const frames = '{"type":"token.get","data":{"id":"é"}}\f{"type":"token.get","data":{"id":"2"}}\f'
+    const bytes = Buffer.from(frames)
+    for (let at = 1; at < bytes.length; at += 1) {
+      const client = await connectRaw(world.ipcPath)
+      client.write(bytes.subarray(0, at))
+      await new Promise((resolve) => setImmediate(resolve))
+      client.write(bytes.subarray(at))
+      expect((await client.frame(1))?.data['id']).toBe('2')
+      expect((await client.frame(0))?.data['id']).toBe('é')
+      client.socket.destroy()
+    }
+  })
+
+  it('of random bytes are answered or lose the connection, and nothing else', async () => {
+    const world = await ready()
+    await fc.assert(
+      fc.asyncProperty(fc.array(fc.uint8Array({ maxLength: 300 }), { maxLength: 5 }), async (chunks) => {
+        const client = await connectRaw(world.ipcPath)
+        for (const chunk of chunks) client.write(Buffer.from([...chunk, 0x0c]))
+        // Now and then random bytes are JSON, such as a digit: then the connection lives on.
+        if (chunks.length > 0) await client.frame(0)
+        for (const { type } of client.frames) expect(type).toBe('fault')
+        client.socket.destroy()
+      }),
+      { numRuns: 200 },
+    )
+    await isServed(world)
+  })
+
+  it('of any JSON get an answer each', async () => {
+    const world = await ready()
+    await fc.assert(
+      fc.asyncProperty(fc.array(fc.json({ maxDepth: 3 }), { minLength: 1, maxLength: 10 }), async (texts) => {
+        fc.pre(texts.every((text) => Buffer.byteLength(text) <= 4096))
+        const client = await connectRaw(world.ipcPath)
+        client.write(texts.map((text) => `${text}\f`).join(''))
+        await client.frame(texts.length - 1)
+        expect(client.frames).toHaveLength(texts.length)
+        expect(client.isClosed()).toBe(false)
+        client.socket.destroy()
+      }),
+      { numRuns: 200 },
+    )
+    await isServed(world)
+  })
 })

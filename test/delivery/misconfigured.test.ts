@@ -1,76 +1,77 @@
-import { execFile, spawn } from 'node:child_process'
-import { once } from 'node:events'
+// Answers at sockets of systemd while the configuration is faulty, and the time for which they are given.
 import { existsSync, lstatSync } from 'node:fs'
+import { connect } from 'node:net'
 import { join } from 'node:path'
-import { promisify } from 'node:util'
-import { expect, it, onTestFinished } from 'vitest'
-import { whileAsked } from '../../src/delivery/misconfigured.ts'
+import { expect, it } from 'vitest'
+import { serveMisconfigured } from '../../src/delivery/misconfigured.ts'
+import { loadLibc } from '../../src/lib/libc.ts'
 import { createFakeClock } from '../support/fake-clock.ts'
 import { connectRaw } from '../support/ipc-client.ts'
-import { lacks } from '../support/lacks.ts'
+import { httpAsk } from '../support/outside.ts'
+import { createRecords } from '../support/records.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
-import { expectUntil } from '../support/until.ts'
 
-const source = (path: string): string => new URL(`../../src/delivery/${path}`, import.meta.url).href
-
-it.skipIf(lacks('python3', 'curl'))(
-  'clients that wait at inherited sockets are answered, and the sockets stay',
-  async () => {
-    const directory = await tempDirectory()
-    const handOver = new URL('../support/hand-over.py', import.meta.url).pathname
-    const program = `
-    import { takeInheritedSockets } from '${source('../lib/socket-activation.ts')}'
-    import { serveMisconfigured } from '${source('misconfigured.ts')}'
-    const inherited = takeInheritedSockets(process.env, process.pid)
-    const signal = new AbortController().signal
-    await serveMisconfigured(inherited, { message: 'Fix it', log() {}, signal, forMs: 1500 })`
-    const command = [process.execPath, '--input-type=module', '-e', program]
-    const child = spawn('python3', [handOver, 'ipc:http', directory, ...command], { stdio: 'inherit' })
-    onTestFinished(() => void child.kill('SIGKILL'))
-    const ended = once(child, 'exit')
-    const [path, httpPath] = [join(directory, '0.sock'), join(directory, '1.sock')]
-    await expectUntil('the sockets', () => existsSync(httpPath))
-    const { ino, mode } = lstatSync(path)
-    const ipc = await connectRaw(path)
-    ipc.ask('token.get', { id: '1', waitSeconds: 60 })
-    ipc.ask('token.reject', { id: '2', fingerprint: '0123456789abcdef' })
-    ipc.ask('status.get', { id: '3' })
-    for (const [index, id] of ['1', '2', '3'].entries()) {
-      expect(await ipc.frame(index)).toEqual({
-        type: 'fault',
-        data: { id, code: 'misconfigured', message: 'Fix it' },
-      })
-    }
-    ipc.ask('alert.test', { id: '4' })
-    expect(await ipc.frame(3)).toMatchObject({
-      data: { outcome: 'refused', detail: expect.stringContaining('faulty') as string },
-    })
-    const { stdout } = await promisify(execFile)('curl', [
-      '-s',
-      '--unix-socket',
-      httpPath,
-      'http://localhost/v1/token',
-    ])
-    expect(JSON.parse(stdout)).toMatchObject({ status: 503, code: 'misconfigured' })
-    expect(await ended).toEqual([0, null])
-    expect(lstatSync(path)).toMatchObject({ ino, mode })
-    expect(existsSync(httpPath)).toBe(true)
-  },
-)
-
-it.each([
-  ['without a client', [], 2],
-  ['with one that asks once', [1], 16],
-  ['with one that asks every 10 s', Array.from({ length: 10 }, (_, index) => 1 + 10 * index), 60],
-  ['with one that comes late', [5], 2],
-])('%s, asked at %j s, the daemon answers for %i s', async (_, asked, seconds) => {
+/** A daemon with both sockets, which answers until it returns, with the times at which it has ended, in s. */
+async function serve() {
+  const directory = await tempDirectory()
+  const [ipcPath, httpPath] = [join(directory, 'ipc.sock'), join(directory, 'http.sock')]
+  const [ipc, http] = [ipcPath, httpPath].map((path) => loadLibc().listenAt(path, 16))
   const clock = createFakeClock()
   const begunMs = clock.now().bootMs
+  const inherited = { ipc: [ipc!], http: [http!], metrics: [], unknown: [] }
+  const { log } = createRecords()
+  let endedAfterMs: number | null = null
   const signal = new AbortController().signal
-  let endedMs: number | null = null
-  const last = (): number | null =>
-    asked.map((at) => begunMs + at * 1_000).findLast((at) => at <= clock.now().bootMs) ?? null
-  void whileAsked(last, { forMs: 60_000, clock, signal }).then(() => (endedMs = clock.now().bootMs - begunMs))
-  for (let step = 0; step < 70; step += 1) await clock.advance(1_000)
-  expect(endedMs).toBe(seconds * 1_000)
+  const ended = serveMisconfigured(inherited, { message: 'Fix it', log, clock, signal }).then(
+    () => (endedAfterMs = clock.now().bootMs - begunMs),
+  )
+  return { ipcPath, httpPath, clock, ended, endedAfterMs: () => endedAfterMs }
+}
+
+it('clients that wait at inherited sockets are answered, and the sockets stay', async () => {
+  const { ipcPath, httpPath, clock, ended } = await serve()
+  const { ino, mode } = lstatSync(ipcPath)
+  const ipc = await connectRaw(ipcPath)
+  const requests = [
+    ['token.get', { waitSeconds: 60 }],
+    ['token.subscribe', {}],
+    ['token.reject', { fingerprint: '0123456789abcdef' }],
+    ['status.get', {}],
+    ['refresh.request', {}],
+    ['alert.test', {}],
+  ] as const
+  for (const [index, [type, data]] of requests.entries()) {
+    ipc.ask(type, { id: type, ...data })
+    expect(await ipc.frame(index)).toEqual({
+      type: 'fault',
+      data: { id: type, code: 'misconfigured', message: 'Fix it' },
+    })
+  }
+  expect(await httpAsk({ httpPath }, '/v1/token')).toMatchObject({
+    status: 503,
+    json: { code: 'misconfigured' },
+  })
+  await clock.advance(60_000)
+  await ended
+  expect(lstatSync(ipcPath)).toMatchObject({ ino, mode })
+  expect(existsSync(httpPath)).toBe(true)
+})
+
+it.each([
+  ['where no client comes', false, 2],
+  ['where one has connected, however seldom it asks, so that it starts a daemon a minute at most', true, 60],
+])('%s the daemon ends: %s, after %i s', async (_, connects, seconds) => {
+  const { ipcPath, clock, ended, endedAfterMs } = await serve()
+  await clock.settle()
+  if (connects) {
+    const socket = connect(ipcPath)
+    await new Promise((resolve) => socket.on('connect', resolve))
+    socket.destroy()
+    await clock.settle()
+  }
+  await clock.advance(seconds * 1_000 - 1)
+  expect(endedAfterMs()).toBeNull()
+  await clock.advance(1)
+  await ended
+  expect(endedAfterMs()).toBe(seconds * 1_000)
 })

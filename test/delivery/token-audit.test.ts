@@ -1,71 +1,83 @@
 // The readers of the token, and the clients that report it as refused: counted, and logged once an hour.
 import { expect, test } from 'vitest'
 import { createTokenAudit, type Reader } from '../../src/delivery/token-audit.ts'
+import { createFakeClock } from '../support/fake-clock.ts'
 import { createRecords } from '../support/records.ts'
 
 const HOUR_MS = 3_600_000
 const peerOf = (uid: number) => ({ uid, gid: uid, pid: 7, isPrivileged: false })
 const readerOf = (uid = 1_000): Reader => ({ peer: peerOf(uid), reads: null })
 
-test('reads and reports are logged at once, then once an hour with their count', () => {
+function start() {
   const { log, records } = createRecords()
-  let nowMs = 0
-  const audit = createTokenAudit({ log, monotonicMs: () => nowMs })
+  const clock = createFakeClock({ wallMs: 0 })
+  const fieldsOf = (event: string) => records.map(({ fields }) => fields).filter((one) => one.event === event)
+  return { audit: createTokenAudit({ log, clock }), clock, fieldsOf }
+}
+
+test('reads and reports are logged at once, then once an hour with their count', async () => {
+  const { audit, clock, fieldsOf } = start()
   const reader = readerOf()
-  const counted = (event: string): unknown[] =>
-    records
-      .filter(({ fields }) => fields.event === event)
-      .map(({ level, fields }) => [level, fields['transport'], fields['count']])
+  const counts = () =>
+    ['token-taken', 'token-rejected'].map((event) => fieldsOf(event).map(({ count }) => count))
   const act = (): void => {
     audit.recordRead(reader, 'ipc', null)
-    audit.recordReject(peerOf(1_000), 'http', { client: null, verdict: 'replaced' })
+    audit.recordReject(peerOf(1_000), 'http', null, 'replaced')
   }
   act()
-  expect([counted('token-taken'), counted('token-rejected')]).toEqual([
-    [['info', 'ipc', 1]],
-    [['warning', 'http', 1]],
-  ])
+  expect(counts()).toEqual([[1], [1]])
   for (let more = 0; more < 3; more += 1) act()
-  nowMs = HOUR_MS - 1
+  await clock.advance(HOUR_MS - 1)
   audit.flush()
-  expect([counted('token-taken').length, counted('token-rejected').length]).toEqual([1, 1])
-  nowMs = HOUR_MS
+  expect(counts()).toEqual([[1], [1]])
+  await clock.advance(1)
   audit.flush()
-  expect(counted('token-taken').at(-1)).toEqual(['info', 'ipc', 3])
-  expect(counted('token-rejected').at(-1)).toEqual(['warning', 'http', 3])
-  nowMs = 3 * HOUR_MS
+  expect(counts()).toEqual([
+    [1, 3],
+    [1, 3],
+  ])
+  await clock.advance(3 * HOUR_MS)
   audit.flush()
-  expect([counted('token-taken').length, counted('token-rejected').length]).toEqual([2, 2])
+  expect(counts()).toEqual([
+    [1, 3],
+    [1, 3],
+  ])
 })
 
-test('the status names the 20 that took the token last, the last of all first', () => {
-  let nowMs = 0
-  const audit = createTokenAudit({ log: createRecords().log, wallMs: () => (nowMs += 1) })
-  for (let uid = 1; uid <= 25; uid += 1) audit.recordRead(readerOf(uid), 'ipc', 'reader')
-  audit.recordRead(readerOf(6), 'ipc', 'reader')
-  expect(audit.readers()[0]).toMatchObject({ uid: 6, lastAt: '1970-01-01T00:00:00.026Z', count: 2 })
-  expect(audit.readers()).toHaveLength(20)
-  expect(audit.readers()[1]).toEqual({
-    uid: 25,
-    client: 'reader',
-    transport: 'ipc',
-    pid: 7,
-    lastAt: '1970-01-01T00:00:00.025Z',
-    count: 1,
-  })
+test('the status names the 20 that took the token last, the last of all first', async () => {
+  const { audit, clock } = start()
+  for (const uid of [...Array.from({ length: 25 }, (_, index) => index + 1), 6]) {
+    await clock.advance(1)
+    audit.recordRead(readerOf(uid), 'ipc', 'reader')
+  }
+  const readers = audit.readers()
+  expect(readers).toHaveLength(20)
+  expect(readers[0]).toMatchObject({ uid: 6, lastAt: '1970-01-01T00:00:00.026Z', count: 2 })
+  const [client, transport, pid, lastAt] = ['reader', 'ipc', 7, '1970-01-01T00:00:00.025Z']
+  expect(readers[1]).toEqual({ uid: 25, client, transport, pid, lastAt, count: 1 })
 })
 
 test('512 names that one user invents count as one beyond 16, and hide no other user', () => {
-  const { log, records } = createRecords()
-  const audit = createTokenAudit({ log })
+  const { audit, fieldsOf } = start()
   const inventor = readerOf(1_001)
   for (let count = 0; count < 512; count += 1)
     audit.recordRead(inventor, count % 2 === 0 ? 'ipc' : 'http', `name ${count}`)
   audit.recordRead(readerOf(1_002), 'ipc', 'billing')
-  const taken = records.filter(({ fields }) => fields.event === 'token-taken')
-  expect(
-    new Set(taken.filter(({ fields }) => fields['uid'] === 1_001).map(({ fields }) => fields['client'])),
-  ).toContain('(other names)')
-  expect(taken.filter(({ fields }) => fields['uid'] === 1_001).length).toBeLessThanOrEqual(18)
-  expect(taken.at(-1)?.fields).toMatchObject({ uid: 1_002, client: 'billing' })
+  const taken = fieldsOf('token-taken')
+  const invented = taken.filter(({ uid }) => uid === 1_001).map(({ client }) => client)
+  expect(invented).toContain('(other names)')
+  expect(invented.length).toBeLessThanOrEqual(18)
+  expect(taken.at(-1)).toMatchObject({ uid: 1_002, client: 'billing' })
+})
+
+test('4,096 users push out the first of all, whose next read on the same connection begins another count', async () => {
+  const { audit, clock, fieldsOf } = start()
+  const first = readerOf(1)
+  audit.recordRead(first, 'ipc', null)
+  for (let uid = 2; uid <= 4_097; uid += 1) audit.recordRead(readerOf(uid), 'ipc', null)
+  await clock.advance(1)
+  audit.recordRead(first, 'ipc', null)
+  audit.recordRead(first, 'ipc', null)
+  expect(fieldsOf('token-taken').filter(({ uid }) => uid === 1)).toHaveLength(2)
+  expect(audit.readers().find(({ uid }) => uid === 1)).toMatchObject({ count: 2 })
 })

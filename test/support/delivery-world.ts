@@ -1,9 +1,9 @@
 // Both servers of the daemon on real sockets in a directory of their own, with a real keeper and a service that answers as the test says.
 import { currentAlert } from '../../src/token/alert.ts'
 import { join } from 'node:path'
-import { onTestFinished } from 'vitest'
+import { onTestFinished, vi } from 'vitest'
 import type { SocketConfig } from '../../src/config/config.ts'
-import { createDescriptors, type Timeouts } from '../../src/delivery/limits.ts'
+import type { ConnectionServer } from '../../src/delivery/connections/server.ts'
 import { createHttpServer } from '../../src/delivery/http/server.ts'
 import { createIpcServer } from '../../src/delivery/ipc/server.ts'
 import { createPeers } from '../../src/delivery/peers.ts'
@@ -12,7 +12,7 @@ import type { TestAlert } from '../../src/delivery/operations.ts'
 import { createReplies } from '../../src/delivery/replies.ts'
 import type { StatusParts } from '../../src/delivery/status.ts'
 import type { TokenAudit } from '../../src/delivery/token-audit.ts'
-import { createDeliveryContext, type DeliveryServer } from '../../src/delivery/servers.ts'
+import { createDeliveryContext } from '../../src/delivery/servers.ts'
 import { createSystemClock } from '../../src/lib/clock.ts'
 import { loadLibc, type Libc } from '../../src/lib/libc.ts'
 import { createKeeper, type Keeper } from '../../src/token/keeper.ts'
@@ -24,8 +24,8 @@ import { expectUntil } from './until.ts'
 
 export interface DeliveryWorld {
   readonly keeper: Keeper
-  readonly ipc: DeliveryServer
-  readonly http: DeliveryServer
+  readonly ipc: ConnectionServer
+  readonly http: ConnectionServer
   readonly ipcPath: string
   readonly httpPath: string
   readonly directory: string
@@ -59,6 +59,13 @@ export function lateAnswer(): { answer: () => Promise<FetchOutcome>; grant: () =
   return { answer: () => promise, grant: () => resolve({ kind: 'ok', accessToken: 'late' }) }
 }
 
+/** Timers of the sweeps are played; everything else is real. Returns what makes time pass for them, in ms. */
+export function playSweeps(): (ms: number) => void {
+  vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
+  onTestFinished(() => void vi.useRealTimers())
+  return (ms) => void vi.advanceTimersByTime(ms)
+}
+
 export function statusPartsOf(
   keeper: Pick<Keeper, 'state' | 'now'>,
   clients: StatusParts['clients'] = () => ({ ipc: { connections: 0, subscribers: 0 }, http: null }),
@@ -87,9 +94,7 @@ export function statusPartsOf(
 export async function startDelivery(
   options: {
     socket?: Partial<SocketConfig>
-    timeouts?: Partial<Timeouts>
     loadLibc?: () => Libc
-    maxDescriptors?: number
     testAlert?: TestAlert
     metrics?: Metrics
     monotonicMs?: () => number
@@ -138,22 +143,13 @@ export async function startDelivery(
     ...(monotonicMs && { monotonicMs }),
     parts: statusPartsOf(keeper, () => ({ ipc: ipc.counts(), http: http.counts() })),
   })
-  const { testAlert, timeouts, maxDescriptors } = options
-  const context = createDeliveryContext({
-    replies,
-    log,
-    peers: createPeers({ loadLibc: options.loadLibc ?? loadLibc }),
-    ...(testAlert && { testAlert }),
-  })
-  const common = {
-    ...context,
-    timeouts,
-    ...(maxDescriptors !== undefined && { descriptors: createDescriptors(maxDescriptors) }),
-  }
-  const ipc = createIpcServer({ ...common, socket: socket(), inherited: null })
+  const testAlert = options.testAlert ?? (() => ({ value: { outcome: 'refused' } }))
+  const peers = createPeers({ loadLibc: options.loadLibc ?? loadLibc })
+  const context = createDeliveryContext({ replies, log, clock, peers, testAlert })
+  const ipc = createIpcServer({ ...context, socket: socket(), inherited: null })
   const httpPath = join(directory, 'http.sock')
   const metrics = options.metrics ?? (() => ({ contentType: 'text/plain; version=0.0.4', body: 'up 1\n' }))
-  const http = createHttpServer({ ...common, metrics, socket: socket({ path: httpPath }), inherited: null })
+  const http = createHttpServer({ ...context, metrics, socket: socket({ path: httpPath }), inherited: null })
 
   const stopping = new AbortController()
   await Promise.all([ipc.open(), http.open()])

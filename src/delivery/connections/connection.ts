@@ -29,24 +29,16 @@ export const dropReasons = [
 ] as const
 export type DropReason = (typeof dropReasons)[number]
 
-/** The faults of which a client learns before it loses its connection; `framing` says what a request looks like. */
-export function closingFaults(framing: string): Partial<Record<DropReason, Fault>> {
-  const tooMany = 'Too many connections: close some, or raise `maxConnections` and `maxConnectionsPerUser`'
-  return {
-    'too-many-connections': { code: 'busy', message: tooMany },
-    'broken-framing': { code: 'bad-request', message: framing },
-    'incomplete-request': { code: 'bad-request', message: 'The request did not end in time' },
-  }
-}
-export const TOO_OFTEN: Fault = {
-  code: 'busy',
-  message: 'More requests per second than `maxRequestsPerSecond` allows: send fewer',
+/** Why a client loses its connection, and the fault that says so. */
+export interface Refusal {
+  readonly reason: DropReason
+  readonly fault: Fault
 }
 
 /** The server as a connection sees it. */
 export interface Host {
-  /** A request has arrived. False: one more than `maxRequestsPerSecond` allows. */
-  acceptRequest(connection: Connection): boolean
+  /** Counts a request that has arrived. Returns why it is not answered; null: it is. */
+  refusalOf(connection: Connection): Refusal | null
   /** Calls the function when it is the connection's turn again. */
   whenItsTurn(connection: Connection, work: () => void): void
   /** The client loses its connection. */
@@ -96,7 +88,7 @@ export abstract class Connection implements Caller {
   private abort: AbortController | null = null
   private discardedBytes = 0
   /** The timeout that ran at the last sweep, and the sweeps since then without progress. */
-  private threat: TimeoutReason | null = null
+  private timeout: TimeoutReason | null = null
   private sweeps = 0
   private sentAtSweep = 0
 
@@ -115,8 +107,8 @@ export abstract class Connection implements Caller {
   protected afterTurn(): void {}
   /** Sends the newest token to those who subscribe. */
   protected abstract pushToken(): void
-  /** The last message before the connection is closed for this reason; null where none fits. */
-  abstract closeMessage(reason: DropReason): string | null
+  /** The last message before the connection is closed for this reason, which the fault names; null where none fits. */
+  abstract closeMessage(reason: DropReason, fault: Fault | undefined): string | null
   /** Reports whether another request may be parsed; `proceed` is called when that changes. */
   protected mayParse(): boolean {
     return this.unsentBytes() < MAX_UNSENT_BYTES
@@ -150,29 +142,27 @@ export abstract class Connection implements Caller {
     if (this.isClosing) return this.discard(chunk.length)
     this.unread = this.unread.length === 0 ? chunk : Buffer.concat([this.unread, chunk])
     if (chunk.length <= AT_ONCE_BYTES) return this.guard(() => this.read())
-    this.setPaused(true)
     this.isPartial = false
     this.proceed()
   }
 
   /** Parses as many requests as fit in one turn. The socket is read from again once no whole one is left. */
   private read(): void {
+    const { unread } = this
     let at = 0
     this.isPartial = false
-    for (let left = REQUESTS_PER_TURN; left > 0 && at < this.unread.length; left -= 1) {
+    for (let left = REQUESTS_PER_TURN; left > 0 && at < unread.length; left -= 1) {
       if (this.isClosing || !this.mayParse()) break
-      const next = this.parseNext(this.unread, at)
+      const next = this.parseNext(unread, at)
       this.isPartial = next === at
       if (this.isPartial) break
       at = next
     }
     if (this.isClosing) return
+    if (at === unread.length) this.unread = NOTHING
     // A beginning may wait long for its rest: without a copy it would keep all that was read with it.
-    if (at > 0)
-      this.unread = this.isPartial ? Buffer.from(this.unread.subarray(at)) : this.unread.subarray(at)
-    if (this.unread.length === 0) this.unread = NOTHING
+    else if (at > 0) this.unread = this.isPartial ? Buffer.from(unread.subarray(at)) : unread.subarray(at)
     this.afterTurn()
-    this.setPaused(this.isUnread)
     this.proceed()
   }
 
@@ -191,6 +181,7 @@ export abstract class Connection implements Caller {
   /** To be called when an answer was made or sent: goes on with what is unread, in the next turn, or ends. */
   protected proceed(): void {
     if (this.isClosing || this.isTurnDue) return
+    this.setPaused(this.isUnread)
     if (!this.isUnread) return this.endIfDone()
     if (!this.mayParse()) return
     this.isTurnDue = true
@@ -200,10 +191,10 @@ export abstract class Connection implements Caller {
     })
   }
 
-  /** To be called for each request. */
-  protected noteRequest(): boolean {
-    this.threat = null
-    return this.host.acceptRequest(this)
+  /** To be called for each request. Returns why it is not answered; null: it is. */
+  protected noteRequest(): Refusal | null {
+    this.timeout = null
+    return this.host.refusalOf(this)
   }
 
   private discard(bytes: number): void {
@@ -286,19 +277,19 @@ export abstract class Connection implements Caller {
 
   // ---- timeouts -----------------------------------------------------------------------------------------------------
 
-  /** Counts one more sweep. Returns why the connection has to go, `null` where it may stay. */
-  sweep(timeouts: Timeouts): DropReason | null {
-    const { threat, sentAtSweep } = this
-    this.threat = this.currentThreat()
-    this.sentAtSweep = this.socket.bytesWritten - this.socket.writableLength
-    const hasProgress = this.threat !== threat || this.sentAtSweep !== sentAtSweep
+  /** To be called every `sweepMs`. Returns the timeout that is over; null: the connection may stay. */
+  sweep(timeouts: Timeouts): TimeoutReason | null {
+    const timeout = this.runningTimeout()
+    const sent = this.socket.bytesWritten - this.socket.writableLength
+    const hasProgress = timeout !== this.timeout || sent !== this.sentAtSweep
     this.sweeps = hasProgress ? 0 : this.sweeps + 1
-    if (this.threat === null) return null
-    return this.sweeps >= Math.ceil(timeouts[this.threat] / timeouts.sweepMs) ? this.threat : null
+    this.timeout = timeout
+    this.sentAtSweep = sent
+    return timeout !== null && this.sweeps >= Math.ceil(timeouts[timeout] / timeouts.sweepMs) ? timeout : null
   }
 
-  /** The timeout that now runs; null: none can end the connection. */
-  private currentThreat(): TimeoutReason | null {
+  /** null: none can end the connection now. */
+  private runningTimeout(): TimeoutReason | null {
     // A client with unread answers is not read from either: its request cannot end.
     if (this.unsentBytes() > 0) return 'stalled'
     if (this.isPartialRequest()) return 'incomplete-request'

@@ -3,22 +3,19 @@ import type { Socket } from 'node:net'
 import { setImmediate as nextRound, setTimeout as sleep } from 'node:timers/promises'
 import type { SocketConfig } from '../../config/config.ts'
 import { errorMessage } from '../../lib/error.ts'
-import type { Log } from '../../lib/log.ts'
 import { monotonicMs } from '../../lib/clock.ts'
-import { CONNECTION_IDLE_MS } from '../../protocol.ts'
+import { CONNECTION_IDLE_MS, type Fault } from '../../protocol.ts'
 import {
   createQuota,
   LINGER_MS,
   MAX_LINGERING,
   SEND_BUFFER_BYTES,
   tryAcquire,
-  type Descriptors,
   type Timeouts,
-  type Turns,
 } from '../limits.ts'
 import { adoptListeners, openListener, type Listener } from '../listener/listener.ts'
-import type { Peers } from '../peers.ts'
-import type { Replies } from '../replies.ts'
+import type { Operations } from '../operations.ts'
+import type { DeliveryContext } from '../servers.ts'
 import {
   dropReasons,
   type Connection,
@@ -27,61 +24,59 @@ import {
   type Host,
 } from './connection.ts'
 
-export const TIMEOUTS: Timeouts = {
+const TIMEOUTS: Timeouts = {
   sweepMs: 15_000,
   idle: CONNECTION_IDLE_MS,
   stalled: 30_000,
   'incomplete-request': 30_000,
-  drainMs: 2_500,
 }
+/** Time for answers under way when the daemon stops, in ms. */
+const DRAIN_MS = 2_500
 /** A connection that was just made is about to ask: the daemon's end waits so long for it, in ms. */
 const FIRST_REQUEST_MS = 500
 /** Clients that ask without a pause hold up the daemon's end for so long, in ms. */
 const BUSY_DRAIN_MS = 1_000
 const FAULT_LOGGED_EVERY_MS = 3_600_000
 
-/** Connections and subscribers are those of now; dropped clients are counted since the start, by reason. */
-export interface ConnectionCounts {
-  readonly connections: number
-  readonly subscribers: number
-  readonly dropped: Readonly<Record<DropReason, number>>
+const TOO_MANY: Fault = {
+  code: 'busy',
+  message: 'Too many connections: close some, or raise `maxConnections` and `maxConnectionsPerUser`',
+}
+const TOO_OFTEN: Fault = {
+  code: 'busy',
+  message: 'More requests per second than `maxRequestsPerSecond` allows: send fewer',
 }
 
-export interface ConnectionServer {
-  /** Listens. Throws UserError (69, 78). */
-  readonly open: () => Promise<void>
-  /** Listens no more, answers what has arrived, and ends each connection. */
-  readonly close: () => Promise<void>
-  /** Other settings from now on; connections live on. Throws UserError, and the former settings stay. */
-  readonly reconfigure: (config: SocketConfig) => Promise<void>
-  /** Makes a removed socket again. Never fails: a problem is logged. */
-  readonly tick: () => Promise<void>
-  readonly counts: () => ConnectionCounts
-}
-
-export interface ConnectionServerOptions {
-  readonly transport: 'ipc' | 'http' | 'metrics'
+export interface ServerOptions {
   readonly socket: SocketConfig
   /** Descriptors of listening sockets that were handed over, and no other is opened; null: one is opened at its path. */
   readonly inherited: readonly number[] | null
-  readonly peers: Peers
-  /** Common to all sockets. */
-  readonly turns: Turns
-  readonly descriptors: Descriptors
-  readonly replies: Pick<Replies, 'onChange'>
-  readonly log: Log
   readonly timeouts?: Partial<Timeouts> | undefined
 }
+interface Protocol {
+  readonly transport: 'ipc' | 'http' | 'metrics'
+  readonly operations: Operations
+  /** The sentence for clients that send something else than requests. */
+  readonly framing: string
+  readonly open: (options: ConnectionOptions) => Connection
+}
+
+export type ConnectionServer = ReturnType<typeof createConnectionServer>
 
 export function createConnectionServer(
-  options: ConnectionServerOptions,
-  open: (options: ConnectionOptions) => Connection,
-): ConnectionServer {
-  const { transport, inherited, peers, turns, replies, log } = options
+  { transport, operations, framing, open }: Protocol,
+  options: DeliveryContext & ServerOptions,
+) {
+  const { inherited, peers, turns, replies, log } = options
   const timeouts = { ...TIMEOUTS, ...options.timeouts }
-  /** The metrics may be on TCP, where peers are not on this host's kernel to know. */
-  const isLocal = transport !== 'metrics'
   const quota = createQuota(options.descriptors)
+  /** Those of which a client learns before it loses its connection. */
+  const closingFaults: Partial<Record<DropReason, Fault>> = {
+    denied: operations.denied,
+    'too-many-connections': TOO_MANY,
+    'broken-framing': { code: 'bad-request', message: framing },
+    'incomplete-request': { code: 'bad-request', message: 'The request did not end in time' },
+  }
   /** With the functions that end their count. */
   const all = new Map<Connection, () => void>()
   const dropped = Object.fromEntries(dropReasons.map((reason) => [reason, 0])) as Record<DropReason, number>
@@ -89,11 +84,15 @@ export function createConnectionServer(
   let config = options.socket
   let listener: Listener | null = null
   let unsubscribe = (): void => undefined
-  let sweepTimer: NodeJS.Timeout | null = null
+  let sweepTimer: NodeJS.Timeout | undefined
   let faultLoggedAtMs = -Infinity
 
   const host: Host = {
-    acceptRequest: ({ rate }) => tryAcquire(rate, config.maxRequestsPerSecond),
+    refusalOf({ isAllowed, rate }) {
+      if (!isAllowed) return { reason: 'denied', fault: operations.denied }
+      if (tryAcquire(rate, config.maxRequestsPerSecond)) return null
+      return { reason: 'too-many-requests', fault: TOO_OFTEN }
+    },
     whenItsTurn(connection, work) {
       turns(() => {
         if (!connection.isClosing) connection.guard(work)
@@ -105,7 +104,7 @@ export function createConnectionServer(
       logFault('A connection failed by an internal error', error)
       drop(connection, 'fault-of-ours')
     },
-    hasHungUp: (socket) => isLocal && peers.hasHungUp(socket),
+    hasHungUp: (socket) => peers.hasHungUp(socket),
   }
 
   // ---- accepting ----------------------------------------------------------------------------------------------------
@@ -114,10 +113,10 @@ export function createConnectionServer(
     // A reset by a client is no error here: 'close' follows.
     socket.on('error', () => undefined)
     try {
-      const peer = isLocal ? peers.of(socket) : null
-      const isAllowed = !isLocal || peers.isAllowed(socket, peer, config.allow)
+      const peer = peers.of(socket)
+      const isAllowed = peers.isAllowed(socket, peer, config.allow)
       peers.limitSendBuffer(socket, SEND_BUFFER_BYTES)
-      if (!isLocal) closeIdlest()
+      if (transport === 'metrics') closeIdlest()
       const release = quota(peer, isAllowed, config)
       const connection = open({ host, socket, peer, isAllowed })
       if (release === null) return drop(connection, isAllowed ? 'too-many-connections' : 'denied')
@@ -154,7 +153,7 @@ export function createConnectionServer(
       reason,
       ...(peer !== null && { uid: peer.uid, pid: peer.pid }),
     })
-    close(connection, connection.closeMessage(reason))
+    close(connection, connection.closeMessage(reason, closingFaults[reason]))
   }
 
   /** Reads on for a while: closed with requests unread, the connection would be reset and the message lost. */
@@ -183,8 +182,8 @@ export function createConnectionServer(
   // ---- timeouts -----------------------------------------------------------------------------------------------------
 
   function stopSweeps(): void {
-    if (sweepTimer !== null) clearInterval(sweepTimer)
-    sweepTimer = null
+    clearInterval(sweepTimer)
+    sweepTimer = undefined
   }
 
   /** Looks at each connection once, as long as there are any. */
@@ -204,37 +203,40 @@ export function createConnectionServer(
       if (connection.subscriptions > 0) turns(() => connection.onTokenChange())
   }
 
-  function listen(): Promise<Listener> {
-    const events = {
-      onConnection: accept,
-      onFault: (error: Error) => logFault('A connection could not be accepted', error),
-    }
-    return inherited === null ? openListener(config, events) : adoptListeners(inherited, events)
-  }
-
   return {
-    async open() {
-      listener = await listen()
+    /** Listens. Throws UserError (69, 78). */
+    async open(): Promise<void> {
+      const events = {
+        onConnection: accept,
+        onFault: (error: Error) => logFault('A connection could not be accepted', error),
+        log,
+      }
+      listener = await (inherited === null ? openListener(config, events) : adoptListeners(inherited, events))
       unsubscribe = replies.onChange(onTokenChange)
     },
-    async close() {
+    /** Listens no more, answers what has arrived, and ends each connection. */
+    async close(): Promise<void> {
       unsubscribe()
       await listener?.close()
       listener = null
-      await drain(all, { drainMs: timeouts.drainMs, close })
+      await drain(all, close)
       stopSweeps()
     },
-    async reconfigure(next) {
+    /** Other settings from now on; connections live on. Throws UserError, and the former settings stay. */
+    async reconfigure(next: SocketConfig): Promise<void> {
       await listener?.move(next)
       config = next
       for (const connection of all.keys())
-        connection.isAllowed = !isLocal || peers.isAllowed(connection.socket, connection.peer, next.allow)
+        connection.isAllowed = peers.isAllowed(connection.socket, connection.peer, next.allow)
     },
-    tick: async () => listener?.tick(log),
+    /** Makes a removed socket again. Never fails: a problem is logged. */
+    tick: async () => listener?.tick(),
+    /** Connections and subscribers are those of now; the rest is counted since the start. */
     counts: () => ({
       connections: all.size,
       subscribers: [...all.keys()].filter(({ subscriptions }) => subscriptions > 0).length,
       dropped: { ...dropped },
+      ...operations.counts(),
     }),
   }
 }
@@ -245,11 +247,11 @@ const QUIET_ROUNDS = 2
 /** Answers what waits in the sockets' buffers, and closes each connection once nothing more has come for two rounds. */
 async function drain(
   all: ReadonlyMap<Connection, unknown>,
-  { drainMs, close }: { drainMs: number; close: (connection: Connection, message: null) => void },
+  close: (connection: Connection, message: null) => void,
 ): Promise<void> {
   const begunMs = monotonicMs()
   const quiet = new Map<Connection, { rounds: number; bytesRead: number }>()
-  for (let passedMs = 0; all.size > 0 && passedMs < drainMs; passedMs = monotonicMs() - begunMs) {
+  for (let passedMs = 0; all.size > 0 && passedMs < DRAIN_MS; passedMs = monotonicMs() - begunMs) {
     for (const connection of all.keys()) {
       connection.drain()
       const { bytesRead } = connection.socket

@@ -5,23 +5,23 @@
 // handed to its event `connection`), into which a whole head, or a piece of a body, is put when it is its turn.
 import type { IncomingMessage, Server, ServerResponse } from 'node:http'
 import { Duplex } from 'node:stream'
+import type { Fault } from '../../protocol.ts'
 import {
-  closingFaults,
   Connection,
-  TOO_OFTEN,
   type ConnectionOptions,
   type DropReason,
+  type Refusal,
 } from '../connections/connection.ts'
 import { MAX_HEAD_BYTES, MAX_HEAD_FIELDS } from '../limits.ts'
 import type { Operations, Reply } from '../operations.ts'
-import { closingAnswer, headerOf, sendProblem, type Problem } from './responses.ts'
+import { closingAnswer, headerOf, sendProblem } from './responses.ts'
 import type { Serve } from './routes.ts'
 
 /** Shared by all connections. */
 export interface HttpContext {
   readonly parser: Server
   readonly serve: Serve
-  readonly operations: Pick<Operations, 'changedToken' | 'denial'>
+  readonly operations: Pick<Operations, 'changedToken'>
   /** Each connection ends with its first answer. */
   readonly isOneAnswer: boolean
 }
@@ -57,17 +57,17 @@ export class HttpConnection extends Connection {
   private response: ServerResponse | null = null
   /** The parser has read all heads that it was given. */
   private isHeadParsed = true
-  /** Nothing is read after this answer. */
-  private isLast = false
   /** The answer that goes on. */
   private events: ServerResponse | null = null
-  private isStopping = false
-  /** Set once the last answer says why the connection ends. */
-  private lastReason: DropReason | null = null
+  /** The connection ends with the answer to the next request. */
+  private isNextLast: boolean
+  /** Nothing is read after the present answer, with which the connection is complete, or is lost for this reason. */
+  private end: 'complete' | DropReason | null = null
 
   constructor(options: ConnectionOptions, context: HttpContext) {
     super(options)
     this.context = context
+    this.isNextLast = context.isOneAnswer
   }
 
   // ---- reading ------------------------------------------------------------------------------------------------------
@@ -101,9 +101,9 @@ export class HttpConnection extends Connection {
   }
 
   protected override mayParse(): boolean {
-    if (!this.isHeadParsed || this.lastReason !== null) return false
+    if (!this.isHeadParsed) return false
     if (this.events !== null || this.isBodyUnfinished()) return true
-    return !this.isLast && !this.isAnswering() && super.mayParse()
+    return this.end === null && !this.isAnswering() && super.mayParse()
   }
 
   protected override isPartialRequest(): boolean {
@@ -118,22 +118,21 @@ export class HttpConnection extends Connection {
 
   /** The parser has read the head of a request. */
   onRequest(req: IncomingMessage, res: ServerResponse): void {
-    if (this.isClosing || this.isLast) return
+    if (this.isClosing || this.end !== null) return
     this.isHeadParsed = true
     this.request = req
     this.response = res
     res.once('close', () => this.proceed())
-    const { context } = this
     // Another protocol is declined by an answer in this one.
-    this.isLast = context.isOneAnswer || this.isStopping || headerOf(req, 'upgrade') !== undefined
-    if (this.isLast) res.setHeader('Connection', 'close')
-    const denial = context.operations.denial(this)
-    if (denial !== null) this.refuse(res, 'denied', denial)
-    else if (!this.noteRequest()) this.refuse(res, 'too-many-requests', TOO_OFTEN)
+    if (this.isNextLast || headerOf(req, 'upgrade') !== undefined) {
+      this.end = 'complete'
+      res.setHeader('Connection', 'close')
+    }
+    const refusal = this.noteRequest()
+    if (refusal !== null) this.refuse(res, refusal)
     // Node's own limit of the number drops the fields beyond it, `Origin` too.
-    else if (req.rawHeaders.length > 2 * MAX_HEAD_FIELDS)
-      this.refuse(res, 'broken-framing', { code: 'bad-request', message: TOO_MANY_FIELDS })
-    else this.guard(() => context.serve(this, { req, res }))
+    else if (req.rawHeaders.length > 2 * MAX_HEAD_FIELDS) this.refuseRequest(res, TOO_MANY_FIELDS)
+    else this.guard(() => this.context.serve(this, { req, res }))
     this.proceed()
   }
 
@@ -155,18 +154,22 @@ export class HttpConnection extends Connection {
   }
 
   /** The last answer says why the connection ends; what the client still sends is not parsed. */
-  refuse(res: ServerResponse, reason: DropReason, problem: Problem): void {
-    this.isLast = true
-    this.lastReason = reason
+  private refuse(res: ServerResponse, { reason, fault }: Refusal): void {
+    this.end = reason
     if (!res.hasHeader('Connection')) res.setHeader('Connection', 'close')
-    sendProblem(res, problem)
+    sendProblem(res, fault)
+  }
+
+  /** The request is of a kind that is not served; what comes after it may be a part of it. */
+  refuseRequest(res: ServerResponse, message: string): void {
+    this.refuse(res, { reason: 'broken-framing', fault: { code: 'bad-request', message } })
   }
 
   /** Node has ended the stream, after an answer that was the last. */
   onLastAnswer(): void {
     if (this.isClosing) return
-    if (this.lastReason !== null) this.host.drop(this, this.lastReason)
-    else this.host.close(this, '')
+    if (this.end === null || this.end === 'complete') this.host.close(this, '')
+    else this.host.drop(this, this.end)
   }
 
   /** The bytes are no HTTP. */
@@ -212,17 +215,16 @@ export class HttpConnection extends Connection {
   }
 
   override drain(): void {
-    this.isStopping = true
+    this.isNextLast = true
     this.endEvents()
     super.drain()
   }
 
-  override closeMessage(reason: DropReason): string | null {
-    if (this.lastReason !== null) return ''
+  override closeMessage(reason: DropReason, fault: Fault | undefined): string | null {
+    if (reason === this.end) return ''
     // An answer that has begun leaves no space for another.
     if (this.response?.headersSent === true && !this.response.writableFinished) return null
-    const fault = reason === 'denied' ? this.context.operations.denial(this) : CLOSING_FAULTS[reason]
-    return fault ? closingAnswer(reason, fault) : null
+    return fault === undefined ? null : closingAnswer(reason, fault)
   }
 
   override onClose(): void {
@@ -244,7 +246,4 @@ function mayBeHead(bytes: Buffer, at: number): boolean {
   return bytes.length - at <= MAX_HEAD_BYTES && first >= LETTER_A && first <= LETTER_Z
 }
 
-const CLOSING_FAULTS = closingFaults(
-  `This is no request of HTTP/1.1, or its head is longer than ${MAX_HEAD_BYTES / 1024} KiB`,
-)
 const TOO_MANY_FIELDS = `The head of a request has at most ${MAX_HEAD_FIELDS} fields`

@@ -1,12 +1,12 @@
 // Paths of `http.sock` and what is answered there.
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import { errorCode } from '../../lib/error.ts'
+import { fallbackOnSystemError } from '../../lib/error.ts'
 import { isRecord, readLimited } from '../../lib/input.ts'
 import { monotonicMs } from '../../lib/clock.ts'
-import type { Fault } from '../../protocol.ts'
+import type { Fault, RequestType } from '../../protocol.ts'
 import { MAX_BODY_BYTES } from '../limits.ts'
-import type { Operations, Reply } from '../operations.ts'
-import type { CachedToken, Replies } from '../replies.ts'
+import type { Operations } from '../operations.ts'
+import type { CachedToken, Replies, Result } from '../replies.ts'
 import type { HttpConnection } from './connection.ts'
 import { headerOf, JSON_TYPE, prefersText, send, sendJson, sendProblem, TEXT_TYPE } from './responses.ts'
 
@@ -18,6 +18,7 @@ interface Exchange {
   readonly query: string
 }
 type Route = (exchange: Exchange) => void
+type Fields = Record<string, unknown>
 /** By path and method; GET serves HEAD as well. */
 export type Routes = Readonly<Record<string, Readonly<Partial<Record<'GET' | 'POST', Route>>>>>
 
@@ -40,97 +41,92 @@ export function createHttpRoutes(routes: Routes): Serve {
     const method = req.method === 'HEAD' ? 'GET' : req.method
     const route = method === 'GET' || method === 'POST' ? methods[method] : undefined
     if (route === undefined) return sendNotAllowed(res, methods)
-    if (method === 'GET' && hasBody(req))
-      return client.refuse(res, 'broken-framing', badRequest('A GET request has no body'))
+    if (method === 'GET' && hasBody(req)) return client.refuseRequest(res, 'A GET request has no body')
     route({ client, req, res, query })
   }
 }
 
-// ---- the token ------------------------------------------------------------------------------------------------------
+// ---- the operations -------------------------------------------------------------------------------------------------
 
 export function createTokenRoutes(operations: Operations): Routes {
-  /** The token as requested, or a problem; `give` writes the answer. */
-  function withToken(
+  /** Performs the operation with the fields of the query. `sendsToken`: the answer will hold the token itself. */
+  function withQuery(
+    type: 'token.get' | 'token.subscribe',
     { client, query, res }: Exchange,
-    sendsToken: boolean,
-    give: (token: CachedToken) => void,
+    { sendsToken, give }: { sendsToken: boolean; give: (reply: Result<CachedToken>) => void },
   ): void {
     const fields = parseQuery(query)
-    if (typeof fields === 'string') return sendProblem(res, badRequest(fields))
-    client.answer(operations.perform('token.get', fields, client, sendsToken), (reply) => {
-      if ('fault' in reply) sendProblem(res, reply.fault)
-      else if (!res.destroyed) give(reply.value)
-    })
+    if (typeof fields === 'string') sendProblem(res, badRequest(fields))
+    else client.answer(operations.perform(type, fields, client, sendsToken), give)
   }
 
   function getToken(exchange: Exchange): void {
     const { req, res } = exchange
     const isText = prefersText(headerOf(req, 'accept'))
-    withToken(exchange, req.method !== 'HEAD', ({ text, json }) =>
-      send(res, isText ? { contentType: TEXT_TYPE, body: text } : { contentType: JSON_TYPE, body: json }),
-    )
+    withQuery('token.get', exchange, {
+      sendsToken: req.method !== 'HEAD',
+      give(reply) {
+        if ('fault' in reply) sendProblem(res, reply.fault)
+        else if (isText) send(res, { contentType: TEXT_TYPE, body: reply.value.text })
+        else send(res, { contentType: JSON_TYPE, body: reply.value.json })
+      },
+    })
   }
 
   /** For proxies that ask before each request which header to add (nginx `auth_request`, `forward_auth`). */
   function getAuthorization(exchange: Exchange): void {
     const { res } = exchange
-    withToken(exchange, true, (token) => {
-      const headers = ['Authorization', `Bearer ${token.text}`, 'Token-Fingerprint', token.fingerprint]
-      res.writeHead(204, [...headers, 'Cache-Control', 'no-store'])
-      res.end()
+    withQuery('token.get', exchange, {
+      sendsToken: true,
+      give(reply) {
+        if ('fault' in reply) return sendProblem(res, reply.fault)
+        if (res.destroyed) return
+        const { text, fingerprint } = reply.value
+        const headers = ['Authorization', `Bearer ${text}`, 'Token-Fingerprint', fingerprint]
+        res.writeHead(204, [...headers, 'Cache-Control', 'no-store'])
+        res.end()
+      },
     })
   }
 
-  function getEvents({ client, req, res, query }: Exchange): void {
-    const fields = parseQuery(query)
-    if (typeof fields === 'string') return sendProblem(res, badRequest(fields))
-    const sendsToken = req.method !== 'HEAD'
-    client.answer(operations.perform('token.subscribe', fields, client, sendsToken), (reply) => {
-      if ('fault' in reply && NO_EVENTS.has(reply.fault.code)) sendProblem(res, reply.fault)
-      else client.startEvents(res, reply)
+  function getEvents(exchange: Exchange): void {
+    const { client, req, res } = exchange
+    withQuery('token.subscribe', exchange, {
+      sendsToken: req.method !== 'HEAD',
+      give(reply) {
+        if ('fault' in reply && NO_EVENTS.has(reply.fault.code)) sendProblem(res, reply.fault)
+        else client.startEvents(res, reply)
+      },
     })
   }
 
-  /** Reads the body, and then answers. */
-  function withBody({ client, req, res }: Exchange, perform: (body: string) => void): void {
-    const tooLong = { code: 'bad-request', message: BODY_TOO_LONG } as const
-    if (Number(headerOf(req, 'content-length') ?? 0) > MAX_BODY_BYTES)
-      return client.refuse(res, 'broken-framing', tooLong)
-    void readBody(req).then((body) =>
-      client.guard(() => {
-        if (body === undefined) client.refuse(res, 'broken-framing', tooLong)
-        else if (body !== null) perform(body)
-      }),
-    )
-  }
-
-  function reject(exchange: Exchange): void {
-    const { client, res } = exchange
-    withBody(exchange, (body) => {
-      const data = parseBody(body)
-      if (data === null) sendProblem(res, badRequest(BODY_SHAPE))
-      else client.answer(operations.perform('token.reject', data, client), sendReplyTo(res))
-    })
-  }
-
-  function refresh(exchange: Exchange): void {
-    const { client, res } = exchange
-    withBody(exchange, () =>
-      client.answer(operations.perform('refresh.request', {}, client), sendReplyTo(res)),
-    )
-  }
-
-  function getStatus({ client, res }: Exchange): void {
-    client.answer(operations.perform('status.get', {}, client), sendReplyTo(res))
+  /** Reads the body, and performs the operation with the fields in it; null: it is no JSON object. */
+  function perform(type: RequestType, fieldsOf: (body: string) => Fields | null): Route {
+    return ({ client, req, res }) => {
+      if (Number(headerOf(req, 'content-length') ?? 0) > MAX_BODY_BYTES)
+        return client.refuseRequest(res, BODY_TOO_LONG)
+      void readBody(req).then((body) =>
+        client.guard(() => {
+          if (body === null) return
+          if (body === undefined) return client.refuseRequest(res, BODY_TOO_LONG)
+          const fields = fieldsOf(body)
+          if (fields === null) return sendProblem(res, badRequest(BODY_SHAPE))
+          client.answer(operations.perform(type, fields, client), (reply) => {
+            if ('fault' in reply) sendProblem(res, reply.fault)
+            else sendJson(res, reply.value)
+          })
+        }),
+      )
+    }
   }
 
   return {
     '/v1/token': { GET: getToken },
     '/v1/token/events': { GET: getEvents },
     '/v1/authorization': { GET: getAuthorization },
-    '/v1/token/reject': { POST: reject },
-    '/v1/status': { GET: getStatus },
-    '/v1/refresh': { POST: refresh },
+    '/v1/token/reject': { POST: perform('token.reject', parseBody) },
+    '/v1/status': { GET: perform('status.get', () => ({})) },
+    '/v1/refresh': { POST: perform('refresh.request', () => ({})) },
   }
 }
 
@@ -178,8 +174,8 @@ function splitTarget(target: string): [path: string, query: string] {
 }
 
 /** The fields of the query, or the sentence that says what is wrong with it. */
-function parseQuery(query: string): Record<string, unknown> | string {
-  const fields: Record<string, unknown> = {}
+function parseQuery(query: string): Fields | string {
+  const fields: Fields = {}
   if (query === '') return fields
   for (const [name, value] of new URLSearchParams(query)) {
     if (!QUERY_NAMES.includes(name))
@@ -204,12 +200,11 @@ async function readBody(req: IncomingMessage): Promise<string | undefined | null
     const body = await readLimited(stream, { maxBytes: MAX_BODY_BYTES })
     return body?.toString('utf8')
   } catch (error) {
-    if (errorCode(error) === undefined) throw error
-    return null
+    return fallbackOnSystemError(null)(error)
   }
 }
 
-function parseBody(body: string): Record<string, unknown> | null {
+function parseBody(body: string): Fields | null {
   try {
     const data: unknown = JSON.parse(body)
     return isRecord(data) ? data : null
@@ -220,13 +215,6 @@ function parseBody(body: string): Record<string, unknown> | null {
 }
 
 // ---- answers --------------------------------------------------------------------------------------------------------
-
-function sendReplyTo(res: ServerResponse): (reply: Reply) => void {
-  return (reply) => {
-    if ('fault' in reply) sendProblem(res, reply.fault)
-    else sendJson(res, reply.value)
-  }
-}
 
 function badRequest(message: string): Fault {
   return { code: 'bad-request', message }

@@ -1,45 +1,30 @@
 // `http.sock`: the operations over HTTP/1.1; and metrics alone, on a socket of their own.
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
-import {
-  createConnectionServer,
-  type ConnectionServer,
-  type ConnectionServerOptions,
-} from '../connections/server.ts'
+import type { Connection, ConnectionOptions } from '../connections/connection.ts'
+import { createConnectionServer, type ConnectionServer, type ServerOptions } from '../connections/server.ts'
 import { MAX_HEAD_BYTES } from '../limits.ts'
-import { createOperations, type Operations } from '../operations.ts'
-import type { DeliveryContext, DeliveryServer, ServerOptions } from '../servers.ts'
+import { createOperations } from '../operations.ts'
+import type { DeliveryContext } from '../servers.ts'
 import { HttpConnection, type HttpStream } from './connection.ts'
-import {
-  createHealthRoutes,
-  createHttpRoutes,
-  createTokenRoutes,
-  type Metrics,
-  type Routes,
-} from './routes.ts'
+import { createHealthRoutes, createHttpRoutes, createTokenRoutes, type Metrics } from './routes.ts'
 
-export function createHttpServer(options: ServerOptions & { readonly metrics: Metrics }): DeliveryServer {
-  const operations = createOperations({ ...options, transport: 'http' })
-  const routes = { ...createTokenRoutes(operations), ...createHealthRoutes(options) }
-  const server = serveRoutes({ ...options, transport: 'http' }, { routes, operations })
-  return { ...server, counts: () => ({ ...server.counts(), ...operations.counts() }) }
+interface HttpOptions extends DeliveryContext, ServerOptions {
+  readonly metrics: Metrics
+}
+
+export function createHttpServer(options: HttpOptions): ConnectionServer {
+  return serve('http', options)
 }
 
 /**
- * `/metrics`, `/healthz` and `/readyz` on sockets that were handed over, which may be TCP: never a token, and nothing
- * else. Peers are not known there, so no connection is kept: each gets one answer, and has 10 s for it.
+ * `/metrics`, `/healthz` and `/readyz` on sockets that were handed over: never a token, and nothing else. They may be on
+ * TCP, where peers are not on this host's kernel to know. So no connection is kept: each gets one answer, and has 10 s for
+ * it.
  */
-export function createMetricsServer(
-  options: DeliveryContext & { readonly inherited: readonly number[]; readonly metrics: Metrics },
-): ConnectionServer {
-  const { replies } = options
-  const operations = { changedToken: () => replies.current(), denial: () => null }
-  const common = {
-    transport: 'metrics',
-    socket: METRICS_SOCKET,
-    timeouts: METRICS_TIMEOUTS,
-    ...options,
-  } as const
-  return serveRoutes(common, { routes: createHealthRoutes(options), operations })
+export function createMetricsServer(options: Omit<HttpOptions, 'socket'>): ConnectionServer {
+  const unknown = { of: () => null, isAllowed: () => true, hasHungUp: () => false }
+  const peers = { ...options.peers, ...unknown }
+  return serve('metrics', { ...options, peers, socket: METRICS_SOCKET, timeouts: METRICS_TIMEOUTS })
 }
 
 /** Limits of a socket that was handed over, if the configuration has none for it; the path is not used. */
@@ -52,17 +37,16 @@ export const HANDED_OVER = {
   maxConnectionsPerUser: 128,
   maxRequestsPerSecond: null,
 }
-/** A connection ends at the sweep after its time is up. */
-export const METRICS_TIMEOUTS = { sweepMs: 2_000, idle: 8_000, stalled: 8_000, 'incomplete-request': 6_000 }
 const METRICS_SOCKET = { ...HANDED_OVER, maxConnections: 64, maxConnectionsPerUser: 64 }
+const METRICS_TIMEOUTS = { sweepMs: 2_000, idle: 8_000, stalled: 8_000, 'incomplete-request': 6_000 }
 
-function serveRoutes(
-  options: ConnectionServerOptions,
-  { routes, operations }: { routes: Routes; operations: Pick<Operations, 'changedToken' | 'denial'> },
-): ConnectionServer {
-  const isOneAnswer = options.transport === 'metrics'
+function serve(transport: 'http' | 'metrics', options: HttpOptions): ConnectionServer {
+  const isOneAnswer = transport === 'metrics'
+  const operations = createOperations({ ...options, transport: 'http' })
+  const routes = { ...createHealthRoutes(options), ...(isOneAnswer ? {} : createTokenRoutes(operations)) }
   const context = { parser: createParser(), operations, serve: createHttpRoutes(routes), isOneAnswer }
-  return createConnectionServer(options, (connection) => new HttpConnection(connection, context))
+  const open = (connection: ConnectionOptions): Connection => new HttpConnection(connection, context)
+  return createConnectionServer({ transport, operations, framing: FRAMING, open }, options)
 }
 
 /** It does not listen, and has no timers: it is given streams, which have the timeouts of connections/. */
@@ -88,3 +72,5 @@ function createParser(): Server {
   parser.on('clientError', (_error, stream) => connectionOf(stream).onParseError())
   return parser
 }
+
+const FRAMING = `This is no request of HTTP/1.1, or its head is longer than ${MAX_HEAD_BYTES / 1024} KiB`

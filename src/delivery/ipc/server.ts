@@ -3,31 +3,34 @@
 // sandbox forbids.
 import { FastParser, IPCProtocolError } from 'node-ipc/parsers'
 import { isRecord } from '../../lib/input.ts'
-import { answerTypes, FRAME_END, MAX_FRAME_BYTES, type Fault, type RequestType } from '../../protocol.ts'
 import {
-  closingFaults,
+  answerTypes,
+  FRAME_END,
+  MAX_FRAME_BYTES,
+  MAX_ID_LENGTH,
+  type Fault,
+  type RequestType,
+} from '../../protocol.ts'
+import {
   Connection,
-  TOO_OFTEN,
   type ConnectionOptions,
   type DropReason,
+  type Refusal,
 } from '../connections/connection.ts'
-import { createConnectionServer } from '../connections/server.ts'
+import { createConnectionServer, type ConnectionServer, type ServerOptions } from '../connections/server.ts'
 import { MAX_SUBSCRIPTIONS, MAX_UNSENT_BYTES, MAX_WAITING } from '../limits.ts'
 import { createOperations, isRequestType, type Operations, type Reply } from '../operations.ts'
-import { readId } from '../requests.ts'
-import type { DeliveryServer, ServerOptions } from '../servers.ts'
+import type { DeliveryContext } from '../servers.ts'
 
 const FRAME_END_BYTE = FRAME_END.charCodeAt(0)
 /** Frames of any JSON: a message that is no request is handed on, and gets an answer. */
 const parser = new FastParser({ delimiter: FRAME_END })
 
-export function createIpcServer(options: ServerOptions): DeliveryServer {
-  const operations = createOperations({ ...options, transport: 'ipc' })
-  const server = createConnectionServer(
-    { ...options, transport: 'ipc' },
-    (connection) => new IpcConnection(connection, operations),
-  )
-  return { ...server, counts: () => ({ ...server.counts(), ...operations.counts() }) }
+export function createIpcServer(options: DeliveryContext & ServerOptions): ConnectionServer {
+  const transport = 'ipc'
+  const operations = createOperations({ ...options, transport })
+  const open = (connection: ConnectionOptions): Connection => new IpcConnection(connection, operations)
+  return createConnectionServer({ transport, operations, framing: FRAMING, open }, options)
 }
 
 class IpcConnection extends Connection {
@@ -63,22 +66,21 @@ class IpcConnection extends Connection {
   private answer(frame: string): void {
     const message = decode(frame)
     if (message === BROKEN) return this.host.drop(this, 'broken-framing')
-    const { type, data } = isRecord(message) ? message : { type: undefined, data: undefined }
-    const id = readId(data)
-    const denial = this.isAllowed ? null : this.operations.denial(this)
-    if (denial !== null) this.refuse(id, denial, 'denied')
-    else if (!this.noteRequest()) this.refuse(id, TOO_OFTEN, 'too-many-requests')
-    else if (id === null || !isRecord(data)) this.writeFault(id, { code: 'bad-request', message: ID_SHAPE })
+    const { type, data: fields } = isRecord(message) ? message : NOTHING
+    const data = isRecord(fields) ? fields : NOTHING
+    const id = isId(data['id']) ? data['id'] : null
+    const refusal = this.noteRequest()
+    if (refusal !== null) this.refuse(id, refusal)
+    else if (id === null) this.writeFault(id, { code: 'bad-request', message: ID_SHAPE })
     else if (isRequestType(type)) this.perform(type, id, data)
     else this.writeFault(id, { code: 'bad-request', message: TYPES })
   }
 
-  private perform(type: RequestType, id: string, data: Record<string, unknown>): void {
+  private perform(type: RequestType, id: string, data: Readonly<Record<string, unknown>>): void {
     const { ids } = this
     const subscribes = type === 'token.subscribe'
-    if (subscribes && ids !== null && ids.size >= MAX_SUBSCRIPTIONS && !ids.has(id)) {
-      return this.refuse(id, { code: 'busy', message: TOO_MANY_SUBSCRIPTIONS }, 'too-many-subscriptions')
-    }
+    if (subscribes && ids !== null && ids.size >= MAX_SUBSCRIPTIONS && !ids.has(id))
+      return this.refuse(id, TOO_MANY_SUBSCRIPTIONS)
     const reply = this.operations.perform(type, data, this)
     if (reply instanceof Promise) {
       return this.later(reply, (value) => {
@@ -123,19 +125,22 @@ class IpcConnection extends Connection {
 
   // ---- ending -------------------------------------------------------------------------------------------------------
 
-  /** The client is over a limit: this is its last answer. */
-  private refuse(id: string | null, fault: Fault, reason: DropReason): void {
+  /** This is the last answer. */
+  private refuse(id: string | null, { reason, fault }: Refusal): void {
     this.writeFault(id, fault)
     this.host.drop(this, reason)
   }
 
   /** With the answers that were made before it. */
-  override closeMessage(reason: DropReason): string | null {
-    const fault = reason === 'denied' ? this.operations.denial(this) : CLOSING_FAULTS[reason]
+  override closeMessage(reason: DropReason, fault: Fault | undefined): string | null {
     // A refused request has its fault already, with its id.
-    if (fault && (reason !== 'denied' || this.out === '')) this.writeFault(null, fault)
+    if (fault !== undefined && (reason !== 'denied' || this.out === '')) this.writeFault(null, fault)
     return this.out === '' ? null : this.out
   }
+}
+
+function isId(id: unknown): id is string {
+  return typeof id === 'string' && id !== '' && id.length <= MAX_ID_LENGTH
 }
 
 /** A subscription needs no token, but a request that is in order. */
@@ -144,6 +149,7 @@ function isSubscribed(reply: Reply): boolean {
 }
 
 const BROKEN = Symbol('no JSON')
+const NOTHING: Readonly<Record<string, unknown>> = {}
 
 /** The message of a frame, which is any JSON. */
 function decode(frame: string): unknown {
@@ -158,8 +164,11 @@ function decode(frame: string): unknown {
 const ID_SHAPE =
   'A request is {"type": …, "data": {"id": …}}, and `data.id` is a string of 1 to 64 characters'
 const TYPES = `\`type\` is one of ${Object.keys(answerTypes).join(', ')}`
-const TOO_MANY_SUBSCRIPTIONS = `One connection has at most ${MAX_SUBSCRIPTIONS} subscriptions: open another`
-/** Faults without an id, for the reasons that no single request has. */
-const CLOSING_FAULTS = closingFaults(
-  `A frame is one JSON object of at most ${MAX_FRAME_BYTES} bytes and a form feed`,
-)
+const TOO_MANY_SUBSCRIPTIONS: Refusal = {
+  reason: 'too-many-subscriptions',
+  fault: {
+    code: 'busy',
+    message: `One connection has at most ${MAX_SUBSCRIPTIONS} subscriptions: open another`,
+  },
+}
+const FRAMING = `A frame is one JSON object of at most ${MAX_FRAME_BYTES} bytes and a form feed`

@@ -6,10 +6,9 @@ import { inDirectoryOf, lstatIfAny } from '../../lib/atomic-file.ts'
 import { errorCode, exitStatus, fallbackOnSystemError, UserError } from '../../lib/error.ts'
 import { fs } from '../../lib/fs.ts'
 import { loadLibc } from '../../lib/libc.ts'
-import { createProblemLog, type Log } from '../../lib/log.ts'
-import { createNameWatch } from '../../lib/name-watch.ts'
+import { createProblemLog, type Log, type ProblemLog } from '../../lib/log.ts'
 import { isSocketActivated, type InheritedSockets } from '../../lib/socket-activation.ts'
-import { assertFree, assertPathFree, inTurnAt, isSame, isThere } from './socket-path.ts'
+import { assertFree, assertPathFree, createKept, inTurnAt, isSame } from './socket-path.ts'
 
 /** Locked by flock(2): the kernel releases it with the process, so a crash leaves nothing that blocks a start. */
 const LOCK_FILE = 'instance.lock'
@@ -17,14 +16,6 @@ const LOCK_FILE = 'instance.lock'
 const FORMER_LOCK = 'lock'
 const LOCK_FLAGS = constants.O_CREAT | constants.O_NOFOLLOW | constants.O_NONBLOCK
 
-export interface InstanceLock {
-  /** Locks again where the file was removed, or could not be locked. Never fails: a problem is logged, once. */
-  tick(log: Log): Promise<void>
-  /** Never fails, and waits for no disk. The files stay. */
-  close(): void
-}
-
-type Setting = 'runtimeDirectory' | 'stateDirectory'
 interface Held {
   readonly fd: number
   readonly stats: Stats
@@ -39,92 +30,58 @@ interface Held {
 export async function acquireInstanceLock(
   config: Pick<Config, 'ipc' | 'http' | 'runtimeDirectory' | 'stateDirectory'>,
   inherited: InheritedSockets,
-): Promise<InstanceLock> {
+) {
   const { ipc, http, runtimeDirectory, stateDirectory } = config
   if (!isSocketActivated(inherited)) {
     await assertPathFree(ipc)
     if (http !== null) await assertPathFree(http)
   }
-  const first = await lock(runtimeDirectory, 'runtimeDirectory')
-  const runtime = createLock(runtimeDirectory, { setting: 'runtimeDirectory', held: first })
-  try {
-    const held = await lock(stateDirectory, 'stateDirectory', first).catch(unlessUnavailable)
-    const state = createLock(stateDirectory, { setting: 'stateDirectory', held })
-    return {
-      async tick(log) {
-        await Promise.all([runtime.tick(log), state.tick(log)])
-      },
-      close() {
-        runtime.close()
-        state.close()
-      },
-    }
-  } catch (error) {
-    runtime.close()
-    throw error
+  let currentLog: Log = () => undefined
+  const log: Log = (...record) => currentLog(...record)
+  const keep = (address: LockAddress, made: Held | null) =>
+    createKept({ address, made }, { make: lock, release, problem: createLockProblem(address, log) })
+  const runtime = lockIn(runtimeDirectory, 'runtimeDirectory')
+  const state = lockIn(stateDirectory, 'stateDirectory')
+  const held = await lock(runtime)
+  const heldState = await lock(state, held)
+    .catch(unlessUnavailable)
+    .catch(async (error: unknown) => {
+      await release(held)
+      throw error
+    })
+  const locks = [keep(runtime, held), keep(state, heldState)]
+  return {
+    /** Locks again where a file was removed, or could not be locked. Never fails: a problem is logged, once. */
+    async tick(nextLog: Log): Promise<void> {
+      currentLog = nextLog
+      await Promise.all(locks.map(async (each) => each.tick()))
+    },
+    /** Never fails, and waits for no disk. The files stay. */
+    close(): void {
+      for (const each of locks) void each.close()
+    },
   }
 }
 
-function createLock(
-  directory: string,
-  { setting, held: first }: { setting: Setting; held: Held | null },
-): InstanceLock {
-  let held = first
-  let isClosed = false
-  let log: Log = () => undefined
-  const problem = createProblemLog((error) => {
-    const path = directory
-    if (error === null) log('notice', 'A directory is locked again', { event: 'state-locked', path })
-    else
-      log('warning', 'Nothing keeps a second daemon out of a directory', {
-        event: 'state-unlocked',
-        path,
-        error,
-      })
+function createLockProblem(address: LockAddress, log: Log): ProblemLog {
+  const path = dirname(address.path)
+  return createProblemLog((error) => {
+    if (error === null) return log('notice', 'A directory is locked again', { event: 'state-locked', path })
+    const sentence = 'Nothing keeps a second daemon out of a directory'
+    log('warning', sentence, { event: 'state-unlocked', path, error })
   })
-
-  async function lockAgain(): Promise<boolean> {
-    try {
-      if (held === null || !(await isThere(lockIn(directory, setting), held.stats))) {
-        const next = await lock(directory, setting)
-        release(held)
-        held = next
-      }
-      problem.set(null)
-    } catch (error) {
-      if (!(error instanceof UserError)) throw error
-      problem.set(error.message)
-    }
-    return problem.current() === null
-  }
-
-  const unlessSame = createNameWatch()
-  let last: Promise<void> | null = null
-  return {
-    tick(nextLog) {
-      log = nextLog
-      last ??= unlessSame(directory, lockAgain).finally(() => {
-        last = null
-        if (isClosed) release(held)
-      })
-      return last
-    },
-    close() {
-      isClosed = true
-      if (last === null) release(held)
-    },
-  }
 }
 
 /** Opens and locks the file. `other`: the lock that this process already has, perhaps of the same directory. */
-async function lock(directory: string, setting: Setting, other?: Held): Promise<Held> {
-  const { path, failure } = lockIn(directory, setting)
-  const former = { path: join(directory, FORMER_LOCK), setting }
+async function lock(address: LockAddress, other?: Held): Promise<Held> {
+  const { path, setting, failure } = address
+  const directory = dirname(path)
   const work = async (): Promise<Held> =>
     inDirectoryOf(path, { use: 'sockets', failure }, async (reached) => {
-      if ((await lstatIfAny(former.path))?.isSocket() === true) {
-        await assertFree(former)
-        await fs.unlink(join(dirname(reached), FORMER_LOCK))
+      const former = join(dirname(reached), FORMER_LOCK)
+      if ((await lstatIfAny(former))?.isSocket() === true) {
+        await assertFree({ path: join(directory, FORMER_LOCK), setting }, former)
+        await fs.unlink(former)
       }
       const held = await openLocked(reached)
       if (held.isLocked || (other !== undefined && isSame(held.stats, other.stats))) return held
@@ -134,7 +91,7 @@ async function lock(directory: string, setting: Setting, other?: Held): Promise<
         exitStatus.unavailable,
       )
     })
-  return inTurnAt({ path, setting, failure }, { work, undo: async ({ fd }) => fs.close(fd) })
+  return inTurnAt(address, { work, undo: async ({ fd }) => fs.close(fd) })
 }
 
 /** For reading: a file that is open for writing would keep its file system from becoming read-only. NFS needs the latter. */
@@ -149,9 +106,10 @@ async function openLocked(path: string, access = constants.O_RDONLY): Promise<He
   }
 }
 
-function lockIn(directory: string, setting: Setting) {
+function lockIn(directory: string, setting: string) {
   return { path: join(directory, LOCK_FILE), setting, failure: `The directory ${directory} cannot be locked` }
 }
+type LockAddress = ReturnType<typeof lockIn>
 
 function unlessUnavailable(error: unknown): null {
   if (!(error instanceof UserError) || error.status === exitStatus.unavailable) throw error
@@ -159,6 +117,6 @@ function unlessUnavailable(error: unknown): null {
 }
 
 /** Closing unlocks. A disk that does not answer may hold it up: the end of the process does the same. */
-function release(held: Held | null): void {
-  if (held !== null) void fs.close(held.fd).catch(fallbackOnSystemError(undefined))
+async function release({ fd }: Held): Promise<void> {
+  await fs.close(fd).catch(fallbackOnSystemError(undefined))
 }

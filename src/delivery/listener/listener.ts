@@ -18,9 +18,9 @@ import { monotonicMs } from '../../lib/clock.ts'
 import { nameOf } from '../../lib/posix-ids.ts'
 import {
   assertFree,
+  createKept,
   inTurnAt,
   isSame,
-  isThere,
   noSocketAt,
   settingOf,
   type SocketAddress,
@@ -37,15 +37,16 @@ const ACCEPT_ALL_MS = 1_500
 /** Waits for another daemon that binds in the same directory at this moment. */
 const BIND_TURN = { tries: 100, pollMs: 10 }
 
-export interface ListenerEvents {
+export interface ListenerOptions {
   readonly onConnection: (socket: Socket) => void
   /** A connection could not be accepted, because too many files are open, for example. */
   readonly onFault: (error: Error) => void
+  readonly log: Log
 }
 
 export interface Listener {
   /** Opens the socket again where it was removed. Never fails: a problem is logged, once. */
-  tick(log: Log): Promise<void>
+  tick(): Promise<void>
   /** Listens elsewhere, or with another mode and group; connections live on. Throws UserError, and all stays as it was. */
   move(next: SocketAddress): Promise<void>
   /** Accepts no more, and removes the socket. Connections live on. Never fails, and waits for no disk. */
@@ -62,74 +63,35 @@ interface Bound {
  * Listens at the path. Throws UserError: 69 where a process answers there, 78 where something that is not a socket is
  * in the way or the directory cannot be used, 75 where its disk does not answer.
  */
-export async function openListener(first: SocketAddress, events: ListenerEvents): Promise<Listener> {
-  let address = first
-  let bound = await bind(address, events)
-  let isClosed = false
-  let last = Promise.resolve()
-  const unlessSame = createNameWatch()
-  let log: Log = () => undefined
+export async function openListener(first: SocketAddress, options: ListenerOptions): Promise<Listener> {
+  const { log } = options
+  let { path } = first
+  const make = async (address: SocketAddress): Promise<Bound> => bind(address, options)
   const problem = createProblemLog((error) => {
-    const { path } = address
     if (error !== null) log('error', 'A socket cannot be kept', { event: 'socket-error', path, error })
   })
-
-  /** One step at a time: each begins when the one before has ended. */
-  function inTurn(step: () => Promise<void>): Promise<void> {
-    const done = last.then(step)
-    last = done.catch(() => undefined)
-    return done
-  }
-
-  async function rebind(next: SocketAddress): Promise<void> {
-    const former = { bound, address }
-    const rebound = await bind(next, events)
-    if (isClosed) return remove(rebound, next)
-    bound = rebound
-    address = next
-    await remove(former.bound, former.address)
-  }
-
-  async function restore(): Promise<boolean> {
-    try {
-      if (isClosed || (await isThere(address, bound.stats))) return true
-      await rebind(address)
-      problem.set(null)
-      log('warning', 'Restored a socket that was removed', { event: 'socket-restored', path: address.path })
-      return true
-    } catch (error) {
-      if (!(error instanceof UserError)) throw error
-      problem.set(error.message)
-      return false
-    }
-  }
-
+  const onRestored = (): void =>
+    log('warning', 'Restored a socket that was removed', { event: 'socket-restored', path })
+  const made = { address: first, made: await make(first) }
+  const kept = createKept(made, { make, release: remove, problem, onRestored })
   return {
-    tick(nextLog) {
-      log = nextLog
-      return inTurn(async () => unlessSame(dirname(address.path), restore))
+    tick: async () => kept.tick(),
+    async move(next) {
+      await kept.move(next, async ({ stats }) => adjust(stats, next))
+      path = next.path
     },
-    move: (next) =>
-      inTurn(async () => {
-        if (next.path === address.path && (await isThere(address, bound.stats))) await adjust(bound, next)
-        else await rebind(next)
-        address = next
-      }),
-    async close() {
-      isClosed = true
-      await remove(bound, address)
-    },
+    close: async () => kept.close(),
   }
 }
 
 /** Listens on sockets that were handed over: their mode, owner and end belong to their unit. Throws UserError. */
-export async function adoptListeners(fds: readonly number[], events: ListenerEvents): Promise<Listener> {
-  const servers = await Promise.all(fds.map(async (fd) => listenOn(fd, events)))
+export async function adoptListeners(fds: readonly number[], options: ListenerOptions): Promise<Listener> {
+  const servers = await Promise.all(fds.map(async (fd) => listenOn(fd, options)))
   const paths = fds.map((fd) => loadLibc().socketPath(fd)).filter((path) => path !== '')
-  const watches = paths.map(createSocketWatch)
+  const ticks = paths.map((path) => createSocketWatch(path, options.log))
   return {
-    async tick(log) {
-      await Promise.all(watches.map(async (watch) => watch(log)))
+    async tick() {
+      await Promise.all(ticks.map(async (tick) => tick()))
     },
     move: () => Promise.resolve(),
     close() {
@@ -140,41 +102,37 @@ export async function adoptListeners(fds: readonly number[], events: ListenerEve
 }
 
 /** Returns the tick that logs once that a socket of systemd was removed. */
-function createSocketWatch(path: string): (log: Log) => Promise<void> {
+function createSocketWatch(path: string, log: Log): () => Promise<void> {
   const unlessSame = createNameWatch()
-  let isGone = false
-  return async (log) =>
+  const problem = createProblemLog((remedy) => {
+    const sentence = 'A socket of systemd was removed: no client finds it'
+    if (remedy !== null) log('error', sentence, { event: 'socket-removed', path, remedy })
+  })
+  return async () =>
     unlessSame(dirname(path), async () => {
       const found = await onFile(path, async () => lstatIfAny(path)).catch(() => undefined)
       if (found === undefined) return false
-      const remedy = socketCure(accountOfEnvironment(process.env))
-      if (found === null && !isGone)
-        log('error', 'A socket of systemd was removed: no client finds it', {
-          event: 'socket-removed',
-          path,
-          remedy,
-        })
-      isGone = found === null
+      problem.set(found === null ? socketCure(accountOfEnvironment(process.env)) : null)
       return true
     })
 }
 
-async function listenOn(fd: number, events: ListenerEvents): Promise<Server> {
-  const server = createServer({ allowHalfOpen: true }, events.onConnection)
+async function listenOn(fd: number, { onConnection, onFault }: ListenerOptions): Promise<Server> {
+  const server = createServer({ allowHalfOpen: true }, onConnection)
   // As `listen({ fd, backlog })` it would get Node's own backlog.
   server.listen({ fd }, BACKLOG)
   await once(server, 'listening').catch((cause: unknown) => {
     const message = `The socket handed over as descriptor ${fd} cannot be used (${errorMessage(cause)}): check the .socket unit`
     throw new UserError(message, exitStatus.configuration, { cause })
   })
-  return server.on('error', events.onFault)
+  return server.on('error', onFault)
 }
 
 /**
  * Binds beside the path, gives the socket its access, and renames it over the path, where none or a dead one is. The
  * directory is locked meanwhile, so that no other daemon takes the dead one for free at the same moment.
  */
-async function bind(address: SocketAddress, events: ListenerEvents): Promise<Bound> {
+async function bind(address: SocketAddress, options: ListenerOptions): Promise<Bound> {
   const failure = noSocketAt(address.path)
   const work = async (): Promise<Bound> => {
     // A living daemon counts first, also where its directory is not safe.
@@ -188,7 +146,7 @@ async function bind(address: SocketAddress, events: ListenerEvents): Promise<Bou
       try {
         const stats = await setAccess(created, address)
         await fs.rename(created, reached)
-        return { server: await listenOn(fd, events), stats }
+        return { server: await listenOn(fd, options), stats }
       } catch (error) {
         loadLibc().close(fd)
         await fs.unlink(created).catch(ignoreAbsence)
@@ -262,7 +220,7 @@ export async function setAccess(path: string, address: SocketAddress, own?: Stat
 }
 
 /** Another mode and group for the socket that is there. Throws UserError. */
-async function adjust({ stats }: Bound, address: SocketAddress): Promise<void> {
+async function adjust(stats: Stats, address: SocketAddress): Promise<void> {
   const failure = noSocketAt(address.path)
   const work = async (): Promise<Stats> =>
     inDirectoryOf(address.path, { use: 'sockets', failure }, async (reached) =>

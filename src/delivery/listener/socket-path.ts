@@ -1,12 +1,13 @@
-// The path of a listening socket: whether a process answers there, and errors with their remedies.
-import { closeSync, constants, openSync, type Stats } from 'node:fs'
+// The path of a socket or a lock: whether a process answers there, what is made there and kept, and errors with their remedies.
+import type { Stats } from 'node:fs'
 import { connect } from 'node:net'
-import { basename, dirname } from 'node:path'
+import { dirname } from 'node:path'
 import { lstatIfAny } from '../../lib/atomic-file.ts'
 import { DiskStalledError, onFileSystem } from '../../lib/disk-queue.ts'
 import { errorCode, exitStatus, fallbackOnSystemError, UserError } from '../../lib/error.ts'
 import { asFileError, FileError } from '../../lib/file-error.ts'
-import { MAX_SOCKET_PATH_BYTES } from '../../lib/paths.ts'
+import type { ProblemLog } from '../../lib/log.ts'
+import { createNameWatch } from '../../lib/name-watch.ts'
 
 export interface SocketPath {
   readonly path: string
@@ -54,11 +55,11 @@ export async function assertPathFree(address: SocketPath): Promise<void> {
 
 /**
  * Throws UserError where a process answers at this path (69) or something that is not a socket is in the way (78). To be
- * called in its turn on the file system.
+ * called in its turn on the file system. `reached`: another way to the path.
  */
-export async function assertFree(address: SocketPath): Promise<void> {
+export async function assertFree(address: SocketPath, reached = address.path): Promise<void> {
   const { path } = address
-  const found = await lstatIfAny(path)
+  const found = await lstatIfAny(reached)
   if (found === null) return
   if (!found.isSocket()) {
     throw new UserError(
@@ -66,7 +67,7 @@ export async function assertFree(address: SocketPath): Promise<void> {
       exitStatus.configuration,
     )
   }
-  if ((await probe(path)) === 'answers') {
+  if (await isAnswering(reached)) {
     throw new UserError(
       `A process answers at ${path}, presumably another kyc-tokend: stop it, or set another ${settingOf(address)}`,
       exitStatus.unavailable,
@@ -74,8 +75,78 @@ export async function assertFree(address: SocketPath): Promise<void> {
   }
 }
 
+/**
+ * Keeps what this process has made at a path: makes it again where it was removed. `made` is null where it could not be
+ * made yet. `release` never fails.
+ */
+export function createKept<Address extends SocketPath, Made extends { readonly stats: Stats }>(
+  first: { readonly address: Address; readonly made: Made | null },
+  options: {
+    readonly make: (address: Address) => Promise<Made>
+    readonly release: (made: Made, address: Address) => Promise<void>
+    readonly problem: ProblemLog
+    readonly onRestored?: (path: string) => void
+  },
+) {
+  const { make, release, problem, onRestored } = options
+  const unlessSame = createNameWatch()
+  let { address, made } = first
+  let isClosed = false
+  let last: Promise<unknown> = Promise.resolve()
+
+  /** One step at a time: each begins when the one before has ended. */
+  function inTurn<T>(step: () => Promise<T>): Promise<T> {
+    const done = last.then(step)
+    last = done.catch(() => undefined)
+    return done
+  }
+
+  async function replace(next: Address): Promise<void> {
+    const former = { made, address }
+    const other = await make(next)
+    if (isClosed) return release(other, next)
+    made = other
+    address = next
+    if (former.made !== null) await release(former.made, former.address)
+  }
+
+  const isThere = async (): Promise<boolean> => made !== null && (await isAt(address, made.stats))
+
+  /** Reports whether it is there then. */
+  async function restore(): Promise<boolean> {
+    try {
+      if (!isClosed && !(await isThere())) {
+        await replace(address)
+        onRestored?.(address.path)
+      }
+      problem.set(null)
+    } catch (error) {
+      if (!(error instanceof UserError)) throw error
+      problem.set(error.message)
+    }
+    return problem.current() === null
+  }
+
+  return {
+    /** Makes it again where it is no longer there. Never fails: a problem is logged, once. */
+    tick: () => inTurn(async () => unlessSame(dirname(address.path), restore)),
+    /** Changes it where it is, or makes it elsewhere. Throws as these do, and all stays as it was. */
+    move: (next: Address, change: (made: Made) => Promise<unknown>) =>
+      inTurn(async () => {
+        if (made !== null && next.path === address.path && (await isThere())) await change(made)
+        else await replace(next)
+        address = next
+      }),
+    /** Also what is being made. Never fails. */
+    async close(): Promise<void> {
+      isClosed = true
+      if (made !== null) await release(made, address)
+    },
+  }
+}
+
 /** Reports whether the file with these stats is still at the path. Throws as inTurnAt does. */
-export async function isThere(address: SocketPath, stats: Stats): Promise<boolean> {
+async function isAt(address: SocketPath, stats: Stats): Promise<boolean> {
   const work = async (): Promise<boolean> => {
     const found = await lstatIfAny(address.path).catch(fallbackOnSystemError(null))
     return found !== null && isSame(found, stats)
@@ -88,33 +159,14 @@ export function isSame(one: Stats, other: Stats): boolean {
 }
 
 /** Reports whether a process listens at a path. A socket that is neither certain to be dead nor gone counts as living. */
-export function probe(path: string): Promise<'answers' | 'dead' | 'gone'> {
+function isAnswering(path: string): Promise<boolean> {
   return new Promise((resolve) => {
-    const socket = withShortPath(path, (reached) => connect(reached))
-    socket.once('connect', () => {
+    const socket = connect(path, () => {
       socket.destroy()
-      resolve('answers')
+      resolve(true)
     })
-    socket.once('error', (error) => {
-      const code = errorCode(error)
-      if (code === 'ECONNREFUSED') resolve('dead')
-      else resolve(code === 'ENOENT' ? 'gone' : 'answers')
-    })
+    socket.once('error', (error) => resolve(!['ECONNREFUSED', 'ENOENT'].includes(errorCode(error) ?? '')))
   })
-}
-
-/**
- * Calls with the path, or, where that is longer than the address of a socket, with one through a descriptor of its
- * directory. That is good for the call alone: connect(2) happens in it.
- */
-function withShortPath<T>(path: string, use: (reached: string) => T): T {
-  if (Buffer.byteLength(path) <= MAX_SOCKET_PATH_BYTES) return use(path)
-  const directory = openSync(dirname(path), constants.O_RDONLY | constants.O_DIRECTORY)
-  try {
-    return use(`/proc/self/fd/${directory}/${basename(path)}`)
-  } finally {
-    closeSync(directory)
-  }
 }
 
 export function noSocketAt(path: string): string {

@@ -15,7 +15,11 @@ import { tempDirectory } from '../../support/temp-directory.ts'
 
 const ATTACKER = 65533
 const ATTACKS_MS = 1_500
-const events = { onConnection: (socket: { destroy(): void }) => socket.destroy(), onFault: () => undefined }
+const events = {
+  onConnection: (socket: { destroy(): void }) => socket.destroy(),
+  onFault: () => undefined,
+  log: () => undefined,
+}
 
 /** A directory of the attacker that holds one of root's, `real`, beside what it exchanges it for, `fake`. */
 async function createStage(fake: (path: string, target: string) => void) {

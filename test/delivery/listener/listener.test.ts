@@ -1,11 +1,9 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import {
-  closeSync,
   existsSync,
   lstatSync,
   mkdirSync,
-  openSync,
   readdirSync,
   renameSync,
   symlinkSync,
@@ -21,12 +19,15 @@ import {
   setAccess,
   type Listener,
 } from '../../../src/delivery/listener/listener.ts'
-import { probe } from '../../../src/delivery/listener/socket-path.ts'
 import { loadLibc } from '../../../src/lib/libc.ts'
 import { createRecords } from '../../support/records.ts'
 import { tempDirectory } from '../../support/temp-directory.ts'
 
-const events = { onConnection: (socket: { destroy(): void }) => socket.destroy(), onFault: () => undefined }
+const events = {
+  onConnection: (socket: { destroy(): void }) => socket.destroy(),
+  onFault: () => undefined,
+  log: () => undefined,
+}
 
 async function listen(path: string, { mode = 0o600, gid = null as number | null } = {}): Promise<Listener> {
   const listener = await openListener({ path, mode, gid }, events)
@@ -162,17 +163,18 @@ describe('a listening socket', () => {
   ])('is opened again once it was %s, and left alone otherwise', async (_, exchange) => {
     const directory = await tempDirectory('memory')
     const path = join(directory, 's')
-    const listener = await listen(path)
     const { log, events: logged } = createRecords()
+    const listener = await openListener({ path, mode: 0o600, gid: null }, { ...events, log })
+    onTestFinished(async () => listener.close())
     const { ino } = lstatSync(path)
-    await listener.tick(log)
+    await listener.tick()
     expect([lstatSync(path).ino, logged()]).toEqual([ino, []])
     unlinkSync(path)
     exchange(path)
-    await listener.tick(log)
+    await listener.tick()
     expect(logged()).toEqual([existsSync(path) ? 'socket-restored' : 'socket-error'])
     if (lstatSync(path).isSymbolicLink()) unlinkSync(path)
-    await listener.tick(log)
+    await listener.tick()
     expect(await answers(path)).toBe(true)
   })
 
@@ -182,18 +184,6 @@ describe('a listening socket', () => {
       status: 78,
       message: `No socket can be made at ${path}: the directory ${join(path, '..')} is not there: create it, or set another \`path\``,
     })
-  })
-
-  it('may have a path that is longer than the address of a socket', async () => {
-    const directory = join(await tempDirectory(), 'x'.repeat(100))
-    mkdirSync(directory)
-    const path = join(directory, 's')
-    const outcomes = await Promise.allSettled([listen(path), listen(path)])
-    expect(outcomes.map(({ status }) => status).toSorted()).toEqual(['fulfilled', 'rejected'])
-    await expect(listen(path)).rejects.toMatchObject({ status: 69 })
-    expect(readdirSync(directory)).toEqual(['s'])
-    for (const outcome of outcomes) if (outcome.status === 'fulfilled') await outcome.value.close()
-    expect(readdirSync(directory)).toEqual([])
   })
 
   it('is clear about a path that leads nowhere, and closes in peace where the path to it was barred', async () => {
@@ -239,15 +229,15 @@ describe('a listening socket', () => {
 it('a socket of systemd that was removed is logged once, with the cure for its account', async () => {
   const path = join(await tempDirectory(), 's')
   const fd = loadLibc().listenAt(path, 1)
-  const listener = await adoptListeners([fd], events)
+  const { log, records } = createRecords()
+  const listener = await adoptListeners([fd], { ...events, log })
   onTestFinished(async () => listener.close())
   vi.stubEnv('RUNTIME_DIRECTORY', '/run/kyc-tokend/accounts/eu')
   onTestFinished(() => void vi.unstubAllEnvs())
-  const { log, records } = createRecords()
-  await listener.tick(log)
+  await listener.tick()
   expect(records).toEqual([])
   unlinkSync(path)
-  for (let tick = 0; tick < 2; tick += 1) await listener.tick(log)
+  for (let tick = 0; tick < 2; tick += 1) await listener.tick()
   expect(records.map(({ fields }) => fields)).toEqual([
     {
       event: 'socket-removed',
@@ -256,19 +246,4 @@ it('a socket of systemd that was removed is logged once, with the cure for its a
         'sudo systemd-tmpfiles --create && sudo systemctl restart kyc-tokend@eu.socket kyc-tokend-http@eu.socket kyc-tokend-alert@eu.path',
     },
   ])
-})
-
-it('an answer at a path that is too long for the address of a socket is one, too', async () => {
-  const directory = join(await tempDirectory(), 'd'.repeat(100))
-  mkdirSync(directory)
-  const path = join(directory, 'ipc.sock')
-  expect(await probe(path)).toBe('gone')
-  const opened = openSync(directory, 'r')
-  const server = createServer().listen(`/proc/self/fd/${opened}/ipc.sock`)
-  onTestFinished(() => {
-    server.close()
-    closeSync(opened)
-  })
-  await once(server, 'listening')
-  expect(await probe(path)).toBe('answers')
 })
