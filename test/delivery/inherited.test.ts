@@ -151,6 +151,18 @@ test.skipIf(isLeftOut)('where HTTP alone was handed over, no other socket is ope
   expect(recordsOf(daemon, 'started')).toMatchObject([{ ipc: 'off', http: "systemd's socket" }])
 })
 
+test.skipIf(isLeftOut)('a faulty configuration is the answer to clients, and ends with 78', async () => {
+  const directory = await tempDirectory()
+  const script = new URL('../support/hand-over.py', import.meta.url).pathname
+  const program = ['python3', script, 'ipc:http', directory, ...PROGRAM]
+  const daemon = startDaemon({ directory, baseUrl: 'http://elsewhere.example', program })
+  const ask = async () => askOnce(join(directory, '0.sock'), 'token.get', { waitSeconds: 10 })
+  const answer = await expectUntil('an answer', async () => ask().catch(() => undefined))
+  expect(answer).toMatchObject({ type: 'fault', data: { code: 'misconfigured' } })
+  expect(await daemon.end()).toBe(78)
+  expect(daemon.stderr()).toContain('baseUrl')
+})
+
 test.skipIf(isLeftOut)(
   'no secret is in the arguments or the environment of the daemon, and it goes by its own name',
   async () => {

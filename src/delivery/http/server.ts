@@ -43,7 +43,7 @@ const METRICS_TIMEOUTS = { sweepMs: 2_000, idle: 8_000, stalled: 8_000, 'incompl
 function serve(transport: 'http' | 'metrics', options: HttpOptions): ConnectionServer {
   const isOneAnswer = transport === 'metrics'
   const operations = createOperations({ ...options, transport: 'http' })
-  const routes = { ...createHealthRoutes(options), ...(isOneAnswer ? {} : createTokenRoutes(operations)) }
+  const routes = { ...(isOneAnswer ? {} : createTokenRoutes(operations)), ...createHealthRoutes(options) }
   const context = { parser: createParser(), operations, serve: createHttpRoutes(routes), isOneAnswer }
   const open = (connection: ConnectionOptions): Connection => new HttpConnection(connection, context)
   return createConnectionServer({ transport, operations, framing: FRAMING, open }, options)
