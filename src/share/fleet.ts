@@ -1,7 +1,7 @@
 // Sharing as the daemon sees it: off, or a session with the store for the configuration in use.
 import { hostname } from 'node:os'
 import { isDeepStrictEqual } from 'node:util'
-import type { Config, ShareConfig } from '../config/config.ts'
+import { revealAll, type Config, type ShareConfig } from '../config/config.ts'
 import { untilAborted } from '../lib/tasks.ts'
 import type { StatusResult } from '../protocol.ts'
 import type { FetchOutcome, FetchToken } from '../token/outcome.ts'
@@ -10,18 +10,6 @@ import type { Token } from '../token/token.ts'
 import type { KeeperPort, MemberOptions, ServiceSettings } from './member.ts'
 import type { Remembered } from './share-state.ts'
 import type { OpenStore, ShareToken } from './share-token.ts'
-
-export interface Fleet {
-  /** The request to the service, for the whole fleet if the configuration has `share`. */
-  sharing(config: Config, credentialsId: string, fetchToken: FetchToken): Sharing
-  /** Listens to the store until the signal is aborted. */
-  run(signal: AbortSignal): Promise<void>
-  /** Null: this host does not share, or has not begun to. */
-  status(): StatusResult['share']
-  sample(): ReturnType<ShareToken['sample']> | null
-  /** Null: this host does not share. */
-  saved(): SavedFleet | null
-}
 
 export interface Sharing {
   readonly fetchToken: FetchToken
@@ -33,13 +21,12 @@ export interface Sharing {
 
 interface Session {
   readonly credentialsId: string
-  readonly share: ShareConfig
+  readonly config: Config
   service: ServiceSettings
   /** Opens it once: at the first attempt, or when it is run. */
   open(): Promise<ShareToken>
   opening: Promise<ShareToken> | null
   opened: ShareToken | null
-  remembered(): Remembered
 }
 
 export interface FleetOptions extends Pick<MemberOptions, 'clock' | 'random' | 'log'> {
@@ -50,81 +37,82 @@ export interface FleetOptions extends Pick<MemberOptions, 'clock' | 'random' | '
   readonly keeper: KeeperPort
 }
 
-/** A longer row of credentials is not worth remembering. */
-const MAX_FORMER = 16
-
-export function createFleet(options: FleetOptions): Fleet {
+export function createFleet(options: FleetOptions) {
   const { keeper } = options
   let current: Session | null = null
-  /** The newest fences of former sessions, by their credentials. */
-  const formerFences = new Map<string, number>()
+  /** The knowledge of former sessions, by their credentials. */
+  const formers = new Map<string, Remembered>()
   let changed = new AbortController()
 
-  /** A session with the same credentials as the one before knows what that one did; another one does not. */
-  function rememberedAfter(
-    former: Session | null,
-    { credentialsId, host }: { credentialsId: string; host: string },
+  function rememberedOf(
+    credentialsId: string,
+    { host, isFirst }: { host: string; isFirst: boolean },
   ): Remembered {
-    if (former?.credentialsId === credentialsId) return former.remembered()
-    const saved = former === null ? options.saved() : { fence: 0, hosts: 0 }
-    const highestFence = Math.max(saved.fence, formerFences.get(credentialsId) ?? 0)
+    const { fence, hosts } = isFirst ? options.saved() : { fence: 0, hosts: 0 }
+    const saved = { adoptedFence: fence, highestFence: fence, own: null, hosts: hosts || null }
+    const known = formers.get(credentialsId) ?? saved
     const { token: held, refusal } = keeper.state()
     const token = held?.credentialsId === credentialsId ? held : null
-    return {
-      adoptedFence: token !== null || refusal !== null ? saved.fence : 0,
-      highestFence,
-      own: token === null || saved.fence > 0 ? null : ownOf(token, host),
-      hosts: saved.hosts === 0 ? null : saved.hosts,
-    }
+    const adoptedFence = token === null && refusal === null ? 0 : known.adoptedFence
+    const own = token !== null && adoptedFence === 0 ? ownOf(token, host) : null
+    return { ...known, adoptedFence, own: known.own ?? own }
   }
 
   function createSession(
     { config, share, credentialsId }: { config: Config; share: ShareConfig; credentialsId: string },
     service: ServiceSettings,
   ): Session {
-    const account = { credentialsId, host: share.host ?? hostname() }
-    // When it is opened, it may be the current one itself.
-    let former = current
+    const host = share.host ?? hostname()
+    const isFirst = current === null
     const open = async (): Promise<ShareToken> => {
       const { openSession } = await import('./share-token.ts')
-      const opened = await openSession(
+      const offer = (outcome: FetchOutcome): boolean => current === session && keeper.offer(outcome)
+      session.opened = await openSession(
         { ...config, share },
         {
           ...options,
-          host: account.host,
+          host,
           service: () => session.service,
-          remembered: rememberedAfter(former, account),
-          keeper: {
-            ...keeper,
-            offer: (outcome: FetchOutcome) => current === session && keeper.offer(outcome),
-          },
+          remembered: rememberedOf(credentialsId, { host, isFirst }),
+          keeper: { ...keeper, offer },
         },
       )
-      former = null
-      session.opened = opened
-      return opened
+      return session.opened
     }
     const session: Session = {
       credentialsId,
-      share,
+      config,
       service,
       opening: null,
       opened: null,
       open: () => (session.opening ??= open()),
-      remembered: () => session.opened?.remembered() ?? rememberedAfter(former, account),
     }
     return session
   }
 
+  /** What the keeper holds of other credentials is not known later on: only the fences are. */
+  function leave({ credentialsId, opened }: Session, next: Session | null): void {
+    const known = opened?.remembered() ?? formers.get(credentialsId)
+    if (known === undefined) return
+    const isGoingOn = next?.credentialsId === credentialsId
+    formers.set(credentialsId, isGoingOn ? known : { ...known, adoptedFence: 0, own: null })
+  }
+
+  function switchTo(next: Session | null): void {
+    if (next === current && next !== null) return
+    if (current !== null) leave(current, next)
+    current = next
+    changed.abort()
+  }
+
   return {
-    sharing(config, credentialsId, fetchToken) {
+    /** The request to the service, for the whole fleet if the configuration has `share`. */
+    sharing(config: Config, credentialsId: string, fetchToken: FetchToken): Sharing {
       const { share, request, retry } = config
-      if (share === null) {
-        return { fetchToken, use: () => switchTo(null), drop: () => undefined }
-      }
+      if (share === null) return { fetchToken, use: () => switchTo(null), drop: () => undefined }
       const service = { fetchToken, requestTimeoutMs: request.timeoutMs, retry }
       // A reload that changes neither credentials nor store leaves a request under way alone.
-      const isSame = current?.credentialsId === credentialsId && isSameStore(current.share, share)
+      const isSame = current?.credentialsId === credentialsId && isSameStore(current.config, config)
       const same = isSame ? current : null
       const session = same ?? createSession({ config, share, credentialsId }, service)
       return {
@@ -135,12 +123,13 @@ export function createFleet(options: FleetOptions): Fleet {
         },
         drop() {
           if (session === same) return
-          leave(session)
+          leave(session, null)
           void session.opening?.then((token) => token.close())
         },
       }
     },
-    async run(signal) {
+    /** Listens to the store until the signal is aborted. */
+    async run(signal: AbortSignal): Promise<void> {
       while (!signal.aborted) {
         changed = new AbortController()
         const until = AbortSignal.any([signal, changed.signal])
@@ -148,30 +137,16 @@ export function createFleet(options: FleetOptions): Fleet {
         await (session === undefined ? untilAborted(until) : session.run(until))
       }
     },
-    status: () => current?.opened?.status() ?? null,
+    /** Null: this host does not share, or has not begun to. */
+    status: (): StatusResult['share'] => current?.opened?.status() ?? null,
     sample: () => current?.opened?.sample() ?? null,
-    saved() {
+    /** Null: this host does not share. */
+    saved(): SavedFleet | null {
       const remembered = current?.opened?.remembered()
       if (remembered === undefined) return null
       const { own, adoptedFence, hosts } = remembered
       return { fence: own === null ? adoptedFence : 0, hosts: hosts ?? 0 }
     },
-  }
-
-  function leave(session: Session): void {
-    const { credentialsId } = session
-    const fence = session.opened?.remembered().highestFence
-    if (fence === undefined) return
-    formerFences.set(credentialsId, fence)
-    const [oldest] = formerFences.keys()
-    if (formerFences.size > MAX_FORMER && oldest !== undefined) formerFences.delete(oldest)
-  }
-
-  function switchTo(next: Session | null): void {
-    if (next === current && next !== null) return
-    if (current !== null) leave(current)
-    current = next
-    changed.abort()
   }
 }
 
@@ -182,9 +157,6 @@ function ownOf({ accessToken, lifeMs, expirySource, received }: Token, by: strin
 }
 
 /** Secrets compare by their values, which no comparison of objects sees. */
-function isSameStore(one: ShareConfig, other: ShareConfig): boolean {
-  return isDeepStrictEqual(one, other) && isDeepStrictEqual(secretsOf(one), secretsOf(other))
-}
-function secretsOf({ password, key, sentinel, tls }: ShareConfig): (string | undefined)[] {
-  return [password, key, sentinel?.password, tls?.key].map((secret) => secret?.reveal())
+function isSameStore(one: Config, other: Config): boolean {
+  return isDeepStrictEqual(one.share, other.share) && isDeepStrictEqual(revealAll(one), revealAll(other))
 }

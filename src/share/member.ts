@@ -17,10 +17,9 @@ import {
   recordToRestore,
   type Remembered,
   type Route,
-  type ShareState,
 } from './share-state.ts'
 import type { Store, StoredRecord } from './store.ts'
-import { createTelemetry, type AclSettings, type Telemetry } from './telemetry.ts'
+import { createTelemetry, type AclSettings } from './telemetry.ts'
 
 /** The way to the service. A reload may change it while the store stays the same. */
 export interface ServiceSettings {
@@ -47,139 +46,146 @@ export interface MemberOptions {
   readonly keeper: KeeperPort
 }
 
-export interface Member extends MemberOptions {
-  state: ShareState
-  readonly telemetry: Telemetry
-  /** The sleep of an attempt that waits for another host. */
-  readonly waiting: ReturnType<typeof createWakeableSleep>
-  /** The attempt of the keeper's that is under way. */
-  underWay: Promise<void> | null
-  /** The keeper is offered a record again in a moment. */
-  isDeliveringAgain: boolean
-  isAloneLogged: boolean
-  /** Aborted when the store is closed. */
-  readonly closed: AbortController
-}
+export type Member = ReturnType<typeof createMember>
 
 /** An outcome that the keeper could not take is offered again so soon. */
 const DELIVER_AGAIN_MS = 50
 
-export function createMember(options: MemberOptions): Member {
-  return {
+export function createMember(options: MemberOptions) {
+  const { store, seal, clock, keeper, host, log } = options
+  const telemetry = createTelemetry({ ...options, server: store.server })
+  const waiting = createWakeableSleep(clock)
+  const closed = new AbortController()
+  let isDeliveringAgain = false
+  const member = {
     ...options,
+    telemetry,
     state: initialShareState(options.remembered),
-    telemetry: createTelemetry({ ...options, server: options.store.server }),
-    waiting: createWakeableSleep(options.clock),
-    underWay: null,
-    isDeliveringAgain: false,
-    isAloneLogged: false,
-    closed: new AbortController(),
+    /** The sleep of an attempt that waits for another host. */
+    waiting,
+    /** The attempt of the keeper's that is under way. */
+    underWay: null as Promise<unknown> | null,
+    /** Aborted when the store is closed. */
+    closed,
+    nowMs,
+    moment,
+    open,
+    receive,
+    deliverAgain,
+    takeDelivery,
+    forgetPlan,
+    sync,
   }
-}
+  return member
 
-export function nowOf({ clock }: Pick<Member, 'clock'>): number {
-  return clock.now().bootMs
-}
-
-export function momentOf({ clock, keeper, host }: Member): Moment {
-  const now = clock.now()
-  const state = keeper.state()
-  const token = usableToken(state, now)
-  return {
-    nowMs: now.bootMs,
-    wallMs: now.wallMs,
-    host,
-    assumedLifeMs: assumedLifeMs(state, keeper.policy(), now),
-    usableUntilMs: token && usableUntilMs(token),
+  /** On the boot clock. */
+  function nowMs(): number {
+    return clock.now().bootMs
   }
-}
 
-/** A record has come. */
-export function receive(member: Member, stored: StoredRecord, route: Route): void {
-  const { newest } = member.state
-  const open = (): SharedRecord | null => member.seal.decrypt(stored.sealed, stored)
-  const { state, isReadable } = afterRecord(member.state, { stored, open, route }, momentOf(member))
-  member.state = state
-  if (!isReadable) member.telemetry.unreadable(stored.fence)
-  if (state.newest !== newest) deliver(member)
-}
-
-/** Offers the keeper what it does not have. During an attempt that is its outcome instead. */
-export function deliver(member: Member): void {
-  if (member.underWay !== null) return member.waiting.wake()
-  for (let next = nextDelivery(member.state, momentOf(member)); next !== null;) {
-    const { state } = member
-    // Before the keeper saves it, so that a restart knows that it has this record.
-    member.state = next.state
-    if (!member.keeper.offer(next.outcome)) {
-      member.state = state
-      return void deliverAgain(member)
+  function moment(): Moment {
+    const now = clock.now()
+    const state = keeper.state()
+    const token = usableToken(state, now)
+    return {
+      nowMs: now.bootMs,
+      wallMs: now.wallMs,
+      host,
+      assumedLifeMs: assumedLifeMs(state, keeper.policy(), now),
+      usableUntilMs: token && usableUntilMs(token),
     }
-    forgetPlan(member)
-    adopted(member, next.adopted)
-    next = nextDelivery(member.state, momentOf(member))
   }
-}
 
-/** The keeper is between two steps of its own: it can take an outcome very soon. */
-export async function deliverAgain(member: Member): Promise<void> {
-  if (member.isDeliveringAgain) return
-  member.isDeliveringAgain = true
-  await member.clock.sleep(DELIVER_AGAIN_MS, member.closed.signal)
-  member.isDeliveringAgain = false
-  if (!member.closed.signal.aborted) deliver(member)
-}
+  function open(stored: StoredRecord): SharedRecord | null {
+    const record = seal.decrypt(stored.sealed, stored)
+    if (record === null) telemetry.unreadable(stored.fence)
+    return record
+  }
 
-/** The record as the outcome of the attempt that is under way. */
-export function takeDelivery(member: Member): FetchOutcome | null {
-  const next = nextDelivery(member.state, momentOf(member))
-  if (next === null) return null
-  member.state = next.state
-  adopted(member, next.adopted)
-  return next.outcome
-}
+  /** A record has come. */
+  function receive(stored: StoredRecord, route: Route): void {
+    const { newest } = member.state
+    const decrypt = (): SharedRecord | null => seal.decrypt(stored.sealed, stored)
+    const { state, isReadable } = afterRecord(member.state, { stored, decrypt, route }, moment())
+    member.state = state
+    if (!isReadable) telemetry.unreadable(stored.fence)
+    if (state.newest !== newest) deliver()
+  }
 
-function adopted(member: Member, known: KnownRecord | null): void {
-  if (known === null) return
-  const { telemetry, host, log } = member
-  const { by, isAlone = false } = known.record
-  const { route: how } = member.state
-  telemetry.counted(how)
-  if (isAlone && by !== host) telemetry.askedAlone(by)
-  log('debug', 'Took over what another host was answered', {
-    event: 'share-adopted',
-    fence: known.head.fence,
-    by,
-    ageMs: Math.round(nowOf(member) - known.obtainedAtMs),
-    how,
-    ...(isAlone && { isAlone }),
-  })
-}
+  /** Offers the keeper what it does not have. During an attempt that is its outcome instead. */
+  function deliver(): void {
+    if (member.underWay !== null) return waiting.wake()
+    for (let next = nextDelivery(member.state, moment()); next !== null;) {
+      const { state } = member
+      // Before the keeper saves it, so that a restart knows that it has this record.
+      member.state = next.state
+      if (!keeper.offer(next.outcome)) {
+        member.state = state
+        return void deliverAgain()
+      }
+      forgetPlan()
+      adopted(next.adopted)
+      next = nextDelivery(member.state, moment())
+    }
+  }
 
-/** The store can be used: the time that was planned counts no more. */
-export function forgetPlan(member: Member): void {
-  member.state = { ...member.state, plan: null }
-  member.isAloneLogged = false
-}
+  /** The keeper is between two steps of its own: it can take an outcome very soon. */
+  async function deliverAgain(): Promise<void> {
+    if (isDeliveringAgain) return
+    isDeliveringAgain = true
+    await clock.sleep(DELIVER_AGAIN_MS, closed.signal)
+    isDeliveringAgain = false
+    if (!closed.signal.aborted) deliver()
+  }
 
-/** Brings the store and this host to the same record. Rejects with a StoreError. */
-export async function sync(member: Member): Promise<void> {
-  const { store, seal, telemetry, log } = member
-  const { own, highestFence } = member.state
-  const contents = await store.read({ known: own === null ? highestFence : 0, highestFence })
-  telemetry.connected()
-  if (contents.isPlanted) telemetry.unreadable(contents.fence)
-  if (contents.record !== null) receive(member, contents.record, 'look')
-  const synced = afterSync(member.state, contents.nowMs, momentOf(member))
-  // An attempt may have ended meanwhile: what it gave is compared next time.
-  member.state = member.state.own === own ? synced : { ...synced, own: member.state.own }
-  if (contents.hosts > 0) member.state = { ...member.state, hosts: contents.hosts }
-  deliver(member)
-  const lacking = recordToRestore(member.state, contents.fence, nowOf(member))
-  if (lacking === null) return
-  const { head, record } = lacking.known
-  await store.restore({ ...head, sealed: seal.encrypt(record, head), ttlMs: lacking.ttlMs })
-  const { fence } = head
-  const found = contents.fence
-  log('info', 'The shared store has the newest record again', { event: 'share-repaired', fence, found })
+  /** The record as the outcome of the attempt that is under way. */
+  function takeDelivery(): FetchOutcome | null {
+    const next = nextDelivery(member.state, moment())
+    if (next === null) return null
+    member.state = next.state
+    adopted(next.adopted)
+    return next.outcome
+  }
+
+  function adopted(known: KnownRecord | null): void {
+    if (known === null) return
+    const { by, isAlone = false } = known.record
+    const { route: how } = member.state
+    telemetry.counted(how)
+    if (isAlone && by !== host) telemetry.askedAlone(by)
+    log('debug', 'Took over what another host was answered', {
+      event: 'share-adopted',
+      fence: known.head.fence,
+      by,
+      ageMs: Math.round(nowMs() - known.obtainedAtMs),
+      how,
+      ...(isAlone && { isAlone }),
+    })
+  }
+
+  /** The store can be used: the time that was planned counts no more. */
+  function forgetPlan(): void {
+    member.state = { ...member.state, plan: null }
+  }
+
+  /** Brings the store and this host to the same record. Rejects with a StoreError. */
+  async function sync(): Promise<void> {
+    const { own, highestFence } = member.state
+    const contents = await store.read({ known: own === null ? highestFence : 0, highestFence })
+    telemetry.connected()
+    if (contents.isPlanted) telemetry.unreadable(contents.fence)
+    if (contents.record !== null) receive(contents.record, 'look')
+    const synced = afterSync(member.state, contents.nowMs, moment())
+    // An attempt may have ended meanwhile: what it gave is compared next time.
+    member.state = member.state.own === own ? synced : { ...synced, own: member.state.own }
+    if (contents.hosts > 0) member.state = { ...member.state, hosts: contents.hosts }
+    deliver()
+    const lacking = recordToRestore(member.state, contents.fence, nowMs())
+    if (lacking === null) return
+    const { head, record } = lacking.known
+    await store.restore({ ...head, sealed: seal.encrypt(record, head), ttlMs: lacking.ttlMs })
+    const { fence } = head
+    const found = contents.fence
+    log('info', 'The shared store has the newest record again', { event: 'share-repaired', fence, found })
+  }
 }

@@ -34,7 +34,7 @@ export interface ShareState {
   /** Fence of the newest record that the keeper has. */
   readonly adoptedFence: number
   /** Fence of a record whose token the keeper has, and not yet its failure. */
-  readonly halfAdoptedFence: number
+  readonly adoptedTokenFence: number
   /** Fence of a record in the store that is of no use; 0: none. */
   readonly unusableFence: number
   /** Until it is compared with the store, it is not known which of the two is newer, and no record is delivered. */
@@ -64,7 +64,7 @@ export function initialShareState({ adoptedFence, highestFence, own, hosts }: Re
     route: 'push',
     highestFence: Math.max(adoptedFence, highestFence),
     adoptedFence,
-    halfAdoptedFence: 0,
+    adoptedTokenFence: 0,
     unusableFence: 0,
     own,
     storeAheadMs: null,
@@ -76,17 +76,17 @@ export function initialShareState({ adoptedFence, highestFence, own, hosts }: Re
 
 // ---- what comes from the store --------------------------------------------------------------------------------------------
 
-/** A record has come, and may be the newest now. `open` decrypts it. */
+/** A record has come, and may be the newest now. */
 export function afterRecord(
   state: ShareState,
-  { stored, open, route }: { stored: StoredRecord; open: () => SharedRecord | null; route: Route },
+  { stored, decrypt, route }: { stored: StoredRecord; decrypt: () => SharedRecord | null; route: Route },
   moment: Moment,
 ): { state: ShareState; isReadable: boolean } {
   const { fence } = stored
   if (fence <= (state.newest?.head.fence ?? state.adoptedFence)) return { state, isReadable: true }
   const unusable = { ...state, unusableFence: fence }
   const isPossible = Number.isSafeInteger(fence) && fence <= stored.nowMs + FENCE_AHEAD_MS
-  const record = isPossible ? open() : null
+  const record = isPossible ? decrypt() : null
   // A failure to reach the service is the asker's own, and never a record of the fleet.
   if (record === null || !isForAll(record)) return { state: unusable, isReadable: false }
   const known = knownOf(state, stored, { record, moment })
@@ -142,7 +142,7 @@ export function afterSync(before: ShareState, storeNowMs: number, moment: Moment
 /** The store's clock was set back by days: all fences begin again, and what this host holds is compared by its age. */
 function afterSetBack(state: ShareState): ShareState {
   const own = state.own ?? state.newest
-  return { ...state, newest: null, highestFence: 0, adoptedFence: 0, halfAdoptedFence: 0, own }
+  return { ...state, newest: null, highestFence: 0, adoptedFence: 0, adoptedTokenFence: 0, own }
 }
 
 /** A failure displaces no newer token, and a token no newer refusal. */
@@ -189,9 +189,9 @@ export function nextDelivery(state: ShareState, moment: Moment): Delivery | null
   const { host, nowMs, usableUntilMs } = moment
   const lacksToken = usableUntilMs === null || usableUntilMs <= nowMs
   const token = newest.record.kind === 'ok' ? null : liveToken(newest, moment)
-  if (token !== null && lacksToken && state.halfAdoptedFence !== fence) {
+  if (token !== null && lacksToken && state.adoptedTokenFence !== fence) {
     const outcome = grantOf(token, { ...askerOf(newest.record, host), ageMs: token.ageMs })
-    return { outcome, state: { ...state, halfAdoptedFence: fence }, adopted: null }
+    return { outcome, state: { ...state, adoptedTokenFence: fence }, adopted: null }
   }
   return { outcome: outcomeOf(newest, moment), state: { ...state, adoptedFence: fence }, adopted: newest }
 }

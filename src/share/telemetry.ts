@@ -42,6 +42,7 @@ export function createTelemetry(options: {
   const lag = createHistogram(LAG_BOUNDS)
   let storeState: StoreState = { state: 'alone', since: isoNow(), lastError: null }
   let failures = 0
+  let isAloneLogged = false
   let staleWrites = 0
   let unreadable = 0
   let lastUnreadable = { fence: 0, loggedAtMs: -Infinity }
@@ -82,6 +83,7 @@ export function createTelemetry(options: {
         ...(failures > 0 && { failures, aloneSeconds }),
       })
       failures = 0
+      isAloneLogged = false
       storeState = { state: 'connected', since: isoNow(), lastError: null }
     },
     /** An operation failed. An error that is not the store's is a fault of this program. */
@@ -96,6 +98,15 @@ export function createTelemetry(options: {
       const lastError = state === 'denied' && kind !== 'denied' ? storeState.lastError : message
       storeState = { state, since, lastError }
       if (isFirst) logLoss(kind, message)
+    },
+    /** This host will ask by itself. Logged once for each loss of the store. */
+    alone(plan: { spreadMs: number; inMs: number }): void {
+      if (isAloneLogged) return
+      isAloneLogged = true
+      log('warning', 'This host asks the service by itself when its time comes', {
+        event: 'share-alone',
+        ...plan,
+      })
     },
     counted(source: keyof ShareSample['outcomes']): void {
       outcomes[source] += 1

@@ -108,7 +108,7 @@ function stepped(
   const own = inside && { record: inside, obtainedAtMs: nowMs }
   switch (what) {
     case 'record':
-      return afterRecord(state, { stored: given, open: () => inside, route: 'push' }, moment).state
+      return afterRecord(state, { stored: given, decrypt: () => inside, route: 'push' }, moment).state
     case 'deliver': {
       let after = state
       for (let part = 0; ; part += 1) {
@@ -180,7 +180,7 @@ test('the later of an own outcome and a record counts, and of equal age the reco
       const given = { fence: STORE_MS, atMs: STORE_MS, notBeforeMs: 0, nowMs: STORE_MS + 5_000, sealed: '' }
       const moment = at(10_000)
       const own = { record: ok('own'), obtainedAtMs: 5_000 + leadMs }
-      const known = { stored: given, open: () => ok('theirs'), route: 'look' } as const
+      const known = { stored: given, decrypt: () => ok('theirs'), route: 'look' } as const
       const { state } = afterRecord({ ...initialShareState(NOTHING), own }, known, moment)
       const synced = afterSync(state, given.nowMs, moment)
       expect(synced.newest?.record).toMatchObject({ accessToken: leadMs > 0 ? 'own' : 'theirs' })

@@ -1,0 +1,283 @@
+// One attempt of the keeper's: it takes what another host was answered, waits for one that asks, asks for all, or asks by itself while the store cannot be used.
+import type { Attempt, FetchOutcome, Postponed } from '../token/outcome.ts'
+import { CLIENT_INTERVAL_MS } from '../token/rejections.ts'
+import { isOthersToken } from '../token/state.ts'
+import type { Member } from './member.ts'
+import { askerOf, failureIn, isForAll, keptMs, recordOf, type Answer, type KnownRecord } from './records.ts'
+import type { SharedRecord } from './seal.ts'
+import {
+  afterHeld,
+  afterHold,
+  afterOwnRecord,
+  afterPlanned,
+  isBeforeAct,
+  leaseRequest,
+  NO_HOLDS,
+  spreadMs,
+  type Hold,
+} from './share-state.ts'
+import { StoreError, type Lease } from './store.ts'
+
+/** While the store is away or this host does not ask, it is looked at this often, whatever the plan. */
+export const SYNC_EVERY_MS = 15_000
+/** Beyond the request itself: for the answer's way to the store. */
+const LEASE_MARGIN_MS = 2_000
+/** A lease that lasts longer than this many requests counts as not there. */
+const LEASE_CAP_IN_REQUESTS = 2
+/** The leases of others, one after the other, hold a host up for no longer than this many of its own. */
+const PATIENCE_IN_LEASES = 2
+/** After so many answers of no use, the store is as good as none. */
+const MAX_USELESS = 5
+/** Hosts that waited for a lease that has ended look so long after it at most, each at its own time. */
+const AFTER_LEASE_MS = 500
+/** However often a waiting host is woken, it takes no more steps than this allows. */
+const SHORTEST_WAIT_MS = 50
+/** After a failure to reach the service, no host asks for so long. */
+const PAUSE_MS = 5_000
+
+type Verdict<V extends Lease['verdict']> = Extract<Lease, { verdict: V }>
+
+export async function makeAttempt(
+  member: Member,
+  attempt: Attempt,
+  signal: AbortSignal,
+): Promise<FetchOutcome> {
+  const { telemetry } = member
+  const { rejection } = member.keeper.state()
+  if (attempt.cause === 'client' && rejection !== null) telemetry.rejected(rejection.ageMs)
+  // A host has the same name in each of its leases.
+  member.state = { ...member.state, holds: { ...member.state.holds, lease: null } }
+  const outcome = await fetchShared(member, attempt, signal).catch((error: unknown) => {
+    telemetry.failed(error)
+    return askAlone(member, attempt, signal)
+  })
+  // A record that came meanwhile is better than anything but a token.
+  return outcome.kind === 'ok' ? outcome : (member.takeDelivery() ?? outcome)
+}
+
+/** Rejects with a StoreError if the store cannot be used. */
+async function fetchShared(member: Member, attempt: Attempt, signal: AbortSignal): Promise<FetchOutcome> {
+  const { share, store, host, random } = member
+  const { cause } = attempt
+  const leaseMs = member.service().requestTimeoutMs + LEASE_MARGIN_MS
+  /** Fence of the newest record before the attempt: an operator waits for a later one. */
+  const knownBefore = member.state.highestFence
+  let patienceMs = PATIENCE_IN_LEASES * leaseMs
+
+  const early = answer()
+  if (early !== null) return early
+  // A token that this host obtained alone may be newer than the store's.
+  if (member.state.own !== null || !share.asks) await member.sync()
+  if (!share.asks) return member.takeDelivery() ?? postponed(SYNC_EVERY_MS, { reason: 'not-asked' })
+  while (!signal.aborted) {
+    if (patienceMs <= 0)
+      throw new StoreError('lost', 'Other hosts hold the lease for too long, or the store has nothing of use')
+    const outcome = await step()
+    if (outcome === null) continue
+    member.telemetry.connected()
+    member.forgetPlan()
+    return outcome
+  }
+  return postponed(0)
+
+  /** Null: the store is asked again. */
+  async function step(): Promise<FetchOutcome | null> {
+    const takenAtMs = member.nowMs()
+    const request = { cause: isPast(member.state.newest) ? 'operator' : cause, leaseMs, nowMs: takenAtMs }
+    const lease = await store.acquireLease(leaseRequest(member.state, request))
+    switch (lease.verdict) {
+      case 'newer':
+        member.receive(lease.record, 'take')
+        return answer() ?? useless()
+      case 'taken':
+        return afterTaken(lease)
+      case 'held':
+        return outcomeIfHeld(lease) ?? useless()
+      case 'paused':
+        return outcomeIfPaused(lease) ?? useless()
+      case 'paced': {
+        const waitMs = heldUp('pace', { id: '', waitMs: lease.waitMs, capMs: CLIENT_INTERVAL_MS })
+        return waitMs > 0 ? postponed(waitMs) : useless()
+      }
+      case 'yours':
+      default:
+        return (await askForAll(member, { ...lease, takenAtMs, leaseMs }, { attempt, signal })) ?? useless()
+    }
+  }
+
+  function useless(): null {
+    patienceMs -= (PATIENCE_IN_LEASES * leaseMs) / MAX_USELESS
+    return null
+  }
+
+  /** The newest record, if it answers this attempt: an operator's act is answered by what comes after it. */
+  function answer(): FetchOutcome | null {
+    const { newest, highestFence } = member.state
+    if (cause === 'operator' && highestFence <= knownBefore) return null
+    return isPast(newest) ? null : member.takeDelivery()
+  }
+
+  function isPast(known: KnownRecord | null): boolean {
+    return known !== null && isBeforeAct(known, { cause, knownBefore, nowMs: member.nowMs() })
+  }
+
+  /** The wait that the store asks for, within its cap; 0: it counts as not there. */
+  function heldUp(hold: Hold, wait: { id: string | number; waitMs: number; capMs: number }): number {
+    const { state, waitMs } = afterHold(member.state, { hold, ...wait }, member.nowMs())
+    member.state = state
+    return waitMs
+  }
+
+  /**
+   * Another host asks: its answer is the answer here, unless it dies first. The store is asked again after each
+   * `share.timeout`, so that one that hangs is noticed after two of them.
+   */
+  async function afterTaken({ holder: id, waitMs: askedMs }: Verdict<'taken'>): Promise<FetchOutcome | null> {
+    const pushed = answer()
+    if (pushed !== null) return pushed
+    const startMs = member.nowMs()
+    const capMs = LEASE_CAP_IN_REQUESTS * member.service().requestTimeoutMs
+    const waitMs = heldUp('lease', { id, waitMs: askedMs, capMs })
+    if (waitMs <= 0) return useless()
+    const restMs = Math.min(waitMs, leaseMs) + AFTER_LEASE_MS * random()
+    await member.waiting.sleep(Math.min(restMs, share.timeoutMs, patienceMs), signal)
+    patienceMs -= Math.max(SHORTEST_WAIT_MS, member.nowMs() - startMs)
+    return answer()
+  }
+
+  function outcomeIfHeld({ record: stored }: Verdict<'held'>): FetchOutcome | null {
+    const record = member.open(stored)
+    const { state, known, waitMs } = afterHeld(member.state, { stored, record }, member.moment())
+    member.state = state
+    return known === null || isPast(known) ? null : heldBy(known.record, host, waitMs)
+  }
+
+  function outcomeIfPaused({ record: stored, waitMs }: Verdict<'paused'>): FetchOutcome | null {
+    const record = member.open(stored)
+    const capMs = record === null ? 0 : PAUSE_MS
+    const leftMs = heldUp('pause', { id: stored.fence, waitMs, capMs })
+    if (record === null || leftMs <= 0) return null
+    // Every other host comes before the one that has just failed.
+    const laterMs = record.by === host ? AFTER_LEASE_MS : AFTER_LEASE_MS * random()
+    return heldBy(record, host, leftMs + laterMs)
+  }
+}
+
+/** A refusal holds until an operator lifts it; another failure is over after the wait. */
+function heldBy(record: SharedRecord, host: string, retryAfterMs: number): FetchOutcome {
+  if (record.kind === 'permanent') return failureIn(record, { host, retryAfterMs })
+  if (record.kind === 'ok') return postponed(retryAfterMs)
+  const { reason, detail } = record
+  return postponed(retryAfterMs, { ...askerOf(record, host), reason, detail })
+}
+
+function postponed(retryAfterMs: number, more: Partial<Postponed> = {}): Postponed {
+  return { kind: 'postponed', retryAfterMs, ...more }
+}
+
+/** Null: the lease or the answer is of no use any more. Rejects with a StoreError. */
+async function askForAll(
+  member: Member,
+  { fence, nowMs, takenAtMs, leaseMs }: Verdict<'yours'> & { takenAtMs: number; leaseMs: number },
+  { attempt, signal }: { attempt: Attempt; signal: AbortSignal },
+): Promise<FetchOutcome | null> {
+  const { store, seal, telemetry } = member
+  const { fetchToken, requestTimeoutMs, retry } = member.service()
+  // The waits were over, or what this host writes replaces them.
+  member.state = { ...member.state, holds: NO_HOLDS }
+  await attempt.beforeRequest()
+  // The host was suspended, or its disk stood still: the request might outlive the lease.
+  if (member.nowMs() - takenAtMs > requestTimeoutMs / 2) return null
+  const outcome = await fetchToken(signal, attempt)
+  if (signal.aborted || outcome.kind === 'postponed') {
+    await store.release(null).catch(telemetry.failed)
+    return outcome
+  }
+  const { record, waitMs } = recordOf(outcome, { newest: member.state.newest, retry }, member.moment())
+  const obtainedAtMs = member.nowMs()
+  const atMs = Math.floor(nowMs + obtainedAtMs - takenAtMs)
+  const head = { fence, atMs, notBeforeMs: waitMs === 0 ? 0 : atMs + waitMs }
+  if (isForAll(record)) {
+    const known = { head, record, obtainedAtMs }
+    const isClientPaced = attempt.cause === 'client'
+    const isStale = await publish(member, known, { isClientPaced, endsAtMs: takenAtMs + leaseMs })
+    return isStale ? member.takeDelivery() : outcome
+  }
+  const sealed = seal.encrypt(record, head)
+  // If it fails, the lease ends by itself.
+  await store.release({ ...head, sealed, pauseMs: PAUSE_MS }).catch(telemetry.failed)
+  return outcome
+}
+
+/** Writes the answer for all. True: another host's answer counts instead of it. */
+async function publish(
+  member: Member,
+  known: KnownRecord,
+  { isClientPaced, endsAtMs }: { isClientPaced: boolean; endsAtMs: number },
+): Promise<boolean> {
+  const { store, seal, telemetry, log } = member
+  const { head, record } = known
+  const { fence } = head
+  const ttlMs = keptMs(known, known.obtainedAtMs)
+  const request = { ...head, sealed: seal.encrypt(record, head), ttlMs, isClientPaced }
+  try {
+    const put = await store.put(request).catch((error: unknown) => {
+      // A host that was paused finds its command timed out, whatever the store did: past the lease it writes once more.
+      if (!(error instanceof StoreError) || member.nowMs() < endsAtMs) throw error
+      return store.put(request)
+    })
+    if (put.verdict === 'stale' && put.record?.fence !== fence) {
+      telemetry.staleWrite(fence)
+      if (put.record !== null) member.receive(put.record, 'take')
+      return true
+    }
+    const hosts = put.verdict === 'stored' ? put.hosts : 0
+    member.state = afterOwnRecord(member.state, known)
+    if (hosts > 0) member.state = { ...member.state, hosts }
+    telemetry.counted('asked')
+    log('info', 'Asked the service for the fleet', { event: 'share-asked', fence, hosts })
+  } catch (error) {
+    telemetry.failed(error)
+    keepOwn(member, known)
+  }
+  return false
+}
+
+function keepOwn(member: Member, { record, obtainedAtMs }: Answer): void {
+  member.state = { ...member.state, own: { record: { ...record, isAlone: true }, obtainedAtMs } }
+}
+
+/** The store cannot be used: the request is put off to this host's own time, then made by itself. */
+async function askAlone(member: Member, attempt: Attempt, signal: AbortSignal): Promise<FetchOutcome> {
+  const { asks, whenAlone } = member.share
+  // Other credentials are an operator's act, too.
+  const isAct = attempt.cause === 'operator' || attempt.cause === 'reload'
+  if (!asks || (whenAlone === 'wait' && !isAct)) {
+    const detail = 'The shared store cannot be used, and this host is not to ask by itself'
+    return postponed(SYNC_EVERY_MS, { reason: asks ? 'share-lost' : 'not-asked', detail })
+  }
+  const waitMs = isAct ? 0 : planAlone(member)
+  if (waitMs > 0) return postponed(Math.min(SYNC_EVERY_MS, waitMs))
+  member.forgetPlan()
+  await attempt.beforeRequest()
+  const { fetchToken, retry } = member.service()
+  const outcome = await fetchToken(signal, attempt)
+  if (signal.aborted || (outcome.kind !== 'ok' && outcome.kind !== 'permanent')) return outcome
+  member.telemetry.counted('alone')
+  const { record } = recordOf(outcome, { newest: member.state.newest, retry }, member.moment())
+  if (isForAll(record)) keepOwn(member, { record, obtainedAtMs: member.nowMs() })
+  return outcome
+}
+
+/** The time until this host's turn, in ms. */
+function planAlone(member: Member): number {
+  const { keeper, random, telemetry } = member
+  const { nowMs, usableUntilMs } = member.moment()
+  const isUrgent = keeper.state().rejection !== null || isOthersToken(keeper.state())
+  const standalone = { usableUntilMs, hosts: member.state.hosts, isUrgent }
+  const planned = afterPlanned(member.state, standalone, { nowMs, drawn: random() })
+  member.state = planned
+  const inMs = planned.plan.atMs - nowMs
+  telemetry.alone({ spreadMs: Math.round(spreadMs(standalone, nowMs)), inMs: Math.round(inMs) })
+  return inMs
+}
