@@ -42,9 +42,12 @@ export async function makeAttempt(
   attempt: Attempt,
   signal: AbortSignal,
 ): Promise<FetchOutcome> {
-  const { telemetry } = member
+  const { telemetry, host } = member
   const { rejection } = member.keeper.state()
-  if (attempt.cause === 'client' && rejection !== null) telemetry.rejected(rejection.ageMs)
+  if (attempt.cause === 'client' && rejection !== null) {
+    const { isAlone = false, by = host } = member.state.newest?.record ?? {}
+    telemetry.rejected(rejection.ageMs, isAlone && by !== host ? by : null)
+  }
   // A host has the same name in each of its leases.
   member.state = { ...member.state, holds: { ...member.state.holds, lease: null } }
   const outcome = await fetchShared(member, attempt, signal).catch((error: unknown) => {
@@ -181,7 +184,7 @@ async function askForAll(
   { fence, nowMs, takenAtMs, leaseMs }: Verdict<'yours'> & { takenAtMs: number; leaseMs: number },
   { attempt, signal }: { attempt: Attempt; signal: AbortSignal },
 ): Promise<FetchOutcome | null> {
-  const { store, seal, telemetry } = member
+  const { store, seal, telemetry, log } = member
   const { fetchToken, requestTimeoutMs, retry } = member.service()
   // The waits were over, or what this host writes replaces them.
   member.state = { ...member.state, holds: NO_HOLDS }
@@ -197,39 +200,24 @@ async function askForAll(
   const obtainedAtMs = member.nowMs()
   const atMs = Math.floor(nowMs + obtainedAtMs - takenAtMs)
   const head = { fence, atMs, notBeforeMs: waitMs === 0 ? 0 : atMs + waitMs }
-  if (isForAll(record)) {
-    const known = { head, record, obtainedAtMs }
-    const isClientPaced = attempt.cause === 'client'
-    const isStale = await publish(member, known, { isClientPaced, endsAtMs: takenAtMs + leaseMs })
-    return isStale ? member.takeDelivery() : outcome
+  const sealed = { ...head, sealed: seal.encrypt(record, head) }
+  if (!isForAll(record)) {
+    // If it fails, the lease ends by itself.
+    await store.release({ ...sealed, pauseMs: PAUSE_MS }).catch(telemetry.failed)
+    return outcome
   }
-  const sealed = seal.encrypt(record, head)
-  // If it fails, the lease ends by itself.
-  await store.release({ ...head, sealed, pauseMs: PAUSE_MS }).catch(telemetry.failed)
-  return outcome
-}
-
-/** Writes the answer for all. True: another host's answer counts instead of it. */
-async function publish(
-  member: Member,
-  known: KnownRecord,
-  { isClientPaced, endsAtMs }: { isClientPaced: boolean; endsAtMs: number },
-): Promise<boolean> {
-  const { store, seal, telemetry, log } = member
-  const { head, record } = known
-  const { fence } = head
-  const ttlMs = keptMs(known, known.obtainedAtMs)
-  const request = { ...head, sealed: seal.encrypt(record, head), ttlMs, isClientPaced }
+  const known = { head, record, obtainedAtMs }
+  const request = { ...sealed, ttlMs: keptMs(known, obtainedAtMs), isClientPaced: attempt.cause === 'client' }
   try {
     const put = await store.put(request).catch((error: unknown) => {
       // A host that was paused finds its command timed out, whatever the store did: past the lease it writes once more.
-      if (!(error instanceof StoreError) || member.nowMs() < endsAtMs) throw error
+      if (!(error instanceof StoreError) || member.nowMs() < takenAtMs + leaseMs) throw error
       return store.put(request)
     })
     if (put.verdict === 'stale' && put.record?.fence !== fence) {
       telemetry.staleWrite(fence)
       if (put.record !== null) member.receive(put.record, 'take')
-      return true
+      return member.takeDelivery()
     }
     const hosts = put.verdict === 'stored' ? put.hosts : 0
     member.state = afterOwnRecord(member.state, known)
@@ -240,7 +228,7 @@ async function publish(
     telemetry.failed(error)
     keepOwn(member, known)
   }
-  return false
+  return outcome
 }
 
 function keepOwn(member: Member, { record, obtainedAtMs }: Answer): void {

@@ -3,7 +3,6 @@ import type { ShareConfig } from '../config/config.ts'
 import type { Clock } from '../lib/clock.ts'
 import { fault, ok, warning, type Finding, clockFindings } from '../lib/finding.ts'
 import { randomHex } from '../lib/crypto.ts'
-import { connect, type Surroundings } from './redis-client.ts'
 import { formatServers, openRedisStore } from './redis-store.ts'
 import { StoreError, type Store } from './store.ts'
 import { aclLine } from './telemetry.ts'
@@ -20,12 +19,31 @@ export async function checkStore(
   share: ShareConfig,
   surroundings: { readonly clock: Clock; readonly random: () => number },
 ): Promise<Finding[]> {
+  // A name that no account has.
+  const accountKey = `check-${randomHex(16)}`
+  const store = await openRedisStore(share, { ...surroundings, accountKey, host: 'check' })
   try {
-    return [...(await serverFindings(share, surroundings)), ...(await usageFindings(share, surroundings))]
+    const server = describe(await store.info())
+    const aheadMs = await tryAll(store, surroundings.clock)
+    const sentence = (off: string): string => `has a clock ${off} this host's: set both`
+    return [
+      ...server,
+      ok('lets this host read, write, publish and subscribe'),
+      ...clockFindings(aheadMs, { leastMs: CLOCK_OFF_MS, sentence }),
+    ]
   } catch (error) {
-    if (!(error instanceof StoreError)) throw error
-    return [faultOf(error, share)]
+    return [faultOf(asStoreError(error), share)]
+  } finally {
+    // Every key but one expires by itself within a moment.
+    await store.forget().catch(asStoreError)
+    store.close()
   }
+}
+
+/** Any other error is a fault of this program, and is thrown. */
+function asStoreError(error: unknown): StoreError {
+  if (error instanceof StoreError) return error
+  throw error
 }
 
 function faultOf({ kind, message }: StoreError, share: ShareConfig): Finding {
@@ -37,18 +55,6 @@ function faultOf({ kind, message }: StoreError, share: ShareConfig): Finding {
   return fault(
     `denies access at ${server}: ${message}. Check share.user and share.password; these rights are needed: ${aclLine(share)}`,
   )
-}
-
-async function serverFindings(share: ShareConfig, surroundings: Surroundings): Promise<Finding[]> {
-  const connection = await connect(share, surroundings)
-  try {
-    await connection.firstContact
-    return describe(await connection.client.info())
-  } catch (error) {
-    throw connection.errorOf(error)
-  } finally {
-    connection.close()
-  }
 }
 
 function describe(info: string): Finding[] {
@@ -71,53 +77,24 @@ function describe(info: string): Finding[] {
   return findings
 }
 
-/** Does all that a host does, under a name that no account has. */
-async function usageFindings(
-  share: ShareConfig,
-  surroundings: { readonly clock: Clock; readonly random: () => number },
-): Promise<Finding[]> {
-  const accountKey = `check-${randomHex(16)}`
-  const store = await openRedisStore(share, { ...surroundings, accountKey, host: 'check' })
-  try {
-    const aheadMs = await tryAll(store, surroundings.clock)
-    const sentence = (off: string): string => `has a clock ${off} this host's: set both`
-    return [
-      ok('lets this host read, write, publish and subscribe'),
-      ...clockFindings(aheadMs, { leastMs: CLOCK_OFF_MS, sentence }),
-    ]
-  } finally {
-    await store.forget().catch((error: unknown) => {
-      // Every key expires by itself within a moment.
-      if (!(error instanceof StoreError)) throw error
-    })
-    store.close()
-  }
-}
-
-/** The lead of the store's clock over this host's, in ms. */
+/** Uses every right that a host needs. Resolves with the lead of the store's clock over this host's, in ms. */
 async function tryAll(store: Store, clock: Clock): Promise<number> {
   const stop = new AbortController()
   const subscribed = new AbortController()
-  const listener = {
-    onRecord: () => undefined,
-    onReleased: () => undefined,
-    onSubscribed: () => subscribed.abort(),
-  }
-  const watching = store.watch(listener, stop.signal)
+  const watching = store.watch(
+    { onRecord: ignore, onReleased: ignore, onSubscribed: () => subscribed.abort() },
+    stop.signal,
+  )
   try {
     const ignored = { record: 0, lease: '', pause: 0, pace: false }
     const fences = { adoptedFence: 0, highestFence: 0, ignored }
-    const request = { cause: 'client', leaseMs: SHORT_MS, ...fences } as const
-    const lease = await store.acquireLease(request)
+    const lease = await store.acquireLease({ cause: 'client', leaseMs: SHORT_MS, ...fences })
     if (lease.verdict !== 'yours') throw new StoreError('lost', `it answered ${lease.verdict} to a new name`)
-    const head = { fence: lease.fence, atMs: lease.nowMs, notBeforeMs: 0, sealed: '' }
-    await store.put({ ...head, ttlMs: SHORT_MS, isClientPaced: false })
+    const head = { fence: lease.fence, atMs: lease.nowMs, notBeforeMs: 0 }
+    await store.put({ ...head, sealed: '', ttlMs: SHORT_MS, isClientPaced: true })
     const beforeMs = clock.now().wallMs
     const { nowMs } = await store.read({ known: 0, highestFence: 0 })
     const aheadMs = nowMs - (beforeMs + clock.now().wallMs) / 2
-    await store.restore({ ...head, fence: lease.fence + 1, ttlMs: SHORT_MS })
-    await store.acquireLease({ ...request, cause: 'operator' })
-    await store.release({ ...head, pauseMs: SHORT_MS })
     await clock.sleep(SUBSCRIBE_MS, subscribed.signal)
     if (!subscribed.signal.aborted)
       throw new StoreError('denied', 'the subscription was refused, or took too long')
@@ -127,3 +104,5 @@ async function tryAll(store: Store, clock: Clock): Promise<number> {
     await watching
   }
 }
+
+const ignore = (): void => undefined

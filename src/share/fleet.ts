@@ -7,7 +7,7 @@ import type { StatusResult } from '../protocol.ts'
 import type { FetchOutcome, FetchToken } from '../token/outcome.ts'
 import type { SavedFleet } from '../token/state.ts'
 import type { Token } from '../token/token.ts'
-import type { KeeperPort, MemberOptions, ServiceSettings } from './member.ts'
+import type { MemberOptions, ServiceSettings } from './member.ts'
 import type { Remembered } from './share-state.ts'
 import type { OpenStore, ShareToken } from './share-token.ts'
 
@@ -29,12 +29,11 @@ interface Session {
   opened: ShareToken | null
 }
 
-export interface FleetOptions extends Pick<MemberOptions, 'clock' | 'random' | 'log'> {
+export interface FleetOptions extends Pick<MemberOptions, 'clock' | 'random' | 'log' | 'keeper'> {
   /** Redis, unless it is given. */
   readonly openStore?: OpenStore | undefined
   /** The knowledge of the process before this one about the credentials of the start. */
   readonly saved: () => SavedFleet
-  readonly keeper: KeeperPort
 }
 
 export function createFleet(options: FleetOptions) {

@@ -28,10 +28,6 @@ export interface ServiceSettings {
   readonly retry: RetryPolicy
 }
 
-export interface KeeperPort extends Pick<Keeper, 'offer' | 'state'> {
-  readonly policy: () => Policy
-}
-
 export interface MemberOptions {
   readonly store: Store
   readonly seal: Seal
@@ -43,7 +39,7 @@ export interface MemberOptions {
   readonly share: Pick<ShareConfig, 'timeoutMs' | 'asks' | 'whenAlone'> & AclSettings
   readonly service: () => ServiceSettings
   readonly remembered: Remembered
-  readonly keeper: KeeperPort
+  readonly keeper: Pick<Keeper, 'offer' | 'state'> & { readonly policy: () => Policy }
 }
 
 export type Member = ReturnType<typeof createMember>
@@ -152,7 +148,6 @@ export function createMember(options: MemberOptions) {
     const { by, isAlone = false } = known.record
     const { route: how } = member.state
     telemetry.counted(how)
-    if (isAlone && by !== host) telemetry.askedAlone(by)
     log('debug', 'Took over what another host was answered', {
       event: 'share-adopted',
       fence: known.head.fence,

@@ -1,6 +1,6 @@
 // A connection to Redis, a Sentinel's master or a cluster, with the options that keep a hung server from hanging us. The only importer of the client library.
 // A bundle has the default export of a CommonJS library and none of its names.
-import library, { type Cluster, type ClusterOptions, type Redis, type RedisOptions } from 'iovalkey'
+import library, { type Cluster, type Redis, type RedisOptions } from 'iovalkey'
 import type { ShareConfig } from '../config/config.ts'
 import type { Clock } from '../lib/clock.ts'
 import { createSecureContext } from '../lib/crypto.ts'
@@ -22,25 +22,12 @@ const KEEP_ALIVE_MS = 5_000
 const RETRY = { fromMs: 100, toMs: 5_000, deniedMs: 60_000 }
 const MAX_MESSAGE_LENGTH = 300
 
-export interface Connection {
-  readonly client: RedisClient
-  /** Resolves when the connection was first made or first failed, and no later than after `share.timeout`. */
-  readonly firstContact: Promise<void>
-  /** An error of a command as a StoreError; names the reason why there is no connection, where that is known. */
-  errorOf(error: unknown): StoreError
-  /** The server has said something that makes sense: it is no stranger, and is connected to at once if it is lost. */
-  understood(): void
-  close(): void
-}
+export type Connection = Awaited<ReturnType<typeof connect>>
 
 /** Connects, and reconnects until it is closed. Commands fail at once while there is no connection. */
-export async function connect(settings: StoreConfig, { clock, random }: Surroundings): Promise<Connection> {
+export async function connect(settings: StoreConfig, { clock, random }: Surroundings) {
   /** Why there is no connection; a refused password stays the reason until a connection is made. */
   let lastError: StoreError | null = null
-  const note = (error: unknown): void => {
-    const found = storeErrorOf(error, settings)
-    if (lastError?.kind !== 'denied' || found.kind === 'denied') lastError = found
-  }
   /** Connections since the server last made sense: the library counts none that was made. */
   let useless = 0
   const retryMs = (attempts: number): number => {
@@ -48,13 +35,26 @@ export async function connect(settings: StoreConfig, { clock, random }: Surround
     if (lastError?.kind === 'denied') return RETRY.deniedMs
     return Math.min(RETRY.toMs, RETRY.fromMs * 2 ** Math.max(attempts, useless)) * (0.5 + random() / 2)
   }
-  const client = settings.cluster
-    ? new library.Cluster(nodesOf(settings), await clusterOptions(settings, retryMs))
-    : new library.Redis(await redisOptions(settings, retryMs))
+  const common = await commonOptions(settings)
+  const client: RedisClient = settings.cluster
+    ? new library.Cluster(nodesOf(settings), {
+        redisOptions: common,
+        enableOfflineQueue: false,
+        clusterRetryStrategy: retryMs,
+        maxRedirections: 3,
+      })
+    : new library.Redis({
+        ...common,
+        ...targetOf(settings, common),
+        db: settings.database,
+        retryStrategy: retryMs,
+        sentinelRetryStrategy: retryMs,
+      })
   const contact = new AbortController()
   const firstContact = clock.sleep(settings.timeoutMs, contact.signal)
   client.on('error', (error: unknown) => {
-    note(error)
+    const found = storeErrorOf(error, settings)
+    if (lastError?.kind !== 'denied' || found.kind === 'denied') lastError = found
     contact.abort()
   })
   client.on('ready', () => {
@@ -64,45 +64,27 @@ export async function connect(settings: StoreConfig, { clock, random }: Surround
   client.on('end', () => contact.abort())
   return {
     client,
+    /** Resolves when the connection was first made or first failed, and no later than after `share.timeout`. */
     firstContact,
-    errorOf(error) {
+    /** An error of a command as a StoreError; names the reason why there is no connection, where that is known. */
+    errorOf(error: unknown): StoreError {
       if (client.status === 'ready') return storeErrorOf(error, settings)
       return lastError ?? storeErrorOf(new Error(NO_CONNECTION), settings)
     },
-    understood() {
+    /** The server has said something that makes sense: it is no stranger, and is connected to at once if it is lost. */
+    understood: (): void => {
       useless = 0
     },
-    close() {
-      client.disconnect()
-    },
+    close: () => client.disconnect(),
   }
 }
 
-async function redisOptions(
-  settings: StoreConfig,
-  retryMs: (attempts: number) => number,
-): Promise<RedisOptions> {
-  const { servers, sentinel, user, password, database, timeoutMs } = settings
-  const tls = settings.tls === null ? {} : { tls: await tlsOptions(settings.tls) }
-  const [server] = servers
-  const target =
-    sentinel === null
-      ? { ...server }
-      : {
-          sentinels: nodesOf(settings),
-          name: sentinel.name,
-          ...(sentinel.user !== null && { sentinelUsername: sentinel.user }),
-          ...(sentinel.password !== null && { sentinelPassword: sentinel.password.reveal() }),
-          ...('tls' in tls && { sentinelTLS: tls.tls, enableTLSForSentinelMode: true }),
-          sentinelCommandTimeout: timeoutMs,
-          sentinelRetryStrategy: retryMs,
-        }
+/** The options of every connection, also of those to the nodes of a cluster. */
+async function commonOptions({ user, password, tls, timeoutMs }: StoreConfig): Promise<RedisOptions> {
   return {
-    ...target,
-    ...tls,
+    ...(tls !== null && { tls: await tlsOptions(tls) }),
     ...(user !== null && { username: user }),
     ...(password !== null && { password: password.reveal() }),
-    db: database,
     connectionName: 'kyc-tokend',
     connectTimeout: Math.max(timeoutMs, SOCKET_TIMEOUT_MS),
     commandTimeout: timeoutMs,
@@ -113,23 +95,21 @@ async function redisOptions(
     maxRetriesPerRequest: 0,
     autoResendUnfulfilledCommands: false,
     autoResubscribe: false,
-    retryStrategy: retryMs,
     // Reconnects, and does not send the command again: the master is another now, or the data is not there yet.
     reconnectOnError: ({ message }) => (/^(READONLY|LOADING)/.test(message) ? 1 : false),
   }
 }
 
-async function clusterOptions(
-  settings: StoreConfig,
-  retryMs: (attempts: number) => number,
-): Promise<ClusterOptions> {
-  const redis = await redisOptions({ ...settings, database: 0 }, retryMs)
-  const { host: _host, port: _port, path: _path, retryStrategy: _retry, ...redisOptionsOfNodes } = redis
+function targetOf(settings: StoreConfig, { tls }: RedisOptions): RedisOptions {
+  const { servers, sentinel, timeoutMs } = settings
+  if (sentinel === null) return { ...servers[0] }
   return {
-    redisOptions: redisOptionsOfNodes,
-    enableOfflineQueue: false,
-    clusterRetryStrategy: retryMs,
-    maxRedirections: 3,
+    sentinels: nodesOf(settings),
+    name: sentinel.name,
+    ...(sentinel.user !== null && { sentinelUsername: sentinel.user }),
+    ...(sentinel.password !== null && { sentinelPassword: sentinel.password.reveal() }),
+    ...(tls !== undefined && { sentinelTLS: tls, enableTLSForSentinelMode: true }),
+    sentinelCommandTimeout: timeoutMs,
   }
 }
 
@@ -137,12 +117,8 @@ function nodesOf({ servers }: StoreConfig): { host: string; port: number }[] {
   return servers.flatMap((server) => ('path' in server ? [] : [{ host: server.host, port: server.port }]))
 }
 
-async function tlsOptions({
-  ca,
-  serverName,
-  cert,
-  key,
-}: NonNullable<StoreConfig['tls']>): Promise<NonNullable<RedisOptions['tls']>> {
+async function tlsOptions(tls: NonNullable<StoreConfig['tls']>): Promise<NonNullable<RedisOptions['tls']>> {
+  const { ca, serverName, cert, key } = tls
   return {
     // Said here, so that NODE_TLS_REJECT_UNAUTHORIZED of some environment does not hand the password to anybody.
     rejectUnauthorized: true,

@@ -45,14 +45,7 @@ const sharedRecord = v.variant('kind', [
 export type SharedToken = Readonly<v.InferOutput<typeof sharedToken>>
 export type SharedRecord = Readonly<v.InferOutput<typeof sharedRecord>>
 
-export interface Seal {
-  /** Names the account in keys and channel without naming it to others: 32 hex digits. */
-  readonly accountKey: string
-  /** Throws a RangeError if the record is longer than MAX_RECORD_BYTES. */
-  encrypt(record: SharedRecord, head: RecordHead): string
-  /** Null if the text was not encrypted with this secret under exactly this head. */
-  decrypt(sealed: string, head: RecordHead): SharedRecord | null
-}
+export type Seal = ReturnType<typeof createSeal>
 
 export interface SealOptions {
   readonly baseUrl: string
@@ -71,7 +64,7 @@ const HEAD_BYTES = 1 + NONCE_BYTES + TAG_BYTES
 /** Base64 has four characters for three bytes. */
 const MAX_SEALED_LENGTH = 4 * Math.ceil((HEAD_BYTES + MAX_RECORD_BYTES) / 3)
 
-export function createSeal({ baseUrl, description, credentials, key }: SealOptions): Seal {
+export function createSeal({ baseUrl, description, credentials, key }: SealOptions) {
   const { apiKey, apiSecret } = credentials
   const material = JSON.stringify([apiSecret.reveal(), key?.reveal() ?? null])
   // Without a description the key is that of version 1.1.0, with which these hosts may share.
@@ -87,8 +80,10 @@ export function createSeal({ baseUrl, description, credentials, key }: SealOptio
     Buffer.from(`kyc-tokend share ${VERSION} ${accountKey} ${fence} ${atMs} ${notBeforeMs}`)
 
   return {
+    /** Names the account in keys and channel without naming it to others: 32 hex digits. */
     accountKey,
-    encrypt(record, head) {
+    /** Throws a RangeError if the record is longer than MAX_RECORD_BYTES. */
+    encrypt(record: SharedRecord, head: RecordHead): string {
       const text = Buffer.from(JSON.stringify(record))
       if (text.length > MAX_RECORD_BYTES) {
         throw new RangeError(`A shared record of ${text.length} bytes is longer than ${MAX_RECORD_BYTES}`)
@@ -98,7 +93,8 @@ export function createSeal({ baseUrl, description, credentials, key }: SealOptio
       const sealed = Buffer.concat([cipher.update(text), cipher.final()])
       return Buffer.concat([Buffer.from([VERSION]), nonce, cipher.getAuthTag(), sealed]).toString('base64')
     },
-    decrypt(text, head) {
+    /** Null if the text was not encrypted with this secret under exactly this head. */
+    decrypt(text: string, head: RecordHead): SharedRecord | null {
       if (text.length > MAX_SEALED_LENGTH) return null
       const bytes = Buffer.from(text, 'base64')
       // base64 ignores what does not belong to it; a sealed record has one spelling only.

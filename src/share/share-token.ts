@@ -7,9 +7,10 @@ import { makeAttempt, SYNC_EVERY_MS } from './attempt.ts'
 import { createMember, type MemberOptions } from './member.ts'
 import { openRedisStore } from './redis-store.ts'
 import { createSeal } from './seal.ts'
+import type { Store } from './store.ts'
 import { nextDelivery, storeClockMs, type Remembered } from './share-state.ts'
 
-export type OpenStore = typeof openRedisStore
+export type OpenStore = (...account: Parameters<typeof openRedisStore>) => Promise<Store>
 export type ShareToken = ReturnType<typeof shareToken>
 
 const SYNC_EVERY_WHILE_DENIED_MS = 60_000

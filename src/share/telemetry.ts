@@ -1,19 +1,11 @@
 // Telemetry of sharing: the state of the store, counts for metrics, and log records, each change once.
 import type { ShareConfig } from '../config/config.ts'
 import type { Clock } from '../lib/clock.ts'
-import { createHistogram, type Observations } from '../lib/histogram.ts'
+import { createHistogram } from '../lib/histogram.ts'
 import type { Log } from '../lib/log.ts'
 import type { StatusResult } from '../protocol.ts'
-import type { Route } from './share-state.ts'
 import { StoreError, type StoreErrorKind } from './store.ts'
 
-export interface ShareSample {
-  readonly outcomes: Readonly<Record<Route | 'asked' | 'alone', number>>
-  readonly staleWrites: number
-  readonly unreadable: number
-  /** Delay of pushes, in seconds. */
-  readonly lag: Observations
-}
 type StoreState = Pick<NonNullable<StatusResult['share']>, 'state' | 'since' | 'lastError'>
 
 export type Telemetry = ReturnType<typeof createTelemetry>
@@ -38,40 +30,34 @@ export function createTelemetry(options: {
     denied: `Check share.user and share.password; the user needs these rights: ${aclLine(options.share)}`,
   }
   const isoNow = (): string => new Date(clock.now().wallMs).toISOString()
-  const outcomes = { asked: 0, push: 0, look: 0, take: 0, alone: 0 }
+  const counts = {
+    outcomes: { asked: 0, push: 0, look: 0, take: 0, alone: 0 },
+    staleWrites: 0,
+    unreadable: 0,
+  }
+  /** Delay of pushes, in seconds. */
   const lag = createHistogram(LAG_BOUNDS)
   let storeState: StoreState = { state: 'alone', since: isoNow(), lastError: null }
   let failures = 0
   let isAloneLogged = false
-  let staleWrites = 0
-  let unreadable = 0
   let lastUnreadable = { fence: 0, loggedAtMs: -Infinity }
-  let lastAlone: { readonly by: string; readonly atMs: number } | null = null
   let contentionLoggedAtMs = -Infinity
 
-  function logLoss(kind: StoreErrorKind, message: string): void {
-    const fields = { server, error: message, remedy: remedies[kind] }
+  function logLoss(kind: StoreErrorKind, error: string): void {
+    const fields = (event: string) => ({ event, server, error, remedy: remedies[kind] })
     if (kind === 'denied')
-      log('error', 'The shared store denies access: this host is alone', { event: 'share-denied', ...fields })
-    else if (kind === 'slow')
-      log('warning', 'The shared store does not answer in time: this host is alone', {
-        event: 'share-slow',
-        ...fields,
-      })
-    else
-      log('warning', 'The shared store cannot be used: this host is alone', {
-        event: 'share-lost',
-        ...fields,
-      })
+      return log('error', 'The shared store denies access: this host is alone', fields('share-denied'))
+    if (kind === 'slow')
+      return log(
+        'warning',
+        'The shared store does not answer in time: this host is alone',
+        fields('share-slow'),
+      )
+    log('warning', 'The shared store cannot be used: this host is alone', fields('share-lost'))
   }
 
   return {
-    sample: (): ShareSample => ({
-      outcomes: { ...outcomes },
-      staleWrites,
-      unreadable,
-      lag: lag.observations(),
-    }),
+    sample: () => ({ ...structuredClone(counts), lag: lag.observations() }),
     storeState: (): StoreState => storeState,
     /** An operation succeeded. */
     connected(): void {
@@ -108,11 +94,11 @@ export function createTelemetry(options: {
         ...plan,
       })
     },
-    counted(source: keyof ShareSample['outcomes']): void {
-      outcomes[source] += 1
+    counted(source: keyof typeof counts.outcomes): void {
+      counts.outcomes[source] += 1
     },
     staleWrite(fence: number): void {
-      staleWrites += 1
+      counts.staleWrites += 1
       log('warning', 'Another host asked meanwhile: its answer counts, and the one of this host is dropped', {
         event: 'share-stale-write',
         fence,
@@ -120,7 +106,7 @@ export function createTelemetry(options: {
     },
     /** A record does not open; logged once for each fence, and once in 10 min at most. */
     unreadable(fence: number): void {
-      unreadable += 1
+      counts.unreadable += 1
       const nowMs = clock.now().bootMs
       if (fence === lastUnreadable.fence || nowMs - lastUnreadable.loggedAtMs < UNREADABLE_EVERY_MS) return
       lastUnreadable = { fence, loggedAtMs: nowMs }
@@ -134,22 +120,19 @@ export function createTelemetry(options: {
     lag(ms: number): void {
       lag.observe(Math.max(0, ms) / 1000)
     },
-    /** A record of a host that asked by itself has come. */
-    askedAlone(by: string): void {
-      lastAlone = { by, atMs: clock.now().bootMs }
-    },
-    /** A client reported a token of this age as refused. Logged once an hour at most. */
-    rejected(ageMs: number): void {
+    /**
+     * A client reported a token of this age as refused; `aloneBy`: another host obtained it by itself. Logged once an hour
+     * at most.
+     */
+    rejected(ageMs: number, aloneBy: string | null): void {
       const nowMs = clock.now().bootMs
-      const recent = lastAlone !== null && nowMs - lastAlone.atMs < CONTENTION.youngMs ? lastAlone : null
-      const isSuspect = recent !== null || storeState.state !== 'connected'
-      if (ageMs >= CONTENTION.youngMs || !isSuspect || nowMs - contentionLoggedAtMs < CONTENTION.everyMs)
-        return
+      const isSuspect = ageMs < CONTENTION.youngMs && (aloneBy !== null || storeState.state !== 'connected')
+      if (!isSuspect || nowMs - contentionLoggedAtMs < CONTENTION.everyMs) return
       contentionLoggedAtMs = nowMs
       log('warning', 'The service refused a new token while hosts ask by themselves', {
         event: 'share-contention',
         ageMs: Math.round(ageMs),
-        ...(recent !== null && { by: recent.by }),
+        ...(aloneBy !== null && { by: aloneBy }),
         remedy:
           'If the service keeps only one token of an account alive, set share.whenAlone to "wait" on every host: then none asks while the shared store is away',
       })
