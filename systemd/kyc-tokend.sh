@@ -1,7 +1,8 @@
 #!/bin/sh
 # /usr/bin/kyc-tokend. `kyc-tokend token` is answered here, without starting anything, from the line that the daemon
-# keeps for it (`VALID_FROM VALID_UNTIL TOKEN`, in seconds of /proc/uptime) where that is certain to be right. Every
-# other command, and every doubt, is for the full program, which then says and does what there is to say and do.
+# keeps for it (`VALID_FROM VALID_UNTIL TOKEN`, in seconds of /proc/uptime) where that is certain to be right, and
+# `kyc-tokend exec -- CMD` likewise. Every other command, and every doubt, is for the full program, which then says and does
+# what there is to say and do.
 
 # $1: printed before the token. $2: the account that --account names, if there is one.
 quick() {
@@ -41,6 +42,22 @@ quick() {
 	printf '%s%s\n' "$1" "$token"
 }
 
+# Only the standard descriptors are open: beside them are that of this script, and that by which the shell reads the directory.
+is_alone() {
+	set -- /proc/self/fd/*
+	[ $# -eq 5 ]
+}
+
+# $1: a command. Prints the token if the command can be run.
+quick_for() {
+	program=$(command -v "$1") && [ -f "$program" ] && [ -x "$program" ] && quick ''
+}
+
+if [ $# -gt 2 ] && [ "$1 $2" = 'exec --' ] && is_alone && KYC_ACCESS_TOKEN=$(exec 2>/dev/null && quick_for "$3"); then
+	shift 2
+	export KYC_ACCESS_TOKEN
+	exec "$@"
+fi
 if case $#/${1-}/${2-} in
 	1/token/ | 2/token/--format=raw) { quick ''; } 2>/dev/null ;;
 	2/token/--format=header) { quick 'Authorization: Bearer '; } 2>/dev/null ;;

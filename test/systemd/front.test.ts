@@ -76,6 +76,27 @@ describe('kyc-tokend token, answered by the shell', () => {
     expect(await call({ args: ['token', '--format', 'raw'], env })).toBe('0 token-of-us\n')
   })
 
+  /** Runs a command of the front with these descriptors alone. */
+  const execWith = (descriptors: readonly number[], ...words: string[]): string => {
+    const others =
+      'for fd in set(range(4096)) - set(map(int, sys.argv[1].split())):\n  try: os.close(fd)\n  except OSError: pass'
+    const script = `import os, sys\nos.dup2(1, 9)\n${others}\nos.environ["SELF"] = str(os.getpid())\nos.execv(sys.argv[2], sys.argv[2:])`
+    const args = ['-c', script, descriptors.join(' '), front, 'exec', '--', ...words]
+    return spawnSync('python3', args, { encoding: 'utf8' }).stdout
+  }
+
+  it('gives the token to a command that it becomes, and no other descriptor', async () => {
+    await writeFile(path.join(work, 'token.front'), good)
+    const state = 'ls /proc/self/fd; [ $$ = $SELF ] && echo "$KYC_ACCESS_TOKEN" "$@"'
+    const stdout = execWith([0, 1, 2], 'sh', '-c', state, 'sh', '--', 'a b')
+    expect(stdout).toBe('0\n1\n2\n3\nabc.DEF-_~+/09== -- a b\n')
+    for (const descriptors of [
+      [0, 1, 2, 9],
+      [1, 2],
+    ])
+      expect(execWith(descriptors, 'true')).toMatch(/^full exec -- true\n/)
+  })
+
   it('needs no other program', async () => {
     await writeFile(path.join(work, 'token.front'), good)
     const limited = spawnSync('sh', ['-c', `PATH=/nowhere; exec ${front} token`], { encoding: 'utf8' })
@@ -84,6 +105,11 @@ describe('kyc-tokend token, answered by the shell', () => {
 
   it.each([
     ['another command', { args: ['status'] }],
+    ['a command that does not exist', { args: ['exec', '--', 'no-such-command'] }],
+    ['a directory as a command', { args: ['exec', '--', '/etc'] }],
+    ['no command', { args: ['exec', '--'] }],
+    ['a command with options for us', { args: ['exec', '--wait', '1s', '--', 'true'] }],
+    ['a command without a token', { args: ['exec', '--', 'true'], line: null }],
     ['another format', { args: ['token', '--format', 'json'] }],
     ['one option more', { args: ['token', '--wait', '0s'] }],
     ['an argument of blanks', { args: ['token', ''] }],
