@@ -8,28 +8,29 @@ import { createSystemClock } from '../lib/clock.ts'
 import { parseDuration, formatDuration } from '../lib/duration.ts'
 import { exitStatus, UsageError } from '../lib/error.ts'
 import { Secret } from '../lib/secret.ts'
-import { createSandbox, sandboxCredentials, type Sandbox, type SandboxRequest } from '../sandbox/sandbox.ts'
-import { scenarioNames, scenarioOf, type ScenarioName } from '../sandbox/scenarios.ts'
+import { createSandbox, sandboxCredentials, type Sandbox } from '../sandbox/sandbox.ts'
+import { scenarioNames, summaryOf, type ScenarioName } from '../sandbox/scenarios.ts'
 import { serviceRequest } from '../source/request.ts'
-import type { Invocation, RunCommand } from './command.ts'
+import type { RunCommand } from './command.ts'
 
-const DEFAULT_TOKEN_LIFETIME = '60s'
 const MAX_TOKEN_LIFETIME_MS = 366 * 86_400_000
 
 export const run: RunCommand = async ({ options, env, stdout, signal }) => {
-  const tokenLifetimeMs = lifetimeOf(options)
-  const configPath = options.config
-  const { baseUrl, service } =
-    typeof configPath === 'string' ? await loadPlan({ configPath, env }) : standardPlan()
+  const tokenLifetimeMs = lifetimeOf(options['token-lifetime'] ?? '60s')
+  const configPath = options['config']
+  const plan = typeof configPath === 'string' ? await loadPlan({ configPath, env }) : standardPlan()
   const sandbox = await createSandbox({
-    port: portOf(options),
-    scenario: (options.scenario ?? 'ok') as ScenarioName,
+    port: portOf(options['port'] ?? '0'),
+    scenario: (options['scenario'] ?? 'ok') as ScenarioName,
     tokenLifetimeMs,
-    service,
+    service: plan.service,
     clock: createSystemClock(),
-    onRequest: (request) => stdout.write(`${escapeUnsafe(lineOf(request))}\n`),
+    onRequest({ atMs, method, path, status, scenario }) {
+      const line = `${new Date(atMs).toISOString()}  ${method} ${path}  ${status ?? 'cut'}  (${scenario})`
+      stdout.write(`${escapeUnsafe(line)}\n`)
+    },
   })
-  stdout.write(introduction(sandbox, { baseUrl, service, tokenLifetimeMs }))
+  stdout.write(introduction(sandbox, { ...plan, tokenLifetimeMs }))
   await sandbox.run(signal)
   return exitStatus.ok
 }
@@ -43,7 +44,7 @@ function introduction(
   const { pathname, search } = new URL(service.tokenUrl)
   const tokenUrl = url + pathname + search
   const isElsewhere = !service.tokenUrl.startsWith(`${baseUrl}/`)
-  const names = scenarioNames.map((name) => `  ${name.padEnd(18)} ${scenarioOf(name).summary}`)
+  const names = scenarioNames.map((name) => `  ${name.padEnd(18)} ${escapeUnsafe(summaryOf(name, service))}`)
   return `A stand-in of the service is at
 
   ${url}
@@ -78,20 +79,13 @@ function requestLine(service: ServiceConfig): string {
   return `curl${basic}${headers.join('')} -d ${shellWord(body.toString())} ${shellWord(url.href)}`
 }
 
-function lineOf({ atMs, method, path, status, scenario }: SandboxRequest): string {
-  return `${new Date(atMs).toISOString()}  ${method} ${path}  ${status ?? 'cut'}  (${scenario})`
-}
-
-function portOf({ port }: Invocation['options']): number {
-  if (port === undefined) return 0
-  const number = /^\d{1,5}$/.test(String(port)) ? Number(port) : Number.NaN
-  if (number <= 65_535) return number
+function portOf(given: string | boolean): number {
+  if (/^\d{1,5}$/.test(String(given)) && Number(given) <= 65_535) return Number(given)
   throw new UsageError('--port takes a number from 0 to 65535; 0 is a free port')
 }
 
-function lifetimeOf(options: Invocation['options']): number {
-  const lifetimeMs = parseDuration(String(options['token-lifetime'] ?? DEFAULT_TOKEN_LIFETIME))
-  if (lifetimeMs !== undefined && lifetimeMs >= 1_000 && lifetimeMs <= MAX_TOKEN_LIFETIME_MS)
-    return lifetimeMs
+function lifetimeOf(given: string | boolean): number {
+  const ms = parseDuration(String(given))
+  if (ms !== undefined && ms >= 1_000 && ms <= MAX_TOKEN_LIFETIME_MS) return ms
   throw new UsageError('--token-lifetime takes a duration of at least 1s, such as 60s or 15m')
 }

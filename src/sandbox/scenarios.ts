@@ -1,4 +1,5 @@
 // The answers of the stand-in to the right credentials: one function for each scenario.
+import type { ServiceConfig } from '../config/config.ts'
 import type { PermanentReason } from '../token/outcome.ts'
 import type { SandboxTokens } from './tokens.ts'
 
@@ -23,7 +24,7 @@ interface ScenarioInput {
   readonly problem: (status: number, detail: string) => SandboxAnswer
 }
 interface Scenario {
-  /** Its answers, for people. */
+  /** Its answers, for people; those of a refusal are the service's: `summaryOf`. */
   readonly summary: string
   /** Delay of the answer. */
   readonly delayMs?: number
@@ -33,17 +34,19 @@ interface Scenario {
 
 const SLOW_MS = 5_000
 const RETRY_AFTER_SECONDS = 10
+/** Of a refusal that the service describes otherwise. */
+const NOT_NAMED = '400, because `service.refusals` names no such refusal'
 
 const ok = ({ tokens, nowMs, grant }: ScenarioInput): SandboxAnswer => grant(tokens.issueJwt(nowMs))
 
 export const scenarios = {
   ok: { summary: 'a token that says when it expires', answer: ok },
   'account-inactive': {
-    summary: '500 "Your account is not active": refused for good',
+    summary: NOT_NAMED,
     answer: ({ refuse }) => refuse('account-inactive'),
   },
   'account-not-found': {
-    summary: '404 "Account not found": refused for good',
+    summary: NOT_NAMED,
     answer: ({ refuse }) => refuse('account-not-found'),
   },
   outage: {
@@ -92,4 +95,12 @@ export function isScenarioName(name: string): name is ScenarioName {
 }
 export function scenarioOf(name: ScenarioName): Scenario {
   return scenarios[name]
+}
+
+/** What the stand-in of this service answers, for people. */
+export function summaryOf(name: ScenarioName, { refusals }: Pick<ServiceConfig, 'refusals'>): string {
+  const refusal = refusals.find(({ reason }) => reason === name)
+  return refusal === undefined
+    ? scenarios[name].summary
+    : `${refusal.status} "${refusal.says}": refused for good`
 }

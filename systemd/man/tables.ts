@@ -3,7 +3,7 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import type { CommandSpec, OptionSpec } from '../../src/commands/command.ts'
 import { commands } from '../../src/commands/specs.ts'
 import { standardService } from '../../src/config/service.ts'
-import { scenarioNames, scenarioOf } from '../../src/sandbox/scenarios.ts'
+import { scenarioNames, summaryOf } from '../../src/sandbox/scenarios.ts'
 import { failureTable } from '../../src/source/response.ts'
 import { remedies, type Reason } from '../../src/token/outcome.ts'
 import { settingRows } from './setting-rows.ts'
@@ -59,7 +59,7 @@ export function tables(): Readonly<Record<string, Table>> {
     scenarios: {
       page: 'rehearse.md',
       head: ['scenario', 'answers'],
-      rows: scenarioNames.map((name) => [code(name), scenarioOf(name).summary]),
+      rows: scenarioNames.map((name) => [code(name), summaryOf(name, standardService())]),
     },
   }
 }

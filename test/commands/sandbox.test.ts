@@ -1,9 +1,12 @@
+import { writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
 import { Readable } from 'node:stream'
 import { afterEach, describe, expect, it } from 'vitest'
 import { run } from '../../src/commands/sandbox.ts'
 import { sandboxCredentials } from '../../src/sandbox/sandbox.ts'
 import { scenarioNames } from '../../src/sandbox/scenarios.ts'
 import { createMemoryStream } from '../support/memory-stream.ts'
+import { tempDirectory } from '../support/temp-directory.ts'
 
 const stop = new Set<AbortController>()
 afterEach(() => {
@@ -48,6 +51,24 @@ describe('the command sandbox', () => {
     sandbox.stop()
     expect(await sandbox.status).toBe(0)
     await expect(fetch(url)).rejects.toThrow('fetch failed')
+  })
+
+  it('is the service of a configuration, and says what that one answers', async () => {
+    const path = join(await tempDirectory(), 'c.json')
+    const refusals = [{ status: 401, says: 'invalid_client', in: 'error', reason: 'account-not-found' }]
+    const credentials = { apiKey: { env: 'NOT_SET' }, apiSecret: { env: 'NOT_SET' } }
+    await writeFile(
+      path,
+      JSON.stringify({ baseUrl: 'https://api.example.com', credentials, service: { refusals } }),
+    )
+    const sandbox = start({ config: path })
+    const url = await urlOf(sandbox)
+    const body = JSON.stringify({ apiKey: 'another', apiSecret: 'another' })
+    const response = await fetch(`${url}/token/external/jwt`, { method: 'POST', body })
+    expect(response.status).toBe(401)
+    const output = sandbox.stdout.lines().join('\n')
+    expect(output).toMatch(/^ {2}account-not-found +401 "invalid_client": refused for good$/m)
+    expect(output).toMatch(/^ {2}account-inactive +400, because `service\.refusals` names no such refusal$/m)
   })
 
   it('says so where its port is in use, and where an option is wrong', async () => {
