@@ -14,10 +14,12 @@ export const run: RunCommand = async (invocation) => {
     throw new UserError(`No test alert, because one is raised: ${detail ?? ''}`, exitStatus.tryAgain)
   const { unit, alertProblem } = await systemdStateOf(daemon)
   const command =
-    unit === null ? '' : ` and the alert command (journalctl -u ${unit.replace('tokend', 'tokend-alert')})`
+    unit === null || alertProblem !== null
+      ? ''
+      : ` and the alert command (journalctl -u ${unit.replace('tokend', 'tokend-alert')})`
   invocation.stdout.write(
     `A test alert is raised, and is over at ${resolvesAt?.slice(0, 19) ?? ''}Z. See that it reached you: the log, alert.json${command}.\n`,
   )
-  if (alertProblem !== null) invocation.stderr.write(`${asSentence(alertProblem)}\n`)
+  if (alertProblem !== null) throw new UserError(asSentence(alertProblem), exitStatus.configuration)
   return exitStatus.ok
 }

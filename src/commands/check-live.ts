@@ -1,9 +1,11 @@
 // Asks the service for a token once, for `check --live`, and says what came of it. The token is dropped.
+import { readFileSync } from 'node:fs'
+
 import { revealAll, type Config, type ServiceConfig } from '../config/config.ts'
 import { createSystemClock } from '../lib/clock.ts'
 import { asSentence } from '../lib/display-text.ts'
 import { formatDuration } from '../lib/duration.ts'
-import { exitStatus } from '../lib/error.ts'
+import { errorMessage, exitStatus } from '../lib/error.ts'
 import { failure, ok, warning, type Finding, clockFindings } from '../lib/finding.ts'
 import { createFetchToken } from '../source/fetch-token.ts'
 import { describeAnswer, type ServiceResponse } from '../source/response.ts'
@@ -29,13 +31,29 @@ export async function askOnce(
     return { findings: [warning(sentence)], status: exitStatus.tryAgain }
   }
   const clock = createSystemClock()
-  const seen = [ok(`is sent ${requestInWords(config.service)}`)]
+  const extra = extraAuthorities(env)
+  const seen = [ok(`is sent ${requestInWords(config.service)}`), ...extra.findings]
+  const request = { ...config.request, ca: `${config.request.ca ?? ''}\n${extra.pem}`.trim() || null }
   const onAnswer = (answer: ServiceResponse): unknown =>
     seen.push(ok(`answers with ${describeAnswer(answer, revealAll(config))}`))
-  const fetchToken = createFetchToken({ ...config, env, clock, secrets: () => [], onAnswer })
+  const fetchToken = createFetchToken({ ...config, request, env, clock, secrets: () => [], onAnswer })
   const outcome = await fetchToken(signal)
   const { findings, status } = answerOf(outcome, { wallMs: clock.now().wallMs, config })
   return { findings: [...seen, ...findings], status }
+}
+
+/** The authorities that the unit's Node trusts; this one has read the variable of its own environment at its start. */
+function extraAuthorities({ NODE_EXTRA_CA_CERTS: path }: NodeJS.ProcessEnv): {
+  pem: string
+  findings: Finding[]
+} {
+  if (!path) return { pem: '', findings: [] }
+  try {
+    return { pem: readFileSync(path, 'utf8'), findings: [] }
+  } catch (error) {
+    const sentence = `NODE_EXTRA_CA_CERTS names ${path}, which cannot be read (${errorMessage(error)}): correct it, or use request.caFile`
+    return { pem: '', findings: [warning(sentence)] }
+  }
 }
 
 /** The request with the names of its fields and headers, and none of their values. */

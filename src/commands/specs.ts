@@ -136,7 +136,7 @@ export const commands: readonly CommandSpec[] = [
     summary: 'Rehearse an alert through the whole way: log, alert.json and alert command',
     options: ofDaemon,
     details: [
-      "For root and the daemon's own user. The alert is marked as a test everywhere and is over after 10 s. It is refused while a real one is raised.",
+      "For root and the daemon's own user. The alert is marked as a test everywhere and is over after 10 s. It is refused while a real one is raised. The command ends with 78 if no alert reaches the alert command.",
     ],
   },
   {

@@ -3,11 +3,13 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { chmodSync, mkdirSync, symlinkSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'
+import { createServer as createTlsServer } from 'node:https'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { setupFiles } from '../../src/commands/setup-files.ts'
+import { createAuthority, createCertificate } from '../support/certificates.ts'
 import { commandWorld } from '../support/command-world.ts'
 import { PROGRAM } from '../support/daemon.ts'
 import { lacks } from '../support/lacks.ts'
@@ -53,6 +55,7 @@ async function onHost(words: readonly string[], host: Host): Promise<Ended> {
     symlinkSync(path, under('run/kyc-tokend/accounts', name, 'ipc.sock'))
   }
   writeFileSync(under('etc/kyc-tokend/kyc-tokend.config.json'), JSON.stringify(config), { mode: 0o640 })
+  writeFileSync(under('etc/hosts'), '127.0.0.1 localhost\n')
   if (alertCommand) writeFileSync(under('etc/kyc-tokend/alert-command'), '#!/bin/sh\n', { mode: 0o755 })
   writeFileSync(under('sbin/systemctl'), SYSTEMCTL, { mode: 0o755 })
   for (const [name, given] of Object.entries({ ...units, ...(unit && { 'kyc-tokend.service': unit }) })) {
@@ -123,12 +126,41 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
     await once(proxy, 'listening')
     onTestFinished(() => void proxy.close())
     const address = `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`
-    const unit = { Environment: `RUNTIME_DIRECTORY=/run/kyc-tokend "HTTPS_PROXY=${address}"` }
+    const file = join(await tempDirectory(), 'proxy.env')
+    writeFileSync(file, `# the proxy\nHTTPS_PROXY="\\\n${address}"\nNO_PROXY=\n`)
+    const files = `/nowhere (ignore_errors=yes) ${file} (ignore_errors=no)`
+    const wrong = 'RUNTIME_DIRECTORY=/run/kyc-tokend HTTPS_PROXY=http://127.0.0.1:9 NO_PROXY=service.example'
     const config = { baseUrl: 'https://service.example', credentials }
     const env = { https_proxy: 'http://127.0.0.1:9', NO_PROXY: 'service.example' }
-    const { status } = await onHost(['check', '--live', '--config-only'], { unit, config, env })
-    expect(status).toBe(75)
-    expect(asked).toEqual(['service.example:443'])
+    for (const unit of [
+      { Environment: `RUNTIME_DIRECTORY=/run/kyc-tokend "HTTPS_PROXY=${address}"` },
+      { Environment: wrong, EnvironmentFiles: files },
+    ]) {
+      const { status } = await onHost(['check', '--live', '--config-only'], { unit, config, env })
+      expect(status).toBe(75)
+    }
+    expect(asked).toEqual(['service.example:443', 'service.example:443'])
+  })
+
+  it('`check --live` trusts the authorities of NODE_EXTRA_CA_CERTS of the unit', async () => {
+    const authority = createAuthority()
+    const { cert, key } = createCertificate(authority, { names: ['localhost'] })
+    const server = createTlsServer({ cert, key }, (_, response) => response.end('{"accessToken":"token-1"}'))
+    server.listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    onTestFinished(() => void server.close())
+    const file = join(await tempDirectory(), 'ca.pem')
+    writeFileSync(file, authority.cert)
+    const config = { baseUrl: `https://localhost:${(server.address() as AddressInfo).port}`, credentials }
+    const outputs = []
+    for (const path of [file, '/nowhere']) {
+      const unit = { Environment: `NODE_EXTRA_CA_CERTS=${path}` }
+      outputs.push(await onHost(['check', '--live', '--config-only'], { unit, config }))
+    }
+    expect(outputs.map(({ status }) => status)).toEqual([0, 75])
+    expect(outputs[1]?.stdout).toMatch(
+      /^warning +service +NODE_EXTRA_CA_CERTS names \/nowhere, which cannot be read/m,
+    )
   })
 
   it('`check` names masked sockets, and an alert command that fails or is not run', async () => {
@@ -172,8 +204,9 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
     const sentence = 'kyc-tokend-alert.path is inactive, so that no alert reaches the alert command: `sudo'
     expect((await onHost(['status'], host)).stdout).toContain(sentence)
     const rehearsal = await onHost(['alert-test'], host)
-    expect(rehearsal.stdout).toMatch(/^A test alert is raised/)
+    expect(rehearsal.stdout).toMatch(/^A test alert is raised.* the log, alert\.json\.\n$/)
     expect(rehearsal.stderr).toContain(sentence)
+    expect(rehearsal.status).toBe(78)
   })
 
   const stopped = { ActiveState: 'inactive', Result: 'success', UnitFileState: 'enabled' }
