@@ -63,27 +63,22 @@ export function accessFindings(
   { name, properties }: Unit,
   written: readonly WrittenDirectory[],
 ): ReadonlyMap<string, Finding> {
-  const subjects = [
-    ...written.map(({ path, setting }) => {
-      const verb = readProblem(properties, path) === undefined ? 'written' : 'seen'
-      const subject = `${setting}: the directory ${path} cannot be ${verb}`
-      return { path, subject, problem: writeProblem(properties, path) }
-    }),
-    ...inputs.map((path) => ({
-      path,
-      subject: `the file ${path} cannot be read`,
-      problem: readProblem(properties, path),
-    })),
-  ]
+  const outputs = written.map(({ path, setting }) => {
+    const verb = accessProblem(properties, path, 'read') === undefined ? 'written' : 'seen'
+    return { path, use: 'write', subject: `${setting}: the directory ${path} cannot be ${verb}` } as const
+  })
+  const read = inputs.map(
+    (path) => ({ path, use: 'read', subject: `the file ${path} cannot be read` }) as const,
+  )
   const findings = new Map<string, Finding>()
-  for (const { path, subject, problem } of subjects) {
+  for (const { path, use, subject } of [...outputs, ...read]) {
+    const problem = accessProblem(properties, path, use)
     if (problem === undefined) continue
-    const { because, settings } = problem
     const remedy =
-      settings.length > 0
-        ? `set another path, or allow this one: ${dropInCure(name, settings)}`
-        : 'set a path elsewhere, such as below /srv'
-    findings.set(path, fault(`${file}: ${subject} by ${name}.service (${because}): ${remedy}`))
+      problem.settings === null
+        ? 'set a path elsewhere, such as below /srv'
+        : `set another path, or allow this one: ${dropInCure(name, problem.settings)}`
+    findings.set(path, fault(`${file}: ${subject} by ${name}.service (${problem.because}): ${remedy}`))
   }
   return findings
 }
@@ -165,36 +160,35 @@ const HOMES = ['/home', '/root', '/run/user']
 const PRIVATE_TMPS = ['/tmp', '/var/tmp']
 const ALWAYS_WRITABLE = ['/dev', '/proc', '/sys']
 
-interface AccessProblem {
-  /** The setting of the unit that forbids it, such as `ProtectSystem=strict`. */
-  readonly because: string
-  /** Settings of a drop-in that allow it; none: only another directory helps. */
-  readonly settings: readonly string[]
-}
+/** The first rule that forbids a path counts. `allows`: further settings of a drop-in that allow it; null: none does. */
+const readRules = [
+  { setting: 'ProtectHome', values: ['yes', 'tmpfs'], below: HOMES, allows: ['ProtectHome=read-only'] },
+  // The unit has directories of its own at these paths, which no other program sees.
+  { setting: 'PrivateTmp', values: ['yes', 'disconnected'], below: PRIVATE_TMPS, allows: null },
+]
+/** Of paths that the unit does not list as writable. */
+const writeRules = [
+  { setting: 'ProtectHome', values: ['read-only'], below: HOMES, allows: [] },
+  { setting: 'ProtectSystem', values: ['strict'], below: [''], allows: [] },
+]
 
-/** The reason why the unit cannot write in this directory, whatever its mode; undefined if it can. */
-export function writeProblem(unit: UnitProperties, directory: string): AccessProblem | undefined {
-  const allow = `ReadWritePaths=-${directory}`
-  const hidden = readProblem(unit, directory)
-  if (hidden !== undefined)
-    return { ...hidden, settings: hidden.settings.length > 0 ? [...hidden.settings, allow] : [] }
+/** The reason why the unit cannot use this path so, whatever its mode, and the cure; undefined if it can. */
+export function accessProblem(
+  unit: UnitProperties,
+  path: string,
+  use: 'read' | 'write',
+): { because: string; settings: readonly string[] | null } | undefined {
   const states = wordsOf(unit['StateDirectory']).map((name) => join('/var/lib', name.split(':')[0] ?? ''))
   const listed = wordsOf(unit['ReadWritePaths']).map((word) => word.replace(/^[-+]+/, ''))
-  if (isBelowOne([...listed, ...states, ...ALWAYS_WRITABLE], directory)) return undefined
-  const isReadOnlyHome = unit['ProtectHome'] === 'read-only' && isBelowOne(HOMES, directory)
-  if (!isReadOnlyHome && unit['ProtectSystem'] !== 'strict') return undefined
-  return { because: isReadOnlyHome ? 'ProtectHome=read-only' : 'ProtectSystem=strict', settings: [allow] }
-}
-
-/** The reason why the unit cannot see this path, whatever its mode; undefined if it can. */
-export function readProblem(unit: UnitProperties, path: string): AccessProblem | undefined {
-  const { ProtectHome: homes = '', PrivateTmp: tmp = '' } = unit
-  if (['yes', 'tmpfs'].includes(homes) && isBelowOne(HOMES, path))
-    return { because: `ProtectHome=${homes}`, settings: ['ProtectHome=read-only'] }
-  // It has directories of its own at these paths, which no other program sees.
-  if (['yes', 'disconnected'].includes(tmp) && isBelowOne(PRIVATE_TMPS, path))
-    return { because: `PrivateTmp=${tmp}`, settings: [] }
-  return undefined
+  const isWritten = use === 'write' && !isBelowOne([...listed, ...states, ...ALWAYS_WRITABLE], path)
+  const rule = [...readRules, ...(isWritten ? writeRules : [])].find(
+    ({ setting, values, below }) => values.includes(unit[setting] ?? '') && isBelowOne(below, path),
+  )
+  if (rule === undefined) return undefined
+  const { setting, allows } = rule
+  const because = `${setting}=${unit[setting]}`
+  const allow = use === 'write' ? [`ReadWritePaths=-${path}`] : []
+  return { because, settings: allows === null ? null : [...allows, ...allow] }
 }
 
 function wordsOf(list = ''): string[] {

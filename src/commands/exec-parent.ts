@@ -17,7 +17,6 @@ export interface Command {
   readonly settings: Settings
 }
 
-const CANNOT_RUN = 126
 /** Added to the number of a signal, as a shell does. */
 const SIGNALLED = 128
 const FORWARDED = ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGUSR1', 'SIGUSR2', 'SIGWINCH'] as const
@@ -73,8 +72,8 @@ export async function superviseCommand(invocation: Invocation, command: Command)
     return SIGNALLED + constants.signals[waiting.signal.reason as NodeJS.Signals]
   }
   using client = openClient(invocation)
-  const { promise, resolve } = Promise.withResolvers<number>()
-  const { onToken, forward } = supervise(invocation, { command, token: newest, resolve })
+  const { promise, ...settle } = Promise.withResolvers<number>()
+  const { onToken, forward } = supervise(invocation, { command, token: newest, ...settle })
   onSignal = forward
   const onFault = ({ message }: Error): unknown =>
     invocation.stderr.write(`kyc-tokend: ${escapeUnsafe(message)} The command keeps the token that it has.\n`)
@@ -107,10 +106,15 @@ async function afterFiles(client: TokenClient, { obtainedAt }: TokenResult): Pro
   }
 }
 
-/** Starts the command, signals or restarts it for other tokens, and resolves with its status when it has ended. */
+type Ending = Pick<PromiseWithResolvers<number>, 'resolve' | 'reject'>
+
+/**
+ * Starts the command, signals or restarts it for other tokens, and resolves with its status when it has ended; rejects if
+ * it cannot be run.
+ */
 function supervise(
   { env, stderr }: Invocation,
-  { command, token, resolve }: { command: Command; token: TokenResult; resolve: (status: number) => void },
+  { command, token, resolve, reject }: Ending & { command: Command; token: TokenResult },
 ) {
   const { path, argv, settings } = command
   const libc = loadLibc()
@@ -184,9 +188,8 @@ function supervise(
   }
 
   function cannotRun(error: unknown): void {
-    stderr.write(`kyc-tokend: ${escapeUnsafe(`${argv[0]} cannot be run (${errorMessage(error)})`)}.\n`)
     end()
-    resolve(CANNOT_RUN)
+    reject(error)
   }
 
   async function onExit(status: number): Promise<void> {

@@ -24,20 +24,20 @@ export const run: RunCommand = async (invocation) => {
     invocation.stderr.write(`kyc-tokend: ${escapeUnsafe(command)}: ${found.why}\n`)
     return found.status
   }
-  if (parent !== undefined && settings !== undefined)
-    return parent.superviseCommand(invocation, { path: found, argv: [command, ...args], settings })
-  const { accessToken } = await askToken(invocation)
-  const env = { ...invocation.env, KYC_ACCESS_TOKEN: accessToken }
   try {
-    become(found, { argv: [command, ...args], env })
+    if (parent !== undefined && settings !== undefined)
+      return await parent.superviseCommand(invocation, { path: found, argv: [command, ...args], settings })
+    const { accessToken } = await askToken(invocation)
+    become(found, [command, ...args], { ...invocation.env, KYC_ACCESS_TOKEN: accessToken })
   } catch (error) {
+    if (errorCode(error) === undefined) throw error
     const message = escapeUnsafe(`${command} cannot be run (${errorMessage(error)})`)
     invocation.stderr.write(`kyc-tokend: ${message}.\n`)
   }
   return CANNOT_RUN
 }
 
-function become(path: string, { argv, env }: { argv: string[]; env: NodeJS.ProcessEnv }): void {
+function become(path: string, argv: string[], env: NodeJS.ProcessEnv): void {
   try {
     loadLibc().replaceProcess(path, argv, env)
   } catch (error) {

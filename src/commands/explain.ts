@@ -5,13 +5,7 @@ import { loadPlan, standardPlan } from '../config/load.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { errorMessage, exitStatus, UsageError } from '../lib/error.ts'
 import { readLimited } from '../lib/input.ts'
-import {
-  createClassify,
-  failureTable,
-  MAX_BODY_BYTES,
-  type Row,
-  type ServiceResponse,
-} from '../source/response.ts'
+import { createClassify, failureTable, MAX_BODY_BYTES, type ServiceResponse } from '../source/response.ts'
 import { MAX_DELAY_WITHOUT_TOKEN_MS, retryWait } from '../token/backoff.ts'
 import { remedies, type ServiceOutcome, type TransientFailure } from '../token/outcome.ts'
 import { initialState, type Policy } from '../token/state.ts'
@@ -20,12 +14,15 @@ import { nextState } from '../token/transitions.ts'
 import type { Invocation, RunCommand } from './command.ts'
 import { keyMistakes } from './format-status.ts'
 
+const AFTER_REFUSAL =
+  'one alert, and no request until the credentials or baseUrl change, an operator runs `kyc-tokend refresh`, or the daemon is started after an orderly stop; a token that is still good is served until it expires'
+
 export const run: RunCommand = async ({ options, env, stdin, stdout }) => {
-  const status = statusOf(options.status)
-  const headers = headersOf(options.header)
-  const answer: ServiceResponse = { status, headers, ...(await bodyOf(options.body, stdin)) }
+  const status = statusOf(options['status'])
+  const headers = headersOf(options['header'])
+  const answer: ServiceResponse = { status, headers, ...(await bodyOf(options['body'], stdin)) }
   const now = { bootMs: 0, wallMs: Date.now() }
-  const configPath = options.config
+  const configPath = options['config']
   const { service, retry, refresh } =
     typeof configPath === 'string' ? await loadPlan({ configPath, env }) : standardPlan()
   const policy = { ...retry, ...refresh }
@@ -38,23 +35,22 @@ export const run: RunCommand = async ({ options, env, stdin, stdout }) => {
     random: () => 0,
   })
   const given = outcome === said ? row : table.find(({ reasons }) => reasons.includes('malformed-answer'))!
-  const lines = [`Row: ${rowLine(given, table)}`, ...outcomeLines(outcome, { token: state.token, policy })]
+  const number = table.findIndex((one) => one.answer === given.answer) + 1
+  const lines = [
+    `Row: ${number} of ${table.length} (${given.answer}): ${given.follows}`,
+    ...(outcome.kind !== 'ok'
+      ? failureLines(outcome, policy)
+      : state.token === null
+        ? []
+        : tokenLines(state.token)),
+  ]
   stdout.write(`${lines.join('\n')}\n`)
   return exitStatus.ok
 }
 
-function rowLine({ answer, follows }: Row, table: readonly Row[]): string {
-  const number = table.findIndex((row) => row.answer === answer) + 1
-  return `${number} of ${table.length} (${answer}): ${follows}`
-}
-
-function outcomeLines(
-  outcome: ServiceOutcome,
-  { token, policy }: { token: Token | null; policy: Policy },
-): string[] {
-  if (outcome.kind === 'ok') return token === null ? [] : tokenLines(token)
+function failureLines(outcome: Exclude<ServiceOutcome, { kind: 'ok' }>, policy: Policy): string[] {
   const { reason, detail } = outcome
-  const then = outcome.kind === 'permanent' ? refusalLine() : retryLine(outcome, policy)
+  const then = outcome.kind === 'permanent' ? AFTER_REFUSAL : retryLine(outcome, policy)
   const remedy = [remedies[reason], ...keyMistakes(reason)].join('; ')
   return [`Reason: ${reason}`, `Detail: ${detail}`, `Then: ${then}`, `Remedy: ${remedy}`]
 }
@@ -69,13 +65,6 @@ function tokenLines({ lifeMs, refreshAtMs, expirySource }: Token): string[] {
     'Reason: none, it is a token',
     `Then: served to everybody. ${source}; refreshed after about ${formatDuration(refreshAtMs)}`,
   ]
-}
-
-function refusalLine(): string {
-  return (
-    'one alert, and no request until the credentials or baseUrl change, an operator runs ' +
-    '`kyc-tokend refresh`, or the daemon is started after an orderly stop; a token that is still good is served until it expires'
-  )
 }
 
 /** With the bounds of what chance decides. */
@@ -97,19 +86,15 @@ function statusOf(given: Invocation['options'][string]): number {
   throw new UsageError('--status takes the HTTP status of the answer, such as --status 500')
 }
 
-/** By lower-case name, a line each. */
+/** By lower-case name; a line each. */
 function headersOf(given: Invocation['options'][string]): Record<string, string> {
   const lines = String(given ?? '').split('\n')
-  return Object.fromEntries(lines.filter((line) => line.trim() !== '').map(headerOf))
-}
-
-function headerOf(line: string): [string, string] {
-  const match = /^([\w!#$%&'*+.^`|~-]+):\s*(.*?)\s*$/.exec(line)
-  if (match === null) {
+  const matches = lines
+    .filter((line) => line.trim() !== '')
+    .map((line) => /^([\w!#$%&'*+.^`|~-]+):\s*(.*?)\s*$/.exec(line))
+  if (matches.includes(null))
     throw new UsageError("--header takes a name and a value, such as --header 'Retry-After: 120'")
-  }
-  const [, name = '', value = ''] = match
-  return [name.toLowerCase(), value]
+  return Object.fromEntries(matches.map((match) => [match![1]!.toLowerCase(), match![2]!]))
 }
 
 /** The body as the daemon would read it: none if it is longer than its limit. */
@@ -119,13 +104,11 @@ async function bodyOf(
 ): Promise<Pick<ServiceResponse, 'body' | 'isCut'>> {
   if (given === undefined) return { body: new Uint8Array() }
   const stream = given === '-' ? stdin : createReadStream(String(given))
-  const body = await readLimited(stream, { maxBytes: MAX_BODY_BYTES }).catch(unreadable)
-  return body === undefined ? { body: new Uint8Array(), isCut: true } : { body }
-}
-
-function unreadable(cause: unknown): never {
-  throw new UsageError(
-    `The file of --body cannot be read (${errorMessage(cause)}): name one that can, or - for stdin`,
-    { cause },
-  )
+  try {
+    const body = await readLimited(stream, { maxBytes: MAX_BODY_BYTES })
+    return body === undefined ? { body: new Uint8Array(), isCut: true } : { body }
+  } catch (cause) {
+    const message = `The file of --body cannot be read (${errorMessage(cause)}): name one that can, or - for stdin`
+    throw new UsageError(message, { cause })
+  }
 }

@@ -25,26 +25,8 @@ export function createPrompt(options: { input: Readable; output: Writable; signa
     },
   })
   const lines = createInterface({ input, output: screen, terminal: true })
-  const ended = new AbortController()
-  lines.once('close', () => ended.abort())
   // In raw mode the terminal sends no signal for Ctrl-C.
   lines.once('SIGINT', () => process.kill(process.pid, 'SIGINT'))
-
-  async function read(question: string): Promise<string> {
-    if (isHiding) output.write(question)
-    try {
-      const answer = await lines.question(isHiding ? '' : question, {
-        signal: AbortSignal.any([signal, ended.signal]),
-      })
-      return answer.trim()
-    } catch (error) {
-      signal.throwIfAborted()
-      if (!ended.signal.aborted) throw error
-      throw new UsageError('Nothing was entered, and nothing was written.', { cause: error })
-    } finally {
-      if (isHiding) output.write('\n')
-    }
-  }
 
   return {
     /** Asks again until the answer has no problem. Throws the signal's reason when it is aborted. */
@@ -54,12 +36,20 @@ export function createPrompt(options: { input: Readable; output: Writable; signa
     ): Promise<string> {
       isHiding = isHidden
       for (;;) {
-        const answer = await read(`${question}: `)
-        const found = problem(answer)
-        if (found === undefined) return answer
+        if (isHidden) output.write(`${question}: `)
+        const typed = await lines.question(isHidden ? '' : `${question}: `, { signal }).catch(notEntered)
+        if (isHidden) output.write('\n')
+        const found = problem(typed.trim())
+        if (found === undefined) return typed.trim()
         output.write(`  ${found}\n`)
       }
     },
     [Symbol.dispose]: () => lines.close(),
+  }
+
+  /** Ctrl-D ends the input. */
+  function notEntered(cause: unknown): never {
+    signal.throwIfAborted()
+    throw new UsageError('Nothing was entered, and nothing was written.', { cause })
   }
 }

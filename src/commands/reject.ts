@@ -1,5 +1,4 @@
 // reject: reports a token that the service answered with 401.
-import type { Readable } from 'node:stream'
 import { exitStatus, UsageError } from '../lib/error.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { readLimited } from '../lib/input.ts'
@@ -42,24 +41,16 @@ async function namedToken({
   if (positionals.length > 1) throw new UsageError('reject takes one fingerprint, or - for a token on stdin.')
   if (named === undefined) return undefined
   if (FINGERPRINT.test(named)) return { fingerprint: named }
-  if (named === '-') return tokenOn(stdin)
-  throw new UsageError(
-    `reject takes a fingerprint (${FINGERPRINT_LENGTH} hex digits, as status shows it), and no token: give a token on stdin (kyc-tokend reject -), because arguments can be read by others.`,
-  )
-}
-
-async function tokenOn(stdin: Readable): Promise<string> {
+  if (named !== '-')
+    throw new UsageError(
+      `reject takes a fingerprint (${FINGERPRINT_LENGTH} hex digits, as status shows it), and no token: give a token on stdin (kyc-tokend reject -), because arguments can be read by others.`,
+    )
   const bytes = await readLimited(stdin as AsyncIterable<Buffer>, { maxBytes: MAX_STDIN_BYTES })
-  if (bytes === undefined) throw noToken()
-  const line = bytes.toString().trim()
+  const line = bytes?.toString().trim()
   if (line === '') throw new UsageError('There is no token on stdin.')
-  const token = line.replace(BEFORE_TOKEN, '')
-  if (!BEARER_TOKEN.test(token)) throw noToken()
-  return token
-}
-
-function noToken(): UsageError {
-  return new UsageError(
+  const token = line?.replace(BEFORE_TOKEN, '')
+  if (token !== undefined && BEARER_TOKEN.test(token)) return token
+  throw new UsageError(
     'What is on stdin is no token: give the token alone, or the line that holds it as `kyc-tokend token --format header` or `env` prints it.',
   )
 }

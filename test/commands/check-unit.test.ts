@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { readProblem, unitFindings, writeProblem } from '../../src/commands/check-unit.ts'
+import { accessProblem, unitFindings } from '../../src/commands/check-unit.ts'
 
 const unit = {
   ProtectSystem: 'strict',
@@ -18,22 +18,25 @@ test.each([
   ['/var/tmp/x', 'PrivateTmp=yes'],
   ['/tmpfs', 'ProtectSystem=strict'],
 ])('writing to %s is forbidden by %s', (path, because) => {
-  expect(writeProblem(unit, path)?.because).toBe(because)
+  expect(accessProblem(unit, path, 'write')?.because).toBe(because)
 })
 
 test('the remedy is what allows it, and none where only another directory helps', () => {
-  expect(writeProblem(unit, '/srv/app')?.settings).toEqual(['ReadWritePaths=-/srv/app'])
-  expect(writeProblem(unit, '/home/app')?.settings).toEqual([
+  expect(accessProblem(unit, '/srv/app', 'write')?.settings).toEqual(['ReadWritePaths=-/srv/app'])
+  expect(accessProblem(unit, '/home/app', 'write')?.settings).toEqual([
     'ProtectHome=read-only',
     'ReadWritePaths=-/home/app',
   ])
-  expect(writeProblem(unit, '/tmp')?.settings).toEqual([])
+  expect(accessProblem(unit, '/home/app', 'read')?.settings).toEqual(['ProtectHome=read-only'])
+  expect(accessProblem(unit, '/tmp', 'write')?.settings).toBeNull()
 })
 
 test('without a sandbox nothing is forbidden; homes may be readable alone', () => {
-  expect(writeProblem({}, '/usr/x')).toBeUndefined()
-  expect(writeProblem({ ProtectHome: 'read-only' }, '/home/x')?.because).toBe('ProtectHome=read-only')
-  expect(readProblem({ ProtectHome: 'read-only' }, '/home/x')).toBeUndefined()
+  expect(accessProblem({}, '/usr/x', 'write')).toBeUndefined()
+  expect(accessProblem({ ProtectHome: 'read-only' }, '/home/x', 'write')?.because).toBe(
+    'ProtectHome=read-only',
+  )
+  expect(accessProblem({ ProtectHome: 'read-only' }, '/home/x', 'read')).toBeUndefined()
 })
 
 test('a path without a hyphen and the file of a credential must exist for the unit to start', () => {
