@@ -3,7 +3,7 @@ import type { TokenResult } from '../protocol.ts'
 import type { ReconnectingConnection } from './connection.ts'
 import type { TokenClientError } from './errors.ts'
 import { disconnectError, faultError } from './faults.ts'
-import type { TokenSource } from './token-source.ts'
+import type { SubscribeOptions, TokenSource } from './token-source.ts'
 
 /** Two daemons, one before and one after a restart, give the same expiry with less difference than this. */
 const SAME_INSTANT_MS = 2_000
@@ -21,7 +21,31 @@ export function createSubscriptions(connection: ReconnectingConnection, name: st
     clearTimeout(restart)
     restart = undefined
     newest = notification
-    for (const subscriber of subscribers.keys()) notification(subscriber)
+    for (const subscriber of subscribers.keys()) notify(subscriber, notification)
+  }
+
+  /** Tells what is new to the subscriber. */
+  function notify(subscriber: Subscriber, { token, fault }: Notification): void {
+    const { lastToken, lastFault, listener, onFault } = subscriber
+    subscriber.lastFault = fault
+    if (fault !== undefined && (lastFault?.code !== fault.code || lastFault.reason !== fault.reason))
+      void deliver(subscriber, () => onFault?.(fault))
+    if (token === undefined || (lastToken !== undefined && isSame(lastToken, token))) return
+    subscriber.lastToken = token
+    void deliver(subscriber, () => listener(token))
+  }
+
+  /** Outside the connection's own call. In a promise, because fake timers hold everything else. */
+  async function deliver(subscriber: Subscriber, call: () => void): Promise<void> {
+    await Promise.resolve()
+    try {
+      if (subscribers.has(subscriber)) call()
+    } catch (error) {
+      // An uncaught exception of the program, whose listener it is.
+      queueMicrotask(() => {
+        throw error
+      })
+    }
   }
 
   function open(): () => void {
@@ -31,29 +55,24 @@ export function createSubscriptions(connection: ReconnectingConnection, name: st
       isBackground: true,
       frame: () => ({ type: 'token.subscribe', data: { client: name } }),
       onAnswer: ({ type, data }) => {
-        if (type === 'fault') {
-          const fault = faultError(data)
-          return notifyAll((subscriber) => subscriber.onFault(fault))
-        }
         const token = data as unknown as TokenResult
-        if (typeof token.accessToken === 'string') notifyAll((subscriber) => subscriber.onToken(token))
+        if (type === 'fault') notifyAll({ fault: faultError(data) })
+        else if (typeof token.accessToken === 'string') notifyAll({ token })
       },
       onDisconnect: (disconnect) => {
         if (disconnect.isClosed) return true
-        const error = disconnectError(disconnect)
-        const report = (): void => notifyAll((subscriber) => subscriber.onFault(error))
-        if (!disconnect.wasEverConnected) report()
-        else restart ??= setTimeout(report, RESTART_MS)
+        const fault = disconnectError(disconnect)
+        if (disconnect.wasEverConnected) restart ??= setTimeout(() => notifyAll({ fault }), RESTART_MS)
+        else notifyAll({ fault })
         return true
       },
     })
   }
 
   const subscribe: TokenSource['subscribe'] = (listener, { onFault, signal } = {}) => {
-    const subscriber = createSubscriber(listener, onFault)
+    const subscriber: Subscriber = { listener, onFault }
     const unsubscribe = (): void => {
       signal?.removeEventListener('abort', unsubscribe)
-      subscriber.end()
       if (!subscribers.delete(subscriber) || subscribers.size > 0) return
       clearTimeout(restart)
       end?.()
@@ -63,7 +82,7 @@ export function createSubscriptions(connection: ReconnectingConnection, name: st
     signal?.addEventListener('abort', unsubscribe)
     subscribers.set(subscriber, unsubscribe)
     if (end === undefined) end = open()
-    else newest?.(subscriber)
+    else if (newest !== undefined) notify(subscriber, newest)
     return unsubscribe
   }
 
@@ -73,45 +92,15 @@ export function createSubscriptions(connection: ReconnectingConnection, name: st
   return { subscribe, close }
 }
 
-type Notification = (subscriber: Subscriber) => void
-type Subscriber = ReturnType<typeof createSubscriber>
-
-/** Calls the listener with what is new to it. */
-function createSubscriber(
-  listener: (token: TokenResult) => void,
-  onFault: ((fault: TokenClientError) => void) | undefined,
-) {
-  let lastToken: TokenResult | undefined
-  let lastFault: TokenClientError | undefined
-  let isEnded = false
-  /** Outside the connection's own call. In a promise, because fake timers hold everything else. */
-  const notify = async (notification: () => void): Promise<void> => {
-    await Promise.resolve()
-    try {
-      if (!isEnded) notification()
-    } catch (error) {
-      // An uncaught exception of the program, whose listener it is.
-      queueMicrotask(() => {
-        throw error
-      })
-    }
-  }
-  return {
-    onToken(token: TokenResult): void {
-      lastFault = undefined
-      if (lastToken !== undefined && isSame(lastToken, token)) return
-      lastToken = token
-      void notify(() => listener(token))
-    },
-    onFault(fault: TokenClientError): void {
-      if (lastFault?.code === fault.code && lastFault.reason === fault.reason) return
-      lastFault = fault
-      void notify(() => onFault?.(fault))
-    },
-    end(): void {
-      isEnded = true
-    },
-  }
+interface Notification {
+  readonly token?: TokenResult
+  readonly fault?: TokenClientError
+}
+interface Subscriber {
+  readonly listener: (token: TokenResult) => void
+  readonly onFault: SubscribeOptions['onFault']
+  lastToken?: TokenResult
+  lastFault?: TokenClientError | undefined
 }
 
 function isSame(one: TokenResult, other: TokenResult): boolean {

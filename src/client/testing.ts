@@ -61,7 +61,9 @@ export function createFakeTokenClient(options: FakeTokenClientOptions = {}): Fak
     baseUrl = 'https://api.example.com',
   } = options
   const reported: string[] = []
+  /** Each with the timer that ends its wait. */
   const requests = new Map<Request, NodeJS.Timeout | undefined>()
+  let onAnswer = (_frame: Frame): void => undefined
   let token = described(first, 1)
   let absence: 'away' | Fault | undefined
   let reportResult: RejectResult | undefined
@@ -84,40 +86,42 @@ export function createFakeTokenClient(options: FakeTokenClientOptions = {}): Fak
   }
 
   const lifeLeftMs = (): number => Date.parse(token.expiresAt) - Date.now()
-  function fault(): Fault | undefined {
+  function currentFault(): Fault | undefined {
     if (typeof absence === 'object') return absence
     return lifeLeftMs() > 0 ? undefined : { code: 'expired', message: 'The token of the fake has expired.' }
   }
 
   /** Answers, or waits for the next rotation as the daemon would. */
-  function serve(request: Request, onAnswer: (frame: Frame) => void): void {
+  function serve(request: Request): void {
     if (!requests.has(request)) return
-    const answer = (type: string, fields: object): void => {
-      const frame: Frame = { type, data: { ...fields } }
-      onAnswer(frame)
-      request.onAnswer(frame)
-    }
     if (absence === 'away') {
       if (!request.onDisconnect({ path: 'the fake' })) requests.delete(request)
       return
     }
     const { type, data } = request.frame() as { type: RequestType; data: Frame['data'] }
+    const answer = (fields: object, answerType: string = answerTypes[type]): void => {
+      const frame: Frame = { type: answerType, data: { ...fields } }
+      onAnswer(frame)
+      request.onAnswer(frame)
+    }
+    const answerNow = (): void => {
+      const fault = currentFault()
+      if (type === 'status.get') answer(status(fault))
+      else if (fault !== undefined) answer(fault, 'fault')
+      else answer(type === 'refresh.request' ? { outcome: 'ok', ...description() } : token)
+    }
     const { notFingerprint, minValidSeconds, waitSeconds } = data
     const isAnotherWanted =
       notFingerprint === token.fingerprint || lifeLeftMs() < Number(minValidSeconds) * 1_000
-    const answerNow = (): void => {
-      const problem = fault()
-      if (problem === undefined) answer(answerTypes[type], token)
-      else answer('fault', problem)
-    }
-    if (type === 'token.reject') report(String(data['fingerprint']), answer)
-    else if (type === 'status.get') answer(answerTypes[type], status())
-    else if (type === 'refresh.request' && fault() === undefined)
-      answer(answerTypes[type], { outcome: 'ok', ...description() })
-    else if (type === 'token.get' && fault() === undefined && isAnotherWanted && waitSeconds !== 0) {
-      if (requests.get(request) === undefined)
-        requests.set(request, setTimeout(answerNow, Number(waitSeconds) * 1_000))
-    } else answerNow()
+    if (type === 'token.reject') {
+      const isCurrent = data['fingerprint'] === token.fingerprint
+      reported.push(String(data['fingerprint']))
+      answer(reportResult ?? { verdict: isCurrent ? 'refreshing' : 'replaced' })
+      if (reportResult === undefined && isCurrent) rotate()
+    } else if (type !== 'token.get' || currentFault() !== undefined || !isAnotherWanted || waitSeconds === 0)
+      answerNow()
+    else if (requests.get(request) === undefined)
+      requests.set(request, setTimeout(answerNow, Number(waitSeconds) * 1_000))
   }
 
   function description(): TokenDescription {
@@ -125,20 +129,13 @@ export function createFakeTokenClient(options: FakeTokenClientOptions = {}): Fak
     return rest
   }
 
-  function report(fingerprint: string, answer: (type: string, fields: object) => void): void {
-    reported.push(fingerprint)
-    const isCurrent = fingerprint === token.fingerprint
-    answer('reject.result', reportResult ?? { verdict: isCurrent ? 'refreshing' : 'replaced' })
-    if (reportResult === undefined && isCurrent) rotate()
-  }
-
-  function status(): StatusResult {
+  function status(fault: Fault | undefined): StatusResult {
     const since = token.obtainedAt
-    const { code, reason = 'network', message: detail = '' } = fault() ?? {}
+    const { code = 'ready', reason = 'network', message: detail = '' } = fault ?? {}
     return {
-      state: code === undefined ? 'ready' : code.startsWith('account-') ? 'refused' : 'expired',
-      token: code === undefined ? description() : null,
-      failure: code === undefined ? null : { reason, detail, since, attempts: 1 },
+      state: code === 'ready' ? code : code.startsWith('account-') ? 'refused' : 'expired',
+      token: fault === undefined ? description() : null,
+      failure: fault === undefined ? null : { reason, detail, since, attempts: 1 },
       nextAttemptAt: null,
       alert: null,
       files: [],
@@ -157,16 +154,13 @@ export function createFakeTokenClient(options: FakeTokenClientOptions = {}): Fak
     }
   }
 
-  let serveAll = (): void => undefined
-  function connect(onAnswer: (frame: Frame) => void): ReconnectingConnection {
-    serveAll = () => {
-      for (const request of requests.keys()) serve(request, onAnswer)
-    }
+  function connect(listener: typeof onAnswer): ReconnectingConnection {
+    onAnswer = listener
     return {
       open(request) {
         requests.set(request, undefined)
         // Fake timers hold all but promises.
-        void Promise.resolve().then(() => serve(request, onAnswer))
+        void Promise.resolve().then(() => serve(request))
         return () => {
           clearTimeout(requests.get(request))
           requests.delete(request)
@@ -185,19 +179,19 @@ export function createFakeTokenClient(options: FakeTokenClientOptions = {}): Fak
 
   function rotate(accessToken = `fake-token-${token.generation + 1}`): TokenResult {
     token = described(accessToken, token.generation + 1)
-    become(undefined)
+    setAbsence(undefined)
     return token
   }
-  function become(how: typeof absence): void {
-    absence = how
-    serveAll()
+  function setAbsence(next: typeof absence): void {
+    absence = next
+    for (const request of requests.keys()) serve(request)
   }
   return {
     ...createSource({ ...options, connect }),
     rotate,
     fail: (code, { message = `The fake says ${code}.`, reason } = {}) =>
-      become({ code, message, ...(reason !== undefined && { reason }) }),
-    goAway: () => become('away'),
+      setAbsence({ code, message, ...(reason !== undefined && { reason }) }),
+    goAway: () => setAbsence('away'),
     answerReports: (result) => {
       reportResult = result
     },
