@@ -39,12 +39,10 @@ export interface Sending {
 interface Suspect {
   readonly fingerprint: string
   readonly waiting: Set<Waiting>
-  /** The position of the first report in the order of reports and calls: a call that began later may clear the token. */
-  reportedAs: number
   /** The report that is under way, which may be a repetition by `search`. */
   reporting?: Promise<RejectResult> | undefined
   /** By the daemon's answer to the last report. */
-  outlook: Outlook
+  outlook: ReturnType<typeof outlookOf>
   /** Calls that began after the report and are under way. */
   turns: number
   nextTurnAtMs: number
@@ -54,14 +52,6 @@ interface Suspect {
   timer?: NodeJS.Timeout
   /** Ends the search for another token, which goes on while calls wait. */
   search?: AbortController | undefined
-}
-
-interface Outlook {
-  /** When the daemon asks the service about the token, or may be asked again: told to callers. */
-  readonly retryAtMs: number
-  /** When another token may come, at the earliest. */
-  readonly otherTokenAtMs: number
-  readonly nextReportAtMs: number
 }
 
 interface Waiting {
@@ -80,40 +70,32 @@ export function createSuspects(options: {
 }) {
   const { monotonicMs } = options
   const known = new Map<string, Suspect>()
-  let order = 0
 
   function suspectOf(fingerprint: string): Suspect | undefined {
     const suspect = known.get(fingerprint)
     return suspect?.clearedAtMs === undefined ? suspect : undefined
   }
 
-  async function report(fingerprint: string): Promise<RejectResult> {
-    const suspect = suspectOf(fingerprint) ?? {
-      fingerprint,
-      waiting: new Set(),
-      reportedAs: 0,
-      outlook: outlookOf(undefined, monotonicMs()),
-      turns: 0,
-      nextTurnAtMs: 0,
-      refusedTurns: 0,
-    }
-    suspect.reportedAs = order += 1
+  function addSuspect(fingerprint: string): Suspect {
     for (const [key, { waiting }] of known)
       if (known.size >= MAX_SUSPECTS && waiting.size === 0) known.delete(key)
+    const outlook = outlookOf(undefined, monotonicMs())
+    const turns = { turns: 0, nextTurnAtMs: 0, refusedTurns: 0 }
+    const suspect: Suspect = { fingerprint, waiting: new Set(), outlook, ...turns }
     known.set(fingerprint, suspect)
-    return sendReport(suspect)
+    return suspect
   }
 
-  async function sendReport(suspect: Suspect): Promise<RejectResult> {
-    let result: RejectResult | undefined
-    try {
-      suspect.reporting = options.reject(suspect.fingerprint)
-      return (result = await suspect.reporting)
-    } finally {
+  async function report(suspect: Suspect): Promise<RejectResult> {
+    const reporting = options.reject(suspect.fingerprint)
+    suspect.reporting = reporting
+    const onEnd = (result?: RejectResult): void => {
       suspect.reporting = undefined
       suspect.outlook = outlookOf(result, monotonicMs())
       serve(suspect)
     }
+    void reporting.then(onEnd, () => onEnd())
+    return reporting
   }
 
   /** Settles every wait that is over, and begins the turn that is due. */
@@ -142,7 +124,7 @@ export function createSuspects(options: {
     const ignore = (): void => undefined
     const untilReportMs = (): number => Math.max(0, suspect.outlook.nextReportAtMs - monotonicMs())
     while (!signal.aborted) {
-      await (suspect.reporting ?? (untilReportMs() === 0 ? sendReport(suspect) : undefined))?.catch(ignore)
+      await (suspect.reporting ?? (untilReportMs() === 0 ? report(suspect) : undefined))?.catch(ignore)
       const waitSeconds = Math.min(WAIT_MS, untilReportMs()) / 1_000
       const request = { notFingerprint: suspect.fingerprint, waitSeconds, signal }
       if (!signal.aborted) await options.get(request).then(ignore, ignore)
@@ -179,7 +161,6 @@ export function createSuspects(options: {
   /** A call that may still wait for this time. */
   function begin(token: ClientToken, leftMs: number): Sending {
     const { fingerprint } = token
-    const began = (order += 1)
     const turnOf = suspectOf(fingerprint)
     if (turnOf !== undefined) {
       turnOf.turns += 1
@@ -188,24 +169,26 @@ export function createSuspects(options: {
     return {
       token,
       end(meaning) {
-        if (turnOf !== undefined && (turnOf.turns -= 1) === 0) {
+        if (turnOf === undefined) return
+        turnOf.turns -= 1
+        if (turnOf.turns === 0) {
           const pauseMs = meaning === 'refused' ? FIRST_PAUSE_MS * 2 ** turnOf.refusedTurns++ : 0
           turnOf.nextTurnAtMs = monotonicMs() + Math.min(TURN_MS, pauseMs)
         }
-        const suspect = suspectOf(fingerprint)
-        if (suspect === undefined) return
-        if (meaning === 'good' && began > suspect.reportedAs) suspect.clearedAtMs = monotonicMs()
-        serve(suspect)
+        if (meaning === 'good') turnOf.clearedAtMs ??= monotonicMs()
+        serve(turnOf)
       },
       async another({ isOfUse, signal }) {
         const { clearedAtMs = -Infinity } = known.get(fingerprint) ?? {}
         if (monotonicMs() < clearedAtMs + CLEARED_MS) return undefined
-        const isNew = suspectOf(fingerprint) === undefined
-        const reporting = isNew ? report(fingerprint).catch(() => undefined) : undefined
-        if (!isOfUse) await reporting
-        const suspect = suspectOf(fingerprint)
+        let suspect = suspectOf(fingerprint)
+        if (suspect === undefined) {
+          suspect = addSuspect(fingerprint)
+          const reporting = report(suspect).catch(() => undefined)
+          if (!isOfUse) await reporting
+        }
         const untilMs = monotonicMs() + leftMs
-        return isOfUse && suspect ? wait(suspect, { token: undefined, untilMs, signal }) : undefined
+        return isOfUse ? wait(suspect, { token: undefined, untilMs, signal }) : undefined
       },
     }
   }
@@ -213,7 +196,8 @@ export function createSuspects(options: {
   return {
     has: (fingerprint: string): boolean => suspectOf(fingerprint) !== undefined,
     /** Reports the token, whatever is known of it. */
-    report,
+    report: async (fingerprint: string): Promise<RejectResult> =>
+      report(suspectOf(fingerprint) ?? addSuspect(fingerprint)),
     /** To be called with each token that the daemon gives: calls that wait take it. */
     onToken(token: TokenResult): void {
       if (suspectOf(token.fingerprint) !== undefined) return
@@ -237,13 +221,15 @@ export function createSuspects(options: {
 }
 
 /** After an answer to a report; undefined: there is none. */
-function outlookOf(result: RejectResult | undefined, nowMs: number): Outlook {
+function outlookOf(result: RejectResult | undefined, nowMs: number) {
   const { verdict, retryAfterSeconds = WAIT_MS / 1_000 } = result ?? {}
-  const retryAtMs = nowMs + retryAfterSeconds * 1_000
-  if (verdict === 'held')
-    return { retryAtMs, otherTokenAtMs: retryAtMs, nextReportAtMs: retryAtMs + ANSWER_MS }
-  if (verdict === 'unchanged' || verdict === 'refused')
-    return { retryAtMs, otherTokenAtMs: Infinity, nextReportAtMs: retryAtMs }
-  const reviewAtMs = nowMs + REVIEW_MS
-  return { retryAtMs: reviewAtMs, otherTokenAtMs: 0, nextReportAtMs: reviewAtMs }
+  const isOpen = verdict === undefined || verdict === 'refreshing' || verdict === 'replaced'
+  const retryAtMs = nowMs + (isOpen ? REVIEW_MS : retryAfterSeconds * 1_000)
+  return {
+    /** When the daemon asks the service about the token, or may be asked again: told to callers. */
+    retryAtMs,
+    nextReportAtMs: verdict === 'held' ? retryAtMs + ANSWER_MS : retryAtMs,
+    /** When another token may come, at the earliest. */
+    otherTokenAtMs: verdict === 'held' ? retryAtMs : isOpen ? 0 : Infinity,
+  }
 }
