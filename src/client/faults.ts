@@ -39,9 +39,16 @@ export function isForbidden(error: unknown): boolean {
   return ['EACCES', 'EPERM', 'denied'].includes(errorCode(error) ?? '')
 }
 
-export function closedError(): TokenClientError {
-  return new TokenClientError('This TokenClient was closed: create another one.', { code: 'closed' })
-}
+export const closedError = (): TokenClientError =>
+  new TokenClientError('This TokenClient was closed: create another one.', { code: 'closed' })
+
+export const badRequest = (message: string): TokenClientError =>
+  new TokenClientError(message, { code: 'bad-request' })
+
+export const originError = (origin: string, origins: readonly string[]): TokenClientError =>
+  badRequest(
+    `The token is for ${origins.join(', ')} and is not sent to ${origin}: name it in the option origins if it may be.`,
+  )
 
 export function timeoutError(answerMs: number): TokenClientError {
   const message = `kyc-tokend gave no answer within ${answerMs / 1_000} s: see its log (journalctl -u 'kyc-tokend*').`
@@ -53,14 +60,4 @@ export function refusedError(retryAfterMs: number): TokenClientError {
   const retryAfterSeconds = Math.max(1, Math.ceil(retryAfterMs / 1_000))
   const message = `The service refused the token and there is no other yet: try again in ${retryAfterSeconds} s, and see \`kyc-tokend status\`.`
   return new TokenClientError(message, { code: 'token-refused', retryAfterSeconds })
-}
-
-export function originError(origin: string, origins: readonly string[]): TokenClientError {
-  return badRequest(
-    `The token is for ${origins.join(', ')} and is not sent to ${origin}: name it in the option origins if it may be.`,
-  )
-}
-
-export function badRequest(message: string): TokenClientError {
-  return new TokenClientError(message, { code: 'bad-request' })
 }
