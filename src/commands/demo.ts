@@ -105,7 +105,7 @@ function listenToKeys(stdin: ReadStream, { client, sandbox, stop, notes }: Contr
     const scenario = SCENARIOS[key]
     if (scenario === undefined && key !== 'r') return
     if (scenario !== undefined) {
-      sandbox.become(scenario)
+      sandbox.setScenario(scenario)
       notes.push(`the service from now on: ${scenario}`)
     }
     client.refresh({ signal: stop.signal }).catch((error: unknown) => {

@@ -8,7 +8,7 @@ import { createSystemClock } from '../lib/clock.ts'
 import { parseDuration, formatDuration } from '../lib/duration.ts'
 import { exitStatus, UsageError } from '../lib/error.ts'
 import { Secret } from '../lib/secret.ts'
-import { createSandbox, sandboxCredentials, type Sandbox } from '../sandbox/sandbox.ts'
+import { createSandbox, sandboxCredentials } from '../sandbox/sandbox.ts'
 import { scenarioNames, summaryOf, type ScenarioName } from '../sandbox/scenarios.ts'
 import { serviceRequest } from '../source/request.ts'
 import type { RunCommand } from './command.ts'
@@ -19,9 +19,10 @@ export const run: RunCommand = async ({ options, env, stdout, signal }) => {
   const tokenLifetimeMs = lifetimeOf(options['token-lifetime'] ?? '60s')
   const configPath = options['config']
   const plan = typeof configPath === 'string' ? await loadPlan({ configPath, env }) : standardPlan()
+  const initial = (options['scenario'] ?? 'ok') as ScenarioName
   const sandbox = await createSandbox({
     port: portOf(options['port'] ?? '0'),
-    scenario: (options['scenario'] ?? 'ok') as ScenarioName,
+    scenario: initial,
     tokenLifetimeMs,
     service: plan.service,
     clock: createSystemClock(),
@@ -30,16 +31,16 @@ export const run: RunCommand = async ({ options, env, stdout, signal }) => {
       stdout.write(`${escapeUnsafe(line)}\n`)
     },
   })
-  stdout.write(introduction(sandbox, { ...plan, tokenLifetimeMs }))
+  stdout.write(introduction(sandbox.url, initial, { ...plan, tokenLifetimeMs }))
   await sandbox.run(signal)
   return exitStatus.ok
 }
 
 function introduction(
-  sandbox: Sandbox,
+  url: string,
+  scenario: ScenarioName,
   { baseUrl, service, tokenLifetimeMs }: Pick<Plan, 'baseUrl' | 'service'> & { tokenLifetimeMs: number },
 ): string {
-  const { url } = sandbox
   const { apiKey, apiSecret } = sandboxCredentials
   const { pathname, search } = new URL(service.tokenUrl)
   const tokenUrl = url + pathname + search
@@ -60,7 +61,7 @@ Tokens live ${formatDuration(tokenLifetimeMs)}. To try:
   header=$(kyc-tokend token --format header) && echo "$header" | curl -H @- ${url}/me
   curl -X PUT -d outage ${url}/scenario
 
-Scenarios (now ${sandbox.scenario()}):
+Scenarios (now ${scenario}):
 
 ${names.join('\n')}
 

@@ -18,7 +18,7 @@ import {
   type SandboxAnswer,
   type ScenarioName,
 } from './scenarios.ts'
-import { createTokens } from './tokens.ts'
+import { createTokens, type TokenKind } from './tokens.ts'
 
 /** A request and what became of it. Holds neither secret nor token. */
 export interface SandboxRequest {
@@ -41,15 +41,7 @@ interface SandboxOptions {
   /** Called when an answer is sent. */
   readonly onRequest?: (request: SandboxRequest) => void
 }
-export interface Sandbox {
-  /** Such as `http://127.0.0.1:40001`. */
-  readonly url: string
-  scenario(): ScenarioName
-  /** Answers so from the next request on. */
-  become(scenario: ScenarioName): void
-  /** Serves until the signal is aborted, then cuts what is open. */
-  run(signal: AbortSignal): Promise<void>
-}
+export type Sandbox = Awaited<ReturnType<typeof createSandbox>>
 
 /** The credentials the stand-in takes; any others get `Account not found`. */
 export const sandboxCredentials = { apiKey: 'sandbox-key', apiSecret: 'sandbox-secret' } as const
@@ -57,7 +49,7 @@ export const sandboxCredentials = { apiKey: 'sandbox-key', apiSecret: 'sandbox-s
 const MAX_REQUEST_BYTES = 16 * 1024
 
 /** Resolves when it listens. Throws a UserError where the port is taken or may not be used. */
-export async function createSandbox(options: SandboxOptions): Promise<Sandbox> {
+export async function createSandbox(options: SandboxOptions) {
   const { clock, service = standardService() } = options
   const tokens = createTokens(options.tokenLifetimeMs)
   const stopped = new AbortController()
@@ -69,9 +61,8 @@ export async function createSandbox(options: SandboxOptions): Promise<Sandbox> {
   async function take(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const current = scenario
     const [path = '/'] = (request.url ?? '/').split('?')
-    const body = await bodyOf(request)
-    if (body === undefined) return
-    const answer = await respond(request, path, body)
+    const answer = await respond(request, path)
+    if (answer === undefined) return
     if (answer === null) request.socket.destroy()
     else sendAnswer(response, answer)
     options.onRequest?.({
@@ -83,17 +74,21 @@ export async function createSandbox(options: SandboxOptions): Promise<Sandbox> {
     })
   }
 
-  async function respond(
-    request: IncomingMessage,
-    path: string,
-    body: string | null,
-  ): Promise<SandboxAnswer | null> {
-    const problem = (status: number, detail: string): SandboxAnswer => problemOf(path, status, detail)
-    if (body === null) return problem(413, `A request has at most ${MAX_REQUEST_BYTES} bytes here`)
+  async function respond(request: IncomingMessage, path: string): Promise<SandboxAnswer | null | undefined> {
+    const limits = { maxBytes: MAX_REQUEST_BYTES, maxDiscardedBytes: Infinity }
+    const bytes = await readLimited(request as AsyncIterable<Buffer>, limits).catch(() => undefined)
+    // The other side has gone before it was whole.
+    if (!request.complete) return undefined
+    const problem = (status: number, detail: string): SandboxAnswer => {
+      const kind = { type: 'about:blank', title: 'KnownRuntimeError', status, detail }
+      const place = { instance: path, timestamp: clock.now().wallMs, 'full-path': `${url}${path}` }
+      return { status, body: { ...kind, ...place } }
+    }
+    if (bytes === undefined) return problem(413, `A request has at most ${MAX_REQUEST_BYTES} bytes here`)
     const route = routes[path]
     if (route === undefined) return problem(404, `Nothing is at ${path} here`)
     const act = route[request.method ?? '']
-    if (act !== undefined) return act({ request, body, problem })
+    if (act !== undefined) return act({ request, body: bytes.toString(), problem })
     const allow = Object.keys(route).join(', ')
     return { ...problem(405, `${path} takes ${allow}`), headers: { allow } }
   }
@@ -105,7 +100,7 @@ export async function createSandbox(options: SandboxOptions): Promise<Sandbox> {
       PUT: ({ body, problem }) => {
         const name = body.trim()
         if (!isScenarioName(name)) return problem(400, `Scenarios are ${scenarioNames.join(', ')}`)
-        become(name)
+        setScenario(name)
         return { status: 200, body: `${name}\n` }
       },
     },
@@ -118,9 +113,8 @@ export async function createSandbox(options: SandboxOptions): Promise<Sandbox> {
     const refuse = (reason: PermanentReason): SandboxAnswer => {
       const refusal = service.refusals.find((known) => known.reason === reason)
       if (refusal === undefined) return problem(400, `The description names no refusal for ${reason}`)
-      const { status, headers, body: standard } = problem(refusal.status, refusal.says)
-      const placed = placedAt(standard as Fields, refusal.in ?? ['detail'], refusal.says)
-      return { status, ...(headers && { headers }), body: placed }
+      const { status, body: fields } = problem(refusal.status, refusal.says)
+      return { status, body: placedAt(fields as Fields, refusal.in ?? ['detail'], refusal.says) }
     }
     if (given.apiKey !== sandboxCredentials.apiKey || given.apiSecret !== sandboxCredentials.apiSecret)
       return refuse('account-not-found')
@@ -128,42 +122,29 @@ export async function createSandbox(options: SandboxOptions): Promise<Sandbox> {
     const { answer, delayMs } = scenarioOf(scenario)
     const number = turns
     if (delayMs !== undefined) await clock.sleep(delayMs, stopped.signal)
-    return answer({ tokens, nowMs: clock.now().wallMs, number, problem, refuse, grant })
+    return answer({ number, problem, refuse, grant })
   }
 
-  function grant(token: string): SandboxAnswer {
-    const body = placedAt({}, service.token, token)
+  function grant(kind: TokenKind): SandboxAnswer {
+    const body = placedAt({}, service.token, tokens.issue(kind, clock.now().wallMs))
     const seconds = Math.ceil(options.tokenLifetimeMs / 1_000)
     return { status: 200, body: service.lifetime === null ? body : placedAt(body, service.lifetime, seconds) }
   }
 
   function showMe({ request, problem }: RouteInput): SandboxAnswer {
-    const token = /^Bearer ([^\s]+)$/i.exec(request.headers.authorization ?? '')?.[1]
-    const expiresAtMs = token === undefined ? undefined : tokens.expiryOf(token, clock.now().wallMs)
-    if (expiresAtMs === undefined) {
-      const challenge = token === undefined ? 'Bearer' : 'Bearer error="invalid_token"'
-      const words = token === undefined ? 'A Bearer token is needed' : 'The token is unknown or has expired'
-      return { ...problem(401, words), headers: { 'www-authenticate': challenge } }
+    const denied = (challenge: string, detail: string): SandboxAnswer => {
+      return { ...problem(401, detail), headers: { 'www-authenticate': challenge } }
     }
+    const token = /^Bearer ([^\s]+)$/i.exec(request.headers.authorization ?? '')?.[1]
+    if (token === undefined) return denied('Bearer', 'A Bearer token is needed')
+    const expiresAtMs = tokens.expiryOf(token, clock.now().wallMs)
+    if (expiresAtMs === undefined)
+      return denied('Bearer error="invalid_token"', 'The token is unknown or has expired')
     return { status: 200, body: { account: 'sandbox', tokenExpiresAt: new Date(expiresAtMs).toISOString() } }
   }
 
-  function problemOf(path: string, status: number, detail: string): SandboxAnswer {
-    return {
-      status,
-      body: {
-        type: 'about:blank',
-        title: 'KnownRuntimeError',
-        status,
-        detail,
-        instance: path,
-        timestamp: clock.now().wallMs,
-        'full-path': `${url}${path}`,
-      },
-    }
-  }
-
-  function become(next: ScenarioName): void {
+  /** Answers so from the next request on. */
+  function setScenario(next: ScenarioName): void {
     scenario = next
     turns = 0
   }
@@ -175,10 +156,11 @@ export async function createSandbox(options: SandboxOptions): Promise<Sandbox> {
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
 
   return {
+    /** Such as `http://127.0.0.1:40001`. */
     url,
-    scenario: () => scenario,
-    become,
-    async run(signal) {
+    setScenario,
+    /** Serves until the signal is aborted, then cuts what is open. */
+    async run(signal: AbortSignal): Promise<void> {
       await untilAborted(signal)
       stopped.abort()
       await new Promise((resolve) => {
@@ -194,21 +176,7 @@ interface RouteInput {
   readonly body: string
   readonly problem: (status: number, detail: string) => SandboxAnswer
 }
-interface Route {
-  (input: RouteInput): SandboxAnswer | null | Promise<SandboxAnswer | null>
-}
-
-/** The body; null: it is too long; undefined: the other side has gone before it was whole. */
-async function bodyOf(request: IncomingMessage): Promise<string | null | undefined> {
-  try {
-    const limits = { maxBytes: MAX_REQUEST_BYTES, maxDiscardedBytes: Infinity }
-    const body = await readLimited(request as AsyncIterable<Buffer>, limits)
-    return body?.toString('utf8') ?? null
-  } catch {
-    // A stream of a request fails for one reason only: its connection is lost.
-    return undefined
-  }
-}
+type Route = (input: RouteInput) => SandboxAnswer | null | Promise<SandboxAnswer | null>
 
 type Fields = Readonly<Record<string, unknown>>
 
@@ -266,12 +234,12 @@ function sendAnswer(response: ServerResponse, { status, headers, body }: Sandbox
 function portError(cause: Error, port: number): Error {
   const code = errorCode(cause)
   if (code === 'EADDRINUSE') {
-    const words = `Port ${port} of 127.0.0.1 is in use: choose another with --port, or leave it out for a free one`
-    return new UserError(words, exitStatus.unavailable, { cause })
+    const sentence = `Port ${port} of 127.0.0.1 is in use: choose another with --port, or leave it out for a free one`
+    return new UserError(sentence, exitStatus.unavailable, { cause })
   }
   if (code !== 'EACCES') return cause
-  const words = `Port ${port} may not be used by this user: choose one above 1023 with --port`
-  return new UserError(words, exitStatus.noPermission, { cause })
+  const sentence = `Port ${port} may not be used by this user: choose one above 1023 with --port`
+  return new UserError(sentence, exitStatus.noPermission, { cause })
 }
 
 /** Writes a configuration for the stand-in into the directory, which is also that of the sockets, and returns its path. */

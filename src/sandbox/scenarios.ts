@@ -1,7 +1,7 @@
 // The answers of the stand-in to the right credentials: one function for each scenario.
 import type { ServiceConfig } from '../config/config.ts'
 import type { PermanentReason } from '../token/outcome.ts'
-import type { SandboxTokens } from './tokens.ts'
+import type { TokenKind } from './tokens.ts'
 
 /** An answer to be sent. */
 export interface SandboxAnswer {
@@ -12,13 +12,10 @@ export interface SandboxAnswer {
 }
 /** The arguments of a scenario. */
 interface ScenarioInput {
-  readonly tokens: SandboxTokens
-  /** On the wall clock, in ms. */
-  readonly nowMs: number
   /** Counts the token requests since the scenario began, from 1. */
   readonly number: number
-  /** The answer with this token. */
-  readonly grant: (token: string) => SandboxAnswer
+  /** The answer with a new token. */
+  readonly grant: (kind: TokenKind) => SandboxAnswer
   readonly refuse: (reason: PermanentReason) => SandboxAnswer
   /** The error body of the interface description, section 2.3. */
   readonly problem: (status: number, detail: string) => SandboxAnswer
@@ -37,7 +34,7 @@ const RETRY_AFTER_SECONDS = 10
 /** Of a refusal that the service describes otherwise. */
 const NOT_NAMED = '400, because `service.refusals` names no such refusal'
 
-const ok = ({ tokens, nowMs, grant }: ScenarioInput): SandboxAnswer => grant(tokens.issueJwt(nowMs))
+const ok = ({ grant }: ScenarioInput): SandboxAnswer => grant('jwt')
 
 export const scenarios = {
   ok: { summary: 'a token that says when it expires', answer: ok },
@@ -79,11 +76,11 @@ export const scenarios = {
   },
   'opaque-token': {
     summary: 'a token that says nothing of itself',
-    answer: ({ tokens, nowMs, grant }) => grant(tokens.issueOpaque(nowMs)),
+    answer: ({ grant }) => grant('opaque'),
   },
   'expired-token': {
     summary: 'a token that has expired already',
-    answer: ({ tokens, nowMs, grant }) => grant(tokens.issueExpired(nowMs)),
+    answer: ({ grant }) => grant('expired'),
   },
 } as const satisfies Record<string, Scenario>
 

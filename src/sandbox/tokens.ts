@@ -1,39 +1,33 @@
 // Tokens of the stand-in: shaped like the service's, signed with a random key, and remembered until they expire.
 import { createHmac, randomBytes } from 'node:crypto'
 
-export type SandboxTokens = ReturnType<typeof createTokens>
+/** `jwt`: HS256, says when it expires. `opaque`: says nothing of itself, and expires as the others do. `expired`: a JWT that has. */
+export type TokenKind = 'jwt' | 'opaque' | 'expired'
+
+/** Time since the expiry of an expired token. */
+const EXPIRED_MS = 60_000
 
 export function createTokens(lifetimeMs: number) {
   const key = randomBytes(32)
   const expiries = new Map<string, number>()
 
-  function remember(token: string, expiresAtMs: number, nowMs: number): string {
-    for (const [old, oldExpiresAtMs] of expiries) if (oldExpiresAtMs <= nowMs) expiries.delete(old)
-    expiries.set(token, expiresAtMs)
-    return token
-  }
-  /** Whole seconds, as most services have them: `exp` is `iat` and the life. */
-  function jwt(iatMs: number): { token: string; expiresAtMs: number } {
-    const iat = Math.floor(iatMs / 1000)
-    const exp = iat + Math.ceil(lifetimeMs / 1000)
-    const jti = randomBytes(9).toString('base64url')
-    const claims = { iss: 'kyc-tokend sandbox', sub: 'sandbox', iat, exp, jti }
+  function jwt(claims: object): string {
     const content = `${encoded({ alg: 'HS256', typ: 'JWT' })}.${encoded(claims)}`
-    const signature = createHmac('sha256', key).update(content).digest('base64url')
-    return { token: `${content}.${signature}`, expiresAtMs: exp * 1000 }
+    return `${content}.${createHmac('sha256', key).update(content).digest('base64url')}`
   }
 
   return {
-    /** A JWT (HS256) that says when it expires. */
-    issueJwt(nowMs: number): string {
-      const { token, expiresAtMs } = jwt(nowMs)
-      return remember(token, expiresAtMs, nowMs)
+    issue(kind: TokenKind, nowMs: number): string {
+      for (const [old, expiresAtMs] of expiries) if (expiresAtMs <= nowMs) expiries.delete(old)
+      // Whole seconds, as most services have them: `exp` is `iat` and the life.
+      const iat = Math.floor((kind === 'expired' ? nowMs - lifetimeMs - EXPIRED_MS : nowMs) / 1_000)
+      const exp = iat + Math.ceil(lifetimeMs / 1_000)
+      const jti = randomBytes(24).toString('base64url')
+      const token =
+        kind === 'opaque' ? jti : jwt({ iss: 'kyc-tokend sandbox', sub: 'sandbox', iat, exp, jti })
+      expiries.set(token, exp * 1_000)
+      return token
     },
-    /** A JWT whose expiry is past. */
-    issueExpired: (nowMs: number): string => jwt(nowMs - lifetimeMs - 60_000).token,
-    /** A token that says nothing of itself, and expires as the others do. */
-    issueOpaque: (nowMs: number): string =>
-      remember(randomBytes(24).toString('base64url'), nowMs + lifetimeMs, nowMs),
     /** Until when it is taken, in ms since the epoch; undefined where it is not. */
     expiryOf(token: string, nowMs: number): number | undefined {
       const expiresAtMs = expiries.get(token)

@@ -208,7 +208,7 @@ describe('kyc-tokend setup without a terminal', () => {
 
   it.each([
     ['refused', 77, 'the service refuses key and secret', () => given('secret.txt', 'another-secret\n')],
-    ['not answered', 75, 'the service gave no token', () => sandbox.become('outage')],
+    ['not answered', 75, 'the service gave no token', () => sandbox.setScenario('outage')],
   ])(
     'a pair that is %s leaves nothing, or what was there, unless --unverified',
     async (_, status, why, act) => {

@@ -163,14 +163,14 @@ describe('a scenario', () => {
   it('may have headers of its own', async () => {
     const { sandbox, ask } = await start({ scenario: 'rate-limited' })
     expect((await ask()).headers.get('retry-after')).toBe('10')
-    sandbox.become('html-error')
+    sandbox.setScenario('html-error')
     expect((await ask()).headers.get('content-type')).toBe('text/html')
   })
 
   it('decides what its sample API takes', async () => {
     const { sandbox, ask, me } = await start({ scenario: 'opaque-token' })
     expect((await me(await tokenOf(await ask()))).status).toBe(200)
-    sandbox.become('expired-token')
+    sandbox.setScenario('expired-token')
     expect((await me(await tokenOf(await ask()))).status).toBe(401)
   })
 
@@ -238,7 +238,7 @@ describe('the stand-in of a described service', () => {
         secrets: () => [],
       })(new AbortController().signal)
     const reasonOf = async (scenario: ScenarioName): Promise<string> => {
-      sandbox.become(scenario)
+      sandbox.setScenario(scenario)
       const outcome = await ask(sandboxCredentials.apiSecret)
       if (outcome.kind !== 'ok') return outcome.reason
       expect(outcome.answerLifeMs).toBe(service.lifetime === null ? undefined : 60_000)
@@ -255,7 +255,7 @@ describe('the stand-in of a described service', () => {
     expect(await reasonOf('rate-limited')).toBe('rate-limited')
     expect(await reasonOf('slow')).toBe('timeout')
     expect(await reasonOf('html-error')).toBe('server-error')
-    sandbox.become('ok')
+    sandbox.setScenario('ok')
     const plain = await fetch(service.tokenUrl, { method: 'POST', body: '{}' })
     expect(plain.status).toBe(400)
   })
