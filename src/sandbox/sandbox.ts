@@ -14,7 +14,8 @@ import type { PermanentReason } from '../token/outcome.ts'
 import {
   isScenarioName,
   scenarioNames,
-  scenarioOf,
+  scenarios,
+  type Scenario,
   type SandboxAnswer,
   type ScenarioName,
 } from './scenarios.ts'
@@ -119,7 +120,7 @@ export async function createSandbox(options: SandboxOptions) {
     if (given.apiKey !== sandboxCredentials.apiKey || given.apiSecret !== sandboxCredentials.apiSecret)
       return refuse('account-not-found')
     turns += 1
-    const { answer, delayMs } = scenarioOf(scenario)
+    const { answer, delayMs }: Scenario = scenarios[scenario]
     const number = turns
     if (delayMs !== undefined) await clock.sleep(delayMs, stopped.signal)
     return answer({ number, problem, refuse, grant })

@@ -20,7 +20,7 @@ interface ScenarioInput {
   /** The error body of the interface description, section 2.3. */
   readonly problem: (status: number, detail: string) => SandboxAnswer
 }
-interface Scenario {
+export interface Scenario {
   /** Its answers, for people; those of a refusal are the service's: `summaryOf`. */
   readonly summary: string
   /** Delay of the answer. */
@@ -89,9 +89,6 @@ export const scenarioNames = Object.keys(scenarios) as ScenarioName[]
 
 export function isScenarioName(name: string): name is ScenarioName {
   return Object.hasOwn(scenarios, name)
-}
-export function scenarioOf(name: ScenarioName): Scenario {
-  return scenarios[name]
 }
 
 /** What the stand-in of this service answers, for people. */
