@@ -3,7 +3,7 @@ import type { Attempt, FetchOutcome, Postponed } from '../token/outcome.ts'
 import { CLIENT_INTERVAL_MS } from '../token/rejections.ts'
 import { isOthersToken } from '../token/state.ts'
 import type { Member } from './member.ts'
-import { askerOf, failureIn, isForAll, keptMs, recordOf, type Answer, type KnownRecord } from './records.ts'
+import { askerOf, isForAll, keptMs, outcomeOf, recordOf, type Answer, type KnownRecord } from './records.ts'
 import type { SharedRecord } from './seal.ts'
 import {
   afterHeld,
@@ -13,7 +13,6 @@ import {
   isBeforeAct,
   leaseRequest,
   NO_HOLDS,
-  spreadMs,
   type Hold,
 } from './share-state.ts'
 import { StoreError, type Lease } from './store.ts'
@@ -78,7 +77,8 @@ async function fetchShared(member: Member, attempt: Attempt, signal: AbortSignal
     const outcome = await step()
     if (outcome === null) continue
     member.telemetry.connected()
-    member.forgetPlan()
+    // The time that was planned for being alone counts no more.
+    member.state = { ...member.state, plan: null }
     return outcome
   }
   return postponed(0)
@@ -152,7 +152,11 @@ async function fetchShared(member: Member, attempt: Attempt, signal: AbortSignal
     const record = member.open(stored)
     const { state, known, waitMs } = afterHeld(member.state, { stored, record }, member.moment())
     member.state = state
-    return known === null || isPast(known) ? null : heldBy(known.record, host, waitMs)
+    if (known === null || isPast(known)) return null
+    // A refusal holds until an operator lifts it; another failure is over after the wait.
+    return known.record.kind === 'permanent'
+      ? outcomeOf(known, member.moment())
+      : putOff(known.record, waitMs)
   }
 
   function outcomeIfPaused({ record: stored, waitMs }: Verdict<'paused'>): FetchOutcome | null {
@@ -162,16 +166,14 @@ async function fetchShared(member: Member, attempt: Attempt, signal: AbortSignal
     if (record === null || leftMs <= 0) return null
     // Every other host comes before the one that has just failed.
     const laterMs = record.by === host ? AFTER_LEASE_MS : AFTER_LEASE_MS * random()
-    return heldBy(record, host, leftMs + laterMs)
+    return putOff(record, leftMs + laterMs)
   }
-}
 
-/** A refusal holds until an operator lifts it; another failure is over after the wait. */
-function heldBy(record: SharedRecord, host: string, retryAfterMs: number): FetchOutcome {
-  if (record.kind === 'permanent') return failureIn(record, { host, retryAfterMs })
-  if (record.kind === 'ok') return postponed(retryAfterMs)
-  const { reason, detail } = record
-  return postponed(retryAfterMs, { ...askerOf(record, host), reason, detail })
+  function putOff(record: SharedRecord, retryAfterMs: number): FetchOutcome {
+    if (record.kind !== 'transient') return postponed(retryAfterMs)
+    const { reason, detail } = record
+    return postponed(retryAfterMs, { ...askerOf(record, host), reason, detail })
+  }
 }
 
 function postponed(retryAfterMs: number, more: Partial<Postponed> = {}): Postponed {
@@ -246,7 +248,7 @@ async function askAlone(member: Member, attempt: Attempt, signal: AbortSignal): 
   }
   const waitMs = isAct ? 0 : planAlone(member)
   if (waitMs > 0) return postponed(Math.min(SYNC_EVERY_MS, waitMs))
-  member.forgetPlan()
+  member.state = { ...member.state, plan: null }
   await attempt.beforeRequest()
   const { fetchToken, retry } = member.service()
   const outcome = await fetchToken(signal, attempt)
@@ -260,12 +262,10 @@ async function askAlone(member: Member, attempt: Attempt, signal: AbortSignal): 
 /** The time until this host's turn, in ms. */
 function planAlone(member: Member): number {
   const { keeper, random, telemetry } = member
-  const { nowMs, usableUntilMs } = member.moment()
   const isUrgent = keeper.state().rejection !== null || isOthersToken(keeper.state())
-  const standalone = { usableUntilMs, hosts: member.state.hosts, isUrgent }
-  const planned = afterPlanned(member.state, standalone, { nowMs, drawn: random() })
-  member.state = planned
-  const inMs = planned.plan.atMs - nowMs
-  telemetry.alone({ spreadMs: Math.round(spreadMs(standalone, nowMs)), inMs: Math.round(inMs) })
+  const planned = afterPlanned(member.state, { isUrgent, drawn: random() }, member.moment())
+  const { inMs, spreadMs } = planned
+  member.state = planned.state
+  telemetry.alone({ spreadMs: Math.round(spreadMs), inMs: Math.round(inMs) })
   return inMs
 }

@@ -10,6 +10,7 @@ import { usableToken, usableUntilMs, type Policy } from '../token/state.ts'
 import type { KnownRecord, Moment } from './records.ts'
 import type { Seal, SharedRecord } from './seal.ts'
 import {
+  afterClockRead,
   afterRecord,
   afterSync,
   initialShareState,
@@ -67,9 +68,8 @@ export function createMember(options: MemberOptions) {
     moment,
     open,
     receive,
-    deliverAgain,
+    deliver,
     takeDelivery,
-    forgetPlan,
     sync,
   }
   return member
@@ -119,7 +119,6 @@ export function createMember(options: MemberOptions) {
         member.state = state
         return void deliverAgain()
       }
-      forgetPlan()
       adopted(next.adopted)
       next = nextDelivery(member.state, moment())
     }
@@ -158,21 +157,18 @@ export function createMember(options: MemberOptions) {
     })
   }
 
-  /** The store can be used: the time that was planned counts no more. */
-  function forgetPlan(): void {
-    member.state = { ...member.state, plan: null }
-  }
-
   /** Brings the store and this host to the same record. Rejects with a StoreError. */
   async function sync(): Promise<void> {
     const { own, highestFence } = member.state
+    const sentAtMs = nowMs()
     const contents = await store.read({ known: own === null ? highestFence : 0, highestFence })
+    // An attempt has ended meanwhile: what it gave is compared with the record of the store, too.
+    if (member.state.own !== own) return sync()
     telemetry.connected()
     if (contents.isPlanted) telemetry.unreadable(contents.fence)
+    member.state = afterClockRead(member.state, contents.nowMs, { sentAtMs, nowMs: nowMs() })
     if (contents.record !== null) receive(contents.record, 'look')
-    const synced = afterSync(member.state, contents.nowMs, moment())
-    // An attempt may have ended meanwhile: what it gave is compared next time.
-    member.state = member.state.own === own ? synced : { ...synced, own: member.state.own }
+    member.state = afterSync(member.state, moment())
     if (contents.hosts > 0) member.state = { ...member.state, hosts: contents.hosts }
     deliver()
     const lacking = recordToRestore(member.state, contents.fence, nowMs())

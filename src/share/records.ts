@@ -1,12 +1,6 @@
 // Records of the fleet as outcomes of attempts, and the outcome of this host's own attempt as a record for the others. Pure.
 import { retryWait, type RetryPolicy } from '../token/backoff.ts'
-import type {
-  FetchOutcome,
-  Grant,
-  PermanentFailure,
-  ServiceOutcome,
-  TransientFailure,
-} from '../token/outcome.ts'
+import type { FetchOutcome, Grant, ServiceOutcome, TransientFailure } from '../token/outcome.ts'
 import { knownLife } from '../token/token.ts'
 import type { SharedRecord, SharedToken } from './seal.ts'
 import type { RecordHead } from './store.ts'
@@ -76,24 +70,17 @@ export function keptMs({ record, head, obtainedAtMs }: KnownRecord, nowMs: numbe
   return Math.ceil(lifeMs - (nowMs - obtainedAtMs))
 }
 
-/** The record as the outcome of an attempt that another host made. */
-export function outcomeOf(known: KnownRecord, { host, nowMs }: Moment): FetchOutcome {
+/** The record as the outcome of an attempt that another host made; a failure without the token that it carries. */
+export function outcomeOf(known: KnownRecord, { host, nowMs }: Pick<Moment, 'host' | 'nowMs'>): FetchOutcome {
   const { record, obtainedAtMs } = known
-  if (record.kind !== 'ok') return failureIn(record, { host, retryAfterMs: waitLeftMs(known, nowMs) })
-  return grantOf(record, { ...askerOf(record, host), ageMs: record.ageMs + nowMs - obtainedAtMs })
-}
-
-/** A failure without the token that it carries. */
-export function failureIn(
-  record: Exclude<SharedRecord, { kind: 'ok' }>,
-  { host, retryAfterMs }: { host: string; retryAfterMs: number },
-): TransientFailure | PermanentFailure {
+  const asker = askerOf(record, host)
+  if (record.kind === 'ok') return grantOf(record, { ...asker, ageMs: record.ageMs + nowMs - obtainedAtMs })
   const { detail } = record
-  const common = { detail, ...askerOf(record, host) }
   if (record.kind === 'permanent')
-    return { kind: 'permanent', reason: record.reason, status: record.status, ...common }
+    return { kind: 'permanent', reason: record.reason, status: record.status, detail, ...asker }
   const { reason, status } = record
-  return { kind: 'transient', reason, ...(status !== null && { status }), retryAfterMs, ...common }
+  const retryAfterMs = waitLeftMs(known, nowMs)
+  return { kind: 'transient', reason, ...(status !== null && { status }), retryAfterMs, detail, ...asker }
 }
 
 /** Before a restart this host may have asked itself. */

@@ -22,8 +22,6 @@ const KEEP_ALIVE_MS = 5_000
 const RETRY = { fromMs: 100, toMs: 5_000, deniedMs: 60_000 }
 const MAX_MESSAGE_LENGTH = 300
 
-export type Connection = Awaited<ReturnType<typeof connect>>
-
 /** Connects, and reconnects until it is closed. Commands fail at once while there is no connection. */
 export async function connect(settings: StoreConfig, { clock, random }: Surroundings) {
   /** Why there is no connection; a refused password stays the reason until a connection is made. */

@@ -58,17 +58,14 @@ const SAME_ACT_MS = 30_000
 /** A store that is behind its own records by so much was set back. */
 const CLOCK_GRAIN_MS = 1_000
 
-export function initialShareState({ adoptedFence, highestFence, own, hosts }: Remembered): ShareState {
+export function initialShareState(remembered: Remembered): ShareState {
   return {
+    ...remembered,
     newest: null,
     route: 'push',
-    highestFence: Math.max(adoptedFence, highestFence),
-    adoptedFence,
     adoptedTokenFence: 0,
     unusableFence: 0,
-    own,
     storeAheadMs: null,
-    hosts,
     holds: NO_HOLDS,
     plan: null,
   }
@@ -120,29 +117,43 @@ export function storeClockMs({ storeAheadMs }: ShareState, nowMs: number): numbe
 }
 
 /**
+ * The store's clock was read, which was asked at `sentAtMs`. If it was set back, the ages of its records are wrong: this host
+ * writes the one that it goes by again. If it was set back by days, all fences begin again, too.
+ */
+export function afterClockRead(
+  state: ShareState,
+  storeNowMs: number,
+  { sentAtMs, nowMs }: { sentAtMs: number; nowMs: number },
+): ShareState {
+  const { newest, adoptedFence, highestFence } = state
+  const read = { ...state, storeAheadMs: storeNowMs - nowMs }
+  const isSetBackByDays = highestFence > storeNowMs + FENCE_AHEAD_MS
+  const isSetBack = (storeClockMs(state, sentAtMs) ?? 0) > storeNowMs + CLOCK_GRAIN_MS
+  const isSettled = newest?.head.fence === adoptedFence && newest.record.kind !== 'transient'
+  const own = state.own ?? (isSettled ? newest : null)
+  if (isSetBackByDays)
+    return { ...read, own, newest: null, highestFence: 0, adoptedFence: 0, adoptedTokenFence: 0 }
+  return isSetBack && isSettled ? { ...read, own, newest: null } : read
+}
+
+/**
  * The store's clock and record are known: an own outcome that is newer than the record becomes a record, and counts for
  * all from the moment of its answer on. Of equal age, the one that has a fence wins.
  */
-export function afterSync(before: ShareState, storeNowMs: number, moment: Moment): ShareState {
+export function afterSync(state: ShareState, moment: Moment): ShareState {
+  const { own, newest, highestFence } = state
   const { nowMs } = moment
-  const state = before.highestFence > storeNowMs + FENCE_AHEAD_MS ? afterSetBack(before) : before
-  const synced = { ...state, storeAheadMs: storeNowMs - nowMs, own: null }
-  const { own, newest } = state
-  if (own === null || (newest !== null && isDisplaced(own, newest))) return synced
+  const synced = { ...state, own: null }
+  const storeNowMs = storeClockMs(state, nowMs)
+  if (own === null || storeNowMs === null || (newest !== null && isDisplaced(own, newest))) return synced
   const isToken = own.record.kind === 'ok'
   if (isToken && liveToken(own, moment) === null) return synced
   const atMs = Math.floor(storeNowMs - (nowMs - own.obtainedAtMs))
   // The wait that the service asked for outlives the token that replaces its record.
   const boundMs = newest?.record.kind === 'transient' ? newest.head.notBeforeMs : 0
   const notBeforeMs = isToken ? boundMs : atMs + REFUSAL_MS
-  const fence = Math.max(atMs, state.highestFence + 1)
+  const fence = Math.max(atMs, highestFence + 1)
   return afterOwnRecord(synced, { ...own, head: { fence, atMs, notBeforeMs } })
-}
-
-/** The store's clock was set back by days: all fences begin again, and what this host holds is compared by its age. */
-function afterSetBack(state: ShareState): ShareState {
-  const own = state.own ?? state.newest
-  return { ...state, newest: null, highestFence: 0, adoptedFence: 0, adoptedTokenFence: 0, own }
 }
 
 /** A failure displaces no newer token, and a token no newer refusal. */
@@ -173,27 +184,27 @@ export function recordToRestore(
 
 // ---- what the keeper gets -------------------------------------------------------------------------------------------------
 
-interface Delivery {
-  readonly outcome: FetchOutcome
-  /** The state if the keeper takes it. */
-  readonly state: ShareState
-  /** The keeper has all of this record then; null: its failure follows. */
-  readonly adopted: KnownRecord | null
-}
-
-/** The outcome that the keeper does not have yet. Of a failure with a token, a keeper without one gets that first. */
-export function nextDelivery(state: ShareState, moment: Moment): Delivery | null {
+/**
+ * The outcome that the keeper does not have yet, and the state if it takes it; `adopted`: it has all of this record then.
+ * Of a failure with a token, a keeper without one gets that first.
+ */
+export function nextDelivery(
+  state: ShareState,
+  moment: Moment,
+): { outcome: FetchOutcome; state: ShareState; adopted: KnownRecord | null } | null {
   const { newest, own } = state
   if (newest === null || own !== null || newest.head.fence <= state.adoptedFence) return null
   const { fence } = newest.head
   const { host, nowMs, usableUntilMs } = moment
+  // The store can be used: the time that was planned for being alone counts no more.
+  const known = { ...state, plan: null }
   const lacksToken = usableUntilMs === null || usableUntilMs <= nowMs
   const token = newest.record.kind === 'ok' ? null : liveToken(newest, moment)
   if (token !== null && lacksToken && state.adoptedTokenFence !== fence) {
     const outcome = grantOf(token, { ...askerOf(newest.record, host), ageMs: token.ageMs })
-    return { outcome, state: { ...state, adoptedTokenFence: fence }, adopted: null }
+    return { outcome, state: { ...known, adoptedTokenFence: fence }, adopted: null }
   }
-  return { outcome: outcomeOf(newest, moment), state: { ...state, adoptedFence: fence }, adopted: newest }
+  return { outcome: outcomeOf(newest, moment), state: { ...known, adoptedFence: fence }, adopted: newest }
 }
 
 // ---- the lease, and the waits that the store asks for ---------------------------------------------------------------------
@@ -254,11 +265,6 @@ export function isBeforeAct(
 
 // ---- the store is away: when this host asks by itself, spread, so that a fleet never stampedes -----------------------------
 
-interface Standalone extends Pick<Moment, 'usableUntilMs'>, Pick<ShareState, 'hosts'> {
-  /** The token was reported as refused, or belongs to other credentials. */
-  readonly isUrgent: boolean
-}
-
 /** Of the life that is left: the rest is for the request itself and its repetition. */
 const SHARE_OF_LIFE = 0.8
 const PER_HOST_MS = 100
@@ -266,8 +272,12 @@ const SPREAD = { atLeastMs: 1_000, atMostMs: 300_000, unknownMs: 10_000 }
 /** A minute, less the time after which the store is tried again. */
 const URGENT_MS = 45_000
 
-/** Within how many ms from now this host asks. */
-export function spreadMs({ usableUntilMs, hosts, isUrgent }: Standalone, nowMs: number): number {
+/** Within how many ms from now this host asks. `isUrgent`: the token was reported as refused, or belongs to other credentials. */
+export function spreadMs(
+  { hosts }: Pick<ShareState, 'hosts'>,
+  isUrgent: boolean,
+  { usableUntilMs, nowMs }: Pick<Moment, 'usableUntilMs' | 'nowMs'>,
+): number {
   const leftMs = (usableUntilMs ?? nowMs) - nowMs
   if (leftMs > 0) return isUrgent ? Math.min(URGENT_MS, SHARE_OF_LIFE * leftMs) : SHARE_OF_LIFE * leftMs
   if (hosts === null) return SPREAD.unknownMs
@@ -277,12 +287,13 @@ export function spreadMs({ usableUntilMs, hosts, isUrgent }: Standalone, nowMs: 
 /** The plan is kept while the store is away, but an urgent one may come before it. `drawn` is from [0, 1). */
 export function afterPlanned(
   state: ShareState,
-  standalone: Standalone,
-  { nowMs, drawn }: { nowMs: number; drawn: number },
-): ShareState & { readonly plan: NonNullable<ShareState['plan']> } {
-  const { plan } = state
-  const { isUrgent } = standalone
-  if (plan !== null && (plan.isUrgent || !isUrgent)) return { ...state, plan }
-  const atMs = Math.min(plan?.atMs ?? Infinity, nowMs + drawn * spreadMs(standalone, nowMs))
-  return { ...state, plan: { atMs, isUrgent } }
+  { isUrgent, drawn }: { isUrgent: boolean; drawn: number },
+  moment: Moment,
+): { state: ShareState; spreadMs: number; inMs: number } {
+  const { nowMs } = moment
+  const withinMs = spreadMs(state, isUrgent, moment)
+  let { plan } = state
+  if (plan === null || (isUrgent && !plan.isUrgent))
+    plan = { atMs: Math.min(plan?.atMs ?? Infinity, nowMs + drawn * withinMs), isUrgent }
+  return { state: { ...state, plan }, spreadMs: withinMs, inMs: plan.atMs - nowMs }
 }

@@ -8,7 +8,7 @@ import { createMember, type MemberOptions } from './member.ts'
 import { openRedisStore } from './redis-store.ts'
 import { createSeal } from './seal.ts'
 import type { Store } from './store.ts'
-import { nextDelivery, storeClockMs, type Remembered } from './share-state.ts'
+import { storeClockMs, type Remembered } from './share-state.ts'
 
 export type OpenStore = (...account: Parameters<typeof openRedisStore>) => Promise<Store>
 export type ShareToken = ReturnType<typeof shareToken>
@@ -56,7 +56,7 @@ export function shareToken(options: MemberOptions) {
       return await outcome
     } finally {
       member.underWay = null
-      if (nextDelivery(member.state, member.moment()) !== null) void member.deliverAgain()
+      member.deliver()
     }
   }
 

@@ -4,6 +4,7 @@ import { expect, test } from 'vitest'
 import type { Moment } from '../../src/share/records.ts'
 import type { SharedRecord } from '../../src/share/seal.ts'
 import {
+  afterClockRead,
   afterHeld,
   afterHold,
   afterOwnRecord,
@@ -27,6 +28,9 @@ const at = (nowMs: number, assumedLifeMs = 15 * 60_000): Moment => ({
   usableUntilMs: null,
   host: 'this',
 })
+
+const synced = (state: ShareState, storeNowMs: number, moment: Moment): ShareState =>
+  afterSync(afterClockRead(state, storeNowMs, { sentAtMs: moment.nowMs, nowMs: moment.nowMs }), moment)
 
 const token = fc.record({
   accessToken: fc.constantFrom('one', 'two', 'three'),
@@ -129,7 +133,7 @@ function stepped(
       return afterHeld(state, { stored: { ...given, fence: state.adoptedFence }, record: inside }, moment)
         .state
     default:
-      return afterSync(state, given.nowMs, moment)
+      return synced(state, given.nowMs, moment)
   }
 }
 
@@ -182,9 +186,9 @@ test('the later of an own outcome and a record counts, and of equal age the reco
       const own = { record: ok('own'), obtainedAtMs: 5_000 + leadMs }
       const known = { stored: given, decrypt: () => ok('theirs'), route: 'look' } as const
       const { state } = afterRecord({ ...initialShareState(NOTHING), own }, known, moment)
-      const synced = afterSync(state, given.nowMs, moment)
-      expect(synced.newest?.record).toMatchObject({ accessToken: leadMs > 0 ? 'own' : 'theirs' })
-      expect(synced.adoptedFence).toBe(leadMs > 0 ? synced.highestFence : 0)
+      const after = synced(state, given.nowMs, moment)
+      expect(after.newest?.record).toMatchObject({ accessToken: leadMs > 0 ? 'own' : 'theirs' })
+      expect(after.adoptedFence).toBe(leadMs > 0 ? after.highestFence : 0)
     }),
   )
 })

@@ -36,7 +36,7 @@ describe('the spread', () => {
   test('is four fifths of what is left of the token, and at most a minute for one that was reported as refused', () => {
     fc.assert(
       fc.property(fc.integer({ min: 1, max: DAY_MS }), fc.boolean(), (leftMs, isUrgent) => {
-        const spread = spreadMs({ usableUntilMs: now + leftMs, hosts: null, isUrgent }, now)
+        const spread = spreadMs({ hosts: null }, isUrgent, { usableUntilMs: now + leftMs, nowMs: now })
         expect(spread).toBeLessThanOrEqual(isUrgent ? Math.min(MINUTE_MS, 0.8 * leftMs) : 0.8 * leftMs)
         expect(spread).toBeGreaterThanOrEqual(Math.min(30_000, 0.8 * leftMs))
       }),
@@ -52,7 +52,7 @@ describe('the spread', () => {
     [null, 10_000],
   ])('without a token is over the %s hosts of the fleet: %d ms', (hosts, withinMs) => {
     for (const usableUntilMs of [null, now])
-      expect(spreadMs({ usableUntilMs, hosts, isUrgent: false }, now)).toBe(withinMs)
+      expect(spreadMs({ hosts }, false, { usableUntilMs, nowMs: now })).toBe(withinMs)
   })
 })
 
@@ -233,6 +233,24 @@ describe('the age of a record', () => {
     expect(tokensOf([...hosts, late])).toHaveLength(1)
     expect(world.asked).toHaveLength(2)
     expect(world.server.record()?.fence).toBeLessThan(world.clock.now().wallMs - 2 * DAY_MS)
+  })
+
+  test('in a store whose clock was set back by less than that is corrected by the hosts that know the record', async () => {
+    const hosts = world.hosts(3)
+    await world.clock.advance(30 * MINUTE_MS)
+    world.jumpStore(-10 * MINUTE_MS)
+    const before = world.server.record()?.fence ?? 0
+    await world.clock.advance(16_000)
+    const late = world.host()
+    await settle()
+    const left = ({ keeper }: Host): number =>
+      (keeper.state().token?.expiresAtMs ?? Infinity) - keeper.now().bootMs
+    for (const host of [...hosts, late]) expect(left(host)).toBeLessThanOrEqual(30 * MINUTE_MS)
+    expect(left(late)).toBeGreaterThan(29 * MINUTE_MS)
+    expect(tokensOf([...hosts, late])).toHaveLength(1)
+    // Once, and not by each of them.
+    expect(world.server.record()?.fence).toBe(before + 1)
+    expect(world.asked).toHaveLength(1)
   })
 
   test('in a store whose clock was set back lets no new host use a JWT past its own end', async () => {
