@@ -76,7 +76,8 @@ export async function openRedisStore(
       await run('shareRestore', ...valuesOf(head), ttlMs, sealed)
     },
     async read({ known, highestFence }) {
-      const { nowMs, number: hosts, rest } = replyOf(await run('shareRead', known, highestFence))
+      const { verdict, nowMs, number: hosts, rest } = replyOf(await run('shareRead', known, highestFence))
+      if (verdict !== 'read') throw nonsense()
       const [fence, isPlanted] = rest.slice(4)
       return {
         nowMs,
