@@ -92,17 +92,18 @@ export function secondsOf(
   return ms / 1_000
 }
 
-/** The configuration that `run` and `check` are meant for: by --config, by --account, or by the environment. */
-export interface Configuration {
-  /** Undefined: the one that the search finds. */
+export type Configuration = ReturnType<typeof configurationOf>
+
+/**
+ * The configuration that `run` and `check` are meant for, by --config, by --account, or by the environment; without a path
+ * that which the search finds. `env` has the directories of the account. Throws UsageError (64) if a configuration and an
+ * account are named in the same way.
+ */
+export function configurationOf({ options, env }: Pick<Invocation, 'options' | 'env'>): {
   readonly configPath: string | undefined
-  /** With the directories of the account. */
   readonly env: NodeJS.ProcessEnv
   readonly account: string | undefined
-}
-
-/** Throws UsageError (64) if a configuration and an account are named in the same way. */
-export function configurationOf({ options, env }: Pick<Invocation, 'options' | 'env'>): Configuration {
+} {
   const { config, account } = options as { config?: string; account?: string }
   if (config !== undefined && account !== undefined) throw bothGiven('--config and --account')
   if (config !== undefined) return { configPath: config, env, account: undefined }

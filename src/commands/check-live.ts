@@ -15,11 +15,8 @@ import { knownLife } from '../token/token.ts'
 /** A wall clock that is off by more than this gets a warning. */
 const CLOCK_OFF_MS = 60_000
 
-interface Answer {
-  readonly findings: readonly Finding[]
-  /** Exit status. */
-  readonly status: number
-}
+/** With the exit status. */
+type Answer = { readonly findings: readonly Finding[]; readonly status: number }
 
 export async function askOnce(
   config: Config,
@@ -31,29 +28,23 @@ export async function askOnce(
     return { findings: [warning(sentence)], status: exitStatus.tryAgain }
   }
   const clock = createSystemClock()
-  const extra = extraAuthorities(env)
-  const seen = [ok(`is sent ${requestInWords(config.service)}`), ...extra.findings]
-  const request = { ...config.request, ca: `${config.request.ca ?? ''}\n${extra.pem}`.trim() || null }
+  const seen = [ok(`is sent ${requestInWords(config.service)}`)]
+  let { ca } = config.request
+  const { NODE_EXTRA_CA_CERTS: file } = env
+  try {
+    // Those of the unit: Node reads the variable of its own environment alone, at its start.
+    if (file) ca = `${ca ?? ''}\n${readFileSync(file, 'utf8')}`
+  } catch (error) {
+    const why = `which cannot be read (${errorMessage(error)}): correct it, or use request.caFile`
+    seen.push(warning(`NODE_EXTRA_CA_CERTS names ${file}, ${why}`))
+  }
+  const request = { ...config.request, ca }
   const onAnswer = (answer: ServiceResponse): unknown =>
     seen.push(ok(`answers with ${describeAnswer(answer, revealAll(config))}`))
   const fetchToken = createFetchToken({ ...config, request, env, clock, secrets: () => [], onAnswer })
   const outcome = await fetchToken(signal)
   const { findings, status } = answerOf(outcome, { wallMs: clock.now().wallMs, config })
   return { findings: [...seen, ...findings], status }
-}
-
-/** The authorities that the unit's Node trusts; this one has read the variable of its own environment at its start. */
-function extraAuthorities({ NODE_EXTRA_CA_CERTS: path }: NodeJS.ProcessEnv): {
-  pem: string
-  findings: Finding[]
-} {
-  if (!path) return { pem: '', findings: [] }
-  try {
-    return { pem: readFileSync(path, 'utf8'), findings: [] }
-  } catch (error) {
-    const sentence = `NODE_EXTRA_CA_CERTS names ${path}, which cannot be read (${errorMessage(error)}): correct it, or use request.caFile`
-    return { pem: '', findings: [warning(sentence)] }
-  }
 }
 
 /** The request with the names of its fields and headers, and none of their values. */
@@ -81,24 +72,21 @@ function answerOf(outcome: ServiceOutcome, { wallMs, config }: { wallMs: number;
     const status = outcome.kind === 'permanent' ? exitStatus.noPermission : exitStatus.tryAgain
     return { findings: [failure(sentence)], status }
   }
-  const { serverDateMs } = outcome
   const lifeMs = knownLife(outcome, wallMs)?.lifeMs
   if (lifeMs !== undefined && lifeMs <= 0) {
     const sentence = `gave a token that has expired already (HTTP 200). ${asSentence(remedies['malformed-answer'])}`
     return { findings: [failure(sentence)], status: exitStatus.tryAgain }
   }
   const lives = lifeMs === undefined ? 'does not say how long it lives' : `lives ${formatDuration(lifeMs)}`
-  const given = ok(`gave a token that ${lives} (HTTP 200)`)
-  const hasNoLife = service.lifetime !== null && outcome.answerLifeMs === undefined
-  const findings = [
-    given,
-    ...(hasNoLife
-      ? [warning(`gave no life at "${service.lifetime.join('.')}", in seconds: correct service.lifetime`)]
-      : []),
-    ...clockFindings(serverDateMs === undefined ? 0 : wallMs - serverDateMs, {
-      leastMs: CLOCK_OFF_MS,
-      sentence: (off) => `the clock is ${off} the service's: set it`,
-    }),
-  ]
-  return { findings, status: exitStatus.ok }
+  const findings = [ok(`gave a token that ${lives} (HTTP 200)`)]
+  if (service.lifetime !== null && outcome.answerLifeMs === undefined)
+    findings.push(
+      warning(`gave no life at "${service.lifetime.join('.')}", in seconds: correct service.lifetime`),
+    )
+  const offMs = wallMs - (outcome.serverDateMs ?? wallMs)
+  const sentence = (off: string): string => `the clock is ${off} the service's: set it`
+  return {
+    findings: [...findings, ...clockFindings(offMs, { leastMs: CLOCK_OFF_MS, sentence })],
+    status: exitStatus.ok,
+  }
 }

@@ -1,6 +1,6 @@
 // Checks a configuration against the unit that runs it: access to paths, credentials and sockets, as systemd knows them.
 import { existsSync, statSync } from 'node:fs'
-import { isAbsolute, join } from 'node:path'
+import { dirname, isAbsolute, join } from 'node:path'
 
 import type { Config } from '../config/config.ts'
 import { dropInCure, serviceEnvironment, unitNames } from '../lib/account.ts'
@@ -8,6 +8,8 @@ import { fault, ok, warning, type Finding } from '../lib/finding.ts'
 import type { WrittenDirectory } from './check-paths.ts'
 import {
   ALERT_COMMAND,
+  configDirectory,
+  environmentOf,
   unitCredentials,
   unitProperties,
   type SystemdState,
@@ -17,44 +19,38 @@ import {
 /** A script must be read to be run. */
 const RUN_BY_OTHERS = 0o005
 
-/** The unit that runs a configuration. */
-export interface Unit {
-  /** Without its suffix. */
-  readonly name: string
-  readonly properties: UnitProperties
-  /** Null if they are not known. */
-  readonly credentials: readonly { readonly id: string; readonly path: string }[] | null
-}
+export type Unit = NonNullable<Awaited<ReturnType<typeof readUnit>>>
 
-export type UnitSockets = Awaited<ReturnType<typeof findSockets>>
-
-/** The socket units of an account by the paths at which they listen, and whether its daemon runs. */
-export async function findSockets(account: string | undefined) {
-  const { unit, httpUnit } = unitNames(account)
+/** The unit of an account, as far as this user may see it. Null if the unit is not installed, or no systemd runs here. */
+export async function readUnit(account: string | undefined) {
+  const { unit: name, httpUnit } = unitNames(account)
+  const asked = [...ACCESS_PROPERTIES, 'ActiveState', 'Environment', 'EnvironmentFiles', 'ImportCredential']
+  const properties = await unitProperties(`${name}.service`, asked)
+  if (properties === null) return null
   const { RUNTIME_DIRECTORY: directory } = serviceEnvironment(account)
+  /** By the paths at which they listen. */
   const sockets = new Map<string, { name: string; state: string | undefined }>()
-  for (const [name, file] of Object.entries({
-    [`${unit}.socket`]: 'ipc.sock',
+  for (const [socket, file] of Object.entries({
+    [`${name}.socket`]: 'ipc.sock',
     [`${httpUnit}.socket`]: 'http.sock',
   })) {
-    const properties = await unitProperties(name, ['ActiveState', 'Listen'])
+    const known = await unitProperties(socket, ['ActiveState', 'Listen'])
     // Of a masked unit systemd reads nothing; its socket is where it is shipped.
-    if (properties?.['LoadState'] === 'masked') sockets.set(join(directory, file), { name, state: 'masked' })
-    else
-      for (const path of wordsOf(properties?.['Listen']))
-        sockets.set(path, { name, state: properties?.['ActiveState'] })
+    if (known?.['LoadState'] === 'masked')
+      sockets.set(join(directory, file), { name: socket, state: 'masked' })
+    for (const path of wordsOf(known?.['Listen']))
+      sockets.set(path, { name: socket, state: known?.['ActiveState'] })
   }
-  const service = `${unit}.service`
-  const running = await unitProperties(service, ['ActiveState'])
-  return { sockets, service, isActive: running?.['ActiveState'] === 'active' }
-}
-
-/** Null if the unit is not installed, or no systemd runs here. */
-export async function findUnit(account: string | undefined): Promise<Unit | null> {
-  const { unit: name } = unitNames(account)
-  const properties = await unitProperties(`${name}.service`, [...ACCESS_PROPERTIES, 'ImportCredential'])
-  if (properties?.['LoadState'] !== 'loaded') return null
-  return { name, properties, credentials: await unitCredentials(`${name}.service`) }
+  return {
+    /** Without its suffix. */
+    name,
+    properties,
+    /** Null if they are not known. */
+    credentials: properties['LoadState'] === 'masked' ? null : await unitCredentials(`${name}.service`),
+    environment: environmentOf(properties),
+    sockets,
+    runs: (file: string) => dirname(file) === configDirectory(account),
+  }
 }
 
 /** By path: directories that the configuration writes to and the unit may not, and inputs that it may not read. */
@@ -85,7 +81,7 @@ export function accessFindings(
 
 /** Drop-ins that keep the unit from starting when a directory goes, and credentials that are gone. For root. */
 export function unitFindings(
-  { name, properties, credentials }: Unit,
+  { name, properties, credentials }: Pick<Unit, 'name' | 'properties' | 'credentials'>,
   { systemdCredentials: wanted, file }: Pick<Config, 'systemdCredentials' | 'file'>,
   alerts: Omit<SystemdState, 'unit'>,
 ): Finding[] {
@@ -136,10 +132,10 @@ function alertCommandFindings({ alertCommand, alertProblem }: Omit<SystemdState,
  */
 export function unitSocketFinding(
   { path, name }: { path: string; name: string },
-  { sockets, service, isActive }: UnitSockets,
+  unit: Unit | null,
 ): Finding | undefined {
-  const own = sockets.get(path)
-  if (own === undefined) return undefined
+  const own = unit?.sockets.get(path)
+  if (unit === null || own === undefined) return undefined
   if (own.state !== 'active') {
     const verb = own.state === 'masked' ? 'unmask' : 'start'
     return warning(
@@ -147,8 +143,8 @@ export function unitSocketFinding(
     )
   }
   return ok(
-    isActive
-      ? `${name} is served by ${service}, which runs`
+    unit.properties['ActiveState'] === 'active'
+      ? `${name} is served by ${unit.name}.service, which runs`
       : `${name} is open: ${own.name} listens, and the next client starts the daemon`,
   )
 }

@@ -19,19 +19,11 @@ import { groupsOf, localUser, nameOf } from '../lib/posix-ids.ts'
 import { SYSTEM_PATH } from '../lib/run-program.ts'
 import { ask, configurationOf, type Configuration } from './ask.ts'
 import { directoryFinding, socketFinding, type WrittenDirectory } from './check-paths.ts'
-import {
-  accessFindings,
-  findSockets,
-  findUnit,
-  unitFindings,
-  unitSocketFinding,
-  type Unit,
-  type UnitSockets,
-} from './check-unit.ts'
+import { accessFindings, readUnit, unitFindings, unitSocketFinding, type Unit } from './check-unit.ts'
 import type { RunCommand } from './command.ts'
 import { counted, isAboutPair } from './format-status.ts'
 import { announce } from './prompt.ts'
-import { alertState, configDirectory, SERVICE_USER, unitEnvironment } from './systemd.ts'
+import { alertState, SERVICE_USER } from './systemd.ts'
 
 interface CheckOptions extends Configuration {
   /** False: the configuration alone. */
@@ -62,26 +54,20 @@ export async function performCheck(
   options: CheckOptions,
   report: Report,
 ): Promise<{ status: number; live: number | null }> {
-  const { configPath, account, isWhole, isLive } = options
+  const { account, isWhole, isLive } = options
   // Programs are run as the caller, who may be root: not those that a PATH of others names.
   process.env['PATH'] = SYSTEM_PATH
-  const installed = isWhole || isLive ? await findUnit(account) : null
-  const unitOf = (file: string): Unit | null =>
-    dirname(file) === configDirectory(account) ? installed : null
-  const isByUnit = configPath === undefined ? installed !== null : unitOf(configPath) !== null
-  const env = isByUnit ? await environmentOfUnit(options) : options.env
-  const sockets = await findSockets(account)
+  const installed = isWhole || isLive ? await readUnit(account) : null
   // That user may not be able to read this program.
   await Promise.all([loadParsers(), isLive && import('./check-live.ts')])
-  const identity = becomeServiceUser(env, account)
-  const { inspection, live } = await checkAsDaemon({ options, identity, unitOf, sockets, report }).finally(
-    identity.end,
-  )
+  const identity = becomeServiceUser(environmentOf(options, installed), account)
+  const checked = checkAsDaemon({ options, identity, installed, report })
+  const { inspection, live } = await checked.finally(identity.end)
   const { config, unseen } = inspection
   if (config !== undefined && isWhole) {
-    const unit = unitOf(config.file)
+    const unit = installed?.runs(config.file) ? installed : null
     if (unit !== null) report.say('unit', ...unitFindings(unit, config, await alertState(account)))
-    if (options.asksDaemon && (unit === null || sockets.isActive))
+    if (options.asksDaemon && (unit === null || unit.properties['ActiveState'] === 'active'))
       report.say('secrets', ...(await pairFindings(config.ipc.path)))
     report.say('share', ...(await shareFindings(config, unseen)))
     const { hostFindings } = await import('../report/host.ts')
@@ -95,9 +81,7 @@ export async function performCheck(
 interface Surroundings {
   readonly options: CheckOptions
   readonly identity: Identity
-  /** The unit that runs this configuration, if it is installed. */
-  readonly unitOf: (file: string) => Unit | null
-  readonly sockets: UnitSockets
+  readonly installed: Unit | null
   readonly report: Report
 }
 
@@ -119,9 +103,10 @@ async function checkAsDaemon(on: Surroundings): Promise<{ inspection: Inspection
 }
 
 /** The service is asked as the unit asks it: by the proxy of its drop-ins, and not by that of a shell. */
-async function environmentOfUnit({ env, account }: CheckOptions): Promise<NodeJS.ProcessEnv> {
+function environmentOf({ env, configPath }: CheckOptions, installed: Unit | null): NodeJS.ProcessEnv {
+  if (installed === null || (configPath !== undefined && !installed.runs(configPath))) return env
   const own = Object.entries(env).filter(([name]) => !/^(?:https|no)_proxy$/i.test(name))
-  return { ...Object.fromEntries(own), ...(await unitEnvironment(account)) }
+  return { ...Object.fromEntries(own), ...installed.environment }
 }
 
 interface Identity {
@@ -187,8 +172,8 @@ function configFindings({ file, faults, warnings }: Inspection): Finding[] {
   ]
 }
 
-async function checkPaths(config: Config, { options, unitOf, sockets, report }: Surroundings): Promise<void> {
-  const unit = unitOf(config.file)
+async function checkPaths(config: Config, { options, installed, report }: Surroundings): Promise<void> {
+  const unit = installed?.runs(config.file) ? installed : null
   const ofUnit = unit === null ? [] : Object.values(serviceEnvironment(options.account))
   const directories = writtenDirectories(config, ofUnit)
   const barred = unit === null ? new Map<string, Finding>() : accessFindings(config, unit, directories)
@@ -197,7 +182,7 @@ async function checkPaths(config: Config, { options, unitOf, sockets, report }: 
   for (const [name, socket] of Object.entries({ 'node-ipc': config.ipc, HTTP: config.http })) {
     if (socket === null) continue
     const named = { path: socket.path, name: `the ${name} socket ${socket.path}` }
-    report.say('sockets', unitSocketFinding(named, sockets) ?? (await socketFinding(named)))
+    report.say('sockets', unitSocketFinding(named, installed) ?? (await socketFinding(named)))
   }
 }
 

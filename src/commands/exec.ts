@@ -52,12 +52,12 @@ function findCommand(command: string, env: NodeJS.ProcessEnv): string | { status
   const candidates = command.includes('/')
     ? [command]
     : (env['PATH'] ?? DEFAULT_PATH).split(':').map((directory) => join(directory, command))
-  const checked = candidates.map((path) => ({ path, code: whyNotRun(path) }))
-  const runnable = checked.find(({ code }) => code === undefined)
-  if (runnable !== undefined) return runnable.path
-  if (checked.some(({ code }) => code === 'EACCES'))
-    return { status: CANNOT_RUN, why: 'may not be run; give it the permission with chmod +x.' }
-  return { status: NOT_FOUND, why: 'not found; check its name and PATH.' }
+  const reasons = candidates.map(whyNotRun)
+  const runnable = candidates[reasons.indexOf(undefined)]
+  if (runnable !== undefined) return runnable
+  return reasons.includes('EACCES')
+    ? { status: CANNOT_RUN, why: 'may not be run; give it the permission with chmod +x.' }
+    : { status: NOT_FOUND, why: 'not found; check its name and PATH.' }
 }
 
 function whyNotRun(path: string): string | undefined {

@@ -2,12 +2,10 @@
 import { asSentence } from '../lib/display-text.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
 import { formatDuration } from '../lib/duration.ts'
-import { remedies, type PostponedReason, type Reason } from '../token/outcome.ts'
+import { permanentReasons, remedies, type PostponedReason, type Reason } from '../token/outcome.ts'
 import { ask } from './ask.ts'
 import type { RunCommand } from './command.ts'
 
-/** Reasons after which the service is not asked again by itself (contract, section 4). */
-const REFUSALS = new Set<string>(['account-inactive', 'account-not-found'] satisfies Reason[])
 /** The daemon ended before the attempt did, and its sentence has the remedy. */
 const STOPPING = 'stopping'
 
@@ -31,6 +29,8 @@ export const run: RunCommand = async (invocation) => {
   if (result.fingerprint !== undefined) sentences.push(`Token ${result.fingerprint} is still served`)
   throw new UserError(
     sentences.map(asSentence).join(' '),
-    REFUSALS.has(reason) ? exitStatus.noPermission : exitStatus.tryAgain,
+    permanentReasons.some((permanent) => permanent === reason)
+      ? exitStatus.noPermission
+      : exitStatus.tryAgain,
   )
 }

@@ -7,10 +7,10 @@ import { isDeepStrictEqual } from 'node:util'
 
 import { normaliseBaseUrl } from '../config/base-url.ts'
 import { withoutNewline } from '../config/inputs.ts'
-import { permissionFaults } from '../config/read-file.ts'
+import { permissionFaults, readFile as readConfigFile } from '../config/read-file.ts'
 import { accountConfigPath } from '../lib/account.ts'
 import { replaceFile, type FileAttributes } from '../lib/atomic-file.ts'
-import { errorCode, errorMessage, exitStatus, UsageError, UserError } from '../lib/error.ts'
+import { errorMessage, exitStatus, UsageError, UserError } from '../lib/error.ts'
 import { FileError } from '../lib/file-error.ts'
 import { isRecord } from '../lib/input.ts'
 import { idOf, localUser } from '../lib/posix-ids.ts'
@@ -27,17 +27,7 @@ export interface Answers {
   readonly settings: Readonly<Record<string, unknown>>
 }
 
-export interface SetupFiles {
-  readonly config: string
-  readonly apiKey: string
-  readonly apiSecret: string
-  readonly ca: string
-  /** Configurations that would be read instead of this one, or beside it. */
-  readonly others: readonly string[]
-  readonly attributes: FileAttributes
-  /** Settings of a new configuration. */
-  readonly settings: object
-}
+export type SetupFiles = Awaited<ReturnType<typeof setupFiles>>
 
 /** A file that does not say yet what it shall. */
 interface Change {
@@ -46,7 +36,7 @@ interface Change {
 }
 
 /** Files of root's service, or of a person in the working directory. Throws UserError. */
-export async function setupFiles(account: string | undefined, workingDirectory: string): Promise<SetupFiles> {
+export async function setupFiles(account: string | undefined, workingDirectory: string) {
   const isRoot = process.geteuid!() === 0
   if (account !== undefined && !isRoot)
     throw new UserError('Only root sets up an account: run it with sudo.', exitStatus.noPermission)
@@ -59,9 +49,10 @@ export async function setupFiles(account: string | undefined, workingDirectory: 
     apiKey: named('api-key'),
     apiSecret: named('api-secret'),
     ca: named('ca.pem'),
+    /** Configurations that would be read instead of this one, or beside it. */
     others: alternatives.map((ending) => join(directory, `kyc-tokend.config.${ending}`)),
-    attributes: gid === undefined ? { mode: 0o600 } : { mode: 0o640, uid: 0, gid },
-    // The clients' group reads the token file of the service.
+    attributes: (gid === undefined ? { mode: 0o600 } : { mode: 0o640, uid: 0, gid }) satisfies FileAttributes,
+    /** Of a new configuration: the clients' group reads the token file of the service. */
     settings: gid === undefined ? {} : { tokenFiles: [{ path: 'token', mode: '0640' }] },
   }
 }
@@ -84,7 +75,7 @@ export async function planSetup(
   const instead = present(others)
   if (instead.length > 0) throw existing(instead, 'remove it, or edit it instead')
   await refuseUntrusted(config)
-  const known = await readSettings(config)
+  const known = readSettings(config)
   const wanted = {
     ...answers.settings,
     credentials: { apiKey: { file: basename(apiKey) }, apiSecret: { file: basename(apiSecret) } },
@@ -99,7 +90,7 @@ export async function planSetup(
   const texts = { [apiKey]: answers.apiKey, [apiSecret]: answers.apiSecret, [ca]: answers.ca }
   const changes: Change[] = []
   for (const [path, text] of Object.entries(texts))
-    if (text !== undefined && withoutNewline((await readIfAny(path)) ?? '') !== text)
+    if (text !== undefined && withoutNewline(textIfAny(path) ?? '') !== text)
       changes.push({ path, content: `${text}\n` })
   if (!isSameUrl(known?.['baseUrl'], answers.baseUrl) || !isDeepStrictEqual({ ...known, ...wanted }, known)) {
     const settings = { ...(known ?? files.settings), baseUrl: answers.baseUrl, ...wanted }
@@ -173,9 +164,9 @@ export async function readAnswer(options: Invocation['options'], option: string)
 }
 
 /** The settings of an existing configuration; undefined if there is none, or it is none. */
-async function readSettings(path: string): Promise<Record<string, unknown> | undefined> {
+function readSettings(path: string): Record<string, unknown> | undefined {
   try {
-    const settings: unknown = JSON.parse((await readIfAny(path)) ?? 'null')
+    const settings: unknown = JSON.parse(textIfAny(path) ?? 'null')
     return isRecord(settings) ? settings : undefined
   } catch (error) {
     // Not JSON: it says something else.
@@ -189,15 +180,9 @@ function isSameUrl(known: unknown, wanted: string): boolean {
   return isUrl && normaliseBaseUrl(known) === normaliseBaseUrl(wanted)
 }
 
-async function readIfAny(path: string): Promise<string | undefined> {
-  try {
-    return await readFile(path, 'utf8')
-  } catch (error) {
-    if (errorCode(error) === 'ENOENT') return undefined
-    throw new UserError(
-      `${path} exists and cannot be read (${errorMessage(error)}): remove it, or run this with sudo.`,
-      exitStatus.configuration,
-      { cause: error },
-    )
-  }
+function textIfAny(path: string): string | undefined {
+  const reading = readConfigFile(path)
+  if (reading.kind === 'unreadable')
+    throw new UserError(`${path} ${reading.sentence}.`, exitStatus.configuration)
+  return reading.kind === 'read' ? reading.bytes.toString() : undefined
 }

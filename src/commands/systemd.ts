@@ -15,12 +15,7 @@ export const SERVICE_USER = 'kyc-tokend'
 export const ALERT_COMMAND = join(SYSTEM_CONFIG_DIRECTORY, 'alert-command')
 const SYSTEMD_RUNS = '/run/systemd/system'
 const ASK_MS = 10_000
-const CREDENTIAL_PROPERTIES = [
-  'LoadCredential',
-  'LoadCredentialEncrypted',
-  'SetCredential',
-  'SetCredentialEncrypted',
-]
+const CREDENTIALS = ['LoadCredential', 'LoadCredentialEncrypted', 'SetCredential', 'SetCredentialEncrypted']
 
 /** The directory of the configuration that the unit of an account reads. */
 export function configDirectory(account: string | undefined): string {
@@ -63,13 +58,15 @@ export function firstLine(text: string): string {
  * The variables that a unit and its drop-ins set by `Environment=`, as `systemctl show` quotes them, and by those files of
  * `EnvironmentFile=` that this user may read.
  */
-export async function unitEnvironment(account: string | undefined): Promise<NodeJS.ProcessEnv> {
-  const unit = await unitProperties(`${unitNames(account).unit}.service`, ['Environment', 'EnvironmentFiles'])
-  const words = (unit?.['Environment'] ?? '').match(/"(?:[^"\\]|\\.)*"|\S+/g) ?? []
+export function environmentOf({
+  Environment = '',
+  EnvironmentFiles = '',
+}: UnitProperties): NodeJS.ProcessEnv {
+  const words = Environment.match(/"(?:[^"\\]|\\.)*"|\S+/g) ?? []
   const assignments = words.map((word) =>
     word.startsWith('"') ? word.slice(1, -1).replaceAll(/\\(.)/g, '$1') : word,
   )
-  const files = (unit?.['EnvironmentFiles'] ?? '').matchAll(/(\S.*?) \(ignore_errors=\w+\)/g)
+  const files = EnvironmentFiles.matchAll(/(\S.*?) \(ignore_errors=\w+\)/g)
   return Object.assign(
     Object.fromEntries(assignments.map((text) => [text.split('=', 1)[0], text.slice(text.indexOf('=') + 1)])),
     ...Array.from(files, ([, path = '']) => variablesIn(path)),
@@ -94,8 +91,7 @@ function parseProperties(text: string): UnitProperties {
   const properties: Record<string, string> = {}
   for (const line of text.split('\n')) {
     const [, name, value = ''] = /(\w+)=(.*)/.exec(line) ?? []
-    if (name === undefined) continue
-    properties[name] = [properties[name], value].filter((part) => part !== undefined && part !== '').join(' ')
+    if (name !== undefined) properties[name] = `${properties[name] ?? ''} ${value}`.trim()
   }
   return properties
 }
@@ -108,7 +104,7 @@ export async function unitCredentials(service: string): Promise<{ id: string; pa
   const words = ['--json=short', 'get-property', 'org.freedesktop.systemd1', object]
   const { isOk, stdout } = await runProgram(
     'busctl',
-    [...words, 'org.freedesktop.systemd1.Service', ...CREDENTIAL_PROPERTIES],
+    [...words, 'org.freedesktop.systemd1.Service', ...CREDENTIALS],
     ASK_MS,
   )
   if (!isOk) return null
