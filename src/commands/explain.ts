@@ -1,7 +1,7 @@
 // `kyc-tokend explain`: what the daemon would make of an answer of the service, by the daemon's own code.
 import { createReadStream } from 'node:fs'
 import type { Readable } from 'node:stream'
-import { loadPlan, standardPlan } from '../config/load.ts'
+import { loadPlan } from '../config/load.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { errorMessage, exitStatus, UsageError } from '../lib/error.ts'
 import { readLimited } from '../lib/input.ts'
@@ -22,9 +22,7 @@ export const run: RunCommand = async ({ options, env, stdin, stdout }) => {
   const headers = headersOf(options['header'])
   const answer: ServiceResponse = { status, headers, ...(await bodyOf(options['body'], stdin)) }
   const now = { bootMs: 0, wallMs: Date.now() }
-  const configPath = options['config']
-  const { service, retry, refresh } =
-    typeof configPath === 'string' ? await loadPlan({ configPath, env }) : standardPlan()
+  const { service, retry, refresh } = await loadPlan({ configPath: options['config'], env })
   const policy = { ...retry, ...refresh }
   const table = failureTable(service)
   const { outcome: said, row } = createClassify(service)(answer, { wallMs: now.wallMs, secrets: [] })

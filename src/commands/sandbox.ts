@@ -1,6 +1,6 @@
 // `kyc-tokend sandbox`: runs the stand-in of the service in the foreground, a line for each request.
 import type { ServiceConfig } from '../config/config.ts'
-import { loadPlan, standardPlan } from '../config/load.ts'
+import { loadPlan } from '../config/load.ts'
 import { shellWord } from '../config/read-file.ts'
 import type { Plan } from '../config/resolve.ts'
 import { escapeUnsafe } from '../lib/display-text.ts'
@@ -17,8 +17,7 @@ const MAX_TOKEN_LIFETIME_MS = 366 * 86_400_000
 
 export const run: RunCommand = async ({ options, env, stdout, signal }) => {
   const tokenLifetimeMs = lifetimeOf(options['token-lifetime'] ?? '60s')
-  const configPath = options['config']
-  const plan = typeof configPath === 'string' ? await loadPlan({ configPath, env }) : standardPlan()
+  const plan = await loadPlan({ configPath: options['config'], env })
   const initial = (options['scenario'] ?? 'ok') as ScenarioName
   const sandbox = await createSandbox({
     port: portOf(options['port'] ?? '0'),

@@ -112,10 +112,7 @@ export async function loadParsers(): Promise<void> {
 
 /** The text without a byte order mark, which says nothing in UTF-8 and is allowed. */
 function textOf(bytes: Buffer): string {
-  if (!isUtf8(bytes)) {
-    const isUtf16 = (bytes[0] === 0xff && bytes[1] === 0xfe) || (bytes[0] === 0xfe && bytes[1] === 0xff)
-    throw new NoDocument(`is not ${isUtf16 ? 'UTF-8 but UTF-16' : 'valid UTF-8'}: save it as UTF-8`)
-  }
+  if (!isUtf8(bytes)) throw new NoDocument('is not valid UTF-8: save it as UTF-8')
   const text = bytes.toString('utf8').replace(/^\uFEFF/, '')
   if (text.trim() === '') throw new NoDocument(`is empty: begin with ${EXAMPLE}`)
   return text

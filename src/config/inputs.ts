@@ -31,6 +31,7 @@ export function createInputs({ env, directory, uid, isElsewhere, diagnostics }: 
   const files: string[] = []
   /** The settings whose secret only the service sees. */
   const unseen: string[] = []
+  let hasLiteral = false
   const { fault, warn } = diagnostics
 
   /** `remedy` is for a file that is not there. */
@@ -84,6 +85,8 @@ export function createInputs({ env, directory, uid, isElsewhere, diagnostics }: 
   return {
     files,
     unseen,
+    /** Reports whether the configuration itself held a secret. */
+    hasLiteral: (): boolean => hasLiteral,
     file,
     /** The PEM text; null, too, where no file is named. */
     certificates(at: string, path: string | null): string | null {
@@ -98,7 +101,10 @@ export function createInputs({ env, directory, uid, isElsewhere, diagnostics }: 
     },
     secret(at: string, source: SecretSource | null | undefined): Secret | undefined {
       if (source === null || source === undefined) return undefined
-      if (typeof source === 'string') return checked(at, 'the secret', source)
+      if (typeof source === 'string') {
+        hasLiteral = true
+        return checked(at, 'the secret', source)
+      }
       if ('credential' in source) return credential(at, source.credential)
       if ('file' in source) {
         const remedy = 'make it, with mode 0600 or 0640, or name another'

@@ -24,9 +24,17 @@ export async function loadConfig(options: LoadOptions): Promise<Config> {
   return config
 }
 
-/** The part of a configuration that needs neither its secrets nor other files. Throws ConfigError (78). */
-export async function loadPlan(options: Pick<LoadOptions, 'configPath' | 'env'>): Promise<Plan> {
-  const { file, usable, faults, diagnostics } = await readDocument(options)
+/**
+ * The part of a configuration that needs neither its secrets nor other files; without a path that of the standard
+ * service with all defaults. Throws ConfigError (78).
+ */
+export async function loadPlan({
+  configPath,
+  env,
+}: Pick<LoadOptions, 'env'> & { configPath: unknown }): Promise<Plan> {
+  if (typeof configPath !== 'string')
+    return resolvePlan(validateDocument({ baseUrl: 'https://api.example.com' }).validPart!, silent)
+  const { file, usable, faults, diagnostics } = await readDocument({ configPath, env })
   const plan = usable && resolvePlan(usable.validPart, diagnostics)
   if (plan === undefined || faults.length > 0) throw new ConfigError(faults, file)
   return plan
@@ -83,9 +91,4 @@ function deepFreeze<T>(value: T): T {
     for (const child of Object.values(value)) deepFreeze(child)
   }
   return value
-}
-
-/** The same with all defaults. */
-export function standardPlan(): Plan {
-  return resolvePlan(validateDocument({ baseUrl: 'https://api.example.com' }).validPart!, silent)
 }

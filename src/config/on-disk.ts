@@ -47,9 +47,9 @@ export function createConfigOnDisk({
     state(): ConfigurationState {
       const found = last?.found
       if (found?.kind === 'faulty') {
-        const { apiKey, apiSecret } = running().secretFiles
-        const hasSecretFiles = apiKey !== null || apiSecret !== null
-        const words = hasSecretFiles ? 'No rotation of the secrets is noticed until this is corrected: ' : ''
+        const words = hasSecretFiles(running())
+          ? 'No rotation of the secrets is noticed until this is corrected: '
+          : ''
         return { state: 'faulty', problem: `${words}${found.problem}` }
       }
       if (found === undefined || hasSameSettings(found.config, running()))
@@ -59,6 +59,10 @@ export function createConfigOnDisk({
       return { state: 'changed', problem }
     },
   }
+}
+
+export function hasSecretFiles({ secretFiles }: Config): boolean {
+  return Object.values(secretFiles).some((file) => file !== null)
 }
 
 /** Reports whether both say the same but for secrets that come from files. */

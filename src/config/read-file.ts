@@ -80,10 +80,11 @@ export function permissionFaults(
   { uid, holdsSecret }: { uid: number; holdsSecret: boolean },
 ): string[] {
   const word = shellWord(path)
+  const others = uid === 0 ? '' : ` or to the user ${nameOf('user', uid)}, who runs kyc-tokend`
   const faults = [
     owner !== 0 &&
       owner !== uid &&
-      `belongs to the user ${nameOf('user', owner)}, and must belong to root${orUser(uid)}: chown root ${word}`,
+      `belongs to the user ${nameOf('user', owner)}, and must belong to root${others}: chown root ${word}`,
     (mode & 0o022) !== 0 &&
       `can be written by ${(mode & 0o002) === 0 ? 'its group' : 'others'}: chmod go-w ${word}`,
     holdsSecret &&
@@ -91,10 +92,6 @@ export function permissionFaults(
       `holds a secret and can be read by everybody: ${isProjected(path) ? 'set defaultMode: 0440 at its volume and fsGroup at the pod' : `chmod o-rwx ${word}`}`,
   ]
   return faults.filter((fault) => fault !== false)
-}
-
-function orUser(uid: number): string {
-  return uid === 0 ? '' : ` or to the user ${nameOf('user', uid)}, who runs kyc-tokend`
 }
 
 /** Kubernetes projects a secret as a link into `..data`, where chmod is of no use. */

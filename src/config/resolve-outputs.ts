@@ -29,13 +29,7 @@ const OWN_FILES = {
 } as const
 
 /** `at` is the key path of a setting. */
-export function createOutputs({
-  runtimeDirectory,
-  directory,
-  baseUrl,
-  inputs,
-  diagnostics,
-}: {
+export function createOutputs(options: {
   readonly runtimeDirectory: string
   /** To which templates are relative. */
   readonly directory: string
@@ -43,7 +37,8 @@ export function createOutputs({
   readonly inputs: Inputs
   readonly diagnostics: Diagnostics
 }) {
-  const { fault, warn } = diagnostics
+  const { runtimeDirectory, directory, baseUrl, inputs } = options
+  const { fault, warn } = options.diagnostics
   /** The paths that something is written to, and the settings that say so. */
   const claims: { readonly at: string; readonly path: string }[] = []
 

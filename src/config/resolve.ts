@@ -39,12 +39,11 @@ interface ResolveOptions extends Omit<InputsOptions, 'directory'> {
  * `diagnostics`; where there are any, here or before, the result is not to be used.
  */
 export async function resolveConfig(input: ValidPart, options: ResolveOptions) {
-  const { file, diagnostics } = options
+  const { file, stats, uid, diagnostics } = options
   const directory = dirname(file)
   const inputs = createInputs({ ...options, directory })
   const wantedRuntimeDirectory = resolve(directory, input.runtimeDirectory ?? runtimeDirectoryOf(options))
   const runtimeDirectory = options.runtimeDirectory ?? wantedRuntimeDirectory
-  checkConfigFile(input, options)
   const { credentials, alerts, share } = input
   const { timeout, connectTimeout, caFile } = input.request
   const plan = resolvePlan(input, diagnostics)
@@ -98,6 +97,8 @@ export async function resolveConfig(input: ValidPart, options: ResolveOptions) {
     /** Things that are allowed and unwise, one sentence each, for the log and for `check`. */
     warnings: [] as string[],
   }
+  for (const sentence of permissionFaults(file, stats, { uid, holdsSecret: inputs.hasLiteral() }))
+    diagnostics.fault('', `the configuration file ${sentence}`)
   outputs.check(config)
   checkMemory(config, diagnostics)
   return { config, unseen: inputs.unseen }
@@ -119,21 +120,6 @@ export function resolvePlan({ baseUrl = '', service, refresh, retry }: ValidPart
     refresh: { maxAgeMs: refresh.maxAge },
     retry: { initialDelayMs: Math.min(initialDelay, maxDelay), maxDelayMs: maxDelay },
   }
-}
-
-function checkConfigFile(
-  { credentials, share }: ValidPart,
-  { file, stats, uid, diagnostics }: ResolveOptions,
-): void {
-  const secrets = [
-    ...Object.values(credentials ?? {}),
-    share?.password,
-    share?.key,
-    share?.sentinel?.password,
-  ]
-  const holdsSecret = secrets.some((source) => typeof source === 'string')
-  for (const sentence of permissionFaults(file, stats, { uid, holdsSecret }))
-    diagnostics.fault('', `the configuration file ${sentence}`)
 }
 
 /** Warns of connections that could hold more memory than the service has. */

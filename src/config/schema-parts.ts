@@ -7,6 +7,11 @@ import { DURATION, parseDuration } from '../lib/duration.ts'
 // Every message is our own: valibot's quote the value, which may be a secret. Sections are walked by validate.ts, because
 // valibot's objects either ignore unknown keys or report only the first. Rules across settings are in resolve.ts.
 
+/** A setting that must be there. */
+export function required<T extends v.GenericSchema>(schema: T, description: string) {
+  return v.pipe(schema, v.description(description))
+}
+
 /** A setting that may be left out, with its meaning and its default. */
 export function setting<const T extends v.GenericSchema, const D extends v.InferInput<T>>(
   schema: T,
@@ -34,8 +39,7 @@ export function dependentSetting<T extends v.GenericSchema>(
 export function duration(from: string, to: string) {
   const shape = 'must be a duration with its unit, in quotes: write "500ms", "30s", "15m", "1h" or "1d"'
   return v.pipe(
-    v.string(shape),
-    v.regex(DURATION, shape),
+    formed(DURATION, shape),
     v.transform((text) => parseDuration(text) ?? Infinity),
     v.check(
       (ms) => ms >= parseDuration(from)! && ms <= parseDuration(to)!,
@@ -44,30 +48,38 @@ export function duration(from: string, to: string) {
   )
 }
 
+/** A duration in this range, which the description of the setting names. */
+export function durationSetting(description: string, [from, to]: [string, string], standard: string) {
+  return setting(duration(from, to), `${description}; ${from} to ${to}.`, standard)
+}
+
 /** Permission bits, written as octal digits: all of `required`, none of `forbidden`. The sentence is about those. */
 export function octal(bits: { required: number; forbidden?: number }, sentence: string) {
   const shape = 'must be permission bits as a string of octal digits: write "0600" or "0640", in quotes'
-  const { required, forbidden = 0 } = bits
+  const mask = bits.required | (bits.forbidden ?? 0)
   return v.pipe(
-    v.string(shape),
-    v.regex(/^0?[0-7]{3}$/, shape),
+    formed(/^0?[0-7]{3}$/, shape),
     v.transform((digits) => Number.parseInt(digits, 8)),
-    v.check((mode) => (mode & (required | forbidden)) === required, sentence),
+    v.check((mode) => (mode & mask) === bits.required, sentence),
   )
 }
 
-const NO_CONTROL = 'must not hold a control character: type it again, without one'
+/** PATH_MAX of Linux. */
+const MAX_PATH_LENGTH = 4096
 
 export function path(sentence = 'must be a path that is not empty: write it in quotes') {
   return v.pipe(
-    v.string(sentence),
-    v.minLength(1, sentence),
-    v.check((value) => !CONTROL_CHARACTER.test(value), NO_CONTROL),
+    line(MAX_PATH_LENGTH, sentence),
     v.check(
       (value) => !value.startsWith('~'),
       'must not begin with "~", which only a shell expands: write the whole path, or "./~…" for that very name',
     ),
   )
+}
+
+/** A text of this form. */
+export function formed(form: RegExp, sentence: string) {
+  return v.pipe(v.string(sentence), v.regex(form, sentence))
 }
 
 /** One line of text. */
@@ -76,7 +88,10 @@ export function line(maxLength: number, sentence = 'must be a text that is not e
     v.string(sentence),
     v.minLength(1, sentence),
     v.maxLength(maxLength, `must not be longer than ${maxLength} characters: shorten it`),
-    v.check((value) => !CONTROL_CHARACTER.test(value), NO_CONTROL),
+    v.check(
+      (value) => !CONTROL_CHARACTER.test(value),
+      'must not hold a control character: type it again, without one',
+    ),
   )
 }
 
@@ -106,7 +121,7 @@ const MAX_ID = 2 ** 32 - 2
 
 export function account(kind: 'user' | 'group') {
   const sentence = `must be the name or the number of a ${kind}`
-  const name = v.pipe(v.string(sentence), v.regex(/^(?!-)[^\s:,/\u0000-\u001f\u007f-\u009f]+$/, sentence))
+  const name = formed(/^(?!-)[^\s:,/\u0000-\u001f\u007f-\u009f]+$/, sentence)
   return v.union([name, count(MAX_ID, 0, sentence)], sentence)
 }
 
@@ -117,27 +132,26 @@ export function oneOf<const T extends readonly string[]>(choices: T) {
 const SECRET_SHAPE =
   'must be a secret source: write a string that is not empty, or exactly one of { "file": PATH }, { "credential": NAME } and { "env": NAME }'
 
-export function secretSource(description: string) {
-  const pattern = (regex: RegExp, meaning: string) =>
-    v.pipe(v.string(SECRET_SHAPE), v.regex(regex, SECRET_SHAPE), v.description(meaning))
-  const file = v.pipe(path(SECRET_SHAPE), v.description('A file that holds the secret.'))
-  const credential = pattern(
-    /^(?!\.{1,2}$)[A-Za-z0-9._@:-]{1,255}$/,
+export function secretSource() {
+  const file = required(path(SECRET_SHAPE), 'A file that holds the secret.')
+  const credential = required(
+    formed(/^(?!\.{1,2}$)[A-Za-z0-9._@:-]{1,255}$/, SECRET_SHAPE),
     'Name of a systemd credential (`LoadCredential=`).',
   )
-  const env = pattern(/^[A-Za-z_][A-Za-z0-9_]*$/, 'Name of an environment variable.')
-  return v.pipe(
-    v.union(
-      [
-        v.pipe(v.string(SECRET_SHAPE), v.minLength(1, SECRET_SHAPE)),
-        v.strictObject({ file }, SECRET_SHAPE),
-        v.strictObject({ credential }, SECRET_SHAPE),
-        v.strictObject({ env }, SECRET_SHAPE),
-      ],
-      SECRET_SHAPE,
-    ),
-    v.description(description),
+  const env = required(formed(/^[A-Za-z_][A-Za-z0-9_]*$/, SECRET_SHAPE), 'Name of an environment variable.')
+  return v.union(
+    [
+      v.pipe(v.string(SECRET_SHAPE), v.minLength(1, SECRET_SHAPE)),
+      v.strictObject({ file }, SECRET_SHAPE),
+      v.strictObject({ credential }, SECRET_SHAPE),
+      v.strictObject({ env }, SECRET_SHAPE),
+    ],
+    SECRET_SHAPE,
   )
+}
+
+export function flag() {
+  return v.boolean('must be true or false, without quotes')
 }
 
 export function section<T extends v.ObjectEntries>(entries: T, written = '{ … }') {
@@ -150,11 +164,8 @@ export function group<T extends v.ObjectEntries>(description: string, entries: T
   return v.optional(schema, {} as v.InferInput<typeof schema>)
 }
 
-export function list<T extends v.GenericSchema>(element: T) {
-  return v.pipe(
-    v.array(element, 'must be a list: write it as [ … ]'),
-    v.maxLength(64, 'has too many entries: 64 are the most there can be'),
-  )
+export function list<T extends v.GenericSchema>(element: T, sentence = 'must be a list: write it as [ … ]') {
+  return v.pipe(v.array(element, sentence), v.maxLength(64, 'has more than 64 entries: leave some out'))
 }
 
 /** The address of a server as people write it: "host:port", or the path of a Unix socket. */

@@ -9,6 +9,8 @@ import {
   count,
   dependentSetting,
   duration,
+  durationSetting,
+  flag,
   group,
   list,
   octal,
@@ -17,7 +19,9 @@ import {
   orNull,
   path,
   rawCheck,
+  required,
   secretSource,
+  formed,
   texts,
   line,
   section,
@@ -25,18 +29,13 @@ import {
 } from './schema-parts.ts'
 import { presetNames, STANDARD } from './service.ts'
 
-const SERVER_SHAPE =
-  'must be "host:port" or the path of a Unix socket, without "redis://" and without a password'
 const SERVERS_SHAPE = 'must be a list of 1 to 64 servers: write it as ["redis.example.com:6379"]'
-const PREFIX_SHAPE = 'must be 1 to 64 letters, digits, ".", "_", ":" or "-"'
 /** Unless the longest delay is shorter. */
 export const STANDARD_INITIAL_DELAY = '1s'
-const SAYS_SHAPE = 'must be words of the answer, and not empty: write them as "Account not found"'
-const TRUE_OR_FALSE = 'must be true or false, without quotes'
 
 const tokenFile = () =>
   section({
-    path: v.pipe(path(), v.description('Where the token is written; relative to the runtime directory.')),
+    path: required(path(), 'Where the token is written; relative to the runtime directory.'),
     format: setting(
       oneOf(['raw', 'header', 'env', 'json', 'template']),
       '`raw`: the token alone. `header`: for `curl -H @file`. `env`: for `EnvironmentFile=`. `json`: with its instants. `template`: as in `template`.',
@@ -86,41 +85,37 @@ const socket = (name: string) =>
     ),
   })
 
+const server = () => {
+  const shape = 'must be "host:port" or the path of a Unix socket, without "redis://" and without a password'
+  return v.pipe(
+    v.string(shape),
+    v.transform(parseServer),
+    v.check((given) => given !== undefined, shape),
+  )
+}
+
 const share = () =>
   section(
     {
-      servers: v.pipe(
-        v.array(
-          v.pipe(
-            v.string(SERVER_SHAPE),
-            v.transform(parseServer),
-            v.check((server) => server !== undefined, SERVER_SHAPE),
-          ),
-          SERVERS_SHAPE,
-        ),
-        v.minLength(1, SERVERS_SHAPE),
-        v.maxLength(64, SERVERS_SHAPE),
-        v.description('Redis servers, each `host:port`; or the path of one Unix socket.'),
+      servers: required(
+        v.pipe(list(server(), SERVERS_SHAPE), v.minLength(1, SERVERS_SHAPE)),
+        'Redis servers, each `host:port`; or the path of one Unix socket.',
       ),
       sentinel: orNull(
         section(
           {
-            name: v.pipe(
+            name: required(
               line(255, 'must be the name of the master: write it as "mymaster"'),
-              v.description('Name of the master.'),
+              'Name of the master.',
             ),
             user: orNull(line(255), 'ACL user at the sentinels.'),
-            password: orNull(secretSource('Password at the sentinels.'), 'Its password: a secret source.'),
+            password: orNull(secretSource(), 'Its password: a secret source.'),
           },
           '{ "name": "mymaster" }',
         ),
         '`servers` are sentinels then; `null`: they are not.',
       ),
-      cluster: setting(
-        v.boolean(TRUE_OR_FALSE),
-        '`servers` are nodes of a cluster then; one slot is used.',
-        false,
-      ),
+      cluster: setting(flag(), '`servers` are nodes of a cluster then; one slot is used.', false),
       tls: dependentSetting(
         v.union(
           [
@@ -138,20 +133,20 @@ const share = () =>
         true,
       ),
       user: orNull(line(255), 'ACL user.'),
-      password: orNull(secretSource('Password of that user.'), 'Its password: a secret source.'),
+      password: orNull(secretSource(), 'Its password: a secret source.'),
       database: setting(count(15, 0), 'Number of the database; 0 to 15.', 0),
       prefix: setting(
-        v.pipe(v.string(PREFIX_SHAPE), v.regex(/^[A-Za-z0-9._:-]{1,64}$/, PREFIX_SHAPE)),
+        formed(/^[A-Za-z0-9._:-]{1,64}$/, 'must be 1 to 64 letters, digits, ".", "_", ":" or "-"'),
         'Beginning of every key and channel.',
         'kyc-tokend',
       ),
       key: orNull(
-        secretSource('A secret of all hosts, at least 16 bytes long.'),
+        secretSource(),
         'A secret source that is mixed into the key of the seal, at least 16 bytes long.',
       ),
-      timeout: setting(duration('50ms', '10s'), 'Longest time for one command; 50ms to 10s.', '1s'),
+      timeout: durationSetting('Longest time for one command', ['50ms', '10s'], '1s'),
       host: orNull(line(255), 'How this host is named to the others; `null`: its host name.'),
-      asks: setting(v.boolean(TRUE_OR_FALSE), '`false`: this host never asks the service.', true),
+      asks: setting(flag(), '`false`: this host never asks the service.', true),
       whenAlone: setting(
         oneOf(['fetch', 'wait']),
         'While the store cannot be reached: `fetch` by itself, spread over time; or `wait`, where an account has one live token.',
@@ -164,6 +159,10 @@ const share = () =>
 const answerPath = () => {
   const shape = 'must be the path of a field, names joined by dots: write it as "token" or "data.token"'
   return v.pipe(line(255, shape), v.regex(/^[^.\s]+(?:\.[^.\s]+)*$/, shape))
+}
+const saidWords = () => {
+  const shape = 'must be words of the answer, and not empty: write them as "Account not found"'
+  return v.pipe(line(200, shape), v.regex(/\S/, shape))
 }
 const name = () => line(255, 'must be a name that is not empty: write it as "client_id"')
 const errorStatus = () => count(599, 400)
@@ -211,17 +210,10 @@ const service = () =>
     refusals: dependentSetting(
       list(
         section({
-          status: v.pipe(errorStatus(), v.description('HTTP status of the answer; 400 to 599.')),
-          says: v.pipe(
-            line(200, SAYS_SHAPE),
-            v.regex(/\S/, SAYS_SHAPE),
-            v.description('Words that are looked for, case and white space aside.'),
-          ),
+          status: required(errorStatus(), 'HTTP status of the answer; 400 to 599.'),
+          says: required(saidWords(), 'Words that are looked for, case and white space aside.'),
           in: orNull(answerPath(), 'Path of the text that has them; `null`: anywhere in the answer.'),
-          reason: v.pipe(
-            oneOf(permanentReasons),
-            v.description('`account-inactive` or `account-not-found`.'),
-          ),
+          reason: required(oneOf(permanentReasons), '`account-inactive` or `account-not-found`.'),
         }),
       ),
       'Answers that refuse the account for good, until a person acts; the list replaces the default.',
@@ -247,20 +239,20 @@ export const configSchema = () =>
     ),
     credentials: section(
       {
-        apiKey: secretSource('API key of the account: a secret source.'),
-        apiSecret: secretSource('API secret of the account: a secret source.'),
+        apiKey: required(secretSource(), 'API key of the account: a secret source.'),
+        apiSecret: required(secretSource(), 'API secret of the account: a secret source.'),
       },
       '{ "apiKey": …, "apiSecret": … }',
     ),
     request: group('The request to the service.', {
-      timeout: setting(
-        duration('100ms', '10m'),
-        'Longest time for one request, from first to last byte; 100ms to 10m.',
+      timeout: durationSetting(
+        'Longest time for one request, from first to last byte',
+        ['100ms', '10m'],
         '15s',
       ),
-      connectTimeout: setting(
-        duration('100ms', '10m'),
-        'Longest time for its connection, TLS included; 100ms to 10m.',
+      connectTimeout: durationSetting(
+        'Longest time for its connection, TLS included',
+        ['100ms', '10m'],
         '5s',
       ),
       caFile: orNull(
@@ -269,11 +261,7 @@ export const configSchema = () =>
       ),
     }),
     refresh: group('When the token is renewed.', {
-      maxAge: setting(
-        duration('1m', '24h'),
-        'Life assumed for a token that does not say its own; 1m to 24h.',
-        '15m',
-      ),
+      maxAge: durationSetting('Life assumed for a token that does not say its own', ['1m', '24h'], '15m'),
     }),
     retry: group('How a failed request is repeated.', {
       initialDelay: dependentSetting(
@@ -281,9 +269,9 @@ export const configSchema = () =>
         'Delay after the first failure; it doubles with each further one; 10ms to 1h.',
         STANDARD_INITIAL_DELAY,
       ),
-      maxDelay: setting(
-        duration('100ms', '24h'),
-        'Longest delay (while there is no usable token, 1m at most); 100ms to 24h.',
+      maxDelay: durationSetting(
+        'Longest delay (while there is no usable token, 1m at most)',
+        ['100ms', '24h'],
         '5m',
       ),
     }),

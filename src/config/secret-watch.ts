@@ -5,6 +5,7 @@ import type { FetchOutcome, TrialOptions } from '../token/outcome.ts'
 import type { Config } from './config.ts'
 import {
   hasSameSettings,
+  hasSecretFiles,
   isSame,
   type ConfigOnDisk,
   type ConfigurationState,
@@ -20,15 +21,8 @@ const MAX_LOOK_MS = 5_000
 export type SecretWatch = ReturnType<typeof createSecretWatch>
 
 type Loaded = Extract<OnDisk, { kind: 'loaded' }>
-type Failure = Exclude<FetchOutcome, { kind: 'ok' }>
 
-export function createSecretWatch({
-  onDisk,
-  running,
-  tryCredentials,
-  clock,
-  log,
-}: {
+export function createSecretWatch(options: {
   onDisk: Pick<ConfigOnDisk, 'examine' | 'state'>
   running: () => Config
   /**
@@ -39,28 +33,26 @@ export function createSecretWatch({
   clock: Clock
   log: Log
 }) {
+  const { onDisk, running, tryCredentials, clock, log } = options
   /** Clients that wait for the start come first. */
   const firstAtMs = clock.now().bootMs + FIRST_AFTER_MS
   let isBusy = false
-  /** Nothing is to be tried of this: it has no other pair, or one that was refused. */
-  let done: OnDisk | null = null
-  let trial: { readonly found: OnDisk; readonly stop: AbortController } | null = null
+  /** Nothing is to be tried of these: they have no other pair, or one that is being tried or was refused. */
+  const known = new WeakSet<OnDisk>()
+  let trial: AbortController | null = null
   /** `against`: the running configuration when it was found. A reload takes the files over. */
   let problem: { readonly shown: ConfigurationState; readonly against: Config } | null = null
 
   const currentProblem = () => (problem?.against === running() ? problem.shown : null)
 
-  /** Another pair that has been the same for a while; null: there is none, it is known, or the signal was aborted. */
-  async function settled(
-    signal: AbortSignal,
-    isKnown: (found: OnDisk) => boolean = () => false,
-  ): Promise<Loaded | null> {
+  /** Another pair that has been the same for a while; null: there is none, or the signal was aborted. */
+  async function settled(signal: AbortSignal, { isNewOnly }: { isNewOnly: boolean }): Promise<Loaded | null> {
     for (;;) {
       const found = await onDisk.examine()
-      if (isKnown(found)) return null
+      if (isNewOnly && known.has(found)) return null
       if (found.kind === 'faulty' || !isOtherPair(found.config, running())) {
         giveUp()
-        done = found
+        known.add(found)
         return null
       }
       await clock.sleep(SETTLE_MS, signal)
@@ -70,22 +62,23 @@ export function createSecretWatch({
   }
 
   function giveUp(): void {
-    trial?.stop.abort()
+    trial?.abort()
     trial = null
     problem = null
   }
 
-  async function tryPair(found: Loaded, options: TrialOptions): Promise<FetchOutcome | undefined> {
+  async function tryPair(found: Loaded, how: TrialOptions): Promise<FetchOutcome | undefined> {
     giveUp()
-    const own = { found, stop: new AbortController() }
+    known.add(found)
+    const own = new AbortController()
     trial = own
     const files = Object.values(found.config.secretFiles).filter((file) => file !== null)
     const outcome = await tryCredentials(found.config, {
-      cause: options.cause,
-      signal: AbortSignal.any([options.signal, own.stop.signal]),
+      cause: how.cause,
+      signal: AbortSignal.any([how.signal, own.signal]),
       onFailed(failed, retryAtMs) {
         if (trial === own) report(failed, files)
-        options.onFailed?.(failed, retryAtMs)
+        how.onFailed?.(failed, retryAtMs)
       },
     })
     if (trial === own) trial = null
@@ -95,15 +88,17 @@ export function createSecretWatch({
         event: 'credentials-taken-over',
         files,
       })
-    } else if (outcome !== undefined) {
-      done = found
-      report(outcome, files)
-    }
+    } else if (outcome !== undefined) report(outcome, files)
+    // After a reload it is tried again, but not beside an operator's trial of the same.
+    else if (trial === null) known.delete(found)
     return outcome
   }
 
   /** Says why the files give no token, in the log once and in the state until it is over. */
-  function report({ kind, reason, detail = '' }: Failure, files: readonly string[]): void {
+  function report(
+    { kind, reason, detail = '' }: Exclude<FetchOutcome, { kind: 'ok' }>,
+    files: readonly string[],
+  ): void {
     const error = `${reason ?? kind}: ${detail}`
     const at = new Date(clock.now().wallMs).toISOString().slice(11, 16)
     const isRefused = kind === 'permanent' || reason === 'rejected'
@@ -130,17 +125,16 @@ export function createSecretWatch({
      * one, or while a secret is missing, empty or unfit; a pair that was refused is tried again when a file changes.
      */
     async tick(signal: AbortSignal): Promise<void> {
-      const hasFiles = Object.values(running().secretFiles).some((file) => file !== null)
-      if (!hasFiles || isBusy || signal.aborted || clock.now().bootMs < firstAtMs) return
+      const isEarly = clock.now().bootMs < firstAtMs
+      if (!hasSecretFiles(running()) || isBusy || signal.aborted || isEarly) return
       isBusy = true
-      const isKnown = (found: OnDisk): boolean => found === done || found === trial?.found
-      const changed = await settled(signal, isKnown).finally(() => (isBusy = false))
+      const changed = await settled(signal, { isNewOnly: true }).finally(() => (isBusy = false))
       // Not awaited: while it waits for the service the files may change again.
       if (changed !== null) void tryPair(changed, { cause: 'reload', signal })
     },
     /** An operator asks: tries the pair in the files now. Returns undefined if that gave no token. */
     async refresh(signal: AbortSignal): Promise<FetchOutcome | undefined> {
-      const changed = await withTimeout(MAX_LOOK_MS, settled(signal), clock)
+      const changed = await withTimeout(MAX_LOOK_MS, settled(signal, { isNewOnly: false }), clock)
       if (!changed) return undefined
       const failed = Promise.withResolvers<undefined>()
       const onFailed = (): void => failed.resolve(undefined)

@@ -174,7 +174,7 @@ describe('a file that cannot be a configuration', () => {
       () => files.write('c.json', Buffer.from('{"a":"\u00e9"}', 'latin1')),
       /is not valid UTF-8: save it as UTF-8/,
     ],
-    ['UTF-16', () => files.write('c.json', Buffer.from('\uFEFF{}', 'utf16le')), /is not UTF-8 but UTF-16/],
+    ['UTF-16', () => files.write('c.json', Buffer.from('\uFEFF{}', 'utf16le')), /is not valid UTF-8/],
     ['a device', () => '/dev/null', /is not a regular file/],
     [
       'YAML with an unknown alias',

@@ -195,6 +195,25 @@ describe('secret files that change', () => {
     expect(tried).toHaveLength(3)
   })
 
+  it('are tried by one trial, also where an operator asks during another of the same', async () => {
+    const pending = new Set<() => void>()
+    during = async (_onFailed, signal) =>
+      new Promise((resolve) => {
+        pending.add(() => resolve(granted))
+        signal.addEventListener('abort', () => resolve(undefined))
+      })
+    files.write('vol/secret', 'secret-of-new')
+    await ticked()
+    const refreshed = watch.refresh(new AbortController().signal)
+    await expect.poll(() => clock.sleepers()).toBe(2)
+    await clock.advance(2_000)
+    await expect.poll(() => tried.length).toBe(2)
+    await ticked()
+    expect(tried).toHaveLength(2)
+    for (const grant of pending) grant()
+    expect(await refreshed).toBe(granted)
+  })
+
   it('may be links that Kubernetes swaps', async () => {
     for (const name of ['key', 'secret']) {
       files.write(`vol/..1/${name}`, `${name}-of-old`, 0o440)
