@@ -108,14 +108,10 @@ process.on('uncaughtException', (error) => {
 })
 
 /**
- * To be called when all work is done. Where only name look-ups or calls to a disk are still under way then, the process
+ * For the time when all work is done. Where only name look-ups or calls to a disk are still under way then, the process
  * ends without them, with `process.exitCode`: look-ups take half a minute where no DNS server answers, a disk that stalls
  * takes for ever, and Node waits for both even in `process.exit`. Without koffi it waits.
  */
-function exitIgnoringUncancellable(): void {
-  setInterval(() => void exitIfOnlyUncancellable(), GRACE_MS).unref()
-}
-
 async function exitIfOnlyUncancellable(): Promise<void> {
   const isUncancellable = (type: string): boolean => type === 'GetAddrInfoReqWrap' || type.startsWith('FSReq')
   if (!process.getActiveResourcesInfo().some(isUncancellable)) return
@@ -138,7 +134,7 @@ async function start(): Promise<void> {
     if (isStopped) process.kill(process.pid, stoppedBy)
     else if (!isReaderGone) fail(error instanceof UsageError ? await withNearest(error) : error)
   }
-  exitIgnoringUncancellable()
+  setInterval(() => void exitIfOnlyUncancellable(), GRACE_MS).unref()
 }
 
 void start()

@@ -7,34 +7,30 @@ import { createSecretWatch } from './config/secret-watch.ts'
 import { createTokenFiles } from './delivery/files/token-files.ts'
 import { createReplies } from './delivery/replies.ts'
 import { createServers } from './delivery/servers.ts'
-import type { StatusParts } from './delivery/status.ts'
 import { createFleetKeeper, type FleetKeeperOptions } from './fleet-keeper.ts'
 import { raceAbort, runTasks, after } from './lib/tasks.ts'
 import { accountOfConfig, remedyOf } from './lib/account.ts'
 import { withTimeout } from './lib/clock.ts'
+import { UserError } from './lib/error.ts'
 import type { DaemonSignals } from './lib/daemon-signals.ts'
 import type { Log } from './lib/log.ts'
 import type { InheritedSockets } from './lib/socket-activation.ts'
 import { version } from './lib/version.ts'
-import { createReload, type Load } from './reload.ts'
 import { createAlerts } from './report/alerts.ts'
 import { createHostName } from './report/host.ts'
 import { createLog } from './report/log.ts'
-import { createMetrics, type MetricsSample } from './report/metrics.ts'
-import { logStart } from './report/startup-log.ts'
+import { createMetrics } from './report/metrics.ts'
+import { logReload, logStart } from './report/startup-log.ts'
 import { createSystemdNotifier, type SendDatagram } from './report/systemd.ts'
 import { createTokenLog } from './report/token-log.ts'
 import { createStateStore } from './storage/state-store.ts'
 
 /** A disk that does not answer holds up a status no longer, in ms. */
-const MAX_LOOK_MS = 500
+const MAX_EXAMINE_MS = 500
 
-export interface Daemon {
-  readonly log: Log
-  run(signals: DaemonSignals): Promise<void>
-  /** Resolves when the log is written. */
-  close(): Promise<void>
-}
+export type Daemon = Awaited<ReturnType<typeof createDaemon>>
+/** Reads the configuration; `running` has settings that only a restart changes. Throws nothing but UserError. */
+export type Load = (running?: { runtimeDirectory: string }) => Promise<Config>
 /** The surroundings of the daemon, settled before any component is built: time, chance, the service, the host. */
 export interface Environment extends Omit<FleetKeeperOptions, 'log' | 'store'> {
   readonly stderr: Writable
@@ -46,15 +42,15 @@ export interface Environment extends Omit<FleetKeeperOptions, 'log' | 'store'> {
 }
 
 /** Builds the components in the order in which a token travels. Throws UserError where the settings cannot work. */
-export async function createDaemon(initial: Config, environment: Environment): Promise<Daemon> {
+export async function createDaemon(initial: Config, environment: Environment) {
   const { env, clock, inherited, load } = environment
   const startedAtMs = Math.trunc(clock.now().wallMs)
   const account = accountOfConfig(initial.file)
   let config = initial
   const running = (): Config => config
   let secrets = (): string[] => revealAll(initial)
-  const logSecrets = (): string[] => secrets()
-  const logging = createLog({ ...config.log, stream: environment.stderr, env, clock, secrets: logSecrets })
+  const stream = environment.stderr
+  const logging = createLog({ ...config.log, stream, env, clock, secrets: () => secrets() })
   const { log } = logging
 
   const store = await createStateStore({ ...config, clock, log })
@@ -87,39 +83,43 @@ export async function createDaemon(initial: Config, environment: Environment): P
   /** An operator's: a pair that lies in the files comes before the running one. */
   const refresh: typeof keeper.refresh = async (signal) =>
     (await secretWatch.refresh(signal)) ?? keeper.refresh(signal)
-  const statusParts: StatusParts = {
-    look: () => withTimeout(MAX_LOOK_MS, onDisk.examine(), clock),
-    files: () => files.status(),
-    clients: () => servers.clients(),
-    daemon: () => ({
-      version,
-      pid: process.pid,
-      startedAt: new Date(startedAtMs).toISOString(),
-      configFile: config.file,
-      host: hostName.current(),
-      configuration: secretWatch.state(),
-      stateProblem: store.problem(),
-    }),
-    alert() {
-      const alert = alerts.current()
-      const { contact } = config.alerts
-      return alert && { ...alert, remedy: remedyOf(alert.remedy, account), contact }
+  const replies = createReplies({
+    keeper: { ...keeper, refresh },
+    parts: {
+      examineConfiguration: () => withTimeout(MAX_EXAMINE_MS, onDisk.examine(), clock),
+      files: () => files.status(),
+      clients: () => servers.clients(),
+      daemon: () => ({
+        version,
+        pid: process.pid,
+        startedAt: new Date(startedAtMs).toISOString(),
+        configFile: config.file,
+        host: hostName.current(),
+        configuration: secretWatch.state(),
+        stateProblem: store.problem(),
+      }),
+      alert() {
+        const alert = alerts.current()
+        const { contact } = config.alerts
+        return alert && { ...alert, remedy: remedyOf(alert.remedy, account), contact }
+      },
+      share: () => fleet.status(),
     },
-    share: () => fleet.status(),
-  }
-  const metricsSample = (): MetricsSample => ({
-    version,
-    startedAtMs,
-    residentBytes: process.memoryUsage.rss(),
-    servers: servers.counts(),
-    files: files.counts(),
-    logRecordsLost: logging.lost(),
-    alert: alerts.current(),
-    isRefusedOnDisk: secretWatch.isRefused(),
-    share: fleet.sample(),
   })
-  const replies = createReplies({ keeper: { ...keeper, refresh }, parts: statusParts })
-  const metrics = createMetrics({ keeper, sample: metricsSample })
+  const metrics = createMetrics({
+    keeper,
+    sample: () => ({
+      version,
+      startedAtMs,
+      residentBytes: process.memoryUsage.rss(),
+      servers: servers.counts(),
+      files: files.counts(),
+      logRecordsLost: logging.lost(),
+      alert: alerts.current(),
+      isRefusedOnDisk: secretWatch.isRefused(),
+      share: fleet.sample(),
+    }),
+  })
   const servers = createServers(config, {
     inherited,
     replies,
@@ -140,16 +140,44 @@ export async function createDaemon(initial: Config, environment: Environment): P
     alerts.reconfigure(next.alerts)
     await files.reconfigure(next)
   }
-  const reload = createReload({ load, inherited, running, reconfigure, log, systemd })
+
+  /** Loads, validates, then reconfigures every component; a faulty configuration is logged, and the running one stays. */
+  async function reload(stop: AbortSignal): Promise<void> {
+    if (stop.aborted) return
+    systemd.reloading()
+    try {
+      const { runtimeDirectory, stateDirectory, http } = config
+      const next = await load({ runtimeDirectory })
+      if (stop.aborted) return
+      // An inherited socket that was closed could not be opened again.
+      const isHttpFixed = inherited.http.length > 0 && (next.http === null) !== (http === null)
+      await reconfigure({ ...next, stateDirectory, http: isHttpFixed ? http : next.http })
+      const needingRestart = [
+        ...(next.wantedRuntimeDirectory === runtimeDirectory ? [] : ['runtimeDirectory']),
+        ...(next.stateDirectory === stateDirectory ? [] : ['stateDirectory']),
+        ...(isHttpFixed ? ['http'] : []),
+      ]
+      logReload(next, log, needingRestart)
+    } catch (error) {
+      if (!(error instanceof UserError)) throw error
+      log('error', 'The configuration was not taken over: the running one stays', {
+        event: 'reload-failed',
+        error: error.message,
+      })
+    } finally {
+      systemd.reloaded()
+    }
+  }
+  const reloadInTurn = coalesce(reload)
   const tick = async (signal: AbortSignal): Promise<unknown> =>
     Promise.all([environment.tick(log, signal), servers.tick(), store.tick(), secretWatch.tick(signal)])
 
   return {
     log,
-    async run(signals) {
+    async run(signals: DaemonSignals): Promise<void> {
       const { stop } = signals
       const listening = Promise.withResolvers<void>()
-      signals.onReload(() => void raceAbort(listening.promise, stop).then(() => reload(stop)))
+      signals.onReload(() => void raceAbort(listening.promise, stop).then(() => reloadInTurn(stop)))
       signals.onRefresh(() => void refresh(stop))
       /** The service is asked only once it is certain that this daemon has its sockets. */
       async function keepToken(signal: AbortSignal): Promise<void> {
@@ -176,6 +204,22 @@ export async function createDaemon(initial: Config, environment: Environment): P
       // Not after an internal fault: that is a crash, and the next start must not take it for an orderly stop.
       await store.close(keeper.state())
     },
-    close: async () => logging.close(),
+    /** Resolves when the log is written. */
+    close: logging.close,
+  }
+}
+
+/** Never twice at once; a call that comes meanwhile is done once more. */
+function coalesce(work: (stop: AbortSignal) => Promise<void>): (stop: AbortSignal) => Promise<void> {
+  let last = Promise.resolve()
+  let isWaiting = false
+  return (stop) => {
+    if (isWaiting) return last
+    isWaiting = true
+    last = last.then(() => {
+      isWaiting = false
+      return work(stop)
+    })
+    return last
   }
 }

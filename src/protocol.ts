@@ -25,16 +25,16 @@ export const CONNECTION_IDLE_MS = 75_000
 /** Hex digits of a token's SHA-256 that name it. */
 export const FINGERPRINT_LENGTH = 16
 
-/** Requests on `ipc.sock`. */
-export const requestTypes = [
-  'token.get',
-  'token.subscribe',
-  'token.reject',
-  'status.get',
-  'refresh.request',
-  'alert.test',
-] as const
-export type RequestType = (typeof requestTypes)[number]
+/** Requests on `ipc.sock`, and the type of the answer to each where it is not `fault`. */
+export const answerTypes = {
+  'token.get': 'token.result',
+  'token.subscribe': 'token.result',
+  'token.reject': 'reject.result',
+  'status.get': 'status.result',
+  'refresh.request': 'refresh.result',
+  'alert.test': 'alert.result',
+} as const
+export type RequestType = keyof typeof answerTypes
 
 /** `data` of `token.get` and `token.subscribe`, beside `id`. Each field may be left out. */
 export interface TokenRequest {
@@ -213,13 +213,3 @@ export interface Fault {
   /** The reason of the last failed attempt (contract, section 4), where there is one. */
   reason?: string
 }
-
-/** Type of the answer to each request, where it is not `fault`. */
-export const answerTypes = {
-  'token.get': 'token.result',
-  'token.subscribe': 'token.result',
-  'token.reject': 'reject.result',
-  'status.get': 'status.result',
-  'refresh.request': 'refresh.result',
-  'alert.test': 'alert.result',
-} as const satisfies Record<RequestType, string>

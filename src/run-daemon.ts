@@ -1,17 +1,17 @@
 // The daemon's life: load the configuration, make sure that no other daemon runs, build this one, run it, close it.
 import type { Writable } from 'node:stream'
-import { createDaemon, type Daemon } from './daemon.ts'
+import type { LoadOptions } from './config/load.ts'
+import { createDaemon, type Daemon, type Load } from './daemon.ts'
 import { acquireInstanceLock } from './delivery/listener/instance-lock.ts'
 import { raceAbort } from './lib/tasks.ts'
 import { accountOfEnvironment, unitNames } from './lib/account.ts'
 import { createSystemClock } from './lib/clock.ts'
 import type { DaemonSignals } from './lib/daemon-signals.ts'
 import { createDirectories } from './lib/directories.ts'
-import { errorMessage, exitStatus, UserError } from './lib/error.ts'
+import { errorCode, errorMessage, exitStatus, UserError } from './lib/error.ts'
 import { createGcAfterBurst } from './lib/gc-after-burst.ts'
-import { loadLibc, type Libc } from './lib/libc.ts'
+import { loadLibc } from './lib/libc.ts'
 import { closeUnknownSockets, takeInheritedSockets, type InheritedSockets } from './lib/socket-activation.ts'
-import { createLoad } from './reload.ts'
 import { createLog } from './report/log.ts'
 import { createFetchToken } from './source/fetch-token.ts'
 
@@ -30,12 +30,12 @@ export interface DaemonOptions {
  */
 export async function runDaemon(options: DaemonOptions): Promise<void> {
   const { env, signals } = options
-  const dumpsProblem = forbidDumps(loadLibc())
+  const dumpsProblem = forbidDumps()
   const inherited = takeInheritedSockets(env, process.pid)
   closeUnknownSockets(inherited)
-  const daemon = await start({ ...options, inherited }).catch(async (error: unknown) => {
+  const daemon = await start(options, inherited).catch(async (error: unknown) => {
     if (error === signals.stop.reason) return null
-    await answerMisconfigured(error, { ...options, inherited })
+    await answerMisconfigured(error, options, inherited)
     throw error
   })
   if (daemon === null) return
@@ -48,13 +48,14 @@ export async function runDaemon(options: DaemonOptions): Promise<void> {
   }
 }
 
-type StartOptions = DaemonOptions & { readonly inherited: InheritedSockets }
-
 /**
  * Loads the configuration, makes sure that no other daemon runs, and builds this one. Throws UserError, and the reason of
  * `signals.stop` where that ends it.
  */
-async function start({ configPath, env, stderr, inherited, signals }: StartOptions): Promise<Daemon> {
+async function start(
+  { configPath, env, stderr, signals }: DaemonOptions,
+  inherited: InheritedSockets,
+): Promise<Daemon> {
   const { stop } = signals
   stop.throwIfAborted()
   const { loadConfig } = await import('./config/load.ts')
@@ -63,40 +64,49 @@ async function start({ configPath, env, stderr, inherited, signals }: StartOptio
   // A disk that does not answer must not keep the process from its end.
   await raceAbort(directories.prepare(), stop)
   stop.throwIfAborted()
+  // Held until the process ends.
   const lock = await acquireInstanceLock(config, inherited)
   const clock = createSystemClock()
   const gcAfterBurst = createGcAfterBurst({ clock })
-  try {
-    const daemon = await createDaemon(config, {
-      env,
-      stderr,
-      inherited,
-      load: createLoad({ configPath, env }),
-      clock,
-      random: Math.random,
-      createFetchToken,
-      sendDatagram: (path, text) => loadLibc().sendDatagram(path, text),
-      tick: async (log) => {
-        // Work on a file system is done in turn: a directory that is gone is made before it is locked.
-        await Promise.all([directories.tick(log), lock.tick(log)])
-        gcAfterBurst()
-      },
-    })
-    return {
-      ...daemon,
-      async close() {
-        lock.close()
-        await daemon.close()
-      },
+  return createDaemon(config, {
+    env,
+    stderr,
+    inherited,
+    load: createLoad({ configPath, env }),
+    clock,
+    random: Math.random,
+    createFetchToken,
+    sendDatagram: (path, text) => loadLibc().sendDatagram(path, text),
+    tick: async (log) => {
+      await directories.tick(log)
+      await lock.tick(log)
+      gcAfterBurst()
+    },
+  })
+}
+
+/** Returns the function that reads the configuration again: no fault of the files is a fault of the daemon. */
+export function createLoad(options: LoadOptions): Load {
+  return async (running) => {
+    const { loadConfig } = await import('./config/load.ts')
+    try {
+      return await loadConfig({ ...options, ...running })
+    } catch (error) {
+      if (error instanceof UserError) throw error
+      // Not its message, which could quote what was read.
+      const why = errorCode(error) ?? 'an internal fault'
+      throw new UserError(
+        `The configuration cannot be read (${why}): try \`kyc-tokend check\`, or restart`,
+        exitStatus.configuration,
+        { cause: error },
+      )
     }
-  } catch (error) {
-    lock.close()
-    throw error
   }
 }
 
 /** No core dump holds a secret, and no other process of our user reads our memory. Returns why not. */
-function forbidDumps(libc: Libc): string | null {
+function forbidDumps(): string | null {
+  const libc = loadLibc()
   try {
     libc.forbidDumps()
     return null
@@ -108,31 +118,22 @@ function forbidDumps(libc: Libc): string | null {
 /** Clients that wait at sockets of systemd get the fault `misconfigured` before the daemon ends. */
 async function answerMisconfigured(
   error: unknown,
-  { env, stderr, inherited, signals }: StartOptions,
+  { env, stderr, signals }: DaemonOptions,
+  inherited: InheritedSockets,
 ): Promise<void> {
   const isAwaited = inherited.ipc.length > 0 || inherited.http.length > 0
   if (!isAwaited || !(error instanceof UserError) || error.status !== exitStatus.configuration) return
   const { serveMisconfigured } = await import('./delivery/misconfigured.ts')
+  const settings = { level: 'warning', format: 'auto' } as const
   const clock = createSystemClock()
-  const logging = createLog({
-    level: 'warning',
-    format: 'auto',
-    stream: stderr,
-    env,
-    clock,
-    secrets: () => [],
-  })
+  const { log, close } = createLog({ ...settings, stream: stderr, env, clock, secrets: () => [] })
   const { unit } = unitNames(accountOfEnvironment(env))
-  logging.log(
-    'error',
-    'The configuration is faulty: clients are answered `misconfigured` for a minute at most',
-    {
-      event: 'misconfigured',
-      error: error.message,
-      remedy: `Correct it (sudo kyc-tokend check), then sudo systemctl restart ${unit}`,
-    },
-  )
+  log('error', 'The configuration is faulty: clients are answered `misconfigured` for a minute at most', {
+    event: 'misconfigured',
+    error: error.message,
+    remedy: `Correct it (sudo kyc-tokend check), then sudo systemctl restart ${unit}`,
+  })
   const message = `kyc-tokend is misconfigured and not running: see \`journalctl -u ${unit}\` and \`kyc-tokend check\``
-  await serveMisconfigured(inherited, { message, log: logging.log, clock, signal: signals.stop })
-  await logging.close()
+  await serveMisconfigured(inherited, { message, log, clock, signal: signals.stop })
+  await close()
 }

@@ -3,7 +3,7 @@ import {
   FINGERPRINT_LENGTH,
   MAX_MIN_VALID_SECONDS,
   MAX_WAIT_SECONDS,
-  requestTypes,
+  answerTypes,
   type AlertTestResult,
   type RefreshResult,
   type RejectRequest,
@@ -144,7 +144,7 @@ export function createOperations(options: {
 }
 
 export function isRequestType(type: unknown): type is RequestType {
-  return (requestTypes as readonly unknown[]).includes(type)
+  return Object.keys(answerTypes).includes(String(type))
 }
 
 // ---- validation -----------------------------------------------------------------------------------------------------

@@ -97,7 +97,7 @@ export function createReplies(options: {
     /** Asks the service now; answers when the attempt is over or the signal is aborted. */
     refresh,
     async status(): Promise<Result<StatusResult>> {
-      await parts.look()
+      await parts.examineConfiguration()
       return { value: statusOf(keeper.state(), keeper.now(), parts) }
     },
     /** Reports whether the scheduler has ticked within 45 s, which it does during a request to the service too. */

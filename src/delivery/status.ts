@@ -7,8 +7,8 @@ import type { Token } from '../token/token.ts'
 
 /** The part of the status that other components know. */
 export interface StatusParts {
-  /** Looks at what is only seen from time to time: the configuration on disk. */
-  look(): Promise<unknown>
+  /** Compares the configuration on disk with the running one, which else happens only from time to time. */
+  examineConfiguration(): Promise<unknown>
   files(): StatusResult['files']
   clients(): StatusResult['clients']
   daemon(): StatusResult['daemon']

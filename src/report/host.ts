@@ -29,6 +29,8 @@ export function createHostName() {
     current: (): string => name,
     async run(signal: AbortSignal): Promise<void> {
       await sleep(NAME_DELAY_MS, signal)
+      // It may have got its name meanwhile.
+      name = hostname()
       if (!signal.aborted && /^(localhost\b|$)/.test(name)) {
         const address = addressOf(await outwardInterface())
         name = [name || 'localhost', ...(address === undefined ? [] : [`(${address})`])].join(' ')

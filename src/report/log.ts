@@ -88,7 +88,7 @@ export function createLog(
     /** Records that were lost since the start: the log was not read, or its disk was full. */
     lost: (): number => logger?.lost() ?? 0,
     /** Resolves when every record is written, or after 1 s: a reader that does not read delays no end. */
-    async close(): Promise<void> {
+    close: async (): Promise<void> => {
       clearTimeout(timer)
       const loaded = await load()
       await withTimeout(CLOSE_LIMIT_MS, loaded.flushed(), clock)

@@ -4,7 +4,7 @@ import { describe, expect, it, onTestFinished, vi } from 'vitest'
 
 import { createPeers } from '../../src/delivery/peers.ts'
 import { loadLibc } from '../../src/lib/libc.ts'
-import { requestTypes } from '../../src/protocol.ts'
+import { answerTypes } from '../../src/protocol.ts'
 import { startDelivery, type DeliveryWorld } from '../support/delivery-world.ts'
 import { askOnce, connectRaw } from '../support/ipc-client.ts'
 import { lacks } from '../support/lacks.ts'
@@ -167,7 +167,7 @@ describe.skipIf(!isRoot || lacks('python3'))('other users (played by root, skipp
   it('are denied every operation of ipc.sock that `allow` does not open to them', async () => {
     const world = await start({ allow: { uids: [4001], gids: [] } })
     const rejects = world.ipc.counts().rejects
-    for (const type of [...requestTypes, 'nonsense']) {
+    for (const type of [...Object.keys(answerTypes), 'nonsense']) {
       const [answer] = await askAs({ uid: 4002 }, world.ipcPath, { type })
       expect(answer, type).toMatchObject({ type: 'fault', data: { id: '1', code: 'denied' } })
     }

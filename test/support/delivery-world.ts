@@ -71,7 +71,7 @@ export function statusPartsOf(
   clients: StatusParts['clients'] = () => ({ ipc: { connections: 0, subscribers: 0 }, http: null }),
 ): StatusParts {
   return {
-    look: async () => undefined,
+    examineConfiguration: async () => undefined,
     share: () => null,
     files: () => [],
     alert: () => {
