@@ -1,22 +1,17 @@
-// A service, a daemon and several programs that call the service all the time, through everything that goes wrong.
-import { spawn } from 'node:child_process'
-import { dirname, join } from 'node:path'
+// A service, a daemon and several clients that call the service all the time, through everything that goes wrong.
 import { setTimeout as pause } from 'node:timers/promises'
 import { expect, onTestFinished, test } from 'vitest'
-import { hourToken } from '../support/command-world.ts'
-import { PROGRAM, startDaemon, type Daemon } from '../support/daemon.ts'
-import {
-  accountInactive,
-  granting,
-  startService,
-  type ArrivedRequest,
-  type Service,
-} from '../support/service.ts'
-import { tempDirectory } from '../support/temp-directory.ts'
+import { clientOf } from '../support/client-world.ts'
+import { commandWorld, hourToken } from '../support/command-world.ts'
+import { accountInactive, granting, type ArrivedRequest, type ScriptedAnswer } from '../support/service.ts'
 import { expectUntil } from '../support/until.ts'
 
-const WORKERS = 3
+const CLIENTS = 3
 const LANES = 4
+const PAUSE_MS = 50
+const TICK_MS = 100
+/** More ticks than this are a slow call. They are counted here, so that a busy machine slows both. */
+const SLOW_TICKS = 10
 
 interface Oddity {
   readonly fromMs: number
@@ -26,163 +21,128 @@ interface Oddity {
 }
 
 /** A service that grants a new token to each request, and that can revoke the one that counts. */
-async function revokingService(): Promise<{
-  service: Service
-  tokens: () => number
-  revoke: () => void
-  refuse: (isInactive: boolean) => void
-  calls: () => number
-  /** Most requests for a token at the same time. */
-  together: () => number
-  /** The 401s by token. */
-  refusals: Map<string, number>
-}> {
-  let [issued, valid, isInactive, calls, underWay, together] = [0, '', false, 0, 0, 0]
-  const refusals = new Map<string, number>()
-  async function answerToken(): Promise<ReturnType<typeof granting>> {
-    underWay += 1
-    together = Math.max(together, underWay)
-    await pause(50)
-    underWay -= 1
-    if (isInactive) return accountInactive
-    issued += 1
-    valid = hourToken(issued)
-    return granting(valid)
-  }
-  function answerCall({ headers }: ArrivedRequest): { status: number } {
-    calls += 1
-    if (headers.authorization === `Bearer ${valid}`) return { status: 200 }
-    const key = String(headers.authorization)
-    refusals.set(key, (refusals.get(key) ?? 0) + 1)
-    return { status: 401 }
-  }
-  const service = await startService({
-    answer: (request) => (request.path === '/token/external/jwt' ? answerToken() : answerCall(request)),
-  })
-  onTestFinished(() => service.stop())
-  return {
-    service,
-    tokens: () => issued,
-    revoke: () => {
-      valid = 'none'
+function revokingService() {
+  const it = {
+    tokens: 0,
+    valid: '',
+    isInactive: false,
+    calls: 0,
+    /** Requests for a token at the same time: now, and at most. */
+    underWay: 0,
+    together: 0,
+    /** The 401s by token. */
+    refusals: new Map<string, number>(),
+    answer: async ({ path, headers }: ArrivedRequest): Promise<ScriptedAnswer> => {
+      if (path !== '/token/external/jwt') return it.answerCall(String(headers.authorization))
+      it.underWay += 1
+      it.together = Math.max(it.together, it.underWay)
+      await pause(50)
+      it.underWay -= 1
+      if (it.isInactive) return accountInactive
+      it.tokens += 1
+      it.valid = hourToken(it.tokens)
+      return granting(it.valid)
     },
-    refuse: (inactive) => {
-      isInactive = inactive
+    answerCall(authorization: string): ScriptedAnswer {
+      it.calls += 1
+      if (authorization === `Bearer ${it.valid}`) return { status: 200 }
+      it.refusals.set(authorization, (it.refusals.get(authorization) ?? 0) + 1)
+      return { status: 401 }
     },
-    calls: () => calls,
-    together: () => together,
-    refusals,
   }
+  return it
 }
 
-function startWorker(socketPath: string, url: string): { oddities: Oddity[]; end: () => Promise<number> } {
-  const client = join(dirname(PROGRAM[1]), 'client.js')
-  const script = join(import.meta.dirname, '../support/load-worker.mjs')
-  const child = spawn(process.execPath, [script, client, socketPath, url, String(LANES)], {
-    stdio: ['ignore', 'pipe', 'inherit'],
-  })
-  onTestFinished(() => void child.kill('SIGKILL'))
+/** Calls the service in several lanes until it is stopped; gives the calls that fail or are slow. */
+function loadWith(socketPath: string, url: string): { oddities: Oddity[]; end: () => Promise<number> } {
+  const client = clientOf({ path: socketPath }, { name: 'load' })
   const oddities: Oddity[] = []
-  let output = ''
-  let calls = 0
-  child.stdout.on('data', (chunk: Buffer) => {
-    const lines = (output + chunk.toString()).split('\n')
-    output = lines.pop() ?? ''
-    for (const line of lines.map((text) => JSON.parse(text) as Oddity & { calls?: number })) {
-      if (line.calls === undefined) oddities.push(line)
-      else calls = line.calls
+  const stop = new AbortController()
+  let [ticks, calls] = [0, 0]
+  const ticking = setInterval(() => (ticks += 1), TICK_MS)
+  onTestFinished(() => clearInterval(ticking))
+  const lanes = Array.from({ length: LANES }, async () => {
+    for (; !stop.signal.aborted; await pause(PAUSE_MS)) {
+      const began = { fromMs: Date.now(), ticks }
+      const result = await client.fetch(url).then(
+        ({ status }) => status,
+        (error: { code: string }) => error.code,
+      )
+      calls += 1
+      const isSlow = ticks - began.ticks > SLOW_TICKS
+      if (result !== 200 || isSlow) oddities.push({ fromMs: began.fromMs, toMs: Date.now(), isSlow, result })
     }
   })
   return {
     oddities,
     async end() {
-      const closed = new Promise((resolve) => child.on('close', resolve))
-      child.kill('SIGTERM')
-      await closed
+      stop.abort()
+      await Promise.all(lanes)
       return calls
     },
   }
 }
 
-test(
-  'no call fails or waits while there is a good token, and a refused token is sent a few times',
-  {
-    timeout: 90_000,
-  },
-  async () => {
-    const api = await revokingService()
-    const directory = await tempDirectory()
-    const start = async (): Promise<Daemon> => {
-      const started = startDaemon({ directory, baseUrl: api.service.url })
-      await started.listening()
-      return started
-    }
-    let daemon = await start()
-    await expectUntil('a first token', () => api.tokens() === 1)
-    const workers = Array.from({ length: WORKERS }, () =>
-      startWorker(daemon.ipcPath, `${api.service.url}/call`),
-    )
-    const oddities = (): Oddity[] => workers.flatMap((worker) => worker.oddities)
-    /** So many more calls: everything that is under way now has been seen. */
-    const moreCalls = async (): Promise<void> => {
-      const from = api.calls()
-      await expectUntil('more calls', () => api.calls() > from + 20 * WORKERS * LANES)
-    }
-    await moreCalls()
+test('no call fails or waits while there is a good token, and a refused token is sent a few times', async () => {
+  const api = revokingService()
+  const world = await commandWorld({ answer: api.answer })
+  let { daemon } = world
+  await expectUntil('a first token', () => api.tokens === 1)
+  const url = `${world.service.url}/call`
+  const loads = Array.from({ length: CLIENTS }, () => loadWith(daemon.ipcPath, url))
+  const oddities = (): Oddity[] => loads.flatMap((load) => load.oddities)
+  /** So many more calls: everything that is under way now has been seen. */
+  const moreCalls = async (): Promise<void> => {
+    const from = api.calls
+    await expectUntil('more calls', () => api.calls > from + 20 * CLIENTS * LANES)
+  }
+  await moreCalls()
 
-    // A restart, a crash, and a daemon that is suspended.
-    await daemon.end('SIGTERM')
+  // A restart, a crash, and a daemon that is suspended.
+  for (const signal of ['SIGTERM', 'SIGKILL'] as const) {
+    await daemon.end(signal)
     await moreCalls()
-    daemon = await start()
+    daemon = await world.again()
     await moreCalls()
-    await daemon.end('SIGKILL')
-    await moreCalls()
-    daemon = await start()
-    await moreCalls()
-    daemon.process.kill('SIGSTOP')
-    await pause(5_000)
-    daemon.process.kill('SIGCONT')
-    await moreCalls()
+  }
+  daemon.process.kill('SIGSTOP')
+  await pause(5_000)
+  daemon.process.kill('SIGCONT')
+  await moreCalls()
 
-    // The account becomes inactive, and active again.
-    api.refuse(true)
-    daemon.process.kill('SIGUSR2')
-    await daemon.logged('alert')
-    await moreCalls()
-    api.refuse(false)
-    const before = api.tokens()
-    daemon.process.kill('SIGUSR2')
-    await expectUntil('a token again', () => api.tokens() === before + 1)
-    await moreCalls()
-    expect(oddities()).toEqual([])
+  // The account becomes inactive, and active again.
+  api.isInactive = true
+  daemon.process.kill('SIGUSR2')
+  await daemon.logged('alert')
+  await moreCalls()
+  api.isInactive = false
+  const before = api.tokens
+  daemon.process.kill('SIGUSR2')
+  await expectUntil('a token again', () => api.tokens === before + 1)
+  await moreCalls()
+  expect(oddities()).toEqual([])
 
-    // Two revocations: after the first the daemon asks at once, after the second only an operator does so soon.
-    api.revoke()
-    await expectUntil('the token after the first revocation', () => api.tokens() === before + 2)
-    await moreCalls()
-    expect(oddities().filter(({ result }) => result !== 200)).toEqual([])
-    api.revoke()
-    const revokedAtMs = Date.now()
-    await expectUntil('a rejected call', () => oddities().some(({ result }) => result === 401), {
-      withinMs: 20_000,
-    })
-    daemon.process.kill('SIGUSR2')
-    await expectUntil('the token after the second revocation', () => api.tokens() === before + 3)
-    const renewedAtMs = Date.now()
-    await moreCalls()
-    await moreCalls()
+  // Two revocations: after the first the daemon asks at once, after the second only an operator does so soon.
+  api.valid = 'none'
+  await expectUntil('the token after the first revocation', () => api.tokens === before + 2)
+  await moreCalls()
+  expect(oddities().filter(({ result }) => result !== 200)).toEqual([])
+  api.valid = 'none'
+  const revokedAtMs = Date.now()
+  await expectUntil('a rejected call', () => oddities().some(({ result }) => result === 401))
+  daemon.process.kill('SIGUSR2')
+  await expectUntil('the token after the second revocation', () => api.tokens === before + 3)
+  const renewedAtMs = Date.now()
+  await moreCalls()
+  await moreCalls()
 
-    const calls = await Promise.all(workers.map((worker) => worker.end()))
-    for (const count of calls) expect(count).toBeGreaterThan(100)
-    const inHold = (oddity: Oddity): boolean =>
-      oddity.toMs >= revokedAtMs - 1_000 &&
-      oddity.fromMs <= renewedAtMs &&
-      [200, 401, 'token-refused'].includes(oddity.result)
-    expect(oddities().filter((oddity) => !inHold(oddity) && oddity.result !== 200)).toEqual([])
-    // Each lane may be under way once with a token when the first 401 comes. After that each client sends it a few times, then once a second.
-    const turns = 6 + (renewedAtMs - revokedAtMs) / 1_000
-    for (const count of api.refusals.values()) expect(count).toBeLessThanOrEqual(WORKERS * (LANES + turns))
-    expect(api.together()).toBe(1)
-    expect(api.tokens()).toBeLessThanOrEqual(before + 3)
-  },
-)
+  for (const load of loads) expect(await load.end()).toBeGreaterThan(100)
+  const inHold = ({ fromMs, toMs, result }: Oddity): boolean =>
+    toMs >= revokedAtMs - 1_000 && fromMs <= renewedAtMs && [200, 401, 'token-refused'].includes(result)
+  expect(oddities().filter((oddity) => !inHold(oddity) && oddity.result !== 200)).toEqual([])
+  // Each lane may be under way once with a token when the first 401 comes. After that each client sends it a few times, then once a second.
+  const turns = 6 + (renewedAtMs - revokedAtMs) / 1_000
+  for (const count of api.refusals.values()) expect(count).toBeLessThanOrEqual(CLIENTS * (LANES + turns))
+  expect(api.together).toBe(1)
+  expect(api.tokens).toBeLessThanOrEqual(before + 3)
+}, 90_000)

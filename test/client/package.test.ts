@@ -7,7 +7,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { copyProject } from '../manual/build-aside.ts'
-import { daemonWith, generous } from '../support/client-world.ts'
+import { daemonWith, generous, renewingDaemon, startApi, strict } from '../support/client-world.ts'
+import { tokenFields } from '../support/scripted-daemon.ts'
 
 const root = new URL('../..', import.meta.url).pathname
 let directory: string
@@ -91,32 +92,82 @@ test('a resolver that knows no `exports` finds both entry points, in CommonJS an
   }
 })
 
-const program = (socketPath: string): string => `
-  const tokens = new TokenClient({ socketPath: '${socketPath}' })
-  const fake = createFakeTokenClient()
-  fake.fail('account-inactive')
-  Promise.all([tokens.get(), fake.get().catch((error) => error)]).then(([token, error]) => {
-    console.log(token.accessToken, error instanceof TokenClientError, error.code)
-  })`
+/** Runs a program of the project. */
+async function runProgram(
+  source: string,
+  {
+    file = 'app.mjs',
+    node = process.execPath,
+    env = {},
+  }: { file?: string; node?: string; env?: NodeJS.ProcessEnv } = {},
+): Promise<{ code: unknown; stdout: string; stderr: string }> {
+  await writeFile(join(app, file), source)
+  const options = { env: { ...process.env, ...env }, timeout: 20_000 }
+  return new Promise((resolve) => {
+    execFile(node, [join(app, file)], options, (error, stdout, stderr) =>
+      resolve({ code: error === null ? 0 : error.code, stdout, stderr }),
+    )
+  })
+}
+const tokens = (path: string): string =>
+  `import { TokenClient } from 'kyc-tokend'\nconst tokens = new TokenClient({ socketPath: '${path}' })\n`
 
 test.each([
   ['an ES module', 'esm.mjs', (names: string, from: string) => `import { ${names} } from '${from}'`],
   ['CommonJS', 'cjs.cjs', (names: string, from: string) => `const { ${names} } = require('${from}')`],
-])('%s uses it', async (_, file, load) => {
+])('%s uses it, and finds the socket as the commands do', async (_, file, load) => {
   const daemon = await daemonWith(generous)
-  const lines = [
-    load('TokenClient, TokenClientError', 'kyc-tokend'),
-    load('createFakeTokenClient', 'kyc-tokend/testing'),
-    program(daemon.path),
-  ]
-  await writeFile(join(app, file), lines.join('\n'))
-  const output = await new Promise((resolve) => {
-    execFile(process.execPath, [join(app, file)], (error, stdout, stderr) =>
-      resolve(error === null ? stdout : stderr),
-    )
+  const program = `${load('TokenClient, TokenClientError', 'kyc-tokend')}
+    ${load('createFakeTokenClient', 'kyc-tokend/testing')}
+    const fake = createFakeTokenClient()
+    fake.fail('account-inactive')
+    Promise.all([new TokenClient().get(), fake.get().catch((error) => error)]).then(([token, error]) => {
+      console.log(token.accessToken, error instanceof TokenClientError, error.code)
+    })`
+  expect(await runProgram(program, { file, env: { KYC_TOKEND_SOCKET: daemon.path } })).toEqual({
+    code: 0,
+    stdout: 'token-1 true account-inactive\n',
+    stderr: '',
   })
-  expect(output).toBe('token-1 true account-inactive\n')
 })
+
+test('an idle client never keeps a process alive', async () => {
+  const daemon = await daemonWith(generous)
+  const startedMs = performance.now()
+  const program = `console.log((await tokens.get()).accessToken)\ntokens.subscribe(() => undefined)()`
+  expect(await runProgram(tokens(daemon.path) + program)).toMatchObject({ code: 0, stdout: 'token-1\n' })
+  expect(performance.now() - startedMs).toBeLessThan(10_000)
+})
+
+test('a pending call and a subscription keep the process alive', async () => {
+  const daemon = await daemonWith(({ type, answer }) => {
+    if (type === 'token.subscribe') return answer('token.result', tokenFields('token-1'))
+    setTimeout(() => {
+      answer('token.result', tokenFields('token-1'))
+      setTimeout(() => daemon.publish('token.changed', tokenFields('token-2')), 500)
+    }, 500)
+  })
+  const program = `tokens.get().then(({ accessToken }) => console.log('got', accessToken))
+    const end = tokens.subscribe(({ accessToken }) => { if (accessToken === 'token-2') { console.log('told'); end() } })`
+  expect((await runProgram(tokens(daemon.path) + program)).stdout).toBe('got token-1\ntold\n')
+})
+
+const oldNode = '/usr/bin/node'
+const isOldNodeThere = /^v(18|20)\./.test(
+  spawnSync(oldNode, ['--version'], { encoding: 'utf8' }).stdout ?? '',
+)
+test.skipIf(!isOldNodeThere)(
+  'it works on an old Node (skipped where /usr/bin/node is newer than 20)',
+  async () => {
+    const api = await startApi(strict)
+    const daemon = await renewingDaemon(api.url)
+    const program = `const response = await tokens.fetch(new Request('${api.url}', { method: 'POST', body: 'body' }))
+    console.log(response.status, Number.parseInt(process.version.slice(1)) <= 20)`
+    const { stdout, stderr } = await runProgram(tokens(daemon.path) + program, { node: oldNode })
+    expect({ stdout, stderr }).toEqual({ stdout: '200 true\n', stderr: '' })
+    expect(api.seen).toEqual(['POST / Bearer token-1 body', 'POST / Bearer token-2 body'])
+  },
+)
 
 const typed = `
 import { TokenClient, TokenClientError, type TokenResult, type TokenSource } from 'kyc-tokend'
