@@ -1,4 +1,4 @@
-import { afterEach, describe, expect, it } from 'vitest'
+import { afterEach, describe, expect, it, vi } from 'vitest'
 import { createSystemClock, type Clock } from '../../src/lib/clock.ts'
 import { UserError } from '../../src/lib/error.ts'
 import type { ServiceConfig } from '../../src/config/config.ts'
@@ -14,17 +14,6 @@ const stops: (() => Promise<void>)[] = []
 afterEach(async () => {
   for (const stop of stops.splice(0)) await stop()
 })
-
-/** A clock whose sleeps are over at once, and counted. */
-function impatientClock(): Clock & { slept: number[] } {
-  const slept: number[] = []
-  const sleep = (ms: number): Promise<void> => {
-    slept.push(ms)
-    return Promise.resolve()
-  }
-  const clock = createSystemClock()
-  return { now: () => clock.now(), sleep, slept }
-}
 
 async function start(
   options: { scenario?: ScenarioName; tokenLifetimeMs?: number; clock?: Clock; service?: ServiceConfig } = {},
@@ -54,18 +43,12 @@ async function tokenOf(response: Response): Promise<string> {
   expect(response.status).toBe(200)
   return ((await response.json()) as { accessToken: string }).accessToken
 }
-function claimsOf(token: string): { iat: number; exp: number } {
-  return JSON.parse(Buffer.from(token.split('.')[1] ?? '', 'base64url').toString()) as {
-    iat: number
-    exp: number
-  }
-}
-
 describe('the stand-in', () => {
   it('issues a JWT of the configured life, which its sample API accepts', async () => {
     const { ask, me } = await start({ tokenLifetimeMs: 90_000 })
     const token = await tokenOf(await ask())
-    const { iat, exp } = claimsOf(token)
+    const claims = Buffer.from(token.split('.')[1] ?? '', 'base64url').toString()
+    const { iat, exp } = JSON.parse(claims) as { iat: number; exp: number }
     expect(exp - iat).toBe(90)
     expect(await (await me(token)).json()).toMatchObject({ account: 'sandbox' })
     expect(await tokenOf(await ask())).not.toBe(token)
@@ -175,10 +158,10 @@ describe('a scenario', () => {
   })
 
   it('that is slow grants a token in the end', async () => {
-    const clock = impatientClock()
-    const { ask } = await start({ scenario: 'slow', clock })
+    const sleep = vi.fn<Clock['sleep']>(() => Promise.resolve())
+    const { ask } = await start({ scenario: 'slow', clock: { ...createSystemClock(), sleep } })
     expect((await ask()).status).toBe(200)
-    expect(clock.slept).toEqual([5_000])
+    expect(sleep.mock.calls.map(([ms]) => ms)).toEqual([5_000])
   })
 
   it('that is flaky fails by turns', async () => {
