@@ -5,7 +5,8 @@ import { describe, expect, onTestFinished, test } from 'vitest'
 import { startDaemon, type Daemon } from './support/daemon.ts'
 import { jwtOf } from './support/jwt.ts'
 import { httpAsk, serviceOf, tokenOf } from './support/outside.ts'
-import { canStall, createStalledDisk } from './support/stalled-disk.ts'
+import { lacks } from './support/lacks.ts'
+import { createStalledDisk } from './support/preloaded.ts'
 import { tempDirectory } from './support/temp-directory.ts'
 import { expectUntil } from './support/until.ts'
 
@@ -51,7 +52,7 @@ async function stalledWorld() {
 
 const healthOf = async (daemon: Daemon) => (await httpAsk(daemon, '/healthz')).status
 
-describe.skipIf(!canStall)('a disk that does not answer', () => {
+describe.skipIf(lacks('cc'))('a disk that does not answer', () => {
   test('keeps neither the refresh, nor other files, nor the health from their work, and is logged once', async () => {
     const { daemon, disk, service, grant, paths } = await stalledWorld()
     const held = () => readFileSync(paths.good, 'utf8')
@@ -88,7 +89,7 @@ describe.skipIf(!canStall)('a disk that does not answer', () => {
   }, 60_000)
 })
 
-describe.skipIf(!canStall)('a start while the disk of the state directory does not answer', () => {
+describe.skipIf(lacks('cc'))('a start while the disk of the state directory does not answer', () => {
   const stateOn = (slow: string) => {
     mkdirSync(join(slow, 'state'), { recursive: true, mode: 0o700 })
     return { stateDirectory: join(slow, 'state') }
@@ -125,7 +126,7 @@ describe.skipIf(!canStall)('a start while the disk of the state directory does n
   }, 60_000)
 })
 
-test.skipIf(!canStall)(
+test.skipIf(lacks('cc'))(
   'a start on a runtime directory that does not answer ends with 75, and names it',
   async () => {
     const { slow, start } = await stalledStart((disk) => ({ runtimeDirectory: join(disk, 'run') }))

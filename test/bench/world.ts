@@ -21,7 +21,6 @@ import { promisify } from 'node:util'
 import { createAuthority, createCertificate } from '../support/certificates.ts'
 import { jwtOf } from '../support/jwt.ts'
 import { granting, startService, type Service } from '../support/service.ts'
-import { unitEnvironment, unitFlags } from '../support/unit-flags.ts'
 
 export const CLI = join(import.meta.dirname, '../../dist/cli.cjs')
 const NODE = process.execPath
@@ -135,6 +134,17 @@ export async function outputOf({ command, env }: Program): Promise<string> {
   return stdout
 }
 
+/** The flags of Node in the systemd unit, and its settings of malloc. */
+const unit = unitSettings(readFileSync(new URL('../../systemd/kyc-tokend.service', import.meta.url), 'utf8'))
+function unitSettings(text: string): { flags: string[]; environment: Record<string, string> } {
+  const wordsOf = (line: RegExp): string[] => line.exec(text)?.[1]?.split(' ') ?? []
+  const settings = wordsOf(/^Environment=(MALLOC_.*)$/m).map((word) => word.split('=') as [string, string])
+  return {
+    flags: wordsOf(/^ExecStart=\S+ (.*?) \S+cli\.cjs/m),
+    environment: Object.fromEntries(settings),
+  }
+}
+
 /** A directory with all that a daemon needs, and its command line; as its unit starts it with `isUnit`. */
 export function prepareHome(
   world: World,
@@ -162,9 +172,9 @@ export function prepareHome(
       RUNTIME_DIRECTORY: runtime,
       STATE_DIRECTORY: state,
       NODE_EXTRA_CA_CERTS: world.caFile,
-      ...(isUnit ? unitEnvironment() : {}),
+      ...(isUnit ? unit.environment : {}),
     },
-    command: [NODE, ...(isUnit ? unitFlags() : []), CLI, 'run', '--config', configFile],
+    command: [NODE, ...(isUnit ? unit.flags : []), CLI, 'run', '--config', configFile],
   }
 }
 

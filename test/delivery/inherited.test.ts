@@ -3,7 +3,7 @@ import { spawn } from 'node:child_process'
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
-import { configOf, credentials, PROGRAM, startDaemon, type Daemon } from '../support/daemon.ts'
+import { credentials, PROGRAM, startDaemon, type Daemon } from '../support/daemon.ts'
 import { askOnce, connectRaw } from '../support/ipc-client.ts'
 import { lacks } from '../support/lacks.ts'
 import { httpAsk, serviceOf } from '../support/outside.ts'
@@ -12,36 +12,21 @@ import { expectUntil } from '../support/until.ts'
 
 const isLeftOut = lacks('python3')
 
-interface Inheriting {
-  readonly daemon: Daemon
-  /** The path of the socket with this index. */
-  readonly given: (index: number) => string
-  /** Has it read the configuration with this change, and waits until it has. */
-  readonly reload: (change: object) => Promise<void>
-}
-
-async function inheriting(names: string, config: object = {}): Promise<Inheriting> {
+/** A daemon that inherits sockets of these names, and their paths, by index. */
+async function inheriting(
+  names: string,
+  config: object = {},
+): Promise<{ daemon: Daemon; given: (index: number) => string }> {
   const directory = await tempDirectory()
-  const service = await serviceOf()
-  const script = new URL('../support/hand-over.py', import.meta.url).pathname
-  const options = { directory, baseUrl: service.url }
-  const program = ['python3', script, names, directory, ...PROGRAM]
-  const daemon = startDaemon({ ...options, config, program })
+  const { url: baseUrl } = await serviceOf()
+  const given = (index: number): string => join(directory, `${index}.sock`)
+  const script = new URL('../support/launch-with-sockets.py', import.meta.url).pathname
+  const sockets = names.split(':').map((name, index) => `${name}=${given(index)}`)
+  const program = ['python3', script, ...sockets, '0', ...PROGRAM]
+  const daemon = startDaemon({ directory, baseUrl, config, program })
   await daemon.listening()
-  const reloads = (): number => daemon.log().filter(({ event }) => event === 'reloaded').length
-  return {
-    daemon,
-    given: (index) => join(directory, `${index}.sock`),
-    async reload(change) {
-      const before = reloads()
-      daemon.configure(configOf({ ...options, config: change }))
-      daemon.process.kill('SIGHUP')
-      await expectUntil('the reload', () => reloads() > before)
-    },
-  }
+  return { daemon, given }
 }
-
-const recordsOf = (daemon: Daemon, event: string) => daemon.log().filter((line) => line.event === event)
 
 test.skipIf(isLeftOut)(
   'each of several of one name is served; those of other names are reported, and refuse',
@@ -58,7 +43,7 @@ test.skipIf(isLeftOut)(
         code: 'ECONNREFUSED',
       })
     expect(await daemon.end()).toBe(0)
-    expect(recordsOf(daemon, 'socket-unknown')).toMatchObject([
+    expect(daemon.records('socket-unknown')).toMatchObject([
       {
         level: 'warning',
         name: 'other',
@@ -114,17 +99,17 @@ test.skipIf(isLeftOut)(
 test.skipIf(isLeftOut)(
   'a reload that switches HTTP off or on leaves the socket as it is, and says that a restart is needed',
   async () => {
-    const { daemon, given, reload } = await inheriting('ipc:http')
+    const { daemon, given } = await inheriting('ipc:http')
     const answers = async () => (await httpAsk({ httpPath: given(1) }, '/healthz')).status
-    await reload({ http: false })
-    expect(recordsOf(daemon, 'restart-needed')).toMatchObject([{ level: 'warning', setting: 'http' }])
+    await daemon.reload({ http: false })
+    expect(daemon.records('restart-needed')).toMatchObject([{ level: 'warning', setting: 'http' }])
     expect(await answers()).toBe(200)
-    await reload({})
-    await reload({ http: { maxConnections: 10 } })
-    expect(recordsOf(daemon, 'restart-needed')).toHaveLength(1)
+    await daemon.reload({})
+    await daemon.reload({ http: { maxConnections: 10 } })
+    expect(daemon.records('restart-needed')).toHaveLength(1)
     expect(await answers()).toBe(200)
-    await reload({ http: false })
-    expect(recordsOf(daemon, 'restart-needed')).toHaveLength(2)
+    await daemon.reload({ http: false })
+    expect(daemon.records('restart-needed')).toHaveLength(2)
     expect(await daemon.end()).toBe(0)
   },
 )
@@ -132,14 +117,14 @@ test.skipIf(isLeftOut)(
 test.skipIf(isLeftOut)(
   'a socket for HTTP that is switched off from the start is reported, and taken up by a restart alone',
   async () => {
-    const { daemon, reload } = await inheriting('ipc:http', { http: false })
-    await reload({})
+    const { daemon } = await inheriting('ipc:http', { http: false })
+    await daemon.reload({})
     expect(await daemon.end()).toBe(0)
-    expect(recordsOf(daemon, 'started')).toMatchObject([{ http: 'off' }])
-    expect(recordsOf(daemon, 'socket-unused')).toMatchObject([
+    expect(daemon.records('started')).toMatchObject([{ http: 'off' }])
+    expect(daemon.records('socket-unused')).toMatchObject([
       { level: 'warning', name: 'http', remedy: expect.stringContaining('kyc-tokend-http.socket') as string },
     ])
-    expect(recordsOf(daemon, 'restart-needed')).toMatchObject([{ setting: 'http' }])
+    expect(daemon.records('restart-needed')).toMatchObject([{ setting: 'http' }])
   },
 )
 
@@ -148,7 +133,7 @@ test.skipIf(isLeftOut)('where HTTP alone was handed over, no other socket is ope
   expect(await httpAsk({ httpPath: given(0) }, '/healthz')).toMatchObject({ status: 200 })
   expect(existsSync(daemon.ipcPath)).toBe(false)
   expect(await daemon.end()).toBe(0)
-  expect(recordsOf(daemon, 'started')).toMatchObject([{ ipc: 'off', http: "systemd's socket" }])
+  expect(daemon.records('started')).toMatchObject([{ ipc: 'off', http: "systemd's socket" }])
 })
 
 test.skipIf(isLeftOut)('a faulty configuration is the answer to clients, and ends with 78', async () => {
@@ -193,7 +178,7 @@ test.skipIf(isLeftOut)(
     onTestFinished(() => void clients.kill('SIGKILL'))
     let said = ''
     clients.stdout.setEncoding('utf8').on('data', (text: string) => (said += text))
-    const starts = () => recordsOf(daemon, 'started').length
+    const starts = () => daemon.records('started').length
     await expectUntil('20 restarts', () => starts() > 20, { withinMs: 150_000 })
     clients.stdin.end()
     const counts = await expectUntil('the counts', () => /\{.*\}/.exec(said)?.[0])

@@ -1,18 +1,8 @@
 // The world of a scenario: the whole daemon with its files and sockets; only the service, systemd, time and chance are not real.
-import {
-  cpSync,
-  lstatSync,
-  mkdirSync,
-  mkdtempSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs'
+import { cpSync, lstatSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { setImmediate as turn } from 'node:timers/promises'
 import { createDaemon, type Daemon, type Load } from '../../src/daemon.ts'
-import type { Instant } from '../../src/lib/clock.ts'
 import { parseDuration } from '../../src/lib/duration.ts'
 import type { RejectResult, RefreshResult, StatusResult, TokenResult } from '../../src/protocol.ts'
 import { createLoad } from '../../src/run-daemon.ts'
@@ -20,6 +10,7 @@ import type { FetchTokenOptions } from '../../src/source/fetch-token.ts'
 import { createClassify, type ServiceResponse } from '../../src/source/response.ts'
 import type { Cause, FetchOutcome, FetchToken, TransientReason } from '../../src/token/outcome.ts'
 import { fingerprintOf } from '../../src/token/token.ts'
+import { textOf } from '../support/daemon.ts'
 import { createFakeClock } from '../support/fake-clock.ts'
 import { connectRaw, type RawClient, type RawFrame } from '../support/ipc-client.ts'
 import { jwtOf } from '../support/jwt.ts'
@@ -110,36 +101,7 @@ const FILE_REQUESTS = new Set(['FSReqPromise', 'FSReqCallback', 'FileHandleClose
 /** More than any scenario causes: a loop that asks without end ends here instead of never. */
 const MAX_REQUESTS = 1_000
 
-export interface World {
-  service(answer: ServiceAnswer): void
-  start(change?: Change): Promise<void>
-  /** The daemon ends in order. */
-  stop(): Promise<void>
-  /** The daemon is killed; with `turns` so many turns of its loop after SIGUSR2, in the middle of what that causes. */
-  crash(turns?: number): Promise<void>
-  reboot(): Promise<void>
-  wait(ms: number): Promise<void>
-  suspend(ms: number): void
-  setClock(ms: number): void
-  /** A client's report. */
-  report(name: string): Promise<RejectResult>
-  need(ms: number): Promise<void>
-  refresh(): Promise<string>
-  reload(change: Change): Promise<void>
-  /** The secret files are written: another pair, or the same once more. */
-  rotate(credentials: string): Promise<void>
-  seen(): Promise<Seen>
-  /** The same in the daemon's own words. */
-  ask<T>(type: string, data?: object): Promise<T>
-  /** SIGUSR2. */
-  signal(): Promise<void>
-  now(): Instant
-  /** By the service's own clock, in ms since the epoch. */
-  serviceNowMs(): number
-  /** Reads a file that the daemon wrote, by its path in the directories; '' where there is none. */
-  file(path: string): string
-  end(): Promise<void>
-}
+export type World = ReturnType<typeof createWorld>
 
 /** Watches a world from outside. */
 export interface Observer {
@@ -163,7 +125,7 @@ interface Running {
   refresh(): void
 }
 
-export function createWorld(given: Given, observer?: Observer): World {
+export function createWorld(given: Given, observer?: Observer) {
   const directory = mkdtempSync(join(MEMORY_DIRECTORY, 'kyc-tokend-scenario-'))
   const runtimeDirectory = join(directory, 'run')
   const configPath = join(directory, 'kyc-tokend.config.json')
@@ -176,8 +138,8 @@ export function createWorld(given: Given, observer?: Observer): World {
   const offsetMs = durationMs(given['local clock'] ?? '0s')
   const createClock = (bootMs: number, wallMs: number) => createFakeClock({ bootMs, wallMs, isBusy })
   let clock = createClock(1_000_000, START_WALL_MS + offsetMs)
-  /** The service's own clock, which is right: the host's, less all that was done to it. */
   let serviceOffsetMs = -offsetMs
+  /** By the service's own clock, which is right: the host's, less all that was done to it; in ms since the epoch. */
   const serviceNowMs = (): number => clock.now().wallMs + serviceOffsetMs
 
   const names = new Map<string, string>()
@@ -354,6 +316,7 @@ export function createWorld(given: Given, observer?: Observer): World {
     return running
   }
 
+  /** The daemon ends in order. */
   async function stop(): Promise<void> {
     const { daemon, ended, stopping, client } = alive()
     running = null
@@ -363,7 +326,10 @@ export function createWorld(given: Given, observer?: Observer): World {
     await daemon.close()
   }
 
-  /** All that it writes from here on is lost. */
+  /**
+   * The daemon is killed; with `turns` so many turns of its loop after SIGUSR2, in the middle of what that causes. All that
+   * it writes from here on is lost.
+   */
   async function crash(turns = 0): Promise<void> {
     if (turns > 0) alive().refresh()
     for (let left = turns; left > 0; left -= 1) await turn()
@@ -399,38 +365,35 @@ export function createWorld(given: Given, observer?: Observer): World {
   }
 
   return {
-    service(next) {
+    service: (next: ServiceAnswer): void => {
       if (next.to === undefined) answers.clear()
       answers.set(next.to, next)
     },
     start,
     stop,
     crash,
-    async reboot() {
+    reboot: async (): Promise<void> => {
       await crash()
       rmSync(runtimeDirectory, { recursive: true })
       mkdirSync(runtimeDirectory)
       clock = createClock(1_000, clock.now().wallMs)
     },
-    async wait(ms) {
-      await clock.advance(ms)
-    },
-    suspend(ms) {
-      clock.suspend(ms)
-    },
-    setClock(ms) {
+    wait: (ms: number): Promise<void> => clock.advance(ms),
+    suspend: (ms: number): void => clock.suspend(ms),
+    setClock: (ms: number): void => {
       clock.jumpWall(ms)
       serviceOffsetMs -= ms
     },
-    async report(name) {
+    /** A client's report. */
+    report: async (name: string): Promise<RejectResult> => {
       const text = [...names].find(([, called]) => called === name)?.[0] ?? name
       const { data } = await ask('token.reject', { fingerprint: fingerprintOf(text) })
       return data as unknown as RejectResult
     },
-    async need(ms) {
+    need: async (ms: number): Promise<void> => {
       await ask('token.get', { minValidSeconds: ms / 1000 })
     },
-    async refresh() {
+    refresh: async (): Promise<string> => {
       const asked = ask('refresh.request')
       await clock.settle()
       // Secret files are left alone for so long.
@@ -438,18 +401,19 @@ export function createWorld(given: Given, observer?: Observer): World {
       const { outcome, reason } = (await asked).data as unknown as RefreshResult
       return reason ?? outcome
     },
-    async reload(change) {
+    reload: async (change: Change): Promise<void> => {
       settings = { ...settings, ...change }
       writeConfig()
       alive().reload()
       await clock.settle()
     },
-    async rotate(credentials) {
+    /** The secret files are written: another pair, or the same once more. */
+    rotate: async (credentials: string): Promise<void> => {
       settings = { ...settings, credentials }
       writeSecrets(settings)
       await clock.settle()
     },
-    async seen() {
+    seen: async (): Promise<Seen> => {
       const status = (await ask('status.get')).data as unknown as StatusResult
       const { data } = await ask('token.get')
       const token = 'accessToken' in data ? (data as unknown as TokenResult) : null
@@ -475,21 +439,18 @@ export function createWorld(given: Given, observer?: Observer): World {
         problem: (status.daemon.configuration.problem ?? 'none').replaceAll(`${directory}/`, ''),
       }
     },
+    /** The same in the daemon's own words. */
     ask: async <T>(type: string, data?: object) => (await ask(type, data)).data as T,
-    async signal() {
+    /** SIGUSR2. */
+    signal: async (): Promise<void> => {
       alive().refresh()
       await clock.settle()
     },
     now: () => clock.now(),
     serviceNowMs,
-    file(path) {
-      try {
-        return readFileSync(join(directory, path), 'utf8')
-      } catch {
-        return ''
-      }
-    },
-    async end() {
+    /** The text of a file that the daemon wrote, by its path in the directories; '' where there is none. */
+    file: (path: string): string => textOf(join(directory, path)) ?? '',
+    end: async (): Promise<void> => {
       if (running !== null) await stop()
       rmSync(directory, { recursive: true, force: true })
     },

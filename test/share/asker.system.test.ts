@@ -8,11 +8,12 @@ import type { Daemon } from '../support/daemon.ts'
 import { askAll, oneToken, recordsOf, startHost, startTokenService } from '../support/fleet.ts'
 import { isWithoutRedis, startRedis, type RedisServer } from '../support/redis.ts'
 import { canMount, smallDisk, type SmallDisk } from '../support/small-disk.ts'
-import { canStopAt, createHalts, untilStopped, type Halt, type Halts } from '../support/stop-at.ts'
+import { lacks } from '../support/lacks.ts'
+import { createHalts, untilStopped, type Halt, type Halts } from '../support/preloaded.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { expectUntil } from '../support/until.ts'
 
-const isLeftOut = isWithoutRedis('test/share/asker') || !canStopAt
+const isLeftOut = isWithoutRedis('test/share/asker') || lacks('cc')
 const hashOf = (script: string): string => createHash('sha1').update(script).digest('hex')
 
 /** Eighteen programs start at once. */

@@ -1,25 +1,14 @@
 // A service, a real daemon that asks it, and the command line that asks the daemon.
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { onTestFinished } from 'vitest'
 import { startDaemon, type Daemon } from './daemon.ts'
 import { jwtOf } from './jwt.ts'
+import { serviceOf } from './outside.ts'
 import { runCli, type Ended } from './run-cli.ts'
-import { granting, startService, type Answer, type Service } from './service.ts'
+import { granting, type Answer } from './service.ts'
 import { tempDirectory } from './temp-directory.ts'
 
-export interface CommandWorld {
-  readonly service: Service
-  readonly daemon: Daemon
-  readonly directory: string
-  /** Another daemon in the same directory, after the first has ended. */
-  readonly again: () => Promise<Daemon>
-  /** Runs the command line for this daemon. */
-  readonly cli: (
-    args: readonly string[],
-    options?: { input?: string; env?: NodeJS.ProcessEnv },
-  ) => Promise<Ended>
-}
+export type CommandWorld = Awaited<ReturnType<typeof commandWorld>>
 
 /** A token of the test's that lives an hour; another number is another token. */
 export function hourToken(number = 1): string {
@@ -30,10 +19,9 @@ export function hourToken(number = 1): string {
 /** The daemon listens when this resolves, beside the files; whether it has a token depends on the answer. */
 export async function commandWorld(
   options: { answer?: Answer; config?: object; files?: Readonly<Record<string, string>> } = {},
-): Promise<CommandWorld> {
+) {
   const directory = await tempDirectory()
-  const service = await startService({ answer: options.answer ?? granting(hourToken()) })
-  onTestFinished(() => service.stop())
+  const service = await serviceOf(options.answer ?? granting(hourToken()))
   for (const [name, content] of Object.entries(options.files ?? {}))
     writeFileSync(join(directory, name), content, { mode: 0o600 })
   const start = async (): Promise<Daemon> => {
@@ -50,8 +38,10 @@ export async function commandWorld(
     service,
     daemon,
     directory,
+    /** Another daemon in the same directory, after the first has ended. */
     again: start,
-    cli: (args, given = {}) =>
+    /** Runs the command line for this daemon. */
+    cli: (args: readonly string[], given: { input?: string; env?: NodeJS.ProcessEnv } = {}): Promise<Ended> =>
       runCli(args, { ...given, env: { KYC_TOKEND_SOCKET: daemon.ipcPath, ...given.env } }),
   }
 }

@@ -3,7 +3,6 @@ import { currentAlert } from '../../src/token/alert.ts'
 import { join } from 'node:path'
 import { onTestFinished, vi } from 'vitest'
 import type { SocketConfig } from '../../src/config/config.ts'
-import type { ConnectionServer } from '../../src/delivery/connections/server.ts'
 import { createHttpServer } from '../../src/delivery/http/server.ts'
 import { createIpcServer } from '../../src/delivery/ipc/server.ts'
 import { createPeers } from '../../src/delivery/peers.ts'
@@ -11,35 +10,17 @@ import type { Metrics } from '../../src/delivery/http/routes.ts'
 import type { TestAlert } from '../../src/delivery/operations.ts'
 import { createReplies } from '../../src/delivery/replies.ts'
 import type { StatusParts } from '../../src/delivery/status.ts'
-import type { TokenAudit } from '../../src/delivery/token-audit.ts'
 import { createDeliveryContext } from '../../src/delivery/servers.ts'
 import { createSystemClock } from '../../src/lib/clock.ts'
 import { loadLibc, type Libc } from '../../src/lib/libc.ts'
 import { createKeeper, type Keeper } from '../../src/token/keeper.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
 import { initialState } from '../../src/token/state.ts'
-import { createRecords, type LogRecord } from './records.ts'
+import { createRecords } from './records.ts'
 import { tempDirectory } from './temp-directory.ts'
 import { expectUntil } from './until.ts'
 
-export interface DeliveryWorld {
-  readonly keeper: Keeper
-  readonly ipc: ConnectionServer
-  readonly http: ConnectionServer
-  readonly ipcPath: string
-  readonly httpPath: string
-  readonly directory: string
-  readonly records: LogRecord[]
-  readonly audit: TokenAudit
-  socket(change?: Partial<SocketConfig>): SocketConfig
-  /** Sets the answers of the service from now on. */
-  answer(next: () => FetchOutcome | Promise<FetchOutcome>): void
-  /** Another token, obtained at once. */
-  rotate(): Promise<void>
-  /** Requests to the service so far. */
-  asked(): number
-  stop(): Promise<void>
-}
+export type DeliveryWorld = Awaited<ReturnType<typeof startDelivery>>
 
 export const limits = {
   mode: 0o600,
@@ -102,7 +83,7 @@ export async function startDelivery(
     tokenOf?: (count: number) => string
     directory?: string
   } = {},
-): Promise<DeliveryWorld> {
+) {
   const directory = options.directory ?? (await tempDirectory())
   const { log, records } = createRecords()
   const tokenOf = options.tokenOf ?? ((count: number) => `token-${count}`)
@@ -169,15 +150,18 @@ export async function startDelivery(
     records,
     audit: context.audit,
     socket,
-    answer(to) {
+    /** Sets the answers of the service from now on. */
+    answer: (to: typeof next): void => {
       next = to
     },
-    async rotate() {
+    /** Another token, obtained at once. */
+    rotate: async (): Promise<void> => {
       next = grant
       // Else it would be given the outcome of the attempt that is under way, and another would follow.
       await expectUntil('the end of the attempt', () => keeper.state().inFlight === null)
       await keeper.refresh(stopping.signal)
     },
+    /** Requests to the service so far. */
     asked: () => asked,
     stop,
   }

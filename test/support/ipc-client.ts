@@ -1,30 +1,15 @@
 // A client of `ipc.sock` that does no more than the test says: raw bytes out, frames in.
-import { connect, type Socket } from 'node:net'
+import { connect } from 'node:net'
 import { onTestFinished } from 'vitest'
 
 export interface RawFrame {
   readonly type: string
   readonly data: Record<string, unknown>
 }
-export interface RawClient {
-  readonly socket: Socket
-  readonly frames: RawFrame[]
-  isClosed(): boolean
-  /** Sends text just as it is. */
-  write(text: string | Buffer): void
-  /** Sends a request. */
-  ask(type: string, data: object): void
-  /** Resolves with the frame of this index, from 0, once it is there; with undefined where the connection ended first. */
-  frame(index: number): Promise<RawFrame | undefined>
-  /** Resolves when the connection has ended. */
-  closed(): Promise<void>
-}
+export type RawClient = Awaited<ReturnType<typeof connectRaw>>
 
 /** `reads: false`: never reads what it is sent. */
-export async function connectRaw(
-  path: string,
-  { reads = true, allowHalfOpen = false } = {},
-): Promise<RawClient> {
+export async function connectRaw(path: string, { reads = true, allowHalfOpen = false } = {}) {
   const socket = connect({ path, allowHalfOpen })
   const frames: RawFrame[] = []
   const waiting = new Set<() => void>()
@@ -66,12 +51,16 @@ export async function connectRaw(
     socket,
     frames,
     isClosed: () => isClosed,
-    write: (text) => void socket.write(text),
-    ask: (type, data) => void socket.write(`${JSON.stringify({ type, data })}\f`),
-    async frame(index) {
+    /** Sends text just as it is. */
+    write: (text: string | Buffer) => void socket.write(text),
+    /** Sends a request. */
+    ask: (type: string, data: object) => void socket.write(`${JSON.stringify({ type, data })}\f`),
+    /** Resolves with the frame of this index, from 0, once it is there; with undefined where the connection ended first. */
+    frame: async (index: number): Promise<RawFrame | undefined> => {
       await until(() => frames.length > index || isClosed)
       return frames[index]
     },
+    /** Resolves when the connection has ended. */
     closed: () => until(() => isClosed),
   }
 }

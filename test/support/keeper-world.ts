@@ -1,5 +1,5 @@
 // A keeper on a fake clock, with a service that answers as the test says.
-import { createKeeper, type RefreshSettings, type Keeper, type SaveState } from '../../src/token/keeper.ts'
+import { createKeeper, type RefreshSettings, type SaveState } from '../../src/token/keeper.ts'
 import type { Attempt, FetchOutcome, FetchToken } from '../../src/token/outcome.ts'
 import { initialState, type TokenState } from '../../src/token/state.ts'
 import { failures } from './failures.ts'
@@ -16,23 +16,7 @@ export type Answer = (signal: AbortSignal) => FetchOutcome | Promise<FetchOutcom
 /** More than any test here causes: a loop that asks without end ends here instead of never. */
 const MAX_REQUESTS = 10_000
 
-export interface KeeperWorld {
-  readonly clock: FakeClock
-  readonly keeper: Keeper
-  /** Sets the service's answer from now on. */
-  readonly answer: (next: FetchOutcome | Answer) => void
-  /** Another token. */
-  readonly token: () => FetchOutcome
-  /** Number of requests. */
-  readonly asked: () => number
-  /** Another configuration: other credentials, and another service where one is given. */
-  readonly reload: (change: { credentialsId: string; baseUrl?: string }) => void
-  /** Settings with other credentials. */
-  readonly settings: (credentialsId: string) => RefreshSettings
-  /** Runs the keeper until `stop`. */
-  readonly start: () => void
-  readonly stop: () => Promise<void>
-}
+export type KeeperWorld = ReturnType<typeof createKeeperWorld>
 
 export function createKeeperWorld(
   options: {
@@ -44,11 +28,12 @@ export function createKeeperWorld(
     /** Instead of the service, which is asked for each attempt. */
     fetchToken?: FetchToken
   } = {},
-): KeeperWorld {
+) {
   const { clock = createFakeClock(), lifeSeconds = 3_600 } = options
   const baseUrl = 'https://service.test'
   let issued = 0
   let asked = 0
+  /** Another token. */
   const token = (): FetchOutcome => {
     const iat = Math.floor(clock.now().wallMs / 1000)
     issued += 1
@@ -78,20 +63,25 @@ export function createKeeperWorld(
   return {
     clock,
     keeper,
-    answer(to) {
+    token,
+    /** Sets the service's answer from now on. */
+    answer: (to: FetchOutcome | Answer): void => {
       next = typeof to === 'function' ? to : () => to
     },
-    token,
+    /** Number of requests. */
     asked: () => asked,
-    reload(change) {
+    /** Another configuration: other credentials, and another service where one is given. */
+    reload: (change: { credentialsId: string; baseUrl?: string }): void => {
       next = token
       keeper.reload({ fetchToken, policy, baseUrl, ...change })
     },
-    settings: (credentialsId) => ({ fetchToken, policy, baseUrl, credentialsId }),
-    start() {
+    /** Settings with other credentials. */
+    settings: (credentialsId: string): RefreshSettings => ({ fetchToken, policy, baseUrl, credentialsId }),
+    /** Runs the keeper until `stop`. */
+    start: (): void => {
       running = keeper.run(stopping.signal)
     },
-    async stop() {
+    stop: async (): Promise<void> => {
       stopping.abort()
       await running
     },

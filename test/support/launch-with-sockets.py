@@ -1,5 +1,5 @@
 # Starts programs that inherit listening sockets, as systemd starts a service: NAME=ADDRESS... COUNT COMMAND...
-# An address is a path, or HOST:PORT. Prints "PID STATUS" as each ends; SIGTERM is passed on to all of them.
+# An address is a path, or HOST:PORT. With a COUNT of 0 it becomes the program itself; else it prints "PID STATUS" as each ends; SIGTERM is passed on to all of them.
 import os
 import signal
 import socket
@@ -22,13 +22,21 @@ while "=" in words[0]:
     names.append(name)
 count, *command = words
 children = []
+
+
+def become_program():
+    for index in range(len(names)):
+        os.dup2(100 + index, 3 + index)
+    os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS=str(len(names)), LISTEN_FDNAMES=":".join(names))
+    os.execvp(command[0], command)
+
+
+if count == "0":
+    become_program()
 for _ in range(int(count)):
     pid = os.fork()
     if pid == 0:
-        for index in range(len(names)):
-            os.dup2(100 + index, 3 + index)
-        os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS=str(len(names)), LISTEN_FDNAMES=":".join(names))
-        os.execvp(command[0], command)
+        become_program()
     children.append(pid)
 
 

@@ -1,6 +1,6 @@
 // A machine with a real systemd, booted in a namespace of its own on a throw-away copy of this host's files.
 import { spawn, type ChildProcess } from 'node:child_process'
-import { accessSync, constants, existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { mkdtemp, rm, rmdir } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
@@ -18,20 +18,7 @@ export interface RunOptions {
   readonly as?: string
   readonly timeoutMs?: number
 }
-export interface Machine {
-  /** A file of the machine as this process sees it. */
-  path(inside: string): string
-  /** The folder with what the machine has written beside this host's files, as this process sees it. */
-  readonly written: string
-  /** Runs a command in the machine and waits for its end, whatever its status. */
-  run(command: readonly string[], options?: RunOptions): Promise<Finished>
-  /** Runs a shell script in the machine; gives its output, and throws where it fails. */
-  sh(script: string, options?: RunOptions): Promise<string>
-  /** Starts a command in the machine and leaves it running. The caller ends it. */
-  start(command: readonly string[], options?: Pick<RunOptions, 'as'>): ChildProcess
-  /** Powers it off and removes every trace: processes, mounts, control group, directory. */
-  stop(): Promise<void>
-}
+export type Machine = Awaited<ReturnType<typeof bootMachine>>
 
 const TOOLS = ['systemd-nspawn', 'nsenter', 'unshare', 'setpriv', 'dbus-daemon']
 const PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
@@ -77,7 +64,7 @@ const MASKED = [
 export function whyNoMachine(): string | undefined {
   if (process.platform !== 'linux') return 'a machine with systemd can be booted on Linux only'
   if (process.getuid?.() !== 0) return 'a machine with systemd can be booted by root only'
-  const missing = TOOLS.filter((tool) => !PATH.split(':').some((folder) => isExecutable(`${folder}/${tool}`)))
+  const missing = TOOLS.filter((tool) => !PATH.split(':').some((folder) => existsSync(`${folder}/${tool}`)))
   if (missing.length > 0)
     return `a machine with systemd needs ${missing.join(', ')} (packages systemd-container, dbus)`
   if (!existsSync('/lib/systemd/systemd'))
@@ -87,41 +74,22 @@ export function whyNoMachine(): string | undefined {
 }
 
 /** Boots one. Throws where it does not come up, with what it said. */
-export async function bootMachine(): Promise<Machine> {
+export async function bootMachine() {
   const directory = await mkdtemp(path.join(tmpdir(), 'kyc-tokend-machine-'))
   const cgroup = path.join(unifiedHierarchy() ?? '', path.basename(directory))
   const output: string[] = []
   // Ends with this process, however this process ends.
-  const nspawn = spawn(
-    'setpriv',
-    [
-      '--pdeathsig',
-      'KILL',
-      'unshare',
-      '--mount',
-      'sh',
-      '-euc',
-      BOOT_SCRIPT,
-      'boot',
-      directory,
-      cgroup,
-      ...MASKED,
-    ],
-    { stdio: ['ignore', 'pipe', 'pipe'], detached: true },
-  )
+  const words = ['--pdeathsig', 'KILL', 'unshare', '--mount', 'sh', '-euc', BOOT_SCRIPT, 'boot']
+  const nspawn = spawn('setpriv', [...words, directory, cgroup, ...MASKED], {
+    stdio: ['ignore', 'pipe', 'pipe'],
+    detached: true,
+  })
   nspawn.stdout.on('data', (chunk: Buffer) => output.push(chunk.toString()))
   nspawn.stderr.on('data', (chunk: Buffer) => output.push(chunk.toString()))
   const ended = new Promise<void>((resolve) => nspawn.once('close', () => resolve()))
 
   const inside = (leader: number, command: readonly string[], as?: string): string[] => [
-    '--target',
-    String(leader),
-    '--all',
-    'env',
-    '--chdir=/',
-    '-i',
-    `PATH=${PATH}`,
-    'LC_ALL=C.UTF-8',
+    ...`--target ${leader} --all env --chdir=/ -i PATH=${PATH} LC_ALL=C.UTF-8`.split(' '),
     ...(as === undefined ? [] : ['runuser', '-u', as, '--']),
     ...command,
   ]
@@ -135,6 +103,7 @@ export async function bootMachine(): Promise<Machine> {
 
   try {
     const leader = await leaderOf(nspawn)
+    /** Runs a command in the machine and waits for its end, whatever its status. */
     const run = (command: readonly string[], options: RunOptions = {}): Promise<Finished> =>
       finish(spawn('nsenter', inside(leader, command, options.as)), options)
     await expectUntil(
@@ -143,16 +112,22 @@ export async function bootMachine(): Promise<Machine> {
       BOOTING,
     )
     return {
-      path: (file) => `/proc/${leader}/root${file}`,
+      /** A file of the machine as this process sees it. */
+      path: (file: string): string => `/proc/${leader}/root${file}`,
+      /** The folder with what the machine has written beside this host's files, as this process sees it. */
       written: `/proc/${nspawn.pid}/root${directory}/layers/upper`,
       run,
-      async sh(script, options = {}) {
+      /** Runs a shell script in the machine; gives its output, and throws where it fails. */
+      sh: async (script: string, options: RunOptions = {}): Promise<string> => {
         const { status, stdout, stderr } = await run(['sh', '-euc', script], options)
         if (status !== 0) throw new Error(`Status ${status} of: ${script}\n${stdout}${stderr}`)
         return stdout
       },
-      start: (command, options = {}) => spawn('nsenter', inside(leader, command, options.as)),
-      async stop() {
+      /** Starts a command in the machine and leaves it running. The caller ends it. */
+      start: (command: readonly string[], options: Pick<RunOptions, 'as'> = {}): ChildProcess =>
+        spawn('nsenter', inside(leader, command, options.as)),
+      /** Powers it off and removes every trace: processes, mounts, control group, directory. */
+      stop: async (): Promise<void> => {
         const timer = setTimeout(() => nspawn.kill('SIGKILL'), STOP_MS)
         // SIGRTMIN+4: systemd powers the machine off.
         spawn('kill', ['-s', 'RTMIN+4', String(leader)], { stdio: 'ignore' })
@@ -207,15 +182,6 @@ function unifiedHierarchy(): string | undefined {
     return mount?.[1] !== undefined && own?.[1] !== undefined ? path.join(mount[1], own[1]) : undefined
   } catch {
     return undefined
-  }
-}
-
-function isExecutable(file: string): boolean {
-  try {
-    accessSync(file, constants.X_OK)
-    return true
-  } catch {
-    return false
   }
 }
 

@@ -1,15 +1,9 @@
 // A stream that keeps what is written to it, and can stop reading and go on.
 import { Writable } from 'node:stream'
 
-export interface MemoryStream extends Writable {
-  /** Everything that was written so far, as lines. */
-  lines(): string[]
-  /** Takes nothing more, until `flow()`. */
-  stall(): void
-  flow(): void
-}
+export type MemoryStream = ReturnType<typeof createMemoryStream>
 
-export function createMemoryStream(): MemoryStream {
+export function createMemoryStream() {
   let text = ''
   let isStalled = false
   let waiting: (() => void) | undefined
@@ -23,7 +17,9 @@ export function createMemoryStream(): MemoryStream {
     },
   })
   return Object.assign(stream, {
+    /** Everything that was written so far, as lines. */
     lines: () => text.split('\n').slice(0, -1),
+    /** Takes nothing more, until `flow()`. */
     stall: () => {
       isStalled = true
     },

@@ -12,19 +12,14 @@ while sys.stdin.readline():
     print(json.dumps(receiver.recv(65536).decode()), flush=True)
 `
 
-export interface DatagramReceiver {
-  /** The next datagram; waits for it. */
-  next(): Promise<string>
-  stop(): void
-}
-
 /** Listens at a path, or at an abstract name (`@…`). */
-export async function receiveDatagrams(path: string): Promise<DatagramReceiver> {
+export async function receiveDatagrams(path: string) {
   const child = spawn('python3', ['-c', program, path], { stdio: ['pipe', 'pipe', 'inherit'] })
   const lines = createInterface({ input: child.stdout })
   await once(lines, 'line')
   return {
-    async next() {
+    /** The next datagram; waits for it. */
+    next: async (): Promise<string> => {
       const line = once(lines, 'line')
       child.stdin.write('\n')
       return JSON.parse(String((await line)[0])) as string

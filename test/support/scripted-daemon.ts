@@ -15,20 +15,7 @@ export interface Asking extends AskedFrame {
   /** Cuts this connection. */
   readonly cut: () => void
 }
-export interface ScriptedDaemon {
-  readonly path: string
-  /** The requests, oldest first. */
-  readonly asked: readonly AskedFrame[]
-  /** Connections that were ever made, and that are open now. */
-  readonly connections: { readonly made: number; readonly open: number }
-  /** Sends to every subscriber. */
-  publish(type: string, data: object): void
-  /** Reads no more from the connections that are open. */
-  pause(): void
-  /** Cuts all connections and takes the socket away; `start` makes it again. */
-  stop(): Promise<void>
-  start(): Promise<void>
-}
+export type ScriptedDaemon = Awaited<ReturnType<typeof startScriptedDaemon>>
 
 /** The fields of a token result, for this token. */
 export function tokenFields(accessToken: string, fields: object = {}): Record<string, unknown> {
@@ -49,10 +36,7 @@ export function tokenFields(accessToken: string, fields: object = {}): Record<st
 }
 
 /** Started already. `script` is called with each request. */
-export async function startScriptedDaemon(
-  path: string,
-  script: (asking: Asking) => void,
-): Promise<ScriptedDaemon> {
+export async function startScriptedDaemon(path: string, script: (asking: Asking) => void) {
   const asked: AskedFrame[] = []
   const sockets = new Set<Socket>()
   const subscribers = new Map<Socket, string>()
@@ -91,7 +75,9 @@ export async function startScriptedDaemon(
   await start()
   return {
     path,
-    asked,
+    /** The requests, oldest first. */
+    asked: asked as readonly AskedFrame[],
+    /** Connections that were ever made, and that are open now. */
     connections: {
       get made() {
         return made
@@ -100,15 +86,18 @@ export async function startScriptedDaemon(
         return sockets.size
       },
     },
-    publish(type, data) {
+    /** Sends to every subscriber. */
+    publish: (type: string, data: object): void => {
       for (const [socket, id] of subscribers)
         socket.write(`${JSON.stringify({ type, data: { id, ...data } })}\f`)
     },
-    pause() {
+    /** Reads no more from the connections that are open. */
+    pause: (): void => {
       for (const socket of sockets) socket.pause()
     },
     start,
-    async stop() {
+    /** Cuts all connections and takes the socket away; `start` makes it again. */
+    stop: async (): Promise<void> => {
       if (!server.listening) return
       const closed = new Promise((resolve) => server.close(resolve))
       for (const socket of sockets) socket.destroy()

@@ -30,21 +30,7 @@ export type Answer =
       raw: { response: ServerResponse; socket: Socket; number: number },
     ) => ScriptedAnswer | void | Promise<ScriptedAnswer | void>)
 
-export interface Service {
-  /** Such as `http://127.0.0.1:40001`; with TLS `https://localhost:40001`. */
-  readonly url: string
-  readonly port: number
-  /** The requests that arrived, oldest first. */
-  readonly requests: readonly ArrivedRequest[]
-  /** Connections that were ever opened, and how many are open now. */
-  readonly connections: { readonly opened: number; readonly open: number }
-  /** Answers otherwise from now on. */
-  answer(answer: Answer): void
-  /** Resolves when so many requests have arrived. */
-  arrived(count: number): Promise<void>
-  /** Stops at once, cutting connections. */
-  stop(): Promise<void>
-}
+export type Service = Awaited<ReturnType<typeof startService>>
 
 /** The answer that grants this token. */
 export const granting = (accessToken: string): ScriptedAnswer => ({ status: 200, json: { accessToken } })
@@ -72,8 +58,9 @@ export async function startService(options: {
   answer: Answer
   tls?: { cert: string; key: string }
   port?: number
-}): Promise<Service> {
+}) {
   let { answer } = options
+  /** Those that arrived, oldest first. */
   const requests: ArrivedRequest[] = []
   const sockets = new Set<Socket>()
   const waiting = new Set<() => void>()
@@ -116,9 +103,11 @@ export async function startService(options: {
   const { port } = server.address() as AddressInfo
 
   return {
+    /** Such as `http://127.0.0.1:40001`; with TLS `https://localhost:40001`. */
     url: options.tls ? `https://localhost:${port}` : `http://127.0.0.1:${port}`,
     port,
-    requests,
+    requests: requests as readonly ArrivedRequest[],
+    /** Those that were ever opened, and how many are open now. */
     connections: {
       get opened() {
         return opened
@@ -127,11 +116,13 @@ export async function startService(options: {
         return sockets.size
       },
     },
-    answer(next) {
+    /** Answers otherwise from now on. */
+    answer: (next: Answer): void => {
       answer = next
     },
-    arrived(count) {
-      return new Promise((resolve) => {
+    /** Resolves when so many requests have arrived. */
+    arrived: (count: number): Promise<void> =>
+      new Promise((resolve) => {
         const look = (): void => {
           if (requests.length < count) return
           waiting.delete(look)
@@ -139,14 +130,13 @@ export async function startService(options: {
         }
         waiting.add(look)
         look()
-      })
-    },
-    stop() {
-      return new Promise((resolve) => {
+      }),
+    /** Stops at once, cutting connections. */
+    stop: (): Promise<void> =>
+      new Promise((resolve) => {
         server.close(() => resolve())
         for (const socket of sockets) socket.destroy()
-      })
-    },
+      }),
   }
 }
 

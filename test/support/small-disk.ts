@@ -5,25 +5,20 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { onTestFinished } from 'vitest'
 
-export interface SmallDisk {
-  /** Leaves no space for a single byte. */
-  fill(): void
-  /** Frees the space again. */
-  empty(): void
-  readOnly(isReadOnly: boolean): void
-}
+export type SmallDisk = ReturnType<typeof smallDisk>
 
 /** Reports whether file systems can be mounted here: root, in a container that may. */
 export const canMount = isMountable()
 
 /** A tmpfs of 256 KiB at this path, which is made; gone when the test ends. */
-export function smallDisk(path: string): SmallDisk {
+export function smallDisk(path: string) {
   mkdirSync(path)
   run('mount', '-t', 'tmpfs', '-o', 'size=256k,mode=755', 'none', path)
   onTestFinished(() => run('umount', '-l', path))
   const filler = join(path, 'filler')
   return {
-    fill() {
+    /** Leaves no space for a single byte. */
+    fill: (): void => {
       const fd = openSync(filler, 'w')
       try {
         for (;;) writeSync(fd, Buffer.alloc(4096, 'x'))
@@ -33,8 +28,9 @@ export function smallDisk(path: string): SmallDisk {
         closeSync(fd)
       }
     },
+    /** Frees the space again. */
     empty: () => rmSync(filler),
-    readOnly: (isReadOnly) => run('mount', '-o', `remount,${isReadOnly ? 'ro' : 'rw'}`, path),
+    readOnly: (isReadOnly: boolean) => run('mount', '-o', `remount,${isReadOnly ? 'ro' : 'rw'}`, path),
   }
 }
 
