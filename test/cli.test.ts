@@ -47,15 +47,13 @@ test.each(commands)('the help of $name names all its options, and leaves nothing
 })
 
 test.each([
-  ['a configuration file', ['run', '--config', 'FILE']],
+  ['a configuration file', ['run', '--config', 'a\n<0>b\u001b.json']],
   ['a socket', ['token', '--socket', '/nowhere/a\n<0>b\u001b']],
   ['a command', ['exec', '--', '/nowhere/a\n<0>b\u001b']],
 ])('the path of %s begins no line and holds no control character where it is printed', async (_, args) => {
-  const directory = join(await tempDirectory(), 'a\n<0>b\u001b')
-  mkdirSync(directory)
-  const file = join(directory, 'faulty.json')
-  writeFileSync(file, '{', { mode: 0o600 })
-  const { stderr } = await runCli(args.map((arg) => (arg === 'FILE' ? file : arg)))
+  const cwd = await tempDirectory()
+  writeFileSync(join(cwd, 'a\n<0>b\u001b.json'), '{', { mode: 0o600 })
+  const { stderr } = await runCli(args, { cwd })
   expect(stderr).toContain('a\\u000a<0>b\\u001b')
   expect(stderr).not.toContain('\u001b')
   expect(stderr).not.toMatch(/^<0>/m)

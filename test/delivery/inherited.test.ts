@@ -3,7 +3,7 @@ import { spawn } from 'node:child_process'
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
-import { credentials, PROGRAM, startDaemon, type Daemon } from '../support/daemon.ts'
+import { credentials, PROGRAM, startDaemon } from '../support/daemon.ts'
 import { askOnce, connectRaw } from '../support/ipc-client.ts'
 import { lacks } from '../support/lacks.ts'
 import { httpAsk, serviceOf } from '../support/outside.ts'
@@ -13,19 +13,21 @@ import { expectUntil } from '../support/until.ts'
 const isLeftOut = lacks('python3')
 
 /** A daemon that inherits sockets of these names, and their paths, by index. */
-async function inheriting(
-  names: string,
-  config: object = {},
-): Promise<{ daemon: Daemon; given: (index: number) => string }> {
+async function startInheriting(names: string, options: { config?: object; baseUrl?: string } = {}) {
   const directory = await tempDirectory()
-  const { url: baseUrl } = await serviceOf()
+  const baseUrl = options.baseUrl ?? (await serviceOf()).url
   const given = (index: number): string => join(directory, `${index}.sock`)
   const script = new URL('../support/launch-with-sockets.py', import.meta.url).pathname
   const sockets = names.split(':').map((name, index) => `${name}=${given(index)}`)
   const program = ['python3', script, ...sockets, '0', ...PROGRAM]
-  const daemon = startDaemon({ directory, baseUrl, config, program })
-  await daemon.listening()
-  return { daemon, given }
+  return { daemon: startDaemon({ directory, ...options, baseUrl, program }), given }
+}
+
+/** The same, once it listens. */
+async function inheriting(names: string, config: object = {}): ReturnType<typeof startInheriting> {
+  const started = await startInheriting(names, { config })
+  await started.daemon.listening()
+  return started
 }
 
 test.skipIf(isLeftOut)(
@@ -137,11 +139,8 @@ test.skipIf(isLeftOut)('where HTTP alone was handed over, no other socket is ope
 })
 
 test.skipIf(isLeftOut)('a faulty configuration is the answer to clients, and ends with 78', async () => {
-  const directory = await tempDirectory()
-  const script = new URL('../support/hand-over.py', import.meta.url).pathname
-  const program = ['python3', script, 'ipc:http', directory, ...PROGRAM]
-  const daemon = startDaemon({ directory, baseUrl: 'http://elsewhere.example', program })
-  const ask = async () => askOnce(join(directory, '0.sock'), 'token.get', { waitSeconds: 10 })
+  const { daemon, given } = await startInheriting('ipc:http', { baseUrl: 'http://elsewhere.example' })
+  const ask = async () => askOnce(given(0), 'token.get', { waitSeconds: 10 })
   const answer = await expectUntil('an answer', async () => ask().catch(() => undefined))
   expect(answer).toMatchObject({ type: 'fault', data: { code: 'misconfigured' } })
   expect(await daemon.end()).toBe(78)

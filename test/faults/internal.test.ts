@@ -10,9 +10,10 @@ import { accountInactive } from '../support/service.ts'
 
 const world = useDaemons()
 const isRoot = process.getuid?.() === 0
-/** Fails where the host's name is read a second after the start, when all components run. */
-const BREAKING = `const os = process.getBuiltinModule('os'); const { hostname } = os;
-  os.hostname = () => { if (performance.now() > 950) throw new Error('no name'); return hostname() }`
+/** Fails where the host's name is looked at a second after the start, when all components run. */
+const BREAKING = `process.getBuiltinModule('os').hostname = () => ({
+  toJSON: () => 'host', toString() { throw new Error('no name') }
+})`
 const WITHOUT_NAME = `data:text/javascript,${encodeURIComponent(BREAKING)}`
 /** Writes the limit of core files to stderr whenever the configuration is opened. */
 const SHOWING = `const fs = process.getBuiltinModule('fs'); const { openSync } = fs;
