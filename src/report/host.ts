@@ -1,9 +1,8 @@
 // The host: its name, and conditions that break a daemon like this one (clock, network, disk, memory).
 import { existsSync, statfsSync } from 'node:fs'
-import { hostname, networkInterfaces } from 'node:os'
+import { freemem, hostname, networkInterfaces } from 'node:os'
 import { dirname } from 'node:path'
 import { setTimeout as pause } from 'node:timers/promises'
-import type * as systemInformation from 'systeminformation'
 import { sleep } from '../lib/clock.ts'
 import { fault, ok, warning, type Finding } from '../lib/finding.ts'
 import { runProgram } from '../lib/run-program.ts'
@@ -47,16 +46,15 @@ export async function hostFindings(options: {
   isServiceLocal: boolean
   nowMs: number
 }): Promise<Finding[]> {
-  const [clock, memory, network] = await Promise.all([
+  const [clock, network] = await Promise.all([
     clockFinding(options.nowMs),
-    memoryFinding(),
     options.isServiceLocal ? [] : networkFinding(),
   ])
   return [
     clock,
     network,
     [...new Set(options.directories.map(nearestThere))].flatMap(diskFindings),
-    memory,
+    memoryFinding(),
   ].flat()
 }
 
@@ -108,19 +106,26 @@ function diskFindings(directory: string): Finding[] {
   return [ok(`${fileSystem} has ${formatBytes(freeBytes)} left`)]
 }
 
-async function memoryFinding(): Promise<Finding[]> {
-  const memory = await ask((system) => system.mem())
-  // Under a hidden /proc the numbers are missing or zero, and say nothing.
-  if (memory === undefined || !(memory.total > 0) || !(memory.available > 0)) return []
-  const left = `${formatBytes(memory.available)} of memory are free`
-  if (memory.available < SCARCE_MEMORY_BYTES)
-    return [warning(`only ${left}: stop what is not needed, or the kernel may end the daemon`)]
-  return [ok(left)]
+function memoryFinding(): Finding {
+  const left = `${formatBytes(freemem())} of memory are free`
+  if (freemem() < SCARCE_MEMORY_BYTES)
+    return warning(`only ${left}: stop what is not needed, or the kernel may end the daemon`)
+  return ok(left)
 }
 
-/** Name of the interface of the default route; empty where there is none or it cannot be found out. */
+/**
+ * Name of the interface of the default route; empty where there is none, or it is not found out in time.
+ * systeminformation is loaded only here: that costs 20 ms.
+ */
 async function outwardInterface(): Promise<string> {
-  return (await ask((system) => system.networkInterfaceDefault())) ?? ''
+  try {
+    const { default: system } = await import('systeminformation')
+    const asked = system.networkInterfaceDefault()
+    return (await Promise.race([asked, pause(ASK_MS, undefined, { ref: false })])) ?? ''
+  } catch {
+    // The reason does not matter: without an answer there is no finding.
+    return ''
+  }
 }
 
 function addressOf(interfaceName: string): string | undefined {
@@ -128,20 +133,6 @@ function addressOf(interfaceName: string): string | undefined {
     return networkInterfaces()[interfaceName]?.find(({ internal }) => !internal)?.address
   } catch {
     // A sandbox without netlink sockets, as the service's: the address is a courtesy.
-    return undefined
-  }
-}
-
-type SystemInformation = Pick<typeof systemInformation, 'mem' | 'networkInterfaceDefault'>
-
-/** An answer of systeminformation; undefined where there is none in time. It is loaded only here: that costs 20 ms. */
-async function ask<T>(question: (system: SystemInformation) => Promise<T>): Promise<T | undefined> {
-  try {
-    // A bundle has the default export of a CommonJS library and none of its names.
-    const { default: system } = await import('systeminformation')
-    return await Promise.race([question(system), pause(ASK_MS, undefined, { ref: false })])
-  } catch {
-    // The reason does not matter: without an answer there is no finding.
     return undefined
   }
 }

@@ -22,7 +22,7 @@ interface Held {
 }
 
 /**
- * From its return on this is the only daemon here, until the lock is closed. To be called before anything is asked or
+ * From its return on this is the only daemon here, until the process ends. To be called before anything is asked or
  * written. Throws UserError: 69 where another daemon runs, 78 where the runtime directory is not safe or cannot be
  * written, 75 where its disk does not answer. State is worth less than tokens: where its directory takes no lock the
  * daemon runs, warns, and tries again.
@@ -43,22 +43,13 @@ export async function acquireInstanceLock(
   const runtime = lockIn(runtimeDirectory, 'runtimeDirectory')
   const state = lockIn(stateDirectory, 'stateDirectory')
   const held = await lock(runtime)
-  const heldState = await lock(state, held)
-    .catch(unlessUnavailable)
-    .catch(async (error: unknown) => {
-      await release(held)
-      throw error
-    })
+  const heldState = await lock(state, held).catch(unlessUnavailable)
   const locks = [keep(runtime, held), keep(state, heldState)]
   return {
     /** Locks again where a file was removed, or could not be locked. Never fails: a problem is logged, once. */
     async tick(nextLog: Log): Promise<void> {
       currentLog = nextLog
       await Promise.all(locks.map(async (each) => each.tick()))
-    },
-    /** Never fails, and waits for no disk. The files stay. */
-    close(): void {
-      for (const each of locks) void each.close()
     },
   }
 }
@@ -116,7 +107,7 @@ function unlessUnavailable(error: unknown): null {
   return null
 }
 
-/** Closing unlocks. A disk that does not answer may hold it up: the end of the process does the same. */
+/** Closing unlocks. */
 async function release({ fd }: Held): Promise<void> {
   await fs.close(fd).catch(fallbackOnSystemError(undefined))
 }

@@ -161,7 +161,6 @@ describe.skipIf(process.geteuid?.() !== 0)('for root', () => {
     await lock.tick(log)
     await lock.tick(log)
     expect(logged()).toEqual(['state-unlocked'])
-    lock.close()
     expect(readdirSync(bad)).toEqual([])
   })
 
