@@ -269,9 +269,9 @@ describe.runIf(process.getuid!() === 0)('kyc-tokend check, by a user', () => {
   it('tries what that user may do', async () => {
     chmodSync(files.directory, 0o755)
     const path = files.write('c.json', settings())
-    chownSync(path, 65_534, 65_534)
+    chownSync(path, 65_533, 65_533)
     mkdirSync(join(files.directory, 'state'), { mode: 0o700 })
-    const child = spawn(process.execPath, [program, path], { uid: 65_534, gid: 65_534, cwd: '/', env: {} })
+    const child = spawn(process.execPath, [program, path], { uid: 65_533, gid: 65_533, cwd: '/', env: {} })
     const output = await text(child.stdout)
     expect(output).toMatch(
       /^FAULT +directories +the runtime directory .*run does not exist and cannot be made: .*install -d/m,

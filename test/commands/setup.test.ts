@@ -24,9 +24,9 @@ import { lacks } from '../support/lacks.ts'
 import { runCli, type Ended } from '../support/run-cli.ts'
 import { expectUntil } from '../support/until.ts'
 
-const NOBODY = 65_534
+const STRANGER = 65_533
 /** Root would write to /etc, so root's tests act as an ordinary user. */
-const uid = process.getuid!() === 0 ? NOBODY : undefined
+const uid = process.getuid!() === 0 ? STRANGER : undefined
 
 let directory: string
 let sandbox: Sandbox

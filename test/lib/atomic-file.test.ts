@@ -167,22 +167,22 @@ describe.skipIf(!isRoot)('as root', () => {
       const { mode, uid, gid, size } = statSync(join(directory, temporary))
       seen.push([name, (mode & 0o7777).toString(8), uid, gid, size])
     })
-    await replaceFile(join(directory, 'token'), 'content', { mode: 0o640, uid: 65534, gid: 12345 })
+    await replaceFile(join(directory, 'token'), 'content', { mode: 0o640, uid: 65533, gid: 12345 })
     end()
     expect(seen).toEqual([
       ['open', EXCLUSIVE, 0o600],
       ['fchown', '600', 0, 0, 0],
-      ['fchmod', '600', 65534, 12345, 0],
-      ['writeFile', '640', 65534, 12345, 0],
-      ['rename', '640', 65534, 12345, 7],
+      ['fchmod', '600', 65533, 12345, 0],
+      ['writeFile', '640', 65533, 12345, 0],
+      ['rename', '640', 65533, 12345, 7],
     ])
   })
 
   it('gives the file its owner and group', async () => {
     const path = join(await tempDirectory(), 'token')
-    await replaceFile(path, 'x', { mode: 0o640, uid: 65534, gid: 12345 })
+    await replaceFile(path, 'x', { mode: 0o640, uid: 65533, gid: 12345 })
     const { uid, gid } = statSync(path)
-    expect([uid, gid, modeOf(path)]).toEqual([65534, 12345, '640'])
+    expect([uid, gid, modeOf(path)]).toEqual([65533, 12345, '640'])
   })
 
   it('needs no chown where the directory gives the group', async () => {
@@ -231,7 +231,7 @@ describe.skipIf(!isRoot)('as root', () => {
     await chmod(directory, 0o755)
     const program = `
       import { replaceFile } from ${JSON.stringify(here('../../src/lib/atomic-file.ts'))}
-      process.setgroups([]); process.setgid(65534); process.setuid(65534)
+      process.setgroups([]); process.setgid(65533); process.setuid(65533)
       for (const [path, gid] of [['${directory}/token', null], ['/dev/shm/kyc-tokend-test-foreign-group', 12345]]) {
         await replaceFile(path, 'x', { mode: 0o600, gid }).catch((error) => { console.log(error.message) })
       }`

@@ -17,7 +17,7 @@ import { receiveDatagrams } from '../support/receive-datagrams.ts'
 
 const run = promisify(execFile)
 const isRoot = process.getuid?.() === 0
-const NOBODY = 65_534
+const STRANGER = 65_533
 const module = JSON.stringify(new URL('../../src/lib/libc.ts', import.meta.url).href)
 let directory: string
 let libc: Libc
@@ -69,11 +69,11 @@ test.skipIf(lacks('python3'))('a peer is known by its process, user and group', 
 
 test.skipIf(!isRoot || lacks('python3'))('a peer of another user is known as that user', async () => {
   const { peer } = await seenAs('/usr/bin/env', ['python3'], {
-    uid: NOBODY,
+    uid: STRANGER,
     gid: 12_345,
     env: { PATH: '/usr/bin:/bin' },
   })
-  expect(peer).toMatchObject({ uid: NOBODY, gid: 12_345 })
+  expect(peer).toMatchObject({ uid: STRANGER, gid: 12_345 })
 })
 
 test.skipIf(!isRoot || lacks('python3', 'setpriv'))(
@@ -82,7 +82,7 @@ test.skipIf(!isRoot || lacks('python3', 'setpriv'))(
     const groups = Array.from({ length: 300 }, (_, index) => 20_000 + index)
     const seen = await seenAs(
       'setpriv',
-      ['--reuid=65534', '--regid=7', `--groups=${groups.join(',')}`, '/usr/bin/env', 'python3'],
+      ['--reuid=65533', '--regid=7', `--groups=${groups.join(',')}`, '/usr/bin/env', 'python3'],
       {
         env: { PATH: '/usr/bin:/bin' },
       },
@@ -153,7 +153,7 @@ async function inChild(source: string, options: object = {}): Promise<string> {
 }
 
 test('without dumps, no core file and no look into memory or environment, and the daemon finds what it needs', async () => {
-  const options = isRoot ? { uid: NOBODY, gid: NOBODY } : {}
+  const options = isRoot ? { uid: STRANGER, gid: STRANGER } : {}
   const output = await inChild(
     `import { execFileSync, spawnSync } from 'node:child_process'
      import { createServer } from 'node:net'

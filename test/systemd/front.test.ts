@@ -172,7 +172,7 @@ describe('kyc-tokend token, answered by the shell', () => {
     async () => {
       await chmod(path.join(work, 'ipc.sock'), 0o600)
       await writeFile(path.join(work, 'token.front'), good)
-      const stranger = spawnSync('setpriv', ['--reuid', '65534', '--clear-groups', front, 'token'], {
+      const stranger = spawnSync('setpriv', ['--reuid', '65533', '--clear-groups', front, 'token'], {
         encoding: 'utf8',
       })
       expect(stranger.stdout.split('\n')[0]).toBe('full token')
