@@ -8,13 +8,11 @@ const BUNDLES = ['client', 'testing'].flatMap((name) => [`dist/${name}.js`, `dis
 const CONTENTS = { 'src/client/README.md': 'README.md', LICENSE: 'LICENSE', 'dist/types': 'dist/types' }
 
 const { name, version, license, type, exports } = JSON.parse(readFileSync('package.json', 'utf8')) as {
-  name: string
-  version: string
-  license: string
-  type: string
-  exports: Record<'.' | './testing' | './package.json', unknown>
+  [field: string]: unknown
+  exports: Record<string, unknown>
 }
-const { '.': client, './testing': testing, './package.json': itself } = exports
+// The schema is of the daemon's configuration.
+const { './schema.json': _, ...entryPoints } = exports
 const manifest = {
   name,
   version,
@@ -22,7 +20,7 @@ const manifest = {
   license,
   type,
   engines: { node: '>=18' },
-  exports: { '.': client, './testing': testing, './package.json': itself },
+  exports: entryPoints,
   // For resolvers that know no `exports`.
   main: './dist/client.cjs',
   types: './dist/types/client/index.d.cts',

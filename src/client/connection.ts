@@ -68,12 +68,12 @@ const IDLE_MS = CONNECTION_IDLE_MS / 2
  * A connection that is made for the first request. While no request is open it does not keep the process alive, and
  * nothing that the other side sends is kept beyond one frame.
  */
-export function createReconnectingConnection(options: {
+export function createReconnectingConnection(
   /** The socket's path; called before each connect, because a restarted process may have another. What it throws is a disconnect. */
-  findPath: () => string
+  findPath: () => string,
   /** Called with every answer, also one to a request that is over. */
-  onAnswer?: (frame: Frame) => void
-}): ReconnectingConnection {
+  onAnswer: (frame: Frame) => void = () => undefined,
+): ReconnectingConnection {
   const requests = new Map<string, Request>()
   let socket: Socket | undefined
   let isConnecting = false
@@ -94,7 +94,7 @@ export function createReconnectingConnection(options: {
     let path: string
     let rest = ''
     try {
-      disconnect.path = path = options.findPath()
+      disconnect.path = path = findPath()
     } catch (fault) {
       disconnect.error = fault as Error
       setImmediate(() => onDisconnect(disconnect))
@@ -143,13 +143,13 @@ export function createReconnectingConnection(options: {
     if (typeof id !== 'string') return false
     fruitless = 0
     isStuck = false
-    options.onAnswer?.({ type, data })
+    onAnswer({ type, data })
     requests.get(id)?.onAnswer({ type, data })
     return true
   }
 
   function onDisconnect(disconnect: Disconnect): void {
-    forget()
+    drop()
     fruitless += 1
     disconnect.wasEverConnected = wasEverConnected
     last = { disconnect, atMs: monotonicMs() }
@@ -171,12 +171,7 @@ export function createReconnectingConnection(options: {
   /** Closes the socket without calling anything. */
   function drop(): void {
     clearTimeout(pause)
-    const dropped = socket
-    forget()
-    dropped?.destroy()
-  }
-
-  function forget(): void {
+    socket?.destroy()
     socket = undefined
     isConnecting = isStuck = false
   }
@@ -188,7 +183,7 @@ export function createReconnectingConnection(options: {
     if (isConnected()) send(id, request)
     else if (!isConnecting) {
       if (isFirst || last === undefined || !pauseBeforeConnect(last.atMs)) connect()
-      else notifyLater(id, request, last.disconnect)
+      else setImmediate(notifyOfLast, id, request)
     }
     if (isFirst) socket?.ref()
     return () => {
@@ -202,12 +197,10 @@ export function createReconnectingConnection(options: {
   }
 
   /** Between two connects a new request learns of the last disconnect, and may wait for the next connect as others do. */
-  function notifyLater(id: string, request: Request, disconnect: Disconnect): void {
-    setImmediate(() => {
-      if (isConnecting || requests.get(id) !== request || request.onDisconnect(disconnect)) return
-      requests.delete(id)
-      if (requests.size === 0) clearTimeout(pause)
-    })
+  function notifyOfLast(id: string, request: Request): void {
+    if (isConnecting || requests.get(id) !== request || request.onDisconnect(last?.disconnect ?? {})) return
+    requests.delete(id)
+    if (requests.size === 0) clearTimeout(pause)
   }
 
   return {

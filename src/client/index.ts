@@ -53,7 +53,7 @@ export class TokenClient implements TokenSource {
     const source = createSource({
       ...options,
       origins: options.origins?.map((origin) => new URL(origin).origin),
-      connect: (onAnswer) => createReconnectingConnection({ findPath, onAnswer }),
+      connect: (onAnswer) => createReconnectingConnection(findPath, onAnswer),
     })
     Object.assign(this, source)
   }

@@ -12,7 +12,7 @@ import { startScriptedDaemon, type ScriptedDaemon } from '../support/scripted-da
 import { tempDirectory } from '../support/temp-directory.ts'
 
 function connectionTo(path: string): ReconnectingConnection {
-  const connection = createReconnectingConnection({ findPath: () => path })
+  const connection = createReconnectingConnection(() => path)
   onTestFinished(() => connection.close())
   return connection
 }
@@ -48,11 +48,9 @@ test('a connection without requests is closed before the daemon does it, also af
 
 test('connects are paced by time, however many requests wait and come', async () => {
   let connects = 0
-  const connection = createReconnectingConnection({
-    findPath: () => {
-      connects += 1
-      throw new Error('none')
-    },
+  const connection = createReconnectingConnection(() => {
+    connects += 1
+    throw new Error('none')
   })
   onTestFinished(() => connection.close())
   const waiting: Request = { ...question, onDisconnect: () => true }
