@@ -1,4 +1,4 @@
-// Tells whether names in a directory may have changed: one look at the directory for all who keep something in it.
+// Reports whether names in a directory may have changed: one look at the directory for all who keep something in it.
 import type { Stats } from 'node:fs'
 import { onFileSystem } from './disk-queue.ts'
 import { fallbackOnSystemError } from './error.ts'
@@ -29,7 +29,7 @@ export function lookAt(directory: string): Promise<Stats | null> {
 
 /**
  * Returns a function that does the work if it `isDue`, or if names in the directory may have been made, removed or exchanged
- * since the last work that resolved to true. Rejects as the work does, which also tells of a disk that stalls.
+ * since the last work that resolved to true. Rejects as the work does, also where a disk stalls.
  */
 export function createNameWatch() {
   /** The version of the directory that the last work saw. */

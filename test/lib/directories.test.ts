@@ -85,7 +85,7 @@ describe('a state directory', () => {
     ['link', 'name the directory itself'],
     ['dangling', 'name the directory itself'],
     ...(uid === 0 ? [['foreign', 'belongs to the user 4242'] as [string, string]] : []),
-  ])('is judged as it is: %s', async (name, expected) => {
+  ])('has the problem of the directory itself: %s', async (name, expected) => {
     for (const each of ['own', 'open', 'target', 'foreign']) mkdirSync(join(base, each))
     chmodSync(join(base, 'open'), 0o777)
     if (uid === 0) chownSync(join(base, 'foreign'), 4242, 0)
