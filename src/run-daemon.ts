@@ -67,7 +67,7 @@ async function start(
   // Held until the process ends.
   const lock = await acquireInstanceLock(config, inherited)
   const clock = createSystemClock()
-  const gcAfterBurst = createGcAfterBurst({ clock })
+  const gcAfterBurst = createGcAfterBurst(clock)
   return createDaemon(config, {
     env,
     stderr,
@@ -78,8 +78,8 @@ async function start(
     createFetchToken,
     sendDatagram: (path, text) => loadLibc().sendDatagram(path, text),
     tick: async (log) => {
-      await directories.tick(log)
-      await lock.tick(log)
+      // Work on a file system is done in turn: a directory that is gone is made before it is locked.
+      await Promise.all([directories.tick(log), lock.tick(log)])
       gcAfterBurst()
     },
   })

@@ -110,25 +110,16 @@ export function onWallClockOf(now: Instant, moment: Instant): Instant {
 }
 
 /** A sleep that ends early when it is woken: for loops with one sleep at a time. */
-interface WakeableSleep {
-  /** Resolves after `ms`, when it is woken, or when the signal is aborted. */
-  readonly sleep: (ms: number, signal: AbortSignal) => Promise<void>
-  /** Ends the sleep that is under way, if there is one. */
-  readonly wake: () => void
-}
-
-export function createWakeableSleep(clock: Pick<Clock, 'sleep'>): WakeableSleep {
-  let wake = (): void => undefined
+export function createWakeableSleep(clock: Pick<Clock, 'sleep'>) {
+  let woken = new AbortController()
   return {
-    async sleep(ms, signal) {
-      const woken = new AbortController()
-      const end = (): void => woken.abort()
-      wake = end
-      signal.addEventListener('abort', end)
+    /** Resolves after `ms`, when it is woken, or when the signal is aborted. */
+    async sleep(ms: number, signal: AbortSignal): Promise<void> {
+      woken = new AbortController()
       // Rounded up: a timer that fires a fraction of a millisecond early would only cost another turn.
-      await clock.sleep(Math.ceil(ms), woken.signal)
-      signal.removeEventListener('abort', end)
+      await clock.sleep(Math.ceil(ms), AbortSignal.any([signal, woken.signal]))
     },
-    wake: () => wake(),
+    /** Ends the sleep that is under way, if there is one. */
+    wake: (): void => woken.abort(),
   }
 }

@@ -11,15 +11,11 @@ const BURST_MS = 50
  * Returns the tick, to be called every few seconds or more often. Without `--expose-gc`, which the unit has, it collects
  * nothing. A collection blocks the loop for up to a tenth of a second, hence only when it is idle.
  */
-export function createGcAfterBurst({
-  clock,
+export function createGcAfterBurst(
+  clock: Pick<Clock, 'now'>,
   cpuMs = ownCpuMs,
-  collect = () => globalThis.gc?.({ type: 'major', execution: 'sync', flavor: 'last-resort' }),
-}: {
-  clock: Pick<Clock, 'now'>
-  cpuMs?: () => number
-  collect?: () => void
-}): () => void {
+  collect = (): unknown => globalThis.gc?.({ type: 'major', execution: 'sync', flavor: 'last-resort' }),
+): () => void {
   let last = { atMs: clock.now().bootMs, cpuMs: 0 }
   let burstMs = 0
   return () => {

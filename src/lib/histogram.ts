@@ -6,20 +6,16 @@ export interface Observations {
   readonly counts: readonly number[]
   readonly sum: number
 }
-interface Histogram {
-  observe(value: number): void
-  observations(): Observations
-}
 
 /** `bounds` rise, and the last is Infinity. */
-export function createHistogram(bounds: readonly number[]): Histogram {
+export function createHistogram(bounds: readonly number[]) {
   const counts = bounds.map(() => 0)
   let sum = 0
   return {
-    observe(value) {
+    observe(value: number): void {
       sum += value
       counts[bounds.findIndex((bound) => value <= bound)]! += 1
     },
-    observations: () => ({ bounds, counts: [...counts], sum }),
+    observations: (): Observations => ({ bounds, counts: [...counts], sum }),
   }
 }

@@ -1,13 +1,15 @@
 // The few calls of libc that Node lacks: about connections, datagrams for systemd, no core dumps, whether a pipe is read, becoming another program, orphans, and ending at once.
-import { readdirSync } from 'node:fs'
+import { closeSync, readdirSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { getSystemErrorName } from 'node:util'
-import { errorCode, errorMessage, exitStatus, UserError } from './error.ts'
+import { errorCode, errorMessage, exitStatus, fallbackOnSystemError, UserError } from './error.ts'
 import { countListenFds, FIRST_LISTEN_FD } from './socket-activation.ts'
 
+/** The function of libc with this definition in C. */
+type GetFunction = (definition: string) => (...args: unknown[]) => number
 /** The part of koffi's native module that is used. */
 interface Koffi {
-  load(path: null): { func(definition: string): (...args: unknown[]) => number }
+  load(path: null): { func: GetFunction }
   errno(): number
 }
 /** The process at the other end of a connection. */
@@ -16,21 +18,8 @@ export interface Peer {
   readonly uid: number
   readonly gid: number
 }
-/** A call that fails throws a SystemCallError. */
+/** A call that the kernel refuses throws an error whose `code` is as Node names it (`EAGAIN`, `ENOENT` …). */
 export type Libc = ReturnType<typeof createLibc>
-
-/** A call that the kernel refused; `code` as Node names it (`EAGAIN`, `ENOENT` …). */
-export class SystemCallError extends Error {
-  override readonly name = 'SystemCallError'
-  readonly code: string
-  readonly errno: number
-  constructor(call: string, errno: number) {
-    const code = getSystemErrorName(-errno)
-    super(`${call}: ${code}`)
-    this.code = code
-    this.errno = -errno
-  }
-}
 
 /** Numbers of the Linux ABI in include/uapi/asm-generic; kyc-tokend does not run on the architectures that differ. */
 const ABI = {
@@ -86,20 +75,11 @@ function load(): Libc {
     throw fault(
       `System calls of ${process.platform} on ${process.arch} are not known to kyc-tokend: use another host`,
     )
-  let koffi: Koffi
   try {
-    koffi = nativeModule()
+    return createLibc(nativeModule())
   } catch (cause) {
     throw fault(
       `The package koffi, by which kyc-tokend calls libc, cannot be loaded (${errorMessage(cause).split('\n')[0]}): install it with \`npm install koffi\``,
-      cause,
-    )
-  }
-  try {
-    return createLibc(koffi)
-  } catch (cause) {
-    throw fault(
-      `libc has not all functions that are needed (${errorMessage(cause)}): use another Linux`,
       cause,
     )
   }
@@ -118,29 +98,27 @@ function nativeModule(): Koffi {
 
 function createLibc(koffi: Koffi) {
   const libc = koffi.load(null)
-  const calls: Calls = {
-    func: (definition) => libc.func(definition),
-    checked(call, result) {
-      if (result < 0) throw new SystemCallError(call, koffi.errno())
-      return result
-    },
+  const func: GetFunction = (definition) => libc.func(definition)
+  const checked: Check = (call, result) => {
+    if (result >= 0) return result
+    const code = getSystemErrorName(-koffi.errno())
+    throw Object.assign(new Error(`${call}: ${code}`), { code })
   }
-  return { ...createSocketCalls(calls), ...createConnectionCalls(calls), ...createProcessCalls(calls) }
+  return {
+    ...createSocketCalls(func, checked),
+    ...createConnectionCalls(func, checked),
+    ...createProcessCalls(func, checked),
+  }
 }
 
-interface Calls {
-  /** The function of libc with this definition in C. */
-  readonly func: (definition: string) => (...args: unknown[]) => number
-  /** The result, or a throw where it says that the call by this name failed. */
-  readonly checked: (call: string, result: number) => number
-}
+/** The result, or a throw where it says that the call by this name failed. */
+type Check = (call: string, result: number) => number
 
-function createSocketCalls({ func, checked }: Calls) {
+function createSocketCalls(func: GetFunction, checked: Check) {
   const socket = func('int socket(int, int, int)')
   const bind = func('int bind(int, void *, uint32_t)')
   const listen = func('int listen(int, int)')
   const sendto = func('long sendto(int, void *, size_t, int, void *, uint32_t)')
-  const close = func('int close(int)')
   const getsockname = func('int getsockname(int, void *, void *)')
   return {
     /**
@@ -156,7 +134,7 @@ function createSocketCalls({ func, checked }: Calls) {
         checked('listen', listen(fd, backlog))
         return fd
       } catch (error) {
-        close(fd)
+        closeSync(fd)
         throw error
       }
     },
@@ -172,7 +150,7 @@ function createSocketCalls({ func, checked }: Calls) {
         const flags = ABI.MSG_DONTWAIT | ABI.MSG_NOSIGNAL
         checked('sendto', sendto(fd, datagram, datagram.length, flags, address, address.length))
       } finally {
-        close(fd)
+        closeSync(fd)
       }
     },
     /** The path at which this socket was bound (getsockname(2)); empty where it has none. */
@@ -183,11 +161,10 @@ function createSocketCalls({ func, checked }: Calls) {
       const isUnix = address.readUInt16LE() === ABI.AF_UNIX
       return isUnix ? (address.toString('utf8', 2, length[0]).split('\0')[0] ?? '') : ''
     },
-    close: (fd: number): void => void close(fd),
   }
 }
 
-function createConnectionCalls({ func, checked }: Calls) {
+function createConnectionCalls(func: GetFunction, checked: Check) {
   const poll = func('int poll(void *, ulong, int)')
   const getsockopt = func('int getsockopt(int, int, int, void *, void *)')
   const setsockopt = func('int setsockopt(int, int, int, void *, uint32_t)')
@@ -204,10 +181,15 @@ function createConnectionCalls({ func, checked }: Calls) {
     return asked.readInt16LE(6)
   }
 
-  function readGroups(fd: number, groups: Uint32Array): { result: number; neededGroups: number } {
+  /** The supplementary groups of that peer (SO_PEERGROUPS, Linux 4.13). */
+  function peerGroups(fd: number, capacity = USUAL_GROUPS): number[] {
+    const groups = new Uint32Array(capacity)
     length[0] = groups.byteLength
     const result = getsockopt(fd, ABI.SOL_SOCKET, ABI.SO_PEERGROUPS, groups, length)
-    return { result, neededGroups: (length[0] ?? 0) / groups.BYTES_PER_ELEMENT }
+    const needed = length[0] / groups.BYTES_PER_ELEMENT
+    if (result < 0 && needed > capacity) return peerGroups(fd, needed)
+    checked('getsockopt(SO_PEERGROUPS)', result)
+    return [...groups.subarray(0, needed)]
   }
 
   return {
@@ -222,17 +204,7 @@ function createConnectionCalls({ func, checked }: Calls) {
       const [pid = 0, uid = 0, gid = 0] = credentials
       return { pid, uid: uid >>> 0, gid: gid >>> 0 }
     },
-    /** The supplementary groups of that peer (SO_PEERGROUPS, Linux 4.13). */
-    peerGroups(fd: number): number[] {
-      let groups = new Uint32Array(USUAL_GROUPS)
-      let { result, neededGroups } = readGroups(fd, groups)
-      if (result < 0 && neededGroups > groups.length) {
-        groups = new Uint32Array(neededGroups)
-        ;({ result, neededGroups } = readGroups(fd, groups))
-      }
-      checked('getsockopt(SO_PEERGROUPS)', result)
-      return [...groups.subarray(0, neededGroups)]
-    },
+    peerGroups,
     /** Reports whether the other end is closed in both directions (poll(2), POLLHUP). */
     isHungUp: (fd: number): boolean => (eventsOf(fd) & ABI.POLLHUP) !== 0,
     /** Reports whether this pipe still has a reader (poll(2), POLLERR). */
@@ -245,7 +217,7 @@ function createConnectionCalls({ func, checked }: Calls) {
   }
 }
 
-function createProcessCalls({ func, checked }: Calls) {
+function createProcessCalls(func: GetFunction, checked: Check) {
   const setrlimit = func('int setrlimit(int, void *)')
   const prctl = func('int prctl(int, ulong, ulong, ulong, ulong)')
   const fcntl = func('int fcntl(int, int, int)')
@@ -310,8 +282,7 @@ function createProcessCalls({ func, checked }: Calls) {
      */
     lock(fd: number): boolean {
       try {
-        checked('flock', flock(fd, ABI.LOCK_EX | ABI.LOCK_NB))
-        return true
+        return checked('flock', flock(fd, ABI.LOCK_EX | ABI.LOCK_NB)) === 0
       } catch (error) {
         if (errorCode(error) !== 'EAGAIN') throw error
         return false
@@ -337,8 +308,7 @@ function openDescriptors(): number[] {
   try {
     return readdirSync('/proc/self/fd').map(Number)
   } catch (error) {
-    if (errorCode(error) === undefined) throw error
-    return [0, 1, 2]
+    return fallbackOnSystemError([0, 1, 2])(error)
   }
 }
 

@@ -14,21 +14,16 @@ export interface Log {
   (level: LogLevel, sentence: string, fields: LogFields): void
 }
 
-export interface ProblemLog {
-  /** The problem as it is now; null: there is none. */
-  set(problem: string | null): void
-  current(): string | null
-}
-
 /** Calls `write` where the problem is new, another one, or over (null). */
-export function createProblemLog(write: (problem: string | null) => void): ProblemLog {
+export function createProblemLog(write: (problem: string | null) => void) {
   let current: string | null = null
   return {
-    set(problem) {
+    /** The problem as it is now; null: there is none. */
+    set(problem: string | null): void {
       if (problem === current) return
       current = problem
       write(problem)
     },
-    current: () => current,
+    current: (): string | null => current,
   }
 }

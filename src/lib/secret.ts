@@ -28,11 +28,6 @@ export interface Credentials {
   readonly apiSecret: Secret
 }
 
-/** Fields as a form (application/x-www-form-urlencoded). */
-export function formOf(fields: Readonly<Record<string, string>>): string {
-  return new URLSearchParams(fields).toString()
-}
-
 /** Key and secret as HTTP Basic has them, each form-encoded first (RFC 6749, section 2.3.1). */
 export function basicOf({ apiKey, apiSecret }: Credentials): string {
   const pair = [apiKey, apiSecret].map((secret) => formEncoded(secret.reveal())).join(':')
@@ -40,7 +35,7 @@ export function basicOf({ apiKey, apiSecret }: Credentials): string {
 }
 
 function formEncoded(text: string): string {
-  return formOf({ '': text }).slice(1)
+  return new URLSearchParams({ '': text }).toString().slice(1)
 }
 
 /** A shorter text is found in others by chance. */

@@ -1,11 +1,12 @@
 // Runs the parts of a program together: the first fault stops the others, and being stopped is no fault.
+import { once } from 'node:events'
 
 /** Something that runs until it is stopped. */
 export interface Task {
   (signal: AbortSignal): Promise<void>
 }
 /** The same as an object. */
-export interface TaskObject {
+interface TaskObject {
   run(signal: AbortSignal): Promise<void>
 }
 
@@ -15,25 +16,11 @@ export interface TaskObject {
  */
 export async function runTasks(parts: readonly (Task | TaskObject)[], signal: AbortSignal): Promise<void> {
   const stop = new AbortController()
-  const onAbort = (): void => {
-    stop.abort(signal.reason)
-  }
-  if (signal.aborted) onAbort()
-  signal.addEventListener('abort', onAbort)
-  const faults: unknown[] = []
-  await Promise.all(
-    parts.map(async (part) => {
-      try {
-        await runTask(part, stop.signal)
-      } catch (error) {
-        faults.push(error)
-      } finally {
-        stop.abort()
-      }
-    }),
-  )
-  signal.removeEventListener('abort', onAbort)
-  if (faults.length > 0) throw faults[0]
+  const until = AbortSignal.any([signal, stop.signal])
+  const runs = parts.map(async (part) => runTask(part, until).finally(() => stop.abort()))
+  const all = Promise.all(runs)
+  await Promise.allSettled([all, ...runs])
+  await all
 }
 
 /** The task, begun once the promise resolves, or to end at once what is to be stopped before. */
@@ -49,22 +36,16 @@ function runTask(task: Task | TaskObject, signal: AbortSignal): Promise<void> {
 }
 
 /** Resolves when the signal is aborted. */
-export function untilAborted(signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    if (signal.aborted) resolve()
-    else signal.addEventListener('abort', () => resolve(), { once: true })
-  })
+export async function untilAborted(signal: AbortSignal): Promise<void> {
+  if (!signal.aborted) await once(signal, 'abort')
 }
 
 /** Resolves when the promise resolves or the signal is aborted. Rejects as the promise does. */
 export async function raceAbort(promise: Promise<unknown>, signal: AbortSignal): Promise<void> {
-  const aborted = Promise.withResolvers<void>()
-  const onAbort = (): void => aborted.resolve()
-  if (signal.aborted) onAbort()
-  signal.addEventListener('abort', onAbort)
+  const ended = new AbortController()
   try {
-    await Promise.race([promise, aborted.promise])
+    await Promise.race([promise, untilAborted(AbortSignal.any([signal, ended.signal]))])
   } finally {
-    signal.removeEventListener('abort', onAbort)
+    ended.abort()
   }
 }

@@ -1,6 +1,6 @@
 // The request for a token, as the description of the service has it.
 import type { ServiceConfig } from '../config/config.ts'
-import { basicOf, formOf, type Credentials } from '../lib/secret.ts'
+import { basicOf, type Credentials } from '../lib/secret.ts'
 import { version } from '../lib/version.ts'
 
 export interface ServiceRequest extends Pick<ServiceConfig, 'hostSetting'> {
@@ -21,7 +21,7 @@ export function serviceRequest(service: ServiceConfig, credentials: Credentials)
           [names.apiSecret]: credentials.apiSecret.reveal(),
         }
   const fields = { ...own, ...parameters }
-  const body = Buffer.from(send === 'json' ? JSON.stringify(fields) : formOf(fields))
+  const body = Buffer.from(send === 'json' ? JSON.stringify(fields) : new URLSearchParams(fields).toString())
   const standard = {
     accept: 'application/json',
     'accept-encoding': 'identity',

@@ -6,15 +6,12 @@ function collectionsAfter(spans: readonly number[], tickMs = 15_000): number[] {
   let cpuMs = 0
   let count = 0
   let nowMs = 0
-  const tick = createGcAfterBurst({
-    clock: { now: () => ({ bootMs: nowMs, wallMs: nowMs }) },
-    cpuMs: () => cpuMs,
-    collect() {
-      // The collection takes CPU time, too, and is no burst.
-      cpuMs += 80
-      count += 1
-    },
-  })
+  const collect = (): void => {
+    // The collection takes CPU time, too, and is no burst.
+    cpuMs += 80
+    count += 1
+  }
+  const tick = createGcAfterBurst({ now: () => ({ bootMs: nowMs, wallMs: nowMs }) }, () => cpuMs, collect)
   return spans.map((ms) => {
     cpuMs += ms
     nowMs += tickMs

@@ -11,7 +11,7 @@ import { promisify } from 'node:util'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import type { Peer } from '../../src/lib/libc.ts'
 import { loadLibc, type Libc } from '../../src/lib/libc.ts'
-import { bundledModule, installKoffiWithoutFunctions } from '../support/bundled-module.ts'
+import { bundledModule } from '../support/bundled-module.ts'
 import { lacks } from '../support/lacks.ts'
 import { receiveDatagrams } from '../support/receive-datagrams.ts'
 
@@ -240,15 +240,6 @@ test('where koffi is not installed the error has the reason and the remedy', asy
   )
 })
 
-test('where libc lacks a function the error says so', async () => {
-  const program = await bundled([])
-  installKoffiWithoutFunctions(program)
-  const { stdout } = await run(process.execPath, [program])
-  expect(stdout).toBe(
-    '78 libc has not all functions that are needed (Cannot find function socket): use another Linux\n',
-  )
-})
-
 test('an open file is locked until it is closed, for one process', async () => {
   const path = join(directory, 'locked')
   const open = () => openSync(path, 'a')
@@ -256,6 +247,6 @@ test('an open file is locked until it is closed, for one process', async () => {
   expect([libc.lock(first), libc.lock(second)]).toEqual([true, false])
   closeSync(first)
   expect(libc.lock(second)).toBe(true)
-  libc.close(second)
+  closeSync(second)
   expect(() => libc.lock(second)).toThrow('flock: EBADF')
 })

@@ -1,6 +1,6 @@
 // A piece of src/lib bundled as it is shipped, in a directory of its own: only the packages that are put beside it are found.
-import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs'
-import { dirname, join } from 'node:path'
+import { mkdirSync, symlinkSync } from 'node:fs'
+import { join } from 'node:path'
 import { build } from 'esbuild'
 
 /** `entry` imports from `./` of src/lib; `packages` are links to what is installed here. Returns the path of the program. */
@@ -22,12 +22,4 @@ export async function bundledModule(
   for (const name of packages)
     symlinkSync(new URL(`../../node_modules/${name}`, import.meta.url).pathname, join(modules, name))
   return outfile
-}
-
-/** Puts a koffi beside the program that finds no function in this process. */
-export function installKoffiWithoutFunctions(program: string): void {
-  const koffi = join(dirname(program), 'node_modules', 'koffi')
-  mkdirSync(koffi)
-  const lacking = 'exports.load = () => ({ func: () => { throw new Error("Cannot find function socket") } })'
-  writeFileSync(join(koffi, 'index.js'), lacking)
 }

@@ -1,6 +1,6 @@
 // A listening Unix socket: bound where no process answers, again where it was removed, moved by a reload, or inherited.
 import { once } from 'node:events'
-import { constants, type Stats } from 'node:fs'
+import { closeSync, constants, type Stats } from 'node:fs'
 import { createServer, type Server, type Socket } from 'node:net'
 import { dirname, join } from 'node:path'
 import { setImmediate as nextRound, setTimeout as sleep } from 'node:timers/promises'
@@ -148,7 +148,7 @@ async function bind(address: SocketAddress, options: ListenerOptions): Promise<B
         await fs.rename(created, reached)
         return { server: await listenOn(fd, options), stats }
       } catch (error) {
-        loadLibc().close(fd)
+        closeSync(fd)
         await fs.unlink(created).catch(ignoreAbsence)
         throw error
       }
