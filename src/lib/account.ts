@@ -55,13 +55,7 @@ export function accountConfigPath(account: string): string {
 }
 
 /** Units of an account without their suffix; of the default account without a name. */
-export interface UnitNames {
-  readonly unit: string
-  readonly httpUnit: string
-  readonly alertUnit: string
-}
-
-export function unitNames(account: string | undefined): UnitNames {
+export function unitNames(account: string | undefined) {
   const suffix = account === undefined ? '' : `@${account}`
   return {
     unit: `kyc-tokend${suffix}`,

@@ -64,14 +64,8 @@ export function createSystemClock(): Clock {
   let wallOffset = 0
   /** By how much the wall clock is ahead of the boot clock. */
   let aheadMs = 0
-  /** The latest reading, and what the wall clock showed. */
-  let latest: Instant = { bootMs: 0, wallMs: 0 }
-  let readAtMs = -Infinity
   const now = (): Instant => {
     const wallMs = Date.now()
-    // Cached for one millisecond.
-    if (wallMs === readAtMs) return latest
-    readAtMs = wallMs
     const runningMs = monotonicMs()
     if (Math.abs(wallMs - runningMs - wallOffset) > DISAGREEMENT_MS) {
       wallOffset = wallMs - runningMs
@@ -81,8 +75,7 @@ export function createSystemClock(): Clock {
     }
     // Whole milliseconds, and both clocks always apart by the same: the text of an instant then stays the same.
     const bootMs = Math.round(runningMs + bootOffset)
-    latest = { bootMs, wallMs: bootMs + aheadMs }
-    return latest
+    return { bootMs, wallMs: bootMs + aheadMs }
   }
   return { now, sleep }
 }

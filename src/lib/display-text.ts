@@ -8,7 +8,7 @@ const UNSAFE = /[\p{C}\p{Zl}\p{Zp}]/gu
 /** The text with every unsafe character as a JSON escape, so that it stays one line. */
 export function escapeUnsafe(text: string): string {
   return text.replaceAll(UNSAFE, (character) =>
-    Array.from({ length: character.length }, (_, index) => escapeUnit(character.charCodeAt(index))).join(''),
+    character.replaceAll(/./gs, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`),
   )
 }
 
@@ -31,8 +31,4 @@ export function asSentence(text: string): string {
 
 export function capitalized(text: string): string {
   return text.charAt(0).toUpperCase() + text.slice(1)
-}
-
-function escapeUnit(unit: number): string {
-  return `\\u${unit.toString(16).padStart(4, '0')}`
 }

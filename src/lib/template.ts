@@ -13,22 +13,20 @@ type ParsedTemplate =
   | { readonly kind: 'unclosed' }
 
 export function parseTemplate(text: string): ParsedTemplate {
-  const template: (string | { placeholder: Placeholder })[] = []
   const unknown = new Set<string>()
   let isClosed = true
-  let at = 0
-  for (const match of text.matchAll(/\$\$\{|\$\{([^}]*)(\}?)/g)) {
-    template.push(text.slice(at, match.index))
-    at = match.index + match[0].length
-    const name = match[1]
-    if (name === undefined) template.push('${')
-    else if (match[2] === '') isClosed = false
-    else if (isPlaceholder(name)) template.push({ placeholder: name })
+  const template = text.split(/(\$\$\{|\$\{[^}]*\}?)/).map((piece) => {
+    if (piece === '$${') return '${'
+    if (!piece.startsWith('${')) return piece
+    const name = piece.slice(2, -1)
+    if (!piece.endsWith('}')) isClosed = false
+    else if (isPlaceholder(name)) return { placeholder: name }
     else unknown.add(name)
-  }
+    return piece
+  })
   if (!isClosed) return { kind: 'unclosed' }
   if (unknown.size > 0) return { kind: 'unknown', names: [...unknown] }
-  return { kind: 'template', template: [...template, text.slice(at)] }
+  return { kind: 'template', template }
 }
 
 export function renderTemplate(

@@ -36,15 +36,6 @@ test.each([10, 1_000])(
   },
 )
 
-test('a reading is kept for a millisecond', () => {
-  const clock = createSystemClock()
-  machine()
-  const first = clock.now()
-  expect(clock.now()).toBe(first)
-  machine({ atMs: 1 })
-  expect(clock.now()).toEqual({ bootMs: first.bootMs + 1, wallMs: first.wallMs + 1 })
-})
-
 test('a sleep longer than a timer of Node can hold does not end at once', async () => {
   const clock = createSystemClock()
   for (const ms of [2 ** 31, Infinity]) {
