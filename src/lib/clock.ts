@@ -107,7 +107,7 @@ export function createWakeableSleep(clock: Pick<Clock, 'sleep'>) {
   let woken = new AbortController()
   return {
     /** Resolves after `ms`, when it is woken, or when the signal is aborted. */
-    async sleep(ms: number, signal: AbortSignal): Promise<void> {
+    sleep: async (ms: number, signal: AbortSignal): Promise<void> => {
       woken = new AbortController()
       // Rounded up: a timer that fires a fraction of a millisecond early would only cost another turn.
       await clock.sleep(Math.ceil(ms), AbortSignal.any([signal, woken.signal]))

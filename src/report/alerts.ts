@@ -2,10 +2,9 @@
 import { dirname, join } from 'node:path'
 import type { Config } from '../config/config.ts'
 import { remedyOf } from '../lib/account.ts'
-import { onFile, readSmallFile } from '../lib/atomic-file.ts'
-import { FileError } from '../lib/file-error.ts'
+import { isRecord } from '../lib/input.ts'
 import type { Log } from '../lib/log.ts'
-import { createManagedFile } from '../lib/managed-file.ts'
+import { createOwnFile, parseJson } from '../lib/own-file.ts'
 import type { AlertTestResult } from '../protocol.ts'
 import { currentAlert, type CurrentAlert } from '../token/alert.ts'
 import type { KeeperView } from '../token/keeper.ts'
@@ -23,7 +22,6 @@ type AlertRecord = Readonly<Record<string, unknown>>
 
 /** Readable by all: it holds no secret. */
 const ALERT_FILE_MODE = 0o644
-const MAX_ALERT_BYTES = 64 * 1024
 const SENTENCES: Readonly<Record<Raised['reason'], string>> = {
   'account-inactive': 'The account is not active: the service gives it no token',
   'account-not-found': 'The service knows no account for these credentials',
@@ -221,32 +219,32 @@ function isoTime(wallMs: number): string {
 
 /** alert.json while an alert is raised, and alert-resolved.json once it is over: what the operator's command reads. */
 function createAlertFiles(path: string, log: Log) {
-  let raised: string | null = null
-  let resolved: string | null = null
+  let raised: AlertRecord | null = null
+  let resolved: AlertRecord | null = null
   const failure = { sentence: 'An alert file cannot be brought up to date', event: 'alert-file-failed' }
-  const file = (name: string, desired: () => string | null) =>
-    createManagedFile({ path: join(dirname(path), name), mode: ALERT_FILE_MODE }, { desired, log, failure })
-  const raisedFile = file('alert.json', () => raised)
-  const resolvedFile = file('alert-resolved.json', () => resolved)
+  const file = (name: string) =>
+    createOwnFile(join(dirname(path), name), { mode: ALERT_FILE_MODE, log, failure })
+  const raisedFile = file('alert.json')
+  const resolvedFile = file('alert-resolved.json')
   let work = Promise.resolve()
 
   async function reconcile(): Promise<void> {
-    if (resolved !== null) await resolvedFile.reconcile()
-    await raisedFile.reconcile()
+    if (resolved !== null) await resolvedFile.write(resolved)
+    await raisedFile.write(raised)
   }
 
   return {
     /** Removes leftovers of a crash and returns what alert.json of a former run says; null: there is none. */
     async begin(): Promise<AlertRecord | null> {
       await Promise.all([raisedFile.begin(), resolvedFile.begin()])
-      return readAlert(path)
+      return raisedFile.read(parseAlert)
     },
     /** The content of alert.json; null: it goes, after alert-resolved.json was written. */
     setRaised(alert: AlertRecord | null): void {
-      raised = alert && `${JSON.stringify(alert)}\n`
+      raised = alert
     },
     setResolved(alert: AlertRecord): void {
-      resolved = `${JSON.stringify(alert)}\n`
+      resolved = alert
     },
     /**
      * Writes what is new, and restores what was changed or could not be written. One at a time, so that
@@ -259,13 +257,7 @@ function createAlertFiles(path: string, log: Log) {
   }
 }
 
-async function readAlert(path: string): Promise<AlertRecord | null> {
-  try {
-    const { content } = await onFile(path, async () => readSmallFile(path, MAX_ALERT_BYTES))
-    const saved: unknown = JSON.parse(String(content))
-    return typeof saved === 'object' && saved !== null ? (saved as AlertRecord) : null
-  } catch (error) {
-    if (error instanceof FileError || error instanceof SyntaxError) return null
-    throw error
-  }
+function parseAlert(text: string): AlertRecord | undefined {
+  const saved = parseJson(text)
+  return isRecord(saved) ? saved : undefined
 }

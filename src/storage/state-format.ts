@@ -1,5 +1,6 @@
 // The content of the state files, and the strict reading of them: any bytes give what was written, or nothing.
 import * as v from 'valibot'
+import { parseJson } from '../lib/own-file.ts'
 import { expirySources, permanentReasons, transientReasons } from '../token/outcome.ts'
 import { fingerprintOf } from '../token/token.ts'
 
@@ -96,13 +97,4 @@ export function parseSavedState(text: string): { remembered: SavedState; written
 export function parseSavedToken(text: string): { kept: SavedToken; written: Written } | undefined {
   const { success, output } = v.safeParse(tokenFile, parseJson(text))
   return success ? output : undefined
-}
-
-function parseJson(text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch {
-    // Torn or foreign; the caller logs it.
-    return undefined
-  }
 }

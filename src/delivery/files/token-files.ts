@@ -3,11 +3,11 @@ import { join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 import type { Config, TokenFileConfig } from '../../config/config.ts'
 import { raceAbort } from '../../lib/tasks.ts'
-import { lstatIfAny, onFile, readSmallFile } from '../../lib/atomic-file.ts'
+import { lstatIfAny, onFile } from '../../lib/atomic-file.ts'
 import { formatInstant } from '../../lib/clock.ts'
-import { FileError } from '../../lib/file-error.ts'
 import type { Log } from '../../lib/log.ts'
 import { createManagedFile, type FileCounts, type ManagedFile } from '../../lib/managed-file.ts'
+import { createOwnFile, parseJson } from '../../lib/own-file.ts'
 import { STOP_WAIT_MS } from '../../lib/disk-queue.ts'
 import { renderTemplate } from '../../lib/template.ts'
 import type { StatusResult } from '../../protocol.ts'
@@ -30,9 +30,6 @@ export interface TokenFiles {
   /** Sums over all files, since the start. */
   counts(): FileCounts
 }
-
-/** Far more than any list of paths holds. */
-const MAX_LIST_BYTES = 1024 * 1024
 
 interface Entry {
   readonly config: TokenFileConfig
@@ -217,27 +214,20 @@ function shellLine(keeper: Pick<Keeper, 'state' | 'now'>): string | null {
 
 /** `written-files.json` in the state directory: paths of token files that exist, for the removal of the package. */
 function createWrittenFiles(stateDirectory: string, log: Log) {
-  const path = join(stateDirectory, 'written-files.json')
+  const failure = { sentence: 'Cannot keep the list of token files', event: 'state-file-error' }
+  const file = createOwnFile(join(stateDirectory, 'written-files.json'), { log, failure })
   const paths = new Set<string>()
   let isRead = false
-  const file = createManagedFile(
-    { path, mode: 0o600 },
-    {
-      desired: () => (paths.size === 0 ? null : `${JSON.stringify([...paths].toSorted())}\n`),
-      log,
-      failure: { sentence: 'Cannot keep the list of token files', event: 'state-file-error' },
-    },
-  )
 
   async function reconcile(): Promise<void> {
-    if (isRead) await file.reconcile()
+    if (isRead) await file.write(paths.size === 0 ? null : [...paths].toSorted())
   }
 
   return {
     /** Reads the list of former runs and returns it; from here on it is written. Never fails. */
     async begin(): Promise<readonly string[]> {
       await file.begin()
-      const former = await readList(path)
+      const former = (await file.read(parseList)) ?? []
       for (const each of former) paths.add(each)
       isRead = true
       return former
@@ -255,14 +245,7 @@ function createWrittenFiles(stateDirectory: string, log: Log) {
   }
 }
 
-async function readList(path: string): Promise<string[]> {
-  try {
-    const { content } = await onFile(path, async () => readSmallFile(path, MAX_LIST_BYTES))
-    const list: unknown = JSON.parse(content?.toString() ?? '[]')
-    return Array.isArray(list) ? list.filter((item) => typeof item === 'string') : []
-  } catch (error) {
-    // Absent, or not written by this program: then nothing is known of former runs.
-    if (error instanceof FileError || error instanceof SyntaxError) return []
-    throw error
-  }
+function parseList(text: string): string[] | undefined {
+  const list = parseJson(text)
+  return Array.isArray(list) ? list.filter((item) => typeof item === 'string') : undefined
 }
