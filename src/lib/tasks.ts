@@ -17,7 +17,13 @@ interface TaskObject {
 export async function runTasks(parts: readonly (Task | TaskObject)[], signal: AbortSignal): Promise<void> {
   const stop = new AbortController()
   const until = AbortSignal.any([signal, stop.signal])
-  const runs = parts.map(async (part) => runTask(part, until).finally(() => stop.abort()))
+  const runs = parts.map(async (part) => {
+    try {
+      await runTask(part, until)
+    } finally {
+      stop.abort()
+    }
+  })
   const all = Promise.all(runs)
   await Promise.allSettled([all, ...runs])
   await all
