@@ -14,6 +14,8 @@ export interface Log {
   (level: LogLevel, sentence: string, fields: LogFields): void
 }
 
+export type ProblemLog = ReturnType<typeof createProblemLog>
+
 /** Calls `write` where the problem is new, another one, or over (null). */
 export function createProblemLog(write: (problem: string | null) => void) {
   let current: string | null = null
