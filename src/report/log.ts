@@ -81,7 +81,7 @@ export function createLog(
       timer ??= setTimeout(() => void load(), LOAD_AFTER_MS)
     },
     /** Goes on with other settings. */
-    reconfigure(next: LogSettings): void {
+    reconfigure: (next: LogSettings): void => {
       settings = next
       logger?.reconfigure(lineOptions(next))
     },

@@ -1,17 +1,14 @@
 import { execFile, spawn } from 'node:child_process'
-import { once } from 'node:events'
 import { fstatSync } from 'node:fs'
-import { open, mkdtemp, readFile, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { open, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { promisify } from 'node:util'
 import { expect, onTestFinished, test, vi } from 'vitest'
 import winston, { type Logger } from 'winston'
 import { createSystemClock } from '../../src/lib/clock.ts'
-import type { Log } from '../../src/lib/log.ts'
 import { createLog, type LogSettings } from '../../src/report/log.ts'
-import { createMemoryStream, type MemoryStream } from '../support/memory-stream.ts'
+import { createMemoryStream } from '../support/memory-stream.ts'
 import { canMount, smallDisk } from '../support/small-disk.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { expectUntil } from '../support/until.ts'
@@ -19,30 +16,14 @@ import { expectUntil } from '../support/until.ts'
 const run = promisify(execFile)
 const clock = createSystemClock()
 
-interface TestLog {
-  log: Log
-  stream: MemoryStream
-  close: () => Promise<void>
-  lost: () => number
-  reconfigure: (settings: LogSettings) => void
-}
-
 function openLog(
   options: Partial<LogSettings> & { env?: NodeJS.ProcessEnv; traits?: object; secrets?: () => string[] } = {},
-): TestLog {
+) {
   const { env = {}, traits = {}, secrets = () => [], ...settings } = options
   const stream = Object.assign(createMemoryStream(), traits)
   const opened = createLog({ level: 'info', format: 'auto', stream, env, clock, secrets, ...settings })
   opened.begin()
-  return {
-    log: opened.log,
-    stream,
-    close: () => opened.close(),
-    lost: () => opened.lost(),
-    reconfigure: (next) => {
-      opened.reconfigure(next)
-    },
-  }
+  return { ...opened, stream }
 }
 
 test('records are queued until winston is loaded, and come in order', async () => {
@@ -248,82 +229,4 @@ test('all of it is in the pipe of a slow reader after an orderly exit', async ()
   const lines = (await text(child.stderr)).trim().split('\n')
   expect(lines).toHaveLength(5000)
   expect(lines.at(-1)).toContain('"count":4999')
-})
-
-test('a pipe that no one reads costs little memory, and the process goes on', async () => {
-  const source = `await close()
-    let count = 0
-    const flood = () => {
-      for (let index = 0; index < 1000; index += 1) log('info', 'Flood', { event: 'flood', count: count++, filler: 'x'.repeat(1000) })
-      if (count < 100000) setImmediate(flood)
-      else console.log(lost())
-    }
-    flood()`
-  // Its output is three times what it may hold.
-  const child = spawn(process.execPath, ['--max-old-space-size=32', ...program(source)], {
-    stdio: ['ignore', 'pipe', 'pipe'],
-  })
-  onTestFinished(() => void child.kill())
-  const [lost] = (await once(child.stdout, 'data')) as [Buffer]
-  expect(Number(lost)).toBeGreaterThan(95_000)
-})
-
-test('a reader that goes away is survived', async () => {
-  const child = spawn(
-    process.execPath,
-    program(`await close()
-      process.stdin.once('data', () => {
-        let count = 0
-        const write = () => { log('info', 'Line', { event: 'line' }); count += 1; if (count < 50) setImmediate(write); else console.log('alive ' + (lost() > 0)) }
-        write()
-      }).once('end', () => undefined)
-      log('info', 'Ready', { event: 'ready' })`),
-    { stdio: ['pipe', 'pipe', 'pipe'] },
-  )
-  onTestFinished(() => void child.kill())
-  await once(child.stderr, 'data')
-  child.stderr.destroy()
-  child.stdin.end('go')
-  expect(await text(child.stdout)).toBe('alive true\n')
-  expect(child.exitCode ?? (await once(child, 'exit'))[0]).toBe(0)
-})
-
-test('it works with the flags of the hardened service', async () => {
-  const directory = await mkdtemp(join(tmpdir(), 'kyc-log-'))
-  onTestFinished(() => rm(directory, { recursive: true }))
-  const { build } = await import('esbuild')
-  const outfile = join(directory, 'log.mjs')
-  await build({
-    stdin: {
-      contents: `${imports}; log('info', 'Hardened', { event: 'hardened' }); await close(); log('info', 'Again', { event: 'again' })`,
-      resolveDir: directory,
-    },
-    bundle: true,
-    format: 'esm',
-    platform: 'node',
-    banner: {
-      js: "import { createRequire } from 'node:module'; const require = createRequire(import.meta.url);",
-    },
-    outfile,
-    plugins: [
-      {
-        name: 'file-urls',
-        setup(builder) {
-          builder.onResolve({ filter: /^file:/ }, ({ path }) => ({ path: new URL(path).pathname }))
-        },
-      },
-    ],
-  })
-  const stderr = await open(join(directory, 'log'), 'w')
-  const flags = [
-    '--jitless',
-    '--disable-sigusr1',
-    '--disallow-code-generation-from-strings',
-    '--disable-proto=throw',
-  ]
-  const child = spawn(process.execPath, [...flags, outfile], { stdio: ['ignore', 'ignore', stderr.fd] })
-  await once(child, 'exit')
-  await stderr.close()
-  const lines = (await readFile(join(directory, 'log'), 'utf8')).trim().split('\n')
-  expect(lines).toEqual([expect.stringContaining('"Hardened"'), expect.stringContaining('"Again"')])
 })

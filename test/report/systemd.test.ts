@@ -1,14 +1,8 @@
-import { mkdtemp, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
-import { loadLibc } from '../../src/lib/libc.ts'
 import { createSystemdNotifier, type SystemdNotifier } from '../../src/report/systemd.ts'
 import { failures } from '../support/failures.ts'
 import { createKeeperWorld, type KeeperWorld } from '../support/keeper-world.ts'
 import { createRecords, type Records } from '../support/records.ts'
-import { lacks } from '../support/lacks.ts'
-import { receiveDatagrams } from '../support/receive-datagrams.ts'
 
 interface Notified extends KeeperWorld, Records {
   readonly notifier: SystemdNotifier
@@ -171,27 +165,6 @@ test('what systemd could not take is sent again at the next look', async () => {
   isFull = false
   await clock.advance(15_000)
   expect(taken[0]).toMatch(/^READY=1\nSTATUS=ready/)
-})
-
-test.skipIf(lacks('python3'))('a real receiver gets it', async () => {
-  const directory = await mkdtemp(join(tmpdir(), 'kyc-notify-'))
-  onTestFinished(() => rm(directory, { recursive: true }))
-  const socket = join(directory, 'notify')
-  const receiver = await receiveDatagrams(socket)
-  onTestFinished(() => {
-    receiver.stop()
-  })
-  const libc = loadLibc()
-  const { notifier, begin } = notified({
-    env: { NOTIFY_SOCKET: socket },
-    sendDatagram: (path, text) => {
-      libc.sendDatagram(path, text)
-    },
-  })
-  expect(await receiver.next()).toBe('STATUS=starting: no usable token; asking for the first one')
-  notifier.ready()
-  await begin()
-  expect(await receiver.next()).toMatch(/^READY=1\nSTATUS=ready: token/)
 })
 
 test('the status counts the attempts that failed', async () => {

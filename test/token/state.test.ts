@@ -6,7 +6,6 @@ import {
   causeOf,
   dueAtMs,
   initialState,
-  isSettled,
   noTokenSince,
   nextExpiryMs,
   phaseOf,
@@ -132,17 +131,6 @@ test.each([
   expect(phaseOf(state, at(ms))).toBe(phase)
 })
 
-test.each([
-  [false, initial, 0],
-  [true, after([down]), 0],
-  [true, held, 0],
-  [false, held, HOUR],
-  [true, asked(held, down, MINUTE), HOUR],
-  [true, after([inactive]), 0],
-])('whether the state is settled: %s', (expected, state, ms) => {
-  expect(isSettled(state, at(ms))).toBe(expected)
-})
-
 test('due is the first attempt at once, the refresh as planned, a repetition after its wait, and nothing while refused', () => {
   expect(dueAtMs(initial)).toBe(-Infinity)
   expect(dueAtMs(held)).toBe(refreshAtMs)
@@ -191,31 +179,24 @@ test('a request that goes out is counted, and what made it go out is over', () =
 })
 
 test('a failure has its reason, its beginning, its count and the time of the next attempt', () => {
+  const known = { reason: 'rejected', detail: 'Forbidden', since: at(0), askedBy: null }
+  const retryAtMs = at(450_000).bootMs
   expect(after([rejected])).toEqual({
     ...initial,
     hasAttempted: true,
     requests: 1,
     lastRequestAt: at(0),
-    alert: { reason: 'rejected', detail: 'Forbidden', since: at(0), askedBy: null },
-    failure: {
-      reason: 'rejected',
-      detail: 'Forbidden',
-      status: 403,
-      since: at(0),
-      attempts: 1,
-      retryAtMs: at(450_000).bootMs,
-      askedBy: null,
-    },
-    bounds: { first: at(450_000).bootMs },
+    alert: known,
+    failure: { ...known, status: 403, attempts: 1, retryAtMs },
+    bounds: { first: retryAtMs },
   })
   expect(after([rejected], [down, 450_000]).failure).toEqual({
+    ...known,
     reason: 'network',
     detail: 'No answer',
     status: null,
-    since: at(0),
     attempts: 2,
     retryAtMs: at(451_500).bootMs,
-    askedBy: null,
   })
 })
 
@@ -245,27 +226,18 @@ test('an attempt that was rejected is repeated once in the last tenth of the lif
   expect(waitMs(once, inTenth, rejected)).toBe(450_000)
 })
 
-test('an alert has the time of its first cause and the last words, until it is another', () => {
-  const words = { ...rejected, detail: 'Go away' } as FetchOutcome
-  expect(after([rejected], [words, HOUR]).alert).toEqual({
-    reason: 'rejected',
-    detail: 'Go away',
-    since: at(0),
-    askedBy: null,
-  })
-  expect(after([rejected], [inactive, HOUR]).alert).toEqual({
-    reason: 'account-inactive',
-    detail: 'Your account is not active',
-    since: at(HOUR),
-    askedBy: null,
-  })
-  expect(after([inactive], [inactive, HOUR]).alert?.since).toEqual(at(0))
-  expect(after([inactive], [notFound, HOUR]).alert).toMatchObject({
-    reason: 'account-not-found',
-    since: at(HOUR),
-  })
-  expect(after([inactive], [jwt()]).alert).toBeNull()
-})
+test.each([
+  [[[rejected], [{ ...rejected, detail: 'Go away' }, HOUR]], 'rejected', 'Go away', 0],
+  [[[rejected], [inactive, HOUR]], 'account-inactive', 'Your account is not active', HOUR],
+  [[[inactive], [inactive, HOUR]], 'account-inactive', 'Your account is not active', 0],
+  [[[inactive], [notFound, HOUR]], 'account-not-found', 'Account not found', HOUR],
+] as [[FetchOutcome, number?][], string, string, number][])(
+  'an alert has the time of its first cause and the last words, until it is another, case %#',
+  (answers, reason, detail, sinceMs) => {
+    expect(after(...answers).alert).toEqual({ reason, detail, since: at(sinceMs), askedBy: null })
+    expect(after(...answers, [jwt(HOUR, HOUR), HOUR]).alert).toBeNull()
+  },
+)
 
 /** A failure whose wait ends so long after the expiry, with the token usable until `HOUR`. */
 function waiting(afterExpiryMs: number, notBeforeMs = 0): TokenState {
