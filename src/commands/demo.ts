@@ -47,10 +47,21 @@ export const run: RunCommand = async (invocation) => {
     const daemon = runDaemon(file, { env, signal: ended, isShown })
     const notes: string[] = []
     const footer = [KEYS, `All of it is in ${directory}`]
-    if (isShown) listenToKeys(stdin as ReadStream, { client, sandbox, stop, notes })
+    const onKey = (key: string): void => {
+      if (key === 'q' || key === CTRL_C) stop.abort()
+      const scenario = SCENARIOS[key]
+      if (scenario === undefined && key !== 'r') return
+      if (scenario !== undefined) {
+        sandbox.setScenario(scenario)
+        notes.push(`the service from now on: ${scenario}`)
+      }
+      client.refresh({ signal: ended }).catch((error: unknown) => {
+        if (!ended.aborted) notes.push(errorMessage(error))
+      })
+    }
+    if (isShown) listenToKeys(stdin as ReadStream, stop.signal, onKey)
     else stdout.write(introduction(directory, sandbox))
-    const showing = show(client, { stdout, env, signal: ended, notes, footer })
-    await Promise.race([showing, daemon])
+    await Promise.race([show(client, { stdout, env, signal: ended, notes, footer }), daemon])
     stop.abort()
     await Promise.all([serving, daemon])
     return exitStatus.ok
@@ -72,10 +83,8 @@ async function runDaemon(
     // The picture has the events; the log would run through it.
     { env, stdio: ['ignore', 'ignore', isShown ? 'ignore' : 'inherit'], detached: true },
   )
-  const stopDaemon = (): void => void daemon.kill('SIGTERM')
-  signal.addEventListener('abort', stopDaemon)
+  signal.addEventListener('abort', () => daemon.kill('SIGTERM'))
   const [code] = (await once(daemon, 'exit')) as [number | null]
-  signal.removeEventListener('abort', stopDaemon)
   if (!signal.aborted)
     throw new UserError(`The daemon of the demo has ended (status ${String(code)}).`, exitStatus.internal)
 }
@@ -90,33 +99,13 @@ async function show(client: TokenClient, options: Parameters<typeof watchStatus>
   await watchStatus(client, options)
 }
 
-interface Controlled {
-  readonly client: TokenClient
-  readonly sandbox: Sandbox
-  readonly stop: AbortController
-  /** Events for the picture. */
-  readonly notes: string[]
-}
-
-/** Acts with the keys of the terminal until `stop` is aborted, as one of them does. */
-function listenToKeys(stdin: ReadStream, { client, sandbox, stop, notes }: Controlled): void {
-  const onKey = (key: string): void => {
-    if (key === 'q' || key === CTRL_C) stop.abort()
-    const scenario = SCENARIOS[key]
-    if (scenario === undefined && key !== 'r') return
-    if (scenario !== undefined) {
-      sandbox.setScenario(scenario)
-      notes.push(`the service from now on: ${scenario}`)
-    }
-    client.refresh({ signal: stop.signal }).catch((error: unknown) => {
-      if (!stop.signal.aborted) notes.push(errorMessage(error))
-    })
-  }
+/** Until the signal is aborted. */
+function listenToKeys(stdin: ReadStream, signal: AbortSignal, onKey: (key: string) => void): void {
   // The terminal was closed.
-  stdin.once('error', () => stop.abort())
+  stdin.once('error', () => onKey(CTRL_C))
   stdin.setRawMode(true)
   stdin.on('data', (keys: Buffer) => keys.toString().split('').forEach(onKey))
-  stop.signal.addEventListener('abort', () => stdin.setRawMode(false).pause())
+  signal.addEventListener('abort', () => stdin.setRawMode(false).pause())
 }
 
 function introduction(directory: string, { url }: Sandbox): string {

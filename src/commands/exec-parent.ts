@@ -72,8 +72,7 @@ export async function superviseCommand(invocation: Invocation, command: Command)
     return SIGNALLED + constants.signals[waiting.signal.reason as NodeJS.Signals]
   }
   using client = openClient(invocation)
-  const { promise, ...settle } = Promise.withResolvers<number>()
-  const { onToken, forward } = supervise(invocation, { command, token: newest, ...settle })
+  const { ended, onToken, forward } = supervise(invocation.env, command, newest)
   onSignal = forward
   const onFault = ({ message }: Error): unknown =>
     invocation.stderr.write(`kyc-tokend: ${escapeUnsafe(message)} The command keeps the token that it has.\n`)
@@ -85,7 +84,7 @@ export async function superviseCommand(invocation: Invocation, command: Command)
     },
     { onFault },
   )
-  return await promise
+  return await ended
 }
 
 /** Resolves once the daemon has written the token to its files, at the latest after 5 s; never rejects. */
@@ -106,17 +105,9 @@ async function afterFiles(client: TokenClient, { obtainedAt }: TokenResult): Pro
   }
 }
 
-type Ending = Pick<PromiseWithResolvers<number>, 'resolve' | 'reject'>
-
-/**
- * Starts the command, signals or restarts it for other tokens, and resolves with its status when it has ended; rejects if
- * it cannot be run.
- */
-function supervise(
-  { env, stderr }: Invocation,
-  { command, token, resolve, reject }: Ending & { command: Command; token: TokenResult },
-) {
-  const { path, argv, settings } = command
+/** Starts the command, and signals or restarts it for other tokens. */
+function supervise(env: NodeJS.ProcessEnv, { path, argv, settings }: Command, token: TokenResult) {
+  const { promise: ended, resolve, reject } = Promise.withResolvers<number>()
   const libc = loadLibc()
   let child: ChildProcess | undefined
   /** `ending`: for good. */
@@ -219,7 +210,7 @@ function supervise(
     } catch (error) {
       if (errorCode(error) === 'ESRCH') return false
       const sentence = `${argv[0]} does not get ${signal} (${errorMessage(error)})`
-      if (signal !== 0) stderr.write(`kyc-tokend: ${escapeUnsafe(sentence)}.\n`)
+      if (signal !== 0) process.stderr.write(`kyc-tokend: ${escapeUnsafe(sentence)}.\n`)
       return signal === 0
     }
   }
@@ -235,6 +226,8 @@ function supervise(
   process.on('SIGCHLD', reapOrphans)
   start()
   return {
+    /** Resolves with the status of the command when it has ended; rejects if it cannot be run. */
+    ended,
     onToken,
     /** Passes a signal for this process on. */
     forward: (name: NodeJS.Signals): void => {

@@ -8,27 +8,19 @@ import { stripVTControlCharacters } from 'node:util'
 import { onTestFinished, expect, test } from 'vitest'
 import { block } from '../manual/manual.ts'
 import { PROGRAM } from '../support/daemon.ts'
+import { startAtTerminal, startCli } from '../support/run-cli.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { lacks } from '../support/lacks.ts'
 import { expectUntil } from '../support/until.ts'
 
-function startDemo(): { text: () => string; interrupt: () => Promise<number | null> } {
-  const [node, program] = PROGRAM
-  const child = spawn(node, [program, 'demo'], { stdio: ['ignore', 'pipe', 'pipe'] })
-  // Not SIGKILL, which its daemon would outlive.
-  onTestFinished(() => void child.kill('SIGTERM'))
-  let text = ''
-  for (const stream of [child.stdout, child.stderr]) {
-    stream.setEncoding('utf8').on('data', (chunk: string) => (text += chunk))
+function startDemo() {
+  const { child, stdout, stderr, ended } = startCli(['demo'])
+  onTestFinished(() => void child.kill('SIGKILL'))
+  const interrupt = async (): Promise<number | null> => {
+    child.kill('SIGINT')
+    return (await ended).status
   }
-  return {
-    text: () => text,
-    async interrupt() {
-      child.kill('SIGINT')
-      const [code] = (await once(child, 'exit')) as [number | null]
-      return code
-    },
-  }
+  return { text: () => stdout() + stderr(), interrupt }
 }
 
 test('what the daemon of the demo warns of is shown', async () => {
@@ -70,32 +62,14 @@ test.skipIf(lacks('curl', 'socat'))(
   },
 )
 
-/** The demo at a terminal of this size. */
-function startAtTerminal(columns: number, env: NodeJS.ProcessEnv = {}) {
-  const command = [...PROGRAM, 'demo'].map((word) => `'${word}'`).join(' ')
-  const terminal = spawn('script', ['-qefc', `stty cols ${columns} rows 24; exec ${command}`, '/dev/null'], {
-    env: { ...process.env, TERM: 'xterm', NO_COLOR: '', ...env },
-  })
-  onTestFinished(() => void terminal.kill('SIGKILL'))
-  let screen = ''
-  terminal.stdout.setEncoding('utf8').on('data', (chunk: string) => (screen += chunk))
-  return {
-    terminal,
-    ended: once(terminal, 'close'),
-    screen: () => screen,
-    /** The last whole picture, a line each. */
-    picture: () => stripVTControlCharacters(screen.split('\u001b[H').at(-2) ?? '').split('\r\n'),
-    press: (key: string): void => {
-      screen = ''
-      terminal.stdin.write(key)
-    },
-  }
-}
-
 test.skipIf(lacks('script')).each([80, 60])(
   'at a terminal of %d columns it shows state, life and events, and keys change the service',
   async (columns) => {
-    const { screen, picture, press, terminal, ended } = startAtTerminal(columns)
+    const { stdout: screen, child, ended } = startAtTerminal(['demo'], { size: `cols ${columns} rows 24` })
+    let before = 0
+    /** The last whole picture since the last key, a line each. */
+    const picture = (): string[] =>
+      stripVTControlCharacters(screen().slice(before).split('\u001b[H').at(-2) ?? '').split('\r\n')
     const steps: [RegExp, string][] = [
       [/● ready: [^]*life +█[^]*token 1 \([^]*o outage {2}i inactive/, 'o'],
       [/● degraded: [^]*from now on: outage[^]*failed: server-error/, 'i'],
@@ -109,20 +83,21 @@ test.skipIf(lacks('script')).each([80, 60])(
       for (const line of lines) expect(line.length, line).toBeLessThanOrEqual(columns)
       expect(lines[0]).toMatch(/^● /)
       expect(lines.join('\n')).toContain('o outage  i inactive account  k all well  r refresh  q end')
-      press(key)
+      before = screen().length
+      child.stdin.write(key)
     }
-    expect(await ended).toEqual([0, null])
-    terminal.stdin.end()
+    expect(await ended).toMatchObject({ status: 0 })
     expect(screen()).toContain('\u001b[?1049l')
   },
 )
 
 test.skipIf(lacks('script'))('at a terminal that is closed it leaves nothing behind', async () => {
-  const { screen, terminal } = startAtTerminal(200, { TMPDIR: await tempDirectory() })
+  const env = { TMPDIR: await tempDirectory() }
+  const { stdout: screen, child } = startAtTerminal(['demo'], { size: 'cols 200 rows 24', env })
   await expectUntil('the state', () => screen().includes('ready'))
   const directory = /All of it is in (\S+?)\u001b/.exec(screen())?.[1] ?? ''
   expect(existsSync(directory)).toBe(true)
-  terminal.kill('SIGKILL')
+  child.kill('SIGKILL')
   await expectUntil('the end of the directory', () => !existsSync(directory))
 })
 

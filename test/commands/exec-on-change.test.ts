@@ -1,4 +1,4 @@
-import { spawn, spawnSync } from 'node:child_process'
+import { spawnSync } from 'node:child_process'
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
@@ -6,6 +6,7 @@ import { TokenClient } from '../../src/client/index.ts'
 import { daemonWith } from '../support/client-world.ts'
 import { commandWorld, hourToken } from '../support/command-world.ts'
 import { PROGRAM, type Daemon } from '../support/daemon.ts'
+import { startProgram } from '../support/run-cli.ts'
 import { tokenFields } from '../support/scripted-daemon.ts'
 import { accountInactive, granting, type Answer } from '../support/service.ts'
 import { expectUntil } from '../support/until.ts'
@@ -13,45 +14,24 @@ import { expectUntil } from '../support/until.ts'
 const tokens = Array.from({ length: 20 }, (_, index) => hourToken(index + 1))
 const renewing: Answer = (_, { number }) => granting(tokens[number - 1] ?? '')
 
-interface Running {
-  readonly pid: number
-  readonly kill: (signal: NodeJS.Signals) => void
-  /** The lines of its output so far. */
-  readonly lines: () => string[]
-  readonly stderr: () => string
-  readonly ended: Promise<{ status: number | null; signal: string | null }>
-}
-
 /** Runs a shell script with `exec --on-change`; its process group ends with the test. */
 function supervise(
   { daemon }: { readonly daemon: { readonly ipcPath: string } },
   { options, script, launcher = [] }: { options: string[]; script: string; launcher?: string[] },
-): Running {
+) {
   const words = [...launcher, ...PROGRAM, 'exec', '--socket', daemon.ipcPath, '--min-between', '0s']
-  const [command, ...args] = [...words, ...options, '--', 'sh', '-c', script]
-  const child = spawn(command, args)
-  let stdout = ''
-  let stderr = ''
-  child.stdout.on('data', (chunk: Buffer) => (stdout += chunk.toString()))
-  child.stderr.on('data', (chunk: Buffer) => (stderr += chunk.toString()))
-  const ended = new Promise<{ status: number | null; signal: string | null }>((resolve) => {
-    child.on('exit', (status, signal) => resolve({ status, signal }))
-  })
-  const lines = (): string[] => stdout.split('\n').slice(0, -1)
+  const { child, stdout, stderr, ended } = startProgram([...words, ...options, '--', 'sh', '-c', script])
+  const lines = (): string[] => stdout().split('\n').slice(0, -1)
   onTestFinished(async () => {
     for (const group of lines().flatMap((line) => /^pid (\d+)$/.exec(line)?.[1] ?? []))
       spawnSync('kill', ['-KILL', '--', `-${group}`])
     child.kill('SIGKILL')
     await ended
   })
-  return {
-    pid: child.pid ?? 0,
-    kill: (signal) => void child.kill(signal),
-    lines,
-    stderr: () => stderr,
-    ended,
-  }
+  /** The lines of its output so far. */
+  return { child, lines, stderr, ended }
 }
+type Running = ReturnType<typeof supervise>
 
 function operator(daemon: Daemon): TokenClient {
   const client = new TokenClient({ socketPath: daemon.ipcPath })
@@ -182,19 +162,8 @@ test.each([
 ])('a command that ends by itself is not started again: %s', async (script, status) => {
   const world = await commandWorld({ answer: renewing })
   const command = supervise(world, { options: ['--on-change', 'restart'], script: `${REPORT}; ${script}` })
-  expect(await command.ended).toEqual({ status, signal: null })
+  expect(await command.ended).toMatchObject({ status, signal: null })
   expect(startsOf(command)).toEqual([1])
-})
-
-test('a command that cannot be run is 126; a script without a first line that says what runs it is run by sh', async () => {
-  const world = await commandWorld()
-  const script = join(world.directory, 'script')
-  const run = () => world.cli(['exec', '--on-change', 'restart', '--', script, 'word'])
-  writeFileSync(script, '#!/no/such/interpreter\n', { mode: 0o755 })
-  const { status, stderr } = await run()
-  expect({ status, lines: stderr.trimEnd().split('\n').length }).toEqual({ status: 126, lines: 1 })
-  writeFileSync(script, 'echo "$1"; ls /proc/self/fd\n')
-  expect(await run()).toMatchObject({ status: 0, stdout: 'word\n0\n1\n2\n3\n' })
 })
 
 test('signals go to the process group of the command; TERM ends it for good', async () => {
@@ -205,14 +174,14 @@ test('signals go to the process group of the command; TERM ends it for good', as
   const command = supervise(world, { options: ['--on-change', 'restart', '--splay', '1h'], script })
   for (const line of ['ready', 'worker ready']) await expectUntil(line, () => command.lines().includes(line))
   for (const name of ['HUP', 'INT', 'USR1', 'USR2', 'WINCH'] as const) {
-    command.kill(`SIG${name}`)
+    command.child.kill(`SIG${name}`)
     // The shell lets what it starts in the background ignore INT.
     for (const who of name === 'INT' ? ['command'] : ['command', 'worker'])
       await expectUntil(`${name} of the ${who}`, () => command.lines().includes(`${who} ${name}`))
   }
   await operator(world.daemon).refresh()
-  command.kill('SIGTERM')
-  expect(await command.ended).toEqual({ status: 5, signal: null })
+  command.child.kill('SIGTERM')
+  expect(await command.ended).toMatchObject({ status: 5, signal: null })
   expect(command.lines()).toContain('bye')
   expect(startsOf(command)).toEqual([1])
 })
@@ -227,9 +196,9 @@ test.each(['SIGTERM', 'SIGINT'] as const)(
     await started(command, 1)
     await operator(world.daemon).refresh()
     await expectUntil('the stop', () => command.lines().includes('stopping'))
-    command.kill(name)
+    command.child.kill(name)
     writeFileSync(go, '')
-    expect(await command.ended).toEqual({ status: 6, signal: null })
+    expect(await command.ended).toMatchObject({ status: 6, signal: null })
     expect(startsOf(command)).toEqual([1])
   },
 )
@@ -240,8 +209,8 @@ test('TERM while it waits for the first token ends it', async () => {
   const command = supervise(world, { options, script: REPORT })
   const status = operator(world.daemon)
   await expectUntil('its question', async () => (await status.status()).clients.ipc.connections > 1)
-  command.kill('SIGTERM')
-  expect(await command.ended).toEqual({ status: 143, signal: null })
+  command.child.kill('SIGTERM')
+  expect(await command.ended).toMatchObject({ status: 143, signal: null })
   expect(command.lines()).toEqual([])
 })
 
@@ -312,11 +281,11 @@ test.skipIf(!canUnshare)('as PID 1 it reaps what its command leaves behind, and 
     await operator(world.daemon).refresh()
   }
   await started(command, 4)
-  const init = spawnSync('pgrep', ['-P', String(command.pid)], { encoding: 'utf8' }).stdout.trim()
+  const init = spawnSync('pgrep', ['-P', String(command.child.pid)], { encoding: 'utf8' }).stdout.trim()
   await expectUntil('no zombie', () => {
     const children = spawnSync('ps', ['--ppid', init, '-o', 'stat='], { encoding: 'utf8' }).stdout
     return children !== '' && !children.includes('Z')
   })
   spawnSync('kill', ['-TERM', init])
-  expect(await command.ended).toEqual({ status: 143, signal: null })
+  expect(await command.ended).toMatchObject({ status: 143, signal: null })
 })

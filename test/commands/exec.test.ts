@@ -1,11 +1,12 @@
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { writeFile, chmod } from 'node:fs/promises'
+import { writeFile } from 'node:fs/promises'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
 import { commandWorld, hourToken, type CommandWorld } from '../support/command-world.ts'
 import { PROGRAM } from '../support/daemon.ts'
+import { startCli } from '../support/run-cli.ts'
 import { granting } from '../support/service.ts'
 import { expectUntil } from '../support/until.ts'
 
@@ -14,23 +15,19 @@ const exec = ({ cli }: CommandWorld, ...command: string[]) => cli(['exec', '--',
 test('the command replaces the process: the token in its environment and not in ps, signals and stdin are its own', async () => {
   const token = hourToken()
   const { daemon } = await commandWorld({ answer: granting(token) })
-  const [node, program] = PROGRAM
   const script =
     'trap "echo got HUP $KYC_ACCESS_TOKEN" HUP; trap "echo got USR1; exit 7" USR1; echo ready; while :; do sleep 0.05; done'
-  const child = spawn(node, [program, 'exec', '--socket', daemon.ipcPath, '--', 'sh', '-c', script])
+  const { child, stdout, ended } = startCli(['exec', '--socket', daemon.ipcPath, '--', 'sh', '-c', script])
   onTestFinished(() => void child.kill('SIGKILL'))
-  let stdout = ''
-  child.stdout.on('data', (chunk: Buffer) => (stdout += chunk.toString()))
-  await expectUntil('the command', () => stdout.includes('ready'))
+  await expectUntil('the command', () => stdout().includes('ready'))
   expect(readFileSync(`/proc/${child.pid}/comm`, 'utf8')).toBe('sh\n')
   expect(spawnSync('ps', ['-ww', '-o', 'args', '-p', String(child.pid)]).stdout.toString()).not.toContain(
     token,
   )
   child.kill('SIGHUP')
-  await expectUntil('the first signal', () => stdout.includes('got HUP'))
+  await expectUntil('the first signal', () => stdout().includes('got HUP'))
   child.kill('SIGUSR1')
-  const status = await new Promise((resolve) => child.on('exit', resolve))
-  expect({ status, stdout }).toEqual({ status: 7, stdout: `ready\ngot HUP ${token}\ngot USR1\n` })
+  expect(await ended).toMatchObject({ status: 7, stdout: `ready\ngot HUP ${token}\ngot USR1\n` })
 })
 
 test.each([[], ['--on-change', 'restart']])(
@@ -92,17 +89,19 @@ test('a command that is not there is 127, one that may not be run 126', async ()
   expect(await exec(world, '/etc')).toMatchObject({ status: 126 })
 })
 
-test('a script without a first line that says what runs it is the shell’s; a bad one is one sentence', async () => {
-  const world = await commandWorld()
-  const script = join(world.directory, 'script')
-  await writeFile(script, 'echo "$0" "$1"\n')
-  await chmod(script, 0o755)
-  expect((await exec(world, script, 'word')).stdout).toBe(`${script} word\n`)
-  await writeFile(script, '#!/no/such/interpreter\n')
-  const { status, stderr } = await exec(world, script)
-  expect(status).toBe(126)
-  expect(stderr.trimEnd().split('\n').length).toBe(1)
-})
+test.each(['none', 'restart'])(
+  'with --on-change %s a script without a first line that says what runs it is the shell’s; a bad one is one sentence',
+  async (action) => {
+    const world = await commandWorld()
+    const script = join(world.directory, 'script')
+    const run = () => world.cli(['exec', '--on-change', action, '--', script, 'word'])
+    await writeFile(script, 'echo "$0" "$1"; ls /proc/self/fd\n', { mode: 0o755 })
+    expect((await run()).stdout).toBe(`${script} word\n0\n1\n2\n3\n`)
+    await writeFile(script, '#!/no/such/interpreter\n')
+    const { status, stderr } = await run()
+    expect({ status, lines: stderr.trimEnd().split('\n').length }).toEqual({ status: 126, lines: 1 })
+  },
+)
 
 test('it waits for the first token, no longer than --wait says', async () => {
   const world = await commandWorld({ answer: { status: 503 } })

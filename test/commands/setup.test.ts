@@ -1,4 +1,3 @@
-import { spawn } from 'node:child_process'
 import {
   chmodSync,
   chownSync,
@@ -19,9 +18,8 @@ import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vit
 import { createSystemClock } from '../../src/lib/clock.ts'
 import { createSandbox, sandboxCredentials, type Sandbox } from '../../src/sandbox/sandbox.ts'
 import { createAuthority } from '../support/certificates.ts'
-import { PROGRAM } from '../support/daemon.ts'
 import { lacks } from '../support/lacks.ts'
-import { runCli, type Ended } from '../support/run-cli.ts'
+import { runCli, startAtTerminal, type Ended } from '../support/run-cli.ts'
 import { expectUntil } from '../support/until.ts'
 
 const STRANGER = 65_533
@@ -313,28 +311,18 @@ describe('kyc-tokend setup without a terminal', () => {
 })
 
 describe.skipIf(lacks('script'))('kyc-tokend setup at a terminal', () => {
-  function startAtTerminal() {
-    const command = [...PROGRAM, 'setup'].map((word) => `'${word}'`).join(' ')
-    const terminal = spawn('script', ['-qefc', `exec ${command}`, '/dev/null'], {
-      cwd: directory,
-      env: { ...process.env, ...env(), TERM: 'xterm' },
-      ...(uid !== undefined && { uid, gid: uid }),
-    })
-    let screen = ''
-    terminal.stdout.on('data', (chunk: Buffer) => (screen += chunk.toString()))
-    const ended = new Promise<number | null>((resolve) => terminal.once('close', resolve))
-    return { stdin: terminal.stdin, screen: () => screen, ended }
-  }
+  const start = () =>
+    startAtTerminal(['setup'], { cwd: directory, env: env(), ...(uid !== undefined && { uid }) })
 
   it('names a file that is there already before it asks, whatever is in it', async () => {
     given('api-key', `${sandboxCredentials.apiKey}\n`)
-    const { screen, ended } = startAtTerminal()
-    expect(await ended, screen()).toBe(78)
-    expect(screen()).toContain(`${directory}/api-key exists already: add --force to replace it.`)
+    const { stdout, status } = await start().ended
+    expect(status, stdout).toBe(78)
+    expect(stdout).toContain(`${directory}/api-key exists already: add --force to replace it.`)
   })
 
   it('asks again for what cannot be right, and shows neither key nor secret', async () => {
-    const { stdin, screen, ended } = startAtTerminal()
+    const { child, stdout: screen, ended } = start()
     const answers: [RegExp, string][] = [
       [/Address of the service[^\n]*: $/, 'api.example.com'],
       [/must be a whole URL[^\n]*\n[^\n]*: $/, sandbox.url],
@@ -347,10 +335,9 @@ describe.skipIf(lacks('script'))('kyc-tokend setup at a terminal', () => {
       await expectUntil(String(question), () =>
         question.test(screen().replaceAll(/\u001b\[[\d;?]*[A-Za-z]/g, '')),
       )
-      stdin.write(`${answer}\r`)
+      child.stdin.write(`${answer}\r`)
     }
-    expect(await ended, screen()).toBe(0)
-    stdin.end()
+    expect((await ended).status, screen()).toBe(0)
     expect(screen()).not.toContain(sandboxCredentials.apiKey)
     expect(screen()).not.toContain(sandboxCredentials.apiSecret)
     expect(contentOf('api-key')).toBe(`${sandboxCredentials.apiKey}\n`)

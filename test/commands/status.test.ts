@@ -1,4 +1,3 @@
-import { spawn, spawnSync } from 'node:child_process'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
@@ -6,7 +5,7 @@ import { formatStatus } from '../../src/commands/format-status.ts'
 import { run } from '../../src/commands/status.ts'
 import type { StatusResult } from '../../src/protocol.ts'
 import { commandWorld, hourToken } from '../support/command-world.ts'
-import { PROGRAM } from '../support/daemon.ts'
+import { startAtTerminal, startCli } from '../support/run-cli.ts'
 import { createMemoryStream } from '../support/memory-stream.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { lacks } from '../support/lacks.ts'
@@ -177,11 +176,8 @@ test.skipIf(lacks('script')).each([
   ['dumb', undefined, false],
 ])('at a terminal %s with NO_COLOR %s it has colours: %s', async (TERM, NO_COLOR, hasColour) => {
   const { daemon } = await commandWorld()
-  const command = [...PROGRAM, 'status', '--socket', daemon.ipcPath].map((word) => `'${word}'`).join(' ')
-  const { stdout } = spawnSync('script', ['-qefc', `exec ${command}`, '/dev/null'], {
-    env: { ...process.env, TERM, NO_COLOR },
-    encoding: 'utf8',
-  })
+  const command = ['status', '--socket', daemon.ipcPath]
+  const { stdout } = await startAtTerminal(command, { env: { TERM, NO_COLOR } }).ended
   expect(stdout).toContain('●')
   expect(stdout.includes('\u001b[')).toBe(hasColour)
 })
@@ -285,41 +281,25 @@ test('what is watched and never answers ends with 69', async () => {
 })
 
 test('--watch on a pipe prints a line for each event and ends with the status', async () => {
-  const { cli, daemon, service } = await commandWorld({ answer: granting(hourToken()) })
-  await service.arrived(1)
+  const { cli, daemon } = await commandWorld()
   await cli(['token'])
-  const [node, ...words] = PROGRAM
-  const child = spawn(node, [...words, 'status', '--watch', '--socket', daemon.ipcPath])
+  const { child, stdout, ended } = startCli(['status', '--watch', '--socket', daemon.ipcPath])
   onTestFinished(() => void child.kill('SIGKILL'))
-  let printed = ''
-  child.stdout.on('data', (chunk: Buffer) => (printed += chunk.toString()))
-  const ended = new Promise((resolve) => child.once('close', resolve))
-  await expectUntil('the token', () => /^\S+Z {2}state ready\n\S+Z {2}token 1 \(/.test(printed))
-  expect(printed).not.toContain('\u001b')
+  await expectUntil('the token', () => /^\S+Z {2}state ready\n\S+Z {2}token 1 \(/.test(stdout()))
+  expect(stdout()).not.toContain('\u001b')
   child.kill('SIGINT')
-  expect(await ended).toBe(0)
+  expect((await ended).status).toBe(0)
 })
 
-test.skipIf(lacks('script'))(
-  '--watch on a terminal repaints the bar, and leaves the screen as it was',
-  async () => {
-    const { cli, daemon, service } = await commandWorld({ answer: granting(hourToken()) })
-    await service.arrived(1)
-    await cli(['token'])
-    const command = [...PROGRAM, 'status', '--watch', '--socket', daemon.ipcPath]
-      .map((word) => `'${word}'`)
-      .join(' ')
-    const terminal = spawn('script', ['-qefc', `exec ${command}`, '/dev/null'], {
-      env: { ...process.env, TERM: 'xterm' },
-    })
-    onTestFinished(() => void terminal.kill('SIGKILL'))
-    let screen = ''
-    terminal.stdout.on('data', (chunk: Buffer) => (screen += chunk.toString()))
-    const ended = new Promise((resolve) => terminal.once('close', resolve))
-    await expectUntil('two pictures', () => screen.split('\u001b[H').length > 2 && screen.includes('█'))
-    expect(screen).toMatch(/state ready/)
-    terminal.stdin.write('\u0003')
-    expect(await ended).toBe(0)
-    expect(screen).toMatch(/\u001b\[\?1049l\s*$/)
-  },
-)
+const withTerminal = test.skipIf(lacks('script'))
+withTerminal('--watch on a terminal repaints the bar, and leaves the screen as it was', async () => {
+  const { cli, daemon } = await commandWorld()
+  await cli(['token'])
+  const command = ['status', '--watch', '--socket', daemon.ipcPath]
+  const { child, stdout: screen, ended } = startAtTerminal(command)
+  await expectUntil('two pictures', () => screen().split('\u001b[H').length > 2 && screen().includes('█'))
+  expect(screen()).toMatch(/state ready/)
+  child.stdin.write('\u0003')
+  expect((await ended).status).toBe(0)
+  expect(screen()).toMatch(/\u001b\[\?1049l\s*$/)
+})

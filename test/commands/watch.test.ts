@@ -1,37 +1,22 @@
-import { spawn, spawnSync } from 'node:child_process'
+import { spawnSync } from 'node:child_process'
 import { expect, onTestFinished, test } from 'vitest'
 import { commandWorld, hourToken } from '../support/command-world.ts'
 import { PROGRAM } from '../support/daemon.ts'
-import { runCli } from '../support/run-cli.ts'
+import { runCli, startCli } from '../support/run-cli.ts'
 import { granting, type Answer } from '../support/service.ts'
 import { expectUntil } from '../support/until.ts'
 
 const renewing: Answer = (_, { number }) => granting(hourToken(number))
 
-function watch(
-  socketPath: string,
-  ...options: string[]
-): {
-  lines: () => Record<string, unknown>[]
-  stderr: () => string
-  kill: () => void
-} {
-  const [node, program] = PROGRAM
-  const child = spawn(node, [program, 'watch', '--socket', socketPath, ...options])
+function watch(socketPath: string, ...options: string[]) {
+  const { child, stdout, stderr } = startCli(['watch', '--socket', socketPath, ...options])
   onTestFinished(() => void child.kill('SIGKILL'))
-  let stdout = ''
-  let stderr = ''
-  child.stdout.on('data', (chunk: Buffer) => (stdout += chunk.toString()))
-  child.stderr.on('data', (chunk: Buffer) => (stderr += chunk.toString()))
-  return {
-    lines: () =>
-      stdout
-        .split('\n')
-        .slice(0, -1)
-        .map((line) => JSON.parse(line) as Record<string, unknown>),
-    stderr: () => stderr,
-    kill: () => child.kill(),
-  }
+  const lines = (): Record<string, unknown>[] =>
+    stdout()
+      .split('\n')
+      .slice(0, -1)
+      .map((line) => JSON.parse(line) as Record<string, unknown>)
+  return { lines, stderr }
 }
 
 test('prints a line now and at each change, also across a restart of the daemon', async () => {

@@ -1,6 +1,9 @@
 // Runs the command line as a user does: a process, its streams and its end.
-import { spawn } from 'node:child_process'
+import { spawn, type ChildProcessWithoutNullStreams } from 'node:child_process'
+import { onTestFinished } from 'vitest'
 import { PROGRAM } from './daemon.ts'
+
+const LONGEST_MS = 25_000
 
 export interface Ended {
   readonly status: number | null
@@ -9,34 +12,62 @@ export interface Ended {
   readonly stderr: string
 }
 
-/** `env` is added to this process's own, without what could lead to another daemon. */
-export function runCli(
-  args: readonly string[],
-  options: { env?: NodeJS.ProcessEnv; input?: string; cwd?: string; uid?: number } = {},
-): Promise<Ended> {
-  const [node, ...words] = PROGRAM
-  const child = spawn(node, [...words, ...args], {
-    env: {
-      ...process.env,
-      KYC_TOKEND_SOCKET: undefined,
-      KYC_TOKEND_ACCOUNT: undefined,
-      NO_COLOR: undefined,
-      ...options.env,
-    },
-    timeout: 25_000,
-    ...(options.cwd !== undefined && { cwd: options.cwd }),
-    ...(options.uid !== undefined && { uid: options.uid, gid: options.uid }),
+interface Options {
+  /** Added to this process's own, without what could lead to another daemon. */
+  readonly env?: NodeJS.ProcessEnv
+  readonly cwd?: string
+  readonly uid?: number
+}
+
+/** The command line as it runs, with its output so far. */
+export interface Running {
+  readonly child: ChildProcessWithoutNullStreams
+  readonly stdout: () => string
+  readonly stderr: () => string
+  readonly ended: Promise<Ended>
+}
+
+export function startCli(args: readonly string[], options: Options = {}): Running {
+  return startProgram([...PROGRAM, ...args], options)
+}
+
+export function startProgram([command = '', ...words]: readonly string[], options: Options = {}): Running {
+  const { env, uid, ...others } = options
+  const none = { KYC_TOKEND_SOCKET: undefined, KYC_TOKEND_ACCOUNT: undefined, NO_COLOR: undefined }
+  const child = spawn(command, words, {
+    env: { ...process.env, ...none, ...env },
+    ...(uid !== undefined && { uid, gid: uid }),
+    ...others,
   })
   let stdout = ''
   let stderr = ''
-  child.stdout.on('data', (chunk: Buffer) => (stdout += chunk.toString()))
-  child.stderr.on('data', (chunk: Buffer) => (stderr += chunk.toString()))
+  child.stdout.setEncoding('utf8').on('data', (chunk: string) => (stdout += chunk))
+  child.stderr.setEncoding('utf8').on('data', (chunk: string) => (stderr += chunk))
+  const ended = new Promise<Ended>((resolve) => {
+    child.on('close', (status, signal) => resolve({ status, signal, stdout, stderr }))
+  })
+  return { child, stdout: () => stdout, stderr: () => stderr, ended }
+}
+
+/** The command line at a terminal, whose screen is its stdout; it ends with the test. */
+export function startAtTerminal(args: readonly string[], options: Options & { size?: string } = {}): Running {
+  const { size, env, ...others } = options
+  const resize = size === undefined ? '' : `stty ${size}; `
+  const quoted = [...PROGRAM, ...args].map((word) => `'${word}'`).join(' ')
+  const words = ['script', '-qefc', `${resize}exec ${quoted}`, '/dev/null']
+  const running = startProgram(words, { env: { TERM: 'xterm', ...env }, ...others })
+  onTestFinished(() => void running.child.kill('SIGKILL'))
+  return running
+}
+
+export function runCli(
+  args: readonly string[],
+  { input = '', ...options }: Options & { input?: string } = {},
+): Promise<Ended> {
+  const { child, ended } = startCli(args, options)
+  setTimeout(() => child.kill(), LONGEST_MS).unref()
   // A command that reads nothing may have ended already.
   child.stdin.on('error', () => undefined)
-  child.stdin.end(options.input ?? '')
-  return new Promise((resolve) => {
-    child.on('close', (status, signal) => {
-      resolve({ status, signal, stdout, stderr })
-    })
-  })
+  child.stdin.end(input)
+  return ended
 }
