@@ -40,23 +40,18 @@ async function bashOffers(words: string[], file: string): Promise<string[]> {
 
 const actions = ['none', 'restart', 'HUP', 'USR1', 'USR2', 'WINCH', 'TERM', 'INT', 'QUIT']
 
-test.skipIf(!isThere('bash'))('bash makes three words of --format=raw', { timeout: 60_000 }, async () => {
-  const path = await completionFile('bash')
-  expect(await bashOffers(['token', '--format', '='], path)).toEqual(['raw', 'header', 'env', 'json'])
-  expect(await bashOffers(['token', '--format', '=', 'j'], path)).toEqual(['json'])
-  expect(await bashOffers(['exec', '--on-change', '=', 'U'], path)).toEqual(['USR1', 'USR2'])
-})
-
-test.skipIf(!isThere('bash'))('bash binds them to the command', async () => {
-  const { stdout } = spawnSync(
-    'bash',
-    ['-c', 'source "$0"; complete -p kyc-tokend', await completionFile('bash')],
-    {
-      encoding: 'utf8',
-    },
-  )
-  expect(stdout).toContain('_kyc_tokend kyc-tokend')
-})
+test.skipIf(!isThere('bash'))(
+  'bash binds them, and makes three words of --format=raw',
+  { timeout: 60_000 },
+  async () => {
+    const path = await completionFile('bash')
+    const bound = spawnSync('bash', ['-c', 'source "$0"; complete -p kyc-tokend', path], { encoding: 'utf8' })
+    expect(bound.stdout).toContain('_kyc_tokend kyc-tokend')
+    expect(await bashOffers(['token', '--format', '='], path)).toEqual(['raw', 'header', 'env', 'json'])
+    expect(await bashOffers(['token', '--format', '=', 'j'], path)).toEqual(['json'])
+    expect(await bashOffers(['exec', '--on-change', '=', 'U'], path)).toEqual(['USR1', 'USR2'])
+  },
+)
 
 /** The words that a shell offers at the end of these lines, by line, without their descriptions. */
 const offersOf: Readonly<

@@ -39,6 +39,7 @@ function operator(daemon: Daemon): TokenClient {
   return client
 }
 
+const LOOP = 'while :; do sleep 0.05; done'
 const REPORT = 'echo "pid $$"; echo "start $KYC_ACCESS_TOKEN"'
 const startsOf = ({ lines }: Running): number[] =>
   lines()
@@ -51,7 +52,7 @@ const isAlive = (pid: string): boolean => spawnSync('kill', ['-0', pid]).status 
 test('ten quick changes are one restart, with the last token, once the command has stopped', async () => {
   const world = await commandWorld({ answer: renewing })
   const go = join(world.directory, 'go')
-  const script = `trap 'echo stopping; until test -e ${go}; do sleep 0.05; done; exit 9' TERM; ${REPORT}; while :; do sleep 0.05; done`
+  const script = `trap 'echo stopping; until test -e ${go}; do sleep 0.05; done; exit 9' TERM; ${REPORT}; ${LOOP}`
   const command = supervise(world, { options: ['--on-change', 'restart', '--stop-timeout', '1h'], script })
   await started(command, 1)
   const client = operator(world.daemon)
@@ -68,7 +69,7 @@ test('ten quick changes are one restart, with the last token, once the command h
 
 test('between two starts is the time of --min-between, also if the token changes earlier', async () => {
   const world = await commandWorld({ answer: renewing })
-  const script = `echo "at $(cut -d' ' -f1 /proc/uptime)"; ${REPORT}; while :; do sleep 0.05; done`
+  const script = `echo "at $(cut -d' ' -f1 /proc/uptime)"; ${REPORT}; ${LOOP}`
   const options = ['--on-change', 'restart', '--min-between', '5s']
   const command = supervise(world, { options, script })
   await started(command, 1)
@@ -88,7 +89,7 @@ test('with a signal the command runs on, and finds the new token in the file', a
     config: { tokenFiles: [{ path: 'token', format: 'raw' }] },
   })
   const file = join(world.directory, 'run', 'token')
-  const script = `${REPORT}; trap 'echo "hup $(cat ${file})"' HUP; echo ready; while :; do sleep 0.05; done`
+  const script = `${REPORT}; trap 'echo "hup $(cat ${file})"' HUP; echo ready; ${LOOP}`
   const command = supervise(world, { options: ['--on-change', 'HUP'], script })
   await expectUntil('the command', () => command.lines().includes('ready'))
   for (const number of [2, 3]) {
@@ -105,7 +106,7 @@ test('the signal waits until the token files are written', async () => {
     if (type === 'status.get') answer('status.result', { files: [{ path: 'token', ok: true, writtenAt }] })
     else answer('token.result', tokenFields(tokens[0] ?? ''))
   })
-  const script = `${REPORT}; trap 'echo hup' HUP; echo ready; while :; do sleep 0.05; done`
+  const script = `${REPORT}; trap 'echo hup' HUP; echo ready; ${LOOP}`
   const command = supervise({ daemon: { ipcPath: daemon.path } }, { options: ['--on-change', 'HUP'], script })
   await expectUntil('the command', () => command.lines().includes('ready'))
   await expectUntil('the subscription', () => daemon.asked.some(({ type }) => type === 'token.subscribe'))
@@ -120,7 +121,7 @@ test('the signal waits until the token files are written', async () => {
 
 test('a command that does not stop is killed after the stop timeout, with all of its process group', async () => {
   const world = await commandWorld({ answer: renewing })
-  const script = `${REPORT}; trap 'echo refused' TERM; (trap '' TERM; exec sleep 1000) & echo "worker $!"; while :; do sleep 0.05; done`
+  const script = `${REPORT}; trap 'echo refused' TERM; (trap '' TERM; exec sleep 1000) & echo "worker $!"; ${LOOP}`
   const command = supervise(world, { options: ['--on-change', 'restart', '--stop-timeout', '1s'], script })
   await expectUntil('the worker', () => command.lines().some((line) => line.startsWith('worker')))
   const worker = command.lines().at(-1)?.split(' ')[1] ?? ''
@@ -142,7 +143,7 @@ test('another stop signal; the workers of the command may end in their own time'
   const world = await commandWorld({ answer: renewing })
   const go = join(world.directory, 'go')
   // The command ends at once, its worker waits for the file.
-  const script = `${REPORT}; (trap 'until test -e ${go}; do sleep 0.05; done; echo worked; exit' USR2; echo ready; while :; do sleep 0.05; done) & trap 'echo left; exit' USR2; wait`
+  const script = `${REPORT}; (trap 'until test -e ${go}; do sleep 0.05; done; echo worked; exit' USR2; echo ready; ${LOOP}) & trap 'echo left; exit' USR2; wait`
   const options = ['--on-change', 'restart', '--stop-signal', 'SIGUSR2', '--stop-timeout', '1h']
   const command = supervise(world, { options, script })
   await expectUntil('the worker', () => command.lines().includes('ready'))
@@ -170,7 +171,7 @@ test('signals go to the process group of the command; TERM ends it for good', as
   const world = await commandWorld({ answer: renewing })
   const traps = (who: string): string =>
     ['HUP', 'INT', 'USR1', 'USR2', 'WINCH'].map((name) => `trap 'echo ${who} ${name}' ${name}`).join('; ')
-  const script = `${REPORT}; (${traps('worker')}; echo worker ready; while :; do sleep 0.05; done) & ${traps('command')}; trap 'echo bye; sleep 0.2; exit 5' TERM; echo ready; while :; do sleep 0.05; done`
+  const script = `${REPORT}; (${traps('worker')}; echo worker ready; ${LOOP}) & ${traps('command')}; trap 'echo bye; sleep 0.2; exit 5' TERM; echo ready; ${LOOP}`
   const command = supervise(world, { options: ['--on-change', 'restart', '--splay', '1h'], script })
   for (const line of ['ready', 'worker ready']) await expectUntil(line, () => command.lines().includes(line))
   for (const name of ['HUP', 'INT', 'USR1', 'USR2', 'WINCH'] as const) {
@@ -191,7 +192,7 @@ test.each(['SIGTERM', 'SIGINT'] as const)(
   async (name) => {
     const world = await commandWorld({ answer: renewing })
     const go = join(world.directory, 'go')
-    const script = `trap '' INT; trap 'echo stopping; until test -e ${go}; do sleep 0.05; done; exit 6' TERM; ${REPORT}; while :; do sleep 0.05; done`
+    const script = `trap '' INT; trap 'echo stopping; until test -e ${go}; do sleep 0.05; done; exit 6' TERM; ${REPORT}; ${LOOP}`
     const command = supervise(world, { options: ['--on-change', 'restart', '--stop-timeout', '1h'], script })
     await started(command, 1)
     await operator(world.daemon).refresh()
@@ -216,7 +217,7 @@ test('TERM while it waits for the first token ends it', async () => {
 
 test('the command goes on without the daemon and when the account is refused; a later token restarts it', async () => {
   const world = await commandWorld({ answer: renewing })
-  const script = `${REPORT}; while :; do sleep 0.05; done`
+  const script = `${REPORT}; ${LOOP}`
   const command = supervise(world, { options: ['--on-change', 'restart'], script })
   await started(command, 1)
   world.service.answer(accountInactive)
@@ -271,7 +272,7 @@ test.skipIf(!canUnshare)('as PID 1 it reaps what its command leaves behind, and 
   const world = await commandWorld({ answer: renewing })
   const done = join(world.directory, 'done')
   // Each start leaves five processes to PID 1 that end at once.
-  const script = `${REPORT}; for i in 1 2 3 4 5; do sh -c '(sleep 0.1; echo gone >> ${done}) &'; done; while :; do sleep 0.05; done`
+  const script = `${REPORT}; for i in 1 2 3 4 5; do sh -c '(sleep 0.1; echo gone >> ${done}) &'; done; ${LOOP}`
   const launcher = ['unshare', '--pid', '--fork', '--kill-child', '--mount-proc']
   const command = supervise(world, { options: ['--on-change', 'restart'], script, launcher })
   for (const number of [1, 2, 3]) {

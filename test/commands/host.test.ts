@@ -79,40 +79,29 @@ async function onHost(words: readonly string[], host: Host): Promise<Ended> {
 const credentials = { apiKey: 'key-1', apiSecret: 'secret-1' }
 
 describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
-  it('`status --all` names the daemon of the system, which is of no account, and its state', async () => {
+  it('`status --all` names each daemon, and ends with the worst status', async () => {
     const { daemon, cli } = await commandWorld()
-    await cli(['token'])
-    const people = await onHost(['status', '--all'], { socket: daemon.ipcPath })
-    expect(people).toMatchObject({ status: 0, stderr: '' })
-    expect(people.stdout).toMatch(/^\(default\) {2}ready +\d.* left\n$/)
-    const programs = await onHost(['status', '--all', '--json'], { socket: daemon.ipcPath })
-    expect(JSON.parse(programs.stdout)).toMatchObject({
-      account: null,
-      status: { state: 'ready' },
-      problem: null,
-    })
-  })
-
-  it('`status --all` ends with the worst status: a refusal before no token before no daemon', async () => {
     const down = await commandWorld({ answer: refusing(503, 'Unavailable') })
     const refused = await commandWorld({ answer: accountInactive })
-    await refused.daemon.logged('alert')
-    const [eu, uk, us] = ['/nowhere', down.daemon.ipcPath, refused.daemon.ipcPath]
-    expect((await onHost(['status', '--all'], { accounts: { eu } })).status).toBe(69)
-    expect((await onHost(['status', '--all'], { accounts: { eu, uk } })).status).toBe(75)
-    expect((await onHost(['status', '--all'], { accounts: { eu, uk, us } })).status).toBe(77)
-  })
-
-  it('`status --all` is aligned', async () => {
-    const down = await commandWorld({ answer: refusing(503, 'Unavailable') })
-    const { daemon, cli } = await commandWorld()
     await cli(['token'])
     await down.daemon.logged('fetch-failed')
-    const accounts = { europe: daemon.ipcPath, us: down.daemon.ipcPath, zz: '/nowhere' }
-    const lines = (await onHost(['status', '--all'], { accounts })).stdout.split('\n')
-    expect(lines[0]).toMatch(/^europe {2}ready {5}\d+ (min|h).* left$/)
-    expect(lines[1]).toMatch(/^us {6}starting {2}no token +server-error: /)
-    expect(lines[2]).toMatch(/^zz {6}\S/)
+    await refused.daemon.logged('alert')
+    const [socket, de, uk, us] = [daemon.ipcPath, '/nowhere', down.daemon.ipcPath, refused.daemon.ipcPath]
+    const people = await onHost(['status', '--all'], { socket })
+    expect(people).toMatchObject({ status: 0, stderr: '' })
+    expect(people.stdout).toMatch(/^\(default\) {2}ready +\d.* left\n$/)
+    const { stdout } = await onHost(['status', '--all', '--json'], { socket })
+    expect(JSON.parse(stdout)).toMatchObject({ account: null, status: { state: 'ready' }, problem: null })
+    expect((await onHost(['status', '--all'], { accounts: { de } })).status).toBe(69)
+    expect((await onHost(['status', '--all'], { accounts: { de, uk, us } })).status).toBe(77)
+    const aligned = await onHost(['status', '--all'], { accounts: { europe: socket, uk, zz: de } })
+    expect(aligned.status).toBe(75)
+    expect(aligned.stdout.split('\n')).toEqual([
+      expect.stringMatching(/^europe {2}ready {5}\d+ (min|h).* left$/),
+      expect.stringMatching(/^uk {6}starting {2}no token +server-error: /),
+      expect.stringMatching(/^zz {6}\S/),
+      '',
+    ])
   })
 
   it('`check --live` goes the way of the unit to the service: by its proxy, not by that of the shell', async () => {

@@ -4,28 +4,18 @@ import { commandWorld, hourToken } from '../support/command-world.ts'
 import { accountInactive, granting } from '../support/service.ts'
 import { runCli } from '../support/run-cli.ts'
 
-test('asks the service now and says how it went', async () => {
-  const { cli, service } = await commandWorld({ answer: (_, { number }) => granting(hourToken(number)) })
-  await cli(['token'])
-  const { status, stdout } = await cli(['refresh'])
-  expect(status).toBe(0)
-  expect(stdout).toMatch(/^New token [0-9a-f]{16}, good for (59 min|1 h)/)
-  expect(service.requests.length).toBe(2)
-})
-
-test('the same token again is not reported as a new one', async () => {
-  const { cli } = await commandWorld({ answer: granting(hourToken()) })
-  await cli(['token'])
-  const { status, stdout } = await cli(['refresh'])
-  expect(status).toBe(0)
-  expect(stdout).toMatch(
-    /^The service gave the same token again: [0-9a-f]{16}, good for (59 min( \d+ s)?|1 h)\.\n$/,
-  )
-})
-
-test('a failure is 75, with its reason, its remedy and what goes on being served', async () => {
+test('asks the service now and says how it went: another token, the same one, or none (75)', async () => {
+  const token = hourToken(2)
   const { cli, service } = await commandWorld()
   await cli(['token'])
+  service.answer(granting(token))
+  const life = String.raw`[0-9a-f]{16}, good for (59 min( \d+ s)?|1 h)\.\n$`
+  for (const words of ['New token', 'The service gave the same token again:']) {
+    const { status, stdout } = await cli(['refresh'])
+    expect(status).toBe(0)
+    expect(stdout).toMatch(new RegExp(`^${words} ${life}`))
+  }
+  expect(service.requests.length).toBe(3)
   service.answer({ status: 503 })
   const { status, stdout, stderr } = await cli(['refresh'])
   expect({ status, stdout }).toEqual({ status: 75, stdout: '' })

@@ -291,8 +291,7 @@ test('--watch on a pipe prints a line for each event and ends with the status', 
   expect((await ended).status).toBe(0)
 })
 
-const withTerminal = test.skipIf(lacks('script'))
-withTerminal('--watch on a terminal repaints the bar, and leaves the screen as it was', async () => {
+test.skipIf(lacks('script'))('--watch on a terminal repaints the bar and restores the screen', async () => {
   const { cli, daemon } = await commandWorld()
   await cli(['token'])
   const command = ['status', '--watch', '--socket', daemon.ipcPath]

@@ -1,10 +1,8 @@
-import { chmodSync, cpSync, mkdirSync, statSync, writeFileSync } from 'node:fs'
-import { basename, dirname, join } from 'node:path'
-import { spawnSync } from 'node:child_process'
+import { chmodSync, mkdirSync, statSync } from 'node:fs'
+import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
 import { daemonWith } from '../support/client-world.ts'
 import { commandWorld, hourToken } from '../support/command-world.ts'
-import { PROGRAM } from '../support/daemon.ts'
 import { runCli } from '../support/run-cli.ts'
 import { startScriptedDaemon, tokenFields } from '../support/scripted-daemon.ts'
 import { granting } from '../support/service.ts'
@@ -34,19 +32,13 @@ test('prints the token in the format that is asked for, and nothing else', async
 
 test('waits for the first token', async () => {
   const token = hourToken()
-  let release = (): void => undefined
-  const released = new Promise<void>((resolve) => {
-    release = resolve
-  })
+  const released = Promise.withResolvers<void>()
   const { cli, service } = await commandWorld({
-    answer: async () => {
-      await released
-      return granting(token)
-    },
+    answer: () => released.promise.then(() => granting(token)),
   })
   const ended = cli(['token', '--wait', '20s'])
   await service.arrived(1)
-  setTimeout(release, 300)
+  setTimeout(released.resolve, 300)
   expect(await ended).toMatchObject({ status: 0, stdout: `${token}\n` })
 })
 
@@ -80,51 +72,29 @@ test('the socket named on the command line counts more than that of the environm
   expect(ended.status).toBe(0)
 })
 
-const STRANGER = ['--reuid=65533', '--regid=65533', '--clear-groups', '--']
-const canBeStranger =
-  spawnSync('setpriv', [...STRANGER, process.execPath, '--version'], { cwd: '/' }).status === 0
+const stranger = { uid: 65_533, cwd: '/' }
+const isRoot = process.geteuid!() === 0
 const isSystemSocketThere = statSync('/run/kyc-tokend', { throwIfNoEntry: false }) !== undefined
 
-test.skipIf(!canBeStranger)('a socket that may not be opened is 77 and is not passed over', async () => {
+test.runIf(isRoot)('a socket that may not be opened is 77 and is not passed over', async () => {
   const { daemon, directory } = await commandWorld()
   chmodSync(directory, 0o755)
   chmodSync(daemon.ipcPath, 0o600)
-  const { status, stderr } = await asStranger(['token', '--socket', daemon.ipcPath], {})
+  const { status, stderr } = await runCli(['token', '--socket', daemon.ipcPath], stranger)
   expect(status).toBe(77)
   expect(stderr).toMatch(/may not be opened by this user.*kyc-token/)
 })
 
-test.skipIf(!canBeStranger || isSystemSocketThere)(
-  'a person’s own socket is found in XDG_RUNTIME_DIR',
-  async () => {
-    const runtime = await tempDirectory()
-    chmodSync(runtime, 0o755)
-    mkdirSync(join(runtime, 'kyc-tokend'), { mode: 0o755 })
-    const { cli } = await commandWorld({
-      config: { ipc: { path: join(runtime, 'kyc-tokend/ipc.sock'), mode: '0666' } },
-    })
-    expect((await cli(['token', '--socket', join(runtime, 'kyc-tokend/ipc.sock')])).status).toBe(0)
-    expect(await asStranger(['token'], { XDG_RUNTIME_DIR: runtime })).toMatchObject({ status: 0 })
-  },
-)
-
-/** Runs the command line, from a directory that all users may read, as an ordinary user. */
-async function asStranger(
-  args: string[],
-  env: NodeJS.ProcessEnv,
-): Promise<{ status: number | null; stdout: string; stderr: string }> {
-  const [node, program] = PROGRAM
-  const directory = await tempDirectory()
-  cpSync(dirname(program), directory, { recursive: true })
-  writeFileSync(join(directory, 'package.json'), '{"type":"module"}')
-  chmodSync(directory, 0o755)
-  return spawnSync('setpriv', [...STRANGER, node, join(directory, basename(program)), ...args], {
-    encoding: 'utf8',
-    cwd: '/',
-    timeout: 20_000,
-    env: { PATH: process.env['PATH'], ...env },
-  })
-}
+test.runIf(isRoot && !isSystemSocketThere)('a person’s own socket is found in XDG_RUNTIME_DIR', async () => {
+  const runtime = await tempDirectory()
+  chmodSync(runtime, 0o755)
+  mkdirSync(join(runtime, 'kyc-tokend'), { mode: 0o755 })
+  const path = join(runtime, 'kyc-tokend/ipc.sock')
+  const { cli } = await commandWorld({ config: { ipc: { path, mode: '0666' } } })
+  expect((await cli(['token', '--socket', path])).status).toBe(0)
+  const env = { XDG_RUNTIME_DIR: runtime }
+  expect(await runCli(['token'], { ...stranger, env })).toMatchObject({ status: 0 })
+})
 
 test.each([
   ['expired', 75],
