@@ -1,33 +1,12 @@
 import { execFileSync } from 'node:child_process'
-import { chmodSync, chownSync, existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { chmodSync, chownSync, existsSync, mkdirSync } from 'node:fs'
 import { join } from 'node:path'
-import { build } from 'esbuild'
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { beforeEach, describe, expect, it } from 'vitest'
 
-import { smallConfig, useConfigFiles } from '../support/config-files.ts'
+import { serviceEnv, smallConfig, useConfigFiles } from '../support/config-files.ts'
 
 const files = useConfigFiles()
-
-// In one file, as the program is shipped: a start takes a third of the time.
-const bundle = mkdtempSync(join(tmpdir(), 'kyc-tokend-test-'))
-const program = join(bundle, 'print-config.mjs')
-beforeAll(async () => {
-  chmodSync(bundle, 0o755)
-  await build({
-    entryPoints: [new URL('../support/print-config.ts', import.meta.url).pathname],
-    outfile: program,
-    bundle: true,
-    platform: 'node',
-    format: 'esm',
-    external: ['koffi'],
-    alias: { 'jsonc-parser': 'jsonc-parser/lib/esm/main.js' },
-    banner: {
-      js: "import { createRequire } from 'node:module'; const require = createRequire(import.meta.url), __filename = import.meta.filename",
-    },
-  })
-})
-afterAll(() => rmSync(bundle, { recursive: true }))
+const program = new URL('../support/print-config.ts', import.meta.url).pathname
 
 const run = (): string => `require('fs').writeFileSync(${JSON.stringify(join(files.directory, 'run'))}, 'x')`
 const runAsModule = (): string =>
@@ -35,36 +14,31 @@ const runAsModule = (): string =>
 /** Settings of cosmiconfig: they would be refused loudly, so whatever reads them shows. */
 const settings = { cosmiconfig: { loaders: { '.json': './evil.cjs' }, searchPlaces: ['evil.json'] } }
 
-/** Attacks by a working directory. Each is in a directory of its own: one that is found hides the next. */
+/** Attacks by a working directory. */
 const snares: Record<string, () => Record<string, string | object>> = {
-  '.config/config.js': () => ({ '.config/config.js': run() }),
-  '.config/config.cjs': () => ({ '.config/config.cjs': run() }),
-  '.config/config.ts': () => ({ '.config/config.ts': run() }),
-  '.config/config.mjs': () => ({ '.config/config.mjs': runAsModule() }),
-  '.config/config.yaml': () => ({ '.config/config.yaml': settings }),
-  '.config/config.json': () => ({ '.config/config.json': settings }),
-  'package.json': () => ({ 'package.json': { cosmiconfig: settings, 'kyc-tokend': smallConfig() } }),
-  'package.yaml': () => ({ 'package.yaml': { cosmiconfig: settings } }),
-  'a broken package.json': () => ({ 'package.json': '{' }),
+  'code in .config': () => ({
+    ...each(['.config/config.js', '.config/config.cjs', '.config/config.ts'], run()),
+    '.config/config.mjs': runAsModule(),
+  }),
+  'settings in .config': () => each(['.config/config.yaml', '.config/config.json'], settings),
+  'package files': () => ({
+    'package.json': { cosmiconfig: settings, 'kyc-tokend': smallConfig() },
+    'package.yaml': { cosmiconfig: settings },
+  }),
   'executable configurations': () => ({
-    'kyc-tokend.config.js': run(),
-    'kyc-tokend.config.cjs': run(),
-    'kyc-tokend.config.mjs': runAsModule(),
-    'kyc-tokend.config.ts': runAsModule(),
-    '.kyc-tokendrc.js': run(),
+    ...each(['kyc-tokend.config.js', 'kyc-tokend.config.cjs', '.kyc-tokendrc.js'], run()),
+    ...each(['kyc-tokend.config.mjs', 'kyc-tokend.config.ts'], runAsModule()),
     '.kyc-tokendrc': 'baseUrl: https://evil.example',
   }),
   'node_modules and .env': () => ({
-    ...Object.fromEntries(
-      ['cosmiconfig', 'js-yaml', 'valibot', 'systeminformation'].map((name) => [
-        `node_modules/${name}/index.js`,
-        run(),
-      ]),
-    ),
+    ...each(['cosmiconfig', 'js-yaml', 'valibot', 'systeminformation'].map(moduleFile), run()),
     'evil.cjs': run(),
     '.env': 'KYC_TOKEND_CONFIG=evil.json\nNODE_OPTIONS=--require=./evil.cjs\n',
   }),
 }
+const moduleFile = (name: string): string => `node_modules/${name}/index.js`
+const each = <T>(names: string[], content: T): Record<string, T> =>
+  Object.fromEntries(names.map((name) => [name, content]))
 function lay(name: string): string {
   const directory = join(files.directory, 'snare')
   for (const [file, content] of Object.entries(snares[name]!())) files.write(join('snare', file), content)
@@ -102,12 +76,9 @@ describe.runIf(process.getuid!() === 0)('the working directory of a person', () 
   const asOther = (cwd: string, env = {}): string =>
     execFileSync(process.execPath, [program], { cwd, encoding: 'utf8', env, uid: 65_533, gid: 65_533 })
   beforeEach(() => {
-    execFileSync('chmod', ['755', files.directory])
-    files.write(
-      'kyc-tokend.config.yaml',
-      'baseUrl: https://here.example\ncredentials: { apiKey: k, apiSecret: s }\n',
-    )
-    execFileSync('chown', ['65533:65533', join(files.directory, 'kyc-tokend.config.yaml')])
+    chmodSync(files.directory, 0o755)
+    const settings = { ...smallConfig(), baseUrl: 'https://here.example' }
+    chownSync(files.write('kyc-tokend.config.yaml', settings), 65_533, 65_533)
   })
   it('is where the search begins, and its first configuration counts, however faulty the next', () => {
     files.write('kyc-tokend.config.yml', '{"broken"')
@@ -119,12 +90,12 @@ describe.runIf(process.getuid!() === 0)('the working directory of a person', () 
   })
   it('may hold one that this person may not read, which is not passed over', () => {
     files.write('kyc-tokend.config.json', smallConfig())
-    expect(asOther(files.directory)).toMatch(/config\.json: .*may not be read by the user \w+/)
+    expect(asOther(files.directory)).toMatch(
+      /config\.json: .*may not be read by the user \w+: chgrp \S+ \S+ && chmod 0640 \S+ \(/,
+    )
   })
   it('is not looked at by root, nor by a service', () => {
-    expect(asOther(files.directory, { RUNTIME_DIRECTORY: '/run/kyc-tokend' })).toMatch(
-      /there is no configuration file/,
-    )
+    expect(asOther(files.directory, serviceEnv)).toMatch(/there is no configuration file/)
     expect(
       execFileSync(process.execPath, [program], { cwd: files.directory, encoding: 'utf8', env: {} }),
     ).toMatch(
@@ -139,8 +110,7 @@ it.runIf(process.geteuid!() === 0)(
     const path = files.write('c.json', smallConfig())
     chmodSync(files.directory, 0o755)
     chownSync(path, 4242, 4242)
-    const runtime = { RUNTIME_DIRECTORY: '/run/kyc-tokend', STATE_DIRECTORY: '/var/lib/kyc-tokend' }
-    for (const env of [{}, runtime]) {
+    for (const env of [{}, serviceEnv]) {
       const options = { cwd: '/', encoding: 'utf8', uid: 4242, gid: 4242, env } as const
       expect(execFileSync(process.execPath, [program, path], options)).toContain('https://api.example.com')
     }

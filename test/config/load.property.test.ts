@@ -4,10 +4,9 @@ import { describe, expect, it } from 'vitest'
 import type { Config } from '../../src/config/config.ts'
 import { ConfigError } from '../../src/config/issues.ts'
 import { loadConfig } from '../../src/config/load.ts'
-import { useConfigFiles } from '../support/config-files.ts'
+import { serviceEnv as env, useConfigFiles } from '../support/config-files.ts'
 
 const files = useConfigFiles()
-const env = { RUNTIME_DIRECTORY: '/run/kyc-tokend', STATE_DIRECTORY: '/var/lib/kyc-tokend' }
 
 const HUSH = 'hush-7f3a'
 /** Wrong in every way, with the secret everywhere but in names that a message may repeat. */

@@ -4,24 +4,19 @@ import { join } from 'node:path'
 import { beforeEach, describe, expect, it } from 'vitest'
 
 import type { Config } from '../../src/config/config.ts'
-import { ConfigError } from '../../src/config/issues.ts'
 import { loadConfig, type LoadOptions } from '../../src/config/load.ts'
 import { createAuthority } from '../support/certificates.ts'
-import { smallConfig, useConfigFiles } from '../support/config-files.ts'
+import { refusalOf, serviceEnv as env, smallConfig, useConfigFiles } from '../support/config-files.ts'
 
 const uid = process.getuid!()
 const isRoot = uid === 0
 const files = useConfigFiles()
 
-const env = { RUNTIME_DIRECTORY: '/run/kyc-tokend', STATE_DIRECTORY: '/var/lib/kyc-tokend' }
 const load = (configPath: string, more: Partial<LoadOptions> = {}): Promise<Config> =>
   loadConfig({ configPath, env, ...more })
 /** All that is said of a configuration that is refused. */
-async function refusal(configPath: string, more: Partial<LoadOptions> = {}): Promise<string> {
-  const error = await load(configPath, more).catch((thrown: unknown) => thrown)
-  if (error instanceof ConfigError && error.status === 78) return error.message
-  throw new Error('the configuration was not refused as such', { cause: error })
-}
+const refusal = async (configPath: string, more: Partial<LoadOptions> = {}): Promise<string> =>
+  (await refusalOf(load(configPath, more))).message
 const write = (settings: object = {}, mode = 0o600): string =>
   files.write('kyc-tokend.config.json', { ...smallConfig(), ...settings }, mode)
 
@@ -80,16 +75,10 @@ describe('a configuration that is good', () => {
     )
     expect(config.credentials.apiSecret.reveal()).toBe('from-file')
     expect(config.runtimeDirectory).toBe(join(files.directory, 'run'))
+    const raw = { format: 'raw', template: null }
     expect(config.tokenFiles).toEqual([
-      {
-        path: join(files.directory, 'run/a/token'),
-        format: 'raw',
-        template: null,
-        mode: 0o600,
-        uid: null,
-        gid: null,
-      },
-      { path: '/srv/token', format: 'raw', template: null, mode: 0o640, uid: 0, gid: 7 },
+      { ...raw, path: join(files.directory, 'run/a/token'), mode: 0o600, uid: null, gid: null },
+      { ...raw, path: '/srv/token', mode: 0o640, uid: 0, gid: 7 },
     ])
     expect(config.ipc).toMatchObject({
       path: join(files.directory, 'run/x.sock'),
@@ -157,36 +146,28 @@ describe('where a configuration is found', () => {
 describe('a file that cannot be a configuration', () => {
   it.each([
     ['a directory', () => files.directory, /is a directory: name the file in it/],
-    [
-      'an executable',
-      () => files.write('c.js', 'process.exit(3)'),
-      /must be named \*\.json, \*\.yaml or \*\.yml/,
-    ],
+    ['an executable', () => files.write('c.js', 'process.exit(3)'), /must be named \*\.json, \*\.yaml or/],
     ['a file without an extension', () => files.write('c', '{}'), /must be named/],
-    [
-      'an empty file',
-      () => files.write('c.json', ' \n'),
-      /is empty: begin with kyc-tokend\.config\.example\.json/,
-    ],
+    ['an empty file', () => files.write('c.json', ' \n'), /is empty: begin with kyc-tokend\.config\.example/],
     ['a file over 1 MiB', () => files.write('c.json', ' '.repeat(1024 * 1024 + 1)), /is larger than 1 MiB/],
     [
       'Latin-1',
-      () => files.write('c.json', Buffer.from('{"a":"\u00e9"}', 'latin1')),
-      /is not valid UTF-8: save it as UTF-8/,
+      () => files.write('c.json', Buffer.from('"\u00e9"', 'latin1')),
+      /is not valid UTF-8: save it as/,
     ],
     ['UTF-16', () => files.write('c.json', Buffer.from('\uFEFF{}', 'utf16le')), /is not valid UTF-8/],
     ['a device', () => '/dev/null', /is not a regular file/],
     [
-      'YAML with an unknown alias',
+      'YAML with an alias',
       () => files.write('c.yaml', 'apiSecret: *HUSH\n'),
       /is not YAML at line 1, column/,
     ],
     ['YAML with a tag', () => files.write('c.yaml', 'apiSecret: !HUSH x\n'), /is not YAML/],
     ['YAML that runs code', () => files.write('c.yaml', 'a: !!js/function "HUSH"\n'), /is not YAML/],
     [
-      'JSON with a stray word',
-      () => files.write('c.json', '{\n "apiSecret": HUSH\n}'),
-      /is not JSON at line 2, column 15: a value should be here/,
+      'JSON with a word',
+      () => files.write('c.json', '{\n "a": HUSH\n}'),
+      /is not JSON at line 2, column 7: a/,
     ],
   ])('%s: a sentence says so, and quotes nothing of it', async (_, make, sentence) => {
     const message = await refusal(make())
@@ -354,56 +335,35 @@ describe('a secret that Kubernetes projects', () => {
 describe('faults that only the host shows', () => {
   it.each([
     [
-      'two token files at one path',
       { tokenFiles: [{ path: 't' }, { path: './x/../t' }] },
       /tokenFiles\[1\]\.path: is \/run\/kyc-tokend\/t, and that is tokenFiles\[0\]\.path too/,
     ],
+    [{ tokenFiles: [{ path: 'ipc.sock' }] }, /ipc\.path: .*tokenFiles\[0\]\.path too/],
+    [{ http: { path: 'ipc.sock' } }, /http\.path: .*ipc\.path too/],
+    [{ tokenFiles: [{ path: 'alert.json' }] }, /a file of the daemon itself/],
     [
-      'a token file at a socket',
-      { tokenFiles: [{ path: 'ipc.sock' }] },
-      /ipc\.path: .*tokenFiles\[0\]\.path too/,
-    ],
-    ['two sockets at one path', { http: { path: 'ipc.sock' } }, /http\.path: .*ipc\.path too/],
-    [
-      'a token file at the alert file',
-      { tokenFiles: [{ path: 'alert.json' }] },
-      /a file of the daemon itself/,
-    ],
-    [
-      'a token file at the front file',
       { tokenFiles: [{ path: 'token' }, { path: 'token.front' }] },
       /tokenFiles\[1\]\.path: .*a file of the daemon itself/,
     ],
     [
-      'a token file at the key of the memory',
       { stateDirectory: '/var/lib/state', tokenFiles: [{ path: '/var/lib/state/key' }] },
       /a file of the daemon itself/,
     ],
+    [{ ipc: { path: `/${'x'.repeat(107)}` } }, /ipc\.path: is 108 bytes long .* at most 107/],
     [
-      'a socket path too long',
-      { ipc: { path: `/${'x'.repeat(107)}` } },
-      /ipc\.path: is 108 bytes long .* at most 107/,
-    ],
-    [
-      'an unknown user',
       { ipc: { allow: { users: ['no-such-user'] } } },
       /ipc\.allow\.users\[0\]: there is no user no-such-user/,
     ],
     [
-      'an unknown group',
       { tokenFiles: [{ path: 't', group: 'no-such-group' }] },
       /tokenFiles\[0\]\.group: there is no group no-such-group/,
     ],
-    [
-      'a first delay above the longest',
-      { retry: { initialDelay: '1m', maxDelay: '1s' } },
-      /retry\.initialDelay: must not be longer/,
-    ],
-    ['a caFile that is not there', { request: { caFile: 'no.pem' } }, /request\.caFile: .*is not there/],
-  ])('%s', async (_, settings, sentence) => {
+    [{ retry: { initialDelay: '1m', maxDelay: '1s' } }, /retry\.initialDelay: must not be longer/],
+    [{ request: { caFile: 'no.pem' } }, /request\.caFile: .*is not there/],
+  ])('are found in %j', async (settings, sentence) => {
     expect(await refusal(write(settings))).toMatch(sentence)
   })
-  it('a token file over the configuration or a secret', async () => {
+  it('are token files over the configuration or a secret', async () => {
     files.write('s', 'x')
     const credentials = { apiKey: 'k', apiSecret: { file: 's' } }
     const over = (path: string): string =>
@@ -411,7 +371,7 @@ describe('faults that only the host shows', () => {
     expect(await refusal(over('kyc-tokend.config.json'))).toMatch(/that is the configuration itself/)
     expect(await refusal(over('s'))).toMatch(/that is a file that the configuration is read from/)
   })
-  it('a caFile without a certificate; one with is read', async () => {
+  it('are a caFile without a certificate; one with is read', async () => {
     const path = write({ request: { caFile: 'ca.pem' } })
     files.write('ca.pem', 'no certificate')
     expect(await refusal(path)).toMatch(/request\.caFile: .*holds no certificate/)
@@ -428,8 +388,8 @@ describe('faults that only the host shows', () => {
       tokenFiles: ['x', { path: 't', group: 'no-such-group', mode: 640 }],
       ipc: 'x',
     })
-    const error = await load(path).catch((thrown: unknown) => thrown)
-    expect((error as ConfigError).faults.map(({ at }) => at).toSorted((a, b) => (a < b ? -1 : 1))).toEqual([
+    const { faults } = await refusalOf(load(path))
+    expect(faults.map(({ at }) => at).toSorted((a, b) => (a < b ? -1 : 1))).toEqual([
       'credentials.apiKey',
       'credentials.apiSecret',
       'ipc',
@@ -459,9 +419,6 @@ describe.runIf(isRoot)('as another user', () => {
     chownSync(path, 0, 65_533)
     chmodSync(path, 0o640)
     expect(asOther(path)).toContain('https://api.example.com')
-  })
-  it('says what to do about a file that it may not read', () => {
-    expect(asOther(write())).toMatch(/may not be read by the user \w+: chgrp \S+ \S+ && chmod 0640 \S+ \(/)
   })
   it('says so of a directory that it may not enter', () => {
     mkdirSync(join(files.directory, 'shut'), { mode: 0o700 })

@@ -41,70 +41,33 @@ describe('the shape of a configuration', () => {
   })
 
   it.each([
+    [{ refresh: { maxAge: 900 } }, /^refresh\.maxAge: .*write "500ms", "30s"/],
+    [{ request: { timeout: '15' } }, /^request\.timeout: .*with its unit/],
+    [{ refresh: { maxAge: '59s' } }, /^refresh\.maxAge: must be from "1m" to "24h"/],
+    [{ refresh: { maxAge: '25h' } }, /^refresh\.maxAge: must be from "1m" to "24h"/],
+    [{ tokenFiles: [{ path: 't', mode: 640 }] }, /^tokenFiles\[0\]\.mode: .*octal digits: write "0600"/],
+    [{ ipc: { mode: '0689' } }, /^ipc\.mode: .*octal digits/],
     [
-      'a bare number for a duration',
-      { refresh: { maxAge: 900 } },
-      /^refresh\.maxAge: .*write "500ms", "30s"/,
-    ],
-    ['a duration without a unit', { request: { timeout: '15' } }, /^request\.timeout: .*with its unit/],
-    [
-      'a duration out of range',
-      { refresh: { maxAge: '59s' } },
-      /^refresh\.maxAge: must be from "1m" to "24h"/,
-    ],
-    ['another', { refresh: { maxAge: '25h' } }, /^refresh\.maxAge: must be from "1m" to "24h"/],
-    [
-      'a bare number for a mode',
-      { tokenFiles: [{ path: 't', mode: 640 }] },
-      /^tokenFiles\[0\]\.mode: .*octal digits: write "0600"/,
-    ],
-    ['a mode that is not octal', { ipc: { mode: '0689' } }, /^ipc\.mode: .*octal digits/],
-    [
-      'a token file that others can write',
       { tokenFiles: [{ path: 't', mode: '0666' }] },
       /^tokenFiles\[0\]\.mode: must let its owner.* and must not let others write/,
     ],
-    [
-      'a token file that its owner cannot read',
-      { tokenFiles: [{ path: 't', mode: '0040' }] },
-      /^tokenFiles\[0\]\.mode: must let its owner/,
-    ],
-    ['an unknown choice', { log: { level: 'warn' } }, /^log\.level: must be one of .*"warning"/],
-    ['a mistyped key', { reqest: {} }, /^reqest: is an unknown key: did you mean "request"\?/],
-    ['a mistyped key below', { http: { modee: '0600' } }, /^http\.modee: .*did you mean "mode"\?/],
-    [
-      'a key like nothing',
-      { ipc: { zzzzzzz: 1 } },
-      /^ipc\.zzzzzzz: .*known here are path, mode, group, allow/,
-    ],
-    ['a key with control characters', { 'a\u001b[31m': 1 }, /^"a\\u001b\[31m": is an unknown key/],
-    ['http that is true', { http: true }, /^http: must be an object, or false/],
-    ['a list that is none', { alerts: { remindAfter: '1h' } }, /^alerts\.remindAfter: must be a list/],
-    [
-      'a fraction of a connection',
-      { ipc: { maxConnections: 1.5 } },
-      /^ipc\.maxConnections: must be a whole number/,
-    ],
-    [
-      'an option for a user name',
-      { ipc: { allow: { users: ['-x'] } } },
-      /^ipc\.allow\.users\[0\]: must be the name or the number/,
-    ],
-    [
-      'a path for a shell',
-      { tokenFiles: [{ path: '~/token' }] },
-      /^tokenFiles\[0\]\.path: must not begin with "~"/,
-    ],
-    ['a section that is a string', { log: 'debug' }, /^log: must be an object/],
-    ['a section that is a list', { log: [] }, /^log: must be an object/],
-    ['a service that is a list', { service: [] }, /^service: must be an object/],
-    [
-      'headers that are a list',
-      { service: { headers: [] } },
-      /^service\.headers: must be an object of texts/,
-    ],
-    ['http that is a list', { http: [] }, /^http: must be an object, or false/],
-  ])('refuses %s, with the key path and the remedy', (_, settings, sentence) => {
+    [{ tokenFiles: [{ path: 't', mode: '0040' }] }, /^tokenFiles\[0\]\.mode: must let its owner/],
+    [{ log: { level: 'warn' } }, /^log\.level: must be one of .*"warning"/],
+    [{ reqest: {} }, /^reqest: is an unknown key: did you mean "request"\?/],
+    [{ http: { modee: '0600' } }, /^http\.modee: .*did you mean "mode"\?/],
+    [{ ipc: { zzzzzzz: 1 } }, /^ipc\.zzzzzzz: .*known here are path, mode, group, allow/],
+    [{ 'a\u001b[31m': 1 }, /^"a\\u001b\[31m": is an unknown key/],
+    [{ http: true }, /^http: must be an object, or false/],
+    [{ alerts: { remindAfter: '1h' } }, /^alerts\.remindAfter: must be a list/],
+    [{ ipc: { maxConnections: 1.5 } }, /^ipc\.maxConnections: must be a whole number/],
+    [{ ipc: { allow: { users: ['-x'] } } }, /^ipc\.allow\.users\[0\]: must be the name or the number/],
+    [{ tokenFiles: [{ path: '~/token' }] }, /^tokenFiles\[0\]\.path: must not begin with "~"/],
+    [{ log: 'debug' }, /^log: must be an object/],
+    [{ log: [] }, /^log: must be an object/],
+    [{ service: [] }, /^service: must be an object/],
+    [{ service: { headers: [] } }, /^service\.headers: must be an object of texts/],
+    [{ http: [] }, /^http: must be an object, or false/],
+  ])('refuses %j, with the key path and the remedy', (settings, sentence) => {
     const faults = faultsOf(withSettings(settings))
     expect(faults).toHaveLength(1)
     expect(faults[0]).toMatch(sentence)

@@ -1,22 +1,19 @@
 import { describe, expect, it } from 'vitest'
 
 import { revealAll, type Config } from '../../src/config/config.ts'
-import { ConfigError } from '../../src/config/issues.ts'
+import { formatIssue } from '../../src/config/issues.ts'
 import { loadConfig } from '../../src/config/load.ts'
 import { standardService } from '../../src/config/service.ts'
-import { smallConfig, useConfigFiles } from '../support/config-files.ts'
+import { refusalOf, serviceEnv as env, smallConfig, useConfigFiles } from '../support/config-files.ts'
 
 const files = useConfigFiles()
 const load = (service: unknown, baseUrl = 'https://api.example.com'): Promise<Config> =>
   loadConfig({
     configPath: files.write('c.json', { ...smallConfig(), baseUrl, service }),
-    env: { RUNTIME_DIRECTORY: '/run/kyc-tokend', STATE_DIRECTORY: '/var/lib/kyc-tokend' },
+    env,
   })
-const faultsOf = async (service: unknown): Promise<string[]> => {
-  const error = await load(service).catch((thrown: unknown) => thrown)
-  if (!(error instanceof ConfigError)) throw new Error('the description was not refused', { cause: error })
-  return error.faults.map(({ at, sentence }) => `${at}: ${sentence}`)
-}
+const faultsOf = async (service: unknown): Promise<string[]> =>
+  (await refusalOf(load(service))).faults.map(formatIssue)
 
 describe('the standard service', () => {
   it('is the one without a description, with an empty one, and with its own keys written out', async () => {

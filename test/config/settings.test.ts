@@ -3,11 +3,10 @@ import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 
 import type { Config, ShareConfig } from '../../src/config/config.ts'
-import { ConfigError } from '../../src/config/issues.ts'
 import { loadConfig } from '../../src/config/load.ts'
 import { renderTemplate } from '../../src/lib/template.ts'
 import { createAuthority, createCertificate, type Certificate } from '../support/certificates.ts'
-import { smallConfig, useConfigFiles } from '../support/config-files.ts'
+import { refusalOf, serviceEnv as env, smallConfig, useConfigFiles } from '../support/config-files.ts'
 
 const files = useConfigFiles()
 
@@ -16,14 +15,10 @@ const load = (settings: object): Promise<Config> => {
   const credentials = { apiKey: 'key-0815', apiSecret: LONG_SECRET }
   return loadConfig({
     configPath: files.write('c.json', { ...smallConfig(), credentials, ...settings }),
-    env: { RUNTIME_DIRECTORY: '/run/kyc-tokend', STATE_DIRECTORY: '/var/lib/kyc-tokend' },
+    env,
   })
 }
-const faults = async (settings: object): Promise<string> => {
-  const error = await load(settings).catch((thrown: unknown) => thrown)
-  if (error instanceof ConfigError) return error.message
-  throw new Error('the configuration was not refused', { cause: error })
-}
+const faults = async (settings: object): Promise<string> => (await refusalOf(load(settings))).message
 
 describe('alerts', () => {
   it('may be without an end of patience, and name whom to call', async () => {
@@ -95,16 +90,12 @@ describe('a template', () => {
     const over = { path: join(files.directory, 't.template'), format: 'template', template: 't.template' }
     expect(await faults({ tokenFiles: [over] })).toMatch(/a file that the configuration is read from/)
   })
-  it('and its format belong together', async () => {
-    expect(await faults({ tokenFiles: [{ path: 't', format: 'template' }] })).toMatch(
-      /tokenFiles\[0\]\.template: is missing, and "format": "template" needs it: name a file with the text/,
-    )
-    expect(await faults({ tokenFiles: [{ path: 't', template: 'x' }] })).toMatch(
-      /tokenFiles\[0\]\.template: is of use with "format": "template" only/,
-    )
-    expect(await faults({ tokenFiles: [{ path: 't', format: 'template', template: 'none' }] })).toMatch(
-      /the file .*none is not there/,
-    )
+  it.each([
+    [{ format: 'template' }, /template: is missing, and "format": "template" needs it: name a file with/],
+    [{ template: 'x' }, /template: is of use with "format": "template" only/],
+    [{ format: 'template', template: 'none' }, /template: the file .*none is not there/],
+  ])('belongs to its format, not so in %j', async (file, sentence) => {
+    expect(await faults({ tokenFiles: [{ path: 't', ...file }] })).toMatch(sentence)
   })
 })
 

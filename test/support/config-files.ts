@@ -4,6 +4,8 @@ import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { afterEach, beforeEach } from 'vitest'
 
+import { ConfigError } from '../../src/config/issues.ts'
+
 export interface ConfigFiles {
   readonly directory: string
   /** Writes a file and gives its path. Objects are written as JSON; the mode is 0600 unless given. */
@@ -32,6 +34,16 @@ export function useConfigFiles(): ConfigFiles {
       return path
     },
   }
+}
+
+/** The directories of a service. */
+export const serviceEnv = { RUNTIME_DIRECTORY: '/run/kyc-tokend', STATE_DIRECTORY: '/var/lib/kyc-tokend' }
+
+/** The faults with which a configuration is refused (78). Rejects where it is not. */
+export async function refusalOf(loading: Promise<unknown>): Promise<ConfigError> {
+  const error = await loading.catch((thrown: unknown) => thrown)
+  if (error instanceof ConfigError && error.status === 78) return error
+  throw new Error('the configuration was not refused', { cause: error })
 }
 
 /** The least there can be in a configuration. */
