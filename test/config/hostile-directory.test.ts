@@ -77,8 +77,8 @@ describe.runIf(process.getuid!() === 0)('the working directory of a person', () 
     execFileSync(process.execPath, [program], { cwd, encoding: 'utf8', env, uid: 65_533, gid: 65_533 })
   beforeEach(() => {
     chmodSync(files.directory, 0o755)
-    const settings = { ...smallConfig(), baseUrl: 'https://here.example' }
-    chownSync(files.write('kyc-tokend.config.yaml', settings), 65_533, 65_533)
+    const document = { ...smallConfig(), baseUrl: 'https://here.example' }
+    chownSync(files.write('kyc-tokend.config.yaml', document), 65_533, 65_533)
   })
   it('is where the search begins, and its first configuration counts, however faulty the next', () => {
     files.write('kyc-tokend.config.yml', '{"broken"')
