@@ -20,10 +20,10 @@ import { DiskStalledError } from './disk-queue.ts'
 export type ManagedFile = ReturnType<typeof createManagedFile>
 export interface FileCounts {
   /** Count of writes and removals. */
-  readonly writes: number
+  writes: number
   /** Those that restored what something else had changed. */
-  readonly repairs: number
-  readonly errors: number
+  repairs: number
+  errors: number
 }
 
 const FAILURE = { sentence: 'A file cannot be kept', event: 'file-error' }
@@ -40,6 +40,7 @@ export function createManagedFile(
     isRevocable = false,
     isPublic = false,
     failure = FAILURE,
+    counts = { writes: 0, repairs: 0, errors: 0 },
   }: {
     /** The content that the file should have now; null: it should not be there. */
     desired: () => string | null
@@ -50,6 +51,8 @@ export function createManagedFile(
     isPublic?: boolean
     /** The record of a failure. */
     failure?: { readonly sentence: string; readonly event: string }
+    /** Several files may count in the same. */
+    counts?: FileCounts
   },
 ) {
   const { path, mode, uid = null, gid = null } = file
@@ -62,7 +65,7 @@ export function createManagedFile(
   let expectedGid = gid ?? undefined
   let isPresent = false
   let writtenAt: Date | null = null
-  const counts = { writes: 0, repairs: 0, errors: 0 }
+  let repairs = 0
   let working: Promise<void> | null = null
   let isRequestedAgain = false
   let isStalled = false
@@ -118,6 +121,7 @@ export function createManagedFile(
       counts.writes += 1
       if (content === written) {
         counts.repairs += 1
+        repairs += 1
         log('warning', 'Restored a file that was changed externally', { event: 'file-restored', path })
       }
     }
@@ -175,6 +179,8 @@ export function createManagedFile(
     isPresent: () => isPresent,
     /** When it got its content, wall clock. */
     writtenAt: () => writtenAt,
+    /** Since the start. */
+    repairs: () => repairs,
     counts: (): FileCounts => ({ ...counts }),
   }
 }

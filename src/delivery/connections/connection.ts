@@ -81,7 +81,6 @@ export abstract class Connection implements Caller {
   private unread: Buffer = NOTHING
   /** It is the beginning of a request, and the rest of that is awaited. */
   private isPartial = false
-  private isPaused = false
   private isTurnDue = false
   private isAwaitingSent = false
   private isLagging = false
@@ -167,8 +166,7 @@ export abstract class Connection implements Caller {
   }
 
   private setPaused(isPaused: boolean): void {
-    if (isPaused === this.isPaused) return
-    this.isPaused = isPaused
+    if (isPaused === this.socket.isPaused()) return
     if (isPaused) this.socket.pause()
     else this.socket.resume()
   }

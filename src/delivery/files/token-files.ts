@@ -1,12 +1,12 @@
 // The token files: every entry of `tokenFiles` holds the token while it may be used, and is absent otherwise.
 import { join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
-import type { Config, TokenFileConfig } from '../../config/config.ts'
+import type { Config, TokenFileConfig, TokenFileFormat } from '../../config/config.ts'
 import { raceAbort } from '../../lib/tasks.ts'
 import { lstatIfAny, onFile } from '../../lib/atomic-file.ts'
-import { formatInstant } from '../../lib/clock.ts'
+import { formatInstant, type Instant } from '../../lib/clock.ts'
 import type { Log } from '../../lib/log.ts'
-import { createManagedFile, type FileCounts, type ManagedFile } from '../../lib/managed-file.ts'
+import { createManagedFile, type ManagedFile } from '../../lib/managed-file.ts'
 import { createOwnFile, parseJson } from '../../lib/own-file.ts'
 import { STOP_WAIT_MS } from '../../lib/disk-queue.ts'
 import { renderTemplate } from '../../lib/template.ts'
@@ -18,62 +18,51 @@ import { isOpen } from '../peers.ts'
 
 export type TokenFilesConfig = Pick<Config, 'tokenFiles' | 'runtimeDirectory' | 'stateDirectory' | 'ipc'>
 
-export interface TokenFiles {
-  /**
-   * Removes leftovers of a crash, then keeps the files until the signal is aborted. They stay for the next start; the
-   * shell's file goes.
-   */
-  run(signal: AbortSignal): Promise<void>
-  /** Goes on with other entries. Files of entries that are gone are removed. */
-  reconfigure(config: TokenFilesConfig): Promise<void>
-  status(): StatusResult['files']
-  /** Sums over all files, since the start. */
-  counts(): FileCounts
-}
-
+/** An entry of `tokenFiles`, or the file of the shell, which may be there or not. */
+type FileConfig = Omit<TokenFileConfig, 'format'> & { readonly format: TokenFileFormat | 'front' | 'absent' }
 interface Entry {
-  readonly config: TokenFileConfig
+  readonly config: FileConfig
   readonly file: ManagedFile
 }
+
+export type TokenFiles = ReturnType<typeof createTokenFiles>
 
 export function createTokenFiles(options: {
   config: TokenFilesConfig
   keeper: Pick<Keeper, 'state' | 'now' | 'onEvent'>
   log: Log
-}): TokenFiles {
+}) {
   const { keeper, log } = options
-  let entries = options.config.tokenFiles.map(createEntry)
-  let shell = createShellTokenFile(options.config, { keeper, log })
+  /** Of all token files, also former ones. */
+  const counts = { writes: 0, repairs: 0, errors: 0 }
+  let entries: Entry[] = filesOf(options.config).map(createEntry)
   const written = createWrittenFiles(options.config.stateDirectory, log)
   /** Files of former configurations that are still to be removed, by path. */
   const former = new Map<string, ManagedFile>()
   let isStopped = false
-  let past: FileCounts = { writes: 0, repairs: 0, errors: 0 }
 
-  function createEntry(config: TokenFileConfig): Entry {
+  function createEntry(config: FileConfig): Entry {
     const desired = (): string | null => {
-      const token = usableToken(keeper.state(), keeper.now())
       const isListed = entries.some((entry) => entry.config === config)
-      return token === null || !isListed ? null : contentOf(config, token)
+      // Without a daemon the shell must not answer.
+      if (!isListed || (isStopped && config.format === 'front')) return null
+      const now = keeper.now()
+      const token = usableToken(keeper.state(), now)
+      return token && contentOf(config, token, now)
     }
-    const file = createManagedFile(config, { desired, log, isRevocable: true, isPublic: true })
-    return { config, file }
+    const own = isTokenFile(config) ? { isPublic: true, counts } : {}
+    return { config, file: createManagedFile(config, { desired, log, isRevocable: true, ...own }) }
   }
 
   const isConfigured = (path: string): boolean => entries.some((entry) => entry.config.path === path)
 
   async function reconcile(): Promise<void> {
-    await Promise.all([
-      ...entries.map(reconcileEntry),
-      removeFormer(),
-      shell.reconcile(),
-      written.reconcile(),
-    ])
+    await Promise.all([...entries.map(reconcileEntry), removeFormer(), written.reconcile()])
   }
 
   async function reconcileEntry({ config, file }: Entry): Promise<void> {
     await file.reconcile()
-    if (file.isPresent() && file.writtenAt() !== null) await written.add(config.path)
+    if (isTokenFile(config) && file.isPresent() && file.writtenAt() !== null) await written.add(config.path)
   }
 
   async function removeFormer(): Promise<void> {
@@ -82,7 +71,6 @@ export function createTokenFiles(options: {
       const isGone = file.error() === null && !file.isPresent()
       if (!isConfigured(path) && !isGone) continue
       former.delete(path)
-      past = sum(past, file.counts())
       if (!isConfigured(path)) await written.remove(path)
     }
   }
@@ -91,61 +79,69 @@ export function createTokenFiles(options: {
   async function readFormer(): Promise<void> {
     for (const path of (await written.begin()).filter((listed) => !isConfigured(listed))) {
       if (await isForeign(path)) await written.remove(path)
-      else former.set(path, createManagedFile({ path, mode: 0o600 }, { desired: () => null, log }))
+      else former.set(path, createManagedFile({ path, mode: 0o600 }, { desired: () => null, log, counts }))
     }
-    await reconcile()
-  }
-
-  async function run(signal: AbortSignal): Promise<void> {
-    await Promise.all([...entries.map(async ({ file }) => file.begin()), shell.begin()])
-    const fault = Promise.withResolvers<never>()
-    const list = readFormer().catch(fault.reject)
-    const unsubscribe = keeper.onEvent(({ type }) => {
-      if (type !== 'attempted') reconcile().catch(fault.reject)
-    })
-    if (!signal.aborted) reconcile().catch(fault.reject)
-    await raceAbort(fault.promise, signal).finally(unsubscribe)
-    isStopped = true
-    shell.hide()
-    await raceAbort(Promise.all([list, reconcile()]), AbortSignal.timeout(STOP_WAIT_MS))
-  }
-
-  /** An entry that did not change keeps what it knows of its file. */
-  async function reconfigure(config: TokenFilesConfig): Promise<void> {
-    const replaced = entries
-    entries = config.tokenFiles.map(
-      (next) => replaced.find((entry) => isDeepStrictEqual(entry.config, next)) ?? createEntry(next),
-    )
-    for (const entry of replaced.filter((one) => !entries.includes(one))) {
-      if (isConfigured(entry.config.path)) past = sum(past, entry.file.counts())
-      else former.set(entry.config.path, entry.file)
-    }
-    shell.hide()
-    await Promise.all([removeFormer(), shell.reconcile()])
-    shell = createShellTokenFile(config, { keeper, log })
-    if (isStopped) shell.hide()
     await reconcile()
   }
 
   return {
-    run,
-    reconfigure,
-    status: () =>
-      entries.map(({ config, file }) => ({
-        path: config.path,
-        format: config.format,
-        ok: file.error() === null,
-        error: file.error(),
-        present: file.isPresent(),
-        writtenAt: file.writtenAt()?.toISOString() ?? null,
-        repairs: file.counts().repairs,
-      })),
-    counts: () =>
-      [...entries.map(({ file }) => file), ...former.values()].reduce(
-        (total, file) => sum(total, file.counts()),
-        past,
-      ),
+    /**
+     * Removes leftovers of a crash, then keeps the files until the signal is aborted. They stay for the next start; the
+     * shell's file goes.
+     */
+    async run(signal: AbortSignal): Promise<void> {
+      await Promise.all(entries.map(async ({ file }) => file.begin()))
+      const fault = Promise.withResolvers<never>()
+      const list = readFormer().catch(fault.reject)
+      const unsubscribe = keeper.onEvent(({ type }) => {
+        if (type !== 'attempted') reconcile().catch(fault.reject)
+      })
+      if (!signal.aborted) reconcile().catch(fault.reject)
+      await raceAbort(fault.promise, signal).finally(unsubscribe)
+      isStopped = true
+      await raceAbort(Promise.all([list, reconcile()]), AbortSignal.timeout(STOP_WAIT_MS))
+    },
+    /** Goes on with other entries. Files of entries that are gone are removed; one that did not change is kept. */
+    async reconfigure(config: TokenFilesConfig): Promise<void> {
+      const replaced = entries
+      entries = filesOf(config).map(
+        (next) => replaced.find((entry) => isDeepStrictEqual(entry.config, next)) ?? createEntry(next),
+      )
+      for (const { config: gone, file } of replaced) if (!isConfigured(gone.path)) former.set(gone.path, file)
+      await reconcile()
+    },
+    status: (): StatusResult['files'] =>
+      entries
+        .filter(({ config }) => isTokenFile(config))
+        .map(({ config, file }) => ({
+          path: config.path,
+          format: config.format,
+          ok: file.error() === null,
+          error: file.error(),
+          present: file.isPresent(),
+          writtenAt: file.writtenAt()?.toISOString() ?? null,
+          repairs: file.repairs(),
+        })),
+    /** Sums over all token files, since the start. */
+    counts: () => ({ ...counts }),
   }
+}
+
+/**
+ * The entries of `tokenFiles`, and `token.front`: one line "VALID_FROM VALID_UNTIL TOKEN" for a shell that prints the token
+ * without asking the daemon. It lies beside the default token file (`token` in the runtime directory, `raw`), with its mode
+ * and group, and is there only while everybody who may read that file may also ask the daemon (`ipc.allow` is empty).
+ */
+function filesOf({ tokenFiles, runtimeDirectory, ipc }: TokenFilesConfig): FileConfig[] {
+  const tokenPath = join(runtimeDirectory, 'token')
+  const beside = tokenFiles.find(({ path, format }) => path === tokenPath && format === 'raw')
+  const format = isOpen(ipc.allow) && beside !== undefined ? 'front' : 'absent'
+  const path = join(runtimeDirectory, 'token.front')
+  return [...tokenFiles, { mode: 0o600, uid: null, gid: null, ...beside, path, format }]
+}
+
+function isTokenFile({ format }: FileConfig): boolean {
+  return format !== 'front' && format !== 'absent'
 }
 
 /** Reports whether another user made the file: it is not what this daemon once wrote there. */
@@ -155,16 +151,11 @@ async function isForeign(path: string): Promise<boolean> {
   return stats !== null && uid !== 0 && stats.uid !== uid
 }
 
-function sum(one: FileCounts, other: FileCounts): FileCounts {
-  return {
-    writes: one.writes + other.writes,
-    repairs: one.repairs + other.repairs,
-    errors: one.errors + other.errors,
-  }
-}
-
-function contentOf({ format, template }: TokenFileConfig, token: Token): string {
+/** null: the file is not to be there. */
+function contentOf({ format, template }: FileConfig, token: Token, now: Instant): string | null {
   const { accessToken, generation, fingerprint, baseUrl, expiresAtMs, received } = token
+  if (format === 'absent') return null
+  if (format === 'front') return shellLine(token, now)
   if (format === 'raw') return accessToken
   if (format === 'header') return `Authorization: Bearer ${accessToken}\n`
   if (format === 'env') return `KYC_ACCESS_TOKEN=${accessToken}\n`
@@ -175,41 +166,13 @@ function contentOf({ format, template }: TokenFileConfig, token: Token): string 
 }
 
 /**
- * `token.front`: one line "VALID_FROM VALID_UNTIL TOKEN" for a shell that prints the token without asking the daemon. It
- * lies beside the default token file (`token` in the runtime directory, `raw`), with its mode and group, and is there only
- * while everybody who may read that file may also ask the daemon (`ipc.allow` is empty).
- */
-function createShellTokenFile(
-  { tokenFiles, runtimeDirectory, ipc }: TokenFilesConfig,
-  { keeper, log }: { keeper: Pick<Keeper, 'state' | 'now'>; log: Log },
-) {
-  const tokenPath = join(runtimeDirectory, 'token')
-  const config = tokenFiles.find(({ path, format }) => path === tokenPath && format === 'raw')
-  let isShown = isOpen(ipc.allow) && config !== undefined
-  const file = createManagedFile(
-    { mode: 0o600, ...config, path: join(runtimeDirectory, 'token.front') },
-    { desired: () => (isShown ? shellLine(keeper) : null), log, isRevocable: true },
-  )
-  return {
-    ...file,
-    /** From now on the file is to be absent: without a daemon the shell must not answer. */
-    hide() {
-      isShown = false
-    },
-  }
-}
-
-/**
  * In whole seconds of /proc/uptime, both rounded down: the reader compares its own seconds rounded down, so it never
  * takes an expired token for a good one. A stale token has no line: its readers ask the daemon.
  */
-function shellLine(keeper: Pick<Keeper, 'state' | 'now'>): string | null {
-  const now = keeper.now()
-  const token = usableToken(keeper.state(), now)
-  if (token === null) return null
-  const until = Math.floor(token.expiresAtMs / 1000)
+function shellLine({ accessToken, expiresAtMs, received }: Token, now: Instant): string | null {
+  const until = Math.floor(expiresAtMs / 1000)
   if (now.bootMs >= until * 1000) return null
-  return `${Math.floor(token.received.bootMs / 1000)} ${until} ${token.accessToken}\n`
+  return `${Math.floor(received.bootMs / 1000)} ${until} ${accessToken}\n`
 }
 
 /** `written-files.json` in the state directory: paths of token files that exist, for the removal of the package. */

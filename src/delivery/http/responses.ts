@@ -86,17 +86,7 @@ export function headerOf({ rawHeaders }: IncomingMessage, name: string): string 
   return undefined
 }
 
-/** Reports whether a client would rather have plain text than JSON (RFC 9110, section 12.5.1). */
-export function prefersText(accept: string | undefined): boolean {
-  if (accept === undefined || accept === '*/*' || accept === JSON_TYPE) return false
-  const qualities = new Map(accept.split(',').map(readRange))
-  const text = qualities.get('text/plain') ?? qualities.get('text/*') ?? 0
-  const json = qualities.get(JSON_TYPE) ?? qualities.get('application/*') ?? 0
-  return text > json
-}
-
-function readRange(range: string): [string, number] {
-  const [type = '', ...parameters] = range.split(';').map((part) => part.trim().toLowerCase())
-  const quality = parameters.find((parameter) => parameter.startsWith('q='))
-  return [type, quality === undefined ? 1 : Number(quality.slice(2)) || 0]
+/** Reports whether a client names plain text alone, or before JSON. */
+export function prefersText(accept = ''): boolean {
+  return /(text\/(?:plain|\*))|application\/(?:json|\*)|\*\/\*/i.exec(accept)?.[1] !== undefined
 }
