@@ -22,9 +22,10 @@ export const MAX_HEAD_BYTES = 8 * 1024
 export const MAX_HEAD_FIELDS = 64
 /** Body of an HTTP request: a report of the longest token fits. */
 export const MAX_BODY_BYTES = 32 * 1024
-/** Read from a client after its connection was closed with a message: closed with something unread it would be reset. */
-export const MAX_DISCARDED_BYTES = 256 * 1024
-/** Time that such a client has to hang up, in ms. */
+/**
+ * Time in which a client may hang up after its connection was closed with a message, in ms: what it still sends is read and
+ * ignored, because a connection that is closed with something unread is reset.
+ */
 export const LINGER_MS = 5_000
 /** Connections that linger; beyond them one is closed at once. */
 export const MAX_LINGERING = 256

@@ -36,7 +36,6 @@ export type Reply<T extends RequestType = RequestType> = Result<Results[T]>
 type Operation<T extends RequestType> = (
   request: TokenRequest & RejectRequest,
   caller: Caller,
-  sendsToken: boolean,
 ) => Later<Reply<T>>
 
 /** Raises a test alert, or says why it is refused. */
@@ -68,23 +67,23 @@ export function createOperations(options: {
   }
 
   const operations: { readonly [T in RequestType]: Operation<T> } = {
-    'token.get'(request, caller, sendsToken) {
+    'token.get'(request, caller) {
       const reply = replies.token(request, caller)
-      if (!(reply instanceof Promise)) return handOut(caller, reply, request.client, sendsToken)
-      return reply.then((late) => handOut(caller, late, request.client, sendsToken))
+      if (!(reply instanceof Promise)) return handOut(caller, reply, request.client)
+      return reply.then((late) => handOut(caller, late, request.client))
     },
-    'token.subscribe'(request, caller, sendsToken) {
+    'token.subscribe'(request, caller) {
       replies.need(request)
-      return handOut(caller, replies.current(), request.client, sendsToken)
+      return handOut(caller, replies.current(), request.client)
     },
     'token.reject'(request, { peer }) {
-      const { accessToken, fingerprint, client } = request
-      if ((accessToken === undefined) === (fingerprint === undefined)) return badRequest(ONE_OF_BOTH)
+      const isToken = request.accessToken !== undefined
+      if (isToken === (request.fingerprint !== undefined)) return badRequest(ONE_OF_BOTH)
       const reply = replies.reject(request)
       if ('fault' in reply) return reply
       const { verdict } = reply.value
       rejects[verdict] += 1
-      if (peer !== null) audit.recordReject(peer, transport, client ?? null, verdict)
+      if (peer !== null) audit.recordReject(peer, transport, request.client, verdict)
       return reply
     },
     async 'status.get'(_request, { peer }) {
@@ -100,13 +99,12 @@ export function createOperations(options: {
   function handOut(
     caller: Caller,
     reply: Result<CachedToken>,
-    client: string | undefined,
-    sendsToken: boolean,
+    client: string | null = null,
   ): Result<CachedToken> {
     if (!caller.isAllowed) return denied
-    if ('value' in reply && sendsToken && !caller.isClosing) {
+    if ('value' in reply && !caller.isClosing) {
       reads += 1
-      audit.recordRead(caller, transport, client ?? null)
+      audit.recordRead(caller, transport, client)
     }
     return reply
   }
@@ -114,13 +112,12 @@ export function createOperations(options: {
   return {
     /**
      * Performs one operation for a caller that may use the socket. The reply comes at once if that can be, else as a
-     * promise. No read is counted if the token itself is not sent (`sendsToken`, by default true).
+     * promise.
      */
     perform<T extends RequestType>(
       type: T,
       data: Readonly<Record<string, unknown>>,
       caller: Caller,
-      sendsToken = true,
     ): Later<Reply<T>> {
       const alternative = PRIVILEGED[type]
       if (alternative !== undefined && caller.peer?.isPrivileged !== true) {
@@ -132,19 +129,24 @@ export function createOperations(options: {
         if (field !== undefined && !field.isValid(data[name]))
           return badRequest(`\`${name}\` is ${field.shape}`)
       }
-      return operations[type](data, caller, sendsToken)
+      return operations[type](data, caller)
     },
     /** The fault for peers that `allow` excludes. */
     denied: denied.fault,
     /** The current token for a subscriber, after a change. */
     changedToken: (caller: Caller): Reply<'token.subscribe'> =>
-      handOut(caller, replies.current(), caller.reads?.client ?? undefined, true),
+      handOut(caller, replies.current(), caller.reads?.client),
     counts: () => ({ reads, rejects: { ...rejects } }),
   }
 }
 
+/** A subscription needs no token, but a request that is in order. */
+export function isInOrder(reply: Reply): boolean {
+  return !('fault' in reply) || (reply.fault.code !== 'bad-request' && reply.fault.code !== 'denied')
+}
+
 export function isRequestType(type: unknown): type is RequestType {
-  return Object.keys(answerTypes).includes(String(type))
+  return typeof type === 'string' && Object.hasOwn(answerTypes, type)
 }
 
 // ---- validation -----------------------------------------------------------------------------------------------------
@@ -153,39 +155,28 @@ interface Field {
   readonly isValid: (value: unknown) => boolean
   readonly shape: string
 }
-/** The values of each field, whatever the request. Other fields are ignored: a newer client may send them. */
-const FIELDS: ReadonlyMap<string, Field> = new Map(
-  Object.entries({
-    minValidSeconds: secondsField(MAX_MIN_VALID_SECONDS),
-    waitSeconds: secondsField(MAX_WAIT_SECONDS),
-    notFingerprint: fingerprintField(),
-    fingerprint: fingerprintField(),
-    accessToken: textField(Infinity, 'a string that is not empty'),
-    client: textField(128, 'a name of 1 to 128 characters'),
-  }),
+const fingerprint = text(
+  new RegExp(`^[0-9a-f]{${FINGERPRINT_LENGTH}}$`),
+  `the first ${FINGERPRINT_LENGTH} hex digits of the token's SHA-256, in lower case`,
 )
+/** The values of each field, whatever the request. Other fields are ignored: a newer client may send them. */
+const FIELDS: ReadonlyMap<string, Field> = new Map([
+  ['minValidSeconds', seconds(MAX_MIN_VALID_SECONDS)],
+  ['waitSeconds', seconds(MAX_WAIT_SECONDS)],
+  ['notFingerprint', fingerprint],
+  ['fingerprint', fingerprint],
+  ['accessToken', text(/./s, 'a string that is not empty')],
+  ['client', text(/^.{1,128}$/s, 'a name of 1 to 128 characters')],
+])
 const ONE_OF_BOTH = 'Give either `accessToken` or `fingerprint`, the token to which the service answered 401'
 
-function secondsField(max: number): Field {
-  return {
-    isValid: (value) => typeof value === 'number' && value >= 0 && value <= max,
-    shape: `a number of seconds from 0 to ${max}`,
-  }
+function seconds(max: number): Field {
+  const isValid = (value: unknown): boolean => typeof value === 'number' && value >= 0 && value <= max
+  return { isValid, shape: `a number of seconds from 0 to ${max}` }
 }
 
-function fingerprintField(): Field {
-  const pattern = new RegExp(`^[0-9a-f]{${FINGERPRINT_LENGTH}}$`)
-  return {
-    isValid: (value) => typeof value === 'string' && pattern.test(value),
-    shape: `the first ${FINGERPRINT_LENGTH} hex digits of the token's SHA-256, in lower case`,
-  }
-}
-
-function textField(maxLength: number, shape: string): Field {
-  return {
-    isValid: (value) => typeof value === 'string' && value !== '' && value.length <= maxLength,
-    shape,
-  }
+function text(pattern: RegExp, shape: string): Field {
+  return { isValid: (value) => typeof value === 'string' && pattern.test(value), shape }
 }
 
 function badRequest(message: string): Result<never> {

@@ -110,8 +110,6 @@ export function createReplies(options: {
   }
 }
 
-// ---- pure decisions --------------------------------------------------------------------------------------------------
-
 function isGoodEnough(state: TokenState, now: Instant, request: TokenRequest): boolean {
   const token = usableToken(state, now)
   if (token === null || token.fingerprint === request.notFingerprint) return false
@@ -139,14 +137,10 @@ function isAnswerFinal(
 function whyNoToken(
   outcome: Exclude<FetchOutcome, { kind: 'ok' }> | undefined,
 ): Pick<RefreshResult, 'reason' | 'detail'> {
-  if (outcome === undefined) {
+  if (outcome === undefined)
     return { reason: 'stopping', detail: 'kyc-tokend is stopping: ask again when it has been started' }
-  }
-  if (outcome.kind === 'postponed') {
-    const { reason = 'not-asked', detail = 'This host does not ask the service now' } = outcome
-    return { reason, detail }
-  }
-  return { reason: outcome.reason, detail: outcome.detail }
+  const { reason = 'not-asked', detail = 'This host does not ask the service now' } = outcome
+  return { reason, detail }
 }
 
 /** Why there is no token to hand out. */
@@ -169,16 +163,11 @@ function faultOf(state: TokenState): Fault {
   return { code, message: `${words}: ${asSentence(detail)} ${asSentence(remedies[reason])}`, reason }
 }
 
-// ---- the cached reply ------------------------------------------------------------------------------------------------
-
-interface CachedReply {
-  readonly state: TokenState
-  readonly reply: Result<CachedToken>
-  /** When the phase changes by time alone, on the boot clock. */
-  readonly untilMs: number
-}
-
-function cachedReply(state: TokenState, now: Instant): CachedReply {
+/** The reply while the state is this one, up to `untilMs` on the boot clock, when the phase changes by time alone. */
+function cachedReply(
+  state: TokenState,
+  now: Instant,
+): { readonly state: TokenState; readonly reply: Result<CachedToken>; readonly untilMs: number } {
   const token = usableToken(state, now)
   if (token === null) return { state, reply: { fault: faultOf(state) }, untilMs: Infinity }
   const result: TokenResult = { accessToken: token.accessToken, ...describeToken(token, state, now) }

@@ -21,13 +21,15 @@ const ROUNDS_BEFORE_HTTP = 3
 /** Shared by all servers. */
 export type DeliveryContext = ReturnType<typeof createDeliveryContext>
 
-export function createDeliveryContext(options: {
+interface ContextOptions {
   readonly replies: Replies
   readonly testAlert: TestAlert
   readonly log: Log
   readonly clock: Pick<Clock, 'now'>
   readonly peers?: Peers
-}) {
+}
+
+export function createDeliveryContext(options: ContextOptions) {
   const { replies, testAlert, log, peers = createPeers() } = options
   const audit = createTokenAudit(options)
   return { replies, testAlert, log, peers, audit, turns: createTurns(), descriptors: createDescriptors() }
@@ -38,14 +40,7 @@ export type Servers = ReturnType<typeof createServers>
 /** Throws UserError where the daemon's user is that of strangers. */
 export function createServers(
   config: Pick<Config, 'ipc' | 'http'>,
-  options: {
-    inherited: InheritedSockets
-    replies: Replies
-    metrics: Metrics
-    testAlert: TestAlert
-    log: Log
-    clock: Pick<Clock, 'now'>
-  },
+  options: ContextOptions & { readonly inherited: InheritedSockets; readonly metrics: Metrics },
 ) {
   const { inherited, metrics } = options
   const context = createDeliveryContext(options)
@@ -63,23 +58,11 @@ export function createServers(
     await former?.close()
     if (socket === null) return
     const { createHttpServer } = await import('./http/server.ts')
-    const server = createHttpServer({
-      ...context,
-      metrics,
-      inherited: descriptorsOf(inherited, 'http'),
-      socket,
-    })
+    const fds = descriptorsOf(inherited, 'http')
+    const server = createHttpServer({ ...context, metrics, inherited: fds, socket })
     await server.open()
     http = server
     if (isStopped) await reconfigureHttp(null)
-  }
-
-  async function openMetrics(): Promise<ConnectionServer | null> {
-    if (inherited.metrics.length === 0) return null
-    const { createMetricsServer } = await import('./http/server.ts')
-    const server = createMetricsServer({ ...context, inherited: inherited.metrics, metrics })
-    await server.open()
-    return server
   }
 
   return {
@@ -92,7 +75,11 @@ export function createServers(
         // Most clients use the other socket, and loading HTTP takes time: those that wait there already come first.
         for (let round = 0; round < ROUNDS_BEFORE_HTTP; round += 1) await nextRound()
         if (!signal.aborted) await reconfigureHttp(config.http)
-        metricsServer = await openMetrics()
+        if (inherited.metrics.length > 0) {
+          const { createMetricsServer } = await import('./http/server.ts')
+          metricsServer = createMetricsServer({ ...context, metrics, inherited: inherited.metrics })
+          await metricsServer.open()
+        }
         if (!signal.aborted) onListening()
         await untilAborted(signal)
       } finally {
@@ -123,9 +110,6 @@ export function createServers(
   }
 }
 
-function clientsOf({
-  connections,
-  subscribers,
-}: ReturnType<ConnectionServer['counts']>): StatusResult['clients']['ipc'] {
+function clientsOf({ connections, subscribers }: StatusResult['clients']['ipc']) {
   return { connections, subscribers }
 }

@@ -1,5 +1,5 @@
 // The status and the token's description as clients see them: pure functions of the keeper's state.
-import { formatInstant, type Instant } from '../lib/clock.ts'
+import { formatInstant, formatInstantOrNull, type Instant } from '../lib/clock.ts'
 import type { StatusResult, TokenDescription } from '../protocol.ts'
 import type { CurrentAlert } from '../token/alert.ts'
 import { dueAtMs, isAsking, isStale, phaseOf, usableToken, type TokenState } from '../token/state.ts'
@@ -63,14 +63,9 @@ export function statusOf(state: TokenState, now: Instant, parts: StatusParts): S
 
 function describeAlert(alert: ReturnType<StatusParts['alert']>, now: Instant): StatusResult['alert'] {
   if (alert === null) return null
-  const { reason, since, remedy, contact, askedBy } = alert
-  return {
-    reason,
-    since: formatInstant(since.bootMs, now),
-    remedy,
-    contact,
-    ...(askedBy !== null && { askedBy }),
-  }
+  const { reason, remedy, contact, askedBy } = alert
+  const since = formatInstant(alert.since.bootMs, now)
+  return { reason, since, remedy, contact, ...(askedBy !== null && { askedBy }) }
 }
 
 /** A refusal is one attempt, and a postponement none: this host waits for another one, or for the shared store. */
@@ -95,6 +90,5 @@ function describeFailure(state: TokenState, now: Instant): StatusResult['failure
 /** The attempt that is under way counts as the next one: it is not over. */
 function formatNextAttempt(state: TokenState, now: Instant): string | null {
   if (state.inFlight !== null && isAsking(state)) return formatInstant(state.inFlight.since.bootMs, now)
-  const dueMs = dueAtMs(state)
-  return dueMs === Infinity ? null : formatInstant(Math.max(dueMs, now.bootMs), now)
+  return formatInstantOrNull(Math.max(dueAtMs(state), now.bootMs), now)
 }

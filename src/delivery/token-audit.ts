@@ -42,6 +42,7 @@ const OTHER_NAMES = '(other names)'
 /** Beyond so many in all, another one replaces the oldest. */
 const MAX_TALLIES = 4_096
 const MAX_READERS = 20
+const NO_ACTS = { pid: 0, count: 0, total: 0, lastAtMs: 0, loggedAtMs: -Infinity }
 
 export function createTokenAudit({ log, clock }: { log: Log; clock: Pick<Clock, 'now'> }) {
   const reads = new Map<string, Tally>()
@@ -62,17 +63,7 @@ export function createTokenAudit({ log, clock }: { log: Log; clock: Pick<Clock, 
       return tallyOf(tallies, peer, transport, OTHER_NAMES)
     const [oldest] = tallies.keys()
     if (oldest !== undefined && tallies.size >= MAX_TALLIES) tallies.delete(oldest)
-    const tally = {
-      key,
-      uid,
-      transport,
-      client,
-      pid: 0,
-      count: 0,
-      total: 0,
-      lastAtMs: 0,
-      loggedAtMs: -Infinity,
-    }
+    const tally = { key, uid, transport, client, ...NO_ACTS }
     tallies.set(key, tally)
     return tally
   }
@@ -116,8 +107,8 @@ export function createTokenAudit({ log, clock }: { log: Log; clock: Pick<Clock, 
       logIfDue(tally)
     },
     /** A client reported a token as refused: logged at once, and then once an hour for each reporter. */
-    recordReject(peer: Peer, transport: Transport, client: string | null, verdict: RejectVerdict): void {
-      const tally = tallyOf(rejects, peer, transport, client)
+    recordReject(peer: Peer, transport: Transport, client: string | undefined, verdict: RejectVerdict): void {
+      const tally = tallyOf(rejects, peer, transport, client ?? null)
       count(tally, peer)
       tally.verdict = verdict
       logIfDue(tally)

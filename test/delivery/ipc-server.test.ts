@@ -134,6 +134,8 @@ describe('requests that are none', () => {
     'true',
     '{"type":"token.get"}',
     '{"type":1,"data":{"id":"1"}}',
+    '{"type":["token.get"],"data":{"id":"1"}}',
+    '{"type":{"toString":1},"data":{"id":"1"}}',
     '{"type":"token.get","data":null}',
     '{"type":"token.get","data":[]}',
     '{"type":"token.get","data":{}}',

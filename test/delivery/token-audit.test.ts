@@ -22,7 +22,7 @@ test('reads and reports are logged at once, then once an hour with their count',
     ['token-taken', 'token-rejected'].map((event) => fieldsOf(event).map(({ count }) => count))
   const act = (): void => {
     audit.recordRead(reader, 'ipc', null)
-    audit.recordReject(peerOf(1_000), 'http', null, 'replaced')
+    audit.recordReject(peerOf(1_000), 'http', undefined, 'replaced')
   }
   act()
   expect(counts()).toEqual([[1], [1]])

@@ -4,14 +4,13 @@ import { monotonicMs } from '../../lib/clock.ts'
 import type { Fault } from '../../protocol.ts'
 import {
   AT_ONCE_BYTES,
-  MAX_DISCARDED_BYTES,
   MAX_UNSENT_BYTES,
   REQUESTS_PER_TURN,
   type RequestRate,
   type TimeoutReason,
   type Timeouts,
 } from '../limits.ts'
-import type { Caller } from '../operations.ts'
+import type { Caller, Operations } from '../operations.ts'
 import type { Peer } from '../peers.ts'
 import type { Reader } from '../token-audit.ts'
 
@@ -29,16 +28,13 @@ export const dropReasons = [
 ] as const
 export type DropReason = (typeof dropReasons)[number]
 
-/** Why a client loses its connection, and the fault that says so. */
-export interface Refusal {
-  readonly reason: DropReason
-  readonly fault: Fault
-}
-
 /** The server as a connection sees it. */
 export interface Host {
-  /** Counts a request that has arrived. Returns why it is not answered; null: it is. */
-  refusalOf(connection: Connection): Refusal | null
+  readonly operations: Operations
+  /** The faults of which a client learns when it loses its connection. */
+  readonly faults: Readonly<Partial<Record<DropReason, Fault>>>
+  /** Counts a request that has arrived. Returns why it costs the connection; null: it is answered. */
+  refusalOf(connection: Connection): DropReason | null
   /** Calls the function when it is the connection's turn again. */
   whenItsTurn(connection: Connection, work: () => void): void
   /** The client loses its connection. */
@@ -85,7 +81,6 @@ export abstract class Connection implements Caller {
   private isAwaitingSent = false
   private isLagging = false
   private abort: AbortController | null = null
-  private discardedBytes = 0
   /** The timeout that ran at the last sweep, and the sweeps since then without progress. */
   private timeout: TimeoutReason | null = null
   private sweeps = 0
@@ -106,8 +101,8 @@ export abstract class Connection implements Caller {
   protected afterTurn(): void {}
   /** Sends the newest token to those who subscribe. */
   protected abstract pushToken(): void
-  /** The last message before the connection is closed for this reason, which the fault names; null where none fits. */
-  abstract closeMessage(reason: DropReason, fault: Fault | undefined): string | null
+  /** The last message before the connection is closed for this reason; null where none fits. */
+  abstract closeMessage(reason: DropReason): string | null
   /** Reports whether another request may be parsed; `proceed` is called when that changes. */
   protected mayParse(): boolean {
     return this.unsentBytes() < MAX_UNSENT_BYTES
@@ -138,7 +133,7 @@ export abstract class Connection implements Caller {
   // ---- reading ------------------------------------------------------------------------------------------------------
 
   private receive(chunk: Buffer): void {
-    if (this.isClosing) return this.discard(chunk.length)
+    if (this.isClosing) return
     this.unread = this.unread.length === 0 ? chunk : Buffer.concat([this.unread, chunk])
     if (chunk.length <= AT_ONCE_BYTES) return this.guard(() => this.read())
     this.isPartial = false
@@ -189,15 +184,10 @@ export abstract class Connection implements Caller {
     })
   }
 
-  /** To be called for each request. Returns why it is not answered; null: it is. */
-  protected noteRequest(): Refusal | null {
+  /** To be called for each request. Returns why it costs the connection; null: it is answered. */
+  protected noteRequest(): DropReason | null {
     this.timeout = null
     return this.host.refusalOf(this)
-  }
-
-  private discard(bytes: number): void {
-    this.discardedBytes += bytes
-    if (this.discardedBytes > MAX_DISCARDED_BYTES) this.socket.destroy()
   }
 
   // ---- sending ------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import {
   createQuota,
   LINGER_MS,
   MAX_LINGERING,
+  MAX_SUBSCRIPTIONS,
   SEND_BUFFER_BYTES,
   tryAcquire,
   type Timeouts,
@@ -38,15 +39,6 @@ const FIRST_REQUEST_MS = 500
 const BUSY_DRAIN_MS = 1_000
 const FAULT_LOGGED_EVERY_MS = 3_600_000
 
-const TOO_MANY: Fault = {
-  code: 'busy',
-  message: 'Too many connections: close some, or raise `maxConnections` and `maxConnectionsPerUser`',
-}
-const TOO_OFTEN: Fault = {
-  code: 'busy',
-  message: 'More requests per second than `maxRequestsPerSecond` allows: send fewer',
-}
-
 export interface ServerOptions {
   readonly socket: SocketConfig
   /** Descriptors of listening sockets that were handed over, and no other is opened; null: one is opened at its path. */
@@ -70,13 +62,6 @@ export function createConnectionServer(
   const { inherited, peers, turns, replies, log } = options
   const timeouts = { ...TIMEOUTS, ...options.timeouts }
   const quota = createQuota(options.descriptors)
-  /** Those of which a client learns before it loses its connection. */
-  const closingFaults: Partial<Record<DropReason, Fault>> = {
-    denied: operations.denied,
-    'too-many-connections': TOO_MANY,
-    'broken-framing': { code: 'bad-request', message: framing },
-    'incomplete-request': { code: 'bad-request', message: 'The request did not end in time' },
-  }
   /** With the functions that end their count. */
   const all = new Map<Connection, () => void>()
   const dropped = Object.fromEntries(dropReasons.map((reason) => [reason, 0])) as Record<DropReason, number>
@@ -88,10 +73,11 @@ export function createConnectionServer(
   let faultLoggedAtMs = -Infinity
 
   const host: Host = {
+    operations,
+    faults: faultsOf(operations.denied, framing),
     refusalOf({ isAllowed, rate }) {
-      if (!isAllowed) return { reason: 'denied', fault: operations.denied }
-      if (tryAcquire(rate, config.maxRequestsPerSecond)) return null
-      return { reason: 'too-many-requests', fault: TOO_OFTEN }
+      if (!isAllowed) return 'denied'
+      return tryAcquire(rate, config.maxRequestsPerSecond) ? null : 'too-many-requests'
     },
     whenItsTurn(connection, work) {
       turns(() => {
@@ -153,7 +139,7 @@ export function createConnectionServer(
       reason,
       ...(peer !== null && { uid: peer.uid, pid: peer.pid }),
     })
-    close(connection, connection.closeMessage(reason, closingFaults[reason]))
+    close(connection, connection.closeMessage(reason))
   }
 
   /** Reads on for a while: closed with requests unread, the connection would be reset and the message lost. */
@@ -181,18 +167,15 @@ export function createConnectionServer(
 
   // ---- timeouts -----------------------------------------------------------------------------------------------------
 
-  function stopSweeps(): void {
-    clearInterval(sweepTimer)
-    sweepTimer = undefined
-  }
-
   /** Looks at each connection once, as long as there are any. */
   function sweep(): void {
     for (const connection of all.keys()) {
       const reason = connection.sweep(timeouts)
       if (reason !== null) drop(connection, reason)
     }
-    if (all.size === 0) stopSweeps()
+    if (all.size > 0) return
+    clearInterval(sweepTimer)
+    sweepTimer = undefined
   }
 
   // ---- the whole ----------------------------------------------------------------------------------------------------
@@ -220,7 +203,7 @@ export function createConnectionServer(
       await listener?.close()
       listener = null
       await drain(all, close)
-      stopSweeps()
+      clearInterval(sweepTimer)
     },
     /** Other settings from now on; connections live on. Throws UserError, and the former settings stay. */
     async reconfigure(next: SocketConfig): Promise<void> {
@@ -238,6 +221,27 @@ export function createConnectionServer(
       dropped: { ...dropped },
       ...operations.counts(),
     }),
+  }
+}
+
+function faultsOf(denied: Fault, framing: string): Host['faults'] {
+  const fault = (code: 'busy' | 'bad-request', message: string): Fault => ({ code, message })
+  return {
+    denied,
+    'too-many-connections': fault(
+      'busy',
+      'Too many connections: close some, or raise `maxConnections` and `maxConnectionsPerUser`',
+    ),
+    'too-many-requests': fault(
+      'busy',
+      'More requests per second than `maxRequestsPerSecond` allows: send fewer',
+    ),
+    'too-many-subscriptions': fault(
+      'busy',
+      `One connection has at most ${MAX_SUBSCRIPTIONS} subscriptions: open another`,
+    ),
+    'broken-framing': fault('bad-request', framing),
+    'incomplete-request': fault('bad-request', 'The request did not end in time'),
   }
 }
 

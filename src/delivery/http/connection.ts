@@ -5,15 +5,9 @@
 // handed to its event `connection`), into which a whole head, or a piece of a body, is put when it is its turn.
 import type { IncomingMessage, Server, ServerResponse } from 'node:http'
 import { Duplex } from 'node:stream'
-import type { Fault } from '../../protocol.ts'
-import {
-  Connection,
-  type ConnectionOptions,
-  type DropReason,
-  type Refusal,
-} from '../connections/connection.ts'
+import { Connection, type ConnectionOptions, type DropReason } from '../connections/connection.ts'
 import { MAX_HEAD_BYTES, MAX_HEAD_FIELDS } from '../limits.ts'
-import type { Operations, Reply } from '../operations.ts'
+import type { Reply } from '../operations.ts'
 import { closingAnswer, headerOf, sendProblem } from './responses.ts'
 import type { Serve } from './routes.ts'
 
@@ -21,7 +15,6 @@ import type { Serve } from './routes.ts'
 export interface HttpContext {
   readonly parser: Server
   readonly serve: Serve
-  readonly operations: Pick<Operations, 'changedToken'>
   /** Each connection ends with its first answer. */
   readonly isOneAnswer: boolean
 }
@@ -52,8 +45,7 @@ export class HttpConnection extends Connection {
   private readonly context: HttpContext
   /** Null before the first whole head: a parser costs more than all else of a connection. */
   private stream: HttpStream | null = null
-  /** The last request, and the answer to it. */
-  private request: IncomingMessage | null = null
+  /** The answer to the last request, which is its `req`. */
   private response: ServerResponse | null = null
   /** The parser has read all heads that it was given. */
   private isHeadParsed = true
@@ -111,7 +103,7 @@ export class HttpConnection extends Connection {
   }
 
   private isBodyUnfinished(): boolean {
-    return this.request !== null && !this.request.complete
+    return this.response?.req.complete === false
   }
 
   // ---- answering ----------------------------------------------------------------------------------------------------
@@ -120,7 +112,6 @@ export class HttpConnection extends Connection {
   onRequest(req: IncomingMessage, res: ServerResponse): void {
     if (this.isClosing || this.end !== null) return
     this.isHeadParsed = true
-    this.request = req
     this.response = res
     res.once('close', () => this.proceed())
     // Another protocol is declined by an answer in this one.
@@ -139,7 +130,7 @@ export class HttpConnection extends Connection {
   /** Answers at once, or in a later turn if the reply is not there yet. What waits keeps nothing of its head. */
   answer<T>(reply: T | Promise<T>, send: (reply: T) => void): void {
     if (!(reply instanceof Promise)) return send(reply)
-    if (this.request !== null) this.request.rawHeaders.length = 0
+    if (this.response !== null) this.response.req.rawHeaders.length = 0
     this.later(reply, send)
   }
 
@@ -154,7 +145,7 @@ export class HttpConnection extends Connection {
   }
 
   /** The last answer says why the connection ends; what the client still sends is not parsed. */
-  private refuse(res: ServerResponse, { reason, fault }: Refusal): void {
+  private refuse(res: ServerResponse, reason: DropReason, fault = this.host.faults[reason]!): void {
     this.end = reason
     if (!res.hasHeader('Connection')) res.setHeader('Connection', 'close')
     sendProblem(res, fault)
@@ -162,7 +153,7 @@ export class HttpConnection extends Connection {
 
   /** The request is of a kind that is not served; what comes after it may be a part of it. */
   refuseRequest(res: ServerResponse, message: string): void {
-    this.refuse(res, { reason: 'broken-framing', fault: { code: 'bad-request', message } })
+    this.refuse(res, 'broken-framing', { code: 'bad-request', message })
   }
 
   /** Node has ended the stream, after an answer that was the last. */
@@ -191,7 +182,7 @@ export class HttpConnection extends Connection {
   }
 
   protected override pushToken(): void {
-    this.writeEvent(this.context.operations.changedToken(this))
+    this.writeEvent(this.host.operations.changedToken(this))
   }
 
   private writeEvent(reply: Reply<'token.subscribe'>): void {
@@ -220,7 +211,8 @@ export class HttpConnection extends Connection {
     super.drain()
   }
 
-  override closeMessage(reason: DropReason, fault: Fault | undefined): string | null {
+  override closeMessage(reason: DropReason): string | null {
+    const fault = this.host.faults[reason]
     if (reason === this.end) return ''
     // An answer that has begun leaves no space for another.
     if (this.response?.headersSent === true && !this.response.writableFinished) return null

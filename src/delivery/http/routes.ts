@@ -5,7 +5,7 @@ import { isRecord, readLimited } from '../../lib/input.ts'
 import { monotonicMs } from '../../lib/clock.ts'
 import type { Fault, RequestType } from '../../protocol.ts'
 import { MAX_BODY_BYTES } from '../limits.ts'
-import type { Operations } from '../operations.ts'
+import { isInOrder, type Operations } from '../operations.ts'
 import type { CachedToken, Replies, Result } from '../replies.ts'
 import type { HttpConnection } from './connection.ts'
 import { headerOf, JSON_TYPE, prefersText, send, sendJson, sendProblem, TEXT_TYPE } from './responses.ts'
@@ -46,57 +46,46 @@ export function createHttpRoutes(routes: Routes): Serve {
   }
 }
 
-// ---- the operations -------------------------------------------------------------------------------------------------
-
 export function createTokenRoutes(operations: Operations): Routes {
-  /** Performs the operation with the fields of the query. `sendsToken`: the answer will hold the token itself. */
+  /** Performs the operation with the fields of the query. */
   function withQuery(
     type: 'token.get' | 'token.subscribe',
     { client, query, res }: Exchange,
-    { sendsToken, give }: { sendsToken: boolean; give: (reply: Result<CachedToken>) => void },
+    give: (reply: Result<CachedToken>) => void,
   ): void {
     const fields = parseQuery(query)
     if (typeof fields === 'string') sendProblem(res, badRequest(fields))
-    else client.answer(operations.perform(type, fields, client, sendsToken), give)
+    else client.answer(operations.perform(type, fields, client), give)
   }
 
   function getToken(exchange: Exchange): void {
     const { req, res } = exchange
     const isText = prefersText(headerOf(req, 'accept'))
-    withQuery('token.get', exchange, {
-      sendsToken: req.method !== 'HEAD',
-      give(reply) {
-        if ('fault' in reply) sendProblem(res, reply.fault)
-        else if (isText) send(res, { contentType: TEXT_TYPE, body: reply.value.text })
-        else send(res, { contentType: JSON_TYPE, body: reply.value.json })
-      },
+    withQuery('token.get', exchange, (reply) => {
+      if ('fault' in reply) sendProblem(res, reply.fault)
+      else if (isText) send(res, { contentType: TEXT_TYPE, body: reply.value.text })
+      else send(res, { contentType: JSON_TYPE, body: reply.value.json })
     })
   }
 
   /** For proxies that ask before each request which header to add (nginx `auth_request`, `forward_auth`). */
   function getAuthorization(exchange: Exchange): void {
     const { res } = exchange
-    withQuery('token.get', exchange, {
-      sendsToken: true,
-      give(reply) {
-        if ('fault' in reply) return sendProblem(res, reply.fault)
-        if (res.destroyed) return
-        const { text, fingerprint } = reply.value
-        const headers = ['Authorization', `Bearer ${text}`, 'Token-Fingerprint', fingerprint]
-        res.writeHead(204, [...headers, 'Cache-Control', 'no-store'])
-        res.end()
-      },
+    withQuery('token.get', exchange, (reply) => {
+      if ('fault' in reply) return sendProblem(res, reply.fault)
+      if (res.destroyed) return
+      const { text, fingerprint } = reply.value
+      const headers = ['Authorization', `Bearer ${text}`, 'Token-Fingerprint', fingerprint]
+      res.writeHead(204, [...headers, 'Cache-Control', 'no-store'])
+      res.end()
     })
   }
 
   function getEvents(exchange: Exchange): void {
-    const { client, req, res } = exchange
-    withQuery('token.subscribe', exchange, {
-      sendsToken: req.method !== 'HEAD',
-      give(reply) {
-        if ('fault' in reply && NO_EVENTS.has(reply.fault.code)) sendProblem(res, reply.fault)
-        else client.startEvents(res, reply)
-      },
+    const { client, res } = exchange
+    withQuery('token.subscribe', exchange, (reply) => {
+      if ('fault' in reply && !isInOrder(reply)) sendProblem(res, reply.fault)
+      else client.startEvents(res, reply)
     })
   }
 
@@ -130,11 +119,6 @@ export function createTokenRoutes(operations: Operations): Routes {
   }
 }
 
-/** A subscription needs no token, but a request that is in order. */
-const NO_EVENTS: ReadonlySet<string> = new Set(['denied', 'bad-request'])
-
-// ---- health and metrics ---------------------------------------------------------------------------------------------
-
 export function createHealthRoutes(options: { replies: Replies; metrics: Metrics }): Routes {
   const { replies, metrics } = options
   let rendered: { readonly contentType: string; readonly body: Buffer } | null = null
@@ -164,8 +148,6 @@ export function createHealthRoutes(options: { replies: Replies; metrics: Metrics
   return { '/healthz': { GET: getHealth }, '/readyz': { GET: getReadiness }, '/metrics': { GET: getMetrics } }
 }
 
-// ---- requests -------------------------------------------------------------------------------------------------------
-
 /** Path and query, also of the absolute form, which clients send to proxies (RFC 9112, section 3.2.2). */
 function splitTarget(target: string): [path: string, query: string] {
   const own = target.startsWith('/') ? target : target.replace(/^https?:\/\/[^/?]*/i, '')
@@ -189,8 +171,9 @@ function parseQuery(query: string): Fields | string {
 
 /** Reports whether the head announces a body. */
 function hasBody(req: IncomingMessage): boolean {
-  const length = headerOf(req, 'content-length')
-  return (length !== undefined && Number(length) !== 0) || headerOf(req, 'transfer-encoding') !== undefined
+  return (
+    Number(headerOf(req, 'content-length') ?? 0) !== 0 || headerOf(req, 'transfer-encoding') !== undefined
+  )
 }
 
 /** Undefined where it is too long, null where the client goes away in the middle of it or the rest is no HTTP. */
@@ -213,8 +196,6 @@ function parseBody(body: string): Fields | null {
     return null
   }
 }
-
-// ---- answers --------------------------------------------------------------------------------------------------------
 
 function badRequest(message: string): Fault {
   return { code: 'bad-request', message }

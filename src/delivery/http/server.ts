@@ -44,7 +44,7 @@ function serve(transport: 'http' | 'metrics', options: HttpOptions): ConnectionS
   const isOneAnswer = transport === 'metrics'
   const operations = createOperations({ ...options, transport: 'http' })
   const routes = { ...(isOneAnswer ? {} : createTokenRoutes(operations)), ...createHealthRoutes(options) }
-  const context = { parser: createParser(), operations, serve: createHttpRoutes(routes), isOneAnswer }
+  const context = { parser: createParser(), serve: createHttpRoutes(routes), isOneAnswer }
   const open = (connection: ConnectionOptions): Connection => new HttpConnection(connection, context)
   return createConnectionServer({ transport, operations, framing: FRAMING, open }, options)
 }

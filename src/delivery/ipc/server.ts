@@ -11,15 +11,10 @@ import {
   type Fault,
   type RequestType,
 } from '../../protocol.ts'
-import {
-  Connection,
-  type ConnectionOptions,
-  type DropReason,
-  type Refusal,
-} from '../connections/connection.ts'
+import { Connection, type ConnectionOptions, type DropReason } from '../connections/connection.ts'
 import { createConnectionServer, type ConnectionServer, type ServerOptions } from '../connections/server.ts'
 import { MAX_SUBSCRIPTIONS, MAX_UNSENT_BYTES, MAX_WAITING } from '../limits.ts'
-import { createOperations, isRequestType, type Operations, type Reply } from '../operations.ts'
+import { createOperations, isInOrder, isRequestType, type Reply } from '../operations.ts'
 import type { DeliveryContext } from '../servers.ts'
 
 const FRAME_END_BYTE = FRAME_END.charCodeAt(0)
@@ -27,24 +22,16 @@ const FRAME_END_BYTE = FRAME_END.charCodeAt(0)
 const parser = new FastParser({ delimiter: FRAME_END })
 
 export function createIpcServer(options: DeliveryContext & ServerOptions): ConnectionServer {
-  const transport = 'ipc'
-  const operations = createOperations({ ...options, transport })
-  const open = (connection: ConnectionOptions): Connection => new IpcConnection(connection, operations)
-  return createConnectionServer({ transport, operations, framing: FRAMING, open }, options)
+  const operations = createOperations({ ...options, transport: 'ipc' })
+  const open = (connection: ConnectionOptions): Connection => new IpcConnection(connection)
+  return createConnectionServer({ transport: 'ipc', operations, framing: FRAMING, open }, options)
 }
 
 class IpcConnection extends Connection {
-  private readonly operations: Operations
   /** Answers that are sent together. */
   private out = ''
   private ids: Set<string> | null = null
-
-  constructor(options: ConnectionOptions, operations: Operations) {
-    super(options)
-    this.operations = operations
-  }
-
-  // ---- reading ------------------------------------------------------------------------------------------------------
+  private isRefused = false
 
   protected override parseNext(bytes: Buffer, at: number): number {
     const end = bytes.indexOf(FRAME_END_BYTE, at)
@@ -61,27 +48,31 @@ class IpcConnection extends Connection {
     this.flush()
   }
 
-  // ---- answering ----------------------------------------------------------------------------------------------------
-
   private answer(frame: string): void {
-    const message = decode(frame)
-    if (message === BROKEN) return this.host.drop(this, 'broken-framing')
+    let message: unknown
+    try {
+      message = parser.decode(frame)
+    } catch (error) {
+      if (!(error instanceof IPCProtocolError)) throw error
+      return this.host.drop(this, 'broken-framing')
+    }
     const { type, data: fields } = isRecord(message) ? message : NOTHING
     const data = isRecord(fields) ? fields : NOTHING
-    const id = isId(data['id']) ? data['id'] : null
+    const { id: given } = data
+    const id = typeof given === 'string' && given !== '' && given.length <= MAX_ID_LENGTH ? given : null
     const refusal = this.noteRequest()
     if (refusal !== null) this.refuse(id, refusal)
-    else if (id === null) this.writeFault(id, { code: 'bad-request', message: ID_SHAPE })
+    else if (id === null) this.writeFault(id, NO_ID)
     else if (isRequestType(type)) this.perform(type, id, data)
-    else this.writeFault(id, { code: 'bad-request', message: TYPES })
+    else this.writeFault(id, NO_TYPE)
   }
 
   private perform(type: RequestType, id: string, data: Readonly<Record<string, unknown>>): void {
     const { ids } = this
     const subscribes = type === 'token.subscribe'
     if (subscribes && ids !== null && ids.size >= MAX_SUBSCRIPTIONS && !ids.has(id))
-      return this.refuse(id, TOO_MANY_SUBSCRIPTIONS)
-    const reply = this.operations.perform(type, data, this)
+      return this.refuse(id, 'too-many-subscriptions')
+    const reply = this.host.operations.perform(type, data, this)
     if (reply instanceof Promise) {
       return this.later(reply, (value) => {
         this.write(answerTypes[type], id, value)
@@ -89,18 +80,13 @@ class IpcConnection extends Connection {
       })
     }
     this.write(answerTypes[type], id, reply)
-    if (subscribes && isSubscribed(reply)) this.subscribe(id)
-  }
-
-  private subscribe(id: string): void {
-    if (this.isEnding) return
+    if (!subscribes || this.isEnding || !isInOrder(reply)) return
     this.ids ??= new Set()
-    this.ids.add(id)
-    this.subscriptions = this.ids.size
+    this.subscriptions = this.ids.add(id).size
   }
 
   protected override pushToken(): void {
-    for (const id of this.ids ?? []) this.write('token.changed', id, this.operations.changedToken(this))
+    for (const id of this.ids ?? []) this.write('token.changed', id, this.host.operations.changedToken(this))
     this.flush()
   }
 
@@ -123,52 +109,29 @@ class IpcConnection extends Connection {
     this.awaitSent()
   }
 
-  // ---- ending -------------------------------------------------------------------------------------------------------
-
-  /** This is the last answer. */
-  private refuse(id: string | null, { reason, fault }: Refusal): void {
-    this.writeFault(id, fault)
+  /** The fault is the last answer. */
+  private refuse(id: string | null, reason: DropReason): void {
+    this.isRefused = true
+    this.writeFault(id, this.host.faults[reason]!)
     this.host.drop(this, reason)
   }
 
   /** With the answers that were made before it. */
-  override closeMessage(reason: DropReason, fault: Fault | undefined): string | null {
+  override closeMessage(reason: DropReason): string | null {
+    const fault = this.host.faults[reason]
     // A refused request has its fault already, with its id.
-    if (fault !== undefined && (reason !== 'denied' || this.out === '')) this.writeFault(null, fault)
+    if (fault !== undefined && !this.isRefused) this.writeFault(null, fault)
     return this.out === '' ? null : this.out
   }
 }
 
-function isId(id: unknown): id is string {
-  return typeof id === 'string' && id !== '' && id.length <= MAX_ID_LENGTH
-}
-
-/** A subscription needs no token, but a request that is in order. */
-function isSubscribed(reply: Reply): boolean {
-  return !('fault' in reply) || (reply.fault.code !== 'bad-request' && reply.fault.code !== 'denied')
-}
-
-const BROKEN = Symbol('no JSON')
 const NOTHING: Readonly<Record<string, unknown>> = {}
-
-/** The message of a frame, which is any JSON. */
-function decode(frame: string): unknown {
-  try {
-    return parser.decode(frame)
-  } catch (error) {
-    if (error instanceof IPCProtocolError) return BROKEN
-    throw error
-  }
+const NO_ID: Fault = {
+  code: 'bad-request',
+  message: 'A request is {"type": …, "data": {"id": …}}, and `data.id` is a string of 1 to 64 characters',
 }
-
-const ID_SHAPE =
-  'A request is {"type": …, "data": {"id": …}}, and `data.id` is a string of 1 to 64 characters'
-const TYPES = `\`type\` is one of ${Object.keys(answerTypes).join(', ')}`
-const TOO_MANY_SUBSCRIPTIONS: Refusal = {
-  reason: 'too-many-subscriptions',
-  fault: {
-    code: 'busy',
-    message: `One connection has at most ${MAX_SUBSCRIPTIONS} subscriptions: open another`,
-  },
+const NO_TYPE: Fault = {
+  code: 'bad-request',
+  message: `\`type\` is one of ${Object.keys(answerTypes).join(', ')}`,
 }
 const FRAMING = `A frame is one JSON object of at most ${MAX_FRAME_BYTES} bytes and a form feed`

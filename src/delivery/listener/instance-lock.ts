@@ -6,7 +6,7 @@ import { inDirectoryOf, lstatIfAny } from '../../lib/atomic-file.ts'
 import { errorCode, exitStatus, fallbackOnSystemError, UserError } from '../../lib/error.ts'
 import { fs } from '../../lib/fs.ts'
 import { loadLibc } from '../../lib/libc.ts'
-import { createProblemLog, type Log, type ProblemLog } from '../../lib/log.ts'
+import type { Log } from '../../lib/log.ts'
 import { isSocketActivated, type InheritedSockets } from '../../lib/socket-activation.ts'
 import { assertFree, assertPathFree, createKept, inTurnAt, isSame } from './socket-path.ts'
 
@@ -36,31 +36,26 @@ export async function acquireInstanceLock(
     await assertPathFree(ipc)
     if (http !== null) await assertPathFree(http)
   }
-  let currentLog: Log = () => undefined
-  const log: Log = (...record) => currentLog(...record)
-  const keep = (address: LockAddress, made: Held | null) =>
-    createKept({ address, made }, { make: lock, release, problem: createLockProblem(address, log) })
-  const runtime = lockIn(runtimeDirectory, 'runtimeDirectory')
-  const state = lockIn(stateDirectory, 'stateDirectory')
-  const held = await lock(runtime)
-  const heldState = await lock(state, held).catch(unlessUnavailable)
-  const locks = [keep(runtime, held), keep(state, heldState)]
-  return {
-    /** Locks again where a file was removed, or could not be locked. Never fails: a problem is logged, once. */
-    async tick(nextLog: Log): Promise<void> {
-      currentLog = nextLog
-      await Promise.all(locks.map(async (each) => each.tick()))
-    },
-  }
-}
-
-function createLockProblem(address: LockAddress, log: Log): ProblemLog {
-  const path = dirname(address.path)
-  return createProblemLog((error) => {
+  let log: Log = () => undefined
+  function onProblem(error: string | null, file: string): void {
+    const path = dirname(file)
     if (error === null) return log('notice', 'A directory is locked again', { event: 'state-locked', path })
     const sentence = 'Nothing keeps a second daemon out of a directory'
     log('warning', sentence, { event: 'state-unlocked', path, error })
-  })
+  }
+  const runtime = lockIn(runtimeDirectory, 'runtimeDirectory')
+  const state = lockIn(stateDirectory, 'stateDirectory')
+  const held = await lock(runtime)
+  const options = { make: lock, release, onProblem }
+  const heldState = await lock(state, held).catch(unlessUnavailable)
+  const locks = [createKept(runtime, held, options), createKept(state, heldState, options)]
+  return {
+    /** Locks again where a file was removed, or could not be locked. Never fails: a problem is logged, once. */
+    async tick(nextLog: Log): Promise<void> {
+      log = nextLog
+      await Promise.all(locks.map(async (each) => each.tick()))
+    },
+  }
 }
 
 /** Opens and locks the file. `other`: the lock that this process already has, perhaps of the same directory. */

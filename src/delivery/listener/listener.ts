@@ -65,21 +65,19 @@ interface Bound {
  */
 export async function openListener(first: SocketAddress, options: ListenerOptions): Promise<Listener> {
   const { log } = options
-  let { path } = first
   const make = async (address: SocketAddress): Promise<Bound> => bind(address, options)
-  const problem = createProblemLog((error) => {
-    if (error !== null) log('error', 'A socket cannot be kept', { event: 'socket-error', path, error })
+  const kept = createKept(first, await make(first), {
+    make,
+    release: remove,
+    onProblem(error, path) {
+      if (error !== null) log('error', 'A socket cannot be kept', { event: 'socket-error', path, error })
+    },
+    onRestored: (path) =>
+      log('warning', 'Restored a socket that was removed', { event: 'socket-restored', path }),
   })
-  const onRestored = (): void =>
-    log('warning', 'Restored a socket that was removed', { event: 'socket-restored', path })
-  const made = { address: first, made: await make(first) }
-  const kept = createKept(made, { make, release: remove, problem, onRestored })
   return {
     tick: async () => kept.tick(),
-    async move(next) {
-      await kept.move(next, async ({ stats }) => adjust(stats, next))
-      path = next.path
-    },
+    move: async (next) => kept.move(next, async ({ stats }) => adjust(stats, next)),
     close: async () => kept.close(),
   }
 }
@@ -191,7 +189,7 @@ async function listenPrivately(path: string, directory: number): Promise<number>
  * Gives the socket its group, then its mode, through a descriptor of the socket itself: a link at the path is never
  * followed. `own`: the socket that it must be. Returns its stats. Throws UserError.
  */
-export async function setAccess(path: string, address: SocketAddress, own?: Stats): Promise<Stats> {
+async function setAccess(path: string, address: SocketAddress, own?: Stats): Promise<Stats> {
   const { mode, gid } = address
   const fd = await fs.open(path, O_PATH | constants.O_NOFOLLOW)
   try {
@@ -246,15 +244,12 @@ async function remove({ server, stats }: Bound, { path }: SocketAddress): Promis
 
 /** Closed with connections in its backlog, a server would reset them. Node accepts one in a round of the event loop. */
 async function acceptAll(server: Server): Promise<void> {
-  let hasNews = true
-  const onConnection = (): void => {
-    hasNews = true
-  }
-  server.on('connection', onConnection)
+  let accepted = 0
+  server.on('connection', () => (accepted += 1))
   const until = monotonicMs() + ACCEPT_ALL_MS
-  for (let quiet = 0; quiet < 2 && monotonicMs() < until; quiet = hasNews ? 0 : quiet + 1) {
-    hasNews = false
+  let before = -1
+  for (let quiet = 0; quiet < 2 && monotonicMs() < until; before = accepted) {
     await nextRound()
+    quiet = accepted === before ? quiet + 1 : 0
   }
-  server.off('connection', onConnection)
 }

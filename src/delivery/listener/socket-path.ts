@@ -6,7 +6,7 @@ import { lstatIfAny } from '../../lib/atomic-file.ts'
 import { DiskStalledError, onFileSystem } from '../../lib/disk-queue.ts'
 import { errorCode, exitStatus, fallbackOnSystemError, UserError } from '../../lib/error.ts'
 import { asFileError, FileError } from '../../lib/file-error.ts'
-import type { ProblemLog } from '../../lib/log.ts'
+import { createProblemLog } from '../../lib/log.ts'
 import { createNameWatch } from '../../lib/name-watch.ts'
 
 export interface SocketPath {
@@ -76,23 +76,29 @@ export async function assertFree(address: SocketPath, reached = address.path): P
 }
 
 /**
- * Keeps what this process has made at a path: makes it again where it was removed. `made` is null where it could not be
- * made yet. `release` never fails.
+ * Keeps what this process has made at a path: makes it again where it was removed. `firstMade` is null where it could not be
+ * made yet. `release` never fails. `onProblem`: one more, another one, or none any more (null).
  */
 export function createKept<Address extends SocketPath, Made extends { readonly stats: Stats }>(
-  first: { readonly address: Address; readonly made: Made | null },
-  options: {
+  first: Address,
+  firstMade: Made | null,
+  {
+    make,
+    release,
+    onProblem,
+    onRestored,
+  }: {
     readonly make: (address: Address) => Promise<Made>
     readonly release: (made: Made, address: Address) => Promise<void>
-    readonly problem: ProblemLog
+    readonly onProblem: (problem: string | null, path: string) => void
     readonly onRestored?: (path: string) => void
   },
 ) {
-  const { make, release, problem, onRestored } = options
-  const unlessSame = createNameWatch()
-  let { address, made } = first
+  let [address, made] = [first, firstMade]
   let isClosed = false
   let last: Promise<unknown> = Promise.resolve()
+  const unlessSame = createNameWatch()
+  const problem = createProblemLog((error) => onProblem(error, address.path))
 
   /** One step at a time: each begins when the one before has ended. */
   function inTurn<T>(step: () => Promise<T>): Promise<T> {

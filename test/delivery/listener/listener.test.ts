@@ -13,12 +13,7 @@ import {
 import { connect, createServer } from 'node:net'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
-import {
-  adoptListeners,
-  openListener,
-  setAccess,
-  type Listener,
-} from '../../../src/delivery/listener/listener.ts'
+import { adoptListeners, openListener, type Listener } from '../../../src/delivery/listener/listener.ts'
 import { loadLibc } from '../../../src/lib/libc.ts'
 import { createRecords } from '../../support/records.ts'
 import { tempDirectory } from '../../support/temp-directory.ts'
@@ -85,17 +80,6 @@ describe('a listening socket', () => {
     onTestFinished(() => set.mockRestore())
     await listen(join(directory, 's'), { mode: 0o666 })
     expect(modes).toEqual([0o600])
-  })
-
-  it('gets its mode itself: another socket to which a link at its path leads does not', async () => {
-    const directory = await tempDirectory()
-    const path = join(directory, 'other')
-    await listen(path)
-    symlinkSync(path, join(directory, 'link'))
-    await expect(setAccess(join(directory, 'link'), { path, mode: 0o666, gid: null })).rejects.toThrow(
-      /no longer a socket/,
-    )
-    expect(lstatSync(path).mode & 0o777).toBe(0o600)
   })
 
   it.skipIf(process.getuid?.() !== 0)('has its group', async () => {
