@@ -20,12 +20,11 @@ export async function idleRows(
   const program = ownProgram('bare-https.mjs', world.tlsService.url, world.caFile)
   const bare = start(program, join(world.directory, 'log'))
   await once(bare.stdout, 'data')
-  const pidOf = (who: Contestant, daemons: typeof one): number =>
-    who === 'bare' ? (bare.pid ?? 0) : daemons[who].pid
+  /** A count of each of the kernel's, for the daemons after one refresh or after many. */
   const eachOf = (daemons: typeof one, count: (pid: number) => number): Record<Contestant, number> => ({
-    ours: count(pidOf('ours', daemons)),
-    unit: count(pidOf('unit', daemons)),
-    bare: count(pidOf('bare', daemons)),
+    ours: count(daemons.ours.pid),
+    unit: count(daemons.unit.pid),
+    bare: count(bare.pid ?? 0),
   })
   for (const who of ['ours', 'unit'] as const) {
     await refresh(one[who].path)
@@ -33,44 +32,34 @@ export async function idleRows(
   }
   const measured = (async () => {
     await sleep(60_000)
-    const afterOne = eachOf(one, privateMiB)
-    const afterMany = eachOf(often, privateMiB)
+    const memory = { afterOne: eachOf(one, privateMiB), afterMany: eachOf(often, privateMiB) }
     const before = eachOf(one, wakeUps)
     await sleep(60_000)
-    const after = eachOf(one, wakeUps)
-    return {
-      afterOne,
-      afterMany,
-      woken: {
-        ours: after.ours - before.ours,
-        unit: after.unit - before.unit,
-        bare: after.bare - before.bare,
-      },
-    }
+    return { ...memory, before, after: eachOf(one, wakeUps) }
   })()
   return async () => {
-    const { afterOne, afterMany, woken } = await measured
+    const { afterOne, afterMany, before, after } = await measured
     for (const { process } of [one.ours, one.unit, often.ours, often.unit, { process: bare }])
       await end(process)
-    const samplesOf = ({ ours, unit, bare: reference }: Record<Contestant, number>): Row['samples'] => ({
-      ours: [ours],
-      unit: [unit],
-      bare: [reference],
+    const samplesOf = (valueOf: (who: Contestant) => number): Row['samples'] => ({
+      ours: [valueOf('ours')],
+      unit: [valueOf('unit')],
+      bare: [valueOf('bare')],
     })
     return [
       // The unit's flags return memory after a burst.
       {
         what: 'memory a minute after a refresh',
         unitOfMeasure: 'MiB',
-        samples: samplesOf(afterOne),
+        samples: samplesOf((who) => afterOne[who]),
         unitBar: { atMost: 1.45 },
       },
-      { what: '… after 1,000 refreshes', unitOfMeasure: 'MiB', samples: samplesOf(afterMany) },
+      { what: '… after 1,000 refreshes', unitOfMeasure: 'MiB', samples: samplesOf((who) => afterMany[who]) },
       {
         what: 'wake-ups when idle, a minute',
         unitOfMeasure: '',
         compared: 'value',
-        samples: samplesOf(woken),
+        samples: samplesOf((who) => after[who] - before[who]),
       },
     ]
   }

@@ -59,11 +59,21 @@ async function resultOf(args: readonly string[]): Promise<string> {
   const withoutJitter = simulate(options, { hasJitter: false })
   if (values.json) return JSON.stringify({ ...withJitter.numbers, withoutJitter: withoutJitter.numbers })
   const endMs = options.outageStartMs + options.outageMs
-  const shown = { fromMs: options.outageStartMs, endMs }
+  const fromMs = Math.max(0, endMs - 300_000)
+  const plot = (arrivals: readonly Arrival[], what: string): string =>
+    plotOf(
+      arrivals.map(({ atMs }) => atMs - fromMs),
+      {
+        title: ` of each 15 s, from the end of the outage; ${what}`,
+        parts: 40,
+        stepMs: 15_000,
+        fromS: (fromMs - endMs) / 1000,
+      },
+    )
   return [
     tableOf(withJitter.numbers, withoutJitter.numbers),
-    plotOf(withJitter.arrivals, { ...shown, title: 'as built' }),
-    plotOf(withoutJitter.arrivals, { ...shown, title: 'without jitter' }),
+    plot(withJitter.arrivals, 'as built'),
+    plot(withoutJitter.arrivals, 'without jitter'),
   ].join('\n')
 }
 
@@ -85,20 +95,14 @@ async function simulateShare(values: ReturnType<typeof readArguments>): Promise<
     row('requests for each rotation, while the store is there', numbers.requestsPerRotation),
     row('requests in the fullest second while it is gone', numbers.storeOutagePeakPerSecond),
     row('seconds without a token, of all hosts together', numbers.withoutTokenSeconds),
-    plotOfShare(outageRequestsMs, outageMs),
+    '',
+    plotOf(outageRequestsMs, {
+      title: ', from the loss of the store on',
+      parts: 20,
+      stepMs: outageMs / 20,
+      fromS: 0,
+    }),
   ].join('\n')
-}
-
-/** Requests in the fullest second of each of 20 parts of the outage. */
-function plotOfShare(requestsMs: readonly number[], outageMs: number): string {
-  const parts = 20
-  const fullest = Array.from({ length: parts }, () => 0)
-  for (const [second, count] of perSecond(requestsMs)) {
-    const part = Math.min(parts - 1, Math.floor((second * 1000 * parts) / outageMs))
-    fullest[part] = Math.max(fullest[part] ?? 0, count)
-  }
-  const rows = bars(fullest, (part) => Math.round((part * outageMs) / parts / 1000))
-  return ['', 'Requests in the fullest second, from the loss of the store on', ...rows, ''].join('\n')
 }
 
 function readArguments(args: readonly string[]) {
@@ -141,33 +145,22 @@ function tableOf(numbers: FleetNumbers, without: FleetNumbers): string {
   )
 }
 
-/** Requests per second from five minutes before the end of the outage to five after it, a row for each 15 s. */
+/** A line for each of so many parts of the time, with its first second and the requests in its fullest one. */
 function plotOf(
-  arrivals: readonly Arrival[],
-  outage: { fromMs: number; endMs: number; title: string },
+  instantsMs: readonly number[],
+  { title, parts, stepMs, fromS }: { title: string; parts: number; stepMs: number; fromS: number },
 ): string {
-  const stepMs = 15_000
-  const fromMs = Math.max(0, outage.endMs - 300_000)
-  const fullest = Array.from({ length: 40 }, () => 0)
-  for (const [second, count] of perSecond(arrivals.map(({ atMs }) => atMs - fromMs))) {
-    const row = Math.floor((second * 1000) / stepMs)
-    if (row >= 0 && row < fullest.length) fullest[row] = Math.max(fullest[row] ?? 0, count)
+  const fullest = Array.from({ length: parts }, () => 0)
+  for (const [second, count] of perSecond(instantsMs)) {
+    const part = Math.floor((second * 1000) / stepMs)
+    if (part >= 0 && part < parts) fullest[part] = Math.max(fullest[part] ?? 0, count)
   }
-  const rows = bars(fullest, (row) => (fromMs + row * stepMs - outage.endMs) / 1000)
-  return [
-    `Requests in the fullest second of each 15 s, from the end of the outage; ${outage.title}`,
-    ...rows,
-    '',
-  ].join('\n')
-}
-
-/** A line of the plot for each count, with its second. */
-function bars(counts: readonly number[], secondOf: (index: number) => number): string[] {
-  const scale = Math.max(...counts, 1)
-  return counts.map(
-    (count, index) =>
-      `${String(secondOf(index)).padStart(6)} s ${'█'.repeat(Math.ceil((count / scale) * 60))} ${count}`,
-  )
+  const scale = Math.max(...fullest, 1)
+  const rows = fullest.map((count, part) => {
+    const second = String(Math.round(fromS + (part * stepMs) / 1000)).padStart(6)
+    return `${second} s ${'█'.repeat(Math.ceil((count / scale) * 60))} ${count}`
+  })
+  return [`Requests in the fullest second${title}`, ...rows, ''].join('\n')
 }
 
 function durationMs(option: string, text: string, [least, most]: [string, string]): number {
@@ -183,4 +176,11 @@ function whole(option: string, text: string, least: number): number {
   if (!Number.isSafeInteger(value) || value < least)
     throw new UsageError(`${option} wants a whole number from ${least}, not "${text}".`)
   return value
+}
+
+if (import.meta.main) {
+  const { status, stdout, stderr } = await simulateCommand(process.argv.slice(2))
+  process.stdout.write(stdout)
+  process.stderr.write(stderr)
+  process.exitCode = status
 }

@@ -163,7 +163,7 @@ describe('npm run simulate', () => {
   })
 
   test('its program ends with that status', () => {
-    const program = new URL('./simulate.ts', import.meta.url).pathname
+    const program = new URL('./command.ts', import.meta.url).pathname
     const { status, stdout, stderr } = spawnSync(process.execPath, [program, '--sead'], { encoding: 'utf8' })
     expect({ status, stdout }).toEqual({ status: 64, stdout: '' })
     expect(stderr).toContain('--sead')

@@ -17,6 +17,7 @@ let socket: Server
 beforeEach(async () => {
   work = await tempDirectory()
   await chmod(work, 0o755)
+  await mkdir(path.join(work, 'accounts'))
   front = path.join(work, 'kyc-tokend')
   const script = await readFile(new URL('../../systemd/kyc-tokend.sh', import.meta.url), 'utf8')
   const full = path.join(work, 'full')
@@ -119,7 +120,8 @@ describe('kyc-tokend token, answered by the shell', () => {
     ['another socket without a name', { env: { KYC_TOKEND_SOCKET: '' } }],
     ['an account that is not there', { args: ['token', '--account', 'de'] }],
     ['an account without a name', { args: ['token', '--account='] }],
-    ['an account that is a path', { args: ['token', '--account', '../accounts'] }],
+    // It leads to the default account.
+    ['an account that is a path', { args: ['token', '--account', '..'] }],
     ['an account of the environment without a name', { env: { KYC_TOKEND_ACCOUNT: '' } }],
     [
       'an account and a socket',

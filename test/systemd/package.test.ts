@@ -6,12 +6,12 @@ import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { gunzipSync } from 'node:zlib'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { lacks } from '../support/lacks.ts'
 import { buildPackage } from '../support/package.ts'
 
 const PROJECT = path.resolve(import.meta.dirname, '../..')
-const isThere = (tool: string): boolean => spawnSync('sh', ['-c', `command -v ${tool}`]).status === 0
 
-describe.runIf(isThere('dpkg-deb') && isThere('strip'))('the Debian package', () => {
+describe.skipIf(lacks('dpkg-deb', 'strip'))('the Debian package', () => {
   let work: string
   let file: string
   beforeAll(async () => {
@@ -61,7 +61,7 @@ describe.runIf(isThere('dpkg-deb') && isThere('strip'))('the Debian package', ()
     for (const example of all) expect(existsSync(path.join(folder, example)), example).toBe(true)
   })
 
-  it.runIf(isThere('lintian'))('is without errors and warnings for lintian', { timeout: 300_000 }, () => {
+  it.skipIf(lacks('lintian'))('is without errors and warnings for lintian', { timeout: 300_000 }, () => {
     const { status, stdout } = spawnSync('lintian', ['--fail-on', 'error,warning', file], {
       encoding: 'utf8',
     })
@@ -86,7 +86,7 @@ describe.runIf(isThere('dpkg-deb') && isThere('strip'))('the Debian package', ()
   })
 })
 
-describe.runIf(isThere('shellcheck'))('the shell scripts', () => {
+describe.skipIf(lacks('shellcheck'))('the shell scripts', () => {
   const scripts = spawnSync('git', ['ls-files', '-z'], { cwd: PROJECT, encoding: 'utf8' })
     .stdout.split('\0')
     .filter((name) => name !== '' && existsSync(path.join(PROJECT, name)))
