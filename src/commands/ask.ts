@@ -3,6 +3,7 @@
 import {
   TokenClient,
   TokenClientError,
+  type StatusResult,
   type TokenClientErrorCode,
   type TokenResult,
 } from '../client/index.ts'
@@ -57,6 +58,16 @@ export async function ask<T>(
     return await question(client)
   } catch (error) {
     throw asUserError(error)
+  }
+}
+
+/** Null without a daemon that answers. */
+export async function statusIfAny(invocation: WithOptions): Promise<StatusResult | null> {
+  try {
+    return await ask(invocation, (client) => client.status())
+  } catch (error) {
+    if (error instanceof UserError) return null
+    throw error
   }
 }
 

@@ -1,5 +1,4 @@
 // `kyc-tokend check`: every fault of configuration, permissions, directories, sockets and host, each with its remedy.
-import { accessSync, constants } from 'node:fs'
 import { dirname } from 'node:path'
 import type { Writable } from 'node:stream'
 import { styleText } from 'node:util'
@@ -9,6 +8,7 @@ import type { Config } from '../config/config.ts'
 import { loadParsers } from '../config/find.ts'
 import { formatIssue, type ConfigIssue } from '../config/issues.ts'
 import { inspectConfig, type Inspection } from '../config/load.ts'
+import { readFile } from '../config/read-file.ts'
 import { accountOfConfig, accountWords, serviceEnvironment } from '../lib/account.ts'
 import { createSystemClock } from '../lib/clock.ts'
 import { capitalized, escapeUnsafe } from '../lib/display-text.ts'
@@ -17,7 +17,7 @@ import { fault, ok, warning, type Finding } from '../lib/finding.ts'
 import { SYSTEM_CONFIG_DIRECTORY } from '../lib/paths.ts'
 import { groupsOf, localUser, nameOf } from '../lib/posix-ids.ts'
 import { SYSTEM_PATH } from '../lib/run-program.ts'
-import { ask, configurationOf, type Configuration } from './ask.ts'
+import { configurationOf, statusIfAny, type Configuration } from './ask.ts'
 import { directoryFinding, socketFinding, type WrittenDirectory } from './check-paths.ts'
 import { accessFindings, readUnit, unitFindings, unitSocketFinding, type Unit } from './check-unit.ts'
 import type { RunCommand } from './command.ts'
@@ -109,19 +109,13 @@ function environmentOf({ env, configPath }: CheckOptions, installed: Unit | null
   return { ...Object.fromEntries(own), ...installed.environment }
 }
 
-interface Identity {
-  /** Acting as the service's user, which this process was not started as. */
-  readonly isElsewhere: boolean
-  /** The environment that systemd would set for the service. */
-  readonly env: NodeJS.ProcessEnv
-  readonly end: () => void
-}
+type Identity = ReturnType<typeof becomeServiceUser>
 
 /**
  * Takes the effective ids of the service's user until `end`, if root asks and there is such a user: the kernel itself
  * decides then.
  */
-function becomeServiceUser(env: NodeJS.ProcessEnv, account: string | undefined): Identity {
+function becomeServiceUser(env: NodeJS.ProcessEnv, account: string | undefined) {
   const service = serviceEnvironment(account)
   const user = process.geteuid!() === 0 ? localUser(SERVICE_USER) : undefined
   if (user === undefined) {
@@ -135,7 +129,9 @@ function becomeServiceUser(env: NodeJS.ProcessEnv, account: string | undefined):
   process.setegid!(user.gid)
   process.seteuid!(user.uid)
   return {
+    /** Acting as the service's user, which this process was not started as. */
     isElsewhere: true,
+    /** The environment that systemd would set for the service. */
     env: { ...env, ...service },
     end() {
       process.seteuid!(0)
@@ -150,16 +146,11 @@ function refuseReader({ file = '', config }: Inspection, { isElsewhere }: Identi
   const user = nameOf('user', process.geteuid!())
   const isForeign = !isElsewhere && user !== SERVICE_USER && process.geteuid!() !== 0
   if (config !== undefined || !isForeign || !file.startsWith(`${SYSTEM_CONFIG_DIRECTORY}/`)) return
-  try {
-    accessSync(file, constants.R_OK)
-  } catch {
-    // The reason does not matter: root sees it.
-    const account = accountOfConfig(file)
-    throw new UserError(
-      `${file} cannot be read by ${user}: run \`sudo kyc-tokend check${accountWords(account)}\`.`,
-      exitStatus.noPermission,
-    )
-  }
+  if (readFile(file).kind !== 'unreadable') return
+  throw new UserError(
+    `${file} cannot be read by ${user}: run \`sudo kyc-tokend check${accountWords(accountOfConfig(file))}\`.`,
+    exitStatus.noPermission,
+  )
 }
 
 function configFindings({ file, faults, warnings }: Inspection): Finding[] {
@@ -188,15 +179,10 @@ async function checkPaths(config: Config, { options, installed, report }: Surrou
 
 /** Another pair in the secret files, of which a running daemon knows because it has tried it. */
 async function pairFindings(socket: string): Promise<Finding[]> {
-  try {
-    const { daemon } = await ask({ options: { socket } }, (client) => client.status())
-    const { state, problem } = daemon.configuration
-    if (problem === null || !isAboutPair(problem)) return []
-    return [state === 'faulty' ? fault(problem) : warning(problem)]
-  } catch (error) {
-    if (error instanceof UserError) return []
-    throw error
-  }
+  const status = await statusIfAny({ options: { socket } })
+  const { state, problem } = status?.daemon.configuration ?? { problem: null }
+  if (problem === null || !isAboutPair(problem)) return []
+  return [state === 'faulty' ? fault(problem) : warning(problem)]
 }
 
 /** The shared store is used as the daemon would, and left as it was. */

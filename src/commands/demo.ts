@@ -109,7 +109,8 @@ function listenToKeys(stdin: ReadStream, signal: AbortSignal, onKey: (key: strin
 }
 
 function introduction(directory: string, { url }: Sandbox): string {
-  const program = programWords()
+  // As it is typed: that of the package, or that of a checkout.
+  const program = process.argv[1]?.startsWith('/usr/') === true ? 'kyc-tokend' : 'npx kyc-tokend'
   const socket = join(directory, 'ipc.sock')
   return `kyc-tokend is running against a stand-in of the service, both in ${directory}.
 Tokens live ${TOKEN_LIFETIME_MS / 1000} s here, so that you see them come and go. In another terminal:
@@ -126,9 +127,4 @@ Tokens live ${TOKEN_LIFETIME_MS / 1000} s here, so that you see them come and go
 Ctrl-C ends it and removes everything. Events as they come:
 
 `
-}
-
-/** The program as it is typed: that of the package, or that of a checkout. */
-function programWords(): string {
-  return process.argv[1]?.startsWith('/usr/') === true ? 'kyc-tokend' : 'npx kyc-tokend'
 }

@@ -27,7 +27,7 @@ const fields: Readonly<Record<keyof Given, Field>> = {
   baseUrl: {
     option: 'base-url',
     question: () => 'Address of the service (https://…)',
-    problem: addressProblem((text) => baseUrlProblem(text) ?? baseUrlWarning(text)),
+    problem: problemWith('The address', (text) => baseUrlProblem(text) ?? baseUrlWarning(text)),
   },
   preset: {
     option: 'preset',
@@ -43,17 +43,17 @@ const fields: Readonly<Record<keyof Given, Field>> = {
       preset === 'oauth2'
         ? 'Where it gives tokens (a path after the address such as /oauth/token, or https://…)'
         : undefined,
-    problem: addressProblem(tokenUrlProblem),
+    problem: problemWith('The address', tokenUrlProblem),
   },
   apiKey: {
     option: 'api-key-file',
     question: ({ preset }) => `${preset === 'oauth2' ? 'Client ID' : 'API key'} (not shown)`,
-    problem: secretProblem,
+    problem: problemWith('The secret', secretRefusal),
   },
   apiSecret: {
     option: 'api-secret-file',
     question: ({ preset }) => `${preset === 'oauth2' ? 'Client secret' : 'API secret'} (not shown)`,
-    problem: secretProblem,
+    problem: problemWith('The secret', secretRefusal),
   },
 }
 
@@ -135,15 +135,9 @@ function isWhole({ baseUrl, apiKey, apiSecret, preset, tokenUrl }: Given): boole
   return baseUrl !== undefined && apiKey !== undefined && apiSecret !== undefined && isDescribed
 }
 
-function addressProblem(problem: Field['problem']): Field['problem'] {
+function problemWith(subject: string, problem: Field['problem']): Field['problem'] {
   return (text) => {
     const found = problem(text)
-    return found === undefined ? undefined : `The address ${found}`
+    return found === undefined ? undefined : `${subject} ${found}`
   }
-}
-
-/** Found by the rules of the configuration. */
-function secretProblem(text: string): string | undefined {
-  const problem = secretRefusal(text)
-  return problem === undefined ? undefined : `The secret ${problem}`
 }

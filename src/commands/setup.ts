@@ -5,7 +5,7 @@ import { formatDuration } from '../lib/duration.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
 import { runProgram } from '../lib/run-program.ts'
 import { requireLinux } from '../lib/supported-node.ts'
-import { ask, configurationOf } from './ask.ts'
+import { ask, configurationOf, statusIfAny } from './ask.ts'
 import { createReport, performCheck } from './check.ts'
 import type { Invocation, RunCommand } from './command.ts'
 import { announce } from './prompt.ts'
@@ -87,7 +87,9 @@ async function bringUp(
 ): Promise<number> {
   const daemon = { options: account === undefined ? { socket: systemSocket(undefined) } : { account } }
   const wasActive = properties['ActiveState'] === 'active'
-  const isStale = wasActive && (changes > 0 || (await isChangedOnDisk(daemon)))
+  // A former run may have been ended before its reload. A daemon that does not answer is found when it is asked for its token.
+  const isStale =
+    wasActive && (changes > 0 || (await statusIfAny(daemon))?.daemon.configuration.state === 'changed')
   await start(unit, isStale)
   const steps = [
     ...(isStale ? ['Reloaded'] : []),
@@ -118,18 +120,6 @@ async function bringUp(
     `${unit} runs and holds a token, good for ${life}. Give it to programs: sudo usermod -aG kyc-token USER\n`,
   )
   return exitStatus.ok
-}
-
-/** Reports whether a former run was ended before its reload. */
-async function isChangedOnDisk(named: Pick<Invocation, 'options'>): Promise<boolean> {
-  try {
-    const { daemon } = await ask(named, (client) => client.status())
-    return daemon.configuration.state === 'changed'
-  } catch (error) {
-    // A daemon that does not answer is found when it is asked for its token.
-    if (error instanceof UserError) return false
-    throw error
-  }
 }
 
 /** Enables and starts the unit, or has it read the new files. Throws UserError (69). */
