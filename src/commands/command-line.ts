@@ -39,12 +39,13 @@ function specOf(name: string, commands: readonly CommandSpec[]): CommandSpec {
 }
 
 function parseCommand(spec: CommandSpec, args: string[]): ParsedCommand {
+  const known = Object.entries(spec.options).map(([name, { value }]) => {
+    const type = value === undefined ? 'boolean' : 'string'
+    return [name, { type }] as const
+  })
   const { tokens } = parseArgs({
     args,
-    options: {
-      help: { type: 'boolean', short: 'h' },
-      ...Object.fromEntries(Object.entries(spec.options).map(([name, { type }]) => [name, { type }])),
-    },
+    options: { help: { type: 'boolean', short: 'h' }, ...Object.fromEntries(known) },
     strict: false,
     allowPositionals: true,
     tokens: true,
@@ -73,20 +74,22 @@ function parseCommand(spec: CommandSpec, args: string[]): ParsedCommand {
 }
 
 function checkedValue(
-  token: { rawName: string; value?: string | undefined; inlineValue?: boolean | undefined },
+  {
+    rawName,
+    value,
+    inlineValue,
+  }: { rawName: string; value?: string | undefined; inlineValue?: boolean | undefined },
   option: OptionSpec,
 ): string | boolean {
-  const { rawName, value } = token
-  if (option.type === 'boolean') {
+  if (option.value === undefined) {
     if (value !== undefined) throw new UsageError(`${rawName} takes no value.`)
     return true
   }
   // `--wait --json` lacks a value rather than having a strange one.
-  const isMissing = value === undefined || (token.inlineValue !== true && /^-./.test(value))
-  if (isMissing) throw new UsageError(`${rawName} needs a value: ${rawName} ${option.value ?? 'VALUE'}.`)
-  const { choices } = option
-  if (choices !== undefined && !choices.includes(value))
-    throw new UsageError(`${rawName} takes one of ${choices.join(', ')}.`)
+  if (value === undefined || (inlineValue !== true && /^-./.test(value)))
+    throw new UsageError(`${rawName} needs a value: ${rawName} ${option.value}.`)
+  if (option.choices !== undefined && !option.choices.includes(value))
+    throw new UsageError(`${rawName} takes one of ${option.choices.join(', ')}.`)
   return value
 }
 

@@ -3,9 +3,7 @@ import type { Readable, Writable } from 'node:stream'
 import type { DaemonSignals } from '../lib/daemon-signals.ts'
 
 export interface OptionSpec {
-  /** `boolean`: it is there or not. `string`: it takes a value. */
-  readonly type: 'boolean' | 'string'
-  /** Placeholder of the value in the help, in capitals. */
+  /** Placeholder of the value in the help, in capitals; undefined: it takes no value. */
   readonly value?: string
   /** The possible values, if they are few. */
   readonly choices?: readonly string[] | undefined

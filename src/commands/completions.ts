@@ -95,7 +95,7 @@ function candidatesFor(current: string, [name, ...before]: readonly string[]): r
   if (inline !== undefined)
     return valuesOf(optionOf(inline)).map((value) => (value === FILES ? value : `${inline}=${value}`))
   const last = before.at(-1) ?? ''
-  if (last.startsWith('--') && optionOf(last)?.type === 'string') return valuesOf(optionOf(last))
+  if (last.startsWith('--') && optionOf(last)?.value !== undefined) return valuesOf(optionOf(last))
   if (/^[a-z]+(\|[a-z]+)+$/.test(spec.positionals ?? '') && !current.startsWith('-'))
     return spec.positionals!.split('|')
   return [...Object.entries(spec.options).map(([option, { summary }]) => `--${option}\t${summary}`), HELP]
@@ -103,7 +103,7 @@ function candidatesFor(current: string, [name, ...before]: readonly string[]): r
 
 /** The values of an option that are known here. */
 function valuesOf(option: OptionSpec | undefined): readonly string[] {
-  if (option === undefined || option.type === 'boolean') return []
+  if (option?.value === undefined) return []
   if (option.value === 'PATH' || option.value === 'FILE') return [FILES]
   if (option.value === 'NAME' && option.choices === undefined) return accountNames()
   return option.choices ?? option.suggestions ?? []

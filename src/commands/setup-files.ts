@@ -1,7 +1,7 @@
 // The files that `setup` writes: configuration, key and secret, with the owner and mode that the daemon needs. What was
 // there before can be put back as it was.
-import { lstatSync } from 'node:fs'
-import { mkdir, readFile, rm, stat } from 'node:fs/promises'
+import { lstatSync, statSync } from 'node:fs'
+import { mkdir, readFile, rm } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 
@@ -30,10 +30,7 @@ export interface Answers {
 export type SetupFiles = Awaited<ReturnType<typeof setupFiles>>
 
 /** A file that does not say yet what it shall. */
-interface Change {
-  readonly path: string
-  readonly content: string
-}
+type Change = { readonly path: string; readonly content: string }
 
 /** Files of root's service, or of a person in the working directory. Throws UserError. */
 export async function setupFiles(account: string | undefined, workingDirectory: string) {
@@ -74,7 +71,7 @@ export async function planSetup(
   const { config, apiKey, apiSecret, ca, others } = files
   const instead = present(others)
   if (instead.length > 0) throw existing(instead, 'remove it, or edit it instead')
-  await refuseUntrusted(config)
+  refuseUntrusted(config)
   const known = readSettings(config)
   const wanted = {
     ...answers.settings,
@@ -103,10 +100,10 @@ export async function planSetup(
 }
 
 /** Another user could have written it, or can: the loader refuses it, and nothing is built on it. */
-async function refuseUntrusted(config: string): Promise<void> {
-  if (present([config]).length === 0) return
+function refuseUntrusted(config: string): void {
+  const stats = statSync(config, { throwIfNoEntry: false })
   const uid = process.geteuid!() || (localUser(SERVICE_USER)?.uid ?? 0)
-  const [fault] = permissionFaults(config, await stat(config), { uid, holdsSecret: false })
+  const [fault] = stats === undefined ? [] : permissionFaults(config, stats, { uid, holdsSecret: false })
   if (fault !== undefined)
     throw new UserError(`${config} ${fault}. Nothing was written.`, exitStatus.configuration)
 }

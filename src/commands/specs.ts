@@ -3,13 +3,13 @@
 import type { CommandSpec, OptionSpec } from './command.ts'
 import { scenarioNames } from '../sandbox/scenarios.ts'
 
-const flag = (summary: string): OptionSpec => ({ type: 'boolean', summary })
+const flag = (summary: string): OptionSpec => ({ summary })
 const option = (
   value: string,
   summary: string,
   fallback?: string,
   choices?: readonly string[],
-): OptionSpec => ({ type: 'string', value, summary, default: fallback, choices })
+): OptionSpec => ({ value, summary, default: fallback, choices })
 
 const socket = option(
   'PATH',

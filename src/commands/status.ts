@@ -17,7 +17,12 @@ const RANKS: readonly number[] = [exitStatus.noPermission, exitStatus.tryAgain, 
 export const run: RunCommand = async (invocation) => {
   const { options, env, stdout } = invocation
   if (options['all'] === true) return allAccounts(invocation)
-  if (options['watch'] === true) return watch(invocation)
+  if (options['watch'] === true) {
+    const { watchStatus } = await import('./watch-status.ts')
+    using client = openClient(invocation)
+    const last = await watchStatus(client, invocation)
+    return last === null ? exitStatus.unavailable : exitStatusOf(last)
+  }
   const status = await ask(invocation, (client) => client.status()).catch(async (error: unknown) => {
     throw await withReason(error, invocation)
   })
@@ -27,13 +32,6 @@ export const run: RunCommand = async (invocation) => {
     stdout.write(formatStatus(status, { nowMs: Date.now(), systemd, ...screenOf(stdout, env) }))
   }
   return exitStatusOf(status)
-}
-
-async function watch(invocation: Invocation): Promise<number> {
-  const { watchStatus } = await import('./watch-status.ts')
-  using client = openClient(invocation)
-  const last = await watchStatus(client, invocation)
-  return last === null ? exitStatus.unavailable : exitStatusOf(last)
 }
 
 async function allAccounts({ options, stdout }: Invocation): Promise<number> {
