@@ -3,17 +3,23 @@ import type { Attempt, FetchOutcome, Postponed } from '../token/outcome.ts'
 import { CLIENT_INTERVAL_MS } from '../token/rejections.ts'
 import { isOthersToken } from '../token/state.ts'
 import type { Member } from './member.ts'
-import { askerOf, isForAll, keptMs, outcomeOf, recordOf, type Answer, type KnownRecord } from './records.ts'
 import type { SharedRecord } from './seal.ts'
 import {
-  afterHeld,
   afterHold,
   afterOwnRecord,
   afterPlanned,
+  askerOf,
   isBeforeAct,
+  isForAll,
+  keptMs,
   leaseRequest,
   NO_HOLDS,
+  outcomeOf,
+  recordOf,
+  waitLeftMs,
+  type Answer,
   type Hold,
+  type KnownRecord,
 } from './share-state.ts'
 import { StoreError, type Lease } from './store.ts'
 
@@ -149,14 +155,18 @@ async function fetchShared(member: Member, attempt: Attempt, signal: AbortSignal
   }
 
   function outcomeIfHeld({ record: stored }: Verdict<'held'>): FetchOutcome | null {
-    const record = member.open(stored)
-    const { state, known, waitMs } = afterHeld(member.state, { stored, record }, member.moment())
-    member.state = state
-    if (known === null || isPast(known)) return null
-    // A refusal holds until an operator lifts it; another failure is over after the wait.
-    return known.record.kind === 'permanent'
-      ? outcomeOf(known, member.moment())
-      : putOff(known.record, waitMs)
+    member.receive(stored, 'take')
+    const { newest } = member.state
+    const { fence } = stored
+    if (newest?.head.fence === fence) {
+      if (isPast(newest)) return null
+      // A refusal holds until an operator lifts it; another failure is over after the wait.
+      if (newest.record.kind === 'permanent') return outcomeOf(newest, member.moment())
+      const waitMs = waitLeftMs(newest, member.nowMs())
+      if (waitMs > 0) return putOff(newest.record, waitMs)
+    }
+    member.state = { ...member.state, unusableFence: fence }
+    return null
   }
 
   function outcomeIfPaused({ record: stored, waitMs }: Verdict<'paused'>): FetchOutcome | null {

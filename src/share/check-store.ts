@@ -47,14 +47,11 @@ function asStoreError(error: unknown): StoreError {
 }
 
 function faultOf({ kind, message }: StoreError, share: ShareConfig): Finding {
-  const server = formatServers(share.servers)
-  if (kind !== 'denied')
-    return fault(
-      `cannot be used at ${server}: ${message}. Check share.servers, share.tls, and the way from this host`,
-    )
-  return fault(
-    `denies access at ${server}: ${message}. Check share.user and share.password; these rights are needed: ${aclLine(share)}`,
-  )
+  const [is, check] =
+    kind === 'denied'
+      ? ['denies access', `share.user and share.password; these rights are needed: ${aclLine(share)}`]
+      : ['cannot be used', 'share.servers, share.tls, and the way from this host']
+  return fault(`${is} at ${formatServers(share.servers)}: ${message}. Check ${check}`)
 }
 
 function describe(info: string): Finding[] {

@@ -7,7 +7,7 @@ import type { StatusResult } from '../protocol.ts'
 import type { FetchOutcome, FetchToken } from '../token/outcome.ts'
 import type { SavedFleet } from '../token/state.ts'
 import type { Token } from '../token/token.ts'
-import type { MemberOptions, ServiceSettings } from './member.ts'
+import type { MemberOptions } from './member.ts'
 import type { Remembered } from './share-state.ts'
 import type { OpenStore, ShareToken } from './share-token.ts'
 
@@ -22,7 +22,7 @@ export interface Sharing {
 interface Session {
   readonly credentialsId: string
   readonly config: Config
-  service: ServiceSettings
+  service: ReturnType<MemberOptions['service']>
   /** Opens it once: at the first attempt, or when it is run. */
   open(): Promise<ShareToken>
   opening: Promise<ShareToken> | null
@@ -59,7 +59,7 @@ export function createFleet(options: FleetOptions) {
 
   function createSession(
     { config, share, credentialsId }: { config: Config; share: ShareConfig; credentialsId: string },
-    service: ServiceSettings,
+    service: Session['service'],
   ): Session {
     const host = share.host ?? hostname()
     const isFirst = current === null
@@ -89,7 +89,7 @@ export function createFleet(options: FleetOptions) {
     return session
   }
 
-  /** What the keeper holds of other credentials is not known later on: only the fences are. */
+  /** Later on it is not known whether the keeper still has the token of these credentials: it adopts the record again. */
   function leave({ credentialsId, opened }: Session, next: Session | null): void {
     const known = opened?.remembered() ?? formers.get(credentialsId)
     if (known === undefined) return

@@ -7,7 +7,7 @@ import type { Keeper } from '../token/keeper.ts'
 import type { FetchOutcome, FetchToken } from '../token/outcome.ts'
 import { assumedLifeMs } from '../token/rejections.ts'
 import { usableToken, usableUntilMs, type Policy } from '../token/state.ts'
-import type { KnownRecord, Moment } from './records.ts'
+import { FENCE_AHEAD_MS } from './scripts.ts'
 import type { Seal, SharedRecord } from './seal.ts'
 import {
   afterClockRead,
@@ -16,18 +16,13 @@ import {
   initialShareState,
   nextDelivery,
   recordToRestore,
+  type KnownRecord,
+  type Moment,
   type Remembered,
   type Route,
 } from './share-state.ts'
 import type { Store, StoredRecord } from './store.ts'
 import { createTelemetry, type AclSettings } from './telemetry.ts'
-
-/** The way to the service. A reload may change it while the store stays the same. */
-export interface ServiceSettings {
-  readonly fetchToken: FetchToken
-  readonly requestTimeoutMs: number
-  readonly retry: RetryPolicy
-}
 
 export interface MemberOptions {
   readonly store: Store
@@ -38,7 +33,12 @@ export interface MemberOptions {
   /** The name of this host to the others. */
   readonly host: string
   readonly share: Pick<ShareConfig, 'timeoutMs' | 'asks' | 'whenAlone'> & AclSettings
-  readonly service: () => ServiceSettings
+  /** The way to the service. A reload may change it while the store stays the same. */
+  readonly service: () => {
+    readonly fetchToken: FetchToken
+    readonly requestTimeoutMs: number
+    readonly retry: RetryPolicy
+  }
   readonly remembered: Remembered
   readonly keeper: Pick<Keeper, 'offer' | 'state'> & { readonly policy: () => Policy }
 }
@@ -92,8 +92,10 @@ export function createMember(options: MemberOptions) {
     }
   }
 
+  /** Null, and logged: nobody who knows the secret wrote it. */
   function open(stored: StoredRecord): SharedRecord | null {
-    const record = seal.decrypt(stored.sealed, stored)
+    const isPossible = Number.isSafeInteger(stored.fence) && stored.fence <= stored.nowMs + FENCE_AHEAD_MS
+    const record = isPossible ? seal.decrypt(stored.sealed, stored) : null
     if (record === null) telemetry.unreadable(stored.fence)
     return record
   }
@@ -101,11 +103,8 @@ export function createMember(options: MemberOptions) {
   /** A record has come. */
   function receive(stored: StoredRecord, route: Route): void {
     const { newest } = member.state
-    const decrypt = (): SharedRecord | null => seal.decrypt(stored.sealed, stored)
-    const { state, isReadable } = afterRecord(member.state, { stored, decrypt, route }, moment())
-    member.state = state
-    if (!isReadable) telemetry.unreadable(stored.fence)
-    if (state.newest !== newest) deliver()
+    member.state = afterRecord(member.state, { stored, open, route }, moment())
+    if (member.state.newest !== newest) deliver()
   }
 
   /** Offers the keeper what it does not have. During an attempt that is its outcome instead. */

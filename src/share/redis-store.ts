@@ -2,7 +2,7 @@
 import { randomHex } from '../lib/crypto.ts'
 import { CLIENT_INTERVAL_MS } from '../token/rejections.ts'
 import { connect, type StoreConfig, type Surroundings } from './redis-client.ts'
-import { ACQUIRE, FORGET, PUT, READ, RELEASE, RELEASED, RESTORE } from './scripts.ts'
+import { ACQUIRE, PUT, READ, RELEASE, RELEASED, RESTORE } from './scripts.ts'
 import { StoreError, type Lease, type RecordHead, type Store, type StoredRecord } from './store.ts'
 
 /** Subscribed connections send nothing by themselves: a ping shows whether the server still answers. */
@@ -16,7 +16,6 @@ const SCRIPTS = {
   shareRelease: RELEASE,
   shareRestore: RESTORE,
   shareRead: READ,
-  shareForget: FORGET,
 }
 type Name = keyof typeof SCRIPTS
 type Scripts = Readonly<Record<Name, (...values: readonly (string | number)[]) => Promise<unknown>>>
@@ -110,10 +109,10 @@ export async function openRedisStore(
       }
       close()
     },
-    /** What the server says of itself (the command INFO). */
+    /** The server's description of itself (the command INFO). */
     info: () => send(() => client.info()),
     async forget() {
-      await run('shareForget')
+      await send(() => client.del(...keys))
     },
     close: () => connection.close(),
   }

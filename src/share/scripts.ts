@@ -116,9 +116,6 @@ redis.call('PUBLISH', ARGV[7], '${RELEASED}')
 return 1
 `
 
-/** Deletes every key of the account. */
-export const FORGET = `return redis.call('DEL', unpack(KEYS))`
-
 /** ARGV: fence, at, notBefore, ttlMs, box. The newest record wins. */
 export const RESTORE = `${PREAMBLE}
 local now = clock()

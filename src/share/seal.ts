@@ -61,8 +61,6 @@ const VERSION = 1
 const NONCE_BYTES = 12
 const TAG_BYTES = 16
 const HEAD_BYTES = 1 + NONCE_BYTES + TAG_BYTES
-/** Base64 has four characters for three bytes. */
-const MAX_SEALED_LENGTH = 4 * Math.ceil((HEAD_BYTES + MAX_RECORD_BYTES) / 3)
 
 export function createSeal({ baseUrl, description, credentials, key }: SealOptions) {
   const { apiKey, apiSecret } = credentials
@@ -95,7 +93,7 @@ export function createSeal({ baseUrl, description, credentials, key }: SealOptio
     },
     /** Null if the text was not encrypted with this secret under exactly this head. */
     decrypt(text: string, head: RecordHead): SharedRecord | null {
-      if (text.length > MAX_SEALED_LENGTH) return null
+      if (text.length > 2 * MAX_RECORD_BYTES) return null
       const bytes = Buffer.from(text, 'base64')
       // base64 ignores what does not belong to it; a sealed record has one spelling only.
       if (bytes[0] !== VERSION || bytes.length <= HEAD_BYTES || bytes.toString('base64') !== text) return null

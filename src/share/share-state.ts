@@ -1,23 +1,126 @@
-// The knowledge of this host about its fleet, in one value: facts, and the transitions from one event to the next. Pure.
-import type { Cause, FetchOutcome } from '../token/outcome.ts'
-import { jwtLifeMs } from '../token/token.ts'
-import {
-  askerOf,
-  grantOf,
-  isForAll,
-  keptMs,
-  liveToken,
-  outcomeOf,
-  REFUSAL_MS,
-  tokenIn,
-  waitLeftMs,
-  type Answer,
-  type KnownRecord,
-  type Moment,
-} from './records.ts'
+// The knowledge of this host about its fleet, in one value: records and their outcomes, facts, and the transitions from one event to the next. Pure.
+import { retryWait, type RetryPolicy } from '../token/backoff.ts'
+import type { Cause, FetchOutcome, Grant, ServiceOutcome, TransientFailure } from '../token/outcome.ts'
+import { jwtLifeMs, knownLife } from '../token/token.ts'
 import { FENCE_AHEAD_MS } from './scripts.ts'
-import type { SharedRecord } from './seal.ts'
-import type { LeaseRequest, StoredRecord } from './store.ts'
+import type { SharedRecord, SharedToken } from './seal.ts'
+import type { LeaseRequest, RecordHead, StoredRecord } from './store.ts'
+
+/** A record that this host has opened or written. */
+export interface KnownRecord {
+  readonly head: RecordHead
+  readonly record: SharedRecord
+  /** When the asker had the answer, on this host's boot clock. */
+  readonly obtainedAtMs: number
+}
+
+/** An answer that the store does not have, or not yet. */
+export type Answer = Pick<KnownRecord, 'record' | 'obtainedAtMs'>
+
+/** The circumstances of a step, and the facts about the keeper. */
+export interface Moment {
+  /** On the boot clock. */
+  readonly nowMs: number
+  readonly wallMs: number
+  /** Life of a token that does not say its own, in ms. */
+  readonly assumedLifeMs: number
+  /** Until when the token that the keeper holds can be used, on the boot clock; null: it holds none. */
+  readonly usableUntilMs: number | null
+  /** The name of this host to the others. */
+  readonly host: string
+}
+
+/** A failure is kept for so long after the wait that it asks for. */
+const FAILURE_KEPT_MS = 3_600_000
+const REFUSAL_MS = 30 * 86_400_000
+/** The longest wait that a record may ask for: `Retry-After` of an hour and a fifth of it. */
+const MAX_WAIT_MS = 72 * 60_000
+/** The longest wait that follows from failures alone: the cap of a host without a token is twice as long. */
+const SOFT_WAIT_MS = 30_000
+
+/** Reports whether the service itself said so: then it holds for every host. Else it may be the asker's own trouble. */
+export function isForAll(record: SharedRecord): boolean {
+  return record.kind !== 'transient' || ['rate-limited', 'server-error', 'rejected'].includes(record.reason)
+}
+
+function tokenIn(record: SharedRecord): SharedToken | null {
+  return record.kind === 'ok' ? record : record.token
+}
+
+/** The token of a record, with its age now, if it is still good under this host's settings. */
+function liveToken({ record, obtainedAtMs }: Answer, { assumedLifeMs, nowMs }: Moment): SharedToken | null {
+  const token = tokenIn(record)
+  if (token === null) return null
+  const ageMs = token.ageMs + nowMs - obtainedAtMs
+  const lifeMs = token.expirySource === 'assumed' ? Math.min(token.lifeMs, assumedLifeMs) : token.lifeMs
+  return ageMs < lifeMs ? { ...token, ageMs } : null
+}
+
+/** The time in which no host asks because of this record, in ms. */
+export function waitLeftMs({ head, obtainedAtMs }: KnownRecord, nowMs: number): number {
+  return Math.max(0, Math.min(MAX_WAIT_MS, head.notBeforeMs - head.atMs) - (nowMs - obtainedAtMs))
+}
+
+/** The time that a record may still stay in a store, in ms. */
+export function keptMs({ record, head, obtainedAtMs }: KnownRecord, nowMs: number): number {
+  const lifeMs =
+    record.kind === 'ok' ? record.lifeMs - record.ageMs : head.notBeforeMs - head.atMs + FAILURE_KEPT_MS
+  return Math.ceil(lifeMs - (nowMs - obtainedAtMs))
+}
+
+/** The record as the outcome of an attempt that another host made; a failure without the token that it carries. */
+export function outcomeOf(known: KnownRecord, { host, nowMs }: Pick<Moment, 'host' | 'nowMs'>): FetchOutcome {
+  const { record, obtainedAtMs } = known
+  const asker = askerOf(record, host)
+  if (record.kind === 'ok') return grantOf(record, { ...asker, ageMs: record.ageMs + nowMs - obtainedAtMs })
+  const { detail } = record
+  if (record.kind === 'permanent')
+    return { kind: 'permanent', reason: record.reason, status: record.status, detail, ...asker }
+  const { reason, status } = record
+  const retryAfterMs = waitLeftMs(known, nowMs)
+  return { kind: 'transient', reason, ...(status !== null && { status }), retryAfterMs, detail, ...asker }
+}
+
+/** Before a restart this host may have asked itself. */
+export function askerOf({ by }: SharedRecord, host: string): { by?: string } {
+  return by === host ? {} : { by }
+}
+
+function grantOf(token: SharedToken, given: { by?: string; ageMs: number }): Grant {
+  const { accessToken, lifeMs, expirySource } = token
+  return { kind: 'ok', accessToken, lifeMs, expirySource, ...given }
+}
+
+/** An outcome of this host as a record for the others; `waitMs`: for so long no host asks the service. */
+export function recordOf(
+  outcome: ServiceOutcome,
+  { newest, retry: policy }: { newest: KnownRecord | null; retry: RetryPolicy },
+  moment: Moment,
+): { record: SharedRecord; waitMs: number } {
+  const { host: by, wallMs, assumedLifeMs } = moment
+  const token = newest && liveToken(newest, moment)
+  if (outcome.kind === 'permanent') {
+    const { kind, reason, detail, status } = outcome
+    return { record: { kind, by, reason, detail, status, token }, waitMs: REFUSAL_MS }
+  }
+  let failure: Omit<TransientFailure, 'kind'> = {
+    reason: 'malformed-answer',
+    detail: 'The token has already expired',
+  }
+  if (outcome.kind === 'transient') failure = outcome
+  else {
+    const assumed = { lifeMs: assumedLifeMs, expirySource: 'assumed' as const }
+    const life = knownLife(outcome, wallMs) ?? assumed
+    const { accessToken } = outcome
+    if (life.lifeMs > 0) return { record: { kind: 'ok', by, accessToken, ...life, ageMs: 0 }, waitMs: 0 }
+  }
+  const { reason, detail, status = null } = failure
+  const attempts = newest?.record.kind === 'transient' ? newest.record.attempts + 1 : 1
+  const shortest = retryWait(failure, { attempts, policy, leftMs: Infinity, random: () => 0 })
+  // Each host waits as long as it would alone; the first whose time has come asks for all.
+  const waitMs = Math.ceil(Math.max(shortest.minWaitMs, Math.min(SOFT_WAIT_MS, shortest.waitMs)))
+  return { record: { kind: 'transient', by, reason, detail, status, attempts, token }, waitMs }
+}
 
 /** The way on which a record came. */
 export type Route = 'push' | 'look' | 'take'
@@ -71,27 +174,24 @@ export function initialShareState(remembered: Remembered): ShareState {
   }
 }
 
-// ---- what comes from the store --------------------------------------------------------------------------------------------
-
-/** A record has come, and may be the newest now. */
+/** A record has come, and may be the newest now: after a restart also the one that this host had adopted before. */
 export function afterRecord(
   state: ShareState,
-  { stored, decrypt, route }: { stored: StoredRecord; decrypt: () => SharedRecord | null; route: Route },
+  given: { stored: StoredRecord; open: (stored: StoredRecord) => SharedRecord | null; route: Route },
   moment: Moment,
-): { state: ShareState; isReadable: boolean } {
+): ShareState {
+  const { stored, route } = given
   const { fence } = stored
-  if (fence <= (state.newest?.head.fence ?? state.adoptedFence)) return { state, isReadable: true }
+  const isKnown = state.newest === null ? fence < state.adoptedFence : fence <= state.newest.head.fence
+  if (isKnown) return state
   const unusable = { ...state, unusableFence: fence }
-  const isPossible = Number.isSafeInteger(fence) && fence <= stored.nowMs + FENCE_AHEAD_MS
-  const record = isPossible ? decrypt() : null
+  const record = given.open(stored)
   // A failure to reach the service is the asker's own, and never a record of the fleet.
-  if (record === null || !isForAll(record)) return { state: unusable, isReadable: false }
+  if (record === null || !isForAll(record) || fence < state.highestFence) return unusable
   const known = knownOf(state, stored, { record, moment })
-  const isOver = record.kind === 'ok' && liveToken(known, moment) === null
-  if (fence < state.highestFence || isOver) return { state: unusable, isReadable: true }
+  if (record.kind === 'ok' && liveToken(known, moment) === null) return unusable
   // Another host has asked: what it found in the store is over.
-  const newer = { ...state, holds: NO_HOLDS, newest: known, route, highestFence: fence }
-  return { state: newer, isReadable: true }
+  return { ...state, holds: NO_HOLDS, newest: known, route, highestFence: fence }
 }
 
 function knownOf(
@@ -182,8 +282,6 @@ export function recordToRestore(
   return ttlMs > 0 ? { known: newest, ttlMs } : null
 }
 
-// ---- what the keeper gets -------------------------------------------------------------------------------------------------
-
 /**
  * The outcome that the keeper does not have yet, and the state if it takes it; `adopted`: it has all of this record then.
  * Of a failure with a token, a keeper without one gets that first.
@@ -206,8 +304,6 @@ export function nextDelivery(
   }
   return { outcome: outcomeOf(newest, moment), state: { ...known, adoptedFence: fence }, adopted: newest }
 }
-
-// ---- the lease, and the waits that the store asks for ---------------------------------------------------------------------
 
 export function leaseRequest(
   { adoptedFence, highestFence, unusableFence: record, holds }: ShareState,
@@ -235,22 +331,6 @@ export function afterHold(
   return { state: { ...state, holds: { ...state.holds, [hold]: seen } }, waitMs: leftMs }
 }
 
-/** `known`: the record that holds the fleet, and that this host goes by; null: it does not, and the record does not count. */
-export function afterHeld(
-  state: ShareState,
-  { stored, record }: { stored: StoredRecord; record: SharedRecord | null },
-  moment: Moment,
-): { state: ShareState; known: KnownRecord | null; waitMs: number } {
-  const unusable = { state: { ...state, unusableFence: stored.fence }, known: null, waitMs: 0 }
-  if (record === null || stored.fence < state.adoptedFence) return unusable
-  const isNewest = state.newest?.head.fence === stored.fence
-  // After a restart this host goes by a record that it sees for the first time.
-  const known = isNewest && state.newest !== null ? state.newest : knownOf(state, stored, { record, moment })
-  const waitMs = waitLeftMs(known, moment.nowMs)
-  if (waitMs <= 0 && record.kind !== 'permanent') return unusable
-  return { state: isNewest ? state : { ...state, newest: known }, known, waitMs }
-}
-
 /**
  * Other credentials are an operator's act: a refusal that was given before it does not answer it, be it that this host knew
  * it (`knownBefore` is the newest fence that it knew) or that it is older than an act on many hosts takes.
@@ -262,8 +342,6 @@ export function isBeforeAct(
   if (cause !== 'reload' || record.kind !== 'permanent') return false
   return head.fence <= knownBefore || nowMs - obtainedAtMs > SAME_ACT_MS
 }
-
-// ---- the store is away: when this host asks by itself, spread, so that a fleet never stampedes -----------------------------
 
 /** Of the life that is left: the rest is for the request itself and its repetition. */
 const SHARE_OF_LIFE = 0.8

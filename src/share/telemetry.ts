@@ -78,11 +78,12 @@ export function createTelemetry(options: {
       const { kind, message } = error
       failures += 1
       // A server that refuses the password closes the connection: that is no other failure.
-      const isFirst = failures === 1 || (kind === 'denied' && storeState.state !== 'denied')
-      const state = kind === 'denied' || storeState.state === 'denied' ? 'denied' : 'alone'
-      const since = storeState.state === 'connected' || failures === 1 ? isoNow() : storeState.since
-      const lastError = state === 'denied' && kind !== 'denied' ? storeState.lastError : message
-      storeState = { state, since, lastError }
+      const wasDenied = storeState.state === 'denied'
+      const isDenied = kind === 'denied'
+      const isFirst = failures === 1 || (isDenied && !wasDenied)
+      const since = failures === 1 ? isoNow() : storeState.since
+      const lastError = wasDenied && !isDenied ? storeState.lastError : message
+      storeState = { state: isDenied || wasDenied ? 'denied' : 'alone', since, lastError }
       if (isFirst) logLoss(kind, message)
     },
     /** This host will ask by itself. Logged once for each loss of the store. */

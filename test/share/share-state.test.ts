@@ -1,11 +1,9 @@
 // The transitions of ShareState: whatever lies in the store, fences never go back, no record comes twice, and no wait outlasts its cap.
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import type { Moment } from '../../src/share/records.ts'
 import type { SharedRecord } from '../../src/share/seal.ts'
 import {
   afterClockRead,
-  afterHeld,
   afterHold,
   afterOwnRecord,
   afterRecord,
@@ -14,6 +12,7 @@ import {
   leaseRequest,
   nextDelivery,
   type Hold,
+  type Moment,
   type ShareState,
 } from '../../src/share/share-state.ts'
 import type { StoredRecord } from '../../src/share/store.ts'
@@ -69,7 +68,7 @@ const stored: fc.Arbitrary<StoredRecord> = fc.record({
 })
 const events = fc.array(
   fc.record({
-    what: fc.constantFrom('record', 'deliver', 'deliver', 'alone', 'own', 'sync', 'held'),
+    what: fc.constantFrom('record', 'deliver', 'deliver', 'alone', 'own', 'sync'),
     stored,
     record: fc.option(record),
     passMs: fc.integer({ min: 0, max: HOUR_MS }),
@@ -111,8 +110,11 @@ function stepped(
   const moment = at(nowMs)
   const own = inside && { record: inside, obtainedAtMs: nowMs }
   switch (what) {
-    case 'record':
-      return afterRecord(state, { stored: given, decrypt: () => inside, route: 'push' }, moment).state
+    case 'record': {
+      const open = ({ fence: number }: StoredRecord): SharedRecord | null =>
+        Number.isSafeInteger(number) ? inside : null
+      return afterRecord(state, { stored: given, open, route: 'push' }, moment)
+    }
     case 'deliver': {
       let after = state
       for (let part = 0; ; part += 1) {
@@ -129,9 +131,6 @@ function stepped(
       return own === null
         ? state
         : afterOwnRecord(state, { ...own, head: { ...given, fence: state.highestFence + 1 } })
-    case 'held':
-      return afterHeld(state, { stored: { ...given, fence: state.adoptedFence }, record: inside }, moment)
-        .state
     default:
       return synced(state, given.nowMs, moment)
   }
@@ -184,8 +183,8 @@ test('the later of an own outcome and a record counts, and of equal age the reco
       const given = { fence: STORE_MS, atMs: STORE_MS, notBeforeMs: 0, nowMs: STORE_MS + 5_000, sealed: '' }
       const moment = at(10_000)
       const own = { record: ok('own'), obtainedAtMs: 5_000 + leadMs }
-      const known = { stored: given, decrypt: () => ok('theirs'), route: 'look' } as const
-      const { state } = afterRecord({ ...initialShareState(NOTHING), own }, known, moment)
+      const known = { stored: given, open: () => ok('theirs'), route: 'look' } as const
+      const state = afterRecord({ ...initialShareState(NOTHING), own }, known, moment)
       const after = synced(state, given.nowMs, moment)
       expect(after.newest?.record).toMatchObject({ accessToken: leadMs > 0 ? 'own' : 'theirs' })
       expect(after.adoptedFence).toBe(leadMs > 0 ? after.highestFence : 0)
