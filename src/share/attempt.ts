@@ -2,7 +2,7 @@
 import type { Attempt, FetchOutcome, Postponed } from '../token/outcome.ts'
 import { CLIENT_INTERVAL_MS } from '../token/rejections.ts'
 import { isOthersToken } from '../token/state.ts'
-import type { Member } from './member.ts'
+import type { Member } from './share-token.ts'
 import type { SharedRecord } from './seal.ts'
 import {
   afterHold,

@@ -7,9 +7,8 @@ import type { StatusResult } from '../protocol.ts'
 import type { FetchOutcome, FetchToken } from '../token/outcome.ts'
 import type { SavedFleet } from '../token/state.ts'
 import type { Token } from '../token/token.ts'
-import type { MemberOptions } from './member.ts'
 import type { Remembered } from './share-state.ts'
-import type { OpenStore, ShareToken } from './share-token.ts'
+import type { MemberOptions, OpenStore, ShareToken } from './share-token.ts'
 
 export interface Sharing {
   readonly fetchToken: FetchToken

@@ -1,14 +1,51 @@
-// One token for a fleet: wraps what asks the service so that one host asks for all, and brings to the keeper what others were answered.
+// One token for a fleet: the one ShareState of this host and its driver. Records come in, the keeper gets them, the store is kept up to date, and one host asks for all.
 import type { Config, ShareConfig } from '../config/config.ts'
-import { createWakeableSleep, withTimeout } from '../lib/clock.ts'
+import { createWakeableSleep, withTimeout, type Clock } from '../lib/clock.ts'
+import type { Log } from '../lib/log.ts'
 import type { StatusResult } from '../protocol.ts'
-import type { FetchToken } from '../token/outcome.ts'
+import type { RetryPolicy } from '../token/backoff.ts'
+import type { Keeper } from '../token/keeper.ts'
+import type { FetchOutcome, FetchToken } from '../token/outcome.ts'
+import { assumedLifeMs } from '../token/rejections.ts'
+import { usableToken, usableUntilMs, type Policy } from '../token/state.ts'
 import { makeAttempt, SYNC_EVERY_MS } from './attempt.ts'
-import { createMember, type MemberOptions } from './member.ts'
 import { openRedisStore } from './redis-store.ts'
-import { createSeal } from './seal.ts'
-import type { Store } from './store.ts'
-import { storeClockMs, type Remembered } from './share-state.ts'
+import { FENCE_AHEAD_MS } from './scripts.ts'
+import { createSeal, type Seal, type SharedRecord } from './seal.ts'
+import {
+  afterClockRead,
+  afterRecord,
+  afterSync,
+  initialShareState,
+  nextDelivery,
+  recordToRestore,
+  storeClockMs,
+  type KnownRecord,
+  type Moment,
+  type Remembered,
+  type Route,
+} from './share-state.ts'
+import type { Store, StoredRecord } from './store.ts'
+import { createTelemetry, type AclSettings } from './telemetry.ts'
+
+export interface MemberOptions {
+  readonly store: Store
+  readonly seal: Seal
+  readonly clock: Clock
+  readonly random: () => number
+  readonly log: Log
+  /** The name of this host to the others. */
+  readonly host: string
+  readonly share: Pick<ShareConfig, 'timeoutMs' | 'asks' | 'whenAlone'> & AclSettings
+  /** The way to the service. A reload may change it while the store stays the same. */
+  readonly service: () => {
+    readonly fetchToken: FetchToken
+    readonly requestTimeoutMs: number
+    readonly retry: RetryPolicy
+  }
+  readonly remembered: Remembered
+  readonly keeper: Pick<Keeper, 'offer' | 'state'> & { readonly policy: () => Policy }
+}
 
 export type OpenStore = (...account: Parameters<typeof openRedisStore>) => Promise<Store>
 export type ShareToken = ReturnType<typeof shareToken>
@@ -32,13 +69,12 @@ export function shareToken(options: MemberOptions) {
   const member = createMember(options)
   const { store, telemetry, clock } = member
   const resting = createWakeableSleep(clock)
-  const syncIfPossible = async (): Promise<void> => member.sync().catch(telemetry.failed)
 
   async function syncAgainAndAgain(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
+      await member.sync().catch(telemetry.failed)
       const isDenied = telemetry.storeState().state === 'denied'
       await resting.sleep(isDenied ? SYNC_EVERY_WHILE_DENIED_MS : SYNC_EVERY_MS, signal)
-      if (!signal.aborted) await syncIfPossible()
     }
   }
 
@@ -79,7 +115,6 @@ export function shareToken(options: MemberOptions) {
         },
         signal,
       )
-      await syncIfPossible()
       await Promise.all([watching, syncAgainAndAgain(signal)])
       await close()
     },
@@ -97,5 +132,142 @@ export function shareToken(options: MemberOptions) {
       const { adoptedFence, highestFence, own, hosts } = member.state
       return { adoptedFence, highestFence, own, hosts }
     },
+  }
+}
+
+export type Member = ReturnType<typeof createMember>
+
+/** An outcome that the keeper could not take is offered again so soon. */
+const DELIVER_AGAIN_MS = 50
+
+function createMember(options: MemberOptions) {
+  const { store, seal, clock, keeper, host, log } = options
+  const telemetry = createTelemetry({ ...options, server: store.server })
+  const waiting = createWakeableSleep(clock)
+  const closed = new AbortController()
+  let isDeliveringAgain = false
+  const member = {
+    ...options,
+    telemetry,
+    state: initialShareState(options.remembered),
+    /** The sleep of an attempt that waits for another host. */
+    waiting,
+    /** The attempt of the keeper's that is under way. */
+    underWay: null as Promise<unknown> | null,
+    /** Aborted when the store is closed. */
+    closed,
+    nowMs,
+    moment,
+    open,
+    receive,
+    deliver,
+    takeDelivery,
+    sync,
+  }
+  return member
+
+  /** On the boot clock. */
+  function nowMs(): number {
+    return clock.now().bootMs
+  }
+
+  function moment(): Moment {
+    const now = clock.now()
+    const state = keeper.state()
+    const token = usableToken(state, now)
+    return {
+      nowMs: now.bootMs,
+      wallMs: now.wallMs,
+      host,
+      assumedLifeMs: assumedLifeMs(state, keeper.policy(), now),
+      usableUntilMs: token && usableUntilMs(token),
+    }
+  }
+
+  /** Null, and logged: nobody who knows the secret wrote it. */
+  function open(stored: StoredRecord): SharedRecord | null {
+    const isPossible = Number.isSafeInteger(stored.fence) && stored.fence <= stored.nowMs + FENCE_AHEAD_MS
+    const record = isPossible ? seal.decrypt(stored.sealed, stored) : null
+    if (record === null) telemetry.unreadable(stored.fence)
+    return record
+  }
+
+  /** A record has come. */
+  function receive(stored: StoredRecord, route: Route): void {
+    const { newest } = member.state
+    member.state = afterRecord(member.state, { stored, open, route }, moment())
+    if (member.state.newest !== newest) deliver()
+  }
+
+  /** Offers the keeper what it does not have. During an attempt that is its outcome instead. */
+  function deliver(): void {
+    if (member.underWay !== null) return waiting.wake()
+    for (let next = nextDelivery(member.state, moment()); next !== null;) {
+      const { state } = member
+      // Before the keeper saves it, so that a restart knows that it has this record.
+      member.state = next.state
+      if (!keeper.offer(next.outcome)) {
+        member.state = state
+        return void deliverAgain()
+      }
+      adopted(next.adopted)
+      next = nextDelivery(member.state, moment())
+    }
+  }
+
+  /** The keeper is between two steps of its own: it can take an outcome very soon. */
+  async function deliverAgain(): Promise<void> {
+    if (isDeliveringAgain) return
+    isDeliveringAgain = true
+    await clock.sleep(DELIVER_AGAIN_MS, closed.signal)
+    isDeliveringAgain = false
+    if (!closed.signal.aborted) deliver()
+  }
+
+  /** The record as the outcome of the attempt that is under way. */
+  function takeDelivery(): FetchOutcome | null {
+    const next = nextDelivery(member.state, moment())
+    if (next === null) return null
+    member.state = next.state
+    adopted(next.adopted)
+    return next.outcome
+  }
+
+  function adopted(known: KnownRecord | null): void {
+    if (known === null) return
+    const { by, isAlone = false } = known.record
+    const { route: how } = member.state
+    telemetry.counted(how)
+    log('debug', 'Took over what another host was answered', {
+      event: 'share-adopted',
+      fence: known.head.fence,
+      by,
+      ageMs: Math.round(nowMs() - known.obtainedAtMs),
+      how,
+      ...(isAlone && { isAlone }),
+    })
+  }
+
+  /** Brings the store and this host to the same record. Rejects with a StoreError. */
+  async function sync(): Promise<void> {
+    const { own, highestFence } = member.state
+    const sentAtMs = nowMs()
+    const contents = await store.read({ known: own === null ? highestFence : 0, highestFence })
+    // An attempt has ended meanwhile: what it gave is compared with the record of the store, too.
+    if (member.state.own !== own) return sync()
+    telemetry.connected()
+    if (contents.isPlanted) telemetry.unreadable(contents.fence)
+    member.state = afterClockRead(member.state, contents.nowMs, { sentAtMs, nowMs: nowMs() })
+    if (contents.record !== null) receive(contents.record, 'look')
+    member.state = afterSync(member.state, moment())
+    if (contents.hosts > 0) member.state = { ...member.state, hosts: contents.hosts }
+    deliver()
+    const lacking = recordToRestore(member.state, contents.fence, nowMs())
+    if (lacking === null) return
+    const { head, record } = lacking.known
+    await store.restore({ ...head, sealed: seal.encrypt(record, head), ttlMs: lacking.ttlMs })
+    const { fence } = head
+    const found = contents.fence
+    log('info', 'The shared store has the newest record again', { event: 'share-repaired', fence, found })
   }
 }

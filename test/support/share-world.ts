@@ -1,8 +1,7 @@
 // A fleet on one fake clock: real keepers that share one token through a store in memory, and a service that answers as the test says.
 import { Secret } from '../../src/lib/secret.ts'
 import { createSeal, type Seal } from '../../src/share/seal.ts'
-import type { MemberOptions } from '../../src/share/member.ts'
-import { shareToken, type ShareToken } from '../../src/share/share-token.ts'
+import { shareToken, type MemberOptions, type ShareToken } from '../../src/share/share-token.ts'
 import { createKeeper, type Keeper } from '../../src/token/keeper.ts'
 import type { Cause, FetchOutcome, FetchToken, ServiceOutcome } from '../../src/token/outcome.ts'
 import { initialState, usableToken, type TokenState } from '../../src/token/state.ts'
