@@ -9,7 +9,6 @@ import {
   afterOwnRecord,
   afterPlanned,
   askerOf,
-  isBeforeAct,
   isForAll,
   keptMs,
   leaseRequest,
@@ -37,6 +36,8 @@ const MAX_USELESS = 5
 const AFTER_LEASE_MS = 500
 /** However often a waiting host is woken, it takes no more steps than this allows. */
 const SHORTEST_WAIT_MS = 50
+/** An operator's act on many hosts is one act; a refusal that is older than this was given before it. */
+const SAME_ACT_MS = 30_000
 /** After a failure to reach the service, no host asks for so long. */
 const PAUSE_MS = 5_000
 
@@ -126,8 +127,13 @@ async function fetchShared(member: Member, attempt: Attempt, signal: AbortSignal
     return isPast(newest) ? null : member.takeDelivery()
   }
 
+  /**
+   * Other credentials are an operator's act: a refusal that was given before it does not answer it, be it that this host knew
+   * it or that it is older than an act on many hosts takes.
+   */
   function isPast(known: KnownRecord | null): boolean {
-    return known !== null && isBeforeAct(known, { cause, knownBefore, nowMs: member.nowMs() })
+    if (cause !== 'reload' || known?.record.kind !== 'permanent') return false
+    return known.head.fence <= knownBefore || member.nowMs() - known.obtainedAtMs > SAME_ACT_MS
   }
 
   /** The wait that the store asks for, within its cap; 0: it counts as not there. */
@@ -249,33 +255,29 @@ function keepOwn(member: Member, { record, obtainedAtMs }: Answer): void {
 
 /** The store cannot be used: the request is put off to this host's own time, then made by itself. */
 async function askAlone(member: Member, attempt: Attempt, signal: AbortSignal): Promise<FetchOutcome> {
-  const { asks, whenAlone } = member.share
+  const { share, keeper, random, telemetry } = member
+  const { asks, whenAlone } = share
   // Other credentials are an operator's act, too.
   const isAct = attempt.cause === 'operator' || attempt.cause === 'reload'
   if (!asks || (whenAlone === 'wait' && !isAct)) {
     const detail = 'The shared store cannot be used, and this host is not to ask by itself'
     return postponed(SYNC_EVERY_MS, { reason: asks ? 'share-lost' : 'not-asked', detail })
   }
-  const waitMs = isAct ? 0 : planAlone(member)
-  if (waitMs > 0) return postponed(Math.min(SYNC_EVERY_MS, waitMs))
+  if (!isAct) {
+    const isUrgent = keeper.state().rejection !== null || isOthersToken(keeper.state())
+    const planned = afterPlanned(member.state, { isUrgent, drawn: random() }, member.moment())
+    const { inMs, spreadMs } = planned
+    member.state = planned.state
+    telemetry.alone({ spreadMs: Math.round(spreadMs), inMs: Math.round(inMs) })
+    if (inMs > 0) return postponed(Math.min(SYNC_EVERY_MS, inMs))
+  }
   member.state = { ...member.state, plan: null }
   await attempt.beforeRequest()
   const { fetchToken, retry } = member.service()
   const outcome = await fetchToken(signal, attempt)
   if (signal.aborted || (outcome.kind !== 'ok' && outcome.kind !== 'permanent')) return outcome
-  member.telemetry.counted('alone')
+  telemetry.counted('alone')
   const { record } = recordOf(outcome, { newest: member.state.newest, retry }, member.moment())
   if (isForAll(record)) keepOwn(member, { record, obtainedAtMs: member.nowMs() })
   return outcome
-}
-
-/** The time until this host's turn, in ms. */
-function planAlone(member: Member): number {
-  const { keeper, random, telemetry } = member
-  const isUrgent = keeper.state().rejection !== null || isOthersToken(keeper.state())
-  const planned = afterPlanned(member.state, { isUrgent, drawn: random() }, member.moment())
-  const { inMs, spreadMs } = planned
-  member.state = planned.state
-  telemetry.alone({ spreadMs: Math.round(spreadMs), inMs: Math.round(inMs) })
-  return inMs
 }

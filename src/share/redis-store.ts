@@ -26,7 +26,7 @@ const KEY_NAMES = ['record', 'fence', 'lease', 'pace', 'pause'] as const
 export async function openRedisStore(
   settings: StoreConfig,
   { accountKey, host, ...surroundings }: { accountKey: string; host: string } & Surroundings,
-): Promise<Store & { info(): Promise<string> }> {
+) {
   // A cluster keeps all keys with the same text in braces in one slot.
   const keyOf = (name: string): string => `${settings.prefix}:${VERSION}:{${accountKey}}:${name}`
   const keys = KEY_NAMES.map(keyOf)
@@ -51,7 +51,7 @@ export async function openRedisStore(
   const run = async (name: Name, ...values: readonly (string | number)[]): Promise<unknown> =>
     send(() => scripts[name](...keys, ...values))
 
-  return {
+  const store: Store = {
     server: formatServers(settings.servers),
     async acquireLease({ cause, leaseMs, adoptedFence, highestFence, ignored }) {
       const { record, lease, pause, pace } = ignored
@@ -109,12 +109,14 @@ export async function openRedisStore(
       }
       close()
     },
-    /** The server's description of itself (the command INFO). */
-    info: () => send(() => client.info()),
-    async forget() {
-      await send(() => client.del(...keys))
-    },
     close: () => connection.close(),
+  }
+  return {
+    ...store,
+    /** The server's description of itself (the command INFO). */
+    info: async () => send(() => client.info()),
+    /** Deletes every key of the account. */
+    forget: async () => send(() => client.del(...keys)),
   }
 }
 

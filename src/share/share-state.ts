@@ -103,17 +103,14 @@ export function recordOf(
     const { kind, reason, detail, status } = outcome
     return { record: { kind, by, reason, detail, status, token }, waitMs: REFUSAL_MS }
   }
-  let failure: Omit<TransientFailure, 'kind'> = {
-    reason: 'malformed-answer',
-    detail: 'The token has already expired',
-  }
-  if (outcome.kind === 'transient') failure = outcome
-  else {
+  if (outcome.kind === 'ok') {
+    const { accessToken } = outcome
     const assumed = { lifeMs: assumedLifeMs, expirySource: 'assumed' as const }
     const life = knownLife(outcome, wallMs) ?? assumed
-    const { accessToken } = outcome
     if (life.lifeMs > 0) return { record: { kind: 'ok', by, accessToken, ...life, ageMs: 0 }, waitMs: 0 }
   }
+  const expired = { reason: 'malformed-answer', detail: 'The token has already expired' } as const
+  const failure: Omit<TransientFailure, 'kind'> = outcome.kind === 'transient' ? outcome : expired
   const { reason, detail, status = null } = failure
   const attempts = newest?.record.kind === 'transient' ? newest.record.attempts + 1 : 1
   const shortest = retryWait(failure, { attempts, policy, leftMs: Infinity, random: () => 0 })
@@ -156,8 +153,6 @@ export interface ShareState {
 export type Remembered = Pick<ShareState, 'adoptedFence' | 'highestFence' | 'own' | 'hosts'>
 
 export const NO_HOLDS = { lease: null, pause: null, pace: null }
-/** An operator's act on many hosts is one act; a refusal that is older than this was given before it. */
-const SAME_ACT_MS = 30_000
 /** A store that is behind its own records by so much was set back. */
 const CLOCK_GRAIN_MS = 1_000
 
@@ -271,17 +266,6 @@ export function afterOwnRecord(state: ShareState, known: KnownRecord): ShareStat
   return { ...state, own: null, newest: known, highestFence: fence, adoptedFence: fence }
 }
 
-/** The record to put back into a store that has an older one or none, and for how long; null: the store is up to date. */
-export function recordToRestore(
-  { newest }: ShareState,
-  storedFence: number,
-  nowMs: number,
-): { known: KnownRecord; ttlMs: number } | null {
-  if (newest === null || storedFence >= newest.head.fence) return null
-  const ttlMs = keptMs(newest, nowMs)
-  return ttlMs > 0 ? { known: newest, ttlMs } : null
-}
-
 /**
  * The outcome that the keeper does not have yet, and the state if it takes it; `adopted`: it has all of this record then.
  * Of a failure with a token, a keeper without one gets that first.
@@ -331,18 +315,6 @@ export function afterHold(
   return { state: { ...state, holds: { ...state.holds, [hold]: seen } }, waitMs: leftMs }
 }
 
-/**
- * Other credentials are an operator's act: a refusal that was given before it does not answer it, be it that this host knew
- * it (`knownBefore` is the newest fence that it knew) or that it is older than an act on many hosts takes.
- */
-export function isBeforeAct(
-  { head, record, obtainedAtMs }: KnownRecord,
-  { cause, knownBefore, nowMs }: { cause: Cause; knownBefore: number; nowMs: number },
-): boolean {
-  if (cause !== 'reload' || record.kind !== 'permanent') return false
-  return head.fence <= knownBefore || nowMs - obtainedAtMs > SAME_ACT_MS
-}
-
 /** Of the life that is left: the rest is for the request itself and its repetition. */
 const SHARE_OF_LIFE = 0.8
 const PER_HOST_MS = 100
@@ -350,28 +322,23 @@ const SPREAD = { atLeastMs: 1_000, atMostMs: 300_000, unknownMs: 10_000 }
 /** A minute, less the time after which the store is tried again. */
 const URGENT_MS = 45_000
 
-/** Within how many ms from now this host asks. `isUrgent`: the token was reported as refused, or belongs to other credentials. */
-export function spreadMs(
-  { hosts }: Pick<ShareState, 'hosts'>,
-  isUrgent: boolean,
-  { usableUntilMs, nowMs }: Pick<Moment, 'usableUntilMs' | 'nowMs'>,
-): number {
-  const leftMs = (usableUntilMs ?? nowMs) - nowMs
-  if (leftMs > 0) return isUrgent ? Math.min(URGENT_MS, SHARE_OF_LIFE * leftMs) : SHARE_OF_LIFE * leftMs
-  if (hosts === null) return SPREAD.unknownMs
-  return Math.min(SPREAD.atMostMs, Math.max(SPREAD.atLeastMs, hosts * PER_HOST_MS))
-}
-
-/** The plan is kept while the store is away, but an urgent one may come before it. `drawn` is from [0, 1). */
+/**
+ * The plan is kept while the store is away, but an urgent one may come before it: the token was reported as refused, or belongs
+ * to other credentials. `drawn` is from [0, 1), and `spreadMs` the time from now within which this host asks.
+ */
 export function afterPlanned(
   state: ShareState,
   { isUrgent, drawn }: { isUrgent: boolean; drawn: number },
-  moment: Moment,
+  { usableUntilMs, nowMs }: Pick<Moment, 'usableUntilMs' | 'nowMs'>,
 ): { state: ShareState; spreadMs: number; inMs: number } {
-  const { nowMs } = moment
-  const withinMs = spreadMs(state, isUrgent, moment)
+  const { hosts } = state
+  const leftMs = SHARE_OF_LIFE * ((usableUntilMs ?? nowMs) - nowMs)
+  let spreadMs = isUrgent ? Math.min(URGENT_MS, leftMs) : leftMs
+  if (leftMs <= 0) spreadMs = SPREAD.unknownMs
+  if (leftMs <= 0 && hosts !== null)
+    spreadMs = Math.min(SPREAD.atMostMs, Math.max(SPREAD.atLeastMs, hosts * PER_HOST_MS))
   let { plan } = state
   if (plan === null || (isUrgent && !plan.isUrgent))
-    plan = { atMs: Math.min(plan?.atMs ?? Infinity, nowMs + drawn * withinMs), isUrgent }
-  return { state: { ...state, plan }, spreadMs: withinMs, inMs: plan.atMs - nowMs }
+    plan = { atMs: Math.min(plan?.atMs ?? Infinity, nowMs + drawn * spreadMs), isUrgent }
+  return { state: { ...state, plan }, spreadMs, inMs: plan.atMs - nowMs }
 }

@@ -17,8 +17,8 @@ import {
   afterRecord,
   afterSync,
   initialShareState,
+  keptMs,
   nextDelivery,
-  recordToRestore,
   storeClockMs,
   type KnownRecord,
   type Moment,
@@ -262,10 +262,12 @@ function createMember(options: MemberOptions) {
     member.state = afterSync(member.state, moment())
     if (contents.hosts > 0) member.state = { ...member.state, hosts: contents.hosts }
     deliver()
-    const lacking = recordToRestore(member.state, contents.fence, nowMs())
-    if (lacking === null) return
-    const { head, record } = lacking.known
-    await store.restore({ ...head, sealed: seal.encrypt(record, head), ttlMs: lacking.ttlMs })
+    const { newest } = member.state
+    const ttlMs = newest === null ? 0 : keptMs(newest, nowMs())
+    // A store that has an older record or none was emptied, or is another one.
+    if (newest === null || contents.fence >= newest.head.fence || ttlMs <= 0) return
+    const { head, record } = newest
+    await store.restore({ ...head, sealed: seal.encrypt(record, head), ttlMs })
     const { fence } = head
     const found = contents.fence
     log('info', 'The shared store has the newest record again', { event: 'share-repaired', fence, found })

@@ -100,8 +100,6 @@ export interface Store {
   read(fences: { readonly known: number; readonly highestFence: number }): Promise<Contents>
   /** Listens until the signal is aborted. Reconnects by itself. */
   watch(listener: StoreListener, signal: AbortSignal): Promise<void>
-  /** Deletes every key of the account. */
-  forget(): Promise<void>
   /** Closes the connections. */
   close(): void
 }

@@ -1,10 +1,16 @@
 // A host whose store is away: when it asks by itself, and what becomes of what it obtained when the store is back.
 import fc from 'fast-check'
 import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
-import { spreadMs } from '../../src/share/share-state.ts'
+import { afterPlanned, initialShareState } from '../../src/share/share-state.ts'
 import { StoreError } from '../../src/share/store.ts'
 import type { ServiceOutcome } from '../../src/token/outcome.ts'
-import { createShareWorld, tokensOf, type Host, type ShareWorld } from '../support/share-world.ts'
+import {
+  createShareWorld,
+  NOTHING_REMEMBERED,
+  tokensOf,
+  type Host,
+  type ShareWorld,
+} from '../support/share-world.ts'
 
 const MINUTE_MS = 60_000
 const DAY_MS = 86_400_000
@@ -32,11 +38,15 @@ const reject = ({ keeper }: Host): unknown => keeper.reject(keeper.state().token
 
 describe('the spread', () => {
   const now = 1_000_000
+  const spreadMs = (hosts: number | null, isUrgent: boolean, usableUntilMs: number | null): number => {
+    const state = initialShareState({ ...NOTHING_REMEMBERED, hosts })
+    return afterPlanned(state, { isUrgent, drawn: 0 }, { usableUntilMs, nowMs: now }).spreadMs
+  }
 
   test('is four fifths of what is left of the token, and at most a minute for one that was reported as refused', () => {
     fc.assert(
       fc.property(fc.integer({ min: 1, max: DAY_MS }), fc.boolean(), (leftMs, isUrgent) => {
-        const spread = spreadMs({ hosts: null }, isUrgent, { usableUntilMs: now + leftMs, nowMs: now })
+        const spread = spreadMs(null, isUrgent, now + leftMs)
         expect(spread).toBeLessThanOrEqual(isUrgent ? Math.min(MINUTE_MS, 0.8 * leftMs) : 0.8 * leftMs)
         expect(spread).toBeGreaterThanOrEqual(Math.min(30_000, 0.8 * leftMs))
       }),
@@ -51,8 +61,7 @@ describe('the spread', () => {
     [10_000, 300_000],
     [null, 10_000],
   ])('without a token is over the %s hosts of the fleet: %d ms', (hosts, withinMs) => {
-    for (const usableUntilMs of [null, now])
-      expect(spreadMs({ hosts }, false, { usableUntilMs, nowMs: now })).toBe(withinMs)
+    for (const usableUntilMs of [null, now]) expect(spreadMs(hosts, false, usableUntilMs)).toBe(withinMs)
   })
 })
 

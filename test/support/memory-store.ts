@@ -166,11 +166,6 @@ export function createMemoryServer(nowMs: () => number): MemoryServer {
           signal.addEventListener('abort', end)
           listener.onSubscribed()
         }),
-      forget: () =>
-        attempt(() => {
-          expire(owner)
-          record = null
-        }),
       close() {
         isClosed = true
       },
