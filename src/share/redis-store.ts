@@ -10,15 +10,6 @@ const PING_EVERY_MS = 1_000
 /** Version of the keys: daemons with another one do not meet. */
 const VERSION = 1
 
-const SCRIPTS = {
-  shareAcquire: ACQUIRE,
-  sharePut: PUT,
-  shareRelease: RELEASE,
-  shareRestore: RESTORE,
-  shareRead: READ,
-}
-type Name = keyof typeof SCRIPTS
-type Scripts = Readonly<Record<Name, (...values: readonly (string | number)[]) => Promise<unknown>>>
 /** The scripts get them all, in this order. */
 const KEY_NAMES = ['record', 'fence', 'lease', 'pace', 'pause'] as const
 
@@ -34,9 +25,6 @@ export async function openRedisStore(
   const owner = `${host}/${randomHex(8)}`
   const connection = await connect(settings, surroundings)
   const { client } = connection
-  for (const [name, lua] of Object.entries(SCRIPTS))
-    client.defineCommand(name, { lua, numberOfKeys: KEY_NAMES.length })
-  const scripts = client as unknown as Scripts
 
   async function send<T>(command: () => Promise<T>): Promise<T> {
     await connection.firstContact
@@ -48,20 +36,20 @@ export async function openRedisStore(
       throw connection.errorOf(error)
     }
   }
-  const run = async (name: Name, ...values: readonly (string | number)[]): Promise<unknown> =>
-    send(() => scripts[name](...keys, ...values))
+  const run = async (script: string, ...values: readonly (string | number)[]): Promise<unknown> =>
+    send(() => client.eval(script, keys.length, ...keys, ...values))
 
   const store: Store = {
     server: formatServers(settings.servers),
     async acquireLease({ cause, leaseMs, adoptedFence, highestFence, ignored }) {
       const { record, lease, pause, pace } = ignored
       const fences = [adoptedFence, highestFence, record]
-      const reply = await run('shareAcquire', owner, leaseMs, ...fences, cause, lease, pause, Number(pace))
+      const reply = await run(ACQUIRE, owner, leaseMs, ...fences, cause, lease, pause, Number(pace))
       return leaseFrom(replyOf(reply))
     },
     async put({ isClientPaced, ttlMs, sealed, ...head }) {
       const paceMs = isClientPaced ? CLIENT_INTERVAL_MS : 0
-      const reply = await run('sharePut', owner, ...valuesOf(head), ttlMs, sealed, paceMs, channel)
+      const reply = await run(PUT, owner, ...valuesOf(head), ttlMs, sealed, paceMs, channel)
       const { verdict, nowMs, number, rest } = replyOf(reply)
       if (verdict === 'stored') return { verdict, hosts: number }
       if (verdict !== 'stale') throw nonsense()
@@ -69,13 +57,13 @@ export async function openRedisStore(
     },
     async release(pause) {
       const values = pause === null ? [0, 0, 0, 0, ''] : [pause.pauseMs, ...valuesOf(pause), pause.sealed]
-      await run('shareRelease', owner, ...values, channel)
+      await run(RELEASE, owner, ...values, channel)
     },
     async restore({ ttlMs, sealed, ...head }) {
-      await run('shareRestore', ...valuesOf(head), ttlMs, sealed)
+      await run(RESTORE, ...valuesOf(head), ttlMs, sealed)
     },
     async read({ known, highestFence }) {
-      const { verdict, nowMs, number: hosts, rest } = replyOf(await run('shareRead', known, highestFence))
+      const { verdict, nowMs, number: hosts, rest } = replyOf(await run(READ, known, highestFence))
       if (verdict !== 'read') throw nonsense()
       const [fence, isPlanted] = rest.slice(4)
       return {

@@ -156,17 +156,17 @@ export const NO_HOLDS = { lease: null, pause: null, pace: null }
 /** A store that is behind its own records by so much was set back. */
 const CLOCK_GRAIN_MS = 1_000
 
+/** Before a host has read the store. */
+const UNREAD = {
+  newest: null,
+  route: 'push',
+  adoptedTokenFence: 0,
+  unusableFence: 0,
+  storeAheadMs: null,
+} as const
+
 export function initialShareState(remembered: Remembered): ShareState {
-  return {
-    ...remembered,
-    newest: null,
-    route: 'push',
-    adoptedTokenFence: 0,
-    unusableFence: 0,
-    storeAheadMs: null,
-    holds: NO_HOLDS,
-    plan: null,
-  }
+  return { ...remembered, ...UNREAD, holds: NO_HOLDS, plan: null }
 }
 
 /** A record has come, and may be the newest now: after a restart also the one that this host had adopted before. */

@@ -148,10 +148,8 @@ export type AclSettings = Pick<ShareConfig, 'user' | 'prefix' | 'database' | 'cl
 export function aclLine({ user, prefix, database, cluster }: AclSettings): string {
   const commands =
     '-@all +ping +auth +hello +info +client +eval +evalsha +script +time +get +set +del +pttl +pexpire +hget +hset +hmget +publish +subscribe +unsubscribe'
-  const more = [
-    ...(database === 0 ? [] : ['+select']),
-    ...(cluster ? ['+cluster|slots', '+cluster|info'] : []),
-  ]
-  const name = user ?? 'default'
-  return `ACL SETUSER ${name} on >PASSWORD resetkeys ~${prefix}:1:* resetchannels &${prefix}:1:* ${[commands, ...more].join(' ')}`
+  const select = database === 0 ? '' : ' +select'
+  const slots = cluster ? ' +cluster|slots +cluster|info' : ''
+  const names = `~${prefix}:1:* resetchannels &${prefix}:1:*`
+  return `ACL SETUSER ${user ?? 'default'} on >PASSWORD resetkeys ${names} ${commands}${select}${slots}`
 }

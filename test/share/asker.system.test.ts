@@ -1,9 +1,7 @@
 // The host that asks for the others is killed, paused for 30 s or left without disk space at every step of its request; with real daemons and a real redis-server.
-import { createHash } from 'node:crypto'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
-import { PUT, ACQUIRE } from '../../src/share/scripts.ts'
 import type { Daemon } from '../support/daemon.ts'
 import { askAll, oneToken, recordsOf, startHost, startTokenService } from '../support/fleet.ts'
 import { isWithoutRedis, startRedis, type RedisServer } from '../support/redis.ts'
@@ -14,7 +12,6 @@ import { tempDirectory } from '../support/temp-directory.ts'
 import { expectUntil } from '../support/until.ts'
 
 const isLeftOut = isWithoutRedis('test/share/asker') || lacks('cc')
-const hashOf = (script: string): string => createHash('sha1').update(script).digest('hex')
 
 /** Eighteen programs start at once. */
 const PATIENTLY = { withinMs: 60_000 }
@@ -30,19 +27,29 @@ interface Step {
 const STEPS: readonly Step[] = [
   {
     name: 'before the lease',
-    halt: { when: 'before', text: hashOf(ACQUIRE) },
+    halt: { when: 'before', text: "reply('yours'" },
     isAsked: false,
     isWritten: false,
   },
   {
     name: 'with the lease',
-    halt: { when: 'after', text: hashOf(ACQUIRE) },
+    halt: { when: 'after', text: "reply('yours'" },
     isAsked: false,
     isWritten: false,
   },
   { name: 'during the request', halt: { when: 'after', text: 'POST /' }, isAsked: true, isWritten: false },
-  { name: 'with the answer', halt: { when: 'before', text: hashOf(PUT) }, isAsked: true, isWritten: false },
-  { name: 'after the write', halt: { when: 'after', text: hashOf(PUT) }, isAsked: true, isWritten: true },
+  {
+    name: 'with the answer',
+    halt: { when: 'before', text: "reply('stored'" },
+    isAsked: true,
+    isWritten: false,
+  },
+  {
+    name: 'after the write',
+    halt: { when: 'after', text: "reply('stored'" },
+    isAsked: true,
+    isWritten: true,
+  },
   {
     name: 'after the announcement',
     halt: { when: 'before', text: '"share-asked"' },
