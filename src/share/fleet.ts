@@ -1,14 +1,14 @@
 // Sharing as the daemon sees it: off, or a session with the store for the configuration in use.
 import { hostname } from 'node:os'
 import { isDeepStrictEqual } from 'node:util'
-import { revealAll, type Config, type ShareConfig } from '../config/config.ts'
+import { revealAll, type Config } from '../config/config.ts'
 import { untilAborted } from '../lib/tasks.ts'
 import type { StatusResult } from '../protocol.ts'
 import type { FetchOutcome, FetchToken } from '../token/outcome.ts'
 import type { SavedFleet } from '../token/state.ts'
 import type { Token } from '../token/token.ts'
 import type { Remembered } from './share-state.ts'
-import type { MemberOptions, OpenStore, ShareToken } from './share-token.ts'
+import type { MemberOptions, OpenStore, ShareToken, SharingConfig } from './share-token.ts'
 
 export interface Sharing {
   readonly fetchToken: FetchToken
@@ -20,7 +20,7 @@ export interface Sharing {
 
 interface Session {
   readonly credentialsId: string
-  readonly config: Config
+  readonly config: SharingConfig
   service: ReturnType<MemberOptions['service']>
   /** Opens it once: at the first attempt, or when it is run. */
   open(): Promise<ShareToken>
@@ -56,25 +56,19 @@ export function createFleet(options: FleetOptions) {
     return { ...known, adoptedFence, own: known.own ?? own }
   }
 
-  function createSession(
-    { config, share, credentialsId }: { config: Config; share: ShareConfig; credentialsId: string },
-    service: Session['service'],
-  ): Session {
-    const host = share.host ?? hostname()
+  function createSession(config: SharingConfig, credentialsId: string, service: Session['service']): Session {
+    const host = config.share.host ?? hostname()
     const isFirst = current === null
     const open = async (): Promise<ShareToken> => {
       const { openSession } = await import('./share-token.ts')
       const offer = (outcome: FetchOutcome): boolean => current === session && keeper.offer(outcome)
-      session.opened = await openSession(
-        { ...config, share },
-        {
-          ...options,
-          host,
-          service: () => session.service,
-          remembered: rememberedOf(credentialsId, { host, isFirst }),
-          keeper: { ...keeper, offer },
-        },
-      )
+      session.opened = await openSession(config, {
+        ...options,
+        host,
+        service: () => session.service,
+        remembered: rememberedOf(credentialsId, { host, isFirst }),
+        keeper: { ...keeper, offer },
+      })
       return session.opened
     }
     const session: Session = {
@@ -112,7 +106,7 @@ export function createFleet(options: FleetOptions) {
       // A reload that changes neither credentials nor store leaves a request under way alone.
       const isSame = current?.credentialsId === credentialsId && isSameStore(current.config, config)
       const same = isSame ? current : null
-      const session = same ?? createSession({ config, share, credentialsId }, service)
+      const session = same ?? createSession({ ...config, share }, credentialsId, service)
       return {
         fetchToken: async (signal, attempt) => (await session.open()).fetchToken(signal, attempt),
         use() {

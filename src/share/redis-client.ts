@@ -59,7 +59,6 @@ export async function connect(settings: StoreConfig, { clock, random }: Surround
     lastError = null
     contact.abort()
   })
-  client.on('end', () => contact.abort())
   return {
     client,
     /** Resolves when the connection was first made or first failed, and no later than after `share.timeout`. */

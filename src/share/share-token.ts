@@ -47,6 +47,7 @@ export interface MemberOptions {
   readonly keeper: Pick<Keeper, 'offer' | 'state'> & { readonly policy: () => Policy }
 }
 
+export type SharingConfig = Config & { readonly share: ShareConfig }
 export type OpenStore = (...account: Parameters<typeof openRedisStore>) => Promise<Store>
 export type ShareToken = ReturnType<typeof shareToken>
 
@@ -54,7 +55,7 @@ const SYNC_EVERY_WHILE_DENIED_MS = 60_000
 
 /** A session with the shared store of one account. Connects in the background: never fails. */
 export async function openSession(
-  { baseUrl, service, credentials, share }: Config & { readonly share: ShareConfig },
+  { baseUrl, service, credentials, share }: SharingConfig,
   {
     openStore = openRedisStore,
     ...options
@@ -67,8 +68,8 @@ export async function openSession(
 
 export function shareToken(options: MemberOptions) {
   const member = createMember(options)
-  const { store, telemetry, clock } = member
-  const resting = createWakeableSleep(clock)
+  const { store, telemetry } = member
+  const resting = createWakeableSleep(options.clock)
 
   async function syncAgainAndAgain(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
@@ -76,13 +77,6 @@ export function shareToken(options: MemberOptions) {
       const isDenied = telemetry.storeState().state === 'denied'
       await resting.sleep(isDenied ? SYNC_EVERY_WHILE_DENIED_MS : SYNC_EVERY_MS, signal)
     }
-  }
-
-  /** Closes the store, once an attempt that is under way has given its lease back. */
-  async function close(): Promise<void> {
-    if (member.underWay !== null) await withTimeout(2 * member.share.timeoutMs, member.underWay, clock)
-    member.closed.abort()
-    store.close()
   }
 
   const fetchToken: FetchToken = async (signal, attempt) => {
@@ -98,7 +92,7 @@ export function shareToken(options: MemberOptions) {
 
   return {
     fetchToken,
-    close,
+    close: member.close,
     /** Listens and looks until the signal is aborted. Then the store is closed. */
     async run(signal: AbortSignal): Promise<void> {
       const watching = store.watch(
@@ -116,7 +110,7 @@ export function shareToken(options: MemberOptions) {
         signal,
       )
       await Promise.all([watching, syncAgainAndAgain(signal)])
-      await close()
+      await member.close()
     },
     status(): NonNullable<StatusResult['share']> {
       const { hosts, newest } = member.state
@@ -154,8 +148,6 @@ function createMember(options: MemberOptions) {
     waiting,
     /** The attempt of the keeper's that is under way. */
     underWay: null as Promise<unknown> | null,
-    /** Aborted when the store is closed. */
-    closed,
     nowMs,
     moment,
     open,
@@ -163,6 +155,7 @@ function createMember(options: MemberOptions) {
     deliver,
     takeDelivery,
     sync,
+    close,
   }
   return member
 
@@ -201,18 +194,24 @@ function createMember(options: MemberOptions) {
 
   /** Offers the keeper what it does not have. During an attempt that is its outcome instead. */
   function deliver(): void {
-    if (member.underWay !== null) return waiting.wake()
-    for (let next = nextDelivery(member.state, moment()); next !== null;) {
-      const { state } = member
-      // Before the keeper saves it, so that a restart knows that it has this record.
-      member.state = next.state
-      if (!keeper.offer(next.outcome)) {
-        member.state = state
-        return void deliverAgain()
-      }
+    if (member.underWay !== null) waiting.wake()
+    else if (takeDelivery((outcome) => keeper.offer(outcome)) !== null) deliver()
+  }
+
+  /** The newest record as an outcome, if the keeper does not have it and can take it now. */
+  function takeDelivery(isTaken: (outcome: FetchOutcome) => boolean = () => true): FetchOutcome | null {
+    const { state } = member
+    const next = nextDelivery(state, moment())
+    if (next === null) return null
+    // Before the keeper saves it, so that a restart knows that it has this record.
+    member.state = next.state
+    if (isTaken(next.outcome)) {
       adopted(next.adopted)
-      next = nextDelivery(member.state, moment())
+      return next.outcome
     }
+    member.state = state
+    void deliverAgain()
+    return null
   }
 
   /** The keeper is between two steps of its own: it can take an outcome very soon. */
@@ -222,15 +221,6 @@ function createMember(options: MemberOptions) {
     await clock.sleep(DELIVER_AGAIN_MS, closed.signal)
     isDeliveringAgain = false
     if (!closed.signal.aborted) deliver()
-  }
-
-  /** The record as the outcome of the attempt that is under way. */
-  function takeDelivery(): FetchOutcome | null {
-    const next = nextDelivery(member.state, moment())
-    if (next === null) return null
-    member.state = next.state
-    adopted(next.adopted)
-    return next.outcome
   }
 
   function adopted(known: KnownRecord | null): void {
@@ -271,5 +261,12 @@ function createMember(options: MemberOptions) {
     const { fence } = head
     const found = contents.fence
     log('info', 'The shared store has the newest record again', { event: 'share-repaired', fence, found })
+  }
+
+  /** Closes the store, once an attempt that is under way has given its lease back. */
+  async function close(): Promise<void> {
+    if (member.underWay !== null) await withTimeout(2 * options.share.timeoutMs, member.underWay, clock)
+    closed.abort()
+    store.close()
   }
 }
