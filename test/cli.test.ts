@@ -199,9 +199,5 @@ test.skipIf(!isOldNodeThere)(
           output: expect.stringMatching(sentence) as string,
         })
     }
-    const checkout = await shippedPackage({})
-    const directory = dirname(dirname(checkout))
-    copyFileSync(join(root, 'package-lock.json'), join(directory, 'package-lock.json'))
-    expect(onOldNode(checkout).output).toContain(`install one, or run \`npm ci\` in ${directory}/.`)
   },
 )

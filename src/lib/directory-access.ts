@@ -3,6 +3,8 @@ import type { Stats } from 'node:fs'
 import { nameOf } from './posix-ids.ts'
 
 /**
+ * The access of others as this user must see it.
+ *
  * | owner          | mode                         | isOwnerTrusted | writers  |
  * | -------------- | ---------------------------- | -------------- | -------- |
  * | root, the user | neither group nor others `w` | true           | `owner`  |
@@ -11,27 +13,20 @@ import { nameOf } from './posix-ids.ts'
  * | root, the user | others `w`                   | true           | `all`    |
  * | another        | as above                     | false          | as above |
  */
-export interface DirectoryAccess {
-  /** Any other owner than root and the user can exchange all that is in the directory. */
-  readonly isOwnerTrusted: boolean
-  /** Users beside the owner who can make names in it; those of `sticky` cannot exchange what others made. */
-  readonly writers: 'owner' | 'sticky' | 'group' | 'all'
+export function directoryAccess({ mode, uid: owner }: DirectoryStats, uid: number) {
+  const isWritable = (mode & 0o022) !== 0
+  const isSticky = (mode & 0o1000) !== 0
+  const others = (mode & 0o002) === 0 ? 'group' : 'all'
+  return {
+    /** Any other owner than root and the user can exchange all that is in the directory. */
+    isOwnerTrusted: owner === 0 || owner === uid,
+    /** Users beside the owner who can make names in it; those of `sticky` cannot exchange what others made. */
+    writers: isWritable ? (isSticky ? 'sticky' : others) : 'owner',
+  } as const
 }
 
 /** Of the directory itself: opened without following a link, or lstat. */
 type DirectoryStats = Pick<Stats, 'mode' | 'uid'>
-
-const OTHERS_WRITE = 0o002
-const GROUP_WRITES = 0o020
-const STICKY = 0o1000
-
-/** The access of others as this user must see it. */
-export function directoryAccess({ mode, uid: owner }: DirectoryStats, uid: number): DirectoryAccess {
-  const isWritable = (mode & (OTHERS_WRITE | GROUP_WRITES)) !== 0
-  const isSticky = (mode & STICKY) !== 0
-  const writers = !isWritable ? 'owner' : isSticky ? 'sticky' : (mode & OTHERS_WRITE) !== 0 ? 'all' : 'group'
-  return { isOwnerTrusted: owner === 0 || owner === uid, writers }
-}
 
 /**
  * Why this user must not use the directory, with the remedy; undefined where it may.

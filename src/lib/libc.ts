@@ -62,10 +62,7 @@ const IGNORED_BY_NODE = ['SIGPIPE', 'SIGXFSZ'] as const
  * libc through koffi. The first time takes about 4 ms and 2.5 MB: load it where it is needed. Throws UserError (78) with
  * the remedy where there is none.
  */
-export function loadLibc(): Libc {
-  loaded ??= load()
-  return loaded
-}
+export const loadLibc = (): Libc => (loaded ??= load())
 let loaded: Libc | undefined
 
 function load(): Libc {

@@ -2,7 +2,6 @@
 import { onFile, readSmallFile } from './atomic-file.ts'
 import { errorCode } from './error.ts'
 import { FileError } from './file-error.ts'
-import type { Log } from './log.ts'
 import { createManagedFile } from './managed-file.ts'
 import { nameOf } from './posix-ids.ts'
 
@@ -14,16 +13,15 @@ const FAILURE = { sentence: 'Cannot keep what a restart must know', event: 'stat
 export function createOwnFile(
   path: string,
   {
-    log,
     mode = 0o600,
     failure = FAILURE,
-    isRevocable = false,
-  }: { log: Log; mode?: number; failure?: typeof FAILURE; isRevocable?: boolean },
+    ...options
+  }: { mode?: number } & Omit<Parameters<typeof createManagedFile>[1], 'desired' | 'isPublic'>,
 ) {
   let text: string | null = null
   /** The value in the text, as JSON; undefined: not known. */
   let held: string | null | undefined
-  const file = createManagedFile({ path, mode }, { desired: () => text, log, failure, isRevocable })
+  const file = createManagedFile({ path, mode }, { desired: () => text, failure, ...options })
   return {
     /** Removes what a crash left of replacing the file. */
     begin: file.begin,
@@ -41,7 +39,7 @@ export function createOwnFile(
         text = found.text
         held = JSON.stringify(valueOf(value))
       } else if (found.fault !== null || found.text !== null) {
-        log('warning', 'A state file cannot be used and counts as not there', {
+        options.log('warning', 'A state file cannot be used and counts as not there', {
           event: 'state-file-ignored',
           path,
           fault: found.fault ?? 'it is torn, foreign or of another version',

@@ -24,27 +24,17 @@ export async function needSupportedNode(root: URL): Promise<void> {
   const remedy = `kyc-tokend needs Node 22.21, 24.5 or 26, or newer ones of these, and this is ${process.version}`
   const pinned = PINNED.map((path) => fileURLToPath(new URL(path, root))).find((path) => existsSync(path))
   if (pinned === undefined || realpathSync(pinned) === realpathSync(process.execPath))
-    throw new UserError(`${remedy}: install one${orPinned(root)}.`, exitStatus.unavailable)
+    throw new UserError(
+      `${remedy}: install one, or, in a checkout on x64, run \`npm ci\`.`,
+      exitStatus.unavailable,
+    )
   const { loadLibc } = await import('./libc.ts')
   try {
     loadLibc().replaceProcess(pinned, [pinned, ...process.execArgv, ...process.argv.slice(1)], process.env)
   } catch (error) {
-    throw new UserError(
-      `${remedy}: run it with ${pinned} (${errorMessage(error)}).`,
-      exitStatus.unavailable,
-      {
-        cause: error,
-      },
-    )
+    const message = `${remedy}: run it with ${pinned} (${errorMessage(error)}).`
+    throw new UserError(message, exitStatus.unavailable, { cause: error })
   }
-}
-
-/** A checkout brings its own Node, which is a build for x64 and glibc. */
-function orPinned(root: URL): string {
-  const isCheckout = existsSync(new URL('package-lock.json', root))
-  return isCheckout && process.platform === 'linux' && process.arch === 'x64'
-    ? `, or run \`npm ci\` in ${fileURLToPath(root)}`
-    : ''
 }
 
 /** Throws UserError (69) where this is another system. */

@@ -3,6 +3,7 @@ import { spawnSync } from 'node:child_process'
 import {
   chmodSync,
   chownSync,
+  lstatSync,
   mkdirSync,
   readdirSync,
   readFileSync,
@@ -12,7 +13,7 @@ import {
   truncateSync,
   writeFileSync,
 } from 'node:fs'
-import { chmod, chown, mkdir, rm, symlink, writeFile } from 'node:fs/promises'
+import { chmod, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { Secret } from '../../src/lib/secret.ts'
@@ -200,14 +201,6 @@ describe('other credentials', () => {
     })
   })
 
-  it('are reported apart by a key that is made once', async () => {
-    const { start, stateDirectory } = await scene()
-    await start()
-    const made = statSync(join(stateDirectory, 'key'))
-    await start()
-    expect(statSync(join(stateDirectory, 'key')).ino).toBe(made.ino)
-  })
-
   it('are reported apart by a key that is lost with its file', async () => {
     const { start, answered, ok, stateDirectory } = await scene()
     const { store, state } = await start()
@@ -221,20 +214,20 @@ describe('other credentials', () => {
   })
 })
 
-describe('the subject', () => {
+describe('the id of credentials', () => {
   it('is another for another service, key or secret, and the same for the same', async () => {
     const { store } = await (await scene()).start()
     const of = (baseUrl: string, apiKey: string, apiSecret: string) =>
       store.credentialsIdOf(baseUrl, { apiKey: new Secret(apiKey), apiSecret: new Secret(apiSecret) })
-    const subjects = [
+    const ids = [
       of('a', 'b', 'c'),
       of('x', 'b', 'c'),
       of('a', 'x', 'c'),
       of('a', 'b', 'x'),
       of('a', 'bc', ''),
     ]
-    expect(new Set(subjects).size).toBe(5)
-    expect(of('a', 'b', 'c')).toBe(subjects[0])
+    expect(new Set(ids).size).toBe(5)
+    expect(of('a', 'b', 'c')).toBe(ids[0])
   })
 })
 
@@ -282,17 +275,7 @@ describe('the boot', () => {
     }
   })
 
-  it('whose clock is behind by less than a second is this one: whole seconds may be all it reports', async () => {
-    const { start, answered, ok, clock } = await scene()
-    const { store, state } = await start()
-    const held = answered(state, ok())
-    await store.save(held)
-    // As the next process would report it.
-    clock.suspend(-999)
-    expect((await start()).state.token).toEqual(held.token)
-  })
-
-  it('whose clock is behind by a second and no more is this one', async () => {
+  it('whose clock is behind by a second and no more is this one: whole seconds may be all it reports', async () => {
     const { start, answered, ok, runtimeDirectory, clock } = await scene()
     const { store, state } = await start()
     const held = answered(state, ok())
@@ -348,7 +331,7 @@ describe('the boot', () => {
     expect(refusing.refusal !== null && refusing.refusal.since.bootMs).toBe(5_000)
   })
 
-  it('that cannot be reported is this one where the directory lives in store, else another', async () => {
+  it('that cannot be reported is this one where the directory lives in memory, else another', async () => {
     const kept = await scene()
     const before = await kept.start({ boot: 'hidden' })
     await before.store.save(kept.answered(before.state, kept.ok()))
@@ -399,9 +382,11 @@ describe('the files', () => {
     const held = answered(state, ok())
     await store.save(held)
     const inodes = () =>
-      [join(runtimeDirectory, 'kept.json'), join(stateDirectory, 'memory.json')].map(
-        (file) => statSync(file).ino,
-      )
+      [
+        join(runtimeDirectory, 'kept.json'),
+        join(stateDirectory, 'memory.json'),
+        join(stateDirectory, 'key'),
+      ].map((file) => statSync(file).ino)
     const before = inodes()
     await clock.advance(MINUTE)
     await store.save({ ...held, requests: 7 })
@@ -409,69 +394,45 @@ describe('the files', () => {
     expect(inodes()).toEqual(before)
   })
 
-  it('that cannot be used are reported in one record each, and survived', async () => {
-    const damages: Record<string, (file: string) => Promise<void>> = {
-      torn: async (file) => writeFile(file, readFileSync(file).subarray(0, 50)),
-      foreign: async (file) => writeFile(file, '{"hello":"world"}'),
-      empty: async (file) => writeFile(file, ''),
-      old: async (file) => writeFile(file, readFileSync(file, 'utf8').replace('"version":2', '"version":1')),
-      huge: async (file) => writeFile(file, Buffer.alloc(1_000_000, 0x20)),
-      open: async (file) => chmod(file, 0o644),
-      directory: async (file) => rm(file).then(async () => mkdir(file)),
-      link: async (file) => rm(file).then(async () => symlink('/etc/hostname', file)),
-      fifo: async (file) => rm(file).then(() => void spawnSync('mkfifo', ['-m', '600', file])),
-      ...(isRoot ? { foreignOwner: async (file: string) => chown(file, 12345, 12345) } : {}),
-    }
-    for (const [name, damage] of Object.entries(damages)) {
-      const { start, answered, ok, runtimeDirectory, stateDirectory, records } = await scene()
-      const { store, state } = await start()
-      await store.save(answered(answered(state, ok()), refused))
-      await damage(join(runtimeDirectory, 'kept.json'))
-      await damage(join(stateDirectory, 'memory.json'))
-      const after = await start()
-      const ignored = records.events().filter((event) => event === 'state-file-ignored').length
-      await after.store.save(answered(after.state, ok()))
-      await after.store.save(answered(after.state, down))
-      const errors = records.events().filter((event) => event === 'state-file-error').length
-      expect({ name, kind: kindOf(after.state), failure: after.state.failure, ignored, errors }).toEqual({
-        name,
-        kind: 'waiting',
-        failure: null,
-        ignored: 2,
-        errors: name === 'directory' || name === 'link' || name === 'fifo' ? 2 : 0,
-      })
-    }
-  })
-
-  it('that cannot be used are reported with their path and the reason', async () => {
-    const torn = 'it is torn, foreign or of another version'
-    const odd = 'it is too long, or no regular file'
-    const open = 'others may read or write it (not 0600)'
-    const damages: [fault: string, damage: (file: string) => unknown][] = [
-      [torn, (file) => writeFileSync(file, '{')],
-      [torn, (file) => truncateSync(file, 0)],
-      [torn, (file) => truncateSync(file, 256 * 1024)],
-      [odd, (file) => truncateSync(file, 256 * 1024 + 1)],
-      [odd, (file) => rmSync(file) ?? mkdirSync(file)],
-      ['it cannot be read (ELOOP)', (file) => rmSync(file) ?? symlinkSync('/etc/hostname', file)],
-      [open, (file) => chmodSync(file, 0o604)],
-      [open, (file) => chmodSync(file, 0o620)],
-      [open, (file) => chmodSync(file, 0o601)],
-    ]
-    if (isRoot) damages.push(['it belongs to another user (12345)', (file) => chownSync(file, 12345, 0)])
-    for (const [fault, damage] of damages) {
-      const { start, stateDirectory, records } = await scene()
-      await start()
-      const path = join(stateDirectory, 'memory.json')
-      damage(path)
-      records.records.length = 0
-      await start()
-      expect(records.records[0]).toEqual({
+  const torn = 'it is torn, foreign or of another version'
+  const odd = 'it is too long, or no regular file'
+  const open = 'others may read or write it (not 0600)'
+  const damages: [fault: string, damage: (file: string) => unknown][] = [
+    [torn, (file) => writeFileSync(file, readFileSync(file).subarray(0, 50))],
+    [torn, (file) => writeFileSync(file, '{"hello":"world"}')],
+    [torn, (file) => writeFileSync(file, readFileSync(file, 'utf8').replace('"version":2', '"version":1'))],
+    [torn, (file) => truncateSync(file, 0)],
+    [torn, (file) => truncateSync(file, 256 * 1024)],
+    [odd, (file) => truncateSync(file, 256 * 1024 + 1)],
+    [odd, (file) => rmSync(file) ?? mkdirSync(file)],
+    [odd, (file) => rmSync(file) ?? spawnSync('mkfifo', ['-m', '600', file])],
+    ['it cannot be read (ELOOP)', (file) => rmSync(file) ?? symlinkSync('/etc/hostname', file)],
+    [open, (file) => chmodSync(file, 0o604)],
+    [open, (file) => chmodSync(file, 0o620)],
+    [open, (file) => chmodSync(file, 0o601)],
+  ]
+  if (isRoot) damages.push(['it belongs to another user (12345)', (file) => chownSync(file, 12345, 0)])
+  it.each(damages)('that cannot be used (%s) are reported once each, and survived', async (fault, damage) => {
+    const { start, answered, ok, runtimeDirectory, stateDirectory, records } = await scene()
+    const { store, state } = await start()
+    await store.save(answered(answered(state, ok()), refused))
+    const paths = [join(runtimeDirectory, 'kept.json'), join(stateDirectory, 'memory.json')]
+    for (const path of paths) damage(path)
+    const inTheWay = paths.filter((path) => !lstatSync(path).isFile())
+    const after = await start()
+    const ignored = records.records.filter(({ fields }) => fields.event === 'state-file-ignored')
+    expect(ignored).toHaveLength(paths.length)
+    for (const path of paths)
+      expect(ignored).toContainEqual({
         level: 'warning',
         sentence: 'A state file cannot be used and counts as not there',
         fields: { event: 'state-file-ignored', path, fault },
       })
-    }
+    await after.store.save(answered(after.state, ok()))
+    await after.store.save(answered(after.state, down))
+    const errors = records.events().filter((event) => event === 'state-file-error')
+    expect(errors).toHaveLength(inTheWay.length)
+    expect([kindOf(after.state), after.state.failure]).toEqual(['waiting', null])
   })
 
   it('may have a mode that is narrower than it was', async () => {
@@ -526,20 +487,6 @@ describe('the files', () => {
     expect(again.state.token).toEqual(held.token)
   })
 
-  it('whose directory became a file are reported, and written when it is one again', async () => {
-    const { start, answered, stateDirectory, records } = await scene()
-    const { store, state } = await start()
-    await store.save(answered(state, down))
-    await rm(stateDirectory, { recursive: true })
-    await writeFile(stateDirectory, '')
-    await store.tick()
-    expect(records.events()).toEqual(['state-file-error', 'state-file-error'])
-    await rm(stateDirectory)
-    mkdirSync(stateDirectory)
-    await store.tick()
-    expect(readdirSync(stateDirectory).toSorted()).toEqual(['key', 'memory.json'])
-  })
-
   it('that need not be there are not missed with their directory', async () => {
     const { start, runtimeDirectory, records } = await scene()
     const { store } = await start()
@@ -562,20 +509,6 @@ describe('the files', () => {
       await store.tick()
       expect(store.problem()).toBeNull()
     }
-  })
-
-  it('that fail, hold and fail again are reported again', async () => {
-    const { start, answered, stateDirectory, records } = await scene()
-    const { store, state } = await start()
-    for (let times = 1; times <= 2; times += 1) {
-      await rm(stateDirectory, { recursive: true })
-      await store.save(answered(state, down))
-      await store.tick()
-      mkdirSync(stateDirectory)
-      await store.tick()
-      await store.save(answered(state, limited))
-    }
-    expect(records.events().filter((event) => event === 'state-file-error').length).toBeGreaterThanOrEqual(4)
   })
 
   it('whose key is none get another, and nothing is remembered of anybody', async () => {

@@ -1,14 +1,5 @@
-import {
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  statSync,
-  symlinkSync,
-} from 'node:fs'
-import { chmod, chown, mkdir, rm, utimes, writeFile } from 'node:fs/promises'
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, symlinkSync } from 'node:fs'
+import { chmod, chown, rm, utimes, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import type { SocketConfig, TokenFileConfig, TokenFileFormat } from '../../../src/config/config.ts'
@@ -145,6 +136,11 @@ const contentOf = (path: string): string | null => {
     return null
   }
 }
+/** Resolves when the file has this content; null: when it is gone. */
+const untilContent = async (path: string, content: string | null = 'abc.def'): Promise<unknown> =>
+  eventually(() => {
+    expect(contentOf(path)).toBe(content)
+  })
 const modeOf = (path: string): string => (statSync(path).mode & 0o7777).toString(8)
 
 describe.each(['disk', 'memory'] as const)('token files on %s', (where) => {
@@ -178,9 +174,7 @@ describe.each(['disk', 'memory'] as const)('token files on %s', (where) => {
     const files = filesFor([fileAt(path)], { keeper, log })
     running(files)
     keeper.hold('abc.def')
-    await eventually(() => {
-      expect(contentOf(path)).toBe('abc.def')
-    })
+    await untilContent(path)
     await clock.advance(1_000)
     const tamperings = [
       async () => writeFile(path, 'forged!'),
@@ -245,26 +239,30 @@ describe.each(['disk', 'memory'] as const)('token files on %s', (where) => {
     })
   })
 
-  it('do not keep a token whose expiry is past, nor one past twice the age assumed for it', async () => {
+  it('do not keep a token whose expiry is past, nor one past twice the age assumed for it, as `status` shows', async () => {
     const { keeper, log, clock } = createScene()
     const path = join(await tempDirectory(where), 'token')
-    running(filesFor([fileAt(path)], { keeper, log }))
+    const files = filesFor([fileAt(path)], { keeper, log })
+    running(files)
     for (const [expirySource, lastsMs] of [
       ['jwt', MINUTE],
       ['assumed', 2 * MINUTE],
     ] as const) {
       keeper.hold('abc.def', { lifeMs: MINUTE, expirySource })
-      await eventually(() => {
-        expect(contentOf(path)).toBe('abc.def')
-      })
+      await untilContent(path)
       await clock.advance(lastsMs - 1)
       keeper.look()
       await clock.settle()
       expect(contentOf(path)).toBe('abc.def')
+      await eventually(() => {
+        expect(files.status()).toMatchObject([{ present: true, ok: true }])
+      })
+      const [written] = files.status()
       await clock.advance(1)
       keeper.look()
+      await untilContent(path, null)
       await eventually(() => {
-        expect(contentOf(path)).toBeNull()
+        expect(files.status()).toEqual([{ ...written, present: false }])
       })
     }
   })
@@ -323,29 +321,6 @@ describe.each(['disk', 'memory'] as const)('token files on %s', (where) => {
     })
     expect(said().filter((record) => record.startsWith('file-mended'))).toHaveLength(2)
     expect(JSON.stringify(records)).not.toContain('abc.def')
-  })
-
-  it('come back when their directory was removed and made again', async () => {
-    const { keeper, log } = createScene()
-    const directory = join(await tempDirectory(where), 'run')
-    await mkdir(directory)
-    const files = filesFor([fileAt(join(directory, 'token'))], { keeper, log })
-    running(files)
-    keeper.hold('abc.def')
-    await eventually(() => {
-      expect(contentOf(join(directory, 'token'))).toBe('abc.def')
-    })
-    renameSync(directory, `${directory}.gone`)
-    keeper.look()
-    await eventually(() => {
-      expect(files.status()[0]?.ok).toBe(false)
-    })
-    await mkdir(directory)
-    keeper.look()
-    await eventually(() => {
-      expect(contentOf(join(directory, 'token'))).toBe('abc.def')
-      expect(files.status()[0]?.ok).toBe(true)
-    })
   })
 })
 
@@ -515,25 +490,6 @@ describe('written-files.json', () => {
   })
 })
 
-describe('the status', () => {
-  it('says whether each file is there now', async () => {
-    const { keeper, log } = createScene()
-    const path = join(await tempDirectory('memory'), 'token')
-    const files = filesFor([fileAt(path)], { keeper, log })
-    running(files)
-    keeper.hold('abc.def')
-    await eventually(() => {
-      expect(files.status()).toMatchObject([{ present: true, ok: true }])
-    })
-    const [written] = files.status()
-    keeper.lose()
-    await eventually(() => {
-      expect(contentOf(path)).toBeNull()
-      expect(files.status()).toMatchObject([{ present: false, ok: true, writtenAt: written?.writtenAt }])
-    })
-  })
-})
-
 describe('token.front', () => {
   async function front(facts: { isOpen?: boolean; format?: TokenFileFormat } = {}) {
     const scene = createScene()
@@ -560,9 +516,7 @@ describe('token.front', () => {
     expect(contentOf(path)).not.toBeNull()
     await clock.advance(1)
     keeper.look()
-    await eventually(() => {
-      expect(contentOf(path)).toBeNull()
-    })
+    await untilContent(path, null)
     keeper.hold('ghi.jkl')
     await eventually(() => {
       expect(contentOf(path)).toContain('ghi.jkl')
@@ -580,17 +534,13 @@ describe('token.front', () => {
     })
     await stale.clock.advance(MINUTE)
     stale.keeper.look()
-    await eventually(() => {
-      expect(contentOf(stale.path)).toBeNull()
-    })
+    await untilContent(stale.path, null)
     for (const facts of [{ isOpen: false }, { format: 'json' }] as const) {
       const closed = await front(facts)
       await writeFile(closed.path, 'of a former run')
       running(closed.file)
       closed.keeper.hold('abc.def')
-      await eventually(() => {
-        expect(contentOf(closed.path)).toBeNull()
-      })
+      await untilContent(closed.path, null)
     }
   })
 })
