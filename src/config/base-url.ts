@@ -1,7 +1,4 @@
 // URLs of the service: https, or http for a loopback host only; a base path is kept.
-const CLEAR =
-  'must begin with https://, because the secret would cross the network in the clear (http:// is for a loopback host only)'
-
 export const TOKEN_URL_SHAPE =
   'must be a path or a whole URL: write it as "/token" or "https://auth.example.com/token"'
 
@@ -24,7 +21,8 @@ function urlProblem(text: string, shape: string): string | undefined {
   const { username, password, protocol, hostname } = new URL(text)
   if (username !== '' || password !== '')
     return 'must not hold a user name or password: put them into credentials'
-  return protocol === 'http:' && !isLoopbackHost(hostname) ? CLEAR : undefined
+  if (protocol !== 'http:' || isLoopbackHost(hostname)) return undefined
+  return 'must begin with https://, because the secret would cross the network in the clear (http:// is for a loopback host only)'
 }
 
 /** Path of the token endpoint of the interface description, after the base URL. */

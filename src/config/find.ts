@@ -9,6 +9,7 @@ import { fallbackOnSystemError } from '../lib/error.ts'
 import { configDirectories, SYSTEM_CONFIG_DIRECTORY } from '../lib/paths.ts'
 import { printable } from './issues.ts'
 import { findJsonFault } from './json-fault.ts'
+import type { LoadOptions } from './load.ts'
 import { readFile } from './read-file.ts'
 
 /** File names that are searched for, in this order. */
@@ -27,11 +28,7 @@ type Found =
 class NoDocument extends Error {}
 
 /** The configuration that `--config` or $KYC_TOKEND_CONFIG names, or else the first one of the search. */
-export async function findConfig(options: {
-  configPath?: string | undefined
-  env: NodeJS.ProcessEnv
-}): Promise<Found> {
-  const { configPath, env } = options
+export async function findConfig({ configPath, env }: LoadOptions): Promise<Found> {
   const named = configPath ?? (env['KYC_TOKEND_CONFIG'] || undefined)
   const directories = configDirectories({ env, uid: process.geteuid!() }, workingDirectory())
   const searched = named === undefined ? directories.flatMap(candidatesIn) : [resolve(named)]

@@ -129,14 +129,8 @@ const MIN_LENGTH = 8
 /** Values that cannot be used. Each sentence goes on from the name of the source. */
 const REFUSALS: readonly (readonly [RegExp, string])[] = [
   [/^\s*$/, 'is empty: put the secret there'],
-  [
-    CONTROL_CHARACTER,
-    'holds a line break or another control character inside: write the secret alone, on one line',
-  ],
-  [
-    /^\uFEFF/,
-    'begins with a byte order mark, as some editors put it: save it as UTF-8 without one (without "BOM")',
-  ],
+  [CONTROL_CHARACTER, 'holds a line break or another control character: write the secret alone, on one line'],
+  [/^\uFEFF/, 'begins with a byte order mark, as some editors put it: save it as UTF-8 without one ("BOM")'],
   [
     // Formatting characters and line separators: the service would refuse the account for them.
     /[\p{Cf}\p{Zl}\p{Zp}]/u,

@@ -35,8 +35,8 @@ export function findJsonFault(text: string): string | undefined {
             stop(line, column, 'the same key is above already: remove one of the two')
           open.at(-1)?.add(key)
         },
-        onError: (code, offset, length, line, column) =>
-          stop(line, column, sentenceOf(printParseErrorCode(code), { text, offset, length })),
+        onError: (code, offset, _length, line, column) =>
+          stop(line, column, sentenceOf(printParseErrorCode(code), text, offset)),
       },
       { disallowComments: true },
     )
@@ -52,28 +52,23 @@ const SENTENCES: Readonly<Record<string, string>> = {
   ValueExpected: 'a value should be here',
   InvalidSymbol: 'a value should be here',
   ColonExpected: '":" should be here',
-  CommaExpected: '"," or the closing bracket should be here',
-  CloseBraceExpected: '"," or "}" should be here',
-  CloseBracketExpected: '"," or "]" should be here',
   EndOfFileExpected: 'nothing more should be here',
   InvalidCommentToken: 'JSON has no comments: remove it, or use a .yaml file',
   UnexpectedEndOfString: 'this string is not closed on its line: write a line break in it as \\n',
   InvalidCharacter: 'this string holds a control character: write a tab in it as \\t',
   InvalidEscapeCharacter: 'a backslash in this string must be written twice',
+  UnexpectedEndOfNumber: 'this is not a number as JSON has it',
   InvalidUnicode: '\\u in this string must be followed by four hexadecimal digits',
 }
 
 /** Looks at punctuation only: anything else may be a piece of a secret. */
-function sentenceOf(
-  code: string,
-  { text, offset, length }: { text: string; offset: number; length: number },
-): string {
+function sentenceOf(code: string, text: string, offset: number): string {
   const found = text[offset]
-  if (found === '#') return SENTENCES['InvalidCommentToken']!
+  if (found === '#' || found === '/') return SENTENCES['InvalidCommentToken']!
   if (/^[\w$]+\s*:/.test(text.slice(offset, offset + MAX_KEY))) return SENTENCES['PropertyNameExpected']!
   if (found === "'") return 'JSON has double quotes only'
   const isClosed = found === '}' || found === ']'
   if (isClosed && /,\s*$/.test(text.slice(0, offset))) return `there is a comma too many before "${found}"`
-  const expected = SENTENCES[code] ?? 'this is not a number as JSON has it'
-  return length === 0 && offset >= text.length ? `the file ends too early: ${expected}` : expected
+  const expected = SENTENCES[code] ?? '"," or the closing bracket should be here'
+  return offset >= text.length ? `the file ends too early: ${expected}` : expected
 }

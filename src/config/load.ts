@@ -2,7 +2,7 @@
 import type { Config } from './config.ts'
 import { findConfig } from './find.ts'
 import { ConfigError, formatIssue, silent, type ConfigIssue, type Diagnostics } from './issues.ts'
-import { resolveConfig, resolvePlan, type Plan } from './resolve.ts'
+import { resolveConfig, resolvePlan } from './resolve.ts'
 import { validateDocument } from './validate.ts'
 
 export interface LoadOptions {
@@ -28,10 +28,7 @@ export async function loadConfig(options: LoadOptions): Promise<Config> {
  * The part of a configuration that needs neither its secrets nor other files; without a path that of the standard
  * service with all defaults. Throws ConfigError (78).
  */
-export async function loadPlan({
-  configPath,
-  env,
-}: Pick<LoadOptions, 'env'> & { configPath: unknown }): Promise<Plan> {
+export async function loadPlan({ configPath, env }: { configPath: unknown; env: NodeJS.ProcessEnv }) {
   if (typeof configPath !== 'string')
     return resolvePlan(validateDocument({ baseUrl: 'https://api.example.com' }).validPart!, silent)
   const { file, usable, faults, diagnostics } = await readDocument({ configPath, env })

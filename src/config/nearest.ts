@@ -3,11 +3,9 @@
 /** The candidate with the fewest edits, case aside; undefined where none is near enough to be meant. */
 export function nearestName(typed: string, candidates: readonly string[]): string | undefined {
   if (typed.length > 64) return undefined
-  let nearest: { name: string; edits: number } | undefined
-  for (const name of candidates) {
-    const edits = editDistance(typed.toLowerCase(), name.toLowerCase())
-    if (edits < (nearest?.edits ?? Infinity)) nearest = { name, edits }
-  }
+  const [nearest] = candidates
+    .map((name) => ({ name, edits: editDistance(typed.toLowerCase(), name.toLowerCase()) }))
+    .toSorted((one, other) => one.edits - other.edits)
   if (nearest === undefined) return undefined
   return nearest.edits <= Math.max(2, Math.floor(nearest.name.length / 3)) ? nearest.name : undefined
 }

@@ -95,10 +95,7 @@ export function createOutputs(options: {
         const { path, mode, format, owner, group } = input
         const at = `tokenFiles[${index}]`
         if ((mode & 0o004) !== 0)
-          warn(
-            `${at}.mode`,
-            'lets every user of this host read the token: "0640" with a group lets only its members',
-          )
+          warn(`${at}.mode`, 'lets every user of this host read the token: set "0640" and a group')
         if ((mode & 0o020) !== 0)
           warn(`${at}.mode`, 'lets the group write the file, which is restored then: "0640" lets it read')
         return {

@@ -48,8 +48,8 @@ export function duration(from: string, to: string) {
   )
 }
 
-/** A duration in this range, which the description of the setting names. */
-export function durationSetting(description: string, [from, to]: [string, string], standard: string) {
+/** A setting that is a duration in this range, which its description names. */
+export function span(description: string, [from, to]: [string, string], standard: string) {
   return setting(duration(from, to), `${description}; ${from} to ${to}.`, standard)
 }
 

@@ -9,7 +9,6 @@ import {
   count,
   dependentSetting,
   duration,
-  durationSetting,
   flag,
   group,
   list,
@@ -26,6 +25,7 @@ import {
   line,
   section,
   setting,
+  span,
 } from './schema-parts.ts'
 import { presetNames, STANDARD } from './service.ts'
 
@@ -54,10 +54,7 @@ const tokenFile = () =>
       '0600',
     ),
     owner: orNull(account('user'), 'Owner; `null`: the daemon’s user.'),
-    group: orNull(
-      account('group'),
-      'Group; `null`: as the file is created (a setgid directory gives its own).',
-    ),
+    group: orNull(account('group'), 'Group; `null`: as it is created (a setgid directory gives its own).'),
   })
 
 const socket = (name: string) =>
@@ -79,10 +76,7 @@ const socket = (name: string) =>
     }),
     maxConnections: setting(count(65_536), 'Connections at one time.', 1024),
     maxConnectionsPerUser: setting(count(65_536), 'Connections of one user at one time.', 128),
-    maxRequestsPerSecond: orNull(
-      count(1_000_000),
-      'Requests per second on one connection; `null`: no limit.',
-    ),
+    maxRequestsPerSecond: orNull(count(1_000_000), 'Requests a second on one connection; `null`: no limit.'),
   })
 
 const server = () => {
@@ -104,10 +98,7 @@ const share = () =>
       sentinel: orNull(
         section(
           {
-            name: required(
-              line(255, 'must be the name of the master: write it as "mymaster"'),
-              'Name of the master.',
-            ),
+            name: required(name('mymaster'), 'Name of the master.'),
             user: orNull(line(255), 'ACL user at the sentinels.'),
             password: orNull(secretSource(), 'Its password: a secret source.'),
           },
@@ -140,11 +131,8 @@ const share = () =>
         'Beginning of every key and channel.',
         'kyc-tokend',
       ),
-      key: orNull(
-        secretSource(),
-        'A secret source that is mixed into the key of the seal, at least 16 bytes long.',
-      ),
-      timeout: durationSetting('Longest time for one command', ['50ms', '10s'], '1s'),
+      key: orNull(secretSource(), 'A secret that is mixed into the key of the seal, at least 16 bytes long.'),
+      timeout: span('Longest time for one command', ['50ms', '10s'], '1s'),
       host: orNull(line(255), 'How this host is named to the others; `null`: its host name.'),
       asks: setting(flag(), '`false`: this host never asks the service.', true),
       whenAlone: setting(
@@ -164,7 +152,9 @@ const saidWords = () => {
   const shape = 'must be words of the answer, and not empty: write them as "Account not found"'
   return v.pipe(line(200, shape), v.regex(/\S/, shape))
 }
-const name = () => line(255, 'must be a name that is not empty: write it as "client_id"')
+/** `example`: how it is written. */
+const name = (example = 'client_id') =>
+  line(255, `must be a name that is not empty: write it as "${example}"`)
 const errorStatus = () => count(599, 400)
 
 const service = () =>
@@ -245,23 +235,15 @@ export const configSchema = () =>
       '{ "apiKey": …, "apiSecret": … }',
     ),
     request: group('The request to the service.', {
-      timeout: durationSetting(
-        'Longest time for one request, from first to last byte',
-        ['100ms', '10m'],
-        '15s',
-      ),
-      connectTimeout: durationSetting(
-        'Longest time for its connection, TLS included',
-        ['100ms', '10m'],
-        '5s',
-      ),
+      timeout: span('Longest time for one request, from first to last byte', ['100ms', '10m'], '15s'),
+      connectTimeout: span('Longest time for its connection, TLS included', ['100ms', '10m'], '5s'),
       caFile: orNull(
         path(),
         'PEM file of authorities to trust beside the built-in ones; relative to the configuration file.',
       ),
     }),
     refresh: group('When the token is renewed.', {
-      maxAge: durationSetting('Life assumed for a token that does not say its own', ['1m', '24h'], '15m'),
+      maxAge: span('Life assumed for a token that does not say its own', ['1m', '24h'], '15m'),
     }),
     retry: group('How a failed request is repeated.', {
       initialDelay: dependentSetting(
@@ -269,11 +251,7 @@ export const configSchema = () =>
         'Delay after the first failure; it doubles with each further one; 10ms to 1h.',
         STANDARD_INITIAL_DELAY,
       ),
-      maxDelay: durationSetting(
-        'Longest delay (while there is no usable token, 1m at most)',
-        ['100ms', '24h'],
-        '5m',
-      ),
+      maxDelay: span('Longest delay (while there is no usable token, 1m at most)', ['100ms', '24h'], '5m'),
     }),
     tokenFiles: setting(list(tokenFile()), 'Files that the token is written to, at each change.', [
       { path: 'token' },
@@ -298,16 +276,9 @@ export const configSchema = () =>
       contact: orNull(line(200), 'Whom to call: a text that every alert and remedy repeats.'),
     }),
     service: orNull(service(), 'Another service than that of the interface description; `null`: that one.'),
-    share: orNull(
-      share(),
-      'One token for all hosts of the account, through Redis; `null`: every host by itself.',
-    ),
+    share: orNull(share(), 'One token for all hosts of the account, through Redis; `null`: each by itself.'),
     log: group('The log, on stderr.', {
-      level: setting(
-        oneOf(logLevels),
-        'The least urgent records that are written (syslog’s levels).',
-        'info',
-      ),
+      level: setting(oneOf(logLevels), 'The least urgent records that are written; syslog’s levels.', 'info'),
       format: setting(
         oneOf(['auto', 'journal', 'text', 'json']),
         '`auto`: `journal` under systemd, `text` on a terminal, else `json`.',

@@ -138,10 +138,8 @@ export function createSecretWatch(options: {
       if (!changed) return undefined
       const failed = Promise.withResolvers<undefined>()
       const onFailed = (): void => failed.resolve(undefined)
-      const outcome = await Promise.race([
-        tryPair(changed, { cause: 'operator', signal, onFailed }),
-        failed.promise,
-      ])
+      const asked = tryPair(changed, { cause: 'operator', signal, onFailed })
+      const outcome = await Promise.race([asked, failed.promise])
       return outcome?.kind === 'ok' ? outcome : undefined
     },
     /** Reports whether the files hold a pair that the service refused. */

@@ -133,10 +133,7 @@ const OWN_HEADER =
 function namesProblem({ send, names }: Described, isGiven: boolean): string | false {
   if (send === 'basic')
     return isGiven && 'is of no use with "send": "basic": leave it out, or set "send" to "form" or "json"'
-  return (
-    names.apiKey === names.apiSecret &&
-    'gives the key and the secret one name: name two fields of the request'
-  )
+  return names.apiKey === names.apiSecret && 'gives key and secret one name: name two fields of the request'
 }
 
 /** Sentences never have a value, and keys only as a key path has them. */

@@ -21,20 +21,18 @@ type At<In, Key> = In extends object ? (Key extends keyof In ? In[Key] : never) 
 /** The parts of a valibot schema that are walked through. */
 interface SchemaNode {
   readonly type: string
-  readonly entries?: Readonly<Record<string, SchemaNode>>
+  readonly entries?: Entries
   readonly wrapped?: SchemaNode
   readonly default?: unknown
   readonly item?: SchemaNode
   readonly value?: SchemaNode
   readonly options?: readonly SchemaNode[]
 }
+type Entries = Readonly<Record<string, SchemaNode>>
 type Path = readonly PropertyKey[]
 
 /** `validPart` is the usable part of the document, with the defaults; undefined where there is none. */
-export function validateDocument(document: unknown): {
-  readonly faults: readonly ConfigIssue[]
-  readonly validPart: ValidPart | undefined
-} {
+export function validateDocument(document: unknown) {
   const faults: ConfigIssue[] = []
   const fault = (path: Path, sentence: string): undefined => {
     faults.push({ at: keyPath(path), sentence })
@@ -51,7 +49,7 @@ export function validateDocument(document: unknown): {
     // Of the alternatives of a setting, an object means the section. Secret sources are no sections.
     const { entries } = unwrapped(node)
     if (isRecord(value) && entries !== undefined) return walkSection(entries, value, path)
-    const sentence = ownFault(node, isListForObject(node, value) ? '' : value)
+    const sentence = ownFault(node, value)
     if (sentence !== undefined) return fault(path, sentence)
     if (Array.isArray(value) && item !== undefined)
       return value.map((child: unknown, index) => walk(item, child, [...path, index]))
@@ -62,11 +60,7 @@ export function validateDocument(document: unknown): {
     return v.safeParse(node as unknown as v.GenericSchema, value).output
   }
 
-  function walkSection(
-    entries: Readonly<Record<string, SchemaNode>>,
-    section: Readonly<Record<string, unknown>>,
-    path: Path,
-  ): object {
+  function walkSection(entries: Entries, section: Readonly<Record<string, unknown>>, path: Path): object {
     for (const key of Object.keys(section))
       // Keys of the prototype are unknown, too.
       if (!Object.hasOwn(entries, key))
@@ -74,30 +68,23 @@ export function validateDocument(document: unknown): {
     const parts = Object.entries(entries).map(([key, node]) => {
       const at = [...path, key]
       const value = Object.hasOwn(section, key) ? section[key] : undefined
-      const isMissing = value === undefined && node.type !== 'optional'
-      return [
-        key,
-        isMissing ? fault(at, `is missing: it ${ownFault(node, undefined)}`) : walk(node, value, at),
-      ]
+      if (value !== undefined || node.type === 'optional') return [key, walk(node, value, at)]
+      return [key, fault(at, `is missing: it ${ownFault(node, undefined)}`)]
     })
     return Object.fromEntries(parts) as object
   }
 
-  return {
-    faults,
-    validPart: walk(configSchema() as unknown as SchemaNode, document, []) as ValidPart | undefined,
-  }
-}
-
-/** Reports whether a list is where an object belongs: the schema takes it for one whose settings are all left out. */
-function isListForObject(node: SchemaNode, value: unknown): boolean {
-  return Array.isArray(value) && (unwrapped(node).entries !== undefined || node.value !== undefined)
+  const validPart = walk(configSchema() as unknown as SchemaNode, document, []) as ValidPart | undefined
+  return { faults, validPart }
 }
 
 /** The sentence about a value itself, not about what is in it. */
 function ownFault(node: SchemaNode, value: unknown): string | undefined {
-  const { issues = [] } = v.safeParse(node as unknown as v.GenericSchema, value, { abortPipeEarly: true })
   const isContainer = node.item !== undefined || node.value !== undefined
+  // The schema takes a list for an object whose settings are all left out.
+  const isListForObject = Array.isArray(value) && (unwrapped(node).entries ?? node.value) !== undefined
+  const tried = isListForObject ? '' : value
+  const { issues = [] } = v.safeParse(node as unknown as v.GenericSchema, tried, { abortPipeEarly: true })
   return issues.find(({ path }) => !isContainer || path === undefined)?.message
 }
 

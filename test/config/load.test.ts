@@ -240,7 +240,7 @@ describe('secret sources', () => {
     files.write('s', 'with space \r\n')
     expect(await secretOf(path)).toBe('with space ')
     files.write('s', 'x\n\n')
-    expect(await refusal(path)).toMatch(/control character inside/)
+    expect(await refusal(path)).toMatch(/another control character/)
   })
   it.each([
     ['an empty file', '', /is empty/],

@@ -142,7 +142,7 @@ describe('a faulty description', () => {
       { parameters: { apiSecret: 'hush' } },
       /^service\.parameters\.apiSecret: has the name under which the key/,
     ],
-    [{ names: { apiKey: 'a', apiSecret: 'a' } }, /^service\.names: gives the key and the secret one name/],
+    [{ names: { apiKey: 'a', apiSecret: 'a' } }, /^service\.names: gives key and secret one name/],
     [{ send: 'basic', names: { apiKey: 'a' } }, /^service\.names: is of no use with "send": "basic"/],
     [
       { names: { apiKey: '' } },

@@ -146,7 +146,10 @@ describe('share', () => {
     [{ password: 5 }, /share\.password: must be a secret source/],
     [{ password: { HUSH: 1 } }, /share\.password: must be a secret source/],
     [{ password: { file: 'none' } }, /share\.password: the file .*none is not there/],
-    [{ sentinel: {} }, /share\.sentinel\.name: is missing: it must be the name of the master/],
+    [
+      { sentinel: {} },
+      /share\.sentinel\.name: is missing: it must be a name that is not empty: write it as "mymaster"/,
+    ],
     [{ sentinel: { name: 'm', pasword: 'HUSH' } }, /share\.sentinel\.pasword: .*did you mean "password"\?/],
     [{ tls: { caFiel: 'x' } }, /share\.tls\.caFiel: is an unknown key: did you mean "caFile"\?/],
     [{ tls: 'yes' }, /share\.tls: must be true, false, or an object/],
