@@ -117,7 +117,8 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
     const address = `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`
     const file = join(await tempDirectory(), 'proxy.env')
     writeFileSync(file, `# the proxy\nHTTPS_PROXY="\\\n${address}"\nNO_PROXY=\n`)
-    const files = `/nowhere (ignore_errors=yes) ${file} (ignore_errors=no)`
+    // systemd has a line for each file.
+    const files = `${file} (ignore_errors=no)\nEnvironmentFiles=/nowhere (ignore_errors=yes)`
     const wrong = 'RUNTIME_DIRECTORY=/run/kyc-tokend HTTPS_PROXY=http://127.0.0.1:9 NO_PROXY=service.example'
     const config = { baseUrl: 'https://service.example', credentials }
     const env = { https_proxy: 'http://127.0.0.1:9', NO_PROXY: 'service.example' }

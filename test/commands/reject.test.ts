@@ -34,6 +34,14 @@ test.each([
   expect(stdout).toMatch(sentence)
 })
 
+test('takes no second argument', async () => {
+  const { status, stderr } = await runCli(['reject', fingerprint, '-'])
+  expect({ status, stderr }).toEqual({
+    status: 64,
+    stderr: 'reject takes one fingerprint, or - for a token on stdin.\n',
+  })
+})
+
 test.each([
   'Authorization: Bearer token-1\n',
   'authorization: bearer token-1',

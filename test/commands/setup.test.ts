@@ -272,6 +272,14 @@ describe('kyc-tokend setup without a terminal', () => {
     expect(status).toBe(78)
   })
 
+  it('writes nothing beside a configuration of another form, which would be read instead', async () => {
+    given('kyc-tokend.config.yaml', '')
+    const { status, stderr } = await setup('--force')
+    expect(stderr).toMatch(/config\.yaml exists already: remove it, or edit it instead\.\n$/)
+    expect(status).toBe(78)
+    expect(existsSync(join(directory, 'api-key'))).toBe(false)
+  })
+
   it('copies the certificate of a private authority, and refuses a file that holds none', async () => {
     const { cert } = createAuthority()
     given('company.pem', cert)
