@@ -132,14 +132,12 @@ export function tryAcquire(rate: RequestRate, perSecond: number | null): boolean
 /** Once per round of the event loop so much time goes to work that waits for its turn, in ms. */
 const TURNS_MS = 5
 
-/** Calls the function when it is its turn, in the order in which they were added. */
-export type Turns = (work: () => void) => void
-
 /**
- * Work that may take long in all is done in rotation, and the event loop goes round in between: new clients are accepted
- * and read from, however much others have sent, and however many wait for the next token.
+ * Returns a function that calls others in their turn, in the order in which they were added. So work that may take long in
+ * all is done in rotation, and the event loop goes round in between: new clients are accepted and read from, however much
+ * others have sent, and however many wait for the next token.
  */
-export function createTurns(): Turns {
+export function createTurns(): (work: () => void) => void {
   const waiting: (() => void)[] = []
   let isScheduled = false
 

@@ -30,6 +30,13 @@ async function start(config: object = {}, shell: readonly string[] = []): Promis
   return daemon
 }
 
+/** A daemon at whose `http.sock` other users are denied. */
+async function startDenying(): Promise<Daemon> {
+  const daemon = await start({ http: { mode: '0666', allow: { users: [1], groups: [] } } })
+  for (const path of ['', '/run']) chmodSync(`${daemon.directory}${path}`, 0o755)
+  return daemon
+}
+
 interface Flood {
   /** Connections that were closed so far. */
   closed(): number
@@ -93,61 +100,6 @@ async function settled(daemon: Daemon): Promise<void> {
   for (let count = 0; count < 5; count += 1) await expectServed(daemon)
 }
 
-describe('pipelined HTTP requests are parsed one after the other', () => {
-  it('behind an event stream they lose the connection', async () => {
-    const daemon = await start()
-    const before = residentMiB(daemon)
-    const clients = await flood({
-      path: daemon.httpPath,
-      first: `GET /v1/token/events ${HEAD}\r\n`,
-      request: `GET /healthz ${HEAD}\r\n`,
-      burst: 20_000,
-      times: 1,
-    })
-    await expectUntil('the end of the connection', () => clients.closed() === 1)
-    await settled(daemon)
-    expect(residentMiB(daemon) - before).toBeLessThan(40)
-  })
-
-  it.each([
-    [
-      'with heads of 8 KB',
-      `GET /v1/token?waitSeconds=60&notFingerprint=FP ${HEAD}X: ${'x'.repeat(7_900)}\r\n\r\n`,
-    ],
-    ['with bodies', `POST /v1/token/reject ${HEAD}Content-Length: 4000\r\n\r\n${'x'.repeat(4_000)}`],
-  ])('%s they hold little memory', async (_how, request) => {
-    const daemon = await start()
-    const { json } = await httpAsk(daemon, '/v1/token')
-    const before = residentMiB(daemon)
-    await flood({
-      path: daemon.httpPath,
-      connections: 8,
-      request: request.replace('FP', String(json['fingerprint'])),
-      burst: 500,
-      times: 10,
-      reads: false,
-    })
-    await settled(daemon)
-    expect(residentMiB(daemon) - before).toBeLessThan(60)
-  })
-
-  it.skipIf(!isRoot)('of a peer that `allow` denies one is answered (played by root)', async () => {
-    const daemon = await start({ http: { mode: '0666', allow: { users: [1], groups: [] } } })
-    for (const path of ['', '/run']) chmodSync(`${daemon.directory}${path}`, 0o755)
-    const before = residentMiB(daemon)
-    const clients = await flood({
-      path: daemon.httpPath,
-      connections: 64,
-      request: `GET /v1/token ${HEAD}\r\n`,
-      burst: 400,
-      uid: 65_000,
-    })
-    await expectUntil('the end of the connections', () => clients.closed() === 64)
-    await settled(daemon)
-    expect(residentMiB(daemon) - before).toBeLessThan(60)
-  })
-})
-
 const POST = `POST /v1/token/reject ${HEAD}`
 const ODD = [
   `GET /v1/token ${HEAD}Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n`,
@@ -176,8 +128,7 @@ describe('odd HTTP without end', () => {
     'of %s: the daemon lives, holds little and answers newcomers',
     { timeout: 120_000 },
     async (_who, uid) => {
-      const daemon = await start({ http: { mode: '0666', allow: { users: [1], groups: [] } } })
-      for (const path of ['', '/run']) chmodSync(`${daemon.directory}${path}`, 0o755)
+      const daemon = await startDenying()
       for (const request of ODD) {
         const burst = Math.ceil(100_000 / request.length)
         const clients = await flood({
@@ -235,47 +186,47 @@ describe('a newcomer beside 256 busy connections is answered soon', () => {
   })
 })
 
-describe('a thousand connections of one user', () => {
-  const COUNT = 1_000
-  const expectNoHarm = async (daemon: Daemon): Promise<void> => {
-    await settled(daemon)
-    // The service has 64 MB of heap, and 256 MB in all.
-    expect(residentMiB(daemon)).toBeLessThan(180)
-  }
+const GET_TOKEN = `GET /v1/token ${HEAD}\r\n`
+const FIELDS = Array.from({ length: 63 }, (_, index) => `x${index}: ${'y'.repeat(110)}\r\n`).join('')
+const ASK = '{"type":"token.get","data":{"id":"1"}}\f'
+const WAIT = `GET /v1/token?waitSeconds=60&notFingerprint=FP ${HEAD}`
+const events = { first: `GET /v1/token/events ${HEAD}\r\n`, burst: 20_000, times: 1 }
+const pipelined = { connections: 8, burst: 500, times: 10, reads: false }
+const thousand = { connections: 1_000, burst: 1, times: 1 }
+const unread = { connections: 1_000, burst: 400, times: 4, reads: false }
+const denied = { connections: 64, burst: 400, uid: 65_000 }
 
-  it('that wait with heads of 64 fields, or begin others without an end, do no harm', async () => {
-    const daemon = await start()
+describe('floods cost the daemon little memory, and no other client its answer', () => {
+  /** With the growth of the daemon, in MiB, whose unit has 256 in all, and the number of connections that are lost. */
+  const rows: [what: string, settings: object, request: string, mostMiB: number, lost: number][] = [
+    ['requests behind an event stream', events, `GET /healthz ${HEAD}\r\n`, 40, 1],
+    ['heads of 8 KB', pipelined, `${WAIT}X: ${'x'.repeat(7_900)}\r\n\r\n`, 60, 0],
+    ['bodies', pipelined, `${POST}Content-Length: 4000\r\n\r\n${'x'.repeat(4_000)}`, 60, 0],
+    ['waiting requests with 64 fields', thousand, `${WAIT}${FIELDS}\r\n`, 140, 0],
+    ['heads without an end', thousand, `${WAIT}${'a: b\r\n'.repeat(1_200)}`, 140, 0],
+    ['heads of 990 fields', thousand, `${WAIT}${'a: b\r\n'.repeat(990)}\r\n`, 140, 1_000],
+    ['frames whose answers are not read', { ...unread, isIpc: true }, ASK, 140, 0],
+    ['requests whose answers are not read', unread, GET_TOKEN, 140, 0],
+  ]
+  if (isRoot) rows.push(['requests of a peer that `allow` denies', denied, GET_TOKEN, 60, 64])
+  it.each(rows)('%s', async (_what, settings, request, mostMiB, lost) => {
+    const daemon = await startDenying()
     const { json } = await httpAsk(daemon, '/v1/token')
-    const target = `/v1/token?waitSeconds=60&notFingerprint=${String(json['fingerprint'])}`
-    const fields = Array.from({ length: 63 }, (_, index) => `x${index}: ${'y'.repeat(110)}\r\n`).join('')
-    const common = { path: daemon.httpPath, connections: COUNT, burst: 1, times: 1 }
-    await flood({ ...common, request: `GET ${target} ${HEAD}${fields}\r\n` })
-    await flood({ ...common, request: `GET ${target} ${HEAD}${'a: b\r\n'.repeat(1_200)}` })
-    await expectNoHarm(daemon)
+    const before = residentMiB(daemon)
+    const clients = await flood({
+      path: 'isIpc' in settings ? daemon.ipcPath : daemon.httpPath,
+      request: request.replace('FP', String(json['fingerprint'])),
+      ...settings,
+    })
+    await expectUntil('the end of the connections', () => clients.closed() === lost)
+    await settled(daemon)
+    expect(residentMiB(daemon) - before).toBeLessThan(mostMiB)
   })
 
-  it('get 400 for 990 fields', async () => {
-    const daemon = await start()
-    const request = `GET /v1/token?waitSeconds=60 ${HEAD}${'a: b\r\n'.repeat(990)}\r\n`
-    const clients = await flood({ path: daemon.httpPath, connections: COUNT, request, burst: 1, times: 1 })
-    await expectUntil('their end', () => clients.closed() === COUNT)
-    await expectNoHarm(daemon)
-  })
-
-  it.each([
-    ['ipc', '{"type":"token.get","data":{"id":"1"}}\f'],
-    ['http', `GET /v1/token ${HEAD}\r\n`],
-  ])('that ask and never read hold little, on %s.sock', async (transport, request) => {
-    const daemon = await start()
-    const path = transport === 'ipc' ? daemon.ipcPath : daemon.httpPath
-    await flood({ path, connections: COUNT, request, burst: 400, times: 4, reads: false })
-    await expectNoHarm(daemon)
-  })
-
-  it('with 16 subscriptions each let newcomers in while all get the next token', async () => {
+  it('a thousand with 16 subscriptions each let newcomers in while all get the next token', async () => {
     const daemon = await start()
     const ids = Array.from({ length: 16 }, (_, id) => `{"type":"token.subscribe","data":{"id":"${id}"}}\f`)
-    const common = { path: daemon.ipcPath, connections: COUNT, request: '\f', times: 0 }
+    const common = { path: daemon.ipcPath, connections: 1_000, request: '\f', times: 0 }
     await flood({ ...common, first: ids.join('') })
     await flood({ ...common, first: ids.join(''), reads: false })
     await settled(daemon)
@@ -284,7 +235,8 @@ describe('a thousand connections of one user', () => {
       const waits = await newcomers(daemon, async ({ ipcPath }) => askOnce(ipcPath, 'token.get', {}), 5)
       expect(waits.at(-1)).toBeLessThan(1_000)
     }
-    await expectNoHarm(daemon)
+    // The service has 64 MB of heap, and 256 MB in all.
+    expect(residentMiB(daemon)).toBeLessThan(180)
   })
 })
 

@@ -74,27 +74,23 @@ describe('the cached reply', () => {
   })
 })
 
-describe('a fault', () => {
-  it.each(Object.values(failures))('of $reason has the reason and its remedy', async (failure) => {
-    const { replies } = await start({ first: failure })
-    const { fault } = replies.current() as { fault: { message: string; reason: string } }
-    expect(fault.reason).toBe(failure.reason)
-    expect(fault.message).toContain(`: ${failure.detail}. ${remedies[failure.reason]}.`)
-  })
+it.each(Object.values(failures))('a fault of $reason has the reason and its remedy', async (failure) => {
+  const { replies } = await start({ first: failure })
+  const { fault } = replies.current() as { fault: { message: string; reason: string } }
+  expect(fault.reason).toBe(failure.reason)
+  expect(fault.message).toContain(`: ${failure.detail}. ${remedies[failure.reason]}.`)
 })
 
-describe('a refresh', () => {
-  it('that the end of the daemon cuts off has a reason, as every failure', async () => {
-    const { replies, cachedResult } = await start()
-    const { fingerprint } = cachedResult() ?? {}
-    expect(await replies.refresh(AbortSignal.abort())).toMatchObject({
-      value: {
-        outcome: 'failed',
-        reason: 'stopping',
-        detail: expect.stringContaining('stopping'),
-        fingerprint,
-      },
-    })
+it('a refresh that the end of the daemon cuts off has a reason, as every failure', async () => {
+  const { replies, cachedResult } = await start()
+  const { fingerprint } = cachedResult() ?? {}
+  expect(await replies.refresh(AbortSignal.abort())).toMatchObject({
+    value: {
+      outcome: 'failed',
+      reason: 'stopping',
+      detail: expect.stringContaining('stopping'),
+      fingerprint,
+    },
   })
 })
 

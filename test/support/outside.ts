@@ -30,6 +30,7 @@ export function command({ ipcPath }: Pick<Daemon, 'ipcPath'>, ...words: string[]
 
 export interface HttpAnswer {
   readonly status: number
+  readonly headers: NodeJS.Dict<string | string[]>
   readonly body: string
   readonly json: Record<string, unknown>
 }
@@ -38,7 +39,11 @@ export interface HttpAnswer {
 export function httpAsk(
   { httpPath }: Pick<Daemon, 'httpPath'>,
   path: string,
-  { method = 'GET', headers = {} }: { method?: string; headers?: Record<string, string> } = {},
+  {
+    method = 'GET',
+    headers = {},
+    body: sent = '',
+  }: { method?: string; headers?: Record<string, string>; body?: string } = {},
 ): Promise<HttpAnswer> {
   return new Promise((resolve, reject) => {
     const asked = request({ socketPath: httpPath, path, method, headers, agent: false }, (response) => {
@@ -46,13 +51,13 @@ export function httpAsk(
       response.setEncoding('utf8').on('data', (chunk: string) => (body += chunk))
       response.on('error', reject)
       response.on('end', () => {
-        const isJson = (response.headers['content-type'] ?? '').includes('json')
+        const isJson = (response.headers['content-type'] ?? '').includes('json') && body !== ''
         const json = (isJson ? JSON.parse(body) : {}) as Record<string, unknown>
-        resolve({ status: response.statusCode ?? 0, body, json })
+        resolve({ status: response.statusCode ?? 0, headers: response.headers, body, json })
       })
     })
     asked.on('error', reject)
-    asked.end()
+    asked.end(sent)
   })
 }
 

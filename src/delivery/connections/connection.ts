@@ -214,15 +214,13 @@ export abstract class Connection implements Caller {
   /** Does `work` in a later turn once the reply is there: many replies come at once, with the next token. */
   protected later<T>(reply: Promise<T>, work: (reply: T) => void): void {
     this.waiting += 1
-    const finish = (act: () => void): void => {
-      this.host.whenItsTurn(this, () => {
-        this.waiting -= 1
-        act()
-        this.proceed()
-      })
-    }
     reply.then(
-      (value) => finish(() => work(value)),
+      (value) =>
+        this.host.whenItsTurn(this, () => {
+          this.waiting -= 1
+          work(value)
+          this.proceed()
+        }),
       (error: unknown) => this.isClosing || this.host.fail(this, error),
     )
   }

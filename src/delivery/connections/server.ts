@@ -31,6 +31,13 @@ const TIMEOUTS: Timeouts = {
   stalled: 30_000,
   'incomplete-request': 30_000,
 }
+/** Connections to the metrics, which may be of strangers, end within 10 s. */
+const METRICS_TIMEOUTS: Timeouts = {
+  sweepMs: 2_000,
+  idle: 8_000,
+  stalled: 8_000,
+  'incomplete-request': 6_000,
+}
 /** Time for answers under way when the daemon stops, in ms. */
 const DRAIN_MS = 2_500
 /** A connection that was just made is about to ask: the daemon's end waits so long for it, in ms. */
@@ -43,7 +50,6 @@ export interface ServerOptions {
   readonly socket: SocketConfig
   /** Descriptors of listening sockets that were handed over, and no other is opened; null: one is opened at its path. */
   readonly inherited: readonly number[] | null
-  readonly timeouts?: Partial<Timeouts> | undefined
 }
 interface Protocol {
   readonly transport: 'ipc' | 'http' | 'metrics'
@@ -60,7 +66,7 @@ export function createConnectionServer(
   options: DeliveryContext & ServerOptions,
 ) {
   const { inherited, peers, turns, replies, log } = options
-  const timeouts = { ...TIMEOUTS, ...options.timeouts }
+  const timeouts = transport === 'metrics' ? METRICS_TIMEOUTS : TIMEOUTS
   const quota = createQuota(options.descriptors)
   /** With the functions that end their count. */
   const all = new Map<Connection, () => void>()
@@ -225,23 +231,19 @@ export function createConnectionServer(
 }
 
 function faultsOf(denied: Fault, framing: string): Host['faults'] {
-  const fault = (code: 'busy' | 'bad-request', message: string): Fault => ({ code, message })
+  const busy = (message: string): Fault => ({ code: 'busy', message })
+  const badRequest = (message: string): Fault => ({ code: 'bad-request', message })
   return {
     denied,
-    'too-many-connections': fault(
-      'busy',
+    'too-many-connections': busy(
       'Too many connections: close some, or raise `maxConnections` and `maxConnectionsPerUser`',
     ),
-    'too-many-requests': fault(
-      'busy',
-      'More requests per second than `maxRequestsPerSecond` allows: send fewer',
-    ),
-    'too-many-subscriptions': fault(
-      'busy',
+    'too-many-requests': busy('More requests per second than `maxRequestsPerSecond` allows: send fewer'),
+    'too-many-subscriptions': busy(
       `One connection has at most ${MAX_SUBSCRIPTIONS} subscriptions: open another`,
     ),
-    'broken-framing': fault('bad-request', framing),
-    'incomplete-request': fault('bad-request', 'The request did not end in time'),
+    'broken-framing': badRequest(framing),
+    'incomplete-request': badRequest('The request did not end in time'),
   }
 }
 

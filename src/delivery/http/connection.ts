@@ -9,12 +9,12 @@ import { Connection, type ConnectionOptions, type DropReason } from '../connecti
 import { MAX_HEAD_BYTES, MAX_HEAD_FIELDS } from '../limits.ts'
 import type { Reply } from '../operations.ts'
 import { closingAnswer, headerOf, sendProblem } from './responses.ts'
-import type { Serve } from './routes.ts'
+import type { Route } from './routes.ts'
 
 /** Shared by all connections. */
 export interface HttpContext {
   readonly parser: Server
-  readonly serve: Serve
+  readonly serve: Route
   /** Each connection ends with its first answer. */
   readonly isOneAnswer: boolean
 }
@@ -123,7 +123,7 @@ export class HttpConnection extends Connection {
     if (refusal !== null) this.refuse(res, refusal)
     // Node's own limit of the number drops the fields beyond it, `Origin` too.
     else if (req.rawHeaders.length > 2 * MAX_HEAD_FIELDS) this.refuseRequest(res, TOO_MANY_FIELDS)
-    else this.guard(() => this.context.serve(this, { req, res }))
+    else this.guard(() => this.context.serve({ client: this, req, res }))
     this.proceed()
   }
 

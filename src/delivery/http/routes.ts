@@ -2,6 +2,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { fallbackOnSystemError } from '../../lib/error.ts'
 import { isRecord, readLimited } from '../../lib/input.ts'
+import { parseJson } from '../../lib/own-file.ts'
 import { monotonicMs } from '../../lib/clock.ts'
 import type { Fault, RequestType } from '../../protocol.ts'
 import { MAX_BODY_BYTES } from '../limits.ts'
@@ -14,15 +15,12 @@ interface Exchange {
   readonly client: HttpConnection
   readonly req: IncomingMessage
   readonly res: ServerResponse
-  /** After the question mark. */
-  readonly query: string
 }
-type Route = (exchange: Exchange) => void
+export type Route = (exchange: Exchange) => void
 type Fields = Record<string, unknown>
 /** By path and method; GET serves HEAD as well. */
 export type Routes = Readonly<Record<string, Readonly<Partial<Record<'GET' | 'POST', Route>>>>>
 
-export type Serve = (client: HttpConnection, exchange: Pick<Exchange, 'req' | 'res'>) => void
 /** The metrics as text, in the format that they name. */
 export type Metrics = () => { readonly contentType: string; readonly body: string }
 
@@ -30,11 +28,12 @@ export type Metrics = () => { readonly contentType: string; readonly body: strin
 const METRICS_EVERY_MS = 1_000
 const QUERY_NAMES = ['minValidSeconds', 'waitSeconds', 'notFingerprint', 'client']
 
-export function createHttpRoutes(routes: Routes): Serve {
+export function createHttpRoutes(routes: Routes): Route {
   const paths = new Map(Object.entries(routes))
-  return (client, { req, res }) => {
+  return (exchange) => {
+    const { client, req, res } = exchange
     if (headerOf(req, 'origin') !== undefined) return sendProblem(res, { code: 'denied', message: NO_ORIGIN })
-    const [path, query] = splitTarget(req.url ?? '')
+    const { path } = splitTarget(req)
     const methods = paths.get(path)
     if (methods === undefined)
       return sendProblem(res, { code: 'not-found', message: listPaths(paths.keys()) })
@@ -42,7 +41,7 @@ export function createHttpRoutes(routes: Routes): Serve {
     const route = method === 'GET' || method === 'POST' ? methods[method] : undefined
     if (route === undefined) return sendNotAllowed(res, methods)
     if (method === 'GET' && hasBody(req)) return client.refuseRequest(res, 'A GET request has no body')
-    route({ client, req, res, query })
+    route(exchange)
   }
 }
 
@@ -50,10 +49,10 @@ export function createTokenRoutes(operations: Operations): Routes {
   /** Performs the operation with the fields of the query. */
   function withQuery(
     type: 'token.get' | 'token.subscribe',
-    { client, query, res }: Exchange,
+    { client, req, res }: Exchange,
     give: (reply: Result<CachedToken>) => void,
   ): void {
-    const fields = parseQuery(query)
+    const fields = parseQuery(splitTarget(req).query)
     if (typeof fields === 'string') sendProblem(res, badRequest(fields))
     else client.answer(operations.perform(type, fields, client), give)
   }
@@ -89,8 +88,8 @@ export function createTokenRoutes(operations: Operations): Routes {
     })
   }
 
-  /** Reads the body, and performs the operation with the fields in it; null: it is no JSON object. */
-  function perform(type: RequestType, fieldsOf: (body: string) => Fields | null): Route {
+  /** Reads the body, and performs the operation with the fields that are made of it. */
+  function perform(type: RequestType, fieldsOf: (body: string) => unknown): Route {
     return ({ client, req, res }) => {
       if (Number(headerOf(req, 'content-length') ?? 0) > MAX_BODY_BYTES)
         return client.refuseRequest(res, BODY_TOO_LONG)
@@ -99,7 +98,7 @@ export function createTokenRoutes(operations: Operations): Routes {
           if (body === null) return
           if (body === undefined) return client.refuseRequest(res, BODY_TOO_LONG)
           const fields = fieldsOf(body)
-          if (fields === null) return sendProblem(res, badRequest(BODY_SHAPE))
+          if (!isRecord(fields)) return sendProblem(res, badRequest(BODY_SHAPE))
           client.answer(operations.perform(type, fields, client), (reply) => {
             if ('fault' in reply) sendProblem(res, reply.fault)
             else sendJson(res, reply.value)
@@ -113,7 +112,7 @@ export function createTokenRoutes(operations: Operations): Routes {
     '/v1/token': { GET: getToken },
     '/v1/token/events': { GET: getEvents },
     '/v1/authorization': { GET: getAuthorization },
-    '/v1/token/reject': { POST: perform('token.reject', parseBody) },
+    '/v1/token/reject': { POST: perform('token.reject', parseJson) },
     '/v1/status': { GET: perform('status.get', () => ({})) },
     '/v1/refresh': { POST: perform('refresh.request', () => ({})) },
   }
@@ -149,10 +148,10 @@ export function createHealthRoutes(options: { replies: Replies; metrics: Metrics
 }
 
 /** Path and query, also of the absolute form, which clients send to proxies (RFC 9112, section 3.2.2). */
-function splitTarget(target: string): [path: string, query: string] {
-  const own = target.startsWith('/') ? target : target.replace(/^https?:\/\/[^/?]*/i, '')
+function splitTarget({ url = '' }: IncomingMessage): { path: string; query: string } {
+  const own = url.startsWith('/') ? url : url.replace(/^https?:\/\/[^/?]*/i, '')
   const at = own.indexOf('?')
-  return at === -1 ? [own, ''] : [own.slice(0, at), own.slice(at + 1)]
+  return at === -1 ? { path: own, query: '' } : { path: own.slice(0, at), query: own.slice(at + 1) }
 }
 
 /** The fields of the query, or the sentence that says what is wrong with it. */
@@ -184,16 +183,6 @@ async function readBody(req: IncomingMessage): Promise<string | undefined | null
     return body?.toString('utf8')
   } catch (error) {
     return fallbackOnSystemError(null)(error)
-  }
-}
-
-function parseBody(body: string): Fields | null {
-  try {
-    const data: unknown = JSON.parse(body)
-    return isRecord(data) ? data : null
-  } catch (error) {
-    if (!(error instanceof SyntaxError)) throw error
-    return null
   }
 }
 

@@ -24,7 +24,7 @@ export function createHttpServer(options: HttpOptions): ConnectionServer {
 export function createMetricsServer(options: Omit<HttpOptions, 'socket'>): ConnectionServer {
   const unknown = { of: () => null, isAllowed: () => true, hasHungUp: () => false }
   const peers = { ...options.peers, ...unknown }
-  return serve('metrics', { ...options, peers, socket: METRICS_SOCKET, timeouts: METRICS_TIMEOUTS })
+  return serve('metrics', { ...options, peers, socket: METRICS_SOCKET })
 }
 
 /** Limits of a socket that was handed over, if the configuration has none for it; the path is not used. */
@@ -38,7 +38,6 @@ export const HANDED_OVER = {
   maxRequestsPerSecond: null,
 }
 const METRICS_SOCKET = { ...HANDED_OVER, maxConnections: 64, maxConnectionsPerUser: 64 }
-const METRICS_TIMEOUTS = { sweepMs: 2_000, idle: 8_000, stalled: 8_000, 'incomplete-request': 6_000 }
 
 function serve(transport: 'http' | 'metrics', options: HttpOptions): ConnectionServer {
   const isOneAnswer = transport === 'metrics'

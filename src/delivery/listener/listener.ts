@@ -44,14 +44,7 @@ export interface ListenerOptions {
   readonly log: Log
 }
 
-export interface Listener {
-  /** Opens the socket again where it was removed. Never fails: a problem is logged, once. */
-  tick(): Promise<void>
-  /** Listens elsewhere, or with another mode and group; connections live on. Throws UserError, and all stays as it was. */
-  move(next: SocketAddress): Promise<void>
-  /** Accepts no more, and removes the socket. Connections live on. Never fails, and waits for no disk. */
-  close(): Promise<void>
-}
+export type Listener = Awaited<ReturnType<typeof openListener>>
 
 interface Bound {
   readonly server: Server
@@ -63,7 +56,7 @@ interface Bound {
  * Listens at the path. Throws UserError: 69 where a process answers there, 78 where something that is not a socket is
  * in the way or the directory cannot be used, 75 where its disk does not answer.
  */
-export async function openListener(first: SocketAddress, options: ListenerOptions): Promise<Listener> {
+export async function openListener(first: SocketAddress, options: ListenerOptions) {
   const { log } = options
   const make = async (address: SocketAddress): Promise<Bound> => bind(address, options)
   const kept = createKept(first, await make(first), {
@@ -76,8 +69,11 @@ export async function openListener(first: SocketAddress, options: ListenerOption
       log('warning', 'Restored a socket that was removed', { event: 'socket-restored', path }),
   })
   return {
+    /** Opens the socket again where it was removed. Never fails: a problem is logged, once. */
     tick: async () => kept.tick(),
-    move: async (next) => kept.move(next, async ({ stats }) => adjust(stats, next)),
+    /** Listens elsewhere, or with another mode and group; connections live on. Throws UserError, and all stays as it was. */
+    move: async (next: SocketAddress) => kept.move(next, async ({ stats }) => adjust(stats, next)),
+    /** Accepts no more, and removes the socket. Connections live on. Never fails, and waits for no disk. */
     close: async () => kept.close(),
   }
 }

@@ -138,9 +138,7 @@ const contentOf = (path: string): string | null => {
 }
 /** Resolves when the file has this content; null: when it is gone. */
 const untilContent = async (path: string, content: string | null = 'abc.def'): Promise<unknown> =>
-  eventually(() => {
-    expect(contentOf(path)).toBe(content)
-  })
+  eventually(() => expect(contentOf(path)).toBe(content))
 const modeOf = (path: string): string => (statSync(path).mode & 0o7777).toString(8)
 
 describe.each(['disk', 'memory'] as const)('token files on %s', (where) => {
@@ -234,9 +232,7 @@ describe.each(['disk', 'memory'] as const)('token files on %s', (where) => {
       keeper.hold(`token-${number}`)
       if (number % 7 === 0) await new Promise(setImmediate)
     }
-    await eventually(() => {
-      expect(contentOf(path)).toBe('token-200')
-    })
+    await eventually(() => expect(contentOf(path)).toBe('token-200'))
   })
 
   it('do not keep a token whose expiry is past, nor one past twice the age assumed for it, as `status` shows', async () => {
@@ -254,16 +250,12 @@ describe.each(['disk', 'memory'] as const)('token files on %s', (where) => {
       keeper.look()
       await clock.settle()
       expect(contentOf(path)).toBe('abc.def')
-      await eventually(() => {
-        expect(files.status()).toMatchObject([{ present: true, ok: true }])
-      })
+      await eventually(() => expect(files.status()).toMatchObject([{ present: true, ok: true }]))
       const [written] = files.status()
       await clock.advance(1)
       keeper.look()
       await untilContent(path, null)
-      await eventually(() => {
-        expect(files.status()).toEqual([{ ...written, present: false }])
-      })
+      await eventually(() => expect(files.status()).toEqual([{ ...written, present: false }]))
     }
   })
 
@@ -273,9 +265,7 @@ describe.each(['disk', 'memory'] as const)('token files on %s', (where) => {
     await writeFile(join(directory, 'token'), 'of a former run')
     await writeFile(join(directory, '.token.0123456789ab.kyc'), 'torn')
     running(filesFor([fileAt(join(directory, 'token'))], { keeper, log }))
-    await eventually(() => {
-      expect(readdirSync(directory)).toEqual([])
-    })
+    await eventually(() => expect(readdirSync(directory)).toEqual([]))
   })
 
   it('are left at a stop, unless the token has expired by then', async () => {
@@ -339,9 +329,9 @@ describe('token files', () => {
       clock.jumpWall(setByMs)
       await clock.advance(15_000)
       const { expiresAt, obtainedAt } = shown() ?? {}
-      await eventually(() => {
-        expect(JSON.parse(contentOf(path) ?? '{}')).toMatchObject({ expiresAt, obtainedAt })
-      })
+      await eventually(() =>
+        expect(JSON.parse(contentOf(path) ?? '{}')).toMatchObject({ expiresAt, obtainedAt }),
+      )
       return expiresAt
     }
     const before = await atTick(0)
@@ -363,9 +353,7 @@ describe('token files', () => {
     keeper.hold('abc.def')
     running(files)
     const groups = (): number[] => [given, own].map((path) => statSync(path).gid)
-    await eventually(() => {
-      expect(groups()).toEqual([12345, process.getegid?.()])
-    })
+    await eventually(() => expect(groups()).toEqual([12345, process.getegid?.()]))
     await clock.advance(1_000)
     await Promise.all([chown(given, 0, 999), chown(own, 0, 999)])
     keeper.look()
@@ -409,9 +397,9 @@ describe('files from templates', () => {
     const { fingerprint, received } = keeper.hold('abc.def')
     const obtainedAt = new Date(received.wallMs).toISOString()
     const expiresAt = new Date(clock.now().wallMs + 15 * MINUTE).toISOString()
-    await eventually(() => {
-      expect(contentOf(path)).toBe(`[${BASE_URL}] \${x} abc.def ${fingerprint} ${obtainedAt} ${expiresAt}\n`)
-    })
+    await eventually(() =>
+      expect(contentOf(path)).toBe(`[${BASE_URL}] \${x} abc.def ${fingerprint} ${obtainedAt} ${expiresAt}\n`),
+    )
   })
 })
 
@@ -428,9 +416,7 @@ describe('a directory that its group can write', () => {
       ),
     )
     keeper.hold('abc.def')
-    await eventually(() => {
-      expect(paths.map(contentOf)).toEqual(['abc.def', 'abc.def'])
-    })
+    await eventually(() => expect(paths.map(contentOf)).toEqual(['abc.def', 'abc.def']))
     expect(records.map(({ level, fields }) => [level, fields.event, fields['warning']])).toEqual([
       ['warning', 'directory-shared', expect.stringContaining(`chmod g-w ${directory}`)],
     ])
@@ -447,16 +433,12 @@ describe('written-files.json', () => {
     const options = { keeper, log, stateDirectory }
     const end = running(filesFor([fileAt(a), fileAt(absent)], options))
     keeper.hold('abc.def')
-    await eventually(() => {
-      expect(list()).toEqual([a])
-    })
+    await eventually(() => expect(list()).toEqual([a]))
     expect(modeOf(join(stateDirectory, 'written-files.json'))).toBe('600')
     await end()
     const files = filesFor([fileAt(b)], options)
     running(files)
-    await eventually(() => {
-      expect(list()).toEqual([b])
-    })
+    await eventually(() => expect(list()).toEqual([b]))
     expect(readdirSync(directory)).toEqual(['b'])
     await files.reconfigure({ ...files.config, tokenFiles: [fileAt(a)] })
     expect(list()).toEqual([a])
@@ -471,9 +453,7 @@ describe('written-files.json', () => {
     await writeFile(join(stateDirectory, 'written-files.json'), JSON.stringify([path]), { mode: 0o600 })
     const files = filesFor([], { keeper, log, stateDirectory })
     const end = running(files)
-    await eventually(() => {
-      expect(files.counts().errors).toBeGreaterThan(0)
-    })
+    await eventually(() => expect(files.counts().errors).toBeGreaterThan(0))
     await end()
     expect(contentOf(join(stateDirectory, 'written-files.json'))).toContain(path)
   })
@@ -484,9 +464,7 @@ describe('written-files.json', () => {
     const list = join(stateDirectory, 'written-files.json')
     await writeFile(list, '{"no": "list"}')
     running(filesFor([fileAt(join(directory, 'token'))], { keeper, log, stateDirectory }))
-    await eventually(() => {
-      expect(contentOf(list)).toBeNull()
-    })
+    await eventually(() => expect(contentOf(list)).toBeNull())
   })
 })
 
@@ -518,9 +496,7 @@ describe('token.front', () => {
     keeper.look()
     await untilContent(path, null)
     keeper.hold('ghi.jkl')
-    await eventually(() => {
-      expect(contentOf(path)).toContain('ghi.jkl')
-    })
+    await eventually(() => expect(contentOf(path)).toContain('ghi.jkl'))
     await end()
     expect(contentOf(path)).toBeNull()
   })
@@ -529,9 +505,7 @@ describe('token.front', () => {
     const stale = await front()
     running(stale.file)
     stale.keeper.hold('abc.def', { lifeMs: MINUTE, expirySource: 'assumed' })
-    await eventually(() => {
-      expect(contentOf(stale.path)).toContain('abc.def')
-    })
+    await eventually(() => expect(contentOf(stale.path)).toContain('abc.def'))
     await stale.clock.advance(MINUTE)
     stale.keeper.look()
     await untilContent(stale.path, null)
