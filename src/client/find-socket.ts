@@ -12,12 +12,6 @@ import { badRequest, startRemedy } from './faults.ts'
 /** Names the socket for client commands and the client library. */
 const SOCKET_VARIABLE = 'KYC_TOKEND_SOCKET'
 
-/** A socket by its path, or by the account that it serves; not both. */
-interface SocketName {
-  readonly socketPath?: string | undefined
-  readonly account?: string | undefined
-}
-
 /**
  * A function that finds the daemon's socket: the one that is named, by the options, else by the environment; else the
  * first candidate that is there, also if it may not be opened. It throws TokenClientError: `daemon-unreachable` where
@@ -27,7 +21,7 @@ interface SocketName {
  */
 export function socketFinder(
   identity: () => ProcessIdentity,
-  options: SocketName,
+  options: { readonly socketPath?: string | undefined; readonly account?: string | undefined },
   accountsDirectory = ACCOUNTS_DIRECTORY,
 ): () => string {
   const { [SOCKET_VARIABLE]: namedPath, [ACCOUNT_VARIABLE]: namedAccount } = identity().env

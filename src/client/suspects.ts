@@ -43,8 +43,7 @@ interface Suspect {
   reporting?: Promise<RejectResult> | undefined
   /** By the daemon's answer to the last report. */
   outlook: ReturnType<typeof outlookOf>
-  /** Calls that began after the report and are under way. */
-  turns: number
+  /** A second after the last turn began, or when one has ended: after a refusal with a pause that grows. */
   nextTurnAtMs: number
   refusedTurns: number
   clearedAtMs?: number
@@ -80,8 +79,7 @@ export function createSuspects(options: {
     for (const [key, { waiting }] of known)
       if (known.size >= MAX_SUSPECTS && waiting.size === 0) known.delete(key)
     const outlook = outlookOf(undefined, monotonicMs())
-    const turns = { turns: 0, nextTurnAtMs: 0, refusedTurns: 0 }
-    const suspect: Suspect = { fingerprint, waiting: new Set(), outlook, ...turns }
+    const suspect: Suspect = { fingerprint, waiting: new Set(), outlook, nextTurnAtMs: 0, refusedTurns: 0 }
     known.set(fingerprint, suspect)
     return suspect
   }
@@ -162,19 +160,13 @@ export function createSuspects(options: {
   function begin(token: ClientToken, leftMs: number): Sending {
     const { fingerprint } = token
     const turnOf = suspectOf(fingerprint)
-    if (turnOf !== undefined) {
-      turnOf.turns += 1
-      turnOf.nextTurnAtMs = monotonicMs() + TURN_MS
-    }
+    if (turnOf !== undefined) turnOf.nextTurnAtMs = monotonicMs() + TURN_MS
     return {
       token,
       end(meaning) {
         if (turnOf === undefined) return
-        turnOf.turns -= 1
-        if (turnOf.turns === 0) {
-          const pauseMs = meaning === 'refused' ? FIRST_PAUSE_MS * 2 ** turnOf.refusedTurns++ : 0
-          turnOf.nextTurnAtMs = monotonicMs() + Math.min(TURN_MS, pauseMs)
-        }
+        const pauseMs = meaning === 'refused' ? FIRST_PAUSE_MS * 2 ** turnOf.refusedTurns++ : 0
+        turnOf.nextTurnAtMs = Math.min(turnOf.nextTurnAtMs, monotonicMs() + pauseMs)
         if (meaning === 'good') turnOf.clearedAtMs ??= monotonicMs()
         serve(turnOf)
       },

@@ -132,6 +132,7 @@ export function createFakeTokenClient(options: FakeTokenClientOptions = {}): Fak
   function status(fault: Fault | undefined): StatusResult {
     const since = token.obtainedAt
     const { code = 'ready', reason = 'network', message: detail = '' } = fault ?? {}
+    const daemon = { version: 'fake', pid: process.pid, startedAt: since, configFile: '', host: 'localhost' }
     return {
       state: code === 'ready' ? code : code.startsWith('account-') ? 'refused' : 'expired',
       token: fault === undefined ? description() : null,
@@ -142,15 +143,7 @@ export function createFakeTokenClient(options: FakeTokenClientOptions = {}): Fak
       clients: { ipc: { connections: 1, subscribers: 0 }, http: null },
       share: null,
       service: { baseUrl, lastRequestAt: since, lastSuccessAt: since, requests: token.generation },
-      daemon: {
-        version: 'fake',
-        pid: process.pid,
-        startedAt: since,
-        configFile: '',
-        host: 'localhost',
-        configuration: { state: 'current', problem: null },
-        stateProblem: null,
-      },
+      daemon: { ...daemon, configuration: { state: 'current', problem: null }, stateProblem: null },
     }
   }
 

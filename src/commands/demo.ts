@@ -42,7 +42,7 @@ export const run: RunCommand = async (invocation) => {
       clock: createSystemClock(),
     })
     const serving = sandbox.run(ended)
-    const file = await writeSandboxConfig(directory, { url: sandbox.url, logLevel: 'warning' })
+    const file = await writeSandboxConfig(directory, sandbox.url)
     const isShown = isTerminal(stdin) && isTerminal(stdout)
     const daemon = runDaemon(file, { env, signal: ended, isShown })
     const notes: string[] = []

@@ -9,7 +9,6 @@ import { untilAborted } from '../lib/tasks.ts'
 import { errorCode, exitStatus, UserError } from '../lib/error.ts'
 import type { Clock } from '../lib/clock.ts'
 import { isRecord, readLimited } from '../lib/input.ts'
-import type { LogLevel } from '../lib/log.ts'
 import type { PermanentReason } from '../token/outcome.ts'
 import {
   isScenarioName,
@@ -244,17 +243,14 @@ function portError(cause: Error, port: number): Error {
 }
 
 /** Writes a configuration for the stand-in into the directory, which is also that of the sockets, and returns its path. */
-export async function writeSandboxConfig(
-  directory: string,
-  { url, logLevel }: Pick<Sandbox, 'url'> & { logLevel: LogLevel },
-): Promise<string> {
+export async function writeSandboxConfig(directory: string, url: string): Promise<string> {
   const file = join(directory, 'kyc-tokend.config.json')
   const config = {
     baseUrl: url,
     credentials: sandboxCredentials,
     runtimeDirectory: directory,
     stateDirectory: join(directory, 'state'),
-    log: { level: logLevel },
+    log: { level: 'warning' },
   }
   await writeFile(file, JSON.stringify(config, null, 2), { mode: 0o600 })
   return file

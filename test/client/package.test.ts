@@ -55,6 +55,7 @@ test('it is the client alone: no daemon, no command, no other package, no script
   expect(
     files.filter((file) => /\.(node|[cm]?[jt]s)$/.test(file) && !/\.d\.c?ts$/.test(file)).toSorted(),
   ).toEqual(['client.cjs', 'client.js', 'testing.cjs', 'testing.js'].map((name) => `dist/${name}`))
+  expect(files).toEqual(expect.arrayContaining(['LICENSE', 'README.md']))
 })
 
 test('it uses nothing that Node 18 lacks, nor `import()` in CommonJS, where Jest lacks it', () => {

@@ -20,6 +20,7 @@ beforeEach(() => {
 interface Outcome {
   readonly path: string
   readonly result: number | string
+  readonly retryAfterSeconds?: number | undefined
   readonly atMs: number
   readonly tookMs: number
 }
@@ -66,11 +67,11 @@ function world(verdict: RejectResult | undefined, options: object = {}): World {
     reportedAtMs,
     async call(path) {
       const atMs = Date.now()
-      const result = await tokens.fetch(`${URL_OF}${path}`).then(
-        ({ status }) => status,
-        ({ code }: TokenClientError) => code,
+      const answer = await tokens.fetch(`${URL_OF}${path}`).then(
+        ({ status }) => ({ result: status }),
+        ({ code, retryAfterSeconds }: TokenClientError) => ({ result: code, retryAfterSeconds }),
       )
-      outcomes.push({ path, result, atMs, tookMs: Date.now() - atMs })
+      outcomes.push({ path, ...answer, atMs, tookMs: Date.now() - atMs })
     },
     revoke: () => revoked.add(`fake-token-${revoked.size + 1}`),
     async pass(ms) {
@@ -144,12 +145,25 @@ test('a revoked token is sent a few times, and all calls get the other one when 
   it.tokens.rotate()
   await it.pass(MINUTE_MS)
   const refused = it.outcomes.filter(({ result }) => result !== 200)
-  for (const { result, tookMs } of refused) {
+  for (const { result, tookMs, retryAfterSeconds } of refused) {
     if (result === 401) continue
     expect(result).toBe('token-refused')
     expect(tookMs).toBe(10_000)
+    expect(retryAfterSeconds).toBeGreaterThan(0)
+    expect(retryAfterSeconds).toBeLessThanOrEqual(15)
   }
   expect(it.outcomes.at(-1)).toMatchObject({ result: 200, tookMs: LATENCY_MS })
+})
+
+test('a revoked token is sent once a second, also while the API answers slowly', async () => {
+  const it = world({ verdict: 'held', retryAfterSeconds: 25 })
+  void it.call('bad')
+  await it.pass(LATENCY_MS)
+  it.revoke()
+  for (let count = 0; count < 50; count += 1) void it.call('slow')
+  await it.pass(9_500)
+  expect(it.sent.length).toBeGreaterThanOrEqual(1 + 9)
+  expect(it.sent.length).toBeLessThan(1 + 9 + 6)
 })
 
 describe('whatever is called and whatever happens to the token', () => {
