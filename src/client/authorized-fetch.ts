@@ -96,7 +96,7 @@ function prepareReplay(
   if (body !== undefined && body !== null) {
     // Streams and generators can be read once.
     if (Symbol.asyncIterator in Object(body)) again = null
-  } else if (request !== undefined && request.body !== null && !request.bodyUsed) {
+  } else if (request !== undefined && request.body !== null) {
     again = null
     // Read while the original is sent: an unread copy would pile up in memory.
     void keep(request.clone())

@@ -14,8 +14,6 @@ const FIRST_PAUSE_MS = 50
 const CLEARED_MS = 30_000
 /** Between two reports of a token that the daemon is replacing, or that could not be reported. */
 const REVIEW_MS = 2_000
-/** The time from the daemon's request to the service until it has the answer. */
-const ANSWER_MS = 1_000
 /** Between two requests for another token where the daemon does not wait. */
 const PAUSE_MS = 500
 /** Calls that began with an earlier token may still be refused when there are two later ones. */
@@ -120,7 +118,7 @@ export function createSuspects(options: {
   async function search(suspect: Suspect, signal: AbortSignal): Promise<void> {
     // A failure is one of the daemon, which is tried again; a token is seen by `onToken`.
     const ignore = (): void => undefined
-    const untilReportMs = (): number => Math.max(0, suspect.outlook.nextReportAtMs - monotonicMs())
+    const untilReportMs = (): number => Math.max(0, suspect.outlook.retryAtMs - monotonicMs())
     while (!signal.aborted) {
       await (suspect.reporting ?? (untilReportMs() === 0 ? report(suspect) : undefined))?.catch(ignore)
       const waitSeconds = Math.min(WAIT_MS, untilReportMs()) / 1_000
@@ -220,7 +218,6 @@ function outlookOf(result: RejectResult | undefined, nowMs: number) {
   return {
     /** When the daemon asks the service about the token, or may be asked again: told to callers. */
     retryAtMs,
-    nextReportAtMs: verdict === 'held' ? retryAtMs + ANSWER_MS : retryAtMs,
     /** When another token may come, at the earliest. */
     otherTokenAtMs: verdict === 'held' ? retryAtMs : isOpen ? 0 : Infinity,
   }

@@ -65,6 +65,7 @@ test.each<[string, Made, Made, reason: string | undefined, isLink?: boolean]>([
   ['a shared one in /tmp', [0o1777, root], [0o777, mine], 'others can write to DIRECTORY'],
   ['one that can be replaced', [0o777, root], [0o700, mine], 'others can write to ABOVE'],
   ['one that the group can replace', [0o775, root], [0o700, mine], 'others can write to ABOVE'],
+  ['one in a sticky directory of another', [0o1777, theirs], [0o700, mine], `ABOVE ${foreign(theirs)}`],
   ['one in a directory of another', [0o755, theirs], [0o700, mine], `ABOVE ${foreign(theirs)}`],
   ['that of the daemon in /run', [0o755, root], [0o2751, theirs], undefined],
   ['a link in /run', [0o755, root], [0o2751, theirs], undefined, true],

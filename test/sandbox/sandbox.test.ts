@@ -52,6 +52,7 @@ describe('the stand-in', () => {
     expect(exp - iat).toBe(90)
     expect(await (await me(token)).json()).toMatchObject({ account: 'sandbox' })
     expect(await tokenOf(await ask())).not.toBe(token)
+    expect((await me(token)).status).toBe(200)
   })
 
   it('refuses credentials it does not know as the service does', async () => {
@@ -165,11 +166,15 @@ describe('a scenario', () => {
   })
 
   it('that is flaky fails by turns', async () => {
-    const { ask } = await start({ scenario: 'flaky' })
+    const { sandbox, ask } = await start({ scenario: 'flaky' })
     for (let round = 0; round < 2; round += 1) {
       expect((await ask()).status).toBe(500)
       await expect(ask()).rejects.toThrow('fetch failed')
       expect((await ask()).status).toBe(200)
+    }
+    for (let round = 0; round < 2; round += 1) {
+      sandbox.setScenario('flaky')
+      expect((await ask()).status).toBe(500)
     }
   })
 
