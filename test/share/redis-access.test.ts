@@ -69,14 +69,6 @@ async function errorOf(operation: Promise<unknown>): Promise<StoreError> {
 }
 
 describe.skipIf(withoutRedis)('a store in Redis', () => {
-  test('is reached on a Unix socket and over loopback', async () => {
-    const server = await start({ port: await freePort() })
-    await expectAllWorks(await open(settingsOf(server)))
-    await expectAllWorks(
-      await open({ ...settingsOf(server), servers: [{ path: join(server.directory, 'redis.sock') }] }),
-    )
-  })
-
   test('is reached over TLS with a private authority and a certificate of its own', async () => {
     const directory = await tempDirectory()
     const authority = createAuthority()
@@ -198,14 +190,6 @@ describe.skipIf(withoutRedis)('a store in Redis', () => {
     expect(error.kind).toBe('lost')
     await server.start()
     await expectUntil('the return', () => store.read(all).catch(() => false as const))
-  })
-
-  test('a host whose first command finds no connection yet waits for one', async () => {
-    const server = await start()
-    for (let attempt = 0; attempt < 5; attempt += 1) {
-      const taken = await (await open(settingsOf(server))).acquireLease(wish)
-      expect(taken.verdict).toBe('yours')
-    }
   })
 
   test('is slow where a command takes longer than share.timeout, then lost: its socket is closed', async () => {

@@ -187,16 +187,6 @@ describe('when the store is back', () => {
     expect(tokensOf([one, two, three] as Host[])).toEqual([newest])
     expect(world.asked).toHaveLength(3)
   })
-
-  test('the others log that their token was obtained alone, by the host that asked', async () => {
-    const [one, other] = world.hosts(2)
-    await settle()
-    world.server.fail(lost, 'host-1')
-    await refresh(one as Host)
-    world.server.fail(null, 'host-1')
-    await world.clock.advance(31_000)
-    expect(eventsOf(other as Host, 'share-adopted').at(-1)).toMatchObject({ by: 'host-1', isAlone: true })
-  })
 })
 
 describe('the age of a record', () => {
@@ -276,7 +266,7 @@ describe('the age of a record', () => {
 })
 
 describe('a host that is stopped', () => {
-  test('gives its lease back: another asks at once', async () => {
+  test('gives its lease back, so that another asks at once, and has closed its connection for pushes', async () => {
     const hosts = world.hosts(2)
     await settle()
     const gate = world.gate()
@@ -287,16 +277,9 @@ describe('a host that is stopped', () => {
     await settle()
     gate.open()
     await stopped
+    expect(world.server.listeners()).toBe(1)
     const refreshed = refresh(hosts[1] as Host)
     await settle()
     expect(await refreshed).toMatchObject({ kind: 'ok' })
-  })
-
-  test('has closed its connection for pushes when its run ends', async () => {
-    const host = world.host()
-    await settle()
-    expect(world.server.listeners()).toBe(1)
-    await host.stop()
-    expect(world.server.listeners()).toBe(0)
   })
 })
