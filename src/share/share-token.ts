@@ -177,7 +177,7 @@ function createMember(options: MemberOptions) {
     }
   }
 
-  /** Null, and logged: nobody who knows the secret wrote it. */
+  /** Null, and logged: a process without the secret wrote it. */
   function open(stored: StoredRecord): SharedRecord | null {
     const isPossible = Number.isSafeInteger(stored.fence) && stored.fence <= stored.nowMs + FENCE_AHEAD_MS
     const record = isPossible ? seal.decrypt(stored.sealed, stored) : null

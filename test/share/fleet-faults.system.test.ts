@@ -30,27 +30,24 @@ beforeEach(async () => {
 
 const refresh = (host: Daemon): Promise<Record<string, unknown>[]> => askAll([host], 'refresh.request')
 describe.skipIf(withoutRedis)('Redis', { timeout: 120_000 }, () => {
-  test('is flushed: a host fills it again, and a new host needs no request', async () => {
+  test.each([
+    ['flushed', false],
+    ['restarted without persistence', true],
+  ])('is %s: a host fills it again, and a new host needs no request', async (_how, isRestarted) => {
     const hosts = await startHosts(HOSTS, settings)
     const token = await oneToken(hosts)
-    redis.cli('flushall')
-    await expectUntil('the repair', () => recordsOf(hosts, 'share-repaired').length > 0, { withinMs: 20_000 })
-    const late = await startHost('late', settings)
-    expect(await oneToken([...hosts, late])).toBe(token)
-    expect(service.requests).toHaveLength(1)
-  })
-
-  test('is restarted without persistence: all are back, and no request is needed', async () => {
-    const hosts = await startHosts(HOSTS, settings)
-    const token = await oneToken(hosts)
-    await redis.kill()
-    await expectUntil('the loss', () => recordsOf(hosts, 'share-lost').length === HOSTS, { withinMs: 30_000 })
-    await redis.start()
+    if (isRestarted) {
+      await redis.kill()
+      await expectUntil('the loss', () => recordsOf(hosts, 'share-lost').length === HOSTS, {
+        withinMs: 30_000,
+      })
+      await redis.start()
+    } else redis.cli('flushall')
     await expectUntil('the repair', () => recordsOf(hosts, 'share-repaired').length > 0, { withinMs: 30_000 })
     const late = await startHost('late', settings)
     expect(await oneToken([...hosts, late])).toBe(token)
     expect(service.requests).toHaveLength(1)
-    expect(recordsOf(hosts, 'share-lost')).toHaveLength(HOSTS)
+    expect(recordsOf(hosts, 'share-lost')).toHaveLength(isRestarted ? HOSTS : 0)
   })
 
   test('hangs: readers do not notice, an operator is served after the timeout, and all agree when it is back', async () => {

@@ -4,7 +4,15 @@ import type { SealedRecord } from '../../src/share/store.ts'
 import type { ServiceOutcome } from '../../src/token/outcome.ts'
 import { phaseOf } from '../../src/token/state.ts'
 import { failures } from '../support/failures.ts'
-import { createShareWorld, tokensOf, type Host, type ShareWorld } from '../support/share-world.ts'
+import {
+  createShareWorld,
+  eventsOf,
+  refresh,
+  reject,
+  tokensOf,
+  type Host,
+  type ShareWorld,
+} from '../support/share-world.ts'
 
 const MINUTE_MS = 60_000
 const noRoute: ServiceOutcome = { kind: 'transient', reason: 'network', detail: 'connect EHOSTUNREACH' }
@@ -15,10 +23,6 @@ beforeEach(() => {
   onTestFinished(() => world.stop())
 })
 const settle = (): Promise<void> => world.clock.advance(1_000)
-const eventsOf = ({ events }: Host, event: string): Host['events'] =>
-  events.filter((one) => one.event === event)
-const refresh = ({ keeper }: Host) => keeper.refresh(new AbortController().signal)
-const reject = ({ keeper }: Host): unknown => keeper.reject(keeper.state().token?.fingerprint ?? '')
 const planted = (): SealedRecord => {
   const nowMs = world.clock.now().wallMs
   const sealed = Buffer.from('x'.repeat(200)).toString('base64')
@@ -34,7 +38,7 @@ describe('a writer to the store without the secret', () => {
     await world.clock.advance(20_000)
     expect(tokensOf(hosts)).toEqual([before])
     for (const host of hosts) expect(eventsOf(host, 'share-unreadable')).toHaveLength(1)
-    await hosts[0]?.keeper.refresh(new AbortController().signal)
+    await refresh(hosts[0] as Host)
     await settle()
     expect(tokensOf(hosts)).toHaveLength(1)
     expect(hosts[0]?.token()).not.toBe(before)
@@ -45,7 +49,7 @@ describe('a writer to the store without the secret', () => {
     await settle()
     const old = world.server.record()
     world.server.push(false)
-    await hosts[0]?.keeper.refresh(new AbortController().signal)
+    await refresh(hosts[0] as Host)
     world.server.plant({ ...old!, fence: (world.server.record()?.fence ?? 0) + 10 })
     const newest = hosts[0]?.token()
     await world.clock.advance(40_000)
@@ -57,7 +61,7 @@ describe('a writer to the store without the secret', () => {
     const first = world.host()
     await settle()
     const old = world.server.record()
-    await first.keeper.refresh(new AbortController().signal)
+    await refresh(first)
     const remembered = { ...first.share.remembered(), adoptedFence: 0 }
     await first.stop()
     world.server.plant(old!)

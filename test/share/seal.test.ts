@@ -4,6 +4,7 @@ import { describe, expect, test } from 'vitest'
 import { createSeal, type SealOptions, type SharedRecord } from '../../src/share/seal.ts'
 import type { RecordHead } from '../../src/share/store.ts'
 import { Secret } from '../../src/lib/secret.ts'
+import { anyRecord } from '../support/share-world.ts'
 
 const account = (
   change: Partial<Record<'baseUrl' | 'description' | 'apiKey' | 'apiSecret' | 'key', string>> = {},
@@ -35,36 +36,6 @@ const token: SharedRecord = {
 const anyText = fc.string({ unit: 'binary', maxLength: 200 })
 const anyMs = fc.integer({ min: 0, max: 2 ** 52 })
 const anyHead = fc.record({ fence: anyMs, atMs: anyMs, notBeforeMs: anyMs })
-const anyTokenFields = {
-  accessToken: fc.string({ maxLength: 2_000 }),
-  lifeMs: anyMs,
-  expirySource: fc.constantFrom('jwt' as const, 'assumed' as const),
-  ageMs: anyMs,
-}
-const anyRecord: fc.Arbitrary<SharedRecord> = fc.oneof(
-  fc.record({
-    kind: fc.constant('ok' as const),
-    by: anyText,
-    ...anyTokenFields,
-  }),
-  fc.record({
-    kind: fc.constant('permanent' as const),
-    by: anyText,
-    reason: fc.constantFrom('account-inactive' as const, 'account-not-found' as const),
-    detail: anyText,
-    status: fc.integer({ min: 100, max: 599 }),
-    token: fc.option(fc.record(anyTokenFields)),
-  }),
-  fc.record({
-    kind: fc.constant('transient' as const),
-    by: anyText,
-    reason: fc.constantFrom('rate-limited' as const, 'server-error' as const, 'rejected' as const),
-    detail: anyText,
-    status: fc.option(fc.integer({ min: 100, max: 599 })),
-    attempts: fc.integer({ min: 1, max: 1_000 }),
-    token: fc.option(fc.record(anyTokenFields)),
-  }),
-)
 
 test('a box opens with the secret and the head it was closed with', () => {
   const seal = createSeal(account())

@@ -16,6 +16,7 @@ import {
   type ShareState,
 } from '../../src/share/share-state.ts'
 import type { StoredRecord } from '../../src/share/store.ts'
+import { anyRecord } from '../support/share-world.ts'
 
 const HOUR_MS = 3_600_000
 const STORE_MS = 1_800_000_000_000
@@ -31,30 +32,6 @@ const at = (nowMs: number, assumedLifeMs = 15 * 60_000): Moment => ({
 const synced = (state: ShareState, storeNowMs: number, moment: Moment): ShareState =>
   afterSync(afterClockRead(state, storeNowMs, { sentAtMs: moment.nowMs, nowMs: moment.nowMs }), moment)
 
-const token = fc.record({
-  accessToken: fc.constantFrom('one', 'two', 'three'),
-  lifeMs: fc.integer({ min: 1, max: 24 * HOUR_MS }),
-  expirySource: fc.constantFrom('jwt' as const, 'response' as const, 'assumed' as const),
-  ageMs: fc.integer({ min: 0, max: 2 * HOUR_MS }),
-})
-const by = fc.constantFrom('this', 'other')
-const failed = { by, detail: fc.constant('why'), token: fc.option(token) }
-const record: fc.Arbitrary<SharedRecord> = fc.oneof(
-  fc.tuple(token, by).map(([given, asker]) => ({ kind: 'ok' as const, by: asker, ...given })),
-  fc.record({
-    kind: fc.constant('permanent' as const),
-    ...failed,
-    reason: fc.constant('account-inactive' as const),
-    status: fc.constant(500),
-  }),
-  fc.record({
-    kind: fc.constant('transient' as const),
-    ...failed,
-    reason: fc.constantFrom('rate-limited' as const, 'network' as const),
-    status: fc.constant(null),
-    attempts: fc.constant(1),
-  }),
-)
 const fence = fc.oneof(
   fc.integer({ min: 1, max: 20 }).map((number) => STORE_MS + number),
   fc.constantFrom(0.5, 2 ** 53, Infinity, Number.NaN),
@@ -70,7 +47,7 @@ const events = fc.array(
   fc.record({
     what: fc.constantFrom('record', 'deliver', 'deliver', 'alone', 'own', 'sync'),
     stored,
-    record: fc.option(record),
+    record: fc.option(anyRecord),
     passMs: fc.integer({ min: 0, max: HOUR_MS }),
   }),
   { maxLength: 30 },

@@ -7,8 +7,11 @@ import { currentAlert } from '../../src/token/alert.ts'
 import { initialState, phaseOf } from '../../src/token/state.ts'
 import {
   createShareWorld,
+  eventsOf,
   NOTHING_REMEMBERED,
   POLICY,
+  refresh,
+  reject,
   SHARE,
   tokensOf,
   type Host,
@@ -29,8 +32,6 @@ const settle = (): Promise<void> => world.clock.advance(1_000)
 const phases = (hosts: readonly Host[]): string[] => [
   ...new Set(hosts.map(({ keeper }) => phaseOf(keeper.state(), keeper.now()))),
 ]
-const eventsOf = ({ events }: Host, event: string): Host['events'] =>
-  events.filter((one) => one.event === event)
 
 describe('a fleet', () => {
   test('whose clocks are an hour apart has one token, whose expiry all see at the same moment, also a host that starts later', async () => {
@@ -198,8 +199,8 @@ describe('a push', () => {
     const second = world.host()
     await settle()
     // The other's answer is there before the waiting host has begun to wait.
-    void first.keeper.refresh(new AbortController().signal)
-    void second.keeper.refresh(new AbortController().signal)
+    void refresh(first)
+    void refresh(second)
     await world.clock.advance(50)
     expect(tokensOf([first, second])).toHaveLength(1)
   })
@@ -213,11 +214,11 @@ describe('a push', () => {
       await gate.passed
       return noRoute
     })
-    const refreshed = host.keeper.refresh(new AbortController().signal)
+    const refreshed = refresh(host)
     await settle()
     world.server.endLease()
     const other = world.host()
-    await other.keeper.refresh(new AbortController().signal)
+    await refresh(other)
     await settle()
     gate.open()
     await settle()
@@ -229,7 +230,7 @@ describe('a push', () => {
     const hosts = world.hosts(3)
     await settle()
     world.server.push(false)
-    await hosts[0]?.keeper.refresh(new AbortController().signal)
+    await refresh(hosts[0] as Host)
     await settle()
     expect(tokensOf(hosts)).toHaveLength(2)
     await world.clock.advance(15_000)
@@ -245,7 +246,7 @@ describe('a push', () => {
     one?.keeper.reject(one.keeper.state().token?.fingerprint ?? '')
     await settle()
     one?.keeper.reject(one.keeper.state().token?.fingerprint ?? '')
-    await other?.keeper.refresh(new AbortController().signal)
+    await refresh(other as Host)
     await world.clock.advance(2 * MINUTE_MS)
     expect(world.asked.map(({ cause }) => cause)).toEqual(['start', 'client', 'operator'])
   })
@@ -279,7 +280,7 @@ describe('an asker', () => {
         world.clock.suspend(30_000)
         return world.token()
       })
-      await paused?.keeper.refresh(new AbortController().signal)
+      await refresh(paused as Host)
       await settle()
       expect(tokensOf([paused, other] as Host[])).toHaveLength(1)
       expect(eventsOf(paused as Host, 'share-slow')).toEqual([])
@@ -356,7 +357,7 @@ describe('a store that is lost', () => {
     world.server.fail(lost)
     await world.clock.advance(59 * MINUTE_MS)
     expect(world.asked).toHaveLength(1)
-    expect(await hosts[0]?.keeper.refresh(new AbortController().signal)).toMatchObject({ kind: 'ok' })
+    expect(await refresh(hosts[0] as Host)).toMatchObject({ kind: 'ok' })
     expect(world.asked).toHaveLength(2)
     world.server.fail(null)
     await world.clock.advance(31_000)
@@ -367,17 +368,15 @@ describe('a store that is lost', () => {
 })
 
 describe('a service that keeps one token of an account alive', () => {
-  const reject = async ({ keeper }: Host): Promise<void> => {
-    keeper.reject(keeper.state().token?.fingerprint ?? '')
-    await settle()
-  }
-
   test('is noticed where a new token is refused while hosts ask by themselves: once, with the remedy', async () => {
     const [host] = world.hosts(2)
     await settle()
     world.server.fail(lost)
-    await host?.keeper.refresh(new AbortController().signal)
-    for (let report = 0; report < 3; report += 1) await reject(host as Host)
+    await refresh(host as Host)
+    for (let report = 0; report < 3; report += 1) {
+      reject(host as Host)
+      await settle()
+    }
     const contentions = eventsOf(host as Host, 'share-contention')
     expect(contentions).toMatchObject([
       { level: 'warning', remedy: expect.stringContaining('share.whenAlone to "wait"') },
@@ -389,12 +388,13 @@ describe('a service that keeps one token of an account alive', () => {
     const [one, other] = world.hosts(2)
     await settle()
     world.server.fail(lost, 'host-1')
-    await one?.keeper.refresh(new AbortController().signal)
+    await refresh(one as Host)
     world.server.fail(null, 'host-1')
     await world.clock.advance(31_000)
     expect(other?.token()).toBe(one?.token())
     expect(eventsOf(other as Host, 'share-adopted').at(-1)).toMatchObject({ by: 'host-1', isAlone: true })
-    await reject(other as Host)
+    reject(other as Host)
+    await settle()
     expect(eventsOf(other as Host, 'share-contention')).toMatchObject([{ by: 'host-1' }])
     expect(eventsOf(one as Host, 'share-contention')).toEqual([])
   })
@@ -402,10 +402,12 @@ describe('a service that keeps one token of an account alive', () => {
   test('is not suspected for an old token, nor while one host asks for all', async () => {
     const [one, other] = world.hosts(2)
     await settle()
-    await reject(one as Host)
+    reject(one as Host)
+    await settle()
     world.server.fail(lost, 'host-2')
     await world.clock.advance(2 * MINUTE_MS)
-    await reject(other as Host)
+    reject(other as Host)
+    await settle()
     for (const host of [one, other]) expect(eventsOf(host as Host, 'share-contention')).toEqual([])
   })
 })
@@ -415,7 +417,7 @@ describe('a host with "asks": false', () => {
     const quiet = world.host({ asks: false, whenAlone: 'wait' })
     await world.clock.advance(MINUTE_MS)
     expect(world.asked).toHaveLength(0)
-    const outcome = await quiet.keeper.refresh(new AbortController().signal)
+    const outcome = await refresh(quiet)
     expect(outcome).toMatchObject({ kind: 'postponed', reason: 'not-asked' })
     const other = world.host()
     await settle()

@@ -6,7 +6,10 @@ import { StoreError } from '../../src/share/store.ts'
 import type { ServiceOutcome } from '../../src/token/outcome.ts'
 import {
   createShareWorld,
+  eventsOf,
   NOTHING_REMEMBERED,
+  refresh,
+  reject,
   tokensOf,
   type Host,
   type ShareWorld,
@@ -31,10 +34,6 @@ const start = (options?: Parameters<typeof createShareWorld>[0]): void => {
 }
 beforeEach(() => start())
 const settle = (): Promise<void> => world.clock.advance(1_000)
-const eventsOf = ({ events }: Host, event: string): Host['events'] =>
-  events.filter((one) => one.event === event)
-const refresh = ({ keeper }: Host) => keeper.refresh(new AbortController().signal)
-const reject = ({ keeper }: Host): unknown => keeper.reject(keeper.state().token?.fingerprint ?? '')
 
 describe('the spread', () => {
   const now = 1_000_000

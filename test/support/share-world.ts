@@ -1,6 +1,7 @@
 // A fleet on one fake clock: real keepers that share one token through a store in memory, and a service that answers as the test says.
+import fc from 'fast-check'
 import { Secret } from '../../src/lib/secret.ts'
-import { createSeal, type Seal } from '../../src/share/seal.ts'
+import { createSeal, type Seal, type SharedRecord } from '../../src/share/seal.ts'
 import { shareToken, type MemberOptions, type ShareToken } from '../../src/share/share-token.ts'
 import { createKeeper, type Keeper } from '../../src/token/keeper.ts'
 import type { Cause, FetchOutcome, FetchToken, ServiceOutcome } from '../../src/token/outcome.ts'
@@ -199,3 +200,44 @@ export function createShareWorld({ lifeSeconds = 3_600, seed = 1 } = {}): ShareW
 export function tokensOf(hosts: readonly Host[]): (string | null)[] {
   return [...new Set(hosts.map((host) => host.token()))]
 }
+
+/** The records of this event that a host logged. */
+export function eventsOf({ events }: Host, event: string): Host['events'] {
+  return events.filter((one) => one.event === event)
+}
+
+/** An operator's act on this host. */
+export function refresh({ keeper }: Host): ReturnType<Keeper['refresh']> {
+  return keeper.refresh(new AbortController().signal)
+}
+
+/** A client of this host reports its token as refused. */
+export function reject({ keeper }: Host): void {
+  keeper.reject(keeper.state().token?.fingerprint ?? '')
+}
+
+const token = fc.record({
+  accessToken: fc.oneof(fc.constantFrom('one', 'two', 'three'), fc.string({ maxLength: 2_000 })),
+  lifeMs: fc.integer({ min: 1, max: 86_400_000 }),
+  expirySource: fc.constantFrom('jwt' as const, 'response' as const, 'assumed' as const),
+  ageMs: fc.integer({ min: 0, max: 7_200_000 }),
+})
+const by = fc.oneof(fc.constantFrom('this', 'other'), fc.string({ unit: 'binary', maxLength: 200 }))
+const failed = { by, detail: fc.string({ unit: 'binary', maxLength: 200 }), token: fc.option(token) }
+/** A record of any kind. */
+export const anyRecord: fc.Arbitrary<SharedRecord> = fc.oneof(
+  fc.tuple(token, by).map(([given, asker]) => ({ kind: 'ok' as const, by: asker, ...given })),
+  fc.record({
+    kind: fc.constant('permanent' as const),
+    ...failed,
+    reason: fc.constantFrom('account-inactive' as const, 'account-not-found' as const),
+    status: fc.integer({ min: 100, max: 599 }),
+  }),
+  fc.record({
+    kind: fc.constant('transient' as const),
+    ...failed,
+    reason: fc.constantFrom('rate-limited' as const, 'network' as const),
+    status: fc.option(fc.integer({ min: 100, max: 599 })),
+    attempts: fc.integer({ min: 1, max: 1_000 }),
+  }),
+)
