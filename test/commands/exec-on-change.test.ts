@@ -6,7 +6,7 @@ import { TokenClient } from '../../src/client/index.ts'
 import { daemonWith } from '../support/client-world.ts'
 import { commandWorld, hourToken } from '../support/command-world.ts'
 import { PROGRAM, type Daemon } from '../support/daemon.ts'
-import { startProgram } from '../support/run-cli.ts'
+import { runCli, startProgram } from '../support/run-cli.ts'
 import { tokenFields } from '../support/scripted-daemon.ts'
 import { accountInactive, granting, type Answer } from '../support/service.ts'
 import { expectUntil } from '../support/until.ts'
@@ -233,36 +233,25 @@ test('the command goes on without the daemon and when the account is refused; a 
 })
 
 test.each([
-  [['--on-change', 'sometimes'], {}, '--on-change takes none, restart or the name of a signal'],
-  [['--on-change', 'restart', '--stop-signal', 'NONE'], {}, '--stop-signal takes the name of a signal'],
-  [['--on-change', 'HUP', '--splay', '2d'], {}, '--splay takes a duration'],
-])('%j is a mistake', async (options, env, message) => {
-  const world = await commandWorld()
-  const { status, stderr } = await world.cli(['exec', ...options, '--', 'true'], { env })
+  [['--on-change', 'sometimes'], '--on-change takes none, restart or the name of a signal'],
+  [['--on-change', 'restart', '--stop-signal', 'NONE'], '--stop-signal takes the name of a signal'],
+  [['--on-change', 'HUP', '--splay', '2d'], '--splay takes a duration'],
+])('%j is a mistake', async (options, message) => {
+  const { status, stderr } = await runCli(['exec', ...options, '--', 'true'])
   expect({ status, stderr }).toEqual({ status: 64, stderr: expect.stringContaining(message) as string })
 })
 
-test('sockets that systemd handed over cannot be shared with a command that is restarted', async () => {
-  const { daemon, cli } = await commandWorld()
-  // Later nothing is answered: spawnSync stops this process, and the service with it.
-  expect(await cli(['token'])).toMatchObject({ status: 0 })
+test.each([
+  ['restart', 64, /LISTEN_FDS/],
+  ['HUP', 64, /LISTEN_FDS/],
+  ['none', 0, /^$/],
+])('with --on-change %s sockets that systemd handed over end it with %d', async (action, status, message) => {
+  const { daemon } = await commandWorld()
   const script = 'LISTEN_PID=$$ LISTEN_FDS=1 exec "$0" "$@" 3</dev/null'
-  const run = (...options: string[]) =>
-    spawnSync(
-      'sh',
-      ['-c', script, ...PROGRAM, 'exec', '--socket', daemon.ipcPath, ...options, '--', 'true'],
-      {
-        encoding: 'utf8',
-      },
-    )
-  for (const action of ['restart', 'HUP']) {
-    const { status, stderr } = run('--on-change', action)
-    expect({ status, stderr }).toMatchObject({
-      status: 64,
-      stderr: expect.stringContaining('LISTEN_FDS') as string,
-    })
-  }
-  expect(run('--on-change', 'none').status).toBe(0)
+  const words = ['exec', '--socket', daemon.ipcPath, '--wait', '10s', '--on-change', action, '--', 'true']
+  const ended = await startProgram(['sh', '-c', script, ...PROGRAM, ...words]).ended
+  expect(ended.status).toBe(status)
+  expect(ended.stderr).toMatch(message)
 })
 
 const canUnshare = spawnSync('unshare', ['--pid', '--fork', '--mount-proc', 'true']).status === 0
