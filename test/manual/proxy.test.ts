@@ -3,7 +3,6 @@ import { spawn, spawnSync, type ChildProcess } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { once } from 'node:events'
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import http, { type IncomingHttpHeaders } from 'node:http'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { expect, onTestFinished, test } from 'vitest'
@@ -11,6 +10,7 @@ import { createAuthority, createCertificate } from '../support/certificates.ts'
 import { configOf, PROGRAM } from '../support/daemon.ts'
 import { jwtOf } from '../support/jwt.ts'
 import { lacks } from '../support/lacks.ts'
+import { httpAsk, type HttpAnswer } from '../support/outside.ts'
 import { granting, startService, type ScriptedAnswer, type Service } from '../support/service.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { expectUntil } from '../support/until.ts'
@@ -21,15 +21,10 @@ const LAUNCHER = new URL('../support/launch-with-sockets.py', import.meta.url).p
 const SERVICE_MANAGER =
   'until [ -e stop ]; do sh -c \'echo $$ >daemon.pid; LISTEN_PID=$$ exec "$@"\' - "$@"; done'
 
-interface Answered {
-  readonly status: number
-  readonly headers: IncomingHttpHeaders
-  readonly body: string
-}
 interface Call {
   readonly method?: string
   readonly path: string
-  readonly body?: string | undefined
+  readonly body?: string
 }
 
 type World = Awaited<ReturnType<typeof startWorld>>
@@ -38,7 +33,7 @@ test.skipIf(lacks('nginx', 'python3'))(
   'no call is lost or done twice, and no program sees a token, whatever happens',
   async () => {
     const world = await startWorld()
-    const answers: Answered[] = []
+    const answers: HttpAnswer[] = []
     let calls = 0
     const load = { isOver: false }
     const callOnAndOn = async (): Promise<void> => {
@@ -92,7 +87,7 @@ test.skipIf(lacks('nginx', 'python3'))(
   async () => {
     const world = await startWorld()
     const { service, script, call } = world
-    const answers: Answered[] = []
+    const answers: HttpAnswer[] = []
     const arrived = (path: string): number => service.requests.filter((each) => each.path === path).length
 
     const forbidden = [
@@ -161,14 +156,14 @@ test.skipIf(lacks('nginx', 'systemd-analyze'))('the unit is one that systemd tak
 })
 
 /** A call until it has an answer: while nginx is away, the program finds no connection. */
-async function persist(world: World, number: number): Promise<Answered> {
+async function persist(world: World, number: number): Promise<HttpAnswer> {
   const isPost = number % 2 === 0
-  const body = isPost ? `${number} `.repeat((number * 997) % 20_000) : undefined
+  const body = isPost ? `${number} `.repeat((number * 997) % 20_000) : ''
   const path = `/some/path?number=${number}`
   for (;;) {
     try {
       const answer = await world.call({ method: isPost ? 'POST' : 'GET', path, body })
-      expect(answer.body).toBe(echoOf(body ?? ''))
+      expect(answer.body).toBe(echoOf(body))
       if (isPost) expect(answer.headers).toMatchObject({ location: path, 'set-cookie': ['a=1', 'b=2'] })
       return answer
     } catch (error) {
@@ -183,7 +178,7 @@ function echoOf(body: string): string {
   return createHash('sha256').update(body).digest('hex')
 }
 
-function expectNoToken(world: World, answers: readonly Answered[]): void {
+function expectNoToken(world: World, answers: readonly HttpAnswer[]): void {
   const readable = JSON.stringify(answers) + world.files()
   for (const token of world.tokens)
     for (const part of token.split('.').slice(1)) expect(readable.includes(part)).toBe(false)
@@ -242,7 +237,7 @@ async function startWorld({ trusted }: { trusted?: string } = {}) {
   }
   onTestFinished(endDaemon)
   const tokenIs = (): Promise<boolean> =>
-    ask(httpPath, { path: '/readyz' }).then(
+    httpAsk({ httpPath }, '/readyz').then(
       ({ status }) => status === 200,
       () => false,
     )
@@ -299,10 +294,12 @@ async function startWorld({ trusted }: { trusted?: string } = {}) {
     },
     /** Answers this path so, whatever the token. */
     script: (path: string, answer: ScriptedAnswer) => void scripted.set(path, answer),
-    call: (call: Call) => ask(socketPath, call),
+    /** With what a program might try. */
+    call: ({ path, ...call }: Call) =>
+      httpAsk({ httpPath: socketPath }, path, { ...call, headers: { authorization: 'Bearer mine' } }),
     /** To the daemon itself. */
     async refresh(): Promise<void> {
-      expect((await ask(httpPath, { method: 'POST', path: '/v1/refresh' })).status).toBe(200)
+      expect((await httpAsk({ httpPath }, '/v1/refresh', { method: 'POST' })).status).toBe(200)
     },
     async restartDaemon(): Promise<void> {
       const former = daemonPid()
@@ -332,26 +329,4 @@ function exampleFor(options: { directory: string; service: Service; httpPath: st
     .replace(/syslog:\S+/, join(directory, 'access.log'))
   // As root nginx would take another user for its workers, who could not reach the directory of the test.
   return process.getuid?.() === 0 ? `user root;\n${example}` : example
-}
-
-/** One request on a connection of its own, with what a program might try. */
-function ask(socketPath: string, { method = 'GET', path, body = '' }: Call): Promise<Answered> {
-  return new Promise((resolve, reject) => {
-    const headers = {
-      authorization: 'Bearer mine',
-      connection: 'close',
-      'content-length': Buffer.byteLength(body),
-    }
-    const request = http.request({ socketPath, method, path, headers, agent: false }, (response) => {
-      const chunks: Buffer[] = []
-      response.on('data', (chunk: Buffer) => chunks.push(chunk))
-      response.on('error', reject)
-      response.on('end', () => {
-        const { statusCode = 0, headers: received } = response
-        resolve({ status: statusCode, headers: received, body: Buffer.concat(chunks).toString('utf8') })
-      })
-    })
-    request.on('error', reject)
-    request.end(body)
-  })
 }

@@ -1,6 +1,5 @@
 // Compares the tables of the manual with the code and with a daemon.
 import { readdirSync, readFileSync } from 'node:fs'
-import { request } from 'node:http'
 import type { ServerResponse } from 'node:http'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
@@ -12,6 +11,7 @@ import { startExample } from './example.ts'
 import { bare, block, manualText, pages, tableRows } from './manual.ts'
 import { stateDiagram } from '../../systemd/man/states.ts'
 import { commandChapter, tables } from '../../systemd/man/tables.ts'
+import { httpAsk } from '../support/outside.ts'
 import { runCli } from '../support/run-cli.ts'
 import { expectUntil } from '../support/until.ts'
 
@@ -50,34 +50,24 @@ describe('of the protocol', () => {
 
   test('the paths are those that the daemon has, with their methods', async () => {
     const { daemon } = await startExample()
-    const ask = (method: string, path: string): Promise<Answer> => askHttp(daemon.httpPath, { method, path })
     const listed = tableRows('routes').map(([line]) => bare(line).split(' ') as [string, string])
-    const nowhere = JSON.parse((await ask('GET', '/nowhere')).body) as { detail: string }
-    expect(nowhere.detail.split('there is ')[1]?.split(', ')).toEqual(listed.map(([, path]) => path))
+    const { detail } = (await httpAsk(daemon, '/nowhere')).json
+    expect(String(detail).split('there is ')[1]?.split(', ')).toEqual(listed.map(([, path]) => path))
     for (const [method, path] of listed)
-      expect([404, 405], `${method} ${path}`).not.toContain((await ask(method, path)).status)
+      expect([404, 405], `${method} ${path}`).not.toContain((await httpAsk(daemon, path, { method })).status)
   })
 })
 
 describe('of what is seen from outside', () => {
-  test('the metrics are those of a daemon', async () => {
+  test('the metrics are those of a daemon, and so are the states and verdicts in their labels', async () => {
     const { daemon } = await startExample()
-    const { body } = await askHttp(daemon.httpPath, { method: 'GET', path: '/metrics' })
+    const { body } = await httpAsk(daemon, '/metrics')
     expect(tableRows('metrics')).toEqual(metricRows(body))
-  })
-
-  test('the states are those of the metrics', async () => {
-    const { daemon } = await startExample()
-    const { body } = await askHttp(daemon.httpPath, { method: 'GET', path: '/metrics' })
-    const states = [...body.matchAll(/^kyc_tokend_state\{state="(\w+)"\}/gm)].map(([, name]) => name)
-    expect(tableRows('states').map(([name]) => bare(name))).toEqual(states)
-  })
-
-  test('the verdicts are those of the metrics', async () => {
-    const { daemon } = await startExample()
-    const { body } = await askHttp(daemon.httpPath, { method: 'GET', path: '/metrics' })
-    const verdicts = [...body.matchAll(/^kyc_tokend_rejects_total\{socket="ipc",verdict="(\w+)"\}/gm)]
-    expect(tableRows('verdicts').map(([name]) => bare(name))).toEqual(verdicts.map(([, name]) => name))
+    const valuesOf = (labels: RegExp): string[] => [...body.matchAll(labels)].map(([, name = '']) => name)
+    const firstCells = (table: string): string[] => tableRows(table).map(([name]) => bare(name))
+    expect(firstCells('states')).toEqual(valuesOf(/^kyc_tokend_state\{state="(\w+)"\}/gm))
+    const verdicts = /^kyc_tokend_rejects_total\{socket="ipc",verdict="(\w+)"\}/gm
+    expect(firstCells('verdicts')).toEqual(valuesOf(verdicts))
   })
 
   test('the files are those that a daemon leaves in its directories', async () => {
@@ -115,7 +105,7 @@ describe('of the log', () => {
 
   test('a daemon logs no others', async () => {
     const { daemon } = await startExample()
-    await askHttp(daemon.httpPath, { method: 'GET', path: '/v1/token' })
+    await httpAsk(daemon, '/v1/token')
     daemon.process.kill('SIGHUP')
     await daemon.logged('reloaded')
     for (const { event, level } of daemon.log()) expect(listed).toContain(`${event} ${level}`)
@@ -190,29 +180,6 @@ test('the signals are those that the daemon listens to', () => {
   const listened = new Set(source.match(/SIG[A-Z]+[12]?/g))
   expect(new Set(listed)).toEqual(listened)
 })
-
-interface Answer {
-  readonly status: number
-  readonly body: string
-}
-
-/** Event streams go on for ever: their head is enough. */
-function askHttp(socketPath: string, how: { method: string; path: string }): Promise<Answer> {
-  return new Promise((resolve, reject) => {
-    request({ socketPath, ...how }, (response) => {
-      const status = response.statusCode ?? 0
-      if (response.headers['content-type'] === 'text/event-stream') {
-        response.destroy()
-        return resolve({ status, body: '' })
-      }
-      let body = ''
-      response.setEncoding('utf8').on('data', (chunk: string) => (body += chunk))
-      response.on('end', () => resolve({ status, body }))
-    })
-      .on('error', reject)
-      .end()
-  })
-}
 
 function statusOf(code: ProblemCode): number {
   let seen = 0

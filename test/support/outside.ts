@@ -1,5 +1,5 @@
 // A daemon as it is seen from outside: its commands, its HTTP answers, its files.
-import { request } from 'node:http'
+import { request, type IncomingHttpHeaders } from 'node:http'
 import type { StatusResult, TokenResult } from '../../src/protocol.ts'
 import type { Daemon } from './daemon.ts'
 import { jwtOf } from './jwt.ts'
@@ -30,30 +30,34 @@ export function command({ ipcPath }: Pick<Daemon, 'ipcPath'>, ...words: string[]
 
 export interface HttpAnswer {
   readonly status: number
-  readonly headers: NodeJS.Dict<string | string[]>
+  readonly headers: IncomingHttpHeaders
   readonly body: string
   readonly json: Record<string, unknown>
 }
 
-/** One request at `http.sock`, on a connection of its own. Rejects where there is no answer. */
+/** One request on a connection of its own. Rejects where there is no answer. Of an event stream the head is enough. */
 export function httpAsk(
   { httpPath }: Pick<Daemon, 'httpPath'>,
   path: string,
-  {
-    method = 'GET',
-    headers = {},
-    body: sent = '',
-  }: { method?: string; headers?: Record<string, string>; body?: string } = {},
+  given: { method?: string; headers?: Record<string, string>; body?: string } = {},
 ): Promise<HttpAnswer> {
+  const { method = 'GET', headers = {}, body: sent = '' } = given
+  const length = sent === '' ? {} : { 'content-length': Buffer.byteLength(sent) }
+  const options = { socketPath: httpPath, path, method, headers: { ...headers, ...length }, agent: false }
   return new Promise((resolve, reject) => {
-    const asked = request({ socketPath: httpPath, path, method, headers, agent: false }, (response) => {
+    const asked = request(options, (response) => {
+      const { statusCode: status = 0, headers: received } = response
+      const type = received['content-type'] ?? ''
+      if (type === 'text/event-stream') {
+        response.destroy()
+        return resolve({ status, headers: received, body: '', json: {} })
+      }
       let body = ''
       response.setEncoding('utf8').on('data', (chunk: string) => (body += chunk))
       response.on('error', reject)
       response.on('end', () => {
-        const isJson = (response.headers['content-type'] ?? '').includes('json') && body !== ''
-        const json = (isJson ? JSON.parse(body) : {}) as Record<string, unknown>
-        resolve({ status: response.statusCode ?? 0, headers: response.headers, body, json })
+        const json = (type.includes('json') && body !== '' ? JSON.parse(body) : {}) as Record<string, unknown>
+        resolve({ status, headers: received, body, json })
       })
     })
     asked.on('error', reject)

@@ -18,9 +18,8 @@ describeInstallation('kyc-tokend as a service', options, (installation) => {
     expect(output).toContain('Next:')
     expect(output).toContain('sudo kyc-tokend setup')
     expect((await run(['systemctl', 'is-active', ...UNITS.split(' ')])).stdout).not.toMatch(/^active/m)
-    expect(await sh('systemctl is-enabled kyc-tokend.socket kyc-tokend-http.socket')).toBe(
-      'enabled\nenabled\n',
-    )
+    const [, ...others] = UNITS.split(' ')
+    expect(await sh(`systemctl is-enabled ${others.join(' ')}`)).toBe('enabled\n'.repeat(3))
     await sh('useradd member; usermod -aG kyc-token member; useradd stranger')
   })
 
@@ -254,7 +253,7 @@ describeInstallation('kyc-tokend as a service', options, (installation) => {
     const { daemon } = JSON.parse(await sh('kyc-tokend status --json')) as {
       daemon: { startedAt: string }
     }
-    expect(Date.now() - Date.parse(daemon.startedAt)).toBeLessThan(30_000)
+    expect(Date.parse(daemon.startedAt)).toBeGreaterThan(upgradedAtMs)
   })
 
   it('mails an alert as the example shows', async () => {
