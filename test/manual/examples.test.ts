@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { PROGRAM } from '../support/daemon.ts'
 import { lacks } from '../support/lacks.ts'
-import { startService } from '../support/service.ts'
+import { freePort } from '../support/redis.ts'
 import { expectUntil } from '../support/until.ts'
 import { installClient, startExample, type Example } from './example.ts'
 import { block, blocks } from './manual.ts'
@@ -58,7 +58,7 @@ describe('token files', () => {
 })
 
 describe('the shell', () => {
-  test.skipIf(lacks('curl'))('kyc-tokend', async () => {
+  test.skipIf(lacks('curl'))('kyc-tokend, and curl', async () => {
     const example = await startExample()
     const output = await example.run('cli', { with: sh })
     const lines = output.trim().split('\n')
@@ -69,7 +69,12 @@ describe('the shell', () => {
       `a token of ${example.token.length} characters`,
     ])
     expect(JSON.parse(lines[4] ?? '')).toMatchObject({ state: 'ready' })
-    expect(headersAt('/some/path', example)).toEqual([`Bearer ${example.token}`])
+    expect(await example.run('readme-shell', { with: sh })).toBe('/some/path is answered\n')
+    const header = `Bearer ${example.token}`
+    expect(headersAt('/some/path', example)).toEqual([header, header])
+    const answers = await example.run('curl', { with: sh })
+    expect(answers).toMatch(/^\{"accessToken":/)
+    expect(answers.endsWith(`}${example.token}`)).toBe(true)
   })
 
   test('kyc-tokend exec --on-change', async () => {
@@ -83,22 +88,13 @@ describe('the shell', () => {
     expect(signalled).toMatch(/^--token-file \S+\/token: /)
   })
 
-  test.skipIf(lacks('curl'))('kyc-tokend in README.md', async () => {
-    const example = await startExample()
-    expect(await example.run('readme-shell', { with: sh })).toBe('/some/path is answered\n')
-    expect(headersAt('/some/path', example)).toEqual([`Bearer ${example.token}`])
-  })
-
   test('kyc-tokend explain', async () => {
     const example = await startExample()
     expect(await example.run('explain', { with: sh })).toContain('Reason: account-inactive')
   })
 
   test.skipIf(lacks('curl'))('kyc-tokend sandbox', async () => {
-    // A port that was free a moment ago.
-    const former = await startService({ answer: {} })
-    await former.stop()
-    const { port } = former
+    const port = await freePort()
     const [, ...words] = block('sandbox').code.replace('8099', String(port)).split(' ')
     const [node, ...program] = PROGRAM
     const sandbox = spawn(node, [...program, ...words], { stdio: 'ignore' })
@@ -119,13 +115,6 @@ describe('the shell', () => {
       type: 'token.result',
       data: { id: '1', accessToken: example.token },
     })
-  })
-
-  test.skipIf(lacks('curl'))('curl', async () => {
-    const example = await startExample()
-    const answers = await example.run('curl', { with: sh })
-    expect(answers.startsWith('{"accessToken":')).toBe(true)
-    expect(answers.endsWith(`}${example.token}`)).toBe(true)
   })
 })
 

@@ -68,6 +68,8 @@ function createInstallation(machineNow: () => Machine) {
   /** Runs a shell script in the machine, whatever its status. */
   const attempt = async (script: string, as?: string): Promise<Finished> =>
     run(['sh', '-euc', script], as === undefined ? {} : { as })
+  const show = async (property: string, unit = 'kyc-tokend.service'): Promise<string> =>
+    (await sh(`systemctl show -p ${property} --value ${unit}`)).trim()
   const node = (script: string): string => `/usr/lib/kyc-tokend/node -e "${script}"`
   const journal = async (unit: string): Promise<string> => {
     await sh('journalctl --sync')
@@ -124,8 +126,13 @@ function createInstallation(machineNow: () => Machine) {
     /** The token as the full program gets it from the daemon. */
     fullToken: async (as: string): Promise<string> =>
       (await sh('kyc-tokend token --wait 10s', { as })).trim(),
-    show: async (property: string, unit = 'kyc-tokend.service'): Promise<string> =>
-      (await sh(`systemctl show -p ${property} --value ${unit}`)).trim(),
+    show,
+    /** Resolves with the process of a unit when it is another than this one. */
+    restarted: (pid: string, unit?: string): Promise<string> =>
+      expectUntil('another process', async () => {
+        const now = await show('MainPID', unit)
+        return !['0', pid].includes(now) && now
+      }),
     modesOf: async (...files: string[]): Promise<string[]> =>
       (await sh(`stat -c '%a %U:%G' ${files.join(' ')}`)).trim().split('\n'),
     /** Complaints of systemd about units; '' where there are none. */

@@ -163,10 +163,7 @@ describeInstallation('two accounts on a host', {}, (installation) => {
   it('are restarted by an upgrade', async () => {
     const before = await show('MainPID', 'kyc-tokend@eu')
     await sh(installation.install('1.0.0'))
-    await expectUntil(
-      'another process',
-      async () => !['0', before].includes(await show('MainPID', 'kyc-tokend@eu')),
-    )
+    await installation.restarted(before, 'kyc-tokend@eu')
     expect(await token('eu')).toMatch(/^ey/)
   })
 
@@ -176,7 +173,7 @@ describeInstallation('two accounts on a host', {}, (installation) => {
     await sh('systemctl daemon-reload; systemctl start billing')
     const before = await show('MainPID', 'billing')
     await sh('kyc-tokend refresh --account eu')
-    await expectUntil('the restart', async () => !['0', before].includes(await show('MainPID', 'billing')))
+    expect(await installation.restarted(before, 'billing')).not.toBe(before)
     await sh('systemctl stop billing')
   })
 

@@ -20,6 +20,9 @@ describeInstallation('a program that reads the token once', {}, (installation) =
       const [state, run] = [await show('ActiveState', CHANGED), await lastRun()]
       return state === 'inactive' && run !== before
     }))
+  /** Resolves when the script does not run. */
+  const expectRest = async (): Promise<void> =>
+    void (await expectUntil('the end', async () => (await show('ActiveState', CHANGED)) === 'inactive'))
   const runNow = async (): Promise<void> => void (await sh(`systemctl start ${CHANGED}`))
 
   it('begins with a daemon and a program that runs', async () => {
@@ -50,7 +53,7 @@ describeInstallation('a program that reads the token once', {}, (installation) =
     const token = await fullToken('member')
     await expectUntil('the restart', async () => (await notes()).length === 2)
     expect((await notes())[1]).toBe(`start ${token}`)
-    await expectUntil('the end', async () => (await show('ActiveState', CHANGED)) === 'inactive')
+    await expectRest()
     expect(await installation.journal(CHANGED)).toBe(
       'The token has changed: billing.service is reloaded or restarted\n',
     )
@@ -73,7 +76,7 @@ describeInstallation('a program that reads the token once', {}, (installation) =
     await sh('rm /run/hold')
     await expectUntil('the second reload', async () => (await notes()).length === 2)
     expect((await notes())[1]).toBe(`reload ${await sh('cat /run/kyc-tokend/token')}`)
-    await expectUntil('the end', async () => (await show('ActiveState', CHANGED)) === 'inactive')
+    await expectRest()
     expect(await notes()).toHaveLength(2)
   })
 
@@ -93,7 +96,7 @@ describeInstallation('a program that reads the token once', {}, (installation) =
   })
 
   it('stays as it is when the token expires and its file is removed', async () => {
-    await expectUntil('the end', async () => (await show('ActiveState', CHANGED)) === 'inactive')
+    await expectRest()
     await sh('rm -f /run/notes/all')
     const before = await lastRun()
     // The daemon's file, put away and back under systemd's eyes while the daemon is stopped.
@@ -139,7 +142,7 @@ describeInstallation('a program that reads the token once', {}, (installation) =
   it('gets a token that it has not read, however late the units are enabled', async () => {
     await sh('systemctl disable --now kyc-tokend-changed@billing.service.path')
     expect(await show('ActiveState', TIMER)).toBe('inactive')
-    await expectUntil('the end', async () => (await show('ActiveState', CHANGED)) === 'inactive')
+    await expectRest()
     await sh('rm -r /run/kyc-tokend-changed')
     await refresh()
     const { length } = await notes()

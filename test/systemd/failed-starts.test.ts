@@ -69,7 +69,7 @@ describeInstallation('the unit of the daemon', { versions: ['1.0.0', '1.0.1'] },
     await expectUntil('three times the watchdog’s time', () => Date.now() - startedAt > 6_000)
     expect(await show('MainPID')).toBe(pid)
     await sh(`kill -STOP ${pid}`)
-    await expectUntil('another process', async () => !['0', pid].includes(await show('MainPID')))
+    await installation.restarted(pid)
     await installation.expectJournal('kyc-tokend', 'Watchdog timeout')
     expect(await fullToken('member')).toMatch(/^ey/)
     await dropIn('watchdog', undefined)
@@ -133,7 +133,7 @@ describeInstallation('the unit of the daemon', { versions: ['1.0.0', '1.0.1'] },
     expect(said).toContain('ReadWritePaths=/srv/there,')
     expect(said).toContain('ReadWritePaths=-/srv/there')
     expect(said).not.toContain('gone')
-    await expectUntil('another process', async () => !['0', before].includes(await show('MainPID')))
+    await installation.restarted(before)
     expect(await sh("dpkg-query --show --showformat '${Version}' kyc-tokend")).toBe('1.0.1')
     expect(await fullToken('member')).toMatch(/^ey/)
     const states = await attempt(

@@ -108,7 +108,7 @@ describeInstallation(
       publish('1.0.1', work)
       await sh(commandsOf('upgrade'), { timeoutMs: 120_000 })
       expect(await sh("dpkg-query -W -f='${Version}' kyc-tokend")).toBe('1.0.1')
-      await expectUntil('another process', async () => !['0', before].includes(await show('MainPID')))
+      await installation.restarted(before)
       await installation.expectJournal('kyc-tokend', 'event=started')
     })
 

@@ -236,6 +236,7 @@ describeInstallation('kyc-tokend as a service', options, (installation) => {
     let counts = ''
     clients.stdout?.on('data', (chunk: Buffer) => (counts += chunk.toString()))
     await expectUntil('the clients', () => counts.includes('asking'))
+    const upgradedAtMs = Date.now()
     await sh(install('1.0.1'))
     clients.stdin?.end()
     await expectUntil('their counts', () => counts.includes('}'))
@@ -284,6 +285,14 @@ describeInstallation('kyc-tokend as a service', options, (installation) => {
     await sh('kyc-tokend refresh')
     await expectJournal('mail-server', 'Subject: kyc-tokend: alert resolved on ')
     await sh('systemctl stop mail-server')
+  })
+
+  it('comes back where it is removed and installed again', { timeout: 120_000 }, async () => {
+    await sh('dpkg --remove kyc-tokend')
+    expect((await run(['sh', '-c', `systemctl is-active ${UNITS}`])).stdout).not.toMatch(/^active/m)
+    await sh(install('1.0.1'))
+    expect(await sh(`systemctl is-active ${UNITS}`)).toBe('active\n'.repeat(4))
+    expect(await fullToken('member')).toMatch(/^ey/)
   })
 
   it('is purged without a trace', { timeout: 120_000 }, async () => {
