@@ -229,8 +229,10 @@ function createAlertFiles(path: string, log: Log) {
   let work = Promise.resolve()
 
   async function reconcile(): Promise<void> {
+    // As both are now: an alert that ends meanwhile is the next call's.
+    const alert = raised
     if (resolved !== null) await resolvedFile.write(resolved)
-    await raisedFile.write(raised)
+    await raisedFile.write(alert)
   }
 
   return {

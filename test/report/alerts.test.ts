@@ -1,9 +1,11 @@
+import { readFileSync } from 'node:fs'
 import { access, chmod, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { beforeEach, expect, onTestFinished, test } from 'vitest'
 import { createAlerts, type Alerts, type AlertSettings } from '../../src/report/alerts.ts'
 import { remedies } from '../../src/token/outcome.ts'
 import { failures } from '../support/failures.ts'
+import { watchFileCalls } from '../support/file-calls.ts'
 import { createKeeperWorld, type KeeperWorld } from '../support/keeper-world.ts'
 import { createRecords, type Records } from '../support/records.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
@@ -371,4 +373,35 @@ test('a refusal that another host of the fleet was given is an error here: its h
   await expect.poll(isThere).toBe(false)
   const resolved = JSON.parse(await readFile(join(directory, 'alert-resolved.json'), 'utf8')) as object
   expect(resolved).toMatchObject({ reason: 'account-inactive', askedBy: 'web-17' })
+})
+
+test('what is over is in its file before alert.json goes, also where it ends while the former end is looked at', async () => {
+  const { answer, begin, clock, keeper, token } = await alerting()
+  const signal = new AbortController().signal
+  answer(failures.inactive)
+  await begin()
+  await content()
+  answer(token())
+  await keeper.refresh(signal)
+  await expect.poll(isThere).toBe(false)
+  answer(failures.notFound)
+  await keeper.refresh(signal)
+  await content()
+  const resolvedFile = join(directory, 'alert-resolved.json')
+  // The former end is looked at because something has removed it.
+  await rm(resolvedFile)
+  const ended = Promise.withResolvers<void>()
+  let whenGone = ''
+  const end = watchFileCalls((name, args) => {
+    if (name === 'rename' && String(args[1]).endsWith('/alert-resolved.json')) ended.resolve()
+    if (name === 'unlink' && String(args[0]).endsWith('/alert.json'))
+      whenGone = readFileSync(resolvedFile, 'utf8')
+  })
+  onTestFinished(end)
+  answer(token())
+  const refreshing = ended.promise.then(() => keeper.refresh(signal))
+  await clock.advance(60_000)
+  await refreshing
+  await expect.poll(isThere).toBe(false)
+  expect(whenGone).toContain('account-not-found')
 })
