@@ -48,7 +48,7 @@ export function describeInstallation(
       )
       booted = await bootMachine()
       for (const file of packages) copyFileSync(file, booted.path(`/root/${path.basename(file)}`))
-      if (isInstalled) await booted.sh(installation.install(versions[0]!), { timeoutMs: 170_000 })
+      if (isInstalled) await booted.sh(installation.install(versions[0]!))
     })
     afterEach(async ({ task }) => {
       if (task.result?.state === 'fail')

@@ -216,7 +216,7 @@ function isFirstOfItsNamespace(pid: number): boolean {
   }
 }
 
-function finish(child: ChildProcess, { input, timeoutMs = 60_000 }: RunOptions): Promise<Finished> {
+function finish(child: ChildProcess, { input, timeoutMs = 170_000 }: RunOptions): Promise<Finished> {
   return new Promise((resolve, reject) => {
     let stdout = ''
     let stderr = ''

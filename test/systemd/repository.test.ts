@@ -93,7 +93,7 @@ describeInstallation(
         'systemd-run --unit=packages python3 -m http.server --bind 127.0.0.1 --directory /srv/repository 8100',
       )
       await expectUntil('the web server', async () => (await attempt(`curl -s ${URL_OF_TEST}`)).status === 0)
-      await sh(commandsOf('use-repository'), { timeoutMs: 120_000 })
+      await sh(commandsOf('use-repository'))
       expect(await sh("dpkg-query -W -f='${Version}' kyc-tokend")).toBe('1.0.0')
     })
 
@@ -106,7 +106,7 @@ describeInstallation(
       await sh('systemctl enable --now kyc-tokend')
       const before = await show('MainPID')
       publish('1.0.1', work)
-      await sh(commandsOf('upgrade'), { timeoutMs: 120_000 })
+      await sh(commandsOf('upgrade'))
       expect(await sh("dpkg-query -W -f='${Version}' kyc-tokend")).toBe('1.0.1')
       await installation.restarted(before)
       await installation.expectJournal('kyc-tokend', 'event=started')
