@@ -16,16 +16,14 @@ const REFUSED_BY = [401]
  * A redirect to another origin is followed without the header (Fetch Standard, HTTP-redirect fetch, step 13).
  */
 export function createFetch(
-  options: FetchOptions & {
-    /** A call with the token. Rejects where there is none. */
-    admit: (signal: AbortSignal | undefined) => Promise<Sending>
-  },
+  { origins, isRefusal }: FetchOptions,
+  /** Gives a call with the token. Rejects if there is none. */
+  admit: (signal: AbortSignal | undefined) => Promise<Sending>,
 ): TokenSource['fetch'] {
   return async (input, init) => {
     const request = input instanceof Request ? input : undefined
     const origin = originOf(input instanceof Request ? input.url : input)
     const signal = init?.signal ?? request?.signal
-    const { origins } = options
     const originsOf = ({ baseUrl }: ClientToken): readonly string[] => origins ?? [new URL(baseUrl).origin]
 
     async function send(
@@ -41,7 +39,7 @@ export function createFetch(
         // An origin to which a redirect led never saw the header.
         if (response.redirected && originOf(response.url) !== origin) return [response, false]
         const { refusedBy = REFUSED_BY } = token
-        const isRefused = await (options.isRefusal?.(response) ?? refusedBy.includes(response.status))
+        const isRefused = await (isRefusal?.(response) ?? refusedBy.includes(response.status))
         // A server gives 304 only instead of a 2xx (RFC 9110, section 13.2.1).
         if (isRefused) meaning = 'refused'
         else if (response.ok || response.status === 304) meaning = 'good'
@@ -52,7 +50,7 @@ export function createFetch(
     }
 
     if (origins?.includes(origin) === false) throw originError(origin, origins)
-    const first = await options.admit(signal)
+    const first = await admit(signal)
     const prepared = prepareReplay(request, init)
     const [response, isRefused] = await send(first, null)
     if (!isRefused) return response

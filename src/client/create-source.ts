@@ -98,7 +98,7 @@ export function createSource(
   }
   return {
     get: async (request) => get(request),
-    fetch: createFetch({ ...options, admit }),
+    fetch: createFetch(options, admit),
     subscribe(listener, how) {
       if (isClosed) throw closedError()
       return subscriptions.subscribe(listener, how)

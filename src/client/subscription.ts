@@ -24,7 +24,7 @@ export function createSubscriptions(connection: ReconnectingConnection, name: st
     for (const subscriber of subscribers.keys()) notify(subscriber, notification)
   }
 
-  /** Tells what is new to the subscriber. */
+  /** Reports what is new to the subscriber. */
   function notify(subscriber: Subscriber, { token, fault }: Notification): void {
     const { lastToken, lastFault, listener, onFault } = subscriber
     subscriber.lastFault = fault

@@ -216,7 +216,7 @@ function outlookOf(result: RejectResult | undefined, nowMs: number) {
   const isOpen = verdict === undefined || verdict === 'refreshing' || verdict === 'replaced'
   const retryAtMs = nowMs + (isOpen ? REVIEW_MS : retryAfterSeconds * 1_000)
   return {
-    /** When the daemon asks the service about the token, or may be asked again: told to callers. */
+    /** When the daemon asks the service about the token, or may be asked again, for callers. */
     retryAtMs,
     /** When another token may come, at the earliest. */
     otherTokenAtMs: verdict === 'held' ? retryAtMs : isOpen ? 0 : Infinity,

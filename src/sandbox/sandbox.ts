@@ -81,8 +81,8 @@ export async function createSandbox(options: SandboxOptions) {
     if (!request.complete) return undefined
     const problem = (status: number, detail: string): SandboxAnswer => {
       const kind = { type: 'about:blank', title: 'KnownRuntimeError', status, detail }
-      const place = { instance: path, timestamp: clock.now().wallMs, 'full-path': `${url}${path}` }
-      return { status, body: { ...kind, ...place } }
+      const location = { instance: path, timestamp: clock.now().wallMs, 'full-path': `${url}${path}` }
+      return { status, body: { ...kind, ...location } }
     }
     if (bytes === undefined) return problem(413, `A request has at most ${MAX_REQUEST_BYTES} bytes here`)
     const route = routes[path]

@@ -91,7 +91,7 @@ export function isScenarioName(name: string): name is ScenarioName {
   return Object.hasOwn(scenarios, name)
 }
 
-/** What the stand-in of this service answers, for people. */
+/** The answer of the stand-in of this service, for people. */
 export function summaryOf(name: ScenarioName, { refusals }: Pick<ServiceConfig, 'refusals'>): string {
   const refusal = refusals.find(({ reason }) => reason === name)
   return refusal === undefined

@@ -106,7 +106,7 @@ test('a subscription that finds no daemon waits for it', async () => {
   expect(faults).toEqual(['daemon-unreachable'])
 })
 
-test('a fault does not end the subscription, and is told once for each cause', async () => {
+test('a fault does not end the subscription, and is reported once for each cause', async () => {
   const daemon = await daemonWith(({ answer }) => answer('fault', { code: 'no-token-yet', message: 'Wait.' }))
   const { tokens, faults } = subscribed(clientOf(daemon))
   await vi.waitUntil(() => faults.length === 1)
