@@ -1,4 +1,4 @@
-import { spawn, spawnSync } from 'node:child_process'
+import { spawnSync } from 'node:child_process'
 import {
   chmodSync,
   chownSync,
@@ -16,6 +16,8 @@ import { beforeEach, describe, expect, it, onTestFinished } from 'vitest'
 
 import { run } from '../../src/commands/check.ts'
 import { commandWorld, hourToken } from '../support/command-world.ts'
+import { PROGRAM } from '../support/daemon.ts'
+import { runCli } from '../support/run-cli.ts'
 import { smallConfig, useConfigFiles } from '../support/config-files.ts'
 
 import {
@@ -264,60 +266,44 @@ describe('kyc-tokend check --live', () => {
   })
 })
 
-describe.runIf(process.getuid!() === 0)('kyc-tokend check, by a user', () => {
-  const program = new URL('../support/run-check.ts', import.meta.url).pathname
-  it('tries what that user may do', async () => {
-    chmodSync(files.directory, 0o755)
-    const path = files.write('c.json', settings())
-    chownSync(path, 65_533, 65_533)
-    mkdirSync(join(files.directory, 'state'), { mode: 0o700 })
-    const child = spawn(process.execPath, [program, path], { uid: 65_533, gid: 65_533, cwd: '/', env: {} })
-    const output = await text(child.stdout)
-    expect(output).toMatch(
-      /^FAULT +directories +the runtime directory .*run does not exist and cannot be made: .*install -d/m,
-    )
-    expect(output).toMatch(
-      /^FAULT +directories +the state directory .*state may not be written by \w+: give it/m,
-    )
-    expect(output).toMatch(/\n2 faults/)
-  })
-})
-
-describe.runIf(process.getuid!() === 0)('kyc-tokend check, by root where there is a user kyc-tokend', () => {
-  const program = new URL('../support/run-check.ts', import.meta.url).pathname
+describe.runIf(process.getuid!() === 0)('kyc-tokend check, as another user', () => {
   const hasStrace = spawnSync('strace', ['-V']).status === 0
-  /** Runs the command in a mount namespace of its own, with another /etc/passwd. */
+  /** By root where there is a user kyc-tokend: in a mount namespace of its own, with another /etc/passwd. */
   const withServiceUser = (path: string, before: readonly string[] = []): string => {
-    const passwd = files.write(
-      'passwd',
-      'root:x:0:0::/:/bin/sh\nkyc-tokend:x:4242:4243::/:/bin/false\n',
-      0o644,
-    )
-    const group = files.write('group', 'root:x:0:\nkyc-tokend:x:4243:\nkyc-token:x:4244:kyc-tokend\n', 0o644)
-    const script = 'mount --bind "$1" /etc/passwd && mount --bind "$2" /etc/group && shift 2 && exec "$@"'
-    const words = [
-      '--mount',
-      'sh',
-      '-c',
-      script,
-      'sh',
-      passwd,
-      group,
-      ...before,
-      process.execPath,
-      program,
-      path,
-    ]
-    return spawnSync('unshare', words, { encoding: 'utf8', cwd: '/', env: { PATH: process.env['PATH'] } })
+    const users = 'root:x:0:0::/:/bin/sh\nkyc-tokend:x:4242:4243::/:/bin/false\n'
+    const groups = 'root:x:0:\nkyc-tokend:x:4243:\nkyc-token:x:4244:kyc-tokend\n'
+    const script = 'mount --bind "$0" /etc/passwd && mount --bind "$1" /etc/group && shift && exec "$@"'
+    const mounted = [files.write('passwd', users, 0o644), files.write('group', groups, 0o644)]
+    const words = [...mounted, ...before, ...PROGRAM, 'check', '--config', path]
+    return spawnSync('unshare', ['--mount', 'sh', '-c', script, ...words], { ...spawned, encoding: 'utf8' })
       .stdout
+  }
+  const spawned = { cwd: '/', env: { PATH: process.env['PATH'] } }
+  /** A configuration that a group of the service reads. */
+  const readable = (more: object = {}, gid = 4243): string => {
+    const path = files.write('c.json', { ...settings(), ...more }, 0o640)
+    chownSync(path, 0, gid)
+    return path
   }
   beforeEach(() => {
     chmodSync(files.directory, 0o755)
   })
+  it('tries what an ordinary user may do', async () => {
+    const path = files.write('c.json', settings())
+    chownSync(path, 65_533, 65_533)
+    mkdirSync(join(files.directory, 'state'), { mode: 0o700 })
+    const { stdout } = await runCli(['check', '--config', path], { uid: 65_533, cwd: '/' })
+    expect(stdout).toMatch(
+      /^FAULT +directories +the runtime directory .*run does not exist and cannot be made: .*install -d/m,
+    )
+    expect(stdout).toMatch(
+      /^FAULT +directories +the state directory .*state may not be written by \w+: give it/m,
+    )
+    expect(stdout).toMatch(/\n2 faults/)
+  })
   it.runIf(hasStrace)('inspects nothing before it has given up its rights', () => {
     const trace = join(files.directory, 'trace')
-    const path = files.write('c.json', settings(), 0o640)
-    chownSync(path, 0, 4243)
+    const path = readable()
     const output = withServiceUser(path, ['strace', '-f', '-e', 'trace=openat,setresuid', '-o', trace])
     expect(output).toMatch(/^ok +user/m)
     const calls = readFileSync(trace, 'utf8')
@@ -328,8 +314,7 @@ describe.runIf(process.getuid!() === 0)('kyc-tokend check, by root where there i
   it('runs no program that the PATH of the caller names', () => {
     const isRun = join(files.directory, 'is-run')
     for (const name of ['timedatectl', 'ip']) files.write(`bin/${name}`, `#!/bin/sh\ntouch ${isRun}\n`, 0o755)
-    const path = files.write('c.json', { ...settings(), baseUrl: 'https://api.example.com' }, 0o640)
-    chownSync(path, 0, 4243)
+    const path = readable({ baseUrl: 'https://api.example.com' })
     const output = withServiceUser(path, ['env', `PATH=${join(files.directory, 'bin')}:/usr/bin:/bin`])
     expect(output).toMatch(/^\w+ +host/m)
     expect(existsSync(isRun)).toBe(false)
@@ -343,23 +328,20 @@ describe.runIf(process.getuid!() === 0)('kyc-tokend check, by root where there i
   })
   it('with the groups of that user, and what only the service sees is no fault', () => {
     const credentials = { apiKey: { credential: 'api-key' }, apiSecret: { env: 'SECRET' } }
-    const path = files.write('c.json', { ...settings(), credentials }, 0o640)
-    chownSync(path, 0, 4244)
-    const output = withServiceUser(path)
-    expect(output).toMatch(
-      /^warning +configuration +\S+c\.json: credentials\.apiKey: cannot be checked from here/m,
-    )
-    expect(output).toMatch(
-      /^warning +configuration +\S+c\.json: credentials\.apiSecret: cannot be checked from here/m,
-    )
+    const output = withServiceUser(readable({ credentials }, 4244))
+    for (const name of ['apiKey', 'apiSecret'])
+      expect(output).toMatch(
+        new RegExp(
+          `^warning +configuration +\\S+c\\.json: credentials\\.${name}: cannot be checked from here`,
+          'm',
+        ),
+      )
     expect(output).toMatch(/^ok +configuration +.* is valid$/m)
     expect(output).toMatch(/^FAULT +directories +the runtime directory .* cannot be made/m)
   })
   it('does not try a shared store whose password only the service sees', () => {
     const share = { servers: ['127.0.0.1:1'], password: { credential: 'redis' } }
-    const path = files.write('c.json', { ...settings(), share }, 0o640)
-    chownSync(path, 0, 4243)
-    expect(withServiceUser(path)).toMatch(
+    expect(withServiceUser(readable({ share }))).toMatch(
       /^warning +share +cannot be tried from here, because only the service sees share\.password: see/m,
     )
   })
