@@ -84,18 +84,6 @@ test('it is sent once more and no third time', async () => {
   expect(api.seen.length).toBe(2)
 })
 
-test('a 401 that is held for less than 10 s waits for the other token', async () => {
-  const api = await startApi(strict)
-  const daemon = await daemonWith(({ type, answer, data }) => {
-    if (type === 'token.reject') return answer('reject.result', { verdict: 'held', retryAfterSeconds: 1 })
-    if (data['notFingerprint'] === undefined)
-      return answer('token.result', tokenFields('token-1', { baseUrl: api.url }))
-    return setTimeout(() => answer('token.result', tokenFields('token-2', { baseUrl: api.url })), 300)
-  })
-  expect((await clientOf(daemon).fetch(api.url)).status).toBe(200)
-  expect(daemon.asked.at(-1)?.data['notFingerprint']).toBe(tokenFields('token-1')['fingerprint'])
-})
-
 test('a token of another service, which the daemon has since a reload, is not sent to the former', async () => {
   const api = await startApi(strict)
   let token = tokenFields('token-1', { baseUrl: api.url })

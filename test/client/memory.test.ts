@@ -1,5 +1,6 @@
 import { join } from 'node:path'
 import { expect, onTestFinished, test, vi } from 'vitest'
+import type { TokenClientError } from '../../src/client/index.ts'
 import { clientOf, codeOf, daemonWith, generous } from '../support/client-world.ts'
 import { startScriptedDaemon, tokenFields, type Asking } from '../support/scripted-daemon.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
@@ -42,26 +43,21 @@ test('a daemon that does not answer costs one call a quarter of a second, until 
 })
 
 test.each([
-  ['busy', 'Too many connections.'],
-  ['misconfigured', 'The configuration is faulty.'],
-])('a daemon that is %s counts as away', async (code, message) => {
+  ['busy', 'a token'],
+  ['misconfigured', 'a token'],
+  ['account-inactive', 'account-inactive'],
+])('a daemon that is %s gives %s: what it says of the token is believed', async (code, expected) => {
   const daemon = await daemonWith((asking) => {
     if (daemon.asked.length === 1) generous(asking)
-    else asking.answer('fault', { code, message })
+    else asking.answer('fault', { code, message: 'Act.' })
   })
   const client = clientOf(daemon)
   await client.get()
-  expect(await client.get()).toMatchObject({ cached: true })
-})
-
-test('a daemon that says there is no token is believed', async () => {
-  const daemon = await daemonWith((asking) => {
-    if (daemon.asked.length === 1) generous(asking)
-    else asking.answer('fault', { code: 'account-inactive', message: 'Act.' })
-  })
-  const client = clientOf(daemon)
-  await client.get()
-  expect(await codeOf(client.get())).toBe('account-inactive')
+  const given = client.get().then(
+    ({ cached }) => cached === true && 'a token',
+    (error: TokenClientError) => error.code,
+  )
+  expect(await given).toBe(expected)
 })
 
 test('a token that was reported as refused is not given from memory', async () => {

@@ -26,12 +26,6 @@ test('a fake gives its tokens, and another one on command', async () => {
   expect(await tokens.refresh()).toMatchObject({ outcome: 'ok' })
 })
 
-test('where no other token comes, a get that waited gives the one there is', async () => {
-  const tokens = fake()
-  const { fingerprint } = await tokens.get()
-  expect(await tokens.get({ notFingerprint: fingerprint, waitSeconds: 0.01 })).toMatchObject({ fingerprint })
-})
-
 test('its listeners are called as a client calls them', async () => {
   const tokens = fake()
   const seen: string[] = []

@@ -144,15 +144,12 @@ describe('a scenario', () => {
     expect((await ask()).status).toBe(200)
   })
 
-  it('may have headers of its own', async () => {
-    const { sandbox, ask } = await start({ scenario: 'rate-limited' })
+  it('has headers of its own, and decides what its sample API takes', async () => {
+    const { sandbox, ask, me } = await start({ scenario: 'rate-limited' })
     expect((await ask()).headers.get('retry-after')).toBe('10')
     sandbox.setScenario('html-error')
     expect((await ask()).headers.get('content-type')).toBe('text/html')
-  })
-
-  it('decides what its sample API takes', async () => {
-    const { sandbox, ask, me } = await start({ scenario: 'opaque-token' })
+    sandbox.setScenario('opaque-token')
     expect((await me(await tokenOf(await ask()))).status).toBe(200)
     sandbox.setScenario('expired-token')
     expect((await me(await tokenOf(await ask()))).status).toBe(401)
