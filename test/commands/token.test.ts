@@ -125,26 +125,15 @@ test('with --wait it also waits for a daemon that has not been started yet', asy
   expect(await ended).toMatchObject({ status: 0, stdout: 'token-1\n' })
 })
 
-test('a socket and an account together are wrong, as options and in the environment', async () => {
-  const words = ['token', '--socket', '/a.sock', '--account', 'us']
-  const env = { KYC_TOKEND_SOCKET: '/a.sock', KYC_TOKEND_ACCOUNT: 'us' }
-  for (const ended of [await runCli(words), await runCli(['token'], { env })])
-    expect(ended).toMatchObject({
-      status: 64,
-      stdout: '',
-      stderr: expect.stringMatching(/both given: leave one of them out\.\n$/) as string,
-    })
-})
-
-test('an unknown account ends it with 69, and says which there are', async () => {
-  for (const ended of [
-    await runCli(['token', '--account', 'no-such-account']),
-    await runCli(['status'], { env: { KYC_TOKEND_ACCOUNT: 'no-such-account' } }),
-  ])
-    expect(ended).toMatchObject({
-      status: 69,
-      stderr: expect.stringMatching(
-        /^There is no account `no-such-account` here; there are.*\.\n$/,
-      ) as string,
-    })
+const both = /both given: leave one of them out\.\n$/
+const unknown = /^There is no account `no-such-account` here; there are.*\.\n$/
+test.each([
+  [['token', '--socket', '/a.sock', '--account', 'us'], {}, 64, both],
+  [['token'], { KYC_TOKEND_SOCKET: '/a.sock', KYC_TOKEND_ACCOUNT: 'us' }, 64, both],
+  [['token', '--account', 'no-such-account'], {}, 69, unknown],
+  [['status'], { KYC_TOKEND_ACCOUNT: 'no-such-account' }, 69, unknown],
+])('%j with %j means no daemon: %d', async (words, env, status, message) => {
+  const ended = await runCli(words, { env })
+  expect(ended).toMatchObject({ status, stdout: '' })
+  expect(ended.stderr).toMatch(message)
 })

@@ -19,9 +19,10 @@ function watch(socketPath: string, ...options: string[]) {
   return { lines, stderr }
 }
 
-test('prints a line now and at each change, also across a restart of the daemon', async () => {
+test('prints a line now and at each change, also across a restart of the daemon, with --no-token without the token', async () => {
   const { daemon, cli, again } = await commandWorld({ answer: renewing })
   const { lines, stderr } = watch(daemon.ipcPath)
+  const hiding = watch(daemon.ipcPath, '--no-token')
   await expectUntil('the token', () => lines().some(({ generation }) => generation === 1))
   await cli(['refresh'])
   await expectUntil('the second token', () => lines().some(({ generation }) => generation === 2))
@@ -32,16 +33,9 @@ test('prints a line now and at each change, also across a restart of the daemon'
   await expectUntil('the third token', () => lines().some(({ generation }) => generation === 3))
   const generations = lines().map(({ generation }) => generation)
   expect(generations.filter((generation) => generation !== undefined)).toEqual([1, 2, 3])
-})
-
-test('with --no-token it prints everything but the token', async () => {
-  const token = hourToken()
-  const { daemon } = await commandWorld({ answer: granting(token) })
-  const { lines } = watch(daemon.ipcPath, '--no-token')
-  await expectUntil('the line', () => lines().some(({ state }) => state === 'ready'))
-  expect(lines().at(-1)).toMatchObject({ generation: 1, fingerprint: expect.any(String) as string })
-  expect(JSON.stringify(lines())).not.toContain(token)
-  expect(lines().at(-1)).not.toHaveProperty('accessToken')
+  await expectUntil('the token again', () => hiding.lines().some(({ generation }) => generation === 3))
+  for (const line of hiding.lines()) expect(line).not.toHaveProperty('accessToken')
+  expect(hiding.lines().at(-1)).toMatchObject({ state: 'ready', fingerprint: expect.any(String) as string })
 })
 
 test('says why there is no token, in JSON too', async () => {
@@ -65,10 +59,9 @@ test('ends without an error when its reader has seen enough, long before the nex
   expect(stderr).toBe('')
 })
 
-test('without a daemon it ends with 69', async () => {
-  expect(await runCli(['watch', '--socket', '/nonexistent'])).toMatchObject({ status: 69, stdout: '' })
-})
-
-test('a socket that is named by an unset variable is a mistake, not the default', async () => {
-  expect(await runCli(['watch', '--socket', ''])).toMatchObject({ status: 64, stdout: '' })
+test.each([
+  ['without a daemon', '/nonexistent', 69],
+  ['named by an unset variable, which is not the default', '', 64],
+])('at a socket %s it ends', async (_, socket, status) => {
+  expect(await runCli(['watch', '--socket', socket])).toMatchObject({ status, stdout: '' })
 })
