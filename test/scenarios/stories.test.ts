@@ -6,7 +6,7 @@
 import * as fc from 'fast-check'
 import { beforeAll, expect, test } from 'vitest'
 import { playStory, type Step } from './story.ts'
-import type { ServiceAnswer } from './world.ts'
+import type { Harm, ServiceAnswer } from './world.ts'
 
 const MINUTE = 60_000
 const refusal = { status: 500, detail: 'Your account is not active' }
@@ -28,7 +28,7 @@ const answers: fc.Arbitrary<ServiceAnswer> = fc.constantFrom<ServiceAnswer[]>(
   { to: 'two', status: 429 },
   { to: 'two', jwt: 'of two', life: '1h' },
 )
-const plain = (name: 'reject' | 'operator' | 'restart' | 'reboot'): fc.Arbitrary<Step> =>
+const plain = (name: 'reject' | 'operator' | 'restart' | 'reboot' | 'mend'): fc.Arbitrary<Step> =>
   fc.constant({ do: name })
 const steps: fc.Arbitrary<Step> = fc.oneof(
   { weight: 7, arbitrary: answers.map((answer): Step => ({ do: 'service', answer })) },
@@ -70,6 +70,13 @@ const steps: fc.Arbitrary<Step> = fc.oneof(
     weight: 3,
     arbitrary: fc.oneof(fc.constant(0), fc.nat(60)).map((turns): Step => ({ do: 'crash', turns })),
   },
+  {
+    weight: 2,
+    arbitrary: fc
+      .constantFrom<Harm[]>('run', 'state', 'log', 'socket')
+      .map((what): Step => ({ do: 'harm', what })),
+  },
+  { weight: 1, arbitrary: plain('mend') },
   { weight: 1, arbitrary: plain('restart') },
   { weight: 1, arbitrary: plain('reboot') },
 )

@@ -3,19 +3,21 @@ import type { FetchOutcome } from '../../src/token/outcome.ts'
 import type { RejectResult, StatusResult, TokenResult } from '../../src/protocol.ts'
 import { isAboutCredentials } from '../../src/token/transitions.ts'
 import { createRandom } from '../support/random.ts'
-import { createWorld, durationMs, type Change, type ServiceAnswer, type World } from './world.ts'
+import { createWorld, durationMs, type Change, type Harm, type ServiceAnswer, type World } from './world.ts'
 
 export type Step =
   | { readonly do: 'service'; readonly answer: ServiceAnswer }
   | { readonly do: 'wait' | 'suspend' | 'clock' | 'need'; readonly ms: number }
   | { readonly do: 'reload'; readonly change: Change }
   | { readonly do: 'rotate'; readonly credentials: string }
-  | { readonly do: 'reject' | 'operator' | 'restart' | 'reboot' }
+  | { readonly do: 'reject' | 'operator' | 'restart' | 'reboot' | 'mend' }
+  | { readonly do: 'harm'; readonly what: Harm }
   /** A kill -9: `turns` of the loop after an operator asked, where that is above 0. */
   | { readonly do: 'crash'; readonly turns: number }
 
 const GIVEN = { files: true, credentials: 'one', baseUrl: 'here', noTokenAfter: '10m' }
 const NO_TOKEN_AFTER_MS = 600_000
+const NO_TOKEN = { generation: 0, accessToken: '', baseUrl: '' }
 const TICK_MS = 15_000
 const CAP_MS = 60_000
 const CLIENT_PACE_MS = 30_000
@@ -51,8 +53,12 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
   /** The account that the daemon asks with. */
   let runningName = ''
   /** The newest token that was served. */
-  let newest: Pick<TokenResult, 'generation' | 'accessToken'> = { generation: 0, accessToken: '' }
+  let newest: Pick<TokenResult, 'generation' | 'accessToken' | 'baseUrl'> = NO_TOKEN
   let status: StatusResult | null = null
+  /** The disk that is full, or was so until files are as they should be again. */
+  let fullDisk: Harm | null = null
+  /** The newest token must be served until its end. */
+  let isKept = false
   let tokenlessMs = 0
   let isWallTrusted = true
 
@@ -183,16 +189,24 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
         credentials = step.credentials
         act()
         return world.rotate(step.credentials)
+      case 'harm':
+        if (step.what === 'run' || step.what === 'state') fullDisk = step.what
+        return world.harm(step.what)
+      case 'mend':
+        return world.mend()
       case 'restart':
         act()
         await world.stop()
+        forgetUnwritten()
         return start()
       case 'crash':
         await crash(step.turns)
+        forgetUnwritten()
         return start()
       case 'reboot':
         await world.reboot()
         forgetClock()
+        forgetUnwritten()
         return start()
     }
   }
@@ -208,6 +222,14 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
       const isAnswered = account.failures === 0
       Object.assign(account, { isRefused: false, notBeforeMs, failures: isAnswered ? 0 : failures + 1 })
     }
+  }
+
+  /** A daemon that ended is without the facts that its disk could not take. */
+  function forgetUnwritten(): void {
+    isKept = false
+    if (fullDisk === null) return
+    newest = NO_TOKEN
+    if (fullDisk === 'state') accounts.clear()
   }
 
   /** The boot clock begins again: only what the model can still know holds. */
@@ -227,16 +249,25 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
     const served = await world.ask<TokenResult>('token.get')
     const token = 'accessToken' in served ? served : null
     const nowMs = world.now().bootMs
+    const expMs = expiryMs(newest.accessToken) ?? 0
+    const isGood = isKept && newest.baseUrl.includes(baseUrl) && expMs > world.serviceNowMs() + GRAIN_MS
+    check(token !== null || !isGood, 'a good token is not served')
     if (token !== null) {
       tokenlessMs = nowMs
       checkToken(token)
     }
+    isKept = token !== null
     if (!isSettled) return
-    checkAlert(status, nowMs - tokenlessMs)
+    check(world.hasSocket(), 'a removed socket does not come back')
+    const written = world.file('run/token')
     check(
-      world.file('run/token') === (token?.accessToken ?? ''),
-      'the token file has another token than the sockets',
+      (expiryMs(written) ?? Infinity) > world.serviceNowMs() - TICK_MS,
+      'an expired token is left in its file',
     )
+    if (world.isFull()) return
+    fullDisk = null
+    checkAlert(status, nowMs - tokenlessMs)
+    check(written === (token?.accessToken ?? ''), 'the token file has another token than the sockets')
     const alertMs = Date.parse(status.alert?.since ?? '') - world.now().wallMs
     const isAlertWritten = world.file('run/alert.json') !== ''
     // Raised by time alone it is written at the next tick.
@@ -283,6 +314,7 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
 
   /** The service is well, and an operator asks: there is a token, and all is over. */
   async function heal(): Promise<void> {
+    world.mend()
     world.service({ jwt: 'healed', life: '1h' })
     await world.wait(CAP_MS)
     await look({ isSettled: false })
@@ -310,6 +342,11 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
       await look({ isSettled })
     }
     await heal()
+    const { accessToken } = newest
+    await world.stop()
+    const secrets = ['one', 'two'].flatMap((name) => [`key-of-${name}`, `secret-of-${name}`])
+    for (const secret of [accessToken, ...secrets])
+      check(!world.logged().includes(secret), 'a token or a secret is in the log')
     return [...broken]
   } finally {
     await world.end()

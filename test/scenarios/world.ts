@@ -1,5 +1,15 @@
 // The world of a scenario: the whole daemon with its files and sockets; only the service, systemd, time and chance are not real.
-import { cpSync, lstatSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import {
+  cpSync,
+  existsSync,
+  lstatSync,
+  mkdirSync,
+  mkdtempSync,
+  readlinkSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs'
 import { join } from 'node:path'
 import { setImmediate as turn } from 'node:timers/promises'
 import { createDaemon, type Daemon, type Load } from '../../src/daemon.ts'
@@ -12,6 +22,7 @@ import type { Cause, FetchOutcome, FetchToken, TransientReason } from '../../src
 import { fingerprintOf } from '../../src/token/token.ts'
 import { textOf } from '../support/daemon.ts'
 import { createFakeClock } from '../support/fake-clock.ts'
+import { watchFileCalls } from '../support/file-calls.ts'
 import { connectRaw, type RawClient, type RawFrame } from '../support/ipc-client.ts'
 import { jwtOf } from '../support/jwt.ts'
 import { createMemoryStream, type MemoryStream } from '../support/memory-stream.ts'
@@ -103,6 +114,9 @@ const MAX_REQUESTS = 1_000
 
 export type World = ReturnType<typeof createWorld>
 
+/** A full disk (that of the runtime or the state directory), a log without a reader, a socket that somebody removed. */
+export type Harm = 'run' | 'state' | 'log' | 'socket'
+
 /** Watches a world from outside. */
 export interface Observer {
   readonly random: () => number
@@ -128,6 +142,7 @@ interface Running {
 export function createWorld(given: Given, observer?: Observer) {
   const directory = mkdtempSync(join(MEMORY_DIRECTORY, 'kyc-tokend-scenario-'))
   const runtimeDirectory = join(directory, 'run')
+  const socketPath = join(runtimeDirectory, 'ipc.sock')
   const configPath = join(directory, 'kyc-tokend.config.json')
   mkdirSync(runtimeDirectory)
   mkdirSync(join(directory, 'state'))
@@ -150,6 +165,15 @@ export function createWorld(given: Given, observer?: Observer) {
   let askedAs = 'none'
   let settings: Given = { credentials: 'first', baseUrl: 'first', ...given }
   let running: Running | null = null
+  /** The directory whose disk is full. */
+  let full: 'run' | 'state' | null = null
+  const isOnFullDisk = (fd: unknown): boolean =>
+    full !== null && readlinkSync(`/proc/self/fd/${String(fd)}`).startsWith(join(directory, full))
+  const endWatching = watchFileCalls((name, [fd]) => {
+    if (name === 'writeFile' && isOnFullDisk(fd))
+      throw Object.assign(new Error('ENOSPC: no space left on device'), { code: 'ENOSPC' })
+  })
+  const logs: MemoryStream[] = []
 
   function createFetchToken({ service, credentials, secrets }: FetchTokenOptions): FetchToken {
     const answerTo: FetchToken = async (signal) => {
@@ -268,6 +292,7 @@ export function createWorld(given: Given, observer?: Observer) {
     if (settings.files === true) writeSecrets(settings)
     const stopping = new AbortController()
     const log = createMemoryStream()
+    logs.push(log)
     const notifications: string[] = []
     let reload = (): void => undefined
     let refresh = (): void => undefined
@@ -304,7 +329,7 @@ export function createWorld(given: Given, observer?: Observer) {
   async function connectWhenListening(): Promise<RawClient> {
     for (;;) {
       try {
-        return await connectRaw(join(runtimeDirectory, 'ipc.sock'))
+        return await connectRaw(socketPath)
       } catch {
         await turn()
       }
@@ -450,8 +475,22 @@ export function createWorld(given: Given, observer?: Observer) {
     serviceNowMs,
     /** The text of a file that the daemon wrote, by its path in the directories; '' where there is none. */
     file: (path: string): string => textOf(join(directory, path)) ?? '',
+    harm: (what: Harm): void => {
+      if (what === 'run' || what === 'state') full = what
+      else if (what === 'log') alive().log.leave()
+      else rmSync(socketPath, { force: true })
+    },
+    /** The full disk has space again. */
+    mend: (): void => {
+      full = null
+    },
+    isFull: (): boolean => full !== null,
+    hasSocket: (): boolean => existsSync(socketPath),
+    /** All that was logged, before and after restarts. Records are written when the daemon ends, at the latest. */
+    logged: (): string => logs.flatMap((log) => log.lines()).join('\n'),
     end: async (): Promise<void> => {
       if (running !== null) await stop()
+      endWatching()
       rmSync(directory, { recursive: true, force: true })
     },
   }

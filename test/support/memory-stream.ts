@@ -1,4 +1,4 @@
-// A stream that keeps what is written to it, and can stop reading and go on.
+// A stream that keeps what is written to it, can stop reading and go on, and can lose its reader.
 import { Writable } from 'node:stream'
 
 export type MemoryStream = ReturnType<typeof createMemoryStream>
@@ -6,11 +6,13 @@ export type MemoryStream = ReturnType<typeof createMemoryStream>
 export function createMemoryStream() {
   let text = ''
   let isStalled = false
+  let isGone = false
   let waiting: (() => void) | undefined
   const stream = new Writable({
     decodeStrings: false,
     highWaterMark: 64 * 1024,
     write(chunk: string, _encoding, done) {
+      if (isGone) return done(Object.assign(new Error('write EPIPE'), { code: 'EPIPE' }))
       text += chunk
       if (isStalled) waiting = done
       else done()
@@ -22,6 +24,10 @@ export function createMemoryStream() {
     /** Takes nothing more, until `flow()`. */
     stall: () => {
       isStalled = true
+    },
+    /** The reader goes away: what is written from here on fails. */
+    leave: () => {
+      isGone = true
     },
     flow: () => {
       isStalled = false
