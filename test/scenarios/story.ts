@@ -259,11 +259,11 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
     isKept = token !== null
     if (!isSettled) return
     check(world.hasSocket(), 'a removed socket does not come back')
+    // Where a file cannot be written, a token that was replaced is removed.
     const written = world.file('run/token')
-    check(
-      (expiryMs(written) ?? Infinity) > world.serviceNowMs() - TICK_MS,
-      'an expired token is left in its file',
-    )
+    check(['', token?.accessToken ?? ''].includes(written), 'another token is left in its file')
+    const kept = world.file('run/kept.json')
+    check(kept === '' || kept.includes(token?.accessToken ?? ''), 'another token is kept')
     if (world.isFull()) return
     fullDisk = null
     checkAlert(status, nowMs - tokenlessMs)
