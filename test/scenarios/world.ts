@@ -258,7 +258,7 @@ export function createWorld(given: Given, observer?: Observer) {
       refresh: { maxAge },
       retry: { initialDelay: retry.initialDelay, maxDelay: retry.maxDelay },
       alerts: { noTokenAfter },
-      log: { level: 'notice', format: 'json' },
+      log: { level: 'debug', format: 'json' },
       service: settings.description ?? null,
       ...(settings.share === true && { share: { servers: [join(directory, 'no-redis.sock')] } }),
     }
