@@ -95,6 +95,12 @@ it('a refresh that the end of the daemon cuts off has a reason, as every failure
 })
 
 describe('waiting', () => {
+  it('is for less life than was asked for: a token with just as much is given at once', async () => {
+    const { replies } = await start({ lifeSeconds: 600 })
+    const ask = (minValidSeconds: number) => replies.token({ minValidSeconds, waitSeconds: 60 }, never)
+    expect(isThere(ask(600))).toBe(true)
+  })
+
   it('for another token goes on where no attempt is due: an operator may bring one', async () => {
     const { replies, cachedResult, clock } = await start()
     const notFingerprint = cachedResult()?.fingerprint ?? ''

@@ -18,7 +18,7 @@ import { createFakeClock, type FakeClock } from '../../support/fake-clock.ts'
 import { createKeeperWorld } from '../../support/keeper-world.ts'
 import { createRecords } from '../../support/records.ts'
 import { tempDirectory } from '../../support/temp-directory.ts'
-import { eventually } from '../../support/until.ts'
+import { eventually, expectUntil } from '../../support/until.ts'
 
 const isRoot = process.geteuid?.() === 0
 const MINUTE = 60_000
@@ -168,12 +168,15 @@ describe.each(['disk', 'memory'] as const)('token files on %s', (where) => {
 
   it('are restored when changed, removed or given another mode, and that is counted', async () => {
     const { keeper, log, clock, events } = createScene()
-    const path = join(await tempDirectory(where), 'token')
+    const directory = await tempDirectory(where)
+    const path = join(directory, 'token')
     const files = filesFor([fileAt(path)], { keeper, log })
     running(files)
     keeper.hold('abc.def')
     await untilContent(path)
     await clock.advance(1_000)
+    // So long that its times would show another change: the file is compared all the same.
+    await expectUntil('an old directory', () => Date.now() - statSync(directory).ctimeMs > 1_000)
     const tamperings = [
       async () => writeFile(path, 'forged!'),
       async () => rm(path),

@@ -14,6 +14,8 @@ import { connect, createServer } from 'node:net'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { adoptListeners, openListener, type Listener } from '../../../src/delivery/listener/listener.ts'
+import type { SocketConfig } from '../../../src/config/config.ts'
+import { acquireInstanceLock } from '../../../src/delivery/listener/instance-lock.ts'
 import { loadLibc } from '../../../src/lib/libc.ts'
 import { createRecords } from '../../support/records.ts'
 import { tempDirectory } from '../../support/temp-directory.ts'
@@ -208,6 +210,19 @@ describe('a listening socket', () => {
     await listen(join(directory, 's'))
     expect(readdirSync(directory)).toEqual(['s'])
   })
+})
+
+it('no directory is locked while a process answers at a socket of the settings', async () => {
+  const [path, runtimeDirectory] = [join(await tempDirectory(), 's'), await tempDirectory()]
+  const sockets = { ipc: { path } as SocketConfig, http: null }
+  await listen(path)
+  await expect(
+    acquireInstanceLock(
+      { ...sockets, runtimeDirectory, stateDirectory: runtimeDirectory },
+      { ipc: [], http: [], metrics: [], unknown: [] },
+    ),
+  ).rejects.toMatchObject({ status: 69 })
+  expect(readdirSync(runtimeDirectory)).toEqual([])
 })
 
 it('a socket of systemd that was removed is logged once, with the cure for its account', async () => {
