@@ -95,13 +95,6 @@ it('a refresh that the end of the daemon cuts off has a reason, as every failure
 })
 
 describe('waiting', () => {
-  it('is not for a token with just as much life as was asked for: the service is not asked for another', async () => {
-    const { replies, clock, asked } = await start({ lifeSeconds: 600 })
-    expect(isThere(replies.token({ minValidSeconds: 600, waitSeconds: 60 }, never))).toBe(true)
-    await clock.settle()
-    expect(asked()).toBe(1)
-  })
-
   it('for another token goes on where no attempt is due: an operator may bring one', async () => {
     const { replies, cachedResult, clock } = await start()
     const notFingerprint = cachedResult()?.fingerprint ?? ''
