@@ -11,11 +11,7 @@ const BURST_MS = 50
  * Returns the tick, to be called every few seconds or more often. Without `--expose-gc`, which the unit has, it collects
  * nothing. A collection blocks the loop for up to a tenth of a second, hence only when it is idle.
  */
-export function createGcAfterBurst(
-  clock: Pick<Clock, 'now'>,
-  cpuMs = ownCpuMs,
-  collect = (): unknown => globalThis.gc?.({ type: 'major', execution: 'sync', flavor: 'last-resort' }),
-): () => void {
+export function createGcAfterBurst(clock: Pick<Clock, 'now'>): () => void {
   let last = { atMs: clock.now().bootMs, cpuMs: 0 }
   let burstMs = 0
   return () => {
@@ -25,14 +21,14 @@ export function createGcAfterBurst(
     if (spentMs > IDLE_MS) {
       burstMs += spentMs
     } else if (burstMs >= BURST_MS) {
-      collect()
+      globalThis.gc?.({ type: 'major', execution: 'sync', flavor: 'last-resort' })
       burstMs = 0
     }
     last = { atMs, cpuMs: cpuMs() }
   }
 }
 
-function ownCpuMs(): number {
+function cpuMs(): number {
   const { user, system } = process.cpuUsage()
   return (user + system) / 1_000
 }

@@ -1,4 +1,4 @@
-import { expect, test } from 'vitest'
+import { expect, onTestFinished, test, vi } from 'vitest'
 import { createGcAfterBurst } from '../../src/lib/gc-after-burst.ts'
 
 /** Ticks, 15 s apart or as far as given, after these spans of CPU time in ms; the result has how often memory was collected. */
@@ -6,12 +6,15 @@ function collectionsAfter(spans: readonly number[], tickMs = 15_000): number[] {
   let cpuMs = 0
   let count = 0
   let nowMs = 0
-  const collect = (): void => {
+  vi.spyOn(process, 'cpuUsage').mockImplementation(() => ({ user: cpuMs * 900, system: cpuMs * 100 }))
+  vi.stubGlobal('gc', () => {
     // The collection takes CPU time, too, and is no burst.
     cpuMs += 80
     count += 1
-  }
-  const tick = createGcAfterBurst({ now: () => ({ bootMs: nowMs, wallMs: nowMs }) }, () => cpuMs, collect)
+  })
+  onTestFinished(() => void vi.restoreAllMocks())
+  onTestFinished(() => void vi.unstubAllGlobals())
+  const tick = createGcAfterBurst({ now: () => ({ bootMs: nowMs, wallMs: nowMs }) })
   return spans.map((ms) => {
     cpuMs += ms
     nowMs += tickMs
@@ -20,19 +23,12 @@ function collectionsAfter(spans: readonly number[], tickMs = 15_000): number[] {
   })
 }
 
-test('memory is collected once, at the first idle tick after a burst', () => {
-  expect(collectionsAfter([300, 90, 5, 5, 5])).toEqual([0, 0, 1, 1, 1])
-})
-
-test('small bursts add up', () => {
-  expect(collectionsAfter([30, 5, 30, 5, 5])).toEqual([0, 0, 0, 1, 1])
-})
-
-test('idle ticks and a lone small burst are no reason', () => {
-  expect(collectionsAfter([15, 15, 15, 15, 30, 5])).toEqual([0, 0, 0, 0, 0, 0])
-})
-
-test('ticks that follow each other closely are measured together', () => {
-  expect(collectionsAfter([5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5], 5_000)).toEqual(Array(13).fill(0))
-  expect(collectionsAfter([90, 5, 5, 5, 0, 0], 5_000)).toEqual([0, 0, 0, 1, 1, 1])
+test.each([
+  ['is collected once, at the first idle tick after a burst', [300, 90, 5, 5], [0, 0, 1, 1], 15_000],
+  ['is collected after small bursts, which add up', [30, 5, 30, 5, 5], [0, 0, 0, 1, 1], 15_000],
+  ['stays where ticks are idle or a burst is small', [15, 15, 15, 15, 30, 5], [0, 0, 0, 0, 0, 0], 15_000],
+  ['stays while close ticks are idle together', [5, 5, 5, 5, 5, 5, 5], [0, 0, 0, 0, 0, 0, 0], 5_000],
+  ['is collected where close ticks are a burst together', [90, 5, 5, 5, 0], [0, 0, 0, 1, 1], 5_000],
+])('memory %s', (_, spans, collections, tickMs) => {
+  expect(collectionsAfter(spans, tickMs)).toEqual(collections)
 })
