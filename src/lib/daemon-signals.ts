@@ -1,20 +1,20 @@
 // The signals that the daemon understands: stop, reload, refresh. To be imported before everything else.
 
-export interface DaemonSignals {
-  readonly stop: AbortSignal
-  /** Calls the listener when the configuration is to be read again; at once, if that was requested before. */
-  onReload(listener: () => void): void
-  /** Calls the listener when the service is to be asked now; at once, if that was requested before. */
-  onRefresh(listener: () => void): void
-}
+export type DaemonSignals = ReturnType<typeof listenToSignals>
 
 /** To be called once, as early as can be: a signal that comes while the daemon starts must not end it, nor be lost. */
-export function listenToSignals(): DaemonSignals {
+export function listenToSignals() {
   const stop = new AbortController()
   for (const name of ['SIGINT', 'SIGTERM'] as const) process.on(name, () => stop.abort())
   // Without a listener Node would open its inspector, which shows the memory of the process to every client.
   process.on('SIGUSR1', () => undefined)
-  return { stop: stop.signal, onReload: remembering('SIGHUP'), onRefresh: remembering('SIGUSR2') }
+  return {
+    stop: stop.signal,
+    /** Calls the listener when the configuration is to be read again; at once, if that was requested before. */
+    onReload: remembering('SIGHUP'),
+    /** Calls the listener when the service is to be asked now; at once, if that was requested before. */
+    onRefresh: remembering('SIGUSR2'),
+  }
 }
 
 function remembering(name: NodeJS.Signals): (listener: () => void) => void {
@@ -30,5 +30,4 @@ function remembering(name: NodeJS.Signals): (listener: () => void) => void {
 }
 
 /** Those of the command `run`. Signals that come while the rest is loaded are remembered. */
-export const earlySignals: DaemonSignals | undefined =
-  process.argv[2] === 'run' ? listenToSignals() : undefined
+export const earlySignals = process.argv[2] === 'run' ? listenToSignals() : undefined

@@ -38,6 +38,14 @@ export function createDirectories({
     return { ...directory, problem }
   })
 
+  async function check(directory: (typeof directories)[number]): Promise<void> {
+    const error = await prepareDirectory(directory).catch((thrown: unknown) => {
+      if (thrown instanceof UserError || thrown instanceof DiskStalledError) return thrown.message
+      throw thrown
+    })
+    directory.problem.set(error ?? null)
+  }
+
   return {
     /**
      * Makes those that are not there. Throws UserError with the remedy: 78, or 75 where the disk of the runtime directory
@@ -57,14 +65,7 @@ export function createDirectories({
     /** The same again, and whether they are safe. Never fails, and waits for no disk: a problem is logged, once. */
     async tick(nextLog: Log): Promise<void> {
       log = nextLog
-      const ticks = directories.map(async (directory) => {
-        const error = await prepareDirectory(directory).catch((thrown: unknown) => {
-          if (thrown instanceof UserError || thrown instanceof DiskStalledError) return thrown.message
-          throw thrown
-        })
-        directory.problem.set(error ?? null)
-      })
-      await Promise.all(ticks)
+      await Promise.all(directories.map(check))
     },
   }
 }

@@ -17,8 +17,6 @@ export const fs = {
   open: promisify(node.open),
   read: promisify(node.read),
   readdir: promisify(node.readdir),
-  readFile: promisify(node.readFile),
-  realpath: promisify(node.realpath.native),
   rename: promisify(node.rename),
   stat: promisify(node.stat),
   statfs: promisify(node.statfs),

@@ -10,10 +10,7 @@ afterEach(() => {
 
 /** Work that ends on command. */
 function createWork(log: string[], name: string) {
-  let end = (): void => undefined
-  const ended = new Promise<void>((resolve) => {
-    end = resolve
-  })
+  const { promise: ended, resolve: end } = Promise.withResolvers<void>()
   const work = async (): Promise<string> => {
     log.push(`begin ${name}`)
     await ended

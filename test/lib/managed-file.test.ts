@@ -19,10 +19,7 @@ import { tempDirectory } from '../support/temp-directory.ts'
 
 /** Work on the file system of the directory that ends when the returned function is called. */
 function occupy(directory: string): () => Promise<void> {
-  let end = (): void => undefined
-  const ended = new Promise<void>((resolve) => {
-    end = resolve
-  })
+  const { promise: ended, resolve: end } = Promise.withResolvers<void>()
   const done = onFileSystem(directory, async () => ended).catch(() => undefined)
   return async () => {
     end()
