@@ -3,10 +3,9 @@ import { constants, type Stats } from 'node:fs'
 import { cureOf } from './account.ts'
 import { directoryProblem } from './directory-access.ts'
 import { DiskStalledError, onFileSystem } from './disk-queue.ts'
-import { errorCode, errorMessage, exitStatus, UserError } from './error.ts'
+import { errorCode, errorMessage, exitStatus, fallbackOnSystemError, UserError } from './error.ts'
 import { fs } from './fs.ts'
 import { createProblemLog, type Log } from './log.ts'
-import { lookAt } from './name-watch.ts'
 
 interface Directory {
   readonly path: string
@@ -77,9 +76,11 @@ export function createDirectories({
  */
 async function prepareDirectory(directory: Directory): Promise<string | undefined> {
   const { path } = directory
-  const found = await lookAt(path)
   try {
-    const stats = found ?? (await onFileSystem(path, async () => makeDirectory(directory)))
+    const stats = await onFileSystem(path, async () => {
+      const found = await fs.lstat(path).catch(fallbackOnSystemError(null))
+      return found ?? makeDirectory(directory)
+    })
     if (stats.isSymbolicLink())
       return `The directory ${path} is a symbolic link, which another could replace: name the directory itself.`
     if (!stats.isDirectory()) throw Object.assign(new Error('a file is in the way'), { code: 'ENOTDIR' })

@@ -14,7 +14,6 @@ import { fallbackOnSystemError } from './error.ts'
 import { fs } from './fs.ts'
 import { asFileError, FileError } from './file-error.ts'
 import { createProblemLog, type Log } from './log.ts'
-import { createNameWatch, SETTLED_MS } from './name-watch.ts'
 import { DiskStalledError } from './disk-queue.ts'
 
 export type ManagedFile = ReturnType<typeof createManagedFile>
@@ -26,6 +25,8 @@ export interface FileCounts {
   errors: number
 }
 
+/** File times tick every few ms: what was changed so recently may change once more without another time. */
+const SETTLED_MS = 1_000
 const FAILURE = { sentence: 'A file cannot be kept', event: 'file-error' }
 const MODE_BITS = 0o7777
 const SETGID = 0o2000
@@ -38,7 +39,6 @@ export function createManagedFile(
     desired,
     log,
     isRevocable = false,
-    isPublic = false,
     failure = FAILURE,
     counts = { writes: 0, repairs: 0, errors: 0 },
   }: {
@@ -47,8 +47,6 @@ export function createManagedFile(
     log: Log
     /** A content that is no longer desired, and cannot be overwritten, is removed: that needs no space. */
     isRevocable?: boolean
-    /** Each time the file itself is compared; else only once names in its directory may have changed, which costs less. */
-    isPublic?: boolean
     /** The record of a failure. */
     failure?: { readonly sentence: string; readonly event: string }
     /** Several files may count in the same. */
@@ -57,7 +55,6 @@ export function createManagedFile(
 ) {
   const { path, mode, uid = null, gid = null } = file
   const directory = dirname(path)
-  const unlessSame = createNameWatch()
   /** The content that the file was last given; undefined: what is there is a former run's. */
   let written: string | null | undefined
   /** The file's stats when its content was last compared. */
@@ -147,13 +144,6 @@ export function createManagedFile(
     working = null
   }
 
-  async function work(): Promise<boolean> {
-    isRequestedAgain = true
-    working ??= onFile(path, attemptUntilDone).catch(fail)
-    await working
-    return problem.current() === null
-  }
-
   return {
     /** Removes what a crash left behind. Never fails: a problem is logged. */
     begin: async (): Promise<void> => {
@@ -171,8 +161,11 @@ export function createManagedFile(
      * Compares the file with what it should hold, and writes, restores or removes it. Resolves when that is done, has
      * failed, or the disk has not answered for 5 s: what is then desired is written once it answers again. Never fails.
      */
-    reconcile: async (): Promise<void> =>
-      unlessSame(directory, work, () => isPublic || desired() !== written),
+    async reconcile(): Promise<void> {
+      isRequestedAgain = true
+      working ??= onFile(path, attemptUntilDone).catch(fail)
+      await working
+    },
     /** Why it is not as it should be: one sentence with the remedy. */
     error: (): string | null => problem.current(),
     /** Reports whether it was there at the last check. */

@@ -16,7 +16,7 @@ export function createOwnFile(
     mode = 0o600,
     failure = FAILURE,
     ...options
-  }: { mode?: number } & Omit<Parameters<typeof createManagedFile>[1], 'desired' | 'isPublic'>,
+  }: { mode?: number } & Omit<Parameters<typeof createManagedFile>[1], 'desired'>,
 ) {
   let text: string | null = null
   /** The value in the text, as JSON; undefined: not known. */

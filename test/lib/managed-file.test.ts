@@ -28,11 +28,11 @@ function occupy(directory: string): () => Promise<void> {
 }
 
 /** A file with `content` in memory that nothing has changed for 2 s. */
-async function fileLeftAlone({ isPublic = true } = {}) {
+async function fileLeftAlone() {
   const path = join(await tempDirectory('memory'), 'file')
   const file = createManagedFile(
     { path, mode: 0o600 },
-    { desired: () => 'content', log: createRecords().log, isPublic },
+    { desired: () => 'content', log: createRecords().log },
   )
   await file.reconcile()
   vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + 2_000 })
@@ -137,45 +137,20 @@ test('a file that nothing has changed for a second is neither read nor written a
   expect(file.counts()).toEqual({ writes: 1, repairs: 0, errors: 0 })
 })
 
-test('private files of one directory cost one look at it while no name in it changes', async () => {
-  const { path, file } = await fileLeftAlone({ isPublic: false })
-  const other = createManagedFile(
-    { path: `${path}.other`, mode: 0o600 },
-    { desired: () => null, log: createRecords().log },
-  )
-  await other.reconcile()
-  await other.reconcile()
-  const looks: unknown[] = []
-  const end = watchFileCalls((name, [at]) => void looks.push([name, at]))
-  onTestFinished(end)
-  for (let ticks = 0; ticks < 2; ticks += 1) await Promise.all([file.reconcile(), other.reconcile()])
-  end()
-  const directory = join(path, '..')
-  expect(looks).toEqual([
-    ['lstat', directory],
-    ['lstat', directory],
-  ])
-})
-
 test.each([
-  ['removed', (path: string) => rmSync(path), true],
-  ['removed', (path: string) => rmSync(path), false],
-  ['given another content of the same length', (path: string) => writeFileSync(path, 'CONTENT'), true],
-  ['given another mode', (path: string) => chmodSync(path, 0o644), true],
-  ['exchanged', (path: string) => renameSync(path, `${path}.old`), true],
-  ['exchanged', (path: string) => renameSync(path, `${path}.old`), false],
-])(
-  'a file in memory that was left alone for long and is then %s is restored',
-  async (_, change, isPublic) => {
-    const { path, file } = await fileLeftAlone({ isPublic })
-    await file.reconcile()
-    change(path)
-    await file.reconcile()
-    expect(readFileSync(path, 'utf8')).toBe('content')
-    expect(statSync(path).mode & 0o777).toBe(0o600)
-    expect(file.counts()).toEqual({ writes: 2, repairs: 1, errors: 0 })
-  },
-)
+  ['removed', (path: string) => rmSync(path)],
+  ['given another content of the same length', (path: string) => writeFileSync(path, 'CONTENT')],
+  ['given another mode', (path: string) => chmodSync(path, 0o644)],
+  ['exchanged', (path: string) => renameSync(path, `${path}.old`)],
+])('a file in memory that was left alone for long and is then %s is restored', async (_, change) => {
+  const { path, file } = await fileLeftAlone()
+  await file.reconcile()
+  change(path)
+  await file.reconcile()
+  expect(readFileSync(path, 'utf8')).toBe('content')
+  expect(statSync(path).mode & 0o777).toBe(0o600)
+  expect(file.counts()).toEqual({ writes: 2, repairs: 1, errors: 0 })
+})
 
 test.each([
   ['removed', () => undefined],

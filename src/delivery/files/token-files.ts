@@ -50,7 +50,7 @@ export function createTokenFiles(options: {
       const token = usableToken(keeper.state(), now)
       return token && contentOf(config, token, now)
     }
-    const own = isTokenFile(config) ? { isPublic: true, counts } : {}
+    const own = isTokenFile(config) ? { counts } : {}
     return { config, file: createManagedFile(config, { desired, log, isRevocable: true, ...own }) }
   }
 

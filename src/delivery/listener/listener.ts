@@ -13,7 +13,6 @@ import { FileError } from '../../lib/file-error.ts'
 import { fs } from '../../lib/fs.ts'
 import { loadLibc } from '../../lib/libc.ts'
 import { createProblemLog, type Log } from '../../lib/log.ts'
-import { createNameWatch } from '../../lib/name-watch.ts'
 import { monotonicMs } from '../../lib/clock.ts'
 import { nameOf } from '../../lib/posix-ids.ts'
 import {
@@ -97,18 +96,15 @@ export async function adoptListeners(fds: readonly number[], options: ListenerOp
 
 /** Returns the tick that logs once that a socket of systemd was removed. */
 function createSocketWatch(path: string, log: Log): () => Promise<void> {
-  const unlessSame = createNameWatch()
   const problem = createProblemLog((remedy) => {
     const sentence = 'A socket of systemd was removed: no client finds it'
     if (remedy !== null) log('error', sentence, { event: 'socket-removed', path, remedy })
   })
-  return async () =>
-    unlessSame(dirname(path), async () => {
-      const found = await onFile(path, async () => lstatIfAny(path)).catch(() => undefined)
-      if (found === undefined) return false
+  return async () => {
+    const found = await onFile(path, async () => lstatIfAny(path)).catch(() => undefined)
+    if (found !== undefined)
       problem.set(found === null ? socketCure(accountOfEnvironment(process.env)) : null)
-      return true
-    })
+  }
 }
 
 async function listenOn(fd: number, { onConnection, onFault }: ListenerOptions): Promise<Server> {

@@ -7,7 +7,6 @@ import { DiskStalledError, onFileSystem } from '../../lib/disk-queue.ts'
 import { errorCode, exitStatus, fallbackOnSystemError, UserError } from '../../lib/error.ts'
 import { asFileError, FileError } from '../../lib/file-error.ts'
 import { createProblemLog } from '../../lib/log.ts'
-import { createNameWatch } from '../../lib/name-watch.ts'
 
 export interface SocketPath {
   readonly path: string
@@ -97,7 +96,6 @@ export function createKept<Address extends SocketPath, Made extends { readonly s
   let [address, made] = [first, firstMade]
   let isClosed = false
   let last: Promise<unknown> = Promise.resolve()
-  const unlessSame = createNameWatch()
   const problem = createProblemLog((error) => onProblem(error, address.path))
 
   /** One step at a time: each begins when the one before has ended. */
@@ -118,8 +116,7 @@ export function createKept<Address extends SocketPath, Made extends { readonly s
 
   const isThere = async (): Promise<boolean> => made !== null && (await isAt(address, made.stats))
 
-  /** Reports whether it is there then. */
-  async function restore(): Promise<boolean> {
+  async function restore(): Promise<void> {
     try {
       if (!isClosed && !(await isThere())) {
         await replace(address)
@@ -130,12 +127,11 @@ export function createKept<Address extends SocketPath, Made extends { readonly s
       if (!(error instanceof UserError)) throw error
       problem.set(error.message)
     }
-    return problem.current() === null
   }
 
   return {
     /** Makes it again where it is no longer there. Never fails: a problem is logged, once. */
-    tick: () => inTurn(async () => unlessSame(dirname(address.path), restore)),
+    tick: () => inTurn(restore),
     /** Changes it where it is, or makes it elsewhere. Throws as these do, and all stays as it was. */
     move: (next: Address, change: (made: Made) => Promise<unknown>) =>
       inTurn(async () => {
