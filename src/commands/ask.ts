@@ -117,9 +117,8 @@ export function configurationOf({ options, env }: Pick<Invocation, 'options' | '
 } {
   const { config, account } = options as { config?: string; account?: string }
   if (config !== undefined && account !== undefined) throw bothGiven('--config and --account')
-  if (config !== undefined) return { configPath: config, env, account: undefined }
   const named = account ?? (env[ACCOUNT_VARIABLE] || undefined)
-  if (named === undefined) return { configPath: undefined, env, account: undefined }
+  if (config !== undefined || named === undefined) return { configPath: config, env, account: undefined }
   if (account === undefined && env['KYC_TOKEND_CONFIG'])
     throw bothGiven(`$KYC_TOKEND_CONFIG and $${ACCOUNT_VARIABLE}`)
   const name = checkedAccount(named)

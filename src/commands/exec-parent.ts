@@ -72,7 +72,7 @@ export async function superviseCommand(invocation: Invocation, command: Command)
     return SIGNALLED + constants.signals[waiting.signal.reason as NodeJS.Signals]
   }
   using client = openClient(invocation)
-  const { ended, onToken, forward } = supervise(invocation.env, command, newest)
+  const { ended, onToken, forward } = supervise(invocation, command, newest)
   onSignal = forward
   const onFault = ({ message }: Error): unknown =>
     invocation.stderr.write(`kyc-tokend: ${escapeUnsafe(message)} The command keeps the token that it has.\n`)
@@ -106,7 +106,7 @@ async function afterFiles(client: TokenClient, { obtainedAt }: TokenResult): Pro
 }
 
 /** Starts the command, and signals or restarts it for other tokens. */
-function supervise(env: NodeJS.ProcessEnv, { path, argv, settings }: Command, token: TokenResult) {
+function supervise({ env, stderr }: Invocation, { path, argv, settings }: Command, token: TokenResult) {
   const { promise: ended, resolve, reject } = Promise.withResolvers<number>()
   const libc = loadLibc()
   let child: ChildProcess | undefined
@@ -210,7 +210,7 @@ function supervise(env: NodeJS.ProcessEnv, { path, argv, settings }: Command, to
     } catch (error) {
       if (errorCode(error) === 'ESRCH') return false
       const sentence = `${argv[0]} does not get ${signal} (${errorMessage(error)})`
-      if (signal !== 0) process.stderr.write(`kyc-tokend: ${escapeUnsafe(sentence)}.\n`)
+      if (signal !== 0) stderr.write(`kyc-tokend: ${escapeUnsafe(sentence)}.\n`)
       return signal === 0
     }
   }
