@@ -17,6 +17,7 @@ import { beforeEach, describe, expect, it, onTestFinished } from 'vitest'
 import { run } from '../../src/commands/check.ts'
 import { commandWorld, hourToken } from '../support/command-world.ts'
 import { PROGRAM } from '../support/daemon.ts'
+import { lacks } from '../support/lacks.ts'
 import { runCli } from '../support/run-cli.ts'
 import { smallConfig, useConfigFiles } from '../support/config-files.ts'
 
@@ -267,7 +268,6 @@ describe('kyc-tokend check --live', () => {
 })
 
 describe.runIf(process.getuid!() === 0)('kyc-tokend check, as another user', () => {
-  const hasStrace = spawnSync('strace', ['-V']).status === 0
   /** By root where there is a user kyc-tokend: in a mount namespace of its own, with another /etc/passwd. */
   const withServiceUser = (path: string, before: readonly string[] = []): string => {
     const users = 'root:x:0:0::/:/bin/sh\nkyc-tokend:x:4242:4243::/:/bin/false\n'
@@ -301,7 +301,7 @@ describe.runIf(process.getuid!() === 0)('kyc-tokend check, as another user', () 
     )
     expect(stdout).toMatch(/\n2 faults/)
   })
-  it.runIf(hasStrace)('inspects nothing before it has given up its rights', () => {
+  it.skipIf(lacks('strace'))('inspects nothing before it has given up its rights', () => {
     const trace = join(files.directory, 'trace')
     const path = readable()
     const output = withServiceUser(path, ['strace', '-f', '-e', 'trace=openat,setresuid', '-o', trace])

@@ -5,6 +5,7 @@ import { beforeEach, describe, expect, it } from 'vitest'
 
 import type { Config } from '../../src/config/config.ts'
 import { loadConfig, type LoadOptions } from '../../src/config/load.ts'
+import { lacks } from '../support/lacks.ts'
 import { createAuthority } from '../support/certificates.ts'
 import { refusalOf, serviceEnv as env, smallConfig, useConfigFiles } from '../support/config-files.ts'
 
@@ -302,8 +303,7 @@ describe('secret sources', () => {
 })
 
 describe('a device', () => {
-  const hasStrace = spawnSync('strace', ['-V']).status === 0
-  it.runIf(hasStrace)('is never opened, neither as a secret nor as the configuration', () => {
+  it.skipIf(lacks('strace'))('is never opened, neither as a secret nor as the configuration', () => {
     const program = new URL('../support/print-config.ts', import.meta.url).pathname
     const trace = join(files.directory, 'trace')
     const opened = (path: string): string => {

@@ -9,6 +9,7 @@ import { jwtOf } from '../support/jwt.ts'
 import { lacks } from '../support/lacks.ts'
 import { freePort } from '../support/redis.ts'
 import { granting } from '../support/service.ts'
+import { canMount } from '../support/small-disk.ts'
 import { expectUntil } from '../support/until.ts'
 import { installClient, startExample, type Example } from './example.ts'
 import { block } from './manual.ts'
@@ -175,9 +176,6 @@ describe('Node', () => {
   })
 })
 
-const canMount = spawnSync('unshare', ['-m', 'true']).status === 0
-if (!canMount)
-  process.stderr.write('Mounting the directory in a container is skipped: mounts are not allowed\n')
 describe.skipIf(!canMount)('a container', () => {
   test('sees the socket of a daemon that was restarted, through the directory', async () => {
     const example = await startExample()

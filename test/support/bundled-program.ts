@@ -16,6 +16,8 @@ export async function setup(): Promise<() => void> {
   // Other users run it, too.
   chmodSync(directory, 0o755)
   process.stderr.write('Building the program …\n')
+  if (process.getuid?.() !== 0)
+    process.stderr.write('Tests that need other users, mounts or machines are skipped: you are not root\n')
   await bundleProgram(directory)
   process.env[VARIABLE] = join(directory, 'cli.cjs')
   return () => rmSync(directory, { recursive: true, force: true })
