@@ -15,8 +15,6 @@ export const MAX_WAITING = 16
 export const MAX_SUBSCRIPTIONS = 16
 /** Requests of one connection that are answered in one go, before others have their turn. */
 export const REQUESTS_PER_TURN = 8
-/** As much is parsed as soon as it is read; more waits for its turn, since long requests of many clients take long. */
-export const AT_ONCE_BYTES = 1024
 /** Head of an HTTP request. */
 export const MAX_HEAD_BYTES = 8 * 1024
 export const MAX_HEAD_FIELDS = 64
@@ -39,8 +37,6 @@ const MAX_DENIED = 64
 export type TimeoutReason = 'idle' | 'stalled' | 'incomplete-request'
 /** In ms. Connections are checked every `sweepMs`: one ends at the first check after its time is up. */
 export type Timeouts = Readonly<Record<TimeoutReason | 'sweepMs', number>>
-
-// ---- connections ----------------------------------------------------------------------------------------------------
 
 /**
  * Counts one more connection of a socket against its limits. Returns the function that ends it; null: this peer may have
@@ -107,8 +103,6 @@ function descriptorLimit(): number {
   }
 }
 
-// ---- requests per second --------------------------------------------------------------------------------------------
-
 /** A token bucket that holds the requests of one second. */
 export interface RequestRate {
   left: number
@@ -126,8 +120,6 @@ export function tryAcquire(rate: RequestRate, perSecond: number | null): boolean
   rate.left -= 1
   return true
 }
-
-// ---- turns ----------------------------------------------------------------------------------------------------------
 
 /** Once per round of the event loop so much time goes to work that waits for its turn, in ms. */
 const TURNS_MS = 5

@@ -149,8 +149,6 @@ export function isRequestType(type: unknown): type is RequestType {
   return typeof type === 'string' && Object.hasOwn(answerTypes, type)
 }
 
-// ---- validation -----------------------------------------------------------------------------------------------------
-
 interface Field {
   readonly isValid: (value: unknown) => boolean
   readonly shape: string

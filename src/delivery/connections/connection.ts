@@ -3,7 +3,6 @@ import type { Socket } from 'node:net'
 import { monotonicMs } from '../../lib/clock.ts'
 import type { Fault } from '../../protocol.ts'
 import {
-  AT_ONCE_BYTES,
   MAX_UNSENT_BYTES,
   REQUESTS_PER_TURN,
   type RequestRate,
@@ -71,7 +70,7 @@ export abstract class Connection implements Caller {
   /** A connection that subscribes to something may be silent. */
   subscriptions = 0
   protected readonly host: Host
-  /** The client has ended its side, or the daemon stops: the connection ends with the last answer. */
+  /** The client has ended its side: the connection ends with the last answer. */
   protected isEnding = false
   /** Received and not parsed yet. */
   private unread: Buffer = NOTHING
@@ -135,9 +134,7 @@ export abstract class Connection implements Caller {
   private receive(chunk: Buffer): void {
     if (this.isClosing) return
     this.unread = this.unread.length === 0 ? chunk : Buffer.concat([this.unread, chunk])
-    if (chunk.length <= AT_ONCE_BYTES) return this.guard(() => this.read())
-    this.isPartial = false
-    this.proceed()
+    this.guard(() => this.read())
   }
 
   /** Parses as many requests as fit in one turn. The socket is read from again once no whole one is left. */

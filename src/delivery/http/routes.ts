@@ -35,8 +35,10 @@ export function createHttpRoutes(routes: Routes): Route {
     if (headerOf(req, 'origin') !== undefined) return sendProblem(res, { code: 'denied', message: NO_ORIGIN })
     const { path } = splitTarget(req)
     const methods = paths.get(path)
-    if (methods === undefined)
-      return sendProblem(res, { code: 'not-found', message: listPaths(paths.keys()) })
+    if (methods === undefined) {
+      const message = `There is nothing at this path; there is ${[...paths.keys()].join(', ')}`
+      return sendProblem(res, { code: 'not-found', message })
+    }
     const method = req.method === 'HEAD' ? 'GET' : req.method
     const route = method === 'GET' || method === 'POST' ? methods[method] : undefined
     if (route === undefined) return sendNotAllowed(res, methods)
@@ -194,10 +196,6 @@ function sendNotAllowed(res: ServerResponse, methods: object): void {
   const allowed = Object.keys(methods).flatMap((method) => (method === 'GET' ? ['GET', 'HEAD'] : [method]))
   const message = `This path takes ${allowed.join(' and ')}`
   sendProblem(res, { code: 'method-not-allowed', message }, ['Allow', allowed.join(', ')])
-}
-
-function listPaths(paths: Iterable<string>): string {
-  return `There is nothing at this path; there is ${[...paths].join(', ')}`
 }
 
 const NO_ORIGIN = 'Requests of web pages (with an `Origin` header) are refused: the token is not for browsers'

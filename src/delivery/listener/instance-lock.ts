@@ -8,7 +8,7 @@ import { fs } from '../../lib/fs.ts'
 import { loadLibc } from '../../lib/libc.ts'
 import type { Log } from '../../lib/log.ts'
 import { isSocketActivated, type InheritedSockets } from '../../lib/socket-activation.ts'
-import { assertFree, assertPathFree, createKept, inTurnAt, isSame } from './socket-path.ts'
+import { assertFree, createKept, inTurnAt, isSame } from './socket-path.ts'
 
 /** Locked by flock(2): the kernel releases it with the process, so a crash leaves nothing that blocks a start. */
 const LOCK_FILE = 'instance.lock'
@@ -33,8 +33,8 @@ export async function acquireInstanceLock(
 ) {
   const { ipc, http, runtimeDirectory, stateDirectory } = config
   if (!isSocketActivated(inherited)) {
-    await assertPathFree(ipc)
-    if (http !== null) await assertPathFree(http)
+    for (const socket of [ipc, http])
+      if (socket !== null) await inTurnAt(socket, { work: async () => assertFree(socket) })
   }
   let log: Log = () => undefined
   function onProblem(error: string | null, file: string): void {

@@ -47,11 +47,6 @@ export async function inTurnAt<T>(
   })
 }
 
-/** Throws as inTurnAt does, and UserError as assertFree does. */
-export async function assertPathFree(address: SocketPath): Promise<void> {
-  await inTurnAt(address, { work: async () => assertFree(address) })
-}
-
 /**
  * Throws UserError where a process answers at this path (69) or something that is not a socket is in the way (78). To be
  * called in its turn on the file system. `reached`: another way to the path.
