@@ -13,10 +13,12 @@ export type SecretSource = Settings['credentials']['apiKey']
 /** Of `Out` as the schema makes it from `In`. What is written as a text, secret sources too, is whole or missing. */
 type Usable<Out, In> = string extends In
   ? Out
-  : { readonly [Key in keyof Out]: Usable<Out[Key], At<In, Key>> | UndefinedIfRequired<At<In, Key>> }
+  : {
+      readonly [Key in keyof Out]: Usable<Out[Key], InputAt<In, Key>> | UndefinedIfRequired<InputAt<In, Key>>
+    }
 /** A setting that may be left out has a default. */
 type UndefinedIfRequired<In> = undefined extends In ? never : undefined
-type At<In, Key> = In extends object ? (Key extends keyof In ? In[Key] : never) : never
+type InputAt<In, Key> = In extends object ? (Key extends keyof In ? In[Key] : never) : never
 
 /** The parts of a valibot schema that are walked through. */
 interface SchemaNode {
