@@ -72,9 +72,18 @@ describe('a hostile working directory', () => {
   })
 })
 
+/** Loads a configuration as another user. */
+const asOther = (cwd: string, { env = {}, args = [] }: { env?: object; args?: string[] } = {}): string => {
+  const identity = { uid: 65_533, gid: 65_533 }
+  return execFileSync(process.execPath, [program, ...args], {
+    cwd,
+    encoding: 'utf8',
+    env: { ...env },
+    ...identity,
+  })
+}
+
 describe.runIf(process.getuid!() === 0)('the working directory of a person', () => {
-  const asOther = (cwd: string, env = {}): string =>
-    execFileSync(process.execPath, [program], { cwd, encoding: 'utf8', env, uid: 65_533, gid: 65_533 })
   beforeEach(() => {
     chmodSync(files.directory, 0o755)
     const document = { ...smallConfig(), baseUrl: 'https://here.example' }
@@ -95,12 +104,26 @@ describe.runIf(process.getuid!() === 0)('the working directory of a person', () 
     )
   })
   it('is not looked at by root, nor by a service', () => {
-    expect(asOther(files.directory, serviceEnv)).toMatch(/there is no configuration file/)
+    expect(asOther(files.directory, { env: serviceEnv })).toMatch(/there is no configuration file/)
     expect(
       execFileSync(process.execPath, [program], { cwd: files.directory, encoding: 'utf8', env: {} }),
     ).toMatch(
       /kyc-tokend\.config\.yaml is not looked at, because root and services read \/etc\/kyc-tokend only: name it/,
     )
+  })
+})
+
+describe.runIf(process.getuid!() === 0)('a configuration of another owner', () => {
+  beforeEach(() => chmodSync(files.directory, 0o755))
+  it('is read with the rights of the group', () => {
+    const path = files.write('c.json', smallConfig(), 0o640)
+    chownSync(path, 0, 65_533)
+    expect(asOther('/', { args: [path] })).toContain('https://api.example.com')
+  })
+  it('in a directory that may not be entered is said to be there', () => {
+    mkdirSync(join(files.directory, 'shut'), { mode: 0o700 })
+    const path = files.write('shut/c.json', smallConfig())
+    expect(asOther('/', { args: [path] })).toMatch(/may not be read by the user \w+/)
   })
 })
 

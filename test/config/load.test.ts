@@ -1,7 +1,7 @@
 import { execFileSync, spawnSync } from 'node:child_process'
-import { chmodSync, chownSync, mkdirSync, readFileSync, symlinkSync } from 'node:fs'
+import { chmodSync, chownSync, readFileSync, symlinkSync } from 'node:fs'
 import { join } from 'node:path'
-import { beforeEach, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 
 import type { Config } from '../../src/config/config.ts'
 import { loadConfig, type LoadOptions } from '../../src/config/load.ts'
@@ -9,8 +9,7 @@ import { lacks } from '../support/lacks.ts'
 import { createAuthority } from '../support/certificates.ts'
 import { refusalOf, serviceEnv as env, smallConfig, useConfigFiles } from '../support/config-files.ts'
 
-const uid = process.getuid!()
-const isRoot = uid === 0
+const isRoot = process.getuid!() === 0
 const files = useConfigFiles()
 
 const load = (configPath: string, more: Partial<LoadOptions> = {}): Promise<Config> =>
@@ -398,30 +397,5 @@ describe('faults that only the host shows', () => {
       'tokenFiles[1].group',
       'tokenFiles[1].mode',
     ])
-  })
-})
-
-describe.runIf(isRoot)('as another user', () => {
-  const program = new URL('../support/print-config.ts', import.meta.url).pathname
-  const asOther = (path: string): string =>
-    execFileSync(process.execPath, [program, path], {
-      uid: 65_533,
-      gid: 65_533,
-      encoding: 'utf8',
-      env: {},
-      cwd: '/',
-    })
-  beforeEach(() => {
-    chmodSync(files.directory, 0o755)
-  })
-  it('reads what it may read', () => {
-    const path = write()
-    chownSync(path, 0, 65_533)
-    chmodSync(path, 0o640)
-    expect(asOther(path)).toContain('https://api.example.com')
-  })
-  it('says so of a directory that it may not enter', () => {
-    mkdirSync(join(files.directory, 'shut'), { mode: 0o700 })
-    expect(asOther(files.write('shut/c.json', smallConfig()))).toMatch(/may not be read by the user \w+/)
   })
 })

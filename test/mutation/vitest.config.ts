@@ -11,6 +11,7 @@ export default defineConfig({
       '**/*.system.test.ts',
       'test/share/{fleet-story,redis-access,manual}.test.ts',
       'test/report/log.test.ts',
+      'test/config/hostile-directory.test.ts',
     ],
     setupFiles: ['test/mutation/setup.ts'],
     testTimeout: 60_000,
