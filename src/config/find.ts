@@ -134,6 +134,6 @@ function parse(extension: string, text: string, loaders: Record<'.json' | '.yaml
     // Words alone are the parser's own; anything else in a reason may be quoted from the file.
     const why =
       typeof reason === 'string' && /^[a-z ,-]+$/.test(reason) ? reason : 'it cannot be read from there on'
-    throw new NoDocument(`is not ${isJson ? 'JSON' : 'YAML'}${where}: ${why}`)
+    throw new NoDocument(`is not YAML${where}: ${why}`)
   }
 }

@@ -17,6 +17,11 @@ const load = (configPath: string, more: Partial<LoadOptions> = {}): Promise<Conf
 /** All that is said of a configuration that is refused. */
 const refusal = async (configPath: string, more: Partial<LoadOptions> = {}): Promise<string> =>
   (await refusalOf(load(configPath, more))).message
+const link = (target: string, name: string): string => {
+  const path = join(files.directory, name)
+  symlinkSync(target, path)
+  return path
+}
 const write = (settings: object = {}, mode = 0o600): string =>
   files.write('kyc-tokend.config.json', { ...smallConfig(), ...settings }, mode)
 
@@ -150,13 +155,10 @@ describe('a file that cannot be a configuration', () => {
     ['a file without an extension', () => files.write('c', '{}'), /must be named/],
     ['an empty file', () => files.write('c.json', ' \n'), /is empty: begin with kyc-tokend\.config\.example/],
     ['a file over 1 MiB', () => files.write('c.json', ' '.repeat(1024 * 1024 + 1)), /is larger than 1 MiB/],
-    [
-      'Latin-1',
-      () => files.write('c.json', Buffer.from('"\u00e9"', 'latin1')),
-      /is not valid UTF-8: save it as/,
-    ],
+    ['Latin-1', () => files.write('c.json', Buffer.from('"\u00e9"', 'latin1')), /is not valid UTF-8: save/],
     ['UTF-16', () => files.write('c.json', Buffer.from('\uFEFF{}', 'utf16le')), /is not valid UTF-8/],
     ['a device', () => '/dev/null', /is not a regular file/],
+    ['a link in a circle', () => link('c.json', 'c.json'), /is a link that leads round in a circle/],
     [
       'YAML with an alias',
       () => files.write('c.yaml', 'apiSecret: *HUSH\n'),
@@ -164,11 +166,7 @@ describe('a file that cannot be a configuration', () => {
     ],
     ['YAML with a tag', () => files.write('c.yaml', 'apiSecret: !HUSH x\n'), /is not YAML/],
     ['YAML that runs code', () => files.write('c.yaml', 'a: !!js/function "HUSH"\n'), /is not YAML/],
-    [
-      'JSON with a word',
-      () => files.write('c.json', '{\n "a": HUSH\n}'),
-      /is not JSON at line 2, column 7: a/,
-    ],
+    ['JSON with a word', () => files.write('c.json', '{\n "a": HUSH\n}'), /is not JSON at line 2, column 7/],
   ])('%s: a sentence says so, and quotes nothing of it', async (_, make, sentence) => {
     const message = await refusal(make())
     expect(message).toMatch(sentence)
@@ -213,10 +211,10 @@ describe('owner and mode', () => {
   })
   it('checks the file at the end of a link', async () => {
     write({}, 0o644)
-    symlinkSync('kyc-tokend.config.json', join(files.directory, 'link.json'))
-    expect(await refusal(join(files.directory, 'link.json'))).toMatch(/read by everybody/)
+    const path = link('kyc-tokend.config.json', 'link.json')
+    expect(await refusal(path)).toMatch(/read by everybody/)
     write({}, 0o600)
-    expect((await load(join(files.directory, 'link.json'))).file).toBe(join(files.directory, 'link.json'))
+    expect((await load(path)).file).toBe(path)
   })
   it('quotes a path so that the remedy can be pasted', async () => {
     expect(await refusal(files.write("it's here.json", smallConfig(), 0o644))).toContain(
@@ -312,18 +310,18 @@ describe('a device', () => {
       return readFileSync(trace, 'utf8')
     }
     const path = write({ credentials: { apiKey: 'key-0815', apiSecret: { file: 'link' } } })
-    symlinkSync('/dev/ptmx', join(files.directory, 'link'))
-    expect(opened(path)).not.toContain(`${files.directory}/link`)
-    symlinkSync('/dev/ptmx', join(files.directory, 'link.json'))
-    expect(opened(join(files.directory, 'link.json'))).not.toContain(`${files.directory}/link.json`)
+    const secret = link('/dev/ptmx', 'link')
+    expect(opened(path)).not.toContain(secret)
+    const config = link('/dev/ptmx', 'link.json')
+    expect(opened(config)).not.toContain(config)
   })
 })
 
 describe('a secret that Kubernetes projects', () => {
   it('may be a link, read by a group; where all may read it the remedy is in the pod', async () => {
     files.write('vol/..2026_11/s', 'from-a-pod', 0o440)
-    symlinkSync('..2026_11', join(files.directory, 'vol/..data'))
-    symlinkSync('..data/s', join(files.directory, 'vol/s'))
+    link('..2026_11', 'vol/..data')
+    link('..data/s', 'vol/s')
     const path = write({ credentials: { apiKey: 'key-0815', apiSecret: { file: 'vol/s' } } })
     expect((await load(path)).credentials.apiSecret.reveal()).toBe('from-a-pod')
     chmodSync(join(files.directory, 'vol/..2026_11/s'), 0o644)
@@ -342,21 +340,15 @@ describe('faults that only the host shows', () => {
     [{ tokenFiles: [{ path: 'alert.json' }] }, /a file of the daemon itself/],
     [
       { tokenFiles: [{ path: 'token' }, { path: 'token.front' }] },
-      /tokenFiles\[1\]\.path: .*a file of the daemon itself/,
+      /\[1\]\.path: .*a file of the daemon itself/,
     ],
     [
       { stateDirectory: '/var/lib/state', tokenFiles: [{ path: '/var/lib/state/key' }] },
       /a file of the daemon itself/,
     ],
     [{ ipc: { path: `/${'x'.repeat(107)}` } }, /ipc\.path: is 108 bytes long .* at most 107/],
-    [
-      { ipc: { allow: { users: ['no-such-user'] } } },
-      /ipc\.allow\.users\[0\]: there is no user no-such-user/,
-    ],
-    [
-      { tokenFiles: [{ path: 't', group: 'no-such-group' }] },
-      /tokenFiles\[0\]\.group: there is no group no-such-group/,
-    ],
+    [{ ipc: { allow: { users: ['no-such-user'] } } }, /ipc\.allow\.users\[0\]: there is no user no-such/],
+    [{ tokenFiles: [{ path: 't', group: 'no-such-group' }] }, /tokenFiles\[0\]\.group: there is no group/],
     [{ retry: { initialDelay: '1m', maxDelay: '1s' } }, /retry\.initialDelay: must not be longer/],
     [{ request: { caFile: 'no.pem' } }, /request\.caFile: .*is not there/],
   ])('are found in %j', async (settings, sentence) => {
@@ -387,7 +379,8 @@ describe('faults that only the host shows', () => {
       tokenFiles: ['x', { path: 't', group: 'no-such-group', mode: 640 }],
       ipc: 'x',
     })
-    const { faults } = await refusalOf(load(path))
+    const { faults, message } = await refusalOf(load(path))
+    expect(message.startsWith(`${path} has 7 faults:\n  `)).toBe(true)
     expect(faults.map(({ at }) => at).toSorted((a, b) => (a < b ? -1 : 1))).toEqual([
       'credentials.apiKey',
       'credentials.apiSecret',
