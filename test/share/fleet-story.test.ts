@@ -5,6 +5,7 @@
 // plays 1,000 stories of that seed. A story that breaks a rule is shortened before it is shown.
 import fc from 'fast-check'
 import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
+import { Secret } from '../../src/lib/secret.ts'
 import {
   createFleetStoryWorld,
   type FleetAnswer,
@@ -167,6 +168,27 @@ describe('of three hosts with saved state', () => {
     await play({ do: 'operator', host: 1 }, wait(11_000))
     expect(world.requests()).toBe(3)
     expect(tokens.size).toBe(1)
+  })
+
+  test.each([
+    ['the same settings', { password: new Secret('former') }, 0],
+    ['another password', { password: new Secret('another') }, 1],
+    ['another time limit', { password: new Secret('former'), timeoutMs: 2_000 }, 1],
+  ])('a reload with %s of the store connects anew only if they differ', async (_what, share, more) => {
+    const former = { password: new Secret('former') }
+    const reload = { do: 'reload', host: 0, credentials: 'one' } as const
+    await play(wait(1_000), { ...reload, share: former }, { do: 'operator', host: 0 }, wait(1_000))
+    const before = world.connections()
+    await play({ ...reload, share }, { do: 'operator', host: 0 }, wait(1_000))
+    expect(world.connections() - before).toBe(more)
+    expect(new Set(world.tokens()).size).toBe(1)
+  })
+
+  test('hosts that boot while the store is away spread over the size of the fleet that they knew', async () => {
+    await play(wait(1_000), lose(null))
+    for (const index of [0, 1, 2]) await play({ do: 'reboot', host: index })
+    await play(wait(1_100))
+    expect(world.tokens()).not.toContain(null)
   })
 
   test('other credentials are tried at once while the store is away, by each host that got them', async () => {

@@ -32,7 +32,12 @@ export type FleetStep =
   | { readonly do: 'need'; readonly host: number; readonly ms: number }
   | { readonly do: 'reject' | 'operator'; readonly host: number }
   | { readonly do: 'reboot' | 'restart'; readonly host: number }
-  | { readonly do: 'reload'; readonly host: number; readonly credentials: string }
+  | {
+      readonly do: 'reload'
+      readonly host: number
+      readonly credentials: string
+      readonly share?: Partial<ShareConfig>
+    }
   /** A kill -9 after so many further effects (a save, a request, a command to the store) and turns of promises. */
   | { readonly do: 'crash'; readonly host: number; readonly effects: number; readonly turns: number }
   | { readonly do: 'lose'; readonly kind: 'lost' | 'slow' | 'denied'; readonly host: number | null }
@@ -47,6 +52,8 @@ export interface FleetStoryWorld {
   /** The tokens that the hosts hand out. */
   tokens(): readonly (string | null)[]
   requests(): number
+  /** Connections to a store that were ever opened. */
+  connections(): number
   advance(ms: number): Promise<void>
   end(): Promise<void>
 }
@@ -101,6 +108,7 @@ export async function createFleetStoryWorld(random: () => number): Promise<Fleet
   let isPushing = true
   let copies = 0
   let requests = 0
+  let connections = 0
   let issued = 0
   const nowMs = (): number => clock.now().bootMs
 
@@ -177,6 +185,7 @@ export async function createFleetStoryWorld(random: () => number): Promise<Fleet
     server.fail(failure)
     server.push(isPushing)
     const store = server.connect(host)
+    connections += 1
     const alive =
       <A extends unknown[], R>(command: (...values: A) => Promise<R>) =>
       async (...values: A): Promise<R> => {
@@ -286,7 +295,11 @@ export async function createFleetStoryWorld(random: () => number): Promise<Fleet
 
   // ---- hosts ----------------------------------------------------------------------------------------------------------
 
-  function configOf(name: string, credentials: string, owner: () => Life | null): Config {
+  function configOf(
+    name: string,
+    credentials: string,
+    { owner, settings = {} }: { owner: () => Life | null; settings?: Partial<ShareConfig> | undefined },
+  ): Config {
     const secret = new Secret(credentials)
     const share = {
       host: name,
@@ -294,6 +307,7 @@ export async function createFleetStoryWorld(random: () => number): Promise<Fleet
       asks: true,
       whenAlone: 'fetch',
       timeoutMs: 1_000,
+      ...settings,
     } as unknown as ShareConfig
     const config = {
       baseUrl: 'https://service.example',
@@ -317,7 +331,7 @@ export async function createFleetStoryWorld(random: () => number): Promise<Fleet
       sleep: (ms, signal) => clock.sleep(ms, signal),
     }
     let life: Life | null = null
-    const config = configOf(host.name, credentials, () => life)
+    const config = configOf(host.name, credentials, { owner: () => life })
     const directories = {
       runtimeDirectory: join(host.directory, 'run'),
       stateDirectory: join(host.directory, 'state'),
@@ -386,10 +400,10 @@ export async function createFleetStoryWorld(random: () => number): Promise<Fleet
     host.bootedAtMs = nowMs() - 1_000
   }
 
-  function reload(host: Host, credentials: string): void {
+  function reload(host: Host, credentials: string, settings?: Partial<ShareConfig>): void {
     const life = host.life as Life
     if (life.isDead) return
-    const next = configOf(host.name, credentials, () => life)
+    const next = configOf(host.name, credentials, { owner: () => life, settings })
     life.config = next
     life.parts.prepare(next)()
   }
@@ -422,7 +436,7 @@ export async function createFleetStoryWorld(random: () => number): Promise<Fleet
         answer = step
         return
       case 'reload':
-        return reload(host, step.credentials)
+        return reload(host, step.credentials, step.share)
       case 'crash':
         if (step.effects === 0) return kill(host, step.turns)
         host.crash = { effects: step.effects, turns: step.turns }
@@ -489,6 +503,7 @@ export async function createFleetStoryWorld(random: () => number): Promise<Fleet
         life === null ? null : (usableToken(life.keeper.state(), life.clock.now())?.accessToken ?? null),
       ),
     requests: () => requests,
+    connections: () => connections,
     advance: (ms) => clock.advance(ms),
     async end() {
       for (const { life } of hosts) {
