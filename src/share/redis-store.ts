@@ -66,13 +66,8 @@ export async function openRedisStore(
       const { verdict, nowMs, number: hosts, rest } = replyOf(await run(READ, known, highestFence))
       if (verdict !== 'read') throw nonsense()
       const [fence, isPlanted] = rest.slice(4)
-      return {
-        nowMs,
-        fence: numberIn(fence),
-        isPlanted: isPlanted === '1',
-        record: recordIn(nowMs, rest),
-        hosts,
-      }
+      const record = recordIn(nowMs, rest)
+      return { nowMs, fence: numberIn(fence), isPlanted: isPlanted === '1', record, hosts }
     },
     async watch(listener, signal) {
       client.on('ready', () => listener.onConnected?.())
@@ -151,13 +146,8 @@ function leaseFrom({ verdict, nowMs, number, rest }: ReturnType<typeof replyOf>)
 
 function recordIn(nowMs: number, [fence, at, notBefore, sealed]: Texts): StoredRecord | null {
   if (!fence) return null
-  return {
-    fence: Number(fence),
-    atMs: Number(at),
-    notBeforeMs: Number(notBefore),
-    sealed: sealed ?? '',
-    nowMs,
-  }
+  const head = { fence: Number(fence), atMs: Number(at), notBeforeMs: Number(notBefore) }
+  return { ...head, sealed: sealed ?? '', nowMs }
 }
 
 /** Anybody who may publish can send anything; null: not a record. */

@@ -116,11 +116,7 @@ export function shareToken(options: MemberOptions) {
       const { hosts, newest } = member.state
       return { ...telemetry.storeState(), server: store.server, hosts, askedBy: newest?.record.by ?? null }
     },
-    sample: () => ({
-      ...telemetry.sample(),
-      state: telemetry.storeState().state,
-      hosts: member.state.hosts,
-    }),
+    sample: () => ({ ...telemetry.sample(), state: telemetry.storeState().state, hosts: member.state.hosts }),
     /** The facts that a restart has to know. */
     remembered(): Remembered {
       const { adoptedFence, highestFence, own, hosts } = member.state

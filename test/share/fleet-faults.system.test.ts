@@ -77,19 +77,6 @@ describe.skipIf(withoutRedis)('Redis', { timeout: 120_000 }, () => {
       expect(event === 'share-connected').toBe(index % 2 === 0)
   })
 
-  test('is read-only for a while: hosts say so, are alone, and agree afterwards', async () => {
-    const hosts = await startHosts(HOSTS, settings)
-    const before = await oneToken(hosts)
-    redis.cli('replicaof', '127.0.0.1', '1')
-    const outcomes = await askAll(hosts.slice(0, 2), 'refresh.request')
-    expect(outcomes.map(({ outcome }) => outcome)).toEqual(['ok', 'ok'])
-    const lost = await expectUntil('the record', () => recordsOf(hosts.slice(0, 1), 'share-lost')[0])
-    expect(lost).toMatchObject({ error: expect.stringContaining('READONLY'), remedy: expect.any(String) })
-    redis.cli('replicaof', 'no', 'one')
-    await oneToken(hosts, { not: before, withinMs: 40_000 })
-    expect(service.requests).toHaveLength(3)
-  })
-
   test('gets another password: hosts say so with the rights that they need, and serve on', async () => {
     redis.cli('config', 'set', 'requirepass', 'right-password')
     const share = { timeout: '2s', password: 'wrong-password' }
