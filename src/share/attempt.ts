@@ -255,8 +255,8 @@ function keepOwn(member: Member, { record, obtainedAtMs }: Answer): void {
 
 /** The store cannot be used: the request is put off to this host's own time, then made by itself. */
 async function askAlone(member: Member, attempt: Attempt, signal: AbortSignal): Promise<FetchOutcome> {
-  const { share, keeper, random, telemetry } = member
-  const { asks, whenAlone } = share
+  const { keeper, random, telemetry } = member
+  const { asks, whenAlone } = member.share
   // Other credentials are an operator's act, too.
   const isAct = attempt.cause === 'operator' || attempt.cause === 'reload'
   if (!asks || (whenAlone === 'wait' && !isAct)) {

@@ -133,7 +133,6 @@ const DELIVER_AGAIN_MS = 50
 function createMember(options: MemberOptions) {
   const { store, seal, clock, keeper, host, log } = options
   const telemetry = createTelemetry({ ...options, server: store.server })
-  const waiting = createWakeableSleep(clock)
   const closed = new AbortController()
   let isDeliveringAgain = false
   const member = {
@@ -141,7 +140,7 @@ function createMember(options: MemberOptions) {
     telemetry,
     state: initialShareState(options.remembered),
     /** The sleep of an attempt that waits for another host. */
-    waiting,
+    waiting: createWakeableSleep(clock),
     /** The attempt of the keeper's that is under way. */
     underWay: null as Promise<unknown> | null,
     nowMs,
@@ -190,7 +189,7 @@ function createMember(options: MemberOptions) {
 
   /** Offers the keeper what it does not have. During an attempt that is its outcome instead. */
   function deliver(): void {
-    if (member.underWay !== null) waiting.wake()
+    if (member.underWay !== null) member.waiting.wake()
     else if (takeDelivery((outcome) => keeper.offer(outcome)) !== null) deliver()
   }
 

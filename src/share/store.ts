@@ -52,10 +52,8 @@ export interface LeaseRequest {
     readonly pace: boolean
   }
 }
-interface PutRequest extends SealedRecord {
-  /** The record stays in the store for so long. */
-  readonly ttlMs: number
-}
+/** `ttlMs`: the record stays in the store for so long. */
+type PutRequest = SealedRecord & { readonly ttlMs: number }
 export type Put =
   /** `hosts`: how many listened. */
   | { readonly verdict: 'stored'; readonly hosts: number }

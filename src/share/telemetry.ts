@@ -63,11 +63,8 @@ export function createTelemetry(options: {
     connected(): void {
       if (storeState.state === 'connected') return
       const aloneSeconds = Math.round((clock.now().wallMs - Date.parse(storeState.since)) / 1000)
-      log('info', 'Connected to the shared store', {
-        event: 'share-connected',
-        server,
-        ...(failures > 0 && { failures, aloneSeconds }),
-      })
+      const loss = failures > 0 && { failures, aloneSeconds }
+      log('info', 'Connected to the shared store', { event: 'share-connected', server, ...loss })
       failures = 0
       isAloneLogged = false
       storeState = { state: 'connected', since: isoNow(), lastError: null }

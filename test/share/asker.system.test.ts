@@ -24,39 +24,18 @@ interface Step {
   /** The record is in the store, and the others are notified: one step inside Redis. */
   readonly isWritten: boolean
 }
-const STEPS: readonly Step[] = [
-  {
-    name: 'before the lease',
-    halt: { when: 'before', text: "reply('yours'" },
-    isAsked: false,
-    isWritten: false,
-  },
-  {
-    name: 'with the lease',
-    halt: { when: 'after', text: "reply('yours'" },
-    isAsked: false,
-    isWritten: false,
-  },
-  { name: 'during the request', halt: { when: 'after', text: 'POST /' }, isAsked: true, isWritten: false },
-  {
-    name: 'with the answer',
-    halt: { when: 'before', text: "reply('stored'" },
-    isAsked: true,
-    isWritten: false,
-  },
-  {
-    name: 'after the write',
-    halt: { when: 'after', text: "reply('stored'" },
-    isAsked: true,
-    isWritten: true,
-  },
-  {
-    name: 'after the announcement',
-    halt: { when: 'before', text: '"share-asked"' },
-    isAsked: true,
-    isWritten: true,
-  },
-]
+/** The writes of the scripts that take the lease and that store the answer. */
+const [ACQUIRE, PUT] = ["reply('yours'", "reply('stored'"]
+const STEPS = (
+  [
+    ['before the lease', 'before', ACQUIRE, false, false],
+    ['with the lease', 'after', ACQUIRE, false, false],
+    ['during the request', 'after', 'POST /', true, false],
+    ['with the answer', 'before', PUT, true, false],
+    ['after the write', 'after', PUT, true, true],
+    ['after the announcement', 'before', '"share-asked"', true, true],
+  ] as const
+).map(([name, when, text, isAsked, isWritten]): Step => ({ name, halt: { when, text }, isAsked, isWritten }))
 
 let redis: RedisServer
 beforeEach(async () => {

@@ -310,7 +310,9 @@ describe('a store that is lost', () => {
       expect(hosts.every((host) => host.token() !== null)).toBe(true)
     }
     for (const host of hosts) {
-      expect(eventsOf(host, 'share-lost')).toHaveLength(1)
+      expect(eventsOf(host, 'share-lost')).toEqual([
+        expect.objectContaining({ remedy: expect.stringContaining('`kyc-tokend check`') }),
+      ])
       expect(host.share.status()).toMatchObject({ state: 'alone', lastError: 'connect ECONNREFUSED' })
     }
     const before = world.asked.length

@@ -218,11 +218,6 @@ describe.each(worlds)('%s', (_name, isThere, createWorld) => {
     expect('fence' in taken && taken.fence).toBeGreaterThan(fence)
   })
 
-  test('a record is gone when its time is over', async () => {
-    await putAsOne({ ttlMs: 50 })
-    await expectUntil('the record to go', async () => (await other.read(at(0))).fence === 0)
-  })
-
   test('all that listen get a record at once, and the writer learns how many they are', async () => {
     const heard: StoredRecord[][] = [[], []]
     for (const [index, store] of [one, other].entries())
