@@ -179,9 +179,8 @@ async function applyAttributes(file: number, { mode, uid, gid }: FileAttributes)
   await fs.fchmod(file, mode)
   const kept = await fs.fstat(file)
   if (kept.uid !== owner.uid || kept.gid !== owner.gid || (kept.mode & MODE_BITS) !== mode) {
-    throw new FileError(
-      `Its file system does not keep owner, group and mode ${octal(mode)}: choose another directory`,
-    )
+    const words = `owner, group and mode ${mode.toString(8).padStart(4, '0')}`
+    throw new FileError(`Its file system does not keep ${words}: choose another directory`)
   }
 }
 
@@ -190,16 +189,13 @@ async function applyAttributes(file: number, { mode, uid, gid }: FileAttributes)
  * of more than 31 bytes cost the kernel more.
  */
 function temporaryPath(path: string): string {
-  return join(dirname(path), `.${basename(path)}.${randomHex(6)}${TEMPORARY_END}`)
+  return join(dirname(path), `.${basename(path)}.${randomHex(6)}.kyc`)
 }
 
 function isTemporaryOf(path: string, name: string): boolean {
   const start = `.${basename(path)}.`
-  return name.startsWith(start) && TEMPORARY_REST.test(name.slice(start.length))
+  return name.startsWith(start) && /^[0-9a-f]{12}\.kyc$/.test(name.slice(start.length))
 }
-
-const TEMPORARY_END = '.kyc'
-const TEMPORARY_REST = /^[0-9a-f]{12}\.kyc$/
 
 function refuseOddTarget(path: string, stats: Stats | null): void {
   if (stats === null || stats.isFile()) return
@@ -207,8 +203,4 @@ function refuseOddTarget(path: string, stats: Stats | null): void {
   throw new FileError(
     `${path} is ${kind ?? 'no regular file'}, which is never replaced: remove it, or choose another path`,
   )
-}
-
-function octal(mode: number): string {
-  return mode.toString(8).padStart(4, '0')
 }

@@ -1,6 +1,6 @@
 // Hashes, random bytes, certificates, and TLS contexts.
 import type { SecureContext } from 'node:tls'
-import { errorCode } from './error.ts'
+import { fallbackOnSystemError } from './error.ts'
 
 /** Loaded at the first call: a start and most commands need none of it. */
 const crypto = () => process.getBuiltinModule('node:crypto')
@@ -30,8 +30,7 @@ export function certificatesIn(pem: string): string[] {
   try {
     return found.filter((certificate) => new X509Certificate(certificate).raw.length > 0)
   } catch (error) {
-    if (errorCode(error) === undefined) throw error
-    return []
+    return fallbackOnSystemError([])(error)
   }
 }
 
@@ -41,8 +40,7 @@ export function isKeyOf(key: string, certificates: string): boolean {
   try {
     return new X509Certificate(certificates).checkPrivateKey(createPrivateKey(key))
   } catch (error) {
-    if (errorCode(error) === undefined) throw error
-    return false
+    return fallbackOnSystemError(false)(error)
   }
 }
 

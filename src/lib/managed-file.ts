@@ -180,12 +180,7 @@ export function createManagedFile(
 
 /** Every change of content, mode or owner sets the change time, which no call sets otherwise. */
 function isUnchanged(before: Stats, after: Stats): boolean {
-  return (
-    before.ino === after.ino &&
-    before.dev === after.dev &&
-    before.ctimeMs === after.ctimeMs &&
-    before.size === after.size
-  )
+  return (['ino', 'dev', 'ctimeMs', 'size'] as const).every((name) => before[name] === after[name])
 }
 
 /** The group of a file that is created in the directory. */

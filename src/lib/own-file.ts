@@ -85,18 +85,19 @@ async function readTrusted(
   path: string,
   mode: number,
 ): Promise<{ text: string | null; fault: string | null }> {
+  const untrusted = (fault: string | null) => ({ text: null, fault })
   try {
     const { content, stats } = await onFile(path, async () => readSmallFile(path, MAX_BYTES))
-    if (content === null) return { text: null, fault: 'it is too long, or no regular file' }
-    if (stats.uid !== process.geteuid!()) {
-      return { text: null, fault: `it belongs to another user (${nameOf('user', stats.uid)})` }
-    }
+    if (content === null) return untrusted('it is too long, or no regular file')
+    if (stats.uid !== process.geteuid!())
+      return untrusted(`it belongs to another user (${nameOf('user', stats.uid)})`)
     if ((stats.mode & 0o077 & ~mode) !== 0)
-      return { text: null, fault: `others may read or write it (not 0${mode.toString(8)})` }
+      return untrusted(`others may read or write it (not 0${mode.toString(8)})`)
     return { text: content.toString('utf8'), fault: null }
   } catch (error) {
     if (!(error instanceof FileError)) throw error
-    const fault = `it cannot be read (${errorCode(error.cause) ?? error.message})`
-    return { text: null, fault: error.code === 'ENOENT' ? null : fault }
+    return untrusted(
+      error.code === 'ENOENT' ? null : `it cannot be read (${errorCode(error.cause) ?? error.message})`,
+    )
   }
 }

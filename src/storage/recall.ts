@@ -63,8 +63,11 @@ export function recalledState(
   return { state, fleet: { fence: Math.max(...fences), hosts: known?.hosts ?? 0 } }
 }
 
+/** null where the token may no longer be handed out, or where its instants are impossible ones. */
 function goodTokenOf({ subject, token }: SavedToken, now: Instant): Token | null {
-  return isStillGood(token, now) ? { ...token, credentialsId: subject } : null
+  const latestMs = now.bootMs + CLOCK_GRAIN_MS
+  const isPossible = token.received.bootMs <= latestMs && token.expiresAtMs <= latestMs + token.lifeMs
+  return isPossible && now.bootMs < usableUntilMs(token) ? { ...token, credentialsId: subject } : null
 }
 
 /** A token that is not there after all was lost now. */
@@ -93,15 +96,6 @@ function factsOf(known: SavedState, credentialsId: string, now: Instant): Partia
 function failureInForce({ failure, notBeforeMs }: SavedState, now: Instant): Failure | null {
   if (failure === null || notBeforeMs === null || notBeforeMs <= now.bootMs) return null
   return { ...failure, attempts: 1, retryAtMs: notBeforeMs }
-}
-
-/** Reports whether the token may still be handed out, and its instants are possible ones: a doubtful one is not served. */
-function isStillGood(token: SavedToken['token'], now: Instant): boolean {
-  return (
-    token.received.bootMs <= now.bootMs + CLOCK_GRAIN_MS &&
-    token.expiresAtMs <= now.bootMs + CLOCK_GRAIN_MS + token.lifeMs &&
-    now.bootMs < usableUntilMs(token)
-  )
 }
 
 /** The distance of the boot clock of then from that of now: none in the same boot, else by the wall clock. */
