@@ -22,20 +22,15 @@ export function serviceRequest(service: ServiceConfig, credentials: Credentials)
         }
   const fields = { ...own, ...parameters }
   const body = Buffer.from(send === 'json' ? JSON.stringify(fields) : new URLSearchParams(fields).toString())
-  const standard = {
+  // Of two with one name, in whatever letters, Node sends the last.
+  const headers = {
     accept: 'application/json',
     'accept-encoding': 'identity',
     'content-type': send === 'json' ? 'application/json' : 'application/x-www-form-urlencoded',
     'content-length': String(body.length),
     'user-agent': `kyc-tokend/${version}`,
     ...(send === 'basic' && { authorization: `Basic ${basicOf(credentials)}` }),
+    ...service.headers,
   }
-  const given = new Set(Object.keys(service.headers).map((name) => name.toLowerCase()))
-  const kept = Object.entries(standard).filter(([name]) => !given.has(name))
-  return {
-    url: new URL(service.tokenUrl),
-    hostSetting: service.hostSetting,
-    headers: { ...Object.fromEntries(kept), ...service.headers },
-    body,
-  }
+  return { url: new URL(service.tokenUrl), hostSetting: service.hostSetting, headers, body }
 }

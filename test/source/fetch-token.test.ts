@@ -95,6 +95,13 @@ describe('the request', () => {
   })
 })
 
+it('replaces its own headers by those of the description', async () => {
+  const service = await serve(granting('t'))
+  const headers = { 'User-Agent': 'own', 'X-Client': 'one' }
+  await fetchFrom(service.url, { service: { ...standardService(service.url), headers } })
+  expect(service.requests[0]?.headers).toMatchObject({ 'user-agent': 'own', 'x-client': 'one' })
+})
+
 describe('the answer', () => {
   it('says how long the token lives by its Date', async () => {
     const service = await serve({ ...granting('t'), headers: { date: 'Sun, 01 Nov 2026 12:00:00 GMT' } })

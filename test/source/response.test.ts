@@ -28,7 +28,9 @@ const problem = (detail: unknown) => ({ type: 'about:blank', title: 'KnownRuntim
 describe('a 200', () => {
   const accepted = ['a', jwtOf({ exp: 1 }), 'AZaz09-._~+/==', 'a'.repeat(16 * 1024)]
   it.each(accepted)('with an accessToken of RFC 6750 is a token', (accessToken) => {
-    expect(outcomeOf(answer(200, { accessToken, more: 1 }))).toEqual({ kind: 'ok', accessToken })
+    const { outcome, row } = classified(answer(200, { accessToken, more: 1 }))
+    expect(outcome).toEqual({ kind: 'ok', accessToken })
+    expect(row.reasons).toEqual(['ok'])
   })
 
   it('reports the Date of the answer', () => {
@@ -49,6 +51,7 @@ describe('a 200', () => {
     ['no accessToken', { token: 'abc' }],
     ['null for a token', { accessToken: null }],
     ['a token with a space', { accessToken: 'abc def' }],
+    ['Bearer within a token', { accessToken: 'xBearer abc' }],
     ['a token with a newline', { accessToken: 'abc\r\nX-Injected: 1' }],
     ['a token with a trailing newline', { accessToken: 'abc\n' }],
     ['a token that begins with ~', { accessToken: '~root' }],
@@ -92,6 +95,16 @@ describe('a 200', () => {
         status: 200,
         detail: `The service answered 200 OK, but ${words}`,
       })
+  })
+
+  it('with a path that ends too early is reported with the names there', () => {
+    const service = { ...standardService(), token: ['data', 'token'] }
+    const detailOf = (body: object) =>
+      (createClassify(service)(answer(200, body), { wallMs: NOW, secrets: [] }).outcome as { detail: string })
+        .detail
+    expect(detailOf({ data: { tok: 'abc' } })).toContain('the answer has no "data.token"; it has "data.tok"')
+    expect(detailOf({ data: 'abc', more: 1 })).toContain('has no "data.token"; it has "data", "more"')
+    expect(tableOf(service)[0]?.answer).toBe('200 with a data.token fit for a Bearer header')
   })
 
   it('may have 64 KiB, and say that it is not compressed', () => {
