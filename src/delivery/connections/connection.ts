@@ -172,8 +172,8 @@ export abstract class Connection implements Caller {
   protected proceed(): void {
     if (this.isClosing || this.isTurnDue) return
     this.setPaused(this.isUnread)
-    if (!this.isUnread) return this.endIfDone()
-    if (!this.mayParse()) return
+    if (this.isEnding && this.isDone()) this.socket.destroySoon()
+    if (!this.isUnread || !this.mayParse()) return
     this.isTurnDue = true
     this.host.whenItsTurn(this, () => {
       this.isTurnDue = false
@@ -241,10 +241,6 @@ export abstract class Connection implements Caller {
     this.subscriptions = 0
     this.abort ??= new AbortController()
     this.abort.abort()
-  }
-
-  private endIfDone(): void {
-    if (this.isEnding && this.isDone()) this.socket.destroySoon()
   }
 
   /** Reports whether all that has arrived was answered. */

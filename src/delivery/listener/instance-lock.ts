@@ -47,7 +47,10 @@ export async function acquireInstanceLock(
   const state = lockIn(stateDirectory, 'stateDirectory')
   const held = await lock(runtime)
   const options = { make: lock, release, onProblem }
-  const heldState = await lock(state, held).catch(unlessUnavailable)
+  const heldState = await lock(state, held).catch((error: unknown) => {
+    if (!(error instanceof UserError) || error.status === exitStatus.unavailable) throw error
+    return null
+  })
   const locks = [createKept(runtime, held, options), createKept(state, heldState, options)]
   return {
     /** Locks again where a file was removed, or could not be locked. Never fails: a problem is logged, once. */
@@ -96,11 +99,6 @@ function lockIn(directory: string, setting: string) {
   return { path: join(directory, LOCK_FILE), setting, failure: `The directory ${directory} cannot be locked` }
 }
 type LockAddress = ReturnType<typeof lockIn>
-
-function unlessUnavailable(error: unknown): null {
-  if (!(error instanceof UserError) || error.status === exitStatus.unavailable) throw error
-  return null
-}
 
 /** Closing unlocks. */
 async function release({ fd }: Held): Promise<void> {
