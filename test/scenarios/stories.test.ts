@@ -29,7 +29,7 @@ const answers: fc.Arbitrary<ServiceAnswer> = fc.constantFrom<ServiceAnswer[]>(
   { to: 'two', status: 429 },
   { to: 'two', jwt: 'of two', life: '1h' },
 )
-const plain = (name: 'reject' | 'operator' | 'restart' | 'reboot' | 'mend'): fc.Arbitrary<Step> =>
+const plain = (name: 'reject' | 'operator' | 'restart' | 'reboot' | 'freeDisk'): fc.Arbitrary<Step> =>
   fc.constant({ do: name })
 const steps: fc.Arbitrary<Step> = fc.oneof(
   { weight: 7, arbitrary: answers.map((answer): Step => ({ do: 'service', answer })) },
@@ -77,7 +77,7 @@ const steps: fc.Arbitrary<Step> = fc.oneof(
       .constantFrom<Harm[]>('run', 'state', 'log', 'socket')
       .map((what): Step => ({ do: 'harm', what })),
   },
-  { weight: 1, arbitrary: plain('mend') },
+  { weight: 1, arbitrary: plain('freeDisk') },
   { weight: 1, arbitrary: plain('restart') },
   { weight: 1, arbitrary: plain('reboot') },
 )

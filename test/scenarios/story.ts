@@ -10,7 +10,7 @@ export type Step =
   | { readonly do: 'wait' | 'suspend' | 'clock' | 'need'; readonly ms: number }
   | { readonly do: 'reload'; readonly change: Change }
   | { readonly do: 'rotate'; readonly credentials: string }
-  | { readonly do: 'reject' | 'operator' | 'restart' | 'reboot' | 'mend' }
+  | { readonly do: 'reject' | 'operator' | 'restart' | 'reboot' | 'freeDisk' }
   | { readonly do: 'harm'; readonly what: Harm }
   /** A kill -9: `turns` of the loop after an operator asked, where that is above 0. */
   | { readonly do: 'crash'; readonly turns: number }
@@ -192,8 +192,8 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
       case 'harm':
         if (step.what === 'run' || step.what === 'state') fullDisk = step.what
         return world.harm(step.what)
-      case 'mend':
-        return world.mend()
+      case 'freeDisk':
+        return world.freeDisk()
       case 'restart':
         act()
         await world.stop()
@@ -316,7 +316,7 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
 
   /** The service is well, and an operator asks: there is a token, and all is over. */
   async function heal(): Promise<void> {
-    world.mend()
+    world.freeDisk()
     world.service({ jwt: 'healed', life: '1h' })
     await world.wait(CAP_MS)
     await look({ isSettled: false })

@@ -114,7 +114,7 @@ const MAX_REQUESTS = 1_000
 
 export type World = ReturnType<typeof createWorld>
 
-/** A full disk (that of the runtime or the state directory), a log without a reader, a socket that somebody removed. */
+/** A full disk (that of the runtime or the state directory), a log without a reader, a socket that was removed. */
 export type Harm = 'run' | 'state' | 'log' | 'socket'
 
 /** Watches a world from outside. */
@@ -481,7 +481,7 @@ export function createWorld(given: Given, observer?: Observer) {
       else rmSync(socketPath, { force: true })
     },
     /** The full disk has space again. */
-    mend: (): void => {
+    freeDisk: (): void => {
       full = null
     },
     isFull: (): boolean => full !== null,
