@@ -35,15 +35,11 @@ describe.skipIf(withoutRedis)('check', () => {
     expect(server.cli('keys', '*')).toBe('')
   })
 
-  test('warns of a policy that evicts, and of clocks that are apart', async () => {
+  test('warns of a policy that evicts, and of clocks that are apart, and finds a replica faulty', async () => {
     const server = await start(['--maxmemory-policy', 'allkeys-lru'])
     expect((await check(server)).join('\n')).toMatch(/^warning has maxmemory-policy allkeys-lru/m)
     const ahead = await check(server, { nowMs: () => Date.now() + 60_000 })
     expect(ahead.join('\n')).toMatch(/^warning has a clock 1 min behind this host's/m)
-  })
-
-  test('finds a replica faulty', async () => {
-    const server = await start()
     server.cli('replicaof', '127.0.0.1', '1')
     expect((await check(server)).join('\n')).toMatch(/^fault .*(READONLY|is a slave)/m)
   })

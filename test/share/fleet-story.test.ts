@@ -143,15 +143,18 @@ describe('of three hosts with saved state', () => {
     ['the same settings', { password: new Secret('former') }, 0],
     ['another password', { password: new Secret('another') }, 1],
     ['another time limit', { password: new Secret('former'), timeoutMs: 2_000 }, 1],
-  ])('a reload with %s of the store connects anew only if they differ', async (_what, share, more) => {
-    const former = { password: new Secret('former') }
-    const reload = { do: 'reload', host: 0, credentials: 'one' } as const
-    await play(wait(1_000), { ...reload, share: former }, { do: 'operator', host: 0 }, wait(1_000))
-    const before = world.connections()
-    await play({ ...reload, share }, { do: 'operator', host: 0 }, wait(1_000))
-    expect(world.connections() - before).toBe(more)
-    expect(new Set(world.tokens()).size).toBe(1)
-  })
+  ])(
+    'a reload with %s of the store opens another connection only if they differ',
+    async (_what, share, more) => {
+      const former = { password: new Secret('former') }
+      const reload = { do: 'reload', host: 0, credentials: 'one' } as const
+      await play(wait(1_000), { ...reload, share: former }, { do: 'operator', host: 0 }, wait(1_000))
+      const before = world.connections()
+      await play({ ...reload, share }, { do: 'operator', host: 0 }, wait(1_000))
+      expect(world.connections() - before).toBe(more)
+      expect(new Set(world.tokens()).size).toBe(1)
+    },
+  )
 
   test('hosts that boot while the store is away spread over the size of the fleet that they knew', async () => {
     await play(wait(1_000), lose(null))
