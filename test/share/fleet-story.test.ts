@@ -146,13 +146,9 @@ describe('of three hosts with saved state', () => {
   ])(
     'a reload with %s of the store opens another connection only if they differ',
     async (_what, share, more) => {
+      const former = { password: new Secret('former') }
       const reload = { do: 'reload', host: 0, credentials: 'one' } as const
-      await play(
-        wait(1_000),
-        { ...reload, share: { password: new Secret('former') } },
-        { do: 'operator', host: 0 },
-        wait(1_000),
-      )
+      await play(wait(1_000), { ...reload, share: former }, { do: 'operator', host: 0 }, wait(1_000))
       const before = world.connections()
       await play({ ...reload, share }, { do: 'operator', host: 0 }, wait(1_000))
       expect(world.connections() - before).toBe(more)
