@@ -261,7 +261,7 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
     isKept = token !== null
     if (!isSettled) return
     check(world.hasSocket(), 'a removed socket does not come back')
-    // Where a file cannot be written, a token that was replaced is removed.
+    // A token that was replaced is removed if its file cannot be written.
     const written = world.file('run/token')
     check(['', token?.accessToken ?? ''].includes(written), 'another token is left in its file')
     const kept = world.file('run/kept.json')
