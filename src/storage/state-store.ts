@@ -1,23 +1,27 @@
 // The state that outlives the process: the token for this boot, and for longer the attempts, so that a restart asks no more than it must.
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { withTimeout, type Clock } from '../lib/clock.ts'
+import * as v from 'valibot'
+import { withTimeout, type Clock, type Instant } from '../lib/clock.ts'
 import { hmacSha256, randomHex } from '../lib/crypto.ts'
 import { onFileSystem } from '../lib/disk-queue.ts'
 import { fallbackOnSystemError } from '../lib/error.ts'
 import { fs } from '../lib/fs.ts'
+import { parseJson } from '../lib/input.ts'
 import type { Log } from '../lib/log.ts'
-import { createOwnFile } from '../lib/own-file.ts'
+import { createOwnFile } from '../lib/managed-file.ts'
 import type { Credentials } from '../lib/secret.ts'
-import type { Asked, SavedFleet, TokenState } from '../token/state.ts'
-import { recalledState, savedStateOf, savedTokenOf } from './recall.ts'
+import { expirySources, permanentReasons, transientReasons } from '../token/outcome.ts'
 import {
-  formatSavedState,
-  formatSavedToken,
-  parseSavedState,
-  parseSavedToken,
-  type Written,
-} from './state-format.ts'
+  initialState,
+  tokenlessFrom,
+  usableUntilMs,
+  type Asked,
+  type Failure,
+  type SavedFleet,
+  type TokenState,
+} from '../token/state.ts'
+import { fingerprintOf, isSameService, type Token } from '../token/token.ts'
 
 export type StateStore = Awaited<ReturnType<typeof createStateStore>>
 
@@ -27,6 +31,10 @@ const KEY_TEXT = /^[0-9a-f]{64}\n$/
 const MAX_WAIT_MS = 2_000
 /** `f_type` of tmpfs and ramfs, from statfs(2). */
 const IN_MEMORY_TYPES = new Set([0x01021994, 0x858458f6])
+/** The longest wait there is: `Retry-After` of an hour and a fifth of it. A clock that jumped cannot make a longer one. */
+const MAX_RETRY_WAIT_MS = 72 * 60_000
+/** Boot clocks of two processes disagree by less: where /proc/uptime is hidden (`ProcSubset=pid`) Node reads whole seconds. */
+const CLOCK_GRAIN_MS = 1_000
 
 /**
  * Opens the store in these directories, and makes its key where there is none. Only for a daemon that already has
@@ -146,4 +154,221 @@ function readBootId(path: string): string | null {
 async function isInMemory(directory: string): Promise<boolean> {
   const found = await onFileSystem(directory, async () => fs.statfs(directory)).catch(() => undefined)
   return found !== undefined && IN_MEMORY_TYPES.has(found.type)
+}
+
+// ---- the files' content: any bytes give what was written, or nothing ------------------------------------------------
+
+/** Raised when the shape changes. A file of another version is ignored, which costs one request. */
+const VERSION = 2
+
+/** Far beyond any uptime and any date, and still exact in milliseconds. */
+const MAX_MS = 1e14
+const ms = v.pipe(v.number(), v.minValue(-MAX_MS), v.maxValue(MAX_MS))
+const count = v.pipe(v.number(), v.safeInteger(), v.minValue(0))
+const instant = v.object({ bootMs: ms, wallMs: ms })
+
+/** The moment of writing, and the boot; null: the boot's id could not be read. */
+const written = v.object({ at: instant, bootId: v.nullable(v.string()) })
+
+// The names in these shapes are those of the files, and do not follow the names in the code.
+
+/** `askedBy`: the host of the fleet that made the request; null: this one. */
+const trouble = { detail: v.string(), since: instant, askedBy: v.nullable(v.string()) }
+
+/** The facts about the attempts, in the state directory: neither token nor credentials. */
+const savedState = v.object({
+  /** Keyed fingerprint of the service and the credentials that all this is about. */
+  subject: v.string(),
+  generation: count,
+  isOrderly: v.boolean(),
+  failure: v.nullable(
+    v.object({
+      reason: v.picklist(transientReasons),
+      status: v.nullable(count),
+      attempts: count,
+      retryAtMs: ms,
+      ...trouble,
+    }),
+  ),
+  refusal: v.nullable(v.object({ reason: v.picklist(permanentReasons), status: count, ...trouble })),
+  alert: v.nullable(v.object({ reason: v.picklist([...permanentReasons, 'rejected']), ...trouble })),
+  notBeforeMs: v.nullable(ms),
+  /** `notBeforeMs` of other credentials, by their keyed fingerprint. */
+  otherBounds: v.record(v.string(), ms),
+  /** The moment, past or to come, from which on there is no usable token; null: not known. */
+  tokenlessFrom: v.nullable(instant),
+  lastClientRequestAtMs: v.nullable(ms),
+  learned: v.nullable(v.object({ maxAgeMs: ms, atMs: ms })),
+  lastRequestAt: v.nullable(instant),
+  lastSuccessAt: v.nullable(instant),
+  /** The newest fence of the shared store that this host knows; 0: none. */
+  fence: count,
+  /** The size of the fleet when it was last counted; 0: never. */
+  hosts: count,
+})
+/** The token, in the runtime directory. Its instants hold for one boot only. */
+const savedToken = v.object({
+  subject: v.string(),
+  fence: count,
+  token: v.pipe(
+    v.object({
+      accessToken: v.string(),
+      fingerprint: v.string(),
+      generation: count,
+      baseUrl: v.string(),
+      received: instant,
+      lifeMs: v.pipe(ms, v.gtValue(0)),
+      expiresAtMs: ms,
+      expirySource: v.picklist(expirySources),
+      refreshAtMs: ms,
+    }),
+    // The fingerprint vouches for the token: not one character of it was lost.
+    v.check(({ accessToken, fingerprint }) => fingerprint === fingerprintOf(accessToken)),
+  ),
+})
+
+export type Written = Readonly<v.InferOutput<typeof written>>
+export type SavedState = Readonly<v.InferOutput<typeof savedState>>
+export type SavedToken = Readonly<v.InferOutput<typeof savedToken>>
+
+const stateFile = v.object({ version: v.literal(VERSION), written, remembered: savedState })
+const tokenFile = v.object({ version: v.literal(VERSION), written, kept: savedToken })
+
+export function formatSavedState(remembered: SavedState, at: Written): string {
+  return `${JSON.stringify({ version: VERSION, written: at, remembered })}\n`
+}
+export function formatSavedToken(kept: SavedToken, at: Written): string {
+  return `${JSON.stringify({ version: VERSION, written: at, kept })}\n`
+}
+
+/** Undefined where it is not the output of formatSavedState. */
+export function parseSavedState(text: string): { remembered: SavedState; written: Written } | undefined {
+  const { success, output } = v.safeParse(stateFile, parseJson(text))
+  return success ? output : undefined
+}
+
+/** Undefined where it is not the output of formatSavedToken. */
+export function parseSavedToken(text: string): { kept: SavedToken; written: Written } | undefined {
+  const { success, output } = v.safeParse(tokenFile, parseJson(text))
+  return success ? output : undefined
+}
+
+// ---- the facts that are saved, and the state out of them: pure ------------------------------------------------------
+
+export function savedTokenOf({ token }: TokenState, { fence }: SavedFleet): SavedToken | null {
+  if (token === null) return null
+  const { credentialsId: subject, ...rest } = token
+  return { subject, fence, token: rest }
+}
+
+export function savedStateOf(
+  state: TokenState,
+  { isOrderly, fence, hosts }: SavedFleet & { isOrderly: boolean },
+): SavedState {
+  const { credentialsId: subject, learnedMaxAge: learned, generation, failure, refusal, alert } = state
+  const { lastClientRequestAtMs, lastRequestAt, lastSuccessAt } = state
+  const { [subject]: notBeforeMs = null, ...otherBounds } = state.bounds
+  const attempts = { subject, generation, isOrderly, failure, refusal, alert, notBeforeMs, otherBounds }
+  const instants = { tokenlessFrom: tokenlessFrom(state), lastClientRequestAtMs, learned }
+  return { ...attempts, ...instants, lastRequestAt, lastSuccessAt, fence, hosts }
+}
+
+/** The state to begin with. `token` is of this boot; `saved` perhaps of another one. */
+export function recalledState(
+  settings: Asked,
+  {
+    now,
+    token: kept,
+    saved,
+  }: {
+    now: Instant
+    token: SavedToken | null
+    saved: { readonly remembered: SavedState; readonly written: Written; readonly isThisBoot: boolean } | null
+  },
+): { state: TokenState; fleet: SavedFleet } {
+  const known = saved && onClock(saved.remembered, { shiftMs: clockShiftMs(saved, now), now })
+  const generation = Math.max(kept?.token.generation ?? 0, known?.generation ?? 0)
+  // One that was replaced is not served again, whatever the disk kept of it.
+  const token = kept?.token.generation === generation ? goodTokenOf(kept, now) : null
+  const state: TokenState = {
+    ...initialState(settings, now),
+    token: token !== null && isSameService(token, settings) ? token : null,
+    generation,
+    ...(known && { ...factsOf(known, settings.credentialsId, now), tokenlessSince: lossOf(known, now) }),
+  }
+  // Fences of other credentials order other records.
+  const fences = [kept, known].map((from) => (from?.subject === settings.credentialsId ? from.fence : 0))
+  return { state, fleet: { fence: Math.max(...fences), hosts: known?.hosts ?? 0 } }
+}
+
+/** null where the token may no longer be handed out, or where its instants are impossible ones. */
+function goodTokenOf({ subject, token }: SavedToken, now: Instant): Token | null {
+  const latestMs = now.bootMs + CLOCK_GRAIN_MS
+  const isPossible = token.received.bootMs <= latestMs && token.expiresAtMs <= latestMs + token.lifeMs
+  return isPossible && now.bootMs < usableUntilMs(token) ? { ...token, credentialsId: subject } : null
+}
+
+/** A token that is not there after all was lost now. */
+function lossOf({ tokenlessFrom: lost }: SavedState, now: Instant): Instant {
+  return lost !== null && lost.bootMs < now.bootMs ? lost : now
+}
+
+/** The facts that count with these credentials. */
+function factsOf(known: SavedState, credentialsId: string, now: Instant): Partial<TokenState> {
+  const { subject, notBeforeMs, otherBounds, isOrderly, refusal } = known
+  const { lastClientRequestAtMs, lastRequestAt, lastSuccessAt } = known
+  const bounds = { ...otherBounds, ...(notBeforeMs !== null && { [subject]: notBeforeMs }) }
+  const always = { bounds, lastClientRequestAtMs, lastRequestAt, lastSuccessAt }
+  if (subject !== credentialsId) return always
+  return {
+    ...always,
+    alert: known.alert,
+    refusal,
+    failure: isOrderly ? failureInForce(known, now) : known.failure,
+    learnedMaxAge: known.learned,
+    forcedCause: refusal !== null && isOrderly ? 'start' : null,
+  }
+}
+
+/** The part of a failure that outlives an orderly stop: only a wait that the service itself asked for. */
+function failureInForce({ failure, notBeforeMs }: SavedState, now: Instant): Failure | null {
+  if (failure === null || notBeforeMs === null || notBeforeMs <= now.bootMs) return null
+  return { ...failure, attempts: 1, retryAtMs: notBeforeMs }
+}
+
+/** The distance of the boot clock of then from that of now: none in the same boot, else by the wall clock. */
+function clockShiftMs(
+  { written: { at }, isThisBoot }: { written: Written; isThisBoot: boolean },
+  now: Instant,
+): number {
+  if (isThisBoot && at.bootMs <= now.bootMs) return 0
+  return now.bootMs - now.wallMs + (at.wallMs - at.bootMs)
+}
+
+/** Instants on the boot clock, by name: those that began, and those that are waited for. */
+const INSTANTS: Readonly<Record<string, 'past' | 'ahead'>> = {
+  bootMs: 'past',
+  atMs: 'past',
+  lastClientRequestAtMs: 'past',
+  retryAtMs: 'ahead',
+  notBeforeMs: 'ahead',
+  otherBounds: 'ahead',
+}
+
+/** The same with its instants on the boot clock of now, none of them begun in the future or waiting too long. */
+function onClock(saved: SavedState, { shiftMs, now }: { shiftMs: number; now: Instant }): SavedState {
+  const latestMs = { past: now.bootMs, ahead: now.bootMs + MAX_RETRY_WAIT_MS }
+  function shifted(value: unknown, name: string): unknown {
+    const kind = INSTANTS[name]
+    if (typeof value === 'number') return kind ? Math.min(value + shiftMs, latestMs[kind]) : value
+    if (typeof value !== 'object' || value === null) return value
+    const entries = Object.entries(value).map(([own, item]) => [own, shifted(item, kind ? name : own)])
+    return Object.fromEntries(entries)
+  }
+  const { tokenlessFrom: from } = saved
+  return {
+    ...(shifted(saved, '') as SavedState),
+    // It may be long past, or to come.
+    tokenlessFrom: from && { ...from, bootMs: from.bootMs + shiftMs },
+  }
 }

@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { beforeEach, describe, expect, it, onTestFinished, test, vi } from 'vitest'
 import { createDirectories } from '../../src/lib/directories.ts'
 import { UserError } from '../../src/lib/error.ts'
-import { asFileError } from '../../src/lib/file-error.ts'
+import { asFileError } from '../../src/lib/atomic-file.ts'
 import { createRecords } from '../support/records.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 

@@ -7,7 +7,7 @@ import {
   type SavedToken,
   type SavedState,
   type Written,
-} from '../../src/storage/state-format.ts'
+} from '../../src/storage/state-store.ts'
 import { fingerprintOf } from '../../src/token/token.ts'
 
 const at = { bootMs: 1_000, wallMs: 1_800_000_000_000 }

@@ -17,8 +17,12 @@ import { chmod, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { Secret } from '../../src/lib/secret.ts'
-import { parseSavedToken, parseSavedState } from '../../src/storage/state-format.ts'
-import { createStateStore, type StateStore } from '../../src/storage/state-store.ts'
+import {
+  createStateStore,
+  parseSavedState,
+  parseSavedToken,
+  type StateStore,
+} from '../../src/storage/state-store.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
 import {
   boundMs,

@@ -1,7 +1,7 @@
 // A daemon on a fake clock that is scraped: the real keeper and metrics, as series for promtool's unit tests.
 import type { MetricsSample } from '../../src/report/metrics.ts'
 import { createMetrics } from '../../src/report/metrics.ts'
-import { recalledState, savedStateOf, savedTokenOf } from '../../src/storage/recall.ts'
+import { recalledState, savedStateOf, savedTokenOf } from '../../src/storage/state-store.ts'
 import { currentAlert } from '../../src/token/alert.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
 import type { TokenState } from '../../src/token/state.ts'

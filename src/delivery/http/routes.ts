@@ -1,8 +1,7 @@
 // Paths of `http.sock` and what is answered there.
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { fallbackOnSystemError } from '../../lib/error.ts'
-import { isRecord, readLimited } from '../../lib/input.ts'
-import { parseJson } from '../../lib/own-file.ts'
+import { isRecord, parseJson, readLimited } from '../../lib/input.ts'
 import { monotonicMs } from '../../lib/clock.ts'
 import type { Fault, RequestType } from '../../protocol.ts'
 import { MAX_BODY_BYTES } from '../limits.ts'

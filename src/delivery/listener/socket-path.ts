@@ -2,10 +2,9 @@
 import type { Stats } from 'node:fs'
 import { connect } from 'node:net'
 import { dirname } from 'node:path'
-import { lstatIfAny } from '../../lib/atomic-file.ts'
+import { asFileError, FileError, lstatIfAny } from '../../lib/atomic-file.ts'
 import { DiskStalledError, onFileSystem } from '../../lib/disk-queue.ts'
 import { errorCode, exitStatus, fallbackOnSystemError, UserError } from '../../lib/error.ts'
-import { asFileError, FileError } from '../../lib/file-error.ts'
 import { createProblemLog } from '../../lib/log.ts'
 
 export interface SocketPath {
