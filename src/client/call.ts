@@ -2,8 +2,7 @@
 import { errorCode } from '../lib/error.ts'
 import { answerTypes, type FaultCode, type RequestType } from '../protocol.ts'
 import type { Disconnect, Frame, ReconnectingConnection } from './connection.ts'
-import { disconnectError, faultError, isForbidden, timeoutError } from './faults.ts'
-import type { TokenClientError } from './errors.ts'
+import { disconnectError, faultError, isForbidden, timeoutError, type TokenClientError } from './errors.ts'
 import { waitFor, type Wait } from './wait.ts'
 
 /** Time for an answer for which the daemon has nothing to wait. */

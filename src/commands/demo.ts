@@ -15,7 +15,7 @@ import { createSandbox, writeSandboxConfig, type Sandbox } from '../sandbox/sand
 import type { ScenarioName } from '../sandbox/scenarios.ts'
 import type { RunCommand } from './command.ts'
 import { isTerminal } from './prompt.ts'
-import { watchStatus } from './watch-status.ts'
+import { watchStatus } from './status.ts'
 
 /** Short enough to see tokens come and go. */
 const TOKEN_LIFETIME_MS = 30_000

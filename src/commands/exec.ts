@@ -1,11 +1,17 @@
-// exec: becomes another command, or stays as its parent, with the token in its environment.
+// exec: becomes another command; or, with --on-change, starts it and restarts or signals it when the token changes.
 import { accessSync, constants, statSync } from 'node:fs'
 import { join } from 'node:path'
+import { spawn, type ChildProcess } from 'node:child_process'
+import { constants as os } from 'node:os'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { errorCode, errorMessage, UsageError } from '../lib/error.ts'
 import { loadLibc } from '../lib/libc.ts'
-import { askToken } from './ask.ts'
-import type { RunCommand } from './command.ts'
+import type { TokenClient, TokenResult } from '../client/index.ts'
+import { countListenFds } from '../lib/socket-activation.ts'
+import { monotonicMs } from '../lib/clock.ts'
+import { askToken, openClient, secondsOf } from './ask.ts'
+import type { RunCommand, Invocation } from './command.ts'
 
 /** Exit statuses of a shell for a command that is there but cannot be run, and for one that is not there (POSIX, 2.8.2). */
 const CANNOT_RUN = 126
@@ -17,18 +23,17 @@ export const run: RunCommand = async (invocation) => {
   const [command, ...args] = invocation.positionals
   if (command === undefined || command === '')
     throw new UsageError('exec needs a command: kyc-tokend exec -- CMD …')
-  const parent = invocation.options['on-change'] === undefined ? undefined : await import('./exec-parent.ts')
-  const settings = parent?.settingsOf(invocation)
+  const settings = settingsOf(invocation)
   const found = findCommand(command, invocation.env)
   if (typeof found !== 'string') {
     invocation.stderr.write(`kyc-tokend: ${escapeUnsafe(command)}: ${found.why}\n`)
     return found.status
   }
   try {
-    if (parent !== undefined && settings !== undefined)
-      return await parent.superviseCommand(invocation, { path: found, argv: [command, ...args], settings })
+    const argv = [command, ...args] as const
+    if (settings !== undefined) return await superviseCommand(invocation, { path: found, argv, settings })
     const { accessToken } = await askToken(invocation)
-    become(found, [command, ...args], { ...invocation.env, KYC_ACCESS_TOKEN: accessToken })
+    become(found, argv, { ...invocation.env, KYC_ACCESS_TOKEN: accessToken })
   } catch (error) {
     if (errorCode(error) === undefined) throw error
     const message = escapeUnsafe(`${command} cannot be run (${errorMessage(error)})`)
@@ -37,7 +42,7 @@ export const run: RunCommand = async (invocation) => {
   return CANNOT_RUN
 }
 
-function become(path: string, argv: string[], env: NodeJS.ProcessEnv): void {
+function become(path: string, argv: readonly string[], env: NodeJS.ProcessEnv): void {
   try {
     loadLibc().replaceProcess(path, argv, env)
   } catch (error) {
@@ -67,5 +72,228 @@ function whyNotRun(path: string): string | undefined {
     return undefined
   } catch (error) {
     return errorCode(error)
+  }
+}
+
+interface Command {
+  readonly path: string
+  readonly argv: readonly [name: string, ...args: string[]]
+  readonly settings: Settings
+}
+
+/** Added to the number of a signal, as a shell does. */
+const SIGNALLED = 128
+const FORWARDED = ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGUSR1', 'SIGUSR2', 'SIGWINCH'] as const
+const MAX_SECONDS = 86_400
+/** The longest wait for the token files before a signal, in ms. */
+const FILES_MS = 5_000
+const POLL_MS = 50
+
+type Settings = NonNullable<ReturnType<typeof settingsOf>>
+
+/** The options of --on-change; undefined: the command takes the place of this process. Throws UsageError (64). */
+function settingsOf(invocation: Invocation) {
+  const { options, env } = invocation
+  const onChange = options['on-change']
+  if (onChange === undefined || onChange === 'none') return undefined
+  if (countListenFds(env, process.pid) > 0)
+    throw new UsageError(
+      'exec cannot hand over the sockets of LISTEN_FDS with --on-change: leave the option out, or run the command without socket activation.',
+    )
+  const msOf = (option: string, otherwise: number): number =>
+    secondsOf(invocation, option, { otherwise, max: MAX_SECONDS }) * 1_000
+  return {
+    /** `restart`, or the signal that the command gets instead. */
+    onChange:
+      onChange === 'restart' ? ('restart' as const) : signalOf('on-change', onChange, 'none, restart or '),
+    stopSignal: signalOf('stop-signal', options['stop-signal'] ?? 'TERM', ''),
+    splayMs: msOf('splay', 0),
+    stopTimeoutMs: msOf('stop-timeout', 10),
+    /** From a start or a signal to the next one, at least. */
+    minBetweenMs: msOf('min-between', 30),
+  }
+}
+
+function signalOf(option: string, name: string | boolean | undefined, others: string): NodeJS.Signals {
+  const signal = `SIG${String(name).replace(/^SIG/, '')}`
+  if (Object.hasOwn(os.signals, signal)) return signal as NodeJS.Signals
+  throw new UsageError(`--${option} takes ${others}the name of a signal, such as HUP or TERM.`)
+}
+
+/** Runs the command until it ends by itself or is ended, and resolves with the status for this process. */
+async function superviseCommand(invocation: Invocation, command: Command): Promise<number> {
+  process.title = 'kyc-tokend'
+  let onSignal = (name: NodeJS.Signals): void => {
+    if (name === 'SIGTERM' || name === 'SIGINT' || name === 'SIGHUP') waiting.abort(name)
+  }
+  for (const name of FORWARDED) process.on(name, () => onSignal(name))
+  const waiting = new AbortController()
+  let newest: TokenResult
+  try {
+    newest = await askToken(invocation, waiting.signal)
+  } catch (error) {
+    if (!waiting.signal.aborted) throw error
+    return SIGNALLED + os.signals[waiting.signal.reason as NodeJS.Signals]
+  }
+  using client = openClient(invocation)
+  const { ended, onToken, forward } = supervise(invocation, command, newest)
+  onSignal = forward
+  const onFault = ({ message }: Error): unknown =>
+    invocation.stderr.write(`kyc-tokend: ${escapeUnsafe(message)} The command keeps the token that it has.\n`)
+  client.subscribe(
+    (token) => {
+      newest = token
+      if (command.settings.onChange === 'restart') onToken(token)
+      else void afterFiles(client, token).then(() => newest === token && onToken(token))
+    },
+    { onFault },
+  )
+  return await ended
+}
+
+/** Resolves once the daemon has written the token to its files, at the latest after 5 s; never rejects. */
+async function afterFiles(client: TokenClient, { obtainedAt }: TokenResult): Promise<void> {
+  const end = monotonicMs() + FILES_MS
+  while (monotonicMs() < end) {
+    try {
+      const { files } = await client.status()
+      const isWritten = files.every(
+        ({ ok, writtenAt }) => !ok || (writtenAt !== null && Date.parse(writtenAt) >= Date.parse(obtainedAt)),
+      )
+      if (isWritten) return
+    } catch {
+      // The subscription reports that the daemon is away.
+      return
+    }
+    await sleep(POLL_MS)
+  }
+}
+
+/** Starts the command, and signals or restarts it for other tokens. */
+function supervise({ env, stderr }: Invocation, { path, argv, settings }: Command, token: TokenResult) {
+  const { promise: ended, resolve, reject } = Promise.withResolvers<number>()
+  const libc = loadLibc()
+  let child: ChildProcess | undefined
+  /** `ending`: for good. */
+  let phase: 'running' | 'stopping' | 'ending' = 'running'
+  let newest = token
+  /** Fingerprint of the token with which the command was started or signalled, and the time of that. */
+  let known: string
+  let actedAtMs: number
+  /** Until the command is signalled or stopped; while it stops, until it is killed. */
+  let timer: NodeJS.Timeout | undefined
+
+  function onToken(next: TokenResult): void {
+    newest = next
+    if (phase !== 'running') return
+    // The former token is back before anything was done.
+    if (next.fingerprint === known) return cancel()
+    const waitMs = Math.max(
+      settings.splayMs * Math.random(),
+      actedAtMs + settings.minBetweenMs - monotonicMs(),
+    )
+    timer ??= setTimeout(act, waitMs)
+  }
+
+  function act(): void {
+    timer = undefined
+    if (settings.onChange === 'restart') {
+      phase = 'stopping'
+      timer = setTimeout(() => {
+        timer = undefined
+        send('SIGKILL')
+      }, settings.stopTimeoutMs)
+      send(settings.stopSignal)
+    } else {
+      noteAct()
+      send(settings.onChange)
+    }
+  }
+
+  function cancel(): void {
+    clearTimeout(timer)
+    timer = undefined
+  }
+
+  function noteAct(): void {
+    known = newest.fingerprint
+    actedAtMs = monotonicMs()
+  }
+
+  function start(): void {
+    phase = 'running'
+    noteAct()
+    try {
+      const [argv0, ...args] = argv
+      child = spawn(path, args, {
+        argv0,
+        env: { ...env, KYC_ACCESS_TOKEN: newest.accessToken },
+        stdio: 'inherit',
+        // A process group of its own.
+        detached: true,
+      })
+      child.once('error', cannotRun)
+      child.once('exit', (code, signal) => void onExit(code ?? SIGNALLED + os.signals[signal ?? 'SIGKILL']))
+    } catch (error) {
+      cannotRun(error)
+    }
+  }
+
+  function cannotRun(error: unknown): void {
+    end()
+    reject(error)
+  }
+
+  async function onExit(status: number): Promise<void> {
+    reapOrphans()
+    // Other processes of a command that is stopped have until the kill.
+    const isWaiting = (): boolean => phase === 'stopping' && timer !== undefined && send(0)
+    while (isWaiting()) await sleep(POLL_MS)
+    cancel()
+    if (phase === 'stopping') start()
+    else {
+      end()
+      resolve(status)
+    }
+  }
+
+  /** A stop that has begun keeps its timeout. */
+  function end(): void {
+    if (phase === 'running') cancel()
+    phase = 'ending'
+  }
+
+  /** Sends the signal to the process group of the command; false if that has no process left. */
+  function send(signal: NodeJS.Signals | 0): boolean {
+    if (child?.pid === undefined) return false
+    try {
+      return process.kill(-child.pid, signal)
+    } catch (error) {
+      if (errorCode(error) === 'ESRCH') return false
+      const sentence = `${argv[0]} does not get ${signal} (${errorMessage(error)})`
+      if (signal !== 0) stderr.write(`kyc-tokend: ${escapeUnsafe(sentence)}.\n`)
+      return signal === 0
+    }
+  }
+
+  /** PID 1 inherits the orphans of its container; Node reaps the command alone. */
+  function reapOrphans(): void {
+    if (process.pid !== 1) return
+    const isRunning = child?.exitCode === null && child.signalCode === null
+    libc.reapOrphans(isRunning ? child?.pid : undefined)
+  }
+
+  libc.closeOnExec()
+  process.on('SIGCHLD', reapOrphans)
+  start()
+  return {
+    /** Resolves with the status of the command when it has ended; rejects if it cannot be run. */
+    ended,
+    onToken,
+    /** Passes a signal for this process on. */
+    forward: (name: NodeJS.Signals): void => {
+      send(name)
+      if (name === 'SIGTERM' || (name === 'SIGINT' && phase === 'stopping')) end()
+    },
   }
 }

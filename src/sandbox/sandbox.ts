@@ -3,6 +3,7 @@ import { writeFile } from 'node:fs/promises'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
+import { createHmac, randomBytes } from 'node:crypto'
 import type { ServiceConfig } from '../config/config.ts'
 import { standardService } from '../config/service.ts'
 import { untilAborted } from '../lib/tasks.ts'
@@ -17,8 +18,8 @@ import {
   type Scenario,
   type SandboxAnswer,
   type ScenarioName,
+  type TokenKind,
 } from './scenarios.ts'
-import { createTokens, type TokenKind } from './tokens.ts'
 
 /** A request and what became of it. Holds neither secret nor token. */
 export interface SandboxRequest {
@@ -254,4 +255,40 @@ export async function writeSandboxConfig(directory: string, url: string): Promis
   }
   await writeFile(file, JSON.stringify(config, null, 2), { mode: 0o600 })
   return file
+}
+
+/** Time since the expiry of an expired token. */
+const EXPIRED_MS = 60_000
+
+function createTokens(lifetimeMs: number) {
+  const key = randomBytes(32)
+  const expiries = new Map<string, number>()
+
+  function jwt(claims: object): string {
+    const content = `${encoded({ alg: 'HS256', typ: 'JWT' })}.${encoded(claims)}`
+    return `${content}.${createHmac('sha256', key).update(content).digest('base64url')}`
+  }
+
+  return {
+    issue(kind: TokenKind, nowMs: number): string {
+      for (const [old, expiresAtMs] of expiries) if (expiresAtMs <= nowMs) expiries.delete(old)
+      // Whole seconds, as most services have them: `exp` is `iat` and the life.
+      const iat = Math.floor((kind === 'expired' ? nowMs - lifetimeMs - EXPIRED_MS : nowMs) / 1_000)
+      const exp = iat + Math.ceil(lifetimeMs / 1_000)
+      const jti = randomBytes(24).toString('base64url')
+      const token =
+        kind === 'opaque' ? jti : jwt({ iss: 'kyc-tokend sandbox', sub: 'sandbox', iat, exp, jti })
+      expiries.set(token, exp * 1_000)
+      return token
+    },
+    /** Until when it is taken, in ms since the epoch; undefined where it is not. */
+    expiryOf(token: string, nowMs: number): number | undefined {
+      const expiresAtMs = expiries.get(token)
+      return expiresAtMs !== undefined && expiresAtMs > nowMs ? expiresAtMs : undefined
+    },
+  }
+}
+
+function encoded(value: unknown): string {
+  return Buffer.from(JSON.stringify(value)).toString('base64url')
 }

@@ -1,7 +1,9 @@
 // The answers of the stand-in to the right credentials: one function for each scenario.
 import type { ServiceConfig } from '../config/config.ts'
 import type { PermanentReason } from '../token/outcome.ts'
-import type { TokenKind } from './tokens.ts'
+
+/** `jwt`: HS256, says when it expires. `opaque`: says nothing of itself, and expires as the others do. `expired`: a JWT that has. */
+export type TokenKind = 'jwt' | 'opaque' | 'expired'
 
 /** An answer to be sent. */
 export interface SandboxAnswer {

@@ -1,4 +1,4 @@
-// One request and its answer over the wire, within limits of time and size; afterwards no socket is left.
+// One request for a token and its answer over the wire, or why there is none, within limits of time and size; afterwards no socket is left.
 import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from 'node:http'
 import type { Socket } from 'node:net'
 import type { SecureContext } from 'node:tls'
@@ -6,8 +6,10 @@ import type { Clock } from '../lib/clock.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { readLimited } from '../lib/input.ts'
 import type { TransientFailure } from '../token/outcome.ts'
-import { failureFromError, MAX_HEADER_BYTES } from './network-error.ts'
-import type { ServiceRequest } from './request.ts'
+import type { ServiceConfig } from '../config/config.ts'
+import { errorCode } from '../lib/error.ts'
+import { basicOf, type Credentials } from '../lib/secret.ts'
+import { version } from '../lib/version.ts'
 import { MAX_BODY_BYTES, type ServiceResponse } from './response.ts'
 
 export interface ExchangeOptions {
@@ -107,4 +109,104 @@ async function openConnection(
 
 function headOf({ statusCode, headers }: IncomingMessage): Pick<ServiceResponse, 'status' | 'headers'> {
   return { status: statusCode ?? 0, headers }
+}
+
+/** Largest head of an answer, in bytes. */
+const MAX_HEADER_BYTES = 16 * 1024
+
+const TRUST = 'name the file of the authority that signed it in request.caFile'
+const PROXY = 'The proxy of HTTPS_PROXY'
+
+/**
+ * By code of the error; the first row that fits counts. A proxy answers before the service is asked: its status follows
+ * the code. Messages of errors are never shown: they quote foreign text.
+ */
+const FAULTS: readonly (readonly [RegExp, TransientFailure['reason'], string])[] = [
+  [/^ENOTFOUND$/, 'network', "The name of HOST was not found: check SETTING and this host's DNS"],
+  [/^EAI_AGAIN$/, 'network', 'The name of HOST could not be looked up: the DNS server does not answer'],
+  [/^ECONNREFUSED$/, 'network', 'HOST refused the connection'],
+  [/^EHOSTUNREACH$/, 'network', 'There is no route to HOST'],
+  [/^ENETUNREACH$/, 'network', 'There is no network to HOST'],
+  [/^(?:EACCES|EPERM)$/, 'network', "This host's firewall or sandbox forbids connections to HOST"],
+  [/^(?:ECONNRESET|EPIPE|ECONNABORTED)$/, 'network', 'HOST closed the connection WHEN'],
+  [/^ETIMEDOUT$/, 'timeout', 'HOST does not answer'],
+  [/^ERR_PROXY_TUNNEL 407$/, 'network', `${PROXY} wants a login (407): write it into its URL`],
+  [/^ERR_PROXY_TUNNEL 403$/, 'network', `${PROXY} forbids the way to HOST (403): have it allowed there`],
+  [/^ERR_PROXY_TUNNEL \d/, 'network', `${PROXY} opened no way to HOST (it answered STATUS)`],
+  [/^ERR_PROXY_TUNNEL/, 'network', `${PROXY} opened no way to HOST`],
+  [/^CERT_HAS_EXPIRED$/, 'tls', "The certificate of HOST has expired, or this host's clock is wrong"],
+  [/^CERT_NOT_YET_VALID$/, 'tls', "The certificate of HOST is not valid yet, or this host's clock is wrong"],
+  [/^CERT_REVOKED$/, 'tls', 'The certificate of HOST was revoked'],
+  [/^ERR_TLS_CERT_ALTNAME_INVALID$/, 'tls', 'The certificate of HOST is for another name: check SETTING'],
+  [/^DEPTH_ZERO_SELF_SIGNED_CERT$/, 'tls', `The certificate of HOST is signed by itself: ${TRUST}`],
+  [
+    /^(?:SELF_SIGNED_CERT_IN_CHAIN|UNABLE_TO_GET_ISSUER_CERT(?:_LOCALLY)?|UNABLE_TO_VERIFY_LEAF_SIGNATURE)$/,
+    'tls',
+    `The certificate of HOST comes from an authority that is not known here: ${TRUST}`,
+  ],
+  [
+    // OpenSSL's other words for a certificate that does not hold (X509_verify_cert).
+    /^(?:CERT_|CRL_|UNABLE_TO_|ERROR_IN_C|INVALID_CA|INVALID_PURPOSE|PATH_LENGTH_|HOSTNAME_MISMATCH|EE_KEY_|CA_KEY_|CA_MD_)/,
+    'tls',
+    'The certificate of HOST does not hold (CODE)',
+  ],
+  [/^(?:ERR_SSL_|ERR_TLS_|EPROTO$)/, 'tls', 'HOST speaks no TLS that we speak (CODE): check SETTING'],
+  [/^HPE_HEADER_OVERFLOW$/, 'malformed-answer', 'The answer of HOST has headers of more than 16 KiB'],
+  [/^HPE_/, 'malformed-answer', 'What HOST answers is not HTTP (CODE): check SETTING'],
+  [/^/, 'network', 'The connection to HOST failed (CODE)'],
+]
+
+/**
+ * The failure behind an error of the connection. `host`: the service's host and port, which `setting` gives. `isSent`: the
+ * request had been handed over, so the connection stood.
+ */
+export function failureFromError(
+  error: unknown,
+  { host, setting, isSent }: { host: string; setting: ServiceConfig['hostSetting']; isSent: boolean },
+): TransientFailure {
+  const { statusCode = '' } = Object(error) as { statusCode?: unknown }
+  const code = errorCode(error) ?? 'no code'
+  const values: Readonly<Record<string, string>> = {
+    HOST: host,
+    SETTING: setting,
+    CODE: code,
+    STATUS: String(statusCode),
+    WHEN: isSent ? 'before its answer was whole' : 'while it was made',
+  }
+  const key = code === 'ERR_PROXY_TUNNEL' ? `${code} ${values['STATUS']}` : code
+  const [, reason, words] = FAULTS.find(([pattern]) => pattern.test(key))!
+  const detail = words.replaceAll(/\b(?:HOST|SETTING|CODE|STATUS|WHEN)\b/g, (name) => values[name]!)
+  return { kind: 'transient', reason, detail }
+}
+
+export interface ServiceRequest extends Pick<ServiceConfig, 'hostSetting'> {
+  readonly url: URL
+  readonly headers: Readonly<Record<string, string>>
+  /** Holds the secret: made for one attempt, and not kept. */
+  readonly body: Buffer
+}
+
+/** As the description of the service has it. No compressed answer is accepted: it could hide its size. */
+export function serviceRequest(service: ServiceConfig, credentials: Credentials): ServiceRequest {
+  const { send, names, parameters } = service
+  const own =
+    send === 'basic'
+      ? {}
+      : {
+          [names.apiKey]: credentials.apiKey.reveal(),
+          [names.apiSecret]: credentials.apiSecret.reveal(),
+        }
+  const fields = { ...own, ...parameters }
+  const body = Buffer.from(send === 'json' ? JSON.stringify(fields) : new URLSearchParams(fields).toString())
+  // Of two with one name, in whatever letters, Node sends the last.
+  const headers = {
+    accept: 'application/json',
+    'accept-encoding': 'identity',
+    'content-type': send === 'json' ? 'application/json' : 'application/x-www-form-urlencoded',
+    'content-length': String(body.length),
+    'user-agent': `kyc-tokend/${version}`,
+    ...(send === 'basic' && { authorization: `Basic ${basicOf(credentials)}` }),
+    ...service.headers,
+  }
+  return { url: new URL(service.tokenUrl), hostSetting: service.hostSetting, headers, body }
 }

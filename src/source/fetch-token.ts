@@ -7,7 +7,6 @@ import { basicOf, type Credentials } from '../lib/secret.ts'
 import { createSecureContext } from '../lib/crypto.ts'
 import type { Attempt, PermanentReason, ServiceOutcome } from '../token/outcome.ts'
 import { bare } from './detail.ts'
-import { serviceRequest } from './request.ts'
 import type { Classify, ServiceResponse } from './response.ts'
 
 export interface FetchTokenOptions {
@@ -45,7 +44,7 @@ export function createFetchToken(options: FetchTokenOptions): FetchFromService {
   return async (signal, attempt) => {
     if (url.protocol === 'https:') context ??= createSecureContext(request.ca)
     // With a token that was kept, the first attempt is long after the start.
-    const { exchange } = await import('./exchange.ts')
+    const { exchange, serviceRequest } = await import('./exchange.ts')
     const { createClassify } = await import('./response.ts')
     const asked = serviceRequest(service, credentials)
     await attempt?.beforeRequest()

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { failureFromError } from '../../src/source/network-error.ts'
+import { failureFromError } from '../../src/source/exchange.ts'
 
 const options = { host: 'HOST', setting: 'service.tokenUrl', isSent: true } as const
 const reported = (error: object, isSent = true) =>
