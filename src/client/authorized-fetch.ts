@@ -1,6 +1,6 @@
 // The platform's fetch with an Authorization header, which goes to permitted origins only and is replaced once when it is refused.
 import { readLimited } from '../lib/input.ts'
-import { originError } from './errors.ts'
+import { originError } from './faults.ts'
 import type { Sending } from './suspects.ts'
 import type { ClientToken, FetchOptions, TokenSource } from './token-source.ts'
 

@@ -2,8 +2,8 @@
 import { errorCode } from '../lib/error.ts'
 import { answerTypes, type FaultCode, type RequestType } from '../protocol.ts'
 import type { Disconnect, Frame, ReconnectingConnection } from './connection.ts'
-import { disconnectError, faultError, isForbidden, timeoutError, type TokenClientError } from './errors.ts'
-import { waitFor, type Wait } from './wait.ts'
+import type { TokenClientError } from './errors.ts'
+import { disconnectError, faultError, isForbidden, timeoutError } from './faults.ts'
 
 /** Time for an answer for which the daemon has nothing to wait. */
 const ANSWER_MS = 5_000
@@ -102,4 +102,37 @@ function isWorthAnother(disconnect: Disconnect, options: Call<unknown>): boolean
   if (isForbidden(error)) return wasEverConnected && code === 'EACCES'
   // The queue of the socket is full: a daemon is there.
   return wasEverConnected || options.waitsForStart === true || code === 'EAGAIN'
+}
+
+export interface Wait<T> {
+  readonly resolve: (value: T) => void
+  readonly reject: (error: Error) => void
+}
+
+/** Begins the wait, whose clean-up `begin` returns. `begin` itself settles nothing; `onDeadline` has to. */
+export function waitFor<T>(options: {
+  /** Time to the deadline. */
+  readonly forMs: number
+  readonly signal: AbortSignal | undefined
+  readonly onDeadline: (wait: Wait<T>) => void
+  readonly begin: (wait: Wait<T>) => () => void
+}): Promise<T> {
+  const { signal } = options
+  return new Promise((resolve, reject) => {
+    if (signal?.aborted === true) return reject(signal.reason as Error)
+    const settle = (how: () => void): void => {
+      clearTimeout(timer)
+      signal?.removeEventListener('abort', onAbort)
+      end()
+      how()
+    }
+    const wait: Wait<T> = {
+      resolve: (value) => settle(() => resolve(value)),
+      reject: (error) => settle(() => reject(error)),
+    }
+    const onAbort = (): void => wait.reject(signal?.reason as Error)
+    const timer = setTimeout(() => options.onDeadline(wait), options.forMs)
+    signal?.addEventListener('abort', onAbort)
+    const end = options.begin(wait)
+  })
 }

@@ -2,7 +2,7 @@
 import { createConnection, type Socket } from 'node:net'
 import { monotonicMs } from '../lib/clock.ts'
 import { CONNECTION_IDLE_MS, FRAME_END } from '../protocol.ts'
-import { badRequest } from './errors.ts'
+import { badRequest } from './faults.ts'
 
 /** One JSON object, ended by a form feed. JSON never holds this byte: in a string it is written `\f`. */
 export interface Frame {

@@ -11,7 +11,7 @@ import {
 import { createFetch } from './authorized-fetch.ts'
 import { call, type Call } from './call.ts'
 import type { Frame, ReconnectingConnection } from './connection.ts'
-import { badRequest, closedError, refusedError } from './errors.ts'
+import { badRequest, closedError, refusedError } from './faults.ts'
 import { createSubscriptions } from './subscription.ts'
 import { createSuspects, type Sending } from './suspects.ts'
 import type { ClientToken, FetchOptions, GetOptions, TokenSource } from './token-source.ts'

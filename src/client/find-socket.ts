@@ -6,7 +6,8 @@ import { directoryAccess } from '../lib/directory-access.ts'
 import { errorCode, errorMessage, fallbackOnSystemError } from '../lib/error.ts'
 import { socketCandidates, type ProcessIdentity } from '../lib/paths.ts'
 import { nameOf } from '../lib/posix-ids.ts'
-import { badRequest, startRemedy, TokenClientError } from './errors.ts'
+import { TokenClientError } from './errors.ts'
+import { badRequest, startRemedy } from './faults.ts'
 
 /** Names the socket for client commands and the client library. */
 const SOCKET_VARIABLE = 'KYC_TOKEND_SOCKET'

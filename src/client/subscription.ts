@@ -1,7 +1,8 @@
 // One subscription for all listeners of a client: the daemon allows a connection only so many.
 import type { TokenResult } from '../protocol.ts'
 import type { ReconnectingConnection } from './connection.ts'
-import { disconnectError, faultError, type TokenClientError } from './errors.ts'
+import type { TokenClientError } from './errors.ts'
+import { disconnectError, faultError } from './faults.ts'
 import type { SubscribeOptions, TokenSource } from './token-source.ts'
 
 /** Two daemons, one before and one after a restart, give the same expiry with less difference than this. */

@@ -2,7 +2,7 @@
 import { sleep } from '../lib/clock.ts'
 import type { RejectResult, TokenResult } from '../protocol.ts'
 import type { ClientToken, TokenSource } from './token-source.ts'
-import { waitFor } from './wait.ts'
+import { waitFor } from './call.ts'
 
 /** The longest wait of a call, for its turn and for another token together. */
 const WAIT_MS = 10_000

@@ -91,7 +91,7 @@ const POLL_MS = 50
 
 type Settings = NonNullable<ReturnType<typeof settingsOf>>
 
-/** The options of --on-change; undefined: the command takes the place of this process. Throws UsageError (64). */
+/** The options of --on-change; undefined: this process becomes the command. Throws UsageError (64). */
 function settingsOf(invocation: Invocation) {
   const { options, env } = invocation
   const onChange = options['on-change']

@@ -1,9 +1,17 @@
-// Finds the configuration, validates it and makes it ready to use: `loadConfig` throws all its faults at once.
+// Loads the configuration: finds its file (JSON or YAML, never executable), validates it, and reports all its faults at once.
+import { isUtf8 } from 'node:buffer'
+import { existsSync, type Stats } from 'node:fs'
+import { extname, join, resolve } from 'node:path'
+import { accountOfConfig } from '../lib/account.ts'
+import { CONTROL_CHARACTER } from '../lib/display-text.ts'
+import { fallbackOnSystemError } from '../lib/error.ts'
+import { configDirectories, SYSTEM_CONFIG_DIRECTORY } from '../lib/paths.ts'
 import type { Config } from './config.ts'
-import { findConfig } from './find.ts'
-import { ConfigError, formatIssue, silent, type ConfigIssue, type Diagnostics } from './issues.ts'
+import { ConfigError, formatIssue, silent, type ConfigIssue, type Diagnostics, printable } from './issues.ts'
 import { resolveConfig, resolvePlan } from './resolve.ts'
 import { validateDocument } from './validate.ts'
+import { findJsonFault } from './json-fault.ts'
+import { readFile } from './read-file.ts'
 
 export interface LoadOptions {
   /** `--config`. */
@@ -88,4 +96,130 @@ function deepFreeze<T>(value: T): T {
     for (const child of Object.values(value)) deepFreeze(child)
   }
   return value
+}
+
+/** File names that are searched for, in this order. */
+const FILE_NAMES = ['kyc-tokend.config.json', 'kyc-tokend.config.yaml', 'kyc-tokend.config.yml']
+
+/** The example, in a checkout and as the Debian package has it. */
+const EXAMPLE =
+  'kyc-tokend.config.example.json (of the package: /usr/share/doc/kyc-tokend/examples/kyc-tokend.config.json)'
+
+type Found =
+  | { readonly kind: 'found'; readonly file: string; readonly stats: Stats; readonly document: unknown }
+  /** `file` is undefined where none was found. The sentence quotes nothing of the file and ends with the remedy. */
+  | { readonly kind: 'unusable'; readonly file: string | undefined; readonly sentence: string }
+
+/** Why a text is no document: goes on from the name of its file. */
+class NoDocument extends Error {}
+
+/** The configuration that `--config` or $KYC_TOKEND_CONFIG names, or else the first one of the search. */
+async function findConfig({ configPath, env }: LoadOptions): Promise<Found> {
+  const named = configPath ?? (env['KYC_TOKEND_CONFIG'] || undefined)
+  const directories = configDirectories({ env, uid: process.geteuid!() }, workingDirectory())
+  const searched = named === undefined ? directories.flatMap(candidatesIn) : [resolve(named)]
+  // A directory that may not be entered hides its files.
+  const file =
+    searched.find((path) => existsSync(path)) ?? searched.find((path) => readFile(path).kind === 'unreadable')
+  if (file === undefined) {
+    const option = named && (configPath === undefined ? '$KYC_TOKEND_CONFIG' : '--config')
+    return { kind: 'unusable', file, sentence: notFound(searched, option) }
+  }
+  const unusable = (words: string): Found => {
+    return { kind: 'unusable', file, sentence: `the configuration file ${words}` }
+  }
+  const reading = readFile(file)
+  if (reading.kind === 'absent') return unusable('was removed while it was read: try again')
+  if (reading.kind === 'unreadable') return unusable(reading.sentence)
+  if (CONTROL_CHARACTER.test(file)) return unusable('has a control character in its path: rename it')
+  if (!/\.(?:json|ya?ml)$/.test(file)) return unusable('must be named *.json, *.yaml or *.yml: rename it')
+  try {
+    const document = parse(extname(file), textOf(reading.bytes), (await loadCosmiconfig()).defaultLoadersSync)
+    return { kind: 'found', file, stats: reading.stats, document }
+  } catch (error) {
+    if (error instanceof NoDocument) return unusable(error.message)
+    throw error
+  }
+}
+
+function candidatesIn(directory: string): string[] {
+  return FILE_NAMES.map((name) => join(directory, name))
+}
+
+/** The working directory; `/` where it is gone. */
+function workingDirectory(): string {
+  try {
+    return process.cwd()
+  } catch (error) {
+    return fallbackOnSystemError('/')(error)
+  }
+}
+
+/** `option`: the one that named the file; undefined where these were searched for. */
+function notFound(searched: readonly string[], option: string | undefined): string {
+  const shown = (path: string): string => (CONTROL_CHARACTER.test(path) ? printable(path) : path)
+  const [first = ''] = searched
+  const absent = `there is no configuration file ${shown(first)}`
+  const account = accountOfConfig(first)
+  if (option !== undefined && account !== undefined)
+    return `${absent}: \`sudo kyc-tokend setup --account ${account}\` makes it`
+  if (option !== undefined) return `${absent}: correct ${option}, or make the file from ${EXAMPLE}`
+  const here = candidatesIn(workingDirectory()).find((path) => existsSync(path))
+  if (here !== undefined)
+    return `${absent}: ${shown(here)} is not looked at, because root and services read ${SYSTEM_CONFIG_DIRECTORY} only: name it with --config, or move it there`
+  return `there is no configuration file: \`kyc-tokend setup\` makes it (of the service: with sudo), or name yours with --config (looked for ${searched.map(shown).join(', ')})`
+}
+
+/**
+ * The library, of which the loaders are used and no explorer: that would run a `.config/config.js` of the working
+ * directory. A part of it asks for the home directory when it is loaded, and would end the program of a user who has
+ * neither HOME nor an entry in passwd; the answer is not used.
+ */
+async function loadCosmiconfig() {
+  const { HOME } = process.env
+  if (!HOME) process.env['HOME'] = '/'
+  try {
+    // A bundle has the default export of a CommonJS library and none of its names.
+    return (await import('cosmiconfig')).default
+  } finally {
+    if (HOME === undefined) delete process.env['HOME']
+    else process.env['HOME'] = HOME
+  }
+}
+
+/** Loads the libraries, also the one that reads YAML, for a process that may not read the program's files later. */
+export async function loadParsers(): Promise<void> {
+  const { defaultLoadersSync } = await loadCosmiconfig()
+  defaultLoadersSync['.yaml']('', 'a: 1')
+}
+
+/** The text without a byte order mark, which says nothing in UTF-8 and is allowed. */
+function textOf(bytes: Buffer): string {
+  if (!isUtf8(bytes)) throw new NoDocument('is not valid UTF-8: save it as UTF-8')
+  const text = bytes.toString('utf8').replace(/^\uFEFF/, '')
+  if (text.trim() === '') throw new NoDocument(`is empty: begin with ${EXAMPLE}`)
+  return text
+}
+
+type Loader = (path: string, content: string) => unknown
+/** An error of the library that reads YAML. */
+type YamlError = { reason?: unknown; mark?: { line?: unknown; column?: unknown } | null }
+
+function parse(extension: string, text: string, loaders: Record<'.json' | '.yaml', Loader>): unknown {
+  const isJson = extension === '.json'
+  const fault = isJson ? findJsonFault(text) : undefined
+  if (fault !== undefined) throw new NoDocument(`is not JSON at ${fault}`)
+  try {
+    return loaders[isJson ? '.json' : '.yaml']('', text)
+  } catch (error) {
+    const { reason, mark } = error as YamlError
+    const where =
+      typeof mark?.line === 'number' && typeof mark.column === 'number'
+        ? ` at line ${mark.line + 1}, column ${mark.column + 1}`
+        : ''
+    // Words alone are the parser's own; anything else in a reason may be quoted from the file.
+    const why =
+      typeof reason === 'string' && /^[a-z ,-]+$/.test(reason) ? reason : 'it cannot be read from there on'
+    throw new NoDocument(`is not YAML${where}: ${why}`)
+  }
 }
