@@ -115,7 +115,7 @@ function programHelp(commands: readonly CommandSpec[]): string[] {
     '',
     ...table(commands.map(({ name, summary }) => [name, summary])),
     '',
-    'kyc-tokend COMMAND --help says more of a command; kyc-tokend --version names the version.',
+    'kyc-tokend COMMAND --help describes a command; kyc-tokend --version prints the version.',
   ]
 }
 

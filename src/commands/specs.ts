@@ -18,20 +18,20 @@ function optionsOf(
 
 const ofDaemon = {
   'socket PATH':
-    "The daemon's socket [$KYC_TOKEND_SOCKET, else /run/kyc-tokend/ipc.sock if it exists, else the person's own]",
+    "The daemon's socket [$KYC_TOKEND_SOCKET, else /run/kyc-tokend/ipc.sock if it exists, else your own daemon's]",
   'account NAME':
-    'The account whose daemon is meant, where the host has several; not with --socket [$KYC_TOKEND_ACCOUNT, else the daemon of --socket]',
+    'The account, if the host has several; not with --socket [$KYC_TOKEND_ACCOUNT, else the daemon of --socket]',
 }
 const ofConfig = {
   'config PATH':
-    'The configuration file [$KYC_TOKEND_CONFIG, else kyc-tokend.config.json, .yaml or .yml here or in /etc/kyc-tokend]',
+    'The configuration file [$KYC_TOKEND_CONFIG, else kyc-tokend.config.json, .yaml or .yml here (not for root) or in /etc/kyc-tokend]',
   'account NAME':
     'The account, configured in /etc/kyc-tokend/accounts/NAME.json; not with --config [$KYC_TOKEND_ACCOUNT, else the configuration of --config]',
 }
 const ofToken = {
   'min-valid DURATION': 'Wait for a token with this life left, such as 60s (at most 24h) [0s]',
   'wait DURATION':
-    'How long to wait for a token that is good enough (at most 60s); where given, also for a daemon that has not been started yet [10s]',
+    'How long to wait for a token that is good enough (at most 60s); if given, also for a daemon that has not been started yet [10s]',
 }
 /** Those that programs use to read something again or to end. */
 const signalNames = ['HUP', 'USR1', 'USR2', 'WINCH', 'TERM', 'INT', 'QUIT']
@@ -44,22 +44,22 @@ export const commands: readonly CommandSpec[] = [
     options: optionsOf(
       {
         'base-url URL': 'Address of the service [asked for]',
-        'api-key-file FILE': 'File with the API key, which is copied [asked for, unseen]',
-        'api-secret-file FILE': 'File with the API secret, which is copied [asked for, unseen]',
+        'api-key-file FILE': 'File with the API key; setup copies it [asked for, not shown]',
+        'api-secret-file FILE': 'File with the API secret; setup copies it [asked for, not shown]',
         'from FILE':
-          'A configuration (JSON) with the key and the secret in it, instead of the three options; - for standard input',
-        'preset NAME': 'Kind of the service, if not that of API key and secret [asked for]',
-        'token-url URL': 'Where it gives tokens: a path after the address, or a URL [asked for]',
-        'ca-file FILE': "File with the certificate of the service's private authority, which is copied",
-        force: 'Replace files that say something else; other settings of the configuration stay',
+          'A configuration (JSON) that contains key and secret, instead of the options above; - for standard input',
+        'preset NAME': 'Kind of the service, if not the standard one [asked for]',
+        'token-url URL': 'Where the service gives tokens: a path after the address, or a URL [asked for]',
+        'ca-file FILE': "File with the certificate of the service's private authority; setup copies it",
+        force: 'Replace existing files that differ; other settings of the configuration stay',
         unverified: 'Keep and use a key and secret that the service has not confirmed',
         'account NAME': 'Set up this account beside the default one [the default account]',
       },
       { preset: { choices: ['oauth2'] } },
     ),
     details: [
-      'Root gets /etc/kyc-tokend, readable by the group kyc-tokend; a person gets ./kyc-tokend.config.json. Where the service is installed, it is enabled and started, and the command waits up to 15 s for a token.',
-      'With the three options, or with --from, it needs no terminal. Run again it changes nothing, and says so: Nothing was changed. It ends with 0 once there is a token, 75 without one, 77 when the service refuses the account, and 78 where files are there that say something else or are faulty. Without a token from the service, what was there before is put back as it was, unless --unverified is given.',
+      'Root writes to /etc/kyc-tokend, readable by the group kyc-tokend. If the package is installed, setup then enables and starts the unit, and waits up to 15 s for a token. A person writes ./kyc-tokend.config.json and starts nothing.',
+      'With --base-url, --api-key-file and --api-secret-file, or with --from, it needs no terminal. A second run changes nothing, and says so: Nothing was changed. It ends with 0 once there is a token, 75 without one, 77 if the service refuses the account, and 78 if existing files differ or are faulty. If the service gives no token, setup restores what was there before, unless --unverified is given.',
     ],
   },
   {
@@ -86,7 +86,7 @@ export const commands: readonly CommandSpec[] = [
       { format: { choices: ['raw', 'header', 'env', 'json'] } },
     ),
     details: [
-      'Nothing but the token goes to stdout. If no token with enough life comes within the wait, the command prints the freshest one.',
+      'Only the token goes to stdout. If no token with enough life comes within the wait, the command prints the freshest one.',
       'For curl, keep the token out of its arguments, which other users can read: header=$(kyc-tokend token --format header) && echo "$header" | curl -H @- https://…',
     ],
   },
@@ -94,7 +94,7 @@ export const commands: readonly CommandSpec[] = [
     name: 'watch',
     load: () => import('./watch.ts'),
     summary: 'Print one line of JSON now and at each change of the token or its state',
-    options: optionsOf({ 'no-token': 'Everything but the token, for eyes and logs', ...ofDaemon }),
+    options: optionsOf({ 'no-token': 'Leave out the token, for people and logs', ...ofDaemon }),
     details: [
       'Each line has the fields of `token --format json`. While there is no token, it has `code` and `message` instead, which say why. The command survives restarts of the daemon.',
     ],
@@ -104,23 +104,23 @@ export const commands: readonly CommandSpec[] = [
     load: () => import('./status.ts'),
     summary: 'Show state, life left, next refresh, failures and what to do about them',
     options: optionsOf({
-      json: 'As one JSON object, for programs; with --all, one on each line',
-      watch: 'Repaint it each second, with the last events, until Ctrl-C; on a pipe, a line for each event',
+      json: 'Print one JSON object, for programs; with --all, one on each line',
+      watch: 'Repaint the status each second, with the last events, until Ctrl-C; on a pipe, print a line for each event',
       all: 'A line for each account of this host',
       ...ofDaemon,
     }),
     details: [
-      'Ends with 0 while a usable token is held and nothing is refused, with 75 without one, and with 77 when the service refuses the account; with --all, with the worst of all accounts (77, 75, 69, 0).',
-      'What to do comes first, with the commands as they are typed on this host. Without a daemon it says why its unit does not run.',
+      'It ends with 0 if a usable token is held and nothing is refused, 75 without a token, and 77 if the service refuses the account. With --all it ends with the worst of all accounts (from worst to best: 77, 75, 69, 0).',
+      'It first says what to do, with the exact commands for this host. If no daemon runs, it says why the unit does not run.',
     ],
   },
   {
     name: 'alert-test',
     load: () => import('./alert-test.ts'),
-    summary: 'Rehearse an alert through the whole way: log, alert.json and alert command',
+    summary: 'Rehearse an alert: log, alert.json and alert command',
     options: optionsOf(ofDaemon),
     details: [
-      "For root and the daemon's own user. The alert is marked as a test everywhere and is over after 10 s. It is refused while a real one is raised. The command ends with 78 if no alert reaches the alert command.",
+      "For root and the daemon's own user. The alert is marked as a test everywhere, and is over after 10 s. alert-test ends with 75 while a real alert is raised, and with 78 if no alert reaches the alert command.",
     ],
   },
   {
@@ -139,7 +139,7 @@ export const commands: readonly CommandSpec[] = [
     positionals: '[FINGERPRINT|-]',
     options: optionsOf(ofDaemon),
     details: [
-      'Without an argument it reports the current token, with a fingerprint that one, with - the token on stdin, alone or as `token --format header` or `--format env` prints it. It refuses a token as an argument, because other users can read arguments.',
+      'Without an argument it reports the current token; with a fingerprint, the token that has it; with -, the token on stdin (alone, or as `token --format header` or `--format env` prints it). It refuses a token as an argument, because other users can read arguments.',
     ],
   },
   {
@@ -152,7 +152,7 @@ export const commands: readonly CommandSpec[] = [
         'body FILE': 'File with the body of the answer; - for stdin',
         'header HEADER': "Header of the answer, such as 'Retry-After: 120'; may be given several times",
         'config PATH':
-          'By the `service` and the settings of this configuration, whose secrets are not read; else the standard ones',
+          'Use the `service` and the settings of this configuration, not the standard ones; its secrets are not read',
       },
       { header: { isRepeatable: true } },
     ),
@@ -164,11 +164,11 @@ export const commands: readonly CommandSpec[] = [
       'Find every fault of configuration, permissions, directories, socket and host, each with its remedy',
     options: optionsOf({
       ...ofConfig,
-      'config-only': 'The configuration alone',
-      live: 'Also ask the service for a token, once: ends with 77 when it refuses the account, 75 when it gives none',
+      'config-only': 'Check the configuration alone',
+      live: 'Also ask the service for a token, once: ends with 77 if it refuses the account, 75 if it gives none',
     }),
     details: [
-      'Run with sudo, it checks with the rights of the user kyc-tokend, if that user exists, and as the sandbox of the unit allows (systemctl show). It changes and starts nothing, and connects to no socket at which systemd listens.',
+      'With sudo, it checks with the rights of the user kyc-tokend (if that user exists) and of the unit's sandbox (systemctl show). It changes and starts nothing, and connects to no socket at which systemd listens.',
     ],
   },
   {
@@ -180,12 +180,12 @@ export const commands: readonly CommandSpec[] = [
       {
         ...ofToken,
         'on-change ACTION':
-          'At each new token: none, restart, or the name of a signal for the command [none]',
+          'What to do at each new token: none, restart, or the name of a signal to send [none]',
         'splay DURATION':
-          'Restart or signal at a random moment in this time after a change (at most 24h) [0s]',
+          'After a change, wait a random part of this time (at most 24h) [0s]',
         'min-between DURATION': 'Shortest time from a start or a signal to the next one (at most 24h) [30s]',
         'stop-signal SIGNAL': 'Signal that stops the command before it is started again [TERM]',
-        'stop-timeout DURATION': 'A command that has not stopped by then is killed (at most 24h) [10s]',
+        'stop-timeout DURATION': 'Time that the command has to stop before it is killed (at most 24h) [10s]',
         ...ofDaemon,
       },
       {
@@ -194,20 +194,20 @@ export const commands: readonly CommandSpec[] = [
       },
     ),
     details: [
-      'CMD finds the token in KYC_ACCESS_TOKEN. It replaces this process, so signals and exit status are its own; 126 and 127 say that it could not be run or found. It gets the standard streams and the sockets that systemd handed to this process, and no other descriptor. It does not see later tokens: a program that runs long uses the token file or the socket, or is run with --on-change.',
-      'With --on-change restart, kyc-tokend stays as its parent and starts it again with each new token. With the name of a signal, the command gets that signal instead once the token files are written; its environment cannot change, so it must read the token from a file. Changes that come together count once. A command that ends by itself is not started again: exec ends with its status, or with 128 and the number of the signal that killed it. TERM, INT, HUP, USR1, USR2 and WINCH go to the process group of the command, and after TERM it is not started again. While the daemon is away or the account is refused, the command keeps running. It has no controlling terminal, and no sockets that systemd handed to this process: with --on-change these are an error.',
+      'CMD gets the token in KYC_ACCESS_TOKEN. It replaces this process, so it gets the signals and gives the exit status; 126 means that it could not be run, 127 that it was not found. It gets the standard streams and the sockets that systemd handed to this process, and no other descriptor. It does not see later tokens: a program that runs long uses the token file or the socket, or is run with --on-change.',
+      'With --on-change restart, kyc-tokend stays as the parent of CMD and restarts it at each new token. With the name of a signal, CMD gets that signal instead, once the token files are written; its environment cannot change, so CMD must read the token from a file. Changes that come together count once. If CMD ends by itself, it is not started again: exec ends with its status, or with 128 plus the number of the signal that killed it. exec passes TERM, INT, HUP, USR1, USR2 and WINCH on to the process group of CMD; after TERM it does not start CMD again. While the daemon is away or the account is refused, CMD keeps running. CMD has no controlling terminal. With --on-change, sockets that systemd handed to this process are an error.',
     ],
   },
   {
     name: 'sandbox',
     load: () => import('./sandbox.ts'),
-    summary: 'A stand-in of the service on loopback, for trying things and for rehearsing outages',
+    summary: 'Run a stand-in for the service on loopback, to try things and to rehearse outages',
     options: optionsOf(
       {
         'port N': 'Port on 127.0.0.1 [a free one]',
         'scenario NAME': 'How it answers [ok]',
         'token-lifetime DURATION': 'Life of its tokens [60s]',
-        'config PATH': 'Be the `service` that this configuration describes; its secrets are not read',
+        'config PATH': 'Stand in for the `service` of this configuration; its secrets are not read',
       },
       { scenario: { choices: scenarioNames } },
     ),
@@ -215,7 +215,7 @@ export const commands: readonly CommandSpec[] = [
   {
     name: 'demo',
     load: () => import('./demo.ts'),
-    summary: 'Sandbox and daemon together in a temporary directory, with what to try next',
+    summary: 'Run sandbox and daemon in a temporary directory, and print what to try next',
     options: {},
   },
   {

@@ -104,9 +104,9 @@ const share = () =>
           },
           '{ "name": "mymaster" }',
         ),
-        '`servers` are sentinels then; `null`: they are not.',
+        'If set, `servers` are sentinels; `null`: they are not.',
       ),
-      cluster: setting(flag(), '`servers` are nodes of a cluster then; one slot is used.', false),
+      cluster: setting(flag(), '`true`: `servers` are nodes of a cluster; one slot is used.', false),
       tls: dependentSetting(
         v.union(
           [
@@ -137,7 +137,7 @@ const share = () =>
       asks: setting(flag(), '`false`: this host never asks the service.', true),
       whenAlone: setting(
         oneOf(['fetch', 'wait']),
-        'While the store cannot be reached: `fetch` by itself, spread over time; or `wait`, where an account has one live token.',
+        'While the store cannot be reached: `fetch` by itself, spread over time; or `wait`, if an account has one live token.',
         'fetch',
       ),
     },

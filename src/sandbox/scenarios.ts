@@ -77,7 +77,7 @@ export const scenarios = {
     }),
   },
   'opaque-token': {
-    summary: 'a token that says nothing of itself',
+    summary: 'a token that does not say when it expires',
     answer: ({ grant }) => grant('opaque'),
   },
   'expired-token': {
