@@ -105,7 +105,8 @@ export const commands: readonly CommandSpec[] = [
     summary: 'Show state, life left, next refresh, failures and what to do about them',
     options: optionsOf({
       json: 'Print one JSON object, for programs; with --all, one on each line',
-      watch: 'Repaint the status each second, with the last events, until Ctrl-C; on a pipe, print a line for each event',
+      watch:
+        'Repaint the status each second, with the last events, until Ctrl-C; on a pipe, print a line for each event',
       all: 'A line for each account of this host',
       ...ofDaemon,
     }),
@@ -168,7 +169,7 @@ export const commands: readonly CommandSpec[] = [
       live: 'Also ask the service for a token, once: ends with 77 if it refuses the account, 75 if it gives none',
     }),
     details: [
-      'With sudo, it checks with the rights of the user kyc-tokend (if that user exists) and of the unit's sandbox (systemctl show). It changes and starts nothing, and connects to no socket at which systemd listens.',
+      'With sudo, it checks with the rights of the user kyc-tokend (if that user exists) and within the sandbox of the unit (systemctl show). It changes and starts nothing, and connects to no socket at which systemd listens.',
     ],
   },
   {
@@ -181,8 +182,7 @@ export const commands: readonly CommandSpec[] = [
         ...ofToken,
         'on-change ACTION':
           'What to do at each new token: none, restart, or the name of a signal to send [none]',
-        'splay DURATION':
-          'After a change, wait a random part of this time (at most 24h) [0s]',
+        'splay DURATION': 'After a change, wait a random part of this time (at most 24h) [0s]',
         'min-between DURATION': 'Shortest time from a start or a signal to the next one (at most 24h) [30s]',
         'stop-signal SIGNAL': 'Signal that stops the command before it is started again [TERM]',
         'stop-timeout DURATION': 'Time that the command has to stop before it is killed (at most 24h) [10s]',
