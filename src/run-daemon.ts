@@ -3,6 +3,7 @@ import type { Writable } from 'node:stream'
 import type { LoadOptions } from './config/load.ts'
 import { createDaemon, type Daemon, type Load } from './daemon.ts'
 import { acquireInstanceLock } from './delivery/listener/instance-lock.ts'
+import { serveMisconfigured } from './delivery/servers.ts'
 import { raceAbort } from './lib/tasks.ts'
 import { accountOfEnvironment, unitNames } from './lib/account.ts'
 import { createSystemClock } from './lib/clock.ts'
@@ -123,7 +124,6 @@ async function answerMisconfigured(
 ): Promise<void> {
   const isAwaited = inherited.ipc.length > 0 || inherited.http.length > 0
   if (!isAwaited || !(error instanceof UserError) || error.status !== exitStatus.configuration) return
-  const { serveMisconfigured } = await import('./delivery/misconfigured.ts')
   const settings = { level: 'warning', format: 'auto' } as const
   const clock = createSystemClock()
   const { log, close } = createLog({ ...settings, stream: stderr, env, clock, secrets: () => [] })

@@ -129,8 +129,6 @@ export abstract class Connection implements Caller {
     return this.abort.signal
   }
 
-  // ---- reading ------------------------------------------------------------------------------------------------------
-
   private receive(chunk: Buffer): void {
     if (this.isClosing) return
     this.unread = this.unread.length === 0 ? chunk : Buffer.concat([this.unread, chunk])
@@ -187,8 +185,6 @@ export abstract class Connection implements Caller {
     return this.host.refusalOf(this)
   }
 
-  // ---- sending ------------------------------------------------------------------------------------------------------
-
   /** To be called after each write: Node emits 'drain' only above its own limit; an empty write comes after all else. */
   protected awaitSent(): void {
     if (this.isAwaitingSent || this.socket.writableLength === 0) return
@@ -222,8 +218,6 @@ export abstract class Connection implements Caller {
     )
   }
 
-  // ---- ending -------------------------------------------------------------------------------------------------------
-
   private onEnd(): void {
     if (this.isClosing || this.host.hasHungUp(this.socket)) this.socket.destroy()
     else this.guard(() => this.onHalfClose())
@@ -253,8 +247,6 @@ export abstract class Connection implements Caller {
     this.unread = NOTHING
     this.abort?.abort()
   }
-
-  // ---- timeouts -----------------------------------------------------------------------------------------------------
 
   /** To be called every `sweepMs`. Returns the timeout that is over; null: the connection may stay. */
   sweep(timeouts: Timeouts): TimeoutReason | null {

@@ -99,8 +99,6 @@ export function createConnectionServer(
     hasHungUp: (socket) => peers.hasHungUp(socket),
   }
 
-  // ---- accepting ----------------------------------------------------------------------------------------------------
-
   function accept(socket: Socket): void {
     // A reset by a client is no error here: 'close' follows.
     socket.on('error', () => undefined)
@@ -132,8 +130,6 @@ export function createConnectionServer(
     all.delete(connection)
     connection.onClose()
   }
-
-  // ---- closing ------------------------------------------------------------------------------------------------------
 
   function drop(connection: Connection, reason: DropReason): void {
     if (connection.isClosing) return
@@ -171,8 +167,6 @@ export function createConnectionServer(
     log('error', sentence, { event: 'connection-fault', transport, detail: errorMessage(error) })
   }
 
-  // ---- timeouts -----------------------------------------------------------------------------------------------------
-
   /** Looks at each connection once, as long as there are any. */
   function sweep(): void {
     for (const connection of all.keys()) {
@@ -183,8 +177,6 @@ export function createConnectionServer(
     clearInterval(sweepTimer)
     sweepTimer = undefined
   }
-
-  // ---- the whole ----------------------------------------------------------------------------------------------------
 
   /** In turns: a token may have a thousand readers. */
   function onTokenChange(): void {

@@ -8,8 +8,7 @@ import { Duplex } from 'node:stream'
 import { Connection, type ConnectionOptions, type DropReason } from '../connections/connection.ts'
 import { MAX_HEAD_BYTES, MAX_HEAD_FIELDS } from '../limits.ts'
 import type { Reply } from '../operations.ts'
-import { closingAnswer, headerOf, sendProblem } from './responses.ts'
-import type { Route } from './routes.ts'
+import { closingAnswer, headerOf, sendProblem, type Route } from './routes.ts'
 
 /** Shared by all connections. */
 export interface HttpContext {
@@ -62,8 +61,6 @@ export class HttpConnection extends Connection {
     this.isNextLast = context.isOneAnswer
   }
 
-  // ---- reading ------------------------------------------------------------------------------------------------------
-
   protected override parseNext(bytes: Buffer, at: number): number {
     // Nothing can be answered after an event stream, which has no end.
     if (this.events !== null) return this.refuseBytes(at)
@@ -105,8 +102,6 @@ export class HttpConnection extends Connection {
   private isBodyUnfinished(): boolean {
     return this.response?.req.complete === false
   }
-
-  // ---- answering ----------------------------------------------------------------------------------------------------
 
   /** The parser has read the head of a request. */
   onRequest(req: IncomingMessage, res: ServerResponse): void {
@@ -168,8 +163,6 @@ export class HttpConnection extends Connection {
     this.host.drop(this, 'broken-framing')
   }
 
-  // ---- event streams ------------------------------------------------------------------------------------------------
-
   /** The answer goes on: one event for each change of the token. Its head is sent at once. */
   startEvents(res: ServerResponse, first: Reply<'token.subscribe'>): void {
     res.writeHead(200, ['Content-Type', 'text/event-stream', 'Cache-Control', 'no-store'])
@@ -195,8 +188,6 @@ export class HttpConnection extends Connection {
     this.events?.end()
     this.events = null
   }
-
-  // ---- ending -------------------------------------------------------------------------------------------------------
 
   protected override onHalfClose(): void {
     this.endEvents()
