@@ -1,7 +1,15 @@
 // The pace and the price of requests on both sockets, and newcomers beside very many others.
 import { join } from 'node:path'
 import { once } from 'node:events'
-import { interleaved, mapSamples, median, type Contestant, type Row, type Samples } from './table.ts'
+import {
+  contestants,
+  interleaved,
+  mapSamples,
+  median,
+  type Contestant,
+  type Row,
+  type Samples,
+} from './table.ts'
 import {
   ask,
   end,
@@ -12,6 +20,8 @@ import {
   start,
   startDaemon,
   startServer,
+  withUnitFlags,
+  type Program,
   type Server,
   type World,
 } from './world.ts'
@@ -32,14 +42,24 @@ export async function answerRows(world: World, progress: (what: string) => void)
   const barePath = join(world.directory, 'bare.sock')
   const bareHttpPath = join(world.directory, 'bare-http.sock')
   const bare = await startServer(world, ownProgram('bare-ipc.mjs', barePath, freshToken()), barePath)
-  const bareHttp = start(
-    ownProgram('bare-http.mjs', bareHttpPath, freshToken()),
-    join(world.directory, 'log'),
+  const bareUnit = await startServer(
+    world,
+    withUnitFlags(ownProgram('bare-ipc.mjs', `${barePath}.unit`, freshToken())),
+    `${barePath}.unit`,
+  )
+  const bareHttpOf = (path: string, program: Program): Server => {
+    const process = start(program, join(world.directory, 'log'))
+    return { process, pid: process.pid ?? 0, path }
+  }
+  const bareHttp = bareHttpOf(bareHttpPath, ownProgram('bare-http.mjs', bareHttpPath, freshToken()))
+  const bareHttpUnit = bareHttpOf(
+    `${bareHttpPath}.unit`,
+    withUnitFlags(ownProgram('bare-http.mjs', `${bareHttpPath}.unit`, freshToken())),
   )
   const rows: Row[] = []
   for (const connections of [100, 1_000]) {
     progress(`token.get, ${connections} connections`)
-    const samples = await measure(world, 'ipc', { ours, unit, bare }, connections)
+    const samples = await measure(world, 'ipc', { ours, unit, bare, bareUnit }, connections)
     const isDecisive = connections === 100
     rows.push(
       {
@@ -58,8 +78,8 @@ export async function answerRows(world: World, progress: (what: string) => void)
   }
   progress('GET /v1/token, 100 connections')
   const http = (server: Server): Server => ({ ...server, path: server.path.replace('ipc.sock', 'http.sock') })
-  const bareServer = { process: bareHttp, pid: bareHttp.pid ?? 0, path: bareHttpPath }
-  const samples = await measure(world, 'http', { ours: http(ours), unit: http(unit), bare: bareServer }, 100)
+  const servers = { ours: http(ours), unit: http(unit), bare: bareHttp, bareUnit: bareHttpUnit }
+  const samples = await measure(world, 'http', servers, 100)
   rows.push(
     {
       what: 'GET /v1/token, 100 connections',
@@ -71,7 +91,7 @@ export async function answerRows(world: World, progress: (what: string) => void)
   )
   progress('newcomers beside 256 busy connections')
   rows.push(...(await newcomerRows(world, { ours, unit })))
-  for (const { process } of [ours, unit, bare, bareServer]) await end(process)
+  for (const { process } of [ours, unit, bare, bareUnit, bareHttp, bareHttpUnit]) await end(process)
   return rows
 }
 
@@ -95,7 +115,7 @@ async function measure(
   servers: Record<Contestant, Server>,
   connections: number,
 ): Promise<Samples<Load>> {
-  return interleaved(ROUNDS, async (who) => {
+  return interleaved(ROUNDS, contestants, async (who) => {
     const { path, pid } = servers[who]
     const words = [protocol, path, pid, connections, SECONDS].map(String)
     return JSON.parse(await outputOf({ command: [load, ...words], env: {} })) as Load
@@ -104,7 +124,7 @@ async function measure(
 
 /** A new client's answer beside 256 connections of one user that send requests as fast as they are read. */
 async function newcomerRows(world: World, servers: Record<'ours' | 'unit', Server>): Promise<Row[]> {
-  const waits: Record<Contestant, number[]> = { ours: [], unit: [], bare: [] }
+  const waits: Record<'ours' | 'unit', number[]> = { ours: [], unit: [] }
   for (const who of ['ours', 'unit'] as const) {
     const { path } = servers[who]
     const request = '{"type":"token.get","data":{"id":"1"}}\f'
@@ -125,7 +145,7 @@ async function newcomerRows(world: World, servers: Record<'ours' | 'unit', Serve
     what,
     unitOfMeasure: 'ms',
     compared: 'value',
-    samples: { ours: [pick(waits.ours)], unit: [pick(waits.unit)], bare: [] },
+    samples: { ours: [pick(waits.ours)], unit: [pick(waits.unit)], bare: [], bareUnit: [] },
     bar: { atMost },
     unitBar: { atMost },
   })

@@ -25,6 +25,7 @@ export async function idleRows(
     ours: count(daemons.ours.pid),
     unit: count(daemons.unit.pid),
     bare: count(bare.pid ?? 0),
+    bareUnit: NaN,
   })
   for (const who of ['ours', 'unit'] as const) {
     await refresh(one[who].path)
@@ -45,6 +46,7 @@ export async function idleRows(
       ours: [valueOf('ours')],
       unit: [valueOf('unit')],
       bare: [valueOf('bare')],
+      bareUnit: [],
     })
     return [
       // The unit's flags return memory after a burst.

@@ -1,27 +1,37 @@
 // Interleaved measurements of the daemon and of the least that could do the same, and the table of what came of them.
 import { cpus, release } from 'node:os'
 
-/** The daemon, the daemon with the flags of its systemd unit, and the program that both are compared with. */
-export const contestants = ['ours', 'unit', 'bare'] as const
+/** The daemon and the program that it is compared with, both also with the flags of the daemon's systemd unit. */
+export const contestants = ['ours', 'unit', 'bare', 'bareUnit'] as const
 export type Contestant = (typeof contestants)[number]
+/** `bareUnit` is empty where it was not measured. */
 export type Samples<T = number> = Readonly<Record<Contestant, readonly T[]>>
 
 /** In each round everybody is measured once, so that what disturbs one disturbs all; one round more warms up. */
 export async function interleaved<T>(
   rounds: number,
+  all: readonly Contestant[],
   measure: (who: Contestant) => Promise<T>,
 ): Promise<Samples<T>> {
-  const samples: Record<Contestant, T[]> = { ours: [], unit: [], bare: [] }
+  const samples: Record<Contestant, T[]> = { ours: [], unit: [], bare: [], bareUnit: [] }
   for (let round = -1; round < rounds; round += 1)
-    for (const who of round % 2 === 0 ? contestants : contestants.toReversed()) {
+    for (const who of round % 2 === 0 ? all : all.toReversed()) {
       const sample = await measure(who)
       if (round >= 0) samples[who].push(sample)
     }
   return samples
 }
 
-export function mapSamples<T>({ ours, unit, bare }: Samples<T>, pick: (sample: T) => number): Samples {
-  return { ours: ours.map(pick), unit: unit.map(pick), bare: bare.map(pick) }
+export function mapSamples<T>(
+  { ours, unit, bare, bareUnit }: Samples<T>,
+  pick: (sample: T) => number,
+): Samples {
+  return {
+    ours: ours.map(pick),
+    unit: unit.map(pick),
+    bare: bare.map(pick),
+    bareUnit: bareUnit.map(pick),
+  }
 }
 
 export type Bar = { readonly atLeast: number } | { readonly atMost: number }
@@ -32,7 +42,7 @@ export interface Row {
   /** `ratio`: against the reference, round for round. `value`: the daemon alone. */
   readonly compared?: 'ratio' | 'value'
   readonly bar?: Bar
-  /** With the flags of the unit, against the same reference without them. */
+  /** With the flags of the unit, against the reference with them, or without where it was not measured with them. */
   readonly unitBar?: Bar
 }
 interface Compared {
@@ -41,8 +51,10 @@ interface Compared {
 }
 
 function compare({ samples, compared = 'ratio' }: Row, who: 'ours' | 'unit'): Compared {
+  const { bare, bareUnit } = samples
+  const reference = who === 'unit' && bareUnit.length > 0 ? bareUnit : bare
   const results = samples[who].map((value, round) =>
-    compared === 'ratio' ? value / (samples.bare[round] ?? NaN) : value,
+    compared === 'ratio' ? value / (reference[round] ?? NaN) : value,
   )
   return {
     result: median(results),
@@ -71,9 +83,10 @@ export function renderTable(rows: readonly Row[]): string {
     withUnit(median(row.samples.ours), row.unitOfMeasure),
     withUnit(median(row.samples.unit), row.unitOfMeasure),
     withUnit(median(row.samples.bare), row.unitOfMeasure),
+    withUnit(median(row.samples.bareUnit), row.unitOfMeasure),
     ...(['ours', 'unit'] as const).map((who) => resultOf(row, who)),
   ])
-  const head = ['', 'default', 'unit', 'bare', 'default: bare', 'unit: bare']
+  const head = ['', 'default', 'unit', 'bare', 'bare, unit', 'default: bare', 'unit: bare']
   const line = (cells: readonly string[]): string => `| ${cells.join(' | ')} |`
   const on = `${cpus().length} × ${cpus()[0]?.model.trim()}, Linux ${release()}, Node ${process.version}, ${new Date().toISOString().slice(0, 10)}`
   return [on, '', line(head), line(head.map(() => '---')), ...lines.map(line), ''].join('\n')

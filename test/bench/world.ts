@@ -145,6 +145,11 @@ function unitSettings(text: string): { flags: string[]; environment: Record<stri
   }
 }
 
+/** The program with the flags of the unit. */
+export function withUnitFlags({ command: [program = '', ...words], env }: Program): Program {
+  return { command: [program, ...unit.flags, ...words], env: { ...env, ...unit.environment } }
+}
+
 /** A directory with all that a daemon needs, and its command line; as its unit starts it with `isUnit`. */
 export function prepareHome(
   world: World,
