@@ -49,10 +49,7 @@ export async function runDaemon(options: DaemonOptions): Promise<void> {
   }
 }
 
-/**
- * Loads the configuration, makes sure that no other daemon runs, and builds this one. Throws UserError, and the reason of
- * `signals.stop` where that ends it.
- */
+/** Loads the configuration, makes sure that no other daemon runs, builds this one. Throws UserError, or the reason of a stop. */
 async function start(
   { configPath, env, stderr, signals }: DaemonOptions,
   inherited: InheritedSockets,

@@ -52,10 +52,7 @@ export interface ReconnectingConnection {
   readonly monotonicMs: () => number
 }
 
-/**
- * Time between two connects: it doubles from the first to the largest, and each is drawn from its upper half. Only
- * time paces them, never the number of requests.
- */
+/** Time between two connects, however many requests wait: doubled up to the largest, and drawn from its upper half. */
 const RECONNECT_DELAY_MS = { first: 50, largest: 200, largestInBackground: 2_000 }
 /** A process that has not read so many bytes is not going to: the connection is made again. */
 const MAX_UNSENT_BYTES = 256 * 1024
@@ -64,10 +61,7 @@ const MAX_FRAME_LENGTH = 1024 * 1024
 /** Before the daemon does it: a request must not meet a connection that is being closed. */
 const IDLE_MS = CONNECTION_IDLE_MS / 2
 
-/**
- * A connection that is made for the first request. While no request is open it does not keep the process alive, and
- * nothing that the other side sends is kept beyond one frame.
- */
+/** Connects at the first request. Without an open one it does not keep the process alive. It holds one frame at most. */
 export function createReconnectingConnection(
   /** The socket's path; called before each connect, because a restarted process may have another. What it throws is a disconnect. */
   findPath: () => string,

@@ -1,10 +1,7 @@
 // The one error class of the client library, in a file of its own: both bundles of the package must have the same class.
 import type { FaultCode } from '../protocol.ts'
 
-/**
- * The daemon's own codes, and: no daemon at the socket, no answer in time, the client was closed, the service refused
- * the token and there is no other yet.
- */
+/** The daemon's codes, and: no daemon there, no answer in time, client closed, token refused and no other there yet. */
 export type TokenClientErrorCode = FaultCode | 'daemon-unreachable' | 'timeout' | 'closed' | 'token-refused'
 
 /** Every error of TokenClient. The message is one sentence with the remedy, and holds no secret. */

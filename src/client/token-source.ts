@@ -13,10 +13,7 @@ export interface GetOptions {
   minValidSeconds?: number
   /** Wait for another token than the one with this fingerprint. */
   notFingerprint?: string
-  /**
-   * The longest wait for such a token, in seconds (0 to 60; 10 by default). Where it is given, also for a daemon that
-   * has not been started yet.
-   */
+  /** The longest wait for it, in seconds (0 to 60, by default 10); where given, also for a daemon that is not started yet. */
   waitSeconds?: number
   /** Ends the waiting: the call is rejected with the signal's reason. */
   signal?: AbortSignal
@@ -78,19 +75,13 @@ export interface TokenSource {
    */
   readonly subscribe: (listener: (token: TokenResult) => void, options?: SubscribeOptions) => () => void
 
-  /**
-   * Reports that the service answered 401 to this token, which is named by its fingerprint and does not travel.
-   * `{ fingerprint }` does for those who have only that.
-   */
+  /** Reports that the service answered 401 to this token, of which only the fingerprint is sent: `{ fingerprint }` does, too. */
   readonly reject: (token: string | { fingerprint: string }) => Promise<RejectResult>
 
   /** The token that the daemon holds, what fails and since when, and what it writes and serves. Never has the token itself. */
   readonly status: () => Promise<StatusResult>
 
-  /**
-   * Has the daemon ask the service now, also after a refusal, and says how that went. For root and the daemon's own
-   * user; others are `denied`.
-   */
+  /** Has the daemon ask the service now, also after a refusal. For root and the daemon's own user; others are `denied`. */
   readonly refresh: (options?: { signal?: AbortSignal }) => Promise<RefreshResult>
 
   /** Ends everything: calls under way are rejected with `closed`, listeners are called no more. */

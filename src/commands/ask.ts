@@ -1,5 +1,4 @@
-// The daemon and the configuration that a command is for: asks the daemon, reads durations, and turns an error into a
-// sentence and a status.
+// Shared by the commands: the daemon and the configuration that each is for, and an error as a sentence and an exit status.
 import {
   TokenClient,
   TokenClientError,

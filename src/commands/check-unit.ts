@@ -139,10 +139,7 @@ function alertCommandFindings({ alertCommand, alertProblem }: Omit<SystemdState,
   ]
 }
 
-/**
- * A socket that systemd listens at: looked at, not connected to, because a connection would start the daemon.
- * Undefined if no socket unit listens at this path.
- */
+/** The socket of a unit, only looked at: a connection would start the daemon. Undefined where no unit listens there. */
 export function unitSocketFinding(
   { path, name }: { path: string; name: string },
   unit: Unit | null,

@@ -73,14 +73,9 @@ function parseCommand(spec: CommandSpec, args: string[]): ParsedCommand {
   return { wants: 'command', spec, options, positionals }
 }
 
-function checkedValue(
-  {
-    rawName,
-    value,
-    inlineValue,
-  }: { rawName: string; value?: string | undefined; inlineValue?: boolean | undefined },
-  option: OptionSpec,
-): string | boolean {
+type OptionToken = { rawName: string; value?: string | undefined; inlineValue?: boolean | undefined }
+
+function checkedValue({ rawName, value, inlineValue }: OptionToken, option: OptionSpec): string | boolean {
   if (option.value === undefined) {
     if (value !== undefined) throw new UsageError(`${rawName} takes no value.`)
     return true

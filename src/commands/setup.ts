@@ -33,14 +33,6 @@ const TOKEN_WAIT_SECONDS = 15
 /** A start waits for the first attempt of the daemon. */
 const START_MS = 100_000
 
-interface Service {
-  /** Without its suffix. */
-  readonly unit: string
-  readonly account: string | undefined
-  /** As it was before. */
-  readonly properties: UnitProperties
-}
-
 export const run: RunCommand = async (invocation) => {
   requireLinux()
   const { options, env, stdout, stderr, signal } = invocation
@@ -50,13 +42,13 @@ export const run: RunCommand = async (invocation) => {
   const { unit } = unitNames(account)
   const isService = files.attributes.gid !== undefined
   const asked = ['ActiveState', 'UnitFileState']
-  const properties = isService ? await unitProperties(`${unit}.service`, asked, { isNeeded: true }) : null
+  const before = isService ? await unitProperties(`${unit}.service`, asked, { isNeeded: true }) : null
   const changes = await planSetup(files, answers, { force: options['force'] === true })
   const undo = await writeSetup(changes, files)
   for (const { path } of changes) stdout.write(`Wrote ${path}\n`)
 
   const words = account === undefined ? { config: files.config } : { account }
-  const isLive = changes.length > 0 || properties === null
+  const isLive = changes.length > 0 || before === null
   // A running daemon may hold another pair, which is about to be replaced.
   const how = { isWhole: true, isLive, asksDaemon: false, signal, stderr }
   const { status, live } = await performCheck(
@@ -78,8 +70,8 @@ export const run: RunCommand = async (invocation) => {
     )
     return status
   }
-  if (properties !== null)
-    return bringUp(invocation, { unit, account, properties }, { changes: changes.length, status })
+  if (before !== null)
+    return bringUp(invocation, { unit, account, before }, { changes: changes.length, status })
   if (changes.length === 0) stdout.write('Nothing was changed\n')
   stdout.write('Next: kyc-tokend run\n')
   return status
@@ -94,21 +86,21 @@ function whyNothing(status: number, live: number | null): string {
   return `${why}, or add --unverified to have them in use all the same`
 }
 
-/** Makes the service run with what was written; gives the exit status of `setup`. */
+/** Makes the service, which was in the state `before`, run with what was written; gives the exit status of `setup`. */
 async function bringUp(
   { stdout, stderr }: Invocation,
-  { unit, account, properties }: Service,
+  { unit, account, before }: { unit: string; account: string | undefined; before: UnitProperties },
   { changes, status }: { changes: number; status: number },
 ): Promise<number> {
   const daemon = { options: account === undefined ? { socket: systemSocket(undefined) } : { account } }
-  const wasActive = properties['ActiveState'] === 'active'
+  const wasActive = before['ActiveState'] === 'active'
   // A former run may have been ended before its reload. A daemon that does not answer is found when it is asked for its token.
   const isStale =
     wasActive && (changes > 0 || (await statusIfAny(daemon))?.daemon.configuration.state === 'changed')
   await start(unit, isStale)
   const steps = [
     ...(isStale ? ['Reloaded'] : []),
-    ...(properties['UnitFileState'] === 'enabled' ? [] : ['Enabled']),
+    ...(before['UnitFileState'] === 'enabled' ? [] : ['Enabled']),
     ...(wasActive ? [] : ['Started']),
   ]
   for (const step of steps) stdout.write(`${step} ${unit}\n`)
@@ -262,13 +254,11 @@ async function singleAnswers(
         given[name] = await prompt.ask(words, { isHidden: option.endsWith('-file'), problem })
     }
   }
-  const { preset, tokenUrl, ...answers } = given as Whole
+  const { preset, tokenUrl, ...answers } = given as Given & Pick<Answers, 'baseUrl' | 'apiKey' | 'apiSecret'>
   // Without a description it is the standard service.
   const service = { ...(preset === 'oauth2' && { preset }), tokenUrl }
   return { ...answers, settings: tokenUrl === undefined ? {} : { service } }
 }
-
-type Whole = Given & Pick<Answers, 'baseUrl' | 'apiKey' | 'apiSecret'>
 
 function isWhole({ baseUrl, apiKey, apiSecret, preset, tokenUrl }: Given): boolean {
   const isDescribed = preset === undefined || tokenUrl !== undefined

@@ -1,5 +1,4 @@
-// Asks systemd, by its own commands, about the units of an account, and has it act on them: drop-ins and defaults are
-// systemd's affair.
+// Asks systemd, by its own commands, about the units of an account: it knows their drop-ins and defaults.
 import { existsSync, globSync, lstatSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { parseEnv } from 'node:util'
@@ -54,10 +53,7 @@ export function firstLine(text: string): string {
   return text.trim().split('\n')[0] ?? ''
 }
 
-/**
- * The variables that a unit and its drop-ins set by `Environment=`, as `systemctl show` quotes them, and by those files of
- * `EnvironmentFile=` that this user may read.
- */
+/** The variables of `Environment=`, as `systemctl show` quotes them, and of each `EnvironmentFile=` that this user may read. */
 export function environmentOf({
   Environment = '',
   EnvironmentFiles = '',

@@ -28,10 +28,7 @@ export interface TokenFileConfig extends Readonly<Pick<TokenFileSettings, 'forma
 /** A shorter value of a header is a word. */
 const MIN_HEADER_SECRET = 8
 
-/**
- * Every secret of the configuration, in the clear, also as HTTP Basic has them: for what must not appear in a log. The
- * values of headers may be secrets (`X-Api-Key`).
- */
+/** Every secret in the clear, also as HTTP Basic has it: no log may show one. Headers may hold secrets, too (`X-Api-Key`). */
 export function revealAll({ credentials, share, service }: Config): string[] {
   const shared = [share?.password, share?.key, share?.sentinel?.password, share?.tls?.key]
   const secrets = [credentials.apiKey, credentials.apiSecret, ...shared]

@@ -15,10 +15,7 @@ export interface InputsOptions {
   readonly directory: string
   /** The user that runs the daemon. */
   readonly uid: number
-  /**
-   * The daemon runs elsewhere, as a service: a source that only the service sees (credentials, environment) is a
-   * warning where it is not there.
-   */
+  /** The daemon runs as a service and this process does not: a secret that only a service sees is a warning, not a fault. */
   readonly isElsewhere: boolean
   readonly diagnostics: Diagnostics
 }

@@ -32,10 +32,7 @@ export async function loadConfig(options: LoadOptions): Promise<Config> {
   return config
 }
 
-/**
- * The part of a configuration that needs neither its secrets nor other files; without a path that of the standard
- * service with all defaults. Throws ConfigError (78).
- */
+/** The part that needs no secret and no other file; without a path the standard service and all defaults. Throws ConfigError (78). */
 export async function loadPlan({ configPath, env }: { configPath: unknown; env: NodeJS.ProcessEnv }) {
   if (typeof configPath !== 'string')
     return resolvePlan(validateDocument({ baseUrl: 'https://api.example.com' }).validPart!, silent)

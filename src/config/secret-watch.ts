@@ -25,10 +25,7 @@ type Loaded = Extract<OnDisk, { kind: 'loaded' }>
 export function createSecretWatch(options: {
   onDisk: Pick<ConfigOnDisk, 'examine' | 'state'>
   running: () => Config
-  /**
-   * Tries these credentials until there is a token or a refusal, and uses them if they give a token; undefined: a
-   * reload or the signal ended it.
-   */
+  /** Uses these credentials once they give a token. Undefined: a reload or the signal ended it before the service decided. */
   tryCredentials: (next: Config, options: TrialOptions) => Promise<FetchOutcome | undefined>
   clock: Clock
   log: Log

@@ -29,10 +29,8 @@ export async function exchange(
   options: ExchangeOptions,
 ): Promise<ServiceResponse | TransientFailure> {
   const { limits, clock, signal } = options
-  const {
-    hostSetting: setting,
-    url: { host },
-  } = asked
+  const { hostSetting: setting, url } = asked
+  const { host } = url
   const connection = await openConnection(asked, options)
   const { request } = connection
   const { promise, resolve } = Promise.withResolvers<ServiceResponse | TransientFailure>()
@@ -156,10 +154,7 @@ const FAULTS: readonly (readonly [RegExp, TransientFailure['reason'], string])[]
   [/^/, 'network', 'The connection to HOST failed (CODE)'],
 ]
 
-/**
- * The failure behind an error of the connection. `host`: the service's host and port, which `setting` gives. `isSent`: the
- * request had been handed over, so the connection stood.
- */
+/** The failure behind an error. `setting` gives the `host` and port. `isSent`: the connection stood, and had the request. */
 export function failureFromError(
   error: unknown,
   { host, setting, isSent }: { host: string; setting: ServiceConfig['hostSetting']; isSent: boolean },
