@@ -75,8 +75,8 @@ export function createReconnectingConnection(
   let isStuck = false
   let pause: NodeJS.Timeout | undefined
   let last: { disconnect: Disconnect; atMs: number } | undefined
-  /** Connects since the last answer. */
-  let fruitless = 0
+  /** Since the last answer. */
+  let disconnects = 0
   let lastId = 0
 
   const isConnected = (): boolean => socket?.readyState === 'open'
@@ -135,7 +135,7 @@ export function createReconnectingConnection(
   /** False where the frame answers no request. */
   function deliver({ type, data: { id, ...data } }: Frame): boolean {
     if (typeof id !== 'string') return false
-    fruitless = 0
+    disconnects = 0
     isStuck = false
     onAnswer({ type, data })
     requests.get(id)?.onAnswer({ type, data })
@@ -144,7 +144,7 @@ export function createReconnectingConnection(
 
   function onDisconnect(disconnect: Disconnect): void {
     drop()
-    fruitless += 1
+    disconnects += 1
     disconnect.wasEverConnected = wasEverConnected
     last = { disconnect, atMs: monotonicMs() }
     for (const [id, request] of requests) if (!request.onDisconnect(disconnect)) requests.delete(id)
@@ -156,7 +156,7 @@ export function createReconnectingConnection(
     clearTimeout(pause)
     const isUrgent = [...requests.values()].some(({ isBackground }) => isBackground !== true)
     const { first, largest, largestInBackground } = RECONNECT_DELAY_MS
-    const delayMs = Math.min(isUrgent ? largest : largestInBackground, first * 2 ** (fruitless - 1))
+    const delayMs = Math.min(isUrgent ? largest : largestInBackground, first * 2 ** (disconnects - 1))
     const leftMs = sinceMs + delayMs * (0.5 + Math.random() / 2) - monotonicMs()
     if (leftMs > 0) pause = setTimeout(connect, leftMs)
     return leftMs > 0

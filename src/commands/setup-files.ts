@@ -54,7 +54,7 @@ export async function setupFiles(account: string | undefined, workingDirectory: 
 }
 
 /** Those of the paths that exist already. */
-export function present(paths: readonly string[]): string[] {
+export function existing(paths: readonly string[]): string[] {
   return paths.filter((path) => lstatSync(path, { throwIfNoEntry: false }) !== undefined)
 }
 
@@ -68,8 +68,8 @@ export async function planSetup(
   { force }: { force: boolean },
 ): Promise<Change[]> {
   const { config, apiKey, apiSecret, ca, others } = files
-  const instead = present(others)
-  if (instead.length > 0) throw existing(instead, 'remove it, or edit it instead')
+  const instead = existing(others)
+  if (instead.length > 0) throw existsError(instead, 'remove it, or edit it instead')
   refuseUntrusted(config)
   const known = readSettings(config)
   const wanted = {
@@ -92,9 +92,9 @@ export async function planSetup(
     const settings = { ...(known ?? files.settings), baseUrl: answers.baseUrl, ...wanted }
     changes.push({ path: config, content: `${JSON.stringify(settings, null, 2)}\n` })
   }
-  const overwritten = present(changes.map(({ path }) => path))
+  const overwritten = existing(changes.map(({ path }) => path))
   if (overwritten.length > 0 && !force)
-    throw existing(overwritten, 'add --force to replace it', ', with other content')
+    throw existsError(overwritten, 'add --force to replace it', ', with other content')
   return changes
 }
 
@@ -141,7 +141,7 @@ export async function writeSetup(
   }
 }
 
-export function existing(paths: readonly string[], remedy: string, as = ''): UserError {
+export function existsError(paths: readonly string[], remedy: string, as = ''): UserError {
   const [verb, last] = paths.length === 1 ? ['exists', ''] : ['exist', ' (each of them)']
   return new UserError(
     `${paths.join(', ')} ${verb} already${as}: ${remedy}${last}.`,

@@ -20,8 +20,8 @@ import {
   planSetup,
   setupFiles,
   writeSetup,
+  existsError,
   existing,
-  present,
   readAnswer,
   type Answers,
   type SetupFiles,
@@ -245,8 +245,8 @@ async function singleAnswers(
       throw new UsageError(
         'There is no terminal to ask at: give --base-url, --api-key-file and --api-secret-file (and --token-url with --preset), or --from.',
       )
-    const there = present([files.config, files.apiKey, files.apiSecret, ...files.others])
-    if (there.length > 0 && options['force'] !== true) throw existing(there, 'add --force to replace it')
+    const there = existing([files.config, files.apiKey, files.apiSecret, ...files.others])
+    if (there.length > 0 && options['force'] !== true) throw existsError(there, 'add --force to replace it')
     using prompt = createPrompt({ input: stdin, output: stderr, signal })
     for (const [name, { option, question, problem }] of all) {
       const words = given[name] === undefined ? question(given) : undefined

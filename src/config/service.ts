@@ -62,16 +62,16 @@ export function resolveService(
   input: ServiceInput | null,
   { baseUrl, diagnostics }: { baseUrl: string; diagnostics: Diagnostics },
 ) {
-  const given = present<Partial<ServiceInput>>(input ?? {})
+  const given = withoutFaulty<Partial<ServiceInput>>(input ?? {})
   const preset = given.preset === 'oauth2' ? OAUTH2 : undefined
   const merged = { ...STANDARD, ...preset, ...given }
   const { send, token, lifetime, refusals, refusedBy } = merged
   const described: Described = {
     tokenUrl: tokenUrlOf(baseUrl, merged.tokenUrl),
     send,
-    names: { ...STANDARD.names, ...preset?.names, ...present(given.names ?? {}) },
-    parameters: present(merged.parameters),
-    headers: present(merged.headers),
+    names: { ...STANDARD.names, ...preset?.names, ...withoutFaulty(given.names ?? {}) },
+    parameters: withoutFaulty(merged.parameters),
+    headers: withoutFaulty(merged.headers),
     token,
   }
   const problems = {
@@ -118,7 +118,7 @@ export function standardService(baseUrl = 'https://api.example.com'): ServiceCon
 }
 
 /** Without what was found faulty. */
-function present<T extends object>(fields: T) {
+function withoutFaulty<T extends object>(fields: T) {
   const kept = Object.entries(fields).filter(([, value]) => value !== undefined)
   return Object.fromEntries(kept) as { [Key in keyof T]: Exclude<T[Key], undefined> }
 }
