@@ -1,10 +1,16 @@
 // The socket a client connects to: the one that was named, an account's, or the first that is there and that no other user could have put there.
 import { lstatSync, statSync, type Stats } from 'node:fs'
 import { dirname, join } from 'node:path'
-import { ACCOUNT_VARIABLE, accountNames, ACCOUNTS_DIRECTORY, checkedAccount } from '../lib/account.ts'
+import {
+  ACCOUNT_VARIABLE,
+  accountNames,
+  ACCOUNTS_DIRECTORY,
+  checkedAccount,
+  socketCandidates,
+  type ProcessIdentity,
+} from '../lib/account.ts'
 import { directoryAccess } from '../lib/directory-access.ts'
 import { errorCode, errorMessage, fallbackOnSystemError } from '../lib/error.ts'
-import { socketCandidates, type ProcessIdentity } from '../lib/paths.ts'
 import { nameOf } from '../lib/posix-ids.ts'
 import { TokenClientError } from './errors.ts'
 import { badRequest, startRemedy } from './faults.ts'

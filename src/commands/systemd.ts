@@ -3,9 +3,15 @@ import { existsSync, globSync, lstatSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { parseEnv } from 'node:util'
 
-import { accountOfConfig, accountWords, socketCure, systemSocket, unitNames } from '../lib/account.ts'
+import {
+  accountOfConfig,
+  accountWords,
+  socketCure,
+  SYSTEM_CONFIG_DIRECTORY,
+  systemSocket,
+  unitNames,
+} from '../lib/account.ts'
 import { errorCode, exitStatus, fallbackOnSystemError, UserError } from '../lib/error.ts'
-import { SYSTEM_CONFIG_DIRECTORY } from '../lib/paths.ts'
 import { runProgram } from '../lib/run-program.ts'
 
 /** The user as whom the units run the daemon. */

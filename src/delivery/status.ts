@@ -1,8 +1,15 @@
 // The status and the token's description as clients see them: pure functions of the keeper's state.
 import { formatInstant, formatInstantOrNull, type Instant } from '../lib/clock.ts'
 import type { StatusResult, TokenDescription } from '../protocol.ts'
-import type { CurrentAlert } from '../token/alert.ts'
-import { dueAtMs, isAsking, isStale, phaseOf, usableToken, type TokenState } from '../token/state.ts'
+import {
+  type CurrentAlert,
+  dueAtMs,
+  isAsking,
+  isStale,
+  phaseOf,
+  usableToken,
+  type TokenState,
+} from '../token/state.ts'
 import type { Token } from '../token/token.ts'
 
 /** The part of the status that other components know. */

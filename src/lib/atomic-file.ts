@@ -33,7 +33,8 @@ interface ReplaceOptions extends FileAttributes {
 }
 
 const CREATE_FLAGS = constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW | constants.O_WRONLY
-const DIRECTORY_FLAGS = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW
+/** Opens the directory itself, never what a link leads to. */
+export const DIRECTORY_FLAGS = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW
 /** Never follows a link, never waits for the other end of a FIFO. */
 const READ_FLAGS = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK | constants.O_NOCTTY
 const MODE_BITS = 0o7777
@@ -161,7 +162,9 @@ async function writeAndRename(
   content: string | Uint8Array,
   options: ReplaceOptions,
 ): Promise<Stats | null> {
-  const temporary = temporaryPath(path)
+  // Unguessable, so that others cannot occupy it in a directory that all may write (a sticky one), and short: names of
+  // more than 31 bytes cost the kernel more.
+  const temporary = join(dirname(path), `.${basename(path)}.${randomHex(6)}.kyc`)
   // Private until it has its owner: a descriptor that others opened now would show them what is written later.
   const file = await fs.open(temporary, CREATE_FLAGS, 0o600)
   let isRenamed = false
@@ -193,14 +196,6 @@ async function applyAttributes(file: number, { mode, uid, gid }: FileAttributes)
     const words = `owner, group and mode ${mode.toString(8).padStart(4, '0')}`
     throw new FileError(`Its file system does not keep ${words}: choose another directory`)
   }
-}
-
-/**
- * Unguessable, so that others cannot occupy it in a directory that all may write (a sticky one), and short: names
- * of more than 31 bytes cost the kernel more.
- */
-function temporaryPath(path: string): string {
-  return join(dirname(path), `.${basename(path)}.${randomHex(6)}.kyc`)
 }
 
 function isTemporaryOf(path: string, name: string): boolean {

@@ -83,10 +83,7 @@ export function createSystemClock(): Clock {
 /** The wall clock may drift from the boot clock by this much before instants are shown by it again. */
 const TOLERATED_MS = 2_000
 
-/**
- * An instant on the boot clock as the wall clock shows it: ISO 8601. `known` is any moment at which both clocks were
- * read.
- */
+/** An instant on the boot clock as the wall clock shows it (ISO 8601). `known`: any moment, read from both clocks. */
 export function formatInstant(bootMs: number, known: Instant): string {
   return new Date(known.wallMs + bootMs - known.bootMs).toISOString()
 }

@@ -5,12 +5,11 @@ import { fallbackOnSystemError } from './error.ts'
 /** Loaded at the first call: a start and most commands need none of it. */
 const crypto = () => process.getBuiltinModule('node:crypto')
 
-/** SHA-256 of this text. */
 export function sha256(text: string): string {
   return crypto().hash('sha256', text)
 }
 
-/** HMAC with SHA-256 (RFC 2104). */
+/** RFC 2104. In hex digits. */
 export function hmacSha256(key: string, text: string): string {
   return crypto().createHmac('sha256', key).update(text).digest('hex')
 }

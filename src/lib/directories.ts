@@ -1,6 +1,7 @@
 // The daemon's own directories: made at the start, and again where they were removed.
-import { constants, type Stats } from 'node:fs'
+import type { Stats } from 'node:fs'
 import { cureOf } from './account.ts'
+import { DIRECTORY_FLAGS } from './atomic-file.ts'
 import { directoryProblem } from './directory-access.ts'
 import { DiskStalledError, onFileSystem } from './disk-queue.ts'
 import { errorCode, errorMessage, exitStatus, fallbackOnSystemError, UserError } from './error.ts'
@@ -12,8 +13,6 @@ interface Directory {
   /** Of one that is made, whatever the umask. */
   readonly mode: number
 }
-
-const DIRECTORY_FLAGS = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW
 
 export function createDirectories({
   runtimeDirectory,

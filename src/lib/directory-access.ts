@@ -36,9 +36,7 @@ type DirectoryStats = Pick<Stats, 'mode' | 'uid'>
  * - `files`: token files and all others that the daemon writes (`files[].ok: false`). A daemon that is not root may write
  *   into another user's directory; root must not, because that user could exchange what root creates and gives away.
  *
- * `check` asks with the stats of the directory and the daemon's user; the configuration with those of a directory from
- * which a file is read or to which `setup` writes one (`files`). A client, which writes nothing, asks `directoryAccess`
- * about the directory of a socket and the one above it.
+ * A client, which writes nothing, asks `directoryAccess` about the directory of a socket and the one above it.
  */
 export function directoryProblem(
   directory: string,

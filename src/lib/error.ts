@@ -54,7 +54,6 @@ export function fallbackOnSystemError<T>(value: T): (error: unknown) => T {
   }
 }
 
-/** The message of whatever was thrown. */
 export function errorMessage(error: unknown): string {
   return error instanceof Error ? error.message : String(error)
 }

@@ -10,11 +10,7 @@ export interface LogFields {
   readonly [field: string]: unknown
 }
 /** Writes one record. The sentence is constant: what varies is in the fields. Never throws, never blocks. */
-export interface Log {
-  (level: LogLevel, sentence: string, fields: LogFields): void
-}
-
-export type ProblemLog = ReturnType<typeof createProblemLog>
+export type Log = (level: LogLevel, sentence: string, fields: LogFields) => void
 
 /** Calls `write` where the problem is new, another one, or over (null). */
 export function createProblemLog(write: (problem: string | null) => void) {

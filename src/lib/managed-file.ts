@@ -80,7 +80,9 @@ export function createManagedFile(
     if (!stats.isFile() || !(await hasAttributes(stats)) || stats.size !== Buffer.byteLength(content))
       return false
     if (lastStat !== null && content === written && isUnchanged(lastStat, stats)) return true
-    if ((await readIfAny(path, stats.size)) !== content) return false
+    // Another program may have removed or exchanged it since it was looked at.
+    const read = await readSmallFile(path, stats.size).catch(fallbackOnSystemError({ content: null }))
+    if (read.content?.toString() !== content) return false
     writtenAt ??= stats.mtime
     lastStat = Date.now() - stats.ctimeMs > SETTLED_MS ? stats : null
     return true
@@ -191,12 +193,6 @@ async function inheritedGid(directory: string): Promise<number | undefined> {
   return (mode & SETGID) === 0 ? process.getegid?.() : gid
 }
 
-/** Undefined where it cannot be read: another program may have removed or exchanged it since it was looked at. */
-async function readIfAny(path: string, maxBytes: number): Promise<string | undefined> {
-  const read = await readSmallFile(path, maxBytes).catch(fallbackOnSystemError(null))
-  return read?.content?.toString()
-}
-
 function fallbackOnFileError(error: unknown): void {
   if (!(error instanceof FileError)) throw error
 }
@@ -270,10 +266,7 @@ function formatJson(value: unknown): string {
 }
 
 /** The text of a file of this daemon's; null where there is none, or where its owner, mode, size or kind speak against it. */
-async function readTrusted(
-  path: string,
-  mode: number,
-): Promise<{ text: string | null; fault: string | null }> {
+async function readTrusted(path: string, mode: number) {
   const untrusted = (fault: string | null) => ({ text: null, fault })
   try {
     const { content, stats } = await onFile(path, async () => readSmallFile(path, MAX_BYTES))

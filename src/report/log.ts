@@ -4,8 +4,7 @@ import type { Writable } from 'node:stream'
 import type { Config } from '../config/config.ts'
 import { withTimeout, type Clock } from '../lib/clock.ts'
 import { logLevels, type LogLevel } from '../lib/log.ts'
-import type { LineOptions, LogRecord } from './log-formats.ts'
-import type { WinstonLogger } from './winston-logger.ts'
+import type { LineOptions, LogRecord, WinstonLogger } from './winston-logger.ts'
 
 export type LogSettings = Config['log']
 

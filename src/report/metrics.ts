@@ -2,9 +2,8 @@
 import { createHistogram, type Observations } from '../lib/histogram.ts'
 import type { FileCounts } from '../lib/managed-file.ts'
 import type { Phase, StatusResult } from '../protocol.ts'
-import type { CurrentAlert } from '../token/alert.ts'
 import { permanentReasons, transientReasons, type FetchOutcome, type Reason } from '../token/outcome.ts'
-import { dueAtMs, phaseOf, usableToken } from '../token/state.ts'
+import { type CurrentAlert, dueAtMs, phaseOf, usableToken } from '../token/state.ts'
 import type { KeeperView } from '../token/keeper.ts'
 
 /** Values of the other components; counts are since the start. */

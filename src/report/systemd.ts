@@ -103,10 +103,7 @@ export function createSystemdNotifier(options: {
   }
 }
 
-function takeSettings(
-  env: NodeJS.ProcessEnv,
-  pid: number,
-): { socket: string | undefined; watchdogMs: number | null } {
+function takeSettings(env: NodeJS.ProcessEnv, pid: number) {
   const { NOTIFY_SOCKET: socket, WATCHDOG_USEC: everyUs, WATCHDOG_PID: watchedPid } = env
   for (const name of ['NOTIFY_SOCKET', 'WATCHDOG_USEC', 'WATCHDOG_PID']) Reflect.deleteProperty(env, name)
   const isWatched = Number(everyUs ?? 0) > 0 && (watchedPid === undefined || Number(watchedPid) === pid)

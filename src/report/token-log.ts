@@ -5,7 +5,8 @@ import type { Log } from '../lib/log.ts'
 import { remedies, type PermanentFailure, type TransientReason } from '../token/outcome.ts'
 import { dueAtMs, isStale, usableToken, usableUntilMs, type Failure } from '../token/state.ts'
 import type { Token } from '../token/token.ts'
-import type { KeeperEvent, KeeperView } from '../token/keeper.ts'
+import type { KeeperView } from '../token/keeper.ts'
+import type { Attempted } from '../token/variable.ts'
 
 /** The failures of the current outage. */
 interface Outage {
@@ -18,8 +19,6 @@ interface Outage {
 
 /** The same failure is logged again after 1 min, then after twice as long each time, and at least once an hour. */
 const QUIET_MS = { first: 60_000, most: 3_600_000 }
-
-type Attempted = Extract<KeeperEvent, { type: 'attempted' }>
 
 export function createTokenLog({
   keeper,

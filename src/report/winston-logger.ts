@@ -1,18 +1,45 @@
-// The winston logger: syslog's levels, one line format, one transport of bounded memory. Loading it takes 30 ms.
+// The winston logger: its fields are cleaned, its record becomes one line, its transport has bounded memory. Loading it takes 30 ms.
 import { once } from 'node:events'
 import { writeSync } from 'node:fs'
 import type { Writable } from 'node:stream'
+import { inspect, styleText } from 'node:util'
+import { format, type Format } from 'logform'
 import winston from 'winston'
 import Transport from 'winston-transport'
-import { lineFormat, type LineOptions, type LogRecord } from './log-formats.ts'
+import { escapeUnsafe } from '../lib/display-text.ts'
+import { logLevels, type LogFields, type LogLevel } from '../lib/log.ts'
+import { redact } from '../lib/secret.ts'
 
 export type WinstonLogger = ReturnType<typeof createWinstonLogger>
+
+export interface LogRecord {
+  readonly level: LogLevel
+  /** The constant sentence. */
+  readonly message: string
+  readonly fields: LogFields
+  /** Since the Unix epoch, in ms. */
+  readonly wallMs: number
+}
+export interface LineOptions {
+  readonly format: 'journal' | 'text' | 'json'
+  readonly isColoured: boolean
+  /** The stream leads to the journal, which takes the priority from the beginning of each line. */
+  readonly isJournal: boolean
+  /** Read with each record. No line contains one of them, in none of its usual encodings. */
+  readonly secrets: () => Iterable<string>
+}
 
 /** Writes a line, and calls `done` with whether it was lost. */
 type Send = (line: string, done: (isLost: boolean) => void) => void
 
 /** The symbol under which winston's formats put the finished line. */
 const LINE = Symbol.for('message')
+
+/** journald cuts lines at 48 KiB (`LineMax=`), and what follows the cut has lost its level. */
+const MAX_LINE_BYTES = 48 * 1024 - 1
+/** A longer text is cut. */
+const MAX_TEXT_LENGTH = 4096
+const MAX_DEPTH = 5
 
 /** Logs to a stream that may stop reading or go away: memory stays bounded, and lost lines are counted. */
 export function createWinstonLogger(
@@ -107,4 +134,99 @@ function appendTo(fd: number): Send {
     if (written > 0) isCut = written < bytes.length
     done(written < bytes.length)
   }
+}
+
+/** Each record becomes one line of at most 48 KiB without control characters, and without secrets in its fields. */
+export function lineFormat(options: LineOptions): Format {
+  const write = { journal: journalLine, text: textLine, json: jsonLine }[options.format]
+  const toLine = (record: LogRecord): string => {
+    const line = write(record, options)
+    const bytes = Buffer.byteLength(line)
+    if (bytes <= MAX_LINE_BYTES) return line
+    return write({ ...record, fields: { event: record.fields.event, omittedBytes: bytes } }, options)
+  }
+  return format.printf((info) => toLine(redacted(info as unknown as LogRecord, options.secrets())))
+}
+
+/** Names, event and sentence are constants of this program that others rely on, so only values are redacted. */
+function redacted(record: LogRecord, secrets: Iterable<string>): LogRecord {
+  const { event, ...others } = record.fields
+  return { ...record, fields: { event, ...(toLoggable(others, { secrets, depth: 0 }) as object) } }
+}
+
+function journalLine({ level, message, fields }: LogRecord): string {
+  return escapeUnsafe(`${priority(level)}${message} ${toLogfmt(fields)}`)
+}
+
+/** As sd-daemon(3) has it. */
+function priority(level: LogLevel): string {
+  return `<${logLevels.indexOf(level)}>`
+}
+
+function jsonLine({ level, message, fields, wallMs }: LogRecord, { isJournal }: LineOptions): string {
+  const json = JSON.stringify({ time: new Date(wallMs).toISOString(), level, message, ...fields })
+  return escapeUnsafe(isJournal ? `${priority(level)}${json}` : json)
+}
+
+/** More urgent levels are red. */
+const colours: Partial<Record<LogLevel, 'yellow' | 'green' | 'blue' | 'gray'>> = {
+  warning: 'yellow',
+  notice: 'green',
+  info: 'blue',
+  debug: 'gray',
+}
+
+function textLine({ level, message, fields, wallMs }: LogRecord, { isColoured }: LineOptions): string {
+  const { event: _event, ...others } = fields
+  const paint = (colour: Parameters<typeof styleText>[0], text: string): string =>
+    isColoured && text !== '' ? styleText(colour, text, { validateStream: false }) : text
+  const parts = [
+    paint('gray', localTime(wallMs)),
+    paint(colours[level] ?? 'red', level.padEnd(7)),
+    paint('bold', escapeUnsafe(message)),
+    paint('gray', escapeUnsafe(toLogfmt(others))),
+  ]
+  return parts.join(' ').trimEnd()
+}
+
+function localTime(wallMs: number): string {
+  const aheadMs = -60_000 * new Date(wallMs).getTimezoneOffset()
+  return new Date(wallMs + aheadMs).toISOString().slice(0, 19).replace('T', ' ')
+}
+
+/** `name=value`, quoted where a value has other than plain characters. */
+function toLogfmt(fields: Readonly<Record<string, unknown>>): string {
+  return Object.entries(fields)
+    .filter(([, value]) => value !== undefined && value !== null)
+    .map(([name, value]) => `${name}=${toLogfmtValue(value)}`)
+    .join(' ')
+}
+
+function toLogfmtValue(value: unknown): string {
+  const text = typeof value === 'string' ? value : JSON.stringify(value)
+  return /^[\w.:/@+,~*[\]-]+$/.test(text) ? text : JSON.stringify(text)
+}
+
+/** The value as JSON can show it: errors as their message, secrets as [secret], nothing endless. */
+function toLoggable(
+  value: unknown,
+  { secrets, depth }: { secrets: Iterable<string>; depth: number },
+): unknown {
+  if (typeof value === 'string') return clean(value, secrets)
+  if (value === null || value === undefined || typeof value === 'boolean' || typeof value === 'number')
+    return value
+  if (value instanceof Error) return clean(value.message, secrets)
+  if (typeof value !== 'object') return clean(inspect(value), secrets)
+  if (depth >= MAX_DEPTH) return '…'
+  const deeper = { secrets, depth: depth + 1 }
+  const toJSON: unknown = Reflect.get(value, 'toJSON')
+  if (typeof toJSON === 'function') return toLoggable(toJSON.call(value), deeper)
+  if (Array.isArray(value)) return value.map((item) => toLoggable(item, deeper))
+  return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, toLoggable(item, deeper)]))
+}
+
+/** Redacts before it cuts: half of a secret would not be recognized. */
+function clean(text: string, secrets: Iterable<string>): string {
+  const shown = redact(text, secrets)
+  return shown.length <= MAX_TEXT_LENGTH ? shown : `${shown.slice(0, MAX_TEXT_LENGTH)}…`
 }

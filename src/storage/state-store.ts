@@ -242,14 +242,12 @@ export function formatSavedToken(kept: SavedToken, at: Written): string {
 }
 
 /** Undefined where it is not the output of formatSavedState. */
-export function parseSavedState(text: string): { remembered: SavedState; written: Written } | undefined {
-  const { success, output } = v.safeParse(stateFile, parseJson(text))
-  return success ? output : undefined
-}
-
+export const parseSavedState = (text: string) => parsed(text, stateFile)
 /** Undefined where it is not the output of formatSavedToken. */
-export function parseSavedToken(text: string): { kept: SavedToken; written: Written } | undefined {
-  const { success, output } = v.safeParse(tokenFile, parseJson(text))
+export const parseSavedToken = (text: string) => parsed(text, tokenFile)
+
+function parsed<T>(text: string, shape: v.GenericSchema<unknown, T>): T | undefined {
+  const { success, output } = v.safeParse(shape, parseJson(text))
   return success ? output : undefined
 }
 

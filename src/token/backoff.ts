@@ -23,14 +23,9 @@ export function delayCapMs({ initialDelayMs, maxDelayMs }: RetryPolicy, leftMs: 
 }
 
 /** A delay d doubles with each attempt up to the cap, and is drawn from [d/2, d], at the cap too. `drawn` is from [0, 1). */
-export function backoffMs(
-  attempts: number,
-  initialDelayMs: number,
-  capMs: number,
-  randomUnit: number,
-): number {
+export function backoffMs(attempts: number, initialDelayMs: number, capMs: number, drawn: number): number {
   const delayMs = Math.min(capMs, initialDelayMs * 2 ** (attempts - 1))
-  return delayMs / 2 + (delayMs / 2) * randomUnit
+  return delayMs / 2 + (delayMs / 2) * drawn
 }
 
 /**

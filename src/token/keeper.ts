@@ -5,11 +5,11 @@ import type { Cause, FetchOutcome, TrialOptions } from './outcome.ts'
 import { afterClientNeed, afterReject, type RejectDecision } from './rejections.ts'
 import {
   boundMs,
-  causeOf,
   dueAtMs,
   isAsking,
   nextExpiryMs,
   nextMomentMs,
+  plannedAttempt,
   type Failure,
   type TokenState,
 } from './state.ts'
@@ -50,9 +50,7 @@ const TICK_MS = 15_000
 const SAVE_TIMEOUT_MS = 2_000
 
 /** Failed, put off, or cancelled: p-retry repeats it. */
-class AttemptFailed extends Error {
-  override readonly name = 'AttemptFailed'
-}
+class AttemptFailed extends Error {}
 
 export function createKeeper(initial: TokenState, options: KeeperOptions) {
   const { clock } = options
@@ -76,7 +74,7 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
   async function attempt(signal: AbortSignal): Promise<void> {
     // Another host's token may have come since the attempt was due.
     if (signal.aborted || dueAtMs(get()) > clock.now().bootMs) return
-    const cause = causeOf(get())
+    const { cause } = plannedAttempt(get())
     const settings = variable.settings()
     set(afterAttemptBegan(get(), cause, clock.now()))
     const assumed = (): TokenState => assumeFailed(get(), step())
@@ -200,9 +198,7 @@ function createAttempts(variable: Variable, { clock, saveState }: KeeperOptions)
   return {
     save,
     sleepUntil,
-    /** Ends the sleep that is under way. */
     wake,
-    /** Cancels the request that is under way. */
     cancel: (): void => request.abort(),
     /**
      * One attempt with these settings, whose beginning is in the state. `assumed` is saved before the request goes out,

@@ -1,8 +1,15 @@
 // The program's one variable: the facts. Their meaning (ready, stale, expired, due) is a function of them and the time.
-import { onWallClockOf, type Instant } from '../lib/clock.ts'
+import type { Instant } from '../lib/clock.ts'
 import type { Phase } from '../protocol.ts'
 import type { RetryPolicy } from './backoff.ts'
-import type { Cause, PermanentReason, PostponedReason, TransientReason } from './outcome.ts'
+import {
+  remedies,
+  type Cause,
+  type PermanentReason,
+  type PostponedReason,
+  type Reason,
+  type TransientReason,
+} from './outcome.ts'
 import type { Token } from './token.ts'
 
 interface Trouble<R> {
@@ -167,15 +174,6 @@ export function tokenlessFrom({ token, tokenlessSince }: TokenState): Instant {
   return { bootMs, wallMs: token.received.wallMs + bootMs - token.received.bootMs }
 }
 
-/** The state with its token on the wall clock of now, where that was set. */
-export function onWallClock(state: TokenState, now: Instant): TokenState {
-  const { token } = state
-  const received = token && onWallClockOf(now, token.received)
-  return token === null || received === null || received === token.received
-    ? state
-    : { ...state, token: { ...token, received } }
-}
-
 export function phaseOf(state: TokenState, now: Instant): Phase {
   if (state.refusal !== null) return 'refused'
   const token = usableToken(state, now)
@@ -199,7 +197,7 @@ export function boundMs(state: TokenState, credentialsId = state.credentialsId):
 }
 
 /** The reason for the next attempt, and its time on the boot clock if nothing else holds it back. */
-function plannedAttempt(state: TokenState): { cause: Cause; atMs: number } {
+export function plannedAttempt(state: TokenState): { cause: Cause; atMs: number } {
   const { forcedCause, refusal, failure, token, clientRequestAtMs } = state
   if (forcedCause !== null) return { cause: forcedCause, atMs: -Infinity }
   if (refusal !== null) return { cause: 'retry', atMs: state.postponedUntilMs ?? Infinity }
@@ -208,11 +206,6 @@ function plannedAttempt(state: TokenState): { cause: Cause; atMs: number } {
   if (clientRequestAtMs !== null && clientRequestAtMs < token.refreshAtMs)
     return { cause: 'client', atMs: clientRequestAtMs }
   return { cause: 'refresh', atMs: token.refreshAtMs }
-}
-
-/** The reason for which the service is asked next. */
-export function causeOf(state: TokenState): Cause {
-  return plannedAttempt(state).cause
 }
 
 /** Time of the next attempt, on the boot clock; -Infinity: at once; Infinity: not until an operator acts. */
@@ -246,4 +239,60 @@ export function signatureOf(state: TokenState, now: Instant): string {
   const { token } = state
   const isUsable = usableToken(state, now) !== null
   return `${phaseOf(state, now)} ${token?.generation ?? 0} ${token?.expiresAtMs ?? 0} ${String(isUsable)} ${state.refusedBy.join()}`
+}
+
+/** The condition that an operator must know of now. */
+export interface CurrentAlert {
+  readonly reason: Alert['reason'] | 'no-token'
+  readonly detail: string
+  readonly since: Instant
+  /** A sentence without a full stop. */
+  readonly remedy: string
+  /** Since when there has been no usable token, once that is longer than `alerts.noTokenAfter`. */
+  readonly noTokenSince: Instant | null
+  /** The failure behind `no-token`, where an attempt has failed. */
+  readonly failure: Reason | PostponedReason | null
+  /** The host of the fleet that asked the service, where that was another one. */
+  readonly askedBy: string | null
+}
+
+const NOTHING_FAILED = {
+  detail: 'There has been no usable token, and no attempt has failed',
+  remedy:
+    'Check with `kyc-tokend status` what kyc-tokend waits for, and with `kyc-tokend check` its configuration',
+}
+
+/**
+ * A refusal and `rejected` outrank `no-token`, which is not raised before the first attempt after a start has ended.
+ * `noTokenAfterMs`: null for never.
+ */
+export function currentAlert(
+  state: TokenState,
+  now: Instant,
+  noTokenAfterMs: number | null,
+  { isRaised = false } = {},
+): CurrentAlert | null {
+  const since = noTokenSince(state, now)
+  const isLong = since !== null && noTokenAfterMs !== null && now.bootMs - since.bootMs >= noTokenAfterMs
+  const { alert } = state
+  if (alert !== null) {
+    const remedy = remedies[alert.reason]
+    return { ...alert, remedy, noTokenSince: isLong ? since : null, failure: null }
+  }
+  // An attempt that is due, or under way, may end it.
+  const isFirstAwaited = !state.hasAttempted && dueAtMs(state) <= now.bootMs
+  return isLong && (isRaised || !isFirstAwaited) ? noTokenAlert(state, since, noTokenAfterMs) : null
+}
+
+function noTokenAlert(state: TokenState, since: Instant, afterMs: number): CurrentAlert {
+  // The last attempt of the fleet: its host notifies people.
+  const failure = state.postponement ?? state.failure
+  return {
+    reason: 'no-token',
+    ...(failure === null ? NOTHING_FAILED : { detail: failure.detail, remedy: remedies[failure.reason] }),
+    since: { bootMs: since.bootMs + afterMs, wallMs: since.wallMs + afterMs },
+    noTokenSince: since,
+    failure: failure?.reason ?? null,
+    askedBy: failure?.askedBy ?? null,
+  }
 }

@@ -32,8 +32,6 @@ type ServiceKey = Pick<Token, 'baseUrl' | 'credentialsId'>
 
 /** Lives shorter than this are refreshed at half, longer ones at two thirds less a draw. */
 const SHORT_LIFE_MS = 120_000
-const REFRESH_SHARE = 2 / 3
-const SHORT_REFRESH_SHARE = 1 / 2
 /** Share of the life that is drawn and taken off the refresh, so that a fleet that starts together does not refresh together. */
 const DRAWN_SHARE = 0.1
 /** However short a life is, two fetches are at least so far apart. */
@@ -47,9 +45,9 @@ const MAX_NUMERIC_DATE = 1e11
 
 /** Time from the start of a life to its refresh, in ms. `drawn` is from [0, 1). */
 export function refreshAfterMs(lifeMs: number, drawn: number): number {
-  if (lifeMs < SHORT_LIFE_MS) return Math.max(MIN_REFRESH_AFTER_MS, lifeMs * SHORT_REFRESH_SHARE)
+  if (lifeMs < SHORT_LIFE_MS) return Math.max(MIN_REFRESH_AFTER_MS, lifeMs / 2)
   const latestMs = MAX_REFRESH_AFTER_MS * (1 - DRAWN_SHARE * drawn)
-  return Math.min(lifeMs * (REFRESH_SHARE - DRAWN_SHARE * drawn), latestMs)
+  return Math.min(lifeMs * (2 / 3 - DRAWN_SHARE * drawn), latestMs)
 }
 
 export function fingerprintOf(accessToken: string): string {

@@ -1,5 +1,5 @@
 // Transitions of the state: pure functions from the facts and an event (an attempt, time, an operator, other settings) to the facts that follow.
-import type { Instant } from '../lib/clock.ts'
+import { onWallClockOf, type Instant } from '../lib/clock.ts'
 import { backoffMs, delayCapMs, retryWait } from './backoff.ts'
 import type { Cause, FetchOutcome, Grant, PermanentFailure, Postponed, TransientFailure } from './outcome.ts'
 import { assumedLifeMs, learnMaxAge } from './rejections.ts'
@@ -8,12 +8,10 @@ import {
   isAsking,
   nextExpiryMs,
   NOTHING_PENDING,
-  onWallClock,
   usableToken,
   usableUntilMs,
   type Alert,
   type Asked,
-  type Failure,
   type Refusal,
   type Step,
   type TokenState,
@@ -38,7 +36,6 @@ export function afterAttemptBegan(state: TokenState, cause: Cause, now: Instant)
   }
 }
 
-/** A request goes out. */
 export function afterRequest(state: TokenState, cause: Cause, now: Instant): TokenState {
   return {
     ...state,
@@ -48,7 +45,6 @@ export function afterRequest(state: TokenState, cause: Cause, now: Instant): Tok
   }
 }
 
-/** The attempt is over. */
 export function afterAttemptEnded(state: TokenState): TokenState {
   return state.inFlight === null ? state : { ...state, hasAttempted: true, inFlight: null }
 }
@@ -169,20 +165,12 @@ function afterFailure(state: TokenState, failed: Omit<TransientFailure, 'kind'>,
   const { waitMs, minWaitMs } = lastMs === null ? drawn : { waitMs: lastMs, minWaitMs: lastMs }
   const { reason, detail, status = null, by: askedBy = null } = failed
   const since = before?.since ?? now
-  const failure: Failure = {
-    reason,
-    detail,
-    status,
-    since,
-    attempts,
-    retryAtMs: now.bootMs + waitMs,
-    askedBy,
-  }
+  const retryAtMs = now.bootMs + waitMs
   // A bound in force is not shortened by an operator's request that failed in another way.
   const atMs = Math.max(boundMs(state), now.bootMs + minWaitMs)
   return {
     ...withBound(state, { credentialsId, atMs }, now),
-    failure,
+    failure: { reason, detail, status, since, attempts, retryAtMs, askedBy },
     refusal: null,
     postponement: null,
     alert: reason === 'rejected' ? alertFor(state, { ...failed, reason }, now) : state.alert,
@@ -244,6 +232,15 @@ export function afterTick(before: TokenState, { now, policy, random }: Step): To
   return { ...state, failure: { ...failure, retryAtMs: Math.max(drawnMs, earliestMs) } }
 }
 
+/** The state with its token on the wall clock of now, where that was set. */
+function onWallClock(state: TokenState, now: Instant): TokenState {
+  const { token } = state
+  const received = token && onWallClockOf(now, token.received)
+  return token === null || received === null || received === token.received
+    ? state
+    : { ...state, token: { ...token, received } }
+}
+
 /** An operator asks: nothing but an attempt that is under way holds that back, and the age that clients taught is forgotten. */
 export function afterOperator(state: TokenState): TokenState {
   return {
@@ -255,17 +252,14 @@ export function afterOperator(state: TokenState): TokenState {
 
 // ---- other settings --------------------------------------------------------------------------------------------------
 
-/** The configuration was read again. */
 export function afterReload(
   state: TokenState,
   settings: Asked & { readonly refuses?: Refuses },
   step: Step,
 ): TokenState {
   const { refusedBy = state.refusedBy } = settings
-  const reloaded = afterRefusals(
-    withMaxAge({ ...state, learnedMaxAge: null, refusedBy }, step),
-    settings.refuses,
-  )
+  const replanned = withMaxAge({ ...state, learnedMaxAge: null, refusedBy }, step)
+  const reloaded = afterRefusals(replanned, settings.refuses)
   if (settings.credentialsId === state.credentialsId) return reloaded
   return { ...withCredentials(reloaded, settings, step), forcedCause: 'reload' }
 }

@@ -90,7 +90,6 @@ export function createVariable(
     setQuietly(next: TokenState): void {
       state = next
     },
-    /** Time has passed. */
     tick(): void {
       set(afterTick(state, step()))
       emit({ type: 'tick' })

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 
 import { configurationOf } from '../../src/commands/ask.ts'
-import { runtimeDirectoryOf, stateDirectoryOf } from '../../src/lib/paths.ts'
+import { runtimeDirectoryOf, stateDirectoryOf } from '../../src/lib/account.ts'
 
 const uid = process.geteuid!()
 

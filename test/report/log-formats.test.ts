@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { anything, assert, property, string } from 'fast-check'
 import { Secret } from '../../src/lib/secret.ts'
-import { lineFormat, type LineOptions, type LogRecord } from '../../src/report/log-formats.ts'
+import { lineFormat, type LineOptions, type LogRecord } from '../../src/report/winston-logger.ts'
 
 const record: LogRecord = {
   level: 'warning',

@@ -3,8 +3,7 @@ import { onTestFinished, beforeEach, describe, expect, test } from 'vitest'
 import { shareToken } from '../../src/share/share-token.ts'
 import { StoreError } from '../../src/share/store.ts'
 import type { ServiceOutcome } from '../../src/token/outcome.ts'
-import { currentAlert } from '../../src/token/alert.ts'
-import { initialState, phaseOf } from '../../src/token/state.ts'
+import { currentAlert, initialState, phaseOf } from '../../src/token/state.ts'
 import {
   createShareWorld,
   eventsOf,

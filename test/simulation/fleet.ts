@@ -2,10 +2,10 @@
 import type { Instant } from '../../src/lib/clock.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
 import {
-  causeOf,
   dueAtMs,
   initialState,
   nextMomentMs,
+  plannedAttempt,
   type Policy,
   type TokenState,
 } from '../../src/token/state.ts'
@@ -57,7 +57,7 @@ export function runFleet(options: FleetOptions): Arrival[] {
   function live(state: TokenState, daemon: number, now: Instant): TokenState {
     const looked = afterTick(state, { now, policy, random })
     if (dueAtMs(looked) > now.bootMs) return looked
-    const cause = causeOf(looked)
+    const { cause } = plannedAttempt(looked)
     const answer = service(now.bootMs)
     arrivals.push({ atMs: now.bootMs, daemon, cause, isServed: answer === 'token' })
     const outcome = answer === 'token' ? grant(now) : answer

@@ -6,10 +6,10 @@ import { shareToken, type ShareToken } from '../../src/share/share-token.ts'
 import { StoreError } from '../../src/share/store.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
 import {
-  causeOf,
   dueAtMs,
   initialState,
   nextMomentMs,
+  plannedAttempt,
   usableUntilMs,
   type Policy,
   type TokenState,
@@ -157,7 +157,7 @@ export async function runShareFleet(options: ShareFleetOptions): Promise<ShareFl
   async function live(host: Host, index: number): Promise<void> {
     host.state = afterTick(host.state, step())
     if (dueAtMs(host.state) <= nowMs) {
-      const cause = causeOf(host.state)
+      const { cause } = plannedAttempt(host.state)
       host.state = afterAttemptBegan(host.state, cause, now())
       const beforeRequest = (): Promise<void> => {
         host.state = afterRequest(host.state, cause, now())

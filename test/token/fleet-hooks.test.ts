@@ -1,9 +1,8 @@
 // The keeper's hooks for a fleet: outcomes of other hosts, attempts that are put off, and lives that are given.
 import { expect, onTestFinished, test } from 'vitest'
-import { currentAlert } from '../../src/token/alert.ts'
 import type { KeeperEvent } from '../../src/token/keeper.ts'
 import type { FetchOutcome, FetchToken } from '../../src/token/outcome.ts'
-import { dueAtMs, usableToken } from '../../src/token/state.ts'
+import { currentAlert, dueAtMs, usableToken } from '../../src/token/state.ts'
 import { failures } from '../support/failures.ts'
 import { createKeeperWorld } from '../support/keeper-world.ts'
 

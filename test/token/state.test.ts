@@ -3,7 +3,7 @@ import { expect, test } from 'vitest'
 import type { Instant } from '../../src/lib/clock.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
 import {
-  causeOf,
+  plannedAttempt,
   dueAtMs,
   initialState,
   noTokenSince,
@@ -147,7 +147,7 @@ test.each<[Cause, TokenState]>([
   ['refresh', held],
   ['client', afterClientNeed(held, HOUR, at(MINUTE))],
 ])('the cause of the next attempt is %s', (cause, state) => {
-  expect(causeOf(state)).toBe(cause)
+  expect(plannedAttempt(state).cause).toBe(cause)
 })
 
 test('the next moment at which a token goes out of use is its expiry, or twice the assumed age', () => {
