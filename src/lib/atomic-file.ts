@@ -119,10 +119,7 @@ export async function readSmallFile(
   }
 }
 
-/**
- * Does the work, which is about this file, in its turn on its file system. Throws FileError for what the system answers,
- * and where it does not answer.
- */
+/** Does work about this file in its turn on its file system. Throws FileError, also where the disk does not answer. */
 export async function onFile<T>(path: string, work: () => Promise<T>): Promise<T> {
   try {
     return await onFileSystem(dirname(path), work)

@@ -237,10 +237,7 @@ function createProcessCalls(func: GetFunction, checked: Check) {
   }
 
   return {
-    /**
-     * From here on this process leaves no core dump, and no other process of its user can read its memory
-     * (prctl(2), PR_SET_DUMPABLE).
-     */
+    /** From here on: no core dump, and no other process of this user reads the memory (prctl(2), PR_SET_DUMPABLE). */
     forbidDumps(): void {
       const noBytes = Buffer.alloc(16)
       checked('setrlimit', setrlimit(ABI.RLIMIT_CORE, noBytes))
@@ -273,10 +270,7 @@ function createProcessCalls(func: GetFunction, checked: Check) {
         if (pid === 0 || pid === own || waitpid(pid, null, ABI.WNOHANG) !== pid) return
       }
     },
-    /**
-     * Locks the open file for this process (flock(2)), and reports whether it did: false where another has it. Ends when
-     * the descriptor is closed.
-     */
+    /** Locks the open file (flock(2)) until its descriptor is closed. False: another process has locked it. */
     lock(fd: number): boolean {
       try {
         return checked('flock', flock(fd, ABI.LOCK_EX | ABI.LOCK_NB)) === 0

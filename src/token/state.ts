@@ -148,10 +148,7 @@ export function initialState({ baseUrl, credentialsId, refusedBy = [401] }: Aske
   }
 }
 
-/**
- * The end of the time in which a token may be handed out, on the boot clock: its known expiry; past a merely assumed
- * age, twice that age.
- */
+/** A token may be handed out until then, on the boot clock: its known expiry, or the end of twice an assumed life. */
 export function usableUntilMs(token: Pick<Token, 'expirySource' | 'expiresAtMs' | 'lifeMs'>): number {
   return token.expirySource === 'assumed' ? token.expiresAtMs + token.lifeMs : token.expiresAtMs
 }
