@@ -15,33 +15,25 @@ export const MAX_WAITING = 16
 export const MAX_SUBSCRIPTIONS = 16
 /** Requests of one connection that are answered in one go, before others have their turn. */
 export const REQUESTS_PER_TURN = 8
-/** Head of an HTTP request. */
 export const MAX_HEAD_BYTES = 8 * 1024
 export const MAX_HEAD_FIELDS = 64
 /** Body of an HTTP request: a report of the longest token fits. */
 export const MAX_BODY_BYTES = 32 * 1024
-/**
- * Time in which a client may hang up after its connection was closed with a message, in ms: what it still sends is read and
- * ignored, because a connection that is closed with something unread is reset.
- */
+/** After its last message a connection is read from for so long, in ms: closed with something unread, it would be reset. */
 export const LINGER_MS = 5_000
 /** Connections that linger; beyond them one is closed at once. */
 export const MAX_LINGERING = 256
 /** Connections of peers that `allow` excludes, while their first request is awaited. */
 const MAX_DENIED = 64
 
-/**
- * idle: nothing was asked, nothing is awaited, and nothing is subscribed to; stalled: answers wait and are not read;
- * incomplete-request: a request has begun and does not end.
- */
+/** idle: nothing is asked, awaited or subscribed to; stalled: answers are not read; incomplete-request: a request has begun and does not end. */
 export type TimeoutReason = 'idle' | 'stalled' | 'incomplete-request'
 /** In ms. Connections are checked every `sweepMs`: one ends at the first check after its time is up. */
 export type Timeouts = Readonly<Record<TimeoutReason | 'sweepMs', number>>
 
 /**
- * Counts one more connection of a socket against its limits. Returns the function that ends it; null: this peer may have
- * no other. Root and the daemon's own user are not limited, peers that `allow` excludes do not count among the others, and
- * all whose user cannot be known count as one.
+ * Counts one more connection against the limits of its socket. Returns the function that ends the count; null: one too many.
+ * Root and the daemon's own user have no limit, peers that `allow` excludes one of their own, and unknown users count as one.
  */
 export function createQuota(descriptors: Descriptors) {
   /** By user; of those that are limited. */
@@ -125,9 +117,8 @@ export function tryAcquire(rate: RequestRate, perSecond: number | null): boolean
 const TURNS_MS = 5
 
 /**
- * Returns a function that calls others in their turn, in the order in which they were added. So work that may take long in
- * all is done in rotation, and the event loop goes round in between: new clients are accepted and read from, however much
- * others have sent, and however many wait for the next token.
+ * Returns a function that queues work. Each round of the event loop does a part of the queue: new clients are accepted and
+ * read from, however much others have sent, and however many wait for the next token.
  */
 export function createTurns(): (work: () => void) => void {
   const waiting: (() => void)[] = []

@@ -110,10 +110,7 @@ export function createOperations(options: {
   }
 
   return {
-    /**
-     * Performs one operation for a caller that may use the socket. The reply comes at once if that can be, else as a
-     * promise.
-     */
+    /** Performs one operation for a caller that may use the socket. */
     perform<T extends RequestType>(
       type: T,
       data: Readonly<Record<string, unknown>>,
@@ -133,7 +130,6 @@ export function createOperations(options: {
     },
     /** The fault for peers that `allow` excludes. */
     denied: denied.fault,
-    /** The current token for a subscriber, after a change. */
     changedToken: (caller: Caller): Reply<'token.subscribe'> =>
       handOut(caller, replies.current(), caller.reads?.client),
     counts: () => ({ reads, rejects: { ...rejects } }),

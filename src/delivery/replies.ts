@@ -143,7 +143,6 @@ function whyNoToken(
   return { reason, detail }
 }
 
-/** Why there is no token to hand out. */
 function faultOf(state: TokenState): Fault {
   if (state.refusal !== null) {
     const { reason, detail } = state.refusal

@@ -120,10 +120,7 @@ const FIRST_MS = 2_000
 /** After the end the next client starts the daemon again: this is the time between two such starts. */
 const MOST_MS = 60_000
 
-/**
- * Answers every request at the inherited sockets with the fault `misconfigured`: for 2 s, and where a client has
- * connected by then for a minute, or until the signal is aborted.
- */
+/** Until aborted, answers requests with the fault `misconfigured`: for 2 s, or for a minute where a client connects in that time. */
 export async function serveMisconfigured(
   inherited: InheritedSockets,
   options: { message: string; log: Log; clock: Clock; signal: AbortSignal },

@@ -90,10 +90,7 @@ export function createTokenAudit({ log, clock }: { log: Log; clock: Pick<Clock, 
   }
 
   return {
-    /**
-     * A connection was given the token: logged at `debug` for each connection, at `info` once an hour for each user,
-     * transport and client's name.
-     */
+    /** Logged at `debug` for each connection, at `info` once an hour for each user, transport and client's name. */
     recordRead(reader: Reader, transport: Transport, client: string | null): void {
       const { peer, reads: last } = reader
       if (peer === null) return

@@ -127,10 +127,7 @@ async function fetchShared(member: Member, attempt: Attempt, signal: AbortSignal
     return isPast(newest) ? null : member.takeDelivery()
   }
 
-  /**
-   * Other credentials are an operator's act: a refusal that was given before it does not answer it, be it that this host knew
-   * it or that it is older than an act on many hosts takes.
-   */
+  /** Other credentials are an operator's act: a refusal known before it, or older than SAME_ACT_MS, does not answer it. */
   function isPast(known: KnownRecord | null): boolean {
     if (cause !== 'reload' || known?.record.kind !== 'permanent') return false
     return known.head.fence <= knownBefore || member.nowMs() - known.obtainedAtMs > SAME_ACT_MS
@@ -143,10 +140,7 @@ async function fetchShared(member: Member, attempt: Attempt, signal: AbortSignal
     return waitMs
   }
 
-  /**
-   * Another host asks: its answer is the answer here, unless it dies first. The store is asked again after each
-   * `share.timeout`, so that one that hangs is noticed after two of them.
-   */
+  /** The answer of the host that asks counts here, too. The store is asked every `share.timeout`: that host may die, or the store hang. */
   async function afterTaken({ holder: id, waitMs: askedMs }: Verdict<'taken'>): Promise<FetchOutcome | null> {
     const pushed = answer()
     if (pushed !== null) return pushed

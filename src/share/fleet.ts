@@ -120,7 +120,6 @@ export function createFleet(options: FleetOptions) {
         },
       }
     },
-    /** Listens to the store until the signal is aborted. */
     async run(signal: AbortSignal): Promise<void> {
       while (!signal.aborted) {
         changed = new AbortController()

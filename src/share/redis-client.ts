@@ -6,7 +6,6 @@ import type { Clock } from '../lib/clock.ts'
 import { createSecureContext } from '../lib/crypto.ts'
 import { StoreError, type StoreErrorKind } from './store.ts'
 
-type RedisClient = Redis | Cluster
 /** The settings that say how the store is reached. */
 export type StoreConfig = Omit<ShareConfig, 'key' | 'host' | 'asks' | 'whenAlone'>
 
@@ -34,7 +33,7 @@ export async function connect(settings: StoreConfig, { clock, random }: Surround
     return Math.min(RETRY.toMs, RETRY.fromMs * 2 ** Math.max(attempts, useless)) * (0.5 + random() / 2)
   }
   const common = await commonOptions(settings)
-  const client: RedisClient = settings.cluster
+  const client: Redis | Cluster = settings.cluster
     ? new library.Cluster(nodesOf(settings), {
         redisOptions: common,
         enableOfflineQueue: false,

@@ -9,10 +9,7 @@ const FENCE_TTL_MS = 30 * 86_400_000
 /** A sealed record has 44 KB at most: a longer text was planted, and would fill the memory of every host that reads it. */
 const MAX_TEXT_BYTES = 65_536
 
-/**
- * Fences and instants are sent as text: Lua prints large numbers as 1.79e+12. A key of another type was planted; it would
- * fail every script, and is deleted.
- */
+/** Lua prints large numbers as 1.79e+12: they are sent as text. A planted key of another type would fail every script: it is deleted. */
 const PREAMBLE = `
 local function text(number) return string.format('%.0f', number) end
 local function clock()
@@ -56,8 +53,7 @@ end
 /** The message of a lease that ended without a record. */
 export const RELEASED = 'released'
 /**
- * ARGV: owner, leaseMs, adoptedFence, highestFence, ignored record, cause, ignored
- * lease, ignored pause, and '1' if the pace is ignored.
+ * ARGV: owner, leaseMs, adoptedFence, highestFence, ignored record, cause, ignored lease, ignored pause, '1' to ignore the pace.
  * Looking again and taking the lease are one step. A fence is a hybrid clock: it goes on after a flush or a failover.
  */
 export const ACQUIRE = `${PREAMBLE}

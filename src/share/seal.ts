@@ -21,10 +21,7 @@ const common = {
 }
 /** A failure carries the token that is still good: a host that starts then has one. */
 const failed = { ...common, detail: v.string(), token: v.nullable(sharedToken) }
-/**
- * A message of one host to the others; never holds credentials. A host with the secret may run another version: what it
- * writes is checked, too.
- */
+/** A message of one host to the others, never with credentials. It is checked: a host with the secret may run another version. */
 const sharedRecord = v.variant('kind', [
   v.object({ kind: v.literal('ok'), ...common, ...sharedToken.entries }),
   v.object({

@@ -137,7 +137,7 @@ export interface ShareState {
   readonly adoptedTokenFence: number
   /** Fence of a record in the store that is of no use; 0: none. */
   readonly unusableFence: number
-  /** Until it is compared with the store, it is not known which of the two is newer, and no record is delivered. */
+  /** This host's answer that the store may lack. No record is delivered until both are compared: either may be newer. */
   readonly own: Answer | null
   /** The lead of the store's clock over the boot clock; null: it was never read. */
   readonly storeAheadMs: number | null
@@ -156,17 +156,9 @@ export const NO_HOLDS = { lease: null, pause: null, pace: null }
 /** A store that is behind its own records by so much was set back. */
 const CLOCK_GRAIN_MS = 1_000
 
-/** Before a host has read the store. */
-const UNREAD = {
-  newest: null,
-  route: 'push',
-  adoptedTokenFence: 0,
-  unusableFence: 0,
-  storeAheadMs: null,
-} as const
-
 export function initialShareState(remembered: Remembered): ShareState {
-  return { ...remembered, ...UNREAD, holds: NO_HOLDS, plan: null }
+  const unread = { newest: null, route: 'push', adoptedTokenFence: 0, storeAheadMs: null } as const
+  return { ...remembered, ...unread, unusableFence: 0, holds: NO_HOLDS, plan: null }
 }
 
 /** A record has come, and may be the newest now: after a restart also the one that this host had adopted before. */

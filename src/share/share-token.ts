@@ -141,7 +141,6 @@ function createMember(options: MemberOptions) {
     state: initialShareState(options.remembered),
     /** The sleep of an attempt that waits for another host. */
     waiting: createWakeableSleep(clock),
-    /** The attempt of the keeper's that is under way. */
     underWay: null as Promise<unknown> | null,
     nowMs,
     moment,
@@ -180,7 +179,6 @@ function createMember(options: MemberOptions) {
     return record
   }
 
-  /** A record has come. */
   function receive(stored: StoredRecord, route: Route): void {
     const { newest } = member.state
     member.state = afterRecord(member.state, { stored, open, route }, moment())

@@ -98,14 +98,10 @@ export interface Store {
   read(fences: { readonly known: number; readonly highestFence: number }): Promise<Contents>
   /** Listens until the signal is aborted. Reconnects by itself. */
   watch(listener: StoreListener, signal: AbortSignal): Promise<void>
-  /** Closes the connections. */
   close(): void
 }
 
-/**
- * `lost`: not reached, or it refuses to write; `slow`: no answer in `share.timeout`; `denied`: password or rights are
- * wrong.
- */
+/** `lost`: not reached, or takes no writes; `slow`: no answer in `share.timeout`; `denied`: wrong password or rights. */
 export type StoreErrorKind = 'lost' | 'slow' | 'denied'
 
 export class StoreError extends Error {

@@ -36,13 +36,11 @@ export interface Host {
   refusalOf(connection: Connection): DropReason | null
   /** Calls the function when it is the connection's turn again. */
   whenItsTurn(connection: Connection, work: () => void): void
-  /** The client loses its connection. */
   drop(connection: Connection, reason: DropReason): void
   /** The connection ends, after this last message; null: at once. */
   close(connection: Connection, message: string | null): void
   /** An internal error while serving a connection: costs that connection, not the process. */
   fail(connection: Connection, error: unknown): void
-  /** Reports whether a peer that sends no more receives no more either. */
   hasHungUp(socket: Socket): boolean
 }
 export interface ConnectionOptions {
@@ -96,9 +94,7 @@ export abstract class Connection implements Caller {
 
   /** Parses what begins there, one request or a part of it, and returns where it ends: `at` where more has to come. */
   protected abstract parseNext(bytes: Buffer, at: number): number
-  /** Called after each turn. */
   protected afterTurn(): void {}
-  /** Sends the newest token to those who subscribe. */
   protected abstract pushToken(): void
   /** The last message before the connection is closed for this reason; null where none fits. */
   abstract closeMessage(reason: DropReason): string | null
@@ -155,12 +151,6 @@ export abstract class Connection implements Caller {
     this.proceed()
   }
 
-  private setPaused(isPaused: boolean): void {
-    if (isPaused === this.socket.isPaused()) return
-    if (isPaused) this.socket.pause()
-    else this.socket.resume()
-  }
-
   /** A request that can be parsed is there. */
   protected get isUnread(): boolean {
     return this.unread.length > 0 && !this.isPartial
@@ -169,8 +159,9 @@ export abstract class Connection implements Caller {
   /** To be called when an answer was made or sent: goes on with what is unread, in the next turn, or ends. */
   protected proceed(): void {
     if (this.isClosing || this.isTurnDue) return
-    this.setPaused(this.isUnread)
-    if (this.isEnding && this.isDone()) this.socket.destroySoon()
+    if (this.isUnread) this.socket.pause()
+    else this.socket.resume()
+    if (this.isEnding && this.hasAnsweredAll()) this.socket.destroySoon()
     if (!this.isUnread || !this.mayParse()) return
     this.isTurnDue = true
     this.host.whenItsTurn(this, () => {
@@ -237,8 +228,7 @@ export abstract class Connection implements Caller {
     this.abort.abort()
   }
 
-  /** Reports whether all that has arrived was answered. */
-  isDone(): boolean {
+  hasAnsweredAll(): boolean {
     return !this.isAnswering() && !this.isUnread && !this.isTurnDue
   }
 

@@ -122,7 +122,7 @@ export function createConnectionServer(
   /** Users are not known here: a new connection replaces the oldest of those that wait for nothing. */
   function closeIdlest(): void {
     if (all.size < config.maxConnections) return
-    for (const connection of all.keys()) if (connection.isDone()) return drop(connection, 'idle')
+    for (const connection of all.keys()) if (connection.hasAnsweredAll()) return drop(connection, 'idle')
   }
 
   function leave(connection: Connection): void {
@@ -167,7 +167,6 @@ export function createConnectionServer(
     log('error', sentence, { event: 'connection-fault', transport, detail: errorMessage(error) })
   }
 
-  /** Looks at each connection once, as long as there are any. */
   function sweep(): void {
     for (const connection of all.keys()) {
       const reason = connection.sweep(timeouts)
@@ -239,10 +238,7 @@ function faultsOf(denied: Fault, framing: string): Host['faults'] {
   }
 }
 
-/** Rounds of the event loop without a byte after which a connection's buffer is empty. */
-const QUIET_ROUNDS = 2
-
-/** Answers what waits in the sockets' buffers, and closes each connection once nothing more has come for two rounds. */
+/** Answers what waits in the sockets' buffers: they are empty once nothing has come for two rounds of the event loop. */
 async function drain(
   all: ReadonlyMap<Connection, unknown>,
   close: (connection: Connection, message: null) => void,
@@ -256,9 +252,9 @@ async function drain(
       const before = quiet.get(connection) ?? { rounds: 0, bytesRead: 0 }
       const isFresh = bytesRead === 0 && monotonicMs() - connection.madeAtMs < FIRST_REQUEST_MS
       const hasNews = bytesRead !== before.bytesRead && passedMs <= BUSY_DRAIN_MS
-      const rounds = connection.isDone() && !isFresh && !hasNews ? before.rounds + 1 : 0
+      const rounds = connection.hasAnsweredAll() && !isFresh && !hasNews ? before.rounds + 1 : 0
       quiet.set(connection, { rounds, bytesRead })
-      if (rounds > QUIET_ROUNDS) connection.socket.destroySoon()
+      if (rounds > 2) connection.socket.destroySoon()
     }
     await (passedMs < 20 ? nextRound() : sleep(1))
   }

@@ -85,10 +85,7 @@ export function createTokenFiles(options: {
   }
 
   return {
-    /**
-     * Removes leftovers of a crash, then keeps the files until the signal is aborted. They stay for the next start; the
-     * shell's file goes.
-     */
+    /** Removes leftovers of a crash, then keeps the files until the signal is aborted. Only the shell's file goes then. */
     async run(signal: AbortSignal): Promise<void> {
       await Promise.all(entries.map(async ({ file }) => file.begin()))
       const fault = Promise.withResolvers<never>()

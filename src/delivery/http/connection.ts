@@ -158,7 +158,6 @@ export class HttpConnection extends Connection {
     else this.host.drop(this, this.end)
   }
 
-  /** The bytes are no HTTP. */
   onParseError(): void {
     this.host.drop(this, 'broken-framing')
   }

@@ -47,7 +47,6 @@ export function createHttpRoutes(routes: Routes): Route {
 }
 
 export function createTokenRoutes(operations: Operations): Routes {
-  /** Performs the operation with the fields of the query. */
   function withQuery(
     type: 'token.get' | 'token.subscribe',
     { client, req, res }: Exchange,
@@ -89,7 +88,6 @@ export function createTokenRoutes(operations: Operations): Routes {
     })
   }
 
-  /** Reads the body, and performs the operation with the fields that are made of it. */
   function perform(type: RequestType, fieldsOf: (body: string) => unknown): Route {
     return ({ client, req, res }) => {
       if (Number(headerOf(req, 'content-length') ?? 0) > MAX_BODY_BYTES)
@@ -169,7 +167,6 @@ function parseQuery(query: string): Fields | string {
   return fields
 }
 
-/** Reports whether the head announces a body. */
 function hasBody(req: IncomingMessage): boolean {
   return (
     Number(headerOf(req, 'content-length') ?? 0) !== 0 || headerOf(req, 'transfer-encoding') !== undefined

@@ -17,9 +17,8 @@ export function createHttpServer(options: HttpOptions): ConnectionServer {
 }
 
 /**
- * `/metrics`, `/healthz` and `/readyz` on sockets that were handed over: never a token, and nothing else. They may be on
- * TCP, where peers are not on this host's kernel to know. So no connection is kept: each gets one answer, and has 10 s for
- * it.
+ * `/metrics`, `/healthz` and `/readyz` alone, never a token, on sockets that were handed over. They may be on TCP, where the
+ * kernel does not know the peers. So no connection is kept: each gets one answer, and has 10 s for it.
  */
 export function createMetricsServer(options: Omit<HttpOptions, 'socket'>): ConnectionServer {
   const unknown = { of: () => null, isAllowed: () => true, hasHungUp: () => false }

@@ -50,10 +50,7 @@ interface Bound {
   readonly stats: Stats
 }
 
-/**
- * Listens at the path. Throws UserError: 69 where a process answers there, 78 where something that is not a socket is
- * in the way or the directory cannot be used, 75 where its disk does not answer.
- */
+/** Throws UserError: 69 where a process answers at the path, 78 where no socket can be made there, 75 where the disk hangs. */
 export async function openListener(first: SocketAddress, options: ListenerOptions) {
   const { log } = options
   const make = async (address: SocketAddress): Promise<Bound> => bind(address, options)
@@ -176,10 +173,7 @@ async function listenPrivately(path: string, directory: number): Promise<number>
   }
 }
 
-/**
- * Gives the socket its group, then its mode, through a descriptor of the socket itself: a link at the path is never
- * followed. `own`: the socket that it must be. Returns its stats. Throws UserError.
- */
+/** Sets group and mode through the socket's descriptor: no link is followed. `own`: it must be this one. Throws UserError. */
 async function setAccess(path: string, address: SocketAddress, own?: Stats): Promise<Stats> {
   const { mode, gid } = address
   const fd = await fs.open(path, O_PATH | constants.O_NOFOLLOW)
@@ -211,11 +205,10 @@ async function setAccess(path: string, address: SocketAddress, own?: Stats): Pro
 /** Another mode and group for the socket that is there. Throws UserError. */
 async function adjust(stats: Stats, address: SocketAddress): Promise<void> {
   const failure = noSocketAt(address.path)
-  const work = async (): Promise<Stats> =>
-    inDirectoryOf(address.path, { use: 'sockets', failure }, async (reached) =>
-      setAccess(reached, address, stats),
-    )
-  await inTurnAt(address, { work })
+  const change = async (reached: string): Promise<Stats> => setAccess(reached, address, stats)
+  await inTurnAt(address, {
+    work: async () => inDirectoryOf(address.path, { use: 'sockets', failure }, change),
+  })
 }
 
 function ignoreAbsence(error: unknown): void {
