@@ -17,9 +17,6 @@ const UNREADABLE_EVERY_MS = 600_000
 /** Hosts that ask by themselves end each other's tokens where the service keeps one alive: a new token is refused then. */
 const CONTENTION = { youngMs: 60_000, everyMs: 3_600_000 }
 
-/** The events are `share-lost`, `share-slow` and `share-denied`. */
-const LOSSES = { lost: 'cannot be used', slow: 'does not answer in time', denied: 'denies access' }
-
 export function createTelemetry(options: {
   server: string
   log: Log
@@ -46,6 +43,19 @@ export function createTelemetry(options: {
   let lastUnreadable = { fence: 0, loggedAtMs: -Infinity }
   let contentionLoggedAtMs = -Infinity
 
+  function logLoss(kind: StoreErrorKind, error: string): void {
+    const fields = (event: string) => ({ event, server, error, remedy: remedies[kind] })
+    if (kind === 'denied')
+      return log('error', 'The shared store denies access: this host is alone', fields('share-denied'))
+    if (kind === 'slow')
+      return log(
+        'warning',
+        'The shared store does not answer in time: this host is alone',
+        fields('share-slow'),
+      )
+    log('warning', 'The shared store cannot be used: this host is alone', fields('share-lost'))
+  }
+
   return {
     sample: () => ({ ...structuredClone(counts), lag: lag.observations() }),
     storeState: (): StoreState => storeState,
@@ -71,10 +81,7 @@ export function createTelemetry(options: {
       const since = failures === 1 ? isoNow() : storeState.since
       const lastError = wasDenied && !isDenied ? storeState.lastError : message
       storeState = { state: isDenied || wasDenied ? 'denied' : 'alone', since, lastError }
-      if (!isFirst) return
-      const sentence = `The shared store ${LOSSES[kind]}: this host is alone`
-      const fields = { event: `share-${kind}`, server, error: message, remedy: remedies[kind] }
-      log(isDenied ? 'error' : 'warning', sentence, fields)
+      if (isFirst) logLoss(kind, message)
     },
     /** This host will ask by itself. Logged once for each loss of the store. */
     alone(plan: { spreadMs: number; inMs: number }): void {
