@@ -49,7 +49,7 @@ const ABI = {
 } as const
 const ARCHITECTURES = new Set(['x64', 'arm64', 'arm', 'ia32', 'riscv64', 'loong64'])
 /** `sun_path` holds so many bytes (unix(7)). */
-const MAX_SOCKET_PATH_BYTES = 108
+const SUN_PATH_BYTES = 108
 /** Most users have fewer supplementary groups; where there are more the kernel says how many. */
 const USUAL_GROUPS = 32
 const SIGINFO_BYTES = 128
@@ -152,7 +152,7 @@ function createSocketCalls(func: GetFunction, checked: Check) {
     },
     /** The path at which this socket was bound (getsockname(2)); empty where it has none. */
     socketPath(fd: number): string {
-      const address = Buffer.alloc(2 + MAX_SOCKET_PATH_BYTES)
+      const address = Buffer.alloc(2 + SUN_PATH_BYTES)
       const length = Int32Array.of(address.length)
       checked('getsockname', getsockname(fd, address, length))
       const isUnix = address.readUInt16LE() === ABI.AF_UNIX
@@ -306,8 +306,8 @@ function openDescriptors(): number[] {
 /** `struct sockaddr_un`. An abstract name begins with a NUL byte and has no other end than its length. */
 function socketAddress(path: string): Buffer {
   const name = Buffer.from(path.startsWith('@') ? `\0${path.slice(1)}` : `${path}\0`)
-  if (name.length > MAX_SOCKET_PATH_BYTES) {
-    throw new Error(`The path of a Unix socket has at most ${MAX_SOCKET_PATH_BYTES - 1} bytes: ${path}`)
+  if (name.length > SUN_PATH_BYTES) {
+    throw new Error(`The path of a Unix socket has at most ${SUN_PATH_BYTES - 1} bytes: ${path}`)
   }
   const family = Buffer.alloc(2)
   family.writeUInt16LE(ABI.AF_UNIX)
