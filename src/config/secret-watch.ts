@@ -54,7 +54,8 @@ export function createSecretWatch(options: {
       }
       await clock.sleep(SETTLE_MS, signal)
       if (signal.aborted) return null
-      if ((await onDisk.examine()) === found) return found
+      // Known meanwhile if an operator had it tried.
+      if ((await onDisk.examine()) === found && !(isNewOnly && known.has(found))) return found
     }
   }
 

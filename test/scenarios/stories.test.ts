@@ -107,6 +107,26 @@ const former: [Step[], number][] = [
   [
     [
       { do: 'rotate', credentials: 'two' },
+      { do: 'wait', ms: 3_105 },
+      { do: 'operator' },
+      { do: 'wait', ms: MINUTE },
+    ],
+    -1_181_383_809,
+  ],
+  [
+    [
+      ...WITH_TOKEN,
+      { do: 'harm', what: 'state' },
+      { do: 'suspend', ms: 36 * MINUTE },
+      { do: 'need', ms: 23 * MINUTE },
+      { do: 'crash', turns: 0 },
+      { do: 'reject' },
+    ],
+    0,
+  ],
+  [
+    [
+      { do: 'rotate', credentials: 'two' },
       { do: 'wait', ms: 7_226 },
       { do: 'crash', turns: 0 },
     ],

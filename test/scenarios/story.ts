@@ -229,7 +229,9 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
     isKept = false
     if (fullDisk === null) return
     newest = NO_TOKEN
-    if (fullDisk === 'state') accounts.clear()
+    if (fullDisk !== 'state') return
+    accounts.clear()
+    clientAskedMs = -Infinity
   }
 
   /** The boot clock begins again: only what the model can still know holds. */
