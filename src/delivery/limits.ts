@@ -15,6 +15,8 @@ export const MAX_WAITING = 16
 export const MAX_SUBSCRIPTIONS = 16
 /** Requests of one connection that are answered in one go, before others have their turn. */
 export const REQUESTS_PER_TURN = 8
+/** As much is parsed as soon as it is read; more waits for its turn: long requests of many clients take time and memory. */
+export const AT_ONCE_BYTES = 1024
 export const MAX_HEAD_BYTES = 8 * 1024
 export const MAX_HEAD_FIELDS = 64
 /** Body of an HTTP request: a report of the longest token fits. */

@@ -3,6 +3,7 @@ import type { Socket } from 'node:net'
 import { monotonicMs } from '../../lib/clock.ts'
 import type { Fault } from '../../protocol.ts'
 import {
+  AT_ONCE_BYTES,
   MAX_UNSENT_BYTES,
   REQUESTS_PER_TURN,
   type RequestRate,
@@ -128,7 +129,9 @@ export abstract class Connection implements Caller {
   private receive(chunk: Buffer): void {
     if (this.isClosing) return
     this.unread = this.unread.length === 0 ? chunk : Buffer.concat([this.unread, chunk])
-    this.guard(() => this.read())
+    if (chunk.length <= AT_ONCE_BYTES) return this.guard(() => this.read())
+    this.isPartial = false
+    this.proceed()
   }
 
   /** Parses as many requests as fit in one turn. The socket is read from again once no whole one is left. */
