@@ -106,6 +106,24 @@ const former: [Step[], number][] = [
   ]),
   [
     [
+      ...WITH_TOKEN,
+      { do: 'reload', change: { baseUrl: 'there' } },
+      { do: 'service', answer: { silent: 'network' } },
+      { do: 'reload', change: { baseUrl: 'here' } },
+    ],
+    0,
+  ],
+  [
+    [
+      ...WITH_TOKEN,
+      { do: 'service', answer: { again: true } },
+      { do: 'suspend', ms: 59 * MINUTE + 501 },
+      { do: 'wait', ms: MINUTE },
+    ],
+    0,
+  ],
+  [
+    [
       { do: 'rotate', credentials: 'two' },
       { do: 'wait', ms: 3_105 },
       { do: 'operator' },

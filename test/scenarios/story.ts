@@ -180,6 +180,8 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
         act()
         return world.signal()
       case 'reload':
+        // Another service drops the token, and the way back does not bring it back.
+        if (step.change.baseUrl !== undefined && step.change.baseUrl !== baseUrl) isKept = false
         ;({ credentials = credentials, baseUrl = baseUrl } = step.change)
         maxDelayMs = durationMs(step.change.maxDelay ?? '5m')
         act()
@@ -259,6 +261,10 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
     if (token !== null) {
       tokenlessMs = nowMs
       checkToken(token)
+    } else if (isKept) {
+      // It was good until its end, of which an opaque one says nothing.
+      const endedAgoMs = Math.max(0, world.serviceNowMs() - (expiryMs(newest.accessToken) ?? Infinity))
+      tokenlessMs = Math.max(tokenlessMs, nowMs - endedAgoMs)
     }
     isKept = token !== null
     if (!isSettled) return
