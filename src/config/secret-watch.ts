@@ -44,9 +44,10 @@ export function createSecretWatch(options: {
 
   /** Another pair that has been the same for a while; null: there is none, or the signal was aborted. */
   async function settled(signal: AbortSignal, { isNewOnly }: { isNewOnly: boolean }): Promise<Loaded | null> {
+    const isKnown = (found: OnDisk): boolean => isNewOnly && known.has(found)
     for (;;) {
       const found = await onDisk.examine()
-      if (isNewOnly && known.has(found)) return null
+      if (isKnown(found)) return null
       if (found.kind === 'faulty' || !isOtherPair(found.config, running())) {
         giveUp()
         known.add(found)
@@ -55,7 +56,7 @@ export function createSecretWatch(options: {
       await clock.sleep(SETTLE_MS, signal)
       if (signal.aborted) return null
       // Known meanwhile if an operator had it tried.
-      if ((await onDisk.examine()) === found && !(isNewOnly && known.has(found))) return found
+      if ((await onDisk.examine()) === found) return isKnown(found) ? null : found
     }
   }
 
