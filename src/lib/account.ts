@@ -11,8 +11,8 @@ export interface ProcessIdentity {
   readonly uid: number
 }
 
-export const SYSTEM_RUNTIME_DIRECTORY = '/run/kyc-tokend'
-export const SYSTEM_STATE_DIRECTORY = '/var/lib/kyc-tokend'
+const SYSTEM_RUNTIME_DIRECTORY = '/run/kyc-tokend'
+const SYSTEM_STATE_DIRECTORY = '/var/lib/kyc-tokend'
 export const SYSTEM_CONFIG_DIRECTORY = '/etc/kyc-tokend'
 /** Longest path of a Unix socket: `sun_path` without its NUL byte (unix(7)). */
 export const MAX_SOCKET_PATH_BYTES = 107

@@ -1,5 +1,5 @@
-// The asynchronous calls of node:fs as promises. `node:fs/promises` would load twelve modules more at each start, with a line
-// reader and watchers: a fourteenth of it.
+// The asynchronous calls of node:fs as promises. They give descriptors, through which /proc/self/fd reaches a file whatever
+// happens to its name; `node:fs/promises` gives objects, which close a descriptor when they are collected.
 import * as node from 'node:fs'
 import { promisify } from 'node:util'
 

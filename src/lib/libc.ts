@@ -2,6 +2,7 @@
 import { closeSync, readdirSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { getSystemErrorName } from 'node:util'
+import { MAX_SOCKET_PATH_BYTES } from './account.ts'
 import { errorCode, errorMessage, exitStatus, fallbackOnSystemError, UserError } from './error.ts'
 import { countListenFds, FIRST_LISTEN_FD } from './socket-activation.ts'
 
@@ -48,8 +49,8 @@ const ABI = {
   WNOWAIT: 0x1000000,
 } as const
 const ARCHITECTURES = new Set(['x64', 'arm64', 'arm', 'ia32', 'riscv64', 'loong64'])
-/** `sun_path` holds so many bytes (unix(7)). */
-const SUN_PATH_BYTES = 108
+/** `sun_path`, with the NUL byte that ends it (unix(7)). */
+const SUN_PATH_BYTES = MAX_SOCKET_PATH_BYTES + 1
 /** Most users have fewer supplementary groups; where there are more the kernel says how many. */
 const USUAL_GROUPS = 32
 const SIGINFO_BYTES = 128
@@ -307,7 +308,7 @@ function openDescriptors(): number[] {
 function socketAddress(path: string): Buffer {
   const name = Buffer.from(path.startsWith('@') ? `\0${path.slice(1)}` : `${path}\0`)
   if (name.length > SUN_PATH_BYTES) {
-    throw new Error(`The path of a Unix socket has at most ${SUN_PATH_BYTES - 1} bytes: ${path}`)
+    throw new Error(`The path of a Unix socket has at most ${MAX_SOCKET_PATH_BYTES} bytes: ${path}`)
   }
   const family = Buffer.alloc(2)
   family.writeUInt16LE(ABI.AF_UNIX)
