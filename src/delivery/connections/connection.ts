@@ -163,7 +163,7 @@ export abstract class Connection implements Caller {
   protected proceed(): void {
     if (this.isClosing || this.isTurnDue) return
     if (this.isUnread) this.socket.pause()
-    else this.socket.resume()
+    else if (this.socket.isPaused()) this.socket.resume()
     if (this.isEnding && this.hasAnsweredAll()) this.socket.destroySoon()
     if (!this.isUnread || !this.mayParse()) return
     this.isTurnDue = true
