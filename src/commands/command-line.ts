@@ -3,7 +3,7 @@ import { parseArgs, stripVTControlCharacters } from 'node:util'
 import { UsageError } from '../lib/error.ts'
 import type { CommandSpec, OptionSpec } from './command.ts'
 
-export type ParsedCommand =
+type ParsedCommand =
   | { readonly wants: 'version' }
   | { readonly wants: 'help'; readonly spec: CommandSpec | undefined }
   | {

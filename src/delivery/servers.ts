@@ -36,8 +36,6 @@ export function createDeliveryContext(options: ContextOptions) {
   return { replies, testAlert, log, peers, audit, turns: createTurns(), descriptors: createDescriptors() }
 }
 
-export type Servers = ReturnType<typeof createServers>
-
 /** Throws UserError where the daemon's user is that of strangers. */
 export function createServers(
   config: Pick<Config, 'ipc' | 'http'>,

@@ -8,8 +8,6 @@ import { StoreError, type StoreErrorKind } from './store.ts'
 
 type StoreState = Pick<NonNullable<StatusResult['share']>, 'state' | 'since' | 'lastError'>
 
-export type Telemetry = ReturnType<typeof createTelemetry>
-
 /** In seconds. */
 const LAG_BOUNDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, Infinity]
 /** A process that may write to the store can write a thousand records a second. */

@@ -12,7 +12,7 @@ import { basicOf, type Credentials } from '../lib/secret.ts'
 import { version } from '../lib/version.ts'
 import { MAX_BODY_BYTES, type ServiceResponse } from './response.ts'
 
-export interface ExchangeOptions {
+interface ExchangeOptions {
   /** For the whole of it, and for name, connection (through a proxy, too) and TLS, in ms. */
   readonly limits: { readonly timeoutMs: number; readonly connectTimeoutMs: number }
   /** The agent's, by `proxyEnvOf`. */
@@ -174,7 +174,7 @@ export function failureFromError(
   return { kind: 'transient', reason, detail }
 }
 
-export interface ServiceRequest extends Pick<ServiceConfig, 'hostSetting'> {
+interface ServiceRequest extends Pick<ServiceConfig, 'hostSetting'> {
   readonly url: URL
   readonly headers: Readonly<Record<string, string>>
   /** Holds the secret: made for one attempt, and not kept. */

@@ -23,7 +23,7 @@ export interface FetchTokenOptions {
 }
 
 /** A FetchToken whose outcomes are the service's own. */
-export type FetchFromService = (
+type FetchFromService = (
   signal: AbortSignal,
   attempt?: Pick<Attempt, 'beforeRequest'>,
 ) => Promise<ServiceOutcome>

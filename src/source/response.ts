@@ -77,7 +77,7 @@ export function failureTable(service: Pick<ServiceConfig, 'refusals' | 'token'>)
 /** RFC 6750, section 2.1 (b64token), and no `~` at its head: a shell would take it for a home directory. */
 export const BEARER_TOKEN = /^(?!~)[A-Za-z0-9._~+/-]+=*$/
 
-export interface ClassifyOptions {
+interface ClassifyOptions {
   /** Our wall clock, for a `Retry-After` date where the answer has no `Date`. */
   readonly wallMs: number
   /** Kept out of the detail, where the service echoes them. */

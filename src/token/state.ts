@@ -30,7 +30,7 @@ export interface Refusal extends Trouble<PermanentReason> {
   readonly status: number
 }
 /** Why attempts are put off, where there may be no token for long. */
-export type Postponement = Trouble<PostponedReason>
+type Postponement = Trouble<PostponedReason>
 /** A condition that an operator must know of: from the first such failure until a success or other credentials. */
 export type Alert = Trouble<PermanentReason | 'rejected'>
 

@@ -11,7 +11,7 @@ import type { Reply } from '../operations.ts'
 import { closingAnswer, headerOf, sendProblem, type Route } from './routes.ts'
 
 /** Shared by all connections. */
-export interface HttpContext {
+interface HttpContext {
   readonly parser: Server
   readonly serve: Route
   /** Each connection ends with its first answer. */

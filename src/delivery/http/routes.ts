@@ -18,7 +18,7 @@ interface Exchange {
 export type Route = (exchange: Exchange) => void
 type Fields = Record<string, unknown>
 /** By path and method; GET serves HEAD as well. */
-export type Routes = Readonly<Record<string, Readonly<Partial<Record<'GET' | 'POST', Route>>>>>
+type Routes = Readonly<Record<string, Readonly<Partial<Record<'GET' | 'POST', Route>>>>>
 
 /** The metrics as text, in the format that they name. */
 export type Metrics = () => { readonly contentType: string; readonly body: string }

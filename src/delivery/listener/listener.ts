@@ -35,7 +35,7 @@ const ACCEPT_ALL_MS = 1_500
 /** Waits for another daemon that binds in the same directory at this moment. */
 const BIND_TURN = { tries: 100, pollMs: 10 }
 
-export interface ListenerOptions {
+interface ListenerOptions {
   readonly onConnection: (socket: Socket) => void
   /** A connection could not be accepted, because too many files are open, for example. */
   readonly onFault: (error: Error) => void

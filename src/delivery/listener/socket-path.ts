@@ -7,7 +7,7 @@ import { DiskStalledError, onFileSystem } from '../../lib/disk-queue.ts'
 import { errorCode, exitStatus, fallbackOnSystemError, UserError } from '../../lib/error.ts'
 import { createProblemLog } from '../../lib/log.ts'
 
-export interface SocketPath {
+interface SocketPath {
   readonly path: string
   /** The setting with which another can be chosen; `path` where left out. */
   readonly setting?: string
