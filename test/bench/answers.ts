@@ -145,7 +145,7 @@ async function newcomerRows(world: World, servers: Record<'ours' | 'unit', Serve
     what,
     unitOfMeasure: 'ms',
     compared: 'value',
-    samples: { ours: [pick(waits.ours)], unit: [pick(waits.unit)], bare: [], bareUnit: [] },
+    samples: { ours: [pick(waits.ours)], unit: [pick(waits.unit)] },
     bar: { atMost },
     unitBar: { atMost },
   })

@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { startBoth } from './answers.ts'
-import type { Contestant, Row } from './table.ts'
+import type { Row } from './table.ts'
 import { end, ownProgram, privateMiB, refresh, start, wakeUps, type World } from './world.ts'
 
 const REFRESHES = 1_000
@@ -21,11 +21,10 @@ export async function idleRows(
   const bare = start(program, join(world.directory, 'log'))
   await once(bare.stdout, 'data')
   /** A count of each of the kernel's, for the daemons after one refresh or after many. */
-  const eachOf = (daemons: typeof one, count: (pid: number) => number): Record<Contestant, number> => ({
+  const eachOf = (daemons: typeof one, count: (pid: number) => number) => ({
     ours: count(daemons.ours.pid),
     unit: count(daemons.unit.pid),
     bare: count(bare.pid ?? 0),
-    bareUnit: NaN,
   })
   for (const who of ['ours', 'unit'] as const) {
     await refresh(one[who].path)
@@ -42,11 +41,10 @@ export async function idleRows(
     const { afterOne, afterMany, before, after } = await measured
     for (const { process } of [one.ours, one.unit, often.ours, often.unit, { process: bare }])
       await end(process)
-    const samplesOf = (valueOf: (who: Contestant) => number): Row['samples'] => ({
+    const samplesOf = (valueOf: (who: 'ours' | 'unit' | 'bare') => number): Row['samples'] => ({
       ours: [valueOf('ours')],
       unit: [valueOf('unit')],
       bare: [valueOf('bare')],
-      bareUnit: [],
     })
     return [
       // The unit's flags return memory after a burst.

@@ -4,8 +4,8 @@ import { cpus, release } from 'node:os'
 /** The daemon and the program that it is compared with, both also with the flags of the daemon's systemd unit. */
 export const contestants = ['ours', 'unit', 'bare', 'bareUnit'] as const
 export type Contestant = (typeof contestants)[number]
-/** `bareUnit` is empty where it was not measured. */
-export type Samples<T = number> = Readonly<Record<Contestant, readonly T[]>>
+/** A contestant that was not measured has none. */
+export type Samples<T = number> = Readonly<Partial<Record<Contestant, readonly T[]>>>
 
 /** In each round everybody is measured once, so that what disturbs one disturbs all; one round more warms up. */
 export async function interleaved<T>(
@@ -13,25 +13,17 @@ export async function interleaved<T>(
   all: readonly Contestant[],
   measure: (who: Contestant) => Promise<T>,
 ): Promise<Samples<T>> {
-  const samples: Record<Contestant, T[]> = { ours: [], unit: [], bare: [], bareUnit: [] }
+  const samples: Partial<Record<Contestant, T[]>> = {}
   for (let round = -1; round < rounds; round += 1)
     for (const who of round % 2 === 0 ? all : all.toReversed()) {
       const sample = await measure(who)
-      if (round >= 0) samples[who].push(sample)
+      if (round >= 0) (samples[who] ??= []).push(sample)
     }
   return samples
 }
 
-export function mapSamples<T>(
-  { ours, unit, bare, bareUnit }: Samples<T>,
-  pick: (sample: T) => number,
-): Samples {
-  return {
-    ours: ours.map(pick),
-    unit: unit.map(pick),
-    bare: bare.map(pick),
-    bareUnit: bareUnit.map(pick),
-  }
+export function mapSamples<T>(samples: Samples<T>, pick: (sample: T) => number): Samples {
+  return Object.fromEntries(Object.entries(samples).map(([who, values]) => [who, values.map(pick)]))
 }
 
 export type Bar = { readonly atLeast: number } | { readonly atMost: number }
@@ -51,10 +43,10 @@ interface Compared {
 }
 
 function compare({ samples, compared = 'ratio' }: Row, who: 'ours' | 'unit'): Compared {
-  const { bare, bareUnit } = samples
-  const reference = who === 'unit' && bareUnit.length > 0 ? bareUnit : bare
-  const results = samples[who].map((value, round) =>
-    compared === 'ratio' ? value / (reference[round] ?? NaN) : value,
+  const { bare, bareUnit = bare } = samples
+  const reference = who === 'unit' ? bareUnit : bare
+  const results = (samples[who] ?? []).map((value, round) =>
+    compared === 'ratio' ? value / (reference?.[round] ?? NaN) : value,
   )
   return {
     result: median(results),
@@ -80,10 +72,7 @@ function isMissed({ result, noise }: Compared, bar: Bar | undefined): boolean {
 export function renderTable(rows: readonly Row[]): string {
   const lines = rows.map((row) => [
     row.what,
-    withUnit(median(row.samples.ours), row.unitOfMeasure),
-    withUnit(median(row.samples.unit), row.unitOfMeasure),
-    withUnit(median(row.samples.bare), row.unitOfMeasure),
-    withUnit(median(row.samples.bareUnit), row.unitOfMeasure),
+    ...contestants.map((who) => withUnit(median(row.samples[who] ?? []), row.unitOfMeasure)),
     ...(['ours', 'unit'] as const).map((who) => resultOf(row, who)),
   ])
   const head = ['', 'default', 'unit', 'bare', 'bare, unit', 'default: bare', 'unit: bare']
