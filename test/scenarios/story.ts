@@ -72,7 +72,10 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
     },
     onOutcome(name, outcome) {
       underWay -= 1
-      if (outcome?.kind === 'ok') runningName = name
+      // Who gives a token that has expired is not taken over.
+      const isTaken =
+        outcome?.kind === 'ok' && (expiryMs(outcome.accessToken) ?? Infinity) > world.serviceNowMs()
+      if (isTaken) runningName = name
       if (outcome !== undefined) learn(accountOf(name), outcome, { isTrial: name !== runningName })
     },
   })
