@@ -1,7 +1,7 @@
 // The platform's fetch with an Authorization header, which goes to permitted origins only and is replaced once when it is refused.
 import { readLimited } from '../lib/input.ts'
 import { originError } from './faults.ts'
-import type { Sending } from './suspects.ts'
+import type { ApiCall } from './suspect-tokens.ts'
 import type { ClientToken, FetchOptions, TokenSource } from './token-source.ts'
 
 /** Largest body of a Request object that is kept for a replay, in bytes. Other bodies are in memory anyway. */
@@ -18,7 +18,7 @@ const REFUSED_BY = [401]
 export function createFetch(
   { origins, isRefusal }: FetchOptions,
   /** Gives a call with the token. Rejects if there is none. */
-  admit: (signal: AbortSignal | undefined) => Promise<Sending>,
+  admit: (signal: AbortSignal | undefined) => Promise<ApiCall>,
 ): TokenSource['fetch'] {
   return async (input, init) => {
     const request = input instanceof Request ? input : undefined
@@ -27,15 +27,15 @@ export function createFetch(
     const originsOf = ({ baseUrl }: ClientToken): readonly string[] => origins ?? [new URL(baseUrl).origin]
 
     async function send(
-      { token, end }: Sending,
-      again: object | null,
+      { token, end }: ApiCall,
+      replay: object | null,
     ): Promise<[Response, isRefused: boolean]> {
-      let meaning: Parameters<Sending['end']>[0] = 'nothing'
+      let meaning: Parameters<ApiCall['end']>[0] = 'nothing'
       try {
         if (!originsOf(token).includes(origin)) throw originError(origin, originsOf(token))
         const headers = new Headers(init?.headers ?? request?.headers)
         headers.set('authorization', `Bearer ${token.accessToken}`)
-        const response = await fetch(input, { ...init, ...again, headers })
+        const response = await fetch(input, { ...init, ...replay, headers })
         // An origin to which a redirect led never saw the header.
         if (response.redirected && originOf(response.url) !== origin) return [response, false]
         const { refusedBy = REFUSED_BY } = token
@@ -51,11 +51,11 @@ export function createFetch(
 
     if (origins?.includes(origin) === false) throw originError(origin, origins)
     const first = await admit(signal)
-    const prepared = prepareReplay(request, init)
+    const replayAfter = prepareReplay(request, init)
     const [response, isRefused] = await send(first, null)
     if (!isRefused) return response
-    const again = prepared(response)
-    const other = await first.another({ isOfUse: again !== null, signal })
+    const replay = replayAfter(response)
+    const other = await first.another({ isOfUse: replay !== null, signal })
     if (other === undefined) return response
     if (!originsOf(other.token).includes(origin)) {
       other.end('nothing')
@@ -63,7 +63,7 @@ export function createFetch(
     }
     // A body that has failed meanwhile is of no more use either.
     await response.body?.cancel().catch(() => undefined)
-    const [answer] = await send(other, again)
+    const [answer] = await send(other, replay)
     return answer
   }
 }
@@ -85,19 +85,19 @@ function prepareReplay(
   // A service answers 401 before it acts.
   const mayBeSent = ({ status }: Response): boolean =>
     status === 401 || SAFE_METHODS.has(method.toUpperCase())
-  let again: object | null = {}
+  let replay: object | null = {}
   const keep = async (copy: Request): Promise<void> => {
     // Leaving the stream cancels the copy; where it fails, the fetch of the original says why.
     const kept = await readLimited(copy.body ?? [], { maxBytes: MAX_KEPT_BODY_BYTES }).catch(() => undefined)
-    if (kept !== undefined) again = { body: kept }
+    if (kept !== undefined) replay = { body: kept }
   }
   if (body !== undefined && body !== null) {
     // Streams and generators can be read once.
-    if (Symbol.asyncIterator in Object(body)) again = null
+    if (Symbol.asyncIterator in Object(body)) replay = null
   } else if (request !== undefined && request.body !== null) {
-    again = null
+    replay = null
     // Read while the original is sent: an unread copy would pile up in memory.
     void keep(request.clone())
   }
-  return (answer) => (mayBeSent(answer) ? again : null)
+  return (answer) => (mayBeSent(answer) ? replay : null)
 }

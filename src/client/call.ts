@@ -40,7 +40,7 @@ export function call<T>(connection: ReconnectingConnection, options: Call<T>): P
   const answerMs = waitMs > 0 ? waitMs + SLOW_MS : (options.answerMs ?? ANSWER_MS)
   const untilMs = monotonicMs() + waitMs
   const leftMs = (): number => Math.max(0, untilMs - monotonicMs())
-  const inMemory = connection.isStuck && signal?.aborted !== true ? fallback() : undefined
+  const inMemory = connection.isSilent && signal?.aborted !== true ? fallback() : undefined
   if (inMemory !== undefined) return Promise.resolve(inMemory)
   let sends = 0
   /** Of a daemon that may be stopping: the next one may know better. */

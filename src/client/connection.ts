@@ -46,7 +46,7 @@ export interface ReconnectingConnection {
   /** To be called when an answer that needs no time has not come. */
   onSilence(): void
   /** No answer has come since then. */
-  readonly isStuck: boolean
+  readonly isSilent: boolean
   /** The process may answer only because it stops, and the next one may know better. */
   readonly mayStop: boolean
   readonly monotonicMs: () => number
@@ -72,9 +72,9 @@ export function createReconnectingConnection(
   let socket: Socket | undefined
   let isConnecting = false
   let wasEverConnected = false
-  let isStuck = false
+  let isSilent = false
   let pause: NodeJS.Timeout | undefined
-  let last: { disconnect: Disconnect; atMs: number } | undefined
+  let lastDisconnect: { disconnect: Disconnect; atMs: number } | undefined
   /** Since the last answer. */
   let disconnects = 0
   let lastId = 0
@@ -89,19 +89,19 @@ export function createReconnectingConnection(
     let rest = ''
     try {
       disconnect.path = path = findPath()
-    } catch (fault) {
-      disconnect.error = fault as Error
+    } catch (error) {
+      disconnect.error = error as Error
       setImmediate(() => onDisconnect(disconnect))
       return
     }
-    const made = createConnection({ path })
-    socket = made
-    made.setEncoding('utf8')
-    made.on('connect', () => {
+    const created = createConnection({ path })
+    socket = created
+    created.setEncoding('utf8')
+    created.on('connect', () => {
       disconnect.wasConnected = wasEverConnected = true
       for (const [id, request] of requests) send(id, request)
     })
-    made.on('data', (text: string) => {
+    created.on('data', (text: string) => {
       const texts = (rest + text).split(FRAME_END)
       rest = texts.pop() ?? ''
       try {
@@ -109,18 +109,18 @@ export function createReconnectingConnection(
         if (rest.startsWith('HTTP/1.'))
           throw badRequest(`The socket ${path} speaks HTTP: name ipc.sock, which is beside http.sock.`)
         if (rest.length > MAX_FRAME_LENGTH) throw new Error(`A frame is longer than ${MAX_FRAME_LENGTH}`)
-      } catch (fault) {
-        made.destroy(fault as Error)
+      } catch (error) {
+        created.destroy(error as Error)
       }
     })
-    made.on('error', (fault) => {
-      disconnect.error = fault
+    created.on('error', (error) => {
+      disconnect.error = error
     })
-    made.on('close', () => {
-      if (socket === made) onDisconnect(disconnect)
+    created.on('close', () => {
+      if (socket === created) onDisconnect(disconnect)
     })
-    made.setTimeout(IDLE_MS)
-    made.on('timeout', () => {
+    created.setTimeout(IDLE_MS)
+    created.on('timeout', () => {
       if (requests.size === 0) drop()
     })
   }
@@ -136,7 +136,7 @@ export function createReconnectingConnection(
   function deliver({ type, data: { id, ...data } }: Frame): boolean {
     if (typeof id !== 'string') return false
     disconnects = 0
-    isStuck = false
+    isSilent = false
     onAnswer({ type, data })
     requests.get(id)?.onAnswer({ type, data })
     return true
@@ -146,9 +146,9 @@ export function createReconnectingConnection(
     drop()
     disconnects += 1
     disconnect.wasEverConnected = wasEverConnected
-    last = { disconnect, atMs: monotonicMs() }
+    lastDisconnect = { disconnect, atMs: monotonicMs() }
     for (const [id, request] of requests) if (!request.onDisconnect(disconnect)) requests.delete(id)
-    if (requests.size > 0 && !isConnecting && !pauseBeforeConnect(last.atMs)) connect()
+    if (requests.size > 0 && !isConnecting && !pauseBeforeConnect(lastDisconnect.atMs)) connect()
   }
 
   /** Connects when the delay since the last disconnect is over; false: that is now. */
@@ -167,7 +167,7 @@ export function createReconnectingConnection(
     clearTimeout(pause)
     socket?.destroy()
     socket = undefined
-    isConnecting = isStuck = false
+    isConnecting = isSilent = false
   }
 
   function open(request: Request): () => void {
@@ -176,7 +176,7 @@ export function createReconnectingConnection(
     requests.set(id, request)
     if (isConnected()) send(id, request)
     else if (!isConnecting) {
-      if (isFirst || last === undefined || !pauseBeforeConnect(last.atMs)) connect()
+      if (isFirst || lastDisconnect === undefined || !pauseBeforeConnect(lastDisconnect.atMs)) connect()
       else setImmediate(notifyOfLast, id, request)
     }
     if (isFirst) socket?.ref()
@@ -192,7 +192,12 @@ export function createReconnectingConnection(
 
   /** Between two connects a new request learns of the last disconnect, and may wait for the next connect as others do. */
   function notifyOfLast(id: string, request: Request): void {
-    if (isConnecting || requests.get(id) !== request || request.onDisconnect(last?.disconnect ?? {})) return
+    if (
+      isConnecting ||
+      requests.get(id) !== request ||
+      request.onDisconnect(lastDisconnect?.disconnect ?? {})
+    )
+      return
     requests.delete(id)
     if (requests.size === 0) clearTimeout(pause)
   }
@@ -206,10 +211,10 @@ export function createReconnectingConnection(
       for (const request of ended) request.onDisconnect({ isClosed: true })
     },
     onSilence() {
-      isStuck = isConnected()
+      isSilent = isConnected()
     },
-    get isStuck() {
-      return isStuck
+    get isSilent() {
+      return isSilent
     },
     mayStop: true,
     monotonicMs,

@@ -13,7 +13,7 @@ import { call, type Call } from './call.ts'
 import type { Frame, ReconnectingConnection } from './connection.ts'
 import { badRequest, closedError, refusedError } from './faults.ts'
 import { createSubscriptions } from './subscription.ts'
-import { createSuspects, type Sending } from './suspects.ts'
+import { createSuspectTokens, type ApiCall } from './suspect-tokens.ts'
 import type { ClientToken, FetchOptions, GetOptions, TokenSource } from './token-source.ts'
 
 const DEFAULT_WAIT_SECONDS = 10
@@ -38,7 +38,7 @@ export function createSource(
   })
   const { monotonicMs } = connection
   const subscriptions = createSubscriptions(connection, name)
-  const suspects = createSuspects({
+  const suspects = createSuspectTokens({
     monotonicMs,
     get,
     reject: (fingerprint) => ask({ type: 'token.reject', data: () => ({ fingerprint, client: name }) }),
@@ -82,12 +82,12 @@ export function createSource(
     })
   }
 
-  async function admit(signal: AbortSignal | undefined): Promise<Sending> {
+  async function admit(signal: AbortSignal | undefined): Promise<ApiCall> {
     const token = await get(signal === undefined ? {} : { signal }, true)
-    const sending = await suspects.admit(token, signal)
+    const apiCall = await suspects.admit(token, signal)
     if (isClosed) throw closedError()
-    if (sending === undefined) throw refusedError(suspects.retryAfterMs(token.fingerprint))
-    return sending
+    if (apiCall === undefined) throw refusedError(suspects.retryAfterMs(token.fingerprint))
+    return apiCall
   }
 
   const close = (): void => {

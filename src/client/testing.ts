@@ -164,7 +164,7 @@ export function createFakeTokenClient(options: FakeTokenClientOptions = {}): Fak
         requests.clear()
       },
       onSilence: () => undefined,
-      isStuck: false,
+      isSilent: false,
       mayStop: false,
       monotonicMs: () => Date.now(),
     }

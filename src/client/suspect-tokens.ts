@@ -7,8 +7,8 @@ import { waitFor } from './call.ts'
 /** The longest wait of a call, for its turn and for another token together. */
 const WAIT_MS = 10_000
 /** A suspect token is sent at least this often while calls wait for their turn. */
-const TURN_MS = 1_000
-/** The pause after a turn that was refused doubles from here up to TURN_MS: a revoked token is sent a few times only. */
+const PROBE_EVERY_MS = 1_000
+/** The pause after a turn that was refused doubles from here up to PROBE_EVERY_MS: a revoked token is sent a few times only. */
 const FIRST_PAUSE_MS = 50
 /** After a good answer a refusal is its caller's own for this long. */
 const CLEARED_MS = 30_000
@@ -20,7 +20,7 @@ const PAUSE_MS = 500
 const MAX_SUSPECTS = 16
 
 /** A call that is sent with this token. It has to be ended, also where it fails. */
-export interface Sending {
+export interface ApiCall {
   readonly token: ClientToken
   /** Says what the API's answer means for the token. */
   readonly end: (meaning: 'good' | 'refused' | 'nothing') => void
@@ -31,7 +31,7 @@ export interface Sending {
   readonly another: (how: {
     isOfUse: boolean
     signal: AbortSignal | undefined
-  }) => Promise<Sending | undefined>
+  }) => Promise<ApiCall | undefined>
 }
 
 interface Suspect {
@@ -40,10 +40,10 @@ interface Suspect {
   /** The report that is under way, which may be a repetition by `search`. */
   reporting?: Promise<RejectResult> | undefined
   /** By the daemon's answer to the last report. */
-  outlook: ReturnType<typeof outlookOf>
+  plan: ReturnType<typeof planAfter>
   /** A second after the last turn began, or when one has ended: after a refusal with a pause that grows. */
-  nextTurnAtMs: number
-  refusedTurns: number
+  nextProbeAtMs: number
+  refusedProbes: number
   clearedAtMs?: number
   /** For the next turn. */
   timer?: NodeJS.Timeout
@@ -59,7 +59,7 @@ interface Waiting {
   readonly settle: (token: ClientToken | undefined) => void
 }
 
-export function createSuspects(options: {
+export function createSuspectTokens(options: {
   monotonicMs: () => number
   get: TokenSource['get']
   /** Sends the report. */
@@ -76,8 +76,8 @@ export function createSuspects(options: {
   function addSuspect(fingerprint: string): Suspect {
     for (const [key, { waiting }] of known)
       if (known.size >= MAX_SUSPECTS && waiting.size === 0) known.delete(key)
-    const outlook = outlookOf(undefined, monotonicMs())
-    const suspect: Suspect = { fingerprint, waiting: new Set(), outlook, nextTurnAtMs: 0, refusedTurns: 0 }
+    const plan = planAfter(undefined, monotonicMs())
+    const suspect: Suspect = { fingerprint, waiting: new Set(), plan, nextProbeAtMs: 0, refusedProbes: 0 }
     known.set(fingerprint, suspect)
     return suspect
   }
@@ -87,7 +87,7 @@ export function createSuspects(options: {
     suspect.reporting = reporting
     const onEnd = (result?: RejectResult): void => {
       suspect.reporting = undefined
-      suspect.outlook = outlookOf(result, monotonicMs())
+      suspect.plan = planAfter(result, monotonicMs())
       serve(suspect)
     }
     void reporting.then(onEnd, () => onEnd())
@@ -97,16 +97,16 @@ export function createSuspects(options: {
   /** Settles every wait that is over, and begins the turn that is due. */
   function serve(suspect: Suspect): void {
     clearTimeout(suspect.timer)
-    const { waiting, clearedAtMs, outlook } = suspect
+    const { waiting, clearedAtMs, plan } = suspect
     for (const { token, untilMs, settle } of waiting) {
       if (clearedAtMs !== undefined) settle(token)
-      else if (token === undefined && outlook.otherTokenAtMs > untilMs) settle(undefined)
+      else if (token === undefined && plan.otherTokenAtMs > untilMs) settle(undefined)
     }
     const queue = [...waiting].filter(({ token }) => token !== undefined)
     // Drawn: calls that are refused for a reason of their own would keep all later ones waiting.
     const next = queue[Math.floor(Math.random() * queue.length)]
     if (next === undefined) return
-    const leftMs = suspect.nextTurnAtMs - monotonicMs()
+    const leftMs = suspect.nextProbeAtMs - monotonicMs()
     if (leftMs > 0) suspect.timer = setTimeout(() => serve(suspect), leftMs)
     else {
       next.settle(next.token)
@@ -118,7 +118,7 @@ export function createSuspects(options: {
   async function search(suspect: Suspect, signal: AbortSignal): Promise<void> {
     // A failure is one of the daemon, which is tried again; a token is seen by `onToken`.
     const ignore = (): void => undefined
-    const untilReportMs = (): number => Math.max(0, suspect.outlook.retryAtMs - monotonicMs())
+    const untilReportMs = (): number => Math.max(0, suspect.plan.retryAtMs - monotonicMs())
     while (!signal.aborted) {
       await (suspect.reporting ?? (untilReportMs() === 0 ? report(suspect) : undefined))?.catch(ignore)
       const waitSeconds = Math.min(WAIT_MS, untilReportMs()) / 1_000
@@ -128,14 +128,14 @@ export function createSuspects(options: {
     }
   }
 
-  function wait(suspect: Suspect, call: Omit<Waiting, 'settle'>): Promise<Sending | undefined> {
+  function wait(suspect: Suspect, call: Omit<Waiting, 'settle'>): Promise<ApiCall | undefined> {
     const leftMs = (): number => call.untilMs - monotonicMs()
-    const waited = waitFor<Sending | undefined>({
+    const waited = waitFor<ApiCall | undefined>({
       forMs: leftMs(),
       signal: call.signal,
       onDeadline: ({ resolve }) => resolve(undefined),
       begin: ({ resolve }) => {
-        const waiting: Waiting = { ...call, settle: (token) => resolve(token && begin(token, leftMs())) }
+        const waiting: Waiting = { ...call, settle: (token) => resolve(token && startCall(token, leftMs())) }
         suspect.waiting.add(waiting)
         return () => {
           suspect.waiting.delete(waiting)
@@ -155,18 +155,18 @@ export function createSuspects(options: {
   }
 
   /** A call that may still wait for this time. */
-  function begin(token: ClientToken, leftMs: number): Sending {
+  function startCall(token: ClientToken, leftMs: number): ApiCall {
     const { fingerprint } = token
-    const turnOf = suspectOf(fingerprint)
-    if (turnOf !== undefined) turnOf.nextTurnAtMs = monotonicMs() + TURN_MS
+    const probed = suspectOf(fingerprint)
+    if (probed !== undefined) probed.nextProbeAtMs = monotonicMs() + PROBE_EVERY_MS
     return {
       token,
       end(meaning) {
-        if (turnOf === undefined) return
-        const pauseMs = meaning === 'refused' ? FIRST_PAUSE_MS * 2 ** turnOf.refusedTurns++ : 0
-        turnOf.nextTurnAtMs = Math.min(turnOf.nextTurnAtMs, monotonicMs() + pauseMs)
-        if (meaning === 'good') turnOf.clearedAtMs ??= monotonicMs()
-        serve(turnOf)
+        if (probed === undefined) return
+        const pauseMs = meaning === 'refused' ? FIRST_PAUSE_MS * 2 ** probed.refusedProbes++ : 0
+        probed.nextProbeAtMs = Math.min(probed.nextProbeAtMs, monotonicMs() + pauseMs)
+        if (meaning === 'good') probed.clearedAtMs ??= monotonicMs()
+        serve(probed)
       },
       async another({ isOfUse, signal }) {
         const { clearedAtMs = -Infinity } = known.get(fingerprint) ?? {}
@@ -195,14 +195,14 @@ export function createSuspects(options: {
         if (fingerprint !== token.fingerprint) for (const { settle } of waiting) settle(token)
     },
     /** With this token; a suspect one when its turn comes, or with another. Undefined after 10 s. Rejects with the signal's reason. */
-    async admit(token: ClientToken, signal: AbortSignal | undefined): Promise<Sending | undefined> {
+    async admit(token: ClientToken, signal: AbortSignal | undefined): Promise<ApiCall | undefined> {
       const suspect = suspectOf(token.fingerprint)
-      if (suspect === undefined) return begin(token, WAIT_MS)
+      if (suspect === undefined) return startCall(token, WAIT_MS)
       return wait(suspect, { token, untilMs: monotonicMs() + WAIT_MS, signal })
     },
     /** Time until the daemon asks the service about this token. */
     retryAfterMs: (fingerprint: string): number =>
-      (known.get(fingerprint)?.outlook.retryAtMs ?? 0) - monotonicMs(),
+      (known.get(fingerprint)?.plan.retryAtMs ?? 0) - monotonicMs(),
     /** Ends all waits. */
     close(): void {
       for (const { waiting } of known.values()) for (const { settle } of waiting) settle(undefined)
@@ -211,7 +211,7 @@ export function createSuspects(options: {
 }
 
 /** After an answer to a report; undefined: there is none. */
-function outlookOf(result: RejectResult | undefined, nowMs: number) {
+function planAfter(result: RejectResult | undefined, nowMs: number) {
   const { verdict, retryAfterSeconds = WAIT_MS / 1_000 } = result ?? {}
   const isOpen = verdict === undefined || verdict === 'refreshing' || verdict === 'replaced'
   const retryAtMs = nowMs + (isOpen ? REVIEW_MS : retryAfterSeconds * 1_000)
