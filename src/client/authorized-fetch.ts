@@ -12,12 +12,12 @@ const SAFE_METHODS = new Set(['GET', 'HEAD', 'OPTIONS'])
 const REFUSED_BY = [401]
 
 /**
- * As `fetch`. A refusal is asked once more with another token, where the body can be sent again: a stream cannot.
+ * As `fetch`. A refused request is sent once more with another token, if its body can be sent again: a stream cannot.
  * A redirect to another origin is followed without the header (Fetch Standard, HTTP-redirect fetch, step 13).
  */
 export function createFetch(
   { origins, isRefusal }: FetchOptions,
-  /** Gives a call with the token. Rejects if there is none. */
+  /** Gives a call with the token. Rejects if there is no token. */
   admit: (signal: AbortSignal | undefined) => Promise<ApiCall>,
 ): TokenSource['fetch'] {
   return async (input, init) => {
@@ -74,8 +74,8 @@ function originOf(url: string | URL): string {
 }
 
 /**
- * To be called before the body is sent. Gives what a second request needs beside the input and init of the first, after
- * this answer; null: it may not or cannot be sent again.
+ * Call it before the first request, which uses the body up. Returns a function of the first answer: it gives the fields to
+ * add to `init` for a second request, or null if the request may not or cannot be sent again.
  */
 function prepareReplay(
   request: Request | undefined,

@@ -5,28 +5,28 @@ import type { Disconnect, Frame, ReconnectingConnection } from './connection.ts'
 import type { TokenClientError } from './errors.ts'
 import { disconnectError, faultError, isForbidden, timeoutError } from './faults.ts'
 
-/** Time for an answer for which the daemon has nothing to wait. */
+/** The longest wait for an answer if the daemon was not asked to wait. */
 const ANSWER_MS = 5_000
-/** An answer may take so much longer than the daemon was asked to wait, and than an answer in memory can wait for it. */
+/** The time that a daemon has to answer once it waits for nothing. After it a token in memory is given, or the call fails. */
 const SLOW_MS = 250
-/** Waits are counted on both sides of a socket: an answer with more time left did not wait for its end. */
+/** Client and daemon each count the wait. A fault that comes with more than this of it left came before the wait was over. */
 const EARLY_MS = 500
-/** Of a daemon that does not look at the request. */
+/** Faults that a daemon gives without looking at the request: it counts as absent. */
 const FAULTS_OF_ABSENCE: ReadonlySet<string> = new Set<FaultCode>(['busy', 'misconfigured'])
-/** A daemon that stays says so only when the time to wait is over. */
+/** Faults that a daemon gives when the wait is over; before that, only one that is stopping gives them. */
 const FAULTS_WITHOUT_TOKEN: ReadonlySet<string> = new Set<FaultCode>(['no-token-yet', 'expired'])
 
 export interface Call<T> {
   readonly type: RequestType
   /** Computed again for each connection. */
   readonly data?: (leftMs: number) => Frame['data']
-  /** The daemon may wait so long, and so long the request is sent again where the connection is lost. */
+  /** The longest time that the daemon may wait, and in which the request is sent again if the connection is lost. */
   readonly waitMs?: number
-  /** True: wait for a daemon, too, that was never there. */
+  /** True: also wait for a daemon that was never there. */
   readonly waitsForStart?: boolean
   /** Time for the answer of a daemon that does not wait. */
   readonly answerMs?: number
-  /** A lost connection may have had the request, which must not be sent twice. */
+  /** The request must not be sent twice: the daemon may have got it before the connection was lost. */
   readonly isOnce?: boolean
   readonly signal?: AbortSignal | undefined
   /** The answer in memory, read where the daemon is away or slow; undefined: there is none. */
@@ -43,10 +43,10 @@ export function call<T>(connection: ReconnectingConnection, options: Call<T>): P
   const inMemory = connection.isSilent && signal?.aborted !== true ? fallback() : undefined
   if (inMemory !== undefined) return Promise.resolve(inMemory)
   let sends = 0
-  /** Of a daemon that may be stopping: the next one may know better. */
+  /** A fault of a daemon that may be stopping: the next daemon may have a token. */
   let earlyFault: TokenClientError | undefined
 
-  /** True where there is an answer in memory, which is given. */
+  /** Gives the answer in memory. False: there is none. */
   function fallBack({ resolve }: Wait<T>): boolean {
     const value = fallback()
     if (value !== undefined) resolve(value)
@@ -93,7 +93,7 @@ export function call<T>(connection: ReconnectingConnection, options: Call<T>): P
   })
 }
 
-/** A daemon that was never there is waited for only on demand: there may be none. */
+/** Reports whether to wait for another connection. Without `waitsForStart`, not for a daemon that was never there. */
 function isWorthAnother(disconnect: Disconnect, options: Call<unknown>): boolean {
   const { error, isClosed, wasEverConnected = false } = disconnect
   const code = errorCode(error)
@@ -109,7 +109,7 @@ export interface Wait<T> {
   readonly reject: (error: Error) => void
 }
 
-/** Begins the wait, whose clean-up `begin` returns. `begin` itself settles nothing; `onDeadline` has to. */
+/** Calls `begin`, which returns the clean-up and must not settle the wait itself. `onDeadline` must settle it. */
 export function waitFor<T>(options: {
   /** Time to the deadline. */
   readonly forMs: number

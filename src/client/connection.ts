@@ -4,7 +4,7 @@ import { monotonicMs } from '../lib/clock.ts'
 import { CONNECTION_IDLE_MS, FRAME_END } from '../protocol.ts'
 import { badRequest } from './faults.ts'
 
-/** One JSON object, ended by a form feed. JSON never holds this byte: in a string it is written `\f`. */
+/** One JSON object, ended by a form feed. JSON never holds that byte: in a string it is written `\f`. */
 export interface Frame {
   readonly type: string
   readonly data: Readonly<Record<string, unknown>>
@@ -12,9 +12,9 @@ export interface Frame {
 
 /** A request and its answers. It is sent again on each new connection for as long as it is open. */
 export interface Request {
-  /** Its id, where sending it again is to replace the one before; otherwise it gets one of its own. */
+  /** The id, if the request replaces the one that has the same id; otherwise it gets an id of its own. */
   readonly id?: string
-  /** For this request alone, connects may become rare: no caller waits for its answer. */
+  /** No caller waits for the answer: while all open requests are such, connects may become rare. */
   readonly isBackground?: boolean
   /** The frame to send. Called again for each new connection, so that the time left can be computed again. */
   frame(): Frame
@@ -30,9 +30,9 @@ export interface Disconnect {
   error?: Error
   /** The last frame on the lost connection that answered no request: why it was closed. */
   closeFrame?: Frame
-  /** This connection had been made. */
+  /** This connection was open. */
   wasConnected?: boolean
-  /** Any ever was. */
+  /** Some connection was open at some time. */
   wasEverConnected?: boolean
   /** The connection was closed by its owner. */
   isClosed?: boolean
@@ -43,27 +43,27 @@ export interface ReconnectingConnection {
   open(request: Request): () => void
   /** Ends all requests (`onDisconnect` with `isClosed`) and the connection. */
   close(): void
-  /** To be called when an answer that needs no time has not come. */
+  /** Call it when an answer that needs no time has not come. */
   onSilence(): void
   /** No answer has come since then. */
   readonly isSilent: boolean
-  /** The process may answer only because it stops, and the next one may know better. */
+  /** The process may be stopping and answer only for that reason; the next process may have a token. */
   readonly mayStop: boolean
   readonly monotonicMs: () => number
 }
 
 /** Time between two connects, however many requests wait: doubled up to the largest, and drawn from its upper half. */
 const RECONNECT_DELAY_MS = { first: 50, largest: 200, largestInBackground: 2_000 }
-/** A process that has not read so many bytes is not going to: the connection is made again. */
+/** A process that leaves more than this unread is taken to read no more: the connection is made again. */
 const MAX_UNSENT_BYTES = 256 * 1024
 /** Enough for every answer: a token of 16 KiB, or the status with many files. */
 const MAX_FRAME_LENGTH = 1024 * 1024
-/** Before the daemon does it: a request must not meet a connection that is being closed. */
+/** The client closes an idle connection before the daemon would: no request must meet a connection that is being closed. */
 const IDLE_MS = CONNECTION_IDLE_MS / 2
 
-/** Connects at the first request. Without an open one it does not keep the process alive. It holds one frame at most. */
+/** Connects at the first request. Without an open request it does not keep the process alive. It buffers one frame at most. */
 export function createReconnectingConnection(
-  /** The socket's path; called before each connect, because a restarted process may have another. What it throws is a disconnect. */
+  /** Returns the socket's path; called before each connect, because a restarted process may have another. An error is a disconnect. */
   findPath: () => string,
   /** Called with every answer, also one to a request that is over. */
   onAnswer: (frame: Frame) => void = () => undefined,
@@ -151,7 +151,7 @@ export function createReconnectingConnection(
     if (requests.size > 0 && !isConnecting && !pauseBeforeConnect(lastDisconnect.atMs)) connect()
   }
 
-  /** Connects when the delay since the last disconnect is over; false: that is now. */
+  /** Plans a connect for when the delay since the last disconnect is over; false: it is over already. */
   function pauseBeforeConnect(sinceMs: number): boolean {
     clearTimeout(pause)
     const isUrgent = [...requests.values()].some(({ isBackground }) => isBackground !== true)
@@ -190,7 +190,7 @@ export function createReconnectingConnection(
     }
   }
 
-  /** Between two connects a new request learns of the last disconnect, and may wait for the next connect as others do. */
+  /** Between two connects a new request gets the last disconnect, and may then wait for the next connect as the others do. */
   function notifyOfLast(id: string, request: Request): void {
     if (
       isConnecting ||

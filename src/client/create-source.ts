@@ -23,7 +23,7 @@ const REFRESH_MS = 120_000
 export function createSource(
   options: FetchOptions & {
     name?: string | undefined
-    /** `onAnswer` is to be called with every answer. */
+    /** The connection has to call `onAnswer` with every answer. */
     connect: (onAnswer: (frame: Frame) => void) => ReconnectingConnection
   },
 ): TokenSource & { alertTest: () => Promise<AlertTestResult> } {
@@ -50,8 +50,8 @@ export function createSource(
   }
 
   /**
-   * The last token, where it is as good as asked for. Its life is counted by both clocks: one stops during suspend, and
-   * the other may be set. A suspect one is for `fetch`, which sends it in turns.
+   * The last token, if it is as good as asked for. Its life is counted on two clocks: one stops during suspend, and the
+   * other may be set. Only `fetch` gets a suspect token, because it sends such a token with one call at a time.
    */
   function cached(
     { minValidSeconds = 0, notFingerprint }: GetOptions,

@@ -5,7 +5,7 @@ import { faultCodes } from '../protocol.ts'
 import type { Disconnect, Frame } from './connection.ts'
 import { TokenClientError } from './errors.ts'
 
-/** For the daemon at this socket; undefined: the one without a name. */
+/** The command that starts the daemon of this socket; without a path, the daemon of the default account. */
 export function startRemedy(path?: string): string {
   const account = path === undefined ? undefined : accountOfSocket(path)
   const start = `start it with \`systemctl start ${unitNames(account).unit}\``
@@ -20,7 +20,7 @@ export function faultError({ code, message, reason }: Frame['data']): TokenClien
   })
 }
 
-/** Why there is no connection to the daemon. */
+/** The error that says why there is no connection to the daemon. */
 export function disconnectError({ isClosed, path, error, closeFrame }: Disconnect): TokenClientError {
   if (isClosed) return closedError()
   if (closeFrame?.type === 'fault') return faultError(closeFrame.data)

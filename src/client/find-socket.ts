@@ -1,4 +1,5 @@
-// The socket a client connects to: the one that was named, an account's, or the first that is there and that no other user could have put there.
+// The socket a client connects to: the one that was named, an account's, or the first candidate that exists, which is refused if
+// another user could have made it.
 import { lstatSync, statSync, type Stats } from 'node:fs'
 import { dirname, join } from 'node:path'
 import {
@@ -19,11 +20,11 @@ import { badRequest, startRemedy } from './faults.ts'
 const SOCKET_VARIABLE = 'KYC_TOKEND_SOCKET'
 
 /**
- * A function that finds the daemon's socket: the one that is named, by the options, else by the environment; else the
- * first candidate that is there, also if it may not be opened. It throws TokenClientError: `daemon-unreachable` where
- * there is none, or no such account; `denied` for a candidate that another user could have put there. Throws
- * TokenClientError (`bad-request`) itself where a socket and an account are named in the same way, and where the
- * account's name is none.
+ * Returns a function that finds the daemon's socket: the one that the options name, else the one that the environment
+ * names, else the first candidate that exists, even if it may not be opened. That function throws TokenClientError:
+ * `daemon-unreachable` if there is no socket or no such account, `denied` for a candidate that another user could have
+ * made. This one throws TokenClientError (`bad-request`) if a socket and an account are named in the same way, or if the
+ * account's name is malformed.
  */
 export function socketFinder(
   identity: () => ProcessIdentity,
@@ -70,9 +71,10 @@ function trustedSocket(identity: ProcessIdentity): string {
 }
 
 /**
- * Why another user than root and this one could have put a socket into the directory; undefined: none could. In a
- * directory of root's or the user's own (/run, XDG_RUNTIME_DIR) no other user makes names, so a socket there is
- * trusted, whichever user owns it; elsewhere (/tmp) the directory itself must be root's or the user's, and cannot be replaced.
+ * Why a user other than root and this one could have made a socket in the directory; undefined: none could. Others must
+ * not be able to write in the directory. If only root or this user can write in the directory above it (/run,
+ * XDG_RUNTIME_DIR), no other user can have made it, and its owner does not matter. If the directory above is sticky (/tmp),
+ * the directory must be no link and must belong to root or this user: then no other user can replace it.
  */
 export function untrustedReason(directory: string, uid: number): string | undefined {
   const above = dirname(directory)

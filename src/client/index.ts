@@ -20,7 +20,7 @@ export type {
 } from '../protocol.ts'
 
 export interface TokenClientOptions extends FetchOptions {
-  /** The daemon's socket; by default `$KYC_TOKEND_SOCKET`, else the first that is there of the system's and the person's own. */
+  /** The daemon's socket; by default `$KYC_TOKEND_SOCKET`, else the system's if it exists, else the person's own. */
   socketPath?: string
   /** The account whose daemon it is, where a host has several; by default `$KYC_TOKEND_ACCOUNT`. Not with `socketPath`. */
   account?: string

@@ -1,11 +1,11 @@
-// One subscription for all listeners of a client: the daemon allows a connection only so many.
+// One subscription for all listeners of a client: the daemon limits the subscriptions of a connection.
 import type { TokenResult } from '../protocol.ts'
 import type { ReconnectingConnection } from './connection.ts'
 import type { TokenClientError } from './errors.ts'
 import { disconnectError, faultError } from './faults.ts'
 import type { SubscribeOptions, TokenSource } from './token-source.ts'
 
-/** Two daemons, one before and one after a restart, give the same expiry with less difference than this. */
+/** The expiry of one token, as the daemons before and after a restart give it, differs by less than this. */
 const SAME_INSTANT_MS = 2_000
 /** A daemon that is back within this time was restarted, which is no fault. */
 const RESTART_MS = 1_000
@@ -35,13 +35,13 @@ export function createSubscriptions(connection: ReconnectingConnection, name: st
     void deliver(subscriber, () => listener(token))
   }
 
-  /** Outside the connection's own call. In a promise, because fake timers hold everything else. */
+  /** Calls the program outside the connection's own call; by a promise, because fake timers hold up everything else. */
   async function deliver(subscriber: Subscriber, call: () => void): Promise<void> {
     await Promise.resolve()
     try {
       if (subscribers.has(subscriber)) call()
     } catch (error) {
-      // An uncaught exception of the program, whose listener it is.
+      // It becomes an uncaught exception of the program, to which the listener belongs.
       queueMicrotask(() => {
         throw error
       })

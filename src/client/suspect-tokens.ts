@@ -1,32 +1,33 @@
-// The rule for a token that the API refuses: it is reported once and is suspect. Calls try it in turns, and one good answer clears it for all.
+// The rule for a token that the API refuses: it is reported once and is suspect. Then one call at a time is sent with it, a
+// probe, and one good answer to a probe clears it for all calls.
 import { sleep } from '../lib/clock.ts'
 import type { RejectResult, TokenResult } from '../protocol.ts'
 import type { ClientToken, TokenSource } from './token-source.ts'
 import { waitFor } from './call.ts'
 
-/** The longest wait of a call, for its turn and for another token together. */
+/** The longest time that a call waits, to be a probe and for another token together. */
 const WAIT_MS = 10_000
-/** A suspect token is sent at least this often while calls wait for their turn. */
+/** While calls wait, the next probe is sent this long after the one before, at the latest. */
 const PROBE_EVERY_MS = 1_000
-/** The pause after a turn that was refused doubles from here up to PROBE_EVERY_MS: a revoked token is sent a few times only. */
+/** The pause after a refused probe doubles from here up to PROBE_EVERY_MS: a revoked token is sent a few times only. */
 const FIRST_PAUSE_MS = 50
-/** After a good answer a refusal is its caller's own for this long. */
+/** For this long after a good answer a refusal concerns its caller alone, and is not reported. */
 const CLEARED_MS = 30_000
 /** Between two reports of a token that the daemon is replacing, or that could not be reported. */
 const REVIEW_MS = 2_000
 /** Between two requests for another token where the daemon does not wait. */
 const PAUSE_MS = 500
-/** Calls that began with an earlier token may still be refused when there are two later ones. */
+/** Suspects are kept for a while: a call that began with an earlier token may still be refused two tokens later. */
 const MAX_SUSPECTS = 16
 
-/** A call that is sent with this token. It has to be ended, also where it fails. */
+/** One call to the API with this token. `end` has to be called, also where the call fails. */
 export interface ApiCall {
   readonly token: ClientToken
   /** Says what the API's answer means for the token. */
   readonly end: (meaning: 'good' | 'refused' | 'nothing') => void
   /**
-   * After a refusal: reports the token where that is due, and gives a call with another one; undefined where none comes
-   * within 10 s, none can, none is of use, or the refusal is the caller's own. Rejects with the signal's reason.
+   * After a refusal: reports the token where that is due, and gives a call with another token. Undefined if none comes
+   * within 10 s, none can come, none is of use, or the refusal concerns this caller alone. Rejects with the signal's reason.
    */
   readonly another: (how: {
     isOfUse: boolean
@@ -37,22 +38,22 @@ export interface ApiCall {
 interface Suspect {
   readonly fingerprint: string
   readonly waiting: Set<Waiting>
-  /** The report that is under way, which may be a repetition by `search`. */
+  /** The report that is under way; `search` may have repeated it. */
   reporting?: Promise<RejectResult> | undefined
-  /** By the daemon's answer to the last report. */
+  /** From the daemon's answer to the last report. */
   plan: ReturnType<typeof planAfter>
-  /** A second after the last turn began, or when one has ended: after a refusal with a pause that grows. */
+  /** A second after the last probe began, or when that probe ends: at once, or after a refusal with a pause that grows. */
   nextProbeAtMs: number
   refusedProbes: number
   clearedAtMs?: number
-  /** For the next turn. */
+  /** For the next probe. */
   timer?: NodeJS.Timeout
   /** Ends the search for another token, which goes on while calls wait. */
   search?: AbortController | undefined
 }
 
 interface Waiting {
-  /** Of a call that is to be sent; undefined: it was refused, and waits for another. */
+  /** The token of a call that waits to be sent; undefined: the call was refused, and waits for another token. */
   readonly token: ClientToken | undefined
   readonly untilMs: number
   readonly signal: AbortSignal | undefined
@@ -94,7 +95,7 @@ export function createSuspectTokens(options: {
     return reporting
   }
 
-  /** Settles every wait that is over, and begins the turn that is due. */
+  /** Settles every wait that is over, and sends the probe that is due. */
   function serve(suspect: Suspect): void {
     clearTimeout(suspect.timer)
     const { waiting, clearedAtMs, plan } = suspect
@@ -103,7 +104,7 @@ export function createSuspectTokens(options: {
       else if (token === undefined && plan.otherTokenAtMs > untilMs) settle(undefined)
     }
     const queue = [...waiting].filter(({ token }) => token !== undefined)
-    // Drawn: calls that are refused for a reason of their own would keep all later ones waiting.
+    // Chosen by chance: in order of arrival, calls that are refused for a reason of their own would hold up all later ones.
     const next = queue[Math.floor(Math.random() * queue.length)]
     if (next === undefined) return
     const leftMs = suspect.nextProbeAtMs - monotonicMs()
@@ -116,7 +117,7 @@ export function createSuspectTokens(options: {
 
   /** Asks for another token while calls wait, and repeats the report where that is due. */
   async function search(suspect: Suspect, signal: AbortSignal): Promise<void> {
-    // A failure is one of the daemon, which is tried again; a token is seen by `onToken`.
+    // A failure is the daemon's, which is asked again; a token arrives at `onToken`.
     const ignore = (): void => undefined
     const untilReportMs = (): number => Math.max(0, suspect.plan.retryAtMs - monotonicMs())
     while (!signal.aborted) {
@@ -154,7 +155,7 @@ export function createSuspectTokens(options: {
     return waited
   }
 
-  /** A call that may still wait for this time. */
+  /** `leftMs`: the time for which the call may wait for another token later. */
   function startCall(token: ClientToken, leftMs: number): ApiCall {
     const { fingerprint } = token
     const probed = suspectOf(fingerprint)
@@ -188,13 +189,16 @@ export function createSuspectTokens(options: {
     /** Reports the token, whatever is known of it. */
     report: async (fingerprint: string): Promise<RejectResult> =>
       report(suspectOf(fingerprint) ?? addSuspect(fingerprint)),
-    /** To be called with each token that the daemon gives: calls that wait take it. */
+    /** Call it with each token that the daemon gives: the calls that wait are sent with that one. */
     onToken(token: TokenResult): void {
       if (suspectOf(token.fingerprint) !== undefined) return
       for (const { fingerprint, waiting } of known.values())
         if (fingerprint !== token.fingerprint) for (const { settle } of waiting) settle(token)
     },
-    /** With this token; a suspect one when its turn comes, or with another. Undefined after 10 s. Rejects with the signal's reason. */
+    /**
+     * Gives a call with this token. If that is suspect, the call waits to be a probe or for another token; undefined after
+     * 10 s. Rejects with the signal's reason.
+     */
     async admit(token: ClientToken, signal: AbortSignal | undefined): Promise<ApiCall | undefined> {
       const suspect = suspectOf(token.fingerprint)
       if (suspect === undefined) return startCall(token, WAIT_MS)
@@ -210,7 +214,7 @@ export function createSuspectTokens(options: {
   }
 }
 
-/** After an answer to a report; undefined: there is none. */
+/** `result`: the daemon's answer to a report; undefined: there is none yet, or the report failed. */
 function planAfter(result: RejectResult | undefined, nowMs: number) {
   const { verdict, retryAfterSeconds = WAIT_MS / 1_000 } = result ?? {}
   const isOpen = verdict === undefined || verdict === 'refreshing' || verdict === 'replaced'

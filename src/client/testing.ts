@@ -28,7 +28,7 @@ export interface FakeTokenClientOptions extends FetchOptions {
 
 /** As TokenClient, against a daemon that does what the test says. */
 export interface FakeTokenClient extends TokenSource {
-  /** Takes another token, by default `fake-token-2` and so on, and notifies the listeners. Ends a fault and an absence. */
+  /** Takes another token, by default `fake-token-2` and so on, and notifies the listeners. Ends what `fail` and `goAway` began. */
   readonly rotate: (accessToken?: string) => TokenResult
   /** From now on there is no token: calls are rejected with this code. */
   readonly fail: (code: FaultCode, options?: { message?: string; reason?: string }) => void

@@ -9,7 +9,7 @@ export interface ClientToken extends TokenResult {
 }
 
 export interface GetOptions {
-  /** The token should live so much longer, in seconds (0 to 86400). The answer says whether it does. */
+  /** The life that the token should still have, in seconds (0 to 86400). The answer says whether it does. */
   minValidSeconds?: number
   /** Wait for another token than the one with this fingerprint. */
   notFingerprint?: string
@@ -27,7 +27,7 @@ export interface FetchOptions {
 }
 
 export interface SubscribeOptions {
-  /** Called once for each cause why there is no token. A daemon that is back within a second is none. */
+  /** Called once for each cause why there is no token. The absence of a daemon that is back within a second is no cause. */
   onFault?: (fault: TokenClientError) => void
   /** Ends the subscription. */
   signal?: AbortSignal
@@ -57,8 +57,8 @@ export interface TokenSource {
    * As the platform's `fetch`, with the token in the Authorization header, for the origin of the service's `baseUrl`
    * (or those of the option `origins`) and no other. A 401 is reported; where another token comes within 10 s and
    * the body can be sent again (a stream cannot; of a Request object, up to 1 MiB), the request is sent once more,
-   * else the 401 is the answer. Further calls send the reported token in turns, until one is answered with a 2xx: then
-   * the 401 was its caller's own. Meanwhile the others wait, up to 10 s.
+   * else the 401 is the answer. Further calls are sent with the reported token one at a time, until one is answered with
+   * a 2xx: then the 401 concerned its caller alone. Meanwhile the others wait, up to 10 s.
    *
    * @throws {TokenClientError} also `bad-request` for another origin, and `token-refused` if the service refused the
    * token and there is no other yet (`retryAfterSeconds` says when the daemon asks for one)
@@ -75,7 +75,7 @@ export interface TokenSource {
    */
   readonly subscribe: (listener: (token: TokenResult) => void, options?: SubscribeOptions) => () => void
 
-  /** Reports that the service answered 401 to this token, of which only the fingerprint is sent: `{ fingerprint }` does, too. */
+  /** Reports that the service answered 401 to this token. Only its fingerprint is sent, so `{ fingerprint }` is enough. */
   readonly reject: (token: string | { fingerprint: string }) => Promise<RejectResult>
 
   /** The token that the daemon holds, what fails and since when, and what it writes and serves. Never has the token itself. */

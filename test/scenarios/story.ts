@@ -72,7 +72,7 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
     },
     onOutcome(name, outcome) {
       underWay -= 1
-      // Who gives a token that has expired is not taken over.
+      // A pair that gives an expired token is not taken over.
       const isTaken =
         outcome?.kind === 'ok' && (expiryMs(outcome.accessToken) ?? Infinity) > world.serviceNowMs()
       if (isTaken) runningName = name
