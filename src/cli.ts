@@ -52,7 +52,8 @@ function invocationOf(options: Record<string, string | boolean>, positionals: re
       return process.stderr
     },
     get signal() {
-      if (!isListening) for (const name of ['SIGINT', 'SIGTERM'] as const) process.once(name, onSignal)
+      if (!isListening)
+        for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.once(name, onSignal)
       isListening = true
       return stop.signal
     },
@@ -65,7 +66,7 @@ function onSignal(name: NodeJS.Signals): void {
   stop.abort()
 }
 
-/** A reader that has seen enough is no error: `kyc-tokend watch | head -1`. */
+/** A reader that has seen enough is no error: `kyc-tokend watch | head -1`. What the command then returns counts. */
 function guardOutput(): NodeJS.WriteStream {
   if (process.stdout.listenerCount('error') === 0) process.stdout.on('error', onOutputError)
   return process.stdout
@@ -74,7 +75,6 @@ function guardOutput(): NodeJS.WriteStream {
 function onOutputError(error: Error): void {
   if (errorCode(error) === 'EPIPE') {
     isReaderGone = true
-    process.exitCode = exitStatus.ok
   } else {
     fail(new UserError(`The output cannot be written (${errorMessage(error)}).`, exitStatus.internal))
   }
@@ -128,7 +128,7 @@ async function exitIfOnlyUncancellable(): Promise<void> {
 async function start(): Promise<void> {
   try {
     const status = await main()
-    if (!isReaderGone) process.exitCode ??= status
+    process.exitCode ??= status
   } catch (error) {
     const isStopped = stoppedBy !== undefined && error === stop.signal.reason
     if (isStopped) process.kill(process.pid, stoppedBy)

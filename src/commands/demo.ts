@@ -29,9 +29,6 @@ export const run: RunCommand = async (invocation) => {
   const { env, stdin, stdout, signal } = invocation
   const directory = await mkdtemp(join(tmpdir(), 'kyc-tokend-demo-'))
   const stop = new AbortController()
-  const onHangup = (): void => stop.abort()
-  // A terminal that is closed ends the demo in order, too.
-  process.once('SIGHUP', onHangup)
   const ended = AbortSignal.any([signal, stop.signal])
   using client = new TokenClient({ socketPath: join(directory, 'ipc.sock'), name: 'demo' })
   try {
@@ -67,7 +64,6 @@ export const run: RunCommand = async (invocation) => {
     return exitStatus.ok
   } finally {
     stop.abort()
-    process.off('SIGHUP', onHangup)
     await rm(directory, { recursive: true, force: true })
   }
 }

@@ -1,6 +1,6 @@
 // The files that `setup` writes: configuration, key and secret, with the owner and mode that the daemon needs. What was
 // there before can be put back as it was.
-import { lstatSync, statSync } from 'node:fs'
+import { lstatSync, openSync, statSync } from 'node:fs'
 import { mkdir, readFile, rm } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
@@ -12,6 +12,7 @@ import { accountConfigPath } from '../lib/account.ts'
 import { FileError, replaceFile, type FileAttributes } from '../lib/atomic-file.ts'
 import { errorMessage, exitStatus, UsageError, UserError } from '../lib/error.ts'
 import { isRecord } from '../lib/input.ts'
+import { loadLibc } from '../lib/libc.ts'
 import { idOf, localUser } from '../lib/posix-ids.ts'
 import type { Invocation } from './command.ts'
 import { configDirectory, SERVICE_USER } from './systemd.ts'
@@ -51,6 +52,19 @@ export async function setupFiles(account: string | undefined, workingDirectory: 
     /** Of a new configuration: the clients' group reads the token file of the service. */
     settings: gid === undefined ? {} : { tokenFiles: [{ path: 'token', mode: '0640' }] },
   }
+}
+
+/**
+ * One setup at a time in a directory, until the process ends: two would check and put back each other's files. Throws
+ * UserError (75).
+ */
+export async function lockSetup({ config }: SetupFiles): Promise<void> {
+  const directory = dirname(config)
+  // The package makes it; without the package it is made here.
+  await mkdir(directory, { recursive: true })
+  if (loadLibc().lock(openSync(directory, 'r'))) return
+  const message = `Another \`kyc-tokend setup\` runs in ${directory}: wait until it has ended. Nothing was written.`
+  throw new UserError(message, exitStatus.tryAgain)
 }
 
 /** Those of the paths that exist already. */
@@ -110,10 +124,8 @@ function refuseUntrusted(config: string): void {
 /** Writes the changes, and gives a function that puts back what was there and says so. Throws UserError (78). */
 export async function writeSetup(
   changes: readonly Change[],
-  { config, attributes }: SetupFiles,
+  { attributes }: SetupFiles,
 ): Promise<() => Promise<string[]>> {
-  // The package makes it; without the package it is made here.
-  if (changes.length > 0) await mkdir(dirname(config), { recursive: true })
   const done: { path: string; former: { content: Buffer; attributes: FileAttributes } | null }[] = []
   const undo = async (): Promise<string[]> => {
     for (const { path, former } of done)

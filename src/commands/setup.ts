@@ -17,6 +17,7 @@ import { createReport, performCheck } from './check.ts'
 import type { Invocation, RunCommand } from './command.ts'
 import { announce, createPrompt, isTerminal } from './prompt.ts'
 import {
+  lockSetup,
   planSetup,
   setupFiles,
   writeSetup,
@@ -43,6 +44,7 @@ export const run: RunCommand = async (invocation) => {
   const isService = files.attributes.gid !== undefined
   const asked = ['ActiveState', 'UnitFileState']
   const before = isService ? await unitProperties(`${unit}.service`, asked, { isNeeded: true }) : null
+  await lockSetup(files)
   const changes = await planSetup(files, answers, { force: options['force'] === true })
   const undo = await writeSetup(changes, files)
   for (const { path } of changes) stdout.write(`Wrote ${path}\n`)

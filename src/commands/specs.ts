@@ -59,7 +59,7 @@ export const commands: readonly CommandSpec[] = [
     ),
     details: [
       'Root writes to /etc/kyc-tokend, readable by the group kyc-tokend. If the package is installed, setup then enables and starts the unit, and waits up to 15 s for a token. A person writes ./kyc-tokend.config.json and starts nothing.',
-      'With --base-url, --api-key-file and --api-secret-file, or with --from, it needs no terminal. A second run changes nothing, and says so: Nothing was changed. It ends with 0 once there is a token, 75 without one, 77 if the service refuses the account, and 78 if existing files differ or are faulty. If the service gives no token, setup restores what was there before, unless --unverified is given.',
+      'With --base-url, --api-key-file and --api-secret-file, or with --from, it needs no terminal. A second run changes nothing, and says so: Nothing was changed. It ends with 0 once there is a token, 75 without one or while another setup runs there, 77 if the service refuses the account, and 78 if existing files differ or are faulty. If the service gives no token, setup restores what was there before, unless --unverified is given.',
     ],
   },
   {

@@ -19,7 +19,7 @@ import { createSystemClock } from '../../src/lib/clock.ts'
 import { createSandbox, sandboxCredentials, type Sandbox } from '../../src/sandbox/sandbox.ts'
 import { createAuthority } from '../support/certificates.ts'
 import { lacks } from '../support/lacks.ts'
-import { runCli, startAtTerminal, type Ended } from '../support/run-cli.ts'
+import { runCli, startAtTerminal, startCli, type Ended } from '../support/run-cli.ts'
 import { expectUntil } from '../support/until.ts'
 
 const STRANGER = 65_533
@@ -226,6 +226,29 @@ describe('kyc-tokend setup without a terminal', () => {
     expect(stdout).toMatch(/Nothing was changed, because .*--unverified to have them in use all the same\n$/)
     expect(status).toBe(77)
     expect([seen(), readdirSync(directory)]).toEqual(before)
+  })
+
+  it('puts back what stood when its terminal goes, says so by its status, and is alone in its directory', async () => {
+    await setup()
+    given('secret.txt', 'another-secret\n')
+    const former = contentOf('api-secret')
+    let asked = 0
+    const silent = createServer(() => (asked += 1)).listen(0, '127.0.0.1')
+    onTestFinished(() => silent.closeAllConnections())
+    onTestFinished(() => void silent.close())
+    await once(silent, 'listening')
+    const address = `http://127.0.0.1:${(silent.address() as AddressInfo).port}`
+    const words = ['setup', '--force', '--base-url', address]
+    const files = ['--api-key-file', 'key.txt', '--api-secret-file', 'secret.txt']
+    const options = { cwd: directory, env: env(), ...(uid !== undefined && { uid }) }
+    const { child, ended } = startCli([...words, ...files], options)
+    await expectUntil('the request', () => asked > 0)
+    expect(contentOf('api-secret')).toBe('another-secret\n')
+    expect(await setup('--force')).toMatchObject({ status: 75, stderr: expect.stringMatching(/^Another/) })
+    child.stdout.destroy()
+    child.kill('SIGHUP')
+    expect(await ended).toMatchObject({ status: 75, signal: null })
+    expect(contentOf('api-secret')).toBe(former)
   })
 
   it('sets up a service of OAuth2 by options, and refuses what cannot be right', async () => {
