@@ -94,8 +94,8 @@ test('in a crash loop the service sees growing distances, never below half the d
   }
   const instants = world.service.requests.map(({ atMs }) => atMs)
   const distances = instants.slice(1).map((atMs, index) => atMs - (instants[index] ?? 0))
-  // The time from the decision to the arrival of a request may differ.
-  const toleratedMs = 100
+  // The time from the decision to the arrival of a request differs, on a busy machine by some 100 ms.
+  const toleratedMs = 500
   for (const [index, distance] of distances.entries()) {
     expect(distance).toBeGreaterThanOrEqual((initialDelayMs * 2 ** index) / 2 - toleratedMs)
   }

@@ -229,7 +229,7 @@ test.skipIf(lacks('nginx'))('nginx', async () => {
   await expectTokens('nginx', { example, port })
 })
 
-test.skipIf(lacks('caddy', 'caddy'))('caddy, which listens on loopback only', async () => {
+test.skipIf(lacks('caddy'))('caddy, which listens on loopback only', async () => {
   const example = await startExample()
   const { directory } = example.daemon
   const port = await freePort()

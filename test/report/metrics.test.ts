@@ -1,10 +1,11 @@
-import { execFileSync, spawnSync } from 'node:child_process'
+import { execFileSync } from 'node:child_process'
 import { expect, onTestFinished, test } from 'vitest'
 import type { MetricsSample } from '../../src/report/metrics.ts'
 import { createMetrics } from '../../src/report/metrics.ts'
 import { failures } from '../support/failures.ts'
 import { createKeeperWorld, type KeeperWorld } from '../support/keeper-world.ts'
 import { kindOf } from '../support/kind-of.ts'
+import { lacks } from '../support/lacks.ts'
 
 const sample: MetricsSample = {
   version: '1.2.3',
@@ -77,8 +78,7 @@ test('the text is of the format, and says so', async () => {
   expect(body.endsWith('\n')).toBe(true)
 })
 
-const hasPromtool = spawnSync('promtool', ['--version']).status === 0
-test.skipIf(!hasPromtool)('promtool has nothing against it', async () => {
+test.skipIf(lacks('promtool'))('promtool has nothing against it', async () => {
   const { metrics } = measured()
   const { body } = metrics()
   expect(() => execFileSync('promtool', ['check', 'metrics'], { input: body })).not.toThrow()

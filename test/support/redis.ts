@@ -1,13 +1,14 @@
 // A real redis-server or redis-sentinel as a process of its own, ended by its pid when the test ends.
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer, type AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { onTestFinished } from 'vitest'
 import type { StoreConfig } from '../../src/share/redis-client.ts'
 import type { Store, StoreListener } from '../../src/share/store.ts'
+import { missingOf } from './lacks.ts'
 import { expectUntil } from './until.ts'
 
 export interface RedisServer {
@@ -45,9 +46,7 @@ export const settingsOf = (
 
 /** Why there is no Redis here, in one sentence; undefined where there is. */
 export function whyNoRedis(): string | undefined {
-  const missing = ['redis-server', 'redis-sentinel', 'redis-cli'].filter(
-    (tool) => !['/usr/bin', '/usr/local/bin'].some((directory) => existsSync(join(directory, tool))),
-  )
+  const missing = missingOf(['redis-server', 'redis-sentinel', 'redis-cli'])
   return missing.length === 0
     ? undefined
     : `the shared store needs ${missing.join(', ')} (packages redis-server, redis-sentinel, redis-tools)`
