@@ -15,14 +15,17 @@ import type { Invocation, RunCommand } from './command.ts'
 import { keyMistakes } from './format-status.ts'
 
 const AFTER_REFUSAL =
-  'one alert, and no request until the credentials or baseUrl change, an operator runs `kyc-tokend refresh`, or the daemon is started after an orderly stop; a token that is still good is served until it expires'
+  'one alert, and no request until the credentials or baseUrl change, an operator runs `kyc-tokend refresh`, or the daemon is started after an orderly stop'
+const AFTER_SHARED_REFUSAL =
+  'one alert for all hosts that share, and no request of theirs until the credentials or baseUrl change, or an operator runs `kyc-tokend refresh` on one of them; a host that is started after an orderly stop asks only while the shared store is away'
+const GOOD_TOKEN = 'a token that is still good is served until it expires'
 
 export const run: RunCommand = async ({ options, env, stdin, stdout }) => {
   const status = statusOf(options['status'])
   const headers = headersOf(options['header'])
   const answer: ServiceResponse = { status, headers, ...(await bodyOf(options['body'], stdin)) }
   const now = { bootMs: 0, wallMs: Date.now() }
-  const { service, retry, refresh } = await loadPlan({ configPath: options['config'], env })
+  const { service, retry, refresh, isShared } = await loadPlan({ configPath: options['config'], env })
   const policy = { ...retry, ...refresh }
   const table = failureTable(service)
   const { outcome: said, row } = createClassify(service)(answer, { wallMs: now.wallMs, secrets: [] })
@@ -37,7 +40,7 @@ export const run: RunCommand = async ({ options, env, stdin, stdout }) => {
   const lines = [
     `Row: ${number} of ${table.length} (${given.answer}): ${given.follows}`,
     ...(outcome.kind !== 'ok'
-      ? failureLines(outcome, policy)
+      ? failureLines(outcome, { policy, isShared })
       : state.token === null
         ? []
         : tokenLines(state.token)),
@@ -46,9 +49,13 @@ export const run: RunCommand = async ({ options, env, stdin, stdout }) => {
   return exitStatus.ok
 }
 
-function failureLines(outcome: Exclude<ServiceOutcome, { kind: 'ok' }>, policy: Policy): string[] {
+function failureLines(
+  outcome: Exclude<ServiceOutcome, { kind: 'ok' }>,
+  { policy, isShared }: { policy: Policy; isShared: boolean },
+): string[] {
   const { reason, detail } = outcome
-  const then = outcome.kind === 'permanent' ? AFTER_REFUSAL : retryLine(outcome, policy)
+  const refused = `${isShared ? AFTER_SHARED_REFUSAL : AFTER_REFUSAL}; ${GOOD_TOKEN}`
+  const then = outcome.kind === 'permanent' ? refused : retryLine(outcome, policy)
   const remedy = [remedies[reason], ...keyMistakes(reason)].join('; ')
   return [`Reason: ${reason}`, `Detail: ${detail}`, `Then: ${then}`, `Remedy: ${remedy}`]
 }

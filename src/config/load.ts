@@ -16,7 +16,7 @@ export interface LoadOptions {
   /** `--config`. */
   readonly configPath?: string | undefined
   readonly env: NodeJS.ProcessEnv
-  /** The daemon runs as a service and this process does not: a secret that only a service sees is a warning, not a fault. */
+  /** systemd runs the daemon and not this process: a secret that only the daemon sees is a warning, not a fault. */
   readonly isElsewhere?: boolean | undefined
   /** The runtime directory of a daemon that runs, instead of the configured one: its outputs stay there. */
   readonly runtimeDirectory?: string | undefined
@@ -33,17 +33,19 @@ export async function loadConfig(options: LoadOptions): Promise<Config> {
 
 /** The part that needs no secret and no other file; without a path the standard service and all defaults. Throws ConfigError (78). */
 export async function loadPlan({ configPath, env }: { configPath: unknown; env: NodeJS.ProcessEnv }) {
-  if (typeof configPath !== 'string')
-    return resolvePlan(validateDocument({ baseUrl: 'https://api.example.com' }).validPart!, silent)
+  if (typeof configPath !== 'string') {
+    const { validPart } = validateDocument({ baseUrl: 'https://api.example.com' })
+    return { ...resolvePlan(validPart!, silent), isShared: false }
+  }
   const { file, usable, faults, diagnostics } = await readDocument({ configPath, env })
   const plan = usable && resolvePlan(usable.validPart, diagnostics)
   if (plan === undefined || faults.length > 0) throw new ConfigError(faults, file)
-  return plan
+  return { ...plan, isShared: usable?.validPart.share !== null }
 }
 
 /**
  * All that there is to say about a configuration, faults included: where there are any, `config` is undefined. `file` is
- * undefined where none was found. `unseen`: settings whose secret only the service sees, not to be used in `config`.
+ * undefined where none was found. `unseen`: settings whose secret only the daemon sees, not to be used in `config`.
  */
 export async function inspectConfig(options: LoadOptions) {
   const { env, isElsewhere = false, runtimeDirectory } = options
@@ -162,8 +164,8 @@ function notFound(searched: readonly string[], option: string | undefined): stri
   if (option !== undefined) return `${absent}: correct ${option}, or make the file from ${EXAMPLE}`
   const here = candidatesIn(workingDirectory()).find((path) => existsSync(path))
   if (here !== undefined)
-    return `${absent}: ${shown(here)} is not looked at, because root and services read ${SYSTEM_CONFIG_DIRECTORY} only: name it with --config, or move it there`
-  return `there is no configuration file: \`kyc-tokend setup\` makes it (of the service: with sudo), or name yours with --config (looked for ${searched.map(shown).join(', ')})`
+    return `${absent}: ${shown(here)} is not looked at, because root and the unit read ${SYSTEM_CONFIG_DIRECTORY} only: name it with --config, or move it there`
+  return `there is no configuration file: \`kyc-tokend setup\` makes it (for the unit: with sudo), or name yours with --config (looked for ${searched.map(shown).join(', ')})`
 }
 
 /**

@@ -90,6 +90,21 @@ describe('explain', () => {
     await expect(explain({ status: '200', config })).rejects.toMatchObject({ status: 78 })
   })
 
+  it('knows that with `share` a refusal holds for all hosts, and outlives an orderly stop', async () => {
+    const config = join(await tempDirectory(), 'c.json')
+    const explained = async (share: object | null): Promise<string> => {
+      const credentials = { apiKey: { env: 'NOT_SET' }, apiSecret: { env: 'NOT_SET' } }
+      await writeFile(config, JSON.stringify({ baseUrl: 'https://api.example.com', credentials, share }))
+      return explain({ status: '404', body: '-', config }, 'Account not found')
+    }
+    expect(await explained(null)).toMatch(
+      /^Then: one alert, .* or the daemon is started after an orderly stop;/m,
+    )
+    const text = await explained({ servers: ['redis.example.com:6379'] })
+    expect(text).toMatch(/^Then: one alert for all hosts that share, .*`kyc-tokend refresh` on one of them;/m)
+    expect(text).toMatch(/after an orderly stop asks only while the shared store is away/)
+  })
+
   it('says what it was not given', async () => {
     await expect(explain({})).rejects.toThrow(/--status/)
     for (const status of ['', 'five', '99', '1000', '-1']) {
