@@ -265,7 +265,7 @@ function logReload(config: Config, log: Log, needingRestart: readonly string[]):
     })
   }
   if (config.systemdCredentials.length > 0) {
-    log('notice', 'A systemd credential is what it was when the service started: to change it, restart', {
+    log('notice', 'A systemd credential is what it was when the daemon started: to change it, restart', {
       event: 'credentials-of-start',
       credentials: config.systemdCredentials,
     })

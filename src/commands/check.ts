@@ -121,12 +121,12 @@ function environmentOf({ env, configPath }: CheckOptions, installed: Unit | null
 
 type Identity = ReturnType<typeof becomeServiceUser>
 
-/** Acts as the service's user until `end`, where root asks and that user exists: so the kernel itself decides. */
+/** Acts as the daemon's user until `end`, where root asks and that user exists: so the kernel itself decides. */
 function becomeServiceUser(env: NodeJS.ProcessEnv, account: string | undefined) {
   const service = serviceEnvironment(account)
   const user = process.geteuid!() === 0 ? localUser(SERVICE_USER) : undefined
   if (user === undefined) {
-    // A reload's check runs in the service, and older systemd does not pass it the directory of the credentials.
+    // A reload's check runs in the unit, and older systemd does not pass it the directory of the credentials.
     const { CREDENTIALS_DIRECTORY } = service
     const known = env['RUNTIME_DIRECTORY'] === undefined ? {} : { CREDENTIALS_DIRECTORY }
     return { isElsewhere: false, env: { ...known, ...env }, end: () => undefined }
@@ -136,9 +136,9 @@ function becomeServiceUser(env: NodeJS.ProcessEnv, account: string | undefined) 
   process.setegid!(user.gid)
   process.seteuid!(user.uid)
   return {
-    /** Acting as the service's user, which this process was not started as. */
+    /** Acting as the daemon's user, which this process was not started as. */
     isElsewhere: true,
-    /** The environment that systemd would set for the service. */
+    /** The environment that systemd would set for the unit. */
     env: { ...env, ...service },
     end() {
       process.seteuid!(0)
@@ -148,7 +148,7 @@ function becomeServiceUser(env: NodeJS.ProcessEnv, account: string | undefined) 
   }
 }
 
-/** A user who may not read the service's configuration must not be advised to open it: root checks it. */
+/** A user who may not read the daemon's configuration must not be advised to open it: root checks it. */
 function refuseReader({ file = '', config }: Inspection, { isElsewhere }: Identity): void {
   const user = nameOf('user', process.geteuid!())
   const isForeign = !isElsewhere && user !== SERVICE_USER && process.geteuid!() !== 0
@@ -197,7 +197,7 @@ async function shareFindings({ share }: Config, unseen: readonly string[]): Prom
   if (share === null) return []
   const hidden = unseen.filter((setting) => setting.startsWith('share.'))
   if (hidden.length > 0) {
-    const sentence = `cannot be tried from here, because only the service sees ${hidden.join(' and ')}: see "kyc-tokend status"`
+    const sentence = `cannot be tried from here, because only the daemon sees ${hidden.join(' and ')}: see "kyc-tokend status"`
     return [warning(sentence)]
   }
   const { checkStore } = await import('../share/check-store.ts')
@@ -289,7 +289,7 @@ async function askOnce(
 ): Promise<Answer> {
   const hidden = unseen.filter((setting) => setting.startsWith('credentials.'))
   if (hidden.length > 0) {
-    const sentence = `cannot be asked from here, because only the service sees ${hidden.join(' and ')}: ask with "kyc-tokend refresh"`
+    const sentence = `cannot be asked from here, because only the daemon sees ${hidden.join(' and ')}: ask with "kyc-tokend refresh"`
     return { findings: [warning(sentence)], status: exitStatus.tryAgain }
   }
   const clock = createSystemClock()

@@ -32,7 +32,7 @@ export type SetupFiles = Awaited<ReturnType<typeof setupFiles>>
 /** A file that does not say yet what it shall. */
 type Change = { readonly path: string; readonly content: string }
 
-/** Files of root's service, or of a person in the working directory. Throws UserError. */
+/** Files of root's unit, or of a person in the working directory. Throws UserError. */
 export async function setupFiles(account: string | undefined, workingDirectory: string) {
   const isRoot = process.geteuid!() === 0
   if (account !== undefined && !isRoot)
@@ -49,7 +49,7 @@ export async function setupFiles(account: string | undefined, workingDirectory: 
     /** Configurations that would be read instead of this one, or beside it. */
     others: alternatives.map((ending) => join(directory, `kyc-tokend.config.${ending}`)),
     attributes: (gid === undefined ? { mode: 0o600 } : { mode: 0o640, uid: 0, gid }) satisfies FileAttributes,
-    /** Of a new configuration: the clients' group reads the token file of the service. */
+    /** Of a new configuration: the clients' group reads the token file of the daemon. */
     settings: gid === undefined ? {} : { tokenFiles: [{ path: 'token', mode: '0640' }] },
   }
 }

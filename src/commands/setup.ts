@@ -1,4 +1,4 @@
-// `kyc-tokend setup`: asks for service, key and secret, writes the files, checks them live, and starts the service. A pair
+// `kyc-tokend setup`: asks for service, key and secret, writes the files, checks them live, and starts the daemon. A pair
 // that the service does not confirm is not taken over.
 import { accountWords, checkedAccount, systemSocket, unitNames } from '../lib/account.ts'
 import { formatDuration } from '../lib/duration.ts'
@@ -88,7 +88,7 @@ function whyNothing(status: number, live: number | null): string {
   return `${why}, or add --unverified to have them in use all the same`
 }
 
-/** Makes the service, which was in the state `before`, run with what was written; gives the exit status of `setup`. */
+/** Makes the unit, which was in the state `before`, run with what was written; gives the exit status of `setup`. */
 async function bringUp(
   { stdout, stderr }: Invocation,
   { unit, account, before }: { unit: string; account: string | undefined; before: UnitProperties },

@@ -98,7 +98,7 @@ function parseProperties(text: string): UnitProperties {
   return properties
 }
 
-/** Credentials of a service, with the file of those that are loaded from one; null if systemd does not say. */
+/** Credentials of a `.service` unit, with the file of those that are loaded from one; null if systemd does not say. */
 export async function unitCredentials(service: string): Promise<{ id: string; path: string }[] | null> {
   // systemctl shows no property that is a list of pairs. In a path of D-Bus all but letters and digits is escaped.
   const escaped = service.replaceAll(/[^A-Za-z0-9]/g, (byte) => `_${Buffer.from(byte).toString('hex')}`)

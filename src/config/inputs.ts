@@ -15,7 +15,7 @@ export interface InputsOptions {
   readonly directory: string
   /** The user that runs the daemon. */
   readonly uid: number
-  /** The daemon runs as a service and this process does not: a secret that only a service sees is a warning, not a fault. */
+  /** systemd runs the daemon and not this process: a secret that only the daemon sees is a warning, not a fault. */
   readonly isElsewhere: boolean
   readonly diagnostics: Diagnostics
 }
@@ -26,7 +26,7 @@ export type Inputs = ReturnType<typeof createInputs>
 export function createInputs({ env, directory, uid, isElsewhere, diagnostics }: InputsOptions) {
   /** Every file that was read or should have been, absolute: nothing may be written over it. */
   const files: string[] = []
-  /** The settings whose secret only the service sees. */
+  /** The settings whose secret only the daemon sees. */
   const unseen: string[] = []
   let hasLiteral = false
   const { fault, warn } = diagnostics
@@ -43,7 +43,7 @@ export function createInputs({ env, directory, uid, isElsewhere, diagnostics }: 
     return reading.bytes
   }
 
-  /** Owner and mode are systemd's affair: 0400, or 0440 with an access list, of root or of the service's user. */
+  /** Owner and mode are systemd's affair: 0400, or 0440 with an access list, of root or of the daemon's user. */
   function credential(at: string, name: string): Secret | undefined {
     const where = `the systemd credential ${name}`
     const { unit } = unitNames(accountOfEnvironment(env))
@@ -54,7 +54,7 @@ export function createInputs({ env, directory, uid, isElsewhere, diagnostics }: 
     const path = join(credentials, name)
     const reading = readFile(path)
     if (reading.kind === 'read') return checked(at, where, withoutNewline(reading.bytes.toString()))
-    // systemd may hide it from everybody but the service itself, a check at its reload too.
+    // systemd may hide it from everybody but the daemon itself, a check at its reload too.
     if (reading.kind === 'absent' || isElsewhere) return notThere(at, `${where} is not there: ${remedy}`)
     return fault(at, `the systemd credential ${shellWord(path)} ${reading.sentence}`)
   }
@@ -62,7 +62,7 @@ export function createInputs({ env, directory, uid, isElsewhere, diagnostics }: 
   function notThere(at: string, sentence: string): undefined {
     if (!isElsewhere) return fault(at, sentence)
     unseen.push(at)
-    warn(at, `cannot be checked from here, because only the service sees it: ${sentence}`)
+    warn(at, `cannot be checked from here, because only the daemon sees it: ${sentence}`)
     return undefined
   }
 
@@ -114,7 +114,7 @@ export function createInputs({ env, directory, uid, isElsewhere, diagnostics }: 
       if (value !== undefined) return checked(at, where, value)
       return notThere(
         at,
-        `${where} is not set: set it where kyc-tokend is started (Environment= or EnvironmentFile= of the service), or use { "file": PATH }`,
+        `${where} is not set: set it where kyc-tokend is started (Environment= or EnvironmentFile= of the unit), or use { "file": PATH }`,
       )
     },
   }

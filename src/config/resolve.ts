@@ -21,7 +21,7 @@ import type { ServerAddress } from './schema-parts.ts'
  * send buffer, and 4 KiB for the socket and its waiting requests (delivery/limits.ts).
  */
 const CONNECTION_MIB = 96 / 1024
-/** `MemoryMax=` of the service. */
+/** `MemoryMax=` of the unit. */
 const SERVICE_MIB = 256
 /** Held by a daemon without clients. */
 const IDLE_MIB = 60
@@ -35,7 +35,7 @@ interface ResolveOptions extends Omit<InputsOptions, 'directory'> {
 }
 
 /**
- * The configuration, its `warnings` still empty, and the settings whose secret only the service sees. Faults go to
+ * The configuration, its `warnings` still empty, and the settings whose secret only the daemon sees. Faults go to
  * `diagnostics`; where there are any, here or before, the result is not to be used.
  */
 export async function resolveConfig(input: ValidPart, options: ResolveOptions) {
@@ -122,14 +122,14 @@ export function resolvePlan({ baseUrl = '', service, refresh, retry }: ValidPart
   }
 }
 
-/** Warns of connections that could hold more memory than the service has. */
+/** Warns of connections that could hold more memory than the unit allows. */
 function checkMemory({ ipc, http }: Config, { warn }: Diagnostics): void {
   const connections = ipc.maxConnections + (http?.maxConnections ?? 0)
   const heldMib = Math.ceil(connections * CONNECTION_MIB + IDLE_MIB)
   if (heldMib > SERVICE_MIB)
     warn(
       '',
-      `${connections} connections (\`maxConnections\` of \`ipc\` and \`http\`) can hold ${heldMib} MiB, and the service has ` +
+      `${connections} connections (\`maxConnections\` of \`ipc\` and \`http\`) can hold ${heldMib} MiB, and the unit allows ` +
         `${SERVICE_MIB} MiB: lower \`maxConnections\`, or raise MemoryMax= of the unit`,
     )
 }

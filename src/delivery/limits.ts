@@ -1,5 +1,5 @@
 // The limits of clients. They are small, so that their product with the number of connections stays below the memory of the
-// service (config/resolve.ts): there is no common budget, and no client ever loses its connection for another one.
+// unit (config/resolve.ts): there is no common budget, and no client ever loses its connection for another one.
 import { readFileSync } from 'node:fs'
 import type { SocketConfig } from '../config/config.ts'
 import { monotonicMs } from '../lib/clock.ts'
@@ -8,7 +8,7 @@ import type { Peer } from './peers.ts'
 
 /** While so much of its answers is unsent, nothing more is read from a client. */
 export const MAX_UNSENT_BYTES = 16 * 1024
-/** SO_SNDBUF of a connection; the kernel doubles it, and the usual 208 KiB of each would be the service's memory too. */
+/** SO_SNDBUF of a connection; the kernel doubles it, and the usual 208 KiB of each would be the unit's memory too. */
 export const SEND_BUFFER_BYTES = 4 * 1024
 /** Requests of one connection that wait for a token; further ones are read later. */
 export const MAX_WAITING = 16

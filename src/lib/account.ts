@@ -44,7 +44,7 @@ export function socketCandidates({ env, uid }: ProcessIdentity): string[] {
   return [...directories].map((directory) => join(directory, 'ipc.sock'))
 }
 
-/** Directories in which a configuration is looked for, in this order: a service, and root, read what root installed and nothing else. */
+/** Directories in which a configuration is looked for, in this order: a unit, and root, read what root installed and nothing else. */
 export function configDirectories({ env, uid }: ProcessIdentity, workingDirectory: string): string[] {
   const isService = firstOf(env['RUNTIME_DIRECTORY']) !== undefined
   return isService || uid === 0 ? [SYSTEM_CONFIG_DIRECTORY] : [workingDirectory, SYSTEM_CONFIG_DIRECTORY]
@@ -183,7 +183,7 @@ export function accountEnvironment(account: string, identity: ProcessIdentity): 
   }
 }
 
-/** The environment that systemd sets for the service; without an account, for the unit that has none. */
+/** The environment that systemd sets for the unit; without an account, for the one of the default account. */
 export function serviceEnvironment(account: string | undefined) {
   const below = account === undefined ? [] : ['accounts', account]
   const { unit } = unitNames(account)

@@ -235,7 +235,7 @@ function remedyFor(directory: string, error: unknown): string {
     case 'EPERM':
       return `kyc-tokend may not write in ${directory}: let the user ${nameOf('user', process.geteuid!())} write there (chown or chmod)`
     case 'EROFS':
-      return `${directory} is read-only, under systemd for this service alone: ${dropInCure(unitNames(accountOfEnvironment(process.env)).unit, [`ReadWritePaths=-${directory}`])}`
+      return `${directory} is read-only, under systemd for this unit alone: ${dropInCure(unitNames(accountOfEnvironment(process.env)).unit, [`ReadWritePaths=-${directory}`])}`
     case 'ENOSPC':
     case 'EDQUOT':
       return `no space is left in ${directory}: free some`

@@ -126,7 +126,7 @@ function addressOf(interfaceName: string): string | undefined {
   try {
     return networkInterfaces()[interfaceName]?.find(({ internal }) => !internal)?.address
   } catch {
-    // A sandbox without netlink sockets, as the service's: the address is a courtesy.
+    // A sandbox without netlink sockets, as the unit's: the address is a courtesy.
     return undefined
   }
 }

@@ -236,7 +236,7 @@ describe('kyc-tokend check --live', () => {
   })
   it('says what is sent and what comes back, and never a value', async () => {
     const service = {
-      tokenUrl: '/login?tenant=one',
+      tokenUrl: '/login?tenant=tenant-7',
       send: 'form',
       parameters: { realm: 'partners' },
       headers: { 'X-Client': 'c-1' },
@@ -249,7 +249,7 @@ describe('kyc-tokend check --live', () => {
     )
     expect(output).toContain('answers with HTTP 200, and its body is a JSON object with "accessToken"')
     expect(output).toContain('the answer has no "data.token"; it has "accessToken"')
-    expect(output).not.toMatch(/partners|c-1|one|opaque-token/)
+    expect(output).not.toMatch(/partners|c-1|tenant-7|opaque-token/)
     const { output: lifeless } = await checkLive(given(), { service: { lifetime: 'expires_in' } })
     expect(lifeless).toMatch(/^warning +service +gave no life at "expires_in"/m)
   })
@@ -326,7 +326,7 @@ describe.runIf(process.getuid!() === 0)('kyc-tokend check, as another user', () 
       /^FAULT +configuration +\S+c\.json: the configuration file may not be read by the user kyc-tokend: .*chgrp/m,
     )
   })
-  it('with the groups of that user, and what only the service sees is no fault', () => {
+  it('with the groups of that user, and what only the daemon sees is no fault', () => {
     const credentials = { apiKey: { credential: 'api-key' }, apiSecret: { env: 'SECRET' } }
     const output = withServiceUser(readable({ credentials }, 4244))
     for (const name of ['apiKey', 'apiSecret'])
@@ -339,10 +339,10 @@ describe.runIf(process.getuid!() === 0)('kyc-tokend check, as another user', () 
     expect(output).toMatch(/^ok +configuration +.* is valid$/m)
     expect(output).toMatch(/^FAULT +directories +the runtime directory .* cannot be made/m)
   })
-  it('does not try a shared store whose password only the service sees', () => {
+  it('does not try a shared store whose password only the daemon sees', () => {
     const share = { servers: ['127.0.0.1:1'], password: { credential: 'redis' } }
     expect(withServiceUser(readable({ share }))).toMatch(
-      /^warning +share +cannot be tried from here, because only the service sees share\.password: see/m,
+      /^warning +share +cannot be tried from here, because only the daemon sees share\.password: see/m,
     )
   })
 })

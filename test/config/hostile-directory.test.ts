@@ -108,7 +108,7 @@ describe.runIf(process.getuid!() === 0)('the working directory of a person', () 
     expect(
       execFileSync(process.execPath, [program], { cwd: files.directory, encoding: 'utf8', env: {} }),
     ).toMatch(
-      /kyc-tokend\.config\.yaml is not looked at, because root and services read \/etc\/kyc-tokend only: name it/,
+      /kyc-tokend\.config\.yaml is not looked at, because root and the unit read \/etc\/kyc-tokend only: name it/,
     )
   })
 })

@@ -1,5 +1,5 @@
 // `ipc.sock`: the operations over node-ipc's frames, which its own parser reads and writes. The server of node-ipc is not
-// used: its limits and timers see one connection at a time, and it asks for the host's network interfaces, which the service's
+// used: its limits and timers see one connection at a time, and it asks for the host's network interfaces, which the unit's
 // sandbox forbids.
 import { FastParser, IPCProtocolError } from 'node-ipc/parsers'
 import { isRecord } from '../../lib/input.ts'
