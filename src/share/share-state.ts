@@ -237,8 +237,8 @@ export function afterSync(state: ShareState, moment: Moment): ShareState {
   if (isToken && liveToken(own, moment) === null) return synced
   const atMs = Math.floor(storeNowMs - (nowMs - own.obtainedAtMs))
   // The wait that the service asked for outlives the token that replaces its record.
-  const boundMs = newest?.record.kind === 'transient' ? newest.head.notBeforeMs : 0
-  const notBeforeMs = isToken ? boundMs : atMs + REFUSAL_MS
+  const formerMs = newest?.record.kind === 'transient' ? newest.head.notBeforeMs : 0
+  const notBeforeMs = isToken ? formerMs : atMs + REFUSAL_MS
   const fence = Math.max(atMs, highestFence + 1)
   return afterOwnRecord(synced, { ...own, head: { fence, atMs, notBeforeMs } })
 }

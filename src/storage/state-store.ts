@@ -16,7 +16,7 @@ import {
   initialState,
   tokenlessFrom,
   usableUntilMs,
-  type Asked,
+  type ServiceSettings,
   type Failure,
   type SavedFleet,
   type TokenState,
@@ -105,13 +105,13 @@ export async function createStateStore({
      * The state to begin with. From its return on, the files say that the daemon runs: ending without `close` is a crash.
      * Never fails: a file that cannot be used is logged and counts as not there.
      */
-    async load(settings: Asked): Promise<TokenState> {
+    async load(settings: ServiceSettings): Promise<TokenState> {
       await withinLimit(Promise.all(files.map(async (file) => file.begin())))
       const [kept, remembered] = await Promise.all([
         tokenFile.read(parseSavedToken, (file) => file.kept),
         stateFile.read(parseSavedState, (file) => file.remembered),
       ])
-      const recalled = recalledState(settings, {
+      const restored = restoredState(settings, {
         now: clock.now(),
         token: kept !== null && (await isThisBoot(kept.written)) ? kept.kept : null,
         saved: remembered && {
@@ -119,9 +119,9 @@ export async function createStateStore({
           isThisBoot: remembered.written.bootId !== null && remembered.written.bootId === bootId,
         },
       })
-      fleet = recalled.fleet
-      await withinLimit(save(recalled.state))
-      return recalled.state
+      fleet = restored.fleet
+      await withinLimit(save(restored.state))
+      return restored.state
     },
     save: async (state: TokenState): Promise<void> => save(state),
     /** The fence and the size of the fleet, as they were loaded or last set. */
@@ -168,7 +168,7 @@ const count = v.pipe(v.number(), v.safeInteger(), v.minValue(0))
 const instant = v.object({ bootMs: ms, wallMs: ms })
 
 /** The moment of writing, and the boot; null: the boot's id could not be read. */
-const written = v.object({ at: instant, bootId: v.nullable(v.string()) })
+const writtenShape = v.object({ at: instant, bootId: v.nullable(v.string()) })
 
 // The names in these shapes are those of the files, and do not follow the names in the code.
 
@@ -176,7 +176,7 @@ const written = v.object({ at: instant, bootId: v.nullable(v.string()) })
 const trouble = { detail: v.string(), since: instant, askedBy: v.nullable(v.string()) }
 
 /** The facts about the attempts, in the state directory: neither token nor credentials. */
-const savedState = v.object({
+const savedStateShape = v.object({
   /** Keyed fingerprint of the service and the credentials that all this is about. */
   subject: v.string(),
   generation: count,
@@ -207,7 +207,7 @@ const savedState = v.object({
   hosts: count,
 })
 /** The token, in the runtime directory. Its instants hold for one boot only. */
-const savedToken = v.object({
+const savedTokenShape = v.object({
   subject: v.string(),
   fence: count,
   token: v.pipe(
@@ -227,12 +227,16 @@ const savedToken = v.object({
   ),
 })
 
-export type Written = Readonly<v.InferOutput<typeof written>>
-export type SavedState = Readonly<v.InferOutput<typeof savedState>>
-export type SavedToken = Readonly<v.InferOutput<typeof savedToken>>
+export type Written = Readonly<v.InferOutput<typeof writtenShape>>
+export type SavedState = Readonly<v.InferOutput<typeof savedStateShape>>
+export type SavedToken = Readonly<v.InferOutput<typeof savedTokenShape>>
 
-const stateFile = v.object({ version: v.literal(VERSION), written, remembered: savedState })
-const tokenFile = v.object({ version: v.literal(VERSION), written, kept: savedToken })
+const stateFileShape = v.object({
+  version: v.literal(VERSION),
+  written: writtenShape,
+  remembered: savedStateShape,
+})
+const tokenFileShape = v.object({ version: v.literal(VERSION), written: writtenShape, kept: savedTokenShape })
 
 export function formatSavedState(remembered: SavedState, at: Written): string {
   return `${JSON.stringify({ version: VERSION, written: at, remembered })}\n`
@@ -242,9 +246,9 @@ export function formatSavedToken(kept: SavedToken, at: Written): string {
 }
 
 /** Undefined where it is not the output of formatSavedState. */
-export const parseSavedState = (text: string) => parsed(text, stateFile)
+export const parseSavedState = (text: string) => parsed(text, stateFileShape)
 /** Undefined where it is not the output of formatSavedToken. */
-export const parseSavedToken = (text: string) => parsed(text, tokenFile)
+export const parseSavedToken = (text: string) => parsed(text, tokenFileShape)
 
 function parsed<T>(text: string, shape: v.GenericSchema<unknown, T>): T | undefined {
   const { success, output } = v.safeParse(shape, parseJson(text))
@@ -265,15 +269,15 @@ export function savedStateOf(
 ): SavedState {
   const { credentialsId: subject, learnedMaxAge: learned, generation, failure, refusal, alert } = state
   const { lastClientRequestAtMs, lastRequestAt, lastSuccessAt } = state
-  const { [subject]: notBeforeMs = null, ...otherBounds } = state.bounds
+  const { [subject]: notBeforeMs = null, ...otherBounds } = state.notBefore
   const attempts = { subject, generation, isOrderly, failure, refusal, alert, notBeforeMs, otherBounds }
   const instants = { tokenlessFrom: tokenlessFrom(state), lastClientRequestAtMs, learned }
   return { ...attempts, ...instants, lastRequestAt, lastSuccessAt, fence, hosts }
 }
 
 /** The state to begin with. `token` is of this boot; `saved` perhaps of another one. */
-export function recalledState(
-  settings: Asked,
+export function restoredState(
+  settings: ServiceSettings,
   {
     now,
     token: kept,
@@ -315,8 +319,8 @@ function lossOf({ tokenlessFrom: lost }: SavedState, now: Instant): Instant {
 function factsOf(known: SavedState, credentialsId: string, now: Instant): Partial<TokenState> {
   const { subject, notBeforeMs, otherBounds, isOrderly, refusal } = known
   const { lastClientRequestAtMs, lastRequestAt, lastSuccessAt } = known
-  const bounds = { ...otherBounds, ...(notBeforeMs !== null && { [subject]: notBeforeMs }) }
-  const always = { bounds, lastClientRequestAtMs, lastRequestAt, lastSuccessAt }
+  const notBefore = { ...otherBounds, ...(notBeforeMs !== null && { [subject]: notBeforeMs }) }
+  const always = { notBefore, lastClientRequestAtMs, lastRequestAt, lastSuccessAt }
   if (subject !== credentialsId) return always
   return {
     ...always,

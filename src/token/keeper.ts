@@ -4,7 +4,7 @@ import { raceAbort } from '../lib/tasks.ts'
 import type { Cause, FetchOutcome, TrialOptions } from './outcome.ts'
 import { afterClientNeed, afterReject, type RejectDecision } from './rejections.ts'
 import {
-  boundMs,
+  notBeforeMs,
   dueAtMs,
   isAsking,
   nextExpiryMs,
@@ -24,7 +24,7 @@ import {
   nextState,
   withClientRequestAgain,
   withCredentials,
-  withBound,
+  withNotBefore,
 } from './transitions.ts'
 import { createVariable, type Attempted, type RefreshSettings, type Variable } from './variable.ts'
 
@@ -272,9 +272,9 @@ function createTrials(variable: Variable, attempts: Attempts, clock: Clock) {
       current.failure = next.failure
       current.retryAtMs = next.postponedUntilMs ?? next.failure?.retryAtMs ?? Infinity
       // The pace of `rejected` holds for the running credentials alone: changed files are tried at once.
-      const atMs = boundMs(next)
+      const atMs = notBeforeMs(next)
       if (atMs > clock.now().bootMs) {
-        set(withBound(get(), { credentialsId, atMs }, clock.now()))
+        set(withNotBefore(get(), { credentialsId, atMs }, clock.now()))
         await attempts.save()
       }
       return current.onFailed?.(outcome, current.retryAtMs)
@@ -317,13 +317,13 @@ function createTrials(variable: Variable, attempts: Attempts, clock: Clock) {
       const isFirst = trial.retryAtMs === -Infinity
       return isFirst && trial.cause === 'operator'
         ? -Infinity
-        : Math.max(trial.retryAtMs, boundMs(get(), trial.settings.credentialsId))
+        : Math.max(trial.retryAtMs, notBeforeMs(get(), trial.settings.credentialsId))
     },
     tryNow,
     /** The running credentials were refused: tries the ones that wait, and reports whether they are in use now. */
     async tryInstead(signal: AbortSignal): Promise<boolean> {
       const waiting = trial?.settings.credentialsId
-      if (waiting === undefined || boundMs(get(), waiting) > clock.now().bootMs) return false
+      if (waiting === undefined || notBeforeMs(get(), waiting) > clock.now().bootMs) return false
       await tryNow(signal)
       return get().credentialsId === waiting
     },

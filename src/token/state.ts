@@ -54,7 +54,7 @@ export interface TokenState {
    * By credentials, the moment before which the service asked for no request with them, on the boot clock
    * (`Retry-After`, the pace of `rejected`): they outlive a change of credentials and back.
    */
-  readonly bounds: Readonly<Record<string, number>>
+  readonly notBefore: Readonly<Record<string, number>>
   /** Number of the last token that was obtained; 0: none yet. */
   readonly generation: number
   /** Since when there has been no token: the first start, or the loss of the last token. */
@@ -109,7 +109,7 @@ export interface Step {
 }
 
 /** The settings that the state is about. */
-export interface Asked {
+export interface ServiceSettings {
   readonly baseUrl: string
   readonly credentialsId: string
   readonly refusedBy?: readonly number[]
@@ -127,14 +127,17 @@ export const NOTHING_PENDING = {
   unchanged: null,
 } as const satisfies Partial<TokenState>
 
-export function initialState({ baseUrl, credentialsId, refusedBy = [401] }: Asked, now: Instant): TokenState {
+export function initialState(
+  { baseUrl, credentialsId, refusedBy = [401] }: ServiceSettings,
+  now: Instant,
+): TokenState {
   return {
     baseUrl,
     credentialsId,
     refusedBy,
     ...NOTHING_PENDING,
     token: null,
-    bounds: {},
+    notBefore: {},
     generation: 0,
     tokenlessSince: now,
     hasAttempted: false,
@@ -189,8 +192,8 @@ export function isAsking({ inFlight, credentialsId }: TokenState): boolean {
 }
 
 /** The moment before which the service asked for no request with these credentials; -Infinity: it did not. */
-export function boundMs(state: TokenState, credentialsId = state.credentialsId): number {
-  return state.bounds[credentialsId] ?? -Infinity
+export function notBeforeMs(state: TokenState, credentialsId = state.credentialsId): number {
+  return state.notBefore[credentialsId] ?? -Infinity
 }
 
 /** The reason for the next attempt, and its time on the boot clock if nothing else holds it back. */
@@ -210,7 +213,7 @@ export function dueAtMs(state: TokenState): number {
   const { forcedCause, postponedUntilMs } = state
   if (forcedCause === 'operator') return -Infinity
   const postponedMs = forcedCause === null ? postponedUntilMs : null
-  return Math.max(plannedAttempt(state).atMs, postponedMs ?? -Infinity, boundMs(state))
+  return Math.max(plannedAttempt(state).atMs, postponedMs ?? -Infinity, notBeforeMs(state))
 }
 
 /** The next moment at which the token goes stale or out of use, on the boot clock; Infinity: none. */

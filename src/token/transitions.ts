@@ -4,14 +4,14 @@ import { backoffMs, delayCapMs, retryWait } from './backoff.ts'
 import type { Cause, FetchOutcome, Grant, PermanentFailure, Postponed, TransientFailure } from './outcome.ts'
 import { assumedLifeMs, learnMaxAge } from './rejections.ts'
 import {
-  boundMs,
+  notBeforeMs,
   isAsking,
   nextExpiryMs,
   NOTHING_PENDING,
   usableToken,
   usableUntilMs,
   type Alert,
-  type Asked,
+  type ServiceSettings,
   type Refusal,
   type Step,
   type TokenState,
@@ -146,7 +146,7 @@ export function assumeFailed(state: TokenState, step: Step): TokenState {
 
 function afterToken(state: TokenState, token: Token, { now }: Step): TokenState {
   return {
-    ...withBound(state, { credentialsId: state.credentialsId, atMs: -Infinity }, now),
+    ...withNotBefore(state, { credentialsId: state.credentialsId, atMs: -Infinity }, now),
     ...NOTHING_PENDING,
     token,
     generation: token.generation,
@@ -167,9 +167,9 @@ function afterFailure(state: TokenState, failed: Omit<TransientFailure, 'kind'>,
   const since = before?.since ?? now
   const retryAtMs = now.bootMs + waitMs
   // A bound in force is not shortened by an operator's request that failed in another way.
-  const atMs = Math.max(boundMs(state), now.bootMs + minWaitMs)
+  const atMs = Math.max(notBeforeMs(state), now.bootMs + minWaitMs)
   return {
-    ...withBound(state, { credentialsId, atMs }, now),
+    ...withNotBefore(state, { credentialsId, atMs }, now),
     failure: { reason, detail, status, since, attempts, retryAtMs, askedBy },
     refusal: null,
     postponement: null,
@@ -226,7 +226,7 @@ export function afterTick(before: TokenState, { now, policy, random }: Step): To
   const { failure } = state
   if (failure === null) return state
   const capMs = delayCapMs(policy, leftOfTokenMs(state, now))
-  const earliestMs = boundMs(state)
+  const earliestMs = notBeforeMs(state)
   if (failure.retryAtMs <= Math.max(now.bootMs + capMs, earliestMs)) return state
   const drawnMs = now.bootMs + backoffMs(failure.attempts, policy.initialDelayMs, capMs, random())
   return { ...state, failure: { ...failure, retryAtMs: Math.max(drawnMs, earliestMs) } }
@@ -254,7 +254,7 @@ export function afterOperator(state: TokenState): TokenState {
 
 export function afterReload(
   state: TokenState,
-  settings: Asked & { readonly refuses?: Refuses },
+  settings: ServiceSettings & { readonly refuses?: Refuses },
   step: Step,
 ): TokenState {
   const { refusedBy = state.refusedBy } = settings
@@ -273,10 +273,10 @@ export function afterRefusals(state: TokenState, refuses: Refuses = () => true):
   return isForgotten ? { ...state, refusal: null, alert: null, forcedCause: null } : state
 }
 
-/** Other credentials, or another service: facts about the former ones do not count, but for their bounds. */
+/** Other credentials, or another service: facts about the former ones do not count, but for their notBefore. */
 export function withCredentials(
   state: TokenState,
-  { baseUrl, credentialsId }: Asked,
+  { baseUrl, credentialsId }: ServiceSettings,
   { now }: Step,
 ): TokenState {
   return {
@@ -288,13 +288,13 @@ export function withCredentials(
 }
 
 /** The service asked for no request with these credentials before that moment. Bounds that are over are forgotten. */
-export function withBound(
+export function withNotBefore(
   state: TokenState,
   { credentialsId, atMs }: { credentialsId: string; atMs: number },
   now: Instant,
 ): TokenState {
-  const bounds = Object.entries({ ...state.bounds, [credentialsId]: atMs })
-  return { ...state, bounds: Object.fromEntries(bounds.filter(([, endMs]) => endMs > now.bootMs)) }
+  const bounds = Object.entries({ ...state.notBefore, [credentialsId]: atMs })
+  return { ...state, notBefore: Object.fromEntries(bounds.filter(([, endMs]) => endMs > now.bootMs)) }
 }
 
 function withoutToken(state: TokenState, now: Instant): TokenState {

@@ -2,11 +2,11 @@
 import type { Clock } from '../lib/clock.ts'
 import { untilAborted } from '../lib/tasks.ts'
 import type { Cause, FetchOutcome, FetchToken } from './outcome.ts'
-import { signatureOf, type Asked, type Policy, type Step, type TokenState } from './state.ts'
+import { signatureOf, type ServiceSettings, type Policy, type Step, type TokenState } from './state.ts'
 import { afterRefusals, afterStart, afterTick, type Refuses } from './transitions.ts'
 
 /** The service, the credentials and the plan. Replaced as a whole by a reload. */
-export interface RefreshSettings extends Asked {
+export interface RefreshSettings extends ServiceSettings {
   readonly fetchToken: FetchToken
   readonly policy: Policy
   readonly refuses?: Refuses

@@ -25,7 +25,7 @@ import {
 } from '../../src/storage/state-store.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
 import {
-  boundMs,
+  notBeforeMs,
   dueAtMs,
   initialState,
   noTokenSince,
@@ -177,12 +177,12 @@ describe('after an orderly stop', () => {
     const { start, answered, clock } = await scene()
     const { store, state } = await start()
     const failed = answered(answered(state, down), limited)
-    const notBeforeMs = boundMs(failed)
+    const retryAtMs = notBeforeMs(failed)
     await store.close(failed)
     const after = await start()
-    expect(after.state.failure).toMatchObject({ attempts: 1, retryAtMs: notBeforeMs })
+    expect(after.state.failure).toMatchObject({ attempts: 1, retryAtMs })
     await after.store.close(failed)
-    await clock.advance(notBeforeMs - clock.now().bootMs)
+    await clock.advance(retryAtMs - clock.now().bootMs)
     expect((await start()).state.failure).toBeNull()
   })
 })
@@ -328,7 +328,7 @@ describe('the boot', () => {
       since: { bootMs: 5_000 },
       retryAtMs: latest,
     })
-    expect(boundMs(failed)).toBe(latest)
+    expect(notBeforeMs(failed)).toBe(latest)
     expect(failed.alert?.since.bootMs).toBe(5_000)
     await store.save(answered(state, refused))
     const { state: refusing } = await start({ boot: 'boot-two' })
@@ -607,15 +607,15 @@ describe('any bytes in the files', () => {
         const options = { runtimeDirectory, stateDirectory, clock: later, log: () => undefined, bootIdFile }
         const again = await createStateStore(options)
         const credentialsId = again.credentialsIdOf(BASE_URL, FIRST)
-        const recalled = await again.load({ baseUrl: BASE_URL, credentialsId })
+        const restored = await again.load({ baseUrl: BASE_URL, credentialsId })
         const now = later.now()
-        const usable = usableToken(recalled, now)
-        expect(recalled.token).toBe(usable)
+        const usable = usableToken(restored, now)
+        expect(restored.token).toBe(usable)
         expect([token?.accessToken, undefined]).toContain(usable?.accessToken)
         expect(usable === null || usable.expiresAtMs - now.bootMs <= usable.lifeMs + 1_000).toBe(true)
-        const failure = recalled.failure
+        const failure = restored.failure
         expect(failure === null || failure.retryAtMs - now.bootMs <= 72 * MINUTE).toBe(true)
-        expect(Object.keys(recalled)).toEqual(
+        expect(Object.keys(restored)).toEqual(
           expect.arrayContaining(
             Object.keys(initialState({ baseUrl: BASE_URL, credentialsId: 'first' }, clock.now())),
           ),

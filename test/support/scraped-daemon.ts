@@ -1,7 +1,7 @@
 // A daemon on a fake clock that is scraped: the real keeper and metrics, as series for promtool's unit tests.
 import type { MetricsSample } from '../../src/report/metrics.ts'
 import { createMetrics } from '../../src/report/metrics.ts'
-import { recalledState, savedStateOf, savedTokenOf } from '../../src/storage/state-store.ts'
+import { restoredState, savedStateOf, savedTokenOf } from '../../src/storage/state-store.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
 import { currentAlert, type TokenState } from '../../src/token/state.ts'
 import { createFakeClock } from './fake-clock.ts'
@@ -139,12 +139,12 @@ export async function scrapedSeries(
       await pass(downSeconds)
       isUp = true
       const remembered = savedStateOf(last, { isOrderly: true, ...STORE })
-      const recalled = recalledState(last, {
+      const restored = restoredState(last, {
         now: clock.now(),
         token: savedTokenOf(last, STORE),
         saved: { remembered, written, isThisBoot: true },
       })
-      running = startProcess(recalled.state)
+      running = startProcess(restored.state)
       running.world.start()
       await clock.settle()
     },

@@ -188,7 +188,7 @@ test('a failure has its reason, its beginning, its count and the time of the nex
     lastRequestAt: at(0),
     alert: known,
     failure: { ...known, status: 403, attempts: 1, retryAtMs },
-    bounds: { first: retryAtMs },
+    notBefore: { first: retryAtMs },
   })
   expect(after([rejected], [down, 450_000]).failure).toEqual({
     ...known,
@@ -247,7 +247,7 @@ function waiting(afterExpiryMs: number, notBeforeMs = 0): TokenState {
     attempts: 12,
     retryAtMs: at(HOUR + afterExpiryMs).bootMs,
   }
-  return { ...state, failure, bounds: { first: at(HOUR + notBeforeMs).bootMs } }
+  return { ...state, failure, notBefore: { first: at(HOUR + notBeforeMs).bootMs } }
 }
 const lookedAt = (state: TokenState, ms: number): number =>
   dueAtMs(afterTick(state, step(ms))) - at(HOUR).bootMs
