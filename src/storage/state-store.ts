@@ -1,4 +1,5 @@
-// The state that outlives the process: the token for this boot, and for longer the attempts, so that a restart asks no more than it must.
+// The state that is saved for a restart: the token, for this boot only, and the facts about attempts, for longer. So a restart
+// does not ask the service more often than it must.
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import * as v from 'valibot'
@@ -27,7 +28,7 @@ export type StateStore = Awaited<ReturnType<typeof createStateStore>>
 
 const KEY_BYTES = 32
 const KEY_TEXT = /^[0-9a-f]{64}\n$/
-/** Neither the start nor the end waits longer for a disk. */
+/** The longest time that the start or the end of the daemon waits for a disk. */
 const MAX_WAIT_MS = 2_000
 /** `f_type` of tmpfs and ramfs, from statfs(2). */
 const IN_MEMORY_TYPES = new Set([0x01021994, 0x858458f6])
@@ -37,8 +38,8 @@ const MAX_RETRY_WAIT_MS = 72 * 60_000
 const CLOCK_GRAIN_MS = 1_000
 
 /**
- * Opens the store in these directories, and makes its key where there is none. Only for a daemon that already has
- * its sockets: a second one must not touch the files of the first.
+ * Opens the store in these directories, and makes its key if there is none. Only for a daemon that has the instance lock:
+ * a second one must not touch the files of the first.
  */
 export async function createStateStore({
   runtimeDirectory,
@@ -76,7 +77,7 @@ export async function createStateStore({
     return own
   }
 
-  /** Reports whether the file was written in this boot; a runtime directory in memory does not outlive one. */
+  /** Reports whether the file was written in this boot. If no boot id can be read: whether the directory is in memory. */
   async function isThisBoot(written: Written): Promise<boolean> {
     if (written.bootId === null || bootId === null) return isInMemory(runtimeDirectory)
     return written.bootId === bootId
@@ -84,7 +85,7 @@ export async function createStateStore({
 
   async function save(state: TokenState, { isOrderly = false } = {}): Promise<void> {
     const at: Written = { at: clock.now(), bootId }
-    // The token first: if the process ends in between, the next start knows more than it needs to, not less.
+    // The token first: if the process ends in between, the next start has the newer token.
     await tokenFile.write(savedTokenOf(state, fleet), (value) => formatSavedToken(value, at))
     await stateFile.write(savedStateOf(state, { isOrderly, ...fleet }), (value) =>
       formatSavedState(value, at),
@@ -102,8 +103,8 @@ export async function createStateStore({
       return description === null ? id : `${hmacSha256(key, description)}:${id}`
     },
     /**
-     * The state to begin with. From its return on, the files say that the daemon runs: ending without `close` is a crash.
-     * Never fails: a file that cannot be used is logged and counts as not there.
+     * The state to begin with. Once it returns, the files say that the daemon runs: an end without `close` is a crash.
+     * Never fails: a file that cannot be used is logged and ignored.
      */
     async load(settings: ServiceSettings): Promise<TokenState> {
       await withinLimit(Promise.all(files.map(async (file) => file.begin())))
@@ -303,14 +304,14 @@ export function restoredState(
   return { state, fleet: { fence: Math.max(...fences), hosts: known?.hosts ?? 0 } }
 }
 
-/** null where the token may no longer be handed out, or where its instants are impossible ones. */
+/** Null if the token may no longer be handed out, or if its instants are impossible. */
 function goodTokenOf({ subject, token }: SavedToken, now: Instant): Token | null {
   const latestMs = now.bootMs + CLOCK_GRAIN_MS
   const isPossible = token.received.bootMs <= latestMs && token.expiresAtMs <= latestMs + token.lifeMs
   return isPossible && now.bootMs < usableUntilMs(token) ? { ...token, credentialsId: subject } : null
 }
 
-/** A token that is not there after all was lost now. */
+/** Since when there is no token, if the saved one cannot be used: as was saved, or from now on. */
 function lossOf({ tokenlessFrom: lost }: SavedState, now: Instant): Instant {
   return lost !== null && lost.bootMs < now.bootMs ? lost : now
 }
@@ -338,7 +339,7 @@ function failureInForce({ failure, notBeforeMs }: SavedState, now: Instant): Fai
   return { ...failure, attempts: 1, retryAtMs: notBeforeMs }
 }
 
-/** The distance of the boot clock of then from that of now: none in the same boot, else by the wall clock. */
+/** The time to add to an instant of the former boot clock: 0 in the same boot, else what the wall clocks say. */
 function clockShiftMs(
   { written: { at }, isThisBoot }: { written: Written; isThisBoot: boolean },
   now: Instant,
@@ -347,7 +348,7 @@ function clockShiftMs(
   return now.bootMs - now.wallMs + (at.wallMs - at.bootMs)
 }
 
-/** Instants on the boot clock, by name: those that began, and those that are waited for. */
+/** The saved instants on the boot clock, by name, and whether each is past or is waited for. */
 const INSTANTS: Readonly<Record<string, 'past' | 'ahead'>> = {
   bootMs: 'past',
   atMs: 'past',
@@ -357,7 +358,7 @@ const INSTANTS: Readonly<Record<string, 'past' | 'ahead'>> = {
   otherBounds: 'ahead',
 }
 
-/** The same with its instants on the boot clock of now, none of them begun in the future or waiting too long. */
+/** The same state with its instants on the present boot clock; no past one is in the future, and no wait is too long. */
 function onClock(saved: SavedState, { shiftMs, now }: { shiftMs: number; now: Instant }): SavedState {
   const latestMs = { past: now.bootMs, ahead: now.bootMs + MAX_RETRY_WAIT_MS }
   function shifted(value: unknown, name: string): unknown {
@@ -370,7 +371,7 @@ function onClock(saved: SavedState, { shiftMs, now }: { shiftMs: number; now: In
   const { tokenlessFrom: from } = saved
   return {
     ...(shifted(saved, '') as SavedState),
-    // It may be long past, or to come.
+    // This instant may be past or to come.
     tokenlessFrom: from && { ...from, bootMs: from.bootMs + shiftMs },
   }
 }

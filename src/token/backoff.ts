@@ -14,8 +14,8 @@ const REJECTED_INTERVAL_MS = 300_000
 const RATE_LIMITED_DEFAULT_MS = 60_000
 
 /**
- * The cap on a delay: `maxDelay`, and no more than a minute while there is no usable token; with one no more than what
- * is left of its life (`leftMs`), so that it does not end before the next attempt.
+ * The cap on a delay: `maxDelay`. While there is no usable token, it is at most a minute; while there is one, at most the
+ * rest of its life (`leftMs`), so that the life does not end before the next attempt.
  */
 export function delayCapMs({ initialDelayMs, maxDelayMs }: RetryPolicy, leftMs: number): number {
   if (leftMs <= 0) return Math.min(maxDelayMs, MAX_DELAY_WITHOUT_TOKEN_MS)
@@ -29,8 +29,8 @@ export function backoffMs(attempts: number, initialDelayMs: number, capMs: numbe
 }
 
 /**
- * The wait after the failure that was the `attempts`-th in a row, in ms, and the part of it that only an operator may
- * shorten (`Retry-After`, the interval of `rejected`). `leftMs`: of the usable token's life; 0: there is none.
+ * The wait after the `attempts`-th failure in a row, in ms, and the part of it that only an operator may shorten
+ * (`Retry-After`, the interval of `rejected`). `leftMs`: the rest of the usable token's life; 0: there is none.
  */
 export function retryWait(
   failure: Pick<TransientFailure, 'reason' | 'retryAfterMs'>,
@@ -38,7 +38,7 @@ export function retryWait(
 ): { waitMs: number; minWaitMs: number } {
   const { attempts, policy, leftMs, random } = situation
   const { reason, retryAfterMs = reason === 'rate-limited' ? RATE_LIMITED_DEFAULT_MS : null } = failure
-  // Hosts that the service sends away together do not return together.
+  // Hosts that get the same Retry-After at the same time do not ask again at the same time.
   const boundMs = retryAfterMs === null ? 0 : retryAfterMs + Math.max(retryAfterMs / 5, 1_000) * random()
   if (reason === 'rejected') {
     const minWaitMs = Math.max(boundMs, REJECTED_INTERVAL_MS * (1 + random()))

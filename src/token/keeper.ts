@@ -46,10 +46,10 @@ export type KeeperView = Pick<Keeper, 'state' | 'now' | 'onEvent' | 'listenUntil
 
 /** The loop reads the clock at least this often: it covers suspend, clock jumps and the limit of timers. */
 const TICK_MS = 15_000
-/** A request waits no longer for its save: a disk that hangs must not cost the token. */
+/** The longest time that a request waits for its save: a disk that hangs must not cost the token. */
 const SAVE_TIMEOUT_MS = 2_000
 
-/** Failed, put off, or cancelled: p-retry repeats it. */
+/** The attempt failed, was put off or was cancelled: p-retry repeats it. */
 class AttemptFailed extends Error {}
 
 export function createKeeper(initial: TokenState, options: KeeperOptions) {
@@ -70,7 +70,7 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
     }
   }
 
-  /** One attempt, and the state that follows from it. Throws AttemptFailed where it is to be repeated. */
+  /** Makes one attempt and sets the state that follows from it. Throws AttemptFailed if it is to be repeated. */
   async function attempt(signal: AbortSignal): Promise<void> {
     // Another host's token may have come since the attempt was due.
     if (signal.aborted || dueAtMs(get()) > clock.now().bootMs) return
@@ -80,7 +80,7 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
     const assumed = (): TokenState => assumeFailed(get(), step())
     const { outcome: answer, tookMs } = await attempts.ask(settings, { cause, assumed, stop: signal })
     if (answer === undefined) throw new AttemptFailed()
-    // Other credentials that lie in the files may be the right ones by now.
+    // The files may hold other credentials, which may be the right ones.
     if (isAboutCredentials(answer) && (await trials.tryInstead(signal))) return
     if (settings.credentialsId !== get().credentialsId) throw new AttemptFailed()
     const { state: next, outcome } = nextState(get(), answer, step())
@@ -94,7 +94,7 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
     if (outcome.kind !== 'ok' && outcome.kind !== 'permanent') throw new AttemptFailed()
   }
 
-  /** Changes the state and wakes the loop, but not for clients' wishes, however frequent, that have no consequence. */
+  /** Changes the state and wakes the loop, unless the state is the same: most wishes of clients change nothing. */
   function change(next: TokenState): void {
     if (next === get()) return
     set(next)
@@ -109,8 +109,8 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
     waitUntil: variable.waitUntil,
     tryCredentials: trials.tryCredentials,
     /**
-     * The loop. Ends when the signal is aborted. p-retry repeats an attempt until there is a token or a refusal; its own
-     * timers are off, because they are deaf to suspend, to a reload and to an operator, and have no jitter at the cap.
+     * The loop. Ends when the signal is aborted. p-retry repeats an attempt until there is a token or a refusal. Its own
+     * timers are off, because they ignore suspend, a reload and an operator, and have no jitter at the cap.
      */
     async run(signal: AbortSignal): Promise<void> {
       const { default: pRetry } = await import('p-retry')
@@ -124,11 +124,11 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
           await pRetry(() => attempt(signal), { retries: Infinity, minTimeout: 0, signal, onFailedAttempt })
         }
       } catch (error) {
-        // Being stopped is no failure.
+        // A stop is no failure.
         if (!signal.aborted) throw error
       }
     },
-    /** A client needs a token that lives so long, in ms: wakes the loop if that helps. */
+    /** A client needs a token with this life left, in ms: wakes the loop if that helps. */
     need(minValidMs: number): void {
       change(afterClientNeed(get(), minValidMs, clock.now()))
     },
@@ -143,7 +143,7 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
       let outcome: FetchOutcome | undefined
       const endListening = variable.onEvent((event) => {
         if (event.type !== 'attempted' || outcome !== undefined) return
-        // An attempt that was put off has asked no service, and is no answer.
+        // An attempt that was put off has not asked the service, and is no answer.
         if (event.outcome.kind === 'postponed' && event.cause !== 'operator') change(afterOperator(get()))
         else outcome = event.outcome
       })
@@ -163,7 +163,7 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
     offer(offered: FetchOutcome): boolean {
       if (get().inFlight !== null) return false
       const { state: next, outcome } = nextState(get(), offered, step())
-      // A token answers a reload that waited for its time; an operator waits for a request that is made from then on.
+      // A token fulfils a reload that waits for its time, but no operator: that needs a request made from now on.
       const isAnswered = outcome.kind === 'ok' && next.forcedCause !== 'operator'
       change(isAnswered ? { ...next, forcedCause: null } : next)
       void attempts.report({ outcome, cause: 'fleet', tookMs: null })
@@ -174,13 +174,16 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
 
 type Attempts = ReturnType<typeof createAttempts>
 
-/** One request at a time, of the loop or of a trial: saved before it goes out, with ticks while it is under way, and reported when it is over. */
+/**
+ * Attempts, of the loop or of a trial, one at a time: each is saved before its request goes out, the state ticks while it is
+ * under way, and it is reported when it is over.
+ */
 function createAttempts(variable: Variable, { clock, saveState }: KeeperOptions) {
   const { get, set } = variable
   const { sleep, wake } = createWakeableSleep(clock)
   let request = new AbortController()
 
-  /** Saves the state. A disk that hangs is waited for only so long. */
+  /** Saves the state, and waits for the disk for 2 s at most. */
   const save = async (state = get()): Promise<void> => withTimeout(SAVE_TIMEOUT_MS, saveState(state), clock)
 
   /** Sleeps until that moment on the boot clock, or the next tick. */
@@ -201,9 +204,9 @@ function createAttempts(variable: Variable, { clock, saveState }: KeeperOptions)
     wake,
     cancel: (): void => request.abort(),
     /**
-     * One attempt with these settings, whose beginning is in the state. `assumed` is saved before the request goes out,
-     * as if it had failed: a crash loop then keeps its distance from the service. The outcome is undefined if the attempt
-     * was cancelled.
+     * Makes one attempt with these settings; the state already says that it has begun. Before the request goes out,
+     * `assumed` is saved, the state after a failure: so a crash loop keeps to the backoff. The outcome is undefined if the
+     * attempt was cancelled.
      */
     async ask(
       settings: RefreshSettings,
@@ -245,7 +248,7 @@ interface Trial extends TrialOptions {
   retryAtMs: number
 }
 
-/** Other credentials: tried again and again if that fails for another reason, and used once they give a token. */
+/** Trials of other credentials: repeated while they fail for another reason than the credentials, which are used once they give a token. */
 function createTrials(variable: Variable, attempts: Attempts, clock: Clock) {
   const { get, set, step } = variable
   let trial: Trial | null = null
@@ -259,7 +262,7 @@ function createTrials(variable: Variable, attempts: Attempts, clock: Clock) {
     if (credentialsId === get().credentialsId) return giveUp()
     set({ ...get(), inFlight: { since: clock.now(), cause, credentialsId } })
     const { outcome: answer, tookMs } = await attempts.ask(settings, { cause, assumed: get, stop: signal })
-    // Given up meanwhile.
+    // The trial was given up, or the attempt cancelled, meanwhile.
     if (trial !== current || answer === undefined) return
     const before = { ...withCredentials(get(), settings, step()), failure: current.failure }
     const { state: next, outcome } = nextState(before, answer, step())
@@ -320,7 +323,7 @@ function createTrials(variable: Variable, attempts: Attempts, clock: Clock) {
         : Math.max(trial.retryAtMs, notBeforeMs(get(), trial.settings.credentialsId))
     },
     tryNow,
-    /** The running credentials were refused: tries the ones that wait, and reports whether they are in use now. */
+    /** Call it when the running credentials were refused: tries the ones that wait, and reports whether they are now in use. */
     async tryInstead(signal: AbortSignal): Promise<boolean> {
       const waiting = trial?.settings.credentialsId
       if (waiting === undefined || notBeforeMs(get(), waiting) > clock.now().bootMs) return false

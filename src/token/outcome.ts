@@ -11,7 +11,7 @@ export const transientReasons = [
   'rejected',
 ] as const
 export type TransientReason = (typeof transientReasons)[number]
-/** `not-asked`: this host never asks (`share.asks`). `share-lost`: it waits for the shared store. */
+/** `not-asked`: this host never asks the service (`share.asks`). `share-lost`: it waits for the shared store. */
 export type PostponedReason = TransientReason | 'not-asked' | 'share-lost'
 /** Refusals: the service is not asked again until an operator acts. */
 export const permanentReasons = ['account-inactive', 'account-not-found'] as const
@@ -71,7 +71,7 @@ export interface Grant extends ByAnotherHost {
   readonly serverDateMs?: number
   /** The life that the answer itself gives, in ms; above 0. */
   readonly answerLifeMs?: number
-  /** The life that another host obtained it with, in ms; without it, the token and the settings say its life. */
+  /** The life that another host found, in ms; without it, the token and the settings decide. */
   readonly lifeMs?: number
   readonly expirySource?: ExpirySource
   /** Time since that host obtained it, in ms. */
@@ -84,7 +84,7 @@ export interface TransientFailure extends ByAnotherHost {
   readonly detail: string
   /** HTTP status of the answer, if there was one. */
   readonly status?: number
-  /** The service must not be asked again for so long (`Retry-After`, at most 1 h), in ms. */
+  /** The time for which the service must not be asked again (`Retry-After`, at most 1 h), in ms. */
   readonly retryAfterMs?: number
 }
 export interface PermanentFailure extends ByAnotherHost {
@@ -94,11 +94,11 @@ export interface PermanentFailure extends ByAnotherHost {
   readonly detail: string
   readonly status: number
 }
-/** No request was made, and none is to be made for so long: no failure, no backoff, no alert. */
+/** No request was made, and none is to be made for `retryAfterMs`: no failure, no backoff, no alert. */
 export interface Postponed extends ByAnotherHost {
   readonly kind: 'postponed'
   readonly retryAfterMs: number
-  /** The reason for which there may be no token for long, and a line for people. */
+  /** Why there may be no token for long, and a line for people. */
   readonly reason?: PostponedReason
   readonly detail?: string
 }

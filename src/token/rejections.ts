@@ -3,11 +3,11 @@ import type { Instant } from '../lib/clock.ts'
 import type { RejectVerdict } from '../protocol.ts'
 import { dueAtMs, isAsking, usableToken, type Policy, type TokenState } from './state.ts'
 
-/** Between two requests that clients caused. */
+/** The shortest time between two requests that clients caused. */
 export const CLIENT_INTERVAL_MS = 30_000
 const LEARNED_MAX_AGE = { forMs: 24 * 3_600_000, share: 4 / 5, atLeastMs: 60_000, fromAgeMs: 60_000 }
 
-/** A client needs a token that lives so long. More than the life that was last obtained wakes nothing. */
+/** A client needs a token with this life left. A need of more than the last token's whole life changes nothing. */
 export function afterClientNeed(state: TokenState, minValidMs: number, now: Instant): TokenState {
   const { token } = state
   if (token === null || state.refusal !== null || isAsking(state)) return state
@@ -41,7 +41,7 @@ export function afterReject(
   return { state: next, verdict: { verdict: 'held', retryAfterMs } }
 }
 
-/** A client's wish is followed at once, but for the pace. */
+/** Plans the request that a client wishes: at once, or when the pace allows it. */
 function withClientRequest(state: TokenState): TokenState {
   const clientRequestAtMs = (state.lastClientRequestAtMs ?? -Infinity) + CLIENT_INTERVAL_MS
   return clientRequestAtMs === state.clientRequestAtMs ? state : { ...state, clientRequestAtMs }
@@ -53,7 +53,7 @@ export function assumedLifeMs({ learnedMaxAge }: TokenState, policy: Policy, now
   return isLearned ? Math.min(policy.maxAgeMs, learnedMaxAge.maxAgeMs) : policy.maxAgeMs
 }
 
-/** A report teaches where the token that it was about says no life of its own, and the service replaces it by another. */
+/** The maximum age after a report: learned if the reported token did not say its own life and the service replaced it. */
 export function learnMaxAge(
   state: TokenState,
   replacement: string,

@@ -19,7 +19,7 @@ interface Trouble<R> {
   /** The host of the fleet that made the request, and notifies people; null: this one. */
   readonly askedBy: string | null
 }
-/** The last failure, and since when and how often in a row. */
+/** The last failure, since when there are failures, and how many in a row. */
 export interface Failure extends Trouble<TransientReason> {
   readonly status: number | null
   readonly attempts: number
@@ -29,30 +29,30 @@ export interface Failure extends Trouble<TransientReason> {
 export interface Refusal extends Trouble<PermanentReason> {
   readonly status: number
 }
-/** Why attempts are put off, where there may be no token for long. */
+/** Why attempts are put off, if there may be no token for long. */
 type Postponement = Trouble<PostponedReason>
-/** A condition that an operator must know of: from the first such failure until a success or other credentials. */
+/** A condition that an operator must know of; it lasts from the first such failure until a success or other credentials. */
 export type Alert = Trouble<PermanentReason | 'rejected'>
 
 export interface TokenState {
   readonly baseUrl: string
   /**
-   * Keyed fingerprint of `baseUrl` and the credentials that the service is asked with; before it, with a colon, that of
-   * the description of the service, if it is not the standard one.
+   * Keyed fingerprint of `baseUrl` and the credentials. If the service is not the standard one, the keyed fingerprint of its
+   * description and a colon come before it.
    */
   readonly credentialsId: string
   /** Statuses by which the API says that a token is refused: for clients, who ask it. */
   readonly refusedBy: readonly number[]
   /** The last token that was obtained, usable or not. */
   readonly token: Token | null
-  /** The last attempt failed in passing; then there is no refusal. */
+  /** The last attempt failed and is retried; then there is no refusal. */
   readonly failure: Failure | null
   /** The last attempt was refused; then there is no failure. */
   readonly refusal: Refusal | null
   readonly alert: Alert | null
   /**
-   * By credentials, the moment before which the service asked for no request with them, on the boot clock
-   * (`Retry-After`, the pace of `rejected`): they outlive a change of credentials and back.
+   * By credentials, the moment before which no request is to be made with them, on the boot clock (`Retry-After`, the
+   * pace of `rejected`). Kept for former credentials, too, which may come back.
    */
   readonly notBefore: Readonly<Record<string, number>>
   /** Number of the last token that was obtained; 0: none yet. */
@@ -67,7 +67,7 @@ export interface TokenState {
     readonly cause: Cause
     readonly credentialsId: string
   } | null
-  /** An attempt that waits for nothing but the bound of the service; an operator's does not wait for that. */
+  /** The cause of an attempt that waits for nothing but `notBefore`; an operator's does not wait for that either. */
   readonly forcedCause: 'operator' | 'reload' | 'start' | null
   /** The attempt is put off until then, on the boot clock. */
   readonly postponedUntilMs: number | null
@@ -88,9 +88,9 @@ export interface TokenState {
   readonly lastSuccessAt: Instant | null
 }
 
-/** The facts about the fleet that outlive a restart. */
+/** The facts about the fleet that are saved for a restart. */
 export interface SavedFleet {
-  /** Of the record that the keeper holds; 0: the store may not have what it holds. */
+  /** The fence of the record that the keeper holds; 0: the store may lack what the keeper holds. */
   readonly fence: number
   /** 0: not known. */
   readonly hosts: number
@@ -108,14 +108,14 @@ export interface Step {
   readonly random: () => number
 }
 
-/** The settings that the state is about. */
+/** The service, and the credentials for it, that the facts of the state are about. */
 export interface ServiceSettings {
   readonly baseUrl: string
   readonly credentialsId: string
   readonly refusedBy?: readonly number[]
 }
 
-/** The facts that a token, or other credentials, put to an end. */
+/** The facts that are over once there is a token, or other credentials. */
 export const NOTHING_PENDING = {
   failure: null,
   refusal: null,
@@ -181,7 +181,7 @@ export function phaseOf(state: TokenState, now: Instant): Phase {
   return state.token !== null ? 'expired' : 'starting'
 }
 
-/** The token that is held was obtained with other credentials, and these have not been asked with yet. */
+/** Reports whether the token that is held was obtained with other credentials than the present ones. */
 export function isOthersToken({ token, credentialsId }: TokenState): boolean {
   return token !== null && token.credentialsId !== credentialsId
 }
@@ -191,7 +191,7 @@ export function isAsking({ inFlight, credentialsId }: TokenState): boolean {
   return inFlight?.credentialsId === credentialsId
 }
 
-/** The moment before which the service asked for no request with these credentials; -Infinity: it did not. */
+/** The moment before which no request is to be made with these credentials, on the boot clock; -Infinity: there is none. */
 export function notBeforeMs(state: TokenState, credentialsId = state.credentialsId): number {
   return state.notBefore[credentialsId] ?? -Infinity
 }
@@ -228,7 +228,7 @@ export function nextMomentMs(state: TokenState, now: Instant): number {
   return Math.min(dueAtMs(state), nextExpiryMs(state, now))
 }
 
-/** Reports whether an attempt has ended or none is needed: from here on the daemon is of use, or says why not. */
+/** Reports whether an attempt has ended or none is needed: the daemon serves a token, or can say why it does not. */
 export function isSettled(state: TokenState, now: Instant): boolean {
   const isOver = state.refusal !== null || state.failure !== null || state.postponedUntilMs !== null
   return isOver || usableToken(state, now) !== null
@@ -279,7 +279,7 @@ export function currentAlert(
     const remedy = remedies[alert.reason]
     return { ...alert, remedy, noTokenSince: isLong ? since : null, failure: null }
   }
-  // An attempt that is due, or under way, may end it.
+  // A first attempt that is due or under way may bring a token.
   const isFirstAwaited = !state.hasAttempted && dueAtMs(state) <= now.bootMs
   return isLong && (isRaised || !isFirstAwaited) ? noTokenAlert(state, since, noTokenAfterMs) : null
 }

@@ -12,7 +12,7 @@ export interface Token {
   readonly baseUrl: string
   /** The credentials that it was obtained with, see TokenState. */
   readonly credentialsId: string
-  /** Its wall clock shows all instants of the token, so that each of them has one text until that clock is set. */
+  /** All instants of the token are shown by this wall clock: so the text of each stays the same until that clock is set. */
   readonly received: Instant
   /** The life that was obtained, in ms. */
   readonly lifeMs: number
@@ -34,9 +34,9 @@ type ServiceKey = Pick<Token, 'baseUrl' | 'credentialsId'>
 const SHORT_LIFE_MS = 120_000
 /** Share of the life that is drawn and taken off the refresh, so that a fleet that starts together does not refresh together. */
 const DRAWN_SHARE = 0.1
-/** However short a life is, two fetches are at least so far apart. */
+/** The shortest time from one fetch to the refresh, however short the life is. */
 export const MIN_REFRESH_AFTER_MS = 1_000
-/** However long a life is, no refresh is planned further ahead: a wrong date must not keep a token for years. */
+/** The longest time to the refresh, however long the life is: a wrong date must not keep a token for years. */
 const MAX_REFRESH_AFTER_MS = 24 * 3_600_000
 /** A century: longer lives are counted as this one, so that every instant can be written as a date. */
 const MAX_LIFE_MS = 100 * 365 * 24 * 3_600_000
@@ -56,8 +56,8 @@ export function fingerprintOf(accessToken: string): string {
 
 /**
  * The life a JWT says for itself, in ms: the smaller of `exp - iat` and `exp` minus the answer's `Date`, whichever
- * are known, else `exp` minus our clock; so a wrong local clock does no harm. Undefined where it is no JWT or says
- * none. Zero or less: it arrived expired. Nothing else of the token is read, and no signature is checked.
+ * are known, else `exp` minus our clock; so a wrong local clock does no harm. Undefined if it is no JWT or has no `exp`.
+ * Zero or less: it arrived expired. Nothing else of the token is read, and no signature is checked.
  */
 export function jwtLifeMs(
   accessToken: string,
@@ -66,7 +66,7 @@ export function jwtLifeMs(
   const { exp, iat } = claimsOf(accessToken)
   const expMs = numericDateMs(exp)
   if (expMs === undefined) return undefined
-  // A token that was issued before 1970 was not: such an `iat` says nothing.
+  // No token was issued before 1970: such an `iat` means nothing.
   const starts = [numericDateMs(iat), moment.serverDateMs].filter(
     (start): start is number => start !== undefined && start >= 0,
   )

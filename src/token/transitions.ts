@@ -1,4 +1,5 @@
-// Transitions of the state: pure functions from the facts and an event (an attempt, time, an operator, other settings) to the facts that follow.
+// Transitions of the state: pure functions from the facts and an event (an attempt, time, an operator, other settings) to the
+// facts that follow.
 import { onWallClockOf, type Instant } from '../lib/clock.ts'
 import { backoffMs, delayCapMs, retryWait } from './backoff.ts'
 import type { Cause, FetchOutcome, Grant, PermanentFailure, Postponed, TransientFailure } from './outcome.ts'
@@ -49,7 +50,7 @@ export function afterAttemptEnded(state: TokenState): TokenState {
   return state.inFlight === null ? state : { ...state, hasAttempted: true, inFlight: null }
 }
 
-/** The outcome is there; the one that counts comes back with the state. */
+/** An attempt has this outcome. Returns the outcome that counts, too: a token that has expired is a failure. */
 export function nextState<T extends FetchOutcome>(
   state: TokenState,
   outcome: T,
@@ -79,7 +80,7 @@ function tokenOf(
   const known = knownLife(grant, now.wallMs)
   const expirySource = grant.expirySource ?? known?.expirySource ?? 'assumed'
   const assumedMs = assumedLifeMs(state, policy, now)
-  // A life that another host learned is shorter than the one that is assumed here, or the setting is.
+  // Of two assumed lives the shorter counts: the one that another host sent, or the one here.
   const givenMs = expirySource === 'assumed' ? Math.min(grant.lifeMs ?? Infinity, assumedMs) : grant.lifeMs
   const lifeMs = givenMs ?? known?.lifeMs ?? assumedMs
   const ageMs = grant.ageMs ?? 0
@@ -100,8 +101,8 @@ function tokenOf(
 }
 
 /**
- * The same token once more is the same token: it keeps its number and its birth, and a JWT does not live longer for
- * having been given twice; an answer's own word counts each time. Only its refresh is planned again, from the life that is left.
+ * The same token given again keeps its number and its time of reception. The life of a JWT is not counted again from now,
+ * any other life is. The refresh is planned again, from the life that is left. Null: it is another token.
  */
 function sameAgain(before: Token | null, fresh: Token, now: Instant): Token | null {
   if (before?.fingerprint !== fresh.fingerprint) return null
@@ -132,12 +133,12 @@ export function isAboutCredentials(outcome: FetchOutcome): boolean {
   return outcome.kind === 'permanent' || (outcome.kind === 'transient' && outcome.reason === 'rejected')
 }
 
-/** A client's wish that was put off is followed later; the other causes follow from the state. */
+/** Keeps a client's wish that was put off for later; the other causes follow from the state. */
 export function withClientRequestAgain(state: TokenState): TokenState {
   return { ...state, clientRequestAtMs: state.clientRequestAtMs ?? state.postponedUntilMs }
 }
 
-/** The state if the request that is about to go out is never answered: a crash must leave it behind. */
+/** The state if the request that is about to go out is never answered: it is saved, in case the process ends meanwhile. */
 export function assumeFailed(state: TokenState, step: Step): TokenState {
   if (state.refusal !== null) return state
   const detail = 'The attempt did not end: kyc-tokend itself ended first'
@@ -166,7 +167,7 @@ function afterFailure(state: TokenState, failed: Omit<TransientFailure, 'kind'>,
   const { reason, detail, status = null, by: askedBy = null } = failed
   const since = before?.since ?? now
   const retryAtMs = now.bootMs + waitMs
-  // A bound in force is not shortened by an operator's request that failed in another way.
+  // An operator's request that failed in another way does not shorten a wait that the service asked for.
   const atMs = Math.max(notBeforeMs(state), now.bootMs + minWaitMs)
   return {
     ...withNotBefore(state, { credentialsId, atMs }, now),
@@ -184,7 +185,7 @@ function leftOfTokenMs(state: TokenState, now: Instant): number {
 
 const LAST_SHARE = 1 / 10
 
-/** Instead of a wait past the end of the token, one that ends in the last tenth of its life; null: it need not. */
+/** A wait that ends in the last tenth of the token's life, for a wait that would end after it; null: `waitMs` can stay. */
 function waitIntoLastTenthMs(state: TokenState, waitMs: number, { now, random }: Step): number | null {
   const token = usableToken(state, now)
   if (token === null) return null
@@ -210,7 +211,7 @@ function afterRefusal(state: TokenState, refused: PermanentFailure, { now }: Ste
   }
 }
 
-/** The alert stays that of the host that raised it. */
+/** The alert for a refusal or a rejection. One with the same reason keeps its start and the host that raised it. */
 function alertFor(
   { alert }: TokenState,
   { reason, detail, by: askedBy = null }: { reason: Alert['reason']; detail: string; by?: string | null },
@@ -220,7 +221,7 @@ function alertFor(
   return { reason, detail, since: alert.since, askedBy: alert.askedBy }
 }
 
-/** Time has passed, or the settings are others: a wait longer than the cap that now holds is drawn again. */
+/** Time has passed, or the settings have changed: a wait longer than the present cap is drawn again. */
 export function afterTick(before: TokenState, { now, policy, random }: Step): TokenState {
   const state = onWallClock(before, now)
   const { failure } = state
@@ -232,7 +233,7 @@ export function afterTick(before: TokenState, { now, policy, random }: Step): To
   return { ...state, failure: { ...failure, retryAtMs: Math.max(drawnMs, earliestMs) } }
 }
 
-/** The state with its token on the wall clock of now, where that was set. */
+/** The state with the instants of its token on the present wall clock, if that was set. */
 function onWallClock(state: TokenState, now: Instant): TokenState {
   const { token } = state
   const received = token && onWallClockOf(now, token.received)
@@ -241,7 +242,7 @@ function onWallClock(state: TokenState, now: Instant): TokenState {
     : { ...state, token: { ...token, received } }
 }
 
-/** An operator asks: nothing but an attempt that is under way holds that back, and the age that clients taught is forgotten. */
+/** An operator asks: only an attempt that is under way delays the request. The age learned from clients is forgotten. */
 export function afterOperator(state: TokenState): TokenState {
   return {
     ...state,
@@ -273,7 +274,7 @@ export function afterRefusals(state: TokenState, refuses: Refuses = () => true):
   return isForgotten ? { ...state, refusal: null, alert: null, forcedCause: null } : state
 }
 
-/** Other credentials, or another service: facts about the former ones do not count, but for their notBefore. */
+/** Other credentials, or another service: the facts about the former ones are dropped, except `notBefore`. */
 export function withCredentials(
   state: TokenState,
   { baseUrl, credentialsId }: ServiceSettings,
@@ -287,7 +288,7 @@ export function withCredentials(
   }
 }
 
-/** The service asked for no request with these credentials before that moment. Bounds that are over are forgotten. */
+/** No request is to be made with these credentials before that moment. Moments that are past are forgotten. */
 export function withNotBefore(
   state: TokenState,
   { credentialsId, atMs }: { credentialsId: string; atMs: number },

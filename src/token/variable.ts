@@ -1,11 +1,12 @@
-// The program's one variable with the settings it is moved by: read by everybody, changed by the keeper, followed by listeners.
+// The program's one variable, and the settings that decide how it changes: read by everybody, changed by the keeper alone,
+// observed by listeners.
 import type { Clock } from '../lib/clock.ts'
 import { untilAborted } from '../lib/tasks.ts'
 import type { Cause, FetchOutcome, FetchToken } from './outcome.ts'
 import { signatureOf, type ServiceSettings, type Policy, type Step, type TokenState } from './state.ts'
 import { afterRefusals, afterStart, afterTick, type Refuses } from './transitions.ts'
 
-/** The service, the credentials and the plan. Replaced as a whole by a reload. */
+/** The service, its credentials, and when it is asked. Replaced as a whole by a reload. */
 export interface RefreshSettings extends ServiceSettings {
   readonly fetchToken: FetchToken
   readonly policy: Policy
@@ -44,7 +45,7 @@ export function createVariable(
     for (const listener of listeners) listener(event)
   }
 
-  /** Changes it, with an event where the token or the phase is another one then. */
+  /** Changes the state, with an event if the token or the phase has changed by that. */
   function set(next: TokenState): void {
     state = next
     const signature = signatureOf(state, clock.now())
@@ -67,8 +68,8 @@ export function createVariable(
   }
 
   /**
-   * Resolves when `isMet` holds, and no later than after `waitMs` or when the signal is aborted. Evaluated after
-   * each event, so `isMet` must be cheap.
+   * Resolves when `isMet` returns true, after `waitMs`, or when the signal is aborted. `isMet` is called after each event,
+   * so it must be cheap.
    */
   async function waitUntil(
     isMet: () => boolean,
@@ -86,7 +87,7 @@ export function createVariable(
   return {
     get: (): TokenState => state,
     set,
-    /** Changes it without an event: the next `set` brings that. */
+    /** Changes the state without an event, which follows with the next `set`. */
     setQuietly(next: TokenState): void {
       state = next
     },
@@ -109,7 +110,10 @@ export function createVariable(
 /** Three ticks of 15 s. */
 const ALIVE_MS = 45_000
 
-/** Reports whether the loop is alive: it ticks during a request, too. `monotonicMs`: a clock that stops during suspend, because a suspended loop cannot tick. */
+/**
+ * Returns the function that reports whether the loop is alive: it ticks during a request, too. `monotonicMs`: a clock that
+ * stops during suspend, because a suspended loop cannot tick.
+ */
 export function createLiveness(keeper: Pick<Variable, 'onEvent'>, monotonicMs: () => number): () => boolean {
   let tickedAtMs = monotonicMs()
   keeper.onEvent(({ type }) => {
