@@ -11,7 +11,7 @@ import {
   type ProcessIdentity,
 } from '../lib/account.ts'
 import { directoryAccess } from '../lib/directory-access.ts'
-import { errorCode, errorMessage, fallbackOnSystemError } from '../lib/error.ts'
+import { errorCode, errorMessage, withSystemFallback } from '../lib/error.ts'
 import { nameOf } from '../lib/posix-ids.ts'
 import { TokenClientError } from './errors.ts'
 import { badRequest, startRemedy } from './faults.ts'
@@ -85,13 +85,13 @@ export function untrustedReason(directory: string, uid: number): string | undefi
       : `${path} belongs to another user (${nameOf('user', stats.uid)})`
   const open = (path: string, stats: Stats): string | undefined =>
     access(stats).writers === 'owner' ? undefined : `others can write to ${path}`
-  const parent = statOf(() => statSync(above))
+  const parent = withSystemFallback(undefined, () => statSync(above))
   if (parent === undefined) return `${above} cannot be read`
   if (access(parent).writers !== 'sticky') {
-    const target = statOf(() => statSync(directory))
+    const target = withSystemFallback(undefined, () => statSync(directory))
     return foreign(above, parent) ?? open(above, parent) ?? (target && open(directory, target))
   }
-  const itself = statOf(() => lstatSync(directory))
+  const itself = withSystemFallback(undefined, () => lstatSync(directory))
   if (itself === undefined) return `${directory} cannot be read`
   if (itself.isSymbolicLink()) return `${directory} is a link, which others could have made`
   return foreign(above, parent) ?? foreign(directory, itself) ?? open(directory, itself)
@@ -102,14 +102,5 @@ function isThere(path: string): boolean {
     return statSync(path, { throwIfNoEntry: false }) !== undefined
   } catch (error) {
     return errorCode(error) !== 'ENOTDIR'
-  }
-}
-
-/** The result, or undefined where the system refuses. */
-function statOf(read: () => Stats): Stats | undefined {
-  try {
-    return read()
-  } catch (error) {
-    return fallbackOnSystemError(undefined)(error)
   }
 }

@@ -11,7 +11,7 @@ import {
   systemSocket,
   unitNames,
 } from '../lib/account.ts'
-import { errorCode, exitStatus, fallbackOnSystemError, UserError } from '../lib/error.ts'
+import { errorCode, exitStatus, withSystemFallback, UserError } from '../lib/error.ts'
 import { runProgram } from '../lib/run-program.ts'
 
 /** The user as whom the units run the daemon. */
@@ -77,15 +77,10 @@ export function environmentOf({
 
 /** Of the files that a pattern names: none where there is none, or where it cannot be read. */
 function variablesIn(pattern: string): NodeJS.ProcessEnv {
-  try {
-    const lines = globSync(pattern)
-      .toSorted()
-      .map((path) => readFileSync(path, 'utf8'))
-    // systemd joins the lines, which Node does not.
-    return parseEnv(lines.join('\n').replaceAll('\\\n', ''))
-  } catch (error) {
-    return fallbackOnSystemError({})(error)
-  }
+  const read = (path: string): string => readFileSync(path, 'utf8')
+  const texts = withSystemFallback([], () => globSync(pattern).toSorted().map(read))
+  // systemd joins the lines, which Node does not.
+  return parseEnv(texts.join('\n').replaceAll('\\\n', ''))
 }
 
 /** Lines of `NAME=VALUE`; the values of a name that is there several times are joined by a blank. */

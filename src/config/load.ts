@@ -4,7 +4,7 @@ import { existsSync, type Stats } from 'node:fs'
 import { extname, join, resolve } from 'node:path'
 import { accountOfConfig, configDirectories, SYSTEM_CONFIG_DIRECTORY } from '../lib/account.ts'
 import { CONTROL_CHARACTER } from '../lib/display-text.ts'
-import { fallbackOnSystemError } from '../lib/error.ts'
+import { withSystemFallback } from '../lib/error.ts'
 import type { Config } from './config.ts'
 import { ConfigError, formatIssue, silent, type ConfigIssue, type Diagnostics, printable } from './issues.ts'
 import { resolveConfig, resolvePlan } from './resolve.ts'
@@ -146,11 +146,7 @@ function candidatesIn(directory: string): string[] {
 
 /** The working directory; `/` where it is gone. */
 function workingDirectory(): string {
-  try {
-    return process.cwd()
-  } catch (error) {
-    return fallbackOnSystemError('/')(error)
-  }
+  return withSystemFallback('/', () => process.cwd())
 }
 
 /** `option`: the one that named the file; undefined where these were searched for. */

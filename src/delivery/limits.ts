@@ -3,7 +3,7 @@
 import { readFileSync } from 'node:fs'
 import type { SocketConfig } from '../config/config.ts'
 import { monotonicMs } from '../lib/clock.ts'
-import { fallbackOnSystemError } from '../lib/error.ts'
+import { withSystemFallback } from '../lib/error.ts'
 import type { Peer } from './peers.ts'
 
 /** While so much of its answers is unsent, nothing more is read from a client. */
@@ -89,12 +89,9 @@ export function createDescriptors(limit = descriptorLimit()) {
 
 /** RLIMIT_NOFILE, whose soft limit Node has raised to the hard one. */
 function descriptorLimit(): number {
-  try {
-    const [, soft] = /^Max open files +(\d+|unlimited)/m.exec(readFileSync('/proc/self/limits', 'utf8')) ?? []
-    return soft === 'unlimited' ? Infinity : Number(soft ?? USUAL_DESCRIPTORS)
-  } catch (error) {
-    return fallbackOnSystemError(USUAL_DESCRIPTORS)(error)
-  }
+  const text = withSystemFallback('', () => readFileSync('/proc/self/limits', 'utf8'))
+  const [, soft] = /^Max open files +(\d+|unlimited)/m.exec(text) ?? []
+  return soft === 'unlimited' ? Infinity : Number(soft ?? USUAL_DESCRIPTORS)
 }
 
 /** A token bucket that holds the requests of one second. */

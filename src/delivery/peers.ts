@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs'
 import type { Socket } from 'node:net'
 import type { SocketConfig } from '../config/config.ts'
-import { exitStatus, fallbackOnSystemError, UserError } from '../lib/error.ts'
+import { exitStatus, withSystemFallback, UserError } from '../lib/error.ts'
 import { loadLibc, type Libc } from '../lib/libc.ts'
 
 export interface Peer {
@@ -68,11 +68,7 @@ export function isOpen({ uids, gids }: SocketConfig['allow']): boolean {
 
 /** The id that the kernel shows for users or groups that this user namespace does not have: that of anybody. */
 function readOverflowId(name: string): number {
-  try {
-    return Number(readFileSync(`/proc/sys/kernel/${name}`, 'utf8'))
-  } catch (error) {
-    return fallbackOnSystemError(USUAL_OVERFLOW_ID)(error)
-  }
+  return withSystemFallback(USUAL_OVERFLOW_ID, () => Number(readFileSync(`/proc/sys/kernel/${name}`, 'utf8')))
 }
 /** The kernel's default; `ProtectKernelTunables=` leaves the file readable, `ProcSubset=pid` hides it. */
 const USUAL_OVERFLOW_ID = 65_534

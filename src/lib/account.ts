@@ -3,7 +3,7 @@ import { readdirSync } from 'node:fs'
 import { userInfo } from 'node:os'
 import { basename, dirname, isAbsolute, join } from 'node:path'
 
-import { fallbackOnSystemError, UsageError } from './error.ts'
+import { withSystemFallback, UsageError } from './error.ts'
 
 /** Identity of a process: the effective uid and the environment. */
 export interface ProcessIdentity {
@@ -86,13 +86,10 @@ export function isAccountName(text: string): boolean {
 
 /** The accounts that have a directory in this one, by name; none where it cannot be read. */
 export function accountNames(directory = ACCOUNTS_DIRECTORY): string[] {
-  try {
-    // A copy already, and Node 18, on which clients run, has no toSorted.
-    // oxlint-disable-next-line unicorn/no-array-sort
-    return readdirSync(directory).filter(isAccountName).sort()
-  } catch (error) {
-    return fallbackOnSystemError([])(error)
-  }
+  const names = withSystemFallback([], () => readdirSync(directory))
+  // A copy already, and Node 18, on which clients run, has no toSorted.
+  // oxlint-disable-next-line unicorn/no-array-sort
+  return names.filter(isAccountName).sort()
 }
 
 /** The name itself. Throws UsageError (64) where it is none. */

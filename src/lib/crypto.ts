@@ -1,6 +1,6 @@
 // Hashes, random bytes, certificates, and TLS contexts.
 import type { SecureContext } from 'node:tls'
-import { fallbackOnSystemError } from './error.ts'
+import { withSystemFallback } from './error.ts'
 
 /** Loaded at the first call: a start and most commands need none of it. */
 const crypto = () => process.getBuiltinModule('node:crypto')
@@ -26,21 +26,17 @@ export function certificatesIn(pem: string): string[] {
   const found = pem.match(CERTIFICATE) ?? []
   if (found.length === 0) return found
   const { X509Certificate } = crypto()
-  try {
-    return found.filter((certificate) => new X509Certificate(certificate).raw.length > 0)
-  } catch (error) {
-    return fallbackOnSystemError([])(error)
-  }
+  return withSystemFallback([], () =>
+    found.filter((certificate) => new X509Certificate(certificate).raw.length > 0),
+  )
 }
 
 /** Reports whether this private key, protected by no passphrase, is that of the first of these certificates. */
 export function isKeyOf(key: string, certificates: string): boolean {
   const { createPrivateKey, X509Certificate } = crypto()
-  try {
-    return new X509Certificate(certificates).checkPrivateKey(createPrivateKey(key))
-  } catch (error) {
-    return fallbackOnSystemError(false)(error)
-  }
+  return withSystemFallback(false, () =>
+    new X509Certificate(certificates).checkPrivateKey(createPrivateKey(key)),
+  )
 }
 
 /**

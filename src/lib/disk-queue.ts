@@ -1,6 +1,6 @@
 // Disk work: one task at a time on each file system, and never so many at once that disks that stall take all of libuv's threads.
 import { readFileSync } from 'node:fs'
-import { fallbackOnSystemError } from './error.ts'
+import { withSystemFallback } from './error.ts'
 
 /** libuv has four threads, and name look-ups take up to two of them. */
 const MAX_RUNNING = 2
@@ -107,9 +107,5 @@ function deviceOf(directory: string, mountTable: string): string {
 
 /** Without /proc it is empty, and all directories share a queue. */
 function readMountTable(): string {
-  try {
-    return readFileSync('/proc/self/mountinfo', 'utf8')
-  } catch (error) {
-    return fallbackOnSystemError('')(error)
-  }
+  return withSystemFallback('', () => readFileSync('/proc/self/mountinfo', 'utf8'))
 }

@@ -54,6 +54,15 @@ export function fallbackOnSystemError<T>(value: T): (error: unknown) => T {
   }
 }
 
+/** The result of the call, or this value if the system refuses it. Throws any other error. */
+export function withSystemFallback<T, F>(fallback: F, call: () => T): T | F {
+  try {
+    return call()
+  } catch (error) {
+    return fallbackOnSystemError(fallback)(error)
+  }
+}
+
 export function errorMessage(error: unknown): string {
   return error instanceof Error ? error.message : String(error)
 }

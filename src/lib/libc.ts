@@ -3,7 +3,7 @@ import { closeSync, readdirSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { getSystemErrorName } from 'node:util'
 import { MAX_SOCKET_PATH_BYTES } from './account.ts'
-import { errorCode, errorMessage, exitStatus, fallbackOnSystemError, UserError } from './error.ts'
+import { errorCode, errorMessage, exitStatus, withSystemFallback, UserError } from './error.ts'
 import { countListenFds, FIRST_LISTEN_FD } from './socket-activation.ts'
 
 /** The function of libc with this definition in C. */
@@ -297,11 +297,7 @@ function restoreDefault(signal: NodeJS.Signals): void {
 
 /** Without /proc only the standard streams are known; Node closes the others that it was started with. */
 function openDescriptors(): number[] {
-  try {
-    return readdirSync('/proc/self/fd').map(Number)
-  } catch (error) {
-    return fallbackOnSystemError([0, 1, 2])(error)
-  }
+  return withSystemFallback([0, 1, 2], () => readdirSync('/proc/self/fd').map(Number))
 }
 
 /** `struct sockaddr_un`. An abstract name begins with a NUL byte and has no other end than its length. */

@@ -1,6 +1,6 @@
 // Unix users and groups by name and by number: /etc/passwd and /etc/group first, then the name service of the host.
 import { readFileSync } from 'node:fs'
-import { fallbackOnSystemError } from './error.ts'
+import { withSystemFallback } from './error.ts'
 import { runProgram } from './run-program.ts'
 
 export type IdKind = 'user' | 'group'
@@ -50,9 +50,5 @@ function entriesIn(text: string): string[][] {
 
 /** The local ones: none where the file is not there, or cannot be read. */
 function entriesOf(kind: IdKind): string[][] {
-  try {
-    return entriesIn(readFileSync(`/etc/${DATABASES[kind]}`, 'utf8'))
-  } catch (error) {
-    return fallbackOnSystemError([])(error)
-  }
+  return withSystemFallback([], () => entriesIn(readFileSync(`/etc/${DATABASES[kind]}`, 'utf8')))
 }

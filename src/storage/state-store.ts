@@ -6,7 +6,7 @@ import * as v from 'valibot'
 import { withTimeout, type Clock, type Instant } from '../lib/clock.ts'
 import { hmacSha256, randomHex } from '../lib/crypto.ts'
 import { onFileSystem } from '../lib/disk-queue.ts'
-import { fallbackOnSystemError } from '../lib/error.ts'
+import { withSystemFallback } from '../lib/error.ts'
 import { fs } from '../lib/fs.ts'
 import { parseJson } from '../lib/input.ts'
 import type { Log } from '../lib/log.ts'
@@ -144,11 +144,7 @@ export async function createStateStore({
 
 /** The kernel's own file, which never blocks. Null where it cannot be read: `ProcSubset=pid` hides it. */
 function readBootId(path: string): string | null {
-  try {
-    return readFileSync(path, 'utf8').trim()
-  } catch (error) {
-    return fallbackOnSystemError(null)(error)
-  }
+  return withSystemFallback(null, () => readFileSync(path, 'utf8').trim())
 }
 
 /** Reports whether the directory is on a file system that lives in memory, and so does not outlive the boot. */
