@@ -2,14 +2,8 @@
 // another user could have made it.
 import { lstatSync, statSync, type Stats } from 'node:fs'
 import { dirname, join } from 'node:path'
-import {
-  ACCOUNT_VARIABLE,
-  accountNames,
-  ACCOUNTS_DIRECTORY,
-  checkedAccount,
-  socketCandidates,
-  type ProcessIdentity,
-} from '../lib/account.ts'
+import { ACCOUNT_VARIABLE, accountNames, ACCOUNTS_DIRECTORY, checkedAccount } from '../lib/account.ts'
+import { socketCandidates, type ProcessIdentity } from '../lib/paths.ts'
 import { directoryAccess } from '../lib/directory-access.ts'
 import { errorCode, errorMessage, withSystemFallback } from '../lib/error.ts'
 import { nameOf } from '../lib/posix-ids.ts'

@@ -4,7 +4,7 @@ import { join, resolve } from 'node:path'
 
 import { parseTemplate, placeholders, type Template } from '../lib/template.ts'
 import { idOf, type IdKind } from '../lib/posix-ids.ts'
-import { MAX_SOCKET_PATH_BYTES } from '../lib/account.ts'
+import { MAX_SOCKET_PATH_BYTES } from '../lib/paths.ts'
 import type { TokenFileConfig } from './config.ts'
 import type { Inputs } from './inputs.ts'
 import { printable, type Diagnostics } from './issues.ts'

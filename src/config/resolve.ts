@@ -2,7 +2,7 @@
 import type { Stats } from 'node:fs'
 import { dirname, resolve } from 'node:path'
 import { parseDuration } from '../lib/duration.ts'
-import { runtimeDirectoryOf, stateDirectoryOf } from '../lib/account.ts'
+import { runtimeDirectoryOf, stateDirectoryOf } from '../lib/paths.ts'
 import { type Credentials, Secret } from '../lib/secret.ts'
 import { isKeyOf } from '../lib/crypto.ts'
 import { baseUrlWarning, isLoopbackHost } from './base-url.ts'

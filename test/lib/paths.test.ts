@@ -5,7 +5,7 @@ import {
   runtimeDirectoryOf,
   socketCandidates,
   stateDirectoryOf,
-} from '../../src/lib/account.ts'
+} from '../../src/lib/paths.ts'
 
 describe('where things are', () => {
   it('is what systemd says, before everything else', () => {
