@@ -237,7 +237,7 @@ const LOOKS = {
 } as const
 
 /** Findings that each reader gets: at a reload the journal, under which the daemon's own errors are found. */
-const SHOWN: Readonly<
+const IS_SHOWN_TO: Readonly<
   Record<'check' | 'setup' | 'reload', (subject: string, level: Finding['level']) => boolean>
 > = {
   check: () => true,
@@ -248,13 +248,13 @@ const SHOWN: Readonly<
 }
 
 /** One line for each finding; in colour on a terminal. */
-export function createReport(stdout: Writable, reader: keyof typeof SHOWN) {
+export function createReport(stdout: Writable, reader: keyof typeof IS_SHOWN_TO) {
   const counts = { ok: 0, warning: 0, fault: 0, failure: 0 }
   return {
     say(subject: string, ...findings: readonly Finding[]): void {
       for (const { level, sentence } of findings) {
         counts[level] += 1
-        if (!SHOWN[reader](subject, level)) continue
+        if (!IS_SHOWN_TO[reader](subject, level)) continue
         const priority = reader === 'reload' ? '<3>' : ''
         const mark = styleText(LOOKS[level].style, LOOKS[level].mark, { stream: stdout })
         stdout.write(`${priority}${mark}  ${subject.padEnd(13)}  ${escapeUnsafe(sentence)}\n`)

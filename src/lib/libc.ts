@@ -67,16 +67,16 @@ export const loadLibc = (): Libc => (loaded ??= load())
 let loaded: Libc | undefined
 
 function load(): Libc {
-  const fault = (message: string, cause?: unknown) =>
+  const userError = (message: string, cause?: unknown) =>
     new UserError(message, exitStatus.configuration, { cause })
   if (process.platform !== 'linux' || !ARCHITECTURES.has(process.arch))
-    throw fault(
+    throw userError(
       `System calls of ${process.platform} on ${process.arch} are not known to kyc-tokend: use another host`,
     )
   try {
     return createLibc(nativeModule())
   } catch (cause) {
-    throw fault(
+    throw userError(
       `The package koffi, by which kyc-tokend calls libc, cannot be loaded (${errorMessage(cause).split('\n')[0]}): install it with \`npm install koffi\``,
       cause,
     )

@@ -213,10 +213,10 @@ export function createOwnFile(
     ...options
   }: { mode?: number } & Omit<Parameters<typeof createManagedFile>[1], 'desired'>,
 ) {
-  let text: string | null = null
+  let content: string | null = null
   /** The value in the text, as JSON; undefined: not known. */
-  let held: string | null | undefined
-  const file = createManagedFile({ path, mode }, { desired: () => text, failure, ...options })
+  let valueJson: string | null | undefined
+  const file = createManagedFile({ path, mode }, { desired: () => content, failure, ...options })
   return {
     /** Removes what a crash left of replacing the file. */
     begin: file.begin,
@@ -231,8 +231,8 @@ export function createOwnFile(
       const found = await readTrusted(path, mode)
       const value = found.text === null ? undefined : parser(found.text)
       if (value !== undefined) {
-        text = found.text
-        held = JSON.stringify(valueOf(value))
+        content = found.text
+        valueJson = JSON.stringify(valueOf(value))
       } else if (found.fault !== null || found.text !== null) {
         options.log('warning', 'A state file cannot be used and counts as not there', {
           event: 'state-file-ignored',
@@ -248,15 +248,15 @@ export function createOwnFile(
      */
     async write<T>(value: T | null, format: (value: T) => string = formatJson): Promise<void> {
       const next = value && JSON.stringify(value)
-      if (next !== held) text = value && format(value)
-      held = next
+      if (next !== valueJson) content = value && format(value)
+      valueJson = next
       await file.reconcile()
     },
     /** Why it cannot be written: one sentence with the remedy; null where it can. */
     error: (): string | null => file.error(),
     /** Repeats what last failed, or what was undone from outside. */
     async tick(): Promise<void> {
-      if (text !== null || file.error() !== null) await file.reconcile()
+      if (content !== null || file.error() !== null) await file.reconcile()
     },
   }
 }

@@ -1,7 +1,7 @@
 // A value that guards itself: it prints as [secret] wherever it is printed, and is read only by reveal().
 import { inspect } from 'node:util'
 
-const SHOWN = '[secret]'
+const REDACTED = '[secret]'
 
 export class Secret {
   readonly #value: string
@@ -13,13 +13,13 @@ export class Secret {
     return this.#value
   }
   toString(): string {
-    return SHOWN
+    return REDACTED
   }
   toJSON(): string {
-    return SHOWN
+    return REDACTED
   }
   [inspect.custom](): string {
-    return SHOWN
+    return REDACTED
   }
 }
 
@@ -58,7 +58,7 @@ export function holdsSecret(text: string, secret: string, { isEncoded = true } =
 export function redact(text: string, secrets: Iterable<string>): string {
   // Longest first: a secret that is a piece of another would leave the rest of that one.
   const shapes = [...secrets].flatMap(shapesOf).toSorted((one, other) => other.length - one.length)
-  return shapes.reduce((clean, shape) => clean.replaceAll(shape, SHOWN), text)
+  return shapes.reduce((clean, shape) => clean.replaceAll(shape, REDACTED), text)
 }
 
 function isLong(secret: string): boolean {
