@@ -20,7 +20,7 @@ export function isAccountName(text: string): boolean {
   return /^[a-z0-9][a-z0-9-]{0,31}$/.test(text)
 }
 
-/** The accounts that have a directory in this one, by name; none where it cannot be read. */
+/** The names of the accounts that have a directory in this one, sorted; none if it cannot be read. */
 export function accountNames(directory = ACCOUNTS_DIRECTORY): string[] {
   const names = withSystemFallback([], () => readdirSync(directory))
   // A copy already, and Node 18, on which clients run, has no toSorted.
@@ -28,7 +28,7 @@ export function accountNames(directory = ACCOUNTS_DIRECTORY): string[] {
   return names.filter(isAccountName).sort()
 }
 
-/** The name itself. Throws UsageError (64) where it is none. */
+/** The name itself. Throws UsageError (64) if it cannot be the name of an account. */
 export function checkedAccount(name: string): string {
   if (isAccountName(name)) return name
   const message = 'The name of an account is 1 to 32 lower-case letters, digits and hyphens: correct it.'
@@ -40,7 +40,7 @@ export function accountOfConfig(path: string): string | undefined {
   return ACCOUNT_FILE.exec(path)?.[1]
 }
 
-/** The account of a socket by its path; undefined: a daemon without an account, or a socket elsewhere. */
+/** The account of a socket by its path; undefined: the default account, or a socket elsewhere. */
 export function accountOfSocket(path: string): string | undefined {
   const account = basename(dirname(path))
   return dirname(dirname(path)) === ACCOUNTS_DIRECTORY && isAccountName(account) ? account : undefined
@@ -50,7 +50,7 @@ export function accountConfigPath(account: string): string {
   return `/etc/kyc-tokend/accounts/${account}.json`
 }
 
-/** Units of an account without their suffix; of the default account without a name. */
+/** The units of an account, without their suffix; undefined: of the default account. */
 export function unitNames(account: string | undefined) {
   const suffix = account === undefined ? '' : `@${account}`
   return {
@@ -60,7 +60,7 @@ export function unitNames(account: string | undefined) {
   }
 }
 
-/** The account of the daemon that runs in this environment, for remedies; undefined: that without a name. */
+/** The account of the daemon that runs in this environment, for remedies; undefined: the default account. */
 export function accountOfEnvironment(env: NodeJS.ProcessEnv): string | undefined {
   const { RUNTIME_DIRECTORY: directory = '', [ACCOUNT_VARIABLE]: named = '' } = env
   const name = directory.startsWith(`${ACCOUNTS_DIRECTORY}/`) ? basename(directory) : named
@@ -86,7 +86,7 @@ export function socketCure(account: string | undefined): string {
   return `sudo systemd-tmpfiles --create && sudo systemctl restart ${unit}.socket ${httpUnit}.socket ${alertUnit}.path`
 }
 
-/** The same where systemd runs the daemon of this environment and the directory is its runtime directory; else undefined. */
+/** The same, if the directory is the runtime directory that systemd gave the daemon of this environment; else undefined. */
 export function cureOf(directory: string, env: NodeJS.ProcessEnv): string | undefined {
   const isOurs =
     env['RUNTIME_DIRECTORY'] === directory && `${directory}/`.startsWith(`${SYSTEM_RUNTIME_DIRECTORY}/`)
@@ -105,7 +105,7 @@ export function accountWords(account: string | undefined): string {
   return account === undefined ? '' : ` --account ${account}`
 }
 
-/** The environment with the directories of the account's daemon; those that systemd has set stay. */
+/** The environment with the directories of the account's daemon; directories that systemd has set stay. */
 export function accountEnvironment(account: string, identity: ProcessIdentity): NodeJS.ProcessEnv {
   const below = (directory: string): string => join(directory, 'accounts', account)
   const { env } = identity

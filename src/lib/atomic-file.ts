@@ -79,7 +79,7 @@ export async function clearLeftovers(path: string): Promise<string | undefined> 
   })
 }
 
-/** Removes the file with these stats, whatever it is, if it is still at the path. Throws FileError. */
+/** Removes what is at the path, of any kind, if it still has this inode. Throws FileError. */
 export async function removeOwn(path: string, own: Pick<Stats, 'ino' | 'dev'>): Promise<void> {
   await inDirectoryOf(path, FILES, async (reached) => {
     const stats = await lstatIfAny(reached)
@@ -119,7 +119,7 @@ export async function readSmallFile(
   }
 }
 
-/** Does work about this file in its turn on its file system. Throws FileError, also where the disk does not answer. */
+/** Does work on this file after all earlier work on its file system. Throws FileError, also if the disk does not answer. */
 export async function onFile<T>(path: string, work: () => Promise<T>): Promise<T> {
   try {
     return await onFileSystem(dirname(path), work)
@@ -129,9 +129,9 @@ export async function onFile<T>(path: string, work: () => Promise<T>): Promise<T
 }
 
 /**
- * Opens the directory itself, refuses it where other users could exchange what is made there, and hands over the
- * path of the file through the descriptor: whatever happens to the names above, it stays in this directory. Throws
- * FileError, whose message begins with `failure`.
+ * Opens the directory itself, and refuses it if other users could exchange what is made there. Then does the work with
+ * `reached`, the path of the file through the directory's descriptor: it leads to this directory even if a directory above is
+ * renamed or replaced. Throws FileError, whose message begins with `failure`.
  */
 export async function inDirectoryOf<T>(
   path: string,
@@ -153,7 +153,7 @@ export async function inDirectoryOf<T>(
   }
 }
 
-/** Writes the file under a temporary name and renames it; the temporary name is gone afterwards, however it went. */
+/** Writes the file under a temporary name and renames it; the temporary name is gone afterwards, also after an error. */
 async function writeAndRename(
   path: string,
   content: string | Uint8Array,
@@ -208,7 +208,7 @@ function refuseOddTarget(path: string, stats: Stats | null): void {
   )
 }
 
-/** The error as FileError with its remedy where the system made it, else itself. The message begins with `failure`. */
+/** An error of the system as a FileError with its remedy, any other as it is. The message begins with `failure`. */
 export function asFileError(path: string, error: unknown, failure = cannotWrite(path)): unknown {
   if (error instanceof DiskStalledError)
     return new FileError(`${failure}: ${error.message}`, { cause: error })

@@ -11,13 +11,13 @@ export interface Instant {
 
 export interface Clock {
   now(): Instant
-  /** Resolves after about `ms`, or as soon as the signal is aborted. Never rejects: being stopped is no fault. */
+  /** Resolves after about `ms`, or as soon as the signal is aborted. Never rejects: a stop is no error. */
   sleep(ms: number, signal: AbortSignal): Promise<void>
 }
 
-/** Longest delay a timer of Node can hold; beyond it, it fires at once. */
+/** The longest delay of a timer of Node; with a longer one it would fire at once. */
 const MAX_TIMER_MS = 2 ** 31 - 1
-/** Disagreement between wall clock and monotonic clock that makes us ask the kernel again. */
+/** If wall clock and monotonic clock drift apart by more than this, the kernel is asked again. */
 const DISAGREEMENT_MS = 50
 /** Greatest error of `os.uptime()`: where /proc/uptime is hidden (`ProcSubset=pid`) it is in whole seconds. */
 const GRAIN_MS = 1_000
@@ -62,7 +62,7 @@ export async function withTimeout<T>(
 export function createSystemClock(): Clock {
   let bootOffset = 0
   let wallOffset = 0
-  /** By how much the wall clock is ahead of the boot clock. */
+  /** The lead of the wall clock over the boot clock. */
   let aheadMs = 0
   const now = (): Instant => {
     const wallMs = Date.now()
@@ -73,14 +73,14 @@ export function createSystemClock(): Clock {
       if (Math.abs(offset - bootOffset) > GRAIN_MS) bootOffset = offset
       aheadMs = Math.round(wallOffset - bootOffset)
     }
-    // Whole milliseconds, and both clocks always apart by the same: the text of an instant then stays the same.
+    // Whole milliseconds, and a fixed distance between both clocks: so the text of an instant stays the same.
     const bootMs = Math.round(runningMs + bootOffset)
     return { bootMs, wallMs: bootMs + aheadMs }
   }
   return { now, sleep }
 }
 
-/** The wall clock may drift from the boot clock by this much before instants are shown by it again. */
+/** The text of an instant changes only once the wall clock has drifted from the boot clock by more than this. */
 const TOLERATED_MS = 2_000
 
 /** An instant on the boot clock as the wall clock shows it (ISO 8601). `known`: any moment, read from both clocks. */
@@ -88,12 +88,12 @@ export function formatInstant(bootMs: number, known: Instant): string {
   return new Date(known.wallMs + bootMs - known.bootMs).toISOString()
 }
 
-/** The same; null where it never comes. */
+/** The same; null if the instant is infinite. */
 export function formatInstantOrNull(bootMs: number, known: Instant): string | null {
   return Number.isFinite(bootMs) ? formatInstant(bootMs, known) : null
 }
 
-/** The same moment as the wall clock shows it now, if that was set to another time since; else the moment itself. */
+/** The moment as the wall clock would show it now, if that clock was set since; else the moment itself. */
 export function onWallClockOf(now: Instant, moment: Instant): Instant {
   const wallMs = now.wallMs + moment.bootMs - now.bootMs
   return Math.abs(moment.wallMs - wallMs) <= TOLERATED_MS ? moment : { ...moment, wallMs }

@@ -14,14 +14,14 @@ export function hmacSha256(key: string, text: string): string {
   return crypto().createHmac('sha256', key).update(text).digest('hex')
 }
 
-/** As many random bytes as this, fit for keys. */
+/** This number of random bytes, fit for keys, in hex digits. */
 export function randomHex(bytes: number): string {
   return crypto().randomBytes(bytes).toString('hex')
 }
 
 const CERTIFICATE = /-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g
 
-/** Each with its frame; none where the text has none, or has one that cannot be read. Text between them is ignored. */
+/** Each certificate with its BEGIN and END lines; none if the text has none, or one that cannot be read. Other text is ignored. */
 export function certificatesIn(pem: string): string[] {
   const found = pem.match(CERTIFICATE) ?? []
   if (found.length === 0) return found

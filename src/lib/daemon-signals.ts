@@ -2,7 +2,7 @@
 
 export type DaemonSignals = ReturnType<typeof listenToSignals>
 
-/** To be called once, as early as can be: a signal that comes while the daemon starts must not end it, nor be lost. */
+/** Call it once, as early as possible: a signal that comes while the daemon starts must not end it, nor be lost. */
 export function listenToSignals() {
   const stop = new AbortController()
   for (const name of ['SIGINT', 'SIGTERM'] as const) process.on(name, () => stop.abort())
@@ -29,5 +29,5 @@ function remembering(name: NodeJS.Signals): (listener: () => void) => void {
   }
 }
 
-/** Those of the command `run`. Signals that come while the rest is loaded are remembered. */
+/** The signals of the command `run`, from here on: those that come while the rest is loaded are remembered. */
 export const earlySignals = process.argv[2] === 'run' ? listenToSignals() : undefined

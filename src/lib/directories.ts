@@ -10,7 +10,7 @@ import { createProblemLog, type Log } from './log.ts'
 
 interface Directory {
   readonly path: string
-  /** Of one that is made, whatever the umask. */
+  /** The mode if the directory is made, whatever the umask. */
   readonly mode: number
 }
 
@@ -22,7 +22,7 @@ export function createDirectories({
   stateDirectory: string
 }) {
   let log: Log = () => undefined
-  // The modes of what is in root's runtime directory decide.
+  // In root's runtime directory the modes of the files in it decide who has access.
   const runtimeMode = process.geteuid!() === 0 ? 0o755 : 0o700
   const directories = [
     { path: stateDirectory, mode: 0o700 },
@@ -46,8 +46,8 @@ export function createDirectories({
 
   return {
     /**
-     * Makes those that are not there. Throws UserError with the remedy: 78, or 75 where the disk of the runtime directory
-     * does not answer. The state directory may be one that does not. The instance lock refuses one that is not safe.
+     * Makes those that do not exist. Throws UserError with the remedy: 78, or 75 if the disk of the runtime directory does
+     * not answer; if the state directory's does not, the daemon starts. The instance lock refuses an unsafe directory.
      */
     async prepare(): Promise<void> {
       for (const directory of directories) {
@@ -60,7 +60,7 @@ export function createDirectories({
         })
       }
     },
-    /** The same again, and whether they are safe. Never fails, and waits for no disk: a problem is logged, once. */
+    /** Makes them again, and checks that they are safe. Never fails: a problem is logged, once. */
     async tick(nextLog: Log): Promise<void> {
       log = nextLog
       await Promise.all(directories.map(check))
@@ -83,7 +83,7 @@ async function prepareDirectory(directory: Directory): Promise<string | undefine
     if (stats.isSymbolicLink())
       return `The directory ${path} is a symbolic link, which another could replace: name the directory itself.`
     if (!stats.isDirectory()) throw Object.assign(new Error('a file is in the way'), { code: 'ENOTDIR' })
-    // As a mount of a sandbox it outlives its name: no file can be made in it.
+    // The mount of a sandbox keeps a removed directory reachable, but no file can be made in it.
     if (stats.nlink === 0) throw Object.assign(new Error('it was removed'), { code: 'ENOENT' })
     const problem = directoryProblem(path, stats, { uid: process.geteuid!(), use: 'sockets' })
     return problem && `The directory ${path} is not safe: ${problem}.`

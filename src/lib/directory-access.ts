@@ -53,7 +53,7 @@ export function directoryProblem(
   return undefined
 }
 
-/** Something unwise about it, with the remedy; undefined where nothing is. */
+/** A risk of using the directory, with the remedy; undefined: there is none. */
 export function directoryWarning(
   directory: string,
   stats: DirectoryStats & Pick<Stats, 'gid'>,

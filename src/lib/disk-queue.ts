@@ -1,4 +1,4 @@
-// Disk work: one task at a time on each file system, and never so many at once that disks that stall take all of libuv's threads.
+// Disk work: one task at a time on each file system, and at most two at once, so that stalled disks leave threads of libuv free.
 import { readFileSync } from 'node:fs'
 import { withSystemFallback } from './error.ts'
 
@@ -6,10 +6,10 @@ import { withSystemFallback } from './error.ts'
 const MAX_RUNNING = 2
 /** A task that takes longer than this counts as stalled. */
 const STALL_MS = 5_000
-/** The end of the daemon waits this long for a file at most. */
+/** The longest time that the daemon's end waits for a file. */
 export const STOP_WAIT_MS = 1_000
 
-/** The file system of this directory did not answer in time. The work is still done once it answers again. */
+/** The file system of this directory has not answered in time. The work is still done once it answers again. */
 export class DiskStalledError extends Error {
   override readonly name = 'DiskStalledError'
   constructor(directory: string) {
@@ -36,7 +36,7 @@ interface Queue {
   isStalled: boolean
 }
 
-/** `mountTable` reads the text of proc(5)'s mountinfo: stat would wait for a disk that stalls. */
+/** `mountTable` returns the text of mountinfo (proc(5)), which names the file system of a path; stat could stall. */
 export function createDiskQueue(mountTable: () => string): OnFileSystem {
   /** By device. */
   const queues = new Map<string, Queue>()
@@ -66,7 +66,7 @@ export function createDiskQueue(mountTable: () => string): OnFileSystem {
     running -= 1
     clearTimeout(queue.timer)
     queues.delete(device)
-    // To the end, so that two busy file systems do not keep a third one waiting.
+    // Its queue goes to the end of the list, so that two busy file systems do not hold up a third one.
     if (queue.tasks.length > 1) addQueue(device, queue.tasks.slice(1))
     startAll()
   }

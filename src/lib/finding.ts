@@ -13,7 +13,7 @@ export const warning = (sentence: string): Finding => ({ level: 'warning', sente
 export const fault = (sentence: string): Finding => ({ level: 'fault', sentence })
 export const failure = (sentence: string): Finding => ({ level: 'failure', sentence })
 
-/** A warning of a clock that is off by this much or more; `sentence` has the words such as `2 min ahead of`. */
+/** A warning if a clock is off by `leastMs` or more; `sentence` gets words such as `2 min ahead of`. */
 export function clockFindings(
   aheadMs: number,
   { leastMs, sentence }: { leastMs: number; sentence: (off: string) => string },

@@ -1,10 +1,11 @@
-// Returns memory to the system once a burst of work is over: V8 keeps for long what it needed for a moment.
+// Returns memory to the system once a burst of work is over: V8 would keep what it needed only for a moment.
 import type { Clock } from './clock.ts'
 
 /** Shortest time over which work is measured. */
 const INTERVAL_MS = 10_000
-/** CPU time of an idle interval, at most; and CPU time that leaves garbage worth a collection: a few refreshes. */
+/** An interval with at most this CPU time is idle. */
 const IDLE_MS = 20
+/** The CPU time after which there is enough garbage for a collection: that of a few refreshes. */
 const BURST_MS = 50
 
 /**

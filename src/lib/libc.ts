@@ -1,4 +1,5 @@
-// The few calls of libc that Node lacks: about connections, datagrams for systemd, no core dumps, whether a pipe is read, becoming another program, orphans, and ending at once.
+// The calls of libc that Node lacks: for sockets and connections, against core dumps, for file locks, and for processes (to
+// become another program, reap orphans, end at once).
 import { closeSync, readdirSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { getSystemErrorName } from 'node:util'
@@ -51,12 +52,12 @@ const ABI = {
 const ARCHITECTURES = new Set(['x64', 'arm64', 'arm', 'ia32', 'riscv64', 'loong64'])
 /** `sun_path`, with the NUL byte that ends it (unix(7)). */
 const SUN_PATH_BYTES = MAX_SOCKET_PATH_BYTES + 1
-/** Most users have fewer supplementary groups; where there are more the kernel says how many. */
+/** Most users have fewer supplementary groups; if there are more, the kernel says how many. */
 const USUAL_GROUPS = 32
 const SIGINFO_BYTES = 128
 /** `si_pid`: the union that holds it is aligned to a pointer. */
 const PID_OFFSET = process.arch === 'arm' || process.arch === 'ia32' ? 12 : 16
-/** Ignored by Node from its start on, and a program that is executed inherits what is ignored (signal(7)). */
+/** Signals that Node ignores from its start; a program that is executed would ignore them, too (signal(7)). */
 const IGNORED_BY_NODE = ['SIGPIPE', 'SIGXFSZ'] as const
 
 /**
@@ -83,7 +84,7 @@ function load(): Libc {
   }
 }
 
-/** The native module itself where it can be found: through koffi's own entry it takes 9 ms and 4 MB more. */
+/** The native module itself if it can be found: koffi's own entry point takes 9 ms and 4 MB more. */
 function nativeModule(): Koffi {
   const requireHere = createRequire(import.meta.url)
   try {
@@ -109,7 +110,7 @@ function createLibc(koffi: Koffi) {
   }
 }
 
-/** The result, or a throw where it says that the call by this name failed. */
+/** Returns the result, or throws if it says that the call of this name failed. */
 type Check = (call: string, result: number) => number
 
 function createSocketCalls(func: GetFunction, checked: Check) {
@@ -166,7 +167,7 @@ function createConnectionCalls(func: GetFunction, checked: Check) {
   const poll = func('int poll(void *, ulong, int)')
   const getsockopt = func('int getsockopt(int, int, int, void *, void *)')
   const setsockopt = func('int setsockopt(int, int, int, void *, uint32_t)')
-  // Reused: this is asked at each connection.
+  // Reused, because each connection needs them.
   const credentials = new Int32Array(3)
   const length = new Int32Array(1)
 
@@ -245,10 +246,10 @@ function createProcessCalls(func: GetFunction, checked: Check) {
       checked('prctl', prctl(ABI.PR_SET_DUMPABLE, 0, 0, 0, 0))
     },
     /**
-     * Becomes another program, with the same process id (execve(2)), standard streams and sockets that systemd handed to
-     * this process (`LISTEN_FDS` and `LISTEN_PID` in `env`); all other descriptors are closed, and nothing of this
-     * program runs on, not even exit listeners. `path` is the file itself, `argv[0]` what it is called. Returns only by
-     * throwing; `process.execve` of Node aborts where the kernel refuses.
+     * Becomes another program (execve(2)) with the same process id, standard streams, and sockets that systemd handed to
+     * this process (`LISTEN_FDS` and `LISTEN_PID` in `env`). All other descriptors are closed, and no code of this program
+     * runs any more, not even exit listeners. `path` is the file itself, `argv[0]` its name. Throws if the kernel refuses,
+     * where `process.execve` of Node aborts; otherwise it does not return.
      */
     replaceProcess(path: string, argv: readonly string[], env: NodeJS.ProcessEnv): never {
       const settings = Object.entries(env).flatMap(([name, value]) =>

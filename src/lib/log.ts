@@ -12,7 +12,7 @@ export interface LogFields {
 /** Writes one record. The sentence is constant: what varies is in the fields. Never throws, never blocks. */
 export type Log = (level: LogLevel, sentence: string, fields: LogFields) => void
 
-/** Calls `write` where the problem is new, another one, or over (null). */
+/** Calls `write` when there is a new problem, another one, or none any more (null). */
 export function createProblemLog(write: (problem: string | null) => void) {
   let current: string | null = null
   return {

@@ -1,4 +1,4 @@
-// One file that is kept equal to what it should hold: written when that changes, restored when something else changes it.
+// A file with a desired content: written when that changes, restored when something else changes the file.
 import type { Stats } from 'node:fs'
 import { dirname } from 'node:path'
 import {
@@ -27,7 +27,7 @@ export interface FileCounts {
   errors: number
 }
 
-/** File times tick every few ms: what was changed so recently may change once more without another time. */
+/** File times have a grain of a few ms: a file that was changed within this time may change once more and keep its times. */
 const SETTLED_MS = 1_000
 const FAILURE = { sentence: 'A file cannot be kept', event: 'file-error' }
 const MODE_BITS = 0o7777
@@ -57,7 +57,7 @@ export function createManagedFile(
 ) {
   const { path, mode, uid = null, gid = null } = file
   const directory = dirname(path)
-  /** The content that the file was last given; undefined: what is there is a former run's. */
+  /** The content that the file was last given; undefined: none yet in this run. */
   let written: string | null | undefined
   /** The file's stats when its content was last compared. */
   let lastStat: Stats | null = null
@@ -103,7 +103,7 @@ export function createManagedFile(
   }
 
   async function attempt(content: string | null): Promise<void> {
-    // Another content is written whatever is there.
+    // A new content is written without a look at the file.
     const isRotation = typeof written === 'string' && content !== null && content !== written
     if (isRotation || !(await isAsDesired(content))) {
       lastStat = null
@@ -127,7 +127,7 @@ export function createManagedFile(
       }
     }
     written = content
-    // The absence of a file says nothing of its directory, only that the disk answers.
+    // That a file is absent does not show that it could be written, only that the disk answers.
     if (content !== null || isStalled) problem.set(null)
   }
 
@@ -172,9 +172,9 @@ export function createManagedFile(
     },
     /** Why it is not as it should be: one sentence with the remedy. */
     error: (): string | null => problem.current(),
-    /** Reports whether it was there at the last check. */
+    /** Reports whether the file existed at the last check. */
     isPresent: () => isPresent,
-    /** When it got its content, wall clock. */
+    /** When the file got its content, on the wall clock. */
     writtenAt: () => writtenAt,
     /** Since the start. */
     repairs: () => repairs,
@@ -214,15 +214,15 @@ export function createOwnFile(
   }: { mode?: number } & Omit<Parameters<typeof createManagedFile>[1], 'desired'>,
 ) {
   let content: string | null = null
-  /** The value in the text, as JSON; undefined: not known. */
+  /** The JSON of the value that `content` was made from; undefined: not known. */
   let valueJson: string | null | undefined
   const file = createManagedFile({ path, mode }, { desired: () => content, failure, ...options })
   return {
     /** Removes what a crash left of replacing the file. */
     begin: file.begin,
     /**
-     * The parser's result; null where there is no file or it cannot be trusted, which is logged. `valueOf` it is what
-     * `write` writes.
+     * The parser's result; null if there is no file, or one that cannot be trusted, which is logged. `valueOf` returns the part
+     * of the result that a later `write` would get.
      */
     async read<T>(
       parser: (text: string) => T | undefined,
@@ -243,8 +243,8 @@ export function createOwnFile(
       return value ?? null
     },
     /**
-     * Writes the value where it is another than last time, and restores the file where it was removed; null: removes it. Of
-     * several values that wait for the disk only the newest is written. Never fails.
+     * Writes the value if it differs from the last one, and restores the file if it was removed. Null removes it. If several
+     * values wait for the disk, only the newest is written. Never fails.
      */
     async write<T>(value: T | null, format: (value: T) => string = formatJson): Promise<void> {
       const next = value && JSON.stringify(value)
@@ -265,7 +265,7 @@ function formatJson(value: unknown): string {
   return `${JSON.stringify(value)}\n`
 }
 
-/** The text of a file of this daemon's; null where there is none, or where its owner, mode, size or kind speak against it. */
+/** The text of a file of this daemon; null if there is none, or if its owner, mode, size or kind is not as it should be. */
 async function readTrusted(path: string, mode: number) {
   const untrusted = (fault: string | null) => ({ text: null, fault })
   try {

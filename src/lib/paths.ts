@@ -1,4 +1,5 @@
-// The directories of a daemon, and the paths at which a client and a daemon search, by user and environment (contract, section 1).
+// The directories of a daemon and the candidates for its socket and its configuration, by user and environment (contract,
+// section 1).
 import { userInfo } from 'node:os'
 import { isAbsolute, join } from 'node:path'
 
@@ -55,7 +56,7 @@ function homeOf(env: NodeJS.ProcessEnv): string {
   try {
     return userInfo().homedir
   } catch {
-    // A user without an entry in passwd has no home: where that is not writable, the sentence says what to set.
+    // A user without an entry in passwd has no home. If `/` is not writable, the error says which setting to change.
     return '/'
   }
 }
@@ -65,7 +66,7 @@ function firstOf(list: string | undefined): string | undefined {
   return absolute(list?.split(':')[0])
 }
 
-/** Relative paths in these variables are to be ignored (XDG Base Directory Specification). */
+/** The path, if it is absolute: relative ones in these variables are to be ignored (XDG Base Directory Specification). */
 function absolute(path: string | undefined): string | undefined {
   return path !== undefined && isAbsolute(path) ? path : undefined
 }

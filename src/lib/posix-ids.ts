@@ -15,7 +15,7 @@ export async function idOf(kind: IdKind, name: string | number): Promise<number 
   const known = idIn(entriesOf(kind), name)
   if (known !== undefined) return known
   if (/^\d{1,10}$/.test(name)) return Number(name) < 2 ** 32 - 1 ? Number(name) : undefined
-  // Empty where the name is unknown there too, where no answer comes in time, or where no program may be run.
+  // The output is empty if the name is unknown there, too, if no answer comes in time, or if no program may be run.
   const { stdout } = await runProgram('getent', [DATABASES[kind], '--', name], ASK_MS)
   return idIn(entriesIn(stdout), name)
 }
@@ -43,12 +43,12 @@ function idIn(entries: readonly string[][], name: string): number | undefined {
   return id !== undefined && /^\d+$/.test(id) ? Number(id) : undefined
 }
 
-/** Of each line: name, password, id, and more. */
+/** The fields of each line: name, password, id, and more. */
 function entriesIn(text: string): string[][] {
   return text.split('\n').map((line) => line.split(':'))
 }
 
-/** The local ones: none where the file is not there, or cannot be read. */
+/** The local entries; none if the file does not exist or cannot be read. */
 function entriesOf(kind: IdKind): string[][] {
   return withSystemFallback([], () => entriesIn(readFileSync(`/etc/${DATABASES[kind]}`, 'utf8')))
 }

@@ -1,4 +1,4 @@
-// A value that guards itself: it prints as [secret] wherever it is printed, and is read only by reveal().
+// A secret value: it prints as [secret], and is read only by reveal(). And the search for secrets in texts of others.
 import { inspect } from 'node:util'
 
 const REDACTED = '[secret]'
@@ -42,8 +42,8 @@ function formEncoded(text: string): string {
 const MIN_SECRET_LENGTH = 8
 
 /**
- * Reports whether the text is the secret, as it is or encoded, or contains it so; with `isEncoded` false it contains it
- * only as it is. Containing a short one does not count.
+ * Reports whether the text is or contains the secret, as it is or encoded. With `isEncoded` false, only the secret as it is
+ * counts as contained. A short secret is never counted as contained.
  */
 export function holdsSecret(text: string, secret: string, { isEncoded = true } = {}): boolean {
   const shapes = shapesOf(secret)
@@ -95,7 +95,7 @@ function base64Shapes(secret: string): string[] {
   return [base64, base64.replace(/=+$/, ''), ...inOthers].flatMap((text) => [text, urlSafe(text)])
 }
 
-/** The base64 of a longer text with so many bytes (modulo 3) before these: the characters that these alone decide. */
+/** The base64 of these bytes within a longer text, after `before` bytes (modulo 3): the characters that depend on them alone. */
 function base64Within(bytes: Buffer, before: number): string {
   const base64 = Buffer.concat([Buffer.alloc(before), bytes]).toString('base64')
   return base64.slice(Math.ceil((before * 4) / 3), Math.floor(((before + bytes.length) * 4) / 3))

@@ -47,14 +47,14 @@ export function isSocketActivated(inherited: InheritedSockets): boolean {
   return NAMES.some((name) => inherited[name].length > 0)
 }
 
-/** The descriptors to listen on; null: none was handed over at all, and the socket is opened at its path. */
+/** The descriptors to listen on; null: systemd handed over no socket at all, and this one is opened at its path. */
 export function descriptorsOf(inherited: InheritedSockets, name: SocketName): readonly number[] | null {
   return isSocketActivated(inherited) ? inherited[name] : null
 }
 
 /**
- * Closes those of other names: their clients are then refused and do not wait for ever. To be called before anything
- * else is opened. Only a socket is closed: the descriptor might be one of Node's own.
+ * Closes sockets of other names, so that their clients are refused and do not wait for ever. Call it before anything else
+ * is opened. Only sockets are closed: a descriptor could be one of Node's own.
  */
 export function closeUnknownSockets({ unknown }: InheritedSockets): void {
   for (const { fd } of unknown) {

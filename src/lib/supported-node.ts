@@ -1,4 +1,4 @@
-// The system that the program needs: Linux for the daemon, and a supported Node; the pinned one takes over from another.
+// The system that the program needs: Linux for the daemon, and a supported Node. On another Node the pinned one is started.
 import { existsSync, realpathSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { errorMessage, exitStatus, UserError } from './error.ts'

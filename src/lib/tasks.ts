@@ -1,4 +1,4 @@
-// Runs the parts of a program together: the first fault stops the others, and being stopped is no fault.
+// Runs the parts of a program together: the first error stops the others, and a stop is no error.
 import { once } from 'node:events'
 
 /** Something that runs until it is stopped. */
@@ -9,8 +9,8 @@ interface TaskObject {
 }
 
 /**
- * Resolves when every part has ended. A part that ends, well or not, stops the others. Throws the first fault, once
- * all have cleaned up after themselves.
+ * Resolves when every part has ended. A part that ends, well or not, stops the others. Throws the first error, once all
+ * have ended.
  */
 export async function runTasks(parts: readonly (Task | TaskObject)[], signal: AbortSignal): Promise<void> {
   const stop = new AbortController()
@@ -27,7 +27,7 @@ export async function runTasks(parts: readonly (Task | TaskObject)[], signal: Ab
   await all
 }
 
-/** The task, begun once the promise resolves, or to end at once what is to be stopped before. */
+/** The task, started once the promise resolves; if the signal is aborted before, with that aborted signal. */
 export function after(begun: Promise<unknown>, task: Task | TaskObject): Task {
   return async (signal) => {
     await raceAbort(begun, signal)
