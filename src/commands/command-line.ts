@@ -114,12 +114,22 @@ function programHelp(commands: readonly CommandSpec[]): string[] {
   ]
 }
 
-function commandHelp({ name, positionals, options, summary, details = [] }: CommandSpec): string[] {
-  const rows = Object.entries(options).map(([option, spec]): [string, string] => {
-    const choices = spec.choices === undefined ? '' : ` (${spec.choices.join(', ')})`
-    const otherwise = spec.default === undefined ? '' : ` [${spec.default}]`
-    const value = spec.value === undefined ? '' : ` ${spec.value}`
-    return [`--${option}${value}`, `${spec.summary}${choices}${otherwise}`]
+const exitsOfAll = '0 success; 64 the command line is wrong; 69 Node is too old; 70 an internal error'
+
+/** The exit statuses of a command, as one sentence in the order of their numbers. */
+export function exitSentence({ exits = exitsOfAll }: CommandSpec): string {
+  const parts = `${exitsOfAll}; ${exits}`.split('; ')
+  const byStatus = Object.fromEntries(parts.map((part) => [Number.parseInt(part, 10), part]))
+  return `Exit status: ${Object.values(byStatus).join('; ')}.`
+}
+
+function commandHelp(spec: CommandSpec): string[] {
+  const { name, positionals, options, summary, details = [] } = spec
+  const rows = Object.entries(options).map(([option, given]): [string, string] => {
+    const choices = given.choices === undefined ? '' : ` (${given.choices.join(', ')})`
+    const otherwise = given.default === undefined ? '' : ` [${given.default}]`
+    const value = given.value === undefined ? '' : ` ${given.value}`
+    return [`--${option}${value}`, `${given.summary}${choices}${otherwise}`]
   })
   // Such as `kyc-tokend reject [OPTION …] [FINGERPRINT|-]`.
   const usage = ['Usage: kyc-tokend', name, rows.length > 0 && '[OPTION …]', positionals]
@@ -127,7 +137,7 @@ function commandHelp({ name, positionals, options, summary, details = [] }: Comm
     usage.filter(Boolean).join(' '),
     '',
     `${summary}.`,
-    ...details.flatMap((paragraph) => ['', ...wrap(paragraph, WIDTH)]),
+    ...[...details, exitSentence(spec)].flatMap((paragraph) => ['', ...wrap(paragraph, WIDTH)]),
     '',
     ...table([...rows, ['--help', 'This help']]),
   ]

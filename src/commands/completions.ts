@@ -62,12 +62,8 @@ export const run: RunCommand = ({ positionals, stdout }) => {
   const script = Object.hasOwn(scripts, shell) && words.length === 0 ? scripts[shell] : undefined
   if (script === undefined && shell !== 'offers')
     throw new UsageError('Name one shell: kyc-tokend completions bash, zsh or fish.')
-  stdout.write(
-    script ??
-      offersFor(words)
-        .map((line) => `${line}\n`)
-        .join(''),
-  )
+  const offers = offersFor(words).map((line) => `${line}\n`)
+  stdout.write(script ?? offers.join(''))
   return Promise.resolve(0)
 }
 

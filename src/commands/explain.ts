@@ -18,7 +18,6 @@ const AFTER_REFUSAL =
   'one alert, and no request until the credentials or baseUrl change, an operator runs `kyc-tokend refresh`, or the daemon is started after an orderly stop'
 const AFTER_SHARED_REFUSAL =
   'one alert for all hosts that share, and no request of theirs until the credentials or baseUrl change, or an operator runs `kyc-tokend refresh` on one of them; a host that is started after an orderly stop asks only while the shared store is away'
-const GOOD_TOKEN = 'a token that is still good is served until it expires'
 
 export const run: RunCommand = async ({ options, env, stdin, stdout }) => {
   const status = statusOf(options['status'])
@@ -39,11 +38,7 @@ export const run: RunCommand = async ({ options, env, stdin, stdout }) => {
   const number = table.findIndex((one) => one.answer === given.answer) + 1
   const lines = [
     `Row: ${number} of ${table.length} (${given.answer}): ${given.follows}`,
-    ...(outcome.kind !== 'ok'
-      ? failureLines(outcome, { policy, isShared })
-      : state.token === null
-        ? []
-        : tokenLines(state.token)),
+    ...(outcome.kind === 'ok' ? tokenLines(state.token!) : failureLines(outcome, { policy, isShared })),
   ]
   stdout.write(`${lines.join('\n')}\n`)
   return exitStatus.ok
@@ -54,7 +49,7 @@ function failureLines(
   { policy, isShared }: { policy: Policy; isShared: boolean },
 ): string[] {
   const { reason, detail } = outcome
-  const refused = `${isShared ? AFTER_SHARED_REFUSAL : AFTER_REFUSAL}; ${GOOD_TOKEN}`
+  const refused = `${isShared ? AFTER_SHARED_REFUSAL : AFTER_REFUSAL}; a token that is still good is served until it expires`
   const then = outcome.kind === 'permanent' ? refused : retryLine(outcome, policy)
   const remedy = [remedies[reason], ...keyMistakes(reason)].join('; ')
   return [`Reason: ${reason}`, `Detail: ${detail}`, `Then: ${then}`, `Remedy: ${remedy}`]

@@ -183,12 +183,11 @@ const rows: Readonly<Record<string, (status: StatusResult, view: View) => string
     return [`${version} on ${host}, pid ${pid}, started ${ago(startedAt)}`, configFile]
   },
   readers({ readers = [] }, { ago }) {
-    return readers
-      .slice(0, MAX_READERS)
-      .map(
-        ({ uid, client, pid, transport, lastAt, count }) =>
-          `${client ?? 'a client without a name'} (uid ${uid}, pid ${pid}, ${transport}) ${ago(lastAt)}, ${times(count)}`,
-      )
+    const latest = readers.slice(0, MAX_READERS)
+    return latest.map(
+      ({ uid, client, pid, transport, lastAt, count }) =>
+        `${client ?? 'a client without a name'} (uid ${uid}, pid ${pid}, ${transport}) ${ago(lastAt)}, ${times(count)}`,
+    )
   },
 }
 

@@ -33,6 +33,9 @@ const ofToken = {
   'wait DURATION':
     'How long to wait for a token that is good enough (at most 60s); if given, also for a daemon that has not been started yet [10s]',
 }
+const oldNode = 'or Node is too old'
+const noDaemon = `69 no daemon is running, ${oldNode}`
+const exitsOfClient = `${noDaemon}; 75 there is no usable token now; 77 the service refuses the account, or access is denied; 78 the daemon's configuration is faulty`
 /** Those that programs use to read something again or to end. */
 const signalNames = ['HUP', 'USR1', 'USR2', 'WINCH', 'TERM', 'INT', 'QUIT']
 
@@ -41,6 +44,7 @@ export const commands: readonly CommandSpec[] = [
     name: 'setup',
     load: () => import('./setup.ts'),
     summary: 'Write configuration and secrets, check them with the service, and start the daemon',
+    exits: `0 there is a token; 69 systemd does not answer, the unit does not start, ${oldNode}; 75 there is no token, or another setup is running; 77 the service refuses the account, or access is denied; 78 existing files differ or are faulty`,
     options: optionsOf(
       {
         'base-url URL': 'Address of the service [asked for]',
@@ -59,13 +63,14 @@ export const commands: readonly CommandSpec[] = [
     ),
     details: [
       'Root writes to /etc/kyc-tokend, readable by the group kyc-tokend. If the package is installed, setup then enables and starts the unit, and waits up to 15 s for a token. A person writes ./kyc-tokend.config.json and starts nothing.',
-      'With --base-url, --api-key-file and --api-secret-file, or with --from, it needs no terminal. A second run changes nothing, and says so: Nothing was changed. It ends with 0 once there is a token, 75 without one or while another setup runs there, 77 if the service refuses the account, and 78 if existing files differ or are faulty. If the service gives no token, setup restores what was there before, unless --unverified is given.',
+      'With --base-url, --api-key-file and --api-secret-file, or with --from, it needs no terminal. A second run changes nothing, and says so: Nothing was changed. If the service gives no token, setup restores what was there before, unless --unverified is given.',
     ],
   },
   {
     name: 'run',
     load: () => import('./run.ts'),
     summary: 'Run the daemon in the foreground',
+    exits: `0 a signal stopped it; 69 another daemon uses the same sockets or directories, ${oldNode}; 75 the disk of the runtime directory does not answer; 78 the configuration is faulty`,
     options: optionsOf(ofConfig),
     details: [
       'Fetches the access token, keeps it fresh, and serves it on its sockets and in its token files. Logs go to stderr.',
@@ -76,6 +81,7 @@ export const commands: readonly CommandSpec[] = [
     name: 'token',
     load: () => import('./token.ts'),
     summary: 'Print the access token',
+    exits: `0 it printed a token; ${exitsOfClient}`,
     options: optionsOf(
       {
         'format FORMAT':
@@ -94,6 +100,7 @@ export const commands: readonly CommandSpec[] = [
     name: 'watch',
     load: () => import('./watch.ts'),
     summary: 'Print one line of JSON now and at each change of the token or its state',
+    exits: `0 the reader of the output is gone; ${noDaemon}; 77 access is denied; 78 the package koffi is missing`,
     options: optionsOf({ 'no-token': 'Leave out the token, for people and logs', ...ofDaemon }),
     details: [
       'Each line has the fields of `token --format json`. While there is no token, it has `code` and `message` instead, which say why. The command survives restarts of the daemon.',
@@ -103,6 +110,7 @@ export const commands: readonly CommandSpec[] = [
     name: 'status',
     load: () => import('./status.ts'),
     summary: 'Show state, life left, next refresh, failures and what to do about them',
+    exits: `0 a usable token is held and the account is not refused; ${exitsOfClient}`,
     options: optionsOf({
       json: 'Print one JSON object, for programs; with --all, one on each line',
       watch:
@@ -111,23 +119,24 @@ export const commands: readonly CommandSpec[] = [
       ...ofDaemon,
     }),
     details: [
-      'It ends with 0 if a usable token is held and nothing is refused, 75 without a token, and 77 if the service refuses the account. With --all it ends with the worst of all accounts (from worst to best: 77, 75, 69, 0).',
-      'It first says what to do, with the exact commands for this host. If no daemon runs, it says why the unit does not run.',
+      'It first says what to do, with the exact commands for this host. If no daemon runs, it says why the unit does not run. With --all it ends with the exit status of the worst of all accounts (from worst to best: 77, 75, 69, 78, 0).',
     ],
   },
   {
     name: 'alert-test',
     load: () => import('./alert-test.ts'),
     summary: 'Rehearse an alert: log, alert.json and alert command',
+    exits: `${noDaemon}; 75 a real alert is raised; 77 access is denied; 78 no alert reaches the alert command, or the daemon's configuration is faulty`,
     options: optionsOf(ofDaemon),
     details: [
-      "For root and the daemon's own user. The alert is marked as a test everywhere, and is over after 10 s. alert-test ends with 75 while a real alert is raised, and with 78 if no alert reaches the alert command.",
+      "For root and the daemon's own user. The alert is marked as a test everywhere, and is over after 10 s.",
     ],
   },
   {
     name: 'refresh',
     load: () => import('./refresh.ts'),
     summary: 'Ask the service for a new token now, and say how it went',
+    exits: `0 the service gave a token; ${exitsOfClient.replace('there is no usable token now', 'the attempt failed')}`,
     options: optionsOf(ofDaemon),
     details: [
       "For root and the daemon's own user. It also ends a refusal: the daemon asks the service again.",
@@ -138,6 +147,7 @@ export const commands: readonly CommandSpec[] = [
     load: () => import('./reject.ts'),
     summary: 'Report a token that the service answered with 401',
     positionals: '[FINGERPRINT|-]',
+    exits: exitsOfClient,
     options: optionsOf(ofDaemon),
     details: [
       'Without an argument it reports the current token; with a fingerprint, the token that has it; with -, the token on stdin (alone, or as `token --format header` or `--format env` prints it). It refuses a token as an argument, because other users can read arguments.',
@@ -147,6 +157,7 @@ export const commands: readonly CommandSpec[] = [
     name: 'explain',
     load: () => import('./explain.ts'),
     summary: 'Say what the daemon does about an answer of the service',
+    exits: '78 the configuration is faulty',
     options: optionsOf(
       {
         'status STATUS': 'HTTP status of the answer, such as 500',
@@ -163,10 +174,12 @@ export const commands: readonly CommandSpec[] = [
     load: () => import('./check.ts'),
     summary:
       'Find every fault of configuration, permissions, directories, socket and host, each with its remedy',
+    exits:
+      '0 there is no fault; 75 --live: the service gives no token; 77 --live: the service refuses the account, or access is denied; 78 there is a fault',
     options: optionsOf({
       ...ofConfig,
       'config-only': 'Check the configuration alone',
-      live: 'Also ask the service for a token, once: ends with 77 if it refuses the account, 75 if it gives none',
+      live: 'Also ask the service for a token, once',
     }),
     details: [
       'With sudo, it checks with the rights of the user kyc-tokend (if that user exists) and within the sandbox of the unit (systemctl show). It changes and starts nothing, and connects to no socket at which systemd listens.',
@@ -177,6 +190,7 @@ export const commands: readonly CommandSpec[] = [
     load: () => import('./exec.ts'),
     summary: 'Run a command with the token in its environment, once there is one',
     positionals: '-- CMD [ARG …]',
+    exits: `0 the command succeeded; ${exitsOfClient}; 126 the command cannot be run; 127 it is not found; any other: that of the command`,
     options: optionsOf(
       {
         ...ofToken,
@@ -194,7 +208,7 @@ export const commands: readonly CommandSpec[] = [
       },
     ),
     details: [
-      'CMD gets the token in KYC_ACCESS_TOKEN. It replaces this process, so it gets the signals and gives the exit status; 126 means that it could not be run, 127 that it was not found. It gets the standard streams and the sockets that systemd handed to this process, and no other descriptor. It does not see later tokens: a program that runs long uses the token file or the socket, or is run with --on-change.',
+      'CMD gets the token in KYC_ACCESS_TOKEN. It replaces this process, so it gets the signals and gives the exit status. It gets the standard streams and the sockets that systemd handed to this process, and no other descriptor. It does not see later tokens: a program that runs long uses the token file or the socket, or is run with --on-change.',
       'With --on-change restart, kyc-tokend stays as the parent of CMD and restarts it at each new token. With the name of a signal, CMD gets that signal instead, once the token files are written; its environment cannot change, so CMD must read the token from a file. Changes that come together count once. If CMD ends by itself, it is not started again: exec ends with its status, or with 128 plus the number of the signal that killed it. exec passes TERM, INT, HUP, USR1, USR2 and WINCH on to the process group of CMD; after TERM it does not start CMD again. While the daemon is away or the account is refused, CMD keeps running. CMD has no controlling terminal. With --on-change, sockets that systemd handed to this process are an error.',
     ],
   },
@@ -202,6 +216,7 @@ export const commands: readonly CommandSpec[] = [
     name: 'sandbox',
     load: () => import('./sandbox.ts'),
     summary: 'Run a stand-in for the service on loopback, to try things and to rehearse outages',
+    exits: `69 the port is in use, ${oldNode}; 77 the port needs root; 78 the configuration is faulty`,
     options: optionsOf(
       {
         'port N': 'Port on 127.0.0.1 [a free one]',

@@ -1,6 +1,7 @@
 // The parts of the manual that come from the code; `node systemd/man/tables.ts` writes them into its pages.
 import { readFileSync, writeFileSync } from 'node:fs'
 import type { CommandSpec, OptionSpec } from '../../src/commands/command.ts'
+import { exitSentence } from '../../src/commands/command-line.ts'
 import { commands } from '../../src/commands/specs.ts'
 import { standardService } from '../../src/config/service.ts'
 import { scenarioNames, summaryOf } from '../../src/sandbox/scenarios.ts'
@@ -77,7 +78,7 @@ function commandSection(spec: CommandSpec): string {
   ])
   return [
     `### kyc-tokend ${[name, ...(positionals === undefined ? [] : [code(positionals)])].join(' ')}\n`,
-    ...[`${summary}.`, ...details].map((paragraph) => `${paragraph}\n`),
+    ...[`${summary}.`, ...details, exitSentence(spec)].map((paragraph) => `${paragraph}\n`),
     ...(rows.length === 0 ? [] : [markdownTable({ head: ['option', 'meaning'], rows })]),
   ].join('\n')
 }

@@ -12,7 +12,7 @@ import { bare, block, manualText, pages, tableRows } from './manual.ts'
 import { stateDiagram } from '../../systemd/man/states.ts'
 import { commandChapter, tables } from '../../systemd/man/tables.ts'
 import { httpAsk } from '../support/outside.ts'
-import { runCli } from '../support/run-cli.ts'
+import { runCli, statusesOf } from '../support/run-cli.ts'
 import { expectUntil } from '../support/until.ts'
 
 const project = new URL('../..', import.meta.url).pathname
@@ -89,8 +89,13 @@ describe('of what is seen from outside', () => {
   test('the exit statuses are those that there are, and are seen', async () => {
     const listed = tableRows('statuses').map(([status]) => Number(status))
     expect(listed).toEqual(Object.values(exitStatus))
+    const documented = commands.flatMap(statusesOf).filter((status) => status < 126)
+    expect(listed).toEqual([...new Set(documented)].toSorted((one, other) => one - other))
     const noDaemon = { env: { KYC_TOKEND_SOCKET: join(project, 'no-such.sock') } }
-    expect((await runCli(['token'], noDaemon)).status).toBe(69)
+    const ofClients = commands.filter(({ exits }) => exits?.includes('69 no daemon is running'))
+    expect(ofClients).toHaveLength(7)
+    for (const { name } of ofClients)
+      expect((await runCli([name, ...(name === 'exec' ? ['--', 'true'] : [])], noDaemon)).status).toBe(69)
     expect((await runCli(['tokken'])).status).toBe(64)
     expect((await runCli(['check', '--config', join(project, 'package.json')])).status).toBe(78)
   })

@@ -1,6 +1,9 @@
 // Runs the command line as a user does: a process, its streams and its end.
 import { spawn, type ChildProcessWithoutNullStreams } from 'node:child_process'
 import { onTestFinished } from 'vitest'
+import type { CommandSpec } from '../../src/commands/command.ts'
+import { exitSentence } from '../../src/commands/command-line.ts'
+import { commands } from '../../src/commands/specs.ts'
 import { PROGRAM } from './daemon.ts'
 
 const LONGEST_MS = 25_000
@@ -27,8 +30,22 @@ export interface Running {
   readonly ended: Promise<Ended>
 }
 
+/** `ended` rejects if the command ends with a status that its help does not have. */
 export function startCli(args: readonly string[], options: Options = {}): Running {
-  return startProgram([...PROGRAM, ...args], options)
+  const running = startProgram([...PROGRAM, ...args], options)
+  return { ...running, ended: running.ended.then((end) => asDocumented(end, args)) }
+}
+
+function asDocumented(ended: Ended, [name = '']: readonly string[]): Ended {
+  const spec = commands.find((command) => command.name === name)
+  if (spec === undefined || name === 'exec' || ended.status === null) return ended
+  if (statusesOf(spec).includes(ended.status)) return ended
+  throw new Error(`${name} ended with ${ended.status}, which its help does not have: ${ended.stderr}`)
+}
+
+/** The exit statuses that the help of a command has. */
+export function statusesOf(spec: CommandSpec): number[] {
+  return Array.from(exitSentence(spec).matchAll(/[:;] (\d+) /g), ([, status]) => Number(status))
 }
 
 export function startProgram([command = '', ...words]: readonly string[], options: Options = {}): Running {
