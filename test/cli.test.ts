@@ -122,7 +122,7 @@ test.skipIf(lacks('bash'))('output without a reader is no error', async () => {
   expect(stdout).toBe('0\n')
 })
 
-test('a fault without a reader is told by the status alone', async () => {
+test('a fault without a reader ends with its status all the same', async () => {
   const [node, program] = PROGRAM
   const child = spawn(node, [program, 'check', '--config', '/nonexistent'], {
     stdio: ['ignore', 'pipe', 'pipe'],

@@ -137,10 +137,8 @@ const rows: Readonly<Record<string, (status: StatusResult, view: View) => string
     if (alertProblem !== null) return [...raised, ink('yellow', alertProblem)]
     if (alertCommand === null) return raised
     const { failure, at } = alertCommand
-    return [
-      ...raised,
-      `the alert command ${failure === null ? 'succeeded' : ink('red', 'failed')} ${ago(at)}${failure === null ? '' : `, ${failure}`}`,
-    ]
+    const how = failure === null ? `succeeded ${ago(at)}` : `${ink('red', 'failed')} ${ago(at)}, ${failure}`
+    return [...raised, `the alert command ${how}`]
   },
   settings({ daemon }, { ink }) {
     const { state, problem } = daemon.configuration

@@ -27,10 +27,7 @@ export const run: RunCommand = async (invocation) => {
   const sentences = [`No new token (${reason}): ${detail}`]
   if (reason !== STOPPING) sentences.push(remedies[reason as Reason | PostponedReason])
   if (result.fingerprint !== undefined) sentences.push(`Token ${result.fingerprint} is still served`)
-  throw new UserError(
-    sentences.map(asSentence).join(' '),
-    permanentReasons.some((permanent) => permanent === reason)
-      ? exitStatus.noPermission
-      : exitStatus.tryAgain,
-  )
+  const isRefused = permanentReasons.some((permanent) => permanent === reason)
+  const status = isRefused ? exitStatus.noPermission : exitStatus.tryAgain
+  throw new UserError(sentences.map(asSentence).join(' '), status)
 }

@@ -33,10 +33,8 @@ export const run: RunCommand = async (invocation) => {
 }
 
 /** The token or fingerprint on the command line or on stdin; undefined: the current one. */
-async function namedToken({
-  positionals,
-  stdin,
-}: Invocation): Promise<string | { fingerprint: string } | undefined> {
+async function namedToken(given: Invocation): Promise<string | { fingerprint: string } | undefined> {
+  const { positionals, stdin } = given
   const [named] = positionals
   if (positionals.length > 1) throw new UsageError('reject takes one fingerprint, or - for a token on stdin.')
   if (named === undefined) return undefined

@@ -155,10 +155,8 @@ export async function writeSetup(
 
 export function existsError(paths: readonly string[], remedy: string, as = ''): UserError {
   const [verb, last] = paths.length === 1 ? ['exists', ''] : ['exist', ' (each of them)']
-  return new UserError(
-    `${paths.join(', ')} ${verb} already${as}: ${remedy}${last}.`,
-    exitStatus.configuration,
-  )
+  const message = `${paths.join(', ')} ${verb} already${as}: ${remedy}${last}.`
+  return new UserError(message, exitStatus.configuration)
 }
 
 /** The content of the file that an option names, without its newline. Throws UsageError (64). */

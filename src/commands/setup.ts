@@ -230,10 +230,8 @@ function answersOf(text: string, name: string): Answers {
 }
 
 /** From the options, and what is missing from the terminal. */
-async function singleAnswers(
-  { options, stdin, stderr, signal }: Invocation,
-  files: SetupFiles,
-): Promise<Answers> {
+async function singleAnswers(invocation: Invocation, files: SetupFiles): Promise<Answers> {
+  const { options, stdin, stderr, signal } = invocation
   const given: Given = {}
   const all = Object.entries(fields) as [keyof Given, Field][]
   for (const [name, { option, problem }] of all) {

@@ -35,11 +35,8 @@ export async function unitProperties(
 ): Promise<UnitProperties | null> {
   if (!existsSync(SYSTEMD_RUNS)) return null
   const shown = ['LoadState', ...names].flatMap((name) => ['-p', name])
-  const { isOk, stdout, stderr } = await runProgram(
-    'systemctl',
-    ['show', '--timestamp=unix', ...shown, unit],
-    ASK_MS,
-  )
+  const words = ['show', '--timestamp=unix', ...shown, unit]
+  const { isOk, stdout, stderr } = await runProgram('systemctl', words, ASK_MS)
   const properties = parseProperties(stdout)
   if (!isOk && isNeeded)
     throw new UserError(
@@ -54,10 +51,8 @@ export function firstLine(text: string): string {
 }
 
 /** The variables of `Environment=`, as `systemctl show` quotes them, and of each `EnvironmentFile=` that this user may read. */
-export function environmentOf({
-  Environment = '',
-  EnvironmentFiles = '',
-}: UnitProperties): NodeJS.ProcessEnv {
+export function environmentOf(properties: UnitProperties): NodeJS.ProcessEnv {
+  const { Environment = '', EnvironmentFiles = '' } = properties
   const words = Environment.match(/"(?:[^"\\]|\\.)*"|\S+/g) ?? []
   const assignments = words.map((word) =>
     word.startsWith('"') ? word.slice(1, -1).replaceAll(/\\(.)/g, '$1') : word,

@@ -18,11 +18,10 @@ export async function needSupportedNode(root: URL): Promise<void> {
   if (major >= FIRST_MAJOR_OF_ALL || minor >= (FIRST_MINOR[major] ?? Infinity)) return
   const remedy = `kyc-tokend needs Node 22.21, 24.5 or 26, or newer ones of these, and this is ${process.version}`
   const pinned = PINNED.map((path) => fileURLToPath(new URL(path, root))).find((path) => existsSync(path))
-  if (pinned === undefined || realpathSync(pinned) === realpathSync(process.execPath))
-    throw new UserError(
-      `${remedy}: install one, or, in a checkout on x64, run \`npm ci\`.`,
-      exitStatus.unavailable,
-    )
+  if (pinned === undefined || realpathSync(pinned) === realpathSync(process.execPath)) {
+    const message = `${remedy}: install one, or, in a checkout on x64, run \`npm ci\`.`
+    throw new UserError(message, exitStatus.unavailable)
+  }
   const { loadLibc } = await import('./libc.ts')
   try {
     loadLibc().replaceProcess(pinned, [pinned, ...process.execArgv, ...process.argv.slice(1)], process.env)
