@@ -125,7 +125,7 @@ async function answerMisconfigured(
   const clock = createSystemClock()
   const { log, close } = createLog({ ...settings, stream: stderr, env, clock, secrets: () => [] })
   const { unit } = unitNames(accountOfEnvironment(env))
-  log('error', 'The configuration is faulty: clients are answered `misconfigured` for a minute at most', {
+  log('error', 'The configuration is faulty: clients are answered `misconfigured` for 2 s', {
     event: 'misconfigured',
     error: error.message,
     remedy: `Correct it (sudo kyc-tokend check), then sudo systemctl restart ${unit}`,

@@ -113,30 +113,19 @@ function clientsOf({ connections, subscribers }: StatusResult['clients']['ipc'])
   return { connections, subscribers }
 }
 
-/** An operator who starts the daemon sees its end so soon where no client connects. */
-const FIRST_MS = 2_000
-/** After the end the next client starts the daemon again: this is the time between two such starts. */
-const MOST_MS = 60_000
+/** After the end the next client starts the daemon again: this is the least time between two such starts. */
+const MISCONFIGURED_MS = 2_000
 
-/** Until aborted, answers requests with the fault `misconfigured`: for 2 s, or for a minute where a client connects in that time. */
+/** For 2 s, or until aborted, answers requests with the fault `misconfigured`. */
 export async function serveMisconfigured(
   inherited: InheritedSockets,
   options: { message: string; log: Log; clock: Clock; signal: AbortSignal },
 ): Promise<void> {
   const { message, log, clock, signal } = options
   const { createHttpServer, HANDED_OVER } = await import('./http/server.ts')
-  let isAwaited = false
-  const known = createPeers()
-  const peers: Peers = {
-    ...known,
-    of(socket) {
-      isAwaited = true
-      return known.of(socket)
-    },
-  }
   const fault: Fault = { code: 'misconfigured', message }
   const reply = (): { fault: Fault } => ({ fault })
-  const context = createDeliveryContext({ replies: repliesOf(reply), testAlert: reply, log, clock, peers })
+  const context = createDeliveryContext({ replies: repliesOf(reply), testAlert: reply, log, clock })
   const common = { ...context, socket: HANDED_OVER }
   const metrics = () => ({ contentType: 'text/plain; charset=utf-8', body: '' })
   const servers = [
@@ -144,8 +133,7 @@ export async function serveMisconfigured(
     createHttpServer({ ...common, metrics, inherited: inherited.http }),
   ]
   await Promise.all(servers.map(async (server) => server.open()))
-  await clock.sleep(FIRST_MS, signal)
-  if (isAwaited) await clock.sleep(MOST_MS - FIRST_MS, signal)
+  await clock.sleep(MISCONFIGURED_MS, signal)
   await Promise.all(servers.map(async (server) => server.close()))
 }
 
