@@ -84,7 +84,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
     (await secretWatch.refresh(signal)) ?? keeper.refresh(signal)
   const replies = createReplies({
     keeper: { ...keeper, refresh },
-    parts: {
+    sources: {
       examineConfiguration: () => withTimeout(MAX_EXAMINE_MS, onDisk.examine(), clock),
       files: () => files.status(),
       clients: () => servers.clients(),

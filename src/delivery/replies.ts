@@ -15,7 +15,7 @@ import { createLiveness } from '../token/variable.ts'
 import { remedies, type FetchOutcome } from '../token/outcome.ts'
 import { dueAtMs, isStale, usableToken, usableUntilMs, type TokenState } from '../token/state.ts'
 import { fingerprintOf } from '../token/token.ts'
-import { describeCurrent, describeToken, statusOf, type StatusParts } from './status.ts'
+import { describeCurrent, describeToken, statusOf, type StatusSources } from './status.ts'
 
 /** The value that was requested, or a fault that says why there is none. */
 export type Result<T> = { readonly value: T } | { readonly fault: Fault }
@@ -38,11 +38,11 @@ export type Replies = ReturnType<typeof createReplies>
 
 export function createReplies(options: {
   keeper: Keeper
-  parts: StatusParts
+  sources: StatusSources
   /** A clock that stops during suspend, in ms: a suspended loop cannot tick. */
   monotonicMs?: () => number
 }) {
-  const { keeper, parts, monotonicMs = systemMonotonicMs } = options
+  const { keeper, sources, monotonicMs = systemMonotonicMs } = options
   let cached = cachedReply(keeper.state(), keeper.now())
 
   function current(now = keeper.now()): Result<CachedToken> {
@@ -69,11 +69,11 @@ export function createReplies(options: {
   function reject(request: RejectRequest): Result<RejectResult> {
     const fingerprint = request.fingerprint ?? fingerprintOf(request.accessToken ?? '')
     const { verdict, retryAfterMs } = keeper.reject(fingerprint)
-    const now = usableToken(keeper.state(), keeper.now())
+    const usable = usableToken(keeper.state(), keeper.now())
     return {
       value: {
         verdict,
-        ...(now !== null && { fingerprint: now.fingerprint }),
+        ...(usable !== null && { fingerprint: usable.fingerprint }),
         ...(retryAfterMs !== undefined && { retryAfterSeconds: Math.ceil(retryAfterMs / 1_000) }),
       },
     }
@@ -97,8 +97,8 @@ export function createReplies(options: {
     /** Asks the service now; answers when the attempt is over or the signal is aborted. */
     refresh,
     async status(): Promise<Result<StatusResult>> {
-      await parts.examineConfiguration()
-      return { value: statusOf(keeper.state(), keeper.now(), parts) }
+      await sources.examineConfiguration()
+      return { value: statusOf(keeper.state(), keeper.now(), sources) }
     },
     /** Reports whether the scheduler has ticked within 45 s, which it does during a request to the service too. */
     isAlive: createLiveness(keeper, monotonicMs),

@@ -13,7 +13,7 @@ import {
 import type { Token } from '../token/token.ts'
 
 /** The part of the status that other components know. */
-export interface StatusParts {
+export interface StatusSources {
   /** Compares the configuration on disk with the running one, which else happens only from time to time. */
   examineConfiguration(): Promise<unknown>
   files(): StatusResult['files']
@@ -46,7 +46,7 @@ export function describeCurrent(state: TokenState, now: Instant): TokenDescripti
   return token === null ? null : describeToken(token, state, now)
 }
 
-export function statusOf(state: TokenState, now: Instant, parts: StatusParts): StatusResult {
+export function statusOf(state: TokenState, now: Instant, sources: StatusSources): StatusResult {
   const format = (instant: Instant | null): string | null =>
     instant === null ? null : formatInstant(instant.bootMs, now)
   return {
@@ -54,21 +54,21 @@ export function statusOf(state: TokenState, now: Instant, parts: StatusParts): S
     token: describeCurrent(state, now),
     failure: describeFailure(state, now),
     nextAttemptAt: formatNextAttempt(state, now),
-    alert: describeAlert(parts.alert(), now),
-    files: parts.files(),
-    clients: parts.clients(),
+    alert: describeAlert(sources.alert(), now),
+    files: sources.files(),
+    clients: sources.clients(),
     service: {
       baseUrl: state.baseUrl,
       lastRequestAt: format(state.lastRequestAt),
       lastSuccessAt: format(state.lastSuccessAt),
       requests: state.requests,
     },
-    daemon: parts.daemon(),
-    share: parts.share(),
+    daemon: sources.daemon(),
+    share: sources.share(),
   }
 }
 
-function describeAlert(alert: ReturnType<StatusParts['alert']>, now: Instant): StatusResult['alert'] {
+function describeAlert(alert: ReturnType<StatusSources['alert']>, now: Instant): StatusResult['alert'] {
   if (alert === null) return null
   const { reason, remedy, contact, askedBy } = alert
   const since = formatInstant(alert.since.bootMs, now)

@@ -222,7 +222,7 @@ describe('connections', () => {
     const program = `
       import { openListener } from '${new URL('../../src/delivery/listener/listener.ts', import.meta.url).href}'
       const onConnection = (socket) => socket.end('hello')
-      await openListener({ path: '${path}', mode: 0o600, gid: null }, { onConnection, onFault() {} })
+      await openListener({ path: '${path}', mode: 0o600, gid: null }, { onConnection, onAcceptError() {} })
       console.log('listening')`
     const daemon = spawn(process.execPath, ['--input-type=module', '-e', program], {
       stdio: ['ignore', 'pipe', 'inherit'],

@@ -4,7 +4,7 @@ import type { TokenResult } from '../../src/protocol.ts'
 import { statusOf } from '../../src/delivery/status.ts'
 import { initialState } from '../../src/token/state.ts'
 import { remedies } from '../../src/token/outcome.ts'
-import { statusPartsOf } from '../support/delivery-world.ts'
+import { statusSourcesOf } from '../support/delivery-world.ts'
 import { failures } from '../support/failures.ts'
 import { createKeeperWorld, type KeeperWorld } from '../support/keeper-world.ts'
 
@@ -20,7 +20,7 @@ async function start(
   const replies = createReplies({
     keeper: world.keeper,
     monotonicMs: () => monotonicMs,
-    parts: statusPartsOf(world.keeper),
+    sources: statusSourcesOf(world.keeper),
   })
   onTestFinished(world.stop)
   world.start()
@@ -163,7 +163,7 @@ describe('the status', () => {
     const { failure } = statusOf(
       { ...state, refusal },
       now,
-      statusPartsOf({ state: () => state, now: () => now }),
+      statusSourcesOf({ state: () => state, now: () => now }),
     )
     expect(failure).toEqual({
       reason: 'account-inactive',

@@ -8,7 +8,7 @@ import { createPeers } from '../../src/delivery/peers.ts'
 import type { Metrics } from '../../src/delivery/http/routes.ts'
 import type { TestAlert } from '../../src/delivery/operations.ts'
 import { createReplies } from '../../src/delivery/replies.ts'
-import type { StatusParts } from '../../src/delivery/status.ts'
+import type { StatusSources } from '../../src/delivery/status.ts'
 import { createDeliveryContext } from '../../src/delivery/servers.ts'
 import { createSystemClock } from '../../src/lib/clock.ts'
 import { loadLibc, type Libc } from '../../src/lib/libc.ts'
@@ -46,10 +46,10 @@ export function playSweeps(): (ms: number) => void {
   return (ms) => void vi.advanceTimersByTime(ms)
 }
 
-export function statusPartsOf(
+export function statusSourcesOf(
   keeper: Pick<Keeper, 'state' | 'now'>,
-  clients: StatusParts['clients'] = () => ({ ipc: { connections: 0, subscribers: 0 }, http: null }),
-): StatusParts {
+  clients: StatusSources['clients'] = () => ({ ipc: { connections: 0, subscribers: 0 }, http: null }),
+): StatusSources {
   return {
     examineConfiguration: async () => undefined,
     share: () => null,
@@ -121,7 +121,7 @@ export async function startDelivery(
   const replies = createReplies({
     keeper,
     ...(monotonicMs && { monotonicMs }),
-    parts: statusPartsOf(keeper, () => ({ ipc: ipc.counts(), http: http.counts() })),
+    sources: statusSourcesOf(keeper, () => ({ ipc: ipc.counts(), http: http.counts() })),
   })
   const testAlert = options.testAlert ?? (() => ({ value: { outcome: 'refused' } }))
   const peers = createPeers({ loadLibc: options.loadLibc ?? loadLibc })

@@ -44,7 +44,7 @@ const DRAIN_MS = 2_500
 const FIRST_REQUEST_MS = 500
 /** Clients that ask without a pause hold up the daemon's end for so long, in ms. */
 const BUSY_DRAIN_MS = 1_000
-const FAULT_LOGGED_EVERY_MS = 3_600_000
+const ERROR_LOGGED_EVERY_MS = 3_600_000
 
 export interface ServerOptions {
   readonly socket: SocketConfig
@@ -76,7 +76,7 @@ export function createConnectionServer(
   let listener: Listener | null = null
   let unsubscribe = (): void => undefined
   let sweepTimer: NodeJS.Timeout | undefined
-  let faultLoggedAtMs = -Infinity
+  let errorLoggedAtMs = -Infinity
 
   const host: Host = {
     operations,
@@ -93,7 +93,7 @@ export function createConnectionServer(
     drop,
     close,
     fail(connection, error) {
-      logFault('A connection failed by an internal error', error)
+      logError('A connection failed by an internal error', error)
       drop(connection, 'fault-of-ours')
     },
     hasHungUp: (socket) => peers.hasHungUp(socket),
@@ -115,7 +115,7 @@ export function createConnectionServer(
       sweepTimer ??= setInterval(sweep, timeouts.sweepMs)
     } catch (error) {
       socket.destroy()
-      logFault('A connection failed by an internal error', error)
+      logError('A connection failed by an internal error', error)
     }
   }
 
@@ -160,10 +160,10 @@ export function createConnectionServer(
   }
 
   /** Clients can cause it over and over: one record an hour. */
-  function logFault(sentence: string, error: unknown): void {
+  function logError(sentence: string, error: unknown): void {
     const nowMs = monotonicMs()
-    if (nowMs - faultLoggedAtMs < FAULT_LOGGED_EVERY_MS) return
-    faultLoggedAtMs = nowMs
+    if (nowMs - errorLoggedAtMs < ERROR_LOGGED_EVERY_MS) return
+    errorLoggedAtMs = nowMs
     log('error', sentence, { event: 'connection-fault', transport, detail: errorMessage(error) })
   }
 
@@ -188,7 +188,7 @@ export function createConnectionServer(
     async open(): Promise<void> {
       const events = {
         onConnection: accept,
-        onFault: (error: Error) => logFault('A connection could not be accepted', error),
+        onAcceptError: (error: Error) => logError('A connection could not be accepted', error),
         log,
       }
       listener = await (inherited === null ? openListener(config, events) : adoptListeners(inherited, events))

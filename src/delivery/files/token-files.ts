@@ -88,13 +88,13 @@ export function createTokenFiles(options: {
     /** Removes leftovers of a crash, then keeps the files until the signal is aborted. Only the shell's file goes then. */
     async run(signal: AbortSignal): Promise<void> {
       await Promise.all(entries.map(async ({ file }) => file.begin()))
-      const fault = Promise.withResolvers<never>()
-      const list = readFormer().catch(fault.reject)
+      const failed = Promise.withResolvers<never>()
+      const list = readFormer().catch(failed.reject)
       const unsubscribe = keeper.onEvent(({ type }) => {
-        if (type !== 'attempted') reconcile().catch(fault.reject)
+        if (type !== 'attempted') reconcile().catch(failed.reject)
       })
-      if (!signal.aborted) reconcile().catch(fault.reject)
-      await raceAbort(fault.promise, signal).finally(unsubscribe)
+      if (!signal.aborted) reconcile().catch(failed.reject)
+      await raceAbort(failed.promise, signal).finally(unsubscribe)
       isStopped = true
       await raceAbort(Promise.all([list, reconcile()]), AbortSignal.timeout(STOP_WAIT_MS))
     },

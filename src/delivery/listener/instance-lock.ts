@@ -8,7 +8,7 @@ import { fs } from '../../lib/fs.ts'
 import { loadLibc } from '../../lib/libc.ts'
 import type { Log } from '../../lib/log.ts'
 import { isSocketActivated, type InheritedSockets } from '../../lib/socket-activation.ts'
-import { assertFree, createKept, inTurnAt, isSame } from './socket-path.ts'
+import { assertPathFree, createPathResource, inTurnAt, isSame } from './socket-path.ts'
 
 /** Locked by flock(2): the kernel releases it with the process, so a crash leaves nothing that blocks a start. */
 const LOCK_FILE = 'instance.lock'
@@ -34,7 +34,7 @@ export async function acquireInstanceLock(
   const { ipc, http, runtimeDirectory, stateDirectory } = config
   if (!isSocketActivated(inherited)) {
     for (const socket of [ipc, http])
-      if (socket !== null) await inTurnAt(socket, { work: async () => assertFree(socket) })
+      if (socket !== null) await inTurnAt(socket, { work: async () => assertPathFree(socket) })
   }
   let log: Log = () => undefined
   function onProblem(error: string | null, file: string): void {
@@ -51,7 +51,7 @@ export async function acquireInstanceLock(
     if (!(error instanceof UserError) || error.status === exitStatus.unavailable) throw error
     return null
   })
-  const locks = [createKept(runtime, held, options), createKept(state, heldState, options)]
+  const locks = [createPathResource(runtime, held, options), createPathResource(state, heldState, options)]
   return {
     /** Locks again where a file was removed, or could not be locked. Never fails: a problem is logged, once. */
     async tick(nextLog: Log): Promise<void> {
@@ -69,7 +69,7 @@ async function lock(address: LockAddress, other?: Held): Promise<Held> {
     inDirectoryOf(path, { use: 'sockets', failure }, async (reached) => {
       const former = join(dirname(reached), FORMER_LOCK)
       if ((await lstatIfAny(former))?.isSocket() === true) {
-        await assertFree({ path: join(directory, FORMER_LOCK), setting }, former)
+        await assertPathFree({ path: join(directory, FORMER_LOCK), setting }, former)
         await fs.unlink(former)
       }
       const held = await openLocked(reached)

@@ -15,8 +15,8 @@ import { createProblemLog, type Log } from '../../lib/log.ts'
 import { monotonicMs } from '../../lib/clock.ts'
 import { nameOf } from '../../lib/posix-ids.ts'
 import {
-  assertFree,
-  createKept,
+  assertPathFree,
+  createPathResource,
   inTurnAt,
   isSame,
   noSocketAt,
@@ -38,7 +38,7 @@ const BIND_TURN = { tries: 100, pollMs: 10 }
 interface ListenerOptions {
   readonly onConnection: (socket: Socket) => void
   /** A connection could not be accepted, because too many files are open, for example. */
-  readonly onFault: (error: Error) => void
+  readonly onAcceptError: (error: Error) => void
   readonly log: Log
 }
 
@@ -54,7 +54,7 @@ interface Bound {
 export async function openListener(first: SocketAddress, options: ListenerOptions) {
   const { log } = options
   const make = async (address: SocketAddress): Promise<Bound> => bind(address, options)
-  const kept = createKept(first, await make(first), {
+  const kept = createPathResource(first, await make(first), {
     make,
     release: remove,
     onProblem(error, path) {
@@ -103,7 +103,7 @@ function createSocketWatch(path: string, log: Log): () => Promise<void> {
   }
 }
 
-async function listenOn(fd: number, { onConnection, onFault }: ListenerOptions): Promise<Server> {
+async function listenOn(fd: number, { onConnection, onAcceptError }: ListenerOptions): Promise<Server> {
   const server = createServer({ allowHalfOpen: true }, onConnection)
   // As `listen({ fd, backlog })` it would get Node's own backlog.
   server.listen({ fd }, BACKLOG)
@@ -111,7 +111,7 @@ async function listenOn(fd: number, { onConnection, onFault }: ListenerOptions):
     const message = `The socket handed over as descriptor ${fd} cannot be used (${errorMessage(cause)}): check the .socket unit`
     throw new UserError(message, exitStatus.configuration, { cause })
   })
-  return server.on('error', onFault)
+  return server.on('error', onAcceptError)
 }
 
 /**
@@ -122,10 +122,10 @@ async function bind(address: SocketAddress, options: ListenerOptions): Promise<B
   const failure = noSocketAt(address.path)
   const work = async (): Promise<Bound> => {
     // A living daemon counts first, also where its directory is not safe.
-    await assertFree(address)
+    await assertPathFree(address)
     return inDirectoryOf(address.path, { use: 'sockets', failure }, async (reached, directory) => {
       await lockForBinding(directory)
-      await assertFree(address)
+      await assertPathFree(address)
       const created = join(dirname(reached), NEW_SOCKET)
       await fs.unlink(created).catch(ignoreAbsence)
       const fd = await listenPrivately(created, directory)

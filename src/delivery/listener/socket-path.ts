@@ -50,7 +50,7 @@ export async function inTurnAt<T>(
  * Throws UserError where a process answers at this path (69) or something that is not a socket is in the way (78). To be
  * called in its turn on the file system. `reached`: another way to the path.
  */
-export async function assertFree(address: SocketPath, reached = address.path): Promise<void> {
+export async function assertPathFree(address: SocketPath, reached = address.path): Promise<void> {
   const { path } = address
   const found = await lstatIfAny(reached)
   if (found === null) return
@@ -69,25 +69,25 @@ export async function assertFree(address: SocketPath, reached = address.path): P
 }
 
 /**
- * Keeps what this process has made at a path: makes it again where it was removed. `firstMade` is null where it could not be
+ * Keeps what this process has made at a path: makes it again where it was removed. `firstResource` is null where it could not be
  * made yet. `release` never fails. `onProblem`: one more, another one, or none any more (null).
  */
-export function createKept<Address extends SocketPath, Made extends { readonly stats: Stats }>(
+export function createPathResource<Address extends SocketPath, Resource extends { readonly stats: Stats }>(
   first: Address,
-  firstMade: Made | null,
+  firstResource: Resource | null,
   {
     make,
     release,
     onProblem,
     onRestored,
   }: {
-    readonly make: (address: Address) => Promise<Made>
-    readonly release: (made: Made, address: Address) => Promise<void>
+    readonly make: (address: Address) => Promise<Resource>
+    readonly release: (resource: Resource, address: Address) => Promise<void>
     readonly onProblem: (problem: string | null, path: string) => void
     readonly onRestored?: (path: string) => void
   },
 ) {
-  let [address, made] = [first, firstMade]
+  let [address, resource] = [first, firstResource]
   let isClosed = false
   let last: Promise<unknown> = Promise.resolve()
   const problem = createProblemLog((error) => onProblem(error, address.path))
@@ -100,15 +100,15 @@ export function createKept<Address extends SocketPath, Made extends { readonly s
   }
 
   async function replace(next: Address): Promise<void> {
-    const former = { made, address }
+    const former = { resource, address }
     const other = await make(next)
     if (isClosed) return release(other, next)
-    made = other
+    resource = other
     address = next
-    if (former.made !== null) await release(former.made, former.address)
+    if (former.resource !== null) await release(former.resource, former.address)
   }
 
-  const isThere = async (): Promise<boolean> => made !== null && (await isAt(address, made.stats))
+  const isThere = async (): Promise<boolean> => resource !== null && (await isAt(address, resource.stats))
 
   async function restore(): Promise<void> {
     try {
@@ -127,16 +127,16 @@ export function createKept<Address extends SocketPath, Made extends { readonly s
     /** Makes it again where it is no longer there. Never fails: a problem is logged, once. */
     tick: () => inTurn(restore),
     /** Changes it where it is, or makes it elsewhere. Throws as these do, and all stays as it was. */
-    move: (next: Address, change: (made: Made) => Promise<unknown>) =>
+    move: (next: Address, change: (resource: Resource) => Promise<unknown>) =>
       inTurn(async () => {
-        if (made !== null && next.path === address.path && (await isThere())) await change(made)
+        if (resource !== null && next.path === address.path && (await isThere())) await change(resource)
         else await replace(next)
         address = next
       }),
     /** Also what is being made. Never fails. */
     async close(): Promise<void> {
       isClosed = true
-      if (made !== null) await release(made, address)
+      if (resource !== null) await release(resource, address)
     },
   }
 }

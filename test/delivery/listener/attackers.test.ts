@@ -16,7 +16,7 @@ const ATTACKER = 65533
 const ATTACKS_MS = 1_500
 const events = {
   onConnection: (socket: { destroy(): void }) => socket.destroy(),
-  onFault: () => undefined,
+  onAcceptError: () => undefined,
   log: () => undefined,
 }
 

@@ -22,7 +22,7 @@ import { tempDirectory } from '../../support/temp-directory.ts'
 
 const events = {
   onConnection: (socket: { destroy(): void }) => socket.destroy(),
-  onFault: () => undefined,
+  onAcceptError: () => undefined,
   log: () => undefined,
 }
 
