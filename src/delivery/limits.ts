@@ -6,29 +6,32 @@ import { monotonicMs } from '../lib/clock.ts'
 import { withSystemFallback } from '../lib/error.ts'
 import type { Peer } from './peers.ts'
 
-/** While so much of its answers is unsent, nothing more is read from a client. */
+/** While more than this of a client's answers is unsent, nothing is read from the client. */
 export const MAX_UNSENT_BYTES = 16 * 1024
-/** SO_SNDBUF of a connection; the kernel doubles it, and the usual 208 KiB of each would be the unit's memory too. */
+/** SO_SNDBUF of a connection; the kernel doubles it. The usual 208 KiB of each connection would count as the unit's memory. */
 export const SEND_BUFFER_BYTES = 4 * 1024
 /** Requests of one connection that wait for a token; further ones are read later. */
 export const MAX_WAITING = 16
 export const MAX_SUBSCRIPTIONS = 16
-/** Requests of one connection that are answered in one go, before others have their turn. */
+/** Requests of one connection that are answered before other connections have their turn. */
 export const REQUESTS_PER_TURN = 8
-/** As much is parsed as soon as it is read; more waits for its turn: long requests of many clients take time and memory. */
+/** Input up to this length is parsed at once; more waits for its turn: long requests of many clients take time and memory. */
 export const AT_ONCE_BYTES = 1024
 export const MAX_HEAD_BYTES = 8 * 1024
 export const MAX_HEAD_FIELDS = 64
 /** Body of an HTTP request: a report of the longest token fits. */
 export const MAX_BODY_BYTES = 32 * 1024
-/** After its last message a connection is read from for so long, in ms: closed with something unread, it would be reset. */
+/** The time for which a connection is still read from after its last message, in ms: closed with unread input, it would be reset. */
 export const LINGER_MS = 5_000
-/** Connections that linger; beyond them one is closed at once. */
+/** Connections that are still read from in this way; any further one is closed at once. */
 export const MAX_LINGERING = 256
 /** Connections of peers that `allow` excludes, while their first request is awaited. */
 const MAX_DENIED = 64
 
-/** idle: nothing is asked, awaited or subscribed to; stalled: answers are not read; incomplete-request: a request has begun and does not end. */
+/**
+ * idle: the client has no request, no pending answer and no subscription; stalled: it does not read its answers;
+ * incomplete-request: it has begun a request and does not end it.
+ */
 export type TimeoutReason = 'idle' | 'stalled' | 'incomplete-request'
 /** In ms. Connections are checked every `sweepMs`: one ends at the first check after its time is up. */
 export type Timeouts = Readonly<Record<TimeoutReason | 'sweepMs', number>>
@@ -72,9 +75,9 @@ export type Descriptors = ReturnType<typeof createDescriptors>
 
 /** For files, logs, the service, Redis and connections that linger. */
 const RESERVED_DESCRIPTORS = 64 + MAX_LINGERING
-/** Of the others so many are for root and the daemon's own user. */
+/** The part of the other descriptors that only root and the daemon's own user may use. */
 const PRIVILEGED_DESCRIPTORS = 32
-/** POSIX: the least that a process has. Where /proc is hidden nothing better is known. */
+/** Assumed if /proc is hidden: the usual soft limit. */
 const USUAL_DESCRIPTORS = 1_024
 
 export function createDescriptors(limit = descriptorLimit()) {
@@ -112,12 +115,12 @@ export function tryAcquire(rate: RequestRate, perSecond: number | null): boolean
   return true
 }
 
-/** Once per round of the event loop so much time goes to work that waits for its turn, in ms. */
+/** The time for queued work in one round of the event loop, in ms. */
 const TURNS_MS = 5
 
 /**
- * Returns a function that queues work. Each round of the event loop does a part of the queue: new clients are accepted and
- * read from, however much others have sent, and however many wait for the next token.
+ * Returns a function that queues work. Each round of the event loop does a part of the queue, so that new clients are accepted
+ * and read from, however much others have sent, and however many wait for the next token.
  */
 export function createTurns(): (work: () => void) => void {
   const waiting: (() => void)[] = []

@@ -23,7 +23,7 @@ export interface Caller extends Reader {
   readonly signal: AbortSignal
 }
 
-/** Results by operation. A token is not JSON yet: each protocol has a form of it ready. */
+/** Results by operation. A token comes with its JSON and its text ready, of which each protocol uses one. */
 interface Results {
   'token.get': CachedToken
   'token.subscribe': CachedToken
@@ -41,7 +41,7 @@ type Operation<T extends RequestType> = (
 /** Raises a test alert, or says why it is refused. */
 export type TestAlert = () => Later<Result<AlertTestResult>>
 
-/** For root and the daemon's own user only, with what others may do instead. */
+/** Operations for root and the daemon's own user only, each with what other users can do instead. */
 const PRIVILEGED: Partial<Record<RequestType, string>> = {
   'refresh.request': ', or report a refused token by `token.reject`',
   'alert.test': '',
@@ -95,7 +95,7 @@ export function createOperations(options: {
     'alert.test': () => testAlert(),
   }
 
-  /** A reload may have taken the right away since the request came, and the client may be gone. */
+  /** Counts the reply if it has a token. A reload may have taken the right away meanwhile, and the client may be gone. */
   function handOut(
     caller: Caller,
     reply: Result<CachedToken>,
@@ -136,7 +136,7 @@ export function createOperations(options: {
   }
 }
 
-/** A subscription needs no token, but a request that is in order. */
+/** Reports whether the request was valid and permitted. Then a subscription has begun, even if there is no token yet. */
 export function isInOrder(reply: Reply): boolean {
   return !('fault' in reply) || (reply.fault.code !== 'bad-request' && reply.fault.code !== 'denied')
 }

@@ -15,7 +15,7 @@ export interface Peer {
 
 export type Peers = ReturnType<typeof createPeers>
 
-/** Throws UserError (78) where the daemon itself runs as the overflow user: it would look like any stranger. */
+/** Throws UserError (78) if the daemon itself runs as the overflow user: every unknown user would look like the daemon's own. */
 export function createPeers(options: { loadLibc?: () => Libc; ownUid?: number } = {}) {
   const { ownUid = process.geteuid!() } = options
   const overflow = { uid: readOverflowId('overflowuid'), gid: readOverflowId('overflowgid') }
@@ -48,12 +48,12 @@ export function createPeers(options: { loadLibc?: () => Libc; ownUid?: number } 
       const isUserAllowed = peer.uid !== overflow.uid && allow.uids.includes(peer.uid)
       return peer.isPrivileged || isUserAllowed || isGroupAllowed(socket, peer, allow.gids)
     },
-    /** Reports whether a peer that sends no more receives no more either. */
+    /** Reports whether the peer has closed both directions of the connection. */
     hasHungUp(socket: Socket): boolean {
       const fd = descriptorOf(socket)
       return fd !== null && libc.isHungUp(fd)
     },
-    /** Has the kernel keep no more than this of unread answers. */
+    /** Sets the kernel's buffer for unread answers. */
     limitSendBuffer(socket: Socket, bytes: number): void {
       const fd = descriptorOf(socket)
       if (fd !== null) libc.setSendBuffer(fd, bytes)
@@ -66,7 +66,7 @@ export function isOpen({ uids, gids }: SocketConfig['allow']): boolean {
   return uids.length === 0 && gids.length === 0
 }
 
-/** The id that the kernel shows for users or groups that this user namespace does not have: that of anybody. */
+/** The id that the kernel shows for every user or group that is unknown in this user namespace. */
 function readOverflowId(name: string): number {
   return withSystemFallback(USUAL_OVERFLOW_ID, () => Number(readFileSync(`/proc/sys/kernel/${name}`, 'utf8')))
 }

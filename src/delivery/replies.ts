@@ -20,7 +20,7 @@ import { describeCurrent, describeToken, statusOf, type StatusSources } from './
 /** The value that was requested, or a fault that says why there is none. */
 export type Result<T> = { readonly value: T } | { readonly fault: Fault }
 
-/** At once if that can be, else as a promise. */
+/** The value at once if it is known, else a promise. */
 export type Later<T> = T | Promise<T>
 
 /** The token, ready to be sent: built when it, its phase or the wall clock changes, not for each request. */
@@ -91,7 +91,7 @@ export function createReplies(options: {
     current: () => current(),
     /** The token as it was asked for: waits for it up to `waitSeconds`. */
     token,
-    /** Wakes the loop where the token does not live as long as a subscriber needs. */
+    /** Wakes the loop if the token does not live as long as a subscriber needs. */
     need,
     reject,
     /** Asks the service now; answers when the attempt is over or the signal is aborted. */
@@ -126,14 +126,14 @@ function isAnswerFinal(
   if (isGoodEnough(state, now, request)) return true
   const isHopeless = state.inFlight === null && dueAtMs(state) > deadlineMs
   const token = usableToken(state, now)
-  // After transient failures an operator may still trigger an attempt before the next one is due.
+  // Only a refusal ends the wait early: after other failures an operator may trigger an attempt before the next one is due.
   if (token === null) return isHopeless && state.refusal !== null
   // Keep waiting: an operator may trigger a refresh at any time.
   if (token.fingerprint === request.notFingerprint) return false
   return isHopeless || (request.minValidSeconds ?? 0) * 1_000 > token.lifeMs
 }
 
-/** The reason for which an operator's request brought no token. */
+/** Why an operator's request brought no token. */
 function whyNoToken(
   outcome: Exclude<FetchOutcome, { kind: 'ok' }> | undefined,
 ): Pick<RefreshResult, 'reason' | 'detail'> {
@@ -162,7 +162,7 @@ function faultOf(state: TokenState): Fault {
   return { code, message: `${words}: ${asSentence(detail)} ${asSentence(remedies[reason])}`, reason }
 }
 
-/** The reply while the state is this one, up to `untilMs` on the boot clock, when the phase changes by time alone. */
+/** The reply for this state; valid until the state changes, or until `untilMs` on the boot clock, when time alone changes it. */
 function cachedReply(
   state: TokenState,
   now: Instant,

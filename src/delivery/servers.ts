@@ -1,4 +1,4 @@
-// The servers of the daemon, `ipc.sock`, `http.sock` and the metrics: peers, audit and turns are common to them. And those that
+// The servers of the daemon, `ipc.sock`, `http.sock` and the metrics, which share peers, audit and turns. And the servers that
 // answer clients at sockets of systemd while the configuration is faulty.
 import { setImmediate as nextRound } from 'node:timers/promises'
 import type { Config, SocketConfig } from '../config/config.ts'
@@ -16,7 +16,7 @@ import { createPeers, type Peers } from './peers.ts'
 import type { Replies } from './replies.ts'
 import { createTokenAudit } from './token-audit.ts'
 
-/** Rounds of the event loop until clients that wait at `ipc.sock` are accepted, and their requests read. */
+/** Rounds of the event loop that it takes to accept the clients that wait at `ipc.sock` and to read their requests. */
 const ROUNDS_BEFORE_HTTP = 3
 
 /** Shared by all servers. */
@@ -36,7 +36,7 @@ export function createDeliveryContext(options: ContextOptions) {
   return { replies, testAlert, log, peers, audit, turns: createTurns(), descriptors: createDescriptors() }
 }
 
-/** Throws UserError where the daemon's user is that of strangers. */
+/** Throws UserError (78) if the daemon runs as the overflow user. */
 export function createServers(
   config: Pick<Config, 'ipc' | 'http'>,
   options: ContextOptions & { readonly inherited: InheritedSockets; readonly metrics: Metrics },
@@ -71,7 +71,7 @@ export function createServers(
       let metricsServer: ConnectionServer | null = null
       try {
         await ipc.open()
-        // Most clients use the other socket, and loading HTTP takes time: those that wait there already come first.
+        // Most clients use `ipc.sock`, and HTTP takes time to load: clients that wait at `ipc.sock` are served first.
         for (let round = 0; round < ROUNDS_BEFORE_HTTP; round += 1) await nextRound()
         if (!signal.aborted) await reconfigureHttp(config.http)
         if (inherited.metrics.length > 0) {
@@ -86,7 +86,7 @@ export function createServers(
         await Promise.all([ipc.close(), reconfigureHttp(null), metricsServer?.close()])
       }
     },
-    /** Both sockets or none. Throws UserError, and then all stays as it was. */
+    /** Changes both sockets or none. Throws UserError; then nothing changes. */
     async reconfigure(next: Pick<Config, 'ipc' | 'http'>): Promise<void> {
       await reconfigureHttp(next.http)
       await ipc.reconfigure(next.ipc).catch(async (error: unknown) => {
@@ -113,10 +113,10 @@ function clientsOf({ connections, subscribers }: StatusResult['clients']['ipc'])
   return { connections, subscribers }
 }
 
-/** After the end the next client starts the daemon again: this is the least time between two such starts. */
+/** The daemon ends after this time. Then the next client makes systemd start it again: this paces those starts. */
 const MISCONFIGURED_MS = 2_000
 
-/** For 2 s, or until aborted, answers requests with the fault `misconfigured`. */
+/** Answers requests with the fault `misconfigured` for 2 s, or until aborted. */
 export async function serveMisconfigured(
   inherited: InheritedSockets,
   options: { message: string; log: Log; clock: Clock; signal: AbortSignal },

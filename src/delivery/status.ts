@@ -12,9 +12,9 @@ import {
 } from '../token/state.ts'
 import type { Token } from '../token/token.ts'
 
-/** The part of the status that other components know. */
+/** The sources of the parts of the status that other components know. */
 export interface StatusSources {
-  /** Compares the configuration on disk with the running one, which else happens only from time to time. */
+  /** Compares the configuration on disk with the running one now, and not only at a tick. */
   examineConfiguration(): Promise<unknown>
   files(): StatusResult['files']
   clients(): StatusResult['clients']
@@ -75,7 +75,7 @@ function describeAlert(alert: ReturnType<StatusSources['alert']>, now: Instant):
   return { reason, since, remedy, contact, ...(askedBy !== null && { askedBy }) }
 }
 
-/** A refusal is one attempt, and a postponement none: this host waits for another one, or for the shared store. */
+/** A refusal counts as one attempt, a postponement as none: this host waits for another host, or for the shared store. */
 function describeFailure(state: TokenState, now: Instant): StatusResult['failure'] {
   const { refusal, failure, postponement } = state
   const shown =
@@ -94,7 +94,7 @@ function describeFailure(state: TokenState, now: Instant): StatusResult['failure
   }
 }
 
-/** The attempt that is under way counts as the next one: it is not over. */
+/** While an attempt is under way, it is shown as the next one. */
 function formatNextAttempt(state: TokenState, now: Instant): string | null {
   if (state.inFlight !== null && isAsking(state)) return formatInstant(state.inFlight.since.bootMs, now)
   return formatInstantOrNull(Math.max(dueAtMs(state), now.bootMs), now)

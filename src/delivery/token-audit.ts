@@ -9,7 +9,7 @@ export type Transport = 'ipc' | 'http'
 /** A client as the audit sees it; kept with its connection. */
 export interface Reader {
   readonly peer: Peer | null
-  /** Its last read: the name that it gave itself then, and where that is counted. */
+  /** Its last read: the name that the client gave, and the tally that counts it. */
   reads: { readonly client: string | null; readonly tally: Tally } | null
 }
 
@@ -36,10 +36,10 @@ interface Tally {
 export type TokenAudit = ReturnType<typeof createTokenAudit>
 
 const HOUR_MS = 3_600_000
-/** Clients choose their names: those of one user beyond so many count under one. */
+/** Clients choose their names: further names of one user count under OTHER_NAMES. */
 const MAX_NAMES = 16
 const OTHER_NAMES = '(other names)'
-/** Beyond so many in all, another one replaces the oldest. */
+/** If there are this many tallies, a new one replaces the oldest. */
 const MAX_TALLIES = 4_096
 const MAX_READERS = 20
 const NO_ACTS = { pid: 0, count: 0, total: 0, lastAtMs: 0, loggedAtMs: -Infinity }
@@ -75,7 +75,7 @@ export function createTokenAudit({ log, clock }: { log: Log; clock: Pick<Clock, 
     tally.lastAtMs = clock.now().wallMs
   }
 
-  /** Logs the tally at most once an hour, and sets its count back. */
+  /** Logs the tally, at most once an hour, and resets its count. */
   function logIfDue(tally: Tally): void {
     const { bootMs } = clock.now()
     if (tally.count === 0 || bootMs - tally.loggedAtMs < HOUR_MS) return
@@ -110,7 +110,7 @@ export function createTokenAudit({ log, clock }: { log: Log; clock: Pick<Clock, 
       tally.verdict = verdict
       logIfDue(tally)
     },
-    /** Logs what an hour has gathered. To be called every now and then. */
+    /** Logs the tallies that are due. Call it at each tick. */
     flush(): void {
       for (const tally of [...reads.values(), ...rejects.values()]) logIfDue(tally)
     },

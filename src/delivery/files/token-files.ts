@@ -18,7 +18,7 @@ import { isOpen } from '../peers.ts'
 
 export type TokenFilesConfig = Pick<Config, 'tokenFiles' | 'runtimeDirectory' | 'stateDirectory' | 'ipc'>
 
-/** An entry of `tokenFiles`, or the file of the shell, which may be there or not. */
+/** An entry of `tokenFiles`, or the file for the shell, with the format `absent` if it must not exist. */
 type FileConfig = Omit<TokenFileConfig, 'format'> & { readonly format: TokenFileFormat | 'front' | 'absent' }
 interface Entry {
   readonly config: FileConfig
@@ -44,7 +44,7 @@ export function createTokenFiles(options: {
   function createEntry(config: FileConfig): Entry {
     const desired = (): string | null => {
       const isListed = entries.some((entry) => entry.config === config)
-      // Without a daemon the shell must not answer.
+      // Without a daemon the shell must not give a token.
       if (!isListed || (isStopped && config.format === 'front')) return null
       const now = keeper.now()
       const token = usableToken(keeper.state(), now)
@@ -75,7 +75,7 @@ export function createTokenFiles(options: {
     }
   }
 
-  /** A setting may have been changed while the daemon was stopped. */
+  /** Finds files of a former run that are not configured any more: a setting may have changed while the daemon was stopped. */
   async function readFormer(): Promise<void> {
     for (const path of (await written.begin()).filter((listed) => !isConfigured(listed))) {
       if (await isForeign(path)) await written.remove(path)
@@ -85,7 +85,7 @@ export function createTokenFiles(options: {
   }
 
   return {
-    /** Removes leftovers of a crash, then keeps the files until the signal is aborted. Only the shell's file goes then. */
+    /** Removes leftovers of a crash, then maintains the files until the signal is aborted. Then only the shell's file is removed. */
     async run(signal: AbortSignal): Promise<void> {
       await Promise.all(entries.map(async ({ file }) => file.begin()))
       const failed = Promise.withResolvers<never>()
@@ -98,7 +98,7 @@ export function createTokenFiles(options: {
       isStopped = true
       await raceAbort(Promise.all([list, reconcile()]), AbortSignal.timeout(STOP_WAIT_MS))
     },
-    /** Goes on with other entries. Files of entries that are gone are removed; one that did not change is kept. */
+    /** Uses other entries from now on. Files of entries that are gone are removed; an entry that did not change stays. */
     async reconfigure(config: TokenFilesConfig): Promise<void> {
       const replaced = entries
       entries = filesOf(config).map(
@@ -126,8 +126,8 @@ export function createTokenFiles(options: {
 
 /**
  * The entries of `tokenFiles`, and `token.front`: one line "VALID_FROM VALID_UNTIL TOKEN" for a shell that prints the token
- * without asking the daemon. It lies beside the default token file (`token` in the runtime directory, `raw`), with its mode
- * and group, and is there only while everybody who may read that file may also ask the daemon (`ipc.allow` is empty).
+ * without asking the daemon. It has the mode and the group of the default token file (`token` in the runtime directory, `raw`),
+ * and exists only if that file is configured and all its readers may also ask the daemon (`ipc.allow` is empty).
  */
 function filesOf({ tokenFiles, runtimeDirectory, ipc }: TokenFilesConfig): FileConfig[] {
   const tokenPath = join(runtimeDirectory, 'token')
@@ -141,14 +141,14 @@ function isTokenFile({ format }: FileConfig): boolean {
   return format !== 'front' && format !== 'absent'
 }
 
-/** Reports whether another user made the file: it is not what this daemon once wrote there. */
+/** Reports whether the file belongs to another user: then this daemon has not written it. */
 async function isForeign(path: string): Promise<boolean> {
   const stats = await onFile(path, async () => lstatIfAny(path)).catch(() => null)
   const uid = process.geteuid!()
   return stats !== null && uid !== 0 && stats.uid !== uid
 }
 
-/** null: the file is not to be there. */
+/** Null: the file must not exist. */
 function contentOf({ format, template }: FileConfig, token: Token, now: Instant): string | null {
   const { accessToken, generation, fingerprint, baseUrl, expiresAtMs, received } = token
   if (format === 'absent') return null

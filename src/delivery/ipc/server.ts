@@ -18,7 +18,7 @@ import { createOperations, isInOrder, isRequestType, type Reply } from '../opera
 import type { DeliveryContext } from '../servers.ts'
 
 const FRAME_END_BYTE = FRAME_END.charCodeAt(0)
-/** Frames of any JSON: a message that is no request is handed on, and gets an answer. */
+/** It decodes any JSON: a message that is no request gets an answer, too. */
 const parser = new FastParser({ delimiter: FRAME_END })
 
 export function createIpcServer(options: DeliveryContext & ServerOptions): ConnectionServer {
@@ -93,7 +93,7 @@ class IpcConnection extends Connection {
   private write(type: string, id: string, reply: Reply): void {
     if ('fault' in reply) this.writeFault(id, reply.fault)
     else if (!('jsonTail' in reply.value)) this.out += parser.encode(type, { id, ...reply.value })
-    // The JSON of the token is ready: only the id is put in.
+    // The JSON of the token is ready: only the id is inserted.
     else
       this.out += `{"type":"${type}","data":{"id":${JSON.stringify(id)},${reply.value.jsonTail}}${FRAME_END}`
   }
@@ -109,14 +109,14 @@ class IpcConnection extends Connection {
     this.awaitSent()
   }
 
-  /** The fault is the last answer. */
+  /** Answers with a fault and closes the connection. */
   private refuse(id: string | null, reason: DropReason): void {
     this.isRefused = true
     this.writeFault(id, this.host.faults[reason]!)
     this.host.drop(this, reason)
   }
 
-  /** With the answers that were made before it. */
+  /** Includes the answers that were made before and not sent yet. */
   override closeMessage(reason: DropReason): string | null {
     const fault = this.host.faults[reason]
     // A refused request has its fault already, with its id.

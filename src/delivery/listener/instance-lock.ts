@@ -22,10 +22,10 @@ interface Held {
 }
 
 /**
- * From its return on this is the only daemon here, until the process ends. To be called before anything is asked or
- * written. Throws UserError: 69 where another daemon runs, 78 where the runtime directory is not safe or cannot be
- * written, 75 where its disk does not answer. State is worth less than tokens: where its directory takes no lock the
- * daemon runs, warns, and tries again.
+ * Once it returns, this is the only daemon here, until the process ends. Call it before anything is requested or written.
+ * Throws UserError: 69 if another daemon runs, 78 if the runtime directory is not safe or cannot be written, 75 if its disk
+ * does not answer. If the state directory cannot be locked for another reason than a daemon, this one runs, warns, and
+ * tries again: to serve tokens is worth more than the state.
  */
 export async function acquireInstanceLock(
   config: Pick<Config, 'ipc' | 'http' | 'runtimeDirectory' | 'stateDirectory'>,
@@ -53,7 +53,7 @@ export async function acquireInstanceLock(
   })
   const locks = [createPathResource(runtime, held, options), createPathResource(state, heldState, options)]
   return {
-    /** Locks again where a file was removed, or could not be locked. Never fails: a problem is logged, once. */
+    /** Locks again if a lock file was removed or could not be locked. Never fails: a problem is logged, once. */
     async tick(nextLog: Log): Promise<void> {
       log = nextLog
       await Promise.all(locks.map(async (each) => each.tick()))
@@ -83,7 +83,7 @@ async function lock(address: LockAddress, other?: Held): Promise<Held> {
   return inTurnAt(address, { work, undo: async ({ fd }) => fs.close(fd) })
 }
 
-/** For reading: a file that is open for writing would keep its file system from becoming read-only. NFS needs the latter. */
+/** Opened for reading, because a file open for writing keeps its file system from being remounted read-only; NFS needs writing. */
 async function openLocked(path: string, access = constants.O_RDONLY): Promise<Held & { isLocked: boolean }> {
   const fd = await fs.open(path, LOCK_FLAGS | access, 0o600)
   try {
@@ -100,7 +100,7 @@ function lockIn(directory: string, setting: string) {
 }
 type LockAddress = ReturnType<typeof lockIn>
 
-/** Closing unlocks. */
+/** Closing the file unlocks it. */
 async function release({ fd }: Held): Promise<void> {
   await fs.close(fd).catch(fallbackOnSystemError(undefined))
 }

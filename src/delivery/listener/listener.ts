@@ -1,4 +1,5 @@
-// A listening Unix socket: bound where no process answers, again where it was removed, moved by a reload, or inherited.
+// A listening Unix socket: bound if no process answers at its path, bound again if it is removed, moved by a reload; or one that
+// was inherited.
 import { once } from 'node:events'
 import { closeSync, constants, type Stats } from 'node:fs'
 import { createServer, type Server, type Socket } from 'node:net'
@@ -28,11 +29,11 @@ import {
 const BACKLOG = 4096
 /** open(2): a descriptor of the file itself, whatever it is, for nothing but naming it. */
 const O_PATH = 0o10000000
-/** The socket has this name beside its path until it has its mode; one that a crash left is replaced. */
+/** The socket has this name, in the directory of its path, until it has its mode; one that a crash left is replaced. */
 const NEW_SOCKET = '.kyc-tokend.new'
-/** Time for the backlog at the end, in ms. */
+/** The longest time for which the backlog is accepted at the end, in ms. */
 const ACCEPT_ALL_MS = 1_500
-/** Waits for another daemon that binds in the same directory at this moment. */
+/** The wait for another daemon that binds in the same directory at the same moment. */
 const BIND_TURN = { tries: 100, pollMs: 10 }
 
 interface ListenerOptions {
@@ -66,9 +67,9 @@ export async function openListener(first: SocketAddress, options: ListenerOption
   return {
     /** Opens the socket again where it was removed. Never fails: a problem is logged, once. */
     tick: async () => kept.tick(),
-    /** Listens elsewhere, or with another mode and group; connections live on. Throws UserError, and all stays as it was. */
+    /** Listens elsewhere, or with another mode and group; connections stay. Throws UserError; then nothing changes. */
     move: async (next: SocketAddress) => kept.move(next, async ({ stats }) => adjust(stats, next)),
-    /** Accepts no more, and removes the socket. Connections live on. Never fails, and waits for no disk. */
+    /** Accepts no more, and removes the socket; connections stay. Never fails, and waits for a disk for 1 s at most. */
     close: async () => kept.close(),
   }
 }
@@ -105,7 +106,7 @@ function createSocketWatch(path: string, log: Log): () => Promise<void> {
 
 async function listenOn(fd: number, { onConnection, onAcceptError }: ListenerOptions): Promise<Server> {
   const server = createServer({ allowHalfOpen: true }, onConnection)
-  // As `listen({ fd, backlog })` it would get Node's own backlog.
+  // With `listen({ fd, backlog })` the socket would get Node's own backlog.
   server.listen({ fd }, BACKLOG)
   await once(server, 'listening').catch((cause: unknown) => {
     const message = `The socket handed over as descriptor ${fd} cannot be used (${errorMessage(cause)}): check the .socket unit`
@@ -115,13 +116,13 @@ async function listenOn(fd: number, { onConnection, onAcceptError }: ListenerOpt
 }
 
 /**
- * Binds beside the path, gives the socket its access, and renames it over the path, where none or a dead one is. The
- * directory is locked meanwhile, so that no other daemon takes the dead one for free at the same moment.
+ * Binds under another name in the directory, sets mode and group, and renames the socket to the path, where none or a dead
+ * one is. The directory is locked meanwhile, so that no other daemon replaces the same dead socket.
  */
 async function bind(address: SocketAddress, options: ListenerOptions): Promise<Bound> {
   const failure = noSocketAt(address.path)
   const work = async (): Promise<Bound> => {
-    // A living daemon counts first, also where its directory is not safe.
+    // That a daemon answers is reported first, even if its directory is not safe.
     await assertPathFree(address)
     return inDirectoryOf(address.path, { use: 'sockets', failure }, async (reached, directory) => {
       await lockForBinding(directory)
@@ -149,7 +150,10 @@ async function bind(address: SocketAddress, options: ListenerOptions): Promise<B
   })
 }
 
-/** Held until the directory is closed. Without it, where another user keeps it, only the odd race of two daemons is open. */
+/**
+ * Locks the directory until it is closed. If another user holds the lock for 1 s, binding goes on without it: it only matters
+ * to daemons that start at the same moment.
+ */
 async function lockForBinding(directory: number): Promise<void> {
   try {
     for (let tries = 0; tries < BIND_TURN.tries && !loadLibc().lock(directory); tries += 1)
@@ -163,7 +167,8 @@ async function lockForBinding(directory: number): Promise<void> {
 /** Binds with the umask changed for that moment alone: only this user may connect at first. */
 async function listenPrivately(path: string, directory: number): Promise<number> {
   const now = new Date()
-  // Binding is synchronous: a disk that takes no names at present stalls here and not there. Any answer of it will do.
+  // Binding is synchronous, so a disk that stalls would block the process. It stalls in this write instead; its result is of
+  // no interest.
   await fs.futimes(directory, now, now).catch(fallbackOnSystemError(undefined))
   const umask = process.umask(0o177)
   try {
@@ -173,7 +178,7 @@ async function listenPrivately(path: string, directory: number): Promise<number>
   }
 }
 
-/** Sets group and mode through the socket's descriptor: no link is followed. `own`: it must be this one. Throws UserError. */
+/** Sets group and mode through the socket's descriptor: no link is followed. `own`: the socket must be this one. Throws UserError. */
 async function setAccess(path: string, address: SocketAddress, own?: Stats): Promise<Stats> {
   const { mode, gid } = address
   const fd = await fs.open(path, O_PATH | constants.O_NOFOLLOW)
@@ -202,7 +207,7 @@ async function setAccess(path: string, address: SocketAddress, own?: Stats): Pro
   }
 }
 
-/** Another mode and group for the socket that is there. Throws UserError. */
+/** Sets another mode and group of the existing socket. Throws UserError. */
 async function adjust(stats: Stats, address: SocketAddress): Promise<void> {
   const failure = noSocketAt(address.path)
   const change = async (reached: string): Promise<Stats> => setAccess(reached, address, stats)
@@ -226,7 +231,7 @@ async function remove({ server, stats }: Bound, { path }: SocketAddress): Promis
   server.close()
 }
 
-/** Closed with connections in its backlog, a server would reset them. Node accepts one in a round of the event loop. */
+/** Accepts all of the backlog, whose connections would be reset otherwise. Node accepts one in a round of the event loop. */
 async function acceptAll(server: Server): Promise<void> {
   let accepted = 0
   server.on('connection', () => (accepted += 1))

@@ -1,4 +1,5 @@
-// The path of a socket or a lock: whether a process answers there, what is made there and kept, and errors with their remedies.
+// The path of a socket or a lock: whether a process answers there, the resource that is made there and made again if it is
+// removed, and errors with their remedies.
 import type { Stats } from 'node:fs'
 import { connect } from 'node:net'
 import { dirname } from 'node:path'
@@ -9,9 +10,9 @@ import { createProblemLog } from '../../lib/log.ts'
 
 interface SocketPath {
   readonly path: string
-  /** The setting with which another can be chosen; `path` where left out. */
+  /** The setting with which a person chooses another path; by default `path`. */
   readonly setting?: string
-  /** The beginning of the sentence about what the system answers; where left out, that no socket can be made. */
+  /** The beginning of an error's sentence; by default, that no socket can be made. */
   readonly failure?: string
 }
 /** A path to listen at, and the access to it. */
@@ -23,8 +24,8 @@ export interface SocketAddress extends SocketPath {
 }
 
 /**
- * Does the work on the path in its turn on its file system. The system's errors become UserErrors with the remedy: 75 where
- * the disk does not answer, 78 for all others. `undo`: for work that ends after its caller was given the 75.
+ * Does the work on the path after all earlier work on its file system. The system's errors become UserErrors with the remedy:
+ * 75 if the disk does not answer, 78 for all others. `undo`: for work that ends after its caller was given the 75.
  */
 export async function inTurnAt<T>(
   address: SocketPath,
@@ -47,8 +48,9 @@ export async function inTurnAt<T>(
 }
 
 /**
- * Throws UserError where a process answers at this path (69) or something that is not a socket is in the way (78). To be
- * called in its turn on the file system. `reached`: another way to the path.
+ * Resolves if the path can be taken: nothing exists there, or a socket at which no process answers. Throws UserError: 69 if a
+ * process answers, 78 if something that is not a socket is in the way. Call it within the work of inTurnAt. `reached`: the
+ * same path through the descriptor of its directory.
  */
 export async function assertPathFree(address: SocketPath, reached = address.path): Promise<void> {
   const { path } = address
@@ -69,8 +71,9 @@ export async function assertPathFree(address: SocketPath, reached = address.path
 }
 
 /**
- * Keeps what this process has made at a path: makes it again where it was removed. `firstResource` is null where it could not be
- * made yet. `release` never fails. `onProblem`: one more, another one, or none any more (null).
+ * A resource that this process makes at a path, a listening socket or a lock, and makes again if it is removed.
+ * `firstResource`: null if it could not be made yet. `release` must not fail. `onProblem` is called with each new problem, and
+ * with null once there is none.
  */
 export function createPathResource<Address extends SocketPath, Resource extends { readonly stats: Stats }>(
   first: Address,
@@ -124,16 +127,16 @@ export function createPathResource<Address extends SocketPath, Resource extends 
   }
 
   return {
-    /** Makes it again where it is no longer there. Never fails: a problem is logged, once. */
+    /** Makes it again if it was removed. Never fails: `onProblem` gets the problem, once. */
     tick: () => inTurn(restore),
-    /** Changes it where it is, or makes it elsewhere. Throws as these do, and all stays as it was. */
+    /** Changes the resource if it stays at its path, else makes it at the other one. Throws as these do; then nothing changes. */
     move: (next: Address, change: (resource: Resource) => Promise<unknown>) =>
       inTurn(async () => {
         if (resource !== null && next.path === address.path && (await isThere())) await change(resource)
         else await replace(next)
         address = next
       }),
-    /** Also what is being made. Never fails. */
+    /** Releases the resource, also one that is being made. Never fails. */
     async close(): Promise<void> {
       isClosed = true
       if (resource !== null) await release(resource, address)
