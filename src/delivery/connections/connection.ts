@@ -1,4 +1,5 @@
-// One connection, whatever is spoken on it: reads in turns, holds little, and ends for a reason.
+// One connection of any protocol: its input is parsed in turns with other connections, its buffers are small, and the daemon
+// closes it for a named reason only.
 import type { Socket } from 'node:net'
 import { monotonicMs } from '../../lib/clock.ts'
 import type { Fault } from '../../protocol.ts'
@@ -31,9 +32,9 @@ export type DropReason = (typeof dropReasons)[number]
 /** The server as a connection sees it. */
 export interface Host {
   readonly operations: Operations
-  /** The faults of which a client learns when it loses its connection. */
+  /** The faults that a client gets when it loses its connection. */
   readonly faults: Readonly<Partial<Record<DropReason, Fault>>>
-  /** Counts a request that has arrived. Returns why it costs the connection; null: it is answered. */
+  /** Counts a request that has arrived. Returns the reason to close the connection for it; null: the request is answered. */
   refusalOf(connection: Connection): DropReason | null
   /** Calls the function when it is the connection's turn again. */
   whenItsTurn(connection: Connection, work: () => void): void
@@ -54,7 +55,7 @@ export interface ConnectionOptions {
 
 const NOTHING = Buffer.alloc(0)
 
-/** A class, because there may be thousands of them, idle. */
+/** A class, because there may be thousands of idle connections. */
 export abstract class Connection implements Caller {
   readonly socket: Socket
   readonly peer: Peer | null
@@ -64,7 +65,7 @@ export abstract class Connection implements Caller {
   readonly rate: RequestRate = { left: 0, refilledAtMs: -Infinity }
   /** Being closed; further input is ignored. */
   isClosing = false
-  /** Requests whose answers are not there yet. */
+  /** Requests that wait for their answers. */
   waiting = 0
   /** A connection that subscribes to something may be silent. */
   subscriptions = 0
@@ -73,13 +74,13 @@ export abstract class Connection implements Caller {
   protected isEnding = false
   /** Received and not parsed yet. */
   private unread: Buffer = NOTHING
-  /** It is the beginning of a request, and the rest of that is awaited. */
+  /** `unread` is the beginning of a request, whose rest is awaited. */
   private isPartial = false
   private isTurnDue = false
   private isAwaitingSent = false
   private isLagging = false
   private abort: AbortController | null = null
-  /** The timeout that ran at the last sweep, and the sweeps since then without progress. */
+  /** The timeout that ran at the last sweep, and the number of sweeps without progress. */
   private timeout: TimeoutReason | null = null
   private sweeps = 0
   private sentAtSweep = 0
@@ -93,7 +94,7 @@ export abstract class Connection implements Caller {
     socket.on('end', () => this.onEnd())
   }
 
-  /** Parses what begins there, one request or a part of it, and returns where it ends: `at` where more has to come. */
+  /** Parses one request, or a part of one, that begins at `at`. Returns where it ends; `at` itself if more input has to come. */
   protected abstract parseNext(bytes: Buffer, at: number): number
   protected afterTurn(): void {}
   protected abstract pushToken(): void
@@ -111,7 +112,7 @@ export abstract class Connection implements Caller {
     return this.socket.writableLength
   }
 
-  /** An error in what is done for a client costs its connection. */
+  /** Does work for the client. An internal error closes this connection only. */
   guard(work: () => void): void {
     try {
       work()
@@ -148,18 +149,18 @@ export abstract class Connection implements Caller {
     }
     if (this.isClosing) return
     if (at === unread.length) this.unread = NOTHING
-    // A beginning may wait long for its rest: without a copy it would keep all that was read with it.
+    // The beginning of a request may wait long: as a part of a larger buffer it would keep all of that in memory.
     else if (at > 0) this.unread = this.isPartial ? Buffer.from(unread.subarray(at)) : unread.subarray(at)
     this.afterTurn()
     this.proceed()
   }
 
-  /** A request that can be parsed is there. */
+  /** Reports whether there is input that can be parsed. */
   protected get isUnread(): boolean {
     return this.unread.length > 0 && !this.isPartial
   }
 
-  /** To be called when an answer was made or sent: goes on with what is unread, in the next turn, or ends. */
+  /** Call it when an answer was made or sent: parses further input in the next turn, or ends the connection. */
   protected proceed(): void {
     if (this.isClosing || this.isTurnDue) return
     if (this.isUnread) this.socket.pause()
@@ -173,13 +174,13 @@ export abstract class Connection implements Caller {
     })
   }
 
-  /** To be called for each request. Returns why it costs the connection; null: it is answered. */
+  /** Call it for each request. Returns the reason to close the connection for it; null: the request is answered. */
   protected noteRequest(): DropReason | null {
     this.timeout = null
     return this.host.refusalOf(this)
   }
 
-  /** To be called after each write: Node emits 'drain' only above its own limit; an empty write comes after all else. */
+  /** Call it after each write. Node emits 'drain' only above its own limit, so an empty write shows that all before it is sent. */
   protected awaitSent(): void {
     if (this.isAwaitingSent || this.socket.writableLength === 0) return
     this.isAwaitingSent = true
@@ -191,14 +192,14 @@ export abstract class Connection implements Caller {
     })
   }
 
-  /** The token or the phase has changed. A client that has not read the last one gets the newest later. */
+  /** The token or the phase has changed. A client that has not read the last change yet gets the newest one later. */
   onTokenChange(): void {
     if (this.isClosing || this.subscriptions === 0) return
     this.isLagging = this.unsentBytes() > 0
     if (!this.isLagging) this.guard(() => this.pushToken())
   }
 
-  /** Does `work` in a later turn once the reply is there: many replies come at once, with the next token. */
+  /** Does the work in a turn of its own once there is a reply: many replies come at once, with the next token. */
   protected later<T>(reply: Promise<T>, work: (reply: T) => void): void {
     this.waiting += 1
     reply.then(
@@ -241,7 +242,7 @@ export abstract class Connection implements Caller {
     this.abort?.abort()
   }
 
-  /** To be called every `sweepMs`. Returns the timeout that is over; null: the connection may stay. */
+  /** Call it every `sweepMs`. Returns the timeout that has passed; null: the connection may stay. */
   sweep(timeouts: Timeouts): TimeoutReason | null {
     const timeout = this.runningTimeout()
     const sent = this.socket.bytesWritten - this.socket.writableLength
@@ -252,9 +253,9 @@ export abstract class Connection implements Caller {
     return timeout !== null && this.sweeps >= Math.ceil(timeouts[timeout] / timeouts.sweepMs) ? timeout : null
   }
 
-  /** null: none can end the connection now. */
+  /** The timeout that runs now; null: none does. */
   private runningTimeout(): TimeoutReason | null {
-    // A client with unread answers is not read from either: its request cannot end.
+    // While a client leaves answers unread nothing is read from it, so its request cannot end.
     if (this.unsentBytes() > 0) return 'stalled'
     if (this.isPartialRequest()) return 'incomplete-request'
     return this.isAnswering() || this.subscriptions > 0 ? null : 'idle'

@@ -31,30 +31,30 @@ const TIMEOUTS: Timeouts = {
   stalled: 30_000,
   'incomplete-request': 30_000,
 }
-/** Connections to the metrics, which may be of strangers, end within 10 s. */
+/** Connections to the metrics, which may come from the network, end within 10 s. */
 const METRICS_TIMEOUTS: Timeouts = {
   sweepMs: 2_000,
   idle: 8_000,
   stalled: 8_000,
   'incomplete-request': 6_000,
 }
-/** Time for answers under way when the daemon stops, in ms. */
+/** The time for pending answers when the daemon stops, in ms. */
 const DRAIN_MS = 2_500
-/** A connection that was just made is about to ask: the daemon's end waits so long for it, in ms. */
+/** The time for which the daemon's end waits for the first request of a new connection, in ms. */
 const FIRST_REQUEST_MS = 500
-/** Clients that ask without a pause hold up the daemon's end for so long, in ms. */
+/** The longest time for which clients that send requests without a pause delay the daemon's end, in ms. */
 const BUSY_DRAIN_MS = 1_000
 const ERROR_LOGGED_EVERY_MS = 3_600_000
 
 export interface ServerOptions {
   readonly socket: SocketConfig
-  /** Descriptors of listening sockets that were handed over, and no other is opened; null: one is opened at its path. */
+  /** Descriptors of listening sockets that were handed over; then no other is opened. Null: a socket is opened at its path. */
   readonly inherited: readonly number[] | null
 }
 interface Protocol {
   readonly transport: 'ipc' | 'http' | 'metrics'
   readonly operations: Operations
-  /** The sentence for clients that send something else than requests. */
+  /** The message for clients that send something other than requests. */
   readonly framing: string
   readonly open: (options: ConnectionOptions) => Connection
 }
@@ -68,7 +68,7 @@ export function createConnectionServer(
   const { inherited, peers, turns, replies, log } = options
   const timeouts = transport === 'metrics' ? METRICS_TIMEOUTS : TIMEOUTS
   const quota = createQuota(options.descriptors)
-  /** With the functions that end their count. */
+  /** The connections, each with the function that ends its count. */
   const all = new Map<Connection, () => void>()
   const dropped = Object.fromEntries(dropReasons.map((reason) => [reason, 0])) as Record<DropReason, number>
   let lingering = 0
@@ -106,7 +106,7 @@ export function createConnectionServer(
       const peer = peers.of(socket)
       const isAllowed = peers.isAllowed(socket, peer, config.allow)
       peers.limitSendBuffer(socket, SEND_BUFFER_BYTES)
-      if (transport === 'metrics') closeIdlest()
+      if (transport === 'metrics') closeOldestIdle()
       const release = quota(peer, isAllowed, config)
       const connection = open({ host, socket, peer, isAllowed })
       if (release === null) return drop(connection, isAllowed ? 'too-many-connections' : 'denied')
@@ -119,8 +119,8 @@ export function createConnectionServer(
     }
   }
 
-  /** Users are not known here: a new connection replaces the oldest of those that wait for nothing. */
-  function closeIdlest(): void {
+  /** Makes space for a new connection to the metrics, whose users are not known: closes the oldest one that waits for nothing. */
+  function closeOldestIdle(): void {
     if (all.size < config.maxConnections) return
     for (const connection of all.keys()) if (connection.hasAnsweredAll()) return drop(connection, 'idle')
   }
@@ -144,7 +144,7 @@ export function createConnectionServer(
     close(connection, connection.closeMessage(reason))
   }
 
-  /** Reads on for a while: closed with requests unread, the connection would be reset and the message lost. */
+  /** Sends the message and reads on for a while: closed with unread input, the connection would be reset and the message lost. */
   function close(connection: Connection, message: string | null): void {
     const { socket } = connection
     leave(connection)
@@ -159,7 +159,7 @@ export function createConnectionServer(
     socket.resume()
   }
 
-  /** Clients can cause it over and over: one record an hour. */
+  /** Logs one record an hour at most, because clients could cause them over and over. */
   function logError(sentence: string, error: unknown): void {
     const nowMs = monotonicMs()
     if (nowMs - errorLoggedAtMs < ERROR_LOGGED_EVERY_MS) return
@@ -194,7 +194,7 @@ export function createConnectionServer(
       listener = await (inherited === null ? openListener(config, events) : adoptListeners(inherited, events))
       unsubscribe = replies.onChange(onTokenChange)
     },
-    /** Listens no more, answers what has arrived, and ends each connection. */
+    /** Stops listening, answers the requests that have arrived, and ends each connection. */
     async close(): Promise<void> {
       unsubscribe()
       await listener?.close()
@@ -202,7 +202,7 @@ export function createConnectionServer(
       await drain(all, close)
       clearInterval(sweepTimer)
     },
-    /** Other settings from now on; connections live on. Throws UserError, and the former settings stay. */
+    /** Uses other settings from now on; connections stay. Throws UserError; then the former settings stay. */
     async reconfigure(next: SocketConfig): Promise<void> {
       await listener?.move(next)
       config = next
@@ -211,7 +211,7 @@ export function createConnectionServer(
     },
     /** Makes a removed socket again. Never fails: a problem is logged. */
     tick: async () => listener?.tick(),
-    /** Connections and subscribers are those of now; the rest is counted since the start. */
+    /** The present connections and subscribers; all else is counted since the start. */
     counts: () => ({
       connections: all.size,
       subscribers: [...all.keys()].filter(({ subscriptions }) => subscriptions > 0).length,
@@ -238,7 +238,7 @@ function faultsOf(denied: Fault, framing: string): Host['faults'] {
   }
 }
 
-/** Answers what waits in the sockets' buffers: they are empty once nothing has come for two rounds of the event loop. */
+/** Answers the requests in the sockets' buffers; these count as empty once nothing has come for two rounds of the event loop. */
 async function drain(
   all: ReadonlyMap<Connection, unknown>,
   close: (connection: Connection, message: null) => void,

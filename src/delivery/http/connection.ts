@@ -1,8 +1,9 @@
-// One client of `http.sock`: Node's HTTP server is given one request at a time, the others wait unparsed.
+// One client of `http.sock`: Node's HTTP server gets one request at a time, the others wait unparsed.
 //
-// Node's parser reads on in all that has arrived, and makes a request of each head, also while the first of them waits: 64 KiB of small
-// pipelined requests are 3,000 of them, and megabytes. So it gets a stream (`http.Server` documents that any Duplex can be
-// handed to its event `connection`), into which a whole head, or a piece of a body, is put when it is its turn.
+// Node's parser would parse all that has arrived, and make a request of each head, even while the first request still waits:
+// 64 KiB of small pipelined requests would become 3,000 requests and take megabytes. So the parser reads from a stream (Node
+// documents that any Duplex can be passed to the event `connection` of an http.Server), which gets one whole head, or one
+// piece of a body, at a time.
 import type { IncomingMessage, Server, ServerResponse } from 'node:http'
 import { Duplex } from 'node:stream'
 import { Connection, type ConnectionOptions, type DropReason } from '../connections/connection.ts'
@@ -18,7 +19,7 @@ interface HttpContext {
   readonly isOneAnswer: boolean
 }
 const HEAD_END = '\r\n\r\n'
-/** The end of a body is known to the parser only: it gets so much at a time, and at most 14 requests that follow in it. */
+/** The size of a piece of a body. Only the parser knows where a body ends: a piece may contain up to 14 further requests. */
 const BODY_PART_BYTES = 256
 const [CARRIAGE_RETURN, LINE_FEED, LETTER_A, LETTER_Z] = [0x0d, 0x0a, 0x41, 0x5a]
 
@@ -42,17 +43,17 @@ export class HttpStream extends Duplex {
 
 export class HttpConnection extends Connection {
   private readonly context: HttpContext
-  /** Null before the first whole head: a parser costs more than all else of a connection. */
+  /** Null before the first whole head: a parser takes more memory than all else of a connection. */
   private stream: HttpStream | null = null
   /** The answer to the last request, which is its `req`. */
   private response: ServerResponse | null = null
-  /** The parser has read all heads that it was given. */
+  /** The parser has parsed every head that it was given. */
   private isHeadParsed = true
-  /** The answer that goes on. */
+  /** The answer that is an event stream. */
   private events: ServerResponse | null = null
   /** The connection ends with the answer to the next request. */
   private isNextLast: boolean
-  /** Nothing is read after the present answer, with which the connection is complete, or is lost for this reason. */
+  /** The present answer is the last one; then the connection is complete, or is dropped for this reason. Null: it is not. */
   private end: 'complete' | DropReason | null = null
 
   constructor(options: ConnectionOptions, context: HttpContext) {
@@ -67,7 +68,7 @@ export class HttpConnection extends Connection {
     if (this.isBodyUnfinished()) return this.push(bytes, at, Math.min(at + BODY_PART_BYTES, bytes.length))
     const start = afterEmptyLines(bytes, at)
     if (start > at) return start
-    // The preface of HTTP/2 is two heads in one for the parser.
+    // The parser would take the preface of HTTP/2 for two requests.
     if (this.stream === null && bytes.toString('latin1', at, at + 4) === 'PRI ') return this.refuseBytes(at)
     const end = bytes.indexOf(HEAD_END, at, 'latin1')
     if (end === -1) return mayBeHead(bytes, at) ? at : this.refuseBytes(at)
@@ -109,20 +110,20 @@ export class HttpConnection extends Connection {
     this.isHeadParsed = true
     this.response = res
     res.once('close', () => this.proceed())
-    // Another protocol is declined by an answer in this one.
+    // A client that wants another protocol gets an answer in this one.
     if (this.isNextLast || headerOf(req, 'upgrade') !== undefined) {
       this.end = 'complete'
       res.setHeader('Connection', 'close')
     }
     const refusal = this.noteRequest()
     if (refusal !== null) this.refuse(res, refusal)
-    // Node's own limit of the number drops the fields beyond it, `Origin` too.
+    // Node's own limit would drop the fields beyond it silently, `Origin` too.
     else if (req.rawHeaders.length > 2 * MAX_HEAD_FIELDS) this.refuseRequest(res, TOO_MANY_FIELDS)
     else this.guard(() => this.context.serve({ client: this, req, res }))
     this.proceed()
   }
 
-  /** Answers at once, or in a later turn if the reply is not there yet. What waits keeps nothing of its head. */
+  /** Sends the reply at once, or in a later turn if it is a promise. A request that waits keeps nothing of its head in memory. */
   answer<T>(reply: T | Promise<T>, send: (reply: T) => void): void {
     if (!(reply instanceof Promise)) return send(reply)
     if (this.response !== null) this.response.req.rawHeaders.length = 0
@@ -151,7 +152,7 @@ export class HttpConnection extends Connection {
     this.refuse(res, 'broken-framing', { code: 'bad-request', message })
   }
 
-  /** Node has ended the stream, after an answer that was the last. */
+  /** Node has ended the stream after the last answer. */
   onLastAnswer(): void {
     if (this.isClosing) return
     if (this.end === null || this.end === 'complete') this.host.close(this, '')
@@ -162,14 +163,14 @@ export class HttpConnection extends Connection {
     this.host.drop(this, 'broken-framing')
   }
 
-  /** The answer goes on: one event for each change of the token. Its head is sent at once. */
+  /** Begins an event stream, with one event for each change of the token. Its head is sent at once. */
   startEvents(res: ServerResponse, first: Reply<'token.subscribe'>): void {
     res.writeHead(200, ['Content-Type', 'text/event-stream', 'Cache-Control', 'no-store'])
     if (res.req.method === 'HEAD') return void res.end()
     res.flushHeaders()
     this.events = res
     this.subscriptions = 1
-    // Without a token yet, the first event is its arrival.
+    // Without a token, the first event comes with the first token.
     if ('value' in first) this.writeEvent(first)
   }
 
@@ -190,7 +191,7 @@ export class HttpConnection extends Connection {
 
   protected override onHalfClose(): void {
     this.endEvents()
-    // A body that breaks off cannot be answered but by an error, which the parser finds.
+    // The parser finds that the body is incomplete, and reports an error.
     if (this.isBodyUnfinished()) this.stream?.push(null)
     super.onHalfClose()
   }
@@ -204,7 +205,7 @@ export class HttpConnection extends Connection {
   override closeMessage(reason: DropReason): string | null {
     const fault = this.host.faults[reason]
     if (reason === this.end) return ''
-    // An answer that has begun leaves no space for another.
+    // No other answer can follow one that has begun.
     if (this.response?.headersSent === true && !this.response.writableFinished) return null
     return fault === undefined ? null : closingAnswer(reason, fault)
   }
@@ -222,7 +223,7 @@ function afterEmptyLines(bytes: Buffer, at: number): number {
   return start
 }
 
-/** Reports whether a head may go on so. What is no HTTP at all need not be waited for. */
+/** Reports whether this may become a head: it is not too long, and begins as HTTP does. */
 function mayBeHead(bytes: Buffer, at: number): boolean {
   const first = bytes[at] ?? LETTER_A
   return bytes.length - at <= MAX_HEAD_BYTES && first >= LETTER_A && first <= LETTER_Z

@@ -1,4 +1,4 @@
-// Paths of `http.sock` and what is answered there: headers, problem details (RFC 9457), and the answers with which a connection is closed.
+// The paths of `http.sock` and their answers: headers, problem details (RFC 9457), and the last answers of closed connections.
 import { STATUS_CODES, type IncomingMessage, type ServerResponse } from 'node:http'
 import { fallbackOnSystemError } from '../../lib/error.ts'
 import { isRecord, parseJson, readLimited } from '../../lib/input.ts'
@@ -23,7 +23,7 @@ type Routes = Readonly<Record<string, Readonly<Partial<Record<'GET' | 'POST', Ro
 /** The metrics as text, in the format that they name. */
 export type Metrics = () => { readonly contentType: string; readonly body: string }
 
-/** However often they are requested, metrics are rendered once in so long. */
+/** The shortest time between two renderings of the metrics, however often they are requested. */
 const METRICS_EVERY_MS = 1_000
 const QUERY_NAMES = ['minValidSeconds', 'waitSeconds', 'notFingerprint', 'client']
 
@@ -173,7 +173,7 @@ function hasBody(req: IncomingMessage): boolean {
   )
 }
 
-/** Undefined where it is too long, null where the client goes away in the middle of it or the rest is no HTTP. */
+/** The body; undefined if it is too long, null if the client goes away before its end or the rest is no HTTP. */
 async function readBody(req: IncomingMessage): Promise<string | undefined | null> {
   try {
     const stream = req.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>
@@ -194,7 +194,7 @@ function sendNotAllowed(res: ServerResponse, methods: object): void {
   sendProblem(res, { code: 'method-not-allowed', message }, ['Allow', allowed.join(', ')])
 }
 
-/** An answer, whole; a server of tokens leaves nothing in caches. A text goes out in one write with the head. */
+/** Sends a whole answer that no cache may keep. A text goes out in one write with the head. */
 function send(
   res: ServerResponse,
   answer: { status?: number; contentType: string; body: string | Buffer; headers?: readonly string[] },
@@ -247,7 +247,7 @@ const closingStatus: Partial<Record<DropReason, number>> = {
   'incomplete-request': 408,
 }
 
-/** The first header of this lower-case name. Node's `headers` would make an object of all of them for each request. */
+/** The first header of this lower-case name. Node's `headers` would build an object of all headers for each request. */
 export function headerOf({ rawHeaders }: IncomingMessage, name: string): string | undefined {
   for (let index = 0; index < rawHeaders.length; index += 2) {
     const candidate = rawHeaders[index]

@@ -17,8 +17,8 @@ export function createHttpServer(options: HttpOptions): ConnectionServer {
 }
 
 /**
- * `/metrics`, `/healthz` and `/readyz` alone, never a token, on sockets that were handed over. They may be on TCP, where the
- * kernel does not know the peers. So no connection is kept: each gets one answer, and has 10 s for it.
+ * `/metrics`, `/healthz` and `/readyz` alone, never a token, on sockets that were handed over. These may be TCP sockets, whose
+ * peers the kernel does not know. So no connection is kept: each gets one answer, within 10 s.
  */
 export function createMetricsServer(options: Omit<HttpOptions, 'socket'>): ConnectionServer {
   const unknown = { of: () => null, isAllowed: () => true, hasHungUp: () => false }
@@ -47,12 +47,12 @@ function serve(transport: 'http' | 'metrics', options: HttpOptions): ConnectionS
   return createConnectionServer({ transport, operations, framing: FRAMING, open }, options)
 }
 
-/** It does not listen, and has no timers: it is given streams, which have the timeouts of connections/. */
+/** A server that does not listen and has no timers: it gets streams, whose timeouts are those of connections/. */
 function createParser(): Server {
   const parser = createServer({
     maxHeaderSize: MAX_HEAD_BYTES,
     keepAliveTimeout: 0,
-    // There is one host here, whatever it is called.
+    // Any name of the host will do.
     requireHostHeader: false,
     // Requests without a body get no stream for it.
     optimizeEmptyRequests: true,
@@ -63,7 +63,7 @@ function createParser(): Server {
   const onRequest = (req: IncomingMessage, res: ServerResponse): void =>
     connectionOf(req.socket).onRequest(req, res)
   parser.on('request', onRequest)
-  // No expectation of a client changes the answer.
+  // An `Expect` header does not change the answer.
   parser.on('checkExpectation', onRequest)
   // CONNECT: its answer has no ServerResponse, and the connection is of no more use.
   parser.on('connect', (_req, stream) => connectionOf(stream).onParseError())
