@@ -3,6 +3,7 @@ import path from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { block } from '../manual/manual.ts'
 import { config, describeInstallation } from '../support/installation.ts'
+import { lacks } from '../support/lacks.ts'
 import { expectUntil } from '../support/until.ts'
 
 // Several accounts on one host: one daemon each, from template units.
@@ -144,6 +145,24 @@ describeInstallation('two accounts on a host', {}, (installation) => {
     expect(await show('ActiveState', 'kyc-tokend@us')).toBe('active')
   })
 
+  it('have metrics over TCP where the administrator writes a socket for them', async () => {
+    await installation.follow('metrics-account')
+    expect(await sh('curl --silent http://127.0.0.1:9478/metrics')).toContain('kyc_tokend_token_usable 1')
+    expect(await token('eu')).toMatch(/^ey/)
+  })
+
+  it.skipIf(lacks('prometheus'))('are scraped by Prometheus, each with its label', async () => {
+    const config = block('prometheus-account').code.replace('interval: 15s', 'interval: 1s')
+    await sh('cat >/root/prometheus.yml', { input: config })
+    await sh(
+      'systemd-run --unit scraper prometheus --config.file=/root/prometheus.yml --storage.tsdb.path=/root/prometheus',
+    )
+    const query = 'query=kyc_tokend_token_usable{account="eu",instance="127.0.0.1:9478"} == 1'
+    const ask = `curl --silent --get --data-urlencode '${query}' http://127.0.0.1:9090/api/v1/query`
+    await expectUntil('a scrape', async () => (await attempt(ask)).stdout.includes('"job":"kyc-tokend"'))
+    await sh('systemctl stop scraper')
+  })
+
   it('leave the default account alone, which is not installed with them', async () => {
     expect(await show('ActiveState', 'kyc-tokend.service')).toBe('inactive')
     expect((await attempt('test -e /run/kyc-tokend/token')).status).toBe(1)
@@ -191,7 +210,10 @@ describeInstallation('two accounts on a host', {}, (installation) => {
     await sh(installation.install('1.0.0'))
     expect(await token('eu')).toMatch(/^ey/)
     expect(await states()).toEqual(['active', 'active', 'active'])
-    await sh('systemctl disable --now kyc-tokend-changed@billing.service.path')
+    const own = 'kyc-tokend-metrics@eu.socket'
+    await sh(
+      `systemctl disable --now ${own} kyc-tokend-changed@billing.service.path; rm /etc/systemd/system/${own}`,
+    )
     await sh("systemctl stop 'kyc-tokend-changed@*'; rm -r /etc/systemd/system/kyc-tokend*@*.d")
   })
 
