@@ -152,8 +152,8 @@ describeInstallation('two accounts on a host', {}, (installation) => {
   })
 
   it.skipIf(lacks('prometheus'))('are scraped by Prometheus, each with its label', async () => {
-    const config = block('prometheus-account').code.replace('interval: 15s', 'interval: 1s')
-    await sh('cat >/root/prometheus.yml', { input: config })
+    const scrapes = block('prometheus-account').code.replace('interval: 15s', 'interval: 1s')
+    await sh('cat >/root/prometheus.yml', { input: scrapes })
     await sh(
       'systemd-run --unit scraper prometheus --config.file=/root/prometheus.yml --storage.tsdb.path=/root/prometheus',
     )
