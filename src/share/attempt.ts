@@ -93,8 +93,9 @@ async function fetchShared(member: Member, attempt: Attempt, signal: AbortSignal
   /** Null: the store is asked again. */
   async function step(): Promise<FetchOutcome | null> {
     const takenAtMs = member.nowMs()
-    const request = { cause: isPast(member.state.newest) ? 'operator' : cause, leaseMs, nowMs: takenAtMs }
-    const lease = await store.acquireLease(leaseRequest(member.state, request))
+    const leaseCause = precedesAct(member.state.newest) ? 'operator' : cause
+    const request = leaseRequest(member.state, { cause: leaseCause, leaseMs, nowMs: takenAtMs })
+    const lease = await store.acquireLease(request)
     switch (lease.verdict) {
       case 'newer':
         member.receive(lease.record, 'take')
@@ -106,7 +107,7 @@ async function fetchShared(member: Member, attempt: Attempt, signal: AbortSignal
       case 'paused':
         return outcomeIfPaused(lease) ?? useless()
       case 'paced': {
-        const waitMs = heldUp('pace', { id: '', waitMs: lease.waitMs, capMs: CLIENT_INTERVAL_MS })
+        const waitMs = noteHold('pace', { id: '', waitMs: lease.waitMs, capMs: CLIENT_INTERVAL_MS })
         return waitMs > 0 ? postponed(waitMs) : useless()
       }
       case 'yours':
@@ -124,17 +125,17 @@ async function fetchShared(member: Member, attempt: Attempt, signal: AbortSignal
   function answer(): FetchOutcome | null {
     const { newest, highestFence } = member.state
     if (cause === 'operator' && highestFence <= knownBefore) return null
-    return isPast(newest) ? null : member.takeDelivery()
+    return precedesAct(newest) ? null : member.takeDelivery()
   }
 
   /** Other credentials are an operator's act: a refusal known before it, or older than SAME_ACT_MS, does not answer it. */
-  function isPast(known: KnownRecord | null): boolean {
+  function precedesAct(known: KnownRecord | null): boolean {
     if (cause !== 'reload' || known?.record.kind !== 'permanent') return false
     return known.head.fence <= knownBefore || member.nowMs() - known.obtainedAtMs > SAME_ACT_MS
   }
 
   /** The wait that the store asks for, within its cap; 0: it counts as not there. */
-  function heldUp(hold: Hold, wait: { id: string | number; waitMs: number; capMs: number }): number {
+  function noteHold(hold: Hold, wait: { id: string | number; waitMs: number; capMs: number }): number {
     const { state, waitMs } = afterHold(member.state, { hold, ...wait }, member.nowMs())
     member.state = state
     return waitMs
@@ -146,7 +147,7 @@ async function fetchShared(member: Member, attempt: Attempt, signal: AbortSignal
     if (pushed !== null) return pushed
     const startMs = member.nowMs()
     const capMs = LEASE_CAP_IN_REQUESTS * member.service().requestTimeoutMs
-    const waitMs = heldUp('lease', { id, waitMs: askedMs, capMs })
+    const waitMs = noteHold('lease', { id, waitMs: askedMs, capMs })
     if (waitMs <= 0) return useless()
     const restMs = Math.min(waitMs, leaseMs) + AFTER_LEASE_MS * random()
     await member.waiting.sleep(Math.min(restMs, share.timeoutMs, patienceMs), signal)
@@ -159,7 +160,7 @@ async function fetchShared(member: Member, attempt: Attempt, signal: AbortSignal
     const { newest } = member.state
     const { fence } = stored
     if (newest?.head.fence === fence) {
-      if (isPast(newest)) return null
+      if (precedesAct(newest)) return null
       // A refusal holds until an operator lifts it; another failure is over after the wait.
       if (newest.record.kind === 'permanent') return outcomeOf(newest, member.moment())
       const waitMs = waitLeftMs(newest, member.nowMs())
@@ -172,7 +173,7 @@ async function fetchShared(member: Member, attempt: Attempt, signal: AbortSignal
   function outcomeIfPaused({ record: stored, waitMs }: Verdict<'paused'>): FetchOutcome | null {
     const record = member.open(stored)
     const capMs = record === null ? 0 : PAUSE_MS
-    const leftMs = heldUp('pause', { id: stored.fence, waitMs, capMs })
+    const leftMs = noteHold('pause', { id: stored.fence, waitMs, capMs })
     if (record === null || leftMs <= 0) return null
     // Every other host comes before the one that has just failed.
     const laterMs = record.by === host ? AFTER_LEASE_MS : AFTER_LEASE_MS * random()

@@ -7,7 +7,7 @@ import type { StatusResult } from '../protocol.ts'
 import type { FetchOutcome, FetchToken } from '../token/outcome.ts'
 import type { SavedFleet } from '../token/state.ts'
 import type { Token } from '../token/token.ts'
-import type { Remembered } from './share-state.ts'
+import type { ResumeState } from './share-state.ts'
 import type { MemberOptions, OpenStore, ShareToken, SharingConfig } from './share-token.ts'
 
 export interface Sharing {
@@ -39,16 +39,16 @@ export function createFleet(options: FleetOptions) {
   const { keeper } = options
   let current: Session | null = null
   /** The knowledge of former sessions, by their credentials. */
-  const formers = new Map<string, Remembered>()
+  const formerStates = new Map<string, ResumeState>()
   let changed = new AbortController()
 
-  function rememberedOf(
+  function resumeStateOf(
     credentialsId: string,
     { host, isFirst }: { host: string; isFirst: boolean },
-  ): Remembered {
+  ): ResumeState {
     const { fence, hosts } = isFirst ? options.saved() : { fence: 0, hosts: 0 }
     const saved = { adoptedFence: fence, highestFence: fence, own: null, hosts: hosts || null }
-    const known = formers.get(credentialsId) ?? saved
+    const known = formerStates.get(credentialsId) ?? saved
     const { token: held, refusal } = keeper.state()
     const token = held?.credentialsId === credentialsId ? held : null
     const adoptedFence = token === null && refusal === null ? 0 : known.adoptedFence
@@ -66,7 +66,7 @@ export function createFleet(options: FleetOptions) {
         ...options,
         host,
         service: () => session.service,
-        remembered: rememberedOf(credentialsId, { host, isFirst }),
+        resumeState: resumeStateOf(credentialsId, { host, isFirst }),
         keeper: { ...keeper, offer },
       })
       return session.opened
@@ -84,10 +84,10 @@ export function createFleet(options: FleetOptions) {
 
   /** Later on it is not known whether the keeper still has the token of these credentials: it adopts the record again. */
   function leave({ credentialsId, opened }: Session, next: Session | null): void {
-    const known = opened?.remembered() ?? formers.get(credentialsId)
+    const known = opened?.resumeState() ?? formerStates.get(credentialsId)
     if (known === undefined) return
     const isGoingOn = next?.credentialsId === credentialsId
-    formers.set(credentialsId, isGoingOn ? known : { ...known, adoptedFence: 0, own: null })
+    formerStates.set(credentialsId, isGoingOn ? known : { ...known, adoptedFence: 0, own: null })
   }
 
   function switchTo(next: Session | null): void {
@@ -133,16 +133,16 @@ export function createFleet(options: FleetOptions) {
     sample: () => current?.opened?.sample() ?? null,
     /** Null: this host does not share. */
     saved(): SavedFleet | null {
-      const remembered = current?.opened?.remembered()
-      if (remembered === undefined) return null
-      const { own, adoptedFence, hosts } = remembered
+      const resumeState = current?.opened?.resumeState()
+      if (resumeState === undefined) return null
+      const { own, adoptedFence, hosts } = resumeState
       return { fence: own === null ? adoptedFence : 0, hosts: hosts ?? 0 }
     },
   }
 }
 
 /** A token that this host obtained by itself before it was restarted, or before it shared. */
-function ownOf({ accessToken, lifeMs, expirySource, received }: Token, by: string): Remembered['own'] {
+function ownOf({ accessToken, lifeMs, expirySource, received }: Token, by: string): ResumeState['own'] {
   const record = { kind: 'ok', accessToken, lifeMs, expirySource, ageMs: 0, by, isAlone: true } as const
   return { record, obtainedAtMs: received.bootMs }
 }

@@ -150,15 +150,15 @@ export interface ShareState {
 }
 
 /** The knowledge of a process or a session before this one. */
-export type Remembered = Pick<ShareState, 'adoptedFence' | 'highestFence' | 'own' | 'hosts'>
+export type ResumeState = Pick<ShareState, 'adoptedFence' | 'highestFence' | 'own' | 'hosts'>
 
 export const NO_HOLDS = { lease: null, pause: null, pace: null }
 /** A store that is behind its own records by so much was set back. */
 const CLOCK_GRAIN_MS = 1_000
 
-export function initialShareState(remembered: Remembered): ShareState {
+export function initialShareState(resumeState: ResumeState): ShareState {
   const unread = { newest: null, route: 'push', adoptedTokenFence: 0, storeAheadMs: null } as const
-  return { ...remembered, ...unread, unusableFence: 0, holds: NO_HOLDS, plan: null }
+  return { ...resumeState, ...unread, unusableFence: 0, holds: NO_HOLDS, plan: null }
 }
 
 /** A record has come, and may be the newest now: after a restart also the one that this host had adopted before. */

@@ -22,7 +22,7 @@ import {
   storeClockMs,
   type KnownRecord,
   type Moment,
-  type Remembered,
+  type ResumeState,
   type Route,
 } from './share-state.ts'
 import type { Store, StoredRecord } from './store.ts'
@@ -43,7 +43,7 @@ export interface MemberOptions {
     readonly requestTimeoutMs: number
     readonly retry: RetryPolicy
   }
-  readonly remembered: Remembered
+  readonly resumeState: ResumeState
   readonly keeper: Pick<Keeper, 'offer' | 'state'> & { readonly policy: () => Policy }
 }
 
@@ -118,7 +118,7 @@ export function shareToken(options: MemberOptions) {
     },
     sample: () => ({ ...telemetry.sample(), state: telemetry.storeState().state, hosts: member.state.hosts }),
     /** The facts that a restart has to know. */
-    remembered(): Remembered {
+    resumeState(): ResumeState {
       const { adoptedFence, highestFence, own, hosts } = member.state
       return { adoptedFence, highestFence, own, hosts }
     },
@@ -138,7 +138,7 @@ function createMember(options: MemberOptions) {
   const member = {
     ...options,
     telemetry,
-    state: initialShareState(options.remembered),
+    state: initialShareState(options.resumeState),
     /** The sleep of an attempt that waits for another host. */
     waiting: createWakeableSleep(clock),
     underWay: null as Promise<unknown> | null,

@@ -7,7 +7,7 @@ import { currentAlert, initialState, phaseOf } from '../../src/token/state.ts'
 import {
   createShareWorld,
   eventsOf,
-  NOTHING_REMEMBERED,
+  NOTHING_KNOWN,
   POLICY,
   refresh,
   reject,
@@ -154,7 +154,7 @@ describe('a push', () => {
         requestTimeoutMs: 15_000,
         retry: POLICY,
       }),
-      remembered: NOTHING_REMEMBERED,
+      resumeState: NOTHING_KNOWN,
       keeper: {
         offer(outcome) {
           if (isIdle) offered.push(outcome.kind === 'ok' ? outcome.accessToken : outcome.kind)
@@ -167,11 +167,11 @@ describe('a push', () => {
     const stop = new AbortController()
     const running = share.run(stop.signal)
     await settle()
-    expect(share.remembered().adoptedFence).toBe(0)
+    expect(share.resumeState().adoptedFence).toBe(0)
     isIdle = true
     await world.clock.advance(100)
     expect(offered).toEqual([asker.token()])
-    expect(share.remembered().adoptedFence).toBeGreaterThan(0)
+    expect(share.resumeState().adoptedFence).toBeGreaterThan(0)
     isIdle = false
     await asker.keeper.refresh(stop.signal)
     const attempt = { cause: 'refresh', beforeRequest: () => Promise.resolve() } as const

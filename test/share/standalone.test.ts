@@ -7,7 +7,7 @@ import type { ServiceOutcome } from '../../src/token/outcome.ts'
 import {
   createShareWorld,
   eventsOf,
-  NOTHING_REMEMBERED,
+  NOTHING_KNOWN,
   refresh,
   reject,
   tokensOf,
@@ -38,7 +38,7 @@ const settle = (): Promise<void> => world.clock.advance(1_000)
 describe('the spread', () => {
   const now = 1_000_000
   const spreadMs = (hosts: number | null, isUrgent: boolean, usableUntilMs: number | null): number => {
-    const state = initialShareState({ ...NOTHING_REMEMBERED, hosts })
+    const state = initialShareState({ ...NOTHING_KNOWN, hosts })
     return afterPlanned(state, { isUrgent, drawn: 0 }, { usableUntilMs, nowMs: now }).spreadMs
   }
 

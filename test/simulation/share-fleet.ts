@@ -125,7 +125,7 @@ export async function runShareFleet(options: ShareFleetOptions): Promise<ShareFl
         cluster: false,
       },
       service: () => ({ fetchToken, requestTimeoutMs: 15_000, retry: POLICY }),
-      remembered: { adoptedFence: 0, highestFence: 0, own: null, hosts: null },
+      resumeState: { adoptedFence: 0, highestFence: 0, own: null, hosts: null },
       keeper: {
         offer(outcome) {
           if (host.state.inFlight !== null) return false

@@ -27,7 +27,7 @@ export interface Host {
   stop(): Promise<void>
 }
 export interface HostOptions extends Partial<
-  Pick<MemberOptions, 'remembered' | 'host'> & Pick<MemberOptions['share'], 'asks' | 'whenAlone'>
+  Pick<MemberOptions, 'resumeState' | 'host'> & Pick<MemberOptions['share'], 'asks' | 'whenAlone'>
 > {
   /** The lead of its own clocks over those of the others. */
   readonly clockAheadMs?: number
@@ -61,7 +61,7 @@ export interface ShareWorld {
 }
 
 const BASE_URL = 'https://service.test'
-export const NOTHING_REMEMBERED = { adoptedFence: 0, highestFence: 0, own: null, hosts: null }
+export const NOTHING_KNOWN = { adoptedFence: 0, highestFence: 0, own: null, hosts: null }
 export const SHARE = {
   timeoutMs: 1_000,
   asks: true,
@@ -132,7 +132,7 @@ export function createShareWorld({ lifeSeconds = 3_600, seed = 1 } = {}): ShareW
         whenAlone: options.whenAlone ?? 'fetch',
       },
       service: () => ({ fetchToken, requestTimeoutMs: 15_000, retry: POLICY }),
-      remembered: options.remembered ?? NOTHING_REMEMBERED,
+      resumeState: options.resumeState ?? NOTHING_KNOWN,
       keeper: {
         offer: (outcome) => keeper.offer(outcome),
         state: () => keeper.state(),
