@@ -1,4 +1,5 @@
-// One attempt of the keeper's: it takes what another host was answered, waits for one that asks, asks for all, or asks by itself while the store cannot be used.
+// One attempt of the keeper in a fleet. It takes the answer that another host got, waits for a host that asks the service, asks
+// the service for all hosts, or, while the store cannot be used, by itself.
 import type { Attempt, FetchOutcome, Postponed } from '../token/outcome.ts'
 import { CLIENT_INTERVAL_MS } from '../token/rejections.ts'
 import { isOthersToken } from '../token/state.ts'
@@ -22,23 +23,23 @@ import {
 } from './share-state.ts'
 import { StoreError, type Lease } from './store.ts'
 
-/** While the store is away or this host does not ask, it is looked at this often, whatever the plan. */
+/** The time between two reads of the store, and the longest wait of an attempt while the store is away or this host never asks. */
 export const SYNC_EVERY_MS = 15_000
-/** Beyond the request itself: for the answer's way to the store. */
+/** The part of a lease beyond the request itself, for writing the answer to the store. */
 const LEASE_MARGIN_MS = 2_000
-/** A lease that lasts longer than this many requests counts as not there. */
+/** A lease that lasts longer than this number of requests is ignored. */
 const LEASE_CAP_IN_REQUESTS = 2
-/** The leases of others, one after the other, hold a host up for no longer than this many of its own. */
+/** The longest time for which leases of others delay a host, as a number of its own leases. */
 const PATIENCE_IN_LEASES = 2
-/** After so many answers of no use, the store is as good as none. */
+/** After this number of useless answers the store counts as lost. */
 const MAX_USELESS = 5
-/** Hosts that waited for a lease that has ended look so long after it at most, each at its own time. */
+/** Hosts that waited for a lease ask the store within this time after its end, each at a moment drawn at random. */
 const AFTER_LEASE_MS = 500
-/** However often a waiting host is woken, it takes no more steps than this allows. */
+/** Each step of a waiting host counts as at least this long, so that its steps are limited, however often it is woken. */
 const SHORTEST_WAIT_MS = 50
-/** An operator's act on many hosts is one act; a refusal that is older than this was given before it. */
+/** An operator who acts on many hosts does so within this time: a refusal that is older was given before the act. */
 const SAME_ACT_MS = 30_000
-/** After a failure to reach the service, no host asks for so long. */
+/** The time for which no host asks after one has failed to reach the service. */
 const PAUSE_MS = 5_000
 
 type Verdict<V extends Lease['verdict']> = Extract<Lease, { verdict: V }>
@@ -54,7 +55,7 @@ export async function makeAttempt(
     const { isAlone = false, by = host } = member.state.newest?.record ?? {}
     telemetry.rejected(rejection.ageMs, isAlone && by !== host ? by : null)
   }
-  // A host has the same name in each of its leases.
+  // The id of a lease is that of its host: what was noted of an earlier lease must not count for a later one.
   member.state = { ...member.state, holds: { ...member.state.holds, lease: null } }
   const outcome = await fetchShared(member, attempt, signal).catch((error: unknown) => {
     telemetry.failed(error)
@@ -69,7 +70,7 @@ async function fetchShared(member: Member, attempt: Attempt, signal: AbortSignal
   const { share, store, host, random } = member
   const { cause } = attempt
   const leaseMs = member.service().requestTimeoutMs + LEASE_MARGIN_MS
-  /** Fence of the newest record before the attempt: an operator waits for a later one. */
+  /** The fence of the newest record before the attempt: an operator's attempt needs a later record. */
   const knownBefore = member.state.highestFence
   let patienceMs = PATIENCE_IN_LEASES * leaseMs
 
@@ -84,7 +85,7 @@ async function fetchShared(member: Member, attempt: Attempt, signal: AbortSignal
     const outcome = await step()
     if (outcome === null) continue
     member.telemetry.connected()
-    // The time that was planned for being alone counts no more.
+    // The plan to ask by itself is over.
     member.state = { ...member.state, plan: null }
     return outcome
   }
@@ -121,27 +122,30 @@ async function fetchShared(member: Member, attempt: Attempt, signal: AbortSignal
     return null
   }
 
-  /** The newest record, if it answers this attempt: an operator's act is answered by what comes after it. */
+  /** The newest record, if it answers this attempt: only a later record answers an operator's act. */
   function answer(): FetchOutcome | null {
     const { newest, highestFence } = member.state
     if (cause === 'operator' && highestFence <= knownBefore) return null
     return precedesAct(newest) ? null : member.takeDelivery()
   }
 
-  /** Other credentials are an operator's act: a refusal known before it, or older than SAME_ACT_MS, does not answer it. */
+  /** Other credentials are an operator's act: reports whether the refusal was known before it, or is older than SAME_ACT_MS. */
   function precedesAct(known: KnownRecord | null): boolean {
     if (cause !== 'reload' || known?.record.kind !== 'permanent') return false
     return known.head.fence <= knownBefore || member.nowMs() - known.obtainedAtMs > SAME_ACT_MS
   }
 
-  /** The wait that the store asks for, within its cap; 0: it counts as not there. */
+  /** Notes a wait that the store asks for, and returns what is left of it within its cap; 0: it is ignored. */
   function noteHold(hold: Hold, wait: { id: string | number; waitMs: number; capMs: number }): number {
     const { state, waitMs } = afterHold(member.state, { hold, ...wait }, member.nowMs())
     member.state = state
     return waitMs
   }
 
-  /** The answer of the host that asks counts here, too. The store is asked every `share.timeout`: that host may die, or the store hang. */
+  /**
+   * Another host asks now: waits for its answer, which counts here, too. The wait ends after `share.timeout` at the latest, because
+   * that host may die, or the store hang.
+   */
   async function afterTaken({ holder: id, waitMs: askedMs }: Verdict<'taken'>): Promise<FetchOutcome | null> {
     const pushed = answer()
     if (pushed !== null) return pushed
@@ -175,7 +179,7 @@ async function fetchShared(member: Member, attempt: Attempt, signal: AbortSignal
     const capMs = record === null ? 0 : PAUSE_MS
     const leftMs = noteHold('pause', { id: stored.fence, waitMs, capMs })
     if (record === null || leftMs <= 0) return null
-    // Every other host comes before the one that has just failed.
+    // All other hosts ask before the one that has just failed.
     const laterMs = record.by === host ? AFTER_LEASE_MS : AFTER_LEASE_MS * random()
     return putOff(record, leftMs + laterMs)
   }
@@ -191,7 +195,7 @@ function postponed(retryAfterMs: number, more: Partial<Postponed> = {}): Postpon
   return { kind: 'postponed', retryAfterMs, ...more }
 }
 
-/** Null: the lease or the answer is of no use any more. Rejects with a StoreError. */
+/** Asks the service under the lease, and writes the answer to the store. Null: the lease or the answer came too late. */
 async function askForAll(
   member: Member,
   { fence, nowMs, takenAtMs, leaseMs }: Verdict<'yours'> & { takenAtMs: number; leaseMs: number },
@@ -215,7 +219,7 @@ async function askForAll(
   const head = { fence, atMs, notBeforeMs: waitMs === 0 ? 0 : atMs + waitMs }
   const sealed = { ...head, sealed: seal.encrypt(record, head) }
   if (!isForAll(record)) {
-    // If it fails, the lease ends by itself.
+    // If the release fails, the lease ends by itself.
     await store.release({ ...sealed, pauseMs: PAUSE_MS }).catch(telemetry.failed)
     return outcome
   }
@@ -223,7 +227,7 @@ async function askForAll(
   const request = { ...sealed, ttlMs: keptMs(known, obtainedAtMs), isClientPaced: attempt.cause === 'client' }
   try {
     const put = await store.put(request).catch((error: unknown) => {
-      // A host that was paused finds its command timed out, whatever the store did: past the lease it writes once more.
+      // On a host that was paused the command has timed out, whatever the store did: after the lease it writes once more.
       if (!(error instanceof StoreError) || member.nowMs() < takenAtMs + leaseMs) throw error
       return store.put(request)
     })
@@ -248,7 +252,7 @@ function keepOwn(member: Member, { record, obtainedAtMs }: Answer): void {
   member.state = { ...member.state, own: { record: { ...record, isAlone: true }, obtainedAtMs } }
 }
 
-/** The store cannot be used: the request is put off to this host's own time, then made by itself. */
+/** The store cannot be used: the request is put off to the time that is planned for this host, and then made. */
 async function askAlone(member: Member, attempt: Attempt, signal: AbortSignal): Promise<FetchOutcome> {
   const { keeper, random, telemetry } = member
   const { asks, whenAlone } = member.share

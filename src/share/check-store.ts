@@ -7,11 +7,11 @@ import { formatServers, openRedisStore } from './redis-store.ts'
 import { StoreError, type Store } from './store.ts'
 import { aclLine } from './telemetry.ts'
 
-/** Ages are counted on the store's clock, and shown on the host's. */
+/** Ages are counted on the store's clock and shown on the host's: the clocks must not differ by more. */
 const CLOCK_OFF_MS = 2_000
 /** All that a check writes is gone after this time, whatever happens. */
 const SHORT_MS = 1_000
-/** A host subscribes in milliseconds; a password that is wrong is known in as much. */
+/** The longest wait for the subscription, which takes milliseconds, as the refusal of a wrong password does. */
 const SUBSCRIBE_MS = 5_000
 
 /** Reports what the store is and whether this host may use it. Never throws for anything that the store does. */
@@ -40,7 +40,7 @@ export async function checkStore(
   }
 }
 
-/** Any other error is a fault of this program, and is thrown. */
+/** Throws any other error, which is an internal one. */
 function asStoreError(error: unknown): StoreError {
   if (error instanceof StoreError) return error
   throw error

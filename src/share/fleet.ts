@@ -31,14 +31,14 @@ interface Session {
 export interface FleetOptions extends Pick<MemberOptions, 'clock' | 'random' | 'log' | 'keeper'> {
   /** Redis, unless it is given. */
   readonly openStore?: OpenStore | undefined
-  /** The knowledge of the process before this one about the credentials of the start. */
+  /** The facts about the fleet that were saved with the credentials of the start. */
   readonly saved: () => SavedFleet
 }
 
 export function createFleet(options: FleetOptions) {
   const { keeper } = options
   let current: Session | null = null
-  /** The knowledge of former sessions, by their credentials. */
+  /** The states of former sessions, by their credentials. */
   const formerStates = new Map<string, ResumeState>()
   let changed = new AbortController()
 
@@ -82,7 +82,7 @@ export function createFleet(options: FleetOptions) {
     return session
   }
 
-  /** Later on it is not known whether the keeper still has the token of these credentials: it adopts the record again. */
+  /** Stores the state of a session that ends. If other credentials follow, the keeper will have to adopt the record again later. */
   function leave({ credentialsId, opened }: Session, next: Session | null): void {
     const known = opened?.resumeState() ?? formerStates.get(credentialsId)
     if (known === undefined) return
@@ -147,7 +147,7 @@ function ownOf({ accessToken, lifeMs, expirySource, received }: Token, by: strin
   return { record, obtainedAtMs: received.bootMs }
 }
 
-/** Secrets compare by their values, which no comparison of objects sees. */
+/** Compares secrets by their values, which a comparison of objects does not see. */
 function isSameStore(one: Config, other: Config): boolean {
   return isDeepStrictEqual(one.share, other.share) && isDeepStrictEqual(revealAll(one), revealAll(other))
 }

@@ -1,4 +1,6 @@
-// A connection to Redis, a Sentinel's master or a cluster, with the options that keep a hung server from hanging us. The only importer of the client library.
+// A connection to Redis, a Sentinel's master or a cluster, with options that limit the time a hung server can take. The only
+// importer of the client library.
+//
 // A bundle has the default export of a CommonJS library and none of its names.
 import library, { type Cluster, type Redis, type RedisOptions } from 'iovalkey'
 import type { ShareConfig } from '../config/config.ts'
@@ -15,7 +17,7 @@ export interface Surroundings {
   readonly random: () => number
 }
 
-/** A server that has sent nothing for so long while something is due from it hangs; its socket is closed. */
+/** A server that owes an answer and has sent nothing for this time hangs; its socket is closed. */
 const SOCKET_TIMEOUT_MS = 2_500
 const KEEP_ALIVE_MS = 5_000
 const RETRY = { fromMs: 100, toMs: 5_000, deniedMs: 60_000 }
@@ -25,7 +27,7 @@ const MAX_MESSAGE_LENGTH = 300
 export async function connect(settings: StoreConfig, { clock, random }: Surroundings) {
   /** Why there is no connection; a refused password stays the reason until a connection is made. */
   let lastError: StoreError | null = null
-  /** Connections since the server last made sense: the library counts none that was made. */
+  /** Connections since the last valid answer of the server: the library does not count those that were made. */
   let useless = 0
   const retryMs = (attempts: number): number => {
     useless += 1
@@ -67,7 +69,7 @@ export async function connect(settings: StoreConfig, { clock, random }: Surround
       if (client.status === 'ready') return storeErrorOf(error, settings)
       return lastError ?? storeErrorOf(new Error(NO_CONNECTION), settings)
     },
-    /** The server has said something that makes sense: it is no stranger, and is connected to at once if it is lost. */
+    /** Call it when the server has answered correctly: if the connection is lost, the next one is made soon. */
     understood: (): void => {
       useless = 0
     },
@@ -91,7 +93,7 @@ async function commonOptions({ user, password, tls, timeoutMs }: StoreConfig): P
     maxRetriesPerRequest: 0,
     autoResendUnfulfilledCommands: false,
     autoResubscribe: false,
-    // Reconnects, and does not send the command again: the master is another now, or the data is not there yet.
+    // Reconnects without sending the command again: another server is the master now, or this one still loads its data.
     reconnectOnError: ({ message }) => (/^(READONLY|LOADING)/.test(message) ? 1 : false),
   }
 }

@@ -7,10 +7,10 @@ import { StoreError, type Lease, type RecordHead, type Store, type StoredRecord 
 
 /** Subscribed connections send nothing by themselves: a ping shows whether the server still answers. */
 const PING_EVERY_MS = 1_000
-/** Version of the keys: daemons with another one do not meet. */
+/** Version of the keys: daemons with different versions do not share a token. */
 const VERSION = 1
 
-/** The scripts get them all, in this order. */
+/** Each script gets all keys, in this order. */
 const KEY_NAMES = ['record', 'fence', 'lease', 'pace', 'pause'] as const
 
 /** Opens the store of one account. Connects in the background. `host` is how this host is named to the others. */
@@ -118,7 +118,7 @@ function valuesOf({ fence, atMs, notBeforeMs }: RecordHead): readonly number[] {
 
 type Texts = readonly (string | null | undefined)[]
 
-/** The server may be another program, or in the hands of another: what it answers is checked. Throws StoreError. */
+/** Checks an answer: the server may be another program, or controlled by an attacker. Throws StoreError. */
 function replyOf(value: unknown) {
   const isReply = Array.isArray(value) && value.every((text) => text === null || typeof text === 'string')
   const [verdict, now, number, ...rest] = isReply ? (value as Texts) : []

@@ -1,7 +1,7 @@
 // The scripts that run inside Redis: each is one atomic step, counts on Redis' own clock, and leaves an expiry on every key.
 // KEYS of each: record, fence, lease, pace, pause.
 
-/** A fence so far ahead of the store's clock was planted: after 2^53 there would be none. It counts as not there. */
+/** A fence further ahead of the store's clock was planted, to use up the numbers up to 2^53. It is ignored. */
 export const FENCE_AHEAD_MS = 86_400_000
 /** The last fence that was given outlives every record. */
 const FENCE_TTL_MS = 30 * 86_400_000
@@ -9,7 +9,10 @@ const FENCE_TTL_MS = 30 * 86_400_000
 /** A sealed record has 44 KB at most: a longer text was planted, and would fill the memory of every host that reads it. */
 const MAX_TEXT_BYTES = 65_536
 
-/** Lua prints large numbers as 1.79e+12: they are sent as text. A planted key of another type would fail every script: it is deleted. */
+/**
+ * Lua prints large numbers as 1.79e+12, so they are sent as text. A planted key of another type would make every script fail, so
+ * it is deleted.
+ */
 const PREAMBLE = `
 local function text(number) return string.format('%.0f', number) end
 local function clock()
@@ -54,7 +57,8 @@ end
 export const RELEASED = 'released'
 /**
  * ARGV: owner, leaseMs, adoptedFence, highestFence, ignored record, cause, ignored lease, ignored pause, '1' to ignore the pace.
- * Looking again and taking the lease are one step. A fence is a hybrid clock: it goes on after a flush or a failover.
+ * The second look at the record and the acquisition of the lease are one step. A fence is a hybrid clock: it keeps rising
+ * after a flush or a failover.
  */
 export const ACQUIRE = `${PREAMBLE}
 local now = clock()
@@ -86,7 +90,7 @@ return reply('yours', now, fence)
 
 /**
  * ARGV: owner, fence, at, notBefore, ttlMs, box, paceMs, channel.
- * Refused where a later fence was given or written: the writer was paused, and its answer is older than the record.
+ * Refused if a later fence was given or written: the writer was paused, and its answer is older than the record.
  */
 export const PUT = `${PREAMBLE}
 local now = clock()
@@ -124,8 +128,8 @@ return 1
 `
 
 /**
- * ARGV: known, highestFence. Answers the record only where it is newer than `known`. The write is there
- * to fail on a replica, a full server or one that cannot save: such a store is as good as none.
+ * ARGV: known, highestFence. Answers the record only if it is newer than `known`. The purpose of the write is to fail on a
+ * replica, a full server or one that cannot save: such a store cannot be used.
  */
 export const READ = `${PREAMBLE}
 local now = clock()

@@ -1,4 +1,4 @@
-// The seal: what lies in the store can be read and written only with the account's secret.
+// The seal: records in the store can be read and written only with the account's secret.
 import { createCipheriv, createDecipheriv, createHash, hkdfSync, randomBytes } from 'node:crypto'
 import * as v from 'valibot'
 import type { Secret } from '../lib/secret.ts'
@@ -6,7 +6,7 @@ import { expirySources, type TransientReason } from '../token/outcome.ts'
 import type { RecordHead } from './store.ts'
 
 const number = v.pipe(v.number(), v.finite())
-/** A token with its life, counted from `at` of the record less `ageMs`, its age then. */
+/** A token with its life. `ageMs` is its age at the moment `at` of the record. */
 const sharedToken = v.object({
   accessToken: v.string(),
   lifeMs: number,
@@ -21,7 +21,7 @@ const common = {
 }
 /** A failure carries the token that is still good: a host that starts then has one. */
 const failed = { ...common, detail: v.string(), token: v.nullable(sharedToken) }
-/** A message of one host to the others, never with credentials. It is checked: a host with the secret may run another version. */
+/** A message of one host to the others, without credentials. Its shape is checked, because another host may run another version. */
 const sharedRecord = v.variant('kind', [
   v.object({ kind: v.literal('ok'), ...common, ...sharedToken.entries }),
   v.object({

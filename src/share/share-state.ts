@@ -1,4 +1,5 @@
-// The knowledge of this host about its fleet, in one value: records and their outcomes, facts, and the transitions from one event to the next. Pure.
+// The state of this host in its fleet: the records that it knows, facts about the store, and the transitions at each event; and
+// records made from outcomes and back. Pure.
 import { retryWait, type RetryPolicy } from '../token/backoff.ts'
 import type { Cause, FetchOutcome, Grant, ServiceOutcome, TransientFailure } from '../token/outcome.ts'
 import { jwtLifeMs, knownLife } from '../token/token.ts'
@@ -14,7 +15,7 @@ export interface KnownRecord {
   readonly obtainedAtMs: number
 }
 
-/** An answer that the store does not have, or not yet. */
+/** An answer without a head: the store does not have it, or not yet. */
 export type Answer = Pick<KnownRecord, 'record' | 'obtainedAtMs'>
 
 /** The circumstances of a step, and the facts about the keeper. */
@@ -30,7 +31,7 @@ export interface Moment {
   readonly host: string
 }
 
-/** A failure is kept for so long after the wait that it asks for. */
+/** The time for which the store keeps a failure after the wait that it asks for. */
 const FAILURE_KEPT_MS = 3_600_000
 const REFUSAL_MS = 30 * 86_400_000
 /** The longest wait that a record may ask for: `Retry-After` of an hour and a fifth of it. */
@@ -38,7 +39,7 @@ const MAX_WAIT_MS = 72 * 60_000
 /** The longest wait that follows from failures alone: the cap of a host without a token is twice as long. */
 const SOFT_WAIT_MS = 30_000
 
-/** Reports whether the service itself said so: then it holds for every host. Else it may be the asker's own trouble. */
+/** Reports whether the record holds for every host: the service itself gave this answer. Any other failure may be the asker's own. */
 export function isForAll(record: SharedRecord): boolean {
   return record.kind !== 'transient' || ['rate-limited', 'server-error', 'rejected'].includes(record.reason)
 }
@@ -81,7 +82,7 @@ export function outcomeOf(known: KnownRecord, { host, nowMs }: Pick<Moment, 'hos
   return { kind: 'transient', reason, ...(status !== null && { status }), retryAfterMs, detail, ...asker }
 }
 
-/** Before a restart this host may have asked itself. */
+/** The host that asked, if it was another one. This host may have asked before a restart. */
 export function askerOf({ by }: SharedRecord, host: string): { by?: string } {
   return by === host ? {} : { by }
 }
@@ -91,7 +92,7 @@ function grantOf(token: SharedToken, given: { by?: string; ageMs: number }): Gra
   return { kind: 'ok', accessToken, lifeMs, expirySource, ...given }
 }
 
-/** An outcome of this host as a record for the others; `waitMs`: for so long no host asks the service. */
+/** An outcome of this host as a record for the others. `waitMs`: the time for which no host asks the service. */
 export function recordOf(
   outcome: ServiceOutcome,
   { newest, retry: policy }: { newest: KnownRecord | null; retry: RetryPolicy },
@@ -114,46 +115,46 @@ export function recordOf(
   const { reason, detail, status = null } = failure
   const attempts = newest?.record.kind === 'transient' ? newest.record.attempts + 1 : 1
   const shortest = retryWait(failure, { attempts, policy, leftMs: Infinity, random: () => 0 })
-  // Each host waits as long as it would alone; the first whose time has come asks for all.
+  // Each host waits as long as it would by itself; the first whose time has come asks for all.
   const waitMs = Math.ceil(Math.max(shortest.minWaitMs, Math.min(SOFT_WAIT_MS, shortest.waitMs)))
   return { record: { kind: 'transient', by, reason, detail, status, attempts, token }, waitMs }
 }
 
-/** The way on which a record came. */
+/** The way a record came: pushed over the channel, at a read of the store, or with the answer to a request for the lease. */
 export type Route = 'push' | 'look' | 'take'
 
-/** A wait that the store asks for: another host's lease, the pause after a failure, the pace of clients' reports. */
+/** A wait that the store asks for: for another host's lease, the pause after a failure, or the pace of clients' reports. */
 export type Hold = 'lease' | 'pause' | 'pace'
 
 export interface ShareState {
   /** The newest record that this host knows. */
   readonly newest: KnownRecord | null
   readonly route: Route
-  /** Fence of the newest record that was ever known. */
+  /** Fence of the newest record that this host has ever known. */
   readonly highestFence: number
   /** Fence of the newest record that the keeper has. */
   readonly adoptedFence: number
-  /** Fence of a record whose token the keeper has, and not yet its failure. */
+  /** Fence of a failure of which the keeper already has the token, but not the failure itself. */
   readonly adoptedTokenFence: number
   /** Fence of a record in the store that is of no use; 0: none. */
   readonly unusableFence: number
-  /** This host's answer that the store may lack. No record is delivered until both are compared: either may be newer. */
+  /** An answer that this host got and the store may lack. Until it is compared with the store's record, none is delivered. */
   readonly own: Answer | null
   /** The lead of the store's clock over the boot clock; null: it was never read. */
   readonly storeAheadMs: number | null
   /** Hosts of the fleet, as last counted; null: never. */
   readonly hosts: number | null
-  /** Each wait by its name in the store, and its end on the boot clock, counted from when this host first saw it. */
+  /** Each wait with its id in the store, and its latest end on the boot clock, counted from when this host first saw it. */
   readonly holds: Readonly<Record<Hold, { readonly id: string | number; readonly untilMs: number } | null>>
-  /** When this host asks by itself; drawn once for each loss of the store, and again after an attempt. */
+  /** When this host asks by itself; drawn once for each loss of the store, and again after each attempt. */
   readonly plan: { readonly atMs: number; readonly isUrgent: boolean } | null
 }
 
-/** The knowledge of a process or a session before this one. */
+/** The part of the state with which a session begins: that of a session or a process before it. */
 export type ResumeState = Pick<ShareState, 'adoptedFence' | 'highestFence' | 'own' | 'hosts'>
 
 export const NO_HOLDS = { lease: null, pause: null, pace: null }
-/** A store that is behind its own records by so much was set back. */
+/** If the store's clock is behind its own records by more than this, it was set back. */
 const CLOCK_GRAIN_MS = 1_000
 
 export function initialShareState(resumeState: ResumeState): ShareState {
@@ -161,7 +162,7 @@ export function initialShareState(resumeState: ResumeState): ShareState {
   return { ...resumeState, ...unread, unusableFence: 0, holds: NO_HOLDS, plan: null }
 }
 
-/** A record has come, and may be the newest now: after a restart also the one that this host had adopted before. */
+/** A record has come. It becomes the newest if its fence is higher; after a restart, also if this host had adopted it before. */
 export function afterRecord(
   state: ShareState,
   given: { stored: StoredRecord; open: (stored: StoredRecord) => SharedRecord | null; route: Route },
@@ -177,7 +178,7 @@ export function afterRecord(
   if (record === null || !isForAll(record) || fence < state.highestFence) return unusable
   const known = knownOf(state, stored, { record, moment })
   if (record.kind === 'ok' && liveToken(known, moment) === null) return unusable
-  // Another host has asked: what it found in the store is over.
+  // Another host has asked, so the waits in the store are over.
   return { ...state, holds: NO_HOLDS, newest: known, route, highestFence: fence }
 }
 
@@ -187,7 +188,7 @@ function knownOf(
   { record, moment }: { record: SharedRecord; moment: Moment },
 ): KnownRecord {
   const { fence, atMs, notBeforeMs, nowMs } = stored
-  // A push may have been under way for long, as to a host that was paused.
+  // A push may have been under way for long, for example if this host was paused.
   let ageMs = Math.max(0, nowMs - atMs, (storeClockMs(state, moment.nowMs) ?? 0) - atMs)
   // A store whose clock was set back does not know the age of its records: a JWT is not used past its own `exp`.
   if (nowMs + CLOCK_GRAIN_MS < atMs && record.kind === 'ok') {
@@ -198,14 +199,15 @@ function knownOf(
   return { head: { fence, atMs, notBeforeMs }, record, obtainedAtMs: moment.nowMs - ageMs }
 }
 
-/** The store's clock as this host counts it on; null: it was never read. */
+/** The store's clock, as this host has counted it since the last read; null: it was never read. */
 export function storeClockMs({ storeAheadMs }: ShareState, nowMs: number): number | null {
   return storeAheadMs === null ? null : nowMs + storeAheadMs
 }
 
 /**
- * The store's clock was read, which was asked at `sentAtMs`. If it was set back, the ages of its records are wrong: this host
- * writes the one that it goes by again. If it was set back by days, all fences begin again, too.
+ * The store's clock was read, by a request that was sent at `sentAtMs`. If the clock was set back, the ages of its records are
+ * wrong: then the record that the keeper has becomes `own`, and is written again. If it was set back by days, the fences begin
+ * again, too.
  */
 export function afterClockRead(
   state: ShareState,
@@ -224,8 +226,8 @@ export function afterClockRead(
 }
 
 /**
- * The store's clock and record are known: an own outcome that is newer than the record becomes a record, and counts for
- * all from the moment of its answer on. Of equal age, the one that has a fence wins.
+ * The store's clock and record are known now. If `own` is newer than the record, it becomes the newest record, dated by the
+ * moment of its answer; otherwise it is dropped. Of two answers of equal age the store's record wins.
  */
 export function afterSync(state: ShareState, moment: Moment): ShareState {
   const { own, newest, highestFence } = state
@@ -243,7 +245,10 @@ export function afterSync(state: ShareState, moment: Moment): ShareState {
   return afterOwnRecord(synced, { ...own, head: { fence, atMs, notBeforeMs } })
 }
 
-/** A failure displaces no newer token, and a token no newer refusal. */
+/**
+ * Reports whether the newest record makes `own` obsolete: it is not older, or has the same token. A failure makes an own token
+ * obsolete only by the token that it carries.
+ */
 function isDisplaced({ record, obtainedAtMs }: Answer, newest: KnownRecord): boolean {
   const token = tokenIn(newest.record)
   if (record.kind === 'ok' && token?.accessToken === record.accessToken) return true
@@ -251,7 +256,7 @@ function isDisplaced({ record, obtainedAtMs }: Answer, newest: KnownRecord): boo
   return token !== null && obtainedAtMs <= newest.obtainedAtMs - token.ageMs
 }
 
-/** A record of this host's own: the keeper has it. A later one of another host may have come meanwhile. */
+/** This host has written a record, which the keeper has. A later record of another host may have come meanwhile. */
 export function afterOwnRecord(state: ShareState, known: KnownRecord): ShareState {
   const { fence } = known.head
   if (fence < state.highestFence) return { ...state, own: null }
@@ -259,8 +264,9 @@ export function afterOwnRecord(state: ShareState, known: KnownRecord): ShareStat
 }
 
 /**
- * The outcome that the keeper does not have yet, and the state if it takes it; `adopted`: it has all of this record then.
- * Of a failure with a token, a keeper without one gets that first.
+ * The next outcome for the keeper out of the newest record, and the state once the keeper has taken it; null: it lacks nothing.
+ * A keeper without a token first gets the token that a failure carries, then the failure. `adopted`: the record, if the keeper
+ * then has all of it.
  */
 export function nextDelivery(
   state: ShareState,
@@ -295,7 +301,7 @@ export function leaseRequest(
   return { cause, leaseMs, adoptedFence, highestFence, ignored }
 }
 
-/** The store asks for a wait. It lasts `capMs` at most from when this host first saw it; 0: it counts as not there. */
+/** The store asks for a wait, which lasts `capMs` at most from when this host first saw it. `waitMs` 0: it is over, and ignored. */
 export function afterHold(
   state: ShareState,
   { hold, id, waitMs, capMs }: { hold: Hold; id: string | number; waitMs: number; capMs: number },
@@ -307,7 +313,7 @@ export function afterHold(
   return { state: { ...state, holds: { ...state.holds, [hold]: seen } }, waitMs: leftMs }
 }
 
-/** Of the life that is left: the rest is for the request itself and its repetition. */
+/** The share of the remaining life over which hosts spread their requests; the rest is for the request and its repetition. */
 const SHARE_OF_LIFE = 0.8
 const PER_HOST_MS = 100
 const SPREAD = { atLeastMs: 1_000, atMostMs: 300_000, unknownMs: 10_000 }
@@ -315,8 +321,9 @@ const SPREAD = { atLeastMs: 1_000, atMostMs: 300_000, unknownMs: 10_000 }
 const URGENT_MS = 45_000
 
 /**
- * The plan is kept while the store is away, but an urgent one may come before it: the token was reported as refused, or belongs
- * to other credentials. `drawn` is from [0, 1), and `spreadMs` the time from now within which this host asks.
+ * Plans when this host asks by itself. The plan is kept while the store is away, but an urgent one may come before it: the token
+ * was reported as refused, or belongs to other credentials. `drawn` is from [0, 1); `spreadMs` is the time from now within
+ * which this host asks.
  */
 export function afterPlanned(
   state: ShareState,

@@ -1,4 +1,5 @@
-// One token for a fleet: the one ShareState of this host and its driver. Records come in, the keeper gets them, the store is kept up to date, and one host asks for all.
+// A session with the shared store: it holds the ShareState of this host, receives records, offers them to the keeper, keeps the
+// store up to date, and makes the keeper's attempts (attempt.ts).
 import type { Config, ShareConfig } from '../config/config.ts'
 import { createWakeableSleep, withTimeout, type Clock } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
@@ -93,7 +94,7 @@ export function shareToken(options: MemberOptions) {
   return {
     fetchToken,
     close: member.close,
-    /** Listens and looks until the signal is aborted. Then the store is closed. */
+    /** Receives pushes and reads the store from time to time until the signal is aborted. Then closes the store. */
     async run(signal: AbortSignal): Promise<void> {
       const watching = store.watch(
         {
@@ -117,7 +118,7 @@ export function shareToken(options: MemberOptions) {
       return { ...telemetry.storeState(), server: store.server, hosts, askedBy: newest?.record.by ?? null }
     },
     sample: () => ({ ...telemetry.sample(), state: telemetry.storeState().state, hosts: member.state.hosts }),
-    /** The facts that a restart has to know. */
+    /** The state with which the next session or process can begin. */
     resumeState(): ResumeState {
       const { adoptedFence, highestFence, own, hosts } = member.state
       return { adoptedFence, highestFence, own, hosts }
@@ -127,7 +128,7 @@ export function shareToken(options: MemberOptions) {
 
 export type Member = ReturnType<typeof createMember>
 
-/** An outcome that the keeper could not take is offered again so soon. */
+/** The time after which an outcome that the keeper could not take is offered again. */
 const DELIVER_AGAIN_MS = 50
 
 function createMember(options: MemberOptions) {
@@ -171,7 +172,7 @@ function createMember(options: MemberOptions) {
     }
   }
 
-  /** Null, and logged: a process without the secret wrote it. */
+  /** Decrypts the record. Null, and logged: it was written without the secret. */
   function open(stored: StoredRecord): SharedRecord | null {
     const isPossible = Number.isSafeInteger(stored.fence) && stored.fence <= stored.nowMs + FENCE_AHEAD_MS
     const record = isPossible ? seal.decrypt(stored.sealed, stored) : null
@@ -185,7 +186,7 @@ function createMember(options: MemberOptions) {
     if (member.state.newest !== newest) deliver()
   }
 
-  /** Offers the keeper what it does not have. During an attempt that is its outcome instead. */
+  /** Offers the keeper what it lacks. An attempt that is under way is woken instead, and returns it as its outcome. */
   function deliver(): void {
     if (member.underWay !== null) member.waiting.wake()
     else if (takeDelivery((outcome) => keeper.offer(outcome)) !== null) deliver()
@@ -207,7 +208,7 @@ function createMember(options: MemberOptions) {
     return null
   }
 
-  /** The keeper is between two steps of its own: it can take an outcome very soon. */
+  /** The keeper is busy with a step of its own: it can take an outcome very soon. */
   async function deliverAgain(): Promise<void> {
     if (isDeliveringAgain) return
     isDeliveringAgain = true
@@ -236,7 +237,7 @@ function createMember(options: MemberOptions) {
     const { own, highestFence } = member.state
     const sentAtMs = nowMs()
     const contents = await store.read({ known: own === null ? highestFence : 0, highestFence })
-    // An attempt has ended meanwhile: what it gave is compared with the record of the store, too.
+    // An attempt has ended meanwhile: its answer has to be compared with the store's record, too.
     if (member.state.own !== own) return sync()
     telemetry.connected()
     if (contents.isPlanted) telemetry.unreadable(contents.fence)
@@ -247,7 +248,7 @@ function createMember(options: MemberOptions) {
     deliver()
     const { newest } = member.state
     const ttlMs = newest === null ? 0 : keptMs(newest, nowMs())
-    // A store that has an older record or none was emptied, or is another one.
+    // A store with an older record or none was emptied, or is another store.
     if (newest === null || contents.fence >= newest.head.fence || ttlMs <= 0) return
     const { head, record } = newest
     await store.restore({ ...head, sealed: seal.encrypt(record, head), ttlMs })

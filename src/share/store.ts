@@ -1,7 +1,8 @@
-// The interface of the shared store: one record, one lease and one channel for each account. It moves sealed records and opens none.
+// The interface of the shared store: one record, one lease and one channel for each account. The store holds sealed records and
+// cannot decrypt them.
 import type { Cause } from '../token/outcome.ts'
 
-/** The surroundings of a record in the store. It opens only under exactly these values. */
+/** The part of a record that the store can read. The sealed part can be decrypted only with exactly these values. */
 export interface RecordHead {
   /** Orders records: a later one has a larger fence. */
   readonly fence: number
@@ -26,22 +27,22 @@ export type Lease =
   | { readonly verdict: 'taken'; readonly waitMs: number; readonly holder: string }
   /** The service asked the fleet to wait, or refused it: no host asks before `notBeforeMs` of the record. */
   | { readonly verdict: 'held'; readonly record: StoredRecord }
-  /** A host could just not reach the service; the record says why. */
+  /** A host has just failed to reach the service; the record says why. */
   | { readonly verdict: 'paused'; readonly waitMs: number; readonly record: StoredRecord }
-  /** A client's report was just followed. */
+  /** A request for a client's report was made less than 30 s ago. */
   | { readonly verdict: 'paced'; readonly waitMs: number }
   /** This host asks, and writes under this fence. */
   | { readonly verdict: 'yours'; readonly fence: number; readonly nowMs: number }
 
 export interface LeaseRequest {
   readonly cause: Cause
-  /** For how long the lease is held at most, in ms. */
+  /** The longest time for which the lease is held, in ms. */
   readonly leaseMs: number
-  /** Fence of the newest record that this host goes by. */
+  /** Fence of the newest record that the keeper of this host has. */
   readonly adoptedFence: number
   /** Fence of the newest record that this host knows of; a new fence is larger. */
   readonly highestFence: number
-  /** Contents of the store that count as not there, because they are of no use or have held this host up for long enough. */
+  /** Contents of the store to be ignored, because they are of no use or have delayed this host for long enough. */
   readonly ignored: {
     /** Fence of the record; 0: none. */
     readonly record: number
@@ -52,7 +53,7 @@ export interface LeaseRequest {
     readonly pace: boolean
   }
 }
-/** `ttlMs`: the record stays in the store for so long. */
+/** `ttlMs`: the time for which the record stays in the store. */
 type PutRequest = SealedRecord & { readonly ttlMs: number }
 export type Put =
   /** `hosts`: how many listened. */
@@ -64,7 +65,7 @@ interface Contents {
   readonly nowMs: number
   /** Fence of the record in the store; 0: there is none. */
   readonly fence: number
-  /** A fence lies in the store that no host has given. It counts as not there. */
+  /** The store holds a fence that no host can have written. It is ignored. */
   readonly isPlanted: boolean
   /** The record, if it is newer than `known`. */
   readonly record: StoredRecord | null
@@ -83,7 +84,7 @@ export interface StoreListener {
   onConnected?(): void
 }
 
-/** Every method rejects with a StoreError if the store does not do what it is asked. */
+/** Every method rejects with a StoreError if the store fails or refuses. */
 export interface Store {
   /** The server as people read it, such as `redis.example.com:6379`. */
   readonly server: string
@@ -94,7 +95,7 @@ export interface Store {
   release(pause: (SealedRecord & { readonly pauseMs: number }) | null): Promise<void>
   /** Writes the record if the store has an older one or none. Ends no lease and notifies no host. */
   restore(request: PutRequest): Promise<void>
-  /** Reads the record and proves that the store can be written: `highestFence` raises the floor of its fences. */
+  /** Reads the record, and writes `highestFence` as the lowest fence, which proves that the store can be written. */
   read(fences: { readonly known: number; readonly highestFence: number }): Promise<Contents>
   /** Listens until the signal is aborted. Reconnects by itself. */
   watch(listener: StoreListener, signal: AbortSignal): Promise<void>

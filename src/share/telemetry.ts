@@ -10,9 +10,9 @@ type StoreState = Pick<NonNullable<StatusResult['share']>, 'state' | 'since' | '
 
 /** In seconds. */
 const LAG_BOUNDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, Infinity]
-/** A process that may write to the store can write a thousand records a second. */
+/** The shortest time between two records in the log: a process that may write to the store can write a thousand times a second. */
 const UNREADABLE_EVERY_MS = 600_000
-/** Hosts that ask by themselves end each other's tokens where the service keeps one alive: a new token is refused then. */
+/** If the service keeps only one token alive, hosts that ask by themselves end each other's tokens: young tokens are refused. */
 const CONTENTION = { youngMs: 60_000, everyMs: 3_600_000 }
 
 export function createTelemetry(options: {
@@ -67,12 +67,12 @@ export function createTelemetry(options: {
       isAloneLogged = false
       storeState = { state: 'connected', since: isoNow(), lastError: null }
     },
-    /** An operation failed. An error that is not the store's is a fault of this program. */
+    /** An operation failed. Throws an error that is not the store's, because it is an internal one. */
     failed: (error: unknown): void => {
       if (!(error instanceof StoreError)) throw error
       const { kind, message } = error
       failures += 1
-      // A server that refuses the password closes the connection: that is no other failure.
+      // A server that refuses the password then closes the connection, which is no other failure.
       const wasDenied = storeState.state === 'denied'
       const isDenied = kind === 'denied'
       const isFirst = failures === 1 || (isDenied && !wasDenied)
