@@ -20,14 +20,14 @@ let isReaderGone = false
 
 async function main(): Promise<number> {
   await needSupportedNode(new URL('..', import.meta.url))
-  const wish = parseCommandLine(process.argv.slice(2), commands)
-  if (wish.wants === 'command') {
-    const { run } = await wish.spec.load()
-    return run(invocationOf(wish.options, wish.positionals))
+  const parsed = parseCommandLine(process.argv.slice(2), commands)
+  if (parsed.wants === 'command') {
+    const { run } = await parsed.spec.load()
+    return run(invocationOf(parsed.options, parsed.positionals))
   }
   guardOutput()
-  if (wish.wants === 'help') {
-    process.stdout.write(helpOf(wish.spec, commands))
+  if (parsed.wants === 'help') {
+    process.stdout.write(helpOf(parsed.spec, commands))
   } else {
     const { version } = await import('./lib/version.ts')
     process.stdout.write(`kyc-tokend ${version}\n`)

@@ -31,7 +31,7 @@ export type Daemon = Awaited<ReturnType<typeof createDaemon>>
 /** Reads the configuration; `running` has settings that only a restart changes. Throws nothing but UserError. */
 export type Load = (running?: { runtimeDirectory: string }) => Promise<Config>
 /** The surroundings of the daemon, settled before any component is built: time, chance, the service, the host. */
-export interface Environment extends Omit<FleetKeeperOptions, 'log' | 'store'> {
+interface Environment extends Omit<FleetKeeperOptions, 'log' | 'store'> {
   readonly stderr: Writable
   readonly inherited: InheritedSockets
   readonly load: Load
@@ -131,11 +131,11 @@ export async function createDaemon(initial: Config, environment: Environment) {
 
   /** First what can fail: a configuration is taken over as a whole or not at all. */
   async function reconfigure(next: Config): Promise<void> {
-    const goOn = fleetKeeper.prepare(next)
+    const activate = fleetKeeper.prepare(next)
     await servers.reconfigure(next)
     config = next
     logging.reconfigure(next.log)
-    goOn()
+    activate()
     alerts.reconfigure(next.alerts)
     await files.reconfigure(next)
   }

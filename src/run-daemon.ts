@@ -16,7 +16,7 @@ import { closeUnknownSockets, takeInheritedSockets, type InheritedSockets } from
 import { createLog } from './report/log.ts'
 import { createFetchToken } from './source/fetch-token.ts'
 
-export interface DaemonOptions {
+interface DaemonOptions {
   /** `--config`. */
   readonly configPath: string | undefined
   readonly env: NodeJS.ProcessEnv

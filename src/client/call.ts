@@ -104,7 +104,7 @@ function isWorthAnother(disconnect: Disconnect, options: Call<unknown>): boolean
   return wasEverConnected || options.waitsForStart === true || code === 'EAGAIN'
 }
 
-export interface Wait<T> {
+interface Wait<T> {
   readonly resolve: (value: T) => void
   readonly reject: (error: Error) => void
 }

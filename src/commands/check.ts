@@ -31,7 +31,7 @@ import {
   unitSocketFinding,
   type Unit,
   type WrittenDirectory,
-} from './check-unit.ts'
+} from './check-access.ts'
 import type { RunCommand } from './command.ts'
 import { counted, isAboutPair } from './format-status.ts'
 import { announce } from './prompt.ts'
@@ -227,7 +227,7 @@ function writtenDirectories(config: Config, ofUnit: readonly string[]): WrittenD
   return all.filter(({ path }, index) => all.findIndex((other) => other.path === path) === index)
 }
 
-export type Report = ReturnType<typeof createReport>
+type Report = ReturnType<typeof createReport>
 
 const LOOKS = {
   ok: { mark: 'ok     ', style: 'green' },

@@ -16,7 +16,7 @@ import { nameOf } from '../lib/posix-ids.ts'
 /** Far more than any configuration, secret or bundle of certificates holds. */
 const MAX_FILE_BYTES = 1024 * 1024
 
-export type Reading =
+type Reading =
   | { readonly kind: 'read'; readonly bytes: Buffer; readonly stats: Stats }
   | { readonly kind: 'absent' }
   /** The sentence goes on from the file's name and ends with the remedy. */

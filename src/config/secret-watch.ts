@@ -38,9 +38,9 @@ export function createSecretWatch(options: {
   const known = new WeakSet<OnDisk>()
   let trial: AbortController | null = null
   /** `against`: the running configuration when it was found. A reload takes the files over. */
-  let problem: { readonly shown: ConfigurationState; readonly against: Config } | null = null
+  let failedPair: { readonly state: ConfigurationState; readonly against: Config } | null = null
 
-  const currentProblem = () => (problem?.against === running() ? problem.shown : null)
+  const currentState = () => (failedPair?.against === running() ? failedPair.state : null)
 
   /** Another pair that has been the same for a while; null: there is none, or the signal was aborted. */
   async function settled(signal: AbortSignal, { isNewOnly }: { isNewOnly: boolean }): Promise<Loaded | null> {
@@ -63,7 +63,7 @@ export function createSecretWatch(options: {
   function giveUp(): void {
     trial?.abort()
     trial = null
-    problem = null
+    failedPair = null
   }
 
   async function tryPair(found: Loaded, how: TrialOptions): Promise<FetchOutcome | undefined> {
@@ -82,7 +82,7 @@ export function createSecretWatch(options: {
     })
     if (trial === own) trial = null
     if (outcome?.kind === 'ok') {
-      problem = null
+      failedPair = null
       log('notice', 'The credentials in the files were changed and are in use', {
         event: 'credentials-taken-over',
         files,
@@ -104,10 +104,10 @@ export function createSecretWatch(options: {
     const words = isRefused
       ? `holds a pair that the service refused at ${at} UTC (${error}); the next restart will use it`
       : `holds another pair, which is tried until there is an answer (${error})`
-    const former = problem?.shown.problem
-    const shown = `${files.join(' with ')} ${words}`
-    problem = { shown: { state: isRefused ? 'faulty' : 'changed', problem: shown }, against: running() }
-    if (former === shown) return
+    const former = failedPair?.state.problem
+    const sentence = `${files.join(' with ')} ${words}`
+    failedPair = { state: { state: isRefused ? 'faulty' : 'changed', problem: sentence }, against: running() }
+    if (former === sentence) return
     log('error', 'The credentials in the files were changed and give no token: the former ones stay in use', {
       event: 'credentials-not-taken-over',
       files,
@@ -142,11 +142,11 @@ export function createSecretWatch(options: {
       return outcome?.kind === 'ok' ? outcome : undefined
     },
     /** Reports whether the files hold a pair that the service refused. */
-    isRefused: (): boolean => currentProblem()?.state === 'faulty',
+    isRefused: (): boolean => currentState()?.state === 'faulty',
     /** The configuration on disk against the running one, and the pair in the files that gives no token. */
     state(): ConfigurationState {
       const state = onDisk.state()
-      return state.state === 'current' ? (currentProblem() ?? state) : state
+      return state.state === 'current' ? (currentState() ?? state) : state
     },
   }
 }

@@ -71,7 +71,7 @@ export function createQuota(descriptors: Descriptors) {
 type Limits = Pick<SocketConfig, 'maxConnections' | 'maxConnectionsPerUser'>
 
 /** Descriptors for connections of all sockets together: beyond them the daemon could open no file and reach no service. */
-export type Descriptors = ReturnType<typeof createDescriptors>
+type Descriptors = ReturnType<typeof createDescriptors>
 
 /** For files, logs, the service, Redis and connections that linger. */
 const RESERVED_DESCRIPTORS = 64 + MAX_LINGERING

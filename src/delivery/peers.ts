@@ -3,12 +3,9 @@ import { readFileSync } from 'node:fs'
 import type { Socket } from 'node:net'
 import type { SocketConfig } from '../config/config.ts'
 import { exitStatus, withSystemFallback, UserError } from '../lib/error.ts'
-import { loadLibc, type Libc } from '../lib/libc.ts'
+import { loadLibc, type Libc, type PeerIds } from '../lib/libc.ts'
 
-export interface Peer {
-  readonly pid: number
-  readonly uid: number
-  readonly gid: number
+export interface Peer extends PeerIds {
   /** Root or the daemon's own user. */
   readonly isPrivileged: boolean
 }
@@ -38,8 +35,8 @@ export function createPeers(options: { loadLibc?: () => Libc; ownUid?: number } 
     of(socket: Socket): Peer | null {
       const fd = descriptorOf(socket)
       if (fd === null) return null
-      const { pid, uid, gid } = libc.peerOf(fd)
-      return { pid, uid, gid, isPrivileged: uid === 0 || uid === ownUid }
+      const ids = libc.peerOf(fd)
+      return { ...ids, isPrivileged: ids.uid === 0 || ids.uid === ownUid }
     },
     /** Reports whether the peer may use a socket: with an empty `allow` the socket's mode alone decides. */
     isAllowed(socket: Socket, peer: Peer | null, allow: SocketConfig['allow']): boolean {

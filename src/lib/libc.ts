@@ -15,7 +15,7 @@ interface Koffi {
   errno(): number
 }
 /** The process at the other end of a connection. */
-export interface Peer {
+export interface PeerIds {
   readonly pid: number
   readonly uid: number
   readonly gid: number
@@ -196,7 +196,7 @@ function createConnectionCalls(func: GetFunction, checked: Check) {
      * The process at the other end of a connected Unix socket, as the kernel noted it at connect (unix(7), SO_PEERCRED).
      * The descriptor is `socket._handle.fd`, gone once the socket is destroyed.
      */
-    peerOf(fd: number): Peer {
+    peerOf(fd: number): PeerIds {
       length[0] = credentials.byteLength
       const result = getsockopt(fd, ABI.SOL_SOCKET, ABI.SO_PEERCRED, credentials, length)
       checked('getsockopt(SO_PEERCRED)', result)

@@ -3,7 +3,7 @@
 
 export const SYSTEM_PATH = '/usr/sbin:/usr/bin:/sbin:/bin'
 
-export interface Finished {
+interface Finished {
   readonly isOk: boolean
   readonly stdout: string
   /** Why it failed, also where it printed nothing: it was not there, or took longer than `timeoutMs`. */

@@ -2,7 +2,7 @@
 import { once } from 'node:events'
 
 /** Something that runs until it is stopped. */
-export type Task = (signal: AbortSignal) => Promise<void>
+type Task = (signal: AbortSignal) => Promise<void>
 /** The same as an object. */
 interface TaskObject {
   run(signal: AbortSignal): Promise<void>

@@ -1,7 +1,7 @@
 // A template for one token: text with the placeholders `${accessToken}` and a few more; `$${` is a literal `${`.
 
 export const placeholders = ['accessToken', 'expiresAt', 'obtainedAt', 'fingerprint', 'baseUrl'] as const
-export type Placeholder = (typeof placeholders)[number]
+type Placeholder = (typeof placeholders)[number]
 
 /** A text in pieces: literal text and placeholders. */
 export type Template = readonly (string | { readonly placeholder: Placeholder })[]

@@ -135,7 +135,7 @@ export function createAlerts(options: {
   }
 
   /** A real alert ends a rehearsal. */
-  function toRaise(): Raised | null {
+  function alertToRaise(): Raised | null {
     const real = current()
     if (real !== null || (rehearsal !== null && keeper.now().bootMs >= rehearsal.untilMs)) rehearsal = null
     return real ?? rehearsal?.alert ?? null
@@ -143,7 +143,7 @@ export function createAlerts(options: {
 
   function check(): void {
     const before = raised
-    raised = toRaise()
+    raised = alertToRaise()
     const isOver = raised === null || (before?.reason === 'test' && raised.reason !== 'test')
     if (before !== null && isOver) resolveRaised(before)
     if (raised === null) files.setRaised(null)

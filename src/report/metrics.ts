@@ -74,7 +74,7 @@ export function createMetrics({ keeper, sample }: { keeper: KeeperView; sample: 
 
   /** Names without `kyc_tokend_`. Counters end in `_total`, and what has observations is a histogram. */
   function metrics(): Metric[] {
-    const { servers, files, share, ...parts } = sample()
+    const { servers, files, share, ...others } = sample()
     const state = keeper.state()
     const now = keeper.now()
     const { token, lastSuccessAt } = state
@@ -99,7 +99,7 @@ export function createMetrics({ keeper, sample }: { keeper: KeeperView; sample: 
       [
         'alert',
         '1 while an alert with this reason is raised, else 0.',
-        oneOf('reason', ALERT_REASONS, parts.alert?.reason),
+        oneOf('reason', ALERT_REASONS, others.alert?.reason),
       ],
       ['token_usable', '1 while a usable token is held, else 0.', Number(usableToken(state, now) !== null)],
       [
@@ -125,7 +125,7 @@ export function createMetrics({ keeper, sample }: { keeper: KeeperView; sample: 
       [
         'credentials_refused_on_disk',
         '1 while the files hold a key or secret that the service refused, else 0.',
-        Number(parts.isRefusedOnDisk),
+        Number(others.isRefusedOnDisk),
       ],
       ['requests_total', 'Requests to the service.', state.requests],
       ['fetches_total', 'Finished attempts to get a token, by outcome and reason.', ended],
@@ -153,11 +153,11 @@ export function createMetrics({ keeper, sample }: { keeper: KeeperView; sample: 
       [
         'log_records_lost_total',
         'Log records lost because the log was not read or its disk was full.',
-        parts.logRecordsLost,
+        others.logRecordsLost,
       ],
-      ['build_info', 'The version that runs.', [{ labels: { version: parts.version }, value: 1 }]],
-      ['start_time_seconds', 'Time at which the daemon started.', parts.startedAtMs / 1000],
-      ['resident_memory_bytes', 'Resident memory of the daemon.', parts.residentBytes],
+      ['build_info', 'The version that runs.', [{ labels: { version: others.version }, value: 1 }]],
+      ['start_time_seconds', 'Time at which the daemon started.', others.startedAtMs / 1000],
+      ['resident_memory_bytes', 'Resident memory of the daemon.', others.residentBytes],
       ...(share === null ? [] : shareMetrics(share)),
     ]
   }

@@ -55,11 +55,11 @@ export async function createSandbox(options: SandboxOptions) {
   const tokens = createTokens(options.tokenLifetimeMs)
   const stopped = new AbortController()
   let { scenario } = options
-  let turns = 0
+  let tokenRequests = 0
 
-  const server = createServer((request, response) => void take(request, response))
+  const server = createServer((request, response) => void handle(request, response))
 
-  async function take(request: IncomingMessage, response: ServerResponse): Promise<void> {
+  async function handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const current = scenario
     const [path = '/'] = (request.url ?? '/').split('?')
     const answer = await respond(request, path)
@@ -119,9 +119,9 @@ export async function createSandbox(options: SandboxOptions) {
     }
     if (given.apiKey !== sandboxCredentials.apiKey || given.apiSecret !== sandboxCredentials.apiSecret)
       return refuse('account-not-found')
-    turns += 1
+    tokenRequests += 1
     const { answer, delayMs }: Scenario = scenarios[scenario]
-    const number = turns
+    const number = tokenRequests
     if (delayMs !== undefined) await clock.sleep(delayMs, stopped.signal)
     return answer({ number, problem, refuse, grant })
   }
@@ -147,7 +147,7 @@ export async function createSandbox(options: SandboxOptions) {
   /** Answers so from the next request on. */
   function setScenario(next: ScenarioName): void {
     scenario = next
-    turns = 0
+    tokenRequests = 0
   }
 
   await new Promise<void>((resolve, reject) => {

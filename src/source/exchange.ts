@@ -119,7 +119,7 @@ const PROXY = 'The proxy of HTTPS_PROXY'
  * By code of the error; the first row that fits counts. A proxy answers before the service is asked: its status follows
  * the code. Messages of errors are never shown: they quote foreign text.
  */
-const FAULTS: readonly (readonly [RegExp, TransientFailure['reason'], string])[] = [
+const FAILURES: readonly (readonly [RegExp, TransientFailure['reason'], string])[] = [
   [/^ENOTFOUND$/, 'network', "The name of HOST was not found: check SETTING and this host's DNS"],
   [/^EAI_AGAIN$/, 'network', 'The name of HOST could not be looked up: the DNS server does not answer'],
   [/^ECONNREFUSED$/, 'network', 'HOST refused the connection'],
@@ -169,7 +169,7 @@ export function failureFromError(
     WHEN: isSent ? 'before its answer was whole' : 'while it was made',
   }
   const key = code === 'ERR_PROXY_TUNNEL' ? `${code} ${values['STATUS']}` : code
-  const [, reason, words] = FAULTS.find(([pattern]) => pattern.test(key))!
+  const [, reason, words] = FAILURES.find(([pattern]) => pattern.test(key))!
   const detail = words.replaceAll(/\b(?:HOST|SETTING|CODE|STATUS|WHEN)\b/g, (name) => values[name]!)
   return { kind: 'transient', reason, detail }
 }

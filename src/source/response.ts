@@ -24,7 +24,7 @@ export interface ServiceResponse {
 }
 
 /** One row of the failure table: which answers fall under it, and what follows. */
-export interface Row {
+interface Row {
   readonly reasons: readonly (Reason | 'ok')[]
   readonly answer: string
   readonly follows: 'token' | 'permanent' | 'retried' | 'retried every 5 to 10 min, with an alert'
@@ -162,12 +162,12 @@ function originOf(location: unknown): string {
 /** The token of a 200, or why there is none: goes on from "but". Its values are never quoted. */
 function grantOf(
   { headers }: ServiceResponse,
-  { fields, is }: Content,
+  { fields, inWords }: Content,
   options: Required<Pick<ClassifyOptions, 'secrets' | 'credentials'>> & { service: ServiceConfig },
 ): Grant | string {
   const { service, secrets, credentials } = options
   const { apiKey, apiSecret } = credentials
-  if (fields === undefined) return `its body is ${is}`
+  if (fields === undefined) return `its body is ${inWords}`
   const value = valueAt(fields, service.token)
   const name = `its ${service.token.join('.')}`
   if (value === undefined) return missing(fields, service.token, secrets)
@@ -218,9 +218,9 @@ function shownNames(fields: Fields, secrets: Iterable<string>, within: readonly 
 
 /** An answer in words, with the names of its fields, and none of its values. */
 export function describeAnswer(answer: ServiceResponse, secrets: Iterable<string>): string {
-  const { fields, is } = contentOf(answer)
+  const { fields, inWords } = contentOf(answer)
   const names = fields === undefined ? '' : shownNames(fields, secrets)
-  return `HTTP ${answer.status}, and its body is ${is}${names === '' ? '' : ` with ${names}`}`
+  return `HTTP ${answer.status}, and its body is ${inWords}${names === '' ? '' : ` with ${names}`}`
 }
 
 // ---- what a body says --------------------------------------------------------------------------------------------------
@@ -233,22 +233,23 @@ interface Content {
   /** The whole of it. */
   readonly text: string
   /** Describes it in words. */
-  readonly is: string
+  readonly inWords: string
 }
 
 function contentOf({ headers, body, isCut }: ServiceResponse): Content {
   const coding = headers['content-encoding']
-  if (isCut === true || body.length > MAX_BODY_BYTES) return { text: '', is: 'longer than 64 KiB' }
-  if (coding !== undefined && coding !== '' && coding !== 'identity') return { text: '', is: 'compressed' }
+  if (isCut === true || body.length > MAX_BODY_BYTES) return { text: '', inWords: 'longer than 64 KiB' }
+  if (coding !== undefined && coding !== '' && coding !== 'identity')
+    return { text: '', inWords: 'compressed' }
   const text = new TextDecoder().decode(body)
   try {
     const value: unknown = JSON.parse(text)
     return isRecord(value)
-      ? { fields: value, text, is: 'a JSON object' }
-      : { text, is: 'JSON, but no object' }
+      ? { fields: value, text, inWords: 'a JSON object' }
+      : { text, inWords: 'JSON, but no object' }
   } catch {
     // Not JSON: a gateway's page, or nothing.
-    return { text, is: text.trim() === '' ? 'empty' : 'not JSON' }
+    return { text, inWords: text.trim() === '' ? 'empty' : 'not JSON' }
   }
 }
 

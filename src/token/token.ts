@@ -1,6 +1,7 @@
 // A token and its life: how long it lives, counted from its reception, and when it is to be refreshed.
 import type { Instant } from '../lib/clock.ts'
 import { sha256 } from '../lib/crypto.ts'
+import { FINGERPRINT_LENGTH } from '../protocol.ts'
 import type { ExpirySource, Grant } from './outcome.ts'
 
 export interface Token {
@@ -51,7 +52,7 @@ export function refreshAfterMs(lifeMs: number, drawn: number): number {
 }
 
 export function fingerprintOf(accessToken: string): string {
-  return sha256(accessToken).slice(0, 16)
+  return sha256(accessToken).slice(0, FINGERPRINT_LENGTH)
 }
 
 /**

@@ -9,7 +9,7 @@ import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { loadLibc, type Libc, type Peer } from '../../src/lib/libc.ts'
+import { loadLibc, type Libc, type PeerIds } from '../../src/lib/libc.ts'
 import { bundledModule } from '../support/bundled-module.ts'
 import { lacks } from '../support/lacks.ts'
 import { receiveDatagrams } from '../support/receive-datagrams.ts'
@@ -43,7 +43,7 @@ async function seenAs(
   command: string,
   args: string[],
   options: object = {},
-): Promise<{ peer: Peer; groups: number[]; pid: number | undefined }> {
+): Promise<{ peer: PeerIds; groups: number[]; pid: number | undefined }> {
   const path = join(directory, `${Math.random()}.sock`)
   const server = createServer().listen(path)
   try {

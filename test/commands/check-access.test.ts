@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { accessProblem, unitFindings } from '../../src/commands/check-unit.ts'
+import { accessProblem, unitFindings } from '../../src/commands/check-access.ts'
 
 const unit = {
   ProtectSystem: 'strict',
