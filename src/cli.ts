@@ -8,9 +8,9 @@ import { escapeUnsafe } from './lib/display-text.ts'
 import { errorCode, errorMessage, exitStatus, UsageError, UserError } from './lib/error.ts'
 import { needSupportedNode } from './lib/supported-node.ts'
 
-/** Time for a reader to take the last words, in ms. */
+/** The longest wait for stderr to take the error sentence, in ms. */
 const LINGER_MS = 1_000
-/** Time for everything under way to end by itself, in ms. */
+/** The interval in which it is checked whether the process ends by itself, in ms. */
 const GRACE_MS = 500
 
 const stop = new AbortController()
@@ -35,7 +35,7 @@ async function main(): Promise<number> {
   return exitStatus.ok
 }
 
-/** Streams and signals are touched when they are first used: opening them takes time, and not every command does. */
+/** The arguments of a command. Streams are opened and signals caught at the first use, because that takes time. */
 function invocationOf(options: Record<string, string | boolean>, positionals: readonly string[]): Invocation {
   let isListening = false
   return {
@@ -90,7 +90,7 @@ function fail(error: unknown): void {
   process.stderr.write(`${lines.map(escapeUnsafe).join('\n')}\n`)
 }
 
-/** The sentence with what was probably meant, or with where the names are listed. */
+/** The error with the name that was probably meant, or with the command that lists the names. */
 async function withNearest(error: UsageError): Promise<UsageError> {
   const { mistake } = error
   if (mistake === undefined) return error
@@ -100,7 +100,7 @@ async function withNearest(error: UsageError): Promise<UsageError> {
   return new UsageError(`${error.message}: ${remedy}`)
 }
 
-// An error outside of the promise of the command ends the program, too, also without a reader of its sentence.
+// An error outside of the command's promise ends the program, too, even if its sentence is not read.
 process.on('uncaughtException', (error) => {
   fail(error)
   process.stderr.write('', () => process.exit())
@@ -108,9 +108,9 @@ process.on('uncaughtException', (error) => {
 })
 
 /**
- * For the time when all work is done. Where only name look-ups or calls to a disk are still under way then, the process
- * ends without them, with `process.exitCode`: look-ups take half a minute where no DNS server answers, a disk that stalls
- * takes for ever, and Node waits for both even in `process.exit`. Without koffi it waits.
+ * Ends the process, with `process.exitCode`, if only name look-ups or calls to a disk are still under way after the command.
+ * Look-ups take half a minute if no DNS server answers, and a disk that stalls takes for ever; Node waits for both, even in
+ * `process.exit`. Without koffi this process waits, too.
  */
 async function exitIfOnlyUncancellable(): Promise<void> {
   const isUncancellable = (type: string): boolean => type === 'GetAddrInfoReqWrap' || type.startsWith('FSReq')
@@ -120,7 +120,7 @@ async function exitIfOnlyUncancellable(): Promise<void> {
   try {
     loadLibc().exitNow(Number(process.exitCode ?? 0))
   } catch (error) {
-    // Without libc it waits.
+    // Without libc the process waits.
     if (!(error instanceof UserError)) throw error
   }
 }

@@ -24,13 +24,13 @@ import { createSystemdNotifier, type SendDatagram } from './report/systemd.ts'
 import { createTokenLog } from './report/token-log.ts'
 import { createStateStore } from './storage/state-store.ts'
 
-/** A disk that does not answer holds up a status no longer, in ms. */
+/** The longest time for which a status waits for a disk, in ms. */
 const MAX_EXAMINE_MS = 500
 
 export type Daemon = Awaited<ReturnType<typeof createDaemon>>
-/** Reads the configuration; `running` has settings that only a restart changes. Throws nothing but UserError. */
+/** Reads the configuration; `running` has settings that only a restart changes. Throws only UserError. */
 export type Load = (running?: { runtimeDirectory: string }) => Promise<Config>
-/** The surroundings of the daemon, settled before any component is built: time, chance, the service, the host. */
+/** The environment of the daemon, which exists before any component: time, chance, the service, the host. */
 interface Environment extends Omit<FleetKeeperOptions, 'log' | 'store'> {
   readonly stderr: Writable
   readonly inherited: InheritedSockets
@@ -79,7 +79,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
     clock,
     log,
   })
-  /** An operator's: a pair that lies in the files comes before the running one. */
+  /** An operator's refresh: another pair in the secret files is tried before the running one. */
   const refresh: typeof keeper.refresh = async (signal) =>
     (await secretWatch.refresh(signal)) ?? keeper.refresh(signal)
   const replies = createReplies({
@@ -129,7 +129,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
   })
   const systemd = createSystemdNotifier({ ...environment, pid: process.pid, keeper, log })
 
-  /** First what can fail: a configuration is taken over as a whole or not at all. */
+  /** Does first what can fail, so that a configuration is taken over as a whole or not at all. */
   async function reconfigure(next: Config): Promise<void> {
     const activate = fleetKeeper.prepare(next)
     await servers.reconfigure(next)
@@ -178,7 +178,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
       const listening = Promise.withResolvers<void>()
       signals.onReload(() => void raceAbort(listening.promise, stop).then(() => reloadInTurn(stop)))
       signals.onRefresh(() => void refresh(stop))
-      /** The service is asked only once it is certain that this daemon has its sockets. */
+      /** Runs the keeper, which asks the service only once this daemon has its sockets. */
       async function keepToken(signal: AbortSignal): Promise<void> {
         logging.begin()
         if (!signal.aborted) systemd.ready()
@@ -189,7 +189,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
         [
           (signal) => servers.run(signal, { onListening: listening.resolve }),
           createTokenLog({ keeper, log, account }),
-          // Clients come first: what none of them waits for begins once they can connect.
+          // Clients come first: work for which no client waits begins once they can connect.
           after(listening.promise, alerts),
           after(listening.promise, files),
           after(listening.promise, keepToken),
@@ -200,7 +200,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
         ],
         stop,
       )
-      // Not after an internal fault: that is a crash, and the next start must not take it for an orderly stop.
+      // Not after an internal error: that is a crash, and the next start must not take it for an orderly stop.
       await store.close(keeper.state())
     },
     /** Resolves when the log is written. */
@@ -208,7 +208,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
   }
 }
 
-/** Never twice at once; a call that comes meanwhile is done once more. */
+/** Returns a function that never runs the work twice at once: calls that come meanwhile lead to one more run. */
 function coalesce(work: (stop: AbortSignal) => Promise<void>): (stop: AbortSignal) => Promise<void> {
   let last = Promise.resolve()
   let isWaiting = false
@@ -255,7 +255,7 @@ function logStart(config: Config, log: Log, inherited: InheritedSockets): void {
   }
 }
 
-/** `needingRestart`: settings that are others now and not taken over. */
+/** `needingRestart`: settings that have changed and are not taken over. */
 function logReload(config: Config, log: Log, needingRestart: readonly string[]): void {
   logWarnings(config, log)
   for (const setting of needingRestart) {

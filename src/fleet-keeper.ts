@@ -1,4 +1,5 @@
-// The keeper with its source, the service or the fleet: built from a configuration and the saved state, and given others.
+// The keeper with its source, the service or the fleet: built from a configuration and the saved state, and moved to other
+// configurations and credentials.
 import { revealAll, type Config } from './config/config.ts'
 import type { Clock } from './lib/clock.ts'
 import type { Log } from './lib/log.ts'
@@ -69,7 +70,7 @@ export async function createFleetKeeper(initial: Config, options: FleetKeeperOpt
   }
 
   let source = sourceOf(initial)
-  /** The configuration that was in use before, or was tried. */
+  /** The configuration that was in use before, or that was tried last. */
   let other = initial
   source.sharing.use()
   const keeper: Keeper = createKeeper(await store.load(source.settings), {

@@ -20,7 +20,7 @@ export const MAX_ID_LENGTH = 64
 export const MAX_MIN_VALID_SECONDS = 86_400
 /** Largest `waitSeconds`. */
 export const MAX_WAIT_SECONDS = 60
-/** The daemon closes a connection that has asked nothing for so long and has no subscription. */
+/** The daemon closes a connection without a subscription that has sent no request for this time. */
 export const CONNECTION_IDLE_MS = 75_000
 /** Hex digits of a token's SHA-256 that name it. */
 export const FINGERPRINT_LENGTH = 16
@@ -38,11 +38,11 @@ export type RequestType = keyof typeof answerTypes
 
 /** `data` of `token.get` and `token.subscribe`, beside `id`. Each field may be left out. */
 export interface TokenRequest {
-  /** A token with less life left is not good enough: the daemon fetches another. 0 to 86400. */
+  /** The life that the token has to have left: for less, the daemon fetches another. 0 to 86400. */
   minValidSeconds?: number
   /** Wait for another token than the one with this fingerprint. */
   notFingerprint?: string
-  /** Time that the answer may wait for such a token; then the freshest there is comes. 0 (the default) to 60. */
+  /** The time for which the answer may wait for such a token; after it, the freshest token is given. 0 (the default) to 60. */
   waitSeconds?: number
   /** The client's name, for the daemon's log only. */
   client?: string
@@ -79,7 +79,7 @@ export interface TokenDescription {
   /** First 16 hex digits of the token's SHA-256. */
   fingerprint: string
   state: Phase
-  /** Past the life assumed for it, and handed out all the same because there is no better. */
+  /** The token is past the life assumed for it, and is handed out because there is no better one. */
   stale: boolean
 }
 /** `data` of `token.result` and `token.changed`, beside `id`. */
@@ -205,7 +205,7 @@ export const faultCodes = [
   'misconfigured',
 ] as const
 export type FaultCode = (typeof faultCodes)[number]
-/** `data` of `fault`, beside `id` (null where the request had none that could be repeated). */
+/** `data` of `fault`, beside `id` (null if the request had no valid one). */
 export interface Fault {
   code: FaultCode
   /** One sentence for people, with the remedy. */

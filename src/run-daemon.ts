@@ -49,7 +49,7 @@ export async function runDaemon(options: DaemonOptions): Promise<void> {
   }
 }
 
-/** Loads the configuration, makes sure that no other daemon runs, builds this one. Throws UserError, or the reason of a stop. */
+/** Loads the configuration, acquires the instance lock and builds the daemon. Throws UserError, or the reason of a stop. */
 async function start(
   { configPath, env, stderr, signals }: DaemonOptions,
   inherited: InheritedSockets,
@@ -76,14 +76,14 @@ async function start(
     createFetchToken,
     sendDatagram: (path, text) => loadLibc().sendDatagram(path, text),
     tick: async (log) => {
-      // Work on a file system is done in turn: a directory that is gone is made before it is locked.
+      // Work on one file system is done in order: a removed directory is made before it is locked.
       await Promise.all([directories.tick(log), lock.tick(log)])
       gcAfterBurst()
     },
   })
 }
 
-/** Returns the function that reads the configuration again: no fault of the files is a fault of the daemon. */
+/** Returns the function that reads the configuration again. It throws UserError for any problem, so that no file ends the daemon. */
 export function createLoad(options: LoadOptions): Load {
   return async (running) => {
     const { loadConfig } = await import('./config/load.ts')
@@ -91,7 +91,7 @@ export function createLoad(options: LoadOptions): Load {
       return await loadConfig({ ...options, ...running })
     } catch (error) {
       if (error instanceof UserError) throw error
-      // Not its message, which could quote what was read.
+      // Its message is left out, because it could quote the file.
       const why = errorCode(error) ?? 'an internal fault'
       throw new UserError(
         `The configuration cannot be read (${why}): try \`kyc-tokend check\`, or restart`,

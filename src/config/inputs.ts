@@ -22,7 +22,7 @@ export interface InputsOptions {
 
 export type Inputs = ReturnType<typeof createInputs>
 
-/** `at` is the key path of a setting. Where nothing usable is found, the diagnostics have the reason. */
+/** `at` is the key path of a setting. A function that returns undefined has reported the reason to the diagnostics. */
 export function createInputs({ env, directory, uid, isElsewhere, diagnostics }: InputsOptions) {
   /** Every file that was read or should have been, absolute: nothing may be written over it. */
   const files: string[] = []
@@ -31,7 +31,7 @@ export function createInputs({ env, directory, uid, isElsewhere, diagnostics }: 
   let hasLiteral = false
   const { fault, warn } = diagnostics
 
-  /** `remedy` is for a file that is not there. */
+  /** `remedy` is for a file that does not exist. */
   function file(at: string, path: string, remedy: string, { holdsSecret = false } = {}): Buffer | undefined {
     const name = resolve(directory, path)
     files.push(name)
@@ -43,7 +43,7 @@ export function createInputs({ env, directory, uid, isElsewhere, diagnostics }: 
     return reading.bytes
   }
 
-  /** Owner and mode are systemd's affair: 0400, or 0440 with an access list, of root or of the daemon's user. */
+  /** Owner and mode are not checked: systemd sets them, 0400, or 0440 with an access list, of root or of the daemon's user. */
   function credential(at: string, name: string): Secret | undefined {
     const where = `the systemd credential ${name}`
     const { unit } = unitNames(accountOfEnvironment(env))
@@ -120,10 +120,10 @@ export function createInputs({ env, directory, uid, isElsewhere, diagnostics }: 
   }
 }
 
-/** A shorter one is hardly a secret; and wherever it is hidden in a text, words may go with it. */
+/** A shorter secret is probably not whole. And to hide it in the log hides words that contain it, too. */
 const MIN_LENGTH = 8
 
-/** Values that cannot be used. Each sentence goes on from the name of the source. */
+/** Values that cannot be used. Each sentence follows the name of the source. */
 const REFUSALS: readonly (readonly [RegExp, string])[] = [
   [/^\s*$/, 'is empty: put the secret there'],
   [CONTROL_CHARACTER, 'holds a line break or another control character: write the secret alone, on one line'],
@@ -146,7 +146,7 @@ const MISTAKES: readonly (readonly [RegExp, string])[] = [
   [/^Bearer\s/i, 'begins with "Bearer", as a token does: write the secret of the account'],
 ]
 
-/** Why a secret cannot be used; goes on from the name of its source. */
+/** Why a secret cannot be used, as the words that follow the name of its source. */
 export function secretRefusal(value: string): string | undefined {
   return REFUSALS.find(([pattern]) => pattern.test(value))?.[1]
 }

@@ -9,16 +9,16 @@ export interface ConfigIssue {
   readonly sentence: string
 }
 
-/** Collects the faults and warnings of a configuration. `fault` returns undefined, for what cannot be used. */
+/** Collects the faults and warnings of a configuration. `fault` returns undefined, the value of a faulty setting. */
 export interface Diagnostics {
   readonly fault: (at: string, sentence: string) => undefined
   readonly warn: (at: string, sentence: string) => void
 }
 
-/** For settings that are known to be right. */
+/** Diagnostics for settings that are known to be valid. */
 export const silent: Diagnostics = { fault: () => undefined, warn: () => undefined }
 
-/** Reports the problems among these: by key path the sentence, or false where there is none. */
+/** Reports each problem. `problems` has a sentence by key path, or false or undefined if there is no problem. */
 export function reportEach(
   problems: Readonly<Record<string, string | false | undefined>>,
   report: Diagnostics['warn'],
@@ -53,7 +53,7 @@ function inWords(faults: readonly ConfigIssue[], file: string | undefined): stri
   return [`${file} has ${faults.length} faults:`, ...sentences.map((sentence) => `  ${sentence}`)]
 }
 
-/** A key path as people write it: `tokenFiles[0].mode`. A foreign key is made fit for a line of a terminal. */
+/** A key path as people write it: `tokenFiles[0].mode`. A key with other characters is made printable. */
 export function keyPath(segments: readonly PropertyKey[]): string {
   const named = (key: string): string => (/^[\w$-]{1,64}$/.test(key) ? key : printable(key))
   return segments
@@ -62,7 +62,7 @@ export function keyPath(segments: readonly PropertyKey[]): string {
     .replace(/^\./, '')
 }
 
-/** A foreign text for one line of a terminal: control characters as JSON shows them, and cut. */
+/** A text of others for one line of a terminal: as JSON, without control characters, and cut. */
 export function printable(text: string): string {
   return escapeUnsafe(JSON.stringify(text.length > 80 ? `${text.slice(0, 80)}…` : text))
 }

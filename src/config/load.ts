@@ -32,7 +32,7 @@ export async function loadConfig(options: LoadOptions): Promise<Config> {
   return config
 }
 
-/** The part that needs no secret and no other file; without a path the standard service and all defaults. Throws ConfigError (78). */
+/** The part that needs no secret and no other file; without a path, the standard service and all defaults. Throws ConfigError (78). */
 export async function loadPlan({ configPath, env }: { configPath: unknown; env: NodeJS.ProcessEnv }) {
   if (typeof configPath !== 'string') {
     const { validPart } = validateDocument({ baseUrl: 'https://api.example.com' })
@@ -45,8 +45,8 @@ export async function loadPlan({ configPath, env }: { configPath: unknown; env: 
 }
 
 /**
- * All that there is to say about a configuration, faults included: where there are any, `config` is undefined. `file` is
- * undefined where none was found. `unseen`: settings whose secret only the daemon sees, not to be used in `config`.
+ * Reports everything about a configuration. If there are faults, `config` is undefined. `file` is undefined if no file was
+ * found. `unseen`: settings whose secret only the daemon sees; they must not be used from `config`.
  */
 export async function inspectConfig(options: LoadOptions) {
   const { env, isElsewhere = false, runtimeDirectory } = options
@@ -61,12 +61,12 @@ export async function inspectConfig(options: LoadOptions) {
   return { file, faults, warnings, config, unseen }
 }
 
-/** The file that is found, and what of it is usable. */
+/** The file, and the usable part of its document. */
 async function readDocument(options: LoadOptions) {
   const faults: ConfigIssue[] = []
   const warnings: ConfigIssue[] = []
   const faulty = new Set<string>()
-  /** For the rules across settings: a setting that is itself faulty breaks none of them. */
+  /** For the rules across settings, which are not applied to a setting that is itself faulty. */
   const diagnostics: Diagnostics = {
     fault(at, sentence) {
       if (!faulty.has(at)) faults.push({ at, sentence })
@@ -109,7 +109,7 @@ type Found =
   /** `file` is undefined where none was found. The sentence quotes nothing of the file and ends with the remedy. */
   | { readonly kind: 'unusable'; readonly file: string | undefined; readonly sentence: string }
 
-/** Why a text is no document: goes on from the name of its file. */
+/** Why a text is no document, as the words that follow the name of its file. */
 class NoDocument extends Error {}
 
 /** The configuration that `--config` or $KYC_TOKEND_CONFIG names, or else the first one of the search. */
@@ -117,7 +117,7 @@ async function findConfig({ configPath, env }: LoadOptions): Promise<Found> {
   const named = configPath ?? (env['KYC_TOKEND_CONFIG'] || undefined)
   const directories = configDirectories({ env, uid: process.geteuid!() }, workingDirectory())
   const searched = named === undefined ? directories.flatMap(candidatesIn) : [resolve(named)]
-  // A directory that may not be entered hides its files.
+  // A directory that may not be entered may have the file.
   const file =
     searched.find((path) => existsSync(path)) ?? searched.find((path) => readFile(path).kind === 'unreadable')
   if (file === undefined) {
@@ -145,12 +145,12 @@ function candidatesIn(directory: string): string[] {
   return FILE_NAMES.map((name) => join(directory, name))
 }
 
-/** The working directory; `/` where it is gone. */
+/** The working directory; `/` if it was removed. */
 function workingDirectory(): string {
   return withSystemFallback('/', () => process.cwd())
 }
 
-/** `option`: the one that named the file; undefined where these were searched for. */
+/** `option`: the option or variable that names the file; undefined: the files were searched for. */
 function notFound(searched: readonly string[], option: string | undefined): string {
   const shown = (path: string): string => (CONTROL_CHARACTER.test(path) ? printable(path) : path)
   const [first = ''] = searched
@@ -166,9 +166,9 @@ function notFound(searched: readonly string[], option: string | undefined): stri
 }
 
 /**
- * The library, of which the loaders are used and no explorer: that would run a `.config/config.js` of the working
- * directory. A part of it asks for the home directory when it is loaded, and would end the program of a user who has
- * neither HOME nor an entry in passwd; the answer is not used.
+ * The library. Its loaders are used, and no explorer, which would run a `.config/config.js` of the working directory. A part of
+ * it reads the home directory when it is loaded, which would end the program of a user with neither HOME nor an entry in
+ * passwd; the result is not used.
  */
 async function loadCosmiconfig() {
   const { HOME } = process.env

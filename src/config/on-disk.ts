@@ -1,10 +1,10 @@
-// The configuration on disk against the running one: loaded again only when one of its files has changed.
+// Compares the configuration on disk with the running one. It is loaded only when one of its files has changed.
 import { errorCode, UserError } from '../lib/error.ts'
 import { fs } from '../lib/fs.ts'
 import { Secret } from '../lib/secret.ts'
 import type { Config } from './config.ts'
 
-/** The content of the disk: the same object until one of the files, or the running configuration, changes. */
+/** The configuration on disk: the same object until one of the files, or the running configuration, changes. */
 export type OnDisk =
   | { readonly kind: 'loaded'; readonly config: Config }
   /** A sentence with the remedy. */
@@ -12,13 +12,13 @@ export type OnDisk =
 
 export interface ConfigurationState {
   readonly state: 'current' | 'changed' | 'faulty'
-  /** The faults and their remedies, or why a reload does not help; null: nothing of that kind. */
+  /** The faults and their remedies, or why a reload does not help; null: neither. */
   readonly problem: string | null
 }
 
 export type ConfigOnDisk = ReturnType<typeof createConfigOnDisk>
 
-/** Settings that a reload leaves as they are. */
+/** Settings that take effect only at a restart. */
 const OF_RESTART = ['runtimeDirectory', 'stateDirectory'] as const
 
 export function createConfigOnDisk({
@@ -41,9 +41,9 @@ export function createConfigOnDisk({
   }
 
   return {
-    /** Loads what has changed; one examination for all who ask meanwhile. */
+    /** Loads the configuration if it has changed. Calls at the same time share one examination. */
     examine: async (): Promise<OnDisk> => (examining ??= examine().finally(() => (examining = null))),
-    /** As of the last examination. Secrets in files do not count. */
+    /** The result of the last examination; secrets in files are not compared. */
     state(): ConfigurationState {
       const found = last?.found
       if (found?.kind === 'faulty') {
@@ -65,7 +65,7 @@ export function hasSecretFiles({ secretFiles }: Config): boolean {
   return Object.values(secretFiles).some((file) => file !== null)
 }
 
-/** Reports whether both say the same but for secrets that come from files. */
+/** Reports whether both are the same, apart from secrets that come from files. */
 export function hasSameSettings(one: Config, other: Config): boolean {
   return isSame(settingsOf(one), settingsOf(other))
 }
@@ -76,7 +76,7 @@ function settingsOf({ credentials, ...settings }: Config): object {
   return { ...settings, warnings: [], written }
 }
 
-/** Compares values; secrets, which look alike, by what they hold. */
+/** Compares values; secrets, which all look the same, by their content. */
 export function isSame(one: unknown, other: unknown): boolean {
   if (one instanceof Secret && other instanceof Secret) return one.reveal() === other.reveal()
   if (typeof one !== 'object' || typeof other !== 'object' || one === null || other === null)
@@ -85,7 +85,7 @@ export function isSame(one: unknown, other: unknown): boolean {
   return [...keys].every((key) => isSame(Reflect.get(one, key), Reflect.get(other, key)))
 }
 
-/** Changes with every file that is written, replaced, or reached by a link that is swapped. */
+/** A text that changes when a file is written or replaced, or when a link to it is replaced. */
 async function versionOf(paths: readonly string[]): Promise<string> {
   const versions = await Promise.all(
     paths.map(async (path) =>

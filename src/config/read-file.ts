@@ -19,12 +19,12 @@ const MAX_FILE_BYTES = 1024 * 1024
 type Reading =
   | { readonly kind: 'read'; readonly bytes: Buffer; readonly stats: Stats }
   | { readonly kind: 'absent' }
-  /** The sentence goes on from the file's name and ends with the remedy. */
+  /** The sentence follows the file's name and ends with the remedy. */
   | { readonly kind: 'unreadable'; readonly sentence: string }
 
 /**
- * Links are followed: the file at their end counts. Looked at before it is opened, because opening a device can already
- * do harm (a watchdog starts, a terminal is made) and opening a FIFO waits for its writer.
+ * Reads the file, or the one at the end of a link. Its kind is checked before it is opened, because to open a device can do harm
+ * (start a watchdog, make a terminal), and to open a FIFO waits for its writer.
  */
 export function readFile(path: string): Reading {
   let descriptor: number
@@ -71,8 +71,8 @@ function cannotOpen(path: string, error: unknown): string {
 }
 
 /**
- * Faults of owner and mode, also for `setup`: root or the daemon's user must own the file, and no other may write it,
- * nor, where it holds a secret, read it. Each sentence goes on from the file's name and ends with the remedy.
+ * Faults of owner and mode: root or the daemon's user must own the file, and no other user may write it or, if it holds a
+ * secret, read it. Each sentence follows the file's name and ends with the remedy.
  */
 export function permissionFaults(
   path: string,
@@ -99,7 +99,7 @@ function isProjected(path: string): boolean {
   try {
     return readlinkSync(path).startsWith('..data/')
   } catch {
-    // No link, or none that may be read: a file like any other.
+    // It is no link, or one that may not be read: a file like any other.
     return false
   }
 }

@@ -31,7 +31,7 @@ const OWN_FILES = {
 /** `at` is the key path of a setting. */
 export function createOutputs(options: {
   readonly runtimeDirectory: string
-  /** To which templates are relative. */
+  /** The directory to which the paths of templates are relative. */
   readonly directory: string
   readonly baseUrl: string
   readonly inputs: Inputs
@@ -152,7 +152,7 @@ export function createOutputs(options: {
   }
 }
 
-/** The template, or why it is none: goes on from the name of the file. */
+/** The template, or why it is none, as the words that follow the name of the file. */
 function readTemplate(bytes: Buffer): Template | string {
   if (bytes.length > MAX_TEMPLATE_BYTES) return 'is larger than 64 KiB: shorten it'
   if (!isUtf8(bytes)) return 'is not valid UTF-8: save it as UTF-8'

@@ -17,20 +17,20 @@ import type { ValidPart } from './validate.ts'
 import type { ServerAddress } from './schema-parts.ts'
 
 /**
- * Held for one connection at worst, in MiB: 64 KiB that were read at once, 16 KiB of unsent answers, 12 KiB in the kernel's
- * send buffer, and 4 KiB for the socket and its waiting requests (delivery/limits.ts).
+ * The most memory that one connection takes, in MiB: 64 KiB that were read at once, 16 KiB of unsent answers, 12 KiB in the
+ * kernel's send buffer, and 4 KiB for the socket and its waiting requests (delivery/limits.ts).
  */
 const CONNECTION_MIB = 96 / 1024
 /** `MemoryMax=` of the unit. */
 const SERVICE_MIB = 256
-/** Held by a daemon without clients. */
+/** The memory of a daemon without clients. */
 const IDLE_MIB = 60
 
 interface ResolveOptions extends Omit<InputsOptions, 'directory'> {
   /** The configuration file, absolute, and the owner and mode of its descriptor. */
   readonly file: string
   readonly stats: Stats
-  /** Instead of the configured one. */
+  /** Used instead of the configured one. */
   readonly runtimeDirectory?: string | undefined
 }
 
@@ -91,7 +91,7 @@ export async function resolveConfig(input: ValidPart, options: ResolveOptions) {
     log: input.log,
     /** Absolute. */
     runtimeDirectory,
-    /** Another than `runtimeDirectory` after a reload that changed it: it counts from the next start. */
+    /** The configured one, which differs from `runtimeDirectory` after a reload that changed it; it takes effect at the next start. */
     wantedRuntimeDirectory,
     stateDirectory: resolve(directory, input.stateDirectory ?? stateDirectoryOf(options)),
     /** Things that are allowed and unwise, one sentence each, for the log and for `check`. */
@@ -144,7 +144,7 @@ interface ShareContext {
 }
 
 const MIN_KEY_BYTES = 16
-/** A shorter one can be found by trying, by a reader of the store. */
+/** A reader of the store could find a shorter secret by trying all. */
 const MIN_SECRET_LENGTH = 16
 
 /** One token for all hosts of the account, through Redis. */
@@ -158,7 +158,7 @@ function resolveShare(input: ShareInput, context: ShareContext) {
   const config = {
     ...settings,
     servers,
-    /** The servers are sentinels then. */
+    /** If set, the servers are sentinels. */
     sentinel:
       sentinel?.name === undefined
         ? null
@@ -172,7 +172,7 @@ function resolveShare(input: ShareInput, context: ShareContext) {
     password: inputs.secret('share.password', input.password) ?? null,
     /** For one command. */
     timeoutMs: timeout,
-    /** Mixed into the key of the seal. */
+    /** A part of the key with which records are encrypted. */
     key: inputs.secret('share.key', input.key) ?? null,
   }
   reportEach(problemsOf(config), diagnostics.fault)

@@ -26,7 +26,7 @@ export function orNull<T extends v.GenericSchema>(schema: T, description: string
   return v.optional(v.pipe(v.nullable(schema), v.description(description)), null)
 }
 
-/** The same, where the default depends on other settings: it is applied later, and `standard` is what the manual says. */
+/** A setting whose default depends on other settings: it is applied later, and `standard` is the one that the manual shows. */
 export function dependentSetting<T extends v.GenericSchema>(
   schema: T,
   description: string,
@@ -53,7 +53,7 @@ export function span(description: string, [from, to]: [string, string], standard
   return setting(duration(from, to), `${description}; ${from} to ${to}.`, standard)
 }
 
-/** Permission bits, written as octal digits: all of `required`, none of `forbidden`. The sentence is about those. */
+/** Permission bits, written as octal digits: all of `required`, none of `forbidden`. `sentence` says which. */
 export function octal(bits: { required: number; forbidden?: number }, sentence: string) {
   const shape = 'must be permission bits as a string of octal digits: write "0600" or "0640", in quotes'
   const mask = bits.required | (bits.forbidden ?? 0)
@@ -172,7 +172,7 @@ export function list<T extends v.GenericSchema>(element: T, sentence = 'must be 
 export type ServerAddress =
   { readonly host: string; readonly port: number } | { /** A Unix socket. */ readonly path: string }
 
-/** Undefined where it is none. An IPv6 address is in brackets. */
+/** The address; undefined if the text is none. An IPv6 address is in brackets. */
 export function parseServer(text: string): ServerAddress | undefined {
   if (/^\.{0,2}\/[^\p{Cc}]+$/u.test(text)) return { path: text }
   const [, host, port] = /^(\[[0-9A-Fa-f:.]+\]|[^\s:/@[\]\p{Cc}]+):(\d{1,5})$/u.exec(text) ?? []

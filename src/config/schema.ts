@@ -1,4 +1,4 @@
-// The one description of the configuration file: its types, its messages, the source of its JSON Schema and of its manual.
+// The one description of the configuration file. Its types, messages, JSON Schema and manual page come from it.
 import * as v from 'valibot'
 
 import { logLevels } from '../lib/log.ts'
@@ -30,7 +30,7 @@ import {
 import { presetNames, STANDARD } from './service.ts'
 
 const SERVERS_SHAPE = 'must be a list of 1 to 64 servers: write it as ["redis.example.com:6379"]'
-/** Unless the longest delay is shorter. */
+/** The default of `retry.initialDelay`, unless `retry.maxDelay` is shorter. */
 export const STANDARD_INITIAL_DELAY = '1s'
 
 const tokenFile = () =>
@@ -216,7 +216,7 @@ const service = () =>
     ),
   })
 
-/** A new one for each document: it is needed at a load only, and kept it would be 0.2 MB of small objects. */
+/** The schema. It is built for each document and not kept, because only a load needs it and it takes 0.2 MB. */
 export const configSchema = () =>
   section({
     $schema: v.optional(v.string('must be a string')),

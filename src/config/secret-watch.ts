@@ -12,10 +12,10 @@ import {
   type OnDisk,
 } from './on-disk.ts'
 
-/** Files that were written are left alone until they have been the same for so long: the next one may follow. */
+/** The time for which changed files must stay the same before they are tried: a second file may be written after the first. */
 const SETTLE_MS = 2_000
 const FIRST_AFTER_MS = 5_000
-/** An operator's request waits no longer for a disk. */
+/** The longest time for which an operator's request waits for a disk. */
 const MAX_LOOK_MS = 5_000
 
 export type SecretWatch = ReturnType<typeof createSecretWatch>
@@ -31,13 +31,13 @@ export function createSecretWatch(options: {
   log: Log
 }) {
   const { onDisk, running, tryCredentials, clock, log } = options
-  /** Clients that wait for the start come first. */
+  /** The first look comes after this moment, because clients that wait for the start come first. */
   const firstAtMs = clock.now().bootMs + FIRST_AFTER_MS
   let isBusy = false
-  /** Nothing is to be tried of these: they have no other pair, or one that is being tried or was refused. */
+  /** Configurations of which nothing is to be tried: they have no other pair, or one that is being tried or was refused. */
   const known = new WeakSet<OnDisk>()
   let trial: AbortController | null = null
-  /** `against`: the running configuration when it was found. A reload takes the files over. */
+  /** The pair in the files that gave no token, until a reload: `against` is the running configuration at that time. */
   let failedPair: { readonly state: ConfigurationState; readonly against: Config } | null = null
 
   const currentState = () => (failedPair?.against === running() ? failedPair.state : null)
@@ -55,7 +55,7 @@ export function createSecretWatch(options: {
       }
       await clock.sleep(SETTLE_MS, signal)
       if (signal.aborted) return null
-      // Known meanwhile if an operator had it tried.
+      // An operator may have had it tried meanwhile.
       if ((await onDisk.examine()) === found) return isKnown(found) ? null : found
     }
   }
@@ -88,12 +88,12 @@ export function createSecretWatch(options: {
         files,
       })
     } else if (outcome !== undefined) report(outcome, files)
-    // After a reload it is tried again, but not beside an operator's trial of the same.
+    // A trial that was ended is repeated, unless an operator's trial of the same pair has replaced it.
     else if (trial === null) known.delete(found)
     return outcome
   }
 
-  /** Says why the files give no token, in the log once and in the state until it is over. */
+  /** Reports why the pair in the files gives no token: in the log once, and in the state until it is over. */
   function report(
     { kind, reason, detail = '' }: Exclude<FetchOutcome, { kind: 'ok' }>,
     files: readonly string[],

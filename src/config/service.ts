@@ -42,7 +42,7 @@ export const presetNames = ['oauth2'] as const
 type ServiceInput = NonNullable<ValidPart['service']>
 type Texts = Readonly<Record<string, string>>
 
-/** Everything by which this is another service at the same `baseUrl`. */
+/** The keys that make it another service, even at the same `baseUrl`. */
 interface Described {
   /** The whole URL of the token endpoint. */
   readonly tokenUrl: string
@@ -57,7 +57,7 @@ interface Described {
   readonly token: string
 }
 
-/** The request to the service, and the reading of its answers. Faults go to the diagnostics. `input` null: the standard service. */
+/** Resolves `service`: how it is asked, and how its answers are read. `input` null: the standard service. Faults go to the diagnostics. */
 export function resolveService(
   input: ServiceInput | null,
   { baseUrl, diagnostics }: { baseUrl: string; diagnostics: Diagnostics },
@@ -85,7 +85,7 @@ export function resolveService(
   reportEach(problems, diagnostics.fault)
   return {
     ...described,
-    /** The setting that has the host of `tokenUrl`. */
+    /** The setting from which the host of `tokenUrl` comes. */
     hostSetting: merged.tokenUrl.startsWith('/') ? ('baseUrl' as const) : ('service.tokenUrl' as const),
     token: token.split('.'),
     /** Path of its life in seconds; null: the answer has none. */
@@ -136,7 +136,7 @@ function namesProblem({ send, names }: Described, isGiven: boolean): string | fa
   return names.apiKey === names.apiSecret && 'gives key and secret one name: name two fields of the request'
 }
 
-/** Sentences never have a value, and keys only as a key path has them. */
+/** Problems of parameters and headers, by key path. No sentence quotes a value. */
 function fieldProblems({ send, names, parameters, headers }: Described): Record<string, string | undefined> {
   const taken = send === 'basic' ? [] : Object.values(names)
   const headerNames = Object.keys(headers).map((name) => name.toLowerCase())

@@ -10,7 +10,10 @@ import { configSchema, type ConfigInput, type Settings } from './schema.ts'
 export type ValidPart = Usable<Settings, ConfigInput>
 export type SecretSource = Settings['credentials']['apiKey']
 
-/** Of `Out` as the schema makes it from `In`. What is written as a text, secret sources too, is whole or missing. */
+/**
+ * The usable part of `Out`, which the schema makes of `In`: a setting without a default may be missing. A value that can be written
+ * as a text, a secret source too, is whole or missing.
+ */
 type Usable<Out, In> = string extends In
   ? Out
   : {
@@ -48,7 +51,7 @@ export function validateDocument(document: unknown) {
       return part === undefined && node.default !== undefined ? walk(wrapped!, node.default, path) : part
     }
     if (wrapped !== undefined) return value === null ? null : walk(wrapped, value, path)
-    // Of the alternatives of a setting, an object means the section. Secret sources are no sections.
+    // If a setting has several forms, an object means the section. Secret sources are no sections.
     const { entries } = unwrapped(node)
     if (isRecord(value) && entries !== undefined) return walkSection(entries, value, path)
     const sentence = ownFault(node, value)
