@@ -88,7 +88,10 @@ export function createDiskQueue(mountTable: () => string): OnFileSystem {
     })
 }
 
-export const onFileSystem = createDiskQueue(readMountTable)
+/** Without /proc all directories share a queue. */
+export const onFileSystem = createDiskQueue(() =>
+  withSystemFallback('', () => readFileSync('/proc/self/mountinfo', 'utf8')),
+)
 
 /** The device, as `major:minor`, that is mounted the deepest above the directory. */
 function deviceOf(directory: string, mountTable: string): string {
@@ -103,9 +106,4 @@ function deviceOf(directory: string, mountTable: string): string {
     if (isAbove && mountPoint.length >= found.mountPoint.length) found = { mountPoint, device }
   }
   return found.device
-}
-
-/** Without /proc it is empty, and all directories share a queue. */
-function readMountTable(): string {
-  return withSystemFallback('', () => readFileSync('/proc/self/mountinfo', 'utf8'))
 }

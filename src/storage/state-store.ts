@@ -59,7 +59,8 @@ export async function createStateStore({
   const keyFile = createOwnFile(join(stateDirectory, 'key'), { log })
   const files = [keyFile, tokenFile, stateFile]
   const key = await openKey()
-  const bootId = readBootId(bootIdFile)
+  /** Null if it cannot be read: `ProcSubset=pid` hides it. The file is the kernel's own, which never blocks. */
+  const bootId = withSystemFallback(null, () => readFileSync(bootIdFile, 'utf8').trim())
   let fleet: SavedFleet = { fence: 0, hosts: 0 }
 
   async function withinLimit(work: Promise<unknown>): Promise<void> {
@@ -140,11 +141,6 @@ export async function createStateStore({
     /** An orderly stop: the next start may ask again what was refused. Never fails, and does not wait for a disk that hangs. */
     close: async (state: TokenState): Promise<void> => withinLimit(save(state, { isOrderly: true })),
   }
-}
-
-/** The kernel's own file, which never blocks. Null where it cannot be read: `ProcSubset=pid` hides it. */
-function readBootId(path: string): string | null {
-  return withSystemFallback(null, () => readFileSync(path, 'utf8').trim())
 }
 
 /** Reports whether the directory is on a file system that lives in memory, and so does not outlive the boot. */
