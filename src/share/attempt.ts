@@ -65,14 +65,20 @@ export async function makeAttempt(
   return outcome.kind === 'ok' ? outcome : (member.takeDelivery() ?? outcome)
 }
 
+function leaseMsOf(member: Member): number {
+  return member.service().requestTimeoutMs + LEASE_MARGIN_MS
+}
+
 /** Rejects with a StoreError if the store cannot be used. */
 async function fetchShared(member: Member, attempt: Attempt, signal: AbortSignal): Promise<FetchOutcome> {
   const { share, store, host, random } = member
   const { cause } = attempt
-  const leaseMs = member.service().requestTimeoutMs + LEASE_MARGIN_MS
+  const leaseMs = leaseMsOf(member)
   /** The fence of the newest record before the attempt: an operator's attempt needs a later record. */
   const knownBefore = member.state.highestFence
-  let patienceMs = PATIENCE_IN_LEASES * leaseMs
+  // Once the planned time has come, one more host that asks is waited for: the plan leaves time for that.
+  const allPatienceMs = (member.state.plan === null ? PATIENCE_IN_LEASES : 1) * leaseMs
+  let patienceMs = allPatienceMs
 
   const early = answer()
   if (early !== null) return early
@@ -118,7 +124,7 @@ async function fetchShared(member: Member, attempt: Attempt, signal: AbortSignal
   }
 
   function useless(): null {
-    patienceMs -= (PATIENCE_IN_LEASES * leaseMs) / MAX_USELESS
+    patienceMs -= allPatienceMs / MAX_USELESS
     return null
   }
 
@@ -264,7 +270,13 @@ async function askAlone(member: Member, attempt: Attempt, signal: AbortSignal): 
   }
   if (!isAct) {
     const isUrgent = keeper.state().rejection !== null || isOthersToken(keeper.state())
-    const planned = afterPlanned(member.state, { isUrgent, drawn: random() }, member.moment())
+    const { usableUntilMs, nowMs } = member.moment()
+    const untilMs = usableUntilMs && usableUntilMs - leaseMsOf(member)
+    const planned = afterPlanned(
+      member.state,
+      { isUrgent, drawn: random() },
+      { usableUntilMs: untilMs, nowMs },
+    )
     const { inMs, spreadMs } = planned
     member.state = planned.state
     telemetry.alone({ spreadMs: Math.round(spreadMs), inMs: Math.round(inMs) })

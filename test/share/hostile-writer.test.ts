@@ -125,6 +125,20 @@ describe('a writer to the store without the secret', () => {
     expect(await refreshed).toMatchObject({ kind: 'ok' })
   })
 
+  test('that takes another lease each second lets no token expire', async () => {
+    const short = createShareWorld({ lifeSeconds: 180 })
+    onTestFinished(() => short.stop())
+    const hosts = short.hosts(4)
+    await short.clock.advance(1_000)
+    let without = 0
+    for (let second = 0; second < 900; second += 1) {
+      short.server.plantHold({ lease: `mallory/${second}` })
+      await short.clock.advance(1_000)
+      without += hosts.filter((host) => host.token() === null).length
+    }
+    expect(without).toBe(0)
+  })
+
   test('refuses no host with an old refusal, nor one whose kept fence is higher', async () => {
     world.answer(() => failures.inactive)
     const hosts = world.hosts(2)
