@@ -78,18 +78,22 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
     const settings = variable.settings()
     set(afterAttemptBegan(get(), cause, clock.now()))
     const assumed = (): TokenState => assumeFailed(get(), step())
-    const { outcome: answer, tookMs } = await attempts.ask(settings, { cause, assumed, stop: signal })
+    let moment = step()
+    // A failure is saved before anybody sees it: after a crash from then on, the service is asked no sooner.
+    const beforeEnd = async (answer: FetchOutcome): Promise<void> => {
+      const drawn = moment.random()
+      moment = { ...step(), random: () => drawn }
+      const { state: next, outcome } = nextState(afterAttemptEnded(get()), answer, moment)
+      if (outcome.kind === 'permanent' || outcome.kind === 'transient') await attempts.save(next)
+    }
+    const attempted = await attempts.ask(settings, { cause, assumed, beforeEnd, stop: signal })
+    const { outcome: answer, tookMs } = attempted
     if (answer === undefined) throw new AttemptFailed()
     // The files may hold other credentials, which may be the right ones.
     if (isAboutCredentials(answer) && (await trials.tryInstead(signal))) return
     if (settings.credentialsId !== get().credentialsId) throw new AttemptFailed()
-    const { state: next, outcome } = nextState(get(), answer, step())
-    if (outcome.kind === 'permanent') {
-      // Saved before it is announced: after a crash from then on, the service is not asked again.
-      variable.setQuietly(next)
-      await attempts.save()
-      set(get())
-    } else set(outcome.kind === 'postponed' && cause === 'client' ? withClientRequestAgain(next) : next)
+    const { state: next, outcome } = nextState(get(), answer, moment)
+    set(outcome.kind === 'postponed' && cause === 'client' ? withClientRequestAgain(next) : next)
     await attempts.report({ outcome, cause, tookMs })
     if (outcome.kind !== 'ok' && outcome.kind !== 'permanent') throw new AttemptFailed()
   }
@@ -210,8 +214,15 @@ function createAttempts(variable: Variable, { clock, saveState }: KeeperOptions)
      */
     async ask(
       settings: RefreshSettings,
-      { cause, assumed, stop }: { cause: Cause; assumed: () => TokenState; stop: AbortSignal },
+      how: {
+        cause: Cause
+        assumed: () => TokenState
+        /** Called with the answer, while the attempt still counts as under way. */
+        beforeEnd?: (answer: FetchOutcome) => Promise<void>
+        stop: AbortSignal
+      },
     ): Promise<{ outcome: FetchOutcome | undefined; tookMs: number | null }> {
+      const { cause, assumed, beforeEnd, stop } = how
       request = new AbortController()
       const signal = AbortSignal.any([stop, request.signal])
       const answered = new AbortController()
@@ -226,6 +237,7 @@ function createAttempts(variable: Variable, { clock, saveState }: KeeperOptions)
       try {
         const outcome = await settings.fetchToken(signal, { cause, beforeRequest })
         const tookMs = requestedAtMs === null ? null : clock.now().bootMs - requestedAtMs
+        if (!signal.aborted) await beforeEnd?.(outcome)
         return { outcome: signal.aborted ? undefined : outcome, tookMs }
       } finally {
         answered.abort()

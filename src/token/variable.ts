@@ -87,10 +87,6 @@ export function createVariable(
   return {
     get: (): TokenState => state,
     set,
-    /** Changes the state without an event, which follows with the next `set`. */
-    setQuietly(next: TokenState): void {
-      state = next
-    },
     tick(): void {
       set(afterTick(state, step()))
       emit({ type: 'tick' })
