@@ -297,7 +297,7 @@ test.each([failures.inactive, failures.rejected])(
   '$reason is saved before anybody sees it',
   async (failure) => {
     const story: string[] = []
-    const reasonOf = ({ refusal, failure }: TokenState) => (refusal ?? failure)?.reason
+    const reasonOf = (state: TokenState) => (state.refusal ?? state.failure)?.reason
     let seen = (): string | undefined => undefined
     const remember = async (state: TokenState) => void story.push(`saved ${reasonOf(state)}, seen ${seen()}`)
     const { keeper, answer } = await running(undefined, { remember })
