@@ -167,7 +167,7 @@ const fields: Readonly<Record<keyof Given, Field>> = {
     option: 'preset',
     question: ({ tokenUrl }) =>
       tokenUrl === undefined
-        ? 'OAuth2 client credentials or API key and secret? (oauth2 or key) [key]'
+        ? 'Kind of the service: key (API key and secret) or oauth2 (client credentials) [key]'
         : undefined,
     problem: (text) => (['', 'key', 'oauth2'].includes(text) ? undefined : 'Write "oauth2" or "key"'),
   },

@@ -31,7 +31,7 @@ const ofConfig = {
 const ofToken = {
   'min-valid DURATION': 'Wait for a token with this life left, such as 60s (at most 24h) [0s]',
   'wait DURATION':
-    'How long to wait for a token that is good enough (at most 60s); if given, also for a daemon that has not been started yet [10s]',
+    'How long to wait for a token that is good enough (at most 60s); if given, the command also waits for a daemon that does not run yet [10s]',
 }
 const oldNode = 'or Node is too old'
 const noDaemon = `69 no daemon is running, ${oldNode}`
@@ -230,7 +230,7 @@ export const commands: readonly CommandSpec[] = [
   {
     name: 'demo',
     load: () => import('./demo.ts'),
-    summary: 'Run sandbox and daemon in a temporary directory, and print what to try next',
+    summary: 'Run sandbox and daemon in a temporary directory, and show what happens and what to try',
     options: {},
   },
   {

@@ -153,8 +153,9 @@ export async function watchStatus(
   if (paints) stdout.write(ENTER)
   try {
     while (!signal.aborted) {
-      await look()
+      // A note comes before what follows from it.
       for (const event of notes.splice(0)) note(event)
+      await look()
       if (paints && last !== null) paint(last)
       await sleep(EVERY_MS, undefined, { signal }).catch(() => undefined)
     }

@@ -348,7 +348,7 @@ describe.skipIf(lacks('script'))('kyc-tokend setup at a terminal', () => {
     const answers: [RegExp, string][] = [
       [/Address of the service[^\n]*: $/, 'api.example.com'],
       [/must be a whole URL[^\n]*\n[^\n]*: $/, sandbox.url],
-      [/OAuth2 client credentials or API key and secret\?[^\n]*: $/, 'neither'],
+      [/Kind of the service: key [^\n]* or oauth2 [^\n]*: $/, 'neither'],
       [/Write "oauth2" or "key"[^\n]*\n[^\n]*: $/, ''],
       [/API key \(not shown\): $/, sandboxCredentials.apiKey],
       [/API secret \(not shown\): $/, sandboxCredentials.apiSecret],
