@@ -1,4 +1,6 @@
 // The daemon's life: load the configuration, make sure that no other daemon runs, build this one, run it, close it.
+import { rmSync, statSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import type { Writable } from 'node:stream'
 import type { LoadOptions } from './config/load.ts'
 import { createDaemon, type Daemon, type Load } from './daemon.ts'
@@ -9,7 +11,7 @@ import { accountOfEnvironment, unitNames } from './lib/account.ts'
 import { createSystemClock } from './lib/clock.ts'
 import type { DaemonSignals } from './lib/daemon-signals.ts'
 import { createDirectories } from './lib/directories.ts'
-import { errorCode, errorMessage, exitStatus, UserError } from './lib/error.ts'
+import { errorCode, errorMessage, exitStatus, UserError, withSystemFallback } from './lib/error.ts'
 import { createGcAfterBurst } from './lib/gc-after-burst.ts'
 import { loadLibc } from './lib/libc.ts'
 import { closeUnknownSockets, takeInheritedSockets, type InheritedSockets } from './lib/socket-activation.ts'
@@ -113,24 +115,47 @@ function forbidDumps(): string | null {
   }
 }
 
+/** A daemon that is started again so soon after it ended for its configuration is awaited by a client that goes on asking. */
+const AWAITED_MS = 60_000
+
 /** Clients that wait at sockets of systemd get the fault `misconfigured` before the daemon ends. */
 async function answerMisconfigured(
   error: unknown,
   { env, stderr, signals }: DaemonOptions,
   inherited: InheritedSockets,
 ): Promise<void> {
-  const isAwaited = inherited.ipc.length > 0 || inherited.http.length > 0
-  if (!isAwaited || !(error instanceof UserError) || error.status !== exitStatus.configuration) return
+  const hasSockets = inherited.ipc.length > 0 || inherited.http.length > 0
+  if (!hasSockets || !(error instanceof UserError) || error.status !== exitStatus.configuration) return
   const settings = { level: 'warning', format: 'auto' } as const
   const clock = createSystemClock()
   const { log, close } = createLog({ ...settings, stream: stderr, env, clock, secrets: () => [] })
   const { unit } = unitNames(accountOfEnvironment(env))
-  log('error', 'The configuration is faulty: clients are answered `misconfigured` for 2 s', {
+  log('error', 'The configuration is faulty: clients are answered `misconfigured` for a minute at most', {
     event: 'misconfigured',
     error: error.message,
     remedy: `Correct it (sudo kyc-tokend check), then sudo systemctl restart ${unit}`,
   })
   const message = `kyc-tokend is misconfigured and not running: see \`journalctl -u ${unit}\` and \`kyc-tokend check\``
-  await serveMisconfigured(inherited, { message, log, clock, signal: signals.stop })
+  const ends = endsOfFaulty(env['RUNTIME_DIRECTORY'])
+  const isAwaited = Math.abs(clock.now().wallMs - ends.lastMs()) < AWAITED_MS
+  await serveMisconfigured(inherited, { message, isAwaited, log, clock, signal: signals.stop })
+  ends.note()
   await close()
+}
+
+/** When a daemon with a faulty configuration ended last: the time of an empty file. Without a directory of systemd there is none. */
+function endsOfFaulty(directory: string | undefined) {
+  const file = directory === undefined ? null : join(directory, 'misconfigured')
+  return {
+    /** In ms since the epoch. */
+    lastMs: () => (file === null ? -Infinity : withSystemFallback(-Infinity, () => statSync(file).mtimeMs)),
+    note(): void {
+      if (file === null) return
+      withSystemFallback(undefined, () => {
+        // Made anew: what lies there may be another user's link.
+        rmSync(file, { force: true })
+        writeFileSync(file, '', { flag: 'wx', mode: 0o600 })
+      })
+    },
+  }
 }

@@ -113,18 +113,30 @@ function clientsOf({ connections, subscribers }: StatusResult['clients']['ipc'])
   return { connections, subscribers }
 }
 
-/** The daemon ends after this time. Then the next client makes systemd start it again: this paces those starts. */
-const MISCONFIGURED_MS = 2_000
+/** An operator sees the end so soon where no client asks. */
+const SILENCE_MS = 2_000
+/** After the end the next client starts the daemon again: one that goes on asking does so once in this time. */
+const MOST_MS = 60_000
 
-/** Answers requests with the fault `misconfigured` for 2 s, or until aborted. */
+/**
+ * Answers requests with the fault `misconfigured` until there was none for 2 s, a minute passed, or the signal is aborted.
+ * Where clients are known to go on asking (`isAwaited`), the first request keeps it for the minute.
+ */
 export async function serveMisconfigured(
   inherited: InheritedSockets,
-  options: { message: string; log: Log; clock: Clock; signal: AbortSignal },
+  options: { message: string; isAwaited: boolean; log: Log; clock: Clock; signal: AbortSignal },
 ): Promise<void> {
-  const { message, log, clock, signal } = options
+  const { message, isAwaited, log, clock, signal } = options
   const { createHttpServer, HANDED_OVER } = await import('./http/server.ts')
+  const nowMs = (): number => clock.now().bootMs
+  const endMs = nowMs() + MOST_MS
+  const silenceMs = isAwaited ? MOST_MS : SILENCE_MS
+  let silentAtMs = nowMs() + SILENCE_MS
   const fault: Fault = { code: 'misconfigured', message }
-  const reply = (): { fault: Fault } => ({ fault })
+  const reply = (): { fault: Fault } => {
+    silentAtMs = Math.min(nowMs() + silenceMs, endMs)
+    return { fault }
+  }
   const context = createDeliveryContext({ replies: repliesOf(reply), testAlert: reply, log, clock })
   const common = { ...context, socket: HANDED_OVER }
   const metrics = () => ({ contentType: 'text/plain; charset=utf-8', body: '' })
@@ -133,7 +145,7 @@ export async function serveMisconfigured(
     createHttpServer({ ...common, metrics, inherited: inherited.http }),
   ]
   await Promise.all(servers.map(async (server) => server.open()))
-  await clock.sleep(MISCONFIGURED_MS, signal)
+  while (!signal.aborted && nowMs() < silentAtMs) await clock.sleep(silentAtMs - nowMs(), signal)
   await Promise.all(servers.map(async (server) => server.close()))
 }
 

@@ -2,6 +2,7 @@
 import { spawn } from 'node:child_process'
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { expect, onTestFinished, test } from 'vitest'
 import { credentials, PROGRAM, startDaemon } from '../support/daemon.ts'
 import { askOnce, connectRaw } from '../support/ipc-client.ts'
@@ -13,7 +14,10 @@ import { expectUntil } from '../support/until.ts'
 const isLeftOut = lacks('python3')
 
 /** A daemon that inherits sockets of these names, and their paths, by index. */
-async function startInheriting(names: string, options: { config?: object; baseUrl?: string } = {}) {
+async function startInheriting(
+  names: string,
+  options: { config?: object; baseUrl?: string; env?: NodeJS.ProcessEnv } = {},
+) {
   const directory = await tempDirectory()
   const baseUrl = options.baseUrl ?? (await serviceOf()).url
   const given = (index: number): string => join(directory, `${index}.sock`)
@@ -146,6 +150,22 @@ test.skipIf(isLeftOut)('a faulty configuration is the answer to clients, and end
   expect(await daemon.end()).toBe(78)
   expect(daemon.stderr()).toContain('baseUrl')
 })
+
+test.skipIf(isLeftOut)(
+  'started again for its client soon after that end, a daemon goes on answering it',
+  async () => {
+    const env = { RUNTIME_DIRECTORY: await tempDirectory() }
+    const asked = async () => {
+      const { daemon, given } = await startInheriting('ipc', { baseUrl: 'http://elsewhere.example', env })
+      await expectUntil('an answer', async () => askOnce(given(0), 'token.get', {}).catch(() => undefined))
+      return daemon
+    }
+    expect(await (await asked()).ended()).toBe(78)
+    const again = await asked()
+    expect(await Promise.race([again.ended(), sleep(4_000, 'goes on')])).toBe('goes on')
+    expect(await again.end()).toBe(78)
+  },
+)
 
 test.skipIf(isLeftOut)(
   'no secret is in the arguments or the environment of the daemon, and it goes by its own name',

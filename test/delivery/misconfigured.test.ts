@@ -1,18 +1,17 @@
 // Answers at sockets of systemd while the configuration is faulty, and the time for which they are given.
 import { existsSync, lstatSync } from 'node:fs'
-import { connect } from 'node:net'
 import { join } from 'node:path'
 import { expect, it } from 'vitest'
 import { serveMisconfigured } from '../../src/delivery/servers.ts'
 import { loadLibc } from '../../src/lib/libc.ts'
 import { createFakeClock } from '../support/fake-clock.ts'
-import { connectRaw } from '../support/ipc-client.ts'
+import { askOnce, connectRaw } from '../support/ipc-client.ts'
 import { httpAsk } from '../support/outside.ts'
 import { createRecords } from '../support/records.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
 /** A daemon with both sockets, which answers until it returns, with the times at which it has ended, in s. */
-async function serve() {
+async function serve({ isAwaited = false } = {}) {
   const directory = await tempDirectory()
   const [ipcPath, httpPath] = [join(directory, 'ipc.sock'), join(directory, 'http.sock')]
   const [ipc, http] = [ipcPath, httpPath].map((path) => loadLibc().listenAt(path, 16))
@@ -22,7 +21,7 @@ async function serve() {
   const { log } = createRecords()
   let endedAfterMs: number | null = null
   const signal = new AbortController().signal
-  const ended = serveMisconfigured(inherited, { message: 'Fix it', log, clock, signal }).then(
+  const ended = serveMisconfigured(inherited, { message: 'Fix it', isAwaited, log, clock, signal }).then(
     () => (endedAfterMs = clock.now().bootMs - begunMs),
   )
   return { ipcPath, httpPath, clock, ended, endedAfterMs: () => endedAfterMs }
@@ -58,20 +57,21 @@ it('clients that wait at inherited sockets are answered, and the sockets stay', 
 })
 
 it.each([
-  ['when no client comes', false],
-  ['when a client has connected', true],
-])('%s the daemon ends after 2 s', async (_, connects) => {
-  const { ipcPath, clock, ended, endedAfterMs } = await serve()
+  ['when no client asks', { every: 0, isAwaited: false }, 2],
+  ['when a client asks once', { every: 600, isAwaited: false }, 2],
+  ['when a client asks each second', { every: 1, isAwaited: false }, 60],
+  ['when it was started anew for a client that asks each 20 s', { every: 20, isAwaited: true }, 60],
+  ['when it was started anew, and no client asks', { every: 0, isAwaited: true }, 2],
+])('%s the daemon ends', async (_, { every, isAwaited }, seconds) => {
+  const { ipcPath, clock, ended, endedAfterMs } = await serve({ isAwaited })
   await clock.settle()
-  if (connects) {
-    const socket = connect(ipcPath)
-    await new Promise((resolve) => socket.on('connect', resolve))
-    socket.destroy()
+  for (let second = 0; second < seconds; second += 1) {
+    if (second % every === 0) expect(await askOnce(ipcPath, 'token.get', {})).toMatchObject({ type: 'fault' })
     await clock.settle()
+    await clock.advance(999)
+    expect(endedAfterMs()).toBeNull()
+    await clock.advance(1)
   }
-  await clock.advance(1_999)
-  expect(endedAfterMs()).toBeNull()
-  await clock.advance(1)
   await ended
-  expect(endedAfterMs()).toBe(2_000)
+  expect(endedAfterMs()).toBe(seconds * 1_000)
 })
