@@ -152,7 +152,7 @@ function endsOfFaulty(directory: string | undefined) {
     note(): void {
       if (file === null) return
       withSystemFallback(undefined, () => {
-        // Made anew: what lies there may be another user's link.
+        // Removed first: what lies there may be another user's link.
         rmSync(file, { force: true })
         writeFileSync(file, '', { flag: 'wx', mode: 0o600 })
       })

@@ -60,8 +60,8 @@ it.each([
   ['when no client asks', { every: 0, isAwaited: false }, 2],
   ['when a client asks once', { every: 600, isAwaited: false }, 2],
   ['when a client asks each second', { every: 1, isAwaited: false }, 60],
-  ['when it was started anew for a client that asks each 20 s', { every: 20, isAwaited: true }, 60],
-  ['when it was started anew, and no client asks', { every: 0, isAwaited: true }, 2],
+  ['when it was started again for a client that asks each 20 s', { every: 20, isAwaited: true }, 60],
+  ['when it was started again, and no client asks', { every: 0, isAwaited: true }, 2],
 ])('%s the daemon ends', async (_, { every, isAwaited }, seconds) => {
   const { ipcPath, clock, ended, endedAfterMs } = await serve({ isAwaited })
   await clock.settle()
