@@ -86,8 +86,8 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
       const { state: next, outcome } = nextState(afterAttemptEnded(get()), answer, moment)
       if (outcome.kind === 'permanent' || outcome.kind === 'transient') await attempts.save(next)
     }
-    const attempted = await attempts.ask(settings, { cause, assumed, beforeEnd, stop: signal })
-    const { outcome: answer, tookMs } = attempted
+    const how = { cause, assumed, stop: signal }
+    const { outcome: answer, tookMs } = await attempts.ask(settings, how, beforeEnd)
     if (answer === undefined) throw new AttemptFailed()
     // The files may hold other credentials, which may be the right ones.
     if (isAboutCredentials(answer) && (await trials.tryInstead(signal))) return
@@ -210,19 +210,13 @@ function createAttempts(variable: Variable, { clock, saveState }: KeeperOptions)
     /**
      * Makes one attempt with these settings; the state already says that it has begun. Before the request goes out,
      * `assumed` is saved, the state after a failure: so a crash loop keeps to the backoff. The outcome is undefined if the
-     * attempt was cancelled.
+     * attempt was cancelled. `beforeEnd` gets the answer while the attempt still counts as under way.
      */
     async ask(
       settings: RefreshSettings,
-      how: {
-        cause: Cause
-        assumed: () => TokenState
-        /** Called with the answer, while the attempt still counts as under way. */
-        beforeEnd?: (answer: FetchOutcome) => Promise<void>
-        stop: AbortSignal
-      },
+      { cause, assumed, stop }: { cause: Cause; assumed: () => TokenState; stop: AbortSignal },
+      beforeEnd?: (answer: FetchOutcome) => Promise<void>,
     ): Promise<{ outcome: FetchOutcome | undefined; tookMs: number | null }> {
-      const { cause, assumed, beforeEnd, stop } = how
       request = new AbortController()
       const signal = AbortSignal.any([stop, request.signal])
       const answered = new AbortController()

@@ -258,6 +258,7 @@ export function headerOf({ rawHeaders }: IncomingMessage, name: string): string 
 
 /** Reports whether a client names plain text alone, with a higher weight than JSON, or before it with the same. */
 function prefersText(accept = ''): boolean {
+  const weightOf = ([, , weight = '1']: RegExpMatchArray): number => Number(weight)
   const [best] = [...accept.matchAll(MEDIA_RANGE)]
     .filter((range) => weightOf(range) > 0)
     .toSorted((one, other) => weightOf(other) - weightOf(one))
@@ -267,10 +268,6 @@ function prefersText(accept = ''): boolean {
 /** A media range that names plain text (group 1), JSON or both, and its weight (RFC 9110, section 12.5.1). */
 const MEDIA_RANGE =
   /(?:(text\/(?:plain|\*))|application\/(?:json|\*)|\*\/\*)[^,]*?(?:;\s*q=([\d.]+)[^,]*)?(?=,|$)/gi
-
-function weightOf([, , weight = '1']: RegExpMatchArray): number {
-  return Number(weight)
-}
 
 /** The codes of the protocol, and those that only HTTP has. */
 export type ProblemCode = FaultCode | 'not-found' | 'method-not-allowed' | 'stalled'
