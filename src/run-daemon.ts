@@ -115,9 +115,6 @@ function forbidDumps(): string | null {
   }
 }
 
-/** A daemon that is started again so soon after it ended for its configuration is awaited by a client that goes on asking. */
-const AWAITED_MS = 60_000
-
 /** Clients that wait at sockets of systemd get the fault `misconfigured` before the daemon ends. */
 async function answerMisconfigured(
   error: unknown,
@@ -136,26 +133,23 @@ async function answerMisconfigured(
     remedy: `Correct it (sudo kyc-tokend check), then sudo systemctl restart ${unit}`,
   })
   const message = `kyc-tokend is misconfigured and not running: see \`journalctl -u ${unit}\` and \`kyc-tokend check\``
-  const ends = endsOfFaulty(env['RUNTIME_DIRECTORY'])
-  const isAwaited = Math.abs(clock.now().wallMs - ends.lastMs()) < AWAITED_MS
+  const isAwaited = isStartedAgain(env['RUNTIME_DIRECTORY'], clock.now().wallMs)
   await serveMisconfigured(inherited, { message, isAwaited, log, clock, signal: signals.stop })
-  ends.note()
   await close()
 }
 
-/** When a daemon with a faulty configuration ended last: the time of an empty file. Without a directory of systemd there is none. */
-function endsOfFaulty(directory: string | undefined) {
-  const file = directory === undefined ? null : join(directory, 'misconfigured')
-  return {
-    /** In ms since the epoch. */
-    lastMs: () => (file === null ? -Infinity : withSystemFallback(-Infinity, () => statSync(file).mtimeMs)),
-    note(): void {
-      if (file === null) return
-      withSystemFallback(undefined, () => {
-        // Removed first: what lies there may be another user's link.
-        rmSync(file, { force: true })
-        writeFileSync(file, '', { flag: 'wx', mode: 0o600 })
-      })
-    },
-  }
+/** A daemon that is started so soon after another with a faulty configuration is awaited by a client that goes on asking. */
+const AGAIN_MS = 120_000
+
+/** Reports whether that is so, and notes this start: as the time of an empty file in systemd's directory. */
+function isStartedAgain(directory: string | undefined, nowMs: number): boolean {
+  if (directory === undefined) return false
+  const file = join(directory, 'misconfigured')
+  return withSystemFallback(false, () => {
+    const lastMs = statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? -Infinity
+    // Removed first: what lies there may be another user's link.
+    rmSync(file, { force: true })
+    writeFileSync(file, '', { flag: 'wx', mode: 0o600 })
+    return Math.abs(nowMs - lastMs) < AGAIN_MS
+  })
 }
