@@ -95,11 +95,8 @@ export function createLoad(options: LoadOptions): Load {
       if (error instanceof UserError) throw error
       // Its message is left out, because it could quote the file.
       const why = errorCode(error) ?? 'an internal fault'
-      throw new UserError(
-        `The configuration cannot be read (${why}): try \`kyc-tokend check\`, or restart`,
-        exitStatus.configuration,
-        { cause: error },
-      )
+      const message = `The configuration cannot be read (${why}): try \`kyc-tokend check\`, or restart`
+      throw new UserError(message, exitStatus.configuration, { cause: error })
     }
   }
 }

@@ -155,10 +155,8 @@ function refuseReader({ file = '', config }: Inspection, { isElsewhere }: Identi
   const isForeign = !isElsewhere && user !== SERVICE_USER && process.geteuid!() !== 0
   if (config !== undefined || !isForeign || !file.startsWith(`${SYSTEM_CONFIG_DIRECTORY}/`)) return
   if (readFile(file).kind !== 'unreadable') return
-  throw new UserError(
-    `${file} cannot be read by ${user}: run \`sudo kyc-tokend check${accountWords(accountOfConfig(file))}\`.`,
-    exitStatus.noPermission,
-  )
+  const message = `${file} cannot be read by ${user}: run \`sudo kyc-tokend check${accountWords(accountOfConfig(file))}\`.`
+  throw new UserError(message, exitStatus.noPermission)
 }
 
 function configFindings({ file, faults, warnings }: Inspection): Finding[] {

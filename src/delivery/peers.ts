@@ -18,10 +18,8 @@ export function createPeers(options: { loadLibc?: () => Libc; ownUid?: number } 
   const overflow = { uid: readOverflowId('overflowuid'), gid: readOverflowId('overflowgid') }
   const libc = (options.loadLibc ?? loadLibc)()
   if (ownUid === overflow.uid) {
-    throw new UserError(
-      `The daemon runs as the user ${ownUid}, whose id the kernel shows for all users that it does not know here: run it as a user of its own`,
-      exitStatus.configuration,
-    )
+    const message = `The daemon runs as the user ${ownUid}, whose id the kernel shows for all users that it does not know here: run it as a user of its own`
+    throw new UserError(message, exitStatus.configuration)
   }
 
   function isGroupAllowed(socket: Socket, { gid }: Peer, gids: readonly number[]): boolean {

@@ -73,10 +73,9 @@ export function proxyEnvOf(service: URL, env: NodeJS.ProcessEnv): NodeJS.Process
   // As curl has it: no scheme means HTTP.
   const url = proxy.includes('://') ? proxy : `http://${proxy}`
   if (!/^https?:\/\//i.test(url) || !URL.canParse(url)) {
-    throw new UserError(
-      'HTTPS_PROXY names no HTTP proxy: write it as http://proxy.example.com:3128, or leave it out and set nothing',
-      exitStatus.configuration,
-    )
+    const message =
+      'HTTPS_PROXY names no HTTP proxy: write it as http://proxy.example.com:3128, or leave it out and set nothing'
+    throw new UserError(message, exitStatus.configuration)
   }
   return { https_proxy: new URL(url).href, no_proxy: env['no_proxy'] || env['NO_PROXY'] || '' }
 }

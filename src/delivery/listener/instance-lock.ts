@@ -75,10 +75,8 @@ async function lock(address: LockAddress, other?: Held): Promise<Held> {
       const held = await openLocked(reached)
       if (held.isLocked || (other !== undefined && isSame(held.stats, other.stats))) return held
       await fs.close(held.fd)
-      throw new UserError(
-        `Another kyc-tokend runs with ${directory}: stop it, or set another \`${setting}\``,
-        exitStatus.unavailable,
-      )
+      const message = `Another kyc-tokend runs with ${directory}: stop it, or set another \`${setting}\``
+      throw new UserError(message, exitStatus.unavailable)
     })
   return inTurnAt(address, { work, undo: async ({ fd }) => fs.close(fd) })
 }

@@ -185,10 +185,8 @@ async function setAccess(path: string, address: SocketAddress, own?: Stats): Pro
   try {
     const stats = await fs.fstat(fd)
     if (!stats.isSocket() || (own !== undefined && !isSame(stats, own))) {
-      throw new UserError(
-        `${address.path} is no longer a socket of kyc-tokend: remove it, or set another ${settingOf(address)}`,
-        exitStatus.configuration,
-      )
+      const message = `${address.path} is no longer a socket of kyc-tokend: remove it, or set another ${settingOf(address)}`
+      throw new UserError(message, exitStatus.configuration)
     }
     const itself = `/proc/self/fd/${fd}`
     if (gid !== null && stats.gid !== gid) await fs.chown(itself, stats.uid, gid)
@@ -197,11 +195,8 @@ async function setAccess(path: string, address: SocketAddress, own?: Stats): Pro
   } catch (error) {
     if (errorCode(error) !== 'EPERM') throw error
     const [group, user] = [nameOf('group', gid ?? -1), nameOf('user', process.geteuid!())]
-    throw new UserError(
-      `The socket ${address.path} cannot be given the group ${group}: make the user ${user} a member of it, or set another \`group\``,
-      exitStatus.configuration,
-      { cause: error },
-    )
+    const message = `The socket ${address.path} cannot be given the group ${group}: make the user ${user} a member of it, or set another \`group\``
+    throw new UserError(message, exitStatus.configuration, { cause: error })
   } finally {
     await fs.close(fd)
   }

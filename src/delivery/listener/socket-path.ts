@@ -57,16 +57,12 @@ export async function assertPathFree(address: SocketPath, reached = address.path
   const found = await lstatIfAny(reached)
   if (found === null) return
   if (!found.isSocket()) {
-    throw new UserError(
-      `${path} is in the way and is not a socket: remove it, or set another ${settingOf(address)}`,
-      exitStatus.configuration,
-    )
+    const message = `${path} is in the way and is not a socket: remove it, or set another ${settingOf(address)}`
+    throw new UserError(message, exitStatus.configuration)
   }
   if (await isAnswering(reached)) {
-    throw new UserError(
-      `A process answers at ${path}, presumably another kyc-tokend: stop it, or set another ${settingOf(address)}`,
-      exitStatus.unavailable,
-    )
+    const message = `A process answers at ${path}, presumably another kyc-tokend: stop it, or set another ${settingOf(address)}`
+    throw new UserError(message, exitStatus.unavailable)
   }
 }
 
