@@ -1,4 +1,5 @@
-// Makes dist/kyc-tokend-VERSION.tgz, the client's package for other projects, of what `npm run build` has made. The daemon is not in it.
+// Makes dist/kyc-tokend-VERSION.tgz, the client's package for other projects, from the output of `npm run build`. It does not
+// contain the daemon.
 import { spawnSync } from 'node:child_process'
 import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'

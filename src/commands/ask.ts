@@ -1,4 +1,5 @@
-// Shared by the commands: the daemon and the configuration that each is for, and an error as a sentence and an exit status.
+// Shared by the commands: they find the daemon or the configuration that is meant, send a request, and turn errors into a
+// sentence and an exit status.
 import {
   TokenClient,
   TokenClientError,
@@ -28,7 +29,7 @@ const statuses: Readonly<Record<TokenClientErrorCode, ExitStatus>> = {
   closed: exitStatus.internal,
 }
 
-/** The options say which daemon is meant. */
+/** An invocation whose options name the daemon. */
 type WithOptions = Pick<Invocation, 'options'>
 
 /** A client for the socket or the account that the invocation means. Throws UsageError (64) if it means none. */
@@ -47,7 +48,7 @@ export function openClient({ options }: WithOptions): TokenClient {
   }
 }
 
-/** Asks one question. Throws UserError for all that the daemon or its absence answers. */
+/** Sends one request with a client of its own. Throws UserError for a fault of the daemon and for its absence. */
 export async function ask<T>(
   invocation: WithOptions,
   question: (client: TokenClient) => Promise<T>,
@@ -60,7 +61,7 @@ export async function ask<T>(
   }
 }
 
-/** Null without a daemon that answers. */
+/** The status; null if no daemon answers. */
 export async function statusIfAny(invocation: WithOptions): Promise<StatusResult | null> {
   try {
     return await ask(invocation, (client) => client.status())
@@ -70,7 +71,7 @@ export async function statusIfAny(invocation: WithOptions): Promise<StatusResult
   }
 }
 
-/** The token as the options `--min-valid` and `--wait` want it. */
+/** The token, with the life and the wait that the options `--min-valid` and `--wait` ask for. */
 export async function askToken(invocation: WithOptions, signal?: AbortSignal): Promise<TokenResult> {
   const minValidSeconds = secondsOf(invocation, 'min-valid', { otherwise: 0, max: MAX_MIN_VALID_SECONDS })
   // Only a wait that was asked for is also for a daemon that has not been started yet.
@@ -81,7 +82,7 @@ export async function askToken(invocation: WithOptions, signal?: AbortSignal): P
   )
 }
 
-/** A TokenClientError as the UserError it is to a person; anything else as it is. */
+/** A TokenClientError as a UserError with its exit status; any other error as it is. */
 export function asUserError(error: unknown): unknown {
   return error instanceof TokenClientError ? new UserError(error.message, statuses[error.code]) : error
 }

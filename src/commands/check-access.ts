@@ -1,4 +1,5 @@
-// Checks the paths, sockets and credentials of a configuration: by trying them, and against the unit that runs the daemon.
+// Checks the access of the daemon to the paths, sockets and credentials of a configuration: by trying it, and by the settings of
+// the unit that runs the daemon.
 import { existsSync, statSync, closeSync, lstatSync, openSync, unlinkSync, type Stats } from 'node:fs'
 import { dirname, isAbsolute, join } from 'node:path'
 import { once } from 'node:events'
@@ -29,26 +30,26 @@ import {
   type UnitProperties,
 } from './systemd.ts'
 
-/** A script must be read to be run. */
+/** The permissions that others need to run a script, which has to be read for that. */
 const RUN_BY_OTHERS = 0o005
 
 export type Unit = NonNullable<Awaited<ReturnType<typeof readUnit>>>
 
-/** The unit of an account, as far as this user may see it. Null if the unit is not installed, or no systemd runs here. */
+/** The facts about an account's unit that this user may see. Null if the unit is not installed, or no systemd runs here. */
 export async function readUnit(account: string | undefined) {
   const { unit: name, httpUnit } = unitNames(account)
   const asked = [...ACCESS_PROPERTIES, 'ActiveState', 'Environment', 'EnvironmentFiles', 'ImportCredential']
   const properties = await unitProperties(`${name}.service`, asked)
   if (properties === null) return null
   const { RUNTIME_DIRECTORY: directory } = serviceEnvironment(account)
-  /** By the paths at which they listen. */
+  /** The socket units, by the paths at which they listen. */
   const sockets = new Map<string, { name: string; state: string | undefined }>()
   for (const [socket, file] of Object.entries({
     [`${name}.socket`]: 'ipc.sock',
     [`${httpUnit}.socket`]: 'http.sock',
   })) {
     const known = await unitProperties(socket, ['ActiveState', 'Listen'])
-    // Of a masked unit systemd reads nothing; its socket is where it is shipped.
+    // systemd does not read a masked unit; its socket would be at the default path.
     if (known?.['LoadState'] === 'masked')
       sockets.set(join(directory, file), { name: socket, state: 'masked' })
     for (const path of wordsOf(known?.['Listen']))
@@ -66,7 +67,7 @@ export async function readUnit(account: string | undefined) {
   }
 }
 
-/** By path: directories that the configuration writes to and the unit may not, and inputs that it may not read. */
+/** A fault for each directory that the unit may not write to, and for each input that it may not read, by path. */
 export function accessFindings(
   { file, inputs }: Config,
   { name, properties }: Unit,
@@ -92,7 +93,7 @@ export function accessFindings(
   return findings
 }
 
-/** Drop-ins that keep the unit from starting when a directory goes, and credentials that are gone. For root. */
+/** Findings about drop-ins whose directories must exist, about credentials, and about the alert command. For root. */
 export function unitFindings(
   { name, properties, credentials }: Pick<Unit, 'name' | 'properties' | 'credentials'>,
   { systemdCredentials: wanted, file }: Pick<Config, 'systemdCredentials' | 'file'>,
@@ -125,7 +126,7 @@ export function unitFindings(
   ]
 }
 
-/** The alert command is run by another user than root. */
+/** Findings about the alert command, which its unit runs as another user than root. */
 function alertCommandFindings({ alertCommand, alertProblem }: Omit<SystemdState, 'unit'>): Finding[] {
   const mode = statSync(ALERT_COMMAND, { throwIfNoEntry: false })?.mode
   if (mode === undefined) return []
@@ -139,7 +140,7 @@ function alertCommandFindings({ alertCommand, alertProblem }: Omit<SystemdState,
   ]
 }
 
-/** The socket of a unit, only looked at: a connection would start the daemon. Undefined where no unit listens there. */
+/** The finding about a socket of the units, without a connection, which would start the daemon. Undefined: no unit listens there. */
 export function unitSocketFinding(
   { path, name }: { path: string; name: string },
   unit: Unit | null,
@@ -169,16 +170,16 @@ const ALWAYS_WRITABLE = ['/dev', '/proc', '/sys']
 /** The first rule that forbids a path counts. `allows`: further settings of a drop-in that allow it; null: none does. */
 const readRules = [
   { setting: 'ProtectHome', values: ['yes', 'tmpfs'], below: HOMES, allows: ['ProtectHome=read-only'] },
-  // The unit has directories of its own at these paths, which no other program sees.
+  // At these paths the unit has directories of its own, which no other program sees.
   { setting: 'PrivateTmp', values: ['yes', 'disconnected'], below: PRIVATE_TMPS, allows: null },
 ]
-/** Of paths that the unit does not list as writable. */
+/** Rules for paths that the unit does not list as writable. */
 const writeRules = [
   { setting: 'ProtectHome', values: ['read-only'], below: HOMES, allows: [] },
   { setting: 'ProtectSystem', values: ['strict'], below: [''], allows: [] },
 ]
 
-/** The reason why the unit cannot use this path so, whatever its mode, and the cure; undefined if it can. */
+/** Why the unit cannot use this path for `use`, whatever its mode, and the settings that allow it; undefined if it can. */
 export function accessProblem(
   unit: UnitProperties,
   path: string,
@@ -212,7 +213,7 @@ export interface WrittenDirectory {
   readonly setting: string
   /** Its name in a finding. */
   readonly name: string
-  /** One that has a maker need not exist. */
+  /** The one who makes the directory, which then need not exist yet; null: it must exist. */
   readonly maker: 'daemon' | 'systemd' | null
 }
 
@@ -290,7 +291,7 @@ function statsOf(path: string, read: typeof statSync): Stats | 'hidden' | undefi
   }
 }
 
-/** Makes and removes a file: whatever forbids it (modes, lists, read-only, quota, a policy) speaks for itself. */
+/** Makes and removes a file. Returns the error of whatever forbids it: modes, access lists, a mount, a quota, a policy. */
 function tryToWrite(directory: string): unknown {
   const path = join(directory, `.kyc-tokend-check-${randomHex(6)}`)
   try {
@@ -316,7 +317,7 @@ function cannotWrite(path: string, error: unknown): string {
   return sentences[errorCode(error) ?? ''] ?? `cannot be written (${errorMessage(error)}): set another`
 }
 
-/** Directories that serve the whole system, or a person: their owner and mode are not ours to change. */
+/** Directories that serve the whole system, or a person: no remedy may change their owner or mode. */
 const SYSTEM_DIRECTORY =
   /^\/(?:(?:bin|boot|dev|efi|etc|lib|proc|sbin|sys|usr)(?:\/.*)?|[^/]+|var\/[^/]+|run\/user|(?:home|media|mnt)\/[^/]+)?$/
 

@@ -41,7 +41,7 @@ interface CheckOptions extends Configuration {
   /** False: the configuration alone. */
   readonly isWhole: boolean
   readonly isLive: boolean
-  /** Also asks a daemon that runs. */
+  /** Also asks a running daemon for its status. */
   readonly asksDaemon: boolean
   readonly signal: AbortSignal
   readonly stderr: Writable
@@ -49,7 +49,7 @@ interface CheckOptions extends Configuration {
 
 export const run: RunCommand = async ({ options, env, stdout, stderr, signal }) => {
   const isWhole = options['config-only'] !== true
-  // At a reload the daemon logs the rest itself, so the journal has each thing once.
+  // At a reload the daemon itself logs all but the faults, so that the journal has each finding once.
   const isReload = !isWhole && env['JOURNAL_STREAM'] !== undefined
   const report = createReport(stdout, isReload ? 'reload' : 'check')
   const how = { isWhole, isLive: options['live'] === true, asksDaemon: true, signal, stderr }
@@ -67,10 +67,10 @@ export async function performCheck(
   report: Report,
 ): Promise<{ status: number; live: number | null }> {
   const { account, isWhole, isLive } = options
-  // Programs are run as the caller, who may be root: not those that a PATH of others names.
+  // Programs run as the caller, who may be root: the PATH must not be one that another user set.
   process.env['PATH'] = SYSTEM_PATH
   const installed = isWhole || isLive ? await readUnit(account) : null
-  // That user may not be able to read this program.
+  // The user kyc-tokend may not be able to read the program's files later.
   await loadParsers()
   const identity = becomeServiceUser(environmentOf(options, installed), account)
   const checked = checkAsDaemon({ options, identity, installed, report })
@@ -183,7 +183,7 @@ async function checkPaths(config: Config, { options, installed, report }: Surrou
   }
 }
 
-/** Another pair in the secret files, of which a running daemon knows because it has tried it. */
+/** The finding about another pair in the secret files, which a running daemon has tried. */
 async function pairFindings(socket: string): Promise<Finding[]> {
   const status = await statusIfAny({ options: { socket } })
   const { state, problem } = status?.daemon.configuration ?? { problem: null }
@@ -191,7 +191,7 @@ async function pairFindings(socket: string): Promise<Finding[]> {
   return [state === 'faulty' ? fault(problem) : warning(problem)]
 }
 
-/** The shared store is used as the daemon would, and left as it was. */
+/** Findings about the shared store: it is used as the daemon would, and left as it was. */
 async function shareFindings({ share }: Config, unseen: readonly string[]): Promise<readonly Finding[]> {
   if (share === null) return []
   const hidden = unseen.filter((setting) => setting.startsWith('share.'))
@@ -203,7 +203,7 @@ async function shareFindings({ share }: Config, unseen: readonly string[]): Prom
   return checkStore(share, { clock: createSystemClock(), random: Math.random })
 }
 
-/** Directories that the daemon writes to, with the first setting that names each; systemd makes those `ofUnit`. */
+/** Directories that the daemon writes to, each with the first setting that names it. systemd makes those in `ofUnit`. */
 function writtenDirectories(config: Config, ofUnit: readonly string[]): WrittenDirectory[] {
   const { file, runtimeDirectory, stateDirectory, tokenFiles, ipc, http } = config
   const own = Object.entries({ runtimeDirectory, stateDirectory }).map(([setting, path]) => ({
@@ -234,12 +234,12 @@ const LOOKS = {
   failure: { mark: 'FAILED ', style: 'red' },
 } as const
 
-/** Findings that each reader gets: at a reload the journal, under which the daemon's own errors are found. */
+/** Reports whether a reader is shown a finding. At a reload the reader is the journal, which gets the faults as errors. */
 const IS_SHOWN_TO: Readonly<
   Record<'check' | 'setup' | 'reload', (subject: string, level: Finding['level']) => boolean>
 > = {
   check: () => true,
-  // It starts the sockets next.
+  // `setup` starts the sockets next.
   setup: (subject, level) =>
     subject === 'service' || (level !== 'ok' && (level !== 'warning' || subject !== 'sockets')),
   reload: (_, level) => level === 'fault',
@@ -278,7 +278,7 @@ export function createReport(stdout: Writable, reader: keyof typeof IS_SHOWN_TO)
 /** A wall clock that is off by more than this gets a warning. */
 const CLOCK_OFF_MS = 60_000
 
-/** With the exit status. */
+/** The findings about the service's answer, and the exit status for it. */
 type Answer = { readonly findings: readonly Finding[]; readonly status: number }
 
 /** Asks the service for a token once and says what came of it. The token is dropped. */
@@ -330,7 +330,7 @@ function answerOf(outcome: ServiceOutcome, { wallMs, config }: { wallMs: number;
   const { file, service } = config
   if (outcome.kind !== 'ok') {
     const http = outcome.status === undefined ? 'was not reached' : `answered with HTTP ${outcome.status}`
-    // It is being tried here already.
+    // This command tries it already.
     const remedy = remedies[outcome.reason].replace(/; `kyc-tokend check --live` tries it$/, '')
     const sentence = `${http} (${outcome.reason}): ${asSentence(outcome.detail)} ${asSentence(remedy)} Configuration: ${file}`
     const status = outcome.kind === 'permanent' ? exitStatus.noPermission : exitStatus.tryAgain

@@ -1,4 +1,4 @@
-// The command line: argv → which command, with which options; and the help. What may be a token is never repeated.
+// The command line: finds the command and the options in argv, and writes the help. A word that could be a token is never repeated.
 import { parseArgs, stripVTControlCharacters } from 'node:util'
 import { UsageError } from '../lib/error.ts'
 import type { CommandSpec, OptionSpec } from './command.ts'
@@ -151,7 +151,7 @@ function table(rows: readonly (readonly [string, string])[]): string[] {
   })
 }
 
-/** The text in lines of no more than `width` columns, if its words are not longer; colours do not count. */
+/** The text in lines of at most `width` columns, unless a word is longer; colours do not count. */
 export function wrap(text: string, width: number): string[] {
   const lines: string[] = []
   let line = ''

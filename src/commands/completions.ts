@@ -4,7 +4,7 @@ import { UsageError } from '../lib/error.ts'
 import type { OptionSpec, RunCommand } from './command.ts'
 import { commands } from './specs.ts'
 
-/** Instead of words: the shell offers files. */
+/** Printed instead of words: the shell offers files. */
 const FILES = ':files'
 const HELP = '--help\tShow the help'
 
@@ -67,9 +67,9 @@ export const run: RunCommand = ({ positionals, stdout }) => {
   return Promise.resolve(0)
 }
 
-/** The words to offer for the last of these, which follow the program's name: a line each, with a tab and the meaning. */
+/** The lines to offer for the last of the words after the program's name: each is a word, a tab and its meaning. */
 function offersFor(typed: readonly string[]): string[] {
-  // Of --format=raw bash makes three words.
+  // bash splits --format=raw into three words.
   const words = typed.at(-1) === '=' ? [...typed.slice(0, -1), ''] : typed.filter((word) => word !== '=')
   const current = words.at(-1) ?? ''
   const offers = candidatesFor(current, words.slice(0, -1))

@@ -1,5 +1,5 @@
-// `kyc-tokend demo`: the stand-in of the service and a daemon together in a temporary directory. At a terminal the status
-// as it changes, with keys for outages; elsewhere what to try, and a line for each event.
+// `kyc-tokend demo`: runs the stand-in of the service and a daemon in a temporary directory. At a terminal it shows the status
+// as it changes, with keys for outages; elsewhere it prints what to try, and a line for each event.
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtemp, rm } from 'node:fs/promises'
@@ -68,7 +68,7 @@ export const run: RunCommand = async (invocation) => {
   }
 }
 
-/** A process of its own, as in real life. Resolves when it has ended in order; rejects where it ends otherwise. */
+/** Runs the daemon as a process of its own. Resolves when the signal has ended it; rejects if it ends by itself. */
 async function runDaemon(
   configFile: string,
   { env, signal, isShown }: { env: NodeJS.ProcessEnv; signal: AbortSignal; isShown: boolean },
@@ -105,7 +105,7 @@ function listenToKeys(stdin: ReadStream, signal: AbortSignal, onKey: (key: strin
 }
 
 function introduction(directory: string, { url }: Sandbox): string {
-  // As it is typed: that of the package, or that of a checkout.
+  // The command as it is typed for the package, or in a checkout.
   const program = process.argv[1]?.startsWith('/usr/') === true ? 'kyc-tokend' : 'npx kyc-tokend'
   const socket = join(directory, 'ipc.sock')
   return `kyc-tokend is running against a stand-in of the service, both in ${directory}.

@@ -1,4 +1,4 @@
-// exec: becomes another command; or, with --on-change, starts it and restarts or signals it when the token changes.
+// exec: becomes another command; or, with --on-change, runs the command and restarts or signals it when the token changes.
 import { accessSync, constants, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { spawn, type ChildProcess } from 'node:child_process'
@@ -13,7 +13,7 @@ import { monotonicMs } from '../lib/clock.ts'
 import { askToken, openClient, secondsOf } from './ask.ts'
 import type { RunCommand, Invocation } from './command.ts'
 
-/** Exit statuses of a shell for a command that is there but cannot be run, and for one that is not there (POSIX, 2.8.2). */
+/** Exit statuses of a shell for a command that cannot be run, and for one that does not exist (POSIX, 2.8.2). */
 const CANNOT_RUN = 126
 const NOT_FOUND = 127
 /** The search path if PATH is unset, as in execvp(3). */
@@ -52,7 +52,7 @@ function become(path: string, argv: readonly string[], env: NodeJS.ProcessEnv): 
   }
 }
 
-/** The file that a command means, found before there is a token to wait for. */
+/** The file of a command, or why it cannot be run: found out before the token is awaited. */
 function findCommand(command: string, env: NodeJS.ProcessEnv): string | { status: number; why: string } {
   const candidates = command.includes('/')
     ? [command]
@@ -109,7 +109,7 @@ function settingsOf(invocation: Invocation) {
     stopSignal: signalOf('stop-signal', options['stop-signal'] ?? 'TERM', ''),
     splayMs: msOf('splay', 0),
     stopTimeoutMs: msOf('stop-timeout', 10),
-    /** From a start or a signal to the next one, at least. */
+    /** The shortest time from a start or a signal to the next one. */
     minBetweenMs: msOf('min-between', 30),
   }
 }
@@ -174,19 +174,19 @@ function supervise({ env, stderr }: Invocation, { path, argv, settings }: Comman
   const { promise: ended, resolve, reject } = Promise.withResolvers<number>()
   const libc = loadLibc()
   let child: ChildProcess | undefined
-  /** `ending`: for good. */
+  /** `stopping`: to be started again; `ending`: not to be started again. */
   let phase: 'running' | 'stopping' | 'ending' = 'running'
   let newest = token
   /** Fingerprint of the token with which the command was started or signalled, and the time of that. */
   let known: string
   let actedAtMs: number
-  /** Until the command is signalled or stopped; while it stops, until it is killed. */
+  /** The timer until the command is signalled or stopped; while it stops, until it is killed. */
   let timer: NodeJS.Timeout | undefined
 
   function onToken(next: TokenResult): void {
     newest = next
     if (phase !== 'running') return
-    // The former token is back before anything was done.
+    // The former token is back, and the command still has it.
     if (next.fingerprint === known) return cancel()
     const waitMs = Math.max(
       settings.splayMs * Math.random(),
@@ -246,7 +246,7 @@ function supervise({ env, stderr }: Invocation, { path, argv, settings }: Comman
 
   async function onExit(status: number): Promise<void> {
     reapOrphans()
-    // Other processes of a command that is stopped have until the kill.
+    // When a command is stopped, its other processes have the same time to end.
     const isWaiting = (): boolean => phase === 'stopping' && timer !== undefined && send(0)
     while (isWaiting()) await sleep(POLL_MS)
     cancel()
@@ -257,7 +257,7 @@ function supervise({ env, stderr }: Invocation, { path, argv, settings }: Comman
     }
   }
 
-  /** A stop that has begun keeps its timeout. */
+  /** The command is not started again. A stop that has begun keeps its timeout. */
   function end(): void {
     if (phase === 'running') cancel()
     phase = 'ending'

@@ -1,4 +1,4 @@
-// `kyc-tokend explain`: what the daemon would make of an answer of the service, by the daemon's own code.
+// `kyc-tokend explain`: says what the daemon would do after an answer of the service, by the daemon's own code.
 import { createReadStream } from 'node:fs'
 import type { Readable } from 'node:stream'
 import { loadPlan } from '../config/load.ts'
@@ -28,7 +28,7 @@ export const run: RunCommand = async ({ options, env, stdin, stdout }) => {
   const policy = { ...retry, ...refresh }
   const table = failureTable(service)
   const { outcome: said, row } = createClassify(service)(answer, { wallMs: now.wallMs, secrets: [] })
-  // A token may turn out to have no life left.
+  // A token without life left is a failure.
   const { state, outcome } = nextState(initialState({ baseUrl: '', credentialsId: '' }, now), said, {
     now,
     policy,
@@ -67,7 +67,7 @@ function tokenLines({ lifeMs, refreshAtMs, expirySource }: Token): string[] {
   ]
 }
 
-/** With the bounds of what chance decides. */
+/** When the service is asked again, with the shortest and the longest time that chance can give. */
 function retryLine(failure: TransientFailure, policy: Policy): string {
   const waitMs = (attempts: number, drawn: number): number =>
     retryWait(failure, { attempts, policy, leftMs: Infinity, random: () => drawn }).waitMs
@@ -86,7 +86,7 @@ function statusOf(given: Invocation['options'][string]): number {
   throw new UsageError('--status takes the HTTP status of the answer, such as --status 500')
 }
 
-/** By lower-case name; a line each. */
+/** The headers by lower-case name. `given` has one on each line. */
 function headersOf(given: Invocation['options'][string]): Record<string, string> {
   const lines = String(given ?? '').split('\n')
   const matches = lines

@@ -1,4 +1,4 @@
-// The status as a person reads it: what is wrong first, times as they are spoken, and the next step, fit for the terminal.
+// The status for people: first what is wrong and the next step, then a row for each part, fit for the terminal.
 import type { Writable } from 'node:stream'
 import { stripVTControlCharacters } from 'node:util'
 
@@ -50,7 +50,7 @@ export function screenOf(stdout: Writable & { columns?: number }, env: NodeJS.Pr
   return { hasColour, columns: stdout.columns || 80 }
 }
 
-/** Lines of text, wrapped to fit `columns`. With `isCut` those that only describe are cut instead. */
+/** Lines of text, wrapped to fit `columns`. With `isCut` the rows are cut instead; the next steps are always wrapped. */
 export function formatStatus(
   given: StatusResult,
   options: Screen & { nowMs: number; systemd?: SystemdState; isCut?: boolean },
@@ -84,7 +84,7 @@ export function cutTo(line: string, columns: number): string {
   return `${parts.filter((part) => part.length > 2 || (left -= part.length) >= 0).join('')}…`
 }
 
-/** Nothing of a life that the token itself says. */
+/** The words about a life by its source; none for a life that the token itself says. */
 const lifeSources: Readonly<Record<string, string>> = {
   response: ' (as the answer says)',
   assumed: ' (assumed)',
@@ -142,7 +142,7 @@ const rows: Readonly<Record<string, (status: StatusResult, view: View) => string
   },
   settings({ daemon }, { ink }) {
     const { state, problem } = daemon.configuration
-    // The step says it.
+    // One of the next steps says it.
     if (state === 'current' || (problem !== null && isAboutPair(problem))) return []
     return state === 'faulty'
       ? [`${ink('red', 'faulty on disk')}: ${problem ?? 'see `kyc-tokend check`'}`]
@@ -197,7 +197,7 @@ export function counted(count: number, noun: string): string {
   return `${count} ${noun}${count === 1 ? '' : 's'}`
 }
 
-/** Reasons that mistakes in the key or the secret have, too. */
+/** Reasons that can come from a mistake in the key or the secret. */
 const OF_CREDENTIALS = new Set(['account-not-found', 'rejected'])
 
 function configurationSteps({ state, problem }: StatusResult['daemon']['configuration']): string[] {
@@ -232,7 +232,7 @@ function nextSteps(status: StatusResult, { unit }: SystemdState): string[] {
   return steps.map((step) => asSentence(asTyped(step, unit, daemon.pid)))
 }
 
-/** Mistakes that people make with keys, where the service answers as to one of them. */
+/** A step about common mistakes with keys, if the reason can come from one. */
 export function keyMistakes(reason: string): string[] {
   if (!OF_CREDENTIALS.has(reason)) return []
   return [

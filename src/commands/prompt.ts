@@ -1,4 +1,4 @@
-// A person at a terminal: questions, whose answers may be hidden while they are typed, and signs that work goes on.
+// Questions to a person at a terminal, whose answers may be hidden while they are typed, and notices that work goes on.
 import { createInterface } from 'node:readline/promises'
 import { Writable, type Readable } from 'node:stream'
 

@@ -17,12 +17,12 @@ export const run: RunCommand = async ({
 }) => {
   requireLinux()
   const configuration = configurationOf({ options, env })
-  // As `node` it would be one of many in the process list.
+  // In the process list `node` would not say which program runs.
   process.title = 'kyc-tokend'
   try {
     await runDaemon({ ...configuration, stderr, signals })
   } finally {
-    // A log without a reader can still hold the process up.
+    // A log that is not read can keep the process alive.
     setTimeout(() => process.exit(), LINGER_MS).unref()
   }
   return exitStatus.ok

@@ -29,7 +29,7 @@ export interface Answers {
 
 export type SetupFiles = Awaited<ReturnType<typeof setupFiles>>
 
-/** A file that does not say yet what it shall. */
+/** A file that has to get this content. */
 type Change = { readonly path: string; readonly content: string }
 
 /** Files of root's unit, or of a person in the working directory. Throws UserError. */
@@ -49,7 +49,7 @@ export async function setupFiles(account: string | undefined, workingDirectory: 
     /** Configurations that would be read instead of this one, or beside it. */
     others: alternatives.map((ending) => join(directory, `kyc-tokend.config.${ending}`)),
     attributes: (gid === undefined ? { mode: 0o600 } : { mode: 0o640, uid: 0, gid }) satisfies FileAttributes,
-    /** Of a new configuration: the clients' group reads the token file of the daemon. */
+    /** Settings of a new configuration: the clients' group can read the token file of the daemon. */
     settings: gid === undefined ? {} : { tokenFiles: [{ path: 'token', mode: '0640' }] },
   }
 }
@@ -60,7 +60,7 @@ export async function setupFiles(account: string | undefined, workingDirectory: 
  */
 export async function lockSetup({ config }: SetupFiles): Promise<void> {
   const directory = dirname(config)
-  // The package makes it; without the package it is made here.
+  // The package makes this directory; without the package it is made here.
   await mkdir(directory, { recursive: true })
   if (loadLibc().lock(openSync(directory, 'r'))) return
   const message = `Another \`kyc-tokend setup\` runs in ${directory}: wait until it has ended. Nothing was written.`
@@ -112,7 +112,7 @@ export async function planSetup(
   return changes
 }
 
-/** Another user could have written it, or can: the loader refuses it, and nothing is built on it. */
+/** Throws UserError (78) if another user can have written the configuration: the loader would refuse it, too. */
 function refuseUntrusted(config: string): void {
   const stats = statSync(config, { throwIfNoEntry: false })
   const uid = process.geteuid!() || (localUser(SERVICE_USER)?.uid ?? 0)
@@ -169,13 +169,13 @@ export async function readAnswer(options: Invocation['options'], option: string)
   }
 }
 
-/** The settings of an existing configuration; undefined if there is none, or it is none. */
+/** The settings of an existing configuration; undefined if there is none, or if it is no JSON object. */
 function readSettings(path: string): Record<string, unknown> | undefined {
   try {
     const settings: unknown = JSON.parse(textIfAny(path) ?? 'null')
     return isRecord(settings) ? settings : undefined
   } catch (error) {
-    // Not JSON: it says something else.
+    // Not JSON: its content has to be replaced.
     if (error instanceof SyntaxError) return undefined
     throw error
   }

@@ -31,7 +31,7 @@ import { firstLine, unitProperties, type UnitProperties } from './systemd.ts'
 
 /** The longest wait for the first token. */
 const TOKEN_WAIT_SECONDS = 15
-/** A start waits for the first attempt of the daemon. */
+/** The longest time for systemctl to start the unit, which waits for the daemon's first attempt. */
 const START_MS = 100_000
 
 export const run: RunCommand = async (invocation) => {
@@ -96,7 +96,7 @@ async function bringUp(
 ): Promise<number> {
   const daemon = { options: account === undefined ? { socket: systemSocket(undefined) } : { account } }
   const wasActive = before['ActiveState'] === 'active'
-  // A former run may have been ended before its reload. A daemon that does not answer is found when it is asked for its token.
+  // A former `setup` may have ended before its reload. A daemon that does not answer is an error below, at the token.
   const isStale =
     wasActive && (changes > 0 || (await statusIfAny(daemon))?.daemon.configuration.state === 'changed')
   await start(unit, isStale)
@@ -118,7 +118,7 @@ async function bringUp(
     token: await client.get({ waitSeconds: TOKEN_WAIT_SECONDS }),
     known: await client.status(),
   }))
-  // After a reload it may be the state of the former credentials.
+  // After a reload the state may still be that of the former credentials.
   if (known.state === 'refused' && !isStale)
     throw new UserError(
       `${unit} holds a token, but the service refuses the account (${known.failure?.reason}): ${seeStatus}.`,
@@ -156,7 +156,7 @@ interface Field {
   readonly problem: (text: string) => string | undefined
 }
 
-/** In the order in which they are asked for. */
+/** The fields, in the order of the questions. */
 const fields: Readonly<Record<keyof Given, Field>> = {
   baseUrl: {
     option: 'base-url',
@@ -208,7 +208,7 @@ async function readAnswers(invocation: Invocation, files: SetupFiles): Promise<A
   return { ...answersOf(bytes.toString(), 'standard input'), ca }
 }
 
-/** A configuration whose key and secret are in it. No fault quotes a value. */
+/** The answers from a configuration that contains key and secret. No fault quotes a value. */
 function answersOf(text: string, name: string): Answers {
   const syntax = findJsonFault(text)
   if (syntax !== undefined) throw new ConfigError([{ at: '', sentence: syntax }], name)
@@ -229,7 +229,7 @@ function answersOf(text: string, name: string): Answers {
   return { baseUrl, apiKey, apiSecret, settings }
 }
 
-/** From the options, and what is missing from the terminal. */
+/** The answers from the options; what they lack is asked at the terminal. */
 async function singleAnswers(invocation: Invocation, files: SetupFiles): Promise<Answers> {
   const { options, stdin, stderr, signal } = invocation
   const given: Given = {}

@@ -1,5 +1,4 @@
-// Every command as data: the help, the completions and the manual pages are made from this page. Only the command that
-// is asked for is loaded.
+// Every command as data: help, completions and manual pages are made from this file. Only the command that is run is loaded.
 import type { CommandSpec, OptionSpec } from './command.ts'
 import { scenarioNames } from '../sandbox/scenarios.ts'
 
@@ -36,7 +35,7 @@ const ofToken = {
 const oldNode = 'or Node is too old'
 const noDaemon = `69 no daemon is running, ${oldNode}`
 const exitsOfClient = `${noDaemon}; 75 there is no usable token now; 77 the service refuses the account, or access is denied; 78 the daemon's configuration is faulty`
-/** Those that programs use to read something again or to end. */
+/** Signals that programs use to read something again or to end. */
 const signalNames = ['HUP', 'USR1', 'USR2', 'WINCH', 'TERM', 'INT', 'QUIT']
 
 export const commands: readonly CommandSpec[] = [

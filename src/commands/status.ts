@@ -1,5 +1,4 @@
-// status: the daemon's state, for people and for programs; of one daemon, again each second, or a line for each account of
-// this host.
+// status: the daemon's state, for people and for programs; once, repainted each second, or a line for each account of this host.
 import { existsSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Writable } from 'node:stream'
@@ -64,7 +63,7 @@ async function allAccounts({ options, stdout }: Invocation): Promise<number> {
     }),
   )
   const rows = results.map(({ account, cells }) => [account ?? '(default)', ...cells])
-  // The last cell of a row may be as long as it is.
+  // The last cell of a row is not padded.
   const widths = [0, 1, 2].map((at) => Math.max(...rows.map((row) => (row[at + 1] && row[at]?.length) || 0)))
   const lines =
     options['json'] === true
@@ -75,7 +74,7 @@ async function allAccounts({ options, stdout }: Invocation): Promise<number> {
   return RANKS.find((rank) => statuses.includes(rank)) ?? statuses.find((status) => status !== 0) ?? 0
 }
 
-/** State, life that is left, and what is wrong. */
+/** The cells of a row: state, remaining life, and what is wrong. */
 function cellsOf({ state, token, failure, alert }: StatusResult): string[] {
   const left =
     token === null ? 'no token' : `${formatDuration(Date.parse(token.expiresAt) - Date.now())} left`
@@ -102,22 +101,22 @@ function exitStatusOf(status: StatusResult): number {
 const EVERY_MS = 1_000
 const LAST_EVENTS = 8
 const USUAL_ROWS = 24
-/** Events that stay in sight before lines of the status go. */
+/** The number of events that are always shown, even if lines of the status are left out for them. */
 const LEAST_EVENTS = 3
-/** The alternate screen without a cursor, and back. */
+/** Switches to the alternate screen without a cursor, and back. */
 const ENTER = '\u001b[?1049h\u001b[?25l'
 const LEAVE = '\u001b[?25h\u001b[?1049l'
 const REPAINT = '\u001b[H'
 const CLEAR_LINE = '\u001b[K'
 const CLEAR_BELOW = '\u001b[J'
 
-/** Until the signal is aborted; gives the last status, or null if there was none. */
+/** Shows the status until the signal is aborted. Resolves with the last status, or null if there was none. */
 export async function watchStatus(
   client: TokenClient,
   options: Pick<Invocation, 'stdout' | 'env' | 'signal'> & {
     /** Last lines of the picture. */
     footer?: readonly string[]
-    /** Further events, which are taken out of it. */
+    /** Further events; this function removes those that it shows. */
     notes?: string[]
   },
 ): Promise<StatusResult | null> {
@@ -180,7 +179,7 @@ export async function watchStatus(
 }
 
 type Change = (after: StatusResult, before: StatusResult | null) => string | false
-/** Events between two statuses, of which the former is null at first: sentences without an instant. */
+/** Each gives the sentence about one kind of change between two statuses, or false. The former status is null at first. */
 const changes: readonly Change[] = [
   ({ state }, before) => state !== before?.state && `state ${state}`,
   ({ token }, before) => (token === null && before?.token ? 'no usable token any more' : false),

@@ -10,7 +10,7 @@ import { runProgram } from '../lib/run-program.ts'
 
 /** The user as whom the units run the daemon. */
 export const SERVICE_USER = 'kyc-tokend'
-/** Of the operator; the same for all accounts. */
+/** The operator's command for alerts of all accounts. */
 export const ALERT_COMMAND = join(SYSTEM_CONFIG_DIRECTORY, 'alert-command')
 const SYSTEMD_RUNS = '/run/systemd/system'
 const ASK_MS = 10_000
@@ -24,9 +24,9 @@ export function configDirectory(account: string | undefined): string {
 export type UnitProperties = Readonly<Record<string, string>>
 
 /**
- * Properties of a unit by name, of all its lines where one has several; `LoadState` is `loaded` or `masked`. Null if
- * there is no such unit, no systemd runs this host, or systemd does not answer; in the last case an `isNeeded` answer
- * throws UserError (69).
+ * Properties of a unit by name; a property with several lines has them joined. `LoadState` is `loaded` or `masked`. Null if
+ * there is no such unit, no systemd runs this host, or systemd does not answer; in the last case, with `isNeeded`, throws
+ * UserError (69).
  */
 export async function unitProperties(
   unit: string,
@@ -64,7 +64,7 @@ export function environmentOf(properties: UnitProperties): NodeJS.ProcessEnv {
   ) as NodeJS.ProcessEnv
 }
 
-/** Of the files that a pattern names: none where there is none, or where it cannot be read. */
+/** The variables of the files that a pattern names; none if there is no file, or if one cannot be read. */
 function variablesIn(pattern: string): NodeJS.ProcessEnv {
   const read = (path: string): string => readFileSync(path, 'utf8')
   const texts = withSystemFallback([], () => globSync(pattern).toSorted().map(read))
@@ -72,7 +72,7 @@ function variablesIn(pattern: string): NodeJS.ProcessEnv {
   return parseEnv(texts.join('\n').replaceAll('\\\n', ''))
 }
 
-/** Lines of `NAME=VALUE`; the values of a name that is there several times are joined by a blank. */
+/** Parses lines of `NAME=VALUE`; several values of one name are joined by a blank. */
 function parseProperties(text: string): UnitProperties {
   const properties: Record<string, string> = {}
   for (const line of text.split('\n')) {
@@ -104,7 +104,7 @@ export async function unitCredentials(service: string): Promise<{ id: string; pa
   )
 }
 
-/** Facts that systemd knows of a daemon and of the way from its alerts to the operator's command. */
+/** Facts that systemd has about a daemon, and about the units that run the operator's command for its alerts. */
 export interface SystemdState {
   /** Unit of the daemon without its suffix; null: systemd does not run it. */
   readonly unit: string | null
@@ -120,7 +120,7 @@ export interface SystemdState {
 
 export const notUnderSystemd: SystemdState = { unit: null, alertCommand: null, alertProblem: null }
 
-/** Of a daemon that answers. */
+/** The facts about a daemon that answers. */
 export async function systemdStateOf(daemon: { pid: number; configFile: string }): Promise<SystemdState> {
   const account = accountOfConfig(daemon.configFile)
   const { unit } = unitNames(account)
@@ -130,7 +130,7 @@ export async function systemdStateOf(daemon: { pid: number; configFile: string }
     : notUnderSystemd
 }
 
-/** The way from an alert to the operator's command. */
+/** The facts about the operator's command, and about the unit that starts it at an alert. */
 export async function alertState(account: string | undefined): Promise<Omit<SystemdState, 'unit'>> {
   if (isAbsent(ALERT_COMMAND)) return { alertCommand: null, alertProblem: null }
   const { alertUnit } = unitNames(account)
@@ -149,7 +149,7 @@ export async function alertState(account: string | undefined): Promise<Omit<Syst
 
 function lastRunOf(run: UnitProperties, alertUnit: string): SystemdState['alertCommand'] {
   const failed = (how: string): string => `${how}: see \`journalctl -u ${alertUnit}\``
-  // The unit runs as long as the command fails, and its status says so.
+  // The unit repeats a command that fails, and its status text says so.
   const [, status, failedAt] = /^(exit status \d+) at (\S+Z): /.exec(run['StatusText'] ?? '') ?? []
   if (status !== undefined && failedAt !== undefined) return { failure: failed(status), at: failedAt }
   const seconds = Number(/^@(\d+)/.exec(run['ExecMainExitTimestamp'] ?? '')?.[1] ?? 0)

@@ -28,7 +28,7 @@ export const run: RunCommand = async (invocation) => {
       else reject(asUserError(fault))
     },
   })
-  // Reported elsewhere, or no error: the reader has closed the pipe.
+  // cli.ts reports the error; a reader that has closed the pipe is none.
   stdout.once('error', () => resolve())
   whenReaderIsGone(stdout, resolve).catch(reject)
   await promise

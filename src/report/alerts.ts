@@ -1,4 +1,4 @@
-// Alerts: raised once, reminded of, resolved; as log records and in the files that the operator's command reads.
+// Alerts: each is raised, repeated as a reminder, and resolved, in the log and in the files that the operator's command reads.
 import { dirname, join } from 'node:path'
 import type { Config } from '../config/config.ts'
 import { remedyOf } from '../lib/account.ts'
@@ -12,7 +12,7 @@ import type { KeeperView } from '../token/keeper.ts'
 export type AlertSettings = Config['alerts']
 export type Alerts = ReturnType<typeof createAlerts>
 
-/** A rehearsal is an alert like any other, so that the whole way is tried. */
+/** A raised alert. A rehearsal is an alert like any other, so that it tries the whole way to the operator. */
 interface Raised extends Omit<CurrentAlert, 'reason'> {
   readonly reason: CurrentAlert['reason'] | 'test'
 }
@@ -56,7 +56,7 @@ export function createAlerts(options: {
   let raised: Raised | null = null
   let remindedAt: string | null = null
   let reminders = 0
-  /** From here on the files are written: a former run's alert.json has been read. */
+  /** The alert.json of a former run has been read: from now on the files are written. */
   let isBegun = false
   let rehearsal: { readonly alert: Raised; readonly untilMs: number } | null = null
 
@@ -83,7 +83,7 @@ export function createAlerts(options: {
     }
   }
 
-  /** Logs and writes it. One person is woken for a fleet: the host that asked logs at `alert`, the others at `error`. */
+  /** Logs the alert and writes its file. In a fleet only the host that asked logs at `alert`, to call one person; others at `error`. */
   function announce(alert: Raised, occasion: { resumed?: true; reminder?: number }): void {
     reminders = remindersDue(alert)
     const sentence = SENTENCES[alert.reason]
@@ -93,7 +93,7 @@ export function createAlerts(options: {
     writeAlert(alert)
   }
 
-  /** Written at each occasion and left alone in between: each change runs the operator's command. */
+  /** Called only at an occasion for the operator, because each change of the file runs the operator's command. */
   function writeAlert(alert: Raised): void {
     files.setRaised({
       level: 'alert',
@@ -124,7 +124,7 @@ export function createAlerts(options: {
     resolve(alert, by)
   }
 
-  /** By age, and one more once there has been no usable token for too long. */
+  /** The number of reminders that are due: by age, and one more once there has been no usable token for too long. */
   function remindersAt(alert: Raised, ageMs: number, isTokenless: boolean): number {
     const byAge = settings.remindAfterMs.filter((afterMs) => ageMs >= afterMs)
     return byAge.length + (alert.reason !== 'no-token' && isTokenless ? 1 : 0)
@@ -134,7 +134,7 @@ export function createAlerts(options: {
     return remindersAt(alert, keeper.now().bootMs - alert.since.bootMs, alert.noTokenSince !== null)
   }
 
-  /** A real alert ends a rehearsal. */
+  /** The alert that has to be raised now. A real one ends a rehearsal. */
   function alertToRaise(): Raised | null {
     const real = current()
     if (real !== null || (rehearsal !== null && keeper.now().bootMs >= rehearsal.untilMs)) rehearsal = null
@@ -157,10 +157,10 @@ export function createAlerts(options: {
     if (isBegun) void files.reconcile()
   }
 
-  /** An alert of a former run is logged once more, and its reminders go on. */
+  /** Logs an alert of a former run once more, and continues its reminders. */
   async function begin(): Promise<void> {
     const { noTokenAfterMs } = settings
-    // Of a former run, also while its first attempt is awaited: alert.json says whether it was raised.
+    // An alert that a former run would have had; alert.json says whether it was raised.
     const initial = currentAlert(keeper.state(), keeper.now(), noTokenAfterMs, { isRaised: true })
     raised = current()
     if (raised !== null) announce(raised, { resumed: true })
@@ -184,7 +184,7 @@ export function createAlerts(options: {
   }
 
   return {
-    /** Until the signal is aborted. An alert that is raised then stays in alert.json. */
+    /** Maintains the alert until the signal is aborted. An alert that is raised then stays in alert.json. */
     async run(signal: AbortSignal): Promise<void> {
       const begun = begin()
       const ended = keeper.listenUntil(signal, check)
@@ -228,7 +228,7 @@ function createAlertFiles(path: string, log: Log) {
   let work = Promise.resolve()
 
   async function reconcile(): Promise<void> {
-    // As both are now: an alert that ends meanwhile is the next call's.
+    // The present alert: if it ends during the writes, the next call removes it.
     const alert = raised
     if (resolved !== null) await resolvedFile.write(resolved)
     await raisedFile.write(alert)
@@ -243,7 +243,7 @@ function createAlertFiles(path: string, log: Log) {
         return isRecord(saved) ? saved : undefined
       })
     },
-    /** The content of alert.json; null: it goes, after alert-resolved.json was written. */
+    /** Sets the content of alert.json; null: the file is removed once alert-resolved.json is written. */
     setRaised(alert: AlertRecord | null): void {
       raised = alert
     },

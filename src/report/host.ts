@@ -9,7 +9,7 @@ import { untilAborted } from '../lib/tasks.ts'
 
 /** Start-up work that no client waits for begins after this delay. */
 const NAME_DELAY_MS = 1_000
-/** The programs that systeminformation runs may hang where a host is ill. */
+/** The longest wait for programs, also those that systeminformation runs: on a broken host they may hang. */
 const ASK_MS = 3_000
 /** A clock that shows an earlier time was never set. */
 const EARLIEST_WALL_MS = Date.UTC(2026, 0, 1)
@@ -18,8 +18,8 @@ const DISK = { fullBytes: 256 * 1024, scarceBytes: 8 * MIB }
 const SCARCE_MEMORY_BYTES = 64 * MIB
 
 /**
- * The host as alerts and `status` name it: its host name; where that is no name at all, with the address of the
- * interface that leads out, once clients had time to be served.
+ * The name of the host for alerts and `status`: its host name. If that says nothing (`localhost`), the address of the interface
+ * of the default route is added, once clients had time to be served.
  */
 export function createHostName() {
   let name = hostname()
@@ -27,7 +27,7 @@ export function createHostName() {
     current: (): string => name,
     async run(signal: AbortSignal): Promise<void> {
       await sleep(NAME_DELAY_MS, signal)
-      // It may have got its name meanwhile.
+      // The host may have got its name meanwhile.
       name = hostname()
       if (!signal.aborted && /^(localhost\b|$)/.test(name)) {
         const address = addressOf(await outwardInterface())
@@ -38,7 +38,7 @@ export function createHostName() {
   }
 }
 
-/** Examines the host. `directories` are those that are written to; for one that is not there, what is above it counts. */
+/** Examines the host. `directories` are those that the daemon writes to; for a missing one, the nearest above it is examined. */
 export async function hostFindings(options: {
   directories: readonly string[]
   /** The service is on this host, so no network is needed. */
@@ -57,7 +57,7 @@ async function clockFinding(nowMs: number): Promise<Finding> {
   const shown = new Date(nowMs).toISOString()
   if (nowMs < EARLIEST_WALL_MS)
     return fault(`the clock says ${shown}, which is long past: set it (timedatectl set-ntp true)`)
-  // `yes`, `no`, or whatever else where systemd does not run.
+  // The output is `yes` or `no`; without systemd, something else.
   const words = ['show', '--property=NTPSynchronized', '--value']
   const { stdout } = await runProgram('timedatectl', words, ASK_MS)
   if (stdout.trim() === 'no')
@@ -75,7 +75,7 @@ async function networkFinding(): Promise<Finding> {
   return ok(`the network leads out by ${name}`)
 }
 
-/** The directory, or the first above it that is there and may be seen. */
+/** The directory, or the nearest above it that exists and may be seen. */
 export function nearestThere(directory: string): string {
   return existsSync(directory) || directory === dirname(directory)
     ? directory
@@ -109,8 +109,8 @@ function memoryFinding(): Finding {
 }
 
 /**
- * Name of the interface of the default route; empty where there is none, or it is not found out in time.
- * systeminformation is loaded only here: that costs 20 ms.
+ * Name of the interface of the default route; empty if there is none, or if the answer does not come in time.
+ * systeminformation is loaded only here, because that takes 20 ms.
  */
 async function outwardInterface(): Promise<string> {
   try {
@@ -126,7 +126,7 @@ function addressOf(interfaceName: string): string | undefined {
   try {
     return networkInterfaces()[interfaceName]?.find(({ internal }) => !internal)?.address
   } catch {
-    // A sandbox without netlink sockets, as the unit's: the address is a courtesy.
+    // A sandbox without netlink sockets, as the unit's: then the address is left out.
     return undefined
   }
 }

@@ -8,15 +8,15 @@ import type { LineOptions, LogRecord, WinstonLogger } from './winston-logger.ts'
 
 export type LogSettings = Config['log']
 
-/** Unread bytes of a reader that has stopped. */
+/** The most bytes that wait for a reader; further records are lost. */
 const UNSENT_LIMIT_BYTES = 1024 * 1024
 const CLOSE_LIMIT_MS = 1_000
-/** Readers of a token come first. */
+/** winston is loaded this long after the start: clients that want a token come first. */
 const LOAD_AFTER_MS = 250
 
 /**
- * A log on this stream. `secrets` are read with each record: a last line of defence, behind the rule that no field
- * holds one.
+ * A log on this stream. `secrets` is called for each record, and what it returns is redacted: a second measure beside the rule
+ * that no field contains a secret.
  */
 export function createLog(
   options: LogSettings & {
@@ -75,18 +75,18 @@ export function createLog(
 
   return {
     log,
-    /** The start is over: from now on records are written soon, and not only with the first error or at the end. */
+    /** Call it after the start: from now on records are written soon, and not only with the first error or at the end. */
     begin(): void {
       timer ??= setTimeout(() => void load(), LOAD_AFTER_MS)
     },
-    /** Goes on with other settings. */
+    /** Uses other settings from now on. */
     reconfigure: (next: LogSettings): void => {
       settings = next
       logger?.reconfigure(lineOptions(next))
     },
     /** Records that were lost since the start: the log was not read, or its disk was full. */
     lost: (): number => logger?.lost() ?? 0,
-    /** Resolves when every record is written, or after 1 s: a reader that does not read delays no end. */
+    /** Resolves when every record is written, or after 1 s, so that a reader that has stopped does not delay the end. */
     close: async (): Promise<void> => {
       clearTimeout(timer)
       const loaded = await load()

@@ -47,12 +47,12 @@ interface Value {
   readonly labels?: Readonly<Record<string, string>>
   readonly value: number
 }
-/** null: absent, because a gauge without a value would be 0, for an instant the year 1970. */
+/** `values` null: the metric is absent. A gauge of 0 would be a wrong value, for an instant the year 1970. */
 type Metric = readonly [name: string, help: string, values: number | readonly Value[] | null]
 
 const PHASES: readonly Phase[] = ['starting', 'ready', 'degraded', 'expired', 'refused']
 const ALERT_REASONS: readonly CurrentAlert['reason'][] = [...permanentReasons, 'rejected', 'no-token']
-/** By reason. */
+/** The kind of outcome by reason. */
 const OUTCOMES = new Map<Reason | 'none', FetchOutcome['kind']>([
   ['none', 'ok'],
   ...transientReasons.map((reason) => [reason, 'transient'] as const),
@@ -183,7 +183,7 @@ function shareMetrics({ state, hosts, outcomes, staleWrites, unreadable, lag }: 
   ]
 }
 
-/** One metric with its help and type, or nothing where it has no value. Label values are names of this program, and need no escapes. */
+/** The text of one metric with its help and type; empty without a value. Label values are names of this program and need no escapes. */
 function metricText([ending, help, given]: Metric): string {
   const name = `kyc_tokend_${ending}`
   const values: readonly Value[] = typeof given === 'number' ? [{ value: given }] : (given ?? [])
@@ -197,7 +197,7 @@ function metricText([ending, help, given]: Metric): string {
   return `# HELP ${name} ${help}\n# TYPE ${name} ${type}\n${lines.join('')}`
 }
 
-/** Prometheus counts in each bucket what the smaller ones have, too. */
+/** In Prometheus each bucket includes the counts of the smaller ones. */
 function histogramValues({ bounds, counts, sum }: Observations): Value[] {
   let total = 0
   const buckets = bounds.map((bound, index) => {

@@ -11,7 +11,7 @@ export type SendDatagram = (path: string, text: string) => void
 
 export type SystemdNotifier = ReturnType<typeof createSystemdNotifier>
 
-/** systemd wants a sign of life within its time; three of them allow for a busy host. */
+/** Signs of life within the time that systemd allows: several, in case one is late on a busy host. */
 const SIGNS_PER_WATCHDOG_TIME = 3
 
 /**
@@ -39,7 +39,7 @@ export function createSystemdNotifier(options: {
     if (error !== null) log('warning', 'systemd cannot be notified', { event: 'notify-failed', error })
   })
 
-  /** Reports whether systemd got it; a notification that failed is sent again at the keeper's next event. */
+  /** Reports whether systemd got the lines; a status that could not be sent is sent again at the keeper's next event. */
   function send(...lines: string[]): boolean {
     if (socket === undefined) return true
     try {
@@ -65,7 +65,7 @@ export function createSystemdNotifier(options: {
     isReadySent ||= isReady
   }
 
-  /** From a timer of its own, because the administrator's time may be shorter than the loop's ticks. */
+  /** Has a timer of its own, because `WatchdogSec=` may be shorter than the interval of the loop's ticks. */
   async function sendSignsOfLife(signal: AbortSignal): Promise<void> {
     if (watchdogMs === null) return
     const everyMs = Math.max(1, Math.floor(watchdogMs / SIGNS_PER_WATCHDOG_TIME))
@@ -89,7 +89,7 @@ export function createSystemdNotifier(options: {
       isAnswering = true
       notify()
     },
-    /** The configuration is read again; `reloaded` must follow, whether it was good or not. */
+    /** The configuration is read again; `reloaded` must follow, whether the configuration is valid or not. */
     reloading(): void {
       isReloading = true
       send('RELOADING=1', `MONOTONIC_USEC=${monotonicUs()}`, 'STATUS=Reading the configuration again')

@@ -1,4 +1,4 @@
-// The story of the token in the log: obtained, failing, recovered, refused, expired. An outage is a few records, not a flood.
+// Logs what happens to the token: obtained, failing, recovered, refused, expired. An outage makes a few records, not a flood.
 import { formatInstant, formatInstantOrNull, type Instant } from '../lib/clock.ts'
 import { remedyOf } from '../lib/account.ts'
 import type { Log } from '../lib/log.ts'
@@ -13,7 +13,7 @@ interface Outage {
   readonly logged: Set<TransientReason>
   last: Failure
   loggedAtMs: number
-  /** Time in which the same is not logged again. */
+  /** The time for which the same reason is not logged again. */
   quietMs: number
 }
 
@@ -108,7 +108,7 @@ export function createTokenLog({
     })
   }
 
-  /** The first refusal is the alert's record. */
+  /** Logs a repeated refusal; the first one is logged as an alert. */
   function logRefusal({ reason, detail, status }: PermanentFailure, cause: string): void {
     outage = null
     if (refused !== reason) return

@@ -1,4 +1,5 @@
-// The winston logger: its fields are cleaned, its record becomes one line, its transport has bounded memory. Loading it takes 30 ms.
+// The winston logger: it redacts the fields, makes one line of each record, and limits the memory of its transport. Loading it
+// takes 30 ms.
 import { once } from 'node:events'
 import { writeSync } from 'node:fs'
 import type { Writable } from 'node:stream'
@@ -25,7 +26,7 @@ export interface LineOptions {
   readonly isColoured: boolean
   /** The stream leads to the journal, which takes the priority from the beginning of each line. */
   readonly isJournal: boolean
-  /** Read with each record. No line contains one of them, in none of its usual encodings. */
+  /** Called for each record. No line contains one of these, as it is or in a usual encoding. */
   readonly secrets: () => Iterable<string>
 }
 
@@ -35,7 +36,7 @@ type Send = (line: string, done: (isLost: boolean) => void) => void
 /** The symbol under which winston's formats put the finished line. */
 const LINE = Symbol.for('message')
 
-/** journald cuts lines at 48 KiB (`LineMax=`), and what follows the cut has lost its level. */
+/** journald cuts lines at 48 KiB (`LineMax=`), and the rest of such a line would have no level. */
 const MAX_LINE_BYTES = 48 * 1024 - 1
 /** A longer text is cut. */
 const MAX_TEXT_LENGTH = 4096
@@ -67,7 +68,7 @@ export function createWinstonLogger(
       next()
     },
   })
-  // EPIPE: the reader went away; the daemon works on without it.
+  // EPIPE: the reader has gone; the daemon continues without it.
   stream.on('error', () => {
     isBroken = true
     transport.emit('idle')
@@ -207,7 +208,7 @@ function toLogfmtValue(value: unknown): string {
   return /^[\w.:/@+,~*[\]-]+$/.test(text) ? text : JSON.stringify(text)
 }
 
-/** The value as JSON can show it: errors as their message, secrets as [secret], nothing endless. */
+/** The value as JSON can show it: errors as their message, secrets as [secret], with a limited depth. */
 function toLoggable(
   value: unknown,
   { secrets, depth }: { secrets: Iterable<string>; depth: number },

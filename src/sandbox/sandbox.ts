@@ -1,4 +1,5 @@
-// The stand-in of the service, as it is described: an HTTP server on 127.0.0.1 that issues tokens, or fails as its scenario says.
+// The stand-in of the service: an HTTP server on 127.0.0.1 that takes requests as the service is described, and issues tokens or
+// fails as its scenario says.
 import { writeFile } from 'node:fs/promises'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -32,12 +33,12 @@ export interface SandboxRequest {
   readonly scenario: ScenarioName
 }
 interface SandboxOptions {
-  /** Of 127.0.0.1; 0: a free one. */
+  /** The port on 127.0.0.1; 0: a free one. */
   readonly port: number
   readonly scenario: ScenarioName
   readonly tokenLifetimeMs: number
   readonly clock: Clock
-  /** The service that it is; else that of the interface description. */
+  /** The service that it imitates; by default that of the interface description. */
   readonly service?: ServiceConfig
   /** Called when an answer is sent. */
   readonly onRequest?: (request: SandboxRequest) => void
@@ -78,7 +79,7 @@ export async function createSandbox(options: SandboxOptions) {
   async function respond(request: IncomingMessage, path: string): Promise<SandboxAnswer | null | undefined> {
     const limits = { maxBytes: MAX_REQUEST_BYTES, maxDiscardedBytes: Infinity }
     const bytes = await readLimited(request as AsyncIterable<Buffer>, limits).catch(() => undefined)
-    // The other side has gone before it was whole.
+    // The client has gone before its request was complete.
     if (!request.complete) return undefined
     const problem = (status: number, detail: string): SandboxAnswer => {
       const kind = { type: 'about:blank', title: 'KnownRuntimeError', status, detail }
@@ -144,7 +145,7 @@ export async function createSandbox(options: SandboxOptions) {
     return { status: 200, body: { account: 'sandbox', tokenExpiresAt: new Date(expiresAtMs).toISOString() } }
   }
 
-  /** Answers so from the next request on. */
+  /** Changes the scenario from the next request on. */
   function setScenario(next: ScenarioName): void {
     scenario = next
     tokenRequests = 0
@@ -281,7 +282,7 @@ function createTokens(lifetimeMs: number) {
       expiries.set(token, exp * 1_000)
       return token
     },
-    /** Until when it is taken, in ms since the epoch; undefined where it is not. */
+    /** When a valid token expires, in ms since the epoch; undefined for any other. */
     expiryOf(token: string, nowMs: number): number | undefined {
       const expiresAtMs = expiries.get(token)
       return expiresAtMs !== undefined && expiresAtMs > nowMs ? expiresAtMs : undefined

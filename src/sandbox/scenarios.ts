@@ -2,7 +2,7 @@
 import type { ServiceConfig } from '../config/config.ts'
 import type { PermanentReason } from '../token/outcome.ts'
 
-/** `jwt`: HS256, says when it expires. `opaque`: says nothing of itself, and expires as the others do. `expired`: a JWT that has. */
+/** `jwt`: HS256, with its expiry. `opaque`: without a readable expiry, but it expires, too. `expired`: a JWT that has expired. */
 export type TokenKind = 'jwt' | 'opaque' | 'expired'
 
 /** An answer to be sent. */

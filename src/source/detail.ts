@@ -1,17 +1,16 @@
-// Words of others, made fit for people: one line, short, and without secrets.
+// Texts of the service, made fit for people: one line, short, and without secrets.
 import { removeUnsafe } from '../lib/display-text.ts'
 import { redact } from '../lib/secret.ts'
 
 /** Longest detail, in characters. */
 export const MAX_DETAIL_LENGTH = 200
 
-/** Anything that looks like a token: after `Bearer`, or JSON in base64url. */
+/** Text that looks like a token: what follows `Bearer`, or JSON in base64url. */
 const TOKEN_LIKE = [/\bbearer\s+\S+/gi, /\beyJ[\w-]{4,}(?:\.[\w-]*)*/g]
 
 /**
- * The text on one line of at most MAX_DETAIL_LENGTH characters, without the secrets and whatever looks like a token.
- * Cut last, so that no part of a secret stays. Empty where a secret is in it in pieces or in other letters: then its
- * words are not worth a leak.
+ * The text on one line of at most MAX_DETAIL_LENGTH characters, without the secrets and without what looks like a token. It is
+ * cut last, so that no part of a secret stays. Empty if it contains a secret with other white space or other letter case.
  */
 export function oneLine(text: string, secrets: Iterable<string>): string {
   const hidden = [...secrets].filter((secret) => secret !== '')
@@ -20,7 +19,7 @@ export function oneLine(text: string, secrets: Iterable<string>): string {
   const clean = TOKEN_LIKE.reduce((left, shape) => left.replace(shape, '[secret]'), redact(line, hidden))
   if (hidden.some((secret) => bare(clean).includes(bare(secret)))) return ''
   if (clean.length <= MAX_DETAIL_LENGTH) return clean
-  // Half a character is none.
+  // Half a surrogate pair is no character.
   return `${clean.slice(0, MAX_DETAIL_LENGTH - 1).replace(/[\uD800-\uDBFF]$/, '')}…`
 }
 

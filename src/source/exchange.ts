@@ -1,4 +1,5 @@
-// One request for a token and its answer over the wire, or why there is none, within limits of time and size; afterwards no socket is left.
+// Sends one request for a token and gives its answer, or why there is none, within limits of time and size. Afterwards no socket
+// is open.
 import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from 'node:http'
 import type { Socket } from 'node:net'
 import type { SecureContext } from 'node:tls'
@@ -13,11 +14,11 @@ import { version } from '../lib/version.ts'
 import { MAX_BODY_BYTES, type ServiceResponse } from './response.ts'
 
 interface ExchangeOptions {
-  /** For the whole of it, and for name, connection (through a proxy, too) and TLS, in ms. */
+  /** For the whole exchange; and for its beginning: name look-up, connection (also through a proxy) and TLS. In ms. */
   readonly limits: { readonly timeoutMs: number; readonly connectTimeoutMs: number }
-  /** The agent's, by `proxyEnvOf`. */
+  /** The result of `proxyEnvOf`. */
   readonly proxyEnv: NodeJS.ProcessEnv
-  /** null: without TLS, whose setting up takes 3 MB. */
+  /** Null: without TLS, which takes 3 MB to set up. */
   readonly secureContext: SecureContext | null
   readonly clock: Clock
   readonly signal: AbortSignal
@@ -71,7 +72,7 @@ export async function exchange(
   const result = await promise
   over.abort()
   connecting.abort()
-  // Not by signals that end the others: Node keeps what it makes for those, and with it the connection.
+  // Removed by hand: Node keeps a listener that another signal would remove, and with it the connection.
   signal.removeEventListener('abort', cancel)
   connection.close()
   return result
@@ -85,7 +86,7 @@ async function openConnection(
   const { Agent, request: open } = isTls
     ? await import('node:https')
     : { Agent: HttpAgent, request: httpRequest }
-  // Said here, so that NODE_TLS_REJECT_UNAUTHORIZED of some environment does not hand the secret to anybody.
+  // Set here, so that NODE_TLS_REJECT_UNAUTHORIZED in an environment cannot expose the secret to another server.
   const tls = { secureContext: secureContext ?? undefined, rejectUnauthorized: true }
   const agent = new Agent({ keepAlive: false, maxCachedSessions: 0, proxyEnv, ...tls })
   const sockets: Socket[] = []
@@ -98,7 +99,7 @@ async function openConnection(
   const request = open(url, { method: 'POST', headers, agent, maxHeaderSize: MAX_HEADER_BYTES })
   return {
     request,
-    /** Destroys its sockets, also a way through a proxy that is not open yet. */
+    /** Destroys its sockets, also one to a proxy that has not connected it yet. */
     close() {
       for (const socket of sockets) socket.destroy()
     },
@@ -116,8 +117,8 @@ const TRUST = 'name the file of the authority that signed it in request.caFile'
 const PROXY = 'The proxy of HTTPS_PROXY'
 
 /**
- * By code of the error; the first row that fits counts. A proxy answers before the service is asked: its status follows
- * the code. Messages of errors are never shown: they quote foreign text.
+ * Failures by the code of the error; the first row that fits counts. The code of a proxy's refusal is followed by its HTTP
+ * status. Messages of errors are never shown, because they quote text of others.
  */
 const FAILURES: readonly (readonly [RegExp, TransientFailure['reason'], string])[] = [
   [/^ENOTFOUND$/, 'network', "The name of HOST was not found: check SETTING and this host's DNS"],
@@ -154,7 +155,7 @@ const FAILURES: readonly (readonly [RegExp, TransientFailure['reason'], string])
   [/^/, 'network', 'The connection to HOST failed (CODE)'],
 ]
 
-/** The failure behind an error. `setting` gives the `host` and port. `isSent`: the connection stood, and had the request. */
+/** The failure for an error. `setting` names the host and port. `isSent`: the request had been sent. */
 export function failureFromError(
   error: unknown,
   { host, setting, isSent }: { host: string; setting: ServiceConfig['hostSetting']; isSent: boolean },
@@ -181,7 +182,7 @@ interface ServiceRequest extends Pick<ServiceConfig, 'hostSetting'> {
   readonly body: Buffer
 }
 
-/** As the description of the service has it. No compressed answer is accepted: it could hide its size. */
+/** The request for a token as the service is described. No compressed answer is accepted, because it could hide its size. */
 export function serviceRequest(service: ServiceConfig, credentials: Credentials): ServiceRequest {
   const { send, names, parameters } = service
   const own =
@@ -193,7 +194,7 @@ export function serviceRequest(service: ServiceConfig, credentials: Credentials)
         }
   const fields = { ...own, ...parameters }
   const body = Buffer.from(send === 'json' ? JSON.stringify(fields) : new URLSearchParams(fields).toString())
-  // Of two with one name, in whatever letters, Node sends the last.
+  // Of two headers with one name, whatever their letter case, Node sends the last.
   const headers = {
     accept: 'application/json',
     'accept-encoding': 'identity',

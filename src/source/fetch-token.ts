@@ -16,7 +16,7 @@ export interface FetchTokenOptions {
   /** For HTTPS_PROXY and NO_PROXY. */
   readonly env: NodeJS.ProcessEnv
   readonly clock: Clock
-  /** For `check`: an answer as it came. */
+  /** Gets each answer as it came; for `check`. */
   readonly onAnswer?: (answer: ServiceResponse) => void
   /** Further strings that no detail may hold, such as the tokens held; the credentials are known anyway. */
   readonly secrets: () => Iterable<string>
@@ -29,9 +29,9 @@ type FetchFromService = (
 ) => Promise<ServiceOutcome>
 
 /**
- * Returns the function that asks this service with these credentials. It never throws for anything that service or network does, follows
- * no redirect, keeps no connection, and ends promptly when its signal is aborted. Throws a UserError (status 78) at
- * once where the proxy of the environment is none.
+ * Returns the function that asks this service with these credentials. That function never throws for anything that service or
+ * network does, follows no redirect, keeps no connection, and ends promptly when its signal is aborted. This one throws
+ * UserError (78) if the environment names a proxy that cannot be used.
  */
 export function createFetchToken(options: FetchTokenOptions): FetchFromService {
   const { service, credentials, request, clock } = options
@@ -43,7 +43,7 @@ export function createFetchToken(options: FetchTokenOptions): FetchFromService {
 
   return async (signal, attempt) => {
     if (url.protocol === 'https:') context ??= createSecureContext(request.ca)
-    // With a token that was kept, the first attempt is long after the start.
+    // Loaded late: with a kept token the first attempt comes long after the start.
     const { exchange, serviceRequest } = await import('./exchange.ts')
     const { createClassify } = await import('./response.ts')
     const asked = serviceRequest(service, credentials)
@@ -63,9 +63,9 @@ export function createFetchToken(options: FetchTokenOptions): FetchFromService {
 }
 
 /**
- * The `proxyEnv` of an agent for this service, because Node's agents pass over in silence what they do not know: `https_proxy` or `HTTPS_PROXY` and `no_proxy` or `NO_PROXY`,
- * or nothing. Plain HTTP (a loopback service) never goes to a proxy: it would read the secret. Throws a UserError
- * where the variable names no HTTP proxy, without quoting it: it can hold a password.
+ * The `proxyEnv` of an agent for this service: `https_proxy` or `HTTPS_PROXY` with `no_proxy` or `NO_PROXY`, or nothing. Plain
+ * HTTP (a loopback service) never uses a proxy, which would see the secret. Throws UserError if the variable names no HTTP proxy,
+ * which Node's agents would silently ignore. Its value is not quoted, because it can contain a password.
  */
 export function proxyEnvOf(service: URL, env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
   const proxy = (env['https_proxy'] || env['HTTPS_PROXY'])?.trim()
@@ -80,7 +80,7 @@ export function proxyEnvOf(service: URL, env: NodeJS.ProcessEnv): NodeJS.Process
   return { https_proxy: new URL(url).href, no_proxy: env['no_proxy'] || env['NO_PROXY'] || '' }
 }
 
-/** Reports whether the description names a refusal of before. Its detail may have been cut, or hide a secret. */
+/** Reports whether the service's refusals still include this earlier one, whose detail may have been cut or redacted. */
 export function isNamedRefusal(
   { refusals }: ServiceConfig,
   { status, reason, detail }: { status: number; reason: PermanentReason; detail: string },

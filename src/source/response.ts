@@ -1,4 +1,4 @@
-// The failure table, and the outcome of an answer by it. Pure, and total on any bytes.
+// The failure table, and the outcome of an answer by that table. Pure; any bytes have an outcome.
 import { STATUS_CODES } from 'node:http'
 import type { ServiceConfig, ServiceRefusal } from '../config/config.ts'
 import { isRecord } from '../lib/input.ts'
@@ -10,7 +10,7 @@ import { bare, MAX_DETAIL_LENGTH, oneLine } from './detail.ts'
 export const MAX_BODY_BYTES = 64 * 1024
 /** Longest access token that is taken, in characters. */
 export const MAX_TOKEN_LENGTH = 16 * 1024
-/** Longest time that `Retry-After` can hold us off, in ms. */
+/** The longest time for which `Retry-After` is followed, in ms. */
 const MAX_RETRY_AFTER_MS = 3_600_000
 
 /** An answer as it came. */
@@ -32,7 +32,7 @@ interface Row {
   readonly covers: (reading: Reading) => boolean
 }
 
-/** The failure table of a service. Its rows are tried in this order, and one fits. */
+/** The failure table of a service. Its rows are tried in this order, and the first that fits counts; one always fits. */
 export function failureTable(service: Pick<ServiceConfig, 'refusals' | 'token'>): readonly Row[] {
   const name = service.token.join('.')
   const hundreds = ({ status }: Reading): number => Math.floor(status / 100)
@@ -80,15 +80,15 @@ export const BEARER_TOKEN = /^(?!~)[A-Za-z0-9._~+/-]+=*$/
 interface ClassifyOptions {
   /** Our wall clock, for a `Retry-After` date where the answer has no `Date`. */
   readonly wallMs: number
-  /** Kept out of the detail, where the service echoes them. */
+  /** Removed from the detail: the service may echo them. */
   readonly secrets: Iterable<string>
-  /** A token that holds one of them is none. */
+  /** A token that contains one of them is not accepted. */
   readonly credentials?: Readonly<Record<'apiKey' | 'apiSecret', string>>
 }
 
 export type Classify = ReturnType<typeof createClassify>
 
-/** Returns what gives the outcome of an answer and the row that it falls under. Compiled once for each configuration. */
+/** Returns the function that gives the outcome of an answer and the row that fits. To be called once for each configuration. */
 export function createClassify(service: ServiceConfig) {
   const table = failureTable(service)
   return (answer: ServiceResponse, options: ClassifyOptions): { outcome: ServiceOutcome; row: Row } => {
@@ -159,7 +159,7 @@ function originOf(location: unknown): string {
 
 // ---- a token ----------------------------------------------------------------------------------------------------------
 
-/** The token of a 200, or why there is none: goes on from "but". Its values are never quoted. */
+/** The token of a 200, or why there is none, as the words that follow "but". No value of the answer is quoted. */
 function grantOf(
   { headers }: ServiceResponse,
   { fields, inWords }: Content,
@@ -176,7 +176,7 @@ function grantOf(
   if (accessToken.length > MAX_TOKEN_LENGTH) return `${name} is longer than 16 KiB`
   if (!BEARER_TOKEN.test(accessToken))
     return `${name} is empty or has characters that a Bearer token cannot have (RFC 6750)`
-  // The claims of a JWT, which are encoded, may well name the key.
+  // The claims of a JWT, which are encoded, may name the key.
   if (holdsSecret(accessToken, apiSecret) || holdsSecret(accessToken, apiKey, { isEncoded: false }))
     return `${name} holds the key or the secret, and is not used`
   const answerLifeMs = service.lifetime === null ? undefined : lifeMsOf(valueAt(fields, service.lifetime))
@@ -216,7 +216,7 @@ function shownNames(fields: Fields, secrets: Iterable<string>, within: readonly 
   return oneLine(names.join(', '), secrets)
 }
 
-/** An answer in words, with the names of its fields, and none of its values. */
+/** Describes an answer with the names of its fields, and without their values. */
 export function describeAnswer(answer: ServiceResponse, secrets: Iterable<string>): string {
   const { fields, inWords } = contentOf(answer)
   const names = fields === undefined ? '' : shownNames(fields, secrets)
