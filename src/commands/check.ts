@@ -9,10 +9,11 @@ import { formatIssue, type ConfigIssue } from '../config/issues.ts'
 import { inspectConfig, loadParsers, type Inspection } from '../config/load.ts'
 import { readFile } from '../config/read-file.ts'
 import { accountOfConfig, accountWords, serviceEnvironment } from '../lib/account.ts'
+import { lstatIfAny, refuseOddTarget } from '../lib/atomic-file.ts'
 import { SYSTEM_CONFIG_DIRECTORY } from '../lib/paths.ts'
 import { createSystemClock } from '../lib/clock.ts'
 import { capitalized, escapeUnsafe, asSentence } from '../lib/display-text.ts'
-import { exitStatus, UserError, errorMessage } from '../lib/error.ts'
+import { exitStatus, fallbackOnSystemError, UserError, errorMessage } from '../lib/error.ts'
 import { clockFindings, failure, fault, ok, warning, type Finding } from '../lib/finding.ts'
 import { groupsOf, localUser, nameOf } from '../lib/posix-ids.ts'
 import { SYSTEM_PATH } from '../lib/run-program.ts'
@@ -176,6 +177,14 @@ async function checkPaths(config: Config, { options, installed, report }: Surrou
   const barred = unit === null ? new Map<string, Finding>() : accessFindings(config, unit, directories)
   const open = directories.filter(({ path }) => !barred.has(path))
   report.say('directories', ...barred.values(), ...open.map(directoryFinding))
+  for (const [index, { path }] of config.tokenFiles.entries()) {
+    const found = await lstatIfAny(path).catch(fallbackOnSystemError(null))
+    try {
+      refuseOddTarget(path, found)
+    } catch (error) {
+      report.say('files', fault(`${config.file}: tokenFiles[${index}].path: ${errorMessage(error)}`))
+    }
+  }
   for (const [name, socket] of Object.entries({ 'node-ipc': config.ipc, HTTP: config.http })) {
     if (socket === null) continue
     const named = { path: socket.path, name: `the ${name} socket ${socket.path}` }

@@ -200,7 +200,8 @@ function isTemporaryOf(path: string, name: string): boolean {
   return name.startsWith(start) && /^[0-9a-f]{12}\.kyc$/.test(name.slice(start.length))
 }
 
-function refuseOddTarget(path: string, stats: Stats | null): void {
+/** Throws FileError if what has the path is no regular file: a link, a directory, a device. */
+export function refuseOddTarget(path: string, stats: Stats | null): void {
   if (stats === null || stats.isFile()) return
   const kind = stats.isSymbolicLink() ? 'a symbolic link' : stats.isDirectory() ? 'a directory' : undefined
   throw new FileError(

@@ -128,6 +128,11 @@ describe('kyc-tokend check', () => {
       /the directory .*nowhere does not exist: make it \(mkdir/,
     ],
     [
+      'a directory where a token file should be',
+      () => mkdirSync(join(files.directory, 'nowhere/token'), { recursive: true }),
+      /files +\S+c\.json: tokenFiles\[0\]\.path: .*token is a directory, which is never replaced: remove it/,
+    ],
+    [
       'a file where a socket should be',
       () => files.write('run/ipc.sock', ''),
       /the node-ipc socket .* is taken by something that is not a socket: remove it/,
