@@ -1,6 +1,5 @@
 // The configuration as the rest of the program sees it: read, validated, resolved, frozen.
 import { basicOf, type Secret } from '../lib/secret.ts'
-import type { Template } from '../lib/template.ts'
 import type { resolveConfig } from './resolve.ts'
 import type { Settings } from './schema.ts'
 
@@ -19,7 +18,7 @@ export interface TokenFileConfig extends Readonly<Pick<TokenFileSettings, 'forma
   /** Absolute. */
   readonly path: string
   /** With the format `template`, and only then; read when the configuration was. */
-  readonly template?: Template | null
+  readonly template?: string | null
   /** Numeric ids; null: as the file is created. */
   readonly uid: number | null
   readonly gid: number | null

@@ -2,7 +2,7 @@
 import { isUtf8 } from 'node:buffer'
 import { join, resolve } from 'node:path'
 
-import { parseTemplate, placeholders, type Template } from '../lib/template.ts'
+import { placeholders, placeholdersIn } from '../lib/template.ts'
 import { idOf, type IdKind } from '../lib/posix-ids.ts'
 import { MAX_SOCKET_PATH_BYTES } from '../lib/paths.ts'
 import type { TokenFileConfig } from './config.ts'
@@ -23,6 +23,7 @@ const OWN_FILES = {
     'kept.json',
     'instance.lock',
     'lock',
+    'misconfigured',
     'token.front',
   ],
   stateDirectory: ['instance.lock', 'key', 'lock', 'memory.json', 'written-files.json'],
@@ -33,11 +34,10 @@ export function createOutputs(options: {
   readonly runtimeDirectory: string
   /** The directory to which the paths of templates are relative. */
   readonly directory: string
-  readonly baseUrl: string
   readonly inputs: Inputs
   readonly diagnostics: Diagnostics
 }) {
-  const { runtimeDirectory, directory, baseUrl, inputs } = options
+  const { runtimeDirectory, directory, inputs } = options
   const { fault, warn } = options.diagnostics
   /** The paths that something is written to, and the settings that say so. */
   const claims: { readonly at: string; readonly path: string }[] = []
@@ -71,7 +71,7 @@ export function createOutputs(options: {
     return [...new Set(ids.filter((id) => id !== null))]
   }
 
-  function template(at: string, { format, template: path }: TokenFileInput): Template | undefined {
+  function template(at: string, { format, template: path }: TokenFileInput): string | undefined {
     if (format !== 'template')
       return path
         ? fault(at, 'is of use with "format": "template" only: set that, or leave it out')
@@ -80,12 +80,9 @@ export function createOutputs(options: {
     if (!path) return fault(at, `is missing, and "format": "template" needs it: ${remedy}`)
     const bytes = inputs.file(at, path, remedy)
     if (bytes === undefined) return undefined
-    const read = readTemplate(bytes)
-    if (typeof read === 'string') return fault(at, `the file ${resolve(directory, path)} ${read}`)
-    // The base URL is known now, and changes with the configuration only.
-    return read.map((piece) =>
-      typeof piece === 'object' && piece.placeholder === 'baseUrl' ? baseUrl : piece,
-    )
+    const problem = templateProblem(bytes)
+    if (problem !== undefined) return fault(at, `the file ${resolve(directory, path)} ${problem}`)
+    return bytes.toString()
   }
 
   return {
@@ -152,17 +149,17 @@ export function createOutputs(options: {
   }
 }
 
-/** The template, or why it is none, as the words that follow the name of the file. */
-function readTemplate(bytes: Buffer): Template | string {
+/** Why it is no template, as the words that follow the name of the file. */
+function templateProblem(bytes: Buffer): string | undefined {
   if (bytes.length > MAX_TEMPLATE_BYTES) return 'is larger than 64 KiB: shorten it'
   if (!isUtf8(bytes)) return 'is not valid UTF-8: save it as UTF-8'
-  const parsed = parseTemplate(bytes.toString('utf8'))
-  if (parsed.kind === 'unclosed')
-    return 'has a "${" without its "}": close it, or write "$${" for a literal "${"'
-  if (parsed.kind === 'unknown') return unknownPlaceholders(parsed.names)
-  if (parsed.template.some((piece) => typeof piece === 'object' && piece.placeholder === 'accessToken'))
-    return parsed.template
-  return 'does not hold ${accessToken}: write it where the token belongs'
+  const names = placeholdersIn(bytes.toString())
+  if (names === null) return 'has a "${" without its "}": close it, or write "$${" for a literal "${"'
+  const unknown = new Set(names.filter((name) => !placeholders.some((known) => known === name)))
+  if (unknown.size > 0) return unknownPlaceholders([...unknown])
+  return names.includes('accessToken')
+    ? undefined
+    : 'does not hold ${accessToken}: write it where the token belongs'
 }
 
 function unknownPlaceholders(names: readonly string[]): string {

@@ -53,8 +53,7 @@ export async function resolveConfig(input: ValidPart, options: ResolveOptions) {
   const [keyFile = null, secretFile = null] = sources.map((source) =>
     typeof source === 'object' && 'file' in source ? resolve(directory, source.file) : null,
   )
-  const { baseUrl } = plan
-  const outputs = createOutputs({ runtimeDirectory, directory, inputs, baseUrl, diagnostics })
+  const outputs = createOutputs({ runtimeDirectory, directory, inputs, diagnostics })
   const config = {
     /** The configuration file, absolute. */
     file,

@@ -1,43 +1,21 @@
 // A template for one token: text with the placeholders `${accessToken}` and a few more; `$${` is a literal `${`.
 
 export const placeholders = ['accessToken', 'expiresAt', 'obtainedAt', 'fingerprint', 'baseUrl'] as const
-type Placeholder = (typeof placeholders)[number]
 
-/** A text in pieces: literal text and placeholders. */
-export type Template = readonly (string | { readonly placeholder: Placeholder })[]
+const PLACEHOLDER = /\$\$\{|\$\{([^}]*)(\}?)/g
 
-type ParsedTemplate =
-  | { readonly kind: 'template'; readonly template: Template }
-  /** Names between `${` and `}` that are no placeholders. */
-  | { readonly kind: 'unknown'; readonly names: readonly string[] }
-  | { readonly kind: 'unclosed' }
-
-export function parseTemplate(text: string): ParsedTemplate {
-  const unknown = new Set<string>()
-  let isClosed = true
-  const template = text.split(/(\$\$\{|\$\{[^}]*\}?)/).map((piece) => {
-    if (piece === '$${') return '${'
-    if (!piece.startsWith('${')) return piece
-    const name = piece.slice(2, -1)
-    if (!piece.endsWith('}')) isClosed = false
-    else if (isPlaceholder(name)) return { placeholder: name }
-    else unknown.add(name)
-    return piece
-  })
-  if (!isClosed) return { kind: 'unclosed' }
-  if (unknown.size > 0) return { kind: 'unknown', names: [...unknown] }
-  return { kind: 'template', template }
+/** The names of the placeholders in a text, known or not; null: one lacks its `}`. */
+export function placeholdersIn(text: string): string[] | null {
+  const found = [...text.matchAll(PLACEHOLDER)].filter(([part]) => part !== '$${')
+  return found.some(([, , end]) => end === '') ? null : found.map(([, name = '']) => name)
 }
 
+/** The text, in which all placeholders are known, with these values. */
 export function renderTemplate(
-  template: Template,
-  values: Readonly<Partial<Record<Placeholder, string>>>,
+  text: string,
+  values: Readonly<Record<(typeof placeholders)[number], string>>,
 ): string {
-  return template
-    .map((piece) => (typeof piece === 'string' ? piece : (values[piece.placeholder] ?? '')))
-    .join('')
-}
-
-function isPlaceholder(name: string): name is Placeholder {
-  return (placeholders as readonly string[]).includes(name)
+  return text.replace(PLACEHOLDER, (part, name: keyof typeof values) =>
+    part === '$${' ? '${' : values[name],
+  )
 }

@@ -66,8 +66,8 @@ describe('a template', () => {
       'a=${accessToken} $${x} ${baseUrl} ${expiresAt} ${obtainedAt} ${fingerprint}\n',
     )
     const [file] = (await load(settings)).tokenFiles
-    const values = { accessToken: 'T', expiresAt: 'E', obtainedAt: 'O', fingerprint: 'F' }
-    expect(renderTemplate(file!.template!, values)).toBe('a=T ${x} https://api.example.com E O F\n')
+    const values = { accessToken: 'T', baseUrl: 'B', expiresAt: 'E', obtainedAt: 'O', fingerprint: 'F' }
+    expect(renderTemplate(file!.template!, values)).toBe('a=T ${x} B E O F\n')
   })
   it.each([
     ['${accesToken}', /template: .*holds the unknown placeholder "accesToken": did you mean "accessToken"\?/],

@@ -159,7 +159,7 @@ function contentOf({ format, template }: FileConfig, token: Token, now: Instant)
   const expiresAt = formatInstant(expiresAtMs, received)
   const obtainedAt = formatInstant(received.bootMs, received)
   if (format === 'json') return `${JSON.stringify({ accessToken, expiresAt, obtainedAt, generation })}\n`
-  return renderTemplate(template ?? [], { accessToken, expiresAt, obtainedAt, fingerprint, baseUrl })
+  return renderTemplate(template ?? '', { accessToken, expiresAt, obtainedAt, fingerprint, baseUrl })
 }
 
 /**

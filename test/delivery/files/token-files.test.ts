@@ -11,7 +11,6 @@ import {
 import { describeCurrent } from '../../../src/delivery/status.ts'
 import type { Log } from '../../../src/lib/log.ts'
 import type { Keeper, KeeperEvent } from '../../../src/token/keeper.ts'
-import { parseTemplate } from '../../../src/lib/template.ts'
 import { initialState, type TokenState } from '../../../src/token/state.ts'
 import { fingerprintOf, type Token } from '../../../src/token/token.ts'
 import { createFakeClock, type FakeClock } from '../../support/fake-clock.ts'
@@ -392,10 +391,7 @@ describe('files from templates', () => {
   it('hold what the template makes of the token', async () => {
     const { keeper, log, clock } = createScene()
     const path = join(await tempDirectory('memory'), 'app.ini')
-    const parsed = parseTemplate(
-      '[${baseUrl}] $${x} ${accessToken} ${fingerprint} ${obtainedAt} ${expiresAt}\n',
-    )
-    const template = parsed.kind === 'template' ? parsed.template : null
+    const template = '[${baseUrl}] $${x} ${accessToken} ${fingerprint} ${obtainedAt} ${expiresAt}\n'
     running(filesFor([fileAt(path, 'template', { template })], { keeper, log }))
     const { fingerprint, received } = keeper.hold('abc.def')
     const obtainedAt = new Date(received.wallMs).toISOString()
