@@ -9,8 +9,6 @@ import type { StateStore } from './storage/state-store.ts'
 import { createKeeper, type Keeper, type RefreshSettings } from './token/keeper.ts'
 import type { FetchOutcome, FetchToken, TrialOptions } from './token/outcome.ts'
 
-export type FleetKeeper = Awaited<ReturnType<typeof createFleetKeeper>>
-
 export interface FleetKeeperOptions {
   readonly env: NodeJS.ProcessEnv
   readonly clock: Clock

@@ -18,8 +18,6 @@ const FIRST_AFTER_MS = 5_000
 /** The longest time for which an operator's request waits for a disk. */
 const MAX_LOOK_MS = 5_000
 
-export type SecretWatch = ReturnType<typeof createSecretWatch>
-
 type Loaded = Extract<OnDisk, { kind: 'loaded' }>
 
 export function createSecretWatch(options: {

@@ -228,7 +228,9 @@ function createProcessCalls(func: GetFunction, checked: Check) {
 
   /** Descriptors below `end` are inherited by programs that are executed, all others are not. */
   function inheritBelow(end: number): void {
-    for (const fd of openDescriptors()) fcntl(fd, ABI.F_SETFD, fd < end ? 0 : ABI.FD_CLOEXEC)
+    // Without /proc only the standard streams are known; Node closes the others that it was started with.
+    const open = withSystemFallback([0, 1, 2], () => readdirSync('/proc/self/fd').map(Number))
+    for (const fd of open) fcntl(fd, ABI.F_SETFD, fd < end ? 0 : ABI.FD_CLOEXEC)
   }
 
   /** The pid of an ended child, which stays unreaped; 0 where there is none. */
@@ -294,11 +296,6 @@ function restoreDefault(signal: NodeJS.Signals): void {
   const listener = (): void => undefined
   process.on(signal, listener)
   process.off(signal, listener)
-}
-
-/** Without /proc only the standard streams are known; Node closes the others that it was started with. */
-function openDescriptors(): number[] {
-  return withSystemFallback([0, 1, 2], () => readdirSync('/proc/self/fd').map(Number))
 }
 
 /** `struct sockaddr_un`. An abstract name begins with a NUL byte and has no other end than its length. */

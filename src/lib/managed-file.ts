@@ -246,7 +246,7 @@ export function createOwnFile(
      * Writes the value if it differs from the last one, and restores the file if it was removed. Null removes it. If several
      * values wait for the disk, only the newest is written. Never fails.
      */
-    async write<T>(value: T | null, format: (value: T) => string = formatJson): Promise<void> {
+    async write<T>(value: T | null, format = (given: T) => `${JSON.stringify(given)}\n`): Promise<void> {
       const next = value && JSON.stringify(value)
       if (next !== valueJson) content = value && format(value)
       valueJson = next
@@ -259,10 +259,6 @@ export function createOwnFile(
       if (content !== null || file.error() !== null) await file.reconcile()
     },
   }
-}
-
-function formatJson(value: unknown): string {
-  return `${JSON.stringify(value)}\n`
 }
 
 /** The text of a file of this daemon; null if there is none, or if its owner, mode, size or kind is not as it should be. */

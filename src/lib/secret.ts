@@ -91,6 +91,7 @@ function shapesOf(secret: string): string[] {
 function base64Shapes(secret: string): string[] {
   const bytes = Buffer.from(secret)
   const base64 = bytes.toString('base64')
+  const urlSafe = (text: string): string => text.replaceAll('+', '-').replaceAll('/', '_')
   const inOthers = isLong(secret) ? [0, 1, 2].map((before) => base64Within(bytes, before)) : []
   return [base64, base64.replace(/=+$/, ''), ...inOthers].flatMap((text) => [text, urlSafe(text)])
 }
@@ -99,8 +100,4 @@ function base64Shapes(secret: string): string[] {
 function base64Within(bytes: Buffer, before: number): string {
   const base64 = Buffer.concat([Buffer.alloc(before), bytes]).toString('base64')
   return base64.slice(Math.ceil((before * 4) / 3), Math.floor(((before + bytes.length) * 4) / 3))
-}
-
-function urlSafe(base64: string): string {
-  return base64.replaceAll('+', '-').replaceAll('/', '_')
 }

@@ -9,8 +9,6 @@ import type { KeeperView } from '../token/keeper.ts'
 /** Sends a datagram to this Unix socket (sd_notify(3)). Throws where that fails. */
 export type SendDatagram = (path: string, text: string) => void
 
-export type SystemdNotifier = ReturnType<typeof createSystemdNotifier>
-
 /** Signs of life within the time that systemd allows: several, in case one is late on a busy host. */
 const SIGNS_PER_WATCHDOG_TIME = 3
 

@@ -55,7 +55,8 @@ export function createWinstonLogger(
   },
 ) {
   const { stream, fileDescriptor, limitBytes, onDrain } = options
-  const send = fileDescriptor === null ? sendTo(stream) : appendTo(fileDescriptor)
+  const toStream: Send = (line, done) => stream.write(line, (error) => done(Boolean(error)))
+  const send = fileDescriptor === null ? toStream : appendTo(fileDescriptor)
   let lost = 0
   let reported = 0
   let unsentBytes = 0
@@ -114,10 +115,6 @@ export function createWinstonLogger(
       if (unsentBytes > 0 && !isBroken) await once(transport, 'idle')
     },
   }
-}
-
-function sendTo(stream: Writable): Send {
-  return (line, done) => stream.write(line, (error) => done(Boolean(error)))
 }
 
 /** A file is written directly: Node's own stream to a file ends for good at the first error, such as a full disk. */

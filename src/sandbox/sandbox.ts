@@ -203,17 +203,14 @@ function credentialsOf(
     if (fields[name] !== value) return `The field ${name} must be as it is described`
   if (send === 'basic') {
     const [, basic = ''] = /^Basic (\S+)$/i.exec(headers.authorization ?? '') ?? []
-    const [apiKey, apiSecret] = Buffer.from(basic, 'base64').toString().split(':').map(formDecoded)
+    const encodedPair = Buffer.from(basic, 'base64').toString().split(':')
+    const [apiKey, apiSecret] = encodedPair.map((text) => new URLSearchParams(`=${text}`).get(''))
     return apiSecret === undefined ? 'Key and secret must be sent as HTTP Basic' : { apiKey, apiSecret }
   }
   const { [names.apiKey]: apiKey, [names.apiSecret]: apiSecret } = fields
   return typeof apiKey === 'string' && typeof apiSecret === 'string'
     ? { apiKey, apiSecret }
     : `The body must be ${send === 'json' ? 'JSON' : 'a form'} with the strings ${names.apiKey} and ${names.apiSecret}`
-}
-
-function formDecoded(text: string): string {
-  return new URLSearchParams(`=${text}`).get('') ?? ''
 }
 
 function fieldsOf(body: string): Fields {

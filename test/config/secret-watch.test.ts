@@ -5,7 +5,7 @@ import { beforeEach, describe, expect, it } from 'vitest'
 import type { Config } from '../../src/config/config.ts'
 import { loadConfig } from '../../src/config/load.ts'
 import { createConfigOnDisk, type ConfigOnDisk } from '../../src/config/on-disk.ts'
-import { createSecretWatch, type SecretWatch } from '../../src/config/secret-watch.ts'
+import { createSecretWatch } from '../../src/config/secret-watch.ts'
 import type { FetchOutcome, TrialOptions } from '../../src/token/outcome.ts'
 import { smallConfig, useConfigFiles } from '../support/config-files.ts'
 import { createFakeClock, type FakeClock } from '../support/fake-clock.ts'
@@ -22,7 +22,7 @@ let onDisk: ConfigOnDisk
 /** Pairs that were tried. */
 let tried: string[]
 let answer: (pair: string) => FetchOutcome | undefined
-let watch: SecretWatch
+let watch: ReturnType<typeof createSecretWatch>
 let during:
   | ((
       onFailed: NonNullable<TrialOptions['onFailed']>,

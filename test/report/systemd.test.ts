@@ -1,11 +1,11 @@
 import { expect, onTestFinished, test } from 'vitest'
-import { createSystemdNotifier, type SystemdNotifier } from '../../src/report/systemd.ts'
+import { createSystemdNotifier } from '../../src/report/systemd.ts'
 import { failures } from '../support/failures.ts'
 import { createKeeperWorld, type KeeperWorld } from '../support/keeper-world.ts'
 import { createRecords, type Records } from '../support/records.ts'
 
 interface Notified extends KeeperWorld, Records {
-  readonly notifier: SystemdNotifier
+  readonly notifier: ReturnType<typeof createSystemdNotifier>
   /** The notifications that were sent, one datagram each. */
   readonly sent: string[]
   readonly env: NodeJS.ProcessEnv

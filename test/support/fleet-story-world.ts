@@ -3,7 +3,8 @@ import { cpSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Config, ShareConfig } from '../../src/config/config.ts'
 import { standardService } from '../../src/config/service.ts'
-import { createFleetKeeper, type FleetKeeper } from '../../src/fleet-keeper.ts'
+import { createFleetKeeper } from '../../src/fleet-keeper.ts'
+import type { Keeper } from '../../src/token/keeper.ts'
 import type { Clock } from '../../src/lib/clock.ts'
 import { Secret } from '../../src/lib/secret.ts'
 import { StoreError, type Store } from '../../src/share/store.ts'
@@ -66,8 +67,8 @@ const MAX_REQUESTS = 20_000
 interface Life {
   readonly name: string
   readonly clock: Clock
-  readonly keeper: FleetKeeper['keeper']
-  readonly parts: FleetKeeper
+  readonly keeper: Keeper
+  readonly parts: Awaited<ReturnType<typeof createFleetKeeper>>
   readonly state: StateStore
   readonly stop: AbortController
   readonly running: Promise<unknown>

@@ -25,8 +25,6 @@ interface Entry {
   readonly file: ManagedFile
 }
 
-export type TokenFiles = ReturnType<typeof createTokenFiles>
-
 export function createTokenFiles(options: {
   config: TokenFilesConfig
   keeper: Pick<Keeper, 'state' | 'now' | 'onEvent'>

@@ -46,6 +46,8 @@ export async function acquireInstanceLock(
   const runtime = lockIn(runtimeDirectory, 'runtimeDirectory')
   const state = lockIn(stateDirectory, 'stateDirectory')
   const held = await lock(runtime)
+  // Closing the file unlocks it.
+  const release = async ({ fd }: Held): Promise<void> => fs.close(fd).catch(fallbackOnSystemError(undefined))
   const options = { make: lock, release, onProblem }
   const heldState = await lock(state, held).catch((error: unknown) => {
     if (!(error instanceof UserError) || error.status === exitStatus.unavailable) throw error
@@ -97,8 +99,3 @@ function lockIn(directory: string, setting: string) {
   return { path: join(directory, LOCK_FILE), setting, failure: `The directory ${directory} cannot be locked` }
 }
 type LockAddress = ReturnType<typeof lockIn>
-
-/** Closing the file unlocks it. */
-async function release({ fd }: Held): Promise<void> {
-  await fs.close(fd).catch(fallbackOnSystemError(undefined))
-}

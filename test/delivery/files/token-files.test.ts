@@ -3,11 +3,7 @@ import { chmod, chown, rm, utimes, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import type { SocketConfig, TokenFileConfig, TokenFileFormat } from '../../../src/config/config.ts'
-import {
-  createTokenFiles,
-  type TokenFiles,
-  type TokenFilesConfig,
-} from '../../../src/delivery/files/token-files.ts'
+import { createTokenFiles, type TokenFilesConfig } from '../../../src/delivery/files/token-files.ts'
 import { describeCurrent } from '../../../src/delivery/status.ts'
 import type { Log } from '../../../src/lib/log.ts'
 import type { Keeper, KeeperEvent } from '../../../src/token/keeper.ts'
@@ -95,7 +91,7 @@ function filesFor(
     runtimeDirectory?: string
     stateDirectory?: string
   },
-): TokenFiles & { config: TokenFilesConfig } {
+): ReturnType<typeof createTokenFiles> & { config: TokenFilesConfig } {
   const config = { tokenFiles, runtimeDirectory, stateDirectory, ipc: { ...SOCKET, allow } }
   return { ...createTokenFiles({ config, keeper, log }), config }
 }
@@ -351,7 +347,7 @@ describe('token files', () => {
     await writeFile(own, 'abc.def', { mode: 0o600 })
     await chown(own, 0, 54321)
     const configs = [fileAt(given, 'raw', { gid: 12345, mode: 0o640 }), fileAt(own)]
-    const files: TokenFiles = filesFor(configs, { keeper, log })
+    const files: ReturnType<typeof createTokenFiles> = filesFor(configs, { keeper, log })
     keeper.hold('abc.def')
     running(files)
     const groups = (): number[] => [given, own].map((path) => statSync(path).gid)
