@@ -29,11 +29,8 @@ export const run: RunCommand = async ({ options, env, stdin, stdout }) => {
   const table = failureTable(service)
   const { outcome: said, row } = createClassify(service)(answer, { wallMs: now.wallMs, secrets: [] })
   // A token without life left is a failure.
-  const { state, outcome } = nextState(initialState({ baseUrl: '', credentialsId: '' }, now), said, {
-    now,
-    policy,
-    random: () => 0,
-  })
+  const step = { now, policy, random: () => 0 }
+  const { state, outcome } = nextState(initialState({ baseUrl: '', credentialsId: '' }, now), said, step)
   const given = outcome === said ? row : table.find(({ reasons }) => reasons.includes('malformed-answer'))!
   const number = table.findIndex((one) => one.answer === given.answer) + 1
   const lines = [
