@@ -129,9 +129,7 @@ function storeErrorOf(error: unknown, { tls }: Pick<StoreConfig, 'tls'>): StoreE
   const message = innermostMessage(error).slice(0, MAX_MESSAGE_LENGTH)
   const [, hint] =
     HINTS.find(([pattern, , isWithTls]) => isWithTls === (tls !== null) && pattern.test(message)) ?? []
-  return new StoreError(kindOf(message), hint === undefined ? message : `${message}: ${hint}`, {
-    cause: error,
-  })
+  return new StoreError(kindOf(message), hint === undefined ? message : `${message}: ${hint}`)
 }
 
 const NO_CONNECTION = 'no connection yet'

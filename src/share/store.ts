@@ -107,8 +107,8 @@ export type StoreErrorKind = 'lost' | 'slow' | 'denied'
 
 export class StoreError extends Error {
   readonly kind: StoreErrorKind
-  constructor(kind: StoreErrorKind, message: string, options?: ErrorOptions) {
-    super(message, options)
+  constructor(kind: StoreErrorKind, message: string) {
+    super(message)
     this.name = 'StoreError'
     this.kind = kind
   }

@@ -1,5 +1,6 @@
 import { execFile } from 'node:child_process'
-import { request } from 'node:http'
+import { subscribe, unsubscribe } from 'node:diagnostics_channel'
+import { request, type IncomingMessage } from 'node:http'
 import { connect } from 'node:net'
 import { promisify } from 'node:util'
 import { describe, expect, it, onTestFinished } from 'vitest'
@@ -65,10 +66,16 @@ describe('GET /v1/token', () => {
     expect(answer.json).toMatchObject({ status: 400, code: 'bad-request' })
   })
 
-  it('waits for a token', async () => {
+  it('waits for a token, and keeps nothing of the head meanwhile', async () => {
     const { answer, grant } = lateAnswer()
     const world = await startDelivery({ answer })
-    const waiting = httpAsk(world, '/v1/token?waitSeconds=30')
+    const heads: string[][] = []
+    const onStart = (message: unknown): unknown =>
+      heads.push((message as { request: IncomingMessage }).request.rawHeaders)
+    subscribe('http.server.request.start', onStart)
+    onTestFinished(() => void unsubscribe('http.server.request.start', onStart))
+    const waiting = httpAsk(world, '/v1/token?waitSeconds=30.5')
+    await eventually(() => expect(heads).toEqual([[]]))
     expect((await httpAsk(world, '/v1/token')).json).toMatchObject({ status: 503, code: 'no-token-yet' })
     grant()
     expect((await waiting).json['accessToken']).toBe('late')

@@ -91,11 +91,20 @@ describe('a writer to the store without the secret', () => {
   test('holds a client’s report up for no longer than the pace of reports', async () => {
     const [host] = world.hosts(2)
     await settle()
+    world.server.push(false)
     world.server.plantHold({ isPaced: true })
     await world.clock.advance(MINUTE_MS)
     reject(host as Host)
     await world.clock.advance(31_000)
     expect(world.asked.map(({ cause }) => cause)).toEqual(['start', 'client'])
+    // The next pace is another one, and counts from when it is seen.
+    world.server.plantHold({ isPaced: true })
+    await world.clock.advance(2 * MINUTE_MS)
+    reject(host as Host)
+    await world.clock.advance(25_000)
+    expect(world.asked).toHaveLength(2)
+    await world.clock.advance(6_000)
+    expect(world.asked).toHaveLength(3)
   })
 
   test('holds no host up with a lease for longer than two requests, and then it is overwritten', async () => {

@@ -131,5 +131,7 @@ test('a token of 16 KiB goes through, a record of more than 32 KiB does not', ()
   const seal = createSeal(account())
   const long: SharedRecord = { ...token, accessToken: 'x'.repeat(16 * 1024) }
   expect(seal.decrypt(seal.encrypt(long, head), head)).toEqual(long)
+  const longest: SharedRecord = { ...token, accessToken: 'x'.repeat(32 * 1024 - 200) }
+  expect(seal.decrypt(seal.encrypt(longest, head), head)).toEqual(longest)
   expect(() => seal.encrypt({ ...token, accessToken: 'x'.repeat(32 * 1024) }, head)).toThrow(RangeError)
 })

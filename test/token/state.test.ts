@@ -3,6 +3,7 @@ import { expect, test } from 'vitest'
 import type { Instant } from '../../src/lib/clock.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
 import {
+  currentAlert,
   plannedAttempt,
   dueAtMs,
   initialState,
@@ -176,6 +177,12 @@ test('a request that goes out is counted, and what made it go out is over', () =
   }
   const once = afterRequest(wished, 'client', at(5))
   expect(afterRequest(once, 'refresh', at(9)).lastClientRequestAtMs).toBe(at(5).bootMs)
+})
+
+test('nobody is notified of a missing token before the first attempt has ended, however long there was none', () => {
+  const longAgo = { ...initial, tokenlessSince: at(-HOUR) }
+  expect(currentAlert(longAgo, at(0), 60_000)).toBeNull()
+  expect(currentAlert(asked(longAgo, down), at(0), 60_000)).toMatchObject({ reason: 'no-token' })
 })
 
 test('a failure has its reason, its beginning, its count and the time of the next attempt', () => {
