@@ -80,6 +80,8 @@ test.each([
   [['sandbox', '--scenario', 'toString'], /--scenario takes one of ok, /],
   [['token', '--format'], /--format needs a value/],
   [['token', '--wait', '--format', 'raw'], /--wait needs a value/],
+  [['run', '--config', ''], /--config is empty: give it a value/],
+  [['token', '--socket='], /--socket is empty: give it a value/],
   [['status', '--json=yes'], /--json takes no value/],
   [['status', 'more'], /status takes no argument/],
   [['token', '--wait', '10'], /--wait takes a duration such as 30s/],

@@ -35,8 +35,6 @@ type WithOptions = Pick<Invocation, 'options'>
 /** A client for the socket or the account that the invocation means. Throws UsageError (64) if it means none. */
 export function openClient({ options }: WithOptions): TokenClient {
   const { socket, account } = options as { socket?: string; account?: string }
-  for (const [name, value] of Object.entries({ socket, account }))
-    if (value === '') throw new UsageError(`--${name} is empty: give the ${name}, or leave it out.`)
   try {
     return new TokenClient({
       name: 'kyc-tokend',

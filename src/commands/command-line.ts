@@ -83,6 +83,7 @@ function checkedValue({ rawName, value, inlineValue }: OptionToken, option: Opti
   // `--wait --json` lacks a value rather than having a strange one.
   if (value === undefined || (inlineValue !== true && /^-./.test(value)))
     throw new UsageError(`${rawName} needs a value: ${rawName} ${option.value}.`)
+  if (value === '') throw new UsageError(`${rawName} is empty: give it a value, or leave it out.`)
   if (option.choices !== undefined && !option.choices.includes(value))
     throw new UsageError(`${rawName} takes one of ${option.choices.join(', ')}.`)
   return value
