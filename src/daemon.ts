@@ -40,7 +40,7 @@ interface Environment extends Omit<FleetKeeperOptions, 'log' | 'store'> {
   readonly tick: (log: Log, signal: AbortSignal) => Promise<unknown>
 }
 
-/** Builds the components in the order in which a token travels. Throws UserError where the settings cannot work. */
+/** Builds the components in the order in which a token travels. Throws UserError if the settings cannot work. */
 export async function createDaemon(initial: Config, environment: Environment) {
   const { env, clock, inherited, load } = environment
   const startedAtMs = Math.trunc(clock.now().wallMs)

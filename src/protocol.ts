@@ -25,7 +25,7 @@ export const CONNECTION_IDLE_MS = 75_000
 /** Hex digits of a token's SHA-256 that name it. */
 export const FINGERPRINT_LENGTH = 16
 
-/** Requests on `ipc.sock`, and the type of the answer to each where it is not `fault`. */
+/** Requests on `ipc.sock`, and the type of the answer to each if it is not `fault`. */
 export const answerTypes = {
   'token.get': 'token.result',
   'token.subscribe': 'token.result',
@@ -96,15 +96,15 @@ export type RejectVerdict = 'replaced' | 'refreshing' | 'held' | 'unchanged' | '
 /** `data` of `reject.result`, beside `id`. */
 export interface RejectResult {
   verdict: RejectVerdict
-  /** The current token's, where there is one. */
+  /** The current token's, if there is one. */
   fingerprint?: string
   retryAfterSeconds?: number
 }
 
-/** `data` of `refresh.result`, beside `id` and, where there is a token, the fields of TokenDescription. */
+/** `data` of `refresh.result`, beside `id` and, if there is a token, the fields of TokenDescription. */
 export interface RefreshResult extends Partial<TokenDescription> {
   outcome: 'ok' | 'failed'
-  /** Why it failed (contract, section 4), or `stopping` where the daemon ends before the attempt does. */
+  /** Why it failed (contract, section 4), or `stopping` if the daemon ends before the attempt does. */
   reason?: string
   detail?: string
 }
@@ -129,7 +129,7 @@ export interface StatusResult {
     status?: number
     since: string
     attempts: number
-    /** The host of the fleet that asked, where that was another one. */
+    /** The host of the fleet that asked, if that was another one. */
     askedBy?: string
   } | null
   nextAttemptAt: string | null
@@ -210,6 +210,6 @@ export interface Fault {
   code: FaultCode
   /** One sentence for people, with the remedy. */
   message: string
-  /** The reason of the last failed attempt (contract, section 4), where there is one. */
+  /** The reason of the last failed attempt (contract, section 4), if there is one. */
   reason?: string
 }

@@ -28,8 +28,8 @@ interface DaemonOptions {
 }
 
 /**
- * Runs the daemon until `signals.stop` is aborted. Throws UserError: 78 for the configuration, 69 where another daemon
- * runs for the same sockets or directories, 75 where the disk of the runtime directory does not answer.
+ * Runs the daemon until `signals.stop` is aborted. Throws UserError: 78 for the configuration, 69 if another daemon
+ * runs for the same sockets or directories, 75 if the disk of the runtime directory does not answer.
  */
 export async function runDaemon(options: DaemonOptions): Promise<void> {
   const { env, signals } = options
@@ -85,7 +85,7 @@ async function start(
   })
 }
 
-/** Returns the function that reads the configuration again. It throws UserError for any problem, so that no file ends the daemon. */
+/** Returns the function that reads the configuration again. It throws only UserError, so that no file can end the daemon. */
 export function createLoad(options: LoadOptions): Load {
   return async (running) => {
     const { loadConfig } = await import('./config/load.ts')
@@ -135,10 +135,10 @@ async function answerMisconfigured(
   await close()
 }
 
-/** A daemon that is started so soon after another with a faulty configuration is awaited by a client that goes on asking. */
+/** If two daemons with a faulty configuration start within this time, a client keeps sending requests. */
 const AGAIN_MS = 120_000
 
-/** Reports whether that is so, and notes this start: as the time of an empty file in systemd's directory. */
+/** Reports whether this is such a second start, and notes the start as the time of an empty file in the runtime directory. */
 function isStartedAgain(directory: string | undefined, nowMs: number): boolean {
   if (directory === undefined) return false
   const file = join(directory, 'misconfigured')

@@ -87,7 +87,7 @@ function prepareReplay(
     status === 401 || SAFE_METHODS.has(method.toUpperCase())
   let replay: object | null = {}
   const keep = async (copy: Request): Promise<void> => {
-    // Leaving the stream cancels the copy; where it fails, the fetch of the original says why.
+    // Leaving the stream cancels the copy; if it fails, the fetch of the original says why.
     const kept = await readLimited(copy.body ?? [], { maxBytes: MAX_KEPT_BODY_BYTES }).catch(() => undefined)
     if (kept !== undefined) replay = { body: kept }
   }

@@ -29,7 +29,7 @@ export interface Call<T> {
   /** The request must not be sent twice: the daemon may have got it before the connection was lost. */
   readonly isOnce?: boolean
   readonly signal?: AbortSignal | undefined
-  /** The answer in memory, read where the daemon is away or slow; undefined: there is none. */
+  /** The answer in memory, read if the daemon is away or slow; undefined: there is none. */
   readonly fallback?: () => T | undefined
 }
 

@@ -63,7 +63,7 @@ const IDLE_MS = CONNECTION_IDLE_MS / 2
 
 /** Connects at the first request. Without an open request it does not keep the process alive. It buffers one frame at most. */
 export function createReconnectingConnection(
-  /** Returns the socket's path; called before each connect, because a restarted process may have another. An error is a disconnect. */
+  /** Returns the socket's path. Called before each connect: a restarted process may have another. An error is a disconnect. */
   findPath: () => string,
   /** Called with every answer, also one to a request that is over. */
   onAnswer: (frame: Frame) => void = () => undefined,
@@ -132,7 +132,7 @@ export function createReconnectingConnection(
       socket.destroy(new Error('it does not read'))
   }
 
-  /** False where the frame answers no request. */
+  /** False if the frame answers no request. */
   function deliver({ type, data: { id, ...data } }: Frame): boolean {
     if (typeof id !== 'string') return false
     disconnects = 0

@@ -8,7 +8,7 @@ export type TokenClientErrorCode = FaultCode | 'daemon-unreachable' | 'timeout' 
 export class TokenClientError extends Error {
   override readonly name = 'TokenClientError'
   readonly code: TokenClientErrorCode
-  /** Why the last attempt at the service failed, where that is why there is no token. */
+  /** Why the last attempt at the service failed, if that is why there is no token. */
   readonly reason: string | undefined
   /** With `token-refused`: when the daemon asks the service for another, in seconds from now. */
   readonly retryAfterSeconds: number | undefined

@@ -34,7 +34,7 @@ export function disconnectError({ isClosed, path, error, closeFrame }: Disconnec
   return new TokenClientError(message, { code: 'daemon-unreachable', cause: error })
 }
 
-/** True where waiting cannot help: access to the socket is denied. */
+/** True if waiting cannot help: access to the socket is denied. */
 export function isForbidden(error: unknown): boolean {
   return ['EACCES', 'EPERM', 'denied'].includes(errorCode(error) ?? '')
 }

@@ -22,7 +22,7 @@ export type {
 export interface TokenClientOptions extends FetchOptions {
   /** The daemon's socket; by default `$KYC_TOKEND_SOCKET`, else the system's if it exists, else the person's own. */
   socketPath?: string
-  /** The account whose daemon it is, where a host has several; by default `$KYC_TOKEND_ACCOUNT`. Not with `socketPath`. */
+  /** The account whose daemon it is, if a host has several; by default `$KYC_TOKEND_ACCOUNT`. Not with `socketPath`. */
   account?: string
   /** Names this program in the daemon's log. */
   name?: string
@@ -45,7 +45,7 @@ export class TokenClient implements TokenSource {
   declare readonly [Symbol.dispose]: TokenSource['close']
 
   /**
-   * Opens nothing. Throws TypeError where one of `origins` is no URL, and TokenClientError (`bad-request`) where
+   * Opens nothing. Throws TypeError if one of `origins` is no URL, and TokenClientError (`bad-request`) if
    * socket and account are both named or the account's name is none.
    */
   constructor(options: TokenClientOptions = {}) {

@@ -15,18 +15,18 @@ const FIRST_PAUSE_MS = 50
 const CLEARED_MS = 30_000
 /** Between two reports of a token that the daemon is replacing, or that could not be reported. */
 const REVIEW_MS = 2_000
-/** Between two requests for another token where the daemon does not wait. */
+/** Between two requests for another token if the daemon does not wait. */
 const PAUSE_MS = 500
 /** Suspects are kept for a while: a call that began with an earlier token may still be refused two tokens later. */
 const MAX_SUSPECTS = 16
 
-/** One call to the API with this token. `end` has to be called, also where the call fails. */
+/** One call to the API with this token. `end` has to be called, even if the call fails. */
 export interface ApiCall {
   readonly token: ClientToken
   /** Says what the API's answer means for the token. */
   readonly end: (meaning: 'good' | 'refused' | 'nothing') => void
   /**
-   * After a refusal: reports the token where that is due, and gives a call with another token. Undefined if none comes
+   * After a refusal: reports the token if that is due, and gives a call with another token. Undefined if none comes
    * within 10 s, none can come, none is of use, or the refusal concerns this caller alone. Rejects with the signal's reason.
    */
   readonly another: (how: {
@@ -115,7 +115,7 @@ export function createSuspectTokens(options: {
     }
   }
 
-  /** Asks for another token while calls wait, and repeats the report where that is due. */
+  /** Asks for another token while calls wait, and repeats the report if that is due. */
   async function search(suspect: Suspect, signal: AbortSignal): Promise<void> {
     // A failure is the daemon's, which is asked again; a token arrives at `onToken`.
     const ignore = (): void => undefined

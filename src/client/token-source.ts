@@ -13,7 +13,7 @@ export interface GetOptions {
   minValidSeconds?: number
   /** Wait for another token than the one with this fingerprint. */
   notFingerprint?: string
-  /** The longest wait for it, in seconds (0 to 60, by default 10); where given, also for a daemon that is not started yet. */
+  /** The longest wait for it, in seconds (0 to 60, by default 10); if given, also for a daemon that is not started yet. */
   waitSeconds?: number
   /** Ends the waiting: the call is rejected with the signal's reason. */
   signal?: AbortSignal
@@ -36,7 +36,7 @@ export interface SubscribeOptions {
 /**
  * Implemented by `TokenClient`, and for tests by `createFakeTokenClient` of `kyc-tokend/testing`. All methods are bound,
  * and reject with TokenClientError: `denied`, `busy`, `bad-request` (the daemon did not accept the request),
- * `daemon-unreachable`, `timeout`, `closed`; where there is no token `no-token-yet`, `expired`, `account-inactive`,
+ * `daemon-unreachable`, `timeout`, `closed`; if there is no token `no-token-yet`, `expired`, `account-inactive`,
  * `account-not-found`, `misconfigured`.
  */
 export interface TokenSource {
@@ -55,7 +55,7 @@ export interface TokenSource {
 
   /**
    * As the platform's `fetch`, with the token in the Authorization header, for the origin of the service's `baseUrl`
-   * (or those of the option `origins`) and no other. A 401 is reported; where another token comes within 10 s and
+   * (or those of the option `origins`) and no other. A 401 is reported; if another token comes within 10 s and
    * the body can be sent again (a stream cannot; of a Request object, up to 1 MiB), the request is sent once more,
    * else the 401 is the answer. Further calls are sent with the reported token one at a time, until one is answered with
    * a 2xx: then the 401 concerned its caller alone. Meanwhile the others wait, up to 10 s.

@@ -140,7 +140,7 @@ function alertCommandFindings({ alertCommand, alertProblem }: Omit<SystemdState,
   ]
 }
 
-/** The finding about a socket of the units, without a connection, which would start the daemon. Undefined: no unit listens there. */
+/** The finding about a socket of the units. Makes no connection, which would start the daemon. Undefined: no unit has it. */
 export function unitSocketFinding(
   { path, name }: { path: string; name: string },
   unit: Unit | null,

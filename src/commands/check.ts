@@ -123,7 +123,7 @@ function environmentOf({ env, configPath }: CheckOptions, installed: Unit | null
 
 type Identity = ReturnType<typeof becomeServiceUser>
 
-/** Acts as the daemon's user until `end`, where root asks and that user exists: so the kernel itself decides. */
+/** Acts as the daemon's user until `end`, if root asks and that user exists: so the kernel itself decides. */
 function becomeServiceUser(env: NodeJS.ProcessEnv, account: string | undefined) {
   const service = serviceEnvironment(account)
   const user = process.geteuid!() === 0 ? localUser(SERVICE_USER) : undefined

@@ -40,7 +40,7 @@ const phases: Readonly<Record<Phase, { colour: Colour; meaning: string }>> = {
 
 interface Screen {
   readonly hasColour: boolean
-  /** Infinite where lines may be as long as they are. */
+  /** Infinite if lines may be as long as they are. */
   readonly columns: number
 }
 
@@ -90,7 +90,7 @@ const lifeSources: Readonly<Record<string, string>> = {
   assumed: ' (assumed)',
 }
 
-/** The lines of each row by its label; none where there is nothing to say. */
+/** The lines of each row by its label; none if there is nothing to say. */
 const rows: Readonly<Record<string, (status: StatusResult, view: View) => string[]>> = {
   life({ token }, { nowMs, ink }) {
     if (token === null) return []

@@ -204,7 +204,7 @@ function reasonOf(unit: string, service: UnitProperties, words: string): string 
   return `${unit}.service is ${state}: \`sudo systemctl ${enable} ${unit}\`.`
 }
 
-/** False where this user may not look. */
+/** False if this user may not look. */
 function isUnconfigured(account: string | undefined): boolean {
   const names = ['json', 'yaml', 'yml'].map((ending) => `kyc-tokend.config.${ending}`)
   const paths = account === undefined ? names : [`${account}.json`]

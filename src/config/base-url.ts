@@ -39,7 +39,7 @@ export function normaliseBaseUrl(text: string): string {
   return new URL(text).href.replace(/\/+$/, '')
 }
 
-/** The whole URL of the token endpoint; empty where the base URL is faulty. */
+/** The whole URL of the token endpoint; empty if the base URL is faulty. */
 export function tokenUrlOf(baseUrl: string, tokenUrl: string): string {
   const text = tokenUrl.startsWith('/') ? baseUrl + tokenUrl : tokenUrl
   return URL.canParse(text) ? new URL(text).href : ''

@@ -85,7 +85,7 @@ export function createInputs({ env, directory, uid, isElsewhere, diagnostics }: 
     /** Reports whether the configuration itself held a secret. */
     hasLiteral: (): boolean => hasLiteral,
     file,
-    /** The PEM text; null, too, where no file is named. */
+    /** The PEM text; null, too, if no file is named. */
     certificates(at: string, path: string | null): string | null {
       if (path === null) return null
       const pem = file(at, path, 'name a PEM file of certificates, or null')?.toString()

@@ -3,7 +3,7 @@ import { escapeUnsafe } from '../lib/display-text.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
 
 export interface ConfigIssue {
-  /** Key path such as `tokenFiles[0].mode`; empty where it is about the file as a whole. */
+  /** Key path such as `tokenFiles[0].mode`; empty if it is about the file as a whole. */
   readonly at: string
   /** The fault and its remedy. Never the value of a setting. */
   readonly sentence: string
@@ -29,7 +29,7 @@ export function reportEach(
 /** A configuration that cannot be used (status 78). The message holds all faults, each on a line. */
 export class ConfigError extends UserError {
   readonly faults: readonly ConfigIssue[]
-  /** Absolute; undefined where none was found. */
+  /** Absolute; undefined if none was found. */
   readonly file: string | undefined
   constructor(faults: readonly ConfigIssue[], file: string | undefined) {
     super(inWords(faults, file).join('\n'), exitStatus.configuration)

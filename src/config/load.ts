@@ -32,7 +32,7 @@ export async function loadConfig(options: LoadOptions): Promise<Config> {
   return config
 }
 
-/** The part that needs no secret and no other file; without a path, the standard service and all defaults. Throws ConfigError (78). */
+/** The part that needs no secret and no other file; without a path, all defaults. Throws ConfigError (78). */
 export async function loadPlan({ configPath, env }: { configPath: unknown; env: NodeJS.ProcessEnv }) {
   if (typeof configPath !== 'string') {
     const { validPart } = validateDocument({ baseUrl: 'https://api.example.com' })
@@ -106,7 +106,7 @@ const EXAMPLE =
 
 type Found =
   | { readonly kind: 'found'; readonly file: string; readonly stats: Stats; readonly document: unknown }
-  /** `file` is undefined where none was found. The sentence quotes nothing of the file and ends with the remedy. */
+  /** `file` is undefined if none was found. The sentence quotes nothing of the file and ends with the remedy. */
   | { readonly kind: 'unusable'; readonly file: string | undefined; readonly sentence: string }
 
 /** Why a text is no document, as the words that follow the name of its file. */

@@ -1,6 +1,6 @@
 // The known name nearest to a mistyped one.
 
-/** The candidate with the fewest edits, case aside; undefined where none is near enough to be meant. */
+/** The candidate with the fewest edits, case aside; undefined if none is near enough to be meant. */
 export function nearestName(typed: string, candidates: readonly string[]): string | undefined {
   if (typed.length > 64) return undefined
   const [nearest] = candidates

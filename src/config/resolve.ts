@@ -36,7 +36,7 @@ interface ResolveOptions extends Omit<InputsOptions, 'directory'> {
 
 /**
  * The configuration, its `warnings` still empty, and the settings whose secret only the daemon sees. Faults go to
- * `diagnostics`; where there are any, here or before, the result is not to be used.
+ * `diagnostics`; if there are any, here or before, the result is not to be used.
  */
 export async function resolveConfig(input: ValidPart, options: ResolveOptions) {
   const { file, stats, uid, diagnostics } = options
@@ -90,7 +90,7 @@ export async function resolveConfig(input: ValidPart, options: ResolveOptions) {
     log: input.log,
     /** Absolute. */
     runtimeDirectory,
-    /** The configured one, which differs from `runtimeDirectory` after a reload that changed it; it takes effect at the next start. */
+    /** The configured one. After a reload that changed it, it differs from `runtimeDirectory` until the next start. */
     wantedRuntimeDirectory,
     stateDirectory: resolve(directory, input.stateDirectory ?? stateDirectoryOf(options)),
     /** Things that are allowed and unwise, one sentence each, for the log and for `check`. */

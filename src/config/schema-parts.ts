@@ -21,7 +21,7 @@ export function setting<const T extends v.GenericSchema, const D extends v.Infer
   return v.optional(v.pipe(schema, v.description(description)), standard)
 }
 
-/** A setting that is null where it is left out. */
+/** A setting that is null if it is left out. */
 export function orNull<T extends v.GenericSchema>(schema: T, description: string) {
   return v.optional(v.pipe(v.nullable(schema), v.description(description)), null)
 }

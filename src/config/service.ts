@@ -57,7 +57,7 @@ interface Described {
   readonly token: string
 }
 
-/** Resolves `service`: how it is asked, and how its answers are read. `input` null: the standard service. Faults go to the diagnostics. */
+/** Resolves `service`: its request, and how its answers are read. `input` null: the standard service. */
 export function resolveService(
   input: ServiceInput | null,
   { baseUrl, diagnostics }: { baseUrl: string; diagnostics: Diagnostics },

@@ -36,14 +36,14 @@ interface SchemaNode {
 type Entries = Readonly<Record<string, SchemaNode>>
 type Path = readonly PropertyKey[]
 
-/** `validPart` is the usable part of the document, with the defaults; undefined where there is none. */
+/** `validPart` is the usable part of the document, with the defaults; undefined if there is none. */
 export function validateDocument(document: unknown) {
   const faults: ConfigIssue[] = []
   const fault = (path: Path, sentence: string): undefined => {
     faults.push({ at: keyPath(path), sentence })
   }
 
-  /** The value as the schema makes it; undefined where it is faulty. */
+  /** The value as the schema makes it; undefined if it is faulty. */
   function walk(node: SchemaNode, value: unknown, path: Path): unknown {
     const { wrapped, type, item, value: element } = node
     if (type === 'optional') {

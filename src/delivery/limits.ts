@@ -21,7 +21,7 @@ export const MAX_HEAD_BYTES = 8 * 1024
 export const MAX_HEAD_FIELDS = 64
 /** Body of an HTTP request: a report of the longest token fits. */
 export const MAX_BODY_BYTES = 32 * 1024
-/** The time for which a connection is still read from after its last message, in ms: closed with unread input, it would be reset. */
+/** The time for which a connection is read from after its last message, in ms: closed with unread input it would be reset. */
 export const LINGER_MS = 5_000
 /** Connections that are still read from in this way; any further one is closed at once. */
 export const MAX_LINGERING = 256

@@ -104,7 +104,7 @@ export function createServers(
       ipc: clientsOf(ipc.counts()),
       http: http && clientsOf(http.counts()),
     }),
-    /** `http` is null where it is off. */
+    /** `http` is null if it is off. */
     counts: () => ({ ipc: ipc.counts(), http: http?.counts() ?? null }),
   }
 }
@@ -113,14 +113,14 @@ function clientsOf({ connections, subscribers }: StatusResult['clients']['ipc'])
   return { connections, subscribers }
 }
 
-/** An operator sees the end so soon where no client asks. */
+/** If no request comes for this time the daemon ends, so that an operator who started it soon sees the error. */
 const SILENCE_MS = 2_000
-/** After the end the next client starts the daemon again: one that goes on asking does so once in this time. */
+/** The longest time until the end, after which a client that keeps sending requests makes systemd start the daemon again. */
 const MOST_MS = 60_000
 
 /**
- * Answers requests with the fault `misconfigured` until there was none for 2 s, a minute passed, or the signal is aborted.
- * Where clients are known to go on asking (`isAwaited`), the first request keeps it for the minute.
+ * Answers requests with the fault `misconfigured` until none has come for 2 s, a minute has passed, or the signal is aborted.
+ * `isAwaited`: clients are known to keep sending requests, so that the first request keeps the daemon for the minute.
  */
 export async function serveMisconfigured(
   inherited: InheritedSockets,

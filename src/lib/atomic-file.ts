@@ -9,7 +9,7 @@ import { errorCode, errorMessage } from './error.ts'
 import { fs } from './fs.ts'
 import { nameOf } from './posix-ids.ts'
 
-/** Why a file could not be replaced or removed: one sentence with the remedy. `code` is the system's, where there is one. */
+/** Why a file could not be replaced or removed: one sentence with the remedy. `code` is the system's, if there is one. */
 export class FileError extends Error {
   override readonly name = 'FileError'
   readonly code: string | undefined
@@ -41,8 +41,8 @@ const MODE_BITS = 0o7777
 const FILES = { use: 'files' } as const
 
 /**
- * Writes the file durably under its name and gives its stats; null where it was no longer desired. Throws FileError;
- * the file is then as it was, save where the very last step, syncing the directory, failed.
+ * Writes the file durably under its name and gives its stats; null if it was no longer desired. Throws FileError;
+ * the file is then as it was, unless the very last step, syncing the directory, failed.
  */
 export async function replaceFile(
   path: string,
@@ -57,7 +57,7 @@ export async function replaceFile(
   })
 }
 
-/** Removes a regular file durably, where there is one; anything else at the path stays. Throws FileError. */
+/** Removes a regular file durably, if there is one; anything else at the path stays. Throws FileError. */
 export async function removeFile(path: string): Promise<void> {
   await inDirectoryOf(path, FILES, async (reached, directory) => {
     const stats = await lstatIfAny(reached)
@@ -87,7 +87,7 @@ export async function removeOwn(path: string, own: Pick<Stats, 'ino' | 'dev'>): 
   })
 }
 
-/** Attributes of the path itself, links not followed; null where nothing is there. Throws as lstat does. */
+/** Attributes of the path itself, links not followed; null if nothing is there. Throws as lstat does. */
 export async function lstatIfAny(path: string): Promise<Stats | null> {
   try {
     return await fs.lstat(path)
@@ -98,7 +98,7 @@ export async function lstatIfAny(path: string): Promise<Stats | null> {
 }
 
 /**
- * The content of a regular file of at most `maxBytes`, and its stats; null for the content where it is longer or is no
+ * The content of a regular file of at most `maxBytes`, and its stats; null for the content if it is longer or is no
  * regular file. Never follows a link. Throws as open does.
  */
 export async function readSmallFile(

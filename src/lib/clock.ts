@@ -19,7 +19,7 @@ export interface Clock {
 const MAX_TIMER_MS = 2 ** 31 - 1
 /** If wall clock and monotonic clock drift apart by more than this, the kernel is asked again. */
 const DISAGREEMENT_MS = 50
-/** Greatest error of `os.uptime()`: where /proc/uptime is hidden (`ProcSubset=pid`) it is in whole seconds. */
+/** Greatest error of `os.uptime()`: if /proc/uptime is hidden (`ProcSubset=pid`) it is in whole seconds. */
 const GRAIN_MS = 1_000
 
 /** A monotonic clock in ms, with fractions. That of `performance` loads ten modules of Node. */

@@ -40,8 +40,9 @@ export function isKeyOf(key: string, certificates: string): boolean {
 }
 
 /**
- * The context of TLS connections, to be made once and not for each of them, since each would take memory. Trusts the authorities that Node knows (and NODE_EXTRA_CA_CERTS), and those of `ca` beside them. Shows the certificate
- * `cert`, where it is given with its key. All are PEM. Throws where certificate and key do not fit together.
+ * The context of TLS connections: to be made once and not for each of them, because each context takes memory. Trusts the
+ * authorities that Node knows (and NODE_EXTRA_CA_CERTS), and those of `ca` beside them. Presents the certificate `cert`, if it is
+ * given with its key. All are PEM. Throws if certificate and key do not belong together.
  */
 export async function createSecureContext(
   ca: string | null,

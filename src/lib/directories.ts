@@ -1,4 +1,4 @@
-// The daemon's own directories: made at the start, and again where they were removed.
+// The daemon's own directories: made at the start, and again if they were removed.
 import type { Stats } from 'node:fs'
 import { cureOf } from './account.ts'
 import { DIRECTORY_FLAGS } from './atomic-file.ts'
@@ -69,8 +69,8 @@ export function createDirectories({
 }
 
 /**
- * Makes the directory where there is none; one that exists is left as it is. Returns why it must not be used, with the
- * remedy: it is a link, another user owns it, or every user can write in it. Throws UserError (78) where it cannot be made,
+ * Makes the directory if there is none; one that exists is left as it is. Returns why it must not be used, with the
+ * remedy: it is a link, another user owns it, or every user can write in it. Throws UserError (78) if it cannot be made,
  * and DiskStalledError.
  */
 async function prepareDirectory(directory: Directory): Promise<string | undefined> {

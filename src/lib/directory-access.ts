@@ -29,7 +29,7 @@ export function directoryAccess({ mode, uid: owner }: DirectoryStats, uid: numbe
 type DirectoryStats = Pick<Stats, 'mode' | 'uid'>
 
 /**
- * Why this user must not use the directory, with the remedy; undefined where it may.
+ * Why this user must not use the directory, with the remedy; undefined if it may.
  *
  * - `sockets`: the listener (78), the instance lock and the daemon's own directories (78 for the runtime directory; the
  *   daemon does without a state directory).

@@ -19,7 +19,7 @@ export class DiskStalledError extends Error {
 
 /**
  * Does the work when all earlier work on the directory's file system is done, and gives its result. Rejects as the work
- * does, or with DiskStalledError where the file system does not answer.
+ * does, or with DiskStalledError if the file system does not answer.
  */
 type OnFileSystem = <T>(directory: string, work: () => Promise<T>) => Promise<T>
 
@@ -29,7 +29,7 @@ interface Task {
   giveUp(): void
 }
 interface Queue {
-  /** The first one is running where `isBusy`. */
+  /** The first one is running if `isBusy`. */
   readonly tasks: Task[]
   readonly timer: NodeJS.Timeout
   isBusy: boolean

@@ -4,7 +4,7 @@ const UNIT_MS = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 } as c
 
 export const DURATION = /^(\d+(?:\.\d+)?)(ms|s|m|h|d)$/
 
-/** Milliseconds of a duration such as "30s" (a whole number or a decimal, and its unit); undefined where it is none. */
+/** Milliseconds of a duration such as "30s" (a whole number or a decimal, and its unit); undefined if it is none. */
 export function parseDuration(text: string): number | undefined {
   const match = DURATION.exec(text.trim())
   if (match === null) return undefined

@@ -40,7 +40,7 @@ export class UsageError extends UserError {
   }
 }
 
-/** The code of a system error (`ENOENT`, `EACCES` …), or undefined where it is none. */
+/** The code of a system error (`ENOENT`, `EACCES` …), or undefined if it is none. */
 export function errorCode(error: unknown): string | undefined {
   const code = (error as { code?: unknown } | null | undefined)?.code
   return typeof code === 'string' ? code : undefined

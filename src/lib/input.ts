@@ -23,7 +23,7 @@ export function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
-/** Undefined where the text is no JSON: torn or foreign. */
+/** Undefined if the text is no JSON: torn or foreign. */
 export function parseJson(text: string): unknown {
   try {
     return JSON.parse(text)

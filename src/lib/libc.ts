@@ -62,7 +62,7 @@ const IGNORED_BY_NODE = ['SIGPIPE', 'SIGXFSZ'] as const
 
 /**
  * libc through koffi. The first time takes about 4 ms and 2.5 MB: load it where it is needed. Throws UserError (78) with
- * the remedy where there is none.
+ * the remedy if there is none.
  */
 export const loadLibc = (): Libc => (loaded ??= load())
 let loaded: Libc | undefined
@@ -139,7 +139,7 @@ function createSocketCalls(func: GetFunction, checked: Check) {
     },
     /**
      * Sends one datagram to the Unix socket at this path; `@name` is an abstract one, as in `$NOTIFY_SOCKET`. Never
-     * waits: EAGAIN where the receiver does not read.
+     * waits: EAGAIN if the receiver does not read.
      */
     sendDatagram(path: string, text: string): void {
       const address = socketAddress(path)
@@ -152,7 +152,7 @@ function createSocketCalls(func: GetFunction, checked: Check) {
         closeSync(fd)
       }
     },
-    /** The path at which this socket was bound (getsockname(2)); empty where it has none. */
+    /** The path at which this socket was bound (getsockname(2)); empty if it has none. */
     socketPath(fd: number): string {
       const address = Buffer.alloc(2 + SUN_PATH_BYTES)
       const length = Int32Array.of(address.length)
@@ -233,7 +233,7 @@ function createProcessCalls(func: GetFunction, checked: Check) {
     for (const fd of open) fcntl(fd, ABI.F_SETFD, fd < end ? 0 : ABI.FD_CLOEXEC)
   }
 
-  /** The pid of an ended child, which stays unreaped; 0 where there is none. */
+  /** The pid of an ended child, which stays unreaped; 0 if there is none. */
   function endedChild(): number {
     const info = Buffer.alloc(SIGINFO_BYTES)
     const result = waitid(ABI.P_ALL, 0, info, ABI.WEXITED | ABI.WNOHANG | ABI.WNOWAIT)
@@ -266,7 +266,7 @@ function createProcessCalls(func: GetFunction, checked: Check) {
     closeOnExec: (): void => inheritBelow(FIRST_LISTEN_FD),
     /**
      * Reaps the ended children that this program did not start itself: orphans, which PID 1 inherits. `own` is the child
-     * that Node reaps; where that one has just ended, the rest waits for the next call.
+     * that Node reaps; if that one has just ended, the rest waits for the next call.
      */
     reapOrphans(own: number | undefined): void {
       for (;;) {

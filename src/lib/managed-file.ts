@@ -252,7 +252,7 @@ export function createOwnFile(
       valueJson = next
       await file.reconcile()
     },
-    /** Why it cannot be written: one sentence with the remedy; null where it can. */
+    /** Why it cannot be written: one sentence with the remedy; null if it can. */
     error: (): string | null => file.error(),
     /** Repeats what last failed, or what was undone from outside. */
     async tick(): Promise<void> {

@@ -37,7 +37,7 @@ export function socketCandidates({ env, uid }: ProcessIdentity): string[] {
   return [...directories].map((directory) => join(directory, 'ipc.sock'))
 }
 
-/** Directories in which a configuration is looked for, in this order: a unit, and root, read what root installed and nothing else. */
+/** Directories in which a configuration is searched for, in this order. A unit, and root, use only what root installed. */
 export function configDirectories({ env, uid }: ProcessIdentity, workingDirectory: string): string[] {
   const isService = firstOf(env['RUNTIME_DIRECTORY']) !== undefined
   return isService || uid === 0 ? [SYSTEM_CONFIG_DIRECTORY] : [workingDirectory, SYSTEM_CONFIG_DIRECTORY]

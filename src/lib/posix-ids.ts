@@ -9,7 +9,7 @@ const DATABASES = { user: 'passwd', group: 'group' } as const
 /** A directory service that does not answer must not keep the daemon from starting or reloading. */
 const ASK_MS = 3_000
 
-/** The id of a name, a number or a number written as a string; undefined where there is no such user or group. */
+/** The id of a name, a number or a number written as a string; undefined if there is no such user or group. */
 export async function idOf(kind: IdKind, name: string | number): Promise<number | undefined> {
   if (typeof name === 'number') return name
   const known = idIn(entriesOf(kind), name)
@@ -20,7 +20,7 @@ export async function idOf(kind: IdKind, name: string | number): Promise<number 
   return idIn(entriesIn(stdout), name)
 }
 
-/** The name of a local user or group, for remedies; the number itself where only a directory service knows it. */
+/** The name of a local user or group, for remedies; the number itself if only a directory service knows it. */
 export function nameOf(kind: IdKind, id: number): string {
   return entriesOf(kind).find((fields) => fields[2] === String(id))?.[0] ?? String(id)
 }

@@ -6,7 +6,7 @@ export const SYSTEM_PATH = '/usr/sbin:/usr/bin:/sbin:/bin'
 interface Finished {
   readonly isOk: boolean
   readonly stdout: string
-  /** Why it failed, also where it printed nothing: it was not there, or took longer than `timeoutMs`. */
+  /** Why it failed, even if it printed nothing: it was not there, or took longer than `timeoutMs`. */
   readonly stderr: string
 }
 

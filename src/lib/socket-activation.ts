@@ -15,7 +15,7 @@ export interface InheritedSockets extends Readonly<Record<SocketName, readonly n
   readonly unknown: readonly { readonly name: string; readonly fd: number }[]
 }
 
-/** Number of descriptors that LISTEN_FDS hands to the process with this pid; none where LISTEN_PID names another one. */
+/** Number of descriptors that LISTEN_FDS hands to the process with this pid; none if LISTEN_PID names another one. */
 export function countListenFds(env: NodeJS.ProcessEnv, pid: number): number {
   const { LISTEN_PID = '', LISTEN_FDS = '' } = env
   return LISTEN_PID === String(pid) && /^\d{1,4}$/.test(LISTEN_FDS) ? Number(LISTEN_FDS) : 0

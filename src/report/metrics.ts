@@ -183,7 +183,7 @@ function shareMetrics({ state, hosts, outcomes, staleWrites, unreadable, lag }: 
   ]
 }
 
-/** The text of one metric with its help and type; empty without a value. Label values are names of this program and need no escapes. */
+/** The text of one metric with help and type; empty without a value. Labels are names of this program and need no escapes. */
 function metricText([ending, help, given]: Metric): string {
   const name = `kyc_tokend_${ending}`
   const values: readonly Value[] = typeof given === 'number' ? [{ value: given }] : (given ?? [])

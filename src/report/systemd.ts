@@ -6,14 +6,14 @@ import { createLiveness } from '../token/variable.ts'
 import { isSettled, phaseOf, usableToken, usableUntilMs, type TokenState } from '../token/state.ts'
 import type { KeeperView } from '../token/keeper.ts'
 
-/** Sends a datagram to this Unix socket (sd_notify(3)). Throws where that fails. */
+/** Sends a datagram to this Unix socket (sd_notify(3)). Throws if that fails. */
 export type SendDatagram = (path: string, text: string) => void
 
 /** Signs of life within the time that systemd allows: several, in case one is late on a busy host. */
 const SIGNS_PER_WATCHDOG_TIME = 3
 
 /**
- * Does nothing where `env` has no `NOTIFY_SOCKET`. `NOTIFY_SOCKET` and the watchdog's variables are removed from
+ * Does nothing if `env` has no `NOTIFY_SOCKET`. `NOTIFY_SOCKET` and the watchdog's variables are removed from
  * `env`, so that no child speaks in our name.
  */
 export function createSystemdNotifier(options: {

@@ -192,7 +192,7 @@ function localTime(wallMs: number): string {
   return new Date(wallMs + aheadMs).toISOString().slice(0, 19).replace('T', ' ')
 }
 
-/** `name=value`, quoted where a value has other than plain characters. */
+/** `name=value`, quoted if a value has other than plain characters. */
 function toLogfmt(fields: Readonly<Record<string, unknown>>): string {
   return Object.entries(fields)
     .filter(([, value]) => value !== undefined && value !== null)

@@ -28,7 +28,7 @@ export interface SandboxRequest {
   readonly method: string
   /** Without the query. */
   readonly path: string
-  /** Of the answer; null where the connection was cut. */
+  /** Of the answer; null if the connection was cut. */
   readonly status: number | null
   readonly scenario: ScenarioName
 }
@@ -50,7 +50,7 @@ export const sandboxCredentials = { apiKey: 'sandbox-key', apiSecret: 'sandbox-s
 
 const MAX_REQUEST_BYTES = 16 * 1024
 
-/** Resolves when it listens. Throws a UserError where the port is taken or may not be used. */
+/** Resolves when it listens. Throws a UserError if the port is taken or may not be used. */
 export async function createSandbox(options: SandboxOptions) {
   const { clock, service = standardService() } = options
   const tokens = createTokens(options.tokenLifetimeMs)

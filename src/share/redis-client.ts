@@ -64,7 +64,7 @@ export async function connect(settings: StoreConfig, { clock, random }: Surround
     client,
     /** Resolves when the connection was first made or first failed, and no later than after `share.timeout`. */
     firstContact,
-    /** An error of a command as a StoreError; names the reason why there is no connection, where that is known. */
+    /** An error of a command as a StoreError; names the reason why there is no connection, if that is known. */
     errorOf(error: unknown): StoreError {
       if (client.status === 'ready') return storeErrorOf(error, settings)
       return lastError ?? storeErrorOf(new Error(NO_CONNECTION), settings)

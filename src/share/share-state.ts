@@ -39,7 +39,7 @@ const MAX_WAIT_MS = 72 * 60_000
 /** The longest wait that follows from failures alone: the cap of a host without a token is twice as long. */
 const SOFT_WAIT_MS = 30_000
 
-/** Reports whether the record holds for every host: the service itself gave this answer. Any other failure may be the asker's own. */
+/** Reports whether the record holds for every host, because the service gave this answer. Any other failure is the asker's own. */
 export function isForAll(record: SharedRecord): boolean {
   return record.kind !== 'transient' || ['rate-limited', 'server-error', 'rejected'].includes(record.reason)
 }

@@ -78,7 +78,7 @@ export function failureTable(service: Pick<ServiceConfig, 'refusals' | 'token'>)
 export const BEARER_TOKEN = /^(?!~)[A-Za-z0-9._~+/-]+=*$/
 
 interface ClassifyOptions {
-  /** Our wall clock, for a `Retry-After` date where the answer has no `Date`. */
+  /** Our wall clock, for a `Retry-After` date if the answer has no `Date`. */
   readonly wallMs: number
   /** Removed from the detail: the service may echo them. */
   readonly secrets: Iterable<string>
@@ -191,7 +191,7 @@ function grantOf(
   }
 }
 
-/** A life in seconds, as a number or as digits, in ms; undefined where it is neither. */
+/** A life in seconds, as a number or as digits, in ms; undefined if it is neither. */
 function lifeMsOf(value: unknown): number | undefined {
   const seconds = typeof value === 'string' && /^-?\d+(?:\.\d+)?$/.test(value.trim()) ? Number(value) : value
   return typeof seconds === 'number' ? seconds * 1_000 : undefined
@@ -228,7 +228,7 @@ export function describeAnswer(answer: ServiceResponse, secrets: Iterable<string
 type Fields = Readonly<Record<string, unknown>>
 
 interface Content {
-  /** Its fields, where it is a JSON object. */
+  /** Its fields, if it is a JSON object. */
   readonly fields?: Fields
   /** The whole of it. */
   readonly text: string
@@ -274,7 +274,7 @@ function isRefusal({ status, content }: Omit<Reading, 'grant'>, refusal: Service
 
 // ---- dates -----------------------------------------------------------------------------------------------------------
 
-/** `Retry-After` (RFC 9110, section 10.2.3) in ms, at most an hour; undefined where it is none or is past. */
+/** `Retry-After` (RFC 9110, section 10.2.3) in ms, at most an hour; undefined if it is none or is past. */
 function retryAfter({ headers }: ServiceResponse, wallMs: number): number | undefined {
   const value = headers['retry-after']
   if (typeof value !== 'string') return undefined

@@ -34,7 +34,7 @@ const MAX_WAIT_MS = 2_000
 const IN_MEMORY_TYPES = new Set([0x01021994, 0x858458f6])
 /** The longest wait there is: `Retry-After` of an hour and a fifth of it. A clock that jumped cannot make a longer one. */
 const MAX_RETRY_WAIT_MS = 72 * 60_000
-/** Boot clocks of two processes disagree by less: where /proc/uptime is hidden (`ProcSubset=pid`) Node reads whole seconds. */
+/** Boot clocks of two processes disagree by less: if /proc/uptime is hidden (`ProcSubset=pid`) Node reads whole seconds. */
 const CLOCK_GRAIN_MS = 1_000
 
 /**
@@ -132,7 +132,7 @@ export async function createStateStore({
     setFleet(next: SavedFleet): void {
       fleet = next
     },
-    /** Why the state cannot be saved: one sentence with the remedy; null where it can. */
+    /** Why the state cannot be saved: one sentence with the remedy; null if it can. */
     problem: (): string | null => stateFile.error() ?? keyFile.error() ?? tokenFile.error(),
     /** Writes again what could not be written, or what was removed from outside. Never fails. */
     async tick(): Promise<void> {
@@ -238,9 +238,9 @@ export function formatSavedToken(kept: SavedToken, at: Written): string {
   return `${JSON.stringify({ version: VERSION, written: at, kept })}\n`
 }
 
-/** Undefined where it is not the output of formatSavedState. */
+/** Undefined if it is not the output of formatSavedState. */
 export const parseSavedState = (text: string) => parsed(text, stateFileShape)
-/** Undefined where it is not the output of formatSavedToken. */
+/** Undefined if it is not the output of formatSavedToken. */
 export const parseSavedToken = (text: string) => parsed(text, tokenFileShape)
 
 function parsed<T>(text: string, shape: v.GenericSchema<unknown, T>): T | undefined {

@@ -254,7 +254,7 @@ interface Trial extends TrialOptions {
   retryAtMs: number
 }
 
-/** Trials of other credentials: repeated while they fail for another reason than the credentials, which are used once they give a token. */
+/** Trials of other credentials: repeated until the service gives a token, after which they are used, or refuses them. */
 function createTrials(variable: Variable, attempts: Attempts, clock: Clock) {
   const { get, set, step } = variable
   let trial: Trial | null = null

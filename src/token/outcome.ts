@@ -67,7 +67,7 @@ interface ByAnotherHost {
 export interface Grant extends ByAnotherHost {
   readonly kind: 'ok'
   readonly accessToken: string
-  /** The answer's `Date` header, in ms since the epoch, where it had a readable one. */
+  /** The answer's `Date` header, in ms since the epoch, if it had a readable one. */
   readonly serverDateMs?: number
   /** The life that the answer itself gives, in ms; above 0. */
   readonly answerLifeMs?: number
@@ -80,7 +80,7 @@ export interface Grant extends ByAnotherHost {
 export interface TransientFailure extends ByAnotherHost {
   readonly kind: 'transient'
   readonly reason: TransientReason
-  /** One line for people; never holds a secret, also where the service echoed one. */
+  /** One line for people; never holds a secret, even if the service echoed one. */
   readonly detail: string
   /** HTTP status of the answer, if there was one. */
   readonly status?: number

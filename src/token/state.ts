@@ -250,9 +250,9 @@ export interface CurrentAlert {
   readonly remedy: string
   /** Since when there has been no usable token, once that is longer than `alerts.noTokenAfter`. */
   readonly noTokenSince: Instant | null
-  /** The failure behind `no-token`, where an attempt has failed. */
+  /** The failure behind `no-token`, if an attempt has failed. */
   readonly failure: Reason | PostponedReason | null
-  /** The host of the fleet that asked the service, where that was another one. */
+  /** The host of the fleet that asked the service, if that was another one. */
   readonly askedBy: string | null
 }
 

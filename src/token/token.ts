@@ -97,7 +97,7 @@ function claimsOf(accessToken: string): { exp?: unknown; iat?: unknown } {
   }
 }
 
-/** RFC 7519 NumericDate (seconds since the epoch) in ms; undefined where it is none. */
+/** RFC 7519 NumericDate (seconds since the epoch) in ms; undefined if it is none. */
 function numericDateMs(value: unknown): number | undefined {
   if (!Number.isFinite(value)) return undefined
   const date = value as number

@@ -98,7 +98,7 @@ export abstract class Connection implements Caller {
   protected abstract parseNext(bytes: Buffer, at: number): number
   protected afterTurn(): void {}
   protected abstract pushToken(): void
-  /** The last message before the connection is closed for this reason; null where none fits. */
+  /** The last message before the connection is closed for this reason; null if none fits. */
   abstract closeMessage(reason: DropReason): string | null
   /** Reports whether another request may be parsed; `proceed` is called when that changes. */
   protected mayParse(): boolean {

@@ -83,7 +83,7 @@ export function createTokenFiles(options: {
   }
 
   return {
-    /** Removes leftovers of a crash, then maintains the files until the signal is aborted. Then only the shell's file is removed. */
+    /** Removes leftovers of a crash, and maintains the files until the signal is aborted. Then only the shell's file is removed. */
     async run(signal: AbortSignal): Promise<void> {
       await Promise.all(entries.map(async ({ file }) => file.begin()))
       const failed = Promise.withResolvers<never>()

@@ -51,7 +51,7 @@ interface Bound {
   readonly stats: Stats
 }
 
-/** Throws UserError: 69 where a process answers at the path, 78 where no socket can be made there, 75 where the disk hangs. */
+/** Throws UserError: 69 if a process answers at the path, 78 if no socket can be made there, 75 if the disk hangs. */
 export async function openListener(first: SocketAddress, options: ListenerOptions) {
   const { log } = options
   const make = async (address: SocketAddress): Promise<Bound> => bind(address, options)
@@ -65,7 +65,7 @@ export async function openListener(first: SocketAddress, options: ListenerOption
       log('warning', 'Restored a socket that was removed', { event: 'socket-restored', path }),
   })
   return {
-    /** Opens the socket again where it was removed. Never fails: a problem is logged, once. */
+    /** Opens the socket again if it was removed. Never fails: a problem is logged, once. */
     tick: async () => kept.tick(),
     /** Listens elsewhere, or with another mode and group; connections stay. Throws UserError; then nothing changes. */
     move: async (next: SocketAddress) => kept.move(next, async ({ stats }) => adjust(stats, next)),
@@ -178,7 +178,7 @@ async function listenPrivately(path: string, directory: number): Promise<number>
   }
 }
 
-/** Sets group and mode through the socket's descriptor: no link is followed. `own`: the socket must be this one. Throws UserError. */
+/** Sets group and mode through the socket's descriptor, so that no link is followed. `own`: it must be this socket. Throws UserError. */
 async function setAccess(path: string, address: SocketAddress, own?: Stats): Promise<Stats> {
   const { mode, gid } = address
   const fd = await fs.open(path, O_PATH | constants.O_NOFOLLOW)
