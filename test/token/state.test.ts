@@ -179,7 +179,7 @@ test('a request that goes out is counted, and what made it go out is over', () =
   expect(afterRequest(once, 'refresh', at(9)).lastClientRequestAtMs).toBe(at(5).bootMs)
 })
 
-test('nobody is notified of a missing token before the first attempt has ended, however long there was none', () => {
+test('no one is notified of a missing token before the first attempt has ended, however long there was none', () => {
   const longAgo = { ...initial, tokenlessSince: at(-HOUR) }
   expect(currentAlert(longAgo, at(0), 60_000)).toBeNull()
   expect(currentAlert(asked(longAgo, down), at(0), 60_000)).toMatchObject({ reason: 'no-token' })
