@@ -41,8 +41,8 @@ export const MIN_REFRESH_AFTER_MS = 1_000
 const MAX_REFRESH_AFTER_MS = 24 * 3_600_000
 /** A century: longer lives are counted as this one, so that every instant can be written as a date. */
 const MAX_LIFE_MS = 100 * 365 * 24 * 3_600_000
-/** A NumericDate beyond this, the end of the year 9999, is milliseconds, written by a service that took them for seconds. */
-const MAX_NUMERIC_DATE = 253_402_300_799
+/** A NumericDate beyond this is milliseconds (of 2001 or later), written by a service that took them for seconds. */
+const MAX_NUMERIC_DATE = 1e12
 
 /** Time from the start of a life to its refresh, in ms. `drawn` is from [0, 1). */
 export function refreshAfterMs(lifeMs: number, drawn: number): number {

@@ -43,20 +43,19 @@ describe('the life of a JWT', () => {
     expect(jwtLifeMs(jwtOf({ exp: -1 }), ours)).toBeLessThan(0)
   })
 
-  test('takes dates beyond the year 9999 for milliseconds', () => {
+  test('takes dates that would be in milliseconds of 2001 or later for those', () => {
     const token = jwtOf({ iat: nowS * 1000, exp: (nowS + 60) * 1000 })
     expect(jwtLifeMs(token, ours)).toBe(60_000)
-    // The last second of 9999 means "never" to many services.
-    const never = Date.parse('9999-12-31T23:59:59Z') / 1000
-    expect(jwtLifeMs(jwtOf({ exp: never, iat: never - 60 }), ours)).toBe(60_000)
-    const latest = never * 1000
-    expect(jwtLifeMs(jwtOf({ exp: latest, iat: latest - 60_000 }), ours)).toBe(60_000)
-    expect(jwtLifeMs(jwtOf({ exp: latest + 1_000 }), ours)).toBeUndefined()
+    // The end of the year 9999 means "never" to many services.
+    for (const exp of [253_402_300_799, 253_402_300_800, 1e12])
+      expect(jwtLifeMs(jwtOf({ exp, iat: exp - 60 }), ours)).toBe(60_000)
+    expect(jwtLifeMs(jwtOf({ exp: 1e15, iat: 1e15 - 60_000 }), ours)).toBe(60_000)
+    expect(jwtLifeMs(jwtOf({ exp: 1e15 + 1_000 }), ours)).toBeUndefined()
   })
 
   test('is a century at most, and an iat before 1970 says nothing', () => {
     const century = 100 * 365 * 24 * 3_600_000
-    expect(jwtLifeMs(jwtOf({ exp: 253_402_300_799 }), ours)).toBe(century)
+    expect(jwtLifeMs(jwtOf({ exp: 1e12 }), ours)).toBe(century)
     expect(jwtLifeMs(jwtOf({ exp: nowS + 60, iat: -1e13 }), ours)).toBe(60_000)
     expect(jwtLifeMs(jwtOf({ exp: nowS + 60, iat: 0 }), ours)).toBe((nowS + 60) * 1_000)
   })
