@@ -13,9 +13,9 @@ const PROBE_EVERY_MS = 1_000
 const FIRST_PAUSE_MS = 50
 /** For this long after a good answer a refusal concerns its caller alone, and is not reported. */
 const CLEARED_MS = 30_000
-/** Between two reports of a token that the daemon is replacing, or that could not be reported. */
+/** The time between two reports of a token that the daemon is replacing, or that could not be reported. */
 const REVIEW_MS = 2_000
-/** Between two requests for another token if the daemon does not wait. */
+/** The pause between two requests for another token, in case the daemon does not wait. */
 const PAUSE_MS = 500
 /** Suspects are kept for a while: a call that began with an earlier token may still be refused two tokens later. */
 const MAX_SUSPECTS = 16
@@ -67,6 +67,7 @@ export function createSuspectTokens(options: {
   reject: (fingerprint: string) => Promise<RejectResult>
 }) {
   const { monotonicMs } = options
+  /** By fingerprint; also those that were cleared. */
   const known = new Map<string, Suspect>()
 
   function suspectOf(fingerprint: string): Suspect | undefined {

@@ -106,24 +106,27 @@ async function fetchShared(member: Member, attempt: Attempt, signal: AbortSignal
     switch (lease.verdict) {
       case 'newer':
         member.receive(lease.record, 'take')
-        return answer() ?? useless()
+        return answer() ?? countUseless()
       case 'taken':
         return afterTaken(lease)
       case 'held':
-        return outcomeIfHeld(lease) ?? useless()
+        return outcomeIfHeld(lease) ?? countUseless()
       case 'paused':
-        return outcomeIfPaused(lease) ?? useless()
+        return outcomeIfPaused(lease) ?? countUseless()
       case 'paced': {
         const waitMs = noteHold('pace', { id: '', waitMs: lease.waitMs, capMs: CLIENT_INTERVAL_MS })
-        return waitMs > 0 ? postponed(waitMs) : useless()
+        return waitMs > 0 ? postponed(waitMs) : countUseless()
       }
       case 'yours':
       default:
-        return (await askForAll(member, { ...lease, takenAtMs, leaseMs }, { attempt, signal })) ?? useless()
+        return (
+          (await askForAll(member, { ...lease, takenAtMs, leaseMs }, { attempt, signal })) ?? countUseless()
+        )
     }
   }
 
-  function useless(): null {
+  /** An answer was of no use. */
+  function countUseless(): null {
     patienceMs -= allPatienceMs / MAX_USELESS
     return null
   }
@@ -158,7 +161,7 @@ async function fetchShared(member: Member, attempt: Attempt, signal: AbortSignal
     const startMs = member.nowMs()
     const capMs = LEASE_CAP_IN_REQUESTS * member.service().requestTimeoutMs
     const waitMs = noteHold('lease', { id, waitMs: askedMs, capMs })
-    if (waitMs <= 0) return useless()
+    if (waitMs <= 0) return countUseless()
     const restMs = Math.min(waitMs, leaseMs) + AFTER_LEASE_MS * random()
     await member.waiting.sleep(Math.min(restMs, share.timeoutMs, patienceMs), signal)
     patienceMs -= Math.max(SHORTEST_WAIT_MS, member.nowMs() - startMs)
