@@ -41,7 +41,8 @@ export function call<T>(connection: ReconnectingConnection, options: Call<T>): P
   const untilMs = monotonicMs() + waitMs
   const leftMs = (): number => Math.max(0, untilMs - monotonicMs())
   const inMemory = connection.isSilent && signal?.aborted !== true ? fallback() : undefined
-  if (inMemory !== undefined) return Promise.resolve(inMemory)
+  // Not at once: a caller that asks in a loop would keep the process from reading the daemon's answers.
+  if (inMemory !== undefined) return new Promise((resolve) => setImmediate(resolve, inMemory))
   let sends = 0
   /** A fault of a daemon that may be stopping: the next daemon may have a token. */
   let earlyFault: TokenClientError | undefined
