@@ -47,7 +47,7 @@ test('a loop over answers from memory leaves the process time for the answers of
   const client = clientOf(daemon)
   await client.get()
   expect(await client.get()).toMatchObject({ cached: true })
-  const idle = vi.fn()
+  const idle = vi.fn<() => void>()
   setImmediate(idle)
   for (let calls = 0; calls < 10; calls += 1) await client.get()
   expect(idle).toHaveBeenCalled()
