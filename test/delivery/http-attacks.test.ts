@@ -1,5 +1,7 @@
 // HTTP that is odd, broken or meant to deceive: each request gets one answer, or the connection ends after one.
-import { describe, expect, it } from 'vitest'
+import { connect } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import { playSweeps, startDelivery } from '../support/delivery-world.ts'
 import { connectRaw } from '../support/ipc-client.ts'
 import { exchange } from '../support/raw-http.ts'
@@ -167,6 +169,26 @@ describe('many at once', () => {
     const request = `${POST}${expectation}Content-Length: ${BODY.length}\r\n\r\n${BODY}`
     const received = await exchange(httpPath, request.repeat(1_000) + NEXT, { until: /not-found/ })
     expect(received.match(/HTTP\/1\.1 200/g)).toHaveLength(1_000)
+  })
+
+  it.each([
+    ['in its first line', 'GET /v1/sta', 'tus HT', 'TP/1.1\r\n\r\n'],
+    ['before its last line', 'GET /v1/status HTTP/1.1\r\nHost: x\r\n', '\r\n'],
+    ['in its last line end', 'GET /v1/status HTTP/1.1\r\nHost: x', '\r', '\n\r\n'],
+  ])('a request that comes with the body before it, and is cut %s, is answered', async (_how, ...parts) => {
+    const { httpPath } = await ready()
+    const client = connect(httpPath).setEncoding('utf8')
+    onTestFinished(() => void client.destroy())
+    let received = ''
+    client.on('data', (chunk: string) => (received += chunk))
+    const [first = '', ...others] = parts
+    client.write(`${POST}Content-Length: ${BODY.length}\r\n\r\n${BODY}${first}`)
+    await expectUntil('the first answer', () => received.includes('verdict'))
+    for (const part of others) {
+      client.write(part)
+      await sleep(20)
+    }
+    await expectUntil('both answers', () => received.match(/HTTP\/1\.1 200/g)?.length === 2)
   })
 
   it('a connection that is answered before its body has come holds nothing when it goes', async () => {

@@ -19,7 +19,7 @@ interface HttpContext {
   readonly isOneAnswer: boolean
 }
 const HEAD_END = '\r\n\r\n'
-/** The size of a piece of a body. Only the parser knows where a body ends: a piece may contain up to 14 further requests. */
+/** The parser gets so much of a body at a time. Only it knows the end of one in chunks: at most 14 requests follow in such a part. */
 const BODY_PART_BYTES = 256
 const [CARRIAGE_RETURN, LINE_FEED, LETTER_A, LETTER_Z] = [0x0d, 0x0a, 0x41, 0x5a]
 
@@ -53,6 +53,8 @@ export class HttpConnection extends Connection {
   private events: ServerResponse | null = null
   /** The connection ends with the answer to the next request. */
   private isNextLast: boolean
+  /** Bytes of the body that the parser does not have yet; Infinity: only the parser knows its end. */
+  private bodyLeft = 0
   /** The present answer is the last one; then the connection is complete, or is dropped for this reason. Null: it is not. */
   private end: 'complete' | DropReason | null = null
 
@@ -65,7 +67,11 @@ export class HttpConnection extends Connection {
   protected override parseNext(bytes: Buffer, at: number): number {
     // Nothing can be answered after an event stream, which has no end.
     if (this.events !== null) return this.refuseBytes(at)
-    if (this.isBodyUnfinished()) return this.push(bytes, at, Math.min(at + BODY_PART_BYTES, bytes.length))
+    if (this.isBodyUnfinished()) {
+      const end = Math.min(at + BODY_PART_BYTES, at + this.bodyLeft, bytes.length)
+      this.bodyLeft -= end - at
+      return this.push(bytes, at, end)
+    }
     const start = afterEmptyLines(bytes, at)
     if (start > at) return start
     // The parser would take the preface of HTTP/2 for two requests.
@@ -101,7 +107,7 @@ export class HttpConnection extends Connection {
   }
 
   private isBodyUnfinished(): boolean {
-    return this.response?.req.complete === false
+    return this.bodyLeft > 0 && this.response?.req.complete === false
   }
 
   /** The parser has read the head of a request. */
@@ -109,6 +115,8 @@ export class HttpConnection extends Connection {
     if (this.isClosing || this.end !== null) return
     this.isHeadParsed = true
     this.response = res
+    const isChunked = headerOf(req, 'transfer-encoding') !== undefined
+    this.bodyLeft = isChunked ? Infinity : Number(headerOf(req, 'content-length') ?? 0)
     res.once('close', () => this.proceed())
     // A client that wants another protocol gets an answer in this one.
     if (this.isNextLast || headerOf(req, 'upgrade') !== undefined) {
