@@ -8,14 +8,20 @@ export async function readLimited(
   stream: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
   { maxBytes, maxDiscardedBytes = 0 }: { maxBytes: number; maxDiscardedBytes?: number },
 ): Promise<Buffer<ArrayBuffer> | undefined> {
-  const chunks: Uint8Array[] = []
+  // Not a list of the chunks: each could be one byte, and keep alive all that it was received with.
+  let bytes = Buffer.alloc(0)
   let length = 0
   for await (const chunk of stream) {
-    length += chunk.length
-    if (length <= maxBytes) chunks.push(chunk)
-    else if (length > maxBytes + maxDiscardedBytes) return undefined
+    const end = length + chunk.length
+    if (end > maxBytes + maxDiscardedBytes) return undefined
+    if (end <= maxBytes) {
+      if (end > bytes.length)
+        bytes = Buffer.concat([bytes], Math.min(maxBytes, Math.max(end, 2 * bytes.length)))
+      bytes.set(chunk, length)
+    }
+    length = end
   }
-  return length > maxBytes ? undefined : Buffer.concat(chunks)
+  return length > maxBytes ? undefined : bytes.subarray(0, length)
 }
 
 /** Reports whether the value is an object with fields, and no list. */
