@@ -17,6 +17,8 @@ export const MAX_SUBSCRIPTIONS = 16
 export const REQUESTS_PER_TURN = 8
 /** Input up to this length is parsed at once; more waits for its turn: long requests of many clients take time and memory. */
 export const AT_ONCE_BYTES = 1024
+/** Longer input is parsed in parts of this length. Node reads no more (64 KiB at a time) while it holds as much that is not parsed. */
+export const READ_BYTES = 4 * 1024
 export const MAX_HEAD_BYTES = 8 * 1024
 export const MAX_HEAD_FIELDS = 64
 /** Body of an HTTP request: a report of the longest token fits. */

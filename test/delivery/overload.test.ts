@@ -193,6 +193,12 @@ const WAIT = `GET /v1/token?waitSeconds=60&notFingerprint=FP ${HEAD}`
 const events = { first: `GET /v1/token/events ${HEAD}\r\n`, burst: 20_000, times: 1 }
 const pipelined = { connections: 8, burst: 500, times: 10, reads: false }
 const thousand = { connections: 1_000, burst: 1, times: 1 }
+const chunked = {
+  first: `${POST}Transfer-Encoding: chunked\r\n\r\n`,
+  connections: 1_000,
+  burst: 32,
+  times: 4,
+}
 const unread = { connections: 1_000, burst: 400, times: 4, reads: false }
 const denied = { connections: 64, burst: 400, uid: 65_000 }
 
@@ -205,6 +211,8 @@ describe('floods cost the daemon little memory, and no other client its answer',
     ['waiting requests with 64 fields', thousand, `${WAIT}${FIELDS}\r\n`, 140, 0],
     ['heads without an end', thousand, `${WAIT}${'a: b\r\n'.repeat(1_200)}`, 140, 0],
     ['heads of 990 fields', thousand, `${WAIT}${'a: b\r\n'.repeat(990)}\r\n`, 140, 1_000],
+    ['bodies in chunks of a byte', chunked, `1;x=${'x'.repeat(2_000)}\r\na\r\n`, 140, 0],
+    ['requests behind one that waits', { ...thousand, burst: 2_000 }, `${WAIT}\r\n`, 140, 0],
     ['frames whose answers are not read', { ...unread, isIpc: true }, ASK, 140, 0],
     ['requests whose answers are not read', unread, GET_TOKEN, 140, 0],
   ]

@@ -6,6 +6,7 @@ import type { Fault } from '../../protocol.ts'
 import {
   AT_ONCE_BYTES,
   MAX_UNSENT_BYTES,
+  READ_BYTES,
   REQUESTS_PER_TURN,
   type RequestRate,
   type TimeoutReason,
@@ -128,16 +129,30 @@ export abstract class Connection implements Caller {
   }
 
   private receive(chunk: Buffer): void {
-    if (this.isClosing) return
-    this.unread = this.unread.length === 0 ? chunk : Buffer.concat([this.unread, chunk])
-    if (chunk.length <= AT_ONCE_BYTES) return this.guard(() => this.read())
-    this.isPartial = false
+    const { socket } = this
+    // `take` has it.
+    if (this.isClosing || socket.isPaused()) return
+    if (chunk.length <= AT_ONCE_BYTES) {
+      this.unread = this.unread.length === 0 ? chunk : Buffer.concat([this.unread, chunk])
+      return this.guard(() => this.read())
+    }
+    // While the stream holds it Node reads no more: taken now, as much again would be read and held.
+    socket.pause()
+    socket.unshift(chunk)
     this.proceed()
+  }
+
+  /** What is unread, with the next part of what the stream holds if there is no whole request. */
+  private take(): Buffer {
+    const { socket, unread } = this
+    if (socket.readableLength === 0 || (unread.length > 0 && !this.isPartial)) return unread
+    const part = socket.read(Math.min(socket.readableLength, READ_BYTES)) as Buffer
+    return unread.length === 0 ? part : Buffer.concat([unread, part])
   }
 
   /** Parses as many requests as fit in one turn. The socket is read from again once no whole one is left. */
   private read(): void {
-    const { unread } = this
+    const unread = this.take()
     let at = 0
     this.isPartial = false
     for (let left = REQUESTS_PER_TURN; left > 0 && at < unread.length; left -= 1) {
@@ -150,14 +165,14 @@ export abstract class Connection implements Caller {
     if (this.isClosing) return
     if (at === unread.length) this.unread = NOTHING
     // The beginning of a request may wait long: as a part of a larger buffer it would keep all of that in memory.
-    else if (at > 0) this.unread = this.isPartial ? Buffer.from(unread.subarray(at)) : unread.subarray(at)
+    else this.unread = this.isPartial ? Buffer.from(unread.subarray(at)) : unread.subarray(at)
     this.afterTurn()
     this.proceed()
   }
 
   /** Reports whether there is input that can be parsed. */
   protected get isUnread(): boolean {
-    return this.unread.length > 0 && !this.isPartial
+    return (this.unread.length > 0 && !this.isPartial) || this.socket.readableLength > 0
   }
 
   /** Call it when an answer was made or sent: parses further input in the next turn, or ends the connection. */

@@ -15,6 +15,7 @@ import { loadLibc } from '../../lib/libc.ts'
 import { createProblemLog, type Log } from '../../lib/log.ts'
 import { monotonicMs } from '../../lib/clock.ts'
 import { nameOf } from '../../lib/posix-ids.ts'
+import { READ_BYTES } from '../limits.ts'
 import {
   assertPathFree,
   createPathResource,
@@ -105,7 +106,7 @@ function createSocketWatch(path: string, log: Log): () => Promise<void> {
 }
 
 async function listenOn(fd: number, { onConnection, onAcceptError }: ListenerOptions): Promise<Server> {
-  const server = createServer({ allowHalfOpen: true }, onConnection)
+  const server = createServer({ allowHalfOpen: true, highWaterMark: READ_BYTES }, onConnection)
   // With `listen({ fd, backlog })` the socket would get Node's own backlog.
   server.listen({ fd }, BACKLOG)
   await once(server, 'listening').catch((cause: unknown) => {
