@@ -6,7 +6,6 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { ReadStream } from 'node:tty'
-
 import { TokenClient } from '../client/index.ts'
 import { createSystemClock } from '../lib/clock.ts'
 import { errorMessage, exitStatus, UserError } from '../lib/error.ts'

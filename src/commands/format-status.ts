@@ -1,7 +1,6 @@
 // The status for people: first what is wrong and the next step, then a row for each part, fit for the terminal.
 import type { Writable } from 'node:stream'
 import { stripVTControlCharacters } from 'node:util'
-
 import { accountWords } from '../lib/account.ts'
 import { asSentence, escapeUnsafeIn } from '../lib/display-text.ts'
 import { formatDuration } from '../lib/duration.ts'

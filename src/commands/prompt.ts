@@ -1,7 +1,6 @@
 // Questions to a person at a terminal, whose answers may be hidden while they are typed, and notices that work goes on.
 import { createInterface } from 'node:readline/promises'
 import { Writable, type Readable } from 'node:stream'
-
 import { UsageError } from '../lib/error.ts'
 
 export function isTerminal(stream: Readable | Writable): boolean {

@@ -4,7 +4,6 @@ import { lstatSync, openSync, statSync } from 'node:fs'
 import { mkdir, readFile, rm } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
-
 import { normaliseBaseUrl } from '../config/base-url.ts'
 import { withoutNewline } from '../config/inputs.ts'
 import { permissionFaults, readFile as readConfigFile } from '../config/read-file.ts'

@@ -2,7 +2,6 @@
 import { existsSync, globSync, lstatSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { parseEnv } from 'node:util'
-
 import { accountOfConfig, accountWords, socketCure, systemSocket, unitNames } from '../lib/account.ts'
 import { SYSTEM_CONFIG_DIRECTORY } from '../lib/paths.ts'
 import { errorCode, exitStatus, withSystemFallback, UserError } from '../lib/error.ts'

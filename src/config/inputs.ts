@@ -1,6 +1,5 @@
 // Reads the secrets, certificates and templates that a configuration names, at each load.
 import { join, resolve } from 'node:path'
-
 import { accountOfEnvironment, unitNames } from '../lib/account.ts'
 import { CONTROL_CHARACTER } from '../lib/display-text.ts'
 import { certificatesIn } from '../lib/crypto.ts'

@@ -1,6 +1,5 @@
 // The JSON Schema of the configuration file, made from the schema when the program is built.
 import { toJsonSchema } from '@valibot/to-json-schema'
-
 import { configSchema } from './schema.ts'
 
 /** Draft 7, which editors know best. */

@@ -9,7 +9,6 @@ import {
   statSync,
   type Stats,
 } from 'node:fs'
-
 import { errorCode, errorMessage } from '../lib/error.ts'
 import { nameOf } from '../lib/posix-ids.ts'
 

@@ -1,7 +1,6 @@
 // The paths that the daemon writes to: token files and sockets, with modes, owners and groups, and no two at one path.
 import { isUtf8 } from 'node:buffer'
 import { join, resolve } from 'node:path'
-
 import { placeholders, placeholdersIn } from '../lib/template.ts'
 import { idOf, type IdKind } from '../lib/posix-ids.ts'
 import { MAX_SOCKET_PATH_BYTES } from '../lib/paths.ts'

@@ -1,6 +1,5 @@
 // The kinds of values that settings have, each with its sentence.
 import * as v from 'valibot'
-
 import { CONTROL_CHARACTER } from '../lib/display-text.ts'
 import { DURATION, parseDuration } from '../lib/duration.ts'
 

@@ -1,6 +1,5 @@
 // The one description of the configuration file. Its types, messages, JSON Schema and manual page come from it.
 import * as v from 'valibot'
-
 import { logLevels } from '../lib/log.ts'
 import { permanentReasons } from '../token/outcome.ts'
 import { baseUrlProblem, normaliseBaseUrl, TOKEN_URL_SHAPE, tokenUrlProblem } from './base-url.ts'

@@ -1,6 +1,5 @@
 // The shape of a document against the schema: one walk finds every fault, with its key path and its remedy, and no value.
 import * as v from 'valibot'
-
 import { isRecord } from '../lib/input.ts'
 import { keyPath, type ConfigIssue } from './issues.ts'
 import { nearestName } from './nearest.ts'
