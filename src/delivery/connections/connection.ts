@@ -142,7 +142,7 @@ export abstract class Connection implements Caller {
     this.proceed()
   }
 
-  /** What is unread, with the next part of what the stream holds if there is no whole request. */
+  /** Returns the unread input. If it has no whole request, the next part of what the stream holds is added. */
   private take(): Buffer {
     const { socket, unread } = this
     if (socket.readableLength === 0 || (unread.length > 0 && !this.isPartial)) return unread
