@@ -3,6 +3,7 @@ import { once } from 'node:events'
 import { constants, lstatSync, readdirSync, readFileSync, statSync } from 'node:fs'
 import { chmod, chown, mkdir, rm, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { isMainThread } from 'node:worker_threads'
 import { afterEach, describe, expect, it, onTestFinished } from 'vitest'
 import { clearLeftovers, removeFile, replaceFile } from '../../src/lib/atomic-file.ts'
 import { recordFileCalls, watchFileCalls } from '../support/file-calls.ts'
@@ -33,7 +34,8 @@ async function mounted(options: string): Promise<string> {
 }
 
 describe.each(['disk', 'memory'] as const)('a file on %s', (where) => {
-  it('is made with its mode whatever the umask', async () => {
+  // Planted faults run in threads, which share one umask.
+  it.skipIf(!isMainThread)('is made with its mode whatever the umask', async () => {
     const path = join(await tempDirectory(where), 'token')
     for (const mask of [0o000, 0o022, 0o777]) {
       process.umask(mask)

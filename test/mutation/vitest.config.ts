@@ -12,6 +12,7 @@ export default defineConfig({
       'test/share/{fleet-story,redis-access,manual}.test.ts',
       'test/report/log.test.ts',
       'test/config/hostile-directory.test.ts',
+      'test/lib/libc.test.ts',
     ],
     setupFiles: ['test/mutation/setup.ts'],
     testTimeout: 60_000,
