@@ -1,5 +1,4 @@
 // The daemon's life: load the configuration, make sure that no other daemon runs, build this one, run it, close it.
-import { rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Writable } from 'node:stream'
 import type { LoadOptions } from './config/load.ts'
@@ -8,10 +7,11 @@ import { acquireInstanceLock } from './delivery/listener/instance-lock.ts'
 import { serveMisconfigured } from './delivery/servers.ts'
 import { raceAbort } from './lib/tasks.ts'
 import { accountOfEnvironment, unitNames } from './lib/account.ts'
+import { lstatIfAny, replaceFile } from './lib/atomic-file.ts'
 import { createSystemClock } from './lib/clock.ts'
 import type { DaemonSignals } from './lib/daemon-signals.ts'
 import { createDirectories } from './lib/directories.ts'
-import { errorCode, errorMessage, exitStatus, UserError, withSystemFallback } from './lib/error.ts'
+import { errorCode, errorMessage, exitStatus, UserError } from './lib/error.ts'
 import { createGcAfterBurst } from './lib/gc-after-burst.ts'
 import { loadLibc } from './lib/libc.ts'
 import { closeUnknownSockets, takeInheritedSockets, type InheritedSockets } from './lib/socket-activation.ts'
@@ -130,7 +130,7 @@ async function answerMisconfigured(
     remedy: `Correct it (sudo kyc-tokend check), then sudo systemctl restart ${unit}`,
   })
   const message = `kyc-tokend is misconfigured and not running: see \`journalctl -u ${unit}\` and \`kyc-tokend check\``
-  const isAwaited = isStartedAgain(env['RUNTIME_DIRECTORY'], clock.now().wallMs)
+  const isAwaited = await isStartedAgain(env['RUNTIME_DIRECTORY'], clock.now().wallMs)
   await serveMisconfigured(inherited, { message, isAwaited, log, clock, signal: signals.stop })
   await close()
 }
@@ -139,14 +139,15 @@ async function answerMisconfigured(
 const AGAIN_MS = 120_000
 
 /** Reports whether this is such a second start, and notes the start as the time of an empty file in the runtime directory. */
-function isStartedAgain(directory: string | undefined, nowMs: number): boolean {
+async function isStartedAgain(directory: string | undefined, nowMs: number): Promise<boolean> {
   if (directory === undefined) return false
   const file = join(directory, 'misconfigured')
-  return withSystemFallback(false, () => {
-    const lastMs = statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? -Infinity
-    // Removed first: what lies there may be another user's link.
-    rmSync(file, { force: true })
-    writeFileSync(file, '', { flag: 'wx', mode: 0o600 })
-    return Math.abs(nowMs - lastMs) < AGAIN_MS
-  })
+  try {
+    const last = await lstatIfAny(file)
+    await replaceFile(file, '', { mode: 0o600 })
+    return last !== null && Math.abs(nowMs - last.mtimeMs) < AGAIN_MS
+  } catch {
+    // The reason does not matter: clients are answered as at a first start.
+    return false
+  }
 }
