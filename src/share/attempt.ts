@@ -274,12 +274,10 @@ async function askAlone(member: Member, attempt: Attempt, signal: AbortSignal): 
   if (!isAct) {
     const isUrgent = keeper.state().rejection !== null || isOthersToken(keeper.state())
     const { usableUntilMs, nowMs } = member.moment()
-    const untilMs = usableUntilMs && usableUntilMs - leaseMsOf(member)
-    const planned = afterPlanned(
-      member.state,
-      { isUrgent, drawn: random() },
-      { usableUntilMs: untilMs, nowMs },
-    )
+    // Another host's lease may be waited for: the token must live as long.
+    const plannedUntilMs = usableUntilMs && usableUntilMs - leaseMsOf(member)
+    const draw = { isUrgent, drawn: random() }
+    const planned = afterPlanned(member.state, draw, { usableUntilMs: plannedUntilMs, nowMs })
     const { inMs, spreadMs } = planned
     member.state = planned.state
     telemetry.alone({ spreadMs: Math.round(spreadMs), inMs: Math.round(inMs) })
