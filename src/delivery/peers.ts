@@ -48,6 +48,11 @@ export function createPeers(options: { loadLibc?: () => Libc; ownUid?: number } 
       const fd = descriptorOf(socket)
       return fd !== null && libc.isHungUp(fd)
     },
+    /** Has the kernel refuse what the peer sends from now on; what has arrived can still be read, and then the input ends. */
+    endInput(socket: Socket): void {
+      const fd = descriptorOf(socket)
+      if (fd !== null) libc.endInput(fd)
+    },
     /** Sets the kernel's buffer for unread answers. */
     limitSendBuffer(socket: Socket, bytes: number): void {
       const fd = descriptorOf(socket)

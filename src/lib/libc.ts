@@ -40,6 +40,7 @@ const ABI = {
   POLLHUP: 16,
   LOCK_EX: 2,
   LOCK_NB: 4,
+  SHUT_RD: 0,
   SOL_SOCKET: 1,
   SO_SNDBUF: 7,
   SO_PEERCRED: 17,
@@ -165,6 +166,7 @@ function createSocketCalls(func: GetFunction, checked: Check) {
 
 function createConnectionCalls(func: GetFunction, checked: Check) {
   const poll = func('int poll(void *, ulong, int)')
+  const shutdown = func('int shutdown(int, int)')
   const getsockopt = func('int getsockopt(int, int, int, void *, void *)')
   const setsockopt = func('int setsockopt(int, int, int, void *, uint32_t)')
   // Reused, because each connection needs them.
@@ -206,6 +208,8 @@ function createConnectionCalls(func: GetFunction, checked: Check) {
     peerGroups,
     /** Reports whether the other end is closed in both directions (poll(2), POLLHUP). */
     isHungUp: (fd: number): boolean => (eventsOf(fd) & ABI.POLLHUP) !== 0,
+    /** The other end can send no more; what it has sent can still be read (shutdown(2), SHUT_RD). */
+    endInput: (fd: number): number => shutdown(fd, ABI.SHUT_RD),
     /** Reports whether this pipe still has a reader (poll(2), POLLERR). */
     hasReader: (fd: number): boolean => (eventsOf(fd) & ABI.POLLERR) === 0,
     /** Has the kernel keep about twice this of what was sent and not read (socket(7), SO_SNDBUF). */

@@ -296,6 +296,20 @@ describe('the end of the daemon', () => {
     },
   )
 
+  it('leaves no request that has arrived unread, though its clients never pause', async () => {
+    const world = await ready()
+    const errors: unknown[] = []
+    const closed = Array.from({ length: 20 }, async () => {
+      const socket = connect(world.ipcPath)
+      socket.on('error', ({ code }: NodeJS.ErrnoException) => errors.push(code))
+      socket.on('data', () => socket.write(ASK)).write(ASK)
+      await new Promise((resolve) => socket.on('close', resolve))
+    })
+    await world.stop()
+    await Promise.all(closed)
+    expect(errors).not.toContain('ECONNRESET')
+  })
+
   it('is held up for 2.5 s at most by a client that reads nothing', async () => {
     const world = await ready({ tokenOf: () => LARGE })
     const client = await connectRaw(world.ipcPath, { reads: false })

@@ -183,6 +183,29 @@ export function createConnectionServer(
       if (connection.subscriptions > 0) turns(() => connection.onTokenChange())
   }
 
+  /**
+   * Answers the requests in the sockets' buffers. The input of a connection ends once nothing has come for two rounds of the event
+   * loop: a request that comes later is refused by the kernel, where closing would reset it unread.
+   */
+  async function drain(): Promise<void> {
+    const begunMs = monotonicMs()
+    const quiet = new Map<Connection, { rounds: number; bytesRead: number }>()
+    for (let passedMs = 0; all.size > 0 && passedMs < DRAIN_MS; passedMs = monotonicMs() - begunMs) {
+      for (const connection of all.keys()) {
+        connection.drain()
+        const { bytesRead } = connection.socket
+        const before = quiet.get(connection) ?? { rounds: 0, bytesRead: 0 }
+        const isFresh = bytesRead === 0 && monotonicMs() - connection.madeAtMs < FIRST_REQUEST_MS
+        const isQuiet = connection.hasAnsweredAll() && !isFresh && bytesRead === before.bytesRead
+        const rounds = isQuiet ? before.rounds + 1 : 0
+        quiet.set(connection, { rounds, bytesRead })
+        if (rounds > 2 || passedMs > BUSY_DRAIN_MS) peers.endInput(connection.socket)
+      }
+      await (passedMs < 20 ? nextRound() : sleep(1))
+    }
+    for (const connection of all.keys()) close(connection, null)
+  }
+
   return {
     /** Listens. Throws UserError (69, 78). */
     async open(): Promise<void> {
@@ -199,7 +222,7 @@ export function createConnectionServer(
       unsubscribe()
       await listener?.close()
       listener = null
-      await drain(all, close)
+      await drain()
       clearInterval(sweepTimer)
     },
     /** Uses other settings from now on; connections stay. Throws UserError; then the former settings stay. */
@@ -236,27 +259,4 @@ function faultsOf(denied: Fault, framing: string): Host['faults'] {
     'broken-framing': badRequest(framing),
     'incomplete-request': badRequest('The request did not end in time'),
   }
-}
-
-/** Answers the requests in the sockets' buffers; these count as empty once nothing has come for two rounds of the event loop. */
-async function drain(
-  all: ReadonlyMap<Connection, unknown>,
-  close: (connection: Connection, message: null) => void,
-): Promise<void> {
-  const begunMs = monotonicMs()
-  const quiet = new Map<Connection, { rounds: number; bytesRead: number }>()
-  for (let passedMs = 0; all.size > 0 && passedMs < DRAIN_MS; passedMs = monotonicMs() - begunMs) {
-    for (const connection of all.keys()) {
-      connection.drain()
-      const { bytesRead } = connection.socket
-      const before = quiet.get(connection) ?? { rounds: 0, bytesRead: 0 }
-      const isFresh = bytesRead === 0 && monotonicMs() - connection.madeAtMs < FIRST_REQUEST_MS
-      const hasNews = bytesRead !== before.bytesRead && passedMs <= BUSY_DRAIN_MS
-      const rounds = connection.hasAnsweredAll() && !isFresh && !hasNews ? before.rounds + 1 : 0
-      quiet.set(connection, { rounds, bytesRead })
-      if (rounds > 2) connection.socket.destroySoon()
-    }
-    await (passedMs < 20 ? nextRound() : sleep(1))
-  }
-  for (const connection of all.keys()) close(connection, null)
 }
