@@ -285,7 +285,7 @@ test('--watch on a pipe prints a line for each event and ends with the status', 
   await cli(['token'])
   const { child, stdout, ended } = startCli(['status', '--watch', '--socket', daemon.ipcPath])
   onTestFinished(() => void child.kill('SIGKILL'))
-  await expectUntil('the token', () => /^\S+Z {2}state ready\n\S+Z {2}token 1 \(/.test(stdout()))
+  await expectUntil('the token', () => /^\S{19}Z {2}state ready\n\S+Z {2}token 1 \(/.test(stdout()))
   expect(stdout()).not.toContain('\u001b')
   child.kill('SIGINT')
   expect((await ended).status).toBe(0)

@@ -4,6 +4,7 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
 import { join } from 'node:path'
+import { setImmediate as nextRound } from 'node:timers/promises'
 import fc from 'fast-check'
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { createDescriptors, createQuota, createTurns } from '../../src/delivery/limits.ts'
@@ -382,6 +383,9 @@ it('turns go round: nothing is served twice before all others, and the event loo
   await rounds.promise
   expect(served.join('')).toBe('abcabcabc')
   expect(loops).toBeGreaterThan(1)
+  await nextRound()
+  // No round comes for an empty queue.
+  expect(process.getActiveResourcesInfo()).not.toContain('Immediate')
 })
 
 describe('frames', () => {
