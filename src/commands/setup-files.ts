@@ -1,14 +1,14 @@
 // The files that `setup` writes: configuration, key and secret, with the owner and mode that the daemon needs. What was
 // there before can be put back as it was.
 import { lstatSync, openSync, statSync } from 'node:fs'
-import { mkdir, readFile, rm } from 'node:fs/promises'
+import { link, mkdir, readFile, rename, rm } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 import { normaliseBaseUrl } from '../config/base-url.ts'
 import { withoutNewline } from '../config/inputs.ts'
 import { permissionFaults, readFile as readConfigFile } from '../config/read-file.ts'
 import { accountConfigPath } from '../lib/account.ts'
-import { FileError, replaceFile, type FileAttributes } from '../lib/atomic-file.ts'
+import { asFileError, FileError, replaceFile, type FileAttributes } from '../lib/atomic-file.ts'
 import { errorMessage, exitStatus, UsageError, UserError } from '../lib/error.ts'
 import { isRecord } from '../lib/input.ts'
 import { loadLibc } from '../lib/libc.ts'
@@ -120,31 +120,40 @@ function refuseUntrusted(config: string): void {
     throw new UserError(`${config} ${fault}. Nothing was written.`, exitStatus.configuration)
 }
 
-/** Writes the changes, and gives a function that puts back what was there and says so. Throws UserError (78). */
-export async function writeSetup(
-  changes: readonly Change[],
-  { attributes }: SetupFiles,
-): Promise<() => Promise<string[]>> {
-  const done: { path: string; former: { content: Buffer; attributes: FileAttributes } | null }[] = []
-  const undo = async (): Promise<string[]> => {
-    for (const { path, former } of done)
-      await (former === null
-        ? rm(path, { force: true })
-        : replaceFile(path, former.content, former.attributes))
-    return done.map(({ path, former }) => `${former === null ? 'Removed' : 'Put back'} ${path}`)
+/** What a change replaces has this name until the change is taken over, so that a setup that is killed loses nothing. */
+const formerName = (path: string): string => `${path}.before-setup`
+
+/** Puts back what changes have replaced, and says so. */
+export async function putBack(paths: readonly string[]): Promise<string[]> {
+  const replaced = paths.filter((path) => existing([formerName(path)]).length > 0)
+  for (const path of replaced) {
+    await rename(formerName(path), path)
+    // Of two names of one file the rename leaves both.
+    await rm(formerName(path), { force: true })
   }
+  return replaced.map((path) => `Put back ${path}`)
+}
+
+/** Writes the changes. `undo` puts back what was there and says so, `keep` takes the changes over. Throws UserError (78). */
+export async function writeSetup(changes: readonly Change[], { attributes }: SetupFiles) {
+  const paths = changes.map(({ path }) => path)
+  const added: string[] = []
+  const undo = async (): Promise<string[]> => {
+    const sentences = await putBack(paths)
+    for (const path of added) await rm(path, { force: true })
+    return [...sentences, ...added.map((path) => `Removed ${path}`)]
+  }
+  const keep = async () => Promise.all(paths.map(async (path) => rm(formerName(path), { force: true })))
   try {
     for (const { path, content } of changes) {
       const stats = lstatSync(path, { throwIfNoEntry: false })
       // A link or a device is refused below.
-      const { mode = 0, uid = 0, gid = 0 } = stats ?? {}
-      const former = stats?.isFile()
-        ? { content: await readFile(path), attributes: { mode: mode & 0o7777, uid, gid } }
-        : null
+      if (stats?.isFile())
+        await link(path, formerName(path)).catch((error: unknown) => Promise.reject(asFileError(path, error)))
       await replaceFile(path, content, attributes)
-      done.push({ path, former })
+      if (stats === undefined) added.push(path)
     }
-    return undo
+    return { undo, keep }
   } catch (error) {
     await undo()
     if (!(error instanceof FileError)) throw error

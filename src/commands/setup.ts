@@ -19,6 +19,7 @@ import { announce, createPrompt, isTerminal } from './prompt.ts'
 import {
   lockSetup,
   planSetup,
+  putBack,
   setupFiles,
   writeSetup,
   existsError,
@@ -45,8 +46,10 @@ export const run: RunCommand = async (invocation) => {
   const asked = ['ActiveState', 'UnitFileState']
   const before = isService ? await unitProperties(`${unit}.service`, asked, { isNeeded: true }) : null
   await lockSetup(files)
+  for (const line of await putBack([files.config, files.apiKey, files.apiSecret, files.ca]))
+    stdout.write(`${line}, which a killed setup had replaced\n`)
   const changes = await planSetup(files, answers, { force: options['force'] === true })
-  const undo = await writeSetup(changes, files)
+  const { undo, keep } = await writeSetup(changes, files)
   for (const { path } of changes) stdout.write(`Wrote ${path}\n`)
 
   const words = account === undefined ? { config: files.config } : { account }
@@ -66,6 +69,7 @@ export const run: RunCommand = async (invocation) => {
     stdout.write(`Nothing was changed, because ${whyNothing(status, live)}\n`)
     return status
   }
+  await keep()
   if (status === exitStatus.configuration) {
     stdout.write(
       `${changes.length > 0 ? 'The files stay' : 'Nothing was changed'}: correct the faults above\n`,

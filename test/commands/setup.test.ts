@@ -228,7 +228,7 @@ describe('kyc-tokend setup without a terminal', () => {
     expect([seen(), readdirSync(directory)]).toEqual(before)
   })
 
-  it('puts back what stood when its terminal goes, says so by its status, and is alone in its directory', async () => {
+  it('puts back what stood when its terminal goes, or, if it is killed, at the next one; and is alone in its directory', async () => {
     await setup()
     given('secret.txt', 'another-secret\n')
     const former = contentOf('api-secret')
@@ -249,6 +249,19 @@ describe('kyc-tokend setup without a terminal', () => {
     child.kill('SIGHUP')
     expect(await ended).toMatchObject({ status: 75, signal: null })
     expect(contentOf('api-secret')).toBe(former)
+
+    const again = startCli([...words, ...files], options)
+    await expectUntil('another request', () => asked > 1)
+    again.child.kill('SIGKILL')
+    await again.ended
+    expect(contentOf('api-secret')).toBe('another-secret\n')
+    given('secret.txt', former)
+    const { status, stdout } = await setup('--force')
+    for (const name of [FILES[0]!, 'api-secret'])
+      expect(stdout).toContain(`Put back ${join(directory, name)}, which a killed setup had replaced\n`)
+    expect(stdout).toContain('\nNothing was changed\n')
+    expect(status).toBe(0)
+    expect(readdirSync(directory).filter((name) => name.includes('before'))).toEqual([])
   })
 
   it('sets up a service of OAuth2 by options, and refuses what cannot be right', async () => {
