@@ -89,6 +89,8 @@ test.each([
   [['token', '--min-valid', '25h'], /up to 24h/],
   [['exec'], /exec needs a command/],
   [['completions', 'tcsh'], /bash, zsh or fish/],
+  [['completions', 'bash', 'zsh'], /bash, zsh or fish/],
+  [['explain', '--status', '429', '--header', 'nothing', '--header', 'Retry-After: 1'], /--header/],
   [['reject', 'aaaa', 'bbbb'], /one fingerprint/],
 ])('%j is a usage error of one sentence', async (args, sentence) => {
   const { status, stdout, stderr } = await runCli(args)
