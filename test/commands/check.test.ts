@@ -236,6 +236,7 @@ describe('kyc-tokend check --live', () => {
   ])('%s of the service is shown, with the exit status for it', async (_, answer, expected, sentence) => {
     const { status, output } = await checkLive(answer())
     expect(output).toMatch(sentence)
+    expect(output.endsWith('\nThe service gave no token.\n')).toBe(expected !== 0)
     expect(output).not.toContain('opaque-token')
     expect(status).toBe(expected)
   })
