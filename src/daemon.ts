@@ -42,13 +42,12 @@ interface Environment extends Omit<FleetKeeperOptions, 'log' | 'store'> {
 
 /** Builds the components in the order in which a token travels. Throws UserError if the settings cannot work. */
 export async function createDaemon(initial: Config, environment: Environment) {
-  const { env, clock, inherited, load } = environment
+  const { env, clock, inherited, load, stderr: stream } = environment
   const startedAtMs = Math.trunc(clock.now().wallMs)
   const account = accountOfConfig(initial.file)
   let config = initial
   const running = (): Config => config
   let secrets = (): string[] => revealAll(initial)
-  const stream = environment.stderr
   const logging = createLog({ ...config.log, stream, env, clock, secrets: () => secrets() })
   const { log } = logging
 
@@ -187,16 +186,16 @@ export async function createDaemon(initial: Config, environment: Environment) {
       }
       await runTasks(
         [
-          (signal) => servers.run(signal, { onListening: listening.resolve }),
+          { run: (signal) => servers.run(signal, { onListening: listening.resolve }) },
           createTokenLog({ keeper, log, account }),
           // Clients come first: work for which no client waits begins once they can connect.
           after(listening.promise, alerts),
           after(listening.promise, files),
-          after(listening.promise, keepToken),
+          after(listening.promise, { run: keepToken }),
           systemd,
           hostName,
           fleet,
-          (signal) => keeper.listenUntil(signal, ({ type }) => type === 'tick' && void tick(signal)),
+          { run: (signal) => keeper.listenUntil(signal, ({ type }) => type === 'tick' && void tick(signal)) },
         ],
         stop,
       )

@@ -14,13 +14,8 @@ interface Directory {
   readonly mode: number
 }
 
-export function createDirectories({
-  runtimeDirectory,
-  stateDirectory,
-}: {
-  runtimeDirectory: string
-  stateDirectory: string
-}) {
+export function createDirectories(paths: { runtimeDirectory: string; stateDirectory: string }) {
+  const { runtimeDirectory, stateDirectory } = paths
   let log: Log = () => undefined
   // In root's runtime directory the modes of the files in it decide who has access.
   const runtimeMode = process.geteuid!() === 0 ? 0o755 : 0o700

@@ -2,9 +2,7 @@
 import { once } from 'node:events'
 
 /** Something that runs until it is stopped. */
-type Task = (signal: AbortSignal) => Promise<void>
-/** The same as an object. */
-interface TaskObject {
+interface Task {
   run(signal: AbortSignal): Promise<void>
 }
 
@@ -12,12 +10,12 @@ interface TaskObject {
  * Resolves when every part has ended. A part that ends, well or not, stops the others. Throws the first error, once all
  * have ended.
  */
-export async function runTasks(parts: readonly (Task | TaskObject)[], signal: AbortSignal): Promise<void> {
+export async function runTasks(parts: readonly Task[], signal: AbortSignal): Promise<void> {
   const stop = new AbortController()
   const until = AbortSignal.any([signal, stop.signal])
   const runs = parts.map(async (part) => {
     try {
-      await runTask(part, until)
+      await part.run(until)
     } finally {
       stop.abort()
     }
@@ -28,15 +26,13 @@ export async function runTasks(parts: readonly (Task | TaskObject)[], signal: Ab
 }
 
 /** The task, started once the promise resolves; if the signal is aborted before, with that aborted signal. */
-export function after(begun: Promise<unknown>, task: Task | TaskObject): Task {
-  return async (signal) => {
-    await raceAbort(begun, signal)
-    await runTask(task, signal)
+export function after(begun: Promise<unknown>, task: Task): Task {
+  return {
+    async run(signal) {
+      await raceAbort(begun, signal)
+      await task.run(signal)
+    },
   }
-}
-
-function runTask(task: Task | TaskObject, signal: AbortSignal): Promise<void> {
-  return typeof task === 'function' ? task(signal) : task.run(signal)
 }
 
 /** Resolves when the signal is aborted. */
