@@ -146,7 +146,7 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
     async refresh(signal: AbortSignal): Promise<FetchOutcome | undefined> {
       let outcome: FetchOutcome | undefined
       const endListening = variable.onEvent((event) => {
-        if (event.type !== 'attempted' || outcome !== undefined) return
+        if (event.type !== 'attempted') return
         // An attempt that was put off has not asked the service, and is no answer.
         if (event.outcome.kind === 'postponed' && event.cause !== 'operator') change(afterOperator(get()))
         else outcome = event.outcome
@@ -296,7 +296,7 @@ function createTrials(variable: Variable, attempts: Attempts, clock: Clock) {
   function giveUp(): void {
     trial?.ended.resolve(undefined)
     trial = null
-    if (get().inFlight !== null && !isAsking(get())) attempts.cancel()
+    if (!isAsking(get())) attempts.cancel()
   }
 
   /**

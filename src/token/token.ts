@@ -68,10 +68,8 @@ export function jwtLifeMs(
   const expMs = numericDateMs(exp)
   if (expMs === undefined) return undefined
   // No token was issued before 1970: such an `iat` means nothing.
-  const starts = [numericDateMs(iat), moment.serverDateMs].filter(
-    (start): start is number => start !== undefined && start >= 0,
-  )
-  return Math.min(MAX_LIFE_MS, expMs - (starts.length > 0 ? Math.max(...starts) : moment.wallMs))
+  const startMs = Math.max(numericDateMs(iat) ?? -1, moment.serverDateMs ?? -1)
+  return Math.min(MAX_LIFE_MS, expMs - (startMs < 0 ? moment.wallMs : startMs))
 }
 
 /** The smallest life that is known of a grant, in ms: the token's own word, or the answer's; undefined: neither has one. */

@@ -45,12 +45,20 @@ const rows: [codes: string, reason: string, detail: string][] = [
     'malformed-answer',
     'What HOST answers is not HTTP (CODE): check service.tokenUrl',
   ],
-  ['EMFILE EPROTONOSUPPORT X_CERT_ X_ERR_SSL_ X_HPE_', 'network', 'The connection to HOST failed (CODE)'],
+  ['EMFILE EPROTONOSUPPORT', 'network', 'The connection to HOST failed (CODE)'],
 ]
 
 test.each(rows)('%s: %s, and why', (codes, reason, detail) => {
   for (const code of codes.split(' '))
     expect(reported({ code })).toEqual({ kind: 'transient', reason, detail: detail.replace('CODE', code) })
+})
+
+test('a code that only holds a known one is not that one', () => {
+  const codes = rows.flatMap(([row]) => row.split(' ')).filter((code) => code !== 'ERR_PROXY_TUNNEL')
+  for (const code of codes) {
+    expect(reported({ code: `X_${code}` }).detail).toBe(`The connection to HOST failed (X_${code})`)
+    expect(reported({ code: `${code}_X` }).detail).not.toBe(reported({ code }).detail)
+  }
 })
 
 test('a connection that is closed before the request was handed over is reported so', () => {

@@ -105,6 +105,7 @@ describe('a 200', () => {
     expect(without({ data: { tok: 'abc' } })).toContain('the answer has no "data.token"; it has "data.tok"')
     expect(without({ data: 'abc', more: 1 })).toContain('has no "data.token"; it has "data", "more"')
     expect(tableOf(service)[0]?.answer).toBe('200 with a data.token fit for a Bearer header')
+    expect(failureTable[0]?.answer).toBe('200 with an accessToken fit for a Bearer header')
   })
 
   it('may have 64 KiB, and say that it is not compressed', () => {

@@ -37,6 +37,7 @@ import { afterReload, afterRequest, nextState } from '../../src/token/transition
 import { createFakeClock, type FakeClock } from '../support/fake-clock.ts'
 import { jwtOf } from '../support/jwt.ts'
 import { createRecords, type Records } from '../support/records.ts'
+import { canMount, smallDisk } from '../support/small-disk.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { kindOf } from '../support/kind-of.ts'
 
@@ -313,6 +314,8 @@ describe('the boot', () => {
       const after = await start({ boot: next })
       expect(waitOf(after.state, clock)).toBe(waitMs - MINUTE)
       expect(after.state.failure).toMatchObject({ since: { bootMs: bootMs - MINUTE } })
+      const wallMs = clock.now().wallMs - MINUTE
+      expect(noTokenSince(after.state, clock.now())).toEqual({ bootMs: bootMs - MINUTE, wallMs })
     }
   })
 
@@ -339,7 +342,8 @@ describe('the boot', () => {
     const kept = await scene()
     const before = await kept.start({ boot: 'hidden' })
     await before.store.save(kept.answered(before.state, kept.ok()))
-    expect(kindOf((await kept.start({ boot: 'hidden' })).state)).toBe('held')
+    for (const boot of ['hidden', 'boot-one', 'hidden'])
+      expect(kindOf((await kept.start({ boot })).state)).toBe('held')
     const stateDirectory = await tempDirectory()
     const runtimeDirectory = await tempDirectory('disk')
     const { clock, records, answered, ok } = kept
@@ -489,6 +493,20 @@ describe('the files', () => {
     const again = await start()
     expect(again.state.failure?.attempts).toBe(1)
     expect(again.state.token).toEqual(held.token)
+    expect(readdirSync(runtimeDirectory)).toEqual(['kept.json'])
+  })
+
+  it.skipIf(!canMount)('hold no token that was replaced while the disk was full', async () => {
+    const { start, answered, ok, runtimeDirectory } = await scene()
+    await rm(runtimeDirectory, { recursive: true })
+    const disk = smallDisk(runtimeDirectory)
+    const { store, state } = await start()
+    const held = answered(state, ok())
+    await store.save(held)
+    disk.fill()
+    await store.save(answered(held, ok()))
+    expect(readdirSync(runtimeDirectory)).toEqual(['filler'])
+    expect(store.problem()).toContain('no space is left')
   })
 
   it('that need not be there are not missed with their directory', async () => {
@@ -533,23 +551,6 @@ describe('the files', () => {
       expect(records.events()).toEqual(['state-file-ignored'])
       expect(readFileSync(join(stateDirectory, 'key'), 'utf8')).toMatch(/^[0-9a-f]{64}\n$/)
     }
-  })
-
-  it('that cannot be written are reported once, and the daemon goes on', async () => {
-    const { start, answered, ok, stateDirectory, runtimeDirectory, records } = await scene()
-    const { store, state } = await start()
-    await rm(stateDirectory, { recursive: true })
-    await rm(runtimeDirectory, { recursive: true })
-    const held = answered(state, ok())
-    await store.save(held)
-    await store.save(answered(held, down))
-    await store.close(held)
-    expect(records.events()).toEqual(['state-file-error', 'state-file-error'])
-    mkdirSync(runtimeDirectory)
-    mkdirSync(stateDirectory)
-    await store.close(held)
-    expect(readdirSync(runtimeDirectory)).toEqual(['kept.json'])
-    expect(readdirSync(stateDirectory)).toEqual(['memory.json'])
   })
 
   it('leave nothing of a crash in the middle of writing', async () => {

@@ -79,31 +79,10 @@ describe('the wait after a failure', () => {
     )
   })
 
-  test('is never before Retry-After, and has no floor where the service named none', () => {
-    const retryAfterMs = fc.option(fc.integer({ min: 0, max: 3_600_000 }), { nil: undefined })
-    fc.assert(
-      fc.property(
-        attempts,
-        policies,
-        drawn,
-        retryAfterMs,
-        lefts,
-        (attempt, someP, chance, boundMs, leftMs) => {
-          const failure = {
-            reason: 'server-error' as const,
-            ...(boundMs === undefined ? {} : { retryAfterMs: boundMs }),
-          }
-          const { waitMs, minWaitMs } = retryWait(failure, {
-            attempts: attempt,
-            policy: someP,
-            leftMs,
-            random: () => chance,
-          })
-          expect(waitMs).toBeGreaterThanOrEqual(boundMs ?? 0)
-          expect(waitMs).toBeGreaterThanOrEqual(minWaitMs)
-          if (boundMs === undefined) expect(minWaitMs).toBe(0)
-        },
-      ),
-    )
+  test('is the backoff where Retry-After is shorter, and has no floor where the service named none', () => {
+    const late = { ...situation, attempts: 30, random: () => 0 }
+    const named = retryWait({ reason: 'server-error', retryAfterMs: 2_000 }, late)
+    expect(named).toEqual({ waitMs: 30_000, minWaitMs: 2_000 })
+    expect(retryWait({ reason: 'network' }, late)).toEqual({ waitMs: 30_000, minWaitMs: 0 })
   })
 })

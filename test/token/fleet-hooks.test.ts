@@ -54,9 +54,10 @@ test('an attempt that is put off is no failure, raises no alert, and is made aga
 })
 
 test('an attempt that is put off does not hold back an operator, who is answered with it', async () => {
-  const { fetchToken, causes } = giving(postponed)
-  const { keeper } = await running(fetchToken)
+  const { fetchToken, causes } = giving(adopted, postponed)
+  const { keeper, clock } = await running(fetchToken)
   expect(await keeper.refresh(never)).toEqual(postponed)
+  await clock.advance(8 * MINUTE)
   expect(causes).toEqual(['start', 'operator'])
 })
 
@@ -91,7 +92,12 @@ test('an outcome of another host is taken while nothing is asked, with its event
   expect(keeper.offer({ kind: 'ok', accessToken, lifeMs: 10 * MINUTE, ageMs: 4 * MINUTE, by: 'web-2' })).toBe(
     true,
   )
-  expect(keeper.state()).toMatchObject({ failure: null, token: { accessToken, lifeMs: 10 * MINUTE } })
+  const { bootMs, wallMs } = clock.now()
+  const received = { bootMs: bootMs - 4 * MINUTE, wallMs: wallMs - 4 * MINUTE }
+  expect(keeper.state()).toMatchObject({
+    failure: null,
+    token: { accessToken, lifeMs: 10 * MINUTE, received },
+  })
   expect(events.at(-1)).toMatchObject({ cause: 'fleet', outcome: { by: 'web-2' }, tookMs: null })
   expect(usableToken(keeper.state(), clock.now())?.expiresAtMs).toBe(clock.now().bootMs + 6 * MINUTE)
   expect(dueInMs()).toBeLessThan(3 * MINUTE)
@@ -135,7 +141,7 @@ test('a refusal or a failure of another host counts as if it were its own', asyn
   expect(alert).toMatchObject({ reason: 'no-token', failure: 'timeout', askedBy: 'web-2' })
 })
 
-test('an opaque token of another host lives no longer than refresh.maxAge allows here, and a JWT as long as it was given', async () => {
+test('an opaque token of another host lives no longer than refresh.maxAge allows here, a JWT as long as it was given, and one without life left is a failure', async () => {
   const { keeper } = await running()
   keeper.offer({ kind: 'ok', accessToken: 'opaque', lifeMs: 60 * MINUTE, expirySource: 'assumed' })
   expect(keeper.state().token).toMatchObject({ lifeMs: 15 * MINUTE, expirySource: 'assumed' })
@@ -147,10 +153,6 @@ test('an opaque token of another host lives no longer than refresh.maxAge allows
     ageMs: MINUTE,
   })
   expect(keeper.state().token).toMatchObject({ lifeMs: 60 * MINUTE, expirySource: 'jwt' })
-})
-
-test('a token of another host that has no life left is a failure', async () => {
-  const { keeper } = await running()
   keeper.offer({ kind: 'ok', accessToken: 'old', lifeMs: MINUTE, ageMs: MINUTE })
   expect(keeper.state().failure).toMatchObject({ reason: 'malformed-answer' })
 })

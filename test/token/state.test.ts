@@ -23,7 +23,7 @@ import {
   nextState,
 } from '../../src/token/transitions.ts'
 import { afterClientNeed, afterReject } from '../../src/token/rejections.ts'
-import type { Cause } from '../../src/token/outcome.ts'
+import { remedies, type Cause } from '../../src/token/outcome.ts'
 import { fingerprintOf, type Token } from '../../src/token/token.ts'
 import { failures } from '../support/failures.ts'
 import { jwtOf } from '../support/jwt.ts'
@@ -81,6 +81,7 @@ test('a token that was obtained is held with all that is known of it, and ends f
   const accessToken = outcome.kind === 'ok' ? outcome.accessToken : ''
   expect(state).toEqual({
     ...initial,
+    refusedBy: [401],
     hasAttempted: true,
     failure: null,
     generation: 1,
@@ -139,6 +140,22 @@ test('due is the first attempt at once, the refresh as planned, a repetition aft
   expect(dueAtMs(after([down]))).toBe(at(750).bootMs)
   expect(dueAtMs(after([inactive]))).toBe(Infinity)
   expect(dueAtMs(asked(held, inactive, MINUTE))).toBe(Infinity)
+  // A reload does not wait for what another host put off.
+  const putOff = { ...held, postponedUntilMs: at(HOUR).bootMs }
+  expect(dueAtMs(putOff)).toBe(at(HOUR).bootMs)
+  expect(dueAtMs({ ...putOff, forcedCause: 'reload' })).toBe(-Infinity)
+})
+
+test('a need or a report while an attempt is due or under way, or without a token to hand out, plans no other', () => {
+  const asking = afterAttemptBegan(held, 'refresh', at(MINUTE))
+  for (const state of [initial, asking, asked(held, inactive, MINUTE)])
+    expect(afterClientNeed(state, HOUR, at(MINUTE))).toBe(state)
+  const reports = [initial, asking, held, after([opaque()])].map((state, index) => {
+    const now = [at(0), at(MINUTE), { ...at(0), bootMs: refreshAtMs }, at(30 * MINUTE)][index]!
+    return afterReject(state, state.token?.fingerprint ?? '', now)
+  })
+  for (const { state, verdict } of reports)
+    expect([state.clientRequestAtMs, verdict]).toEqual([null, { verdict: 'refreshing' }])
 })
 
 test.each<[Cause, TokenState]>([
@@ -182,7 +199,15 @@ test('a request that goes out is counted, and what made it go out is over', () =
 test('no one is notified of a missing token before the first attempt has ended, however long there was none', () => {
   const longAgo = { ...initial, tokenlessSince: at(-HOUR) }
   expect(currentAlert(longAgo, at(0), 60_000)).toBeNull()
-  expect(currentAlert(asked(longAgo, down), at(0), 60_000)).toMatchObject({ reason: 'no-token' })
+  const noToken = { reason: 'no-token', since: at(MINUTE - HOUR), noTokenSince: at(-HOUR), askedBy: null }
+  const network = { detail: 'No answer', remedy: remedies.network, failure: 'network' }
+  expect(currentAlert(asked(longAgo, down), at(0), MINUTE)).toEqual({ ...noToken, ...network })
+  expect(currentAlert(longAgo, at(0), MINUTE, { isRaised: true })).toMatchObject({
+    detail: 'There has been no usable token, and no attempt has failed',
+    remedy:
+      'Check with `kyc-tokend status` what kyc-tokend waits for, and with `kyc-tokend check` its configuration',
+    failure: null,
+  })
 })
 
 test('a failure has its reason, its beginning, its count and the time of the next attempt', () => {
@@ -273,16 +298,6 @@ test('when the last usable token expires, the wait that the service asked for ho
   expect(lookedAt(waiting(200_000, 30_000), HOUR)).toBe(45_000)
   const state = waiting(200_000, 200_000)
   expect(afterTick(state, step(HOUR))).toBe(state)
-})
-
-test('a report while no token is usable says that one is on its way', () => {
-  const assumed = after([opaque()])
-  const fingerprint = fingerprintOf('opaque')
-  for (const [state, ms] of [
-    [initial, 0],
-    [assumed, 30 * MINUTE],
-  ] as const)
-    expect(afterReject(state, fingerprint, at(ms))).toEqual({ state, verdict: { verdict: 'refreshing' } })
 })
 
 test('the time without a usable token is counted from the first start', () => {

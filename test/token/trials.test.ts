@@ -165,6 +165,35 @@ test('other credentials wait as long as the service asked for with them', async 
   expect(await tried).toMatchObject({ kind: 'ok' })
 })
 
+test('other credentials that an operator wrote are tried at once, and then as long after as the service asked for', async () => {
+  const { keeper, settings, asked, answer, clock } = await running()
+  answer({ ...failures.network, retryAfterMs: 10 * MINUTE })
+  for (const requests of [2, 3]) {
+    void keeper.tryCredentials(settings('second'), { ...trial, cause: 'operator' })
+    await clock.settle()
+    expect(asked()).toBe(requests)
+    await clock.advance(5 * MINUTE)
+    expect(asked()).toBe(requests)
+  }
+})
+
+test('the answer to credentials that a reload replaced during a trial says nothing of the new ones', async () => {
+  const { keeper, settings, answer, clock, token } = await running()
+  answer(failures.network)
+  void keeper.tryCredentials(settings('second'), trial)
+  await clock.settle()
+  const hanging = Promise.withResolvers<FetchOutcome>()
+  answer(() => (keeper.state().inFlight?.credentialsId === 'first' ? failures.inactive : hanging.promise))
+  const refreshed = keeper.refresh(never)
+  await clock.settle()
+  const inFlight = { since: clock.now(), cause: 'reload', credentialsId: 'second' }
+  expect(keeper.state().inFlight).toEqual(inFlight)
+  answer(token())
+  keeper.reload(settings('third'))
+  hanging.resolve(failures.network)
+  expect(await refreshed).toMatchObject({ kind: 'ok' })
+})
+
 test('other credentials are given up at a reload, at another trial and when the signal is aborted', async () => {
   const { keeper, settings, answer, clock, asked } = await running()
   answer(
