@@ -19,7 +19,9 @@ test('asks the service now and says how it went: another token, the same one, or
   service.answer({ status: 503 })
   const { status, stdout, stderr } = await cli(['refresh'])
   expect({ status, stdout }).toEqual({ status: 75, stdout: '' })
-  expect(stderr).toMatch(/^No new token \(server-error\): .*goes on asking.*is still served\.\n$/)
+  expect(stderr).toMatch(
+    /^No new token \(server-error\): .+\. .*goes on asking.*\. Token [0-9a-f]{16} is still served\.\n$/,
+  )
 })
 
 test('a refusal is 77, also without a token', async () => {
@@ -27,7 +29,7 @@ test('a refusal is 77, also without a token', async () => {
   await service.arrived(1)
   const { status, stderr } = await cli(['refresh'])
   expect(status).toBe(77)
-  expect(stderr).toMatch(/account-inactive/)
+  expect(stderr).toMatch(/^No new token \(account-inactive\): .+\. .+\.\n$/)
 })
 
 test('a daemon that ends meanwhile says so, with 75', async () => {

@@ -23,15 +23,23 @@ test('reports the current token, that of a fingerprint, or one on stdin; always 
 })
 
 test.each([
-  [{ verdict: 'held', retryAfterSeconds: 20 }, 0, /^held: .*20 s/],
-  [{ verdict: 'replaced' }, 0, /^replaced: .*current/],
-  [{ verdict: 'unchanged' }, 0, /^unchanged: /],
-  [{ verdict: 'refused' }, 77, /^refused: .*status/],
+  [
+    { verdict: 'held', retryAfterSeconds: 20 },
+    0,
+    'Too soon after the last report: the service is asked in 20 s.',
+  ],
+  [{ verdict: 'replaced' }, 0, 'It is not the current token: take the current one (kyc-tokend token).'],
+  [{ verdict: 'refreshing' }, 0, 'Another token is being fetched.'],
+  [
+    { verdict: 'unchanged' },
+    0,
+    'The service gave the same token again: the refusal has another cause, such as a missing right.',
+  ],
+  [{ verdict: 'refused' }, 77, 'The service refuses the account: `kyc-tokend status` says what to do.'],
 ])('says what %j means', async (result, expected, sentence) => {
   const daemon = await answering(result)
   const { status, stdout } = await runCli(['reject', fingerprint, '--socket', daemon.path])
-  expect(status).toBe(expected)
-  expect(stdout).toMatch(sentence)
+  expect({ status, stdout }).toEqual({ status: expected, stdout: `${result.verdict}: ${sentence}\n` })
 })
 
 test('takes no second argument', async () => {
@@ -63,7 +71,7 @@ test.each([
   '{"accessToken":"secret"}',
   'secret\nsecret',
   'sécret',
-  'OTHER=secret',
+  'MY_KYC_ACCESS_TOKEN=secret',
 ])('what cannot be a token on stdin is a usage error and not echoed', async (input) => {
   const daemon = await answering({ verdict: 'refreshing' })
   const { status, stderr } = await runCli(['reject', '-', '--socket', daemon.path], { input })
