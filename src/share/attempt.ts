@@ -257,7 +257,9 @@ async function askForAll(
   return outcome
 }
 
+/** A failure that passes is for nobody else once the store can be used again. */
 function keepOwn(member: Member, { record, obtainedAtMs }: Answer): void {
+  if (record.kind === 'transient') return
   member.state = { ...member.state, own: { record: { ...record, isAlone: true }, obtainedAtMs } }
 }
 
@@ -290,6 +292,6 @@ async function askAlone(member: Member, attempt: Attempt, signal: AbortSignal): 
   if (signal.aborted || (outcome.kind !== 'ok' && outcome.kind !== 'permanent')) return outcome
   telemetry.counted('alone')
   const { record } = recordOf(outcome, { newest: member.state.newest, retry }, member.moment())
-  if (isForAll(record)) keepOwn(member, { record, obtainedAtMs: member.nowMs() })
+  keepOwn(member, { record, obtainedAtMs: member.nowMs() })
   return outcome
 }

@@ -63,6 +63,21 @@ describe('a failure of the service', () => {
     expect(phases(hosts)).toEqual(['ready'])
   })
 
+  test('that comes while the store is lost is the asker’s own, and has no other host wait', async () => {
+    const [host] = world.hosts(2)
+    await settle()
+    world.answer(() => {
+      world.server.fail(lost)
+      return outage
+    })
+    await refresh(host as Host)
+    world.answer(() => world.token())
+    world.server.fail(null)
+    await world.clock.advance(20_000)
+    expect(world.server.record()?.notBeforeMs).toBe(0)
+    expect(host?.keeper.state().failure).toBeNull()
+  })
+
   test('leaves the token that is still good to a host that starts then', async () => {
     const hosts = world.hosts(3)
     await settle()
