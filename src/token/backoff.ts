@@ -30,20 +30,20 @@ export function backoffMs(attempts: number, initialDelayMs: number, capMs: numbe
 
 /**
  * The wait after the `attempts`-th failure in a row, in ms, and the part of it that only an operator may shorten
- * (`Retry-After`, the interval of `rejected`). `leftMs`: the rest of the usable token's life; 0: there is none.
+ * (`Retry-After`, which is `boundMs`, and the interval of `rejected`). `leftMs`: the rest of the usable token's life; 0: there is none.
  */
 export function retryWait(
   failure: Pick<TransientFailure, 'reason' | 'retryAfterMs'>,
   situation: { attempts: number; policy: RetryPolicy; leftMs: number; random: () => number },
-): { waitMs: number; minWaitMs: number } {
+): { waitMs: number; minWaitMs: number; boundMs: number } {
   const { attempts, policy, leftMs, random } = situation
   const { reason, retryAfterMs = reason === 'rate-limited' ? RATE_LIMITED_DEFAULT_MS : null } = failure
   // Hosts that get the same Retry-After at the same time do not ask again at the same time.
   const boundMs = retryAfterMs === null ? 0 : retryAfterMs + Math.max(retryAfterMs / 5, 1_000) * random()
   if (reason === 'rejected') {
     const minWaitMs = Math.max(boundMs, REJECTED_INTERVAL_MS * (1 + random()))
-    return { waitMs: minWaitMs, minWaitMs }
+    return { waitMs: minWaitMs, minWaitMs, boundMs }
   }
   const delayMs = backoffMs(attempts, policy.initialDelayMs, delayCapMs(policy, leftMs), random())
-  return { waitMs: Math.max(boundMs, delayMs), minWaitMs: boundMs }
+  return { waitMs: Math.max(boundMs, delayMs), minWaitMs: boundMs, boundMs }
 }

@@ -162,8 +162,9 @@ function afterFailure(state: TokenState, failed: Omit<TransientFailure, 'kind'>,
   const attempts = (before?.attempts ?? 0) + 1
   const leftMs = leftOfTokenMs(state, now)
   const drawn = retryWait(failed, { attempts, policy, leftMs, random })
-  const lastMs = failed.reason === 'rejected' ? waitIntoLastTenthMs(state, drawn.waitMs, step) : null
-  const { waitMs, minWaitMs } = lastMs === null ? drawn : { waitMs: lastMs, minWaitMs: lastMs }
+  const lastMs = waitIntoLastTenthMs(state, drawn.waitMs, step)
+  const waitMs = lastMs === null ? drawn.waitMs : Math.max(lastMs, drawn.boundMs)
+  const minWaitMs = failed.reason === 'rejected' ? waitMs : drawn.minWaitMs
   const { reason, detail, status = null, by: askedBy = null } = failed
   const since = before?.since ?? now
   const retryAtMs = now.bootMs + waitMs

@@ -82,7 +82,7 @@ describe('the wait after a failure', () => {
   test('is the backoff where Retry-After is shorter, and has no floor where the service named none', () => {
     const late = { ...situation, attempts: 30, random: () => 0 }
     const named = retryWait({ reason: 'server-error', retryAfterMs: 2_000 }, late)
-    expect(named).toEqual({ waitMs: 30_000, minWaitMs: 2_000 })
-    expect(retryWait({ reason: 'network' }, late)).toEqual({ waitMs: 30_000, minWaitMs: 0 })
+    expect(named).toEqual({ waitMs: 30_000, minWaitMs: 2_000, boundMs: 2_000 })
+    expect(retryWait({ reason: 'network' }, late)).toEqual({ waitMs: 30_000, minWaitMs: 0, boundMs: 0 })
   })
 })

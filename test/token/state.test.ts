@@ -1,4 +1,5 @@
 // The pure half of the loop, step by step; the stories that such steps make are in test/scenarios.
+import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import type { Instant } from '../../src/lib/clock.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
@@ -247,6 +248,22 @@ test('waits are longer while a usable token is held, and no longer than that liv
   const assumed = after([opaque()])
   expect(waitMs(assumed, 14 * MINUTE)).toBe(45_000)
   expect(waitMs(assumed, 28 * MINUTE)).toBe(90_000)
+})
+
+test('whatever the settings, an attempt falls in the last tenth of a usable token’s life at the latest, Retry-After aside', () => {
+  const [passed, chance] = [0.899, 1].map((max) => fc.double({ min: 0, max, maxExcluded: true, noNaN: true }))
+  fc.assert(
+    fc.property(passed!, chance!, fc.integer({ min: 1, max: HOUR }), (share, drawn, initialDelayMs) => {
+      const given = step(HOUR * share, {
+        policy: { ...policy, initialDelayMs, maxDelayMs: HOUR },
+        random: () => drawn,
+      })
+      for (const failure of [down, rejected])
+        expect(dueAtMs(nextState(held, failure, given).state)).toBeLessThanOrEqual(at(HOUR).bootMs)
+      const told = { ...down, retryAfterMs: HOUR }
+      expect(dueAtMs(nextState(held, told, given).state)).toBeGreaterThanOrEqual(given.now.bootMs + HOUR)
+    }),
+  )
 })
 
 test('an attempt that was rejected is repeated once in the last tenth of the life, before its pace is over', () => {
