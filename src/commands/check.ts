@@ -7,7 +7,7 @@ import { isLoopbackHost } from '../config/base-url.ts'
 import { type Config, revealAll, type ServiceConfig } from '../config/config.ts'
 import { formatIssue, type ConfigIssue } from '../config/issues.ts'
 import { inspectConfig, loadParsers, type Inspection } from '../config/load.ts'
-import { readFile } from '../config/read-file.ts'
+import { MAY_NOT_BE_READ } from '../config/read-file.ts'
 import { accountOfConfig, accountWords, serviceEnvironment } from '../lib/account.ts'
 import { lstatIfAny, refuseOddTarget } from '../lib/atomic-file.ts'
 import { SYSTEM_CONFIG_DIRECTORY } from '../lib/paths.ts'
@@ -150,13 +150,13 @@ function becomeServiceUser(env: NodeJS.ProcessEnv, account: string | undefined) 
   }
 }
 
-/** A user who may not read the daemon's configuration must not be advised to open it: root checks it. */
-function refuseReader({ file = '', config }: Inspection, { isElsewhere }: Identity): void {
+/** A user who may not read the daemon's files must not be advised to open them: root checks them. */
+function refuseReader({ file = '', faults }: Inspection, { isElsewhere }: Identity): void {
   const user = nameOf('user', process.geteuid!())
   const isForeign = !isElsewhere && user !== SERVICE_USER && process.geteuid!() !== 0
-  if (config !== undefined || !isForeign || !file.startsWith(`${SYSTEM_CONFIG_DIRECTORY}/`)) return
-  if (readFile(file).kind !== 'unreadable') return
-  const message = `${file} cannot be read by ${user}: run \`sudo kyc-tokend check${accountWords(accountOfConfig(file))}\`.`
+  if (!isForeign || !file.startsWith(`${SYSTEM_CONFIG_DIRECTORY}/`)) return
+  if (!faults.some(({ sentence }) => sentence.includes(MAY_NOT_BE_READ))) return
+  const message = `${file} or a secret in it cannot be read by ${user}: run \`sudo kyc-tokend check${accountWords(accountOfConfig(file))}\`.`
   throw new UserError(message, exitStatus.noPermission)
 }
 

@@ -60,11 +60,13 @@ function unreadable(sentence: string): Reading {
   return { kind: 'unreadable', sentence }
 }
 
+export const MAY_NOT_BE_READ = 'may not be read'
+
 function cannotOpen(path: string, error: unknown): string {
   const code = errorCode(error)
   const group = shellWord(nameOf('group', process.getegid!()))
   if (code === 'EACCES' || code === 'EPERM')
-    return `may not be read by the user ${nameOf('user', process.geteuid!())}: chgrp ${group} ${shellWord(path)} && chmod 0640 ${shellWord(path)} (and chmod g+x the directories above)`
+    return `${MAY_NOT_BE_READ} by the user ${nameOf('user', process.geteuid!())}: chgrp ${group} ${shellWord(path)} && chmod 0640 ${shellWord(path)} (its directory must let that group in)`
   if (code === 'ELOOP') return 'is a link that leads round in a circle: replace it by the file'
   return `cannot be opened (${errorMessage(error)}): name another file`
 }

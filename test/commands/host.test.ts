@@ -36,6 +36,8 @@ interface Host {
   readonly socket?: string
   readonly accounts?: Readonly<Record<string, string>>
   readonly config?: object
+  /** The name of a secret file that only root reads; then all read the configuration. */
+  readonly secretFile?: string
   readonly alertCommand?: boolean
   readonly env?: NodeJS.ProcessEnv
   readonly uid?: number
@@ -43,7 +45,17 @@ interface Host {
 
 /** Runs a command on such a host. */
 async function onHost(words: readonly string[], host: Host): Promise<Ended> {
-  const { unit, units, socket, accounts = {}, config = {}, alertCommand = false, env = {}, uid } = host
+  const {
+    unit,
+    units,
+    socket,
+    accounts = {},
+    config = {},
+    secretFile,
+    alertCommand = false,
+    env = {},
+    uid,
+  } = host
   const directory = await tempDirectory()
   const under = (...path: string[]): string => join(directory, ...path)
   chmodSync(directory, 0o755)
@@ -54,7 +66,10 @@ async function onHost(words: readonly string[], host: Host): Promise<Ended> {
     mkdirSync(under('run/kyc-tokend/accounts', name), { recursive: true })
     symlinkSync(path, under('run/kyc-tokend/accounts', name, 'ipc.sock'))
   }
-  writeFileSync(under('etc/kyc-tokend/kyc-tokend.config.json'), JSON.stringify(config), { mode: 0o640 })
+  const mode = secretFile === undefined ? 0o640 : 0o644
+  writeFileSync(under('etc/kyc-tokend/kyc-tokend.config.json'), JSON.stringify(config), { mode })
+  if (secretFile !== undefined)
+    writeFileSync(under('etc/kyc-tokend', secretFile), 'secret-1', { mode: 0o600 })
   writeFileSync(under('etc/hosts'), '127.0.0.1 localhost\n')
   if (alertCommand) writeFileSync(under('etc/kyc-tokend/alert-command'), '#!/bin/sh\n', { mode: 0o755 })
   writeFileSync(under('sbin/systemctl'), SYSTEMCTL, { mode: 0o755 })
@@ -77,6 +92,7 @@ async function onHost(words: readonly string[], host: Host): Promise<Ended> {
 }
 
 const credentials = { apiKey: 'key-1', apiSecret: 'secret-1' }
+const fileCredentials = { apiKey: { file: 'api-key' }, apiSecret: { file: 'api-key' } }
 
 describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
   it('`status --all` names each daemon, and ends with the worst status', async () => {
@@ -177,11 +193,17 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
     expect(stdout).toMatch(/^ok +directories +the state directory \/var\/lib\/kyc-tokend /m)
   })
 
-  it('`check` advises a user who may not read the configuration to use sudo, and nothing else', async () => {
-    const { status, stdout, stderr } = await onHost(['check', '--live'], { unit: {}, uid: 65_533 })
+  it.each([
+    ['configuration', {}],
+    [
+      'secret',
+      { secretFile: 'api-key', config: { baseUrl: 'http://127.0.0.1:9', credentials: fileCredentials } },
+    ],
+  ])('`check` advises a user who may not read the %s to use sudo, and nothing else', async (_, host) => {
+    const { status, stdout, stderr } = await onHost(['check', '--live'], { unit: {}, uid: 65_533, ...host })
     expect({ status, stdout }).toEqual({ status: 77, stdout: '' })
     expect(stderr).toBe(
-      '/etc/kyc-tokend/kyc-tokend.config.json cannot be read by 65533: run `sudo kyc-tokend check`.\n',
+      '/etc/kyc-tokend/kyc-tokend.config.json or a secret in it cannot be read by 65533: run `sudo kyc-tokend check`.\n',
     )
   })
 
