@@ -120,7 +120,7 @@ function refuseUntrusted(config: string): void {
     throw new UserError(`${config} ${fault}. Nothing was written.`, exitStatus.configuration)
 }
 
-/** What a change replaces has this name until the change is taken over, so that a setup that is killed loses nothing. */
+/** The name of a replaced file until the change is taken over, so that a setup that is killed loses nothing. */
 const formerName = (path: string): string => `${path}.before-setup`
 
 /** Puts back what changes have replaced, and says so. */

@@ -257,7 +257,7 @@ async function askForAll(
   return outcome
 }
 
-/** A failure that passes is for nobody else once the store can be used again. */
+/** A transient failure is the asker's own, also once the store can be used again. */
 function keepOwn(member: Member, { record, obtainedAtMs }: Answer): void {
   if (record.kind === 'transient') return
   member.state = { ...member.state, own: { record: { ...record, isAlone: true }, obtainedAtMs } }

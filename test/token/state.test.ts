@@ -260,8 +260,8 @@ test('whatever the settings, an attempt falls in the last tenth of a usable toke
       })
       for (const failure of [down, rejected])
         expect(dueAtMs(nextState(held, failure, given).state)).toBeLessThanOrEqual(at(HOUR).bootMs)
-      const told = { ...down, retryAfterMs: HOUR }
-      expect(dueAtMs(nextState(held, told, given).state)).toBeGreaterThanOrEqual(given.now.bootMs + HOUR)
+      const bounded = { ...down, retryAfterMs: HOUR }
+      expect(dueAtMs(nextState(held, bounded, given).state)).toBeGreaterThanOrEqual(given.now.bootMs + HOUR)
     }),
   )
 })
