@@ -61,12 +61,10 @@ export async function ask<T>(
 
 /** The status; null if no daemon answers. */
 export async function statusIfAny(invocation: WithOptions): Promise<StatusResult | null> {
-  try {
-    return await ask(invocation, (client) => client.status())
-  } catch (error) {
+  return ask(invocation, (client) => client.status()).catch((error: unknown) => {
     if (error instanceof UserError) return null
     throw error
-  }
+  })
 }
 
 /** The token, with the life and the wait that the options `--min-valid` and `--wait` ask for. */
