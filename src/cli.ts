@@ -26,11 +26,10 @@ async function main(): Promise<number> {
     return run(invocationOf(parsed.options, parsed.positionals))
   }
   guardOutput()
-  if (parsed.wants === 'help') {
-    process.stdout.write(helpOf(parsed.spec, commands))
-  } else {
-    const { version } = await import('./lib/version.ts')
-    process.stdout.write(`kyc-tokend ${version}\n`)
+  if (parsed.wants === 'help') process.stdout.write(helpOf(parsed.spec, commands))
+  else {
+    const { default: program } = await import('../package.json', { with: { type: 'json' } })
+    process.stdout.write(`kyc-tokend ${program.version}\n`)
   }
   return exitStatus.ok
 }
@@ -73,11 +72,8 @@ function guardOutput(): NodeJS.WriteStream {
 }
 
 function onOutputError(error: Error): void {
-  if (errorCode(error) === 'EPIPE') {
-    isReaderGone = true
-  } else {
-    fail(new UserError(`The output cannot be written (${errorMessage(error)}).`, exitStatus.internal))
-  }
+  if (errorCode(error) === 'EPIPE') isReaderGone = true
+  else fail(new UserError(`The output cannot be written (${errorMessage(error)}).`, exitStatus.internal))
   stop.abort()
 }
 

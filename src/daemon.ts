@@ -15,7 +15,7 @@ import { UserError } from './lib/error.ts'
 import type { DaemonSignals } from './lib/daemon-signals.ts'
 import type { Log } from './lib/log.ts'
 import { descriptorsOf, type InheritedSockets } from './lib/socket-activation.ts'
-import { version } from './lib/version.ts'
+import program from '../package.json' with { type: 'json' }
 import { createAlerts } from './report/alerts.ts'
 import { createHostName } from './report/host.ts'
 import { createLog } from './report/log.ts'
@@ -88,7 +88,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
       files: () => files.status(),
       clients: () => servers.clients(),
       daemon: () => ({
-        version,
+        version: program.version,
         pid: process.pid,
         startedAt: new Date(startedAtMs).toISOString(),
         configFile: config.file,
@@ -107,7 +107,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
   const metrics = createMetrics({
     keeper,
     sample: () => ({
-      version,
+      version: program.version,
       startedAtMs,
       residentBytes: process.memoryUsage.rss(),
       servers: servers.counts(),
@@ -231,7 +231,7 @@ function logStart(config: Config, log: Log, inherited: InheritedSockets): void {
   }
   log('info', 'kyc-tokend has started', {
     event: 'started',
-    version,
+    version: program.version,
     configFile,
     baseUrl,
     ipc: where('ipc', config.ipc.path),

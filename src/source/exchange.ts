@@ -10,7 +10,7 @@ import type { TransientFailure } from '../token/outcome.ts'
 import type { ServiceConfig } from '../config/config.ts'
 import { errorCode } from '../lib/error.ts'
 import { basicOf, type Credentials } from '../lib/secret.ts'
-import { version } from '../lib/version.ts'
+import program from '../../package.json' with { type: 'json' }
 import { MAX_BODY_BYTES, type ServiceResponse } from './response.ts'
 
 interface ExchangeOptions {
@@ -200,7 +200,7 @@ export function serviceRequest(service: ServiceConfig, credentials: Credentials)
     'accept-encoding': 'identity',
     'content-type': send === 'json' ? 'application/json' : 'application/x-www-form-urlencoded',
     'content-length': String(body.length),
-    'user-agent': `kyc-tokend/${version}`,
+    'user-agent': `kyc-tokend/${program.version}`,
     ...(send === 'basic' && { authorization: `Basic ${basicOf(credentials)}` }),
     ...service.headers,
   }

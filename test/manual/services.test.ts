@@ -6,7 +6,7 @@ import { expect, onTestFinished, test } from 'vitest'
 import type { Config } from '../../src/config/config.ts'
 import { loadConfig } from '../../src/config/load.ts'
 import { createSystemClock } from '../../src/lib/clock.ts'
-import { version } from '../../src/lib/version.ts'
+import program from '../../package.json' with { type: 'json' }
 import { createFetchToken } from '../../src/source/fetch-token.ts'
 import type { ServiceOutcome } from '../../src/token/outcome.ts'
 import { useConfigFiles } from '../support/config-files.ts'
@@ -189,7 +189,7 @@ test('without a description the request is that of 1.1.0, byte for byte', async 
       'accept-encoding: identity',
       'content-type: application/json',
       'content-length: 47',
-      `user-agent: kyc-tokend/${version}`,
+      `user-agent: kyc-tokend/${program.version}`,
       `Host: 127.0.0.1:${port}`,
       'Connection: close',
       '',

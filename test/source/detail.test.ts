@@ -61,7 +61,7 @@ describe('secrets', () => {
     ['Python', 'p&amp;ss&lt;w&gt;r&quot;d&#x27;'],
     ['Go', 'p&amp;ss&lt;w&gt;r&#34;d&#39;'],
     ['PHP', 'p&amp;ss&lt;w&gt;r&quot;d&#039;'],
-    ['numbers alone', [...`p&ss<w>r"d'`].map((char) => `&#${char.charCodeAt(0)};`).join('')],
+    ['numbers alone', Array.from(`p&ss<w>r"d'`, (char) => `&#${char.charCodeAt(0)};`).join('')],
   ])('are hidden as the HTML of %s has them, and other text is decoded', (_, escaped) => {
     expect(oneLine(`&lt;no ${escaped}&gt; &copy;`, [`p&ss<w>r"d'`])).toBe('<no [secret]> &copy;')
   })
