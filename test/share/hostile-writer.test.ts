@@ -37,7 +37,10 @@ describe('a writer to the store without the secret', () => {
     world.server.plant(planted())
     await world.clock.advance(20_000)
     expect(tokensOf(hosts)).toEqual([before])
-    for (const host of hosts) expect(eventsOf(host, 'share-unreadable')).toHaveLength(1)
+    for (const host of hosts) {
+      expect(eventsOf(host, 'share-unreadable')).toHaveLength(1)
+      expect(host.share.sample().unreadable).toBeGreaterThan(0)
+    }
     await refresh(hosts[0] as Host)
     await settle()
     expect(tokensOf(hosts)).toHaveLength(1)
