@@ -34,7 +34,7 @@ export function afterReject(
   const rejection = before.rejection ?? { fingerprint, ageMs: now.bootMs - token.received.bootMs }
   const state = rejection === before.rejection ? before : { ...before, rejection }
   if (isAsking(state) || dueAtMs(state) <= now.bootMs) return { state, verdict: { verdict: 'refreshing' } }
-  const next = state.failure === null ? withClientRequest(state) : state
+  const next = withClientRequest(state)
   const retryAfterMs = dueAtMs(next) - now.bootMs
   if (retryAfterMs <= 0) return { state: next, verdict: { verdict: 'refreshing' } }
   if (state.unchanged === token.fingerprint) return { state, verdict: { verdict: 'unchanged', retryAfterMs } }

@@ -103,28 +103,21 @@ it('replaces its own headers by those of the description', async () => {
 })
 
 describe('the answer', () => {
-  it('says how long the token lives by its Date', async () => {
+  it('says how long the token lives by its Date, and when to ask again by its Retry-After', async () => {
     const service = await serve({ ...granting('t'), headers: { date: 'Sun, 01 Nov 2026 12:00:00 GMT' } })
     expect(await fetchFrom(service.url)).toMatchObject({ serverDateMs: Date.parse('2026-11-01T12:00:00Z') })
-  })
-
-  it('says when to ask again by its Retry-After', async () => {
-    const service = await serve({ status: 429, headers: { 'retry-after': '7' } })
+    service.answer({ status: 429, headers: { 'retry-after': '7' } })
     expect(await fetchFrom(service.url)).toMatchObject({ reason: 'rate-limited', retryAfterMs: 7_000 })
-  })
-
-  it('may be chunked', async () => {
-    const service = await serve((_request, { response }) => {
-      response.writeHead(200)
-      for (const letter of '{"accessToken":"abc"}') response.write(letter)
-      response.end()
-    })
-    expect(await fetchFrom(service.url)).toMatchObject({ kind: 'ok', accessToken: 'abc' })
   })
 
   const ok = 'HTTP/1.1 200 OK\r\nContent-Length:'
   const token = '{"accessToken":"abc"}'
   const raw: [string, string, object][] = [
+    [
+      'may be chunked',
+      'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nf\r\n{"accessToken":\r\n6\r\n"abc"}\r\n0\r\n\r\n',
+      { accessToken: 'abc' },
+    ],
     ['may be HTTP/1.0 without a length', `HTTP/1.0 200 OK\r\n\r\n${token}`, { accessToken: 'abc' }],
     [
       'may come after informational ones',

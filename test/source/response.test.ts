@@ -99,11 +99,16 @@ describe('a 200', () => {
 
   it('with a path that ends too early is reported with the names there', () => {
     const service = { ...standardService(), token: ['data', 'token'] }
-    const without = (body: object) =>
-      (createClassify(service)(answer(200, body), { wallMs: NOW, secrets: [] }).outcome as { detail: string })
-        .detail
+    const without = (body: object, token = service.token) => {
+      const { outcome } = createClassify({ ...service, token })(answer(200, body), {
+        wallMs: NOW,
+        secrets: [],
+      })
+      return (outcome as { detail: string }).detail
+    }
     expect(without({ data: { tok: 'abc' } })).toContain('the answer has no "data.token"; it has "data.tok"')
     expect(without({ data: 'abc', more: 1 })).toContain('has no "data.token"; it has "data", "more"')
+    expect(without({}, ['toString'])).toContain('has no "toString"')
     expect(tableOf(service)[0]?.answer).toBe('200 with a data.token fit for a Bearer header')
     expect(failureTable[0]?.answer).toBe('200 with an accessToken fit for a Bearer header')
   })
@@ -176,7 +181,7 @@ describe('any other answer', () => {
   ]
   it.each(rows)('is %s', (reason, statuses) => {
     for (const status of statuses) {
-      const { outcome, row } = classified(answer(status, 'anything'))
+      const { outcome, row } = classified(answer(status, { accessToken: 'abc' }))
       expect(outcome).toMatchObject({ kind: 'transient', reason, status })
       expect(row.reasons).toContain(reason)
     }

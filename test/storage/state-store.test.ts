@@ -159,53 +159,11 @@ describe('facts that outlive the process', () => {
     expect(after.store.fleet()).toEqual({ fence: 1_800_000_000_007, hosts: 12 })
     const elsewhere = await start({ credentials: SECOND })
     expect(elsewhere.state).toMatchObject({ lastSuccessAt: succeededAt })
-  })
-})
-
-describe('after a crash', () => {
-  it('in the same boot the wait goes on by the boot clock, whatever the wall clock does', async () => {
-    const { start, answered, clock } = await scene()
-    const { store, state } = await start()
-    const failed = answered(state, limited)
-    await store.save(failed)
-    clock.jumpWall(30 * 24 * HOUR)
-    expect(dueAtMs((await start()).state)).toBe(dueAtMs(failed))
-  })
-})
-
-describe('after an orderly stop', () => {
-  it('the time the service asked for is what is left to wait, at the pace of a first failure', async () => {
-    const { start, answered, clock } = await scene()
-    const { store, state } = await start()
-    const failed = answered(answered(state, down), limited)
-    const retryAtMs = notBeforeMs(failed)
-    await store.close(failed)
-    const after = await start()
-    expect(after.state.failure).toMatchObject({ attempts: 1, retryAtMs })
-    await after.store.close(failed)
-    await clock.advance(retryAtMs - clock.now().bootMs)
-    expect((await start()).state.failure).toBeNull()
+    expect(elsewhere.store.fleet()).toEqual({ fence: 0, hosts: 12 })
   })
 })
 
 describe('other credentials', () => {
-  it('that a reload brought are those a restart remembers', async () => {
-    const { start, answered, ok, reloaded } = await scene()
-    const { store, state } = await start()
-    const held = answered(state, ok())
-    await store.save(held)
-    const next = { baseUrl: BASE_URL, credentialsId: store.credentialsIdOf(BASE_URL, SECOND) }
-    await store.save(answered(reloaded(held, next), refused))
-    const asked = (await start({ credentials: SECOND })).state
-    expect(asked).toMatchObject({ token: expect.anything(), refusal: expect.anything(), forcedCause: null })
-    expect(dueAtMs(asked)).toBe(Infinity)
-    expect((await start({ credentials: FIRST })).state).toMatchObject({
-      token: expect.anything(),
-      refusal: null,
-      forcedCause: null,
-    })
-  })
-
   it('are reported apart by a key that is lost with its file', async () => {
     const { start, answered, ok, stateDirectory } = await scene()
     const { store, state } = await start()

@@ -57,8 +57,18 @@ test('an attempt that is put off does not hold back an operator, who is answered
   const { fetchToken, causes } = giving(adopted, postponed)
   const { keeper, clock } = await running(fetchToken)
   expect(await keeper.refresh(never)).toEqual(postponed)
-  await clock.advance(8 * MINUTE)
-  expect(causes).toEqual(['start', 'operator'])
+  await clock.advance(20 * MINUTE)
+  expect(causes).toEqual(['start', 'operator', 'refresh', 'refresh'])
+})
+
+test('an operator who asks during an attempt that is put off is answered by one of their own', async () => {
+  const first = Promise.withResolvers<FetchOutcome>()
+  const { keeper } = await running(async (_signal, { cause }) =>
+    cause === 'start' ? first.promise : adopted,
+  )
+  const refreshed = keeper.refresh(never)
+  first.resolve(postponed)
+  expect(await refreshed).toBe(adopted)
 })
 
 test("an attempt that is put off is made later if a client's wish caused it", async () => {
@@ -105,6 +115,16 @@ test('an outcome of another host is taken while nothing is asked, with its event
   expect(asked()).toBe(before)
 })
 
+test('an outcome of another host that comes as an attempt falls due spares the request', async () => {
+  const { keeper, clock, asked, dueInMs } = await running()
+  keeper.onEvent(({ type }) => {
+    if (type === 'tick' && dueInMs() <= 0) queueMicrotask(() => keeper.offer(adopted))
+  })
+  await clock.advance(45 * MINUTE)
+  expect(keeper.state().token).toMatchObject({ accessToken: adopted.accessToken })
+  expect(asked()).toBe(1)
+})
+
 test('an outcome of another host is not taken while an attempt is under way', async () => {
   const answered = Promise.withResolvers<FetchOutcome>()
   const { keeper, clock } = await running(async () => answered.promise)
@@ -122,9 +142,16 @@ test("an outcome of another host ends a client's wish, and an attempt that was p
   await clock.settle()
   keeper.reject(fingerprint())
   expect(keeper.state().clientRequestAtMs).not.toBeNull()
-  keeper.offer({ kind: 'postponed', retryAfterMs: MINUTE })
+  const since = clock.now()
+  for (const reason of ['share-lost', 'share-lost', 'network'] as const) {
+    keeper.offer({ kind: 'postponed', retryAfterMs: MINUTE, reason, by: 'web-2' })
+    const beganAt = reason === 'network' ? clock.now() : since
+    expect(keeper.state().postponement).toEqual({ reason, detail: '', since: beganAt, askedBy: 'web-2' })
+    await clock.advance(1_000)
+  }
   keeper.offer(adopted)
-  expect(keeper.state()).toMatchObject({ clientRequestAtMs: null, postponedUntilMs: null })
+  const nothing = { clientRequestAtMs: null, postponedUntilMs: null, postponement: null }
+  expect(keeper.state()).toMatchObject(nothing)
   await clock.advance(2 * MINUTE)
   expect(asked()).toBe(2)
 })
@@ -163,6 +190,8 @@ test('a source that makes no request costs no save before, and is not counted as
   expect(saves).toBe(1)
   expect(keeper.state()).toMatchObject({ requests: 0, lastRequestAt: null, lastSuccessAt: {} })
   expect(events[0]?.tookMs).toBeNull()
+  await running(giving(postponed).fetchToken, async () => void (saves += 1))
+  expect(saves).toBe(1)
 })
 
 test('a source that waits before its request is timed from the request', async () => {

@@ -165,6 +165,7 @@ test.each<[Cause, TokenState]>([
   ['retry', asked(held, down, MINUTE)],
   ['refresh', held],
   ['client', afterClientNeed(held, HOUR, at(MINUTE))],
+  ['refresh', afterClientNeed({ ...held, lastClientRequestAtMs: refreshAtMs - 30_000 }, HOUR, at(MINUTE))],
 ])('the cause of the next attempt is %s', (cause, state) => {
   expect(plannedAttempt(state).cause).toBe(cause)
 })
@@ -177,6 +178,7 @@ test('the next moment at which a token goes out of use is its expiry, or twice t
   expect(nextExpiryMs(assumed, at(15 * MINUTE - 1))).toBe(at(15 * MINUTE).bootMs)
   expect(nextExpiryMs(assumed, at(15 * MINUTE))).toBe(at(30 * MINUTE).bootMs)
   expect(nextExpiryMs(assumed, at(30 * MINUTE))).toBe(Infinity)
+  expect(afterReload(assumed, SETTINGS, step(MINUTE, { random: () => 0 })).token).toBe(assumed.token)
 })
 
 test('a request that goes out is counted, and what made it go out is over', () => {
@@ -197,10 +199,12 @@ test('a request that goes out is counted, and what made it go out is over', () =
   expect(afterRequest(once, 'refresh', at(9)).lastClientRequestAtMs).toBe(at(5).bootMs)
 })
 
-test('no one is notified of a missing token before the first attempt has ended, however long there was none', () => {
-  const longAgo = { ...initial, tokenlessSince: at(-HOUR) }
+test('no one is notified of a missing token before the first attempt has ended, unless that is not due yet', () => {
+  const longAgo = { ...initial, tokenlessSince: at(-MINUTE) }
   expect(currentAlert(longAgo, at(0), 60_000)).toBeNull()
-  const noToken = { reason: 'no-token', since: at(MINUTE - HOUR), noTokenSince: at(-HOUR), askedBy: null }
+  expect(currentAlert({ ...longAgo, notBefore: { first: at(0).bootMs } }, at(0), MINUTE)).toBeNull()
+  expect(currentAlert({ ...longAgo, notBefore: { first: at(1).bootMs } }, at(0), MINUTE)).not.toBeNull()
+  const noToken = { reason: 'no-token', since: at(0), noTokenSince: at(-MINUTE), askedBy: null }
   const network = { detail: 'No answer', remedy: remedies.network, failure: 'network' }
   expect(currentAlert(asked(longAgo, down), at(0), MINUTE)).toEqual({ ...noToken, ...network })
   expect(currentAlert(longAgo, at(0), MINUTE, { isRaised: true })).toMatchObject({
@@ -223,6 +227,7 @@ test('a failure has its reason, its beginning, its count and the time of the nex
     failure: { ...known, status: 403, attempts: 1, retryAtMs },
     notBefore: { first: retryAtMs },
   })
+  expect(after([down]).notBefore).toEqual({})
   expect(after([rejected], [down, 450_000]).failure).toEqual({
     ...known,
     reason: 'network',
@@ -267,9 +272,9 @@ test('whatever the settings, an attempt falls in the last tenth of a usable toke
 })
 
 test('an attempt that was rejected is repeated once in the last tenth of the life, before its pace is over', () => {
-  const inTenth = HOUR - 3 * MINUTE
+  const inTenth = HOUR - 6 * MINUTE
   expect(waitMs(held, 30 * MINUTE, rejected)).toBe(450_000)
-  expect(waitMs(held, HOUR - 7 * MINUTE, rejected)).toBe(5.25 * MINUTE)
+  expect(waitMs(held, HOUR - 7.5 * MINUTE, rejected)).toBe(5.625 * MINUTE)
   const once = asked(held, rejected, HOUR - 7 * MINUTE)
   expect(dueAtMs(once)).toBeGreaterThan(at(HOUR - 6 * MINUTE).bootMs)
   expect(waitMs(once, inTenth, rejected)).toBe(450_000)

@@ -30,6 +30,7 @@ test('other credentials are used if they give a token, after one request', async
   })
   expect(keeper.state().token?.fingerprint).not.toBe(former?.fingerprint)
   keeper.reload(settings('second'))
+  expect(await keeper.tryCredentials(settings('second'), trial)).toBeUndefined()
   await clock.settle()
   expect(asked()).toBe(2)
 })
