@@ -46,9 +46,9 @@ export function tokenUrlOf(baseUrl: string, tokenUrl: string): string {
 }
 
 /** The hosts that are this host itself: there, and only there, plain HTTP keeps a secret. */
-const LOOPBACK = /^(?:(?:.+\.)?localhost|127(?:\.\d{1,3}){3}|::1)$/i
+const LOOPBACK = /^(?:(?:.+\.)?localhost|127(?:\.\d{1,3}){3}|::1|\[::1\])$/i
 
 /** Reports whether a host name of a URL (IPv6 with or without brackets) is `localhost`, below it, or a loopback address. */
 export function isLoopbackHost(hostname: string): boolean {
-  return LOOPBACK.test(hostname.replace(/^\[|\]$/g, ''))
+  return LOOPBACK.test(hostname)
 }

@@ -83,7 +83,7 @@ async function readDocument(options: LoadOptions) {
   const { faults: shape, validPart } = validateDocument(found.document)
   for (const { at, sentence } of shape) {
     faults.push({ at, sentence: at === '' ? `the configuration ${sentence}` : sentence })
-    if (at !== '') faulty.add(at)
+    faulty.add(at)
   }
   const { file, stats } = found
   return { ...all, file, usable: validPart && { file, stats, validPart } }

@@ -25,6 +25,10 @@ for unit; do :; done
 for word; do grep "^$word=" "$(dirname "$0")/units/$unit"; done 2>/dev/null
 exit 0
 `
+/** The clock is not synchronised. */
+const TIMEDATECTL = `#!/bin/sh
+test "$*" = 'show --property=NTPSynchronized --value' && echo no
+`
 
 type Properties = Readonly<Record<string, string>>
 
@@ -73,6 +77,7 @@ async function onHost(words: readonly string[], host: Host): Promise<Ended> {
   writeFileSync(under('etc/hosts'), '127.0.0.1 localhost\n')
   if (alertCommand) writeFileSync(under('etc/kyc-tokend/alert-command'), '#!/bin/sh\n', { mode: 0o755 })
   writeFileSync(under('sbin/systemctl'), SYSTEMCTL, { mode: 0o755 })
+  writeFileSync(under('sbin/timedatectl'), TIMEDATECTL, { mode: 0o755 })
   for (const [name, given] of Object.entries({ ...units, ...(unit && { 'kyc-tokend.service': unit }) })) {
     const lines = Object.entries({ LoadState: 'loaded', ...given }).map(([key, value]) => `${key}=${value}\n`)
     writeFileSync(under('sbin/units', name), lines.join(''))
@@ -191,6 +196,9 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
       /^warning +unit +the alert command failed at its last run, exit status 3: see `journalctl/m,
     )
     expect(stdout).toMatch(/^ok +directories +the state directory \/var\/lib\/kyc-tokend /m)
+    expect(stdout).toMatch(
+      /^warning +host +the clock is not synchronised: switch that on \(timedatectl set-ntp/m,
+    )
   })
 
   it.each([

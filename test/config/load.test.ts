@@ -164,6 +164,11 @@ describe('a file that cannot be a configuration', () => {
       () => files.write('c.yaml', 'apiSecret: *HUSH\n'),
       /is not YAML at line 1, column/,
     ],
+    [
+      'YAML in two documents',
+      () => files.write('c.yaml', 'a: 1\n---\napiSecret: HUSH\n'),
+      /is not YAML: expected a single document in the stream, but found more$/,
+    ],
     ['YAML with a tag', () => files.write('c.yaml', 'apiSecret: !HUSH x\n'), /is not YAML/],
     ['YAML that runs code', () => files.write('c.yaml', 'a: !!js/function "HUSH"\n'), /is not YAML/],
     ['JSON with a word', () => files.write('c.json', '{\n "a": HUSH\n}'), /is not JSON at line 2, column 7/],

@@ -61,7 +61,7 @@ describe('the description', () => {
   })
 
   it('may have secrets in its headers, which are hidden like the others', async () => {
-    const config = await load({ headers: { 'X-Api-Key': 'HUSHHUSH', 'X-Client': 'one' } })
+    const config = await load({ headers: { 'X-Api-Key': 'HUSHHUSH', 'X-Host': 'one', Hosts: 'two' } })
     expect(revealAll(config)).toContain('HUSHHUSH')
     expect(revealAll(config)).not.toContain('one')
   })
@@ -128,6 +128,7 @@ describe('a faulty description', () => {
       'content-x',
       'Transfer-Encoding',
       'Expect',
+      'Proxy-Authorization',
     ].map(
       (name) =>
         [

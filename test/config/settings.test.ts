@@ -70,8 +70,10 @@ describe('a template', () => {
     expect(renderTemplate(file!.template!, values)).toBe('a=T ${x} B E O F\n')
   })
   it.each([
-    ['${accesToken}', /template: .*holds the unknown placeholder "accesToken": did you mean "accessToken"\?/],
-    ['${accessToken} ${x\u001b[2J}', /unknown placeholder "x\\u001b\[2J": known are accessToken, expiresAt/],
+    [
+      '${accesToken} ${x\u001b[2J}',
+      /template: .*template holds the unknown placeholder "accesToken": did you mean "accessToken"\?, and holds the unknown placeholder "x\\u001b\[2J": known are accessToken, expiresAt/,
+    ],
     ['token', /does not hold \$\{accessToken\}/],
     ['$${accessToken}', /does not hold \$\{accessToken\}/],
     ['${accessToken', /has a "\$\{" without its "\}"/],
@@ -236,9 +238,16 @@ describe('mistakes that people make with keys', () => {
     },
   )
   it('are seen in a base URL that holds the endpoint', async () => {
-    const { warnings, baseUrl } = await load({ baseUrl: 'https://api.example.com/token/external/jwt' })
-    expect(warnings).toEqual([expect.stringMatching(/^baseUrl: holds the path of the endpoint, .*remove/)])
-    expect(baseUrl).toBe('https://api.example.com/token/external/jwt')
+    for (const given of [
+      'https://api.example.com/token/external/jwt',
+      'https://api.example.com/token/external',
+    ]) {
+      const { warnings, baseUrl } = await load({ baseUrl: given })
+      expect(warnings).toEqual([
+        'baseUrl: holds the path of the endpoint, which kyc-tokend adds by itself: remove "/token/external/jwt" from its end',
+      ])
+      expect(baseUrl).toBe(given)
+    }
     expect((await load({ baseUrl: 'https://api.example.com/token' })).warnings).toEqual([])
   })
   it('take no host for loopback that only ends like it', async () => {

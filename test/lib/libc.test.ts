@@ -175,12 +175,11 @@ test('without dumps, no core file and no look into memory or environment, and th
 test('another program replaces this one, with its process id, streams and environment', async () => {
   const output = await inChild(
     `console.log(process.pid)
-     libc.replaceProcess('/bin/sh', ['sh', '-c', 'echo "$$ $GREETING $0" ; test -z "$HOME" && echo none', 'a b'],
-       { GREETING: 'grüß dich', HOME: undefined })`,
+     libc.replaceProcess('/bin/sh', ['sh', '-c', 'echo "$$ $0" ; cat /proc/$$/environ', 'a b'],
+       { GREETING: 'grüß dich', HOME: undefined, LAST: '' })`,
   )
-  const [pid, rest] = output.split('\n')
-  expect(rest).toBe(`${pid} grüß dich a b`)
-  expect(output).toMatch(/none\n$/)
+  const [pid, ...rest] = output.split('\n')
+  expect(rest).toEqual([`${pid} a b`, 'GREETING=grüß dich\0LAST=\0'])
 })
 
 test.each([
@@ -206,6 +205,24 @@ test('a program that is not there is an error, and this one goes on', async () =
     `try { libc.replaceProcess('/nonexistent', ['x'], {}) } catch (error) { console.log(error.code) }`,
   )
   expect(output).toBe('ENOENT\n')
+})
+
+test('ended children are reaped but for the own one, and those that run are not waited for', async () => {
+  const output = await inChild(
+    `import { spawn } from 'node:child_process'
+     import { existsSync, readFileSync } from 'node:fs'
+     const running = spawn('sleep', ['60'])
+     const ended = spawn('true')
+     const stat = '/proc/' + ended.pid + '/stat'
+     while (!readFileSync(stat, 'utf8').includes(') Z ')) ;
+     for (const own of [ended.pid, undefined, undefined]) {
+       libc.reapOrphans(own)
+       console.log(existsSync(stat))
+     }
+     running.kill()`,
+    { timeout: 10_000 },
+  )
+  expect(output).toBe('true\nfalse\nfalse\n')
 })
 
 const LOADING =

@@ -1,5 +1,6 @@
 import {
   chmodSync,
+  existsSync,
   mkdirSync,
   readdirSync,
   readFileSync,
@@ -125,6 +126,20 @@ test.each([
   if (counts.errors > 0) expect(file.error()).toContain('is a symbolic link, which is never replaced')
   else expect(readFileSync(path, 'utf8')).toBe('content')
 })
+
+test.each([true, false])(
+  'a file that cannot be replaced is removed if its content is revocable: %s',
+  async (isRevocable) => {
+    // The temporary name is longer than this one, and so too long.
+    const path = join(await tempDirectory('memory'), 'x'.repeat(255))
+    writeFileSync(path, 'former', { mode: 0o600 })
+    const { log, of } = createRecords()
+    const file = createManagedFile({ path, mode: 0o600 }, { desired: () => 'new', log, isRevocable })
+    await file.reconcile()
+    expect([existsSync(path), file.isPresent()]).toEqual([!isRevocable, !isRevocable])
+    expect(of('file-error')).toMatchObject([{ path, error: expect.stringContaining('ENAMETOOLONG') }])
+  },
+)
 
 test('a file that nothing has changed for a second is neither read nor written again', async () => {
   const { file } = await fileLeftAlone()

@@ -44,16 +44,23 @@ describe('the host', () => {
       })
       const check = () =>
         hostFindings({ directories: [join(directory, 'later')], isServiceLocal: true, nowMs: Date.now() })
-      expect(await check()).toContainEqual({
-        level: 'warning',
-        sentence: expect.stringMatching(/only 1024 KiB left/) as string,
-      })
+      const name = `the file system of ${directory}`
+      const scarce = { level: 'warning', sentence: `${name} has only 1024 KiB left: free space on it` }
+      expect(await check()).toContainEqual(scarce)
+      for (const [size, left] of [
+        ['10m', '10 MiB'],
+        ['10g', '10 GiB'],
+      ] as const) {
+        execFileSync('mount', ['-o', `remount,size=${size}`, directory])
+        expect(await check()).toContainEqual({ level: 'ok', sentence: `${name} has ${left} left` })
+      }
+      execFileSync('mount', ['-o', 'remount,size=1m', directory])
       execFileSync('dd', ['if=/dev/zero', `of=${join(directory, 'x')}`, 'bs=1k', 'count=900'], {
         stdio: 'ignore',
       })
       expect(await check()).toContainEqual({
         level: 'fault',
-        sentence: expect.stringMatching(/is full: free space/) as string,
+        sentence: `${name} is full: free space on it`,
       })
     },
   )

@@ -21,6 +21,7 @@ import {
   subscribe,
   type RedisServer,
 } from '../support/redis.ts'
+import { startNonsenseRedis } from '../support/nonsense-redis.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { expectUntil } from '../support/until.ts'
 
@@ -239,6 +240,22 @@ describe.skipIf(withoutRedis)('a store in Redis', () => {
       expect(error.kind).toBe('lost')
     }
   })
+})
+
+test.each([
+  ['no array', ':1'],
+  ['no text at the end', '*8\r\n+read\r\n+1\r\n+1\r\n+1\r\n+1\r\n+1\r\n*0\r\n+1'],
+  ['a time that is none', '*8\r\n+read\r\n+soon\r\n+1\r\n+1\r\n+1\r\n+1\r\n+1\r\n+1'],
+  ['an endless fence', '*8\r\n+read\r\n+1\r\n+1\r\n+1\r\n+1\r\n+1\r\n+1\r\n+1e999'],
+  ['another verdict', '*3\r\n+maybe\r\n+1\r\n+1'],
+])('an answer that no script gives (%s) is a lost store', async (_what, answer) => {
+  const redis = await startNonsenseRedis((socket) => socket.write(`${answer}\r\n`))
+  const store = await open(settingsOf(redis))
+  for (const operation of [store.read(all), store.acquireLease(wish)])
+    expect(await errorOf(operation)).toMatchObject({
+      kind: 'lost',
+      message: 'The server answers what no script does',
+    })
 })
 
 test.each([

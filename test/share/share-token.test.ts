@@ -408,6 +408,18 @@ describe('a service that keeps one token of an account alive', () => {
     expect(eventsOf(one as Host, 'share-contention')).toEqual([])
   })
 
+  test('is not suspected for a report that came before hosts ask by themselves', async () => {
+    const [host] = world.hosts(1)
+    await settle()
+    world.answer(() => outage)
+    reject(host as Host)
+    await settle()
+    world.server.fail(lost)
+    await world.clock.advance(2 * MINUTE_MS)
+    expect(eventsOf(host as Host, 'share-lost')).toHaveLength(1)
+    expect(eventsOf(host as Host, 'share-contention')).toEqual([])
+  })
+
   test('is not suspected for an old token, nor while one host asks for all', async () => {
     const [one, other] = world.hosts(2)
     await settle()
