@@ -82,6 +82,7 @@ describe('the shape of a configuration', () => {
     ['https://api.example.com/?', /remove the query/],
     ['https://api.example.com/#x', /the fragment/],
     ['http://localhost.example.com', /https:\/\//],
+    ['http://evillocalhost', /https:\/\//],
     ['http://127.0.0.1.example.com', /https:\/\//],
   ])('refuses the base URL %s without quoting it', (baseUrl, sentence) => {
     const faults = faultsOf({ ...smallConfig(), baseUrl })

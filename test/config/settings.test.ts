@@ -51,11 +51,6 @@ describe('a control character in a path or a name', () => {
   })
 })
 
-it('a control character in the path of the configuration itself is a fault', async () => {
-  const configPath = files.write('a\u001b[2J/c.json', smallConfig())
-  await expect(loadConfig({ configPath, env: {} })).rejects.toThrow(/has a control character in its path/)
-})
-
 describe('a template', () => {
   const withTemplate = (text: string | Buffer, mode = 0o600): object => {
     files.write('t.template', text, mode)
@@ -249,8 +244,5 @@ describe('mistakes that people make with keys', () => {
       expect(baseUrl).toBe(given)
     }
     expect((await load({ baseUrl: 'https://api.example.com/token' })).warnings).toEqual([])
-  })
-  it('take no host for loopback that only ends like it', async () => {
-    expect(await faults({ baseUrl: 'http://evillocalhost' })).toMatch(/baseUrl: must begin with https:/)
   })
 })

@@ -3,6 +3,7 @@ import { once } from 'node:events'
 import { constants, lstatSync, readdirSync, readFileSync, statSync } from 'node:fs'
 import { chmod, chown, mkdir, rm, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { text } from 'node:stream/consumers'
 import { isMainThread } from 'node:worker_threads'
 import { afterEach, describe, expect, it, onTestFinished } from 'vitest'
 import { clearLeftovers, removeFile, replaceFile } from '../../src/lib/atomic-file.ts'
@@ -233,12 +234,7 @@ describe.skipIf(!isRoot)('as root', () => {
     const child = spawn(process.execPath, ['--input-type=module', '-e', program], {
       stdio: ['ignore', 'pipe', 'inherit'],
     })
-    let said = ''
-    child.stdout.on('data', (chunk: Buffer) => {
-      said += chunk.toString()
-    })
-    await once(child, 'close')
-    const [denied, foreign] = said.split('\n')
+    const [denied, foreign] = (await text(child.stdout)).split('\n')
     expect(denied).toContain(`kyc-tokend may not write in ${directory}`)
     expect(foreign).toContain('make the directory setgid')
     await rm('/dev/shm/kyc-tokend-test-foreign-group', { force: true })

@@ -207,22 +207,18 @@ test('a program that is not there is an error, and this one goes on', async () =
   expect(output).toBe('ENOENT\n')
 })
 
-test('ended children are reaped but for the own one, and those that run are not waited for', async () => {
-  const output = await inChild(
-    `import { spawn } from 'node:child_process'
+test('ended children are reaped but for the own one, and none that runs is waited for', async () => {
+  const source = `import { spawn } from 'node:child_process'
      import { existsSync, readFileSync } from 'node:fs'
-     const running = spawn('sleep', ['60'])
-     const ended = spawn('true')
+     const [running, ended] = [spawn('sleep', ['60']), spawn('true')]
      const stat = '/proc/' + ended.pid + '/stat'
      while (!readFileSync(stat, 'utf8').includes(') Z ')) ;
      for (const own of [ended.pid, undefined, undefined]) {
        libc.reapOrphans(own)
        console.log(existsSync(stat))
      }
-     running.kill()`,
-    { timeout: 10_000 },
-  )
-  expect(output).toBe('true\nfalse\nfalse\n')
+     running.kill()`
+  expect(await inChild(source, { timeout: 10_000 })).toBe('true\nfalse\nfalse\n')
 })
 
 const LOADING =

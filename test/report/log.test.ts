@@ -1,9 +1,8 @@
-import { execFile, spawn } from 'node:child_process'
+import { spawn } from 'node:child_process'
 import { fstatSync } from 'node:fs'
 import { open, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
-import { promisify } from 'node:util'
 import { expect, onTestFinished, test, vi } from 'vitest'
 import winston, { type Logger } from 'winston'
 import { createSystemClock } from '../../src/lib/clock.ts'
@@ -13,8 +12,8 @@ import { canMount, smallDisk } from '../support/small-disk.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { expectUntil } from '../support/until.ts'
 
-const run = promisify(execFile)
 const clock = createSystemClock()
+const { dev, ino } = fstatSync(0, { bigint: true })
 
 function openLog(
   options: Partial<LogSettings> & { env?: NodeJS.ProcessEnv; traits?: object; secrets?: () => string[] } = {},
@@ -78,6 +77,11 @@ test.each([
     { traits: { isTTY: true }, env: { NO_COLOR: '1' } },
     /^\d{4}.* info {4}Hello$/,
   ],
+  [
+    'for the journal',
+    { traits: { fd: 0 }, env: { JOURNAL_STREAM: `${dev}:${ino}` } },
+    /^<6>Hello event=hello$/,
+  ],
   ['json elsewhere', {}, /^\{.*\}$/],
   ['json where the journal is elsewhere', { traits: { fd: 0 }, env: { JOURNAL_STREAM: '1:2' } }, /^\{/],
   ['json where the descriptor is closed', { traits: { fd: 9_999 }, env: { JOURNAL_STREAM: '1:2' } }, /^\{/],
@@ -86,14 +90,6 @@ test.each([
   log('info', 'Hello', { event: 'hello' })
   await close()
   expect(stream.lines()[0]).toMatch(line)
-})
-
-test('auto: for the journal where the stream is the journal of systemd', async () => {
-  const { dev, ino } = fstatSync(0, { bigint: true })
-  const { log, close, stream } = openLog({ traits: { fd: 0 }, env: { JOURNAL_STREAM: `${dev}:${ino}` } })
-  log('error', 'Hello', { event: 'hello' })
-  await close()
-  expect(stream.lines()).toEqual(['<3>Hello event=hello'])
 })
 
 test('what no one reads is dropped beyond 1 MiB, and one record says how much when it flows again', async () => {
@@ -125,13 +121,18 @@ test('a stream that fails is survived, and its records are counted as lost', asy
   expect(lost()).toBe(2)
 })
 
-test.skipIf(!canMount)('a log on a disk that was full goes on when there is space again', async () => {
+async function logOnSmallDisk(format: LogSettings['format']) {
   const directory = join(await tempDirectory(), 'disk')
   const disk = smallDisk(directory)
   const file = await open(join(directory, 'log'), 'a')
   onTestFinished(() => file.close())
-  const { log, lost, close } = openLog({ format: 'json', traits: { fd: file.fd } })
-  await close()
+  const opened = openLog({ format, traits: { fd: file.fd } })
+  await opened.close()
+  return { ...opened, disk, written: () => readFile(join(directory, 'log'), 'utf8') }
+}
+
+test.skipIf(!canMount)('a log on a disk that was full goes on when there is space again', async () => {
+  const { disk, log, lost, written } = await logOnSmallDisk('json')
   log('info', 'Before', { event: 'before' })
   disk.fill()
   // The rest of the last page is cut in the midst of a record.
@@ -139,7 +140,7 @@ test.skipIf(!canMount)('a log on a disk that was full goes on when there is spac
     log('info', 'Lost', { event: 'lost', count, filler: 'x'.repeat(3_000) })
   disk.empty()
   log('info', 'After', { event: 'after' })
-  const lines = (await readFile(join(directory, 'log'), 'utf8')).trimEnd().split('\n')
+  const lines = (await written()).trimEnd().split('\n')
   const whole = lines
     .filter((line) => line.endsWith('}'))
     .map((line) => JSON.parse(line) as { event: string })
@@ -155,21 +156,20 @@ test.skipIf(!canMount)('a log on a disk that was full goes on when there is spac
 })
 
 test.skipIf(!canMount)('a disk that takes not one byte of a record leaves no empty line', async () => {
-  const directory = join(await tempDirectory(), 'disk')
-  const disk = smallDisk(directory)
-  const file = await open(join(directory, 'log'), 'a')
-  onTestFinished(() => file.close())
-  const { log, close } = openLog({ format: 'text', traits: { fd: file.fd } })
-  await close()
+  const { disk, log, written } = await logOnSmallDisk('text')
   disk.fill()
   log('info', 'Lost', { event: 'lost' })
   disk.empty()
   log('info', 'After', { event: 'after' })
-  const lines = (await readFile(join(directory, 'log'), 'utf8')).split('\n')
-  expect(lines).toEqual([expect.stringMatching(/After$/), expect.stringMatching(/dropped=1$/), ''])
+  expect((await written()).split('\n')).toEqual([
+    expect.stringMatching(/After$/),
+    expect.stringMatching(/dropped=1$/),
+    '',
+  ])
 })
 
-test('closing waits for a reader that has stopped no longer than a second', async () => {
+test('closing waits for a reader that has stopped no longer than a second, and leaves no exit listeners', async () => {
+  const before = process.listenerCount('exit')
   const { log, close, stream } = openLog()
   stream.stall()
   log('info', 'One', { event: 'one' })
@@ -178,12 +178,6 @@ test('closing waits for a reader that has stopped no longer than a second', asyn
   await close()
   expect(performance.now() - from).toBeLessThan(5_000)
   expect(performance.now() - from).toBeGreaterThan(900)
-})
-
-test('logs that are opened and closed leave no exit listeners', async () => {
-  const before = process.listenerCount('exit')
-  const { close } = openLog()
-  await close()
   expect(process.listenerCount('exit')).toBe(before)
 })
 
@@ -200,33 +194,26 @@ function program(source: string): string[] {
   return ['--input-type=module', '-e', `${imports}\n${source}`]
 }
 
+async function linesOf(source: string): Promise<string[]> {
+  const child = spawn(process.execPath, program(source), { stdio: ['ignore', 'ignore', 'pipe'] })
+  return (await text(child.stderr)).trim().split('\n')
+}
+
 test('nothing is lost when the log is closed before winston has loaded', async () => {
-  const child = spawn(
-    process.execPath,
-    program(
-      `log('error', 'One', { event: 'one' }); log('error', 'Two', { event: 'two' }); await close(); process.exit(78)`,
-    ),
-    {
-      stdio: ['ignore', 'ignore', 'pipe'],
-    },
+  const lines = await linesOf(
+    `log('error', 'One', { event: 'one' }); log('error', 'Two', { event: 'two' }); await close(); process.exit(78)`,
   )
-  const lines = (await text(child.stderr)).trim().split('\n')
   expect(lines).toEqual([expect.stringContaining('"One"'), expect.stringContaining('"Two"')])
 })
 
 test('nothing is lost when the process runs dry', async () => {
-  const { stderr } = await run(process.execPath, program(`log('info', 'One', { event: 'one' })`))
-  expect(stderr).toContain('"One"')
+  expect(await linesOf(`log('info', 'One', { event: 'one' })`)).toEqual([expect.stringContaining('"One"')])
 })
 
 test('all of it is in the pipe of a slow reader after an orderly exit', async () => {
-  const child = spawn(
-    process.execPath,
-    program(`for (let count = 0; count < 5000; count += 1) log('info', 'Line', { event: 'line', count, filler: 'x'.repeat(50) })
-      await close(); process.exit(0)`),
-    { stdio: ['ignore', 'ignore', 'pipe'] },
-  )
-  const lines = (await text(child.stderr)).trim().split('\n')
+  const lines =
+    await linesOf(`for (let count = 0; count < 5000; count += 1) log('info', 'Line', { event: 'line', count, filler: 'x'.repeat(50) })
+      await close(); process.exit(0)`)
   expect(lines).toHaveLength(5000)
   expect(lines.at(-1)).toContain('"count":4999')
 })

@@ -65,14 +65,18 @@ test('ready is reported when the sockets answer and there is a token, once, with
   )
 })
 
-test('sockets that answer are not enough: the first attempt must have ended, however it ended', async () => {
-  const { notifier, answer, sent, begin } = notified()
+test('sockets that answer are not enough: the first attempt must have ended, however it ended; further ones are counted', async () => {
+  const { notifier, answer, sent, begin, clock } = notified()
   answer(failures.network)
   notifier.ready()
   expect(sent.join()).not.toContain('READY')
   await begin()
   expect(sent.at(-1)).toMatch(
     /^READY=1\nSTATUS=starting: no usable token; failed once since 2027-01-15 08:00:00 UTC \(network\), next attempt 2027-01-15 08:00:0\d UTC$/,
+  )
+  await clock.advance(60_000)
+  expect(sent.at(-1)).toMatch(
+    /; failed [2-9]\d* times since 2027-01-15 08:00:00 UTC \(network\), next attempt /,
   )
 })
 
@@ -85,8 +89,8 @@ test('a refusal is reported in words that say what to do', async () => {
   )
 })
 
-test('a reload is reported with its moment, and its end as ready', async () => {
-  const { notifier, sent, begin } = notified()
+test('a reload is reported with its moment, and its end as ready; so is the stop', async () => {
+  const { notifier, sent, begin, end } = notified()
   await begin()
   notifier.ready()
   sent.length = 0
@@ -96,11 +100,6 @@ test('a reload is reported with its moment, and its end as ready', async () => {
     'RELOADING=1\nMONOTONIC_USEC=123456\nSTATUS=Reading the configuration again',
     expect.stringMatching(/^READY=1\nSTATUS=ready/),
   ])
-})
-
-test('stopping is reported', async () => {
-  const { sent, begin, end } = notified()
-  await begin()
   await end()
   expect(sent.at(-1)).toBe('STOPPING=1\nSTATUS=Stopping')
 })
@@ -165,16 +164,6 @@ test('what systemd could not take is sent again at the next look', async () => {
   isFull = false
   await clock.advance(15_000)
   expect(taken[0]).toMatch(/^READY=1\nSTATUS=ready/)
-})
-
-test('the status counts the attempts that failed', async () => {
-  const { answer, sent, begin, clock } = notified()
-  answer(failures.network)
-  await begin()
-  await clock.advance(60_000)
-  expect(sent.at(-1)).toMatch(
-    /; failed [2-9]\d* times since 2027-01-15 08:00:00 UTC \(network\), next attempt /,
-  )
 })
 
 test('a systemd that cannot be notified is logged once, with the reason', async () => {

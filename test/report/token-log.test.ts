@@ -158,9 +158,9 @@ test('the first refusal is left to the alert, a repeated one is logged with its 
   await begin()
   void keeper.refresh(AbortSignal.timeout(10_000))
   await clock.advance(0)
-  expect(of('refused').map(({ cause, reason, level }) => [level, reason, cause])).toEqual([
-    ['warning', 'account-inactive', 'operator'],
-  ])
+  expect(of('refused').map(({ cause, reason, level, sentence }) => [level, sentence, reason, cause])).toEqual(
+    [['warning', 'The service still refuses the account', 'account-inactive', 'operator']],
+  )
 })
 
 test('a token that a reload drops with its service is reported', async () => {
