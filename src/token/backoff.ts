@@ -29,8 +29,8 @@ export function backoffMs(attempts: number, initialDelayMs: number, capMs: numbe
 }
 
 /**
- * The wait after the `attempts`-th failure in a row, in ms, and the part of it that only an operator may shorten
- * (`Retry-After`, which is `boundMs`, and the interval of `rejected`). `leftMs`: the rest of the usable token's life; 0: there is none.
+ * The wait after the `attempts`-th failure in a row, in ms, the part of it that only an operator may shorten (`Retry-After`,
+ * the interval of `rejected`), and `Retry-After` alone. `leftMs`: the rest of the usable token's life; 0: there is none.
  */
 export function retryWait(
   failure: Pick<TransientFailure, 'reason' | 'retryAfterMs'>,
