@@ -29,7 +29,7 @@ describe('a configuration that is good', () => {
   it('warns of connections that could hold more than the memory of the service', async () => {
     const { warnings } = await load(write({ ipc: { maxConnections: 4_096 } }))
     expect(warnings).toEqual([
-      expect.stringContaining('5120 connections (`maxConnections` of `ipc` and `http`) can hold 540 MiB'),
+      '5120 connections (`maxConnections` of `ipc` and `http`) can hold 540 MiB, and the unit allows 256 MiB: lower `maxConnections`, or raise MemoryMax= of the unit',
     ])
   })
 
@@ -79,6 +79,7 @@ describe('a configuration that is good', () => {
       }),
     )
     expect(config.credentials.apiSecret.reveal()).toBe('from-file')
+    expect(config.inputs).toEqual([join(files.directory, 'secret')])
     expect(config.runtimeDirectory).toBe(join(files.directory, 'run'))
     const raw = { format: 'raw', template: null }
     expect(config.tokenFiles).toEqual([
@@ -151,7 +152,11 @@ describe('where a configuration is found', () => {
 describe('a file that cannot be a configuration', () => {
   it.each([
     ['a directory', () => files.directory, /is a directory: name the file in it/],
-    ['an executable', () => files.write('c.js', 'process.exit(3)'), /must be named \*\.json, \*\.yaml or/],
+    [
+      'an executable',
+      () => files.write('c.json.js', 'process.exit(3)'),
+      /must be named \*\.json, \*\.yaml or/,
+    ],
     ['a file without an extension', () => files.write('c', '{}'), /must be named/],
     ['an empty file', () => files.write('c.json', ' \n'), /is empty: begin with kyc-tokend\.config\.example/],
     ['a file over 1 MiB', () => files.write('c.json', ' '.repeat(1024 * 1024 + 1)), /is larger than 1 MiB/],

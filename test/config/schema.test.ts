@@ -46,7 +46,8 @@ describe('the shape of a configuration', () => {
     [{ refresh: { maxAge: '59s' } }, /^refresh\.maxAge: must be from "1m" to "24h"/],
     [{ refresh: { maxAge: '25h' } }, /^refresh\.maxAge: must be from "1m" to "24h"/],
     [{ tokenFiles: [{ path: 't', mode: 640 }] }, /^tokenFiles\[0\]\.mode: .*octal digits: write "0600"/],
-    [{ ipc: { mode: '0689' } }, /^ipc\.mode: .*octal digits/],
+    [{ ipc: { mode: '06400' } }, /^ipc\.mode: .*octal digits/],
+    [{ ipc: { mode: 'x640' } }, /^ipc\.mode: .*octal digits/],
     [
       { tokenFiles: [{ path: 't', mode: '0666' }] },
       /^tokenFiles\[0\]\.mode: must let its owner.* and must not let others write/,
@@ -57,6 +58,7 @@ describe('the shape of a configuration', () => {
     [{ http: { modee: '0600' } }, /^http\.modee: .*did you mean "mode"\?/],
     [{ ipc: { zzzzzzz: 1 } }, /^ipc\.zzzzzzz: .*known here are path, mode, group, allow/],
     [{ 'a\u001b[31m': 1 }, /^"a\\u001b\[31m": is an unknown key/],
+    [{ [`${'x'.repeat(80)}yz`]: 1 }, /^"x{80}…": is an unknown key/],
     [{ http: true }, /^http: must be an object, or false/],
     [{ alerts: { remindAfter: '1h' } }, /^alerts\.remindAfter: must be a list/],
     [{ ipc: { maxConnections: 1.5 } }, /^ipc\.maxConnections: must be a whole number/],
@@ -162,7 +164,9 @@ describe('what is made from the schema', () => {
     const schema = configJsonSchema()
     expect(schema['$schema']).toContain('draft-07')
     expect(schema['required']).toEqual(['baseUrl', 'credentials'])
-    expect(Object.keys(schema['properties'] as object)).toContain('$schema')
+    const properties = Object.entries(schema['properties'] as Record<string, { description?: string }>)
+    const unexplained = properties.filter(([, { description = '' }]) => description === '')
+    expect(unexplained.map(([name]) => name)).toEqual(['$schema', 'credentials'])
   })
   it('is a table of settings in which each row has a meaning', () => {
     const rows = settingRows()

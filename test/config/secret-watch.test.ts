@@ -288,6 +288,10 @@ describe('the configuration on disk', () => {
       state: 'faulty',
       problem: expect.stringMatching(/^No rotation .*c\.json: refresh\.maxAge: must/) as string,
     })
+    const { secretFiles } = running
+    running = { ...running, secretFiles: { apiKey: null, apiSecret: null } }
+    expect(watch.state().problem).toMatch(/^\S*c\.json: refresh\.maxAge: must/)
+    running = { ...running, secretFiles }
     configure()
     await ticked()
     expect(watch.state()).toEqual({ state: 'current', problem: null })

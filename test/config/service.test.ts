@@ -169,16 +169,4 @@ describe('a faulty description', () => {
     if (!faults[0]!.includes('[0]')) expect(faults).toHaveLength(1)
     expect(faults.join('\n')).not.toMatch(/hush|[\u0000-\u0009\u000b-\u001f]/)
   })
-
-  it('has all its faults at once', async () => {
-    const faults = await faultsOf({
-      send: 'xml',
-      tokenUrl: 'x',
-      headers: { Host: 'a', '\u001b[2J': 'b' },
-      parameters: { apiKey: 'c' },
-      refusedBy: [1],
-      wrong: 1,
-    })
-    expect(faults).toHaveLength(7)
-  })
 })

@@ -150,7 +150,7 @@ describe('share', () => {
     [{ tls: 'yes' }, /share\.tls: must be true, false, or an object/],
     [{ tls: { certFile: 'x' } }, /share\.tls\.keyFile: is missing beside the other one/],
     [{ tls: { caFile: 'none.pem' } }, /share\.tls\.caFile: the file .*none\.pem is not there/],
-    [{ prefix: 'a{b}' }, /share\.prefix: must be 1 to 64 letters/],
+    [{ prefix: 'a{b' }, /share\.prefix: must be 1 to 64 letters/],
     [{ key: 'short' }, /share\.key: is shorter than 16 bytes/],
     [
       { tls: false, password: 'HUSHHUSH' },

@@ -88,13 +88,6 @@ describe.each(['disk', 'memory'] as const)('a file on %s', (where) => {
     expect(contentOf(join(directory, 'token'))).toBe('x')
   })
 
-  it('names the directory that is not there', async () => {
-    const directory = join(await tempDirectory(where), 'gone')
-    await expect(replaceFile(join(directory, 'token'), 'x', { mode: 0o600 })).rejects.toThrow(
-      `the directory ${directory} is not there: create it`,
-    )
-  })
-
   it('is synced before it gets its name, and the directory after it', async () => {
     const path = join(await tempDirectory(where), 'token')
     const names = await recordFileCalls(async () => replaceFile(path, 'x', { mode: 0o640 }))

@@ -21,7 +21,7 @@ describe('the host', () => {
   })
 
   it('needs no network where the service is on it, and is at fault with a clock that was never set', async () => {
-    const findings = await hostFindings({ directories: [], isServiceLocal: true, nowMs: 86_400_000 })
+    const findings = await hostFindings({ directories: ['/proc'], isServiceLocal: true, nowMs: 86_400_000 })
     const clock =
       'the clock says 1970-01-02T00:00:00.000Z, which is long past: set it (timedatectl set-ntp true)'
     const memory = {
@@ -46,7 +46,8 @@ describe('the host', () => {
       for (const [size, level, words] of [
         ['10g', 'ok', 'has 10 GiB left'],
         ['10m', 'ok', 'has 10 MiB left'],
-        ['1m', 'warning', 'has only 1024 KiB left: free space on it'],
+        ['10m,nr_inodes=1', 'fault', 'has no inode left: remove files that are not needed'],
+        ['1m,nr_inodes=99', 'warning', 'has only 1024 KiB left: free space on it'],
       ]) {
         execFileSync('mount', ['-o', `remount,size=${size}`, directory])
         expect(await check()).toContainEqual({ level, sentence: `${name} ${words}` })

@@ -69,26 +69,23 @@ async function valuesOf(metrics: ReturnType<typeof createMetrics>): Promise<Map<
   return Promise.resolve(parse(metrics().body))
 }
 
-test('the text is of the format, and says so', async () => {
+test('the text is of the format, and says so; before the first token: starting, no expiry, and no instants of 1970', () => {
   const { metrics } = measured()
   const { contentType, body } = metrics()
   expect(contentType).toBe('text/plain; version=0.0.4; charset=utf-8')
-  expect(parse(body).size).toBeGreaterThan(30)
+  const values = parse(body)
+  expect(values.size).toBeGreaterThan(30)
   expect(body.endsWith('\n')).toBe(true)
+  expect(values.get('kyc_tokend_state{state="starting"}')).toBe(1)
+  expect(values.get('kyc_tokend_state{state="ready"}')).toBe(0)
+  expect(values.get('kyc_tokend_token_usable')).toBe(0)
+  expect([...values.keys()].filter((name) => name.includes('timestamp'))).toEqual([])
 })
 
 test.skipIf(lacks('promtool'))('promtool has nothing against it', async () => {
   const { metrics } = measured()
   const { body } = metrics()
   expect(() => execFileSync('promtool', ['check', 'metrics'], { input: body })).not.toThrow()
-})
-
-test('before the first token: starting, no expiry, and no instants of 1970', async () => {
-  const values = await valuesOf(measured().metrics)
-  expect(values.get('kyc_tokend_state{state="starting"}')).toBe(1)
-  expect(values.get('kyc_tokend_state{state="ready"}')).toBe(0)
-  expect(values.get('kyc_tokend_token_usable')).toBe(0)
-  expect([...values.keys()].filter((name) => name.includes('timestamp'))).toEqual([])
 })
 
 test('with a token: state, expiry, next attempt and counts, and neither the token nor its fingerprint', async () => {

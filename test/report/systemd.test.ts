@@ -174,7 +174,7 @@ test('a systemd that cannot be notified is logged once, with the reason', async 
   })
   await begin()
   await clock.advance(60_000)
-  expect(of('notify-failed')).toEqual([
-    expect.objectContaining({ level: 'warning', error: 'send: ECONNREFUSED' }),
+  expect(of('notify-failed')).toMatchObject([
+    { level: 'warning', sentence: 'systemd cannot be notified', error: 'send: ECONNREFUSED' },
   ])
 })

@@ -36,6 +36,7 @@ test('a token is reported with fingerprint, number, expiry and the next refresh,
   expect(of('token-obtained')).toEqual([
     expect.objectContaining({
       level: 'info',
+      sentence: 'Token obtained',
       cause: 'start',
       generation: 1,
       expirySource: 'jwt',
@@ -45,23 +46,6 @@ test('a token is reported with fingerprint, number, expiry and the next refresh,
     }),
   ])
   expect(JSON.stringify(records)).not.toContain(state.token !== null && state.token.accessToken)
-})
-
-test('the first failure is a warning with reason, next attempt and remedy', async () => {
-  const { answer, begin, of } = await narrated()
-  answer(failures.network)
-  await begin()
-  expect(of('fetch-failed')).toEqual([
-    expect.objectContaining({
-      level: 'warning',
-      sentence: 'Fetching a token failed',
-      reason: 'network',
-      detail: 'connect ECONNREFUSED',
-      attempts: 1,
-      tokenUsableUntil: null,
-      remedy: remedies['network'],
-    }),
-  ])
 })
 
 test('an outage of 8 hours is reported in under 50 lines, at growing intervals, and the last still counts right', async () => {
@@ -91,10 +75,19 @@ test('reasons that alternate are reported once each, not at each change', async 
   expect(new Set(of('fetch-failed').map(({ reason }) => reason))).toEqual(new Set(['network', 'timeout']))
 })
 
-test('a recovery reports how long it lasted and how many attempts failed; the next failure is a first one again', async () => {
+test('a first failure is a warning with reason and remedy; a recovery reports how long it lasted and how many attempts failed; the next failure is a first one again', async () => {
   const { answer, begin, clock, events, keeper, of, reload } = await narrated()
   answer(failures.network)
   await begin()
+  expect(of('fetch-failed')).toMatchObject([
+    {
+      level: 'warning',
+      reason: 'network',
+      detail: 'connect ECONNREFUSED',
+      tokenUsableUntil: null,
+      remedy: remedies['network'],
+    },
+  ])
   await clock.advance(10 * MINUTE)
   const failed = of('attempt').length
   reload({ credentialsId: 'first' })
@@ -102,6 +95,7 @@ test('a recovery reports how long it lasted and how many attempts failed; the ne
   expect(of('recovered')).toEqual([
     expect.objectContaining({
       level: 'notice',
+      sentence: 'The service gives tokens again',
       failedAttempts: failed,
       failedForSeconds: expect.any(Number) as number,
     }),
@@ -124,7 +118,12 @@ test('an expiry without another token is an error, reported once', async () => {
   answer(failures.timeout)
   await clock.advance(90 * MINUTE)
   expect(of('token-expired')).toEqual([
-    expect.objectContaining({ level: 'error', reason: 'timeout', expiredAt: '2027-01-15T09:00:00.000Z' }),
+    expect.objectContaining({
+      level: 'error',
+      sentence: 'The token has expired, and there is no other',
+      reason: 'timeout',
+      expiredAt: '2027-01-15T09:00:00.000Z',
+    }),
   ])
 })
 
@@ -134,7 +133,9 @@ test('a token past its assumed age is reported as stale, and as expired at twice
   await begin()
   answer(failures.network)
   await clock.advance(16 * MINUTE)
-  expect(of('token-stale')).toHaveLength(1)
+  expect(of('token-stale').map(({ sentence }) => sentence)).toEqual([
+    'The token is past the life assumed for it, and is handed out all the same',
+  ])
   expect(events()).not.toContain('token-expired')
   await clock.advance(16 * MINUTE)
   expect(of('token-stale')).toHaveLength(1)
@@ -148,7 +149,11 @@ test('the same token again is reported as that', async () => {
   await clock.advance(10 * MINUTE)
   expect(of('token-obtained')).toHaveLength(1)
   expect(of('token-unchanged')).toEqual([
-    expect.objectContaining({ level: 'info', cause: 'refresh', generation: 1 }),
+    expect.objectContaining({
+      sentence: 'The service gave the same token again',
+      cause: 'refresh',
+      generation: 1,
+    }),
   ])
 })
 
@@ -169,7 +174,10 @@ test('a token that a reload drops with its service is reported', async () => {
   reload({ credentialsId: 'second', baseUrl: 'https://other.test' })
   await clock.advance(0)
   expect(of('token-dropped')).toEqual([
-    expect.objectContaining({ level: 'notice', baseUrl: 'https://other.test' }),
+    expect.objectContaining({
+      sentence: 'The token was dropped, because another service is asked now',
+      baseUrl: 'https://other.test',
+    }),
   ])
   expect(events()).toEqual(['token-obtained', 'token-dropped', 'token-obtained'])
 })
@@ -179,7 +187,9 @@ test('a token kept from before a restart is reported, and is not obtained again'
   first.start()
   await first.clock.advance(0)
   await first.stop()
-  const { begin, events } = await narrated({ state: first.keeper.state(), clock: first.clock })
+  const { begin, records } = await narrated({ state: first.keeper.state(), clock: first.clock })
   await begin()
-  expect(events()).toEqual(['token-kept'])
+  expect(records.map(({ sentence }) => sentence)).toEqual([
+    'A token from before the restart is good and served',
+  ])
 })

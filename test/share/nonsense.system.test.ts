@@ -22,11 +22,7 @@ const scripts =
 let fence = Date.now()
 const NONSENSE: Readonly<Record<string, (socket: Socket, command: string) => void>> = {
   'a number': scripts(':1\r\n'),
-  nothing: scripts('$-1\r\n'),
-  'no array': scripts('*-1\r\n'),
-  'an empty array': scripts('*0\r\n'),
   'arrays in arrays': scripts('*2\r\n*1\r\n:1\r\n*1\r\n:2\r\n'),
-  'an unknown verdict': scripts(array('maybe', 'x', 'y', 'z', '1', '2', '3', '4', '5')),
   'a wait that is no number': scripts(array('paced', '1', 'soon', '', '', '', '', '', '')),
   'a lease that never ends': scripts(array('taken', '1', '1e308', '', '', '', '', '', '')),
   'a redirection to itself': scripts('-MOVED 1 127.0.0.1:1\r\n'),
