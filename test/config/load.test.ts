@@ -1,5 +1,5 @@
 import { execFileSync, spawnSync } from 'node:child_process'
-import { chmodSync, chownSync, readFileSync, symlinkSync } from 'node:fs'
+import { chmodSync, chownSync, readdirSync, readFileSync, symlinkSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 
@@ -93,9 +93,12 @@ describe('a configuration that is good', () => {
     expect(config.http).toBeNull()
   })
 
-  it('normalises the base URL', async () => {
-    const config = await load(write({ baseUrl: 'https://API.example.com:443/v1//' }))
-    expect(config.baseUrl).toBe('https://api.example.com/v1')
+  it('has a normalised base URL, and is closed again', async () => {
+    const path = write({ baseUrl: 'https://API.example.com:443/v1//' })
+    const before = readdirSync('/proc/self/fd').length
+    for (let count = 0; count < 50; count += 1)
+      expect((await load(path)).baseUrl).toBe('https://api.example.com/v1')
+    expect(readdirSync('/proc/self/fd').length).toBeLessThan(before + 25)
   })
 
   it('may be YAML', async () => {

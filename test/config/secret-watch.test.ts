@@ -188,6 +188,10 @@ describe('secret files that change', () => {
     answer = () => refused
     files.write('vol/secret', 'secret-of-new')
     await ticked()
+    expect(watch.isRefused()).toBe(true)
+    // As after a reload.
+    running = { ...running }
+    expect(watch.isRefused()).toBe(false)
     for (const [outcome, result] of [
       [refused, undefined],
       [granted, granted],

@@ -45,12 +45,8 @@ test('for programs: an object with time, level, message, event and the fields, a
     detail: 'no route to host',
     error: 'bad',
   })
-})
-
-test('for programs under systemd: the same after the priority, so that the journal has it', () => {
-  const line = lineOf('json', {}, { isJournal: true })
-  expect(line.slice(0, 3)).toBe('<4>')
-  expect(line.slice(3)).toBe(lineOf('json'))
+  // Under systemd the journal takes the priority from before it.
+  expect(lineOf('json', {}, { isJournal: true })).toBe(`<4>${lineOf('json')}`)
 })
 
 test('for people: local time, level, sentence, the fields that have a value', () => {
