@@ -1,24 +1,50 @@
 import { execFileSync } from 'node:child_process'
 import { mkdtempSync, rmSync } from 'node:fs'
-import { hostname, tmpdir } from 'node:os'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 
-import { createHostName, hostFindings } from '../../src/report/host.ts'
+import { hostFindings } from '../../src/report/host.ts'
+import { lacks } from '../support/lacks.ts'
+
+const module = new URL('../../src/report/host.ts', import.meta.url).href
+const isRoot = process.getuid!() === 0
 
 describe('the host', () => {
-  it('has a name', () => {
-    expect(createHostName().current()).toBe(hostname())
-  })
-
-  it('is checked by clock, network, disk and memory', async () => {
-    const findings = await hostFindings({ directories: [tmpdir()], isServiceLocal: false, nowMs: Date.now() })
-    const reported = findings.map(({ sentence }) => sentence).join('\n')
-    expect(reported).toMatch(/the clock (says|is not synchronised)/)
-    expect(reported).toMatch(/the network leads out by|default route|no network interface/)
-    expect(reported).toContain(`the file system of ${tmpdir()}`)
-    expect(reported).toMatch(/of memory are free/)
-  })
+  it.skipIf(!isRoot || lacks('unshare', 'ip', 'hostname'))(
+    'is checked by clock, network, disk and memory, and has its address beside the name localhost',
+    () => {
+      const program = `import { createHostName, hostFindings } from ${JSON.stringify(module)}
+        const name = createHostName()
+        void name.run(new AbortController().signal)
+        const options = { directories: ['/tmp'], isServiceLocal: false, nowMs: Date.now() }
+        const findings = await hostFindings(options)
+        while (name.current() !== process.argv[1]) await new Promise((resolve) => setTimeout(resolve, 20))
+        console.log(findings.map(({ level, sentence }) => level + ' ' + sentence).join('\\n'))
+        process.exit()`
+      const link =
+        'ip link add d0 type veth peer name d1; ip addr add 192.0.2.7/24 dev d0; ip link set d0 up; ip link set d1 up; ip route add default via 192.0.2.1;'
+      for (const [setup, name, network] of [
+        [
+          '',
+          'localhost',
+          'warning no network interface is up, so the service cannot be reached: connect the host',
+        ],
+        [link, 'localhost (192.0.2.7)', 'ok the network leads out by d0'],
+      ] as const) {
+        const inside = `hostname localhost; ${setup} exec "$@"`
+        const node = [process.execPath, '--input-type=module', '-e', program, name]
+        const words = ['--uts', '--net', 'sh', '-ec', inside, 'sh', ...node]
+        expect(execFileSync('unshare', words, { encoding: 'utf8', timeout: 20_000 }).split('\n')).toEqual([
+          expect.stringMatching(/^(ok the clock says \d|warning the clock is not synchronised)/),
+          network,
+          expect.stringMatching(/ the file system of \/tmp has /),
+          expect.stringMatching(/^ok \d+ [MG]iB of memory are free$/),
+          '',
+        ])
+      }
+    },
+  )
 
   it('needs no network where the service is on it, and is at fault with a clock that was never set', async () => {
     const findings = await hostFindings({ directories: ['/proc'], isServiceLocal: true, nowMs: 86_400_000 })
@@ -31,34 +57,31 @@ describe('the host', () => {
     expect(findings).toEqual([{ level: 'fault', sentence: clock }, memory])
   })
 
-  it.runIf(process.getuid!() === 0)(
-    'is at fault with a file system that is full, and warned with little left',
-    async () => {
-      const directory = mkdtempSync(join(tmpdir(), 'host-'))
-      onTestFinished(() => rmSync(directory, { recursive: true }))
-      execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=1m', 'tmpfs', directory])
-      onTestFinished(() => {
-        execFileSync('umount', [directory])
-      })
-      const check = () =>
-        hostFindings({ directories: [join(directory, 'later')], isServiceLocal: true, nowMs: Date.now() })
-      const name = `the file system of ${directory}`
-      for (const [size, level, words] of [
-        ['10g', 'ok', 'has 10 GiB left'],
-        ['10m', 'ok', 'has 10 MiB left'],
-        ['10m,nr_inodes=1', 'fault', 'has no inode left: remove files that are not needed'],
-        ['1m,nr_inodes=99', 'warning', 'has only 1024 KiB left: free space on it'],
-      ]) {
-        execFileSync('mount', ['-o', `remount,size=${size}`, directory])
-        expect(await check()).toContainEqual({ level, sentence: `${name} ${words}` })
-      }
-      execFileSync('dd', ['if=/dev/zero', `of=${join(directory, 'x')}`, 'bs=1k', 'count=900'], {
-        stdio: 'ignore',
-      })
-      expect(await check()).toContainEqual({
-        level: 'fault',
-        sentence: `${name} is full: free space on it`,
-      })
-    },
-  )
+  it.runIf(isRoot)('is at fault with a file system that is full, and warned with little left', async () => {
+    const directory = mkdtempSync(join(tmpdir(), 'host-'))
+    onTestFinished(() => rmSync(directory, { recursive: true }))
+    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=1m', 'tmpfs', directory])
+    onTestFinished(() => {
+      execFileSync('umount', [directory])
+    })
+    const check = () =>
+      hostFindings({ directories: [join(directory, 'later')], isServiceLocal: true, nowMs: Date.now() })
+    const name = `the file system of ${directory}`
+    for (const [size, level, words] of [
+      ['10g', 'ok', 'has 10 GiB left'],
+      ['10m', 'ok', 'has 10 MiB left'],
+      ['10m,nr_inodes=1', 'fault', 'has no inode left: remove files that are not needed'],
+      ['1m,nr_inodes=99', 'warning', 'has only 1024 KiB left: free space on it'],
+    ]) {
+      execFileSync('mount', ['-o', `remount,size=${size}`, directory])
+      expect(await check()).toContainEqual({ level, sentence: `${name} ${words}` })
+    }
+    execFileSync('dd', ['if=/dev/zero', `of=${join(directory, 'x')}`, 'bs=1k', 'count=900'], {
+      stdio: 'ignore',
+    })
+    expect(await check()).toContainEqual({
+      level: 'fault',
+      sentence: `${name} is full: free space on it`,
+    })
+  })
 })
