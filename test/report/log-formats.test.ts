@@ -49,14 +49,11 @@ test('for programs: an object with time, level, message, event and the fields, a
   expect(lineOf('json', {}, { isJournal: true })).toBe(`<4>${lineOf('json')}`)
 })
 
-test('for people: local time, level, sentence, the fields that have a value', () => {
+test('for people: local time, level, sentence, the fields that have a value, and colours where they are asked for', () => {
   expect(lineOf('text')).toMatch(
     /^\d{4}-\d\d-\d\d \d\d:\d\d:05 warning Fetching a token failed reason=network attempts=2 detail="no route to host"$/,
   )
   expect(lineOf('text')).not.toContain('\x1b')
-})
-
-test('colours are for text only, and are where they are asked for', () => {
   expect(lineOf('text', {}, { isColoured: true })).toContain('\x1b[33mwarning')
   expect(lineOf('json', {}, { isColoured: true })).not.toContain('\x1b')
   expect(lineOf('journal', {}, { isColoured: true })).not.toContain('\x1b')

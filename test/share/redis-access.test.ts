@@ -244,9 +244,7 @@ describe.skipIf(withoutRedis)('a store in Redis', () => {
 
 test.each<[string, string, string?]>([
   ['no array', ':1'],
-  ['an empty one', '*0'],
   ['no text at the end', '*8\r\n+read\r\n+1\r\n+1\r\n+1\r\n+1\r\n+1\r\n*0\r\n+1'],
-  ['a time that is none', '*8\r\n+read\r\n+soon\r\n+1\r\n+1\r\n+1\r\n+1\r\n+1\r\n+1'],
   ['an endless fence', '*8\r\n+read\r\n+1\r\n+1\r\n+1\r\n+1\r\n+1\r\n+1\r\n+1e999'],
   ['another verdict', '*3\r\n+maybe\r\n+1\r\n+1'],
   ['an alert of TLS', '\x15\x03\x03', ': if the server speaks TLS, set share.tls to true'],
