@@ -26,7 +26,7 @@ describe('the host', () => {
         'ip link add d0 type veth peer name d1; ip addr add 192.0.2.7/24 dev d0; ip link set d0 up; ip link set d1 up; ip route add default via 192.0.2.1;'
       for (const [setup, name, network] of [
         [
-          '',
+          'ip link set lo up;',
           'localhost',
           'warning no network interface is up, so the service cannot be reached: connect the host',
         ],
