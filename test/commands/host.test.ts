@@ -223,6 +223,11 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
     const host = { socket: daemon.ipcPath, unit: { MainPID: String(pid) }, units, alertCommand: true }
     const sentence = 'kyc-tokend-alert.path is inactive, so that no alert reaches the alert command: `sudo'
     expect((await onHost(['status'], host)).stdout).toContain(sentence)
+    const ran = { Result: 'success', ExecMainExitTimestamp: '@1700000000' }
+    const well = { 'kyc-tokend-alert.path': { ActiveState: 'active' }, 'kyc-tokend-alert.service': ran }
+    expect((await onHost(['status'], { ...host, units: well })).stdout).toMatch(
+      /alert command succeeded .*ago/,
+    )
     const rehearsal = await onHost(['alert-test'], host)
     expect(rehearsal.stdout).toMatch(/^A test alert is raised.* the log, alert\.json\.\n$/)
     expect(rehearsal.stderr).toContain(sentence)
