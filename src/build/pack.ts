@@ -25,6 +25,7 @@ const manifest = {
   // For resolvers that know no `exports`.
   main: './dist/client.cjs',
   types: './dist/types/client/index.d.cts',
+  files: ['dist', 'testing'],
   sideEffects: false,
 }
 /** `kyc-tokend/testing`, for the same resolvers. */
