@@ -295,7 +295,7 @@ describe.runIf(process.getuid!() === 0)('kyc-tokend check, as another user', () 
     chmodSync(files.directory, 0o755)
   })
   it('tries what an ordinary user may do', async () => {
-    const path = files.write('c.json', settings())
+    const path = files.write('c.json', { ...settings(), tokenFiles: [{ path: '/root/of/token' }] })
     chownSync(path, 65_533, 65_533)
     mkdirSync(join(files.directory, 'state'), { mode: 0o700 })
     const { stdout } = await runCli(['check', '--config', path], { uid: 65_533, cwd: '/' })
@@ -305,7 +305,8 @@ describe.runIf(process.getuid!() === 0)('kyc-tokend check, as another user', () 
     expect(stdout).toMatch(
       /^FAULT +directories +the state directory .*state may not be written by \w+: give it/m,
     )
-    expect(stdout).toMatch(/\n2 faults/)
+    expect(stdout).toMatch(/: the directory \/root\/of cannot be seen: let the daemon's user enter/)
+    expect(stdout).toMatch(/\n3 faults/)
   })
   it.skipIf(lacks('strace'))('inspects nothing before it has given up its rights', () => {
     const trace = join(files.directory, 'trace')
