@@ -240,11 +240,12 @@ print(daemon.getresponse().status)
     expect(await received).toContain('late')
   })
 
-  it('one that half-closes gets its answers', async () => {
+  it('one that half-closes gets its answers, and the end of an event stream', async () => {
     const { httpPath } = await ready()
-    const text = 'GET /v1/status HTTP/1.1\r\nHost: x\r\n\r\nGET /v1/token HTTP/1.1\r\nHost: x\r\n\r\n'
-    const received = await exchange(httpPath, text, { half: true })
-    expect(received).toContain('token-1')
+    for (const last of ['/v1/token', '/v1/token/events']) {
+      const text = `GET /v1/status HTTP/1.1\r\nHost: x\r\n\r\nGET ${last} HTTP/1.1\r\nHost: x\r\n\r\n`
+      expect(await exchange(httpPath, text, { half: true })).toContain('token-1')
+    }
   })
 })
 

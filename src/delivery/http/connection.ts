@@ -180,6 +180,7 @@ export class HttpConnection extends Connection {
     this.subscriptions = 1
     // Without a token, the first event comes with the first token.
     if ('value' in first) this.writeEvent(first)
+    if (this.isEnding) this.onHalfClose()
   }
 
   protected override pushToken(): void {
