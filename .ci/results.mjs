@@ -10,7 +10,12 @@ function read(report) {
     ({ name, status, message, assertionResults }) => {
       // Relative, as the same file may run in several copies of the checkout.
       const file = name.slice(name.lastIndexOf('/test/') + 1)
-      const tests = assertionResults.map((test) => ({ file, name: test.fullName, status: test.status }))
+      const tests = assertionResults.map(({ fullName, status, failureMessages: [why] }) => ({
+        file,
+        name: fullName,
+        status,
+        why,
+      }))
       const isUnexplained = status === 'failed' && tests.every((test) => test.status !== 'failed')
       return isUnexplained ? [...tests, { file, name: message, status }] : tests
     },
@@ -50,7 +55,7 @@ if (command === 'failed') {
     ({ file, name, status }) =>
       status !== 'passed' && status !== 'failed' && !hasPassed.has(`${file}: ${name}`),
   )
-  for (const { file, name } of failed) print(`failed: ${file}: ${name}`)
+  for (const { file, name, why } of failed) print(`failed: ${file}: ${name}${why ? `\n  ${why}` : ''}`)
   for (const { file, name } of skipped) print(`skipped: ${file}: ${name}`)
   print(`${passed} passed, ${failed.length} failed, ${skipped.length} skipped`)
 }

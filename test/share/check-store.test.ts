@@ -63,7 +63,7 @@ describe.skipIf(withoutRedis)('check', () => {
     const server = await startRedis({ port })
     onTestFinished(() => server.stop())
     const tls = { ca: null, serverName: null, cert: null, key: null }
-    expect((await check(server, { change: { tls } })).join('\n')).toMatch(
+    expect((await check(server, { change: { tls, timeoutMs: 1_000 } })).join('\n')).toMatch(
       new RegExp(`^fault cannot be used at 127.0.0.1:${port}: .*set share.tls to false`),
     )
   })

@@ -251,8 +251,8 @@ test.each<[string, string, string?]>([
 ])('an answer that no script gives (%s) is a lost store', async (_what, answer, words = 'no script does') => {
   const redis = await startNonsenseRedis((socket) => socket.write(`${answer}\r\n`))
   const store = await open(settingsOf(redis))
-  for (const operation of [store.read(all), store.acquireLease(wish)])
-    expect(await errorOf(operation)).toMatchObject({ kind: 'lost', message: expect.stringContaining(words) })
+  for (const error of await Promise.all([errorOf(store.read(all)), errorOf(store.acquireLease(wish))]))
+    expect(error).toMatchObject({ kind: 'lost', message: expect.stringContaining(words) })
 })
 
 test.each([

@@ -40,7 +40,8 @@ export const settingsOf = (
   password: null,
   database: 0,
   prefix: 'kyc-tokend',
-  timeoutMs: 1_000,
+  // Longer than a busy machine stands still: what is about time says its own.
+  timeoutMs: 10_000,
   ...change,
 })
 
