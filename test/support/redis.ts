@@ -40,7 +40,7 @@ export const settingsOf = (
   password: null,
   database: 0,
   prefix: 'kyc-tokend',
-  // Longer than a busy machine stands still: what is about time says its own.
+  // Longer than a busy machine makes a process wait: a test about time says its own.
   timeoutMs: 10_000,
   ...change,
 })
