@@ -149,7 +149,7 @@ const HINTS: readonly (readonly [RegExp, string, boolean])[] = [
     'if it lasts, the server may want a certificate of this host: share.tls.certFile and share.tls.keyFile',
     true,
   ],
-  [/Protocol error/, 'if the server speaks TLS, set share.tls to true', false],
+  [/Protocol error|RESP type/, 'if the server speaks TLS, set share.tls to true', false],
 ]
 
 function kindOf(message: string): StoreErrorKind {
