@@ -3,7 +3,7 @@ import { formatInstant, formatInstantOrNull, type Instant } from '../lib/clock.t
 import type { StatusResult, TokenDescription } from '../protocol.ts'
 import {
   type CurrentAlert,
-  dueAtMs,
+  nextRequestMs,
   isAsking,
   isStale,
   phaseOf,
@@ -97,5 +97,5 @@ function describeFailure(state: TokenState, now: Instant): StatusResult['failure
 /** While an attempt is under way, it is shown as the next one. */
 function formatNextAttempt(state: TokenState, now: Instant): string | null {
   if (state.inFlight !== null && isAsking(state)) return formatInstant(state.inFlight.since.bootMs, now)
-  return formatInstantOrNull(Math.max(dueAtMs(state), now.bootMs), now)
+  return formatInstantOrNull(Math.max(nextRequestMs(state), now.bootMs), now)
 }

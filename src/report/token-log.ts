@@ -3,7 +3,7 @@ import { formatInstant, formatInstantOrNull, type Instant } from '../lib/clock.t
 import { remedyOf } from '../lib/account.ts'
 import type { Log } from '../lib/log.ts'
 import { remedies, type PermanentFailure, type TransientReason } from '../token/outcome.ts'
-import { dueAtMs, isStale, usableToken, usableUntilMs, type Failure } from '../token/state.ts'
+import { isStale, nextRequestMs, usableToken, usableUntilMs, type Failure } from '../token/state.ts'
 import type { Token } from '../token/token.ts'
 import type { KeeperView } from '../token/keeper.ts'
 import type { Attempted } from '../token/variable.ts'
@@ -160,7 +160,7 @@ export function createTokenLog({
       fingerprint,
       expiredAt: formatInstant(usableUntilMs(token), now),
       reason: state.refusal?.reason ?? state.failure?.reason ?? null,
-      nextAttemptAt: formatInstantOrNull(dueAtMs(state), now),
+      nextAttemptAt: formatInstantOrNull(nextRequestMs(state), now),
     })
   }
 

@@ -283,7 +283,7 @@ async function askAlone(member: Member, attempt: Attempt, signal: AbortSignal): 
     const { inMs, spreadMs } = planned
     member.state = planned.state
     telemetry.alone({ spreadMs: Math.round(spreadMs), inMs: Math.round(inMs) })
-    if (inMs > 0) return postponed(Math.min(SYNC_EVERY_MS, inMs))
+    if (inMs > 0) return postponed(Math.min(SYNC_EVERY_MS, inMs), { requestInMs: inMs })
   }
   member.state = { ...member.state, plan: null }
   await attempt.beforeRequest()

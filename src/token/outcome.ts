@@ -98,6 +98,8 @@ export interface PermanentFailure extends ByAnotherHost {
 export interface Postponed extends ByAnotherHost {
   readonly kind: 'postponed'
   readonly retryAfterMs: number
+  /** The request is planned for then, unless an attempt before it makes it needless, in ms from now. */
+  readonly requestInMs?: number
   /** Why there may be no token for long, and a line for people. */
   readonly reason?: PostponedReason
   readonly detail?: string

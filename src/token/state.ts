@@ -71,6 +71,8 @@ export interface TokenState {
   readonly forcedCause: 'operator' | 'reload' | 'start' | null
   /** The attempt is put off until then, on the boot clock. */
   readonly postponedUntilMs: number | null
+  /** The request itself is planned for then, on the boot clock. */
+  readonly requestPlannedAtMs: number | null
   readonly postponement: Postponement | null
   /** Time at which a client's wish (a rejection, a longer life) is to be followed, on the boot clock. */
   readonly clientRequestAtMs: number | null
@@ -121,6 +123,7 @@ export const NOTHING_PENDING = {
   refusal: null,
   alert: null,
   postponedUntilMs: null,
+  requestPlannedAtMs: null,
   postponement: null,
   clientRequestAtMs: null,
   rejection: null,
@@ -214,6 +217,11 @@ export function dueAtMs(state: TokenState): number {
   if (forcedCause === 'operator') return -Infinity
   const postponedMs = forcedCause === null ? postponedUntilMs : null
   return Math.max(plannedAttempt(state).atMs, postponedMs ?? -Infinity, notBeforeMs(state))
+}
+
+/** Time of the next request, on the boot clock, as it is planned now. */
+export function nextRequestMs(state: TokenState): number {
+  return Math.max(dueAtMs(state), state.requestPlannedAtMs ?? -Infinity)
 }
 
 /** The next moment at which the token goes stale or out of use, on the boot clock; Infinity: none. */

@@ -33,6 +33,7 @@ export function afterAttemptBegan(state: TokenState, cause: Cause, now: Instant)
     inFlight: { since: now, cause, credentialsId: state.credentialsId },
     forcedCause: null,
     postponedUntilMs: null,
+    requestPlannedAtMs: null,
     clientRequestAtMs: null,
   }
 }
@@ -116,7 +117,7 @@ function sameAgain(before: Token | null, fresh: Token, now: Instant): Token | nu
 
 function afterPostponed(
   state: TokenState,
-  { retryAfterMs, reason, ...more }: Postponed,
+  { retryAfterMs, requestInMs = retryAfterMs, reason, ...more }: Postponed,
   { now }: Step,
 ): TokenState {
   const { detail = '', by: askedBy = null } = more
@@ -124,6 +125,7 @@ function afterPostponed(
   return {
     ...state,
     postponedUntilMs: now.bootMs + retryAfterMs,
+    requestPlannedAtMs: now.bootMs + requestInMs,
     postponement: reason === undefined ? null : { reason, detail, askedBy, since: since ?? now },
   }
 }

@@ -4,6 +4,7 @@ import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
 import { afterPlanned, initialShareState } from '../../src/share/share-state.ts'
 import { StoreError } from '../../src/share/store.ts'
 import type { ServiceOutcome } from '../../src/token/outcome.ts'
+import { nextRequestMs } from '../../src/token/state.ts'
 import {
   createShareWorld,
   eventsOf,
@@ -76,6 +77,23 @@ describe('while the store is away', () => {
     expect(world.asked).toHaveLength(21)
     const seconds = world.asked.slice(1).map(({ atMs }) => Math.floor(atMs / 1_000))
     expect(new Set(seconds).size).toBeGreaterThan(10)
+  })
+
+  test('the next request is made when it was planned for, though the host looks for the store before', async () => {
+    start({ lifeSeconds: 3_600 })
+    const [host] = world.hosts(1)
+    await settle()
+    world.server.fail(lost)
+    while (eventsOf(host as Host, 'share-alone').length === 0) await world.clock.advance(1_000)
+    expect(world.asked).toHaveLength(1)
+    const plannedMs = nextRequestMs((host as Host).keeper.state())
+    while (plannedMs - world.clock.now().bootMs > 20_000) {
+      await world.clock.advance(20_000)
+      expect(nextRequestMs((host as Host).keeper.state())).toBeCloseTo(plannedMs, 0)
+    }
+    expect(world.asked).toHaveLength(1)
+    await world.clock.advance(plannedMs - world.clock.now().bootMs + 1)
+    expect(world.asked).toHaveLength(2)
   })
 
   test('a plan that was made before the report does not hold it up', async () => {
