@@ -10,11 +10,11 @@ function read(report) {
     ({ name, status, message, assertionResults }) => {
       // Relative, as the same file may run in several copies of the checkout.
       const file = name.slice(name.lastIndexOf('/test/') + 1)
-      const tests = assertionResults.map(({ fullName, status, failureMessages: [why] }) => ({
+      const tests = assertionResults.map((test) => ({
         file,
-        name: fullName,
-        status,
-        why,
+        name: test.fullName,
+        status: test.status,
+        why: test.failureMessages[0],
       }))
       const isUnexplained = status === 'failed' && tests.every((test) => test.status !== 'failed')
       return isUnexplained ? [...tests, { file, name: message, status }] : tests
