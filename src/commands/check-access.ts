@@ -56,6 +56,7 @@ export async function readUnit(account: string | undefined) {
       sockets.set(path, { name: socket, state: known?.['ActiveState'] })
   }
   return {
+    account,
     /** Without its suffix. */
     name,
     properties,
@@ -153,6 +154,8 @@ export function unitSocketFinding(
       `${name} is closed, because ${own.name} is ${own.state}: sudo systemctl ${verb} ${own.name}`,
     )
   }
+  if (statsOf(path, lstatSync) === undefined)
+    return fault(`${name} was removed, so that no client finds it: ${socketCure(unit.account)}`)
   return ok(
     unit.properties['ActiveState'] === 'active'
       ? `${name} is served by ${unit.name}.service, which runs`

@@ -45,7 +45,7 @@ describeInstallation('The commands of an operator under systemd', {}, (installat
     expect(await sh('kyc-tokend refresh')).toMatch(/good for/)
   })
 
-  it('status names the command that makes a removed socket again, and it does', async () => {
+  it('status and check name the command that makes a removed socket again, and it does', async () => {
     const cure =
       'sudo systemd-tmpfiles --create && sudo systemctl restart kyc-tokend.socket kyc-tokend-http.socket kyc-tokend-alert.path'
     for (const removed of ['/run/kyc-tokend/ipc.sock', '/run/kyc-tokend']) {
@@ -53,6 +53,8 @@ describeInstallation('The commands of an operator under systemd', {}, (installat
       const { status, stderr } = await attempt('kyc-tokend status')
       expect(stderr).toContain(`The socket of kyc-tokend.socket was removed: \`${cure}\`.`)
       expect(status).toBe(69)
+      const check = await attempt('systemctl stop kyc-tokend; kyc-tokend check')
+      expect(check.stdout).toContain(`ipc.sock was removed, so that no client finds it: ${cure}\n`)
       await sh(cure.replaceAll('sudo ', ''))
       expect(await sh('kyc-tokend token --wait 10s')).toMatch(/^ey/)
     }
