@@ -59,8 +59,6 @@ export interface TokenState {
   readonly generation: number
   /** Since when there has been no token: the first start, or the loss of the last token. */
   readonly tokenlessSince: Instant
-  /** An attempt of this process has ended. */
-  readonly hasAttempted: boolean
   /** The attempt that is under way; with other credentials than the state's it is a trial. */
   readonly inFlight: {
     readonly since: Instant
@@ -143,7 +141,6 @@ export function initialState(
     notBefore: {},
     generation: 0,
     tokenlessSince: now,
-    hasAttempted: false,
     inFlight: null,
     forcedCause: null,
     lastClientRequestAtMs: null,
@@ -264,6 +261,9 @@ export interface CurrentAlert {
   readonly askedBy: string | null
 }
 
+/** A host of a fleet that waits for its own time to ask puts it off by no more at once. */
+const MOMENT_MS = 15_000
+
 const NOTHING_FAILED = {
   detail: 'There has been no usable token, and no attempt has failed',
   remedy:
@@ -271,7 +271,8 @@ const NOTHING_FAILED = {
 }
 
 /**
- * A refusal and `rejected` outrank `no-token`, which is not raised before the first attempt after a start has ended.
+ * A refusal and `rejected` outrank `no-token`, which is not raised while an attempt is due or under way, or put off for a
+ * moment: after a start or a suspend that attempt may bring a token.
  * `noTokenAfterMs`: null for never.
  */
 export function currentAlert(
@@ -287,9 +288,9 @@ export function currentAlert(
     const remedy = remedies[alert.reason]
     return { ...alert, remedy, noTokenSince: isLong ? since : null, failure: null }
   }
-  // A first attempt that is due or under way may bring a token.
-  const isFirstAwaited = !state.hasAttempted && dueAtMs(state) <= now.bootMs
-  return isLong && (isRaised || !isFirstAwaited) ? noTokenAlert(state, since, noTokenAfterMs) : null
+  const isPutOff = state.postponedUntilMs !== null && state.postponement === null
+  const isAwaited = dueAtMs(state) <= now.bootMs + (isPutOff ? MOMENT_MS : 0)
+  return isLong && (isRaised || !isAwaited) ? noTokenAlert(state, since, noTokenAfterMs) : null
 }
 
 function noTokenAlert(state: TokenState, since: Instant, afterMs: number): CurrentAlert {

@@ -48,7 +48,7 @@ export function afterRequest(state: TokenState, cause: Cause, now: Instant): Tok
 }
 
 export function afterAttemptEnded(state: TokenState): TokenState {
-  return { ...state, hasAttempted: true, inFlight: null }
+  return { ...state, inFlight: null }
 }
 
 /** An attempt has this outcome. Returns the outcome that counts, too: a token that has expired is a failure. */

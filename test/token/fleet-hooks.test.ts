@@ -163,8 +163,9 @@ test('a refusal or a failure of another host counts as if it were its own', asyn
   expect(dueInMs()).toBe(Infinity)
   keeper.offer({ ...failures.timeout, by: 'web-2' })
   expect(keeper.state()).toMatchObject({ refusal: null, failure: { reason: 'timeout', attempts: 1 } })
-  const later = { ...clock.now(), bootMs: clock.now().bootMs + 2 * MINUTE }
-  const alert = currentAlert({ ...keeper.state(), token: null, alert: null }, later, MINUTE)
+  const tokenlessSince = { ...clock.now(), bootMs: clock.now().bootMs - 2 * MINUTE }
+  const tokenless = { ...keeper.state(), token: null, alert: null, tokenlessSince }
+  const alert = currentAlert(tokenless, clock.now(), MINUTE)
   expect(alert).toMatchObject({ reason: 'no-token', failure: 'timeout', askedBy: 'web-2' })
 })
 

@@ -83,7 +83,6 @@ test('a token that was obtained is held with all that is known of it, and ends f
   expect(state).toEqual({
     ...initial,
     refusedBy: [401],
-    hasAttempted: true,
     failure: null,
     generation: 1,
     requests: 2,
@@ -220,7 +219,6 @@ test('a failure has its reason, its beginning, its count and the time of the nex
   const retryAtMs = at(450_000).bootMs
   expect(after([rejected])).toEqual({
     ...initial,
-    hasAttempted: true,
     requests: 1,
     lastRequestAt: at(0),
     alert: known,
