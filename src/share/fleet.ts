@@ -65,6 +65,7 @@ export function createFleet(options: FleetOptions) {
       session.opened = await openSession(config, {
         ...options,
         host,
+        credentialsId,
         service: () => session.service,
         resumeState: resumeStateOf(credentialsId, { host, isFirst }),
         keeper: { ...keeper, offer },

@@ -27,6 +27,8 @@ export interface Moment {
   readonly assumedLifeMs: number
   /** Until when the token that the keeper holds can be used, on the boot clock; null: it holds none. */
   readonly usableUntilMs: number | null
+  /** The keeper has no usable token of this account. */
+  readonly lacksToken: boolean
   /** The name of this host to the others. */
   readonly host: string
 }
@@ -275,10 +277,9 @@ export function nextDelivery(
   const { newest, own } = state
   if (newest === null || own !== null || newest.head.fence <= state.adoptedFence) return null
   const { fence } = newest.head
-  const { host, nowMs, usableUntilMs } = moment
+  const { host, lacksToken } = moment
   // The store can be used: the time that was planned for being alone counts no more.
   const known = { ...state, plan: null }
-  const lacksToken = usableUntilMs === null || usableUntilMs <= nowMs
   const token = newest.record.kind === 'ok' ? null : liveToken(newest, moment)
   if (token !== null && lacksToken && state.adoptedTokenFence !== fence) {
     const outcome = grantOf(token, { ...askerOf(newest.record, host), ageMs: token.ageMs })

@@ -37,6 +37,7 @@ export interface MemberOptions {
   readonly log: Log
   /** The name of this host to the others. */
   readonly host: string
+  readonly credentialsId: string
   readonly share: Pick<ShareConfig, 'timeoutMs' | 'asks' | 'whenAlone'> & AclSettings
   /** The way to the service. A reload may change it while the store stays the same. */
   readonly service: () => {
@@ -132,7 +133,7 @@ export type Member = ReturnType<typeof createMember>
 const DELIVER_AGAIN_MS = 50
 
 function createMember(options: MemberOptions) {
-  const { store, seal, clock, keeper, host, log } = options
+  const { store, seal, clock, keeper, host, credentialsId, log } = options
   const telemetry = createTelemetry({ ...options, server: store.server })
   const closed = new AbortController()
   let isDeliveringAgain = false
@@ -169,6 +170,7 @@ function createMember(options: MemberOptions) {
       host,
       assumedLifeMs: assumedLifeMs(state, keeper.policy(), now),
       usableUntilMs: token && usableUntilMs(token),
+      lacksToken: token?.credentialsId !== credentialsId,
     }
   }
 

@@ -203,6 +203,14 @@ describe('of three hosts with saved state', () => {
     },
   )
 
+  test('other credentials come with the token that the fleet has of them, also during an outage', async () => {
+    await play(wait(1_000), { do: 'reload', host: 0, credentials: 'two' }, answer('outage'))
+    await play({ do: 'operator', host: 0 }, { do: 'reload', host: 1, credentials: 'two' }, wait(1_000))
+    const [known, taken] = world.tokens()
+    expect(taken).toBe(known)
+    expect(world.broken()).toEqual([])
+  })
+
   test('hosts that begin to share bring the newest of their tokens, and ask nothing', async () => {
     await play(lose(null), wait(20_000), { do: 'operator', host: 1 }, wait(1_000))
     const { 1: newest } = world.tokens()

@@ -26,6 +26,7 @@ const at = (nowMs: number, assumedLifeMs = 15 * 60_000): Moment => ({
   wallMs: STORE_MS + nowMs,
   assumedLifeMs,
   usableUntilMs: null,
+  lacksToken: true,
   host: 'this',
 })
 

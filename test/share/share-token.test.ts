@@ -163,6 +163,7 @@ describe('a push', () => {
       random: () => 0,
       log: () => undefined,
       host: 'stub',
+      credentialsId: '',
       store: world.server.connect('stub'),
       share: SHARE,
       service: () => ({

@@ -115,6 +115,7 @@ export async function runShareFleet(options: ShareFleetOptions): Promise<ShareFl
       random,
       log: () => undefined,
       host: String(index),
+      credentialsId: 'one',
       share: {
         timeoutMs: 1_000,
         asks: true,

@@ -126,6 +126,7 @@ export function createShareWorld({ lifeSeconds = 3_600, seed = 1 } = {}): ShareW
       random,
       log: (level, _sentence, fields) => void events.push({ level, ...fields }),
       host: name,
+      credentialsId: 'first',
       share: {
         ...SHARE,
         asks: options.asks ?? true,
