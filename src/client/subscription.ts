@@ -7,15 +7,15 @@ import type { SubscribeOptions, TokenSource } from './token-source.ts'
 
 /** The expiry of one token, as the daemons before and after a restart give it, differs by less than this. */
 const SAME_INSTANT_MS = 2_000
-/** A daemon that is back within this time was restarted, which is no fault. */
-const RESTART_MS = 1_000
+/** A daemon that answers again within this time was restarted, which is no fault: a second, and time for the next connect. */
+const RESTART_MS = 1_500
 
 export function createSubscriptions(connection: ReconnectingConnection, name: string | undefined) {
   /** Each with the function that ends it. */
   const subscribers = new Map<Subscriber, () => void>()
   let newest: Notification | undefined
   let end: (() => void) | undefined
-  let restart: NodeJS.Timeout | undefined
+  let restart: NodeJS.Timeout | 'over' | undefined
 
   function notifyAll(notification: Notification): void {
     clearTimeout(restart)
@@ -52,7 +52,9 @@ export function createSubscriptions(connection: ReconnectingConnection, name: st
     return connection.open({
       // There is no way to unsubscribe: another subscription on this connection replaces the one before.
       id: 'subscription',
-      isBackground: true,
+      get isBackground() {
+        return restart === 'over'
+      },
       frame: () => ({ type: 'token.subscribe', data: { client: name } }),
       onAnswer: ({ type, data }) => {
         const token = data as unknown as TokenResult
@@ -62,8 +64,12 @@ export function createSubscriptions(connection: ReconnectingConnection, name: st
       onDisconnect: (disconnect) => {
         if (disconnect.isClosed) return true
         const fault = disconnectError(disconnect)
-        if (disconnect.wasEverConnected) restart ??= setTimeout(() => notifyAll({ fault }), RESTART_MS)
-        else notifyAll({ fault })
+        const notifyAway = (): void => {
+          notifyAll({ fault })
+          restart = 'over'
+        }
+        if (!disconnect.wasEverConnected || restart === 'over') notifyAway()
+        else restart ??= setTimeout(notifyAway, RESTART_MS)
         return true
       },
     })

@@ -1,4 +1,5 @@
 import { getEventListeners } from 'node:events'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { expect, onTestFinished, test, vi } from 'vitest'
 import { clientOf, daemonWith, generous, subscribed } from '../support/client-world.ts'
 import { commandWorld, hourToken } from '../support/command-world.ts'
@@ -76,6 +77,18 @@ test('a subscription survives restarts, and repeats nothing', async () => {
   await daemon.stop()
   await vi.waitUntil(() => faults.length === 1, { timeout: 5_000 })
   expect(faults).toEqual(['daemon-unreachable'])
+})
+
+test('a daemon that is back after 0.7 s was restarted, which is no fault', async () => {
+  const daemon = await daemonWith(generous)
+  // Each draws its own delays between two connects.
+  const all = Array.from({ length: 10 }, () => subscribed(clientOf(daemon)))
+  await vi.waitUntil(() => all.every(({ tokens }) => tokens.length === 1))
+  await daemon.stop()
+  await sleep(700)
+  await daemon.start()
+  await vi.waitUntil(() => daemon.asked.length === 20, { timeout: 5_000 })
+  expect(all.flatMap(({ faults }) => faults)).toEqual([])
 })
 
 test('a signal ends a subscription', async () => {
