@@ -280,20 +280,23 @@ describe('a client that goes', () => {
 })
 
 describe('the end of the daemon', () => {
+  const GET = 'GET /v1/token HTTP/1.1\r\nHost: x\r\n'
   it.each([
-    ['ipc', ASK, '"token.result"'],
-    ['http', 'GET /v1/token HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n', 'HTTP/1.1 200'],
+    ['ipc', 100, 1, ASK, '"token.result"'],
+    ['ipc', 10, 10, ASK, '"token.result"'],
+    ['http', 100, 1, `${GET}Connection: close\r\n\r\n`, 'HTTP/1.1 200'],
+    ['http', 10, 10, `${GET}\r\n`, 'HTTP/1.1 200'],
   ] as const)(
-    'answers all that waits in the backlog of its own %s.sock',
-    async (transport, request, answer) => {
+    'answers all that waits in the backlog of its own %s.sock, %i connections with %i requests each',
+    async (transport, connections, times, request, answer) => {
       const world = await ready()
-      const received = Array.from({ length: 100 }, async () => {
+      const received = Array.from({ length: connections }, async () => {
         const socket = connect(transport === 'ipc' ? world.ipcPath : world.httpPath)
-        socket.write(request)
+        socket.write(request.repeat(times))
         return Buffer.concat(await socket.toArray()).toString()
       })
       await world.stop()
-      for (const text of await Promise.all(received)) expect(text).toContain(answer)
+      for (const text of await Promise.all(received)) expect(text.split(answer)).toHaveLength(times + 1)
     },
   )
 

@@ -51,8 +51,10 @@ export class HttpConnection extends Connection {
   private isHeadParsed = true
   /** The answer that is an event stream. */
   private events: ServerResponse | null = null
-  /** The connection ends with the answer to the next request. */
-  private isNextLast: boolean
+  /** The connection ends with the answer to the last request that has arrived. */
+  private isDraining = false
+  /** Length of the input after what the parser has. */
+  private restLength = 0
   /** Bytes of the body that the parser does not have yet; Infinity: only the parser knows its end. */
   private bodyLeft = 0
   /** The present answer is the last one; then the connection is complete, or is dropped for this reason. Null: it is not. */
@@ -61,7 +63,6 @@ export class HttpConnection extends Connection {
   constructor(options: ConnectionOptions, context: HttpContext) {
     super(options)
     this.context = context
-    this.isNextLast = context.isOneAnswer
   }
 
   protected override parseNext(bytes: Buffer, at: number): number {
@@ -87,6 +88,7 @@ export class HttpConnection extends Connection {
       this.stream = new HttpStream(this)
       this.context.parser.emit('connection', this.stream)
     }
+    this.restLength = bytes.length - end + this.socket.readableLength
     this.stream.push(bytes.subarray(start, end))
     return end
   }
@@ -118,8 +120,9 @@ export class HttpConnection extends Connection {
     const isChunked = headerOf(req, 'transfer-encoding') !== undefined
     this.bodyLeft = isChunked ? Infinity : Number(headerOf(req, 'content-length') ?? 0)
     res.once('close', () => this.proceed())
+    const isLast = this.context.isOneAnswer || (this.isDraining && this.restLength <= this.bodyLeft)
     // A client that wants another protocol gets an answer in this one.
-    if (this.isNextLast || headerOf(req, 'upgrade') !== undefined) {
+    if (isLast || headerOf(req, 'upgrade') !== undefined) {
       this.end = 'complete'
       res.setHeader('Connection', 'close')
     }
@@ -206,7 +209,7 @@ export class HttpConnection extends Connection {
   }
 
   override drain(): void {
-    this.isNextLast = true
+    this.isDraining = true
     this.endEvents()
     super.drain()
   }
