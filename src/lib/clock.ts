@@ -11,6 +11,8 @@ export interface Instant {
 
 export interface Clock {
   now(): Instant
+  /** Calls the function after about `ms`. Returns the function that cancels the call. */
+  schedule(ms: number, call: () => void): () => void
   /** Resolves after about `ms`, or as soon as the signal is aborted. Never rejects: a stop is no error. */
   sleep(ms: number, signal: AbortSignal): Promise<void>
 }
@@ -27,15 +29,20 @@ export function monotonicMs(): number {
   return process.uptime() * 1_000
 }
 
+function schedule(ms: number, call: () => void): () => void {
+  const timer = setTimeout(call, Math.min(Math.max(ms, 0), MAX_TIMER_MS))
+  return () => clearTimeout(timer)
+}
+
 export function sleep(ms: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     if (signal.aborted) return resolve()
     const done = () => {
-      clearTimeout(timer)
+      cancel()
       signal.removeEventListener('abort', done)
       resolve()
     }
-    const timer = setTimeout(done, Math.min(Math.max(ms, 0), MAX_TIMER_MS))
+    const cancel = schedule(ms, done)
     signal.addEventListener('abort', done)
   })
 }
@@ -77,7 +84,7 @@ export function createSystemClock(): Clock {
     const bootMs = Math.round(runningMs + bootOffset)
     return { bootMs, wallMs: bootMs + aheadMs }
   }
-  return { now, sleep }
+  return { now, schedule, sleep }
 }
 
 /** The text of an instant changes only once the wall clock has drifted from the boot clock by more than this. */

@@ -69,19 +69,24 @@ export function createVariable(
 
   /**
    * Resolves when `isMet` returns true, after `waitMs`, or when the signal is aborted. `isMet` is called after each event,
-   * so it must be cheap.
+   * so it must be cheap. Thousands may wait: an AbortController for each would take a third of the heap.
    */
-  async function waitUntil(
+  function waitUntil(
     isMet: () => boolean,
     { waitMs, signal }: { waitMs: number; signal: AbortSignal },
   ): Promise<void> {
-    if (isMet() || waitMs <= 0 || signal.aborted) return
-    const met = new AbortController()
-    const endListening = onEvent(() => {
-      if (isMet()) met.abort()
+    return new Promise((resolve) => {
+      if (isMet() || waitMs <= 0 || signal.aborted) return resolve()
+      const end = (): void => {
+        cancel()
+        endListening()
+        signal.removeEventListener('abort', end)
+        resolve()
+      }
+      const cancel = clock.schedule(waitMs, end)
+      const endListening = onEvent(() => isMet() && end())
+      signal.addEventListener('abort', end)
     })
-    await clock.sleep(waitMs, AbortSignal.any([signal, met.signal]))
-    endListening()
   }
 
   return {

@@ -4,7 +4,8 @@ import { chmodSync, readFileSync } from 'node:fs'
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { PROGRAM, startDaemon, type Daemon } from '../support/daemon.ts'
 import { askOnce } from '../support/ipc-client.ts'
-import { httpAsk, serviceOf } from '../support/outside.ts'
+import { freshToken, httpAsk, serviceOf } from '../support/outside.ts'
+import { granting, type Answer } from '../support/service.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { expectUntil } from '../support/until.ts'
 
@@ -16,8 +17,8 @@ const isRoot = process.getuid?.() === 0
 // Clients and daemon use all of a processor; on a busy machine with few of them that takes its time.
 vi.setConfig({ testTimeout: 120_000 })
 
-async function start(config: object = {}, shell: readonly string[] = []): Promise<Daemon> {
-  const { url } = await serviceOf()
+async function start(config: object = {}, shell: readonly string[] = [], answer?: Answer): Promise<Daemon> {
+  const { url } = await serviceOf(answer)
   const directory = await tempDirectory()
   const daemon = startDaemon({
     directory,
@@ -231,21 +232,40 @@ describe('floods cost the daemon little memory, and no other client its answer',
     expect(residentMiB(daemon) - before).toBeLessThan(mostMiB)
   })
 
-  it('a thousand with 16 subscriptions each let newcomers in while all get the next token', async () => {
-    const daemon = await start()
-    const ids = Array.from({ length: 16 }, (_, id) => `{"type":"token.subscribe","data":{"id":"${id}"}}\f`)
-    const common = { path: daemon.ipcPath, connections: 1_000, request: '\f', times: 0 }
-    await flood({ ...common, first: ids.join('') })
-    await flood({ ...common, first: ids.join(''), reads: false })
-    await settled(daemon)
-    for (let count = 0; count < 3; count += 1) {
-      expect(await askOnce(daemon.ipcPath, 'refresh.request', {})).toMatchObject({ data: { outcome: 'ok' } })
-      const waits = await newcomers(daemon, async ({ ipcPath }) => askOnce(ipcPath, 'token.get', {}), 5)
-      expect(waits.at(-1)).toBeLessThan(1_000)
-    }
-    // The service has 64 MB of heap, and 256 MB in all.
-    expect(residentMiB(daemon)).toBeLessThan(180)
-  })
+  const sixteen: [what: string, type: string, wait: object, floods: object[]][] = [
+    ['16 subscriptions', 'token.subscribe', {}, [{}, { reads: false }]],
+    ['16 subscriptions who read no more', 'token.subscribe', {}, [{ reads: 16 }]],
+    ['16 requests that wait', 'token.get', { waitSeconds: 60 }, [{ reads: false }]],
+  ]
+  it.each(sixteen)(
+    'a thousand with %s let newcomers in at the next token',
+    async (_what, type, wait, floods) => {
+      const daemon = await start({}, [], () => granting(`${freshToken()}${'x'.repeat(15_000)}`))
+      const { json } = await httpAsk(daemon, '/v1/token')
+      const requests = Array.from({ length: 16 }, (_, index) => {
+        const data = { id: String(index), notFingerprint: json['fingerprint'], ...wait }
+        return `${JSON.stringify({ type, data })}\f`
+      })
+      const common = {
+        path: daemon.ipcPath,
+        connections: 1_000,
+        first: requests.join(''),
+        request: '',
+        times: 0,
+      }
+      for (const settings of floods) await flood({ ...common, ...settings })
+      await settled(daemon)
+      for (let count = 0; count < 3; count += 1) {
+        expect(await askOnce(daemon.ipcPath, 'refresh.request', {})).toMatchObject({
+          data: { outcome: 'ok' },
+        })
+        const waits = await newcomers(daemon, async ({ ipcPath }) => askOnce(ipcPath, 'token.get', {}), 5)
+        expect(waits.at(-1)).toBeLessThan(1_000)
+      }
+      // The service has 64 MB of heap, and 256 MB in all.
+      expect(residentMiB(daemon)).toBeLessThan(180)
+    },
+  )
 })
 
 it('a limit of 1,024 descriptors limits the connections, and not what the daemon does besides', async () => {

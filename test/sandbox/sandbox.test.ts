@@ -101,7 +101,11 @@ describe('the stand-in', () => {
 
   it('forgets a token when its life is over', async () => {
     const instant = { bootMs: 0, wallMs: Date.now() }
-    const clock: Clock = { now: () => instant, sleep: () => Promise.resolve() }
+    const clock: Clock = {
+      now: () => instant,
+      schedule: () => () => undefined,
+      sleep: () => Promise.resolve(),
+    }
     for (const scenario of ['ok', 'opaque-token'] as const) {
       const { ask, me } = await start({ scenario, clock, tokenLifetimeMs: 10_000 })
       const token = await tokenOf(await ask())

@@ -85,7 +85,11 @@ export async function runShareFleet(options: ShareFleetOptions): Promise<ShareFl
   )
   /** Looks that find nothing new are left out: the loops sleep until the store is back. */
   let looks: (() => void)[] = []
-  const clock: Clock = { now, sleep: () => new Promise((resolve) => looks.push(resolve)) }
+  const clock: Clock = {
+    now,
+    schedule: () => () => undefined,
+    sleep: () => new Promise((resolve) => looks.push(resolve)),
+  }
   const requestsMs: number[] = []
   const tokens = new Set<string>()
   let withoutTokenMs = 0

@@ -50,21 +50,25 @@ export function createFakeClock({
     return next
   }
 
+  function schedule(ms: number, call: () => void): () => void {
+    const timer = { dueMs: monotonicMs + Math.max(0, ms), wake: call }
+    timers.add(timer)
+    return () => timers.delete(timer)
+  }
+
   return {
     now: () => ({ bootMs: boot, wallMs: wall }),
+    schedule,
     sleep(ms, signal) {
       return new Promise((resolve) => {
         if (signal.aborted) return resolve()
-        const timer = {
-          dueMs: monotonicMs + Math.max(0, ms),
-          wake: () => {
-            timers.delete(timer)
-            signal.removeEventListener('abort', timer.wake)
-            resolve()
-          },
+        const done = (): void => {
+          cancel()
+          signal.removeEventListener('abort', done)
+          resolve()
         }
-        timers.add(timer)
-        signal.addEventListener('abort', timer.wake)
+        const cancel = schedule(ms, done)
+        signal.addEventListener('abort', done)
       })
     },
     async advance(ms) {
@@ -75,6 +79,7 @@ export function createFakeClock({
         wakes = timer.dueMs > monotonicMs ? 0 : wakes + 1
         if (wakes > MAX_WAKES_AT_ONCE) throw new Error('There is a sleep of no time, over and over')
         pass(Math.max(0, timer.dueMs - monotonicMs))
+        timers.delete(timer)
         timer.wake()
         await settle()
       }

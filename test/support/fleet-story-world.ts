@@ -329,6 +329,7 @@ export async function createFleetStoryWorld(random: () => number): Promise<Fleet
         const { bootMs, wallMs } = clock.now()
         return { bootMs: bootMs - host.bootedAtMs, wallMs }
       },
+      schedule: (ms, call) => clock.schedule(ms, call),
       sleep: (ms, signal) => clock.sleep(ms, signal),
     }
     let life: Life | null = null

@@ -4,7 +4,7 @@
 // node flood.mjs '{"path": …, "connections": 256, "first": "", "request": …, "burst": 400, "uid": 1000, "times": 1}'
 //
 // `first` is sent once, then `burst` requests at a time, as often as they are taken, or `times` times. Answers are read
-// and thrown away, unless `reads` is false. With `again` a lost connection is made again.
+// and thrown away, unless `reads` is false; a number: until so many answers of `ipc.sock` have come. With `again` a lost connection is made again.
 import { connect } from 'node:net'
 
 const settings = JSON.parse(process.argv[2] ?? '{}')
@@ -33,6 +33,7 @@ for (let index = 0; index < connections; index += 1) open()
 function open() {
   const socket = connect(path)
   let left = times
+  let answers = 0
   const send = () => {
     while (left > 0 && !socket.destroyed) {
       left -= 1
@@ -47,7 +48,13 @@ function open() {
     send()
   })
   // While it is not read from, there is no end either.
-  if (reads) socket.on('data', () => times === Infinity && socket.writableLength === 0 && send())
+  if (reads)
+    socket.on('data', (data) => {
+      if (times === Infinity && socket.writableLength === 0) send()
+      if (reads === true) return
+      answers += data.filter((byte) => byte === 0x0c).length
+      if (answers >= reads) socket.pause()
+    })
   socket.on('drain', send)
   socket.on('error', () => undefined)
   socket.on('close', () => {

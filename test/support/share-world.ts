@@ -106,6 +106,7 @@ export function createShareWorld({ lifeSeconds = 3_600, seed = 1 } = {}): ShareW
         const { bootMs, wallMs } = clock.now()
         return { bootMs: bootMs + 7 * clockAheadMs, wallMs: wallMs + clockAheadMs }
       },
+      schedule: (ms, call) => clock.schedule(ms, call),
       sleep: (ms, signal) => clock.sleep(ms, signal),
     }
     const events: Host['events'] = []

@@ -69,7 +69,7 @@ export abstract class Connection implements Caller {
   /** Requests that wait for their answers. */
   waiting = 0
   /** A connection that subscribes to something may be silent. */
-  subscriptions = 0
+  readonly subscriptions = new Set<string>()
   protected readonly host: Host
   /** The client has ended its side: the connection ends with the last answer. */
   protected isEnding = false
@@ -79,7 +79,10 @@ export abstract class Connection implements Caller {
   private isPartial = false
   private isTurnDue = false
   private isAwaitingSent = false
-  private isLagging = false
+  /** Answers that are made once the client has read others. */
+  private readonly held: (() => void)[] = []
+  /** Subscriptions that do not have the newest token yet. */
+  private readonly lagging = new Set<string>()
   private abort: AbortController | null = null
   /** The timeout that ran at the last sweep, and the number of sweeps without progress. */
   private timeout: TimeoutReason | null = null
@@ -98,7 +101,7 @@ export abstract class Connection implements Caller {
   /** Parses one request, or a part of one, that begins at `at`. Returns where it ends; `at` itself if more input has to come. */
   protected abstract parseNext(bytes: Buffer, at: number): number
   protected afterTurn(): void {}
-  protected abstract pushToken(): void
+  protected abstract pushToken(id: string): void
   /** The last message before the connection is closed for this reason; null if none fits. */
   abstract closeMessage(reason: DropReason): string | null
   /** Reports whether another request may be parsed; `proceed` is called when that changes. */
@@ -201,17 +204,30 @@ export abstract class Connection implements Caller {
     this.isAwaitingSent = true
     this.socket.write('', () => {
       this.isAwaitingSent = false
-      if (this.isClosing || this.socket.destroyed) return
-      if (this.isLagging) this.onTokenChange()
-      this.proceed()
+      if (!this.isClosing && !this.socket.destroyed) this.release()
     })
   }
 
   /** The token or the phase has changed. A client that has not read the last change yet gets the newest one later. */
   onTokenChange(): void {
-    if (this.isClosing || this.subscriptions === 0) return
-    this.isLagging = this.unsentBytes() > 0
-    if (!this.isLagging) this.guard(() => this.pushToken())
+    if (this.isClosing) return
+    for (const id of this.subscriptions) this.lagging.add(id)
+    if (this.unsentBytes() === 0) this.release()
+  }
+
+  /** Makes the answers and changes that fit; the others when these are sent. */
+  private release(): void {
+    this.guard(() => {
+      const fits = (): boolean => !this.isClosing && this.unsentBytes() < MAX_UNSENT_BYTES
+      while (this.held.length > 0 && fits()) this.held.shift()?.()
+      for (const id of this.lagging) {
+        if (!fits()) break
+        this.lagging.delete(id)
+        this.pushToken(id)
+      }
+      this.afterTurn()
+    })
+    this.proceed()
   }
 
   /** Does the work in a turn of its own once there is a reply: many replies come at once, with the next token. */
@@ -220,9 +236,11 @@ export abstract class Connection implements Caller {
     reply.then(
       (value) =>
         this.host.whenItsTurn(this, () => {
-          this.waiting -= 1
-          work(value)
-          this.proceed()
+          this.held.push(() => {
+            this.waiting -= 1
+            work(value)
+          })
+          this.release()
         }),
       (error: unknown) => this.isClosing || this.host.fail(this, error),
     )
@@ -236,13 +254,18 @@ export abstract class Connection implements Caller {
   /** A client that has ended its side still gets the answers for which it waits. */
   protected onHalfClose(): void {
     this.isEnding = true
-    this.subscriptions = 0
+    this.endSubscriptions()
     this.proceed()
+  }
+
+  private endSubscriptions(): void {
+    this.subscriptions.clear()
+    this.lagging.clear()
   }
 
   /** The daemon stops: requests that wait are answered with what there is. */
   drain(): void {
-    this.subscriptions = 0
+    this.endSubscriptions()
     this.abort ??= new AbortController()
     this.abort.abort()
   }
@@ -273,7 +296,7 @@ export abstract class Connection implements Caller {
     // While a client leaves answers unread nothing is read from it, so its request cannot end.
     if (this.unsentBytes() > 0) return 'stalled'
     if (this.isPartialRequest()) return 'incomplete-request'
-    return this.isAnswering() || this.subscriptions > 0 ? null : 'idle'
+    return this.isAnswering() || this.subscriptions.size > 0 ? null : 'idle'
   }
 
   protected isPartialRequest(): boolean {

@@ -180,7 +180,7 @@ export function createConnectionServer(
   /** In turns: a token may have a thousand readers. */
   function onTokenChange(): void {
     for (const connection of all.keys())
-      if (connection.subscriptions > 0) turns(() => connection.onTokenChange())
+      if (connection.subscriptions.size > 0) turns(() => connection.onTokenChange())
   }
 
   /**
@@ -237,7 +237,7 @@ export function createConnectionServer(
     /** The present connections and subscribers; all else is counted since the start. */
     counts: () => ({
       connections: all.size,
-      subscribers: [...all.keys()].filter(({ subscriptions }) => subscriptions > 0).length,
+      subscribers: [...all.keys()].filter(({ subscriptions }) => subscriptions.size > 0).length,
       dropped: { ...dropped },
       ...operations.counts(),
     }),

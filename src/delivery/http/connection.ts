@@ -180,7 +180,7 @@ export class HttpConnection extends Connection {
     if (res.req.method === 'HEAD') return void res.end()
     res.flushHeaders()
     this.events = res
-    this.subscriptions = 1
+    this.subscriptions.add('')
     // Without a token, the first event comes with the first token.
     if ('value' in first) this.writeEvent(first)
     if (this.isEnding) this.onHalfClose()

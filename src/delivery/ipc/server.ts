@@ -13,7 +13,7 @@ import {
 } from '../../protocol.ts'
 import { Connection, type ConnectionOptions, type DropReason } from '../connections/connection.ts'
 import { createConnectionServer, type ConnectionServer, type ServerOptions } from '../connections/server.ts'
-import { MAX_SUBSCRIPTIONS, MAX_UNSENT_BYTES, MAX_WAITING } from '../limits.ts'
+import { MAX_SUBSCRIPTIONS, MAX_WAITING } from '../limits.ts'
 import { createOperations, isInOrder, isRequestType, type Reply } from '../operations.ts'
 import type { DeliveryContext } from '../servers.ts'
 
@@ -30,7 +30,6 @@ export function createIpcServer(options: DeliveryContext & ServerOptions): Conne
 class IpcConnection extends Connection {
   /** Answers that are sent together. */
   private out = ''
-  private ids: Set<string> | null = null
   private isRefused = false
 
   protected override parseNext(bytes: Buffer, at: number): number {
@@ -41,7 +40,11 @@ class IpcConnection extends Connection {
   }
 
   protected override mayParse(): boolean {
-    return this.waiting < MAX_WAITING && this.out.length + this.unsentBytes() < MAX_UNSENT_BYTES
+    return this.waiting < MAX_WAITING && super.mayParse()
+  }
+
+  protected override unsentBytes(): number {
+    return this.out.length + super.unsentBytes()
   }
 
   protected override afterTurn(): void {
@@ -68,26 +71,19 @@ class IpcConnection extends Connection {
   }
 
   private perform(type: RequestType, id: string, data: Readonly<Record<string, unknown>>): void {
-    const { ids } = this
+    const { subscriptions } = this
     const subscribes = type === 'token.subscribe'
-    if (subscribes && ids !== null && ids.size >= MAX_SUBSCRIPTIONS && !ids.has(id))
+    if (subscribes && subscriptions.size >= MAX_SUBSCRIPTIONS && !subscriptions.has(id))
       return this.refuse(id, 'too-many-subscriptions')
     const reply = this.host.operations.perform(type, data, this)
-    if (reply instanceof Promise) {
-      return this.later(reply, (value) => {
-        this.write(answerTypes[type], id, value)
-        this.flush()
-      })
-    }
+    if (reply instanceof Promise)
+      return this.later(reply, (value) => this.write(answerTypes[type], id, value))
     this.write(answerTypes[type], id, reply)
-    if (!subscribes || this.isEnding || !isInOrder(reply)) return
-    this.ids ??= new Set()
-    this.subscriptions = this.ids.add(id).size
+    if (subscribes && !this.isEnding && isInOrder(reply)) subscriptions.add(id)
   }
 
-  protected override pushToken(): void {
-    for (const id of this.ids ?? []) this.write('token.changed', id, this.host.operations.changedToken(this))
-    this.flush()
+  protected override pushToken(id: string): void {
+    this.write('token.changed', id, this.host.operations.changedToken(this))
   }
 
   private write(type: string, id: string, reply: Reply): void {
