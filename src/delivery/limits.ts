@@ -26,7 +26,7 @@ export const MAX_BODY_BYTES = 32 * 1024
 /** The time for which a connection is read from after its last message, in ms: closed with unread input it would be reset. */
 export const LINGER_MS = 5_000
 /** Connections that are still read from in this way; any further one is closed at once. */
-export const MAX_LINGERING = 256
+const MAX_LINGERING = 256
 /** Connections of peers that `allow` excludes, while their first request is awaited. */
 const MAX_DENIED = 64
 
@@ -75,19 +75,26 @@ type Limits = Pick<SocketConfig, 'maxConnections' | 'maxConnectionsPerUser'>
 /** Descriptors for connections of all sockets together: beyond them the daemon could open no file and reach no service. */
 type Descriptors = ReturnType<typeof createDescriptors>
 
-/** For files, logs, the service, Redis and connections that linger. */
-const RESERVED_DESCRIPTORS = 64 + MAX_LINGERING
+/** For files, logs, the service and Redis. */
+const OWN_DESCRIPTORS = 64
 /** The part of the other descriptors that only root and the daemon's own user may use. */
 const PRIVILEGED_DESCRIPTORS = 32
 /** Assumed if /proc is hidden: the usual soft limit. */
 const USUAL_DESCRIPTORS = 1_024
 
 export function createDescriptors(limit = descriptorLimit()) {
-  const most = Math.max(limit - RESERVED_DESCRIPTORS, PRIVILEGED_DESCRIPTORS * 2)
+  const mostLingering = Math.min(MAX_LINGERING, Math.floor(limit / 4))
+  const most = limit - Math.min(OWN_DESCRIPTORS, Math.ceil(limit * 0.6)) - mostLingering
+  const privileged = Math.min(PRIVILEGED_DESCRIPTORS, Math.ceil(most / 2))
   return {
     used: 0,
+    /** Of connections that are closed and still read from. */
+    lingering: 0,
     left(peer: Peer | null): number {
-      return most - this.used - (peer?.isPrivileged ? 0 : PRIVILEGED_DESCRIPTORS)
+      return most - this.used - (peer?.isPrivileged ? 0 : privileged)
+    },
+    mayLinger(): boolean {
+      return this.lingering < mostLingering
     },
   }
 }

@@ -268,6 +268,32 @@ describe('floods cost the daemon little memory, and no other client its answer',
   )
 })
 
+it('connections that end leave descriptors for the request to the service and for files, also of only 128', async () => {
+  const daemon = await start({}, ['sh', '-c', 'ulimit -n 128; exec "$@"', 'sh'])
+  const common = {
+    connections: 1_000,
+    request: 'x'.repeat(5_000),
+    times: 1,
+    reads: false,
+    ...(isRoot && { uid: 65_000 }),
+  }
+  for (const path of ['', '/run']) chmodSync(`${daemon.directory}${path}`, 0o755)
+  for (const path of [daemon.ipcPath, daemon.httpPath]) {
+    chmodSync(path, 0o666)
+    await flood({ ...common, path })
+  }
+  const events = () => daemon.log().map(({ event }) => event)
+  await expectUntil(
+    'the end of some',
+    () => events().filter((event) => event === 'client-dropped').length > 50,
+  )
+  await expectUntil('ten tokens', () => {
+    daemon.process.kill('SIGUSR2')
+    return events().filter((event) => event === 'token-obtained').length > 10
+  })
+  expect(daemon.log().filter(({ level }) => level === 'error' || level === 'warning')).toEqual([])
+})
+
 it('a limit of 1,024 descriptors limits the connections, and not what the daemon does besides', async () => {
   const shell = ['sh', '-c', 'ulimit -n 1024; exec "$@"', 'sh']
   const daemon = await start({}, shell)

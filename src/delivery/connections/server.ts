@@ -8,7 +8,6 @@ import { CONNECTION_IDLE_MS, type Fault } from '../../protocol.ts'
 import {
   createQuota,
   LINGER_MS,
-  MAX_LINGERING,
   MAX_SUBSCRIPTIONS,
   SEND_BUFFER_BYTES,
   tryAcquire,
@@ -65,13 +64,12 @@ export function createConnectionServer(
   { transport, operations, framing, open }: Protocol,
   options: DeliveryContext & ServerOptions,
 ) {
-  const { inherited, peers, turns, replies, log } = options
+  const { inherited, peers, turns, descriptors, replies, log } = options
   const timeouts = transport === 'metrics' ? METRICS_TIMEOUTS : TIMEOUTS
-  const quota = createQuota(options.descriptors)
+  const quota = createQuota(descriptors)
   /** The connections, each with the function that ends its count. */
   const all = new Map<Connection, () => void>()
   const dropped = Object.fromEntries(dropReasons.map((reason) => [reason, 0])) as Record<DropReason, number>
-  let lingering = 0
   let config = options.socket
   let listener: Listener | null = null
   let unsubscribe = (): void => undefined
@@ -148,11 +146,11 @@ export function createConnectionServer(
   function close(connection: Connection, message: string | null): void {
     const { socket } = connection
     leave(connection)
-    if (message === null || lingering >= MAX_LINGERING) return void socket.destroy()
-    lingering += 1
+    if (message === null || !descriptors.mayLinger()) return void socket.destroy()
+    descriptors.lingering += 1
     const timeout = setTimeout(() => socket.destroy(), LINGER_MS)
     socket.on('close', () => {
-      lingering -= 1
+      descriptors.lingering -= 1
       clearTimeout(timeout)
     })
     socket.end(message)
