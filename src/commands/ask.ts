@@ -1,5 +1,6 @@
 // Shared by the commands: they find the daemon or the configuration that is meant, send a request, and turn errors into a
 // sentence and an exit status.
+import { setTimeout as sleep } from 'node:timers/promises'
 import {
   TokenClient,
   TokenClientError,
@@ -8,6 +9,7 @@ import {
   type TokenResult,
 } from '../client/index.ts'
 import { ACCOUNT_VARIABLE, accountConfigPath, accountEnvironment, checkedAccount } from '../lib/account.ts'
+import { monotonicMs } from '../lib/clock.ts'
 import { parseDuration } from '../lib/duration.ts'
 import { exitStatus, type ExitStatus, UsageError, UserError } from '../lib/error.ts'
 import { MAX_MIN_VALID_SECONDS, MAX_WAIT_SECONDS } from '../protocol.ts'
@@ -76,6 +78,24 @@ export async function askToken(invocation: WithOptions, signal?: AbortSignal): P
   return ask(invocation, (client) =>
     client.get({ minValidSeconds, ...(isWaiting && { waitSeconds }), ...(signal && { signal }) }),
   )
+}
+
+/** Resolves once the daemon has written the token to its files, at the latest after 5 s; never rejects. */
+export async function afterFiles(client: TokenClient, obtainedAt: string): Promise<void> {
+  const end = monotonicMs() + 5_000
+  while (monotonicMs() < end) {
+    try {
+      const { files } = await client.status()
+      const isWritten = files.every(
+        ({ ok, writtenAt }) => !ok || (writtenAt !== null && Date.parse(writtenAt) >= Date.parse(obtainedAt)),
+      )
+      if (isWritten) return
+    } catch {
+      // The daemon is away.
+      return
+    }
+    await sleep(50)
+  }
 }
 
 /** A TokenClientError as a UserError with its exit status; any other error as it is. */

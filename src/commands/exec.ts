@@ -7,10 +7,10 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { errorCode, errorMessage, UsageError } from '../lib/error.ts'
 import { loadLibc } from '../lib/libc.ts'
-import type { TokenClient, TokenResult } from '../client/index.ts'
+import type { TokenResult } from '../client/index.ts'
 import { countListenFds } from '../lib/socket-activation.ts'
 import { monotonicMs } from '../lib/clock.ts'
-import { askToken, openClient, secondsOf } from './ask.ts'
+import { afterFiles, askToken, openClient, secondsOf } from './ask.ts'
 import type { RunCommand, Invocation } from './command.ts'
 
 /** Exit statuses of a shell for a command that cannot be run, and for one that does not exist (POSIX, 2.8.2). */
@@ -85,8 +85,6 @@ interface Command {
 const SIGNALLED = 128
 const FORWARDED = ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGUSR1', 'SIGUSR2', 'SIGWINCH'] as const
 const MAX_SECONDS = 86_400
-/** The longest wait for the token files before a signal, in ms. */
-const FILES_MS = 5_000
 const POLL_MS = 50
 
 type Settings = NonNullable<ReturnType<typeof settingsOf>>
@@ -144,29 +142,11 @@ async function superviseCommand(invocation: Invocation, command: Command): Promi
     (token) => {
       newest = token
       if (command.settings.onChange === 'restart') onToken(token)
-      else void afterFiles(client, token).then(() => newest === token && onToken(token))
+      else void afterFiles(client, token.obtainedAt).then(() => newest === token && onToken(token))
     },
     { onFault },
   )
   return await ended
-}
-
-/** Resolves once the daemon has written the token to its files, at the latest after 5 s; never rejects. */
-async function afterFiles(client: TokenClient, { obtainedAt }: TokenResult): Promise<void> {
-  const end = monotonicMs() + FILES_MS
-  while (monotonicMs() < end) {
-    try {
-      const { files } = await client.status()
-      const isWritten = files.every(
-        ({ ok, writtenAt }) => !ok || (writtenAt !== null && Date.parse(writtenAt) >= Date.parse(obtainedAt)),
-      )
-      if (isWritten) return
-    } catch {
-      // The subscription reports that the daemon is away.
-      return
-    }
-    await sleep(POLL_MS)
-  }
 }
 
 /** Starts the command, and signals or restarts it for other tokens. */

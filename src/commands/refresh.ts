@@ -3,24 +3,25 @@ import { asSentence } from '../lib/display-text.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { permanentReasons, remedies, type PostponedReason, type Reason } from '../token/outcome.ts'
-import { ask } from './ask.ts'
+import { afterFiles, ask } from './ask.ts'
 import type { RunCommand } from './command.ts'
 
 /** The daemon ended before the attempt did, and its sentence has the remedy. */
 const STOPPING = 'stopping'
 
 export const run: RunCommand = async (invocation) => {
-  const { before, result } = await ask(invocation, async (client) => ({
-    before: (await client.status()).token?.fingerprint,
-    result: await client.refresh(),
-  }))
+  const { isOther, result } = await ask(invocation, async (client) => {
+    const { token } = await client.status()
+    const given = await client.refresh()
+    const isNew = given.fingerprint !== token?.fingerprint
+    // A file is not written again for the same token.
+    if (given.outcome === 'ok' && isNew) await afterFiles(client, given.obtainedAt!)
+    return { isOther: isNew, result: given }
+  })
   if (result.outcome === 'ok') {
     const life = formatDuration(Date.parse(result.expiresAt ?? '') - Date.now())
-    const sentence =
-      result.fingerprint === before
-        ? `The service gave the same token again: ${result.fingerprint}`
-        : `New token ${result.fingerprint}`
-    invocation.stdout.write(`${sentence}, good for ${life}.\n`)
+    const words = isOther ? 'New token' : 'The service gave the same token again:'
+    invocation.stdout.write(`${words} ${result.fingerprint}, good for ${life}.\n`)
     return exitStatus.ok
   }
   const { reason = STOPPING, detail = '' } = result

@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest'
 import { daemonWith } from '../support/client-world.ts'
 import { commandWorld, hourToken } from '../support/command-world.ts'
+import { tokenFields } from '../support/scripted-daemon.ts'
 import { accountInactive, granting } from '../support/service.ts'
 import { runCli } from '../support/run-cli.ts'
 
@@ -22,6 +23,19 @@ test('asks the service now and says how it went: another token, the same one, or
   expect(stderr).toMatch(
     /^No new token \(server-error\): .+\. .*goes on asking.*\. Token [0-9a-f]{16} is still served\.\n$/,
   )
+})
+
+test('ends once the new token is in the token files', async () => {
+  let questions = 0
+  const daemon = await daemonWith(({ type, answer }) => {
+    if (type === 'refresh.request')
+      return answer('refresh.result', { outcome: 'ok', ...tokenFields('token-2') })
+    questions += 1
+    const writtenAt = questions < 4 ? '2029-12-31T23:59:59.000Z' : '2030-01-01T00:00:00.001Z'
+    answer('status.result', { token: null, files: [{ path: 'token', ok: true, writtenAt }] })
+  })
+  const { status } = await runCli(['refresh', '--socket', daemon.path])
+  expect({ status, questions }).toEqual({ status: 0, questions: 4 })
 })
 
 test('a refusal is 77, also without a token', async () => {

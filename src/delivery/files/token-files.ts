@@ -125,14 +125,15 @@ export function createTokenFiles(options: {
 /**
  * The entries of `tokenFiles`, and `token.front`: one line "VALID_FROM VALID_UNTIL TOKEN" for a shell that prints the token
  * without asking the daemon. It has the mode and the group of the default token file (`token` in the runtime directory, `raw`),
- * and exists only if that file is configured and all its readers may also ask the daemon (`ipc.allow` is empty).
+ * and exists only if that file is configured and all its readers may also ask the daemon (`ipc.allow` is empty). It is written
+ * first, because a program that sees another token file may run that shell.
  */
 function filesOf({ tokenFiles, runtimeDirectory, ipc }: TokenFilesConfig): FileConfig[] {
   const tokenPath = join(runtimeDirectory, 'token')
   const beside = tokenFiles.find(({ path, format }) => path === tokenPath && format === 'raw')
   const format = isOpen(ipc.allow) && beside !== undefined ? 'front' : 'absent'
   const path = join(runtimeDirectory, 'token.front')
-  return [...tokenFiles, { mode: 0o600, uid: null, gid: null, ...beside, path, format }]
+  return [{ mode: 0o600, uid: null, gid: null, ...beside, path, format }, ...tokenFiles]
 }
 
 function isTokenFile({ format }: FileConfig): boolean {

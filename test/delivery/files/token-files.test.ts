@@ -1,6 +1,7 @@
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, symlinkSync } from 'node:fs'
 import { chmod, chown, rm, utimes, writeFile } from 'node:fs/promises'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import type { SocketConfig, TokenFileConfig, TokenFileFormat } from '../../../src/config/config.ts'
 import { createTokenFiles, type TokenFilesConfig } from '../../../src/delivery/files/token-files.ts'
@@ -494,6 +495,19 @@ describe('token.front', () => {
     await eventually(() => expect(contentOf(path)).toContain('ghi.jkl'))
     await end()
     expect(contentOf(path)).toBeNull()
+  })
+
+  it('has a new token before the token files: who sees a change of these may ask the shell', async () => {
+    const { keeper, file, path } = await front()
+    const tokenPath = join(dirname(path), 'token')
+    running(file)
+    for (const token of ['abc.def', 'ghi.jkl']) {
+      // Work on the former token is over.
+      await file.reconfigure(file.config)
+      keeper.hold(token)
+      while (contentOf(tokenPath) !== token) await nextTurn()
+      expect(contentOf(path)).toContain(token)
+    }
   })
 
   it('is not there for a stale token, while not everybody may ask, or without the default raw file', async () => {
