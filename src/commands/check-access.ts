@@ -149,10 +149,10 @@ export function unitSocketFinding(
   const own = unit?.sockets.get(path)
   if (unit === null || own === undefined) return undefined
   if (own.state !== 'active') {
-    const verb = own.state === 'masked' ? 'unmask' : 'start'
-    return warning(
-      `${name} is closed, because ${own.name} is ${own.state}: sudo systemctl ${verb} ${own.name}`,
-    )
+    // The socket alone cannot be started beside a daemon that runs.
+    const unmask = own.state === 'masked' ? `sudo systemctl unmask ${own.name} && ` : ''
+    const remedy = `${unmask}sudo systemctl restart ${unit.name}`
+    return warning(`${name} is closed, because ${own.name} is ${own.state}: ${remedy}`)
   }
   if (statsOf(path, lstatSync) === undefined)
     return fault(`${name} was removed, so that no client finds it: ${socketCure(unit.account)}`)

@@ -6,11 +6,11 @@ import { readFileSync } from 'node:fs'
 import { isLoopbackHost } from '../config/base-url.ts'
 import { type Config, revealAll, type ServiceConfig } from '../config/config.ts'
 import { formatIssue, type ConfigIssue } from '../config/issues.ts'
-import { inspectConfig, loadParsers, type Inspection } from '../config/load.ts'
+import { inspectConfig, loadParsers, type Inspection, type LoadOptions } from '../config/load.ts'
 import { MAY_NOT_BE_READ } from '../config/read-file.ts'
 import { accountOfConfig, accountWords, serviceEnvironment } from '../lib/account.ts'
 import { lstatIfAny, refuseOddTarget } from '../lib/atomic-file.ts'
-import { SYSTEM_CONFIG_DIRECTORY } from '../lib/paths.ts'
+import { SERVICE_USER, SYSTEM_CONFIG_DIRECTORY } from '../lib/paths.ts'
 import { createSystemClock } from '../lib/clock.ts'
 import { capitalized, escapeUnsafe, asSentence } from '../lib/display-text.ts'
 import { exitStatus, fallbackOnSystemError, UserError, errorMessage } from '../lib/error.ts'
@@ -36,7 +36,7 @@ import {
 import type { RunCommand } from './command.ts'
 import { counted, isAboutPair } from './format-status.ts'
 import { announce } from './prompt.ts'
-import { alertState, SERVICE_USER } from './systemd.ts'
+import { alertState } from './systemd.ts'
 
 interface CheckOptions extends Configuration {
   /** False: the configuration alone. */
@@ -44,6 +44,7 @@ interface CheckOptions extends Configuration {
   readonly isLive: boolean
   /** Also asks a running daemon for its status. */
   readonly asksDaemon: boolean
+  readonly staged?: LoadOptions['staged']
   readonly signal: AbortSignal
   readonly stderr: Writable
 }
@@ -102,7 +103,11 @@ interface Surroundings {
 async function checkAsDaemon(on: Surroundings): Promise<{ inspection: Inspection; live: number | null }> {
   const { options, identity, report } = on
   if (identity.isElsewhere) report.say('user', ok(`checked as the user ${SERVICE_USER}`))
-  const inspection = await inspectConfig({ configPath: options.configPath, ...identity })
+  const inspection = await inspectConfig({
+    configPath: options.configPath,
+    staged: options.staged,
+    ...identity,
+  })
   refuseReader(inspection, identity)
   report.say('configuration', ...configFindings(inspection))
   const { config, unseen } = inspection

@@ -1,20 +1,27 @@
-// The files that `setup` writes: configuration, key and secret, with the owner and mode that the daemon needs. What was
-// there before can be put back as it was.
+// The files that `setup` writes: configuration, key and secret, with the owner and mode that the daemon needs. They replace
+// what is there once they are confirmed.
 import { lstatSync, openSync, statSync } from 'node:fs'
-import { link, mkdir, readFile, rename, rm } from 'node:fs/promises'
+import { mkdir, readFile, rename, rm } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 import { normaliseBaseUrl } from '../config/base-url.ts'
 import { withoutNewline } from '../config/inputs.ts'
 import { permissionFaults, readFile as readConfigFile } from '../config/read-file.ts'
 import { accountConfigPath } from '../lib/account.ts'
-import { asFileError, FileError, replaceFile, type FileAttributes } from '../lib/atomic-file.ts'
+import {
+  FileError,
+  lstatIfAny,
+  refuseOddTarget,
+  replaceFile,
+  type FileAttributes,
+} from '../lib/atomic-file.ts'
 import { errorMessage, exitStatus, UsageError, UserError } from '../lib/error.ts'
 import { isRecord } from '../lib/input.ts'
 import { loadLibc } from '../lib/libc.ts'
+import { SERVICE_USER } from '../lib/paths.ts'
 import { idOf, localUser } from '../lib/posix-ids.ts'
 import type { Invocation } from './command.ts'
-import { configDirectory, SERVICE_USER } from './systemd.ts'
+import { configDirectory } from './systemd.ts'
 
 export interface Answers {
   readonly baseUrl: string
@@ -54,7 +61,7 @@ export async function setupFiles(account: string | undefined, workingDirectory: 
 }
 
 /**
- * One setup at a time in a directory, until the process ends: two would check and put back each other's files. Throws
+ * One setup at a time in a directory, until the process ends: two would check and discard each other's files. Throws
  * UserError (75).
  */
 export async function lockSetup({ config }: SetupFiles): Promise<void> {
@@ -120,45 +127,35 @@ function refuseUntrusted(config: string): void {
     throw new UserError(`${config} ${fault}. Nothing was written.`, exitStatus.configuration)
 }
 
-/** The name of a replaced file until the change is taken over, so that a setup that is killed loses nothing. */
-const formerName = (path: string): string => `${path}.before-setup`
+/** The name of a new file until the service has confirmed it, so that a setup that is killed changes nothing. */
+const stagedName = (path: string): string => `${path}.new`
 
-/** Puts back what changes have replaced, and says so. */
-export async function putBack(paths: readonly string[]): Promise<string[]> {
-  const replaced = paths.filter((path) => existing([formerName(path)]).length > 0)
-  for (const path of replaced) {
-    await rename(formerName(path), path)
-    // Of two names of one file the rename leaves both.
-    await rm(formerName(path), { force: true })
+/**
+ * Writes the changes beside the files that they replace. `apply` replaces these, `discard` leaves them. Throws UserError
+ * (78).
+ */
+export async function stageSetup(changes: readonly Change[], files: SetupFiles) {
+  const staged = new Map(changes.map(({ path }) => [path, stagedName(path)]))
+  const discard = async (): Promise<void> => {
+    // Those of a setup that was killed, too.
+    for (const path of [files.config, files.apiKey, files.apiSecret, files.ca])
+      await rm(stagedName(path), { force: true })
   }
-  return replaced.map((path) => `Put back ${path}`)
-}
-
-/** Writes the changes. `undo` puts back what was there and says so, `keep` takes the changes over. Throws UserError (78). */
-export async function writeSetup(changes: readonly Change[], { attributes }: SetupFiles) {
-  const paths = changes.map(({ path }) => path)
-  const added: string[] = []
-  const undo = async (): Promise<string[]> => {
-    const sentences = await putBack(paths)
-    for (const path of added) await rm(path, { force: true })
-    return [...sentences, ...added.map((path) => `Removed ${path}`)]
-  }
-  const keep = async () => Promise.all(paths.map(async (path) => rm(formerName(path), { force: true })))
+  await discard()
   try {
     for (const { path, content } of changes) {
-      const stats = lstatSync(path, { throwIfNoEntry: false })
-      // A link or a device is refused below.
-      if (stats?.isFile())
-        await link(path, formerName(path)).catch((error: unknown) => Promise.reject(asFileError(path, error)))
-      await replaceFile(path, content, attributes)
-      if (stats === undefined) added.push(path)
+      refuseOddTarget(path, await lstatIfAny(path))
+      await replaceFile(stagedName(path), content, files.attributes)
     }
-    return { undo, keep }
   } catch (error) {
-    await undo()
+    await discard()
     if (!(error instanceof FileError)) throw error
     throw new UserError(`${error.message}.`, exitStatus.configuration, { cause: error })
   }
+  const apply = async (): Promise<void> => {
+    for (const [path, from] of staged) await rename(from, path)
+  }
+  return { staged, apply, discard }
 }
 
 export function existsError(paths: readonly string[], remedy: string, as = ''): UserError {

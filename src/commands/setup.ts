@@ -19,9 +19,8 @@ import { announce, createPrompt, isTerminal } from './prompt.ts'
 import {
   lockSetup,
   planSetup,
-  putBack,
   setupFiles,
-  writeSetup,
+  stageSetup,
   existsError,
   existing,
   readAnswer,
@@ -46,30 +45,28 @@ export const run: RunCommand = async (invocation) => {
   const asked = ['ActiveState', 'UnitFileState']
   const before = isService ? await unitProperties(`${unit}.service`, asked, { isNeeded: true }) : null
   await lockSetup(files)
-  for (const line of await putBack([files.config, files.apiKey, files.apiSecret, files.ca]))
-    stdout.write(`${line}, which a killed setup had replaced\n`)
   const changes = await planSetup(files, answers, { force: options['force'] === true })
-  const { undo, keep } = await writeSetup(changes, files)
-  for (const { path } of changes) stdout.write(`Wrote ${path}\n`)
+  const { staged, apply, discard } = await stageSetup(changes, files)
 
   const words = account === undefined ? { config: files.config } : { account }
   const isLive = changes.length > 0 || before === null
   // A running daemon may hold another pair, which is about to be replaced.
-  const how = { isWhole: true, isLive, asksDaemon: false, signal, stderr }
+  const how = { isWhole: true, isLive, asksDaemon: false, staged, signal, stderr }
   const { status, live } = await performCheck(
     { ...configurationOf({ options: words, env }), ...how },
     createReport(stdout, 'setup'),
   ).catch(async (error: unknown) => {
-    await undo()
+    await discard()
     throw error
   })
   const isTaken = changes.length === 0 || live === exitStatus.ok || options['unverified'] === true
   if (!isTaken) {
-    for (const line of await undo()) stdout.write(`${line}\n`)
+    await discard()
     stdout.write(`Nothing was changed, because ${whyNothing(status, live)}\n`)
     return status
   }
-  await keep()
+  await apply()
+  for (const { path } of changes) stdout.write(`Wrote ${path}\n`)
   if (status === exitStatus.configuration) {
     stdout.write(
       `${changes.length > 0 ? 'The files stay' : 'Nothing was changed'}: correct the faults above\n`,

@@ -62,7 +62,7 @@ export const commands: readonly CommandSpec[] = [
     ),
     details: [
       'Root writes to /etc/kyc-tokend, readable by the group kyc-tokend. If the package is installed, setup then enables and starts the unit, and waits up to 15 s for a token. A person writes ./kyc-tokend.config.json and starts nothing.',
-      'With --base-url, --api-key-file and --api-secret-file, or with --from, it needs no terminal. A second run changes nothing, and says so: Nothing was changed. If the service gives no token, setup restores what was there before, unless --unverified is given. If setup is killed meanwhile, what it replaced stays beside the new files (with the ending .before-setup), and the next setup puts it back first.',
+      'With --base-url, --api-key-file and --api-secret-file, or with --from, it needs no terminal. A second run changes nothing, and says so: Nothing was changed. Existing files are replaced once the service has given a token, or with --unverified.',
     ],
   },
   {

@@ -11,7 +11,13 @@ import type { TokenClient } from '../client/index.ts'
 import { ask, openClient, asUserError } from './ask.ts'
 import type { Invocation, RunCommand } from './command.ts'
 import { formatStatus, screenOf, cutTo } from './format-status.ts'
-import { systemdStateOf, whyNotRunning, notUnderSystemd } from './systemd.ts'
+import {
+  configuredAccounts,
+  isConfigured,
+  systemdStateOf,
+  whyNotRunning,
+  notUnderSystemd,
+} from './systemd.ts'
 import { isTerminal } from './prompt.ts'
 
 /** Exit statuses of `--all`, the worst first. */
@@ -41,9 +47,11 @@ async function allAccounts({ options, stdout }: Invocation): Promise<number> {
   if (excluded !== undefined)
     throw new UsageError(`--all and --${excluded} are both given: leave one of them out.`)
   const socket = systemSocket(undefined)
+  // Its directory, or its socket, may be gone.
+  const accounts = new Set([...accountNames(), ...configuredAccounts()])
   const daemons = [
-    ...(existsSync(socket) ? [{ account: null, named: { socket } }] : []),
-    ...accountNames().map((account) => ({ account, named: { account } })),
+    ...(existsSync(socket) || isConfigured(undefined) ? [{ account: null, named: { socket } }] : []),
+    ...[...accounts].toSorted().map((account) => ({ account, named: { account } })),
   ]
   if (daemons.length === 0)
     throw new UserError(
@@ -55,7 +63,8 @@ async function allAccounts({ options, stdout }: Invocation): Promise<number> {
       try {
         const status = await ask({ options: named }, (client) => client.status())
         return { account, status, problem: null, exit: exitStatusOf(status), cells: cellsOf(status) }
-      } catch (error) {
+      } catch (failure) {
+        const error = await withReason(failure, { options: account === null ? {} : named, env: {} })
         if (!(error instanceof UserError)) throw error
         const { message: problem, status: exit } = error
         return { account, status: null, problem, exit, cells: [problem] }
@@ -83,7 +92,10 @@ function cellsOf({ state, token, failure, alert }: StatusResult): string[] {
 }
 
 /** Without a daemon, the reason why the unit does not run, and its remedy, come before the error. */
-async function withReason(error: unknown, { options, env }: Invocation): Promise<unknown> {
+async function withReason(
+  error: unknown,
+  { options, env }: Pick<Invocation, 'options' | 'env'>,
+): Promise<unknown> {
   if (!(error instanceof UserError) || options['socket'] !== undefined || env['KYC_TOKEND_SOCKET'])
     return error
   const isMisconfigured = error.status === exitStatus.configuration

@@ -2,13 +2,18 @@
 import { existsSync, globSync, lstatSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { parseEnv } from 'node:util'
-import { accountOfConfig, accountWords, socketCure, systemSocket, unitNames } from '../lib/account.ts'
+import {
+  accountConfigPath,
+  accountOfConfig,
+  accountWords,
+  socketCure,
+  systemSocket,
+  unitNames,
+} from '../lib/account.ts'
 import { SYSTEM_CONFIG_DIRECTORY } from '../lib/paths.ts'
 import { errorCode, exitStatus, withSystemFallback, UserError } from '../lib/error.ts'
 import { runProgram } from '../lib/run-program.ts'
 
-/** The user as whom the units run the daemon. */
-export const SERVICE_USER = 'kyc-tokend'
 /** The operator's command for alerts of all accounts. */
 export const ALERT_COMMAND = join(SYSTEM_CONFIG_DIRECTORY, 'alert-command')
 const SYSTEMD_RUNS = '/run/systemd/system'
@@ -180,7 +185,7 @@ export async function whyNotRunning(
   const words = accountWords(account)
   if (isMisconfigured)
     return `${unit}.service does not start: the configuration is faulty: \`sudo kyc-tokend check${words}\`.`
-  if (isUnconfigured(account))
+  if (!isConfigured(account))
     return `${unit}.service has no configuration: \`sudo kyc-tokend setup${words}\`.`
   const socket = await unitProperties(`${unit}.socket`, ['ActiveState'])
   for (const [suffix, known] of Object.entries({ service, socket }))
@@ -203,11 +208,17 @@ function reasonOf(unit: string, service: UnitProperties, words: string): string 
   return `${unit}.service is ${state}: \`sudo systemctl ${enable} ${unit}\`.`
 }
 
-/** False if this user may not look. */
-function isUnconfigured(account: string | undefined): boolean {
+/** True if this user may not look. */
+export function isConfigured(account: string | undefined): boolean {
   const names = ['json', 'yaml', 'yml'].map((ending) => `kyc-tokend.config.${ending}`)
   const paths = account === undefined ? names : [`${account}.json`]
-  return paths.every((name) => isAbsent(join(configDirectory(account), name)))
+  return paths.some((name) => !isAbsent(join(configDirectory(account), name)))
+}
+
+/** The names of the accounts that have a configuration; none if this user may not look. */
+export function configuredAccounts(): string[] {
+  const paths = globSync(accountConfigPath('*'))
+  return paths.map((path) => accountOfConfig(path)).filter((name) => name !== undefined)
 }
 
 function isAbsent(path: string): boolean {

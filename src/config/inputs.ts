@@ -16,13 +16,15 @@ export interface InputsOptions {
   readonly uid: number
   /** systemd runs the daemon and not this process: a secret that only the daemon sees is a warning, not a fault. */
   readonly isElsewhere: boolean
+  /** Files that are read instead of others, by the paths of the latter. */
+  readonly staged?: ReadonlyMap<string, string> | undefined
   readonly diagnostics: Diagnostics
 }
 
 export type Inputs = ReturnType<typeof createInputs>
 
 /** `at` is the key path of a setting. A function that returns undefined has reported the reason to the diagnostics. */
-export function createInputs({ env, directory, uid, isElsewhere, diagnostics }: InputsOptions) {
+export function createInputs({ env, directory, uid, isElsewhere, staged, diagnostics }: InputsOptions) {
   /** Every file that was read or should have been, absolute: nothing may be written over it. */
   const files: string[] = []
   /** The settings whose secret only the daemon sees. */
@@ -34,7 +36,7 @@ export function createInputs({ env, directory, uid, isElsewhere, diagnostics }: 
   function file(at: string, path: string, remedy: string, { holdsSecret = false } = {}): Buffer | undefined {
     const name = resolve(directory, path)
     files.push(name)
-    const reading = readFile(name)
+    const reading = readFile(staged?.get(name) ?? name)
     if (reading.kind === 'absent') return fault(at, `the file ${name} is not there: ${remedy}`)
     if (reading.kind === 'unreadable') return fault(at, `the file ${name} ${reading.sentence}`)
     for (const sentence of permissionFaults(name, reading.stats, { uid, holdsSecret }))

@@ -21,6 +21,8 @@ export interface LoadOptions {
   readonly isElsewhere?: boolean | undefined
   /** The runtime directory of a daemon that runs, instead of the configured one: its outputs stay there. */
   readonly runtimeDirectory?: string | undefined
+  /** Files that are read instead of others, by the paths of the latter, which they are about to replace. */
+  readonly staged?: ReadonlyMap<string, string> | undefined
 }
 
 export type Inspection = Awaited<ReturnType<typeof inspectConfig>>
@@ -49,9 +51,9 @@ export async function loadPlan({ configPath, env }: { configPath: unknown; env: 
  * found. `unseen`: settings whose secret only the daemon sees; they must not be used from `config`.
  */
 export async function inspectConfig(options: LoadOptions) {
-  const { env, isElsewhere = false, runtimeDirectory } = options
+  const { env, isElsewhere = false, runtimeDirectory, staged } = options
   const { file, usable, faults, warnings, diagnostics } = await readDocument(options)
-  const context = { uid: process.geteuid!(), env, isElsewhere, runtimeDirectory, diagnostics }
+  const context = { uid: process.geteuid!(), env, isElsewhere, runtimeDirectory, staged, diagnostics }
   const resolved = usable && (await resolveConfig(usable.validPart, { ...context, ...usable }))
   const config =
     resolved && faults.length === 0
@@ -113,13 +115,14 @@ type Found =
 class NoDocument extends Error {}
 
 /** The configuration that `--config` or $KYC_TOKEND_CONFIG names, or else the first one of the search. */
-async function findConfig({ configPath, env }: LoadOptions): Promise<Found> {
+async function findConfig({ configPath, env, staged }: LoadOptions): Promise<Found> {
   const named = configPath ?? (env['KYC_TOKEND_CONFIG'] || undefined)
   const directories = configDirectories({ env, uid: process.geteuid!() }, workingDirectory())
   const searched = named === undefined ? directories.flatMap(candidatesIn) : [resolve(named)]
   // A directory that may not be entered may have the file.
   const file =
-    searched.find((path) => existsSync(path)) ?? searched.find((path) => readFile(path).kind === 'unreadable')
+    searched.find((path) => staged?.has(path) || existsSync(path)) ??
+    searched.find((path) => readFile(path).kind === 'unreadable')
   if (file === undefined) {
     const option = named && (configPath === undefined ? '$KYC_TOKEND_CONFIG' : '--config')
     return { kind: 'unusable', file, sentence: notFound(searched, option) }
@@ -127,7 +130,7 @@ async function findConfig({ configPath, env }: LoadOptions): Promise<Found> {
   const unusable = (words: string): Found => {
     return { kind: 'unusable', file, sentence: `the configuration file ${words}` }
   }
-  const reading = readFile(file)
+  const reading = readFile(staged?.get(file) ?? file)
   if (reading.kind === 'absent') return unusable('was removed while it was read: try again')
   if (reading.kind === 'unreadable') return unusable(reading.sentence)
   if (CONTROL_CHARACTER.test(file)) return unusable('has a control character in its path: rename it')

@@ -10,6 +10,7 @@ import {
   type Stats,
 } from 'node:fs'
 import { errorCode, errorMessage } from '../lib/error.ts'
+import { SERVICE_USER, SYSTEM_CONFIG_DIRECTORY } from '../lib/paths.ts'
 import { nameOf } from '../lib/posix-ids.ts'
 
 /** Far more than any configuration, secret or bundle of certificates holds. */
@@ -64,9 +65,14 @@ export const MAY_NOT_BE_READ = 'may not be read'
 
 function cannotOpen(path: string, error: unknown): string {
   const code = errorCode(error)
+  const user = nameOf('user', process.geteuid!())
   const group = shellWord(nameOf('group', process.getegid!()))
-  if (code === 'EACCES' || code === 'EPERM')
-    return `${MAY_NOT_BE_READ} by the user ${nameOf('user', process.geteuid!())}: chgrp ${group} ${shellWord(path)} && chmod 0640 ${shellWord(path)} (its directory must let that group in)`
+  // Another group would take the file from the daemon.
+  const remedy =
+    path.startsWith(`${SYSTEM_CONFIG_DIRECTORY}/`) && user !== SERVICE_USER
+      ? 'use sudo, and leave owner and mode of the file as they are'
+      : `chgrp ${group} ${shellWord(path)} && chmod 0640 ${shellWord(path)} (its directory must let that group in)`
+  if (code === 'EACCES' || code === 'EPERM') return `${MAY_NOT_BE_READ} by the user ${user}: ${remedy}`
   if (code === 'ELOOP') return 'is a link that leads round in a circle: replace it by the file'
   return `cannot be opened (${errorMessage(error)}): name another file`
 }

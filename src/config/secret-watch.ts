@@ -100,7 +100,7 @@ export function createSecretWatch(options: {
     const at = new Date(clock.now().wallMs).toISOString().slice(11, 16)
     const isRefused = kind === 'permanent' || reason === 'rejected'
     const words = isRefused
-      ? `holds a pair that the service refused at ${at} UTC (${error}); the next restart will use it`
+      ? `holds a pair that the service refused at ${at} UTC (${error}); the next restart will use it: correct these files`
       : `holds another pair, which is tried until there is an answer (${error})`
     const former = failedPair?.state.problem
     const sentence = `${files.join(' with ')} ${words}`
@@ -111,7 +111,7 @@ export function createSecretWatch(options: {
       files,
       error,
       remedy: isRefused
-        ? 'Correct the files: they are tried again when one changes; or reload, which takes them over as they are'
+        ? 'Correct the files: they are tried again when one changes. A reload or a restart uses them as they are'
         : 'Nothing to do if it passes: the files are tried again and again',
     })
   }

@@ -12,6 +12,8 @@ export interface ProcessIdentity {
 export const SYSTEM_RUNTIME_DIRECTORY = '/run/kyc-tokend'
 export const SYSTEM_STATE_DIRECTORY = '/var/lib/kyc-tokend'
 export const SYSTEM_CONFIG_DIRECTORY = '/etc/kyc-tokend'
+/** The user as whom the units run the daemon. */
+export const SERVICE_USER = 'kyc-tokend'
 /** Longest path of a Unix socket: `sun_path` without its NUL byte (unix(7)). */
 export const MAX_SOCKET_PATH_BYTES = 107
 

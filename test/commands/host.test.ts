@@ -118,11 +118,17 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
     const aligned = await onHost(['status', '--all'], { accounts: { europe: socket, uk, zz: de } })
     expect(aligned.status).toBe(75)
     expect(aligned.stdout.split('\n')).toEqual([
-      expect.stringMatching(/^europe {2}ready {5}\d+ (min|h).* left$/),
-      expect.stringMatching(/^uk {6}starting {2}no token +server-error: /),
-      expect.stringMatching(/^zz {6}\S/),
+      expect.stringMatching(/^\(default\) {2}No kyc-tokend answers at \S+ipc\.sock/),
+      expect.stringMatching(/^europe {5}ready {5}\d+ (min|h).* left$/),
+      expect.stringMatching(/^uk {9}starting {2}no token +server-error: /),
+      expect.stringMatching(/^zz {9}\S/),
       '',
     ])
+    // With the remedy of `status` alone.
+    const units = { 'kyc-tokend@de.service': { ActiveState: 'failed', Result: 'oom-kill' } }
+    expect((await onHost(['status', '--all'], { accounts: { de }, units })).stdout).toMatch(
+      /^de {9}kyc-tokend@de\.service has no configuration: `sudo kyc-tokend setup --account de`\. No /m,
+    )
   })
 
   it('`check --live` goes the way of the unit to the service: by its proxy, not by that of the shell', async () => {
@@ -187,7 +193,7 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
     const config = { baseUrl: 'http://127.0.0.1:9', credentials }
     const { stdout } = await onHost(['check'], { units, unit: {}, config, alertCommand: true })
     expect(stdout).toMatch(
-      /^warning +sockets +the node-ipc socket .* closed, because kyc-tokend\.socket is masked: sudo systemctl unmask/m,
+      /^warning +sockets +the node-ipc socket .* closed, because kyc-tokend\.socket is masked: sudo systemctl unmask kyc-tokend\.socket && sudo systemctl restart kyc-tokend$/m,
     )
     expect(stdout).toMatch(
       /^warning +unit +kyc-tokend-alert\.path is inactive, .*enable --now kyc-tokend-alert/m,
@@ -213,6 +219,19 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
     expect(stderr).toBe(
       '/etc/kyc-tokend/kyc-tokend.config.json or a secret in it cannot be read by 65533: run `sudo kyc-tokend check`.\n',
     )
+  })
+
+  it('`run` and `explain` do not advise a user to take the configuration of the system from its daemon', async () => {
+    const config = '/etc/kyc-tokend/kyc-tokend.config.json'
+    for (const words of [
+      ['run'],
+      ['explain', '--config', config, '--status', '500', '--body', '/dev/null'],
+    ]) {
+      const { stderr } = await onHost(words, { uid: 65_533 })
+      expect(stderr).toBe(
+        `${config}: the configuration file may not be read by the user 65533: use sudo, and leave owner and mode of the file as they are\n`,
+      )
+    }
   })
 
   it('`status` and `alert-test` say that no alert reaches the alert command', async () => {

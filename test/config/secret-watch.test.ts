@@ -135,14 +135,14 @@ describe('secret files that change', () => {
         files: [join(files.directory, 'vol/key'), join(files.directory, 'vol/secret')],
         error: 'rejected: no',
         remedy:
-          'Correct the files: they are tried again when one changes; or reload, which takes them over as they are',
+          'Correct the files: they are tried again when one changes. A reload or a restart uses them as they are',
       },
     ])
     expect(pairOf(running)).toBe('key-of-old secret-of-old')
     expect(watch.state()).toEqual({
       state: 'faulty',
       problem: expect.stringMatching(
-        /^\S+vol\/key with \S+vol\/secret holds a pair that the service refused at 08:0\d UTC \(rejected: no\); the next restart will use it$/,
+        /^\S+vol\/key with \S+vol\/secret holds a pair that the service refused at 08:0\d UTC \(rejected: no\); the next restart will use it: correct these files$/,
       ) as string,
     })
     files.write('vol/key', 'key-of-new')

@@ -30,7 +30,7 @@ describeInstallation('The commands of an operator under systemd', {}, (installat
     expect(await sh('kyc-tokend check --account eu')).toContain('/etc/kyc-tokend/accounts/eu.json is valid')
   })
 
-  it('setup puts back a working pair byte for byte where the service refuses the new one or is away', async () => {
+  it('setup leaves a working pair byte for byte where the service refuses the new one or is away', async () => {
     const seen = (): Promise<string> =>
       sh('cd /etc/kyc-tokend && stat -c "%n %a %U:%G" * && sha256sum api-* *.json')
     const before = await seen()

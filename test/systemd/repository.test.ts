@@ -146,7 +146,7 @@ describeInstallation(
       const journal = await sh("journalctl --no-pager | grep -v ' kyc-tokend\\['")
       expect(journal).toContain('Invoked with')
       expect(journal).not.toMatch(/another-secret|sandbox-secret|sandbox-key/)
-      // The former pair had been put back.
+      // The former pair had stayed.
       expect(recap(await play('sandbox-secret'))).toMatch(/changed=0 .*failed=0/)
       expect(await sh('kyc-tokend token', { as: 'billing' })).toMatch(/^ey/)
     })
