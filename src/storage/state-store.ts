@@ -69,10 +69,7 @@ export async function createStateStore({
 
   /** The key of the fingerprints, made once. Without it saved state cannot be attributed, and is ignored. */
   async function openKey(): Promise<string> {
-    const known = await keyFile.read(
-      (text) => (KEY_TEXT.test(text) ? text.trim() : undefined),
-      (text) => text,
-    )
+    const known = await keyFile.read((text) => (KEY_TEXT.test(text) ? text.trim() : undefined))
     const own = known ?? randomHex(KEY_BYTES)
     await withinLimit(keyFile.write(own, (text) => `${text}\n`))
     return own

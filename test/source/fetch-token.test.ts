@@ -7,7 +7,7 @@ import { afterEach, describe, expect, it } from 'vitest'
 import { createSystemClock } from '../../src/lib/clock.ts'
 import { standardService } from '../../src/config/service.ts'
 import { Secret } from '../../src/lib/secret.ts'
-import { createFetchToken, type FetchTokenOptions } from '../../src/source/fetch-token.ts'
+import { createFetchToken, isNamedRefusal, type FetchTokenOptions } from '../../src/source/fetch-token.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
 import { createAuthority, createCertificate } from '../support/certificates.ts'
 import { accountInactive, granting, startService, type Answer, type Service } from '../support/service.ts'
@@ -93,6 +93,39 @@ describe('the request', () => {
     expect(request?.headers['content-length']).toBe(String(Buffer.byteLength(request?.body ?? '')))
     expect(request?.headers).not.toHaveProperty('authorization')
   })
+})
+
+it.each([
+  ['form', { apiKey: KEY, apiSecret: SECRET, scope: 'x y' }, undefined],
+  ['basic', { scope: 'x y' }, `Basic ${btoa('key-of-the-account:S3cret%2F%2B%C3%B6f%3Dthe%22account')}`],
+] as const)(
+  'sends key and secret as %s, and the parameters as a form',
+  async (send, fields, authorization) => {
+    const service = await serve(granting('t'))
+    const parameters = { scope: 'x y' }
+    await fetchFrom(service.url, { service: { ...standardService(service.url), send, parameters } })
+    const [{ headers, body } = { headers: {}, body: '' }] = service.requests
+    expect(headers).toMatchObject({ 'content-type': 'application/x-www-form-urlencoded' })
+    expect(headers['authorization']).toBe(authorization)
+    expect(Object.fromEntries(new URLSearchParams(body))).toEqual(fields)
+  },
+)
+
+it('names an earlier refusal if status, reason and words are still those of the description', () => {
+  const { refusals } = standardService()
+  const [status, reason] = [500, 'account-inactive'] as const
+  const given = { status, reason, detail: 'Sorry: YOUR account is not active.' }
+  const isNamed = (change: object) => isNamedRefusal(standardService(), { ...given, ...change })
+  expect(isNamed({})).toBe(true)
+  expect(isNamedRefusal({ ...standardService(), refusals: refusals.toReversed() }, given)).toBe(true)
+  for (const detail of ['Sorry: your acc…', 'Sorry, [secret]']) expect(isNamed({ detail })).toBe(true)
+  for (const change of [
+    { status: 501 },
+    { reason: 'account-not-found' },
+    { detail: 'Account not found' },
+    { detail: 'Sorry… inactive' },
+  ])
+    expect(isNamed(change)).toBe(false)
 })
 
 it('replaces its own headers by those of the description', async () => {

@@ -1,7 +1,13 @@
 import * as fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { standardService } from '../../src/config/service.ts'
-import { createClassify, failureTable as tableOf, type ServiceResponse } from '../../src/source/response.ts'
+import {
+  createClassify,
+  describeAnswer,
+  failureTable as tableOf,
+  type ServiceResponse,
+} from '../../src/source/response.ts'
+import { bare as bareCell, tableRows } from '../manual/manual.ts'
 import { jwtOf } from '../support/jwt.ts'
 
 const KEY = 'key-of-the-account'
@@ -113,6 +119,27 @@ describe('a 200', () => {
     expect(failureTable[0]?.answer).toBe('200 with an accessToken fit for a Bearer header')
   })
 
+  it('says how long the token lives, as a number of seconds or as digits, if the service has such a field', () => {
+    const service = { ...standardService(), lifetime: ['data', 'life'] }
+    const given = (life: unknown) =>
+      createClassify(service)(answer(200, { accessToken: 'a', data: { life } }), {
+        wallMs: NOW,
+        secrets: [],
+      }).outcome
+    for (const [life, answerLifeMs] of [
+      [60, 60_000],
+      [' 3600 ', 3_600_000],
+      ['0.5', 500],
+      ['12.25', 12_250],
+    ] as const)
+      expect(given(life)).toEqual({ kind: 'ok', accessToken: 'a', answerLifeMs })
+    for (const life of ['soon', '1e3', 'x60', '60s', '1.5.5', '', null, [60]])
+      expect(given(life)).toEqual({ kind: 'ok', accessToken: 'a' })
+    const words = 'The service answered 200 OK, but its data.life leaves the token no life: it is 0 or less'
+    for (const life of [0, -1, '-30'])
+      expect(given(life)).toMatchObject({ reason: 'malformed-answer', detail: words })
+  })
+
   it('may have 64 KiB, and say that it is not compressed', () => {
     const padding = 64 * 1024 - JSON.stringify({ accessToken: 'a', padding: '' }).length
     const body = { accessToken: 'a', padding: 'x'.repeat(padding) }
@@ -209,6 +236,37 @@ describe('any other answer', () => {
     expect(detailOf(answer(307))).toBe(
       'The service answered 307 Temporary Redirect and points elsewhere; it was not followed, because the secret would go there too: check baseUrl',
     )
+  })
+
+  it('is reported with the setting that leads there', () => {
+    const redirected = (change: object) =>
+      createClassify({ ...standardService(), ...change })(answer(302), { wallMs: NOW, secrets: [] }).outcome
+    for (const [change, words] of [
+      [{ description: '{}' }, 'check baseUrl and service.tokenUrl'],
+      [{ description: '{}', hostSetting: 'service.tokenUrl' }, 'there too: check service.tokenUrl'],
+    ] as const)
+      expect(redirected(change)).toMatchObject({ detail: expect.stringContaining(words) })
+  })
+
+  it('is described to `check` without any value of it', () => {
+    const described = (body: unknown) => describeAnswer(answer(404, body), [SECRET])
+    expect(described({ detail: 'x', [SECRET]: 1 })).toBe(
+      'HTTP 404, and its body is a JSON object with "detail"',
+    )
+    for (const [body, words] of [
+      [{}, 'a JSON object'],
+      ['<html>', 'not JSON'],
+    ])
+      expect(described(body)).toBe(`HTTP 404, and its body is ${words as string}`)
+  })
+
+  it('is in the table of failures of the manual', () => {
+    const rows = failureTable.map(({ answer: given, reasons, follows }) => [
+      given,
+      reasons.filter((reason) => reason !== 'ok').join(', '),
+      follows,
+    ])
+    expect(tableRows('failures').map(([given, ...cells]) => [given, ...cells.map(bareCell)])).toEqual(rows)
   })
 
   it.each([

@@ -29,6 +29,7 @@ import {
   dueAtMs,
   initialState,
   noTokenSince,
+  plannedAttempt,
   usableToken,
   type Policy,
   type TokenState,
@@ -163,6 +164,33 @@ describe('facts that outlive the process', () => {
   })
 })
 
+describe('an orderly stop', () => {
+  it('lets the next start ask at once about a refusal, which a crash does not', async () => {
+    const { start, answered } = await scene()
+    const { store, state } = await start()
+    await store.close(answered(state, refused))
+    const again = await start()
+    expect(plannedAttempt(again.state)).toEqual({ cause: 'start', atMs: -Infinity })
+    expect((await start()).state).toMatchObject({ refusal: expect.anything(), forcedCause: null })
+  })
+
+  it('leaves of a failure only the wait that the service asked for, and a crash leaves all of it', async () => {
+    const { start, answered, clock } = await scene()
+    const { store, state } = await start()
+    const failed = answered(answered(state, down), limited)
+    await store.save(failed)
+    expect((await start()).state.failure).toEqual(failed.failure)
+    await store.close(failed)
+    const retryAtMs = notBeforeMs(failed)
+    expect((await start()).state.failure).toEqual({ ...failed.failure, attempts: 1, retryAtMs })
+    await store.close(failed)
+    await clock.advance(retryAtMs - clock.now().bootMs)
+    expect((await start()).state.failure).toBeNull()
+    await store.close(answered(state, down))
+    expect((await start()).state.failure).toBeNull()
+  })
+})
+
 describe('other credentials', () => {
   it('are reported apart by a key that is lost with its file', async () => {
     const { start, answered, ok, stateDirectory } = await scene()
@@ -178,18 +206,24 @@ describe('other credentials', () => {
 })
 
 describe('the id of credentials', () => {
-  it('is another for another service, key or secret, and the same for the same', async () => {
+  it('is another for another service, description, key or secret, and the same for the same', async () => {
     const { store } = await (await scene()).start()
-    const of = (baseUrl: string, apiKey: string, apiSecret: string) =>
-      store.credentialsIdOf(baseUrl, { apiKey: new Secret(apiKey), apiSecret: new Secret(apiSecret) })
+    const of = (baseUrl: string, apiKey: string, apiSecret: string, description?: string) =>
+      store.credentialsIdOf(
+        baseUrl,
+        { apiKey: new Secret(apiKey), apiSecret: new Secret(apiSecret) },
+        description,
+      )
     const ids = [
       of('a', 'b', 'c'),
       of('x', 'b', 'c'),
       of('a', 'x', 'c'),
       of('a', 'b', 'x'),
       of('a', 'bc', ''),
+      of('a', 'b', 'c', '{}'),
+      of('a', 'b', 'c', '{"send":"form"}'),
     ]
-    expect(new Set(ids).size).toBe(5)
+    expect(new Set(ids).size).toBe(7)
     expect(of('a', 'b', 'c')).toBe(ids[0])
   })
 })
@@ -277,6 +311,17 @@ describe('the boot', () => {
     }
   })
 
+  it('that goes on counts alone, however the wall clock was set', async () => {
+    const { start, answered, clock } = await scene()
+    const { store, state } = await start()
+    const failed = answered(state, limited)
+    await store.save(failed)
+    const waitMs = waitOf(failed, clock)
+    const { bootMs, wallMs } = clock.now()
+    Object.assign(clock, createFakeClock({ wallMs: wallMs + 10 * HOUR, bootMs: bootMs + MINUTE }))
+    expect(waitOf((await start()).state, clock)).toBe(waitMs - MINUTE)
+  })
+
   it('whose wall clock was set back begins nothing in the future and waits for nothing longer than 72 min', async () => {
     const { start, answered, clock } = await scene()
     const { store, state } = await start()
@@ -300,8 +345,12 @@ describe('the boot', () => {
     const kept = await scene()
     const before = await kept.start({ boot: 'hidden' })
     await before.store.save(kept.answered(before.state, kept.ok()))
-    for (const boot of ['hidden', 'boot-one', 'hidden'])
-      expect(kindOf((await kept.start({ boot })).state)).toBe('held')
+    expect(kindOf((await kept.start({ boot: 'boot-one' })).state)).toBe('held')
+    await before.store.save(before.state)
+    const known = await kept.start({ boot: 'boot-one' })
+    await known.store.save(kept.answered(known.state, kept.ok()))
+    for (const boot of ['hidden', 'boot-one']) expect(kindOf((await kept.start({ boot })).state)).toBe('held')
+    expect(kindOf((await kept.start({ boot: 'boot-two' })).state)).toBe('waiting')
     const stateDirectory = await tempDirectory()
     const runtimeDirectory = await tempDirectory('disk')
     const { clock, records, answered, ok } = kept

@@ -3,6 +3,7 @@ import { expect, onTestFinished, test } from 'vitest'
 import type { KeeperEvent } from '../../src/token/keeper.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
 import type { TokenState } from '../../src/token/state.ts'
+import { createLiveness } from '../../src/token/variable.ts'
 import { failures } from '../support/failures.ts'
 import { createKeeperWorld, type KeeperWorld } from '../support/keeper-world.ts'
 import { kindOf } from '../support/kind-of.ts'
@@ -77,6 +78,17 @@ test('the loop ticks while a request hangs', async () => {
   expect(asked()).toBe(1)
   expect(longestSilence(ticks)).toBe(TICK_MS)
   expect(ticks.length).toBeLessThanOrEqual(42)
+})
+
+test('the loop counts as alive for 45 s after its last tick', async () => {
+  const { clock, keeper, stop } = await running(byHand().answer)
+  const isAlive = createLiveness(keeper, () => clock.now().bootMs)
+  await clock.advance(HOUR)
+  await stop()
+  await clock.advance(45_000 - 1)
+  expect(isAlive()).toBe(true)
+  await clock.advance(1)
+  expect(isAlive()).toBe(false)
 })
 
 test('the loop asks at the moment that was planned, to the millisecond', async () => {

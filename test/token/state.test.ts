@@ -8,8 +8,10 @@ import {
   plannedAttempt,
   dueAtMs,
   initialState,
+  isSettled,
   noTokenSince,
   nextExpiryMs,
+  nextRequestMs,
   phaseOf,
   type Policy,
   type Step,
@@ -20,6 +22,7 @@ import {
   afterAttemptBegan,
   afterAttemptEnded,
   afterRequest,
+  afterStart,
   afterTick,
   nextState,
 } from '../../src/token/transitions.ts'
@@ -27,6 +30,7 @@ import { afterClientNeed, afterReject } from '../../src/token/rejections.ts'
 import { remedies, type Cause } from '../../src/token/outcome.ts'
 import { fingerprintOf, type Token } from '../../src/token/token.ts'
 import { failures } from '../support/failures.ts'
+import { bare, tableRows } from '../manual/manual.ts'
 import { jwtOf } from '../support/jwt.ts'
 
 const BASE_URL = 'https://service.test'
@@ -112,6 +116,69 @@ test('the same token given again does not live longer because of a Date that is 
   expect(tokenOf(ahead).expiresAtMs).toBe(at(40 * MINUTE).bootMs)
 })
 
+test('an opaque token given again is the same one, with its life counted anew; one that has expired is a failure', () => {
+  const first = after([opaque()])
+  expect(tokenOf(asked(first, opaque(), 10 * MINUTE))).toEqual({
+    ...tokenOf(first),
+    expiresAtMs: at(25 * MINUTE).bootMs,
+    refreshAtMs: expect.closeTo(tokenOf(first).refreshAtMs + 10 * MINUTE, 3),
+  })
+  const failed = { reason: 'malformed-answer', status: 200 }
+  const expiredBefore = { ...failed, detail: 'The service gave a token that has already expired' }
+  expect(failureIn(after([jwt(0)]))).toMatchObject(expiredBefore)
+  const gaveAgain = { ...failed, detail: 'The service gave the same token again, which has expired' }
+  expect(failureIn(asked(held, jwt(), HOUR))).toMatchObject(gaveAgain)
+})
+
+test('the smaller of the lives that the token and the answer give counts', () => {
+  const lifeOf = (outcome: FetchOutcome, answerLifeMs: number) => {
+    const { lifeMs, expirySource } = tokenOf(after([{ ...outcome, answerLifeMs } as FetchOutcome]))
+    return [lifeMs, expirySource]
+  }
+  expect(lifeOf(jwt(), HOUR - 1)).toEqual([HOUR - 1, 'response'])
+  expect(lifeOf(jwt(), HOUR)).toEqual([HOUR, 'jwt'])
+  expect(lifeOf(opaque(), 2 * HOUR)).toEqual([2 * HOUR, 'response'])
+  expect(lifeOf(opaque(), 1e300)).toEqual([100 * 365 * 24 * HOUR, 'response'])
+})
+
+test('another maximum age counts for the token that is held: any at a reload, a smaller one at a start', () => {
+  const first = asked(after([opaque()]), opaque(), 10 * MINUTE)
+  const withAge = (maxAgeMs: number): Step => step(11 * MINUTE, { policy: { ...policy, maxAgeMs } })
+  const planned = (lifeMs: number) => ({
+    ...tokenOf(first),
+    lifeMs,
+    expiresAtMs: at(10 * MINUTE + lifeMs).bootMs,
+    refreshAtMs: expect.closeTo(at(10 * MINUTE).bootMs + lifeMs * (2 / 3 - 0.05), 3),
+  })
+  for (const lifeMs of [5 * MINUTE, HOUR])
+    expect(afterReload(first, SETTINGS, withAge(lifeMs)).token).toEqual(planned(lifeMs))
+  expect(afterReload(held, SETTINGS, withAge(MINUTE)).token).toBe(held.token)
+  expect(afterStart(first, withAge(5 * MINUTE)).token).toEqual(planned(5 * MINUTE))
+  for (const [state, maxAgeMs] of [
+    [first, HOUR],
+    [first, 15 * MINUTE],
+    [initial, MINUTE],
+  ] as const)
+    expect(afterStart(state, withAge(maxAgeMs))).toBe(state)
+})
+
+test('when the wall clock is set, the instants of the token follow it', () => {
+  const { bootMs, wallMs } = at(MINUTE)
+  const setBy = (ms: number): Step => step(0, { now: { bootMs, wallMs: wallMs + ms } })
+  expect(afterTick(held, setBy(2_000))).toBe(held)
+  const received = { ...at(0), wallMs: at(0).wallMs + HOUR }
+  expect(afterTick(held, setBy(HOUR))).toEqual({ ...held, token: { ...tokenOf(held), received } })
+})
+
+test('a refusal that the description no longer names is forgotten with its alert at a reload, any other stays', () => {
+  const refused = after([inactive])
+  const reloaded = (refuses: boolean) =>
+    afterReload({ ...refused, forcedCause: 'start' }, { ...SETTINGS, refuses: () => refuses }, step(MINUTE))
+  expect(reloaded(true)).toMatchObject({ refusal: refused.refusal, forcedCause: 'start' })
+  expect(reloaded(false)).toMatchObject({ refusal: null, alert: null, forcedCause: null })
+  expect(afterReload(refused, SETTINGS, step(MINUTE)).refusal).toEqual(refused.refusal)
+})
+
 test('the same token given again is refreshed no sooner than in a second', () => {
   const first = after([jwt(10_000)])
   expect(tokenOf(asked(first, jwt(10_000), 9_000)).refreshAtMs).toBe(at(10_000).bootMs)
@@ -144,6 +211,19 @@ test('due is the first attempt at once, the refresh as planned, a repetition aft
   const putOff = { ...held, postponedUntilMs: at(HOUR).bootMs }
   expect(dueAtMs(putOff)).toBe(at(HOUR).bootMs)
   expect(dueAtMs({ ...putOff, forcedCause: 'reload' })).toBe(-Infinity)
+  expect(nextRequestMs(putOff)).toBe(at(HOUR).bootMs)
+  expect(nextRequestMs({ ...putOff, requestPlannedAtMs: at(2 * HOUR).bootMs })).toBe(at(2 * HOUR).bootMs)
+})
+
+test('a daemon is settled once it has a token, or an attempt has ended or was put off', () => {
+  const putOff = { ...initial, postponedUntilMs: at(HOUR).bootMs }
+  for (const state of [held, after([down]), after([inactive]), putOff, asked(held, down, MINUTE)])
+    expect(isSettled(state, at(MINUTE))).toBe(true)
+  for (const [state, ms] of [
+    [initial, 0],
+    [held, HOUR],
+  ] as const)
+    expect(isSettled(state, at(ms))).toBe(false)
 })
 
 test('a need or a report while an attempt is due or under way, or without a token to hand out, plans no other', () => {
@@ -156,6 +236,40 @@ test('a need or a report while an attempt is due or under way, or without a toke
   })
   for (const { state, verdict } of reports)
     expect([state.clientRequestAtMs, verdict]).toEqual([null, { verdict: 'refreshing' }])
+})
+
+test('a report is told that the account is refused, or that the service gave the same token again', () => {
+  const { fingerprint } = tokenOf(held)
+  const refused = asked(held, inactive, MINUTE)
+  expect(afterReject(refused, fingerprint, at(MINUTE))).toEqual({
+    state: refused,
+    verdict: { verdict: 'refused' },
+  })
+  const reported = afterReject(held, fingerprint, at(MINUTE)).state
+  const again = asked(reported, jwt(), 2 * MINUTE, 'client')
+  expect(afterReject(again, fingerprint, at(2 * MINUTE)).verdict).toEqual({
+    verdict: 'unchanged',
+    retryAfterMs: 30_000,
+  })
+})
+
+test('an assumed life is lowered to four fifths of the age at which a replaced token was reported, for a day', () => {
+  const lifeAfter = (ageMs: number, replacement = opaque('other'), first = opaque(), laterMs = 0): number => {
+    const reported = afterReject(after([first]), tokenOf(after([first])).fingerprint, at(ageMs)).state
+    const replaced = asked(reported, replacement, ageMs, 'client')
+    return tokenOf(asked(replaced, opaque('third'), ageMs + laterMs)).lifeMs
+  }
+  expect(lifeAfter(10 * MINUTE)).toBe(8 * MINUTE)
+  expect(lifeAfter(MINUTE + 1)).toBe(MINUTE)
+  expect(lifeAfter(29 * MINUTE)).toBe(15 * MINUTE)
+  expect(lifeAfter(10 * MINUTE, opaque('other'), opaque(), 24 * HOUR - 1)).toBe(8 * MINUTE)
+  for (const [ageMs, ...more] of [
+    [MINUTE],
+    [10 * MINUTE, opaque()],
+    [10 * MINUTE, opaque(), jwt()],
+    [10 * MINUTE, opaque('other'), opaque(), 24 * HOUR],
+  ] as Parameters<typeof lifeAfter>[])
+    expect(lifeAfter(ageMs, ...more)).toBe(15 * MINUTE)
 })
 
 test.each<[Cause, TokenState]>([
@@ -211,6 +325,22 @@ test('no one is notified of a missing token before the first attempt has ended, 
     remedy:
       'Check with `kyc-tokend status` what kyc-tokend waits for, and with `kyc-tokend check` its configuration',
     failure: null,
+  })
+  const refused = after([inactive])
+  const alert = { ...refused.alert, remedy: remedies['account-inactive'], failure: null }
+  expect(currentAlert(refused, at(MINUTE), MINUTE)).toEqual({ ...alert, noTokenSince: at(0) })
+  for (const afterMs of [MINUTE + 1, null])
+    expect(currentAlert(refused, at(MINUTE), afterMs)).toEqual({ ...alert, noTokenSince: null })
+  expect(currentAlert(held, at(MINUTE), 0)).toBeNull()
+})
+
+test('the remedy of each reason is the one of the manual', () => {
+  const listed = tableRows('remedies').map(([reason, remedy]) => [bare(reason), remedy])
+  expect(listed.length).toBeGreaterThan(8)
+  expect(remedies).toEqual({
+    ...Object.fromEntries(listed),
+    'share-lost': expect.stringMatching(/^Nothing to do if it passes.* `kyc-tokend refresh`$/),
+    'not-asked': expect.stringContaining('`kyc-tokend refresh` on a host of the fleet'),
   })
 })
 
