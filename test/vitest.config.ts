@@ -59,6 +59,8 @@ export const common: TestUserConfig = {
   globalSetup: ['test/support/bundled-program.ts'],
   testTimeout: 90_000,
   hookTimeout: 60_000,
+  // A condition may come late on a busy machine.
+  expect: { poll: { timeout: 20_000 } },
   // More than processors: much of the time a test waits.
   maxWorkers: 5,
 }

@@ -65,8 +65,8 @@ export function createAlerts(options: {
 
   const origin = (): AlertRecord => ({
     host: host(),
-    ...(account !== undefined && { account }),
-    ...(settings.contact !== null && { contact: settings.contact }),
+    account,
+    contact: settings.contact ?? undefined,
   })
 
   function fieldsOf(alert: Raised): AlertRecord {
@@ -74,12 +74,12 @@ export function createAlerts(options: {
       reason: alert.reason,
       detail: alert.detail,
       remedy: remedyOf(alert.remedy, account),
-      ...(alert.failure !== null && { failure: alert.failure }),
+      failure: alert.failure ?? undefined,
       ...origin(),
       since: isoTime(alert.since.wallMs),
-      ...(alert.noTokenSince !== null && { noTokenSince: isoTime(alert.noTokenSince.wallMs) }),
-      ...(alert.askedBy !== null && { askedBy: alert.askedBy }),
-      ...(alert.reason === 'test' && { test: true }),
+      noTokenSince: alert.noTokenSince === null ? undefined : isoTime(alert.noTokenSince.wallMs),
+      askedBy: alert.askedBy ?? undefined,
+      test: alert.reason === 'test' || undefined,
     }
   }
 
@@ -100,13 +100,13 @@ export function createAlerts(options: {
       message: SENTENCES[alert.reason],
       event: 'alert',
       ...fieldsOf(alert),
-      ...(remindedAt !== null && { remindedAt }),
+      remindedAt: remindedAt ?? undefined,
     })
   }
 
   /** `alert`: the fields of the one that is over. */
   function resolve(alert: AlertRecord, by: string): void {
-    const fields = { ...alert, by, ...origin(), ...(alert['reason'] === 'test' && { test: true }) }
+    const fields = { ...alert, by, ...origin(), test: alert['reason'] === 'test' || undefined }
     log('notice', OVER, { event: 'alert-resolved', ...fields })
     const resolvedAt = isoTime(keeper.now().wallMs)
     files.setResolved({ level: 'notice', message: OVER, event: 'alert-resolved', ...fields, resolvedAt })
@@ -119,7 +119,7 @@ export function createAlerts(options: {
       reason,
       since: isoTime(since.wallMs),
       lastedSeconds: Math.round((keeper.now().bootMs - since.bootMs) / 1000),
-      ...(askedBy !== null && { askedBy }),
+      askedBy: askedBy ?? undefined,
     }
     resolve(alert, by)
   }
@@ -173,8 +173,7 @@ export function createAlerts(options: {
       announce(initial, { resumed: true })
     }
     if (raised === null) {
-      const alert = { reason, since: String(since), ...(typeof askedBy === 'string' && { askedBy }) }
-      return resolve(alert, 'restart')
+      return resolve({ reason, since, askedBy }, 'restart')
     }
     if (raised.reason !== reason) return
     remindedAt = typeof saved['remindedAt'] === 'string' ? saved['remindedAt'] : null

@@ -180,15 +180,9 @@ function grantOf(
   if (holdsSecret(accessToken, apiSecret) || holdsSecret(accessToken, apiKey, { isEncoded: false }))
     return `${name} holds the key or the secret, and is not used`
   const answerLifeMs = service.lifetime === null ? undefined : lifeMsOf(valueAt(fields, service.lifetime))
-  if (answerLifeMs !== undefined && answerLifeMs <= 0)
+  if ((answerLifeMs ?? 1) <= 0)
     return `its ${service.lifetime!.join('.')} leaves the token no life: it is 0 or less`
-  const serverDateMs = httpDateMs(headers['date'])
-  return {
-    kind: 'ok',
-    accessToken,
-    ...(serverDateMs !== undefined && { serverDateMs }),
-    ...(answerLifeMs !== undefined && { answerLifeMs }),
-  }
+  return { kind: 'ok', accessToken, serverDateMs: httpDateMs(headers['date']), answerLifeMs }
 }
 
 /** A life in seconds, as a number or as digits, in ms; undefined if it is neither. */

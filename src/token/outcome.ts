@@ -68,9 +68,9 @@ export interface Grant extends ByAnotherHost {
   readonly kind: 'ok'
   readonly accessToken: string
   /** The answer's `Date` header, in ms since the epoch, if it had a readable one. */
-  readonly serverDateMs?: number
+  readonly serverDateMs?: number | undefined
   /** The life that the answer itself gives, in ms; above 0. */
-  readonly answerLifeMs?: number
+  readonly answerLifeMs?: number | undefined
   /** The life that another host found, in ms; without it, the token and the settings decide. */
   readonly lifeMs?: number
   readonly expirySource?: ExpirySource

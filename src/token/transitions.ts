@@ -239,10 +239,9 @@ export function afterTick(before: TokenState, { now, policy, random }: Step): To
 /** The state with the instants of its token on the present wall clock, if that was set. */
 function onWallClock(state: TokenState, now: Instant): TokenState {
   const { token } = state
-  const received = token && onWallClockOf(now, token.received)
-  return token === null || received === null || received === token.received
-    ? state
-    : { ...state, token: { ...token, received } }
+  if (token === null) return state
+  const received = onWallClockOf(now, token.received)
+  return received === token.received ? state : { ...state, token: { ...token, received } }
 }
 
 /** An operator asks: only an attempt that is under way delays the request. The age learned from clients is forgotten. */

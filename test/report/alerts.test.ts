@@ -31,6 +31,8 @@ async function alerting(
   options: Parameters<typeof createKeeperWorld>[0] & {
     settings?: Partial<AlertSettings>
     account?: string
+    /** A former run has left its alert.json. */
+    isRaised?: boolean
   } = {},
 ): Promise<Alerting> {
   const world = createKeeperWorld(options)
@@ -58,7 +60,8 @@ async function alerting(
   onTestFinished(end)
   // Looking for what a former run left is real I/O.
   await readFile(path).catch(() => undefined)
-  await expect.poll(() => isThere()).toBe((options.state?.alert ?? null) !== null)
+  const { isRaised = (options.state?.alert ?? null) !== null } = options
+  await expect.poll(() => isThere()).toBe(isRaised)
   return {
     ...world,
     ...recorder,
@@ -272,14 +275,53 @@ test('no usable token for too long raises an alert with the failure behind it, a
   answer({ kind: 'ok', accessToken: 'good' })
   await clock.advance(120_000)
   await expect.poll(isThere).toBe(false)
-  expect(await resolvedContent()).toMatchObject({
+  expect(await resolvedContent()).toEqual({
+    level: 'notice',
+    message: 'The alert is over',
+    event: 'alert-resolved',
     reason: 'no-token',
     by: 'token',
+    host: 'web-1',
     contact: 'Ops, +44 20 7946 0000',
     since: '2027-01-15T08:10:00.000Z',
+    lastedSeconds: expect.any(Number) as number,
     resolvedAt: expect.stringMatching(/^2027-01-15T08:1/) as string,
   })
   expect(of('alert')).toHaveLength(1)
+})
+
+test('a missing token that was announced stays an alert over a restart, until the first attempt has ended', async () => {
+  const settings = { noTokenAfterMs: 600_000 }
+  const first = await alerting({ settings })
+  first.answer(failures.network)
+  await first.begin()
+  await first.clock.advance(620_000)
+  await content()
+  await first.end()
+  const state = { ...first.keeper.state(), hasAttempted: false, failure: null }
+  const second = await alerting({ settings, state, clock: first.clock, isRaised: true })
+  await expect.poll(() => second.of('alert')).toMatchObject([{ reason: 'no-token', resumed: true }])
+  await second.clock.advance(15_000)
+  expect(second.events()).toEqual(['alert'])
+  await second.begin()
+  await expect.poll(isThere).toBe(false)
+  expect(second.of('alert-resolved')).toMatchObject([{ by: 'token' }])
+})
+
+test('an alert that a reload ends is over by that, whether a token is held or not', async () => {
+  const world = await alerting()
+  world.answer(failures.inactive)
+  await world.begin()
+  for (const change of [{ credentialsId: 'first', refuses: () => false }, { credentialsId: 'second' }]) {
+    await content()
+    world.reload(change)
+    await world.clock.advance(0)
+    await expect.poll(isThere).toBe(false)
+    world.answer(failures.inactive)
+    void world.keeper.refresh(AbortSignal.timeout(60_000))
+    await world.clock.advance(0)
+  }
+  expect(world.of('alert-resolved').map(({ by }) => by)).toEqual(['reload', 'reload'])
 })
 
 test('a refusal outranks it: the missing token is a reminder', async () => {

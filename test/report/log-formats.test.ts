@@ -14,16 +14,16 @@ const formats = ['journal', 'text', 'json'] as const
 function lineOf(
   format: LineOptions['format'],
   fields: Record<string, unknown> = {},
-  options: Partial<Omit<LineOptions, 'secrets'>> & { secrets?: string[] } = {},
+  options: Partial<Omit<LineOptions, 'secrets'> & Pick<LogRecord, 'level'>> & { secrets?: string[] } = {},
 ): string {
-  const { secrets = [], ...others } = options
+  const { secrets = [], level = record.level, ...others } = options
   const written = lineFormat({
     format,
     isColoured: false,
     isJournal: false,
     secrets: () => secrets,
     ...others,
-  }).transform({ ...record, fields: { ...record.fields, ...fields } })
+  }).transform({ ...record, level, fields: { ...record.fields, ...fields } })
   return String(Reflect.get(written as object, Symbol.for('message')))
 }
 
@@ -54,7 +54,12 @@ test('for people: local time, level, sentence, the fields that have a value, and
     /^\d{4}-\d\d-\d\d \d\d:\d\d:05 warning Fetching a token failed reason=network attempts=2 detail="no route to host"$/,
   )
   expect(lineOf('text')).not.toContain('\x1b')
-  expect(lineOf('text', {}, { isColoured: true })).toContain('\x1b[33mwarning')
+  for (const [level, colour] of Object.entries({ error: 31, warning: 33, notice: 32, info: 34, debug: 90 })) {
+    const line = lineOf('text', {}, { isColoured: true, level: level as LogRecord['level'] })
+    expect(line).toMatch(
+      new RegExp(`^\x1b\\[90m.*\x1b\\[${colour}m${level} *\x1b.*\x1b\\[1mFetching.*\x1b\\[90mreason=`),
+    )
+  }
   expect(lineOf('json', {}, { isColoured: true })).not.toContain('\x1b')
   expect(lineOf('journal', {}, { isColoured: true })).not.toContain('\x1b')
 })

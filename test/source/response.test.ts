@@ -43,9 +43,9 @@ describe('a 200', () => {
 
   it('reports the Date of the answer', () => {
     expect(outcomeOf(answer(200, { accessToken: 'a' }, { date: DATE }))).toMatchObject({ serverDateMs: NOW })
-    expect(outcomeOf(answer(200, { accessToken: 'a' }, { date: 'yesterday' }))).not.toHaveProperty(
-      'serverDateMs',
-    )
+    expect(outcomeOf(answer(200, { accessToken: 'a' }, { date: 'yesterday' }))).toMatchObject({
+      serverDateMs: undefined,
+    })
   })
 
   it('may begin with a byte order mark', () => {
@@ -115,6 +115,9 @@ describe('a 200', () => {
     expect(without({ data: { tok: 'abc' } })).toContain('the answer has no "data.token"; it has "data.tok"')
     expect(without({ data: 'abc', more: 1 })).toContain('has no "data.token"; it has "data", "more"')
     expect(without({}, ['toString'])).toContain('has no "toString"')
+    expect(without({ a: { b: { x: 1 } } }, ['a', 'b', 'c'])).toContain('it has "a.b.x"')
+    const many = Object.fromEntries(Array.from('abcdefghij', (name) => [name, 1]))
+    expect(without(many)).toMatch(/ it has "a", .*"h"$/)
     expect(tableOf(service)[0]?.answer).toBe('200 with a data.token fit for a Bearer header')
     expect(failureTable[0]?.answer).toBe('200 with an accessToken fit for a Bearer header')
   })
@@ -189,6 +192,21 @@ describe('a refusal', () => {
   ]
   it.each(others)('is none with %s (%i)', (_what, status, body, reason) => {
     expect(outcomeOf(answer(status, body))).toMatchObject({ kind: 'transient', reason })
+  })
+  it('is looked for in the whole answer if no path is named, and only at a path that is required', () => {
+    const reasonOf = (change: object, body: unknown) => {
+      const refusals = standardService().refusals.map((known) => ({ ...known, ...change }))
+      const given = createClassify({ ...standardService(), refusals })(answer(500, body), {
+        wallMs: NOW,
+        secrets: [],
+      })
+      return (given.outcome as { reason: string }).reason
+    }
+    const elsewhere = { title: 'Your account is not active' }
+    expect(reasonOf({ in: null, isPathRequired: false }, elsewhere)).toBe('account-inactive')
+    expect(reasonOf({ isPathRequired: true }, elsewhere)).toBe('server-error')
+    expect(reasonOf({ isPathRequired: false }, elsewhere)).toBe('account-inactive')
+    expect(reasonOf({ isPathRequired: true }, 'Your account is not active')).toBe('account-inactive')
   })
   it('is none where the rest of the body was not read', () => {
     const cut = { ...answer(500, 'Your account is not active'), isCut: true }

@@ -71,7 +71,7 @@ export function createKeeperWorld(
     /** Number of requests. */
     asked: () => asked,
     /** Another configuration: other credentials, and another service where one is given. */
-    reload: (change: { credentialsId: string; baseUrl?: string }): void => {
+    reload: (change: { credentialsId: string } & Partial<RefreshSettings>): void => {
       next = token
       keeper.reload({ fetchToken, policy, baseUrl, ...change })
     },

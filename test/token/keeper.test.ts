@@ -81,11 +81,12 @@ test('the loop ticks while a request hangs', async () => {
 })
 
 test('the loop counts as alive for 45 s after its last tick', async () => {
-  const { clock, keeper, stop } = await running(byHand().answer)
+  const { clock, keeper, settings, stop } = await running(byHand().answer)
   const isAlive = createLiveness(keeper, () => clock.now().bootMs)
   await clock.advance(HOUR)
   await stop()
   await clock.advance(45_000 - 1)
+  keeper.reload({ ...settings('first'), refusedBy: [403] })
   expect(isAlive()).toBe(true)
   await clock.advance(1)
   expect(isAlive()).toBe(false)
@@ -243,11 +244,12 @@ test('waitUntil resolves at the event after which the condition holds, when its 
   const stop = new AbortController()
   const { signal } = stop
   let isMet = false
+  let looks = 0
   const waits = [
     await watched(scene, () => true, { waitMs: HOUR, signal }),
     await watched(scene, () => false, { waitMs: 0, signal }),
     await watched(scene, () => false, { waitMs: HOUR, signal: AbortSignal.abort() }),
-    await watched(scene, () => isMet, { waitMs: HOUR, signal }),
+    await watched(scene, () => (looks += 1) > 0 && isMet, { waitMs: HOUR, signal }),
     await watched(scene, () => false, { waitMs: MINUTE, signal }),
     await watched(scene, () => false, { waitMs: HOUR, signal }),
   ]
@@ -256,6 +258,7 @@ test('waitUntil resolves at the event after which the condition holds, when its 
   isMet = true
   await clock.advance(TICK_MS)
   expect(over()).toEqual([true, true, true, true, false, false])
+  const looksUntilMet = looks
   await clock.advance(MINUTE - TICK_MS - 1)
   expect(over()[4]).toBe(false)
   await clock.advance(1)
@@ -263,7 +266,21 @@ test('waitUntil resolves at the event after which the condition holds, when its 
   stop.abort()
   await clock.settle()
   expect(over()[5]).toBe(true)
+  expect(looks).toBe(looksUntilMet)
   expect(clock.sleepers()).toBe(sleepers)
+})
+
+test('a listener hears every event until its signal is aborted, and none after that', async () => {
+  const { clock, keeper } = await running()
+  const stop = new AbortController()
+  let heard = 0
+  const listening = keeper.listenUntil(stop.signal, () => (heard += 1))
+  await clock.advance(TICK_MS)
+  expect(heard).toBe(1)
+  stop.abort()
+  await listening
+  await clock.advance(MINUTE)
+  expect(heard).toBe(1)
 })
 
 test('a reload with the same credentials lets the request under way end', async () => {
@@ -297,7 +314,8 @@ test('the state is saved before the request goes out, as if it had failed, and a
   const remember = (state: TokenState) => new Promise<void>((done) => writes.push({ state, done }))
   const { asked, clock } = await running(undefined, { remember })
   expect(asked()).toBe(0)
-  expect(writes.map(({ state }) => state.failure?.attempts)).toEqual([1])
+  const detail = 'The attempt did not end: kyc-tokend itself ended first'
+  expect(writes.map(({ state }) => state.failure)).toMatchObject([{ reason: 'network', detail, attempts: 1 }])
   writes[0]?.done()
   await clock.settle()
   expect(asked()).toBe(1)

@@ -13,6 +13,7 @@ import {
   nextExpiryMs,
   nextRequestMs,
   phaseOf,
+  signatureOf,
   type Policy,
   type Step,
   type TokenState,
@@ -24,6 +25,7 @@ import {
   afterRequest,
   afterStart,
   afterTick,
+  assumeFailed,
   nextState,
 } from '../../src/token/transitions.ts'
 import { afterClientNeed, afterReject } from '../../src/token/rejections.ts'
@@ -118,7 +120,10 @@ test('the same token given again does not live longer because of a Date that is 
 
 test('an opaque token given again is the same one, with its life counted anew; one that has expired is a failure', () => {
   const first = after([opaque()])
-  expect(tokenOf(asked(first, opaque(), 10 * MINUTE))).toEqual({
+  const again = asked(first, opaque(), 10 * MINUTE)
+  // Who shows its expiry must hear of it.
+  expect(signatureOf(again, at(10 * MINUTE))).not.toBe(signatureOf(first, at(10 * MINUTE)))
+  expect(tokenOf(again)).toEqual({
     ...tokenOf(first),
     expiresAtMs: at(25 * MINUTE).bootMs,
     refreshAtMs: expect.closeTo(tokenOf(first).refreshAtMs + 10 * MINUTE, 3),
@@ -177,6 +182,19 @@ test('a refusal that the description no longer names is forgotten with its alert
   expect(reloaded(true)).toMatchObject({ refusal: refused.refusal, forcedCause: 'start' })
   expect(reloaded(false)).toMatchObject({ refusal: null, alert: null, forcedCause: null })
   expect(afterReload(refused, SETTINGS, step(MINUTE)).refusal).toEqual(refused.refusal)
+  const refuses = (): boolean => false
+  expect(afterReload(after([rejected]), { ...SETTINGS, refuses }, step(MINUTE)).alert).not.toBeNull()
+})
+
+test('a refusal outlives a crash during the request that an operator asked for', () => {
+  const refused = after([inactive])
+  expect(assumeFailed(refused, step(MINUTE))).toBe(refused)
+})
+
+test('a reload with other credentials asks at once, and keeps the token of the same service until then', () => {
+  const reloaded = afterReload(held, { ...SETTINGS, credentialsId: 'second' }, step(MINUTE))
+  expect(reloaded).toMatchObject({ token: held.token, credentialsId: 'second', forcedCause: 'reload' })
+  expect(dueAtMs(reloaded)).toBe(-Infinity)
 })
 
 test('the same token given again is refreshed no sooner than in a second', () => {
@@ -213,6 +231,22 @@ test('due is the first attempt at once, the refresh as planned, a repetition aft
   expect(dueAtMs({ ...putOff, forcedCause: 'reload' })).toBe(-Infinity)
   expect(nextRequestMs(putOff)).toBe(at(HOUR).bootMs)
   expect(nextRequestMs({ ...putOff, requestPlannedAtMs: at(2 * HOUR).bootMs })).toBe(at(2 * HOUR).bootMs)
+})
+
+test('an attempt that was put off says until when, for when its request is planned, and why and since when', () => {
+  const putOff = (state: TokenState, ms: number, more: object = {}) =>
+    nextState(state, { kind: 'postponed', retryAfterMs: MINUTE, ...more }, step(ms)).state
+  const plan = { postponedUntilMs: at(MINUTE).bootMs, requestPlannedAtMs: at(MINUTE).bootMs }
+  expect(putOff(held, 0)).toEqual({ ...held, ...plan })
+  const why = { reason: 'share-lost', detail: 'No answer', by: 'web-17' }
+  const planned = putOff(held, 0, { requestInMs: HOUR, ...why })
+  const { by: askedBy, ...words } = why
+  expect(planned).toMatchObject({
+    requestPlannedAtMs: at(HOUR).bootMs,
+    postponement: { ...words, askedBy, since: at(0) },
+  })
+  expect(putOff(planned, 1_000, why).postponement?.since).toEqual(at(0))
+  expect(putOff(planned, 1_000, { reason: 'network' }).postponement?.since).toEqual(at(1_000))
 })
 
 test('a daemon is settled once it has a token, or an attempt has ended or was put off', () => {
