@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 
 import type { Config } from '../../src/config/config.ts'
-import { loadConfig, type LoadOptions } from '../../src/config/load.ts'
+import { inspectConfig, loadConfig, loadPlan, type LoadOptions } from '../../src/config/load.ts'
 import { lacks } from '../support/lacks.ts'
 import { createAuthority } from '../support/certificates.ts'
 import { refusalOf, serviceEnv as env, smallConfig, useConfigFiles } from '../support/config-files.ts'
@@ -116,10 +116,11 @@ describe('a configuration that is good', () => {
 
   it('warns of what is allowed and unwise', async () => {
     const { warnings } = await load(
-      write({ tokenFiles: [{ path: 't', mode: '0644' }], ipc: { mode: '0666' } }),
+      write({ tokenFiles: [{ path: 't', mode: '0664' }], ipc: { mode: '0666' } }),
     )
     expect(warnings).toEqual([
       expect.stringMatching(/^tokenFiles\[0\]\.mode: lets every user of this host read the token/),
+      expect.stringMatching(/^tokenFiles\[0\]\.mode: lets the group write the file, which is restored/),
       expect.stringMatching(/^ipc\.mode: lets every user of this host take the token/),
     ])
   })
@@ -309,6 +310,32 @@ describe('secret sources', () => {
   })
 })
 
+it('is inspected as another user than the daemon without the secrets that only the daemon sees', async () => {
+  const credentials = { apiKey: 'key-0815', apiSecret: { credential: 'api-secret' } }
+  const inspected = await inspectConfig({ configPath: write({ credentials }), env: {}, isElsewhere: true })
+  expect(inspected).toMatchObject({ faults: [], unseen: ['credentials.apiSecret'] })
+  expect(inspected.config?.warnings).toEqual([
+    expect.stringMatching(
+      /^credentials\.apiSecret: cannot be checked from here, because only the daemon sees it/,
+    ),
+  ])
+})
+
+it('has a plan of its requests that needs no secret, and is that of the defaults without a file', async () => {
+  const credentials = { apiKey: { env: 'NOT_SET' }, apiSecret: { file: 'none' } }
+  const settings = { credentials, retry: { maxDelay: '1h' } }
+  const standard = await loadPlan({ configPath: undefined, env })
+  expect(standard).toMatchObject({ retry: { initialDelayMs: 1_000, maxDelayMs: 300_000 }, isShared: false })
+  expect(await loadPlan({ configPath: write(settings), env })).toMatchObject({
+    retry: { maxDelayMs: 3_600_000 },
+    isShared: false,
+  })
+  const share = { servers: ['h:1'] }
+  expect(await loadPlan({ configPath: write({ ...settings, share }), env })).toMatchObject({ isShared: true })
+  const faulty = await refusalOf(loadPlan({ configPath: write({ retry: { maxDelay: 5 } }), env }))
+  expect(faulty.message).toContain('retry.maxDelay')
+})
+
 describe('a device', () => {
   it.skipIf(lacks('strace'))('is never opened, neither as a secret nor as the configuration', () => {
     const program = new URL('../support/print-config.ts', import.meta.url).pathname
@@ -356,6 +383,10 @@ describe('faults that only the host shows', () => {
       { stateDirectory: '/var/lib/state', tokenFiles: [{ path: '/var/lib/state/key' }] },
       /a file of the daemon itself/,
     ],
+    [
+      { stateDirectory: '/var/lib/state', tokenFiles: [{ path: '/var/lib/state' }] },
+      /that is the state directory/,
+    ],
     [{ ipc: { path: `/${'x'.repeat(107)}` } }, /ipc\.path: is 108 bytes long .* at most 107/],
     [{ ipc: { allow: { users: ['no-such-user'] } } }, /ipc\.allow\.users\[0\]: there is no user no-such/],
     [{ tokenFiles: [{ path: 't', group: 'no-such-group' }] }, /tokenFiles\[0\]\.group: there is no group/],
@@ -389,8 +420,10 @@ describe('faults that only the host shows', () => {
       tokenFiles: ['x', { path: 't', group: 'no-such-group', mode: 640 }],
       ipc: 'x',
     })
-    const { faults, message } = await refusalOf(load(path))
+    const { faults, lines, message } = await refusalOf(load(path))
     expect(message.startsWith(`${path} has 7 faults:\n  `)).toBe(true)
+    expect(lines.join('\n')).toBe(message)
+    expect(lines).toHaveLength(8)
     expect(faults.map(({ at }) => at).toSorted((a, b) => (a < b ? -1 : 1))).toEqual([
       'credentials.apiKey',
       'credentials.apiSecret',

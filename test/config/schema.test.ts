@@ -4,6 +4,7 @@ import { formatIssue } from '../../src/config/issues.ts'
 import { configJsonSchema } from '../../src/config/json-schema.ts'
 import { validateDocument } from '../../src/config/validate.ts'
 import { settingRows } from '../../systemd/man/setting-rows.ts'
+import { bare, tableRows } from '../manual/manual.ts'
 import { smallConfig } from '../support/config-files.ts'
 
 const faultsOf = (document: unknown): string[] => validateDocument(document).faults.map(formatIssue)
@@ -55,6 +56,7 @@ describe('the shape of a configuration', () => {
     [{ tokenFiles: [{ path: 't', mode: '0040' }] }, /^tokenFiles\[0\]\.mode: must let its owner/],
     [{ log: { level: 'warn' } }, /^log\.level: must be one of .*"warning"/],
     [{ reqest: {} }, /^reqest: is an unknown key: did you mean "request"\?/],
+    [{ runDirectry: '/x' }, /^runDirectry: is an unknown key: did you mean "runtimeDirectory"\?/],
     [{ http: { modee: '0600' } }, /^http\.modee: .*did you mean "mode"\?/],
     [{ ipc: { zzzzzzz: 1 } }, /^ipc\.zzzzzzz: .*known here are path, mode, group, allow/],
     [{ 'a\u001b[31m': 1 }, /^"a\\u001b\[31m": is an unknown key/],
@@ -62,7 +64,10 @@ describe('the shape of a configuration', () => {
     [{ http: true }, /^http: must be an object, or false/],
     [{ alerts: { remindAfter: '1h' } }, /^alerts\.remindAfter: must be a list/],
     [{ ipc: { maxConnections: 1.5 } }, /^ipc\.maxConnections: must be a whole number/],
-    [{ ipc: { allow: { users: ['-x'] } } }, /^ipc\.allow\.users\[0\]: must be the name or the number/],
+    [
+      { ipc: { allow: { users: ['-x'] } } },
+      /^ipc\.allow\.users\[0\]: must be the name or the number of a user$/,
+    ],
     [{ tokenFiles: [{ path: '~/token' }] }, /^tokenFiles\[0\]\.path: must not begin with "~"/],
     [{ log: 'debug' }, /^log: must be an object/],
     [{ log: [] }, /^log: must be an object/],
@@ -164,29 +169,23 @@ describe('what is made from the schema', () => {
     const schema = configJsonSchema()
     expect(schema['$schema']).toContain('draft-07')
     expect(schema['required']).toEqual(['baseUrl', 'credentials'])
+    expect(schema).toMatchObject({
+      additionalProperties: false,
+      properties: { ipc: { additionalProperties: false }, log: { additionalProperties: false } },
+    })
     const properties = Object.entries(schema['properties'] as Record<string, { description?: string }>)
     const unexplained = properties.filter(([, { description = '' }]) => description === '')
     expect(unexplained.map(([name]) => name)).toEqual(['$schema', 'credentials'])
   })
-  it('is a table of settings in which each row has a meaning', () => {
-    const rows = settingRows()
-    expect(rows.find(({ key }) => key === 'refresh.maxAge')).toEqual({
-      key: 'refresh.maxAge',
-      default: '"15m"',
-      meaning: expect.stringContaining('1m to 24h') as string,
-    })
-    expect(rows.filter(({ default: standard }) => standard === undefined).map(({ key }) => key)).toEqual([
-      'baseUrl',
-      'credentials.apiKey',
-      'credentials.apiSecret',
-      'tokenFiles[].path',
-      'service.refusals[].status',
-      'service.refusals[].says',
-      'service.refusals[].reason',
-      'share.servers',
-      'share.sentinel.name',
+  it('is the table of settings in the manual, in which each has its default and its meaning', () => {
+    const rows = settingRows().map(({ key, default: standard, meaning }) => [
+      key,
+      standard ?? 'required',
+      meaning,
     ])
-    expect(rows.filter(({ meaning }) => meaning === '')).toEqual([])
-    expect(new Set(rows.map(({ key }) => key)).size).toBe(rows.length)
+    expect(tableRows('settings').map(([key, standard, text]) => [bare(key), bare(standard), text])).toEqual(
+      rows,
+    )
+    expect(rows.filter(([, , meaning]) => meaning === '')).toEqual([])
   })
 })

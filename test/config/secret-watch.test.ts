@@ -181,6 +181,20 @@ describe('secret files that change', () => {
     expect(watch.state().state).toBe('current')
   })
 
+  it('are given up where they are put back while they are tried', async () => {
+    const given = Promise.withResolvers<FetchOutcome | undefined>()
+    during = (_, signal) => {
+      signal.addEventListener('abort', () => given.resolve(undefined))
+      return given.promise
+    }
+    files.write('vol/secret', 'secret-of-new')
+    await ticked()
+    files.write('vol/secret', 'secret-of-old')
+    await ticked()
+    expect(await given.promise).toBeUndefined()
+    expect(tried).toEqual(['key-of-old secret-of-new'])
+  })
+
   it('are tried at once where an operator asks, also when they were refused before', async () => {
     const never = new AbortController().signal
     expect(await watch.refresh(never)).toBeUndefined()
@@ -299,6 +313,15 @@ describe('the configuration on disk', () => {
     configure()
     await ticked()
     expect(watch.state()).toEqual({ state: 'current', problem: null })
+  })
+  it('is changed, and for a directory only by a restart', async () => {
+    configure({ log: { level: 'debug' } })
+    await ticked()
+    expect(watch.state()).toEqual({ state: 'changed', problem: null })
+    configure({ stateDirectory: '/srv/x' })
+    await ticked()
+    const problem = 'stateDirectory can be changed by a restart alone'
+    expect(watch.state()).toEqual({ state: 'changed', problem })
   })
   it('is changed where only a secret in it is another one', async () => {
     configure({ share: { servers: ['h:1'], tls: true, key: '0123456789abcdef' } })

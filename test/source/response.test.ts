@@ -239,6 +239,23 @@ describe('any other answer', () => {
       expect(detailOf(answer(503, body))).toBe('The service answered 503 Service Unavailable')
   })
 
+  it('is reported in the words at the paths of the description, too; a refusal in those at its own', () => {
+    const refusal = { status: 400, says: 'gone', in: ['error'], reason: 'account-inactive' } as const
+    const refusals = [{ ...refusal, isPathRequired: true }]
+    const words = (body: object) => {
+      const given = createClassify({ ...standardService(), refusals })(answer(400, body), {
+        wallMs: NOW,
+        secrets: [],
+      })
+      return (given.outcome as { detail: string }).detail
+    }
+    for (const name of ['detail', 'error_description', 'error'])
+      expect(words({ [name]: 'Closed', more: 'x' })).toBe('Closed')
+    expect(words({ detail: 'Closed', error: 'Is gone' })).toBe('Is gone')
+    const long = Object.fromEntries(Array.from('abcdefgh', (name) => [name.padEnd(32, 'x'), 1]))
+    expect(detailOf(answer(200, long))).toHaveLength(200)
+  })
+
   it('is quoted only where it is an error or a redirect', () => {
     expect(detailOf(answer(299, problem('Words')))).toBe('The service answered 299')
     expect(detailOf(answer(300, problem('Words')))).toBe('Words')
