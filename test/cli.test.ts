@@ -4,47 +4,12 @@ import { copyFileSync, cpSync, mkdirSync, symlinkSync, writeFileSync } from 'nod
 import { basename, dirname, join } from 'node:path'
 import { text as textOf } from 'node:stream/consumers'
 import { expect, test } from 'vitest'
-import { helpOf } from '../src/commands/command-line.ts'
-import { commands } from '../src/commands/specs.ts'
 import { PROGRAM } from './support/daemon.ts'
 import { lacks } from './support/lacks.ts'
 import { runCli } from './support/run-cli.ts'
 import { tempDirectory } from './support/temp-directory.ts'
 
 const root = new URL('..', import.meta.url).pathname
-
-test('the help names every command with its summary', async () => {
-  const { status, stdout, stderr } = await runCli(['--help'])
-  expect({ status, stderr }).toEqual({ status: 0, stderr: '' })
-  for (const { name } of commands) expect(stdout).toMatch(new RegExp(`^  ${name} +\\S`, 'm'))
-})
-
-test.each([
-  ['help', 'token'],
-  ['--help', 'token'],
-  ['token', '-h'],
-  ['token', '--wait', '3s', '--help'],
-])('%s %s … gives the help of token too', async (...args) => {
-  const expected = await runCli(['token', '--help'])
-  expect(await runCli(args)).toEqual(expected)
-})
-
-test.each(commands)('the help of $name names all its options, and leaves nothing empty', (spec) => {
-  const { name, summary, details = [], options } = spec
-  const help = helpOf(spec, commands)
-  expect(help).toContain(`Usage: kyc-tokend ${name}`)
-  for (const option of Object.keys(options)) expect(help).toContain(`--${option}`)
-  for (const line of help.split('\n')) expect(line.length).toBeLessThanOrEqual(100)
-  expect(help).not.toMatch(/undefined|null|\[\]|\(\)/)
-  expect(summary).toMatch(/^[A-Z].*[^.]$/)
-  for (const paragraph of details) expect(paragraph).toMatch(/^\S.*(?:\.|…)$/)
-  for (const option of Object.values(options)) {
-    expect(option.summary).toMatch(/^[A-Z]/)
-    expect(option.value ?? 'VALUE').toMatch(/^[A-Z_]+$/)
-    expect(option.default ?? '-').not.toBe('')
-    for (const word of option.choices ?? option.suggestions ?? []) expect(word).not.toBe('')
-  }
-})
 
 test.each([
   ['a configuration file', ['run', '--config', 'a\n<0>b\u001b.json']],
@@ -57,64 +22,6 @@ test.each([
   expect(stderr).toContain('a\\u000a<0>b\\u001b')
   expect(stderr).not.toContain('\u001b')
   expect(stderr).not.toMatch(/^<0>/m)
-})
-
-test('--version names the version of package.json', async () => {
-  const { version } = (await import('../package.json', { with: { type: 'json' } })).default
-  expect(await runCli(['--version'])).toEqual({
-    status: 0,
-    signal: null,
-    stdout: `kyc-tokend ${version}\n`,
-    stderr: '',
-  })
-})
-
-test.each([
-  [[], /`kyc-tokend --help` lists the commands/],
-  [['tokn'], /no command tokn: did you mean token\?/],
-  [['--versoin'], /no option --versoin: did you mean --version\?/],
-  [['help', 'statsu'], /did you mean status\?/],
-  [['token', '--fromat', 'raw'], /token has no option --fromat: did you mean --format\?/],
-  [['token', '-x'], /token has no option -x/],
-  [['token', '--format', 'xml'], /--format takes one of raw, header, env, json/],
-  [['sandbox', '--scenario', 'toString'], /--scenario takes one of ok, /],
-  [['token', '--format'], /--format needs a value/],
-  [['token', '--wait', '--format', 'raw'], /--wait needs a value/],
-  [['run', '--config', ''], /--config is empty: give it a value/],
-  [['token', '--socket='], /--socket is empty: give it a value/],
-  [['status', '--json=yes'], /--json takes no value/],
-  [['status', 'more'], /status takes no argument/],
-  [['token', '--wait', '10'], /--wait takes a duration such as 30s/],
-  [['token', '--wait', '61s'], /up to 60s/],
-  [['token', '--min-valid', '25h'], /up to 24h/],
-  [['exec'], /exec needs a command/],
-  [['completions', 'tcsh'], /bash, zsh or fish/],
-  [['completions', 'bash', 'zsh'], /bash, zsh or fish/],
-  [['explain', '--status', '429', '--header', 'nothing', '--header', 'Retry-After: 1'], /--header/],
-  [['reject', 'aaaa', 'bbbb'], /one fingerprint/],
-])('%j is a usage error of one sentence', async (args, sentence) => {
-  const { status, stdout, stderr } = await runCli(args)
-  expect({ status, stdout }).toEqual({ status: 64, stdout: '' })
-  expect(stderr).toMatch(sentence)
-  expect(stderr.trimEnd().split('\n').length).toBe(1)
-})
-
-const SECRET = 'eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl'
-test.each([
-  [[SECRET]],
-  [['token', SECRET]],
-  [['token', '--format', SECRET]],
-  [['token', `--${SECRET}`]],
-  [['token', `-${SECRET}`]],
-  [['reject', SECRET]],
-  [['reject', `-${SECRET}`]],
-  [['reject', `--${SECRET}`]],
-  [['reject', '--', `-${SECRET}`]],
-  [['help', SECRET]],
-])('what may be a token is not echoed: %j', async (args) => {
-  const { status, stdout, stderr } = await runCli(args)
-  expect(status).toBe(64)
-  expect(stdout + stderr).not.toContain(SECRET.slice(4, 20))
 })
 
 test.skipIf(lacks('bash'))('output without a reader is no error', async () => {

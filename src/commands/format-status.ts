@@ -126,7 +126,7 @@ const rows: Readonly<Record<string, (status: StatusResult, view: View) => string
     if (files.length === 0) return ['none are configured']
     const faultyFirst = files.toSorted((one, other) => Number(one.ok) - Number(other.ok))
     return faultyFirst.map(({ ok, path, error, format, present, writtenAt, repairs }) => {
-      if (!ok) return `${ink('red', '✗')} ${path}: ${error ?? 'not written'}`
+      if (!ok) return `${ink('red', '✗')} ${path}: ${error}`
       const written = present && writtenAt !== null ? `written ${ago(writtenAt)}` : 'not there now'
       return `${ink('green', '✓')} ${path} (${format}), ${written}${repairs > 0 ? `, restored ${times(repairs)}` : ''}`
     })
@@ -144,7 +144,7 @@ const rows: Readonly<Record<string, (status: StatusResult, view: View) => string
     // One of the next steps says it.
     if (state === 'current' || (problem !== null && isAboutPair(problem))) return []
     return state === 'faulty'
-      ? [`${ink('red', 'faulty on disk')}: ${problem ?? 'see `kyc-tokend check`'}`]
+      ? [`${ink('red', 'faulty on disk')}: ${problem}`]
       : [`${ink('yellow', 'changed on disk')}: ${problem ?? 'the daemon runs with the former ones'}`]
   },
   service({ service: { baseUrl, requests, lastRequestAt }, token }, { ago }) {

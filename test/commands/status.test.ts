@@ -1,7 +1,10 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { stripVTControlCharacters } from 'node:util'
 import { expect, onTestFinished, test } from 'vitest'
 import { formatStatus } from '../../src/commands/format-status.ts'
+import type { SystemdState } from '../../src/commands/systemd.ts'
+import { remedies } from '../../src/token/outcome.ts'
 import { run } from '../../src/commands/status.ts'
 import type { StatusResult } from '../../src/protocol.ts'
 import { commandWorld, hourToken } from '../support/command-world.ts'
@@ -11,6 +14,7 @@ import { tempDirectory } from '../support/temp-directory.ts'
 import { lacks } from '../support/lacks.ts'
 import { expectUntil } from '../support/until.ts'
 import { accountInactive, granting } from '../support/service.ts'
+import { daemonWith } from '../support/client-world.ts'
 import { tokenFields } from '../support/scripted-daemon.ts'
 
 const nowMs = Date.parse('2030-01-01T00:15:00.000Z')
@@ -75,6 +79,14 @@ test('prints times as they are spoken, and the life that is left', () => {
 })
 
 const good = statusWith()
+const share = {
+  state: 'connected',
+  server: 'redis.example.com:6379',
+  since: '2030-01-01T00:05:00.000Z',
+  hosts: 214,
+  askedBy: 'web-17',
+  lastError: null,
+} as const
 const reader = {
   uid: 7,
   pid: 9,
@@ -99,7 +111,7 @@ test.each<[string, Partial<StatusResult>, RegExp[]]>([
     { files: [file('/good'), file('/bad', 'it is a link: remove it')] },
     [
       /files +✗ \/bad: it is a link: remove it\n +✓ \/good \(raw\), written 15 min ago \(00:00:00Z\)/,
-      /→ Correct the token file/,
+      /→ Correct the token file marked ✗\.\n/,
     ],
   ],
   [
@@ -111,6 +123,22 @@ test.each<[string, Partial<StatusResult>, RegExp[]]>([
     'first a state that cannot be saved, with its remedy',
     { daemon: { ...good.daemon, stateProblem } },
     [new RegExp(`^.*\\n→ The state for a restart cannot be saved: ${stateProblem}\\.\\n`)],
+  ],
+  [
+    'the word of the answer about a life, and the end of one',
+    { token: { ...good.token!, expiresAt: '2030-01-01T00:14:00.000Z', expirySource: 'response' } },
+    [/life +░{20} past its life of 14 min \(as the answer says\)$/m],
+  ],
+  ['a plan that is due now', { nextAttemptAt: '2030-01-01T00:15:00.000Z' }, [/next +refresh now$/m]],
+  [
+    'that nothing is planned, and that there are no files; the first attempt alone has no last one',
+    { nextAttemptAt: null, files: [], failure: { ...failure, attempts: 1 } },
+    [/next +nothing is planned$/m, /files +none are configured$/m, /: 1 attempt$/m],
+  ],
+  [
+    'another pair in the files as the next step alone',
+    { daemon: { ...good.daemon, configuration: { state: 'changed', problem: 'x holds another pair' } } },
+    [/^● .*\n→ x holds another pair\.\n\n(?![^]*settings)/],
   ],
   [
     'a service that was not asked yet',
@@ -197,14 +225,6 @@ test.each([
 )
 
 test('the shared store: connected, alone and denied', () => {
-  const share = {
-    state: 'connected',
-    server: 'redis.example.com:6379',
-    since: '2030-01-01T00:05:00.000Z',
-    hosts: 214,
-    askedBy: 'web-17',
-    lastError: null,
-  } as const
   const line = (change: object): string => format({ share: { ...share, ...change } })
   expect(line({})).toMatch(
     /^ {2}share {5}connected to redis\.example\.com:6379, 214 hosts, asked by web-17 \S+ \S* ?ago \(\S+\)$/m,
@@ -250,20 +270,95 @@ test('a refused account: the command is first, and mistakes with keys are named'
   expect(lines[2]).toMatch(/^→ `sudo kyc-tokend check --account eu` finds mistakes with keys: quotes/)
 })
 
-test('the alert command’s last run, readers, and a faulty configuration on disk', () => {
-  const configuration = { state: 'faulty', problem: 'http.mode: is no mode' } as const
-  const readers = [{ ...reader, uid: 1001, client: 'billing', transport: 'http', count: 12 } as const]
+const inColours = (fields: Partial<StatusResult>, systemd: SystemdState): string => {
+  const names: Record<string, string> = { 31: 'red', 33: 'yellow', 32: 'green', 1: 'bold' }
+  const tagged = (_: string, code: string, text: string): string =>
+    code === '2' ? `_${text}_` : `<${names[code]} ${text}>`
+  return format(fields, { hasColour: true, systemd }).replaceAll(/\u001b\[(\d+)m(.*?)\u001b\[0m/g, tagged)
+}
+
+test('the whole picture of a daemon in trouble: what to do first, then a row for each part', () => {
+  const fields: Partial<StatusResult> = {
+    state: 'degraded',
+    token: {
+      ...good.token!,
+      expiresAt: '2030-01-01T00:18:00.000Z',
+      expirySource: 'assumed',
+      refusedBy: [401, 403],
+      stale: true,
+    },
+    failure: { ...failure, reason: 'server-error', status: 503, detail: 'Down for maintenance' },
+    nextAttemptAt: '2030-01-01T00:15:20.000Z',
+    alert: { reason: 'no-token', since: '2029-12-31T23:00:00.000Z', remedy: 'Another', contact: '555-1234' },
+    share: { ...share, state: 'alone', hosts: 2, lastError: 'connect ECONNREFUSED' },
+    files: [
+      { ...file('/good'), repairs: 1 },
+      file('/bad', 'it is a link: remove it'),
+      file('/worse', 'its disk is full'),
+    ],
+    daemon: {
+      ...good.daemon,
+      configuration: { state: 'faulty', problem: 'http.mode: is no mode' },
+      stateProblem: 'memory.json: no space is left: free some',
+    },
+    readers: Array.from({ length: 6 }, () => reader),
+  }
   const alertCommand = { failure: 'exit status 7: see `journalctl`', at: '2030-01-01T00:10:00.000Z' }
-  const text = format(
-    { daemon: { ...good.daemon, configuration }, readers },
-    { systemd: { ...underSystemd('kyc-tokend'), alertCommand } },
-  )
-  expect(text).toMatch(/readers +billing \(uid 1001, pid 9, http\) 1 min ago \(00:14:00Z\), 12 times/)
-  expect(text).toMatch(
-    /alerts +the alert command failed 5 min ago \(00:10:00Z\), exit status 7: see `journalctl`/,
-  )
-  expect(text).toMatch(/settings +faulty on disk: http\.mode: is no mode/)
-  expect(text).toMatch(/→ Correct the configuration \(`sudo kyc-tokend check`/)
+  expect(inColours(fields, { ...underSystemd('kyc-tokend@eu'), alertCommand }))
+    .toBe(`<yellow ●> <bold degraded>: the token is good, but refreshing it fails
+<yellow →> ${remedies['server-error']}.
+<yellow →> Call 555-1234.
+<yellow →> Correct the configuration (\`sudo kyc-tokend check --account eu\` names each fault), then \`sudo systemctl reload kyc-tokend@eu\`.
+<yellow →> Correct the 2 token files marked ✗.
+<yellow →> The state for a restart cannot be saved: memory.json: no space is left: free some.
+
+  _life      _<yellow ███>_░░░░░░░░░░░░░░░░░_ 3 min left of 18 min (assumed)
+  _token     _${good.token?.fingerprint}, number 12, obtained 15 min ago (00:00:00Z), stale
+  _failure   _<red server-error> (HTTP 503) for 3 min, since 00:12:00Z: 4 attempts, the last 15 min ago (00:00:00Z)
+  _          _Down for maintenance
+  _next      _attempt in 20 s (00:15:20Z)
+  _files     _<red ✗> /bad: it is a link: remove it
+  _          _<red ✗> /worse: its disk is full
+  _          _<green ✓> /good (raw), written 15 min ago (00:00:00Z), restored once
+  _alerts    _<red no-token> since 2029-12-31T23:00:00Z
+  _          _the alert command <red failed> 5 min ago (00:10:00Z), exit status 7: see \`journalctl\`
+  _settings  _<red faulty on disk>: http.mode: is no mode
+  _service   _https://api.example.com, 12 requests, last 15 min ago (00:00:00Z)
+  _          _its API refuses a token with HTTP 401 or 403
+  _share     _<yellow alone, without redis.example.com:6379> for 10 min, 2 hosts
+  _          _connect ECONNREFUSED
+  _clients   _3 on ipc (1 subscribed), 0 on http (0 subscribed)
+  _daemon    _1.0.0 on db-1, pid 4711, started 2 h ago (2029-12-31T22:15:00Z)
+  _          _/etc/kyc-tokend/kyc-tokend.config.json
+  _readers   _a client without a name (uid 7, pid 9, ipc) 1 min ago (00:14:00Z), once
+${'  _          _a client without a name (uid 7, pid 9, ipc) 1 min ago (00:14:00Z), once\n'.repeat(4)}`)
+})
+
+test.each([
+  ['ready', 'green', 'the token is good and is refreshed in time'],
+  ['starting', 'yellow', 'there is no token yet'],
+  ['expired', 'red', 'the token has expired and there is no other'],
+  ['refused', 'red', 'the service refuses the account'],
+] as const)('%s is %s and means: %s', (state, colour, meaning) => {
+  const text = inColours({ state }, { ...underSystemd('kyc-tokend'), alertProblem: 'No alert arrives' })
+  expect(text).toMatch(`<${colour} ●> <bold ${state}>: ${meaning}\n`)
+  expect(text).toMatch(/<green █{15}>_░{5}_ 45 min left/)
+  expect(text).toContain('  _alerts    _<yellow No alert arrives>\n')
+})
+
+test('long sentences are wrapped, or cut in a picture that is repainted; what to do is never cut', () => {
+  const options = { hasColour: true, columns: 56, systemd: underSystemd('kyc-tokend') }
+  for (const isCut of [false, true]) {
+    const lines = format({ state: 'degraded', failure }, { ...options, isCut })
+      .trimEnd()
+      .split('\n')
+    const plain = lines.map((line) => stripVTControlCharacters(line))
+    expect(Math.max(...plain.map(({ length }) => length))).toBeLessThanOrEqual(56)
+    const [steps = '', picture = ''] = plain.join('\n').split('\n\n')
+    expect(steps).toMatch(/^● degraded: [^→]*\n→ \S[^→]*\n {2}\S[^→…]*\.$/)
+    expect(/…$/m.test(picture)).toBe(isCut)
+    expect(/^ {12}\S/m.test(picture)).toBe(true)
+  }
 })
 
 test('what is watched and never answers ends with 69', async () => {
@@ -289,6 +384,49 @@ test('--watch on a pipe prints a line for each event and ends with the status', 
   expect(stdout()).not.toContain('\u001b')
   child.kill('SIGINT')
   expect((await ended).status).toBe(0)
+})
+
+test('--watch tells each change once: of state, token, failure and alert, and that the daemon is away', async () => {
+  const alert = { reason: 'no-token', since: failure.since, remedy: 'Wait', contact: null }
+  const without = { state: 'expired', token: null, failure, alert } as const
+  let now = statusWith()
+  const daemon = await daemonWith(({ answer }) => answer('status.result', now))
+  const { child, stdout } = startCli(['status', '--watch', '--socket', daemon.path])
+  onTestFinished(() => void child.kill('SIGKILL'))
+  const events = (): string[] =>
+    stdout()
+      .trimEnd()
+      .split('\n')
+      .map((line) => line.replace(/^\S{19}Z {2}/, ''))
+  const seen = async (count: number): Promise<unknown> => {
+    await expectUntil(`${count} events`, () => events().length >= count)
+    const before = daemon.asked.length
+    return expectUntil('two more looks', () => daemon.asked.length > before + 1)
+  }
+  await seen(2)
+  now = statusWith(without)
+  await seen(6)
+  now = statusWith({ ...without, failure: { ...failure, attempts: 5 } })
+  await seen(7)
+  await daemon.stop()
+  await expectUntil('the end of the daemon', () => events().length >= 8)
+  now = statusWith({ token: { ...good.token!, fingerprint: 'fedcba9876543210', generation: 13 } })
+  await daemon.start()
+  await seen(11)
+  const detail = `network, ${failure.detail}`
+  expect(events()).toEqual([
+    'state ready',
+    `token 12 (${good.token?.fingerprint}), good until 01:00:00Z`,
+    'state expired',
+    'no usable token any more',
+    `attempt 4 failed: ${detail}`,
+    'alert raised: no-token',
+    `attempt 5 failed: ${detail}`,
+    expect.stringMatching(/^No kyc-tokend answers/),
+    'state ready',
+    'token 13 (fedcba9876543210), good until 01:00:00Z',
+    'alert over: no-token',
+  ])
 })
 
 test.skipIf(lacks('script'))('--watch on a terminal repaints the bar and restores the screen', async () => {

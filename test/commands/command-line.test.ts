@@ -1,0 +1,135 @@
+// Every command's help, and what is wrong on a command line.
+import { expect, test } from 'vitest'
+import { helpOf } from '../../src/commands/command-line.ts'
+import { commands } from '../../src/commands/specs.ts'
+import { runCli } from '../support/run-cli.ts'
+
+test('the help names every command with its summary', async () => {
+  const { status, stdout, stderr } = await runCli(['--help'])
+  expect({ status, stderr }).toEqual({ status: 0, stderr: '' })
+  expect(stdout).toMatch(
+    /^kyc-tokend fetches [^]+ host\.\n\nUsage: kyc-tokend COMMAND \[OPTION …\]\n\n {2}setup /,
+  )
+  for (const { name } of commands) expect(stdout).toMatch(new RegExp(`^  ${name} +\\S`, 'm'))
+  expect(stdout).toMatch(
+    /\n\nkyc-tokend COMMAND --help describes a command; .* --version prints the version\.\n$/,
+  )
+})
+
+test('the help of a command has usage, summary, exit statuses in their order, and a table of its options', () => {
+  expect(
+    helpOf(
+      commands.find(({ name }) => name === 'sandbox'),
+      commands,
+    ),
+  ).toBe(`Usage: kyc-tokend sandbox [OPTION …]
+
+Run a stand-in for the service on loopback, to try things and to rehearse outages.
+
+Exit status: 0 success; 64 the command line is wrong; 69 the port is in use, or Node is
+too old; 70 an internal error; 77 the port needs root; 78 the configuration is faulty.
+
+  --port N                   Port on 127.0.0.1 [a free one]
+  --scenario NAME            How it answers (ok, account-inactive, account-not-found,
+                             outage, rate-limited, slow, flaky, html-error, opaque-token,
+                             expired-token) [ok]
+  --token-lifetime DURATION  Life of its tokens [60s]
+  --config PATH              Stand in for the \`service\` of this configuration; its secrets
+                             are not read
+  --help                     This help
+`)
+  const usages = ['demo', 'reject'].map(
+    (name) =>
+      helpOf(
+        commands.find((spec) => spec.name === name),
+        commands,
+      ).split('\n', 1)[0],
+  )
+  expect(usages).toEqual(['Usage: kyc-tokend demo', 'Usage: kyc-tokend reject [OPTION …] [FINGERPRINT|-]'])
+})
+
+test.each([
+  ['help', 'token'],
+  ['--help', 'token'],
+  ['token', '-h'],
+  ['token', '--wait', '3s', '--help'],
+])('%s %s … gives the help of token too', async (...args) => {
+  const expected = await runCli(['token', '--help'])
+  expect(await runCli(args)).toEqual(expected)
+})
+
+test.each(commands)('the help of $name names all its options, and leaves nothing empty', (spec) => {
+  const { name, summary, details = [], options } = spec
+  const help = helpOf(spec, commands)
+  expect(help).toContain(`Usage: kyc-tokend ${name}`)
+  for (const option of Object.keys(options)) expect(help).toContain(`--${option}`)
+  for (const line of help.split('\n')) expect(line.length).toBeLessThanOrEqual(100)
+  expect(help).not.toMatch(/undefined|null|\[\]|\(\)/)
+  expect(summary).toMatch(/^[A-Z].*[^.]$/)
+  for (const paragraph of details) expect(paragraph).toMatch(/^\S.*(?:\.|…)$/)
+  for (const option of Object.values(options)) {
+    expect(option.summary).toMatch(/^[A-Z]/)
+    expect(option.value ?? 'VALUE').toMatch(/^[A-Z_]+$/)
+    expect(option.default ?? '-').not.toBe('')
+    for (const word of option.choices ?? option.suggestions ?? []) expect(word).not.toBe('')
+  }
+})
+
+test('--version names the version of package.json', async () => {
+  const { version } = (await import('../../package.json', { with: { type: 'json' } })).default
+  expect(await runCli(['--version'])).toEqual({
+    status: 0,
+    signal: null,
+    stdout: `kyc-tokend ${version}\n`,
+    stderr: '',
+  })
+})
+
+test.each([
+  [[], 'Say what to do: `kyc-tokend --help` lists the commands.'],
+  [['tokn'], 'There is no command tokn: did you mean token?'],
+  [['--versoin'], 'There is no option --versoin: did you mean --version?'],
+  [['help', 'statsu'], 'There is no command statsu: did you mean status?'],
+  [['no.word'], 'There is no command of this name: `kyc-tokend --help` lists them.'],
+  [['token', '--fromat', 'raw'], 'token has no option --fromat: did you mean --format?'],
+  [['token', '-x'], 'token has no option -x: `kyc-tokend --help` lists them.'],
+  [['token', '--format', 'xml'], '--format takes one of raw, header, env, json.'],
+  [['token', '--format', 'toString'], '--format takes one of raw, header, env, json.'],
+  [['token', '--format'], '--format needs a value: --format FORMAT.'],
+  [['token', '--wait', '--format', 'raw'], '--wait needs a value: --wait DURATION.'],
+  [['token', '--wait=-1s'], '--wait takes a duration such as 30s or 5m, up to 60s.'],
+  [['run', '--config', ''], '--config is empty: give it a value, or leave it out.'],
+  [['token', '--socket='], '--socket is empty: give it a value, or leave it out.'],
+  [['status', '--json=yes'], '--json takes no value.'],
+  [['status', 'more'], 'status takes no argument beside its options: see `kyc-tokend status --help`.'],
+  [['token', '--wait', '61s'], '--wait takes a duration such as 30s or 5m, up to 60s.'],
+  [['token', '--min-valid', '25h'], '--min-valid takes a duration such as 30s or 5m, up to 24h.'],
+  [['exec'], 'exec needs a command: kyc-tokend exec -- CMD …'],
+  [['completions', 'tcsh'], 'Name one shell: kyc-tokend completions bash, zsh or fish.'],
+  [['completions', 'bash', 'zsh'], 'Name one shell: kyc-tokend completions bash, zsh or fish.'],
+  [
+    ['explain', '--status', '429', '--header', 'nothing', '--header', 'Retry-After: 1'],
+    "--header takes a name and a value, such as --header 'Retry-After: 120'",
+  ],
+  [['reject', 'aaaa', 'bbbb'], 'reject takes one fingerprint, or - for a token on stdin.'],
+])('%j is a usage error of one sentence', async (args, sentence) => {
+  expect(await runCli(args)).toEqual({ status: 64, signal: null, stdout: '', stderr: `${sentence}\n` })
+})
+
+const SECRET = 'eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl'
+test.each([
+  [[SECRET]],
+  [['token', SECRET]],
+  [['token', '--format', SECRET]],
+  [['token', `--${SECRET}`]],
+  [['token', `-${SECRET}`]],
+  [['reject', SECRET]],
+  [['reject', `-${SECRET}`]],
+  [['reject', `--${SECRET}`]],
+  [['reject', '--', `-${SECRET}`]],
+  [['help', SECRET]],
+])('what may be a token is not echoed: %j', async (args) => {
+  const { status, stdout, stderr } = await runCli(args)
+  expect(status).toBe(64)
+  expect(stdout + stderr).not.toContain(SECRET.slice(4, 20))
+})
