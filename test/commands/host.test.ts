@@ -1,7 +1,17 @@
 // The commands on a host with systemd and a daemon of the system, in a mount namespace: its /run and /etc, and another `systemctl`.
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { chmodSync, mkdirSync, symlinkSync, writeFileSync } from 'node:fs'
+import {
+  chmodSync,
+  chownSync,
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import { createServer } from 'node:http'
 import { createServer as createTlsServer } from 'node:https'
 import type { AddressInfo } from 'node:net'
@@ -19,10 +29,15 @@ import type { StatusResult } from '../../src/protocol.ts'
 import { canMount } from '../support/small-disk.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
-/** Prints the properties that are asked for, of the unit that is the last word. */
+/** Prints the properties that are asked for, of the unit that is the last word; other calls it writes down, or fails if told to. */
 const SYSTEMCTL = `#!/bin/sh
+cd "$(dirname "$0")/units" || exit
+if [ "$1" != show ]; then
+  echo "$*" >>../calls
+  if [ -e "$1" ]; then cat "$1" >&2; exit 1; fi
+fi
 for unit; do :; done
-for word; do grep "^$word=" "$(dirname "$0")/units/$unit"; done 2>/dev/null
+for word; do grep "^$word=" "$unit"; done 2>/dev/null
 exit 0
 `
 /** The clock is not synchronised. */
@@ -39,16 +54,24 @@ interface Host {
   /** Sockets of the daemons of the system and of its accounts. */
   readonly socket?: string
   readonly accounts?: Readonly<Record<string, string>>
-  readonly config?: object
+  /** Null: there is none. */
+  readonly config?: object | null
+  /** That of an earlier call, with the files that it left. */
+  readonly directory?: string
+  /** There is the user kyc-tokend. */
+  readonly hasUser?: boolean
+  /** The command of systemctl that fails. */
+  readonly failing?: string
   /** The name of a secret file that only root reads; then all read the configuration. */
   readonly secretFile?: string
-  readonly alertCommand?: boolean
+  /** Its mode. */
+  readonly alertCommand?: number
   readonly env?: NodeJS.ProcessEnv
   readonly uid?: number
 }
 
 /** Runs a command on such a host. */
-async function onHost(words: readonly string[], host: Host): Promise<Ended> {
+async function onHost(words: readonly string[], host: Host): Promise<Ended & { calls: string[] }> {
   const {
     unit,
     units,
@@ -56,26 +79,38 @@ async function onHost(words: readonly string[], host: Host): Promise<Ended> {
     accounts = {},
     config = {},
     secretFile,
-    alertCommand = false,
+    alertCommand,
+    hasUser = false,
+    failing,
+    directory = await tempDirectory(),
     env = {},
     uid,
   } = host
-  const directory = await tempDirectory()
   const under = (...path: string[]): string => join(directory, ...path)
-  chmodSync(directory, 0o755)
-  for (const made of ['run/systemd/system', 'run/kyc-tokend', 'etc/kyc-tokend', 'sbin/units', 'state'])
+  for (const made of ['', 'run/systemd/system', 'run/kyc-tokend', 'etc/kyc-tokend', 'sbin/units', 'state'])
     mkdirSync(under(made), { recursive: true })
+  chmodSync(directory, 0o755)
+  rmSync(under('run/kyc-tokend/ipc.sock'), { force: true })
   if (socket !== undefined) symlinkSync(socket, under('run/kyc-tokend/ipc.sock'))
   for (const [name, path] of Object.entries(accounts)) {
     mkdirSync(under('run/kyc-tokend/accounts', name), { recursive: true })
     symlinkSync(path, under('run/kyc-tokend/accounts', name, 'ipc.sock'))
   }
   const mode = secretFile === undefined ? 0o640 : 0o644
-  writeFileSync(under('etc/kyc-tokend/kyc-tokend.config.json'), JSON.stringify(config), { mode })
+  if (config !== null)
+    writeFileSync(under('etc/kyc-tokend/kyc-tokend.config.json'), JSON.stringify(config), { mode })
+  if (hasUser) {
+    writeFileSync(under('etc/passwd'), 'root:x:0:0::/:/bin/sh\nkyc-tokend:x:4242:4243::/:/bin/false\n')
+    writeFileSync(under('etc/group'), 'root:x:0:\nkyc-tokend:x:4243:\n')
+    chownSync(under('run/kyc-tokend'), 4242, 4243)
+  }
   if (secretFile !== undefined)
     writeFileSync(under('etc/kyc-tokend', secretFile), 'secret-1', { mode: 0o600 })
   writeFileSync(under('etc/hosts'), '127.0.0.1 localhost\n')
-  if (alertCommand) writeFileSync(under('etc/kyc-tokend/alert-command'), '#!/bin/sh\n', { mode: 0o755 })
+  if (alertCommand !== undefined)
+    writeFileSync(under('etc/kyc-tokend/alert-command'), '#!/bin/sh\n', { mode: alertCommand })
+  rmSync(under('sbin/calls'), { force: true })
+  if (failing !== undefined) writeFileSync(under('sbin/units', failing), 'It said no.\nAnd more.\n')
   writeFileSync(under('sbin/systemctl'), SYSTEMCTL, { mode: 0o755 })
   writeFileSync(under('sbin/timedatectl'), TIMEDATECTL, { mode: 0o755 })
   for (const [name, given] of Object.entries({ ...units, ...(unit && { 'kyc-tokend.service': unit }) })) {
@@ -93,7 +128,10 @@ async function onHost(words: readonly string[], host: Host): Promise<Ended> {
     text(child.stderr),
     once(child, 'close') as Promise<[number | null]>,
   ])
-  return { status, signal: null, stdout, stderr }
+  const calls = existsSync(under('sbin/calls'))
+    ? readFileSync(under('sbin/calls'), 'utf8').split('\n').slice(0, -1)
+    : []
+  return { status, signal: null, stdout, stderr, calls }
 }
 
 const credentials = { apiKey: 'key-1', apiSecret: 'secret-1' }
@@ -191,7 +229,7 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
       },
     }
     const config = { baseUrl: 'http://127.0.0.1:9', credentials }
-    const { stdout } = await onHost(['check'], { units, unit: {}, config, alertCommand: true })
+    const { stdout } = await onHost(['check'], { units, unit: {}, config, alertCommand: 0o755 })
     expect(stdout).toMatch(
       /^warning +sockets +the node-ipc socket .* closed, because kyc-tokend\.socket is masked: sudo systemctl unmask kyc-tokend\.socket && sudo systemctl restart kyc-tokend$/m,
     )
@@ -205,6 +243,105 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
     expect(stdout).toMatch(
       /^warning +host +the clock is not synchronised: switch that on \(timedatectl set-ntp/m,
     )
+  })
+
+  it('`check` says what the sandbox of the unit forbids, with the drop-in that allows it', async () => {
+    const { daemon, directory, cli } = await commandWorld({ files: { key: 'key-1' } })
+    await cli(['token'])
+    const inside = {
+      ProtectSystem: 'strict',
+      ProtectHome: 'yes',
+      PrivateTmp: 'yes',
+      StateDirectory: 'kyc-tokend',
+    }
+    const unit = { ActiveState: 'active', ReadWritePaths: '-/run/kyc-tokend', ...inside }
+    const listening = { ActiveState: 'active', Listen: '/run/kyc-tokend/ipc.sock (Stream)' }
+    const config = {
+      baseUrl: 'http://127.0.0.1:9',
+      credentials: { apiKey: { file: join(directory, 'key') }, apiSecret: 'secret-1' },
+      tokenFiles: [{ path: '/srv/none/token' }, { path: join(directory, 'token') }, { path: 'token' }],
+    }
+    const units = { 'kyc-tokend.socket': listening }
+    const host = { unit, units, config, socket: daemon.ipcPath, alertCommand: 0o644 }
+    const { stdout, status } = await onHost(['check'], host)
+    const elsewhere = 'set a path elsewhere, such as below /srv'
+    const setting = '/etc/kyc-tokend/kyc-tokend.config.json: '
+    const lines = stdout.split('\n').filter((line) => /^FAULT|^ok +sockets/.test(line))
+    const folder = '/etc/systemd/system/kyc-tokend.service.d'
+    const dropIn = `sudo mkdir -p ${folder} && printf '[Service]\\nReadWritePaths=-/srv/none\\n' | sudo tee -a ${folder}/token-files.conf && sudo systemctl daemon-reload && sudo systemctl restart kyc-tokend`
+    expect(lines.map((line) => line.replace(/^(\w+) +(\w+) +/, '$1 $2 '))).toEqual([
+      `FAULT directories ${setting}tokenFiles[0].path: the directory /srv/none cannot be written by kyc-tokend.service (ProtectSystem=strict): set another path, or allow this one: ${dropIn}`,
+      `FAULT directories ${setting}tokenFiles[1].path: the directory ${directory} cannot be seen by kyc-tokend.service (PrivateTmp=yes): ${elsewhere}`,
+      `FAULT directories ${setting}the file ${directory}/key cannot be read by kyc-tokend.service (PrivateTmp=yes): ${elsewhere}`,
+      'ok sockets the node-ipc socket /run/kyc-tokend/ipc.sock is served by kyc-tokend.service, which runs',
+      'ok sockets the HTTP socket /run/kyc-tokend/http.sock is free',
+      'FAULT unit the alert command cannot be run by its unit: sudo chmod 755 /etc/kyc-tokend/alert-command',
+    ])
+    expect(status).toBe(78)
+  })
+
+  it('`setup` by root enables and starts the unit, has it read other files, and says what it holds', async () => {
+    const { daemon, directory, service, cli } = await commandWorld()
+    await cli(['token'])
+    const write = (apiKey: string): void =>
+      writeFileSync(
+        join(directory, 'all.json'),
+        JSON.stringify({ baseUrl: service.url, credentials: { apiKey, apiSecret: 's-1' } }),
+      )
+    write('k-1')
+    const setUp = (unit: Properties, words: string[] = [], failing?: string) =>
+      onHost(['setup', '--from', join(directory, 'all.json'), ...words], {
+        unit,
+        units: {
+          'kyc-tokend.socket': { ActiveState: 'active', Listen: '/run/kyc-tokend/ipc.sock (Stream)' },
+        },
+        directory: join(directory, 'host'),
+        hasUser: true,
+        config: null,
+        socket: daemon.ipcPath,
+        ...(failing !== undefined && { failing }),
+      })
+    const after = (text: string): string[] =>
+      text.split('\n').filter((line) => !/^(?:ok|warning) /.test(line))
+    const holds =
+      /^kyc-tokend runs and holds a token, good for \d+ min.*\. Give it to programs: sudo usermod -aG kyc-token USER$/
+    const wrote = (...names: string[]): string[] => names.map((name) => `Wrote /etc/kyc-tokend/${name}`)
+    const enable = 'enable --quiet --now kyc-tokend.service'
+
+    const first = await setUp({ ActiveState: 'inactive', UnitFileState: 'disabled' })
+    expect(first).toMatchObject({ status: 0, stderr: '', calls: [enable] })
+    expect(after(first.stdout)).toEqual([
+      ...wrote('api-key', 'api-secret', 'kyc-tokend.config.json'),
+      'Enabled kyc-tokend',
+      'Started kyc-tokend',
+      expect.stringMatching(holds),
+      '',
+    ])
+    const stats = statSync(join(directory, 'host/etc/kyc-tokend/api-secret'))
+    expect([stats.mode & 0o777, stats.uid, stats.gid]).toEqual([0o640, 0, 4243])
+
+    const running = { ActiveState: 'active', UnitFileState: 'enabled' }
+    const again = await setUp(running)
+    expect(again).toMatchObject({ status: 0, calls: [enable] })
+    expect(after(again.stdout)).toEqual(['Nothing was changed', expect.stringMatching(holds), ''])
+
+    write('k-2')
+    service.answer(accountInactive)
+    const unconfirmed = await setUp(running, ['--force', '--unverified'])
+    expect(unconfirmed).toMatchObject({ status: 77, calls: ['reload kyc-tokend.service', enable] })
+    expect(after(unconfirmed.stdout)).toEqual([
+      ...wrote('api-key'),
+      expect.stringMatching(/^FAILED +service /),
+      'Reloaded kyc-tokend',
+      'kyc-tokend runs with a key and secret that the service has not confirmed: see `sudo kyc-tokend status`',
+      '',
+    ])
+
+    const failed = await setUp({ ...running, ActiveState: 'inactive' }, [], 'enable')
+    expect(failed).toMatchObject({
+      status: 69,
+      stderr: `systemctl ${enable} failed (It said no.): see \`journalctl -u kyc-tokend -n 20\`. The files stay.\n`,
+    })
   })
 
   it.each([
@@ -239,7 +376,7 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
     await cli(['token'])
     const { pid } = (JSON.parse((await cli(['status', '--json'])).stdout) as StatusResult).daemon
     const units = { 'kyc-tokend-alert.path': { ActiveState: 'inactive' } }
-    const host = { socket: daemon.ipcPath, unit: { MainPID: String(pid) }, units, alertCommand: true }
+    const host = { socket: daemon.ipcPath, unit: { MainPID: String(pid) }, units, alertCommand: 0o755 }
     const sentence = 'kyc-tokend-alert.path is inactive, so that no alert reaches the alert command: `sudo'
     expect((await onHost(['status'], host)).stdout).toContain(sentence)
     const ran = { Result: 'success', ExecMainExitTimestamp: '@1700000000' }
