@@ -6,6 +6,7 @@ import {
   mkdirSync,
   readdirSync,
   readFileSync,
+  symlinkSync,
   writeFileSync,
 } from 'node:fs'
 import { createServer } from 'node:net'
@@ -20,6 +21,7 @@ import { PROGRAM } from '../support/daemon.ts'
 import { lacks } from '../support/lacks.ts'
 import { runCli } from '../support/run-cli.ts'
 import { smallConfig, useConfigFiles } from '../support/config-files.ts'
+import { jwtOf } from '../support/jwt.ts'
 
 import {
   accountInactive,
@@ -146,6 +148,22 @@ describe('kyc-tokend check', () => {
       /the state directory .* is not safe: every user can write in the directory/,
     ],
     [
+      'a link where a directory should be',
+      () => {
+        mkdirSync(join(files.directory, 'elsewhere'))
+        symlinkSync('elsewhere', join(files.directory, 'state'))
+      },
+      /the state directory .* is a symbolic link, which another could replace: name the directory itself$/m,
+    ],
+    [
+      'a directory that its group can write, which is unwise only',
+      () => {
+        mkdirSync(join(files.directory, 'state'))
+        chmodSync(join(files.directory, 'state'), 0o770)
+      },
+      /^warning +directories +the state directory \S+ can be written, but the group \w+ can exchange what/m,
+    ],
+    [
       'a directory in which no file can be made',
       () => undefined,
       /the directory \/proc cannot be written \(ENOENT.*\): set another/,
@@ -217,7 +235,19 @@ describe('kyc-tokend check --live', () => {
     return checkConfig({ baseUrl: service.url, ...more }, { live: true, 'config-only': true })
   }
   it.each([
-    ['a token', given, 0, /^ok +service +gave a token/m],
+    ['a token', given, 0, /^ok +service +gave a token that does not say how long it lives \(HTTP 200\)$/m],
+    [
+      'a token that says its life',
+      () => granting(hourToken()),
+      0,
+      /is sent POST http\S+\/jwt with JSON of "apiKey", "apiSecret"$[^]* gave a token that lives (1 h|59 min.*) \(/m,
+    ],
+    [
+      'a token that has expired',
+      () => granting(jwtOf({ iat: 1_000, exp: 2_000 })),
+      75,
+      /^FAILED +service +gave a token that has expired already \(HTTP 200\)\. \S/m,
+    ],
     [
       'a clock ahead',
       () => given(7_260_000),
@@ -256,6 +286,10 @@ describe('kyc-tokend check --live', () => {
     expect(output).toContain('answers with HTTP 200, and its body is a JSON object with "accessToken"')
     expect(output).toContain('the answer has no "data.token"; it has "accessToken"')
     expect(output).not.toMatch(/partners|c-1|tenant-7|opaque-token/)
+    const oauth2 = { preset: 'oauth2', tokenUrl: '/token' }
+    expect((await checkLive(given(), { service: oauth2 })).output).toMatch(
+      /is sent POST http\S+\/token with a form of "grant_type", key and secret as HTTP Basic$/m,
+    )
     const { output: lifeless } = await checkLive(given(), { service: { lifetime: 'expires_in' } })
     expect(lifeless).toMatch(/^warning +service +gave no life at "expires_in"/m)
   })
@@ -275,12 +309,12 @@ describe('kyc-tokend check --live', () => {
 
 describe.runIf(process.getuid!() === 0)('kyc-tokend check, as another user', () => {
   /** By root where there is a user kyc-tokend: in a mount namespace of its own, with another /etc/passwd. */
-  const withServiceUser = (path: string, before: readonly string[] = []): string => {
+  const withServiceUser = (path: string, before: readonly string[] = [], more: string[] = []): string => {
     const users = 'root:x:0:0::/:/bin/sh\nkyc-tokend:x:4242:4243::/:/bin/false\n'
     const groups = 'root:x:0:\nkyc-tokend:x:4243:\nkyc-token:x:4244:kyc-tokend\n'
     const script = 'mount --bind "$0" /etc/passwd && mount --bind "$1" /etc/group && shift && exec "$@"'
     const mounted = [files.write('passwd', users, 0o644), files.write('group', groups, 0o644)]
-    const words = [...mounted, ...before, ...PROGRAM, 'check', '--config', path]
+    const words = [...mounted, ...before, ...PROGRAM, 'check', '--config', path, ...more]
     return spawnSync('unshare', ['--mount', 'sh', '-c', script, ...words], { ...spawned, encoding: 'utf8' })
       .stdout
   }
@@ -335,7 +369,7 @@ describe.runIf(process.getuid!() === 0)('kyc-tokend check, as another user', () 
   })
   it('with the groups of that user, and what only the daemon sees is no fault', () => {
     const credentials = { apiKey: { credential: 'api-key' }, apiSecret: { env: 'SECRET' } }
-    const output = withServiceUser(readable({ credentials }, 4244))
+    const output = withServiceUser(readable({ credentials }, 4244), [], ['--live'])
     for (const name of ['apiKey', 'apiSecret'])
       expect(output).toMatch(
         new RegExp(
@@ -344,6 +378,9 @@ describe.runIf(process.getuid!() === 0)('kyc-tokend check, as another user', () 
         ),
       )
     expect(output).toMatch(/^ok +configuration +.* is valid$/m)
+    expect(output).toMatch(
+      /^warning +service +cannot be asked from here, because only the daemon sees credentials\.apiKey and credentials\.apiSecret: ask with "kyc-tokend refresh"$/m,
+    )
     expect(output).toMatch(/^FAULT +directories +the runtime directory .* cannot be made/m)
   })
   it('does not try a shared store whose password only the daemon sees', () => {

@@ -20,6 +20,7 @@ import { text } from 'node:stream/consumers'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { setupFiles } from '../../src/commands/setup-files.ts'
 import { createAuthority, createCertificate } from '../support/certificates.ts'
+import { daemonWith } from '../support/client-world.ts'
 import { commandWorld } from '../support/command-world.ts'
 import { PROGRAM } from '../support/daemon.ts'
 import { lacks } from '../support/lacks.ts'
@@ -60,6 +61,8 @@ interface Host {
   readonly directory?: string
   /** There is the user kyc-tokend. */
   readonly hasUser?: boolean
+  /** The credentials of the unit, as busctl prints them. */
+  readonly loaded?: readonly string[]
   /** The command of systemctl that fails. */
   readonly failing?: string
   /** The name of a secret file that only root reads; then all read the configuration. */
@@ -82,6 +85,7 @@ async function onHost(words: readonly string[], host: Host): Promise<Ended & { c
     alertCommand,
     hasUser = false,
     failing,
+    loaded = [],
     directory = await tempDirectory(),
     env = {},
     uid,
@@ -113,6 +117,11 @@ async function onHost(words: readonly string[], host: Host): Promise<Ended & { c
   if (failing !== undefined) writeFileSync(under('sbin/units', failing), 'It said no.\nAnd more.\n')
   writeFileSync(under('sbin/systemctl'), SYSTEMCTL, { mode: 0o755 })
   writeFileSync(under('sbin/timedatectl'), TIMEDATECTL, { mode: 0o755 })
+  writeFileSync(
+    under('sbin/busctl'),
+    `#!/bin/sh\nprintf '%s\\n' '${loaded.join("' '")}'\nexit ${loaded.length > 0 ? 0 : 1}\n`,
+    { mode: 0o755 },
+  )
   for (const [name, given] of Object.entries({ ...units, ...(unit && { 'kyc-tokend.service': unit }) })) {
     const lines = Object.entries({ LoadState: 'loaded', ...given }).map(([key, value]) => `${key}=${value}\n`)
     writeFileSync(under('sbin/units', name), lines.join(''))
@@ -152,6 +161,14 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
     const { stdout } = await onHost(['status', '--all', '--json'], { socket })
     expect(JSON.parse(stdout)).toMatchObject({ account: null, status: { state: 'ready' }, problem: null })
     expect((await onHost(['status', '--all'], { accounts: { de } })).status).toBe(69)
+    expect(await onHost(['status', '--all'], {})).toMatchObject({
+      status: 69,
+      stderr: 'There is no daemon of the system here: `sudo kyc-tokend setup`.\n',
+    })
+    expect(await cli(['status', '--all', '--account', 'de'])).toMatchObject({
+      status: 64,
+      stderr: '--all and --account are both given: leave one of them out.\n',
+    })
     expect((await onHost(['status', '--all'], { accounts: { de, uk, us } })).status).toBe(77)
     const aligned = await onHost(['status', '--all'], { accounts: { europe: socket, uk, zz: de } })
     expect(aligned.status).toBe(75)
@@ -262,7 +279,11 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
       tokenFiles: [{ path: '/srv/none/token' }, { path: join(directory, 'token') }, { path: 'token' }],
     }
     const units = { 'kyc-tokend.socket': listening }
-    const host = { unit, units, config, socket: daemon.ipcPath, alertCommand: 0o644 }
+    const loaded = [
+      '{"type":"a(ss)","data":[["lost","/nowhere/key"]]}',
+      '{"type":"a(say)","data":[["bytes",[1,2]]]}',
+    ]
+    const host = { unit, units, config, loaded, socket: daemon.ipcPath, alertCommand: 0o644 }
     const { stdout, status } = await onHost(['check'], host)
     const elsewhere = 'set a path elsewhere, such as below /srv'
     const setting = '/etc/kyc-tokend/kyc-tokend.config.json: '
@@ -275,6 +296,7 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
       `FAULT directories ${setting}the file ${directory}/key cannot be read by kyc-tokend.service (PrivateTmp=yes): ${elsewhere}`,
       'ok sockets the node-ipc socket /run/kyc-tokend/ipc.sock is served by kyc-tokend.service, which runs',
       'ok sockets the HTTP socket /run/kyc-tokend/http.sock is free',
+      'FAULT unit a drop-in of kyc-tokend.service loads the credential lost from /nowhere/key, which does not exist, so the daemon does not start (243/CREDENTIALS): make the file, or correct the drop-in and run sudo systemctl daemon-reload',
       'FAULT unit the alert command cannot be run by its unit: sudo chmod 755 /etc/kyc-tokend/alert-command',
     ])
     expect(status).toBe(78)
@@ -423,6 +445,19 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
     )
     const running = await onHost(['status'], { unit: { ...stopped, ActiveState: 'active' } })
     expect(running.stderr).not.toContain('kyc-tokend.service is')
+  })
+
+  it('`status` says that the configuration is faulty, or the socket removed, before it says what the client saw', async () => {
+    const fault = { code: 'misconfigured', message: 'The sentence of the daemon.' }
+    const daemon = await daemonWith(({ answer }) => answer('fault', fault))
+    expect(await onHost(['status'], { unit: failed, socket: daemon.path })).toMatchObject({
+      status: 78,
+      stderr: `kyc-tokend.service does not start: ${faulty}\`. ${fault.message}\n`,
+    })
+    const units = { 'kyc-tokend.socket': { ActiveState: 'active' } }
+    expect((await onHost(['status'], { unit: stopped, units })).stderr).toMatch(
+      /^The socket of kyc-tokend\.socket was removed: `sudo systemd-tmpfiles --create && .*`\. No kyc-tokend/,
+    )
   })
 
   it('`status` says nothing of a unit that is not installed', async () => {

@@ -71,14 +71,49 @@ describe('the command sandbox', () => {
     expect(output).toMatch(/^ {2}account-inactive +400, because `service\.refusals` names no such refusal$/m)
   })
 
+  it('shows the request of a described service with its own credentials, and where its tokens are given', async () => {
+    const path = join(await tempDirectory(), 'c.json')
+    const credentials = { apiKey: { env: 'NOT_SET' }, apiSecret: { env: 'NOT_SET' } }
+    const service = {
+      preset: 'oauth2',
+      tokenUrl: 'https://login.example.com/oauth/token?tenant=7',
+      headers: { 'X-Client': 'hidden' },
+    }
+    await writeFile(path, JSON.stringify({ baseUrl: 'https://api.example.com/v2/', credentials, service }))
+    const sandbox = start({ config: path, scenario: 'flaky' })
+    const url = await urlOf(sandbox)
+    const tokenUrl = `${url}/oauth/token?tenant=7`
+    const output = sandbox.stdout.lines().join('\n')
+    expect(output).toContain(`  "baseUrl": "${url}/v2",\n`)
+    expect(output).toContain(`\nand in its "service":\n\n  "tokenUrl": "${tokenUrl}"\n`)
+    expect(output).toContain(
+      `  curl -u sandbox-key:sandbox-secret -H 'X-Client: …' -d grant_type=client_credentials '${tokenUrl}'\n`,
+    )
+    expect(output).toContain('\nScenarios (now flaky):\n')
+    const headers = { authorization: `Basic ${btoa('sandbox-key:sandbox-secret')}`, 'x-client': 'hidden' }
+    const body = new URLSearchParams({ grant_type: 'client_credentials' })
+    const ask = () => fetch(tokenUrl, { method: 'POST', body, headers })
+    expect((await ask()).status).toBe(500)
+    await expect(ask()).rejects.toThrow('fetch failed')
+    await expect
+      .poll(() => sandbox.stdout.lines().slice(-2).join('\n'))
+      .toMatch(
+        /^\S+Z {2}POST \/oauth\/token {2}500 {2}\(flaky\)\n\S+Z {2}POST \/oauth\/token {2}cut {2}\(flaky\)$/,
+      )
+  })
+
   it('says so where its port is in use, and where an option is wrong', async () => {
     const port = new URL(await urlOf(start())).port
     await expect(start({ port }).status).rejects.toThrow(/in use/)
     for (const wrong of ['-1', '65536', 'http', '']) {
-      await expect(start({ port: wrong }).status).rejects.toThrow(/--port/)
+      await expect(start({ port: wrong }).status).rejects.toThrow(
+        /^--port takes a number from 0 to 65535; 0 is a free port$/,
+      )
     }
     for (const wrong of ['60', '0s', '999ms', '10000d', 'soon']) {
-      await expect(start({ 'token-lifetime': wrong }).status).rejects.toThrow(/--token-lifetime/)
+      await expect(start({ 'token-lifetime': wrong }).status).rejects.toThrow(
+        /^--token-lifetime takes a duration of at least 1s, such as 60s or 15m$/,
+      )
     }
   })
 })

@@ -173,6 +173,13 @@ describe('kyc-tokend setup without a terminal', () => {
       expect(FILES.filter((name) => existsSync(join(directory, name)))).toEqual([])
     })
 
+    it('refuses more than 1 MiB', async () => {
+      expect(await setupFrom(' '.repeat(1_048_577))).toMatchObject({
+        status: 64,
+        stderr: '--from: there is more than 1 MiB on standard input.\n',
+      })
+    })
+
     it('refuses the single options beside it', async () => {
       const { status, stderr } = await setupFrom(document(), ['--base-url', sandbox.url])
       expect(stderr).toMatch(/--from and --base-url are both given/)
@@ -339,6 +346,27 @@ describe('kyc-tokend setup without a terminal', () => {
     expect(FILES.filter((name) => existsSync(join(directory, name)))).toEqual([])
   })
 
+  it('lets the files stay where they are good and something else is faulty', async () => {
+    const runtime = { ...env(), XDG_RUNTIME_DIR: '/proc' }
+    const words = ['--base-url', sandbox.url, '--api-key-file', 'key.txt', '--api-secret-file', 'secret.txt']
+    for (const sentence of ['The files stay', 'Nothing was changed']) {
+      const options = { cwd: directory, env: runtime, ...(uid !== undefined && { uid }) }
+      const { status, stdout } = await runCli(['setup', ...words], options)
+      expect(stdout).toMatch(
+        new RegExp(`^FAULT +directories [^]*\n${sentence}: correct the faults above\n$`, 'm'),
+      )
+      expect(status).toBe(78)
+    }
+    expect(contentOf('api-key')).toBe(`${sandboxCredentials.apiKey}\n`)
+  })
+
+  it.runIf(uid !== undefined)('sets up an account for root alone', async () => {
+    expect(await setup('--account', 'eu')).toMatchObject({
+      status: 77,
+      stderr: 'Only root sets up an account: run it with sudo.\n',
+    })
+  })
+
   it('says which options it needs', async () => {
     const { status, stderr } = await setupWith([])
     expect(stderr).toMatch(/no terminal to ask at: give --base-url, --api-key-file and --api-secret-file/)
@@ -357,22 +385,45 @@ describe.skipIf(lacks('script'))('kyc-tokend setup at a terminal', () => {
     expect(stdout).toContain(`${directory}/api-key exists already: add --force to replace it.`)
   })
 
-  it('asks again for what cannot be right, and shows neither key nor secret', async () => {
-    const { child, stdout: screen, ended } = start()
-    const answers: [RegExp, string][] = [
-      [/Address of the service[^\n]*: $/, 'api.example.com'],
-      [/must be a whole URL[^\n]*\n[^\n]*: $/, sandbox.url],
-      [/Kind of the service: key [^\n]* or oauth2 [^\n]*: $/, 'neither'],
-      [/Write "oauth2" or "key"[^\n]*\n[^\n]*: $/, ''],
-      [/API key \(not shown\): $/, sandboxCredentials.apiKey],
-      [/API secret \(not shown\): $/, sandboxCredentials.apiSecret],
-    ]
+  /** Gives each answer once the screen ends with its question. */
+  const answerAll = async (
+    { child, stdout: screen }: ReturnType<typeof start>,
+    answers: [RegExp, string][],
+  ) => {
     for (const [question, answer] of answers) {
       await expectUntil(String(question), () =>
         question.test(screen().replaceAll(/\u001b\[[\d;?]*[A-Za-z]/g, '')),
       )
-      child.stdin.write(`${answer}\r`)
+      child.stdin.write(answer)
     }
+  }
+
+  it('asks for what OAuth 2.0 needs, and writes nothing where the input ends', async () => {
+    const running = start()
+    await answerAll(running, [
+      [/Address of the service[^\n]*: $/, `${sandbox.url}\r`],
+      [/ or oauth2 [^\n]*: $/, 'oauth2\r'],
+      [/Where it gives tokens [^\n]*: $/, '/oauth/token\r'],
+      [/Client ID \(not shown\): $/, 'id\r'],
+      [/Client secret \(not shown\): $/, '\u0004'],
+    ])
+    const { status, stdout } = await running.ended
+    expect(stdout).toContain('Nothing was entered, and nothing was written.')
+    expect(status).toBe(64)
+    expect(readdirSync(directory).filter((name) => !name.endsWith('.txt'))).toEqual([])
+  })
+
+  it('asks again for what cannot be right, and shows neither key nor secret', async () => {
+    const running = start()
+    const { stdout: screen, ended } = running
+    await answerAll(running, [
+      [/Address of the service[^\n]*: $/, 'api.example.com\r'],
+      [/must be a whole URL[^\n]*\n[^\n]*: $/, `${sandbox.url}\r`],
+      [/Kind of the service: key [^\n]* or oauth2 [^\n]*: $/, 'neither\r'],
+      [/Write "oauth2" or "key"[^\n]*\n[^\n]*: $/, '\r'],
+      [/API key \(not shown\): $/, `${sandboxCredentials.apiKey}\r`],
+      [/API secret \(not shown\): $/, `${sandboxCredentials.apiSecret}\r`],
+    ])
     expect((await ended).status, screen()).toBe(0)
     expect(screen()).not.toContain(sandboxCredentials.apiKey)
     expect(screen()).not.toContain(sandboxCredentials.apiSecret)
