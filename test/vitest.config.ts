@@ -23,7 +23,7 @@ const FIRST = [
   'commands/exec-on-change',
   'commands/demo',
   'faults/reload',
-  'client/package',
+  'build/package',
   'manual/examples',
   'manual/consumers',
   'faults/service',
