@@ -21,7 +21,7 @@ beforeAll(async () => {
   app = join(directory, 'app')
   await mkdir(app)
   const run = copyProject(directory)
-  run('mkdir -p dist/repository && touch dist/former.deb && npm run pack')
+  run('mkdir -p tmp dist/repository && touch dist/former.deb && TMPDIR=$PWD/tmp npm run pack')
   await writeFile(join(app, 'package.json'), '{ "private": true }')
   const options = '--offline --no-audit --no-fund --os=darwin --cpu=arm64'
   run(`cd app && npm install ${options} ../dist/kyc-tokend-*.tgz`)
@@ -56,7 +56,8 @@ test('it uses nothing that Node 18 lacks, nor `import()` in CommonJS, where Jest
     expect(readFileSync(installed('dist', `${name}.cjs`), 'utf8').match(lacking)).toBeNull()
 })
 
-test('a build leaves the packages and the repository of former ones alone', () => {
+test('a build leaves the packages and the repository of former ones alone, and nothing of its own elsewhere', () => {
+  expect(readdirSync(join(directory, 'tmp')).filter((name) => name.startsWith('kyc-tokend-'))).toEqual([])
   expect(readdirSync(join(directory, 'dist'))).toEqual(expect.arrayContaining(['former.deb', 'repository']))
 })
 
