@@ -80,4 +80,3 @@ while :; do
 		break
 	fi
 done
-rm -f next

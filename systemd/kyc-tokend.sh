@@ -12,14 +12,13 @@ quick() {
 	directory=/run/kyc-tokend
 	if [ $# -gt 1 ] || [ -n "${KYC_TOKEND_ACCOUNT+set}" ]; then
 		case ${2-$KYC_TOKEND_ACCOUNT} in
-		'' | *[!abcdefghijklmnopqrstuvwxyz0123456789-]*) return 1 ;;
+		*[!abcdefghijklmnopqrstuvwxyz0123456789-]*) return 1 ;;
 		esac
 		directory=$directory/accounts/${2-$KYC_TOKEND_ACCOUNT}
 	fi
 	[ -S "$directory/ipc.sock" ] && [ -w "$directory/ipc.sock" ] || return
 	# In some containers /proc/uptime is not the kernel's and begins with the container. The kernel's has no size.
 	[ -s /proc/uptime ] && return 1
-	IFS=' '
 	read -r from until token more <"$directory/token.front" || return
 	read -r uptime _ </proc/uptime || return
 	[ -z "$more" ] || return

@@ -43,6 +43,7 @@ test.skipIf(lacks('curl', 'socat'))(
       data: { id: '1', accessToken: file },
     })
     expect(JSON.parse(http)).toMatchObject({ accessToken: file })
+    expect(demo.text()).toContain(`a token to use      npx kyc-tokend token --socket ${directory}/ipc.sock\n`)
     const url = / -d outage (http:\S+\/scenario)$/m.exec(demo.text())?.[1] ?? ''
     await fetch(url, { method: 'PUT', body: 'account-inactive' })
     const events = (): string => demo.text().split('Events as they come')[1] ?? ''

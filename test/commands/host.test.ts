@@ -342,6 +342,9 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
     const stats = statSync(join(directory, 'host/etc/kyc-tokend/api-secret'))
     expect([stats.mode & 0o777, stats.uid, stats.gid]).toEqual([0o640, 0, 4243])
 
+    const config = readFileSync(join(directory, 'host/etc/kyc-tokend/kyc-tokend.config.json'), 'utf8')
+    expect(JSON.parse(config)).toMatchObject({ tokenFiles: [{ path: 'token', mode: '0640' }] })
+
     const running = { ActiveState: 'active', UnitFileState: 'enabled' }
     const again = await setUp(running)
     expect(again).toMatchObject({ status: 0, calls: [enable] })

@@ -143,6 +143,13 @@ describe('the status', () => {
     expect(waitMs).toBeLessThanOrEqual(600_000)
   })
 
+  it('has no HTTP status for a failure without an answer', async () => {
+    const { replies } = await start({ first: failures.network })
+    const { value } = (await replies.status()) as { value: { failure: object } }
+    expect(value.failure).toMatchObject({ reason: 'network', attempts: 1 })
+    expect(value.failure).not.toHaveProperty('status')
+  })
+
   it('has no next attempt while the account is refused', async () => {
     const { replies } = await start({ first: failures.notFound })
     expect(await replies.status()).toMatchObject({

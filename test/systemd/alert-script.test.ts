@@ -110,6 +110,21 @@ describe('the script that runs the operator’s command', () => {
     expect(await calls()).toEqual(Array(4).fill(`${what} ${alert}`))
   })
 
+  it('says a failure again after a success, and ends a command that hangs', async () => {
+    const script = path.join(work, 'alert')
+    const short = (await readFile(script, 'utf8')).replaceAll('--kill-after=5 120', '--kill-after=5 0.5')
+    await writeFile(script, short)
+    const ends = 'rm run/alert.json; echo \'{"by":"token"}\' >run/alert-resolved.json'
+    await command(`case $(wc -l <calls) in 1 | 2 | 4) exec sleep 1000 ;; 3) ${ends} ;; esac`)
+    await daemonWrites('alert', { reason: 'rejected' })
+    const failure = '<3>The alert command failed (exit status 124) and is run again every 0.05 s\n'
+    expect(run()).toEqual({ status: 0, stdout: failure + failure, stderr: '' })
+    expect(await calls()).toEqual([
+      ...Array<string>(3).fill('raised {"reason":"rejected"}'),
+      ...Array<string>(2).fill('resolved {"by":"token"}'),
+    ])
+  })
+
   it('says it again an hour later, and gives systemd the failure as its status', async () => {
     // Each look at the clock is ten minutes after the one before, and the status goes to a file.
     const programs = path.join(work, 'bin')

@@ -45,7 +45,7 @@ interface Call {
 async function call({ args = ['token'], env = {}, line = good }: Call = {}): Promise<string> {
   if (line !== null) await writeFile(path.join(work, 'token.front'), line)
   const { stdout, stderr, status } = spawnSync(front, args, { env, encoding: 'utf8' })
-  return status === 7 ? stdout.split('\n')[0]! : `${status} ${stdout}${stderr}`
+  return status === 7 ? `${stdout.split('\n')[0]}${stderr}` : `${status} ${stdout}${stderr}`
 }
 
 describe('kyc-tokend token, answered by the shell', () => {
@@ -107,6 +107,7 @@ describe('kyc-tokend token, answered by the shell', () => {
   it.each([
     ['another command', { args: ['status'] }],
     ['a command that does not exist', { args: ['exec', '--', 'no-such-command'] }],
+    ['a file that may not be run', { args: ['exec', '--', '/etc/passwd'] }],
     ['a directory as a command', { args: ['exec', '--', '/etc'] }],
     ['no command', { args: ['exec', '--'] }],
     ['a command with options for us', { args: ['exec', '--wait', '1s', '--', 'true'] }],
@@ -140,6 +141,7 @@ describe('kyc-tokend token, answered by the shell', () => {
     ['times beyond what a shell can count', { line: `1 99999999999999999999 abc\n` }],
     ['a word too many', { line: `${now - 100} ${now + 1000} abc def\n` }],
     ['a token with other characters', { line: `${now - 100} ${now + 1000} abc$(id)\n` }],
+    ['a token with a backslash', { line: `${now - 100} ${now + 1000} a\\bc\n` }],
     ['a token that begins with ~', { line: `${now - 100} ${now + 1000} ~abc\n` }],
     ['a token with = inside', { line: `${now - 100} ${now + 1000} a=b\n` }],
     ['a token of letters of another language', { line: `${now - 100} ${now + 1000} ä\n` }],
