@@ -323,8 +323,8 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
         socket: daemon.ipcPath,
         ...(failing !== undefined && { failing }),
       })
-    const after = (text: string): string[] =>
-      text.split('\n').filter((line) => !/^(?:ok|warning) /.test(line))
+    const after = (stdout: string): string[] =>
+      stdout.split('\n').filter((line) => !/^(?:ok|warning) /.test(line))
     const holds =
       /^kyc-tokend runs and holds a token, good for \d+ min.*\. Give it to programs: sudo usermod -aG kyc-token USER$/
     const wrote = (...names: string[]): string[] => names.map((name) => `Wrote /etc/kyc-tokend/${name}`)

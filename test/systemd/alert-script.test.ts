@@ -115,7 +115,7 @@ describe('the script that runs the operator’s command', () => {
     const short = (await readFile(script, 'utf8')).replaceAll('--kill-after=5 120', '--kill-after=5 0.5')
     await writeFile(script, short)
     const ends = 'rm run/alert.json; echo \'{"by":"token"}\' >run/alert-resolved.json'
-    await command(`case $(wc -l <calls) in 1 | 2 | 4) exec sleep 1000 ;; 3) ${ends} ;; esac`)
+    await command(`case $(wc -l <calls) in 1 | 2 | 4) exec sleep 10 ;; 3) ${ends} ;; esac`)
     await daemonWrites('alert', { reason: 'rejected' })
     const failure = '<3>The alert command failed (exit status 124) and is run again every 0.05 s\n'
     expect(run()).toEqual({ status: 0, stdout: failure + failure, stderr: '' })
