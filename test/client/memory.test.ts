@@ -42,6 +42,15 @@ test('a daemon that does not answer costs one call a quarter of a second, until 
   await vi.waitUntil(() => daemon.asked.length > 2)
 })
 
+test('a daemon that has answered is not taken for a silent one afterwards', async () => {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+  onTestFinished(() => void vi.useRealTimers())
+  const client = clientOf(await daemonWith(generous))
+  await client.get()
+  vi.advanceTimersByTime(1_000)
+  expect(await client.get()).not.toHaveProperty('cached')
+})
+
 test('a loop over answers from memory leaves the process time for the answers of the daemon', async () => {
   const daemon = await daemonWith((asking) => void (daemon.asked.length === 1 && generous(asking)))
   const client = clientOf(daemon)
