@@ -121,7 +121,7 @@ async function findConfig({ configPath, env, staged }: LoadOptions): Promise<Fou
   const searched = named === undefined ? directories.flatMap(candidatesIn) : [resolve(named)]
   // A directory that may not be entered may have the file.
   const file =
-    searched.find((path) => staged?.has(path) || existsSync(path)) ??
+    searched.find((path) => existsSync(pathOfContent(path, staged))) ??
     searched.find((path) => readFile(path).kind === 'unreadable')
   if (file === undefined) {
     const option = named && (configPath === undefined ? '$KYC_TOKEND_CONFIG' : '--config')
@@ -130,7 +130,7 @@ async function findConfig({ configPath, env, staged }: LoadOptions): Promise<Fou
   const unusable = (words: string): Found => {
     return { kind: 'unusable', file, sentence: `the configuration file ${words}` }
   }
-  const reading = readFile(staged?.get(file) ?? file)
+  const reading = readFile(pathOfContent(file, staged))
   if (reading.kind === 'absent') return unusable('was removed while it was read: try again')
   if (reading.kind === 'unreadable') return unusable(reading.sentence)
   if (CONTROL_CHARACTER.test(file)) return unusable('has a control character in its path: rename it')
@@ -142,6 +142,11 @@ async function findConfig({ configPath, env, staged }: LoadOptions): Promise<Fou
     if (error instanceof NoDocument) return unusable(error.message)
     throw error
   }
+}
+
+/** The path that has the content now: a change that is not taken over yet lies beside the file. */
+function pathOfContent(path: string, staged: LoadOptions['staged']): string {
+  return staged?.get(path) ?? path
 }
 
 function candidatesIn(directory: string): string[] {

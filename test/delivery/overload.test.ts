@@ -282,14 +282,14 @@ it('connections that end leave descriptors for the request to the service and fo
     chmodSync(path, 0o666)
     await flood({ ...common, path })
   }
-  const events = () => daemon.log().map(({ event }) => event)
+  const logged = () => daemon.log().map(({ event }) => event)
   await expectUntil(
     'the end of some',
-    () => events().filter((event) => event === 'client-dropped').length > 50,
+    () => logged().filter((event) => event === 'client-dropped').length > 50,
   )
   await expectUntil('ten tokens', () => {
     daemon.process.kill('SIGUSR2')
-    return events().filter((event) => event === 'token-obtained').length > 10
+    return logged().filter((event) => event === 'token-obtained').length > 10
   })
   expect(daemon.log().filter(({ level }) => level === 'error' || level === 'warning')).toEqual([])
 })
