@@ -30,7 +30,7 @@ import type { StatusResult } from '../../src/protocol.ts'
 import { canMount } from '../support/small-disk.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
-/** Prints the properties that are asked for, of the unit that is the last word; other calls it writes down, or fails if told to. */
+/** Prints the properties that are asked for, of the unit that is the last word; other calls it writes down, or fails if shown to. */
 const SYSTEMCTL = `#!/bin/sh
 cd "$(dirname "$0")/units" || exit
 if [ "$1" != show ]; then

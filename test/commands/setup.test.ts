@@ -264,7 +264,7 @@ describe('kyc-tokend setup without a terminal', () => {
     again.child.kill('SIGKILL')
     await again.ended
     expect(seen()).toEqual(former)
-    // What was written by hand meanwhile stays.
+    // Files written by hand meanwhile stays.
     writeFileSync(join(directory, 'api-secret'), 'by hand\n')
     const { status } = await setup('--force')
     expect(status).toBe(77)

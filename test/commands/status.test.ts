@@ -386,7 +386,7 @@ test('--watch on a pipe prints a line for each event and ends with the status', 
   expect((await ended).status).toBe(0)
 })
 
-test('--watch tells each change once: of state, token, failure and alert, and that the daemon is away', async () => {
+test('--watch shows each change once: of state, token, failure and alert, and that the daemon is away', async () => {
   const alert = { reason: 'no-token', since: failure.since, remedy: 'Wait', contact: null }
   const without = { state: 'expired', token: null, failure, alert } as const
   let now = statusWith()

@@ -118,10 +118,10 @@ test('the same token given again does not live longer because of a Date that is 
   expect(tokenOf(ahead).expiresAtMs).toBe(at(40 * MINUTE).bootMs)
 })
 
-test('an opaque token given again is the same one, with its life counted anew; one that has expired is a failure', () => {
+test('an opaque token given again is the same one, with its life counted again; one that has expired is a failure', () => {
   const first = after([opaque()])
   const again = asked(first, opaque(), 10 * MINUTE)
-  // Who shows its expiry must hear of it.
+  // A token that shows its expiry must hear of it.
   expect(signatureOf(again, at(10 * MINUTE))).not.toBe(signatureOf(first, at(10 * MINUTE)))
   expect(tokenOf(again)).toEqual({
     ...tokenOf(first),
@@ -272,7 +272,7 @@ test('a need or a report while an attempt is due or under way, or without a toke
     expect([state.clientRequestAtMs, verdict]).toEqual([null, { verdict: 'refreshing' }])
 })
 
-test('a report is told that the account is refused, or that the service gave the same token again', () => {
+test('a report is shown that the account is refused, or that the service gave the same token again', () => {
   const { fingerprint } = tokenOf(held)
   const refused = asked(held, inactive, MINUTE)
   expect(afterReject(refused, fingerprint, at(MINUTE))).toEqual({
