@@ -161,7 +161,8 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
     const { stdout } = await onHost(['status', '--all', '--json'], { socket })
     expect(JSON.parse(stdout)).toMatchObject({ account: null, status: { state: 'ready' }, problem: null })
     expect((await onHost(['status', '--all'], { accounts: { de } })).status).toBe(69)
-    expect(await onHost(['status', '--all'], {})).toMatchObject({
+    // Nothing is configured.
+    expect(await onHost(['status', '--all'], { config: null })).toMatchObject({
       status: 69,
       stderr: 'There is no daemon of the system here: `sudo kyc-tokend setup`.\n',
     })
@@ -355,8 +356,8 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
     const unconfirmed = await setUp(running, ['--force', '--unverified'])
     expect(unconfirmed).toMatchObject({ status: 77, calls: ['reload kyc-tokend.service', enable] })
     expect(after(unconfirmed.stdout)).toEqual([
-      ...wrote('api-key'),
       expect.stringMatching(/^FAILED +service /),
+      ...wrote('api-key'),
       'Reloaded kyc-tokend',
       'kyc-tokend runs with a key and secret that the service has not confirmed: see `sudo kyc-tokend status`',
       '',
