@@ -188,6 +188,16 @@ const former: [Step[], number][] = [
     ],
     -996_967_578,
   ],
+  [
+    [
+      { do: 'harm', what: 'state' },
+      { do: 'wait', ms: 501 },
+      { do: 'reboot' },
+      { do: 'harm', what: 'run' },
+      { do: 'crash', turns: 0 },
+    ],
+    0,
+  ],
 ]
 
 const numRuns = Number(process.env['KYC_TOKEND_STORIES'] ?? 100)

@@ -195,7 +195,8 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
         act()
         return world.rotate(step.credentials)
       case 'harm':
-        if (step.what === 'run' || step.what === 'state') fullDisk = step.what
+        // A state disk that is free again has nothing of before until the next save.
+        if (step.what === 'state' || (step.what === 'run' && fullDisk === null)) fullDisk = step.what
         return world.harm(step.what)
       case 'freeDisk':
         return world.freeDisk()
