@@ -10,17 +10,17 @@ import type { RunCommand } from './command.ts'
 const STOPPING = 'stopping'
 
 export const run: RunCommand = async (invocation) => {
-  const { isOther, result } = await ask(invocation, async (client) => {
+  const [result, isNew] = await ask(invocation, async (client) => {
     const { token } = await client.status()
-    const given = await client.refresh()
-    const isNew = given.fingerprint !== token?.fingerprint
+    const answer = await client.refresh()
+    const isOther = answer.fingerprint !== token?.fingerprint
     // A file is not written again for the same token.
-    if (given.outcome === 'ok' && isNew) await afterFiles(client, given.obtainedAt!)
-    return { isOther: isNew, result: given }
+    if (answer.outcome === 'ok' && isOther) await afterFiles(client, answer.obtainedAt!)
+    return [answer, isOther] as const
   })
   if (result.outcome === 'ok') {
     const life = formatDuration(Date.parse(result.expiresAt ?? '') - Date.now())
-    const words = isOther ? 'New token' : 'The service gave the same token again:'
+    const words = isNew ? 'New token' : 'The service gave the same token again:'
     invocation.stdout.write(`${words} ${result.fingerprint}, good for ${life}.\n`)
     return exitStatus.ok
   }

@@ -5,7 +5,7 @@ import { CONTROL_CHARACTER } from '../lib/display-text.ts'
 import { certificatesIn } from '../lib/crypto.ts'
 import { Secret } from '../lib/secret.ts'
 import type { Diagnostics } from './issues.ts'
-import { permissionFaults, readFile, shellWord } from './read-file.ts'
+import { contentPath, permissionFaults, readFile, shellWord, type StagedFiles } from './read-file.ts'
 import type { SecretSource } from './validate.ts'
 
 export interface InputsOptions {
@@ -16,8 +16,7 @@ export interface InputsOptions {
   readonly uid: number
   /** systemd runs the daemon and not this process: a secret that only the daemon sees is a warning, not a fault. */
   readonly isElsewhere: boolean
-  /** Files that are read instead of others, by the paths of the latter. */
-  readonly staged?: ReadonlyMap<string, string> | undefined
+  readonly staged?: StagedFiles | undefined
   readonly diagnostics: Diagnostics
 }
 
@@ -36,7 +35,7 @@ export function createInputs({ env, directory, uid, isElsewhere, staged, diagnos
   function file(at: string, path: string, remedy: string, { holdsSecret = false } = {}): Buffer | undefined {
     const name = resolve(directory, path)
     files.push(name)
-    const reading = readFile(staged?.get(name) ?? name)
+    const reading = readFile(contentPath(name, staged))
     if (reading.kind === 'absent') return fault(at, `the file ${name} is not there: ${remedy}`)
     if (reading.kind === 'unreadable') return fault(at, `the file ${name} ${reading.sentence}`)
     for (const sentence of permissionFaults(name, reading.stats, { uid, holdsSecret }))

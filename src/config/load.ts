@@ -11,7 +11,7 @@ import { ConfigError, formatIssue, silent, type ConfigIssue, type Diagnostics, p
 import { resolveConfig, resolvePlan } from './resolve.ts'
 import { validateDocument } from './validate.ts'
 import { findJsonFault } from './json-fault.ts'
-import { readFile } from './read-file.ts'
+import { contentPath, readFile, type StagedFiles } from './read-file.ts'
 
 export interface LoadOptions {
   /** `--config`. */
@@ -21,8 +21,7 @@ export interface LoadOptions {
   readonly isElsewhere?: boolean | undefined
   /** The runtime directory of a daemon that runs, instead of the configured one: its outputs stay there. */
   readonly runtimeDirectory?: string | undefined
-  /** Files that are read instead of others, by the paths of the latter, which they are about to replace. */
-  readonly staged?: ReadonlyMap<string, string> | undefined
+  readonly staged?: StagedFiles | undefined
 }
 
 export type Inspection = Awaited<ReturnType<typeof inspectConfig>>
@@ -121,7 +120,7 @@ async function findConfig({ configPath, env, staged }: LoadOptions): Promise<Fou
   const searched = named === undefined ? directories.flatMap(candidatesIn) : [resolve(named)]
   // A directory that may not be entered may have the file.
   const file =
-    searched.find((path) => existsSync(pathOfContent(path, staged))) ??
+    searched.find((path) => existsSync(contentPath(path, staged))) ??
     searched.find((path) => readFile(path).kind === 'unreadable')
   if (file === undefined) {
     const option = named && (configPath === undefined ? '$KYC_TOKEND_CONFIG' : '--config')
@@ -130,7 +129,7 @@ async function findConfig({ configPath, env, staged }: LoadOptions): Promise<Fou
   const unusable = (words: string): Found => {
     return { kind: 'unusable', file, sentence: `the configuration file ${words}` }
   }
-  const reading = readFile(pathOfContent(file, staged))
+  const reading = readFile(contentPath(file, staged))
   if (reading.kind === 'absent') return unusable('was removed while it was read: try again')
   if (reading.kind === 'unreadable') return unusable(reading.sentence)
   if (CONTROL_CHARACTER.test(file)) return unusable('has a control character in its path: rename it')
@@ -142,11 +141,6 @@ async function findConfig({ configPath, env, staged }: LoadOptions): Promise<Fou
     if (error instanceof NoDocument) return unusable(error.message)
     throw error
   }
-}
-
-/** The path that has the content now: a change that is not taken over yet lies beside the file. */
-function pathOfContent(path: string, staged: LoadOptions['staged']): string {
-  return staged?.get(path) ?? path
 }
 
 function candidatesIn(directory: string): string[] {

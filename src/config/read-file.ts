@@ -61,10 +61,21 @@ function unreadable(sentence: string): Reading {
   return { kind: 'unreadable', sentence }
 }
 
+/** Files that are read instead of others, which they are about to replace, by the paths of the latter. */
+export type StagedFiles = ReadonlyMap<string, string>
+
+/** The path at which the content of a file is now. */
+export function contentPath(path: string, staged: StagedFiles | undefined): string {
+  return staged?.get(path) ?? path
+}
+
 export const MAY_NOT_BE_READ = 'may not be read'
 
 function cannotOpen(path: string, error: unknown): string {
   const code = errorCode(error)
+  if (code === 'ELOOP') return 'is a link that leads round in a circle: replace it by the file'
+  if (code !== 'EACCES' && code !== 'EPERM')
+    return `cannot be opened (${errorMessage(error)}): name another file`
   const user = nameOf('user', process.geteuid!())
   const group = shellWord(nameOf('group', process.getegid!()))
   // Another group would take the file from the daemon.
@@ -72,9 +83,7 @@ function cannotOpen(path: string, error: unknown): string {
     path.startsWith(`${SYSTEM_CONFIG_DIRECTORY}/`) && user !== SERVICE_USER
       ? 'use sudo, and leave owner and mode of the file as they are'
       : `chgrp ${group} ${shellWord(path)} && chmod 0640 ${shellWord(path)} (its directory must let that group in)`
-  if (code === 'EACCES' || code === 'EPERM') return `${MAY_NOT_BE_READ} by the user ${user}: ${remedy}`
-  if (code === 'ELOOP') return 'is a link that leads round in a circle: replace it by the file'
-  return `cannot be opened (${errorMessage(error)}): name another file`
+  return `${MAY_NOT_BE_READ} by the user ${user}: ${remedy}`
 }
 
 /**

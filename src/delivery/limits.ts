@@ -75,8 +75,9 @@ type Limits = Pick<SocketConfig, 'maxConnections' | 'maxConnectionsPerUser'>
 /** Descriptors for connections of all sockets together: beyond them the daemon could open no file and reach no service. */
 type Descriptors = ReturnType<typeof createDescriptors>
 
-/** For files, logs, the service and Redis. */
+/** For files, logs, the service and Redis; of a small limit six tenths, so that some clients are served, too. */
 const OWN_DESCRIPTORS = 64
+const OWN_SHARE = 0.6
 /** The part of the other descriptors that only root and the daemon's own user may use. */
 const PRIVILEGED_DESCRIPTORS = 32
 /** Assumed if /proc is hidden: the usual soft limit. */
@@ -84,7 +85,7 @@ const USUAL_DESCRIPTORS = 1_024
 
 export function createDescriptors(limit = descriptorLimit()) {
   const mostLingering = Math.min(MAX_LINGERING, Math.floor(limit / 4))
-  const most = limit - Math.min(OWN_DESCRIPTORS, Math.ceil(limit * 0.6)) - mostLingering
+  const most = limit - Math.min(OWN_DESCRIPTORS, Math.ceil(limit * OWN_SHARE)) - mostLingering
   const privileged = Math.min(PRIVILEGED_DESCRIPTORS, Math.ceil(most / 2))
   return {
     used: 0,

@@ -180,7 +180,7 @@ function grantOf(
   if (holdsSecret(accessToken, apiSecret) || holdsSecret(accessToken, apiKey, { isEncoded: false }))
     return `${name} holds the key or the secret, and is not used`
   const answerLifeMs = service.lifetime === null ? undefined : lifeMsOf(valueAt(fields, service.lifetime))
-  if ((answerLifeMs ?? 1) <= 0)
+  if (answerLifeMs !== undefined && answerLifeMs <= 0)
     return `its ${service.lifetime!.join('.')} leaves the token no life: it is 0 or less`
   return { kind: 'ok', accessToken, serverDateMs: httpDateMs(headers['date']), answerLifeMs }
 }
