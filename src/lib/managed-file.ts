@@ -178,7 +178,6 @@ export function createManagedFile(
     writtenAt: () => writtenAt,
     /** Since the start. */
     repairs: () => repairs,
-    counts: (): FileCounts => ({ ...counts }),
   }
 }
 

@@ -2,6 +2,7 @@
 // section 1).
 import { userInfo } from 'node:os'
 import { isAbsolute, join } from 'node:path'
+import { withSystemFallback } from './error.ts'
 
 /** Identity of a process: the effective uid and the environment. */
 export interface ProcessIdentity {
@@ -53,14 +54,8 @@ function ownRuntimeDirectory({ env, uid }: ProcessIdentity): string {
 }
 
 function homeOf(env: NodeJS.ProcessEnv): string {
-  const home = absolute(env['HOME'])
-  if (home !== undefined) return home
-  try {
-    return userInfo().homedir
-  } catch {
-    // A user without an entry in passwd has no home. If `/` is not writable, the error says which setting to change.
-    return '/'
-  }
+  // A user without an entry in passwd has no home. If `/` is not writable, the error says which setting to change.
+  return absolute(env['HOME']) ?? withSystemFallback('/', () => userInfo().homedir)
 }
 
 /** systemd gives several directories joined by colons; the first is the one named after the unit. */

@@ -10,7 +10,6 @@ import { currentAlert, type CurrentAlert } from '../token/state.ts'
 import type { KeeperView } from '../token/keeper.ts'
 
 export type AlertSettings = Config['alerts']
-export type Alerts = ReturnType<typeof createAlerts>
 
 /** A raised alert. A rehearsal is an alert like any other, so that it tries the whole way to the operator. */
 interface Raised extends Omit<CurrentAlert, 'reason'> {

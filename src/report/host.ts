@@ -1,8 +1,9 @@
 // The host: its name, and conditions that break a daemon like this one (clock, network, disk, memory).
 import { existsSync, statfsSync } from 'node:fs'
-import { freemem, hostname, networkInterfaces } from 'node:os'
+import { freemem, hostname, networkInterfaces, type NetworkInterfaceInfo } from 'node:os'
 import { dirname } from 'node:path'
 import { sleep, withTimeout } from '../lib/clock.ts'
+import { withSystemFallback } from '../lib/error.ts'
 import { fault, ok, warning, type Finding } from '../lib/finding.ts'
 import { runProgram } from '../lib/run-program.ts'
 import { untilAborted } from '../lib/tasks.ts'
@@ -81,16 +82,11 @@ export function nearestThere(directory: string): string {
 }
 
 function diskFindings(directory: string): Finding[] {
-  let disk: ReturnType<typeof statfsSync>
-  try {
-    disk = statfsSync(directory)
-  } catch {
-    // That it is missing, or may not be entered, is a finding about the directory itself.
-    return []
-  }
+  const disk = withSystemFallback(null, () => statfsSync(directory))
+  // That it is missing, or may not be entered, is a finding about the directory itself.
+  if (disk === null || disk.blocks === 0) return []
   const freeBytes = disk.bavail * disk.bsize
   const fileSystem = `the file system of ${directory}`
-  if (disk.blocks === 0) return []
   if (freeBytes < DISK.fullBytes) return [fault(`${fileSystem} is full: free space on it`)]
   if (disk.files > 0 && disk.ffree === 0)
     return [fault(`${fileSystem} has no inode left: remove files that are not needed`)]
@@ -121,12 +117,9 @@ async function outwardInterface(): Promise<string> {
 }
 
 function addressOf(interfaceName: string): string | undefined {
-  try {
-    return networkInterfaces()[interfaceName]?.find(({ internal }) => !internal)?.address
-  } catch {
-    // A sandbox without netlink sockets, as the unit's: then the address is left out.
-    return undefined
-  }
+  // In a sandbox without netlink sockets, as the unit's, there are none to be seen.
+  const interfaces: NodeJS.Dict<NetworkInterfaceInfo[]> = withSystemFallback({}, networkInterfaces)
+  return interfaces[interfaceName]?.find(({ internal }) => !internal)?.address
 }
 
 function formatBytes(bytes: number): string {

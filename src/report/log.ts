@@ -3,6 +3,7 @@ import { fstatSync } from 'node:fs'
 import type { Writable } from 'node:stream'
 import type { Config } from '../config/config.ts'
 import { withTimeout, type Clock } from '../lib/clock.ts'
+import { withSystemFallback } from '../lib/error.ts'
 import { logLevels, type LogLevel } from '../lib/log.ts'
 import type { LineOptions, LogRecord, WinstonLogger } from './winston-logger.ts'
 
@@ -104,10 +105,6 @@ function urgency(level: LogLevel): number {
 function targetOf(stream: Writable): { fd: number; isFile: boolean; dev: number; ino: number } | null {
   const fd: unknown = Reflect.get(stream, 'fd')
   if (typeof fd !== 'number') return null
-  try {
-    const stats = fstatSync(fd)
-    return { fd, isFile: stats.isFile(), dev: stats.dev, ino: stats.ino }
-  } catch {
-    return null
-  }
+  const stats = withSystemFallback(null, () => fstatSync(fd))
+  return stats && { fd, isFile: stats.isFile(), dev: stats.dev, ino: stats.ino }
 }

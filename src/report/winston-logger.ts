@@ -4,10 +4,10 @@ import { once } from 'node:events'
 import { writeSync } from 'node:fs'
 import type { Writable } from 'node:stream'
 import { inspect, styleText } from 'node:util'
-import { format, type Format } from 'logform'
-import winston from 'winston'
+import winston, { type Logform } from 'winston'
 import Transport from 'winston-transport'
 import { escapeUnsafe } from '../lib/display-text.ts'
+import { withSystemFallback } from '../lib/error.ts'
 import { logLevels, type LogFields, type LogLevel } from '../lib/log.ts'
 import { redact } from '../lib/secret.ts'
 
@@ -123,19 +123,14 @@ function appendTo(fd: number): Send {
   let isCut = false
   return (line, done) => {
     const bytes = Buffer.from(isCut ? `\n${line}` : line)
-    let written = 0
-    try {
-      written = writeSync(fd, bytes)
-    } catch {
-      // The reason does not matter: the line is lost.
-    }
+    const written = withSystemFallback(0, () => writeSync(fd, bytes))
     if (written > 0) isCut = written < bytes.length
     done(written < bytes.length)
   }
 }
 
 /** Each record becomes one line of at most 48 KiB without control characters, and without secrets in its fields. */
-export function lineFormat(options: LineOptions): Format {
+export function lineFormat(options: LineOptions): Logform.Format {
   const write = { journal: journalLine, text: textLine, json: jsonLine }[options.format]
   const toLine = (record: LogRecord): string => {
     const line = write(record, options)
@@ -143,7 +138,7 @@ export function lineFormat(options: LineOptions): Format {
     if (bytes <= MAX_LINE_BYTES) return line
     return write({ ...record, fields: { event: record.fields.event, omittedBytes: bytes } }, options)
   }
-  return format.printf((info) => toLine(redacted(info as unknown as LogRecord, options.secrets())))
+  return winston.format.printf((info) => toLine(redacted(info as unknown as LogRecord, options.secrets())))
 }
 
 /** Names, event and sentence are constants of this program that others rely on, so only values are redacted. */

@@ -10,7 +10,7 @@ import { standardService } from '../config/service.ts'
 import { untilAborted } from '../lib/tasks.ts'
 import { errorCode, exitStatus, UserError } from '../lib/error.ts'
 import type { Clock } from '../lib/clock.ts'
-import { isRecord, readLimited } from '../lib/input.ts'
+import { isRecord, parseJson, readLimited } from '../lib/input.ts'
 import type { PermanentReason } from '../token/outcome.ts'
 import {
   isScenarioName,
@@ -214,13 +214,8 @@ function credentialsOf(
 }
 
 function fieldsOf(body: string): Fields {
-  try {
-    const fields: unknown = JSON.parse(body)
-    return isRecord(fields) ? fields : {}
-  } catch {
-    // Not JSON: no fields either.
-    return {}
-  }
+  const fields = parseJson(body)
+  return isRecord(fields) ? fields : {}
 }
 
 function sendAnswer(response: ServerResponse, { status, headers, body }: SandboxAnswer): void {

@@ -1,6 +1,7 @@
 // A token and its life: how long it lives, counted from its reception, and when it is to be refreshed.
 import type { Instant } from '../lib/clock.ts'
 import { sha256 } from '../lib/crypto.ts'
+import { isRecord, parseJson } from '../lib/input.ts'
 import { FINGERPRINT_LENGTH } from '../protocol.ts'
 import type { ExpirySource, Grant } from './outcome.ts'
 
@@ -86,13 +87,9 @@ export function knownLife(
 function claimsOf(accessToken: string): { exp?: unknown; iat?: unknown } {
   const [, payload = '', signature, ...more] = accessToken.split('.')
   if (signature === undefined || more.length > 0) return {}
-  try {
-    // Anything else than an object has no claims.
-    return (JSON.parse(Buffer.from(payload, 'base64url').toString()) as object | null) ?? {}
-  } catch {
-    // Not JSON: an opaque token that happens to have two dots.
-    return {}
-  }
+  // Anything else than an object has no claims: an opaque token that happens to have two dots.
+  const claims = parseJson(Buffer.from(payload, 'base64url').toString())
+  return isRecord(claims) ? claims : {}
 }
 
 /** RFC 7519 NumericDate (seconds since the epoch) in ms; undefined if it is none. */

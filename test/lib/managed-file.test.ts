@@ -28,18 +28,22 @@ function occupy(directory: string): () => Promise<void> {
   }
 }
 
-/** A file with `content` in memory that nothing has changed for 2 s. */
-async function fileLeftAlone() {
+/** A file in memory that should have the text `content`. */
+async function fileInMemory() {
   const path = join(await tempDirectory('memory'), 'file')
-  const file = createManagedFile(
-    { path, mode: 0o600 },
-    { desired: () => 'content', log: createRecords().log },
-  )
+  const counts = { writes: 0, repairs: 0, errors: 0 }
+  const options = { desired: () => 'content', log: createRecords().log, counts }
+  return { path, counts, file: createManagedFile({ path, mode: 0o600 }, options) }
+}
+
+/** The same once nothing has changed it for 2 s. */
+async function fileLeftAlone() {
+  const { path, counts, file } = await fileInMemory()
   await file.reconcile()
   vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + 2_000 })
   onTestFinished(() => void vi.useRealTimers())
   await file.reconcile()
-  return { path, file }
+  return { path, counts, file }
 }
 
 test.each([
@@ -93,26 +97,20 @@ test('content that is no longer desired when it is written does not get its name
 })
 
 test('a file that was written as it should be by a former run is left alone, and is present', async () => {
-  const path = join(await tempDirectory('memory'), 'file')
+  const { path, counts, file } = await fileInMemory()
   writeFileSync(path, 'content', { mode: 0o600 })
-  const file = createManagedFile(
-    { path, mode: 0o600 },
-    { desired: () => 'content', log: createRecords().log },
-  )
   expect(file.isPresent()).toBe(false)
   await file.reconcile()
   expect(file.isPresent()).toBe(true)
   expect(file.writtenAt()).not.toBeNull()
-  expect(file.counts()).toEqual({ writes: 0, repairs: 0, errors: 0 })
+  expect(counts).toEqual({ writes: 0, repairs: 0, errors: 0 })
 })
 
 test.each([
   ['removed', () => undefined, { writes: 2, repairs: 1, errors: 0 }],
   ['exchanged for a link', (path: string) => symlinkSync('/etc', path), { writes: 1, repairs: 0, errors: 1 }],
-])('a file that is %s while it is compared is seen as it then is', async (_, exchange, counts) => {
-  const path = join(await tempDirectory('memory'), 'file')
-  const { log } = createRecords()
-  const file = createManagedFile({ path, mode: 0o600 }, { desired: () => 'content', log })
+])('a file that is %s while it is compared is seen as it then is', async (_, exchange, expected) => {
+  const { path, counts, file } = await fileInMemory()
   await file.reconcile()
   const end = watchFileCalls((name, [opened]) => {
     if (name !== 'open' || opened !== path) return
@@ -122,8 +120,8 @@ test.each([
   onTestFinished(end)
   await file.reconcile()
   end()
-  expect(file.counts()).toEqual(counts)
-  if (counts.errors > 0) expect(file.error()).toContain('is a symbolic link, which is never replaced')
+  expect(counts).toEqual(expected)
+  if (expected.errors > 0) expect(file.error()).toContain('is a symbolic link, which is never replaced')
   else expect(readFileSync(path, 'utf8')).toBe('content')
 })
 
@@ -141,14 +139,14 @@ test.each([true, false])(
 )
 
 test('a file that nothing has changed for a second is neither read nor written again', async () => {
-  const { file } = await fileLeftAlone()
+  const { counts, file } = await fileLeftAlone()
   const calls: string[] = []
   const end = watchFileCalls((name) => void calls.push(name))
   onTestFinished(end)
   await file.reconcile()
   end()
   expect(calls.filter((name) => name === 'open' || name === 'rename')).toEqual([])
-  expect(file.counts()).toEqual({ writes: 1, repairs: 0, errors: 0 })
+  expect(counts).toEqual({ writes: 1, repairs: 0, errors: 0 })
 })
 
 test.each([
@@ -157,13 +155,13 @@ test.each([
   ['given another mode', (path: string) => chmodSync(path, 0o644)],
   ['exchanged', (path: string) => renameSync(path, `${path}.old`)],
 ])('a file in memory that was left alone for long and is then %s is restored', async (_, change) => {
-  const { path, file } = await fileLeftAlone()
+  const { path, counts, file } = await fileLeftAlone()
   await file.reconcile()
   change(path)
   await file.reconcile()
   expect(readFileSync(path, 'utf8')).toBe('content')
   expect(statSync(path).mode & 0o777).toBe(0o600)
-  expect(file.counts()).toEqual({ writes: 2, repairs: 1, errors: 0 })
+  expect(counts).toEqual({ writes: 2, repairs: 1, errors: 0 })
 })
 
 test.each([

@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs'
 import { access, chmod, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { beforeEach, expect, onTestFinished, test } from 'vitest'
-import { createAlerts, type Alerts, type AlertSettings } from '../../src/report/alerts.ts'
+import { createAlerts, type AlertSettings } from '../../src/report/alerts.ts'
 import { remedies } from '../../src/token/outcome.ts'
 import { failures } from '../support/failures.ts'
 import { watchFileCalls } from '../support/file-calls.ts'
@@ -20,7 +20,7 @@ beforeEach(async () => {
 })
 
 interface Alerting extends KeeperWorld, Records {
-  readonly alerts: Alerts
+  readonly alerts: ReturnType<typeof createAlerts>
   /** The keeper begins to run, and what it does at once is done. */
   readonly begin: () => Promise<void>
   /** An orderly stop or a crash: the file stays as it is. */
