@@ -114,7 +114,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
       files: files.counts(),
       logRecordsLost: logging.lost(),
       alert: alerts.current(),
-      isRefusedOnDisk: secretWatch.isRefused(),
+      isFaultyOnDisk: secretWatch.isFaulty(),
       share: fleet.sample(),
     }),
   })

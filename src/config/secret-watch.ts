@@ -38,13 +38,20 @@ export function createSecretWatch(options: {
   /** The pair in the files that gave no token, until a reload: `against` is the running configuration at that time. */
   let failedPair: { readonly state: ConfigurationState; readonly against: Config } | null = null
 
-  const currentState = () => (failedPair?.against === running() ? failedPair.state : null)
+  let lastFault: string | null = null
+
+  /** The configuration on disk against the running one, and the pair in the files that gives no token. */
+  function state(): ConfigurationState {
+    const found = onDisk.state()
+    return found.state === 'current' && failedPair?.against === running() ? failedPair.state : found
+  }
 
   /** Another pair that has been the same for a while; null: there is none, or the signal was aborted. */
   async function settled(signal: AbortSignal, { isNewOnly }: { isNewOnly: boolean }): Promise<Loaded | null> {
     const isKnown = (found: OnDisk): boolean => isNewOnly && known.has(found)
     for (;;) {
       const found = await onDisk.examine()
+      reportFault(found.kind === 'faulty' ? found.problem : null)
       if (isKnown(found)) return null
       if (found.kind === 'faulty' || !isOtherPair(found.config, running())) {
         giveUp()
@@ -56,6 +63,16 @@ export function createSecretWatch(options: {
       // An operator may have had it tried meanwhile.
       if ((await onDisk.examine()) === found) return isKnown(found) ? null : found
     }
+  }
+
+  /** In the log once, for as long as it stays. */
+  function reportFault(error: string | null): void {
+    if (error !== null && error !== lastFault)
+      log('error', 'The configuration on disk is faulty: the running one stays, and a restart would fail', {
+        event: 'configuration-faulty',
+        error,
+      })
+    lastFault = error
   }
 
   function giveUp(): void {
@@ -139,13 +156,9 @@ export function createSecretWatch(options: {
       const outcome = await Promise.race([asked, failed.promise])
       return outcome?.kind === 'ok' ? outcome : undefined
     },
-    /** Reports whether the files hold a pair that the service refused. */
-    isRefused: (): boolean => currentState()?.state === 'faulty',
-    /** The configuration on disk against the running one, and the pair in the files that gives no token. */
-    state(): ConfigurationState {
-      const state = onDisk.state()
-      return state.state === 'current' ? (currentState() ?? state) : state
-    },
+    state,
+    /** Reports whether the next start would be refused, or would fail for a secret file. */
+    isFaulty: (): boolean => hasSecretFiles(running()) && state().state === 'faulty',
   }
 }
 

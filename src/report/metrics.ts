@@ -17,8 +17,8 @@ export interface MetricsSample {
   readonly files: FileCounts
   readonly logRecordsLost: number
   readonly alert: CurrentAlert | null
-  /** The files hold a key or a secret that the service refused. */
-  readonly isRefusedOnDisk: boolean
+  /** The secret files hold a pair that the service refused, or one of them or the configuration cannot be used. */
+  readonly isFaultyOnDisk: boolean
   /** Null: this host does not share its token. */
   readonly share: ShareSample | null
 }
@@ -124,8 +124,8 @@ export function createMetrics({ keeper, sample }: { keeper: KeeperView; sample: 
       ],
       [
         'credentials_refused_on_disk',
-        '1 while the files hold a key or secret that the service refused, else 0.',
-        Number(others.isRefusedOnDisk),
+        '1 while a restart would use a refused key or secret, or fail for the files, else 0.',
+        Number(others.isFaultyOnDisk),
       ],
       ['requests_total', 'Requests to the service.', state.requests],
       ['fetches_total', 'Finished attempts to get a token, by outcome and reason.', ended],

@@ -202,10 +202,10 @@ describe('secret files that change', () => {
     answer = () => refused
     files.write('vol/secret', 'secret-of-new')
     await ticked()
-    expect(watch.isRefused()).toBe(true)
+    expect(watch.isFaulty()).toBe(true)
     // As after a reload.
     running = { ...running }
-    expect(watch.isRefused()).toBe(false)
+    expect(watch.isFaulty()).toBe(false)
     for (const [outcome, result] of [
       [refused, undefined],
       [granted, granted],
@@ -255,19 +255,25 @@ describe('secret files that change', () => {
   })
 
   it.each([
-    ['empty', () => files.write('vol/secret', '')],
-    ['missing', () => rmSync(join(files.directory, 'vol/secret'))],
-    ['readable by all', () => files.write('vol/secret', 'secret-of-new', 0o644)],
-    ['written with the same content', () => files.write('vol/secret', 'secret-of-old')],
-  ])('count as not changed while one is %s', async (_, change) => {
+    ['empty', /vol\/secret is empty/, () => files.write('vol/secret', '')],
+    ['missing', /vol\/secret is not there/, () => rmSync(join(files.directory, 'vol/secret'))],
+    ['readable by all', /chmod o-rwx/, () => files.write('vol/secret', 'secret-of-new', 0o644)],
+    ['written with the same content', null, () => files.write('vol/secret', 'secret-of-old')],
+  ])('count as not changed while one is %s, and a fault is logged once', async (_, error, change) => {
     change()
     await ticked()
     await ticked()
     expect(tried).toEqual([])
-    expect(recorder.events()).toEqual([])
+    const records =
+      error === null
+        ? []
+        : [expect.objectContaining({ level: 'error', error: expect.stringMatching(error) as string })]
+    expect(recorder.of('configuration-faulty')).toEqual(records)
+    expect(watch.isFaulty()).toBe(error !== null)
     files.write('vol/secret', 'secret-of-new')
     await ticked()
     expect(tried).toEqual(['key-of-old secret-of-new'])
+    expect(watch.isFaulty()).toBe(false)
   })
 
   it('are not tried while the configuration on disk is another one, but after its reload', async () => {

@@ -122,7 +122,7 @@ const cases: readonly { name: string; alert: string; story: Story }[] = [
     alert: 'KycTokendCredentialsRefused',
     async story(daemon) {
       await daemon.pass(120)
-      daemon.sample({ isRefusedOnDisk: true })
+      daemon.sample({ isFaultyOnDisk: true })
       await daemon.pass(1_500)
     },
   },

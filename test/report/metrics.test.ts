@@ -22,7 +22,7 @@ const sample: MetricsSample = {
   },
   files: { writes: 5, repairs: 1, errors: 0 },
   logRecordsLost: 9,
-  isRefusedOnDisk: false,
+  isFaultyOnDisk: false,
   alert: null,
   share: null,
 }

@@ -57,7 +57,7 @@ test('the metrics are those of a host that shares', () => {
     servers: { ipc: null, http: null },
     files,
     logRecordsLost: 0,
-    isRefusedOnDisk: false,
+    isFaultyOnDisk: false,
     alert: null,
     share,
   }

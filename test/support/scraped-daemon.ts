@@ -44,7 +44,7 @@ const SAMPLE: Omit<MetricsSample, 'alert' | 'startedAtMs'> = {
   },
   files: { writes: 0, repairs: 0, errors: 0 },
   logRecordsLost: 0,
-  isRefusedOnDisk: false,
+  isFaultyOnDisk: false,
   share: null,
 }
 
