@@ -33,12 +33,14 @@ export async function exchange(
   const { hostSetting: setting, url } = asked
   const { host } = url
   const connection = await openConnection(asked, options)
-  const { request } = connection
+  const { request, pendingProxy } = connection
   const { promise, resolve } = Promise.withResolvers<ServiceResponse | TransientFailure>()
   const over = new AbortController()
   const connecting = new AbortController()
   const fail = (error: unknown): void =>
-    resolve(failureFromError(error, { host, setting, isSent: connecting.signal.aborted }))
+    resolve(
+      failureFromError(error, { host, setting, proxy: pendingProxy(), isSent: connecting.signal.aborted }),
+    )
   // The caller of an attempt that was cancelled ignores its outcome.
   const cancel = (): void =>
     resolve({
@@ -47,8 +49,12 @@ export async function exchange(
       detail: 'The attempt was given up before there was an answer',
     })
   const limit = (ms: number, until: AbortSignal, words: string, limiting: string): void => {
-    const detail = `No ${words} ${host} within ${formatDuration(ms)} (request.${limiting})`
-    const tooSlow = (): void => resolve({ kind: 'transient', reason: 'timeout', detail })
+    const tooSlow = (): void => {
+      const proxy = pendingProxy()
+      const through = proxy === null ? '' : ` through ${proxy}`
+      const detail = `No ${words} ${host}${through} within ${formatDuration(ms)} (request.${limiting})`
+      resolve({ kind: 'transient', reason: 'timeout', detail })
+    }
     void clock.sleep(ms, until).then(() => (until.aborted ? undefined : tooSlow()))
   }
   // 'finish' fires only after the connection (and TLS) is up: written bytes wait for it.
@@ -97,8 +103,14 @@ async function openConnection(
     return socket
   }
   const request = open(url, { method: 'POST', headers, agent, maxHeaderSize: MAX_HEADER_BYTES })
+  const { https_proxy: proxy } = proxyEnv
   return {
     request,
+    /** The proxy, which is to blame for a failure before its first answer; null: there is none, or it has answered. */
+    pendingProxy: (): string | null => {
+      const isPending = request.socket === null && sockets.every(({ bytesRead }) => bytesRead === 0)
+      return proxy && isPending ? `${new URL(proxy).host} (the proxy of HTTPS_PROXY)` : null
+    },
     /** Destroys its sockets, also one to a proxy that has not connected it yet. */
     close() {
       for (const socket of sockets) socket.destroy()
@@ -113,7 +125,7 @@ function headOf({ statusCode, headers }: IncomingMessage): Pick<ServiceResponse,
 /** Largest head of an answer, in bytes. */
 const MAX_HEADER_BYTES = 16 * 1024
 
-const TRUST = 'name the file of the authority that signed it in request.caFile'
+const TRUST = 'name the file of the authority that signed it in CA_FILE'
 const PROXY = 'The proxy of HTTPS_PROXY'
 
 /**
@@ -130,9 +142,9 @@ const FAILURES: readonly (readonly [RegExp, TransientFailure['reason'], string])
   [/^(?:ECONNRESET|EPIPE|ECONNABORTED)$/, 'network', 'HOST closed the connection WHEN'],
   [/^ETIMEDOUT$/, 'timeout', 'HOST does not answer'],
   [/^ERR_PROXY_TUNNEL 407$/, 'network', `${PROXY} wants a login (407): write it into its URL`],
-  [/^ERR_PROXY_TUNNEL 403$/, 'network', `${PROXY} forbids the way to HOST (403): have it allowed there`],
-  [/^ERR_PROXY_TUNNEL \d/, 'network', `${PROXY} opened no way to HOST (it answered STATUS)`],
-  [/^ERR_PROXY_TUNNEL/, 'network', `${PROXY} opened no way to HOST`],
+  [/^ERR_PROXY_TUNNEL 403$/, 'network', `${PROXY} forbids the way to SERVICE (403): have it allowed there`],
+  [/^ERR_PROXY_TUNNEL \d/, 'network', `${PROXY} opened no way to SERVICE (it answered STATUS)`],
+  [/^ERR_PROXY_TUNNEL/, 'network', `${PROXY} opened no way to SERVICE`],
   [/^CERT_HAS_EXPIRED$/, 'tls', "The certificate of HOST has expired, or this host's clock is wrong"],
   [/^CERT_NOT_YET_VALID$/, 'tls', "The certificate of HOST is not valid yet, or this host's clock is wrong"],
   [/^CERT_REVOKED$/, 'tls', 'The certificate of HOST was revoked'],
@@ -155,23 +167,34 @@ const FAILURES: readonly (readonly [RegExp, TransientFailure['reason'], string])
   [/^/, 'network', 'The connection to HOST failed (CODE)'],
 ]
 
-/** The failure for an error. `setting` names the host and port. `isSent`: the request had been sent. */
-export function failureFromError(
-  error: unknown,
-  { host, setting, isSent }: { host: string; setting: ServiceConfig['hostSetting']; isSent: boolean },
-): TransientFailure {
+interface Peer {
+  readonly host: string
+  /** Names the host and port. */
+  readonly setting: ServiceConfig['hostSetting']
+  /** The proxy, if it has failed and not the host. */
+  readonly proxy: string | null
+  /** The request had been sent. */
+  readonly isSent: boolean
+}
+
+export function failureFromError(error: unknown, { host, setting, proxy, isSent }: Peer): TransientFailure {
   const { statusCode = '' } = Object(error) as { statusCode?: unknown }
   const code = errorCode(error) ?? 'no code'
   const values: Readonly<Record<string, string>> = {
-    HOST: host,
-    SETTING: setting,
+    HOST: proxy ?? host,
+    SERVICE: host,
+    SETTING: proxy === null ? setting : 'HTTPS_PROXY',
+    CA_FILE: proxy === null ? 'request.caFile' : 'NODE_EXTRA_CA_CERTS',
     CODE: code,
     STATUS: String(statusCode),
     WHEN: isSent ? 'before its answer was whole' : 'while it was made',
   }
   const key = code === 'ERR_PROXY_TUNNEL' ? `${code} ${values['STATUS']}` : code
   const [, reason, words] = FAILURES.find(([pattern]) => pattern.test(key))!
-  const detail = words.replaceAll(/\b(?:HOST|SETTING|CODE|STATUS|WHEN)\b/g, (name) => values[name]!)
+  const detail = words.replaceAll(
+    /\b(?:HOST|SERVICE|SETTING|CA_FILE|CODE|STATUS|WHEN)\b/g,
+    (name) => values[name]!,
+  )
   return { kind: 'transient', reason, detail }
 }
 

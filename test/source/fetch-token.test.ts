@@ -574,12 +574,54 @@ describe('a proxy', () => {
     expect(proxy.seen).toEqual([])
   })
 
+  it.each([
+    ['refuses', 'http', ' refused the connection', null],
+    [
+      'resets',
+      'http',
+      ' closed the connection while it was made',
+      (socket: Socket) => socket.resetAndDestroy(),
+    ],
+    [
+      'resets',
+      'https',
+      ' closed the connection while it was made',
+      (socket: Socket) => socket.resetAndDestroy(),
+    ],
+    [
+      'speaks no TLS',
+      'https',
+      ' speaks no TLS .*: check HTTPS_PROXY',
+      (socket: Socket) => socket.end('HTTP/1.1 400 Bad\r\n\r\n'),
+    ],
+  ])('that %s (%s) is named, without its password', async (_, scheme, words, listener) => {
+    const proxy = `127.0.0.1:${listener === null ? 1 : await listen(listener)}`
+    const outcome = await fetchFrom('https://localhost:1', {
+      env: { HTTPS_PROXY: `${scheme}://user:pass@${proxy}` },
+    })
+    expect(outcome).toHaveProperty(
+      'detail',
+      expect.stringMatching(`^${proxy} \\(the proxy of HTTPS_PROXY\\)${words}$`),
+    )
+  })
+
+  it('that has opened a way is not blamed for the service behind it', async () => {
+    const port = await listen((socket) => socket.once('data', () => socket.resetAndDestroy()))
+    const { address } = await startProxy(tunnel)
+    const outcome = await fetchFrom(`https://localhost:${port}`, {
+      env: { HTTPS_PROXY: `http://${address}` },
+    })
+    expect(outcome).toMatchObject(
+      failed('network', `^localhost:${port} closed the connection while it was made$`),
+    )
+  })
+
   it('that does not answer is within the limit for connecting', async () => {
-    const service = await serve(granting('t'), good)
     const proxy = await startProxy(() => undefined)
     const env = { HTTPS_PROXY: `http://${proxy.address}` }
-    const outcome = await fetchFrom(service.url, { env, request: { ...request, connectTimeoutMs: 200 } })
-    expect(outcome).toMatchObject(failed('timeout', /request\.connectTimeout/))
+    const outcome = await fetchFrom('https://localhost:1', { env, request: { connectTimeoutMs: 200 } })
+    const words = `^No connection to localhost:1 through ${proxy.address} \\(.* \\(request\\.connectTimeout\\)$`
+    expect(outcome).toMatchObject(failed('timeout', words))
     await expect.poll(() => proxy.sockets.size).toBe(0)
   })
 })

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { failureFromError } from '../../src/source/exchange.ts'
 
-const options = { host: 'HOST', setting: 'service.tokenUrl', isSent: true } as const
+const options = { host: 'HOST', setting: 'service.tokenUrl', proxy: null, isSent: true } as const
 const reported = (error: object, isSent = true) =>
   failureFromError(Object.assign(new Error('words of others'), error), { ...options, isSent })
 
@@ -59,6 +59,16 @@ test('a code that only holds a known one is not that one', () => {
     expect(reported({ code: `X_${code}` }).detail).toBe(`The connection to HOST failed (X_${code})`)
     expect(reported({ code: `${code}_X` }).detail).not.toBe(reported({ code }).detail)
   }
+})
+
+test('a proxy is named as such, and its settings are', () => {
+  const proxied = (code: string): string =>
+    failureFromError({ code }, { ...options, proxy: 'p:3128 (the proxy of HTTPS_PROXY)' }).detail
+  expect(proxied('ENOTFOUND')).toBe(
+    "The name of p:3128 (the proxy of HTTPS_PROXY) was not found: check HTTPS_PROXY and this host's DNS",
+  )
+  expect(proxied('DEPTH_ZERO_SELF_SIGNED_CERT')).toMatch(/^The certificate of p:3128 .* NODE_EXTRA_CA_CERTS$/)
+  expect(proxied('ERR_PROXY_TUNNEL')).toBe('The proxy of HTTPS_PROXY opened no way to HOST')
 })
 
 test('a connection that is closed before the request was handed over is reported so', () => {
