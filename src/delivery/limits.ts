@@ -127,30 +127,49 @@ export function tryAcquire(rate: RequestRate, perSecond: number | null): boolean
 
 /** The time for queued work in one round of the event loop, in ms. */
 const TURNS_MS = 5
+/** While clients connect: Node accepts one connection in a round, and 255 others may wait before it. */
+const ACCEPTING_TURNS_MS = 0.5
+
+export type Turns = ReturnType<typeof createTurns>
 
 /**
- * Returns a function that queues work. Each round of the event loop does a part of the queue, so that new clients are accepted
- * and read from, however much others have sent, and however many wait for the next token.
+ * A queue of work. Each round of the event loop does a part of it, so that new clients are accepted and read from, however much
+ * others have sent, and however many wait for the next token.
  */
-export function createTurns(): (work: () => void) => void {
+export function createTurns() {
   const waiting: (() => void)[] = []
   let isScheduled = false
+  /** A connection was accepted in this round. */
+  let hasAccepted = false
+  /** One was accepted in this round or in the last one. */
+  let isAccepting = false
 
   function schedule(): void {
-    if (isScheduled || waiting.length === 0) return
+    if (isScheduled || (waiting.length === 0 && !isAccepting)) return
     isScheduled = true
     setImmediate(run)
   }
 
   function run(): void {
-    const until = monotonicMs() + TURNS_MS
+    isAccepting = hasAccepted
+    hasAccepted = false
+    const until = monotonicMs() + (isAccepting ? ACCEPTING_TURNS_MS : TURNS_MS)
     for (let left = waiting.length; left > 0 && monotonicMs() < until; left -= 1) waiting.shift()?.()
     isScheduled = false
     schedule()
   }
 
-  return (work) => {
-    waiting.push(work)
-    schedule()
+  return {
+    add(work: () => void): void {
+      waiting.push(work)
+      schedule()
+    },
+    /** A connection was accepted: rounds are short until none is accepted in one. */
+    accepted(): void {
+      hasAccepted = true
+      isAccepting = true
+      schedule()
+    },
+    isAccepting: () => isAccepting,
   }
 }

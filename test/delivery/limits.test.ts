@@ -371,7 +371,7 @@ it('turns go round: nothing is served twice before all others, and the event loo
   const served: string[] = []
   const rounds = Promise.withResolvers<void>()
   const serve = (name: string, left: number): void =>
-    turns(() => {
+    turns.add(() => {
       served.push(name)
       if (left > 1) serve(name, left - 1)
       else if (name === 'c') rounds.resolve()

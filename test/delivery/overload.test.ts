@@ -156,7 +156,12 @@ describe('odd HTTP without end', () => {
 const LONG_REPORT = { type: 'token.reject', data: { id: '1', accessToken: 'x'.repeat(3_900) } }
 
 describe('a newcomer beside 256 busy connections is answered soon', () => {
-  const rows: [string, 'ipc' | 'http', string, { burst: number; connections?: number; count?: number }][] = [
+  const rows: [
+    string,
+    'ipc' | 'http',
+    string,
+    { burst: number; connections?: number; count?: number; beside?: string },
+  ][] = [
     ['on ipc.sock', 'ipc', '{"type":"token.get","data":{"id":"1"}}\f', { burst: 400 }],
     ['on http.sock', 'http', `GET /v1/token ${HEAD}\r\n`, { burst: 400 }],
     [
@@ -177,11 +182,19 @@ describe('a newcomer beside 256 busy connections is answered soon', () => {
       `GET /metrics ${HEAD}\r\n`,
       { burst: 400, connections: 4 },
     ],
+    [
+      'where half of them connect for each request',
+      'http',
+      `GET /v1/status ${HEAD}\r\n`,
+      { burst: 20, connections: 128, count: 10, beside: `GET /healthz ${HEAD}Connection: close\r\n\r\n` },
+    ],
   ]
-  it.each(rows)('%s', async (_how, transport, request, { burst, connections = 256, count = 20 }) => {
+  it.each(rows)('%s', async (_how, transport, request, { burst, connections = 256, count = 20, beside }) => {
     const daemon = await start()
     const isIpc = transport === 'ipc'
-    await flood({ path: isIpc ? daemon.ipcPath : daemon.httpPath, connections, request, burst })
+    const path = isIpc ? daemon.ipcPath : daemon.httpPath
+    await flood({ path, connections, request, burst })
+    if (beside !== undefined) await flood({ path, connections, request: beside, times: 1, again: true })
     const ask = async () => (isIpc ? askOnce(daemon.ipcPath, 'token.get', {}) : httpAsk(daemon, '/v1/token'))
     const waits = await newcomers(daemon, ask, count)
     expect(waits.at(-1)).toBeLessThan(1_000)

@@ -39,6 +39,8 @@ export interface Host {
   refusalOf(connection: Connection): DropReason | null
   /** Calls the function when it is the connection's turn again. */
   whenItsTurn(connection: Connection, work: () => void): void
+  /** Others connect: only the first input of a connection is parsed at once. */
+  isAccepting(): boolean
   drop(connection: Connection, reason: DropReason): void
   /** The connection ends, after this last message; null: at once. */
   close(connection: Connection, message: string | null): void
@@ -135,7 +137,8 @@ export abstract class Connection implements Caller {
     const { socket } = this
     // `take` has it.
     if (this.isClosing || socket.isPaused()) return
-    if (chunk.length <= AT_ONCE_BYTES) {
+    const isAtOnce = !this.host.isAccepting() || socket.bytesRead === chunk.length
+    if (isAtOnce && chunk.length <= AT_ONCE_BYTES) {
       this.unread = this.unread.length === 0 ? chunk : Buffer.concat([this.unread, chunk])
       return this.guard(() => this.read())
     }

@@ -84,10 +84,11 @@ export function createConnectionServer(
       return tryAcquire(rate, config.maxRequestsPerSecond) ? null : 'too-many-requests'
     },
     whenItsTurn(connection, work) {
-      turns(() => {
+      turns.add(() => {
         if (!connection.isClosing) connection.guard(work)
       })
     },
+    isAccepting: turns.isAccepting,
     drop,
     close,
     fail(connection, error) {
@@ -98,6 +99,7 @@ export function createConnectionServer(
   }
 
   function accept(socket: Socket): void {
+    turns.accepted()
     // A reset by a client is no error here: 'close' follows.
     socket.on('error', () => undefined)
     try {
@@ -178,7 +180,7 @@ export function createConnectionServer(
   /** In turns: a token may have a thousand readers. */
   function onTokenChange(): void {
     for (const connection of all.keys())
-      if (connection.subscriptions.size > 0) turns(() => connection.onTokenChange())
+      if (connection.subscriptions.size > 0) turns.add(() => connection.onTokenChange())
   }
 
   /**
