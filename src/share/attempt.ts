@@ -159,6 +159,9 @@ async function fetchShared(member: Member, attempt: Attempt, signal: AbortSignal
     const pushed = answer()
     if (pushed !== null) return pushed
     const startMs = member.nowMs()
+    const { lease: former } = member.state.holds
+    // One lease after another, without an answer.
+    if (former !== null && former.id !== id) countUseless()
     const capMs = LEASE_CAP_IN_REQUESTS * member.service().requestTimeoutMs
     const waitMs = noteHold('lease', { id, waitMs: askedMs, capMs })
     if (waitMs <= 0) return countUseless()
@@ -241,8 +244,14 @@ async function askForAll(
       return store.put(request)
     })
     if (put.verdict === 'stale' && put.record?.fence !== fence) {
-      telemetry.staleWrite(fence)
       if (put.record !== null) member.receive(put.record, 'take')
+      // A record of no use was written meanwhile.
+      if (member.state.unusableFence === put.record?.fence) {
+        keepOwn(member, known)
+        await store.release(null)
+        return outcome
+      }
+      telemetry.staleWrite(fence)
       return member.takeDelivery()
     }
     const hosts = put.verdict === 'stored' ? put.hosts : 0
