@@ -132,7 +132,7 @@ describe('a kill', () => {
 })
 
 describe('a reader', () => {
-  it('never sees a torn file or another mode during 2,000 rotations', async () => {
+  it('never sees a torn file or another mode during 1,000 rotations', async () => {
     const path = join(await tempDirectory('memory'), 'token')
     const write = async (number: number): Promise<unknown> =>
       replaceFile(path, `${number} ${String(number).repeat(200)}`, { mode: 0o640 })
@@ -142,12 +142,12 @@ describe('a reader', () => {
       reader.kill()
     })
     await once(reader, 'message')
-    for (let number = 1; number <= 2_000; number += 1) await write(number)
+    for (let number = 1; number <= 1_000; number += 1) await write(number)
     const report = once(reader, 'message')
     reader.send('end')
     const [{ reads, faults }] = (await report) as [{ reads: number; faults: string[] }]
     expect(faults).toEqual([])
-    expect(reads).toBeGreaterThan(1_000)
+    expect(reads).toBeGreaterThan(500)
   })
 })
 
