@@ -64,7 +64,7 @@ test('for people: local time, level, sentence, the fields that have a value, and
   expect(lineOf('journal', {}, { isColoured: true })).not.toContain('\x1b')
 })
 
-const anyValue = anything({ withDate: true, withBigInt: true, maxDepth: 8 })
+const anyValue = anything({ withDate: true, withBigInt: true, maxDepth: 8, maxKeys: 3 })
 
 test.each(formats)(
   '%s: whatever a field holds, a record is one line without control characters; a reader of json gets a text back',
