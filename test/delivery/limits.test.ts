@@ -281,11 +281,14 @@ describe('a client that goes', () => {
 
 describe('the end of the daemon', () => {
   const GET = 'GET /v1/token HTTP/1.1\r\nHost: x\r\n'
+  const CHUNKED =
+    'POST /v1/token/reject HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n15\r\n{"accessToken":"old"}\r\n0\r\n\r\n'
   it.each([
     ['ipc', 100, 1, ASK, '"token.result"'],
     ['ipc', 10, 10, ASK, '"token.result"'],
     ['http', 100, 1, `${GET}Connection: close\r\n\r\n`, 'HTTP/1.1 200'],
     ['http', 10, 10, `${GET}\r\n`, 'HTTP/1.1 200'],
+    ['http', 10, 20, CHUNKED, 'HTTP/1.1 200'],
   ] as const)(
     'answers all that waits in the backlog of its own %s.sock, %i connections with %i requests each',
     async (transport, connections, times, request, answer) => {

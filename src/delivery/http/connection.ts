@@ -19,7 +19,7 @@ interface HttpContext {
   readonly isOneAnswer: boolean
 }
 const HEAD_END = '\r\n\r\n'
-/** The parser gets so much of a body at a time. Only it knows the end of one in chunks: at most 14 requests follow in such a part. */
+/** The parser gets so much of a body at a time. */
 const BODY_PART_BYTES = 256
 const [CARRIAGE_RETURN, LINE_FEED, LETTER_A, LETTER_Z] = [0x0d, 0x0a, 0x41, 0x5a]
 
@@ -69,9 +69,10 @@ export class HttpConnection extends Connection {
     // Nothing can be answered after an event stream, which has no end.
     if (this.events !== null) return this.refuseBytes(at)
     if (this.isBodyUnfinished()) {
-      const end = Math.min(at + BODY_PART_BYTES, at + this.bodyLeft, bytes.length)
+      const most = Math.min(at + BODY_PART_BYTES, at + this.bodyLeft, bytes.length)
+      const end = this.bodyLeft === Infinity ? endOfChunks(bytes, at, most) : most
       this.bodyLeft -= end - at
-      return this.push(bytes, at, end)
+      return end === at ? at : this.push(bytes, at, end)
     }
     const start = afterEmptyLines(bytes, at)
     if (start > at) return start
@@ -115,12 +116,13 @@ export class HttpConnection extends Connection {
   /** The parser has read the head of a request. */
   onRequest(req: IncomingMessage, res: ServerResponse): void {
     if (this.isClosing || this.end !== null) return
-    this.isHeadParsed = true
-    this.response = res
     const isChunked = headerOf(req, 'transfer-encoding') !== undefined
     this.bodyLeft = isChunked ? Infinity : Number(headerOf(req, 'content-length') ?? 0)
     res.once('close', () => this.proceed())
-    const isLast = this.context.isOneAnswer || (this.isDraining && this.restLength <= this.bodyLeft)
+    this.isHeadParsed = true
+    this.response = res
+    const isLast =
+      this.context.isOneAnswer || (this.isDraining && !isChunked && this.restLength <= this.bodyLeft)
     // A client that wants another protocol gets an answer in this one.
     if (isLast || headerOf(req, 'upgrade') !== undefined) {
       this.end = 'complete'
@@ -203,9 +205,13 @@ export class HttpConnection extends Connection {
 
   protected override onHalfClose(): void {
     this.endEvents()
-    // The parser finds that the body is incomplete, and reports an error.
-    if (this.isBodyUnfinished()) this.stream?.push(null)
     super.onHalfClose()
+    this.afterTurn()
+  }
+
+  protected override afterTurn(): void {
+    // The parser finds that the body is incomplete, and reports an error.
+    if (this.isEnding && !this.isUnread && this.isBodyUnfinished()) this.stream?.push(null)
   }
 
   override drain(): void {
@@ -226,6 +232,15 @@ export class HttpConnection extends Connection {
     super.onClose()
     this.stream?.destroy()
   }
+}
+
+/**
+ * The end of a part of a body in chunks. Only the parser knows the end of the body, which is an empty line; so no part goes beyond
+ * one, or ends within one: the request that follows is found by its head.
+ */
+function endOfChunks(bytes: Buffer, at: number, most: number): number {
+  const line = bytes.subarray(at, most).indexOf(HEAD_END, 0, 'latin1')
+  return line === -1 ? Math.max(at, most - HEAD_END.length + 1) : at + line + HEAD_END.length
 }
 
 /** Empty lines before a request are skipped (RFC 9112, section 2.2). */
