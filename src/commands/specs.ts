@@ -92,7 +92,7 @@ export const commands: readonly CommandSpec[] = [
     ),
     details: [
       'Only the token goes to stdout. If no token with enough life comes within the wait, the command prints the freshest one.',
-      'For curl, keep the token out of its arguments, which other users can read: header=$(kyc-tokend token --format header) && echo "$header" | curl -H @- https://…',
+      'For curl, keep the token out of its arguments, which other users can read: header=$(kyc-tokend token --format header) && echo "$header" | curl --max-time 30 -H @- https://…',
     ],
   },
   {

@@ -1,7 +1,7 @@
 // The examples of the clients' page in every language that this machine has, run as they stand there.
 import { spawn, spawnSync } from 'node:child_process'
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
-import { createServer } from 'node:net'
+import { createConnection, createServer } from 'node:net'
 import { join } from 'node:path'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { PROGRAM } from '../support/daemon.ts'
@@ -28,10 +28,9 @@ interface Way {
   readonly with: readonly string[]
   readonly as: string
 }
-const present = (all: readonly Way[]): Way[] =>
-  all.filter(({ needs }) => needs === process.execPath || !lacks(needs))
-
 const compiled = [...sh, 'gcc -Wall -Wextra -Werror -o example "$0" && ./example']
+const inShell = { needs: 'curl', with: ['sh', '-eu'] }
+const inNode = { needs: process.execPath, with: [process.execPath] }
 const languages: readonly Way[] = [
   { name: 'php', needs: 'php', with: ['php'], as: 'example.php' },
   { name: 'ruby', needs: 'ruby', with: ['ruby', '-W'], as: 'example.rb' },
@@ -40,55 +39,86 @@ const languages: readonly Way[] = [
   { name: 'c', needs: 'gcc', with: compiled, as: 'example.c' },
   { name: 'python', needs: 'python3', with: ['python3'], as: 'example.py' },
   { name: 'go', needs: 'go', with: ['go', 'run'], as: 'example.go' },
+  { name: 'node-ipc', ...inNode, as: 'ipc.mjs' },
 ]
-const readme: Way = { name: 'readme-python', needs: 'python3', with: ['python3'], as: 'example.py' }
-test.each(present([...languages, readme]))('in $name', { timeout: 120_000 }, async ({ name, ...how }) => {
-  const example = await startExample()
-  expect(await example.run(name, how)).toBe(`${example.token.length} characters\n`)
-})
+const readme: readonly Way[] = [
+  { name: 'readme-python', needs: 'python3', with: ['python3'], as: 'readme.py' },
+  { name: 'curl', ...inShell, as: 'curl.sh' },
+]
+const others: readonly Way[] = [
+  { name: 'header-file', ...inShell, as: 'header.sh' },
+  { name: 'env-file', ...inShell, as: 'env.sh' },
+  { name: 'token-client', ...inNode, as: 'client.mjs' },
+  { name: 'crontab', needs: 'curl', with: [...sh, 'sh -c "$(cut -d" " -f6- "$0")"'], as: 'crontab' },
+]
 
-describe('without an answer every example fails with a message, and sends nothing to the service', () => {
-  const inNode = { needs: process.execPath, with: [process.execPath], as: 'example.mjs' }
-  const inShell = { needs: 'curl', with: ['sh', '-eu'], as: 'example.sh' }
-  const others: readonly Way[] = [...languages, { name: 'node-ipc', ...inNode }]
-  const asCron = ['sh', '-euc', 'sh -c "$(cut -d" " -f6- "$0")"']
-  const away: readonly Way[] = [
-    ...others,
-    { name: 'header-file', ...inShell },
-    { name: 'env-file', ...inShell },
-    { name: 'token-client', ...inNode },
-    { name: 'crontab', needs: 'curl', with: asCron, as: 'crontab' },
-  ]
+describe('examples in every language', { timeout: 120_000 }, () => {
+  /** The output of each example, or why it failed, by its name. They run together. */
+  async function outcomes(
+    example: Example,
+    ways: readonly Way[],
+    edit: (code: string, name: string) => string,
+  ): Promise<[name: string, outcome: string][]> {
+    const present = ways.filter(({ needs }) => needs === process.execPath || !lacks(needs))
+    const run = async ({ name, ...how }: Way): Promise<string> =>
+      example.run(name, { ...how, edit: (code) => edit(code, name) }).catch(String)
+    return Promise.all(present.map(async (way) => [way.name, await run(way)] as const))
+  }
 
-  async function exampleWithoutDaemon(): Promise<Example> {
+  async function exampleInNode(): Promise<Example> {
     const example = await startExample()
-    await example.daemon.end('SIGTERM')
     installClient(example, ['node-ipc'])
     return example
   }
 
-  test.each(present(away))('$name, with no daemon', { timeout: 60_000 }, async ({ name, ...how }) => {
-    const example = await exampleWithoutDaemon()
-    const short = (code: string): string => code.replace('--wait 20s ', '')
-    await expect(example.run(name, { ...how, edit: short })).rejects.toThrow(/ended with \d+: \S/)
-    expect(calls(example)).toEqual([])
+  test('each asks once more if its connection is closed before the answer', async () => {
+    const example = await exampleInNode()
+    const directory = join(example.daemon.directory, 'run')
+    /** Has the sockets of an example close every second connection: first after its request, then before it. */
+    const listen = async (name: string): Promise<void> => {
+      for (const file of ['ipc.sock', 'http.sock']) {
+        let connections = 0
+        const server = createServer((client) => {
+          client.on('error', () => undefined)
+          connections += 1
+          if (connections === 1) client.once('data', () => client.end())
+          else if (connections === 3) client.destroy()
+          else client.pipe(createConnection(join(directory, file))).pipe(client)
+        })
+        await new Promise<void>((resolve) => server.listen(join(directory, `${name}-${file}`), resolve))
+        onTestFinished(() => void server.close())
+      }
+    }
+    const ways = [...languages, ...readme]
+    for (const { name } of ways) await listen(name)
+    const edit = (code: string, name: string): string =>
+      code.replaceAll(/(?<=\/run\/kyc-tokend\/)(?=ipc|http)/g, `${name}-`)
+    const found = [...(await outcomes(example, ways, edit)), ...(await outcomes(example, ways, edit))]
+    for (const [name, outcome] of found)
+      expect(outcome, name).toMatch(
+        name === 'curl'
+          ? new RegExp(`^{"accessToken":.*}${example.token}$`)
+          : new RegExp(`^${example.token.length} characters`),
+      )
   })
 
-  test.each(present(others))(
-    '$name, with one that does not answer',
-    { timeout: 60_000 },
-    async ({ name, ...how }) => {
-      const example = await exampleWithoutDaemon()
-      const sockets = ['ipc.sock', 'http.sock'].map((file) => join(example.daemon.directory, 'run', file))
-      for (const path of sockets) {
-        const silent = createServer(() => undefined)
-        await new Promise<void>((resolve) => silent.listen(path, resolve))
-        onTestFinished(() => void silent.close())
-      }
-      const patient = (code: string): string => code.replaceAll(/\b30(?=\b|_000\b)/g, '1')
-      await expect(example.run(name, { ...how, edit: patient })).rejects.toThrow(/ended with \d+: \S/)
-    },
-  )
+  test('without an answer each fails with a message, and sends nothing to the service', async () => {
+    const example = await exampleInNode()
+    await example.daemon.end('SIGTERM')
+    const short = (code: string): string => code.replace('--wait 20s ', '')
+    const away = await outcomes(example, [...languages, ...others], short)
+    for (const file of ['ipc.sock', 'http.sock']) {
+      const silent = createServer(() => undefined)
+      await new Promise<void>((resolve) =>
+        silent.listen(join(example.daemon.directory, 'run', file), resolve),
+      )
+      onTestFinished(() => void silent.close())
+    }
+    const patient = (code: string): string => code.replaceAll(/\b30(?=\b|_000\b)/g, '1')
+    const stuck = await outcomes(example, languages, patient)
+    for (const [name, outcome] of [...away, ...stuck]) expect(outcome, name).toMatch(/ended with \d+: \S/)
+    expect(calls(example)).toEqual([])
+  })
 })
 
 describe('files and schedules', () => {

@@ -1,6 +1,6 @@
 // Runs every example of the manual, as written, against a real daemon.
 import { spawn, spawnSync } from 'node:child_process'
-import { readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { PROGRAM } from '../support/daemon.ts'
@@ -72,9 +72,6 @@ describe('the shell', () => {
     expect(await example.run('readme-shell', { with: sh })).toBe('/some/path is answered\n')
     const header = `Bearer ${example.token}`
     expect(headersAt('/some/path', example)).toEqual([header, header])
-    const answers = await example.run('curl', { with: sh })
-    expect(answers).toMatch(/^\{"accessToken":/)
-    expect(answers.endsWith(`}${example.token}`)).toBe(true)
   })
 
   test('kyc-tokend exec --on-change', async () => {
@@ -126,13 +123,6 @@ test('TokenClient', async () => {
     new RegExp(`^${example.token.length} characters, good until .*Z\n200\ntoken [0-9a-f]{16} is ready\n$`),
   )
   expect(headersAt('/some/path', example)).toEqual([`Bearer ${example.token}`])
-})
-
-test("node-ipc's own client", async () => {
-  const example = await startExample()
-  symlinkSync(join(project, 'node_modules'), join(example.daemon.directory, 'node_modules'))
-  const output = await example.run('node-ipc', { with: [process.execPath], as: 'example.mjs' })
-  expect(output).toMatch(new RegExp(`^${example.token.length} characters, good until .*Z\n$`))
 })
 
 test('the simulation prints a table and a plot', () => {
