@@ -5,7 +5,7 @@ import type { Disconnect, Frame, ReconnectingConnection } from './connection.ts'
 import type { TokenClientError } from './errors.ts'
 import { disconnectError, faultError, isForbidden, timeoutError } from './faults.ts'
 
-/** The longest wait for an answer if the daemon was not asked to wait. */
+/** The longest wait for an answer to a request without a wait of its own. */
 const ANSWER_MS = 5_000
 /** The time that a daemon has to answer once it waits for nothing. After it a token in memory is given, or the call fails. */
 const SLOW_MS = 250
@@ -24,7 +24,7 @@ export interface Call<T> {
   readonly waitMs?: number
   /** True: also wait for a daemon that was never there. */
   readonly waitsForStart?: boolean
-  /** Time for the answer of a daemon that does not wait. */
+  /** Time for the answer, if `waitMs` does not say it. */
   readonly answerMs?: number
   /** The request must not be sent twice: the daemon may have got it before the connection was lost. */
   readonly isOnce?: boolean
@@ -37,7 +37,8 @@ export interface Call<T> {
 export function call<T>(connection: ReconnectingConnection, options: Call<T>): Promise<T> {
   const { type, waitMs = 0, signal, fallback = () => undefined } = options
   const { monotonicMs } = connection
-  const answerMs = waitMs > 0 ? waitMs + SLOW_MS : (options.answerMs ?? ANSWER_MS)
+  const answerMs =
+    options.waitMs === undefined ? (options.answerMs ?? ANSWER_MS) : Math.max(waitMs, SLOW_MS) + SLOW_MS
   const untilMs = monotonicMs() + waitMs
   const leftMs = (): number => Math.max(0, untilMs - monotonicMs())
   const inMemory = connection.isSilent && signal?.aborted !== true ? fallback() : undefined

@@ -138,9 +138,10 @@ describe.skipIf(!isStrangerAble || isSystemSocketThere)('the socket of the perso
 })
 
 test.each([
+  [{ waitSeconds: 0 }, 250],
   [{ waitSeconds: 1 }, 1_000],
   [{}, 10_000],
-])('an answer that does not come to get(%j) is a timeout after %i ms', async (options, ms) => {
+])('an answer that does not come to get(%j) is a timeout after %i ms and 250 more', async (options, ms) => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
   onTestFinished(() => {
     vi.useRealTimers()
