@@ -11,7 +11,7 @@ import { TokenClientError } from './errors.ts'
 import { badRequest, startRemedy } from './faults.ts'
 
 /** Names the socket for client commands and the client library. */
-const SOCKET_VARIABLE = 'KYC_TOKEND_SOCKET'
+export const SOCKET_VARIABLE = 'KYC_TOKEND_SOCKET'
 
 /**
  * Returns a function that finds the daemon's socket: the one that the options name, else the one that the environment

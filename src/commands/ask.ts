@@ -8,7 +8,17 @@ import {
   type TokenClientErrorCode,
   type TokenResult,
 } from '../client/index.ts'
-import { ACCOUNT_VARIABLE, accountConfigPath, accountEnvironment, checkedAccount } from '../lib/account.ts'
+import { startRemedy } from '../client/faults.ts'
+import { SOCKET_VARIABLE } from '../client/find-socket.ts'
+import {
+  ACCOUNT_VARIABLE,
+  accountConfigPath,
+  accountEnvironment,
+  accountOfSocket,
+  checkedAccount,
+  isAccountName,
+  systemSocket,
+} from '../lib/account.ts'
 import { monotonicMs } from '../lib/clock.ts'
 import { parseDuration } from '../lib/duration.ts'
 import { exitStatus, type ExitStatus, UsageError, UserError } from '../lib/error.ts'
@@ -31,11 +41,11 @@ const statuses: Readonly<Record<TokenClientErrorCode, ExitStatus>> = {
   closed: exitStatus.internal,
 }
 
-/** An invocation whose options name the daemon. */
-type WithOptions = Pick<Invocation, 'options'>
+/** An invocation whose options or environment name the daemon. */
+type WithOptions = Pick<Invocation, 'options' | 'env'>
 
 /** A client for the socket or the account that the invocation means. Throws UsageError (64) if it means none. */
-export function openClient({ options }: WithOptions): TokenClient {
+export function openClient({ options }: Pick<Invocation, 'options'>): TokenClient {
   const { socket, account } = options as { socket?: string; account?: string }
   try {
     return new TokenClient({
@@ -57,14 +67,36 @@ export async function ask<T>(
   try {
     return await question(client)
   } catch (error) {
-    throw asUserError(error)
+    throw await withReason(error, invocation)
   }
 }
 
-/** The status; null if no daemon answers. */
-export async function statusIfAny(invocation: WithOptions): Promise<StatusResult | null> {
-  return ask(invocation, (client) => client.status()).catch((error: unknown) => {
-    if (error instanceof UserError) return null
+/** As asUserError; an error without a daemon names the reason why its unit does not run, and the remedy. */
+export async function withReason(given: unknown, { options, env }: WithOptions): Promise<unknown> {
+  const error = asUserError(given)
+  if (!(error instanceof UserError)) return error
+  const isMisconfigured = error.status === exitStatus.configuration
+  if (!isMisconfigured && error.status !== exitStatus.unavailable) return error
+  const { account: name = '', socket } =
+    (options['account'] ?? options['socket']) === undefined
+      ? { account: env[ACCOUNT_VARIABLE], socket: env[SOCKET_VARIABLE] }
+      : (options as { account?: string; socket?: string })
+  const account = socket ? accountOfSocket(socket) : isAccountName(name) ? name : undefined
+  if (socket && socket !== systemSocket(account)) return error
+  const { whyNotRunning } = await import('./systemd.ts')
+  const why = await whyNotRunning(account, { isMisconfigured })
+  if (why === undefined) return error
+  const general = startRemedy(systemSocket(account))
+  const { message, status } = error
+  const sentence = message.includes(general) ? message.replace(general, () => why) : `${why}. ${message}`
+  return new UserError(sentence, status, { cause: error })
+}
+
+/** The status; null if no daemon answers at this socket. */
+export async function statusIfAny(socket: string): Promise<StatusResult | null> {
+  using client = openClient({ options: { socket } })
+  return await client.status().catch((error: unknown) => {
+    if (error instanceof TokenClientError) return null
     throw error
   })
 }

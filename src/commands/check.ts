@@ -199,7 +199,7 @@ async function checkPaths(config: Config, { options, installed, report }: Surrou
 
 /** The finding about another pair in the secret files, which a running daemon has tried. */
 async function pairFindings(socket: string): Promise<Finding[]> {
-  const status = await statusIfAny({ options: { socket } })
+  const status = await statusIfAny(socket)
   const { state, problem } = status?.daemon.configuration ?? { problem: null }
   if (problem === null || !isAboutPair(problem)) return []
   return [state === 'faulty' ? fault(problem) : warning(problem)]

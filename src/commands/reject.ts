@@ -26,7 +26,7 @@ const verdicts: Readonly<Record<RejectVerdict, (result: RejectResult) => string>
 export const run: RunCommand = async (invocation) => {
   const named = await namedToken(invocation)
   const result = await ask(invocation, async (client) =>
-    client.reject(named ?? { fingerprint: (await client.get({ waitSeconds: 0 })).fingerprint }),
+    client.reject(named ?? { fingerprint: (await client.get({ waitSeconds: 1 })).fingerprint }),
   )
   invocation.stdout.write(`${result.verdict}: ${verdicts[result.verdict](result)}\n`)
   return result.verdict === 'refused' ? exitStatus.noPermission : exitStatus.ok

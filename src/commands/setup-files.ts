@@ -15,7 +15,7 @@ import {
   replaceFile,
   type FileAttributes,
 } from '../lib/atomic-file.ts'
-import { errorMessage, exitStatus, UsageError, UserError } from '../lib/error.ts'
+import { errorCode, errorMessage, exitStatus, UsageError, UserError } from '../lib/error.ts'
 import { isRecord } from '../lib/input.ts'
 import { loadLibc } from '../lib/libc.ts'
 import { SERVICE_USER } from '../lib/paths.ts'
@@ -141,7 +141,7 @@ export async function stageSetup(changes: readonly Change[], files: SetupFiles) 
     for (const path of [files.config, files.apiKey, files.apiSecret, files.ca])
       await rm(stagedName(path), { force: true })
   }
-  await discard()
+  await discard().catch(refuseUnwritten)
   try {
     for (const { path, content } of changes) {
       refuseOddTarget(path, await lstatIfAny(path))
@@ -149,13 +149,21 @@ export async function stageSetup(changes: readonly Change[], files: SetupFiles) 
     }
   } catch (error) {
     await discard()
-    if (!(error instanceof FileError)) throw error
-    throw new UserError(`${error.message}.`, exitStatus.configuration, { cause: error })
+    refuseUnwritten(error)
   }
   const apply = async (): Promise<void> => {
     for (const [path, from] of staged) await rename(from, path)
   }
   return { staged, apply, discard }
+}
+
+/** Throws UserError (78) for an error of a file. */
+function refuseUnwritten(error: unknown): never {
+  if (!(error instanceof FileError) && errorCode(error) === undefined) throw error
+  // The remedy of a FileError is for the unit.
+  const isReadOnly = errorCode(error) === 'EROFS'
+  const why = isReadOnly ? 'The directory is read-only: make it writable' : errorMessage(error)
+  throw new UserError(`${why}. Nothing was changed.`, exitStatus.configuration, { cause: error })
 }
 
 export function existsError(paths: readonly string[], remedy: string, as = ''): UserError {

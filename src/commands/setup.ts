@@ -76,7 +76,7 @@ export const run: RunCommand = async (invocation) => {
   if (before !== null)
     return bringUp(invocation, { unit, account, before }, { changes: changes.length, status })
   if (changes.length === 0) stdout.write('Nothing was changed\n')
-  stdout.write('Next: kyc-tokend run\n')
+  stdout.write(`Next: kyc-tokend run${accountWords(account)}\n`)
   return status
 }
 
@@ -95,11 +95,11 @@ async function bringUp(
   { unit, account, before }: { unit: string; account: string | undefined; before: UnitProperties },
   { changes, status }: { changes: number; status: number },
 ): Promise<number> {
-  const daemon = { options: account === undefined ? { socket: systemSocket(undefined) } : { account } }
+  const socket = systemSocket(account)
   const wasActive = before['ActiveState'] === 'active'
   // A former `setup` may have ended before its reload. A daemon that does not answer is an error below, at the token.
   const isStale =
-    wasActive && (changes > 0 || (await statusIfAny(daemon))?.daemon.configuration.state === 'changed')
+    wasActive && (changes > 0 || (await statusIfAny(socket))?.daemon.configuration.state === 'changed')
   await start(unit, isStale)
   const steps = [
     ...(isStale ? ['Reloaded'] : []),
@@ -115,7 +115,7 @@ async function bringUp(
     return status
   }
   announce(stderr, 'Waiting for the first token')
-  const { token, known } = await ask(daemon, async (client) => ({
+  const { token, known } = await ask({ options: { socket }, env: {} }, async (client) => ({
     token: await client.get({ waitSeconds: TOKEN_WAIT_SECONDS }),
     known: await client.status(),
   }))

@@ -2,7 +2,7 @@
 import { existsSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Writable } from 'node:stream'
-import { ACCOUNT_VARIABLE, accountNames, isAccountName, systemSocket } from '../lib/account.ts'
+import { accountNames, systemSocket } from '../lib/account.ts'
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { exitStatus, UsageError, UserError, errorMessage } from '../lib/error.ts'
@@ -11,13 +11,7 @@ import type { TokenClient } from '../client/index.ts'
 import { ask, openClient, asUserError } from './ask.ts'
 import type { Invocation, RunCommand } from './command.ts'
 import { formatStatus, screenOf, cutTo } from './format-status.ts'
-import {
-  configuredAccounts,
-  isConfigured,
-  systemdStateOf,
-  whyNotRunning,
-  notUnderSystemd,
-} from './systemd.ts'
+import { configuredAccounts, isConfigured, systemdStateOf, notUnderSystemd } from './systemd.ts'
 import { isTerminal } from './prompt.ts'
 
 /** Exit statuses of `--all`, the worst first. */
@@ -31,9 +25,7 @@ export const run: RunCommand = async (invocation) => {
     const last = await watchStatus(client, invocation)
     return last === null ? exitStatus.unavailable : exitStatusOf(last)
   }
-  const status = await ask(invocation, (client) => client.status()).catch(async (error: unknown) => {
-    throw await withReason(error, invocation)
-  })
+  const status = await ask(invocation, (client) => client.status())
   if (options['json'] === true) stdout.write(`${escapeUnsafe(JSON.stringify(status))}\n`)
   else {
     const systemd = await systemdStateOf(status.daemon)
@@ -61,10 +53,9 @@ async function allAccounts({ options, stdout }: Invocation): Promise<number> {
   const results = await Promise.all(
     daemons.map(async ({ account, named }) => {
       try {
-        const status = await ask({ options: named }, (client) => client.status())
+        const status = await ask({ options: named, env: {} }, (client) => client.status())
         return { account, status, problem: null, exit: exitStatusOf(status), cells: cellsOf(status) }
-      } catch (failure) {
-        const error = await withReason(failure, { options: account === null ? {} : named, env: {} })
+      } catch (error) {
         if (!(error instanceof UserError)) throw error
         const { message: problem, status: exit } = error
         return { account, status: null, problem, exit, cells: [problem] }
@@ -89,20 +80,6 @@ function cellsOf({ state, token, failure, alert }: StatusResult): string[] {
     token === null ? 'no token' : `${formatDuration(Date.parse(token.expiresAt) - Date.now())} left`
   const why = failure === null ? '' : `${failure.reason}: ${failure.detail}`
   return [state, left, alert === null ? why : `ALERT  ${why}`]
-}
-
-/** Without a daemon, the reason why the unit does not run, and its remedy, come before the error. */
-async function withReason(
-  error: unknown,
-  { options, env }: Pick<Invocation, 'options' | 'env'>,
-): Promise<unknown> {
-  if (!(error instanceof UserError) || options['socket'] !== undefined || env['KYC_TOKEND_SOCKET'])
-    return error
-  const isMisconfigured = error.status === exitStatus.configuration
-  if (!isMisconfigured && error.status !== exitStatus.unavailable) return error
-  const named = (options['account'] as string | undefined) ?? env[ACCOUNT_VARIABLE] ?? ''
-  const why = await whyNotRunning(isAccountName(named) ? named : undefined, { isMisconfigured })
-  return why === undefined ? error : new UserError(`${why} ${error.message}`, error.status, { cause: error })
 }
 
 function exitStatusOf(status: StatusResult): number {

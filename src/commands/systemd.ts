@@ -173,7 +173,7 @@ const EXIT_MEANINGS: Readonly<Record<string, string>> = {
   '243': 'a credential of its drop-ins does not exist: `sudo kyc-tokend check`',
 }
 
-/** The reason why the unit does not run, as a sentence with a remedy; undefined if it runs or is not installed. */
+/** The reason why the unit does not run, with a remedy, to be a part of a sentence; undefined if it runs or is not installed. */
 export async function whyNotRunning(
   account: string | undefined,
   { isMisconfigured }: { isMisconfigured: boolean },
@@ -184,15 +184,16 @@ export async function whyNotRunning(
   if (service === null) return undefined
   const words = accountWords(account)
   if (isMisconfigured)
-    return `${unit}.service does not start: the configuration is faulty: \`sudo kyc-tokend check${words}\`.`
-  if (!isConfigured(account))
-    return `${unit}.service has no configuration: \`sudo kyc-tokend setup${words}\`.`
+    return `${unit}.service does not start: the configuration is faulty: \`sudo kyc-tokend check${words}\``
+  if (!isConfigured(account)) return `${unit}.service has no configuration: \`sudo kyc-tokend setup${words}\``
   const socket = await unitProperties(`${unit}.socket`, ['ActiveState'])
-  for (const [suffix, known] of Object.entries({ service, socket }))
-    if (known?.['LoadState'] === 'masked')
-      return `${unit}.${suffix} is masked: \`sudo systemctl unmask ${unit}.${suffix}\`, then \`sudo systemctl enable --now ${unit}\`.`
+  const masked = Object.entries({ service, socket })
+    .filter(([, known]) => known?.['LoadState'] === 'masked')
+    .map(([suffix]) => `${unit}.${suffix}`)
+  if (masked.length > 0)
+    return `${masked.join(' and ')} ${masked.length > 1 ? 'are' : 'is'} masked: \`sudo systemctl unmask ${masked.join(' ')} && sudo systemctl enable --now ${unit}\``
   if (socket?.['ActiveState'] === 'active' && isAbsent(systemSocket(account)))
-    return `The socket of ${unit}.socket was removed: \`${socketCure(account)}\`.`
+    return `the socket of ${unit}.socket was removed: \`${socketCure(account)}\``
   return reasonOf(unit, service, words)
 }
 
@@ -201,11 +202,11 @@ function reasonOf(unit: string, service: UnitProperties, words: string): string 
   if (state === 'active' || state === 'reloading') return undefined
   if (result !== 'success' || state === 'failed') {
     const meaning = EXIT_MEANINGS[status]?.replace('kyc-tokend check', `kyc-tokend check${words}`)
-    return `${unit}.service is ${state} (${resultOf(service)}): ${meaning ?? `see \`journalctl -u ${unit} -n 20\``}.`
+    return `${unit}.service is ${state} (${resultOf(service)}): ${meaning ?? `see \`journalctl -u ${unit} -n 20\``}`
   }
-  if (state === 'activating') return `${unit}.service is starting.`
+  if (state === 'activating') return `${unit}.service is starting`
   const enable = file === 'enabled' ? 'start' : 'enable --now'
-  return `${unit}.service is ${state}: \`sudo systemctl ${enable} ${unit}\`.`
+  return `${unit}.service is ${state}: \`sudo systemctl ${enable} ${unit}\``
 }
 
 /** True if this user may not look. */

@@ -2,7 +2,7 @@
 import { fstatSync } from 'node:fs'
 import type { Writable } from 'node:stream'
 import { escapeUnsafe } from '../lib/display-text.ts'
-import { asUserError, openClient } from './ask.ts'
+import { openClient, withReason } from './ask.ts'
 import type { RunCommand } from './command.ts'
 
 /** Interval of the check for a reader of the output: a pipe sends no event. */
@@ -25,7 +25,7 @@ export const run: RunCommand = async (invocation) => {
       const isOfConnection = ['daemon-unreachable', 'denied', 'bad-request'].includes(code)
       if (!isOfConnection) print({ code, message, reason })
       else if (hasAnswered) stderr.write(`${message}\n`)
-      else reject(asUserError(fault))
+      else void withReason(fault, invocation).then(reject)
     },
   })
   // cli.ts reports the error; a reader that has closed the pipe is none.

@@ -82,8 +82,8 @@ export function systemSocket(account: string | undefined): string {
 /** Makes the runtime directory and the sockets of the account's units again: ready to paste into a shell. */
 export function socketCure(account: string | undefined): string {
   const { unit, httpUnit, alertUnit } = unitNames(account)
-  // The path unit watches a directory that is gone, too.
-  return `sudo systemd-tmpfiles --create && sudo systemctl restart ${unit}.socket ${httpUnit}.socket ${alertUnit}.path`
+  // The path unit watches a directory that is gone, too. `restart` would fail for a unit that is masked.
+  return `sudo systemd-tmpfiles --create && sudo systemctl try-restart ${unit}.socket ${httpUnit}.socket ${alertUnit}.path`
 }
 
 /** The same, if the directory is the runtime directory that systemd gave the daemon of this environment; else undefined. */

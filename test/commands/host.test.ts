@@ -183,7 +183,7 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
     // With the remedy of `status` alone.
     const units = { 'kyc-tokend@de.service': { ActiveState: 'failed', Result: 'oom-kill' } }
     expect((await onHost(['status', '--all'], { accounts: { de }, units })).stdout).toMatch(
-      /^de {9}kyc-tokend@de\.service has no configuration: `sudo kyc-tokend setup --account de`\. No /m,
+      /^de {9}No kyc-tokend answers at .*: kyc-tokend@de\.service has no configuration: `sudo kyc-tokend setup --account de`\.$/m,
     )
   })
 
@@ -420,23 +420,27 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
   const failed = { ...stopped, ActiveState: 'failed', Result: 'exit-code', ExecMainStatus: '78' }
   const faulty = 'the configuration is faulty: `sudo kyc-tokend check'
   it.each<[string, Properties, string]>([
-    ['stopped', stopped, 'is inactive: `sudo systemctl start kyc-tokend`.'],
+    ['stopped', stopped, 'is inactive: `sudo systemctl start kyc-tokend`'],
     [
       'disabled',
       { ...stopped, UnitFileState: 'disabled' },
-      'is inactive: `sudo systemctl enable --now kyc-tokend`.',
+      'is inactive: `sudo systemctl enable --now kyc-tokend`',
     ],
-    ['starting', { ...stopped, ActiveState: 'activating' }, 'is starting.'],
-    ['masked', { ...stopped, LoadState: 'masked' }, 'is masked: `sudo systemctl unmask kyc-tokend.service`'],
-    ['faulty', failed, `is failed (exit status 78): ${faulty}\`.`],
-    ['killed', { ...failed, Result: 'oom-kill' }, `is failed (oom-kill): ${faulty}\`.`],
+    ['starting', { ...stopped, ActiveState: 'activating' }, 'is starting'],
+    [
+      'masked',
+      { ...stopped, LoadState: 'masked' },
+      'is masked: `sudo systemctl unmask kyc-tokend.service && sudo systemctl enable --now kyc-tokend`',
+    ],
+    ['faulty', failed, `is failed (exit status 78): ${faulty}\``],
+    ['killed', { ...failed, Result: 'oom-kill' }, `is failed (oom-kill): ${faulty}\``],
     [
       'broken',
       { ...failed, ExecMainStatus: '1' },
       'is failed (exit status 1): see `journalctl -u kyc-tokend',
     ],
-  ])('`status` says why a unit does not run that is %s, with the remedy', async (_, unit, sentence) => {
-    const { stderr } = await onHost(['status'], { unit })
+  ])('`token` says why a unit does not run that is %s, with the remedy', async (_, unit, sentence) => {
+    const { stderr } = await onHost(['token'], { unit })
     expect(stderr).toContain(`kyc-tokend.service ${sentence}`)
   })
 
@@ -451,7 +455,7 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
     expect(running.stderr).not.toContain('kyc-tokend.service is')
   })
 
-  it('`status` says that the configuration is faulty, or the socket removed, before it says what the client saw', async () => {
+  it('`status` says that the configuration is faulty, or the socket removed, beside what the client saw', async () => {
     const fault = { code: 'misconfigured', message: 'The sentence of the daemon.' }
     const daemon = await daemonWith(({ answer }) => answer('fault', fault))
     expect(await onHost(['status'], { unit: failed, socket: daemon.path })).toMatchObject({
@@ -460,7 +464,7 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
     })
     const units = { 'kyc-tokend.socket': { ActiveState: 'active' } }
     expect((await onHost(['status'], { unit: stopped, units })).stderr).toMatch(
-      /^The socket of kyc-tokend\.socket was removed: `sudo systemd-tmpfiles --create && .*`\. No kyc-tokend/,
+      /^No kyc-tokend .*: the socket of kyc-tokend\.socket was removed: `sudo systemd-tmpfiles --create && .*`/,
     )
   })
 

@@ -2,6 +2,7 @@ import {
   chmodSync,
   chownSync,
   existsSync,
+  mkdirSync,
   mkdtempSync,
   readdirSync,
   readFileSync,
@@ -20,6 +21,7 @@ import { createSandbox, sandboxCredentials, type Sandbox } from '../../src/sandb
 import { createAuthority } from '../support/certificates.ts'
 import { lacks } from '../support/lacks.ts'
 import { runCli, startAtTerminal, startCli, type Ended } from '../support/run-cli.ts'
+import { canMount, smallDisk, type SmallDisk } from '../support/small-disk.ts'
 import { expectUntil } from '../support/until.ts'
 
 const STRANGER = 65_533
@@ -305,6 +307,36 @@ describe('kyc-tokend setup without a terminal', () => {
     const { status, stderr } = await setup('--force')
     expect(stderr).toMatch(/config\.json can be written by others: chmod go-w .* Nothing was written\.\n$/)
     expect(status).toBe(78)
+  })
+
+  it.runIf(canMount).each<[string, RegExp, (disk: SmallDisk) => void]>([
+    ['is full', /no space is left in \S+: free some\. Nothing was changed\.\n$/, (disk) => disk.fill()],
+    [
+      'is read-only',
+      /^The directory is read-only: make it writable\. Nothing was changed\.\n$/,
+      (disk) => disk.readOnly(true),
+    ],
+    [
+      'has a directory where a file is to be written',
+      /api-secret\.new\. Nothing was changed\.\n$/,
+      () => mkdirSync(join(directory, 'api-secret.new')),
+    ],
+  ])('leaves all as it was on a disk that %s, and says what to do', async (_, sentence, act) => {
+    const above = directory
+    onTestFinished(() => void (directory = above))
+    directory = join(above, 'small')
+    const disk = smallDisk(directory)
+    chownSync(directory, STRANGER, STRANGER)
+    for (const name of ['key.txt', 'secret.txt']) given(name, readFileSync(join(above, name), 'utf8'))
+    await setup()
+    given('secret.txt', 'another-secret\n')
+    act(disk)
+    const seen = (): unknown => [readdirSync(directory), FILES.map(contentOf)]
+    const before = seen()
+    const { status, stderr } = await setup('--force')
+    expect(stderr).toMatch(sentence)
+    expect(status).toBe(78)
+    expect(seen()).toEqual(before)
   })
 
   it('writes nothing beside a configuration of another form, which would be read instead', async () => {

@@ -41,7 +41,7 @@ test('a runtime directory of the unit has the cure of its account as the remedy'
   expect(
     asFileError(`${directory}/token`, Object.assign(new Error('none'), { code: 'ENOENT' })),
   ).toMatchObject({
-    message: `Cannot write ${directory}/token: the directory ${directory} is not there: sudo systemd-tmpfiles --create && sudo systemctl restart kyc-tokend@no-such-account.socket kyc-tokend-http@no-such-account.socket kyc-tokend-alert@no-such-account.path`,
+    message: `Cannot write ${directory}/token: the directory ${directory} is not there: sudo systemd-tmpfiles --create && sudo systemctl try-restart kyc-tokend@no-such-account.socket kyc-tokend-http@no-such-account.socket kyc-tokend-alert@no-such-account.path`,
   })
 })
 

@@ -242,7 +242,7 @@ it('a socket of systemd that was removed is logged once, with the cure for its a
       event: 'socket-removed',
       path,
       remedy:
-        'sudo systemd-tmpfiles --create && sudo systemctl restart kyc-tokend@eu.socket kyc-tokend-http@eu.socket kyc-tokend-alert@eu.path',
+        'sudo systemd-tmpfiles --create && sudo systemctl try-restart kyc-tokend@eu.socket kyc-tokend-http@eu.socket kyc-tokend-alert@eu.path',
     },
   ])
 })
