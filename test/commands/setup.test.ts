@@ -3,17 +3,14 @@ import {
   chownSync,
   existsSync,
   mkdirSync,
-  mkdtempSync,
   readdirSync,
   readFileSync,
-  rmSync,
   statSync,
   writeFileSync,
 } from 'node:fs'
 import { once } from 'node:events'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest'
 import { createSystemClock } from '../../src/lib/clock.ts'
@@ -22,6 +19,7 @@ import { createAuthority } from '../support/certificates.ts'
 import { lacks } from '../support/lacks.ts'
 import { runCli, startAtTerminal, startCli, type Ended } from '../support/run-cli.ts'
 import { canMount, smallDisk, type SmallDisk } from '../support/small-disk.ts'
+import { tempDirectory } from '../support/temp-directory.ts'
 import { expectUntil } from '../support/until.ts'
 
 const STRANGER = 65_533
@@ -34,7 +32,7 @@ let stop: AbortController
 let serving: Promise<void>
 
 beforeEach(async () => {
-  directory = mkdtempSync(join(tmpdir(), 'kyc-tokend-test-'))
+  directory = await tempDirectory()
   if (uid !== undefined) chownSync(directory, uid, uid)
   stop = new AbortController()
   sandbox = await createSandbox({
@@ -50,7 +48,6 @@ beforeEach(async () => {
 afterEach(async () => {
   stop.abort()
   await serving
-  rmSync(directory, { recursive: true, force: true })
 })
 
 function given(name: string, content: string): void {
@@ -323,7 +320,6 @@ describe('kyc-tokend setup without a terminal', () => {
     ],
   ])('leaves all as it was on a disk that %s, and says what to do', async (_, sentence, act) => {
     const above = directory
-    onTestFinished(() => void (directory = above))
     directory = join(above, 'small')
     const disk = smallDisk(directory)
     chownSync(directory, STRANGER, STRANGER)
