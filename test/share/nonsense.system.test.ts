@@ -27,6 +27,9 @@ const NONSENSE: Readonly<Record<string, (socket: Socket, command: string) => voi
   'a lease that never ends': scripts(array('taken', '1', '1e308', '', '', '', '', '', '')),
   'a redirection to itself': scripts('-MOVED 1 127.0.0.1:1\r\n'),
   'a replica': scripts("-READONLY You can't write against a read only replica.\r\n"),
+  nothing: () => undefined,
+  'the end of the connection': (socket) => socket.destroy(),
+  'half an answer, and the end of the connection': (socket) => socket.end('*7\r\n$5\r\nyours'),
   'what is no protocol': scripts('HTTP/1.1 400 Bad Request\r\n\r\n'),
   'messages without end': (socket, command) => {
     if (command.startsWith('eval')) return
