@@ -18,18 +18,21 @@ export const permanentReasons = ['account-inactive', 'account-not-found'] as con
 export type PermanentReason = (typeof permanentReasons)[number]
 export type Reason = TransientReason | PermanentReason
 
+/** Holds while the service's refusal does. */
+export const NOT_ASKED_AGAIN = '; until then the service is not asked again'
+
 /**
  * The remedy for each reason, for alerts, status, explain and check: the action of a person, in plain words, without a
  * full stop. It names settings and commands. Actions for refusals are those of the interface description, section 7.
  */
 export const remedies: Readonly<Record<Reason | PostponedReason, string>> = {
   'account-inactive':
-    "Contact the service's support and have the account activated, then run `kyc-tokend refresh`; until then " +
-    'the service is not asked again',
+    "Contact the service's support and have the account activated, then run `kyc-tokend refresh`" +
+    NOT_ASKED_AGAIN,
   'account-not-found':
     'Check `baseUrl`, `service` (if set), `credentials.apiKey` and `credentials.apiSecret` against the dashboard of the ' +
-    "account and reload (SIGHUP); if they are right, contact the service's support, then run `kyc-tokend refresh`; until then the service " +
-    'is not asked again',
+    "account and reload (SIGHUP); if they are right, contact the service's support, then run `kyc-tokend refresh`" +
+    NOT_ASKED_AGAIN,
   rejected:
     'Check `baseUrl`, `service` (if set) and the credentials: the service rejects requests of this kind at this address; kyc-tokend asks ' +
     'again every 5 to 10 minutes, and at once with `kyc-tokend refresh`',

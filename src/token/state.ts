@@ -3,6 +3,7 @@ import type { Instant } from '../lib/clock.ts'
 import type { Phase } from '../protocol.ts'
 import type { RetryPolicy } from './backoff.ts'
 import {
+  NOT_ASKED_AGAIN,
   remedies,
   type Cause,
   type PermanentReason,
@@ -285,7 +286,8 @@ export function currentAlert(
   const isLong = since !== null && noTokenAfterMs !== null && now.bootMs - since.bootMs >= noTokenAfterMs
   const { alert } = state
   if (alert !== null) {
-    const remedy = remedies[alert.reason]
+    const all = remedies[alert.reason]
+    const remedy = state.refusal === null ? all.replace(NOT_ASKED_AGAIN, '') : all
     return { ...alert, remedy, noTokenSince: isLong ? since : null, failure: null }
   }
   const isPutOff = state.postponedUntilMs !== null && state.postponement === null

@@ -366,6 +366,8 @@ test('no one is notified of a missing token before the first attempt has ended, 
   for (const afterMs of [MINUTE + 1, null])
     expect(currentAlert(refused, at(MINUTE), afterMs)).toEqual({ ...alert, noTokenSince: null })
   expect(currentAlert(held, at(MINUTE), 0)).toBeNull()
+  const askedAgain = asked(refused, down)
+  expect(currentAlert(askedAgain, at(0), null)?.remedy).toBe(alert.remedy.replace(/; until then .*/, ''))
 })
 
 test('the remedy of each reason is the one of the manual', () => {
