@@ -193,10 +193,11 @@ function knownOf(
   // A push may have been under way for long, for example if this host was paused.
   let ageMs = Math.max(0, nowMs - atMs, (storeClockMs(state, moment.nowMs) ?? 0) - atMs)
   // A store whose clock was set back does not know the age of its records: a JWT is not used past its own `exp`.
-  if (nowMs + CLOCK_GRAIN_MS < atMs && record.kind === 'ok') {
+  const token = tokenIn(record)
+  if (nowMs + CLOCK_GRAIN_MS < atMs && token !== null) {
     const { wallMs } = moment
-    const leftMs = jwtLifeMs(record.accessToken, { serverDateMs: wallMs, wallMs }) ?? Infinity
-    ageMs = Math.max(ageMs, record.lifeMs - record.ageMs - leftMs)
+    const leftMs = jwtLifeMs(token.accessToken, { serverDateMs: wallMs, wallMs }) ?? Infinity
+    ageMs = Math.max(ageMs, token.lifeMs - token.ageMs - leftMs)
   }
   return { head: { fence, atMs, notBeforeMs }, record, obtainedAtMs: moment.nowMs - ageMs }
 }
