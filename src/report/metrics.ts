@@ -188,7 +188,7 @@ function metricText([ending, help, given]: Metric): string {
   const name = `kyc_tokend_${ending}`
   const values: readonly Value[] = typeof given === 'number' ? [{ value: given }] : (given ?? [])
   if (values.length === 0) return ''
-  const isHistogram = values.some(({ suffix }) => suffix !== undefined)
+  const isHistogram = values[0]?.suffix !== undefined
   const type = isHistogram ? 'histogram' : name.endsWith('_total') ? 'counter' : 'gauge'
   const lines = values.map(({ suffix = '', labels = {}, value }) => {
     const pairs = Object.entries(labels).map(([label, text]) => `${label}="${text}"`)

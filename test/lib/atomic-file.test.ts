@@ -5,17 +5,13 @@ import { chmod, chown, mkdir, rm, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { isMainThread } from 'node:worker_threads'
-import { afterEach, describe, expect, it, onTestFinished } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import { clearLeftovers, removeFile, replaceFile } from '../../src/lib/atomic-file.ts'
 import { recordFileCalls, watchFileCalls } from '../support/file-calls.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
 const EXCLUSIVE = constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW
 const isRoot = process.geteuid?.() === 0
-const umask = process.umask()
-afterEach(() => {
-  process.umask(umask)
-})
 
 const modeOf = (path: string): string => (statSync(path).mode & 0o7777).toString(8)
 const contentOf = (path: string): string => readFileSync(path, 'utf8')
@@ -38,6 +34,8 @@ describe.each(['disk', 'memory'] as const)('a file on %s', (where) => {
   // Planted faults run in threads, which share one umask.
   it.skipIf(!isMainThread)('is made with its mode whatever the umask', async () => {
     const path = join(await tempDirectory(where), 'token')
+    const umask = process.umask()
+    onTestFinished(() => void process.umask(umask))
     for (const mask of [0o000, 0o022, 0o777]) {
       process.umask(mask)
       await replaceFile(path, `under ${mask}`, { mode: 0o640 })

@@ -27,8 +27,8 @@ function lineOf(
   return String(Reflect.get(written as object, Symbol.for('message')))
 }
 
-test('for the journal: the level as prefix, the sentence, the fields as words', () => {
-  expect(lineOf('journal')).toBe(
+test('for the journal: the level as prefix, the sentence, the fields that have a value as words', () => {
+  expect(lineOf('journal', { cause: undefined })).toBe(
     '<4>Fetching a token failed event=fetch-failed reason=network attempts=2 detail="no route to host"',
   )
 })
