@@ -13,15 +13,15 @@ import { expectUntil } from '../support/until.ts'
 const isRoot = process.getuid?.() === 0
 
 /**
- * Python sets supplementary groups, which Node's `spawn` does not. Sends the text on each of so many connections, which stay
- * open, and prints the first frame that comes back on each; with a count of 0 on one, and all that comes.
+ * Python sets supplementary groups, which Node's `spawn` does not. Sends each text on a connection of its own, which stays open, and
+ * prints what comes back until a frame or the connection ends; with `follows`, all that comes.
  */
 const program = `
 import json, os, socket, sys
-uid, gid, groups, path, count, text = json.loads(sys.argv[1])
+uid, gid, groups, path, texts, follows = json.loads(sys.argv[1])
 os.setgroups(groups); os.setgid(gid); os.setuid(uid)
 held = []
-for _ in range(count or 1):
+for text in texts:
     s = socket.socket(socket.AF_UNIX)
     held.append(s)
     try:
@@ -30,7 +30,7 @@ for _ in range(count or 1):
         chunk = s.recv(65536)
         while chunk:
             os.write(1, chunk)
-            if count and chunk.endswith(b'\\f'): break
+            if not follows and chunk.endswith(b'\\f'): break
             chunk = s.recv(65536)
     except OSError as e:
         os.write(1, json.dumps({'error': e.__class__.__name__}).encode() + b'\\f')
@@ -43,25 +43,28 @@ interface User {
   readonly groups?: number[]
 }
 
+const ask = (type: string): string => `${JSON.stringify({ type, data: { id: '1' } })}\f`
+const GET = ask('token.get')
+
 /** Everything that another user has heard so far. */
-function heardBy({ uid, gid = uid, groups = [] }: User, path: string, text: string, count = 0): () => string {
-  const words = ['-c', program, JSON.stringify([uid, gid, groups, path, count, text])]
+function heardBy({ uid, gid = uid, groups = [] }: User, path: string, texts: string[], follows = true) {
+  const words = ['-c', program, JSON.stringify([uid, gid, groups, path, texts, follows])]
   const child = spawn('python3', words, { stdio: ['pipe', 'pipe', 'inherit'] })
   onTestFinished(() => void child.kill('SIGKILL'))
   let heard = ''
   child.stdout.setEncoding('utf8').on('data', (chunk: string) => (heard += chunk))
-  return () => heard
+  return (): string => heard
 }
 
 /** The answers to another user, for each connection. */
 async function askAs(
   user: User,
   path: string,
-  { type = 'token.get', count = 1 } = {},
+  texts = [GET],
 ): Promise<{ type?: string; error?: string; data?: Record<string, unknown> }[]> {
-  const heard = heardBy(user, path, `${JSON.stringify({ type, data: { id: '1' } })}\f`, count)
+  const heard = heardBy(user, path, texts, false)
   const frames = () => heard().split('\f').slice(0, -1)
-  await expectUntil('the answers', () => frames().length === count)
+  await expectUntil('the answers', () => frames().length === texts.length)
   return frames().map((frame) => JSON.parse(frame) as { type?: string })
 }
 
@@ -101,14 +104,12 @@ describe.skipIf(!isRoot || lacks('python3'))('other users (played by root, skipp
       type: 'token.get',
       data: { id: 'w', notFingerprint: fingerprint, waitSeconds: 30 },
     })
-    const ipc = heardBy(
-      { uid: 4001 },
-      world.ipcPath,
+    const ipc = heardBy({ uid: 4001 }, world.ipcPath, [
       `{"type":"token.subscribe","data":{"id":"s"}}\f${wait}\f`,
-    )
-    const events = heardBy({ uid: 4001 }, world.httpPath, 'GET /v1/token/events HTTP/1.1\r\n\r\n')
+    ])
+    const events = heardBy({ uid: 4001 }, world.httpPath, ['GET /v1/token/events HTTP/1.1\r\n\r\n'])
     const query = `waitSeconds=30&notFingerprint=${fingerprint}`
-    const waiting = heardBy({ uid: 4001 }, world.httpPath, `GET /v1/token?${query} HTTP/1.1\r\n\r\n`)
+    const waiting = heardBy({ uid: 4001 }, world.httpPath, [`GET /v1/token?${query} HTTP/1.1\r\n\r\n`])
     await expectUntil('the first token', () => ipc().includes('token-1') && events().includes('token-1'))
     await expectUntil('the waits', () => waitUntil.mock.calls.length === 2)
     await world.ipc.reconfigure(world.socket(denied))
@@ -126,7 +127,7 @@ describe.skipIf(!isRoot || lacks('python3'))('other users (played by root, skipp
       maxConnections: 5,
       maxConnectionsPerUser: 3,
     })
-    const first = await askAs({ uid: 4001 }, world.ipcPath, { count: 5 })
+    const first = await askAs({ uid: 4001 }, world.ipcPath, Array<string>(5).fill(GET))
     expect(first.map(({ type }) => type)).toEqual([
       'token.result',
       'token.result',
@@ -135,7 +136,7 @@ describe.skipIf(!isRoot || lacks('python3'))('other users (played by root, skipp
       'fault',
     ])
     expect(first[4]?.data).toMatchObject({ code: 'busy' })
-    const second = await askAs({ uid: 4002 }, world.ipcPath, { count: 3 })
+    const second = await askAs({ uid: 4002 }, world.ipcPath, Array<string>(3).fill(GET))
     expect(second.map(({ type }) => type)).toEqual(['token.result', 'token.result', 'fault'])
     await world.ipc.reconfigure({ ...world.socket(), maxConnections: 2, maxConnectionsPerUser: 1 })
     for (let count = 0; count < 6; count += 1) {
@@ -148,32 +149,28 @@ describe.skipIf(!isRoot || lacks('python3'))('other users (played by root, skipp
   it('are denied every operation of ipc.sock that `allow` does not open to them', async () => {
     const world = await start({ allow: { uids: [4001], gids: [] } })
     const rejects = world.ipc.counts().rejects
-    for (const type of [...Object.keys(answerTypes), 'nonsense']) {
-      const [answer] = await askAs({ uid: 4002 }, world.ipcPath, { type })
-      expect(answer, type).toMatchObject({ type: 'fault', data: { id: '1', code: 'denied' } })
-    }
+    const types = [...Object.keys(answerTypes), 'nonsense']
+    const denied = { type: 'fault', data: { id: '1', code: 'denied' } }
+    expect(await askAs({ uid: 4002 }, world.ipcPath, types.map(ask))).toMatchObject(types.map(() => denied))
     expect(world.ipc.counts()).toMatchObject({ reads: 0, rejects, subscribers: 0 })
   })
 
   it('are denied every path of http.sock that `allow` does not open to them', async () => {
     const world = await start({ allow: { uids: [4001], gids: [] } })
-    for (const [method, path] of [
-      ['GET', '/v1/token'],
-      ['GET', '/v1/token/events'],
-      ['GET', '/v1/authorization'],
-      ['GET', '/v1/status'],
-      ['GET', '/healthz'],
-      ['GET', '/readyz'],
-      ['GET', '/metrics'],
-      ['POST', '/v1/token/reject'],
-      ['POST', '/v1/refresh'],
-      ['GET', '/nowhere'],
-    ]) {
-      const text = `${method} ${path} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n`
-      const heard = heardBy({ uid: 4002 }, world.httpPath, text)
-      await expectUntil(`an answer at ${path}`, () => heard().includes('"code"'))
-      expect(heard(), path).toMatch(/^HTTP\/1\.1 403 .*"code":"denied"/s)
-    }
+    const lines = [
+      ...['token', 'token/events', 'authorization', 'status'].map((path) => `GET /v1/${path}`),
+      ...['healthz', 'readyz', 'metrics', 'nowhere'].map((path) => `GET /${path}`),
+      ...['token/reject', 'refresh'].map((path) => `POST /v1/${path}`),
+    ]
+    const rest = 'HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n'
+    const heard = heardBy(
+      { uid: 4002 },
+      world.httpPath,
+      lines.map((line) => `${line} ${rest}`),
+    )
+    const denials = () => heard().match(/HTTP\/1\.1 403 [^{]*\{[^}]*"code":"denied"/g) ?? []
+    await expectUntil('the denials', () => denials().length === lines.length)
+    expect(heard().match(/HTTP\/1/g)).toHaveLength(lines.length)
     expect(world.http.counts()).toMatchObject({ reads: 0, subscribers: 0 })
   })
 })

@@ -3,6 +3,7 @@
 //
 // node flood.mjs '{"path": …, "connections": 256, "first": "", "request": …, "burst": 400, "uid": 1000, "times": 1}'
 //
+// Of several requests (a list) each connection sends one, `bytes` of it at a time.
 // `first` is sent once, then `burst` requests at a time, as often as they are taken, or `times` times. Answers are read
 // and thrown away, unless `reads` is false; a number: until so many answers of `ipc.sock` have come. With `again` a lost connection is made again.
 import { connect } from 'node:net'
@@ -14,12 +15,15 @@ const {
   first = '',
   request,
   burst = 1,
+  bytes = 0,
   uid,
   times = Infinity,
   reads = true,
   again = false,
 } = settings
-const chunk = Buffer.from(request.repeat(burst), 'latin1')
+const chunks = [request]
+  .flat()
+  .map((each) => Buffer.from(each.repeat(bytes > 0 ? Math.ceil(bytes / each.length) : burst), 'latin1'))
 let connected = 0
 let closed = 0
 
@@ -28,9 +32,9 @@ if (uid !== undefined) {
   process.setgid(uid)
   process.setuid(uid)
 }
-for (let index = 0; index < connections; index += 1) open()
+for (let index = 0; index < connections; index += 1) open(chunks[index % chunks.length])
 
-function open() {
+function open(chunk) {
   const socket = connect(path)
   let left = times
   let answers = 0
@@ -59,7 +63,7 @@ function open() {
   socket.on('error', () => undefined)
   socket.on('close', () => {
     closed += 1
-    if (again) setImmediate(open)
+    if (again) setImmediate(open, chunk)
     else process.stdout.write(`closed ${closed}\n`)
   })
 }

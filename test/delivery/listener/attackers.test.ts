@@ -13,7 +13,7 @@ import { createRecords } from '../../support/records.ts'
 import { tempDirectory } from '../../support/temp-directory.ts'
 
 const ATTACKER = 65533
-const ATTACKS_MS = 1_500
+const ATTACKS_MS = 700
 const events = {
   onConnection: (socket: { destroy(): void }) => socket.destroy(),
   onAcceptError: () => undefined,
