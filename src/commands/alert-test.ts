@@ -11,7 +11,10 @@ export const run: RunCommand = async (invocation) => {
     daemon: (await client.status()).daemon,
   }))
   if (outcome === 'refused')
-    throw new UserError(`No test alert, because one is raised: ${detail ?? ''}`, exitStatus.tryAgain)
+    throw new UserError(
+      `There is no test alert, because another alert is raised: ${detail ?? ''}`,
+      exitStatus.tryAgain,
+    )
   const { unit, alertProblem } = await systemdStateOf(daemon)
   const command =
     unit === null || alertProblem !== null

@@ -68,7 +68,7 @@ function parseCommand(spec: CommandSpec, args: string[]): ParsedCommand {
   }
   if (positionals.length > 0 && spec.positionals === undefined)
     throw new UsageError(
-      `${spec.name} takes no argument beside its options: see \`kyc-tokend ${spec.name} --help\`.`,
+      `${spec.name} does not take arguments beside its options: see \`kyc-tokend ${spec.name} --help\`.`,
     )
   return { wants: 'command', spec, options, positionals }
 }

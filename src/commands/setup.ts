@@ -198,7 +198,7 @@ async function readAnswers(invocation: Invocation, files: SetupFiles): Promise<A
   const document = options['from'] as string | undefined
   const ca = options['ca-file'] === undefined ? undefined : await readAnswer(options, 'ca-file')
   if (ca !== undefined && certificatesIn(ca).length === 0)
-    throw new UsageError('--ca-file: The file holds no certificate in PEM.')
+    throw new UsageError('--ca-file: The file does not hold a certificate in PEM.')
   if (document === undefined) return { ...(await singleAnswers(invocation, files)), ca }
   const both = Object.values(fields).find(({ option }) => options[option] !== undefined)
   if (both !== undefined)

@@ -1,5 +1,5 @@
 // Asks systemd, by its own commands, about the units of an account: it knows their drop-ins and defaults.
-import { existsSync, globSync, lstatSync, readFileSync } from 'node:fs'
+import { existsSync, globSync, lstatSync, readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { parseEnv } from 'node:util'
 import {
@@ -159,6 +159,9 @@ function lastRunOf(run: UnitProperties, alertUnit: string): SystemdState['alertC
   const seconds = Number(/^@(\d+)/.exec(run['ExecMainExitTimestamp'] ?? '')?.[1] ?? 0)
   if (seconds === 0) return null
   const failure = run['Result'] === 'success' ? null : failed(resultOf(run))
+  // Before that there was another command, or none.
+  const changedAtMs = withSystemFallback(0, () => statSync(ALERT_COMMAND).ctimeMs)
+  if (failure === null && (seconds + 1) * 1_000 <= changedAtMs) return null
   return { failure, at: new Date(seconds * 1_000).toISOString() }
 }
 

@@ -161,9 +161,13 @@ const FAILURES: readonly (readonly [RegExp, TransientFailure['reason'], string])
     'tls',
     'The certificate of HOST does not hold (CODE)',
   ],
-  [/^(?:ERR_SSL_|ERR_TLS_|EPROTO$)/, 'tls', 'HOST speaks no TLS that we speak (CODE): check SETTING'],
+  [
+    /^(?:ERR_SSL_|ERR_TLS_|EPROTO$)/,
+    'tls',
+    'HOST does not speak TLS, or no version that the daemon supports (CODE): check SETTING',
+  ],
   [/^HPE_HEADER_OVERFLOW$/, 'malformed-answer', 'The answer of HOST has headers of more than 16 KiB'],
-  [/^HPE_/, 'malformed-answer', 'What HOST answers is not HTTP (CODE): check SETTING'],
+  [/^HPE_/, 'malformed-answer', 'The answer of HOST is not valid HTTP (CODE): check SETTING'],
   [/^/, 'network', 'The connection to HOST failed (CODE)'],
 ]
 

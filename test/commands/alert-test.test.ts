@@ -26,6 +26,6 @@ test('is refused with 75 while a real alert is raised', async () => {
   const { cli, daemon } = await commandWorld({ answer: accountInactive })
   await daemon.logged('alert')
   const { status, stderr } = await cli(['alert-test'])
-  expect(stderr).toMatch(/^No test alert, because one is raised: .*\n$/)
+  expect(stderr).toMatch(/^There is no test alert, because another alert is raised: .*\n$/)
   expect(status).toBe(75)
 })

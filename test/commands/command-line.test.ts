@@ -101,7 +101,7 @@ test.each([
   [['run', '--config', ''], '--config is empty: give it a value, or leave it out.'],
   [['token', '--socket='], '--socket is empty: give it a value, or leave it out.'],
   [['status', '--json=yes'], '--json takes no value.'],
-  [['status', 'more'], 'status takes no argument beside its options: see `kyc-tokend status --help`.'],
+  [['status', 'more'], 'status does not take arguments beside its options: see `kyc-tokend status --help`.'],
   [['token', '--wait', '61s'], '--wait takes a duration such as 30s or 5m, up to 60s.'],
   [['token', '--min-valid', '25h'], '--min-valid takes a duration such as 30s or 5m, up to 24h.'],
   [['exec'], 'exec needs a command: kyc-tokend exec -- CMD …'],

@@ -405,11 +405,14 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
     const host = { socket: daemon.ipcPath, unit: { MainPID: String(pid) }, units, alertCommand: 0o755 }
     const sentence = 'kyc-tokend-alert.path is inactive, so that no alert reaches the alert command: `sudo'
     expect((await onHost(['status'], host)).stdout).toContain(sentence)
-    const ran = { Result: 'success', ExecMainExitTimestamp: '@1700000000' }
-    const well = { 'kyc-tokend-alert.path': { ActiveState: 'active' }, 'kyc-tokend-alert.service': ran }
-    expect((await onHost(['status'], { ...host, units: well })).stdout).toMatch(
-      /alert command succeeded .*ago/,
-    )
+    const statusAfterRun = async (atSeconds: number): Promise<string> => {
+      const ran = { Result: 'success', ExecMainExitTimestamp: `@${atSeconds}` }
+      const well = { 'kyc-tokend-alert.path': { ActiveState: 'active' }, 'kyc-tokend-alert.service': ran }
+      return (await onHost(['status'], { ...host, units: well })).stdout
+    }
+    expect(await statusAfterRun(Math.floor(Date.now() / 1000) + 60)).toMatch(/alert command succeeded .*ago/)
+    // The unit ran when there was no command.
+    expect(await statusAfterRun(1_700_000_000)).not.toContain('alert command')
     const rehearsal = await onHost(['alert-test'], host)
     expect(rehearsal.stdout).toMatch(/^A test alert is raised.* the log, alert\.json\.\n$/)
     expect(rehearsal.stderr).toContain(sentence)

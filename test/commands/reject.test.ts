@@ -77,7 +77,7 @@ test.each([
   const { status, stderr } = await runCli(['reject', '-', '--socket', daemon.path], { input })
   expect(status).toBe(64)
   expect(stderr).toMatch(
-    /^(There is no token on stdin\.|What is on stdin is no token: give the token alone, .*)\n$/,
+    /^(There is no token on stdin\.|The text on stdin is not a token: give the token alone, .*)\n$/,
   )
   expect(stderr).not.toContain('secret')
   expect(daemon.asked.length).toBe(0)

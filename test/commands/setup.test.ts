@@ -347,7 +347,9 @@ describe('kyc-tokend setup without a terminal', () => {
     const { cert } = createAuthority()
     given('company.pem', cert)
     given('none.pem', 'no certificate\n')
-    expect((await setup('--ca-file', 'none.pem')).stderr).toMatch(/--ca-file: .*holds no certificate in PEM/)
+    expect((await setup('--ca-file', 'none.pem')).stderr).toMatch(
+      /--ca-file: .*does not hold a certificate in PEM/,
+    )
     expect((await setup('--ca-file', 'company.pem')).status).toBe(0)
     expect(configNow()['request']).toEqual({ caFile: 'ca.pem' })
     expect(contentOf('ca.pem')).toBe(cert)

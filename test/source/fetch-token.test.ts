@@ -170,9 +170,13 @@ describe('the answer', () => {
     [
       'that is longer than it says is malformed',
       `${ok} 21\r\n\r\n${token}xyz`,
-      failed('malformed-answer', /not HTTP/),
+      failed('malformed-answer', /not valid HTTP/),
     ],
-    ['that is no HTTP is malformed', '220 mail.example ESMTP\r\n', failed('malformed-answer', /not HTTP/)],
+    [
+      'that is no HTTP is malformed',
+      '220 mail.example ESMTP\r\n',
+      failed('malformed-answer', /not valid HTTP/),
+    ],
   ]
   it.each(raw)('%s', async (_title, bytes, outcome) => {
     const port = await listen((socket) => socket.once('data', () => socket.end(bytes)))
@@ -456,7 +460,7 @@ describe('TLS', () => {
   it('to a service that speaks plain HTTP is reported so', async () => {
     const service = await serve(granting('t'))
     const url = `https://localhost:${service.port}`
-    expect(await fetchFrom(url)).toMatchObject(failed('tls', /speaks no TLS/))
+    expect(await fetchFrom(url)).toMatchObject(failed('tls', /does not speak TLS/))
   })
 })
 
@@ -591,7 +595,7 @@ describe('a proxy', () => {
     [
       'speaks no TLS',
       'https',
-      ' speaks no TLS .*: check HTTPS_PROXY',
+      ' does not speak TLS, .*: check HTTPS_PROXY',
       (socket: Socket) => socket.end('HTTP/1.1 400 Bad\r\n\r\n'),
     ],
   ])('that %s (%s) is named, without its password', async (_, scheme, words, listener) => {

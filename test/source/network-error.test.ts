@@ -37,13 +37,13 @@ const rows: [codes: string, reason: string, detail: string][] = [
   [
     'ERR_SSL_WRONG_VERSION_NUMBER ERR_TLS_HANDSHAKE_TIMEOUT EPROTO',
     'tls',
-    'HOST speaks no TLS that we speak (CODE): check service.tokenUrl',
+    'HOST does not speak TLS, or no version that the daemon supports (CODE): check service.tokenUrl',
   ],
   ['HPE_HEADER_OVERFLOW', 'malformed-answer', 'The answer of HOST has headers of more than 16 KiB'],
   [
     'HPE_INVALID_CONSTANT',
     'malformed-answer',
-    'What HOST answers is not HTTP (CODE): check service.tokenUrl',
+    'The answer of HOST is not valid HTTP (CODE): check service.tokenUrl',
   ],
   ['EMFILE EPROTONOSUPPORT', 'network', 'The connection to HOST failed (CODE)'],
 ]
