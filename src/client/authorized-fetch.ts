@@ -36,7 +36,7 @@ export function createFetch(
         const headers = new Headers(init?.headers ?? request?.headers)
         headers.set('authorization', `Bearer ${token.accessToken}`)
         const response = await fetch(input, { ...init, ...replay, headers })
-        // An origin to which a redirect led never saw the header.
+        // An origin to which a redirect led never saw the header. A redirect back cannot be seen.
         if (response.redirected && originOf(response.url) !== origin) return [response, false]
         const { refusedBy = REFUSED_BY } = token
         const isRefused = await (isRefusal?.(response) ?? refusedBy.includes(response.status))

@@ -38,6 +38,8 @@ export const run: RunCommand = async (invocation) => {
     if (errorCode(error) === undefined) throw error
     const message = escapeUnsafe(`${command} cannot be run (${errorMessage(error)})`)
     invocation.stderr.write(`kyc-tokend: ${message}.\n`)
+    // The interpreter of a script does not exist.
+    if (errorCode(error) === 'ENOENT') return NOT_FOUND
   }
   return CANNOT_RUN
 }
@@ -47,8 +49,8 @@ function become(path: string, argv: readonly string[], env: NodeJS.ProcessEnv): 
     loadLibc().replaceProcess(path, argv, env)
   } catch (error) {
     if (errorCode(error) !== 'ENOEXEC') throw error
-    // A script without a first line that says what runs it is the shell's, as with execvp(3).
-    loadLibc().replaceProcess('/bin/sh', ['sh', path, ...argv.slice(1)], env)
+    // The shell runs a script without a first line that says what runs it, and refuses other files.
+    loadLibc().replaceProcess('/bin/sh', ['sh', '-c', 'exec "$0" "$@"', path, ...argv.slice(1)], env)
   }
 }
 

@@ -38,7 +38,8 @@ test.each([[], ['--on-change', 'restart']])(
     await writeFile(path, '#!/nowhere/interpreter\n', { mode: 0o755 })
     const { status, stderr } = await cli(['exec', ...options, '--', path])
     expect(stderr).toMatch(/^kyc-tokend: \S*\/a\\u000a<0>b\\u001b cannot be run \(.*\)\.\n$/)
-    expect(status).toBe(126)
+    // As for the shell, which answers for the packaged command.
+    expect(status).toBe(127)
   },
 )
 
@@ -89,9 +90,16 @@ test.each(['none', 'restart'])(
     expect((await run()).stdout).toBe(`${script} word\n0\n1\n2\n3\n`)
     await writeFile(script, '#!/no/such/interpreter\n')
     const { status, stderr } = await run()
-    expect({ status, lines: stderr.trimEnd().split('\n').length }).toEqual({ status: 126, lines: 1 })
+    expect({ status, lines: stderr.trimEnd().split('\n').length }).toEqual({ status: 127, lines: 1 })
   },
 )
+
+test('a file that is neither a program of this machine nor a script is not run as one', async () => {
+  const world = await commandWorld()
+  const program = join(world.directory, 'program')
+  await writeFile(program, '\u007fELF\u0002\u0001\u0001\0\necho ran\n', { mode: 0o755 })
+  expect(await exec(world, program)).toMatchObject({ status: 126, stdout: '' })
+})
 
 test('it waits for the first token, no longer than --wait says', async () => {
   const world = await commandWorld({ answer: { status: 503 } })
