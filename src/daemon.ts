@@ -66,7 +66,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
     host: () => hostName.current(),
     account,
   })
-  const onDisk = createConfigOnDisk({ load, running })
+  const onDisk = createConfigOnDisk(load, running)
   const secretWatch = createSecretWatch({
     onDisk,
     running,

@@ -21,14 +21,8 @@ export type ConfigOnDisk = ReturnType<typeof createConfigOnDisk>
 /** Settings that take effect only at a restart. */
 const OF_RESTART = ['runtimeDirectory', 'stateDirectory'] as const
 
-export function createConfigOnDisk({
-  load,
-  running,
-}: {
-  /** Throws nothing but UserError. */
-  load: () => Promise<Config>
-  running: () => Config
-}) {
+/** `load` throws nothing but UserError. */
+export function createConfigOnDisk(load: () => Promise<Config>, running: () => Config) {
   let last: { version: string; against: Config; found: OnDisk } | null = null
   let examining: Promise<OnDisk> | null = null
 
@@ -36,7 +30,7 @@ export function createConfigOnDisk({
     const against = running()
     const version = await versionOf([against.file, ...against.inputs])
     if (last?.version !== version || last.against !== against)
-      last = { version, against, found: await read(load) }
+      last = { version, against, found: await load().then(loaded, faulty) }
     return last.found
   }
 
@@ -98,11 +92,9 @@ async function versionOf(paths: readonly string[]): Promise<string> {
   return versions.join(' ')
 }
 
-async function read(load: () => Promise<Config>): Promise<OnDisk> {
-  try {
-    return { kind: 'loaded', config: await load() }
-  } catch (error) {
-    if (!(error instanceof UserError)) throw error
-    return { kind: 'faulty', problem: error.message }
-  }
+const loaded = (config: Config): OnDisk => ({ kind: 'loaded', config })
+
+function faulty(error: unknown): OnDisk {
+  if (!(error instanceof UserError)) throw error
+  return { kind: 'faulty', problem: error.message }
 }

@@ -9,7 +9,7 @@ import {
   statSync,
   type Stats,
 } from 'node:fs'
-import { errorCode, errorMessage } from '../lib/error.ts'
+import { errorCode, errorMessage, withSystemFallback } from '../lib/error.ts'
 import { SERVICE_USER, SYSTEM_CONFIG_DIRECTORY } from '../lib/paths.ts'
 import { nameOf } from '../lib/posix-ids.ts'
 
@@ -27,25 +27,19 @@ type Reading =
  * (start a watchdog, make a terminal), and to open a FIFO waits for its writer.
  */
 export function readFile(path: string): Reading {
-  let descriptor: number
+  let descriptor: number | null = null
   try {
     const problem = kindProblem(statSync(path))
     if (problem !== undefined) return unreadable(problem)
     descriptor = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY)
+    const stats = fstatSync(descriptor)
+    const other = kindProblem(stats)
+    return other === undefined ? { kind: 'read', bytes: readFileSync(descriptor), stats } : unreadable(other)
   } catch (error) {
     const code = errorCode(error)
-    return code === 'ENOENT' || code === 'ENOTDIR' ? { kind: 'absent' } : unreadable(cannotOpen(path, error))
-  }
-  try {
-    const stats = fstatSync(descriptor)
-    const problem = kindProblem(stats)
-    return problem === undefined
-      ? { kind: 'read', bytes: readFileSync(descriptor), stats }
-      : unreadable(problem)
-  } catch (error) {
-    return unreadable(`cannot be read (${errorMessage(error)}): repair or replace it`)
+    return code === 'ENOENT' || code === 'ENOTDIR' ? { kind: 'absent' } : unreadable(cannotRead(path, error))
   } finally {
-    closeSync(descriptor)
+    if (descriptor !== null) closeSync(descriptor)
   }
 }
 
@@ -71,11 +65,11 @@ export function contentPath(path: string, staged: StagedFiles | undefined): stri
 
 export const MAY_NOT_BE_READ = 'may not be read'
 
-function cannotOpen(path: string, error: unknown): string {
+function cannotRead(path: string, error: unknown): string {
   const code = errorCode(error)
   if (code === 'ELOOP') return 'is a link that leads round in a circle: replace it by the file'
   if (code !== 'EACCES' && code !== 'EPERM')
-    return `cannot be opened (${errorMessage(error)}): name another file`
+    return `cannot be read (${errorMessage(error)}): repair it, or name another file`
   const user = nameOf('user', process.geteuid!())
   const group = shellWord(nameOf('group', process.getegid!()))
   // Another group would take the file from the daemon.
@@ -112,12 +106,7 @@ export function permissionFaults(
 
 /** Kubernetes projects a secret as a link into `..data`, where chmod is of no use. */
 function isProjected(path: string): boolean {
-  try {
-    return readlinkSync(path).startsWith('..data/')
-  } catch {
-    // It is no link, or one that may not be read: a file like any other.
-    return false
-  }
+  return withSystemFallback(false, () => readlinkSync(path).startsWith('..data/'))
 }
 
 /** A word that a person can paste into a shell. */

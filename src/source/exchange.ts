@@ -42,20 +42,13 @@ export async function exchange(
       failureFromError(error, { host, setting, proxy: pendingProxy(), isSent: connecting.signal.aborted }),
     )
   // The caller of an attempt that was cancelled ignores its outcome.
-  const cancel = (): void =>
-    resolve({
-      kind: 'transient',
-      reason: 'network',
-      detail: 'The attempt was given up before there was an answer',
-    })
-  const limit = (ms: number, until: AbortSignal, words: string, limiting: string): void => {
-    const tooSlow = (): void => {
-      const proxy = pendingProxy()
-      const through = proxy === null ? '' : ` through ${proxy}`
-      const detail = `No ${words} ${host}${through} within ${formatDuration(ms)} (request.${limiting})`
-      resolve({ kind: 'transient', reason: 'timeout', detail })
-    }
-    void clock.sleep(ms, until).then(() => (until.aborted ? undefined : tooSlow()))
+  const cancel = (): void => resolve({ kind: 'transient', reason: 'network', detail: 'It was given up' })
+  async function limit(ms: number, until: AbortSignal, words: string, limiting: string): Promise<void> {
+    await clock.sleep(ms, until)
+    if (until.aborted) return
+    const through = pendingProxy() && ` through ${pendingProxy()}`
+    const detail = `No ${words} ${host}${through} within ${formatDuration(ms)} (request.${limiting})`
+    resolve({ kind: 'transient', reason: 'timeout', detail })
   }
   // 'finish' fires only after the connection (and TLS) is up: written bytes wait for it.
   request.once('finish', () => connecting.abort())
@@ -71,8 +64,8 @@ export async function exchange(
   // Cancelled while the connection was prepared: nothing has been sent, and nothing will be.
   if (signal.aborted) cancel()
   else {
-    limit(limits.connectTimeoutMs, connecting.signal, 'connection to', 'connectTimeout')
-    limit(limits.timeoutMs, over.signal, 'whole answer from', 'timeout')
+    void limit(limits.connectTimeoutMs, connecting.signal, 'connection to', 'connectTimeout')
+    void limit(limits.timeoutMs, over.signal, 'whole answer from', 'timeout')
     request.end(asked.body)
   }
   const result = await promise
@@ -106,10 +99,10 @@ async function openConnection(
   const { https_proxy: proxy } = proxyEnv
   return {
     request,
-    /** The proxy, which is to blame for a failure before its first answer; null: there is none, or it has answered. */
-    pendingProxy: (): string | null => {
+    /** The proxy, which is to blame for a failure before its first answer; empty: there is none, or it has answered. */
+    pendingProxy: (): string => {
       const isPending = request.socket === null && sockets.every(({ bytesRead }) => bytesRead === 0)
-      return proxy && isPending ? `${new URL(proxy).host} (the proxy of HTTPS_PROXY)` : null
+      return proxy && isPending ? `${new URL(proxy).host} (the proxy of HTTPS_PROXY)` : ''
     },
     /** Destroys its sockets, also one to a proxy that has not connected it yet. */
     close() {
@@ -175,8 +168,8 @@ interface Peer {
   readonly host: string
   /** Names the host and port. */
   readonly setting: ServiceConfig['hostSetting']
-  /** The proxy, if it has failed and not the host. */
-  readonly proxy: string | null
+  /** The proxy, if it has failed and not the host; empty otherwise. */
+  readonly proxy: string
   /** The request had been sent. */
   readonly isSent: boolean
 }
@@ -185,10 +178,10 @@ export function failureFromError(error: unknown, { host, setting, proxy, isSent 
   const { statusCode = '' } = Object(error) as { statusCode?: unknown }
   const code = errorCode(error) ?? 'no code'
   const values: Readonly<Record<string, string>> = {
-    HOST: proxy ?? host,
+    HOST: proxy || host,
     SERVICE: host,
-    SETTING: proxy === null ? setting : 'HTTPS_PROXY',
-    CA_FILE: proxy === null ? 'request.caFile' : 'NODE_EXTRA_CA_CERTS',
+    SETTING: proxy === '' ? setting : 'HTTPS_PROXY',
+    CA_FILE: proxy === '' ? 'request.caFile' : 'NODE_EXTRA_CA_CERTS',
     CODE: code,
     STATUS: String(statusCode),
     WHEN: isSent ? 'before its answer was whole' : 'while it was made',

@@ -22,18 +22,12 @@ export interface FetchTokenOptions {
   readonly secrets: () => Iterable<string>
 }
 
-/** A FetchToken whose outcomes are the service's own. */
-type FetchFromService = (
-  signal: AbortSignal,
-  attempt?: Pick<Attempt, 'beforeRequest'>,
-) => Promise<ServiceOutcome>
-
 /**
  * Returns the function that asks this service with these credentials. That function never throws for anything that service or
  * network does, follows no redirect, keeps no connection, and ends promptly when its signal is aborted. This one throws
  * UserError (78) if the environment names a proxy that cannot be used.
  */
-export function createFetchToken(options: FetchTokenOptions): FetchFromService {
+export function createFetchToken(options: FetchTokenOptions) {
   const { service, credentials, request, clock } = options
   const url = new URL(service.tokenUrl)
   const proxyEnv = proxyEnvOf(url, options.env)
@@ -41,7 +35,7 @@ export function createFetchToken(options: FetchTokenOptions): FetchFromService {
   let context: Promise<SecureContext> | null = null
   let classify: Classify | null = null
 
-  return async (signal, attempt) => {
+  return async (signal: AbortSignal, attempt?: Pick<Attempt, 'beforeRequest'>): Promise<ServiceOutcome> => {
     if (url.protocol === 'https:') context ??= createSecureContext(request.ca)
     // Loaded late: with a kept token the first attempt comes long after the start.
     const { exchange, serviceRequest } = await import('./exchange.ts')

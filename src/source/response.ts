@@ -157,8 +157,6 @@ function originOf(location: unknown): string {
   return /^https?:\/\/[\w.:[\]-]{1,80}$/.test(origin) ? `, to ${origin}` : ''
 }
 
-// ---- a token ----------------------------------------------------------------------------------------------------------
-
 /** The token of a 200, or why there is none, as the words that follow "but". No value of the answer is quoted. */
 function grantOf(
   { headers }: ServiceResponse,
@@ -217,8 +215,6 @@ export function describeAnswer(answer: ServiceResponse, secrets: Iterable<string
   return `HTTP ${answer.status}, and its body is ${inWords}${names === '' ? '' : ` with ${names}`}`
 }
 
-// ---- what a body says --------------------------------------------------------------------------------------------------
-
 type Fields = Readonly<Record<string, unknown>>
 
 interface Content {
@@ -265,8 +261,6 @@ function isRefusal({ status, content }: Omit<Reading, 'grant'>, refusal: Service
   const said = (refusal.in === null ? undefined : textAt(content, refusal.in)) ?? elsewhere
   return bare(said).includes(bare(refusal.says))
 }
-
-// ---- dates -----------------------------------------------------------------------------------------------------------
 
 /** `Retry-After` (RFC 9110, section 10.2.3) in ms, at most an hour; undefined if it is none or is past. */
 function retryAfter({ headers }: ServiceResponse, wallMs: number): number | undefined {

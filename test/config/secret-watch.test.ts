@@ -48,7 +48,7 @@ beforeEach(async () => {
   files.write('vol/secret', 'secret-of-old')
   configure()
   running = await load()
-  onDisk = createConfigOnDisk({ load, running: () => running })
+  onDisk = createConfigOnDisk(load, () => running)
   watch = createSecretWatch({
     onDisk,
     running: () => running,
@@ -338,13 +338,11 @@ describe('the configuration on disk', () => {
   })
   it('is loaded again only when a file has changed', async () => {
     let loads = 0
-    const counted = createConfigOnDisk({
-      load: async () => {
-        loads += 1
-        return load()
-      },
-      running: () => running,
-    })
+    const count = async (): Promise<Config> => {
+      loads += 1
+      return load()
+    }
+    const counted = createConfigOnDisk(count, () => running)
     await counted.examine()
     await counted.examine()
     expect(loads).toBe(1)
