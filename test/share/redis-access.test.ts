@@ -101,20 +101,15 @@ describe.skipIf(withoutRedis)('a store in Redis', () => {
       key: new Secret(hostSide?.key ?? ''),
     }
     await expectAllWorks(await open(settingsOf(server, { tls })))
-    const unknownAuthority = await errorOf(
-      (await open(settingsOf(server, { tls: { ...tls, ca: null } }))).acquireLease(wish),
-    )
-    expect(unknownAuthority).toMatchObject({
-      kind: 'lost',
-      message: expect.stringMatching(/share\.tls\.caFile/),
-    })
-    const otherName = { ...tls, serverName: 'redis.example.com' }
-    const wrongName = await errorOf((await open(settingsOf(server, { tls: otherName }))).acquireLease(wish))
-    expect(wrongName.message).toMatch(/redis\.example\.com.*share\.tls\.serverName/)
-    const unnamed = await errorOf(
-      (await open(settingsOf(server, { tls: { ...tls, cert: null, key: null } }))).acquireLease(wish),
-    )
-    expect(unnamed.message).toMatch(/share\.tls\.certFile/)
+    for (const [change, words] of [
+      [{ ca: null }, /share\.tls\.caFile/],
+      [{ serverName: 'redis.example.com' }, /redis\.example\.com.*share\.tls\.serverName/],
+      [{ cert: null, key: null }, /share\.tls\.certFile/],
+    ] as const) {
+      const store = await open(settingsOf(server, { tls: { ...tls, ...change } }))
+      const message = expect.stringMatching(words) as string
+      expect(await errorOf(store.acquireLease(wish))).toMatchObject({ kind: 'lost', message })
+    }
   })
 
   test('is reached through a sentinel, without and with its password', async () => {
@@ -179,9 +174,7 @@ describe.skipIf(withoutRedis)('a store in Redis', () => {
     const store = await open(settingsOf(server))
     await store.read(all)
     await server.kill()
-    const error = await expectUntil('the loss', async () =>
-      errorOf(store.read(all)).catch(() => false as const),
-    )
+    const error = await expectUntil('the loss', () => errorOf(store.read(all)).catch(() => false as const))
     expect(error.kind).toBe('lost')
     await server.start()
     await expectUntil('the return', () => store.read(all).catch(() => false as const))
@@ -216,22 +209,14 @@ describe.skipIf(withoutRedis)('a store in Redis', () => {
   })
 
   test.each([
-    ['a replica', (server: RedisServer) => server.cli('replicaof', '127.0.0.1', '1'), 'READONLY'],
-    [
-      'a server without memory',
-      (server: RedisServer) => server.cli('config', 'set', 'maxmemory', '1'),
-      'OOM',
-    ],
-    [
-      'a server that wants replicas',
-      (server: RedisServer) => server.cli('config', 'set', 'min-replicas-to-write', '1'),
-      'NOREPLICAS',
-    ],
-  ])('%s is lost to a lease and to a look, with its own words', async (_what, make, words) => {
+    ['a replica', ['replicaof', '127.0.0.1', '1'], 'READONLY'],
+    ['a server without memory', ['config', 'set', 'maxmemory', '1'], 'OOM'],
+    ['a server that wants replicas', ['config', 'set', 'min-replicas-to-write', '1'], 'NOREPLICAS'],
+  ])('%s is lost to a lease and to a look, with its own words', async (_what, command, words) => {
     const server = await start()
     const store = await open(settingsOf(server))
     await store.read(all)
-    make(server)
+    server.cli(...command)
     for (const operation of [() => store.acquireLease(wish), () => store.read(all)]) {
       const error = await expectUntil(words, async () => {
         const thrown = await errorOf(operation())

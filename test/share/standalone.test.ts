@@ -278,7 +278,7 @@ describe('the age of a record', () => {
     async (minutes, _, requests) => {
       world.hosts(1)
       await settle()
-      world.answer(() => ({ kind: 'transient', reason: 'server-error', detail: 'down', status: 500 }))
+      world.answer(() => outage)
       await world.clock.advance(minutes * MINUTE_MS)
       world.server.push(false)
       world.jumpStore(-DAY_MS)

@@ -528,29 +528,18 @@ describe('a proxy', () => {
     expect(service.requests).toHaveLength(0)
   })
 
-  it('gets its password, and no one is reported it', async () => {
-    const service = await serve(granting('t'), good)
-    const proxy = await startProxy((_target, socket) => socket.end('HTTP/1.1 407 Authenticate\r\n\r\n'))
+  it.each([
+    [407, /^The proxy of HTTPS_PROXY wants a login \(407\)/],
+    [403, /^The proxy of HTTPS_PROXY forbids the way to localhost:1 \(403\)/],
+    [502, /^The proxy of HTTPS_PROXY opened no way to localhost:1 \(it answered 502\)$/],
+  ])('that answers %i gets its password, and is not taken for the service', async (status, words) => {
+    const proxy = await startProxy((_target, socket) => socket.end(`HTTP/1.1 ${status} No\r\n\r\n`))
     const env = { HTTPS_PROXY: `http://user:pass%20word@${proxy.address}` }
-    const outcome = await fetchFrom(service.url, { env, request })
-    expect(outcome).toMatchObject(failed('network', /^The proxy of HTTPS_PROXY wants a login \(407\)/))
+    const outcome = await fetchFrom('https://localhost:1', { env })
+    expect(outcome).toMatchObject(failed('network', words))
+    expect(outcome).not.toHaveProperty('status')
     expect(JSON.stringify(outcome)).not.toContain('pass')
     expect(proxy.headers[0]?.['proxy-authorization']).toBe(`Basic ${btoa('user:pass word')}`)
-    expect(service.connections.opened).toBe(0)
-  })
-
-  it('that forbids the way or is itself without one is not taken for the service', async () => {
-    for (const [status, words] of [
-      [403, /^The proxy of HTTPS_PROXY forbids the way to localhost:\d+ \(403\)/],
-      [502, /^The proxy of HTTPS_PROXY opened no way to localhost:\d+ \(it answered 502\)$/],
-    ] as const) {
-      const proxy = await startProxy((_target, socket) => socket.end(`HTTP/1.1 ${status} No\r\n\r\n`))
-      const outcome = await fetchFrom('https://localhost:1', {
-        env: { HTTPS_PROXY: `http://${proxy.address}` },
-      })
-      expect(outcome).toMatchObject(failed('network', words))
-      expect(outcome).not.toHaveProperty('status')
-    }
   })
 
   it('is passed by for the hosts of NO_PROXY', async () => {
