@@ -139,21 +139,18 @@ export type Turns = ReturnType<typeof createTurns>
 export function createTurns() {
   const waiting: (() => void)[] = []
   let isScheduled = false
-  /** A connection was accepted in this round. */
-  let hasAccepted = false
-  /** One was accepted in this round or in the last one. */
-  let isAccepting = false
+  /** Rounds that are still short: the present one and the next, once a connection was accepted. */
+  let shortRounds = 0
 
   function schedule(): void {
-    if (isScheduled || (waiting.length === 0 && !isAccepting)) return
+    if (isScheduled || (waiting.length === 0 && shortRounds === 0)) return
     isScheduled = true
     setImmediate(run)
   }
 
   function run(): void {
-    isAccepting = hasAccepted
-    hasAccepted = false
-    const until = monotonicMs() + (isAccepting ? ACCEPTING_TURNS_MS : TURNS_MS)
+    const until = monotonicMs() + (shortRounds > 0 ? ACCEPTING_TURNS_MS : TURNS_MS)
+    shortRounds = Math.max(0, shortRounds - 1)
     for (let left = waiting.length; left > 0 && monotonicMs() < until; left -= 1) waiting.shift()?.()
     isScheduled = false
     schedule()
@@ -164,12 +161,11 @@ export function createTurns() {
       waiting.push(work)
       schedule()
     },
-    /** A connection was accepted: rounds are short until none is accepted in one. */
+    /** A connection was accepted: more may wait. */
     accepted(): void {
-      hasAccepted = true
-      isAccepting = true
+      shortRounds = 2
       schedule()
     },
-    isAccepting: () => isAccepting,
+    isAccepting: () => shortRounds > 0,
   }
 }

@@ -23,18 +23,15 @@ export function createPeers(options: { loadLibc?: () => Libc; ownUid?: number } 
   }
 
   function isGroupAllowed(socket: Socket, { gid }: Peer, gids: readonly number[]): boolean {
-    const fd = descriptorOf(socket)
-    if (fd === null || gids.length === 0) return false
-    return [gid, ...libc.peerGroups(fd)].some((each) => each !== overflow.gid && gids.includes(each))
+    const groups = gids.length === 0 ? [] : [gid, ...(onDescriptor(socket, libc.peerGroups) ?? [])]
+    return groups.some((each) => each !== overflow.gid && gids.includes(each))
   }
 
   return {
     /** The peer as the kernel noted it at connect; null once the connection is gone. */
     of(socket: Socket): Peer | null {
-      const fd = descriptorOf(socket)
-      if (fd === null) return null
-      const ids = libc.peerOf(fd)
-      return { ...ids, isPrivileged: ids.uid === 0 || ids.uid === ownUid }
+      const ids = onDescriptor(socket, libc.peerOf)
+      return ids === null ? null : { ...ids, isPrivileged: ids.uid === 0 || ids.uid === ownUid }
     },
     /** Reports whether the peer may use a socket: with an empty `allow` the socket's mode alone decides. */
     isAllowed(socket: Socket, peer: Peer | null, allow: SocketConfig['allow']): boolean {
@@ -44,20 +41,12 @@ export function createPeers(options: { loadLibc?: () => Libc; ownUid?: number } 
       return peer.isPrivileged || isUserAllowed || isGroupAllowed(socket, peer, allow.gids)
     },
     /** Reports whether the peer has closed both directions of the connection. */
-    hasHungUp(socket: Socket): boolean {
-      const fd = descriptorOf(socket)
-      return fd !== null && libc.isHungUp(fd)
-    },
+    hasHungUp: (socket: Socket): boolean => onDescriptor(socket, libc.isHungUp) === true,
     /** Has the kernel refuse what the peer sends from now on; what has arrived can still be read, and then the input ends. */
-    endInput(socket: Socket): void {
-      const fd = descriptorOf(socket)
-      if (fd !== null) libc.endInput(fd)
-    },
+    endInput: (socket: Socket) => onDescriptor(socket, libc.endInput),
     /** Sets the kernel's buffer for unread answers. */
-    limitSendBuffer(socket: Socket, bytes: number): void {
-      const fd = descriptorOf(socket)
-      if (fd !== null) libc.setSendBuffer(fd, bytes)
-    },
+    limitSendBuffer: (socket: Socket, bytes: number) =>
+      onDescriptor(socket, (fd) => libc.setSendBuffer(fd, bytes)),
   }
 }
 
@@ -73,9 +62,9 @@ function readOverflowId(name: string): number {
 /** The kernel's default; `ProtectKernelTunables=` leaves the file readable, `ProcSubset=pid` hides it. */
 const USUAL_OVERFLOW_ID = 65_534
 
-/** The descriptor of a connection; null once it is destroyed. Node has no public name for it: see src/README.md. */
-function descriptorOf(socket: Socket): number | null {
+/** Calls the function with the descriptor of a connection; null once it is destroyed. Node has no public name for it: see src/README.md. */
+function onDescriptor<T>(socket: Socket, call: (fd: number) => T): T | null {
   const { _handle: handle } = socket as Socket & { _handle?: { fd?: number } | null }
-  const fd = handle?.fd
-  return fd === undefined || fd < 0 ? null : fd
+  const fd = handle?.fd ?? -1
+  return fd < 0 ? null : call(fd)
 }

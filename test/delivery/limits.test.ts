@@ -19,6 +19,7 @@ import {
 } from '../support/delivery-world.ts'
 import { failures } from '../support/failures.ts'
 import { askOnce, connectRaw } from '../support/ipc-client.ts'
+import { exchange } from '../support/raw-http.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { expectUntil } from '../support/until.ts'
 
@@ -302,6 +303,22 @@ describe('the end of the daemon', () => {
       for (const text of await Promise.all(received)) expect(text.split(answer)).toHaveLength(times + 1)
     },
   )
+
+  it('answers all that waits in the backlog, also if that takes longer than a second', async () => {
+    const libc = loadLibc()
+    const slow = () => ({
+      ...libc,
+      peerOf(fd: number) {
+        for (const until = performance.now() + 90; performance.now() < until;);
+        return libc.peerOf(fd)
+      },
+    })
+    const world = await startDelivery({ loadLibc: slow })
+    await world.rotate()
+    const received = Array.from({ length: 25 }, async () => exchange(world.ipcPath, ASK))
+    await world.stop()
+    for (const text of await Promise.all(received)) expect(text).toContain('"token.result"')
+  })
 
   it('leaves no request that has arrived unread, though its clients never pause', async () => {
     const world = await ready()

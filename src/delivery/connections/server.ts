@@ -37,8 +37,9 @@ const METRICS_TIMEOUTS: Timeouts = {
   stalled: 8_000,
   'incomplete-request': 6_000,
 }
-/** The time for pending answers when the daemon stops, in ms. */
+/** The time for pending answers when the daemon stops, in ms; with the time in which the backlog is accepted. */
 const DRAIN_MS = 2_500
+const STOP_MS = 4_500
 /** The time for which the daemon's end waits for the first request of a new connection, in ms. */
 const FIRST_REQUEST_MS = 500
 /** The longest time for which clients that send requests without a pause delay the daemon's end, in ms. */
@@ -187,10 +188,10 @@ export function createConnectionServer(
    * Answers the requests in the sockets' buffers. The input of a connection ends once nothing has come for two rounds of the event
    * loop: a request that comes later is refused by the kernel, where closing would reset it unread.
    */
-  async function drain(): Promise<void> {
+  async function drain(mostMs: number): Promise<void> {
     const begunMs = monotonicMs()
     const quiet = new Map<Connection, { rounds: number; bytesRead: number }>()
-    for (let passedMs = 0; all.size > 0 && passedMs < DRAIN_MS; passedMs = monotonicMs() - begunMs) {
+    for (let passedMs = 0; all.size > 0 && passedMs < mostMs; passedMs = monotonicMs() - begunMs) {
       for (const connection of all.keys()) {
         connection.drain()
         const { bytesRead } = connection.socket
@@ -220,9 +221,10 @@ export function createConnectionServer(
     /** Stops listening, answers the requests that have arrived, and ends each connection. */
     async close(): Promise<void> {
       unsubscribe()
+      const untilMs = monotonicMs() + STOP_MS
       await listener?.close()
       listener = null
-      await drain()
+      await drain(Math.min(DRAIN_MS, untilMs - monotonicMs()))
       clearInterval(sweepTimer)
     },
     /** Uses other settings from now on; connections stay. Throws UserError; then the former settings stay. */

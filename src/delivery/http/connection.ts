@@ -9,7 +9,7 @@ import { Duplex } from 'node:stream'
 import { Connection, type ConnectionOptions, type DropReason } from '../connections/connection.ts'
 import { MAX_HEAD_BYTES, MAX_HEAD_FIELDS } from '../limits.ts'
 import type { Reply } from '../operations.ts'
-import { closingAnswer, headerOf, sendProblem, type Route } from './routes.ts'
+import { bodyLengthOf, closingAnswer, headerOf, sendProblem, type Route } from './routes.ts'
 
 /** Shared by all connections. */
 interface HttpContext {
@@ -116,13 +116,12 @@ export class HttpConnection extends Connection {
   /** The parser has read the head of a request. */
   onRequest(req: IncomingMessage, res: ServerResponse): void {
     if (this.isClosing || this.end !== null) return
-    const isChunked = headerOf(req, 'transfer-encoding') !== undefined
-    this.bodyLeft = isChunked ? Infinity : Number(headerOf(req, 'content-length') ?? 0)
+    this.bodyLeft = bodyLengthOf(req)
     res.once('close', () => this.proceed())
     this.isHeadParsed = true
     this.response = res
-    const isLast =
-      this.context.isOneAnswer || (this.isDraining && !isChunked && this.restLength <= this.bodyLeft)
+    const isRestKnown = this.isDraining && this.bodyLeft !== Infinity
+    const isLast = this.context.isOneAnswer || (isRestKnown && this.restLength <= this.bodyLeft)
     // A client that wants another protocol gets an answer in this one.
     if (isLast || headerOf(req, 'upgrade') !== undefined) {
       this.end = 'complete'
@@ -234,10 +233,7 @@ export class HttpConnection extends Connection {
   }
 }
 
-/**
- * The end of a part of a body in chunks. Only the parser knows the end of the body, which is an empty line; so no part goes beyond
- * one, or ends within one: the request that follows is found by its head.
- */
+/** The end of a part of a body in chunks: the body ends with an empty line, so no part goes beyond one, or ends within one. */
 function endOfChunks(bytes: Buffer, at: number, most: number): number {
   const line = bytes.subarray(at, most).indexOf(HEAD_END, 0, 'latin1')
   return line === -1 ? Math.max(at, most - HEAD_END.length + 1) : at + line + HEAD_END.length

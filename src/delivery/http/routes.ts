@@ -41,7 +41,8 @@ export function createHttpRoutes(routes: Routes): Route {
     const method = req.method === 'HEAD' ? 'GET' : req.method
     const route = method === 'GET' || method === 'POST' ? methods[method] : undefined
     if (route === undefined) return sendNotAllowed(res, methods)
-    if (method === 'GET' && hasBody(req)) return client.refuseRequest(res, 'A GET request has no body')
+    if (method === 'GET' && bodyLengthOf(req) !== 0)
+      return client.refuseRequest(res, 'A GET request has no body')
     route(exchange)
   }
 }
@@ -90,8 +91,8 @@ export function createTokenRoutes(operations: Operations): Routes {
 
   function perform(type: RequestType, fieldsOf: (body: string) => unknown): Route {
     return ({ client, req, res }) => {
-      if (Number(headerOf(req, 'content-length') ?? 0) > MAX_BODY_BYTES)
-        return client.refuseRequest(res, BODY_TOO_LONG)
+      const length = bodyLengthOf(req)
+      if (length !== Infinity && length > MAX_BODY_BYTES) return client.refuseRequest(res, BODY_TOO_LONG)
       void readBody(req).then((body) =>
         client.guard(() => {
           if (body === null) return
@@ -167,21 +168,12 @@ function parseQuery(query: string): Fields | string {
   return fields
 }
 
-function hasBody(req: IncomingMessage): boolean {
-  return (
-    Number(headerOf(req, 'content-length') ?? 0) !== 0 || headerOf(req, 'transfer-encoding') !== undefined
-  )
-}
-
 /** The body; undefined if it is too long, null if the client goes away before its end or the rest is no HTTP. */
 async function readBody(req: IncomingMessage): Promise<string | undefined | null> {
-  try {
-    const stream = req.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>
-    const body = await readLimited(stream, { maxBytes: MAX_BODY_BYTES })
-    return body?.toString('utf8')
-  } catch (error) {
-    return fallbackOnSystemError(null)(error)
-  }
+  const stream = req.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>
+  const limited = readLimited(stream, { maxBytes: MAX_BODY_BYTES })
+  const body = await limited.catch(fallbackOnSystemError(null))
+  return body === null ? null : body?.toString('utf8')
 }
 
 function badRequest(message: string): Fault {
@@ -254,6 +246,12 @@ export function headerOf({ rawHeaders }: IncomingMessage, name: string): string 
     if (candidate?.length === name.length && candidate.toLowerCase() === name) return rawHeaders[index + 1]
   }
   return undefined
+}
+
+/** The length of the body; Infinity: it comes in chunks, and only the parser knows its end. */
+export function bodyLengthOf(req: IncomingMessage): number {
+  const isChunked = headerOf(req, 'transfer-encoding') !== undefined
+  return isChunked ? Infinity : Number(headerOf(req, 'content-length') ?? 0)
 }
 
 /** Reports whether a client names plain text alone, with a higher weight than JSON, or before it with the same. */

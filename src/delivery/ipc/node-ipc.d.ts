@@ -11,9 +11,3 @@ declare module 'node-ipc/parsers' {
     decode(frame: string): unknown
   }
 }
-declare module 'node-ipc' {
-  /** The client, with which the tests and the manual's example ask the daemon. */
-  export class IPCModule {
-    readonly config: object
-  }
-}

@@ -47,10 +47,6 @@ class IpcConnection extends Connection {
     return this.out.length + super.unsentBytes()
   }
 
-  protected override afterTurn(): void {
-    this.flush()
-  }
-
   private answer(frame: string): void {
     let message: unknown
     try {
@@ -98,7 +94,7 @@ class IpcConnection extends Connection {
     this.out += parser.encode('fault', { id, ...fault })
   }
 
-  private flush(): void {
+  protected override afterTurn(): void {
     if (this.out === '' || this.isClosing) return
     this.socket.write(this.out)
     this.out = ''

@@ -33,7 +33,7 @@ const O_PATH = 0o10000000
 /** The socket has this name, in the directory of its path, until it has its mode; one that a crash left is replaced. */
 const NEW_SOCKET = '.kyc-tokend.new'
 /** The longest time for which the backlog is accepted at the end, in ms. */
-const ACCEPT_ALL_MS = 1_500
+const ACCEPT_ALL_MS = 3_000
 /** The wait for another daemon that binds in the same directory at the same moment. */
 const BIND_TURN = { tries: 100, pollMs: 10 }
 
@@ -229,12 +229,8 @@ async function remove({ server, stats }: Bound, { path }: SocketAddress): Promis
 
 /** Accepts all of the backlog, whose connections would be reset otherwise. Node accepts one in a round of the event loop. */
 async function acceptAll(server: Server): Promise<void> {
-  let accepted = 0
-  server.on('connection', () => (accepted += 1))
+  let rounds = 0
+  server.on('connection', () => (rounds = 0))
   const until = monotonicMs() + ACCEPT_ALL_MS
-  let before = -1
-  for (let quiet = 0; quiet < 2 && monotonicMs() < until; before = accepted) {
-    await nextRound()
-    quiet = accepted === before ? quiet + 1 : 0
-  }
+  for (; rounds < 3 && monotonicMs() < until; rounds += 1) await nextRound()
 }
