@@ -130,8 +130,6 @@ const TURNS_MS = 5
 /** While clients connect: Node accepts one connection in a round, and 255 others may wait before it. */
 const ACCEPTING_TURNS_MS = 0.5
 
-export type Turns = ReturnType<typeof createTurns>
-
 /**
  * A queue of work. Each round of the event loop does a part of it, so that new clients are accepted and read from, however much
  * others have sent, and however many wait for the next token.

@@ -30,7 +30,7 @@ export function createPeers(options: { loadLibc?: () => Libc; ownUid?: number } 
   return {
     /** The peer as the kernel noted it at connect; null once the connection is gone. */
     of(socket: Socket): Peer | null {
-      const ids = onDescriptor(socket, libc.peerOf)
+      const ids = onDescriptor(socket, (fd) => libc.peerOf(fd))
       return ids === null ? null : { ...ids, isPrivileged: ids.uid === 0 || ids.uid === ownUid }
     },
     /** Reports whether the peer may use a socket: with an empty `allow` the socket's mode alone decides. */

@@ -204,12 +204,6 @@ describe('GET /v1/token/events', () => {
 })
 
 describe('other clients', () => {
-  it.skipIf(lacks('curl'))('curl', async () => {
-    const { httpPath } = await ready()
-    const { stdout } = await run('curl', ['-s', '--unix-socket', httpPath, 'http://localhost/v1/token'])
-    expect(JSON.parse(stdout)).toMatchObject({ accessToken: 'token-1' })
-  })
-
   it.skipIf(lacks('python3'))("Python's http.client", async () => {
     const { httpPath } = await ready()
     const program = `

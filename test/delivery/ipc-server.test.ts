@@ -1,16 +1,10 @@
-import { execFile } from 'node:child_process'
 import { existsSync, statSync } from 'node:fs'
-import { promisify } from 'node:util'
-import { IPCModule } from 'node-ipc'
 import { describe, expect, it, vi } from 'vitest'
 import { failures } from '../support/failures.ts'
 import { asStranger, lateAnswer, startDelivery } from '../support/delivery-world.ts'
 import { askOnce, connectRaw } from '../support/ipc-client.ts'
 import { kindOf } from '../support/kind-of.ts'
-import { lacks } from '../support/lacks.ts'
 import { eventually, expectUntil } from '../support/until.ts'
-
-const run = promisify(execFile)
 
 describe('token.get', () => {
   it('is answered with the token and the id', async () => {
@@ -221,33 +215,7 @@ describe('the longest', () => {
   })
 })
 
-describe('other clients', () => {
-  it.skipIf(lacks('socat'))('socat, which half-closes, gets its answer', async () => {
-    const world = await startDelivery()
-    await world.rotate()
-    const { stdout } = await run('sh', [
-      '-c',
-      `printf '{"type":"token.get","data":{"id":"1"}}\\f' | socat -t2 - UNIX-CONNECT:${world.ipcPath}`,
-    ])
-    expect(stdout).toContain('"accessToken":"token-')
-  })
-
-  it("node-ipc's own client gets its answer", async () => {
-    const world = await startDelivery()
-    await world.rotate()
-    const ipc = new IPCModule() as unknown as NodeIpcClient
-    Object.assign(ipc.config, { silent: true, maxRetries: 0 })
-    const answer = await new Promise<Record<string, unknown>>((resolve) => {
-      ipc.connectTo('daemon', world.ipcPath, () => {
-        const daemon = ipc.of['daemon']
-        daemon?.on('connect', () => daemon.emit('token.get', { id: '7' }))
-        daemon?.on('token.result', resolve)
-      })
-    })
-    ipc.disconnect('daemon')
-    expect(answer).toMatchObject({ id: '7', accessToken: expect.stringMatching(/^token-/) as string })
-  })
-
+describe('the rest', () => {
   it('a client that half-closes gets the answer it waits for, too', async () => {
     const { answer, grant } = lateAnswer()
     const world = await startDelivery({ answer })
@@ -259,19 +227,7 @@ describe('other clients', () => {
     expect(await client.frame(0)).toMatchObject({ data: { accessToken: 'late' } })
     await eventually(() => expect(world.ipc.counts().connections).toBe(0))
   })
-})
 
-interface NodeIpcClient {
-  config: object
-  of: Record<
-    string,
-    { on(type: string, listener: (data: never) => void): void; emit(type: string, data: object): void }
-  >
-  connectTo(id: string, path: string, onConnecting: () => void): void
-  disconnect(id: string): void
-}
-
-describe('the rest', () => {
   it('refreshes for the own user, and says how it went', async () => {
     const world = await startDelivery()
     await world.rotate()

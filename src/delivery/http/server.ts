@@ -12,9 +12,7 @@ interface HttpOptions extends DeliveryContext, ServerOptions {
   readonly metrics: Metrics
 }
 
-export function createHttpServer(options: HttpOptions): ConnectionServer {
-  return serve('http', options)
-}
+export const createHttpServer = (options: HttpOptions): ConnectionServer => serve('http', options)
 
 /**
  * `/metrics`, `/healthz` and `/readyz` alone, never a token, on sockets that were handed over. These may be TCP sockets, whose

@@ -216,21 +216,17 @@ function ignoreAbsence(error: unknown): void {
   if (errorCode(error) !== 'ENOENT') throw error
 }
 
-/** Removes the socket if it is still the one that was bound, and closes the server once it has accepted all that waits. */
+/** Removes the socket if it is still the one that was bound, accepts the backlog, which would be reset otherwise, and closes. */
 async function remove({ server, stats }: Bound, { path }: SocketAddress): Promise<void> {
   // A dead socket does no harm: the next daemon replaces it.
   const removal = onFile(path, async () => removeOwn(path, stats)).catch((error: unknown) => {
     if (!(error instanceof FileError)) throw error
   })
   await raceAbort(removal, AbortSignal.timeout(STOP_WAIT_MS))
-  await acceptAll(server)
-  server.close()
-}
-
-/** Accepts all of the backlog, whose connections would be reset otherwise. Node accepts one in a round of the event loop. */
-async function acceptAll(server: Server): Promise<void> {
+  // Node accepts one connection in a round of the event loop.
   let rounds = 0
   server.on('connection', () => (rounds = 0))
   const until = monotonicMs() + ACCEPT_ALL_MS
   for (; rounds < 3 && monotonicMs() < until; rounds += 1) await nextRound()
+  server.close()
 }
