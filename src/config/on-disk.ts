@@ -1,7 +1,7 @@
 // Compares the configuration on disk with the running one. It is loaded only when one of its files has changed.
 import { errorCode, UserError } from '../lib/error.ts'
 import { fs } from '../lib/fs.ts'
-import { Secret } from '../lib/secret.ts'
+import { isSame } from '../lib/secret.ts'
 import type { Config } from './config.ts'
 
 /** The configuration on disk: the same object until one of the files, or the running configuration, changes. */
@@ -68,15 +68,6 @@ function settingsOf({ credentials, ...settings }: Config): object {
   const { apiKey, apiSecret } = settings.secretFiles
   const written = [apiKey === null && credentials.apiKey, apiSecret === null && credentials.apiSecret]
   return { ...settings, warnings: [], written }
-}
-
-/** Compares values; secrets, which all look the same, by their content. */
-export function isSame(one: unknown, other: unknown): boolean {
-  if (one instanceof Secret && other instanceof Secret) return one.reveal() === other.reveal()
-  if (typeof one !== 'object' || typeof other !== 'object' || one === null || other === null)
-    return one === other
-  const keys = new Set([...Object.keys(one), ...Object.keys(other)])
-  return [...keys].every((key) => isSame(Reflect.get(one, key), Reflect.get(other, key)))
 }
 
 /** A text that changes when a file is written or replaced, or when a link to it is replaced. */

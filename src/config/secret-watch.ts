@@ -1,12 +1,12 @@
 // Notices that secret files have changed, and has the new pair used once the service gives a token for it.
 import { withTimeout, type Clock } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
+import { isSame } from '../lib/secret.ts'
 import type { FetchOutcome, TrialOptions } from '../token/outcome.ts'
 import type { Config } from './config.ts'
 import {
   hasSameSettings,
   hasSecretFiles,
-  isSame,
   type ConfigOnDisk,
   type ConfigurationState,
   type OnDisk,

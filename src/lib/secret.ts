@@ -101,3 +101,12 @@ function base64Within(bytes: Buffer, before: number): string {
   const base64 = Buffer.concat([Buffer.alloc(before), bytes]).toString('base64')
   return base64.slice(Math.ceil((before * 4) / 3), Math.floor(((before + bytes.length) * 4) / 3))
 }
+
+/** Compares values; secrets, which all look the same, by their content. */
+export function isSame(one: unknown, other: unknown): boolean {
+  if (one instanceof Secret && other instanceof Secret) return one.reveal() === other.reveal()
+  if (typeof one !== 'object' || typeof other !== 'object' || one === null || other === null)
+    return one === other
+  const keys = new Set([...Object.keys(one), ...Object.keys(other)])
+  return [...keys].every((key) => isSame(Reflect.get(one, key), Reflect.get(other, key)))
+}

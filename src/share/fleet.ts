@@ -1,7 +1,7 @@
 // Sharing as the daemon sees it: off, or a session with the store for the configuration in use.
 import { hostname } from 'node:os'
-import { isDeepStrictEqual } from 'node:util'
-import { revealAll, type Config } from '../config/config.ts'
+import type { Config } from '../config/config.ts'
+import { isSame } from '../lib/secret.ts'
 import { untilAborted } from '../lib/tasks.ts'
 import type { StatusResult } from '../protocol.ts'
 import type { FetchOutcome, FetchToken } from '../token/outcome.ts'
@@ -92,7 +92,7 @@ export function createFleet(options: FleetOptions) {
   }
 
   function switchTo(next: Session | null): void {
-    if (next === current && next !== null) return
+    if (next === current) return
     if (current !== null) leave(current, next)
     current = next
     changed.abort()
@@ -105,8 +105,8 @@ export function createFleet(options: FleetOptions) {
       if (share === null) return { fetchToken, use: () => switchTo(null), drop: () => undefined }
       const service = { fetchToken, requestTimeoutMs: request.timeoutMs, retry }
       // A reload that changes neither credentials nor store leaves a request under way alone.
-      const isSame = current?.credentialsId === credentialsId && isSameStore(current.config, config)
-      const same = isSame ? current : null
+      const isKept = current?.credentialsId === credentialsId && isSame(current.config.share, share)
+      const same = isKept ? current : null
       const session = same ?? createSession({ ...config, share }, credentialsId, service)
       return {
         fetchToken: async (signal, attempt) => (await session.open()).fetchToken(signal, attempt),
@@ -146,9 +146,4 @@ export function createFleet(options: FleetOptions) {
 function ownOf({ accessToken, lifeMs, expirySource, received }: Token, by: string): ResumeState['own'] {
   const record = { kind: 'ok', accessToken, lifeMs, expirySource, ageMs: 0, by, isAlone: true } as const
   return { record, obtainedAtMs: received.bootMs }
-}
-
-/** Compares secrets by their values, which a comparison of objects does not see. */
-function isSameStore(one: Config, other: Config): boolean {
-  return isDeepStrictEqual(one.share, other.share) && isDeepStrictEqual(revealAll(one), revealAll(other))
 }
