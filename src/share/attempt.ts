@@ -159,9 +159,8 @@ async function fetchShared(member: Member, attempt: Attempt, signal: AbortSignal
     const pushed = answer()
     if (pushed !== null) return pushed
     const startMs = member.nowMs()
-    const { lease: former } = member.state.holds
     // One lease after another, without an answer.
-    if (former !== null && former.id !== id) countUseless()
+    if ((member.state.holds.lease?.id ?? id) !== id) countUseless()
     const capMs = LEASE_CAP_IN_REQUESTS * member.service().requestTimeoutMs
     const waitMs = noteHold('lease', { id, waitMs: askedMs, capMs })
     if (waitMs <= 0) return countUseless()

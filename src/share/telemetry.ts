@@ -73,12 +73,10 @@ export function createTelemetry(options: {
       const { kind, message } = error
       failures += 1
       // A server that refuses the password then closes the connection, which is no other failure.
-      const wasDenied = storeState.state === 'denied'
-      const isDenied = kind === 'denied'
-      const isFirst = failures === 1 || (isDenied && !wasDenied)
+      if (storeState.state === 'denied' && kind !== 'denied') return
+      const isFirst = failures === 1 || (kind === 'denied' && storeState.state !== 'denied')
       const since = failures === 1 ? isoNow() : storeState.since
-      const lastError = wasDenied && !isDenied ? storeState.lastError : message
-      storeState = { state: isDenied || wasDenied ? 'denied' : 'alone', since, lastError }
+      storeState = { state: kind === 'denied' ? 'denied' : 'alone', since, lastError: message }
       if (isFirst) logLoss(kind, message)
     },
     /** This host will ask by itself. Logged once for each loss of the store. */
