@@ -30,17 +30,17 @@ export async function exchange(
   options: ExchangeOptions,
 ): Promise<ServiceResponse | TransientFailure> {
   const { limits, clock, signal } = options
-  const { hostSetting: setting, url } = asked
+  const { hostSetting, url } = asked
   const { host } = url
   const connection = await openConnection(asked, options)
   const { request, pendingProxy } = connection
   const { promise, resolve } = Promise.withResolvers<ServiceResponse | TransientFailure>()
   const over = new AbortController()
   const connecting = new AbortController()
-  const fail = (error: unknown): void =>
-    resolve(
-      failureFromError(error, { host, setting, proxy: pendingProxy(), isSent: connecting.signal.aborted }),
-    )
+  const fail = (error: unknown): void => {
+    const isSent = connecting.signal.aborted
+    resolve(failureFromError(error, { host, hostSetting, proxy: pendingProxy(), isSent }))
+  }
   // The caller of an attempt that was cancelled ignores its outcome.
   const cancel = (): void => resolve({ kind: 'transient', reason: 'network', detail: 'It was given up' })
   async function limit(ms: number, until: AbortSignal, words: string, limiting: string): Promise<void> {
@@ -164,23 +164,23 @@ const FAILURES: readonly (readonly [RegExp, TransientFailure['reason'], string])
   [/^/, 'network', 'The connection to HOST failed (CODE)'],
 ]
 
-interface Peer {
+interface Peer extends Pick<ServiceConfig, 'hostSetting'> {
   readonly host: string
-  /** Names the host and port. */
-  readonly setting: ServiceConfig['hostSetting']
   /** The proxy, if it has failed and not the host; empty otherwise. */
   readonly proxy: string
-  /** The request had been sent. */
   readonly isSent: boolean
 }
 
-export function failureFromError(error: unknown, { host, setting, proxy, isSent }: Peer): TransientFailure {
+export function failureFromError(
+  error: unknown,
+  { host, hostSetting, proxy, isSent }: Peer,
+): TransientFailure {
   const { statusCode = '' } = Object(error) as { statusCode?: unknown }
   const code = errorCode(error) ?? 'no code'
   const values: Readonly<Record<string, string>> = {
     HOST: proxy || host,
     SERVICE: host,
-    SETTING: proxy === '' ? setting : 'HTTPS_PROXY',
+    SETTING: proxy === '' ? hostSetting : 'HTTPS_PROXY',
     CA_FILE: proxy === '' ? 'request.caFile' : 'NODE_EXTRA_CA_CERTS',
     CODE: code,
     STATUS: String(statusCode),

@@ -290,16 +290,6 @@ describe('time', () => {
     await expect.poll(() => open).toBe(0)
   })
 
-  it('is limited for a connection whose TLS is not answered', async () => {
-    let isClosed = false
-    const port = await listen((socket) => {
-      socket.resume().on('close', () => (isClosed = true))
-    })
-    const outcome = await fetchFrom(`https://localhost:${port}`, { request: { connectTimeoutMs: 200 } })
-    expect(outcome).toMatchObject(failed('timeout', /request\.connectTimeout/))
-    await expect.poll(() => isClosed).toBe(true)
-  })
-
   it('ends with the signal', async () => {
     const givenUp = failed('network', /^It was given up$/)
     const service = await serve(() => undefined)
@@ -452,15 +442,21 @@ describe('TLS', () => {
     await closed(service)
   })
 
-  it('that is closed while it is made is a broken connection', async () => {
-    const port = await listen((socket) => socket.once('data', () => socket.destroy()))
-    expect(await fetchFrom(`https://localhost:${port}`)).toMatchObject(failed('network', /while it was made/))
-  })
-
-  it('to a service that speaks plain HTTP is reported so', async () => {
-    const service = await serve(granting('t'))
-    const url = `https://localhost:${service.port}`
-    expect(await fetchFrom(url)).toMatchObject(failed('tls', /does not speak TLS/))
+  it.each<[string, (socket: Socket) => void, string, RegExp]>([
+    ['is closed', (socket) => socket.once('data', () => socket.destroy()), 'network', /while it was made/],
+    [
+      'is answered in plain HTTP',
+      (socket) => socket.end('HTTP/1.1 400 Bad\r\n\r\n'),
+      'tls',
+      /does not speak TLS/,
+    ],
+    ['is not answered', () => undefined, 'timeout', /request\.connectTimeout/],
+  ])('whose handshake %s is reported so, and its connection ends', async (_what, listener, reason, words) => {
+    let isClosed = false
+    const port = await listen((socket) => listener(socket.resume().on('close', () => (isClosed = true))))
+    const outcome = await fetchFrom(`https://localhost:${port}`, { request: { connectTimeoutMs: 200 } })
+    expect(outcome).toMatchObject(failed(reason, words))
+    await expect.poll(() => isClosed).toBe(true)
   })
 })
 

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { failureFromError } from '../../src/source/exchange.ts'
 
-const options = { host: 'HOST', setting: 'service.tokenUrl', proxy: '', isSent: true } as const
+const options = { host: 'HOST', hostSetting: 'service.tokenUrl', proxy: '', isSent: true } as const
 const reported = (error: object, isSent = true) =>
   failureFromError(Object.assign(new Error('words of others'), error), { ...options, isSent })
 
