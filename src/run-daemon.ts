@@ -6,7 +6,7 @@ import { createDaemon, type Daemon, type Load } from './daemon.ts'
 import { acquireInstanceLock } from './delivery/listener/instance-lock.ts'
 import { serveMisconfigured } from './delivery/servers.ts'
 import { raceAbort } from './lib/tasks.ts'
-import { accountOfEnvironment, unitNames } from './lib/account.ts'
+import { accountOfEnvironment, accountWords, unitNames } from './lib/account.ts'
 import { lstatIfAny, replaceFile } from './lib/atomic-file.ts'
 import { createSystemClock } from './lib/clock.ts'
 import type { DaemonSignals } from './lib/daemon-signals.ts'
@@ -123,13 +123,15 @@ async function answerMisconfigured(
   const settings = { level: 'warning', format: 'auto' } as const
   const clock = createSystemClock()
   const { log, close } = createLog({ ...settings, stream: stderr, env, clock, secrets: () => [] })
-  const { unit } = unitNames(accountOfEnvironment(env))
+  const account = accountOfEnvironment(env)
+  const { unit } = unitNames(account)
+  const check = `sudo kyc-tokend check${accountWords(account)}`
   log('error', 'The configuration is faulty: clients are answered `misconfigured` for a minute at most', {
     event: 'misconfigured',
     error: error.message,
-    remedy: `Correct it (sudo kyc-tokend check), then sudo systemctl restart ${unit}`,
+    remedy: `Correct it (${check}), then sudo systemctl restart ${unit}`,
   })
-  const message = `kyc-tokend is misconfigured and not running: see \`journalctl -u ${unit}\` and \`kyc-tokend check\``
+  const message = `kyc-tokend is misconfigured and not running: see \`${check}\` and \`journalctl -u ${unit}\``
   const isAwaited = await isStartedAgain(env['RUNTIME_DIRECTORY'], clock.now().wallMs)
   await serveMisconfigured(inherited, { message, isAwaited, log, clock, signal: signals.stop })
   await close()

@@ -74,9 +74,7 @@ export async function ask<T>(
 /** As asUserError; an error without a daemon names the reason why its unit does not run, and the remedy. */
 export async function withReason(given: unknown, { options, env }: WithOptions): Promise<unknown> {
   const error = asUserError(given)
-  if (!(error instanceof UserError)) return error
-  const isMisconfigured = error.status === exitStatus.configuration
-  if (!isMisconfigured && error.status !== exitStatus.unavailable) return error
+  if (!(error instanceof UserError) || error.status !== exitStatus.unavailable) return error
   const { account: name = '', socket } =
     (options['account'] ?? options['socket']) === undefined
       ? { account: env[ACCOUNT_VARIABLE], socket: env[SOCKET_VARIABLE] }
@@ -84,7 +82,7 @@ export async function withReason(given: unknown, { options, env }: WithOptions):
   const account = socket ? accountOfSocket(socket) : isAccountName(name) ? name : undefined
   if (socket && socket !== systemSocket(account)) return error
   const { whyNotRunning } = await import('./systemd.ts')
-  const why = await whyNotRunning(account, { isMisconfigured })
+  const why = await whyNotRunning(account)
   if (why === undefined) return error
   const general = startRemedy(systemSocket(account))
   const { message, status } = error

@@ -36,7 +36,13 @@ export function createPrompt(options: { input: Readable; output: Writable; signa
       isHiding = isHidden
       for (;;) {
         if (isHidden) output.write(`${question}: `)
-        const typed = await lines.question(isHidden ? '' : `${question}: `, { signal }).catch(notEntered)
+        // Ctrl-D ends the input.
+        const typed = await lines
+          .question(isHidden ? '' : `${question}: `, { signal })
+          .catch((cause: unknown) => {
+            signal.throwIfAborted()
+            throw new UsageError('Nothing was entered, and nothing was written.', { cause })
+          })
         if (isHidden) output.write('\n')
         const found = problem(typed.trim())
         if (found === undefined) return typed.trim()
@@ -44,11 +50,5 @@ export function createPrompt(options: { input: Readable; output: Writable; signa
       }
     },
     [Symbol.dispose]: () => lines.close(),
-  }
-
-  /** Ctrl-D ends the input. */
-  function notEntered(cause: unknown): never {
-    signal.throwIfAborted()
-    throw new UsageError('Nothing was entered, and nothing was written.', { cause })
   }
 }

@@ -263,7 +263,7 @@ async function singleAnswers(invocation: Invocation, files: SetupFiles): Promise
 
 function isWhole({ baseUrl, apiKey, apiSecret, preset, tokenUrl }: Given): boolean {
   const isDescribed = preset === undefined || tokenUrl !== undefined
-  return baseUrl !== undefined && apiKey !== undefined && apiSecret !== undefined && isDescribed
+  return isDescribed && ![baseUrl, apiKey, apiSecret].includes(undefined)
 }
 
 function problemWith(subject: string, problem: Field['problem']): Field['problem'] {

@@ -177,17 +177,12 @@ const EXIT_MEANINGS: Readonly<Record<string, string>> = {
 }
 
 /** The reason why the unit does not run, with a remedy, to be a part of a sentence; undefined if it runs or is not installed. */
-export async function whyNotRunning(
-  account: string | undefined,
-  { isMisconfigured }: { isMisconfigured: boolean },
-): Promise<string | undefined> {
+export async function whyNotRunning(account: string | undefined): Promise<string | undefined> {
   const { unit } = unitNames(account)
   const names = ['ActiveState', 'Result', 'ExecMainStatus', 'UnitFileState']
   const service = await unitProperties(`${unit}.service`, names)
   if (service === null) return undefined
   const words = accountWords(account)
-  if (isMisconfigured)
-    return `${unit}.service does not start: the configuration is faulty: \`sudo kyc-tokend check${words}\``
   if (!isConfigured(account)) return `${unit}.service has no configuration: \`sudo kyc-tokend setup${words}\``
   const socket = await unitProperties(`${unit}.socket`, ['ActiveState'])
   const masked = Object.entries({ service, socket })
@@ -214,9 +209,10 @@ function reasonOf(unit: string, service: UnitProperties, words: string): string 
 
 /** True if this user may not look. */
 export function isConfigured(account: string | undefined): boolean {
-  const names = ['json', 'yaml', 'yml'].map((ending) => `kyc-tokend.config.${ending}`)
-  const paths = account === undefined ? names : [`${account}.json`]
-  return paths.some((name) => !isAbsent(join(configDirectory(account), name)))
+  const defaults = ['json', 'yaml', 'yml'].map((ending) =>
+    join(SYSTEM_CONFIG_DIRECTORY, `kyc-tokend.config.${ending}`),
+  )
+  return !(account === undefined ? defaults : [accountConfigPath(account)]).every(isAbsent)
 }
 
 /** The names of the accounts that have a configuration; none if this user may not look. */

@@ -81,16 +81,13 @@ test.each([
 })
 
 test.each(['none', 'restart'])(
-  'with --on-change %s a script without a first line that says what runs it is the shell’s; a bad one is one sentence',
+  'with --on-change %s a script without a first line that says what runs it is the shell’s',
   async (action) => {
     const world = await commandWorld()
     const script = join(world.directory, 'script')
-    const run = () => world.cli(['exec', '--on-change', action, '--', script, 'word'])
     await writeFile(script, 'echo "$0" "$1"; ls /proc/self/fd\n', { mode: 0o755 })
-    expect((await run()).stdout).toBe(`${script} word\n0\n1\n2\n3\n`)
-    await writeFile(script, '#!/no/such/interpreter\n')
-    const { status, stderr } = await run()
-    expect({ status, lines: stderr.trimEnd().split('\n').length }).toEqual({ status: 127, lines: 1 })
+    const { stdout } = await world.cli(['exec', '--on-change', action, '--', script, 'word'])
+    expect(stdout).toBe(`${script} word\n0\n1\n2\n3\n`)
   },
 )
 

@@ -42,14 +42,6 @@ test.each([
   expect({ status, stdout }).toEqual({ status: expected, stdout: `${result.verdict}: ${sentence}\n` })
 })
 
-test('takes no second argument', async () => {
-  const { status, stderr } = await runCli(['reject', fingerprint, '-'])
-  expect({ status, stderr }).toEqual({
-    status: 64,
-    stderr: 'reject takes one fingerprint, or - for a token on stdin.\n',
-  })
-})
-
 test.each([
   'Authorization: Bearer token-1\n',
   'authorization: bearer token-1',

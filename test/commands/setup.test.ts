@@ -191,6 +191,8 @@ describe('kyc-tokend setup without a terminal', () => {
     const config = join(directory, FILES[0]!)
     writeFileSync(config, JSON.stringify({ ...configNow(), baseUrl: 'https://old.example.com', http: false }))
     writeFileSync(join(directory, 'api-key'), 'another-key\n')
+    // It holds no secret.
+    chmodSync(config, 0o644)
     const refused = await setup()
     expect(refused.status).toBe(78)
     expect(refused.stderr).toContain(`${directory}/api-key, ${config} exist already, with other content: add`)

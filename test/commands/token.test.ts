@@ -30,18 +30,6 @@ test('prints the token in the format that is asked for, and nothing else', async
   })
 })
 
-test('waits for the first token', async () => {
-  const token = hourToken()
-  const released = Promise.withResolvers<void>()
-  const { cli, service } = await commandWorld({
-    answer: () => released.promise.then(() => granting(token)),
-  })
-  const ended = cli(['token', '--wait', '20s'])
-  await service.arrived(1)
-  setTimeout(released.resolve, 300)
-  expect(await ended).toMatchObject({ status: 0, stdout: `${token}\n` })
-})
-
 test('waits for a token that lives long enough, and prints the freshest there is when there is none', async () => {
   const tokens = [hourToken(1), hourToken(2)]
   const { cli, service } = await commandWorld({
@@ -64,26 +52,9 @@ test('without a daemon it ends with 69 at once and says how to start one', async
   }
 })
 
-test('the socket named on the command line counts more than that of the environment', async () => {
-  const { daemon } = await commandWorld()
-  const ended = await runCli(['token', '--socket', daemon.ipcPath], {
-    env: { KYC_TOKEND_SOCKET: '/nonexistent' },
-  })
-  expect(ended.status).toBe(0)
-})
-
 const stranger = { uid: 65_533, cwd: '/' }
 const isRoot = process.geteuid!() === 0
 const isSystemSocketThere = statSync('/run/kyc-tokend', { throwIfNoEntry: false }) !== undefined
-
-test.runIf(isRoot)('a socket that may not be opened is 77 and is not passed over', async () => {
-  const { daemon, directory } = await commandWorld()
-  chmodSync(directory, 0o755)
-  chmodSync(daemon.ipcPath, 0o600)
-  const { status, stderr } = await runCli(['token', '--socket', daemon.ipcPath], stranger)
-  expect(status).toBe(77)
-  expect(stderr).toMatch(/may not be opened by this user.*kyc-token/)
-})
 
 test.runIf(isRoot && !isSystemSocketThere)('a person’s own socket is found in XDG_RUNTIME_DIR', async () => {
   const runtime = await tempDirectory()

@@ -1,6 +1,6 @@
 // The examples of the clients' page in every language that this machine has, run as they stand there.
 import { spawn, spawnSync } from 'node:child_process'
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { createConnection, createServer } from 'node:net'
 import { join } from 'node:path'
 import { describe, expect, onTestFinished, test } from 'vitest'
@@ -122,14 +122,6 @@ describe('examples in every language', { timeout: 120_000 }, () => {
 })
 
 describe('files and schedules', () => {
-  async function exampleWithEnvFile(): Promise<Example & { envFile: string }> {
-    const files = ['raw', 'env'].map((format) => ({ path: format === 'raw' ? 'token' : 'token.env', format }))
-    const example = await startExample({ tokenFiles: files })
-    const envFile = join(example.daemon.directory, 'run/token.env')
-    await expectUntil('the file', () => existsSync(envFile))
-    return { ...example, envFile }
-  }
-
   test.skipIf(lacks('curl'))('the time in a file of JSON says whether its token has expired', async () => {
     const example = await startExample({
       tokenFiles: [
@@ -143,20 +135,6 @@ describe('files and schedules', () => {
     const past = readFileSync(file, 'utf8').replace(/"expiresAt":"\d{4}/, '"expiresAt":"2020')
     writeFileSync(file, past)
     expect(await example.run('expired-file', { with: sh })).toBe('the token has expired\n')
-  })
-
-  test.skipIf(lacks('python3'))('set -a', async () => {
-    const example = await exampleWithEnvFile()
-    expect(await example.run('set-a', { with: sh })).toBe(`${example.token.length} characters\n`)
-  })
-
-  test('EnvironmentFile=', async () => {
-    const example = await exampleWithEnvFile()
-    const [, path = ''] = /^EnvironmentFile=(\S+)$/m.exec(block('environment-file').code) ?? []
-    expect(path.replace('/run/kyc-tokend', join(example.daemon.directory, 'run'))).toBe(example.envFile)
-    // systemd.exec(5): assignments without quotes and without spaces are taken as they are.
-    expect(readFileSync(example.envFile, 'utf8')).toBe(`KYC_ACCESS_TOKEN=${example.token}\n`)
-    expect(example.token).toMatch(/^[\w.~+/=-]+$/)
   })
 
   test.skipIf(lacks('curl'))('crontab', async () => {

@@ -8,9 +8,8 @@ import { lacks } from '../support/lacks.ts'
 import { freePort } from '../support/redis.ts'
 import { expectUntil } from '../support/until.ts'
 import { installClient, startExample, type Example } from './example.ts'
-import { block, blocks } from './manual.ts'
+import { block, blocks, PROJECT } from './manual.ts'
 
-const project = new URL('../..', import.meta.url).pathname
 const sh = ['sh', '-euc']
 
 function headersAt(path: string, { service }: Example): (string | undefined)[] {
@@ -31,29 +30,23 @@ test('the configuration in README.md works as it is written', async () => {
   expect(readFileSync(join(example.daemon.directory, 'run/token'), 'utf8')).toBe(example.token)
 })
 
-describe('token files', () => {
+test.skipIf(lacks('curl', 'python3'))('the token files of the manual do what they are for', async () => {
   const { tokenFiles } = JSON.parse(block('token-files').code) as { tokenFiles: { path: string }[] }
-
-  test.skipIf(lacks('curl'))(
-    'the raw file, the header file and the env file do what they are for',
-    async () => {
-      const example = await startExample({ tokenFiles })
-      const raw = block('raw-file').code
-      expect(raw).toBe('token=$(cat /run/kyc-tokend/token)')
-      const directory = join(example.daemon.directory, 'run')
-      const file = (name: string): string => readFileSync(join(directory, name), 'utf8')
-      expect(file('token')).toBe(example.token)
-      await example.run('raw-file', { with: sh })
-      await example.run('header-file', { with: sh })
-      await example.run('env-file', { with: sh })
-      const header = `Bearer ${example.token}`
-      expect(headersAt('/some/path', example)).toEqual([header, header])
-      expect(file('token.header')).toBe(`Authorization: ${header}\n`)
-      expect(file('token.env')).toBe(`KYC_ACCESS_TOKEN=${example.token}\n`)
-      expect(Object.keys(JSON.parse(file('token.json')) as object)).toEqual(
-        'accessToken expiresAt obtainedAt generation'.split(' '),
-      )
-    },
+  const example = await startExample({ tokenFiles })
+  expect(block('raw-file').code).toBe('token=$(cat /run/kyc-tokend/token)')
+  const file = (name: string): string => readFileSync(join(example.daemon.directory, 'run', name), 'utf8')
+  expect(file('token')).toBe(example.token)
+  for (const name of ['raw-file', 'header-file', 'env-file']) await example.run(name, { with: sh })
+  expect(await example.run('set-a', { with: sh })).toBe(`${example.token.length} characters\n`)
+  const header = `Bearer ${example.token}`
+  expect(headersAt('/some/path', example)).toEqual([header, header])
+  expect(file('token.header')).toBe(`Authorization: ${header}\n`)
+  expect(block('environment-file').code).toContain('EnvironmentFile=/run/kyc-tokend/token.env\n')
+  // systemd.exec(5): assignments without quotes and without spaces are taken as they are.
+  expect(file('token.env')).toBe(`KYC_ACCESS_TOKEN=${example.token}\n`)
+  expect(example.token).toMatch(/^[\w.~+/=-]+$/)
+  expect(Object.keys(JSON.parse(file('token.json')) as object)).toEqual(
+    'accessToken expiresAt obtainedAt generation'.split(' '),
   )
 })
 
@@ -129,7 +122,7 @@ test('the simulation prints a table and a plot', () => {
   const smaller = block('simulate')
     .code.replace('--daemons 10000', '--daemons 100')
     .replace('npm', 'exec npm')
-  const { status, stdout } = spawnSync('sh', ['-euc', smaller], { cwd: project, encoding: 'utf8' })
+  const { status, stdout } = spawnSync('sh', ['-euc', smaller], { cwd: PROJECT, encoding: 'utf8' })
   expect(status).toBe(0)
   expect(stdout).toMatch(/as built +without jitter[\s\S]*█/)
 })
