@@ -301,6 +301,11 @@ describe('secret files that change', () => {
     await ticked()
     expect(tried).toEqual([])
     expect(watch.state().state).toBe('changed')
+    configure({ credentials: { ...fileSources, apiKey: 'key-of-old' } })
+    running = await load()
+    files.write('vol/secret', 'secret-of-new')
+    await ticked()
+    expect(recorder.of('credentials-taken-over')).toMatchObject([{ files: [join(files.directory, 'vol/secret')] }])
   })
 })
 
