@@ -388,8 +388,14 @@ describe('faults that only the host shows', () => {
       /that is the state directory/,
     ],
     [{ ipc: { path: `/${'x'.repeat(107)}` } }, /ipc\.path: is 108 bytes long .* at most 107/],
-    [{ ipc: { allow: { users: ['no-such-user'] } } }, /ipc\.allow\.users\[0\]: there is no user no-such/],
-    [{ tokenFiles: [{ path: 't', group: 'no-such-group' }] }, /tokenFiles\[0\]\.group: there is no group/],
+    [
+      { ipc: { allow: { users: ['no-such-user'] } } },
+      /ipc\.allow\.users\[0\]: there is no user no-such-user.*useradd/,
+    ],
+    [
+      { tokenFiles: [{ path: 't', group: 'no-such-group' }] },
+      /tokenFiles\[0\]\.group: there is no group no-such-group.*groupadd/,
+    ],
     [{ retry: { initialDelay: '1m', maxDelay: '1s' } }, /retry\.initialDelay: must not be longer/],
     [{ request: { caFile: 'no.pem' } }, /request\.caFile: .*is not there/],
   ])('are found in %j', async (settings, sentence) => {

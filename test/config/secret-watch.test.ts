@@ -305,7 +305,9 @@ describe('secret files that change', () => {
     running = await load()
     files.write('vol/secret', 'secret-of-new')
     await ticked()
-    expect(recorder.of('credentials-taken-over')).toMatchObject([{ files: [join(files.directory, 'vol/secret')] }])
+    expect(recorder.of('credentials-taken-over')).toMatchObject([
+      { files: [join(files.directory, 'vol/secret')] },
+    ])
   })
 })
 
