@@ -43,6 +43,7 @@ describe('GET /v1/token', () => {
     ['application/json;q=0.1, text/plain', true],
     ['TEXT/*, */*;q=0.1', true],
     ['text/plain;q=0, */*', false],
+    ['text/plain;q=0', false],
     ['*/*', false],
     ['text/html', false],
   ])('Accept: %s', async (accept, isText) => {

@@ -76,7 +76,7 @@ describe('timeouts', () => {
     pass(SWEEP_MS)
     await client?.closed()
     pass(75_000)
-    expect(world.ipc.counts()).toMatchObject({ connections: 2, dropped: { idle: 1 } })
+    expect(world.ipc.counts()).toMatchObject({ connections: 2, subscribers: 1, dropped: { idle: 1 } })
   })
 
   it('a client that reads nothing gets no more than 16 KiB, and is closed after 30 s; one that reads a little is kept', async () => {
