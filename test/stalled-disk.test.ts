@@ -40,6 +40,8 @@ async function stalledWorld() {
   const paths = { good: join(directory, 'run', 'token'), slow: join(slow, 'token') }
   const config = {
     stateDirectory: join(slow, 'state'),
+    // Two attempts are waited for.
+    retry: { maxDelay: '2s' },
     tokenFiles: [{ path: paths.slow }, { path: paths.good }],
   }
   mkdirSync(join(slow, 'state'), { mode: 0o700 })
