@@ -181,7 +181,7 @@ test.skipIf(isLeftOut)(
 )
 
 test.skipIf(isLeftOut)(
-  '10 restarts beside clients of both sockets that never pause cost no request that had arrived',
+  '20 restarts beside clients of both sockets that never pause cost no request that had arrived',
   { timeout: 180_000 },
   async () => {
     const directory = await tempDirectory()
@@ -198,7 +198,7 @@ test.skipIf(isLeftOut)(
     let said = ''
     clients.stdout.setEncoding('utf8').on('data', (text: string) => (said += text))
     const starts = () => daemon.records('started').length
-    await expectUntil('10 restarts', () => starts() > 10, { withinMs: 150_000 })
+    await expectUntil('20 restarts', () => starts() > 20, { withinMs: 150_000 })
     clients.stdin.end()
     const counts = await expectUntil('the counts', () => /\{.*\}/.exec(said)?.[0])
     expect(JSON.parse(counts)).toMatchObject({ lost: 0 })
