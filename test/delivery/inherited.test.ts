@@ -187,7 +187,7 @@ test.skipIf(isLeftOut)(
     const directory = await tempDirectory()
     const service = await serviceOf()
     const script = new URL('../support/restart-often.py', import.meta.url).pathname
-    const program = ['python3', script, '10', directory, ...PROGRAM]
+    const program = ['python3', script, '20', directory, ...PROGRAM]
     const daemon = startDaemon({ directory, baseUrl: service.url, program })
     await daemon.listening()
     const [ipc, http] = [join(directory, 'ipc.sock'), join(directory, 'http.sock')]
