@@ -13,12 +13,14 @@ const SHARING_TESTS = [
 
 /** The longest, those that wait beside those that compute; the others come by what they took last time, or by size. */
 const FIRST = [
+  'scenarios/stories',
   'stalled-disk',
   'scenarios',
   'faults/secrets-rotation',
-  'delivery/through-streams',
   'client/load',
   'delivery/overload',
+  'delivery/inherited',
+  'faults/secrets',
   'faults/disk',
   'commands/exec-on-change',
   'commands/demo',
