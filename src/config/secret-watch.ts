@@ -37,7 +37,7 @@ export function createSecretWatch(options: {
   let trial: AbortController | null = null
   /** The pair in the files that gave no token, until a reload: `against` is the running configuration at that time. */
   let failedPair: { readonly state: ConfigurationState; readonly against: Config } | null = null
-
+  /** The fault of the configuration on disk that is in the log. */
   let lastFault: string | null = null
 
   /** The configuration on disk against the running one, and the pair in the files that gives no token. */
