@@ -59,8 +59,8 @@ const library = process.env['REDIS_LIBRARY']
 export const common: TestUserConfig = {
   root: new URL('..', import.meta.url).pathname,
   globalSetup: ['test/support/bundled-program.ts'],
-  testTimeout: 90_000,
-  hookTimeout: 60_000,
+  testTimeout: 120_000,
+  hookTimeout: 120_000,
   // A condition may come late on a busy machine.
   expect: { poll: { timeout: 20_000 } },
   // More than processors: much of the time a test waits.

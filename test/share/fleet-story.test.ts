@@ -59,7 +59,7 @@ const seeds = seed === undefined ? [1, 2] : [Number(seed)]
 
 test.for(seeds)(
   'stories of a fleet of seed %i break no rule, and end with one token',
-  { timeout: runs * 5_000 },
+  { timeout: runs * 10_000 },
   async (storySeed) => {
     await fc.assert(
       fc.asyncProperty(fc.array(steps, { maxLength: 25, size: 'max' }), async (story) => {

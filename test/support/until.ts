@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { vi } from 'vitest'
 
 const EVERY_MS = 10
-const WITHIN_MS = 30_000
+const WITHIN_MS = 60_000
 
 /** Resolves with the first value that is neither undefined nor false; fails, saying what was waited for, when it takes too long. */
 export async function expectUntil<T>(
