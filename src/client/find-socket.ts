@@ -11,7 +11,19 @@ import { TokenClientError } from './errors.ts'
 import { badRequest, startRemedy } from './faults.ts'
 
 /** Names the socket for client commands and the client library. */
-export const SOCKET_VARIABLE = 'KYC_TOKEND_SOCKET'
+const SOCKET_VARIABLE = 'KYC_TOKEND_SOCKET'
+
+/** A daemon, by its socket or its account; neither: the one of the host or the person. */
+export interface NamedDaemon {
+  readonly socketPath?: string | undefined
+  readonly account?: string | undefined
+}
+
+/** The daemon that the options name, else the one that the environment names. */
+export function namedDaemon(env: NodeJS.ProcessEnv, options: NamedDaemon): NamedDaemon {
+  if (options.socketPath || options.account) return options
+  return { socketPath: env[SOCKET_VARIABLE], account: env[ACCOUNT_VARIABLE] }
+}
 
 /**
  * Returns a function that finds the daemon's socket: the one that the options name, else the one that the environment
@@ -22,14 +34,14 @@ export const SOCKET_VARIABLE = 'KYC_TOKEND_SOCKET'
  */
 export function socketFinder(
   identity: () => ProcessIdentity,
-  options: { readonly socketPath?: string | undefined; readonly account?: string | undefined },
+  options: NamedDaemon,
   accountsDirectory = ACCOUNTS_DIRECTORY,
 ): () => string {
-  const { [SOCKET_VARIABLE]: namedPath, [ACCOUNT_VARIABLE]: namedAccount } = identity().env
-  const isOption = Boolean(options.socketPath || options.account)
-  const { socketPath, account } = isOption ? options : { socketPath: namedPath, account: namedAccount }
+  const named = namedDaemon(identity().env, options)
+  const { socketPath, account } = named
   if (socketPath && account) {
-    const names = isOption ? 'The socket and the account' : `$${SOCKET_VARIABLE} and $${ACCOUNT_VARIABLE}`
+    const names =
+      named === options ? 'The socket and the account' : `$${SOCKET_VARIABLE} and $${ACCOUNT_VARIABLE}`
     throw badRequest(`${names} are both given: leave one of them out.`)
   }
   if (socketPath) return () => socketPath

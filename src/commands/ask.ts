@@ -9,7 +9,7 @@ import {
   type TokenResult,
 } from '../client/index.ts'
 import { startRemedy } from '../client/faults.ts'
-import { SOCKET_VARIABLE } from '../client/find-socket.ts'
+import { namedDaemon } from '../client/find-socket.ts'
 import {
   ACCOUNT_VARIABLE,
   accountConfigPath,
@@ -75,12 +75,10 @@ export async function ask<T>(
 export async function withReason(given: unknown, { options, env }: WithOptions): Promise<unknown> {
   const error = asUserError(given)
   if (!(error instanceof UserError) || error.status !== exitStatus.unavailable) return error
-  const { account: name = '', socket } =
-    (options['account'] ?? options['socket']) === undefined
-      ? { account: env[ACCOUNT_VARIABLE], socket: env[SOCKET_VARIABLE] }
-      : (options as { account?: string; socket?: string })
-  const account = socket ? accountOfSocket(socket) : isAccountName(name) ? name : undefined
-  if (socket && socket !== systemSocket(account)) return error
+  const { socket, account: accountOption } = options as { socket?: string; account?: string }
+  const { socketPath, account: name = '' } = namedDaemon(env, { socketPath: socket, account: accountOption })
+  const account = socketPath ? accountOfSocket(socketPath) : isAccountName(name) ? name : undefined
+  if (socketPath && socketPath !== systemSocket(account)) return error
   const { whyNotRunning } = await import('./systemd.ts')
   const why = await whyNotRunning(account)
   if (why === undefined) return error

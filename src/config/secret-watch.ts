@@ -1,6 +1,6 @@
 // Notices that secret files have changed, and has the new pair used once the service gives a token for it.
 import { withTimeout, type Clock } from '../lib/clock.ts'
-import type { Log } from '../lib/log.ts'
+import { createProblemLog, type Log } from '../lib/log.ts'
 import { isSame } from '../lib/secret.ts'
 import type { FetchOutcome, TrialOptions } from '../token/outcome.ts'
 import type { Config } from './config.ts'
@@ -37,8 +37,10 @@ export function createSecretWatch(options: {
   let trial: AbortController | null = null
   /** The pair in the files that gave no token, until a reload: `against` is the running configuration at that time. */
   let failedPair: { readonly state: ConfigurationState; readonly against: Config } | null = null
-  /** The fault of the configuration on disk that is in the log. */
-  let lastFault: string | null = null
+  const diskFault = createProblemLog((error) => {
+    const sentence = 'The configuration on disk is faulty: the running one stays, and a restart would fail'
+    if (error !== null) log('error', sentence, { event: 'configuration-faulty', error })
+  })
 
   /** The configuration on disk against the running one, and the pair in the files that gives no token. */
   function state(): ConfigurationState {
@@ -51,7 +53,7 @@ export function createSecretWatch(options: {
     const isKnown = (found: OnDisk): boolean => isNewOnly && known.has(found)
     for (;;) {
       const found = await onDisk.examine()
-      reportFault(found.kind === 'faulty' ? found.problem : null)
+      diskFault.set(found.kind === 'faulty' ? found.problem : null)
       if (isKnown(found)) return null
       if (found.kind === 'faulty' || !isOtherPair(found.config, running())) {
         giveUp()
@@ -63,16 +65,6 @@ export function createSecretWatch(options: {
       // An operator may have had it tried meanwhile.
       if ((await onDisk.examine()) === found) return isKnown(found) ? null : found
     }
-  }
-
-  /** In the log once, for as long as it stays. */
-  function reportFault(error: string | null): void {
-    if (error !== null && error !== lastFault)
-      log('error', 'The configuration on disk is faulty: the running one stays, and a restart would fail', {
-        event: 'configuration-faulty',
-        error,
-      })
-    lastFault = error
   }
 
   function giveUp(): void {
