@@ -144,12 +144,8 @@ const AGAIN_MS = 120_000
 async function isStartedAgain(directory: string | undefined, nowMs: number): Promise<boolean> {
   if (directory === undefined) return false
   const file = join(directory, 'misconfigured')
-  try {
-    const last = await lstatIfAny(file)
-    await replaceFile(file, '', { mode: 0o600 })
-    return last !== null && Math.abs(nowMs - last.mtimeMs) < AGAIN_MS
-  } catch {
-    // The reason does not matter: clients are answered as at a first start.
-    return false
-  }
+  // Without the file, clients are answered as at a first start.
+  const last = await lstatIfAny(file).catch(() => null)
+  await replaceFile(file, '', { mode: 0o600 }).catch(() => undefined)
+  return last !== null && Math.abs(nowMs - last.mtimeMs) < AGAIN_MS
 }

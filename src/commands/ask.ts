@@ -127,7 +127,7 @@ export async function afterFiles(client: TokenClient, obtainedAt: string): Promi
 }
 
 /** A TokenClientError as a UserError with its exit status; any other error as it is. */
-export function asUserError(error: unknown): unknown {
+function asUserError(error: unknown): unknown {
   return error instanceof TokenClientError ? new UserError(error.message, statuses[error.code]) : error
 }
 

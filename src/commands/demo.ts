@@ -29,7 +29,8 @@ export const run: RunCommand = async (invocation) => {
   const directory = await mkdtemp(join(tmpdir(), 'kyc-tokend-demo-'))
   const stop = new AbortController()
   const ended = AbortSignal.any([signal, stop.signal])
-  using client = new TokenClient({ socketPath: join(directory, 'ipc.sock'), name: 'demo' })
+  const socket = join(directory, 'ipc.sock')
+  using client = new TokenClient({ socketPath: socket, name: 'demo' })
   try {
     const sandbox = await createSandbox({
       port: 0,
@@ -57,7 +58,8 @@ export const run: RunCommand = async (invocation) => {
     }
     if (isShown) listenToKeys(stdin as ReadStream, stop.signal, onKey)
     else stdout.write(introduction(directory, sandbox))
-    await Promise.race([show(client, { stdout, env, signal: ended, notes, footer }), daemon])
+    const shown = { options: { socket }, stdout, env, signal: ended, notes, footer }
+    await Promise.race([show(client, shown), daemon])
     stop.abort()
     await Promise.all([serving, daemon])
     return exitStatus.ok

@@ -10,7 +10,7 @@ import { loadLibc } from '../lib/libc.ts'
 import type { TokenResult } from '../client/index.ts'
 import { countListenFds } from '../lib/socket-activation.ts'
 import { monotonicMs } from '../lib/clock.ts'
-import { afterFiles, askToken, openClient, secondsOf } from './ask.ts'
+import { afterFiles, askToken, openClient, secondsOf, withReason } from './ask.ts'
 import type { RunCommand, Invocation } from './command.ts'
 
 /** Exit statuses of a shell for a command that cannot be run, and for one that does not exist (POSIX, 2.8.2). */
@@ -138,15 +138,17 @@ async function superviseCommand(invocation: Invocation, command: Command): Promi
   using client = openClient(invocation)
   const { ended, onToken, forward } = supervise(invocation, command, newest)
   onSignal = forward
-  const onFault = ({ message }: Error): unknown =>
+  const onFault = async (fault: Error): Promise<void> => {
+    const message = errorMessage(await withReason(fault, invocation))
     invocation.stderr.write(`kyc-tokend: ${escapeUnsafe(message)} The command keeps the token that it has.\n`)
+  }
   client.subscribe(
     (token) => {
       newest = token
       if (command.settings.onChange === 'restart') onToken(token)
       else void afterFiles(client, token.obtainedAt).then(() => newest === token && onToken(token))
     },
-    { onFault },
+    { onFault: (fault) => void onFault(fault) },
   )
   return await ended
 }

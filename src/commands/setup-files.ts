@@ -1,7 +1,7 @@
 // The files that `setup` writes: configuration, key and secret, with the owner and mode that the daemon needs. They replace
 // what is there once they are confirmed.
 import { lstatSync, openSync, statSync } from 'node:fs'
-import { mkdir, readFile, rename, rm } from 'node:fs/promises'
+import { mkdir, readFile, rename, rm, rmdir } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 import { normaliseBaseUrl } from '../config/base-url.ts'
@@ -62,13 +62,15 @@ export async function setupFiles(account: string | undefined, workingDirectory: 
 
 /**
  * One setup at a time in a directory, until the process ends: two would check and discard each other's files. Throws
- * UserError (75).
+ * UserError (75). Returns a function that removes the directory if it was made here and is empty.
  */
-export async function lockSetup({ config }: SetupFiles): Promise<void> {
+export async function lockSetup({ config }: SetupFiles): Promise<() => Promise<void>> {
   const directory = dirname(config)
-  // The package makes this directory; without the package it is made here.
-  await mkdir(directory, { recursive: true })
-  if (loadLibc().lock(openSync(directory, 'r'))) return
+  const made = await mkdir(directory, { recursive: true })
+  if (loadLibc().lock(openSync(directory, 'r')))
+    return async () => {
+      if (made !== undefined) await rmdir(directory).catch(() => undefined)
+    }
   const message = `Another \`kyc-tokend setup\` runs in ${directory}: wait until it has ended. Nothing was written.`
   throw new UserError(message, exitStatus.tryAgain)
 }

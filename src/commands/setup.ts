@@ -44,9 +44,13 @@ export const run: RunCommand = async (invocation) => {
   const isService = files.attributes.gid !== undefined
   const asked = ['ActiveState', 'UnitFileState']
   const before = isService ? await unitProperties(`${unit}.service`, asked, { isNeeded: true }) : null
-  await lockSetup(files)
+  const removeDirectory = await lockSetup(files)
   const changes = await planSetup(files, answers, { force: options['force'] === true })
   const { staged, apply, discard } = await stageSetup(changes, files)
+  const undo = async (): Promise<void> => {
+    await discard()
+    await removeDirectory()
+  }
 
   const words = account === undefined ? { config: files.config } : { account }
   const isLive = changes.length > 0 || before === null
@@ -56,12 +60,12 @@ export const run: RunCommand = async (invocation) => {
     { ...configurationOf({ options: words, env }), ...how },
     createReport(stdout, 'setup'),
   ).catch(async (error: unknown) => {
-    await discard()
+    await undo()
     throw error
   })
   const isTaken = changes.length === 0 || live === exitStatus.ok || options['unverified'] === true
   if (!isTaken) {
-    await discard()
+    await undo()
     stdout.write(`Nothing was changed, because ${whyNothing(status, live)}\n`)
     return status
   }

@@ -8,7 +8,7 @@ import { formatDuration } from '../lib/duration.ts'
 import { exitStatus, UsageError, UserError, errorMessage } from '../lib/error.ts'
 import type { StatusResult } from '../protocol.ts'
 import type { TokenClient } from '../client/index.ts'
-import { ask, openClient, asUserError } from './ask.ts'
+import { ask, openClient, withReason } from './ask.ts'
 import type { Invocation, RunCommand } from './command.ts'
 import { formatStatus, screenOf, cutTo } from './format-status.ts'
 import { configuredAccounts, isConfigured, systemdStateOf, notUnderSystemd } from './systemd.ts'
@@ -102,7 +102,7 @@ const CLEAR_BELOW = '\u001b[J'
 /** Shows the status until the signal is aborted. Resolves with the last status, or null if there was none. */
 export async function watchStatus(
   client: TokenClient,
-  options: Pick<Invocation, 'stdout' | 'env' | 'signal'> & {
+  options: Pick<Invocation, 'options' | 'stdout' | 'env' | 'signal'> & {
     /** Last lines of the picture. */
     footer?: readonly string[]
     /** Further events; this function removes those that it shows. */
@@ -132,9 +132,10 @@ export async function watchStatus(
       last = status
       problem = null
     } catch (error) {
-      if (last === null) throw asUserError(error)
-      if (problem !== errorMessage(error)) note(errorMessage(error))
-      problem = errorMessage(error)
+      const reason = await withReason(error, options)
+      if (last === null) throw reason
+      if (problem !== errorMessage(reason)) note(errorMessage(reason))
+      problem = errorMessage(reason)
     }
   }
 

@@ -2,6 +2,7 @@
 import { fstatSync } from 'node:fs'
 import type { Writable } from 'node:stream'
 import { escapeUnsafe } from '../lib/display-text.ts'
+import { errorMessage } from '../lib/error.ts'
 import { openClient, withReason } from './ask.ts'
 import type { RunCommand } from './command.ts'
 
@@ -24,8 +25,10 @@ export const run: RunCommand = async (invocation) => {
       const { code, message, reason } = fault
       const isOfConnection = ['daemon-unreachable', 'denied', 'bad-request'].includes(code)
       if (!isOfConnection) print({ code, message, reason })
-      else if (hasAnswered) stderr.write(`${message}\n`)
-      else void withReason(fault, invocation).then(reject)
+      else
+        void withReason(fault, invocation).then((error) =>
+          hasAnswered ? stderr.write(`${errorMessage(error)}\n`) : reject(error),
+        )
     },
   })
   // cli.ts reports the error; a reader that has closed the pipe is none.

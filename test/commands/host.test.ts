@@ -25,6 +25,7 @@ import { commandWorld } from '../support/command-world.ts'
 import { PROGRAM } from '../support/daemon.ts'
 import { lacks } from '../support/lacks.ts'
 import type { Ended } from '../support/run-cli.ts'
+import { tokenFields } from '../support/scripted-daemon.ts'
 import { accountInactive, refusing } from '../support/service.ts'
 import type { StatusResult } from '../../src/protocol.ts'
 import { canMount } from '../support/small-disk.ts'
@@ -33,7 +34,7 @@ import { tempDirectory } from '../support/temp-directory.ts'
 /** Prints the properties that are asked for, of the unit that is the last word; other calls it writes down, or fails if shown to. */
 const SYSTEMCTL = `#!/bin/sh
 cd "$(dirname "$0")/units" || exit
-if [ "$1" != show ]; then
+if [ "$1" = show ]; then : >../shown; else
   echo "$*" >>../calls
   if [ -e "$1" ]; then cat "$1" >&2; exit 1; fi
 fi
@@ -363,6 +364,9 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
       '',
     ])
 
+    expect((await setUp(running, ['--account', 'eu'])).stdout).toMatch(/^Nothing was changed, because /m)
+    expect(existsSync(join(directory, 'host/etc/kyc-tokend/accounts'))).toBe(false)
+
     const failed = await setUp({ ...running, ActiveState: 'inactive' }, [], 'enable')
     expect(failed).toMatchObject({
       status: 69,
@@ -448,13 +452,23 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
     expect(stderr).toContain(`kyc-tokend.service ${sentence}`)
   })
 
-  it('`status` names the account in the remedy, and has nothing to say of a unit that runs or is not installed', async () => {
+  it('`status` names the account in the remedy, which `--watch` and `exec` have too, and has nothing to say of a unit that runs or is not installed', async () => {
     const accounts = { eu: '/nowhere' }
     const config = { 'kyc-tokend@eu.service': failed }
     const { stderr } = await onHost(['status', '--account', 'eu'], { accounts, units: config })
     expect(stderr).toContain(
       `kyc-tokend@eu.service has no configuration: \`sudo kyc-tokend setup --account eu\`.`,
     )
+    const start = 'kyc-tokend.service is inactive: `sudo systemctl start kyc-tokend`'
+    expect((await onHost(['status', '--watch'], { unit: stopped })).stderr).toContain(start)
+    const daemon = await daemonWith(({ type, answer }) => {
+      answer('token.result', tokenFields('token-1'))
+      if (type === 'token.subscribe') void daemon.stop()
+    })
+    const whenAsked = ['sh', '-c', 'until test -e /usr/sbin/shown; do sleep 0.05; done']
+    const exec = ['exec', '--on-change', 'HUP', '--', ...whenAsked]
+    const { stderr: later } = await onHost(exec, { unit: stopped, socket: daemon.path })
+    expect(later).toContain(`${start}. The command keeps the token that it has.`)
     for (const unit of [{ ActiveState: 'active' }, { LoadState: 'not-found' }]) {
       const { status, stderr: said } = await onHost(['status'], { unit: { ...stopped, ...unit } })
       expect(said).not.toContain('kyc-tokend.service is')

@@ -67,4 +67,4 @@ function createParser(): Server {
   return parser
 }
 
-const FRAMING = `This is no request of HTTP/1.1, or its head is longer than ${MAX_HEAD_BYTES / 1024} KiB`
+const FRAMING = `This is not a valid HTTP/1.1 request, or its header section is longer than ${MAX_HEAD_BYTES / 1024} KiB`
