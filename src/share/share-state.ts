@@ -232,15 +232,13 @@ export function afterClockRead(
  * The store's clock and record are known now. If `own` is newer than the record, it becomes the newest record, dated by the
  * moment of its answer; otherwise it is dropped. Of two answers of equal age the store's record wins.
  */
-export function afterSync(state: ShareState, moment: Moment): ShareState {
+export function afterSync(state: ShareState, storeNowMs: number, moment: Moment): ShareState {
   const { own, newest, highestFence } = state
-  const { nowMs } = moment
   const synced = { ...state, own: null }
-  const storeNowMs = storeClockMs(state, nowMs)
-  if (own === null || storeNowMs === null || (newest !== null && isDisplaced(own, newest))) return synced
+  if (own === null || (newest !== null && isDisplaced(own, newest))) return synced
   const isToken = own.record.kind === 'ok'
   if (isToken && liveToken(own, moment) === null) return synced
-  const atMs = Math.floor(storeNowMs - (nowMs - own.obtainedAtMs))
+  const atMs = Math.floor(storeNowMs - (moment.nowMs - own.obtainedAtMs))
   // The wait that the service asked for outlives the token that replaces its record.
   const formerMs = newest?.record.kind === 'transient' ? newest.head.notBeforeMs : 0
   const notBeforeMs = isToken ? formerMs : atMs + REFUSAL_MS

@@ -103,7 +103,6 @@ export function shareToken(options: MemberOptions) {
             const storeNowMs = storeClockMs(member.state, member.nowMs())
             if (storeNowMs !== null) telemetry.lag(storeNowMs - record.nowMs)
             member.receive(record, 'push')
-            if (member.state.own !== null) resting.wake()
           },
           onReleased: member.waiting.wake,
           onSubscribed: resting.wake,
@@ -221,7 +220,7 @@ function createMember(options: MemberOptions) {
 
   function adopted(known: KnownRecord | null): void {
     if (known === null) return
-    const { by, isAlone = false } = known.record
+    const { by, isAlone } = known.record
     const { route: how } = member.state
     telemetry.counted(how)
     log('debug', 'Took over what another host was answered', {
@@ -245,13 +244,14 @@ function createMember(options: MemberOptions) {
     if (contents.isPlanted) telemetry.unreadable(contents.fence)
     member.state = afterClockRead(member.state, contents.nowMs, { sentAtMs, nowMs: nowMs() })
     if (contents.record !== null) receive(contents.record, 'look')
-    member.state = afterSync(member.state, moment())
+    member.state = afterSync(member.state, contents.nowMs, moment())
     if (contents.hosts > 0) member.state = { ...member.state, hosts: contents.hosts }
     deliver()
     const { newest } = member.state
-    const ttlMs = newest === null ? 0 : keptMs(newest, nowMs())
     // A store with an older record or none was emptied, or is another store.
-    if (newest === null || contents.fence >= newest.head.fence || ttlMs <= 0) return
+    if (newest === null || contents.fence >= newest.head.fence) return
+    const ttlMs = keptMs(newest, nowMs())
+    if (ttlMs <= 0) return
     const { head, record } = newest
     await store.restore({ ...head, sealed: seal.encrypt(record, head), ttlMs })
     const { fence } = head

@@ -26,7 +26,7 @@ test.each(['memory', 'disk'] as const)(
     writeFileSync(stateDirectory, '')
     await directories.tick(log)
     await directories.tick(log)
-    expect(statSync(runtimeDirectory).isDirectory()).toBe(true)
+    expect(statSync(runtimeDirectory).mode & 0o777).toBe(uid === 0 ? 0o755 : 0o700)
     expect(events()).toEqual(['directory-error'])
     rmSync(stateDirectory)
     await directories.tick(log)

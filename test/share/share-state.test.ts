@@ -31,7 +31,11 @@ const at = (nowMs: number, assumedLifeMs = 15 * 60_000): Moment => ({
 })
 
 const synced = (state: ShareState, storeNowMs: number, moment: Moment): ShareState =>
-  afterSync(afterClockRead(state, storeNowMs, { sentAtMs: moment.nowMs, nowMs: moment.nowMs }), moment)
+  afterSync(
+    afterClockRead(state, storeNowMs, { sentAtMs: moment.nowMs, nowMs: moment.nowMs }),
+    storeNowMs,
+    moment,
+  )
 
 const fence = fc.oneof(
   fc.integer({ min: 1, max: 20 }).map((number) => STORE_MS + number),

@@ -113,9 +113,9 @@ describe('the alert of a fleet without a token', () => {
   test('that is cut off has the reason of the last of 12 attempts a minute; its host notifies people, and hosts that it put off do not', async () => {
     world.answer(() => noRoute)
     const hosts = world.hosts(20)
-    await world.clock.advance(10 * MINUTE_MS)
-    expect(world.asked.length).toBeLessThanOrEqual(132)
-    expect(world.asked.length).toBeGreaterThan(60)
+    await world.clock.advance(5 * MINUTE_MS)
+    expect(world.asked.length).toBeLessThanOrEqual(66)
+    expect(world.asked.length).toBeGreaterThan(30)
     const alerts = hosts.map(alertOf)
     for (const alert of alerts) expect(alert).toMatchObject({ reason: 'no-token', failure: 'network' })
     expect(alerts[hosts.findIndex(({ name }) => name === world.asked.at(-1)?.host)]?.askedBy).toBeNull()
@@ -246,6 +246,33 @@ describe('a push', () => {
     await world.clock.advance(15_000)
     expect(tokensOf(hosts)).toHaveLength(1)
     expect(world.asked).toHaveLength(2)
+    const adopted = { level: 'debug', event: 'share-adopted', by: 'host-1' }
+    const fence = world.server.record()?.fence
+    expect(eventsOf(hosts[1] as Host, 'share-adopted')).toEqual([
+      { ...adopted, fence: expect.any(Number), ageMs: 0, how: 'push' },
+      { ...adopted, fence, ageMs: 14_000, how: 'look' },
+    ])
+    const counts = { asked: 0, push: 0, look: 0, take: 0, alone: 0 }
+    expect(hosts.map(({ share }) => share.sample().outcomes)).toEqual([
+      { ...counts, asked: 2 },
+      { ...counts, push: 1, look: 1 },
+      { ...counts, push: 1, look: 1 },
+    ])
+  })
+
+  test('is measured on the clock of the store, once that was read', async () => {
+    world.server.fail(lost, 'host-2')
+    const [asker, host] = world.hosts(2)
+    await settle()
+    const delays = (): unknown => host?.share.sample().lag
+    expect(delays()).toMatchObject({ sum: 0, counts: expect.not.arrayContaining([1]) })
+    world.server.fail(null, 'host-2')
+    await world.clock.advance(15_000)
+    world.jumpStore(-2_000)
+    await refresh(asker as Host)
+    world.jumpStore(3_000)
+    await refresh(asker as Host)
+    expect(delays()).toMatchObject({ sum: 2 })
   })
 
   test('clears the wish of a client, which is not followed again later', async () => {
@@ -341,26 +368,28 @@ describe('a store that is lost', () => {
     // One host may be due at the very moment.
     expect(world.asked.length).toBeLessThanOrEqual(before + 1)
     expect(tokensOf(hosts)).toHaveLength(1)
+    expect(hosts.flatMap((host) => eventsOf(host, 'share-repaired'))).toMatchObject([{ found: 0 }])
     for (const host of hosts)
       expect(host.share.status()).toMatchObject({ state: 'connected', lastError: null })
   })
 
   test('is denied until it is not, also where the connection is closed meanwhile', async () => {
-    world.server.fail(new StoreError('denied', 'WRONGPASS invalid username-password pair'))
+    const lastError = 'WRONGPASS invalid username-password pair'
+    world.server.fail(new StoreError('denied', lastError))
     const host = world.host()
+    const since = new Date(world.clock.now().wallMs).toISOString()
     await settle()
     world.server.fail(new StoreError('lost', 'Connection is closed.'))
     await world.clock.advance(5 * MINUTE_MS)
-    expect(host.share.status()).toMatchObject({
-      state: 'denied',
-      lastError: expect.stringContaining('WRONGPASS'),
-    })
+    const unknown = { hosts: null, askedBy: null }
+    expect(host.share.status()).toEqual({ state: 'denied', since, lastError, server: 'memory', ...unknown })
     const [denied] = eventsOf(host, 'share-denied')
     expect(denied).toMatchObject({ level: 'error', remedy: expect.stringContaining('ACL SETUSER') })
     expect(eventsOf(host, 'share-lost')).toHaveLength(0)
     world.server.fail(null)
     await world.clock.advance(MINUTE_MS)
-    expect(host.share.status()).toMatchObject({ state: 'connected' })
+    expect(host.share.status()).toMatchObject({ state: 'connected', askedBy: host.name })
+    expect(eventsOf(host, 'share-connected')).toMatchObject([{ failures: 8, aloneSeconds: 360 }])
   })
 
   test('with whenAlone "wait" only an operator asks', async () => {
