@@ -174,7 +174,7 @@ function notFound(searched: readonly string[], option: string | undefined): stri
  */
 async function loadCosmiconfig() {
   const { HOME } = process.env
-  if (!HOME) process.env['HOME'] = '/'
+  process.env['HOME'] = '/'
   try {
     // A bundle has the default export of a CommonJS library and none of its names.
     return (await import('cosmiconfig')).default
@@ -193,14 +193,14 @@ export async function loadParsers(): Promise<void> {
 /** The text without a byte order mark, which says nothing in UTF-8 and is allowed. */
 function textOf(bytes: Buffer): string {
   if (!isUtf8(bytes)) throw new NoDocument('is not valid UTF-8: save it as UTF-8')
-  const text = bytes.toString('utf8').replace(/^\uFEFF/, '')
+  const text = new TextDecoder().decode(bytes)
   if (text.trim() === '') throw new NoDocument(`is empty: begin with ${EXAMPLE}`)
   return text
 }
 
 type Loader = (path: string, content: string) => unknown
 /** An error of the library that reads YAML. */
-type YamlError = { reason?: unknown; mark?: { line?: unknown; column?: unknown } | null }
+type YamlError = { reason: string; mark?: { line: number; column: number } }
 
 function parse(extension: string, text: string, loaders: Record<'.json' | '.yaml', Loader>): unknown {
   const isJson = extension === '.json'
@@ -209,14 +209,10 @@ function parse(extension: string, text: string, loaders: Record<'.json' | '.yaml
   try {
     return loaders[isJson ? '.json' : '.yaml']('', text)
   } catch (error) {
-    const { reason, mark } = error as YamlError
-    const where =
-      typeof mark?.line === 'number' && typeof mark.column === 'number'
-        ? ` at line ${mark.line + 1}, column ${mark.column + 1}`
-        : ''
+    const { reason = '', mark } = error as Partial<YamlError>
+    const where = mark === undefined ? '' : ` at line ${mark.line + 1}, column ${mark.column + 1}`
     // Words alone are the parser's own; anything else in a reason may be quoted from the file.
-    const why =
-      typeof reason === 'string' && /^[a-z ,-]+$/.test(reason) ? reason : 'it cannot be read from there on'
+    const why = /^[a-z ,-]+$/.test(reason) ? reason : 'it cannot be read from there on'
     throw new NoDocument(`is not YAML${where}: ${why}`)
   }
 }

@@ -10,8 +10,6 @@ import {
   type ProcessIdentity,
 } from './paths.ts'
 
-const ACCOUNT_FILE = /^\/etc\/kyc-tokend\/accounts\/([a-z0-9-]+)\.json$/
-
 export const ACCOUNT_VARIABLE = 'KYC_TOKEND_ACCOUNT'
 /** The sockets of all accounts are in directories below this one. */
 export const ACCOUNTS_DIRECTORY = join(SYSTEM_RUNTIME_DIRECTORY, 'accounts')
@@ -37,7 +35,8 @@ export function checkedAccount(name: string): string {
 
 /** The account of a configuration file; undefined for a file elsewhere. */
 export function accountOfConfig(path: string): string | undefined {
-  return ACCOUNT_FILE.exec(path)?.[1]
+  const name = basename(path, '.json')
+  return isAccountName(name) && path === accountConfigPath(name) ? name : undefined
 }
 
 /** The account of a socket by its path; undefined: the default account, or a socket elsewhere. */

@@ -33,7 +33,7 @@ export function createDirectories(paths: { runtimeDirectory: string; stateDirect
 
   async function check(directory: (typeof directories)[number]): Promise<void> {
     const error = await prepareDirectory(directory).catch((thrown: unknown) => {
-      if (thrown instanceof UserError || thrown instanceof DiskStalledError) return thrown.message
+      if (thrown instanceof UserError) return thrown.message
       throw thrown
     })
     directory.problem.set(error ?? null)

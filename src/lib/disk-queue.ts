@@ -1,6 +1,6 @@
 // Disk work: one task at a time on each file system, and at most two at once, so that stalled disks leave threads of libuv free.
 import { readFileSync } from 'node:fs'
-import { withSystemFallback } from './error.ts'
+import { exitStatus, UserError, withSystemFallback } from './error.ts'
 
 /** libuv has four threads, and name look-ups take up to two of them. */
 const MAX_RUNNING = 2
@@ -10,10 +10,10 @@ const STALL_MS = 5_000
 export const STOP_WAIT_MS = 1_000
 
 /** The file system of this directory has not answered in time. The work is still done once it answers again. */
-export class DiskStalledError extends Error {
-  override readonly name = 'DiskStalledError'
+export class DiskStalledError extends UserError {
   constructor(directory: string) {
-    super(`the disk of ${directory} has not answered for ${STALL_MS / 1000} s: check the disk or its server`)
+    const message = `the disk of ${directory} has not answered for ${STALL_MS / 1000} s: check the disk or its server`
+    super(message, exitStatus.tryAgain)
   }
 }
 

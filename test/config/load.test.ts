@@ -1,7 +1,7 @@
 import { execFileSync, spawnSync } from 'node:child_process'
 import { chmodSync, chownSync, readdirSync, readFileSync, symlinkSync } from 'node:fs'
 import { join } from 'node:path'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, onTestFinished, vi } from 'vitest'
 
 import type { Config } from '../../src/config/config.ts'
 import { inspectConfig, loadConfig, loadPlan, type LoadOptions } from '../../src/config/load.ts'
@@ -101,12 +101,15 @@ describe('a configuration that is good', () => {
     expect(readdirSync('/proc/self/fd').length).toBeLessThan(before + 25)
   })
 
-  it('may be YAML', async () => {
+  it.each([undefined, '', '/home/x'])('may be YAML, and leaves HOME as it is: %s', async (home) => {
+    vi.stubEnv('HOME', home)
+    onTestFinished(() => void vi.unstubAllEnvs())
     const yaml =
       'baseUrl: https://a.example\ncredentials:\n  apiKey: k\n  apiSecret: s # why not\nlog: { level: debug }\n'
     const config = await load(files.write('kyc-tokend.config.yaml', yaml))
     expect(config.log.level).toBe('debug')
     expect((await load(files.write('c.yml', yaml))).credentials.apiSecret.reveal()).toBe('s')
+    expect(process.env['HOME']).toBe(home)
   })
 
   it('may begin with a byte order mark', async () => {
@@ -175,7 +178,7 @@ describe('a file that cannot be a configuration', () => {
       /is not YAML at line 1, column/,
     ],
     ['YAML twice', () => files.write('c.yaml', 'a: 1\n---\nb: 2'), /is not YAML: expected a single document/],
-    ['YAML with a tag', () => files.write('c.yaml', 'apiSecret: !HUSH x\n'), /is not YAML/],
+    ['YAML with a tag', () => files.write('c.yaml', 'apiSecret: !HUSH%zz x\n'), /is not YAML/],
     ['YAML that runs code', () => files.write('c.yaml', 'a: !!js/function "HUSH"\n'), /is not YAML/],
     ['JSON with a word', () => files.write('c.json', '{\n "a": HUSH\n}'), /is not JSON at line 2, column 7/],
   ])('%s: a sentence says so, and quotes nothing of it', async (_, make, sentence) => {

@@ -93,10 +93,16 @@ describe('a state directory', () => {
     if (uid === 0) chownSync(join(base, 'foreign'), 4242, 0)
     symlinkSync(join(base, 'target'), join(base, 'link'))
     symlinkSync(join(base, 'nowhere'), join(base, 'dangling'))
-    const { log, records } = createRecords()
+    const { log, of } = createRecords()
     await stateAt(name).tick(log)
-    expect(records.map(({ fields }) => fields['error'])).toEqual(
-      expected === null ? [] : [expect.stringContaining(expected)],
-    )
+    const [level, sentence, path] = ['error', 'A directory cannot be kept', join(base, name)]
+    const record = {
+      level,
+      sentence,
+      event: 'directory-error',
+      path,
+      error: expect.stringContaining(`${expected}`),
+    }
+    expect(of('directory-error')).toEqual(expected === null ? [] : [record])
   })
 })

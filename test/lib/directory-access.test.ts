@@ -39,5 +39,7 @@ test.each([
 test('root writes no file into the directory of another user either, and names its users and groups', () => {
   const stats = { uid: ME, gid: 0, mode: 0o770 }
   expect(directoryProblem('/d', stats, { uid: 0, use: 'files' })).toContain('chown root /d')
+  const foreign = directoryProblem('/d', { ...stats, uid: 1 }, { uid: ME, use: 'sockets' })
+  expect(foreign).toContain('belongs to the user daemon,')
   expect(directoryWarning('/d', stats, ME)).toContain('the group root can exchange')
 })

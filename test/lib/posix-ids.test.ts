@@ -30,19 +30,21 @@ describe('the id of an account', () => {
     ])
   })
   it.skipIf(!canMount || lacks('getent', 'unshare'))(
-    'is none, soon, where the name service does not answer',
+    'is that of the name service, or none, soon, where that does not answer',
     async () => {
       const directory = await tempDirectory()
-      const hanging = join(directory, 'getent')
-      writeFileSync(hanging, '#!/bin/sh\nexec sleep 60\n', { mode: 0o755 })
+      const getent = join(directory, 'getent')
+      const script =
+        '#!/bin/sh\n[ "$*" = "passwd -- known" ] && exec echo known:x:4711:1::/:/bin/sh\nexec sleep 60\n'
+      writeFileSync(getent, script, { mode: 0o755 })
       const accounts = new URL('../../src/lib/posix-ids.ts', import.meta.url).href
       const program = `import(${JSON.stringify(accounts)}).then(async ({ idOf }) => {
       const before = performance.now()
-      console.log(await idOf('user', 'directory-user'), performance.now() - before < 15_000)
+      console.log(await idOf('user', 'known'), await idOf('user', 'unknown'), performance.now() - before < 15_000)
     })`
       const inside = 'mount --bind "$0" "$(command -v getent)" && exec "$@"'
-      const args = ['--mount', 'sh', '-c', inside, hanging, process.execPath, '-e', program]
-      expect(spawnSync('unshare', args, { encoding: 'utf8' }).stdout).toBe('undefined true\n')
+      const args = ['--mount', 'sh', '-c', inside, getent, process.execPath, '-e', program]
+      expect(spawnSync('unshare', args, { encoding: 'utf8' }).stdout).toBe('4711 undefined true\n')
     },
   )
 })
