@@ -88,26 +88,19 @@ async function openConnection(
   // Set here, so that NODE_TLS_REJECT_UNAUTHORIZED in an environment cannot expose the secret to another server.
   const tls = { secureContext: secureContext ?? undefined, rejectUnauthorized: true }
   const agent = new Agent({ keepAlive: false, maxCachedSessions: 0, proxyEnv, ...tls })
-  const sockets: Socket[] = []
+  let socket: Socket | undefined
   const connect = agent.createConnection.bind(agent)
-  agent.createConnection = (...given) => {
-    const socket = connect(...given)
-    if (socket) sockets.push(socket as Socket)
-    return socket
-  }
+  agent.createConnection = (...given) => (socket = connect(...given) as Socket)
   const request = open(url, { method: 'POST', headers, agent, maxHeaderSize: MAX_HEADER_BYTES })
   const { https_proxy: proxy } = proxyEnv
   return {
     request,
     /** The proxy, which is to blame for a failure before its first answer; empty: there is none, or it has answered. */
     pendingProxy: (): string => {
-      const isPending = request.socket === null && sockets.every(({ bytesRead }) => bytesRead === 0)
-      return proxy && isPending ? `${new URL(proxy).host} (the proxy of HTTPS_PROXY)` : ''
+      return proxy && !socket?.bytesRead ? `${new URL(proxy).host} (the proxy of HTTPS_PROXY)` : ''
     },
-    /** Destroys its sockets, also one to a proxy that has not connected it yet. */
-    close() {
-      for (const socket of sockets) socket.destroy()
-    },
+    /** Destroys its socket, also one to a proxy that has not connected it yet. */
+    close: () => void socket?.destroy(),
   }
 }
 

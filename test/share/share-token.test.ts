@@ -4,6 +4,7 @@ import { shareToken } from '../../src/share/share-token.ts'
 import { StoreError } from '../../src/share/store.ts'
 import type { ServiceOutcome } from '../../src/token/outcome.ts'
 import { currentAlert, initialState, phaseOf } from '../../src/token/state.ts'
+import { failures } from '../support/failures.ts'
 import {
   createShareWorld,
   eventsOf,
@@ -90,6 +91,16 @@ describe('a failure of the service', () => {
     expect(late.token()).toBe(hosts[0]?.token())
     expect(late.token()).not.toBeNull()
   })
+})
+
+test('a shared refusal is that of a host which knew of it, and which its keeper lacks', async () => {
+  world.answer(() => failures.inactive)
+  const host = world.host()
+  await settle()
+  const again = world.host({ resumeState: host.share.resumeState() })
+  await settle()
+  expect(again.keeper.state().refusal).toMatchObject({ reason: 'account-inactive' })
+  expect(world.asked).toHaveLength(1)
 })
 
 describe('a host that cannot reach the service', () => {

@@ -286,7 +286,8 @@ describe('time', () => {
     })
     const limits = { timeoutMs: 200, connectTimeoutMs: 50 }
     const outcome = await fetchFrom(`http://127.0.0.1:${port}`, { request: limits })
-    expect(outcome).toMatchObject(failed('timeout', /request\.timeout/))
+    const words = `^No whole answer from 127.0.0.1:${port} within 0.2 s \\(request.timeout\\)$`
+    expect(outcome).toMatchObject(failed('timeout', words))
     await expect.poll(() => open).toBe(0)
   })
 
@@ -450,7 +451,12 @@ describe('TLS', () => {
       'tls',
       /does not speak TLS/,
     ],
-    ['is not answered', () => undefined, 'timeout', /request\.connectTimeout/],
+    [
+      'is not answered',
+      () => undefined,
+      'timeout',
+      /^No connection to localhost:\d+ within 0.2 s \(request\.connectTimeout\)$/,
+    ],
   ])('whose handshake %s is reported so, and its connection ends', async (_what, listener, reason, words) => {
     let isClosed = false
     const port = await listen((socket) => listener(socket.resume().on('close', () => (isClosed = true))))
