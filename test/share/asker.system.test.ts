@@ -5,9 +5,9 @@ import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
 import type { Daemon } from '../support/daemon.ts'
 import { askAll, oneToken, recordsOf, startHost, startTokenService } from '../support/fleet.ts'
 import { isWithoutRedis, startRedis, type RedisServer } from '../support/redis.ts'
-import { canMount, smallDisk, type SmallDisk } from '../support/small-disk.ts'
+import { canMount, smallDisk } from '../support/small-disk.ts'
 import { lacks } from '../support/lacks.ts'
-import { createHalts, untilStopped, type Halt, type Halts } from '../support/preloaded.ts'
+import { createHalts, untilStopped, type Halt } from '../support/preloaded.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { expectUntil } from '../support/until.ts'
 
@@ -44,20 +44,10 @@ beforeEach(async () => {
   onTestFinished(() => redis.stop())
 })
 
-interface Fleet {
-  readonly asker: Daemon
-  readonly others: readonly Daemon[]
-  readonly halts: Halts
-  readonly disk: SmallDisk | null
-  readonly service: Awaited<ReturnType<typeof startTokenService>>
-  /** The token before the story. */
-  readonly before: string
-  /** Starts the asker again in its directory. */
-  again(): Promise<Daemon>
-}
+type Fleet = Awaited<ReturnType<typeof startFleet>>
 
 /** Three hosts with an account of their own, of which the first stops where it is asked to. */
-async function startFleet({ hasSmallDisk = false } = {}): Promise<Fleet> {
+async function startFleet({ hasSmallDisk = false } = {}) {
   const service = await startTokenService(3_600)
   const settings = { redis, baseUrl: service.url, share: { timeout: '2s' } }
   const halts = createHalts(await tempDirectory())
@@ -69,7 +59,9 @@ async function startFleet({ hasSmallDisk = false } = {}): Promise<Fleet> {
   const others = await Promise.all(['two', 'three'].map((name) => startHost(name, settings)))
   const before = await oneToken([asker, ...others], PATIENTLY)
   expect(service.requests).toHaveLength(1)
-  return { asker, others, halts, disk, service, before, again: () => startHost('asker', settings, asker) }
+  /** Starts the asker again in its directory. */
+  const again = () => startHost('asker', settings, asker)
+  return { asker, others, halts, disk, service, before, again }
 }
 
 async function tokenOf(host: Daemon): Promise<string | undefined> {

@@ -17,12 +17,7 @@ import { chmod, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { Secret } from '../../src/lib/secret.ts'
-import {
-  createStateStore,
-  parseSavedState,
-  parseSavedToken,
-  type StateStore,
-} from '../../src/storage/state-store.ts'
+import { createStateStore, parseSavedState, parseSavedToken } from '../../src/storage/state-store.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
 import {
   notBeforeMs,
@@ -37,7 +32,7 @@ import {
 import { afterReload, afterRequest, nextState } from '../../src/token/transitions.ts'
 import { createFakeClock, type FakeClock } from '../support/fake-clock.ts'
 import { jwtOf } from '../support/jwt.ts'
-import { createRecords, type Records } from '../support/records.ts'
+import { createRecords } from '../support/records.ts'
 import { canMount, smallDisk } from '../support/small-disk.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { kindOf } from '../support/kind-of.ts'
@@ -64,24 +59,6 @@ const limited: FetchOutcome = {
   retryAfterMs: 10 * MINUTE,
 }
 
-interface Scene {
-  readonly clock: FakeClock
-  readonly runtimeDirectory: string
-  readonly stateDirectory: string
-  readonly records: Records
-  /** Opens the store as a process does that starts. */
-  readonly start: (asking?: {
-    baseUrl?: string
-    credentials?: typeof FIRST
-    boot?: string
-  }) => Promise<{ store: StateStore; state: TokenState }>
-  /** The state when the service answers so. */
-  readonly answered: (state: TokenState, outcome: FetchOutcome) => TokenState
-  readonly ok: (lifeMs?: number) => FetchOutcome
-  /** The state after a reload with other settings. */
-  readonly reloaded: (state: TokenState, next: { baseUrl: string; credentialsId: string }) => TokenState
-}
-
 /** The token that is kept has other facts. */
 async function changeToken(runtimeDirectory: string, facts: object): Promise<void> {
   const path = join(runtimeDirectory, 'kept.json')
@@ -90,7 +67,7 @@ async function changeToken(runtimeDirectory: string, facts: object): Promise<voi
   await writeFile(path, JSON.stringify(file))
 }
 
-async function scene(): Promise<Scene> {
+async function scene() {
   const clock = createFakeClock()
   const runtimeDirectory = await tempDirectory('memory')
   const stateDirectory = await tempDirectory()
@@ -102,6 +79,7 @@ async function scene(): Promise<Scene> {
     runtimeDirectory,
     stateDirectory,
     records,
+    /** Opens the store as a process does that starts. */
     async start({ baseUrl = BASE_URL, credentials = FIRST, boot = 'boot-one' } = {}) {
       const bootIdFile = join(stateDirectory, `${boot}.id`)
       if (boot !== 'hidden') await writeFile(bootIdFile, `${boot}\n`)
@@ -112,9 +90,12 @@ async function scene(): Promise<Scene> {
         state: await store.load({ baseUrl, credentialsId: store.credentialsIdOf(baseUrl, credentials) }),
       }
     },
-    answered: (state, outcome) => nextState(afterRequest(state, 'start', clock.now()), outcome, step()).state,
-    reloaded: (state, next) => afterReload(state, next, step()),
-    ok(lifeMs = HOUR) {
+    /** The state when the service answers so. */
+    answered: (state: TokenState, outcome: FetchOutcome) =>
+      nextState(afterRequest(state, 'start', clock.now()), outcome, step()).state,
+    reloaded: (state: TokenState, next: { baseUrl: string; credentialsId: string }) =>
+      afterReload(state, next, step()),
+    ok(lifeMs = HOUR): FetchOutcome {
       const iat = clock.now().wallMs / 1000
       return { kind: 'ok', accessToken: jwtOf({ iat, exp: iat + lifeMs / 1000 }, ++tokens) }
     },

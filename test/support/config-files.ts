@@ -6,14 +6,8 @@ import { afterEach, beforeEach } from 'vitest'
 
 import { ConfigError } from '../../src/config/issues.ts'
 
-export interface ConfigFiles {
-  readonly directory: string
-  /** Writes a file and gives its path. Objects are written as JSON; the mode is 0600 unless given. */
-  write(name: string, content: string | Buffer | object, mode?: number): string
-}
-
 /** To be called outside of tests: the directory is made before each of them and removed after it. */
-export function useConfigFiles(): ConfigFiles {
+export function useConfigFiles() {
   let directory = ''
   beforeEach(() => {
     directory = mkdtempSync(join(tmpdir(), 'config-'))
@@ -25,7 +19,8 @@ export function useConfigFiles(): ConfigFiles {
     get directory() {
       return directory
     },
-    write(name, content, mode = 0o600) {
+    /** Writes a file and gives its path. Objects are written as JSON. */
+    write(name: string, content: string | Buffer | object, mode = 0o600) {
       const path = join(directory, name)
       mkdirSync(dirname(path), { recursive: true })
       const isText = typeof content === 'string' || Buffer.isBuffer(content)

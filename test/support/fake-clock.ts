@@ -1,18 +1,5 @@
 // A clock that goes only when the test says so: time passes, the host is suspended, the wall clock is set.
-import type { Clock } from '../../src/lib/clock.ts'
-
-export interface FakeClock extends Clock {
-  /** Time passes. Sleepers wake in order, each at its moment, and what they do is done before the next wakes. */
-  advance(ms: number): Promise<void>
-  /** The host is suspended: boot clock and wall clock go on, timers stand still and fire that much later. */
-  suspend(ms: number): void
-  /** The wall clock is set. */
-  jumpWall(ms: number): void
-  /** Number of sleeps under way. */
-  sleepers(): number
-  /** Lets promises settle, and what they start, without any time passing. Real I/O may take longer: wait for it. */
-  settle(): Promise<void>
-}
+export type FakeClock = ReturnType<typeof createFakeClock>
 
 /** Turns of the event loop in which what a sleeper does on waking must be done. */
 const TURNS = 8
@@ -27,12 +14,13 @@ export function createFakeClock({
   wallMs = 1_800_000_000_000,
   bootMs = 1_000_000,
   isBusy = () => false,
-}: { wallMs?: number; bootMs?: number; isBusy?: () => boolean } = {}): FakeClock {
+}: { wallMs?: number; bootMs?: number; isBusy?: () => boolean } = {}) {
   const timers = new Set<{ readonly dueMs: number; readonly wake: () => void }>()
   let monotonicMs = 0
   let boot = bootMs
   let wall = wallMs
 
+  /** Lets promises settle, and what they start, without any time passing. Real I/O may take longer: wait for it. */
   async function settle(): Promise<void> {
     for (let turns = 0; turns < TURNS; turns = isBusy() ? 0 : turns + 1) await turn()
   }
@@ -59,8 +47,8 @@ export function createFakeClock({
   return {
     now: () => ({ bootMs: boot, wallMs: wall }),
     schedule,
-    sleep(ms, signal) {
-      return new Promise((resolve) => {
+    sleep(ms: number, signal: AbortSignal) {
+      return new Promise<void>((resolve) => {
         if (signal.aborted) return resolve()
         const done = (): void => {
           cancel()
@@ -71,7 +59,8 @@ export function createFakeClock({
         signal.addEventListener('abort', done)
       })
     },
-    async advance(ms) {
+    /** Time passes. Sleepers wake in order, each at its moment, and what they do is done before the next wakes. */
+    async advance(ms: number) {
       await settle()
       const untilMs = monotonicMs + ms
       let wakes = 0
@@ -86,13 +75,15 @@ export function createFakeClock({
       pass(untilMs - monotonicMs)
       await settle()
     },
-    suspend(ms) {
+    /** The host is suspended: boot clock and wall clock go on, timers stand still and fire that much later. */
+    suspend(ms: number) {
       boot += ms
       wall += ms
     },
-    jumpWall(ms) {
+    jumpWall(ms: number) {
       wall += ms
     },
+    /** Number of sleeps under way. */
     sleepers: () => timers.size,
     settle,
   }

@@ -44,20 +44,7 @@ export type FleetStep =
   | { readonly do: 'lose'; readonly kind: 'lost' | 'slow' | 'denied'; readonly host: number | null }
   | { readonly do: 'find' | 'flush' | 'mute' | 'unmute' | 'endLease' }
 
-export interface FleetStoryWorld {
-  play(step: FleetStep): Promise<void>
-  /** The rules that were broken, in sentences. */
-  broken(): readonly string[]
-  /** The store is back, the service gives tokens, all have the same account, and a refusal is lifted by one operator. */
-  calm(): Promise<void>
-  /** The tokens that the hosts hand out. */
-  tokens(): readonly (string | null)[]
-  requests(): number
-  /** Connections to a store that were ever opened. */
-  connections(): number
-  advance(ms: number): Promise<void>
-  end(): Promise<void>
-}
+export type FleetStoryWorld = Awaited<ReturnType<typeof createFleetStoryWorld>>
 
 const HOSTS = 3
 const CLIENT_PACE_MS = 30_000
@@ -92,7 +79,7 @@ interface Account {
   underWay: Life | null
 }
 
-export async function createFleetStoryWorld(random: () => number): Promise<FleetStoryWorld> {
+export async function createFleetStoryWorld(random: () => number) {
   const root = mkdtempSync(join('/dev/shm', 'kyc-tokend-fleet-story-'))
   let busy = 0
   const clock = createFakeClock({ isBusy: () => busy > 0 })
@@ -488,7 +475,9 @@ export async function createFleetStoryWorld(random: () => number): Promise<Fleet
   for (const host of hosts) await start(host, 'one')
   return {
     play,
+    /** The rules that were broken, in sentences. */
     broken: () => [...broken],
+    /** The store is back, the service gives tokens, all have the same account, and a refusal is lifted by one operator. */
     async calm() {
       for (const host of hosts) host.crash = null
       await play({ do: 'answer', answer: 'long', afterMs: 0 })
@@ -500,13 +489,15 @@ export async function createFleetStoryWorld(random: () => number): Promise<Fleet
       await play({ do: 'operator', host: 0 })
       await clock.advance(60_000)
     },
+    /** The tokens that the hosts hand out. */
     tokens: () =>
       hosts.map(({ life }) =>
         life === null ? null : (usableToken(life.keeper.state(), life.clock.now())?.accessToken ?? null),
       ),
     requests: () => requests,
+    /** Connections to a store that were ever opened. */
     connections: () => connections,
-    advance: (ms) => clock.advance(ms),
+    advance: (ms: number) => clock.advance(ms),
     async end() {
       for (const { life } of hosts) {
         life?.stop.abort()

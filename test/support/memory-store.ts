@@ -14,37 +14,13 @@ interface Held extends SealedRecord {
   readonly untilMs: number
 }
 
-export interface MemoryServer {
-  /** A host's connection to it. */
-  connect(owner: string): Store
-  /** Every operation fails like this from now on, or those of this host; null: none does. */
-  fail(error: StoreError | null, owner?: string): void
-  /** The next write of this host is done or is not, and fails like this. */
-  interruptPut(owner: string, how: { readonly error: StoreError; readonly isDone: boolean }): void
-  flush(): void
-  /** Delivers pushes at once (default), or not at all. */
-  push(isOn: boolean): void
-  /** The stored record. */
-  record(): Held | null
-  pause(): Held | null
-  /** Number of connections that listen. */
-  listeners(): number
-  plant(record: Omit<Held, 'untilMs'>): void
-  /** Lets the owner of a lease lose it. */
-  endLease(): void
-  /** A process with the right to write sets these for ten years. */
-  plantHold(hold: {
-    readonly lease?: string
-    readonly pause?: SealedRecord
-    readonly isPaced?: boolean
-  }): void
-}
+export type MemoryServer = ReturnType<typeof createMemoryServer>
 
 const PACE_MS = 30_000
 const FOR_LONG_MS = 3_650 * 86_400_000
 const FENCE_AHEAD_MS = 86_400_000
 
-export function createMemoryServer(nowMs: () => number): MemoryServer {
+export function createMemoryServer(nowMs: () => number) {
   let record: (Held & { hosts: number }) | null = null
   let pause: Held | null = null
   let lease: { owner: string; untilMs: number } | null = null
@@ -52,7 +28,7 @@ export function createMemoryServer(nowMs: () => number): MemoryServer {
   let paceUntilMs = 0
   let failure: StoreError | null = null
   const failures = new Map<string, StoreError | null>()
-  const interruptions = new Map<string, { readonly error: StoreError; readonly isDone: boolean }>()
+  const interruptions = new Map<string, { error: StoreError; isDone: boolean }>()
   let isPushing = true
   const listeners = new Set<StoreListener>()
 
@@ -96,6 +72,7 @@ export function createMemoryServer(nowMs: () => number): MemoryServer {
     return { verdict: 'yours', fence: given, nowMs: now }
   }
 
+  /** A host's connection to it. */
   function connect(owner: string): Store {
     let isClosed = false
     /** As over a network: the answer comes later, and what goes wrong is a rejection. */
@@ -174,13 +151,14 @@ export function createMemoryServer(nowMs: () => number): MemoryServer {
 
   return {
     connect,
-    fail(error, owner) {
+    /** Every operation fails like this from now on, or those of this host; null: none does. */
+    fail(error: StoreError | null, owner?: string) {
       if (owner === undefined) failure = error
       else failures.set(owner, error)
     },
-    interruptPut(owner, how) {
-      interruptions.set(owner, how)
-    },
+    /** The next write of this host is done or is not, and fails like this. */
+    interruptPut: (owner: string, how: { error: StoreError; isDone: boolean }) =>
+      void interruptions.set(owner, how),
     flush() {
       record = null
       pause = null
@@ -188,19 +166,23 @@ export function createMemoryServer(nowMs: () => number): MemoryServer {
       given = 0
       paceUntilMs = 0
     },
-    push(isOn) {
+    /** Delivers pushes at once (default), or not at all. */
+    push(isOn: boolean) {
       isPushing = isOn
     },
-    record: () => record,
+    record: (): Held | null => record,
     pause: () => pause,
+    /** Number of connections that listen. */
     listeners: () => listeners.size,
-    plant(planted) {
+    plant(planted: Omit<Held, 'untilMs'>) {
       record = { ...planted, untilMs: nowMs() + FOR_LONG_MS, hosts: 0 }
     },
+    /** Lets the owner of a lease lose it. */
     endLease() {
       lease = null
     },
-    plantHold(hold) {
+    /** A process with the right to write sets these for ten years. */
+    plantHold(hold: { lease?: string; pause?: SealedRecord; isPaced?: boolean }) {
       const untilMs = nowMs() + FOR_LONG_MS
       if (hold.lease !== undefined) lease = { owner: hold.lease, untilMs }
       if (hold.pause !== undefined) pause = { ...hold.pause, untilMs }

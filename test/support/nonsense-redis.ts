@@ -2,19 +2,12 @@
 import { createServer, type Socket } from 'node:net'
 import { join } from 'node:path'
 import { onTestFinished } from 'vitest'
-import type { RedisServer } from './redis.ts'
 import { tempDirectory } from './temp-directory.ts'
 
-export interface NonsenseRedis extends Pick<RedisServer, 'address'> {
-  /** Connections that were ever opened, and commands that came. */
-  readonly counts: { connections: number; commands: number }
-}
-
 /** `answer` writes what it likes for each script and subscription; what is needed to connect is answered well. */
-export async function startNonsenseRedis(
-  answer: (socket: Socket, command: string) => void,
-): Promise<NonsenseRedis> {
+export async function startNonsenseRedis(answer: (socket: Socket, command: string) => void) {
   const path = join(await tempDirectory(), 'redis.sock')
+  /** Connections that were ever opened, and commands that came. */
   const counts = { connections: 0, commands: 0 }
   const sockets = new Set<Socket>()
   const server = createServer((socket) => {

@@ -11,21 +11,7 @@ import type { Store, StoreListener } from '../../src/share/store.ts'
 import { missingOf } from './lacks.ts'
 import { expectUntil } from './until.ts'
 
-export interface RedisServer {
-  /** Its address for hosts. */
-  readonly address: StoreConfig['servers'][number]
-  readonly process: ChildProcess
-  readonly directory: string
-  /** Runs redis-cli; gives what it prints. `input`: its last argument. */
-  cli(...words: readonly string[]): string
-  signal(signal: NodeJS.Signals): void
-  /** Ends it at once; keeps its directory and port. */
-  kill(): Promise<void>
-  /** Starts it again with the same arguments. */
-  start(): Promise<void>
-  /** Ends it and removes its directory. */
-  stop(): Promise<void>
-}
+export type RedisServer = Awaited<ReturnType<typeof startRedis>>
 
 /** The settings of a store on this server. */
 export const settingsOf = (
@@ -84,7 +70,7 @@ export async function startRedis({
   port?: number
   tls?: boolean
   sentinel?: string
-} = {}): Promise<RedisServer> {
+} = {}) {
   const directory = mkdtempSync(join(tmpdir(), 'kyc-tokend-redis-'))
   const path = join(directory, 'redis.sock')
   const listen = [
@@ -111,6 +97,7 @@ export async function startRedis({
     const [program = '', ...words] = command
     return spawn(program, words, { stdio: 'ignore' })
   }
+  /** Runs redis-cli; gives what it prints. */
   function cli(...words: readonly string[]): string {
     const { stdout, stderr } = spawnSync('redis-cli', ['-s', path, ...words], {
       encoding: 'utf8',
@@ -121,25 +108,31 @@ export async function startRedis({
   async function ready(): Promise<void> {
     await expectUntil('redis-server to answer', () => /PONG|NOAUTH|NOPERM/.test(cli('ping')))
   }
+  /** Ends it at once; keeps its directory and port. */
   async function kill(): Promise<void> {
     if (child.exitCode !== null || child.signalCode !== null) return
     const ended = once(child, 'exit')
     child.kill('SIGKILL')
     await ended
   }
-  const server: RedisServer = {
-    address: port === undefined ? { path } : { host: tls ? 'localhost' : '127.0.0.1', port },
+  const address: StoreConfig['servers'][number] =
+    port === undefined ? { path } : { host: tls ? 'localhost' : '127.0.0.1', port }
+  const server = {
+    /** Its address for hosts. */
+    address,
     get process() {
       return child
     },
     directory,
     cli,
-    signal: (signal) => void child.kill(signal),
+    signal: (signal: NodeJS.Signals) => void child.kill(signal),
     kill,
+    /** Starts it again with the same arguments. */
     async start() {
       child = launch()
       await ready()
     },
+    /** Ends it and removes its directory. */
     async stop() {
       await kill()
       rmSync(directory, { recursive: true, force: true })

@@ -1,5 +1,5 @@
 // Runs the command line as a user does: a process, its streams and its end.
-import { spawn, type ChildProcessWithoutNullStreams } from 'node:child_process'
+import { spawn } from 'node:child_process'
 import { onTestFinished } from 'vitest'
 import type { CommandSpec } from '../../src/commands/command.ts'
 import { exitSentence } from '../../src/commands/command-line.ts'
@@ -23,12 +23,7 @@ interface Options {
 }
 
 /** The command line as it runs, with its output so far. */
-export interface Running {
-  readonly child: ChildProcessWithoutNullStreams
-  readonly stdout: () => string
-  readonly stderr: () => string
-  readonly ended: Promise<Ended>
-}
+export type Running = ReturnType<typeof startProgram>
 
 /** `ended` rejects if the command ends with a status that its help does not have. */
 export function startCli(args: readonly string[], options: Options = {}): Running {
@@ -48,7 +43,7 @@ export function statusesOf(spec: CommandSpec): number[] {
   return Array.from(exitSentence(spec).matchAll(/[:;] (\d+) /g), ([, status]) => Number(status))
 }
 
-export function startProgram([command = '', ...words]: readonly string[], options: Options = {}): Running {
+export function startProgram([command = '', ...words]: readonly string[], options: Options = {}) {
   const { env, uid, ...others } = options
   const none = { KYC_TOKEND_SOCKET: undefined, KYC_TOKEND_ACCOUNT: undefined, NO_COLOR: undefined }
   const child = spawn(command, words, {

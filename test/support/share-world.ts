@@ -2,30 +2,19 @@
 import fc from 'fast-check'
 import { Secret } from '../../src/lib/secret.ts'
 import { createSeal, type Seal, type SharedRecord } from '../../src/share/seal.ts'
-import { shareToken, type MemberOptions, type ShareToken } from '../../src/share/share-token.ts'
+import { shareToken, type MemberOptions } from '../../src/share/share-token.ts'
 import { createKeeper, type Keeper } from '../../src/token/keeper.ts'
 import type { Cause, FetchOutcome, FetchToken, ServiceOutcome } from '../../src/token/outcome.ts'
 import { initialState, usableToken, type TokenState } from '../../src/token/state.ts'
 import type { Clock } from '../../src/lib/clock.ts'
-import { createFakeClock, type FakeClock } from './fake-clock.ts'
+import { createFakeClock } from './fake-clock.ts'
 import { jwtOf } from './jwt.ts'
-import { createMemoryServer, type MemoryServer } from './memory-store.ts'
+import { createMemoryServer } from './memory-store.ts'
 import { createRandom } from './random.ts'
 
 await import('p-retry')
 
-export interface Host {
-  readonly name: string
-  readonly keeper: Keeper
-  readonly share: ShareToken
-  /** The events that it logged. */
-  readonly events: { level: string; event: string; [field: string]: unknown }[]
-  /** The token that it hands out; null: none. */
-  token(): string | null
-  /** Ends it, as if killed: what it does from now on has no effect. */
-  kill(): void
-  stop(): Promise<void>
-}
+export type Host = ReturnType<ShareWorld['host']>
 export interface HostOptions extends Partial<
   Pick<MemberOptions, 'resumeState' | 'host'> & Pick<MemberOptions['share'], 'asks' | 'whenAlone'>
 > {
@@ -42,23 +31,7 @@ export interface Asked {
   readonly cause: Cause
   readonly atMs: number
 }
-export interface ShareWorld {
-  readonly clock: FakeClock
-  readonly server: MemoryServer
-  readonly seal: Seal
-  readonly asked: Asked[]
-  /** Starts a host. */
-  host(options?: HostOptions): Host
-  hosts(count: number, options?: HostOptions): Host[]
-  /** The store's clock is set. */
-  jumpStore(ms: number): void
-  /** Sets the answers of the service from now on. */
-  answer(next: (host: string) => ServiceOutcome | Promise<ServiceOutcome>): void
-  token(): ServiceOutcome
-  /** A promise to be settled by the test: how an answer is held back. */
-  gate(): { readonly passed: Promise<void>; open(): void }
-  stop(): Promise<void>
-}
+export type ShareWorld = ReturnType<typeof createShareWorld>
 
 const BASE_URL = 'https://service.test'
 export const NOTHING_KNOWN = { adoptedFence: 0, highestFence: 0, own: null, hosts: null }
@@ -73,13 +46,13 @@ export const SHARE = {
 } as const
 export const POLICY = { maxAgeMs: 900_000, initialDelayMs: 1_000, maxDelayMs: 300_000 }
 
-export function createShareWorld({ lifeSeconds = 3_600, seed = 1 } = {}): ShareWorld {
+export function createShareWorld({ lifeSeconds = 3_600, seed = 1 } = {}) {
   const clock = createFakeClock()
   let storeAheadMs = 0
   const server = createMemoryServer(() => clock.now().wallMs + storeAheadMs)
   const random = createRandom(seed)
   const asked: Asked[] = []
-  const started: Host[] = []
+  const stops: (() => Promise<void>)[] = []
   const sealOf = (apiSecret = 'the secret of the account'): Seal =>
     createSeal({
       baseUrl: BASE_URL,
@@ -99,8 +72,9 @@ export function createShareWorld({ lifeSeconds = 3_600, seed = 1 } = {}): ShareW
   }
   let respond: (host: string) => ServiceOutcome | Promise<ServiceOutcome> = token
 
-  function host(options: HostOptions = {}): Host {
-    const { host: name = `host-${started.length + 1}`, clockAheadMs = 0 } = options
+  /** Starts a host. */
+  function host(options: HostOptions = {}) {
+    const { host: name = `host-${stops.length + 1}`, clockAheadMs = 0 } = options
     const own: Clock = {
       now() {
         const { bootMs, wallMs } = clock.now()
@@ -109,7 +83,7 @@ export function createShareWorld({ lifeSeconds = 3_600, seed = 1 } = {}): ShareW
       schedule: (ms, call) => clock.schedule(ms, call),
       sleep: (ms, signal) => clock.sleep(ms, signal),
     }
-    const events: Host['events'] = []
+    const events: { level: string; event: string; [field: string]: unknown }[] = []
     const policy = { ...POLICY, maxAgeMs: options.maxAgeMs ?? POLICY.maxAgeMs }
     const life = new AbortController()
     let isDead = false
@@ -152,12 +126,15 @@ export function createShareWorld({ lifeSeconds = 3_600, seed = 1 } = {}): ShareW
       },
     )
     const running = Promise.all([share.run(life.signal), keeper.run(life.signal)])
-    const result: Host = {
+    const result = {
       name,
       keeper,
       share,
+      /** The events that it logged. */
       events,
+      /** The token that it hands out; null: none. */
       token: () => usableToken(keeper.state(), own.now())?.accessToken ?? null,
+      /** Ends it, as if killed: what it does from now on has no effect. */
       kill() {
         isDead = true
         life.abort()
@@ -167,7 +144,7 @@ export function createShareWorld({ lifeSeconds = 3_600, seed = 1 } = {}): ShareW
         if (!isDead) await running
       },
     }
-    started.push(result)
+    stops.push(result.stop)
     return result
   }
 
@@ -177,23 +154,23 @@ export function createShareWorld({ lifeSeconds = 3_600, seed = 1 } = {}): ShareW
     seal: sealOf(),
     asked,
     host,
-    hosts: (count, options) => Array.from({ length: count }, () => host(options)),
-    jumpStore(ms) {
+    hosts: (count: number, options?: HostOptions) => Array.from({ length: count }, () => host(options)),
+    /** The store's clock is set. */
+    jumpStore(ms: number) {
       storeAheadMs += ms
     },
-    answer(next) {
+    /** Sets the answers of the service from now on. */
+    answer(next: (host: string) => ServiceOutcome | Promise<ServiceOutcome>) {
       respond = next
     },
     token,
+    /** A promise to be settled by the test: how an answer is held back. */
     gate() {
-      let open = (): void => undefined
-      const passed = new Promise<void>((resolve) => {
-        open = resolve
-      })
-      return { passed, open: () => open() }
+      const { promise: passed, resolve: open } = Promise.withResolvers<void>()
+      return { passed, open }
     },
     async stop() {
-      await Promise.all(started.map((each) => each.stop()))
+      await Promise.all(stops.map((stop) => stop()))
     },
   }
 }

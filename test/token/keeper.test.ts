@@ -12,23 +12,19 @@ const TICK_MS = 15_000
 const MINUTE = 60_000
 const HOUR = 60 * MINUTE
 
-interface Scene extends KeeperWorld {
-  /** The types of all events so far, without `tick`. */
-  readonly reported: () => string[]
-  /** Instants of the loop's ticks, on the boot clock. */
-  readonly ticks: number[]
-}
-
+type Scene = ReturnType<typeof createScene>
 type Options = Parameters<typeof createKeeperWorld>[0]
 
-function createScene(options?: Options): Scene {
+function createScene(options?: Options) {
   const world = createKeeperWorld(options)
   const events: KeeperEvent[] = []
+  /** Instants of the loop's ticks, on the boot clock. */
   const ticks: number[] = []
   world.keeper.onEvent((event) => {
     if (event.type === 'tick') ticks.push(world.clock.now().bootMs)
     else events.push(event)
   })
+  /** `reported`: the types of all events so far, without `tick`. */
   return { ...world, ticks, reported: () => events.map(({ type }) => type) }
 }
 
