@@ -54,12 +54,12 @@ notify() {
 		logged_at=0
 		state ''
 	fi
-	mv next "done.$1"
+	mv next done.raised
 }
 
-# Copies a file of the daemon to `next`; fails where it is not there or where the command was run for it.
-differs() {
-	cp -p "$directory/$1" next 2>/dev/null && ! cmp -s next "done.$2"
+# Copies the alert to `next`; fails where there is none or where the command was run for it.
+is_due() {
+	cp -p "$directory/alert.json" next 2>/dev/null && ! cmp -s next done.raised
 }
 
 is_newer() {
@@ -73,7 +73,7 @@ while :; do
 		# The daemon says what was resolved, unless it ended before it could.
 		if is_newer "$resolved" open; then cp -p "$resolved" next; else cp -p open next; fi
 		if notify resolved; then rm -f open done.raised; else sleep "$pace"; fi
-	elif differs alert.json raised; then
+	elif is_due; then
 		cp -p next open
 		notify raised || sleep "$pace"
 	else

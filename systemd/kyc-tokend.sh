@@ -1,6 +1,6 @@
 #!/bin/sh
 # /usr/bin/kyc-tokend. `kyc-tokend token` is answered here, without starting anything, from the line that the daemon
-# keeps for it (`VALID_FROM VALID_UNTIL TOKEN`, in seconds of /proc/uptime) where that is certain to be right, and
+# keeps for it (`VALID_FROM VALID_UNTIL TOKEN`, in whole seconds of /proc/uptime) where that is certain to be right, and
 # `kyc-tokend exec -- CMD` likewise. Every other command, and every doubt, is for the full program, which then says and does
 # what there is to say and do.
 
@@ -23,13 +23,12 @@ quick() {
 	read -r uptime _ </proc/uptime || return
 	[ -z "$more" ] || return
 
-	for number in "$from" "$until" "$uptime"; do
-		case ${number%%.*} in '' | ???????????*) return 1 ;; esac
-		case $number in *[!0123456789.]*) return 1 ;; esac
+	# All in whole seconds, rounded down.
+	uptime=${uptime%%.*}
+	for number in "$from" "$until"; do
+		case $number in *[!0123456789]* | ???????????*) return 1 ;; esac
 	done
-	# Whole seconds, each rounded against ourselves.
-	case $from in *.*) [ "${from%%.*}" -lt "${uptime%%.*}" ] ;; *) [ "$from" -le "${uptime%%.*}" ] ;; esac || return
-	[ "${uptime%%.*}" -lt "${until%%.*}" ] || return
+	[ "$from" -le "$uptime" ] && [ "$uptime" -lt "$until" ] || return
 
 	# RFC 6750, spelt out because ranges depend on the locale.
 	bare=${token%"${token##*[!=]}"}

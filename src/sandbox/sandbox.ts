@@ -210,7 +210,7 @@ function credentialsOf(
   const { [names.apiKey]: apiKey, [names.apiSecret]: apiSecret } = fields
   return typeof apiKey === 'string' && typeof apiSecret === 'string'
     ? { apiKey, apiSecret }
-    : `The body must be ${send === 'json' ? 'JSON' : 'a form'} with the strings ${names.apiKey} and ${names.apiSecret}`
+    : `The body must have the strings ${names.apiKey} and ${names.apiSecret}, as ${send}`
 }
 
 function fieldsOf(body: string): Fields {

@@ -1,6 +1,7 @@
 import type { ServerResponse } from 'node:http'
 import { expect, onTestFinished, test, vi } from 'vitest'
 import type { RejectResult, TokenClient } from '../../src/client/index.ts'
+import type { Fault } from '../../src/protocol.ts'
 import { clientOf, daemonWith, renewingDaemon, startApi, strict } from '../support/client-world.ts'
 import { tokenFields, type Asking, type ScriptedDaemon } from '../support/scripted-daemon.ts'
 
@@ -23,12 +24,13 @@ interface World {
   readonly answerReports: (result: RejectResult) => void
 }
 /** A daemon that has `token-1`, and waits as long as it is asked to where another is wanted. */
-async function stubbornDaemon(baseUrl: string, first: RejectResult): Promise<World> {
+async function stubbornDaemon(baseUrl: string, first: RejectResult | Pick<Fault, 'code'>): Promise<World> {
   let result = first
   let token = tokenFields('token-1', { baseUrl })
   const waiting = new Set<Asking>()
   const daemon = await daemonWith((asking) => {
-    if (asking.type === 'token.reject') return asking.answer('reject.result', result)
+    const type = 'code' in result ? 'fault' : 'reject.result'
+    if (asking.type === 'token.reject') return asking.answer(type, result)
     if (asking.data['notFingerprint'] !== token['fingerprint']) return asking.answer('token.result', token)
     waiting.add(asking)
     const timer = setTimeout(
@@ -138,16 +140,19 @@ test('isRefusal decides instead of the status', async () => {
   expect(own.seen.length).toBe(1)
 })
 
-test('when the daemon has asked the service, it is asked about the token again, and not the service', async () => {
-  const api = await startApi(strict)
-  const world = await stubbornDaemon(api.url, { verdict: 'refreshing' })
-  const client = clientOf(world.daemon)
-  const call = client.fetch(api.url)
-  await vi.waitUntil(() => reportsOf(world) === 1)
-  world.answerReports({ verdict: 'refused' })
-  expect((await call).status).toBe(401)
-  expect([reportsOf(world), api.seen.length]).toEqual([2, 1])
-})
+test.each<RejectResult | { code: 'busy' }>([{ verdict: 'refreshing' }, { code: 'busy' }])(
+  'after the answer %j to a report the daemon, and not the service, is asked about the token again',
+  async (first) => {
+    const api = await startApi(strict)
+    const world = await stubbornDaemon(api.url, first)
+    const client = clientOf(world.daemon)
+    const call = client.fetch(api.url)
+    await vi.waitUntil(() => reportsOf(world) === 1)
+    world.answerReports({ verdict: 'refused' })
+    expect((await call).status).toBe(401)
+    expect([reportsOf(world), api.seen.length]).toEqual([2, 1])
+  },
+)
 
 test('a daemon that does not wait is not asked in a loop', async () => {
   const api = await startApi(strict)

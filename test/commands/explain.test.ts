@@ -69,7 +69,9 @@ describe('explain', () => {
 
   it('sees that a token has expired', async () => {
     const accessToken = jwtOf({ iat: 2_000, exp: 1_000 })
-    expect(await said('200', JSON.stringify({ accessToken }))).toMatch(/^Reason: malformed-answer$/m)
+    expect(await said('200', JSON.stringify({ accessToken }))).toMatch(
+      /^Row: [2-8] of 8 .*\nReason: malformed-answer$/m,
+    )
   })
 
   it('reads the described service from the configuration, and none of its secrets', async () => {

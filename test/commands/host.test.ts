@@ -280,7 +280,8 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
       credentials: { apiKey: { file: join(directory, 'key') }, apiSecret: 'secret-1' },
       tokenFiles: [{ path: '/srv/none/token' }, { path: join(directory, 'token') }, { path: 'token' }],
     }
-    const units = { 'kyc-tokend.socket': listening }
+    const http = { ...listening, Listen: '/run/kyc-tokend/http.sock (Stream)' }
+    const units = { 'kyc-tokend.socket': listening, 'kyc-tokend-http.socket': http }
     const loaded = [
       '{"type":"a(ss)","data":[["lost","/nowhere/key"]]}',
       '{"type":"a(say)","data":[["bytes",[1,2]]]}',
@@ -297,7 +298,7 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
       `FAULT directories ${setting}tokenFiles[1].path: the directory ${directory} cannot be seen by kyc-tokend.service (PrivateTmp=yes): ${elsewhere}`,
       `FAULT directories ${setting}the file ${directory}/key cannot be read by kyc-tokend.service (PrivateTmp=yes): ${elsewhere}`,
       'ok sockets the node-ipc socket /run/kyc-tokend/ipc.sock is served by kyc-tokend.service, which runs',
-      'ok sockets the HTTP socket /run/kyc-tokend/http.sock is free',
+      'FAULT sockets the HTTP socket /run/kyc-tokend/http.sock was removed, so that no client finds it: sudo systemd-tmpfiles --create && sudo systemctl try-restart kyc-tokend.socket kyc-tokend-http.socket kyc-tokend-alert.path',
       'FAULT unit a drop-in of kyc-tokend.service loads the credential lost from /nowhere/key, which does not exist, so the daemon does not start (243/CREDENTIALS): make the file, or correct the drop-in and run sudo systemctl daemon-reload',
       'FAULT unit the alert command cannot be run by its unit: sudo chmod 755 /etc/kyc-tokend/alert-command',
     ])

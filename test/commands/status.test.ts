@@ -65,19 +65,6 @@ const format = (
 ): string => formatStatus(statusWith(fields), { nowMs, hasColour: false, columns: Infinity, ...options })
 const underSystemd = (unit: string) => ({ unit, alertCommand: null, alertProblem: null })
 
-test('prints times as they are spoken, and the life that is left', () => {
-  const text = format()
-  expect(text).toMatch(/^● ready: /)
-  expect(text).toMatch(/life +█{15}░{5} 45 min left of 1 h/)
-  expect(text).toMatch(/number 12, obtained 15 min ago/)
-  expect(text).toMatch(/next +refresh in 25 min/)
-  expect(text).toMatch(/3 on ipc \(1 subscribed\), 0 on http/)
-  expect(text).toMatch(/pid 4711, started 2 h ago/)
-  expect(text).toMatch(/service +https:\/\/api\.example\.com, 12 requests, last 15 min ago \(00:00:00Z\)$/m)
-  for (const line of text.split('\n')) expect(line.length).toBeLessThanOrEqual(80)
-  expect(text).not.toContain('→')
-})
-
 const good = statusWith()
 const share = {
   state: 'connected',
@@ -95,17 +82,7 @@ const reader = {
   lastAt: '2030-01-01T00:14:00.000Z',
   count: 1,
 } as const
-const stateProblem = '/var/lib/kyc-tokend/memory.json: no space is left: free some'
 test.each<[string, Partial<StatusResult>, RegExp[]]>([
-  [
-    'a failure with its attempts and its remedy',
-    { state: 'degraded', failure, nextAttemptAt: '2030-01-01T00:15:20.000Z' },
-    [
-      /failure +network for 3 min, since 00:12:00Z: 4 attempts, the last 15 min ago \(.*\)\n +getaddrinfo ENOTFOUND/,
-      /next +attempt in 20 s/,
-      /→ .*baseUrl.*resolves/,
-    ],
-  ],
   [
     'files with faults first',
     { files: [file('/good'), file('/bad', 'it is a link: remove it')] },
@@ -118,11 +95,6 @@ test.each<[string, Partial<StatusResult>, RegExp[]]>([
     'no time of writing for a file that is absent now',
     { files: [{ ...file('/gone'), present: false }] },
     [/✓ \/gone \(raw\), not there now\n/],
-  ],
-  [
-    'first a state that cannot be saved, with its remedy',
-    { daemon: { ...good.daemon, stateProblem } },
-    [new RegExp(`^.*\\n→ The state for a restart cannot be saved: ${stateProblem}\\.\\n`)],
   ],
   [
     'the word of the answer about a life, and the end of one',

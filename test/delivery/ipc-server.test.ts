@@ -1,23 +1,17 @@
 import { existsSync, statSync } from 'node:fs'
 import { describe, expect, it, vi } from 'vitest'
 import { failures } from '../support/failures.ts'
-import { asStranger, lateAnswer, startDelivery } from '../support/delivery-world.ts'
+import { asStranger, lateAnswer, startDelivery, type DeliveryWorld } from '../support/delivery-world.ts'
 import { askOnce, connectRaw } from '../support/ipc-client.ts'
-import { kindOf } from '../support/kind-of.ts'
 import { eventually, expectUntil } from '../support/until.ts'
 
-describe('token.get', () => {
-  it('is answered with the token and the id', async () => {
-    const world = await startDelivery()
-    await world.rotate()
-    const answer = await askOnce(world.ipcPath, 'token.get', { id: 'an id.1' })
-    expect(answer).toMatchObject({
-      type: 'token.result',
-      data: { id: 'an id.1', tokenType: 'Bearer', expirySource: 'assumed', state: 'ready', stale: false },
-    })
-    expect(answer?.data['accessToken']).toMatch(/^token-\d$/)
-  })
+async function ready(): Promise<DeliveryWorld> {
+  const world = await startDelivery()
+  await world.rotate()
+  return world
+}
 
+describe('token.get', () => {
   it('waits for the first token', async () => {
     const { answer, grant } = lateAnswer()
     const world = await startDelivery({ answer })
@@ -32,26 +26,8 @@ describe('token.get', () => {
     })
   })
 
-  it('reports a refusal at once, however long it may wait, with the remedy', async () => {
-    const world = await startDelivery({ answer: () => failures.inactive })
-    await eventually(() => expect(kindOf(world.keeper.state())).toBe('refused'))
-    const answer = await askOnce(world.ipcPath, 'token.get', { waitSeconds: 60 })
-    expect(answer).toMatchObject({
-      type: 'fault',
-      data: { code: 'account-inactive', reason: 'account-inactive' },
-    })
-    expect(answer?.data['message']).toContain('support')
-  })
-
-  it('says after the wait why there is none', async () => {
-    const world = await startDelivery({ answer: () => failures.network })
-    const answer = await askOnce(world.ipcPath, 'token.get', { waitSeconds: 0.2 })
-    expect(answer).toMatchObject({ type: 'fault', data: { code: 'no-token-yet', reason: 'network' } })
-  })
-
   it('wakes the loop for a longer life, and not for more than there is', async () => {
-    const world = await startDelivery()
-    await world.rotate()
+    const world = await ready()
     const before = world.asked()
     const tooMuch = await askOnce(world.ipcPath, 'token.get', { minValidSeconds: 86_400, waitSeconds: 60 })
     expect(tooMuch?.type).toBe('token.result')
@@ -65,8 +41,7 @@ describe('token.get', () => {
   })
 
   it('waits for another token than the one that is known', async () => {
-    const world = await startDelivery()
-    await world.rotate()
+    const world = await ready()
     const known = await askOnce(world.ipcPath, 'token.get', {})
     const client = await connectRaw(world.ipcPath)
     const rejected = { fingerprint: known?.data['fingerprint'] }
@@ -81,8 +56,7 @@ describe('token.get', () => {
 
 describe('token.subscribe', () => {
   it('answers at once and sends each change, with its id', async () => {
-    const world = await startDelivery()
-    await world.rotate()
+    const world = await ready()
     const client = await connectRaw(world.ipcPath)
     client.ask('token.subscribe', { id: 's', waitSeconds: 60 })
     const first = await client.frame(0)
@@ -157,8 +131,7 @@ describe('requests that are none', () => {
     ].map((type) => JSON.stringify({ type, data: { id: '1' } })),
   ]
   it('are each answered with bad-request, and the connection lives', async () => {
-    const world = await startDelivery()
-    await world.rotate()
+    const world = await ready()
     const client = await connectRaw(world.ipcPath)
     client.write(wrong.map((frame) => `${frame}\f`).join(''))
     client.ask('token.get', { id: 'after' })
@@ -175,8 +148,7 @@ describe('requests that are none', () => {
     `"${'x'.repeat(4_095)}"\f`,
     Buffer.from([0xff, 0x0c]),
   ])('broken framing loses the connection, after what was asked before is answered', async (bytes) => {
-    const world = await startDelivery()
-    await world.rotate()
+    const world = await ready()
     const client = await connectRaw(world.ipcPath)
     client.ask('token.get', { id: 'before' })
     client.write(bytes)
@@ -188,8 +160,7 @@ describe('requests that are none', () => {
 
 describe('the longest', () => {
   it('frame has 4,096 bytes', async () => {
-    const world = await startDelivery()
-    await world.rotate()
+    const world = await ready()
     const client = await connectRaw(world.ipcPath)
     const frame = (bytes: number): string => {
       const empty = '{"type":"token.get","data":{"id":"1","x":""}}'
@@ -208,8 +179,7 @@ describe('the longest', () => {
     ['wait is a minute', 'token.get', { waitSeconds: 60 }, { waitSeconds: 60.5 }],
     ['name has 128 characters', 'token.get', { client: 'x'.repeat(128) }, { client: 'x'.repeat(129) }],
   ])('%s', async (_what, type, longest, tooLong) => {
-    const world = await startDelivery()
-    await world.rotate()
+    const world = await ready()
     expect(await askOnce(world.ipcPath, type, longest)).toMatchObject({ type: 'token.result' })
     expect(await askOnce(world.ipcPath, type, tooLong)).toMatchObject({ data: { code: 'bad-request' } })
   })
@@ -229,8 +199,7 @@ describe('the rest', () => {
   })
 
   it('refreshes for the own user, and says how it went', async () => {
-    const world = await startDelivery()
-    await world.rotate()
+    const world = await ready()
     expect(await askOnce(world.ipcPath, 'refresh.request', {})).toMatchObject({
       type: 'refresh.result',
       data: { outcome: 'ok', generation: 2 },
@@ -242,8 +211,7 @@ describe('the rest', () => {
   })
 
   it('records who took the token, not what it is', async () => {
-    const world = await startDelivery()
-    await world.rotate()
+    const world = await ready()
     await world.ipc.reconfigure(world.socket({ allow: { uids: [12_345], gids: [] } }))
     await askOnce(world.ipcPath, 'token.get', { client: 'billing' })
     await askOnce(world.ipcPath, 'token.get', {})
@@ -260,8 +228,7 @@ describe('the rest', () => {
   })
 
   it('takes other limits, another mode and another path while connections live on', async () => {
-    const world = await startDelivery()
-    await world.rotate()
+    const world = await ready()
     const client = await connectRaw(world.ipcPath)
     await world.ipc.reconfigure(world.socket({ mode: 0o660 }))
     expect(statSync(world.ipcPath).mode & 0o777).toBe(0o660)
@@ -290,15 +257,6 @@ describe('the rest', () => {
 })
 
 describe('alert.test', () => {
-  it('is performed for the own user', async () => {
-    const result = { outcome: 'raised', resolvesAt: '2026-01-01T00:00:10.000Z' } as const
-    const world = await startDelivery({ testAlert: () => ({ value: result }) })
-    expect(await askOnce(world.ipcPath, 'alert.test', {})).toEqual({
-      type: 'alert.result',
-      data: { id: 'once', ...result },
-    })
-  })
-
   it('is denied to another user, as a refresh is', async () => {
     const testAlert = vi.fn<() => never>()
     const world = await startDelivery({ testAlert, loadLibc: asStranger })
@@ -310,8 +268,7 @@ describe('alert.test', () => {
 
 describe('the record of clients', () => {
   it('has a report of a refused token once an hour for each reporter, with its verdict', async () => {
-    const world = await startDelivery()
-    await world.rotate()
+    const world = await ready()
     for (const client of ['billing', 'billing', 'search'])
       await askOnce(world.ipcPath, 'token.reject', { client, fingerprint: '0123456789abcdef' })
     const records = () => world.records.filter(({ fields }) => fields.event === 'token-rejected')
@@ -324,8 +281,7 @@ describe('the record of clients', () => {
   })
 
   it('names who read the token, to root and the own user', async () => {
-    const world = await startDelivery()
-    await world.rotate()
+    const world = await ready()
     for (const client of ['one', 'one', undefined]) await askOnce(world.ipcPath, 'token.get', { client })
     const { data } = (await askOnce(world.ipcPath, 'status.get', {})) ?? {}
     const common = { uid: process.getuid?.(), pid: process.pid, transport: 'ipc' }

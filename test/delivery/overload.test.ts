@@ -238,22 +238,6 @@ describe('floods cost the daemon little memory, and no other client its answer',
     expect(residentMiB(daemon) - before).toBeLessThan(mostMiB)
   })
 
-  it('a thousand with 16 subscriptions each let newcomers in while all get the next token', async () => {
-    const daemon = await start()
-    const ids = Array.from({ length: 16 }, (_, id) => `{"type":"token.subscribe","data":{"id":"${id}"}}\f`)
-    const common = { path: daemon.ipcPath, connections: 1_000, request: '\f', times: 0 }
-    await flood({ ...common, first: ids.join('') })
-    await flood({ ...common, first: ids.join(''), reads: false })
-    await settled(daemon)
-    for (let count = 0; count < 2; count += 1) {
-      expect(await askOnce(daemon.ipcPath, 'refresh.request', {})).toMatchObject({ data: { outcome: 'ok' } })
-      const waits = await newcomers(daemon, async ({ ipcPath }) => askOnce(ipcPath, 'token.get', {}), 5)
-      expect(waits.at(-1)).toBeLessThan(1_000)
-    }
-    // The service has 64 MB of heap, and 256 MB in all.
-    expect(residentMiB(daemon)).toBeLessThan(180)
-  })
-
   const sixteen: [what: string, type: string, wait: object, reads: number | false, mostMiB: number][] = [
     ['16 subscriptions who read no more', 'token.subscribe', {}, 16, 130],
     ['16 requests that wait', 'token.get', { waitSeconds: 60 }, false, 220],
@@ -314,21 +298,4 @@ it('connections that end leave descriptors for the request to the service and fo
     return logged().filter((event) => event === 'token-obtained').length > 10
   })
   expect(daemon.log().filter(({ level }) => level === 'error' || level === 'warning')).toEqual([])
-})
-
-it('a limit of 1,024 descriptors limits the connections, and not what the daemon does besides', async () => {
-  const shell = ['sh', '-c', 'ulimit -n 1024; exec "$@"', 'sh']
-  const daemon = await start({}, shell)
-  const clients = await flood({ path: daemon.ipcPath, connections: 1_100, request: '\f', times: 0 })
-  await expectUntil('the end of those beyond it', () => clients.closed() > 300)
-  expect(await askOnce(daemon.ipcPath, 'token.get', {})).toMatchObject({ data: { id: null, code: 'busy' } })
-  daemon.process.kill('SIGUSR2')
-  await expectUntil(
-    'another token',
-    () => daemon.log().filter(({ event }) => event === 'token-obtained').length > 1,
-  )
-  expect(daemon.log().filter(({ event }) => event === 'connection-fault')).toEqual([])
-  clients.stop()
-  const isServed = async () => (await askOnce(daemon.ipcPath, 'token.get', {}))?.type === 'token.result'
-  await expectUntil('an answer', isServed)
 })

@@ -9,7 +9,6 @@ import { failures } from '../support/failures.ts'
 import { createKeeperWorld, type KeeperWorld } from '../support/keeper-world.ts'
 
 const never = new AbortController()
-const opaque = { kind: 'ok', accessToken: 'opaque' } as const
 
 async function start(
   options: Parameters<typeof createKeeperWorld>[0] & { first?: Parameters<KeeperWorld['answer']>[0] } = {},
@@ -53,24 +52,6 @@ describe('the cached reply', () => {
     void keeper.refresh(never.signal)
     await clock.settle()
     expect(cachedResult()?.generation).toBe(2)
-  })
-
-  it('is no longer given at the known expiry, at the moment itself', async () => {
-    const { replies, clock, answer } = await start({ lifeSeconds: 600 })
-    answer(failures.network)
-    await clock.advance(599_999)
-    expect(replies.current()).toHaveProperty('value')
-    clock.suspend(1)
-    expect(replies.current()).toMatchObject({ fault: { code: 'expired', reason: 'network' } })
-  })
-
-  it('is marked stale past an assumed age, up to twice that age', async () => {
-    const { clock, answer, cachedResult } = await start({ first: opaque, policy: { maxAgeMs: 60_000 } })
-    answer(failures.network)
-    clock.suspend(60_000)
-    expect(cachedResult()).toMatchObject({ stale: true, state: 'degraded' })
-    clock.suspend(60_000)
-    expect(cachedResult()).toBeNull()
   })
 })
 
@@ -143,15 +124,9 @@ describe('the status', () => {
     expect(waitMs).toBeLessThanOrEqual(600_000)
   })
 
-  it('has no HTTP status for a failure without an answer', async () => {
-    const { replies } = await start({ first: failures.network })
-    const { value } = (await replies.status()) as { value: { failure: object } }
-    expect(value.failure).toMatchObject({ reason: 'network', attempts: 1 })
-    expect(value.failure).not.toHaveProperty('status')
-  })
-
-  it('has no next attempt while the account is refused', async () => {
+  it('has no next attempt while the account is refused, and no client waits for one', async () => {
     const { replies } = await start({ first: failures.notFound })
+    expect(isThere(replies.token({ waitSeconds: 60 }, never))).toBe(true)
     expect(await replies.status()).toMatchObject({
       value: { state: 'refused', nextAttemptAt: null, failure: { reason: 'account-not-found', status: 404 } },
     })

@@ -76,14 +76,6 @@ async function start(socket: Parameters<DeliveryWorld['socket']>[0]): Promise<De
 }
 
 describe.skipIf(!isRoot || lacks('python3'))('other users (played by root, skipped for others)', () => {
-  it("get in by the socket's group", async () => {
-    const world = await start({ mode: 0o660, gid: 4100 })
-    expect(await askAs({ uid: 4001, groups: [4100] }, world.ipcPath)).toMatchObject([
-      { type: 'token.result' },
-    ])
-    expect(await askAs({ uid: 4001 }, world.ipcPath)).toEqual([{ error: 'PermissionError' }])
-  })
-
   it('are allowed by user, by group and by supplementary group, and denied otherwise', async () => {
     const world = await start({ allow: { uids: [4001], gids: [4100] } })
     const answered = async (user: User) => (await askAs(user, world.ipcPath))[0]
@@ -119,31 +111,6 @@ describe.skipIf(!isRoot || lacks('python3'))('other users (played by root, skipp
     await world.rotate()
     expect(ipc().match(/"id":"w","code":"denied"/g)).toHaveLength(1)
     expect(ipc() + events() + waiting()).not.toMatch(/token-[23]/)
-  })
-
-  it('have so many connections each, and cannot lock out anybody else', async () => {
-    const world = await start({
-      allow: { uids: [4001, 4002, 4003], gids: [] },
-      maxConnections: 5,
-      maxConnectionsPerUser: 3,
-    })
-    const first = await askAs({ uid: 4001 }, world.ipcPath, Array<string>(5).fill(GET))
-    expect(first.map(({ type }) => type)).toEqual([
-      'token.result',
-      'token.result',
-      'token.result',
-      'fault',
-      'fault',
-    ])
-    expect(first[4]?.data).toMatchObject({ code: 'busy' })
-    const second = await askAs({ uid: 4002 }, world.ipcPath, Array<string>(3).fill(GET))
-    expect(second.map(({ type }) => type)).toEqual(['token.result', 'token.result', 'fault'])
-    await world.ipc.reconfigure({ ...world.socket(), maxConnections: 2, maxConnectionsPerUser: 1 })
-    for (let count = 0; count < 6; count += 1) {
-      const client = await connectRaw(world.ipcPath)
-      client.ask('token.get', { id: '1' })
-      expect(await client.frame(0)).toMatchObject({ type: 'token.result' })
-    }
   })
 
   it('are denied every operation of ipc.sock that `allow` does not open to them', async () => {

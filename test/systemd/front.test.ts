@@ -83,7 +83,8 @@ describe('kyc-tokend token, answered by the shell', () => {
       'for fd in set(range(4096)) - set(map(int, sys.argv[1].split())):\n  try: os.close(fd)\n  except OSError: pass'
     const script = `import os, sys\nos.dup2(1, 9)\n${others}\nos.environ["SELF"] = str(os.getpid())\nos.execv(sys.argv[2], sys.argv[2:])`
     const args = ['-c', script, descriptors.join(' '), front, 'exec', '--', ...words]
-    return spawnSync('python3', args, { encoding: 'utf8' }).stdout
+    const { stdout, stderr } = spawnSync('python3', args, { encoding: 'utf8' })
+    return stdout + stderr
   }
 
   it('gives the token to a command that it becomes, and no other descriptor', async () => {
@@ -95,7 +96,9 @@ describe('kyc-tokend token, answered by the shell', () => {
       [0, 1, 2, 9],
       [1, 2],
     ])
-      expect(execWith(descriptors, 'true')).toMatch(/^full exec -- true\n/)
+      expect(execWith(descriptors, '/bin/true')).toMatch(/^full exec -- .bin.true\n/)
+    await rm(path.join(work, 'token.front'))
+    expect(execWith([0, 1, 2], '/bin/true')).toBe('full exec -- /bin/true\n0\n')
   })
 
   it('needs no other program', async () => {
@@ -159,6 +162,8 @@ describe('kyc-tokend token, answered by the shell', () => {
       const answer = await call({ line: `${second - 100} ${second} abc\n` })
       if (Math.floor(await uptimeNow()) > second) continue
       expect(answer).toBe('full token')
+      // The second in which it was obtained may be over by now: it is good from then on.
+      expect(await call({ line: `${second} ${second + 30} abc\n` })).toBe('0 abc\n')
       break
     }
     expect(await call({ line: `${now - 100} ${Math.floor(await uptimeNow()) + 30} abc\n` })).toBe('0 abc\n')

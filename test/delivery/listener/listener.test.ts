@@ -90,13 +90,6 @@ describe('a listening socket', () => {
     expect(lstatSync(path).gid).toBe(4242)
   })
 
-  it('is never taken over while a process answers', async () => {
-    const path = join(await tempDirectory(), 's')
-    await listen(path)
-    await expect(listen(path)).rejects.toMatchObject({ status: 69 })
-    expect(await answers(path)).toBe(true)
-  })
-
   it('replaces a dead one', async () => {
     const path = join(await tempDirectory(), 's')
     const dead = await spawnListener(path)
