@@ -80,7 +80,7 @@ async function scene() {
     stateDirectory,
     records,
     /** Opens the store as a process does that starts. */
-    async start({ baseUrl = BASE_URL, credentials = FIRST, boot = 'boot-one' } = {}) {
+    start: async ({ baseUrl = BASE_URL, credentials = FIRST, boot = 'boot-one' } = {}) => {
       const bootIdFile = join(stateDirectory, `${boot}.id`)
       if (boot !== 'hidden') await writeFile(bootIdFile, `${boot}\n`)
       const { log } = records
@@ -95,7 +95,7 @@ async function scene() {
       nextState(afterRequest(state, 'start', clock.now()), outcome, step()).state,
     reloaded: (state: TokenState, next: { baseUrl: string; credentialsId: string }) =>
       afterReload(state, next, step()),
-    ok(lifeMs = HOUR): FetchOutcome {
+    ok: (lifeMs = HOUR): FetchOutcome => {
       const iat = clock.now().wallMs / 1000
       return { kind: 'ok', accessToken: jwtOf({ iat, exp: iat + lifeMs / 1000 }, ++tokens) }
     },

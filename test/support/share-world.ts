@@ -139,7 +139,7 @@ export function createShareWorld({ lifeSeconds = 3_600, seed = 1 } = {}) {
         isDead = true
         life.abort()
       },
-      async stop() {
+      stop: async () => {
         life.abort()
         if (!isDead) await running
       },
