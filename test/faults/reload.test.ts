@@ -7,7 +7,7 @@ import { TokenClient } from '../../src/client/index.ts'
 import { credentials, textOf, tokenFile, type Daemon } from '../support/daemon.ts'
 import { useDaemons } from '../support/daemon-world.ts'
 import { askOnce } from '../support/ipc-client.ts'
-import { httpAsk, statusOf, tokenOf } from '../support/outside.ts'
+import { statusOf, tokenOf } from '../support/outside.ts'
 import { expectUntil } from '../support/until.ts'
 
 const world = useDaemons()
@@ -146,15 +146,6 @@ test.each([
     expect(existsSync(join(world.directory, 'run', 'moved.sock'))).toBe(false)
   },
 )
-
-test('who may use a socket changes with `allow`, also for those who are connected', async () => {
-  const daemon = await started()
-  expect(await askOnce(daemon.ipcPath, 'token.get', {})).toMatchObject({ type: 'token.result' })
-  await daemon.reload({ http: { allow: { users: [4_000_000_001] } } })
-  expect(daemon.records('reload-failed')).toEqual([])
-  // Root and the daemon's own user are always allowed.
-  expect((await httpAsk(daemon, '/v1/token')).status).toBe(200)
-})
 
 test('other directories take effect at a restart and not before, and that is said each time', async () => {
   const daemon = await started()
