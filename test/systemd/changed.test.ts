@@ -180,7 +180,7 @@ describeInstallation('a program that reads the token once', {}, (installation) =
  * again. Every fourth comes during a daemon-reload.
  */
 const CHANGES = `
-for number in $(seq 1 80); do
+for number in $(seq 1 40); do
   if ((number % 4 == 0)); then systemctl daemon-reload & fi
   sleep 0.0$((RANDOM % 6))$((RANDOM % 10))
   echo "$number" >/run/notes/next
