@@ -73,7 +73,7 @@ export function createServers(
         await ipc.open()
         // Most clients use `ipc.sock`, and HTTP takes time to load: clients that wait at `ipc.sock` are served first.
         for (let round = 0; round < ROUNDS_BEFORE_HTTP; round += 1) await nextRound()
-        if (!signal.aborted) await reconfigureHttp(config.http)
+        await reconfigureHttp(config.http)
         if (inherited.metrics.length > 0) {
           const { createMetricsServer } = await import('./http/server.ts')
           metricsServer = createMetricsServer({ ...context, metrics, inherited: inherited.metrics })

@@ -222,20 +222,6 @@ describe('kyc-tokend setup without a terminal', () => {
     },
   )
 
-  it('with --force leaves byte for byte what stood before a pair that is refused', async () => {
-    await setup()
-    chmodSync(join(directory, 'api-secret'), 0o640)
-    writeFileSync(join(directory, FILES[0]!), JSON.stringify({ ...configNow(), http: false }))
-    const seen = (): unknown => FILES.map((name) => [contentOf(name), statSync(join(directory, name)).mode])
-    const before = [seen(), readdirSync(directory)]
-    given('secret.txt', 'another-secret\n')
-    const { status, stdout } = await setup('--force')
-    expect(stdout).not.toContain('Wrote')
-    expect(stdout).toMatch(/Nothing was changed, because .*--unverified to have them in use all the same\n$/)
-    expect(status).toBe(77)
-    expect([seen(), readdirSync(directory)]).toEqual(before)
-  })
-
   it('replaces no file before the service has confirmed the pair, also if it is killed; and is alone in its directory', async () => {
     await setup()
     const names = readdirSync(directory)

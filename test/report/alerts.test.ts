@@ -31,6 +31,8 @@ async function alerting(
   options: Parameters<typeof createKeeperWorld>[0] & {
     settings?: Partial<AlertSettings>
     account?: string
+    /** The keeper has begun, and this is the first outcome. */
+    first?: Parameters<KeeperWorld['answer']>[0]
     /** A former run has left its alert.json. */
     isRaised?: boolean
   } = {},
@@ -62,16 +64,15 @@ async function alerting(
   await readFile(path).catch(() => undefined)
   const { isRaised = (options.state?.alert ?? null) !== null } = options
   await expect.poll(() => isThere()).toBe(isRaised)
-  return {
-    ...world,
-    ...recorder,
-    alerts,
-    end,
-    async begin() {
-      world.start()
-      await world.clock.advance(0)
-    },
+  const begin = async (): Promise<void> => {
+    world.start()
+    await world.clock.advance(0)
   }
+  if (options.first !== undefined) {
+    world.answer(options.first)
+    await begin()
+  }
+  return { ...world, ...recorder, alerts, end, begin }
 }
 
 async function isThere(): Promise<boolean> {
@@ -86,9 +87,7 @@ async function content(): Promise<Record<string, unknown>> {
 }
 
 test('a refusal raises one alert, with the words of the service, the remedy and the host', async () => {
-  const { answer, begin, clock, of } = await alerting()
-  answer(failures.inactive)
-  await begin()
+  const { clock, of } = await alerting({ first: failures.inactive })
   await clock.advance(HOUR / 2)
   expect(of('alert')).toEqual([
     {
@@ -105,18 +104,14 @@ test('a refusal raises one alert, with the words of the service, the remedy and 
 })
 
 test('the alert of an account has its name, and commands for it', async () => {
-  const { answer, begin, of } = await alerting({ account: 'eu' })
-  answer(failures.inactive)
-  await begin()
+  const { of } = await alerting({ account: 'eu', first: failures.inactive })
   expect(of('alert')).toMatchObject([
     { account: 'eu', remedy: expect.stringContaining('`kyc-tokend refresh --account eu`') as string },
   ])
 })
 
 test('alert.json says the same, for everybody to read, and is gone when the alert is over', async () => {
-  const { answer, begin, clock, of, reload } = await alerting()
-  answer(failures.notFound)
-  await begin()
+  const { clock, of, reload } = await alerting({ first: failures.notFound })
   expect(await content()).toEqual({
     level: 'alert',
     message: 'The service knows no account for these credentials',
@@ -144,9 +139,7 @@ test('alert.json says the same, for everybody to read, and is gone when the aler
 })
 
 test('asking again in vain says nothing new, and leaves the file as it is', async () => {
-  const { answer, begin, clock, keeper, of } = await alerting()
-  answer(failures.inactive)
-  await begin()
+  const { answer, clock, keeper, of } = await alerting({ first: failures.inactive })
   await content()
   const { ino } = await stat(path)
   answer({ ...failures.inactive, detail: 'Your account is not active (request 2)' })
@@ -204,9 +197,7 @@ test('a file that someone makes while no alert is there is removed at the next l
 })
 
 test('a long suspend makes one reminder of several', async () => {
-  const { answer, begin, clock, of } = await alerting()
-  answer(failures.inactive)
-  await begin()
+  const { clock, of } = await alerting({ first: failures.inactive })
   clock.suspend(30 * HOUR)
   await clock.advance(15_000)
   expect(of('alert').map(({ reminder }) => reminder)).toEqual([undefined, 3])
@@ -256,11 +247,10 @@ async function resolvedContent(): Promise<Record<string, unknown>> {
 }
 
 test('no usable token for too long raises an alert with the failure behind it, and a token ends it', async () => {
-  const { answer, begin, clock, of } = await alerting({
+  const { answer, clock, of } = await alerting({
     settings: { noTokenAfterMs: 600_000, contact: 'Ops, +44 20 7946 0000' },
+    first: failures.network,
   })
-  answer(failures.network)
-  await begin()
   await clock.advance(590_000)
   expect(of('alert')).toEqual([])
   await clock.advance(30_000)
@@ -325,9 +315,7 @@ test('an alert that a reload ends is over by that, whether a token is held or no
 })
 
 test('a refusal outranks it: the missing token is a reminder', async () => {
-  const { answer, begin, clock, of } = await alerting({ settings: { noTokenAfterMs: 600_000 } })
-  answer(failures.inactive)
-  await begin()
+  const { clock, of } = await alerting({ settings: { noTokenAfterMs: 600_000 }, first: failures.inactive })
   await clock.advance(HOUR / 2)
   expect(of('alert').map(({ reason, reminder }) => [reason, reminder])).toEqual([
     ['account-inactive', undefined],
@@ -341,9 +329,7 @@ test('a refusal outranks it: the missing token is a reminder', async () => {
 })
 
 test('`alerts.noTokenAfter: null` never raises it', async () => {
-  const { answer, begin, clock, of } = await alerting({ settings: { noTokenAfterMs: null } })
-  answer(failures.network)
-  await begin()
+  const { clock, of } = await alerting({ settings: { noTokenAfterMs: null }, first: failures.network })
   await clock.advance(4 * HOUR)
   expect(of('alert')).toEqual([])
 })

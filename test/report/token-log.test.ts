@@ -8,8 +8,8 @@ import { createRecords, type Records } from '../support/records.ts'
 const MINUTE = 60_000
 
 async function narrated(
-  options: Parameters<typeof createKeeperWorld>[0] = {},
-): Promise<KeeperWorld & Records & { begin: () => Promise<void> }> {
+  options: Parameters<typeof createKeeperWorld>[0] & { first?: Parameters<KeeperWorld['answer']>[0] } = {},
+): Promise<KeeperWorld & Records> {
   const world = createKeeperWorld(options)
   const recorder = createRecords()
   const stopping = new AbortController()
@@ -19,19 +19,14 @@ async function narrated(
     await running
     await world.stop()
   })
-  return {
-    ...world,
-    ...recorder,
-    async begin() {
-      world.start()
-      await world.clock.advance(0)
-    },
-  }
+  if (options.first !== undefined) world.answer(options.first)
+  world.start()
+  await world.clock.advance(0)
+  return { ...world, ...recorder }
 }
 
 test('a token is reported with fingerprint, number, expiry and the next refresh, and never itself', async () => {
-  const { begin, keeper, of, records } = await narrated()
-  await begin()
+  const { keeper, of, records } = await narrated()
   const state = keeper.state()
   expect(of('token-obtained')).toEqual([
     expect.objectContaining({
@@ -49,8 +44,7 @@ test('a token is reported with fingerprint, number, expiry and the next refresh,
 })
 
 test('an outage of 8 hours is reported in under 50 lines, at growing intervals, and the last still counts right', async () => {
-  const { answer, asked, begin, clock, events, of } = await narrated()
-  await begin()
+  const { answer, asked, clock, events, of } = await narrated()
   answer(failures.network)
   await clock.advance(8 * 60 * MINUTE)
   expect(asked()).toBeGreaterThan(100)
@@ -67,18 +61,15 @@ test('an outage of 8 hours is reported in under 50 lines, at growing intervals, 
 })
 
 test('reasons that alternate are reported once each, not at each change', async () => {
-  const { answer, asked, begin, clock, of } = await narrated()
+  const { answer, asked, clock, of } = await narrated()
   answer(() => (asked() % 2 === 0 ? failures.network : failures.timeout))
-  await begin()
   await clock.advance(60 * MINUTE)
   expect(of('fetch-failed').length).toBeLessThan(12)
   expect(new Set(of('fetch-failed').map(({ reason }) => reason))).toEqual(new Set(['network', 'timeout']))
 })
 
 test('a first failure is a warning with reason and remedy; a recovery reports how long it lasted and how many attempts failed; the next failure is a first one again', async () => {
-  const { answer, begin, clock, events, keeper, of, reload } = await narrated()
-  answer(failures.network)
-  await begin()
+  const { answer, clock, events, keeper, of, reload } = await narrated({ first: failures.network })
   expect(of('fetch-failed')).toMatchObject([
     {
       level: 'warning',
@@ -113,8 +104,7 @@ test('a first failure is a warning with reason and remedy; a recovery reports ho
 })
 
 test('an expiry without another token is an error, reported once', async () => {
-  const { answer, begin, clock, of } = await narrated()
-  await begin()
+  const { answer, clock, of } = await narrated()
   answer(failures.timeout)
   await clock.advance(90 * MINUTE)
   expect(of('token-expired')).toEqual([
@@ -128,9 +118,7 @@ test('an expiry without another token is an error, reported once', async () => {
 })
 
 test('a token past its assumed age is reported as stale, and as expired at twice that age', async () => {
-  const { answer, begin, clock, events, of } = await narrated()
-  answer({ kind: 'ok', accessToken: 'opaque' })
-  await begin()
+  const { answer, clock, events, of } = await narrated({ first: { kind: 'ok', accessToken: 'opaque' } })
   answer(failures.network)
   await clock.advance(16 * MINUTE)
   expect(of('token-stale').map(({ sentence }) => sentence)).toEqual([
@@ -143,9 +131,7 @@ test('a token past its assumed age is reported as stale, and as expired at twice
 })
 
 test('the same token again is reported as that', async () => {
-  const { answer, begin, clock, of } = await narrated()
-  answer({ kind: 'ok', accessToken: 'opaque' })
-  await begin()
+  const { clock, of } = await narrated({ first: { kind: 'ok', accessToken: 'opaque' } })
   await clock.advance(10 * MINUTE)
   expect(of('token-obtained')).toHaveLength(1)
   expect(of('token-unchanged')).toEqual([
@@ -158,9 +144,7 @@ test('the same token again is reported as that', async () => {
 })
 
 test('the first refusal is left to the alert, a repeated one is logged with its cause', async () => {
-  const { answer, begin, clock, keeper, of } = await narrated()
-  answer(failures.inactive)
-  await begin()
+  const { clock, keeper, of } = await narrated({ first: failures.inactive })
   void keeper.refresh(AbortSignal.timeout(10_000))
   await clock.advance(0)
   expect(of('refused').map(({ cause, reason, level, sentence }) => [level, sentence, reason, cause])).toEqual(
@@ -169,8 +153,7 @@ test('the first refusal is left to the alert, a repeated one is logged with its 
 })
 
 test('a token that a reload drops with its service is reported', async () => {
-  const { begin, clock, of, reload, events } = await narrated()
-  await begin()
+  const { clock, of, reload, events } = await narrated()
   reload({ credentialsId: 'second', baseUrl: 'https://other.test' })
   await clock.advance(0)
   expect(of('token-dropped')).toEqual([
@@ -187,8 +170,7 @@ test('a token kept from before a restart is reported, and is not obtained again'
   first.start()
   await first.clock.advance(0)
   await first.stop()
-  const { begin, records } = await narrated({ state: first.keeper.state(), clock: first.clock })
-  await begin()
+  const { records } = await narrated({ state: first.keeper.state(), clock: first.clock })
   expect(records.map(({ sentence }) => sentence)).toEqual([
     'A token from before the restart is good and served',
   ])

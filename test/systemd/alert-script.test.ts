@@ -49,6 +49,8 @@ async function daemonResolves(content: object): Promise<void> {
 
 function run(env: NodeJS.ProcessEnv = {}): { status: number | null; stdout: string; stderr: string } {
   const { status, stdout, stderr } = spawnSync(path.join(work, 'alert'), [runtime], {
+    // A script that repeats without an end fails its test.
+    timeout: 60_000,
     encoding: 'utf8',
     env: { PATH: process.env['PATH'], RUNTIME_DIRECTORY: path.join(work, 'own'), ...env },
   })
