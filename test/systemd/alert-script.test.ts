@@ -33,6 +33,13 @@ async function command(then: string): Promise<void> {
   await writeFile(path.join(work, 'command'), text, { mode: 0o755 })
 }
 
+/** A program that the script finds before that of the system. */
+async function program(name: string, script: string): Promise<void> {
+  await mkdir(path.join(work, 'bin'), { recursive: true })
+  await writeFile(path.join(work, 'bin', name), `#!/bin/sh\n${script}\n`, { mode: 0o755 })
+}
+const programsFirst = (): NodeJS.ProcessEnv => ({ PATH: `${work}/bin:${process.env['PATH']}` })
+
 /** A file of the daemon, as it writes it: renamed into its work, each one later than the one before. */
 async function daemonWrites(name: string, content: object): Promise<void> {
   const file = path.join(runtime, `${name}.json`)
@@ -104,20 +111,23 @@ describe('the script that runs the operator’s command', () => {
   ])('runs it again until it succeeds, and says once that it fails: %s', async (what, alert, happens) => {
     await happens()
     await command('echo "$1 does not work"; echo more >&2; [ "$(wc -l <calls)" -ge 4 ] || exit 3')
-    expect(run()).toEqual({
+    await program('sleep', `echo "$1" >>${work}/pauses`)
+    expect(run(programsFirst())).toEqual({
       status: 0,
       stdout: `${what} does not work\n<3>The alert command failed (exit status 3) and is run again every 0.05 s\n`,
       stderr: 'more\n',
     })
     expect(await calls()).toEqual(Array(4).fill(`${what} ${alert}`))
+    expect(await readFile(path.join(work, 'pauses'), 'utf8')).toBe('0.05\n'.repeat(3))
   })
 
   it('says a failure again after a success, and ends a command that hangs', async () => {
     const script = path.join(work, 'alert')
-    const short = (await readFile(script, 'utf8')).replaceAll('--kill-after=5 120', '--kill-after=5 2')
+    const short = (await readFile(script, 'utf8')).replaceAll('--kill-after=5 120', '--kill-after=0.1 2')
     await writeFile(script, short)
     const ends = 'rm run/alert.json; echo \'{"by":"token"}\' >run/alert-resolved.json'
-    await command(`case $(wc -l <calls) in 1 | 2 | 4) exec sleep 10 ;; 3) ${ends} ;; esac`)
+    const stubborn = 'trap "" TERM; exec sleep 1000'
+    await command(`case $(wc -l <calls) in 1 | 4) exec sleep 10 ;; 2) ${stubborn} ;; 3) ${ends} ;; esac`)
     await daemonWrites('alert', { reason: 'rejected' })
     const failure = '<3>The alert command failed (exit status 124) and is run again every 0.05 s\n'
     expect(run()).toEqual({ status: 0, stdout: failure + failure, stderr: '' })
@@ -129,15 +139,12 @@ describe('the script that runs the operator’s command', () => {
 
   it('says it again an hour later, and gives systemd the failure as its status', async () => {
     // Each look at the clock is ten minutes after the one before, and the status goes to a file.
-    const programs = path.join(work, 'bin')
-    await mkdir(programs)
     const date = `[ "$1" = -u ] && echo 2026-01-01T00:00:00Z || { echo x >>${work}/ticks; echo $(($(wc -l <${work}/ticks) * 600 + 1000000)); }`
-    await writeFile(path.join(programs, 'date'), `#!/bin/sh\n${date}\n`, { mode: 0o755 })
-    const notify = `echo "$1" >>${work}/status`
-    await writeFile(path.join(programs, 'systemd-notify'), `#!/bin/sh\n${notify}\n`, { mode: 0o755 })
+    await program('date', date)
+    await program('systemd-notify', `echo "$1" >>${work}/status`)
     await daemonWrites('alert', { reason: 'rejected' })
     await command('[ "$(wc -l <calls)" -ge 8 ] || exit 3')
-    const { stdout } = run({ PATH: `${programs}:${process.env['PATH']}`, NOTIFY_SOCKET: '/none' })
+    const { stdout } = run({ ...programsFirst(), NOTIFY_SOCKET: '/none' })
     expect(stdout.match(/<3>The alert command failed/g)).toHaveLength(3)
     const status = (await readFile(path.join(work, 'status'), 'utf8')).trimEnd().split('\n')
     expect(new Set(status.slice(0, 7))).toEqual(
