@@ -52,13 +52,11 @@ export function writeClientTypes(directory: string): void {
       const text = readFileSync(page, 'utf8')
       for (const [, path = ''] of text.matchAll(/ from '(\.[^']+)\.ts'/g))
         pages.add(join(dirname(page), `${path}.d.ts`))
-      for (const [types, script] of [
-        ['.d.ts', '.js'],
-        ['.d.cts', '.cjs'],
-      ] as const) {
+      for (const { extension } of formats) {
+        const types = `.d${extension.replace('js', 'ts')}`
         const target = join(directory, relative(emitted, page).replace(/\.d\.ts$/, types))
         mkdirSync(dirname(target), { recursive: true })
-        writeFileSync(target, text.replaceAll(/( from '\.[^']+)\.ts'/g, `$1${script}'`))
+        writeFileSync(target, text.replaceAll(/( from '\.[^']+)\.ts'/g, `$1${extension}'`))
       }
     }
   } finally {

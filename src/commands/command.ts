@@ -43,6 +43,4 @@ export interface Invocation {
   readonly daemonSignals?: DaemonSignals | undefined
 }
 /** Resolves with the exit status (sysexits.h). Throws UserError for an error that a person can correct. */
-export interface RunCommand {
-  (invocation: Invocation): Promise<number>
-}
+export type RunCommand = (invocation: Invocation) => Promise<number>
