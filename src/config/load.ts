@@ -155,11 +155,10 @@ function workingDirectory(): string {
 /** `option`: the option or variable that names the file; undefined: the files were searched for. */
 function notFound(searched: readonly string[], option: string | undefined): string {
   const shown = (path: string): string => (CONTROL_CHARACTER.test(path) ? printable(path) : path)
-  const [first = ''] = searched
+  const first = searched[0]!
   const absent = `there is no configuration file ${shown(first)}`
   const account = accountOfConfig(first)
-  if (option !== undefined && account !== undefined)
-    return `${absent}: \`sudo kyc-tokend setup --account ${account}\` makes it`
+  if (account !== undefined) return `${absent}: \`sudo kyc-tokend setup --account ${account}\` makes it`
   if (option !== undefined) return `${absent}: correct ${option}, or make the file from ${EXAMPLE}`
   const here = candidatesIn(workingDirectory()).find((path) => existsSync(path))
   if (here !== undefined)

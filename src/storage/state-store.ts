@@ -324,8 +324,9 @@ function factsOf(known: SavedState, credentialsId: string, now: Instant): Partia
 
 /** The part of a failure that outlives an orderly stop: only a wait that the service itself asked for. */
 function failureInForce({ failure, notBeforeMs }: SavedState, now: Instant): Failure | null {
-  if (failure === null || notBeforeMs === null || notBeforeMs <= now.bootMs) return null
-  return { ...failure, attempts: 1, retryAtMs: notBeforeMs }
+  const retryAtMs = notBeforeMs ?? -Infinity
+  if (failure === null || retryAtMs <= now.bootMs) return null
+  return { ...failure, attempts: 1, retryAtMs }
 }
 
 /** The time to add to an instant of the former boot clock: 0 in the same boot, else what the wall clocks say. */

@@ -6,6 +6,7 @@ import type { Config } from '../../src/config/config.ts'
 import { loadConfig } from '../../src/config/load.ts'
 import { createConfigOnDisk, type ConfigOnDisk } from '../../src/config/on-disk.ts'
 import { createSecretWatch } from '../../src/config/secret-watch.ts'
+import { untilAborted } from '../../src/lib/tasks.ts'
 import type { FetchOutcome, TrialOptions } from '../../src/token/outcome.ts'
 import { smallConfig, useConfigFiles } from '../support/config-files.ts'
 import { createFakeClock, type FakeClock } from '../support/fake-clock.ts'
@@ -160,12 +161,10 @@ describe('secret files that change', () => {
   })
 
   it('are said to be tried again, once for each reason, and given up where they change meanwhile', async () => {
-    const given = Promise.withResolvers<FetchOutcome | undefined>()
     during = (onFailed, signal) => {
       for (const detail of ['down', 'down', 'still down'])
         onFailed({ kind: 'transient', reason: 'network', detail }, 0)
-      signal.addEventListener('abort', () => given.resolve(undefined))
-      return given.promise
+      return untilAborted(signal).then(() => undefined)
     }
     files.write('vol/secret', 'secret-of-new')
     await ticked()
@@ -182,16 +181,17 @@ describe('secret files that change', () => {
   })
 
   it('are given up where they are put back while they are tried', async () => {
-    const given = Promise.withResolvers<FetchOutcome | undefined>()
-    during = (_, signal) => {
-      signal.addEventListener('abort', () => given.resolve(undefined))
-      return given.promise
-    }
+    const trials: AbortSignal[] = []
+    during = (_, signal) =>
+      untilAborted(signal).then(() => {
+        trials.push(signal)
+        return undefined
+      })
     files.write('vol/secret', 'secret-of-new')
     await ticked()
     files.write('vol/secret', 'secret-of-old')
     await ticked()
-    expect(await given.promise).toBeUndefined()
+    await expect.poll(() => trials.length).toBe(1)
     expect(tried).toEqual(['key-of-old secret-of-new'])
   })
 

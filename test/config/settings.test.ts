@@ -143,6 +143,7 @@ describe('share', () => {
     [{ tls: { certFile: 'no.pem', keyFile: 'x' } }, /share\.tls\.certFile: the file .*no\.pem is not there/],
     [{ servers: ['h:0'] }, /share\.servers\[0\]: must be "host:port"/],
     [{ servers: ['h:65536'] }, /share\.servers\[0\]: must be "host:port"/],
+    [{ servers: ['/redis\u0007.sock'] }, /share\.servers\[0\]: must be "host:port"/],
     [{ password: 5 }, /share\.password: must be a secret source/],
     [{ password: { HUSH: 1 } }, /share\.password: must be a secret source/],
     [{ password: { file: 'none' } }, /share\.password: the file .*none is not there/],

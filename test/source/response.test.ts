@@ -26,11 +26,12 @@ function answer(
 }
 const failureTable = tableOf(standardService())
 const classify = createClassify(standardService())
-const classified = (given: ServiceResponse) =>
-  classify(given, { wallMs: NOW, secrets: [KEY, SECRET, TOKEN_HELD] })
-const outcomeOf = (given: ServiceResponse) => classified(given).outcome
+const classified = (given: ServiceResponse, service = standardService()) =>
+  createClassify(service)(given, { wallMs: NOW, secrets: [KEY, SECRET, TOKEN_HELD] })
+const outcomeOf = (...given: Parameters<typeof classified>) => classified(...given).outcome
 /** The words about an answer that gives no token. */
-const detailOf = (given: ServiceResponse) => (outcomeOf(given) as { detail: string }).detail
+const detailOf = (...given: Parameters<typeof classified>) =>
+  (outcomeOf(...given) as { detail: string }).detail
 const problem = (detail: unknown) => ({ type: 'about:blank', title: 'KnownRuntimeError', detail })
 
 describe('a 200', () => {
@@ -105,13 +106,8 @@ describe('a 200', () => {
 
   it('with a path that ends too early is reported with the names there', () => {
     const service = { ...standardService(), token: ['data', 'token'] }
-    const without = (body: object, token = service.token) => {
-      const { outcome } = createClassify({ ...service, token })(answer(200, body), {
-        wallMs: NOW,
-        secrets: [],
-      })
-      return (outcome as { detail: string }).detail
-    }
+    const without = (body: object, token = service.token) =>
+      detailOf(answer(200, body), { ...service, token })
     expect(without({ data: { tok: 'abc' } })).toContain('the answer has no "data.token"; it has "data.tok"')
     expect(without({ data: 'abc', more: 1 })).toContain('has no "data.token"; it has "data", "more"')
     expect(without({}, ['toString'])).toContain('has no "toString"')
@@ -124,11 +120,7 @@ describe('a 200', () => {
 
   it('says how long the token lives, as a number of seconds or as digits, if the service has such a field', () => {
     const service = { ...standardService(), lifetime: ['data', 'life'] }
-    const given = (life: unknown) =>
-      createClassify(service)(answer(200, { accessToken: 'a', data: { life } }), {
-        wallMs: NOW,
-        secrets: [],
-      }).outcome
+    const given = (life: unknown) => outcomeOf(answer(200, { accessToken: 'a', data: { life } }), service)
     for (const [life, answerLifeMs] of [
       [60, 60_000],
       [' 3600 ', 3_600_000],
@@ -196,11 +188,7 @@ describe('a refusal', () => {
   it('is looked for in the whole answer if no path is named, and only at a path that is required', () => {
     const reasonOf = (change: object, body: unknown) => {
       const refusals = standardService().refusals.map((known) => ({ ...known, ...change }))
-      const given = createClassify({ ...standardService(), refusals })(answer(500, body), {
-        wallMs: NOW,
-        secrets: [],
-      })
-      return (given.outcome as { reason: string }).reason
+      return (outcomeOf(answer(500, body), { ...standardService(), refusals }) as { reason: string }).reason
     }
     const elsewhere = { title: 'Your account is not active' }
     expect(reasonOf({ in: null, isPathRequired: false }, elsewhere)).toBe('account-inactive')
@@ -242,13 +230,7 @@ describe('any other answer', () => {
   it('is reported in the words at the paths of the description, too; a refusal in those at its own', () => {
     const refusal = { status: 400, says: 'gone', in: ['error'], reason: 'account-inactive' } as const
     const refusals = [{ ...refusal, isPathRequired: true }]
-    const words = (body: object) => {
-      const given = createClassify({ ...standardService(), refusals })(answer(400, body), {
-        wallMs: NOW,
-        secrets: [],
-      })
-      return (given.outcome as { detail: string }).detail
-    }
+    const words = (body: object) => detailOf(answer(400, body), { ...standardService(), refusals })
     for (const name of ['detail', 'error_description', 'error'])
       expect(words({ [name]: 'Closed', more: 'x' })).toBe('Closed')
     expect(words({ detail: 'Closed', error: 'Is gone' })).toBe('Is gone')
@@ -274,13 +256,11 @@ describe('any other answer', () => {
   })
 
   it('is reported with the setting that leads there', () => {
-    const redirected = (change: object) =>
-      createClassify({ ...standardService(), ...change })(answer(302), { wallMs: NOW, secrets: [] }).outcome
     for (const [change, words] of [
       [{ description: '{}' }, 'check baseUrl and service.tokenUrl'],
       [{ description: '{}', hostSetting: 'service.tokenUrl' }, 'there too: check service.tokenUrl'],
     ] as const)
-      expect(redirected(change)).toMatchObject({ detail: expect.stringContaining(words) })
+      expect(detailOf(answer(302), { ...standardService(), ...change })).toContain(words)
   })
 
   it('is described to `check` without any value of it', () => {

@@ -2,6 +2,7 @@
 import http, { type IncomingMessage, type ServerResponse } from 'node:http'
 import https from 'node:https'
 import type { AddressInfo, Socket } from 'node:net'
+import { expectUntil } from './until.ts'
 
 /** A request as it arrived, whole. */
 export interface ArrivedRequest {
@@ -63,7 +64,6 @@ export async function startService(options: {
   /** Those that arrived, oldest first. */
   const requests: ArrivedRequest[] = []
   const sockets = new Set<Socket>()
-  const waiting = new Set<() => void>()
   let opened = 0
 
   async function take(request: IncomingMessage, response: ServerResponse): Promise<void> {
@@ -77,7 +77,6 @@ export async function startService(options: {
       atMs: Date.now(),
     }
     requests.push(arrived)
-    for (const look of waiting) look()
     const number = requests.length
     const given =
       typeof answer === 'function'
@@ -121,16 +120,8 @@ export async function startService(options: {
       answer = next
     },
     /** Resolves when so many requests have arrived. */
-    arrived: (count: number): Promise<void> =>
-      new Promise((resolve) => {
-        const look = (): void => {
-          if (requests.length < count) return
-          waiting.delete(look)
-          resolve()
-        }
-        waiting.add(look)
-        look()
-      }),
+    arrived: async (count: number): Promise<void> =>
+      void (await expectUntil(`request ${count}`, () => requests.length >= count)),
     /** Stops at once, cutting connections. */
     stop: (): Promise<void> =>
       new Promise((resolve) => {
