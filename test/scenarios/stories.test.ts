@@ -190,6 +190,15 @@ const former: [Step[], number][] = [
   ],
   [
     [
+      { do: 'service', answer: { opaque: 'opaque' } },
+      { do: 'wait', ms: MINUTE },
+      { do: 'service', answer: { silent: 'network' } },
+      { do: 'suspend', ms: 16 * MINUTE },
+    ],
+    0,
+  ],
+  [
+    [
       { do: 'harm', what: 'state' },
       { do: 'wait', ms: 501 },
       { do: 'reboot' },

@@ -20,6 +20,8 @@ const NO_TOKEN_AFTER_MS = 600_000
 const NO_TOKEN = { generation: 0, accessToken: '', baseUrl: '' }
 const TICK_MS = 15_000
 const CAP_MS = 60_000
+/** The longest assumed life of the stories. */
+const MAX_AGE_MS = 15 * 60_000
 const CLIENT_PACE_MS = 30_000
 const REJECTED_PACE_MS = 300_000
 /** The clocks of the story go in fractions, and those of the answers in milliseconds. */
@@ -60,6 +62,8 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
   /** The newest token must be served until its end. */
   let isKept = false
   let tokenlessMs = 0
+  /** When the service last gave a token that does not say its end; after a reboot it is not known. */
+  let opaqueMs = Infinity
   let isWallTrusted = true
 
   const world: World = createWorld(GIVEN, {
@@ -146,6 +150,7 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
     else if (outcome.kind === 'ok') {
       Object.assign(account, { failures: 0, notBeforeMs: -Infinity })
       const expMs = expiryMs(outcome.accessToken)
+      if (expMs === null) opaqueMs = atMs
       endMs = expMs === null ? null : atMs + expMs - world.serviceNowMs()
     } else {
       // Of an opaque token this model does not know the end.
@@ -248,6 +253,7 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
     }
     accounts.delete('')
     clientAskedMs = -Infinity
+    opaqueMs = Infinity
     tokenlessMs = world.now().bootMs
     isWallTrusted = true
   }
@@ -265,6 +271,7 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
     if (token !== null) {
       tokenlessMs = nowMs
       checkToken(token)
+      check(!token.stale || status.state !== 'ready', 'ready with a stale token')
     } else if (isKept) {
       // It was good until its end, of which an opaque one says nothing.
       const endedAgoMs = Math.max(0, world.serviceNowMs() - (expiryMs(newest.accessToken) ?? Infinity))
@@ -298,6 +305,8 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
       'two tokens have one number',
     )
     newest = token
+    const isOld = expiryMs(token.accessToken) === null && world.now().bootMs - opaqueMs > MAX_AGE_MS
+    check(token.stale || !isOld, 'an old token that is not stale')
     const expMs = expiryMs(token.accessToken) ?? Infinity
     check(expMs > world.serviceNowMs() - GRAIN_MS, 'an expired token is served')
     check(token.baseUrl.includes(baseUrl), 'a token of another service is served')
