@@ -238,7 +238,7 @@ describeInstallation('two accounts on a host', {}, (installation) => {
       input: `${JSON.stringify(files)}\n`,
     })
     await sh('runuser -u kyc-tokend -- sh -c "cat >/var/lib/kyc-tokend/written-files.json"', {
-      input: JSON.stringify(['/srv/kept/token'], null, 2),
+      input: `${JSON.stringify(['/srv/kept/token'])}\n`,
     })
     await sh('systemctl stop stand-in-eu stand-in-us; dpkg --purge kyc-tokend')
     expect(await sh('find /srv/app /srv/kept /etc/passwd -type f')).toBe('/srv/kept/token\n/etc/passwd\n')
