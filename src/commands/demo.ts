@@ -89,10 +89,8 @@ async function runDaemon(
 /** Until the signal is aborted. */
 async function show(client: TokenClient, options: Parameters<typeof watchStatus>[1]): Promise<void> {
   const { signal } = options
-  // The daemon is just starting.
-  await client.get({ waitSeconds: START_SECONDS, signal }).catch((error: unknown) => {
-    if (!signal.aborted) throw error
-  })
+  // The daemon is just starting. The status says what keeps it from a token.
+  await client.get({ waitSeconds: START_SECONDS, signal }).catch(() => undefined)
   await watchStatus(client, options)
 }
 

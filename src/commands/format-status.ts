@@ -2,7 +2,7 @@
 import type { Writable } from 'node:stream'
 import { stripVTControlCharacters } from 'node:util'
 import { accountWords } from '../lib/account.ts'
-import { asSentence, escapeUnsafeIn } from '../lib/display-text.ts'
+import { allowsColour, asSentence, escapeUnsafeIn } from '../lib/display-text.ts'
 import { formatDuration } from '../lib/duration.ts'
 import type { Phase, StatusResult } from '../protocol.ts'
 import { remedies, type PostponedReason, type Reason } from '../token/outcome.ts'
@@ -45,8 +45,7 @@ interface Screen {
 
 export function screenOf(stdout: Writable & { columns?: number }, env: NodeJS.ProcessEnv): Screen {
   if (!isTerminal(stdout)) return { hasColour: false, columns: Infinity }
-  const hasColour = (env['NO_COLOR'] ?? '') === '' && env['TERM'] !== 'dumb'
-  return { hasColour, columns: stdout.columns || 80 }
+  return { hasColour: allowsColour(env), columns: stdout.columns || 80 }
 }
 
 /** Lines of text, wrapped to fit `columns`. With `isCut` the rows are cut instead; the next steps are always wrapped. */

@@ -3,6 +3,7 @@ import { fstatSync } from 'node:fs'
 import type { Writable } from 'node:stream'
 import type { Config } from '../config/config.ts'
 import { withTimeout, type Clock } from '../lib/clock.ts'
+import { allowsColour } from '../lib/display-text.ts'
 import { withSystemFallback } from '../lib/error.ts'
 import { logLevels, type LogLevel } from '../lib/log.ts'
 import type { LineOptions, LogRecord, WinstonLogger } from './winston-logger.ts'
@@ -31,7 +32,7 @@ export function createLog(
   const target = targetOf(stream)
   const lineOptions = ({ format }: LogSettings): LineOptions => {
     const isTerminal = Reflect.get(stream, 'isTTY') === true
-    const isColoured = isTerminal && (env['NO_COLOR'] ?? '') === '' && env['TERM'] !== 'dumb'
+    const isColoured = isTerminal && allowsColour(env)
     // systemd.exec(5), $JOURNAL_STREAM: device and inode of its socket.
     const isJournal = target !== null && env['JOURNAL_STREAM'] === `${target.dev}:${target.ino}`
     const automatic = isJournal ? 'journal' : isTerminal ? 'text' : 'json'
