@@ -120,6 +120,10 @@ describe('what holds the secret and speaks another language', () => {
     ['no token', { kind: 'ok', by: 'web-1', lifeMs: 1, expirySource: 'jwt' }],
     ['a life that is no number', { ...token, lifeMs: null }],
     ['no host', { ...token, by: undefined }],
+    [
+      'no word for a reason',
+      { kind: 'transient', by: 'web-1', reason: 5, detail: '', status: null, attempts: 1, token: null },
+    ],
     ['no record', null],
   ])('is not understood: %s', (_what, record) => {
     const seal = createSeal(account())
