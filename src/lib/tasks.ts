@@ -36,15 +36,15 @@ export function after(begun: Promise<unknown>, task: Task): Task {
 }
 
 /** Resolves when the signal is aborted. */
-export async function untilAborted(signal: AbortSignal): Promise<void> {
-  if (!signal.aborted) await once(signal, 'abort')
+export async function untilAborted(signal: AbortSignal, wait: { signal?: AbortSignal } = {}): Promise<void> {
+  if (!signal.aborted) await once(signal, 'abort', wait)
 }
 
 /** Resolves when the promise resolves or the signal is aborted. Rejects as the promise does. */
 export async function raceAbort(promise: Promise<unknown>, signal: AbortSignal): Promise<void> {
   const ended = new AbortController()
   try {
-    await Promise.race([promise, untilAborted(AbortSignal.any([signal, ended.signal]))])
+    await Promise.race([promise, untilAborted(signal, ended)])
   } finally {
     ended.abort()
   }

@@ -299,6 +299,9 @@ describe('secret files that change', () => {
   it('are not tried for a secret that is written in the configuration itself', async () => {
     configure({ credentials: { ...fileSources, apiSecret: 'secret-of-new' } })
     await ticked()
+    running = await load()
+    configure({ credentials: { ...fileSources, apiSecret: 'secret-of-2nd' } })
+    await ticked()
     expect(tried).toEqual([])
     expect(watch.state().state).toBe('changed')
     configure({ credentials: { ...fileSources, apiKey: 'key-of-old' } })
