@@ -35,7 +35,7 @@ export function after(begun: Promise<unknown>, task: Task): Task {
   }
 }
 
-/** Resolves when the signal is aborted. */
+/** Resolves when the signal is aborted. Rejects if `wait.signal` is aborted before, and leaves no listener then. */
 export async function untilAborted(signal: AbortSignal, wait: { signal?: AbortSignal } = {}): Promise<void> {
   if (!signal.aborted) await once(signal, 'abort', wait)
 }
