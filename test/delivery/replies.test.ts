@@ -6,15 +6,12 @@ import { initialState } from '../../src/token/state.ts'
 import { remedies } from '../../src/token/outcome.ts'
 import { statusSourcesOf } from '../support/delivery-world.ts'
 import { failures } from '../support/failures.ts'
-import { createKeeperWorld, type KeeperWorld } from '../support/keeper-world.ts'
+import { createKeeperWorld } from '../support/keeper-world.ts'
 
 const never = new AbortController()
 
-async function start(
-  options: Parameters<typeof createKeeperWorld>[0] & { first?: Parameters<KeeperWorld['answer']>[0] } = {},
-) {
+async function start(options: Parameters<typeof createKeeperWorld>[0] = {}) {
   const world = createKeeperWorld(options)
-  if (options.first !== undefined) world.answer(options.first)
   let monotonicMs = 0
   const replies = createReplies({
     keeper: world.keeper,

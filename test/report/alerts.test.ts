@@ -27,12 +27,11 @@ interface Alerting extends KeeperWorld, Records {
   readonly end: () => Promise<void>
 }
 
+/** With a `first` answer the keeper has begun. */
 async function alerting(
   options: Parameters<typeof createKeeperWorld>[0] & {
     settings?: Partial<AlertSettings>
     account?: string
-    /** The keeper has begun, and this is the first outcome. */
-    first?: Parameters<KeeperWorld['answer']>[0]
     /** A former run has left its alert.json. */
     isRaised?: boolean
   } = {},
@@ -68,10 +67,7 @@ async function alerting(
     world.start()
     await world.clock.advance(0)
   }
-  if (options.first !== undefined) {
-    world.answer(options.first)
-    await begin()
-  }
+  if (options.first !== undefined) await begin()
   return { ...world, ...recorder, alerts, end, begin }
 }
 

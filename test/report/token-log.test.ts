@@ -8,7 +8,7 @@ import { createRecords, type Records } from '../support/records.ts'
 const MINUTE = 60_000
 
 async function narrated(
-  options: Parameters<typeof createKeeperWorld>[0] & { first?: Parameters<KeeperWorld['answer']>[0] } = {},
+  options: Parameters<typeof createKeeperWorld>[0] = {},
 ): Promise<KeeperWorld & Records> {
   const world = createKeeperWorld(options)
   const recorder = createRecords()
@@ -19,7 +19,6 @@ async function narrated(
     await running
     await world.stop()
   })
-  if (options.first !== undefined) world.answer(options.first)
   world.start()
   await world.clock.advance(0)
   return { ...world, ...recorder }

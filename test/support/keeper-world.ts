@@ -25,6 +25,8 @@ export function createKeeperWorld(
     lifeSeconds?: number
     policy?: Partial<RefreshSettings['policy']>
     remember?: SaveState
+    /** The service's answer from the start; else each is another token. */
+    first?: FetchOutcome | Answer
     /** Instead of the service, which is asked for each attempt. */
     fetchToken?: FetchToken
   } = {},
@@ -39,7 +41,8 @@ export function createKeeperWorld(
     issued += 1
     return { kind: 'ok', accessToken: jwtOf({ iat, exp: iat + lifeSeconds }, issued) }
   }
-  let next: Answer = token
+  const answerOf = (to: FetchOutcome | Answer): Answer => (typeof to === 'function' ? to : () => to)
+  let next = answerOf(options.first ?? token)
   const askService = async (signal: AbortSignal, { beforeRequest }: Attempt): Promise<FetchOutcome> => {
     await beforeRequest()
     if (signal.aborted) return failures.network
@@ -66,7 +69,7 @@ export function createKeeperWorld(
     token,
     /** Sets the service's answer from now on. */
     answer: (to: FetchOutcome | Answer): void => {
-      next = typeof to === 'function' ? to : () => to
+      next = answerOf(to)
     },
     /** Number of requests. */
     asked: () => asked,
