@@ -196,7 +196,7 @@ function createConnectionCalls(func: GetFunction, checked: Check) {
   return {
     /**
      * The process at the other end of a connected Unix socket, as the kernel noted it at connect (unix(7), SO_PEERCRED).
-     * The descriptor is `socket._handle.fd`, gone once the socket is destroyed.
+     * The descriptor is gone once the socket is destroyed.
      */
     peerOf(fd: number): PeerIds {
       length[0] = credentials.byteLength
