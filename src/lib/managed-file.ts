@@ -13,7 +13,7 @@ import {
   type FileAttributes,
 } from './atomic-file.ts'
 import { DiskStalledError } from './disk-queue.ts'
-import { errorCode, fallbackOnSystemError } from './error.ts'
+import { errorCode, errorMessage, fallbackOnSystemError } from './error.ts'
 import { fs } from './fs.ts'
 import { createProblemLog, type Log } from './log.ts'
 import { nameOf } from './posix-ids.ts'
@@ -272,9 +272,7 @@ async function readTrusted(path: string, mode: number) {
       return untrusted(`others may read or write it (not 0${mode.toString(8)})`)
     return { text: content.toString('utf8'), fault: null }
   } catch (error) {
-    if (!(error instanceof FileError)) throw error
-    return untrusted(
-      error.code === 'ENOENT' ? null : `it cannot be read (${errorCode(error.cause) ?? error.message})`,
-    )
+    const code = errorCode(error)
+    return untrusted(code === 'ENOENT' ? null : `it cannot be read (${code ?? errorMessage(error)})`)
   }
 }

@@ -61,8 +61,8 @@ export async function makeAttempt(
     telemetry.failed(error)
     return askAlone(member, attempt, signal)
   })
-  // A record that came meanwhile is better than anything but a token.
-  return outcome.kind === 'ok' ? outcome : (member.takeDelivery() ?? outcome)
+  // A record that came meanwhile is newer.
+  return member.takeDelivery() ?? outcome
 }
 
 function leaseMsOf(member: Member): number {

@@ -346,7 +346,7 @@ describe('the configuration on disk', () => {
     await ticked()
     expect(watch.state().state).toBe('changed')
   })
-  it('is loaded again only when a file has changed', async () => {
+  it('is loaded again only when a file or the running one has changed', async () => {
     let loads = 0
     const count = async (): Promise<Config> => {
       loads += 1
@@ -359,5 +359,9 @@ describe('the configuration on disk', () => {
     files.write('vol/key', 'key-of-new')
     await counted.examine()
     expect(loads).toBe(2)
+    // A reload: what was at fault outside of the files may be corrected.
+    running = await load()
+    await counted.examine()
+    expect(loads).toBe(3)
   })
 })
