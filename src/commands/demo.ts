@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import type { ReadStream } from 'node:tty'
 import { TokenClient } from '../client/index.ts'
 import { createSystemClock } from '../lib/clock.ts'
-import { errorMessage, exitStatus, UserError } from '../lib/error.ts'
+import { exitStatus, UserError } from '../lib/error.ts'
 import { requireLinux } from '../lib/supported-node.ts'
 import { createSandbox, writeSandboxConfig, type Sandbox } from '../sandbox/sandbox.ts'
 import type { ScenarioName } from '../sandbox/scenarios.ts'
@@ -52,9 +52,8 @@ export const run: RunCommand = async (invocation) => {
         sandbox.setScenario(scenario)
         notes.push(`the service from now on: ${scenario}`)
       }
-      client.refresh({ signal: ended }).catch((error: unknown) => {
-        if (!ended.aborted) notes.push(errorMessage(error))
-      })
+      // What it leads to is in the picture.
+      client.refresh({ signal: ended }).catch(() => undefined)
     }
     if (isShown) listenToKeys(stdin as ReadStream, stop.signal, onKey)
     else stdout.write(introduction(directory, sandbox))

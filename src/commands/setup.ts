@@ -10,7 +10,7 @@ import { secretRefusal } from '../config/inputs.ts'
 import { ConfigError, type ConfigIssue } from '../config/issues.ts'
 import { findJsonFault } from '../config/json-fault.ts'
 import { validateDocument } from '../config/validate.ts'
-import { certificatesIn } from '../lib/crypto.ts'
+import { holdsCertificates } from '../lib/crypto.ts'
 import { readLimited } from '../lib/input.ts'
 import { ask, configurationOf, statusIfAny } from './ask.ts'
 import { createReport, performCheck } from './check.ts'
@@ -201,7 +201,7 @@ async function readAnswers(invocation: Invocation, files: SetupFiles): Promise<A
   const { options, stdin } = invocation
   const document = options['from'] as string | undefined
   const ca = options['ca-file'] === undefined ? undefined : await readAnswer(options, 'ca-file')
-  if (ca !== undefined && certificatesIn(ca).length === 0)
+  if (ca !== undefined && !holdsCertificates(ca))
     throw new UsageError('--ca-file: The file does not hold a certificate in PEM.')
   if (document === undefined) return { ...(await singleAnswers(invocation, files)), ca }
   const both = Object.values(fields).find(({ option }) => options[option] !== undefined)

@@ -2,7 +2,7 @@
 import { join, resolve } from 'node:path'
 import { accountOfEnvironment, unitNames } from '../lib/account.ts'
 import { CONTROL_CHARACTER } from '../lib/display-text.ts'
-import { certificatesIn } from '../lib/crypto.ts'
+import { holdsCertificates } from '../lib/crypto.ts'
 import { Secret } from '../lib/secret.ts'
 import type { Diagnostics } from './issues.ts'
 import { contentPath, permissionFaults, readFile, shellWord, type StagedFiles } from './read-file.ts'
@@ -89,7 +89,7 @@ export function createInputs({ env, directory, uid, isElsewhere, staged, diagnos
     certificates(at: string, path: string | null): string | null {
       if (path === null) return null
       const pem = file(at, path, 'name a PEM file of certificates, or null')?.toString()
-      if (pem === undefined || certificatesIn(pem).length > 0) return pem ?? null
+      if (pem === undefined || holdsCertificates(pem)) return pem ?? null
       fault(
         at,
         `the file ${path} holds no certificate that can be read: name a PEM file with "-----BEGIN CERTIFICATE-----" in it`,

@@ -21,13 +21,13 @@ export function randomHex(bytes: number): string {
 
 const CERTIFICATE = /-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g
 
-/** Each certificate with its BEGIN and END lines; none if the text has none, or one that cannot be read. Other text is ignored. */
-export function certificatesIn(pem: string): string[] {
+/** Reports whether the text has certificates in PEM, all of which can be read. Other text is ignored. */
+export function holdsCertificates(pem: string): boolean {
   const found = pem.match(CERTIFICATE) ?? []
-  if (found.length === 0) return found
   const { X509Certificate } = crypto()
-  return withSystemFallback([], () =>
-    found.filter((certificate) => new X509Certificate(certificate).raw.length > 0),
+  return withSystemFallback(
+    false,
+    () => found.map((certificate) => new X509Certificate(certificate)).length > 0,
   )
 }
 

@@ -123,13 +123,13 @@ test.each(formats)(
 )
 
 test.each(formats)('%s: no line is over 48 KiB; what a record is about is said all the same', (format) => {
-  const many = Object.fromEntries(
-    Array.from({ length: 40 }, (_, index) => [`field${index}`, 'é'.repeat(4000)]),
-  )
-  const line = lineOf(format, many)
-  expect(Buffer.byteLength(line)).toBeLessThan(48 * 1024)
-  expect(line).toContain('Fetching a token failed')
-  expect(line).toMatch(/omittedBytes"?[=:]3\d{5}/)
+  const longest = 48 * 1024 - 1
+  const texts = [...Array.from({ length: 5 }, () => 'é'.repeat(4096)), 'x'.repeat(4096)]
+  const lineWith = (length: number): string => lineOf(format, { texts, rest: 'x'.repeat(length) })
+  const fitting = 1 + longest - Buffer.byteLength(lineWith(1))
+  expect(Buffer.byteLength(lineWith(fitting))).toBe(longest)
+  expect(lineWith(fitting + 1)).toContain('Fetching a token failed')
+  expect(lineWith(fitting + 1)).toMatch(/omittedBytes"?[=:]49152/)
 })
 
 test.each(formats)(
