@@ -74,7 +74,7 @@ export function createInputs({ env, directory, uid, isElsewhere, staged, diagnos
         at,
         `${where} has fewer than ${MIN_LENGTH} characters: check that it is whole; words like it are hidden in the log, too`,
       )
-    const [, mistake] = MISTAKES.find(([pattern]) => pattern.test(value)) ?? []
+    const mistake = sentenceFor(value, MISTAKES)
     if (mistake !== undefined) warn(at, `${where} ${mistake}`)
     return new Secret(value)
   }
@@ -88,8 +88,10 @@ export function createInputs({ env, directory, uid, isElsewhere, staged, diagnos
     /** The PEM text; null, too, if no file is named. */
     certificates(at: string, path: string | null): string | null {
       if (path === null) return null
-      const pem = file(at, path, 'name a PEM file of certificates, or null')?.toString()
-      if (pem === undefined || holdsCertificates(pem)) return pem ?? null
+      const bytes = file(at, path, 'name a PEM file of certificates, or null')
+      if (bytes === undefined) return null
+      const pem = bytes.toString()
+      if (holdsCertificates(pem)) return pem
       fault(
         at,
         `the file ${path} holds no certificate that can be read: name a PEM file with "-----BEGIN CERTIFICATE-----" in it`,
@@ -123,8 +125,11 @@ export function createInputs({ env, directory, uid, isElsewhere, staged, diagnos
 /** A shorter secret is probably not whole. And to hide it in the log hides words that contain it, too. */
 const MIN_LENGTH = 8
 
-/** Values that cannot be used. Each sentence follows the name of the source. */
-const REFUSALS: readonly (readonly [RegExp, string])[] = [
+/** Each sentence follows the name of the source. */
+type Sentences = readonly (readonly [RegExp, string])[]
+
+/** Values that cannot be used. */
+const REFUSALS: Sentences = [
   [/^\s*$/, 'is empty: put the secret there'],
   [CONTROL_CHARACTER, 'holds a line break or another control character: write the secret alone, on one line'],
   [/^\uFEFF/, 'begins with a byte order mark, as some editors put it: save it as UTF-8 without one ("BOM")'],
@@ -136,7 +141,7 @@ const REFUSALS: readonly (readonly [RegExp, string])[] = [
   [/\uFFFD/, 'is not valid UTF-8: write the secret as plain text'],
 ]
 /** Mistakes that people make with secrets. Only warnings: such a secret may be right. */
-const MISTAKES: readonly (readonly [RegExp, string])[] = [
+const MISTAKES: Sentences = [
   [/^(["'`]).*\1$/, 'is in quotes, which are part of it: write the secret without them'],
   [/^\s|\s$/, 'begins or ends with a blank, which is part of it: remove that'],
   [
@@ -148,7 +153,11 @@ const MISTAKES: readonly (readonly [RegExp, string])[] = [
 
 /** Why a secret cannot be used, as the words that follow the name of its source. */
 export function secretRefusal(value: string): string | undefined {
-  return REFUSALS.find(([pattern]) => pattern.test(value))?.[1]
+  return sentenceFor(value, REFUSALS)
+}
+
+function sentenceFor(value: string, sentences: Sentences): string | undefined {
+  return sentences.find(([pattern]) => pattern.test(value))?.[1]
 }
 
 /** One newline at the end is how editors and `echo` end a file. */

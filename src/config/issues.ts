@@ -18,6 +18,11 @@ export interface Diagnostics {
 /** Diagnostics for settings that are known to be valid. */
 export const silent: Diagnostics = { fault: () => undefined, warn: () => undefined }
 
+/** A list of settings without those that were found faulty. */
+export function usable<T>(elements: readonly T[]) {
+  return elements.filter((element) => element !== undefined)
+}
+
 /** Reports each problem. `problems` has a sentence by key path, or false or undefined if there is no problem. */
 export function reportEach(
   problems: Readonly<Record<string, string | false | undefined>>,

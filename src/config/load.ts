@@ -40,9 +40,10 @@ export async function loadPlan({ configPath, env }: { configPath: unknown; env: 
     return { ...resolvePlan(validPart!, silent), isShared: false }
   }
   const { file, usable, faults, diagnostics } = await readDocument({ configPath, env })
-  const plan = usable && resolvePlan(usable.validPart, diagnostics)
-  if (plan === undefined || faults.length > 0) throw new ConfigError(faults, file)
-  return { ...plan, isShared: usable?.validPart.share !== null }
+  if (usable === undefined) throw new ConfigError(faults, file)
+  const plan = resolvePlan(usable.validPart, diagnostics)
+  if (faults.length > 0) throw new ConfigError(faults, file)
+  return { ...plan, isShared: usable.validPart.share !== null }
 }
 
 /**
@@ -91,10 +92,9 @@ async function readDocument(options: LoadOptions) {
 }
 
 function deepFreeze<T>(value: T): T {
-  if (typeof value === 'object' && value !== null && !Object.isFrozen(value)) {
-    Object.freeze(value)
-    for (const child of Object.values(value)) deepFreeze(child)
-  }
+  // Anything but an object counts as frozen.
+  if (!Object.isFrozen(value))
+    for (const child of Object.values(Object.freeze(value) as object)) deepFreeze(child)
   return value
 }
 
@@ -110,8 +110,8 @@ type Found =
   /** `file` is undefined if none was found. The sentence quotes nothing of the file and ends with the remedy. */
   | { readonly kind: 'unusable'; readonly file: string | undefined; readonly sentence: string }
 
-/** Why a text is no document, as the words that follow the name of its file. */
-class NoDocument extends Error {}
+/** The document of a text, or why it is none, as the words that follow the name of its file. */
+type Parsed = { readonly document: unknown } | { readonly problem: string }
 
 /** The configuration that `--config` or $KYC_TOKEND_CONFIG names, or else the first one of the search. */
 async function findConfig({ configPath, env, staged }: LoadOptions): Promise<Found> {
@@ -134,13 +134,9 @@ async function findConfig({ configPath, env, staged }: LoadOptions): Promise<Fou
   if (reading.kind === 'unreadable') return unusable(reading.sentence)
   if (CONTROL_CHARACTER.test(file)) return unusable('has a control character in its path: rename it')
   if (!/\.(?:json|ya?ml)$/.test(file)) return unusable('must be named *.json, *.yaml or *.yml: rename it')
-  try {
-    const document = parse(extname(file), textOf(reading.bytes), (await loadCosmiconfig()).defaultLoadersSync)
-    return { kind: 'found', file, stats: reading.stats, document }
-  } catch (error) {
-    if (error instanceof NoDocument) return unusable(error.message)
-    throw error
-  }
+  const parsed = parse(extname(file), reading.bytes, (await loadCosmiconfig()).defaultLoadersSync)
+  if ('problem' in parsed) return unusable(parsed.problem)
+  return { kind: 'found', file, stats: reading.stats, document: parsed.document }
 }
 
 function candidatesIn(directory: string): string[] {
@@ -189,29 +185,25 @@ export async function loadParsers(): Promise<void> {
   defaultLoadersSync['.yaml']('', 'a: 1')
 }
 
-/** The text without a byte order mark, which says nothing in UTF-8 and is allowed. */
-function textOf(bytes: Buffer): string {
-  if (!isUtf8(bytes)) throw new NoDocument('is not valid UTF-8: save it as UTF-8')
-  const text = new TextDecoder().decode(bytes)
-  if (text.trim() === '') throw new NoDocument(`is empty: begin with ${EXAMPLE}`)
-  return text
-}
-
 type Loader = (path: string, content: string) => unknown
 /** An error of the library that reads YAML. */
 type YamlError = { reason: string; mark?: { line: number; column: number } }
 
-function parse(extension: string, text: string, loaders: Record<'.json' | '.yaml', Loader>): unknown {
+function parse(extension: string, bytes: Buffer, loaders: Record<'.json' | '.yaml', Loader>): Parsed {
+  if (!isUtf8(bytes)) return { problem: 'is not valid UTF-8: save it as UTF-8' }
+  // Without a byte order mark, which says nothing in UTF-8 and is allowed.
+  const text = new TextDecoder().decode(bytes)
+  if (text.trim() === '') return { problem: `is empty: begin with ${EXAMPLE}` }
   const isJson = extension === '.json'
   const fault = isJson ? findJsonFault(text) : undefined
-  if (fault !== undefined) throw new NoDocument(`is not JSON at ${fault}`)
+  if (fault !== undefined) return { problem: `is not JSON at ${fault}` }
   try {
-    return loaders[isJson ? '.json' : '.yaml']('', text)
+    return { document: loaders[isJson ? '.json' : '.yaml']('', text) }
   } catch (error) {
     const { reason = '', mark } = error as Partial<YamlError>
     const where = mark === undefined ? '' : ` at line ${mark.line + 1}, column ${mark.column + 1}`
     // Words alone are the parser's own; anything else in a reason may be quoted from the file.
     const why = /^[a-z ,-]+$/.test(reason) ? reason : 'it cannot be read from there on'
-    throw new NoDocument(`is not YAML${where}: ${why}`)
+    return { problem: `is not YAML${where}: ${why}` }
   }
 }

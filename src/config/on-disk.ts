@@ -1,5 +1,5 @@
 // Compares the configuration on disk with the running one. It is loaded only when one of its files has changed.
-import { errorCode, UserError } from '../lib/error.ts'
+import { errorMessage, UserError } from '../lib/error.ts'
 import { fs } from '../lib/fs.ts'
 import { isSame } from '../lib/secret.ts'
 import type { Config } from './config.ts'
@@ -65,19 +65,22 @@ export function hasSameSettings(one: Config, other: Config): boolean {
 }
 
 function settingsOf({ credentials, ...settings }: Config): object {
-  const { apiKey, apiSecret } = settings.secretFiles
-  const written = [apiKey === null && credentials.apiKey, apiSecret === null && credentials.apiSecret]
-  return { ...settings, warnings: [], written }
+  const written = (['apiKey', 'apiSecret'] as const)
+    .filter((name) => settings.secretFiles[name] === null)
+    .map((name) => credentials[name])
+  return { ...settings, warnings: null, written }
 }
 
 /** A text that changes when a file is written or replaced, or when a link to it is replaced. */
 async function versionOf(paths: readonly string[]): Promise<string> {
   const versions = await Promise.all(
     paths.map(async (path) =>
-      fs.stat(path, { bigint: true }).then(
-        ({ dev, ino, size, mtimeNs, ctimeNs }) => [dev, ino, size, mtimeNs, ctimeNs].join(':'),
-        (error: unknown) => errorCode(error) ?? 'unknown',
-      ),
+      fs
+        .stat(path, { bigint: true })
+        .then(
+          ({ dev, ino, size, mtimeNs, ctimeNs }) => [dev, ino, size, mtimeNs, ctimeNs].join(':'),
+          errorMessage,
+        ),
     ),
   )
   return versions.join(' ')

@@ -8,7 +8,7 @@ import { isKeyOf } from '../lib/crypto.ts'
 import { baseUrlWarning, isLoopbackHost } from './base-url.ts'
 import type { Config, ShareConfig } from './config.ts'
 import { createInputs, type InputsOptions, type Inputs } from './inputs.ts'
-import { type Diagnostics, reportEach } from './issues.ts'
+import { type Diagnostics, reportEach, usable } from './issues.ts'
 import { permissionFaults } from './read-file.ts'
 import { createOutputs } from './resolve-outputs.ts'
 import { STANDARD_INITIAL_DELAY } from './schema.ts'
@@ -78,9 +78,7 @@ export async function resolveConfig(input: ValidPart, options: ResolveOptions) {
     http: input.http === false ? null : await outputs.socket('http', input.http),
     alerts: {
       /** Ages of an alert at which it is reminded of, in rising order. */
-      remindAfterMs: [...new Set(alerts.remindAfter)]
-        .filter((ms) => ms !== undefined)
-        .toSorted((a, b) => a - b),
+      remindAfterMs: usable([...new Set(alerts.remindAfter)]).toSorted((a, b) => a - b),
       /** Time without a usable token after which `no-token` is raised; null: never. */
       noTokenAfterMs: alerts.noTokenAfter,
       contact: alerts.contact,
@@ -151,9 +149,9 @@ function resolveShare(input: ShareInput, context: ShareContext) {
   const { directory, inputs, apiSecret, diagnostics } = context
   const { timeout, sentinel, ...settings } = input
   /** One server, all sentinels of one master, nodes of one cluster, or one Unix socket (absolute). */
-  const servers: readonly ServerAddress[] = (input.servers ?? [])
-    .filter((server) => server !== undefined)
-    .map((server) => ('path' in server ? { path: resolve(directory, server.path) } : server))
+  const servers: readonly ServerAddress[] = usable(input.servers ?? []).map((server) =>
+    'path' in server ? { path: resolve(directory, server.path) } : server,
+  )
   const config = {
     ...settings,
     servers,

@@ -174,7 +174,7 @@ export type ServerAddress =
 /** The address; undefined if the text is none. An IPv6 address is in brackets. */
 export function parseServer(text: string): ServerAddress | undefined {
   if (/^\.{0,2}\/[^\p{Cc}]+$/u.test(text)) return { path: text }
-  const [, host, port] = /^(\[[0-9A-Fa-f:.]+\]|[^\s:/@[\]\p{Cc}]+):(\d{1,5})$/u.exec(text) ?? []
-  if (host === undefined || port === undefined || Number(port) < 1 || Number(port) > 65_535) return undefined
-  return { host: host.replace(/^\[|\]$/g, ''), port: Number(port) }
+  const found = /^(\[[0-9A-Fa-f:.]+\]|[^\s:/@[\]\p{Cc}]+):(\d{1,5})$/u.exec(text)
+  const port = Number(found?.[2])
+  return port >= 1 && port <= 65_535 ? { host: found![1]!.replaceAll(/[[\]]/g, ''), port } : undefined
 }

@@ -1,6 +1,6 @@
 // The described service (`service`): the standard one, the preset, the rules across its keys, and the compiled description.
 
-import { keyPath, silent, reportEach, type Diagnostics } from './issues.ts'
+import { keyPath, silent, reportEach, usable, type Diagnostics } from './issues.ts'
 import type { ServiceConfig } from './config.ts'
 import { ENDPOINT, tokenUrlOf } from './base-url.ts'
 import type { ValidPart } from './validate.ts'
@@ -91,22 +91,19 @@ export function resolveService(
     /** Path of its life in seconds; null: the answer has none. */
     lifetime: lifetime?.split('.') ?? null,
     /** Answers that refuse the account for good. */
-    refusals: refusals.flatMap((refusal) => {
-      const { status, says, in: at, reason } = refusal ?? {}
-      if (status === undefined || says === undefined || reason === undefined) return []
-      return {
-        status,
-        /** Words that are looked for, case and white space aside. */
-        says,
-        /** Path of the text in the answer's JSON object; null: anywhere in the answer. */
-        in: at?.split('.') ?? null,
-        reason,
-        /** A JSON object without a text at that path does not say them. */
-        isPathRequired: refusals === STANDARD.refusals,
-      }
-    }),
+    refusals: usable(refusals).map(({ status, says, in: at, reason }) => ({
+      // A missing part was reported as a fault.
+      status: status!,
+      /** Words that are looked for, case and white space aside. */
+      says: says!,
+      /** Path of the text in the answer's JSON object; null: anywhere in the answer. */
+      in: at?.split('.') ?? null,
+      reason: reason!,
+      /** A JSON object without a text at that path does not say them. */
+      isPathRequired: refusals === STANDARD.refusals,
+    })),
     /** Statuses by which the API, not the token endpoint, says that a token is refused. */
-    refusedBy: [...new Set(refusedBy)].filter((status) => status !== undefined),
+    refusedBy: usable([...new Set(refusedBy)]),
     /** All of that as one canonical text; null: it is the standard service. */
     description: descriptionOf(described, baseUrl),
   }
@@ -138,11 +135,11 @@ function namesProblem({ send, names }: Described, isGiven: boolean): string | fa
 
 /** Problems of parameters and headers, by key path. No sentence quotes a value. */
 function fieldProblems({ send, names, parameters, headers }: Described): Record<string, string | undefined> {
-  const taken = send === 'basic' ? [] : Object.values(names)
+  const taken = Object.values(names)
   const headerNames = Object.keys(headers).map((name) => name.toLowerCase())
   return Object.fromEntries([
     ...Object.keys(parameters)
-      .filter((name) => taken.includes(name))
+      .filter((name) => send !== 'basic' && taken.includes(name))
       .map((name) => [
         keyPath(['service', 'parameters', name]),
         'has the name under which the key or the secret is sent: remove it, or change service.names',

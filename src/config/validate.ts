@@ -88,8 +88,8 @@ function ownFault(node: SchemaNode, value: unknown): string | undefined {
   // The schema takes a list for an object whose settings are all left out.
   const isListForObject = Array.isArray(value) && (unwrapped(node).entries ?? node.value) !== undefined
   const tried = isListForObject ? '' : value
-  const { issues = [] } = v.safeParse(node as unknown as v.GenericSchema, tried, { abortPipeEarly: true })
-  return issues.find(({ path }) => !isContainer || path === undefined)?.message
+  const { issues } = v.safeParse(node as unknown as v.GenericSchema, tried)
+  return issues?.find(({ path }) => !isContainer || path === undefined)?.message
 }
 
 /** The section or the list that a schema describes. */

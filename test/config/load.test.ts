@@ -153,6 +153,10 @@ describe('where a configuration is found', () => {
     expect(await refusal('/etc/kyc-tokend/accounts/nowhere.json')).toMatch(
       /nowhere\.json: `sudo kyc-tokend setup --account nowhere` makes it/,
     )
+    const KYC_TOKEND_CONFIG = join(files.write('file', ''), 'c.json')
+    expect((await refusalOf(loadConfig({ env: { ...env, KYC_TOKEND_CONFIG } }))).message).toMatch(
+      /there is no configuration file .*file\/c\.json: correct \$KYC_TOKEND_CONFIG/,
+    )
   })
 })
 
@@ -166,16 +170,19 @@ describe('a file that cannot be a configuration', () => {
     ],
     ['a file without an extension', () => files.write('c', '{}'), /must be named/],
     ['an empty file', () => files.write('c.json', ' \n'), /is empty: begin with kyc-tokend\.config\.example/],
+    ['an empty file of 1 MiB', () => files.write('c.json', ' '.repeat(1024 * 1024)), /is empty/],
     ['a file over 1 MiB', () => files.write('c.json', ' '.repeat(1024 * 1024 + 1)), /is larger than 1 MiB/],
     ['an odd path', () => files.write('a\u001b[2J/c.json', {}), /has a control character in its path: ren/],
     ['Latin-1', () => files.write('c.json', Buffer.from('"\u00e9"', 'latin1')), /is not valid UTF-8: save/],
     ['UTF-16', () => files.write('c.json', Buffer.from('\uFEFF{}', 'utf16le')), /is not valid UTF-8/],
     ['a device', () => '/dev/null', /is not a regular file/],
     ['a link in a circle', () => link('c.json', 'c.json'), /is a link that leads round in a circle/],
+    ['a name that is too long', () => `/${'x'.repeat(256)}.json`, /cannot be read \(ENAMETOOLONG.*repair it/],
+    ['a list', () => files.write('c.json', []), /: the configuration must be an object: write it as/],
     [
       'YAML with an alias',
       () => files.write('c.yaml', 'apiSecret: *HUSH\n'),
-      /is not YAML at line 1, column/,
+      /is not YAML at line 1, column 13: it cannot be read/,
     ],
     ['YAML twice', () => files.write('c.yaml', 'a: 1\n---\nb: 2'), /is not YAML: expected a single document/],
     ['YAML with a tag', () => files.write('c.yaml', 'apiSecret: !HUSH%zz x\n'), /is not YAML/],
@@ -259,6 +266,7 @@ describe('secret sources', () => {
     ['a file with a newline alone', '\n', /is empty/],
     ['a secret on two lines', 'HU\nSH', /line break or another control character/],
     ['a NUL', 'HUSH\0', /control character/],
+    ['a byte order mark within', 'HUSH\uFEFFHUSH', /holds an invisible character/],
     ['a byte order mark', '\uFEFFHUSH-HUSH\n', /s begins with a byte order mark.*save it as UTF-8 without/],
     ['a zero-width space', 'HUSH\u200BHUSH', /holds an invisible character/],
     ['a mark of the writing direction', 'HUSH-HUSH\u202E', /holds an invisible character/],
@@ -288,6 +296,13 @@ describe('secret sources', () => {
     expect(await refusal(withSecret({ credential: 'api-secret' }), { env: elsewhere })).toMatch(
       /is not there: add LoadCredential/,
     )
+    const directory = withSecret({ credential: 'creds' })
+    files.write('creds/x', '')
+    expect(await refusal(directory, { env: elsewhere })).toMatch(
+      /: the systemd credential \/\S+\/creds is a directory/,
+    )
+    const inspected = await inspectConfig({ configPath: directory, env: elsewhere, isElsewhere: true })
+    expect(inspected).toMatchObject({ faults: [], unseen: ['credentials.apiSecret'] })
     const ofAccount = { ...env, KYC_TOKEND_ACCOUNT: 'eu' }
     expect(await refusal(withSecret({ credential: 'api-secret' }), { env: ofAccount })).toContain(
       'to the unit (systemctl edit kyc-tokend@eu)',
@@ -337,6 +352,8 @@ it('has a plan of its requests that needs no secret, and is that of the defaults
   expect(await loadPlan({ configPath: write({ ...settings, share }), env })).toMatchObject({ isShared: true })
   const faulty = await refusalOf(loadPlan({ configPath: write({ retry: { maxDelay: 5 } }), env }))
   expect(faulty.message).toContain('retry.maxDelay')
+  const missing = await refusalOf(loadPlan({ configPath: join(files.directory, 'none.json'), env }))
+  expect(missing.message).toContain('there is no configuration file')
 })
 
 describe('a device', () => {

@@ -48,7 +48,7 @@ describe('the description', () => {
     const others = [
       { tokenUrl: '/other' },
       { send: 'form' },
-      { send: 'basic' },
+      { send: 'basic', parameters: { apiKey: 'one' } },
       { names: { apiKey: 'user' } },
       { parameters: { realm: 'one' } },
       { headers: { 'X-Client': 'one' } },
@@ -58,10 +58,17 @@ describe('the description', () => {
     for (const other of others) found.add(await texts(other))
     expect(found.size).toBe(others.length)
     expect(found).not.toContain(null)
+    const oauth2 = {
+      tokenUrl: '/token',
+      send: 'basic',
+      parameters: { grant_type: 'client_credentials' },
+      token: 'access_token',
+    }
+    expect(await texts({ preset: 'oauth2', tokenUrl: '/token' })).toBe(await texts(oauth2))
   })
 
   it('may have secrets in its headers, which are hidden like the others', async () => {
-    const config = await load({ headers: { 'X-Api-Key': 'HUSHHUSH', 'X-Host': 'one', Hosts: 'two' } })
+    const config = await load({ headers: { 'X-Api-Key': 'HUSHHUSH', 'X-Host': 'one', Hosts: '' } })
     expect(revealAll(config)).toContain('HUSHHUSH')
     expect(revealAll(config)).not.toContain('one')
   })
@@ -156,6 +163,7 @@ describe('a faulty description', () => {
       { refusals: [{ status: 200, says: 'x', reason: 'account-inactive' }] },
       /refusals\[0\]\.status: must be a whole number from 400 to 599/,
     ],
+    [{ refusals: ['x'] }, /^service\.refusals\[0\]: must be an object/],
     [{ refusals: [{}] }, /^service\.refusals\[0\]\.status: is missing/],
     [{ refusedBy: [399] }, /^service\.refusedBy\[0\]: must be a whole number from 400 to 599/],
     [{ refusedBy: 401 }, /^service\.refusedBy: must be a list/],

@@ -125,12 +125,15 @@ describe('share', () => {
     })
     files.write('pw', 'of-the-sentinel\n')
     const config = await share({
-      servers: ['[::1]:26379', 'b:26379'],
+      servers: ['[::1]:65535', 'b:1'],
       sentinel: { name: 'mymaster', password: { file: 'pw' } },
       password: 'of-redis',
       key: '0123456789abcdef',
     })
-    expect(config.servers[0]).toEqual({ host: '::1', port: 26379 })
+    expect(config.servers).toEqual([
+      { host: '::1', port: 65_535 },
+      { host: 'b', port: 1 },
+    ])
     expect(config.sentinel?.password?.reveal()).toBe('of-the-sentinel')
     expect(config.password?.reveal()).toBe('of-redis')
     expect(JSON.stringify(config)).not.toContain('of-')
@@ -143,6 +146,7 @@ describe('share', () => {
     [{ tls: { certFile: 'no.pem', keyFile: 'x' } }, /share\.tls\.certFile: the file .*no\.pem is not there/],
     [{ servers: ['h:0'] }, /share\.servers\[0\]: must be "host:port"/],
     [{ servers: ['h:65536'] }, /share\.servers\[0\]: must be "host:port"/],
+    [{ servers: ['h:6379/0'] }, /share\.servers\[0\]: must be "host:port"/],
     [{ servers: ['/redis\u0007.sock'] }, /share\.servers\[0\]: must be "host:port"/],
     [{ password: 5 }, /share\.password: must be a secret source/],
     [{ password: { HUSH: 1 } }, /share\.password: must be a secret source/],
@@ -217,7 +221,7 @@ describe('mistakes that people make with keys', () => {
     [' my-secret-123', /begins or ends with a blank/],
     ['my-secret-123 ', /begins or ends with a blank/],
     ['API_SECRET=my-secret-123', /begins with a name and "=", as a line of an environment file/],
-    ['export KYC_SECRET=my-secret-123', /begins with a name and "="/],
+    ['export  KYC_SECRET = my-secret-123', /begins with a name and "="/],
     ['Bearer my-secret-123', /begins with "Bearer"/],
   ])('are a warning, since %j may be right', async (secret, sentence) => {
     files.write('s', `${secret}\n`)
@@ -229,13 +233,18 @@ describe('mistakes that people make with keys', () => {
     expect(warnings.join()).not.toContain('my-secret')
     expect(credentials.apiSecret.reveal()).toBe(secret)
   })
-  it.each(['my=secret/123==', 'a"quote"-inside', '"begins"-with', 'ends-"with"', 'sk_live_1='])(
-    'are not seen in %j',
-    async (secret) => {
-      const { warnings } = await load({ credentials: { apiKey: 'key-0815', apiSecret: secret } })
-      expect(warnings).toEqual([])
-    },
-  )
+  it.each([
+    'my=secret/123==',
+    'my-KEY=1',
+    'the-bearer of-it',
+    'a"quote"-inside',
+    '"begins"-with',
+    'ends-"with"',
+    'sk_live_1=',
+  ])('are not seen in %j', async (secret) => {
+    const { warnings } = await load({ credentials: { apiKey: 'key-0815', apiSecret: secret } })
+    expect(warnings).toEqual([])
+  })
   it('are seen in a base URL that holds the endpoint', async () => {
     for (const given of [
       'https://api.example.com/token/external/jwt',
