@@ -80,10 +80,10 @@ export async function clearLeftovers(path: string): Promise<string | undefined> 
 }
 
 /** Removes what is at the path, of any kind, if it still has this inode. Throws FileError. */
-export async function removeOwn(path: string, own: Pick<Stats, 'ino' | 'dev'>): Promise<void> {
+export async function removeOwn(path: string, own: Pick<Stats, 'ino'>): Promise<void> {
   await inDirectoryOf(path, FILES, async (reached) => {
     const stats = await lstatIfAny(reached)
-    if (stats?.ino === own.ino && stats.dev === own.dev) await fs.unlink(reached)
+    if (stats?.ino === own.ino) await fs.unlink(reached)
   })
 }
 
@@ -108,12 +108,8 @@ export async function readSmallFile(
   const file = await fs.open(path, READ_FLAGS)
   try {
     const stats = await fs.fstat(file)
-    if (!stats.isFile()) return { content: null, stats }
-    const buffer = Buffer.allocUnsafe(maxBytes + 1)
-    let length = 0
-    for (let bytes = -1; bytes !== 0 && length < buffer.length; length += bytes)
-      bytes = (await fs.read(file, buffer, length, buffer.length - length, null)).bytesRead
-    return { content: length > maxBytes ? null : buffer.subarray(0, length), stats }
+    const isSmall = stats.isFile() && stats.size <= maxBytes
+    return { content: isSmall ? await fs.readFile(file) : null, stats }
   } finally {
     await fs.close(file)
   }
@@ -184,7 +180,6 @@ async function applyAttributes(file: number, { mode, uid, gid }: FileAttributes)
   const created = await fs.fstat(file)
   const owner = { uid: uid ?? created.uid, gid: gid ?? created.gid }
   const isOwned = owner.uid === created.uid && owner.gid === created.gid
-  if (isOwned && (created.mode & MODE_BITS) === mode) return
   // The owner first: chown takes set-id bits away, and a mode for a group must not open the file to another one.
   if (!isOwned) await fs.fchown(file, owner.uid, owner.gid)
   await fs.fchmod(file, mode)

@@ -32,10 +32,7 @@ export function createDirectories(paths: { runtimeDirectory: string; stateDirect
   })
 
   async function check(directory: (typeof directories)[number]): Promise<void> {
-    const error = await prepareDirectory(directory).catch((thrown: unknown) => {
-      if (thrown instanceof UserError) return thrown.message
-      throw thrown
-    })
+    const error = await prepareDirectory(directory).catch(errorMessage)
     directory.problem.set(error ?? null)
   }
 

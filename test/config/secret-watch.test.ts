@@ -345,6 +345,18 @@ describe('the configuration on disk', () => {
     configure({ share: { servers: ['h:1'], tls: true, key: '0123456789abcdeX' } })
     await ticked()
     expect(watch.state().state).toBe('changed')
+    configure({ share: { servers: ['h:1'], tls: true } })
+    await ticked()
+    expect(watch.state().state).toBe('changed')
+  })
+  it('is changed where a part of it is left out or added', async () => {
+    configure({ http: false })
+    await ticked()
+    expect(watch.state().state).toBe('changed')
+    running = await load()
+    configure()
+    await ticked()
+    expect(watch.state().state).toBe('changed')
   })
   it('is loaded again only when a file or the running one has changed', async () => {
     let loads = 0

@@ -1,9 +1,13 @@
+import { getEventListeners } from 'node:events'
 import { uptime } from 'node:os'
 import { afterEach, expect, test, vi } from 'vitest'
 import { createSystemClock } from '../../src/lib/clock.ts'
 
 vi.mock('node:os', { spy: true })
-afterEach(() => void vi.restoreAllMocks())
+afterEach(() => {
+  vi.restoreAllMocks()
+  vi.useRealTimers()
+})
 
 /** Makes the machine's clocks go as the test says: `atMs` of monotonic time. */
 function machine({ suspendedMs = 0, setByMs = 0, atMs = 0, grainMs = 10 } = {}): void {
@@ -33,6 +37,20 @@ test.each([10, 1_000])(
       machine({ grainMs, atMs: step * 137, setByMs: step * 100 * (step % 2 === 0 ? 1 : -1) })
       expect(clock.now().bootMs - bootMs).toBe(step * 137)
     }
+  },
+)
+
+test.each([[false], [true]])(
+  'a sleep leaves neither a timer nor a listener, stopped: %s',
+  async (isStopped) => {
+    vi.useFakeTimers()
+    const stop = new AbortController()
+    const sleeping = createSystemClock().sleep(1_000, stop.signal)
+    if (isStopped) stop.abort()
+    else vi.advanceTimersByTime(1_000)
+    await sleeping
+    await createSystemClock().sleep(1_000, AbortSignal.abort())
+    expect([vi.getTimerCount(), getEventListeners(stop.signal, 'abort')]).toEqual([0, []])
   },
 )
 

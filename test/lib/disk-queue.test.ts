@@ -21,9 +21,17 @@ function createWork(log: string[], name: string) {
 }
 const settle = async (): Promise<unknown> => vi.advanceTimersByTimeAsync(0)
 
-/** `/disk` holds mounts of its own, one of them a second time. */
+/** `/disk` holds mounts of its own, one of them over another and at a second path, too. */
 const onFileSystem = createDiskQueue(() =>
-  ['/ 8:1', '/disk 8:2', '/disk/a 8:10', '/disk/a/deeper 8:11', '/disk/with\\040blank 8:12', '/bound 8:10']
+  [
+    '/ 8:1',
+    '/disk 8:2',
+    '/disk/a 8:3',
+    '/disk/a 8:10',
+    '/disk/a/deeper 8:11',
+    '/disk/with\\040blank 8:12',
+    '/bound 8:10',
+  ]
     .map((mount) => mount.split(' '))
     .map(([point = '', device]) => `22 1 ${device} / ${point} rw,relatime - ext4 /dev/x rw\n`)
     .join(''),

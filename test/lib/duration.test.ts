@@ -4,7 +4,7 @@ import { formatDuration, parseDuration } from '../../src/lib/duration.ts'
 test.each([
   ['500ms', 500],
   ['30s', 30_000],
-  ['1.5m', 90_000],
+  ['1.25m', 75_000],
   ['2h', 7_200_000],
   ['1d', 86_400_000],
   [' 1s ', 1_000],

@@ -35,12 +35,12 @@ describe('the id of an account', () => {
       const directory = await tempDirectory()
       const getent = join(directory, 'getent')
       const script =
-        '#!/bin/sh\n[ "$*" = "passwd -- known" ] && exec echo known:x:4711:1::/:/bin/sh\nexec sleep 60\n'
+        '#!/bin/sh\n[ "$*" = "passwd -- 7known7" ] && exec echo 7known7:x:4711:1::/:/bin/sh\nexec sleep 60\n'
       writeFileSync(getent, script, { mode: 0o755 })
       const accounts = new URL('../../src/lib/posix-ids.ts', import.meta.url).href
       const program = `import(${JSON.stringify(accounts)}).then(async ({ idOf }) => {
       const before = performance.now()
-      console.log(await idOf('user', 'known'), await idOf('user', 'unknown'), performance.now() - before < 15_000)
+      console.log(await idOf('user', '7known7'), await idOf('user', 'unknown'), performance.now() - before < 15_000)
     })`
       const inside = 'mount --bind "$0" "$(command -v getent)" && exec "$@"'
       const args = ['--mount', 'sh', '-c', inside, getent, process.execPath, '-e', program]
