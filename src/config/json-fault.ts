@@ -28,9 +28,9 @@ export function findJsonFault(text: string): string | undefined {
         onObjectEnd: leave,
         onArrayEnd: leave,
         onObjectProperty: (key, _offset, _length, line, column) => {
-          if (open.at(-1)?.has(key) === true)
+          if (open.at(-1)!.has(key))
             stop(line, column, 'the same key is above already: remove one of the two')
-          open.at(-1)?.add(key)
+          open.at(-1)!.add(key)
         },
         onError: (code, offset, _length, line, column) =>
           stop(line, column, sentenceOf(printParseErrorCode(code), text, offset)),

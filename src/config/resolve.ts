@@ -115,7 +115,7 @@ export function resolvePlan({ baseUrl = '', service, refresh, retry }: ValidPart
     baseUrl,
     service: resolveService(service, { baseUrl, diagnostics }),
     refresh: { maxAgeMs: refresh.maxAge },
-    retry: { initialDelayMs: Math.min(initialDelay, maxDelay), maxDelayMs: maxDelay },
+    retry: { initialDelayMs: initialDelay, maxDelayMs: maxDelay },
   }
 }
 
@@ -188,7 +188,9 @@ function hasUnixSocket(servers: readonly ServerAddress[]): boolean {
 
 function resolveTls(input: NonNullable<ShareInput['tls']>, { inputs, diagnostics }: ShareContext) {
   if (input === false) return null
-  const { caFile = null, serverName = null, certFile = null, keyFile = null } = input === true ? {} : input
+  // With true, all of them are left out.
+  const files = input as Partial<Exclude<typeof input, boolean>>
+  const { caFile = null, serverName = null, certFile = null, keyFile = null } = files
   if ((certFile === null) !== (keyFile === null))
     diagnostics.fault(
       `share.tls.${certFile === null ? 'certFile' : 'keyFile'}`,

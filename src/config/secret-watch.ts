@@ -132,7 +132,7 @@ export function createSecretWatch(options: {
      */
     async tick(signal: AbortSignal): Promise<void> {
       const isEarly = clock.now().bootMs < firstAtMs
-      if (!hasSecretFiles(running()) || isBusy || signal.aborted || isEarly) return
+      if (!hasSecretFiles(running()) || isBusy || isEarly) return
       isBusy = true
       const changed = await settled(signal, { isNewOnly: true }).finally(() => (isBusy = false))
       // Not awaited: while it waits for the service the files may change again.

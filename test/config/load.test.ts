@@ -33,6 +33,15 @@ describe('a configuration that is good', () => {
     ])
   })
 
+  it('may be at its limits, and have a socket for all whose users are listed', async () => {
+    const allow = { users: ['root'], groups: ['root'] }
+    const settings = {
+      retry: { initialDelay: '1m', maxDelay: '1m' },
+      ipc: { path: `/${'x'.repeat(106)}`, maxConnections: 1_066, mode: '0666', allow },
+    }
+    expect((await load(write(settings))).warnings).toEqual([])
+  })
+
   it('has the documented defaults', async () => {
     const config = await load(write())
     expect(config).toMatchObject({
@@ -407,6 +416,7 @@ describe('faults that only the host shows', () => {
       { stateDirectory: '/var/lib/state', tokenFiles: [{ path: '/var/lib/state' }] },
       /that is the state directory/,
     ],
+    [{ tokenFiles: [{ path: '.' }] }, /that is the runtime directory/],
     [{ ipc: { path: `/${'x'.repeat(107)}` } }, /ipc\.path: is 108 bytes long .* at most 107/],
     [
       { ipc: { allow: { users: ['no-such-user'] } } },

@@ -113,6 +113,8 @@ describe('secret files that change', () => {
     const stop = new AbortController()
     const check = watch.tick(stop.signal)
     await expect.poll(() => clock.sleepers()).toBe(1)
+    // One look is under way.
+    await watch.tick(stop.signal)
     stop.abort()
     await check
     expect(tried).toEqual([])
@@ -221,10 +223,13 @@ describe('secret files that change', () => {
 
   it('are tried by one trial, also where an operator asks during another of the same', async () => {
     const pending = new Set<() => void>()
-    during = async (_onFailed, signal) =>
+    during = async (onFailed, signal) =>
       new Promise((resolve) => {
         pending.add(() => resolve(granted))
-        signal.addEventListener('abort', () => resolve(undefined))
+        void untilAborted(signal).then(() => {
+          onFailed({ kind: 'transient', reason: 'network', detail: 'late' }, 0)
+          return resolve(undefined)
+        })
       })
     files.write('vol/secret', 'secret-of-new')
     await ticked()
@@ -236,6 +241,19 @@ describe('secret files that change', () => {
     expect(tried).toHaveLength(2)
     for (const grant of pending) grant()
     expect(await refreshed).toBe(granted)
+    expect(recorder.events()).toEqual(['credentials-taken-over'])
+  })
+
+  it('are said at once to give no token where an operator asks and the trial goes on', async () => {
+    during = async (onFailed, signal) => {
+      onFailed({ kind: 'transient', reason: 'network', detail: 'down' }, 0)
+      return untilAborted(signal).then(() => undefined)
+    }
+    files.write('vol/secret', 'secret-of-new')
+    const refreshed = watch.refresh(new AbortController().signal)
+    await expect.poll(() => clock.sleepers()).toBe(2)
+    await clock.advance(2_000)
+    expect(await refreshed).toBeUndefined()
   })
 
   it('may be links that Kubernetes swaps', async () => {
@@ -325,6 +343,10 @@ describe('the configuration on disk', () => {
     const { secretFiles } = running
     running = { ...running, secretFiles: { apiKey: null, apiSecret: null } }
     expect(watch.state().problem).toMatch(/^\S*c\.json: refresh\.maxAge: must/)
+    // No secret in a file: no look at the files.
+    configure({ refresh: { maxAge: '1s' } })
+    await ticked()
+    expect(recorder.of('configuration-faulty')).toHaveLength(1)
     running = { ...running, secretFiles }
     configure()
     await ticked()

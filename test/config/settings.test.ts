@@ -10,7 +10,7 @@ import { refusalOf, serviceEnv as env, smallConfig, useConfigFiles } from '../su
 
 const files = useConfigFiles()
 
-const LONG_SECRET = 'a-secret-of-the-account'
+const LONG_SECRET = 'a-secret-of-acme'
 const load = (settings: object): Promise<Config> => {
   const credentials = { apiKey: 'key-0815', apiSecret: LONG_SECRET }
   return loadConfig({
@@ -24,7 +24,8 @@ describe('alerts', () => {
   it('may be without an end of patience, and name whom to call', async () => {
     const { alerts } = await load({ alerts: { noTokenAfter: null, contact: 'Ada, +44 20 7946 0000' } })
     expect(alerts).toMatchObject({ noTokenAfterMs: null, contact: 'Ada, +44 20 7946 0000' })
-    expect((await load({ alerts: { noTokenAfter: '90s' } })).alerts.noTokenAfterMs).toBe(90_000)
+    const other = await load({ alerts: { noTokenAfter: '90s', remindAfter: ['6h', '1h', '6h'] } })
+    expect(other.alerts).toMatchObject({ noTokenAfterMs: 90_000, remindAfterMs: [3_600_000, 21_600_000] })
   })
   it.each([
     [{ noTokenAfter: 600 }, /alerts\.noTokenAfter: must be a duration/],
@@ -63,6 +64,7 @@ describe('a template', () => {
     const [file] = (await load(settings)).tokenFiles
     const values = { accessToken: 'T', baseUrl: 'B', expiresAt: 'E', obtainedAt: 'O', fingerprint: 'F' }
     expect(renderTemplate(file!.template!, values)).toBe('a=T ${x} B E O F\n')
+    expect(await load(withTemplate('${accessToken}'.padEnd(64 * 1024)))).toBeDefined()
   })
   it.each([
     [
@@ -129,6 +131,8 @@ describe('share', () => {
       sentinel: { name: 'mymaster', password: { file: 'pw' } },
       password: 'of-redis',
       key: '0123456789abcdef',
+      asks: false,
+      whenAlone: 'wait',
     })
     expect(config.servers).toEqual([
       { host: '::1', port: 65_535 },
@@ -137,13 +141,17 @@ describe('share', () => {
     expect(config.sentinel?.password?.reveal()).toBe('of-the-sentinel')
     expect(config.password?.reveal()).toBe('of-redis')
     expect(JSON.stringify(config)).not.toContain('of-')
+    expect((await share({ servers: ['a:1', 'b:1'], cluster: true })).cluster).toBe(true)
   })
   it.each([
     [{ servers: [] }, /share\.servers: must be a list of 1 to 64 servers/],
     [{ servers: undefined }, /share\.servers: is missing: it must be a list of 1 to 64/],
     [{ servers: ['redis://:HUSH@h:1'] }, /share\.servers\[0\]: must be "host:port"/],
-    [{ tls: { keyFile: 'x' } }, /share\.tls\.certFile: is missing beside the other one/],
-    [{ tls: { certFile: 'no.pem', keyFile: 'x' } }, /share\.tls\.certFile: the file .*no\.pem is not there/],
+    [{ tls: { keyFile: 'key' } }, /share\.tls\.certFile: is missing beside the other one/],
+    [
+      { tls: { certFile: 'no.pem', keyFile: 'key' } },
+      /share\.tls\.certFile: the file .*no\.pem is not there/,
+    ],
     [{ servers: ['h:0'] }, /share\.servers\[0\]: must be "host:port"/],
     [{ servers: ['h:65536'] }, /share\.servers\[0\]: must be "host:port"/],
     [{ servers: ['h:6379/0'] }, /share\.servers\[0\]: must be "host:port"/],
@@ -156,7 +164,8 @@ describe('share', () => {
     [{ sentinel: { name: 'm', pasword: 'HUSH' } }, /share\.sentinel\.pasword: .*did you mean "password"\?/],
     [{ tls: { caFiel: 'x' } }, /share\.tls\.caFiel: is an unknown key: did you mean "caFile"\?/],
     [{ tls: 'yes' }, /share\.tls: must be true, false, or an object/],
-    [{ tls: { certFile: 'x' } }, /share\.tls\.keyFile: is missing beside the other one/],
+    [{ tls: { certFile: 'cert', keyFile: 'none' } }, /share\.tls\.keyFile: the file .*none is not there/],
+    [{ tls: { certFile: 'cert' } }, /share\.tls\.keyFile: is missing beside the other one/],
     [{ tls: { caFile: 'none.pem' } }, /share\.tls\.caFile: the file .*none\.pem is not there/],
     [{ prefix: 'a{b' }, /share\.prefix: must be 1 to 64 letters/],
     [{ key: 'short' }, /share\.key: is shorter than 16 bytes/],
@@ -178,9 +187,12 @@ describe('share', () => {
     [{ servers: ['a:1', 'b:1'] }, /share\.servers: has several servers, which are neither/],
     [{ servers: ['/a.sock'], tls: true }, /share\.tls: is set, and a Unix socket has no TLS/],
   ])('refuses %j', async (settings, sentence) => {
-    const message = await faults({ share: { servers: ['redis.example.com:6379'], ...settings } })
-    expect(message).toMatch(sentence)
-    expect(message).not.toContain('HUSH')
+    files.write('key', 'no key')
+    files.write('cert', createAuthority().cert)
+    const refusal = await refusalOf(load({ share: { servers: ['redis.example.com:6379'], ...settings } }))
+    expect(refusal.message).toMatch(sentence)
+    expect(refusal.faults).toHaveLength(1)
+    expect(refusal.message).not.toContain('HUSH')
   })
   it('takes a certificate with its own key, and refuses another key and one that needs a passphrase', async () => {
     const authority = createAuthority()
@@ -199,6 +211,10 @@ describe('share', () => {
       expect(await faults({ share: { servers: ['redis.example.com:6379'], ...tls(keyFile) } })).toMatch(
         /share\.tls\.keyFile: holds no key of that certificate, or one that a passphrase protects: name a PEM file with the key of/,
       )
+    files.write('own', own.key, 0o644)
+    expect(await faults({ share: { servers: ['redis.example.com:6379'], ...tls('own') } })).toMatch(
+      /share\.tls\.keyFile: .* holds a secret and can be read by everybody/,
+    )
   })
   it('may be in the clear on this host, and without a password', async () => {
     expect((await share({ servers: ['127.0.0.1:6379'], tls: false, password: 'of-redis' })).tls).toBeNull()
@@ -211,6 +227,8 @@ describe('share', () => {
       'credentials.apiSecret: has 9 characters: a reader of the store could try them all. Set share.key',
     ])
     expect((await load({ ...short, share: { servers, key: '0123456789abcdef' } })).warnings).toEqual([])
+    const missing = await faults({ credentials: { apiKey: 'key-0815', apiSecret: 5 }, share: { servers } })
+    expect(missing).toMatch(/: credentials\.apiSecret: must be a secret source/)
   })
 })
 
