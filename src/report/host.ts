@@ -30,9 +30,9 @@ export function createHostName() {
       await sleep(NAME_DELAY_MS, signal)
       // The host may have got its name meanwhile.
       name = hostname()
-      if (!signal.aborted && /^(localhost\b|$)/.test(name)) {
+      if (!signal.aborted && name.startsWith('localhost')) {
         const address = addressOf(await outwardInterface())
-        name = [name || 'localhost', ...(address === undefined ? [] : [`(${address})`])].join(' ')
+        if (address !== undefined) name = `${name} (${address})`
       }
       await untilAborted(signal)
     },
@@ -76,9 +76,7 @@ async function networkFinding(): Promise<Finding | []> {
 
 /** The directory, or the nearest above it that exists and may be seen. */
 export function nearestThere(directory: string): string {
-  return existsSync(directory) || directory === dirname(directory)
-    ? directory
-    : nearestThere(dirname(directory))
+  return existsSync(directory) ? directory : nearestThere(dirname(directory))
 }
 
 function diskFindings(directory: string): Finding[] {

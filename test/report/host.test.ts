@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process'
-import { mkdtempSync, rmSync } from 'node:fs'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
@@ -11,9 +11,11 @@ const module = new URL('../../src/report/host.ts', import.meta.url).href
 const isRoot = process.getuid!() === 0
 
 describe('the host', () => {
-  it.skipIf(!isRoot || lacks('unshare', 'ip', 'hostname'))(
+  it.skipIf(!isRoot || lacks('unshare', 'ip', 'hostname', 'timedatectl'))(
     'is checked by clock, network, disk and memory, and has its address beside the name localhost',
     () => {
+      const directory = mkdtempSync(join(tmpdir(), 'host-'))
+      onTestFinished(() => rmSync(directory, { recursive: true }))
       const program = `import { createHostName, hostFindings } from ${JSON.stringify(module)}
         const name = createHostName()
         void name.run(new AbortController().signal)
@@ -23,24 +25,29 @@ describe('the host', () => {
         console.log(findings.map(({ level, sentence }) => level + ' ' + sentence).join('\\n'))
         process.exit()`
       const link =
-        'ip link add d0 type veth peer name d1; ip addr add 192.0.2.7/24 dev d0; ip link set d0 up; ip link set d1 up; ip route add default via 192.0.2.1;'
-      for (const [setup, name, network] of [
+        'ip link add d0 type veth peer name d1; ip addr add 192.0.2.7/24 dev d0; ip link set d0 up; ip link set d1 up; ip route add default via 192.0.2.1'
+      for (const [setup, isSynchronised, name, clock, network] of [
         [
-          'ip link set lo up;',
+          ':',
+          'no',
           'localhost',
+          'warning the clock is not synchronised: switch that on (timedatectl set-ntp true)',
           'warning no network interface is up, so the service cannot be reached: connect the host',
         ],
-        [link, 'localhost (192.0.2.7)', 'ok the network leads out by d0'],
+        [link, 'yes', 'localhost (192.0.2.7)', 'ok the clock says 2', 'ok the network leads out by d0'],
       ] as const) {
-        const inside = `hostname localhost; ${setup} exec "$@"`
+        const timedatectl = `#!/bin/sh\ntest "$*" = 'show --property=NTPSynchronized --value' && echo ${isSynchronised}\n`
+        writeFileSync(join(directory, 'timedatectl'), timedatectl, { mode: 0o755 })
+        const inside = `hostname localhost; mount --bind ${directory}/timedatectl /usr/bin/timedatectl
+          ip link set lo up; ${setup}; exec "$@"`
         const node = [process.execPath, '--input-type=module', '-e', program, name]
-        const words = ['--uts', '--net', 'sh', '-ec', inside, 'sh', ...node]
-        expect(execFileSync('unshare', words, { encoding: 'utf8', timeout: 20_000 }).split('\n')).toEqual([
-          expect.stringMatching(/^(ok the clock says \d|warning the clock is not synchronised)/),
+        const words = ['--mount', '--uts', '--net', 'sh', '-ec', inside, 'sh', ...node]
+        const printed = execFileSync('unshare', words, { encoding: 'utf8', timeout: 20_000 })
+        expect(printed.trimEnd().split('\n')).toEqual([
+          expect.stringContaining(clock),
           network,
           expect.stringMatching(/ the file system of \/tmp has /),
           expect.stringMatching(/^ok \d+ [MG]iB of memory are free$/),
-          '',
         ])
       }
     },

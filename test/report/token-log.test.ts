@@ -55,6 +55,14 @@ test('an outage of 8 hours is reported in under 50 lines, at growing intervals, 
       .slice(1)
       .every(({ sentence, remedy }) => sentence === 'Fetching a token still fails' && remedy === null),
   ).toBe(true)
+  const times = reported.map(({ failingForSeconds }) => Number(failingForSeconds))
+  for (const [index, seconds] of times.slice(1).entries()) {
+    const quiet = Math.min(60 * 2 ** index, 3_600)
+    const gap = seconds - times[index]!
+    expect(gap).toBeGreaterThanOrEqual(quiet)
+    // The next attempt is reported, and attempts are at most this far apart.
+    expect(gap).toBeLessThan(quiet + 330)
+  }
   expect(reported.at(-1)?.['attempts']).toBeGreaterThan(300)
   expect(events().filter((event) => event === 'token-expired')).toHaveLength(1)
 })
@@ -80,6 +88,7 @@ test('a first failure is a warning with reason and remedy; a recovery reports ho
   ])
   await clock.advance(10 * MINUTE)
   const failed = of('attempt').length
+  expect(of('attempt')[0]).toMatchObject({ outcome: 'transient', cause: 'start', tookMs: 0 })
   reload({ credentialsId: 'first' })
   await clock.advance(MINUTE)
   expect(of('recovered')).toEqual([
