@@ -24,6 +24,7 @@ export async function checkStore(
   const store = await openRedisStore(share, { ...surroundings, accountKey, host: 'check' })
   try {
     const server = describe(await store.info())
+    if (server.some(({ level }) => level === 'fault')) return server
     const aheadMs = await tryAll(store, surroundings.clock)
     const sentence = (off: string): string => `has a clock ${off} this host's: set both`
     return [

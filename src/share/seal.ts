@@ -93,17 +93,17 @@ export function createSeal({ baseUrl, description, credentials, key }: SealOptio
       if (text.length > 2 * MAX_RECORD_BYTES) return null
       const bytes = Buffer.from(text, 'base64')
       // base64 ignores what does not belong to it; a sealed record has one spelling only.
-      if (bytes[0] !== VERSION || bytes.length <= HEAD_BYTES || bytes.toString('base64') !== text) return null
-      const nonce = bytes.subarray(1, 1 + NONCE_BYTES)
-      const decipher = createDecipheriv('aes-256-gcm', sealKey, nonce, { authTagLength: TAG_BYTES })
-        .setAAD(boundTo(head))
-        .setAuthTag(bytes.subarray(1 + NONCE_BYTES, HEAD_BYTES))
+      if (bytes[0] !== VERSION || bytes.toString('base64') !== text) return null
       try {
+        const nonce = bytes.subarray(1, 1 + NONCE_BYTES)
+        const decipher = createDecipheriv('aes-256-gcm', sealKey, nonce, { authTagLength: TAG_BYTES })
+          .setAAD(boundTo(head))
+          .setAuthTag(bytes.subarray(1 + NONCE_BYTES, HEAD_BYTES))
         const opened = Buffer.concat([decipher.update(bytes.subarray(HEAD_BYTES)), decipher.final()])
         const { success, output } = v.safeParse(sharedRecord, JSON.parse(opened.toString()))
         return success ? output : null
       } catch {
-        // Another secret, another head or a changed byte; the caller logs it.
+        // Another secret, another head, or a text that was changed or cut; the caller logs it.
         return null
       }
     },

@@ -28,8 +28,9 @@ describe.skipIf(withoutRedis)('check', () => {
   test('names the server and its role, tries every right, and leaves no key behind', async () => {
     const server = await start()
     const findings = await check(server)
+    const product = server.cli('info', 'server').includes('valkey_version') ? 'Valkey' : 'Redis'
     expect(findings).toEqual([
-      expect.stringMatching(/^ok is (Redis|Valkey) \d+\.\d+\.\d+, role master$/),
+      expect.stringMatching(new RegExp(`^ok is ${product} \\d+\\.\\d+\\.\\d+, role master$`)),
       'ok lets this host read, write, publish and subscribe',
     ])
     expect(server.cli('keys', '*')).toBe('')
@@ -41,7 +42,7 @@ describe.skipIf(withoutRedis)('check', () => {
     const ahead = await check(server, { nowMs: () => Date.now() + 60_000 })
     expect(ahead.join('\n')).toMatch(/^warning has a clock 1 min behind this host's/m)
     server.cli('replicaof', '127.0.0.1', '1')
-    expect((await check(server)).join('\n')).toMatch(/^fault .*(READONLY|is a slave)/m)
+    expect((await check(server)).join('\n')).toContain('fault is a slave, which takes no writes')
   })
 
   test('a wrong password and a missing right are faults, with the line that grants the rights', async () => {

@@ -9,14 +9,19 @@ import {
   afterRecord,
   afterSync,
   initialShareState,
+  keptMs,
   leaseRequest,
   nextDelivery,
+  outcomeOf,
+  recordOf,
   type Hold,
   type Moment,
   type ShareState,
 } from '../../src/share/share-state.ts'
 import type { StoredRecord } from '../../src/share/store.ts'
-import { anyRecord } from '../support/share-world.ts'
+import type { ServiceOutcome } from '../../src/token/outcome.ts'
+import { jwtOf } from '../support/jwt.ts'
+import { anyRecord, POLICY } from '../support/share-world.ts'
 
 const HOUR_MS = 3_600_000
 const STORE_MS = 1_800_000_000_000
@@ -172,4 +177,48 @@ test('the later of an own outcome and a record counts, and of equal age the reco
       expect(after.adoptedFence).toBe(leadMs > 0 ? after.highestFence : 0)
     }),
   )
+})
+
+const recorded = (outcome: ServiceOutcome, nowMs = 1_000) =>
+  recordOf(outcome, { newest: null, retry: POLICY }, at(nowMs))
+
+test.each([503, undefined])(
+  'a failure with the HTTP status %s is the same at every host, with what is left of its wait',
+  (status) => {
+    const detail = 'Down for maintenance'
+    const failure = { kind: 'transient', reason: 'server-error', detail, ...(status && { status }) } as const
+    const { record, waitMs } = recorded(failure)
+    const head = { fence: STORE_MS, atMs: STORE_MS, notBeforeMs: STORE_MS + waitMs }
+    const known = { head, record, obtainedAtMs: 1_000 }
+    const retryAfterMs = waitMs - 100
+    expect(outcomeOf(known, { host: 'that', nowMs: 1_100 })).toEqual({ ...failure, retryAfterMs, by: 'this' })
+    expect(keptMs(known, 1_100)).toBe(retryAfterMs + HOUR_MS)
+  },
+)
+
+test('a token that has expired when it comes is a failure for all, and no token', () => {
+  const exp = (STORE_MS + 1_000) / 1_000
+  const { record } = recorded({ kind: 'ok', accessToken: jwtOf({ exp }), serverDateMs: exp * 1_000 })
+  expect(record).toMatchObject({ kind: 'transient', reason: 'malformed-answer', token: null })
+})
+
+test('a record that is known changes nothing; one that is of no use is noted, and not opened as the newest', () => {
+  const ok = { kind: 'ok', by: 'other', accessToken: 't', expirySource: 'jwt', ageMs: 0 } as const
+  const given = { fence: STORE_MS, atMs: STORE_MS, notBeforeMs: 0, nowMs: STORE_MS, sealed: '' }
+  const received = (state: ShareState, record: SharedRecord, nowMs: number): ShareState =>
+    afterRecord(state, { stored: given, open: () => record, route: 'look' }, at(nowMs))
+  const none = initialShareState({ ...NOTHING, adoptedFence: STORE_MS, highestFence: STORE_MS })
+  // A restart: the record that the keeper has is to be known again.
+  const known = received(none, { ...ok, lifeMs: HOUR_MS }, 0)
+  expect(known.newest?.record).toMatchObject({ accessToken: 't' })
+  expect(received(known, { ...ok, lifeMs: HOUR_MS }, 0)).toBe(known)
+  const useless = received(none, { ...ok, lifeMs: HOUR_MS, ageMs: HOUR_MS }, 0)
+  expect(useless).toEqual({ ...none, unusableFence: STORE_MS })
+  // A push that was under way for 10 s is as old as the store's clock says.
+  const late = received(synced(none, STORE_MS, at(0)), { ...ok, lifeMs: HOUR_MS }, 10_000)
+  expect(late.newest?.obtainedAtMs).toBe(0)
+  // A later record of another host came while this one was written.
+  const head = { fence: STORE_MS - 1, atMs: STORE_MS - 1, notBeforeMs: 0 }
+  const own = { head, record: { ...ok, lifeMs: HOUR_MS }, obtainedAtMs: 0 }
+  expect(afterOwnRecord(known, own)).toEqual(known)
 })
