@@ -52,7 +52,7 @@ export const run: RunCommand = async (invocation) => {
         sandbox.setScenario(scenario)
         notes.push(`the service from now on: ${scenario}`)
       }
-      // What it leads to is in the picture.
+      // The picture shows its result.
       client.refresh({ signal: ended }).catch(() => undefined)
     }
     if (isShown) listenToKeys(stdin as ReadStream, stop.signal, onKey)

@@ -70,7 +70,7 @@ function sharing({
     read,
     closed,
     session,
-    async use(secret: string): Promise<void> {
+    use: async (secret: string): Promise<void> => {
       session(secret).use()
       running.promise ??= fleet.run(stop.signal)
       await clock.settle()

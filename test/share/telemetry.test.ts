@@ -1,4 +1,4 @@
-// What sharing logs: each change of the store once, and what others do to it no oftener than a person reads it.
+// Log records of sharing: one for each change of the store, and few for acts of others.
 import { expect, test } from 'vitest'
 import { createTelemetry } from '../../src/share/telemetry.ts'
 import { StoreError } from '../../src/share/store.ts'
@@ -18,7 +18,7 @@ const denied = new StoreError('denied', 'NOAUTH Authentication required.')
 
 test('a loss, the plan to ask alone, and a denial in it are logged once each, until the store can be used again', async () => {
   const { clock, events, of, telemetry } = observed()
-  for (const _loss of [1, 2]) {
+  for (let loss = 1; loss <= 2; loss += 1) {
     for (const error of [lost, lost, denied, denied, lost]) {
       telemetry.failed(error)
       telemetry.alone({ spreadMs: 1, inMs: 1 })
@@ -27,8 +27,8 @@ test('a loss, the plan to ask alone, and a denial in it are logged once each, un
     expect(telemetry.storeState()).toMatchObject({ state: 'denied', lastError: denied.message })
     telemetry.connected()
   }
-  const loss = ['share-lost', 'share-alone', 'share-denied', 'share-connected']
-  expect(events()).toEqual(['share-connected', ...loss, ...loss])
+  const records = ['share-lost', 'share-alone', 'share-denied', 'share-connected']
+  expect(events()).toEqual(['share-connected', ...records, ...records])
   expect(of('share-connected')[1]).toMatchObject({ failures: 5, aloneSeconds: 50 })
 })
 
