@@ -146,8 +146,9 @@ export function unitSocketFinding(
   { path, name }: { path: string; name: string },
   unit: Unit | null,
 ): Finding | undefined {
-  const own = unit?.sockets.get(path)
-  if (unit === null || own === undefined) return undefined
+  if (unit === null) return undefined
+  const own = unit.sockets.get(path)
+  if (own === undefined) return undefined
   if (own.state !== 'active') {
     // The socket alone cannot be started beside a daemon that runs.
     const unmask = own.state === 'masked' ? `sudo systemctl unmask ${own.name} && ` : ''
@@ -202,7 +203,7 @@ export function accessProblem(
 }
 
 function wordsOf(list = ''): string[] {
-  return list.split(/\s+/).filter((word) => word !== '')
+  return list.match(/\S+/g) ?? []
 }
 
 function isBelowOne(parents: readonly string[], path: string): boolean {
@@ -220,7 +221,7 @@ export interface WrittenDirectory {
   readonly maker: 'daemon' | 'systemd' | null
 }
 
-export function directoryFinding({ path, name, maker }: WrittenDirectory): Finding {
+export function directoryFinding({ path, setting, name, maker }: WrittenDirectory): Finding {
   const stats = statsOf(path, statSync)
   if (stats === 'hidden')
     return fault(`${name} cannot be seen: let the daemon's user enter the directories above it`)
@@ -237,7 +238,10 @@ export function directoryFinding({ path, name, maker }: WrittenDirectory): Findi
   if (error !== undefined) return fault(`${name} ${cannotWrite(path, error)}`)
   const uid = process.geteuid!()
   const isSystem = SYSTEM_DIRECTORY.test(path)
-  const problem = directoryProblem(path, stats, { uid, use: maker === null ? 'files' : 'sockets' })
+  const problem = directoryProblem(path, stats, {
+    uid,
+    use: setting.startsWith('tokenFiles') ? 'files' : 'sockets',
+  })
   if (problem !== undefined)
     return fault(
       `${name} ${isSystem ? `serves the whole system: ${ownDirectory(path)}` : `is not safe: ${problem}`}`,
@@ -284,13 +288,11 @@ function missing(path: string, name: string): Finding {
       )
 }
 
-function statsOf(path: string, read: typeof statSync): Stats | 'hidden' | undefined {
+function statsOf(path: string, read: (path: string) => Stats): Stats | 'hidden' | undefined {
   try {
-    return read(path, { throwIfNoEntry: false })
+    return read(path)
   } catch (error) {
-    if (errorCode(error) === 'EACCES') return 'hidden'
-    if (errorCode(error) === 'ENOTDIR') return undefined
-    throw error
+    return errorCode(error) === 'EACCES' ? 'hidden' : undefined
   }
 }
 
@@ -322,7 +324,7 @@ function cannotWrite(path: string, error: unknown): string {
 
 /** Directories that serve the whole system, or a person: no remedy may change their owner or mode. */
 const SYSTEM_DIRECTORY =
-  /^\/(?:(?:bin|boot|dev|efi|etc|lib|proc|sbin|sys|usr)(?:\/.*)?|[^/]+|var\/[^/]+|run\/user|(?:home|media|mnt)\/[^/]+)?$/
+  /^\/(?:(?:bin|boot|dev|efi|etc|lib|proc|sbin|sys|usr)\/.*|[^/]+|var\/[^/]+|run\/user|(?:home|media|mnt)\/[^/]+)?$/
 
 function ownDirectory(path: string): string {
   const own = join(path, 'kyc-tokend')

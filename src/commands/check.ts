@@ -85,7 +85,7 @@ export async function performCheck(
       report.say('secrets', ...(await pairFindings(config.ipc.path)))
     report.say('share', ...(await shareFindings(config, unseen)))
     const { hostFindings } = await import('../report/host.ts')
-    const directories = writtenDirectories(config, []).map(({ path }) => path)
+    const directories = writtenDirectories(config, unit).map(({ path }) => path)
     const isServiceLocal = isLoopbackHost(new URL(config.baseUrl).hostname)
     report.say('host', ...(await hostFindings({ directories, isServiceLocal, nowMs: Date.now() })))
   }
@@ -108,7 +108,7 @@ async function checkAsDaemon(on: Surroundings): Promise<{ inspection: Inspection
     staged: options.staged,
     ...identity,
   })
-  refuseReader(inspection, identity)
+  refuseReader(inspection)
   report.say('configuration', ...configFindings(inspection))
   const { config, unseen } = inspection
   if (config !== undefined && options.isWhole) await checkPaths(config, on)
@@ -119,10 +119,12 @@ async function checkAsDaemon(on: Surroundings): Promise<{ inspection: Inspection
   return { inspection, live: answer.status }
 }
 
+const PROXY_VARIABLES = new Set(['https_proxy', 'no_proxy'])
+
 /** The service is asked as the unit asks it: by the proxy of its drop-ins, and not by that of a shell. */
 function environmentOf({ env, configPath }: CheckOptions, installed: Unit | null): NodeJS.ProcessEnv {
   if (installed === null || (configPath !== undefined && !installed.runs(configPath))) return env
-  const own = Object.entries(env).filter(([name]) => !/^(?:https|no)_proxy$/i.test(name))
+  const own = Object.entries(env).filter(([name]) => !PROXY_VARIABLES.has(name.toLowerCase()))
   return { ...Object.fromEntries(own), ...installed.environment }
 }
 
@@ -156,10 +158,9 @@ function becomeServiceUser(env: NodeJS.ProcessEnv, account: string | undefined) 
 }
 
 /** A user who may not read the daemon's files must not be advised to open them: root checks them. */
-function refuseReader({ file = '', faults }: Inspection, { isElsewhere }: Identity): void {
+function refuseReader({ file = '', faults }: Inspection): void {
   const user = nameOf('user', process.geteuid!())
-  const isForeign = !isElsewhere && user !== SERVICE_USER && process.geteuid!() !== 0
-  if (!isForeign || !file.startsWith(`${SYSTEM_CONFIG_DIRECTORY}/`)) return
+  if (user === SERVICE_USER || !file.startsWith(`${SYSTEM_CONFIG_DIRECTORY}/`)) return
   if (!faults.some(({ sentence }) => sentence.includes(MAY_NOT_BE_READ))) return
   const message = `${file} or a secret in it cannot be read by ${user}: run \`sudo kyc-tokend check${accountWords(accountOfConfig(file))}\`.`
   throw new UserError(message, exitStatus.noPermission)
@@ -175,10 +176,9 @@ function configFindings({ file, faults, warnings }: Inspection): Finding[] {
   ]
 }
 
-async function checkPaths(config: Config, { options, installed, report }: Surroundings): Promise<void> {
+async function checkPaths(config: Config, { installed, report }: Surroundings): Promise<void> {
   const unit = installed?.runs(config.file) ? installed : null
-  const ofUnit = unit === null ? [] : Object.values(serviceEnvironment(options.account))
-  const directories = writtenDirectories(config, ofUnit)
+  const directories = writtenDirectories(config, unit)
   const barred = unit === null ? new Map<string, Finding>() : accessFindings(config, unit, directories)
   const open = directories.filter(({ path }) => !barred.has(path))
   report.say('directories', ...barred.values(), ...open.map(directoryFinding))
@@ -200,8 +200,8 @@ async function checkPaths(config: Config, { options, installed, report }: Surrou
 /** The finding about another pair in the secret files, which a running daemon has tried. */
 async function pairFindings(socket: string): Promise<Finding[]> {
   const status = await statusIfAny(socket)
-  const { state, problem } = status?.daemon.configuration ?? { problem: null }
-  if (problem === null || !isAboutPair(problem)) return []
+  const { state, problem } = status?.daemon.configuration ?? {}
+  if (!isAboutPair(problem)) return []
   return [state === 'faulty' ? fault(problem) : warning(problem)]
 }
 
@@ -217,14 +217,17 @@ async function shareFindings({ share }: Config, unseen: readonly string[]): Prom
   return checkStore(share, { clock: createSystemClock(), random: Math.random })
 }
 
-/** Directories that the daemon writes to, each with the first setting that names it. systemd makes those in `ofUnit`. */
-function writtenDirectories(config: Config, ofUnit: readonly string[]): WrittenDirectory[] {
+/** Directories that the daemon writes to, each with the first setting that names it. systemd makes the unit's own. */
+function writtenDirectories(config: Config, unit: Unit | null): WrittenDirectory[] {
   const { file, runtimeDirectory, stateDirectory, tokenFiles, ipc, http } = config
   const own = Object.entries({ runtimeDirectory, stateDirectory }).map(([setting, path]) => ({
     path,
     setting,
     name: `the ${setting.replace('Directory', ' directory')} ${path}`,
-    maker: ofUnit.includes(path) ? ('systemd' as const) : ('daemon' as const),
+    maker:
+      unit !== null && Object.values(serviceEnvironment(unit.account)).includes(path)
+        ? ('systemd' as const)
+        : ('daemon' as const),
   }))
   const outputs = Object.entries({
     ...Object.fromEntries(tokenFiles.map(({ path }, index) => [`tokenFiles[${index}].path`, path])),
@@ -311,7 +314,7 @@ async function askOnce(
   const { NODE_EXTRA_CA_CERTS: file } = env
   try {
     // Those of the unit: Node reads the variable of its own environment alone, at its start.
-    if (file) ca = `${ca ?? ''}\n${readFileSync(file, 'utf8')}`
+    if (file) ca = [ca, readFileSync(file, 'utf8')].join('\n')
   } catch (error) {
     const why = `which cannot be read (${errorMessage(error)}): correct it, or use request.caFile`
     seen.push(warning(`NODE_EXTRA_CA_CERTS names ${file}, ${why}`))
@@ -345,7 +348,7 @@ function answerOf(outcome: ServiceOutcome, { wallMs, config }: { wallMs: number;
   if (outcome.kind !== 'ok') {
     const http = outcome.status === undefined ? 'was not reached' : `answered with HTTP ${outcome.status}`
     // This command tries it already.
-    const remedy = remedies[outcome.reason].replace(/; `kyc-tokend check --live` tries it$/, '')
+    const remedy = remedies[outcome.reason].replace('; `kyc-tokend check --live` tries it', '')
     const sentence = `${http} (${outcome.reason}): ${asSentence(outcome.detail)} ${asSentence(remedy)} Configuration: ${file}`
     const status = outcome.kind === 'permanent' ? exitStatus.noPermission : exitStatus.tryAgain
     return { findings: [failure(sentence)], status }

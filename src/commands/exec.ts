@@ -115,8 +115,8 @@ function settingsOf(invocation: Invocation) {
 }
 
 function signalOf(option: string, name: string | boolean | undefined, others: string): NodeJS.Signals {
-  const signal = `SIG${String(name).replace(/^SIG/, '')}`
-  if (Object.hasOwn(os.signals, signal)) return signal as NodeJS.Signals
+  const signal = [`SIG${name}`, String(name)].find((known) => Object.hasOwn(os.signals, known))
+  if (signal !== undefined) return signal as NodeJS.Signals
   throw new UsageError(`--${option} takes ${others}the name of a signal, such as HUP or TERM.`)
 }
 
@@ -207,20 +207,18 @@ function supervise({ env, stderr }: Invocation, { path, argv, settings }: Comman
   function start(): void {
     phase = 'running'
     noteAct()
-    try {
-      const [argv0, ...args] = argv
-      child = spawn(path, args, {
-        argv0,
-        env: { ...env, KYC_ACCESS_TOKEN: newest.accessToken },
-        stdio: 'inherit',
-        // A process group of its own.
-        detached: true,
-      })
-      child.once('error', cannotRun)
-      child.once('exit', (code, signal) => void onExit(code ?? SIGNALLED + os.signals[signal ?? 'SIGKILL']))
-    } catch (error) {
-      cannotRun(error)
-    }
+    const [argv0, ...args] = argv
+    child = spawn(path, args, {
+      argv0,
+      env: { ...env, KYC_ACCESS_TOKEN: newest.accessToken },
+      stdio: 'inherit',
+      // A process group of its own.
+      detached: true,
+    })
+    child.once('error', cannotRun)
+    child.once('exit', (code, signal) => {
+      onExit(code ?? SIGNALLED + os.signals[signal!]).catch(cannotRun)
+    })
   }
 
   function cannotRun(error: unknown): void {
@@ -256,7 +254,7 @@ function supervise({ env, stderr }: Invocation, { path, argv, settings }: Comman
       if (errorCode(error) === 'ESRCH') return false
       const sentence = `${argv[0]} does not get ${signal} (${errorMessage(error)})`
       if (signal !== 0) stderr.write(`kyc-tokend: ${escapeUnsafe(sentence)}.\n`)
-      return signal === 0
+      return true
     }
   }
 

@@ -26,7 +26,7 @@ const BAR_WIDTH = 20
 const LABEL_WIDTH = 10
 const INDENT = 2 + LABEL_WIDTH
 /** The status by which most services refuse a token. */
-const UNAUTHORIZED = 401
+const USUAL_REFUSAL = '401'
 const MAX_READERS = 5
 
 const phases: Readonly<Record<Phase, { colour: Colour; meaning: string }>> = {
@@ -77,9 +77,9 @@ export function formatStatus(
 /** The line with at most this many columns; colours do not count. */
 export function cutTo(line: string, columns: number): string {
   if (stripVTControlCharacters(line).length <= columns) return line
-  const parts = line.match(/\u001b\[\d+m|[^]/gu) ?? []
+  const parts = Array.from(line.matchAll(/\u001b\[\d+m|[^]/gu), ([part]) => part)
   let left = columns - 1
-  return `${parts.filter((part) => part.length > 2 || (left -= part.length) >= 0).join('')}…`
+  return `${parts.filter((part) => part.startsWith('\u001b') || (left -= part.length) >= 0).join('')}…`
 }
 
 /** The words about a life by its source; none for a life that the token itself says. */
@@ -93,7 +93,7 @@ const rows: Readonly<Record<string, (status: StatusResult, view: View) => string
   life({ token }, { nowMs, ink }) {
     if (token === null) return []
     const leftMs = Date.parse(token.expiresAt) - nowMs
-    const lifeMs = Math.max(1, Date.parse(token.expiresAt) - Date.parse(token.obtainedAt))
+    const lifeMs = Date.parse(token.expiresAt) - Date.parse(token.obtainedAt)
     const filled = Math.round(Math.min(1, Math.max(0, leftMs / lifeMs)) * BAR_WIDTH)
     const colour = leftMs > lifeMs / 4 ? 'green' : 'yellow'
     const bar = ink(colour, '█'.repeat(filled)) + ink('dim', '░'.repeat(BAR_WIDTH - filled))
@@ -141,18 +141,17 @@ const rows: Readonly<Record<string, (status: StatusResult, view: View) => string
   settings({ daemon }, { ink }) {
     const { state, problem } = daemon.configuration
     // One of the next steps says it.
-    if (state === 'current' || (problem !== null && isAboutPair(problem))) return []
+    if (state === 'current' || isAboutPair(problem)) return []
     return state === 'faulty'
       ? [`${ink('red', 'faulty on disk')}: ${problem}`]
       : [`${ink('yellow', 'changed on disk')}: ${problem ?? 'the daemon runs with the former ones'}`]
   },
   service({ service: { baseUrl, requests, lastRequestAt }, token }, { ago }) {
     const last = lastRequestAt === null ? '' : `${counted(requests, 'request')}, last ${ago(lastRequestAt)}`
-    const refusedBy = token?.refusedBy ?? [UNAUTHORIZED]
-    const isUsual = refusedBy.length === 1 && refusedBy[0] === UNAUTHORIZED
+    const refusedBy = (token?.refusedBy ?? [USUAL_REFUSAL]).join(' or ')
     return [
       `${baseUrl}, ${last || 'not asked yet'}`,
-      ...(isUsual ? [] : [`its API refuses a token with HTTP ${refusedBy.join(' or ')}`]),
+      ...(refusedBy === USUAL_REFUSAL ? [] : [`its API refuses a token with HTTP ${refusedBy}`]),
     ]
   },
   share({ share, token }, { nowMs, ink, ago }) {
@@ -199,7 +198,7 @@ export function counted(count: number, noun: string): string {
 const OF_CREDENTIALS = new Set(['account-not-found', 'rejected'])
 
 function configurationSteps({ state, problem }: StatusResult['daemon']['configuration']): string[] {
-  if (problem !== null && isAboutPair(problem)) return [problem]
+  if (isAboutPair(problem)) return [problem]
   if (state === 'faulty')
     return ['Correct the configuration (`kyc-tokend check` names each fault), then reload (SIGHUP)']
   // A reload has no effect on some settings.
@@ -208,8 +207,8 @@ function configurationSteps({ state, problem }: StatusResult['daemon']['configur
 }
 
 /** Reports whether the problem is another pair in the secret files, which the service refused or which is being tried. */
-export function isAboutPair(problem: string): boolean {
-  return / holds (?:a|another) pair/.test(problem)
+export function isAboutPair(problem: string | null | undefined): problem is string {
+  return / holds (?:a|another) pair/.test(problem ?? '')
 }
 
 /** The next steps, the most important first, as sentences with the commands of this host; none if all is well. */

@@ -5,7 +5,7 @@ const unit = {
   ProtectSystem: 'strict',
   ProtectHome: 'yes',
   PrivateTmp: 'yes',
-  ReadWritePaths: '-/run/kyc-tokend -/srv/app/kyc',
+  ReadWritePaths: '-/run/kyc-tokend -/srv/app/kyc +-/srv/both /srv/my-app',
   StateDirectory: 'kyc-tokend',
 }
 
@@ -13,6 +13,9 @@ test.each([
   ['/run/kyc-tokend', undefined],
   ['/srv/app/kyc/below', undefined],
   ['/var/lib/kyc-tokend', undefined],
+  ['/srv/both', undefined],
+  ['/srv/my-app', undefined],
+  ['/proc/x', undefined],
   ['/srv/app/kycs', 'ProtectSystem=strict'],
   ['/home/app', 'ProtectHome=yes'],
   ['/var/tmp/x', 'PrivateTmp=yes'],
@@ -33,9 +36,11 @@ test('the remedy is what allows it, and none where only another directory helps'
 
 test('without a sandbox nothing is forbidden; homes may be readable alone', () => {
   expect(accessProblem({}, '/usr/x', 'write')).toBeUndefined()
-  expect(accessProblem({ ProtectHome: 'read-only' }, '/home/x', 'write')?.because).toBe(
-    'ProtectHome=read-only',
-  )
+  expect(accessProblem({ ProtectSystem: 'strict' }, '/srv', 'write')?.because).toBe('ProtectSystem=strict')
+  expect(accessProblem({ ProtectHome: 'read-only' }, '/home/x', 'write')).toEqual({
+    because: 'ProtectHome=read-only',
+    settings: ['ReadWritePaths=-/home/x'],
+  })
   expect(accessProblem({ ProtectHome: 'read-only' }, '/home/x', 'read')).toBeUndefined()
 })
 

@@ -9,6 +9,7 @@ import {
   symlinkSync,
   writeFileSync,
 } from 'node:fs'
+import { once } from 'node:events'
 import { createServer } from 'node:net'
 import { PassThrough } from 'node:stream'
 import { text } from 'node:stream/consumers'
@@ -113,8 +114,9 @@ describe('kyc-tokend check', () => {
   })
 
   it('warns of what is unwise, and ends with 0', async () => {
-    const { status, output } = await checkConfig({ tokenFiles: [{ path: 't', mode: '0644' }] })
+    const { status, output } = await checkConfig({ tokenFiles: [{ path: 't', mode: '0644' }], http: false })
     expect(output).toMatch(/^warning +configuration +\S+c\.json: tokenFiles\[0\]\.mode: lets every user/m)
+    expect(output).not.toMatch(/the HTTP socket|http\.path/)
     expect(status).toBe(0)
   })
 
@@ -266,7 +268,8 @@ describe('kyc-tokend check --live', () => {
   ])('%s of the service is shown, with the exit status for it', async (_, answer, expected, sentence) => {
     const { status, output } = await checkLive(answer())
     expect(output).toMatch(sentence)
-    expect(output.endsWith('\nThe service gave no token.\n')).toBe(expected !== 0)
+    const last = sentence.source.startsWith('^warning') ? 'No fault, 1 warning' : 'No fault'
+    expect(output.split('\n').at(-2)).toBe(expected === 0 ? `${last}.` : 'The service gave no token.')
     expect(output).not.toContain('opaque-token')
     expect(status).toBe(expected)
   })
@@ -292,6 +295,10 @@ describe('kyc-tokend check --live', () => {
     )
     const { output: lifeless } = await checkLive(given(), { service: { lifetime: 'expires_in' } })
     expect(lifeless).toMatch(/^warning +service +gave no life at "expires_in"/m)
+    const answer = { ...given(), json: { accessToken: 'opaque-token', expires_in: 600 } }
+    expect((await checkLive(answer, { service: { lifetime: 'expires_in' } })).output).toMatch(
+      /gave a token that lives 10 min \(HTTP 200\)\n\nNo fault\.\n$/,
+    )
   })
   it('says that a service was not reached', async () => {
     const { output } = await checkConfig(
@@ -329,10 +336,23 @@ describe.runIf(process.getuid!() === 0)('kyc-tokend check, as another user', () 
     chmodSync(files.directory, 0o755)
   })
   it('tries what an ordinary user may do', async () => {
-    const tokenFiles = [{ path: '/root/of/token' }, { path: '/var/lib/token' }]
-    const path = files.write('c.json', { ...settings(), tokenFiles })
+    const outside = ['/root/of', '/var/lib', '/usr/share', '/opt', '', '/var/lib/dpkg']
+    const tokenFiles = [...outside, '../shared'].map((directory) => ({ path: `${directory}/token` }))
+    const ipc = { path: '../sockets/ipc.sock' }
+    const http = { path: '../state/http.sock' }
+    const path = files.write('c.json', { ...settings(), tokenFiles, ipc, http })
     chownSync(path, 65_533, 65_533)
     mkdirSync(join(files.directory, 'state'), { mode: 0o700 })
+    // Another user's, as the group directory of an application is.
+    for (const name of ['shared', 'sockets']) {
+      mkdirSync(join(files.directory, name))
+      chmodSync(join(files.directory, name), 0o1777)
+      chownSync(join(files.directory, name), 65_532, 65_532)
+    }
+    const server = createServer().listen(join(files.directory, 'sockets/ipc.sock'))
+    onTestFinished(() => void server.close())
+    await once(server, 'listening')
+    chmodSync(join(files.directory, 'sockets/ipc.sock'), 0o600)
     const { stdout } = await runCli(['check', '--config', path], { uid: 65_533, cwd: '/' })
     expect(stdout).toMatch(
       /^FAULT +directories +the runtime directory .*run does not exist and cannot be made: .*install -d/m,
@@ -342,10 +362,23 @@ describe.runIf(process.getuid!() === 0)('kyc-tokend check, as another user', () 
     )
     expect(stdout).toMatch(/: the directory \/root\/of cannot be seen: let the daemon's user enter/)
     // No remedy changes the owner of what serves the whole system.
+    for (const directory of ['/var/lib', '/usr/share', '/opt', '/'])
+      expect(stdout).toMatch(
+        new RegExp(
+          `: the directory ${directory} may not be written by (\\w+): make a directory of its own \\(install -d -m 2750 -o \\1 ${join(directory, 'kyc-tokend')}\\)`,
+        ),
+      )
     expect(stdout).toMatch(
-      /: the directory \/var\/lib may not be written by (\w+): make a directory of its own \(install -d -m 2750 -o \1 \/var\/lib\/kyc-tokend\)/,
+      /: the directory \/var\/lib\/dpkg may not be written by (\w+): give it to that user/,
     )
-    expect(stdout).toMatch(/\n4 faults/)
+    expect(stdout).toMatch(
+      /^ok +directories +\S+ tokenFiles\[6\]\.path: the directory .*shared can be written$/m,
+    )
+    expect(stdout).toMatch(
+      /^FAULT +directories +\S+ ipc\.path: the directory .*sockets is not safe: .* belongs/m,
+    )
+    expect(stdout).toMatch(/^warning +sockets +the node-ipc socket .* cannot be tried \(.*EACCES/m)
+    expect(stdout).toMatch(/\n9 faults/)
   })
   it.skipIf(lacks('strace'))('inspects nothing before it has given up its rights', () => {
     const trace = join(files.directory, 'trace')
@@ -390,8 +423,11 @@ describe.runIf(process.getuid!() === 0)('kyc-tokend check, as another user', () 
   })
   it('does not try a shared store whose password only the daemon sees', () => {
     const share = { servers: ['127.0.0.1:1'], password: { credential: 'redis' } }
-    expect(withServiceUser(readable({ share }))).toMatch(
+    const credentials = { apiKey: { credential: 'api-key' }, apiSecret: 'secret-1' }
+    const output = withServiceUser(readable({ share, credentials }), [], ['--live'])
+    expect(output).toMatch(
       /^warning +share +cannot be tried from here, because only the daemon sees share\.password: see/m,
     )
+    expect(output).toMatch(/^warning +service +.* because only the daemon sees credentials\.apiKey: ask/m)
   })
 })

@@ -158,7 +158,7 @@ test('another stop signal; the workers of the command may end in their own time'
 
 test.each([
   ['exit 7', 7],
-  ['kill -KILL $$', 137],
+  ['kill -USR1 $$', 138],
   ['no-such-command', 127],
 ])('a command that ends by itself is not started again: %s', async (script, status) => {
   const world = await commandWorld({ answer: renewing })
@@ -187,6 +187,45 @@ test('signals go to the process group of the command; TERM ends it for good', as
   expect(startsOf(command)).toEqual([1])
 })
 
+test('TERM while it stops keeps the stop timeout, and a token that comes after TERM starts nothing', async () => {
+  const world = await commandWorld({ answer: renewing })
+  const go = join(world.directory, 'go')
+  const stubborn = supervise(world, {
+    options: ['--on-change', 'restart', '--stop-timeout', '1s'],
+    script: `trap 'echo stopping' TERM; ${REPORT}; ${LOOP}`,
+  })
+  const ending = supervise(world, {
+    options: ['--on-change', 'restart', '--stop-timeout', '1h', '--min-between', '1h'],
+    script: `trap 'echo stopping; until test -e ${go}; do sleep 0.05; done; exit 6' TERM; ${REPORT}; ${LOOP}`,
+  })
+  const stops = (command: Running) => expectUntil('the stop', () => command.lines().includes('stopping'))
+  for (const command of [stubborn, ending]) await started(command, 1)
+  ending.child.kill('SIGTERM')
+  await stops(ending)
+  await operator(world.daemon).refresh()
+  await stops(stubborn)
+  stubborn.child.kill('SIGTERM')
+  expect(await stubborn.ended).toMatchObject({ status: 137, signal: null })
+  writeFileSync(go, '')
+  expect(await ending.ended).toMatchObject({ status: 6, signal: null })
+  expect([...startsOf(stubborn), ...startsOf(ending)]).toEqual([1, 1])
+})
+
+test('INT and HUP that the command survives, before its stop or during it, do not end it for good', async () => {
+  const world = await commandWorld({ answer: renewing })
+  const go = join(world.directory, 'go')
+  const script = `trap 'echo int' INT; trap '' HUP; trap 'echo stopping; until test -e ${go}; do sleep 0.05; done; exit' TERM; ${REPORT}; ${LOOP}`
+  const command = supervise(world, { options: ['--on-change', 'restart', '--stop-timeout', '1h'], script })
+  await started(command, 1)
+  command.child.kill('SIGINT')
+  await expectUntil('the signal', () => command.lines().includes('int'))
+  await operator(world.daemon).refresh()
+  await expectUntil('the stop', () => command.lines().includes('stopping'))
+  command.child.kill('SIGHUP')
+  writeFileSync(go, '')
+  await started(command, 2)
+})
+
 test.each(['SIGTERM', 'SIGINT'] as const)(
   '%s while the command stops for a restart is for good',
   async (name) => {
@@ -204,14 +243,20 @@ test.each(['SIGTERM', 'SIGINT'] as const)(
   },
 )
 
-test('TERM while it waits for the first token ends it', async () => {
+test.each([
+  ['SIGTERM', 143],
+  ['SIGINT', 130],
+  ['SIGHUP', 129],
+] as const)('%s while it waits for the first token ends it with %d', async (name, expected) => {
   const world = await commandWorld({ answer: { status: 503 } })
   const options = ['--on-change', 'restart', '--wait', '60s']
   const command = supervise(world, { options, script: REPORT })
   const status = operator(world.daemon)
   await expectUntil('its question', async () => (await status.status()).clients.ipc.connections > 1)
-  command.child.kill('SIGTERM')
-  expect(await command.ended).toMatchObject({ status: 143, signal: null })
+  // USR1 is for the command.
+  command.child.kill('SIGUSR1')
+  command.child.kill(name)
+  expect(await command.ended).toMatchObject({ status: expected, signal: null })
   expect(command.lines()).toEqual([])
 })
 
@@ -263,7 +308,8 @@ test.skipIf(!canUnshare)('as PID 1 it reaps what its command leaves behind, and 
   // Each start leaves five processes to PID 1 that end at once.
   const script = `${REPORT}; for i in 1 2 3 4 5; do sh -c '(sleep 0.1; echo gone >> ${done}) &'; done; ${LOOP}`
   const launcher = ['unshare', '--pid', '--fork', '--kill-child', '--mount-proc']
-  const command = supervise(world, { options: ['--on-change', 'restart'], script, launcher })
+  const options = ['--on-change', 'restart', '--stop-timeout', '1s']
+  const command = supervise(world, { options, script, launcher })
   for (const number of [1, 2, 3]) {
     await started(command, number)
     const ended = (): number => (existsSync(done) ? readFileSync(done, 'utf8').split('\n').length - 1 : 0)

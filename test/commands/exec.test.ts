@@ -91,6 +91,14 @@ test.each(['none', 'restart'])(
   },
 )
 
+test('it looks for the command in PATH, and without one where the shell does', async () => {
+  const world = await commandWorld()
+  await writeFile(join(world.directory, 'mine'), '#!/bin/sh\necho "mine, $PATH"\n', { mode: 0o755 })
+  const { stdout } = await world.cli(['exec', '--', 'mine'], { env: { PATH: `/nowhere:${world.directory}` } })
+  expect(stdout).toBe(`mine, /nowhere:${world.directory}\n`)
+  expect(await world.cli(['exec', '--', 'true'], { env: { PATH: undefined } })).toMatchObject({ status: 0 })
+})
+
 test('a file that is neither a program of this machine nor a script is not run as one', async () => {
   const world = await commandWorld()
   const program = join(world.directory, 'program')
@@ -102,8 +110,10 @@ test('it waits for the first token, no longer than --wait says', async () => {
   const world = await commandWorld({ answer: { status: 503 } })
   await world.daemon.logged('fetch-failed')
   const waiting = world.cli(['exec', '--wait', '30s', '--', 'printenv', 'KYC_ACCESS_TOKEN'])
-  const impatient = await world.cli(['exec', '--wait', '0s', '--', 'echo', 'ran'])
-  expect(impatient).toMatchObject({ status: 75, stdout: '' })
+  for (const action of ['none', 'restart']) {
+    const impatient = await world.cli(['exec', '--wait', '0s', '--on-change', action, '--', 'echo', 'ran'])
+    expect(impatient).toMatchObject({ status: 75, stdout: '' })
+  }
   const token = hourToken()
   world.service.answer(granting(token))
   expect((await waiting).stdout).toBe(`${token}\n`)

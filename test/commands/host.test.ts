@@ -21,12 +21,12 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import { setupFiles } from '../../src/commands/setup-files.ts'
 import { createAuthority, createCertificate } from '../support/certificates.ts'
 import { daemonWith } from '../support/client-world.ts'
-import { commandWorld } from '../support/command-world.ts'
+import { commandWorld, hourToken } from '../support/command-world.ts'
 import { PROGRAM } from '../support/daemon.ts'
 import { lacks } from '../support/lacks.ts'
 import type { Ended } from '../support/run-cli.ts'
 import { tokenFields } from '../support/scripted-daemon.ts'
-import { accountInactive, refusing } from '../support/service.ts'
+import { accountInactive, accountNotFound, granting, refusing } from '../support/service.ts'
 import type { StatusResult } from '../../src/protocol.ts'
 import { canMount } from '../support/small-disk.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
@@ -108,6 +108,7 @@ async function onHost(words: readonly string[], host: Host): Promise<Ended & { c
     writeFileSync(under('etc/passwd'), 'root:x:0:0::/:/bin/sh\nkyc-tokend:x:4242:4243::/:/bin/false\n')
     writeFileSync(under('etc/group'), 'root:x:0:\nkyc-tokend:x:4243:\n')
     chownSync(under('run/kyc-tokend'), 4242, 4243)
+    if (config !== null) chownSync(under('etc/kyc-tokend/kyc-tokend.config.json'), 0, 4243)
   }
   if (secretFile !== undefined)
     writeFileSync(under('etc/kyc-tokend', secretFile), 'secret-1', { mode: 0o600 })
@@ -145,7 +146,7 @@ async function onHost(words: readonly string[], host: Host): Promise<Ended & { c
 }
 
 const credentials = { apiKey: 'key-1', apiSecret: 'secret-1' }
-const fileCredentials = { apiKey: { file: 'api-key' }, apiSecret: { file: 'api-key' } }
+const fileCredentials = { apiKey: { file: 'api-key' }, apiSecret: 'secret-1' }
 
 describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
   it('`status --all` names each daemon, and ends with the worst status', async () => {
@@ -206,14 +207,22 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
     const wrong = 'RUNTIME_DIRECTORY=/run/kyc-tokend HTTPS_PROXY=http://127.0.0.1:9 NO_PROXY=service.example'
     const config = { baseUrl: 'https://service.example', credentials }
     const env = { https_proxy: 'http://127.0.0.1:9', NO_PROXY: 'service.example' }
-    for (const unit of [
-      { Environment: `RUNTIME_DIRECTORY=/run/kyc-tokend "HTTPS_PROXY=${address}"` },
-      { Environment: wrong, EnvironmentFiles: files },
-    ]) {
-      const { status } = await onHost(['check', '--live', '--config-only'], { unit, config, env })
+    const directory = await tempDirectory()
+    const own = join(directory, 'etc/kyc-tokend/kyc-tokend.config.json')
+    const ofSystem = '/etc/kyc-tokend/kyc-tokend.config.json'
+    const plain = { Environment: `RUNTIME_DIRECTORY=/run/kyc-tokend "HTTPS_PROXY=${address}"` }
+    for (const [path, unit, count] of [
+      [ofSystem, plain, 1],
+      [undefined, { Environment: wrong, EnvironmentFiles: files }, 2],
+      // The configuration of another daemon than the unit's.
+      [own, plain, 2],
+    ] as const) {
+      const words = ['check', '--live', '--config-only', ...(path === undefined ? [] : ['--config', path])]
+      const { status } = await onHost(words, { unit, config, env, directory })
       expect(status).toBe(75)
+      expect(asked).toHaveLength(count)
     }
-    expect(asked).toEqual(['service.example:443', 'service.example:443'])
+    expect(new Set(asked)).toEqual(new Set(['service.example:443']))
   })
 
   it('`check --live` trusts the authorities of NODE_EXTRA_CA_CERTS of the unit', async () => {
@@ -240,6 +249,7 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
   it('`check` names masked sockets, and an alert command that fails or is not run', async () => {
     const units = {
       'kyc-tokend.socket': { LoadState: 'masked', ActiveState: 'inactive' },
+      'kyc-tokend-http.socket': { ActiveState: 'failed', Listen: '/run/kyc-tokend/http.sock (Stream)' },
       'kyc-tokend-alert.path': { ActiveState: 'inactive' },
       'kyc-tokend-alert.service': {
         Result: 'exit-code',
@@ -248,7 +258,8 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
       },
     }
     const config = { baseUrl: 'http://127.0.0.1:9', credentials }
-    const { stdout } = await onHost(['check'], { units, unit: {}, config, alertCommand: 0o755 })
+    const host = { units, unit: {}, config, alertCommand: 0o755, hasUser: true }
+    const { stdout } = await onHost(['check'], host)
     expect(stdout).toMatch(
       /^warning +sockets +the node-ipc socket .* closed, because kyc-tokend\.socket is masked: sudo systemctl unmask kyc-tokend\.socket && sudo systemctl restart kyc-tokend$/m,
     )
@@ -258,10 +269,45 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
     expect(stdout).toMatch(
       /^warning +unit +the alert command failed at its last run, exit status 3: see `journalctl/m,
     )
-    expect(stdout).toMatch(/^ok +directories +the state directory \/var\/lib\/kyc-tokend /m)
+    expect(stdout).toMatch(
+      /^warning +sockets +the HTTP socket .* closed, because kyc-tokend-http\.socket is failed: sudo systemctl restart kyc-tokend$/m,
+    )
+    expect(stdout).toMatch(
+      /^ok +directories +the state directory \/var\/lib\/kyc-tokend will be made by systemd$/m,
+    )
     expect(stdout).toMatch(
       /^warning +host +the clock is not synchronised: switch that on \(timedatectl set-ntp/m,
     )
+  })
+
+  it('`check` asks a daemon that runs for the pair that the service refused, and starts none', async () => {
+    const configuration = { state: 'faulty', problem: '/secret holds a pair that the service refused' }
+    const daemon = await daemonWith(({ answer }) => answer('status.result', { daemon: { configuration } }))
+    const config = { baseUrl: 'http://127.0.0.1:9', credentials }
+    const units = {
+      'kyc-tokend.socket': { ActiveState: 'active', Listen: '/run/kyc-tokend/ipc.sock (Stream)' },
+    }
+    const secrets = async (ActiveState: string): Promise<string | undefined> => {
+      const { stdout } = await onHost(['check'], {
+        units,
+        unit: { ActiveState },
+        config,
+        socket: daemon.path,
+      })
+      expect(stdout).toMatch(
+        ActiveState === 'active'
+          ? /ipc\.sock is served by/
+          : /ipc\.sock is open: kyc-tokend\.socket listens, and/,
+      )
+      return /^.* secrets .*$/m.exec(stdout)?.[0]
+    }
+    expect(await secrets('inactive')).toBeUndefined()
+    expect(daemon.asked).toEqual([])
+    expect(await secrets('active')).toMatch(/^FAULT +secrets +\/secret holds a pair/)
+    configuration.state = 'changed'
+    expect(await secrets('active')).toMatch(/^warning +secrets +\/secret holds a pair/)
+    configuration.problem = 'http.path can be changed by a restart alone'
+    expect(await secrets('active')).toBeUndefined()
   })
 
   it('`check` says what the sandbox of the unit forbids, with the drop-in that allows it', async () => {
@@ -306,8 +352,15 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
   })
 
   it('`setup` by root enables and starts the unit, has it read other files, and says what it holds', async () => {
-    const { daemon, directory, service, cli } = await commandWorld()
+    const { daemon, directory, service, cli } = await commandWorld({
+      config: { credentials: { apiKey: 'key-1', apiSecret: { file: 'secret' } } },
+      answer: ({ body }) => (body.includes('wrong') ? accountNotFound : granting(hourToken())),
+      files: { secret: 'right' },
+    })
     await cli(['token'])
+    // What the running daemon has against its own pair is no fault of the files that replace it.
+    writeFileSync(join(directory, 'secret'), 'wrong')
+    await cli(['refresh'])
     const write = (apiKey: string): void =>
       writeFileSync(
         join(directory, 'all.json'),
@@ -318,7 +371,10 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
       onHost(['setup', '--from', join(directory, 'all.json'), ...words], {
         unit,
         units: {
-          'kyc-tokend.socket': { ActiveState: 'active', Listen: '/run/kyc-tokend/ipc.sock (Stream)' },
+          'kyc-tokend.socket': {
+            ActiveState: unit['ActiveState'] ?? '',
+            Listen: '/run/kyc-tokend/ipc.sock (Stream)',
+          },
         },
         directory: join(directory, 'host'),
         hasUser: true,
@@ -335,6 +391,9 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
 
     const first = await setUp({ ActiveState: 'inactive', UnitFileState: 'disabled' })
     expect(first).toMatchObject({ status: 0, stderr: '', calls: [enable] })
+    // The socket is started next.
+    expect(first.stdout).toMatch(/^warning +host +the clock/m)
+    expect(first.stdout).not.toMatch(/ sockets /)
     expect(after(first.stdout)).toEqual([
       ...wrote('api-key', 'api-secret', 'kyc-tokend.config.json'),
       'Enabled kyc-tokend',
@@ -382,11 +441,23 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
       { secretFile: 'api-key', config: { baseUrl: 'http://127.0.0.1:9', credentials: fileCredentials } },
     ],
   ])('`check` advises a user who may not read the %s to use sudo, and nothing else', async (_, host) => {
-    const { status, stdout, stderr } = await onHost(['check', '--live'], { unit: {}, uid: 65_533, ...host })
+    const all = { unit: {}, hasUser: true, ...host }
+    const { status, stdout, stderr } = await onHost(['check', '--live'], { ...all, uid: 65_533 })
     expect({ status, stdout }).toEqual({ status: 77, stdout: '' })
+    // The user of the daemon, as at a reload, is the one who has to read it.
+    const ofDaemon = await onHost(['check', '--config-only'], { ...all, uid: 4242 })
+    expect(ofDaemon.stdout).toMatch(/^FAULT +configuration .* may not be read by the user kyc-tokend: chgrp/m)
     expect(stderr).toBe(
       '/etc/kyc-tokend/kyc-tokend.config.json or a secret in it cannot be read by 65533: run `sudo kyc-tokend check`.\n',
     )
+  })
+
+  it('`check` shows a user who may read the configuration its faults', async () => {
+    const config = { baseUrl: 'http://127.0.0.1:9', credentials: { apiKey: 'key-1', apiSecret: '' } }
+    const host = { unit: {}, hasUser: true, uid: 65_533, secretFile: 'unused', config }
+    const { status, stdout } = await onHost(['check', '--config-only'], host)
+    expect(stdout).toMatch(/^FAULT +configuration .*credentials\.apiSecret/m)
+    expect(status).toBe(78)
   })
 
   it('`run` and `explain` do not advise a user to take the configuration of the system from its daemon', async () => {
