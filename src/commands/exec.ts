@@ -215,15 +215,10 @@ function supervise({ env, stderr }: Invocation, { path, argv, settings }: Comman
       // A process group of its own.
       detached: true,
     })
-    child.once('error', cannotRun)
+    child.once('error', reject)
     child.once('exit', (code, signal) => {
-      onExit(code ?? SIGNALLED + os.signals[signal!]).catch(cannotRun)
+      onExit(code ?? SIGNALLED + os.signals[signal!]).catch(reject)
     })
-  }
-
-  function cannotRun(error: unknown): void {
-    end()
-    reject(error)
   }
 
   async function onExit(status: number): Promise<void> {
@@ -233,10 +228,7 @@ function supervise({ env, stderr }: Invocation, { path, argv, settings }: Comman
     while (isWaiting()) await sleep(POLL_MS)
     cancel()
     if (phase === 'stopping') start()
-    else {
-      end()
-      resolve(status)
-    }
+    else resolve(status)
   }
 
   /** The command is not started again. A stop that has begun keeps its timeout. */

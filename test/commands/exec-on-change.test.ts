@@ -195,7 +195,7 @@ test('TERM while it stops keeps the stop timeout, and a token that comes after T
     script: `trap 'echo stopping' TERM; ${REPORT}; ${LOOP}`,
   })
   const ending = supervise(world, {
-    options: ['--on-change', 'restart', '--stop-timeout', '1h', '--min-between', '1h'],
+    options: ['--on-change', 'restart', '--stop-timeout', '1h'],
     script: `trap 'echo stopping; until test -e ${go}; do sleep 0.05; done; exit 6' TERM; ${REPORT}; ${LOOP}`,
   })
   const stops = (command: Running) => expectUntil('the stop', () => command.lines().includes('stopping'))

@@ -72,6 +72,7 @@ test('its exit status, its signals, its options and its stdin are those of a pro
 })
 
 test.each([
+  ['', 64],
   ['no-such-command', 127],
   ['/etc/no-such-command', 127],
   ['/etc/passwd', 126],

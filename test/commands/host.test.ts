@@ -412,6 +412,10 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
     expect(again).toMatchObject({ status: 0, calls: [enable] })
     expect(after(again.stdout)).toEqual(['Nothing was changed', expect.stringMatching(holds), ''])
 
+    const words = ['setup', '--account', 'eu', '--from', join(directory, 'all.json')]
+    const withoutUnit = await onHost(words, { config: null })
+    expect(withoutUnit.stdout).toMatch(/^Wrote [^]*\nNext: kyc-tokend run --account eu\n$/m)
+
     write('k-2')
     service.answer(accountInactive)
     const unconfirmed = await setUp(running, ['--force', '--unverified'])

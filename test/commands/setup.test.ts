@@ -365,13 +365,16 @@ describe('kyc-tokend setup without a terminal', () => {
   })
 
   it('lets the files stay where they are good and something else is faulty', async () => {
-    const runtime = { ...env(), XDG_RUNTIME_DIR: '/proc' }
+    const runtime = join(directory, 'kyc-tokend')
+    mkdirSync(runtime, { mode: 0o700 })
+    if (uid !== undefined) chownSync(runtime, uid, uid)
+    writeFileSync(join(runtime, 'ipc.sock'), 'no socket')
     const words = ['--base-url', sandbox.url, '--api-key-file', 'key.txt', '--api-secret-file', 'secret.txt']
     for (const sentence of ['The files stay', 'Nothing was changed']) {
-      const options = { cwd: directory, env: runtime, ...(uid !== undefined && { uid }) }
+      const options = { cwd: directory, env: env(), ...(uid !== undefined && { uid }) }
       const { status, stdout } = await runCli(['setup', ...words], options)
       expect(stdout).toMatch(
-        new RegExp(`^FAULT +directories [^]*\n${sentence}: correct the faults above\n$`, 'm'),
+        new RegExp(`^FAULT +sockets [^]*\n${sentence}: correct the faults above\n$`, 'm'),
       )
       expect(status).toBe(78)
     }
