@@ -188,9 +188,7 @@ function hasUnixSocket(servers: readonly ServerAddress[]): boolean {
 
 function resolveTls(input: NonNullable<ShareInput['tls']>, { inputs, diagnostics }: ShareContext) {
   if (input === false) return null
-  // With true, all of them are left out.
-  const files = input as Partial<Exclude<typeof input, boolean>>
-  const { caFile = null, serverName = null, certFile = null, keyFile = null } = files
+  const { caFile = null, serverName = null, certFile = null, keyFile = null } = input === true ? {} : input
   if ((certFile === null) !== (keyFile === null))
     diagnostics.fault(
       `share.tls.${certFile === null ? 'certFile' : 'keyFile'}`,

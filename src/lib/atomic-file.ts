@@ -80,10 +80,10 @@ export async function clearLeftovers(path: string): Promise<string | undefined> 
 }
 
 /** Removes what is at the path, of any kind, if it still has this inode. Throws FileError. */
-export async function removeOwn(path: string, own: Pick<Stats, 'ino'>): Promise<void> {
+export async function removeOwn(path: string, own: Pick<Stats, 'ino' | 'dev'>): Promise<void> {
   await inDirectoryOf(path, FILES, async (reached) => {
     const stats = await lstatIfAny(reached)
-    if (stats?.ino === own.ino) await fs.unlink(reached)
+    if (stats?.ino === own.ino && stats.dev === own.dev) await fs.unlink(reached)
   })
 }
 

@@ -105,7 +105,8 @@ function base64Within(bytes: Buffer, before: number): string {
 /** Compares values; secrets, which all look the same, by their content. */
 export function isSame(one: unknown, other: unknown): boolean {
   if (one instanceof Secret && other instanceof Secret) return one.reveal() === other.reveal()
-  if (Object(one) !== one || Object(other) !== other) return one === other
-  const keys = new Set([...Object.keys(one as object), ...Object.keys(other as object)])
-  return [...keys].every((key) => isSame(Reflect.get(one as object, key), Reflect.get(other as object, key)))
+  if (typeof one !== 'object' || typeof other !== 'object' || one === null || other === null)
+    return one === other
+  const keys = new Set([...Object.keys(one), ...Object.keys(other)])
+  return [...keys].every((key) => isSame(Reflect.get(one, key), Reflect.get(other, key)))
 }
