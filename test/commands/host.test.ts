@@ -358,7 +358,7 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
       files: { secret: 'right' },
     })
     await cli(['token'])
-    // What the running daemon has against its own pair is no fault of the files that replace it.
+    // A fault of the running daemon’s pair is no fault of the files that replace it.
     writeFileSync(join(directory, 'secret'), 'wrong')
     await cli(['refresh'])
     const write = (apiKey: string): void =>

@@ -123,7 +123,7 @@ test.each<[string, Partial<StatusResult>, RegExp[]]>([
     [/, not asked yet$/m, /: 4 attempts$/m, /next +attempt in 25 min/, /^(?![^]*its API refuses)/],
   ],
   [
-    'an alert that stands from before',
+    'an alert without a failure since the start',
     {
       state: 'starting',
       token: null,
