@@ -70,21 +70,18 @@ export abstract class Connection implements Caller {
   isClosing = false
   /** Requests that wait for their answers. */
   waiting = 0
-  /** A connection that subscribes to something may be silent. */
-  readonly subscriptions = new Set<string>()
+  /** By id, whether the newest token was sent. A connection that subscribes to something may be silent. */
+  readonly subscriptions = new Map<string, boolean>()
   protected readonly host: Host
   /** The client has ended its side: the connection ends with the last answer. */
   protected isEnding = false
   /** Received and not parsed yet. */
   private unread: Buffer = NOTHING
-  /** `unread` is the beginning of a request, whose rest is awaited. */
-  private isPartial = false
+  /** `unread` is empty, or the beginning of a request. */
+  private needsMore = true
   private isTurnDue = false
-  private isAwaitingSent = false
   /** Answers that are made once the client has read others. */
   private readonly held: (() => void)[] = []
-  /** Subscriptions that do not have the newest token yet. */
-  private readonly lagging = new Set<string>()
   private abort: AbortController | null = null
   /** The timeout that ran at the last sweep, and the number of sweeps without progress. */
   private timeout: TimeoutReason | null = null
@@ -107,7 +104,8 @@ export abstract class Connection implements Caller {
   /** The last message before the connection is closed for this reason; null if none fits. */
   abstract closeMessage(reason: DropReason): string | null
   /** Reports whether another request may be parsed; `proceed` is called when that changes. */
-  protected mayParse(): boolean {
+  protected abstract mayParse(): boolean
+  protected hasSpace(): boolean {
     return this.unsentBytes() < MAX_UNSENT_BYTES
   }
   protected isAnswering(): boolean {
@@ -139,7 +137,7 @@ export abstract class Connection implements Caller {
     if (this.isClosing || socket.isPaused()) return
     const isAtOnce = !this.host.isAccepting() || socket.bytesRead === chunk.length
     if (isAtOnce && chunk.length <= AT_ONCE_BYTES) {
-      this.unread = this.unread.length === 0 ? chunk : Buffer.concat([this.unread, chunk])
+      this.unread = Buffer.concat([this.unread, chunk])
       return this.guard(() => this.read())
     }
     // While the stream holds it Node reads no more: taken now, as much again would be read and held.
@@ -151,41 +149,39 @@ export abstract class Connection implements Caller {
   /** Returns the unread input. If it has no whole request, the next part of what the stream holds is added. */
   private take(): Buffer {
     const { socket, unread } = this
-    if (socket.readableLength === 0 || (unread.length > 0 && !this.isPartial)) return unread
-    const part = socket.read(Math.min(socket.readableLength, READ_BYTES)) as Buffer
-    return unread.length === 0 ? part : Buffer.concat([unread, part])
+    if (!this.needsMore || socket.readableLength === 0) return unread
+    return Buffer.concat([unread, socket.read(Math.min(socket.readableLength, READ_BYTES)) as Buffer])
   }
 
   /** Parses as many requests as fit in one turn. The socket is read from again once no whole one is left. */
   private read(): void {
     const unread = this.take()
     let at = 0
-    this.isPartial = false
-    for (let left = REQUESTS_PER_TURN; left > 0 && at < unread.length; left -= 1) {
+    this.needsMore = false
+    for (let left = REQUESTS_PER_TURN; left > 0 && !this.needsMore; left -= 1) {
       if (this.isClosing || !this.mayParse()) break
       const next = this.parseNext(unread, at)
-      this.isPartial = next === at
-      if (this.isPartial) break
+      this.needsMore = next === at || next === unread.length
       at = next
     }
     if (this.isClosing) return
-    if (at === unread.length) this.unread = NOTHING
+    const rest = unread.subarray(at)
     // The beginning of a request may wait long: as a part of a larger buffer it would keep all of that in memory.
-    else this.unread = this.isPartial ? Buffer.from(unread.subarray(at)) : unread.subarray(at)
+    this.unread = this.needsMore ? Buffer.from(rest) : rest
     this.afterTurn()
     this.proceed()
   }
 
   /** Reports whether there is input that can be parsed. */
   protected get isUnread(): boolean {
-    return (this.unread.length > 0 && !this.isPartial) || this.socket.readableLength > 0
+    return !this.needsMore || this.socket.readableLength > 0
   }
 
   /** Call it when an answer was made or sent: parses further input in the next turn, or ends the connection. */
   protected proceed(): void {
     if (this.isClosing || this.isTurnDue) return
     if (this.isUnread) this.socket.pause()
-    else if (this.socket.isPaused()) this.socket.resume()
+    else this.socket.resume()
     if (this.isEnding && this.hasAnsweredAll()) this.socket.destroySoon()
     if (!this.isUnread || !this.mayParse()) return
     this.isTurnDue = true
@@ -203,33 +199,26 @@ export abstract class Connection implements Caller {
 
   /** Call it after each write. Node emits 'drain' only above its own limit, so an empty write shows that all before it is sent. */
   protected awaitSent(): void {
-    if (this.isAwaitingSent || this.socket.writableLength === 0) return
-    this.isAwaitingSent = true
-    this.socket.write('', () => {
-      this.isAwaitingSent = false
-      if (!this.isClosing && !this.socket.destroyed) this.release()
-    })
+    if (this.socket.writableLength === 0) return
+    this.socket.write('', () => this.host.whenItsTurn(this, () => this.release()))
   }
 
-  /** The token or the phase has changed. A client that has not read the last change yet gets the newest one later. */
+  /** The token or the phase has changed. A client that has not read the last changes yet gets the newest one later. */
   onTokenChange(): void {
-    if (this.isClosing) return
-    for (const id of this.subscriptions) this.lagging.add(id)
-    if (this.unsentBytes() === 0) this.release()
+    for (const id of this.subscriptions.keys()) this.subscriptions.set(id, false)
+    this.release()
   }
 
   /** Makes the answers and changes that fit; the others when these are sent. */
   private release(): void {
-    this.guard(() => {
-      const fits = (): boolean => !this.isClosing && this.unsentBytes() < MAX_UNSENT_BYTES
-      while (this.held.length > 0 && fits()) this.held.shift()?.()
-      for (const id of this.lagging) {
-        if (!fits()) break
-        this.lagging.delete(id)
-        this.pushToken(id)
-      }
-      this.afterTurn()
-    })
+    while (this.held.length > 0 && this.hasSpace()) this.held.shift()!()
+    for (const [id, hasNewest] of this.subscriptions) {
+      if (hasNewest) continue
+      if (!this.hasSpace()) break
+      this.subscriptions.set(id, true)
+      this.pushToken(id)
+    }
+    this.afterTurn()
     this.proceed()
   }
 
@@ -257,24 +246,19 @@ export abstract class Connection implements Caller {
   /** A client that has ended its side still gets the answers for which it waits. */
   protected onHalfClose(): void {
     this.isEnding = true
-    this.endSubscriptions()
-    this.proceed()
-  }
-
-  private endSubscriptions(): void {
     this.subscriptions.clear()
-    this.lagging.clear()
+    this.proceed()
   }
 
   /** The daemon stops: requests that wait are answered with what there is. */
   drain(): void {
-    this.endSubscriptions()
+    this.subscriptions.clear()
     this.abort ??= new AbortController()
     this.abort.abort()
   }
 
   hasAnsweredAll(): boolean {
-    return !this.isAnswering() && !this.isUnread && !this.isTurnDue
+    return !this.isAnswering() && !this.isUnread
   }
 
   onClose(): void {
@@ -303,6 +287,6 @@ export abstract class Connection implements Caller {
   }
 
   protected isPartialRequest(): boolean {
-    return this.isPartial && this.unread.length > 0
+    return this.needsMore && this.unread.length > 0
   }
 }

@@ -180,8 +180,7 @@ export function createConnectionServer(
 
   /** In turns: a token may have a thousand readers. */
   function onTokenChange(): void {
-    for (const connection of all.keys())
-      if (connection.subscriptions.size > 0) turns.add(() => connection.onTokenChange())
+    for (const connection of all.keys()) host.whenItsTurn(connection, () => connection.onTokenChange())
   }
 
   /**

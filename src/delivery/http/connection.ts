@@ -102,7 +102,7 @@ export class HttpConnection extends Connection {
   protected override mayParse(): boolean {
     if (!this.isHeadParsed) return false
     if (this.events !== null || this.isBodyUnfinished()) return true
-    return this.end === null && !this.isAnswering() && super.mayParse()
+    return this.end === null && !this.isAnswering() && this.hasSpace()
   }
 
   protected override isPartialRequest(): boolean {
@@ -181,7 +181,7 @@ export class HttpConnection extends Connection {
     if (res.req.method === 'HEAD') return void res.end()
     res.flushHeaders()
     this.events = res
-    this.subscriptions.add('')
+    this.subscriptions.set('', true)
     // Without a token, the first event comes with the first token.
     if ('value' in first) this.writeEvent(first)
     if (this.isEnding) this.onHalfClose()

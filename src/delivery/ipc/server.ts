@@ -40,7 +40,7 @@ class IpcConnection extends Connection {
   }
 
   protected override mayParse(): boolean {
-    return this.waiting < MAX_WAITING && super.mayParse()
+    return this.waiting < MAX_WAITING && this.hasSpace()
   }
 
   protected override unsentBytes(): number {
@@ -75,7 +75,7 @@ class IpcConnection extends Connection {
     if (reply instanceof Promise)
       return this.later(reply, (value) => this.write(answerTypes[type], id, value))
     this.write(answerTypes[type], id, reply)
-    if (subscribes && !this.isEnding && isInOrder(reply)) subscriptions.add(id)
+    if (subscribes && !this.isEnding && isInOrder(reply)) subscriptions.set(id, true)
   }
 
   protected override pushToken(id: string): void {
