@@ -59,9 +59,7 @@ export function createQuota(descriptors: Descriptors) {
     if (peer?.isPrivileged) return
     if (!isAllowed) return void (denied += by)
     limited += by
-    const ofUser = (counts.get(peer?.uid) ?? 0) + by
-    if (ofUser === 0) counts.delete(peer?.uid)
-    else counts.set(peer?.uid, ofUser)
+    counts.set(peer?.uid, (counts.get(peer?.uid) ?? 0) + by)
   }
 
   return (peer: Peer | null, isAllowed: boolean, limits: Limits): (() => void) | null => {
@@ -100,11 +98,10 @@ export function createDescriptors(limit = descriptorLimit()) {
   }
 }
 
-/** RLIMIT_NOFILE, whose soft limit Node has raised to the hard one. */
+/** RLIMIT_NOFILE, whose soft limit Node has raised to the hard one. Linux has no unlimited one. */
 function descriptorLimit(): number {
   const text = withSystemFallback('', () => readFileSync('/proc/self/limits', 'utf8'))
-  const [, soft] = /^Max open files +(\d+|unlimited)/m.exec(text) ?? []
-  return soft === 'unlimited' ? Infinity : Number(soft ?? USUAL_DESCRIPTORS)
+  return Number(/Max open files +(\d+)/.exec(text)?.[1] ?? USUAL_DESCRIPTORS)
 }
 
 /** A token bucket that holds the requests of one second. */
@@ -149,7 +146,7 @@ export function createTurns() {
   function run(): void {
     const until = monotonicMs() + (shortRounds > 0 ? ACCEPTING_TURNS_MS : TURNS_MS)
     shortRounds = Math.max(0, shortRounds - 1)
-    for (let left = waiting.length; left > 0 && monotonicMs() < until; left -= 1) waiting.shift()?.()
+    for (let left = waiting.length; left > 0 && monotonicMs() < until; left -= 1) waiting.shift()!()
     isScheduled = false
     schedule()
   }

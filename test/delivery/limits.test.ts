@@ -2,6 +2,7 @@
 import { createHook } from 'node:async_hooks'
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { existsSync } from 'node:fs'
 import { connect, type Socket } from 'node:net'
 import { join } from 'node:path'
 import { setImmediate as nextRound } from 'node:timers/promises'
@@ -17,7 +18,6 @@ import {
   startDelivery,
   type DeliveryWorld,
 } from '../support/delivery-world.ts'
-import { failures } from '../support/failures.ts'
 import { askOnce, connectRaw } from '../support/ipc-client.ts'
 import { exchange } from '../support/raw-http.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
@@ -77,6 +77,11 @@ describe('timeouts', () => {
     await client?.closed()
     pass(75_000)
     expect(world.ipc.counts()).toMatchObject({ connections: 2, subscribers: 1, dropped: { idle: 1 } })
+    for (const each of [subscriber, waiter]) each?.socket.destroy()
+    await expectUntil('no connection', () => world.ipc.counts().connections === 0)
+    pass(SWEEP_MS)
+    // Nothing wakes a daemon that has no clients.
+    expect(vi.getTimerCount()).toBe(0)
   })
 
   it('a client that reads nothing gets no more than 16 KiB, and is closed after 30 s; one that reads a little is kept', async () => {
@@ -178,16 +183,19 @@ describe('connections', () => {
     expect(quota({ ...user, uid: 4_003 }, false, limits)).not.toBeNull()
   })
 
-  it('end before the descriptors do, for root last', () => {
-    const quota = createQuota(createDescriptors(1_024))
+  it.each([
+    [1_024, 1_024 - 320 - 32, 32],
+    [64, 4, 5],
+  ])('end before the %i descriptors do, for root last', (limit, ofUsers, ofRoot) => {
+    const quota = createQuota(createDescriptors(limit))
     const most = { maxConnections: 10_000, maxConnectionsPerUser: 10_000 }
     const takeAll = (peer: typeof user): number => {
       let count = 0
       while (quota(peer, true, most) !== null) count += 1
       return count
     }
-    expect(takeAll(user)).toBe(1_024 - 320 - 32)
-    expect(takeAll(root)).toBe(32)
+    expect(takeAll(user)).toBe(ofUsers)
+    expect(takeAll(root)).toBe(ofRoot)
   })
 
   it('one too many is answered so and is lost, and no other', async () => {
@@ -256,15 +264,18 @@ describe('a client that goes', () => {
   })
 
   it.each(['ipc', 'http'] as const)('ends its wait on %s.sock', async (transport) => {
-    const world = await startDelivery({ answer: () => failures.network })
+    const world = await ready()
     const waitUntil = vi.spyOn(world.keeper, 'waitUntil')
     const client = await connectRaw(transport === 'ipc' ? world.ipcPath : world.httpPath, { reads: false })
-    if (transport === 'ipc') client.ask('token.get', { id: '1', waitSeconds: 60 })
-    else client.write('GET /v1/token?waitSeconds=60 HTTP/1.1\r\nHost: x\r\n\r\n')
+    const notFingerprint = fingerprintOf('token-1')
+    if (transport === 'ipc') client.ask('token.get', { id: '1', waitSeconds: 60, notFingerprint })
+    else client.write(`GET /v1/token?waitSeconds=60&notFingerprint=${notFingerprint} HTTP/1.1\r\n\r\n`)
     const [, { signal }] = await expectUntil('the wait', () => waitUntil.mock.calls[0])
     expect(signal.aborted).toBe(false)
     client.socket.destroy()
     await expectUntil('its end', () => signal.aborted)
+    await isServed(world)
+    expect(world[transport].counts().reads).toBe(transport === 'ipc' ? 1 : 0)
   })
 
   it('in the midst of an answer harms no other', async () => {
@@ -334,6 +345,18 @@ describe('the end of the daemon', () => {
     expect(errors).not.toContain('ECONNRESET')
   })
 
+  it('answers a client that has connected and sends its first request now', async () => {
+    const world = await ready()
+    const client = await connectRaw(world.ipcPath)
+    await expectUntil('the connection', () => world.ipc.counts().connections === 1)
+    const stopped = world.stop()
+    await expectUntil('the end of the socket', () => !existsSync(world.ipcPath))
+    for (let round = 0; round < 20; round += 1) await nextRound()
+    client.write(ASK)
+    expect(await client.frame(0)).toMatchObject({ type: 'token.result' })
+    await stopped
+  })
+
   it('is held up for 2.5 s at most by a client that reads nothing', async () => {
     const world = await ready({ tokenOf: () => LARGE })
     const client = await connectRaw(world.ipcPath, { reads: false })
@@ -342,6 +365,10 @@ describe('the end of the daemon', () => {
     await world.stop()
     expect(world.ipc.counts().connections).toBe(0)
     expect(performance.now() - begunAt).toBeLessThan(4_000)
+    const idle = await ready()
+    const idleSince = performance.now()
+    await idle.stop()
+    expect(performance.now() - idleSince).toBeLessThan(2_000)
   })
 })
 

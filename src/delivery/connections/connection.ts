@@ -164,7 +164,6 @@ export abstract class Connection implements Caller {
       this.needsMore = next === at || next === unread.length
       at = next
     }
-    if (this.isClosing) return
     const rest = unread.subarray(at)
     // The beginning of a request may wait long: as a part of a larger buffer it would keep all of that in memory.
     this.unread = this.needsMore ? Buffer.from(rest) : rest

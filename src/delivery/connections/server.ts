@@ -1,6 +1,6 @@
 // The connections of one socket: accepted, identified, counted against the limits, swept for timeouts, closed, drained.
 import type { Socket } from 'node:net'
-import { setImmediate as nextRound, setTimeout as sleep } from 'node:timers/promises'
+import { setTimeout as sleep } from 'node:timers/promises'
 import type { SocketConfig } from '../../config/config.ts'
 import { errorMessage } from '../../lib/error.ts'
 import { monotonicMs } from '../../lib/clock.ts'
@@ -184,7 +184,7 @@ export function createConnectionServer(
   }
 
   /**
-   * Answers the requests in the sockets' buffers. The input of a connection ends once nothing has come for two rounds of the event
+   * Answers the requests in the sockets' buffers. The input of a connection ends once nothing has come for some rounds of the event
    * loop: a request that comes later is refused by the kernel, where closing would reset it unread.
    */
   async function drain(mostMs: number): Promise<void> {
@@ -201,7 +201,7 @@ export function createConnectionServer(
         quiet.set(connection, { rounds, bytesRead })
         if (rounds > 2 || passedMs > BUSY_DRAIN_MS) peers.endInput(connection.socket)
       }
-      await (passedMs < 20 ? nextRound() : sleep(1))
+      await sleep(1)
     }
     for (const connection of all.keys()) close(connection, null)
   }
