@@ -205,6 +205,28 @@ describe('connections', () => {
     expect(await last?.frame(0)).toMatchObject({ type: 'fault', data: { id: null, code: 'busy' } })
     await last?.closed()
     expect(world.ipc.counts()).toMatchObject({ connections: 3, dropped: { 'too-many-connections': 1 } })
+    const lost = { transport: 'ipc', reason: 'too-many-connections', uid: 4_001, pid: 7 }
+    expect(world.records.filter(({ fields }) => fields.event === 'client-dropped')).toMatchObject([
+      { level: 'debug', fields: lost },
+    ])
+  })
+
+  it('that are lost are read from for 5 s more, so that their clients get the reason', async () => {
+    const world = await ready()
+    const client = await connectRaw(world.ipcPath, { allowHalfOpen: true })
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+    onTestFinished(() => void vi.useRealTimers())
+    client.write('x'.repeat(5_000))
+    expect(await client.frame(0)).toMatchObject({ type: 'fault', data: { code: 'bad-request' } })
+    await new Promise((resolve) => client.socket.write('x'.repeat(1_000_000), resolve))
+    expect(client.isClosed()).toBe(false)
+    vi.advanceTimersByTime(5_000)
+    vi.useRealTimers()
+    await expectUntil('the end', () => {
+      // It learns of the end when it writes.
+      client.write('x')
+      return client.isClosed()
+    })
   })
 
   it('to http.sock that send nothing, or are refused, cost no parser', async () => {
