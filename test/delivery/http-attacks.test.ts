@@ -53,6 +53,7 @@ describe('a request and the next one are two', () => {
     ['of another scheme', `GET ftp://x/v1/token ${HEAD}\r\n`, '404 404'],
     ['about the server', `OPTIONS * ${HEAD}\r\n`, '404 404'],
     ['with a path that climbs', `GET /v1/../v1/token ${HEAD}\r\n`, '404 404'],
+    ['with 64 fields', `GET /v1/token ${HEAD}${'a: b\r\n'.repeat(63)}\r\n`, '200 404'],
     ['named as a property of every object', `GET /__proto__ ${HEAD}\r\n`, '404 404'],
     ['with such a field', `GET /v1/token?__proto__=1 ${HEAD}\r\n`, '400 404'],
     [
@@ -96,6 +97,7 @@ describe('the connection ends after the answer', () => {
       'with long trailers',
       `${POST}Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n${'X: y\r\n'.repeat(5_000)}\r\n`,
     ],
+    ['with 65 fields', `GET /v1/token ${HEAD}${'a: b\r\n'.repeat(64)}\r\n`],
     ['with 2,000 headers', `GET /v1/token ${HEAD}${'a: b\r\n'.repeat(2_000)}\r\n`],
     ['with a head without an end', `GET /v1/token ${HEAD}a: ${'x'.repeat(300_000)}`],
     ['with a folded header', `GET /v1/token ${HEAD}A: b\r\n c\r\n\r\n`],

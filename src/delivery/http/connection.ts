@@ -28,7 +28,7 @@ export class HttpStream extends Duplex {
   readonly connection: HttpConnection
 
   constructor(connection: HttpConnection) {
-    super({ allowHalfOpen: true })
+    super()
     this.connection = connection
   }
   override _read(): void {}
@@ -77,7 +77,7 @@ export class HttpConnection extends Connection {
     const start = afterEmptyLines(bytes, at)
     if (start > at) return start
     // The parser would take the preface of HTTP/2 for two requests.
-    if (this.stream === null && bytes.toString('latin1', at, at + 4) === 'PRI ') return this.refuseBytes(at)
+    if (bytes.toString('latin1', at, at + 4) === 'PRI ') return this.refuseBytes(at)
     const end = bytes.indexOf(HEAD_END, at, 'latin1')
     if (end === -1) return mayBeHead(bytes, at) ? at : this.refuseBytes(at)
     this.isHeadParsed = false
@@ -106,7 +106,7 @@ export class HttpConnection extends Connection {
   }
 
   protected override isPartialRequest(): boolean {
-    return super.isPartialRequest() || !this.isHeadParsed || (this.isBodyUnfinished() && !this.isUnread)
+    return super.isPartialRequest() || (this.isBodyUnfinished() && !this.isUnread)
   }
 
   private isBodyUnfinished(): boolean {
@@ -138,24 +138,22 @@ export class HttpConnection extends Connection {
   /** Sends the reply at once, or in a later turn if it is a promise. A request that waits keeps nothing of its head in memory. */
   answer<T>(reply: T | Promise<T>, send: (reply: T) => void): void {
     if (!(reply instanceof Promise)) return send(reply)
-    if (this.response !== null) this.response.req.rawHeaders.length = 0
+    this.response!.req.rawHeaders.length = 0
     this.later(reply, send)
   }
 
   protected override isAnswering(): boolean {
-    return (
-      this.waiting > 0 || this.events !== null || (this.response !== null && !this.response.writableFinished)
-    )
+    return this.response?.writableFinished === false
   }
 
   protected override unsentBytes(): number {
-    return Math.max(this.socket.writableLength, this.stream?.writableLength ?? 0)
+    return this.stream?.writableLength ?? 0
   }
 
   /** The last answer says why the connection ends; what the client still sends is not parsed. */
   private refuse(res: ServerResponse, reason: DropReason, fault = this.host.faults[reason]!): void {
     this.end = reason
-    if (!res.hasHeader('Connection')) res.setHeader('Connection', 'close')
+    res.setHeader('Connection', 'close')
     sendProblem(res, fault)
   }
 
@@ -192,8 +190,11 @@ export class HttpConnection extends Connection {
   }
 
   private writeEvent(reply: Reply<'token.subscribe'>): void {
-    if ('fault' in reply) this.events?.write(`event: fault\ndata: ${JSON.stringify(reply.fault)}\n\n`)
-    else this.events?.write(`event: token.changed\ndata: {${reply.value.jsonTail}\n\n`)
+    const [event, data] =
+      'fault' in reply
+        ? ['fault', JSON.stringify(reply.fault)]
+        : ['token.changed', `{${reply.value.jsonTail}`]
+    this.events!.write(`event: ${event}\ndata: ${data}\n\n`)
     this.awaitSent()
   }
 
@@ -210,7 +211,7 @@ export class HttpConnection extends Connection {
 
   protected override afterTurn(): void {
     // The parser finds that the body is incomplete, and reports an error.
-    if (this.isEnding && !this.isUnread && this.isBodyUnfinished()) this.stream?.push(null)
+    if (this.isEnding && !this.isUnread && this.isBodyUnfinished()) this.stream!.push(null)
   }
 
   override drain(): void {
@@ -248,7 +249,7 @@ function afterEmptyLines(bytes: Buffer, at: number): number {
 
 /** Reports whether this may become a head: it is not too long, and begins as HTTP does. */
 function mayBeHead(bytes: Buffer, at: number): boolean {
-  const first = bytes[at] ?? LETTER_A
+  const first = bytes[at]!
   return bytes.length - at <= MAX_HEAD_BYTES && first >= LETTER_A && first <= LETTER_Z
 }
 
