@@ -2,7 +2,6 @@
 import { createHook } from 'node:async_hooks'
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync } from 'node:fs'
 import { connect, type Socket } from 'node:net'
 import { join } from 'node:path'
 import { setImmediate as nextRound } from 'node:timers/promises'
@@ -315,6 +314,7 @@ describe('a client that goes', () => {
 
 describe('the end of the daemon', () => {
   const GET = 'GET /v1/token HTTP/1.1\r\nHost: x\r\n'
+  const FIRST = fingerprintOf('token-1')
   const CHUNKED =
     'POST /v1/token/reject HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n15\r\n{"accessToken":"old"}\r\n0\r\n\r\n'
   it.each([
@@ -367,17 +367,28 @@ describe('the end of the daemon', () => {
     expect(errors).not.toContain('ECONNRESET')
   })
 
-  it('answers a client that has connected and sends its first request now', async () => {
-    const world = await ready()
-    const client = await connectRaw(world.ipcPath)
-    await expectUntil('the connection', () => world.ipc.counts().connections === 1)
-    const stopped = world.stop()
-    await expectUntil('the end of the socket', () => !existsSync(world.ipcPath))
-    for (let round = 0; round < 20; round += 1) await nextRound()
-    client.write(ASK)
-    expect(await client.frame(0)).toMatchObject({ type: 'token.result' })
-    await stopped
-  })
+  it.each([
+    ['ipc', ASK.replace('"id"', `"waitSeconds":60,"notFingerprint":"${FIRST}","id"`), ASK],
+    ['http', `${GET.replace('token', `token?waitSeconds=60&notFingerprint=${FIRST}`)}\r\n`, `${GET}\r\n`],
+  ] as const)(
+    'answers a client that has connected to %s.sock and sends its first request now',
+    async (transport, wait, request) => {
+      const world = await ready()
+      const path = transport === 'ipc' ? world.ipcPath : world.httpPath
+      const waiting = exchange(path, wait, { until: /token-1/ })
+      const client = connect(path)
+      const received = client.toArray()
+      await expectUntil('both', () => world[transport].counts().connections === 2)
+      const stopped = world.stop()
+      // Who waits for another token is answered as soon as the daemon ends.
+      await waiting
+      client.write(request)
+      const text = Buffer.concat(await received).toString()
+      expect(text).toContain('token-1')
+      if (transport === 'http') expect(text).toContain('Connection: close')
+      await stopped
+    },
+  )
 
   it('is held up neither by nobody nor by an event stream, which ends as it should', async () => {
     const world = await ready()
