@@ -115,7 +115,6 @@ export class HttpConnection extends Connection {
 
   /** The parser has read the head of a request. */
   onRequest(req: IncomingMessage, res: ServerResponse): void {
-    if (this.isClosing || this.end !== null) return
     this.bodyLeft = bodyLengthOf(req)
     res.once('close', () => this.proceed())
     this.isHeadParsed = true
@@ -164,7 +163,6 @@ export class HttpConnection extends Connection {
 
   /** Node has ended the stream after the last answer. */
   onLastAnswer(): void {
-    if (this.isClosing) return
     if (this.end === null || this.end === 'complete') this.host.close(this, '')
     else this.host.drop(this, this.end)
   }
