@@ -380,7 +380,7 @@ describe('the end of the daemon', () => {
       const received = client.toArray()
       await expectUntil('both', () => world[transport].counts().connections === 2)
       const stopped = world.stop()
-      // Who waits for another token is answered as soon as the daemon ends.
+      // A wait for another token is answered as soon as the daemon ends.
       await waiting
       client.write(request)
       const text = Buffer.concat(await received).toString()
@@ -390,7 +390,7 @@ describe('the end of the daemon', () => {
     },
   )
 
-  it('is held up neither by nobody nor by an event stream, which ends as it should', async () => {
+  it('without requests is not held up, and event streams end as they should', async () => {
     const world = await ready()
     const events = exchange(world.httpPath, 'GET /v1/token/events HTTP/1.1\r\nHost: x\r\n\r\n')
     await expectUntil('the subscriber', () => world.http.counts().subscribers === 1)

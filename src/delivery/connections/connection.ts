@@ -150,7 +150,9 @@ export abstract class Connection implements Caller {
   private take(): Buffer {
     const { socket, unread } = this
     if (!this.needsMore || socket.readableLength === 0) return unread
-    return Buffer.concat([unread, socket.read(Math.min(socket.readableLength, READ_BYTES)) as Buffer])
+    const part = socket.read(Math.min(socket.readableLength, READ_BYTES)) as Buffer
+    // Copies of what a thousand clients send at once would take memory for long.
+    return unread.length === 0 ? part : Buffer.concat([unread, part])
   }
 
   /** Parses as many requests as fit in one turn. The socket is read from again once no whole one is left. */
@@ -202,10 +204,10 @@ export abstract class Connection implements Caller {
     this.socket.write('', () => this.host.whenItsTurn(this, () => this.release()))
   }
 
-  /** The token or the phase has changed. A client that has not read the last changes yet gets the newest one later. */
+  /** The token or the phase has changed. A client that has not read the last change yet gets the newest one later. */
   onTokenChange(): void {
     for (const id of this.subscriptions.keys()) this.subscriptions.set(id, false)
-    this.release()
+    if (this.unsentBytes() === 0) this.release()
   }
 
   /** Makes the answers and changes that fit; the others when these are sent. */
