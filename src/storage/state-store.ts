@@ -61,7 +61,8 @@ export async function createStateStore({
   const key = await openKey()
   /** Null if it cannot be read: `ProcSubset=pid` hides it. The file is the kernel's own, which never blocks. */
   const bootId = withSystemFallback(null, () => readFileSync(bootIdFile, 'utf8').trim())
-  let fleet: SavedFleet = { fence: 0, hosts: 0 }
+  /** Set by `load`. */
+  let fleet: SavedFleet
 
   async function withinLimit(work: Promise<unknown>): Promise<void> {
     await withTimeout(MAX_WAIT_MS, work, clock)
@@ -142,8 +143,10 @@ export async function createStateStore({
 
 /** Reports whether the directory is on a file system that lives in memory, and so does not outlive the boot. */
 async function isInMemory(directory: string): Promise<boolean> {
-  const found = await onFileSystem(directory, async () => fs.statfs(directory)).catch(() => undefined)
-  return found !== undefined && IN_MEMORY_TYPES.has(found.type)
+  return onFileSystem(directory, async () => fs.statfs(directory)).then(
+    ({ type }) => IN_MEMORY_TYPES.has(type),
+    () => false,
+  )
 }
 
 // ---- the files' content: any bytes give what was written, or nothing ------------------------------------------------
@@ -324,8 +327,8 @@ function factsOf(known: SavedState, credentialsId: string, now: Instant): Partia
 
 /** The part of a failure that outlives an orderly stop: only a wait that the service itself asked for. */
 function failureInForce({ failure, notBeforeMs }: SavedState, now: Instant): Failure | null {
-  if (failure === null || notBeforeMs === null || notBeforeMs <= now.bootMs) return null
-  return { ...failure, attempts: 1, retryAtMs: notBeforeMs }
+  const retryAtMs = notBeforeMs ?? 0
+  return failure === null || retryAtMs <= now.bootMs ? null : { ...failure, attempts: 1, retryAtMs }
 }
 
 /** The time to add to an instant of the former boot clock: 0 in the same boot, else what the wall clocks say. */

@@ -107,7 +107,7 @@ const waitOf = (state: TokenState, clock: FakeClock): number => dueAtMs(state) -
 
 describe('facts that outlive the process', () => {
   it('are when the last token was lost, across a restart without one and a reboot', async () => {
-    const { start, answered, ok, clock, runtimeDirectory } = await scene()
+    const { start, answered, ok, clock, runtimeDirectory, stateDirectory } = await scene()
     const first = await start()
     const bornAt = clock.now()
     await clock.advance(MINUTE)
@@ -124,6 +124,12 @@ describe('facts that outlive the process', () => {
     await third.store.close(again)
     await rm(join(runtimeDirectory, 'kept.json'))
     expect(noTokenSince((await start()).state, clock.now())).toEqual(clock.now())
+    await clock.advance(MINUTE)
+    const path = join(stateDirectory, 'memory.json')
+    const unknown = readFileSync(path, 'utf8').replace(/("tokenlessFrom":)\{.*?\}/, '$1null')
+    await writeFile(path, unknown)
+    expect(unknown).toContain('"tokenlessFrom":null')
+    expect(noTokenSince((await start()).state, clock.now())).toEqual(clock.now())
   })
 
   it('are the instants of the last request and of the last success, and the fleet', async () => {
@@ -138,6 +144,7 @@ describe('facts that outlive the process', () => {
     await clock.advance(MINUTE)
     const after = await start()
     expect(after.state).toMatchObject({ lastSuccessAt: succeededAt, lastRequestAt: requestedAt, requests: 0 })
+    expect(after.state.notBefore).toEqual({})
     expect(after.store.fleet()).toEqual({ fence: 1_800_000_000_007, hosts: 12 })
     const elsewhere = await start({ credentials: SECOND })
     expect(elsewhere.state).toMatchObject({ lastSuccessAt: succeededAt })
@@ -156,7 +163,7 @@ describe('an orderly stop', () => {
   })
 
   it('leaves of a failure only the wait that the service asked for, and a crash leaves all of it', async () => {
-    const { start, answered, clock } = await scene()
+    const { start, answered, ok, clock } = await scene()
     const { store, state } = await start()
     const failed = answered(answered(state, down), limited)
     await store.save(failed)
@@ -167,8 +174,10 @@ describe('an orderly stop', () => {
     await store.close(failed)
     await clock.advance(retryAtMs - clock.now().bootMs)
     expect((await start()).state.failure).toBeNull()
-    await store.close(answered(state, down))
-    expect((await start()).state.failure).toBeNull()
+    for (const over of [answered(state, down), answered(answered(state, limited), ok())]) {
+      await store.close(over)
+      expect((await start()).state.failure).toBeNull()
+    }
   })
 })
 
@@ -183,6 +192,15 @@ describe('other credentials', () => {
     const after = (await start()).state
     expect(after).toMatchObject({ token: expect.anything(), refusal: null })
     expect(dueAtMs(after)).toBe(-Infinity)
+  })
+
+  it('leave a kept token in use, and another service does not', async () => {
+    const { start, answered, ok } = await scene()
+    const { store, state } = await start()
+    await store.save(answered(state, ok()))
+    const rotated = await start({ credentials: SECOND })
+    expect(rotated.state).toMatchObject({ token: expect.anything() as unknown })
+    expect((await start({ baseUrl: 'https://other.example.com' })).state.token).toBeNull()
   })
 })
 
@@ -213,9 +231,11 @@ describe('the count of tokens', () => {
   it('goes on from the larger of what was kept and what was remembered', async () => {
     const { start, answered, ok, runtimeDirectory, stateDirectory } = await scene()
     const { store, state } = await start()
+    store.setFleet({ fence: 7, hosts: 2 })
     await store.save(answered(answered(state, ok()), ok()))
     await rm(join(stateDirectory, 'memory.json'))
     const kept = await start()
+    expect(kept.store.fleet()).toEqual({ fence: 7, hosts: 0 })
     expect(kept.state).toMatchObject({ token: expect.anything(), refusal: null, generation: 2 })
     await rm(join(runtimeDirectory, 'kept.json'))
     expect((await start()).state).toMatchObject({ token: null, refusal: null, generation: 2 })
