@@ -61,7 +61,7 @@ export function createManagedFile(
   let written: string | null | undefined
   /** The file's stats when its content was last compared. */
   let lastStat: Stats | null = null
-  let expectedGid = gid ?? undefined
+  let expectedGid: number | null | undefined = gid
   let isPresent = false
   let writtenAt: Date | null = null
   let repairs = 0
@@ -79,32 +79,36 @@ export function createManagedFile(
     if (stats === null || content === null) return stats === null && content === null
     if (!stats.isFile() || !(await hasAttributes(stats)) || stats.size !== Buffer.byteLength(content))
       return false
-    if (lastStat !== null && content === written && isUnchanged(lastStat, stats)) return true
+    if (lastStat !== null && isUnchanged(lastStat, stats)) return true
     // Another program may have removed or exchanged it since it was looked at.
-    const read = await readSmallFile(path, stats.size).catch(fallbackOnSystemError({ content: null }))
-    if (read.content?.toString() !== content) return false
+    const read = await readSmallFile(path, stats.size).catch(fallbackOnSystemError(null))
+    if (read?.content?.toString() !== content) return false
     writtenAt ??= stats.mtime
     lastStat = Date.now() - stats.ctimeMs > SETTLED_MS ? stats : null
     return true
   }
 
   async function hasAttributes(stats: Stats): Promise<boolean> {
-    if ((stats.mode & MODE_BITS) !== mode || stats.uid !== (uid ?? process.geteuid?.())) return false
+    if ((stats.mode & MODE_BITS) !== mode || stats.uid !== (uid ?? process.geteuid!())) return false
     expectedGid ??= await inheritedGid(directory)
     return stats.gid === expectedGid
   }
 
   /** Removes what should have been replaced, and throws why that failed. */
   async function revoke(cause: unknown): Promise<never> {
-    const isReplaced = isRevocable && (written === undefined || written !== desired())
+    const isReplaced = isRevocable && written !== desired()
     // The first error has the remedy, also if the removal fails.
-    if (isReplaced) await removeFile(path).then(() => (isPresent = false), fallbackOnFileError)
+    if (isReplaced)
+      await removeFile(path).then(
+        () => (isPresent = false),
+        () => undefined,
+      )
     throw cause
   }
 
   async function attempt(content: string | null): Promise<void> {
-    // A new content is written without a look at the file.
-    const isRotation = typeof written === 'string' && content !== null && content !== written
+    // A new content is written, and a former one removed, without a look at the file.
+    const isRotation = typeof written === 'string' && content !== written
     if (isRotation || !(await isAsDesired(content))) {
       lastStat = null
       if (content === null) await removeFile(path)
@@ -187,13 +191,9 @@ function isUnchanged(before: Stats, after: Stats): boolean {
 }
 
 /** The group of a file that is created in the directory. */
-async function inheritedGid(directory: string): Promise<number | undefined> {
+async function inheritedGid(directory: string): Promise<number> {
   const { mode, gid } = await fs.stat(directory)
-  return (mode & SETGID) === 0 ? process.getegid?.() : gid
-}
-
-function fallbackOnFileError(error: unknown): void {
-  if (!(error instanceof FileError)) throw error
+  return (mode & SETGID) === 0 ? process.getegid!() : gid
 }
 
 /** Well above the size of a token of 16 KiB and the longest detail. */

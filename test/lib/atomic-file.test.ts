@@ -5,8 +5,9 @@ import { chmod, chown, mkdir, rm, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { isMainThread } from 'node:worker_threads'
-import { describe, expect, it, onTestFinished } from 'vitest'
+import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { clearLeftovers, removeFile, replaceFile } from '../../src/lib/atomic-file.ts'
+import { fs } from '../../src/lib/fs.ts'
 import { recordFileCalls, watchFileCalls } from '../support/file-calls.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
@@ -49,7 +50,9 @@ describe.each(['disk', 'memory'] as const)('a file on %s', (where) => {
     const path = join(directory, 'token')
     await replaceFile(path, 'old', { mode: 0o600 })
     const before = statSync(path).ino
+    const open = readdirSync('/proc/self/fd').length
     await replaceFile(path, 'new', { mode: 0o600 })
+    expect(readdirSync('/proc/self/fd')).toHaveLength(open)
     expect(statSync(path).ino).not.toBe(before)
     expect(contentOf(path)).toBe('new')
     expect(readdirSync(directory)).toEqual(['token'])
@@ -92,6 +95,25 @@ describe.each(['disk', 'memory'] as const)('a file on %s', (where) => {
     const order = ['writeFile', 'fsync', 'rename', 'fsync'].join(' ')
     expect(names.filter((name) => order.includes(name)).join(' ')).toBe(order)
     expect(names).not.toContain('fchown')
+  })
+
+  it.each([
+    ['mode', 'fchmod', { mode: 0o640 }],
+    ['owner', 'fchown', { mode: 0o600, uid: 12_345 }],
+    ['group', 'fchown', { mode: 0o600, gid: 12_345 }],
+  ] as const)('is none where the file system does not keep its %s', async (_, call, attributes) => {
+    const directory = await tempDirectory(where)
+    const ignored = vi.spyOn(fs, call).mockResolvedValue(undefined)
+    onTestFinished(() => ignored.mockRestore())
+    await expect(replaceFile(join(directory, 'token'), 'x', attributes)).rejects.toThrow(
+      /^Its file system does not keep owner, group and mode 06[04]0: choose another directory$/,
+    )
+    expect(readdirSync(directory)).toEqual([])
+  })
+
+  it('that cannot be made for another reason is an error with the words of the system', async () => {
+    const path = join(await tempDirectory(where), 'x'.repeat(255))
+    await expect(replaceFile(path, 'x', { mode: 0o600 })).rejects.toThrow(/^Cannot write .*: ENAMETOOLONG/)
   })
 
   it('is removed, and removing what is not there is no fault', async () => {

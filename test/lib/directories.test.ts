@@ -1,8 +1,18 @@
-import { chmodSync, chownSync, mkdirSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
+import {
+  chmodSync,
+  chownSync,
+  mkdirSync,
+  readdirSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import { join } from 'node:path'
 import { isMainThread } from 'node:worker_threads'
 import { beforeEach, describe, expect, it, onTestFinished, test, vi } from 'vitest'
 import { createDirectories } from '../../src/lib/directories.ts'
+import { onFileSystem } from '../../src/lib/disk-queue.ts'
 import { UserError } from '../../src/lib/error.ts'
 import { asFileError } from '../../src/lib/atomic-file.ts'
 import { createRecords } from '../support/records.ts'
@@ -17,7 +27,9 @@ test.each(['memory', 'disk'] as const)(
     const [runtimeDirectory, stateDirectory] = [join(parent, 'run'), join(parent, 'state')]
     const directories = createDirectories({ runtimeDirectory, stateDirectory })
     const { log, events } = createRecords()
+    const open = readdirSync('/proc/self/fd').length
     await directories.prepare()
+    expect(readdirSync('/proc/self/fd')).toHaveLength(open)
     const { ino } = statSync(stateDirectory)
     await directories.tick(log)
     expect(statSync(stateDirectory).ino).toBe(ino)
@@ -34,6 +46,26 @@ test.each(['memory', 'disk'] as const)(
     expect(events()).toEqual(['directory-error'])
   },
 )
+
+test('where its disk does not answer the state directory is done without, and the runtime directory is not', async () => {
+  const [slow, other] = [await tempDirectory('memory'), await tempDirectory('disk')]
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+  const { promise: ended, resolve: end } = Promise.withResolvers<void>()
+  const done = onFileSystem(slow, async () => ended).catch(() => undefined)
+  onTestFinished(async () => {
+    vi.useRealTimers()
+    end()
+    await done
+  })
+  const prepared = createDirectories({ runtimeDirectory: other, stateDirectory: slow }).prepare()
+  await vi.advanceTimersByTimeAsync(5_000)
+  await prepared
+  const refused = createDirectories({ runtimeDirectory: slow, stateDirectory: other }).prepare()
+  await expect(refused).rejects.toMatchObject({
+    status: 75,
+    message: `The directory ${slow} cannot be used: the disk of ${slow} has not answered for 5 s: check the disk or its server, or set another directory.`,
+  })
+})
 
 test('a runtime directory of the unit has the cure of its account as the remedy', async () => {
   const directory = '/run/kyc-tokend/accounts/no-such-account'
@@ -78,7 +110,13 @@ describe('a state directory', () => {
   it('says what to do where a file is in the way', async () => {
     writeFileSync(join(base, 'file'), '')
     await expect(stateAt('file').prepare()).rejects.toThrow(/is something else: remove/)
-    await expect(stateAt('file', 'x').prepare()).rejects.toThrow(UserError)
+    await expect(stateAt('file', 'x').prepare()).rejects.toThrow(/is something else: remove/)
+    await expect(stateAt('file', 'x', 'y').prepare()).rejects.toThrow(/is something else: remove/)
+  })
+  it('says why it cannot be made, and where another is set', async () => {
+    const prepared = stateAt('x'.repeat(256)).prepare()
+    await expect(prepared).rejects.toThrow(/x cannot be made \(ENAMETOOLONG.*\): set another directory\.$/)
+    await expect(prepared).rejects.toThrow(UserError)
   })
 
   it.each<[string, string | null]>([

@@ -1,5 +1,6 @@
 import {
   chmodSync,
+  chownSync,
   existsSync,
   mkdirSync,
   readdirSync,
@@ -10,7 +11,7 @@ import {
   symlinkSync,
   writeFileSync,
 } from 'node:fs'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { expect, onTestFinished, test, vi } from 'vitest'
 import { createManagedFile } from '../../src/lib/managed-file.ts'
 import { onFileSystem } from '../../src/lib/disk-queue.ts'
@@ -100,11 +101,25 @@ test('a file that was written as it should be by a former run is left alone, and
   const { path, counts, file } = await fileInMemory()
   writeFileSync(path, 'content', { mode: 0o600 })
   expect(file.isPresent()).toBe(false)
+  const open = readdirSync('/proc/self/fd').length
   await file.reconcile()
+  expect(readdirSync('/proc/self/fd')).toHaveLength(open)
   expect(file.isPresent()).toBe(true)
   expect(file.writtenAt()).not.toBeNull()
   expect(counts).toEqual({ writes: 0, repairs: 0, errors: 0 })
 })
+
+test.skipIf(process.geteuid!() !== 0).each([0o700, 0o2700])(
+  'a file of a former run is left alone with the group that its directory of mode %o gave it',
+  async (mode) => {
+    const { path, counts, file } = await fileInMemory()
+    chownSync(dirname(path), 0, 12_345)
+    chmodSync(dirname(path), mode)
+    writeFileSync(path, 'content', { mode: 0o600 })
+    await file.reconcile()
+    expect(counts).toEqual({ writes: 0, repairs: 0, errors: 0 })
+  },
+)
 
 test.each([
   ['removed', () => undefined, { writes: 2, repairs: 1, errors: 0 }],

@@ -512,9 +512,26 @@ describe('the files', () => {
     const held = answered(state, ok())
     await store.save(held)
     disk.fill()
+    await chmod(join(runtimeDirectory, 'kept.json'), 0o640)
+    await store.tick()
+    expect(readdirSync(runtimeDirectory).toSorted()).toEqual(['filler', 'kept.json'])
     await store.save(answered(held, ok()))
     expect(readdirSync(runtimeDirectory)).toEqual(['filler'])
     expect(store.problem()).toContain('no space is left')
+  })
+
+  it('hold no token any more once what was in the way is gone', async () => {
+    const { start, answered, ok, runtimeDirectory } = await scene()
+    const { store, state } = await start()
+    await store.save(answered(state, ok()))
+    const path = join(runtimeDirectory, 'kept.json')
+    await rm(path)
+    mkdirSync(path)
+    await store.save(state)
+    await rm(path, { recursive: true })
+    await writeFile(path, 'token')
+    await store.tick()
+    expect(readdirSync(runtimeDirectory)).toEqual([])
   })
 
   it('that need not be there are not missed with their directory', async () => {
