@@ -29,6 +29,8 @@ describe('token.get', () => {
   it('wakes the loop for a longer life, and not for more than there is', async () => {
     const world = await ready()
     const before = world.asked()
+    const none = await askOnce(world.ipcPath, 'token.get', { minValidSeconds: 0, waitSeconds: 0 })
+    expect(none?.type).toBe('token.result')
     const tooMuch = await askOnce(world.ipcPath, 'token.get', { minValidSeconds: 86_400, waitSeconds: 60 })
     expect(tooMuch?.type).toBe('token.result')
     expect(world.asked()).toBe(before)
@@ -66,6 +68,8 @@ describe('token.subscribe', () => {
     expect(next).toMatchObject({ type: 'token.changed', data: { id: 's' } })
     expect(next?.data['generation']).toBe(Number(first?.data['generation']) + 1)
     expect(world.ipc.counts().subscribers).toBe(1)
+    client.ask('status.get', { id: 'after' })
+    expect(await client.frame(2)).toMatchObject({ type: 'status.result' })
   })
 
   it('is kept when there is no token yet', async () => {

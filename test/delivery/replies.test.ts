@@ -52,6 +52,16 @@ describe('the cached reply', () => {
   })
 })
 
+it('a token gets stale and expires at its time, though no timer fires in a suspended host', async () => {
+  const { replies, clock, cachedResult } = await start({ first: { kind: 'ok', accessToken: 'opaque' } })
+  expect(cachedResult()).toMatchObject({ stale: false })
+  clock.suspend(900_001)
+  expect(cachedResult()).toMatchObject({ stale: true })
+  expect(isThere(replies.token({ waitSeconds: 10 }, never))).toBe(true)
+  clock.suspend(900_000)
+  expect(replies.current()).toMatchObject({ fault: { code: 'expired' } })
+})
+
 it.each(Object.values(failures))('a fault of $reason has the reason and its remedy', async (failure) => {
   const { replies } = await start({ first: failure })
   const { fault } = replies.current() as { fault: { message: string; reason: string } }
