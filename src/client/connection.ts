@@ -158,8 +158,9 @@ export function createReconnectingConnection(
     const { first, largest, largestInBackground } = RECONNECT_DELAY_MS
     const delayMs = Math.min(isUrgent ? largest : largestInBackground, first * 2 ** (disconnects - 1))
     const leftMs = sinceMs + delayMs * (0.5 + Math.random() / 2) - monotonicMs()
-    if (leftMs > 0) pause = setTimeout(connect, leftMs)
-    return leftMs > 0
+    const isLeft = leftMs > 0
+    if (isLeft) pause = setTimeout(connect, leftMs)
+    return isLeft
   }
 
   /** Closes the socket without calling anything. */
@@ -177,7 +178,7 @@ export function createReconnectingConnection(
     if (isConnected()) send(id, request)
     else if (!isConnecting) {
       if (isFirst || lastDisconnect === undefined || !pauseBeforeConnect(lastDisconnect.atMs)) connect()
-      else setImmediate(notifyOfLast, id, request)
+      else setImmediate(notifyOf, lastDisconnect.disconnect, id, request)
     }
     if (isFirst) socket?.ref()
     return () => {
@@ -191,15 +192,9 @@ export function createReconnectingConnection(
   }
 
   /** Between two connects a new request gets the last disconnect, and may then wait for the next connect as the others do. */
-  function notifyOfLast(id: string, request: Request): void {
-    if (
-      isConnecting ||
-      requests.get(id) !== request ||
-      request.onDisconnect(lastDisconnect?.disconnect ?? {})
-    )
-      return
-    requests.delete(id)
-    if (requests.size === 0) clearTimeout(pause)
+  function notifyOf(last: Disconnect, id: string, request: Request): void {
+    if (isConnecting || requests.get(id) !== request) return
+    if (!request.onDisconnect(last)) requests.delete(id)
   }
 
   return {
