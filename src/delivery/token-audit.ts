@@ -61,7 +61,8 @@ export function createTokenAudit({ log, clock }: { log: Log; clock: Pick<Clock, 
     const names = [...tallies.values()].filter((tally) => tally.uid === uid && tally.client !== null)
     if (client !== null && client !== OTHER_NAMES && names.length >= MAX_NAMES)
       return tallyOf(tallies, peer, transport, OTHER_NAMES)
-    if (tallies.size >= MAX_TALLIES) tallies.delete([...tallies.keys()][0]!)
+    const [oldest] = tallies.keys()
+    if (tallies.size >= MAX_TALLIES) tallies.delete(oldest!)
     const tally = { key, uid, transport, client, ...NO_ACTS }
     tallies.set(key, tally)
     return tally

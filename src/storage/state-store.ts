@@ -327,8 +327,8 @@ function factsOf(known: SavedState, credentialsId: string, now: Instant): Partia
 
 /** The part of a failure that outlives an orderly stop: only a wait that the service itself asked for. */
 function failureInForce({ failure, notBeforeMs }: SavedState, now: Instant): Failure | null {
-  const retryAtMs = notBeforeMs ?? 0
-  return failure === null || retryAtMs <= now.bootMs ? null : { ...failure, attempts: 1, retryAtMs }
+  if (failure === null || notBeforeMs === null || notBeforeMs <= now.bootMs) return null
+  return { ...failure, attempts: 1, retryAtMs: notBeforeMs }
 }
 
 /** The time to add to an instant of the former boot clock: 0 in the same boot, else what the wall clocks say. */
