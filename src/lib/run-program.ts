@@ -24,11 +24,7 @@ export async function runProgram(
       env: { PATH: SYSTEM_PATH, LC_ALL: 'C', SYSTEMD_COLORS: '0', SYSTEMD_PAGER: '' },
     } as const
     execFile(program, words, options, (error, stdout, stderr) => {
-      resolve({
-        isOk: error === null,
-        stdout,
-        stderr: stderr === '' && error !== null ? error.message : stderr,
-      })
+      resolve({ isOk: error === null, stdout, stderr: stderr || (error?.message ?? '') })
     })
   })
 }

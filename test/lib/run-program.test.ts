@@ -9,3 +9,13 @@ test.each([
   expect(isOk).toBe(false)
   expect(stderr).not.toBe('')
 })
+
+test('what a program prints before it fails is its reason, and one that succeeds has none', async () => {
+  const run = async (script: string) => runProgram('sh', ['-c', script], 20_000)
+  expect(await run('echo out; echo why >&2; exit 3')).toEqual({
+    isOk: false,
+    stdout: 'out\n',
+    stderr: 'why\n',
+  })
+  expect(await run('echo out')).toEqual({ isOk: true, stdout: 'out\n', stderr: '' })
+})
