@@ -3,6 +3,7 @@ import fc from 'fast-check'
 import { beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { createFakeTokenClient, type FakeTokenClient } from '../../src/client/testing.ts'
 import type { RejectResult, TokenClientError } from '../../src/client/index.ts'
+import { createSuspectTokens } from '../../src/client/suspect-tokens.ts'
 import { createRandom } from '../support/random.ts'
 
 const LATENCY_MS = 50
@@ -224,4 +225,15 @@ describe('whatever is called and whatever happens to the token', () => {
       { numRuns: 25, examples: [[1, 10, { verdict: 'refreshing' }]] },
     )
   })
+})
+
+test('sixteen refused tokens are known beside each other, and of more the first is forgotten', async () => {
+  const suspects = createSuspectTokens({
+    monotonicMs: () => 0,
+    get: () => new Promise(() => undefined),
+    reject: () => Promise.resolve({ verdict: 'refused' }),
+  })
+  const names = Array.from({ length: 17 }, (_, index) => `fingerprint-${index}`)
+  for (const name of names) await suspects.report(name)
+  expect(names.filter((name) => suspects.has(name))).toEqual(names.slice(1))
 })

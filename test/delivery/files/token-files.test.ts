@@ -465,10 +465,11 @@ describe('written-files.json', () => {
 })
 
 describe('token.front', () => {
-  async function front(facts: { isOpen?: boolean; format?: TokenFileFormat } = {}) {
+  async function front(facts: { isOpen?: boolean; format?: TokenFileFormat; name?: string } = {}) {
     const scene = createScene()
     const runtimeDirectory = await tempDirectory('memory')
-    const file = filesFor([fileAt(join(runtimeDirectory, 'token'), facts.format ?? 'raw', { mode: 0o640 })], {
+    const { name = 'token', format = 'raw' } = facts
+    const file = filesFor([fileAt(join(runtimeDirectory, name), format, { mode: 0o640 })], {
       ...scene,
       runtimeDirectory,
       allow: { uids: (facts.isOpen ?? true) ? [] : [1], gids: [] },
@@ -518,7 +519,7 @@ describe('token.front', () => {
     await stale.clock.advance(MINUTE)
     stale.keeper.look()
     await untilContent(stale.path, null)
-    for (const facts of [{ isOpen: false }, { format: 'json' }] as const) {
+    for (const facts of [{ isOpen: false }, { format: 'json' }, { name: 'other' }] as const) {
       const closed = await front(facts)
       await writeFile(closed.path, 'of a former run')
       running(closed.file)
