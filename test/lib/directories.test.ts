@@ -20,11 +20,15 @@ import { tempDirectory } from '../support/temp-directory.ts'
 
 const uid = process.geteuid!()
 
-test.each(['memory', 'disk'] as const)(
-  'the directories, in %s, are made, made again where they were removed, and one in the way is logged once',
-  async (where) => {
+test.each([
+  ['memory', 'root', 0, 0o755],
+  ['disk', 'an ordinary user', 65_533, 0o700],
+] as const)(
+  'the directories, in %s, of %s, are made, made again where they were removed, and one in the way is logged once',
+  async (where, _who, owner, mode) => {
     const parent = await tempDirectory(where)
     const [runtimeDirectory, stateDirectory] = [join(parent, 'run'), join(parent, 'state')]
+    vi.spyOn(process, 'geteuid').mockReturnValueOnce(owner)
     const directories = createDirectories({ runtimeDirectory, stateDirectory })
     const { log, events } = createRecords()
     const open = readdirSync('/proc/self/fd').length
@@ -38,7 +42,7 @@ test.each(['memory', 'disk'] as const)(
     writeFileSync(stateDirectory, '')
     await directories.tick(log)
     await directories.tick(log)
-    expect(statSync(runtimeDirectory).mode & 0o777).toBe(uid === 0 ? 0o755 : 0o700)
+    expect(statSync(runtimeDirectory).mode & 0o777).toBe(mode)
     expect(events()).toEqual(['directory-error'])
     rmSync(stateDirectory)
     await directories.tick(log)
