@@ -35,7 +35,7 @@ function oneErrorClass(client: string): Plugin {
   return {
     name: 'one-error-class',
     setup(bundle) {
-      bundle.onResolve({ filter: /errors\.ts/ }, () => ({ path: client, external: true }))
+      bundle.onResolve({ filter: /\/errors\.ts$/ }, () => ({ path: client, external: true }))
     },
   }
 }

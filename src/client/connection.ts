@@ -194,7 +194,9 @@ export function createReconnectingConnection(
   /** Between two connects a new request gets the last disconnect, and may then wait for the next connect as the others do. */
   function notifyOf(last: Disconnect, id: string, request: Request): void {
     if (isConnecting || requests.get(id) !== request) return
-    if (!request.onDisconnect(last)) requests.delete(id)
+    if (request.onDisconnect(last)) return
+    requests.delete(id)
+    if (requests.size === 0) clearTimeout(pause)
   }
 
   return {

@@ -14,7 +14,7 @@ export function startRemedy(path?: string): string {
 
 /** The daemon's `fault`. */
 export function faultError({ code, message, reason }: Frame['data']): TokenClientError {
-  return new TokenClientError(String(message), {
+  return new TokenClientError(typeof message === 'string' ? message : 'kyc-tokend gave no reason.', {
     code: faultCodes.find((known) => known === code) ?? 'bad-request',
     ...(typeof reason === 'string' && { reason }),
   })

@@ -220,14 +220,12 @@ async function shareFindings({ share }: Config, unseen: readonly string[]): Prom
 /** Directories that the daemon writes to, each with the first setting that names it. systemd makes the unit's own. */
 function writtenDirectories(config: Config, unit: Unit | null): WrittenDirectory[] {
   const { file, runtimeDirectory, stateDirectory, tokenFiles, ipc, http } = config
+  const ofUnit = unit === null ? [] : Object.values(serviceEnvironment(unit.account))
   const own = Object.entries({ runtimeDirectory, stateDirectory }).map(([setting, path]) => ({
     path,
     setting,
     name: `the ${setting.replace('Directory', ' directory')} ${path}`,
-    maker:
-      unit !== null && Object.values(serviceEnvironment(unit.account)).includes(path)
-        ? ('systemd' as const)
-        : ('daemon' as const),
+    maker: ofUnit.includes(path) ? ('systemd' as const) : ('daemon' as const),
   }))
   const outputs = Object.entries({
     ...Object.fromEntries(tokenFiles.map(({ path }, index) => [`tokenFiles[${index}].path`, path])),

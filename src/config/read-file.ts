@@ -68,7 +68,8 @@ export const MAY_NOT_BE_READ = 'may not be read'
 function cannotRead(path: string, error: unknown): string {
   const code = errorCode(error)
   if (code === 'ELOOP') return 'is a link that leads round in a circle: replace it by the file'
-  if (code !== 'EACCES') return `cannot be read (${errorMessage(error)}): repair it, or name another file`
+  if (code !== 'EACCES' && code !== 'EPERM')
+    return `cannot be read (${errorMessage(error)}): repair it, or name another file`
   const user = nameOf('user', process.geteuid!())
   const group = shellWord(nameOf('group', process.getegid!()))
   // Another group would take the file from the daemon.

@@ -67,8 +67,7 @@ export function createOutputs(options: {
     const ids = await Array.fromAsync(accounts, async (account, index) =>
       idOrNull(`${at}[${index}]`, kind, account ?? null),
     )
-    // Null only for those of which a fault was reported.
-    return [...new Set(ids)] as number[]
+    return [...new Set(ids.filter((id) => id !== null))]
   }
 
   function template(at: string, { format, template: path }: TokenFileInput): string | undefined {

@@ -59,7 +59,9 @@ export function createQuota(descriptors: Descriptors) {
     if (peer?.isPrivileged) return
     if (!isAllowed) return void (denied += by)
     limited += by
-    counts.set(peer?.uid, (counts.get(peer?.uid) ?? 0) + by)
+    const ofUser = (counts.get(peer?.uid) ?? 0) + by
+    if (ofUser === 0) counts.delete(peer?.uid)
+    else counts.set(peer?.uid, ofUser)
   }
 
   return (peer: Peer | null, isAllowed: boolean, limits: Limits): (() => void) | null => {

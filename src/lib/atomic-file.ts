@@ -108,8 +108,12 @@ export async function readSmallFile(
   const file = await fs.open(path, READ_FLAGS)
   try {
     const stats = await fs.fstat(file)
-    const isSmall = stats.isFile() && stats.size <= maxBytes
-    return { content: isSmall ? await fs.readFile(file) : null, stats }
+    if (!stats.isFile()) return { content: null, stats }
+    const buffer = Buffer.allocUnsafe(maxBytes + 1)
+    let length = 0
+    for (let bytes = -1; bytes !== 0 && length < buffer.length; length += bytes)
+      bytes = (await fs.read(file, buffer, length, buffer.length - length, null)).bytesRead
+    return { content: length > maxBytes ? null : buffer.subarray(0, length), stats }
   } finally {
     await fs.close(file)
   }
@@ -180,6 +184,7 @@ async function applyAttributes(file: number, { mode, uid, gid }: FileAttributes)
   const created = await fs.fstat(file)
   const owner = { uid: uid ?? created.uid, gid: gid ?? created.gid }
   const isOwned = owner.uid === created.uid && owner.gid === created.gid
+  if (isOwned && (created.mode & MODE_BITS) === mode) return
   // The owner first: chown takes set-id bits away, and a mode for a group must not open the file to another one.
   if (!isOwned) await fs.fchown(file, owner.uid, owner.gid)
   await fs.fchmod(file, mode)

@@ -101,11 +101,11 @@ async function makeDirectory({ path, mode }: Directory): Promise<Stats> {
 
 function cannotMake(path: string, error: unknown): string {
   const code = errorCode(error)
-  if (code === 'ENOTDIR')
+  if (code === 'EEXIST' || code === 'ENOTDIR')
     return `${path} cannot be a directory, because it or a part of its path is something else: remove that, or set another directory.`
   if (code === 'EROFS')
     return `The directory ${path} cannot be made, because the file system there is read-only: under systemd name it in a ReadWritePaths= drop-in, or set another directory.`
-  if (code === 'EACCES')
+  if (code === 'EACCES' || code === 'EPERM')
     return `The directory ${path} may not be made: make it as root and give it to the daemon's user (install -d -m 0700 -o USER ${path}), or set another directory.`
   return `The directory ${path} cannot be made (${errorMessage(error)}): set another directory.`
 }

@@ -39,8 +39,8 @@ export function localUser(name: string): { uid: number; gid: number } | undefine
 }
 
 function idIn(entries: readonly string[][], name: string): number | undefined {
-  const id = Number.parseInt(entries.find((fields) => fields[0] === name)?.[2] ?? '', 10)
-  return id >= 0 ? id : undefined
+  const id = entries.find((fields) => fields[0] === name)?.[2]
+  return id !== undefined && /^\d+$/.test(id) ? Number(id) : undefined
 }
 
 /** The fields of each line: name, password, id, and more. */

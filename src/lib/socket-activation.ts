@@ -1,6 +1,6 @@
 // Listening sockets that systemd handed over (sd_listen_fds(3)).
 import { closeSync, fstatSync } from 'node:fs'
-import { withSystemFallback } from './error.ts'
+import { errorCode } from './error.ts'
 
 /** SD_LISTEN_FDS_START. */
 export const FIRST_LISTEN_FD = 3
@@ -57,8 +57,11 @@ export function descriptorsOf(inherited: InheritedSockets, name: SocketName): re
  * is opened. Only sockets are closed: a descriptor could be one of Node's own.
  */
 export function closeUnknownSockets({ unknown }: InheritedSockets): void {
-  for (const { fd } of unknown)
-    withSystemFallback(undefined, () => {
+  for (const { fd } of unknown) {
+    try {
       if (fstatSync(fd).isSocket()) closeSync(fd)
-    })
+    } catch (error) {
+      if (errorCode(error) !== 'EBADF') throw error
+    }
+  }
 }

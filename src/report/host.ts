@@ -30,7 +30,7 @@ export function createHostName() {
       await sleep(NAME_DELAY_MS, signal)
       // The host may have got its name meanwhile.
       name = hostname()
-      if (!signal.aborted && name.startsWith('localhost')) {
+      if (!signal.aborted && /^localhost\b/.test(name)) {
         const address = addressOf(await outwardInterface())
         if (address !== undefined) name = `${name} (${address})`
       }

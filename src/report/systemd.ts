@@ -51,6 +51,7 @@ export function createSystemdNotifier(options: {
   }
 
   function notify(): void {
+    if (socket === undefined) return
     const state = keeper.state()
     const now = keeper.now()
     const status = statusLine(state, now)
@@ -65,7 +66,7 @@ export function createSystemdNotifier(options: {
   /** Has a timer of its own, because `WatchdogSec=` may be shorter than the interval of the loop's ticks. */
   async function sendSignsOfLife(signal: AbortSignal): Promise<void> {
     if (watchdogMs === null) return
-    const everyMs = Math.floor(watchdogMs / SIGNS_PER_WATCHDOG_TIME)
+    const everyMs = Math.max(1, Math.floor(watchdogMs / SIGNS_PER_WATCHDOG_TIME))
     while (!signal.aborted) {
       if (isAlive()) send('WATCHDOG=1')
       await clock.sleep(everyMs, signal)

@@ -51,7 +51,7 @@ export async function makeAttempt(
 ): Promise<FetchOutcome> {
   const { telemetry, host } = member
   const { rejection } = member.keeper.state()
-  if (rejection !== null) {
+  if (attempt.cause === 'client' && rejection !== null) {
     const { isAlone = false, by = host } = member.state.newest?.record ?? {}
     telemetry.rejected(rejection.ageMs, isAlone && by !== host ? by : null)
   }
@@ -163,7 +163,8 @@ async function fetchShared(member: Member, attempt: Attempt, signal: AbortSignal
     if ((member.state.holds.lease?.id ?? id) !== id) countUseless()
     const capMs = LEASE_CAP_IN_REQUESTS * member.service().requestTimeoutMs
     const waitMs = noteHold('lease', { id, waitMs: askedMs, capMs })
-    const restMs = waitMs + AFTER_LEASE_MS * random()
+    if (waitMs <= 0) return countUseless()
+    const restMs = Math.min(waitMs, leaseMs) + AFTER_LEASE_MS * random()
     await member.waiting.sleep(Math.min(restMs, share.timeoutMs, patienceMs), signal)
     patienceMs -= Math.max(SHORTEST_WAIT_MS, member.nowMs() - startMs)
     return answer()

@@ -12,7 +12,7 @@ const world = useDaemons()
 const isRoot = process.getuid?.() === 0
 /** Fails where the host's name is looked at a second after the start, when all components run. */
 const BREAKING = `process.getBuiltinModule('os').hostname = () => ({
-  toJSON: () => 'host', startsWith() { throw new Error('no name') }
+  toJSON: () => 'host', toString() { throw new Error('no name') }
 })`
 const WITHOUT_NAME = `data:text/javascript,${encodeURIComponent(BREAKING)}`
 /** Writes the limit of core files to stderr whenever the configuration is opened. */

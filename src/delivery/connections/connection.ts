@@ -80,6 +80,7 @@ export abstract class Connection implements Caller {
   /** `unread` is empty, or the beginning of a request. */
   private needsMore = true
   private isTurnDue = false
+  private isAwaitingSent = false
   /** Answers that are made once the client has read others. */
   private readonly held: (() => void)[] = []
   private abort: AbortController | null = null
@@ -137,7 +138,7 @@ export abstract class Connection implements Caller {
     if (this.isClosing || socket.isPaused()) return
     const isAtOnce = !this.host.isAccepting() || socket.bytesRead === chunk.length
     if (isAtOnce && chunk.length <= AT_ONCE_BYTES) {
-      this.unread = Buffer.concat([this.unread, chunk])
+      this.unread = joined(this.unread, chunk)
       return this.guard(() => this.read())
     }
     // While the stream holds it Node reads no more: taken now, as much again would be read and held.
@@ -150,9 +151,7 @@ export abstract class Connection implements Caller {
   private take(): Buffer {
     const { socket, unread } = this
     if (!this.needsMore || socket.readableLength === 0) return unread
-    const part = socket.read(Math.min(socket.readableLength, READ_BYTES)) as Buffer
-    // Copies of what a thousand clients send at once would take memory for long.
-    return unread.length === 0 ? part : Buffer.concat([unread, part])
+    return joined(unread, socket.read(Math.min(socket.readableLength, READ_BYTES)) as Buffer)
   }
 
   /** Parses as many requests as fit in one turn. The socket is read from again once no whole one is left. */
@@ -166,9 +165,9 @@ export abstract class Connection implements Caller {
       this.needsMore = next === at || next === unread.length
       at = next
     }
-    const rest = unread.subarray(at)
+    if (at === unread.length) this.unread = NOTHING
     // The beginning of a request may wait long: as a part of a larger buffer it would keep all of that in memory.
-    this.unread = this.needsMore ? Buffer.from(rest) : rest
+    else this.unread = this.needsMore ? Buffer.from(unread.subarray(at)) : unread.subarray(at)
     this.afterTurn()
     this.proceed()
   }
@@ -200,8 +199,12 @@ export abstract class Connection implements Caller {
 
   /** Call it after each write. Node emits 'drain' only above its own limit, so an empty write shows that all before it is sent. */
   protected awaitSent(): void {
-    if (this.socket.writableLength === 0) return
-    this.socket.write('', () => this.host.whenItsTurn(this, () => this.release()))
+    if (this.isAwaitingSent || this.socket.writableLength === 0) return
+    this.isAwaitingSent = true
+    this.socket.write('', () => {
+      this.isAwaitingSent = false
+      this.host.whenItsTurn(this, () => this.release())
+    })
   }
 
   /** The token or the phase has changed. A client that has not read the last change yet gets the newest one later. */
@@ -290,4 +293,9 @@ export abstract class Connection implements Caller {
   protected isPartialRequest(): boolean {
     return this.needsMore && this.unread.length > 0
   }
+}
+
+/** Both in one. A copy only where it has to be: of what a thousand clients send at once, copies would take memory for long. */
+function joined(unread: Buffer, part: Buffer): Buffer {
+  return unread.length === 0 ? part : Buffer.concat([unread, part])
 }

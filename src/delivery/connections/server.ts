@@ -180,7 +180,8 @@ export function createConnectionServer(
 
   /** In turns: a token may have a thousand readers. */
   function onTokenChange(): void {
-    for (const connection of all.keys()) host.whenItsTurn(connection, () => connection.onTokenChange())
+    for (const connection of all.keys())
+      if (connection.subscriptions.size > 0) host.whenItsTurn(connection, () => connection.onTokenChange())
   }
 
   /**

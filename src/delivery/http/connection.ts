@@ -77,7 +77,7 @@ export class HttpConnection extends Connection {
     const start = afterEmptyLines(bytes, at)
     if (start > at) return start
     // The parser would take the preface of HTTP/2 for two requests.
-    if (bytes.toString('latin1', at, at + 4) === 'PRI ') return this.refuseBytes(at)
+    if (this.stream === null && bytes.toString('latin1', at, at + 4) === 'PRI ') return this.refuseBytes(at)
     const end = bytes.indexOf(HEAD_END, at, 'latin1')
     if (end === -1) return mayBeHead(bytes, at) ? at : this.refuseBytes(at)
     this.isHeadParsed = false
