@@ -8,7 +8,7 @@ export const SYSTEM_TESTS = ['test/systemd/**/*.test.ts', 'test/**/*.system.test
 const SHARING_TESTS = [
   'test/{config,share,simulation,source,token}/**/!(fleet-story).test.ts',
   'test/report/!(log).test.ts',
-  'test/{english,imports}.test.ts',
+  'test/imports.test.ts',
 ]
 
 /** The longest, those that wait beside those that compute; the others come by what they took last time, or by size. */

@@ -1,21 +1,49 @@
 import { spawnSync } from 'node:child_process'
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import path from 'node:path'
-import { Deployment } from 'kubernetes-models/apps/v1'
-import { ConfigMap } from 'kubernetes-models/v1'
-import { describe, expect, it, onTestFinished } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { parseAllDocuments } from 'yaml'
 import { PROGRAM } from '../support/daemon.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
-// Checked against the schema of Kubernetes; no cluster is to be had here.
+// Its keys are compared with a list; no cluster is to be had here.
 const PROJECT = path.resolve(import.meta.dirname, '../..')
 const DIRECTORY = path.join(PROJECT, 'systemd/kubernetes')
-const MODELS = { Deployment, ConfigMap }
-const MODULES = { Deployment: 'kubernetes-models/apps/v1', ConfigMap: 'kubernetes-models/v1' }
+/** Every key that the manifests use, by the field that holds it: a misspelt one is not in this list. Map keys are ours. */
+const KEYS: Record<string, string> = {
+  '': 'apiVersion kind metadata data spec',
+  metadata: 'name labels',
+  spec: 'automountServiceAccountToken replicas selector template initContainers containers volumes securityContext',
+  selector: 'matchLabels',
+  template: 'metadata spec',
+  securityContext:
+    'runAsNonRoot runAsUser runAsGroup fsGroup fsGroupChangePolicy supplementalGroups readOnlyRootFilesystem ' +
+    'allowPrivilegeEscalation capabilities seccompProfile',
+  capabilities: 'drop',
+  seccompProfile: 'type',
+  initContainers:
+    'name image args command env restartPolicy startupProbe readinessProbe livenessProbe securityContext resources volumeMounts',
+  containers: 'name image args command env securityContext resources volumeMounts',
+  env: 'name value valueFrom',
+  valueFrom: 'fieldRef',
+  fieldRef: 'fieldPath',
+  startupProbe: 'exec periodSeconds failureThreshold timeoutSeconds',
+  livenessProbe: 'exec periodSeconds failureThreshold timeoutSeconds',
+  readinessProbe: 'exec periodSeconds failureThreshold timeoutSeconds',
+  exec: 'command',
+  resources: 'requests limits',
+  requests: 'cpu memory',
+  limits: 'cpu memory',
+  volumeMounts: 'name mountPath readOnly',
+  volumes: 'name emptyDir secret configMap',
+  emptyDir: 'medium sizeLimit',
+  secret: 'secretName defaultMode items',
+  configMap: 'name defaultMode items',
+}
+const OWN_KEYS = new Set(['labels', 'matchLabels', 'data'])
 
 interface Resource {
-  readonly kind: keyof typeof MODELS
+  readonly kind: string
 }
 interface Container {
   readonly volumeMounts: readonly { name: string; mountPath: string }[]
@@ -28,29 +56,15 @@ function resourcesIn(file: string): Resource[] {
   })
 }
 
-/** The compiler's complaints about these resources as literals of their types: it names unknown keys, which validation accepts. */
-function complaintsAbout(resources: readonly Resource[]): string {
-  const cache = path.join(PROJECT, 'node_modules/.cache')
-  mkdirSync(cache, { recursive: true })
-  const directory = mkdtempSync(path.join(cache, 'kubernetes-'))
-  onTestFinished(() => rmSync(directory, { recursive: true, force: true }))
-  const lines = resources.flatMap((resource, index) => [
-    `import type { I${resource.kind} as T${index} } from '${MODULES[resource.kind]}'`,
-    `export const resource${index}: T${index} = ${JSON.stringify(resource)}`,
+/** The keys in `value`, the value of the field `name`, that the list does not have. */
+function unknownKeys(value: unknown, name = ''): string[] {
+  if (Array.isArray(value)) return value.flatMap((element) => unknownKeys(element, name))
+  if (typeof value !== 'object' || value === null || OWN_KEYS.has(name)) return []
+  const known = (KEYS[name] ?? '').split(' ')
+  return Object.entries(value).flatMap(([key, inner]) => [
+    ...(known.includes(key) ? [] : [`${name}.${key}`]),
+    ...unknownKeys(inner, key),
   ])
-  const file = path.join(directory, 'resources.ts')
-  writeFileSync(file, lines.join('\n'))
-  const options = [
-    '--ignoreConfig',
-    '--noEmit',
-    '--strict',
-    '--skipLibCheck',
-    '--module',
-    'nodenext',
-    '--target',
-    'es2023',
-  ]
-  return spawnSync('tsc', [...options, file], { encoding: 'utf8' }).stdout
 }
 
 describe.each(readdirSync(DIRECTORY))('%s', (file) => {
@@ -64,16 +78,15 @@ describe.each(readdirSync(DIRECTORY))('%s', (file) => {
   }
   const pod = deployment.spec.template.spec
 
-  it('has resources that Kubernetes knows', () => {
-    expect(resources.map(({ kind }) => kind)).toEqual(['ConfigMap', 'Deployment'])
-    for (const resource of resources) new MODELS[resource.kind](resource as never).validate()
-  })
-
-  it('has no key that Kubernetes does not know', { timeout: 60_000 }, () => {
-    expect(complaintsAbout(resources)).toBe('')
+  it('has resources that Kubernetes knows, and no other key', () => {
+    expect(resources).toMatchObject([
+      { apiVersion: 'v1', kind: 'ConfigMap' },
+      { apiVersion: 'apps/v1', kind: 'Deployment' },
+    ])
+    expect(unknownKeys(resources)).toEqual([])
     const wrong = structuredClone(resources) as unknown as [unknown, typeof deployment]
     Object.assign(wrong[1].spec.template.spec.initContainers[0]!, { restartpolicy: 'Always' })
-    expect(complaintsAbout(wrong as unknown as Resource[])).toMatch(/'"?restartpolicy"?' does not exist/)
+    expect(unknownKeys(wrong)).toEqual(['initContainers.restartpolicy'])
   })
 
   it('mounts every volume that it has, and no other', () => {
