@@ -4,42 +4,28 @@ import { BaseSequencer, type TestSpecification } from 'vitest/node'
 
 /** Left to `npm run test:system`. */
 export const SYSTEM_TESTS = ['test/systemd/**/*.test.ts', 'test/**/*.system.test.ts']
+/** They start programs for long, build packages or wait in real time. Left to `npm run test:process`. */
+export const PROCESS_TESTS = [
+  'test/build/**/*.test.ts',
+  'test/client/load.test.ts',
+  'test/commands/{demo,exec-on-change,host}.test.ts',
+  'test/delivery/{inherited,overload}.test.ts',
+  'test/faults/!(internal|refusal|service).test.ts',
+  'test/manual/{consumers,examples,pages,proxy,services}.test.ts',
+  'test/share/{fleet-story,redis-access}.test.ts',
+  'test/simulation/**/*.test.ts',
+  'test/stalled-disk.test.ts',
+  'test/**/*.process.test.ts',
+]
 /** They start no daemon and mock no module: one process runs many of these files, which spares its start for each. */
 const SHARING_TESTS = [
-  'test/{config,share,simulation,source,token}/**/!(fleet-story).test.ts',
+  'test/{config,share,simulation,source,token}/**/*.test.ts',
   'test/report/!(log).test.ts',
   'test/imports.test.ts',
 ]
 
 /** The longest, those that wait beside those that compute; the others come by what they took last time, or by size. */
-const FIRST = [
-  'scenarios/stories',
-  'stalled-disk',
-  'scenarios',
-  'faults/secrets-rotation',
-  'client/load',
-  'delivery/overload',
-  'delivery/inherited',
-  'faults/secrets',
-  'faults/disk',
-  'commands/exec-on-change',
-  'commands/demo',
-  'faults/reload',
-  'build/package',
-  'manual/examples',
-  'manual/consumers',
-  'faults/service',
-  'faults/two-daemons',
-  'faults/kill',
-  'cli',
-  'faults/signals',
-  'faults/rotation',
-  'faults/log-reader',
-  'share/fleet-story',
-  'simulation/share-fleet',
-  'share/redis-access',
-  'share/share-token',
-]
+const FIRST = ['scenarios/scenarios', 'scenarios/stories', 'cli', 'commands/setup', 'commands/check']
 
 function rank({ moduleId }: TestSpecification): number {
   const index = FIRST.findIndex((name) => moduleId.endsWith(`/${name}.test.ts`))
@@ -78,7 +64,7 @@ export default defineConfig({
         test: {
           name: 'own process',
           include: ['test/**/*.test.ts'],
-          exclude: [...configDefaults.exclude, ...SYSTEM_TESTS, ...SHARING_TESTS],
+          exclude: [...configDefaults.exclude, ...SYSTEM_TESTS, ...PROCESS_TESTS, ...SHARING_TESTS],
         },
       },
       {
@@ -87,7 +73,7 @@ export default defineConfig({
           name: 'shared process',
           isolate: false,
           include: SHARING_TESTS,
-          exclude: [...configDefaults.exclude, ...SYSTEM_TESTS],
+          exclude: [...configDefaults.exclude, ...SYSTEM_TESTS, ...PROCESS_TESTS],
         },
       },
     ],

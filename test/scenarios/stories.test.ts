@@ -209,7 +209,7 @@ const former: [Step[], number][] = [
   ],
 ]
 
-const numRuns = Number(process.env['KYC_TOKEND_STORIES'] ?? 100)
+const numRuns = Number(process.env['KYC_TOKEND_STORIES'] ?? 10)
 const seed = Number(process.env['KYC_TOKEND_STORY_SEED'] ?? Date.now() % 1_000_000)
 
 // The daemon imports it when it first needs it; the fake clock cannot wait for that.
