@@ -64,7 +64,12 @@ export type Phase = 'starting' | 'ready' | 'degraded' | 'expired' | 'refused'
 
 /** A token without the token: what may be shown. Instants are ISO 8601. */
 export interface TokenDescription {
-  tokenType: 'Bearer'
+  /** Null if the API wants the token in another way than after `Bearer `. */
+  tokenType: 'Bearer' | null
+  /** The header in which the API wants the token; absent in answers of older daemons: Authorization. */
+  header?: string
+  /** What stands before the token in that header; absent in answers of older daemons: `Bearer `. */
+  prefix?: string
   obtainedAt: string
   /** When it expires; for a token that does not say so, the end of the life assumed for it. */
   expiresAt: string
