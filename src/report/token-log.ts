@@ -40,7 +40,7 @@ export function createTokenLog({
 
   function logAttempt({ outcome, cause, tookMs }: Attempted): void {
     log('debug', 'An attempt is over', { event: 'attempt', outcome: outcome.kind, cause, tookMs })
-    if (outcome.kind === 'ok') logToken(cause, outcome.by)
+    if (outcome.kind === 'ok') logToken(cause, outcome.askedBy)
     else if (outcome.kind === 'transient') logFailure(cause)
     else if (outcome.kind === 'permanent') logRefusal(outcome, cause)
     refused = keeper.state().refusal?.reason ?? null

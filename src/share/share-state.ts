@@ -85,11 +85,11 @@ export function outcomeOf(known: KnownRecord, { host, nowMs }: Pick<Moment, 'hos
 }
 
 /** The host that asked, if it was another one. This host may have asked before a restart. */
-export function askerOf({ by }: SharedRecord, host: string): { by?: string } {
-  return by === host ? {} : { by }
+export function askerOf({ by }: SharedRecord, host: string): { askedBy?: string } {
+  return by === host ? {} : { askedBy: by }
 }
 
-function grantOf(token: SharedToken, given: { by?: string; ageMs: number }): Grant {
+function grantOf(token: SharedToken, given: { askedBy?: string; ageMs: number }): Grant {
   const { accessToken, lifeMs, expirySource } = token
   return { kind: 'ok', accessToken, lifeMs, expirySource, ...given }
 }

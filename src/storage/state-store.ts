@@ -168,6 +168,9 @@ const writtenShape = v.object({ at: instant, bootId: v.nullable(v.string()) })
 /** `askedBy`: the host of the fleet that made the request; null: this one. */
 const trouble = { detail: v.string(), since: instant, askedBy: v.nullable(v.string()) }
 
+/** A text of `share/`, which it wrote and reads again. */
+const sharedText = v.exactOptional(v.string())
+
 /** The facts about the attempts, in the state directory: neither token nor credentials. */
 const savedStateShape = v.object({
   /** Keyed fingerprint of the service and the credentials that all this is about. */
@@ -183,7 +186,9 @@ const savedStateShape = v.object({
       ...trouble,
     }),
   ),
-  refusal: v.nullable(v.object({ reason: v.picklist(permanentReasons), status: count, ...trouble })),
+  refusal: v.nullable(
+    v.object({ reason: v.picklist(permanentReasons), status: count, ...trouble, known: sharedText }),
+  ),
   alert: v.nullable(v.object({ reason: v.picklist([...permanentReasons, 'rejected']), ...trouble })),
   notBeforeMs: v.nullable(ms),
   /** `notBeforeMs` of other credentials, by their keyed fingerprint. */
@@ -214,6 +219,7 @@ const savedTokenShape = v.object({
       expiresAtMs: ms,
       expirySource: v.picklist(expirySources),
       refreshAtMs: ms,
+      known: sharedText,
     }),
     // The fingerprint vouches for the token: not one character of it was lost.
     v.check(({ accessToken, fingerprint }) => fingerprint === fingerprintOf(accessToken)),

@@ -63,11 +63,15 @@ export const remedies: Readonly<Record<Reason | PostponedReason, string>> = {
 
 /** A host of the fleet that asked instead of this one. */
 interface ByAnotherHost {
-  readonly by?: string
+  readonly askedBy?: string
+}
+/** A text of the shared store, which is saved with the answer and means nothing here. */
+interface Known {
+  readonly known?: string
 }
 
 /** The token that the service gave, and the facts that its life follows from. */
-export interface Grant extends ByAnotherHost {
+export interface Grant extends ByAnotherHost, Known {
   readonly kind: 'ok'
   readonly accessToken: string
   /** The answer's `Date` header, in ms since the epoch, if it had a readable one. */
@@ -90,7 +94,7 @@ export interface TransientFailure extends ByAnotherHost {
   /** The time for which the service must not be asked again (`Retry-After`, at most 1 h), in ms. */
   readonly retryAfterMs?: number
 }
-export interface PermanentFailure extends ByAnotherHost {
+export interface PermanentFailure extends ByAnotherHost, Known {
   readonly kind: 'permanent'
   readonly reason: PermanentReason
   /** The service's own words; never holds a secret. */

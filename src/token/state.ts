@@ -29,6 +29,8 @@ export interface Failure extends Trouble<TransientReason> {
 }
 export interface Refusal extends Trouble<PermanentReason> {
   readonly status: number
+  /** Of the answer, see PermanentFailure. */
+  readonly known?: string
 }
 /** Why attempts are put off, if there may be no token for long. */
 type Postponement = Trouble<PostponedReason>

@@ -23,6 +23,8 @@ export interface Token {
   readonly expirySource: ExpirySource
   /** Time of the next refresh, on the boot clock. */
   readonly refreshAtMs: number
+  /** Of the grant, see Grant. */
+  readonly known?: string
 }
 
 /** Reports whether both are of the same service, whatever the credentials. */

@@ -97,6 +97,7 @@ function tokenOf(
     expiresAtMs: received.bootMs + lifeMs,
     expirySource,
     refreshAtMs: received.bootMs + refreshAfterMs(lifeMs, random()),
+    ...(grant.known !== undefined && { known: grant.known }),
   }
   return sameAgain(state.token, fresh, now) ?? fresh
 }
@@ -120,7 +121,7 @@ function afterPostponed(
   { retryAfterMs, requestInMs = retryAfterMs, reason, ...more }: Postponed,
   { now }: Step,
 ): TokenState {
-  const { detail = '', by: askedBy = null } = more
+  const { detail = '', askedBy = null } = more
   const since = state.postponement?.reason === reason ? state.postponement?.since : undefined
   return {
     ...state,
@@ -167,7 +168,7 @@ function afterFailure(state: TokenState, failed: Omit<TransientFailure, 'kind'>,
   const lastMs = waitIntoLastTenthMs(state, drawn.waitMs, step)
   const waitMs = lastMs === null ? drawn.waitMs : Math.max(lastMs, drawn.boundMs)
   const minWaitMs = failed.reason === 'rejected' ? waitMs : drawn.minWaitMs
-  const { reason, detail, status = null, by: askedBy = null } = failed
+  const { reason, detail, status = null, askedBy = null } = failed
   const since = before?.since ?? now
   const retryAtMs = now.bootMs + waitMs
   // An operator's request that failed in another way does not shorten a wait that the service asked for.
@@ -202,7 +203,15 @@ function waitIntoLastTenthMs(state: TokenState, waitMs: number, { now, random }:
 function afterRefusal(state: TokenState, refused: PermanentFailure, { now }: Step): TokenState {
   const { reason, detail, status } = refused
   const alert = alertFor(state, refused, now)
-  const refusal: Refusal = { reason, detail, status, since: alert.since, askedBy: refused.by ?? null }
+  const { askedBy = null, known } = refused
+  const refusal: Refusal = {
+    reason,
+    detail,
+    status,
+    since: alert.since,
+    askedBy,
+    ...(known !== undefined && { known }),
+  }
   return {
     ...state,
     refusal,
@@ -217,7 +226,7 @@ function afterRefusal(state: TokenState, refused: PermanentFailure, { now }: Ste
 /** The alert for a refusal or a rejection. One with the same reason keeps its start and the host that raised it. */
 function alertFor(
   { alert }: TokenState,
-  { reason, detail, by: askedBy = null }: { reason: Alert['reason']; detail: string; by?: string | null },
+  { reason, detail, askedBy = null }: { reason: Alert['reason']; detail: string; askedBy?: string | null },
   now: Instant,
 ): Alert {
   if (alert?.reason !== reason) return { reason, detail, since: now, askedBy }

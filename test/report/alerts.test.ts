@@ -386,7 +386,7 @@ test('a real alert ends a rehearsal', async () => {
 
 test('a refusal that another host of the fleet was given is an error here: its host notifies people, at the end too', async () => {
   const world = await alerting()
-  world.answer({ ...failures.inactive, by: 'web-17' })
+  world.answer({ ...failures.inactive, askedBy: 'web-17' })
   await world.begin()
   expect(await content()).toMatchObject({ reason: 'account-inactive', askedBy: 'web-17' })
   expect(world.of('alert').map(({ level }) => level)).toEqual(['error'])

@@ -103,7 +103,7 @@ test('with a token: state, expiry, next attempt and counts, and neither the toke
   expect(values.get('kyc_tokend_token_lifetime_seconds')).toBe(3_600)
   expect(values.get('kyc_tokend_fetches_total{outcome="ok",reason="none"}')).toBe(1)
   // Another host of the fleet has waited for this one.
-  keeper.offer({ kind: 'ok', accessToken: 'of another', by: 'web-7' })
+  keeper.offer({ kind: 'ok', accessToken: 'of another', askedBy: 'web-7' })
   await clock.advance(0)
   expect(metrics().body).toContain('\nkyc_tokend_fetches_total{outcome="ok",reason="none"} 2\n')
   expect(metrics().body).toContain('\nkyc_tokend_fetch_duration_seconds_count 1\n')

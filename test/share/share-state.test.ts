@@ -191,7 +191,11 @@ test.each([503, undefined])(
     const head = { fence: STORE_MS, atMs: STORE_MS, notBeforeMs: STORE_MS + waitMs }
     const known = { head, record, obtainedAtMs: 1_000 }
     const retryAfterMs = waitMs - 100
-    expect(outcomeOf(known, { host: 'that', nowMs: 1_100 })).toEqual({ ...failure, retryAfterMs, by: 'this' })
+    expect(outcomeOf(known, { host: 'that', nowMs: 1_100 })).toEqual({
+      ...failure,
+      retryAfterMs,
+      askedBy: 'this',
+    })
     expect(keptMs(known, 1_100)).toBe(retryAfterMs + HOUR_MS)
   },
 )

@@ -243,7 +243,7 @@ describe('a push', () => {
     await settle()
     gate.open()
     await settle()
-    expect(await refreshed).toMatchObject({ kind: 'ok', by: other.name })
+    expect(await refreshed).toMatchObject({ kind: 'ok', askedBy: other.name })
     expect(tokensOf([host, other])).toHaveLength(1)
   })
 

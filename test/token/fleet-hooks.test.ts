@@ -33,9 +33,9 @@ function giving(...outcomes: FetchOutcome[]): { fetchToken: FetchToken; causes: 
   }
 }
 
-const adopted = { kind: 'ok', accessToken: 'of-another-host', by: 'web-2' } as const
+const adopted = { kind: 'ok', accessToken: 'of-another-host', askedBy: 'web-2' } as const
 
-const postponed = { kind: 'postponed', retryAfterMs: 7 * MINUTE, by: 'web-2' } as const
+const postponed = { kind: 'postponed', retryAfterMs: 7 * MINUTE, askedBy: 'web-2' } as const
 
 test('an attempt that is put off is no failure, raises no alert, and is made again when its time is over', async () => {
   const { fetchToken, causes } = giving(postponed, adopted)
@@ -99,16 +99,16 @@ test('an outcome of another host is taken while nothing is asked, with its event
   const before = asked()
   expect(keeper.state().failure).not.toBeNull()
   const accessToken = 'opaque-of-another'
-  expect(keeper.offer({ kind: 'ok', accessToken, lifeMs: 10 * MINUTE, ageMs: 4 * MINUTE, by: 'web-2' })).toBe(
-    true,
-  )
+  expect(
+    keeper.offer({ kind: 'ok', accessToken, lifeMs: 10 * MINUTE, ageMs: 4 * MINUTE, askedBy: 'web-2' }),
+  ).toBe(true)
   const { bootMs, wallMs } = clock.now()
   const received = { bootMs: bootMs - 4 * MINUTE, wallMs: wallMs - 4 * MINUTE }
   expect(keeper.state()).toMatchObject({
     failure: null,
     token: { accessToken, lifeMs: 10 * MINUTE, received },
   })
-  expect(events.at(-1)).toMatchObject({ cause: 'fleet', outcome: { by: 'web-2' }, tookMs: null })
+  expect(events.at(-1)).toMatchObject({ cause: 'fleet', outcome: { askedBy: 'web-2' }, tookMs: null })
   expect(usableToken(keeper.state(), clock.now())?.expiresAtMs).toBe(clock.now().bootMs + 6 * MINUTE)
   expect(dueInMs()).toBeLessThan(3 * MINUTE)
   await clock.advance(MINUTE)
@@ -144,7 +144,7 @@ test("an outcome of another host ends a client's wish, and an attempt that was p
   expect(keeper.state().clientRequestAtMs).not.toBeNull()
   const since = clock.now()
   for (const reason of ['share-lost', 'share-lost', 'network'] as const) {
-    keeper.offer({ kind: 'postponed', retryAfterMs: MINUTE, reason, by: 'web-2' })
+    keeper.offer({ kind: 'postponed', retryAfterMs: MINUTE, reason, askedBy: 'web-2' })
     const beganAt = reason === 'network' ? clock.now() : since
     expect(keeper.state().postponement).toEqual({ reason, detail: '', since: beganAt, askedBy: 'web-2' })
     await clock.advance(1_000)
@@ -158,10 +158,10 @@ test("an outcome of another host ends a client's wish, and an attempt that was p
 
 test('a refusal or a failure of another host counts as if it were its own', async () => {
   const { keeper, clock, dueInMs } = await running()
-  keeper.offer({ ...failures.inactive, by: 'web-2' })
+  keeper.offer({ ...failures.inactive, askedBy: 'web-2' })
   expect(keeper.state()).toMatchObject({ refusal: { reason: 'account-inactive' }, alert: {} })
   expect(dueInMs()).toBe(Infinity)
-  keeper.offer({ ...failures.timeout, by: 'web-2' })
+  keeper.offer({ ...failures.timeout, askedBy: 'web-2' })
   expect(keeper.state()).toMatchObject({ refusal: null, failure: { reason: 'timeout', attempts: 1 } })
   const tokenlessSince = { ...clock.now(), bootMs: clock.now().bootMs - 2 * MINUTE }
   const tokenless = { ...keeper.state(), token: null, alert: null, tokenlessSince }

@@ -238,12 +238,11 @@ test('an attempt that was put off says until when, for when its request is plann
     nextState(state, { kind: 'postponed', retryAfterMs: MINUTE, ...more }, step(ms)).state
   const plan = { postponedUntilMs: at(MINUTE).bootMs, requestPlannedAtMs: at(MINUTE).bootMs }
   expect(putOff(held, 0)).toEqual({ ...held, ...plan })
-  const why = { reason: 'share-lost', detail: 'No answer', by: 'web-17' }
+  const why = { reason: 'share-lost', detail: 'No answer', askedBy: 'web-17' }
   const planned = putOff(held, 0, { requestInMs: HOUR, ...why })
-  const { by: askedBy, ...words } = why
   expect(planned).toMatchObject({
     requestPlannedAtMs: at(HOUR).bootMs,
-    postponement: { ...words, askedBy, since: at(0) },
+    postponement: { ...why, since: at(0) },
   })
   expect(putOff(planned, 1_000, why).postponement?.since).toEqual(at(0))
   expect(putOff(planned, 1_000, { reason: 'network' }).postponement?.since).toEqual(at(1_000))
