@@ -1,7 +1,8 @@
 // The configuration as the rest of the program sees it: read, validated, resolved, frozen.
 import { basicOf, type Secret } from '../lib/secret.ts'
+import type { ServiceRefusal } from './service.ts'
 import type { resolveConfig } from './resolve.ts'
-import type { Settings } from './schema.ts'
+import type { TokenFileConfig } from './resolve-outputs.ts'
 
 type Frozen<T> = T extends Secret ? T : { readonly [Key in keyof T]: Frozen<T[Key]> }
 
@@ -9,20 +10,11 @@ type Frozen<T> = T extends Secret ? T : { readonly [Key in keyof T]: Frozen<T[Ke
 export type Config = Frozen<Awaited<ReturnType<typeof resolveConfig>>['config']>
 export type SocketConfig = Config['ipc']
 export type ServiceConfig = Config['service']
-export type ServiceRefusal = ServiceConfig['refusals'][number]
+export type { ServiceRefusal }
 export type ShareConfig = NonNullable<Config['share']>
 
-type TokenFileSettings = Settings['tokenFiles'][number]
-export type TokenFileFormat = TokenFileSettings['format']
-export interface TokenFileConfig extends Readonly<Pick<TokenFileSettings, 'format' | 'mode'>> {
-  /** Absolute. */
-  readonly path: string
-  /** With the format `template`, and only then; read when the configuration was. */
-  readonly template?: string | null
-  /** Numeric ids; null: as the file is created. */
-  readonly uid: number | null
-  readonly gid: number | null
-}
+export type { TokenFileConfig }
+export type TokenFileFormat = TokenFileConfig['format']
 
 /** A shorter value of a header is a word. */
 const MIN_HEADER_SECRET = 8

@@ -6,7 +6,7 @@ import { holdsCertificates } from '../lib/crypto.ts'
 import { Secret } from '../lib/secret.ts'
 import type { Diagnostics } from './issues.ts'
 import { contentPath, permissionFaults, readFile, shellWord, type StagedFiles } from './read-file.ts'
-import type { SecretSource } from './validate.ts'
+import type { SecretSource } from './schema.ts'
 
 export interface InputsOptions {
   readonly env: NodeJS.ProcessEnv
@@ -98,8 +98,8 @@ export function createInputs({ env, directory, uid, isElsewhere, staged, diagnos
       )
       return null
     },
-    secret(at: string, source: SecretSource | null | undefined): Secret | undefined {
-      if (source === null || source === undefined) return undefined
+    secret(at: string, source: SecretSource | null): Secret | undefined {
+      if (source === null) return undefined
       if (typeof source === 'string') {
         hasLiteral = true
         return checked(at, 'the secret', source)

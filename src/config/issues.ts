@@ -18,19 +18,6 @@ export interface Diagnostics {
 /** Diagnostics for settings that are known to be valid. */
 export const silent: Diagnostics = { fault: () => undefined, warn: () => undefined }
 
-/** A list of settings without those that were found faulty. */
-export function usable<T>(elements: readonly T[]) {
-  return elements.filter((element) => element !== undefined)
-}
-
-/** Reports each problem. `problems` has a sentence by key path, or false or undefined if there is no problem. */
-export function reportEach(
-  problems: Readonly<Record<string, string | false | undefined>>,
-  report: Diagnostics['warn'],
-): void {
-  for (const [at, problem] of Object.entries(problems)) if (problem) report(at, problem)
-}
-
 /** A configuration that cannot be used (status 78). The message holds all faults, each on a line. */
 export class ConfigError extends UserError {
   readonly faults: readonly ConfigIssue[]

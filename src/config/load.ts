@@ -36,14 +36,17 @@ export async function loadConfig(options: LoadOptions): Promise<Config> {
 /** The part that needs no secret and no other file; without a path, all defaults. Throws ConfigError (78). */
 export async function loadPlan({ configPath, env }: { configPath: unknown; env: NodeJS.ProcessEnv }) {
   if (typeof configPath !== 'string') {
-    const { validPart } = validateDocument({ baseUrl: 'https://api.example.com' })
-    return { ...resolvePlan(validPart!, silent), isShared: false }
+    const { settings } = validateDocument({
+      baseUrl: 'https://api.example.com',
+      credentials: { apiKey: 'key', apiSecret: 'secret' },
+    })
+    return { ...resolvePlan(settings!, silent), isShared: false }
   }
   const { file, usable, faults, diagnostics } = await readDocument({ configPath, env })
   if (usable === undefined) throw new ConfigError(faults, file)
-  const plan = resolvePlan(usable.validPart, diagnostics)
+  const plan = resolvePlan(usable.settings, diagnostics)
   if (faults.length > 0) throw new ConfigError(faults, file)
-  return { ...plan, isShared: usable.validPart.share !== null }
+  return { ...plan, isShared: usable.settings.share !== null }
 }
 
 /**
@@ -54,7 +57,7 @@ export async function inspectConfig(options: LoadOptions) {
   const { env, isElsewhere = false, runtimeDirectory, staged } = options
   const { file, usable, faults, warnings, diagnostics } = await readDocument(options)
   const context = { uid: process.geteuid!(), env, isElsewhere, runtimeDirectory, staged, diagnostics }
-  const resolved = usable && (await resolveConfig(usable.validPart, { ...context, ...usable }))
+  const resolved = usable && (await resolveConfig(usable.settings, { ...context, ...usable }))
   const config =
     resolved && faults.length === 0
       ? deepFreeze({ ...resolved.config, warnings: warnings.map(formatIssue) })
@@ -63,17 +66,12 @@ export async function inspectConfig(options: LoadOptions) {
   return { file, faults, warnings, config, unseen }
 }
 
-/** The file, and the usable part of its document. */
+/** The file, and its settings if their shape is right: only then the rules across them are applied. */
 async function readDocument(options: LoadOptions) {
   const faults: ConfigIssue[] = []
   const warnings: ConfigIssue[] = []
-  const faulty = new Set<string>()
-  /** For the rules across settings, which are not applied to a setting that is itself faulty. */
   const diagnostics: Diagnostics = {
-    fault(at, sentence) {
-      if (!faulty.has(at)) faults.push({ at, sentence })
-      return undefined
-    },
+    fault: (at, sentence) => void faults.push({ at, sentence }),
     warn: (at, sentence) => void warnings.push({ at, sentence }),
   }
   const all = { faults, warnings, diagnostics }
@@ -82,13 +80,11 @@ async function readDocument(options: LoadOptions) {
     diagnostics.fault('', found.sentence)
     return { ...all, file: found.file, usable: undefined }
   }
-  const { faults: shape, validPart } = validateDocument(found.document)
-  for (const { at, sentence } of shape) {
-    faults.push({ at, sentence: at === '' ? `the configuration ${sentence}` : sentence })
-    faulty.add(at)
-  }
+  const { faults: shape, settings } = validateDocument(found.document)
+  for (const { at, sentence } of shape)
+    diagnostics.fault(at, at === '' ? `the configuration ${sentence}` : sentence)
   const { file, stats } = found
-  return { ...all, file, usable: validPart && { file, stats, validPart } }
+  return { ...all, file, usable: settings && { file, stats, settings } }
 }
 
 function deepFreeze<T>(value: T): T {

@@ -4,13 +4,22 @@ import { join, resolve } from 'node:path'
 import { placeholders, placeholdersIn } from '../lib/template.ts'
 import { idOf, type IdKind } from '../lib/posix-ids.ts'
 import { MAX_SOCKET_PATH_BYTES } from '../lib/paths.ts'
-import type { TokenFileConfig } from './config.ts'
 import type { Inputs } from './inputs.ts'
 import { printable, type Diagnostics } from './issues.ts'
 import { nearestName } from './nearest.ts'
-import type { ValidPart } from './validate.ts'
+import type { Settings } from './schema.ts'
 
-type TokenFileInput = NonNullable<ValidPart['tokenFiles'][number]>
+type TokenFileInput = Settings['tokenFiles'][number]
+
+export interface TokenFileConfig extends Readonly<Pick<TokenFileInput, 'format' | 'mode'>> {
+  /** Absolute. */
+  readonly path: string
+  /** With the format `template`, and only then; read when the configuration was. */
+  readonly template?: string | null
+  /** Numeric ids; null: as the file is created. */
+  readonly uid: number | null
+  readonly gid: number | null
+}
 
 const MAX_TEMPLATE_BYTES = 64 * 1024
 
@@ -62,21 +71,20 @@ export function createOutputs(options: {
   async function idsOf(
     at: string,
     kind: IdKind,
-    accounts: readonly (string | number | undefined)[],
+    accounts: readonly (string | number)[],
   ): Promise<readonly number[]> {
     const ids = await Array.fromAsync(accounts, async (account, index) =>
-      idOrNull(`${at}[${index}]`, kind, account ?? null),
+      idOrNull(`${at}[${index}]`, kind, account),
     )
     return [...new Set(ids.filter((id) => id !== null))]
   }
 
   function template(at: string, { format, template: path }: TokenFileInput): string | undefined {
+    if (format !== 'template' && path === null) return undefined
     if (format !== 'template')
-      return path
-        ? fault(at, 'is of use with "format": "template" only: set that, or leave it out')
-        : undefined
+      return fault(at, 'is of use with "format": "template" only: set that, or leave it out')
     const remedy = 'name a file with the text to write, in which ${accessToken} is filled in'
-    if (!path) return fault(at, `is missing, and "format": "template" needs it: ${remedy}`)
+    if (path === null) return fault(at, `is missing, and "format": "template" needs it: ${remedy}`)
     const bytes = inputs.file(at, path, remedy)
     if (bytes === undefined) return undefined
     const problem = templateProblem(bytes)
@@ -85,9 +93,8 @@ export function createOutputs(options: {
   }
 
   return {
-    async tokenFiles(files: ValidPart['tokenFiles']): Promise<TokenFileConfig[]> {
-      const resolved = await Array.fromAsync(files, async (input, index) => {
-        if (input?.path === undefined) return []
+    async tokenFiles(files: Settings['tokenFiles']): Promise<TokenFileConfig[]> {
+      return Array.fromAsync(files, async (input, index) => {
         const { path, mode, format, owner, group } = input
         const at = `tokenFiles[${index}]`
         if ((mode & 0o004) !== 0)
@@ -103,10 +110,9 @@ export function createOutputs(options: {
           gid: await idOrNull(`${at}.group`, 'group', group),
         }
       })
-      return resolved.flat()
     },
 
-    async socket(at: 'ipc' | 'http', input: ValidPart['ipc']) {
+    async socket(at: 'ipc' | 'http', input: Settings['ipc']) {
       const path = claim(`${at}.path`, input.path)
       const bytes = Buffer.byteLength(path)
       if (bytes > MAX_SOCKET_PATH_BYTES)

@@ -3,18 +3,15 @@ import type { Stats } from 'node:fs'
 import { dirname, resolve } from 'node:path'
 import { parseDuration } from '../lib/duration.ts'
 import { runtimeDirectoryOf, stateDirectoryOf } from '../lib/paths.ts'
-import { type Credentials, Secret } from '../lib/secret.ts'
-import { isKeyOf } from '../lib/crypto.ts'
-import { baseUrlWarning, isLoopbackHost } from './base-url.ts'
-import type { Config, ShareConfig } from './config.ts'
-import { createInputs, type InputsOptions, type Inputs } from './inputs.ts'
-import { type Diagnostics, reportEach, usable } from './issues.ts'
+import type { Credentials } from '../lib/secret.ts'
+import { baseUrlWarning } from './base-url.ts'
+import { createInputs, type InputsOptions } from './inputs.ts'
+import type { Diagnostics } from './issues.ts'
 import { permissionFaults } from './read-file.ts'
 import { createOutputs } from './resolve-outputs.ts'
-import { STANDARD_INITIAL_DELAY } from './schema.ts'
+import { resolveShare } from './resolve-share.ts'
+import { STANDARD_INITIAL_DELAY, type Settings } from './schema.ts'
 import { resolveService } from './service.ts'
-import type { ValidPart } from './validate.ts'
-import type { ServerAddress } from './schema-parts.ts'
 
 /**
  * The most memory that one connection takes, in MiB: 64 KiB that were read at once, 16 KiB of unsent answers, 12 KiB in the
@@ -36,9 +33,9 @@ interface ResolveOptions extends Omit<InputsOptions, 'directory'> {
 
 /**
  * The configuration, its `warnings` still empty, and the settings whose secret only the daemon sees. Faults go to
- * `diagnostics`; if there are any, here or before, the result is not to be used.
+ * `diagnostics`; if there are any, the result is not to be used.
  */
-export async function resolveConfig(input: ValidPart, options: ResolveOptions) {
+export async function resolveConfig(input: Settings, options: ResolveOptions) {
   const { file, stats, uid, diagnostics } = options
   const directory = dirname(file)
   const inputs = createInputs({ ...options, directory })
@@ -47,9 +44,9 @@ export async function resolveConfig(input: ValidPart, options: ResolveOptions) {
   const { credentials, alerts, share } = input
   const { timeout, connectTimeout, caFile } = input.request
   const plan = resolvePlan(input, diagnostics)
-  const sources = [credentials?.apiKey, credentials?.apiSecret]
-  const apiKey = inputs.secret('credentials.apiKey', sources[0])
-  const apiSecret = inputs.secret('credentials.apiSecret', sources[1])
+  const sources = [credentials.apiKey, credentials.apiSecret]
+  const apiKey = inputs.secret('credentials.apiKey', credentials.apiKey)
+  const apiSecret = inputs.secret('credentials.apiSecret', credentials.apiSecret)
   const [keyFile = null, secretFile = null] = sources.map((source) =>
     typeof source === 'object' && 'file' in source ? resolve(directory, source.file) : null,
   )
@@ -78,7 +75,7 @@ export async function resolveConfig(input: ValidPart, options: ResolveOptions) {
     http: input.http === false ? null : await outputs.socket('http', input.http),
     alerts: {
       /** Ages of an alert at which it is reminded of, in rising order. */
-      remindAfterMs: usable([...new Set(alerts.remindAfter)]).toSorted((a, b) => a - b),
+      remindAfterMs: [...new Set(alerts.remindAfter)].toSorted((a, b) => a - b),
       /** Time without a usable token after which `no-token` is raised; null: never. */
       noTokenAfterMs: alerts.noTokenAfter,
       contact: alerts.contact,
@@ -104,9 +101,9 @@ export async function resolveConfig(input: ValidPart, options: ResolveOptions) {
 export type Plan = ReturnType<typeof resolvePlan>
 
 /** The service and when it is asked: the part that needs no secret and no other file. */
-export function resolvePlan({ baseUrl = '', service, refresh, retry }: ValidPart, diagnostics: Diagnostics) {
+export function resolvePlan({ baseUrl, service, refresh, retry }: Settings, diagnostics: Diagnostics) {
   const { maxDelay, initialDelay = Math.min(parseDuration(STANDARD_INITIAL_DELAY)!, maxDelay) } = retry
-  const warning = baseUrl === '' ? undefined : baseUrlWarning(baseUrl)
+  const warning = baseUrlWarning(baseUrl)
   if (warning !== undefined) diagnostics.warn('baseUrl', warning)
   if (initialDelay > maxDelay)
     diagnostics.fault('retry.initialDelay', 'must not be longer than retry.maxDelay: lower it or raise that')
@@ -120,8 +117,11 @@ export function resolvePlan({ baseUrl = '', service, refresh, retry }: ValidPart
 }
 
 /** Warns of connections that could hold more memory than the unit allows. */
-function checkMemory({ ipc, http }: Config, { warn }: Diagnostics): void {
-  const connections = ipc.maxConnections + (http?.maxConnections ?? 0)
+function checkMemory(
+  { ipc, http }: Record<'ipc' | 'http', { maxConnections: number } | null>,
+  { warn }: Diagnostics,
+): void {
+  const connections = (ipc?.maxConnections ?? 0) + (http?.maxConnections ?? 0)
   const heldMib = Math.ceil(connections * CONNECTION_MIB + IDLE_MIB)
   if (heldMib > SERVICE_MIB)
     warn(
@@ -129,118 +129,4 @@ function checkMemory({ ipc, http }: Config, { warn }: Diagnostics): void {
       `${connections} connections (\`maxConnections\` of \`ipc\` and \`http\`) can hold ${heldMib} MiB, and the unit allows ` +
         `${SERVICE_MIB} MiB: lower \`maxConnections\`, or raise MemoryMax= of the unit`,
     )
-}
-
-type ShareInput = NonNullable<ValidPart['share']>
-
-interface ShareContext {
-  readonly directory: string
-  readonly apiSecret: Secret | undefined
-  readonly inputs: Inputs
-  readonly diagnostics: Diagnostics
-}
-
-const MIN_KEY_BYTES = 16
-/** A reader of the store could find a shorter secret by trying all. */
-const MIN_SECRET_LENGTH = 16
-
-/** One token for all hosts of the account, through Redis. */
-function resolveShare(input: ShareInput, context: ShareContext) {
-  const { directory, inputs, apiSecret, diagnostics } = context
-  const { timeout, sentinel, ...settings } = input
-  /** One server, all sentinels of one master, nodes of one cluster, or one Unix socket (absolute). */
-  const servers: readonly ServerAddress[] = usable(input.servers ?? []).map((server) =>
-    'path' in server ? { path: resolve(directory, server.path) } : server,
-  )
-  const config = {
-    ...settings,
-    servers,
-    /** If set, the servers are sentinels. */
-    sentinel:
-      sentinel?.name === undefined
-        ? null
-        : {
-            name: sentinel.name,
-            user: sentinel.user,
-            password: inputs.secret('share.sentinel.password', sentinel.password) ?? null,
-          },
-    /** Null: without TLS. PEM texts, read when the configuration was. */
-    tls: resolveTls(input.tls ?? !hasUnixSocket(servers), context),
-    password: inputs.secret('share.password', input.password) ?? null,
-    /** For one command. */
-    timeoutMs: timeout,
-    /** A part of the key with which records are encrypted. */
-    key: inputs.secret('share.key', input.key) ?? null,
-  }
-  reportEach(problemsOf(config), diagnostics.fault)
-  const length = apiSecret?.reveal().length ?? MIN_SECRET_LENGTH
-  if (length < MIN_SECRET_LENGTH && !input.key)
-    diagnostics.warn(
-      'credentials.apiSecret',
-      `has ${length} characters: a reader of the store could try them all. Set share.key`,
-    )
-  return config
-}
-
-function hasUnixSocket(servers: readonly ServerAddress[]): boolean {
-  return servers.some((server) => 'path' in server)
-}
-
-function resolveTls(input: NonNullable<ShareInput['tls']>, { inputs, diagnostics }: ShareContext) {
-  if (input === false) return null
-  const { caFile = null, serverName = null, certFile = null, keyFile = null } = input === true ? {} : input
-  if ((certFile === null) !== (keyFile === null))
-    diagnostics.fault(
-      `share.tls.${certFile === null ? 'certFile' : 'keyFile'}`,
-      'is missing beside the other one: a certificate needs its key, so set both or none',
-    )
-  const cert = inputs.certificates('share.tls.certFile', certFile)
-  const at = 'share.tls.keyFile'
-  const remedy = 'name a PEM file with the key of share.tls.certFile'
-  const key =
-    keyFile === null ? undefined : inputs.file(at, keyFile, remedy, { holdsSecret: true })?.toString()
-  if (key !== undefined && cert !== null && !isKeyOf(key, cert))
-    diagnostics.fault(at, `holds no key of that certificate, or one that a passphrase protects: ${remedy}`)
-  const ca = inputs.certificates('share.tls.caFile', caFile)
-  return { ca, serverName, cert, key: key === undefined ? null : new Secret(key) }
-}
-
-function problemsOf(config: ShareConfig): Parameters<typeof reportEach>[0] {
-  const { sentinel, cluster, database, key, asks, whenAlone } = config
-  return {
-    'share.servers': serversProblem(config),
-    'share.tls': tlsProblem(config),
-    'share.cluster':
-      sentinel !== null &&
-      cluster &&
-      'is true beside share.sentinel: servers are either nodes or sentinels; leave one out',
-    'share.database': cluster && database !== 0 && 'is not 0, and a cluster has no other: leave it out',
-    'share.key':
-      key !== null &&
-      Buffer.byteLength(key.reveal()) < MIN_KEY_BYTES &&
-      `is shorter than ${MIN_KEY_BYTES} bytes: make one with \`openssl rand -hex 32\``,
-    'share.asks':
-      !asks &&
-      whenAlone === 'fetch' &&
-      'is false and share.whenAlone is "fetch": such a host would never have a token of its own; set share.whenAlone to "wait"',
-  }
-}
-
-function serversProblem({ servers, sentinel, cluster }: ShareConfig): string | undefined {
-  const isSeveral = sentinel !== null || cluster
-  if (hasUnixSocket(servers) && (servers.length > 1 || isSeveral))
-    return 'has a Unix socket beside other servers, a sentinel or a cluster: name it alone'
-  if (servers.length > 1 && !isSeveral)
-    return 'has several servers, which are neither sentinels nor a cluster: name one, or set share.sentinel or share.cluster'
-  return undefined
-}
-
-function tlsProblem({ servers, tls, password, sentinel }: ShareConfig): string | false {
-  if (hasUnixSocket(servers)) return tls !== null && 'is set, and a Unix socket has no TLS: leave it out'
-  const away = servers
-    .flatMap((server) => ('host' in server ? server.host : []))
-    .find((host) => !isLoopbackHost(host))
-  if (tls !== null || away === undefined || !(password ?? sentinel?.password)) return false
-  const exposed = password === null ? 'share.sentinel.password' : 'share.password'
-  return `is false and ${away} is not this host: ${exposed} would cross the network in the clear. Set share.tls, or leave ${exposed} out`
 }

@@ -2,9 +2,10 @@
 import * as v from 'valibot'
 import { CONTROL_CHARACTER } from '../lib/display-text.ts'
 import { DURATION, parseDuration } from '../lib/duration.ts'
+import { isRecord } from '../lib/input.ts'
+import { nearestName } from './nearest.ts'
 
-// Every message is our own: valibot's quote the value, which may be a secret. Sections are walked by validate.ts, because
-// valibot's objects either ignore unknown keys or report only the first. Rules across settings are in resolve.ts.
+// Every message is our own: valibot's quote the value, which may be a secret. Rules across settings are in resolve.ts.
 
 /** A setting that must be there. */
 export function required<T extends v.GenericSchema>(schema: T, description: string) {
@@ -31,7 +32,7 @@ export function dependentSetting<T extends v.GenericSchema>(
   description: string,
   standard: v.InferInput<T>,
 ) {
-  return v.optional(v.pipe(schema, v.description(description), v.metadata({ default: standard })))
+  return v.exactOptional(v.pipe(schema, v.description(description), v.metadata({ default: standard })))
 }
 
 /** Milliseconds, written with their unit. */
@@ -104,11 +105,9 @@ export function rawCheck(problemOf: (value: string) => string | undefined) {
 
 /** Texts by name. */
 export function texts() {
-  return v.record(
-    v.string(),
-    v.string('must be a text: write it in quotes'),
-    'must be an object of texts: write it as { "name": "text" }',
-  )
+  const sentence = 'must be an object of texts: write it as { "name": "text" }'
+  const text = v.string('must be a text: write it in quotes')
+  return forObjects(() => v.record(v.string(), text, sentence), sentence)
 }
 
 export function count(to: number, from = 1, sentence = `must be a whole number from ${from} to ${to}`) {
@@ -153,8 +152,56 @@ export function flag() {
   return v.boolean('must be true or false, without quotes')
 }
 
+/**
+ * A schema for objects alone: valibot takes lists for objects, too. `schemaOf` gets the object; with `undefined`, which no document
+ * holds, the schema is asked for its JSON Schema.
+ */
+function forObjects<T extends v.GenericSchema>(
+  schemaOf: (given: Readonly<Record<string, unknown>>) => T,
+  sentence: string,
+) {
+  return v.lazy((given): T => {
+    if (given === undefined) return schemaOf({})
+    // Such a key cannot be copied where the program runs with --disable-proto=throw.
+    if (isRecord(given) && Object.hasOwn(given, '__proto__'))
+      return v.never('must not have the key "__proto__": remove it') as unknown as T
+    return isRecord(given) ? schemaOf(given) : (v.never(sentence) as unknown as T)
+  })
+}
+
+/** An object with these settings and no others. Every key that is unknown or missing is a fault of its own. */
 export function section<T extends v.ObjectEntries>(entries: T, written = '{ … }') {
-  return v.object(entries, `must be an object: write it as ${written}`)
+  const sentence = `must be an object: write it as ${written}`
+  const message = (issue: Pick<v.BaseIssue<unknown>, 'path'>): string => {
+    const missing = entries[String(issue.path?.at(-1)?.key)]
+    return missing === undefined
+      ? sentence
+      : `is missing: it ${v.safeParse(missing, undefined).issues![0].message}`
+  }
+  return forObjects((given) => {
+    const unknown = Object.keys(given).filter((key) => !Object.hasOwn(entries, key))
+    const faults = unknown.map((key) => [
+      key,
+      v.never(`is an unknown key: ${meant(key, Object.keys(entries))}`),
+    ])
+    return v.object({ ...(Object.fromEntries(faults) as object), ...entries }, message)
+  }, sentence)
+}
+
+function meant(key: string, names: readonly string[]): string {
+  const known = names.filter((name) => name !== '$schema')
+  const near = nearestName(key, known)
+  return near === undefined ? `remove it; known here are ${known.join(', ')}` : `did you mean "${near}"?`
+}
+
+/** A section, or another value. A union alone would hide the faults in the section. */
+export function sectionOr<T extends v.GenericSchema, U extends v.GenericSchema>(
+  other: T,
+  whole: U,
+  sentence: string,
+) {
+  const either = v.union([other, whole], sentence)
+  return v.lazy((given) => (isRecord(given) ? (whole as unknown as typeof either) : either))
 }
 
 /** A section whose settings may all be left out. */

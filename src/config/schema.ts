@@ -23,10 +23,11 @@ import {
   texts,
   line,
   section,
+  sectionOr,
   setting,
   span,
 } from './schema-parts.ts'
-import { presetNames, STANDARD } from './service.ts'
+import { presetNames, STANDARD } from './service-presets.ts'
 
 const SERVERS_SHAPE = 'must be a list of 1 to 64 servers: write it as ["redis.example.com:6379"]'
 /** The default of `retry.initialDelay`, unless `retry.maxDelay` is shorter. */
@@ -82,8 +83,11 @@ const server = () => {
   const shape = 'must be "host:port" or the path of a Unix socket, without "redis://" and without a password'
   return v.pipe(
     v.string(shape),
-    v.transform(parseServer),
-    v.check((given) => given !== undefined, shape),
+    v.rawTransform(({ dataset, addIssue, NEVER }) => {
+      const address = parseServer(dataset.value)
+      if (address === undefined) addIssue({ message: shape })
+      return address ?? NEVER
+    }),
   )
 }
 
@@ -107,16 +111,14 @@ const share = () =>
       ),
       cluster: setting(flag(), '`true`: `servers` are nodes of a cluster; one slot is used.', false),
       tls: dependentSetting(
-        v.union(
-          [
-            v.boolean(),
-            section({
-              caFile: orNull(path(), 'PEM file of authorities to trust.'),
-              serverName: orNull(line(255), 'Name in the certificate of the servers.'),
-              certFile: orNull(path(), 'PEM file of the certificate that is presented.'),
-              keyFile: orNull(path(), 'PEM file of its key without a passphrase, a secret.'),
-            }),
-          ],
+        sectionOr(
+          v.boolean(),
+          section({
+            caFile: orNull(path(), 'PEM file of authorities to trust.'),
+            serverName: orNull(line(255), 'Name in the certificate of the servers.'),
+            certFile: orNull(path(), 'PEM file of the certificate that is presented.'),
+            keyFile: orNull(path(), 'PEM file of its key without a passphrase, a secret.'),
+          }),
           'must be true, false, or an object with caFile, serverName, certFile and keyFile',
         ),
         'TLS to the servers; or an object with `caFile`, `serverName`, `certFile` and `keyFile`. A Unix socket has none.',
@@ -257,7 +259,7 @@ export const configSchema = () =>
     ]),
     ipc: setting(socket('ipc.sock'), 'The node-ipc socket.', {}),
     http: setting(
-      v.union([v.literal(false), socket('http.sock')], 'must be an object, or false for no HTTP'),
+      sectionOr(v.literal(false), socket('http.sock'), 'must be an object, or false for no HTTP'),
       'The HTTP socket, with the same keys as `ipc`; `false`: none.',
       {},
     ),
@@ -294,7 +296,6 @@ export const configSchema = () =>
     ),
   })
 
-/** A configuration file, as it may be written. */
-export type ConfigInput = v.InferInput<ReturnType<typeof configSchema>>
-/** The same with its defaults; durations in ms, modes as permission bits, servers as addresses. */
+/** A configuration with its defaults; durations in ms, modes as permission bits, servers as addresses. */
 export type Settings = v.InferOutput<ReturnType<typeof configSchema>>
+export type SecretSource = Settings['credentials']['apiKey']

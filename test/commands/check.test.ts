@@ -80,16 +80,14 @@ describe('kyc-tokend check', () => {
     const { status, output } = await checkConfig({
       refresh: { maxAge: 5 },
       reqest: {},
-      tokenFiles: [{ path: 't', group: 'no-such' }],
+      tokenFiles: [{ path: 't', mode: 640 }],
     })
     expect(status).toBe(78)
     expect(output).toMatch(/^FAULT +configuration +\S+c\.json: refresh\.maxAge: /m)
     expect(output).toMatch(
       /^FAULT +configuration +\S+c\.json: reqest: is an unknown key: did you mean "request"\?$/m,
     )
-    expect(output).toMatch(
-      /^FAULT +configuration +\S+c\.json: tokenFiles\[0\]\.group: there is no group no-such/m,
-    )
+    expect(output).toMatch(/^FAULT +configuration +\S+c\.json: tokenFiles\[0\]\.mode: /m)
     expect(output).toMatch(/\n3 faults\.\n$/)
     expect(output).not.toContain('secret-1')
   })

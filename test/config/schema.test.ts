@@ -121,7 +121,7 @@ describe('the shape of a configuration', () => {
   ])('refuses the secret source %j and quotes nothing of it', (apiSecret) => {
     const faults = faultsOf({ ...smallConfig(), credentials: { apiKey: 'k', apiSecret } })
     expect(faults).toHaveLength(1)
-    expect(faults[0]).toMatch(/^credentials\.apiSecret: must be a secret source: write a string/)
+    expect(faults[0]).toMatch(/^credentials\.apiSecret(?:\.\w+)?: must be a secret source: write a string/)
     expect(faults[0]).not.toContain('HUSH')
   })
 
@@ -162,7 +162,8 @@ describe('the shape of a configuration', () => {
     const document: unknown = JSON.parse(
       `{"__proto__":{"log":{}},"constructor":{},${JSON.stringify(smallConfig()).slice(1)}`,
     )
-    expect(faultsOf(document)).toHaveLength(2)
+    expect(faultsOf(document)).toEqual(['must not have the key "__proto__": remove it'])
+    expect(faultsOf({ ...smallConfig(), constructor: {} })).toHaveLength(1)
   })
 })
 

@@ -44,7 +44,10 @@ describe('a control character in a path or a name', () => {
     [{ request: { caFile: 'ca\u0007' } }, /request\.caFile: must not hold a control/],
     [{ runtimeDirectory: 'x\u009b' }, /runtimeDirectory: must not hold a control/],
     [{ ipc: { group: 'a\nb' } }, /ipc\.group: must be the name or the number/],
-    [{ credentials: { apiKey: 'k', apiSecret: { file: 'a\nb' } } }, /credentials\.apiSecret: must not hold/],
+    [
+      { credentials: { apiKey: 'k', apiSecret: { file: 'a\nb' } } },
+      /credentials\.apiSecret\.file: must not hold/,
+    ],
   ])('is a fault: %j', async (settings, sentence) => {
     const message = await faults(settings)
     expect(message).toMatch(sentence)

@@ -3,6 +3,7 @@ import { createSystemClock, type Clock } from '../../src/lib/clock.ts'
 import { UserError } from '../../src/lib/error.ts'
 import type { ServiceConfig } from '../../src/config/config.ts'
 import { resolveService } from '../../src/config/service.ts'
+import { smallConfig } from '../support/config-files.ts'
 import { validateDocument } from '../../src/config/validate.ts'
 import { Secret } from '../../src/lib/secret.ts'
 import { createSandbox, sandboxCredentials, type SandboxRequest } from '../../src/sandbox/sandbox.ts'
@@ -196,8 +197,8 @@ describe('a scenario', () => {
 
 describe('the stand-in of a described service', () => {
   const described = (description: object, baseUrl: string): ServiceConfig => {
-    const document = { baseUrl, service: description }
-    return resolveService(validateDocument(document).validPart!.service, {
+    const document = { ...smallConfig(), baseUrl, service: description }
+    return resolveService(validateDocument(document).settings!.service, {
       baseUrl,
       diagnostics: { fault: (at, sentence) => expect.fail(`${at}: ${sentence}`), warn: () => undefined },
     })
