@@ -6,6 +6,7 @@ import path from 'node:path'
 import { parseArgs } from 'node:util'
 import { gzipSync } from 'node:zlib'
 
+import { sbomFor, type Sbom } from '../src/build/sbom.ts'
 import { configJsonSchema } from '../src/config/json-schema.ts'
 import { notices } from './build/notices.ts'
 import { ARCHITECTURES, runtimeFor, STRIP } from './build/runtime.ts'
@@ -39,8 +40,8 @@ const strip = STRIP[architecture]
 needCommands({ 'dpkg-deb': 'dpkg', md5sum: 'coreutils', [strip.command]: strip.debian })
 /** The distributor of the package is named as for Debian's own tools. */
 const maintainer = `${process.env['DEBFULLNAME'] ?? 'The kyc-tokend authors'} <${process.env['DEBEMAIL'] ?? 'kyc-tokend@localhost'}>`
-step(`Node and koffi for ${architecture}`)
 const runtime = runtimeFor(architecture, project)
+step(`Node ${runtime.nodeVersion} and koffi for ${architecture}`)
 const program = 'usr/lib/kyc-tokend'
 const documents = 'usr/share/doc/kyc-tokend'
 const examples = `${documents}/examples`
@@ -141,6 +142,8 @@ function addDocuments(): void {
   const contains = `The package contains Node.js and libraries, whose licences are in ${documents}/notices.gz.`
   tree.add(`${documents}/copyright`, { text: `kyc-tokend\n\n${read('LICENSE')}\n${contains}\n` })
   tree.add(`${documents}/notices.gz`, { bytes: gzip(notices(project, runtime.nodePackage)) })
+  const sbom = JSON.parse(readFileSync(path.join(bundle, 'sbom.cdx.json'), 'utf8')) as Sbom
+  tree.add(`${documents}/sbom.cdx.json`, { text: json(sbomFor(sbom, runtime.components)) })
   tree.add(`${documents}/changelog.gz`, {
     bytes: gzip(
       `kyc-tokend (${version}) stable; urgency=medium\n\n  * Release ${version}.\n\n -- ${maintainer}  ${debianDate()}\n`,

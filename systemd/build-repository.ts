@@ -1,7 +1,8 @@
 // Makes dist/repository/, from which apt installs: `dists/` with a signed InRelease, and `pool/` with the packages of
-// `npm run deb`.
+// `npm run deb`. Beside them SHA256SUMS of all that a release has, signed with the same key.
 import { execFileSync } from 'node:child_process'
-import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { createHash } from 'node:crypto'
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { parseArgs } from 'node:util'
@@ -41,6 +42,7 @@ try {
   if (fingerprint === undefined) throw new Error(`${options.key} has no secret key`)
   rmSync(out, { recursive: true, force: true })
   makeRepository(fingerprint)
+  writeChecksums(fingerprint)
   // For `signed-by`.
   writeFileSync(path.join(out, 'kyc-tokend.gpg'), gpg('--export', fingerprint))
   process.stdout.write(`${out}\n`)
@@ -69,6 +71,18 @@ function makeRepository(fingerprint: string): void {
     env,
     stdio: ['ignore', 'ignore', 'inherit'],
   })
+}
+
+/** Lists packages, image, client and bill of materials, as sha256sum(1) reads it; SHA256SUMS.asc is the signature. */
+function writeChecksums(fingerprint: string): void {
+  const files = readdirSync(options.packages).filter((file) => /\.(deb|tgz|oci\.tar|cdx\.json)$/.test(file))
+  const lines = files.toSorted().map((file) => {
+    const bytes = readFileSync(path.join(options.packages, file))
+    return `${createHash('sha256').update(bytes).digest('hex')}  ${file}\n`
+  })
+  const sums = path.join(out, 'SHA256SUMS')
+  writeFileSync(sums, lines.join(''))
+  gpg('--local-user', fingerprint, '--armor', '--detach-sign', sums)
 }
 
 function gpg(...args: string[]): Buffer {

@@ -3,12 +3,13 @@
 // esbuild makes a module that is imported by `import()` a part of the same file, and runs it at the first call: a start runs
 // only the modules that it needs. CommonJS loads a module of Node only then, too: an ES import of node:http sets up WebSocket
 // and fetch as well.
-import { chmodSync } from 'node:fs'
+import { chmodSync, writeFileSync } from 'node:fs'
 import { dirname, join, resolve } from 'node:path'
 import { build, type BuildOptions } from 'esbuild'
 import { bundleClient } from './client-package.ts'
+import { createSbom } from './sbom.ts'
 
-const common: BuildOptions = {
+const common = {
   absWorkingDir: dirname(import.meta.dirname),
   bundle: true,
   platform: 'node',
@@ -16,13 +17,14 @@ const common: BuildOptions = {
   minifyWhitespace: true,
   legalComments: 'linked',
   logLevel: 'warning',
-}
+} satisfies BuildOptions
 
-/** Writes cli.cjs, which contains the whole program, and the client library to this directory. */
+/** Writes cli.cjs, which contains the whole program, its bill of materials, and the client library to this directory. */
 export async function bundleProgram(directory: string): Promise<void> {
   const outfile = join(resolve(directory), 'cli.cjs')
-  await build({
+  const { metafile } = await build({
     ...common,
+    metafile: true,
     outfile,
     entryPoints: ['./cli.ts'],
     format: 'cjs',
@@ -40,5 +42,7 @@ export async function bundleProgram(directory: string): Promise<void> {
     banner: { js: "const __url=require('node:url').pathToFileURL(__filename).href;" },
   })
   chmodSync(outfile, 0o755)
+  const sbom = createSbom(Object.keys(metafile.inputs), dirname(common.absWorkingDir))
+  writeFileSync(join(directory, 'sbom.cdx.json'), `${JSON.stringify(sbom, null, 2)}\n`)
   await bundleClient(directory, common)
 }

