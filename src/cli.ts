@@ -29,7 +29,8 @@ async function main(): Promise<number> {
   if (parsed.wants === 'help') process.stdout.write(helpOf(parsed.spec, commands))
   else {
     const { default: program } = await import('../package.json', { with: { type: 'json' } })
-    process.stdout.write(`kyc-tokend ${program.version}\n`)
+    const { node, openssl } = process.versions
+    process.stdout.write(`kyc-tokend ${program.version} (Node ${node}, OpenSSL ${openssl})\n`)
   }
   return exitStatus.ok
 }

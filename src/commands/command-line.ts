@@ -111,7 +111,7 @@ function programHelp(commands: readonly CommandSpec[]): string[] {
     '',
     ...table(commands.map(({ name, summary }) => [name, summary])),
     '',
-    'kyc-tokend COMMAND --help describes a command; kyc-tokend --version prints the version.',
+    'kyc-tokend COMMAND --help describes a command; kyc-tokend --version prints its version and those of Node and OpenSSL.',
   ]
 }
 

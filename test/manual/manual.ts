@@ -22,6 +22,7 @@ export function pages(): Page[] {
     'README.md',
     'src/README.md',
     'test/README.md',
+    'SECURITY.md',
     ...manual.map((file) => `systemd/man/${file}`),
   ]
   return paths.map((path) => ({ path, text: readFileSync(join(PROJECT, path), 'utf8') }))
