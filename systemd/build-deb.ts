@@ -13,6 +13,7 @@ import { ARCHITECTURES, runtimeFor, STRIP } from './build/runtime.ts'
 import { fail, needCommands, step } from './build/say.ts'
 import { sourceDate } from './build/source-date.ts'
 import { createTree } from './build/tree.ts'
+import { unitFiles } from './build/units.ts'
 import { manualPages } from './man/pages.ts'
 
 const { values: options } = parseArgs({
@@ -109,9 +110,7 @@ function addProgram(): void {
 }
 
 function addUnits(): void {
-  for (const file of readdirSync(source('systemd')))
-    if (/\.(service|socket|path|timer)$/.test(file))
-      tree.add(`usr/lib/systemd/system/${file}`, { from: `systemd/${file}` })
+  for (const [file, text] of unitFiles()) tree.add(`usr/lib/systemd/system/${file}`, { text })
   for (const kind of ['sysusers.d', 'tmpfiles.d'])
     tree.add(`usr/lib/${kind}/kyc-tokend.conf`, { from: `systemd/${kind}/kyc-tokend.conf` })
   mkdirSync(tree.path('etc/kyc-tokend'), { recursive: true })

@@ -23,6 +23,7 @@ import { gzipSync } from 'node:zlib'
 import { fail, needCommands, step } from './build/say.ts'
 import { sourceDate } from './build/source-date.ts'
 import { createTree } from './build/tree.ts'
+import { unitFiles } from './build/units.ts'
 
 const { values: options } = parseArgs({
   options: {
@@ -199,6 +200,7 @@ function configOf(layer: string): object {
         'PATH=/usr/bin',
         'RUNTIME_DIRECTORY=/run/kyc-tokend',
         'STATE_DIRECTORY=/var/lib/kyc-tokend',
+        'UV_THREADPOOL_SIZE=16',
         'MALLOC_ARENA_MAX=1',
         'MALLOC_TRIM_THRESHOLD_=65536',
       ],
@@ -215,8 +217,7 @@ function configOf(layer: string): object {
 
 /** Node with the flags of the unit. */
 function entrypoint(): string[] {
-  const unit = readFileSync(path.join(import.meta.dirname, 'kyc-tokend.service'), 'utf8')
-  const words = /^ExecStart=(.*) run$/m.exec(unit)?.[1]?.split(' ')
+  const words = /^ExecStart=(.*) run$/m.exec(unitFiles().get('kyc-tokend.service') ?? '')?.[1]?.split(' ')
   if (words === undefined) throw new Error('kyc-tokend.service has no ExecStart= that ends with run')
   return words
 }

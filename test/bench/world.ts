@@ -135,7 +135,7 @@ export async function outputOf({ command, env }: Program): Promise<string> {
 }
 
 /** The flags of Node in the systemd unit, and its settings of malloc. */
-const unit = unitSettings(readFileSync(new URL('../../systemd/kyc-tokend.service', import.meta.url), 'utf8'))
+const unit = unitSettings(readFileSync(new URL('../../systemd/kyc-tokend@.service', import.meta.url), 'utf8'))
 function unitSettings(text: string): { flags: string[]; environment: Record<string, string> } {
   const wordsOf = (line: RegExp): string[] => line.exec(text)?.[1]?.split(' ') ?? []
   const settings = wordsOf(/^Environment=(MALLOC_.*)$/m).map((word) => word.split('=') as [string, string])

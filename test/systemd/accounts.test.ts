@@ -1,6 +1,4 @@
-import { readFileSync } from 'node:fs'
-import path from 'node:path'
-import { describe, expect, it } from 'vitest'
+import { expect, it } from 'vitest'
 import { block } from '../manual/manual.ts'
 import { config, describeInstallation } from '../support/installation.ts'
 import { lacks } from '../support/lacks.ts'
@@ -8,7 +6,6 @@ import { expectUntil } from '../support/until.ts'
 
 // Several accounts on one host: one daemon each, from template units.
 
-const UNITS = path.resolve(import.meta.dirname, '../../systemd')
 const TEMPLATES = [
   'kyc-tokend.service',
   'kyc-tokend.socket',
@@ -16,26 +13,6 @@ const TEMPLATES = [
   'kyc-tokend-alert.path',
   'kyc-tokend-alert.service',
 ]
-
-describe('the units of an account', () => {
-  it.each(TEMPLATES)('are like %s but for names, paths and comments', (unit) => {
-    const [name = '', kind = ''] = unit.split('.')
-    const settings = (file: string): string[] =>
-      readFileSync(path.join(UNITS, file), 'utf8')
-        .split('\n')
-        .filter((line) => !line.startsWith('#') && line !== '')
-    const own = settings(`${name}@.${kind}`)
-      .filter((line) => !/^(ExecStartPre=install|Environment=KYC_TOKEND_ACCOUNT=)/.test(line))
-      .map((line) =>
-        line
-          .replaceAll(' --account %i', '')
-          .replaceAll('/accounts/%i', '')
-          .replaceAll('@%i', '')
-          .replace(', account %i', ''),
-      )
-    expect(own).toEqual(settings(unit))
-  })
-})
 
 describeInstallation('two accounts on a host', {}, (installation) => {
   const { show, expectJournal, attempt, modesOf, sh } = installation
@@ -98,6 +75,19 @@ describeInstallation('two accounts on a host', {}, (installation) => {
     ])
     expect(await modesOf('/var/lib/kyc-tokend/accounts/eu')).toEqual(['700 kyc-tokend:kyc-tokend'])
     expect((await attempt('ls /var/lib/kyc-tokend/accounts', 'member')).status).not.toBe(0)
+  })
+
+  it('make their directories by the daemon’s user, so that root follows no link of it', async () => {
+    await sh(`mkdir /srv/of-root; cp -p /etc/kyc-tokend/accounts/us.json /etc/kyc-tokend/accounts/uk.json
+      runuser -u kyc-tokend -- ln -s /srv/of-root /var/lib/kyc-tokend/accounts/uk
+      runuser -u kyc-tokend -- ln -s /srv/of-root /run/kyc-tokend/accounts/uk`)
+    const before = await modesOf('/srv/of-root')
+    expect((await attempt('systemctl start kyc-tokend@uk')).status).not.toBe(0)
+    await sh('rm /run/kyc-tokend/accounts/uk; systemctl start kyc-tokend@uk')
+    await expectJournal('kyc-tokend@uk', '/var/lib/kyc-tokend/accounts/uk is a symbolic link')
+    expect(await modesOf('/srv/of-root')).toEqual(before)
+    await sh(`systemctl stop 'kyc-tokend*@uk.*'; rm -r /srv/of-root /etc/kyc-tokend/accounts/uk.json
+      rm -r /run/kyc-tokend/accounts/uk /var/lib/kyc-tokend/accounts/uk`)
   })
 
   it('call the operator with the name of the account, and only for the one that is concerned', async () => {
