@@ -12,7 +12,7 @@ test('the help names every command with its summary', async () => {
   )
   for (const { name } of commands) expect(stdout).toMatch(new RegExp(`^  ${name} +\\S`, 'm'))
   expect(stdout).toMatch(
-    /\n\nkyc-tokend COMMAND --help describes a command; .* --version prints the version\.\n$/,
+    /\n\nkyc-tokend COMMAND --help describes a command; .* --version prints its version and those of Node and OpenSSL\.\n$/,
   )
 })
 
@@ -75,12 +75,12 @@ test.each(commands)('the help of $name names all its options, and leaves nothing
   }
 })
 
-test('--version names the version of package.json', async () => {
+test('--version names the versions of package.json, of Node and of OpenSSL', async () => {
   const { version } = (await import('../../package.json', { with: { type: 'json' } })).default
   expect(await runCli(['--version'])).toEqual({
     status: 0,
     signal: null,
-    stdout: `kyc-tokend ${version}\n`,
+    stdout: `kyc-tokend ${version} (Node ${process.versions.node}, OpenSSL ${process.versions.openssl})\n`,
     stderr: '',
   })
 })
