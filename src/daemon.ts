@@ -9,7 +9,8 @@ import { createReplies } from './delivery/replies.ts'
 import { createServers } from './delivery/servers.ts'
 import { createFleetKeeper, type FleetKeeperOptions } from './fleet-keeper.ts'
 import { raceAbort, runTasks, after } from './lib/tasks.ts'
-import { accountOfConfig, remedyOf } from './lib/account.ts'
+import { accountOfConfig } from './lib/account.ts'
+import { placeOf, renderedAt } from './lib/remedy.ts'
 import { withTimeout } from './lib/clock.ts'
 import { UserError } from './lib/error.ts'
 import type { DaemonSignals } from './lib/daemon-signals.ts'
@@ -44,7 +45,7 @@ interface Environment extends Omit<FleetKeeperOptions, 'log' | 'store'> {
 export async function createDaemon(initial: Config, environment: Environment) {
   const { env, clock, inherited, load, stderr: stream } = environment
   const startedAtMs = Math.trunc(clock.now().wallMs)
-  const account = accountOfConfig(initial.file)
+  const place = { ...placeOf(environment.env, process.pid), account: accountOfConfig(initial.file) }
   let config = initial
   const running = (): Config => config
   let secrets = (): string[] => revealAll(initial)
@@ -64,7 +65,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
     path: join(config.runtimeDirectory, 'alert.json'),
     settings: config.alerts,
     host: () => hostName.current(),
-    account,
+    place,
   })
   const onDisk = createConfigOnDisk(load, running)
   const secretWatch = createSecretWatch({
@@ -82,6 +83,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
   const refresh: typeof keeper.refresh = async (signal) =>
     (await secretWatch.refresh(signal)) ?? keeper.refresh(signal)
   const replies = createReplies({
+    place,
     keeper: { ...keeper, refresh },
     sources: {
       examineConfiguration: () => withTimeout(MAX_EXAMINE_MS, onDisk.examine(), clock),
@@ -99,7 +101,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
       alert() {
         const alert = alerts.current()
         const { contact } = config.alerts
-        return alert && { ...alert, remedy: remedyOf(alert.remedy, account), contact }
+        return alert && { ...alert, remedy: renderedAt(alert.remedy, place), contact }
       },
       share: () => fleet.status(),
     },
@@ -187,7 +189,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
       await runTasks(
         [
           { run: (signal) => servers.run(signal, { onListening: listening.resolve }) },
-          createTokenLog({ keeper, log, account }),
+          createTokenLog({ keeper, log, place }),
           // Clients come first: work for which no client waits begins once they can connect.
           after(listening.promise, alerts),
           after(listening.promise, files),

@@ -168,8 +168,15 @@ export interface StatusResult {
     startedAt: string
     configFile: string
     host: string
-    /** The configuration on disk against the running one; `problem` is the faults with their remedies. */
-    configuration: { state: 'current' | 'changed' | 'faulty'; problem: string | null }
+    /**
+     * The configuration on disk against the running one; `problem` is the faults with their remedies. `pair`: the problem is
+     * another pair in the secret files, which the service refused, or which is being tried.
+     */
+    configuration: {
+      state: 'current' | 'changed' | 'faulty'
+      problem: string | null
+      pair?: 'refused' | 'tried'
+    }
     /** Why the state for a restart cannot be saved, with the remedy; null: it can. */
     stateProblem: string | null
   }

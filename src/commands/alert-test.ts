@@ -1,4 +1,5 @@
 // alert-test: rehearses an alert through the whole way, from the log to the operator's command.
+import { accountOfConfig, unitNames } from '../lib/account.ts'
 import { asSentence } from '../lib/display-text.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
 import { ask } from './ask.ts'
@@ -19,7 +20,7 @@ export const run: RunCommand = async (invocation) => {
   const command =
     unit === null || alertProblem !== null
       ? ''
-      : ` and the alert command (journalctl -u ${unit.replace('tokend', 'tokend-alert')})`
+      : ` and the alert command (journalctl -u ${unitNames(accountOfConfig(daemon.configFile)).alertUnit})`
   invocation.stdout.write(
     `A test alert is raised, and is over at ${resolvesAt?.slice(0, 19) ?? ''}Z. See that it reached you: the log, alert.json${command}.\n`,
   )

@@ -5,16 +5,10 @@ import { dirname, isAbsolute, join } from 'node:path'
 import { once } from 'node:events'
 import { connect } from 'node:net'
 import type { Config } from '../config/config.ts'
-import {
-  dropInCure,
-  serviceEnvironment,
-  unitNames,
-  accountOfSocket,
-  socketCure,
-  systemSocket,
-} from '../lib/account.ts'
+import { serviceEnvironment, unitNames, accountOfSocket, systemSocket } from '../lib/account.ts'
 import { fault, ok, warning, type Finding } from '../lib/finding.ts'
-import { shellWord } from '../config/read-file.ts'
+import { allowInUnit, remakeSockets, shellWord } from '../lib/remedy.ts'
+import { isSystemDirectory } from '../lib/paths.ts'
 import { randomHex } from '../lib/crypto.ts'
 import { directoryProblem, directoryWarning } from '../lib/directory-access.ts'
 import { errorCode, errorMessage } from '../lib/error.ts'
@@ -71,7 +65,7 @@ export async function readUnit(account: string | undefined) {
 /** A fault for each directory that the unit may not write to, and for each input that it may not read, by path. */
 export function accessFindings(
   { file, inputs }: Config,
-  { name, properties }: Unit,
+  { account, name, properties }: Unit,
   written: readonly WrittenDirectory[],
 ): ReadonlyMap<string, Finding> {
   const outputs = written.map(({ path, setting }) => {
@@ -88,7 +82,7 @@ export function accessFindings(
     const remedy =
       problem.settings === null
         ? 'set a path elsewhere, such as below /srv'
-        : `set another path, or allow this one: ${dropInCure(name, problem.settings)}`
+        : `set another path, or allow this one: ${allowInUnit(account, problem.settings).join(' && ')}`
     findings.set(path, fault(`${file}: ${subject} by ${name}.service (${problem.because}): ${remedy}`))
   }
   return findings
@@ -156,7 +150,9 @@ export function unitSocketFinding(
     return warning(`${name} is closed, because ${own.name} is ${own.state}: ${remedy}`)
   }
   if (statsOf(path, lstatSync) === undefined)
-    return fault(`${name} was removed, so that no client finds it: ${socketCure(unit.account)}`)
+    return fault(
+      `${name} was removed, so that no client finds it: ${remakeSockets(unit.account).join(' && ')}`,
+    )
   return ok(
     unit.properties['ActiveState'] === 'active'
       ? `${name} is served by ${unit.name}.service, which runs`
@@ -237,7 +233,7 @@ export function directoryFinding({ path, setting, name, maker }: WrittenDirector
   const error = tryToWrite(path)
   if (error !== undefined) return fault(`${name} ${cannotWrite(path, error)}`)
   const uid = process.geteuid!()
-  const isSystem = SYSTEM_DIRECTORY.test(path)
+  const isSystem = isSystemDirectory(path)
   const problem = directoryProblem(path, stats, {
     uid,
     use: setting.startsWith('tokenFiles') ? 'files' : 'sockets',
@@ -282,7 +278,7 @@ function missing(path: string, name: string): Finding {
   if (tryToWrite(nearestThere(dirname(path))) === undefined) return ok(`${name} will be made`)
   const account = accountOfSocket(join(path, 'ipc.sock'))
   return path === dirname(systemSocket(account))
-    ? fault(`${name} was removed: make it and its sockets again (${socketCure(account)})`)
+    ? fault(`${name} was removed: make it and its sockets again (${remakeSockets(account).join(' && ')})`)
     : fault(
         `${name} does not exist and cannot be made: make it as root (install -d -m 0700 -o ${user()} ${shellWord(path)}), or set another`,
       )
@@ -309,7 +305,7 @@ function tryToWrite(directory: string): unknown {
 }
 
 function cannotWrite(path: string, error: unknown): string {
-  const denied = `may not be written by ${user()}: ${SYSTEM_DIRECTORY.test(path) ? ownDirectory(path) : `give it to that user (chown ${user()} ${shellWord(path)}), or set another`}`
+  const denied = `may not be written by ${user()}: ${isSystemDirectory(path) ? ownDirectory(path) : `give it to that user (chown ${user()} ${shellWord(path)}), or set another`}`
   const full = 'is on a file system that is full: free some space on it'
   const sentences: Readonly<Record<string, string>> = {
     EROFS:
@@ -321,10 +317,6 @@ function cannotWrite(path: string, error: unknown): string {
   }
   return sentences[errorCode(error) ?? ''] ?? `cannot be written (${errorMessage(error)}): set another`
 }
-
-/** Directories that serve the whole system, or a person: no remedy may change their owner or mode. */
-const SYSTEM_DIRECTORY =
-  /^\/(?:(?:bin|boot|dev|efi|etc|lib|proc|sbin|sys|usr)\/.*|[^/]+|var\/[^/]+|run\/user|(?:home|media|mnt)\/[^/]+)?$/
 
 function ownDirectory(path: string): string {
   const own = join(path, 'kyc-tokend')

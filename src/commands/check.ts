@@ -18,6 +18,7 @@ import { clockFindings, failure, fault, ok, warning, type Finding } from '../lib
 import { groupsOf, localUser, nameOf } from '../lib/posix-ids.ts'
 import { SYSTEM_PATH } from '../lib/run-program.ts'
 import { formatDuration } from '../lib/duration.ts'
+import { renderedAt, unitPlace } from '../lib/remedy.ts'
 import { createFetchToken } from '../source/fetch-token.ts'
 import { describeAnswer, type ServiceResponse } from '../source/response.ts'
 import { remedies, type ServiceOutcome } from '../token/outcome.ts'
@@ -34,7 +35,7 @@ import {
   type WrittenDirectory,
 } from './check-access.ts'
 import type { RunCommand } from './command.ts'
-import { counted, isAboutPair } from './format-status.ts'
+import { counted } from './format-status.ts'
 import { announce } from './prompt.ts'
 import { alertState } from './systemd.ts'
 
@@ -200,9 +201,9 @@ async function checkPaths(config: Config, { installed, report }: Surroundings): 
 /** The finding about another pair in the secret files, which a running daemon has tried. */
 async function pairFindings(socket: string): Promise<Finding[]> {
   const status = await statusIfAny(socket)
-  const { state, problem } = status?.daemon.configuration ?? {}
-  if (!isAboutPair(problem)) return []
-  return [state === 'faulty' ? fault(problem) : warning(problem)]
+  const { problem, pair } = status?.daemon.configuration ?? {}
+  if (!problem || pair === undefined) return []
+  return [pair === 'refused' ? fault(problem) : warning(problem)]
 }
 
 /** Findings about the shared store: it is used as the daemon would, and left as it was. */
@@ -346,14 +347,16 @@ function answerOf(outcome: ServiceOutcome, { wallMs, config }: { wallMs: number;
   if (outcome.kind !== 'ok') {
     const http = outcome.status === undefined ? 'was not reached' : `answered with HTTP ${outcome.status}`
     // This command tries it already.
-    const remedy = remedies[outcome.reason].replace('; `kyc-tokend check --live` tries it', '')
-    const sentence = `${http} (${outcome.reason}): ${asSentence(outcome.detail)} ${asSentence(remedy)} Configuration: ${file}`
+    const { text, steps } = remedies[outcome.reason]
+    const advice = { text, steps: steps.filter((step) => step !== 'check --live') }
+    const remedy = asSentence(renderedAt(advice, unitPlace(accountOfConfig(file))))
+    const sentence = `${http} (${outcome.reason}): ${asSentence(outcome.detail)} ${remedy} Configuration: ${file}`
     const status = outcome.kind === 'permanent' ? exitStatus.noPermission : exitStatus.tryAgain
     return { findings: [failure(sentence)], status }
   }
   const lifeMs = knownLife(outcome, wallMs)?.lifeMs
   if (lifeMs !== undefined && lifeMs <= 0) {
-    const sentence = `gave a token that has expired already (HTTP 200). ${asSentence(remedies['malformed-answer'])}`
+    const sentence = `gave a token that has expired already (HTTP 200). ${asSentence(remedies['malformed-answer'].text)}`
     return { findings: [failure(sentence)], status: exitStatus.tryAgain }
   }
   const lives = lifeMs === undefined ? 'does not say how long it lives' : `lives ${formatDuration(lifeMs)}`

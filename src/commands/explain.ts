@@ -5,6 +5,8 @@ import { loadPlan } from '../config/load.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { errorMessage, exitStatus, UsageError } from '../lib/error.ts'
 import { readLimited } from '../lib/input.ts'
+import { renderedAt, unitPlace, type Place } from '../lib/remedy.ts'
+import { accountOfConfig } from '../lib/account.ts'
 import { createClassify, failureTable, MAX_BODY_BYTES, type ServiceResponse } from '../source/response.ts'
 import { MAX_DELAY_WITHOUT_TOKEN_MS, retryWait } from '../token/backoff.ts'
 import { remedies, type ServiceOutcome, type TransientFailure } from '../token/outcome.ts'
@@ -26,6 +28,7 @@ export const run: RunCommand = async ({ options, env, stdin, stdout }) => {
   const now = { bootMs: 0, wallMs: Date.now() }
   const { service, retry, refresh, isShared } = await loadPlan({ configPath: options['config'], env })
   const policy = { ...retry, ...refresh }
+  const place = unitPlace(accountOfConfig(String(options['config'])))
   const table = failureTable(service)
   const { outcome: said, row } = createClassify(service)(answer, { wallMs: now.wallMs, secrets: [] })
   // A token without life left is a failure.
@@ -35,7 +38,9 @@ export const run: RunCommand = async ({ options, env, stdin, stdout }) => {
   const number = table.findIndex((one) => one.answer === given.answer) + 1
   const lines = [
     `Row: ${number} of ${table.length} (${given.answer}): ${given.follows}`,
-    ...(outcome.kind === 'ok' ? tokenLines(state.token!) : failureLines(outcome, { policy, isShared })),
+    ...(outcome.kind === 'ok'
+      ? tokenLines(state.token!)
+      : failureLines(outcome, { policy, isShared, place })),
   ]
   stdout.write(`${lines.join('\n')}\n`)
   return exitStatus.ok
@@ -43,12 +48,14 @@ export const run: RunCommand = async ({ options, env, stdin, stdout }) => {
 
 function failureLines(
   outcome: Exclude<ServiceOutcome, { kind: 'ok' }>,
-  { policy, isShared }: { policy: Policy; isShared: boolean },
+  { policy, isShared, place }: { policy: Policy; isShared: boolean; place: Place },
 ): string[] {
   const { reason, detail } = outcome
   const refused = `${isShared ? AFTER_SHARED_REFUSAL : AFTER_REFUSAL}; a token that is still good is served until it expires`
   const then = outcome.kind === 'permanent' ? refused : retryLine(outcome, policy)
-  const remedy = [remedies[reason], ...keyMistakes(reason)].join('; ')
+  const remedy = [remedies[reason], ...keyMistakes(reason)]
+    .map((advice) => renderedAt(advice, place))
+    .join('; ')
   return [`Reason: ${reason}`, `Detail: ${detail}`, `Then: ${then}`, `Remedy: ${remedy}`]
 }
 

@@ -1,9 +1,10 @@
 // The status for people: first what is wrong and the next step, then a row for each part, fit for the terminal.
 import type { Writable } from 'node:stream'
 import { stripVTControlCharacters } from 'node:util'
-import { accountWords } from '../lib/account.ts'
-import { allowsColour, asSentence, escapeUnsafeIn } from '../lib/display-text.ts'
+import { accountOfConfig } from '../lib/account.ts'
+import { allowsColour, asSentence, capitalized, escapeUnsafeIn } from '../lib/display-text.ts'
 import { formatDuration } from '../lib/duration.ts'
+import { renderedAt, type Advice, type Place } from '../lib/remedy.ts'
 import type { Phase, StatusResult } from '../protocol.ts'
 import { remedies, type PostponedReason, type Reason } from '../token/outcome.ts'
 import { wrap } from './command-line.ts'
@@ -139,9 +140,9 @@ const rows: Readonly<Record<string, (status: StatusResult, view: View) => string
     return [...raised, `the alert command ${how}`]
   },
   settings({ daemon }, { ink }) {
-    const { state, problem } = daemon.configuration
+    const { state, problem, pair } = daemon.configuration
     // One of the next steps says it.
-    if (state === 'current' || isAboutPair(problem)) return []
+    if (state === 'current' || pair !== undefined) return []
     return state === 'faulty'
       ? [`${ink('red', 'faulty on disk')}: ${problem}`]
       : [`${ink('yellow', 'changed on disk')}: ${problem ?? 'the daemon runs with the former ones'}`]
@@ -197,54 +198,49 @@ export function counted(count: number, noun: string): string {
 /** Reasons that can come from a mistake in the key or the secret. */
 const OF_CREDENTIALS = new Set(['account-not-found', 'rejected'])
 
-function configurationSteps({ state, problem }: StatusResult['daemon']['configuration']): string[] {
-  if (isAboutPair(problem)) return [problem]
-  if (state === 'faulty')
-    return ['Correct the configuration (`kyc-tokend check` names each fault), then reload (SIGHUP)']
-  // A reload has no effect on some settings.
-  const how = problem === null ? 'reload (SIGHUP)' : '`systemctl restart kyc-tokend`'
-  return state === 'changed' ? [`Have the changed configuration taken over: ${how}`] : []
-}
-
-/** Reports whether the problem is another pair in the secret files, which the service refused or which is being tried. */
-export function isAboutPair(problem: string | null | undefined): problem is string {
-  return / holds (?:a|another) pair/.test(problem ?? '')
-}
-
 /** The next steps, the most important first, as sentences with the commands of this host; none if all is well. */
 function nextSteps(status: StatusResult, { unit }: SystemdState): string[] {
   const { alert, failure, files, daemon } = status
+  const place = { account: accountOfConfig(daemon.configFile), isUnit: unit !== null, pid: daemon.pid }
+  const advise = (advice: Advice): string => renderedAt(advice, place)
   const steps: string[] = []
   // An alert may be older than the present failure, whose remedy counts; a refusal stays one.
   if (alert !== null && (failure === null || status.state === 'refused')) steps.push(alert.remedy)
-  else if (failure !== null) steps.push(remedies[failure.reason as Reason | PostponedReason])
+  else if (failure !== null) steps.push(advise(remedies[failure.reason as Reason | PostponedReason]))
   const reason = failure?.reason ?? alert?.reason
-  if (reason !== undefined) steps.push(...keyMistakes(reason))
+  if (reason !== undefined) steps.push(...keyMistakes(reason).map((mistake) => capitalized(advise(mistake))))
   if (alert?.contact) steps.push(`Call ${alert.contact}`)
-  steps.push(...configurationSteps(daemon.configuration))
+  steps.push(...configurationSteps(daemon.configuration, place))
   const faulty = files.filter(({ ok }) => !ok).length
   if (faulty > 0)
     steps.push(`Correct ${faulty === 1 ? 'the token file' : `the ${faulty} token files`} marked ✗`)
   if (daemon.stateProblem) steps.push(`The state for a restart cannot be saved: ${daemon.stateProblem}`)
-  return steps.map((step) => asSentence(asTyped(step, unit, daemon.pid)))
+  return steps.map(asSentence)
 }
 
-/** A step about common mistakes with keys, if the reason can come from one. */
-export function keyMistakes(reason: string): string[] {
-  if (!OF_CREDENTIALS.has(reason)) return []
+function configurationSteps(
+  { state, problem, pair }: StatusResult['daemon']['configuration'],
+  place: Place,
+): string[] {
+  if (pair !== undefined) return [problem ?? '']
+  if (state === 'faulty') {
+    const text = 'Correct the configuration, each fault of which is named by `check`, then have it read again'
+    return [renderedAt({ text, steps: ['check', 'reload'] }, place)]
+  }
+  if (state === 'current') return []
+  // A reload has no effect on some settings.
+  if (problem === null)
+    return [renderedAt({ text: 'Have the changed configuration taken over', steps: ['reload'] }, place)]
+  const text = place.isUnit ? 'by a restart' : 'by ending the daemon and starting it again'
   return [
-    '`kyc-tokend check` finds mistakes with keys: quotes or blanks around one, NAME= before it, the endpoint in `baseUrl`',
+    renderedAt({ text: `Have the changed configuration taken over ${text}`, steps: ['restart'] }, place),
   ]
 }
 
-/** The sentence with the commands for this host: systemd's, or a signal to the process. */
-function asTyped(step: string, unit: string | null, pid: number): string {
-  const words = accountWords(unit?.split('@')[1])
-  const sudo = unit === null ? '' : 'sudo '
-  const reload = unit === null ? `kill -HUP ${pid}` : `sudo systemctl reload ${unit}`
-  const restart = unit === null ? 'stop it, and `kyc-tokend run` again' : `\`sudo systemctl restart ${unit}\``
-  return step
-    .replaceAll('`systemctl restart kyc-tokend`', restart)
-    .replaceAll('reload (SIGHUP)', `\`${reload}\``)
-    .replaceAll(/`kyc-tokend (check|refresh|status)([^`]*)`/g, `\`${sudo}kyc-tokend $1${words}$2\``)
+/** Where common mistakes with keys are found, if the reason can come from one. */
+export function keyMistakes(reason: string): Advice[] {
+  if (!OF_CREDENTIALS.has(reason)) return []
+  const text =
+    'look for quotes or blanks around a key, NAME= before it, or the endpoint in `baseUrl`, which a check names'
+  return [{ text, steps: ['check'] }]
 }

@@ -2,21 +2,23 @@
 import { asSentence } from '../lib/display-text.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
 import { formatDuration } from '../lib/duration.ts'
+import { renderedAt } from '../lib/remedy.ts'
 import { permanentReasons, remedies, type PostponedReason, type Reason } from '../token/outcome.ts'
 import { afterFiles, ask } from './ask.ts'
 import type { RunCommand } from './command.ts'
+import { placeOfDaemon } from './systemd.ts'
 
 /** The daemon ended before the attempt did, and its sentence has the remedy. */
 const STOPPING = 'stopping'
 
 export const run: RunCommand = async (invocation) => {
-  const [result, isNew] = await ask(invocation, async (client) => {
-    const { token } = await client.status()
+  const [result, isNew, daemon] = await ask(invocation, async (client) => {
+    const { token, daemon: asked } = await client.status()
     const answer = await client.refresh()
     const isOther = answer.fingerprint !== token?.fingerprint
     // A file is not written again for the same token.
     if (answer.outcome === 'ok' && isOther) await afterFiles(client, answer.obtainedAt!)
-    return [answer, isOther] as const
+    return [answer, isOther, asked] as const
   })
   if (result.outcome === 'ok') {
     const life = formatDuration(Date.parse(result.expiresAt ?? '') - Date.now())
@@ -26,7 +28,8 @@ export const run: RunCommand = async (invocation) => {
   }
   const { reason = STOPPING, detail = '' } = result
   const sentences = [`No new token (${reason}): ${detail}`]
-  if (reason !== STOPPING) sentences.push(remedies[reason as Reason | PostponedReason])
+  if (reason !== STOPPING)
+    sentences.push(renderedAt(remedies[reason as Reason | PostponedReason], await placeOfDaemon(daemon)))
   if (result.fingerprint !== undefined) sentences.push(`Token ${result.fingerprint} is still served`)
   const isRefused = permanentReasons.some((permanent) => permanent === reason)
   const status = isRefused ? exitStatus.noPermission : exitStatus.tryAgain

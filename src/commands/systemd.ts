@@ -2,17 +2,11 @@
 import { existsSync, globSync, lstatSync, readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { parseEnv } from 'node:util'
-import {
-  accountConfigPath,
-  accountOfConfig,
-  accountWords,
-  socketCure,
-  systemSocket,
-  unitNames,
-} from '../lib/account.ts'
+import { accountConfigPath, accountOfConfig, accountWords, systemSocket, unitNames } from '../lib/account.ts'
 import { SYSTEM_CONFIG_DIRECTORY } from '../lib/paths.ts'
 import { errorCode, exitStatus, withSystemFallback, UserError } from '../lib/error.ts'
 import { runProgram } from '../lib/run-program.ts'
+import { remakeSockets, type Place } from '../lib/remedy.ts'
 
 /** The operator's command for alerts of all accounts. */
 export const ALERT_COMMAND = join(SYSTEM_CONFIG_DIRECTORY, 'alert-command')
@@ -124,14 +118,23 @@ export interface SystemdState {
 
 export const notUnderSystemd: SystemdState = { unit: null, alertCommand: null, alertProblem: null }
 
+/** For the commands of remedies about a daemon that answers. */
+export async function placeOfDaemon({
+  pid,
+  configFile,
+}: {
+  pid: number
+  configFile: string
+}): Promise<Place> {
+  const account = accountOfConfig(configFile)
+  const service = await unitProperties(`${unitNames(account).unit}.service`, ['MainPID'])
+  return { account, isUnit: service?.['MainPID'] === String(pid), pid }
+}
+
 /** The facts about a daemon that answers. */
 export async function systemdStateOf(daemon: { pid: number; configFile: string }): Promise<SystemdState> {
-  const account = accountOfConfig(daemon.configFile)
-  const { unit } = unitNames(account)
-  const service = await unitProperties(`${unit}.service`, ['MainPID'])
-  return service?.['MainPID'] === String(daemon.pid)
-    ? { unit, ...(await alertState(account)) }
-    : notUnderSystemd
+  const { account, isUnit } = await placeOfDaemon(daemon)
+  return isUnit ? { unit: unitNames(account).unit, ...(await alertState(account)) } : notUnderSystemd
 }
 
 /** The facts about the operator's command, and about the unit that starts it at an alert. */
@@ -191,7 +194,7 @@ export async function whyNotRunning(account: string | undefined): Promise<string
   if (masked.length > 0)
     return `${masked.join(' and ')} ${masked.length > 1 ? 'are' : 'is'} masked: \`sudo systemctl unmask ${masked.join(' ')} && sudo systemctl enable --now ${unit}\``
   if (socket?.['ActiveState'] === 'active' && isAbsent(systemSocket(account)))
-    return `the socket of ${unit}.socket was removed: \`${socketCure(account)}\``
+    return `the socket of ${unit}.socket was removed: \`${remakeSockets(account).join(' && ')}\``
   return reasonOf(unit, service, words)
 }
 

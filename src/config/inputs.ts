@@ -3,9 +3,10 @@ import { join, resolve } from 'node:path'
 import { accountOfEnvironment, unitNames } from '../lib/account.ts'
 import { CONTROL_CHARACTER } from '../lib/display-text.ts'
 import { holdsCertificates } from '../lib/crypto.ts'
+import { shellWord } from '../lib/remedy.ts'
 import { Secret } from '../lib/secret.ts'
 import type { Diagnostics } from './issues.ts'
-import { contentPath, permissionFaults, readFile, shellWord, type StagedFiles } from './read-file.ts'
+import { contentPath, permissionFaults, readFile, type StagedFiles } from './read-file.ts'
 import type { SecretSource } from './schema.ts'
 
 export interface InputsOptions {

@@ -14,6 +14,8 @@ export interface ConfigurationState {
   readonly state: 'current' | 'changed' | 'faulty'
   /** The faults and their remedies, or why a reload does not help; null: neither. */
   readonly problem: string | null
+  /** The problem is another pair in the secret files: the service refused it, or it is being tried. */
+  readonly pair?: 'refused' | 'tried'
 }
 
 export type ConfigOnDisk = ReturnType<typeof createConfigOnDisk>

@@ -12,6 +12,7 @@ import {
 import { errorCode, errorMessage, withSystemFallback } from '../lib/error.ts'
 import { SERVICE_USER, SYSTEM_CONFIG_DIRECTORY } from '../lib/paths.ts'
 import { nameOf } from '../lib/posix-ids.ts'
+import { shellWord } from '../lib/remedy.ts'
 
 /** Far more than any configuration, secret or bundle of certificates holds. */
 const MAX_FILE_BYTES = 1024 * 1024
@@ -107,9 +108,4 @@ export function permissionFaults(
 /** Kubernetes projects a secret as a link into `..data`, where chmod is of no use. */
 function isProjected(path: string): boolean {
   return withSystemFallback(false, () => readlinkSync(path).startsWith('..data/'))
-}
-
-/** A word that a person can paste into a shell. */
-export function shellWord(text: string): string {
-  return /^[\w./:@%+=,-]+$/.test(text) ? text : `'${text.replaceAll("'", String.raw`'\''`)}'`
 }

@@ -113,7 +113,10 @@ export function createSecretWatch(options: {
       : `holds another pair, which is tried until there is an answer (${error})`
     const former = failedPair?.state.problem
     const sentence = `${files.join(' with ')} ${words}`
-    failedPair = { state: { state: isRefused ? 'faulty' : 'changed', problem: sentence }, against: running() }
+    const verdict = isRefused
+      ? ({ state: 'faulty', pair: 'refused' } as const)
+      : ({ state: 'changed', pair: 'tried' } as const)
+    failedPair = { state: { ...verdict, problem: sentence }, against: running() }
     if (former === sentence) return
     log('error', 'The credentials in the files were changed and give no token: the former ones stay in use', {
       event: 'credentials-not-taken-over',

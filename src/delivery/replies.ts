@@ -12,6 +12,7 @@ import type {
 } from '../protocol.ts'
 import type { Keeper } from '../token/keeper.ts'
 import { createLiveness } from '../token/variable.ts'
+import { renderedAt, type Place } from '../lib/remedy.ts'
 import { remedies, type FetchOutcome } from '../token/outcome.ts'
 import { dueAtMs, isStale, usableToken, usableUntilMs, type TokenState } from '../token/state.ts'
 import { fingerprintOf } from '../token/token.ts'
@@ -39,15 +40,17 @@ export type Replies = ReturnType<typeof createReplies>
 export function createReplies(options: {
   keeper: Keeper
   sources: StatusSources
+  /** For the commands of remedies. */
+  place: Place
   /** A clock that stops during suspend, in ms: a suspended loop cannot tick. */
   monotonicMs?: () => number
 }) {
-  const { keeper, sources, monotonicMs = systemMonotonicMs } = options
-  let cached = cachedReply(keeper.state(), keeper.now())
+  const { keeper, sources, place, monotonicMs = systemMonotonicMs } = options
+  let cached = cachedReply(keeper.state(), keeper.now(), place)
 
   function current(now = keeper.now()): Result<CachedToken> {
     const state = keeper.state()
-    if (state !== cached.state || now.bootMs >= cached.untilMs) cached = cachedReply(state, now)
+    if (state !== cached.state || now.bootMs >= cached.untilMs) cached = cachedReply(state, now, place)
     return cached.reply
   }
 
@@ -143,12 +146,12 @@ function whyNoToken(
   return { reason, detail }
 }
 
-function faultOf(state: TokenState): Fault {
+function faultOf(state: TokenState, place: Place): Fault {
   if (state.refusal !== null) {
     const { reason, detail } = state.refusal
     return {
       code: reason,
-      message: `The service refuses the account: ${asSentence(detail)} ${asSentence(remedies[reason])}`,
+      message: `The service refuses the account: ${asSentence(detail)} ${asSentence(renderedAt(remedies[reason], place))}`,
       reason,
     }
   }
@@ -159,16 +162,21 @@ function faultOf(state: TokenState): Fault {
   if (state.failure === null)
     return { code, message: `${words}: the service is being asked. Wait, or ask again.` }
   const { reason, detail } = state.failure
-  return { code, message: `${words}: ${asSentence(detail)} ${asSentence(remedies[reason])}`, reason }
+  return {
+    code,
+    message: `${words}: ${asSentence(detail)} ${asSentence(renderedAt(remedies[reason], place))}`,
+    reason,
+  }
 }
 
 /** The reply for this state; valid until the state changes, or until `untilMs` on the boot clock, when time alone changes it. */
 function cachedReply(
   state: TokenState,
   now: Instant,
+  place: Place,
 ): { readonly state: TokenState; readonly reply: Result<CachedToken>; readonly untilMs: number } {
   const token = usableToken(state, now)
-  if (token === null) return { state, reply: { fault: faultOf(state) }, untilMs: Infinity }
+  if (token === null) return { state, reply: { fault: faultOf(state, place) }, untilMs: Infinity }
   const result: TokenResult = { accessToken: token.accessToken, ...describeToken(token, state, now) }
   const json = JSON.stringify(result)
   const value = { json, jsonTail: json.slice(1), text: token.accessToken, fingerprint: token.fingerprint }

@@ -20,7 +20,8 @@ export interface StatusSources {
   clients(): StatusResult['clients']
   daemon(): StatusResult['daemon']
   /** `contact`: the person to call. */
-  alert(): (CurrentAlert & { readonly contact: string | null }) | null
+  alert():
+    (Omit<CurrentAlert, 'remedy'> & { readonly remedy: string; readonly contact: string | null }) | null
   share(): StatusResult['share']
 }
 

@@ -66,37 +66,9 @@ export function accountOfEnvironment(env: NodeJS.ProcessEnv): string | undefined
   return isAccountName(name) ? name : undefined
 }
 
-/** The remedy with the account in its commands. */
-export function remedyOf(remedy: string, account: string | undefined): string {
-  return account === undefined
-    ? remedy
-    : remedy.replaceAll(/`kyc-tokend (?:check|refresh|status)\b(?! --account)/g, `$& --account ${account}`)
-}
-
 /** The `ipc.sock` of the account's units. */
 export function systemSocket(account: string | undefined): string {
   return join(serviceEnvironment(account).RUNTIME_DIRECTORY, 'ipc.sock')
-}
-
-/** Makes the runtime directory and the sockets of the account's units again: ready to paste into a shell. */
-export function socketCure(account: string | undefined): string {
-  const { unit, httpUnit, alertUnit } = unitNames(account)
-  // The path unit watches a directory that is gone, too. `restart` would fail for a unit that is masked.
-  return `sudo systemd-tmpfiles --create && sudo systemctl try-restart ${unit}.socket ${httpUnit}.socket ${alertUnit}.path`
-}
-
-/** The same, if the directory is the runtime directory that systemd gave the daemon of this environment; else undefined. */
-export function cureOf(directory: string, env: NodeJS.ProcessEnv): string | undefined {
-  const isOurs =
-    env['RUNTIME_DIRECTORY'] === directory && `${directory}/`.startsWith(`${SYSTEM_RUNTIME_DIRECTORY}/`)
-  return isOurs ? socketCure(accountOfEnvironment(env)) : undefined
-}
-
-/** Adds settings to a drop-in of the unit and has them take effect: ready to paste into a shell. */
-export function dropInCure(unit: string, settings: readonly string[]): string {
-  const folder = `/etc/systemd/system/${unit}.service.d`
-  const lines = ['[Service]', ...settings].map((line) => `${line}\\n`).join('')
-  return `sudo mkdir -p ${folder} && printf '${lines}' | sudo tee -a ${folder}/token-files.conf && sudo systemctl daemon-reload && sudo systemctl restart ${unit}`
 }
 
 /** ` --account NAME` for a command about this account, or nothing. */

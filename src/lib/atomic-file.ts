@@ -1,13 +1,13 @@
 // Replaces a file so that a reader sees the old one or the new one, whole, with the right mode and owner from its first moment.
 import { constants, type Stats } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
-import { accountOfEnvironment, cureOf, dropInCure, unitNames } from './account.ts'
 import { randomHex } from './crypto.ts'
 import { directoryProblem, directoryWarning } from './directory-access.ts'
 import { DiskStalledError, onFileSystem } from './disk-queue.ts'
-import { errorCode, errorMessage } from './error.ts'
+import { errorCode } from './error.ts'
 import { fs } from './fs.ts'
-import { nameOf } from './posix-ids.ts'
+import { placeOf, rendered } from './remedy.ts'
+import { writeRemedy } from './write-remedy.ts'
 
 /** Why a file could not be replaced or removed: one sentence with the remedy. `code` is the system's, if there is one. */
 export class FileError extends Error {
@@ -214,34 +214,10 @@ export function asFileError(path: string, error: unknown, failure = cannotWrite(
   if (error instanceof DiskStalledError)
     return new FileError(`${failure}: ${error.message}`, { cause: error })
   if (error instanceof FileError || errorCode(error) === undefined) return error
-  return new FileError(`${failure}: ${remedyFor(dirname(path), error)}`, { cause: error })
+  const remedy = writeRemedy(dirname(path), error, placeOf(process.env))
+  return new FileError(`${failure}: ${rendered(remedy)}`, { cause: error })
 }
 
 function cannotWrite(path: string): string {
   return `Cannot write ${path}`
-}
-
-function remedyFor(directory: string, error: unknown): string {
-  const isChown = (error as { syscall?: unknown }).syscall === 'fchown'
-  if (isChown) {
-    return `kyc-tokend may not give it this owner or group (${errorMessage(error)}): leave out owner, and for the group make the directory setgid (chgrp GROUP ${directory} && chmod g+s ${directory}) and leave out group`
-  }
-  switch (errorCode(error)) {
-    case 'ENOENT':
-      return `the directory ${directory} is not there: ${cureOf(directory, process.env) ?? 'create it'}`
-    case 'ENOTDIR':
-    case 'ELOOP':
-      return `${directory} is a symbolic link or no directory: choose the directory itself`
-    case 'EACCES':
-    case 'EPERM':
-      return `kyc-tokend may not write in ${directory}: let the user ${nameOf('user', process.geteuid!())} write there (chown or chmod)`
-    case 'EROFS':
-      return `${directory} is read-only, under systemd for this unit alone: ${dropInCure(unitNames(accountOfEnvironment(process.env)).unit, [`ReadWritePaths=-${directory}`])}`
-    case 'ENOSPC':
-    case 'EDQUOT':
-      return `no space is left in ${directory}: free some`
-    case undefined:
-    default:
-      return errorMessage(error)
-  }
 }

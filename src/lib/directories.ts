@@ -1,12 +1,13 @@
 // The daemon's own directories: made at the start, and again if they were removed.
 import type { Stats } from 'node:fs'
-import { cureOf } from './account.ts'
 import { DIRECTORY_FLAGS } from './atomic-file.ts'
 import { directoryProblem } from './directory-access.ts'
 import { DiskStalledError, onFileSystem } from './disk-queue.ts'
 import { errorCode, errorMessage, exitStatus, fallbackOnSystemError, UserError } from './error.ts'
 import { fs } from './fs.ts'
 import { createProblemLog, type Log } from './log.ts'
+import { placeOf, rendered } from './remedy.ts'
+import { writeRemedy } from './write-remedy.ts'
 
 interface Directory {
   readonly path: string
@@ -81,9 +82,7 @@ async function prepareDirectory(directory: Directory): Promise<string | undefine
     return problem && `The directory ${path} is not safe: ${problem}.`
   } catch (cause) {
     if (cause instanceof DiskStalledError) throw cause
-    const cure = cureOf(path, process.env)
-    const message =
-      cure === undefined ? cannotMake(path, cause) : `The directory ${path} cannot be used: ${cure}.`
+    const message = `The directory ${path} cannot be used: ${whyNot(path, cause)}, or set another directory.`
     throw new UserError(message, exitStatus.configuration, { cause })
   }
 }
@@ -99,13 +98,11 @@ async function makeDirectory({ path, mode }: Directory): Promise<Stats> {
   }
 }
 
-function cannotMake(path: string, error: unknown): string {
+function whyNot(path: string, error: unknown): string {
   const code = errorCode(error)
-  if (code === 'EEXIST' || code === 'ENOTDIR')
-    return `${path} cannot be a directory, because it or a part of its path is something else: remove that, or set another directory.`
-  if (code === 'EROFS')
-    return `The directory ${path} cannot be made, because the file system there is read-only: under systemd name it in a ReadWritePaths= drop-in, or set another directory.`
-  if (code === 'EACCES' || code === 'EPERM')
-    return `The directory ${path} may not be made: make it as root and give it to the daemon's user (install -d -m 0700 -o USER ${path}), or set another directory.`
-  return `The directory ${path} cannot be made (${errorMessage(error)}): set another directory.`
+  if (code === 'EEXIST' || code === 'ENOTDIR') return 'it or a part of its path is no directory: remove that'
+  const place = placeOf(process.env)
+  // That the directory above may not be written means the same as that this one is not there.
+  const isDenied = code === 'EACCES' || code === 'EPERM'
+  return rendered(writeRemedy(path, isDenied ? Object.assign(new Error(), { code: 'ENOENT' }) : error, place))
 }

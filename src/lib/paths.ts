@@ -15,6 +15,13 @@ export const SYSTEM_STATE_DIRECTORY = '/var/lib/kyc-tokend'
 export const SYSTEM_CONFIG_DIRECTORY = '/etc/kyc-tokend'
 /** The user as whom the units run the daemon. */
 export const SERVICE_USER = 'kyc-tokend'
+/** Serves the whole system, or a person: no remedy may change its owner or mode. */
+export function isSystemDirectory(path: string): boolean {
+  const below = /^\/(?:bin|boot|dev|efi|etc|lib|proc|sbin|sys|usr)\//
+  const itself = /^\/(?:[^/]+|var\/[^/]+|run\/user|(?:home|media|mnt)\/[^/]+)?$/
+  return below.test(path) || itself.test(path)
+}
+
 /** Longest path of a Unix socket: `sun_path` without its NUL byte (unix(7)). */
 export const MAX_SOCKET_PATH_BYTES = 107
 

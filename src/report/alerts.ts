@@ -1,10 +1,10 @@
 // Alerts: each is raised, repeated as a reminder, and resolved, in the log and in the files that the operator's command reads.
 import { dirname, join } from 'node:path'
 import type { Config } from '../config/config.ts'
-import { remedyOf } from '../lib/account.ts'
 import { isRecord, parseJson } from '../lib/input.ts'
 import type { Log } from '../lib/log.ts'
 import { createOwnFile } from '../lib/managed-file.ts'
+import { renderedAt, type Place } from '../lib/remedy.ts'
 import type { AlertTestResult } from '../protocol.ts'
 import { currentAlert, type CurrentAlert } from '../token/state.ts'
 import type { KeeperView } from '../token/keeper.ts'
@@ -33,7 +33,7 @@ const REHEARSAL_MS = 10_000
 const REHEARSAL = {
   reason: 'test',
   detail: 'Raised by `kyc-tokend alert-test`',
-  remedy: 'Nothing to do: it resolves itself after 10 s',
+  remedy: { text: 'Nothing to do: it resolves itself after 10 s', steps: [] },
   noTokenSince: null,
   failure: null,
   askedBy: null,
@@ -46,10 +46,10 @@ export function createAlerts(options: {
   path: string
   settings: AlertSettings
   host: () => string
-  /** Undefined: the one without a name. */
-  account?: string | undefined
+  /** For the commands of remedies. */
+  place: Place
 }) {
-  const { keeper, log, host, account } = options
+  const { keeper, log, host, place } = options
   let { settings } = options
   const files = createAlertFiles(options.path, log)
   let raised: Raised | null = null
@@ -64,7 +64,7 @@ export function createAlerts(options: {
 
   const origin = (): AlertRecord => ({
     host: host(),
-    account,
+    account: place.account,
     contact: settings.contact ?? undefined,
   })
 
@@ -72,7 +72,7 @@ export function createAlerts(options: {
     return {
       reason: alert.reason,
       detail: alert.detail,
-      remedy: remedyOf(alert.remedy, account),
+      remedy: renderedAt(alert.remedy, place),
       failure: alert.failure ?? undefined,
       ...origin(),
       since: isoTime(alert.since.wallMs),

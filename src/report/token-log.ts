@@ -1,7 +1,7 @@
 // Logs what happens to the token: obtained, failing, recovered, refused, expired. An outage makes a few records, not a flood.
 import { formatInstant, formatInstantOrNull, type Instant } from '../lib/clock.ts'
-import { remedyOf } from '../lib/account.ts'
 import type { Log } from '../lib/log.ts'
+import { renderedAt, type Place } from '../lib/remedy.ts'
 import { remedies, type PermanentFailure, type TransientReason } from '../token/outcome.ts'
 import { isStale, nextRequestMs, usableToken, usableUntilMs, type Failure } from '../token/state.ts'
 import type { Token } from '../token/token.ts'
@@ -23,12 +23,12 @@ const QUIET_MS = { first: 60_000, most: 3_600_000 }
 export function createTokenLog({
   keeper,
   log,
-  account,
+  place,
 }: {
   keeper: KeeperView
   log: Log
-  /** Undefined: the one without a name. */
-  account?: string | undefined
+  /** For the commands of remedies. */
+  place: Place
 }) {
   /** The token that was usable at the last event. */
   let usable: Token | null = null
@@ -104,7 +104,7 @@ export function createTokenLog({
       failingForSeconds: secondsSince(since),
       nextAttemptAt: formatInstant(retryAtMs, now),
       tokenUsableUntil: tokenUsableUntil(),
-      remedy: isKnown ? null : remedyOf(remedies[reason], account),
+      remedy: isKnown ? null : renderedAt(remedies[reason], place),
     })
   }
 

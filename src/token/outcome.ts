@@ -1,4 +1,5 @@
 // Outcomes of one attempt: a token, a failure that is retried, a refusal that is not, or an attempt that is put off.
+import type { Advice } from '../lib/remedy.ts'
 
 /** Failures that are retried (contract, section 4). `rejected` also raises an alert. */
 export const transientReasons = [
@@ -18,47 +19,71 @@ export const permanentReasons = ['account-inactive', 'account-not-found'] as con
 export type PermanentReason = (typeof permanentReasons)[number]
 export type Reason = TransientReason | PermanentReason
 
-/** Holds while the service's refusal does. */
-export const NOT_ASKED_AGAIN = '; until then the service is not asked again'
-
 /**
- * The remedy for each reason, for alerts, status, explain and check: the action of a person, in plain words, without a
- * full stop. It names settings and commands. Actions for refusals are those of the interface description, section 7.
+ * The remedy for each reason, for alerts, status, explain and check: the action of a person, in plain words. It names
+ * settings and commands. Actions for refusals are those of the interface description, section 7.
  */
-export const remedies: Readonly<Record<Reason | PostponedReason, string>> = {
-  'account-inactive':
-    "Contact the service's support and have the account activated, then run `kyc-tokend refresh`" +
-    NOT_ASKED_AGAIN,
-  'account-not-found':
-    'Check `baseUrl`, `service` (if set), `credentials.apiKey` and `credentials.apiSecret` against the dashboard of the ' +
-    "account and reload (SIGHUP); if they are right, contact the service's support, then run `kyc-tokend refresh`" +
-    NOT_ASKED_AGAIN,
-  rejected:
-    'Check `baseUrl`, `service` (if set) and the credentials: the service rejects requests of this kind at this address; kyc-tokend asks ' +
-    'again every 5 to 10 minutes, and at once with `kyc-tokend refresh`',
-  'rate-limited':
-    'Nothing to do if it passes: kyc-tokend waits as long as the service asked for; if it goes on, find out what else uses ' +
-    'these credentials',
-  'server-error':
-    "Nothing to do if it passes: kyc-tokend goes on asking; if it lasts, read the service's status page or contact its " +
-    'support',
-  'malformed-answer':
-    'Check that `baseUrl` (or `service.tokenUrl`) leads to the service itself and not to a login page, a proxy or a redirect; if it does, contact ' +
-    "the service's support",
-  network:
-    'Check from this host that the name in `baseUrl` (or `service.tokenUrl`) resolves and that no firewall, proxy or route blocks the connection; ' +
-    '`kyc-tokend check --live` tries it',
-  timeout:
-    'Nothing to do if it passes; if it lasts, check the network to the service, or raise `request.timeout` or ' +
-    '`request.connectTimeout`',
-  tls:
-    "Check this host's clock and that `baseUrl` (or `service.tokenUrl`) has the service's own name; where a proxy or the service has a private " +
-    'authority, give its certificate as `request.caFile`',
-  'share-lost':
-    'Nothing to do if it passes: the token is served meanwhile; if it lasts, check share.servers from this host with ' +
-    '`kyc-tokend check`, or run `kyc-tokend refresh`',
-  'not-asked':
-    'Run `kyc-tokend refresh` on a host of the fleet that asks the service (`share.asks`); this one takes over its token',
+export const remedies: Readonly<Record<Reason | PostponedReason, Advice>> = {
+  'account-inactive': {
+    text: "Contact the service's support and have the account activated, then ask again",
+    steps: ['refresh'],
+  },
+  'account-not-found': {
+    text:
+      'Compare `baseUrl`, `service` (if set), `credentials.apiKey` and `credentials.apiSecret` with the dashboard of the ' +
+      "account, and correct what differs; if nothing does, contact the service's support; then ask again",
+    steps: ['reload', 'refresh'],
+  },
+  rejected: {
+    text:
+      'Correct `baseUrl`, `service` (if set) or the credentials, because the service rejects requests of this kind at this ' +
+      'address; kyc-tokend asks again every 5 to 10 minutes, or at once',
+    steps: ['reload', 'refresh'],
+  },
+  'rate-limited': {
+    text:
+      'Nothing to do if it passes: kyc-tokend waits as long as the service asked for; if it goes on, find out what else uses ' +
+      'these credentials',
+    steps: [],
+  },
+  'server-error': {
+    text:
+      "Nothing to do if it passes: kyc-tokend goes on asking; if it lasts, read the service's status page or contact its " +
+      'support',
+    steps: [],
+  },
+  'malformed-answer': {
+    text:
+      'See that `baseUrl` (or `service.tokenUrl`) leads to the service itself and not to a login page, a proxy or a redirect; ' +
+      "if it does, contact the service's support",
+    steps: [],
+  },
+  network: {
+    text:
+      'See that the name in `baseUrl` (or `service.tokenUrl`) resolves on this host and that no firewall, proxy or route ' +
+      'blocks the connection',
+    steps: ['check --live'],
+  },
+  timeout: {
+    text:
+      'Nothing to do if it passes; if it lasts, check the network to the service, or raise `request.timeout` or ' +
+      '`request.connectTimeout`',
+    steps: [],
+  },
+  tls: {
+    text:
+      "Check this host's clock and that `baseUrl` (or `service.tokenUrl`) has the service's own name; where a proxy or the " +
+      'service has a private authority, give its certificate as `request.caFile`',
+    steps: [],
+  },
+  'share-lost': {
+    text: 'Nothing to do if it passes: the token is served meanwhile; if it lasts, try share.servers from this host',
+    steps: ['check'],
+  },
+  'not-asked': {
+    text: 'This host takes over the token of a host that asks the service (`share.asks`); run there',
+    steps: ['refresh'],
+  },
 }
 
 /** A host of the fleet that asked instead of this one. */

@@ -1,9 +1,9 @@
 // The program's one variable: the facts. Their meaning (ready, stale, expired, due) is a function of them and the time.
 import type { Instant } from '../lib/clock.ts'
+import type { Advice } from '../lib/remedy.ts'
 import type { Phase } from '../protocol.ts'
 import type { RetryPolicy } from './backoff.ts'
 import {
-  NOT_ASKED_AGAIN,
   remedies,
   type Cause,
   type PermanentReason,
@@ -254,8 +254,7 @@ export interface CurrentAlert {
   readonly reason: Alert['reason'] | 'no-token'
   readonly detail: string
   readonly since: Instant
-  /** A sentence without a full stop. */
-  readonly remedy: string
+  readonly remedy: Advice
   /** Since when there has been no usable token, once that is longer than `alerts.noTokenAfter`. */
   readonly noTokenSince: Instant | null
   /** The failure behind `no-token`, if an attempt has failed. */
@@ -267,10 +266,12 @@ export interface CurrentAlert {
 /** A host of a fleet that waits for its own time to ask puts it off by no more at once. */
 const MOMENT_MS = 15_000
 
-const NOTHING_FAILED = {
+const NOTHING_FAILED: Pick<CurrentAlert, 'detail' | 'remedy'> = {
   detail: 'There has been no usable token, and no attempt has failed',
-  remedy:
-    'Check with `kyc-tokend status` what kyc-tokend waits for, and with `kyc-tokend check` its configuration',
+  remedy: {
+    text: 'See what kyc-tokend waits for, and whether its configuration has a fault',
+    steps: ['status', 'check'],
+  },
 }
 
 /**
@@ -288,8 +289,7 @@ export function currentAlert(
   const isLong = since !== null && noTokenAfterMs !== null && now.bootMs - since.bootMs >= noTokenAfterMs
   const { alert } = state
   if (alert !== null) {
-    const all = remedies[alert.reason]
-    const remedy = state.refusal === null ? all.replace(NOT_ASKED_AGAIN, '') : all
+    const remedy = remedies[alert.reason]
     return { ...alert, remedy, noTokenSince: isLong ? since : null, failure: null }
   }
   const isPutOff = state.postponedUntilMs !== null && state.postponement === null

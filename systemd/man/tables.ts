@@ -5,6 +5,7 @@ import { exitSentence } from '../../src/commands/command-line.ts'
 import { commands } from '../../src/commands/specs.ts'
 import { standardService } from '../../src/config/service.ts'
 import { scenarioNames, summaryOf } from '../../src/sandbox/scenarios.ts'
+import { renderedAt, unitPlace } from '../../src/lib/remedy.ts'
 import { failureTable } from '../../src/source/response.ts'
 import { remedies, type Reason } from '../../src/token/outcome.ts'
 import { settingRows } from './setting-rows.ts'
@@ -55,7 +56,7 @@ export function tables(): Readonly<Record<string, Table>> {
       rows: failureTable(standardService())
         .flatMap(({ reasons }) => reasons)
         .filter((reason): reason is Reason => reason !== 'ok')
-        .map((reason) => [code(reason), remedies[reason]]),
+        .map((reason) => [code(reason), renderedAt(remedies[reason], unitPlace(undefined))]),
     },
     scenarios: {
       page: 'rehearse.md',

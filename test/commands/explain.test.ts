@@ -3,6 +3,7 @@ import { join } from 'node:path'
 import { Readable } from 'node:stream'
 import { describe, expect, it } from 'vitest'
 import { run } from '../../src/commands/explain.ts'
+import { renderedAt, unitPlace } from '../../src/lib/remedy.ts'
 import { remedies } from '../../src/token/outcome.ts'
 import { jwtOf } from '../support/jwt.ts'
 import { createMemoryStream } from '../support/memory-stream.ts'
@@ -31,14 +32,16 @@ describe('explain', () => {
     expect(text).toMatch(/^Reason: account-inactive$/m)
     expect(text).toMatch(/^Detail: Your account is not active$/m)
     expect(text).toMatch(/^Then: one alert, and no request until/m)
-    expect(text).toContain(`Remedy: ${remedies['account-inactive']}`)
+    expect(text).toContain(`Remedy: ${renderedAt(remedies['account-inactive'], unitPlace(undefined))}`)
   })
 
   it('reads the body from a file', async () => {
     const body = join(await tempDirectory(), 'body.json')
     await writeFile(body, 'Account not found')
     expect(await explain({ status: '404', body })).toMatch(/^Reason: account-not-found$/m)
-    expect(await explain({ status: '404', body })).toMatch(/^Remedy: .*mistakes with keys: quotes or blanks/m)
+    expect(await explain({ status: '404', body })).toMatch(
+      /^Remedy: .*; look for quotes or blanks around a key/m,
+    )
     await writeFile(body, 'Account not found'.padEnd(70_000))
     expect(await explain({ status: '404', body })).toMatch(/^Reason: rejected$/m)
     expect(await explain({ status: '200', body })).toMatch(/^Detail: .*longer than 64 KiB/m)

@@ -281,7 +281,8 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
   })
 
   it('`check` asks a daemon that runs for the pair that the service refused, and starts none', async () => {
-    const configuration = { state: 'faulty', problem: '/secret holds a pair that the service refused' }
+    const problem = '/secret holds a pair that the service refused'
+    const configuration = { state: 'faulty', problem, pair: 'refused' as string | undefined }
     const daemon = await daemonWith(({ answer }) => answer('status.result', { daemon: { configuration } }))
     const config = { baseUrl: 'http://127.0.0.1:9', credentials }
     const units = {
@@ -304,9 +305,9 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
     expect(await secrets('inactive')).toBeUndefined()
     expect(daemon.asked).toEqual([])
     expect(await secrets('active')).toMatch(/^FAULT +secrets +\/secret holds a pair/)
-    configuration.state = 'changed'
+    configuration.pair = 'tried'
     expect(await secrets('active')).toMatch(/^warning +secrets +\/secret holds a pair/)
-    configuration.problem = 'http.path can be changed by a restart alone'
+    configuration.pair = undefined
     expect(await secrets('active')).toBeUndefined()
   })
 
@@ -344,7 +345,7 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
       `FAULT directories ${setting}tokenFiles[1].path: the directory ${directory} cannot be seen by kyc-tokend.service (PrivateTmp=yes): ${elsewhere}`,
       `FAULT directories ${setting}the file ${directory}/key cannot be read by kyc-tokend.service (PrivateTmp=yes): ${elsewhere}`,
       'ok sockets the node-ipc socket /run/kyc-tokend/ipc.sock is served by kyc-tokend.service, which runs',
-      'FAULT sockets the HTTP socket /run/kyc-tokend/http.sock was removed, so that no client finds it: sudo systemd-tmpfiles --create && sudo systemctl try-restart kyc-tokend.socket kyc-tokend-http.socket kyc-tokend-alert.path',
+      'FAULT sockets the HTTP socket /run/kyc-tokend/http.sock was removed, so that no client finds it: sudo systemd-tmpfiles --create kyc-tokend.conf && sudo systemctl try-restart kyc-tokend.socket kyc-tokend-http.socket kyc-tokend-alert.path',
       'FAULT unit a drop-in of kyc-tokend.service loads the credential lost from /nowhere/key, which does not exist, so the daemon does not start (243/CREDENTIALS): make the file, or correct the drop-in and run sudo systemctl daemon-reload',
       'FAULT unit the alert command cannot be run by its unit: sudo chmod 755 /etc/kyc-tokend/alert-command',
     ])
@@ -385,7 +386,7 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
     const after = (stdout: string): string[] =>
       stdout.split('\n').filter((line) => !/^(?:ok|warning) /.test(line))
     const holds =
-      /^kyc-tokend runs and holds a token, good for \d+ min.*\. Give it to programs: sudo usermod -aG kyc-token USER$/
+      /^kyc-tokend runs and holds a token, good for (?:1 h|\d+ min).*\. Give it to programs: sudo usermod -aG kyc-token USER$/
     const wrote = (...names: string[]): string[] => names.map((name) => `Wrote /etc/kyc-tokend/${name}`)
     const enable = 'enable --quiet --now kyc-tokend.service'
 
@@ -559,7 +560,7 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
     expect({ status, stderr }).toEqual({ status: 78, stderr: `${fault.message}\n` })
     const units = { 'kyc-tokend.socket': { ActiveState: 'active' } }
     expect((await onHost(['status'], { unit: stopped, units })).stderr).toMatch(
-      /^No kyc-tokend .*: the socket of kyc-tokend\.socket was removed: `sudo systemd-tmpfiles --create && .*`/,
+      /^No kyc-tokend .*: the socket of kyc-tokend\.socket was removed: `sudo systemd-tmpfiles --create kyc-tokend.conf && .*`/,
     )
   })
 })

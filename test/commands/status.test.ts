@@ -109,7 +109,12 @@ test.each<[string, Partial<StatusResult>, RegExp[]]>([
   ],
   [
     'another pair in the files as the next step alone',
-    { daemon: { ...good.daemon, configuration: { state: 'changed', problem: 'x holds another pair' } } },
+    {
+      daemon: {
+        ...good.daemon,
+        configuration: { state: 'changed', problem: 'x holds another pair', pair: 'tried' },
+      },
+    },
     [/^● .*\n→ x holds another pair\.\n\n(?![^]*settings)/],
   ],
   [
@@ -129,7 +134,7 @@ test.each<[string, Partial<StatusResult>, RegExp[]]>([
       token: null,
       alert: { reason: 'account-not-found', since: failure.since, remedy: 'Correct it', contact: null },
     },
-    [/^.*\n→ Correct it\.\n→ `kyc-tokend check` finds mistakes with keys/],
+    [/^.*\n→ Correct it\.\n→ Look for quotes .*: `kyc-tokend check`\.$/m],
   ],
   [
     'no clients of a socket that is not configured, and a reader without a name',
@@ -233,9 +238,10 @@ test('the shared store: connected, alone and denied', () => {
 test('commands are those of this host: systemd’s under systemd, a signal elsewhere', () => {
   const configuration = { state: 'changed', problem: null } as const
   const changed = { daemon: { ...good.daemon, configuration } }
-  const under = (unit: string): string => format(changed, { systemd: underSystemd(unit) })
-  expect(under('kyc-tokend')).toMatch(/^● ready.*\n→ .*: `sudo systemctl reload kyc-tokend`\.\n/)
-  expect(under('kyc-tokend@eu')).toContain('`sudo systemctl reload kyc-tokend@eu`')
+  const systemd = underSystemd('kyc-tokend')
+  const ofAccount = { ...changed.daemon, configFile: '/etc/kyc-tokend/accounts/eu.json' }
+  expect(format(changed, { systemd })).toMatch(/^● ready.*\n→ .*: `sudo systemctl reload kyc-tokend`\.\n/)
+  expect(format({ daemon: ofAccount }, { systemd })).toContain('`sudo systemctl reload kyc-tokend@eu`')
   expect(format(changed)).toContain('`kill -HUP 4711`')
   expect(format(changed)).toMatch(/settings +changed on disk: the daemon runs with the former ones/)
 })
@@ -249,19 +255,20 @@ test('a change that a reload leaves out needs a restart, and status says so afte
   await daemon.logged('restart-needed')
   const { stdout } = await cli(['status'])
   expect(stdout).toMatch(
-    /^→ Have the changed configuration taken over: stop it, and `kyc-tokend run` again\.$/m,
+    /^→ Have the changed configuration taken over by ending the daemon and starting it again: `kill -TERM \d+`\.$/m,
   )
   expect(stdout).toMatch(/settings +changed on disk: stateDirectory can be changed by a restart alone$/m)
 })
 
 test('a refused account: the command is first, and mistakes with keys are named', () => {
   const refused = { ...failure, reason: 'account-not-found', status: 404, attempts: 1 }
-  const fields = { state: 'refused', token: null, failure: refused, nextAttemptAt: null } as const
+  const daemon = { ...good.daemon, configFile: '/etc/kyc-tokend/accounts/eu.json' }
+  const fields = { state: 'refused', token: null, failure: refused, nextAttemptAt: null, daemon } as const
   const lines = format(fields, { systemd: underSystemd('kyc-tokend@eu') }).split('\n')
   expect(lines[1]).toMatch(
-    /^→ .*`sudo systemctl reload kyc-tokend@eu`.*`sudo kyc-tokend refresh --account eu`/,
+    /^→ .*: `sudo systemctl reload kyc-tokend@eu && sudo kyc-tokend refresh --account eu`\.$/,
   )
-  expect(lines[2]).toMatch(/^→ `sudo kyc-tokend check --account eu` finds mistakes with keys: quotes/)
+  expect(lines[2]).toMatch(/^→ Look for quotes .*: `sudo kyc-tokend check --account eu`\.$/)
 })
 
 const inColours = (fields: Partial<StatusResult>, systemd: SystemdState): string => {
@@ -300,9 +307,9 @@ test('the whole picture of a daemon in trouble: what to do first, then a row for
   const alertCommand = { failure: 'exit status 7: see `journalctl`', at: '2030-01-01T00:10:00.000Z' }
   expect(inColours(fields, { ...underSystemd('kyc-tokend@eu'), alertCommand }))
     .toBe(`<yellow ●> <bold degraded>: the token is good, but refreshing it fails
-<yellow →> ${remedies['server-error']}.
+<yellow →> ${remedies['server-error'].text}.
 <yellow →> Call 555-1234.
-<yellow →> Correct the configuration (\`sudo kyc-tokend check --account eu\` names each fault), then \`sudo systemctl reload kyc-tokend@eu\`.
+<yellow →> Correct the configuration, each fault of which is named by \`check\`, then have it read again: \`sudo kyc-tokend check && sudo systemctl reload kyc-tokend\`.
 <yellow →> Correct the 2 token files marked ✗.
 <yellow →> The state for a restart cannot be saved: memory.json: no space is left: free some.
 

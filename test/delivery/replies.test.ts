@@ -1,5 +1,6 @@
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { createReplies, type CachedToken, type Result } from '../../src/delivery/replies.ts'
+import { renderedAt, unitPlace } from '../../src/lib/remedy.ts'
 import type { TokenResult } from '../../src/protocol.ts'
 import { statusOf } from '../../src/delivery/status.ts'
 import { initialState } from '../../src/token/state.ts'
@@ -17,6 +18,7 @@ async function start(options: Parameters<typeof createKeeperWorld>[0] = {}) {
     keeper: world.keeper,
     monotonicMs: () => monotonicMs,
     sources: statusSourcesOf(world.keeper),
+    place: unitPlace(undefined),
   })
   onTestFinished(world.stop)
   world.start()
@@ -66,7 +68,9 @@ it.each(Object.values(failures))('a fault of $reason has the reason and its reme
   const { replies } = await start({ first: failure })
   const { fault } = replies.current() as { fault: { message: string; reason: string } }
   expect(fault.reason).toBe(failure.reason)
-  expect(fault.message).toContain(`: ${failure.detail}. ${remedies[failure.reason]}.`)
+  expect(fault.message).toContain(
+    `: ${failure.detail}. ${renderedAt(remedies[failure.reason], unitPlace(undefined))}.`,
+  )
 })
 
 it('a refresh that the end of the daemon cuts off has a reason, as every failure', async () => {

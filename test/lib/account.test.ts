@@ -35,9 +35,6 @@ test('an account is that of the directory that systemd gave, else of the variabl
     undefined,
   ])
   expect(account.accountOfEnvironment({})).toBeUndefined()
-  const remedy = 'run `kyc-tokend check`, or `kyc-tokend refresh --account us`'
-  expect(account.remedyOf(remedy, undefined)).toBe(remedy)
-  expect(account.remedyOf(remedy, 'eu')).toBe(remedy.replace('check', 'check --account eu'))
   expect([account.accountWords(undefined), account.accountWords('eu')]).toEqual(['', ' --account eu'])
 })
 

@@ -78,7 +78,7 @@ test('a runtime directory of the unit has the cure of its account as the remedy'
   expect(
     asFileError(`${directory}/token`, Object.assign(new Error('none'), { code: 'ENOENT' })),
   ).toMatchObject({
-    message: `Cannot write ${directory}/token: the directory ${directory} is not there: sudo systemd-tmpfiles --create && sudo systemctl try-restart kyc-tokend@no-such-account.socket kyc-tokend-http@no-such-account.socket kyc-tokend-alert@no-such-account.path`,
+    message: `Cannot write ${directory}/token: the directory ${directory} is not there: \`sudo systemd-tmpfiles --create kyc-tokend.conf && sudo systemctl try-restart kyc-tokend@no-such-account.socket kyc-tokend-http@no-such-account.socket kyc-tokend-alert@no-such-account.path\``,
   })
 })
 
@@ -113,13 +113,17 @@ describe('a state directory', () => {
   })
   it('says what to do where a file is in the way', async () => {
     writeFileSync(join(base, 'file'), '')
-    await expect(stateAt('file').prepare()).rejects.toThrow(/is something else: remove/)
-    await expect(stateAt('file', 'x').prepare()).rejects.toThrow(/is something else: remove/)
-    await expect(stateAt('file', 'x', 'y').prepare()).rejects.toThrow(/is something else: remove/)
+    await expect(stateAt('file').prepare()).rejects.toThrow(/a part of its path is no directory: remove that/)
+    await expect(stateAt('file', 'x').prepare()).rejects.toThrow(
+      /a part of its path is no directory: remove that/,
+    )
+    await expect(stateAt('file', 'x', 'y').prepare()).rejects.toThrow(
+      /a part of its path is no directory: remove that/,
+    )
   })
   it('says why it cannot be made, and where another is set', async () => {
     const prepared = stateAt('x'.repeat(256)).prepare()
-    await expect(prepared).rejects.toThrow(/x cannot be made \(ENAMETOOLONG.*\): set another directory\.$/)
+    await expect(prepared).rejects.toThrow(/x cannot be used: ENAMETOOLONG.*, or set another directory\.$/)
     await expect(prepared).rejects.toThrow(UserError)
   })
 

@@ -3,6 +3,7 @@ import { access, chmod, readdir, readFile, rm, stat, writeFile } from 'node:fs/p
 import { join } from 'node:path'
 import { beforeEach, expect, onTestFinished, test } from 'vitest'
 import { createAlerts, type AlertSettings } from '../../src/report/alerts.ts'
+import { renderedAt, unitPlace } from '../../src/lib/remedy.ts'
 import { remedies } from '../../src/token/outcome.ts'
 import { failures } from '../support/failures.ts'
 import { watchFileCalls } from '../support/file-calls.ts'
@@ -50,7 +51,7 @@ async function alerting(
       ...options.settings,
     },
     host: () => 'web-1',
-    account: options.account,
+    place: unitPlace(options.account),
   })
   const running = alerts.run(stopping.signal)
   const end = async (): Promise<void> => {
@@ -92,7 +93,7 @@ test('a refusal raises one alert, with the words of the service, the remedy and 
       event: 'alert',
       reason: 'account-inactive',
       detail: 'Your account is not active',
-      remedy: remedies['account-inactive'],
+      remedy: renderedAt(remedies['account-inactive'], unitPlace(undefined)),
       host: 'web-1',
       since: '2027-01-15T08:00:00.000Z',
     },
@@ -102,7 +103,7 @@ test('a refusal raises one alert, with the words of the service, the remedy and 
 test('the alert of an account has its name, and commands for it', async () => {
   const { of } = await alerting({ account: 'eu', first: failures.inactive })
   expect(of('alert')).toMatchObject([
-    { account: 'eu', remedy: expect.stringContaining('`kyc-tokend refresh --account eu`') as string },
+    { account: 'eu', remedy: expect.stringContaining('`sudo kyc-tokend refresh --account eu`') as string },
   ])
 })
 
@@ -114,7 +115,7 @@ test('alert.json says the same, for everybody to read, and is gone when the aler
     event: 'alert',
     reason: 'account-not-found',
     detail: 'Account not found',
-    remedy: remedies['account-not-found'],
+    remedy: renderedAt(remedies['account-not-found'], unitPlace(undefined)),
     host: 'web-1',
     since: '2027-01-15T08:00:00.000Z',
   })
@@ -253,7 +254,7 @@ test('no usable token for too long raises an alert with the failure behind it, a
   expect(await content()).toMatchObject({
     reason: 'no-token',
     failure: 'network',
-    remedy: remedies['network'],
+    remedy: renderedAt(remedies['network'], unitPlace(undefined)),
     contact: 'Ops, +44 20 7946 0000',
     noTokenSince: '2027-01-15T08:00:00.000Z',
     since: '2027-01-15T08:10:00.000Z',

@@ -1,5 +1,6 @@
 import { expect, onTestFinished, test } from 'vitest'
 import { createTokenLog } from '../../src/report/token-log.ts'
+import { renderedAt, unitPlace } from '../../src/lib/remedy.ts'
 import { remedies } from '../../src/token/outcome.ts'
 import { failures } from '../support/failures.ts'
 import { createKeeperWorld, type KeeperWorld } from '../support/keeper-world.ts'
@@ -13,7 +14,11 @@ async function narrated(
   const world = createKeeperWorld(options)
   const recorder = createRecords()
   const stopping = new AbortController()
-  const running = createTokenLog({ keeper: world.keeper, log: recorder.log }).run(stopping.signal)
+  const running = createTokenLog({
+    keeper: world.keeper,
+    log: recorder.log,
+    place: unitPlace(undefined),
+  }).run(stopping.signal)
   onTestFinished(async () => {
     stopping.abort()
     await running
@@ -83,7 +88,7 @@ test('a first failure is a warning with reason and remedy; a recovery reports ho
       reason: 'network',
       detail: 'connect ECONNREFUSED',
       tokenUsableUntil: null,
-      remedy: remedies['network'],
+      remedy: renderedAt(remedies['network'], unitPlace(undefined)),
     },
   ])
   await clock.advance(10 * MINUTE)

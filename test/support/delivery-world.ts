@@ -2,6 +2,7 @@
 import { join } from 'node:path'
 import { onTestFinished, vi } from 'vitest'
 import type { SocketConfig } from '../../src/config/config.ts'
+import { unitPlace } from '../../src/lib/remedy.ts'
 import { createHttpServer } from '../../src/delivery/http/server.ts'
 import { createIpcServer } from '../../src/delivery/ipc/server.ts'
 import { createPeers } from '../../src/delivery/peers.ts'
@@ -56,7 +57,7 @@ export function statusSourcesOf(
     files: () => [],
     alert: () => {
       const alert = currentAlert(keeper.state(), keeper.now(), null)
-      return alert && { ...alert, contact: null }
+      return alert && { ...alert, remedy: alert.remedy.text, contact: null }
     },
     clients,
     daemon: () => ({
@@ -121,6 +122,7 @@ export async function startDelivery(
   const replies = createReplies({
     keeper,
     ...(monotonicMs && { monotonicMs }),
+    place: unitPlace(undefined),
     sources: statusSourcesOf(keeper, () => ({ ipc: ipc.counts(), http: http.counts() })),
   })
   const testAlert = options.testAlert ?? (() => ({ value: { outcome: 'refused' } }))

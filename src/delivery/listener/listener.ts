@@ -6,7 +6,7 @@ import { createServer, type Server, type Socket } from 'node:net'
 import { dirname, join } from 'node:path'
 import { setImmediate as nextRound, setTimeout as sleep } from 'node:timers/promises'
 import { raceAbort } from '../../lib/tasks.ts'
-import { accountOfEnvironment, socketCure } from '../../lib/account.ts'
+import { accountOfEnvironment } from '../../lib/account.ts'
 import { FileError, inDirectoryOf, lstatIfAny, onFile, removeOwn } from '../../lib/atomic-file.ts'
 import { STOP_WAIT_MS } from '../../lib/disk-queue.ts'
 import { errorCode, errorMessage, exitStatus, fallbackOnSystemError, UserError } from '../../lib/error.ts'
@@ -15,6 +15,7 @@ import { loadLibc } from '../../lib/libc.ts'
 import { createProblemLog, type Log } from '../../lib/log.ts'
 import { monotonicMs } from '../../lib/clock.ts'
 import { nameOf } from '../../lib/posix-ids.ts'
+import { remakeSockets } from '../../lib/remedy.ts'
 import { READ_BYTES } from '../limits.ts'
 import {
   assertPathFree,
@@ -101,7 +102,7 @@ function createSocketWatch(path: string, log: Log): () => Promise<void> {
   return async () => {
     const found = await onFile(path, async () => lstatIfAny(path)).catch(() => undefined)
     if (found !== undefined)
-      problem.set(found === null ? socketCure(accountOfEnvironment(process.env)) : null)
+      problem.set(found === null ? remakeSockets(accountOfEnvironment(process.env)).join(' && ') : null)
   }
 }
 

@@ -1,0 +1,92 @@
+// Remedies: what a person does about a problem, and the commands for it, ready to paste on this host.
+import { accountOfEnvironment, accountWords, serviceEnvironment, unitNames } from './account.ts'
+
+export interface Remedy {
+  /** What to do, in plain words, without a full stop. */
+  readonly text: string
+  /** To be pasted in this order; none: there is nothing to paste. */
+  readonly commands: readonly string[]
+}
+
+/** The daemon that commands are for. */
+export interface Place {
+  /** Undefined: the default account. */
+  readonly account: string | undefined
+  /** systemd runs it. */
+  readonly isUnit: boolean
+  /** Of a daemon that a person started; undefined: none runs. */
+  readonly pid?: number | undefined
+}
+
+/** A command whose words depend on the place. */
+export type Step = 'check' | 'check --live' | 'refresh' | 'status' | 'reload' | 'restart'
+
+/** A remedy that holds at every place. */
+export interface Advice {
+  readonly text: string
+  readonly steps: readonly Step[]
+}
+
+/** Of the account's unit. */
+export function unitPlace(account: string | undefined): Place {
+  return { account, isUnit: true }
+}
+
+/** Of the daemon that runs in this environment: that of the unit has the unit's runtime directory. */
+export function placeOf(env: NodeJS.ProcessEnv, pid?: number): Place {
+  const account = accountOfEnvironment(env)
+  return { account, isUnit: env['RUNTIME_DIRECTORY'] === serviceEnvironment(account).RUNTIME_DIRECTORY, pid }
+}
+
+/** The remedy as one line for people: the text, then its commands as one that can be pasted. */
+export function rendered({ text, commands }: Remedy): string {
+  return commands.length === 0 ? text : `${text}: \`${commands.join(' && ')}\``
+}
+
+/** The advice with the commands of this place; one that needs a daemon is left out if none is known. */
+export function remedyAt({ text, steps }: Advice, place: Place): Remedy {
+  return { text, commands: steps.flatMap((step) => commandAt(step, place) ?? []) }
+}
+
+/** The same, rendered. */
+export function renderedAt(advice: Advice, place: Place): string {
+  return rendered(remedyAt(advice, place))
+}
+
+/** Undefined: the command needs a daemon, and none is known. */
+export function commandAt(step: Step, { account, isUnit, pid }: Place): string | undefined {
+  const { unit } = unitNames(account)
+  if (step === 'restart') return isUnit ? `sudo systemctl restart ${unit}` : signal('TERM', pid)
+  if (step === 'reload') return isUnit ? `sudo systemctl reload ${unit}` : signal('HUP', pid)
+  return `${isUnit ? 'sudo ' : ''}kyc-tokend ${step}${accountWords(account)}`
+}
+
+function signal(name: string, pid: number | undefined): string | undefined {
+  return pid === undefined ? undefined : `kill -${name} ${pid}`
+}
+
+/** Commands that make the runtime directory and the sockets of the account's units again, with their owners and modes. */
+export function remakeSockets(account: string | undefined): string[] {
+  const { unit, httpUnit, alertUnit } = unitNames(account)
+  // The path unit watches a directory that is gone, too. `restart` would fail for a unit that is masked.
+  const units = `${unit}.socket ${httpUnit}.socket ${alertUnit}.path`
+  return ['sudo systemd-tmpfiles --create kyc-tokend.conf', `sudo systemctl try-restart ${units}`]
+}
+
+/** Commands that add settings to a drop-in of the account's unit and have them take effect. */
+export function allowInUnit(account: string | undefined, settings: readonly string[]): string[] {
+  const { unit } = unitNames(account)
+  const folder = `/etc/systemd/system/${unit}.service.d`
+  const lines = ['[Service]', ...settings].map((line) => `${line}\\n`).join('')
+  return [
+    `sudo mkdir -p ${folder}`,
+    `printf '${lines}' | sudo tee -a ${folder}/token-files.conf`,
+    'sudo systemctl daemon-reload',
+    `sudo systemctl restart ${unit}`,
+  ]
+}
+
+/** A word that a person can paste into a shell. */
+export function shellWord(text: string): string {
+  return /^[\w./:@%+=,-]+$/.test(text) ? text : `'${text.replaceAll("'", String.raw`'\''`)}'`
+}
