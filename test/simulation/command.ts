@@ -11,6 +11,7 @@ const usage = `Usage: npm run --silent simulate -- [--daemons 10000] [--outage 3
        npm run --silent simulate -- --share [--daemons 10000] [--store-outage 10m] [--token-life 1h] [--seed 1] [--json]`
 
 const HOUR_MS = 3_600_000
+const PLOT_STEP_MS = 15_000
 /** Every request is kept: this many take about 1 GB and two minutes. */
 const MAX_DAEMON_HOURS = 50_000
 /** This many take a quarter of an hour. */
@@ -60,20 +61,24 @@ async function resultOf(args: readonly string[]): Promise<string> {
   if (values.json) return JSON.stringify({ ...withJitter.numbers, withoutJitter: withoutJitter.numbers })
   const endMs = options.outageStartMs + options.outageMs
   const fromMs = Math.max(0, endMs - 300_000)
-  const plot = (arrivals: readonly Arrival[], what: string): string =>
-    plotOf(
+  const part = (arrivals: readonly Arrival[]): number[] =>
+    fullestSeconds(
       arrivals.map(({ atMs }) => atMs - fromMs),
-      {
-        title: ` of each 15 s, from the end of the outage; ${what}`,
-        parts: 40,
-        stepMs: 15_000,
-        fromS: (fromMs - endMs) / 1000,
-      },
+      { parts: 40, stepMs: PLOT_STEP_MS },
     )
+  const asBuilt = part(withJitter.arrivals)
+  const without = part(withoutJitter.arrivals)
+  // One scale for both, so that they can be compared.
+  const plot = {
+    stepMs: PLOT_STEP_MS,
+    fromS: (fromMs - endMs) / 1000,
+    scale: Math.max(...asBuilt, ...without),
+  }
+  const title = ' of each 15 s, from the end of the outage; '
   return [
     tableOf(withJitter.numbers, withoutJitter.numbers),
-    plot(withJitter.arrivals, 'as built'),
-    plot(withoutJitter.arrivals, 'without jitter'),
+    plotOf(asBuilt, { ...plot, title: `${title}as built` }),
+    plotOf(without, { ...plot, title: `${title}without jitter` }),
   ].join('\n')
 }
 
@@ -90,17 +95,19 @@ async function simulateShare(values: ReturnType<typeof readArguments>): Promise<
     seed: whole('--seed', values.seed, 0),
   })
   if (values.json) return JSON.stringify(numbers)
+  const stepMs = outageMs / 20
+  const fullest = fullestSeconds(outageRequestsMs, { parts: 20, stepMs })
   const row = (label: string, value: number): string => `${label.padEnd(58)}${String(value).padStart(8)}`
   return [
     row('requests for each rotation, while the store is there', numbers.requestsPerRotation),
     row('requests in the fullest second while it is gone', numbers.storeOutagePeakPerSecond),
     row('seconds without a token, of all hosts together', numbers.withoutTokenSeconds),
     '',
-    plotOf(outageRequestsMs, {
+    plotOf(fullest, {
       title: ', from the loss of the store on',
-      parts: 20,
-      stepMs: outageMs / 20,
+      stepMs,
       fromS: 0,
+      scale: Math.max(...fullest),
     }),
   ].join('\n')
 }
@@ -145,20 +152,27 @@ function tableOf(numbers: FleetNumbers, without: FleetNumbers): string {
   )
 }
 
-/** A line for each of so many parts of the time, with its first second and the requests in its fullest one. */
-function plotOf(
+/** The requests in the fullest second of each of so many parts of the time. */
+function fullestSeconds(
   instantsMs: readonly number[],
-  { title, parts, stepMs, fromS }: { title: string; parts: number; stepMs: number; fromS: number },
-): string {
+  { parts, stepMs }: { parts: number; stepMs: number },
+): number[] {
   const fullest = Array.from({ length: parts }, () => 0)
   for (const [second, count] of perSecond(instantsMs)) {
     const part = Math.floor((second * 1000) / stepMs)
     if (part >= 0 && part < parts) fullest[part] = Math.max(fullest[part] ?? 0, count)
   }
-  const scale = Math.max(...fullest, 1)
+  return fullest
+}
+
+/** A line for each part, with its first second. `scale`: the requests that the longest bar stands for. */
+function plotOf(
+  fullest: readonly number[],
+  { title, stepMs, fromS, scale }: { title: string; stepMs: number; fromS: number; scale: number },
+): string {
   const rows = fullest.map((count, part) => {
     const second = String(Math.round(fromS + (part * stepMs) / 1000)).padStart(6)
-    return `${second} s ${'█'.repeat(Math.ceil((count / scale) * 60))} ${count}`
+    return `${second} s ${'█'.repeat(Math.ceil((count / Math.max(scale, 1)) * 60))} ${count}`
   })
   return [`Requests in the fullest second${title}`, ...rows, ''].join('\n')
 }
