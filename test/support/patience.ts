@@ -1,0 +1,21 @@
+// How long tests wait, by the speed that this machine has just now: a busy machine is no fault of the program.
+import { createHash } from 'node:crypto'
+import { availableParallelism, loadavg } from 'node:os'
+
+/** The work takes this long on two quiet cores, in ms. */
+const QUIET_MS = 50
+const VARIABLE = 'KYC_TOKEND_TEST_PATIENCE'
+
+/** Limits of time are multiplied by it: 1 on a quiet machine, up to 10. Measured once for a whole run. */
+export const patience = Number((process.env[VARIABLE] ??= String(measured())))
+
+function measured(): number {
+  const block = Buffer.alloc(1 << 20)
+  const startedAtMs = performance.now()
+  const hash = createHash('sha256')
+  for (let count = 0; count < 64; count += 1) hash.update(block)
+  hash.digest()
+  const slowness = (performance.now() - startedAtMs) / QUIET_MS
+  const waiting = (loadavg()[0] ?? 0) / availableParallelism() / 2
+  return Math.min(10, Math.max(1, slowness, waiting))
+}
