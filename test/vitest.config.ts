@@ -1,7 +1,7 @@
 // The quick tests: `npm test`.
 import { configDefaults, defineConfig, type TestUserConfig } from 'vitest/config'
 import { BaseSequencer, type TestSpecification } from 'vitest/node'
-import { patience } from './support/patience.ts'
+import { timeoutFactor } from './support/timeout-factor.ts'
 
 /** Left to `npm run test:system`. */
 export const SYSTEM_TESTS = ['test/systemd/**/*.test.ts', 'test/**/*.system.test.ts']
@@ -46,10 +46,10 @@ const library = process.env['REDIS_LIBRARY']
 export const common: TestUserConfig = {
   root: new URL('..', import.meta.url).pathname,
   globalSetup: ['test/support/bundled-program.ts'],
-  testTimeout: 120_000 * patience,
-  hookTimeout: 120_000 * patience,
+  testTimeout: 120_000 * timeoutFactor,
+  hookTimeout: 120_000 * timeoutFactor,
   // A condition may come late on a busy machine.
-  expect: { poll: { timeout: 20_000 * patience } },
+  expect: { poll: { timeout: 20_000 * timeoutFactor } },
   // More than processors: much of the time a test waits.
   maxWorkers: 5,
 }

@@ -1,6 +1,6 @@
 // The tests that boot machines, build images or emulate another processor: `npm run test:system`.
 import { configDefaults, defineConfig } from 'vitest/config'
-import { patience } from './support/patience.ts'
+import { timeoutFactor } from './support/timeout-factor.ts'
 import { common, SYSTEM_TESTS } from './vitest.config.ts'
 
 export default defineConfig({
@@ -9,7 +9,7 @@ export default defineConfig({
     include: SYSTEM_TESTS,
     exclude: configDefaults.exclude,
     maxWorkers: 2,
-    testTimeout: 90_000 * patience,
-    hookTimeout: 300_000 * patience,
+    testTimeout: 90_000 * timeoutFactor,
+    hookTimeout: 300_000 * timeoutFactor,
   },
 })

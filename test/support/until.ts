@@ -1,7 +1,7 @@
 // Waits for a condition instead of for a time.
 import { setTimeout as sleep } from 'node:timers/promises'
 import { vi } from 'vitest'
-import { patience } from './patience.ts'
+import { timeoutFactor } from './timeout-factor.ts'
 
 const EVERY_MS = 10
 const WITHIN_MS = 60_000
@@ -12,7 +12,7 @@ export async function expectUntil<T>(
   look: () => T | undefined | false | Promise<T | undefined | false>,
   { withinMs = WITHIN_MS } = {},
 ): Promise<T> {
-  const until = performance.now() + withinMs * patience
+  const until = performance.now() + withinMs * timeoutFactor
   for (;;) {
     const seen = await look()
     if (seen !== undefined && seen !== false) return seen
@@ -23,5 +23,5 @@ export async function expectUntil<T>(
 
 /** Resolves with what the check returns once it passes; fails as the check does when it takes too long. */
 export function eventually<T>(check: () => T | Promise<T>): Promise<T> {
-  return vi.waitFor(check, { timeout: WITHIN_MS * patience, interval: EVERY_MS })
+  return vi.waitFor(check, { timeout: WITHIN_MS * timeoutFactor, interval: EVERY_MS })
 }

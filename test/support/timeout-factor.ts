@@ -4,10 +4,10 @@ import { availableParallelism, loadavg } from 'node:os'
 
 /** The work takes this long on two quiet cores, in ms. */
 const QUIET_MS = 50
-const VARIABLE = 'KYC_TOKEND_TEST_PATIENCE'
+const VARIABLE = 'KYC_TOKEND_TIMEOUT_FACTOR'
 
 /** Limits of time are multiplied by it: 1 on a quiet machine, up to 10. Measured once for a whole run. */
-export const patience = Number((process.env[VARIABLE] ??= String(measured())))
+export const timeoutFactor = Number((process.env[VARIABLE] ??= String(measured())))
 
 function measured(): number {
   const block = Buffer.alloc(1 << 20)
