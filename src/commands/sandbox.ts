@@ -10,7 +10,7 @@ import { exitStatus, UsageError } from '../lib/error.ts'
 import { Secret } from '../lib/secret.ts'
 import { createSandbox, sandboxCredentials } from '../sandbox/sandbox.ts'
 import { scenarioNames, summaryOf, type ScenarioName } from '../sandbox/scenarios.ts'
-import { serviceRequest } from '../source/exchange.ts'
+import { serviceRequest } from '../source/request.ts'
 import type { RunCommand } from './command.ts'
 
 const MAX_TOKEN_LIFETIME_MS = 366 * 86_400_000

@@ -16,6 +16,16 @@ export function tokenUrlProblem(text: string): string | undefined {
   return urlProblem(text, TOKEN_URL_SHAPE)
 }
 
+export const PROXY_SHAPE = 'must be the URL of a proxy: write it as "http://proxy.example.com:3128"'
+
+/** The reason why this cannot be the URL of a proxy. Its login is not part of it, because a URL is shown. */
+export function proxyUrlProblem(text: string): string | undefined {
+  if (!/^https?:\/\/[^\s\\/?#]+\/?$/i.test(text) || !URL.canParse(text)) return PROXY_SHAPE
+  const { username, password } = new URL(text)
+  if (username === '' && password === '') return undefined
+  return 'must not hold a user name or password: put them into request.proxy.user and request.proxy.password'
+}
+
 function urlProblem(text: string, shape: string): string | undefined {
   if (!/^https?:\/\/[^\s\\]+$/i.test(text) || !URL.canParse(text)) return shape
   const { username, password, protocol, hostname } = new URL(text)

@@ -5,7 +5,7 @@ import { parseDuration } from '../lib/duration.ts'
 import { runtimeDirectoryOf, stateDirectoryOf } from '../lib/paths.ts'
 import type { Credentials } from '../lib/secret.ts'
 import { baseUrlWarning } from './base-url.ts'
-import { createInputs, type InputsOptions } from './inputs.ts'
+import { createInputs, type Inputs, type InputsOptions } from './inputs.ts'
 import type { Diagnostics } from './issues.ts'
 import { permissionFaults } from './read-file.ts'
 import { createOutputs } from './resolve-outputs.ts'
@@ -69,6 +69,8 @@ export async function resolveConfig(input: Settings, options: ResolveOptions) {
       connectTimeoutMs: Math.min(connectTimeout, timeout),
       /** PEM text of `caFile`, read when the configuration was. */
       ca: inputs.certificates('request.caFile', caFile),
+      /** Null: that of the environment; false: none. */
+      proxy: resolveProxy(input.request.proxy, { inputs, diagnostics }),
     },
     tokenFiles: await outputs.tokenFiles(input.tokenFiles),
     ipc: await outputs.socket('ipc', input.ipc),
@@ -96,6 +98,19 @@ export async function resolveConfig(input: Settings, options: ResolveOptions) {
   outputs.check(config)
   checkMemory(config, diagnostics)
   return { config, unseen: inputs.unseen }
+}
+
+function resolveProxy(
+  proxy: Settings['request']['proxy'],
+  { inputs, diagnostics }: { inputs: Inputs; diagnostics: Diagnostics },
+) {
+  if (proxy === null || proxy === false) return proxy
+  const password = inputs.secret('request.proxy.password', proxy.password) ?? null
+  if (proxy.user === null && proxy.password !== null)
+    diagnostics.fault('request.proxy.user', 'is missing beside the password: set both, or none')
+  if (proxy.user?.includes(':'))
+    diagnostics.fault('request.proxy.user', 'must not hold a ":", which ends a user in HTTP Basic')
+  return { ...proxy, password }
 }
 
 export type Plan = ReturnType<typeof resolvePlan>

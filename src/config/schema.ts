@@ -2,7 +2,14 @@
 import * as v from 'valibot'
 import { logLevels } from '../lib/log.ts'
 import { permanentReasons } from '../token/outcome.ts'
-import { baseUrlProblem, normaliseBaseUrl, TOKEN_URL_SHAPE, tokenUrlProblem } from './base-url.ts'
+import {
+  baseUrlProblem,
+  normaliseBaseUrl,
+  PROXY_SHAPE,
+  proxyUrlProblem,
+  TOKEN_URL_SHAPE,
+  tokenUrlProblem,
+} from './base-url.ts'
 import {
   account,
   count,
@@ -241,6 +248,27 @@ export const configSchema = () =>
       caFile: orNull(
         path(),
         'PEM file of authorities to trust beside the built-in ones; relative to the configuration file.',
+      ),
+      proxy: setting(
+        v.nullable(
+          sectionOr(
+            v.literal(false),
+            section(
+              {
+                url: required(
+                  v.pipe(line(2048, PROXY_SHAPE), rawCheck(proxyUrlProblem)),
+                  'URL of the proxy: http or https.',
+                ),
+                user: orNull(line(255), 'User of its login; `null`: it wants none.'),
+                password: orNull(secretSource(), 'Password of its login: a secret source.'),
+              },
+              '{ "url": "http://proxy.example.com:3128" }',
+            ),
+            'must be an object, false for no proxy, or null for that of HTTPS_PROXY',
+          ),
+        ),
+        'Proxy between this host and the service; `null`: that of `HTTPS_PROXY` and `NO_PROXY`; `false`: none.',
+        null,
       ),
     }),
     refresh: group('When the token is renewed.', {

@@ -8,21 +8,14 @@ export const MAX_DETAIL_LENGTH = 200
 /** Text that looks like a token: what follows `Bearer`, or JSON in base64url. */
 const TOKEN_LIKE = [/\bbearer\s+\S+/gi, /\beyJ[\w-]{4,}(?:\.[\w-]*)*/g]
 
-/** Characters as HTML has them: what a service echoes may be escaped so. */
-const REFERENCE = /&(?:#x([\da-f]{1,4})|#(\d{1,4})|(amp|lt|gt|quot|apos));/gi
-const NAMED: Readonly<Record<string, string>> = { amp: '&', lt: '<', gt: '>', quot: '"', apos: "'" }
-
 /**
  * The text on one line of at most MAX_DETAIL_LENGTH characters, without the secrets and without what looks like a token. It is
  * cut last, so that no part of a secret stays. Empty if it contains a secret with other white space or other letter case.
  */
 export function oneLine(text: string, secrets: Iterable<string>): string {
   const hidden = [...secrets].filter((secret) => secret !== '')
-  const decoded = text.replace(REFERENCE, (_, hex?: string, decimal?: string, name = '') =>
-    name === '' ? String.fromCharCode(hex ? parseInt(hex, 16) : Number(decimal)) : NAMED[name.toLowerCase()]!,
-  )
   // Control and formatting characters could forge lines of a log, or hide text.
-  const line = removeUnsafe(decoded.replace(/\s+/g, ' ')).trim()
+  const line = removeUnsafe(text.replace(/\s+/g, ' ')).trim()
   const clean = TOKEN_LIKE.reduce((left, shape) => left.replace(shape, '[secret]'), redact(line, hidden))
   if (hidden.some((secret) => bare(clean).includes(bare(secret)))) return ''
   if (clean.length <= MAX_DETAIL_LENGTH) return clean

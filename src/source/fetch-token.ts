@@ -1,12 +1,12 @@
 // One attempt at the service: asks for a token once, within limits of time and size, and says what came of it.
 import type { SecureContext } from 'node:tls'
 import type { Clock } from '../lib/clock.ts'
-import { exitStatus, UserError } from '../lib/error.ts'
 import type { Config, ServiceConfig } from '../config/config.ts'
 import { basicOf, type Credentials } from '../lib/secret.ts'
 import { createSecureContext } from '../lib/crypto.ts'
 import type { Attempt, PermanentReason, ServiceOutcome } from '../token/outcome.ts'
 import { bare } from './detail.ts'
+import { proxyOf } from './proxy.ts'
 import type { Classify, ServiceResponse } from './response.ts'
 
 export interface FetchTokenOptions {
@@ -30,7 +30,7 @@ export interface FetchTokenOptions {
 export function createFetchToken(options: FetchTokenOptions) {
   const { service, credentials, request, clock } = options
   const url = new URL(service.tokenUrl)
-  const proxyEnv = proxyEnvOf(url, options.env)
+  const proxy = proxyOf(url, { proxy: request.proxy, env: options.env })
   // Made at the first attempt.
   let context: Promise<SecureContext> | null = null
   let classify: Classify | null = null
@@ -38,12 +38,13 @@ export function createFetchToken(options: FetchTokenOptions) {
   return async (signal: AbortSignal, attempt?: Pick<Attempt, 'beforeRequest'>): Promise<ServiceOutcome> => {
     if (url.protocol === 'https:') context ??= createSecureContext(request.ca)
     // Loaded late: with a kept token the first attempt comes long after the start.
-    const { exchange, serviceRequest } = await import('./exchange.ts')
+    const { exchange } = await import('./exchange.ts')
+    const { serviceRequest } = await import('./request.ts')
     const { createClassify } = await import('./response.ts')
     const asked = serviceRequest(service, credentials)
     await attempt?.beforeRequest()
     const secureContext = await context
-    const answer = await exchange(asked, { limits: request, proxyEnv, secureContext, clock, signal })
+    const answer = await exchange(asked, { limits: request, proxy, secureContext, clock, signal })
     if ('kind' in answer) return answer
     options.onAnswer?.(answer)
     const own = { apiKey: credentials.apiKey.reveal(), apiSecret: credentials.apiSecret.reveal() }
@@ -54,24 +55,6 @@ export function createFetchToken(options: FetchTokenOptions) {
       credentials: own,
     }).outcome
   }
-}
-
-/**
- * The `proxyEnv` of an agent for this service: `https_proxy` or `HTTPS_PROXY` with `no_proxy` or `NO_PROXY`, or nothing. Plain
- * HTTP (a loopback service) never uses a proxy, which would see the secret. Throws UserError if the variable names no HTTP proxy,
- * which Node's agents would silently ignore. Its value is not quoted, because it can contain a password.
- */
-export function proxyEnvOf(service: URL, env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
-  const proxy = (env['https_proxy'] || env['HTTPS_PROXY'])?.trim()
-  if (service.protocol !== 'https:' || !proxy) return {}
-  // As curl has it: no scheme means HTTP.
-  const url = proxy.includes('://') ? proxy : `http://${proxy}`
-  if (!/^https?:\/\//i.test(url) || !URL.canParse(url)) {
-    const message =
-      'HTTPS_PROXY names no HTTP proxy: write it as http://proxy.example.com:3128, or leave it out and set nothing'
-    throw new UserError(message, exitStatus.configuration)
-  }
-  return { https_proxy: new URL(url).href, no_proxy: env['no_proxy'] || env['NO_PROXY'] || '' }
 }
 
 /** Reports whether the service's refusals still include this earlier one, whose detail may have been cut or redacted. */

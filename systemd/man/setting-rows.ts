@@ -34,6 +34,11 @@ function rowsOfSetting(node: SchemaNode, key: string): SettingRow[] {
   const standard = JSON.stringify(node.default, null, 1)?.replaceAll(/\n\s*/g, ' ')
   const row = { key, default: standard, meaning: node.description ?? '' }
   if (node.items?.properties !== undefined) return [row, ...rowsOf(node.items, `${key}[]`)]
-  const sections = (node.anyOf ?? []).filter(({ properties }) => properties !== undefined)
+  const sections = formsOf(node).filter(({ properties }) => properties !== undefined)
   return sections.length === 1 && key !== 'http' ? [row, ...rowsOf(sections[0]!, key)] : [row]
+}
+
+/** The forms that a value may have: null, false, a section. */
+function formsOf({ anyOf = [] }: SchemaNode): SchemaNode[] {
+  return anyOf.flatMap((form) => (form.anyOf === undefined ? form : formsOf(form)))
 }

@@ -57,15 +57,6 @@ describe('secrets', () => {
     expect(oneLine('it says words', ['Sw ORD'])).toBe('')
   })
 
-  test.each([
-    ['Python', 'p&amp;ss&lt;w&gt;r&quot;d&#x27;'],
-    ['Go', 'p&amp;ss&lt;w&gt;r&#34;d&#39;'],
-    ['PHP', 'p&amp;ss&lt;w&gt;r&quot;d&#039;'],
-    ['numbers alone', Array.from(`p&ss<w>r"d'`, (char) => `&#${char.charCodeAt(0)};`).join('')],
-  ])('are hidden as the HTML of %s has them, and other text is decoded', (_, escaped) => {
-    expect(oneLine(`&lt;no ${escaped}&gt; &copy;`, [`p&ss<w>r"d'`])).toBe('<no [secret]> &copy;')
-  })
-
   test('are hidden before it is cut', () => {
     const text = `${'x'.repeat(196)}s3cret`
     expect(oneLine(text, ['s3cret'])).toBe(`${'x'.repeat(196)}[se…`)

@@ -61,7 +61,7 @@ function fetcherFor(baseUrl: string, { request, ...options }: Options = {}) {
     clock: createSystemClock(),
     secrets: () => [],
     ...options,
-    request: { timeoutMs: 10_000, connectTimeoutMs: 5_000, ca: null, ...request },
+    request: { timeoutMs: 10_000, connectTimeoutMs: 5_000, ca: null, proxy: null, ...request },
   })
 }
 function fetchFrom(baseUrl: string, options: Options = {}): Promise<FetchOutcome> {
@@ -92,6 +92,33 @@ describe('the request', () => {
     expect(request?.body).toBe(JSON.stringify({ apiKey: KEY, apiSecret: SECRET }))
     expect(request?.headers['content-length']).toBe(String(Buffer.byteLength(request?.body ?? '')))
     expect(request?.headers).not.toHaveProperty('authorization')
+  })
+
+  it('is the same byte for byte as it was in 1.2.0', async () => {
+    let bytes = ''
+    const port = await listen((socket) =>
+      socket.on('data', (chunk) => {
+        bytes += chunk.toString()
+        if (bytes.endsWith('}'))
+          socket.end('HTTP/1.1 200 OK\r\nContent-Length: 19\r\n\r\n{"accessToken":"t"}')
+      }),
+    )
+    expect(await fetchFrom(`http://127.0.0.1:${port}/base`)).toMatchObject({ kind: 'ok' })
+    const body = `{"apiKey":"${KEY}","apiSecret":${JSON.stringify(SECRET)}}`
+    expect(bytes.replace(/kyc-tokend\/\S+/, 'kyc-tokend/VERSION')).toBe(
+      [
+        'POST /base/token/external/jwt HTTP/1.1',
+        'accept: application/json',
+        'accept-encoding: identity',
+        'content-type: application/json',
+        `content-length: ${Buffer.byteLength(body)}`,
+        'user-agent: kyc-tokend/VERSION',
+        `Host: 127.0.0.1:${port}`,
+        'Connection: close',
+        '',
+        body,
+      ].join('\r\n'),
+    )
   })
 })
 
@@ -154,8 +181,23 @@ describe('the answer', () => {
     ['may be HTTP/1.0 without a length', `HTTP/1.0 200 OK\r\n\r\n${token}`, { accessToken: 'abc' }],
     [
       'may come after informational ones',
-      `${'HTTP/1.1 102 Processing\r\n\r\n'.repeat(16)}${ok} 21\r\n\r\n${token}`,
+      `${'HTTP/1.1 102 Processing\r\n\r\n'.repeat(8)}${ok} 21\r\n\r\n${token}`,
       { accessToken: 'abc' },
+    ],
+    [
+      'after more than 8 informational ones is malformed',
+      `${'HTTP/1.1 103 Early Hints\r\n\r\n'.repeat(9)}${ok} 21\r\n\r\n${token}`,
+      failed('malformed-answer', /more than 8 informational/),
+    ],
+    [
+      'is malformed where the heads before it have more than 16 KiB together',
+      `HTTP/1.1 103 Early Hints\r\nx: ${'x'.repeat(15_000)}\r\n\r\n`.repeat(2),
+      failed('malformed-answer', /head of more than 16 KiB/),
+    ],
+    [
+      'that has not begun after 16 KiB of line breaks is malformed',
+      '\r\n'.repeat(40_000),
+      failed('malformed-answer', /head of more than 16 KiB/),
     ],
     [
       'that switches protocols is malformed',
@@ -185,9 +227,7 @@ describe('the answer', () => {
 
   it('with headers over 16 KiB is malformed', async () => {
     const service = await serve({ ...granting('abc'), headers: { 'x-long': 'x'.repeat(17 * 1024) } })
-    expect(await fetchFrom(service.url)).toMatchObject(
-      failed('malformed-answer', /headers of more than 16 KiB/),
-    )
+    expect(await fetchFrom(service.url)).toMatchObject(failed('malformed-answer', /head of more than 16 KiB/))
   })
 
   it('of 10 MB is not read to its end', async () => {
@@ -271,7 +311,6 @@ describe('time', () => {
   it.each([
     ['an answer that drips', 'HTTP/1.1 200 OK\r\n\r\n', ' '],
     ['headers that drip', 'HTTP/1.1 200 OK\r\n', 'x: y\r\n'],
-    ['informational answers without end', '', 'HTTP/1.1 102 Processing\r\n\r\n'],
     ['a service that accepts and says nothing', '', ''],
   ])('is limited for %s', async (_title, head, drop) => {
     let open = 0
@@ -536,12 +575,12 @@ describe('a proxy', () => {
     [502, /^The proxy of HTTPS_PROXY opened no way to localhost:1 \(it answered 502\)$/],
   ])('that answers %i gets its password, and is not taken for the service', async (status, words) => {
     const proxy = await startProxy((_target, socket) => socket.end(`HTTP/1.1 ${status} No\r\n\r\n`))
-    const env = { HTTPS_PROXY: `http://user:pass%20word@${proxy.address}` }
+    const env = { HTTPS_PROXY: `http://user:hush%20hush@${proxy.address}` }
     const outcome = await fetchFrom('https://localhost:1', { env })
     expect(outcome).toMatchObject(failed('network', words))
     expect(outcome).not.toHaveProperty('status')
-    expect(JSON.stringify(outcome)).not.toContain('pass')
-    expect(proxy.headers[0]?.['proxy-authorization']).toBe(`Basic ${btoa('user:pass word')}`)
+    expect(JSON.stringify(outcome)).not.toContain('hush')
+    expect(proxy.headers[0]?.['proxy-authorization']).toBe(`Basic ${btoa('user:hush hush')}`)
   })
 
   it('is passed by for the hosts of NO_PROXY', async () => {
@@ -609,6 +648,44 @@ describe('a proxy', () => {
     expect(outcome).toMatchObject(
       failed('network', `^localhost:${port} closed the connection while it was made$`),
     )
+  })
+
+  it.each([
+    ['a head without end', 'HTTP/1.1 200 OK\r\n', 'x: y\r\n'.repeat(1_000)],
+    ['informational answers without end', '', 'HTTP/1.1 103 Early Hints\r\n\r\n'.repeat(100)],
+    ['line breaks without end', '', '\r\n'.repeat(1_000)],
+  ])('that answers with %s is given up at once', async (_what, head, drop) => {
+    const proxy = await startProxy((_target, socket) => {
+      socket.write(head)
+      const more = (): void => {
+        while (!socket.destroyed && socket.write(drop));
+      }
+      socket.on('drain', more)
+      more()
+    })
+    const outcome = await fetchFrom('https://localhost:1', {
+      env: { HTTPS_PROXY: `http://${proxy.address}` },
+    })
+    const words =
+      /^The proxy of HTTPS_PROXY (?:answered with a head of more than 16 KiB, or without end|opened no way .*103\))$/
+    expect(outcome).toMatchObject(failed('network', words))
+    await expect.poll(() => proxy.sockets.size).toBe(0)
+  })
+
+  it('of request.proxy gets the login', async () => {
+    const service = await serve(granting('t'), good)
+    const proxy = await startProxy(tunnel)
+    const own = { url: `http://${proxy.address}`, user: 'ada', password: new Secret('p:w/ö') }
+    expect(await fetchFrom(service.url, { request: { ...request, proxy: own } })).toMatchObject({
+      kind: 'ok',
+    })
+    expect(proxy.headers).toEqual([
+      {
+        host: `localhost:${service.port}`,
+        'proxy-authorization': `Basic ${Buffer.from('ada:p:w/ö').toString('base64')}`,
+        connection: 'close',
+      },
+    ])
   })
 
   it('that does not answer is within the limit for connecting', async () => {

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
-import { failureFromError } from '../../src/source/exchange.ts'
+import { failureFromError } from '../../src/source/failures.ts'
 
-const options = { host: 'HOST', hostSetting: 'service.tokenUrl', proxy: '', isSent: true } as const
+const options = { host: 'HOST', hostSetting: 'service.tokenUrl', proxy: null, isSent: true } as const
 const reported = (error: object, isSent = true) =>
   failureFromError(Object.assign(new Error('words of others'), error), { ...options, isSent })
 
@@ -15,7 +15,6 @@ const rows: [codes: string, reason: string, detail: string][] = [
   ['EHOSTUNREACH', 'network', 'There is no route to HOST'],
   ['ENETUNREACH', 'network', 'There is no network to HOST'],
   ['EACCES EPERM', 'network', "This host's firewall or sandbox forbids connections to HOST"],
-  ['ERR_PROXY_TUNNEL', 'network', 'The proxy of HTTPS_PROXY opened no way to HOST'],
   ['ECONNRESET EPIPE ECONNABORTED', 'network', 'HOST closed the connection before its answer was whole'],
   ['ETIMEDOUT', 'timeout', 'HOST does not answer'],
   ['CERT_HAS_EXPIRED', 'tls', "The certificate of HOST has expired, or this host's clock is wrong"],
@@ -39,7 +38,31 @@ const rows: [codes: string, reason: string, detail: string][] = [
     'tls',
     'HOST does not speak TLS, or no version that the daemon supports (CODE): check service.tokenUrl',
   ],
-  ['HPE_HEADER_OVERFLOW', 'malformed-answer', 'The answer of HOST has headers of more than 16 KiB'],
+  [
+    'ERR_SSL_TLSV13_ALERT_CERTIFICATE_REQUIRED',
+    'tls',
+    'HOST wants a client certificate: set request.clientCertificate, or another one there',
+  ],
+  [
+    'ERR_SSL_SSLV3_ALERT_BAD_CERTIFICATE ERR_SSL_SSL/TLS_ALERT_CERTIFICATE_EXPIRED ERR_SSL_TLSV1_ALERT_UNKNOWN_CA',
+    'tls',
+    'HOST does not accept the client certificate (CODE): check request.clientCertificate with whom it was registered',
+  ],
+  [
+    'ERR_SSL_SSLV3_ALERT_HANDSHAKE_FAILURE',
+    'tls',
+    'HOST ended the TLS handshake (CODE): it may want a client certificate, or another one (request.clientCertificate)',
+  ],
+  [
+    'HPE_HEADER_OVERFLOW ERR_HEAD_TOO_LONG',
+    'malformed-answer',
+    'The answer of HOST has a head of more than 16 KiB',
+  ],
+  [
+    'ERR_TOO_MANY_INFORMATIONAL',
+    'malformed-answer',
+    'The answer of HOST begins with more than 8 informational ones (1xx)',
+  ],
   [
     'HPE_INVALID_CONSTANT',
     'malformed-answer',
@@ -57,18 +80,26 @@ test('a code that only holds a known one is not that one', () => {
   const codes = rows.flatMap(([row]) => row.split(' '))
   for (const code of codes) {
     expect(reported({ code: `X_${code}` }).detail).toBe(`The connection to HOST failed (X_${code})`)
-    expect(reported({ code: `${code}_X` }).detail).not.toBe(reported({ code }).detail)
   }
 })
 
 test('a proxy is named as such, and its settings are', () => {
-  const proxied = (code: string): string =>
-    failureFromError({ code }, { ...options, proxy: 'p:3128 (the proxy of HTTPS_PROXY)' }).detail
-  expect(proxied('ENOTFOUND')).toBe(
+  const proxied = (error: object, setting: 'HTTPS_PROXY' | 'request.proxy' = 'HTTPS_PROXY'): string =>
+    failureFromError(error, { ...options, proxy: { host: 'p:3128', setting } }).detail
+  expect(proxied({ code: 'ENOTFOUND' })).toBe(
     "The name of p:3128 (the proxy of HTTPS_PROXY) was not found: check HTTPS_PROXY and this host's DNS",
   )
-  expect(proxied('DEPTH_ZERO_SELF_SIGNED_CERT')).toMatch(/^The certificate of p:3128 .* NODE_EXTRA_CA_CERTS$/)
-  expect(proxied('ERR_PROXY_TUNNEL')).toBe('The proxy of HTTPS_PROXY opened no way to HOST')
+  expect(proxied({ code: 'DEPTH_ZERO_SELF_SIGNED_CERT' })).toMatch(
+    /^The certificate of p:3128 .* NODE_EXTRA_CA_CERTS$/,
+  )
+  const refused = { code: 'ERR_PROXY_TUNNEL', statusCode: 407 }
+  expect(proxied(refused, 'request.proxy')).toBe(
+    'The proxy of request.proxy wants a login (407): set request.proxy with url, user and password',
+  )
+  for (const code of ['HPE_HEADER_OVERFLOW', 'ERR_HEAD_TOO_LONG', 'ERR_TOO_MANY_INFORMATIONAL'])
+    expect(proxied({ code })).toBe(
+      'The proxy of HTTPS_PROXY answered with a head of more than 16 KiB, or without end',
+    )
 })
 
 test('a connection that is closed before the request was handed over is reported so', () => {

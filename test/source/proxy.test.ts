@@ -1,41 +1,70 @@
 import { describe, expect, test } from 'vitest'
 import { exitStatus } from '../../src/lib/error.ts'
-import { proxyEnvOf } from '../../src/source/fetch-token.ts'
+import { Secret } from '../../src/lib/secret.ts'
+import { proxyOf, type Proxy } from '../../src/source/proxy.ts'
 
 const service = new URL('https://api.example.com')
-const proxyOf = (env: NodeJS.ProcessEnv): NodeJS.ProcessEnv => proxyEnvOf(service, env)
+const ofEnv = (env: NodeJS.ProcessEnv): Proxy | null => proxyOf(service, { proxy: null, env })
+const basic = (login: string): string => Buffer.from(login).toString('base64')
 
 describe('the proxy of the environment', () => {
   test('is none where no variable names one', () => {
     for (const env of [{}, { HTTPS_PROXY: '' }, { https_proxy: ' ' }, { HTTP_PROXY: 'http://proxy:1' }])
-      expect(proxyOf(env)).toEqual({})
+      expect(ofEnv(env)).toBeNull()
   })
 
-  test('is https_proxy, else HTTPS_PROXY, and so are the exceptions', () => {
-    const upper = { HTTPS_PROXY: 'http://upper:3128', NO_PROXY: 'upper.example' }
-    const lower = { https_proxy: 'http://lower:3128', no_proxy: 'lower.example' }
-    expect(proxyOf(upper)).toEqual({ https_proxy: 'http://upper:3128/', no_proxy: 'upper.example' })
-    expect(proxyOf({ ...upper, ...lower })).toEqual({
-      https_proxy: 'http://lower:3128/',
-      no_proxy: 'lower.example',
-    })
-    expect(proxyOf({ ...upper, https_proxy: '', no_proxy: '' })).toEqual(proxyOf(upper))
-    expect(proxyOf({ https_proxy: 'http://lower:3128' })).toMatchObject({ no_proxy: '' })
+  test('is https_proxy, else HTTPS_PROXY', () => {
+    const upper = { HTTPS_PROXY: 'http://upper:3128' }
+    expect(ofEnv(upper)).toMatchObject({ host: 'upper:3128', login: null, setting: 'HTTPS_PROXY' })
+    expect(ofEnv({ ...upper, https_proxy: 'http://lower:3128' })?.host).toBe('lower:3128')
+    expect(ofEnv({ ...upper, https_proxy: '' })?.host).toBe('upper:3128')
   })
 
   test('may have white space around it, no scheme, a scheme in any case, TLS and a password', () => {
-    const forms: [string, string][] = [
-      [' http://proxy:3128\n', 'http://proxy:3128/'],
-      ['proxy:3128', 'http://proxy:3128/'],
-      ['HTTP://proxy:3128', 'http://proxy:3128/'],
-      ['https://proxy', 'https://proxy/'],
-      ['user:pass@proxy:3128', 'http://user:pass@proxy:3128/'],
+    const forms: [string, string, string | null][] = [
+      [' http://proxy:3128\n', 'http://proxy:3128/', null],
+      ['proxy:3128', 'http://proxy:3128/', null],
+      ['HTTP://proxy:3128', 'http://proxy:3128/', null],
+      ['https://proxy', 'https://proxy/', null],
+      ['user:pa%20ss@proxy:3128', 'http://proxy:3128/', basic('user:pa ss')],
+      ['http://user:100%@proxy:3128', 'http://proxy:3128/', basic('user:100%')],
     ]
-    for (const [HTTPS_PROXY, href] of forms) expect(proxyOf({ HTTPS_PROXY }).https_proxy).toBe(href)
+    for (const [HTTPS_PROXY, href, login] of forms) {
+      const proxy = ofEnv({ HTTPS_PROXY })
+      expect({ href: proxy?.url.href, login: proxy?.login }, HTTPS_PROXY).toEqual({ href, login })
+    }
+  })
+
+  test('is passed by for names, suffixes, ports and ranges of NO_PROXY, in lower case first', () => {
+    const isPassed = (host: string, NO_PROXY: string): boolean =>
+      proxyOf(new URL(`https://${host}`), { proxy: null, env: { HTTPS_PROXY: 'p:1', NO_PROXY } }) === null
+    const passed: [string, string][] = [
+      ['api.example.com', 'other.example, API.example.com'],
+      ['api.example.com', '.example.com'],
+      ['example.com', '.example.com'],
+      ['api.example.com', '*.example.com'],
+      ['api.example.com', 'api.example.com:443'],
+      ['api.example.com', '*'],
+      ['192.168.1.7', '192.168.1.0-192.168.1.255'],
+      ['[::1]', '::1'],
+    ]
+    const asked: [string, string][] = [
+      ['api.example.com', 'example.com'],
+      ['myexample.com', '.example.com'],
+      ['example.com', '*.example.com'],
+      ['api.example.com', 'api.example.com:8443'],
+      ['192.168.2.7', '192.168.1.0-192.168.1.255'],
+      ['192.168.1.7', '192.168.1.255-192.168.1.0'],
+      ['api.example.com', ''],
+    ]
+    expect(passed.filter(([host, entry]) => !isPassed(host, entry))).toEqual([])
+    expect(asked.filter(([host, entry]) => isPassed(host, entry))).toEqual([])
+    expect(ofEnv({ HTTPS_PROXY: 'p:1', NO_PROXY: 'x', no_proxy: 'api.example.com' })).toBeNull()
   })
 
   test('is not asked about a service on loopback, not even where it is none', () => {
-    expect(proxyEnvOf(new URL('http://127.0.0.1:8080'), { https_proxy: 'socks5://proxy' })).toEqual({})
+    const loopback = new URL('http://127.0.0.1:8080')
+    expect(proxyOf(loopback, { proxy: null, env: { https_proxy: 'socks5://proxy' } })).toBeNull()
   })
 
   test('that is no HTTP proxy is a fault of the configuration', () => {
@@ -51,7 +80,18 @@ describe('the proxy of the environment', () => {
         /^(?!.*pass)HTTPS_PROXY .*http:\/\/proxy\.example\.com:3128/,
       ) as string
       const fault = expect.objectContaining({ status: exitStatus.configuration, message }) as Error
-      expect(() => proxyOf({ HTTPS_PROXY }), HTTPS_PROXY).toThrow(fault)
+      expect(() => ofEnv({ HTTPS_PROXY }), HTTPS_PROXY).toThrow(fault)
     }
+  })
+})
+
+test('the proxy of request.proxy comes before that of the environment, and false is none', () => {
+  const env = { HTTPS_PROXY: 'http://of-env:1', NO_PROXY: '*' }
+  expect(proxyOf(service, { proxy: false, env })).toBeNull()
+  const own = { url: 'http://own:3128', user: 'ada', password: new Secret('p:%4') }
+  expect(proxyOf(service, { proxy: own, env })).toMatchObject({
+    host: 'own:3128',
+    login: basic('ada:p:%4'),
+    setting: 'request.proxy',
   })
 })

@@ -1,0 +1,87 @@
+// The proxy between this host and the service: that of `request.proxy`, or else of HTTPS_PROXY and NO_PROXY.
+import { BlockList, isIPv4 } from 'node:net'
+import type { Config } from '../config/config.ts'
+import { exitStatus, UserError } from '../lib/error.ts'
+
+export interface Proxy {
+  readonly url: URL
+  /** Its host and port, for people. */
+  readonly host: string
+  /** User and password as HTTP Basic has them; null: without a login. A secret. */
+  readonly login: string | null
+  /** The setting that names it. */
+  readonly setting: 'request.proxy' | 'HTTPS_PROXY'
+}
+
+/**
+ * The proxy of a service; null: none. Plain HTTP (a loopback service) never uses one, which would see the secret. Throws UserError
+ * (78) if the environment names no HTTP proxy. Its value is not quoted, because it can contain a password.
+ */
+export function proxyOf(
+  service: URL,
+  { proxy, env }: { proxy: Config['request']['proxy']; env: NodeJS.ProcessEnv },
+): Proxy | null {
+  if (service.protocol !== 'https:' || proxy === false) return null
+  if (proxy !== null) {
+    const login = proxy.user === null ? null : `${proxy.user}:${proxy.password?.reveal() ?? ''}`
+    return proxyAt(new URL(proxy.url), { login, setting: 'request.proxy' })
+  }
+  return isExcepted(service, env['no_proxy'] || env['NO_PROXY'] || '') ? null : environmentProxy(env)
+}
+
+function environmentProxy(env: NodeJS.ProcessEnv): Proxy | null {
+  const given = (env['https_proxy'] || env['HTTPS_PROXY'])?.trim()
+  if (!given) return null
+  // As curl has it: no scheme means HTTP.
+  const text = given.includes('://') ? given : `http://${given}`
+  if (!/^https?:\/\//i.test(text) || !URL.canParse(text)) {
+    const message =
+      'HTTPS_PROXY names no HTTP proxy: write it as http://proxy.example.com:3128, or leave it out and set request.proxy'
+    throw new UserError(message, exitStatus.configuration)
+  }
+  const url = new URL(text)
+  const [user, password] = [url.username, url.password].map(decoded)
+  return proxyAt(url, { login: url.username === '' ? null : `${user}:${password}`, setting: 'HTTPS_PROXY' })
+}
+
+function proxyAt(
+  { protocol, hostname, port, host }: URL,
+  { login, setting }: Pick<Proxy, 'login' | 'setting'>,
+): Proxy {
+  const url = new URL(`${protocol}//${hostname}:${port || (protocol === 'https:' ? 443 : 80)}`)
+  return { url, host, login: login && Buffer.from(login).toString('base64'), setting }
+}
+
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text)
+  } catch {
+    // A "%" that begins no escape stands for itself.
+    return text
+  }
+}
+
+/** NO_PROXY as Node documents it: names, `.suffix`, `*.suffix`, `host:port`, ranges of IPv4 addresses, or `*`. */
+function isExcepted({ hostname, port }: URL, exceptions: string): boolean {
+  const host = hostname.replaceAll(/[[\]]/g, '')
+  return exceptions.split(',').some((written) => {
+    const entry = written.trim().toLowerCase()
+    const suffix = /^\*?(\..+)$/.exec(entry)?.[1]
+    if (suffix !== undefined)
+      return `.${host}`.endsWith(suffix) && (entry.startsWith('.') || host !== suffix.slice(1))
+    const [from = '', to = ''] = entry.split('-').map((address) => address.trim())
+    if (isIPv4(from) && isIPv4(to) && isIPv4(host)) return isWithin(host, from, to)
+    return entry === '*' || entry === host || entry === `${host}:${port || '443'}`
+  })
+}
+
+function isWithin(address: string, from: string, to: string): boolean {
+  const range = new BlockList()
+  try {
+    range.addRange(from, to)
+  } catch {
+    // It ends before it begins: nothing is in it.
+    return false
+  }
+  return range.check(address)
+}
