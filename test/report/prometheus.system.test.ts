@@ -20,11 +20,18 @@ const why =
 if (why !== undefined)
   process.stderr.write(`Prometheus' rules and dashboard are not tested with a daemon: ${why}\n`)
 
+interface Panel {
+  readonly title: string
+  readonly fieldConfig: {
+    readonly defaults: {
+      readonly thresholds?: { readonly steps: readonly { color: string; value: number | null }[] }
+    }
+  }
+  readonly targets: readonly { readonly expr: string }[]
+}
 interface Dashboard {
-  readonly panels: readonly {
-    readonly title: string
-    readonly targets: readonly { readonly expr: string }[]
-  }[]
+  /** The last one is a closed row of panels, which Grafana does not draw for those without `share`. */
+  readonly panels: readonly (Panel & { readonly panels?: readonly Panel[] })[]
   readonly templating: { readonly list: readonly { readonly type: string; readonly query: unknown }[] }
 }
 interface RuleGroups {
@@ -32,6 +39,20 @@ interface RuleGroups {
     readonly rules: readonly { readonly name: string; readonly health: string; readonly lastError?: string }[]
   }[]
 }
+
+const dashboard = JSON.parse(readFileSync(join(FOLDER, 'kyc-tokend.dashboard.json'), 'utf8')) as Dashboard
+
+test('the dashboard shows lost hosts in red, and each state in a colour of its own', () => {
+  const colours = (title: string): Map<number | null, string> => {
+    const { fieldConfig } = dashboard.panels.find((panel) => panel.title.startsWith(title))!
+    return new Map(fieldConfig.defaults.thresholds!.steps.map(({ value, color }) => [value, color]))
+  }
+  expect([...colours('Hosts without')]).toEqual([
+    [null, 'green'],
+    [1, 'red'],
+  ])
+  expect(new Set(colours('State').values()).size).toBe(5)
+})
 
 describe.skipIf(why !== undefined)('a Prometheus that scrapes the metrics socket', () => {
   test('has data for every query of the dashboard and every rule', { timeout: 120_000 }, async () => {
@@ -47,8 +68,8 @@ describe.skipIf(why !== undefined)('a Prometheus that scrapes the metrics socket
       return results === 1
     })
 
-    const dashboard = JSON.parse(readFileSync(join(FOLDER, 'kyc-tokend.dashboard.json'), 'utf8')) as Dashboard
-    const queries = dashboard.panels.flatMap(({ title, targets }) =>
+    const panels: Panel[] = dashboard.panels.flatMap((panel) => panel.panels ?? [panel])
+    const queries = panels.flatMap(({ title, targets }) =>
       targets.map(({ expr }) => ({ title, expr: withVariables(expr) })),
     )
     expect(queries.length).toBeGreaterThan(25)
