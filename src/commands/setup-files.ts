@@ -93,7 +93,7 @@ export async function planSetup(
   const instead = existing(others)
   if (instead.length > 0) throw existsError(instead, 'remove it, or edit it instead')
   refuseUntrusted(config)
-  const known = readSettings(config)
+  const known = await readSettings(config)
   const wanted = {
     ...answers.settings,
     credentials: { apiKey: { file: basename(apiKey) }, apiSecret: { file: basename(apiSecret) } },
@@ -108,7 +108,7 @@ export async function planSetup(
   const texts = { [apiKey]: answers.apiKey, [apiSecret]: answers.apiSecret, [ca]: answers.ca }
   const changes: Change[] = []
   for (const [path, text] of Object.entries(texts))
-    if (text !== undefined && withoutNewline(textIfAny(path) ?? '') !== text)
+    if (text !== undefined && withoutNewline((await textIfAny(path)) ?? '') !== text)
       changes.push({ path, content: `${text}\n` })
   if (!isSameUrl(known?.['baseUrl'], answers.baseUrl) || !isDeepStrictEqual({ ...known, ...wanted }, known)) {
     const settings = { ...(known ?? files.settings), baseUrl: answers.baseUrl, ...wanted }
@@ -185,9 +185,9 @@ export async function readAnswer(options: Invocation['options'], option: string)
 }
 
 /** The settings of an existing configuration; undefined if there is none, or if it is no JSON object. */
-function readSettings(path: string): Record<string, unknown> | undefined {
+async function readSettings(path: string): Promise<Record<string, unknown> | undefined> {
   try {
-    const settings: unknown = JSON.parse(textIfAny(path) ?? 'null')
+    const settings: unknown = JSON.parse((await textIfAny(path)) ?? 'null')
     return isRecord(settings) ? settings : undefined
   } catch (error) {
     // Not JSON: its content has to be replaced.
@@ -201,8 +201,8 @@ function isSameUrl(known: unknown, wanted: string): boolean {
   return isUrl && normaliseBaseUrl(known) === normaliseBaseUrl(wanted)
 }
 
-function textIfAny(path: string): string | undefined {
-  const reading = readConfigFile(path)
+async function textIfAny(path: string): Promise<string | undefined> {
+  const reading = await readConfigFile(path)
   if (reading.kind === 'unreadable')
     throw new UserError(`${path} ${reading.sentence}.`, exitStatus.configuration)
   return reading.kind === 'read' ? reading.bytes.toString() : undefined

@@ -23,7 +23,10 @@ export interface InputsOptions {
 
 export type Inputs = ReturnType<typeof createInputs>
 
-/** `at` is the key path of a setting. A function that returns undefined has reported the reason to the diagnostics. */
+/**
+ * `at` is the key path of a setting. A function that gives undefined has reported the reason to the diagnostics. Throws
+ * DiskError if a disk does not answer.
+ */
 export function createInputs({ env, directory, uid, isElsewhere, staged, diagnostics }: InputsOptions) {
   /** Every file that was read or should have been, absolute: nothing may be written over it. */
   const files: string[] = []
@@ -33,19 +36,25 @@ export function createInputs({ env, directory, uid, isElsewhere, staged, diagnos
   const { fault, warn } = diagnostics
 
   /** `remedy` is for a file that does not exist. */
-  function file(at: string, path: string, remedy: string, { holdsSecret = false } = {}): Buffer | undefined {
+  async function file(
+    at: string,
+    path: string,
+    remedy: string,
+    { holdsSecret = false } = {},
+  ): Promise<Buffer | undefined> {
     const name = resolve(directory, path)
     files.push(name)
-    const reading = readFile(contentPath(name, staged))
+    const reading = await readFile(contentPath(name, staged))
     if (reading.kind === 'absent') return fault(at, `the file ${name} is not there: ${remedy}`)
     if (reading.kind === 'unreadable') return fault(at, `the file ${name} ${reading.sentence}`)
-    for (const sentence of permissionFaults(name, reading.stats, { uid, holdsSecret }))
+    const { stats, isProjected } = reading
+    for (const sentence of permissionFaults(name, stats, { uid, holdsSecret, isProjected }))
       fault(at, `the file ${name} ${sentence}`)
     return reading.bytes
   }
 
   /** Owner and mode are not checked: systemd sets them, 0400, or 0440 with an access list, of root or of the daemon's user. */
-  function credential(at: string, name: string): Secret | undefined {
+  async function credential(at: string, name: string): Promise<Secret | undefined> {
     const where = `the systemd credential ${name}`
     const { unit } = unitNames(accountOfEnvironment(env))
     const remedy = `add LoadCredential=${name}:/PATH to the unit (systemctl edit ${unit}) and restart it, or use { "file": PATH }`
@@ -53,7 +62,7 @@ export function createInputs({ env, directory, uid, isElsewhere, staged, diagnos
     if (!credentials)
       return notThere(at, `${where} is not there, because there is no $CREDENTIALS_DIRECTORY: ${remedy}`)
     const path = join(credentials, name)
-    const reading = readFile(path)
+    const reading = await readFile(path)
     if (reading.kind === 'read') return checked(at, where, withoutNewline(reading.bytes.toString()))
     // systemd may hide it from everybody but the daemon itself, a check at its reload too.
     if (reading.kind === 'absent' || isElsewhere) return notThere(at, `${where} is not there: ${remedy}`)
@@ -87,9 +96,9 @@ export function createInputs({ env, directory, uid, isElsewhere, staged, diagnos
     hasLiteral: (): boolean => hasLiteral,
     file,
     /** The PEM text; null, too, if no file is named. */
-    certificates(at: string, path: string | null): string | null {
+    async certificates(at: string, path: string | null): Promise<string | null> {
       if (path === null) return null
-      const bytes = file(at, path, 'name a PEM file of certificates, or null')
+      const bytes = await file(at, path, 'name a PEM file of certificates, or null')
       if (bytes === undefined) return null
       const pem = bytes.toString()
       if (holdsCertificates(pem)) return pem
@@ -99,7 +108,7 @@ export function createInputs({ env, directory, uid, isElsewhere, staged, diagnos
       )
       return null
     },
-    secret(at: string, source: SecretSource | null): Secret | undefined {
+    async secret(at: string, source: SecretSource | null): Promise<Secret | undefined> {
       if (source === null) return undefined
       if (typeof source === 'string') {
         hasLiteral = true
@@ -108,7 +117,7 @@ export function createInputs({ env, directory, uid, isElsewhere, staged, diagnos
       if ('credential' in source) return credential(at, source.credential)
       if ('file' in source) {
         const remedy = 'make it, with mode 0600 or 0640, or name another'
-        const bytes = file(at, source.file, remedy, { holdsSecret: true })
+        const bytes = await file(at, source.file, remedy, { holdsSecret: true })
         const where = `the file ${resolve(directory, source.file)}`
         return bytes && checked(at, where, withoutNewline(bytes.toString()))
       }

@@ -1,6 +1,7 @@
 // Loads the configuration: finds its file (JSON or YAML, never executable), validates it, and reports all its faults at once.
 import { isUtf8 } from 'node:buffer'
-import { existsSync, type Stats } from 'node:fs'
+import type { Stats } from 'node:fs'
+import { homedir } from 'node:os'
 import { extname, join, resolve } from 'node:path'
 import { accountOfConfig } from '../lib/account.ts'
 import { configDirectories, SYSTEM_CONFIG_DIRECTORY } from '../lib/paths.ts'
@@ -11,7 +12,7 @@ import { ConfigError, formatIssue, silent, type ConfigIssue, type Diagnostics, p
 import { resolveConfig, resolvePlan } from './resolve.ts'
 import { validateDocument } from './validate.ts'
 import { findJsonFault } from './json-fault.ts'
-import { contentPath, readFile, type StagedFiles } from './read-file.ts'
+import { contentPath, readFile, type Present, type StagedFiles } from './read-file.ts'
 
 export interface LoadOptions {
   /** `--config`. */
@@ -26,7 +27,7 @@ export interface LoadOptions {
 
 export type Inspection = Awaited<ReturnType<typeof inspectConfig>>
 
-/** The configuration, frozen. Throws ConfigError (78). Files, owners, modes and secrets are read again each time. */
+/** The configuration, frozen. Throws ConfigError (78) and DiskError (75). Files, owners, modes and secrets are read again each time. */
 export async function loadConfig(options: LoadOptions): Promise<Config> {
   const { config, faults, file } = await inspectConfig(options)
   if (config === undefined) throw new ConfigError(faults, file)
@@ -114,25 +115,33 @@ async function findConfig({ configPath, env, staged }: LoadOptions): Promise<Fou
   const named = configPath ?? (env['KYC_TOKEND_CONFIG'] || undefined)
   const directories = configDirectories({ env, uid: process.geteuid!() }, workingDirectory())
   const searched = named === undefined ? directories.flatMap(candidatesIn) : [resolve(named)]
-  // A directory that may not be entered may have the file.
-  const file =
-    searched.find((path) => existsSync(contentPath(path, staged))) ??
-    searched.find((path) => readFile(path).kind === 'unreadable')
-  if (file === undefined) {
+  const found = await firstThere(searched, staged)
+  if (found === undefined) {
     const option = named && (configPath === undefined ? '$KYC_TOKEND_CONFIG' : '--config')
-    return { kind: 'unusable', file, sentence: notFound(searched, option) }
+    return { kind: 'unusable', file: undefined, sentence: await notFound(searched, option) }
   }
+  const { file, reading } = found
   const unusable = (words: string): Found => {
     return { kind: 'unusable', file, sentence: `the configuration file ${words}` }
   }
-  const reading = readFile(contentPath(file, staged))
-  if (reading.kind === 'absent') return unusable('was removed while it was read: try again')
   if (reading.kind === 'unreadable') return unusable(reading.sentence)
   if (CONTROL_CHARACTER.test(file)) return unusable('has a control character in its path: rename it')
   if (!/\.(?:json|ya?ml)$/.test(file)) return unusable('must be named *.json, *.yaml or *.yml: rename it')
   const parsed = parse(extname(file), reading.bytes, (await loadCosmiconfig()).defaultLoadersSync)
   if ('problem' in parsed) return unusable(parsed.problem)
   return { kind: 'found', file, stats: reading.stats, document: parsed.document }
+}
+
+/** The first of the files that exists; else the first that may, in a directory that may not be entered. */
+async function firstThere(paths: readonly string[], staged: StagedFiles | undefined) {
+  let hidden: { file: string; reading: Present } | undefined
+  for (const file of paths) {
+    const reading = await readFile(contentPath(file, staged))
+    if (reading.kind === 'absent') continue
+    if (reading.kind === 'read' || reading.isThere) return { file, reading }
+    hidden ??= { file, reading }
+  }
+  return hidden
 }
 
 function candidatesIn(directory: string): string[] {
@@ -145,34 +154,25 @@ function workingDirectory(): string {
 }
 
 /** `option`: the option or variable that names the file; undefined: the files were searched for. */
-function notFound(searched: readonly string[], option: string | undefined): string {
+async function notFound(searched: readonly string[], option: string | undefined): Promise<string> {
   const shown = (path: string): string => (CONTROL_CHARACTER.test(path) ? printable(path) : path)
   const first = searched[0]!
   const absent = `there is no configuration file ${shown(first)}`
   const account = accountOfConfig(first)
   if (account !== undefined) return `${absent}: \`sudo kyc-tokend setup --account ${account}\` makes it`
   if (option !== undefined) return `${absent}: correct ${option}, or make the file from ${EXAMPLE}`
-  const here = candidatesIn(workingDirectory()).find((path) => existsSync(path))
+  const here = await firstThere(candidatesIn(workingDirectory()), undefined)
   if (here !== undefined)
-    return `${absent}: ${shown(here)} is not looked at, because root and the unit read ${SYSTEM_CONFIG_DIRECTORY} only: name it with --config, or move it there`
+    return `${absent}: ${shown(here.file)} is not looked at, because root and the unit read ${SYSTEM_CONFIG_DIRECTORY} only: name it with --config, or move it there`
   return `there is no configuration file: \`kyc-tokend setup\` makes it (for the unit: with sudo), or name yours with --config (looked for ${searched.map(shown).join(', ')})`
 }
 
-/**
- * The library. Its loaders are used, and no explorer, which would run a `.config/config.js` of the working directory. A part of
- * it reads the home directory when it is loaded, which would end the program of a user with neither HOME nor an entry in
- * passwd; the result is not used.
- */
+/** The library. Its loaders are used, and no explorer, which would run a `.config/config.js` of the working directory. */
 async function loadCosmiconfig() {
-  const { HOME } = process.env
-  process.env['HOME'] = '/'
-  try {
-    // A bundle has the default export of a CommonJS library and none of its names.
-    return (await import('cosmiconfig')).default
-  } finally {
-    if (HOME === undefined) delete process.env['HOME']
-    else process.env['HOME'] = HOME
-  }
+  // A part of it asks for the home directory when it is loaded, and throws if there is neither HOME nor an entry in passwd.
+  process.env['HOME'] ??= withSystemFallback('/', homedir)
+  // A bundle has the default export of a CommonJS library and none of its names.
+  return (await import('cosmiconfig')).default
 }
 
 /** Loads the libraries, also the one that reads YAML, for a process that may not read the program's files later. */

@@ -1,6 +1,8 @@
 // Compares the configuration on disk with the running one. It is loaded only when one of its files has changed.
+import { dirname } from 'node:path'
 import { errorMessage, UserError } from '../lib/error.ts'
 import { fs } from '../lib/fs.ts'
+import { inDirectory } from '../lib/in-directory.ts'
 import { isSame } from '../lib/secret.ts'
 import type { Config } from './config.ts'
 
@@ -30,9 +32,13 @@ export function createConfigOnDisk(load: () => Promise<Config>, running: () => C
 
   async function examine(): Promise<OnDisk> {
     const against = running()
-    const version = await versionOf([against.file, ...against.inputs])
-    if (last?.version !== version || last.against !== against)
-      last = { version, against, found: await load().then(loaded, faulty) }
+    try {
+      const version = await versionOf([against.file, ...against.inputs])
+      if (last?.version !== version || last.against !== against)
+        last = { version, against, found: await load().then(loaded, faulty) }
+    } catch (error) {
+      last = { version: '', against, found: faulty(error) }
+    }
     return last.found
   }
 
@@ -73,19 +79,27 @@ function settingsOf({ credentials, ...settings }: Config): object {
   return { ...settings, warnings: null, written }
 }
 
-/** A text that changes when a file is written or replaced, or when a link to it is replaced. */
+/**
+ * A text that changes when a file is written or replaced, or when a link to it is replaced. One call for each directory.
+ * Throws DiskError.
+ */
 async function versionOf(paths: readonly string[]): Promise<string> {
   const versions = await Promise.all(
-    paths.map(async (path) =>
-      fs
-        .stat(path, { bigint: true })
-        .then(
-          ({ dev, ino, size, mtimeNs, ctimeNs }) => [dev, ino, size, mtimeNs, ctimeNs].join(':'),
-          errorMessage,
-        ),
-    ),
+    [...new Set(paths.map(dirname))].map(async (directory) => {
+      const files = paths.filter((path) => dirname(path) === directory)
+      return inDirectory(directory, async () => Array.fromAsync(files, versionOfFile))
+    }),
   )
-  return versions.join(' ')
+  return versions.flat().join(' ')
+}
+
+async function versionOfFile(path: string): Promise<string> {
+  try {
+    const { dev, ino, size, mtimeNs, ctimeNs } = await fs.stat(path, { bigint: true })
+    return [dev, ino, size, mtimeNs, ctimeNs].join(':')
+  } catch (error) {
+    return errorMessage(error)
+  }
 }
 
 const loaded = (config: Config): OnDisk => ({ kind: 'loaded', config })

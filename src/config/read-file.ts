@@ -1,15 +1,9 @@
 // Reads the files of a configuration: small regular ones, each checked by the descriptor that it is read from.
-import {
-  closeSync,
-  constants,
-  fstatSync,
-  openSync,
-  readFileSync,
-  readlinkSync,
-  statSync,
-  type Stats,
-} from 'node:fs'
-import { errorCode, errorMessage, withSystemFallback } from '../lib/error.ts'
+import { constants, type Stats } from 'node:fs'
+import { dirname } from 'node:path'
+import { errorCode, errorMessage, fallbackOnSystemError } from '../lib/error.ts'
+import { fs } from '../lib/fs.ts'
+import { inDirectory } from '../lib/in-directory.ts'
 import { SERVICE_USER, SYSTEM_CONFIG_DIRECTORY } from '../lib/paths.ts'
 import { nameOf } from '../lib/posix-ids.ts'
 import { shellWord } from '../lib/remedy.ts'
@@ -18,30 +12,46 @@ import { shellWord } from '../lib/remedy.ts'
 const MAX_FILE_BYTES = 1024 * 1024
 
 type Reading =
-  | { readonly kind: 'read'; readonly bytes: Buffer; readonly stats: Stats }
+  /** `isProjected`: Kubernetes projects it as a link into `..data`, where chmod is of no use. */
+  | { readonly kind: 'read'; readonly bytes: Buffer; readonly stats: Stats; readonly isProjected: boolean }
   | { readonly kind: 'absent' }
-  /** The sentence follows the file's name and ends with the remedy. */
-  | { readonly kind: 'unreadable'; readonly sentence: string }
+  /** The sentence follows the file's name and ends with the remedy. `isThere`: it is known to exist. */
+  | { readonly kind: 'unreadable'; readonly sentence: string; readonly isThere: boolean }
+
+export type Present = Exclude<Reading, { kind: 'absent' }>
 
 /**
  * Reads the file, or the one at the end of a link. Its kind is checked before it is opened, because to open a device can do harm
- * (start a watchdog, make a terminal), and to open a FIFO waits for its writer.
+ * (start a watchdog, make a terminal), and to open a FIFO waits for its writer. Throws DiskError (75).
  */
-export function readFile(path: string): Reading {
-  let descriptor: number | null = null
-  try {
-    const problem = kindProblem(statSync(path))
-    if (problem !== undefined) return unreadable(problem)
-    descriptor = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY)
-    const stats = fstatSync(descriptor)
-    const other = kindProblem(stats)
-    return other === undefined ? { kind: 'read', bytes: readFileSync(descriptor), stats } : unreadable(other)
-  } catch (error) {
-    const code = errorCode(error)
-    return code === 'ENOENT' || code === 'ENOTDIR' ? { kind: 'absent' } : unreadable(cannotRead(path, error))
-  } finally {
-    if (descriptor !== null) closeSync(descriptor)
-  }
+export async function readFile(path: string): Promise<Reading> {
+  return inDirectory(dirname(path), async () => {
+    let descriptor: number | null = null
+    let isThere = false
+    const unreadable = (sentence: string): Reading => ({ kind: 'unreadable', sentence, isThere })
+    try {
+      const problem = kindProblem(await fs.stat(path))
+      isThere = true
+      if (problem !== undefined) return unreadable(problem)
+      descriptor = await fs.open(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY)
+      const stats = await fs.fstat(descriptor)
+      const other = kindProblem(stats)
+      if (other !== undefined) return unreadable(other)
+      const bytes = await fs.readFile(descriptor)
+      return { kind: 'read', bytes, stats, isProjected: await isProjected(path) }
+    } catch (error) {
+      const code = errorCode(error)
+      if (code === 'ENOENT' || code === 'ENOTDIR') return { kind: 'absent' }
+      return unreadable(cannotRead(path, error))
+    } finally {
+      if (descriptor !== null) await fs.close(descriptor)
+    }
+  })
+}
+
+async function isProjected(path: string): Promise<boolean> {
+  const target = await fs.readlink(path).catch(fallbackOnSystemError(''))
+  return target.startsWith('..data/')
 }
 
 function kindProblem(stats: Stats): string | undefined {
@@ -50,10 +60,6 @@ function kindProblem(stats: Stats): string | undefined {
   if (stats.size > MAX_FILE_BYTES)
     return 'is larger than 1 MiB, and so not what it should be: name the right file'
   return undefined
-}
-
-function unreadable(sentence: string): Reading {
-  return { kind: 'unreadable', sentence }
 }
 
 /** Files that are read instead of others, which they are about to replace, by the paths of the latter. */
@@ -88,7 +94,7 @@ function cannotRead(path: string, error: unknown): string {
 export function permissionFaults(
   path: string,
   { uid: owner, mode }: Pick<Stats, 'uid' | 'mode'>,
-  { uid, holdsSecret }: { uid: number; holdsSecret: boolean },
+  { uid, holdsSecret, isProjected = false }: { uid: number; holdsSecret: boolean; isProjected?: boolean },
 ): string[] {
   const word = shellWord(path)
   const others = uid === 0 ? '' : ` or to the user ${nameOf('user', uid)}, who runs kyc-tokend`
@@ -100,12 +106,7 @@ export function permissionFaults(
       `can be written by ${(mode & 0o002) === 0 ? 'its group' : 'others'}: chmod go-w ${word}`,
     holdsSecret &&
       (mode & 0o004) !== 0 &&
-      `holds a secret and can be read by everybody: ${isProjected(path) ? 'set defaultMode: 0440 at its volume and fsGroup at the pod' : `chmod o-rwx ${word}`}`,
+      `holds a secret and can be read by everybody: ${isProjected ? 'set defaultMode: 0440 at its volume and fsGroup at the pod' : `chmod o-rwx ${word}`}`,
   ]
   return faults.filter((fault) => fault !== false)
-}
-
-/** Kubernetes projects a secret as a link into `..data`, where chmod is of no use. */
-function isProjected(path: string): boolean {
-  return withSystemFallback(false, () => readlinkSync(path).startsWith('..data/'))
 }

@@ -79,13 +79,16 @@ export function createOutputs(options: {
     return [...new Set(ids.filter((id) => id !== null))]
   }
 
-  function template(at: string, { format, template: path }: TokenFileInput): string | undefined {
+  async function template(
+    at: string,
+    { format, template: path }: TokenFileInput,
+  ): Promise<string | undefined> {
     if (format !== 'template' && path === null) return undefined
     if (format !== 'template')
       return fault(at, 'is of use with "format": "template" only: set that, or leave it out')
     const remedy = 'name a file with the text to write, in which ${accessToken} is filled in'
     if (path === null) return fault(at, `is missing, and "format": "template" needs it: ${remedy}`)
-    const bytes = inputs.file(at, path, remedy)
+    const bytes = await inputs.file(at, path, remedy)
     if (bytes === undefined) return undefined
     const problem = templateProblem(bytes)
     if (problem !== undefined) return fault(at, `the file ${resolve(directory, path)} ${problem}`)
@@ -104,7 +107,7 @@ export function createOutputs(options: {
         return {
           path: claim(`${at}.path`, path),
           format,
-          template: template(`${at}.template`, input) ?? null,
+          template: (await template(`${at}.template`, input)) ?? null,
           mode,
           uid: await idOrNull(`${at}.owner`, 'user', owner),
           gid: await idOrNull(`${at}.group`, 'group', group),

@@ -22,7 +22,7 @@ const MIN_KEY_BYTES = 16
 const MIN_SECRET_LENGTH = 16
 
 /** Resolves `share`. */
-export function resolveShare(input: ShareInput, context: ShareContext) {
+export async function resolveShare(input: ShareInput, context: ShareContext) {
   const { directory, inputs, apiSecret, diagnostics } = context
   const { timeout, sentinel, ...settings } = input
   /** One server, all sentinels of one master, nodes of one cluster, or one Unix socket (absolute). */
@@ -35,15 +35,15 @@ export function resolveShare(input: ShareInput, context: ShareContext) {
     /** If set, the servers are sentinels. */
     sentinel: sentinel && {
       ...sentinel,
-      password: inputs.secret('share.sentinel.password', sentinel.password) ?? null,
+      password: (await inputs.secret('share.sentinel.password', sentinel.password)) ?? null,
     },
     /** Null: without TLS. PEM texts, read when the configuration was. */
-    tls: resolveTls(input.tls ?? !hasUnixSocket(servers), context),
-    password: inputs.secret('share.password', input.password) ?? null,
+    tls: await resolveTls(input.tls ?? !hasUnixSocket(servers), context),
+    password: (await inputs.secret('share.password', input.password)) ?? null,
     /** For one command. */
     timeoutMs: timeout,
     /** A part of the key with which records are encrypted. */
-    key: inputs.secret('share.key', input.key) ?? null,
+    key: (await inputs.secret('share.key', input.key)) ?? null,
   }
   checkServers(config, diagnostics.fault)
   const length = apiSecret?.reveal().length ?? MIN_SECRET_LENGTH
@@ -59,7 +59,7 @@ function hasUnixSocket(servers: readonly ServerAddress[]): boolean {
   return servers.some((server) => 'path' in server)
 }
 
-function resolveTls(input: NonNullable<ShareInput['tls']>, { inputs, diagnostics }: ShareContext) {
+async function resolveTls(input: NonNullable<ShareInput['tls']>, { inputs, diagnostics }: ShareContext) {
   if (input === false) return null
   const { caFile = null, serverName = null, certFile = null, keyFile = null } = input === true ? {} : input
   if ((certFile === null) !== (keyFile === null))
@@ -67,18 +67,18 @@ function resolveTls(input: NonNullable<ShareInput['tls']>, { inputs, diagnostics
       `share.tls.${certFile === null ? 'certFile' : 'keyFile'}`,
       'is missing beside the other one: a certificate needs its key, so set both or none',
     )
-  const cert = inputs.certificates('share.tls.certFile', certFile)
+  const cert = await inputs.certificates('share.tls.certFile', certFile)
   const at = 'share.tls.keyFile'
   const remedy = 'name a PEM file with the key of share.tls.certFile'
   const key =
-    keyFile === null ? undefined : inputs.file(at, keyFile, remedy, { holdsSecret: true })?.toString()
+    keyFile === null ? undefined : (await inputs.file(at, keyFile, remedy, { holdsSecret: true }))?.toString()
   if (key !== undefined && cert !== null && !isKeyOf(key, cert))
     diagnostics.fault(at, `holds no key of that certificate, or one that a passphrase protects: ${remedy}`)
-  const ca = inputs.certificates('share.tls.caFile', caFile)
+  const ca = await inputs.certificates('share.tls.caFile', caFile)
   return { ca, serverName, cert, key: key === undefined ? null : new Secret(key) }
 }
 
-type ShareConfig = ReturnType<typeof resolveShare>
+type ShareConfig = Awaited<ReturnType<typeof resolveShare>>
 
 /** The rules across the settings. */
 function checkServers(config: ShareConfig, fault: Diagnostics['fault']): void {

@@ -45,8 +45,8 @@ export async function resolveConfig(input: Settings, options: ResolveOptions) {
   const { timeout, connectTimeout, caFile } = input.request
   const plan = resolvePlan(input, diagnostics)
   const sources = [credentials.apiKey, credentials.apiSecret]
-  const apiKey = inputs.secret('credentials.apiKey', credentials.apiKey)
-  const apiSecret = inputs.secret('credentials.apiSecret', credentials.apiSecret)
+  const apiKey = await inputs.secret('credentials.apiKey', credentials.apiKey)
+  const apiSecret = await inputs.secret('credentials.apiSecret', credentials.apiSecret)
   const [keyFile = null, secretFile = null] = sources.map((source) =>
     typeof source === 'object' && 'file' in source ? resolve(directory, source.file) : null,
   )
@@ -68,9 +68,9 @@ export async function resolveConfig(input: Settings, options: ResolveOptions) {
       timeoutMs: timeout,
       connectTimeoutMs: Math.min(connectTimeout, timeout),
       /** PEM text of `caFile`, read when the configuration was. */
-      ca: inputs.certificates('request.caFile', caFile),
+      ca: await inputs.certificates('request.caFile', caFile),
       /** Null: that of the environment; false: none. */
-      proxy: resolveProxy(input.request.proxy, { inputs, diagnostics }),
+      proxy: await resolveProxy(input.request.proxy, { inputs, diagnostics }),
     },
     tokenFiles: await outputs.tokenFiles(input.tokenFiles),
     ipc: await outputs.socket('ipc', input.ipc),
@@ -83,7 +83,7 @@ export async function resolveConfig(input: Settings, options: ResolveOptions) {
       contact: alerts.contact,
     },
     /** Null: this host is by itself. */
-    share: share && resolveShare(share, { directory, apiSecret, inputs, diagnostics }),
+    share: share && (await resolveShare(share, { directory, apiSecret, inputs, diagnostics })),
     log: input.log,
     /** Absolute. */
     runtimeDirectory,
@@ -100,7 +100,7 @@ export async function resolveConfig(input: Settings, options: ResolveOptions) {
   return { config, unseen: inputs.unseen }
 }
 
-function resolveProxy(
+async function resolveProxy(
   proxy: Settings['request']['proxy'],
   { inputs, diagnostics }: { inputs: Inputs; diagnostics: Diagnostics },
 ) {

@@ -3,9 +3,9 @@ import { constants, type Stats } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { randomHex } from './crypto.ts'
 import { directoryProblem, directoryWarning } from './directory-access.ts'
-import { DiskStalledError, onFileSystem } from './disk-queue.ts'
 import { errorCode } from './error.ts'
 import { fs } from './fs.ts'
+import { DiskError, inDirectory } from './in-directory.ts'
 import { placeOf, rendered } from './remedy.ts'
 import { writeRemedy } from './write-remedy.ts'
 
@@ -122,7 +122,7 @@ export async function readSmallFile(
 /** Does work on this file after all earlier work on its file system. Throws FileError, also if the disk does not answer. */
 export async function onFile<T>(path: string, work: () => Promise<T>): Promise<T> {
   try {
-    return await onFileSystem(dirname(path), work)
+    return await inDirectory(dirname(path), work)
   } catch (error) {
     throw asFileError(path, error)
   }
@@ -211,8 +211,7 @@ export function refuseOddTarget(path: string, stats: Stats | null): void {
 
 /** An error of the system as a FileError with its remedy, any other as it is. The message begins with `failure`. */
 export function asFileError(path: string, error: unknown, failure = cannotWrite(path)): unknown {
-  if (error instanceof DiskStalledError)
-    return new FileError(`${failure}: ${error.message}`, { cause: error })
+  if (error instanceof DiskError) return new FileError(`${failure}: ${error.message}`, { cause: error })
   if (error instanceof FileError || errorCode(error) === undefined) return error
   const remedy = writeRemedy(dirname(path), error, placeOf(process.env))
   return new FileError(`${failure}: ${rendered(remedy)}`, { cause: error })

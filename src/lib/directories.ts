@@ -2,7 +2,7 @@
 import type { Stats } from 'node:fs'
 import { DIRECTORY_FLAGS } from './atomic-file.ts'
 import { directoryProblem } from './directory-access.ts'
-import { DiskStalledError, onFileSystem } from './disk-queue.ts'
+import { DiskError, inDirectory } from './in-directory.ts'
 import { errorCode, errorMessage, exitStatus, fallbackOnSystemError, UserError } from './error.ts'
 import { fs } from './fs.ts'
 import { createProblemLog, type Log } from './log.ts'
@@ -46,7 +46,7 @@ export function createDirectories(paths: { runtimeDirectory: string; stateDirect
       for (const directory of directories) {
         const { path } = directory
         await prepareDirectory(directory).catch((error: unknown) => {
-          if (!(error instanceof DiskStalledError)) throw error
+          if (!(error instanceof DiskError)) throw error
           if (path !== runtimeDirectory) return
           const message = `The directory ${path} cannot be used: ${error.message}, or set another directory.`
           throw new UserError(message, exitStatus.tryAgain, { cause: error })
@@ -64,12 +64,12 @@ export function createDirectories(paths: { runtimeDirectory: string; stateDirect
 /**
  * Makes the directory if there is none; one that exists is left as it is. Returns why it must not be used, with the
  * remedy: it is a link, another user owns it, or every user can write in it. Throws UserError (78) if it cannot be made,
- * and DiskStalledError.
+ * and DiskError.
  */
 async function prepareDirectory(directory: Directory): Promise<string | undefined> {
   const { path } = directory
   try {
-    const stats = await onFileSystem(path, async () => {
+    const stats = await inDirectory(path, async () => {
       const found = await fs.lstat(path).catch(fallbackOnSystemError(null))
       return found ?? makeDirectory(directory)
     })
@@ -81,7 +81,7 @@ async function prepareDirectory(directory: Directory): Promise<string | undefine
     const problem = directoryProblem(path, stats, { uid: process.geteuid!(), use: 'sockets' })
     return problem && `The directory ${path} is not safe: ${problem}.`
   } catch (cause) {
-    if (cause instanceof DiskStalledError) throw cause
+    if (cause instanceof DiskError) throw cause
     const message = `The directory ${path} cannot be used: ${whyNot(path, cause)}, or set another directory.`
     throw new UserError(message, exitStatus.configuration, { cause })
   }

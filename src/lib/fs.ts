@@ -17,9 +17,12 @@ export const fs = {
   open: promisify(node.open),
   read: promisify(node.read),
   readdir: promisify(node.readdir),
+  readFile: promisify(node.readFile),
+  readlink: promisify(node.readlink),
   rename: promisify(node.rename),
   stat: promisify(node.stat),
   statfs: promisify(node.statfs),
   unlink: promisify(node.unlink),
+  write: promisify(node.write),
   writeFile: promisify(node.writeFile),
 }

@@ -12,7 +12,7 @@ import {
   replaceFile,
   type FileAttributes,
 } from './atomic-file.ts'
-import { DiskStalledError } from './disk-queue.ts'
+import { DiskError } from './in-directory.ts'
 import { errorCode, errorMessage, fallbackOnSystemError } from './error.ts'
 import { fs } from './fs.ts'
 import { createProblemLog, type Log } from './log.ts'
@@ -138,7 +138,7 @@ export function createManagedFile(
   function fail(error: unknown): void {
     if (!(error instanceof FileError)) throw error
     if (error.code === 'ENOENT' || error.code === 'ENOTDIR') isPresent = false
-    isStalled = error.cause instanceof DiskStalledError
+    isStalled = error.cause instanceof DiskError
     counts.errors += 1
     problem.set(error.message)
   }
@@ -171,7 +171,10 @@ export function createManagedFile(
      */
     async reconcile(): Promise<void> {
       isRequestedAgain = true
-      working ??= onFile(path, attemptUntilDone).catch(fail)
+      working ??= onFile(path, attemptUntilDone).catch((error: unknown) => {
+        working = null
+        fail(error)
+      })
       await working
     },
     /** Why it is not as it should be: one sentence with the remedy. */

@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import * as v from 'valibot'
 import { withTimeout, type Clock, type Instant } from '../lib/clock.ts'
 import { hmacSha256, randomHex } from '../lib/crypto.ts'
-import { onFileSystem } from '../lib/disk-queue.ts'
+import { inDirectory } from '../lib/in-directory.ts'
 import { withSystemFallback } from '../lib/error.ts'
 import { fs } from '../lib/fs.ts'
 import { parseJson } from '../lib/input.ts'
@@ -143,7 +143,7 @@ export async function createStateStore({
 
 /** Reports whether the directory is on a file system that lives in memory, and so does not outlive the boot. */
 async function isInMemory(directory: string): Promise<boolean> {
-  return onFileSystem(directory, async () => fs.statfs(directory)).then(
+  return inDirectory(directory, async () => fs.statfs(directory)).then(
     ({ type }) => IN_MEMORY_TYPES.has(type),
     () => false,
   )

@@ -12,7 +12,7 @@ import { join } from 'node:path'
 import { isMainThread } from 'node:worker_threads'
 import { beforeEach, describe, expect, it, onTestFinished, test, vi } from 'vitest'
 import { createDirectories } from '../../src/lib/directories.ts'
-import { onFileSystem } from '../../src/lib/disk-queue.ts'
+import { inDirectory } from '../../src/lib/in-directory.ts'
 import { UserError } from '../../src/lib/error.ts'
 import { asFileError } from '../../src/lib/atomic-file.ts'
 import { createRecords } from '../support/records.ts'
@@ -53,16 +53,16 @@ test.each([
 
 test('where its disk does not answer the state directory is done without, and the runtime directory is not', async () => {
   const [slow, other] = [await tempDirectory('memory'), await tempDirectory('disk')]
-  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+  vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval', 'setImmediate', 'clearImmediate'] })
   const { promise: ended, resolve: end } = Promise.withResolvers<void>()
-  const done = onFileSystem(slow, async () => ended).catch(() => undefined)
+  const done = inDirectory(slow, async () => ended).catch(() => undefined)
   onTestFinished(async () => {
     vi.useRealTimers()
     end()
     await done
   })
   const prepared = createDirectories({ runtimeDirectory: other, stateDirectory: slow }).prepare()
-  await vi.advanceTimersByTimeAsync(5_000)
+  await vi.advanceTimersByTimeAsync(5_002)
   await prepared
   const refused = createDirectories({ runtimeDirectory: slow, stateDirectory: other }).prepare()
   await expect(refused).rejects.toMatchObject({

@@ -14,7 +14,7 @@ import {
 import { dirname, join } from 'node:path'
 import { expect, onTestFinished, test, vi } from 'vitest'
 import { createManagedFile } from '../../src/lib/managed-file.ts'
-import { onFileSystem } from '../../src/lib/disk-queue.ts'
+import { inDirectory } from '../../src/lib/in-directory.ts'
 import { watchFileCalls } from '../support/file-calls.ts'
 import { createRecords } from '../support/records.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
@@ -22,7 +22,7 @@ import { tempDirectory } from '../support/temp-directory.ts'
 /** Work on the file system of the directory that ends when the returned function is called. */
 function occupy(directory: string): () => Promise<void> {
   const { promise: ended, resolve: end } = Promise.withResolvers<void>()
-  const done = onFileSystem(directory, async () => ended).catch(() => undefined)
+  const done = inDirectory(directory, async () => ended).catch(() => undefined)
   return async () => {
     end()
     await done
@@ -50,33 +50,36 @@ async function fileLeftAlone() {
 test.each([
   ['the newest content is written', 'newest'],
   ['a file that should no longer be there is not written', null],
-])('while its disk does not answer no caller waits; then %s, and the error is over', async (_, last) => {
-  const directory = await tempDirectory('disk')
-  const path = join(directory, 'file')
-  const { log, events, records } = createRecords()
-  let desired: string | null = 'old'
-  const file = createManagedFile({ path, mode: 0o600 }, { desired: () => desired, log })
-  await file.reconcile()
-  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
-  onTestFinished(() => void vi.useRealTimers())
-  const release = occupy(directory)
-  desired = 'stale'
-  const waiting = file.reconcile()
-  await vi.advanceTimersByTimeAsync(5_000)
-  await waiting
-  expect(file.error()).toContain('has not answered for 5 s')
-  desired = last
-  await file.reconcile()
-  expect(events()).toEqual(['file-error'])
-  expect(records[0]?.sentence).toMatch(/^A file cannot be kept/)
-  expect(readFileSync(path, 'utf8')).toBe('old')
-  vi.useRealTimers()
-  await release()
-  await expect.poll(() => file.error()).toBeNull()
-  expect(readdirSync(directory)).toEqual(last === null ? [] : ['file'])
-  if (last !== null) expect(readFileSync(path, 'utf8')).toBe(last)
-  expect(events()).toEqual(['file-error', 'file-mended'])
-})
+])(
+  'while its disk does not answer no caller waits; afterwards %s, and the error is over',
+  async (_, last) => {
+    const directory = await tempDirectory('disk')
+    const path = join(directory, 'file')
+    const { log, events, records } = createRecords()
+    let desired: string | null = 'old'
+    const file = createManagedFile({ path, mode: 0o600 }, { desired: () => desired, log })
+    await file.reconcile()
+    vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval', 'setImmediate', 'clearImmediate'] })
+    onTestFinished(() => void vi.useRealTimers())
+    const release = occupy(directory)
+    desired = 'stale'
+    const waiting = file.reconcile()
+    await vi.advanceTimersByTimeAsync(5_002)
+    await waiting
+    expect(file.error()).toContain('has not answered for 5 s')
+    desired = last
+    await file.reconcile()
+    expect(events()).toEqual(['file-error'])
+    expect(records[0]?.sentence).toMatch(/^A file cannot be kept/)
+    expect(readFileSync(path, 'utf8')).toBe('old')
+    vi.useRealTimers()
+    await release()
+    await expect.poll(async () => file.reconcile().then(file.error)).toBeNull()
+    expect(readdirSync(directory)).toEqual(last === null ? [] : ['file'])
+    if (last !== null) expect(readFileSync(path, 'utf8')).toBe(last)
+    expect(events()).toEqual(['file-error', 'file-mended'])
+  },
+)
 
 test('content that is no longer desired when it is written does not get its name', async () => {
   const directory = await tempDirectory('memory')

@@ -8,7 +8,7 @@ import { setImmediate as nextRound, setTimeout as sleep } from 'node:timers/prom
 import { raceAbort } from '../../lib/tasks.ts'
 import { accountOfEnvironment } from '../../lib/account.ts'
 import { FileError, inDirectoryOf, lstatIfAny, onFile, removeOwn } from '../../lib/atomic-file.ts'
-import { STOP_WAIT_MS } from '../../lib/disk-queue.ts'
+import { STOP_WAIT_MS } from '../../lib/in-directory.ts'
 import { errorCode, errorMessage, exitStatus, fallbackOnSystemError, UserError } from '../../lib/error.ts'
 import { fs } from '../../lib/fs.ts'
 import { loadLibc } from '../../lib/libc.ts'

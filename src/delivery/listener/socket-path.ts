@@ -4,7 +4,7 @@ import type { Stats } from 'node:fs'
 import { connect } from 'node:net'
 import { dirname } from 'node:path'
 import { asFileError, FileError, lstatIfAny } from '../../lib/atomic-file.ts'
-import { DiskStalledError, onFileSystem } from '../../lib/disk-queue.ts'
+import { DiskError, inDirectory } from '../../lib/in-directory.ts'
 import { errorCode, exitStatus, fallbackOnSystemError, UserError } from '../../lib/error.ts'
 import { createProblemLog } from '../../lib/log.ts'
 
@@ -32,17 +32,15 @@ export async function inTurnAt<T>(
   { work, undo }: { work: () => Promise<T>; undo?: (done: T) => Promise<unknown> },
 ): Promise<T> {
   const { path, failure = noSocketAt(path) } = address
-  let isAwaited = true
-  const turn = onFileSystem(dirname(path), async () => {
+  const turn = inDirectory(dirname(path), async (givenUp) => {
     const done = await work()
-    if (!isAwaited) await undo?.(done)
+    if (givenUp.aborted) await undo?.(done)
     return done
   })
   return turn.catch((error: unknown) => {
-    isAwaited = false
     const known = asFileError(path, error, failure)
     if (!(known instanceof FileError)) throw error
-    const status = known.cause instanceof DiskStalledError ? exitStatus.tryAgain : exitStatus.configuration
+    const status = known.cause instanceof DiskError ? exitStatus.tryAgain : exitStatus.configuration
     throw new UserError(`${known.message}, or set another ${settingOf(address)}`, status, { cause: error })
   })
 }
