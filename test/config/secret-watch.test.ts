@@ -144,6 +144,7 @@ describe('secret files that change', () => {
     expect(pairOf(running)).toBe('key-of-old secret-of-old')
     expect(watch.state()).toEqual({
       state: 'faulty',
+      pair: 'refused',
       problem: expect.stringMatching(
         /^\S+vol\/key with \S+vol\/secret holds a pair that the service refused at 08:0\d UTC \(rejected: no\); the next restart will use it: correct these files$/,
       ) as string,
