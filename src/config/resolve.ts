@@ -105,7 +105,7 @@ async function resolveProxy(
   { inputs, diagnostics }: { inputs: Inputs; diagnostics: Diagnostics },
 ) {
   if (proxy === null || proxy === false) return proxy
-  const password = inputs.secret('request.proxy.password', proxy.password) ?? null
+  const password = (await inputs.secret('request.proxy.password', proxy.password)) ?? null
   if (proxy.user === null && proxy.password !== null)
     diagnostics.fault('request.proxy.user', 'is missing beside the password: set both, or none')
   if (proxy.user?.includes(':'))
