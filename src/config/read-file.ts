@@ -38,7 +38,7 @@ export async function readFile(path: string): Promise<Reading> {
       const other = kindProblem(stats)
       if (other !== undefined) return unreadable(other)
       const bytes = await fs.readFile(descriptor)
-      return { kind: 'read', bytes, stats, isProjected: await isProjected(path) }
+      return { kind: 'read', bytes, stats, isProjected: await leadsToData(path) }
     } catch (error) {
       const code = errorCode(error)
       if (code === 'ENOENT' || code === 'ENOTDIR') return { kind: 'absent' }
@@ -49,7 +49,7 @@ export async function readFile(path: string): Promise<Reading> {
   })
 }
 
-async function isProjected(path: string): Promise<boolean> {
+async function leadsToData(path: string): Promise<boolean> {
   const target = await fs.readlink(path).catch(fallbackOnSystemError(''))
   return target.startsWith('..data/')
 }

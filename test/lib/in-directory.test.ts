@@ -84,8 +84,8 @@ test('at most eight calls are under way; what waits for its turn for 5 s is told
 
 test('a process that gets no processor for long takes no disk for dead', async () => {
   vi.useRealTimers()
-  const answered = inDirectory('/starved', async () => sleep(20))
+  const answered = inDirectory('/starved', async () => sleep(20, 'answered'))
   const endMs = performance.now() + 6_000
   while (performance.now() < endMs);
-  await answered
+  expect(await answered).toBe('answered')
 })
