@@ -1,6 +1,6 @@
 // The files that `setup` writes: configuration, key and secret, with the owner and mode that the daemon needs. They replace
 // what is there once they are confirmed.
-import { lstatSync, openSync, statSync } from 'node:fs'
+import { closeSync, constants, fstatSync, lstatSync, openSync, statSync } from 'node:fs'
 import { mkdir, readFile, rename, rm, rmdir } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
@@ -15,7 +15,14 @@ import {
   replaceFile,
   type FileAttributes,
 } from '../lib/atomic-file.ts'
-import { errorCode, errorMessage, exitStatus, UsageError, UserError } from '../lib/error.ts'
+import {
+  errorCode,
+  errorMessage,
+  exitStatus,
+  fallbackOnSystemError,
+  UsageError,
+  UserError,
+} from '../lib/error.ts'
 import { isRecord } from '../lib/input.ts'
 import { loadLibc } from '../lib/libc.ts'
 import { SERVICE_USER } from '../lib/paths.ts'
@@ -60,19 +67,36 @@ export async function setupFiles(account: string | undefined, workingDirectory: 
   }
 }
 
+/** Locked while a setup runs, by a file that only its owner can open: nobody else can hold the lock. */
+const LOCK_FILE = '.kyc-tokend-setup.lock'
+const LOCK_FLAGS = constants.O_RDWR | constants.O_CREAT | constants.O_NOFOLLOW
+
 /**
- * One setup at a time in a directory, until the process ends: two would check and discard each other's files. Throws
- * UserError (75). Returns a function that removes the directory if it was made here and is empty.
+ * One setup at a time in a directory: two would check and discard each other's files. Throws UserError: 75, or 78 if it
+ * cannot write there. Returns a function that ends the lock, and removes the directory if it was made here and is empty.
  */
 export async function lockSetup({ config }: SetupFiles): Promise<() => Promise<void>> {
   const directory = dirname(config)
-  const made = await mkdir(directory, { recursive: true })
-  if (loadLibc().lock(openSync(directory, 'r')))
-    return async () => {
-      if (made !== undefined) await rmdir(directory).catch(() => undefined)
+  const path = join(directory, LOCK_FILE)
+  const made = await mkdir(directory, { recursive: true }).catch(refuseUnwritten)
+  await lockedFile(path).catch(refuseUnwritten)
+  return async () => {
+    await rm(path)
+    if (made !== undefined) await rmdir(directory).catch(fallbackOnSystemError(undefined))
+  }
+}
+
+/** Keeps the lock file open until the process ends. The one that ends removes it, so that another file may be there by now. */
+async function lockedFile(path: string): Promise<void> {
+  for (;;) {
+    const file = openSync(path, LOCK_FLAGS, 0o600)
+    if (!loadLibc().lock(file)) {
+      const message = `Another \`kyc-tokend setup\` runs in ${dirname(path)}: wait until it has ended. Nothing was written.`
+      throw new UserError(message, exitStatus.tryAgain)
     }
-  const message = `Another \`kyc-tokend setup\` runs in ${directory}: wait until it has ended. Nothing was written.`
-  throw new UserError(message, exitStatus.tryAgain)
+    if (fstatSync(file).ino === (await lstatIfAny(path))?.ino) return
+    closeSync(file)
+  }
 }
 
 /** Those of the paths that exist already. */

@@ -1,6 +1,7 @@
 // `kyc-tokend setup`: asks for service, key and secret, writes the files, checks them live, and starts the daemon. A pair
 // that the service does not confirm is not taken over.
 import { accountWords, checkedAccount, systemSocket, unitNames } from '../lib/account.ts'
+import { monotonicMs } from '../lib/clock.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { exitStatus, UserError, UsageError } from '../lib/error.ts'
 import { runProgram } from '../lib/run-program.ts'
@@ -15,7 +16,7 @@ import { readLimited } from '../lib/input.ts'
 import { ask, configurationOf, statusIfAny } from './ask.ts'
 import { createReport, performCheck } from './check.ts'
 import type { Invocation, RunCommand } from './command.ts'
-import { announce, createPrompt, isTerminal } from './prompt.ts'
+import { createPrompt, isTerminal } from './prompt.ts'
 import {
   lockSetup,
   planSetup,
@@ -29,10 +30,10 @@ import {
 } from './setup-files.ts'
 import { firstLine, unitProperties, type UnitProperties } from './systemd.ts'
 
-/** The longest wait for the first token. */
-const TOKEN_WAIT_SECONDS = 15
-/** The longest time for systemctl to start the unit, which waits for the daemon's first attempt. */
-const START_MS = 100_000
+/** The longest wait for a token of the daemon that was started, in ms. */
+const TOKEN_WAIT_MS = 15_000
+/** The longest time for systemctl to change a setting of a unit, or to reload it, in ms. */
+const SYSTEMCTL_MS = 30_000
 
 export const run: RunCommand = async (invocation) => {
   requireLinux()
@@ -44,47 +45,55 @@ export const run: RunCommand = async (invocation) => {
   const isService = files.attributes.gid !== undefined
   const asked = ['ActiveState', 'UnitFileState']
   const before = isService ? await unitProperties(`${unit}.service`, asked, { isNeeded: true }) : null
-  const removeDirectory = await lockSetup(files)
-  const changes = await planSetup(files, answers, { force: options['force'] === true })
-  const { staged, apply, discard } = await stageSetup(changes, files)
-  const undo = async (): Promise<void> => {
-    await discard()
-    await removeDirectory()
-  }
-
-  const words = account === undefined ? { config: files.config } : { account }
-  const isLive = changes.length > 0 || before === null
-  // A running daemon may hold another pair, which is about to be replaced.
-  const how = { isWhole: true, isLive, asksDaemon: false, staged, signal, stderr }
-  const { status, live } = await performCheck(
-    { ...configurationOf({ options: words, env }), ...how },
-    createReport(stdout, 'setup'),
-  ).catch(async (error: unknown) => {
-    await undo()
-    throw error
-  })
-  const isTaken = changes.length === 0 || live === exitStatus.ok || options['unverified'] === true
-  if (!isTaken) {
-    await undo()
-    stdout.write(`Nothing was changed, because ${whyNothing(status, live)}\n`)
+  const unlock = await lockSetup(files)
+  try {
+    const changes = await planSetup(files, answers, { force: options['force'] === true })
+    const { staged, apply, discard } = await stageSetup(changes, files)
+    const words = account === undefined ? { config: files.config } : { account }
+    const isLive = changes.length > 0 || before === null
+    // A running daemon may hold another pair, which is about to be replaced.
+    const how = { isWhole: true, isLive, asksDaemon: false, staged, signal, stderr }
+    const check = await performCheck(
+      { ...configurationOf({ options: words, env }), ...how },
+      createReport(stdout, 'setup'),
+    ).catch(async (error: unknown) => {
+      await discard()
+      throw error
+    })
+    const { status } = check
+    const isUnverified = options['unverified'] === true
+    if (decide({ isChanged: changes.length > 0, isUnverified }, check) === 'leave') {
+      await discard()
+      stdout.write(`Nothing was changed, because ${whyNothing(check)}\n`)
+      return status
+    }
+    await apply()
+    for (const { path } of changes) stdout.write(`Wrote ${path}\n`)
+    if (status === exitStatus.configuration) {
+      const end = changes.length > 0 ? 'The files stay' : 'Nothing was changed'
+      stdout.write(`${end}: correct the faults above\n`)
+      return status
+    }
+    if (before !== null)
+      return await bringUp(invocation, { unit, account, before }, { isChanged: changes.length > 0, status })
+    if (changes.length === 0) stdout.write('Nothing was changed\n')
+    stdout.write(`Next: kyc-tokend run${accountWords(account)}\n`)
     return status
+  } finally {
+    await unlock()
   }
-  await apply()
-  for (const { path } of changes) stdout.write(`Wrote ${path}\n`)
-  if (status === exitStatus.configuration) {
-    stdout.write(
-      `${changes.length > 0 ? 'The files stay' : 'Nothing was changed'}: correct the faults above\n`,
-    )
-    return status
-  }
-  if (before !== null)
-    return bringUp(invocation, { unit, account, before }, { changes: changes.length, status })
-  if (changes.length === 0) stdout.write('Nothing was changed\n')
-  stdout.write(`Next: kyc-tokend run${accountWords(account)}\n`)
-  return status
 }
 
-function whyNothing(status: number, live: number | null): string {
+/** The exit status of a check, and that for the service's answer alone. */
+type Check = Awaited<ReturnType<typeof performCheck>>
+
+/** Decides whether new files take the place of the former ones. */
+function decide(files: { isChanged: boolean; isUnverified: boolean }, { live }: Check): 'take' | 'leave' {
+  if (!files.isChanged || files.isUnverified) return 'take'
+  return live === exitStatus.ok ? 'take' : 'leave'
+}
+
+function whyNothing({ status, live }: Check): string {
   if (status === exitStatus.configuration) return 'of the faults above'
   const why =
     live === exitStatus.noPermission
@@ -93,61 +102,102 @@ function whyNothing(status: number, live: number | null): string {
   return `${why}, or add --unverified to have them in use all the same`
 }
 
-/** Makes the unit, which was in the state `before`, run with what was written; gives the exit status of `setup`. */
+/** The unit, and the state in which it was before the files were written. */
+interface Service {
+  readonly unit: string
+  readonly account: string | undefined
+  readonly before: UnitProperties
+}
+
+/** Makes the unit run with what was written; gives the exit status of `setup`. Throws UserError. */
 async function bringUp(
-  { stdout, stderr }: Invocation,
-  { unit, account, before }: { unit: string; account: string | undefined; before: UnitProperties },
-  { changes, status }: { changes: number; status: number },
+  { stdout }: Invocation,
+  service: Service,
+  { isChanged, status }: { isChanged: boolean; status: number },
 ): Promise<number> {
-  const socket = systemSocket(account)
-  const wasActive = before['ActiveState'] === 'active'
+  const { unit, account, before } = service
+  const isActive = before['ActiveState'] === 'active'
   // A former `setup` may have ended before its reload. A daemon that does not answer is an error below, at the token.
   const isStale =
-    wasActive && (changes > 0 || (await statusIfAny(socket))?.daemon.configuration.state === 'changed')
-  await start(unit, isStale)
+    isActive &&
+    (isChanged || (await statusIfAny(systemSocket(account)))?.daemon.configuration.state === 'changed')
   const steps = [
-    ...(isStale ? ['Reloaded'] : []),
-    ...(before['UnitFileState'] === 'enabled' ? [] : ['Enabled']),
-    ...(wasActive ? [] : ['Started']),
+    ...(before['UnitFileState'] === 'enabled' ? [] : [['enable', 'Enabled'] as const]),
+    ...(isStale ? [['reload', 'Reloaded'] as const] : []),
   ]
-  for (const step of steps) stdout.write(`${step} ${unit}\n`)
-  if (changes === 0 && steps.length === 0) stdout.write('Nothing was changed\n')
-  const seeStatus = `see \`sudo kyc-tokend status${accountWords(account)}\``
-  // The running daemon keeps its old token; only the check knows what the new credentials are worth.
-  if (status !== exitStatus.ok) {
-    stdout.write(`${unit} runs with a key and secret that the service has not confirmed: ${seeStatus}\n`)
-    return status
+  for (const [verb, done] of steps) {
+    await systemctl(unit, verb)
+    stdout.write(`${done} ${unit}\n`)
   }
-  announce(stderr, 'Waiting for the first token')
-  const { token, known } = await ask({ options: { socket }, env: {} }, async (client) => ({
-    token: await client.get({ waitSeconds: TOKEN_WAIT_SECONDS }),
-    known: await client.status(),
-  }))
+  if (!isChanged && steps.length === 0 && isActive) stdout.write('Nothing was changed\n')
+  const isConfirmed = status === exitStatus.ok
+  stdout.write(`Waiting up to ${TOKEN_WAIT_MS / 1_000} s for ${isConfirmed ? 'a token of ' : ''}${unit}\n`)
+  const endMs = monotonicMs() + TOKEN_WAIT_MS
+  if (!isActive) {
+    await restart(unit, TOKEN_WAIT_MS)
+    stdout.write(`Started ${unit}\n`)
+  }
+  // The running daemon keeps its old token; only the check knows what the new credentials are worth.
+  if (isConfirmed)
+    stdout.write(`${unit} runs and holds a token, ${await tokenOf(service, { endMs, isStale })}\n`)
+  else
+    stdout.write(
+      `${unit} runs with a key and secret that the service has not confirmed: ${seeStatus(account)}\n`,
+    )
+  return status
+}
+
+/** How long the token of the unit is good, and the command that gives it to programs. Throws UserError if there is none. */
+async function tokenOf(
+  { unit, account }: Service,
+  { endMs, isStale }: { endMs: number; isStale: boolean },
+): Promise<string> {
+  const waitSeconds = Math.max(1, (endMs - monotonicMs()) / 1_000)
+  const { token, known } = await ask(
+    { options: { socket: systemSocket(account) }, env: {} },
+    async (client) => ({
+      token: await client.get({ waitSeconds }),
+      known: await client.status(),
+    }),
+  )
   // After a reload the state may still be that of the former credentials.
   if (known.state === 'refused' && !isStale)
     throw new UserError(
-      `${unit} holds a token, but the service refuses the account (${known.failure?.reason}): ${seeStatus}.`,
+      `${unit} holds a token, but the service refuses the account (${known.failure?.reason}): ${seeStatus(account)}.`,
       exitStatus.noPermission,
     )
   const life = formatDuration(Date.parse(token.expiresAt) - Date.now())
-  stdout.write(
-    `${unit} runs and holds a token, good for ${life}. Give it to programs: sudo usermod -aG kyc-token USER\n`,
-  )
-  return exitStatus.ok
+  return `good for ${life}. Give it to programs: sudo usermod -aG kyc-token USER`
 }
 
-/** Enables and starts the unit, or has it read the new files. Throws UserError (69). */
-async function start(unit: string, isReload: boolean): Promise<void> {
-  const name = `${unit}.service`
-  const steps = [...(isReload ? [['reload', name]] : []), ['enable', '--quiet', '--now', name]]
-  for (const step of steps) {
-    const { isOk, stderr } = await runProgram('systemctl', step, START_MS)
-    if (!isOk)
-      throw new UserError(
-        `systemctl ${step.join(' ')} failed (${firstLine(stderr)}): see \`journalctl -u ${unit} -n 20\`. The files stay.`,
-        exitStatus.unavailable,
-      )
-  }
+function seeStatus(account: string | undefined): string {
+  return `see \`sudo kyc-tokend status${accountWords(account)}\``
+}
+
+/** Throws UserError (69) if systemctl fails. */
+async function systemctl(unit: string, verb: 'enable' | 'reload'): Promise<void> {
+  const words = [verb, '--quiet', `${unit}.service`]
+  const { isOk, stderr } = await runProgram('systemctl', words, SYSTEMCTL_MS)
+  if (!isOk) throw systemctlError(unit, words, firstLine(stderr))
+}
+
+/**
+ * Starts the unit in place of a start that is under way: that may be one of a faulty configuration, which clients at the
+ * socket cause again and again, and which a mere start would join. The end of the wait is no failure, because the token
+ * tells. Throws UserError (69).
+ */
+async function restart(unit: string, timeoutMs: number): Promise<void> {
+  const words = ['restart', `${unit}.service`]
+  const startedAtMs = monotonicMs()
+  const { isOk, stderr } = await runProgram('systemctl', words, timeoutMs)
+  if (!isOk && monotonicMs() - startedAtMs < timeoutMs) throw systemctlError(unit, words, firstLine(stderr))
+}
+
+function systemctlError(unit: string, words: readonly string[], why: string): UserError {
+  return new UserError(
+    `systemctl ${words.join(' ')} failed (${why}): see \`sudo journalctl -u ${unit} -n 20\`. The files stay.`,
+    exitStatus.unavailable,
+  )
 }
 
 const MAX_DOCUMENT_BYTES = 1_048_576

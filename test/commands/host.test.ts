@@ -388,16 +388,19 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
     const holds =
       /^kyc-tokend runs and holds a token, good for (?:1 h|\d+ min).*\. Give it to programs: sudo usermod -aG kyc-token USER$/
     const wrote = (...names: string[]): string[] => names.map((name) => `Wrote /etc/kyc-tokend/${name}`)
-    const enable = 'enable --quiet --now kyc-tokend.service'
+    const enable = 'enable --quiet kyc-tokend.service'
+    const restart = 'restart kyc-tokend.service'
+    const waiting = 'Waiting up to 15 s for a token of kyc-tokend'
 
     const first = await setUp({ ActiveState: 'inactive', UnitFileState: 'disabled' })
-    expect(first).toMatchObject({ status: 0, stderr: '', calls: [enable] })
+    expect(first).toMatchObject({ status: 0, stderr: '', calls: [enable, restart] })
     // The socket is started next.
     expect(first.stdout).toMatch(/^warning +host +the clock/m)
     expect(first.stdout).not.toMatch(/ sockets /)
     expect(after(first.stdout)).toEqual([
       ...wrote('api-key', 'api-secret', 'kyc-tokend.config.json'),
       'Enabled kyc-tokend',
+      waiting,
       'Started kyc-tokend',
       expect.stringMatching(holds),
       '',
@@ -410,8 +413,8 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
 
     const running = { ActiveState: 'active', UnitFileState: 'enabled' }
     const again = await setUp(running)
-    expect(again).toMatchObject({ status: 0, calls: [enable] })
-    expect(after(again.stdout)).toEqual(['Nothing was changed', expect.stringMatching(holds), ''])
+    expect(again).toMatchObject({ status: 0, calls: [] })
+    expect(after(again.stdout)).toEqual(['Nothing was changed', waiting, expect.stringMatching(holds), ''])
 
     const words = ['setup', '--account', 'eu', '--from', join(directory, 'all.json')]
     const withoutUnit = await onHost(words, { config: null })
@@ -420,11 +423,12 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
     write('k-2')
     service.answer(accountInactive)
     const unconfirmed = await setUp(running, ['--force', '--unverified'])
-    expect(unconfirmed).toMatchObject({ status: 77, calls: ['reload kyc-tokend.service', enable] })
+    expect(unconfirmed).toMatchObject({ status: 77, calls: ['reload --quiet kyc-tokend.service'] })
     expect(after(unconfirmed.stdout)).toEqual([
       expect.stringMatching(/^FAILED +service /),
       ...wrote('api-key'),
       'Reloaded kyc-tokend',
+      'Waiting up to 15 s for kyc-tokend',
       'kyc-tokend runs with a key and secret that the service has not confirmed: see `sudo kyc-tokend status`',
       '',
     ])
@@ -432,10 +436,10 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
     expect((await setUp(running, ['--account', 'eu'])).stdout).toMatch(/^Nothing was changed, because /m)
     expect(existsSync(join(directory, 'host/etc/kyc-tokend/accounts'))).toBe(false)
 
-    const failed = await setUp({ ...running, ActiveState: 'inactive' }, [], 'enable')
+    const failed = await setUp({ ...running, ActiveState: 'activating' }, [], 'restart')
     expect(failed).toMatchObject({
       status: 69,
-      stderr: `systemctl ${enable} failed (It said no.): see \`journalctl -u kyc-tokend -n 20\`. The files stay.\n`,
+      stderr: `systemctl ${restart} failed (It said no.): see \`sudo journalctl -u kyc-tokend -n 20\`. The files stay.\n`,
     })
   })
 

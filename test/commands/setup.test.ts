@@ -8,6 +8,7 @@ import {
   statSync,
   writeFileSync,
 } from 'node:fs'
+import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -284,6 +285,23 @@ describe('kyc-tokend setup without a terminal', () => {
     expect(configNow()['service']).toEqual({ preset: 'oauth2', tokenUrl: '/oauth/token' })
     expect(seen).toEqual(['/oauth/token', `Basic ${btoa('sandbox-key:sandbox-secret')}`])
     expect((await setup(...words, '--token-url', '/oauth/token')).stdout).toMatch(/^Nothing was changed$/m)
+  })
+
+  it.runIf(uid !== undefined)('is not kept from its directory by another user who locks it', async () => {
+    chmodSync(directory, 0o755)
+    const other = spawn('setpriv', [
+      '--reuid=65531',
+      '--clear-groups',
+      'flock',
+      directory,
+      'sh',
+      '-c',
+      'echo; cat',
+    ])
+    await once(other.stdout, 'data')
+    expect((await setup()).status).toBe(0)
+    other.stdin.end()
+    await once(other, 'close')
   })
 
   it('builds nothing on a configuration that another user can write', async () => {

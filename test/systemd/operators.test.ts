@@ -45,6 +45,20 @@ describeInstallation('The commands of an operator under systemd', {}, (installat
     expect(await sh('kyc-tokend refresh')).toMatch(/good for/)
   })
 
+  it('setup corrects a faulty unit at once, also while a client polls its socket', async () => {
+    await configure({ ...config, baseUrl: 'http://example.com' })
+    await sh(`systemd-run --unit=poller sh -c 'while :; do kyc-tokend token --wait 0s; done'
+      systemctl restart --no-block kyc-tokend`)
+    await installation.expectJournal('kyc-tokend', 'event=misconfigured')
+    await expectUntil('a start for the client', async () => (await show('ActiveState')) === 'activating')
+    const startedAtMs = Date.now()
+    const { status, stdout } = await attempt(`kyc-tokend setup --force ${words}`)
+    await sh('systemctl stop poller')
+    expect(stdout).toMatch(/^Waiting up to 15 s for a token of kyc-tokend\nStarted [^]*holds a token/m)
+    expect(status).toBe(0)
+    expect(Date.now() - startedAtMs).toBeLessThan(15_000)
+  })
+
   it('token names the command that works if units are masked', async () => {
     const all = 'kyc-tokend.service kyc-tokend.socket kyc-tokend-http.socket'
     for (const masked of ['kyc-tokend.socket', all]) {
