@@ -5,8 +5,13 @@ import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } f
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 
-const BUNDLES = ['client', 'testing'].flatMap((name) => [`dist/${name}.js`, `dist/${name}.cjs`])
-const CONTENTS = { 'src/client/README.md': 'README.md', LICENSE: 'LICENSE', 'dist/types': 'dist/types' }
+const CONTENTS = {
+  'dist/client.js': 'dist/client.js',
+  'dist/client.cjs': 'dist/client.cjs',
+  'dist/types': 'dist/types',
+  'src/client/README.md': 'README.md',
+  LICENSE: 'LICENSE',
+}
 
 const { name, version, license, type, exports } = JSON.parse(readFileSync('package.json', 'utf8')) as {
   [field: string]: unknown
@@ -24,17 +29,16 @@ const manifest = {
   exports: entryPoints,
   // For resolvers that know no `exports`.
   main: './dist/client.cjs',
-  types: './dist/types/client/index.d.cts',
+  types: './dist/types/cjs/client/index.d.ts',
   files: ['dist', 'testing'],
   sideEffects: false,
 }
 /** `kyc-tokend/testing`, for the same resolvers. */
-const testingManifest = { main: '../dist/testing.cjs', types: '../dist/types/client/testing.d.cts' }
+const testingManifest = { main: '../dist/client.cjs', types: '../dist/types/cjs/client/testing.d.ts' }
 
 const directory = mkdtempSync(join(tmpdir(), 'kyc-tokend-pack-'))
 try {
-  for (const [from, to] of [...BUNDLES.map((file) => [file, file] as const), ...Object.entries(CONTENTS)])
-    cpSync(from, join(directory, to), { recursive: true })
+  for (const [from, to] of Object.entries(CONTENTS)) cpSync(from, join(directory, to), { recursive: true })
   writeJson('package.json', manifest)
   writeJson('testing/package.json', testingManifest)
   const packed = spawnSync('npm', ['pack', '--pack-destination', join(process.cwd(), 'dist')], {

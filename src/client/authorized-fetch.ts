@@ -1,103 +1,114 @@
-// The platform's fetch with an Authorization header, which goes to permitted origins only and is replaced once when it is refused.
+// The platform's fetch with the token's header, for permitted origins only; a refused request is sent once more.
 import { readLimited } from '../lib/input.ts'
-import { originError } from './faults.ts'
-import type { ApiCall } from './suspect-tokens.ts'
-import type { ClientToken, FetchOptions, TokenSource } from './token-source.ts'
+import { originError } from './errors.ts'
+import type { Authorization, ClientToken, FetchOptions, TokenSource } from './token-source.ts'
 
-/** Largest body of a Request object that is kept for a replay, in bytes. Other bodies are in memory anyway. */
+/** Largest body of a Request object that is kept for a repetition, in bytes. Other bodies are in memory anyway. */
 const MAX_KEPT_BODY_BYTES = 1024 * 1024
 /** Requests that may be sent again after any refusal. */
 const SAFE_METHODS = new Set(['GET', 'HEAD', 'OPTIONS'])
-/** Statuses that refuse a token, unless the daemon says otherwise. */
-const REFUSED_BY = [401]
+
+/** An authorization for a call that the client makes itself. */
+export interface Admission extends Authorization {
+  /** As that of an authorization. `isFinal`: the call cannot be repeated, so the token is reported and nothing is awaited. */
+  readonly refused: (how?: { isFinal?: boolean }) => Promise<Admission | undefined>
+}
 
 /**
  * As `fetch`. A refused request is sent once more with another token, if its body can be sent again: a stream cannot.
  * A redirect to another origin is followed without the header (Fetch Standard, HTTP-redirect fetch, step 13).
  */
 export function createFetch(
-  { origins, isRefusal }: FetchOptions,
-  /** Gives a call with the token. Rejects if there is no token. */
-  admit: (signal: AbortSignal | undefined) => Promise<ApiCall>,
+  options: FetchOptions & { origins: readonly string[] | undefined },
+  /** Rejects if there is no token. */
+  admit: (how: { place: string; signal: AbortSignal | undefined }) => Promise<Admission>,
 ): TokenSource['fetch'] {
+  const originsFor = ({ baseUrl }: ClientToken): readonly string[] =>
+    options.origins ?? [new URL(baseUrl).origin]
+
   return async (input, init) => {
+    // The caller may change its arguments while the token is awaited.
     const request = input instanceof Request ? input : undefined
-    const origin = originOf(input instanceof Request ? input.url : input)
-    const signal = init?.signal ?? request?.signal
-    const originsOf = ({ baseUrl }: ClientToken): readonly string[] => origins ?? [new URL(baseUrl).origin]
+    const url = new URL(request?.url ?? (input as string | URL))
+    const given = { ...init, headers: new Headers(init?.headers ?? request?.headers) }
+    if (isBody(init?.body)) given.body = copyOf(init.body)
+    const origin = originOf(url)
+    const signal = given.signal ?? request?.signal
+    const method = (given.method ?? request?.method ?? 'GET').toUpperCase()
 
-    async function send(
-      { token, end }: ApiCall,
-      replay: object | null,
-    ): Promise<[Response, isRefused: boolean]> {
-      let meaning: Parameters<ApiCall['end']>[0] = 'nothing'
-      try {
-        if (!originsOf(token).includes(origin)) throw originError(origin, originsOf(token))
-        const headers = new Headers(init?.headers ?? request?.headers)
-        headers.set('authorization', `Bearer ${token.accessToken}`)
-        const response = await fetch(input, { ...init, ...replay, headers })
-        // An origin to which a redirect led never saw the header. A redirect back cannot be seen.
-        if (response.redirected && originOf(response.url) !== origin) return [response, false]
-        const { refusedBy = REFUSED_BY } = token
-        const isRefused = await (isRefusal?.(response) ?? refusedBy.includes(response.status))
-        // A server gives 304 only instead of a 2xx (RFC 9110, section 13.2.1).
-        if (isRefused) meaning = 'refused'
-        else if (response.ok || response.status === 304) meaning = 'good'
-        return [response, isRefused]
-      } finally {
-        end(meaning)
-      }
+    async function send({ headers, token }: Admission, repetition?: RequestInit): Promise<Response> {
+      const origins = originsFor(token)
+      if (!origins.includes(origin)) throw originError(origin, origins)
+      const all = new Headers(given.headers)
+      for (const [name, value] of Object.entries(headers)) all.set(name, value)
+      return (options.fetch ?? fetch)(request ?? url.href, { ...given, ...repetition, headers: all })
     }
 
-    if (origins?.includes(origin) === false) throw originError(origin, origins)
-    const first = await admit(signal)
-    const replayAfter = prepareReplay(request, init)
-    const [response, isRefused] = await send(first, null)
-    if (!isRefused) return response
-    const replay = replayAfter(response)
-    const other = await first.another({ isOfUse: replay !== null, signal })
-    if (other === undefined) return response
-    if (!originsOf(other.token).includes(origin)) {
-      other.end('nothing')
-      return response
+    async function isRefused(response: Response, { refusedBy }: ClientToken): Promise<boolean> {
+      // An origin to which a redirect led never saw the header. A redirect back cannot be seen.
+      if (response.redirected && originOf(new URL(response.url)) !== origin) return false
+      if (options.isRefusal === undefined) return refusedBy.includes(response.status)
+      const clone = response.clone()
+      const isRefusal = await options.isRefusal(clone)
+      // An unread copy would pile up in memory. The promise waits for the original.
+      if (!clone.bodyUsed) clone.body?.cancel().catch(() => undefined)
+      return isRefusal
     }
+
+    if (options.origins?.includes(origin) === false) throw originError(origin, options.origins)
+    const first = await admit({ place: `${method} ${origin}${url.pathname}`, signal: signal ?? undefined })
+    const bodyAgain = keepBody(request, given)
+    const response = await send(first)
+    if (!(await isRefused(response, first.token))) return response
+    // A service answers 401 before it acts.
+    const mayRepeat = response.status === 401 || SAFE_METHODS.has(method)
+    const repetition = mayRepeat ? bodyAgain() : null
+    const second = await first.refused({ isFinal: repetition === null })
+    if (repetition === null || second === undefined) return response
+    if (!originsFor(second.token).includes(origin)) return response
     // A body that has failed meanwhile is of no more use either.
     await response.body?.cancel().catch(() => undefined)
-    const [answer] = await send(other, replay)
+    const answer = await send(second, repetition)
+    if (await isRefused(answer, second.token)) await second.refused()
     return answer
   }
 }
 
-function originOf(url: string | URL): string {
-  const { protocol, origin } = new URL(url)
+function originOf({ protocol, origin }: URL): string {
   return protocol === 'https:' || protocol === 'http:' ? origin : protocol
 }
 
+type Body = NonNullable<RequestInit['body']>
+const isBody = (body: RequestInit['body']): body is Body => body !== undefined && body !== null
+/** Streams and generators can be read once. */
+const isOneShot = (body: Body): boolean => Symbol.asyncIterator in Object(body)
+
+/** The body as it is now. */
+function copyOf(body: Body): Body {
+  if (body instanceof URLSearchParams) return new URLSearchParams(body)
+  if (body instanceof ArrayBuffer) return body.slice(0)
+  if (ArrayBuffer.isView(body)) return new Uint8Array(body.buffer, body.byteOffset, body.byteLength).slice()
+  if (!(body instanceof FormData)) return body
+  const copy = new FormData()
+  for (const [name, value] of body) copy.append(name, value as string)
+  return copy
+}
+
 /**
- * Call it before the first request, which uses the body up. Returns a function of the first answer: it gives the fields to
- * add to `init` for a second request, or null if the request may not or cannot be sent again.
+ * Call it before the first request, which uses the body up. Returns a function that gives, after the answer, the fields of
+ * `init` for a repetition, or null if the body cannot be sent again.
  */
-function prepareReplay(
-  request: Request | undefined,
-  init: RequestInit = {},
-): (answer: Response) => object | null {
-  const { method = request?.method ?? 'GET', body } = init
-  // A service answers 401 before it acts.
-  const mayBeSent = ({ status }: Response): boolean =>
-    status === 401 || SAFE_METHODS.has(method.toUpperCase())
-  let replay: object | null = {}
-  const keep = async (copy: Request): Promise<void> => {
-    // Leaving the stream cancels the copy; if it fails, the fetch of the original says why.
-    const kept = await readLimited(copy.body ?? [], { maxBytes: MAX_KEPT_BODY_BYTES }).catch(() => undefined)
-    if (kept !== undefined) replay = { body: kept }
-  }
-  if (body !== undefined && body !== null) {
-    // Streams and generators can be read once.
-    if (Symbol.asyncIterator in Object(body)) replay = null
-  } else if (request !== undefined && request.body !== null) {
-    replay = null
-    // Read while the original is sent: an unread copy would pile up in memory.
-    void keep(request.clone())
-  }
-  return (answer) => (mayBeSent(answer) ? replay : null)
+function keepBody(request: Request | undefined, { body }: RequestInit): () => RequestInit | null {
+  if (isBody(body)) return () => (isOneShot(body) ? null : {})
+  if (request === undefined || request.body === null) return () => ({})
+  let kept: RequestInit | null = null
+  // Read while the original is sent: an unread copy would pile up in memory. Leaving the stream cancels the copy; if it fails,
+  // the fetch of the original says why.
+  void readLimited(request.clone().body ?? [], { maxBytes: MAX_KEPT_BODY_BYTES }).then(
+    (bytes) => {
+      if (bytes !== undefined) kept = { body: bytes as Buffer<ArrayBuffer> }
+    },
+    () => undefined,
+  )
+  return () => kept
 }

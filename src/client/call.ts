@@ -1,16 +1,23 @@
-// One request to the daemon and its answer: sent again after a restart while there is time, or answered from memory.
+// One request to the daemon and its answer: sent again after a restart while there is time, or answered from memory; and calls
+// that ask for the same share one request.
 import { errorCode } from '../lib/error.ts'
 import { answerTypes, type FaultCode, type RequestType } from '../protocol.ts'
-import type { Disconnect, Frame, ReconnectingConnection } from './connection.ts'
-import type { TokenClientError } from './errors.ts'
-import { disconnectError, faultError, isForbidden, timeoutError } from './faults.ts'
+import type { Frame, ReconnectingConnection } from './connection.ts'
+import {
+  disconnectError,
+  faultError,
+  isForbidden,
+  timeoutError,
+  TokenClientError,
+  type Disconnect,
+} from './errors.ts'
 
 /** The longest wait for an answer to a request without a wait of its own. */
 const ANSWER_MS = 5_000
 /** The time that a daemon has to answer once it waits for nothing. After it a token in memory is given, or the call fails. */
 const SLOW_MS = 250
 /** Client and daemon each count the wait. A fault that comes with more than this of it left came before the wait was over. */
-const EARLY_MS = 500
+export const EARLY_MS = 500
 /** Faults that a daemon gives without looking at the request: it counts as absent. */
 const FAULTS_OF_ABSENCE: ReadonlySet<string> = new Set<FaultCode>(['busy', 'misconfigured'])
 /** Faults that a daemon gives when the wait is over; before that, only one that is stopping gives them. */
@@ -24,26 +31,29 @@ export interface Call<T> {
   readonly waitMs?: number
   /** True: also wait for a daemon that was never there. */
   readonly waitsForStart?: boolean
-  /** Time for the answer, if `waitMs` does not say it. */
+  /** Time for the answer. */
   readonly answerMs?: number
   /** The request must not be sent twice: the daemon may have got it before the connection was lost. */
   readonly isOnce?: boolean
-  readonly signal?: AbortSignal | undefined
+  /** Each ends the call, which is then rejected with the signal's reason. */
+  readonly signals: readonly (AbortSignal | undefined)[]
   /** The answer in memory, read if the daemon is away or slow; undefined: there is none. */
   readonly fallback?: () => T | undefined
 }
 
-/** The answer's fields. Rejects with TokenClientError, or with the signal's reason. */
+/** The time for the answer to a request for which the daemon may wait so long. */
+export const answerMsFor = (waitMs: number): number => Math.max(waitMs, SLOW_MS) + SLOW_MS
+
+/** True if the error says that there was no token until the wait was over. */
+export const isWithoutToken = (error: unknown): boolean =>
+  error instanceof TokenClientError && (FAULTS_WITHOUT_TOKEN.has(error.code) || error.code === 'timeout')
+
+/** The answer's fields. Rejects with TokenClientError, or with a signal's reason. */
 export function call<T>(connection: ReconnectingConnection, options: Call<T>): Promise<T> {
-  const { type, waitMs = 0, signal, fallback = () => undefined } = options
+  const { type, waitMs = 0, answerMs = ANSWER_MS, signals, fallback = () => undefined } = options
   const { monotonicMs } = connection
-  const answerMs =
-    options.waitMs === undefined ? (options.answerMs ?? ANSWER_MS) : Math.max(waitMs, SLOW_MS) + SLOW_MS
   const untilMs = monotonicMs() + waitMs
   const leftMs = (): number => Math.max(0, untilMs - monotonicMs())
-  const inMemory = connection.isSilent && signal?.aborted !== true ? fallback() : undefined
-  // Not at once: a caller that asks in a loop would keep the process from reading the daemon's answers.
-  if (inMemory !== undefined) return new Promise((resolve) => setImmediate(resolve, inMemory))
   let sends = 0
   /** A fault of a daemon that may be stopping: the next daemon may have a token. */
   let earlyFault: TokenClientError | undefined
@@ -56,10 +66,12 @@ export function call<T>(connection: ReconnectingConnection, options: Call<T>): P
   }
 
   return waitFor<T>({
-    forMs: answerMs,
-    signal,
-    onDeadline(wait) {
-      if (!fallBack(wait)) wait.reject(earlyFault ?? timeoutError(answerMs))
+    signals,
+    deadline: {
+      ms: answerMs,
+      onDeadline(wait) {
+        if (!fallBack(wait)) wait.reject(earlyFault ?? timeoutError(answerMs))
+      },
     },
     begin(wait) {
       const slow = setTimeout(() => {
@@ -80,7 +92,7 @@ export function call<T>(connection: ReconnectingConnection, options: Call<T>): P
           else wait.reject(fault)
         },
         onDisconnect(disconnect) {
-          if (!disconnect.isClosed && fallBack(wait)) return false
+          if (fallBack(wait)) return false
           const canBeSent = leftMs() > 0 || (disconnect.wasConnected && sends < 2)
           if (canBeSent && options.isOnce !== true && isWorthAnother(disconnect, options)) return true
           wait.reject(disconnectError(disconnect))
@@ -97,13 +109,54 @@ export function call<T>(connection: ReconnectingConnection, options: Call<T>): P
 
 /** Reports whether to wait for another connection. Without `waitsForStart`, not for a daemon that was never there. */
 function isWorthAnother(disconnect: Disconnect, options: Call<unknown>): boolean {
-  const { error, isClosed, wasEverConnected = false } = disconnect
+  const { error, wasEverConnected = false } = disconnect
   const code = errorCode(error)
-  if (isClosed || code === 'bad-request') return false
+  if (code === 'bad-request') return false
   // A daemon that restarts binds its socket first, and opens it to others a moment later.
   if (isForbidden(error)) return wasEverConnected && code === 'EACCES'
   // The queue of the socket is full: a daemon is there.
   return wasEverConnected || options.waitsForStart === true || code === 'EAGAIN'
+}
+
+/** `ask` begins the request; its signal ends it when nobody waits for it any more. */
+type Share<T> = (
+  key: string,
+  ask: (end: AbortSignal) => Promise<T>,
+  signal: AbortSignal | undefined,
+) => Promise<T>
+
+/** Callers with the same key share one request while it is under way: few requests of a connection may wait. */
+export function createSharing<T>(): Share<T> {
+  const underWay = new Map<string, { answer: Promise<T>; end: AbortController; callers: number }>()
+  return async (key, ask, signal) => {
+    const end = new AbortController()
+    const shared = underWay.get(key) ?? { answer: ask(end.signal), end, callers: 0 }
+    const remove = (): void => {
+      if (underWay.get(key) === shared) underWay.delete(key)
+    }
+    underWay.set(key, shared)
+    shared.callers += 1
+    try {
+      return await unlessAborted(shared.answer.finally(remove), signal)
+    } finally {
+      shared.callers -= 1
+      if (shared.callers === 0) {
+        remove()
+        shared.end.abort()
+      }
+    }
+  }
+}
+
+/** As the promise, but rejects with the signal's reason as soon as that is aborted. */
+export function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  return waitFor<T>({
+    signals: [signal],
+    begin({ resolve, reject }) {
+      promise.then(resolve, reject)
+      return () => undefined
+    },
+  })
 }
 
 interface Wait<T> {
@@ -112,19 +165,19 @@ interface Wait<T> {
 }
 
 /** Calls `begin`, which returns the clean-up and must not settle the wait itself. `onDeadline` must settle it. */
-export function waitFor<T>(options: {
-  /** Time to the deadline. */
-  readonly forMs: number
-  readonly signal: AbortSignal | undefined
-  readonly onDeadline: (wait: Wait<T>) => void
+function waitFor<T>(options: {
+  readonly signals: readonly (AbortSignal | undefined)[]
   readonly begin: (wait: Wait<T>) => () => void
+  readonly deadline?: { readonly ms: number; readonly onDeadline: (wait: Wait<T>) => void }
 }): Promise<T> {
-  const { signal } = options
+  const { begin, deadline } = options
+  const signals = options.signals.filter((signal) => signal !== undefined)
   return new Promise((resolve, reject) => {
-    if (signal?.aborted === true) return reject(signal.reason as Error)
+    let timer: NodeJS.Timeout | undefined
+    let end = (): void => undefined
     const settle = (how: () => void): void => {
       clearTimeout(timer)
-      signal?.removeEventListener('abort', onAbort)
+      for (const signal of signals) signal.removeEventListener('abort', onAbort)
       end()
       how()
     }
@@ -132,9 +185,10 @@ export function waitFor<T>(options: {
       resolve: (value) => settle(() => resolve(value)),
       reject: (error) => settle(() => reject(error)),
     }
-    const onAbort = (): void => wait.reject(signal?.reason as Error)
-    const timer = setTimeout(() => options.onDeadline(wait), options.forMs)
-    signal?.addEventListener('abort', onAbort)
-    const end = options.begin(wait)
+    const onAbort = (): void => wait.reject(signals.find(({ aborted }) => aborted)?.reason as Error)
+    if (signals.some(({ aborted }) => aborted)) return onAbort()
+    for (const signal of signals) signal.addEventListener('abort', onAbort)
+    if (deadline !== undefined) timer = setTimeout(() => deadline.onDeadline(wait), deadline.ms)
+    end = begin(wait)
   })
 }

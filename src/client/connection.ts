@@ -2,7 +2,7 @@
 import { createConnection, type Socket } from 'node:net'
 import { monotonicMs } from '../lib/clock.ts'
 import { CONNECTION_IDLE_MS, FRAME_END } from '../protocol.ts'
-import { badRequest } from './faults.ts'
+import { badRequest, type Disconnect } from './errors.ts'
 
 /** One JSON object, ended by a form feed. JSON never holds that byte: in a string it is written `\f`. */
 export interface Frame {
@@ -23,26 +23,9 @@ export interface Request {
   /** Called when no connection could be made or the connection was lost. True: send again on a new one. False: it is over. */
   onDisconnect(disconnect: Disconnect): boolean
 }
-export interface Disconnect {
-  /** The socket's path; undefined: none was found. */
-  path?: string
-  /** The system's error, a broken frame, or why no path was found; undefined: the other side just closed. */
-  error?: Error
-  /** The last frame on the lost connection that answered no request: why it was closed. */
-  closeFrame?: Frame
-  /** This connection was open. */
-  wasConnected?: boolean
-  /** Some connection was open at some time. */
-  wasEverConnected?: boolean
-  /** The connection was closed by its owner. */
-  isClosed?: boolean
-}
-
 export interface ReconnectingConnection {
   /** Opens a request; returns a function that ends it. Its callbacks are never called before this returns. */
   open(request: Request): () => void
-  /** Ends all requests (`onDisconnect` with `isClosed`) and the connection. */
-  close(): void
   /** Call it when an answer that needs no time has not come. */
   onSilence(): void
   /** No answer has come since then. */
@@ -51,6 +34,9 @@ export interface ReconnectingConnection {
   readonly mayStop: boolean
   readonly monotonicMs: () => number
 }
+
+/** Makes the connection of a client: `onAnswer` gets every answer, also one to a request that is over; the signal ends it. */
+export type Connect = (onAnswer: (frame: Frame) => void, signal: AbortSignal) => ReconnectingConnection
 
 /** Time between two connects, however many requests wait: doubled up to the largest, and drawn from its upper half. */
 const RECONNECT_DELAY_MS = { first: 50, largest: 200, largestInBackground: 2_000 }
@@ -65,8 +51,7 @@ const IDLE_MS = CONNECTION_IDLE_MS / 2
 export function createReconnectingConnection(
   /** Returns the socket's path. Called before each connect: a restarted process may have another. An error is a disconnect. */
   findPath: () => string,
-  /** Called with every answer, also one to a request that is over. */
-  onAnswer: (frame: Frame) => void = () => undefined,
+  ...[onAnswer, signal]: Parameters<Connect>
 ): ReconnectingConnection {
   const requests = new Map<string, Request>()
   let socket: Socket | undefined
@@ -74,7 +59,8 @@ export function createReconnectingConnection(
   let wasEverConnected = false
   let isSilent = false
   let pause: NodeJS.Timeout | undefined
-  let lastDisconnect: { disconnect: Disconnect; atMs: number } | undefined
+  /** With the part of the delay, drawn once, after which the next connect follows. */
+  let last: { disconnect: Disconnect; atMs: number; part: number } | undefined
   /** Since the last answer. */
   let disconnects = 0
   let lastId = 0
@@ -85,17 +71,18 @@ export function createReconnectingConnection(
     clearTimeout(pause)
     isConnecting = true
     const disconnect: Disconnect = {}
-    let path: string
-    let rest = ''
     try {
-      disconnect.path = path = findPath()
+      disconnect.path = findPath()
+      socket = connectTo(disconnect.path, disconnect)
     } catch (error) {
       disconnect.error = error as Error
       setImmediate(() => onDisconnect(disconnect))
-      return
     }
+  }
+
+  function connectTo(path: string, disconnect: Disconnect): Socket {
     const created = createConnection({ path })
-    socket = created
+    let rest = ''
     created.setEncoding('utf8')
     created.on('connect', () => {
       disconnect.wasConnected = wasEverConnected = true
@@ -105,7 +92,8 @@ export function createReconnectingConnection(
       const texts = (rest + text).split(FRAME_END)
       rest = texts.pop() ?? ''
       try {
-        for (const frame of texts.map(frameOf)) if (!deliver(frame)) disconnect.closeFrame = frame
+        for (const frame of texts.map(frameOf))
+          if (!deliver(frame) && frame.type === 'fault') disconnect.closeFault = frame.data
         if (rest.startsWith('HTTP/1.'))
           throw badRequest(`The socket ${path} speaks HTTP: name ipc.sock, which is beside http.sock.`)
         if (rest.length > MAX_FRAME_LENGTH) throw new Error(`A frame is longer than ${MAX_FRAME_LENGTH}`)
@@ -123,6 +111,7 @@ export function createReconnectingConnection(
     created.on('timeout', () => {
       if (requests.size === 0) drop()
     })
+    return created
   }
 
   function send(id: string, request: Request): void {
@@ -146,21 +135,25 @@ export function createReconnectingConnection(
     drop()
     disconnects += 1
     disconnect.wasEverConnected = wasEverConnected
-    lastDisconnect = { disconnect, atMs: monotonicMs() }
+    last = { disconnect, atMs: monotonicMs(), part: 0.5 + Math.random() / 2 }
     for (const [id, request] of requests) if (!request.onDisconnect(disconnect)) requests.delete(id)
-    if (requests.size > 0 && !isConnecting && !pauseBeforeConnect(lastDisconnect.atMs)) connect()
+    if (requests.size > 0 && !isConnecting) connectWhenDue()
   }
 
-  /** Plans a connect for when the delay since the last disconnect is over; false: it is over already. */
-  function pauseBeforeConnect(sinceMs: number): boolean {
+  function connectWhenDue(): void {
     clearTimeout(pause)
+    const waitMs = untilNextConnectMs()
+    if (waitMs > 0) pause = setTimeout(connect, waitMs)
+    else connect()
+  }
+
+  /** The rest of the delay since the last disconnect. */
+  function untilNextConnectMs(): number {
+    if (last === undefined) return 0
     const isUrgent = [...requests.values()].some(({ isBackground }) => isBackground !== true)
     const { first, largest, largestInBackground } = RECONNECT_DELAY_MS
     const delayMs = Math.min(isUrgent ? largest : largestInBackground, first * 2 ** (disconnects - 1))
-    const leftMs = sinceMs + delayMs * (0.5 + Math.random() / 2) - monotonicMs()
-    const isLeft = leftMs > 0
-    if (isLeft) pause = setTimeout(connect, leftMs)
-    return isLeft
+    return last.atMs + delayMs * last.part - monotonicMs()
   }
 
   /** Closes the socket without calling anything. */
@@ -176,9 +169,10 @@ export function createReconnectingConnection(
     const isFirst = requests.size === 0
     requests.set(id, request)
     if (isConnected()) send(id, request)
+    else if (isFirst && !isConnecting) connect()
     else if (!isConnecting) {
-      if (isFirst || lastDisconnect === undefined || !pauseBeforeConnect(lastDisconnect.atMs)) connect()
-      else setImmediate(notifyOf, lastDisconnect.disconnect, id, request)
+      connectWhenDue()
+      if (!isConnecting) setImmediate(tellLastDisconnect, id, request)
     }
     if (isFirst) socket?.ref()
     return () => {
@@ -192,21 +186,16 @@ export function createReconnectingConnection(
   }
 
   /** Between two connects a new request gets the last disconnect, and may then wait for the next connect as the others do. */
-  function notifyOf(last: Disconnect, id: string, request: Request): void {
-    if (isConnecting || requests.get(id) !== request) return
-    if (request.onDisconnect(last)) return
+  function tellLastDisconnect(id: string, request: Request): void {
+    if (isConnecting || last === undefined || requests.get(id) !== request) return
+    if (request.onDisconnect(last.disconnect)) return
     requests.delete(id)
     if (requests.size === 0) clearTimeout(pause)
   }
 
+  signal.addEventListener('abort', drop)
   return {
     open,
-    close() {
-      drop()
-      const ended = [...requests.values()]
-      requests.clear()
-      for (const request of ended) request.onDisconnect({ isClosed: true })
-    },
     onSilence() {
       isSilent = isConnected()
     },

@@ -1,110 +1,140 @@
 // The methods of a client, over any connection to a daemon.
+import { setMaxListeners } from 'node:events'
 import {
   FINGERPRINT_LENGTH,
   MAX_MIN_VALID_SECONDS,
   MAX_WAIT_SECONDS,
   type AlertTestResult,
   type RefreshResult,
+  type RejectResult,
   type StatusResult,
   type TokenResult,
 } from '../protocol.ts'
-import { createFetch } from './authorized-fetch.ts'
-import { call, type Call } from './call.ts'
-import type { Frame, ReconnectingConnection } from './connection.ts'
-import { badRequest, closedError, refusedError } from './faults.ts'
+import { createFetch, type Admission } from './authorized-fetch.ts'
+import { answerMsFor, call, createSharing, EARLY_MS, isWithoutToken, type Call } from './call.ts'
+import type { Connect } from './connection.ts'
+import { badRequest, closedError } from './errors.ts'
+import { createRefusals } from './refusals.ts'
 import { createSubscriptions } from './subscription.ts'
-import { createSuspectTokens, type ApiCall } from './suspect-tokens.ts'
-import type { ClientToken, FetchOptions, GetOptions, TokenSource } from './token-source.ts'
+import type { AuthorizeOptions, ClientOptions, ClientToken, GetOptions, TokenSource } from './token-source.ts'
 
+/** How the API wants the token, where an older daemon does not say it. */
+const DEFAULT_USE = { header: 'Authorization', prefix: 'Bearer ', refusedBy: [401] }
 const DEFAULT_WAIT_SECONDS = 10
 /** One attempt at the service, and one that is under way before it. */
 const REFRESH_MS = 120_000
 
+/** Throws TypeError if one of `origins` is no URL. */
 export function createSource(
-  options: FetchOptions & {
-    name?: string | undefined
-    /** The connection has to call `onAnswer` with every answer. */
-    connect: (onAnswer: (frame: Frame) => void) => ReconnectingConnection
-  },
+  { name, origins, signal: endsAll, ...options }: ClientOptions,
+  connect: Connect,
 ): TokenSource & { alertTest: () => Promise<AlertTestResult> } {
-  const { name } = options
+  /** Ends every wait of this client, also those that begin later. */
+  const closing = new AbortController()
+  setMaxListeners(0, closing.signal)
+  const close = (): void => closing.abort(closedError())
+  if (endsAll?.aborted === true) close()
+  endsAll?.addEventListener('abort', close, { signal: closing.signal })
+
   let last: { token: TokenResult; expiresAtMs: number } | undefined
-  let isClosed = false
-  const connection = options.connect(({ type, data }) => {
+  const connection = connect(({ type, data }) => {
     if (type !== 'token.result' && type !== 'token.changed') return
     const token = data as unknown as TokenResult
     last = { token, expiresAtMs: monotonicMs() + Date.parse(token.expiresAt) - Date.now() }
-    suspects.onToken(token)
-  })
+  }, closing.signal)
   const { monotonicMs } = connection
-  const subscriptions = createSubscriptions(connection, name)
-  const suspects = createSuspectTokens({
+  const subscribe = createSubscriptions(connection, { name, signal: closing.signal })
+  const share = createSharing<ClientToken>()
+  const refusals = createRefusals({
     monotonicMs,
     get,
-    reject: (fingerprint) => ask({ type: 'token.reject', data: () => ({ fingerprint, client: name }) }),
+    reject: (fingerprint) =>
+      ask<RejectResult>({ type: 'token.reject', data: () => ({ fingerprint, client: name }) }),
   })
 
-  async function ask<T>(question: Call<T>): Promise<T> {
-    if (isClosed) throw closedError()
-    return call(connection, question)
-  }
+  const ask = <T>({
+    signal,
+    ...question
+  }: Omit<Call<T>, 'signals'> & { signal?: AbortSignal | undefined }): Promise<T> =>
+    call(connection, { ...question, signals: [closing.signal, signal] })
 
   /**
    * The last token, if it is as good as asked for. Its life is counted on two clocks: one stops during suspend, and the
-   * other may be set. Only `fetch` gets a suspect token, because it sends such a token with one call at a time.
+   * other may be set. A reported token is given for a call alone: it may have been refused for a reason of another call.
    */
-  function cached(
-    { minValidSeconds = 0, notFingerprint }: GetOptions,
-    isForFetch: boolean,
-  ): ClientToken | undefined {
+  function cached({ minValidSeconds = 0, notFingerprint }: GetOptions, isForCall: boolean) {
     if (last === undefined || last.token.fingerprint === notFingerprint) return undefined
-    if (!isForFetch && suspects.has(last.token.fingerprint)) return undefined
+    if (!isForCall && refusals.has(last.token.fingerprint)) return undefined
     const leftMs = Math.min(Date.parse(last.token.expiresAt) - Date.now(), last.expiresAtMs - monotonicMs())
-    return leftMs > 0 && leftMs >= minValidSeconds * 1_000 ? { ...last.token, cached: true } : undefined
+    return leftMs > 0 && leftMs >= minValidSeconds * 1_000
+      ? { ...DEFAULT_USE, ...last.token, cached: true as const }
+      : undefined
   }
 
-  async function get(request: GetOptions = {}, isForFetch = false): Promise<ClientToken> {
+  async function get(request: GetOptions = {}, isForCall = false): Promise<ClientToken> {
     const { minValidSeconds = 0, notFingerprint, waitSeconds = DEFAULT_WAIT_SECONDS, signal } = request
     checkRange('minValidSeconds', minValidSeconds, MAX_MIN_VALID_SECONDS)
     checkRange('waitSeconds', waitSeconds, MAX_WAIT_SECONDS)
-    return ask<ClientToken>({
-      type: 'token.get',
-      data: (leftMs) => ({
-        minValidSeconds,
-        notFingerprint,
-        waitSeconds: Math.round(leftMs) / 1_000,
-        client: name,
-      }),
-      waitMs: waitSeconds * 1_000,
-      waitsForStart: request.waitSeconds !== undefined,
-      signal,
-      fallback: () => cached(request, isForFetch),
+    const waitsForStart = request.waitSeconds !== undefined
+    const fallback = (): ClientToken | undefined => cached(request, isForCall)
+    if (connection.isSilent) {
+      const inMemory = fallback()
+      // Not at once: a caller that asks in a loop would keep the process from reading the daemon's answers.
+      if (inMemory !== undefined) return new Promise((resolve) => setImmediate(resolve, inMemory))
+    }
+    const key = JSON.stringify([minValidSeconds, notFingerprint, waitSeconds, waitsForStart, isForCall])
+    const untilMs = monotonicMs() + waitSeconds * 1_000
+    for (let waitMs = waitSeconds * 1_000; ; waitMs = untilMs - monotonicMs()) {
+      let isOwnRequest = false
+      const request_ = (end: AbortSignal): Promise<ClientToken> => {
+        isOwnRequest = true
+        return ask({
+          type: 'token.get',
+          data: (leftMs) => ({
+            minValidSeconds,
+            notFingerprint,
+            waitSeconds: Math.round(leftMs) / 1_000,
+            client: name,
+          }),
+          waitMs,
+          answerMs: answerMsFor(waitMs),
+          waitsForStart,
+          signal: end,
+          fallback,
+        })
+      }
+      // The request of an earlier caller ends before this one's time is over.
+      const isOver = (): boolean => isOwnRequest || !connection.mayStop || untilMs - monotonicMs() < EARLY_MS
+      try {
+        const token = await share(key, request_, signal)
+        if (token.fingerprint !== notFingerprint || isOver()) return { ...DEFAULT_USE, ...token }
+      } catch (error) {
+        if (!isWithoutToken(error) || isOver()) throw error
+      }
+    }
+  }
+
+  /** An authorization for a call to this place, if it is known. */
+  async function admit({ place, ...request }: AuthorizeOptions & { place?: string }): Promise<Admission> {
+    const { signal } = request
+    const admission = (token: ClientToken, isRepetition: boolean): Admission => ({
+      headers: { [token.header]: `${token.prefix}${token.accessToken}` },
+      token,
+      async refused({ isFinal = false } = {}) {
+        const next = await refusals.another(token, { place, isRepetition, isFinal, signal })
+        return next === undefined ? undefined : admission(next, true)
+      },
     })
+    return admission(await get(request, true), false)
   }
 
-  async function admit(signal: AbortSignal | undefined): Promise<ApiCall> {
-    const token = await get(signal === undefined ? {} : { signal }, true)
-    const apiCall = await suspects.admit(token, signal)
-    if (isClosed) throw closedError()
-    if (apiCall === undefined) throw refusedError(suspects.retryAfterMs(token.fingerprint))
-    return apiCall
-  }
-
-  const close = (): void => {
-    isClosed = true
-    subscriptions.close()
-    suspects.close()
-    connection.close()
-  }
   return {
     get: async (request) => get(request),
-    fetch: createFetch(options, admit),
-    subscribe(listener, how) {
-      if (isClosed) throw closedError()
-      return subscriptions.subscribe(listener, how)
-    },
+    authorize: async (request = {}) => admit(request),
+    fetch: createFetch({ ...options, origins: origins?.map((origin) => new URL(origin).origin) }, admit),
+    subscribe,
     async reject(token) {
-      return suspects.report(typeof token === 'string' ? await fingerprintOf(token) : token.fingerprint)
+      return refusals.report(typeof token === 'string' ? await fingerprintOf(token) : token.fingerprint)
     },
     status: async () => ask<StatusResult>({ type: 'status.get' }),
     refresh: async ({ signal } = {}) =>

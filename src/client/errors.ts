@@ -1,24 +1,102 @@
-// The one error class of the client library, in a file of its own: both bundles of the package must have the same class.
-import type { FaultCode } from '../protocol.ts'
+// The one error class of the client, and its errors: faults of the daemon, a lost connection, a mistake of the caller.
+import { accountOfSocket, unitNames } from '../lib/account.ts'
+import { errorCode, errorMessage } from '../lib/error.ts'
+import { faultCodes, type FaultCode } from '../protocol.ts'
 
-/** The daemon's codes, and: no daemon there, no answer in time, client closed, token refused and no other there yet. */
-export type TokenClientErrorCode = FaultCode | 'daemon-unreachable' | 'timeout' | 'closed' | 'token-refused'
+/** The daemon's codes, and: no daemon there, no answer in time, client closed. */
+export type TokenClientErrorCode = FaultCode | 'daemon-unreachable' | 'timeout' | 'closed'
 
-/** Every error of TokenClient. The message is one sentence with the remedy, and holds no secret. */
+interface TokenClientErrorOptions extends ErrorOptions {
+  readonly code: TokenClientErrorCode
+  readonly reason?: string | undefined
+  readonly remedy?: string | undefined
+}
+
+/** Every error of TokenClient. The message is one sentence or two with the remedy, and holds no secret. */
 export class TokenClientError extends Error {
   override readonly name = 'TokenClientError'
   readonly code: TokenClientErrorCode
   /** Why the last attempt at the service failed, if that is why there is no token. */
   readonly reason: string | undefined
-  /** With `token-refused`: when the daemon asks the service for another, in seconds from now. */
-  readonly retryAfterSeconds: number | undefined
-  constructor(
-    message: string,
-    options: ErrorOptions & { code: TokenClientErrorCode; reason?: string; retryAfterSeconds?: number },
-  ) {
-    super(message, options)
-    this.code = options.code
-    this.reason = options.reason
-    this.retryAfterSeconds = options.retryAfterSeconds
+  /** The message without the remedy. */
+  readonly problem: string
+  /** What to do, where another may know it better; undefined: the message says it. */
+  readonly remedy: string | undefined
+  constructor(problem: string, options: TokenClientErrorOptions) {
+    const { code, reason, remedy } = options
+    super(remedy === undefined ? problem : `${problem}: ${remedy}.`, options)
+    this.code = code
+    this.reason = reason
+    this.problem = problem
+    this.remedy = remedy
   }
 }
+
+/** What is known of a connection that was not made or was lost. */
+export interface Disconnect {
+  /** The socket's path; undefined: none was found. */
+  path?: string
+  /** The system's error, a broken frame, or why no path was found; undefined: the other side just closed. */
+  error?: Error
+  /** `data` of the last fault on the lost connection that answered no request: why it was closed. */
+  closeFault?: Readonly<Record<string, unknown>>
+  /** This connection was open. */
+  wasConnected?: boolean
+  /** Some connection was open at some time. */
+  wasEverConnected?: boolean
+}
+
+/** What starts the daemon of this socket; without a path, the daemon of the default account. */
+export function startRemedy(path?: string): string {
+  const account = path === undefined ? undefined : accountOfSocket(path)
+  const start = `start it with \`systemctl start ${unitNames(account).unit}\``
+  return account === undefined ? `${start} or \`kyc-tokend run\`` : start
+}
+
+/** The daemon's `fault`. */
+export function faultError({ code, message, reason }: Readonly<Record<string, unknown>>): TokenClientError {
+  return new TokenClientError(typeof message === 'string' ? message : 'kyc-tokend gave no reason.', {
+    code: faultCodes.find((known) => known === code) ?? 'bad-request',
+    reason: typeof reason === 'string' ? reason : undefined,
+  })
+}
+
+/** Why there is no connection to the daemon. */
+export function disconnectError({ path, error, closeFault }: Disconnect): TokenClientError {
+  if (closeFault !== undefined) return faultError(closeFault)
+  if (error instanceof TokenClientError) return error
+  if (isForbidden(error))
+    return new TokenClientError(`The socket ${path} may not be opened by this user`, {
+      code: 'denied',
+      remedy: 'have the user added to its group (usermod -aG kyc-token USER) and log in again',
+      cause: error,
+    })
+  const why = error === undefined ? 'it closed the connection' : (errorCode(error) ?? errorMessage(error))
+  return new TokenClientError(`No kyc-tokend answers at ${path} (${why})`, {
+    code: 'daemon-unreachable',
+    remedy: startRemedy(path),
+    cause: error,
+  })
+}
+
+/** True if waiting cannot help: access to the socket is denied. */
+export function isForbidden(error: unknown): boolean {
+  return ['EACCES', 'EPERM', 'denied'].includes(errorCode(error) ?? '')
+}
+
+export const closedError = (): TokenClientError =>
+  new TokenClientError('This TokenClient was closed: create another one.', { code: 'closed' })
+
+export const badRequest = (message: string): TokenClientError =>
+  new TokenClientError(message, { code: 'bad-request' })
+
+export const originError = (origin: string, origins: readonly string[]): TokenClientError =>
+  badRequest(
+    `The token is for ${origins.join(', ')} and is not sent to ${origin}: name it in the option origins if it may be.`,
+  )
+
+export const timeoutError = (answerMs: number): TokenClientError =>
+  new TokenClientError(
+    `kyc-tokend gave no answer within ${answerMs / 1_000} s: see its log (journalctl -u 'kyc-tokend*').`,
+    { code: 'timeout' },
+  )

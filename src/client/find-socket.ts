@@ -7,8 +7,7 @@ import { socketCandidates, type ProcessIdentity } from '../lib/paths.ts'
 import { directoryAccess } from '../lib/directory-access.ts'
 import { errorCode, errorMessage, withSystemFallback } from '../lib/error.ts'
 import { nameOf } from '../lib/posix-ids.ts'
-import { TokenClientError } from './errors.ts'
-import { badRequest, startRemedy } from './faults.ts'
+import { badRequest, startRemedy, TokenClientError } from './errors.ts'
 
 /** Names the socket for client commands and the client library. */
 const SOCKET_VARIABLE = 'KYC_TOKEND_SOCKET'
@@ -67,8 +66,9 @@ function trustedSocket(identity: ProcessIdentity): string {
   const candidates = socketCandidates(identity)
   const path = candidates.find(isThere)
   if (path === undefined) {
-    const message = `No kyc-tokend is running here (no socket at ${candidates.join(' and ')}): ${startRemedy()}, or name its socket with --socket or $${SOCKET_VARIABLE}.`
-    throw new TokenClientError(message, { code: 'daemon-unreachable' })
+    const problem = `No kyc-tokend is running here (no socket at ${candidates.join(' and ')})`
+    const remedy = `${startRemedy()}, or name its socket with --socket or $${SOCKET_VARIABLE}`
+    throw new TokenClientError(problem, { code: 'daemon-unreachable', remedy })
   }
   const reason = untrustedReason(dirname(path), identity.uid)
   if (reason === undefined) return path

@@ -3,10 +3,19 @@ import type { AlertTestResult } from '../protocol.ts'
 import { createSource } from './create-source.ts'
 import { createReconnectingConnection } from './connection.ts'
 import { socketFinder } from './find-socket.ts'
-import type { FetchOptions, TokenSource } from './token-source.ts'
+import type { ClientOptions, TokenSource } from './token-source.ts'
 
 export { TokenClientError, type TokenClientErrorCode } from './errors.ts'
-export type { ClientToken, FetchOptions, GetOptions, SubscribeOptions, TokenSource } from './token-source.ts'
+export type {
+  Authorization,
+  AuthorizeOptions,
+  ClientOptions,
+  ClientToken,
+  FetchOptions,
+  GetOptions,
+  SubscribeOptions,
+  TokenSource,
+} from './token-source.ts'
 export type {
   AlertTestResult,
   FaultCode,
@@ -19,30 +28,30 @@ export type {
   TokenResult,
 } from '../protocol.ts'
 
-export interface TokenClientOptions extends FetchOptions {
+export interface TokenClientOptions extends ClientOptions {
   /** The daemon's socket; by default `$KYC_TOKEND_SOCKET`, else the system's if it exists, else the person's own. */
-  socketPath?: string
+  socketPath?: string | undefined
   /** The account whose daemon it is, if a host has several; by default `$KYC_TOKEND_ACCOUNT`. Not with `socketPath`. */
-  account?: string
-  /** Names this program in the daemon's log. */
-  name?: string
+  account?: string | undefined
 }
 
 /**
- * A client of kyc-tokend. It connects when it is first used and again after a restart of the daemon; while it waits
- * for nothing it does not keep the process alive.
+ * A client of kyc-tokend. It connects when it is first used and again after a restart of the daemon; while it waits for
+ * nothing it does not keep the process alive. A process needs one: its calls share a connection, and report a refused token
+ * once.
  */
 export class TokenClient implements TokenSource {
-  declare readonly get: TokenSource['get']
-  declare readonly fetch: TokenSource['fetch']
-  declare readonly subscribe: TokenSource['subscribe']
-  declare readonly reject: TokenSource['reject']
-  declare readonly status: TokenSource['status']
-  declare readonly refresh: TokenSource['refresh']
+  readonly get: TokenSource['get']
+  readonly authorize: TokenSource['authorize']
+  readonly fetch: TokenSource['fetch']
+  readonly subscribe: TokenSource['subscribe']
+  readonly reject: TokenSource['reject']
+  readonly status: TokenSource['status']
+  readonly refresh: TokenSource['refresh']
   /** Raises an alert that is marked as a test, for 10 s. For root and the daemon's own user; others are `denied`. */
-  declare readonly alertTest: () => Promise<AlertTestResult>
-  declare readonly close: TokenSource['close']
-  declare readonly [Symbol.dispose]: TokenSource['close']
+  readonly alertTest: () => Promise<AlertTestResult>
+  readonly close: TokenSource['close']
+  readonly [Symbol.dispose]: TokenSource['close'] = () => this.close()
 
   /**
    * Opens nothing. Throws TypeError if one of `origins` is no URL, and TokenClientError (`bad-request`) if
@@ -50,11 +59,17 @@ export class TokenClient implements TokenSource {
    */
   constructor(options: TokenClientOptions = {}) {
     const findPath = socketFinder(() => ({ env: process.env, uid: process.geteuid?.() ?? -1 }), options)
-    const source = createSource({
-      ...options,
-      origins: options.origins?.map((origin) => new URL(origin).origin),
-      connect: (onAnswer) => createReconnectingConnection(findPath, onAnswer),
-    })
-    Object.assign(this, source)
+    const source = createSource(options, (onAnswer, signal) =>
+      createReconnectingConnection(findPath, onAnswer, signal),
+    )
+    this.get = source.get
+    this.authorize = source.authorize
+    this.fetch = source.fetch
+    this.subscribe = source.subscribe
+    this.reject = source.reject
+    this.status = source.status
+    this.refresh = source.refresh
+    this.alertTest = source.alertTest
+    this.close = source.close
   }
 }

@@ -1,8 +1,7 @@
 // One subscription for all listeners of a client: the daemon limits the subscriptions of a connection.
 import type { TokenResult } from '../protocol.ts'
 import type { ReconnectingConnection } from './connection.ts'
-import type { TokenClientError } from './errors.ts'
-import { disconnectError, faultError } from './faults.ts'
+import { disconnectError, faultError, type TokenClientError } from './errors.ts'
 import type { SubscribeOptions, TokenSource } from './token-source.ts'
 
 /** The expiry of one token, as the daemons before and after a restart give it, differs by less than this. */
@@ -10,7 +9,11 @@ const SAME_INSTANT_MS = 2_000
 /** A daemon that answers again within this time was restarted, which is no fault: a second, and time for the next connect. */
 const RESTART_MS = 1_500
 
-export function createSubscriptions(connection: ReconnectingConnection, name: string | undefined) {
+/** Returns the function that subscribes. The signal ends all subscriptions; after that, it throws the signal's reason. */
+export function createSubscriptions(
+  connection: ReconnectingConnection,
+  client: { readonly name: string | undefined; readonly signal: AbortSignal },
+): TokenSource['subscribe'] {
   /** Each with the function that ends it. */
   const subscribers = new Map<Subscriber, () => void>()
   let newest: Notification | undefined
@@ -28,8 +31,8 @@ export function createSubscriptions(connection: ReconnectingConnection, name: st
   function notify(subscriber: Subscriber, { token, fault }: Notification): void {
     const { lastToken, lastFault, listener, onFault } = subscriber
     subscriber.lastFault = fault
-    if (fault !== undefined && (lastFault?.code !== fault.code || lastFault.reason !== fault.reason))
-      void deliver(subscriber, () => onFault?.(fault))
+    const isOther = fault?.code !== lastFault?.code || fault?.reason !== lastFault?.reason
+    if (isOther) void deliver(subscriber, () => onFault?.(fault ?? null))
     if (token === undefined || (lastToken !== undefined && isSame(lastToken, token))) return
     subscriber.lastToken = token
     void deliver(subscriber, () => listener(token))
@@ -55,14 +58,13 @@ export function createSubscriptions(connection: ReconnectingConnection, name: st
       get isBackground() {
         return restart === 'over'
       },
-      frame: () => ({ type: 'token.subscribe', data: { client: name } }),
+      frame: () => ({ type: 'token.subscribe', data: { client: client.name } }),
       onAnswer: ({ type, data }) => {
         const token = data as unknown as TokenResult
         if (type === 'fault') notifyAll({ fault: faultError(data) })
         else if (typeof token.accessToken === 'string') notifyAll({ token })
       },
       onDisconnect: (disconnect) => {
-        if (disconnect.isClosed) return true
         const fault = disconnectError(disconnect)
         const notifyAway = (): void => {
           notifyAll({ fault })
@@ -75,7 +77,11 @@ export function createSubscriptions(connection: ReconnectingConnection, name: st
     })
   }
 
-  const subscribe: TokenSource['subscribe'] = (listener, { onFault, signal } = {}) => {
+  client.signal.addEventListener('abort', () => {
+    for (const unsubscribe of subscribers.values()) unsubscribe()
+  })
+  return (listener, { onFault, signal } = {}) => {
+    client.signal.throwIfAborted()
     const subscriber: Subscriber = { listener, onFault }
     const unsubscribe = (): void => {
       signal?.removeEventListener('abort', unsubscribe)
@@ -91,11 +97,6 @@ export function createSubscriptions(connection: ReconnectingConnection, name: st
     else if (newest !== undefined) notify(subscriber, newest)
     return unsubscribe
   }
-
-  const close = (): void => {
-    for (const unsubscribe of subscribers.values()) unsubscribe()
-  }
-  return { subscribe, close }
 }
 
 interface Notification {

@@ -11,19 +11,19 @@ import {
   type TokenDescription,
   type TokenResult,
 } from '../protocol.ts'
-import type { Frame, ReconnectingConnection, Request } from './connection.ts'
+import type { Connect, Frame, Request } from './connection.ts'
 import { createSource } from './create-source.ts'
-import type { FetchOptions, TokenSource } from './token-source.ts'
+import type { ClientOptions, TokenSource } from './token-source.ts'
 
 export type { TokenSource } from './token-source.ts'
 
-export interface FakeTokenClientOptions extends FetchOptions {
+export interface FakeTokenClientOptions extends ClientOptions {
   /** The first token; by default `fake-token-1`. */
-  accessToken?: string
+  accessToken?: string | undefined
   /** The life of its tokens, in seconds; by default an hour. */
-  lifeSeconds?: number
+  lifeSeconds?: number | undefined
   /** The service that the tokens are for: `fetch` sends them to its origin. By default `https://api.example.com`. */
-  baseUrl?: string
+  baseUrl?: string | undefined
 }
 
 /** As TokenClient, against a daemon that does what the test says. */
@@ -42,7 +42,7 @@ export interface FakeTokenClient extends TokenSource {
 
 /**
  * A fake client, also under the fake timers of Jest and vitest. A token whose life is over is an error, until `rotate`.
- * Its `fetch` is the real one: let the service be a server of the test, or replace `globalThis.fetch`.
+ * Its `fetch` sends real requests, unless the option `fetch` or `globalThis.fetch` is replaced.
  *
  * @example
  * ```js
@@ -73,10 +73,13 @@ export function createFakeTokenClient(options: FakeTokenClientOptions = {}): Fak
     return {
       accessToken,
       tokenType: 'Bearer',
+      header: 'Authorization',
+      prefix: 'Bearer ',
       obtainedAt: isoIn(0),
       expiresAt: isoIn(lifeSeconds),
       expirySource: 'jwt',
       baseUrl,
+      refusedBy: [401],
       refreshAt: isoIn((lifeSeconds * 2) / 3),
       generation,
       fingerprint: createHash('sha256').update(accessToken).digest('hex').slice(0, FINGERPRINT_LENGTH),
@@ -147,7 +150,7 @@ export function createFakeTokenClient(options: FakeTokenClientOptions = {}): Fak
     }
   }
 
-  function connect(listener: typeof onAnswer): ReconnectingConnection {
+  const connect: Connect = (listener) => {
     onAnswer = listener
     return {
       open(request) {
@@ -158,10 +161,6 @@ export function createFakeTokenClient(options: FakeTokenClientOptions = {}): Fak
           clearTimeout(requests.get(request))
           requests.delete(request)
         }
-      },
-      close() {
-        for (const request of requests.keys()) request.onDisconnect({ isClosed: true })
-        requests.clear()
       },
       onSilence: () => undefined,
       isSilent: false,
@@ -180,7 +179,7 @@ export function createFakeTokenClient(options: FakeTokenClientOptions = {}): Fak
     for (const request of requests.keys()) serve(request)
   }
   return {
-    ...createSource({ ...options, connect }),
+    ...createSource(options, connect),
     rotate,
     fail: (code, { message = `The fake says ${code}.`, reason } = {}) =>
       setAbsence({ code, message, ...(reason !== undefined && { reason }) }),

@@ -2,35 +2,73 @@
 import type { RefreshResult, RejectResult, StatusResult, TokenResult } from '../protocol.ts'
 import type { TokenClientError } from './errors.ts'
 
-/** A token with its times. */
+/** A token with its times, and how the API wants it. */
 export interface ClientToken extends TokenResult {
+  header: string
+  prefix: string
+  refusedBy: readonly number[]
   /** From the client's memory, because the daemon was away or slow to answer. */
   cached?: true
 }
 
 export interface GetOptions {
   /** The life that the token should still have, in seconds (0 to 86400). The answer says whether it does. */
-  minValidSeconds?: number
+  minValidSeconds?: number | undefined
   /** Wait for another token than the one with this fingerprint. */
-  notFingerprint?: string
+  notFingerprint?: string | undefined
   /** The longest wait for it, in seconds (0 to 60, by default 10); if given, also for a daemon that is not started yet. */
-  waitSeconds?: number
+  waitSeconds?: number | undefined
   /** Ends the waiting: the call is rejected with the signal's reason. */
-  signal?: AbortSignal
+  signal?: AbortSignal | undefined
+}
+
+export interface AuthorizeOptions {
+  /** As that of `get`. */
+  minValidSeconds?: number | undefined
+  /** Ends the waiting, also that of `refused`: both are then rejected with the signal's reason. */
+  signal?: AbortSignal | undefined
+}
+
+/** What one call to the API needs. */
+export interface Authorization {
+  /** The header with the token, as the API wants it: by default `{ Authorization: 'Bearer …' }`. */
+  readonly headers: Readonly<Record<string, string>>
+  readonly token: ClientToken
+  /**
+   * Call it if the API refuses the token: if `token.refusedBy` has the status of its answer. Reports the token, once however
+   * many calls it hits, and gives the authorization for one repetition; undefined if no other token comes within 10 s, none
+   * can come, or this was the repetition: then the refusal is the answer to the call.
+   */
+  readonly refused: () => Promise<Authorization | undefined>
 }
 
 export interface FetchOptions {
   /** Origins to which `fetch` may send the token; by default that of the service's `baseUrl` alone. */
   origins?: readonly string[] | undefined
-  /** Reports that an answer says that the token is refused; by default its status does (`refusedBy` of the token, 401). */
+  /**
+   * Reports that an answer says that the token is refused; by default its status does (`refusedBy` of the token). It gets a
+   * clone, and may read the body.
+   */
   isRefusal?: ((response: Response) => boolean | Promise<boolean>) | undefined
+  /** Sends the requests of `fetch`; by default `globalThis.fetch`. */
+  fetch?: ((input: string | URL | Request, init?: RequestInit) => Promise<Response>) | undefined
+}
+
+export interface ClientOptions extends FetchOptions {
+  /** Names this program in the daemon's log. */
+  name?: string | undefined
+  /** Closes the client. */
+  signal?: AbortSignal | undefined
 }
 
 export interface SubscribeOptions {
-  /** Called once for each cause why there is no token. The absence of a daemon that is back within a second is no cause. */
-  onFault?: (fault: TokenClientError) => void
+  /**
+   * Called once for each cause why there is no token, and with null when that is over. The absence of a daemon that is back
+   * within a second is no cause.
+   */
+  onFault?: ((fault: TokenClientError | null) => void) | undefined
   /** Ends the subscription. */
-  signal?: AbortSignal
+  signal?: AbortSignal | undefined
 }
 
 /**
@@ -47,21 +85,35 @@ export interface TokenSource {
    *
    * @example
    * ```js
-   * const { accessToken } = await tokens.get({ minValidSeconds: 60, waitSeconds: 20 })
-   * const response = await fetch(url, { headers: { authorization: `Bearer ${accessToken}` } })
+   * const { accessToken, expiresAt } = await tokens.get({ waitSeconds: 20 })
    * ```
    */
   readonly get: (options?: GetOptions) => Promise<ClientToken>
 
   /**
-   * As the platform's `fetch`, with the token in the Authorization header, for the origin of the service's `baseUrl`
-   * (or those of the option `origins`) and no other. A 401 is reported; if another token comes within 10 s and
-   * the body can be sent again (a stream cannot; of a Request object, up to 1 MiB), the request is sent once more,
-   * else the 401 is the answer. Further calls are sent with the reported token one at a time, until one is answered with
-   * a 2xx: then the 401 concerned its caller alone. Meanwhile the others wait, up to 10 s.
+   * A token for one call of a program with another HTTP client than `fetch`. Waits and rejects as `get`.
    *
-   * @throws {TokenClientError} also `bad-request` for another origin, and `token-refused` if the service refused the
-   * token and there is no other yet (`retryAfterSeconds` says when the daemon asks for one)
+   * @example
+   * ```js
+   * const authorization = await tokens.authorize()
+   * const { status, data } = await send({ headers: authorization.headers })
+   * if (authorization.token.refusedBy.includes(status)) {
+   *   const next = await authorization.refused()
+   *   if (next !== undefined) await send({ headers: next.headers })
+   * }
+   * ```
+   */
+  readonly authorize: (options?: AuthorizeOptions) => Promise<Authorization>
+
+  /**
+   * As the platform's `fetch`, with the token in the header that the API wants, for the origin of the service's `baseUrl` (or
+   * those of the option `origins`) and no other. If the answer refuses the token, that is reported once for all calls. This
+   * call alone waits, up to 10 s, for another token and is sent once more with it: after a 401 if the body can be sent again
+   * (a stream cannot; of a Request object, up to 1 MiB), after another status if it is a GET, HEAD or OPTIONS. If no other
+   * token comes the refusal is the answer. If the other token is refused as well, the refusals of this method, origin and
+   * path are the answers to their own calls for 5 min. All other calls go on.
+   *
+   * @throws {TokenClientError} also `bad-request` for another origin
    */
   readonly fetch: (input: string | URL | Request, init?: RequestInit) => Promise<Response>
 
@@ -81,10 +133,13 @@ export interface TokenSource {
   /** The token that the daemon holds, what fails and since when, and what it writes and serves. Never has the token itself. */
   readonly status: () => Promise<StatusResult>
 
-  /** Has the daemon ask the service now, also after a refusal. For root and the daemon's own user; others are `denied`. */
-  readonly refresh: (options?: { signal?: AbortSignal }) => Promise<RefreshResult>
+  /** Has the daemon ask the service now, also after a refusal. For root and the daemon's user; others are `denied`. */
+  readonly refresh: (options?: { signal?: AbortSignal | undefined }) => Promise<RefreshResult>
 
-  /** Ends everything: calls under way are rejected with `closed`, listeners are called no more. */
+  /**
+   * Ends everything: calls that wait are rejected with `closed`, listeners are called no more. Requests of `fetch` that are
+   * under way go on; a refusal is then their answer.
+   */
   readonly close: () => void
   readonly [Symbol.dispose]: () => void
 }

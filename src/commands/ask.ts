@@ -8,7 +8,6 @@ import {
   type TokenClientErrorCode,
   type TokenResult,
 } from '../client/index.ts'
-import { startRemedy } from '../client/faults.ts'
 import { namedDaemon } from '../client/find-socket.ts'
 import {
   ACCOUNT_VARIABLE,
@@ -30,7 +29,6 @@ const statuses: Readonly<Record<TokenClientErrorCode, ExitStatus>> = {
   'no-token-yet': exitStatus.tryAgain,
   expired: exitStatus.tryAgain,
   busy: exitStatus.tryAgain,
-  'token-refused': exitStatus.tryAgain,
   'account-inactive': exitStatus.noPermission,
   'account-not-found': exitStatus.noPermission,
   denied: exitStatus.noPermission,
@@ -72,20 +70,19 @@ export async function ask<T>(
 }
 
 /** As asUserError; an error without a daemon names the reason why its unit does not run, and the remedy. */
-export async function withReason(given: unknown, { options, env }: WithOptions): Promise<unknown> {
-  const error = asUserError(given)
-  if (!(error instanceof UserError) || error.status !== exitStatus.unavailable) return error
+export async function withReason(error: unknown, { options, env }: WithOptions): Promise<unknown> {
+  if (!(error instanceof TokenClientError) || statuses[error.code] !== exitStatus.unavailable)
+    return asUserError(error)
   const { socket, account: accountOption } = options as { socket?: string; account?: string }
   const { socketPath, account: name = '' } = namedDaemon(env, { socketPath: socket, account: accountOption })
   const account = socketPath ? accountOfSocket(socketPath) : isAccountName(name) ? name : undefined
-  if (socketPath && socketPath !== systemSocket(account)) return error
+  if (socketPath && socketPath !== systemSocket(account)) return asUserError(error)
   const { whyNotRunning } = await import('./systemd.ts')
   const why = await whyNotRunning(account)
-  if (why === undefined) return error
-  const general = startRemedy(systemSocket(account))
-  const { message, status } = error
-  const sentence = message.includes(general) ? message.replace(general, () => why) : `${why}. ${message}`
-  return new UserError(sentence, status, { cause: error })
+  if (why === undefined) return asUserError(error)
+  const { problem, remedy } = error
+  const sentence = remedy === undefined ? `${why}. ${problem}` : `${problem}: ${why}.`
+  return new UserError(sentence, exitStatus.unavailable, { cause: error })
 }
 
 /** The status; null if no daemon answers at this socket. */

@@ -148,7 +148,7 @@ async function superviseCommand(invocation: Invocation, command: Command): Promi
       if (command.settings.onChange === 'restart') onToken(token)
       else void afterFiles(client, token.obtainedAt).then(() => newest === token && onToken(token))
     },
-    { onFault: (fault) => void onFault(fault) },
+    { onFault: (fault) => void (fault !== null && onFault(fault)) },
   )
   return await ended
 }

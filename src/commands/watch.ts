@@ -22,6 +22,7 @@ export const run: RunCommand = async (invocation) => {
   // JSON.stringify leaves out what is undefined.
   client.subscribe((token) => print(hidesToken ? { ...token, accessToken: undefined } : token), {
     onFault(fault) {
+      if (fault === null) return
       const { code, message, reason } = fault
       const isOfConnection = ['daemon-unreachable', 'denied', 'bad-request'].includes(code)
       if (!isOfConnection) print({ code, message, reason })

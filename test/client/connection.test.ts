@@ -11,10 +11,10 @@ import { CONNECTION_IDLE_MS } from '../../src/protocol.ts'
 import { startScriptedDaemon, type ScriptedDaemon } from '../support/scripted-daemon.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
-function connectionTo(path: string): ReconnectingConnection {
-  const connection = createReconnectingConnection(() => path)
-  onTestFinished(() => connection.close())
-  return connection
+function connectionTo(findPath: () => string): ReconnectingConnection {
+  const end = new AbortController()
+  onTestFinished(() => end.abort())
+  return createReconnectingConnection(findPath, () => undefined, end.signal)
 }
 async function silentDaemon(): Promise<ScriptedDaemon> {
   const daemon = await startScriptedDaemon(join(await tempDirectory(), 'ipc.sock'), () => undefined)
@@ -37,7 +37,7 @@ test('a connection without requests is closed before the daemon does it, also af
     return setIdle.call(this, 50)
   })
   onTestFinished(() => idle.mockRestore())
-  const end = connectionTo(daemon.path).open(question)
+  const end = connectionTo(() => daemon.path).open(question)
   await vi.waitUntil(() => daemon.asked.length === 1)
   await pause(200)
   expect(daemon.connections.open).toBe(1)
@@ -48,11 +48,10 @@ test('a connection without requests is closed before the daemon does it, also af
 
 test('connects are paced by time, however many requests wait and come', async () => {
   let connects = 0
-  const connection = createReconnectingConnection(() => {
+  const connection = connectionTo(() => {
     connects += 1
     throw new Error('none')
   })
-  onTestFinished(() => connection.close())
   const waiting: Request = { ...question, onDisconnect: () => true }
   for (let round = 0; round < 200; round += 1) {
     for (let count = 0; count < 5; count += 1) connection.open(waiting)
@@ -64,7 +63,8 @@ test('connects are paced by time, however many requests wait and come', async ()
 })
 
 test('between two connects a request that does not wait learns at once that there is no connection', async () => {
-  const connection = connectionTo(join(await tempDirectory(), 'none.sock'))
+  const path = join(await tempDirectory(), 'none.sock')
+  const connection = connectionTo(() => path)
   const disconnected = new Promise<void>((resolve) => {
     connection.open({ ...question, onDisconnect: () => (resolve(), true) })
   })
@@ -77,7 +77,7 @@ test('between two connects a request that does not wait learns at once that ther
 
 test('a process that reads nothing is left, and nothing piles up', async () => {
   const daemon = await silentDaemon()
-  const connection = connectionTo(daemon.path)
+  const connection = connectionTo(() => daemon.path)
   const errors: unknown[] = []
   connection.open({ ...question, onDisconnect: ({ error }) => (errors.push(error?.message), false) })
   await vi.waitUntil(() => daemon.asked.length === 1)

@@ -50,6 +50,44 @@ test('a redirect to another origin does not carry the token, and its 401 is not 
   expect(daemon.asked.map(({ type }) => type)).toEqual(['token.get'])
 })
 
+test('arguments that change while the token is awaited change nothing', async () => {
+  const api = await startApi((_, response) => response.end())
+  const daemon = await daemonWith(({ answer }) =>
+    setTimeout(answer, 20, 'token.result', tokenFields('token-1', { baseUrl: api.url })),
+  )
+  const client = clientOf(daemon)
+  const url = new URL(api.url)
+  const bytes = Buffer.from('body 0')
+  const init: RequestInit = { method: 'POST', body: bytes }
+  const form = new URLSearchParams()
+  const calls = [1, 2, 3].flatMap((number) => {
+    url.pathname = `/applicants/${number}`
+    bytes.write(String(number), 5)
+    form.set('number', String(number))
+    return [client.fetch(url, init), client.fetch(url, { method: 'PUT', body: form })]
+  })
+  url.host = 'attacker.example'
+  init.method = 'DELETE'
+  await Promise.all(calls)
+  const sent = [1, 2, 3].flatMap((number) => [
+    `POST /applicants/${number} Bearer token-1 body ${number}`,
+    `PUT /applicants/${number} Bearer token-1 number=${number}`,
+  ])
+  expect(api.seen.toSorted()).toEqual(sent.toSorted())
+})
+
+test('the header and what stands before the token are those that the daemon names', async () => {
+  const api = await startApi((request, response) => response.end(String(request.headers['x-key'])))
+  const use = { header: 'X-Key', prefix: '', tokenType: null, baseUrl: api.url }
+  const daemon = await daemonWith(({ answer }) => answer('token.result', tokenFields('token-1', use)))
+  expect(await (await clientOf(daemon).fetch(api.url)).text()).toBe('token-1')
+  expect((await clientOf(daemon).authorize()).headers).toEqual({ 'X-Key': 'token-1' })
+  const former = { header: undefined, prefix: undefined, refusedBy: undefined }
+  const older = await daemonWith(({ answer }) => answer('token.result', tokenFields('token-1', former)))
+  const { headers, token } = await clientOf(older).authorize()
+  expect([headers, token.refusedBy]).toEqual([{ Authorization: 'Bearer token-1' }, [401]])
+})
+
 const form = new FormData()
 form.set('field', 'body')
 const inRequest = (url: string, body: string): Request => new Request(url, { method: 'POST', body })

@@ -1,110 +1,230 @@
-import type { ServerResponse } from 'node:http'
-import { expect, onTestFinished, test, vi } from 'vitest'
-import type { RejectResult, TokenClient } from '../../src/client/index.ts'
-import type { Fault } from '../../src/protocol.ts'
+// A token that the API refuses is reported once; only the refused call waits for another; a refusal of both is the call's own.
+import { setTimeout as pause } from 'node:timers/promises'
+import { beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest'
+import { createFakeTokenClient } from '../../src/client/testing.ts'
+import type { ClientOptions, RejectResult } from '../../src/client/index.ts'
 import { clientOf, daemonWith, renewingDaemon, startApi, strict } from '../support/client-world.ts'
-import { tokenFields, type Asking, type ScriptedDaemon } from '../support/scripted-daemon.ts'
+import { tokenFields, type Asking } from '../support/scripted-daemon.ts'
 
-/** A call is under way with the suspect token, so that others wait for their turn. */
-async function occupyTurn(client: TokenClient, api: { url: string; seen: string[] }): Promise<void> {
-  const before = api.seen.length
-  void client.fetch(`${api.url}/slow`).catch(() => undefined)
-  await vi.waitUntil(() => api.seen.length > before)
-}
-/** As `strict`, but never answers `/slow`. */
-const strictOrSilent: typeof strict = (request, response) => {
-  if (request.url !== '/slow') strict(request, response)
-}
+const API = 'https://api.example.com'
+const LATENCY_MS = 50
 
-interface World {
-  readonly daemon: ScriptedDaemon
-  /** From now on the daemon has `token-2`: those who wait get it. */
-  readonly renew: () => void
-  /** From now on this is the answer to a report. */
-  readonly answerReports: (result: RejectResult) => void
-}
-/** A daemon that has `token-1`, and waits as long as it is asked to where another is wanted. */
-async function stubbornDaemon(baseUrl: string, first: RejectResult | Pick<Fault, 'code'>): Promise<World> {
-  let result = first
-  let token = tokenFields('token-1', { baseUrl })
-  const waiting = new Set<Asking>()
-  const daemon = await daemonWith((asking) => {
-    const type = 'code' in result ? 'fault' : 'reject.result'
-    if (asking.type === 'token.reject') return asking.answer(type, result)
-    if (asking.data['notFingerprint'] !== token['fingerprint']) return asking.answer('token.result', token)
-    waiting.add(asking)
-    const timer = setTimeout(
-      () => asking.answer('token.result', token),
-      Number(asking.data['waitSeconds']) * 1_000,
-    )
-    return onTestFinished(() => clearTimeout(timer))
-  })
-  return {
-    daemon,
-    renew() {
-      token = tokenFields('token-2', { baseUrl })
-      for (const { answer } of waiting) answer('token.result', token)
+/**
+ * A fake client and an API in memory: `/good` is answered with 200 while the token is good, each `/bad…` with 401. Time is
+ * fake.
+ */
+function world(verdict?: RejectResult, options: ClientOptions = {}) {
+  const sent: string[] = []
+  const revoked = new Set<string>()
+  const tokens = createFakeTokenClient({
+    lifeSeconds: 86_400,
+    async fetch(url, { headers } = {}) {
+      const token = new Headers(headers).get('authorization')!.slice('Bearer '.length)
+      const path = String(url).slice(API.length)
+      sent.push(`${path} ${token}`)
+      await new Promise((resolve) => setTimeout(resolve, LATENCY_MS))
+      return new Response(null, { status: revoked.has(token) || path.startsWith('/bad') ? 401 : 200 })
     },
-    answerReports(next) {
-      result = next
+    ...options,
+  })
+  onTestFinished(() => tokens.close())
+  if (verdict !== undefined) tokens.answerReports(verdict)
+  return {
+    tokens,
+    sent,
+    /** The token that the daemon has is no longer good. */
+    revoke: async () => revoked.add((await tokens.get()).accessToken),
+    /** The status, and the time that it took. */
+    async call(path: string, init?: RequestInit): Promise<{ status: number; tookMs: number }> {
+      const beganMs = Date.now()
+      const { status } = await tokens.fetch(`${API}${path}`, init)
+      return { status, tookMs: Date.now() - beganMs }
     },
   }
 }
-const reportsOf = ({ daemon }: World): number =>
-  daemon.asked.filter(({ type }) => type === 'token.reject').length
+const during = async <T>(ms: number, work: Promise<T>): Promise<T> => {
+  await vi.advanceTimersByTimeAsync(ms)
+  return work
+}
 
-test.each<RejectResult>([
-  { verdict: 'held', retryAfterSeconds: 25 },
-  { verdict: 'unchanged', retryAfterSeconds: 25 },
-  { verdict: 'refused' },
-])('where no other token can come ($verdict) the 401 is given back at once', async (result) => {
-  const api = await startApi(strict)
-  const world = await stubbornDaemon(api.url, result)
-  expect((await clientOf(world.daemon).fetch(api.url)).status).toBe(401)
-  expect(world.daemon.asked.map(({ type }) => type)).toEqual(['token.get', 'token.reject'])
-})
-
-test('while one call tries the suspect token the others wait, and are served when there is another', async () => {
-  const api = await startApi(strictOrSilent)
-  const world = await stubbornDaemon(api.url, { verdict: 'held', retryAfterSeconds: 25 })
-  const client = clientOf(world.daemon)
-  await client.fetch(api.url)
-  await occupyTurn(client, api)
-  const calls = Array.from({ length: 100 }, () => client.fetch(api.url))
-  await vi.waitUntil(() => world.daemon.asked.some(({ data }) => data['notFingerprint'] !== undefined))
-  expect(api.seen.length).toBe(2)
-  world.renew()
-  expect((await Promise.all(calls)).every(({ status }) => status === 200)).toBe(true)
-  expect(api.seen.filter((request) => request.includes('token-1')).length).toBe(2)
-  // One wait for all, and one report.
-  expect(world.daemon.asked.filter(({ data }) => data['notFingerprint'] !== undefined).length).toBe(1)
-  expect(reportsOf(world)).toBe(1)
-})
-
-test('a good answer to a call that began before the report does not clear the token', async () => {
-  const held: ServerResponse[] = []
-  const api = await startApi((request, response) => {
-    if (request.url === '/before') held.push(response)
-    else response.writeHead(401).end()
+describe('with the time of the test', () => {
+  beforeEach(() => {
+    vi.useFakeTimers()
+    onTestFinished(() => {
+      vi.useRealTimers()
+      vi.restoreAllMocks()
+    })
   })
-  const world = await stubbornDaemon(api.url, { verdict: 'held', retryAfterSeconds: 25 })
-  const client = clientOf(world.daemon)
-  const before = client.fetch(`${api.url}/before`)
-  await vi.waitUntil(() => held.length === 1)
-  await client.fetch(`${api.url}/bad`)
-  held[0]?.writeHead(200).end()
-  expect((await before).status).toBe(200)
-  await world.daemon.stop()
-  await expect(client.get({ waitSeconds: 0 })).rejects.toMatchObject({ code: 'daemon-unreachable' })
+
+  test.each<RejectResult>([
+    { verdict: 'held', retryAfterSeconds: 25 },
+    { verdict: 'refused', retryAfterSeconds: 25 },
+  ])(
+    'where no other token can come ($verdict) a refusal is the answer at once, until the time is over',
+    async (verdict) => {
+      const it = world(verdict)
+      await it.revoke()
+      for (let calls = 0; calls < 10; calls += 1)
+        expect(await during(2_000, it.call('/good'))).toEqual({ status: 401, tookMs: LATENCY_MS })
+      expect(it.tokens.reported).toHaveLength(1)
+      await vi.advanceTimersByTimeAsync(6_000)
+      await during(1_000, it.call('/good'))
+      expect(it.tokens.reported).toHaveLength(2)
+    },
+  )
+
+  test('a token that is held for less than the wait is awaited', async () => {
+    const it = world({ verdict: 'held', retryAfterSeconds: 9 })
+    await it.revoke()
+    setTimeout(() => it.tokens.rotate(), 9_000)
+    expect(await during(12_000, it.call('/good'))).toMatchObject({ status: 200 })
+  })
+
+  test('a call waits 10 s, and then the refusal is its answer', async () => {
+    const it = world({ verdict: 'refreshing' })
+    await it.revoke()
+    const first = it.call('/good')
+    const { tookMs, status } = await during(15_000, first)
+    expect([status, tookMs]).toEqual([401, 10_000 + LATENCY_MS])
+    const later = it.call('/good')
+    setTimeout(() => it.tokens.rotate(), 5_000)
+    expect(await during(10_000, later)).toMatchObject({ status: 200 })
+    expect(it.tokens.reported).toHaveLength(1)
+  })
+
+  test('refusals of a place that refused two tokens are their own for 5 minutes, and nobody else’s', async () => {
+    const it = world()
+    expect(await during(1_000, it.call('/bad/1?query=1'))).toMatchObject({ status: 401 })
+    expect(it.sent).toEqual(['/bad/1?query=1 fake-token-1', '/bad/1?query=1 fake-token-2'])
+    for (let minute = 0; minute < 4; minute += 1) {
+      expect(await during(60_000, it.call('/bad/1'))).toEqual({ status: 401, tookMs: LATENCY_MS })
+      expect(it.tokens.reported).toHaveLength(1)
+    }
+    // Another method and another path are other places.
+    await during(1_000, it.call('/bad/1', { method: 'DELETE' }))
+    expect(it.tokens.reported).toHaveLength(2)
+    await during(1_000, it.call('/bad/2'))
+    expect(it.tokens.reported).toHaveLength(3)
+    await vi.advanceTimersByTimeAsync(60_000)
+    await during(1_000, it.call('/bad/1'))
+    expect(it.tokens.reported).toHaveLength(4)
+  })
+
+  test('so are those whose token the service gives again', async () => {
+    const it = world({ verdict: 'unchanged', retryAfterSeconds: 1 })
+    await during(1_000, it.call('/bad'))
+    await vi.advanceTimersByTimeAsync(10_000)
+    await during(1_000, it.call('/bad'))
+    expect(it.tokens.reported).toHaveLength(1)
+  })
+
+  test('64 such places are remembered, and of more the first is forgotten', async () => {
+    const it = world()
+    for (let place = 1; place <= 65; place += 1) await during(1_000, it.call(`/bad/${place}`))
+    const { length } = it.tokens.reported
+    for (let place = 2; place <= 65; place += 1) await during(1_000, it.call(`/bad/${place}`))
+    expect(it.tokens.reported).toHaveLength(length)
+    await during(1_000, it.call('/bad/1'))
+    expect(it.tokens.reported).toHaveLength(length + 1)
+  })
+
+  test('1,000 calls over revocations and a neighbour’s 401: those under way wait, and all are served', async () => {
+    const it = world()
+    let lastAtMs = -Infinity
+    /** As the daemon: one request each 30 s because of reports, which takes 2 s. */
+    function answerNext(): void {
+      const heldMs = lastAtMs + 30_000 - Date.now()
+      it.tokens.answerReports(
+        heldMs > 0 ? { verdict: 'held', retryAfterSeconds: heldMs / 1_000 } : { verdict: 'refreshing' },
+      )
+    }
+    const push = vi.spyOn(it.tokens.reported as string[], 'push')
+    push.mockImplementation(() => {
+      const waitMs = Math.max(0, lastAtMs + 30_000 - Date.now())
+      lastAtMs = Date.now() + waitMs
+      setTimeout(() => it.tokens.rotate(), waitMs + 2_000)
+      return 0
+    })
+    answerNext()
+    const outcomes: Promise<{ status: number; tookMs: number }>[] = []
+    const bad: Promise<{ status: number }>[] = []
+    const revocationsMs = [35_000, 80_000, 125_000]
+    for (let atMs = 0; atMs < 150_000; atMs += 150) {
+      if (atMs % 2_100 === 0) bad.push(it.call('/bad'))
+      if (revocationsMs.some((revokedMs) => atMs - revokedMs >= 0 && atMs - revokedMs < 150)) void it.revoke()
+      outcomes.push(it.call('/good'))
+      answerNext()
+      await vi.advanceTimersByTimeAsync(150)
+    }
+    const good = await during(15_000, Promise.all(outcomes))
+    expect(good).toHaveLength(1_000)
+    expect(good.filter(({ status }) => status !== 200)).toEqual([])
+    const waiting = good.filter(({ tookMs }) => tookMs > LATENCY_MS)
+    // Each revocation lasts for the 2 s of the request: at most the calls of that time wait, no longer than that.
+    expect(waiting.length).toBeLessThanOrEqual(revocationsMs.length * Math.ceil((2_000 + LATENCY_MS) / 150))
+    expect(Math.max(...waiting.map(({ tookMs }) => tookMs))).toBeLessThanOrEqual(2_000 + 2 * LATENCY_MS)
+    expect(new Set((await Promise.all(bad)).map(({ status }) => status))).toEqual(new Set([401]))
+    // One for the neighbour, and one for each revocation.
+    expect(push).toHaveBeenCalledTimes(1 + revocationsMs.length)
+  })
 })
 
-test('a daemon that goes away after a report takes no call with it: the suspect token is tried from memory', async () => {
-  const api = await startApi(({ url }, response) => response.writeHead(url === '/good' ? 200 : 401).end())
-  const world = await stubbornDaemon(api.url, { verdict: 'held', retryAfterSeconds: 25 })
-  const client = clientOf(world.daemon)
-  await client.fetch(`${api.url}/bad`)
-  await world.daemon.stop()
+/** A daemon that has `token-1`; `renew` gives `token-2` to those who wait. */
+async function waitingDaemon(baseUrl: string) {
+  let token = tokenFields('token-1', { baseUrl })
+  const waiting: Asking[] = []
+  const daemon = await daemonWith((asking) => {
+    if (asking.type === 'token.reject') return asking.answer('reject.result', { verdict: 'refreshing' })
+    if (asking.data['notFingerprint'] !== token['fingerprint']) return asking.answer('token.result', token)
+    waiting.push(asking)
+  })
+  return {
+    daemon,
+    waiting,
+    renew(fields = {}) {
+      token = tokenFields('token-2', { baseUrl, ...fields })
+      for (const { answer } of waiting) answer('token.result', token)
+    },
+  }
+}
+
+test('a thousand refused calls are one report and one wait, and other calls go on', async () => {
+  const api = await startApi((request, response) =>
+    request.url === '/good' ? response.end() : strict(request, response),
+  )
+  const { daemon, waiting, renew } = await waitingDaemon(api.url)
+  const client = clientOf(daemon)
+  const calls = Array.from({ length: 1_000 }, () => client.fetch(api.url))
+  await vi.waitUntil(() => api.seen.length === 1_000 && waiting.length > 0, { timeout: 10_000 })
   expect((await client.fetch(`${api.url}/good`)).status).toBe(200)
+  renew()
+  expect((await Promise.all(calls)).every(({ status }) => status === 200)).toBe(true)
+  expect(daemon.asked.filter(({ type }) => type === 'token.reject')).toHaveLength(1)
+  expect(waiting).toHaveLength(1)
+})
+
+test('a call whose wait began later gets a token that comes after the end of the first wait', async () => {
+  const daemon = await daemonWith(({ answer }) => {
+    const { length } = daemon.asked
+    if (length === 1) setTimeout(answer, 1_000, 'fault', { code: 'no-token-yet', message: 'Wait.' })
+    else answer('token.result', tokenFields('token-1'))
+  })
+  const client = clientOf(daemon)
+  const first = client.get({ waitSeconds: 1 }).catch(({ code }: { code: string }) => code)
+  await pause(800)
+  const second = client.get({ waitSeconds: 1 })
+  expect(await first).toBe('no-token-yet')
+  expect(await second).toMatchObject({ accessToken: 'token-1' })
+})
+
+test('a token of another service is not sent to the former', async () => {
+  const api = await startApi(strict)
+  const { daemon, waiting, renew } = await waitingDaemon(api.url)
+  const call = clientOf(daemon).fetch(api.url)
+  await vi.waitUntil(() => waiting.length > 0)
+  renew({ baseUrl: API })
+  expect((await call).status).toBe(401)
+  expect(api.seen).toHaveLength(1)
 })
 
 test.each([
@@ -114,82 +234,77 @@ test.each([
   const api = await startApi(({ headers }, response) =>
     response.writeHead(headers.authorization === 'Bearer token-2' ? 200 : 403).end(),
   )
-  let token = tokenFields('token-1', { baseUrl: api.url, refusedBy: [401, 403] })
-  const daemon = await daemonWith(({ type, answer }) => {
-    if (type !== 'token.reject') return answer('token.result', token)
-    token = tokenFields('token-2', { baseUrl: api.url, refusedBy: [401, 403] })
-    return answer('reject.result', { verdict: 'refreshing' })
-  })
+  const daemon = await renewingDaemon(api.url, { refusedBy: [401, 403] })
   const response = await clientOf(daemon).fetch(api.url, { method })
   expect(response.status).toBe(times === 2 ? 200 : 403)
   expect(api.seen.length).toBe(times)
   expect(daemon.asked.some(({ type }) => type === 'token.reject')).toBe(true)
 })
 
-test('isRefusal decides instead of the status', async () => {
-  const api = await startApi(({ headers }, response) => {
-    if (headers.authorization === 'Bearer token-2') response.end('done')
-    else response.writeHead(200, { 'x-error': 'token' }).end('token?')
+test('isRefusal decides instead of the status, and may read the body', async () => {
+  const api = await startApi(({ headers }, response) =>
+    response.end(headers.authorization === 'Bearer token-2' ? 'done' : 'invalid token'),
+  )
+  const client = clientOf(await renewingDaemon(api.url), {
+    isRefusal: async (response) => (await response.text()) === 'invalid token',
   })
-  const daemon = await renewingDaemon(api.url)
-  const client = clientOf(daemon, { isRefusal: ({ headers }) => headers.get('x-error') === 'token' })
   expect(await (await client.fetch(api.url)).text()).toBe('done')
-  const own = await startApi((_, response) => response.writeHead(401).end())
+  expect(api.seen).toHaveLength(2)
+  const own = await startApi((_, response) => response.writeHead(401).end('own'))
   const never = clientOf(await renewingDaemon(own.url), { isRefusal: () => false })
-  expect((await never.fetch(own.url)).status).toBe(401)
-  expect(own.seen.length).toBe(1)
+  expect(await (await never.fetch(own.url)).text()).toBe('own')
+  expect(own.seen).toHaveLength(1)
 })
 
-test.each<RejectResult | { code: 'busy' }>([{ verdict: 'refreshing' }, { code: 'busy' }])(
-  'after the answer %j to a report the daemon, and not the service, is asked about the token again',
-  async (first) => {
-    const api = await startApi(strict)
-    const world = await stubbornDaemon(api.url, first)
-    const client = clientOf(world.daemon)
-    const call = client.fetch(api.url)
-    await vi.waitUntil(() => reportsOf(world) === 1)
-    world.answerReports({ verdict: 'refused' })
-    expect((await call).status).toBe(401)
-    expect([reportsOf(world), api.seen.length]).toEqual([2, 1])
-  },
-)
-
-test('a daemon that does not wait is not asked in a loop', async () => {
+test('an abort ends the wait, and so do the close of the client and its signal: then the refusal is the answer', async () => {
   const api = await startApi(strict)
-  const daemon = await daemonWith(({ type, answer }) => {
-    if (type === 'token.reject') answer('reject.result', { verdict: 'held', retryAfterSeconds: 1 })
-    else answer('token.result', tokenFields('token-1', { baseUrl: api.url }))
-  })
-  const stop = new AbortController()
-  const call = clientOf(daemon).fetch(api.url, { signal: stop.signal })
-  setTimeout(() => stop.abort(new Error('enough')), 1_200)
-  await expect(call).rejects.toThrow('enough')
-  expect(daemon.asked.length).toBeLessThan(10)
+  const ends: [ClientOptions, RequestInit, (client: { close: () => void }, stop: AbortController) => void][] =
+    [[{}, { signal: new AbortController().signal }, (client) => client.close()]]
+  const own = new AbortController()
+  const ofClient = new AbortController()
+  ends.push([{}, { signal: own.signal }, () => own.abort(new Error('enough'))])
+  ends.push([{ signal: ofClient.signal }, {}, () => ofClient.abort()])
+  const results = []
+  for (const [options, init, end] of ends) {
+    const { daemon, waiting } = await waitingDaemon(api.url)
+    const client = clientOf(daemon, options)
+    const call = client.fetch(api.url, init).then(({ status }) => status, String)
+    await vi.waitUntil(() => waiting.length > 0)
+    end(client, own)
+    results.push(await call)
+  }
+  expect(results).toEqual([401, 'Error: enough', 401])
 })
 
-test('a token of another service, for which a call has waited, is not sent to the former', async () => {
-  const api = await startApi(strictOrSilent)
-  const daemon = await daemonWith(({ type, answer, data }) => {
-    if (type === 'token.reject') return answer('reject.result', { verdict: 'held', retryAfterSeconds: 25 })
-    if (data['notFingerprint'] !== undefined) return answer('token.result', tokenFields('token-2'))
-    return answer('token.result', tokenFields('token-1', { baseUrl: api.url }))
-  })
+test('a refusal that comes after the close is the answer at once', async () => {
+  const api = await startApi((_, response) => setTimeout(() => response.writeHead(401).end('late'), 100))
+  const { daemon } = await waitingDaemon(api.url)
   const client = clientOf(daemon)
-  await client.fetch(api.url)
-  await occupyTurn(client, api)
-  await expect(client.fetch(api.url)).rejects.toMatchObject({ code: 'bad-request' })
-  expect(api.seen.length).toBe(2)
+  const call = client.fetch(api.url)
+  await vi.waitUntil(() => api.seen.length === 1)
+  client.close()
+  expect(await (await call).text()).toBe('late')
+  expect(daemon.asked.map(({ type }) => type)).toEqual(['token.get'])
+  await expect(client.fetch(api.url)).rejects.toMatchObject({ code: 'closed' })
 })
 
-test('an abort ends the wait for a turn', async () => {
-  const api = await startApi(strictOrSilent)
-  const world = await stubbornDaemon(api.url, { verdict: 'held', retryAfterSeconds: 25 })
-  const client = clientOf(world.daemon)
-  await client.fetch(api.url)
-  await occupyTurn(client, api)
-  const stop = new AbortController()
-  const call = client.fetch(api.url, { signal: stop.signal })
-  await vi.waitUntil(() => world.daemon.asked.some(({ data }) => data['notFingerprint'] !== undefined))
-  stop.abort(new Error('enough'))
-  await expect(call).rejects.toThrow('enough')
+test('authorize gives the header for a call and, if it is refused, for one repetition', async () => {
+  const daemon = await renewingDaemon(API)
+  const authorization = await clientOf(daemon).authorize({ minValidSeconds: 30 })
+  expect(authorization).toMatchObject({
+    headers: { Authorization: 'Bearer token-1' },
+    token: { accessToken: 'token-1' },
+  })
+  const next = await authorization.refused()
+  expect(next?.headers).toEqual({ Authorization: 'Bearer token-2' })
+  expect(await next?.refused()).toBeUndefined()
+  // Another call that the first token had been given to is reported no second time.
+  expect((await authorization.refused())?.headers).toEqual({ Authorization: 'Bearer token-2' })
+  expect(daemon.asked.map(({ type }) => type)).toEqual([
+    'token.get',
+    'token.reject',
+    'token.get',
+    'token.get',
+  ])
+  expect(daemon.asked[0]?.data).toMatchObject({ minValidSeconds: 30 })
 })

@@ -116,10 +116,10 @@ test('a subscription that finds no daemon waits for it', async () => {
   await vi.waitUntil(() => faults.length === 1)
   await daemon.start()
   await vi.waitUntil(() => tokens.length === 1)
-  expect(faults).toEqual(['daemon-unreachable'])
+  expect(faults).toEqual(['daemon-unreachable', 'over'])
 })
 
-test('a fault does not end the subscription, and is reported once for each cause', async () => {
+test('a fault does not end the subscription, and is reported once for each cause, and once when it is over', async () => {
   const daemon = await daemonWith(({ answer }) => answer('fault', { code: 'no-token-yet', message: 'Wait.' }))
   const { tokens, faults } = subscribed(clientOf(daemon))
   await vi.waitUntil(() => faults.length === 1)
@@ -127,7 +127,9 @@ test('a fault does not end the subscription, and is reported once for each cause
     daemon.publish('fault', { code: 'no-token-yet', message: 'Wait.', reason })
   daemon.publish('token.changed', tokenFields('token-1'))
   await vi.waitUntil(() => tokens.length === 1)
-  expect(faults).toEqual(Array.from({ length: 3 }, () => 'no-token-yet'))
+  daemon.publish('token.changed', tokenFields('token-2'))
+  await vi.waitUntil(() => tokens.length === 2)
+  expect(faults).toEqual([...Array.from({ length: 3 }, () => 'no-token-yet'), 'over'])
 })
 
 test('a notification without a token is none of a token', async () => {

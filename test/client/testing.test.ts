@@ -31,7 +31,7 @@ test('its listeners are called as a client calls them', async () => {
   const seen: string[] = []
   const faults: string[] = []
   const end = tokens.subscribe(({ accessToken }) => void seen.push(accessToken), {
-    onFault: ({ code }) => void faults.push(code),
+    onFault: (fault) => void faults.push(fault?.code ?? 'over'),
   })
   await vi.waitUntil(() => seen.length === 1)
   tokens.fail('expired')
@@ -41,7 +41,10 @@ test('its listeners are called as a client calls them', async () => {
   end()
   tokens.rotate('third')
   await tokens.get()
-  expect([seen, faults]).toEqual([['fake-token-1', 'second'], ['expired']])
+  expect([seen, faults]).toEqual([
+    ['fake-token-1', 'second'],
+    ['expired', 'over'],
+  ])
 })
 
 test('it fails on command, with the error of a client', async () => {

@@ -33,11 +33,12 @@ export const codeOf = async (promise: Promise<unknown>): Promise<string> => {
   return (error as TokenClientError).code
 }
 
+/** `over` in `faults`: the fault is over. */
 export function subscribed(client: TokenClient): { tokens: string[]; faults: string[]; end: () => void } {
   const tokens: string[] = []
   const faults: string[] = []
   const end = client.subscribe(({ accessToken, state }) => tokens.push(`${accessToken} ${state}`), {
-    onFault: ({ code }) => faults.push(code),
+    onFault: (fault) => faults.push(fault?.code ?? 'over'),
   })
   return { tokens, faults, end }
 }
@@ -72,14 +73,12 @@ export const strict = (request: IncomingMessage, response: ServerResponse): void
   response.writeHead(request.headers.authorization === 'Bearer token-2' ? 200 : 401).end()
 }
 /** A daemon for this service that has `token-2` once `token-1` was reported. */
-export async function renewingDaemon(baseUrl: string, verdict = 'refreshing'): Promise<ScriptedDaemon> {
-  let token = tokenFields('token-1', { baseUrl })
+export async function renewingDaemon(baseUrl: string, fields: object = {}): Promise<ScriptedDaemon> {
+  let token = tokenFields('token-1', { baseUrl, ...fields })
   return daemonWith(({ type, answer }) => {
-    if (type === 'token.reject') {
-      if (verdict === 'refreshing') token = tokenFields('token-2', { baseUrl })
-      return answer('reject.result', { verdict })
-    }
-    answer('token.result', token)
+    if (type !== 'token.reject') return answer('token.result', token)
+    token = tokenFields('token-2', { baseUrl, ...fields })
+    answer('reject.result', { verdict: 'refreshing' })
   })
 }
 

@@ -22,10 +22,13 @@ export function tokenFields(accessToken: string, fields: object = {}): Record<st
   return {
     accessToken,
     tokenType: 'Bearer',
+    header: 'Authorization',
+    prefix: 'Bearer ',
     obtainedAt: '2030-01-01T00:00:00.000Z',
     expiresAt: '2030-01-01T01:00:00.000Z',
     expirySource: 'jwt',
     baseUrl: 'https://api.example.com',
+    refusedBy: [401],
     refreshAt: '2030-01-01T00:40:00.000Z',
     generation: 1,
     fingerprint: createHash('sha256').update(accessToken).digest('hex').slice(0, 16),

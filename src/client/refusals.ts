@@ -1,0 +1,110 @@
+// The rule for a token that the API refuses: it is reported once, only the refused call waits for another token, and a call that
+// is refused with that one, too, is refused for a reason of its own.
+import type { RejectResult } from '../protocol.ts'
+import { unlessAborted } from './call.ts'
+import type { ClientToken, GetOptions } from './token-source.ts'
+
+/** How long a refused call waits for another token. */
+const WAIT_SECONDS = 10
+/** How long an answer to a report stands that does not say it: the daemon causes no two requests within this time. */
+const STANDS_MS = 30_000
+/** For this long the refusals of a place that refused two tokens concern their callers alone. */
+const OWN_MS = 5 * 60_000
+/** The numbers that are remembered: a call that began with an earlier token may be refused some tokens later. */
+const MAX_REPORTS = 16
+const MAX_PLACES = 64
+
+export interface Refused {
+  /** Method, origin and path of the call, if they are known. */
+  readonly place?: string | undefined
+  /** The call has been repeated already: this token is its second one. */
+  readonly isRepetition: boolean
+  /** Another token is of no use, because the call cannot be repeated. */
+  readonly isFinal: boolean
+  readonly signal: AbortSignal | undefined
+}
+
+interface Report {
+  /** Undefined: the daemon could not be told. */
+  readonly answer: Promise<RejectResult | undefined>
+  standsUntilMs: number
+}
+
+export function createRefusals(options: {
+  readonly monotonicMs: () => number
+  /** Tells the daemon. */
+  readonly reject: (fingerprint: string) => Promise<RejectResult>
+  readonly get: (request: GetOptions) => Promise<ClientToken>
+}) {
+  const { monotonicMs } = options
+  /** By fingerprint. */
+  const reports = new Map<string, Report>()
+  /** Places that refuse for reasons of their own, each with the time until which that is believed, in ms. */
+  const ownUntilMs = new Map<string, number>()
+
+  /** Reports the token, whatever is known of it. */
+  function report(fingerprint: string): Promise<RejectResult> {
+    const answer = options.reject(fingerprint)
+    const known: Report = { answer: answer.catch(() => undefined), standsUntilMs: Infinity }
+    remember(reports, MAX_REPORTS, fingerprint, known)
+    void known.answer.then((result) => {
+      const { retryAfterSeconds = STANDS_MS / 1_000 } = result ?? { retryAfterSeconds: 0 }
+      known.standsUntilMs = monotonicMs() + retryAfterSeconds * 1_000
+    })
+    return answer
+  }
+
+  /** The daemon's answer to the report of this token, which is sent if none stands. */
+  async function reportOnce(fingerprint: string): Promise<RejectResult | undefined> {
+    const known = reports.get(fingerprint)
+    if (known !== undefined && known.standsUntilMs > monotonicMs()) return known.answer
+    return report(fingerprint).catch(() => undefined)
+  }
+
+  /**
+   * The token with which the refused call is to be sent once more; undefined: the refusal is its answer. Rejects with the
+   * reason of its signal.
+   */
+  async function another(refused: ClientToken, how: Refused): Promise<ClientToken | undefined> {
+    const { place = '', signal } = how
+    const { fingerprint } = refused
+    if ((ownUntilMs.get(place) ?? 0) > monotonicMs()) return undefined
+    const result = how.isRepetition ? undefined : await unlessAborted(reportOnce(fingerprint), signal)
+    const isOwn = how.isRepetition || result?.verdict === 'unchanged'
+    if (isOwn && place !== '') remember(ownUntilMs, MAX_PLACES, place, monotonicMs() + OWN_MS)
+    if (isOwn || how.isFinal || !canFollow(result)) return undefined
+    try {
+      const token = await options.get({
+        notFingerprint: fingerprint,
+        waitSeconds: WAIT_SECONDS,
+        ...(signal && { signal }),
+      })
+      return token.fingerprint === fingerprint ? undefined : token
+    } catch {
+      // There is no token, or no daemon: then the refusal is the answer.
+      signal?.throwIfAborted()
+      return undefined
+    }
+  }
+
+  return {
+    report,
+    another,
+    /** True if the token was reported. */
+    has: (fingerprint: string): boolean => reports.has(fingerprint),
+  }
+}
+
+/** Another token may come while a call waits. */
+function canFollow(result: RejectResult | undefined): boolean {
+  if (result === undefined || result.verdict === 'refused') return false
+  return result.verdict !== 'held' || (result.retryAfterSeconds ?? 0) <= WAIT_SECONDS
+}
+
+/** Sets the entry; of too many the oldest goes. */
+function remember<T>(entries: Map<string, T>, max: number, key: string, value: T): void {
+  entries.delete(key)
+  entries.set(key, value)
+  const [oldest] = entries.keys()
+  if (entries.size > max && oldest !== undefined) entries.delete(oldest)
+}
