@@ -129,6 +129,7 @@ type Share<T> = (
 export function createSharing<T>(): Share<T> {
   const underWay = new Map<string, { answer: Promise<T>; end: AbortController; callers: number }>()
   return async (key, ask, signal) => {
+    signal?.throwIfAborted()
     const end = new AbortController()
     const shared = underWay.get(key) ?? { answer: ask(end.signal), end, callers: 0 }
     const remove = (): void => {
@@ -148,7 +149,7 @@ export function createSharing<T>(): Share<T> {
   }
 }
 
-/** As the promise, but rejects with the signal's reason as soon as that is aborted. */
+/** As the promise, but rejects with the signal's reason as soon as that is aborted; it must not be aborted yet. */
 export function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
   return waitFor<T>({
     signals: [signal],

@@ -68,6 +68,7 @@ export function createRefusals(options: {
   async function another(refused: ClientToken, how: Refused): Promise<ClientToken | undefined> {
     const { place = '', signal } = how
     const { fingerprint } = refused
+    signal?.throwIfAborted()
     if ((ownUntilMs.get(place) ?? 0) > monotonicMs()) return undefined
     const result = how.isRepetition ? undefined : await unlessAborted(reportOnce(fingerprint), signal)
     const isOwn = how.isRepetition || result?.verdict === 'unchanged'

@@ -1,14 +1,14 @@
 // The examples of the clients' page in every language that this machine has, run as they stand there.
 import { spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { request } from 'node:http'
 import { createConnection, createServer } from 'node:net'
 import { join } from 'node:path'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { PROGRAM } from '../support/daemon.ts'
-import { jwtOf } from '../support/jwt.ts'
 import { lacks } from '../support/lacks.ts'
 import { freePort } from '../support/redis.ts'
-import { granting } from '../support/service.ts'
 import { canMount } from '../support/small-disk.ts'
 import { expectUntil } from '../support/until.ts'
 import { installClient, startExample, type Example } from './example.ts'
@@ -149,41 +149,6 @@ describe('files and schedules', () => {
   })
 })
 
-describe('Node', () => {
-  /** A service that accepts only the token after the first. */
-  async function strictExample(): Promise<Example & { second: string }> {
-    const example = await startExample()
-    const second = jwtOf({ exp: Date.now() / 1000 + 3_600 }, 2)
-    example.service.answer(({ path, headers }) => {
-      if (path === '/token/external/jwt') return granting(second)
-      return headers.authorization === `Bearer ${second}` ? { body: 'accepted' } : { status: 401 }
-    })
-    installClient(example, ['axios', 'ky', 'got'])
-    return { ...example, second }
-  }
-
-  // 'axios', 'ky' and 'got' are the blocks.
-  test.each(['axios', 'ky', 'got'])('%s sends the token, and after a 401 another', async (name) => {
-    const example = await strictExample()
-    expect(await example.run(name, { with: [process.execPath], as: 'example.mjs' })).toBe('accepted\n')
-    const body = '{"externalId":"4711"}'
-    expect(calls(example)).toEqual([
-      { authorization: `Bearer ${example.token}`, body },
-      { authorization: `Bearer ${example.second}`, body },
-    ])
-  })
-
-  test('tests with a fake client', async () => {
-    const example = await startExample()
-    installClient(example)
-    const output = await example.run('testing', {
-      with: [process.execPath, '--test'],
-      as: 'example.test.mjs',
-    })
-    expect(output).toMatch(/pass 2\b/)
-  })
-})
-
 describe.skipIf(!canMount)('a container', () => {
   test('sees the socket of a daemon that was restarted, through the directory', async () => {
     const example = await startExample()
@@ -244,7 +209,7 @@ test.skipIf(lacks('caddy'))('caddy, which listens on loopback only', async () =>
   const site = block('caddy')
     .code.replaceAll('/run/kyc-tokend', join(directory, 'run'))
     .replaceAll('https://api.example.com', example.service.url)
-    .replaceAll('127.0.0.1:8080', `127.0.0.1:${port}`)
+    .replaceAll(':8080', `:${port}`)
   const file = join(directory, 'Caddyfile')
   writeFileSync(file, `{\n\tadmin off\n}\n${site}\n`)
   const caddy = spawn('caddy', ['run', '--config', file, '--adapter', 'caddyfile'], {
@@ -253,6 +218,10 @@ test.skipIf(lacks('caddy'))('caddy, which listens on loopback only', async () =>
   })
   onTestFinished(() => void caddy.kill('SIGTERM'))
   await expectTokens('caddy', { example, port })
+  const other = request({ port, path: '/some/path', headers: { host: 'other.example' } }).end()
+  const [{ statusCode }] = (await once(other, 'response')) as [{ statusCode: number }]
+  expect(statusCode).toBe(421)
+  other.destroy()
   // 0100007F is 127.0.0.1.
   const listening = readFileSync('/proc/net/tcp', 'utf8') + readFileSync('/proc/net/tcp6', 'utf8')
   const local = new RegExp(`: (\\w+):${port.toString(16).toUpperCase().padStart(4, '0')} \\w+:0000 0A`, 'g')

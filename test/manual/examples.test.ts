@@ -113,7 +113,7 @@ test('TokenClient', async () => {
   installClient(example)
   const output = await example.run('token-client', { with: [process.execPath], as: 'example.mjs' })
   expect(output).toMatch(
-    new RegExp(`^${example.token.length} characters, good until .*Z\n200\ntoken [0-9a-f]{16} is ready\n$`),
+    new RegExp(`^200\n${example.token.length} characters, good until .*Z\ntoken [0-9a-f]{16} is ready\n$`),
   )
   expect(headersAt('/some/path', example)).toEqual([`Bearer ${example.token}`])
 })
