@@ -26,51 +26,70 @@ export function createFetch(
   const originsFor = ({ baseUrl }: ClientToken): readonly string[] =>
     options.origins ?? [new URL(baseUrl).origin]
 
+  async function send(call: Outgoing, { headers, token }: Admission, again?: RequestInit): Promise<Response> {
+    const origins = originsFor(token)
+    if (!origins.includes(call.origin)) throw originError(call.origin, origins)
+    const all = new Headers(call.init.headers)
+    for (const [name, value] of Object.entries(headers)) all.set(name, value)
+    return (options.fetch ?? fetch)(call.target, { ...call.init, ...again, headers: all })
+  }
+
+  async function isRefused({ origin }: Outgoing, response: Response, token: ClientToken): Promise<boolean> {
+    // An origin to which a redirect led never saw the header. A redirect back cannot be seen.
+    if (response.redirected && originOf(new URL(response.url)) !== origin) return false
+    if (options.isRefusal === undefined) return token.refusedBy.includes(response.status)
+    const clone = response.clone()
+    const isRefusal = await options.isRefusal(clone)
+    // An unread copy would pile up in memory. The promise waits for the original.
+    if (!clone.bodyUsed) clone.body?.cancel().catch(() => undefined)
+    return isRefusal
+  }
+
   return async (input, init) => {
-    // The caller may change its arguments while the token is awaited.
-    const request = input instanceof Request ? input : undefined
-    const url = new URL(request?.url ?? (input as string | URL))
-    const given = { ...init, headers: new Headers(init?.headers ?? request?.headers) }
-    if (isBody(init?.body)) given.body = copyOf(init.body)
-    const origin = originOf(url)
-    const signal = given.signal ?? request?.signal
-    const method = (given.method ?? request?.method ?? 'GET').toUpperCase()
-
-    async function send({ headers, token }: Admission, repetition?: RequestInit): Promise<Response> {
-      const origins = originsFor(token)
-      if (!origins.includes(origin)) throw originError(origin, origins)
-      const all = new Headers(given.headers)
-      for (const [name, value] of Object.entries(headers)) all.set(name, value)
-      return (options.fetch ?? fetch)(request ?? url.href, { ...given, ...repetition, headers: all })
-    }
-
-    async function isRefused(response: Response, { refusedBy }: ClientToken): Promise<boolean> {
-      // An origin to which a redirect led never saw the header. A redirect back cannot be seen.
-      if (response.redirected && originOf(new URL(response.url)) !== origin) return false
-      if (options.isRefusal === undefined) return refusedBy.includes(response.status)
-      const clone = response.clone()
-      const isRefusal = await options.isRefusal(clone)
-      // An unread copy would pile up in memory. The promise waits for the original.
-      if (!clone.bodyUsed) clone.body?.cancel().catch(() => undefined)
-      return isRefusal
-    }
-
+    const call = outgoing(input, init)
+    const { origin, method, place, signal } = call
     if (options.origins?.includes(origin) === false) throw originError(origin, options.origins)
-    const first = await admit({ place: `${method} ${origin}${url.pathname}`, signal: signal ?? undefined })
-    const bodyAgain = keepBody(request, given)
-    const response = await send(first)
-    if (!(await isRefused(response, first.token))) return response
+    const first = await admit({ place, signal })
+    const bodyAgain = keepBody(call)
+    const response = await send(call, first)
+    if (!(await isRefused(call, response, first.token))) return response
     // A service answers 401 before it acts.
-    const mayRepeat = response.status === 401 || SAFE_METHODS.has(method)
-    const repetition = mayRepeat ? bodyAgain() : null
-    const second = await first.refused({ isFinal: repetition === null })
-    if (repetition === null || second === undefined) return response
+    const again = response.status === 401 || SAFE_METHODS.has(method) ? bodyAgain() : null
+    const second = await first.refused({ isFinal: again === null })
+    if (again === null || second === undefined) return response
     if (!originsFor(second.token).includes(origin)) return response
     // A body that has failed meanwhile is of no more use either.
     await response.body?.cancel().catch(() => undefined)
-    const answer = await send(second, repetition)
-    if (await isRefused(answer, second.token)) await second.refused()
+    const answer = await send(call, second, again)
+    if (await isRefused(call, answer, second.token)) await second.refused()
     return answer
+  }
+}
+
+interface Outgoing {
+  readonly target: string | Request
+  readonly init: RequestInit
+  readonly origin: string
+  readonly method: string
+  /** Method, origin and path. */
+  readonly place: string
+  readonly signal: AbortSignal | undefined
+}
+
+/** The call as it is now: the caller may change its arguments while the token is awaited. */
+function outgoing(input: string | URL | Request, init: RequestInit = {}): Outgoing {
+  const request = input instanceof Request ? input : undefined
+  const url = new URL(input instanceof Request ? input.url : input)
+  const body = isBody(init.body) ? { body: copyOf(init.body) } : {}
+  const method = (init.method ?? request?.method ?? 'GET').toUpperCase()
+  const origin = originOf(url)
+  return {
+    target: request ?? url.href,
+    init: { ...init, ...body, headers: new Headers(init.headers ?? request?.headers) },
+    origin,
+    method,
+    place: `${method} ${origin}${url.pathname}`,
+    signal: init.signal ?? request?.signal,
   }
 }
 
@@ -90,7 +109,7 @@ function copyOf(body: Body): Body {
   if (ArrayBuffer.isView(body)) return new Uint8Array(body.buffer, body.byteOffset, body.byteLength).slice()
   if (!(body instanceof FormData)) return body
   const copy = new FormData()
-  for (const [name, value] of body) copy.append(name, value as string)
+  for (const [name, value] of body) copy.append(name, value)
   return copy
 }
 
@@ -98,17 +117,16 @@ function copyOf(body: Body): Body {
  * Call it before the first request, which uses the body up. Returns a function that gives, after the answer, the fields of
  * `init` for a repetition, or null if the body cannot be sent again.
  */
-function keepBody(request: Request | undefined, { body }: RequestInit): () => RequestInit | null {
+function keepBody({ target, init: { body } }: Outgoing): () => RequestInit | null {
   if (isBody(body)) return () => (isOneShot(body) ? null : {})
-  if (request === undefined || request.body === null) return () => ({})
+  if (typeof target === 'string' || target.body === null) return () => ({})
   let kept: RequestInit | null = null
-  // Read while the original is sent: an unread copy would pile up in memory. Leaving the stream cancels the copy; if it fails,
-  // the fetch of the original says why.
-  void readLimited(request.clone().body ?? [], { maxBytes: MAX_KEPT_BODY_BYTES }).then(
-    (bytes) => {
-      if (bytes !== undefined) kept = { body: bytes as Buffer<ArrayBuffer> }
-    },
-    () => undefined,
-  )
+  const keep = async (copy: Request): Promise<void> => {
+    // Leaving the stream cancels the copy; if it fails, the fetch of the original says why.
+    const bytes = await readLimited(copy.body ?? [], { maxBytes: MAX_KEPT_BODY_BYTES }).catch(() => undefined)
+    if (bytes !== undefined) kept = { body: bytes }
+  }
+  // Read while the original is sent: an unread copy would pile up in memory.
+  void keep(target.clone())
   return () => kept
 }

@@ -86,7 +86,7 @@ export function createSource(
     const untilMs = monotonicMs() + waitSeconds * 1_000
     for (let waitMs = waitSeconds * 1_000; ; waitMs = untilMs - monotonicMs()) {
       let isOwnRequest = false
-      const request_ = (end: AbortSignal): Promise<ClientToken> => {
+      const ownRequest = (end: AbortSignal): Promise<ClientToken> => {
         isOwnRequest = true
         return ask({
           type: 'token.get',
@@ -106,7 +106,7 @@ export function createSource(
       // The request of an earlier caller ends before this one's time is over.
       const isOver = (): boolean => isOwnRequest || !connection.mayStop || untilMs - monotonicMs() < EARLY_MS
       try {
-        const token = await share(key, request_, signal)
+        const token = await share(key, ownRequest, signal)
         if (token.fingerprint !== notFingerprint || isOver()) return { ...DEFAULT_USE, ...token }
       } catch (error) {
         if (!isWithoutToken(error) || isOver()) throw error

@@ -47,11 +47,14 @@ export function createRefusals(options: {
     const answer = options.reject(fingerprint)
     const known: Report = { answer: answer.catch(() => undefined), standsUntilMs: Infinity }
     remember(reports, MAX_REPORTS, fingerprint, known)
-    void known.answer.then((result) => {
-      const { retryAfterSeconds = STANDS_MS / 1_000 } = result ?? { retryAfterSeconds: 0 }
-      known.standsUntilMs = monotonicMs() + retryAfterSeconds * 1_000
-    })
+    void stand(known)
     return answer
+  }
+
+  /** Notes how long the answer stands; one that did not come does not. */
+  async function stand(known: Report): Promise<void> {
+    const { retryAfterSeconds = STANDS_MS / 1_000 } = (await known.answer) ?? { retryAfterSeconds: 0 }
+    known.standsUntilMs = monotonicMs() + retryAfterSeconds * 1_000
   }
 
   /** The daemon's answer to the report of this token, which is sent if none stands. */
@@ -71,16 +74,21 @@ export function createRefusals(options: {
     signal?.throwIfAborted()
     if ((ownUntilMs.get(place) ?? 0) > monotonicMs()) return undefined
     const result = how.isRepetition ? undefined : await unlessAborted(reportOnce(fingerprint), signal)
-    const isOwn = how.isRepetition || result?.verdict === 'unchanged'
-    if (isOwn && place !== '') remember(ownUntilMs, MAX_PLACES, place, monotonicMs() + OWN_MS)
-    if (isOwn || how.isFinal || !canFollow(result)) return undefined
+    if (how.isRepetition || result?.verdict === 'unchanged') {
+      if (place !== '') remember(ownUntilMs, MAX_PLACES, place, monotonicMs() + OWN_MS)
+      return undefined
+    }
+    if (how.isFinal || !canFollow(result)) return undefined
+    return tokenAfter(fingerprint, signal)
+  }
+
+  async function tokenAfter(
+    notFingerprint: string,
+    signal: AbortSignal | undefined,
+  ): Promise<ClientToken | undefined> {
     try {
-      const token = await options.get({
-        notFingerprint: fingerprint,
-        waitSeconds: WAIT_SECONDS,
-        ...(signal && { signal }),
-      })
-      return token.fingerprint === fingerprint ? undefined : token
+      const token = await options.get({ notFingerprint, waitSeconds: WAIT_SECONDS, signal })
+      return token.fingerprint === notFingerprint ? undefined : token
     } catch {
       // There is no token, or no daemon: then the refusal is the answer.
       signal?.throwIfAborted()

@@ -18,9 +18,9 @@ function world(verdict?: RejectResult, options: ClientOptions = {}) {
   const revoked = new Set<string>()
   const tokens = createFakeTokenClient({
     lifeSeconds: 86_400,
-    async fetch(url, { headers } = {}) {
+    fetch: async (url, { headers } = {}) => {
       const token = new Headers(headers).get('authorization')!.slice('Bearer '.length)
-      const path = String(url).slice(API.length)
+      const path = (url as string).slice(API.length)
       sent.push(`${path} ${token}`)
       await new Promise((resolve) => setTimeout(resolve, LATENCY_MS))
       return new Response(null, { status: revoked.has(token) || path.startsWith('/bad') ? 401 : 200 })
@@ -181,7 +181,7 @@ async function waitingDaemon(baseUrl: string) {
   return {
     daemon,
     waiting,
-    renew(fields = {}) {
+    renew: (fields = {}): void => {
       token = tokenFields('token-2', { baseUrl, ...fields })
       for (const { answer } of waiting) answer('token.result', token)
     },

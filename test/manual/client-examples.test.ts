@@ -36,9 +36,15 @@ async function project(): Promise<string> {
 test('strict TypeScript accepts each, with exactOptionalPropertyTypes', async () => {
   const directory = await project()
   const compilerOptions = {
-    ...{ strict: true, exactOptionalPropertyTypes: true, checkJs: true, noEmit: true },
-    ...{ module: 'nodenext', target: 'esnext', allowImportingTsExtensions: true },
-    ...{ types: ['node'], typeRoots: [join(PROJECT, 'node_modules/@types')] },
+    strict: true,
+    exactOptionalPropertyTypes: true,
+    checkJs: true,
+    noEmit: true,
+    module: 'nodenext',
+    target: 'esnext',
+    allowImportingTsExtensions: true,
+    types: ['node'],
+    typeRoots: [join(PROJECT, 'node_modules/@types')],
     paths: { 'kyc-tokend': [`${src}/index.ts`], 'kyc-tokend/testing': [`${src}/testing.ts`] },
   }
   writeFileSync(join(directory, 'tsconfig.json'), JSON.stringify({ compilerOptions, include: ['*.mjs'] }))
@@ -50,7 +56,7 @@ test.each(examples.map(({ name }) => name))('%s runs with the fake', async (name
   const directory = await project()
   const output = await new Promise<string>((resolve) => {
     execFile(process.execPath, [join(directory, `${name}.mjs`)], { timeout: 20_000 }, (error, stdout) =>
-      resolve(error === null ? stdout : String(error)),
+      resolve(error === null ? stdout : error.message),
     )
   })
   const outputs = new Map([
