@@ -8,6 +8,7 @@ import { isNamedRefusal, type FetchTokenOptions } from './source/fetch-token.ts'
 import type { StateStore } from './storage/state-store.ts'
 import { createKeeper, type Keeper, type RefreshSettings } from './token/keeper.ts'
 import type { FetchOutcome, FetchToken, TrialOptions } from './token/outcome.ts'
+import { knownOf } from './token/state.ts'
 
 export interface FleetKeeperOptions {
   readonly env: NodeJS.ProcessEnv
@@ -33,7 +34,7 @@ export async function createFleetKeeper(initial: Config, options: FleetKeeperOpt
     random,
     log,
     openStore: options.openStore,
-    saved: () => store.fleet(),
+    saved: () => ({ fence: Number(knownOf(keeper.state()) ?? 0), hosts: 0 }),
     keeper: {
       offer: (outcome) => keeper.offer(outcome),
       state: () => keeper.state(),
@@ -75,10 +76,7 @@ export async function createFleetKeeper(initial: Config, options: FleetKeeperOpt
     settings: source.settings,
     clock,
     random,
-    async saveState(next) {
-      store.setFleet(fleet.saved() ?? store.fleet())
-      await store.save(next)
-    },
+    saveState: (next) => store.save(next),
   })
 
   return {

@@ -8,7 +8,7 @@ import { readLimited } from '../lib/input.ts'
 import { renderedAt, unitPlace, type Place } from '../lib/remedy.ts'
 import { accountOfConfig } from '../lib/account.ts'
 import { createClassify, failureTable, MAX_BODY_BYTES, type ServiceResponse } from '../source/response.ts'
-import { MAX_DELAY_WITHOUT_TOKEN_MS, retryWait } from '../token/backoff.ts'
+import { ENDLESS, MAX_DELAY_WITHOUT_TOKEN_MS, NO_BOUNDS, retryPlan } from '../token/backoff.ts'
 import { remedies, type ServiceOutcome, type TransientFailure } from '../token/outcome.ts'
 import { initialState, type Policy } from '../token/state.ts'
 import type { Token } from '../token/token.ts'
@@ -32,7 +32,7 @@ export const run: RunCommand = async ({ options, env, stdin, stdout }) => {
   const table = failureTable(service)
   const { outcome: said, row } = createClassify(service)(answer, { wallMs: now.wallMs, secrets: [] })
   // A token without life left is a failure.
-  const step = { now, policy, random: () => 0 }
+  const step = { now, policy, drawn: 0 }
   const { state, outcome } = nextState(initialState({ baseUrl: '', credentialsId: '' }, now), said, step)
   const given = outcome === said ? row : table.find(({ reasons }) => reasons.includes('malformed-answer'))!
   const number = table.findIndex((one) => one.answer === given.answer) + 1
@@ -74,7 +74,7 @@ function tokenLines({ lifeMs, refreshAtMs, expirySource }: Token): string[] {
 /** When the service is asked again, with the shortest and the longest time that chance can give. */
 function retryLine(failure: TransientFailure, policy: Policy): string {
   const waitMs = (attempts: number, drawn: number): number =>
-    retryWait(failure, { attempts, policy, leftMs: Infinity, random: () => drawn }).waitMs
+    retryPlan(failure, { nowMs: 0, attempts, policy, drawn, left: ENDLESS, bounds: NO_BOUNDS }).retryAtMs
   const range = `${formatDuration(waitMs(1, 0))} to ${formatDuration(waitMs(1, 1))}`
   if (failure.reason === 'rejected') return `an alert, and asked again every ${range}`
   const bound =

@@ -14,7 +14,7 @@ import type { Keeper } from '../token/keeper.ts'
 import { createLiveness } from '../token/variable.ts'
 import { renderedAt, type Place } from '../lib/remedy.ts'
 import { remedies, type FetchOutcome } from '../token/outcome.ts'
-import { dueAtMs, isStale, usableToken, usableUntilMs, type TokenState } from '../token/state.ts'
+import { dueAtMs, isStale, refusalOf, usableToken, usableUntilMs, type TokenState } from '../token/state.ts'
 import { fingerprintOf } from '../token/token.ts'
 import { describeCurrent, describeToken, statusOf, type StatusSources } from './status.ts'
 
@@ -130,7 +130,7 @@ function isAnswerFinal(
   const isHopeless = state.inFlight === null && dueAtMs(state) > deadlineMs
   const token = usableToken(state, now)
   // Only a refusal ends the wait early: after other failures an operator may trigger an attempt before the next one is due.
-  if (token === null) return isHopeless && state.refusal !== null
+  if (token === null) return isHopeless && refusalOf(state) !== null
   // Keep waiting: an operator may trigger a refresh at any time.
   if (token.fingerprint === request.notFingerprint) return false
   return isHopeless || (request.minValidSeconds ?? 0) * 1_000 > token.lifeMs
@@ -147,8 +147,9 @@ function whyNoToken(
 }
 
 function faultOf(state: TokenState, place: Place): Fault {
-  if (state.refusal !== null) {
-    const { reason, detail } = state.refusal
+  const refusal = refusalOf(state)
+  if (refusal !== null) {
+    const { reason, detail } = refusal
     return {
       code: reason,
       message: `The service refuses the account: ${asSentence(detail)} ${asSentence(renderedAt(remedies[reason], place))}`,

@@ -3,10 +3,11 @@ import { formatInstant, formatInstantOrNull, type Instant } from '../lib/clock.t
 import type { StatusResult, TokenDescription } from '../protocol.ts'
 import {
   type CurrentAlert,
-  nextRequestMs,
+  dueAtMs,
   isAsking,
   isStale,
   phaseOf,
+  refusalOf,
   usableToken,
   type TokenState,
 } from '../token/state.ts'
@@ -78,7 +79,8 @@ function describeAlert(alert: ReturnType<StatusSources['alert']>, now: Instant):
 
 /** A refusal counts as one attempt, a postponement as none: this host waits for another host, or for the shared store. */
 function describeFailure(state: TokenState, now: Instant): StatusResult['failure'] {
-  const { refusal, failure, postponement } = state
+  const { failure, postponement } = state
+  const refusal = refusalOf(state)
   const shown =
     (refusal && { ...refusal, attempts: 1 }) ??
     failure ??
@@ -98,5 +100,5 @@ function describeFailure(state: TokenState, now: Instant): StatusResult['failure
 /** While an attempt is under way, it is shown as the next one. */
 function formatNextAttempt(state: TokenState, now: Instant): string | null {
   if (state.inFlight !== null && isAsking(state)) return formatInstant(state.inFlight.since.bootMs, now)
-  return formatInstantOrNull(Math.max(nextRequestMs(state), now.bootMs), now)
+  return formatInstantOrNull(Math.max(dueAtMs(state), now.bootMs), now)
 }

@@ -112,8 +112,8 @@ export function createAlerts(options: {
   }
 
   function resolveRaised({ reason, since, askedBy }: Raised): void {
-    const { token, forcedCause } = keeper.state()
-    const by = reason === 'test' ? 'test' : token !== null && forcedCause === null ? 'token' : 'reload'
+    const { token, next } = keeper.state()
+    const by = reason === 'test' ? 'test' : token !== null && next === null ? 'token' : 'reload'
     const alert = {
       reason,
       since: isoTime(since.wallMs),

@@ -3,7 +3,7 @@ import { createHistogram, type Observations } from '../lib/histogram.ts'
 import type { FileCounts } from '../lib/managed-file.ts'
 import type { Phase, StatusResult } from '../protocol.ts'
 import { permanentReasons, transientReasons, type FetchOutcome, type Reason } from '../token/outcome.ts'
-import { type CurrentAlert, nextRequestMs, phaseOf, usableToken } from '../token/state.ts'
+import { type CurrentAlert, dueAtMs, phaseOf, usableToken } from '../token/state.ts'
 import type { KeeperView } from '../token/keeper.ts'
 
 /** Values of the other components; counts are since the start. */
@@ -78,7 +78,7 @@ export function createMetrics({ keeper, sample }: { keeper: KeeperView; sample: 
     const state = keeper.state()
     const now = keeper.now()
     const { token, lastSuccessAt } = state
-    const isPlanned = Number.isFinite(nextRequestMs(state))
+    const dueMs = dueAtMs(state)
     const wallSeconds = (bootMs: number): number => (now.wallMs + bootMs - now.bootMs) / 1000
     const ended = Array.from(OUTCOMES, ([reason, outcome]) => ({
       labels: { outcome, reason },
@@ -120,7 +120,7 @@ export function createMetrics({ keeper, sample }: { keeper: KeeperView; sample: 
       [
         'next_attempt_timestamp_seconds',
         'Time of the next attempt; absent while none is planned.',
-        isPlanned ? wallSeconds(nextRequestMs(state)) : null,
+        Number.isFinite(dueMs) && dueMs > 0 ? wallSeconds(dueMs) : null,
       ],
       [
         'credentials_refused_on_disk',

@@ -3,7 +3,7 @@ import { formatInstantOrNull, type Clock, type Instant } from '../lib/clock.ts'
 import { errorMessage } from '../lib/error.ts'
 import { createProblemLog, type Log } from '../lib/log.ts'
 import { createLiveness } from '../token/variable.ts'
-import { isSettled, phaseOf, usableToken, usableUntilMs, type TokenState } from '../token/state.ts'
+import { isSettled, phaseOf, refusalOf, usableToken, usableUntilMs, type TokenState } from '../token/state.ts'
 import type { KeeperView } from '../token/keeper.ts'
 
 /** Sends a datagram to this Unix socket (sd_notify(3)). Throws if that fails. */
@@ -119,8 +119,9 @@ function statusLine(state: TokenState, now: Instant): string {
 }
 
 function planWords(state: TokenState, now: Instant): string {
-  if (state.refusal !== null) {
-    return `${state.refusal.reason}, not asked again until an operator acts (see kyc-tokend status)`
+  const refusal = refusalOf(state)
+  if (refusal !== null) {
+    return `${refusal.reason}, not asked again until an operator acts (see kyc-tokend status)`
   }
   const { failure, token } = state
   if (failure !== null) {

@@ -3,7 +3,7 @@ import { formatInstant, formatInstantOrNull, type Instant } from '../lib/clock.t
 import type { Log } from '../lib/log.ts'
 import { renderedAt, type Place } from '../lib/remedy.ts'
 import { remedies, type PermanentFailure, type TransientReason } from '../token/outcome.ts'
-import { isStale, nextRequestMs, usableToken, usableUntilMs, type Failure } from '../token/state.ts'
+import { dueAtMs, isStale, refusalOf, usableToken, usableUntilMs, type Failure } from '../token/state.ts'
 import type { Token } from '../token/token.ts'
 import type { KeeperView } from '../token/keeper.ts'
 import type { Attempted } from '../token/variable.ts'
@@ -43,7 +43,7 @@ export function createTokenLog({
     if (outcome.kind === 'ok') logToken(cause, outcome.askedBy)
     else if (outcome.kind === 'transient') logFailure(cause)
     else if (outcome.kind === 'permanent') logRefusal(outcome, cause)
-    refused = keeper.state().refusal?.reason ?? null
+    refused = refusalOf(keeper.state())?.reason ?? null
   }
 
   function logToken(cause: string, askedBy?: string): void {
@@ -159,8 +159,8 @@ export function createTokenLog({
       event: 'token-expired',
       fingerprint,
       expiredAt: formatInstant(usableUntilMs(token), now),
-      reason: state.refusal?.reason ?? state.failure?.reason ?? null,
-      nextAttemptAt: formatInstantOrNull(nextRequestMs(state), now),
+      reason: refusalOf(state)?.reason ?? state.failure?.reason ?? null,
+      nextAttemptAt: formatInstantOrNull(dueAtMs(state), now),
     })
   }
 
@@ -168,7 +168,7 @@ export function createTokenLog({
     /** Logs the keeper's events until the signal is aborted. */
     async run(signal: AbortSignal): Promise<void> {
       usable = usableToken(keeper.state(), keeper.now())
-      refused = keeper.state().refusal?.reason ?? null
+      refused = refusalOf(keeper.state())?.reason ?? null
       if (usable !== null) {
         obtained = usable.fingerprint
         log('info', 'A token from before the restart is good and served', {

@@ -1,7 +1,7 @@
 // One attempt of the keeper in a fleet. It takes the answer that another host got, waits for a host that asks the service, asks
 // the service for all hosts, or, while the store cannot be used, by itself.
 import type { Attempt, FetchOutcome, Postponed } from '../token/outcome.ts'
-import { CLIENT_INTERVAL_MS } from '../token/rejections.ts'
+import { CLIENT_INTERVAL_MS } from './redis-store.ts'
 import { isOthersToken } from '../token/state.ts'
 import type { Member } from './share-token.ts'
 import type { SharedRecord } from './seal.ts'
@@ -261,8 +261,9 @@ async function askForAll(
   } catch (error) {
     telemetry.failed(error)
     keepOwn(member, known)
+    return outcome
   }
-  return outcome
+  return { ...outcome, known: String(fence) }
 }
 
 /** A transient failure is the asker's own, also once the store can be used again. */
@@ -291,7 +292,7 @@ async function askAlone(member: Member, attempt: Attempt, signal: AbortSignal): 
     const { inMs, spreadMs } = planned
     member.state = planned.state
     telemetry.alone({ spreadMs: Math.round(spreadMs), inMs: Math.round(inMs) })
-    if (inMs > 0) return postponed(Math.min(SYNC_EVERY_MS, inMs), { requestInMs: inMs })
+    if (inMs > 0) return postponed(Math.min(SYNC_EVERY_MS, inMs))
   }
   member.state = { ...member.state, plan: null }
   await attempt.beforeRequest()

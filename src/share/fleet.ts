@@ -5,7 +5,7 @@ import { isSame } from '../lib/secret.ts'
 import { untilAborted } from '../lib/tasks.ts'
 import type { StatusResult } from '../protocol.ts'
 import type { FetchOutcome, FetchToken } from '../token/outcome.ts'
-import type { SavedFleet } from '../token/state.ts'
+import { refusalOf } from '../token/state.ts'
 import type { Token } from '../token/token.ts'
 import type { ResumeState } from './share-state.ts'
 import type { MemberOptions, OpenStore, ShareToken, SharingConfig } from './share-token.ts'
@@ -32,7 +32,7 @@ export interface FleetOptions extends Pick<MemberOptions, 'clock' | 'random' | '
   /** Redis, unless it is given. */
   readonly openStore?: OpenStore | undefined
   /** The facts about the fleet that were saved with the credentials of the start. */
-  readonly saved: () => SavedFleet
+  readonly saved: () => { readonly fence: number; readonly hosts: number }
 }
 
 export function createFleet(options: FleetOptions) {
@@ -49,7 +49,8 @@ export function createFleet(options: FleetOptions) {
     const { fence, hosts } = isFirst ? options.saved() : { fence: 0, hosts: 0 }
     const saved = { adoptedFence: fence, highestFence: fence, own: null, hosts: hosts || null }
     const known = formerStates.get(credentialsId) ?? saved
-    const { token: held, refusal } = keeper.state()
+    const { token: held } = keeper.state()
+    const refusal = refusalOf(keeper.state())
     const token = held?.credentialsId === credentialsId ? held : null
     const adoptedFence = token === null && refusal === null ? 0 : known.adoptedFence
     const own = token !== null && adoptedFence === 0 ? ownOf(token, host) : null
@@ -132,13 +133,6 @@ export function createFleet(options: FleetOptions) {
     /** Null: this host does not share, or has not begun to. */
     status: (): StatusResult['share'] => current?.opened?.status() ?? null,
     sample: () => current?.opened?.sample() ?? null,
-    /** Null: this host does not share. */
-    saved(): SavedFleet | null {
-      const resumeState = current?.opened?.resumeState()
-      if (resumeState === undefined) return null
-      const { own, adoptedFence, hosts } = resumeState
-      return { fence: own === null ? adoptedFence : 0, hosts: hosts ?? 0 }
-    },
   }
 }
 

@@ -1,6 +1,7 @@
 // The shared store in Redis or Valkey: one hash, three short-lived keys and one channel for each account.
 import { randomHex } from '../lib/crypto.ts'
-import { CLIENT_INTERVAL_MS } from '../token/rejections.ts'
+/** The shortest time between two requests that clients of the fleet cause. */
+export const CLIENT_INTERVAL_MS = 30_000
 import { connect, type StoreConfig, type Surroundings } from './redis-client.ts'
 import { ACQUIRE, PUT, READ, RELEASE, RELEASED, RESTORE } from './scripts.ts'
 import { StoreError, type Lease, type RecordHead, type Store, type StoredRecord } from './store.ts'

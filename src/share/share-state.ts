@@ -1,6 +1,6 @@
 // The state of this host in its fleet: the records that it knows, facts about the store, and the transitions at each event; and
 // records made from outcomes and back. Pure.
-import { retryWait, type RetryPolicy } from '../token/backoff.ts'
+import { ENDLESS, NO_BOUNDS, retryPlan, type RetryPolicy } from '../token/backoff.ts'
 import type { Cause, FetchOutcome, Grant, ServiceOutcome, TransientFailure } from '../token/outcome.ts'
 import { jwtLifeMs, knownLife } from '../token/token.ts'
 import { FENCE_AHEAD_MS } from './scripts.ts'
@@ -74,7 +74,7 @@ export function keptMs({ record, head, obtainedAtMs }: KnownRecord, nowMs: numbe
 /** The record as the outcome of an attempt that another host made; a failure without the token that it carries. */
 export function outcomeOf(known: KnownRecord, { host, nowMs }: Pick<Moment, 'host' | 'nowMs'>): FetchOutcome {
   const { record, obtainedAtMs } = known
-  const asker = askerOf(record, host)
+  const asker = { ...askerOf(record, host), known: String(known.head.fence) }
   if (record.kind === 'ok') return grantOf(record, { ...asker, ageMs: record.ageMs + nowMs - obtainedAtMs })
   const { detail } = record
   if (record.kind === 'permanent')
@@ -89,7 +89,7 @@ export function askerOf({ by }: SharedRecord, host: string): { askedBy?: string 
   return by === host ? {} : { askedBy: by }
 }
 
-function grantOf(token: SharedToken, given: { askedBy?: string; ageMs: number }): Grant {
+function grantOf(token: SharedToken, given: { askedBy?: string; known: string; ageMs: number }): Grant {
   const { accessToken, lifeMs, expirySource } = token
   return { kind: 'ok', accessToken, lifeMs, expirySource, ...given }
 }
@@ -116,9 +116,17 @@ export function recordOf(
   const failure: Omit<TransientFailure, 'kind'> = outcome.kind === 'transient' ? outcome : expired
   const { reason, detail, status = null } = failure
   const attempts = newest?.record.kind === 'transient' ? newest.record.attempts + 1 : 1
-  const shortest = retryWait(failure, { attempts, policy, leftMs: Infinity, random: () => 0 })
+  const shortest = retryPlan(failure, {
+    nowMs: 0,
+    attempts,
+    policy,
+    drawn: 0,
+    left: ENDLESS,
+    bounds: NO_BOUNDS,
+  })
+  const minWaitMs = Math.max(shortest.bounds.askedMs, shortest.bounds.paceMs)
   // Each host waits as long as it would by itself; the first whose time has come asks for all.
-  const waitMs = Math.ceil(Math.max(shortest.minWaitMs, Math.min(SOFT_WAIT_MS, shortest.waitMs)))
+  const waitMs = Math.ceil(Math.max(minWaitMs, Math.min(SOFT_WAIT_MS, shortest.retryAtMs)))
   return { record: { kind: 'transient', by, reason, detail, status, attempts, token }, waitMs }
 }
 
@@ -281,7 +289,8 @@ export function nextDelivery(
   const known = { ...state, plan: null }
   const token = newest.record.kind === 'ok' ? null : liveToken(newest, moment)
   if (token !== null && lacksToken && state.adoptedTokenFence !== fence) {
-    const outcome = grantOf(token, { ...askerOf(newest.record, host), ageMs: token.ageMs })
+    const asker = { ...askerOf(newest.record, host), known: '0' }
+    const outcome = grantOf(token, { ...asker, ageMs: token.ageMs })
     return { outcome, state: { ...known, adoptedTokenFence: fence }, adopted: null }
   }
   return { outcome: outcomeOf(newest, moment), state: { ...known, adoptedFence: fence }, adopted: newest }

@@ -7,7 +7,6 @@ import type { StatusResult } from '../protocol.ts'
 import type { RetryPolicy } from '../token/backoff.ts'
 import type { Keeper } from '../token/keeper.ts'
 import type { FetchOutcome, FetchToken } from '../token/outcome.ts'
-import { assumedLifeMs } from '../token/rejections.ts'
 import { usableToken, usableUntilMs, type Policy } from '../token/state.ts'
 import { makeAttempt, SYNC_EVERY_MS } from './attempt.ts'
 import { openRedisStore } from './redis-store.ts'
@@ -167,7 +166,7 @@ function createMember(options: MemberOptions) {
       nowMs: now.bootMs,
       wallMs: now.wallMs,
       host,
-      assumedLifeMs: assumedLifeMs(state, keeper.policy(), now),
+      assumedLifeMs: keeper.policy().maxAgeMs,
       usableUntilMs: token && usableUntilMs(token),
       lacksToken: token?.credentialsId !== credentialsId,
     }

@@ -1,4 +1,4 @@
-// The wait after a failure: exponential with equal jitter, never shorter than the service asked for.
+// The plan after a failure: exponential backoff with equal jitter, never sooner than the service asked for.
 import type { TransientFailure } from './outcome.ts'
 
 export interface RetryPolicy {
@@ -6,44 +6,84 @@ export interface RetryPolicy {
   readonly maxDelayMs: number
 }
 
+/** The bounds before which no request is to be made with some credentials, on the boot clock; 0: none. */
+export interface Bounds {
+  /** `Retry-After`. */
+  readonly askedMs: number
+  /** The pace of `rejected`. It ends with the next answer of another kind. */
+  readonly paceMs: number
+}
+export const NO_BOUNDS: Bounds = { askedMs: 0, paceMs: 0 }
+
 /** Longest wait between attempts while there is no usable token. */
 export const MAX_DELAY_WITHOUT_TOKEN_MS = 60_000
 /** The shortest interval of `rejected`; the longest is twice as long. */
 const REJECTED_INTERVAL_MS = 300_000
 /** The bound of a 429 without `Retry-After`. */
 const RATE_LIMITED_DEFAULT_MS = 60_000
+/** The part of a token's life, at its end, in which the last attempt before that end falls. */
+const LAST_SHARE = 1 / 10
+
+/** The life of the usable token: what is left until it goes stale or out of use, what is left of its use, and all of it, in ms. */
+export interface LifeLeft {
+  readonly freshMs: number
+  readonly usableMs: number
+  readonly lifeMs: number
+}
+/** A life that ends no wait. */
+export const ENDLESS: LifeLeft = { freshMs: Infinity, usableMs: Infinity, lifeMs: Infinity }
+
+export interface RetrySituation {
+  readonly nowMs: number
+  /** Failures in a row, this one included. */
+  readonly attempts: number
+  readonly policy: RetryPolicy
+  /** From [0, 1). */
+  readonly drawn: number
+  /** Null: there is no usable token. */
+  readonly left: LifeLeft | null
+  /** Those of the answers before. */
+  readonly bounds: Bounds
+}
+
+/** When the service is asked again after a failure, and the bounds that only an operator's request ignores. On the boot clock. */
+export function retryPlan(
+  { reason, retryAfterMs }: Pick<TransientFailure, 'reason' | 'retryAfterMs'>,
+  { nowMs, attempts, policy, drawn, left, bounds }: RetrySituation,
+): { retryAtMs: number; bounds: Bounds } {
+  const wishedMs =
+    reason === 'rejected'
+      ? REJECTED_INTERVAL_MS * (1 + drawn)
+      : backoffMs(attempts, { ...policy, maxDelayMs: delayCapMs(policy, left) }, drawn)
+  const waitMs = left === null ? wishedMs : withinLifeMs(wishedMs, left, drawn)
+  // The pace of `rejected` holds until an answer of another kind, `Retry-After` whatever is answered to an operator.
+  const paceMs = reason === 'rejected' ? nowMs + waitMs : 0
+  const askedForMs = retryAfterMs ?? (reason === 'rate-limited' ? RATE_LIMITED_DEFAULT_MS : null)
+  // Hosts that get the same Retry-After at the same time do not ask again at the same time.
+  const spreadMs = Math.max((askedForMs ?? 0) / 5, 1_000) * drawn
+  const askedMs = Math.max(bounds.askedMs, askedForMs === null ? 0 : nowMs + askedForMs + spreadMs)
+  return { retryAtMs: Math.max(nowMs + waitMs, askedMs), bounds: { askedMs, paceMs } }
+}
 
 /**
  * The cap on a delay: `maxDelay`. While there is no usable token, it is at most a minute; while there is one, at most the
- * rest of its life (`leftMs`), so that the life does not end before the next attempt.
+ * rest of its life, so that the life does not end before the next attempt.
  */
-export function delayCapMs({ initialDelayMs, maxDelayMs }: RetryPolicy, leftMs: number): number {
-  if (leftMs <= 0) return Math.min(maxDelayMs, MAX_DELAY_WITHOUT_TOKEN_MS)
-  return Math.min(maxDelayMs, Math.max(initialDelayMs, leftMs))
+export function delayCapMs({ initialDelayMs, maxDelayMs }: RetryPolicy, left: LifeLeft | null): number {
+  if (left === null) return Math.min(maxDelayMs, MAX_DELAY_WITHOUT_TOKEN_MS)
+  return Math.min(maxDelayMs, Math.max(initialDelayMs, left.freshMs))
 }
 
-/** A delay d doubles with each attempt up to the cap, and is drawn from [d/2, d], at the cap too. `drawn` is from [0, 1). */
-export function backoffMs(attempts: number, initialDelayMs: number, capMs: number, drawn: number): number {
-  const delayMs = Math.min(capMs, initialDelayMs * 2 ** (attempts - 1))
+/** A delay d doubles with each attempt up to the cap, and is drawn from [d/2, d], at the cap too. */
+export function backoffMs(attempts: number, policy: RetryPolicy, drawn: number): number {
+  const delayMs = Math.min(policy.maxDelayMs, policy.initialDelayMs * 2 ** (attempts - 1))
   return delayMs / 2 + (delayMs / 2) * drawn
 }
 
-/**
- * The wait after the `attempts`-th failure in a row, in ms, the part of it that only an operator may shorten (`Retry-After`,
- * the interval of `rejected`), and `Retry-After` alone. `leftMs`: the rest of the usable token's life; 0: there is none.
- */
-export function retryWait(
-  failure: Pick<TransientFailure, 'reason' | 'retryAfterMs'>,
-  situation: { attempts: number; policy: RetryPolicy; leftMs: number; random: () => number },
-): { waitMs: number; minWaitMs: number; boundMs: number } {
-  const { attempts, policy, leftMs, random } = situation
-  const { reason, retryAfterMs = reason === 'rate-limited' ? RATE_LIMITED_DEFAULT_MS : null } = failure
-  // Hosts that get the same Retry-After at the same time do not ask again at the same time.
-  const boundMs = retryAfterMs === null ? 0 : retryAfterMs + Math.max(retryAfterMs / 5, 1_000) * random()
-  if (reason === 'rejected') {
-    const minWaitMs = Math.max(boundMs, REJECTED_INTERVAL_MS * (1 + random()))
-    return { waitMs: minWaitMs, minWaitMs, boundMs }
-  }
-  const delayMs = backoffMs(attempts, policy.initialDelayMs, delayCapMs(policy, leftMs), random())
-  return { waitMs: Math.max(boundMs, delayMs), minWaitMs: boundMs, boundMs }
+/** A wait that would end after the token's life ends in the last tenth of that instead, if that has not begun. */
+function withinLifeMs(waitMs: number, { usableMs, lifeMs }: LifeLeft, drawn: number): number {
+  const lastMs = LAST_SHARE * lifeMs
+  if (waitMs < usableMs || usableMs <= lastMs) return waitMs
+  const fromMs = Math.max(usableMs - lastMs, usableMs / 2)
+  return fromMs + (usableMs - fromMs) * drawn
 }

@@ -1,9 +1,10 @@
 // The keeper: the one loop that asks the service, one request at a time, and the one variable that holds the result.
 import { createWakeableSleep, withTimeout, type Clock, type Instant } from '../lib/clock.ts'
 import { raceAbort } from '../lib/tasks.ts'
+import { afterClientNeed, afterReject, type RejectDecision } from './client-requests.ts'
 import type { Cause, FetchOutcome, TrialOptions } from './outcome.ts'
-import { afterClientNeed, afterReject, type RejectDecision } from './rejections.ts'
 import {
+  boundsOf,
   notBeforeMs,
   dueAtMs,
   isAsking,
@@ -22,9 +23,8 @@ import {
   assumeFailed,
   isAboutCredentials,
   nextState,
-  withClientRequestAgain,
+  withBounds,
   withCredentials,
-  withNotBefore,
 } from './transitions.ts'
 import { createVariable, type Attempted, type RefreshSettings, type Variable } from './variable.ts'
 
@@ -49,8 +49,10 @@ const TICK_MS = 15_000
 /** The longest time that a request waits for its save: a disk that hangs must not cost the token. */
 const SAVE_TIMEOUT_MS = 2_000
 
-/** The attempt failed, was put off or was cancelled: p-retry repeats it. */
+/** The attempt failed, was put off or was cancelled: it is made again. */
 class AttemptFailed extends Error {}
+/** The service refuses the account: the attempt is not made again until an operator acts. */
+class Refused extends Error {}
 
 export function createKeeper(initial: TokenState, options: KeeperOptions) {
   const { clock } = options
@@ -70,32 +72,32 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
     }
   }
 
-  /** Makes one attempt and sets the state that follows from it. Throws AttemptFailed if it is to be repeated. */
-  async function attempt(signal: AbortSignal): Promise<void> {
+  /** Makes one attempt and sets the state that follows from it. Null: none was needed, or it was cancelled. */
+  async function attempt(signal: AbortSignal): Promise<FetchOutcome | null> {
     // Another host's token may have come since the attempt was due.
-    if (signal.aborted || dueAtMs(get()) > clock.now().bootMs) return
+    if (signal.aborted || dueAtMs(get()) > clock.now().bootMs) return null
     const { cause } = plannedAttempt(get())
-    const settings = variable.settings()
+    const { credentialsId } = get()
     set(afterAttemptBegan(get(), cause, clock.now()))
-    const assumed = (): TokenState => assumeFailed(get(), step())
-    let moment = step()
-    // A failure is saved before anybody sees it: after a crash from then on, the service is asked no sooner.
-    const beforeEnd = async (answer: FetchOutcome): Promise<void> => {
-      const drawn = moment.random()
-      moment = { ...step(), random: () => drawn }
-      const { state: next, outcome } = nextState(afterAttemptEnded(get()), answer, moment)
-      if (outcome.kind === 'permanent' || outcome.kind === 'transient') await attempts.save(next)
+    try {
+      const assumed = (): TokenState => assumeFailed(get(), step())
+      const answer = await attempts.ask(variable.settings(), { cause, assumed, stop: signal })
+      if (answer === null) return null
+      // One moment and one draw: the state that is saved and the one that is set have the same plan.
+      const { now, drawn } = step()
+      const answered = () => nextState(get(), answer.outcome, { ...step(), now, drawn })
+      const { outcome, state } = answered()
+      // A failure is saved before anybody sees it: after a crash from then on, the service is asked no sooner.
+      if (outcome.kind === 'permanent' || outcome.kind === 'transient') await attempts.save(state)
+      // The files may hold other credentials, which may be the right ones.
+      if (isAboutCredentials(outcome) && (await trials.tryInstead(signal))) return null
+      if (credentialsId !== get().credentialsId) return null
+      set(answered().state)
+      await attempts.report({ outcome, cause, tookMs: answer.tookMs })
+      return outcome
+    } finally {
+      set(afterAttemptEnded(get()))
     }
-    const how = { cause, assumed, stop: signal }
-    const { outcome: answer, tookMs } = await attempts.ask(settings, how, beforeEnd)
-    if (answer === undefined) throw new AttemptFailed()
-    // The files may hold other credentials, which may be the right ones.
-    if (isAboutCredentials(answer) && (await trials.tryInstead(signal))) return
-    if (settings.credentialsId !== get().credentialsId) throw new AttemptFailed()
-    const { state: next, outcome } = nextState(get(), answer, moment)
-    set(outcome.kind === 'postponed' && cause === 'client' ? withClientRequestAgain(next) : next)
-    await attempts.report({ outcome, cause, tookMs })
-    if (outcome.kind !== 'ok' && outcome.kind !== 'permanent') throw new AttemptFailed()
   }
 
   /** Changes the state and wakes the loop, unless the state is the same: most wishes of clients change nothing. */
@@ -117,19 +119,25 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
      * timers are off, because they ignore suspend, a reload and an operator, and have no jitter at the cap.
      */
     async run(signal: AbortSignal): Promise<void> {
-      const { default: pRetry } = await import('p-retry')
+      const { default: pRetry, AbortError } = await import('p-retry')
+      const refresh = async (): Promise<void> => {
+        const outcome = await attempt(signal)
+        // 500 "Your account is not active" or 404 "Account not found": no other status is final.
+        if (outcome?.kind === 'permanent') throw new AbortError(new Refused())
+        if (outcome?.kind !== 'ok') throw new AttemptFailed()
+      }
       const onFailedAttempt = async ({ error }: { error: Error }): Promise<void> => {
         if (!(error instanceof AttemptFailed)) throw error
         await untilDue(signal)
       }
-      try {
-        while (!signal.aborted) {
-          await untilDue(signal)
-          await pRetry(() => attempt(signal), { retries: Infinity, minTimeout: 0, signal, onFailedAttempt })
+      while (!signal.aborted) {
+        await untilDue(signal)
+        try {
+          await pRetry(refresh, { retries: Infinity, minTimeout: 0, signal, onFailedAttempt })
+        } catch (error) {
+          // A stop is no failure.
+          if (!(error instanceof Refused) && !signal.aborted) throw error
         }
-      } catch (error) {
-        // A stop is no failure.
-        if (!signal.aborted) throw error
       }
     },
     /** A client needs a token with this life left, in ms: wakes the loop if that helps. */
@@ -138,23 +146,20 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
     },
     /** A client reports the token with this fingerprint as refused by the service. */
     reject(fingerprint: string): RejectDecision {
-      const { state, verdict } = afterReject(get(), fingerprint, clock.now())
+      const { state, decision } = afterReject(get(), fingerprint, clock.now())
       change(state)
-      return verdict
+      return decision
     },
     /** An operator asks: resolves with the outcome when the attempt is over, or undefined when the signal is aborted first. */
     async refresh(signal: AbortSignal): Promise<FetchOutcome | undefined> {
-      let outcome: FetchOutcome | undefined
-      const endListening = variable.onEvent((event) => {
-        if (event.type !== 'attempted') return
-        // An attempt that was put off has not asked the service, and is no answer.
-        if (event.outcome.kind === 'postponed' && event.cause !== 'operator') change(afterOperator(get()))
-        else outcome = event.outcome
-      })
-      change(afterOperator(get()))
-      await variable.waitUntil(() => outcome !== undefined, { waitMs: Infinity, signal })
-      endListening()
-      return outcome
+      for (;;) {
+        change(afterOperator(get(), clock.now()))
+        const attempted = await variable.nextAttempted(signal)
+        if (attempted === undefined) return undefined
+        // What was put off, or asked by another host, is no answer to an operator who has come meanwhile.
+        const isAnswer = attempted.outcome.kind !== 'postponed' && attempted.cause !== 'fleet'
+        if (isAnswer || attempted.cause === 'operator') return attempted.outcome
+      }
     },
     /** Uses other settings from now on; with other credentials or another service, at once. */
     reload(next: RefreshSettings): void {
@@ -166,10 +171,8 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
     /** Takes an outcome that another host obtained; false: an attempt is under way, and it was not taken. */
     offer(offered: FetchOutcome): boolean {
       if (get().inFlight !== null) return false
-      const { state: next, outcome } = nextState(get(), offered, step())
-      // A token fulfils a reload that waits for its time, but no operator: that needs a request made from now on.
-      const isAnswered = outcome.kind === 'ok' && next.forcedCause !== 'operator'
-      change(isAnswered ? { ...next, forcedCause: null } : next)
+      const { state, outcome } = nextState(get(), offered, step())
+      change(state)
       void attempts.report({ outcome, cause: 'fleet', tookMs: null })
       return true
     },
@@ -177,6 +180,7 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
 }
 
 type Attempts = ReturnType<typeof createAttempts>
+type Answer = Awaited<ReturnType<Attempts['ask']>>
 
 /**
  * Attempts, of the loop or of a trial, one at a time: each is saved before its request goes out, the state ticks while it is
@@ -208,15 +212,13 @@ function createAttempts(variable: Variable, { clock, saveState }: KeeperOptions)
     wake,
     cancel: (): void => request.abort(),
     /**
-     * Makes one attempt with these settings; the state already says that it has begun. Before the request goes out,
-     * `assumed` is saved, the state after a failure: so a crash loop keeps to the backoff. The outcome is undefined if the
-     * attempt was cancelled. `beforeEnd` gets the answer while the attempt still counts as under way.
+     * Makes one attempt with these settings; the state says that it is under way. Before the request goes out, `assumed` is
+     * saved, the state after a failure: so a crash loop keeps to the backoff. Null: the attempt was cancelled.
      */
     async ask(
       settings: RefreshSettings,
       { cause, assumed, stop }: { cause: Cause; assumed: () => TokenState; stop: AbortSignal },
-      beforeEnd?: (answer: FetchOutcome) => Promise<void>,
-    ): Promise<{ outcome: FetchOutcome | undefined; tookMs: number | null }> {
+    ): Promise<Pick<Attempted, 'outcome' | 'tookMs'> | null> {
       request = new AbortController()
       const signal = AbortSignal.any([stop, request.signal])
       const answered = new AbortController()
@@ -231,12 +233,10 @@ function createAttempts(variable: Variable, { clock, saveState }: KeeperOptions)
       try {
         const outcome = await settings.fetchToken(signal, { cause, beforeRequest })
         const tookMs = requestedAtMs === null ? null : clock.now().bootMs - requestedAtMs
-        if (!signal.aborted) await beforeEnd?.(outcome)
-        return { outcome: signal.aborted ? undefined : outcome, tookMs }
+        return signal.aborted ? null : { outcome, tookMs }
       } finally {
         answered.abort()
         await ticking
-        set(afterAttemptEnded(get()))
       }
     },
     /** Emits the event, and saves the state. */
@@ -251,7 +251,8 @@ interface Trial extends TrialOptions {
   readonly settings: RefreshSettings
   readonly ended: PromiseWithResolvers<FetchOutcome | undefined>
   failure: Failure | null
-  retryAtMs: number
+  /** On the boot clock; null: it has not been tried yet. */
+  retryAtMs: number | null
 }
 
 /** Trials of other credentials: repeated until the service gives a token, after which they are used, or refuses them. */
@@ -267,23 +268,32 @@ function createTrials(variable: Variable, attempts: Attempts, clock: Clock) {
     const { credentialsId } = settings
     if (credentialsId === get().credentialsId) return giveUp()
     set({ ...get(), inFlight: { since: clock.now(), cause, credentialsId } })
-    const { outcome: answer, tookMs } = await attempts.ask(settings, { cause, assumed: get, stop: signal })
-    // The trial was given up, or the attempt cancelled, meanwhile.
-    if (trial !== current || answer === undefined) return
+    try {
+      const answer = await attempts.ask(settings, { cause, assumed: get, stop: signal })
+      // The trial was given up, or the attempt cancelled, meanwhile.
+      if (trial === current && answer !== null) await end(current, answer)
+    } finally {
+      set(afterAttemptEnded(get()))
+    }
+  }
+
+  async function end(current: Trial, { outcome: answer, tookMs }: NonNullable<Answer>): Promise<void> {
+    const { settings, cause } = current
+    const { credentialsId } = settings
     const before = { ...withCredentials(get(), settings, step()), failure: current.failure }
-    const { state: next, outcome } = nextState(before, answer, step())
+    const { state, outcome } = nextState(before, answer, step())
     if (outcome.kind === 'ok') {
       // An operator who asked meanwhile has a new token now.
-      set({ ...next, forcedCause: null })
+      set({ ...state, next: null })
       variable.use(settings)
       await attempts.report({ outcome, cause, tookMs })
     } else if (!isAboutCredentials(outcome)) {
-      current.failure = next.failure
-      current.retryAtMs = next.postponedUntilMs ?? next.failure?.retryAtMs ?? Infinity
+      current.failure = state.failure
+      current.retryAtMs = state.next?.atMs ?? state.failure?.retryAtMs ?? Infinity
       // The pace of `rejected` holds for the running credentials alone: changed files are tried at once.
-      const atMs = notBeforeMs(next)
-      if (atMs > clock.now().bootMs) {
-        set(withNotBefore(get(), { credentialsId, atMs }, clock.now()))
+      const bounds = boundsOf(state)
+      if (bounds.askedMs > clock.now().bootMs) {
+        set(withBounds(get(), { credentialsId, bounds }, clock.now()))
         await attempts.save()
       }
       return current.onFailed?.(outcome, current.retryAtMs)
@@ -310,7 +320,7 @@ function createTrials(variable: Variable, attempts: Attempts, clock: Clock) {
     if (options.signal.aborted) return undefined
     giveUp()
     const ended = Promise.withResolvers<FetchOutcome | undefined>()
-    const own: Trial = { ...options, settings, ended, failure: null, retryAtMs: -Infinity }
+    const own: Trial = { ...options, settings, ended, failure: null, retryAtMs: null }
     trial = own
     attempts.wake()
     await raceAbort(ended.promise, options.signal)
@@ -323,10 +333,9 @@ function createTrials(variable: Variable, attempts: Attempts, clock: Clock) {
     /** Time at which the credentials that wait are to be tried, on the boot clock; Infinity: none wait. */
     dueAtMs(): number {
       if (trial === null) return Infinity
-      const isFirst = trial.retryAtMs === -Infinity
-      return isFirst && trial.cause === 'operator'
-        ? -Infinity
-        : Math.max(trial.retryAtMs, notBeforeMs(get(), trial.settings.credentialsId))
+      const { retryAtMs, cause, settings } = trial
+      if (retryAtMs === null && cause === 'operator') return 0
+      return Math.max(retryAtMs ?? 0, notBeforeMs(get(), settings.credentialsId))
     },
     tryNow,
     /** Call it when the running credentials were refused: tries the ones that wait, and reports whether they are now in use. */

@@ -86,17 +86,16 @@ export const remedies: Readonly<Record<Reason | PostponedReason, Advice>> = {
   },
 }
 
-/** A host of the fleet that asked instead of this one. */
-interface ByAnotherHost {
+/** What a fleet adds to an answer that holds for all its hosts. */
+interface Shared {
+  /** The host of the fleet that asked instead of this one. */
   readonly askedBy?: string
-}
-/** A text of the shared store, which is saved with the answer and means nothing here. */
-interface Known {
+  /** The text by which `share/` knows this answer again after a restart. Saved with it, and read by nobody else. */
   readonly known?: string
 }
 
 /** The token that the service gave, and the facts that its life follows from. */
-export interface Grant extends ByAnotherHost, Known {
+export interface Grant extends Shared {
   readonly kind: 'ok'
   readonly accessToken: string
   /** The answer's `Date` header, in ms since the epoch, if it had a readable one. */
@@ -109,7 +108,7 @@ export interface Grant extends ByAnotherHost, Known {
   /** Time since that host obtained it, in ms. */
   readonly ageMs?: number
 }
-export interface TransientFailure extends ByAnotherHost {
+export interface TransientFailure extends Shared {
   readonly kind: 'transient'
   readonly reason: TransientReason
   /** One line for people; never holds a secret, even if the service echoed one. */
@@ -119,22 +118,24 @@ export interface TransientFailure extends ByAnotherHost {
   /** The time for which the service must not be asked again (`Retry-After`, at most 1 h), in ms. */
   readonly retryAfterMs?: number
 }
-export interface PermanentFailure extends ByAnotherHost, Known {
+export interface PermanentFailure extends Shared {
   readonly kind: 'permanent'
   readonly reason: PermanentReason
   /** The service's own words; never holds a secret. */
   readonly detail: string
   readonly status: number
 }
-/** No request was made, and none is to be made for `retryAfterMs`: no failure, no backoff, no alert. */
-export interface Postponed extends ByAnotherHost {
+/**
+ * No request was made, and none is to be made for `retryAfterMs`: no failure, no backoff, no alert. The attempt comes again then,
+ * for the same cause; an operator's, who has been answered, as `retry`.
+ */
+export interface Postponed {
   readonly kind: 'postponed'
   readonly retryAfterMs: number
-  /** The request is planned for then, unless an attempt before it makes it needless, in ms from now. */
-  readonly requestInMs?: number
-  /** Why there may be no token for long, and a line for people. */
+  /** Why there may be no token for long, a line for people, and the host of the fleet that was answered so. */
   readonly reason?: PostponedReason
   readonly detail?: string
+  readonly askedBy?: string
 }
 /** The outcomes that the service itself can cause. */
 export type ServiceOutcome = Grant | TransientFailure | PermanentFailure

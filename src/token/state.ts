@@ -2,7 +2,7 @@
 import type { Instant } from '../lib/clock.ts'
 import type { Advice } from '../lib/remedy.ts'
 import type { Phase } from '../protocol.ts'
-import type { RetryPolicy } from './backoff.ts'
+import { NO_BOUNDS, type Bounds, type RetryPolicy } from './backoff.ts'
 import {
   remedies,
   type Cause,
@@ -27,15 +27,14 @@ export interface Failure extends Trouble<TransientReason> {
   /** Time of the next attempt, on the boot clock. */
   readonly retryAtMs: number
 }
-export interface Refusal extends Trouble<PermanentReason> {
-  readonly status: number
-  /** Of the answer, see PermanentFailure. */
-  readonly known?: string
+/** The service says that something is wrong with the account or the request: an operator must know of it. */
+export interface Objection extends Trouble<PermanentReason | 'rejected'> {
+  readonly status: number | null
+  /** The text by which `share/` knows this answer again; null: it is not shared. */
+  readonly known: string | null
 }
-/** Why attempts are put off, if there may be no token for long. */
-type Postponement = Trouble<PostponedReason>
-/** A condition that an operator must know of; it lasts from the first such failure until a success or other credentials. */
-export type Alert = Trouble<PermanentReason | 'rejected'>
+/** An objection that is final: the service is not asked again until an operator acts. */
+export type Refusal = Objection & { readonly reason: PermanentReason }
 
 export interface TokenState {
   readonly baseUrl: string
@@ -48,56 +47,48 @@ export interface TokenState {
   readonly refusedBy: readonly number[]
   /** The last token that was obtained, usable or not. */
   readonly token: Token | null
-  /** The last attempt failed and is retried; then there is no refusal. */
-  readonly failure: Failure | null
-  /** The last attempt was refused; then there is no failure. */
-  readonly refusal: Refusal | null
-  readonly alert: Alert | null
-  /**
-   * By credentials, the moment before which no request is to be made with them, on the boot clock (`Retry-After`, the
-   * pace of `rejected`). Kept for former credentials, too, which may come back.
-   */
-  readonly notBefore: Readonly<Record<string, number>>
-  /** Number of the last token that was obtained; 0: none yet. */
+  /** Number of that token, or of the last one that was dropped; 0: none yet. */
   readonly generation: number
+  /** Counts answers: what a token's answer has ended is older than the token. */
+  readonly answers: number
   /** Since when there has been no token: the first start, or the loss of the last token. */
   readonly tokenlessSince: Instant
+  /** The last attempt failed, and is retried. */
+  readonly failure: Failure | null
+  /** The last answer of weight (a token, a refusal or `rejected`), if it was no token. It outlives other failures. */
+  readonly objection: Objection | null
+  /** By credentials, also former ones, which may come back. */
+  readonly notBefore: Readonly<Record<string, Bounds>>
   /** The attempt that is under way; with other credentials than the state's it is a trial. */
-  readonly inFlight: {
-    readonly since: Instant
-    readonly cause: Cause
-    readonly credentialsId: string
-  } | null
-  /** The cause of an attempt that waits for nothing but `notBefore`; an operator's does not wait for that either. */
-  readonly forcedCause: 'operator' | 'reload' | 'start' | null
-  /** The attempt is put off until then, on the boot clock. */
-  readonly postponedUntilMs: number | null
-  /** The request itself is planned for then, on the boot clock. */
-  readonly requestPlannedAtMs: number | null
-  readonly postponement: Postponement | null
-  /** Time at which a client's wish (a rejection, a longer life) is to be followed, on the boot clock. */
-  readonly clientRequestAtMs: number | null
-  /** Time of the last request that a client caused, on the boot clock. */
-  readonly lastClientRequestAtMs: number | null
-  /** The current token was reported as refused, at this age. */
-  readonly rejection: { readonly fingerprint: string; readonly ageMs: number } | null
-  /** Fingerprint of a reported token that the service gave again. */
-  readonly unchanged: string | null
-  /** The age that was learned from such reports, for tokens that do not say their life. */
-  readonly learnedMaxAge: { readonly maxAgeMs: number; readonly atMs: number } | null
+  readonly inFlight: { readonly since: Instant; readonly cause: Cause; readonly credentialsId: string } | null
+  /**
+   * An attempt that somebody asked for, or that was put off, and its time on the boot clock: it comes instead of the one that the
+   * other facts plan. An operator's waits for nothing else, any other for `notBefore`, too.
+   */
+  readonly next: { readonly cause: Cause; readonly atMs: number } | null
+  /** Why attempts are put off, if there may be no token for long. */
+  readonly postponement: Trouble<PostponedReason> | null
+  /** The current token was reported as refused, at this age; `isUnchanged`: the service gave it again after that. */
+  readonly rejection: { readonly ageMs: number; readonly isUnchanged: boolean } | null
+  readonly pace: ClientPace
+  /** Ages at which clients reported tokens whose life was assumed to be longer, the newest last; at most 10. */
+  readonly endedEarlyMs: readonly number[]
   /** Requests of this process. */
   readonly requests: number
   readonly lastRequestAt: Instant | null
   readonly lastSuccessAt: Instant | null
 }
 
-/** The facts about the fleet that are saved for a restart. */
-export interface SavedFleet {
-  /** The fence of the record that the keeper holds; 0: the store may lack what the keeper holds. */
-  readonly fence: number
-  /** 0: not known. */
-  readonly hosts: number
+/** The pace of the requests that clients cause. */
+export interface ClientPace {
+  /** Time of the last of them, on the boot clock; null: there was none. */
+  readonly requestedMs: number | null
+  /** The answer (see `answers`) that it brought, while the token of that answer has not been reported; null: none. */
+  readonly answer: number | null
+  /** How many tokens in a row that clients asked for were reported themselves. */
+  readonly reported: number
 }
+export const NO_PACE: ClientPace = { requestedMs: null, answer: null, reported: 0 }
 
 export interface Policy extends RetryPolicy {
   /** Life assumed for a token that does not say its own, in ms. */
@@ -108,7 +99,7 @@ export interface Step {
   readonly now: Instant
   readonly policy: Policy
   /** From [0, 1). */
-  readonly random: () => number
+  readonly drawn: number
 }
 
 /** The service, and the credentials for it, that the facts of the state are about. */
@@ -121,14 +112,10 @@ export interface ServiceSettings {
 /** The facts that are over once there is a token, or other credentials. */
 export const NOTHING_PENDING = {
   failure: null,
-  refusal: null,
-  alert: null,
-  postponedUntilMs: null,
-  requestPlannedAtMs: null,
+  objection: null,
+  next: null,
   postponement: null,
-  clientRequestAtMs: null,
   rejection: null,
-  unchanged: null,
 } as const satisfies Partial<TokenState>
 
 export function initialState(
@@ -141,17 +128,30 @@ export function initialState(
     refusedBy,
     ...NOTHING_PENDING,
     token: null,
-    notBefore: {},
     generation: 0,
+    answers: 0,
     tokenlessSince: now,
+    notBefore: {},
     inFlight: null,
-    forcedCause: null,
-    lastClientRequestAtMs: null,
-    learnedMaxAge: null,
+    pace: NO_PACE,
+    endedEarlyMs: [],
     requests: 0,
     lastRequestAt: null,
     lastSuccessAt: null,
   }
+}
+
+/** The objection, if it is a refusal and nothing has been asked since that failed in another way. */
+export function refusalOf({ failure, objection }: TokenState): Refusal | null {
+  return failure === null && objection !== null && isPermanent(objection) ? objection : null
+}
+export function isPermanent(objection: Objection): objection is Refusal {
+  return objection.reason !== 'rejected'
+}
+
+/** What `share/` wrote beside the last answer that holds for all hosts; null: nothing. */
+export function knownOf(state: TokenState): string | null {
+  return refusalOf(state)?.known ?? state.token?.known ?? null
 }
 
 /** A token may be handed out until then, on the boot clock: its known expiry, or the end of twice an assumed life. */
@@ -178,7 +178,7 @@ export function tokenlessFrom({ token, tokenlessSince }: TokenState): Instant {
 }
 
 export function phaseOf(state: TokenState, now: Instant): Phase {
-  if (state.refusal !== null) return 'refused'
+  if (refusalOf(state) !== null) return 'refused'
   const token = usableToken(state, now)
   if (token !== null) return state.failure !== null || isStale(token, now) ? 'degraded' : 'ready'
   return state.token !== null ? 'expired' : 'starting'
@@ -194,34 +194,39 @@ export function isAsking({ inFlight, credentialsId }: TokenState): boolean {
   return inFlight?.credentialsId === credentialsId
 }
 
-/** The moment before which no request is to be made with these credentials, on the boot clock; -Infinity: there is none. */
+export function boundsOf(state: TokenState, credentialsId = state.credentialsId): Bounds {
+  return state.notBefore[credentialsId] ?? NO_BOUNDS
+}
+/** The moment before which no request is to be made with these credentials, on the boot clock; 0: there is none. */
 export function notBeforeMs(state: TokenState, credentialsId = state.credentialsId): number {
-  return state.notBefore[credentialsId] ?? -Infinity
+  const { askedMs, paceMs } = boundsOf(state, credentialsId)
+  return Math.max(askedMs, paceMs)
 }
 
-/** The reason for the next attempt, and its time on the boot clock if nothing else holds it back. */
+/** A moment that is past: the boot clock begins with it. */
+const AT_ONCE = 0
+
+/** The reason for the next attempt, and its time on the boot clock if nothing else holds it back; Infinity: never. */
 export function plannedAttempt(state: TokenState): { cause: Cause; atMs: number } {
-  const { forcedCause, refusal, failure, token, clientRequestAtMs } = state
-  if (forcedCause !== null) return { cause: forcedCause, atMs: -Infinity }
-  if (refusal !== null) return { cause: 'retry', atMs: state.postponedUntilMs ?? Infinity }
+  const { next } = state
+  const plan = planOf(state)
+  // A client's wish can only bring the attempt forward.
+  if (next === null || (next.cause === 'client' && plan.atMs <= next.atMs)) return plan
+  return next
+}
+
+function planOf(state: TokenState): { cause: Cause; atMs: number } {
+  const { failure, token } = state
   if (failure !== null) return { cause: 'retry', atMs: failure.retryAtMs }
-  if (token === null || isOthersToken(state)) return { cause: 'start', atMs: -Infinity }
-  if (clientRequestAtMs !== null && clientRequestAtMs < token.refreshAtMs)
-    return { cause: 'client', atMs: clientRequestAtMs }
+  if (refusalOf(state) !== null) return { cause: 'retry', atMs: Infinity }
+  if (token === null || isOthersToken(state)) return { cause: 'start', atMs: AT_ONCE }
   return { cause: 'refresh', atMs: token.refreshAtMs }
 }
 
-/** Time of the next attempt, on the boot clock; -Infinity: at once; Infinity: not until an operator acts. */
+/** Time of the next attempt, on the boot clock; Infinity: not until an operator acts. */
 export function dueAtMs(state: TokenState): number {
-  const { forcedCause, postponedUntilMs } = state
-  if (forcedCause === 'operator') return -Infinity
-  const postponedMs = forcedCause === null ? postponedUntilMs : null
-  return Math.max(plannedAttempt(state).atMs, postponedMs ?? -Infinity, notBeforeMs(state))
-}
-
-/** Time of the next request, on the boot clock, as it is planned now. */
-export function nextRequestMs(state: TokenState): number {
-  return Math.max(dueAtMs(state), state.requestPlannedAtMs ?? -Infinity)
+  const { cause, atMs } = plannedAttempt(state)
+  return cause === 'operator' ? atMs : Math.max(atMs, notBeforeMs(state))
 }
 
 /** The next moment at which the token goes stale or out of use, on the boot clock; Infinity: none. */
@@ -236,9 +241,9 @@ export function nextMomentMs(state: TokenState, now: Instant): number {
   return Math.min(dueAtMs(state), nextExpiryMs(state, now))
 }
 
-/** Reports whether an attempt has ended or none is needed: the daemon serves a token, or can say why it does not. */
+/** Reports whether an attempt has ended or none is due: the daemon serves a token, or can say why it does not. */
 export function isSettled(state: TokenState, now: Instant): boolean {
-  const isOver = state.refusal !== null || state.failure !== null || state.postponedUntilMs !== null
+  const isOver = state.failure !== null || (state.inFlight === null && dueAtMs(state) > now.bootMs)
   return isOver || usableToken(state, now) !== null
 }
 
@@ -251,7 +256,7 @@ export function signatureOf(state: TokenState, now: Instant): string {
 
 /** The condition that an operator must know of now. */
 export interface CurrentAlert {
-  readonly reason: Alert['reason'] | 'no-token'
+  readonly reason: Objection['reason'] | 'no-token'
   readonly detail: string
   readonly since: Instant
   readonly remedy: Advice
@@ -263,7 +268,7 @@ export interface CurrentAlert {
   readonly askedBy: string | null
 }
 
-/** A host of a fleet that waits for its own time to ask puts it off by no more at once. */
+/** An attempt that is put off without a reason is put off for a moment, and still awaited. */
 const MOMENT_MS = 15_000
 
 const NOTHING_FAILED: Pick<CurrentAlert, 'detail' | 'remedy'> = {
@@ -275,8 +280,8 @@ const NOTHING_FAILED: Pick<CurrentAlert, 'detail' | 'remedy'> = {
 }
 
 /**
- * A refusal and `rejected` outrank `no-token`, which is not raised while an attempt is due or under way, or put off for a
- * moment: after a start or a suspend that attempt may bring a token.
+ * An objection outranks `no-token`, which is not raised while an attempt is due or under way, or put off for a moment: after a
+ * start or a suspend that attempt may bring a token.
  * `noTokenAfterMs`: null for never.
  */
 export function currentAlert(
@@ -287,25 +292,35 @@ export function currentAlert(
 ): CurrentAlert | null {
   const since = noTokenSince(state, now)
   const isLong = since !== null && noTokenAfterMs !== null && now.bootMs - since.bootMs >= noTokenAfterMs
-  const { alert } = state
-  if (alert !== null) {
-    const remedy = remedies[alert.reason]
-    return { ...alert, remedy, noTokenSince: isLong ? since : null, failure: null }
+  const { objection } = state
+  if (objection !== null) {
+    const { reason, detail, since: objectedAt, askedBy } = objection
+    const remedy = remedies[reason]
+    return {
+      reason,
+      detail,
+      remedy,
+      since: objectedAt,
+      askedBy,
+      noTokenSince: isLong ? since : null,
+      failure: null,
+    }
   }
-  const isPutOff = state.postponedUntilMs !== null && state.postponement === null
-  const isAwaited = dueAtMs(state) <= now.bootMs + (isPutOff ? MOMENT_MS : 0)
-  return isLong && (isRaised || !isAwaited) ? noTokenAlert(state, since, noTokenAfterMs) : null
+  if (!isLong) return null
+  const isForMoment = state.next !== null && state.postponement === null
+  const isAwaited = dueAtMs(state) <= now.bootMs + (isForMoment ? MOMENT_MS : 0)
+  return isAwaited && !isRaised ? null : noTokenAlert(state, since, noTokenAfterMs)
 }
 
 function noTokenAlert(state: TokenState, since: Instant, afterMs: number): CurrentAlert {
   // The last attempt of the fleet: its host notifies people.
-  const failure = state.postponement ?? state.failure
+  const trouble = state.postponement ?? state.failure
   return {
     reason: 'no-token',
-    ...(failure === null ? NOTHING_FAILED : { detail: failure.detail, remedy: remedies[failure.reason] }),
+    ...(trouble === null ? NOTHING_FAILED : { detail: trouble.detail, remedy: remedies[trouble.reason] }),
     since: { bootMs: since.bootMs + afterMs, wallMs: since.wallMs + afterMs },
     noTokenSince: since,
-    failure: failure?.reason ?? null,
-    askedBy: failure?.askedBy ?? null,
+    failure: trouble?.reason ?? null,
+    askedBy: trouble?.askedBy ?? null,
   }
 }

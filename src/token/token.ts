@@ -14,7 +14,7 @@ export interface Token {
   readonly baseUrl: string
   /** The credentials that it was obtained with, see TokenState. */
   readonly credentialsId: string
-  /** All instants of the token are shown by this wall clock: so the text of each stays the same until that clock is set. */
+  /** The wall clock by which all instants of the token are shown: so their texts change only when that clock is set. */
   readonly received: Instant
   /** The life that was obtained, in ms. */
   readonly lifeMs: number
@@ -23,8 +23,12 @@ export interface Token {
   readonly expirySource: ExpirySource
   /** Time of the next refresh, on the boot clock. */
   readonly refreshAtMs: number
-  /** Of the grant, see Grant. */
-  readonly known?: string
+  /** The number of the answer that gave it last (see TokenState). */
+  readonly answer: number
+  /** The service gave it again with its life counted down: it gives no other before the end of that life. */
+  readonly isSameUntilEnd: boolean
+  /** The text by which `share/` knows this answer again; null: it is not shared. */
+  readonly known: string | null
 }
 
 /** Reports whether both are of the same service, whatever the credentials. */
@@ -39,7 +43,7 @@ const SHORT_LIFE_MS = 120_000
 /** Share of the life that is drawn and taken off the refresh, so that a fleet that starts together does not refresh together. */
 const DRAWN_SHARE = 0.1
 /** The shortest time from one fetch to the refresh, however short the life is. */
-export const MIN_REFRESH_AFTER_MS = 1_000
+const MIN_REFRESH_AFTER_MS = 1_000
 /** The longest time to the refresh, however long the life is: a wrong date must not keep a token for years. */
 const MAX_REFRESH_AFTER_MS = 24 * 3_600_000
 /** A century: longer lives are counted as this one, so that every instant can be written as a date. */
@@ -52,6 +56,31 @@ export function refreshAfterMs(lifeMs: number, drawn: number): number {
   if (lifeMs < SHORT_LIFE_MS) return Math.max(MIN_REFRESH_AFTER_MS, lifeMs / 2)
   const latestMs = MAX_REFRESH_AFTER_MS * (1 - DRAWN_SHARE * drawn)
   return Math.min(lifeMs * (2 / 3 - DRAWN_SHARE * drawn), latestMs)
+}
+
+/** Clocks, whole seconds and the time of a request make two counts of one life differ by less. */
+const COUNT_GRAIN_MS = 2_000
+/** The request at the end of a life that the service counts down comes within this time after it. */
+const AFTER_END_MS = 1_000
+
+/**
+ * The same token given again keeps its number and its time of reception. If its life is counted down, as that of a JWT always is,
+ * the service gives no other token before the end of that life, and is asked then; a life that is counted anew is a new plan.
+ */
+export function sameAgain(
+  before: Token,
+  fresh: Token,
+  { now, drawn }: { now: Instant; drawn: number },
+): Token {
+  const { generation, received } = before
+  const isOlder = fresh.received.bootMs - received.bootMs > 2 * COUNT_GRAIN_MS
+  const isNotLater = isOlder && fresh.expiresAtMs <= before.expiresAtMs + COUNT_GRAIN_MS
+  const isCountedDown = fresh.expirySource === 'jwt' || (fresh.expirySource === 'response' && isNotLater)
+  if (!isCountedDown) return { ...fresh, generation, received }
+  const expiresAtMs = Math.min(before.expiresAtMs, fresh.expiresAtMs)
+  const refreshAtMs = Math.min(expiresAtMs + AFTER_END_MS * drawn, now.bootMs + MAX_REFRESH_AFTER_MS)
+  const { lifeMs } = before
+  return { ...fresh, generation, received, lifeMs, expiresAtMs, refreshAtMs, isSameUntilEnd: true }
 }
 
 export function fingerprintOf(accessToken: string): string {

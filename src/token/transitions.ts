@@ -1,94 +1,79 @@
 // Transitions of the state: pure functions from the facts and an event (an attempt, time, an operator, other settings) to the
 // facts that follow.
 import { onWallClockOf, type Instant } from '../lib/clock.ts'
-import { backoffMs, delayCapMs, retryWait } from './backoff.ts'
+import { backoffMs, delayCapMs, NO_BOUNDS, retryPlan, type Bounds, type LifeLeft } from './backoff.ts'
+import { endedEarlyAfter, paceAfterToken } from './client-requests.ts'
 import type { Cause, FetchOutcome, Grant, PermanentFailure, Postponed, TransientFailure } from './outcome.ts'
-import { assumedLifeMs, learnMaxAge } from './rejections.ts'
 import {
-  notBeforeMs,
+  boundsOf,
   isAsking,
+  isPermanent,
   nextExpiryMs,
   NOTHING_PENDING,
+  notBeforeMs,
+  refusalOf,
   usableToken,
   usableUntilMs,
-  type Alert,
+  type Objection,
   type ServiceSettings,
-  type Refusal,
   type Step,
   type TokenState,
 } from './state.ts'
-import {
-  fingerprintOf,
-  isSameService,
-  knownLife,
-  MIN_REFRESH_AFTER_MS,
-  refreshAfterMs,
-  type Token,
-} from './token.ts'
+import { fingerprintOf, isSameService, knownLife, refreshAfterMs, sameAgain, type Token } from './token.ts'
+
+// ---- an attempt ------------------------------------------------------------------------------------------------------
 
 /** An attempt begins. Whether it makes a request is up to the source. */
 export function afterAttemptBegan(state: TokenState, cause: Cause, now: Instant): TokenState {
-  return {
-    ...state,
-    inFlight: { since: now, cause, credentialsId: state.credentialsId },
-    forcedCause: null,
-    postponedUntilMs: null,
-    requestPlannedAtMs: null,
-    clientRequestAtMs: null,
-  }
+  return { ...state, inFlight: { since: now, cause, credentialsId: state.credentialsId }, next: null }
 }
 
 export function afterRequest(state: TokenState, cause: Cause, now: Instant): TokenState {
   return {
     ...state,
-    lastClientRequestAtMs: cause === 'client' ? now.bootMs : state.lastClientRequestAtMs,
+    pace: cause === 'client' ? { ...state.pace, requestedMs: now.bootMs } : state.pace,
     requests: state.requests + 1,
     lastRequestAt: now,
   }
 }
 
 export function afterAttemptEnded(state: TokenState): TokenState {
-  return { ...state, inFlight: null }
+  return state.inFlight === null ? state : { ...state, inFlight: null }
 }
 
-/** An attempt has this outcome. Returns the outcome that counts, too: a token that has expired is a failure. */
+/**
+ * The attempt that is under way (if there is none: one of another host) ends with this outcome. Returns the outcome that counts,
+ * too: a token that has expired is a failure.
+ */
 export function nextState<T extends FetchOutcome>(
   state: TokenState,
   outcome: T,
   step: Step,
 ): { state: TokenState; outcome: T | TransientFailure } {
+  const ended = { ...state, inFlight: null, answers: state.answers + 1 }
   if (outcome.kind === 'postponed') return { state: afterPostponed(state, outcome, step), outcome }
-  if (outcome.kind === 'permanent') return { state: afterRefusal(state, outcome, step), outcome }
-  if (outcome.kind === 'transient') return { state: afterFailure(state, outcome, step), outcome }
-  const fingerprint = fingerprintOf(outcome.accessToken)
-  const learning = { ...state, learnedMaxAge: learnMaxAge(state, fingerprint, step.now) }
-  const token = tokenOf(learning, { ...outcome, fingerprint }, step)
-  if (token.expiresAtMs > step.now.bootMs) return { state: afterToken(learning, token, step), outcome }
+  if (outcome.kind === 'permanent') return { state: afterRefusal(ended, outcome, step), outcome }
+  if (outcome.kind === 'transient') return { state: afterFailure(ended, outcome, step), outcome }
+  const token = tokenOf(ended, outcome, step)
+  const isOfClients = state.inFlight?.cause === 'client'
+  if (token.expiresAtMs > step.now.bootMs)
+    return { state: afterToken(ended, token, { ...step, isOfClients }), outcome }
   const isKnown = token.generation === state.generation
   const detail = isKnown
     ? 'The service gave the same token again, which has expired'
     : 'The service gave a token that has already expired'
   const failure = { kind: 'transient', reason: 'malformed-answer', detail, status: 200 } as const
-  return { state: afterFailure(state, failure, step), outcome: failure }
+  return { state: afterFailure(ended, failure, step), outcome: failure }
 }
 
 /** The token of a grant, with or without life left. */
-function tokenOf(
-  state: TokenState,
-  grant: Grant & { readonly fingerprint: string },
-  { now, policy, random }: Step,
-): Token {
-  const known = knownLife(grant, now.wallMs)
-  const expirySource = grant.expirySource ?? known?.expirySource ?? 'assumed'
-  const assumedMs = assumedLifeMs(state, policy, now)
-  // Of two assumed lives the shorter counts: the one that another host sent, or the one here.
-  const givenMs = expirySource === 'assumed' ? Math.min(grant.lifeMs ?? Infinity, assumedMs) : grant.lifeMs
-  const lifeMs = givenMs ?? known?.lifeMs ?? assumedMs
+function tokenOf(state: TokenState, grant: Grant, { now, policy, drawn }: Step): Token {
+  const { lifeMs, expirySource } = lifeOf(grant, now, policy.maxAgeMs)
   const ageMs = grant.ageMs ?? 0
   const received = { bootMs: now.bootMs - ageMs, wallMs: now.wallMs - ageMs }
   const fresh: Token = {
     accessToken: grant.accessToken,
-    fingerprint: grant.fingerprint,
+    fingerprint: fingerprintOf(grant.accessToken),
     generation: state.generation + 1,
     baseUrl: state.baseUrl,
     credentialsId: state.credentialsId,
@@ -96,38 +81,35 @@ function tokenOf(
     lifeMs,
     expiresAtMs: received.bootMs + lifeMs,
     expirySource,
-    refreshAtMs: received.bootMs + refreshAfterMs(lifeMs, random()),
-    ...(grant.known !== undefined && { known: grant.known }),
+    refreshAtMs: received.bootMs + refreshAfterMs(lifeMs, drawn),
+    answer: state.answers,
+    isSameUntilEnd: false,
+    known: grant.known ?? null,
   }
-  return sameAgain(state.token, fresh, now) ?? fresh
+  const before = state.token
+  return before?.fingerprint === fresh.fingerprint ? sameAgain(before, fresh, { now, drawn }) : fresh
 }
 
-/**
- * The same token given again keeps its number and its time of reception. The life of a JWT is not counted again from now,
- * any other life is. The refresh is planned again, from the life that is left. Null: it is another token.
- */
-function sameAgain(before: Token | null, fresh: Token, now: Instant): Token | null {
-  if (before?.fingerprint !== fresh.fingerprint) return null
-  const { generation, received } = before
-  if (fresh.expirySource !== 'jwt') return { ...fresh, generation, received }
-  const expiresAtMs = Math.min(before.expiresAtMs, fresh.expiresAtMs)
-  const share = (fresh.refreshAtMs - fresh.received.bootMs) / fresh.lifeMs
-  const refreshAtMs = now.bootMs + Math.max(MIN_REFRESH_AFTER_MS, (expiresAtMs - now.bootMs) * share)
-  return { ...fresh, generation, received, lifeMs: before.lifeMs, expiresAtMs, refreshAtMs }
+function lifeOf(grant: Grant, now: Instant, maxAgeMs: number): Pick<Token, 'lifeMs' | 'expirySource'> {
+  const known = knownLife(grant, now.wallMs)
+  const expirySource = grant.expirySource ?? known?.expirySource ?? 'assumed'
+  const givenMs = grant.lifeMs ?? known?.lifeMs
+  // Of two assumed lives the shorter counts: the one that another host sent, or the one here.
+  if (givenMs === undefined || expirySource === 'assumed')
+    return { lifeMs: Math.min(givenMs ?? Infinity, maxAgeMs), expirySource }
+  return { lifeMs: givenMs, expirySource }
 }
 
-function afterPostponed(
-  state: TokenState,
-  { retryAfterMs, requestInMs = retryAfterMs, reason, ...more }: Postponed,
-  { now }: Step,
-): TokenState {
-  const { detail = '', askedBy = null } = more
-  const since = state.postponement?.reason === reason ? state.postponement?.since : undefined
+function afterPostponed(state: TokenState, postponed: Postponed, { now }: Step): TokenState {
+  const { retryAfterMs, reason, detail = '', askedBy = null } = postponed
+  const cause = state.inFlight?.cause ?? 'retry'
+  const isSame = reason !== undefined && state.postponement?.reason === reason
+  const since = isSame ? state.postponement.since : now
   return {
     ...state,
-    postponedUntilMs: now.bootMs + retryAfterMs,
-    requestPlannedAtMs: now.bootMs + requestInMs,
-    postponement: reason === undefined ? null : { reason, detail, askedBy, since: since ?? now },
+    inFlight: null,
+    next: { cause: cause === 'operator' ? 'retry' : cause, atMs: now.bootMs + retryAfterMs },
+    postponement: reason === undefined ? null : { reason, detail, since, askedBy },
   }
 }
 
@@ -136,112 +118,112 @@ export function isAboutCredentials(outcome: FetchOutcome): boolean {
   return outcome.kind === 'permanent' || (outcome.kind === 'transient' && outcome.reason === 'rejected')
 }
 
-/** Keeps a client's wish that was put off for later; the other causes follow from the state. */
-export function withClientRequestAgain(state: TokenState): TokenState {
-  return { ...state, clientRequestAtMs: state.clientRequestAtMs ?? state.postponedUntilMs }
-}
-
 /** The state if the request that is about to go out is never answered: it is saved, in case the process ends meanwhile. */
 export function assumeFailed(state: TokenState, step: Step): TokenState {
-  if (state.refusal !== null) return state
+  if (refusalOf(state) !== null) return state
   const detail = 'The attempt did not end: kyc-tokend itself ended first'
   return afterFailure(state, { reason: 'network', detail }, step)
 }
 
-function afterToken(state: TokenState, token: Token, { now }: Step): TokenState {
+function afterToken(
+  state: TokenState,
+  token: Token,
+  { now, policy, isOfClients }: Step & { isOfClients: boolean },
+): TokenState {
+  const isUnchanged = state.rejection !== null && state.token?.fingerprint === token.fingerprint
   return {
-    ...withNotBefore(state, { credentialsId: state.credentialsId, atMs: -Infinity }, now),
+    ...withBounds(state, { credentialsId: state.credentialsId, bounds: NO_BOUNDS }, now),
     ...NOTHING_PENDING,
+    // A token of another host fulfils every wish but an operator's, who wants a request from now on.
+    next: state.next?.cause === 'operator' ? state.next : null,
     token,
     generation: token.generation,
-    unchanged: state.rejection?.fingerprint === token.fingerprint ? token.fingerprint : null,
+    rejection: isUnchanged && state.rejection ? { ...state.rejection, isUnchanged } : null,
+    pace: paceAfterToken(state, now, isOfClients ? token.answer : null),
+    endedEarlyMs: endedEarlyAfter(state, token.fingerprint, policy.maxAgeMs),
     lastSuccessAt: now,
   }
 }
 
 function afterFailure(state: TokenState, failed: Omit<TransientFailure, 'kind'>, step: Step): TokenState {
-  const { now, policy, random } = step
+  const { now, drawn } = step
   const { failure: before, credentialsId } = state
-  const attempts = (before?.attempts ?? 0) + 1
-  const leftMs = leftOfTokenMs(state, now)
-  const drawn = retryWait(failed, { attempts, policy, leftMs, random })
-  const lastMs = waitIntoLastTenthMs(state, drawn.waitMs, step)
-  const waitMs = lastMs === null ? drawn.waitMs : Math.max(lastMs, drawn.boundMs)
-  const minWaitMs = failed.reason === 'rejected' ? waitMs : drawn.minWaitMs
   const { reason, detail, status = null, askedBy = null } = failed
-  const since = before?.since ?? now
-  const retryAtMs = now.bootMs + waitMs
-  // An operator's request that failed in another way does not shorten a wait that the service asked for.
-  const atMs = Math.max(notBeforeMs(state), now.bootMs + minWaitMs)
+  const attempts = (before?.attempts ?? 0) + 1
+  const { retryAtMs, bounds } = retryPlan(failed, {
+    nowMs: now.bootMs,
+    attempts,
+    policy: isAtEndOfSame(state, failed, now) ? sooner(step.policy) : step.policy,
+    drawn,
+    left: leftOfToken(state, now),
+    bounds: boundsOf(state),
+  })
   return {
-    ...withNotBefore(state, { credentialsId, atMs }, now),
-    failure: { reason, detail, status, since, attempts, retryAtMs, askedBy },
-    refusal: null,
+    ...withBounds(state, { credentialsId, bounds }, now),
+    failure: { reason, detail, status, since: before?.since ?? now, attempts, retryAtMs, askedBy },
+    objection: reason === 'rejected' ? objectionOf(state, { ...failed, reason }, now) : state.objection,
+    next: actOf(state),
     postponement: null,
-    alert: reason === 'rejected' ? alertFor(state, { ...failed, reason }, now) : state.alert,
   }
 }
 
-/** Time until the token that is held goes stale or out of use, in ms; 0: there is none. */
-function leftOfTokenMs(state: TokenState, now: Instant): number {
-  return usableToken(state, now) === null ? 0 : nextExpiryMs(state, now) - now.bootMs
+/** The first delay after the end of a token that the service gave until then. */
+const SAME_AGAIN_DELAY_MS = 200
+const sooner = (policy: Step['policy']): Step['policy'] => ({
+  ...policy,
+  initialDelayMs: Math.min(SAME_AGAIN_DELAY_MS, policy.initialDelayMs),
+})
+
+/** The service gives a token until it ends, and does so a moment too long: the next one is there very soon. */
+function isAtEndOfSame({ token }: TokenState, { reason }: { reason: string }, now: Instant): boolean {
+  return token?.isSameUntilEnd === true && reason === 'malformed-answer' && token.expiresAtMs <= now.bootMs
 }
 
-const LAST_SHARE = 1 / 10
-
-/** A wait that ends in the last tenth of the token's life, for a wait that would end after it; null: `waitMs` can stay. */
-function waitIntoLastTenthMs(state: TokenState, waitMs: number, { now, random }: Step): number | null {
+/** What is left of the life of the token that is held; null: there is no usable one. */
+function leftOfToken(state: TokenState, now: Instant): LifeLeft | null {
   const token = usableToken(state, now)
   if (token === null) return null
-  const leftMs = usableUntilMs(token) - now.bootMs
-  const lastMs = LAST_SHARE * token.lifeMs
-  if (waitMs < leftMs || leftMs <= lastMs) return null
-  const fromMs = Math.max(leftMs - lastMs, leftMs / 2)
-  return fromMs + (leftMs - fromMs) * random()
+  return {
+    freshMs: nextExpiryMs(state, now) - now.bootMs,
+    usableMs: usableUntilMs(token) - now.bootMs,
+    lifeMs: token.lifeMs,
+  }
+}
+
+/** The wish of a person, which only an attempt fulfils. */
+function actOf({ next }: TokenState): TokenState['next'] {
+  return next?.cause === 'operator' || next?.cause === 'reload' || next?.cause === 'start' ? next : null
 }
 
 function afterRefusal(state: TokenState, refused: PermanentFailure, { now }: Step): TokenState {
-  const { reason, detail, status } = refused
-  const alert = alertFor(state, refused, now)
-  const { askedBy = null, known } = refused
-  const refusal: Refusal = {
-    reason,
-    detail,
-    status,
-    since: alert.since,
-    askedBy,
-    ...(known !== undefined && { known }),
-  }
-  return {
-    ...state,
-    refusal,
-    failure: null,
-    alert,
-    postponedUntilMs: null,
-    postponement: null,
-    rejection: null,
-  }
+  return { ...state, ...NOTHING_PENDING, objection: objectionOf(state, refused, now), next: actOf(state) }
 }
 
-/** The alert for a refusal or a rejection. One with the same reason keeps its start and the host that raised it. */
-function alertFor(
-  { alert }: TokenState,
-  { reason, detail, askedBy = null }: { reason: Alert['reason']; detail: string; askedBy?: string | null },
+/** One with the same reason as the one that stands keeps its start and the host that raised it. */
+function objectionOf(
+  { objection }: TokenState,
+  answer: Pick<PermanentFailure, 'detail' | 'askedBy' | 'known'> & {
+    readonly reason: Objection['reason']
+    readonly status?: number
+  },
   now: Instant,
-): Alert {
-  if (alert?.reason !== reason) return { reason, detail, since: now, askedBy }
-  return { reason, detail, since: alert.since, askedBy: alert.askedBy }
+): Objection {
+  const { reason, detail, status = null, askedBy = null, known = null } = answer
+  const { since, askedBy: raisedBy } = objection?.reason === reason ? objection : { since: now, askedBy }
+  return { reason, detail, status, since, askedBy: raisedBy, known }
 }
+
+// ---- time and operators ----------------------------------------------------------------------------------------------
 
 /** Time has passed, or the settings have changed: a wait longer than the present cap is drawn again. */
-export function afterTick(before: TokenState, { now, policy, random }: Step): TokenState {
+export function afterTick(before: TokenState, { now, policy, drawn }: Step): TokenState {
   const state = onWallClock(before, now)
   const { failure } = state
   if (failure === null) return state
-  const capMs = delayCapMs(policy, leftOfTokenMs(state, now))
+  const capMs = delayCapMs(policy, leftOfToken(state, now))
   const earliestMs = notBeforeMs(state)
   if (failure.retryAtMs <= Math.max(now.bootMs + capMs, earliestMs)) return state
-  const drawnMs = now.bootMs + backoffMs(failure.attempts, policy.initialDelayMs, capMs, random())
+  const drawnMs = now.bootMs + backoffMs(failure.attempts, { ...policy, maxDelayMs: capMs }, drawn)
   return { ...state, failure: { ...failure, retryAtMs: Math.max(drawnMs, earliestMs) } }
 }
 
@@ -253,13 +235,9 @@ function onWallClock(state: TokenState, now: Instant): TokenState {
   return received === token.received ? state : { ...state, token: { ...token, received } }
 }
 
-/** An operator asks: only an attempt that is under way delays the request. The age learned from clients is forgotten. */
-export function afterOperator(state: TokenState): TokenState {
-  return {
-    ...state,
-    forcedCause: isAsking(state) ? state.forcedCause : 'operator',
-    learnedMaxAge: null,
-  }
+/** An operator asks: only an attempt that is under way delays the request, and answers it. */
+export function afterOperator(state: TokenState, now: Instant): TokenState {
+  return isAsking(state) ? state : { ...state, next: { cause: 'operator', atMs: now.bootMs } }
 }
 
 // ---- other settings --------------------------------------------------------------------------------------------------
@@ -270,19 +248,27 @@ export function afterReload(
   step: Step,
 ): TokenState {
   const { refusedBy = state.refusedBy } = settings
-  const replanned = withMaxAge({ ...state, learnedMaxAge: null, refusedBy }, step)
+  const replanned = withMaxAge({ ...state, endedEarlyMs: [], refusedBy }, step)
   const reloaded = afterRefusals(replanned, settings.refuses)
   if (settings.credentialsId === state.credentialsId) return reloaded
-  return { ...withCredentials(reloaded, settings, step), forcedCause: 'reload' }
+  return {
+    ...withCredentials(reloaded, settings, step),
+    next: { cause: 'reload', atMs: step.now.bootMs },
+  }
 }
 
 /** Reports whether the description of the service still names this refusal. */
-export type Refuses = (refusal: Pick<Refusal, 'status' | 'reason' | 'detail'>) => boolean
+export type Refuses = (refusal: Pick<PermanentFailure, 'status' | 'reason' | 'detail'>) => boolean
 
 /** A refusal that the description of the service no longer names is forgotten, and its alert with it. */
 export function afterRefusals(state: TokenState, refuses: Refuses = () => true): TokenState {
-  const isForgotten = state.refusal !== null && !refuses(state.refusal)
-  return isForgotten ? { ...state, refusal: null, alert: null, forcedCause: null } : state
+  const { objection } = state
+  if (objection === null || !isPermanent(objection)) return state
+  // One of 1.2.0 that an operator's failed request had left as an alert alone has no status.
+  const { reason, detail, status } = objection
+  return status === null || refuses({ reason, detail, status })
+    ? state
+    : { ...state, objection: null, next: null }
 }
 
 /** Other credentials, or another service: the facts about the former ones are dropped, except `notBefore`. */
@@ -299,14 +285,15 @@ export function withCredentials(
   }
 }
 
-/** No request is to be made with these credentials before that moment. Moments that are past are forgotten. */
-export function withNotBefore(
+/** No request is to be made with these credentials before these bounds. Those that are past are forgotten. */
+export function withBounds(
   state: TokenState,
-  { credentialsId, atMs }: { credentialsId: string; atMs: number },
+  { credentialsId, bounds }: { credentialsId: string; bounds: Bounds },
   now: Instant,
 ): TokenState {
-  const bounds = Object.entries({ ...state.notBefore, [credentialsId]: atMs })
-  return { ...state, notBefore: Object.fromEntries(bounds.filter(([, endMs]) => endMs > now.bootMs)) }
+  const all = Object.entries({ ...state.notBefore, [credentialsId]: bounds })
+  const isAhead = ({ askedMs, paceMs }: Bounds): boolean => Math.max(askedMs, paceMs) > now.bootMs
+  return { ...state, notBefore: Object.fromEntries(all.filter(([, one]) => isAhead(one))) }
 }
 
 function withoutToken(state: TokenState, now: Instant): TokenState {
@@ -320,16 +307,16 @@ function withoutToken(state: TokenState, now: Instant): TokenState {
 }
 
 /** Another `refresh.maxAge` counts for the token that is held, too. */
-function withMaxAge(state: TokenState, { now, policy, random }: Step): TokenState {
+function withMaxAge(state: TokenState, { policy, drawn }: Step): TokenState {
   const { token } = state
-  const lifeMs = assumedLifeMs(state, policy, now)
+  const lifeMs = policy.maxAgeMs
   if (token?.expirySource !== 'assumed' || token.lifeMs === lifeMs) return state
   // An assumed life begins with the last answer that gave the token.
   const startMs = token.expiresAtMs - token.lifeMs
   const plan = {
     lifeMs,
     expiresAtMs: startMs + lifeMs,
-    refreshAtMs: startMs + refreshAfterMs(lifeMs, random()),
+    refreshAtMs: startMs + refreshAfterMs(lifeMs, drawn),
   }
   return { ...state, token: { ...token, ...plan } }
 }
@@ -337,6 +324,6 @@ function withMaxAge(state: TokenState, { now, policy, random }: Step): TokenStat
 /** A restart: a `refresh.maxAge` that was lowered meanwhile counts for the token that is held. */
 export function afterStart(saved: TokenState, step: Step): TokenState {
   const state = onWallClock(saved, step.now)
-  const isLowered = state.token !== null && assumedLifeMs(state, step.policy, step.now) < state.token.lifeMs
+  const isLowered = state.token !== null && step.policy.maxAgeMs < state.token.lifeMs
   return isLowered ? withMaxAge(state, step) : state
 }

@@ -36,7 +36,7 @@ export function createVariable(
   { clock, random, ...options }: { settings: RefreshSettings; clock: Clock; random: () => number },
 ) {
   let { settings } = options
-  const step = (): Step => ({ now: clock.now(), policy: settings.policy, random })
+  const step = (): Step => ({ now: clock.now(), policy: settings.policy, drawn: random() })
   let state = afterRefusals(afterStart(initial, step()), settings.refuses)
   let lastSignature = signatureOf(state, clock.now())
   const listeners = new Set<(event: KeeperEvent) => void>()
@@ -89,6 +89,21 @@ export function createVariable(
     })
   }
 
+  /** Resolves when an attempt is over, or with undefined when the signal is aborted. */
+  function nextAttempted(signal: AbortSignal): Promise<Attempted | undefined> {
+    return new Promise((resolve) => {
+      if (signal.aborted) return resolve(undefined)
+      const end = (attempted?: Attempted): void => {
+        endListening()
+        signal.removeEventListener('abort', onAbort)
+        resolve(attempted)
+      }
+      const onAbort = (): void => end()
+      const endListening = onEvent((event) => event.type === 'attempted' && end(event))
+      signal.addEventListener('abort', onAbort)
+    })
+  }
+
   return {
     get: (): TokenState => state,
     set,
@@ -105,6 +120,7 @@ export function createVariable(
     onEvent,
     listenUntil,
     waitUntil,
+    nextAttempted,
   }
 }
 

@@ -1,15 +1,9 @@
 // The states and transitions of src/README.md, found by trying every event in every state with the program's own functions.
 import type { Instant } from '../../src/lib/clock.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
-import { initialState, nextExpiryMs, phaseOf, usableUntilMs } from '../../src/token/state.ts'
+import { initialState, nextExpiryMs, phaseOf, usableUntilMs, refusalOf } from '../../src/token/state.ts'
 import type { Step, TokenState } from '../../src/token/state.ts'
-import {
-  afterAttemptBegan,
-  afterAttemptEnded,
-  afterReload,
-  afterTick,
-  nextState,
-} from '../../src/token/transitions.ts'
+import { afterAttemptBegan, afterReload, afterTick, nextState } from '../../src/token/transitions.ts'
 
 const SETTINGS = { baseUrl: 'https://api.example.com', credentialsId: 'first' }
 const policy = { maxAgeMs: 900_000, initialDelayMs: 1_000, maxDelayMs: 300_000 }
@@ -25,7 +19,7 @@ type Event = (situation: Situation, step: Step) => Situation
 const answered =
   (outcome: FetchOutcome): Event =>
   ({ state, now }, step) => ({
-    state: afterAttemptEnded(nextState(afterAttemptBegan(state, 'retry', now), outcome, step).state),
+    state: nextState(afterAttemptBegan(state, 'retry', now), outcome, step).state,
     now,
   })
 
@@ -34,7 +28,7 @@ const later: Event = ({ state, now }) => {
   const bootMs = nextExpiryMs(state, now)
   if (bootMs === Infinity) return { state, now }
   const then = { bootMs, wallMs: now.wallMs + bootMs - now.bootMs }
-  return { state: afterTick(state, { now: then, policy, random: () => 0 }), now: then }
+  return { state: afterTick(state, { now: then, policy, drawn: 0 }), now: then }
 }
 
 /** A reload with other settings. */
@@ -82,13 +76,13 @@ const EVENTS: readonly (readonly [name: string, event: Event])[] = [
 
 /** The facts by which two situations differ for these transitions. */
 function keyOf({ state, now }: Situation): string {
-  const { token, failure, refusal } = state
+  const { token, failure } = state
   const life = token === null ? 'none' : [token.expiresAtMs > now.bootMs, usableUntilMs(token) > now.bootMs]
   return JSON.stringify([
     life,
     token?.expirySource,
     failure !== null,
-    refusal !== null,
+    refusalOf(state) !== null,
     state.baseUrl,
     state.credentialsId,
   ])
@@ -104,7 +98,7 @@ export function transitions(): { from: string; to: string; events: readonly stri
     seen.add(keyOf(situation))
     const { state, now } = situation
     for (const [name, event] of EVENTS) {
-      const next = event(situation, { now, policy, random: () => 0 })
+      const next = event(situation, { now, policy, drawn: 0 })
       const edge = `${phaseOf(state, now)} ${phaseOf(next.state, next.now)}`
       found.set(edge, (found.get(edge) ?? new Set()).add(name))
       waiting.push(next)

@@ -154,7 +154,7 @@ describe('the status', () => {
       askedBy,
     } as const
     const { failure } = statusOf(
-      { ...state, refusal },
+      { ...state, objection: { ...refusal, known: null } },
       now,
       statusSourcesOf({ state: () => state, now: () => now }),
     )

@@ -62,7 +62,7 @@ async function alerting(
   onTestFinished(end)
   // Looking for what a former run left is real I/O.
   await readFile(path).catch(() => undefined)
-  const { isRaised = (options.state?.alert ?? null) !== null } = options
+  const { isRaised = (options.state?.objection ?? null) !== null } = options
   await expect.poll(() => isThere()).toBe(isRaised)
   const begin = async (): Promise<void> => {
     world.start()

@@ -195,6 +195,7 @@ test.each([503, undefined])(
       ...failure,
       retryAfterMs,
       askedBy: 'this',
+      known: String(STORE_MS),
     })
     expect(keptMs(known, 1_100)).toBe(retryAfterMs + HOUR_MS)
   },

@@ -3,7 +3,7 @@ import { onTestFinished, beforeEach, describe, expect, test } from 'vitest'
 import { shareToken } from '../../src/share/share-token.ts'
 import { StoreError } from '../../src/share/store.ts'
 import type { ServiceOutcome } from '../../src/token/outcome.ts'
-import { currentAlert, initialState, phaseOf } from '../../src/token/state.ts'
+import { currentAlert, initialState, phaseOf, refusalOf } from '../../src/token/state.ts'
 import { failures } from '../support/failures.ts'
 import {
   createShareWorld,
@@ -99,7 +99,7 @@ test('a shared refusal is that of a host which knew of it, and which its keeper 
   await settle()
   const again = world.host({ resumeState: host.share.resumeState() })
   await settle()
-  expect(again.keeper.state().refusal).toMatchObject({ reason: 'account-inactive' })
+  expect(refusalOf(again.keeper.state())).toMatchObject({ reason: 'account-inactive' })
   expect(world.asked).toHaveLength(1)
 })
 

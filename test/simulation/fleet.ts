@@ -55,7 +55,7 @@ export function runFleet(options: FleetOptions): Arrival[] {
   }
 
   function live(state: TokenState, daemon: number, now: Instant): TokenState {
-    const looked = afterTick(state, { now, policy, random })
+    const looked = afterTick(state, { now, policy, drawn: random() })
     if (dueAtMs(looked) > now.bootMs) return looked
     const { cause } = plannedAttempt(looked)
     const answer = service(now.bootMs)
@@ -64,7 +64,7 @@ export function runFleet(options: FleetOptions): Arrival[] {
     return nextState(afterRequest(afterAttemptBegan(looked, cause, now), cause, now), outcome, {
       now,
       policy,
-      random,
+      drawn: random(),
     }).state
   }
 

@@ -93,7 +93,7 @@ export async function runShareFleet(options: ShareFleetOptions): Promise<ShareFl
   const requestsMs: number[] = []
   const tokens = new Set<string>()
   let withoutTokenMs = 0
-  const step = () => ({ now: now(), policy: POLICY, random })
+  const step = () => ({ now: now(), policy: POLICY, drawn: random() })
 
   const fetchToken = (): Promise<FetchOutcome> => {
     requestsMs.push(nowMs)

@@ -4,18 +4,19 @@ import {
   formatSavedState,
   parseSavedToken,
   parseSavedState,
-  type SavedToken,
   type SavedState,
   type Written,
-} from '../../src/storage/state-store.ts'
-import { fingerprintOf } from '../../src/token/token.ts'
+} from '../../src/storage/saved-state.ts'
+import { fingerprintOf, type Token } from '../../src/token/token.ts'
 
 const at = { bootMs: 1_000, wallMs: 1_800_000_000_000 }
 const written: Written = { at, bootId: 'boot-one' }
 const remembered: SavedState = {
-  subject: 'subject',
-  generation: 3,
   isOrderly: true,
+  credentialsId: 'subject',
+  generation: 3,
+  answers: 7,
+  tokenlessFrom: at,
   failure: {
     reason: 'rejected',
     detail: 'Forbidden',
@@ -25,38 +26,33 @@ const remembered: SavedState = {
     retryAtMs: 5_000,
     askedBy: 'web-17',
   },
-  refusal: {
+  objection: {
     reason: 'account-inactive',
     detail: 'Your account is not active',
     status: 500,
     since: at,
     askedBy: 'web-17',
+    known: 'what share/ wrote',
   },
-  alert: { reason: 'account-not-found', detail: 'Account not found', since: at, askedBy: 'web-17' },
-  notBeforeMs: 4_000,
-  otherBounds: { other: 6_000 },
-  tokenlessFrom: at,
-  lastClientRequestAtMs: 900,
-  learned: { maxAgeMs: 120_000, atMs: 800 },
+  notBefore: { other: { askedMs: 6_000, paceMs: 7_000 } },
+  pace: { requestedMs: 900, answer: 6, reported: 1 },
   lastRequestAt: at,
   lastSuccessAt: at,
-  fence: 1_800_000_000_001,
-  hosts: 12,
 }
-const kept: SavedToken = {
-  subject: 'subject',
-  fence: 1_800_000_000_001,
-  token: {
-    accessToken: 'opaque',
-    fingerprint: fingerprintOf('opaque'),
-    generation: 1,
-    baseUrl: 'https://api.example.com',
-    received: at,
-    lifeMs: 900_000,
-    expiresAtMs: 901_000,
-    expirySource: 'assumed',
-    refreshAtMs: 500_000,
-  },
+const kept: Token = {
+  accessToken: 'opaque',
+  fingerprint: fingerprintOf('opaque'),
+  generation: 1,
+  baseUrl: 'https://api.example.com',
+  credentialsId: 'subject',
+  received: at,
+  lifeMs: 900_000,
+  expiresAtMs: 901_000,
+  expirySource: 'assumed',
+  refreshAtMs: 500_000,
+  answer: 5,
+  isSameUntilEnd: false,
+  known: 'what share/ wrote',
 }
 
 /** The file that was written, with the value at the path replaced. */
@@ -78,12 +74,10 @@ function partsOf(value: object, path = ''): [string, unknown][] {
   })
 }
 const MAY_BE_NULL =
-  /^(?:written.bootId|remembered.(?:(?:failure|refusal|alert)(?:.askedBy)?|failure.status|notBeforeMs|tokenlessFrom|lastClientRequestAtMs|learned|lastRequestAt|lastSuccessAt))$/
+  /^(?:written.bootId|kept.known|remembered.(?:(?:failure|objection)(?:.askedBy|.status|.known)?|tokenlessFrom|pace.(?:requestedMs|answer)|lastRequestAt|lastSuccessAt))$/
 
 const isBounds = (path: string, stranger: unknown): boolean =>
-  path === 'remembered.otherBounds'
-    ? typeof stranger === 'object' && stranger !== null
-    : stranger === undefined
+  path === 'remembered.notBefore' ? typeof stranger === 'object' && stranger !== null : stranger === undefined
 
 const files = [
   { name: 'what is remembered', text: formatSavedState(remembered, written), parse: parseSavedState },
@@ -103,14 +97,14 @@ describe.each(files)('$name', ({ text, parse }) => {
         const isOfItsType = typeof stranger === typeof right && typeof right !== 'object'
         if (isOfItsType || (stranger === null && MAY_BE_NULL.test(path))) continue
         // Bounds of other credentials are any number of them, also none.
-        if (path.startsWith('remembered.otherBounds') && isBounds(path, stranger)) continue
+        if (/^remembered.notBefore(?:.other)?$/.test(path) && isBounds(path, stranger)) continue
         expect(parse(changed(text, path, stranger)), JSON.stringify(stranger)).toBeUndefined()
       }
     },
   )
 
   test('is nothing in another version, or in a file of another kind', () => {
-    for (const version of [0, 1, 3, '2', null])
+    for (const version of [0, 1, 2, 4, '3', null])
       expect(parse(changed(text, 'version', version))).toBeUndefined()
     for (const other of files) if (other.parse !== parse) expect(other.parse(text)).toBeUndefined()
     expect(parse(`[${text}]`)).toBeUndefined()
@@ -122,8 +116,8 @@ describe('what is remembered', () => {
   const read = (path: string, value: unknown) =>
     parseSavedState(changed(formatSavedState(remembered, written), path, value))
 
-  test('may have neither failure nor refusal nor alert nor boot', () => {
-    for (const path of ['remembered.failure', 'remembered.refusal', 'remembered.alert', 'written.bootId'])
+  test('may have neither failure nor objection nor boot', () => {
+    for (const path of ['remembered.failure', 'remembered.objection', 'written.bootId'])
       expect(read(path, null)).toBeDefined()
     expect(read('remembered.failure.status', null)).toBeDefined()
     expect(read('remembered.failure.since', null)).toBeUndefined()
@@ -136,8 +130,7 @@ describe('what is remembered', () => {
     for (const reason of ['', ...permanent, ...transient, 'rejected']) {
       const known = (path: string) => read(`remembered.${path}.reason`, reason) !== undefined
       expect([reason, known('failure')]).toEqual([reason, [...transient, 'rejected'].includes(reason)])
-      expect([reason, known('refusal')]).toEqual([reason, permanent.includes(reason)])
-      expect([reason, known('alert')]).toEqual([reason, alerting.has(reason)])
+      expect([reason, known('objection')]).toEqual([reason, alerting.has(reason)])
     }
   })
 
@@ -156,14 +149,14 @@ describe('the token that is kept', () => {
     parseSavedToken(changed(formatSavedToken(kept, written), path, value))
 
   test('is vouched for by its fingerprint', () => {
-    expect(read('kept.token.accessToken', 'opaquf')).toBeUndefined()
-    expect(read('kept.token.fingerprint', fingerprintOf('other'))).toBeUndefined()
+    expect(read('kept.accessToken', 'opaquf')).toBeUndefined()
+    expect(read('kept.fingerprint', fingerprintOf('other'))).toBeUndefined()
   })
 
   test('has a life, that of a JWT or an assumed one', () => {
-    for (const lifeMs of [0, -1]) expect(read('kept.token.lifeMs', lifeMs)).toBeUndefined()
-    expect(read('kept.token.lifeMs', 0.5)).toBeDefined()
-    expect(read('kept.token.expirySource', 'jwt')).toBeDefined()
-    expect(read('kept.token.expirySource', '')).toBeUndefined()
+    for (const lifeMs of [0, -1]) expect(read('kept.lifeMs', lifeMs)).toBeUndefined()
+    expect(read('kept.lifeMs', 0.5)).toBeDefined()
+    expect(read('kept.expirySource', 'jwt')).toBeDefined()
+    expect(read('kept.expirySource', '')).toBeUndefined()
   })
 })

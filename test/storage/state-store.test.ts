@@ -17,19 +17,22 @@ import { chmod, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { Secret } from '../../src/lib/secret.ts'
-import { createStateStore, parseSavedState, parseSavedToken } from '../../src/storage/state-store.ts'
+import { parseSavedState, parseSavedToken } from '../../src/storage/saved-state.ts'
+import { createStateStore } from '../../src/storage/state-store.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
 import {
   notBeforeMs,
   dueAtMs,
   initialState,
   noTokenSince,
+  phaseOf,
   plannedAttempt,
   usableToken,
   type Policy,
   type TokenState,
 } from '../../src/token/state.ts'
 import { afterReload, afterRequest, nextState } from '../../src/token/transitions.ts'
+import { fingerprintOf } from '../../src/token/token.ts'
 import { createFakeClock, type FakeClock } from '../support/fake-clock.ts'
 import { jwtOf } from '../support/jwt.ts'
 import { createRecords } from '../support/records.ts'
@@ -62,8 +65,8 @@ const limited: FetchOutcome = {
 /** The token that is kept has other facts. */
 async function changeToken(runtimeDirectory: string, facts: object): Promise<void> {
   const path = join(runtimeDirectory, 'kept.json')
-  const file = JSON.parse(readFileSync(path, 'utf8')) as { kept: { token: object } }
-  Object.assign(file.kept.token, facts)
+  const file = JSON.parse(readFileSync(path, 'utf8')) as { kept: object }
+  Object.assign(file.kept, facts)
   await writeFile(path, JSON.stringify(file))
 }
 
@@ -72,7 +75,7 @@ async function scene() {
   const runtimeDirectory = await tempDirectory('memory')
   const stateDirectory = await tempDirectory()
   const records = createRecords()
-  const step = () => ({ now: clock.now(), policy, random: () => 0.5 })
+  const step = () => ({ now: clock.now(), policy, drawn: 0.5 })
   let tokens = 0
   return {
     clock,
@@ -132,34 +135,38 @@ describe('facts that outlive the process', () => {
     expect(noTokenSince((await start()).state, clock.now())).toEqual(clock.now())
   })
 
-  it('are the instants of the last request and of the last success, and the fleet', async () => {
+  it('are the instants of the last request and of the last success, and the pace of clients', async () => {
     const { start, answered, ok, clock } = await scene()
     const { store, state } = await start()
     const succeededAt = clock.now()
     const held = answered(state, ok())
     await clock.advance(MINUTE)
-    store.setFleet({ fence: 1_800_000_000_007, hosts: 12 })
-    await store.save(answered(held, down))
+    const pace = { requestedMs: clock.now().bootMs, answer: 7, reported: 2 }
+    await store.save({ ...answered(held, down), pace })
     const requestedAt = clock.now()
     await clock.advance(MINUTE)
     const after = await start()
     expect(after.state).toMatchObject({ lastSuccessAt: succeededAt, lastRequestAt: requestedAt, requests: 0 })
     expect(after.state.notBefore).toEqual({})
-    expect(after.store.fleet()).toEqual({ fence: 1_800_000_000_007, hosts: 12 })
+    expect(after.state.pace).toEqual(pace)
     const elsewhere = await start({ credentials: SECOND })
-    expect(elsewhere.state).toMatchObject({ lastSuccessAt: succeededAt })
-    expect(elsewhere.store.fleet()).toEqual({ fence: 0, hosts: 12 })
+    expect(elsewhere.state).toMatchObject({ lastSuccessAt: succeededAt, pace })
   })
 })
 
 describe('an orderly stop', () => {
-  it('lets the next start ask at once about a refusal, which a crash does not', async () => {
-    const { start, answered } = await scene()
+  it('lets the next start ask once as long as an alert stands, which a crash does not', async () => {
+    const { start, answered, ok, clock } = await scene()
     const { store, state } = await start()
-    await store.close(answered(state, refused))
-    const again = await start()
-    expect(plannedAttempt(again.state)).toEqual({ cause: 'start', atMs: -Infinity })
-    expect((await start()).state).toMatchObject({ refusal: expect.anything(), forcedCause: null })
+    const refusing = answered(answered(state, ok()), refused)
+    // An operator has asked since, in vain.
+    for (const alerting of [refusing, answered(refusing, down)]) {
+      await store.close(alerting)
+      const again = await start()
+      expect(plannedAttempt(again.state)).toEqual({ cause: 'start', atMs: clock.now().bootMs })
+      expect(phaseOf(again.state, clock.now())).toBe('refused')
+      expect((await start()).state).toMatchObject({ objection: refusing.objection, next: null })
+    }
   })
 
   it('leaves of a failure only the wait that the service asked for, and a crash leaves all of it', async () => {
@@ -190,8 +197,8 @@ describe('other credentials', () => {
     expect(store.credentialsIdOf(BASE_URL, FIRST)).not.toBe(store.credentialsIdOf(BASE_URL, SECOND))
     await rm(join(stateDirectory, 'key'))
     const after = (await start()).state
-    expect(after).toMatchObject({ token: expect.anything(), refusal: null })
-    expect(dueAtMs(after)).toBe(-Infinity)
+    expect(after).toMatchObject({ token: expect.anything(), objection: null })
+    expect(dueAtMs(after)).toBe(0)
   })
 
   it('leave a kept token in use, and another service does not', async () => {
@@ -231,14 +238,12 @@ describe('the count of tokens', () => {
   it('goes on from the larger of what was kept and what was remembered', async () => {
     const { start, answered, ok, runtimeDirectory, stateDirectory } = await scene()
     const { store, state } = await start()
-    store.setFleet({ fence: 7, hosts: 2 })
     await store.save(answered(answered(state, ok()), ok()))
     await rm(join(stateDirectory, 'memory.json'))
     const kept = await start()
-    expect(kept.store.fleet()).toEqual({ fence: 7, hosts: 0 })
-    expect(kept.state).toMatchObject({ token: expect.anything(), refusal: null, generation: 2 })
+    expect(kept.state).toMatchObject({ token: expect.anything(), objection: null, generation: 2 })
     await rm(join(runtimeDirectory, 'kept.json'))
-    expect((await start()).state).toMatchObject({ token: null, refusal: null, generation: 2 })
+    expect((await start()).state).toMatchObject({ token: null, objection: null, generation: 2 })
   })
 })
 
@@ -252,6 +257,127 @@ it('a kept token that is older than the state remembers was replaced, and is not
   await store.save(answered(held, ok()))
   writeFileSync(path, kept)
   expect((await start()).state).toMatchObject({ token: null, generation: 2 })
+})
+
+describe('a kill between the two files', () => {
+  it('revives nothing that the token’s answer had ended, though the service gave the same token again', async () => {
+    for (const ending of [refused, limited, down])
+      for (const isSame of [false, true]) {
+        const { start, answered, ok, stateDirectory } = await scene()
+        const { store, state } = await start()
+        const token = ok()
+        const before = answered(answered(state, token), ending)
+        await store.save(before)
+        const path = join(stateDirectory, 'memory.json')
+        const older = readFileSync(path)
+        const after = answered(before, isSame ? token : ok())
+        await store.save(after)
+        writeFileSync(path, older)
+        const { state: restored } = await start()
+        expect(restored).toMatchObject({ token: after.token, objection: null, failure: null, notBefore: {} })
+        expect(dueAtMs(restored)).toBe(after.token?.refreshAtMs)
+      }
+  })
+
+  it('leaves what came after the token, and what is known of other credentials', async () => {
+    const { start, answered, ok, stateDirectory, runtimeDirectory } = await scene()
+    const { store, state } = await start()
+    const held = answered(state, ok())
+    await store.save(held)
+    const kept = readFileSync(join(runtimeDirectory, 'kept.json'))
+    const refusing = answered(held, refused)
+    await store.save(refusing)
+    writeFileSync(join(runtimeDirectory, 'kept.json'), kept)
+    expect((await start()).state).toMatchObject({ token: held.token, objection: refusing.objection })
+    const path = join(stateDirectory, 'memory.json')
+    await store.save(answered(state, limited))
+    const older = readFileSync(path)
+    await store.save(answered(answered(state, limited), ok()))
+    writeFileSync(path, older)
+    const { credentialsId } = state
+    const elsewhere = (await start({ credentials: SECOND })).state
+    expect(elsewhere.notBefore).not.toHaveProperty(credentialsId)
+  })
+})
+
+describe('the files of 1.2.0', () => {
+  const token = jwtOf({ iat: 1_800_000_000, exp: 1_800_003_600 }, 1)
+  const at = { bootMs: 1_000_000, wallMs: 1_800_000_000_000 }
+  const written = { at, bootId: 'boot-one' }
+  const trouble = { detail: 'Your account is not active', since: at, askedBy: null }
+
+  async function upgraded(remembered: object, kept: object = {}) {
+    const { start, runtimeDirectory, stateDirectory, clock } = await scene()
+    const { state } = await start()
+    const subject = state.credentialsId
+    const life = {
+      received: at,
+      lifeMs: HOUR,
+      expiresAtMs: at.bootMs + HOUR,
+      refreshAtMs: at.bootMs + HOUR / 2,
+    }
+    const facts = {
+      subject,
+      generation: 3,
+      isOrderly: false,
+      failure: null,
+      refusal: null,
+      alert: null,
+      notBeforeMs: null,
+      otherBounds: { other: at.bootMs + 1 },
+      tokenlessFrom: at,
+      lastClientRequestAtMs: at.bootMs - 1,
+      learned: { maxAgeMs: 1, atMs: 1 },
+      lastRequestAt: at,
+      lastSuccessAt: at,
+      fence: 7,
+      hosts: 2,
+      ...remembered,
+    }
+    const of = {
+      accessToken: token,
+      fingerprint: fingerprintOf(token),
+      baseUrl: BASE_URL,
+      expirySource: 'jwt',
+    }
+    const held = { subject, fence: 7, token: { ...of, generation: 3, ...life, ...kept } }
+    for (const [path, content] of [
+      [join(stateDirectory, 'memory.json'), { remembered: facts }],
+      [join(runtimeDirectory, 'kept.json'), { kept: held }],
+    ] as const)
+      await writeFile(path, JSON.stringify({ version: 2, written, ...content }), { mode: 0o600 })
+    return { state: (await start()).state, again: (await start()).state, now: clock.now() }
+  }
+
+  it('are read once, and hold their token and their facts', async () => {
+    const failure = {
+      ...trouble,
+      reason: 'rate-limited',
+      status: 429,
+      attempts: 2,
+      retryAtMs: at.bootMs + MINUTE,
+    }
+    const { state, again } = await upgraded({ failure, notBeforeMs: at.bootMs + MINUTE })
+    expect(again).toEqual(state)
+    expect(state).toMatchObject({ failure, generation: 3, lastSuccessAt: at, lastRequestAt: at })
+    expect(state.token).toMatchObject({ accessToken: token, isSameUntilEnd: false, known: null })
+    expect(state.pace).toEqual({ requestedMs: at.bootMs - 1, answer: null, reported: 0 })
+    expect(state.notBefore).toEqual({
+      other: { askedMs: at.bootMs + 1, paceMs: 0 },
+      [state.credentialsId]: { askedMs: at.bootMs + MINUTE, paceMs: 0 },
+    })
+  })
+
+  it('hold a refusal, or the alert that stood beside a failure, unless the token is newer', async () => {
+    const refusal = { ...trouble, reason: 'account-inactive', status: 500 }
+    const known = await upgraded({ refusal, alert: { ...trouble, reason: 'account-inactive' } })
+    expect(known.state.objection).toEqual({ ...refusal, known: null })
+    expect(phaseOf(known.state, known.now)).toBe('refused')
+    const alert = { ...trouble, reason: 'rejected' }
+    expect((await upgraded({ alert })).state.objection).toEqual({ ...alert, status: null, known: null })
+    const older = await upgraded({ refusal }, { generation: 4 })
+    expect(older.state).toMatchObject({ objection: null, generation: 4, token: { accessToken: token } })
+  })
 })
 
 describe('the boot', () => {
@@ -336,10 +462,10 @@ describe('the boot', () => {
       retryAtMs: latest,
     })
     expect(notBeforeMs(failed)).toBe(latest)
-    expect(failed.alert?.since.bootMs).toBe(5_000)
+    expect(failed.objection?.since.bootMs).toBe(5_000)
     await store.save(answered(state, refused))
     const { state: refusing } = await start({ boot: 'boot-two' })
-    expect(refusing.refusal !== null && refusing.refusal.since.bootMs).toBe(5_000)
+    expect(refusing.objection?.since.bootMs).toBe(5_000)
   })
 
   it('that cannot be reported is this one where the directory lives in memory, else another', async () => {
@@ -416,7 +542,7 @@ describe('the files', () => {
   const damages: [fault: string, damage: (file: string) => unknown][] = [
     [torn, (file) => writeFileSync(file, readFileSync(file).subarray(0, 50))],
     [torn, (file) => writeFileSync(file, '{"hello":"world"}')],
-    [torn, (file) => writeFileSync(file, readFileSync(file, 'utf8').replace('"version":2', '"version":1'))],
+    [torn, (file) => writeFileSync(file, readFileSync(file, 'utf8').replace('"version":3', '"version":1'))],
     [torn, (file) => truncateSync(file, 0)],
     [torn, (file) => truncateSync(file, 256 * 1024)],
     [odd, (file) => truncateSync(file, 256 * 1024 + 1)],

@@ -412,7 +412,7 @@ export async function createFleetStoryWorld(random: () => number) {
       const token = usableToken(state, now)
       if (token !== null)
         check((ends.get(token.accessToken) ?? -Infinity) > nowMs() - 1, 'a token is handed out after its end')
-      if (phaseOf(state, now) === 'refused') check(state.alert !== null, 'a refusal without an alert')
+      if (phaseOf(state, now) === 'refused') check(state.objection !== null, 'a refusal without an alert')
       else check(dueAtMs(state) - now.bootMs <= DAY_MS, 'nothing is planned within a day')
     }
   }

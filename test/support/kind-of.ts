@@ -1,7 +1,7 @@
 // The kind of a state, in one word.
-import type { TokenState } from '../../src/token/state.ts'
+import { refusalOf, type TokenState } from '../../src/token/state.ts'
 
-export function kindOf({ refusal, token }: TokenState): 'refused' | 'held' | 'waiting' {
-  if (refusal !== null) return 'refused'
-  return token === null ? 'waiting' : 'held'
+export function kindOf(state: TokenState): 'refused' | 'held' | 'waiting' {
+  if (refusalOf(state) !== null) return 'refused'
+  return state.token === null ? 'waiting' : 'held'
 }

@@ -1,7 +1,7 @@
 // A daemon on a fake clock that is scraped: the real keeper and metrics, as series for promtool's unit tests.
 import type { MetricsSample } from '../../src/report/metrics.ts'
 import { createMetrics } from '../../src/report/metrics.ts'
-import { restoredState, savedStateOf, savedTokenOf } from '../../src/storage/state-store.ts'
+import { restoredState, savedStateOf, savedTokenOf } from '../../src/storage/saved-state.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
 import { currentAlert, type TokenState } from '../../src/token/state.ts'
 import { createFakeClock } from './fake-clock.ts'
@@ -34,7 +34,6 @@ export interface ScrapedDaemon {
 
 const LABELS = 'instance="host:9477",job="kyc-tokend"'
 const NO_TOKEN_AFTER_MS = 600_000
-const STORE = { fence: 0, hosts: 0 }
 const SAMPLE: Omit<MetricsSample, 'alert' | 'startedAtMs'> = {
   version: '1.2.3',
   residentBytes: 45_000_000,
@@ -138,13 +137,13 @@ export async function scrapedSeries(
       isUp = false
       await pass(downSeconds)
       isUp = true
-      const remembered = savedStateOf(last, { isOrderly: true, ...STORE })
+      const remembered = savedStateOf(last, { isOrderly: true })
       const restored = restoredState(last, {
         now: clock.now(),
-        token: savedTokenOf(last, STORE),
+        token: savedTokenOf(last),
         saved: { remembered, written, isThisBoot: true },
       })
-      running = startProcess(restored.state)
+      running = startProcess(restored)
       running.world.start()
       await clock.settle()
     },

@@ -4,7 +4,10 @@ import {
   backoffMs,
   delayCapMs,
   MAX_DELAY_WITHOUT_TOKEN_MS,
-  retryWait,
+  ENDLESS,
+  NO_BOUNDS,
+  retryPlan,
+  type LifeLeft,
   type RetryPolicy,
 } from '../../src/token/backoff.ts'
 
@@ -13,19 +16,22 @@ const policies: fc.Arbitrary<RetryPolicy> = fc
   .tuple(fc.integer({ min: 1, max: 60_000 }), fc.integer({ min: 0, max: 3_600_000 }))
   .map(([initialDelayMs, more]) => ({ initialDelayMs, maxDelayMs: initialDelayMs + more }))
 const attempts = fc.integer({ min: 1, max: 5_000 })
-const lefts = fc.constantFrom(0, 10_000, Infinity)
+/** A life with so much left, in ms. */
+const left = (ms: number): LifeLeft => ({ ...ENDLESS, freshMs: ms })
 
 describe('the backoff', () => {
   test('doubles from the initial delay up to the cap', () => {
-    const delays = [1, 2, 3, 4, 10, 11].map((attempt) => backoffMs(attempt, 1_000, 300_000, 1))
+    const delays = [1, 2, 3, 4, 10, 11].map((attempt) =>
+      backoffMs(attempt, { initialDelayMs: 1_000, maxDelayMs: 300_000 }, 1),
+    )
     expect(delays).toEqual([1_000, 2_000, 4_000, 8_000, 300_000, 300_000])
-    expect(backoffMs(30, 1_000, 300_000, 0)).toBe(150_000)
+    expect(backoffMs(30, { initialDelayMs: 1_000, maxDelayMs: 300_000 }, 0)).toBe(150_000)
   })
 
   test('draws each delay d from [d/2, d], at the cap and after thousands of attempts too', () => {
     fc.assert(
       fc.property(attempts, policies, drawn, (attempt, policy, chance) => {
-        const waitMs = backoffMs(attempt, policy.initialDelayMs, policy.maxDelayMs, chance)
+        const waitMs = backoffMs(attempt, policy, chance)
         const delayMs = Math.min(policy.maxDelayMs, policy.initialDelayMs * 2 ** (attempt - 1))
         expect(waitMs).toBeGreaterThanOrEqual(delayMs / 2)
         expect(waitMs).toBeLessThanOrEqual(delayMs)
@@ -35,17 +41,17 @@ describe('the backoff', () => {
 
   test('is capped by a minute while there is no usable token, and by maxDelay while there is one', () => {
     const policy = { initialDelayMs: 1_000, maxDelayMs: 300_000 }
-    expect(delayCapMs(policy, Infinity)).toBe(300_000)
-    expect(delayCapMs(policy, 0)).toBe(MAX_DELAY_WITHOUT_TOKEN_MS)
-    expect(delayCapMs({ ...policy, maxDelayMs: 20_000 }, 0)).toBe(20_000)
-    expect(delayCapMs(policy, 90_000)).toBe(90_000)
-    expect(delayCapMs(policy, 10)).toBe(policy.initialDelayMs)
+    expect(delayCapMs(policy, ENDLESS)).toBe(300_000)
+    expect(delayCapMs(policy, null)).toBe(MAX_DELAY_WITHOUT_TOKEN_MS)
+    expect(delayCapMs({ ...policy, maxDelayMs: 20_000 }, null)).toBe(20_000)
+    expect(delayCapMs(policy, left(90_000))).toBe(90_000)
+    expect(delayCapMs(policy, left(10))).toBe(policy.initialDelayMs)
   })
 })
 
 describe('the wait after a failure', () => {
   const policy = { initialDelayMs: 1_000, maxDelayMs: 300_000 }
-  const situation = { attempts: 1, policy, leftMs: 0 }
+  const situation = { nowMs: 0, attempts: 1, policy, left: null, bounds: NO_BOUNDS }
 
   test.each([
     ['Retry-After and 0 to 20 % more', { reason: 'rate-limited', retryAfterMs: 120_000 }, [120_000, 144_000]],
@@ -60,29 +66,36 @@ describe('the wait after a failure', () => {
       [60_000, 72_000],
     ],
   ] as const)('is %s', (_, failure, bounds) => {
-    const waits = [0, 1].map((drawnLast) => retryWait(failure, { ...situation, random: () => drawnLast }))
-    expect(waits.map(({ waitMs }) => waitMs)).toEqual(bounds)
-    expect(waits.map(({ minWaitMs }) => minWaitMs)).toEqual(bounds)
+    const plans = [0, 1].map((chance) => retryPlan(failure, { ...situation, drawn: chance }))
+    expect(plans.map(({ retryAtMs }) => retryAtMs)).toEqual(bounds)
+    expect(plans.map((plan) => plan.bounds)).toEqual(bounds.map((askedMs) => ({ askedMs, paceMs: 0 })))
   })
 
   test('is 5 to 10 minutes after `rejected`, however often it happened', () => {
     fc.assert(
-      fc.property(attempts, policies, drawn, lefts, (attempt, someP, chance, leftMs) => {
-        const { waitMs, minWaitMs } = retryWait(
-          { reason: 'rejected' },
-          { attempts: attempt, policy: someP, leftMs, random: () => chance },
-        )
-        expect(waitMs).toBeGreaterThanOrEqual(300_000)
-        expect(waitMs).toBeLessThanOrEqual(600_000)
-        expect(minWaitMs).toBe(waitMs)
+      fc.property(attempts, policies, drawn, (attempt, someP, chance) => {
+        for (const life of [null, left(10_000), ENDLESS]) {
+          const some = { ...situation, attempts: attempt, policy: someP, drawn: chance, left: life }
+          const plan = retryPlan({ reason: 'rejected' }, some)
+          expect(plan.retryAtMs).toBeGreaterThanOrEqual(300_000)
+          expect(plan.retryAtMs).toBeLessThanOrEqual(600_000)
+          expect(plan.bounds).toEqual({ askedMs: 0, paceMs: plan.retryAtMs })
+        }
       }),
     )
   })
 
-  test('is the backoff where Retry-After is shorter, and has no floor where the service named none', () => {
-    const late = { ...situation, attempts: 30, random: () => 0 }
-    const named = retryWait({ reason: 'server-error', retryAfterMs: 2_000 }, late)
-    expect(named).toEqual({ waitMs: 30_000, minWaitMs: 2_000, boundMs: 2_000 })
-    expect(retryWait({ reason: 'network' }, late)).toEqual({ waitMs: 30_000, minWaitMs: 0, boundMs: 0 })
+  test('is the backoff where Retry-After is shorter, and has no bound where the service named none', () => {
+    const late = { ...situation, attempts: 30, drawn: 0 }
+    const named = retryPlan({ reason: 'server-error', retryAfterMs: 2_000 }, late)
+    expect(named).toEqual({ retryAtMs: 30_000, bounds: { askedMs: 2_000, paceMs: 0 } })
+    expect(retryPlan({ reason: 'network' }, late)).toEqual({ retryAtMs: 30_000, bounds: NO_BOUNDS })
+  })
+
+  test('is not shortened by a later answer of another kind, save after `rejected`', () => {
+    const after = (bounds: { askedMs: number; paceMs: number }) =>
+      retryPlan({ reason: 'network' }, { ...situation, drawn: 0, bounds })
+    expect(after({ askedMs: 200_000, paceMs: 0 })).toMatchObject({ retryAtMs: 200_000 })
+    expect(after({ askedMs: 0, paceMs: 400_000 })).toEqual({ retryAtMs: 500, bounds: NO_BOUNDS })
   })
 })

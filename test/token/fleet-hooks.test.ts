@@ -2,7 +2,7 @@
 import { expect, onTestFinished, test } from 'vitest'
 import type { KeeperEvent } from '../../src/token/keeper.ts'
 import type { FetchOutcome, FetchToken } from '../../src/token/outcome.ts'
-import { currentAlert, dueAtMs, usableToken } from '../../src/token/state.ts'
+import { currentAlert, dueAtMs, refusalOf, usableToken } from '../../src/token/state.ts'
 import { failures } from '../support/failures.ts'
 import { createKeeperWorld } from '../support/keeper-world.ts'
 
@@ -40,7 +40,7 @@ const postponed = { kind: 'postponed', retryAfterMs: 7 * MINUTE, askedBy: 'web-2
 test('an attempt that is put off is no failure, raises no alert, and is made again when its time is over', async () => {
   const { fetchToken, causes } = giving(postponed, adopted)
   const { keeper, clock, dueInMs, events } = await running(fetchToken)
-  expect(keeper.state()).toMatchObject({ failure: null, alert: null, requests: 0, lastRequestAt: null })
+  expect(keeper.state()).toMatchObject({ failure: null, objection: null, requests: 0, lastRequestAt: null })
   expect(dueInMs()).toBe(7 * MINUTE)
   expect(events).toMatchObject([{ outcome: postponed, tookMs: null }])
   await clock.advance(7 * MINUTE - 1)
@@ -49,7 +49,7 @@ test('an attempt that is put off is no failure, raises no alert, and is made aga
   expect(causes).toEqual(['start', 'start'])
   expect(keeper.state()).toMatchObject({
     token: { accessToken: 'of-another-host' },
-    postponedUntilMs: null,
+    next: null,
   })
 })
 
@@ -58,7 +58,7 @@ test('an attempt that is put off does not hold back an operator, who is answered
   const { keeper, clock } = await running(fetchToken)
   expect(await keeper.refresh(never)).toEqual(postponed)
   await clock.advance(20 * MINUTE)
-  expect(causes).toEqual(['start', 'operator', 'refresh', 'refresh'])
+  expect(causes).toEqual(['start', 'operator', 'retry', 'retry'])
 })
 
 test('an operator who asks during an attempt that is put off is answered by one of their own', async () => {
@@ -87,7 +87,7 @@ test('an attempt that is put off leaves a refusal, and is made again when its ti
   const { keeper, clock } = await running(fetchToken)
   void keeper.refresh(never)
   await clock.settle()
-  expect(keeper.state()).toMatchObject({ refusal: { reason: 'account-inactive' }, failure: null })
+  expect(refusalOf(keeper.state())).toMatchObject({ reason: 'account-inactive' })
   await clock.advance(7 * MINUTE)
   expect(causes).toEqual(['start', 'operator', 'retry'])
 })
@@ -141,7 +141,7 @@ test("an outcome of another host ends a client's wish, and an attempt that was p
   keeper.reject(fingerprint())
   await clock.settle()
   keeper.reject(fingerprint())
-  expect(keeper.state().clientRequestAtMs).not.toBeNull()
+  expect(keeper.state().next?.cause).toBe('client')
   const since = clock.now()
   for (const reason of ['share-lost', 'share-lost', 'network'] as const) {
     keeper.offer({ kind: 'postponed', retryAfterMs: MINUTE, reason, askedBy: 'web-2' })
@@ -150,7 +150,7 @@ test("an outcome of another host ends a client's wish, and an attempt that was p
     await clock.advance(1_000)
   }
   keeper.offer(adopted)
-  const nothing = { clientRequestAtMs: null, postponedUntilMs: null, postponement: null }
+  const nothing = { next: null, postponement: null }
   expect(keeper.state()).toMatchObject(nothing)
   await clock.advance(2 * MINUTE)
   expect(asked()).toBe(2)
@@ -159,12 +159,12 @@ test("an outcome of another host ends a client's wish, and an attempt that was p
 test('a refusal or a failure of another host counts as if it were its own', async () => {
   const { keeper, clock, dueInMs } = await running()
   keeper.offer({ ...failures.inactive, askedBy: 'web-2' })
-  expect(keeper.state()).toMatchObject({ refusal: { reason: 'account-inactive' }, alert: {} })
+  expect(refusalOf(keeper.state())).toMatchObject({ reason: 'account-inactive', askedBy: 'web-2' })
   expect(dueInMs()).toBe(Infinity)
   keeper.offer({ ...failures.timeout, askedBy: 'web-2' })
-  expect(keeper.state()).toMatchObject({ refusal: null, failure: { reason: 'timeout', attempts: 1 } })
+  expect(keeper.state()).toMatchObject({ failure: { reason: 'timeout', attempts: 1 } })
   const tokenlessSince = { ...clock.now(), bootMs: clock.now().bootMs - 2 * MINUTE }
-  const tokenless = { ...keeper.state(), token: null, alert: null, tokenlessSince }
+  const tokenless = { ...keeper.state(), token: null, objection: null, tokenlessSince }
   const alert = currentAlert(tokenless, clock.now(), MINUTE)
   expect(alert).toMatchObject({ reason: 'no-token', failure: 'timeout', askedBy: 'web-2' })
 })

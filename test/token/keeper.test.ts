@@ -2,7 +2,7 @@ import { getEventListeners } from 'node:events'
 import { expect, onTestFinished, test } from 'vitest'
 import type { KeeperEvent } from '../../src/token/keeper.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
-import type { TokenState } from '../../src/token/state.ts'
+import { refusalOf, type TokenState } from '../../src/token/state.ts'
 import { createLiveness } from '../../src/token/variable.ts'
 import { failures } from '../support/failures.ts'
 import { createKeeperWorld, type KeeperWorld } from '../support/keeper-world.ts'
@@ -302,7 +302,7 @@ test('a reload with other credentials keeps a request from going out that is sti
   writing.resolve()
   await clock.settle()
   expect(asked()).toBe(1)
-  expect(keeper.state()).toMatchObject({ token: expect.anything(), refusal: null, forcedCause: null })
+  expect(keeper.state()).toMatchObject({ token: expect.anything(), objection: null, next: null })
 })
 
 test('the state is saved before the request goes out, as if it had failed, and again with its outcome', async () => {
@@ -323,7 +323,7 @@ test.each([failures.inactive, failures.rejected])(
   '$reason is saved before anybody sees it',
   async (failure) => {
     const story: string[] = []
-    const reasonOf = (state: TokenState) => (state.refusal ?? state.failure)?.reason
+    const reasonOf = (state: TokenState) => (refusalOf(state) ?? state.failure)?.reason
     let seen = (): string | undefined => undefined
     const remember = async (state: TokenState) => void story.push(`saved ${reasonOf(state)}, seen ${seen()}`)
     const { keeper, answer } = await running(undefined, { remember })

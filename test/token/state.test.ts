@@ -10,9 +10,9 @@ import {
   dueAtMs,
   initialState,
   isSettled,
+  NO_PACE,
   noTokenSince,
   nextExpiryMs,
-  nextRequestMs,
   phaseOf,
   signatureOf,
   type Policy,
@@ -22,14 +22,13 @@ import {
 import {
   afterReload,
   afterAttemptBegan,
-  afterAttemptEnded,
   afterRequest,
   afterStart,
   afterTick,
   assumeFailed,
   nextState,
 } from '../../src/token/transitions.ts'
-import { afterClientNeed, afterReject } from '../../src/token/rejections.ts'
+import { afterClientNeed, afterReject, fittingMaxAgeMs } from '../../src/token/client-requests.ts'
 import { remedies, type Cause } from '../../src/token/outcome.ts'
 import { fingerprintOf, type Token } from '../../src/token/token.ts'
 import { failures } from '../support/failures.ts'
@@ -46,7 +45,7 @@ const at = (ms: number): Instant => ({ bootMs: 1_000_000 + ms, wallMs: 1_800_000
 const step = (ms: number, more: Partial<Step> = {}): Step => ({
   now: at(ms),
   policy,
-  random: () => 0.5,
+  drawn: 0.5,
   ...more,
 })
 
@@ -62,9 +61,8 @@ const SETTINGS = { baseUrl: BASE_URL, credentialsId: 'first' }
 const initial = initialState(SETTINGS, at(0))
 /** The service is asked at that moment and answers so. */
 function asked(state: TokenState, outcome: FetchOutcome, ms = 0, cause: Cause = 'start'): TokenState {
-  return afterAttemptEnded(
-    nextState(afterRequest(afterAttemptBegan(state, cause, at(ms)), cause, at(ms)), outcome, step(ms)).state,
-  )
+  const begun = afterRequest(afterAttemptBegan(state, cause, at(ms)), cause, at(ms))
+  return nextState(begun, outcome, step(ms)).state
 }
 /** From the initial state, answer by answer, each at its moment. */
 const after = (...answers: [FetchOutcome, number?][]): TokenState =>
@@ -89,9 +87,8 @@ test('a token that was obtained is held with all that is known of it, and ends f
   const accessToken = outcome.kind === 'ok' ? outcome.accessToken : ''
   expect(state).toEqual({
     ...initial,
-    refusedBy: [401],
-    failure: null,
     generation: 1,
+    answers: 2,
     requests: 2,
     lastRequestAt: at(1_000),
     lastSuccessAt: at(1_000),
@@ -105,6 +102,9 @@ test('a token that was obtained is held with all that is known of it, and ends f
       expiresAtMs: at(HOUR + 1_000).bootMs,
       expirySource: 'jwt',
       refreshAtMs: expect.closeTo(at(1_000).bootMs + HOUR * (2 / 3 - 0.05), 3),
+      answer: 2,
+      isSameUntilEnd: false,
+      known: null,
     },
   })
   expect(asked(state, jwt(HOUR, 2_000), 2_000)).toMatchObject({ generation: 2, token: { generation: 2 } })
@@ -126,6 +126,7 @@ test('an opaque token given again is the same one, with its life counted again; 
   expect(signatureOf(again, at(10 * MINUTE))).not.toBe(signatureOf(first, at(10 * MINUTE)))
   expect(tokenOf(again)).toEqual({
     ...tokenOf(first),
+    answer: 2,
     expiresAtMs: at(25 * MINUTE).bootMs,
     refreshAtMs: expect.closeTo(tokenOf(first).refreshAtMs + 10 * MINUTE, 3),
   })
@@ -178,13 +179,14 @@ test('when the wall clock is set, the instants of the token follow it', () => {
 
 test('a refusal that the description no longer names is forgotten with its alert at a reload, any other stays', () => {
   const refused = after([inactive])
+  const next = { cause: 'start', atMs: 0 } as const
   const reloaded = (refuses: boolean) =>
-    afterReload({ ...refused, forcedCause: 'start' }, { ...SETTINGS, refuses: () => refuses }, step(MINUTE))
-  expect(reloaded(true)).toMatchObject({ refusal: refused.refusal, forcedCause: 'start' })
-  expect(reloaded(false)).toMatchObject({ refusal: null, alert: null, forcedCause: null })
-  expect(afterReload(refused, SETTINGS, step(MINUTE)).refusal).toEqual(refused.refusal)
+    afterReload({ ...refused, next }, { ...SETTINGS, refuses: () => refuses }, step(MINUTE))
+  expect(reloaded(true)).toMatchObject({ objection: refused.objection, next })
+  expect(reloaded(false)).toMatchObject({ objection: null, next: null })
+  expect(afterReload(refused, SETTINGS, step(MINUTE)).objection).toEqual(refused.objection)
   const refuses = (): boolean => false
-  expect(afterReload(after([rejected]), { ...SETTINGS, refuses }, step(MINUTE)).alert).not.toBeNull()
+  expect(afterReload(after([rejected]), { ...SETTINGS, refuses }, step(MINUTE)).objection).not.toBeNull()
 })
 
 test('a refusal outlives a crash during the request that an operator asked for', () => {
@@ -194,13 +196,8 @@ test('a refusal outlives a crash during the request that an operator asked for',
 
 test('a reload with other credentials asks at once, and keeps the token of the same service until then', () => {
   const reloaded = afterReload(held, { ...SETTINGS, credentialsId: 'second' }, step(MINUTE))
-  expect(reloaded).toMatchObject({ token: held.token, credentialsId: 'second', forcedCause: 'reload' })
-  expect(dueAtMs(reloaded)).toBe(-Infinity)
-})
-
-test('the same token given again is refreshed no sooner than in a second', () => {
-  const first = after([jwt(10_000)])
-  expect(tokenOf(asked(first, jwt(10_000), 9_000)).refreshAtMs).toBe(at(10_000).bootMs)
+  expect(reloaded).toMatchObject({ token: held.token, credentialsId: 'second' })
+  expect(plannedAttempt(reloaded)).toEqual({ cause: 'reload', atMs: at(MINUTE).bootMs })
 })
 
 test.each([
@@ -220,37 +217,31 @@ test.each([
 })
 
 test('due is the first attempt at once, the refresh as planned, a repetition after its wait, and nothing while refused', () => {
-  expect(dueAtMs(initial)).toBe(-Infinity)
+  expect(dueAtMs(initial)).toBe(0)
   expect(dueAtMs(held)).toBe(refreshAtMs)
   expect(dueAtMs(asked(held, down, MINUTE))).toBe(at(MINUTE + 750).bootMs)
   expect(dueAtMs(after([down]))).toBe(at(750).bootMs)
   expect(dueAtMs(after([inactive]))).toBe(Infinity)
   expect(dueAtMs(asked(held, inactive, MINUTE))).toBe(Infinity)
-  // A reload does not wait for what another host put off.
-  const putOff = { ...held, postponedUntilMs: at(HOUR).bootMs }
-  expect(dueAtMs(putOff)).toBe(at(HOUR).bootMs)
-  expect(dueAtMs({ ...putOff, forcedCause: 'reload' })).toBe(-Infinity)
-  expect(nextRequestMs(putOff)).toBe(at(HOUR).bootMs)
-  expect(nextRequestMs({ ...putOff, requestPlannedAtMs: at(2 * HOUR).bootMs })).toBe(at(2 * HOUR).bootMs)
 })
 
-test('an attempt that was put off says until when, for when its request is planned, and why and since when', () => {
-  const putOff = (state: TokenState, ms: number, more: object = {}) =>
-    nextState(state, { kind: 'postponed', retryAfterMs: MINUTE, ...more }, step(ms)).state
-  const plan = { postponedUntilMs: at(MINUTE).bootMs, requestPlannedAtMs: at(MINUTE).bootMs }
-  expect(putOff(held, 0)).toEqual({ ...held, ...plan })
+test('an attempt that was put off comes again then, for the same cause, and says why and since when', () => {
+  const putOff = (state: TokenState, ms: number, more: object = {}, cause: Cause = 'refresh') =>
+    asked(state, { kind: 'postponed', retryAfterMs: MINUTE, ...more }, ms, cause)
+  const { requests, lastRequestAt } = putOff(held, 0)
+  const next = { cause: 'refresh', atMs: at(MINUTE).bootMs }
+  expect(putOff(held, 0)).toEqual({ ...held, requests, lastRequestAt, next })
+  expect(putOff(held, 0, {}, 'operator').next?.cause).toBe('retry')
   const why = { reason: 'share-lost', detail: 'No answer', askedBy: 'web-17' }
-  const planned = putOff(held, 0, { requestInMs: HOUR, ...why })
-  expect(planned).toMatchObject({
-    requestPlannedAtMs: at(HOUR).bootMs,
-    postponement: { ...why, since: at(0) },
-  })
+  const planned = putOff(held, 0, why)
+  expect(planned.postponement).toEqual({ ...why, since: at(0) })
   expect(putOff(planned, 1_000, why).postponement?.since).toEqual(at(0))
   expect(putOff(planned, 1_000, { reason: 'network' }).postponement?.since).toEqual(at(1_000))
+  expect(dueAtMs(afterReload(planned, { ...SETTINGS, credentialsId: 'second' }, step(2)))).toBe(at(2).bootMs)
 })
 
 test('a daemon is settled once it has a token, or an attempt has ended or was put off', () => {
-  const putOff = { ...initial, postponedUntilMs: at(HOUR).bootMs }
+  const putOff: TokenState = { ...initial, next: { cause: 'start', atMs: at(HOUR).bootMs } }
   for (const state of [held, after([down]), after([inactive]), putOff, asked(held, down, MINUTE)])
     expect(isSettled(state, at(MINUTE))).toBe(true)
   for (const [state, ms] of [
@@ -268,42 +259,91 @@ test('a need or a report while an attempt is due or under way, or without a toke
     const now = [at(0), at(MINUTE), { ...at(0), bootMs: refreshAtMs }, at(30 * MINUTE)][index]!
     return afterReject(state, state.token?.fingerprint ?? '', now)
   })
-  for (const { state, verdict } of reports)
-    expect([state.clientRequestAtMs, verdict]).toEqual([null, { verdict: 'refreshing' }])
+  for (const { state, decision } of reports)
+    expect([state.next, decision]).toEqual([null, { verdict: 'refreshing' }])
 })
 
 test('a report is shown that the account is refused, or that the service gave the same token again', () => {
-  const { fingerprint } = tokenOf(held)
-  const refused = asked(held, inactive, MINUTE)
+  const first = after([opaque()])
+  const { fingerprint } = tokenOf(first)
+  const refused = asked(first, inactive, MINUTE)
   expect(afterReject(refused, fingerprint, at(MINUTE))).toEqual({
     state: refused,
-    verdict: { verdict: 'refused' },
+    decision: { verdict: 'refused' },
   })
-  const reported = afterReject(held, fingerprint, at(MINUTE)).state
-  const again = asked(reported, jwt(), 2 * MINUTE, 'client')
-  expect(afterReject(again, fingerprint, at(2 * MINUTE)).verdict).toEqual({
+  const reported = afterReject(first, fingerprint, at(MINUTE)).state
+  const again = asked(reported, opaque(), 2 * MINUTE, 'client')
+  expect(afterReject(again, fingerprint, at(2 * MINUTE)).decision).toEqual({
     verdict: 'unchanged',
     retryAfterMs: 30_000,
   })
 })
 
-test('an assumed life is lowered to four fifths of the age at which a replaced token was reported, for a day', () => {
-  const lifeAfter = (ageMs: number, replacement = opaque('other'), first = opaque(), laterMs = 0): number => {
-    const reported = afterReject(after([first]), tokenOf(after([first])).fingerprint, at(ageMs)).state
-    const replaced = asked(reported, replacement, ageMs, 'client')
-    return tokenOf(asked(replaced, opaque('third'), ageMs + laterMs)).lifeMs
+/** A client reports the token that is held, and its request brings this one when the pace allows it. */
+function reported(
+  state: TokenState,
+  ms: number,
+  outcome?: FetchOutcome,
+): { state: TokenState; askedMs: number } {
+  const wished = afterReject(state, tokenOf(state).fingerprint, at(ms)).state
+  const askedMs = Math.max(ms, dueAtMs(wished) - at(0).bootMs)
+  expect(plannedAttempt(wished).cause).toBe('client')
+  return { state: asked(wished, outcome ?? jwt(HOUR, askedMs, askedMs), askedMs, 'client'), askedMs }
+}
+
+test('requests that clients cause are 30 s apart, then 60 s and 120 s while each token that they bring is reported itself', () => {
+  let state = held
+  let askedMs = 0
+  const waits: number[] = []
+  for (let count = 0; count < 6; count += 1) {
+    const next = reported(state, askedMs + 1_000)
+    waits.push(next.askedMs - askedMs)
+    ;({ state, askedMs } = next)
   }
-  expect(lifeAfter(10 * MINUTE)).toBe(8 * MINUTE)
-  expect(lifeAfter(MINUTE + 1)).toBe(MINUTE)
-  expect(lifeAfter(29 * MINUTE)).toBe(15 * MINUTE)
-  expect(lifeAfter(10 * MINUTE, opaque('other'), opaque(), 24 * HOUR - 1)).toBe(8 * MINUTE)
-  for (const [ageMs, ...more] of [
-    [MINUTE],
-    [10 * MINUTE, opaque()],
-    [10 * MINUTE, opaque(), jwt()],
-    [10 * MINUTE, opaque('other'), opaque(), 24 * HOUR],
-  ] as Parameters<typeof lifeAfter>[])
-    expect(lifeAfter(ageMs, ...more)).toBe(15 * MINUTE)
+  expect(waits).toEqual([1_000, 30_000, 60_000, 120_000, 120_000, 120_000])
+  // The pace is the same after a report over and over, after a wish for more life, and beside an operator's token.
+  const twice = afterReject(state, tokenOf(state).fingerprint, at(askedMs + 2_000)).state
+  expect(afterReject(twice, tokenOf(state).fingerprint, at(askedMs + 3_000)).state).toBe(twice)
+  expect(dueAtMs(afterClientNeed(state, HOUR, at(askedMs + 2_000))) - at(askedMs).bootMs).toBe(120_000)
+  const ofOperator = asked(state, jwt(HOUR, askedMs + 5_000, 99), askedMs + 5_000, 'operator')
+  expect(reported(ofOperator, askedMs + 6_000).askedMs - askedMs).toBe(120_000)
+  // It stayed unreported for half its plan of 37 min.
+  for (const [laterMs, waitMs] of [
+    [18.5 * MINUTE - 1, 120_000],
+    [18.5 * MINUTE, 30_000],
+  ] as const) {
+    const later = reported(state, askedMs + laterMs)
+    expect(reported(later.state, later.askedMs + 1).askedMs - later.askedMs).toBe(waitMs)
+  }
+  const replaced = asked(state, jwt(HOUR, askedMs + 19 * MINUTE, 98), askedMs + 19 * MINUTE, 'refresh')
+  expect(replaced.pace.reported).toBe(0)
+})
+
+test('the same token again counts as reported again, and slows the requests down', () => {
+  let state = after([opaque()])
+  let askedMs = 0
+  const waits: number[] = []
+  for (let count = 0; count < 5; count += 1) {
+    const next = reported(state, askedMs + 1_000, opaque())
+    waits.push(next.askedMs - askedMs)
+    ;({ state, askedMs } = next)
+  }
+  expect(waits).toEqual([1_000, 30_000, 60_000, 120_000, 120_000])
+})
+
+test('ages at which tokens were refused before the life that was assumed for them are told once another token follows', () => {
+  const at8 = afterReject(after([opaque()]), tokenOf(after([opaque()])).fingerprint, at(8.5 * MINUTE)).state
+  expect(asked(at8, opaque(), 9 * MINUTE, 'client').endedEarlyMs).toEqual([])
+  const once = asked(at8, opaque('other'), 9 * MINUTE, 'client')
+  expect(once.endedEarlyMs).toEqual([8.5 * MINUTE])
+  expect(fittingMaxAgeMs(once.endedEarlyMs)).toBe(8 * MINUTE)
+  expect(fittingMaxAgeMs([8 * MINUTE, 20_000])).toBe(MINUTE)
+  // Nothing is learned of it.
+  expect(tokenOf(once).lifeMs).toBe(15 * MINUTE)
+  const atEnd = afterReject(after([opaque()]), tokenOf(after([opaque()])).fingerprint, at(15 * MINUTE)).state
+  expect(asked(atEnd, opaque('other'), 15 * MINUTE, 'client').endedEarlyMs).toEqual([])
+  expect(reported(held, MINUTE).state.endedEarlyMs).toEqual([])
+  expect(afterReload(once, SETTINGS, step(10 * MINUTE)).endedEarlyMs).toEqual([])
 })
 
 test.each<[Cause, TokenState]>([
@@ -312,7 +352,10 @@ test.each<[Cause, TokenState]>([
   ['retry', asked(held, down, MINUTE)],
   ['refresh', held],
   ['client', afterClientNeed(held, HOUR, at(MINUTE))],
-  ['refresh', afterClientNeed({ ...held, lastClientRequestAtMs: refreshAtMs - 30_000 }, HOUR, at(MINUTE))],
+  [
+    'refresh',
+    afterClientNeed({ ...held, pace: { ...held.pace, requestedMs: refreshAtMs - 30_000 } }, HOUR, at(MINUTE)),
+  ],
 ])('the cause of the next attempt is %s', (cause, state) => {
   expect(plannedAttempt(state).cause).toBe(cause)
 })
@@ -325,7 +368,7 @@ test('the next moment at which a token goes out of use is its expiry, or twice t
   expect(nextExpiryMs(assumed, at(15 * MINUTE - 1))).toBe(at(15 * MINUTE).bootMs)
   expect(nextExpiryMs(assumed, at(15 * MINUTE))).toBe(at(30 * MINUTE).bootMs)
   expect(nextExpiryMs(assumed, at(30 * MINUTE))).toBe(Infinity)
-  expect(afterReload(assumed, SETTINGS, step(MINUTE, { random: () => 0 })).token).toBe(assumed.token)
+  expect(afterReload(assumed, SETTINGS, step(MINUTE, { drawn: 0 })).token).toBe(assumed.token)
 })
 
 test('a request that goes out is counted, and what made it go out is over', () => {
@@ -334,23 +377,25 @@ test('a request that goes out is counted, and what made it go out is over', () =
     expect(afterRequest(afterAttemptBegan(wished, cause, at(5)), cause, at(5))).toEqual({
       ...wished,
       inFlight: { since: at(5), cause, credentialsId: 'first' },
-      postponedUntilMs: null,
-      forcedCause: null,
-      clientRequestAtMs: null,
-      lastClientRequestAtMs: cause === 'client' ? at(5).bootMs : null,
+      next: null,
+      pace: { ...NO_PACE, requestedMs: cause === 'client' ? at(5).bootMs : null },
       requests: 2,
       lastRequestAt: at(5),
     })
   }
   const once = afterRequest(wished, 'client', at(5))
-  expect(afterRequest(once, 'refresh', at(9)).lastClientRequestAtMs).toBe(at(5).bootMs)
+  expect(afterRequest(once, 'refresh', at(9)).pace.requestedMs).toBe(at(5).bootMs)
 })
 
 test('no one is notified of a missing token before the first attempt has ended, unless that is not due yet', () => {
   const longAgo = { ...initial, tokenlessSince: at(-MINUTE) }
   expect(currentAlert(longAgo, at(0), 60_000)).toBeNull()
-  expect(currentAlert({ ...longAgo, notBefore: { first: at(0).bootMs } }, at(0), MINUTE)).toBeNull()
-  expect(currentAlert({ ...longAgo, notBefore: { first: at(1).bootMs } }, at(0), MINUTE)).not.toBeNull()
+  expect(
+    currentAlert({ ...longAgo, notBefore: { first: { askedMs: at(0).bootMs, paceMs: 0 } } }, at(0), MINUTE),
+  ).toBeNull()
+  expect(
+    currentAlert({ ...longAgo, notBefore: { first: { askedMs: at(1).bootMs, paceMs: 0 } } }, at(0), MINUTE),
+  ).not.toBeNull()
   const noToken = { reason: 'no-token', since: at(0), noTokenSince: at(-MINUTE), askedBy: null }
   const network = { detail: 'No answer', remedy: remedies.network, failure: 'network' }
   expect(currentAlert(asked(longAgo, down), at(0), MINUTE)).toEqual({ ...noToken, ...network })
@@ -360,7 +405,14 @@ test('no one is notified of a missing token before the first attempt has ended, 
     failure: null,
   })
   const refused = after([inactive])
-  const alert = { ...refused.alert, remedy: remedies['account-inactive'], failure: null }
+  const alert = {
+    reason: 'account-inactive',
+    detail: 'Your account is not active',
+    since: at(0),
+    askedBy: null,
+    remedy: remedies['account-inactive'],
+    failure: null,
+  }
   expect(currentAlert(refused, at(MINUTE), MINUTE)).toEqual({ ...alert, noTokenSince: at(0) })
   for (const afterMs of [MINUTE + 1, null])
     expect(currentAlert(refused, at(MINUTE), afterMs)).toEqual({ ...alert, noTokenSince: null })
@@ -386,11 +438,12 @@ test('a failure has its reason, its beginning, its count and the time of the nex
   const retryAtMs = at(450_000).bootMs
   expect(after([rejected])).toEqual({
     ...initial,
+    answers: 1,
     requests: 1,
     lastRequestAt: at(0),
-    alert: known,
+    objection: { ...known, status: 403, known: null },
     failure: { ...known, status: 403, attempts: 1, retryAtMs },
-    notBefore: { first: retryAtMs },
+    notBefore: { first: { askedMs: 0, paceMs: retryAtMs } },
   })
   expect(after([down]).notBefore).toEqual({})
   expect(after([rejected], [down, 450_000]).failure).toEqual({
@@ -426,7 +479,7 @@ test('whatever the settings, an attempt falls in the last tenth of a usable toke
     fc.property(passed!, chance!, fc.integer({ min: 1, max: HOUR }), (share, drawn, initialDelayMs) => {
       const given = step(HOUR * share, {
         policy: { ...policy, initialDelayMs, maxDelayMs: HOUR },
-        random: () => drawn,
+        drawn,
       })
       for (const failure of [down, rejected])
         expect(dueAtMs(nextState(held, failure, given).state)).toBeLessThanOrEqual(at(HOUR).bootMs)
@@ -453,8 +506,9 @@ test.each([
 ] as [[FetchOutcome, number?][], string, string, number][])(
   'an alert has the time of its first cause and the last words, until it is another, case %#',
   (answers, reason, detail, sinceMs) => {
-    expect(after(...answers).alert).toEqual({ reason, detail, since: at(sinceMs), askedBy: null })
-    expect(after(...answers, [jwt(HOUR, HOUR), HOUR]).alert).toBeNull()
+    expect(after(...answers).objection).toMatchObject({ reason, detail, since: at(sinceMs), askedBy: null })
+    expect(after(...answers, [down, HOUR]).objection).toEqual(after(...answers).objection)
+    expect(after(...answers, [jwt(HOUR, HOUR), HOUR]).objection).toBeNull()
   },
 )
 
@@ -466,7 +520,7 @@ function waiting(afterExpiryMs: number, notBeforeMs = 0): TokenState {
     attempts: 12,
     retryAtMs: at(HOUR + afterExpiryMs).bootMs,
   }
-  return { ...state, failure, notBefore: { first: at(HOUR + notBeforeMs).bootMs } }
+  return { ...state, failure, notBefore: { first: { askedMs: at(HOUR + notBeforeMs).bootMs, paceMs: 0 } } }
 }
 const lookedAt = (state: TokenState, ms: number): number =>
   dueAtMs(afterTick(state, step(ms))) - at(HOUR).bootMs

@@ -96,11 +96,11 @@ test('other credentials that wait are tried first where the running ones are ref
     await clock.settle()
     if (first === limited) break
     expect(events).toEqual(['ok'])
-    expect(keeper.state()).toMatchObject({ credentialsId: 'second', refusal: null, alert: null })
+    expect(keeper.state()).toMatchObject({ credentialsId: 'second', objection: null })
     keeper.reload(settings('first'))
     await clock.settle()
   }
-  expect(keeper.state()).toMatchObject({ credentialsId: 'first', refusal: { reason: 'account-inactive' } })
+  expect(keeper.state()).toMatchObject({ credentialsId: 'first', objection: { reason: 'account-inactive' } })
 })
 
 test('other credentials do not hold up an operator, who is answered with their token or with that of the running ones', async () => {
@@ -126,10 +126,10 @@ test('other credentials leave a refused account refused, and end the refusal whe
   await keeper.refresh(never)
   answer(failures.notFound)
   await keeper.tryCredentials(settings('second'), trial)
-  expect(keeper.state()).toMatchObject({ credentialsId: 'first', refusal: { reason: 'account-inactive' } })
+  expect(keeper.state()).toMatchObject({ credentialsId: 'first', objection: { reason: 'account-inactive' } })
   answer(token())
   await keeper.tryCredentials(settings('third'), trial)
-  expect(keeper.state()).toMatchObject({ credentialsId: 'third', refusal: null, alert: null })
+  expect(keeper.state()).toMatchObject({ credentialsId: 'third', objection: null })
 })
 
 test('other credentials wait for the attempt that is under way: one request at a time', async () => {
@@ -235,7 +235,7 @@ test('other credentials are saved as the running ones only when they gave a toke
   answer({ ...failures.network, retryAfterMs: MINUTE })
   void keeper.tryCredentials(settings('third'), trial)
   await clock.settle()
-  expect(saved.at(-1)?.notBefore).toMatchObject({ third: expect.any(Number) })
+  expect(saved.at(-1)?.notBefore).toMatchObject({ third: { askedMs: expect.any(Number) as number } })
   answer(token())
   await keeper.tryCredentials(settings('second'), trial)
   expect(saved.at(-1)).toMatchObject({ credentialsId: 'second' })

@@ -1,0 +1,277 @@
+// What the two files of the state store hold, and the state out of them: pure. Any bytes give what was written, or nothing.
+import * as v from 'valibot'
+import type { Instant } from '../lib/clock.ts'
+import { isRecord, parseJson } from '../lib/input.ts'
+import type { Bounds } from '../token/backoff.ts'
+import { expirySources, permanentReasons, transientReasons } from '../token/outcome.ts'
+import {
+  initialState,
+  tokenlessFrom,
+  usableUntilMs,
+  type Failure,
+  type ServiceSettings,
+  type TokenState,
+} from '../token/state.ts'
+import { fingerprintOf, isSameService, type Token } from '../token/token.ts'
+
+/** The longest wait there is: `Retry-After` of an hour and a fifth of it. A clock that jumped cannot make a longer one. */
+const MAX_RETRY_WAIT_MS = 72 * 60_000
+/** Boot clocks of two processes disagree by less: if /proc/uptime is hidden (`ProcSubset=pid`) Node reads whole seconds. */
+const CLOCK_GRAIN_MS = 1_000
+
+/** Raised when the shape changes. A file of another version is ignored, which costs one request. */
+const VERSION = 3
+
+// ---- the files' content ----------------------------------------------------------------------------------------------
+
+/** Far beyond any uptime and any date, and still exact in milliseconds. */
+const MAX_MS = 1e14
+const ms = v.pipe(v.number(), v.minValue(-MAX_MS), v.maxValue(MAX_MS))
+const count = v.pipe(v.number(), v.safeInteger(), v.minValue(0))
+const instant = v.object({ bootMs: ms, wallMs: ms })
+const text = v.nullable(v.string())
+const trouble = { detail: v.string(), since: instant, askedBy: text }
+
+/** The moment of writing, and the boot; null: the boot's id could not be read. */
+const writtenShape = v.object({ at: instant, bootId: text })
+
+/** The facts about the attempts, in the state directory: neither token nor credentials. The names are those of TokenState. */
+const savedStateShape = v.object({
+  isOrderly: v.boolean(),
+  credentialsId: v.string(),
+  generation: count,
+  answers: count,
+  /** The moment, past or to come, from which on there is no usable token. */
+  tokenlessFrom: v.nullable(instant),
+  failure: v.nullable(
+    v.object({
+      reason: v.picklist(transientReasons),
+      status: v.nullable(count),
+      attempts: count,
+      retryAtMs: ms,
+      ...trouble,
+    }),
+  ),
+  objection: v.nullable(
+    v.object({
+      reason: v.picklist([...permanentReasons, 'rejected']),
+      status: v.nullable(count),
+      known: text,
+      ...trouble,
+    }),
+  ),
+  notBefore: v.record(v.string(), v.object({ askedMs: ms, paceMs: ms })),
+  pace: v.object({ requestedMs: v.nullable(ms), answer: v.nullable(count), reported: count }),
+  lastRequestAt: v.nullable(instant),
+  lastSuccessAt: v.nullable(instant),
+})
+/** The token, in the runtime directory. Its instants hold for one boot only. */
+const savedTokenShape = v.pipe(
+  v.object({
+    accessToken: v.string(),
+    fingerprint: v.string(),
+    generation: count,
+    baseUrl: v.string(),
+    credentialsId: v.string(),
+    received: instant,
+    lifeMs: v.pipe(ms, v.gtValue(0)),
+    expiresAtMs: ms,
+    expirySource: v.picklist(expirySources),
+    refreshAtMs: ms,
+    answer: count,
+    isSameUntilEnd: v.boolean(),
+    known: text,
+  }),
+  // The fingerprint vouches for the token: not one character of it was lost.
+  v.check(({ accessToken, fingerprint }) => fingerprint === fingerprintOf(accessToken)),
+)
+
+export type Written = Readonly<v.InferOutput<typeof writtenShape>>
+export type SavedState = Readonly<v.InferOutput<typeof savedStateShape>>
+
+const stateFileShape = v.object({
+  version: v.literal(VERSION),
+  written: writtenShape,
+  remembered: savedStateShape,
+})
+const tokenFileShape = v.object({ version: v.literal(VERSION), written: writtenShape, kept: savedTokenShape })
+
+export function formatSavedState(remembered: SavedState, at: Written): string {
+  return `${JSON.stringify({ version: VERSION, written: at, remembered })}\n`
+}
+export function formatSavedToken(kept: Token, at: Written): string {
+  return `${JSON.stringify({ version: VERSION, written: at, kept })}\n`
+}
+
+/** Undefined if it is not the output of formatSavedState, or memory.json of 1.2.0. */
+export function parseSavedState(file: string) {
+  return parsed(fromVersion2(file, 'remembered', stateOfVersion2), stateFileShape)
+}
+/** Undefined if it is not the output of formatSavedToken, or kept.json of 1.2.0. */
+export function parseSavedToken(file: string) {
+  return parsed(fromVersion2(file, 'kept', tokenOfVersion2), tokenFileShape)
+}
+
+function parsed<T>(file: unknown, shape: v.GenericSchema<unknown, T>): T | undefined {
+  const { success, output } = v.safeParse(shape, file)
+  return success ? output : undefined
+}
+
+// ---- 1.2.0 (version 2): the number of the token stood for that of the answer -------------------------------------------
+
+type Facts = Record<string, unknown>
+
+function fromVersion2(file: string, name: string, facts: (former: Facts) => Facts): unknown {
+  const content = parseJson(file)
+  if (!isRecord(content) || content['version'] !== 2) return content
+  const former = content[name]
+  return isRecord(former) ? { ...content, version: VERSION, [name]: facts(former) } : undefined
+}
+
+function stateOfVersion2({ subject, notBeforeMs: ownMs, otherBounds, ...former }: Facts): Facts {
+  const objection = former['refusal'] ?? former['alert']
+  const bounds = {
+    ...(isRecord(otherBounds) && otherBounds),
+    ...(ownMs !== null && { [String(subject)]: ownMs }),
+  }
+  return {
+    ...former,
+    credentialsId: subject,
+    answers: former['generation'],
+    objection: isRecord(objection) ? { status: null, known: null, ...objection } : objection,
+    notBefore: Object.fromEntries(
+      Object.entries(bounds).map(([id, askedMs]) => [id, { askedMs, paceMs: 0 }]),
+    ),
+    pace: { requestedMs: former['lastClientRequestAtMs'], answer: null, reported: 0 },
+  }
+}
+
+function tokenOfVersion2({ subject, token }: Facts): Facts {
+  const former = isRecord(token) ? token : {}
+  return {
+    ...former,
+    credentialsId: subject,
+    answer: former['generation'],
+    isSameUntilEnd: false,
+    known: null,
+  }
+}
+
+// ---- the facts that are saved, and the state out of them --------------------------------------------------------------
+
+export const savedTokenOf = ({ token }: TokenState): Token | null => token
+
+export function savedStateOf(state: TokenState, { isOrderly }: { isOrderly: boolean }): SavedState {
+  const { credentialsId, generation, answers, failure, objection, notBefore, pace } = state
+  const { lastRequestAt, lastSuccessAt } = state
+  return {
+    isOrderly,
+    credentialsId,
+    generation,
+    answers,
+    tokenlessFrom: tokenlessFrom(state),
+    failure,
+    objection,
+    notBefore,
+    pace,
+    lastRequestAt,
+    lastSuccessAt,
+  }
+}
+
+/** The state to begin with. `token` is of this boot; `saved` perhaps of another one. */
+export function restoredState(
+  settings: ServiceSettings,
+  {
+    now,
+    token: kept,
+    saved,
+  }: {
+    now: Instant
+    token: Token | null
+    saved: { readonly remembered: SavedState; readonly written: Written; readonly isThisBoot: boolean } | null
+  },
+): TokenState {
+  const known = saved && onClock(saved.remembered, { shiftMs: clockShiftMs(saved, now), now })
+  const generation = Math.max(kept?.generation ?? 0, known?.generation ?? 0)
+  // One that was replaced is not served again, whatever the disk kept of it.
+  const token = kept?.generation === generation ? goodTokenOf(kept, now) : null
+  const initial = { ...initialState(settings, now), ...(known && factsOf(known, { settings, kept, now })) }
+  return {
+    ...initial,
+    token: token !== null && isSameService(token, settings) ? token : null,
+    generation,
+    answers: Math.max(kept?.answer ?? 0, known?.answers ?? 0),
+  }
+}
+
+/** Null if the token may no longer be handed out, or if its instants are impossible. */
+function goodTokenOf(token: Token, now: Instant): Token | null {
+  const latestMs = now.bootMs + CLOCK_GRAIN_MS
+  const isPossible = token.received.bootMs <= latestMs && token.expiresAtMs <= latestMs + token.lifeMs
+  return isPossible && now.bootMs < usableUntilMs(token) ? token : null
+}
+
+/** The facts that count with these credentials. */
+function factsOf(
+  known: SavedState,
+  { settings, kept, now }: { settings: ServiceSettings; kept: Token | null; now: Instant },
+): Partial<TokenState> {
+  const { credentialsId, notBefore, pace, lastRequestAt, lastSuccessAt, tokenlessFrom: lost } = known
+  const tokenlessSince = lost !== null && lost.bootMs < now.bootMs ? lost : now
+  const always = { notBefore, pace, lastRequestAt, lastSuccessAt, tokenlessSince }
+  // Killed between the two files: what the token's answer had ended is older than the token.
+  if (kept !== null && kept.credentialsId === credentialsId && kept.answer > known.answers) {
+    const { [credentialsId]: _ended, ...others } = notBefore
+    return { ...always, notBefore: others }
+  }
+  if (credentialsId !== settings.credentialsId) return always
+  const { failure, objection, isOrderly } = known
+  // As long as an alert stands, an orderly start asks once.
+  const next = objection !== null && isOrderly ? ({ cause: 'start', atMs: now.bootMs } as const) : null
+  return {
+    ...always,
+    objection,
+    failure: isOrderly ? failureInForce(failure, notBefore[credentialsId], now) : failure,
+    next,
+  }
+}
+
+/** The part of a failure that outlives an orderly stop: only a wait that the service itself asked for. */
+function failureInForce(failure: Failure | null, bounds: Bounds | undefined, now: Instant): Failure | null {
+  const endMs = Math.max(bounds?.askedMs ?? 0, bounds?.paceMs ?? 0)
+  return failure === null || endMs <= now.bootMs ? null : { ...failure, attempts: 1, retryAtMs: endMs }
+}
+
+/** The time to add to an instant of the former boot clock: 0 in the same boot, else what the wall clocks say. */
+function clockShiftMs(
+  { written: { at }, isThisBoot }: { written: Written; isThisBoot: boolean },
+  now: Instant,
+): number {
+  if (isThisBoot && at.bootMs <= now.bootMs) return 0
+  return now.bootMs - now.wallMs + (at.wallMs - at.bootMs)
+}
+
+/** The same facts with their instants on the present boot clock; no past one is in the future, and no wait is too long. */
+function onClock(saved: SavedState, { shiftMs, now }: { shiftMs: number; now: Instant }): SavedState {
+  const pastMs = (bootMs: number): number => Math.min(bootMs + shiftMs, now.bootMs)
+  const aheadMs = (bootMs: number): number => Math.min(bootMs + shiftMs, now.bootMs + MAX_RETRY_WAIT_MS)
+  const boundMs = (bootMs: number): number => (bootMs === 0 ? 0 : aheadMs(bootMs))
+  const past = (at: Instant): Instant => ({ ...at, bootMs: pastMs(at.bootMs) })
+  const { failure, objection, pace, lastRequestAt, lastSuccessAt, tokenlessFrom: lost } = saved
+  const bounds = Object.entries(saved.notBefore).map(([id, { askedMs, paceMs }]) => [
+    id,
+    { askedMs: boundMs(askedMs), paceMs: boundMs(paceMs) },
+  ])
+  return {
+    ...saved,
+    failure: failure && { ...failure, since: past(failure.since), retryAtMs: aheadMs(failure.retryAtMs) },
+    objection: objection && { ...objection, since: past(objection.since) },
+    notBefore: Object.fromEntries(bounds) as SavedState['notBefore'],
+    pace: { ...pace, requestedMs: pace.requestedMs === null ? null : pastMs(pace.requestedMs) },
+    lastRequestAt: lastRequestAt && past(lastRequestAt),
+    lastSuccessAt: lastSuccessAt && past(lastSuccessAt),
+    // This instant may be past or to come.
+    tokenlessFrom: lost && { ...lost, bootMs: lost.bootMs + shiftMs },
+  }
+}

@@ -1,0 +1,109 @@
+// What clients wish: a token with more life, or another one than the one that the service refused; and the pace of the requests
+// that they cause.
+import type { Instant } from '../lib/clock.ts'
+import type { RejectVerdict } from '../protocol.ts'
+import {
+  dueAtMs,
+  isAsking,
+  plannedAttempt,
+  refusalOf,
+  usableToken,
+  type ClientPace,
+  type TokenState,
+} from './state.ts'
+
+/** The shortest time between two requests that clients caused; it doubles, and doubles again, as their tokens are reported. */
+const CLIENT_INTERVAL_MS = 30_000
+const MAX_DOUBLINGS = 2
+const MINUTE_MS = 60_000
+const MAX_AGES = 10
+
+/** A client needs a token with this life left. A need of more than the last token's whole life changes nothing. */
+export function afterClientNeed(state: TokenState, minValidMs: number, now: Instant): TokenState {
+  const { token } = state
+  if (token === null || refusalOf(state) !== null || isAsking(state)) return state
+  // The service would give the same token, with the same end.
+  if (token.isSameUntilEnd) return state
+  if (minValidMs > token.lifeMs || token.expiresAtMs - now.bootMs >= minValidMs) return state
+  return withClientRequest(state, now)
+}
+
+export interface RejectDecision {
+  readonly verdict: RejectVerdict
+  readonly retryAfterMs?: number
+}
+
+/** A client reports the token with this fingerprint as refused by the service. */
+export function afterReject(
+  before: TokenState,
+  fingerprint: string,
+  now: Instant,
+): { state: TokenState; decision: RejectDecision } {
+  const token = usableToken(before, now)
+  if (token !== null && token.fingerprint !== fingerprint)
+    return { state: before, decision: { verdict: 'replaced' } }
+  if (refusalOf(before) !== null) return { state: before, decision: { verdict: 'refused' } }
+  if (token === null) return { state: before, decision: { verdict: 'refreshing' } }
+  const reported = withReport(before, now)
+  const isKnown = before.rejection?.isUnchanged === true
+  // What is the same until its end was asked for once because of a report: another request would not change it.
+  const state =
+    isAsking(before) || (token.isSameUntilEnd && isKnown) ? reported : withClientRequest(reported, now)
+  const retryAfterMs = dueAtMs(state) - now.bootMs
+  if (isAsking(state) || retryAfterMs <= 0) return { state, decision: { verdict: 'refreshing' } }
+  return { state, decision: { verdict: isKnown ? 'unchanged' : 'held', retryAfterMs } }
+}
+
+/** The same state if the answer that gave the token was reported before. */
+function withReport(state: TokenState, now: Instant): TokenState {
+  const { token, rejection, pace } = state
+  if (token === null) return state
+  const isOfClients = pace.answer === token.answer
+  if (rejection !== null && !isOfClients) return state
+  const ageMs = now.bootMs - token.received.bootMs
+  const reported = isPastHalf(state, now) ? 0 : pace.reported + (isOfClients ? 1 : 0)
+  return {
+    ...state,
+    rejection: rejection ?? { ageMs, isUnchanged: false },
+    pace: { ...pace, answer: null, reported },
+  }
+}
+
+/** A token that stays unreported for half its plan ends the row of reported ones. */
+function isPastHalf({ token, rejection }: TokenState, now: Instant): boolean {
+  if (token === null || rejection !== null) return false
+  const { refreshAtMs, received } = token
+  return now.bootMs - received.bootMs >= (refreshAtMs - received.bootMs) / 2
+}
+const reportedInARow = (state: TokenState, now: Instant): number =>
+  isPastHalf(state, now) ? 0 : state.pace.reported
+
+/** The pace once another token is there; `answer`: the number of its answer, if a client caused the request. */
+export function paceAfterToken(state: TokenState, now: Instant, answer: number | null): ClientPace {
+  return { ...state.pace, answer, reported: reportedInARow(state, now) }
+}
+
+/** Plans the request that a client wishes, at once or when the pace allows it, unless another attempt comes first. */
+function withClientRequest(state: TokenState, now: Instant): TokenState {
+  const isRefreshAhead = plannedAttempt(state).cause === 'refresh' && dueAtMs(state) > now.bootMs
+  if (state.next !== null || !isRefreshAhead) return state
+  const { requestedMs } = state.pace
+  const doublings = Math.min(MAX_DOUBLINGS, Math.max(0, reportedInARow(state, now) - 1))
+  const atMs = requestedMs === null ? now.bootMs : requestedMs + CLIENT_INTERVAL_MS * 2 ** doublings
+  return { ...state, next: { cause: 'client', atMs } }
+}
+
+// ---- tokens that end before `refresh.maxAge` --------------------------------------------------------------------------
+
+/** The ages of early ends, once the service has given another token. */
+export function endedEarlyAfter(state: TokenState, replacement: string, maxAgeMs: number): readonly number[] {
+  const { token, rejection, endedEarlyMs } = state
+  const isReplaced = token !== null && rejection !== null && token.fingerprint !== replacement
+  if (!isReplaced || token.expirySource !== 'assumed' || rejection.ageMs >= maxAgeMs) return endedEarlyMs
+  return [...endedEarlyMs, rejection.ageMs].slice(-MAX_AGES)
+}
+
+/** The `refresh.maxAge` that would fit these ages: the shortest, in whole minutes, and not under one; in ms. */
+export function fittingMaxAgeMs(endedEarlyMs: readonly number[]): number {
+  return Math.max(1, Math.floor(Math.min(...endedEarlyMs) / MINUTE_MS)) * MINUTE_MS
+}
