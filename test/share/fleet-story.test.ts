@@ -156,13 +156,6 @@ describe('of three hosts with saved state', () => {
     },
   )
 
-  test('hosts that boot while the store is away spread over the size of the fleet that they knew', async () => {
-    await play(wait(1_000), lose(null))
-    for (const index of [0, 1, 2]) await play({ do: 'reboot', host: index })
-    await play(wait(1_100))
-    expect(world.tokens()).not.toContain(null)
-  })
-
   test('other credentials are tried at once while the store is away, by each host that got them', async () => {
     await play(wait(1_000), lose(null), { do: 'reload', host: 0, credentials: 'two' }, wait(100))
     expect(world.requests()).toBe(2)

@@ -308,12 +308,12 @@ test('requests that clients cause are 30 s apart, then 60 s and 120 s while each
   const ofOperator = asked(state, jwt(HOUR, askedMs + 5_000, 99), askedMs + 5_000, 'operator')
   expect(reported(ofOperator, askedMs + 6_000).askedMs - askedMs).toBe(120_000)
   // It stayed unreported for half its plan of 37 min.
-  for (const [laterMs, waitMs] of [
+  for (const [laterMs, pacedMs] of [
     [18.5 * MINUTE - 1, 120_000],
     [18.5 * MINUTE, 30_000],
   ] as const) {
     const later = reported(state, askedMs + laterMs)
-    expect(reported(later.state, later.askedMs + 1).askedMs - later.askedMs).toBe(waitMs)
+    expect(reported(later.state, later.askedMs + 1).askedMs - later.askedMs).toBe(pacedMs)
   }
   const replaced = asked(state, jwt(HOUR, askedMs + 19 * MINUTE, 98), askedMs + 19 * MINUTE, 'refresh')
   expect(replaced.pace.reported).toBe(0)
