@@ -280,7 +280,7 @@ test('a report is shown that the account is refused, or that the service gave th
 })
 
 /** A client reports the token that is held, and its request brings this one when the pace allows it. */
-function reported(
+function afterReport(
   state: TokenState,
   ms: number,
   outcome?: FetchOutcome,
@@ -296,7 +296,7 @@ test('requests that clients cause are 30 s apart, then 60 s and 120 s while each
   let askedMs = 0
   const waits: number[] = []
   for (let count = 0; count < 6; count += 1) {
-    const next = reported(state, askedMs + 1_000)
+    const next = afterReport(state, askedMs + 1_000)
     waits.push(next.askedMs - askedMs)
     ;({ state, askedMs } = next)
   }
@@ -306,14 +306,14 @@ test('requests that clients cause are 30 s apart, then 60 s and 120 s while each
   expect(afterReject(twice, tokenOf(state).fingerprint, at(askedMs + 3_000)).state).toBe(twice)
   expect(dueAtMs(afterClientNeed(state, HOUR, at(askedMs + 2_000))) - at(askedMs).bootMs).toBe(120_000)
   const ofOperator = asked(state, jwt(HOUR, askedMs + 5_000, 99), askedMs + 5_000, 'operator')
-  expect(reported(ofOperator, askedMs + 6_000).askedMs - askedMs).toBe(120_000)
+  expect(afterReport(ofOperator, askedMs + 6_000).askedMs - askedMs).toBe(120_000)
   // It stayed unreported for half its plan of 37 min.
   for (const [laterMs, pacedMs] of [
     [18.5 * MINUTE - 1, 120_000],
     [18.5 * MINUTE, 30_000],
   ] as const) {
-    const later = reported(state, askedMs + laterMs)
-    expect(reported(later.state, later.askedMs + 1).askedMs - later.askedMs).toBe(pacedMs)
+    const later = afterReport(state, askedMs + laterMs)
+    expect(afterReport(later.state, later.askedMs + 1).askedMs - later.askedMs).toBe(pacedMs)
   }
   const replaced = asked(state, jwt(HOUR, askedMs + 19 * MINUTE, 98), askedMs + 19 * MINUTE, 'refresh')
   expect(replaced.pace.reported).toBe(0)
@@ -324,7 +324,7 @@ test('the same token again counts as reported again, and slows the requests down
   let askedMs = 0
   const waits: number[] = []
   for (let count = 0; count < 5; count += 1) {
-    const next = reported(state, askedMs + 1_000, opaque())
+    const next = afterReport(state, askedMs + 1_000, opaque())
     waits.push(next.askedMs - askedMs)
     ;({ state, askedMs } = next)
   }
@@ -342,7 +342,7 @@ test('ages at which tokens were refused before the life that was assumed for the
   expect(tokenOf(once).lifeMs).toBe(15 * MINUTE)
   const atEnd = afterReject(after([opaque()]), tokenOf(after([opaque()])).fingerprint, at(15 * MINUTE)).state
   expect(asked(atEnd, opaque('other'), 15 * MINUTE, 'client').endedEarlyMs).toEqual([])
-  expect(reported(held, MINUTE).state.endedEarlyMs).toEqual([])
+  expect(afterReport(held, MINUTE).state.endedEarlyMs).toEqual([])
   expect(afterReload(once, SETTINGS, step(10 * MINUTE)).endedEarlyMs).toEqual([])
 })
 
