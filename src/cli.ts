@@ -1,12 +1,13 @@
 #!/usr/bin/env node
 // argv → one command → exit status.
+// First: its statements come before all others.
 import { earlySignals } from './lib/daemon-signals.ts'
 import type { Invocation } from './commands/command.ts'
 import { commands } from './commands/specs.ts'
 import { helpOf, parseCommandLine } from './commands/command-line.ts'
 import { escapeUnsafe } from './lib/display-text.ts'
 import { errorCode, errorMessage, exitStatus, UsageError, UserError } from './lib/error.ts'
-import { needSupportedNode } from './lib/supported-node.ts'
+import { requireSupportedNode } from './lib/supported-node.ts'
 
 /** The longest wait for stderr to take the error sentence, in ms. */
 const LINGER_MS = 1_000
@@ -19,7 +20,7 @@ let stoppedBy: NodeJS.Signals | undefined
 let isReaderGone = false
 
 async function main(): Promise<number> {
-  await needSupportedNode(new URL('..', import.meta.url))
+  requireSupportedNode()
   const parsed = parseCommandLine(process.argv.slice(2), commands)
   if (parsed.wants === 'command') {
     const { run } = await parsed.spec.load()

@@ -1,4 +1,5 @@
 // The composition root: one loop asks the service, one variable holds the answer, everything else reads it or is notified.
+import { hostname } from 'node:os'
 import { join } from 'node:path'
 import type { Writable } from 'node:stream'
 import { revealAll, type Config } from './config/config.ts'
@@ -18,7 +19,6 @@ import type { Log } from './lib/log.ts'
 import { descriptorsOf, type InheritedSockets } from './lib/socket-activation.ts'
 import program from '../package.json' with { type: 'json' }
 import { createAlerts } from './report/alerts.ts'
-import { createHostName } from './report/host.ts'
 import { createLog } from './report/log.ts'
 import { createMetrics } from './report/metrics.ts'
 import { createSystemdNotifier, type SendDatagram } from './report/systemd.ts'
@@ -58,13 +58,12 @@ export async function createDaemon(initial: Config, environment: Environment) {
   secrets = fleetKeeper.secrets
 
   const files = createTokenFiles({ config, keeper, log })
-  const hostName = createHostName()
   const alerts = createAlerts({
     keeper,
     log,
     path: join(config.runtimeDirectory, 'alert.json'),
     settings: config.alerts,
-    host: () => hostName.current(),
+    host: hostname,
     place,
   })
   const onDisk = createConfigOnDisk(load, running)
@@ -94,7 +93,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
         pid: process.pid,
         startedAt: new Date(startedAtMs).toISOString(),
         configFile: config.file,
-        host: hostName.current(),
+        host: hostname(),
         configuration: secretWatch.state(),
         stateProblem: store.problem(),
       }),
@@ -195,7 +194,6 @@ export async function createDaemon(initial: Config, environment: Environment) {
           after(listening.promise, files),
           after(listening.promise, { run: keepToken }),
           systemd,
-          hostName,
           fleet,
           { run: (signal) => keeper.listenUntil(signal, ({ type }) => type === 'tick' && void tick(signal)) },
         ],

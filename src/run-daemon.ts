@@ -1,5 +1,4 @@
 // The daemon's life: load the configuration, make sure that no other daemon runs, build this one, run it, close it.
-import { join } from 'node:path'
 import type { Writable } from 'node:stream'
 import type { LoadOptions } from './config/load.ts'
 import { createDaemon, type Daemon, type Load } from './daemon.ts'
@@ -7,7 +6,6 @@ import { acquireInstanceLock } from './delivery/listener/instance-lock.ts'
 import { serveMisconfigured } from './delivery/servers.ts'
 import { raceAbort } from './lib/tasks.ts'
 import { accountOfEnvironment, accountWords, unitNames } from './lib/account.ts'
-import { lstatIfAny, replaceFile } from './lib/atomic-file.ts'
 import { createSystemClock } from './lib/clock.ts'
 import type { DaemonSignals } from './lib/daemon-signals.ts'
 import { createDirectories } from './lib/directories.ts'
@@ -126,26 +124,12 @@ async function answerMisconfigured(
   const account = accountOfEnvironment(env)
   const { unit } = unitNames(account)
   const check = `sudo kyc-tokend check${accountWords(account)}`
-  log('error', 'The configuration is faulty: clients are answered `misconfigured` for a minute at most', {
+  log('error', 'The configuration is faulty: clients are answered `misconfigured` for 2 s', {
     event: 'misconfigured',
     error: error.message,
     remedy: `Correct it (${check}), then sudo systemctl restart ${unit}`,
   })
   const message = `kyc-tokend is misconfigured and not running: see \`${check}\` and \`journalctl -u ${unit}\``
-  const isAwaited = await isStartedAgain(env['RUNTIME_DIRECTORY'], clock.now().wallMs)
-  await serveMisconfigured(inherited, { message, isAwaited, log, clock, signal: signals.stop })
+  await serveMisconfigured(inherited, { message, log, clock, signal: signals.stop })
   await close()
-}
-
-/** If two daemons with a faulty configuration start within this time, a client keeps sending requests. */
-const AGAIN_MS = 120_000
-
-/** Reports whether this is such a second start, and notes the start as the time of an empty file in the runtime directory. */
-async function isStartedAgain(directory: string | undefined, nowMs: number): Promise<boolean> {
-  if (directory === undefined) return false
-  const file = join(directory, 'misconfigured')
-  // Without the file, clients are answered as at a first start.
-  const last = await lstatIfAny(file).catch(() => null)
-  await replaceFile(file, '', { mode: 0o600 }).catch(() => undefined)
-  return last !== null && Math.abs(nowMs - last.mtimeMs) < AGAIN_MS
 }

@@ -38,8 +38,7 @@ export async function bundleProgram(directory: string): Promise<void> {
     // Modules of Node are required at `import()`, too, which takes a fraction of the time.
     supported: { 'dynamic-import': false },
     // Libraries bring what they load for their own debugging, unless they are in production.
-    define: { 'import.meta.url': '__url', 'process.env.NODE_ENV': '"production"' },
-    banner: { js: "const __url=require('node:url').pathToFileURL(__filename).href;" },
+    define: { 'import.meta.filename': '__filename', 'process.env.NODE_ENV': '"production"' },
   })
   chmodSync(outfile, 0o755)
   const sbom = createSbom(Object.keys(metafile.inputs), dirname(common.absWorkingDir))

@@ -25,16 +25,8 @@ const MAX_TEMPLATE_BYTES = 64 * 1024
 
 /** Files that the daemon itself writes into its directories. */
 const OWN_FILES = {
-  runtimeDirectory: [
-    'alert.json',
-    'alert-resolved.json',
-    'kept.json',
-    'instance.lock',
-    'lock',
-    'misconfigured',
-    'token.front',
-  ],
-  stateDirectory: ['instance.lock', 'key', 'lock', 'memory.json', 'written-files.json'],
+  runtimeDirectory: ['alert.json', 'alert-resolved.json', 'kept.json', 'instance.lock', 'token.front'],
+  stateDirectory: ['instance.lock', 'key', 'memory.json', 'written-files.json'],
 } as const
 
 /** `at` is the key path of a setting. */

@@ -113,30 +113,18 @@ function clientsOf({ connections, subscribers }: StatusResult['clients']['ipc'])
   return { connections, subscribers }
 }
 
-/** If no request comes for this time the daemon ends, so that an operator who started it soon sees the error. */
-const SILENCE_MS = 2_000
-/** The longest time until the end, after which a client that keeps sending requests makes systemd start the daemon again. */
-const MOST_MS = 60_000
+/** Long enough for the clients that wait, and short, so that an operator who started the daemon soon sees the error. */
+const MISCONFIGURED_MS = 2_000
 
-/**
- * Answers requests with the fault `misconfigured` until none has come for 2 s, a minute has passed, or the signal is aborted.
- * `isAwaited`: clients are known to keep sending requests, so that the first request keeps the daemon for the minute.
- */
+/** Answers requests with the fault `misconfigured` for 2 s, or until the signal is aborted. */
 export async function serveMisconfigured(
   inherited: InheritedSockets,
-  options: { message: string; isAwaited: boolean; log: Log; clock: Clock; signal: AbortSignal },
+  options: { message: string; log: Log; clock: Clock; signal: AbortSignal },
 ): Promise<void> {
-  const { message, isAwaited, log, clock, signal } = options
+  const { message, log, clock, signal } = options
   const { createHttpServer, HANDED_OVER } = await import('./http/server.ts')
-  const nowMs = (): number => clock.now().bootMs
-  const endMs = nowMs() + MOST_MS
-  const silenceMs = isAwaited ? MOST_MS : SILENCE_MS
-  let silentAtMs = nowMs() + SILENCE_MS
   const fault: Fault = { code: 'misconfigured', message }
-  const reply = (): { fault: Fault } => {
-    silentAtMs = Math.min(nowMs() + silenceMs, endMs)
-    return { fault }
-  }
+  const reply = (): { fault: Fault } => ({ fault })
   const context = createDeliveryContext({ replies: repliesOf(reply), testAlert: reply, log, clock })
   const common = { ...context, socket: HANDED_OVER }
   const metrics = () => ({ contentType: 'text/plain; charset=utf-8', body: '' })
@@ -145,7 +133,7 @@ export async function serveMisconfigured(
     createHttpServer({ ...common, metrics, inherited: inherited.http }),
   ]
   await Promise.all(servers.map(async (server) => server.open()))
-  while (!signal.aborted && nowMs() < silentAtMs) await clock.sleep(silentAtMs - nowMs(), signal)
+  await clock.sleep(MISCONFIGURED_MS, signal)
   await Promise.all(servers.map(async (server) => server.close()))
 }
 

@@ -1,4 +1,5 @@
-// The signals that the daemon understands: stop, reload, refresh. To be imported before everything else.
+// The signals that the daemon understands: stop, reload, refresh. To be imported before everything else: what is set here is
+// set by the first statements of the program.
 
 export type DaemonSignals = ReturnType<typeof listenToSignals>
 
@@ -29,5 +30,10 @@ function remembering(name: NodeJS.Signals): (listener: () => void) => void {
   }
 }
 
+const isDaemon = process.argv[2] === 'run'
+
 /** The signals of the command `run`, from here on: those that come while the rest is loaded are remembered. */
-export const earlySignals = process.argv[2] === 'run' ? listenToSignals() : undefined
+export const earlySignals = isDaemon ? listenToSignals() : undefined
+
+// libuv reads it when it first needs a thread. Eight calls may wait for disks (in-directory.ts); the others are for name look-ups.
+if (isDaemon) process.env['UV_THREADPOOL_SIZE'] ??= '16'

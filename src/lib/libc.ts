@@ -87,7 +87,7 @@ function load(): Libc {
 
 /** The native module itself if it can be found: koffi's own entry point takes 9 ms and 4 MB more. */
 function nativeModule(): Koffi {
-  const requireHere = createRequire(import.meta.url)
+  const requireHere = createRequire(import.meta.filename)
   try {
     return requireHere(`@koromix/koffi-linux-${process.arch}`) as Koffi
   } catch (error) {

@@ -1,15 +1,12 @@
-// The host: its name, and conditions that break a daemon like this one (clock, network, disk, memory).
+// The host: conditions that break a daemon like this one (clock, network, disk, memory).
 import { existsSync, statfsSync } from 'node:fs'
-import { freemem, hostname, networkInterfaces, type NetworkInterfaceInfo } from 'node:os'
+import { freemem, networkInterfaces } from 'node:os'
 import { dirname } from 'node:path'
 import { sleep, withTimeout } from '../lib/clock.ts'
 import { withSystemFallback } from '../lib/error.ts'
 import { fault, ok, warning, type Finding } from '../lib/finding.ts'
 import { runProgram } from '../lib/run-program.ts'
-import { untilAborted } from '../lib/tasks.ts'
 
-/** Start-up work that no client waits for begins after this delay. */
-const NAME_DELAY_MS = 1_000
 /** The longest wait for programs, also those that systeminformation runs: on a broken host they may hang. */
 const ASK_MS = 3_000
 /** A clock that shows an earlier time was never set. */
@@ -17,27 +14,6 @@ const EARLIEST_WALL_MS = Date.UTC(2026, 0, 1)
 const MIB = 1024 * 1024
 const DISK = { fullBytes: 256 * 1024, scarceBytes: 8 * MIB }
 const SCARCE_MEMORY_BYTES = 64 * MIB
-
-/**
- * The name of the host for alerts and `status`: its host name. If that says nothing (`localhost`), the address of the interface
- * of the default route is added, once clients had time to be served.
- */
-export function createHostName() {
-  let name = hostname()
-  return {
-    current: (): string => name,
-    async run(signal: AbortSignal): Promise<void> {
-      await sleep(NAME_DELAY_MS, signal)
-      // The host may have got its name meanwhile.
-      name = hostname()
-      if (!signal.aborted && /^localhost\b/.test(name)) {
-        const address = addressOf(await outwardInterface())
-        if (address !== undefined) name = `${name} (${address})`
-      }
-      await untilAborted(signal)
-    },
-  }
-}
 
 /** Examines the host. `directories` are those that the daemon writes to; for a missing one, the nearest above it is examined. */
 export async function hostFindings(options: {
@@ -112,12 +88,6 @@ async function outwardInterface(): Promise<string> {
     // The reason does not matter: without an answer there is no finding.
     return ''
   }
-}
-
-function addressOf(interfaceName: string): string | undefined {
-  // In a sandbox without netlink sockets, as the unit's, there are none to be seen.
-  const interfaces: NodeJS.Dict<NetworkInterfaceInfo[]> = withSystemFallback({}, networkInterfaces)
-  return interfaces[interfaceName]?.find(({ internal }) => !internal)?.address
 }
 
 function formatBytes(bytes: number): string {

@@ -1,8 +1,6 @@
 // Two daemons for the same directories: the first lives, and only that one asks the service.
 import { spawn } from 'node:child_process'
-import { once } from 'node:events'
-import { existsSync, mkdirSync, readdirSync, renameSync, writeFileSync } from 'node:fs'
-import { createServer } from 'node:net'
+import { existsSync, readdirSync, renameSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
 import { configOf, PROGRAM } from '../support/daemon.ts'
@@ -73,29 +71,6 @@ test('one directory may be both the runtime and the state directory', async () =
   expect(second.stderr()).toContain('runtimeDirectory')
   expect(await daemon.end()).toBe(0)
 })
-
-test.each(['run', 'state'])(
-  'a daemon of 1.1.0, which answers at `lock` in the directory %s, lives; one that is dead is replaced',
-  async (name) => {
-    const directory = join(world.directory, name)
-    const former = join(directory, 'lock')
-    mkdirSync(directory, { mode: 0o700 })
-    const server = createServer().listen(former)
-    await once(server, 'listening')
-    const daemon = world.start({ ipc: { path: 'other.sock' }, http: false })
-    expect(await daemon.ended()).toBe(69)
-    expect(daemon.stderr()).toContain(`A process answers at ${former}`)
-    expect(readdirSync(directory)).toEqual(['lock'])
-    expect(world.service.requests).toHaveLength(0)
-    renameSync(former, `${former}.kept`)
-    server.close()
-    await once(server, 'close')
-    renameSync(`${former}.kept`, former)
-    const next = await world.started()
-    expect(existsSync(former)).toBe(false)
-    expect(await next.end()).toBe(0)
-  },
-)
 
 test.skipIf(!canMount)(
   'a start with a state directory that is read-only serves, and says that nothing keeps a second daemon out',

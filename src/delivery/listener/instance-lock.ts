@@ -2,7 +2,7 @@
 import { constants, type Stats } from 'node:fs'
 import { dirname, join } from 'node:path'
 import type { Config } from '../../config/config.ts'
-import { inDirectoryOf, lstatIfAny } from '../../lib/atomic-file.ts'
+import { inDirectoryOf } from '../../lib/atomic-file.ts'
 import { errorCode, exitStatus, fallbackOnSystemError, UserError } from '../../lib/error.ts'
 import { fs } from '../../lib/fs.ts'
 import { loadLibc } from '../../lib/libc.ts'
@@ -12,8 +12,6 @@ import { assertPathFree, createPathResource, inTurnAt, isSame } from './socket-p
 
 /** Locked by flock(2): the kernel releases it with the process, so a crash leaves nothing that blocks a start. */
 const LOCK_FILE = 'instance.lock'
-/** Version 1.1.0 locked a directory by listening here: one that answers is a living daemon. */
-const FORMER_LOCK = 'lock'
 const LOCK_FLAGS = constants.O_CREAT | constants.O_NOFOLLOW | constants.O_NONBLOCK
 
 interface Held {
@@ -69,11 +67,6 @@ async function lock(address: LockAddress, other?: Held): Promise<Held> {
   const directory = dirname(path)
   const work = async (): Promise<Held> =>
     inDirectoryOf(path, { use: 'sockets', failure }, async (reached) => {
-      const former = join(dirname(reached), FORMER_LOCK)
-      if ((await lstatIfAny(former))?.isSocket() === true) {
-        await assertPathFree({ path: join(directory, FORMER_LOCK), setting }, former)
-        await fs.unlink(former)
-      }
       const held = await openLocked(reached)
       if (held.isLocked || (other !== undefined && isSame(held.stats, other.stats))) return held
       await fs.close(held.fd)
