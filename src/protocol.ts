@@ -13,7 +13,7 @@
 /** Ends every frame. */
 export const FRAME_END = '\f'
 /** Longest frame that is accepted from a client, in bytes, without the form feed. */
-export const MAX_FRAME_BYTES = 4096
+export const MAX_FRAME_BYTES = 32_768
 /** Longest `data.id`, in characters; the shortest is 1. */
 export const MAX_ID_LENGTH = 64
 /** Largest `minValidSeconds`. */

@@ -10,7 +10,7 @@ export const PROCESS_TESTS = [
   'test/build/**/*.test.ts',
   'test/client/load.test.ts',
   'test/commands/{demo,exec-on-change,host}.test.ts',
-  'test/delivery/{inherited,overload}.test.ts',
+  'test/delivery/{inherited,faulty-clients}.test.ts',
   'test/faults/!(internal|refusal|service).test.ts',
   'test/manual/{consumers,examples,pages,proxy,services}.test.ts',
   'test/share/{fleet-story,redis-access}.test.ts',

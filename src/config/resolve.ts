@@ -13,16 +13,6 @@ import { resolveShare } from './resolve-share.ts'
 import { STANDARD_INITIAL_DELAY, type Settings } from './schema.ts'
 import { resolveService } from './service.ts'
 
-/**
- * The most memory that one connection takes, in MiB: 64 KiB that were read at once, 16 KiB of unsent answers, 12 KiB in the
- * kernel's send buffer, and 4 KiB for the socket and its waiting requests (delivery/limits.ts).
- */
-const CONNECTION_MIB = 96 / 1024
-/** `MemoryMax=` of the unit. */
-const SERVICE_MIB = 256
-/** The memory of a daemon without clients. */
-const IDLE_MIB = 60
-
 interface ResolveOptions extends Omit<InputsOptions, 'directory'> {
   /** The configuration file, absolute, and the owner and mode of its descriptor. */
   readonly file: string
@@ -96,7 +86,6 @@ export async function resolveConfig(input: Settings, options: ResolveOptions) {
   for (const sentence of permissionFaults(file, stats, { uid, holdsSecret: inputs.hasLiteral() }))
     diagnostics.fault('', `the configuration file ${sentence}`)
   outputs.check(config)
-  checkMemory(config, diagnostics)
   return { config, unseen: inputs.unseen }
 }
 
@@ -129,19 +118,4 @@ export function resolvePlan({ baseUrl, service, refresh, retry }: Settings, diag
     refresh: { maxAgeMs: refresh.maxAge },
     retry: { initialDelayMs: initialDelay, maxDelayMs: maxDelay },
   }
-}
-
-/** Warns of connections that could hold more memory than the unit allows. */
-function checkMemory(
-  { ipc, http }: Record<'ipc' | 'http', { maxConnections: number } | null>,
-  { warn }: Diagnostics,
-): void {
-  const connections = (ipc?.maxConnections ?? 0) + (http?.maxConnections ?? 0)
-  const heldMib = Math.ceil(connections * CONNECTION_MIB + IDLE_MIB)
-  if (heldMib > SERVICE_MIB)
-    warn(
-      '',
-      `${connections} connections (\`maxConnections\` of \`ipc\` and \`http\`) can hold ${heldMib} MiB, and the unit allows ` +
-        `${SERVICE_MIB} MiB: lower \`maxConnections\`, or raise MemoryMax= of the unit`,
-    )
 }

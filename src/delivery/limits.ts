@@ -1,32 +1,17 @@
-// The limits of clients. They are small, so that their product with the number of connections stays below the memory of the
-// unit (config/resolve.ts): there is no common budget, and no client ever loses its connection for another one.
+// The limits of clients: what one connection may have, and how many connections there may be, in all and of each user.
 import { readFileSync } from 'node:fs'
 import type { SocketConfig } from '../config/config.ts'
 import { monotonicMs } from '../lib/clock.ts'
 import { withSystemFallback } from '../lib/error.ts'
 import type { Peer } from './peers.ts'
 
-/** While more than this of a client's answers is unsent, nothing is read from the client. */
-export const MAX_UNSENT_BYTES = 16 * 1024
-/** SO_SNDBUF of a connection; the kernel doubles it. The usual 208 KiB of each connection would count as the unit's memory. */
-export const SEND_BUFFER_BYTES = 4 * 1024
-/** Requests of one connection that wait for a token; further ones are read later. */
+/** Requests of one connection that wait for a token. */
 export const MAX_WAITING = 16
 export const MAX_SUBSCRIPTIONS = 16
-/** Requests of one connection that are answered before other connections have their turn. */
-export const REQUESTS_PER_TURN = 8
-/** Input up to this length is parsed at once; more waits for its turn: long requests of many clients take time and memory. */
-export const AT_ONCE_BYTES = 1024
-/** Longer input is parsed in parts of this length. Node reads no more (64 KiB at a time) while it holds as much that is not parsed. */
-export const READ_BYTES = 4 * 1024
 export const MAX_HEAD_BYTES = 8 * 1024
 export const MAX_HEAD_FIELDS = 64
 /** Body of an HTTP request: a report of the longest token fits. */
 export const MAX_BODY_BYTES = 32 * 1024
-/** The time for which a connection is read from after its last message, in ms: closed with unread input it would be reset. */
-export const LINGER_MS = 5_000
-/** Connections that are still read from in this way; any further one is closed at once. */
-const MAX_LINGERING = 256
 /** Connections of peers that `allow` excludes, while their first request is awaited. */
 const MAX_DENIED = 64
 
@@ -37,6 +22,8 @@ const MAX_DENIED = 64
 export type TimeoutReason = 'idle' | 'stalled' | 'incomplete-request'
 /** In ms. Connections are checked every `sweepMs`: one ends at the first check after its time is up. */
 export type Timeouts = Readonly<Record<TimeoutReason | 'sweepMs', number>>
+
+type Limits = Pick<SocketConfig, 'maxConnections' | 'maxConnectionsPerUser'>
 
 /**
  * Counts one more connection against the limits of its socket. Returns the function that ends the count; null: one too many.
@@ -55,9 +42,11 @@ export function createQuota(descriptors: Descriptors) {
   }
 
   function count(peer: Peer | null, isAllowed: boolean, by: 1 | -1): void {
-    descriptors.used += by
     if (peer?.isPrivileged) return
-    if (!isAllowed) return void (denied += by)
+    if (!isAllowed) {
+      denied += by
+      return
+    }
     limited += by
     const ofUser = (counts.get(peer?.uid) ?? 0) + by
     if (ofUser === 0) counts.delete(peer?.uid)
@@ -65,15 +54,19 @@ export function createQuota(descriptors: Descriptors) {
   }
 
   return (peer: Peer | null, isAllowed: boolean, limits: Limits): (() => void) | null => {
-    if (descriptors.left(peer) <= 0 || !isWithin(peer, isAllowed, limits)) return null
+    if (!isWithin(peer, isAllowed, limits)) return null
+    const release = descriptors.take(peer)
+    if (release === null) return null
     count(peer, isAllowed, 1)
-    return () => count(peer, isAllowed, -1)
+    return () => {
+      count(peer, isAllowed, -1)
+      release()
+    }
   }
 }
-type Limits = Pick<SocketConfig, 'maxConnections' | 'maxConnectionsPerUser'>
 
 /** Descriptors for connections of all sockets together: beyond them the daemon could open no file and reach no service. */
-type Descriptors = ReturnType<typeof createDescriptors>
+export type Descriptors = ReturnType<typeof createDescriptors>
 
 /** For files, logs, the service and Redis; of a small limit six tenths, so that some clients are served, too. */
 const OWN_DESCRIPTORS = 64
@@ -84,18 +77,17 @@ const PRIVILEGED_DESCRIPTORS = 32
 const USUAL_DESCRIPTORS = 1_024
 
 export function createDescriptors(limit = descriptorLimit()) {
-  const mostLingering = Math.min(MAX_LINGERING, Math.floor(limit / 4))
-  const most = limit - Math.min(OWN_DESCRIPTORS, Math.ceil(limit * OWN_SHARE)) - mostLingering
+  const most = limit - Math.min(OWN_DESCRIPTORS, Math.ceil(limit * OWN_SHARE))
   const privileged = Math.min(PRIVILEGED_DESCRIPTORS, Math.ceil(most / 2))
+  let used = 0
   return {
-    used: 0,
-    /** Of connections that are closed and still read from. */
-    lingering: 0,
-    left(peer: Peer | null): number {
-      return most - this.used - (peer?.isPrivileged ? 0 : privileged)
-    },
-    mayLinger(): boolean {
-      return this.lingering < mostLingering
+    /** Counts one more. Returns the function that ends the count; null: none is left. */
+    take(peer: Peer | null): (() => void) | null {
+      if (used >= most - (peer?.isPrivileged ? 0 : privileged)) return null
+      used += 1
+      return () => {
+        used -= 1
+      }
     },
   }
 }
@@ -122,47 +114,4 @@ export function tryAcquire(rate: RequestRate, perSecond: number | null): boolean
   if (rate.left < 1) return false
   rate.left -= 1
   return true
-}
-
-/** The time for queued work in one round of the event loop, in ms. */
-const TURNS_MS = 5
-/** While clients connect: Node accepts one connection in a round, and 255 others may wait before it. */
-const ACCEPTING_TURNS_MS = 0.5
-
-/**
- * A queue of work. Each round of the event loop does a part of it, so that new clients are accepted and read from, however much
- * others have sent, and however many wait for the next token.
- */
-export function createTurns() {
-  const waiting: (() => void)[] = []
-  let isScheduled = false
-  /** Rounds that are still short: the present one and the next, once a connection was accepted. */
-  let shortRounds = 0
-
-  function schedule(): void {
-    if (isScheduled || (waiting.length === 0 && shortRounds === 0)) return
-    isScheduled = true
-    setImmediate(run)
-  }
-
-  function run(): void {
-    const until = monotonicMs() + (shortRounds > 0 ? ACCEPTING_TURNS_MS : TURNS_MS)
-    shortRounds = Math.max(0, shortRounds - 1)
-    for (let left = waiting.length; left > 0 && monotonicMs() < until; left -= 1) waiting.shift()!()
-    isScheduled = false
-    schedule()
-  }
-
-  return {
-    add(work: () => void): void {
-      waiting.push(work)
-      schedule()
-    },
-    /** A connection was accepted: more may wait. */
-    accepted(): void {
-      shortRounds = 2
-      schedule()
-    },
-    isAccepting: () => shortRounds > 0,
-  }
 }

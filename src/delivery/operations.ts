@@ -5,6 +5,7 @@ import {
   MAX_WAIT_SECONDS,
   answerTypes,
   type AlertTestResult,
+  type Fault,
   type RefreshResult,
   type RejectRequest,
   type RejectResult,
@@ -59,7 +60,7 @@ export function createOperations(options: {
   /** Since the start: reports of refused tokens by verdict, and tokens handed out. */
   const rejects = { replaced: 0, refreshing: 0, held: 0, unchanged: 0, refused: 0 }
   let reads = 0
-  const denied: Result<never> = {
+  const denied: { readonly fault: Fault } = {
     fault: {
       code: 'denied',
       message: `This user may not use this socket: have an administrator add it to \`${transport}.allow\``,

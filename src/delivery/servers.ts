@@ -1,5 +1,5 @@
-// The servers of the daemon, `ipc.sock`, `http.sock` and the metrics, which share peers, audit and turns. And the servers that
-// answer clients at sockets of systemd while the configuration is faulty.
+// The servers of the daemon, `ipc.sock`, `http.sock` and the metrics, which share peers, audit and descriptors. And the
+// servers that answer clients at sockets of systemd while the configuration is faulty.
 import { setImmediate as nextRound } from 'node:timers/promises'
 import type { Config, SocketConfig } from '../config/config.ts'
 import { untilAborted } from '../lib/tasks.ts'
@@ -7,10 +7,11 @@ import type { Clock } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
 import { descriptorsOf, type InheritedSockets } from '../lib/socket-activation.ts'
 import type { Fault, StatusResult } from '../protocol.ts'
-import type { ConnectionServer } from './connections/server.ts'
+import type { DeliveryContext } from './connections.ts'
 import type { Metrics } from './http/routes.ts'
+import type { HttpServer } from './http/server.ts'
 import { createIpcServer } from './ipc/server.ts'
-import { createDescriptors, createTurns } from './limits.ts'
+import { createDescriptors } from './limits.ts'
 import type { TestAlert } from './operations.ts'
 import { createPeers, type Peers } from './peers.ts'
 import type { Replies } from './replies.ts'
@@ -18,9 +19,6 @@ import { createTokenAudit } from './token-audit.ts'
 
 /** Rounds of the event loop that it takes to accept the clients that wait at `ipc.sock` and to read their requests. */
 const ROUNDS_BEFORE_HTTP = 3
-
-/** Shared by all servers. */
-export type DeliveryContext = ReturnType<typeof createDeliveryContext>
 
 interface ContextOptions {
   readonly replies: Replies
@@ -30,10 +28,10 @@ interface ContextOptions {
   readonly peers?: Peers
 }
 
-export function createDeliveryContext(options: ContextOptions) {
+export function createDeliveryContext(options: ContextOptions): DeliveryContext {
   const { replies, testAlert, log, peers = createPeers() } = options
   const audit = createTokenAudit(options)
-  return { replies, testAlert, log, peers, audit, turns: createTurns(), descriptors: createDescriptors() }
+  return { replies, testAlert, log, peers, audit, descriptors: createDescriptors() }
 }
 
 /** Throws UserError (78) if the daemon runs as the overflow user. */
@@ -46,29 +44,41 @@ export function createServers(
   const { audit } = context
   const ipc = createIpcServer({ ...context, socket: config.ipc, inherited: descriptorsOf(inherited, 'ipc') })
   /** null: `http` is off. The HTTP server is loaded when it is needed. */
-  let http: ConnectionServer | null = null
+  let http: HttpServer | null = null
   let running = config
   let isStopped = false
 
-  async function reconfigureHttp(socket: SocketConfig | null): Promise<void> {
-    const former = http
-    if (socket !== null && former !== null) return former.reconfigure(socket)
-    http = null
-    await former?.close()
-    if (socket === null) return
+  async function openHttp(socket: SocketConfig): Promise<void> {
     const { createHttpServer } = await import('./http/server.ts')
-    const fds = descriptorsOf(inherited, 'http')
-    const server = createHttpServer({ ...context, metrics, inherited: fds, socket })
+    const server = createHttpServer({
+      ...context,
+      metrics,
+      inherited: descriptorsOf(inherited, 'http'),
+      socket,
+    })
     await server.open()
     http = server
-    if (isStopped) await reconfigureHttp(null)
+    if (isStopped) await closeHttp()
+  }
+
+  async function closeHttp(): Promise<void> {
+    const former = http
+    http = null
+    await former?.close()
+  }
+
+  /** Opens, changes or closes it. */
+  async function reconfigureHttp(socket: SocketConfig | null): Promise<void> {
+    if (socket === null) await closeHttp()
+    else if (http === null) await openHttp(socket)
+    else await http.reconfigure(socket)
   }
 
   return {
     /** Serves until the signal is aborted. Calls `onListening` once every socket listens. Throws UserError (69, 78). */
     async run(signal: AbortSignal, { onListening }: { onListening: () => void }): Promise<void> {
       if (signal.aborted) return
-      let metricsServer: ConnectionServer | null = null
+      let metricsServer: HttpServer | null = null
       try {
         await ipc.open()
         // Most clients use `ipc.sock`, and HTTP takes time to load: clients that wait at `ipc.sock` are served first.
@@ -83,7 +93,7 @@ export function createServers(
         await untilAborted(signal)
       } finally {
         isStopped = true
-        await Promise.all([ipc.close(), reconfigureHttp(null), metricsServer?.close()])
+        await Promise.all([ipc.close(), closeHttp(), metricsServer?.close()])
       }
     },
     /** Changes both sockets or none. Throws UserError; then nothing changes. */

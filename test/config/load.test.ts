@@ -26,13 +26,6 @@ const write = (settings: object = {}, mode = 0o600): string =>
   files.write('kyc-tokend.config.json', { ...smallConfig(), ...settings }, mode)
 
 describe('a configuration that is good', () => {
-  it('warns of connections that could hold more than the memory of the service', async () => {
-    const { warnings } = await load(write({ ipc: { maxConnections: 4_096 } }))
-    expect(warnings).toEqual([
-      '5120 connections (`maxConnections` of `ipc` and `http`) can hold 540 MiB, and the unit allows 256 MiB: lower `maxConnections`, or raise MemoryMax= of the unit',
-    ])
-  })
-
   it('may be at its limits, and have a socket for all whose users are listed', async () => {
     const allow = { users: ['root'], groups: ['root'] }
     const settings = {

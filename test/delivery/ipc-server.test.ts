@@ -56,6 +56,13 @@ describe('token.get', () => {
   })
 })
 
+it.each([4_000, 16_384])('token.reject takes a token of %i characters', async (length) => {
+  const world = await startDelivery({ tokenOf: () => 'x'.repeat(length) })
+  await world.rotate()
+  const report = await askOnce(world.ipcPath, 'token.reject', { accessToken: 'x'.repeat(length) })
+  expect(report).toMatchObject({ type: 'reject.result', data: { verdict: 'refreshing' } })
+})
+
 describe('token.subscribe', () => {
   it('answers at once and sends each change, with its id', async () => {
     const world = await ready()
@@ -139,8 +146,8 @@ describe('requests that are none', () => {
     'oops\f',
     '\f',
     '{"type":\f',
-    'x'.repeat(5_000),
-    `"${'x'.repeat(4_095)}"\f`,
+    'x'.repeat(40_000),
+    `"${'x'.repeat(32_767)}"\f`,
     Buffer.from([0xff, 0x0c]),
   ])('broken framing loses the connection, after what was asked before is answered', async (bytes) => {
     const world = await ready()
@@ -154,16 +161,16 @@ describe('requests that are none', () => {
 })
 
 describe('the longest', () => {
-  it('frame has 4,096 bytes', async () => {
+  it('frame has 32,768 bytes', async () => {
     const world = await ready()
     const client = await connectRaw(world.ipcPath)
     const frame = (bytes: number): string => {
       const empty = '{"type":"token.get","data":{"id":"1","x":""}}'
       return `${empty.replace('""', `"${'x'.repeat(bytes - empty.length)}"`)}\f`
     }
-    client.write(frame(4_096))
+    client.write(frame(32_768))
     expect(await client.frame(0)).toMatchObject({ type: 'token.result' })
-    client.write(frame(4_097))
+    client.write(frame(32_769))
     await client.closed()
     expect(client.frames[1]).toMatchObject({ type: 'fault', data: { code: 'bad-request' } })
   })

@@ -82,6 +82,8 @@ export async function startDelivery(
     answer?: () => FetchOutcome | Promise<FetchOutcome>
     tokenOf?: (count: number) => string
     directory?: string
+    /** Of Node's HTTP server. */
+    httpTimesMs?: number
   } = {},
 ) {
   const directory = options.directory ?? (await tempDirectory())
@@ -131,7 +133,21 @@ export async function startDelivery(
   const ipc = createIpcServer({ ...context, socket: socket(), inherited: null })
   const httpPath = join(directory, 'http.sock')
   const metrics = options.metrics ?? (() => ({ contentType: 'text/plain; version=0.0.4', body: 'up 1\n' }))
-  const http = createHttpServer({ ...context, metrics, socket: socket({ path: httpPath }), inherited: null })
+  const { httpTimesMs: ms } = options
+  const http = createHttpServer({
+    ...context,
+    metrics,
+    socket: socket({ path: httpPath }),
+    inherited: null,
+    ...(ms !== undefined && {
+      times: {
+        headersTimeout: ms,
+        requestTimeout: ms,
+        keepAliveTimeout: ms,
+        connectionsCheckingInterval: ms,
+      },
+    }),
+  })
 
   const stopping = new AbortController()
   await Promise.all([ipc.open(), http.open()])

@@ -1,26 +1,62 @@
-// `http.sock`: the operations over HTTP/1.1; and metrics alone, on a socket of their own.
+// `http.sock`: the operations over HTTP/1.1, on Node's own server with its own limits; and metrics alone, on a socket of their own.
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
-import type { Connection, ConnectionOptions } from '../connections/connection.ts'
-import { createConnectionServer, type ConnectionServer, type ServerOptions } from '../connections/server.ts'
-import { MAX_HEAD_BYTES } from '../limits.ts'
-import { createOperations } from '../operations.ts'
-import type { DeliveryContext } from '../servers.ts'
-import { HttpConnection, type HttpStream } from './connection.ts'
-import { createHealthRoutes, createHttpRoutes, createTokenRoutes, type Metrics } from './routes.ts'
+import type { Socket } from 'node:net'
+import { setImmediate as nextTurn } from 'node:timers/promises'
+import { CONNECTION_IDLE_MS, type Fault } from '../../protocol.ts'
+import {
+  createConnections,
+  OVER_LIMIT,
+  type Client,
+  type Connections,
+  type DeliveryContext,
+  type DropReason,
+  type ServerOptions,
+} from '../connections.ts'
+import { MAX_HEAD_BYTES, MAX_HEAD_FIELDS, MAX_WAITING } from '../limits.ts'
+import { listen, type Listener } from '../listener/listener.ts'
+import { createOperations, type Reply } from '../operations.ts'
+import type { Later } from '../replies.ts'
+import { badRequest, closingAnswer, sendProblem } from './answers.ts'
+import {
+  createHealthRoutes,
+  createHttpRoutes,
+  createTokenRoutes,
+  type Exchange,
+  type HttpHost,
+  type Metrics,
+} from './routes.ts'
 
 interface HttpOptions extends DeliveryContext, ServerOptions {
   readonly metrics: Metrics
+  readonly times?: typeof TIMES
 }
-
-export const createHttpServer = (options: HttpOptions): ConnectionServer => serve('http', options)
-
-/**
- * `/metrics`, `/healthz` and `/readyz` alone, never a token, on sockets that were handed over. These may be TCP sockets, whose
- * peers all look like one unknown user. So no connection is kept: each gets one answer, within 10 s.
- */
-export function createMetricsServer(options: Omit<HttpOptions, 'socket'>): ConnectionServer {
-  return serve('metrics', { ...options, socket: METRICS_SOCKET })
+interface Own {
+  /** The answer to the last request, which is its `req`. */
+  last: ServerResponse | null
+  /** The answer that is an event stream. */
+  events: ServerResponse | null
+  /** The connection ends with the last answer: further requests get none. */
+  isRefused: boolean
 }
+type HttpClient = Client & Own
+
+export type HttpServer = ReturnType<typeof createHttpServer>
+
+/** Node's own limits. A client that has sent nothing, or no whole request, has as long as one that is idle between two. */
+const TIMES = {
+  headersTimeout: CONNECTION_IDLE_MS,
+  requestTimeout: CONNECTION_IDLE_MS,
+  keepAliveTimeout: CONNECTION_IDLE_MS,
+  connectionsCheckingInterval: 15_000,
+}
+/** Connections to the metrics, which may come from the network, end within 10 s. */
+const METRICS_TIMES = {
+  headersTimeout: 6_000,
+  requestTimeout: 6_000,
+  keepAliveTimeout: 6_000,
+  connectionsCheckingInterval: 2_000,
+}
+const METRICS_TIMEOUTS = { sweepMs: 2_000, idle: 8_000, stalled: 8_000, 'incomplete-request': 8_000 }
 
 /** Limits of a socket that was handed over, if the configuration has none for it; the path is not used. */
 export const HANDED_OVER = {
@@ -32,39 +68,226 @@ export const HANDED_OVER = {
   maxConnectionsPerUser: 128,
   maxRequestsPerSecond: null,
 }
-const METRICS_SOCKET = { ...HANDED_OVER, maxConnections: 64, maxConnectionsPerUser: 64 }
+const METRICS_SOCKET = { ...HANDED_OVER, maxConnections: 256, maxConnectionsPerUser: 256 }
 
-function serve(transport: 'http' | 'metrics', options: HttpOptions): ConnectionServer {
-  const isOneAnswer = transport === 'metrics'
-  const operations = createOperations({ ...options, transport: 'http' })
-  const routes = { ...(isOneAnswer ? {} : createTokenRoutes(operations)), ...createHealthRoutes(options) }
-  const context = { parser: createParser(), serve: createHttpRoutes(routes), isOneAnswer }
-  const open = (connection: ConnectionOptions): Connection => new HttpConnection(connection, context)
-  return createConnectionServer({ transport, operations, framing: FRAMING, open }, options)
+export function createHttpServer(options: HttpOptions) {
+  return serve('http', options)
 }
 
-/** A server that does not listen and has no timers: it gets streams, whose timeouts are those of connections/. */
-function createParser(): Server {
-  const parser = createServer({
-    maxHeaderSize: MAX_HEAD_BYTES,
-    keepAliveTimeout: 0,
-    // Any name of the host will do.
-    requireHostHeader: false,
-    // Requests without a body get no stream for it.
-    optimizeEmptyRequests: true,
-  })
-  parser.timeout = 0
-  parser.maxHeadersCount = 0
-  const connectionOf = (stream: unknown): HttpConnection => (stream as HttpStream).connection
-  const onRequest = (req: IncomingMessage, res: ServerResponse): void =>
-    connectionOf(req.socket).onRequest(req, res)
-  parser.on('request', onRequest)
-  // An `Expect` header does not change the answer.
-  parser.on('checkExpectation', onRequest)
-  // CONNECT: its answer has no ServerResponse, and the connection is of no more use.
-  parser.on('connect', (_req, stream) => connectionOf(stream).onParseError())
-  parser.on('clientError', (_error, stream) => connectionOf(stream).onParseError())
-  return parser
+/**
+ * `/metrics`, `/healthz` and `/readyz` alone, never a token, on sockets that were handed over. These may be TCP sockets, whose
+ * peers all look like one unknown user. So no connection is kept: each gets one answer, within 10 s.
+ */
+export function createMetricsServer(options: Omit<HttpOptions, 'socket'>): HttpServer {
+  return serve('metrics', { times: METRICS_TIMES, ...options, socket: METRICS_SOCKET })
+}
+
+/** Answers to single requests: at once, later, or as the last of a connection. */
+function createAnswers(connections: Connections<Own>) {
+  /** Answers with the fault; the connection ends with this answer, and what waits before it gets what there is. */
+  function refuse({ client, res }: Exchange, reason: DropReason, fault: Fault, status?: number): void {
+    const own = client as HttpClient
+    if (own.isRefused) return
+    own.isRefused = true
+    connections.noteDrop(client.peer, reason)
+    res.setHeader('Connection', 'close')
+    sendProblem(res, fault, { ...(status !== undefined && { status }) })
+    client.abort()
+  }
+
+  function refuseRequest(exchange: Exchange, fault: Fault): void {
+    refuse(exchange, 'broken-framing', fault)
+  }
+
+  function answer<T>(
+    exchange: Exchange,
+    reply: Later<T>,
+    { send, isWait = false }: { send: (reply: T) => void; isWait?: boolean },
+  ): void {
+    const { client } = exchange
+    if (!(reply instanceof Promise)) return send(reply)
+    if (!isWait) return void connections.later(client, reply, send)
+    if (client.waiting >= MAX_WAITING)
+      return refuse(exchange, 'too-many-requests', OVER_LIMIT['too-many-waits'])
+    client.waiting += 1
+    void connections.later(client, reply, (value) => {
+      client.waiting -= 1
+      send(value)
+    })
+  }
+
+  return { answer, refuse, refuseRequest }
+}
+
+function serve(transport: 'http' | 'metrics', options: HttpOptions) {
+  const { replies, log, times = TIMES } = options
+  const isOneAnswer = transport === 'metrics'
+  const operations = createOperations({ ...options, transport: 'http' })
+  const connections = createConnections(
+    {
+      transport,
+      operations,
+      own: (): Own => ({ last: null, events: null, isRefused: false }),
+      push,
+      timeoutOf: () => null,
+      ...(isOneAnswer && { timeouts: METRICS_TIMEOUTS }),
+    },
+    options,
+  )
+  const { answer, refuse, refuseRequest } = createAnswers(connections)
+  const host: HttpHost = { answer, refuse: refuseRequest, startEvents }
+  const routes = {
+    ...(isOneAnswer ? {} : createTokenRoutes(operations, host)),
+    ...createHealthRoutes(options),
+  }
+  const route = createHttpRoutes(routes)
+  /** Several only after a reload has moved the socket. */
+  const servers = new Set<Server>()
+  let listener: Listener | null = null
+  let unsubscribe = (): void => undefined
+  let isStopping = false
+  let requests = 0
+
+  function createNodeServer(): Server {
+    const server = createServer(
+      {
+        ...times,
+        maxHeaderSize: MAX_HEAD_BYTES,
+        // Any name of the host will do.
+        requireHostHeader: false,
+        // Requests without a body get no stream for it.
+        optimizeEmptyRequests: true,
+      },
+      onRequest,
+    )
+    server.on('connection', onConnection)
+    server.on('clientError', (error: NodeJS.ErrnoException, stream) => onClientError(error, stream as Socket))
+    server.on('timeout', (socket) => {
+      const client = connections.of(socket)
+      if (client === undefined) socket.destroy()
+      else connections.end(client, 'idle')
+    })
+    // Ends the timer of its checks, too, once its last connection has gone.
+    server.once('close', () => servers.delete(server) && server.close())
+    servers.add(server)
+    return server
+  }
+
+  function onConnection(socket: Socket): void {
+    const client = connections.accept(socket)
+    if (client !== null) socket.on('drain', () => push(client))
+  }
+
+  function onRequest(req: IncomingMessage, res: ServerResponse): void {
+    const client = connections.of(req.socket)
+    if (client === undefined || client.isRefused) return
+    client.last = res
+    requests += 1
+    // While the daemon stops, the last request that has arrived is known a turn later: its answer ends the connection.
+    if (isStopping) setImmediate(handle, client, req, res)
+    else handle(client, req, res)
+  }
+
+  function handle(client: HttpClient, req: IncomingMessage, res: ServerResponse): void {
+    try {
+      const exchange = { client, req, res }
+      const refusal = connections.refusalOf(client)
+      if (isOneAnswer || (isStopping && client.last === res)) res.setHeader('Connection', 'close')
+      if (refusal === 'denied') refuse(exchange, refusal, operations.denied)
+      else if (refusal !== null) refuse(exchange, refusal, OVER_LIMIT[refusal])
+      else if (req.rawHeaders.length > 2 * MAX_HEAD_FIELDS)
+        refuseRequest(exchange, badRequest(TOO_MANY_FIELDS))
+      // Nothing can be answered after an event stream, which has no end.
+      else if (client.events !== null) connections.end(client, 'broken-framing')
+      else route(exchange)
+    } catch (error) {
+      connections.fail(client, error)
+    }
+  }
+
+  /** The head is sent at once. Without a token, the first event comes with the first token. */
+  function startEvents({ client, res }: Exchange, first: Reply<'token.subscribe'>): void {
+    res.writeHead(200, ['Content-Type', 'text/event-stream', 'Cache-Control', 'no-store'])
+    if (res.req.method === 'HEAD' || isStopping) return void res.end()
+    res.flushHeaders()
+    ;(client as HttpClient).events = res
+    client.subscriptions.set('', true)
+    if ('value' in first) writeEvent(res, first)
+  }
+
+  function push(client: HttpClient): void {
+    const { events, subscriptions, socket } = client
+    if (events === null || subscriptions.get('') !== false || socket.writableNeedDrain) return
+    subscriptions.set('', true)
+    writeEvent(events, operations.changedToken(client))
+  }
+
+  function onClientError({ code }: NodeJS.ErrnoException, socket: Socket): void {
+    const client = connections.of(socket)
+    if (client === undefined || client.isRefused || client.events !== null || !socket.writable)
+      return void socket.destroy()
+    const { last } = client
+    const isLate = code === 'ERR_HTTP_REQUEST_TIMEOUT'
+    const [reason, status] = isLate
+      ? (['incomplete-request', 408] as const)
+      : (['broken-framing', 400] as const)
+    const fault = badRequest(isLate ? 'The request did not end in time' : FRAMING)
+    if (last !== null && !last.headersSent && !last.req.complete)
+      return refuse({ client, req: last.req, res: last }, reason, fault, status)
+    const end = (): void => connections.end(client, reason, closingAnswer(status, fault))
+    if (last === null || last.writableFinished) end()
+    else last.once('finish', end)
+  }
+
+  /** Two turns of the event loop without a request: all that had arrived was read. */
+  async function endAnswered(isFresh: (client: Client) => boolean): Promise<void> {
+    const before = requests
+    await nextTurn()
+    await nextTurn()
+    if (requests !== before) return
+    for (const server of servers) server.closeIdleConnections()
+    // Node does not count those as idle that have never sent a request.
+    for (const client of connections.clients())
+      if (client.last === null && !isFresh(client)) client.socket.destroy()
+  }
+
+  return {
+    /** Listens. Throws UserError (69, 78). */
+    async open(): Promise<void> {
+      listener = await listen(options, {
+        createServer: createNodeServer,
+        onAcceptError: (error) => connections.logError('A connection could not be accepted', error),
+        log,
+      })
+      unsubscribe = replies.onChange(() => connections.onTokenChange())
+    },
+    /** Stops listening, answers the requests that have arrived, and ends each connection. */
+    async close(): Promise<void> {
+      unsubscribe()
+      isStopping = true
+      await listener?.close()
+      for (const { events, last } of connections.clients()) {
+        events?.end()
+        if (last?.headersSent === false) last.setHeader('Connection', 'close')
+      }
+      await connections.drain(endAnswered)
+    },
+    /** Uses other settings from now on; connections stay. Throws UserError; then the former settings stay. */
+    async reconfigure(next: ServerOptions['socket']): Promise<void> {
+      await listener?.move(next)
+      connections.reconfigure(next)
+    },
+    /** Makes a removed socket again. Never fails: a problem is logged. */
+    tick: async () => listener?.tick(),
+    counts: () => connections.counts(),
+  }
+}
+
+function writeEvent(events: ServerResponse, reply: Reply<'token.subscribe'>): void {
+  const [event, data] =
+    'fault' in reply ? ['fault', JSON.stringify(reply.fault)] : ['token.changed', `{${reply.value.jsonTail}`]
+  events.write(`event: ${event}\ndata: ${data}\n\n`)
 }
 
 const FRAMING = `This is not a valid HTTP/1.1 request, or its header section is longer than ${MAX_HEAD_BYTES / 1024} KiB`
+const TOO_MANY_FIELDS = `The head of a request has at most ${MAX_HEAD_FIELDS} fields`

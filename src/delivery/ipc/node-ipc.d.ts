@@ -3,11 +3,16 @@ declare module 'node-ipc/parsers' {
   export class IPCProtocolError extends Error {
     readonly code: string
   }
-  export class FastParser {
-    constructor(config: { delimiter: string })
-    /** A frame with its delimiter. */
-    encode(type: string, data: object): string
-    /** The JSON of a frame without its delimiter. Throws IPCProtocolError if it is none. */
-    decode(frame: string): unknown
+  export class GuardedParser {
+    constructor(config: {
+      delimiter: string
+      maxMessageSize: number
+      maxPendingBytes: number
+      maxEventNameLength: number
+      messageTimeout: number
+      allowReservedEvents: boolean
+    })
+    /** The message of a frame without its delimiter. Throws IPCProtocolError if it is none. */
+    decode(frame: string): { readonly type: string; readonly data?: unknown }
   }
 }

@@ -1,7 +1,7 @@
-// `ipc.sock`: the operations over node-ipc's frames, which its own parser reads and writes. The server of node-ipc is not
-// used: its limits and timers see one connection at a time, and it asks for the host's network interfaces, which the unit's
-// sandbox forbids.
-import { FastParser, IPCProtocolError } from 'node-ipc/parsers'
+// `ipc.sock`: the operations over node-ipc's frames, which its own parser reads. The server of node-ipc is not used: its limits
+// and timers see one connection at a time, and it asks for the host's network interfaces, which the unit's sandbox forbids.
+import { createServer, type Socket } from 'node:net'
+import { GuardedParser, IPCProtocolError } from 'node-ipc/parsers'
 import { isRecord } from '../../lib/input.ts'
 import {
   answerTypes,
@@ -11,119 +11,241 @@ import {
   type Fault,
   type RequestType,
 } from '../../protocol.ts'
-import { Connection, type ConnectionOptions, type DropReason } from '../connections/connection.ts'
-import { createConnectionServer, type ConnectionServer, type ServerOptions } from '../connections/server.ts'
-import { MAX_SUBSCRIPTIONS, MAX_WAITING } from '../limits.ts'
+import {
+  createConnections,
+  OVER_LIMIT,
+  type Client,
+  type DeliveryContext,
+  type DropReason,
+  type ServerOptions,
+} from '../connections.ts'
+import { MAX_SUBSCRIPTIONS, MAX_WAITING, type TimeoutReason } from '../limits.ts'
+import { listen, type Listener } from '../listener/listener.ts'
 import { createOperations, isInOrder, isRequestType, type Reply } from '../operations.ts'
-import type { DeliveryContext } from '../servers.ts'
 
-const FRAME_END_BYTE = FRAME_END.charCodeAt(0)
-/** It decodes any JSON: a message that is no request gets an answer, too. */
-const parser = new FastParser({ delimiter: FRAME_END })
+const parser = new GuardedParser({
+  delimiter: FRAME_END,
+  maxMessageSize: MAX_FRAME_BYTES,
+  maxPendingBytes: MAX_FRAME_BYTES,
+  maxEventNameLength: 64,
+  messageTimeout: 0,
+  allowReservedEvents: true,
+})
+/** What the parser says of a frame after which no other can be found; what else it refuses is a message, but no request. */
+const BROKEN_FRAMING = new Set(['ERR_IPC_INVALID_JSON', 'ERR_IPC_FRAME_TOO_LARGE'])
 
-export function createIpcServer(options: DeliveryContext & ServerOptions): ConnectionServer {
-  const operations = createOperations({ ...options, transport: 'ipc' })
-  const open = (connection: ConnectionOptions): Connection => new IpcConnection(connection)
-  return createConnectionServer({ transport: 'ipc', operations, framing: FRAMING, open }, options)
-}
-
-class IpcConnection extends Connection {
+interface Own {
+  /** Received and not answered yet. */
+  unread: string
   /** Answers that are sent together. */
-  private out = ''
-  private isRefused = false
+  out: string
+  /** Requests that are answered later and wait for no token: at most 16, then nothing is read. */
+  answering: number
+  /** The client has ended its side: the connection ends with the last answer. */
+  isEnding: boolean
+}
+type IpcClient = Client & Own
 
-  protected override parseNext(bytes: Buffer, at: number): number {
-    const end = bytes.indexOf(FRAME_END_BYTE, at)
-    if ((end === -1 ? bytes.length : end) - at > MAX_FRAME_BYTES) this.host.drop(this, 'broken-framing')
-    else if (end !== -1) this.answer(bytes.toString('utf8', at, end))
-    return end === -1 ? at : end + 1
+export function createIpcServer(options: DeliveryContext & ServerOptions) {
+  const { peers, replies, log } = options
+  const operations = createOperations({ ...options, transport: 'ipc' })
+  const own = (): Own => ({ unread: '', out: '', answering: 0, isEnding: false })
+  const connections = createConnections({ transport: 'ipc', operations, own, push, timeoutOf }, options)
+  let listener: Listener | null = null
+  let unsubscribe = (): void => undefined
+
+  function onConnection(socket: Socket): void {
+    const client = connections.accept(socket)
+    if (client === null) return
+    socket.setEncoding('utf8')
+    socket.on('data', (text: string) => {
+      client.unread = client.unread === '' ? text : client.unread + text
+      proceed(client)
+    })
+    socket.on('drain', () => proceed(client))
+    socket.on('end', () => {
+      client.isEnding = true
+      client.subscriptions.clear()
+      if (peers.hasHungUp(socket)) socket.destroy()
+      else proceed(client)
+    })
   }
 
-  protected override mayParse(): boolean {
-    return this.waiting < MAX_WAITING && this.hasSpace()
+  /** Answers what has arrived, as far as the client reads its answers, with one write for each chunk. */
+  function proceed(client: IpcClient): void {
+    const { socket } = client
+    try {
+      let isMore = true
+      while (isMore && !client.isClosing && mayAnswer(client)) {
+        isMore = answerSome(client)
+        flush(client)
+      }
+      if (client.isClosing) return
+      push(client)
+      if (mayAnswer(client) === socket.isPaused()) {
+        if (socket.isPaused()) socket.resume()
+        else socket.pause()
+      }
+      if (client.isEnding && !isMore && client.waiting + client.answering === 0) socket.destroySoon()
+    } catch (error) {
+      connections.fail(client, error)
+    }
   }
 
-  protected override unsentBytes(): number {
-    return this.out.length + super.unsentBytes()
+  function mayAnswer({ socket, answering }: IpcClient): boolean {
+    return !socket.writableNeedDrain && answering < MAX_WAITING
   }
 
-  private answer(frame: string): void {
-    let message: unknown
+  /** Answers frames, until it is enough for a write. Returns whether there are more. */
+  function answerSome(client: IpcClient): boolean {
+    const { unread } = client
+    const enough = client.socket.writableHighWaterMark
+    let from = 0
+    let end = unread.indexOf(FRAME_END)
+    while (end !== -1 && client.out.length < enough && client.answering < MAX_WAITING) {
+      answer(client, unread.slice(from, end))
+      if (client.isClosing) return false
+      from = end + 1
+      end = unread.indexOf(FRAME_END, from)
+    }
+    if (from > 0) client.unread = unread.slice(from)
+    if (end === -1 && client.unread.length > MAX_FRAME_BYTES) refuse(client, null, 'broken-framing', FRAMING)
+    return end !== -1
+  }
+
+  function answer(client: IpcClient, frame: string): void {
+    let message: { readonly type: string; readonly data?: unknown }
     try {
       message = parser.decode(frame)
     } catch (error) {
       if (!(error instanceof IPCProtocolError)) throw error
-      return this.host.drop(this, 'broken-framing')
+      if (BROKEN_FRAMING.has(error.code)) return refuse(client, null, 'broken-framing', FRAMING)
+      message = NO_MESSAGE
     }
-    const { type, data: fields } = isRecord(message) ? message : NOTHING
-    const data = isRecord(fields) ? fields : NOTHING
+    const data = isRecord(message.data) ? message.data : NOTHING
     const { id: given } = data
     const id = typeof given === 'string' && given !== '' && given.length <= MAX_ID_LENGTH ? given : null
-    const refusal = this.noteRequest()
-    if (refusal !== null) this.refuse(id, refusal)
-    else if (id === null) this.writeFault(id, NO_ID)
-    else if (isRequestType(type)) this.perform(type, id, data)
-    else this.writeFault(id, NO_TYPE)
+    const refusal = connections.refusalOf(client)
+    if (refusal === 'denied') refuse(client, id, refusal, operations.denied)
+    else if (refusal !== null) refuse(client, id, refusal, OVER_LIMIT[refusal])
+    else if (message === NO_MESSAGE) writeFault(client, null, NO_TYPE)
+    else if (id === null) writeFault(client, null, NO_ID)
+    else if (isRequestType(message.type)) perform(client, message.type, id, data)
+    else writeFault(client, id, NO_TYPE)
   }
 
-  private perform(type: RequestType, id: string, data: Readonly<Record<string, unknown>>): void {
-    const { subscriptions } = this
+  function perform(
+    client: IpcClient,
+    type: RequestType,
+    id: string,
+    data: Readonly<Record<string, unknown>>,
+  ): void {
+    const { subscriptions } = client
     const subscribes = type === 'token.subscribe'
     if (subscribes && subscriptions.size >= MAX_SUBSCRIPTIONS && !subscriptions.has(id))
-      return this.refuse(id, 'too-many-subscriptions')
-    const reply = this.host.operations.perform(type, data, this)
-    if (reply instanceof Promise)
-      return this.later(reply, (value) => this.write(answerTypes[type], id, value))
-    this.write(answerTypes[type], id, reply)
-    if (subscribes && !this.isEnding && isInOrder(reply)) subscriptions.set(id, true)
+      return refuse(client, id, 'too-many-subscriptions', OVER_LIMIT['too-many-subscriptions'])
+    const reply = operations.perform(type, data, client)
+    if (reply instanceof Promise) return answerLater(client, type, id, reply)
+    write(client, answerTypes[type], id, reply)
+    if (subscribes && !client.isEnding && isInOrder(reply)) subscriptions.set(id, true)
   }
 
-  protected override pushToken(id: string): void {
-    this.write('token.changed', id, this.host.operations.changedToken(this))
+  function answerLater(client: IpcClient, type: RequestType, id: string, reply: Promise<Reply>): void {
+    const kind = type === 'token.get' ? 'waiting' : 'answering'
+    if (client.waiting >= MAX_WAITING && kind === 'waiting')
+      return refuse(client, id, 'too-many-requests', OVER_LIMIT['too-many-waits'])
+    client[kind] += 1
+    void connections.later(client, reply, (value) => {
+      client[kind] -= 1
+      write(client, answerTypes[type], id, value)
+      flush(client)
+      proceed(client)
+    })
   }
 
-  private write(type: string, id: string, reply: Reply): void {
-    if ('fault' in reply) this.writeFault(id, reply.fault)
-    else if (!('jsonTail' in reply.value)) this.out += parser.encode(type, { id, ...reply.value })
+  function push(client: IpcClient): void {
+    for (const [id, hasNewest] of client.subscriptions) {
+      if (hasNewest) continue
+      if (client.socket.writableNeedDrain) return
+      client.subscriptions.set(id, true)
+      write(client, 'token.changed', id, operations.changedToken(client))
+      if (client.out.length >= client.socket.writableHighWaterMark) flush(client)
+    }
+    flush(client)
+  }
+
+  function write(client: IpcClient, type: string, id: string, reply: Reply): void {
+    if ('fault' in reply) writeFault(client, id, reply.fault)
     // The JSON of the token is ready: only the id is inserted.
-    else
-      this.out += `{"type":"${type}","data":{"id":${JSON.stringify(id)},${reply.value.jsonTail}}${FRAME_END}`
+    else if ('jsonTail' in reply.value)
+      client.out += `{"type":"${type}","data":{"id":${JSON.stringify(id)},${reply.value.jsonTail}}${FRAME_END}`
+    else client.out += frameOf(type, { id, ...reply.value })
   }
 
-  private writeFault(id: string | null, fault: Fault): void {
-    this.out += parser.encode('fault', { id, ...fault })
+  function writeFault(client: IpcClient, id: string | null, fault: Fault): void {
+    client.out += frameOf('fault', { id, ...fault })
   }
 
-  protected override afterTurn(): void {
-    if (this.out === '' || this.isClosing) return
-    this.socket.write(this.out)
-    this.out = ''
-    this.awaitSent()
+  function flush(client: IpcClient): void {
+    if (client.out === '' || client.isClosing) return
+    client.socket.write(client.out)
+    client.out = ''
   }
 
   /** Answers with a fault and closes the connection. */
-  private refuse(id: string | null, reason: DropReason): void {
-    this.isRefused = true
-    this.writeFault(id, this.host.faults[reason]!)
-    this.host.drop(this, reason)
+  function refuse(client: IpcClient, id: string | null, reason: DropReason, fault: Fault): void {
+    writeFault(client, id, fault)
+    connections.end(client, reason, client.out)
   }
 
-  /** Includes the answers that were made before and not sent yet. */
-  override closeMessage(reason: DropReason): string | null {
-    const fault = this.host.faults[reason]
-    // A refused request has its fault already, with its id.
-    if (fault !== undefined && !this.isRefused) this.writeFault(null, fault)
-    return this.out === '' ? null : this.out
+  return {
+    /** Listens. Throws UserError (69, 78). */
+    async open(): Promise<void> {
+      listener = await listen(options, {
+        // Half open: a client that has ended its side still gets the answers for which it waits.
+        createServer: () => createServer({ allowHalfOpen: true }, onConnection),
+        onAcceptError: (error) => connections.logError('A connection could not be accepted', error),
+        log,
+      })
+      unsubscribe = replies.onChange(() => connections.onTokenChange())
+    },
+    /** Stops listening, answers the requests that have arrived, and ends each connection. */
+    async close(): Promise<void> {
+      unsubscribe()
+      await listener?.close()
+      // What has arrived can still be read, and then the input ends: nothing is lost, and no request comes after it.
+      await connections.drain((isFresh) => {
+        for (const client of connections.clients())
+          if (!client.isEnding && !isFresh(client)) peers.endInput(client.socket)
+      })
+    },
+    /** Uses other settings from now on; connections stay. Throws UserError; then the former settings stay. */
+    async reconfigure(next: ServerOptions['socket']): Promise<void> {
+      await listener?.move(next)
+      connections.reconfigure(next)
+    },
+    /** Makes a removed socket again. Never fails: a problem is logged. */
+    tick: async () => listener?.tick(),
+    counts: () => connections.counts(),
   }
+}
+
+/** The timeout that runs for a client that has read its answers. */
+function timeoutOf(client: IpcClient): TimeoutReason | null {
+  if (client.answering + client.waiting > 0) return null
+  if (client.unread !== '') return 'incomplete-request'
+  return client.subscriptions.size > 0 ? null : 'idle'
+}
+
+function frameOf(type: string, data: object): string {
+  return JSON.stringify({ type, data }) + FRAME_END
 }
 
 const NOTHING: Readonly<Record<string, unknown>> = {}
-const NO_ID: Fault = {
-  code: 'bad-request',
-  message: 'A request is {"type": …, "data": {"id": …}}, and `data.id` is a string of 1 to 64 characters',
-}
-const NO_TYPE: Fault = {
-  code: 'bad-request',
-  message: `\`type\` is one of ${Object.keys(answerTypes).join(', ')}`,
-}
-const FRAMING = `A frame is one JSON object of at most ${MAX_FRAME_BYTES} bytes and a form feed`
+const NO_MESSAGE = { type: '' }
+const badRequest = (message: string): Fault => ({ code: 'bad-request', message })
+const NO_ID = badRequest(
+  'A request is {"type": …, "data": {"id": …}}, and `data.id` is a string of 1 to 64 characters',
+)
+const NO_TYPE = badRequest(`\`type\` is one of ${Object.keys(answerTypes).join(', ')}`)
+const FRAMING = badRequest(`A frame is one JSON object of at most ${MAX_FRAME_BYTES} bytes and a form feed`)

@@ -2,7 +2,7 @@
 // was inherited.
 import { once } from 'node:events'
 import { closeSync, constants, type Stats } from 'node:fs'
-import { createServer, type Server, type Socket } from 'node:net'
+import { Server } from 'node:net'
 import { dirname, join } from 'node:path'
 import { setImmediate as nextRound, setTimeout as sleep } from 'node:timers/promises'
 import { raceAbort } from '../../lib/tasks.ts'
@@ -16,7 +16,6 @@ import { createProblemLog, type Log } from '../../lib/log.ts'
 import { monotonicMs } from '../../lib/clock.ts'
 import { nameOf } from '../../lib/posix-ids.ts'
 import { remakeSockets } from '../../lib/remedy.ts'
-import { READ_BYTES } from '../limits.ts'
 import {
   assertPathFree,
   createPathResource,
@@ -39,7 +38,8 @@ const ACCEPT_ALL_MS = 3_000
 const BIND_TURN = { tries: 100, pollMs: 10 }
 
 interface ListenerOptions {
-  readonly onConnection: (socket: Socket) => void
+  /** Makes a server that does not listen yet: one for each socket that is opened. */
+  readonly createServer: () => Server
   /** A connection could not be accepted, because too many files are open, for example. */
   readonly onAcceptError: (error: Error) => void
   readonly log: Log
@@ -51,6 +51,14 @@ interface Bound {
   readonly server: Server
   /** Of the socket at the path. */
   readonly stats: Stats
+}
+
+/** Listens at a path, or on the sockets that were handed over. Throws UserError as these do. */
+export async function listen(
+  { socket, inherited }: { socket: SocketAddress; inherited: readonly number[] | null },
+  options: ListenerOptions,
+): Promise<Listener> {
+  return inherited === null ? openListener(socket, options) : adoptListeners(inherited, options)
 }
 
 /** Throws UserError: 69 if a process answers at the path, 78 if no socket can be made there, 75 if the disk hangs. */
@@ -87,7 +95,7 @@ export async function adoptListeners(fds: readonly number[], options: ListenerOp
     },
     move: () => Promise.resolve(),
     close() {
-      for (const server of servers) server.close()
+      for (const server of servers) closeListening(server)
       return Promise.resolve()
     },
   }
@@ -106,8 +114,13 @@ function createSocketWatch(path: string, log: Log): () => Promise<void> {
   }
 }
 
-async function listenOn(fd: number, { onConnection, onAcceptError }: ListenerOptions): Promise<Server> {
-  const server = createServer({ allowHalfOpen: true, highWaterMark: READ_BYTES }, onConnection)
+/** Accepts no more. `http.Server.close()` would end connections whose requests have arrived and are not read yet. */
+function closeListening(server: Server): void {
+  Server.prototype.close.call(server)
+}
+
+async function listenOn(fd: number, { createServer, onAcceptError }: ListenerOptions): Promise<Server> {
+  const server = createServer()
   // With `listen({ fd, backlog })` the socket would get Node's own backlog.
   server.listen({ fd }, BACKLOG)
   await once(server, 'listening').catch((cause: unknown) => {
@@ -146,7 +159,7 @@ async function bind(address: SocketAddress, options: ListenerOptions): Promise<B
   return inTurnAt(address, {
     work,
     async undo({ server, stats }) {
-      server.close()
+      closeListening(server)
       await removeOwn(address.path, stats)
     },
   })
@@ -229,5 +242,5 @@ async function remove({ server, stats }: Bound, { path }: SocketAddress): Promis
   server.on('connection', () => (rounds = 0))
   const until = monotonicMs() + ACCEPT_ALL_MS
   for (; rounds < 3 && monotonicMs() < until; rounds += 1) await nextRound()
-  server.close()
+  closeListening(server)
 }

@@ -2,6 +2,7 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { chmodSync, chownSync, lstatSync, mkdirSync, readdirSync, symlinkSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import type { SocketConfig } from '../../../src/config/config.ts'
@@ -15,7 +16,7 @@ import { tempDirectory } from '../../support/temp-directory.ts'
 const ATTACKER = 65533
 const ATTACKS_MS = 700
 const events = {
-  onConnection: (socket: { destroy(): void }) => socket.destroy(),
+  createServer: () => createServer((socket) => socket.destroy()),
   onAcceptError: () => undefined,
   log: () => undefined,
 }

@@ -21,7 +21,7 @@ import { createRecords } from '../../support/records.ts'
 import { tempDirectory } from '../../support/temp-directory.ts'
 
 const events = {
-  onConnection: (socket: { destroy(): void }) => socket.destroy(),
+  createServer: () => createServer((socket) => socket.destroy()),
   onAcceptError: () => undefined,
   log: () => undefined,
 }

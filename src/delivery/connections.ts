@@ -1,0 +1,304 @@
+// The connections of one socket, whatever its protocol: identified, counted against the limits, swept for timeouts, ended for a
+// named reason only, and answered at a stop.
+import type { Socket } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { SocketConfig } from '../config/config.ts'
+import { monotonicMs } from '../lib/clock.ts'
+import { errorMessage } from '../lib/error.ts'
+import type { Log } from '../lib/log.ts'
+import { CONNECTION_IDLE_MS, type Fault } from '../protocol.ts'
+import {
+  createQuota,
+  MAX_SUBSCRIPTIONS,
+  MAX_WAITING,
+  tryAcquire,
+  type Descriptors,
+  type RequestRate,
+  type TimeoutReason,
+  type Timeouts,
+} from './limits.ts'
+import type { Caller, Operations, TestAlert } from './operations.ts'
+import type { Peer, Peers } from './peers.ts'
+import type { Replies } from './replies.ts'
+import type { Reader, TokenAudit } from './token-audit.ts'
+
+/** Reasons for which a client loses its connection. */
+const dropReasons = [
+  'too-many-connections',
+  'too-many-requests',
+  'too-many-subscriptions',
+  'denied',
+  'stalled',
+  'idle',
+  'incomplete-request',
+  'broken-framing',
+  'fault-of-ours',
+] as const
+export type DropReason = (typeof dropReasons)[number]
+
+const TIMEOUTS: Timeouts = {
+  sweepMs: 15_000,
+  idle: CONNECTION_IDLE_MS,
+  stalled: 30_000,
+  'incomplete-request': 30_000,
+}
+/** The time for pending answers when the daemon stops, in ms. */
+const DRAIN_MS = 2_500
+/** The time for which a stop waits for the first request of a new connection, in ms. */
+const FIRST_REQUEST_MS = 500
+const ERROR_LOGGED_EVERY_MS = 3_600_000
+
+/** Shared by all servers. */
+export interface DeliveryContext {
+  readonly replies: Replies
+  readonly testAlert: TestAlert
+  readonly log: Log
+  readonly peers: Peers
+  readonly audit: TokenAudit
+  readonly descriptors: Descriptors
+}
+
+export interface ServerOptions {
+  readonly socket: SocketConfig
+  /** Descriptors of listening sockets that were handed over; then no other is opened. Null: a socket is opened at its path. */
+  readonly inherited: readonly number[] | null
+}
+
+/** One connection. */
+export interface Client extends Caller {
+  readonly socket: Socket
+  isAllowed: boolean
+  isClosing: boolean
+  readonly rate: RequestRate
+  /** Requests so far. */
+  requests: number
+  /** Requests that wait for a token. */
+  waiting: number
+  /** By id, whether the newest token was sent. */
+  readonly subscriptions: Map<string, boolean>
+  /** Its waits end: they are answered with what there is. */
+  abort(): void
+}
+
+interface Protocol<Own> {
+  readonly transport: 'ipc' | 'http' | 'metrics'
+  readonly operations: Operations
+  /** What the protocol knows of a new client. */
+  readonly own: () => Own
+  /** Sends the newest token for each subscription that lacks it, as far as the client reads. */
+  readonly push: (client: Client & Own) => void
+  /** The timeout that runs for a client that has read all its answers; null: none, or Node has it. */
+  readonly timeoutOf: (client: Client & Own) => TimeoutReason | null
+  readonly timeouts?: Timeouts
+}
+
+export type Connections<Own> = ReturnType<typeof createConnections<Own>>
+
+export function createConnections<Own>(
+  { transport, operations, own, push, timeoutOf, timeouts = TIMEOUTS }: Protocol<Own>,
+  { peers, descriptors, log, ...options }: DeliveryContext & ServerOptions,
+) {
+  interface Counted {
+    readonly client: Client & Own
+    readonly madeAtMs: number
+    /** Ends its count. */
+    readonly release: () => void
+    /** The timeout that ran at the last sweep, what would have changed by then, and the sweeps without a change. */
+    timeout: TimeoutReason | null
+    progress: number
+    sweeps: number
+  }
+  const quota = createQuota(descriptors)
+  const all = new Map<Socket, Counted>()
+  const dropped = Object.fromEntries(dropReasons.map((reason) => [reason, 0])) as Record<DropReason, number>
+  let config = options.socket
+  let sweepTimer: NodeJS.Timeout | undefined
+  let errorLoggedAtMs = -Infinity
+
+  /** Identifies and counts a new connection; null: it was closed without an answer. */
+  function accept(socket: Socket): (Client & Own) | null {
+    // A reset by a client is no error here: 'close' follows.
+    socket.on('error', () => undefined)
+    try {
+      const peer = peers.of(socket)
+      const isAllowed = peers.isAllowed(socket, peer, config.allow)
+      const release = quota(peer, isAllowed, config)
+      if (release === null) {
+        socket.destroy()
+        noteDrop(peer, isAllowed ? 'too-many-connections' : 'denied')
+        return null
+      }
+      const client = Object.assign(createClient(socket, peer, isAllowed), own())
+      const madeAtMs = monotonicMs()
+      all.set(socket, { client, madeAtMs, release, timeout: null, progress: 0, sweeps: 0 })
+      socket.once('close', () => leave(client))
+      sweepTimer ??= setInterval(sweep, timeouts.sweepMs)
+      return client
+    } catch (error) {
+      socket.destroy()
+      logError('A connection failed by an internal error', error)
+      return null
+    }
+  }
+
+  function leave(client: Client): void {
+    all.get(client.socket)?.release()
+    all.delete(client.socket)
+    client.isClosing = true
+    client.abort()
+  }
+
+  /** Counts and logs that a client loses its connection. */
+  function noteDrop(peer: Peer | null, reason: DropReason): void {
+    dropped[reason] += 1
+    log('debug', 'A client lost its connection', {
+      event: 'client-dropped',
+      transport,
+      reason,
+      ...(peer !== null && { uid: peer.uid, pid: peer.pid }),
+    })
+  }
+
+  /** Ends the connection, after these last words if the client reads them. */
+  function end(client: Client, reason: DropReason, lastWords = ''): void {
+    if (client.isClosing) return
+    client.isClosing = true
+    noteDrop(client.peer, reason)
+    client.abort()
+    if (lastWords === '') return void client.socket.destroy()
+    client.socket.pause()
+    client.socket.write(lastWords)
+    client.socket.destroySoon()
+  }
+
+  /** An internal error while serving a client costs its connection, not the process. */
+  function fail(client: Client, error: unknown): void {
+    logError('A connection failed by an internal error', error)
+    end(client, 'fault-of-ours')
+  }
+
+  /** Logs one record an hour at most, because clients could cause them over and over. */
+  function logError(sentence: string, error: unknown): void {
+    const nowMs = monotonicMs()
+    if (nowMs - errorLoggedAtMs < ERROR_LOGGED_EVERY_MS) return
+    errorLoggedAtMs = nowMs
+    log('error', sentence, { event: 'connection-fault', transport, detail: errorMessage(error) })
+  }
+
+  function sweep(): void {
+    for (const counted of all.values()) {
+      const { client } = counted
+      const { socket } = client
+      const timeout = socket.writableLength > 0 ? 'stalled' : timeoutOf(client)
+      const progress = timeout === 'stalled' ? socket.bytesWritten - socket.writableLength : client.requests
+      const isSame = timeout === counted.timeout && progress === counted.progress
+      counted.sweeps = isSame ? counted.sweeps + 1 : 0
+      counted.timeout = timeout
+      counted.progress = progress
+      if (timeout === null || counted.sweeps * timeouts.sweepMs < timeouts[timeout]) continue
+      // Also one that does not read its last words.
+      if (client.isClosing) socket.destroy()
+      else end(client, timeout)
+    }
+    if (all.size > 0) return
+    clearInterval(sweepTimer)
+    sweepTimer = undefined
+  }
+
+  return {
+    accept,
+    end,
+    fail,
+    noteDrop,
+    logError,
+    /** The client of this connection; undefined: it has ended. */
+    of: (socket: Socket): (Client & Own) | undefined => all.get(socket)?.client,
+    clients: () => [...all.values()].map(({ client }) => client),
+    /** Counts a request that has arrived. Returns the reason to close the connection for it; null: the request is answered. */
+    refusalOf(client: Client): 'denied' | 'too-many-requests' | null {
+      client.requests += 1
+      if (!client.isAllowed) return 'denied'
+      return tryAcquire(client.rate, config.maxRequestsPerSecond) ? null : 'too-many-requests'
+    },
+    /** Answers when the reply is there, unless the client has gone. */
+    async later<T>(client: Client, reply: Promise<T>, answer: (reply: T) => void): Promise<void> {
+      try {
+        const value = await reply
+        if (!client.isClosing) answer(value)
+      } catch (error) {
+        fail(client, error)
+      }
+    },
+    /** The token or the phase has changed. A client that has not read the last change yet gets the newest one later. */
+    onTokenChange(): void {
+      for (const { client } of all.values()) {
+        if (client.subscriptions.size === 0) continue
+        for (const id of client.subscriptions.keys()) client.subscriptions.set(id, false)
+        push(client)
+      }
+    },
+    /** Uses other settings from now on; connections stay. */
+    reconfigure(next: SocketConfig): void {
+      config = next
+      for (const { client } of all.values())
+        client.isAllowed = peers.isAllowed(client.socket, client.peer, next.allow)
+    },
+    /**
+     * Ends the waits and calls `endAnswered`, which closes connections that have sent all and have their answers, again and again
+     * until all have ended. What is left after 2.5 s is closed. `isFresh`: its first request may be on its way.
+     */
+    async drain(endAnswered: (isFresh: (client: Client) => boolean) => Promise<void> | void): Promise<void> {
+      const begunAtMs = monotonicMs()
+      const isFresh = ({ socket }: Client): boolean => {
+        const madeAtMs = all.get(socket)?.madeAtMs ?? 0
+        return socket.bytesRead === 0 && monotonicMs() - madeAtMs < FIRST_REQUEST_MS
+      }
+      for (const { client } of all.values()) client.abort()
+      while (all.size > 0 && monotonicMs() - begunAtMs < DRAIN_MS) {
+        await endAnswered(isFresh)
+        await sleep(1)
+      }
+      for (const socket of all.keys()) socket.destroy()
+      clearInterval(sweepTimer)
+    },
+    /** The present connections and subscribers; all else is counted since the start. */
+    counts() {
+      const subscribers = [...all.values()].filter(({ client }) => client.subscriptions.size > 0).length
+      return { connections: all.size, subscribers, dropped: { ...dropped }, ...operations.counts() }
+    },
+  }
+}
+
+function createClient(socket: Socket, peer: Peer | null, isAllowed: boolean): Client {
+  let waits: AbortController | null = null
+  return {
+    socket,
+    peer,
+    isAllowed,
+    isClosing: false,
+    reads: null as Reader['reads'],
+    rate: { left: 0, refilledAtMs: -Infinity },
+    requests: 0,
+    waiting: 0,
+    subscriptions: new Map(),
+    // Made when it is needed: most clients never wait.
+    get signal() {
+      waits ??= new AbortController()
+      return waits.signal
+    },
+    abort() {
+      waits ??= new AbortController()
+      waits.abort()
+    },
+  }
+}
+
+const busy = (message: string): Fault => ({ code: 'busy', message })
+/** The faults for a connection that is over a limit of its own. */
+export const OVER_LIMIT = {
+  'too-many-requests': busy('More requests per second than `maxRequestsPerSecond` allows: send fewer'),
+  'too-many-waits': busy(`At most ${MAX_WAITING} requests of one connection wait for a token: open another`),
+  'too-many-subscriptions': busy(
+    `One connection has at most ${MAX_SUBSCRIPTIONS} subscriptions: open another`,
+  ),
+} as const
