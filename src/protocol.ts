@@ -138,6 +138,8 @@ export interface StatusResult {
     askedBy?: string
   } | null
   nextAttemptAt: string | null
+  /** Ages at which clients reported tokens before `refresh.maxAge`, and the one that would fit; absent: there were none. */
+  tokensEndEarly?: { agesSeconds: number[]; maxAge: string }
   /** `contact`: the person to call (`alerts.contact`). */
   alert: { reason: string; since: string; remedy: string; contact: string | null; askedBy?: string } | null
   files: {

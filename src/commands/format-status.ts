@@ -122,6 +122,14 @@ const rows: Readonly<Record<string, (status: StatusResult, view: View) => string
     const when = leftMs <= 0 ? 'now' : `in ${formatDuration(leftMs)} (${absolute(nextAttemptAt)})`
     return [`${what} ${when}`]
   },
+  ages({ tokensEndEarly }, { ink }) {
+    if (tokensEndEarly === undefined) return []
+    const { agesSeconds, maxAge } = tokensEndEarly
+    const ages = agesSeconds.slice(-3).map((seconds) => formatDuration(seconds * 1_000))
+    return [
+      ink('yellow', `clients reported tokens aged ${ages.join(', ')}: set refresh.maxAge to "${maxAge}"`),
+    ]
+  },
   files({ files }, { ink, ago }) {
     if (files.length === 0) return ['none are configured']
     const faultyFirst = files.toSorted((one, other) => Number(one.ok) - Number(other.ok))

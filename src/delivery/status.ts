@@ -1,5 +1,6 @@
 // The status and the token's description as clients see them: pure functions of the keeper's state.
 import { formatInstant, formatInstantOrNull, type Instant } from '../lib/clock.ts'
+import { formatSetting } from '../lib/duration.ts'
 import type { StatusResult, TokenDescription } from '../protocol.ts'
 import {
   type CurrentAlert,
@@ -11,6 +12,7 @@ import {
   usableToken,
   type TokenState,
 } from '../token/state.ts'
+import { fittingMaxAgeMs } from '../token/client-requests.ts'
 import type { Token } from '../token/token.ts'
 
 /** The sources of the parts of the status that other components know. */
@@ -56,6 +58,7 @@ export function statusOf(state: TokenState, now: Instant, sources: StatusSources
     token: describeCurrent(state, now),
     failure: describeFailure(state, now),
     nextAttemptAt: formatNextAttempt(state, now),
+    ...describeEarlyEnds(state),
     alert: describeAlert(sources.alert(), now),
     files: sources.files(),
     clients: sources.clients(),
@@ -95,6 +98,12 @@ function describeFailure(state: TokenState, now: Instant): StatusResult['failure
     attempts,
     ...(askedBy !== null && { askedBy }),
   }
+}
+
+function describeEarlyEnds({ endedEarlyMs }: TokenState): Pick<StatusResult, 'tokensEndEarly'> {
+  if (endedEarlyMs.length === 0) return {}
+  const agesSeconds = endedEarlyMs.map((ageMs) => Math.round(ageMs / 1_000))
+  return { tokensEndEarly: { agesSeconds, maxAge: formatSetting(fittingMaxAgeMs(endedEarlyMs)) } }
 }
 
 /** While an attempt is under way, it is shown as the next one. */

@@ -1,9 +1,11 @@
 // Logs what happens to the token: obtained, failing, recovered, refused, expired. An outage makes a few records, not a flood.
 import { formatInstant, formatInstantOrNull, type Instant } from '../lib/clock.ts'
+import { formatSetting } from '../lib/duration.ts'
 import type { Log } from '../lib/log.ts'
 import { renderedAt, type Place } from '../lib/remedy.ts'
 import { remedies, type PermanentFailure, type TransientReason } from '../token/outcome.ts'
 import { dueAtMs, isStale, refusalOf, usableToken, usableUntilMs, type Failure } from '../token/state.ts'
+import { fittingMaxAgeMs } from '../token/client-requests.ts'
 import type { Token } from '../token/token.ts'
 import type { KeeperView } from '../token/keeper.ts'
 import type { Attempted } from '../token/variable.ts'
@@ -19,6 +21,7 @@ interface Outage {
 
 /** The same failure is logged again after 1 min, then after twice as long each time, and at least once an hour. */
 const QUIET_MS = { first: 60_000, most: 3_600_000 }
+const HOUR_MS = 3_600_000
 
 export function createTokenLog({
   keeper,
@@ -37,6 +40,10 @@ export function createTokenLog({
   let outage: Outage | null = null
   /** The refusal that was logged. */
   let refused: string | null = null
+  let isSameLogged = false
+  /** The ages of early ends that are known, and when they were logged last, on the boot clock. */
+  let endedEarlyMs: readonly number[] = []
+  let earlyLoggedMs = -HOUR_MS
 
   function logAttempt({ outcome, cause, tookMs }: Attempted): void {
     log('debug', 'An attempt is over', { event: 'attempt', outcome: outcome.kind, cause, tookMs })
@@ -55,6 +62,33 @@ export function createTokenLog({
       log('info', 'The service gave the same token again', { event: 'token-unchanged', ...fields })
     else log('info', 'Token obtained', { event: 'token-obtained', ...fields })
     obtained = token.fingerprint
+    if (token.isSameUntilEnd) logSameUntilEnd(token)
+    logEarlyEnds()
+  }
+
+  function logSameUntilEnd(token: Token): void {
+    if (isSameLogged) return
+    isSameLogged = true
+    log('info', 'The service gives the same token until it ends, and is asked again then', {
+      event: 'same-token',
+      ...lifeFields(token),
+    })
+  }
+
+  /** At most once an hour: a service that ends tokens early does so again and again. */
+  function logEarlyEnds(): void {
+    const known = endedEarlyMs
+    endedEarlyMs = keeper.state().endedEarlyMs
+    const { bootMs } = keeper.now()
+    if (endedEarlyMs === known || endedEarlyMs.length === 0 || bootMs < earlyLoggedMs + HOUR_MS) return
+    earlyLoggedMs = bootMs
+    const maxAge = formatSetting(fittingMaxAgeMs(endedEarlyMs))
+    log('warning', 'Clients report that tokens are refused before the life assumed for them is over', {
+      event: 'tokens-end-early',
+      agesSeconds: endedEarlyMs.map((ageMs) => Math.round(ageMs / 1_000)),
+      maxAge,
+      remedy: `Set refresh.maxAge to "${maxAge}", and reload`,
+    })
   }
 
   const secondsSince = ({ bootMs }: Instant): number => Math.round((keeper.now().bootMs - bootMs) / 1000)

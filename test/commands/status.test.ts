@@ -101,6 +101,11 @@ test.each<[string, Partial<StatusResult>, RegExp[]]>([
     { token: { ...good.token!, expiresAt: '2030-01-01T00:15:00.000Z', expirySource: 'response' } },
     [/life +░{20} past its life of 15 min \(as the answer says\)$/m],
   ],
+  [
+    'tokens that end early',
+    { tokensEndEarly: { agesSeconds: [60, 500, 480, 510], maxAge: '1m' } },
+    [/ages +clients reported tokens aged 8 min 20 s, 8 min, 8 min 30 s: set refresh.maxAge to "1m"$/m],
+  ],
   ['a plan that is due now', { nextAttemptAt: '2030-01-01T00:15:00.000Z' }, [/next +refresh now$/m]],
   [
     'that nothing is planned, and that there are no files; the first attempt alone has no last one',

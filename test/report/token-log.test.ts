@@ -4,6 +4,7 @@ import { renderedAt, unitPlace } from '../../src/lib/remedy.ts'
 import { remedies } from '../../src/token/outcome.ts'
 import { failures } from '../support/failures.ts'
 import { createKeeperWorld, type KeeperWorld } from '../support/keeper-world.ts'
+import { jwtOf } from '../support/jwt.ts'
 import { createRecords, type Records } from '../support/records.ts'
 
 const MINUTE = 60_000
@@ -154,6 +155,47 @@ test('the same token again is reported as that', async () => {
       generation: 1,
     }),
   ])
+})
+
+test('a service that gives the same token until it ends is reported as that once', async () => {
+  const token = { kind: 'ok', accessToken: jwtOf({ iat: 1_800_000_000, exp: 1_800_003_600 }) } as const
+  const { clock, keeper, of } = await narrated({ first: token })
+  await clock.advance(45 * MINUTE)
+  void keeper.refresh(new AbortController().signal)
+  await clock.advance(0)
+  expect(of('same-token')).toEqual([
+    expect.objectContaining({
+      level: 'info',
+      expiresAt: '2027-01-15T09:00:00.000Z',
+      nextRefreshAt: expect.stringMatching(/^2027-01-15T09:00:00/) as string,
+    }),
+  ])
+})
+
+test('tokens that end before refresh.maxAge are reported once an hour, with their ages and the setting that would fit', async () => {
+  let count = 0
+  const { clock, keeper, of, answer } = await narrated({ first: { kind: 'ok', accessToken: 'opaque' } })
+  answer(() => ({ kind: 'ok', accessToken: `opaque-${(count += 1)}` }))
+  const report = async (): Promise<void> => {
+    await clock.advance(4.5 * MINUTE)
+    keeper.reject(keeper.state().token?.fingerprint ?? '')
+    await clock.advance(0)
+  }
+  await report()
+  await report()
+  expect(of('tokens-end-early')).toEqual([
+    {
+      level: 'warning',
+      sentence: 'Clients report that tokens are refused before the life assumed for them is over',
+      event: 'tokens-end-early',
+      agesSeconds: [270],
+      maxAge: '4m',
+      remedy: 'Set refresh.maxAge to "4m", and reload',
+    },
+  ])
+  for (let reports = 0; reports < 13; reports += 1) await report()
+  expect(of('tokens-end-early').at(-1)).toMatchObject({ agesSeconds: Array.from({ length: 10 }, () => 270) })
+  expect(of('tokens-end-early')).toHaveLength(2)
 })
 
 test('the first refusal is left to the alert, a repeated one is logged with its cause', async () => {
