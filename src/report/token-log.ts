@@ -40,10 +40,7 @@ export function createTokenLog({
   let outage: Outage | null = null
   /** The refusal that was logged. */
   let refused: string | null = null
-  let isSameLogged = false
-  /** The ages of early ends that are known, and when they were logged last, on the boot clock. */
-  let endedEarlyMs: readonly number[] = []
-  let earlyLoggedMs = -HOUR_MS
+  const habits = createHabitLog(log)
 
   function logAttempt({ outcome, cause, tookMs }: Attempted): void {
     log('debug', 'An attempt is over', { event: 'attempt', outcome: outcome.kind, cause, tookMs })
@@ -62,33 +59,8 @@ export function createTokenLog({
       log('info', 'The service gave the same token again', { event: 'token-unchanged', ...fields })
     else log('info', 'Token obtained', { event: 'token-obtained', ...fields })
     obtained = token.fingerprint
-    if (token.isSameUntilEnd) logSameUntilEnd(token)
-    logEarlyEnds()
-  }
-
-  function logSameUntilEnd(token: Token): void {
-    if (isSameLogged) return
-    isSameLogged = true
-    log('info', 'The service gives the same token until it ends, and is asked again then', {
-      event: 'same-token',
-      ...lifeFields(token),
-    })
-  }
-
-  /** At most once an hour: a service that ends tokens early does so again and again. */
-  function logEarlyEnds(): void {
-    const known = endedEarlyMs
-    endedEarlyMs = keeper.state().endedEarlyMs
-    const { bootMs } = keeper.now()
-    if (endedEarlyMs === known || endedEarlyMs.length === 0 || bootMs < earlyLoggedMs + HOUR_MS) return
-    earlyLoggedMs = bootMs
-    const maxAge = formatSetting(fittingMaxAgeMs(endedEarlyMs))
-    log('warning', 'Clients report that tokens are refused before the life assumed for them is over', {
-      event: 'tokens-end-early',
-      agesSeconds: endedEarlyMs.map((ageMs) => Math.round(ageMs / 1_000)),
-      maxAge,
-      remedy: `Set refresh.maxAge to "${maxAge}", and reload`,
-    })
+    if (token.isSameUntilEnd) habits.sameUntilEnd(lifeFields(token))
+    habits.earlyEnds(keeper.state().endedEarlyMs, keeper.now())
   }
 
   const secondsSince = ({ bootMs }: Instant): number => Math.round((keeper.now().bootMs - bootMs) / 1000)
@@ -213,6 +185,36 @@ export function createTokenLog({
       await keeper.listenUntil(signal, (event) => {
         logElapsed()
         if (event.type === 'attempted') logAttempt(event)
+      })
+    },
+  }
+}
+
+/** Logs what is peculiar to the tokens of this service. */
+function createHabitLog(log: Log) {
+  let isSameLogged = false
+  let known: readonly number[] = []
+  let earlyLoggedMs: number | null = null
+  return {
+    /** Once. */
+    sameUntilEnd(fields: Record<string, unknown>): void {
+      if (isSameLogged) return
+      isSameLogged = true
+      const sentence = 'The service gives the same token until it ends, and is asked again then'
+      log('info', sentence, { event: 'same-token', ...fields })
+    },
+    /** At most once an hour: a service that ends tokens early does so again and again. */
+    earlyEnds(endedEarlyMs: readonly number[], { bootMs }: Instant): void {
+      const isKnown = endedEarlyMs === known || endedEarlyMs.length === 0
+      known = endedEarlyMs
+      if (isKnown || (earlyLoggedMs !== null && bootMs < earlyLoggedMs + HOUR_MS)) return
+      earlyLoggedMs = bootMs
+      const maxAge = formatSetting(fittingMaxAgeMs(endedEarlyMs))
+      log('warning', 'Clients report that tokens are refused before the life assumed for them is over', {
+        event: 'tokens-end-early',
+        agesSeconds: endedEarlyMs.map((ageMs) => Math.round(ageMs / 1_000)),
+        maxAge,
+        remedy: `Set refresh.maxAge to "${maxAge}", and reload`,
       })
     },
   }
