@@ -330,14 +330,23 @@ async function askOnce(
 /** The request with the names of its fields and headers, and none of their values. */
 function requestInWords({ tokenUrl, send, names, parameters, headers }: ServiceConfig): string {
   const { origin, pathname } = new URL(tokenUrl)
-  const own = send === 'basic' ? [] : [names.apiKey, names.apiSecret]
+  const named = [names.apiKey, names.apiSecret].filter((name) => name !== null)
+  const isInBody = send === 'json' || send === 'form'
   const quoted = (fields: readonly string[]): string => fields.map((name) => `"${name}"`).join(', ')
-  const fields = quoted([...own, ...Object.keys(parameters)])
-  const further = Object.keys(headers)
+  const fields = quoted([...(isInBody ? named : []), ...Object.keys(parameters)])
+  const further = [...(send === 'headers' ? named : []), ...Object.keys(headers)]
+  const ways = {
+    json: '',
+    form: '',
+    headers: '',
+    basic: ', key and secret as HTTP Basic',
+    'basic-plain': ', key and secret as HTTP Basic, not form-encoded',
+    assertion: ', a signed assertion',
+  }
   return [
-    `POST ${origin}${pathname} with ${send === 'json' ? 'JSON' : 'a form'}`,
+    `POST ${origin}${pathname} with ${send === 'json' || send === 'headers' ? 'JSON' : 'a form'}`,
     ...(fields === '' ? [] : [` of ${fields}`]),
-    ...(send === 'basic' ? [', key and secret as HTTP Basic'] : []),
+    ways[send],
     ...(further.length === 0 ? [] : [`, and the headers ${quoted(further)}`]),
   ].join('')
 }

@@ -3,7 +3,7 @@ import { exitStatus, UsageError } from '../lib/error.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { readLimited } from '../lib/input.ts'
 import { FINGERPRINT_LENGTH, type RejectResult, type RejectVerdict } from '../protocol.ts'
-import { BEARER_TOKEN, MAX_TOKEN_LENGTH } from '../source/response.ts'
+import { TOKEN, MAX_TOKEN_LENGTH } from '../source/response.ts'
 import { ask } from './ask.ts'
 import type { Invocation, RunCommand } from './command.ts'
 
@@ -47,7 +47,7 @@ async function namedToken(given: Invocation): Promise<string | { fingerprint: st
   const line = bytes?.toString().trim()
   if (line === '') throw new UsageError('There is no token on stdin.')
   const token = line?.replace(BEFORE_TOKEN, '')
-  if (token !== undefined && BEARER_TOKEN.test(token)) return token
+  if (token !== undefined && TOKEN.test(token)) return token
   throw new UsageError(
     'The text on stdin is not a token: give the token alone, or the line that holds it as `kyc-tokend token --format header` or `env` prints it.',
   )

@@ -1,10 +1,10 @@
 // The configuration as the rest of the program sees it: read, validated, resolved, frozen.
-import { basicOf, type Secret } from '../lib/secret.ts'
+import { basicOf, Secret } from '../lib/secret.ts'
 import type { ServiceRefusal } from './service.ts'
 import type { resolveConfig } from './resolve.ts'
 import type { TokenFileConfig } from './resolve-outputs.ts'
 
-type Frozen<T> = T extends Secret ? T : { readonly [Key in keyof T]: Frozen<T[Key]> }
+type Frozen<T> = unknown extends T ? T : T extends Secret ? T : { readonly [Key in keyof T]: Frozen<T[Key]> }
 
 /** Settings keep the names and meanings of the schema; `resolveConfig` describes what is more than what is written. */
 export type Config = Frozen<Awaited<ReturnType<typeof resolveConfig>>['config']>
@@ -16,13 +16,30 @@ export type ShareConfig = NonNullable<Config['share']>
 export type { TokenFileConfig }
 export type TokenFileFormat = TokenFileConfig['format']
 
+/** By key path, every secret by which the service knows the account. */
+export function secretsOf({ credentials }: Pick<Config, 'credentials'>): Readonly<Record<string, Secret>> {
+  const { apiKey, apiSecret, further } = credentials
+  return {
+    'credentials.apiKey': apiKey,
+    ...(apiSecret && { 'credentials.apiSecret': apiSecret }),
+    ...further,
+  }
+}
+
 /** A shorter value of a header is a word. */
 const MIN_HEADER_SECRET = 8
 
 /** Every secret in the clear, also as HTTP Basic has it: no log may show one. Headers may hold secrets, too (`X-Api-Key`). */
-export function revealAll({ credentials, share, service }: Config): string[] {
+export function revealAll({ credentials, share, service, request: { proxy } }: Config): string[] {
   const shared = [share?.password, share?.key, share?.sentinel?.password, share?.tls?.key]
-  const secrets = [credentials.apiKey, credentials.apiSecret, ...shared]
-  const headers = Object.values(service.headers).filter((value) => value.length >= MIN_HEADER_SECRET)
-  return [basicOf(credentials), ...headers, ...secrets.flatMap((secret) => secret?.reveal() ?? [])]
+  const login = proxy ? { apiKey: new Secret(proxy.user ?? ''), apiSecret: proxy.password } : null
+  const secrets = [...Object.values(secretsOf({ credentials })), login?.apiSecret, ...shared]
+  const headers = Object.values(service.headers).filter((value) => typeof value === 'string')
+  return [
+    ...[true, false].map((isEncoded) => basicOf(credentials, { isEncoded })),
+    ...(login?.apiSecret ? [basicOf(login, { isEncoded: false })] : []),
+    ...headers.filter((value) => value.length >= MIN_HEADER_SECRET),
+    // A certificate and a key have several lines, and are never sent as text.
+    ...secrets.flatMap((secret) => secret?.reveal() ?? []).filter((text) => !text.includes('\n')),
+  ]
 }

@@ -1,8 +1,9 @@
 // Reads the secrets, certificates and templates that a configuration names, at each load.
+import type { KeyObject } from 'node:crypto'
 import { join, resolve } from 'node:path'
 import { accountOfEnvironment, unitNames } from '../lib/account.ts'
 import { CONTROL_CHARACTER } from '../lib/display-text.ts'
-import { holdsCertificates } from '../lib/crypto.ts'
+import { holdsCertificates, privateKeyOf } from '../lib/crypto.ts'
 import { shellWord } from '../lib/remedy.ts'
 import { Secret } from '../lib/secret.ts'
 import type { Diagnostics } from './issues.ts'
@@ -32,6 +33,8 @@ export function createInputs({ env, directory, uid, isElsewhere, staged, diagnos
   const files: string[] = []
   /** The settings whose secret only the daemon sees. */
   const unseen: string[] = []
+  /** The names of the systemd credentials that were asked for. */
+  const credentialNames: string[] = []
   let hasLiteral = false
   const { fault, warn } = diagnostics
 
@@ -54,7 +57,8 @@ export function createInputs({ env, directory, uid, isElsewhere, staged, diagnos
   }
 
   /** Owner and mode are not checked: systemd sets them, 0400, or 0440 with an access list, of root or of the daemon's user. */
-  async function credential(at: string, name: string): Promise<Secret | undefined> {
+  async function credential(at: string, name: string): Promise<Buffer | undefined> {
+    credentialNames.push(name)
     const where = `the systemd credential ${name}`
     const { unit } = unitNames(accountOfEnvironment(env))
     const remedy = `add LoadCredential=${name}:/PATH to the unit (systemctl edit ${unit}) and restart it, or use { "file": PATH }`
@@ -63,10 +67,36 @@ export function createInputs({ env, directory, uid, isElsewhere, staged, diagnos
       return notThere(at, `${where} is not there, because there is no $CREDENTIALS_DIRECTORY: ${remedy}`)
     const path = join(credentials, name)
     const reading = await readFile(path)
-    if (reading.kind === 'read') return checked(at, where, withoutNewline(reading.bytes.toString()))
+    if (reading.kind === 'read') return reading.bytes
     // systemd may hide it from everybody but the daemon itself, a check at its reload too.
     if (reading.kind === 'absent' || isElsewhere) return notThere(at, `${where} is not there: ${remedy}`)
     return fault(at, `the systemd credential ${shellWord(path)} ${reading.sentence}`)
+  }
+
+  /** The text at a secret source, and its name for sentences. */
+  async function read(
+    at: string,
+    source: SecretSource,
+  ): Promise<{ where: string; text: string } | undefined> {
+    if (typeof source === 'string') {
+      hasLiteral = true
+      return { where: 'the secret', text: source }
+    }
+    if ('env' in source) {
+      const where = `the environment variable ${source.env}`
+      const text = env[source.env]
+      if (text !== undefined) return { where, text }
+      const remedy = `set it where kyc-tokend is started (Environment= or EnvironmentFile= of the unit), or use { "file": PATH }`
+      return notThere(at, `${where} is not set: ${remedy}`)
+    }
+    const isFile = 'file' in source
+    const where = isFile
+      ? `the file ${resolve(directory, source.file)}`
+      : `the systemd credential ${source.credential}`
+    const bytes = await (isFile
+      ? file(at, source.file, 'make it, with mode 0600 or 0640, or name another', { holdsSecret: true })
+      : credential(at, source.credential))
+    return bytes && { where, text: withoutNewline(bytes.toString()) }
   }
 
   function notThere(at: string, sentence: string): undefined {
@@ -92,13 +122,18 @@ export function createInputs({ env, directory, uid, isElsewhere, staged, diagnos
   return {
     files,
     unseen,
+    credentialNames,
     /** Reports whether the configuration itself held a secret. */
     hasLiteral: (): boolean => hasLiteral,
     file,
     /** The PEM text; null, too, if no file is named. */
-    async certificates(at: string, path: string | null): Promise<string | null> {
+    async certificates(
+      at: string,
+      path: string | null,
+      remedy = 'name a PEM file of certificates, or null',
+    ): Promise<string | null> {
       if (path === null) return null
-      const bytes = await file(at, path, 'name a PEM file of certificates, or null')
+      const bytes = await file(at, path, remedy)
       if (bytes === undefined) return null
       const pem = bytes.toString()
       if (holdsCertificates(pem)) return pem
@@ -109,25 +144,20 @@ export function createInputs({ env, directory, uid, isElsewhere, staged, diagnos
       return null
     },
     async secret(at: string, source: SecretSource | null): Promise<Secret | undefined> {
-      if (source === null) return undefined
-      if (typeof source === 'string') {
-        hasLiteral = true
-        return checked(at, 'the secret', source)
-      }
-      if ('credential' in source) return credential(at, source.credential)
-      if ('file' in source) {
-        const remedy = 'make it, with mode 0600 or 0640, or name another'
-        const bytes = await file(at, source.file, remedy, { holdsSecret: true })
-        const where = `the file ${resolve(directory, source.file)}`
-        return bytes && checked(at, where, withoutNewline(bytes.toString()))
-      }
-      const where = `the environment variable ${source.env}`
-      const value = env[source.env]
-      if (value !== undefined) return checked(at, where, value)
-      return notThere(
-        at,
-        `${where} is not set: set it where kyc-tokend is started (Environment= or EnvironmentFile= of the unit), or use { "file": PATH }`,
-      )
+      const found = source === null ? undefined : await read(at, source)
+      return found && checked(at, found.where, found.text)
+    },
+    /** A private key in PEM or as a JWK, without a passphrase. `problemOf`: why it does not fit, as words after its name. */
+    async privateKey(
+      at: string,
+      source: SecretSource,
+      problemOf: (key: KeyObject) => string | undefined,
+    ): Promise<Secret | undefined> {
+      const found = await read(at, source)
+      if (found === undefined) return undefined
+      const key = privateKeyOf(found.text)
+      const problem = typeof key === 'string' ? key : problemOf(key)
+      return problem === undefined ? new Secret(found.text) : fault(at, `${found.where} ${problem}`)
     },
   }
 }

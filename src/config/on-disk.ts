@@ -4,7 +4,7 @@ import { errorMessage, UserError } from '../lib/error.ts'
 import { fs } from '../lib/fs.ts'
 import { inDirectory } from '../lib/in-directory.ts'
 import { isSame } from '../lib/secret.ts'
-import type { Config } from './config.ts'
+import { secretsOf, type Config } from './config.ts'
 
 /** The configuration on disk: the same object until one of the files, or the running configuration, changes. */
 export type OnDisk =
@@ -64,7 +64,7 @@ export function createConfigOnDisk(load: () => Promise<Config>, running: () => C
 }
 
 export function hasSecretFiles({ secretFiles }: Config): boolean {
-  return Object.values(secretFiles).some((file) => file !== null)
+  return Object.keys(secretFiles).length > 0
 }
 
 /** Reports whether both are the same, apart from secrets that come from files. */
@@ -72,11 +72,9 @@ export function hasSameSettings(one: Config, other: Config): boolean {
   return isSame(settingsOf(one), settingsOf(other))
 }
 
-function settingsOf({ credentials, ...settings }: Config): object {
-  const written = (['apiKey', 'apiSecret'] as const)
-    .filter((name) => settings.secretFiles[name] === null)
-    .map((name) => credentials[name])
-  return { ...settings, warnings: null, written }
+function settingsOf({ credentials, endsAtMs, ...settings }: Config): object {
+  const written = Object.entries(secretsOf({ credentials })).filter(([at]) => !(at in settings.secretFiles))
+  return { ...settings, warnings: null, endsAtMs: endsAtMs.pair, written: Object.fromEntries(written) }
 }
 
 /**

@@ -1,7 +1,8 @@
 // Resolves `share`: servers, secrets and certificates of the fleet's store, and the rules across its settings.
+import type { KeyObject } from 'node:crypto'
 import { resolve } from 'node:path'
-import { isKeyOf } from '../lib/crypto.ts'
-import { Secret } from '../lib/secret.ts'
+import { certificateProblem, privateKeyOf } from '../lib/crypto.ts'
+import type { Secret } from '../lib/secret.ts'
 import { isLoopbackHost } from './base-url.ts'
 import type { Inputs } from './inputs.ts'
 import type { Diagnostics } from './issues.ts'
@@ -12,7 +13,7 @@ type ShareInput = NonNullable<Settings['share']>
 
 interface ShareContext {
   readonly directory: string
-  readonly apiSecret: Secret | undefined
+  readonly apiSecret: Secret | null
   readonly inputs: Inputs
   readonly diagnostics: Diagnostics
 }
@@ -68,14 +69,16 @@ async function resolveTls(input: NonNullable<ShareInput['tls']>, { inputs, diagn
       'is missing beside the other one: a certificate needs its key, so set both or none',
     )
   const cert = await inputs.certificates('share.tls.certFile', certFile)
-  const at = 'share.tls.keyFile'
-  const remedy = 'name a PEM file with the key of share.tls.certFile'
-  const key =
-    keyFile === null ? undefined : (await inputs.file(at, keyFile, remedy, { holdsSecret: true }))?.toString()
-  if (key !== undefined && cert !== null && !isKeyOf(key, cert))
-    diagnostics.fault(at, `holds no key of that certificate, or one that a passphrase protects: ${remedy}`)
+  const isWhole = cert !== null && keyFile !== null
+  const key = isWhole
+    ? await inputs.privateKey('share.tls.keyFile', { file: keyFile }, () => undefined)
+    : undefined
+  if (key !== undefined) {
+    const problem = certificateProblem(cert!, privateKeyOf(key.reveal()) as KeyObject, Date.now())
+    if (problem !== undefined) diagnostics.fault('share.tls.certFile', `the file ${certFile} ${problem}`)
+  }
   const ca = await inputs.certificates('share.tls.caFile', caFile)
-  return { ca, serverName, cert, key: key === undefined ? null : new Secret(key) }
+  return { ca, serverName, cert, key: key ?? null }
 }
 
 type ShareConfig = Awaited<ReturnType<typeof resolveShare>>

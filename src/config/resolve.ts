@@ -3,7 +3,6 @@ import type { Stats } from 'node:fs'
 import { dirname, resolve } from 'node:path'
 import { parseDuration } from '../lib/duration.ts'
 import { runtimeDirectoryOf, stateDirectoryOf } from '../lib/paths.ts'
-import type { Credentials } from '../lib/secret.ts'
 import { baseUrlWarning } from './base-url.ts'
 import { createInputs, type Inputs, type InputsOptions } from './inputs.ts'
 import type { Diagnostics } from './issues.ts'
@@ -11,6 +10,7 @@ import { permissionFaults } from './read-file.ts'
 import { createOutputs } from './resolve-outputs.ts'
 import { resolveShare } from './resolve-share.ts'
 import { STANDARD_INITIAL_DELAY, type Settings } from './schema.ts'
+import { resolveCredentials } from './resolve-credentials.ts'
 import { resolveService } from './service.ts'
 
 interface ResolveOptions extends Omit<InputsOptions, 'directory'> {
@@ -31,34 +31,25 @@ export async function resolveConfig(input: Settings, options: ResolveOptions) {
   const inputs = createInputs({ ...options, directory })
   const wantedRuntimeDirectory = resolve(directory, input.runtimeDirectory ?? runtimeDirectoryOf(options))
   const runtimeDirectory = options.runtimeDirectory ?? wantedRuntimeDirectory
-  const { credentials, alerts, share } = input
-  const { timeout, connectTimeout, caFile } = input.request
+  const { alerts, share } = input
+  const { timeout, connectTimeout } = input.request
   const plan = resolvePlan(input, diagnostics)
-  const sources = [credentials.apiKey, credentials.apiSecret]
-  const apiKey = await inputs.secret('credentials.apiKey', credentials.apiKey)
-  const apiSecret = await inputs.secret('credentials.apiSecret', credentials.apiSecret)
-  const [keyFile = null, secretFile = null] = sources.map((source) =>
-    typeof source === 'object' && 'file' in source ? resolve(directory, source.file) : null,
-  )
+  const pair = await resolveCredentials(input, { directory, inputs, diagnostics })
+  const { apiSecret } = pair.credentials
   const outputs = createOutputs({ runtimeDirectory, directory, inputs, diagnostics })
   const config = {
     /** The configuration file, absolute. */
     file,
     ...plan,
-    credentials: { apiKey, apiSecret } as Credentials,
-    /** Files that the credentials come from, absolute; null: another source. */
-    secretFiles: { apiKey: keyFile, apiSecret: secretFile },
+    ...pair,
     /** Every file that was read beside the configuration itself, absolute. */
     inputs: inputs.files,
     /** Names of systemd credentials among the secret sources: they change only at a restart. */
-    systemdCredentials: sources.flatMap((source) =>
-      typeof source === 'object' && 'credential' in source ? source.credential : [],
-    ),
+    systemdCredentials: inputs.credentialNames,
     request: {
       timeoutMs: timeout,
       connectTimeoutMs: Math.min(connectTimeout, timeout),
-      /** PEM text of `caFile`, read when the configuration was. */
-      ca: await inputs.certificates('request.caFile', caFile),
+      ...(await resolveTrust(input.request, { env: options.env, inputs, diagnostics })),
       /** Null: that of the environment; false: none. */
       proxy: await resolveProxy(input.request.proxy, { inputs, diagnostics }),
     },
@@ -88,6 +79,27 @@ export async function resolveConfig(input: Settings, options: ResolveOptions) {
   outputs.check(config)
   return { config, unseen: inputs.unseen }
 }
+
+/** Authorities of the service's certificate. */
+async function resolveTrust(
+  { trust, caFile }: Settings['request'],
+  { env, inputs, diagnostics }: { env: NodeJS.ProcessEnv; inputs: Inputs; diagnostics: Diagnostics },
+) {
+  if (trust === 'file' && caFile === null)
+    diagnostics.fault('request.caFile', 'is missing beside "trust": "file": name a PEM file of authorities')
+  const bundle = trust === 'system' ? env['SSL_CERT_FILE'] || SYSTEM_AUTHORITIES : null
+  const texts = [
+    await inputs.certificates('request.trust', bundle, 'install ca-certificates, or set $SSL_CERT_FILE'),
+    await inputs.certificates('request.caFile', caFile),
+  ].filter((text) => text !== null)
+  return {
+    /** Further authorities, PEM, read when the configuration was. */
+    ca: texts.length === 0 ? null : texts.join('\n'),
+    isBuiltInTrusted: trust === 'built-in',
+  }
+}
+
+const SYSTEM_AUTHORITIES = '/etc/ssl/certs/ca-certificates.crt'
 
 async function resolveProxy(
   proxy: Settings['request']['proxy'],

@@ -103,11 +103,30 @@ export function rawCheck(problemOf: (value: string) => string | undefined) {
   })
 }
 
-/** Texts by name. */
-export function texts() {
-  const sentence = 'must be an object of texts: write it as { "name": "text" }'
-  const text = v.string('must be a text: write it in quotes')
-  return forObjects(() => v.record(v.string(), text, sentence), sentence)
+const VALUE_SHAPE = 'must be a text, a number, true, false, or a secret source such as { "file": PATH }'
+
+/** Texts, numbers, true or false, and secret sources, by name. */
+export function values() {
+  const sentence = `must be an object: write it as { "name": "text" }, and each value ${VALUE_SHAPE}`
+  const value = v.union(
+    [
+      v.string(VALUE_SHAPE),
+      v.pipe(
+        v.number(VALUE_SHAPE),
+        v.check((given) => Number.isFinite(given), VALUE_SHAPE),
+      ),
+      v.boolean(),
+      ...sourceObjects(),
+    ],
+    VALUE_SHAPE,
+  )
+  return forObjects(() => v.record(v.string(), value, sentence), sentence)
+}
+
+/** Any values of JSON by name. */
+export function claims() {
+  const sentence = 'must be an object: write it as { "scope": "kyc" }'
+  return forObjects(() => v.record(v.string(), v.unknown(), sentence), sentence)
 }
 
 export function count(to: number, from = 1, sentence = `must be a whole number from ${from} to ${to}`) {
@@ -131,21 +150,23 @@ const SECRET_SHAPE =
   'must be a secret source: write a string that is not empty, or exactly one of { "file": PATH }, { "credential": NAME } and { "env": NAME }'
 
 export function secretSource() {
+  const text = v.pipe(v.string(SECRET_SHAPE), v.minLength(1, SECRET_SHAPE))
+  return v.union([text, ...sourceObjects()], SECRET_SHAPE)
+}
+
+/** The forms of a secret source that name a place. */
+function sourceObjects() {
   const file = required(path(SECRET_SHAPE), 'A file that holds the secret.')
   const credential = required(
     formed(/^(?!\.{1,2}$)[A-Za-z0-9._@:-]{1,255}$/, SECRET_SHAPE),
     'Name of a systemd credential (`LoadCredential=`).',
   )
   const env = required(formed(/^[A-Za-z_][A-Za-z0-9_]*$/, SECRET_SHAPE), 'Name of an environment variable.')
-  return v.union(
-    [
-      v.pipe(v.string(SECRET_SHAPE), v.minLength(1, SECRET_SHAPE)),
-      v.strictObject({ file }, SECRET_SHAPE),
-      v.strictObject({ credential }, SECRET_SHAPE),
-      v.strictObject({ env }, SECRET_SHAPE),
-    ],
-    SECRET_SHAPE,
-  )
+  return [
+    v.strictObject({ file }, SECRET_SHAPE),
+    v.strictObject({ credential }, SECRET_SHAPE),
+    v.strictObject({ env }, SECRET_SHAPE),
+  ] as const
 }
 
 export function flag() {

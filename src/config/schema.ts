@@ -1,5 +1,6 @@
 // The one description of the configuration file. Its types, messages, JSON Schema and manual page come from it.
 import * as v from 'valibot'
+import { parseInstant } from '../lib/instant.ts'
 import { logLevels } from '../lib/log.ts'
 import { permanentReasons } from '../token/outcome.ts'
 import {
@@ -27,7 +28,8 @@ import {
   required,
   secretSource,
   formed,
-  texts,
+  values,
+  claims,
   line,
   section,
   sectionOr,
@@ -36,6 +38,8 @@ import {
 } from './schema-parts.ts'
 import { presetNames, STANDARD } from './service-presets.ts'
 
+const EXPIRY_SHAPE =
+  'must be a date, or a date with time and zone: write it as "2027-03-01" or "2027-03-01T12:00:00Z"'
 const SERVERS_SHAPE = 'must be a list of 1 to 64 servers: write it as ["redis.example.com:6379"]'
 /** The default of `retry.initialDelay`, unless `retry.maxDelay` is shorter. */
 export const STANDARD_INITIAL_DELAY = '1s'
@@ -177,22 +181,34 @@ const service = () =>
       STANDARD.tokenUrl,
     ),
     send: dependentSetting(
-      oneOf(['json', 'form', 'basic']),
-      'Key and secret as fields of a JSON object (`json`) or of a form (`form`); or as HTTP Basic, with `parameters` as a form (`basic`).',
+      oneOf(['json', 'form', 'headers', 'basic', 'basic-plain', 'assertion']),
+      'How key and secret are sent: fields of a JSON object (`json`) or of a form (`form`), `headers`, HTTP Basic with `parameters` as a form (`basic`; `basic-plain`: without form-encoding them first), or a signed `assertion` in a form.',
       STANDARD.send,
     ),
     names: dependentSetting(
       section({
-        apiKey: dependentSetting(name(), 'Name of the field with the key.', STANDARD.names.apiKey),
-        apiSecret: dependentSetting(name(), 'Name of the field with the secret.', STANDARD.names.apiSecret),
+        apiKey: dependentSetting(
+          v.nullable(name()),
+          'Name of the field or header with the key; `null`: it is not sent.',
+          STANDARD.names.apiKey,
+        ),
+        apiSecret: dependentSetting(
+          v.nullable(name()),
+          'Name of the field or header with the secret; `null`: it is not sent.',
+          STANDARD.names.apiSecret,
+        ),
       }),
-      'Names of those fields; not with `basic`.',
+      'Names of those fields or headers; with `json`, `form` and `headers`.',
       {},
     ),
-    parameters: dependentSetting(texts(), 'Further fields of the request, each a text.', {}),
+    parameters: dependentSetting(
+      values(),
+      'Further fields of the request: each a text, a number, true or false, or a secret source.',
+      {},
+    ),
     headers: dependentSetting(
-      texts(),
-      'Further headers, each a text; not `Authorization`, `Host`, `Content-…` and others that the request decides.',
+      values(),
+      'Further headers, likewise; not `Authorization`, `Host`, `Content-…` and others that the request decides.',
       {},
     ),
     token: dependentSetting(
@@ -205,10 +221,18 @@ const service = () =>
       'Path of its life in seconds, a number or digits as text; `null`: the answer has none.',
       null,
     ),
+    expires: dependentSetting(
+      v.nullable(answerPath()),
+      'Path of the instant at which it ends: ISO 8601 with a zone, or seconds or ms since 1970; `null`: the answer has none.',
+      null,
+    ),
     refusals: dependentSetting(
       list(
         section({
-          status: required(errorStatus(), 'HTTP status of the answer; 400 to 599.'),
+          status: required(
+            count(599, 200),
+            'HTTP status of the answer; 200 to 599. One under 300 needs `in`, and is looked for before the token.',
+          ),
           says: required(saidWords(), 'Words that are looked for, case and white space aside.'),
           in: orNull(answerPath(), 'Path of the text that has them; `null`: anywhere in the answer.'),
           reason: required(oneOf(permanentReasons), '`account-inactive` or `account-not-found`.'),
@@ -221,6 +245,51 @@ const service = () =>
       list(errorStatus()),
       'Statuses by which the API, not the token endpoint, says that a token is refused; 400 to 599.',
       [...STANDARD.refusedBy],
+    ),
+    use: dependentSetting(
+      section({
+        header: dependentSetting(
+          name('X-Api-Token'),
+          'Header in which the API wants the token.',
+          STANDARD.use.header,
+        ),
+        prefix: dependentSetting(
+          formed(
+            /^(?:[!-~][ -~]{0,63})?$/,
+            'must be at most 64 visible ASCII characters, or "": write it as "Bearer " with its blank',
+          ),
+          'What stands before the token in it; may be empty.',
+          STANDARD.use.prefix,
+        ),
+      }),
+      'How the API wants the token.',
+      {},
+    ),
+    assertion: dependentSetting(
+      v.nullable(
+        section(
+          {
+            key: required(secretSource(), 'Private key that signs it, PEM or JWK: a secret source.'),
+            algorithm: setting(
+              oneOf(['RS256', 'PS256', 'ES256', 'EdDSA']),
+              'Algorithm of the signature.',
+              'RS256',
+            ),
+            keyId: orNull(line(255), '`kid` of its header; `null`: none.'),
+            audience: orNull(line(2048), '`aud`; `null`: `tokenUrl`.'),
+            lifetime: span('Time between `iat` and `exp`', ['10s', '1h'], '1m'),
+            as: setting(
+              oneOf(['client', 'grant']),
+              '`client`: it authenticates the client (private_key_jwt; RFC 7523, section 2.2). `grant`: it is the grant (section 2.1).',
+              'client',
+            ),
+            claims: setting(claims(), 'Further claims, which replace its own.', {}),
+          },
+          '{ "key": { "file": "assertion.pem" } }',
+        ),
+      ),
+      'With `send: "assertion"`: a JWT (RFC 7523) that the daemon signs; its `iss` and `sub` are the key.',
+      null,
     ),
   })
 
@@ -238,16 +307,48 @@ export const configSchema = () =>
     credentials: section(
       {
         apiKey: required(secretSource(), 'API key of the account: a secret source.'),
-        apiSecret: required(secretSource(), 'API secret of the account: a secret source.'),
+        apiSecret: required(
+          v.nullable(secretSource()),
+          'API secret of the account: a secret source; `null` only if it is not sent.',
+        ),
+        expiresAt: setting(
+          v.nullable(
+            v.pipe(
+              v.string(EXPIRY_SHAPE),
+              v.rawTransform(({ dataset, addIssue, NEVER }) => {
+                const instant = parseInstant(dataset.value)
+                if (instant === undefined) addIssue({ message: EXPIRY_SHAPE })
+                return instant ?? NEVER
+              }),
+            ),
+          ),
+          'When the service ends this pair: a date (it ends with that day, UTC), or a date with time and zone; `null`: not known.',
+          null,
+        ),
       },
       '{ "apiKey": …, "apiSecret": … }',
     ),
     request: group('The request to the service.', {
       timeout: span('Longest time for one request, from first to last byte', ['100ms', '10m'], '15s'),
       connectTimeout: span('Longest time for its connection, TLS included', ['100ms', '10m'], '5s'),
-      caFile: orNull(
-        path(),
-        'PEM file of authorities to trust beside the built-in ones; relative to the configuration file.',
+      caFile: orNull(path(), 'PEM file of further authorities to trust; relative to the configuration file.'),
+      trust: setting(
+        oneOf(['built-in', 'system', 'file']),
+        '`built-in`: Node’s list of authorities. `system`: the host’s (`$SSL_CERT_FILE`, else `/etc/ssl/certs/ca-certificates.crt`). `file`: `caFile` alone.',
+        'built-in',
+      ),
+      clientCertificate: orNull(
+        section(
+          {
+            certFile: required(
+              path(),
+              'PEM file of the certificate, with those between it and its authority.',
+            ),
+            key: required(secretSource(), 'Its private key without a passphrase: a secret source.'),
+          },
+          '{ "certFile": "client.pem", "key": { "file": "client.key" } }',
+        ),
+        'Certificate that is presented to the service (mutual TLS, RFC 8705); `null`: none.',
       ),
       proxy: setting(
         v.nullable(

@@ -10,11 +10,14 @@ export const STANDARD = {
   headers: {},
   token: 'accessToken',
   lifetime: null,
+  expires: null,
   refusals: [
     { status: 500, says: 'Your account is not active', in: 'detail', reason: 'account-inactive' },
     { status: 404, says: 'Account not found', in: 'detail', reason: 'account-not-found' },
   ],
   refusedBy: [401],
+  use: { header: 'Authorization', prefix: 'Bearer ' },
+  assertion: null,
 } as const
 
 /** The client credentials grant (RFC 6749, section 4.4). */

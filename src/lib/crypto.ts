@@ -1,6 +1,8 @@
 // Hashes, random bytes, certificates, and TLS contexts.
+import type { KeyObject } from 'node:crypto'
 import type { SecureContext } from 'node:tls'
-import { withSystemFallback } from './error.ts'
+import { errorCode, withSystemFallback } from './error.ts'
+import { isRecord, parseJson } from './input.ts'
 
 /** Loaded at the first call: a start and most commands need none of it. */
 const crypto = () => process.getBuiltinModule('node:crypto')
@@ -31,24 +33,54 @@ export function holdsCertificates(pem: string): boolean {
   )
 }
 
-/** Reports whether this private key, protected by no passphrase, is that of the first of these certificates. */
-export function isKeyOf(key: string, certificates: string): boolean {
-  const { createPrivateKey, X509Certificate } = crypto()
-  return withSystemFallback(false, () =>
-    new X509Certificate(certificates).checkPrivateKey(createPrivateKey(key)),
-  )
+/** The private key in a text, PEM or JWK; else why there is none, as the words that follow the name of its source. */
+export function privateKeyOf(text: string): KeyObject | string {
+  const { createPrivateKey } = crypto()
+  const jwk = text.trimStart().startsWith('{') ? parseJson(text) : undefined
+  try {
+    return createPrivateKey(isRecord(jwk) ? { key: jwk, format: 'jwk' } : text)
+  } catch (error) {
+    if (errorCode(error) === undefined) throw error
+    if (/-----BEGIN ENCRYPTED|^Proc-Type: 4,ENCRYPTED/m.test(text))
+      return 'wants a passphrase, which nobody could type when the daemon starts: write the key without one (openssl pkey -in KEY -out PLAIN)'
+    return 'holds no private key that can be read: name one in PEM ("-----BEGIN PRIVATE KEY-----")'
+  }
+}
+
+/** Why the first of these certificates (PEM) cannot be presented, as the words that follow the name of its file. */
+export function certificateProblem(certificates: string, key: KeyObject, nowMs: number): string | undefined {
+  const certificate = new (crypto().X509Certificate)(certificates)
+  const [from, until] = [certificate.validFrom, certificate.validTo].map((text) => new Date(text))
+  const day = (instant: Date | undefined): string => instant!.toISOString().slice(0, 10)
+  if (!certificate.checkPrivateKey(key))
+    return 'is not the certificate of that key: name the two that were made together'
+  if (Number(from) > nowMs)
+    return `is valid from ${day(from)} on: wait, name another, or set the clock of this host`
+  return Number(until) < nowMs ? `ended on ${day(until)}: have it renewed, and name the new one` : undefined
+}
+
+/** When the first of these certificates (PEM) ends, in ms since the epoch. */
+export function certificateEndMs(certificates: string): number {
+  return Date.parse(new (crypto().X509Certificate)(certificates).validTo)
+}
+
+interface Trust {
+  /** Further authorities, PEM. */
+  readonly ca: string | null
+  /** Trusts those that Node knows, and NODE_EXTRA_CA_CERTS, beside them. */
+  readonly isBuiltInTrusted?: boolean
 }
 
 /**
- * The context of TLS connections: to be made once and not for each of them, because each context takes memory. Trusts the
- * authorities that Node knows (and NODE_EXTRA_CA_CERTS), and those of `ca` beside them. Presents the certificate `cert`, if it is
- * given with its key. All are PEM. Throws if certificate and key do not belong together.
+ * The context of TLS connections: to be made once and not for each of them, because each context takes memory. Presents the
+ * certificate `cert`, if it is given with its key. All are PEM. Throws if certificate and key do not belong together.
  */
 export async function createSecureContext(
-  ca: string | null,
+  { ca, isBuiltInTrusted = true }: Trust,
   own: { cert: string; key: string } | null = null,
 ): Promise<SecureContext> {
   const tls = await import('node:tls')
-  const trusted = ca === null ? {} : { ca: [...tls.getCACertificates('default'), ca] }
+  const builtIn = isBuiltInTrusted ? tls.getCACertificates('default') : []
+  const trusted = ca === null && isBuiltInTrusted ? {} : { ca: [...builtIn, ...(ca === null ? [] : [ca])] }
   return tls.createSecureContext({ ...trusted, ...own })
 }

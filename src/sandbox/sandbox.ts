@@ -4,14 +4,14 @@ import { writeFile } from 'node:fs/promises'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
-import { createHmac, randomBytes } from 'node:crypto'
 import type { ServiceConfig } from '../config/config.ts'
 import { standardService } from '../config/service.ts'
 import { untilAborted } from '../lib/tasks.ts'
 import { errorCode, exitStatus, UserError } from '../lib/error.ts'
 import type { Clock } from '../lib/clock.ts'
-import { isRecord, parseJson, readLimited } from '../lib/input.ts'
+import { readLimited } from '../lib/input.ts'
 import type { PermanentReason } from '../token/outcome.ts'
+import { credentialsOf, placedAt, type Fields } from './described.ts'
 import {
   isScenarioName,
   scenarioNames,
@@ -21,6 +21,7 @@ import {
   type ScenarioName,
   type TokenKind,
 } from './scenarios.ts'
+import { createTokens } from './tokens.ts'
 
 /** A request and what became of it. Holds neither secret nor token. */
 export interface SandboxRequest {
@@ -52,115 +53,40 @@ const MAX_REQUEST_BYTES = 16 * 1024
 
 /** Resolves when it listens. Throws a UserError if the port is taken or may not be used. */
 export async function createSandbox(options: SandboxOptions) {
-  const { clock, service = standardService() } = options
-  const tokens = createTokens(options.tokenLifetimeMs)
+  const { clock, port } = options
   const stopped = new AbortController()
-  let { scenario } = options
-  let tokenRequests = 0
-
   const server = createServer((request, response) => void handle(request, response))
-
-  async function handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    const current = scenario
-    const [path = '/'] = (request.url ?? '/').split('?')
-    const answer = await respond(request, path)
-    if (answer === undefined) return
-    if (answer === null) request.socket.destroy()
-    else sendAnswer(response, answer)
-    options.onRequest?.({
-      atMs: clock.now().wallMs,
-      method: request.method ?? '',
-      path,
-      status: answer?.status ?? null,
-      scenario: current,
-    })
-  }
-
-  async function respond(request: IncomingMessage, path: string): Promise<SandboxAnswer | null | undefined> {
-    const limits = { maxBytes: MAX_REQUEST_BYTES, maxDiscardedBytes: Infinity }
-    const bytes = await readLimited(request as AsyncIterable<Buffer>, limits).catch(() => undefined)
-    // The client has gone before its request was complete.
-    if (!request.complete) return undefined
-    const problem = (status: number, detail: string): SandboxAnswer => {
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', (error) => reject(portError(error, port)))
+    server.listen(port, '127.0.0.1', resolve)
+  })
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+  const problemAt =
+    (path: string): Problem =>
+    (status, detail) => {
       const kind = { type: 'about:blank', title: 'KnownRuntimeError', status, detail }
       const location = { instance: path, timestamp: clock.now().wallMs, 'full-path': `${url}${path}` }
       return { status, body: { ...kind, ...location } }
     }
-    if (bytes === undefined) return problem(413, `A request has at most ${MAX_REQUEST_BYTES} bytes here`)
-    const route = routes[path]
-    if (route === undefined) return problem(404, `Nothing is at ${path} here`)
-    const act = route[request.method ?? '']
-    if (act !== undefined) return act({ request, body: bytes.toString(), problem })
-    const allow = Object.keys(route).join(', ')
-    return { ...problem(405, `${path} takes ${allow}`), headers: { allow } }
-  }
+  const service = createService(options, stopped.signal)
 
-  const routes: Readonly<Record<string, Readonly<Record<string, Route>>>> = {
-    '/me': { GET: showMe },
-    '/scenario': {
-      GET: () => ({ status: 200, body: `${scenario}\n` }),
-      PUT: ({ body, problem }) => {
-        const name = body.trim()
-        if (!isScenarioName(name)) return problem(400, `Scenarios are ${scenarioNames.join(', ')}`)
-        setScenario(name)
-        return { status: 200, body: `${name}\n` }
-      },
-    },
-    [new URL(service.tokenUrl).pathname]: { POST: issue },
+  async function handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const scenario = service.scenario()
+    const [path = '/'] = (request.url ?? '/').split('?')
+    const answer = await respond(service.routes, { request, path, problem: problemAt(path) })
+    if (answer === undefined) return
+    if (answer === null) request.socket.destroy()
+    else sendAnswer(response, answer)
+    const { method = '' } = request
+    const status = answer?.status ?? null
+    options.onRequest?.({ atMs: clock.now().wallMs, method, path, status, scenario })
   }
-
-  async function issue({ request, body, problem }: RouteInput): Promise<SandboxAnswer | null> {
-    const given = credentialsOf(service, { headers: request.headers, body })
-    if (typeof given === 'string') return problem(400, given)
-    const refuse = (reason: PermanentReason): SandboxAnswer => {
-      const refusal = service.refusals.find((known) => known.reason === reason)
-      if (refusal === undefined) return problem(400, `The description names no refusal for ${reason}`)
-      const { status, body: fields } = problem(refusal.status, refusal.says)
-      return { status, body: placedAt(fields as Fields, refusal.in ?? ['detail'], refusal.says) }
-    }
-    if (given.apiKey !== sandboxCredentials.apiKey || given.apiSecret !== sandboxCredentials.apiSecret)
-      return refuse('account-not-found')
-    tokenRequests += 1
-    const { answer, delayMs }: Scenario = scenarios[scenario]
-    const number = tokenRequests
-    if (delayMs !== undefined) await clock.sleep(delayMs, stopped.signal)
-    return answer({ number, problem, refuse, grant })
-  }
-
-  function grant(kind: TokenKind): SandboxAnswer {
-    const body = placedAt({}, service.token, tokens.issue(kind, clock.now().wallMs))
-    const seconds = Math.ceil(options.tokenLifetimeMs / 1_000)
-    return { status: 200, body: service.lifetime === null ? body : placedAt(body, service.lifetime, seconds) }
-  }
-
-  function showMe({ request, problem }: RouteInput): SandboxAnswer {
-    const denied = (challenge: string, detail: string): SandboxAnswer => {
-      return { ...problem(401, detail), headers: { 'www-authenticate': challenge } }
-    }
-    const token = /^Bearer ([^\s]+)$/i.exec(request.headers.authorization ?? '')?.[1]
-    if (token === undefined) return denied('Bearer', 'A Bearer token is needed')
-    const expiresAtMs = tokens.expiryOf(token, clock.now().wallMs)
-    if (expiresAtMs === undefined)
-      return denied('Bearer error="invalid_token"', 'The token is unknown or has expired')
-    return { status: 200, body: { account: 'sandbox', tokenExpiresAt: new Date(expiresAtMs).toISOString() } }
-  }
-
-  /** Changes the scenario from the next request on. */
-  function setScenario(next: ScenarioName): void {
-    scenario = next
-    tokenRequests = 0
-  }
-
-  await new Promise<void>((resolve, reject) => {
-    server.once('error', (error) => reject(portError(error, options.port)))
-    server.listen(options.port, '127.0.0.1', resolve)
-  })
-  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
 
   return {
     /** Such as `http://127.0.0.1:40001`. */
     url,
-    setScenario,
+    /** Changes the scenario from the next request on. */
+    setScenario: service.setScenario,
     /** Serves until the signal is aborted, then cuts what is open. */
     async run(signal: AbortSignal): Promise<void> {
       await untilAborted(signal)
@@ -173,49 +99,112 @@ export async function createSandbox(options: SandboxOptions) {
   }
 }
 
+/** The error body of the interface description, section 2.3. */
+type Problem = (status: number, detail: string) => SandboxAnswer
 interface RouteInput {
   readonly request: IncomingMessage
   readonly body: string
-  readonly problem: (status: number, detail: string) => SandboxAnswer
+  readonly problem: Problem
 }
 type Route = (input: RouteInput) => SandboxAnswer | null | Promise<SandboxAnswer | null>
+/** By path and method. */
+type Routes = Readonly<Record<string, Readonly<Record<string, Route>>>>
 
-type Fields = Readonly<Record<string, unknown>>
-
-/** The fields with this value at this path. */
-function placedAt(fields: Fields, [name = '', ...rest]: readonly string[], value: unknown): Fields {
-  const inner = fields[name]
-  return {
-    ...fields,
-    [name]: rest.length === 0 ? value : placedAt(isRecord(inner) ? inner : {}, rest, value),
-  }
+/** Null: the connection is to be cut. Undefined: the client has gone before its request was complete. */
+async function respond(
+  routes: Routes,
+  { request, path, problem }: Omit<RouteInput, 'body'> & { path: string },
+): Promise<SandboxAnswer | null | undefined> {
+  const limits = { maxBytes: MAX_REQUEST_BYTES, maxDiscardedBytes: Infinity }
+  const bytes = await readLimited(request as AsyncIterable<Buffer>, limits).catch(() => undefined)
+  if (!request.complete) return undefined
+  if (bytes === undefined) return problem(413, `A request has at most ${MAX_REQUEST_BYTES} bytes here`)
+  const route = routes[path]
+  if (route === undefined) return problem(404, `Nothing is at ${path} here`)
+  const act = route[request.method ?? '']
+  if (act !== undefined) return act({ request, body: bytes.toString(), problem })
+  const allow = Object.keys(route).join(', ')
+  return { ...problem(405, `${path} takes ${allow}`), headers: { allow } }
 }
 
-/** Key and secret of a request as the service is described, or what is wrong with it. Shows no value of the request. */
-function credentialsOf(
-  { send, names, parameters, headers: wanted }: ServiceConfig,
-  { headers, body }: { headers: IncomingMessage['headers']; body: string },
-): { apiKey: unknown; apiSecret: unknown } | string {
-  const fields = send === 'json' ? fieldsOf(body) : Object.fromEntries(new URLSearchParams(body))
-  for (const [name, value] of Object.entries(wanted))
-    if (headers[name.toLowerCase()] !== value) return `The header ${name} must be as it is described`
-  for (const [name, value] of Object.entries(parameters))
-    if (fields[name] !== value) return `The field ${name} must be as it is described`
-  if (send === 'basic') {
-    const [, basic = ''] = /^Basic (\S+)$/i.exec(headers.authorization ?? '') ?? []
-    const encodedPair = Buffer.from(basic, 'base64').toString().split(':')
-    const [apiKey, apiSecret] = encodedPair.map((text) => new URLSearchParams(`=${text}`).get(''))
-    return apiSecret === undefined ? 'Key and secret must be sent as HTTP Basic' : { apiKey, apiSecret }
+/** What the stand-in does: issues tokens, shows who holds one, and changes its scenario. */
+function createService(options: SandboxOptions, stopped: AbortSignal) {
+  const { clock, tokenLifetimeMs, service = standardService() } = options
+  const tokens = createTokens(tokenLifetimeMs)
+  let { scenario } = options
+  let tokenRequests = 0
+
+  async function issue({ request, body, problem }: RouteInput): Promise<SandboxAnswer | null> {
+    const given = credentialsOf(service, { headers: request.headers, body })
+    if (typeof given === 'string') return problem(400, given)
+    const refuse = (reason: PermanentReason): SandboxAnswer => refusal(service, reason, problem)
+    if (!isKnown(service, given)) return refuse('account-not-found')
+    tokenRequests += 1
+    const { answer, delayMs }: Scenario = scenarios[scenario]
+    const number = tokenRequests
+    if (delayMs !== undefined) await clock.sleep(delayMs, stopped)
+    return answer({ number, problem, refuse, grant })
   }
-  const { [names.apiKey]: apiKey, [names.apiSecret]: apiSecret } = fields
-  return typeof apiKey === 'string' && typeof apiSecret === 'string'
-    ? { apiKey, apiSecret }
-    : `The body must have the strings ${names.apiKey} and ${names.apiSecret}, as ${send}`
+
+  function grant(kind: TokenKind): SandboxAnswer {
+    const { wallMs } = clock.now()
+    const seconds = Math.ceil(tokenLifetimeMs / 1_000)
+    const end = new Date(wallMs + tokenLifetimeMs).toISOString()
+    const token = placedAt({}, service.token, tokens.issue(kind, wallMs))
+    const lived = service.lifetime === null ? token : placedAt(token, service.lifetime, seconds)
+    return { status: 200, body: service.expires === null ? lived : placedAt(lived, service.expires, end) }
+  }
+
+  function showMe({ request, problem }: RouteInput): SandboxAnswer {
+    const { header, prefix } = service.use
+    const denied = (challenge: string, detail: string): SandboxAnswer => {
+      return { ...problem(401, detail), headers: { 'www-authenticate': challenge } }
+    }
+    const given = String(request.headers[header.toLowerCase()] ?? '')
+    const isPrefixed = given.slice(0, prefix.length).toLowerCase() === prefix.toLowerCase()
+    const token = isPrefixed ? given.slice(prefix.length) : ''
+    if (token === '') return denied('Bearer', `A token is needed, as ${header}: ${prefix}TOKEN`)
+    const expiresAtMs = tokens.expiryOf(token, clock.now().wallMs)
+    if (expiresAtMs === undefined)
+      return denied('Bearer error="invalid_token"', 'The token is unknown or has expired')
+    return { status: 200, body: { account: 'sandbox', tokenExpiresAt: new Date(expiresAtMs).toISOString() } }
+  }
+
+  function setScenario(next: ScenarioName): void {
+    scenario = next
+    tokenRequests = 0
+  }
+  function putScenario({ body, problem }: RouteInput): SandboxAnswer {
+    const name = body.trim()
+    if (!isScenarioName(name)) return problem(400, `Scenarios are ${scenarioNames.join(', ')}`)
+    setScenario(name)
+    return { status: 200, body: `${name}\n` }
+  }
+
+  const routes: Routes = {
+    '/me': { GET: showMe },
+    '/scenario': { GET: () => ({ status: 200, body: `${scenario}\n` }), PUT: putScenario },
+    [new URL(service.tokenUrl).pathname]: { POST: issue },
+  }
+  return { routes, setScenario, scenario: () => scenario }
 }
 
-function fieldsOf(body: string): Fields {
-  const fields = parseJson(body)
-  return isRecord(fields) ? fields : {}
+/** Key and secret are the stand-in's, as far as the service takes them. */
+function isKnown({ send, names }: ServiceConfig, given: { apiKey: unknown; apiSecret: unknown }): boolean {
+  const isNamed = (name: string | null): boolean => name !== null || send.startsWith('basic')
+  const isKeySent = send === 'assertion' || isNamed(names.apiKey)
+  const isSecretSent = send !== 'assertion' && isNamed(names.apiSecret)
+  return (
+    (!isKeySent || given.apiKey === sandboxCredentials.apiKey) &&
+    (!isSecretSent || given.apiSecret === sandboxCredentials.apiSecret)
+  )
+}
+
+function refusal({ refusals }: ServiceConfig, reason: PermanentReason, problem: Problem): SandboxAnswer {
+  const found = refusals.find((known) => known.reason === reason)
+  if (found === undefined) return problem(400, `The description names no refusal for ${reason}`)
+  const { status, body } = problem(found.status, found.says)
+  return { status, body: placedAt(body as Fields, found.in ?? ['detail'], found.says) }
 }
 
 function sendAnswer(response: ServerResponse, { status, headers, body }: SandboxAnswer): void {
@@ -248,40 +237,4 @@ export async function writeSandboxConfig(directory: string, url: string): Promis
   }
   await writeFile(file, JSON.stringify(config, null, 2), { mode: 0o600 })
   return file
-}
-
-/** Time since the expiry of an expired token. */
-const EXPIRED_MS = 60_000
-
-function createTokens(lifetimeMs: number) {
-  const key = randomBytes(32)
-  const expiries = new Map<string, number>()
-
-  function jwt(claims: object): string {
-    const content = `${encoded({ alg: 'HS256', typ: 'JWT' })}.${encoded(claims)}`
-    return `${content}.${createHmac('sha256', key).update(content).digest('base64url')}`
-  }
-
-  return {
-    issue(kind: TokenKind, nowMs: number): string {
-      for (const [old, expiresAtMs] of expiries) if (expiresAtMs <= nowMs) expiries.delete(old)
-      // Whole seconds, as most services have them: `exp` is `iat` and the life.
-      const iat = Math.floor((kind === 'expired' ? nowMs - lifetimeMs - EXPIRED_MS : nowMs) / 1_000)
-      const exp = iat + Math.ceil(lifetimeMs / 1_000)
-      const jti = randomBytes(24).toString('base64url')
-      const token =
-        kind === 'opaque' ? jti : jwt({ iss: 'kyc-tokend sandbox', sub: 'sandbox', iat, exp, jti })
-      expiries.set(token, exp * 1_000)
-      return token
-    },
-    /** When a valid token expires, in ms since the epoch; undefined for any other. */
-    expiryOf(token: string, nowMs: number): number | undefined {
-      const expiresAtMs = expiries.get(token)
-      return expiresAtMs !== undefined && expiresAtMs > nowMs ? expiresAtMs : undefined
-    },
-  }
-}
-
-function encoded(value: unknown): string {
-  return Buffer.from(JSON.stringify(value)).toString('base64url')
 }

@@ -120,7 +120,7 @@ async function tlsOptions(tls: NonNullable<StoreConfig['tls']>): Promise<NonNull
   return {
     // Said here, so that NODE_TLS_REJECT_UNAUTHORIZED of some environment does not hand the password to anybody.
     rejectUnauthorized: true,
-    secureContext: await createSecureContext(ca, cert && key ? { cert, key: key.reveal() } : null),
+    secureContext: await createSecureContext({ ca }, cert && key ? { cert, key: key.reveal() } : null),
     ...(serverName !== null && { servername: serverName }),
   }
 }

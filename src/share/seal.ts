@@ -1,7 +1,7 @@
 // The seal: records in the store can be read and written only with the account's secret.
 import { createCipheriv, createDecipheriv, createHash, hkdfSync, randomBytes } from 'node:crypto'
 import * as v from 'valibot'
-import type { Secret } from '../lib/secret.ts'
+import { sharedTexts, type Credentials, type Secret } from '../lib/secret.ts'
 import { expirySources, type TransientReason } from '../token/outcome.ts'
 import type { RecordHead } from './store.ts'
 
@@ -48,7 +48,7 @@ export interface SealOptions {
   readonly baseUrl: string
   /** The service as data (canonical JSON); null: the one of the interface description. */
   readonly description: string | null
-  readonly credentials: { readonly apiKey: Secret; readonly apiSecret: Secret }
+  readonly credentials: Credentials
   /** `share.key`. */
   readonly key: Secret | null
 }
@@ -60,8 +60,8 @@ const TAG_BYTES = 16
 const HEAD_BYTES = 1 + NONCE_BYTES + TAG_BYTES
 
 export function createSeal({ baseUrl, description, credentials, key }: SealOptions) {
-  const { apiKey, apiSecret } = credentials
-  const material = JSON.stringify([apiSecret.reveal(), key?.reveal() ?? null])
+  const { apiKey } = credentials
+  const material = JSON.stringify([...sharedTexts(credentials, key)])
   // Without a description the key is that of version 1.1.0, with which these hosts may share.
   const names = [VERSION, baseUrl, apiKey.reveal(), ...(description === null ? [] : [description])]
   const account = createHash('sha256').update(JSON.stringify(names)).digest()

@@ -1,6 +1,7 @@
 // One attempt at the service: asks for a token once, within limits of time and size, and says what came of it.
 import type { SecureContext } from 'node:tls'
 import type { Clock } from '../lib/clock.ts'
+import { formatDuration } from '../lib/duration.ts'
 import type { Config, ServiceConfig } from '../config/config.ts'
 import { basicOf, type Credentials } from '../lib/secret.ts'
 import { createSecureContext } from '../lib/crypto.ts'
@@ -34,27 +35,64 @@ export function createFetchToken(options: FetchTokenOptions) {
   // Made at the first attempt.
   let context: Promise<SecureContext> | null = null
   let classify: Classify | null = null
+  /** How far the service's clock was ahead of ours at its last answer. */
+  let aheadMs = 0
 
   return async (signal: AbortSignal, attempt?: Pick<Attempt, 'beforeRequest'>): Promise<ServiceOutcome> => {
-    if (url.protocol === 'https:') context ??= createSecureContext(request.ca)
+    if (url.protocol === 'https:') context ??= createSecureContext(request, certificateOf(credentials))
     // Loaded late: with a kept token the first attempt comes long after the start.
     const { exchange } = await import('./exchange.ts')
     const { serviceRequest } = await import('./request.ts')
-    const { createClassify } = await import('./response.ts')
-    const asked = serviceRequest(service, credentials)
+    const { createClassify, dateOf } = await import('./response.ts')
+    const isWrongClock = service.assertion !== null && Math.abs(aheadMs) > TOLERATED_CLOCK_MS
+    const signedAtMs = clock.now().wallMs + (isWrongClock ? aheadMs : 0)
+    const assertion = service.assertion === null ? '' : await signed(signedAtMs)
+    const asked = serviceRequest(service, credentials, assertion)
     await attempt?.beforeRequest()
     const secureContext = await context
     const answer = await exchange(asked, { limits: request, proxy, secureContext, clock, signal })
     if ('kind' in answer) return answer
     options.onAnswer?.(answer)
-    const own = { apiKey: credentials.apiKey.reveal(), apiSecret: credentials.apiSecret.reveal() }
+    const { wallMs } = clock.now()
+    aheadMs = (dateOf(answer) ?? wallMs) - wallMs
     classify ??= createClassify(service)
-    return classify(answer, {
-      wallMs: clock.now().wallMs,
-      secrets: [...Object.values(own), basicOf(credentials), ...options.secrets()],
-      credentials: own,
-    }).outcome
+    const { outcome } = classify(answer, {
+      wallMs,
+      secrets: [assertion, ...sentTexts(credentials), ...options.secrets()],
+      credentials,
+    })
+    return service.assertion === null ? outcome : withClock(outcome, aheadMs)
   }
+
+  async function signed(wallMs: number): Promise<string> {
+    const { signedAssertion } = await import('./assertion.ts')
+    return signedAssertion(service, credentials, wallMs)
+  }
+}
+
+/** A service may refuse an assertion for a difference of the clocks above this; up to it the life of one is long enough. */
+const TOLERATED_CLOCK_MS = 30_000
+
+/** The outcome, whose detail says that the clock is wrong: a service says no more than that the assertion is not valid. */
+function withClock(outcome: ServiceOutcome, aheadMs: number): ServiceOutcome {
+  if (outcome.kind === 'ok' || Math.abs(aheadMs) <= TOLERATED_CLOCK_MS) return outcome
+  const off = `${formatDuration(Math.abs(aheadMs))} ${aheadMs > 0 ? 'behind' : 'ahead of'}`
+  const detail = `${outcome.detail}; this host's clock is ${off} that of the service, whose time the next assertion has: set the clock`
+  return { ...outcome, detail }
+}
+
+function certificateOf({ further = {} }: Credentials): { cert: string; key: string } | null {
+  const cert = further['request.clientCertificate.certFile']
+  const key = further['request.clientCertificate.key']
+  return cert && key ? { cert: cert.reveal(), key: key.reveal() } : null
+}
+
+/** The secrets in the forms in which they may be sent. A certificate and a key, which have several lines, never are. */
+function sentTexts(credentials: Credentials): string[] {
+  const { apiKey, apiSecret, further = {} } = credentials
+  const texts = [apiKey, apiSecret, ...Object.values(further)].flatMap((secret) => secret?.reveal() ?? [])
+  const basic = [true, false].map((isEncoded) => basicOf(credentials, { isEncoded }))
+  return [...texts.filter((text) => !text.includes('\n')), ...basic]
 }
 
 /** Reports whether the service's refusals still include this earlier one, whose detail may have been cut or redacted. */

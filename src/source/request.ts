@@ -10,27 +10,63 @@ export interface ServiceRequest extends Pick<ServiceConfig, 'hostSetting'> {
   readonly body: Buffer
 }
 
-/** The request for a token as the service is described. No compressed answer is accepted, because it could hide its size. */
-export function serviceRequest(service: ServiceConfig, credentials: Credentials): ServiceRequest {
-  const { send, names, parameters } = service
-  const own =
-    send === 'basic'
-      ? {}
-      : {
-          [names.apiKey]: credentials.apiKey.reveal(),
-          [names.apiSecret]: credentials.apiSecret.reveal(),
-        }
-  const fields = { ...own, ...parameters }
-  const body = Buffer.from(send === 'json' ? JSON.stringify(fields) : new URLSearchParams(fields).toString())
+/**
+ * The request for a token. No compressed answer is accepted, because it could hide its size. `assertion`: the signed one, with
+ * `send: "assertion"`.
+ */
+export function serviceRequest(
+  service: ServiceConfig,
+  credentials: Credentials,
+  assertion = '',
+): ServiceRequest {
+  const { send, names } = service
+  const pair = Object.fromEntries(
+    (['apiKey', 'apiSecret'] as const).flatMap((which) => {
+      const name = names[which]
+      return name === null ? [] : [[name, credentials[which]?.reveal() ?? '']]
+    }),
+  )
+  const own = {
+    json: () => pair,
+    form: () => pair,
+    headers: () => ({}),
+    basic: () => ({}),
+    'basic-plain': () => ({}),
+    assertion: () => assertionFields(service, assertion),
+  }[send]()
+  const fields = { ...own, ...revealed(service.parameters, credentials) }
+  const isJson = send === 'json' || send === 'headers'
+  const texts = Object.entries(fields).map(([name, value]): [string, string] => [name, String(value)])
+  const body = Buffer.from(isJson ? JSON.stringify(fields) : new URLSearchParams(texts).toString())
+  const isBasic = send === 'basic' || send === 'basic-plain'
+  const basic = isBasic && basicOf(credentials, { isEncoded: send === 'basic' })
+  const further = Object.entries(revealed(service.headers, credentials))
   // Of two headers with one name, whatever their letter case, Node sends the last.
   const headers = {
     accept: 'application/json',
     'accept-encoding': 'identity',
-    'content-type': send === 'json' ? 'application/json' : 'application/x-www-form-urlencoded',
+    'content-type': isJson ? 'application/json' : 'application/x-www-form-urlencoded',
     'content-length': String(body.length),
     'user-agent': `kyc-tokend/${program.version}`,
-    ...(send === 'basic' && { authorization: `Basic ${basicOf(credentials)}` }),
-    ...service.headers,
+    ...(basic && { authorization: `Basic ${basic}` }),
+    ...(send === 'headers' && pair),
+    ...Object.fromEntries(further.map(([name, value]) => [name, String(value)])),
   }
   return { url: new URL(service.tokenUrl), hostSetting: service.hostSetting, headers, body }
+}
+
+/** The values with the secrets that they name. */
+function revealed(values: ServiceConfig['parameters'], { further = {} }: Credentials) {
+  const entries = Object.entries(values).map(([name, value]) => {
+    return [name, typeof value === 'object' ? (further[value.secretAt]?.reveal() ?? '') : value] as const
+  })
+  return Object.fromEntries(entries)
+}
+
+/** RFC 7523, sections 2.1 and 2.2. */
+function assertionFields({ assertion }: ServiceConfig, signed: string): Readonly<Record<string, string>> {
+  const namespace = 'urn:ietf:params:oauth'
+  return assertion?.as === 'grant'
+    ? { grant_type: `${namespace}:grant-type:jwt-bearer`, assertion: signed }
+    : { client_assertion_type: `${namespace}:client-assertion-type:jwt-bearer`, client_assertion: signed }
 }

@@ -2,7 +2,8 @@
 import { STATUS_CODES } from 'node:http'
 import type { ServiceConfig, ServiceRefusal } from '../config/config.ts'
 import { isRecord } from '../lib/input.ts'
-import { holdsSecret } from '../lib/secret.ts'
+import { parseInstant } from '../lib/instant.ts'
+import { holdsSecret, type Credentials } from '../lib/secret.ts'
 import type { Grant, PermanentReason, Reason, ServiceOutcome, TransientReason } from '../token/outcome.ts'
 import { bare, MAX_DETAIL_LENGTH, oneLine } from './detail.ts'
 
@@ -37,19 +38,23 @@ export function failureTable(service: Pick<ServiceConfig, 'refusals' | 'token'>)
   const name = service.token.join('.')
   const hundreds = ({ status }: Reading): number => Math.floor(status / 100)
   const retried = { follows: 'retried' } as const
+  const refusals = service.refusals.map((refusal) => ({
+    reasons: [refusal.reason],
+    answer: `${refusal.status} that says "${refusal.says}"`,
+    follows: 'permanent' as const,
+    covers: (reading: Reading) => isRefusal(reading, refusal),
+    isEarly: refusal.status < 300,
+  }))
   return [
+    // Before the token: it may be in such an answer.
+    ...refusals.filter(({ isEarly }) => isEarly),
     {
       reasons: ['ok'],
-      answer: `200 with ${/^[aeiou]/i.test(name) ? 'an' : 'a'} ${name} fit for a Bearer header`,
+      answer: `200 or 201 with ${/^[aeiou]/i.test(name) ? 'an' : 'a'} ${name} fit for a header`,
       follows: 'token',
       covers: ({ grant }) => typeof grant === 'object',
     },
-    ...service.refusals.map((refusal) => ({
-      reasons: [refusal.reason],
-      answer: `${refusal.status} that says "${refusal.says}"`,
-      follows: 'permanent' as const,
-      covers: (reading: Reading) => isRefusal(reading, refusal),
-    })),
+    ...refusals.filter(({ isEarly }) => !isEarly),
     { reasons: ['rate-limited'], answer: '429', ...retried, covers: ({ status }) => status === 429 },
     {
       reasons: ['server-error'],
@@ -60,7 +65,7 @@ export function failureTable(service: Pick<ServiceConfig, 'refusals' | 'token'>)
     // A status that HTTP does not have is malformed, too.
     {
       reasons: ['malformed-answer'],
-      answer: '200 without such a token, any other 2xx, any redirect, or no HTTP at all',
+      answer: '200 or 201 without such a token, any other 2xx, any redirect, or no HTTP at all',
       ...retried,
       covers: (reading) => hundreds(reading) !== 4,
     },
@@ -74,8 +79,8 @@ export function failureTable(service: Pick<ServiceConfig, 'refusals' | 'token'>)
   ]
 }
 
-/** RFC 6750, section 2.1 (b64token), and no `~` at its head: a shell would take it for a home directory. */
-export const BEARER_TOKEN = /^(?!~)[A-Za-z0-9._~+/-]+=*$/
+/** Visible ASCII but what ends or escapes a text in headers, shells, and files of variables (more than RFC 6750 has). */
+export const TOKEN = /^[!#-&(-+\--:<-[\]-~]+$/
 
 interface ClassifyOptions {
   /** Our wall clock, for a `Retry-After` date if the answer has no `Date`. */
@@ -83,7 +88,7 @@ interface ClassifyOptions {
   /** Removed from the detail: the service may echo them. */
   readonly secrets: Iterable<string>
   /** A token that contains one of them is not accepted. */
-  readonly credentials?: Readonly<Record<'apiKey' | 'apiSecret', string>>
+  readonly credentials?: Credentials
 }
 
 export type Classify = ReturnType<typeof createClassify>
@@ -94,11 +99,11 @@ export function createClassify(service: ServiceConfig) {
   return (answer: ServiceResponse, options: ClassifyOptions): { outcome: ServiceOutcome; row: Row } => {
     const { status } = answer
     const content = contentOf(answer)
-    const grant =
-      status === 200 ? grantOf(answer, content, { service, credentials: UNKNOWN, ...options }) : undefined
+    const isGrant = status === 200 || status === 201
+    const grant = isGrant ? grantOf(answer, content, { service, ...options }) : undefined
     const reading = { status, content, grant }
     const row = table.find(({ covers }) => covers(reading))!
-    if (typeof grant === 'object') return { outcome: grant, row }
+    if (row.follows === 'token') return { outcome: grant as Grant, row }
     const [reason] = row.reasons as [PermanentReason | TransientReason]
     const detail = detailOf(reading, { answer, service, secrets: options.secrets })
     const waitMs = MAY_WAIT.has(reason) ? retryAfter(answer, options.wallMs) : undefined
@@ -113,7 +118,6 @@ export function createClassify(service: ServiceConfig) {
   }
 }
 
-const UNKNOWN = { apiKey: '', apiSecret: '' }
 /** Only these rows honour `Retry-After`. */
 const MAY_WAIT = new Set<Reason>(['rate-limited', 'server-error'])
 
@@ -121,7 +125,7 @@ const MAY_WAIT = new Set<Reason>(['rate-limited', 'server-error'])
 interface Reading {
   readonly status: number
   readonly content: Content
-  /** Of a 200: the token, or why there is none. */
+  /** Of a 200 or 201: the token, or why there is none. */
   readonly grant: Grant | string | undefined
 }
 
@@ -132,8 +136,9 @@ function detailOf(
 ): string {
   const { answer, service, secrets } = options
   const named = `The service answered ${`${status} ${STATUS_CODES[status] ?? ''}`.trim()}`
-  if (typeof grant === 'string') return `${named}, but ${grant}`.slice(0, MAX_DETAIL_LENGTH)
   const refusal = service.refusals.find((known) => isRefusal({ status, content }, known))
+  if (refusal !== undefined && status < 300) return refusal.says
+  if (typeof grant === 'string') return `${named}, but ${grant}`.slice(0, MAX_DETAIL_LENGTH)
   const paths =
     refusal === undefined
       ? [['detail'], ['error_description'], ...service.refusals.map((known) => known.in)]
@@ -157,30 +162,66 @@ function originOf(location: unknown): string {
   return /^https?:\/\/[\w.:[\]-]{1,80}$/.test(origin) ? `, to ${origin}` : ''
 }
 
-/** The token of a 200, or why there is none, as the words that follow "but". No value of the answer is quoted. */
+/** The token of a 200 or 201, or why there is none, as the words that follow "but". No value of the answer is quoted. */
 function grantOf(
   { headers }: ServiceResponse,
   { fields, inWords }: Content,
-  options: Required<Pick<ClassifyOptions, 'secrets' | 'credentials'>> & { service: ServiceConfig },
+  { service, secrets, credentials, wallMs }: ClassifyOptions & { service: ServiceConfig },
 ): Grant | string {
-  const { service, secrets, credentials } = options
-  const { apiKey, apiSecret } = credentials
   if (fields === undefined) return `its body is ${inWords}`
   const value = valueAt(fields, service.token)
   const name = `its ${service.token.join('.')}`
   if (value === undefined) return missing(fields, service.token, secrets)
   if (typeof value !== 'string') return `${name} is no text`
-  const accessToken = value.replace(/^Bearer /i, '')
+  const accessToken = withoutPrefix(value, service.use.prefix)
   if (accessToken.length > MAX_TOKEN_LENGTH) return `${name} is longer than 16 KiB`
-  if (!BEARER_TOKEN.test(accessToken))
-    return `${name} is empty or has characters that a Bearer token cannot have (RFC 6750)`
-  // The claims of a JWT, which are encoded, may name the key.
-  if (holdsSecret(accessToken, apiSecret) || holdsSecret(accessToken, apiKey, { isEncoded: false }))
+  if (!TOKEN.test(accessToken))
+    return `${name} is empty or has a blank, a quote, a backslash, a comma, a semicolon, or what is no ASCII`
+  if (credentials !== undefined && holdsCredentials(accessToken, credentials))
     return `${name} holds the key or the secret, and is not used`
-  const answerLifeMs = service.lifetime === null ? undefined : lifeMsOf(valueAt(fields, service.lifetime))
-  if (answerLifeMs !== undefined && answerLifeMs <= 0)
-    return `its ${service.lifetime!.join('.')} leaves the token no life: it is 0 or less`
-  return { kind: 'ok', accessToken, serverDateMs: httpDateMs(headers['date']), answerLifeMs }
+  const serverDateMs = httpDateMs(headers['date'])
+  const answerLifeMs = answerLife(service, fields, serverDateMs ?? wallMs)
+  if (answerLifeMs !== undefined && answerLifeMs <= 0) {
+    const path = (service.lifetime ?? service.expires)!.join('.')
+    return `its ${path} leaves the token no life: it is ${service.lifetime === null ? 'past' : '0 or less'}`
+  }
+  return { kind: 'ok', accessToken, serverDateMs, answerLifeMs }
+}
+
+/** The token's life by the fields of the answer, in ms; undefined if they do not say it. */
+function answerLife(
+  { lifetime, expires }: Pick<ServiceConfig, 'lifetime' | 'expires'>,
+  fields: Fields,
+  nowMs: number,
+): number | undefined {
+  if (lifetime !== null) return lifeMsOf(valueAt(fields, lifetime))
+  return expires === null ? undefined : lifeUntil(valueAt(fields, expires), nowMs)
+}
+
+function withoutPrefix(text: string, prefix: string): string {
+  const isThere = text.slice(0, prefix.length).toLowerCase() === prefix.toLowerCase()
+  return isThere ? text.slice(prefix.length) : text
+}
+
+/** The claims of a JWT, which are encoded, may name the key, or others by which the account is known. */
+function holdsCredentials(token: string, { apiKey, apiSecret, further = {} }: Credentials): boolean {
+  const names = [apiKey, ...Object.values(further)].map((secret) => secret.reveal())
+  return (
+    (apiSecret !== null && holdsSecret(token, apiSecret.reveal())) ||
+    names.some((name) => holdsSecret(token, name, { isEncoded: false }))
+  )
+}
+
+/** From this number on an instant is in ms: in seconds it would be in the year 5138. */
+const LEAST_MS = 1e11
+
+/** The life that ends at an instant: ISO 8601 with a zone, or seconds or ms since 1970; undefined if it is neither. */
+function lifeUntil(value: unknown, nowMs: number): number | undefined {
+  const isoMs = typeof value === 'string' ? parseInstant(value.trim()) : undefined
+  if (isoMs !== undefined) return isoMs - nowMs
+  const number = typeof value === 'string' && /^\d+(?:\.\d+)?$/.test(value.trim()) ? Number(value) : value
+  if (typeof number !== 'number') return undefined
+  return (number < LEAST_MS ? number * 1_000 : number) - nowMs
 }
 
 /** A life in seconds, as a number or as digits, in ms; undefined if it is neither. */
@@ -255,10 +296,16 @@ function textAt({ fields = {} }: Content, path: readonly string[]): string | und
   return typeof value === 'string' ? value : undefined
 }
 
+/** The words by which an answer may refuse; a number, true or false are words, too: a code may say it all. */
+function wordsAt({ fields = {} }: Content, path: readonly string[]): string | undefined {
+  const value = valueAt(fields, path)
+  return ['string', 'number', 'boolean'].includes(typeof value) ? String(value) : undefined
+}
+
 function isRefusal({ status, content }: Omit<Reading, 'grant'>, refusal: ServiceRefusal): boolean {
   if (status !== refusal.status) return false
   const elsewhere = refusal.isPathRequired && content.fields !== undefined ? '' : content.text
-  const said = (refusal.in === null ? undefined : textAt(content, refusal.in)) ?? elsewhere
+  const said = (refusal.in === null ? undefined : wordsAt(content, refusal.in)) ?? elsewhere
   return bare(said).includes(bare(refusal.says))
 }
 
@@ -271,6 +318,11 @@ function retryAfter({ headers }: ServiceResponse, wallMs: number): number | unde
   if (atMs === undefined) return undefined
   const waitMs = atMs - (httpDateMs(headers['date']) ?? wallMs)
   return waitMs < 0 ? undefined : Math.min(waitMs, MAX_RETRY_AFTER_MS)
+}
+
+/** The `Date` of an answer, in ms since the epoch; undefined if it has none. */
+export function dateOf({ headers }: ServiceResponse): number | undefined {
+  return httpDateMs(headers['date'])
 }
 
 /** About the three forms of RFC 9110, section 5.6.7. `Date.parse` alone would take `-5` for a year. */

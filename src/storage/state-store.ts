@@ -9,7 +9,7 @@ import { withSystemFallback } from '../lib/error.ts'
 import { fs } from '../lib/fs.ts'
 import type { Log } from '../lib/log.ts'
 import { createOwnFile } from '../lib/managed-file.ts'
-import type { Credentials } from '../lib/secret.ts'
+import { credentialTexts, type Credentials } from '../lib/secret.ts'
 import type { ServiceSettings, TokenState } from '../token/state.ts'
 import {
   formatSavedState,
@@ -82,12 +82,8 @@ export async function createStateStore({
 
   return {
     /** See TokenState. */
-    credentialsIdOf(
-      baseUrl: string,
-      { apiKey, apiSecret }: Credentials,
-      description: string | null = null,
-    ): string {
-      const id = hmacSha256(key, JSON.stringify([baseUrl, apiKey.reveal(), apiSecret.reveal()]))
+    credentialsIdOf(baseUrl: string, credentials: Credentials, description: string | null = null): string {
+      const id = hmacSha256(key, JSON.stringify([baseUrl, ...credentialTexts(credentials)]))
       return description === null ? id : `${hmacSha256(key, description)}:${id}`
     },
     /**

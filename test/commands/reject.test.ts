@@ -63,7 +63,6 @@ test.each([
   '{"accessToken":"secret"}',
   'secret\nsecret',
   'sécret',
-  'MY_KYC_ACCESS_TOKEN=secret',
 ])('what cannot be a token on stdin is a usage error and not echoed', async (input) => {
   const daemon = await answering({ verdict: 'refreshing' })
   const { status, stderr } = await runCli(['reject', '-', '--socket', daemon.path], { input })

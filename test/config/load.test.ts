@@ -58,7 +58,7 @@ describe('a configuration that is good', () => {
       warnings: [],
     })
     expect(config.credentials.apiKey.reveal()).toBe('key-0815')
-    expect(config.credentials.apiSecret.reveal()).toBe('secret-1')
+    expect(config.credentials.apiSecret!.reveal()).toBe('secret-1')
     expect(JSON.stringify(config)).not.toContain('secret-1')
   })
 
@@ -80,7 +80,7 @@ describe('a configuration that is good', () => {
         http: false,
       }),
     )
-    expect(config.credentials.apiSecret.reveal()).toBe('from-file')
+    expect(config.credentials.apiSecret!.reveal()).toBe('from-file')
     expect(config.inputs).toEqual([join(files.directory, 'secret')])
     expect(config.runtimeDirectory).toBe(join(files.directory, 'run'))
     const raw = { format: 'raw', template: null }
@@ -110,7 +110,7 @@ describe('a configuration that is good', () => {
       'baseUrl: https://a.example\ncredentials:\n  apiKey: k\n  apiSecret: s # why not\nlog: { level: debug }\n'
     const config = await load(files.write('kyc-tokend.config.yaml', yaml))
     expect(config.log.level).toBe('debug')
-    expect((await load(files.write('c.yml', yaml))).credentials.apiSecret.reveal()).toBe('s')
+    expect((await load(files.write('c.yml', yaml))).credentials.apiSecret!.reveal()).toBe('s')
     expect(process.env['HOME']).toBe(home)
   })
 
@@ -230,7 +230,7 @@ describe('owner and mode', () => {
     files.write('s', 'x', 0o620)
     expect(await refusal(path)).toMatch(/can be written by its group/)
     files.write('s', 'x', 0o640)
-    expect((await load(path)).credentials.apiSecret.reveal()).toBe('x')
+    expect((await load(path)).credentials.apiSecret!.reveal()).toBe('x')
   })
   it('checks the file at the end of a link', async () => {
     write({}, 0o644)
@@ -254,7 +254,7 @@ describe('owner and mode', () => {
 describe('secret sources', () => {
   const withSecret = (apiSecret: unknown): string => write({ credentials: { apiKey: 'k', apiSecret } })
   const secretOf = async (path: string, more: Partial<LoadOptions> = {}): Promise<string> =>
-    (await load(path, more)).credentials.apiSecret.reveal()
+    (await load(path, more)).credentials.apiSecret!.reveal()
 
   it('take one newline from the end of a file, and no more', async () => {
     const path = withSecret({ file: 's' })
@@ -287,7 +287,7 @@ describe('secret sources', () => {
     const config = await load(withSecret({ credential: 'api-secret' }), {
       env: { ...env, CREDENTIALS_DIRECTORY: join(files.directory, 'creds') },
     })
-    expect(config.credentials.apiSecret.reveal()).toBe('from-systemd')
+    expect(config.credentials.apiSecret!.reveal()).toBe('from-systemd')
     expect(config.systemdCredentials).toEqual(['api-secret'])
   })
   it('say how a credential gets there', async () => {
@@ -382,7 +382,7 @@ describe('a secret that Kubernetes projects', () => {
     link('..2026_11', 'vol/..data')
     link('..data/s', 'vol/s')
     const path = write({ credentials: { apiKey: 'key-0815', apiSecret: { file: 'vol/s' } } })
-    expect((await load(path)).credentials.apiSecret.reveal()).toBe('from-a-pod')
+    expect((await load(path)).credentials.apiSecret!.reveal()).toBe('from-a-pod')
     chmodSync(join(files.directory, 'vol/..2026_11/s'), 0o644)
     expect(await refusal(path)).toMatch(/read by everybody: set defaultMode: 0440 at its volume and fsGroup/)
   })

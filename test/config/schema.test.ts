@@ -73,7 +73,7 @@ describe('the shape of a configuration', () => {
     [{ log: 'debug' }, /^log: must be an object/],
     [{ log: [] }, /^log: must be an object/],
     [{ service: [] }, /^service: must be an object/],
-    [{ service: { headers: [] } }, /^service\.headers: must be an object of texts/],
+    [{ service: { headers: [] } }, /^service\.headers: must be an object: write it as/],
     [{ http: [] }, /^http: must be an object, or false/],
   ])('refuses %j, with the key path and the remedy', (settings, sentence) => {
     const faults = faultsOf(withSettings(settings))
@@ -108,7 +108,6 @@ describe('the shape of a configuration', () => {
   it.each([
     '',
     5,
-    null,
     [],
     {},
     { file: '' },

@@ -35,7 +35,7 @@ const granted: FetchOutcome = { kind: 'ok', accessToken: 'token' }
 const load = (): Promise<Config> =>
   loadConfig({ configPath: join(files.directory, 'c.json'), env: { RUNTIME_DIRECTORY: '/run/x' } })
 const pairOf = ({ credentials: { apiKey, apiSecret } }: Config): string =>
-  `${apiKey.reveal()} ${apiSecret.reveal()}`
+  `${apiKey.reveal()} ${apiSecret!.reveal()}`
 const configure = (settings: object = {}): string =>
   files.write('c.json', { ...smallConfig(), credentials: fileSources, ...settings })
 
@@ -342,7 +342,7 @@ describe('the configuration on disk', () => {
       problem: expect.stringMatching(/^No rotation .*c\.json: refresh\.maxAge: must/) as string,
     })
     const { secretFiles } = running
-    running = { ...running, secretFiles: { apiKey: null, apiSecret: null } }
+    running = { ...running, secretFiles: {} }
     expect(watch.state().problem).toMatch(/^\S*c\.json: refresh\.maxAge: must/)
     // No secret in a file: no look at the files.
     configure({ refresh: { maxAge: '1s' } })

@@ -222,7 +222,7 @@ describe('the stand-in of a described service', () => {
       createFetchToken({
         service,
         credentials: { apiKey: new Secret(sandboxCredentials.apiKey), apiSecret: new Secret(apiSecret) },
-        request: { timeoutMs: 1_000, connectTimeoutMs: 1_000, ca: null, proxy: null },
+        request: { timeoutMs: 1_000, connectTimeoutMs: 1_000, ca: null, isBuiltInTrusted: true, proxy: null },
         env: {},
         clock: createSystemClock(),
         secrets: () => [],

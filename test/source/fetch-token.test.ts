@@ -61,7 +61,14 @@ function fetcherFor(baseUrl: string, { request, ...options }: Options = {}) {
     clock: createSystemClock(),
     secrets: () => [],
     ...options,
-    request: { timeoutMs: 10_000, connectTimeoutMs: 5_000, ca: null, proxy: null, ...request },
+    request: {
+      timeoutMs: 10_000,
+      connectTimeoutMs: 5_000,
+      ca: null,
+      isBuiltInTrusted: true,
+      proxy: null,
+      ...request,
+    },
   })
 }
 function fetchFrom(baseUrl: string, options: Options = {}): Promise<FetchOutcome> {

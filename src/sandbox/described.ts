@@ -1,0 +1,82 @@
+// The described service from its other side: reads a request, and places what an answer has.
+import type { IncomingHttpHeaders } from 'node:http'
+import type { ServiceConfig } from '../config/config.ts'
+import { isRecord, parseJson } from '../lib/input.ts'
+
+export type Fields = Readonly<Record<string, unknown>>
+
+/** The fields with this value at this path. */
+export function placedAt(fields: Fields, [name = '', ...rest]: readonly string[], value: unknown): Fields {
+  const inner = fields[name]
+  return {
+    ...fields,
+    [name]: rest.length === 0 ? value : placedAt(isRecord(inner) ? inner : {}, rest, value),
+  }
+}
+
+interface AskedPair {
+  readonly apiKey: unknown
+  /** Undefined: the service takes none. */
+  readonly apiSecret: unknown
+}
+
+/** Key and secret of a request as the service is described, or what is wrong with it. Shows no value of the request. */
+export function credentialsOf(
+  service: ServiceConfig,
+  { headers, body }: { headers: IncomingHttpHeaders; body: string },
+): AskedPair | string {
+  const { send, names } = service
+  const isJson = send === 'json' || send === 'headers'
+  const fields = isJson ? fieldsOf(body) : Object.fromEntries(new URLSearchParams(body))
+  const lacking = valueProblem(service, { headers, fields })
+  if (lacking !== undefined) return lacking
+  if (send === 'basic' || send === 'basic-plain') return basicPair(headers, { isEncoded: send === 'basic' })
+  if (send === 'assertion') return assertionPair(service, fields)
+  const place: Fields = send === 'headers' ? headers : fields
+  const at = (name: string | null): unknown => name && place[send === 'headers' ? name.toLowerCase() : name]
+  const pair = { apiKey: at(names.apiKey), apiSecret: at(names.apiSecret) }
+  const asked = [names.apiKey, names.apiSecret].filter((name) => name !== null)
+  return asked.every((name) => typeof at(name) === 'string')
+    ? pair
+    : `The request must have ${asked.join(' and ')}, as ${send}`
+}
+
+/** Every described field and header is there. One with a secret has any value that is not empty. */
+function valueProblem(
+  { parameters, headers: wanted }: ServiceConfig,
+  { headers, fields }: { headers: IncomingHttpHeaders; fields: Fields },
+): string | undefined {
+  const isAs = (given: unknown, value: (typeof parameters)[string]): boolean =>
+    typeof value === 'object' ? Boolean(given) : String(given) === String(value)
+  for (const [name, value] of Object.entries(wanted))
+    if (!isAs(headers[name.toLowerCase()], value)) return `The header ${name} must be as it is described`
+  for (const [name, value] of Object.entries(parameters))
+    if (!isAs(fields[name], value)) return `The field ${name} must be as it is described`
+  return undefined
+}
+
+function basicPair({ authorization = '' }: IncomingHttpHeaders, { isEncoded }: { isEncoded: boolean }) {
+  const [, basic = ''] = /^Basic (\S+)$/i.exec(authorization) ?? []
+  const text = Buffer.from(basic, 'base64').toString()
+  const colon = text.indexOf(':')
+  if (colon < 0) return 'Key and secret must be sent as HTTP Basic'
+  const decoded = (part: string): string | null =>
+    isEncoded ? new URLSearchParams(`=${part}`).get('') : part
+  return { apiKey: decoded(text.slice(0, colon)), apiSecret: decoded(text.slice(colon + 1)) }
+}
+
+/** The issuer of the assertion. Its signature is not checked: the stand-in has no key. */
+function assertionPair({ assertion }: ServiceConfig, fields: Fields): AskedPair | string {
+  const name = assertion?.as === 'grant' ? 'assertion' : 'client_assertion'
+  const given = fields[name]
+  const [, claims = ''] = typeof given === 'string' ? given.split('.') : []
+  const { iss, exp } = fieldsOf(Buffer.from(claims, 'base64url').toString())
+  if (typeof exp !== 'number' || exp * 1_000 < Date.now())
+    return `The field ${name} must be a JWT that has not expired`
+  return { apiKey: iss, apiSecret: undefined }
+}
+
+function fieldsOf(body: string): Fields {
+  const fields = parseJson(body)
+  return isRecord(fields) ? fields : {}
+}
