@@ -6,7 +6,7 @@ import {
   TokenClientError,
   type StatusResult,
   type TokenClientErrorCode,
-  type TokenResult,
+  type ClientToken,
 } from '../client/index.ts'
 import { namedDaemon } from '../client/find-socket.ts'
 import {
@@ -95,7 +95,7 @@ export async function statusIfAny(socket: string): Promise<StatusResult | null> 
 }
 
 /** The token, with the life and the wait that the options `--min-valid` and `--wait` ask for. */
-export async function askToken(invocation: WithOptions, signal?: AbortSignal): Promise<TokenResult> {
+export async function askToken(invocation: WithOptions, signal?: AbortSignal): Promise<ClientToken> {
   const minValidSeconds = secondsOf(invocation, 'min-valid', { otherwise: 0, max: MAX_MIN_VALID_SECONDS })
   // Only a wait that was asked for is also for a daemon that has not been started yet.
   const isWaiting = invocation.options['wait'] !== undefined

@@ -193,6 +193,7 @@ export const commands: readonly CommandSpec[] = [
     options: optionsOf(
       {
         ...ofToken,
+        'env NAME': 'Variable that has the token [KYC_ACCESS_TOKEN]',
         'on-change ACTION':
           'What to do at each new token: none, restart, or the name of a signal to send [none]',
         'splay DURATION': 'After a change, wait a random part of this time (at most 24h) [0s]',
@@ -207,7 +208,7 @@ export const commands: readonly CommandSpec[] = [
       },
     ),
     details: [
-      'CMD gets the token in KYC_ACCESS_TOKEN. It replaces this process, so it gets the signals and gives the exit status. It gets the standard streams and the sockets that systemd handed to this process, and no other descriptor. It does not see later tokens: a program that runs long uses the token file or the socket, or is run with --on-change.',
+      'CMD gets the token in KYC_ACCESS_TOKEN, or in the variable of --env. It replaces this process, so it gets the signals and gives the exit status. It gets the standard streams and the sockets that systemd handed to this process, and no other descriptor. It does not see later tokens: a program that runs long uses the token file or the socket, or is run with --on-change.',
       'With --on-change restart, kyc-tokend stays as the parent of CMD and restarts it at each new token. With the name of a signal, CMD gets that signal instead, once the token files are written; its environment cannot change, so CMD must read the token from a file. Changes that come together count once. If CMD ends by itself, it is not started again: exec ends with its status, or with 128 plus the number of the signal that killed it. exec passes TERM, INT, HUP, USR1, USR2 and WINCH on to the process group of CMD; after TERM it does not start CMD again. While the daemon is away or the account is refused, CMD keeps running. CMD has no controlling terminal. With --on-change, sockets that systemd handed to this process are an error.',
     ],
   },

@@ -1,11 +1,11 @@
 // token: prints the access token and nothing else.
-import type { TokenResult } from '../protocol.ts'
+import type { ClientToken } from '../client/index.ts'
 import { askToken } from './ask.ts'
 import type { RunCommand } from './command.ts'
 
-const formats: Readonly<Record<string, (token: TokenResult) => string>> = {
+const formats: Readonly<Record<string, (token: ClientToken) => string>> = {
   raw: ({ accessToken }) => accessToken,
-  header: ({ accessToken }) => `Authorization: Bearer ${accessToken}`,
+  header: ({ accessToken, header, prefix }) => `${header}: ${prefix}${accessToken}`,
   env: ({ accessToken }) => `KYC_ACCESS_TOKEN=${accessToken}`,
   json: (token) => JSON.stringify(token),
 }

@@ -33,6 +33,7 @@ const ABI = {
   MSG_DONTWAIT: 0x40,
   MSG_NOSIGNAL: 0x4000,
   PR_SET_DUMPABLE: 4,
+  PR_SET_CHILD_SUBREAPER: 36,
   RLIMIT_CORE: 4,
   F_SETFD: 2,
   FD_CLOEXEC: 1,
@@ -268,9 +269,13 @@ function createProcessCalls(func: GetFunction, checked: Check) {
     },
     /** Programs that this one starts inherit no descriptor that is open now, save the standard streams. */
     closeOnExec: (): void => inheritBelow(FIRST_LISTEN_FD),
+    /** The orphans of what this program starts become its own children (prctl(2)): it then has to reap them. */
+    adoptOrphans(): void {
+      checked('prctl', prctl(ABI.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
+    },
     /**
-     * Reaps the ended children that this program did not start itself: orphans, which PID 1 inherits. `own` is the child
-     * that Node reaps; if that one has just ended, the rest waits for the next call.
+     * Reaps the ended children that this program did not start itself. `own` is the child that Node reaps; if that one has
+     * just ended, the rest waits for the next call.
      */
     reapOrphans(own: number | undefined): void {
       for (;;) {

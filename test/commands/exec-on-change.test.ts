@@ -281,6 +281,8 @@ test.each([
   [['--on-change', 'sometimes'], '--on-change takes none, restart or the name of a signal'],
   [['--on-change', 'restart', '--stop-signal', 'NONE'], '--stop-signal takes the name of a signal'],
   [['--on-change', 'HUP', '--splay', '2d'], '--splay takes a duration'],
+  [['--env', '2TOKEN'], '--env takes the name of a variable'],
+  [['--env', 'A=B'], '--env takes the name of a variable'],
 ])('%j is a mistake', async (options, message) => {
   const { status, stderr } = await runCli(['exec', ...options, '--', 'true'])
   expect({ status, stderr }).toEqual({ status: 64, stderr: expect.stringContaining(message) as string })
@@ -325,3 +327,18 @@ test.skipIf(!canUnshare)('as PID 1 it reaps what its command leaves behind, and 
   spawnSync('kill', ['-TERM', init])
   expect(await command.ended).toMatchObject({ status: 143, signal: null })
 })
+
+test.skipIf(!canUnshare)(
+  'under a PID 1 that reaps nothing it is restarted as soon as its processes have ended',
+  async () => {
+    const world = await commandWorld({ answer: renewing })
+    const script = `trap 'exit' TERM; ${REPORT}; (${LOOP}) & ${LOOP}`
+    const noReaper = 'if (fork() == 0) { exec @ARGV } sleep 1 while 1'
+    const launcher = ['unshare', '--pid', '--fork', '--kill-child', '--mount-proc', 'perl', '-e', noReaper]
+    const options = ['--on-change', 'restart', '--stop-timeout', '1h']
+    const command = supervise(world, { options, script, launcher })
+    await started(command, 1)
+    await operator(world.daemon).refresh()
+    await started(command, 2)
+  },
+)

@@ -92,6 +92,17 @@ test.each(['none', 'restart'])(
   },
 )
 
+test.each(['none', 'restart'])(
+  'with --on-change %s the token is in the variable of --env',
+  async (action) => {
+    const token = hourToken()
+    const world = await commandWorld({ answer: granting(token) })
+    const command = ['--', 'sh', '-c', 'echo "$API_TOKEN, ${KYC_ACCESS_TOKEN-unset}"']
+    const { stdout } = await world.cli(['exec', '--env', 'API_TOKEN', '--on-change', action, ...command])
+    expect(stdout).toBe(`${token}, unset\n`)
+  },
+)
+
 test('it looks for the command in PATH, and without one where the shell does', async () => {
   const world = await commandWorld()
   await writeFile(join(world.directory, 'mine'), '#!/bin/sh\necho "mine, $PATH"\n', { mode: 0o755 })
