@@ -34,7 +34,7 @@ export interface Changes {
 const SIGNALLED = 128
 const FORWARDED = ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGUSR1', 'SIGUSR2', 'SIGWINCH'] as const
 /** Those that end the wait for the first token. */
-const ENDING: readonly NodeJS.Signals[] = ['SIGTERM', 'SIGINT', 'SIGHUP']
+const ENDING: ReadonlySet<NodeJS.Signals> = new Set(['SIGTERM', 'SIGINT', 'SIGHUP'])
 const POLL_MS = 50
 
 /** Resolves with the status for this process when the command has ended; rejects if it cannot be run. */
@@ -42,7 +42,7 @@ export async function supervise(invocation: Invocation, command: Command, change
   process.title = 'kyc-tokend'
   const waiting = new AbortController()
   let onSignal = (name: NodeJS.Signals): void => {
-    if (ENDING.includes(name)) waiting.abort(name)
+    if (ENDING.has(name)) waiting.abort(name)
   }
   for (const name of FORWARDED) process.on(name, () => onSignal(name))
   let newest: TokenResult
@@ -148,7 +148,8 @@ function startSupervisor(
   async function onExit(status: number): Promise<void> {
     reapOrphans()
     // When a command is stopped, its other processes have the same time to end.
-    while (phase === 'stopping' && !isEnding && send(0)) await sleep(POLL_MS)
+    const othersMayEnd = (): boolean => phase === 'stopping' && !isEnding && send(0)
+    while (othersMayEnd()) await sleep(POLL_MS)
     cancel()
     if (phase === 'running' || isEnding) resolve(status)
     else start()

@@ -340,5 +340,6 @@ test.skipIf(!canUnshare)(
     await started(command, 1)
     await operator(world.daemon).refresh()
     await started(command, 2)
+    expect(startsOf(command)).toEqual([1, 2])
   },
 )
