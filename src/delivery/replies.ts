@@ -35,6 +35,9 @@ export interface CachedToken {
   readonly fingerprint: string
 }
 
+/** The longest time for which a good token waits for one with a longer life, in ms. */
+const SHORT_LIFE_WAIT_MS = 1_000
+
 export type Replies = ReturnType<typeof createReplies>
 
 export function createReplies(options: {
@@ -57,12 +60,31 @@ export function createReplies(options: {
   function token(request: TokenRequest, by: { readonly signal: AbortSignal }): Later<Result<CachedToken>> {
     const now = keeper.now()
     if (isGoodEnough(keeper.state(), now, request)) return current(now)
-    const waitMs = (request.waitSeconds ?? 0) * 1_000
-    const deadlineMs = now.bootMs + waitMs
-    const isFinal = (): boolean => isAnswerFinal(keeper.state(), keeper.now(), { request, deadlineMs })
     need(request)
-    if (waitMs === 0 || isFinal()) return current()
-    return keeper.waitUntil(isFinal, { waitMs, signal: by.signal }).then(() => current())
+    const deadlineMs = now.bootMs + (request.waitSeconds ?? 0) * 1_000
+    if (endOfWaitMs(now, request, deadlineMs) <= now.bootMs || isFinal(request, deadlineMs)) return current()
+    return waitFor(request, deadlineMs, by.signal).then(() => current())
+  }
+
+  const isFinal = (request: TokenRequest, deadlineMs: number): boolean =>
+    isAnswerFinal(keeper.state(), keeper.now(), { request, deadlineMs })
+
+  /** A good token with less life than asked for is not held back for long: another is under way. */
+  function endOfWaitMs(begun: Instant, request: TokenRequest, deadlineMs: number): number {
+    const token = usableToken(keeper.state(), keeper.now())
+    const isHeld = token !== null && token.fingerprint !== request.notFingerprint
+    return isHeld ? Math.min(deadlineMs, begun.bootMs + SHORT_LIFE_WAIT_MS) : deadlineMs
+  }
+
+  /** Resolves when waiting longer is of no use, at the latest at the deadline on the boot clock. */
+  async function waitFor(request: TokenRequest, deadlineMs: number, signal: AbortSignal): Promise<void> {
+    const begun = keeper.now()
+    // Again if the token that was held has expired meanwhile.
+    for (;;) {
+      const waitMs = endOfWaitMs(begun, request, deadlineMs) - keeper.now().bootMs
+      if (waitMs <= 0 || signal.aborted || isFinal(request, deadlineMs)) return
+      await keeper.waitUntil(() => isFinal(request, deadlineMs), { waitMs, signal })
+    }
   }
 
   function need({ minValidSeconds = 0 }: TokenRequest): void {

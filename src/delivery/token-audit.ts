@@ -29,8 +29,11 @@ interface Tally {
   total: number
   /** On the wall clock. */
   lastAtMs: number
-  /** On the boot clock. */
+  /** The last record, and the time from which another one is due; on the boot clock. */
   loggedAtMs: number
+  dueAtMs: number
+  /** Another one has taken its place. */
+  isReplaced: boolean
 }
 
 export type TokenAudit = ReturnType<typeof createTokenAudit>
@@ -39,34 +42,19 @@ const HOUR_MS = 3_600_000
 /** Clients choose their names: further names of one user count under OTHER_NAMES. */
 const MAX_NAMES = 16
 const OTHER_NAMES = '(other names)'
-/** If there are this many tallies, a new one replaces the oldest. */
+/** If there are this many tallies, a new one replaces the oldest without a record in this hour. */
 const MAX_TALLIES = 4_096
+/** Reads and reports together, so that no user, of however many names and ids, crowds other records out of the journal. */
+const MAX_RECORDS_AN_HOUR = 200
 const MAX_READERS = 20
-const NO_ACTS = { pid: 0, count: 0, total: 0, lastAtMs: 0, loggedAtMs: -Infinity }
 
 export function createTokenAudit({ log, clock }: { log: Log; clock: Pick<Clock, 'now'> }) {
-  const reads = new Map<string, Tally>()
-  const rejects = new Map<string, Tally>()
-
-  function tallyOf(
-    tallies: Map<string, Tally>,
-    peer: Peer,
-    transport: Transport,
-    client: string | null,
-  ): Tally {
-    const { uid } = peer
-    const key = `${uid} ${transport} ${client ?? ''}`
-    const found = tallies.get(key)
-    if (found !== undefined) return found
-    const names = [...tallies.values()].filter((tally) => tally.uid === uid && tally.client !== null)
-    if (client !== null && client !== OTHER_NAMES && names.length >= MAX_NAMES)
-      return tallyOf(tallies, peer, transport, OTHER_NAMES)
-    const [oldest] = tallies.keys()
-    if (tallies.size >= MAX_TALLIES) tallies.delete(oldest!)
-    const tally = { key, uid, transport, client, ...NO_ACTS }
-    tallies.set(key, tally)
-    return tally
-  }
+  const reads = createTallies(clock)
+  const rejects = createTallies(clock)
+  /** Of the last records, the oldest first, on the boot clock. */
+  const recordedAtMs: number[] = []
+  let leftOut = 0
+  let leftOutSinceMs = 0
 
   function count(tally: Tally, { pid }: Peer): void {
     tally.pid = pid
@@ -78,7 +66,9 @@ export function createTokenAudit({ log, clock }: { log: Log; clock: Pick<Clock, 
   /** Logs the tally, at most once an hour, and resets its count. */
   function logIfDue(tally: Tally): void {
     const { bootMs } = clock.now()
-    if (tally.count === 0 || bootMs - tally.loggedAtMs < HOUR_MS) return
+    if (tally.count === 0 || bootMs < tally.dueAtMs) return
+    tally.dueAtMs = bootMs + HOUR_MS
+    if (!mayLog(bootMs)) return
     const { uid, pid, transport, client, verdict } = tally
     const fields = { uid, pid, transport, ...(client !== null && { client }), count: tally.count }
     tally.loggedAtMs = bootMs
@@ -89,14 +79,26 @@ export function createTokenAudit({ log, clock }: { log: Log; clock: Pick<Clock, 
     log('warning', sentence, { event: 'token-rejected', ...fields, verdict })
   }
 
+  /** Takes one of the hour's records. False: none is left, and one more is left out. */
+  function mayLog(bootMs: number): boolean {
+    const [oldest = -Infinity] = recordedAtMs
+    if (recordedAtMs.length >= MAX_RECORDS_AN_HOUR && bootMs - oldest < HOUR_MS) {
+      if (leftOut === 0) leftOutSinceMs = bootMs
+      leftOut += 1
+      return false
+    }
+    if (recordedAtMs.length >= MAX_RECORDS_AN_HOUR) recordedAtMs.shift()
+    recordedAtMs.push(bootMs)
+    return true
+  }
+
   return {
     /** Logged at `debug` for each connection, at `info` once an hour for each user, transport and client's name. */
     recordRead(reader: Reader, transport: Transport, client: string | null): void {
       const { peer, reads: last } = reader
       if (peer === null) return
-      if (last !== null && last.client === client && reads.get(last.tally.key) === last.tally)
-        return count(last.tally, peer)
-      const tally = tallyOf(reads, peer, transport, client)
+      if (last !== null && last.client === client && !last.tally.isReplaced) return count(last.tally, peer)
+      const tally = reads.of(peer, transport, client)
       reader.reads = { client, tally }
       count(tally, peer)
       const fields = { transport, uid: peer.uid, pid: peer.pid, ...(client !== null && { client }) }
@@ -105,18 +107,26 @@ export function createTokenAudit({ log, clock }: { log: Log; clock: Pick<Clock, 
     },
     /** A client reported a token as refused: logged at once, and then once an hour for each reporter. */
     recordReject(peer: Peer, transport: Transport, client: string | undefined, verdict: RejectVerdict): void {
-      const tally = tallyOf(rejects, peer, transport, client ?? null)
+      const tally = rejects.of(peer, transport, client ?? null)
       count(tally, peer)
       tally.verdict = verdict
       logIfDue(tally)
     },
-    /** Logs the tallies that are due. Call it at each tick. */
+    /** Logs the tallies that are due, and how many were left out an hour ago. Call it at each tick. */
     flush(): void {
-      for (const tally of [...reads.values(), ...rejects.values()]) logIfDue(tally)
+      const { bootMs } = clock.now()
+      if (leftOut > 0 && bootMs - leftOutSinceMs >= HOUR_MS) {
+        log('warning', 'Records of who took or reported the token were left out', {
+          event: 'token-records-left-out',
+          count: leftOut,
+        })
+        leftOut = 0
+      }
+      for (const tally of [...reads.all(), ...rejects.all()]) logIfDue(tally)
     },
     /** At most 20 who took the token last. */
     readers: (): NonNullable<StatusResult['readers']> =>
-      [...reads.values()]
+      [...reads.all()]
         .toSorted((one, other) => other.lastAtMs - one.lastAtMs)
         .slice(0, MAX_READERS)
         .map(({ uid, client, transport, pid, lastAtMs, total }) => {
@@ -124,4 +134,46 @@ export function createTokenAudit({ log, clock }: { log: Log; clock: Pick<Clock, 
           return { uid, client, transport, pid, lastAt, count: total }
         }),
   }
+}
+
+/** Tallies by user, transport and name; never more than MAX_TALLIES. */
+function createTallies(clock: Pick<Clock, 'now'>) {
+  const tallies = new Map<string, Tally>()
+  /** By user, the tallies with a name. */
+  const names = new Map<number, number>()
+
+  function named({ uid, client }: Tally, by: 1 | -1): void {
+    if (client === null) return
+    const next = (names.get(uid) ?? 0) + by
+    if (next === 0) names.delete(uid)
+    else names.set(uid, next)
+  }
+
+  /** At most 200 have a record in this hour, so there is one without. */
+  function replaceOne(): void {
+    const { bootMs } = clock.now()
+    for (const tally of tallies.values()) {
+      if (bootMs - tally.loggedAtMs < HOUR_MS) continue
+      tallies.delete(tally.key)
+      tally.isReplaced = true
+      return named(tally, -1)
+    }
+  }
+
+  function of(peer: Peer, transport: Transport, client: string | null): Tally {
+    const { uid } = peer
+    const key = `${uid} ${transport} ${client ?? ''}`
+    const found = tallies.get(key)
+    if (found !== undefined) return found
+    if (client !== null && client !== OTHER_NAMES && (names.get(uid) ?? 0) >= MAX_NAMES)
+      return of(peer, transport, OTHER_NAMES)
+    if (tallies.size >= MAX_TALLIES) replaceOne()
+    const counts = { pid: 0, count: 0, total: 0, lastAtMs: 0, loggedAtMs: -Infinity, dueAtMs: -Infinity }
+    const tally: Tally = { key, uid, transport, client, ...counts, isReplaced: false }
+    tallies.set(key, tally)
+    named(tally, 1)
+    return tally
+  }
+
+  return { of, all: () => tallies.values() }
 }

@@ -4,10 +4,10 @@ import { renderedAt, unitPlace } from '../../src/lib/remedy.ts'
 import type { TokenResult } from '../../src/protocol.ts'
 import { statusOf } from '../../src/delivery/status.ts'
 import { initialState } from '../../src/token/state.ts'
-import { remedies } from '../../src/token/outcome.ts'
+import { remedies, type FetchOutcome } from '../../src/token/outcome.ts'
 import { statusSourcesOf } from '../support/delivery-world.ts'
 import { failures } from '../support/failures.ts'
-import { createKeeperWorld } from '../support/keeper-world.ts'
+import { createKeeperWorld, type Answer } from '../support/keeper-world.ts'
 
 const never = new AbortController()
 
@@ -108,6 +108,62 @@ describe('waiting', () => {
     expect(isOver).toBe(false)
     await clock.advance(200)
     expect(await reply).toMatchObject({ fault: { code: 'no-token-yet', reason: 'network' } })
+  })
+})
+
+describe('a token with less life than `minValidSeconds`', () => {
+  const soon = { minValidSeconds: 60, waitSeconds: 10 }
+  /** Until the request is given up. */
+  const noAnswer: Answer = (signal) =>
+    new Promise((resolve) => signal.addEventListener('abort', () => resolve(failures.network)))
+  /** Half a minute into the life of a token of 61 s, while the service answers as given. */
+  async function late(service: Answer) {
+    const world = await start({ lifeSeconds: 61 })
+    world.answer(service)
+    await world.clock.advance(29_000)
+    const begunMs = world.clock.now().bootMs
+    const reply = Promise.resolve(world.replies.token(soon, never))
+    let endedMs = NaN
+    void reply.then(() => (endedMs = world.clock.now().bootMs))
+    return { ...world, reply, tookMs: () => endedMs - begunMs }
+  }
+  const resultOf = async (reply: Promise<Result<CachedToken>>): Promise<TokenResult> =>
+    JSON.parse(((await reply) as { value: CachedToken }).value.json) as TokenResult
+
+  it('waits 1 s at most for another one, and is given with its true end', async () => {
+    const { clock, reply, tookMs, cachedResult } = await late(noAnswer)
+    await clock.advance(999)
+    expect(tookMs()).toBeNaN()
+    await clock.advance(1)
+    expect(tookMs()).toBe(1_000)
+    expect((await resultOf(reply)).expiresAt).toBe(cachedResult()?.expiresAt)
+  })
+
+  it('is followed by another one as soon as that is there', async () => {
+    const { promise, resolve } = Promise.withResolvers<FetchOutcome>()
+    const { clock, reply, tookMs, token } = await late(() => promise)
+    await clock.advance(300)
+    resolve(token())
+    await clock.settle()
+    expect(tookMs()).toBe(300)
+    expect(await resultOf(reply)).toMatchObject({ generation: 2 })
+  })
+
+  it('that expires meanwhile is waited for like a first one', async () => {
+    const { clock, replies } = await late(() => failures.network)
+    await clock.advance(31_500)
+    const reply = Promise.resolve(replies.token(soon, never))
+    let isOver = false
+    void reply.then(() => (isOver = true))
+    await clock.advance(9_900)
+    expect(isOver).toBe(false)
+    await clock.advance(100)
+    expect(await reply).toMatchObject({ fault: { code: 'expired' } })
+  })
+
+  it('is given at once where none of the service lives as long', async () => {
+    const { replies } = await start({ lifeSeconds: 50 })
+    expect(isThere(replies.token(soon, never))).toBe(true)
   })
 })
 

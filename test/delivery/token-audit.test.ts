@@ -73,14 +73,34 @@ test('512 names that one user invents count as one beyond 16, and hide no other 
   expect(taken.at(-1)).toMatchObject({ uid: 1_002, client: 'billing' })
 })
 
-test('4,096 users push out the first of all, whose next read on the same connection begins another count', async () => {
+test('names and ids without end make 200 records an hour, then one with the number of those left out', async () => {
   const { audit, clock, fieldsOf } = start()
-  const first = readerOf(1)
-  audit.recordRead(first, 'ipc', null)
-  for (let uid = 2; uid <= 4_097; uid += 1) audit.recordRead(readerOf(uid), 'ipc', null)
+  const records = (): number => fieldsOf('token-taken').length + fieldsOf('token-rejected').length
+  audit.recordRead(readerOf(1), 'ipc', 'billing')
+  for (let uid = 10_000; uid < 20_000; uid += 1) {
+    audit.recordRead(readerOf(uid), 'ipc', 'scan')
+    if (uid % 100 === 0) audit.recordReject(peerOf(uid), 'http', 'scan', 'replaced')
+  }
+  expect(records()).toBe(200)
+  // Its place was not taken, and neither does it have a second record in this hour.
+  audit.recordRead(readerOf(1), 'ipc', 'billing')
+  expect(records()).toBe(200)
+  await clock.advance(HOUR_MS - 1)
+  audit.flush()
+  expect(fieldsOf('token-records-left-out')).toEqual([])
   await clock.advance(1)
-  audit.recordRead(first, 'ipc', null)
-  audit.recordRead(first, 'ipc', null)
+  audit.flush()
+  expect(fieldsOf('token-records-left-out')).toEqual([{ event: 'token-records-left-out', count: 9_901 }])
   expect(fieldsOf('token-taken').filter(({ uid }) => uid === 1)).toHaveLength(2)
-  expect(audit.readers().find(({ uid }) => uid === 1)).toMatchObject({ count: 2 })
+  expect(records()).toBe(400)
+})
+
+test('of 4,097 users one is no longer counted, and a next read on its connection begins another count', async () => {
+  const { audit, clock } = start()
+  const users = Array.from({ length: 4_097 }, (_, uid) => readerOf(uid + 1))
+  for (const user of users) audit.recordRead(user, 'ipc', null)
+  await clock.advance(1)
+  const replaced = users[200]!
+  for (let count = 0; count < 2; count += 1) audit.recordRead(replaced, 'ipc', null)
+  expect(audit.readers()[0]).toMatchObject({ uid: 201, count: 2 })
 })
