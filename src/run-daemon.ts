@@ -2,6 +2,7 @@
 import type { Writable } from 'node:stream'
 import type { LoadOptions } from './config/load.ts'
 import { createDaemon, type Daemon, type Load } from './daemon.ts'
+import { assertUnixSockets } from './delivery/listener/handed-over.ts'
 import { acquireInstanceLock } from './delivery/listener/instance-lock.ts'
 import { serveMisconfigured } from './delivery/servers.ts'
 import { raceAbort } from './lib/tasks.ts'
@@ -56,6 +57,7 @@ async function start(
 ): Promise<Daemon> {
   const { stop } = signals
   stop.throwIfAborted()
+  assertUnixSockets(inherited, accountOfEnvironment(env))
   const { loadConfig } = await import('./config/load.ts')
   const config = await loadConfig({ configPath, env })
   const directories = createDirectories(config)

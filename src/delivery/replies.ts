@@ -71,8 +71,8 @@ export function createReplies(options: {
 
   /** A good token with less life than asked for is not held back for long: another is under way. */
   function endOfWaitMs(begun: Instant, request: TokenRequest, deadlineMs: number): number {
-    const token = usableToken(keeper.state(), keeper.now())
-    const isHeld = token !== null && token.fingerprint !== request.notFingerprint
+    const held = usableToken(keeper.state(), keeper.now())
+    const isHeld = held !== null && held.fingerprint !== request.notFingerprint
     return isHeld ? Math.min(deadlineMs, begun.bootMs + SHORT_LIFE_WAIT_MS) : deadlineMs
   }
 

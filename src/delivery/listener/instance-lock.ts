@@ -8,7 +8,7 @@ import { fs } from '../../lib/fs.ts'
 import { loadLibc } from '../../lib/libc.ts'
 import type { Log } from '../../lib/log.ts'
 import { isSocketActivated, type InheritedSockets } from '../../lib/socket-activation.ts'
-import { assertPathFree, createPathResource, inTurnAt, isSame } from './socket-path.ts'
+import { assertPathFree, assertReplaceable, createPathResource, inTurnAt, isSame } from './socket-path.ts'
 
 /** Locked by flock(2): the kernel releases it with the process, so a crash leaves nothing that blocks a start. */
 const LOCK_FILE = 'instance.lock'
@@ -67,6 +67,7 @@ async function lock(address: LockAddress, other?: Held): Promise<Held> {
   const directory = dirname(path)
   const work = async (): Promise<Held> =>
     inDirectoryOf(path, { use: 'sockets', failure }, async (reached) => {
+      await assertReplaceable(address, reached)
       const held = await openLocked(reached)
       if (held.isLocked || (other !== undefined && isSame(held.stats, other.stats))) return held
       await fs.close(held.fd)

@@ -16,8 +16,10 @@ import { createProblemLog, type Log } from '../../lib/log.ts'
 import { monotonicMs } from '../../lib/clock.ts'
 import { nameOf } from '../../lib/posix-ids.ts'
 import { remakeSockets } from '../../lib/remedy.ts'
+import { isOpen } from '../peers.ts'
 import {
   assertPathFree,
+  assertReplaceable,
   createPathResource,
   inTurnAt,
   isSame,
@@ -45,7 +47,14 @@ interface ListenerOptions {
   readonly log: Log
 }
 
-export type Listener = Awaited<ReturnType<typeof openListener>>
+export interface Listener {
+  /** Opens the socket again if it was removed. Never fails: a problem is logged, once. */
+  tick(): Promise<void>
+  /** Listens elsewhere, or with another mode and group; connections stay. Throws UserError; then nothing changes. */
+  move(next: SocketAddress): Promise<void>
+  /** Accepts no more, and removes the socket; connections stay. Never fails, and waits for a disk for 1 s at most. */
+  close(): Promise<void>
+}
 
 interface Bound {
   readonly server: Server
@@ -58,11 +67,11 @@ export async function listen(
   { socket, inherited }: { socket: SocketAddress; inherited: readonly number[] | null },
   options: ListenerOptions,
 ): Promise<Listener> {
-  return inherited === null ? openListener(socket, options) : adoptListeners(inherited, options)
+  return inherited === null ? openListener(socket, options) : adoptListeners(inherited, socket, options)
 }
 
 /** Throws UserError: 69 if a process answers at the path, 78 if no socket can be made there, 75 if the disk hangs. */
-export async function openListener(first: SocketAddress, options: ListenerOptions) {
+export async function openListener(first: SocketAddress, options: ListenerOptions): Promise<Listener> {
   const { log } = options
   const make = async (address: SocketAddress): Promise<Bound> => bind(address, options)
   const kept = createPathResource(first, await make(first), {
@@ -75,25 +84,32 @@ export async function openListener(first: SocketAddress, options: ListenerOption
       log('warning', 'Restored a socket that was removed', { event: 'socket-restored', path }),
   })
   return {
-    /** Opens the socket again if it was removed. Never fails: a problem is logged, once. */
     tick: async () => kept.tick(),
-    /** Listens elsewhere, or with another mode and group; connections stay. Throws UserError; then nothing changes. */
-    move: async (next: SocketAddress) => kept.move(next, async ({ stats }) => adjust(stats, next)),
-    /** Accepts no more, and removes the socket; connections stay. Never fails, and waits for a disk for 1 s at most. */
+    move: async (next) => kept.move(next, async ({ stats }) => adjust(stats, next)),
     close: async () => kept.close(),
   }
 }
 
 /** Listens on sockets that were handed over: their mode, owner and end belong to their unit. Throws UserError. */
-export async function adoptListeners(fds: readonly number[], options: ListenerOptions): Promise<Listener> {
+export async function adoptListeners(
+  fds: readonly number[],
+  { allow }: Pick<SocketAddress, 'allow'>,
+  options: ListenerOptions,
+): Promise<Listener> {
+  let isForAll = isOpen(allow)
   const servers = await Promise.all(fds.map(async (fd) => listenOn(fd, options)))
   const paths = fds.map((fd) => loadLibc().socketPath(fd)).filter((path) => path !== '')
-  const ticks = paths.map((path) => createSocketWatch(path, options.log))
+  const looks = paths.map((path) => createSocketWatch(path, options.log))
+  const tick = async (): Promise<void> => {
+    await Promise.all(looks.map(async (look) => look(isForAll)))
+  }
+  void tick()
   return {
-    async tick() {
-      await Promise.all(ticks.map(async (tick) => tick()))
+    tick,
+    move(next) {
+      isForAll = isOpen(next.allow)
+      return Promise.resolve()
     },
-    move: () => Promise.resolve(),
     close() {
       for (const server of servers) closeListening(server)
       return Promise.resolve()
@@ -101,18 +117,26 @@ export async function adoptListeners(fds: readonly number[], options: ListenerOp
   }
 }
 
-/** Returns the tick that logs once that a socket of systemd was removed. */
-function createSocketWatch(path: string, log: Log): () => Promise<void> {
-  const problem = createProblemLog((remedy) => {
+/** Returns the function that logs once that a socket of systemd was removed, and once that everybody may connect to it. */
+function createSocketWatch(path: string, log: Log): (isForAll: boolean) => Promise<void> {
+  const removed = createProblemLog((remedy) => {
     const sentence = 'A socket of systemd was removed: no client finds it'
     if (remedy !== null) log('error', sentence, { event: 'socket-removed', path, remedy })
   })
-  return async () => {
+  const open = createProblemLog((remedy) => {
+    const sentence = 'Every user of this host may connect to a socket of systemd and take the token'
+    if (remedy !== null) log('warning', sentence, { event: 'socket-open', path, remedy })
+  })
+  return async (isForAll) => {
     const found = await onFile(path, async () => lstatIfAny(path)).catch(() => undefined)
-    if (found !== undefined)
-      problem.set(found === null ? remakeSockets(accountOfEnvironment(process.env)).join(' && ') : null)
+    if (found === undefined) return
+    removed.set(found === null ? remakeSockets(accountOfEnvironment(process.env)).join(' && ') : null)
+    open.set(found !== null && isForAll && (found.mode & WRITABLE_BY_OTHERS) !== 0 ? NARROWER : null)
   }
 }
+/** Who may write in a socket may connect to it (unix(7)). */
+const WRITABLE_BY_OTHERS = 0o002
+const NARROWER = 'Set SocketMode=0660 and SocketGroup=kyc-token in its unit, or list its users in `allow`'
 
 /** Accepts no more. `http.Server.close()` would end connections whose requests have arrived and are not read yet. */
 function closeListening(server: Server): void {
@@ -143,6 +167,7 @@ async function bind(address: SocketAddress, options: ListenerOptions): Promise<B
       await lockForBinding(directory)
       await assertPathFree(address)
       const created = join(dirname(reached), NEW_SOCKET)
+      await assertReplaceable(address, created)
       await fs.unlink(created).catch(ignoreAbsence)
       const fd = await listenPrivately(created, directory)
       try {

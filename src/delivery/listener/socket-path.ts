@@ -2,11 +2,15 @@
 // removed, and errors with their remedies.
 import type { Stats } from 'node:fs'
 import { connect } from 'node:net'
-import { dirname } from 'node:path'
+import { basename, dirname, join } from 'node:path'
+import type { SocketConfig } from '../../config/config.ts'
 import { asFileError, FileError, lstatIfAny } from '../../lib/atomic-file.ts'
 import { DiskError, inDirectory } from '../../lib/in-directory.ts'
 import { errorCode, exitStatus, fallbackOnSystemError, UserError } from '../../lib/error.ts'
+import { fs } from '../../lib/fs.ts'
 import { createProblemLog } from '../../lib/log.ts'
+import { nameOf } from '../../lib/posix-ids.ts'
+import { shellWord } from '../../lib/remedy.ts'
 
 interface SocketPath {
   readonly path: string
@@ -21,6 +25,7 @@ export interface SocketAddress extends SocketPath {
   readonly mode: number
   /** null: as the socket is created. */
   readonly gid: number | null
+  readonly allow: SocketConfig['allow']
 }
 
 /**
@@ -59,10 +64,33 @@ export async function assertPathFree(address: SocketPath, reached = address.path
     throw new UserError(message, exitStatus.configuration)
   }
   if (await isAnswering(reached)) {
-    const message = `A process answers at ${path}, presumably another kyc-tokend: stop it, or set another ${settingOf(address)}`
-    throw new UserError(message, exitStatus.unavailable)
+    const isOurs = found.uid === process.geteuid!()
+    const sentence = isOurs
+      ? `A process answers at ${path}, presumably another kyc-tokend: stop it`
+      : `${path} is a socket of the user ${nameOf('user', found.uid)}: stop its process and remove it (\`sudo rm ${shellWord(path)}\`)`
+    throw new UserError(`${sentence}, or set another ${settingOf(address)}`, exitStatus.unavailable)
   }
+  await assertReplaceable(address, reached)
 }
+
+/**
+ * In a sticky directory, such as /tmp, only root and its owner may replace a file (inode(7)). Throws UserError (78), which says
+ * whose it is, if that is another user. Call it within the work of inTurnAt.
+ */
+export async function assertReplaceable(address: SocketPath, reached: string): Promise<void> {
+  const ownUid = process.geteuid!()
+  const found = await lstatIfAny(reached)
+  if (found === null || found.uid === ownUid || ownUid === 0) return
+  // With the dot, a link to the directory is followed.
+  const directory = await fs.lstat(`${dirname(reached)}/.`)
+  if ((directory.mode & STICKY) === 0) return
+  const file = join(dirname(address.path), basename(reached))
+  const message =
+    `${file} belongs to the user ${nameOf('user', found.uid)}, and its directory is sticky: ` +
+    `remove it (\`sudo rm ${shellWord(file)}\`), or set another ${settingOf(address)}`
+  throw new UserError(message, exitStatus.configuration)
+}
+const STICKY = 0o1000
 
 /**
  * A resource that this process makes at a path, a listening socket or a lock, and makes again if it is removed.

@@ -1,6 +1,7 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import {
+  chmodSync,
   existsSync,
   lstatSync,
   mkdirSync,
@@ -20,6 +21,7 @@ import { loadLibc } from '../../../src/lib/libc.ts'
 import { createRecords } from '../../support/records.ts'
 import { tempDirectory } from '../../support/temp-directory.ts'
 
+const allow = { uids: [], gids: [] }
 const events = {
   createServer: () => createServer((socket) => socket.destroy()),
   onAcceptError: () => undefined,
@@ -27,7 +29,7 @@ const events = {
 }
 
 async function listen(path: string, { mode = 0o600, gid = null as number | null } = {}): Promise<Listener> {
-  const listener = await openListener({ path, mode, gid }, events)
+  const listener = await openListener({ path, mode, gid, allow }, events)
   onTestFinished(async () => listener.close())
   return listener
 }
@@ -128,7 +130,7 @@ describe('a listening socket', () => {
       onTestFinished(() => void other.close())
       await once(other, 'listening')
       const { ino, mode } = lstatSync(join(directory, 'other'))
-      const moving = listener.move({ path, mode: 0o666, gid: null }).catch(() => undefined)
+      const moving = listener.move({ path, mode: 0o666, gid: null, allow }).catch(() => undefined)
       for (let step = 0; step < steps; step += 1) await Promise.resolve()
       renameSync(join(directory, 'other'), path)
       await moving
@@ -143,7 +145,7 @@ describe('a listening socket', () => {
     const directory = await tempDirectory('memory')
     const path = join(directory, 's')
     const { log, events: logged } = createRecords()
-    const listener = await openListener({ path, mode: 0o600, gid: null }, { ...events, log })
+    const listener = await openListener({ path, mode: 0o600, gid: null, allow }, { ...events, log })
     onTestFinished(async () => listener.close())
     const { ino } = lstatSync(path)
     await listener.tick()
@@ -161,7 +163,9 @@ describe('a listening socket', () => {
     const path = join(await tempDirectory(), 'none', 's')
     await expect(listen(path)).rejects.toMatchObject({
       status: 78,
-      message: `No socket can be made at ${path}: the directory ${join(path, '..')} is not there: create it, or set another \`path\``,
+      message: expect.stringContaining(
+        `${path}: the directory ${join(path, '..')} is not there: \`install -d`,
+      ) as string,
     })
   })
 
@@ -222,7 +226,7 @@ it('a socket of systemd that was removed is logged once, with the cure for its a
   const path = join(await tempDirectory(), 's')
   const fd = loadLibc().listenAt(path, 1)
   const { log, records } = createRecords()
-  const listener = await adoptListeners([fd], { ...events, log })
+  const listener = await adoptListeners([fd], { allow }, { ...events, log })
   onTestFinished(async () => listener.close())
   vi.stubEnv('RUNTIME_DIRECTORY', '/run/kyc-tokend/accounts/eu')
   onTestFinished(() => void vi.unstubAllEnvs())
@@ -235,7 +239,26 @@ it('a socket of systemd that was removed is logged once, with the cure for its a
       event: 'socket-removed',
       path,
       remedy:
-        'sudo systemd-tmpfiles --create && sudo systemctl try-restart kyc-tokend@eu.socket kyc-tokend-http@eu.socket kyc-tokend-alert@eu.path',
+        'sudo systemd-tmpfiles --create kyc-tokend.conf && sudo systemctl try-restart kyc-tokend@eu.socket kyc-tokend-http@eu.socket kyc-tokend-alert@eu.path',
+    },
+  ])
+})
+
+it('a socket of systemd to which everybody may connect is a warning, once, unless `allow` names its users', async () => {
+  const path = join(await tempDirectory(), 's')
+  const fd = loadLibc().listenAt(path, 1)
+  chmodSync(path, 0o666)
+  const { log, records } = createRecords()
+  const listener = await adoptListeners([fd], { allow: { uids: [1], gids: [] } }, { ...events, log })
+  onTestFinished(async () => listener.close())
+  await listener.tick()
+  expect(records).toEqual([])
+  await listener.move({ path, mode: 0o600, gid: null, allow })
+  for (let tick = 0; tick < 2; tick += 1) await listener.tick()
+  expect(records).toMatchObject([
+    {
+      level: 'warning',
+      fields: { event: 'socket-open', path, remedy: expect.stringContaining('SocketMode=0660') as string },
     },
   ])
 })
