@@ -53,6 +53,7 @@ export async function createFleetKeeper(initial: Config, options: FleetKeeperOpt
       baseUrl,
       credentialsId,
       refusedBy: service.refusedBy,
+      use: service.use,
       refuses: (refusal) => isNamedRefusal(service, refusal),
     }
     return { config, sharing, settings }

@@ -62,6 +62,13 @@ export interface RejectRequest {
  */
 export type Phase = 'starting' | 'ready' | 'degraded' | 'expired' | 'refused'
 
+/** How the API wants the token: in this header, after this text. */
+export interface TokenUse {
+  readonly header: string
+  readonly prefix: string
+}
+export const STANDARD_USE: TokenUse = { header: 'Authorization', prefix: 'Bearer ' }
+
 /** A token without the token: what may be shown. Instants are ISO 8601. */
 export interface TokenDescription {
   /** Null if the API wants the token in another way than after `Bearer `. */

@@ -8,7 +8,7 @@
 quick() {
 	[ -z "${KYC_TOKEND_SOCKET+set}" ] || return
 	# The full program would inherit our values of those that the caller has exported.
-	unset directory from until token more uptime bare number
+	unset directory from until token more uptime visible number
 	directory=/run/kyc-tokend
 	if [ $# -gt 1 ] || [ -n "${KYC_TOKEND_ACCOUNT+set}" ]; then
 		case ${2-$KYC_TOKEND_ACCOUNT} in
@@ -30,11 +30,9 @@ quick() {
 	done
 	[ "$from" -le "$uptime" ] && [ "$uptime" -lt "$until" ] || return
 
-	# RFC 6750, spelt out because ranges depend on the locale.
-	bare=${token%"${token##*[!=]}"}
-	case $bare in
-	'' | '~'* | *[!ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._~+/-]*) return 1 ;;
-	esac
+	# Visible ASCII but quotes, backslash, comma and semicolon; spelt out because ranges depend on the locale.
+	visible=']!#$%&()*+./:<=>?@[^_`{|}~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-'
+	case $token in '' | *[!$visible]*) return 1 ;; esac
 
 	trap '' PIPE
 	printf '%s%s\n' "$1" "$token"

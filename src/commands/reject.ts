@@ -46,7 +46,7 @@ async function namedToken(given: Invocation): Promise<string | { fingerprint: st
   const bytes = await readLimited(stdin as AsyncIterable<Buffer>, { maxBytes: MAX_STDIN_BYTES })
   const line = bytes?.toString().trim()
   if (line === '') throw new UsageError('There is no token on stdin.')
-  const token = line?.replace(BEFORE_TOKEN, '')
+  const token = line?.replace(BEFORE_TOKEN, '').replace(/^'(.*)'$/, '$1')
   if (token !== undefined && TOKEN.test(token)) return token
   throw new UsageError(
     'The text on stdin is not a token: give the token alone, or the line that holds it as `kyc-tokend token --format header` or `env` prints it.',

@@ -32,6 +32,8 @@ export interface CachedToken {
   readonly jsonTail: string
   /** The token alone. */
   readonly text: string
+  /** The header in which the API wants it, and its value. */
+  readonly authorization: readonly [string, string]
   readonly fingerprint: string
 }
 
@@ -202,6 +204,9 @@ function cachedReply(
   if (token === null) return { state, reply: { fault: faultOf(state, place) }, untilMs: Infinity }
   const result: TokenResult = { accessToken: token.accessToken, ...describeToken(token, state, now) }
   const json = JSON.stringify(result)
-  const value = { json, jsonTail: json.slice(1), text: token.accessToken, fingerprint: token.fingerprint }
+  const { accessToken: text, fingerprint } = token
+  const { header, prefix } = state.use
+  const authorization = [header, prefix + text] as const
+  const value = { json, jsonTail: json.slice(1), text, authorization, fingerprint }
   return { state, reply: { value }, untilMs: isStale(token, now) ? usableUntilMs(token) : token.expiresAtMs }
 }

@@ -1,7 +1,7 @@
 // The status and the token's description as clients see them: pure functions of the keeper's state.
 import { formatInstant, formatInstantOrNull, type Instant } from '../lib/clock.ts'
 import { formatSetting } from '../lib/duration.ts'
-import type { StatusResult, TokenDescription } from '../protocol.ts'
+import { STANDARD_USE, type StatusResult, type TokenDescription } from '../protocol.ts'
 import {
   type CurrentAlert,
   dueAtMs,
@@ -31,7 +31,8 @@ export interface StatusSources {
 export function describeToken(token: Token, state: TokenState, now: Instant): TokenDescription {
   const { received } = token
   return {
-    tokenType: 'Bearer',
+    tokenType: state.use.prefix === STANDARD_USE.prefix ? 'Bearer' : null,
+    ...state.use,
     obtainedAt: formatInstant(received.bootMs, received),
     expiresAt: formatInstant(token.expiresAtMs, received),
     expirySource: token.expirySource,

@@ -1,7 +1,7 @@
 // The program's one variable: the facts. Their meaning (ready, stale, expired, due) is a function of them and the time.
 import type { Instant } from '../lib/clock.ts'
 import type { Advice } from '../lib/remedy.ts'
-import type { Phase } from '../protocol.ts'
+import { STANDARD_USE, type Phase, type TokenUse } from '../protocol.ts'
 import { NO_BOUNDS, type Bounds, type RetryPolicy } from './backoff.ts'
 import {
   remedies,
@@ -43,7 +43,9 @@ export interface TokenState {
    * description and a colon come before it.
    */
   readonly credentialsId: string
-  /** Statuses by which the API says that a token is refused: for clients, who ask it. */
+  /** How the API wants the token: for clients, who ask it. */
+  readonly use: TokenUse
+  /** Statuses by which the API says that a token is refused: likewise. */
   readonly refusedBy: readonly number[]
   /** The last token that was obtained, usable or not. */
   readonly token: Token | null
@@ -107,6 +109,7 @@ export interface ServiceSettings {
   readonly baseUrl: string
   readonly credentialsId: string
   readonly refusedBy?: readonly number[]
+  readonly use?: TokenUse
 }
 
 /** The facts that are over once there is a token, or other credentials. */
@@ -119,13 +122,14 @@ export const NOTHING_PENDING = {
 } as const satisfies Partial<TokenState>
 
 export function initialState(
-  { baseUrl, credentialsId, refusedBy = [401] }: ServiceSettings,
+  { baseUrl, credentialsId, refusedBy = [401], use = STANDARD_USE }: ServiceSettings,
   now: Instant,
 ): TokenState {
   return {
     baseUrl,
     credentialsId,
     refusedBy,
+    use,
     ...NOTHING_PENDING,
     token: null,
     generation: 0,
@@ -251,7 +255,7 @@ export function isSettled(state: TokenState, now: Instant): boolean {
 export function signatureOf(state: TokenState, now: Instant): string {
   const { token } = state
   const isUsable = usableToken(state, now) !== null
-  return `${phaseOf(state, now)} ${token?.generation ?? 0} ${token?.expiresAtMs ?? 0} ${String(isUsable)} ${state.refusedBy.join()}`
+  return `${phaseOf(state, now)} ${token?.generation ?? 0} ${token?.expiresAtMs ?? 0} ${String(isUsable)} ${state.refusedBy.join()} ${Object.values(state.use).join()}`
 }
 
 /** The condition that an operator must know of now. */

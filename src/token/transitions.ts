@@ -247,8 +247,8 @@ export function afterReload(
   settings: ServiceSettings & { readonly refuses?: Refuses },
   step: Step,
 ): TokenState {
-  const { refusedBy = state.refusedBy } = settings
-  const replanned = withMaxAge({ ...state, endedEarlyMs: [], refusedBy }, step)
+  const { refusedBy = state.refusedBy, use = state.use } = settings
+  const replanned = withMaxAge({ ...state, endedEarlyMs: [], refusedBy, use }, step)
   const reloaded = afterRefusals(replanned, settings.refuses)
   if (settings.credentialsId === state.credentialsId) return reloaded
   return {

@@ -255,6 +255,22 @@ it('GET /v1/authorization gives the header that a proxy adds, or says why there 
   expect(world.http.counts().reads).toBe(before + 1)
 })
 
+it('gives the header that the API wants, where that is another', async () => {
+  const world = await startDelivery({ use: { header: 'X-Api-Token', prefix: '' } })
+  await world.rotate()
+  const answer = await httpAsk(world, '/v1/authorization')
+  expect(answer).toMatchObject({
+    status: 204,
+    headers: { 'x-api-token': expect.stringMatching(/^token-\d$/) },
+  })
+  expect(answer.headers).not.toHaveProperty('authorization')
+  expect((await httpAsk(world, '/v1/token')).json).toMatchObject({
+    tokenType: null,
+    header: 'X-Api-Token',
+    prefix: '',
+  })
+})
+
 describe('health and metrics', () => {
   it('GET /healthz says that the scheduler has stopped', async () => {
     let monotonicMs = 0

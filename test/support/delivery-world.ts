@@ -14,6 +14,7 @@ import { createDeliveryContext } from '../../src/delivery/servers.ts'
 import { createSystemClock } from '../../src/lib/clock.ts'
 import { loadLibc, type Libc } from '../../src/lib/libc.ts'
 import { createKeeper, type Keeper } from '../../src/token/keeper.ts'
+import type { TokenUse } from '../../src/protocol.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
 import { currentAlert, initialState } from '../../src/token/state.ts'
 import { createRecords } from './records.ts'
@@ -82,6 +83,8 @@ export async function startDelivery(
     answer?: () => FetchOutcome | Promise<FetchOutcome>
     tokenOf?: (count: number) => string
     directory?: string
+    /** How the API wants the token; as the standard one does. */
+    use?: TokenUse
     /** Of Node's HTTP server. */
     httpTimesMs?: number
   } = {},
@@ -94,7 +97,8 @@ export async function startDelivery(
   const grant = (): FetchOutcome => ({ kind: 'ok', accessToken: tokenOf((issued += 1)) })
   let next = options.answer ?? grant
   const clock = createSystemClock()
-  const service = { baseUrl: 'https://service.test', credentialsId: 'first' }
+  const { use } = options
+  const service = { baseUrl: 'https://service.test', credentialsId: 'first', ...(use && { use }) }
   const keeper = createKeeper(initialState(service, clock.now()), {
     settings: {
       ...service,

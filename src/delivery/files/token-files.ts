@@ -9,8 +9,8 @@ import type { Log } from '../../lib/log.ts'
 import { parseJson } from '../../lib/input.ts'
 import { createManagedFile, createOwnFile, type ManagedFile } from '../../lib/managed-file.ts'
 import { STOP_WAIT_MS } from '../../lib/in-directory.ts'
-import { renderTemplate } from '../../lib/template.ts'
-import type { StatusResult } from '../../protocol.ts'
+import { needsQuotes, renderTemplate, variableLine } from '../../lib/template.ts'
+import { STANDARD_USE, type StatusResult, type TokenUse } from '../../protocol.ts'
 import type { Keeper } from '../../token/keeper.ts'
 import { usableToken } from '../../token/state.ts'
 import type { Token } from '../../token/token.ts'
@@ -37,6 +37,8 @@ export function createTokenFiles(options: {
   const written = createWrittenFiles(options.config.stateDirectory, log)
   /** Files of former configurations that are still to be removed, by path. */
   const former = new Map<string, ManagedFile>()
+  /** Templates of which it was said that the token may need quotes. */
+  const warned = new Set<string>()
   let isStopped = false
 
   function createEntry(config: FileConfig): Entry {
@@ -45,11 +47,24 @@ export function createTokenFiles(options: {
       // Without a daemon the shell must not give a token.
       if (!isListed || (isStopped && config.format === 'front')) return null
       const now = keeper.now()
-      const token = usableToken(keeper.state(), now)
-      return token && contentOf(config, token, now)
+      const state = keeper.state()
+      const token = usableToken(state, now)
+      if (token !== null && config.format === 'template') warnOfQuotes(config.path, token.accessToken)
+      return token && contentOf(config, { token, use: state.use, now })
     }
     const own = isTokenFile(config) ? { counts } : {}
     return { config, file: createManagedFile(config, { desired, log, isRevocable: true, ...own }) }
+  }
+
+  function warnOfQuotes(path: string, accessToken: string): void {
+    if (warned.has(path) || !needsQuotes(accessToken)) return
+    warned.add(path)
+    log('warning', 'The token has characters that its template may have to quote', {
+      event: 'template-characters',
+      path,
+      remedy:
+        'Check that the program reads the file as it is meant: put ${accessToken} into quotes in the template',
+    })
   }
 
   const isConfigured = (path: string): boolean => entries.some((entry) => entry.config.path === path)
@@ -148,13 +163,17 @@ async function isForeign(path: string): Promise<boolean> {
 }
 
 /** Null: the file must not exist. */
-function contentOf({ format, template }: FileConfig, token: Token, now: Instant): string | null {
+function contentOf(
+  { format, template }: FileConfig,
+  { token, use, now }: { token: Token; use: TokenUse; now: Instant },
+): string | null {
   const { accessToken, generation, fingerprint, baseUrl, expiresAtMs, received } = token
   if (format === 'absent') return null
-  if (format === 'front') return shellLine(token, now)
+  // The shell knows no other header.
+  if (format === 'front') return isDeepStrictEqual(use, STANDARD_USE) ? shellLine(token, now) : null
   if (format === 'raw') return accessToken
-  if (format === 'header') return `Authorization: Bearer ${accessToken}\n`
-  if (format === 'env') return `KYC_ACCESS_TOKEN=${accessToken}\n`
+  if (format === 'header') return `${use.header}: ${use.prefix}${accessToken}\n`
+  if (format === 'env') return `${variableLine(accessToken)}\n`
   const expiresAt = formatInstant(expiresAtMs, received)
   const obtainedAt = formatInstant(received.bootMs, received)
   if (format === 'json') return `${JSON.stringify({ accessToken, expiresAt, obtainedAt, generation })}\n`

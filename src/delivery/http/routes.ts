@@ -95,8 +95,8 @@ export function createTokenRoutes(operations: Operations, host: HttpHost): Route
     withQuery('token.get', exchange, (reply) => {
       if ('fault' in reply) return sendProblem(res, reply.fault)
       if (res.destroyed) return
-      const { text, fingerprint } = reply.value
-      const headers = ['Authorization', `Bearer ${text}`, 'Token-Fingerprint', fingerprint]
+      const { authorization, fingerprint } = reply.value
+      const headers = [...authorization, 'Token-Fingerprint', fingerprint]
       res.writeHead(204, [...headers, 'Cache-Control', 'no-store'])
       res.end()
     })

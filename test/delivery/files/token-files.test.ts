@@ -1,4 +1,14 @@
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, symlinkSync } from 'node:fs'
+import { spawnSync } from 'node:child_process'
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+} from 'node:fs'
 import { chmod, chown, rm, utimes, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { setImmediate as nextTurn } from 'node:timers/promises'
@@ -139,6 +149,43 @@ const contentOf = (path: string): string | null => {
 const untilContent = async (path: string, content: string | null = 'abc.def'): Promise<unknown> =>
   eventually(() => expect(contentOf(path)).toBe(content))
 const modeOf = (path: string): string => (statSync(path).mode & 0o7777).toString(8)
+
+describe('a token that needs quotes, for an API that wants another header', () => {
+  const use = { header: 'X-Api-Token', prefix: '' }
+
+  it('is in quotes for shells, in that header, and not in the file for the shell', async () => {
+    const { keeper, log, events, records } = createScene()
+    const directory = ownDirectory()
+    const at = (format: TokenFileFormat, template: string | null = null) =>
+      fileAt(join(directory, format), format, { template })
+    const entries = [at('raw'), at('header'), at('env'), at('template', 'token=${accessToken}')]
+    const other = { ...keeper, state: () => ({ ...keeper.state(), use }) }
+    running(filesFor(entries, { keeper: other, log, runtimeDirectory: directory }))
+    const token = '12|a!b$(id)`id`&*?<>~'
+    keeper.hold(token)
+    await eventually(() => {
+      expect(contentOf(join(directory, 'raw'))).toBe(token)
+      expect(contentOf(join(directory, 'header'))).toBe(`X-Api-Token: ${token}\n`)
+      expect(contentOf(join(directory, 'env'))).toBe(`KYC_ACCESS_TOKEN='${token}'\n`)
+      expect(contentOf(join(directory, 'template'))).toBe(`token=${token}`)
+    })
+    expect(existsSync(join(directory, 'token.front'))).toBe(false)
+    const shell = spawnSync('sh', ['-c', '. "$0" && printf %s "$KYC_ACCESS_TOKEN"', join(directory, 'env')])
+    expect(shell.stdout.toString()).toBe(token)
+    keeper.hold(`${token}2`)
+    await eventually(() => expect(contentOf(join(directory, 'raw'))).toBe(`${token}2`))
+    expect(events().filter((event) => event === 'template-characters')).toHaveLength(1)
+    expect(JSON.stringify(records)).not.toContain('12|')
+  })
+
+  it('is in quotes, too, where it begins as a home directory does', async () => {
+    const { keeper, log } = createScene()
+    const directory = ownDirectory()
+    running(filesFor([fileAt(join(directory, 'env'), 'env')], { keeper, log }))
+    keeper.hold('~root')
+    await eventually(() => expect(contentOf(join(directory, 'env'))).toBe("KYC_ACCESS_TOKEN='~root'\n"))
+  })
+})
 
 describe.each(['disk', 'memory'] as const)('token files on %s', (where) => {
   it('hold the token in the four formats', async () => {
