@@ -2,9 +2,10 @@
 // as it changes, with keys for outages; elsewhere it prints what to try, and a line for each event.
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtemp, rm } from 'node:fs/promises'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { join, resolve } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
 import type { ReadStream } from 'node:tty'
 import { TokenClient } from '../client/index.ts'
 import { createSystemClock } from '../lib/clock.ts'
@@ -14,19 +15,24 @@ import { createSandbox, writeSandboxConfig, type Sandbox } from '../sandbox/sand
 import type { ScenarioName } from '../sandbox/scenarios.ts'
 import type { RunCommand } from './command.ts'
 import { isTerminal } from './prompt.ts'
-import { watchStatus } from './status.ts'
+import { canPaint, watchStatus, type Event } from './watch-status.ts'
 
 /** Short enough to see tokens come and go. */
 const TOKEN_LIFETIME_MS = 30_000
-const START_SECONDS = 30
-const KEYS = 'o outage  i inactive account  k all well  r refresh  q end'
+const START_LOOK_MS = 50
+const KEYS = ['o outage', 'i inactive account', 'k all well', 'r refresh', 'q end']
 const SCENARIOS: Readonly<Record<string, ScenarioName>> = { o: 'outage', i: 'account-inactive', k: 'ok' }
 const CTRL_C = '\u0003'
+/** Runs a program until it ends, or until the standard input does: then the demo has ended, however it did. */
+const UNTIL_INPUT_ENDS = `exec 3<&0
+"$@" 3<&- </dev/null & program=$!
+{ cat <&3 >/dev/null; kill "$program"; } &
+wait "$program"`
 
 export const run: RunCommand = async (invocation) => {
   requireLinux()
   const { env, stdin, stdout, signal } = invocation
-  const directory = await mkdtemp(join(tmpdir(), 'kyc-tokend-demo-'))
+  const directory = await mkdtemp(join(tmpdir(), 'kyc-demo-'))
   const stop = new AbortController()
   const ended = AbortSignal.any([signal, stop.signal])
   const socket = join(directory, 'ipc.sock')
@@ -40,23 +46,27 @@ export const run: RunCommand = async (invocation) => {
     })
     const serving = sandbox.run(ended)
     const file = await writeSandboxConfig(directory, sandbox.url)
-    const isShown = isTerminal(stdin) && isTerminal(stdout)
+    const command = await writeCommand(directory, socket)
+    const isShown = isTerminal(stdin) && canPaint(invocation)
     const daemon = runDaemon(file, { env, signal: ended, isShown })
-    const notes: string[] = []
-    const footer = [KEYS, `All of it is in ${directory}`]
+    const notes: Event[] = []
+    const footer = (columns: number): string[] => [
+      ...packed(KEYS, columns),
+      ...packed(['A token, in another terminal:', `${command} token`], columns),
+    ]
     const onKey = (key: string): void => {
       if (key === 'q' || key === CTRL_C) stop.abort()
       const scenario = SCENARIOS[key]
       if (scenario === undefined && key !== 'r') return
       if (scenario !== undefined) {
         sandbox.setScenario(scenario)
-        notes.push(`the service from now on: ${scenario}`)
+        notes.push({ text: `the service from now on: ${scenario}`, at: new Date().toISOString() })
       }
       // The picture shows its result.
       client.refresh({ signal: ended }).catch(() => undefined)
     }
     if (isShown) listenToKeys(stdin as ReadStream, stop.signal, onKey)
-    else stdout.write(introduction(directory, sandbox))
+    stdout.write(isShown ? 'Starting …\n' : introduction(directory, command, sandbox))
     const shown = { options: { socket }, stdout, env, signal: ended, notes, footer }
     await Promise.race([show(client, shown), daemon])
     stop.abort()
@@ -68,18 +78,21 @@ export const run: RunCommand = async (invocation) => {
   }
 }
 
-/** Runs the daemon as a process of its own. Resolves when the signal has ended it; rejects if it ends by itself. */
+/**
+ * Runs the daemon as a process of its own, which ends with this one. Resolves when the signal has ended it; rejects if it
+ * ends by itself.
+ */
 async function runDaemon(
   configFile: string,
   { env, signal, isShown }: { env: NodeJS.ProcessEnv; signal: AbortSignal; isShown: boolean },
 ): Promise<void> {
-  const daemon = spawn(
-    process.execPath,
-    [...process.execArgv, process.argv[1] ?? '', 'run', '--config', configFile],
+  const daemon = spawn('sh', ['-c', UNTIL_INPUT_ENDS, 'sh', ...program(), 'run', '--config', configFile], {
+    env,
     // The picture has the events; the log would run through it.
-    { env, stdio: ['ignore', 'ignore', isShown ? 'ignore' : 'inherit'], detached: true },
-  )
-  signal.addEventListener('abort', () => daemon.kill('SIGTERM'))
+    stdio: ['pipe', 'ignore', isShown ? 'ignore' : 'inherit'],
+    detached: true,
+  })
+  signal.addEventListener('abort', () => daemon.stdin.end())
   const [code] = (await once(daemon, 'exit')) as [number | null]
   if (!signal.aborted)
     throw new UserError(`The daemon of the demo has ended (status ${String(code)}).`, exitStatus.internal)
@@ -88,8 +101,13 @@ async function runDaemon(
 /** Until the signal is aborted. */
 async function show(client: TokenClient, options: Parameters<typeof watchStatus>[1]): Promise<void> {
   const { signal } = options
-  // The daemon is just starting. The status says what keeps it from a token.
-  await client.get({ waitSeconds: START_SECONDS, signal }).catch(() => undefined)
+  const isThere = (): Promise<boolean> =>
+    client.status().then(
+      () => true,
+      () => false,
+    )
+  while (!signal.aborted && !(await isThere()))
+    await sleep(START_LOOK_MS, undefined, { signal }).catch(() => undefined)
   await watchStatus(client, options)
 }
 
@@ -102,21 +120,44 @@ function listenToKeys(stdin: ReadStream, signal: AbortSignal, onKey: (key: strin
   signal.addEventListener('abort', () => stdin.setRawMode(false).pause())
 }
 
-function introduction(directory: string, { url }: Sandbox): string {
-  // The command as it is typed for the package, or in a checkout.
-  const program = process.argv[1]?.startsWith('/usr/') === true ? 'kyc-tokend' : 'npx kyc-tokend'
+/** The program of this process, as words. */
+const program = (): string[] => [process.execPath, ...process.execArgv, resolve(process.argv[1] ?? '')]
+
+/** Writes a command that is this program for this daemon, whichever Node is in PATH, and returns its path. */
+async function writeCommand(directory: string, socket: string): Promise<string> {
+  const file = join(directory, 'kyc-tokend')
+  const words = program().map((word) => `'${word.replaceAll("'", String.raw`'\''`)}'`)
+  await writeFile(file, `#!/bin/sh\nKYC_TOKEND_SOCKET=${socket} exec ${words.join(' ')} "$@"\n`, {
+    mode: 0o755,
+  })
+  return file
+}
+
+/** The texts in as few lines of at most so many columns as they take; a longer text is a line. */
+function packed(texts: readonly string[], columns: number): string[] {
+  const [first = '', ...others] = texts
+  const lines = [first]
+  for (const text of others) {
+    const line = `${lines.at(-1)}  ${text}`
+    if (line.length > columns) lines.push(text)
+    else lines[lines.length - 1] = line
+  }
+  return lines
+}
+
+function introduction(directory: string, command: string, { url }: Sandbox): string {
   const socket = join(directory, 'ipc.sock')
   return `kyc-tokend is running against a stand-in of the service, both in ${directory}.
 Tokens live ${TOKEN_LIFETIME_MS / 1000} s here, so that you see them come and go. In another terminal:
 
+  a token to use      ${command} token
+  how it is           ${command} status
   the token file      cat ${join(directory, 'token')}
   over ipc.sock       printf '{"type":"token.get","data":{"id":"1"}}\\f' | socat -t2 - UNIX-CONNECT:${socket}
   over http.sock      curl --unix-socket ${join(directory, 'http.sock')} http://localhost/v1/token
-  how it is           ${program} status --socket ${socket}
-  a token to use      ${program} token --socket ${socket}
   an outage           curl -X PUT -d outage ${url}/scenario
   an inactive account curl -X PUT -d account-inactive ${url}/scenario
-  all well again      curl -X PUT -d ok ${url}/scenario; ${program} refresh --socket ${socket}
+  all well again      curl -X PUT -d ok ${url}/scenario; ${command} refresh
 
 Ctrl-C ends it and removes everything. Events as they come:
 

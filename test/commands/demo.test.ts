@@ -1,11 +1,12 @@
-import { spawn, type ChildProcess } from 'node:child_process'
+import { spawn, spawnSync, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
-import { chownSync, existsSync, mkdirSync, writeFileSync } from 'node:fs'
+import { chownSync, existsSync, mkdirSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer, type AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { text as textOf } from 'node:stream/consumers'
 import { stripVTControlCharacters } from 'node:util'
 import { onTestFinished, expect, test } from 'vitest'
+import type { StatusResult } from '../../src/protocol.ts'
 import { block } from '../manual/manual.ts'
 import { PROGRAM } from '../support/daemon.ts'
 import { startAtTerminal, startCli } from '../support/run-cli.ts'
@@ -43,7 +44,11 @@ test.skipIf(lacks('curl', 'socat'))(
       data: { id: '1', accessToken: file },
     })
     expect(JSON.parse(http)).toMatchObject({ accessToken: file })
-    expect(demo.text()).toContain(`a token to use      npx kyc-tokend token --socket ${directory}/ipc.sock\n`)
+    const line = /^  a token to use +(.*)$/m.exec(demo.text())?.[1] ?? ''
+    // In another terminal, with no Node of its own.
+    expect(
+      spawnSync('sh', ['-c', line], { env: { PATH: '/usr/bin:/bin' }, encoding: 'utf8' }).stdout,
+    ).toMatch(/^[\w.-]+\n$/)
     const url = / -d outage (http:\S+\/scenario)$/m.exec(demo.text())?.[1] ?? ''
     await fetch(url, { method: 'PUT', body: 'account-inactive' })
     const events = (): string => demo.text().split('Events as they come')[1] ?? ''
@@ -53,7 +58,7 @@ test.skipIf(lacks('curl', 'socat'))(
   },
 )
 
-test.skipIf(lacks('script')).each([80, 60])(
+test.skipIf(lacks('script')).each([80, 40])(
   'at a terminal of %d columns it shows state, life and events, and keys change the service',
   async (columns) => {
     const { stdout: screen, child, ended } = startAtTerminal(['demo'], { size: `cols ${columns} rows 24` })
@@ -63,9 +68,9 @@ test.skipIf(lacks('script')).each([80, 60])(
       stripVTControlCharacters(screen().slice(before).split('\u001b[H').at(-2) ?? '').split('\r\n')
     const steps: [RegExp, string][] = [
       [/● ready: [^]*life +█[^]*token 1 \([^]*o outage {2}i inactive/, 'o'],
-      [/● degraded: [^]*from now on: outage[^]*failed: server-error/, 'i'],
-      [/● refused: [^]*alert raised: account-inactive/, 'k'],
-      [/● ready: [^]*token 2 [^]*alert over: account-inactive/, 'q'],
+      [/● degraded: [^]*attempt \d+ failed/, 'i'],
+      [/● refused: [^]*alert raised/, 'k'],
+      [/● ready: [^]*token 2 [^]*alert over/, 'q'],
     ]
     for (const [seen, key] of steps) {
       await expectUntil(String(seen), () => seen.test(picture().join('\n')))
@@ -73,7 +78,9 @@ test.skipIf(lacks('script')).each([80, 60])(
       expect(lines.length).toBeLessThanOrEqual(24)
       for (const line of lines) expect(line.length, line).toBeLessThanOrEqual(columns)
       expect(lines[0]).toMatch(/^● /)
-      expect(lines.join('\n')).toContain('o outage  i inactive account  k all well  r refresh  q end')
+      const words = lines.join(' ').replaceAll(/ +/g, ' ')
+      expect(words).toContain('o outage i inactive account k all well r refresh q end')
+      expect(words).toMatch(/A token, in another terminal: \S+\/kyc-tokend token/)
       before = screen().length
       child.stdin.write(key)
     }
@@ -86,10 +93,49 @@ test.skipIf(lacks('script'))('at a terminal that is closed it leaves nothing beh
   const env = { TMPDIR: await tempDirectory() }
   const { stdout: screen, child } = startAtTerminal(['demo'], { size: 'cols 200 rows 24', env })
   await expectUntil('the state', () => screen().includes('ready'))
-  const directory = /All of it is in (\S+?)\u001b/.exec(screen())?.[1] ?? ''
+  const directory = /(\S+?)\/kyc-tokend token/.exec(screen())?.[1] ?? ''
   expect(existsSync(directory)).toBe(true)
   child.kill('SIGKILL')
   await expectUntil('the end of the directory', () => !existsSync(directory))
+})
+
+test.skipIf(lacks('script'))('a key before the first token does not leave the screen empty', async () => {
+  const { stdout: screen, child } = startAtTerminal(['demo'], { size: 'cols 80 rows 24' })
+  await expectUntil('the beginning', () => screen().includes('Starting'))
+  child.stdin.write('o')
+  await expectUntil('the state', () =>
+    /● (starting|expired|degraded|ready)/.test(stripVTControlCharacters(screen())),
+  )
+  await expectUntil('the outage', () => screen().includes('from now on: outage'))
+  child.stdin.write('q')
+})
+
+test.skipIf(lacks('script'))('a terminal that cannot be repainted gets lines', async () => {
+  const { stdout: screen, child } = startAtTerminal(['demo'], { env: { TERM: 'dumb' } })
+  await expectUntil('the token', () => / token 1 \([0-9a-f]{16}\), good until /.test(screen()))
+  expect(screen()).not.toContain('\u001b')
+  child.stdin.write('\u0003')
+})
+
+test('an event carries the time at which it happened', async () => {
+  const demo = startDemo()
+  await expectUntil('a second token', () => / token 2 \(/.test(demo.text()))
+  const at = / both in (\S+)\.$/m.exec(demo.text())?.[1] ?? ''
+  const shown = /^(\S{19})Z {2}token 2 /m.exec(demo.text())?.[1]
+  const status = spawnSync(`${at}/kyc-tokend`, ['status', '--json'], { encoding: 'utf8' }).stdout
+  expect((JSON.parse(status) as StatusResult).token?.obtainedAt.slice(0, 19)).toBe(shown)
+  await demo.interrupt()
+})
+
+test('killed it leaves nothing running', async () => {
+  const { child, stdout } = startCli(['demo'])
+  await expectUntil('a first token', () => / token 1 \(/.test(stdout()))
+  const directory = / both in (\S+)\.$/m.exec(stdout())?.[1] ?? ''
+  onTestFinished(() => rmSync(directory, { recursive: true, force: true }))
+  const running = (): string => spawnSync('pgrep', ['-f', directory], { encoding: 'utf8' }).stdout
+  expect(running()).not.toBe('')
+  child.kill('SIGKILL')
+  await expectUntil('the end of all', () => running() === '')
 })
 
 test("the five commands of the manual lead to a token of a daemon of one's own", async () => {
