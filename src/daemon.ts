@@ -5,10 +5,10 @@ import type { Writable } from 'node:stream'
 import { revealAll, type Config } from './config/config.ts'
 import { createConfigOnDisk } from './config/on-disk.ts'
 import { createSecretWatch } from './config/secret-watch.ts'
+import { createConfiguredKeeper, type ConfiguredKeeperOptions } from './configured-keeper.ts'
 import { createTokenFiles } from './delivery/files/token-files.ts'
 import { createReplies } from './delivery/replies.ts'
 import { createServers } from './delivery/servers.ts'
-import { createFleetKeeper, type FleetKeeperOptions } from './fleet-keeper.ts'
 import { raceAbort, runTasks, after } from './lib/tasks.ts'
 import { accountOfConfig } from './lib/account.ts'
 import { placeOf, renderedAt } from './lib/remedy.ts'
@@ -32,7 +32,7 @@ export type Daemon = Awaited<ReturnType<typeof createDaemon>>
 /** Reads the configuration; `running` has settings that only a restart changes. Throws only UserError. */
 export type Load = (running?: { runtimeDirectory: string }) => Promise<Config>
 /** The environment of the daemon, which exists before any component: time, chance, the service, the host. */
-interface Environment extends Omit<FleetKeeperOptions, 'log' | 'store'> {
+interface Environment extends Omit<ConfiguredKeeperOptions, 'log' | 'store'> {
   readonly stderr: Writable
   readonly inherited: InheritedSockets
   readonly load: Load
@@ -53,9 +53,9 @@ export async function createDaemon(initial: Config, environment: Environment) {
   const { log } = logging
 
   const store = await createStateStore({ ...config, clock, log })
-  const fleetKeeper = await createFleetKeeper(config, { ...environment, log, store })
-  const { keeper, fleet } = fleetKeeper
-  secrets = fleetKeeper.secrets
+  const configured = await createConfiguredKeeper(config, { ...environment, log, store })
+  const { keeper, sharing } = configured
+  secrets = configured.secrets
 
   const files = createTokenFiles({ config, keeper, log })
   const alerts = createAlerts({
@@ -71,7 +71,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
     onDisk,
     running,
     async tryCredentials(next, trial) {
-      const outcome = await fleetKeeper.tryCredentials(next, trial)
+      const outcome = await configured.tryCredentials(next, trial)
       if (outcome?.kind === 'ok') config = { ...config, credentials: next.credentials }
       return outcome
     },
@@ -102,7 +102,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
         const { contact } = config.alerts
         return alert && { ...alert, remedy: renderedAt(alert.remedy, place), contact }
       },
-      share: () => fleet.status(),
+      share: () => sharing.status(),
     },
   })
   const metrics = createMetrics({
@@ -116,7 +116,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
       logRecordsLost: logging.lost(),
       alert: alerts.current(),
       isFaultyOnDisk: secretWatch.isFaulty(),
-      share: fleet.sample(),
+      share: sharing.sample(),
     }),
   })
   const servers = createServers(config, {
@@ -131,7 +131,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
 
   /** Does first what can fail, so that a configuration is taken over as a whole or not at all. */
   async function reconfigure(next: Config): Promise<void> {
-    const activate = fleetKeeper.prepare(next)
+    const activate = configured.prepare(next)
     await servers.reconfigure(next)
     config = next
     logging.reconfigure(next.log)
@@ -194,7 +194,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
           after(listening.promise, files),
           after(listening.promise, { run: keepToken }),
           systemd,
-          fleet,
+          after(listening.promise, sharing),
           { run: (signal) => keeper.listenUntil(signal, ({ type }) => type === 'tick' && void tick(signal)) },
         ],
         stop,

@@ -195,7 +195,7 @@ export interface StatusResult {
     state: 'connected' | 'alone' | 'denied'
     server: string
     since: string
-    /** Hosts that listened to the last answer; null: not known. */
+    /** Hosts that listen; null: not known. */
     hosts: number | null
     /** The host that asked last; null: not known. */
     askedBy: string | null

@@ -6,7 +6,7 @@ import { expect, it } from 'vitest'
 
 const CORE = ['lib', 'protocol.ts', 'token']
 const PARTS = [...CORE, 'config', 'source', 'storage', 'share', 'delivery', 'report']
-const DAEMON = ['daemon.ts', 'fleet-keeper.ts', 'run-daemon.ts']
+const DAEMON = ['daemon.ts', 'configured-keeper.ts', 'run-daemon.ts']
 const CONFIG_TYPES = 'config/config.ts'
 
 /** By folder or file of src/: what it may import beside itself. */

@@ -25,10 +25,7 @@ export interface MetricsSample {
 interface ShareSample extends Pick<NonNullable<StatusResult['share']>, 'state' | 'hosts'> {
   /** Outcomes by the way on which they came. */
   readonly outcomes: Readonly<Record<string, number>>
-  readonly staleWrites: number
   readonly unreadable: number
-  /** In seconds. */
-  readonly lag: Observations
 }
 interface ServerSample {
   readonly connections: number
@@ -168,18 +165,12 @@ export function createMetrics({ keeper, sample }: { keeper: KeeperView; sample: 
   })
 }
 
-function shareMetrics({ state, hosts, outcomes, staleWrites, unreadable, lag }: ShareSample): Metric[] {
+function shareMetrics({ state, hosts, outcomes, unreadable }: ShareSample): Metric[] {
   return [
     ['share_connected', '1 while the shared store can be used, else 0.', Number(state === 'connected')],
-    ['share_hosts', 'Hosts that listened to the last answer.', hosts],
+    ['share_hosts', 'Hosts that listen to the shared store.', hosts],
     ['share_outcomes_total', 'Outcomes by the way on which they came.', countsBy('how', outcomes)],
-    [
-      'share_stale_writes_total',
-      'Answers that came after those of another host and were dropped.',
-      staleWrites,
-    ],
-    ['share_unreadable_total', 'Records in the shared store that do not open.', unreadable],
-    ['share_lag_seconds', 'Time from the publication of an answer to its reception.', histogramValues(lag)],
+    ['share_unreadable_total', 'Texts in the shared store that do not open.', unreadable],
   ]
 }
 

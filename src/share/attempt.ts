@@ -1,306 +1,297 @@
-// One attempt of the keeper in a fleet. It takes the answer that another host got, waits for a host that asks the service, asks
-// the service for all hosts, or, while the store cannot be used, by itself.
+// One attempt of the keeper in a fleet: it takes the answer that another host got, waits for a host that asks, asks for all hosts,
+// or, while the store is of no use, asks by itself.
+import type { Clock, Instant } from '../lib/clock.ts'
+import { randomHex } from '../lib/crypto.ts'
+import type { Log } from '../lib/log.ts'
+import type { Keeper } from '../token/keeper.ts'
 import type { Attempt, FetchOutcome, Postponed } from '../token/outcome.ts'
-import { CLIENT_INTERVAL_MS } from './redis-store.ts'
-import { isOthersToken } from '../token/state.ts'
-import type { Member } from './share-token.ts'
-import type { SharedRecord } from './seal.ts'
+import { refusalOf, usableToken, usableUntilMs, type Policy, type TokenState } from '../token/state.ts'
+import { createAct } from './act.ts'
 import {
-  afterHold,
-  afterOwnRecord,
-  afterPlanned,
-  askerOf,
-  isForAll,
-  keptMs,
-  leaseRequest,
-  NO_HOLDS,
+  formatKnown,
+  isLarger,
+  isOfUse,
+  NOTHING,
   outcomeOf,
-  recordOf,
-  waitLeftMs,
-  type Answer,
-  type Hold,
-  type KnownRecord,
-} from './share-state.ts'
-import { StoreError, type Lease } from './store.ts'
+  spreadMs,
+  type Known,
+  type Plan,
+} from './known.ts'
+import type { Link } from './link.ts'
+import { request, type Service } from './request.ts'
+import type { Seal } from './seal.ts'
+import { StoreError, type Acquired, type Store } from './store.ts'
+import type { createTelemetry } from './telemetry.ts'
 
-/** The time between two reads of the store, and the longest wait of an attempt while the store is away or this host never asks. */
-export const SYNC_EVERY_MS = 15_000
+/** The time between two looks at the store, and the longest wait of an attempt without it. */
+export const LOOK_EVERY_MS = 15_000
 /** The part of a lease beyond the request itself, for writing the answer to the store. */
 const LEASE_MARGIN_MS = 2_000
-/** A lease that lasts longer than this number of requests is ignored. */
-const LEASE_CAP_IN_REQUESTS = 2
+/** The longest lease of any host: that of `request.timeout` 10m. */
+const MAX_LEASE_MS = 602_000
 /** The longest time for which leases of others delay a host, as a number of its own leases. */
 const PATIENCE_IN_LEASES = 2
-/** After this number of useless answers the store counts as lost. */
+/** After this number of useless texts in one attempt the store is of no use. */
 const MAX_USELESS = 5
-/** Hosts that waited for a lease ask the store within this time after its end, each at a moment drawn at random. */
+/** Hosts that waited for a lease come within this time after its end, each at a moment drawn at random. */
 const AFTER_LEASE_MS = 500
-/** Each step of a waiting host counts as at least this long, so that its steps are limited, however often it is woken. */
-const SHORTEST_WAIT_MS = 50
-/** An operator who acts on many hosts does so within this time: a refusal that is older was given before the act. */
-const SAME_ACT_MS = 30_000
-/** The time for which no host asks after one has failed to reach the service. */
-const PAUSE_MS = 5_000
+/** The shortest time between two requests of the fleet that clients cause. */
+const CLIENT_INTERVAL_MS = 30_000
 
-type Verdict<V extends Lease['verdict']> = Extract<Lease, { verdict: V }>
+const LIVE_LEASE = /^[\da-f]{16}$/
 
-export async function makeAttempt(
-  member: Member,
-  attempt: Attempt,
-  signal: AbortSignal,
-): Promise<FetchOutcome> {
-  const { telemetry, host } = member
-  const { rejection } = member.keeper.state()
-  if (attempt.cause === 'client' && rejection !== null) {
-    const { isAlone = false, by = host } = member.state.newest?.record ?? {}
-    telemetry.rejected(rejection.ageMs, isAlone && by !== host ? by : null)
+export interface AttemptOptions {
+  readonly store: Store
+  readonly seal: Seal
+  readonly clock: Clock
+  readonly random: () => number
+  readonly log: Log
+  /** The name of this host to the others. */
+  readonly host: string
+  readonly credentialsId: string
+  readonly share: { readonly asks: boolean; readonly whenAlone: 'fetch' | 'wait' }
+  readonly service: () => Service
+  readonly keeper: Pick<Keeper, 'state'> & { readonly policy: () => Policy }
+  readonly link: Link
+  readonly telemetry: ReturnType<typeof createTelemetry>
+  /** Sleeps, or is woken by a message. */
+  readonly sleep: (ms: number, signal: AbortSignal) => Promise<void>
+}
+
+/** One attempt under way. */
+interface Trip {
+  readonly id: string
+  readonly attempt: Attempt
+  readonly signal: AbortSignal
+  /** What is known counts again: a refusal that stands, or for an act that a young refusal may answer. */
+  isAnew: boolean
+  /** Texts that were of no use. */
+  useless: number
+  /** The time for which leases of others may still delay it. */
+  patienceMs: number
+}
+/** Null: the store is of no use now; undefined: it is asked again. */
+type Step = FetchOutcome | null | undefined
+
+export function createAttempts(options: AttemptOptions) {
+  const { store, seal, clock, random, log, host, share, service, keeper, link, telemetry } = options
+  const act = createAct()
+  /** When this host asks by itself; drawn once for each loss of the store, and again after each request. */
+  let plan: Plan | null = null
+  const waits = createWaits({ ...options, act })
+
+  const leaseMs = (): number => service().requestTimeoutMs + LEASE_MARGIN_MS
+  const around = () => ({ now: clock.now(), account: seal.accountKey, hosts: link.hosts() })
+  const requesting = () => ({ service: service(), link, seal, clock, policy: keeper.policy(), host })
+
+  /** The answer that is known, for the keeper. Null: there is none. */
+  function knownOutcome(): FetchOutcome | null {
+    const { answer, ...known } = link.known()
+    return answer && outcomeOf({ ...known, answer }, { ...around(), host })
   }
-  // The id of a lease is that of its host: what was noted of an earlier lease must not count for a later one.
-  member.state = { ...member.state, holds: { ...member.state.holds, lease: null } }
-  const outcome = await fetchShared(member, attempt, signal).catch((error: unknown) => {
-    telemetry.failed(error)
-    return askAlone(member, attempt, signal)
-  })
-  // A record that came meanwhile is newer.
-  return member.takeDelivery() ?? outcome
-}
 
-function leaseMsOf(member: Member): number {
-  return member.service().requestTimeoutMs + LEASE_MARGIN_MS
-}
+  /** The keeper has the answer that is known, of another host. */
+  function adopted(): void {
+    const { by, sentAtMs } = link.known()
+    act.answered(link.known())
+    plan = null
+    link.delivered()
+    telemetry.counted('adopted')
+    const ageMs = Math.round(link.bootMs() - sentAtMs)
+    log('debug', 'Took over what another host was answered', { event: 'share-adopted', by, ageMs })
+  }
 
-/** Rejects with a StoreError if the store cannot be used. */
-async function fetchShared(member: Member, attempt: Attempt, signal: AbortSignal): Promise<FetchOutcome> {
-  const { share, store, host, random } = member
-  const { cause } = attempt
-  const leaseMs = leaseMsOf(member)
-  /** The fence of the newest record before the attempt: an operator's attempt needs a later record. */
-  const knownBefore = member.state.highestFence
-  // Once the planned time has come, one more host that asks is waited for: the plan leaves time for that.
-  const allPatienceMs = (member.state.plan === null ? PATIENCE_IN_LEASES : 1) * leaseMs
-  let patienceMs = allPatienceMs
-
-  const early = answer()
-  if (early !== null) return early
-  // A token that this host obtained alone may be newer than the store's.
-  if (member.state.own !== null || !share.asks) await member.sync()
-  if (!share.asks) return member.takeDelivery() ?? postponed(SYNC_EVERY_MS, { reason: 'not-asked' })
-  while (!signal.aborted) {
-    if (patienceMs <= 0)
-      throw new StoreError('lost', 'Other hosts hold the lease for too long, or the store has nothing of use')
-    const outcome = await step()
-    if (outcome === null) continue
-    member.telemetry.connected()
-    // The plan to ask by itself is over.
-    member.state = { ...member.state, plan: null }
+  /** The answer that is known, if the keeper does not have it (or `isAnew`) and it counts for this attempt. */
+  function takeKnown({ isAnew }: { isAnew: boolean }): FetchOutcome | null {
+    if (!(isAnew || link.isNew()) || !act.isAnsweredBy(link.known())) return null
+    const outcome = knownOutcome()
+    if (outcome !== null) adopted()
     return outcome
   }
-  return postponed(0)
+  const takeNew = (): FetchOutcome | null => takeKnown({ isAnew: false })
 
-  /** Null: the store is asked again. */
-  async function step(): Promise<FetchOutcome | null> {
-    const takenAtMs = member.nowMs()
-    const leaseCause = precedesAct(member.state.newest) ? 'operator' : cause
-    const request = leaseRequest(member.state, { cause: leaseCause, leaseMs, nowMs: takenAtMs })
-    const lease = await store.acquireLease(request)
-    switch (lease.verdict) {
-      case 'newer':
-        member.receive(lease.record, 'take')
-        return answer() ?? countUseless()
-      case 'taken':
-        return afterTaken(lease)
-      case 'held':
-        return outcomeIfHeld(lease) ?? countUseless()
-      case 'paused':
-        return outcomeIfPaused(lease) ?? countUseless()
-      case 'paced': {
-        const waitMs = noteHold('pace', { id: '', waitMs: lease.waitMs, capMs: CLIENT_INTERVAL_MS })
-        return waitMs > 0 ? postponed(waitMs) : countUseless()
-      }
-      case 'yours':
-      default:
-        return (
-          (await askForAll(member, { ...lease, takenAtMs, leaseMs }, { attempt, signal })) ?? countUseless()
-        )
+  async function make(attempt: Attempt, signal: AbortSignal): Promise<FetchOutcome> {
+    act.begin(attempt.cause, link.known())
+    const state = keeper.state()
+    const isRefused = refusalOf(state) !== null && state.credentialsId === options.credentialsId
+    const isAnew = act.stands() ? act.isReload() : isRefused
+    const trip = { id: randomHex(8), attempt, signal, isAnew, useless: 0, patienceMs: Infinity }
+    const outcome = await shared(trip).catch((error: unknown) => {
+      telemetry.failed(error)
+      return null
+    })
+    const made = outcome ?? (await alone(trip))
+    // A record that came meanwhile is larger than all that this host has.
+    return signal.aborted ? made : (takeNew() ?? made)
+  }
+
+  /** Null: the store is of no use now. Rejects with a StoreError if it cannot be used. */
+  async function shared(trip: Trip): Promise<FetchOutcome | null> {
+    const { id, attempt, signal } = trip
+    while (trip.useless < MAX_USELESS && !signal.aborted) {
+      if (!share.asks || !link.known().isWritten) await link.look()
+      const found = takeNew()
+      if (found !== null) return found
+      if (!share.asks) return postponed(LOOK_EVERY_MS, { reason: 'not-asked' })
+      const paceMs = link.known().sentAtMs + CLIENT_INTERVAL_MS - link.bootMs()
+      if (attempt.cause === 'client' && paceMs > 0) return postponed(paceMs)
+      const known = trip.isAnew ? NOTHING : link.known()
+      const reply = await link.call((drop) => store.acquire({ drop, id, leaseMs: leaseMs(), known }))
+      act.reached(reply.atMs)
+      const step = await after(reply, trip)
+      if (step !== undefined) return step
     }
+    if (signal.aborted) return postponed(0)
+    throw new StoreError('lost', 'What is in the shared store is of no use')
   }
 
-  /** An answer was of no use. */
-  function countUseless(): null {
-    patienceMs -= allPatienceMs / MAX_USELESS
-    return null
-  }
-
-  /** The newest record, if it answers this attempt: only a later record answers an operator's act. */
-  function answer(): FetchOutcome | null {
-    const { newest, highestFence } = member.state
-    if (cause === 'operator' && highestFence <= knownBefore) return null
-    return precedesAct(newest) ? null : member.takeDelivery()
-  }
-
-  /** Other credentials are an operator's act: reports whether the refusal was known before it, or is older than SAME_ACT_MS. */
-  function precedesAct(known: KnownRecord | null): boolean {
-    if (cause !== 'reload' || known?.record.kind !== 'permanent') return false
-    return known.head.fence <= knownBefore || member.nowMs() - known.obtainedAtMs > SAME_ACT_MS
-  }
-
-  /** Notes a wait that the store asks for, and returns what is left of it within its cap; 0: it is ignored. */
-  function noteHold(hold: Hold, wait: { id: string | number; waitMs: number; capMs: number }): number {
-    const { state, waitMs } = afterHold(member.state, { hold, ...wait }, member.nowMs())
-    member.state = state
-    return waitMs
-  }
-
-  /**
-   * Another host asks now: waits for its answer, which counts here, too. The wait ends after `share.timeout` at the latest, because
-   * that host may die, or the store hang.
-   */
-  async function afterTaken({ holder: id, waitMs: askedMs }: Verdict<'taken'>): Promise<FetchOutcome | null> {
-    const pushed = answer()
-    if (pushed !== null) return pushed
-    const startMs = member.nowMs()
-    // One lease after another, without an answer.
-    if ((member.state.holds.lease?.id ?? id) !== id) countUseless()
-    const capMs = LEASE_CAP_IN_REQUESTS * member.service().requestTimeoutMs
-    const waitMs = noteHold('lease', { id, waitMs: askedMs, capMs })
-    if (waitMs <= 0) return countUseless()
-    const restMs = Math.min(waitMs, leaseMs) + AFTER_LEASE_MS * random()
-    await member.waiting.sleep(Math.min(restMs, share.timeoutMs, patienceMs), signal)
-    patienceMs -= Math.max(SHORTEST_WAIT_MS, member.nowMs() - startMs)
-    return answer()
-  }
-
-  function outcomeIfHeld({ record: stored }: Verdict<'held'>): FetchOutcome | null {
-    member.receive(stored, 'take')
-    const { newest } = member.state
-    const { fence } = stored
-    if (newest?.head.fence === fence) {
-      if (precedesAct(newest)) return null
-      // A refusal holds until an operator lifts it; another failure is over after the wait.
-      if (newest.record.kind === 'permanent') return outcomeOf(newest, member.moment())
-      const waitMs = waitLeftMs(newest, member.nowMs())
-      if (waitMs > 0) return putOff(newest.record, waitMs)
+  async function after(reply: Acquired & { atMs: number }, trip: Trip): Promise<Step> {
+    if (reply.verdict === 'yours') return askForAll(trip, reply.atMs)
+    if (reply.verdict === 'newer') {
+      const taken = link.take(reply.record)
+      if (taken === 'useless') trip.useless += 1
+      trip.isAnew = false
+      return (taken === 'same' ? takeKnown({ isAnew: true }) : null) ?? undefined
     }
-    member.state = { ...member.state, unusableFence: fence }
-    return null
+    const { lease, leftMs } = reply
+    if (LIVE_LEASE.test(lease) && leftMs <= MAX_LEASE_MS) {
+      // The time has been planned for being alone: nobody is waited for.
+      return plan !== null && !act.stands() ? null : waitForOther(lease, { leftMs, trip })
+    }
+    const wait = waits.read(lease)
+    if (wait !== null) return wait
+    link.discard(lease)
+    trip.useless += 1
+    return undefined
   }
 
-  function outcomeIfPaused({ record: stored, waitMs }: Verdict<'paused'>): FetchOutcome | null {
-    const record = member.open(stored)
-    const capMs = record === null ? 0 : PAUSE_MS
-    const leftMs = noteHold('pause', { id: stored.fence, waitMs, capMs })
-    if (record === null || leftMs <= 0) return null
-    // All other hosts ask before the one that has just failed.
-    const laterMs = record.by === host ? AFTER_LEASE_MS : AFTER_LEASE_MS * random()
-    return putOff(record, leftMs + laterMs)
+  /** Another host asks: waits for its answer, or the end of its lease. */
+  async function waitForOther(
+    lease: string,
+    { leftMs, trip }: { leftMs: number; trip: Trip },
+  ): Promise<Step> {
+    const fromMs = link.bootMs()
+    const usableMs = usableLeftMs(keeper.state(), clock.now())
+    const patienceMs = Math.min(PATIENCE_IN_LEASES * leaseMs(), usableMs > 0 ? usableMs / 2 : Infinity)
+    trip.patienceMs = Math.min(trip.patienceMs, patienceMs)
+    await options.sleep(Math.min(leftMs + AFTER_LEASE_MS * random(), trip.patienceMs), trip.signal)
+    trip.patienceMs -= link.bootMs() - fromMs
+    if (trip.patienceMs > 0 || trip.signal.aborted || link.isNew()) return undefined
+    link.discard(lease)
+    throw new StoreError('lost', 'Another host has held the lease for too long')
   }
 
-  function putOff(record: SharedRecord, retryAfterMs: number): FetchOutcome {
-    if (record.kind !== 'transient') return postponed(retryAfterMs)
-    const { reason, detail } = record
-    return postponed(retryAfterMs, { ...askerOf(record, host), reason, detail })
+  /** Asks the service under the lease, and writes what it says to the store. Undefined: the lease had become too old before. */
+  async function askForAll(trip: Trip, takenAtMs: number): Promise<Step> {
+    const asked = await request({ ...trip, takenAtMs }, requesting())
+    if (asked === null) {
+      trip.useless += 1
+      return undefined
+    }
+    plan = null
+    const { outcome, own, kept } = asked
+    if (own !== null) {
+      hold(own, 'asked')
+      await link.write().catch(telemetry.failed)
+      log('info', 'Asked the service for the fleet', { event: 'share-asked', hosts: link.hosts() })
+      return toldOwn(outcome)
+    }
+    const { id } = trip
+    if (kept !== null) waits.isOwn(id)
+    // If this fails, the lease ends by itself.
+    const written = await link
+      .call((drop) => store.write({ drop, id, record: null, kept }))
+      .catch(telemetry.failed)
+    if (written?.record) link.take(written.record)
+    return outcome
   }
+
+  /** The store is of no use: the request is put off to the time that is planned for this host, and then made. */
+  async function alone(trip: Trip): Promise<FetchOutcome> {
+    const { asks, whenAlone } = share
+    if (!asks || (whenAlone === 'wait' && !act.stands())) {
+      const detail = 'The shared store cannot be used, and this host is not to ask by itself'
+      return postponed(LOOK_EVERY_MS, { reason: asks ? 'share-lost' : 'not-asked', detail })
+    }
+    const inMs = act.stands() ? 0 : planned(trip.attempt).atMs - link.bootMs()
+    if (inMs > 0) return postponed(Math.min(LOOK_EVERY_MS, inMs))
+    const asked = await request({ ...trip, id: randomHex(8), takenAtMs: Infinity }, requesting())
+    plan = null
+    if (asked === null || asked.own === null) return asked?.outcome ?? postponed(0)
+    hold(asked.own, 'alone')
+    return toldOwn(asked.outcome)
+  }
+
+  /** An urgent plan may come before one that is not. */
+  function planned({ cause }: Attempt): Plan {
+    const isUrgent = cause === 'client'
+    if (plan !== null && (plan.isUrgent || !isUrgent)) return plan
+    const nowMs = link.bootMs()
+    // Another host's lease may be waited for: the token must live as long.
+    const withinMs = spreadMs({
+      leftMs: usableLeftMs(keeper.state(), clock.now()) - leaseMs(),
+      hosts: link.hosts(),
+      isUrgent,
+    })
+    plan = { atMs: Math.min(plan?.atMs ?? Infinity, nowMs + random() * withinMs), isUrgent }
+    telemetry.alone({ spreadMs: Math.round(withinMs), inMs: Math.round(plan.atMs - nowMs) })
+    return plan
+  }
+
+  function hold(own: Known, how: 'asked' | 'alone'): void {
+    act.end()
+    link.setOwn(own)
+    telemetry.counted(how)
+  }
+
+  /** The outcome of this host's own request, with the text that is saved. A larger record that has come is told instead. */
+  function toldOwn(outcome: FetchOutcome): FetchOutcome {
+    const isForAll = outcome.kind === 'ok' || outcome.kind === 'permanent'
+    return isForAll && !link.isNew() ? { ...outcome, known: formatKnown(link.known(), around()) } : outcome
+  }
+
+  return { make, knownOutcome, adopted }
+}
+
+/** The waits that hosts whose request failed keep in place of their lease. */
+function createWaits(
+  options: Pick<AttemptOptions, 'seal' | 'link' | 'telemetry' | 'random' | 'host'> & {
+    readonly act: ReturnType<typeof createAct>
+  },
+) {
+  const { seal, link, telemetry, random, host, act } = options
+  /** The one that was seen last: it delays this host no longer than it says itself, counted from then. */
+  let held = { id: '', untilMs: 0 }
+  let ownId = ''
+
+  return {
+    /** Of the last attempt of this host that failed. */
+    isOwn(id: string): void {
+      ownId = id
+    },
+    /** Why no host is to ask, and until when; null: the text is of no use, or an act goes through it. */
+    read(text: string): Postponed | null {
+      const wait = seal.open('lease', text)
+      if (wait === null) telemetry.unreadable()
+      if (wait === null || !isOfUse(wait, link.storeMs()) || !isLarger(wait, link.known())) return null
+      const { id, at, end, reason, detail, by } = wait
+      if (act.overrules({ sentAtMs: at - link.storeMs(0), reason })) return null
+      const nowMs = link.bootMs()
+      if (held.id !== id) held = { id, untilMs: nowMs + end - at }
+      const leftMs = Math.min(end - link.storeMs(), held.untilMs - nowMs)
+      const laterMs = AFTER_LEASE_MS * (id === ownId ? 1 : random())
+      const askedBy = by === host ? {} : { askedBy: by }
+      return leftMs > 0 ? postponed(leftMs + laterMs, { reason, detail, ...askedBy }) : null
+    },
+  }
+}
+
+/** The time until which the token in use can be used, from now; 0: there is none. */
+function usableLeftMs(state: TokenState, now: Instant): number {
+  const token = usableToken(state, now)
+  return token === null ? 0 : usableUntilMs(token) - now.bootMs
 }
 
 function postponed(retryAfterMs: number, more: Partial<Postponed> = {}): Postponed {
   return { kind: 'postponed', retryAfterMs, ...more }
-}
-
-/** Asks the service under the lease, and writes the answer to the store. Null: the lease or the answer came too late. */
-async function askForAll(
-  member: Member,
-  { fence, nowMs, takenAtMs, leaseMs }: Verdict<'yours'> & { takenAtMs: number; leaseMs: number },
-  { attempt, signal }: { attempt: Attempt; signal: AbortSignal },
-): Promise<FetchOutcome | null> {
-  const { store, seal, telemetry, log } = member
-  const { fetchToken, requestTimeoutMs, retry } = member.service()
-  // The waits were over, or what this host writes replaces them.
-  member.state = { ...member.state, holds: NO_HOLDS }
-  await attempt.beforeRequest()
-  // The host was suspended, or its disk stood still: the request might outlive the lease.
-  if (member.nowMs() - takenAtMs > requestTimeoutMs / 2) return null
-  const outcome = await fetchToken(signal, attempt)
-  if (signal.aborted || outcome.kind === 'postponed') {
-    await store.release(null).catch(telemetry.failed)
-    return outcome
-  }
-  const { record, waitMs } = recordOf(outcome, { newest: member.state.newest, retry }, member.moment())
-  const obtainedAtMs = member.nowMs()
-  const atMs = Math.floor(nowMs + obtainedAtMs - takenAtMs)
-  const head = { fence, atMs, notBeforeMs: waitMs === 0 ? 0 : atMs + waitMs }
-  const sealed = { ...head, sealed: seal.encrypt(record, head) }
-  if (!isForAll(record)) {
-    // If the release fails, the lease ends by itself.
-    await store.release({ ...sealed, pauseMs: PAUSE_MS }).catch(telemetry.failed)
-    return outcome
-  }
-  const known = { head, record, obtainedAtMs }
-  const request = { ...sealed, ttlMs: keptMs(known, obtainedAtMs), isClientPaced: attempt.cause === 'client' }
-  try {
-    const put = await store.put(request).catch((error: unknown) => {
-      // On a host that was paused the command has timed out, whatever the store did: after the lease it writes once more.
-      if (!(error instanceof StoreError) || member.nowMs() < takenAtMs + leaseMs) throw error
-      return store.put(request)
-    })
-    if (put.verdict === 'stale' && put.record?.fence !== fence) {
-      if (put.record !== null) member.receive(put.record, 'take')
-      // A record of no use was written meanwhile.
-      if (member.state.unusableFence === put.record?.fence) {
-        keepOwn(member, known)
-        await store.release(null)
-        return outcome
-      }
-      telemetry.staleWrite(fence)
-      return member.takeDelivery()
-    }
-    const hosts = put.verdict === 'stored' ? put.hosts : 0
-    member.state = afterOwnRecord(member.state, known)
-    if (hosts > 0) member.state = { ...member.state, hosts }
-    telemetry.counted('asked')
-    log('info', 'Asked the service for the fleet', { event: 'share-asked', fence, hosts })
-  } catch (error) {
-    telemetry.failed(error)
-    keepOwn(member, known)
-    return outcome
-  }
-  return { ...outcome, known: String(fence) }
-}
-
-/** A transient failure is the asker's own, also once the store can be used again. */
-function keepOwn(member: Member, { record, obtainedAtMs }: Answer): void {
-  if (record.kind === 'transient') return
-  member.state = { ...member.state, own: { record: { ...record, isAlone: true }, obtainedAtMs } }
-}
-
-/** The store cannot be used: the request is put off to the time that is planned for this host, and then made. */
-async function askAlone(member: Member, attempt: Attempt, signal: AbortSignal): Promise<FetchOutcome> {
-  const { keeper, random, telemetry } = member
-  const { asks, whenAlone } = member.share
-  // Other credentials are an operator's act, too.
-  const isAct = attempt.cause === 'operator' || attempt.cause === 'reload'
-  if (!asks || (whenAlone === 'wait' && !isAct)) {
-    const detail = 'The shared store cannot be used, and this host is not to ask by itself'
-    return postponed(SYNC_EVERY_MS, { reason: asks ? 'share-lost' : 'not-asked', detail })
-  }
-  if (!isAct) {
-    const isUrgent = keeper.state().rejection !== null || isOthersToken(keeper.state())
-    const { usableUntilMs, nowMs } = member.moment()
-    // Another host's lease may be waited for: the token must live as long.
-    const plannedUntilMs = usableUntilMs && usableUntilMs - leaseMsOf(member)
-    const draw = { isUrgent, drawn: random() }
-    const planned = afterPlanned(member.state, draw, { usableUntilMs: plannedUntilMs, nowMs })
-    const { inMs, spreadMs } = planned
-    member.state = planned.state
-    telemetry.alone({ spreadMs: Math.round(spreadMs), inMs: Math.round(inMs) })
-    if (inMs > 0) return postponed(Math.min(SYNC_EVERY_MS, inMs))
-  }
-  member.state = { ...member.state, plan: null }
-  await attempt.beforeRequest()
-  const { fetchToken, retry } = member.service()
-  const outcome = await fetchToken(signal, attempt)
-  if (signal.aborted || (outcome.kind !== 'ok' && outcome.kind !== 'permanent')) return outcome
-  telemetry.counted('alone')
-  const { record } = recordOf(outcome, { newest: member.state.newest, retry }, member.moment())
-  keepOwn(member, { record, obtainedAtMs: member.nowMs() })
-  return outcome
 }

@@ -13,6 +13,7 @@ const CLOCK_OFF_MS = 2_000
 const SHORT_MS = 1_000
 /** The longest wait for the subscription, which takes milliseconds, as the refusal of a wrong password does. */
 const SUBSCRIBE_MS = 5_000
+const WRITE_EVERY_MS = 100
 
 /** Reports what the store is and whether this host may use it. Never throws for anything that the store does. */
 export async function checkStore(
@@ -21,7 +22,7 @@ export async function checkStore(
 ): Promise<Finding[]> {
   // A name that no account has.
   const accountKey = `check-${randomHex(16)}`
-  const store = await openRedisStore(share, { ...surroundings, accountKey, host: 'check' })
+  const store = await openRedisStore(share, { ...surroundings, accountKey })
   try {
     const server = describe(await store.info())
     if (server.some(({ level }) => level === 'fault')) return server
@@ -35,7 +36,7 @@ export async function checkStore(
   } catch (error) {
     return [faultOf(asStoreError(error), share)]
   } finally {
-    // Every key but one expires by itself within a moment.
+    // Every key expires by itself within half a minute.
     await store.forget().catch(asStoreError)
     store.close()
   }
@@ -78,23 +79,23 @@ function describe(info: string): Finding[] {
 /** Uses every right that a host needs. Resolves with the lead of the store's clock over this host's, in ms. */
 async function tryAll(store: Store, clock: Clock): Promise<number> {
   const stop = new AbortController()
-  const subscribed = new AbortController()
-  const watching = store.watch(
-    { onRecord: ignore, onReleased: ignore, onSubscribed: () => subscribed.abort() },
-    stop.signal,
-  )
+  const heard = new AbortController()
+  const watching = store.watch({ onMessage: () => heard.abort(), onConnection: () => undefined }, stop.signal)
   try {
-    const ignored = { record: 0, lease: '', pause: 0, pace: false }
-    const fences = { adoptedFence: 0, highestFence: 0, ignored }
-    const lease = await store.acquireLease({ cause: 'client', leaseMs: SHORT_MS, ...fences })
-    if (lease.verdict !== 'yours') throw new StoreError('lost', `it answered ${lease.verdict} to a new name`)
-    const head = { fence: lease.fence, atMs: lease.nowMs, notBeforeMs: 0 }
-    await store.put({ ...head, sealed: '', ttlMs: SHORT_MS, isClientPaced: true })
+    await store.contact
+    const known = { fence: 0, id: randomHex(8) }
+    const request = { drop: null, known, id: known.id }
+    const { verdict } = await store.acquire({ ...request, leaseMs: SHORT_MS })
+    if (verdict !== 'yours') throw new StoreError('lost', `it answered ${verdict} to a new name`)
     const beforeMs = clock.now().wallMs
-    const { nowMs } = await store.read({ known: 0, highestFence: 0 })
+    const { nowMs } = await store.look(request)
     const aheadMs = nowMs - (beforeMs + clock.now().wallMs) / 2
-    await clock.sleep(SUBSCRIBE_MS, subscribed.signal)
-    if (!subscribed.signal.aborted)
+    for (let fence = 1; fence * WRITE_EVERY_MS <= SUBSCRIBE_MS && !heard.signal.aborted; fence += 1) {
+      const record = { text: `${fence} ${known.id} x`, keepMs: SHORT_MS }
+      await store.write({ ...request, record, kept: null })
+      await clock.sleep(WRITE_EVERY_MS, heard.signal)
+    }
+    if (!heard.signal.aborted)
       throw new StoreError('denied', 'the subscription was refused, or took too long')
     return aheadMs
   } finally {
@@ -102,5 +103,3 @@ async function tryAll(store: Store, clock: Clock): Promise<number> {
     await watching
   }
 }
-
-const ignore = (): void => undefined

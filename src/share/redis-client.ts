@@ -142,19 +142,18 @@ const HINTS: readonly (readonly [RegExp, string, boolean])[] = [
   ],
   [/unable to (get|verify)|self.signed/, 'name the file of its authority in share.tls.caFile', true],
   [/does not match certificate/, 'set share.tls.serverName to a name in its certificate', true],
-  [/alert/, 'it refuses the certificate of this host: check share.tls.certFile and share.tls.keyFile', true],
+  [/alert/, 'it refuses the certificate of this host: check share.tls.certFile and share.tls.key', true],
   // The reset that follows such an alert may come before it is read.
   [
     /ECONNRESET|EPIPE/,
-    'if it lasts, the server may want a certificate of this host: share.tls.certFile and share.tls.keyFile',
+    'if it lasts, the server may want a certificate of this host: share.tls.certFile and share.tls.key',
     true,
   ],
   [/Protocol error|RESP type/, 'if the server speaks TLS, set share.tls to true', false],
 ]
 
 function kindOf(message: string): StoreErrorKind {
-  if (/\b(NOAUTH|WRONGPASS|NOPERM)\b|user executing the script can't/.test(message)) return 'denied'
-  return /Command timed out/.test(message) ? 'slow' : 'lost'
+  return /\b(NOAUTH|WRONGPASS|NOPERM)\b|user executing the script can't/.test(message) ? 'denied' : 'lost'
 }
 
 /** A cluster reports that no node can be reached, and why as a further error inside. */

@@ -108,7 +108,7 @@ async function play(world: World, step: Step): Promise<void> {
 describe('scenarios', () => {
   // The daemon imports them when it first needs them; the fake clock cannot wait for that.
   beforeAll(async () => {
-    await Promise.all([import('p-retry'), import('../../src/share/share-token.ts')])
+    await Promise.all([import('p-retry'), import('../../src/share/fleet.ts')])
   })
 
   test('there are many, and each has a name of its own', () => {

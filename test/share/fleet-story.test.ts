@@ -49,7 +49,7 @@ const steps = fc.oneof(
     effects: fc.integer({ min: 0, max: 8 }),
     turns: fc.integer({ min: 0, max: 24 }),
   }),
-  step(2, ['lose'], { kind: fc.constantFrom('lost', 'slow', 'denied'), host: fc.option(host) }),
+  step(2, ['lose'], { kind: fc.constantFrom('lost', 'denied'), host: fc.option(host) }),
   step(5, ['find', 'find', 'flush', 'mute', 'unmute', 'endLease']),
 )
 
@@ -80,7 +80,7 @@ test.for(seeds)(
           await world.end()
         }
       }),
-      { numRuns: runs, seed: storySeed },
+      { numRuns: runs, seed: storySeed, endOnFailure: process.env['KYC_STORY_QUICK'] === '1' },
     )
   },
 )
@@ -174,10 +174,13 @@ describe('of three hosts with saved state', () => {
     expect(new Set(world.tokens()).size).toBe(1)
   })
 
-  test('a host that knew of a shared refusal asks when it gets the credentials again, however soon', async () => {
+  test('a host that gets refused credentials again asks once the refusal is older than a minute', async () => {
     await play(wait(1_000), answer('refused'), { do: 'reload', host: 0, credentials: 'two' }, wait(1_000))
     await play({ do: 'reload', host: 0, credentials: 'one' }, answer('long'), wait(1_000))
     const before = world.requests()
+    await play({ do: 'reload', host: 0, credentials: 'two' }, wait(1_000))
+    expect(world.requests()).toBe(before)
+    await play({ do: 'reload', host: 0, credentials: 'one' }, wait(60_000))
     await play({ do: 'reload', host: 0, credentials: 'two' }, wait(1_000))
     expect(world.requests()).toBe(before + 1)
     expect(world.tokens()[0]).not.toBe(world.tokens()[1])

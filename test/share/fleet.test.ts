@@ -1,116 +1,507 @@
-import { expect, it, onTestFinished, vi } from 'vitest'
-import type { Config } from '../../src/config/config.ts'
-import { Secret } from '../../src/lib/secret.ts'
-import { createFleet, type Sharing } from '../../src/share/fleet.ts'
-import { createSeal, type Seal } from '../../src/share/seal.ts'
-import type { Attempt, FetchOutcome } from '../../src/token/outcome.ts'
-import { initialState, type TokenState } from '../../src/token/state.ts'
-import { createShareWorld, POLICY, SHARE } from '../support/share-world.ts'
+// One token for a fleet: who asks, who waits, who takes over, and what every loss, act and race leads to; real keepers on a fake clock.
+import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
+import { StoreError } from '../../src/share/store.ts'
+import type { ServiceOutcome } from '../../src/token/outcome.ts'
+import { phaseOf } from '../../src/token/state.ts'
+import { failures } from '../support/failures.ts'
+import {
+  createShareWorld,
+  eventsOf,
+  refresh,
+  reject,
+  tokensOf,
+  type Host,
+  type ShareWorld,
+} from '../support/share-world.ts'
 
-const baseUrl = 'https://service.test'
-const configOf = (apiSecret: string) => ({
-  baseUrl,
-  service: { description: null },
-  credentials: { apiKey: new Secret('key'), apiSecret: new Secret(apiSecret) },
-  share: { ...SHARE, host: 'this', key: null },
-  request: { timeoutMs: 15_000 },
-  retry: POLICY,
-})
+const SECOND = 1_000
+const MINUTE = 60 * SECOND
+const HOUR = 60 * MINUTE
+const outage: ServiceOutcome = { kind: 'transient', reason: 'server-error', detail: '503', status: 503 }
+const busy: ServiceOutcome = {
+  kind: 'transient',
+  reason: 'rate-limited',
+  detail: '429',
+  status: 429,
+  retryAfterMs: 10 * MINUTE,
+}
+const lost = new StoreError('lost', 'connect ECONNREFUSED')
 
-const sealOf = (secret: string): Seal => createSeal({ ...configOf(secret), description: null, key: null })
-
-function sharing({
-  saved = { fence: 0, hosts: 0 },
-  state: change = {},
-}: { saved?: { fence: number; hosts: number }; state?: Partial<TokenState> } = {}) {
-  const { clock, server } = createShareWorld()
-  /** An answer of the store waits for it. */
-  const read = Promise.withResolvers<void>()
-  const closed: string[] = []
-  const offer = vi.fn<(outcome: FetchOutcome) => boolean>(() => true)
-  const state = { ...initialState({ baseUrl, credentialsId: 'one' }, clock.now()), ...change }
-  const fleet = createFleet({
-    clock,
-    random: () => 0.5,
-    log: () => undefined,
-    openStore: (_config, { accountKey }) => {
-      const store = server.connect('this')
-      return Promise.resolve({
-        ...store,
-        async read(known) {
-          const contents = await store.read(known)
-          await read.promise
-          return contents
-        },
-        close() {
-          closed.push(accountKey)
-          store.close()
-        },
-      })
-    },
-    saved: () => saved,
-    keeper: { offer, state: () => state, policy: () => POLICY },
-  })
-  const session = (secret: string): Sharing => {
-    const fetchToken = () => new Promise<FetchOutcome>(() => undefined)
-    return fleet.sharing(configOf(secret) as unknown as Config, secret, fetchToken)
-  }
-  const stop = new AbortController()
-  const running: { promise?: Promise<void> } = {}
-  onTestFinished(async () => {
-    stop.abort()
-    read.resolve()
-    await running.promise
-  })
-  return {
-    clock,
-    server,
-    fleet,
-    offer,
-    read,
-    closed,
-    session,
-    use: async (secret: string): Promise<void> => {
-      session(secret).use()
-      running.promise ??= fleet.run(stop.signal)
-      await clock.settle()
-    },
-  }
+let world: ShareWorld
+const start = (options?: Parameters<typeof createShareWorld>[0]): void => {
+  world = createShareWorld(options)
+  onTestFinished(() => world.stop())
+}
+beforeEach(() => start())
+const settle = (): Promise<void> => world.clock.advance(SECOND)
+const phases = (hosts: readonly Host[]): string[] => [
+  ...new Set(hosts.map(({ keeper }) => phaseOf(keeper.state(), keeper.now()))),
+]
+/** The requests in the fullest second. */
+const peak = (asked: ShareWorld['asked']): number => {
+  const seconds = asked.map(({ atMs }) => Math.floor(atMs / SECOND))
+  return Math.max(0, ...seconds.map((one) => seconds.filter((other) => other === one).length))
 }
 
-it.each([
-  ['is offered', 'one', 1],
-  ['is not offered after a reload with other credentials', 'other', 0],
-])('a record whose read was under way %s', async (_what, last, offers) => {
-  const { clock, server, offer, read, use } = sharing()
-  const atMs = clock.now().wallMs
-  const head = { fence: atMs, atMs, notBeforeMs: 0 }
-  const seal = sealOf('one')
-  const life = { lifeMs: 3_600_000, expirySource: 'jwt', ageMs: 0 } as const
-  server.plant({
-    ...head,
-    sealed: seal.encrypt({ kind: 'ok', by: 'other', accessToken: 't', ...life }, head),
+describe('a fleet', () => {
+  test('of 20 hosts asks once for the boot and once for each rotation', async () => {
+    const hosts = world.hosts(20)
+    await settle()
+    expect(world.asked).toHaveLength(1)
+    await world.clock.advance(3 * HOUR)
+    expect(tokensOf(hosts)).toHaveLength(1)
+    expect(world.asked.length).toBeGreaterThanOrEqual(5)
+    expect(world.asked.length).toBeLessThanOrEqual(6)
+    expect(hosts.flatMap((host) => eventsOf(host, 'share-lost'))).toEqual([])
+    expect(hosts[0]?.share.status()).toMatchObject({ state: 'connected', hosts: 20, lastError: null })
   })
-  await use('one')
-  await use(last)
-  read.resolve()
-  await clock.settle()
-  expect(offer).toHaveBeenCalledTimes(offers)
+
+  test('whose clocks are an hour apart sees the expiry of the token at the same moment, also on a host that starts later', async () => {
+    const hosts = [-HOUR, -SECOND, 0, SECOND, HOUR].map((clockAheadMs) => world.host({ clockAheadMs }))
+    await world.clock.advance(10 * MINUTE)
+    hosts.push(world.host())
+    await settle()
+    expect(world.asked).toHaveLength(1)
+    const left = hosts.map(({ keeper }) => (keeper.state().token?.expiresAtMs ?? 0) - keeper.now().bootMs)
+    expect(Math.max(...left) - Math.min(...left)).toBeLessThanOrEqual(SECOND)
+    expect(left[0]).toBeGreaterThan(49 * MINUTE)
+  })
+
+  test('that misses every message has the new token on each host within 15 s', async () => {
+    const hosts = world.hosts(3)
+    await settle()
+    world.server.push(false)
+    await refresh(hosts[0]!)
+    await world.clock.advance(15 * SECOND)
+    expect(tokensOf(hosts)).toHaveLength(1)
+    expect(world.asked).toHaveLength(2)
+    expect(hosts.map(({ share }) => share.sample().outcomes)).toEqual([
+      { asked: 2, adopted: 0, alone: 0 },
+      { asked: 0, adopted: 2, alone: 0 },
+      { asked: 0, adopted: 2, alone: 0 },
+    ])
+    expect(eventsOf(hosts[1]!, 'share-adopted').at(-1)).toMatchObject({ level: 'debug', by: 'host-1' })
+  })
+
+  test('is not kept busy by messages: each host looks at most four times a second', async () => {
+    const hosts = world.hosts(2)
+    await settle()
+    let looks = 0
+    world.server.onStep = () => (looks += 1)
+    for (let count = 0; count < 1_000; count += 1) {
+      world.server.message()
+      await world.clock.advance(10)
+    }
+    expect(looks).toBeLessThanOrEqual(hosts.length * (4 * 10 + 2))
+  })
+
+  test('has two hosts of one name like any others', async () => {
+    const hosts = [world.host({ host: 'same' }), world.host({ host: 'same' })]
+    await settle()
+    await refresh(hosts[0]!)
+    await refresh(hosts[1]!)
+    await settle()
+    expect(world.asked).toHaveLength(3)
+    expect(tokensOf(hosts)).toHaveLength(1)
+  })
 })
 
-it('credentials that are not used after all leave the session as it is, and their own connection is closed', async () => {
-  const { clock, fleet, closed, session, use } = sharing({ saved: { fence: 0, hosts: 214 } })
-  await use('one')
-  session('one').drop()
-  const other = session('other')
-  void other.fetchToken(new AbortController().signal, {
-    cause: 'reload',
-    beforeRequest: () => Promise.resolve(),
-  } as unknown as Attempt)
-  await clock.settle()
-  expect(closed).toEqual([])
-  other.drop()
-  await clock.advance(2 * SHARE.timeoutMs)
-  expect(closed).toEqual([sealOf('other').accountKey])
-  expect(fleet.status()).toMatchObject({ hosts: 214 })
+describe('a failure of the service', () => {
+  test('for ten minutes costs at most 13 requests a minute, and one when it is over', async () => {
+    const hosts = world.hosts(20)
+    await settle()
+    world.answer(() => outage)
+    await world.clock.advance(41 * MINUTE)
+    for (const host of hosts) reject(host)
+    for (let minute = 0; minute < 10; minute += 1) {
+      const before = world.asked.length
+      await world.clock.advance(MINUTE)
+      expect(world.asked.length - before).toBeLessThanOrEqual(13)
+    }
+    world.answer(() => world.token())
+    const before = world.asked.length
+    await world.clock.advance(MINUTE)
+    expect(world.asked).toHaveLength(before + 1)
+    expect(phases(hosts)).toEqual(['ready'])
+  })
+
+  test('with Retry-After holds for all: none asks before, not even for reports', async () => {
+    const hosts = world.hosts(5)
+    await settle()
+    world.answer(() => busy)
+    await refresh(hosts[0]!)
+    for (const host of hosts) reject(host)
+    await world.clock.advance(10 * MINUTE - 5 * SECOND)
+    expect(world.asked).toHaveLength(2)
+    world.answer(() => world.token())
+    await world.clock.advance(MINUTE)
+    expect(world.asked).toHaveLength(3)
+    expect(tokensOf(hosts)).toHaveLength(1)
+  })
+
+  test('that is the way of one host leaves the request to another after 5 s', async () => {
+    world.answer((host) => (host === 'host-1' ? failures.network : world.token()))
+    const hosts = world.hosts(3)
+    await settle()
+    expect(world.asked.map(({ host }) => host)).toEqual(['host-1'])
+    expect(hosts[1]?.keeper.state().postponement).toMatchObject({ reason: 'network', askedBy: 'host-1' })
+    await world.clock.advance(6 * SECOND)
+    expect(world.asked.map(({ host }) => host)).toEqual(['host-1', expect.not.stringContaining('host-1')])
+    expect(tokensOf(hosts)).toHaveLength(1)
+  })
+})
+
+describe('a refusal', () => {
+  test('is one request; who comes or is restarted within the hour takes it, who comes later asks once for all', async () => {
+    world.answer(() => failures.inactive)
+    const hosts = world.hosts(8)
+    await settle()
+    expect(world.asked).toHaveLength(1)
+    expect(phases(hosts)).toEqual(['refused'])
+    await world.clock.advance(10 * MINUTE)
+    hosts.push(world.host())
+    await settle()
+    const [first] = hosts
+    const state = first!.keeper.state()
+    await first!.stop()
+    const again = world.host({ host: 'host-1', state: { ...state, next: { cause: 'start', atMs: 0 } } })
+    await settle()
+    expect(phases([...hosts, again])).toEqual(['refused'])
+    expect(world.asked).toHaveLength(1)
+    await world.clock.advance(2 * HOUR)
+    expect(world.asked).toHaveLength(1)
+    hosts.push(world.host(), world.host())
+    await settle()
+    expect(world.asked).toHaveLength(2)
+    expect(phases([...hosts.slice(1), again])).toEqual(['refused'])
+  })
+
+  test('is lifted for all by one operator', async () => {
+    world.answer(() => failures.inactive)
+    const hosts = world.hosts(5)
+    await settle()
+    world.answer(() => world.token())
+    expect(await refresh(hosts[3]!)).toMatchObject({ kind: 'ok' })
+    await settle()
+    expect(world.asked).toHaveLength(2)
+    expect(tokensOf(hosts)).toHaveLength(1)
+    expect(phases(hosts)).toEqual(['ready'])
+  })
+})
+
+describe('an operator', () => {
+  test('who acts during another host’s request is answered by a later one, which all who acted before it share', async () => {
+    const hosts = world.hosts(5)
+    await settle()
+    const gates = [world.gate(), world.gate()]
+    let begun = 0
+    world.answer(async () => {
+      const number = begun
+      begun += 1
+      await gates[number]?.passed
+      return world.token()
+    })
+    const acts = [refresh(hosts[0]!)]
+    await settle()
+    acts.push(...hosts.slice(1).map(refresh))
+    await settle()
+    gates[0]!.open()
+    await settle()
+    gates[1]!.open()
+    expect((await Promise.all(acts)).map((outcome) => outcome?.kind)).toEqual(hosts.map(() => 'ok'))
+    await settle()
+    expect(world.asked).toHaveLength(3)
+    expect(tokensOf(hosts)).toHaveLength(1)
+  })
+
+  test('goes through a wait that was there before, and is told of one that came after', async () => {
+    const hosts = world.hosts(3)
+    await settle()
+    world.answer(() => busy)
+    expect(await refresh(hosts[0]!)).toMatchObject({ kind: 'transient' })
+    await settle()
+    expect(await refresh(hosts[1]!)).toMatchObject({ kind: 'transient', reason: 'rate-limited' })
+    expect(world.asked).toHaveLength(3)
+    const gate = world.gate()
+    world.answer(() => gate.passed.then(() => outage))
+    await settle()
+    const act = refresh(hosts[2]!)
+    await settle()
+    const other = refresh(hosts[0]!)
+    await settle()
+    gate.open()
+    await settle()
+    expect(await act).toMatchObject({ kind: 'transient', reason: 'server-error' })
+    expect(await other).toMatchObject({ reason: 'server-error' })
+    expect(world.asked.length).toBeLessThanOrEqual(5)
+    world.answer(() => world.token())
+    await world.clock.advance(11 * MINUTE)
+    expect(phases(hosts)).toEqual(['ready'])
+    expect(tokensOf(hosts)).toHaveLength(1)
+  })
+})
+
+describe('clients', () => {
+  test('cause one request in 30 s, whichever hosts they report to', async () => {
+    const hosts = world.hosts(10)
+    await world.clock.advance(MINUTE)
+    for (let round = 0; round < 12; round += 1) {
+      for (const host of hosts) reject(host)
+      await world.clock.advance(5 * SECOND)
+    }
+    expect(world.asked.length).toBeGreaterThanOrEqual(2)
+    expect(world.asked.length).toBeLessThanOrEqual(4)
+    expect(tokensOf(hosts)).toHaveLength(1)
+  })
+})
+
+describe('an asker', () => {
+  test.each(['dies', 'is paused'])(
+    'that %s is waited for until its lease ends, by one host that then asks',
+    async (how) => {
+      const hosts = world.hosts(5)
+      await settle()
+      const gate = world.gate()
+      onTestFinished(() => gate.open())
+      world.answer((name) => (name === 'host-1' ? gate.passed.then(() => world.token()) : world.token()))
+      void refresh(hosts[0]!)
+      await settle()
+      if (how === 'dies') hosts[0]!.kill()
+      await world.clock.advance(31 * SECOND)
+      for (const host of hosts.slice(1)) reject(host)
+      await world.clock.advance(20 * SECOND)
+      expect(world.asked).toHaveLength(3)
+      gate.open()
+      await world.clock.advance(20 * SECOND)
+      expect(tokensOf(how === 'dies' ? hosts.slice(1) : hosts)).toHaveLength(1)
+      expect(world.asked).toHaveLength(3)
+    },
+  )
+
+  test('that was suspended between lease and request begins again', async () => {
+    const host = world.host()
+    await settle()
+    let begun = 0
+    const beforeRequest = (): Promise<void> => {
+      begun += 1
+      if (begun === 1) world.clock.suspend(20 * MINUTE)
+      return Promise.resolve()
+    }
+    const { signal } = new AbortController()
+    const outcome = await host.share.fetchToken(signal, { cause: 'operator', beforeRequest })
+    expect(outcome.kind).toBe('ok')
+    expect({ begun, asked: world.asked.length }).toEqual({ begun: 2, asked: 2 })
+  })
+
+  test('whose answer comes after its time does not count it', async () => {
+    const host = world.host()
+    await settle()
+    world.answer(() => {
+      world.clock.suspend(30 * SECOND)
+      return world.token()
+    })
+    const before = host.token()
+    expect(await refresh(host)).toMatchObject({ kind: 'transient', reason: 'timeout' })
+    expect(host.token()).toBe(before)
+  })
+
+  test('that is stopped gives its lease back, so that another asks at once', async () => {
+    const hosts = world.hosts(2)
+    await world.clock.advance(MINUTE)
+    const gate = world.gate()
+    world.answer((name) => (name === 'host-1' ? gate.passed.then(() => failures.network) : world.token()))
+    void refresh(hosts[0]!)
+    await settle()
+    const stopped = hosts[0]!.stop()
+    await settle()
+    gate.open()
+    await stopped
+    expect(world.server.listeners()).toBe(1)
+    reject(hosts[1]!)
+    await settle()
+    expect(world.asked).toHaveLength(3)
+  })
+})
+
+describe('a store that is lost', () => {
+  test('takes no token away: each host asks at its own time, and all agree when it is back', async () => {
+    const hosts = world.hosts(20)
+    await settle()
+    world.server.fail(lost)
+    for (let minute = 0; minute < 90; minute += 1) {
+      await world.clock.advance(MINUTE)
+      expect(hosts.every((host) => host.token() !== null)).toBe(true)
+    }
+    for (const host of hosts) {
+      expect(eventsOf(host, 'share-lost')).toEqual([
+        expect.objectContaining({ remedy: expect.stringContaining('`kyc-tokend check`') }),
+      ])
+      expect(host.share.status()).toMatchObject({ state: 'alone', lastError: 'connect ECONNREFUSED' })
+    }
+    expect(world.asked.length).toBeGreaterThanOrEqual(21)
+    expect(world.asked.length).toBeLessThanOrEqual(1 + 20 * 3)
+    expect(peak(world.asked)).toBeLessThanOrEqual(3)
+    const before = world.asked.length
+    world.server.fail(null)
+    world.server.flush()
+    await world.clock.advance(15 * SECOND)
+    // One host may be due at the very moment.
+    expect(world.asked.length).toBeLessThanOrEqual(before + 1)
+    expect(tokensOf(hosts)).toHaveLength(1)
+    for (const host of hosts)
+      expect(host.share.status()).toMatchObject({ state: 'connected', lastError: null })
+  })
+
+  test('is told at once, and hosts without a token spread over 100 ms each', async () => {
+    world.answer(() => outage)
+    const hosts = world.hosts(40)
+    await world.clock.advance(20 * SECOND)
+    const before = world.asked.length
+    world.server.fail(lost)
+    await world.clock.settle()
+    for (const host of hosts) expect(host.share.status()).toMatchObject({ state: 'alone' })
+    world.answer(() => world.token())
+    await world.clock.advance(20 * SECOND)
+    expect(hosts.every((host) => host.token() !== null)).toBe(true)
+    expect(world.asked.length - before).toBe(40)
+    expect(peak(world.asked.slice(before))).toBeLessThanOrEqual(20)
+    world.server.fail(null)
+    await world.clock.advance(15 * SECOND)
+    expect(tokensOf(hosts)).toHaveLength(1)
+  })
+
+  test('after a report is replaced within a minute, and at once for an operator', async () => {
+    start({ lifeSeconds: 86_400 })
+    const hosts = world.hosts(20)
+    await world.clock.advance(5 * MINUTE)
+    world.server.fail(lost)
+    await world.clock.advance(MINUTE)
+    for (const host of hosts) reject(host)
+    await world.clock.advance(MINUTE)
+    expect(world.asked).toHaveLength(21)
+    expect(peak(world.asked)).toBeLessThanOrEqual(5)
+    await refresh(hosts[0]!)
+    expect(world.asked).toHaveLength(22)
+  })
+
+  test('gives the later of two tokens that were obtained alone to all, whichever host is back first', async () => {
+    const hosts = world.hosts(3)
+    await settle()
+    world.server.fail(lost)
+    await refresh(hosts[0]!)
+    await world.clock.advance(2 * SECOND)
+    await refresh(hosts[1]!)
+    const newest = hosts[1]!.token()
+    world.server.fail(lost, 'host-2')
+    world.server.fail(null)
+    await world.clock.advance(15 * SECOND)
+    world.server.fail(null, 'host-2')
+    await world.clock.advance(15 * SECOND)
+    expect(tokensOf(hosts)).toEqual([newest])
+    expect(world.asked).toHaveLength(3)
+  })
+
+  test.each([72, 0])(
+    'gives the token that was obtained %i ms later to all, though its host is 600 ms away',
+    async (ms) => {
+      const hosts = [world.host({ latencyMs: 300 }), world.host({ latencyMs: 20 })]
+      await world.clock.advance(5 * SECOND)
+      world.server.fail(lost)
+      await settle()
+      const acts = [refresh(hosts[1]!)]
+      await world.clock.advance(ms)
+      acts.push(refresh(hosts[0]!))
+      await settle()
+      await Promise.all(acts)
+      const [newest, other] = tokensOf(hosts)
+      expect(other).toBeDefined()
+      world.server.fail(null)
+      await world.clock.advance(16 * SECOND)
+      expect(tokensOf(hosts)).toHaveLength(1)
+      if (ms > 0) expect(tokensOf(hosts)).toEqual([newest])
+      expect(world.asked).toHaveLength(3)
+    },
+  )
+
+  test('has hosts that wait serve what they have, and say so', async () => {
+    const hosts = [world.host(), world.host({ whenAlone: 'wait' })]
+    await settle()
+    world.server.fail(lost)
+    await world.clock.advance(50 * MINUTE)
+    expect(world.asked.map(({ host }) => host)).toEqual(['host-1', 'host-1'])
+    expect(hosts[1]!.keeper.state().postponement).toMatchObject({ reason: 'share-lost' })
+    expect(hosts[1]!.token()).not.toBeNull()
+    expect(await refresh(hosts[1]!)).toMatchObject({ kind: 'ok' })
+  })
+
+  test('is not asked for by a host that never asks', async () => {
+    const host = world.host({ asks: false, whenAlone: 'wait' })
+    await world.clock.advance(MINUTE)
+    expect(host.keeper.state().postponement).toMatchObject({ reason: 'not-asked' })
+    const asker = world.host()
+    await settle()
+    expect(host.token()).toBe(asker.token())
+    await refresh(host)
+    expect(world.asked).toHaveLength(1)
+  })
+})
+
+describe('the clock of the store', () => {
+  test.each([-30 * SECOND, 10 * HOUR, -10 * MINUTE, -3 * 24 * HOUR])(
+    'is set by %i ms: all have one token of the right age 15 s after, and ask for the next as before',
+    async (ms) => {
+      const hosts = world.hosts(3)
+      await world.clock.advance(30 * MINUTE)
+      world.jumpStore(ms)
+      await world.clock.advance(16 * SECOND)
+      const late = world.host()
+      await settle()
+      const left = ({ keeper }: Host): number =>
+        (keeper.state().token?.expiresAtMs ?? Infinity) - keeper.now().bootMs
+      for (const host of [...hosts, late]) expect(left(host)).toBeLessThanOrEqual(30 * MINUTE)
+      expect(left(late)).toBeGreaterThan(29 * MINUTE)
+      expect(world.asked).toHaveLength(1)
+      await world.clock.advance(20 * MINUTE)
+      expect(world.asked).toHaveLength(2)
+      expect(tokensOf([...hosts, late])).toHaveLength(1)
+    },
+  )
+})
+
+describe('a host that is restarted', () => {
+  test('knows what it had: it takes nothing older, and gives it to an empty store', async () => {
+    const hosts = world.hosts(2)
+    await settle()
+    const old = world.server.text('record')!
+    await refresh(hosts[0]!)
+    await settle()
+    const newest = hosts[0]!.token()
+    const states = hosts.map(({ keeper }) => keeper.state())
+    await Promise.all(hosts.map((host) => host.stop()))
+    world.server.plant('record', { text: old, keepMs: HOUR })
+    const again = states.map((state) => world.host({ state }))
+    await world.clock.advance(20 * SECOND)
+    expect(tokensOf(again)).toEqual([newest])
+    expect(world.asked).toHaveLength(2)
+    expect(eventsOf(again[0]!, 'share-repaired').length + eventsOf(again[1]!, 'share-repaired').length).toBe(
+      1,
+    )
+  })
+
+  test('with a token that it obtained alone, or before it shared, gives it to all if it is the newest', async () => {
+    const hosts = world.hosts(2)
+    await settle()
+    world.server.fail(lost, 'host-1')
+    await refresh(hosts[0]!)
+    const { token, ...state } = hosts[0]!.keeper.state()
+    const unshared = { ...token!, known: null }
+    await hosts[0]!.stop()
+    for (const given of [token, unshared]) {
+      const again = world.host({ state: { ...state, token: given } })
+      await world.clock.advance(16 * SECOND)
+      expect(tokensOf([again, hosts[1]!])).toEqual([token?.accessToken])
+      await again.stop()
+    }
+    expect(world.asked).toHaveLength(2)
+  })
 })

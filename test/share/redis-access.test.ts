@@ -4,7 +4,6 @@ import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'
 import { createServer, type AddressInfo, type Socket } from 'node:net'
 import { join } from 'node:path'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { createSystemClock } from '../../src/lib/clock.ts'
 import { Secret } from '../../src/lib/secret.ts'
@@ -35,32 +34,37 @@ async function start(options: Parameters<typeof startRedis>[0] = {}): Promise<Re
 async function open(settings: StoreConfig): Promise<Store> {
   const store = await openRedisStore(settings, {
     accountKey: randomBytes(16).toString('hex'),
-    host: 'one',
     clock: createSystemClock(),
     random: Math.random,
   })
   onTestFinished(() => store.close())
   return store
 }
-const ignored = { record: 0, lease: '', pause: 0, pace: false }
-const fences = { adoptedFence: 0, highestFence: 0, ignored }
-const wish = { cause: 'refresh', leaseMs: 17_000, ...fences } as const
-const all = { known: 0, highestFence: 0 }
+const ID = '0123456789abcdef'
+const nothing = {
+  drop: null,
+  known: { fence: 0, id: '0'.repeat(16) },
+  id: ID,
+  leaseMs: 17_000,
+  record: null,
+  kept: null,
+}
 
-/** Takes the lease, writes, reads and listens: all that a host does. */
+/** Takes the lease, writes, looks and listens: all that a host does. */
 async function expectAllWorks(store: Store): Promise<void> {
-  const heard: number[] = []
-  await subscribe(store, { onRecord: ({ fence }) => heard.push(fence) })
-  const taken = await store.acquireLease(wish)
-  if (taken.verdict !== 'yours') throw new Error(taken.verdict)
-  const head = { fence: taken.fence, atMs: taken.nowMs, notBeforeMs: 0 }
-  await store.put({ ...head, sealed: 'box', ttlMs: 60_000, isClientPaced: true })
-  await expectUntil('the push', () => heard.includes(taken.fence))
-  expect((await store.read(all)).record).toMatchObject({ ...head, sealed: 'box' })
-  const again = await store.acquireLease({ ...wish, adoptedFence: taken.fence })
-  if (again.verdict !== 'yours') throw new Error(again.verdict)
-  await store.release({ ...head, sealed: 'why', pauseMs: 50 })
-  await store.restore({ ...head, fence: again.fence + 1, sealed: 'restored', ttlMs: 60_000 })
+  let heard = 0
+  await subscribe(store, { onMessage: () => (heard += 1) })
+  expect(await store.acquire(nothing)).toMatchObject({ verdict: 'yours' })
+  const text = `${Date.now()} ${ID} box`
+  expect(await store.write({ ...nothing, record: { text, keepMs: 60_000 } })).toMatchObject({ record: text })
+  await expectUntil('the message', () => heard > 0)
+  expect(await store.look(nothing)).toMatchObject({ record: text, hosts: 1 })
+  const kept = { text: `${Date.now()} ${ID} why`, keepMs: 5_000 }
+  await store.write({ ...nothing, kept })
+  expect(await store.acquire({ ...nothing, drop: text })).toMatchObject({
+    verdict: 'taken',
+    lease: kept.text,
+  })
 }
 async function errorOf(operation: Promise<unknown>): Promise<StoreError> {
   const error = await operation.then(
@@ -108,7 +112,7 @@ describe.skipIf(withoutRedis)('a store in Redis', () => {
     ] as const) {
       const store = await open(settingsOf(server, { tls: { ...tls, ...change } }))
       const message = expect.stringMatching(words) as string
-      expect(await errorOf(store.acquireLease(wish))).toMatchObject({ kind: 'lost', message })
+      expect(await errorOf(store.acquire(nothing))).toMatchObject({ kind: 'lost', message })
     }
   })
 
@@ -153,59 +157,62 @@ describe.skipIf(withoutRedis)('a store in Redis', () => {
     const store = await open(cluster ? { ...settings, servers: [{ host: '127.0.0.1', port }] } : settings)
     await expectAllWorks(store)
     expect(server.cli('acl', 'log')).toBe('')
-    expect(server.cli('-n', String(database), 'keys', '*')).toContain('kyc-tokend:1:{')
+    expect(server.cli('-n', String(database), 'keys', '*')).toContain('kyc-tokend:2:{')
   })
 
   test('denies a wrong password, also after it has closed the connection, a host without one, and a user without a right', async () => {
     const server = await start({ args: ['--requirepass', 'right'] })
     const store = await open(settingsOf(server, { password: new Secret('wrong') }))
     for (let attempt = 0; attempt < 3; attempt += 1) {
-      const error = await errorOf(store.acquireLease(wish))
+      const error = await errorOf(store.acquire(nothing))
       expect(error).toMatchObject({ kind: 'denied', message: expect.stringContaining('WRONGPASS') })
       expect(error.message).not.toContain('wrong')
     }
     server.cli('-a', 'right', 'acl', 'setuser', 'kyc', 'on', '>a-password', '~*', '&*', '+@all', '-set')
     for (const user of [{}, { user: 'kyc', password: new Secret('a-password') }])
-      expect((await errorOf((await open(settingsOf(server, user))).acquireLease(wish))).kind).toBe('denied')
+      expect((await errorOf((await open(settingsOf(server, user))).acquire(nothing))).kind).toBe('denied')
   })
 
   test('is lost without a listener, and found again', async () => {
     const server = await start()
     const store = await open(settingsOf(server))
-    await store.read(all)
+    await store.look(nothing)
     await server.kill()
-    const error = await expectUntil('the loss', () => errorOf(store.read(all)).catch(() => false as const))
+    const error = await expectUntil('the loss', () =>
+      errorOf(store.look(nothing)).catch(() => false as const),
+    )
     expect(error.kind).toBe('lost')
     await server.start()
-    await expectUntil('the return', () => store.read(all).catch(() => false as const))
+    await expectUntil('the return', () => store.look(nothing).catch(() => false as const))
   })
 
-  test('is slow where a command takes longer than share.timeout, then lost: its socket is closed', async () => {
+  test('is lost where a command takes longer than share.timeout, and its socket is closed', async () => {
     const server = await start()
     const store = await open(settingsOf(server, { timeoutMs: 200 }))
-    await store.read(all)
+    await store.look(nothing)
     onTestFinished(() => server.signal('SIGCONT'))
     server.signal('SIGSTOP')
-    expect(await errorOf(store.acquireLease(wish))).toMatchObject({ kind: 'slow' })
-    await expectUntil(
-      'the socket to be closed',
-      async () => (await errorOf(store.acquireLease(wish))).kind === 'lost',
-    )
+    const words = async (): Promise<string> => (await errorOf(store.acquire(nothing))).message
+    expect(await words()).toContain('Command timed out')
+    await expectUntil('the socket to be closed', async () => !(await words()).includes('Command timed out'))
     server.signal('SIGCONT')
-    await expectUntil('the return', () => store.read(all).catch(() => false as const))
+    await expectUntil('the return', () => store.look(nothing).catch(() => false as const))
   })
 
   test('a subscription to a server that hangs is noticed and made again', async () => {
     const server = await start()
     const store = await open(settingsOf(server))
-    let subscribed = 0
-    await subscribe(store, { onSubscribed: () => (subscribed += 1) })
+    const connections: number[] = []
+    await subscribe(store, { onConnection: () => connections.push(Date.now()) })
     onTestFinished(() => server.signal('SIGCONT'))
+    const before = connections.length
     server.signal('SIGSTOP')
-    // Longer than the socket's limit and one ping: the connection must be given up, and made again afterwards.
-    await sleep(4_500)
+    await expectUntil('the loss to be told', () => connections.length > before)
     server.signal('SIGCONT')
-    await expectUntil('the next subscription', () => subscribed === 2)
+    await expectUntil('the next subscription', async () => {
+      const looked = await store.look(nothing).catch(() => null)
+      return looked?.hosts === 1
+    })
   })
 
   test.each([
@@ -215,9 +222,9 @@ describe.skipIf(withoutRedis)('a store in Redis', () => {
   ])('%s is lost to a lease and to a look, with its own words', async (_what, command, words) => {
     const server = await start()
     const store = await open(settingsOf(server))
-    await store.read(all)
+    await store.look(nothing)
     server.cli(...command)
-    for (const operation of [() => store.acquireLease(wish), () => store.read(all)]) {
+    for (const operation of [() => store.acquire(nothing), () => store.look(nothing)]) {
       const error = await expectUntil(words, async () => {
         const thrown = await errorOf(operation())
         return thrown.message.includes(words) && thrown
@@ -227,16 +234,18 @@ describe.skipIf(withoutRedis)('a store in Redis', () => {
   })
 })
 
+const reply = (...parts: string[]): string => `*${parts.length}\r\n${parts.join('\r\n')}`
 test.each<[string, string, string?]>([
   ['no array', ':1'],
-  ['no text at the end', '*8\r\n+read\r\n+1\r\n+1\r\n+1\r\n+1\r\n+1\r\n*0\r\n+1'],
-  ['an endless fence', '*8\r\n+read\r\n+1\r\n+1\r\n+1\r\n+1\r\n+1\r\n+1\r\n+1e999'],
-  ['another verdict', '*3\r\n+maybe\r\n+1\r\n+1'],
+  ['an array at the end', reply('+1', '+1', '+other', '+x', '*0')],
+  ['an endless number', reply('+1', '+1', '+other', '+x', '+1e999')],
+  ['a time that is none', reply('+soon', '+1', '+other', '+x', '+1')],
+  ['no time', reply('$-1', '+1', '+other', '+x', '+1')],
   ['an alert of TLS', '\x15\x03\x03', ': if the server speaks TLS, set share.tls to true'],
 ])('an answer that no script gives (%s) is a lost store', async (_what, answer, words = 'no script does') => {
   const redis = await startNonsenseRedis((socket) => socket.write(`${answer}\r\n`))
   const store = await open(settingsOf(redis))
-  for (const error of await Promise.all([errorOf(store.read(all)), errorOf(store.acquireLease(wish))]))
+  for (const error of await Promise.all([errorOf(store.look(nothing)), errorOf(store.acquire(nothing))]))
     expect(error).toMatchObject({ kind: 'lost', message: expect.stringContaining(words) })
 })
 

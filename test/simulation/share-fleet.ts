@@ -1,8 +1,8 @@
 // A fleet that shares one token, on one fake clock: the real schedule and the real sharing code, many times, against a store that goes away.
 import type { Clock, Instant } from '../../src/lib/clock.ts'
 import { Secret } from '../../src/lib/secret.ts'
-import { createSeal, type Seal, type SharedRecord } from '../../src/share/seal.ts'
-import { shareToken, type ShareToken } from '../../src/share/share-token.ts'
+import { createSeal, type Opened, type Seal } from '../../src/share/seal.ts'
+import { createSession, type Session } from '../../src/share/session.ts'
 import { StoreError } from '../../src/share/store.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
 import {
@@ -50,7 +50,7 @@ export interface ShareFleetRun {
 
 interface Host {
   state: TokenState
-  readonly share: ShareToken
+  share: Session
   /** Never aborted. Its own, as in a daemon: a signal looks through all of its listeners for each new one. */
   readonly life: AbortSignal
   /** Until when its last token could be used. */
@@ -84,11 +84,19 @@ export async function runShareFleet(options: ShareFleetOptions): Promise<ShareFl
     }),
   )
   /** Looks that find nothing new are left out: the loops sleep until the store is back. */
-  let looks: (() => void)[] = []
+  const looks = new Set<() => void>()
   const clock: Clock = {
     now,
     schedule: () => () => undefined,
-    sleep: () => new Promise((resolve) => looks.push(resolve)),
+    sleep: (_ms, signal) =>
+      new Promise((resolve) => {
+        const end = (): void => {
+          looks.delete(end)
+          resolve()
+        }
+        looks.add(end)
+        signal.addEventListener('abort', end, { once: true })
+      }),
   }
   const requestsMs: number[] = []
   const tokens = new Set<string>()
@@ -112,7 +120,13 @@ export async function runShareFleet(options: ShareFleetOptions): Promise<ShareFl
   }
 
   function createHost(index: number): Host {
-    const share = shareToken({
+    const host = {
+      state: initialState({ baseUrl: BASE_URL, credentialsId: 'one' }, now()),
+      life: new AbortController().signal,
+      servedUntilMs: Infinity,
+      nextMs: 0,
+    } as Host
+    host.share = createSession({
       store: server.connect(String(index)),
       seal,
       clock,
@@ -130,7 +144,6 @@ export async function runShareFleet(options: ShareFleetOptions): Promise<ShareFl
         cluster: false,
       },
       service: () => ({ fetchToken, requestTimeoutMs: 15_000, retry: POLICY }),
-      resumeState: { adoptedFence: 0, highestFence: 0, own: null, hosts: null },
       keeper: {
         offer(outcome) {
           if (host.state.inFlight !== null) return false
@@ -140,16 +153,9 @@ export async function runShareFleet(options: ShareFleetOptions): Promise<ShareFl
         },
         state: () => host.state,
         policy: () => POLICY,
+        isUsing: () => true,
       },
     })
-    const state = initialState({ baseUrl: BASE_URL, credentialsId: 'one' }, now())
-    const host: Host = {
-      share,
-      state,
-      life: new AbortController().signal,
-      servedUntilMs: Infinity,
-      nextMs: 0,
-    }
     return host
   }
 
@@ -205,9 +211,7 @@ export async function runShareFleet(options: ShareFleetOptions): Promise<ShareFl
   await runUntil(() => false, goneFromMs + outageMs)
   const outageRequestsMs = requestsMs.slice(before).map((atMs) => atMs - goneFromMs)
   server.fail(null)
-  const waiting = looks
-  looks = []
-  for (const [index, wake] of waiting.entries()) {
+  for (const [index, wake] of [...looks].entries()) {
     // One look after the other, over the time in which all of them look.
     if (index % Math.ceil(daemons / LOOK_MS) === 0) await runUntil(() => false, nowMs + 1)
     wake()
@@ -227,14 +231,12 @@ export async function runShareFleet(options: ShareFleetOptions): Promise<ShareFl
 
 /** All hosts have the same secret: a record that one of them has opened is the same to the others. */
 function openingOnce(seal: Seal): Seal {
-  let last = { sealed: '', record: null as SharedRecord | null }
-  return {
-    ...seal,
-    decrypt(sealed, head) {
-      if (sealed !== last.sealed) last = { sealed, record: seal.decrypt(sealed, head) }
-      return last.record
-    },
+  const last = { text: '', record: null as Opened<'record'> | null }
+  const open = (text: string): Opened<'record'> | null => {
+    if (text !== last.text) Object.assign(last, { text, record: seal.open('record', text) })
+    return last.record
   }
+  return { ...seal, open: (key, text) => (key === 'record' ? open(text) : seal.open(key, text)) }
 }
 
 /** Lets promises settle. */

@@ -3,20 +3,20 @@ import { cpSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Config, ShareConfig } from '../../src/config/config.ts'
 import { standardService } from '../../src/config/service.ts'
-import { createFleetKeeper } from '../../src/fleet-keeper.ts'
+import { createConfiguredKeeper } from '../../src/configured-keeper.ts'
 import type { Keeper } from '../../src/token/keeper.ts'
 import type { Clock } from '../../src/lib/clock.ts'
 import { Secret } from '../../src/lib/secret.ts'
 import { StoreError, type Store } from '../../src/share/store.ts'
 import { createStateStore, type StateStore } from '../../src/storage/state-store.ts'
 import type { Cause, FetchToken, ServiceOutcome } from '../../src/token/outcome.ts'
-import { dueAtMs, phaseOf, usableToken } from '../../src/token/state.ts'
+import { dueAtMs, phaseOf, usableToken, usableUntilMs } from '../../src/token/state.ts'
 import { createFakeClock } from './fake-clock.ts'
 import { jwtOf } from './jwt.ts'
 import { createMemoryServer, type MemoryServer } from './memory-store.ts'
 
 await import('p-retry')
-await import('../../src/share/share-token.ts')
+await import('../../src/share/fleet.ts')
 
 /** Answers of the service that give no token. */
 const failures = {
@@ -24,7 +24,12 @@ const failures = {
   reset: { kind: 'transient', reason: 'network', detail: 'reset' },
   rejected: { kind: 'transient', reason: 'rejected', detail: 'rejected', status: 401 },
   busy: { kind: 'transient', reason: 'rate-limited', detail: 'busy', status: 429, retryAfterMs: 600_000 },
-  refused: { kind: 'permanent', reason: 'account-inactive', detail: 'refused', status: 500 },
+  refused: {
+    kind: 'permanent',
+    reason: 'account-inactive',
+    detail: 'Your account is not active',
+    status: 500,
+  },
 } as const satisfies Record<string, ServiceOutcome>
 export type FleetAnswer = 'long' | 'short' | 'opaque' | keyof typeof failures
 export type FleetStep =
@@ -41,7 +46,7 @@ export type FleetStep =
     }
   /** A kill -9 after so many further effects (a save, a request, a command to the store) and turns of promises. */
   | { readonly do: 'crash'; readonly host: number; readonly effects: number; readonly turns: number }
-  | { readonly do: 'lose'; readonly kind: 'lost' | 'slow' | 'denied'; readonly host: number | null }
+  | { readonly do: 'lose'; readonly kind: 'lost' | 'denied'; readonly host: number | null }
   | { readonly do: 'find' | 'flush' | 'mute' | 'unmute' | 'endLease' }
 
 export type FleetStoryWorld = Awaited<ReturnType<typeof createFleetStoryWorld>>
@@ -55,7 +60,7 @@ interface Life {
   readonly name: string
   readonly clock: Clock
   readonly keeper: Keeper
-  readonly parts: Awaited<ReturnType<typeof createFleetKeeper>>
+  readonly parts: Awaited<ReturnType<typeof createConfiguredKeeper>>
   readonly state: StateStore
   readonly stop: AbortController
   readonly running: Promise<unknown>
@@ -166,13 +171,13 @@ export async function createFleetStoryWorld(random: () => number) {
 
   // ---- the store ------------------------------------------------------------------------------------------------------
 
-  function openStore(settings: object, { accountKey, host }: { accountKey: string; host: string }): Store {
+  function openStore(settings: object, accountKey: string): Store {
     const owner = owners.get(settings) ?? (() => null)
     const server = servers.get(accountKey) ?? createMemoryServer(() => clock.now().wallMs)
     servers.set(accountKey, server)
     server.fail(failure)
     server.push(isPushing)
-    const store = server.connect(host)
+    const store = server.connect(owner()?.name ?? '')
     connections += 1
     const alive =
       <A extends unknown[], R>(command: (...values: A) => Promise<R>) =>
@@ -186,11 +191,9 @@ export async function createFleetStoryWorld(random: () => number) {
       }
     return {
       ...store,
-      acquireLease: alive(store.acquireLease.bind(store)),
-      put: alive(store.put.bind(store)),
-      release: alive(store.release.bind(store)),
-      restore: alive(store.restore.bind(store)),
-      read: alive(store.read.bind(store)),
+      look: alive(store.look.bind(store)),
+      acquire: alive(store.acquire.bind(store)),
+      write: alive(store.write.bind(store)),
     }
   }
 
@@ -199,14 +202,15 @@ export async function createFleetStoryWorld(random: () => number) {
   function createFetchToken(config: Config): FetchToken {
     const owner = (config.share && owners.get(config.share)) ?? (() => null)
     const name = config.credentials.apiKey.reveal()
-    return async (signal, { cause }) => {
+    return async (signal, { cause, beforeRequest }) => {
+      await beforeRequest()
       const life = owner()
       const cancelled: ServiceOutcome = { kind: 'transient', reason: 'network', detail: 'Given up' }
       if (isDead(life)) return never()
       if (signal.aborted) return cancelled
       requests += 1
       if (requests > MAX_REQUESTS) throw new Error('The service is asked without end')
-      checkRequest(name, cause)
+      checkRequest(name, { cause, life })
       const before = accountOf(name)
       before.underWay = life
       await effect(life)
@@ -225,11 +229,11 @@ export async function createFleetStoryWorld(random: () => number) {
     }
   }
 
-  function checkRequest(name: string, cause: Cause): void {
+  function checkRequest(name: string, { cause, life }: { cause: Cause; life: Life | null }): void {
     if (!isWhole) return
     const account = accountOf(name)
     const because = `because of ${cause}`
-    check(account.underWay === null, `two requests at once, ${because}`)
+    check(account.underWay === null || isPressed(life), `two requests at once, ${because}`)
     if (cause === 'operator') return
     // Other credentials are an operator's act.
     check(!account.isRefused || cause === 'reload', `a request while the fleet is refused, ${because}`)
@@ -240,6 +244,13 @@ export async function createFleetStoryWorld(random: () => number) {
       // A host that was killed while it followed a client's report follows it again, as a retry.
       check(nowMs() >= account.freshUntilMs, `a request while the fleet has a new token, ${because}`)
     }
+  }
+
+  /** The token ends so soon, or has ended so soon, that another host is waited for only for half of that time. */
+  function isPressed(life: Life | null): boolean {
+    const now = life?.clock.now()
+    const token = life?.keeper.state().token
+    return !!now && !!token && usableUntilMs(token) - now.bootMs < 34_000
   }
 
   /** Others know of it when it is in the store; until then the asker may crash, and then nothing is known. */
@@ -335,18 +346,18 @@ export async function createFleetStoryWorld(random: () => number) {
       await state.save(...saved).finally(() => (busy -= 1))
       await effect(life)
     }
-    const parts = await createFleetKeeper(config, {
+    const parts = await createConfiguredKeeper(config, {
       env: {},
       clock: own,
       log,
       store: { ...state, save },
       random,
-      openStore: (settings, account) => Promise.resolve(openStore(settings, account)),
+      openStore: (settings, { accountKey }) => Promise.resolve(openStore(settings, accountKey)),
       createFetchToken: (given) => createFetchToken(given as unknown as Config),
     })
     busy -= 1
     const stop = new AbortController()
-    const { keeper, fleet } = parts
+    const { keeper, sharing } = parts
     life = {
       name: host.name,
       clock: own,
@@ -359,7 +370,7 @@ export async function createFleetStoryWorld(random: () => number) {
       isDead: false,
     }
     host.life = life
-    const running = Promise.all([keeper.run(stop.signal), fleet.run(stop.signal)])
+    const running = Promise.all([keeper.run(stop.signal), sharing.run(stop.signal)])
     Object.assign(life, { running })
     await clock.settle()
   }
@@ -451,7 +462,7 @@ export async function createFleetStoryWorld(random: () => number) {
         return
       case 'endLease':
         disturb()
-        for (const server of servers.values()) server.endLease()
+        for (const server of servers.values()) server.remove('lease')
         return
       case 'wait':
         return clock.advance(step.ms)

@@ -1,147 +1,89 @@
-// The shared store in memory: the rules of the scripts in TypeScript, for tests and simulations that need no Redis.
-import {
-  StoreError,
-  type Lease,
-  type LeaseRequest,
-  type Put,
-  type SealedRecord,
-  type Store,
-  type StoredRecord,
-  type StoreListener,
-} from '../../src/share/store.ts'
+// The shared store in memory: what the three scripts do, in TypeScript. test/share/store.test.ts compares both.
+import type { Clock } from '../../src/lib/clock.ts'
+import { StoreError, type Pair, type Store, type StoreListener } from '../../src/share/store.ts'
 
-interface Held extends SealedRecord {
+interface Held {
+  readonly text: string
   readonly untilMs: number
 }
-
 export type MemoryServer = ReturnType<typeof createMemoryServer>
 
-const PACE_MS = 30_000
-const FOR_LONG_MS = 3_650 * 86_400_000
-const FENCE_AHEAD_MS = 86_400_000
+const MAX_LEASE_MS = 73 * 60_000
 
 export function createMemoryServer(nowMs: () => number) {
-  let record: (Held & { hosts: number }) | null = null
-  let pause: Held | null = null
-  let lease: { owner: string; untilMs: number } | null = null
-  let given = 0
-  let paceUntilMs = 0
-  let failure: StoreError | null = null
-  const failures = new Map<string, StoreError | null>()
-  const interruptions = new Map<string, { error: StoreError; isDone: boolean }>()
+  const keys: { record: Held | null; lease: Held | null } = { record: null, lease: null }
+  const failures = new Map<string | undefined, StoreError>()
+  const listeners = new Map<StoreListener, string>()
   let isPushing = true
-  const listeners = new Set<StoreListener>()
 
-  function expire(owner: string): void {
-    const now = nowMs()
-    const error = failure ?? failures.get(owner) ?? null
-    if (error !== null) throw error
-    if (record !== null && record.untilMs <= now) record = null
-    if (pause !== null && pause.untilMs <= now) pause = null
-    if (lease !== null && lease.untilMs <= now) lease = null
+  function get(key: keyof typeof keys, drop: string | null): string | null {
+    const held = keys[key]
+    const leftMs = (held?.untilMs ?? 0) - nowMs()
+    const isOdd = key === 'lease' && leftMs > MAX_LEASE_MS
+    if (held === null || leftMs <= 0 || isOdd || held.text === drop || held.text.length > 65_536)
+      keys[key] = null
+    return keys[key]?.text ?? null
   }
-  function stored(held: Held | null): StoredRecord | null {
-    if (held === null) return null
-    const { fence, atMs, notBeforeMs, sealed } = held
-    return { fence, atMs, notBeforeMs, sealed, nowMs: nowMs() }
+  function set(key: keyof typeof keys, { text, keepMs }: { text: string; keepMs: number }): void {
+    keys[key] = { text, untilMs: nowMs() + keepMs }
   }
-  const possible = (fence: number): number => (fence <= nowMs() + FENCE_AHEAD_MS ? fence : 0)
-  const fenceOf = (held: Held | null): number => possible(held?.fence ?? 0)
-
-  function acquireLease(owner: string, request: LeaseRequest): Lease {
-    expire(owner)
-    const now = nowMs()
-    const { cause, adoptedFence, highestFence, ignored } = request
-    const fence = fenceOf(record)
-    const counting = fence > 0 && fence !== ignored.record ? record : null
-    if (counting !== null && fence > adoptedFence && cause !== 'operator') {
-      return { verdict: 'newer', record: stored(counting) as StoredRecord }
-    }
-    if (lease !== null && lease.owner !== owner && lease.owner !== ignored.lease)
-      return { verdict: 'taken', waitMs: lease.untilMs - now, holder: lease.owner }
-    if (cause !== 'operator') {
-      if (counting !== null && counting.notBeforeMs > now)
-        return { verdict: 'held', record: stored(counting) as StoredRecord }
-      if (pause !== null && pause.fence > 0 && pause.fence !== ignored.pause)
-        return { verdict: 'paused', waitMs: pause.untilMs - now, record: stored(pause) as StoredRecord }
-      if (cause === 'client' && !ignored.pace && paceUntilMs > now)
-        return { verdict: 'paced', waitMs: paceUntilMs - now }
-    }
-    given = Math.max(Math.floor(now), possible(given) + 1, highestFence + 1, fence + 1)
-    lease = { owner, untilMs: now + request.leaseMs }
-    return { verdict: 'yours', fence: given, nowMs: now }
+  function tell(what: keyof StoreListener, host?: string): void {
+    for (const [listener, name] of listeners) if (host === undefined || name === host) listener[what]()
   }
 
   /** A host's connection to it. */
-  function connect(owner: string): Store {
+  function connect(host: string): Store {
     let isClosed = false
     /** As over a network: the answer comes later, and what goes wrong is a rejection. */
-    async function attempt<T>(work: () => T): Promise<T> {
+    async function step<T>(
+      drop: string | null,
+      work: (record: string | null, lease: string | null) => T,
+    ): Promise<T> {
       await Promise.resolve()
       if (isClosed) throw new StoreError('lost', 'Connection is closed.')
-      return work()
+      const failure = failures.get(undefined) ?? failures.get(host)
+      if (failure !== undefined) throw failure
+      server.onStep()
+      return work(get('record', drop), get('lease', drop))
     }
     return {
       server: 'memory',
-      acquireLease: (request) => attempt(() => acquireLease(owner, request)),
-      put: ({ isClientPaced, ttlMs, ...head }) =>
-        attempt((): Put => {
-          expire(owner)
-          const interruption = interruptions.get(owner)
-          interruptions.delete(owner)
-          if (interruption?.isDone === false) throw interruption.error
-          if (possible(given) > head.fence || fenceOf(record) >= head.fence)
-            return { verdict: 'stale', record: stored(record) }
-          record = { ...head, untilMs: nowMs() + ttlMs, hosts: listeners.size }
-          given = head.fence
-          if (lease?.owner === owner) lease = null
-          if (isClientPaced) paceUntilMs = nowMs() + PACE_MS
-          if (isPushing) for (const listener of listeners) listener.onRecord(stored(record) as StoredRecord)
-          if (interruption !== undefined) throw interruption.error
-          return { verdict: 'stored', hosts: listeners.size }
+      contact: Promise.resolve(),
+      look: ({ known, drop }) =>
+        step(drop, (record) => {
+          const isKnown = record?.startsWith(`${known.fence} ${known.id} `) ?? false
+          return { nowMs: nowMs(), hosts: listeners.size, isKnown, record: isKnown ? null : record }
         }),
-      release: (by) =>
-        attempt(() => {
-          expire(owner)
-          if (lease?.owner !== owner) return
-          lease = null
-          if (by !== null) pause = { ...by, untilMs: nowMs() + by.pauseMs }
-          if (isPushing) for (const listener of listeners) listener.onReleased()
+      acquire: ({ known, id, leaseMs, drop }) =>
+        step(drop, (record, lease) => {
+          if (record !== null && isLargerText(record, textOf(known)))
+            return { verdict: 'newer', nowMs: nowMs(), record }
+          const leftMs = (keys.lease?.untilMs ?? 0) - nowMs()
+          if (lease !== null && lease !== id) return { verdict: 'taken', nowMs: nowMs(), lease, leftMs }
+          set('lease', { text: id, keepMs: leaseMs })
+          return { verdict: 'yours', nowMs: nowMs() }
         }),
-      restore: ({ ttlMs, ...head }) =>
-        attempt(() => {
-          expire(owner)
-          if (fenceOf(record) >= head.fence) return
-          record = { ...head, untilMs: nowMs() + ttlMs, hosts: 0 }
-          given = Math.max(possible(given), head.fence)
-        }),
-      read: ({ known, highestFence }) =>
-        attempt(() => {
-          expire(owner)
-          const fence = fenceOf(record)
-          const isPlanted = (record !== null && fence === 0) || possible(given) < given
-          given = Math.max(possible(given), highestFence)
-          return {
-            nowMs: nowMs(),
-            fence,
-            isPlanted,
-            record: fence > known ? stored(record) : null,
-            hosts: record?.hosts ?? 0,
-          }
+      write: ({ id, record, kept, drop }) =>
+        step(drop, (former, lease) => {
+          const isWritten = record !== null && isLargerText(record.text, former ?? '')
+          if (isWritten) set('record', record)
+          const isFree = lease === null || lease === id
+          if (isFree) keys.lease = null
+          if (isFree && kept !== null) set('lease', kept)
+          const isChanged = isWritten || (isFree && (lease !== null || kept !== null))
+          if (isChanged && isPushing) tell('onMessage')
+          return { nowMs: nowMs(), record: keys.record?.text ?? null }
         }),
       watch: (listener, signal) =>
         new Promise((resolve) => {
-          listeners.add(listener)
+          listeners.set(listener, host)
           const end = (): void => {
-            // As over a network: the connection is closed a moment later.
-            setImmediate(() => {
-              listeners.delete(listener)
-              resolve()
-            })
+            listeners.delete(listener)
+            resolve()
           }
           if (signal.aborted) return end()
           signal.addEventListener('abort', end)
-          listener.onSubscribed()
+          listener.onConnection()
         }),
       close() {
         isClosed = true
@@ -149,44 +91,65 @@ export function createMemoryServer(nowMs: () => number) {
     }
   }
 
-  return {
+  const server = {
     connect,
+    /** Called at each step. */
+    onStep: (): unknown => undefined,
     /** Every operation fails like this from now on, or those of this host; null: none does. */
-    fail(error: StoreError | null, owner?: string) {
-      if (owner === undefined) failure = error
-      else failures.set(owner, error)
+    fail(error: StoreError | null, host?: string) {
+      if (error === null) failures.delete(host)
+      else failures.set(host, error)
+      // Connections are made again at moments of their own: the next look finds the store.
+      if (error !== null) tell('onConnection', host)
     },
-    /** The next write of this host is done or is not, and fails like this. */
-    interruptPut: (owner: string, how: { error: StoreError; isDone: boolean }) =>
-      void interruptions.set(owner, how),
     flush() {
-      record = null
-      pause = null
-      lease = null
-      given = 0
-      paceUntilMs = 0
+      keys.record = keys.lease = null
     },
-    /** Delivers pushes at once (default), or not at all. */
+    /** Delivers messages at once (default), or not at all. */
     push(isOn: boolean) {
       isPushing = isOn
     },
-    record: (): Held | null => record,
-    pause: () => pause,
+    text: (key: keyof typeof keys): string | null => get(key, null),
+    plant: (key: keyof typeof keys, held: { text: string; keepMs: number }) => set(key, held),
+    remove(key: keyof typeof keys) {
+      keys[key] = null
+    },
     /** Number of connections that listen. */
     listeners: () => listeners.size,
-    plant(planted: Omit<Held, 'untilMs'>) {
-      record = { ...planted, untilMs: nowMs() + FOR_LONG_MS, hosts: 0 }
-    },
-    /** Lets the owner of a lease lose it. */
-    endLease() {
-      lease = null
-    },
-    /** A process with the right to write sets these for ten years. */
-    plantHold(hold: { lease?: string; pause?: SealedRecord; isPaced?: boolean }) {
-      const untilMs = nowMs() + FOR_LONG_MS
-      if (hold.lease !== undefined) lease = { owner: hold.lease, untilMs }
-      if (hold.pause !== undefined) pause = { ...hold.pause, untilMs }
-      if (hold.isPaced === true) paceUntilMs = untilMs
-    },
+    message: () => tell('onMessage'),
   }
+  return server
+}
+
+/** The same store, from far away: each command and its answer take so long. */
+export function delayed(store: Store, clock: Pick<Clock, 'sleep'>, latencyMs: number): Store {
+  if (latencyMs === 0) return store
+  const { signal } = new AbortController()
+  const slowly =
+    <A, T>(command: (request: A) => Promise<T>) =>
+    async (request: A): Promise<T> => {
+      await clock.sleep(latencyMs, signal)
+      const answer = await command(request)
+      await clock.sleep(latencyMs, signal)
+      return answer
+    }
+  return {
+    ...store,
+    look: slowly((request) => store.look(request)),
+    acquire: slowly((request) => store.acquire(request)),
+    write: slowly((request) => store.write(request)),
+  }
+}
+
+const textOf = ({ fence, id }: Pair): string => `${fence} ${id}`
+
+/** Compares as numbers, not as texts. */
+function isLargerText(one: string, other: string): boolean {
+  const [numbers, others] = [numbersOf(one), numbersOf(other)]
+  const index = numbers.findIndex((number, at) => number !== others[at])
+  return index >= 0 && numbers[index]! > others[index]!
+}
+function numbersOf(text: string): readonly number[] {
+  const [, fence = '0', high = '0', low = '0'] = /^(\d{1,16}) ([\da-f]{8})([\da-f]{8})/i.exec(text) ?? []
+  return [Number(fence), Number.parseInt(high, 16), Number.parseInt(low, 16)]
 }

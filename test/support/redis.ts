@@ -147,25 +147,18 @@ export async function startRedis({
   return server
 }
 
-/** Listens until the test ends. Resolves when the store has subscribed. */
-export async function subscribe(store: Store, listener: Partial<StoreListener>): Promise<void> {
+/** Listens until the test ends. Resolves when the server knows of it. */
+export async function subscribe(store: Store, listener: Partial<StoreListener> = {}): Promise<void> {
   const stop = new AbortController()
-  let isSubscribed = false
-  const watching = store.watch(
-    {
-      onRecord: () => undefined,
-      onReleased: () => undefined,
-      ...listener,
-      onSubscribed() {
-        isSubscribed = true
-        listener.onSubscribed?.()
-      },
-    },
-    stop.signal,
-  )
+  const ignore = (): void => undefined
+  const watching = store.watch({ onMessage: ignore, onConnection: ignore, ...listener }, stop.signal)
   onTestFinished(async () => {
     stop.abort()
     await watching
   })
-  await expectUntil('the subscription', () => isSubscribed)
+  const known = { fence: 0, id: '0'.repeat(16) }
+  await expectUntil('the subscription', async () => {
+    const looked = await store.look({ drop: null, known }).catch(() => null)
+    return looked !== null && looked.hosts > 0
+  })
 }

@@ -1,22 +1,21 @@
 // A fleet on one fake clock: real keepers that share one token through a store in memory, and a service that answers as the test says.
-import fc from 'fast-check'
 import { Secret } from '../../src/lib/secret.ts'
-import { createSeal, type Seal, type SharedRecord } from '../../src/share/seal.ts'
-import { shareToken, type MemberOptions } from '../../src/share/share-token.ts'
+import { createSeal, type Seal } from '../../src/share/seal.ts'
+import { createSession, type SessionOptions } from '../../src/share/session.ts'
 import { createKeeper, type Keeper } from '../../src/token/keeper.ts'
 import type { Cause, FetchOutcome, FetchToken, ServiceOutcome } from '../../src/token/outcome.ts'
 import { initialState, usableToken, type TokenState } from '../../src/token/state.ts'
 import type { Clock } from '../../src/lib/clock.ts'
 import { createFakeClock } from './fake-clock.ts'
 import { jwtOf } from './jwt.ts'
-import { createMemoryServer } from './memory-store.ts'
+import { createMemoryServer, delayed } from './memory-store.ts'
 import { createRandom } from './random.ts'
 
 await import('p-retry')
 
 export type Host = ReturnType<ShareWorld['host']>
 export interface HostOptions extends Partial<
-  Pick<MemberOptions, 'resumeState' | 'host'> & Pick<MemberOptions['share'], 'asks' | 'whenAlone'>
+  Pick<SessionOptions, 'former' | 'host'> & Pick<SessionOptions['share'], 'asks' | 'whenAlone'>
 > {
   /** The lead of its own clocks over those of the others. */
   readonly clockAheadMs?: number
@@ -24,6 +23,8 @@ export interface HostOptions extends Partial<
   readonly apiSecret?: string
   /** `refresh.maxAge`. */
   readonly maxAgeMs?: number
+  /** The way to the store and the way back take so long, each. */
+  readonly latencyMs?: number
 }
 /** A request as the service sees it. */
 export interface Asked {
@@ -34,7 +35,6 @@ export interface Asked {
 export type ShareWorld = ReturnType<typeof createShareWorld>
 
 const BASE_URL = 'https://service.test'
-export const NOTHING_KNOWN = { adoptedFence: 0, highestFence: 0, own: null, hosts: null }
 export const SHARE = {
   timeoutMs: 1_000,
   asks: true,
@@ -86,45 +86,48 @@ export function createShareWorld({ lifeSeconds = 3_600, seed = 1 } = {}) {
     const events: { level: string; event: string; [field: string]: unknown }[] = []
     const policy = { ...POLICY, maxAgeMs: options.maxAgeMs ?? POLICY.maxAgeMs }
     const life = new AbortController()
+    const credentialsId = 'first'
+    const state = options.state ?? initialState({ baseUrl: BASE_URL, credentialsId }, own.now())
     let isDead = false
-    const fetchToken: FetchToken = async (signal, { cause }) => {
+    let isBorn = false
+    const fetchToken: FetchToken = async (signal, { cause, beforeRequest }) => {
+      await beforeRequest()
       const cancelled: FetchOutcome = { kind: 'transient', reason: 'network', detail: 'Cancelled' }
       if (signal.aborted) return cancelled
       asked.push({ host: name, cause, atMs: clock.now().bootMs })
       const answer = await respond(name)
       return isDead ? new Promise(() => undefined) : answer
     }
-    const share = shareToken({
-      store: server.connect(name),
+    const share = createSession({
+      store: delayed(server.connect(name), clock, options.latencyMs ?? 0),
       seal: sealOf(options.apiSecret),
       clock: own,
       random,
       log: (level, _sentence, fields) => void events.push({ level, ...fields }),
       host: name,
       credentialsId: 'first',
+      former: options.former,
       share: {
         ...SHARE,
         asks: options.asks ?? true,
         whenAlone: options.whenAlone ?? 'fetch',
       },
       service: () => ({ fetchToken, requestTimeoutMs: 15_000, retry: POLICY }),
-      resumeState: options.resumeState ?? NOTHING_KNOWN,
       keeper: {
         offer: (outcome) => keeper.offer(outcome),
-        state: () => keeper.state(),
+        // A session reads it when it is made, before there is a keeper.
+        state: () => (isBorn ? keeper.state() : state),
         policy: () => policy,
+        isUsing: () => true,
       },
     })
-    const credentialsId = 'first'
-    const keeper = createKeeper(
-      options.state ?? initialState({ baseUrl: BASE_URL, credentialsId }, own.now()),
-      {
-        settings: { fetchToken: share.fetchToken, policy, baseUrl: BASE_URL, credentialsId },
-        clock: own,
-        random,
-        saveState: () => Promise.resolve(),
-      },
-    )
+    const keeper: Keeper = createKeeper(state, {
+      settings: { fetchToken: share.fetchToken, policy, baseUrl: BASE_URL, credentialsId },
+      clock: own,
+      random,
+      saveState: () => Promise.resolve(),
+    })
+    isBorn = true
     const running = Promise.all([share.run(life.signal), keeper.run(life.signal)])
     const result = {
       name,
@@ -194,29 +197,3 @@ export function refresh({ keeper }: Host): ReturnType<Keeper['refresh']> {
 export function reject({ keeper }: Host): void {
   keeper.reject(keeper.state().token?.fingerprint ?? '')
 }
-
-const token = fc.record({
-  accessToken: fc.oneof(fc.constantFrom('one', 'two', 'three'), fc.string({ maxLength: 2_000 })),
-  lifeMs: fc.integer({ min: 1, max: 86_400_000 }),
-  expirySource: fc.constantFrom('jwt' as const, 'response' as const, 'assumed' as const),
-  ageMs: fc.integer({ min: 0, max: 7_200_000 }),
-})
-const by = fc.oneof(fc.constantFrom('this', 'other'), fc.string({ unit: 'binary', maxLength: 200 }))
-const failed = { by, detail: fc.string({ unit: 'binary', maxLength: 200 }), token: fc.option(token) }
-/** A record of any kind. */
-export const anyRecord: fc.Arbitrary<SharedRecord> = fc.oneof(
-  fc.tuple(token, by).map(([given, asker]) => ({ kind: 'ok' as const, by: asker, ...given })),
-  fc.record({
-    kind: fc.constant('permanent' as const),
-    ...failed,
-    reason: fc.constantFrom('account-inactive' as const, 'account-not-found' as const),
-    status: fc.integer({ min: 100, max: 599 }),
-  }),
-  fc.record({
-    kind: fc.constant('transient' as const),
-    ...failed,
-    reason: fc.constantFrom('rate-limited' as const, 'network' as const),
-    status: fc.option(fc.integer({ min: 100, max: 599 })),
-    attempts: fc.integer({ min: 1, max: 1_000 }),
-  }),
-)

@@ -1,0 +1,142 @@
+// A session with the shared store of one account: it makes the keeper's attempts, looks at the store from time to time and at each
+// message, and offers the keeper what other hosts obtained.
+import type { Config, ShareConfig } from '../config/config.ts'
+import { createWakeableSleep, withTimeout, type Clock } from '../lib/clock.ts'
+import { randomHex } from '../lib/crypto.ts'
+import type { StatusResult } from '../protocol.ts'
+import type { FetchOutcome, FetchToken } from '../token/outcome.ts'
+import { createAttempts, LOOK_EVERY_MS, type AttemptOptions } from './attempt.ts'
+import { resumed, type Resumed } from './known.ts'
+import { createLink } from './link.ts'
+import { openRedisStore } from './redis-store.ts'
+import { createSeal } from './seal.ts'
+import type { Store } from './store.ts'
+import { createTelemetry, type AclSettings } from './telemetry.ts'
+
+export interface SessionOptions extends Omit<AttemptOptions, 'link' | 'telemetry' | 'sleep' | 'share'> {
+  readonly share: Pick<ShareConfig, 'timeoutMs' | 'asks' | 'whenAlone'> & AclSettings
+  /** What a former session of this process knew of the account. */
+  readonly former?: Resumed | undefined
+  readonly keeper: AttemptOptions['keeper'] & {
+    /** False: not now, but soon. */
+    readonly offer: (outcome: FetchOutcome) => boolean
+    /** False: the keeper uses other credentials, and these are only tried. */
+    readonly isUsing: () => boolean
+  }
+}
+
+export type SharingConfig = Config & { readonly share: ShareConfig }
+export type OpenStore = (...account: Parameters<typeof openRedisStore>) => Promise<Store>
+export type Session = ReturnType<typeof createSession>
+
+const LOOK_EVERY_WHILE_DENIED_MS = 60_000
+/** The time after which an outcome that the keeper could not take is offered again. */
+const OFFER_AGAIN_MS = 50
+/** Messages cause no more looks than one in this time. */
+const MESSAGE_MS = 250
+
+/** A session of the account of this configuration. Connects in the background: never fails. */
+export async function openSession(
+  { baseUrl, service, credentials, share }: SharingConfig,
+  {
+    openStore = openRedisStore,
+    ...options
+  }: Omit<SessionOptions, 'store' | 'seal' | 'share'> & { openStore?: OpenStore | undefined },
+): Promise<Session> {
+  const seal = createSeal({ baseUrl, description: service.description, credentials, key: share.key })
+  const store = await openStore(share, { ...options, accountKey: seal.accountKey })
+  return createSession({ ...options, store, seal, share })
+}
+
+export function createSession(options: SessionOptions) {
+  const { store, seal, clock, host, credentialsId, share, keeper } = options
+  const telemetry = createTelemetry({ ...options, server: store.server })
+  const kept = resumed(keeper.state(), {
+    account: seal.accountKey,
+    credentialsId,
+    host,
+    id: randomHex(8),
+    now: clock.now(),
+  })
+  const { former = kept } = options
+  const link = createLink({
+    ...options,
+    timeoutMs: share.timeoutMs,
+    telemetry,
+    resumed: former,
+    isNew: former.known.answer !== null && former.known.id !== kept.known.id,
+  })
+  const waiting = createWakeableSleep(clock)
+  const resting = createWakeableSleep(clock)
+  const attempts = createAttempts({ ...options, link, telemetry, sleep: waiting.sleep })
+  let underWay: Promise<unknown> | null = null
+
+  /** An attempt that waits for another host is woken instead of the looks: its next step is a look, too. */
+  const wake = (): void => (underWay === null ? resting : waiting).wake()
+
+  /** Offers the keeper what it lacks. Between two steps of its own it takes nothing. */
+  async function deliver(signal: AbortSignal): Promise<void> {
+    while (link.isNew() && keeper.isUsing() && !signal.aborted) {
+      if (underWay !== null) return waiting.wake()
+      const outcome = attempts.knownOutcome()
+      if (outcome === null || keeper.offer(outcome)) return attempts.adopted()
+      await clock.sleep(OFFER_AGAIN_MS, signal)
+    }
+  }
+
+  async function lookAgainAndAgain(signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      await link.look().catch(telemetry.failed)
+      await deliver(signal)
+      const isDenied = telemetry.storeState().state === 'denied'
+      await resting.sleep(isDenied ? LOOK_EVERY_WHILE_DENIED_MS : LOOK_EVERY_MS, signal)
+    }
+  }
+
+  const fetchToken: FetchToken = async (signal, attempt) => {
+    const outcome = attempts.make(attempt, signal)
+    underWay = outcome
+    try {
+      return await outcome
+    } finally {
+      underWay = null
+      if (link.isNew() || !link.known().isWritten) resting.wake()
+    }
+  }
+
+  return {
+    fetchToken,
+    /** Looks again and again until the signal is aborted. Then closes the store, once an attempt under way has ended. */
+    async run(signal: AbortSignal): Promise<void> {
+      const watching = store.watch(
+        { onMessage: createThrottle(clock, signal, wake), onConnection: wake },
+        signal,
+      )
+      await Promise.all([watching, lookAgainAndAgain(signal)])
+      if (underWay !== null) await withTimeout(2 * share.timeoutMs, underWay, clock)
+      store.close()
+    },
+    status(): NonNullable<StatusResult['share']> {
+      const { by } = link.known()
+      return { ...telemetry.storeState(), server: store.server, hosts: link.hosts(), askedBy: by || null }
+    },
+    sample: () => ({ ...telemetry.sample(), hosts: link.hosts() }),
+    /** For the next session of the account. */
+    former: (): Resumed => ({ known: link.known(), hosts: link.hosts() }),
+  }
+}
+
+/** Returns a function that calls this one, once for all calls in MESSAGE_MS. */
+function createThrottle(clock: Clock, signal: AbortSignal, call: () => void): () => void {
+  let isWaiting = false
+  let nextMs = -Infinity
+  async function callSoon(): Promise<void> {
+    isWaiting = true
+    const waitMs = nextMs - clock.now().bootMs
+    if (waitMs > 0) await clock.sleep(waitMs, signal)
+    isWaiting = false
+    nextMs = clock.now().bootMs + MESSAGE_MS
+    call()
+  }
+  return () => void (isWaiting || callSoon())
+}
